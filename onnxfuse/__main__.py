@@ -1,0 +1,5 @@
+"""`python -m onnxfuse` is `onnxfuse`."""
+
+from onnxfuse.cli import main
+
+main()

@@ -1,0 +1,78 @@
+"""The entry point: collects the commands, and turns every expected error into one message and its exit code."""
+
+import importlib
+import json
+import sys
+from typing import Any
+
+import click
+from rich.console import Console
+
+import onnxfuse
+from onnxfuse.model.errors import OnnxfuseError
+
+COMMANDS = {
+    "optimize": "Apply the fusion rules to a model and write the result.",
+    "verify": "Run two models on the same inputs and compare what they compute.",
+    "rules": "List the rules, or explain one.",
+    "explain": "Say what fuses in a model, what does not, and why.",
+}
+"""Each command is a module of this package with a click command called `command`, imported when it is used."""
+
+EXIT_CODES = """\
+Exit codes: 0 ok, 1 numerical mismatch, 2 usage, 3 unreadable or invalid model,
+4 expectation not met (--require), 5 environment (no CUDA where it was asked for)."""
+
+
+class _Commands(click.Group):
+    """Imports a command's module only when that command is used: `--help` needs neither ONNX nor CUDA."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"onnxfuse.cli.{name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=_Commands, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(onnxfuse.__version__, prog_name="onnxfuse")
+def group() -> None:
+    """Fuse ONNX models for NVIDIA GPUs: fewer kernels, the same numbers, proven."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and leave the process with its exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        code = group.main(arguments, prog_name="onnxfuse", standalone_mode=False)
+    except OnnxfuseError as error:
+        _complain(str(error), error.hint, error.exit_code, as_json="--json" in arguments)
+        code = error.exit_code
+    except click.ClickException as error:
+        if "--json" in arguments:
+            _complain(error.format_message(), "", 2, as_json=True)
+        else:
+            error.show()
+        code = 2
+    except click.Abort:
+        code = 130
+    sys.exit(code or 0)
+
+
+def _complain(message: str, hint: str, code: int, *, as_json: bool) -> None:
+    if as_json:
+        facts: dict[str, Any] = {"ok": False, "exit_code": code, "error": message, "hint": hint}
+        click.echo(json.dumps(facts, indent=2))
+        return
+    console = Console(stderr=True, highlight=False)
+    console.print("error:", style="bold red", end=" ")
+    console.print(message, markup=False, soft_wrap=True)
+    if hint:
+        console.print(hint, markup=False, soft_wrap=True)

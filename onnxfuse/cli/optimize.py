@@ -1,0 +1,183 @@
+"""`onnxfuse optimize`: apply the rules, write the model, print one screen of what was done."""
+
+import json
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.markup import escape
+from rich.table import Table
+
+from onnxfuse.cli.console import output, working
+from onnxfuse.model import io
+from onnxfuse.model.errors import ModelError, UsageError
+from onnxfuse.model.fused import DOMAIN
+from onnxfuse.rewrite import pipeline, rule
+from onnxfuse.rewrite.pattern import did_you_mean
+from onnxfuse.rewrite.report import Report
+from onnxfuse.rewrite.unfuse import unfuse
+
+EXPECTATION_NOT_MET = 4
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """What `--require RULE[>=N]` asks for."""
+
+    rule: str
+    least: int
+
+
+@click.command("optimize")
+@click.argument("source", metavar="IN.onnx", type=click.Path(path_type=Path))
+@click.argument("target", metavar="OUT.onnx", type=click.Path(path_type=Path))
+@click.option("--rules", "folders", metavar="DIR", multiple=True, type=click.Path(path_type=Path), help="More rules.")
+@click.option("--only", metavar="RULE", multiple=True, help="Apply this rule alone; may be repeated.")
+@click.option("--skip", metavar="RULE", multiple=True, help="Leave this rule out; may be repeated.")
+@click.option("--require", metavar="RULE[>=N]", multiple=True, help="Exit 4 unless the rule applied so often.")
+@click.option("--undo", is_flag=True, help="Replace the fused ops of IN.onnx by the nodes that they stand for.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def command(
+    source: Path,
+    target: Path,
+    folders: tuple[Path, ...],
+    only: tuple[str, ...],
+    skip: tuple[str, ...],
+    require: tuple[str, ...],
+    undo: bool,
+    as_json: bool,
+) -> int:
+    """Apply the fusion rules to IN.onnx and write OUT.onnx.
+
+    OUT.onnx runs in any ONNX Runtime, on any provider; with onnxfuse and a GPU its fused ops run as CUDA kernels.
+    Nothing is written unless everything went well.
+    """
+    if undo and (only or skip or require):
+        raise UsageError("--undo goes with none of --only, --skip and --require")
+    rules = choose(rule.select(folders), only, skip)
+    requirements = [parse_requirement(text, rules) for text in require]
+    _writable(target)
+    start = time.perf_counter()
+    with working("load") as progress:
+        model = io.load(source)
+        before = io.size(model)
+        if undo:
+            progress("undo")
+            report = Report(before=pipeline.count_ops(model))
+            count = unfuse(model)
+            report.after = pipeline.count_ops(model)
+        else:
+            report = _run(model, rules, progress, source)
+        applied = report.by_rule()
+        missed = [r for r in requirements if applied[r.rule] < r.least]
+        if not missed:
+            progress("write")
+            io.save(model, target)
+        sizes = (before, io.size(model))
+    seconds = time.perf_counter() - start
+    facts = _facts(report, source, target, sizes, seconds, missed)
+    if undo:
+        facts["undone"] = count
+    if as_json:
+        click.echo(json.dumps(facts, indent=2))
+    else:
+        _print(facts)
+    return EXPECTATION_NOT_MET if missed else 0
+
+
+def choose(rules: tuple[rule.Rule, ...], only: tuple[str, ...], skip: tuple[str, ...]) -> tuple[rule.Rule, ...]:
+    """Return the rules left by `--only` and `--skip`; raises UsageError for a name that is no rule."""
+    for name in (*only, *skip):
+        find(rules, name)
+    return tuple(r for r in rules if (not only or r.name in only) and r.name not in skip)
+
+
+def find(rules: tuple[rule.Rule, ...], name: str) -> rule.Rule:
+    """Return the rule called `name`; raises UsageError that names the nearest one."""
+    known = {r.name: r for r in rules}
+    if name not in known:
+        near = did_you_mean(name, set(known)) or f" There are: {', '.join(known)}."
+        raise UsageError(f"'{name}' is not a rule.{near}", "See onnxfuse rules.")
+    return known[name]
+
+
+def parse_requirement(text: str, rules: tuple[rule.Rule, ...]) -> Requirement:
+    """Return what `--require` asks for; raises UsageError."""
+    found = re.fullmatch(r"\s*(\w+)\s*(?:>=\s*(\d+))?\s*", text)
+    if found is None:
+        raise UsageError(f"--require '{text}' is not of the form RULE or RULE>=N")
+    return Requirement(find(rules, found[1]).name, int(found[2] or 1))
+
+
+def _run(model: Any, rules: tuple[rule.Rule, ...], progress: Any, source: Path) -> Report:
+    try:
+        return pipeline.run(model, rules, progress)
+    except ModelError as error:
+        raise ModelError(f"{source}: {error}", error.hint) from None
+
+
+def _writable(target: Path) -> None:
+    """Complain about a target that cannot be written before the work starts, not after it."""
+    if target.is_dir():
+        raise ModelError(f"{target}: is a directory", "Give the name of the file to write.")
+    if not target.parent.is_dir():
+        raise ModelError(f"{target}: the folder {target.parent} does not exist", "Create it first.")
+
+
+def _facts(
+    report: Report, source: Path, target: Path, sizes: tuple[int, int], seconds: float, missed: list[Requirement]
+) -> dict[str, Any]:
+    fused = {op: n for op, n in report.after.items() if op.startswith(f"{DOMAIN}:")}
+    return {
+        "ok": not missed,
+        "source": str(source),
+        "target": None if missed else str(target),
+        "nodes": {"before": report.before.total(), "after": report.after.total()},
+        "fused_nodes": sum(fused.values()),
+        "distinct_kernels": len(fused),
+        "rules": dict(report.by_rule()),
+        "bytes": {"before": sizes[0], "after": sizes[1]},
+        "seconds": round(seconds, 3),
+        "phases": {k: round(v, 3) for k, v in report.seconds.items()},
+        "not_met": [f"{r.rule}>={r.least}: applied {report.by_rule()[r.rule]} times" for r in missed],
+    }
+
+
+def _print(facts: dict[str, Any]) -> None:
+    console = output()
+    nodes = facts["nodes"]
+    for line in facts["not_met"]:
+        console.print(f"[bold red]not met:[/] {escape(line)}; nothing was written")
+    if "undone" in facts:
+        console.print(f"[bold green]undone:[/] {facts['undone']} fused nodes are {nodes['after']} plain ones again")
+    elif facts["ok"]:
+        verdict = "fused" if facts["fused_nodes"] else "nothing to fuse"
+        console.print(
+            f"[bold green]{verdict}:[/] {nodes['before']} nodes -> {nodes['after']}, {facts['fused_nodes']} of them "
+            f"fused, by {facts['distinct_kernels']} distinct kernels"
+        )
+    if facts["rules"]:
+        table = Table("rule", "applied", box=None, pad_edge=False, header_style="bold")
+        table.columns[1].justify = "right"
+        for name, count in facts["rules"].items():
+            table.add_row(name, str(count))
+        console.print(table)
+    if facts["target"] is not None:
+        size, seconds = facts["bytes"], facts["seconds"]
+        sizes = f"{megabytes(size['after'])} (was {megabytes(size['before'])})"
+        console.print(f"{escape(facts['target'])}: {sizes}, {seconds:.1f} s")
+        if "undone" not in facts:
+            console.print(
+                f"next: onnxfuse verify {escape(facts['source'])} {escape(facts['target'])}",
+                style="dim",
+                soft_wrap=True,
+            )
+    console.print(f"why not more: onnxfuse explain {escape(facts['source'])}", style="dim", soft_wrap=True)
+
+
+def megabytes(size: int) -> str:
+    """Return a size for people."""
+    return f"{size / 1e6:.1f} MB" if size >= 100_000 else f"{size / 1e3:.1f} kB"

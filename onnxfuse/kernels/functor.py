@@ -1,0 +1,253 @@
+"""Expression program -> C++ functors: `Element` in, `Result` out, and one `Phase` per round of row reductions.
+
+The text is plain C++ over the names of templates/math.cuh, so NVRTC and the host's compiler build the same numerics.
+"""
+
+from collections.abc import Iterable
+
+from onnx import TensorProto
+
+from onnxfuse.kernels import types
+from onnxfuse.kernels.body import Apply, Constant, Input, Program, Reduce, arguments
+
+EXPRESSIONS: dict[str, str] = {
+    "add": "{0} + {1}",
+    "sub": "{0} - {1}",
+    "mul": "{0} * {1}",
+    "div": "{0} / {1}",
+    "neg": "-{0}",
+    "abs": "math::abs({0})",
+    "sign": "math::sign({0})",
+    "reciprocal": "1 / {0}",
+    "exp": "math::exp({0})",
+    "expm1": "math::expm1({0})",
+    "log": "math::log({0})",
+    "sqrt": "math::sqrt({0})",
+    "erf": "math::erf({0})",
+    "one_plus_erf": "math::one_plus_erf({0})",
+    "floor": "math::floor({0})",
+    "ceil": "math::ceil({0})",
+    "round_half_even": "math::round_half_even({0})",
+    "sin": "math::sin({0})",
+    "cos": "math::cos({0})",
+    "tan": "math::tan({0})",
+    "asin": "math::asin({0})",
+    "acos": "math::acos({0})",
+    "atan": "math::atan({0})",
+    "sinh": "math::sinh({0})",
+    "cosh": "math::cosh({0})",
+    "tanh": "math::tanh({0})",
+    "asinh": "math::asinh({0})",
+    "acosh": "math::acosh({0})",
+    "atanh": "math::atanh({0})",
+    "sigmoid": "math::sigmoid({0})",
+    "softplus": "math::softplus({0})",
+    "mish": "math::mish({0})",
+    "gelu": "math::gelu({0})",
+    "gelu_tanh": "math::gelu_tanh({0})",
+    "relu": "math::relu({0})",
+    "clip": "math::clip({0}, {1}, {2})",
+    "at_least": "{0} < {1} ? {1} : {0}",
+    "at_most": "{0} > {1} ? {1} : {0}",
+    "max": "math::max({0}, {1})",
+    "min": "math::min({0}, {1})",
+    "pow": "math::pow({0}, {1})",
+    "pow_1": "{0}",
+    "pow_2": "{0} * {0}",
+    "pow_3": "{0} * {0} * {0}",
+    "pow_minus_1": "1 / {0}",
+    "pow_half": "math::pow_half({0})",
+    "pow_minus_half": "math::pow_minus_half({0})",
+    "mod_integer": "math::mod_integer({0}, {1})",
+    "mod_real": "math::mod_real({0}, {1})",
+    "fmod_integer": "math::rem_integer({0}, {1})",
+    "fmod_real": "math::fmod({0}, {1})",
+    "equal": "{0} == {1}",
+    "less": "{0} < {1}",
+    "greater": "{0} > {1}",
+    "less_equal": "{0} <= {1}",
+    "greater_equal": "{0} >= {1}",
+    "and": "{0} && {1}",
+    "or": "{0} || {1}",
+    "xor": "{0} != {1}",
+    "not": "!{0}",
+    "bit_and": "{0} & {1}",
+    "bit_or": "{0} | {1}",
+    "bit_xor": "{0} ^ {1}",
+    "bit_not": "~{0}",
+    "shift_left": "{0} << {1}",
+    "shift_right": "{0} >> {1}",
+    "is_nan": "math::is_nan({0})",
+    "where": "{0} ? {1} : {2}",
+    "retype": "{0}",
+}
+
+# Operations with a shorter form for 16-bit floats, in namespace math16.
+SHORTER = frozenset({"exp", "sigmoid", "mish", "one_plus_erf", "gelu", "gelu_tanh"})
+SIXTEEN_BITS = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
+
+ROUND = {"f16": "round_to_f16", "bf16": "round_to_bf16"}
+
+# How two partial results of a reduction become one; a mean is a sum until it is finished.
+COMBINE = {
+    "sum": "{0} + {1}",
+    "mean": "{0} + {1}",
+    "prod": "{0} * {1}",
+    "max": "math::max({0}, {1})",
+    "min": "math::min({0}, {1})",
+}
+
+
+def live_inputs(program: Program) -> tuple[int, ...]:
+    """Return the positions of the op's inputs that some output depends on, in order."""
+    live = program.live()
+    return tuple(sorted(v.index for i, v in enumerate(program.values) if isinstance(v, Input) and i in live))
+
+
+def phases(program: Program) -> tuple[tuple[int, ...], ...]:
+    """Return the reductions by the round in which they can be done: each needs only those of earlier rounds."""
+    levels = program.levels()
+    reductions = program.reductions()
+    # Levels count reductions that nothing reads, too; only those in use make a round.
+    rounds = sorted({levels[i] for i in reductions})
+    return tuple(tuple(i for i in reductions if levels[i] == level) for level in rounds)
+
+
+def source(program: Program) -> str:
+    """Return the C++ text of the program: `Element`, `Result`, `Reduced` and `Phase<P>` for rows, and `apply`."""
+    rounds = phases(program)
+    fields = [(types.computed(program.inputs[i]), f"a{i}") for i in live_inputs(program)]
+    results = [(types.computed(o.dtype), f"b{n}") for n, o in enumerate(program.outputs)]
+    parts = [_struct("Element", fields), _struct("Result", results)]
+    if rounds:
+        done = [(types.computed(program.values[i].dtype), f"r{i}") for r in rounds for i in r]
+        parts.append(_struct("Reduced", done))
+        parts.append(f"constexpr int PHASES = {len(rounds)};\ntemplate <int P> struct Phase;\n")
+        parts.extend(_phase(program, number, round_) for number, round_ in enumerate(rounds))
+    parts.append(_apply(program, bool(rounds)))
+    return "\n".join(parts)
+
+
+def _struct(name: str, fields: Iterable[tuple[str, str]]) -> str:
+    return f"struct {name} {{\n" + "".join(f"  {cpp} {field};\n" for cpp, field in fields) + "};\n"
+
+
+def _apply(program: Program, has_reductions: bool) -> str:
+    done = ", const Reduced& done" if has_reductions else ""
+    lines = [
+        f"DEVICE Result apply(const Element& x{done}) {{",
+        *_statements(program, (o.value for o in program.outputs)),
+        "  Result y;",
+        *(f"  y.b{n} = {_operand(program, o.value)};" for n, o in enumerate(program.outputs)),
+        "  return y;",
+        "}",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _phase(program: Program, number: int, round_: tuple[int, ...]) -> str:
+    reductions = [(i, _reduction(program, i)) for i in round_]
+    fields = "".join(f"  {_accumulator(r.dtype)} r{i};\n" for i, r in reductions)
+    identities = ", ".join(_identity(r) for _, r in reductions)
+    lines = [
+        f"template <> struct Phase<{number}> {{",
+        fields.rstrip("\n"),
+        f"  DEVICE static Phase identity() {{ return {{{identities}}}; }}",
+        "  DEVICE void accumulate(const Element& x, const Reduced& done) {",
+        *("  " + line for line in _statements(program, (r.arg for _, r in reductions))),
+        *(f"    {_combine(r, f'r{i}', _operand(program, r.arg), i)}" for i, r in reductions),
+        "  }",
+        "  DEVICE void combine(const Phase& other) {",
+        *(f"    {_combine(r, f'r{i}', f'other.r{i}', i)}" for i, r in reductions),
+        "  }",
+        "  DEVICE void finish(Reduced& done, Index columns) const {",
+        *(f"    done.r{i} = {_finished(i, r)};" for i, r in reductions),
+        "  }",
+        "};",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _reduction(program: Program, index: int) -> Reduce:
+    value = program.values[index]
+    assert isinstance(value, Reduce)
+    return value
+
+
+def _combine(reduce: Reduce, left: str, right: str, index: int) -> str:
+    accumulator = _accumulator(reduce.dtype)
+    return f"r{index} = {COMBINE[reduce.kind].format(left, f'({accumulator})({right})')};"
+
+
+def _finished(index: int, reduce: Reduce) -> str:
+    computed = types.computed(reduce.dtype)
+    total = f"r{index} / ({_accumulator(reduce.dtype)})columns" if reduce.kind == "mean" else f"r{index}"
+    return f"({computed})({total})"
+
+
+def _accumulator(dtype: int) -> str:
+    """Reductions run in the computed type; small integers in int, which shuffles move as one word."""
+    return types.computed(dtype) if types.is_real(dtype) or types.TYPES[dtype].size >= 4 else "int"
+
+
+def _identity(reduce: Reduce) -> str:
+    if reduce.kind in ("sum", "mean", "prod"):
+        return types.literal(int(reduce.kind == "prod"), reduce.dtype)
+    if types.is_real(reduce.dtype):
+        return types.literal(float("-inf" if reduce.kind == "max" else "inf"), reduce.dtype)
+    facts = types.TYPES[reduce.dtype]
+    return types.literal(facts.low if reduce.kind == "max" else facts.high, reduce.dtype)
+
+
+def _statements(program: Program, targets: Iterable[int]) -> list[str]:
+    """Return the statements that compute `targets` from the inputs and the reductions that are done."""
+    needed: set[int] = set()
+    stack = list(targets)
+    while stack:
+        index = stack.pop()
+        if index not in needed and isinstance(program.values[index], Apply):
+            needed.add(index)
+            stack.extend(arguments(program.values[index]))
+    return [_statement(program, i) for i in sorted(needed)]
+
+
+def _statement(program: Program, index: int) -> str:
+    value = program.values[index]
+    assert isinstance(value, Apply)
+    cpp = types.computed(value.dtype)
+    if value.op == "cast":
+        expression = _cast(_operand(program, value.args[0]), program.values[value.args[0]].dtype, value.dtype)
+    else:
+        expression = EXPRESSIONS[value.op].format(*(_operand(program, a) for a in value.args))
+        if value.op in SHORTER and value.dtype in SIXTEEN_BITS:
+            expression = expression.replace("math::", "math16::")
+        if types.is_integer(value.dtype):
+            # C++ computes small integers as int; ONNX wraps them around in their own type.
+            expression = f"({cpp})({expression})"
+    return f"  const {cpp} v{index} = {expression};"
+
+
+def _cast(operand: str, source_type: int, to: int) -> str:
+    """Float to integer truncates; out of range it saturates on the GPU, where ONNX leaves the result undefined."""
+    cpp = types.computed(to)
+    if cpp == "bool":
+        return f"{operand} != 0"
+    round_to = ROUND.get(types.TYPES[to].stored)
+    if round_to is not None and source_type != to:
+        return f"{round_to}((float)({operand}))"
+    return f"({cpp})({operand})"
+
+
+def _operand(program: Program, index: int) -> str:
+    match program.values[index]:
+        case Input(index=position):
+            return f"x.a{position}"
+        case Constant(value=value, dtype=dtype):
+            text = types.literal(value, dtype)
+            return f"({text})" if text.startswith("-") else text
+        case Reduce():
+            return f"done.r{index}"
+        case _:
+            return f"v{index}"

@@ -1,0 +1,523 @@
+"""The body language: what each ONNX op means in scalar operations and row reductions.
+
+Two tables by (domain, op type): `POINTWISE`, and `REDUCTIONS` along the row; `HANDLERS` is both.
+"""
+
+import math
+from collections.abc import Callable
+
+from onnx import TensorProto
+
+from onnxfuse.kernels import types
+from onnxfuse.kernels.body import Apply, Handler, Node, Reduce, Term
+from onnxfuse.kernels.types import UnsupportedError
+
+MICROSOFT = "com.microsoft"
+
+POINTWISE: dict[tuple[str, str], Handler] = {}
+REDUCTIONS: dict[tuple[str, str], Handler] = {}
+Meaning = Callable[[Node], Term]
+
+
+def _pointwise(*names: str, domain: str = "") -> Callable[[Meaning], Meaning]:
+    def register(meaning: Meaning) -> Meaning:
+        POINTWISE.update({(domain, name): lambda node: (meaning(node),) for name in names})
+        return meaning
+
+    return register
+
+
+def _reduction(*names: str, domain: str = "") -> Callable[[Handler], Handler]:
+    def register(handler: Handler) -> Handler:
+        REDUCTIONS.update({(domain, name): handler for name in names})
+        return handler
+
+    return register
+
+
+# --- one scalar operation each -----------------------------------------------------------------------------------
+
+REAL = {
+    "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Erf": "erf", "Sigmoid": "sigmoid", "Tanh": "tanh",
+    "Softplus": "softplus", "Mish": "mish", "Reciprocal": "reciprocal",
+    "Sin": "sin", "Cos": "cos", "Tan": "tan", "Asin": "asin", "Acos": "acos", "Atan": "atan",
+    "Sinh": "sinh", "Cosh": "cosh", "Asinh": "asinh", "Acosh": "acosh", "Atanh": "atanh",
+    "Floor": "floor", "Ceil": "ceil", "Round": "round_half_even",
+}  # fmt: skip
+SIGNED = {"Neg": "neg", "Abs": "abs", "Sign": "sign", "Relu": "relu"}
+BINARY = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div"}
+VARIADIC = {"Sum": "add", "Max": "max", "Min": "min", "Mean": "add"}
+COMPARE = {
+    "Equal": "equal", "Less": "less", "Greater": "greater",
+    "LessOrEqual": "less_equal", "GreaterOrEqual": "greater_equal",
+}  # fmt: skip
+LOGIC = {"And": "and", "Or": "or", "Xor": "xor"}
+BITS = {"BitwiseAnd": "bit_and", "BitwiseOr": "bit_or", "BitwiseXor": "bit_xor"}
+
+
+@_pointwise(*REAL)
+def _real(node: Node) -> Term:
+    x = _real_operand(node, 0)
+    return x.builder.apply(REAL[node.op_type], x)
+
+
+@_pointwise(*SIGNED)
+def _signed(node: Node) -> Term:
+    x = node.term(0)
+    if types.computed(x.dtype) == "bool":
+        raise UnsupportedError(f"{node.op_type} of BOOL")
+    return x.builder.apply(SIGNED[node.op_type], x)
+
+
+@_pointwise(*BINARY)
+def _binary(node: Node) -> Term:
+    a, b = _same_types(node)
+    if types.computed(a.dtype) == "bool":
+        raise UnsupportedError(f"{node.op_type} of BOOL")
+    if node.op_type == "Add":
+        return _one_plus_erf(a, b) or _one_plus_erf(b, a) or a + b
+    return a.builder.apply(BINARY[node.op_type], a, b)
+
+
+def _one_plus_erf(a: Term, b: Term) -> Term | None:
+    """1 + erf(x) -> erfc(-x): the form of GELU before opset 20, without its cancellation left of 0."""
+    erf = a.builder.values[a.index]
+    one = b.constant is not None and b.constant.value == 1
+    if not (one and isinstance(erf, Apply) and erf.op == "erf"):
+        return None
+    # The constant stays an argument: it takes part in broadcasting.
+    return a.builder.term(Apply("one_plus_erf", (erf.args[0], b.index), a.dtype))
+
+
+@_pointwise(*VARIADIC)
+def _variadic(node: Node) -> Term:
+    terms = _same_types(node)
+    total = terms[0]
+    for term in terms[1:]:
+        total = total.builder.apply(VARIADIC[node.op_type], total, term)
+    return total / float(len(terms)) if node.op_type == "Mean" and len(terms) > 1 else total
+
+
+@_pointwise(*COMPARE)
+def _compare(node: Node) -> Term:
+    a, b = _same_types(node)
+    return a.builder.apply(COMPARE[node.op_type], a, b, dtype=TensorProto.BOOL)
+
+
+@_pointwise(*LOGIC)
+def _logic(node: Node) -> Term:
+    a, b = _same_types(node)
+    if a.dtype != TensorProto.BOOL:
+        raise UnsupportedError(f"{node.op_type} of {types.name(a.dtype)}, expected BOOL")
+    return a.builder.apply(LOGIC[node.op_type], a, b)
+
+
+@_pointwise("Not")
+def _not(node: Node) -> Term:
+    return node.builder.apply("not", node.term(0))
+
+
+@_pointwise(*BITS)
+def _bits(node: Node) -> Term:
+    a, b = _same_types(node)
+    return a.builder.apply(BITS[node.op_type], _integer(node, a), b)
+
+
+@_pointwise("BitwiseNot")
+def _bitwise_not(node: Node) -> Term:
+    return node.builder.apply("bit_not", _integer(node, node.term(0)))
+
+
+@_pointwise("BitShift")
+def _bit_shift(node: Node) -> Term:
+    a, b = _same_types(node)
+    direction = node.text("direction", "")
+    if direction not in ("LEFT", "RIGHT"):
+        raise UnsupportedError(f"BitShift with direction {direction!r}, expected LEFT or RIGHT")
+    return a.builder.apply("shift_left" if direction == "LEFT" else "shift_right", _integer(node, a), b)
+
+
+@_pointwise("IsNaN")
+def _is_nan(node: Node) -> Term:
+    return node.builder.apply("is_nan", _real_operand(node, 0), dtype=TensorProto.BOOL)
+
+
+@_pointwise("IsInf")
+def _is_inf(node: Node) -> Term:
+    x = _real_operand(node, 0)
+    wanted = [
+        x.builder.apply("equal", x, infinity, dtype=TensorProto.BOOL)
+        for attribute, infinity in (("detect_positive", math.inf), ("detect_negative", -math.inf))
+        if node.number(attribute, 1)
+    ]
+    if not wanted:
+        raise UnsupportedError("IsInf that detects neither sign")
+    return wanted[0] if len(wanted) == 1 else x.builder.apply("or", *wanted)
+
+
+@_pointwise("Mod")
+def _mod(node: Node) -> Term:
+    a, b = _same_types(node)
+    kind = "real" if types.is_real(a.dtype) else "integer"
+    return a.builder.apply(f"{'fmod' if node.number('fmod', 0) else 'mod'}_{kind}", a, b)
+
+
+SPECIAL_POWERS = {2.0: "pow_2", 3.0: "pow_3", 1.0: "pow_1", -1.0: "pow_minus_1"}
+SPECIAL_REAL_POWERS = {**SPECIAL_POWERS, 0.5: "pow_half", -0.5: "pow_minus_half"}
+
+
+@_pointwise("Pow")
+def _pow(node: Node) -> Term:
+    """The result has the type of the base; a base and an exponent of unlike types meet in float or double."""
+    x, y = node.term(0), node.term(1)
+    special = SPECIAL_REAL_POWERS if types.is_real(x.dtype) else {2.0: "pow_2", 3.0: "pow_3"}
+    if y.constant is not None and float(y.constant.value) in special:
+        return x.builder.apply(special[float(y.constant.value)], x, y)
+    if types.is_real(x.dtype):
+        return x.builder.apply("pow", x, _converted(y, x.dtype))
+    # Exact for results up to 2^53, as in numpy's and ONNX Runtime's float path.
+    power = x.builder.apply("pow", _converted(x, TensorProto.DOUBLE), _converted(y, TensorProto.DOUBLE))
+    return _converted(power, x.dtype)
+
+
+@_pointwise("Where")
+def _where(node: Node) -> Term:
+    condition, a, b = node.term(0), node.term(1), node.term(2)
+    if a.dtype != b.dtype:
+        raise UnsupportedError(f"Where of {types.name(a.dtype)} and {types.name(b.dtype)}")
+    return a.builder.apply("where", condition, a, b, dtype=a.dtype)
+
+
+@_pointwise("Identity")
+def _identity(node: Node) -> Term:
+    return node.term(0)
+
+
+@_pointwise("Dropout")
+def _dropout(node: Node) -> Term:
+    training = node.optional(2)
+    if training is not None and (training.constant is None or training.constant.value):
+        raise UnsupportedError("Dropout in training mode")
+    return node.term(0)
+
+
+@_pointwise("Cast")
+def _cast(node: Node) -> Term:
+    return _converted(node.term(0), int(node.number("to", 0)))
+
+
+@_pointwise("CastLike")
+def _cast_like(node: Node) -> Term:
+    return _converted(node.term(0), node.term(1).dtype)
+
+
+# --- activations -------------------------------------------------------------------------------------------------
+
+
+@_pointwise("Clip")
+def _clip(node: Node) -> Term:
+    x = node.term(0)
+    if node.opset < 11:
+        low, high = node.number("min", -math.inf), node.number("max", math.inf)
+        return x.builder.apply("clip", x, low, high)
+    low_term, high_term = node.optional(1), node.optional(2)
+    if low_term is not None:
+        x = x.builder.apply("at_least", x, low_term)
+    return x if high_term is None else x.builder.apply("at_most", x, high_term)
+
+
+@_pointwise("LeakyRelu")
+def _leaky_relu(node: Node) -> Term:
+    x = _real_operand(node, 0)
+    return _where_negative(x, x * node.number("alpha", 0.01), x)
+
+
+@_pointwise("PRelu")
+def _prelu(node: Node) -> Term:
+    x, slope = _same_types(node)
+    positive = x.builder.apply("greater", x, 0.0, dtype=TensorProto.BOOL)
+    return x.builder.apply("where", positive, x, x * slope, dtype=x.dtype)
+
+
+@_pointwise("Elu")
+def _elu(node: Node) -> Term:
+    x = _real_operand(node, 0)
+    return _where_negative(x, x.builder.apply("expm1", x) * node.number("alpha", 1.0), x)
+
+
+@_pointwise("Celu")
+def _celu(node: Node) -> Term:
+    x, alpha = _real_operand(node, 0), node.number("alpha", 1.0)
+    return _where_negative(x, x.builder.apply("expm1", x / alpha) * alpha, x)
+
+
+@_pointwise("Selu")
+def _selu(node: Node) -> Term:
+    x = _real_operand(node, 0)
+    alpha, gamma = node.number("alpha", 1.67326319217681884765625), node.number("gamma", 1.05070102214813232421875)
+    return _where_negative(x, x.builder.apply("expm1", x) * (alpha * gamma), x * gamma)
+
+
+@_pointwise("ThresholdedRelu")
+def _thresholded_relu(node: Node) -> Term:
+    x = _real_operand(node, 0)
+    above = x.builder.apply("greater", x, node.number("alpha", 1.0), dtype=TensorProto.BOOL)
+    return x.builder.apply("where", above, x, x.builder.constant(0, x.dtype), dtype=x.dtype)
+
+
+@_pointwise("HardSigmoid")
+def _hard_sigmoid(node: Node) -> Term:
+    x = _real_operand(node, 0)
+    return _hard_gate(x, node.number("alpha", 0.2), node.number("beta", 0.5))
+
+
+@_pointwise("HardSwish")
+def _hard_swish(node: Node) -> Term:
+    x = _real_operand(node, 0)
+    return x * _hard_gate(x, 1 / 6, 0.5)
+
+
+@_pointwise("Softsign")
+def _softsign(node: Node) -> Term:
+    x = _real_operand(node, 0)
+    return x / (x.builder.apply("abs", x) + 1.0)
+
+
+@_pointwise("Shrink")
+def _shrink(node: Node) -> Term:
+    x, bias, lambd = node.term(0), node.number("bias", 0.0), node.number("lambd", 0.5)
+    b = x.builder
+    above = b.apply("greater", x, lambd, dtype=TensorProto.BOOL)
+    below = b.apply("less", x, -lambd, dtype=TensorProto.BOOL)
+    inner = b.apply("where", above, x - bias, b.constant(0, x.dtype), dtype=x.dtype)
+    return b.apply("where", below, x + bias, inner, dtype=x.dtype)
+
+
+@_pointwise("Gelu")
+def _gelu(node: Node) -> Term:
+    approximate = node.text("approximate", "none")
+    if approximate not in ("none", "tanh"):
+        raise UnsupportedError(f"Gelu with approximate={approximate!r}")
+    x = _real_operand(node, 0)
+    return x.builder.apply("gelu" if approximate == "none" else "gelu_tanh", x)
+
+
+@_pointwise("Swish")
+def _swish(node: Node) -> Term:
+    x = _real_operand(node, 0)
+    return x * x.builder.apply("sigmoid", x * node.number("alpha", 1.0))
+
+
+@_pointwise("QuickGelu", domain=MICROSOFT)
+def _quick_gelu(node: Node) -> Term:
+    x = _real_operand(node, 0)
+    return x * x.builder.apply("sigmoid", x * node.number("alpha", 1.702))
+
+
+@_pointwise("Gelu", "BiasGelu", domain=MICROSOFT)
+def _bias_gelu(node: Node) -> Term:
+    return node.builder.apply("gelu", _biased(node))
+
+
+@_pointwise("FastGelu", domain=MICROSOFT)
+def _fast_gelu(node: Node) -> Term:
+    return node.builder.apply("gelu_tanh", _biased(node))
+
+
+# --- rows --------------------------------------------------------------------------------------------------------
+
+
+@_reduction("LayerNormalization")
+def _layer_normalization(node: Node) -> tuple[Term, ...]:
+    """Two passes over the row in registers: the mean, then the sum of squared differences. Nothing cancels."""
+    return _normalized(node, node.term(0), node.term(1), node.optional(2))
+
+
+@_reduction("SkipLayerNormalization", domain=MICROSOFT)
+def _skip_layer_normalization(node: Node) -> tuple[Term, ...]:
+    total = node.term(0) + node.term(1)
+    bias = node.optional(4)
+    total = total if bias is None else total + bias
+    y, mean, inverse = _normalized(node, total, node.term(2), node.optional(3), epsilon=1e-12)
+    return y, mean, inverse, total
+
+
+@_reduction("RMSNormalization", "SimplifiedLayerNormalization")
+def _rms_normalization(node: Node) -> tuple[Term, ...]:
+    return _root_mean_square(node, node.term(0), node.term(1), 1e-5)
+
+
+@_reduction("SimplifiedLayerNormalization", domain=MICROSOFT)
+def _simplified_layer_normalization(node: Node) -> tuple[Term, ...]:
+    return _root_mean_square(node, node.term(0), node.term(1), 1e-5)
+
+
+@_reduction("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
+def _skip_simplified_layer_normalization(node: Node) -> tuple[Term, ...]:
+    total = node.term(0) + node.term(1)
+    bias = node.optional(3)
+    total = total if bias is None else total + bias
+    y, inverse = _root_mean_square(node, total, node.term(2), 1e-12)
+    return y, inverse, inverse, total
+
+
+@_reduction("Softmax", "LogSoftmax")
+def _softmax(node: Node) -> tuple[Term, ...]:
+    x = _real_operand(node, 0)
+    # Before opset 13 the axis and all axes after it were flattened into one row.
+    onward = node.opset < 13
+    axis = int(node.number("axis", 1 if onward else -1))
+
+    def over_row(kind: str, term: Term) -> Term:
+        return _reduced(kind, term, (axis,), onward)
+
+    shifted = x - over_row("max", x)
+    exponential = x.builder.apply("exp", shifted)
+    total = over_row("sum", exponential)
+    if node.op_type == "LogSoftmax":
+        return (shifted - x.builder.apply("log", total),)
+    return (exponential * x.builder.apply("reciprocal", total),)
+
+
+def _reduce_plain(kind: str) -> Callable[[Node, Term], Term]:
+    return lambda node, x: _reduce_axes(kind, node, x)
+
+
+def _square(x: Term) -> Term:
+    return x * x
+
+
+def _reduce_log_sum_exp(node: Node, x: Term) -> Term:
+    """ln(sum(e^x)) = m + ln(sum(e^(x - m))), m = the greatest x, or 0 where that is infinite."""
+    b = x.builder
+    greatest = _reduce_axes("max", node, x)
+    zero = b.constant(0, x.dtype)
+    finite = b.apply("less", b.apply("abs", greatest), math.inf, dtype=TensorProto.BOOL)
+    shift = b.apply("where", finite, greatest, zero, dtype=x.dtype)
+    return b.apply("log", _reduce_axes("sum", node, b.apply("exp", x - shift))) + shift
+
+
+REDUCE: dict[str, Callable[[Node, Term], Term]] = {
+    "ReduceSum": _reduce_plain("sum"),
+    "ReduceMean": _reduce_plain("mean"),
+    "ReduceMax": _reduce_plain("max"),
+    "ReduceMin": _reduce_plain("min"),
+    "ReduceProd": _reduce_plain("prod"),
+    "ReduceL1": lambda node, x: _reduce_axes("sum", node, x.builder.apply("abs", x)),
+    "ReduceL2": lambda node, x: x.builder.apply("sqrt", _reduce_axes("sum", node, _square(x))),
+    "ReduceSumSquare": lambda node, x: _reduce_axes("sum", node, _square(x)),
+    "ReduceLogSum": lambda node, x: x.builder.apply("log", _reduce_axes("sum", node, x)),
+    "ReduceLogSumExp": _reduce_log_sum_exp,
+}
+
+
+@_reduction(*REDUCE)
+def _reduce(node: Node) -> tuple[Term, ...]:
+    x = node.term(0)
+    if types.computed(x.dtype) == "bool":
+        raise UnsupportedError(f"{node.op_type} of BOOL")
+    if node.op_type in ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp") and not types.is_real(x.dtype):
+        raise UnsupportedError(f"{node.op_type} of {types.name(x.dtype)}")
+    if _axes(node) is None:
+        return (x,)
+    result = REDUCE[node.op_type](node, x)
+    return (Term(result.builder, result.index, squeezed=not node.number("keepdims", 1)),)
+
+
+# --- helpers -----------------------------------------------------------------------------------------------------
+
+
+def _real_operand(node: Node, position: int) -> Term:
+    x = node.term(position)
+    if not types.is_real(x.dtype):
+        raise UnsupportedError(f"{node.op_type} of {types.name(x.dtype)}")
+    return x
+
+
+def _integer(node: Node, x: Term) -> Term:
+    if not types.is_integer(x.dtype):
+        raise UnsupportedError(f"{node.op_type} of {types.name(x.dtype)}, expected integers")
+    return x
+
+
+def _same_types(node: Node) -> tuple[Term, ...]:
+    terms = node.terms()
+    if len({t.dtype for t in terms}) != 1:
+        raise UnsupportedError(f"{node.op_type} of {' and '.join(types.name(t.dtype) for t in terms)}")
+    return terms
+
+
+def _converted(x: Term, to: int) -> Term:
+    types.require(to)
+    return x if x.dtype == to else x.builder.apply("cast", x, dtype=to)
+
+
+def _where_negative(x: Term, then: Term, otherwise: Term) -> Term:
+    negative = x.builder.apply("less", x, 0.0, dtype=TensorProto.BOOL)
+    return x.builder.apply("where", negative, then, otherwise, dtype=x.dtype)
+
+
+def _hard_gate(x: Term, alpha: float, beta: float) -> Term:
+    return x.builder.apply("clip", x * alpha + beta, 0.0, 1.0)
+
+
+def _biased(node: Node) -> Term:
+    x, bias = _real_operand(node, 0), node.optional(1)
+    return x if bias is None else x + bias
+
+
+def _normalized(node: Node, x: Term, scale: Term, bias: Term | None, epsilon: float = 1e-5) -> tuple[Term, Term, Term]:
+    mean = _over_norm_axes(node, x)
+    difference = x - mean
+    variance = _over_norm_axes(node, difference * difference)
+    inverse = _inverse_root(node, variance, epsilon)
+    y = difference * inverse * scale
+    stash = int(node.number("stash_type", TensorProto.FLOAT))
+    return y if bias is None else y + bias, _stashed(mean, stash), _stashed(inverse, stash)
+
+
+def _root_mean_square(node: Node, x: Term, scale: Term, epsilon: float) -> tuple[Term, Term]:
+    inverse = _inverse_root(node, _over_norm_axes(node, x * x), epsilon)
+    y = x * inverse * scale
+    # The result has the type of the scale, which may be another one than that of the input.
+    y = y if y.dtype == scale.dtype else y.builder.apply("retype", y, dtype=scale.dtype)
+    return y, _stashed(inverse, int(node.number("stash_type", TensorProto.FLOAT)))
+
+
+def _over_norm_axes(node: Node, x: Term) -> Term:
+    return _reduced("mean", x, (int(node.number("axis", -1)),), onward=True)
+
+
+def _inverse_root(node: Node, x: Term, epsilon: float) -> Term:
+    root = x.builder.apply("sqrt", x + node.number("epsilon", epsilon))
+    return x.builder.apply("reciprocal", root)
+
+
+def _stashed(x: Term, stash: int) -> Term:
+    """The statistics are in the stash type whatever the type of the input; the values stay as they are."""
+    return x if types.computed(x.dtype) != types.computed(stash) else x.builder.apply("retype", x, dtype=stash)
+
+
+def _reduced(kind: str, x: Term, axes: tuple[int, ...], onward: bool) -> Term:
+    if x.squeezed:
+        raise UnsupportedError("a reduction with keepdims=0 is read inside the op")
+    if all(a < 0 for a in axes) and not onward and sorted(axes) != list(range(-len(axes), 0)):
+        raise UnsupportedError(f"a reduction over axes {list(axes)}, expected the last ones")
+    return x.builder.term(Reduce(kind, x.index, axes, onward, x.dtype))
+
+
+def _axes(node: Node) -> tuple[tuple[int, ...], bool] | None:
+    """Return (axes, and all after them?), or None where nothing is reduced."""
+    listed = node.attributes.get("axes")
+    axes = tuple(int(a) for a in listed) if isinstance(listed, list) else node.integers(1)
+    if axes:
+        return axes, False
+    return None if node.number("noop_with_empty_axes", 0) else ((0,), True)
+
+
+def _reduce_axes(kind: str, node: Node, x: Term) -> Term:
+    found = _axes(node)
+    return x if found is None else _reduced(kind, x, *found)
+
+
+HANDLERS: dict[tuple[str, str], Handler] = {**POINTWISE, **REDUCTIONS}

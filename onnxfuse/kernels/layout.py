@@ -1,0 +1,82 @@
+"""Dimensions and strides: broadcast operands over one shape, with neighbouring dimensions merged where all agree."""
+
+import math
+from dataclasses import dataclass
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A shape of as few dimensions as possible and how each operand runs through it."""
+
+    extents: Shape
+    """Outermost first, at least one; none of them is 1 unless it stands alone."""
+    strides: tuple[Shape, ...]
+    """For each operand its step along each dimension, in elements; 0 = broadcast."""
+
+    @property
+    def contiguous(self) -> Shape:
+        """The strides of an operand as big as the shape."""
+        return row_major(self.extents)
+
+
+def row_major(extents: Shape) -> Shape:
+    """Return the strides of a dense tensor. Extents of 0 count as 1: nothing is ever read there."""
+    return tuple(math.prod(max(n, 1) for n in extents[d + 1 :]) for d in range(len(extents)))
+
+
+def padded(shape: Shape, rank: int) -> Shape:
+    """Return `shape` with ones before it, up to `rank` dimensions."""
+    return (1,) * (rank - len(shape)) + shape
+
+
+def strides_in(shape: Shape, full: Shape) -> Shape:
+    """Return the strides of a dense operand of `shape` as it is broadcast over `full`."""
+    own = padded(shape, len(full))
+    return tuple(0 if n == 1 else s for n, s in zip(own, row_major(own), strict=True))
+
+
+def collapse(full: Shape, strides: tuple[Shape, ...]) -> Layout:
+    """Return the smallest layout: dimensions of 1 dropped, neighbours merged where every operand runs through both.
+
+    >>> collapse((4, 5, 6), ((30, 6, 1), (0, 0, 1)))
+    Layout(extents=(20, 6), strides=((6, 1), (0, 1)))
+    """
+    extents: list[int] = []
+    columns: list[list[int]] = [[] for _ in strides]
+    for d, n in enumerate(full):
+        if n == 1:
+            continue
+        if extents and all(c[-1] == s[d] * n for c, s in zip(columns, strides, strict=True)):
+            extents[-1] *= n
+            for c, s in zip(columns, strides, strict=True):
+                c[-1] = s[d]
+        else:
+            extents.append(n)
+            for c, s in zip(columns, strides, strict=True):
+                c.append(s[d])
+    if not extents:
+        return Layout((1,), tuple((0,) for _ in strides))
+    return Layout(tuple(extents), tuple(tuple(c) for c in columns))
+
+
+def vector_width(sizes: tuple[int, ...]) -> int:
+    """Return how many elements a thread moves at once, for operands of these element sizes in bytes.
+
+    The smallest type moves 16 bytes in one access, as long as the largest one needs at most two accesses.
+    One-byte types beside bigger ones (masks) do not widen it.
+    """
+    largest = max(sizes)
+    smallest = min((s for s in sizes if s > 1), default=1)
+    return max(16 // largest, min(16 // smallest, 32 // largest))
+
+
+def divisor(extent: int, bits: int) -> tuple[int, int, int]:
+    """Return (value, multiplier, shift) so that n // value = (high(n * multiplier) + n) >> shift, n < 2^(bits - 1).
+
+    Granlund and Montgomery, "Division by invariant integers using multiplication", 1994.
+    """
+    shift = max(extent - 1, 0).bit_length()
+    multiplier = ((1 << bits) * ((1 << shift) - extent)) // max(extent, 1) + 1
+    return max(extent, 1), multiplier % (1 << bits), shift

@@ -1,0 +1,132 @@
+"""What a plan is, and the constants that plans can be tuned by."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from onnxfuse.kernels import functor, types
+from onnxfuse.kernels.body import Program
+from onnxfuse.kernels.layout import Shape
+from onnxfuse.kernels.source import KernelSource
+from onnxfuse.kernels.types import UnsupportedError
+
+PARAMETER_LIMIT = 4000  # bytes; CUDA takes 4096 with the pointers
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The constants that plans choose by. The defaults are the plan's own choice; a benchmark may sweep them."""
+
+    pointwise_threads: int = 256
+    """Threads of a block of the pointwise kernel."""
+    bytes_in_flight: int = 64
+    """Bytes of input that a thread of the pointwise kernel loads before its first use of one."""
+    row_threads: int = 128
+    """Threads of a block whose rows take at most a warp."""
+    warp_elements: int = 32
+    """Elements of a row that a lane holds, where a warp takes a row."""
+    block_elements: int = 16
+    """Elements of a row that a thread holds, where a block takes a row."""
+    held_bytes: int = 256
+    """Bytes of raw operands that a thread of a row kernel may hold in registers."""
+    width: int = 0
+    """Elements per vector; 0 = by the element types."""
+    min_blocks: int = 0
+    """Blocks per multiprocessor that the compiler must leave registers for; 0 = its own choice."""
+
+
+DEFAULT = Tuning()
+Size = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """All that a launch needs besides the pointers and the stream."""
+
+    kernel: KernelSource
+    """What to compile; equal kernels are compiled once."""
+    grid: Size
+    """Number of blocks; none = nothing to launch."""
+    block: Size
+    """Threads of a block."""
+    shared_bytes: int
+    """Dynamic shared memory of a block."""
+    parameters: bytes
+    """The by-value struct that is the kernel's last argument, after the input and the output pointers."""
+    output_shapes: tuple[Shape, ...]
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An input that is read, or an output."""
+
+    name: str
+    """`in3`, `out0`: its name in the kernel."""
+    field: str
+    """Its field of `Element` or `Result`."""
+    stored: str
+    """C++ type in memory."""
+    size: int
+    """Bytes of an element."""
+    shape: Shape
+    is_output: bool
+
+    @property
+    def pointer(self) -> str:
+        """Its field of `Pointers`, as C++."""
+        return f"{'' if self.is_output else 'const '}{self.stored}* {self.name};"
+
+    @property
+    def cast(self) -> str:
+        """The kernel's argument as that field."""
+        return f"({'' if self.is_output else 'const '}{self.stored}*){self.name}"
+
+
+def operands(program: Program, input_shapes: tuple[Shape, ...]) -> tuple[Operand, ...]:
+    """Return the inputs that are read and then the outputs, with the shapes of their values (keepdims=1)."""
+    shapes = program.shapes(input_shapes)
+    inputs = [
+        _operand(f"in{i}", f"a{i}", program.inputs[i], input_shapes[i], False) for i in functor.live_inputs(program)
+    ]
+    outputs = [_operand(f"out{n}", f"b{n}", o.dtype, shapes[o.value], True) for n, o in enumerate(program.outputs)]
+    return (*inputs, *outputs)
+
+
+def _operand(name: str, field: str, dtype: int, shape: Shape, is_output: bool) -> Operand:
+    facts = types.TYPES[dtype]
+    return Operand(name, field, facts.stored, facts.size, shape, is_output)
+
+
+def pointers(operands_: tuple[Operand, ...]) -> str:
+    """Return the C++ struct with one typed pointer per operand."""
+    return "struct Pointers {\n" + "".join(f"  {o.pointer}\n" for o in operands_) + "};\n"
+
+
+def entry_point(entry: str, work: str, program: Program, operands_: tuple[Operand, ...], min_blocks: int) -> str:
+    """Return the kernel function: input pointers, output pointers, then the parameters by value."""
+    arguments = [f"const void* in{i}" for i in range(len(program.inputs))]
+    arguments += [f"void* out{n}" for n in range(len(program.outputs))]
+    bounds = f"THREADS, {min_blocks}" if min_blocks else "THREADS"
+    casts = ", ".join(o.cast for o in operands_)
+    return f"KERNEL({bounds}) {entry}({', '.join(arguments)}, PARAMETERS p) {{\n  {work}({{{casts}}}, p);\n}}\n"
+
+
+def index_bits(elements: int) -> int:
+    """Return the width of the kernel's index type: 32 where no index can pass 2^31."""
+    return 32 if elements < 2**31 else 64
+
+
+def index_type(bits: int) -> str:
+    """Return the C++ index type of this width."""
+    return "unsigned" if bits == 32 else "unsigned long long"
+
+
+def packed(words: Iterable[int], bits: int) -> bytes:
+    """Return the parameters, all of them words of the index type, as the kernel reads them."""
+    values = [w % (1 << bits) for w in words]
+    data = struct.pack(f"<{len(values)}{'I' if bits == 32 else 'Q'}", *values)
+    if len(data) > PARAMETER_LIMIT:
+        raise UnsupportedError(f"{len(data)} bytes of kernel parameters, expected at most {PARAMETER_LIMIT}")
+    return data

@@ -1,0 +1,56 @@
+// What only the GPU can do, behind plain functions: half-precision conversion in PTX (so that no CUDA header is
+// needed), bit casts, warp exchange, the block's barrier. tests/kernels/host.cuh is the same list for the CPU.
+
+#define DEVICE __device__ __forceinline__
+#define KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__)
+#define PARAMETERS const __grid_constant__ Parameters
+#define SHARED __shared__
+#define UNROLLED _Pragma("unroll")
+
+DEVICE unsigned block_index() { return blockIdx.x; }
+DEVICE unsigned last_block() { return gridDim.x - 1; }
+DEVICE unsigned thread_index() { return threadIdx.x; }
+DEVICE void wait_for_block() { __syncthreads(); }
+DEVICE unsigned exchange(unsigned word, int distance) { return __shfl_xor_sync(0xffffffffu, word, distance); }
+
+DEVICE unsigned multiply_high(unsigned a, unsigned b) { return __umulhi(a, b); }
+DEVICE unsigned long long multiply_high(unsigned long long a, unsigned long long b) { return __umul64hi(a, b); }
+
+DEVICE float float_of_bits(unsigned bits) { return __uint_as_float(bits); }
+DEVICE unsigned bits_of_float(float value) { return __float_as_uint(value); }
+DEVICE double double_of_bits(unsigned long long bits) { return __longlong_as_double((long long)bits); }
+DEVICE unsigned long long bits_of_double(double value) { return (unsigned long long)__double_as_longlong(value); }
+
+DEVICE float f16_to_float(unsigned bits) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"((unsigned short)bits));
+  return value;
+}
+DEVICE float bf16_to_float(unsigned bits) { return __uint_as_float(bits << 16); }
+
+// Round to nearest even; the first value goes to the low half of the word.
+DEVICE unsigned floats_to_f16x2(float low, float high) {
+  unsigned word;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  return word;
+}
+DEVICE unsigned floats_to_bf16x2(float low, float high) {
+  unsigned word;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  return word;
+}
+
+// numerator / denominator within 2 units in the last place, for denominators of 1 up to 2^126: no slow path.
+DEVICE float divide_fast(float numerator, float denominator) { return __fdividef(numerator, denominator); }
+
+// 1 / x and 2^x within 2 units in the last place; results below 2^-126 are 0.
+DEVICE float reciprocal_fast(float x) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+DEVICE float exp2_fast(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}

@@ -1,0 +1,129 @@
+// Elements in memory and in registers. A Pack holds W neighbours as they lie in memory (raw words: half as many
+// registers as floats for 16-bit types), moves in accesses of at most 16 bytes, and decodes one lane at a time.
+
+struct f16 { unsigned short bits; };
+struct bf16 { unsigned short bits; };
+struct boolean { unsigned char bits; };
+
+// The type that an element is computed in, and its raw bits in memory.
+template <class T> struct Stored {
+  using Value = T;
+};
+template <> struct Stored<f16> { using Value = float; };
+template <> struct Stored<bf16> { using Value = float; };
+template <> struct Stored<boolean> { using Value = bool; };
+
+template <int BYTES> struct Raw;
+template <> struct Raw<1> { using Word = unsigned char; };
+template <> struct Raw<2> { using Word = unsigned short; };
+template <> struct Raw<4> { using Word = unsigned; };
+template <> struct Raw<8> { using Word = unsigned long long; };
+
+template <class T> DEVICE typename Stored<T>::Value decode(typename Raw<sizeof(T)>::Word bits, T*) { return (T)bits; }
+DEVICE float decode(unsigned short bits, f16*) { return f16_to_float(bits); }
+DEVICE float decode(unsigned short bits, bf16*) { return bf16_to_float(bits); }
+DEVICE bool decode(unsigned char bits, boolean*) { return bits != 0; }
+DEVICE float decode(unsigned bits, float*) { return float_of_bits(bits); }
+DEVICE double decode(unsigned long long bits, double*) { return double_of_bits(bits); }
+
+template <class T> DEVICE typename Raw<sizeof(T)>::Word encode(T value, T*) { return (typename Raw<sizeof(T)>::Word)value; }
+DEVICE unsigned short encode(float value, f16*) { return (unsigned short)floats_to_f16x2(value, 0.0f); }
+DEVICE unsigned short encode(float value, bf16*) { return (unsigned short)floats_to_bf16x2(value, 0.0f); }
+DEVICE unsigned char encode(bool value, boolean*) { return value ? 1 : 0; }
+DEVICE unsigned encode(float value, float*) { return bits_of_float(value); }
+DEVICE unsigned long long encode(double value, double*) { return bits_of_double(value); }
+
+DEVICE float round_to_f16(float value) { return f16_to_float(floats_to_f16x2(value, 0.0f) & 0xffffu); }
+DEVICE float round_to_bf16(float value) { return bf16_to_float(floats_to_bf16x2(value, 0.0f) & 0xffffu); }
+
+template <int BYTES> struct alignas(BYTES) Chunk {
+  typename Raw<BYTES < 4 ? BYTES : 4>::Word word[BYTES < 4 ? 1 : BYTES / 4];
+};
+
+template <class T, int W> struct Pack {
+  static constexpr int BYTES = int(sizeof(T)) * W;
+  static constexpr int CHUNK = BYTES < 16 ? BYTES : 16;
+  static constexpr int CHUNKS = BYTES / CHUNK;
+  static constexpr int LANES_PER_WORD = sizeof(T) < 4 ? (CHUNK < 4 ? W : 4 / int(sizeof(T))) : 1;
+  static constexpr int WORDS = sizeof(Chunk<CHUNK>) / sizeof(Chunk<CHUNK>{}.word[0]);
+  using Value = typename Stored<T>::Value;
+  using Bits = typename Raw<sizeof(T)>::Word;
+
+  Chunk<CHUNK> chunk[CHUNKS];
+
+  DEVICE auto& word(int i) { return chunk[i / WORDS].word[i % WORDS]; }
+  DEVICE auto word(int i) const { return chunk[i / WORDS].word[i % WORDS]; }
+
+  DEVICE Bits bits(int lane) const {
+    if constexpr (sizeof(T) == 8) {
+      return (Bits)word(2 * lane) | (Bits)word(2 * lane + 1) << 32;
+    } else {
+      return (Bits)(word(lane / LANES_PER_WORD) >> (lane % LANES_PER_WORD * 8 * int(sizeof(T)) & 31));
+    }
+  }
+  DEVICE Value get(int lane) const { return decode(bits(lane), (T*)nullptr); }
+
+  // Lanes are set in order, each one once, on a Pack that began as zeros.
+  DEVICE void set_bits(int lane, Bits bits) {
+    if constexpr (sizeof(T) == 8) {
+      word(2 * lane) = (unsigned)bits;
+      word(2 * lane + 1) = (unsigned)(bits >> 32);
+    } else {
+      word(lane / LANES_PER_WORD) |= (unsigned)bits << (lane % LANES_PER_WORD * 8 * int(sizeof(T)) & 31);
+    }
+  }
+};
+
+// One element for all lanes.
+template <class T> struct Splat {
+  Pack<T, 1> one;
+  DEVICE typename Stored<T>::Value get(int) const { return one.get(0); }
+};
+
+template <class T> DEVICE typename Raw<sizeof(T)>::Word load_bits(const T* from) {
+  return *reinterpret_cast<const typename Raw<sizeof(T)>::Word*>(from);
+}
+
+template <int W, class T> DEVICE Pack<T, W> load(const T* from) {
+  Pack<T, W> pack;
+  const auto* chunks = reinterpret_cast<const Chunk<Pack<T, W>::CHUNK>*>(from);
+  UNROLLED for (int i = 0; i < Pack<T, W>::CHUNKS; ++i) pack.chunk[i] = chunks[i];
+  return pack;
+}
+template <class T> DEVICE Splat<T> load_splat(const T* from) { return {load<1>(from)}; }
+
+template <int W, class T> DEVICE void store(T* to, const Pack<T, W>& pack) {
+  auto* chunks = reinterpret_cast<Chunk<Pack<T, W>::CHUNK>*>(to);
+  UNROLLED for (int i = 0; i < Pack<T, W>::CHUNKS; ++i) chunks[i] = pack.chunk[i];
+}
+
+// W computed values as they lie in memory; 16-bit floats are rounded two at a time.
+template <class T, int W> DEVICE Pack<T, W> packed(const typename Stored<T>::Value (&value)[W]) {
+  Pack<T, W> pack = {};
+  UNROLLED for (int i = 0; i < W; ++i) pack.set_bits(i, encode(value[i], (T*)nullptr));
+  return pack;
+}
+template <int W> DEVICE Pack<f16, W> packed_f16(const float (&value)[W]) {
+  Pack<f16, W> pack = {};
+  if constexpr (W == 1) pack.set_bits(0, encode(value[0], (f16*)nullptr));
+  else UNROLLED for (int i = 0; i < W / 2; ++i) pack.word(i) = floats_to_f16x2(value[2 * i], value[2 * i + 1]);
+  return pack;
+}
+template <int W> DEVICE Pack<bf16, W> packed_bf16(const float (&value)[W]) {
+  Pack<bf16, W> pack = {};
+  if constexpr (W == 1) pack.set_bits(0, encode(value[0], (bf16*)nullptr));
+  else UNROLLED for (int i = 0; i < W / 2; ++i) pack.word(i) = floats_to_bf16x2(value[2 * i], value[2 * i + 1]);
+  return pack;
+}
+
+template <int W> DEVICE void store_values(f16* to, const float (&value)[W]) { store<W>(to, packed_f16<W>(value)); }
+template <int W> DEVICE void store_values(bf16* to, const float (&value)[W]) { store<W>(to, packed_bf16<W>(value)); }
+template <int W, class T> DEVICE void store_values(T* to, const typename Stored<T>::Value (&value)[W]) {
+  store<W>(to, packed<T, W>(value));
+}
+
+// n / d for n below half of Index's range, without a division (Granlund and Montgomery, 1994).
+template <class Index> struct Divisor {
+  Index value, multiplier, shift;
+  DEVICE Index quotient(Index n) const { return (multiply_high(n, multiplier) + n) >> shift; }
+};

@@ -1,0 +1,86 @@
+// Where an element lies in each operand of a pointwise kernel, and how W neighbours of it are fetched.
+//
+// The output is one linear space of p.count elements; its dimensions are collapsed to RANK. An operand is
+//   linear   as big as the output: the same linear index, always one full-width access;
+//   uniform  one element for all;
+//   splat    the same element along the inner dimension, which W divides: one element per vector;
+//   inner    contiguous along the inner dimension, which W divides: one full-width access;
+//   gather   anything else: element by element, one decomposition per vector and then carries.
+
+struct Parameters {
+  Index count;
+  Divisor<Index> extent[RANK];          // outermost first
+  Index stride[STRIDED_SLOTS][RANK];    // of every operand that is neither linear nor uniform; 0 = broadcast
+};
+
+struct Place {
+  Index linear;
+  Index coordinate[RANK];
+
+  DEVICE Place(Index index, const Parameters& p) : linear(index) {
+    Index rest = index;
+    UNROLLED for (int d = RANK - 1; d > 0; --d) {
+      const Index outer = p.extent[d].quotient(rest);
+      coordinate[d] = rest - outer * p.extent[d].value;
+      rest = outer;
+    }
+    coordinate[0] = rest;
+  }
+
+  DEVICE Index offset(const Index* stride) const {
+    Index sum = 0;
+    UNROLLED for (int d = 0; d < RANK; ++d) sum += coordinate[d] * stride[d];
+    return sum;
+  }
+
+  // The next element of the output, in row-major order.
+  DEVICE void advance(const Parameters& p) {
+    ++linear;
+    ++coordinate[RANK - 1];
+    UNROLLED for (int d = RANK - 1; d > 0; --d) {
+      if (coordinate[d] == p.extent[d].value) {
+        coordinate[d] = 0;
+        ++coordinate[d - 1];
+      }
+    }
+  }
+
+  // A smaller output is written where the coordinate on each of its broadcast dimensions is 0.
+  DEVICE bool first(const Index* stride) const {
+    bool first = true;
+    UNROLLED for (int d = 0; d < RANK; ++d) first = first && (stride[d] != 0 || coordinate[d] == 0);
+    return first;
+  }
+};
+
+template <int W, class T> DEVICE Pack<T, W> load_linear(const T* from, const Place& at) { return load<W>(from + at.linear); }
+template <int W, class T> DEVICE Splat<T> load_uniform(const T* from, const Place&) { return load_splat(from); }
+template <int W, class T> DEVICE Splat<T> load_strided_splat(const T* from, const Place& at, const Index* stride) {
+  return load_splat(from + at.offset(stride));
+}
+template <int W, class T> DEVICE Pack<T, W> load_inner(const T* from, const Place& at, const Index* stride) {
+  return load<W>(from + at.offset(stride));
+}
+template <int W, class T>
+DEVICE Pack<T, W> load_gather(const T* from, Place at, const Index* stride, const Parameters& p) {
+  Pack<T, W> pack = {};
+  UNROLLED for (int lane = 0; lane < W; ++lane) {
+    pack.set_bits(lane, load_bits(from + at.offset(stride)));
+    if (lane + 1 < W) at.advance(p);
+  }
+  return pack;
+}
+
+template <int W, class T>
+DEVICE void store_linear(T* to, const typename Stored<T>::Value (&value)[W], const Place& at) {
+  store_values<W>(to + at.linear, value);
+}
+template <int W, class T>
+DEVICE void store_first(T* to, const typename Stored<T>::Value (&value)[W], Place at, const Index* stride,
+                        const Parameters& p) {
+  UNROLLED for (int lane = 0; lane < W; ++lane) {
+    const typename Stored<T>::Value one[1] = {value[lane]};
+    if (at.first(stride)) store_values<1>(to + at.offset(stride), one);
+    if (lane + 1 < W) at.advance(p);
+  }
+}

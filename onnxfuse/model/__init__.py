@@ -1,0 +1,1 @@
+"""Load, save and normalize models; the only place that changes protobuf messages wholesale."""

@@ -1,0 +1,44 @@
+"""What can go wrong for reasons that the user can mend: each error says place, fact, and the next step."""
+
+
+class OnnxfuseError(Exception):
+    """A mistake in the input or the environment, told in one message without a traceback.
+
+    `exit_code` is what the command line returns for it; `hint` is what to do next.
+    """
+
+    exit_code = 2
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class UsageError(OnnxfuseError):
+    """The call itself asks for something that does not exist or cannot be combined."""
+
+    exit_code = 2
+
+
+class RuleError(OnnxfuseError):
+    """A rule file is wrong: names the file, the line, what was expected and the nearest valid word."""
+
+    exit_code = 2
+
+
+class ModelError(OnnxfuseError):
+    """The model cannot be read, is not valid ONNX, or cannot be written."""
+
+    exit_code = 3
+
+
+class DeviceError(OnnxfuseError):
+    """The environment lacks what was asked for: a CUDA provider, the native bridge, a CUDA library."""
+
+    exit_code = 5
+
+
+class KernelError(OnnxfuseError):
+    """A fused kernel cannot be generated, compiled or launched: names op, shapes and CUDA's words."""
+
+    exit_code = 5

@@ -1,0 +1,23 @@
+"""Constants computed once, at optimize time, by ONNX's own reference implementation."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+
+FOLDABLE = frozenset({
+    "Abs", "Add", "And", "Cast", "Concat", "ConstantOfShape", "Div", "Equal", "Exp", "Expand", "Flatten", "Floor",
+    "Gather", "Identity", "Less", "Mul", "Neg", "Not", "Or", "Pow", "Range", "Reciprocal", "ReduceProd", "ReduceSum",
+    "Reshape", "Shape", "Size", "Slice", "Sqrt", "Squeeze", "Sub", "Transpose", "Unsqueeze", "Where",
+})  # fmt: skip
+"""Operators that exporters put between weights and their use; deterministic, and cheap next to loading the weights."""
+
+
+def evaluate(
+    nodes: Sequence[onnx.NodeProto], inputs: Mapping[str, np.ndarray], outputs: Sequence[str], opset: int
+) -> list[np.ndarray]:
+    """Return the values of `outputs`, computed by `nodes` (default domain, version `opset`) from `inputs`."""
+    imports = [onnx.helper.make_opsetid("", opset)]
+    function = onnx.helper.make_function("constant", "constant", list(inputs), list(outputs), list(nodes), imports)
+    return [np.asarray(a) for a in ReferenceEvaluator(function).run(None, dict(inputs), attributes={})]

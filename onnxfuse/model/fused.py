@@ -1,0 +1,78 @@
+"""The fused op: an op in the domain `onnxfuse` whose meaning is a model-local function, its body."""
+
+from dataclasses import dataclass
+
+import onnx
+
+from onnxfuse.model.errors import ModelError
+
+DOMAIN = "onnxfuse"
+
+
+@dataclass(frozen=True)
+class FusedOp:
+    """One distinct fused op of a model. All nodes of the same op share one body and so one kernel."""
+
+    name: str
+    """`op_type` in the domain `onnxfuse`; ends in a hash of the body and the element types."""
+    rule: str
+    """The rule that made it."""
+    template: str
+    """The kernel template: `pointwise` or `row`."""
+    inputs: tuple[int, ...]
+    """Element type (`onnx.TensorProto.DataType`) of each function input, in order."""
+    outputs: tuple[int, ...]
+    """Element type of each function output, in order."""
+    body: onnx.FunctionProto
+    """The replaced nodes, in topological order; scalars are `Constant` nodes inside."""
+
+    @property
+    def opset(self) -> int:
+        """The version of the default operator set that the body is written in."""
+        return next(int(o.version) for o in self.body.opset_import if o.domain == "")
+
+
+def fused_ops(model: onnx.ModelProto) -> dict[str, FusedOp]:
+    """Return the model's fused ops by name, in the order in which their functions stand in the file."""
+    return {f.name: _read(f) for f in model.functions if f.domain == DOMAIN}
+
+
+def write(op: FusedOp) -> onnx.FunctionProto:
+    """Return the function of `op` as it is stored in a model: the body, and the facts about it as metadata."""
+    function = onnx.FunctionProto()
+    function.CopyFrom(op.body)
+    del function.metadata_props[:]
+    for key, value in (
+        ("rule", op.rule),
+        ("template", op.template),
+        ("inputs", _type_names(op.inputs)),
+        ("outputs", _type_names(op.outputs)),
+    ):
+        function.metadata_props.add(key=f"{DOMAIN}.{key}", value=value)
+    return function
+
+
+def _read(function: onnx.FunctionProto) -> FusedOp:
+    facts = {p.key.removeprefix(f"{DOMAIN}."): p.value for p in function.metadata_props}
+    missing = {"rule", "template", "inputs", "outputs"} - set(facts)
+    if missing:
+        raise ModelError(
+            f"the function {DOMAIN}.{function.name} lacks its metadata ({', '.join(sorted(missing))})",
+            "A tool that rewrote the file dropped it; optimize the original model again.",
+        )
+    return FusedOp(
+        name=function.name,
+        rule=facts["rule"],
+        template=facts["template"],
+        inputs=_types(facts["inputs"]),
+        outputs=_types(facts["outputs"]),
+        body=function,
+    )
+
+
+def _type_names(types: tuple[int, ...]) -> str:
+    return ",".join(onnx.TensorProto.DataType.Name(t) for t in types)
+
+
+def _types(names: str) -> tuple[int, ...]:
+    return tuple(int(onnx.TensorProto.DataType.Value(n)) for n in names.split(",") if n)

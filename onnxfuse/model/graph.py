@@ -1,0 +1,286 @@
+"""A graph that can be looked at and changed: nodes in topological order, and for each value its producer and readers.
+
+Protobuf messages are read once on the way in and written once on the way out (`Graph.commit`).
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from functools import cached_property
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, numpy_helper
+
+from onnxfuse.model import schema
+from onnxfuse.model.errors import ModelError
+from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.types import UNKNOWN, ValueType, value_info, value_types
+
+
+class Node:
+    """One node: a read-only view of its message, its place in the order, and the values its subgraphs read."""
+
+    __slots__ = ("captures", "domain", "inputs", "op", "order", "outputs", "proto")
+
+    def __init__(self, proto: NodeProto) -> None:
+        self.proto = proto
+        self.op: str = proto.op_type
+        self.domain: str = "" if proto.domain == "ai.onnx" else proto.domain
+        self.inputs: tuple[str, ...] = tuple(proto.input)
+        self.outputs: tuple[str, ...] = tuple(proto.output)
+        self.captures: tuple[str, ...] = tuple(captured(proto))
+        self.order = -1
+
+    @property
+    def name(self) -> str:
+        """The node's name, or what a person would call it: its first output."""
+        return self.proto.name or next((o for o in self.outputs if o), self.op)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Every value that the node depends on, those of its subgraphs included."""
+        return tuple(v for v in (*self.inputs, *self.captures) if v)
+
+    def __repr__(self) -> str:
+        return f"<{self.op} {self.name}>"
+
+
+class Graph:
+    """A main graph or the body of an If, Loop or Scan, with its values indexed.
+
+    `nodes` is always in topological order. `parent` is the graph whose values a body may read.
+    """
+
+    def __init__(self, proto: GraphProto, inferred: GraphProto, opset: int, parent: "Graph | None" = None) -> None:
+        self.proto = proto
+        self.opset = opset
+        self.parent = parent
+        self.types = {**value_types(proto), **value_types(inferred)}
+        self.initializers: dict[str, TensorProto] = {t.name: t for t in proto.initializer}
+        self.inputs = frozenset(i.name for i in proto.input)
+        self.outputs: tuple[str, ...] = tuple(o.name for o in proto.output)
+        self.nodes: list[Node] = [Node(n) for n in proto.node]
+        self.producers: dict[str, Node] = {}
+        self._readers: dict[str, dict[Node, None]] = {}
+        for order, node in enumerate(self.nodes):
+            node.order = order
+            self._index(node)
+        self._constants: dict[str, np.ndarray | None] = {}
+        self._check_order()
+
+    # ---- looking
+
+    def producer(self, value: str) -> Node | None:
+        """Return the node of this graph that computes `value`; None for inputs, weights and values from outside."""
+        return self.producers.get(value)
+
+    def readers(self, value: str) -> list[Node]:
+        """Return the nodes that read `value`, in topological order, each once."""
+        return sorted(self._readers.get(value, ()), key=lambda n: n.order)
+
+    def is_output(self, value: str) -> bool:
+        """Return whether `value` is an output of the graph."""
+        return value in self._output_set
+
+    def type(self, value: str) -> ValueType:
+        """Return what is known of `value`."""
+        if value in self.types:
+            return self.types[value]
+        return self.parent.type(value) if self.parent is not None else UNKNOWN
+
+    def is_constant(self, value: str) -> bool:
+        """Return whether `value` is a weight or the output of a Constant node, here or in an outer graph."""
+        if value in self.initializers:
+            return value not in self.inputs
+        node = self.producers.get(value)
+        if node is not None:
+            return node.op == "Constant" and node.domain == ""
+        return self.parent is not None and value not in self.inputs and self.parent.is_constant(value)
+
+    def constant(self, value: str) -> np.ndarray | None:
+        """Return the constant behind `value`, None where it is not one."""
+        if not value or not self.is_constant(value):
+            return None
+        if value not in self._constants:
+            self._constants[value] = self._read_constant(value)
+        return self._constants[value]
+
+    def constant_tensor(self, value: str) -> TensorProto | None:
+        """Return the tensor behind a constant, exactly as the model holds it."""
+        if value in self.initializers:
+            return self.initializers[value]
+        node = self.producers.get(value)
+        if node is not None:
+            return _tensor_of(node.proto)
+        return self.parent.constant_tensor(value) if self.parent is not None else None
+
+    def element_count(self, value: str) -> int | None:
+        """Return the number of elements of a constant without reading its data; None where it is not a constant."""
+        if not value or not self.is_constant(value):
+            return None
+        tensor = self.constant_tensor(value)
+        return None if tensor is None else int(np.prod(tensor.dims, dtype=np.int64))
+
+    def attributes(self, node: Node) -> dict[str, schema.AttributeValue]:
+        """Return the attributes of `node`, the schema's defaults where they are not written."""
+        written = {a.name: onnx.helper.get_attribute_value(a) for a in node.proto.attribute}
+        return {**schema.defaults(node.op, node.domain, self.opset), **written}
+
+    def subgraphs(self) -> Iterator[GraphProto]:
+        """Yield the bodies that the nodes hold."""
+        for node in self.nodes:
+            yield from bodies(node.proto)
+
+    @cached_property
+    def _output_set(self) -> frozenset[str]:
+        return frozenset(self.outputs)
+
+    # ---- changing
+
+    def fresh(self, base: str) -> str:
+        """Return a value name that starts with `base` and is not taken, here or in an outer graph."""
+        name, count = base, 1
+        while self._taken(name):
+            name, count = f"{base}_{count}", count + 1
+        return name
+
+    def add_constant(self, name: str, array: np.ndarray) -> None:
+        """Add a weight called `name`, which must not be taken."""
+        self.initializers[name] = numpy_helper.from_array(np.ascontiguousarray(array), name)
+        self.types[name] = ValueType(self.initializers[name].data_type, tuple(array.shape))
+
+    def replace(self, old: Collection[Node], new: Sequence[Node]) -> None:
+        """Put `new` (in topological order) in the place of `old`; every value that is still read must be among theirs.
+
+        The order stays topological: within the span of `old`, what the new nodes depend on goes before them. A node
+        that is out of the graph has the order -1.
+        """
+        gone = set(old)
+        first, last = min(n.order for n in gone), max(n.order for n in gone)
+        span = [n for n in self.nodes[first : last + 1] if n not in gone]
+        needed = self._ancestors({v for n in new for v in n.reads}, floor=first)
+        for node in gone:
+            self._unindex(node)
+            node.order = -1
+        for node in new:
+            self._index(node)
+        self.nodes[first : last + 1] = [n for n in span if n in needed] + [*new] + [n for n in span if n not in needed]
+        end = first + len(span) + len(new) if len(new) == len(gone) else len(self.nodes)
+        for order in range(first, end):
+            self.nodes[order].order = order
+
+    def commit(self) -> None:
+        """Write nodes and weights back into the message; weights that nothing reads any more are dropped."""
+        protos = [n.proto for n in self.nodes]
+        del self.proto.node[:]
+        self.proto.node.extend(protos)
+        used = {v for n in self.nodes for v in n.reads} | set(self.outputs) | self.inputs
+        kept: set[str] = set()
+        for index in range(len(self.proto.initializer) - 1, -1, -1):
+            name = self.proto.initializer[index].name
+            if name in used and self.initializers.get(name) is self.proto.initializer[index]:
+                kept.add(name)
+            else:
+                del self.proto.initializer[index]
+        self.proto.initializer.extend(t for name, t in self.initializers.items() if name in used and name not in kept)
+        values = {v for n in self.nodes for v in n.outputs}
+        infos = {i.name: i for i in self.proto.value_info if i.name in values}
+        infos.update({v: value_info(v, self.types[v]) for v in self._undeclared() if v not in infos})
+        del self.proto.value_info[:]
+        self.proto.value_info.extend(infos.values())
+
+    def remove_dead(self) -> int:
+        """Remove nodes whose outputs nobody reads; return how many went."""
+        count = 0
+        for node in reversed(self.nodes):
+            if any(self._readers.get(v) or self.is_output(v) for v in node.outputs if v):
+                continue
+            self._unindex(node)
+            node.order = -1
+            count += 1
+        if count:
+            self.nodes = [n for n in self.nodes if n.order >= 0]
+            for order, node in enumerate(self.nodes):
+                node.order = order
+        return count
+
+    # ---- keeping the index
+
+    def _index(self, node: Node) -> None:
+        for value in node.outputs:
+            if value:
+                self.producers[value] = node
+        for value in node.reads:
+            self._readers.setdefault(value, {})[node] = None
+
+    def _unindex(self, node: Node) -> None:
+        for value in node.outputs:
+            if self.producers.get(value) is node:
+                del self.producers[value]
+        for value in node.reads:
+            self._readers.get(value, {}).pop(node, None)
+
+    def _check_order(self) -> None:
+        """Raise ModelError unless each value is computed once, and before it is read."""
+        for node in self.nodes:
+            twice = next((v for v in node.outputs if v and self.producers[v] is not node), None)
+            late = next((v for v in node.reads if v in self.producers and self.producers[v].order >= node.order), None)
+            if twice is not None or late is not None:
+                fact = f"'{twice}' is computed twice" if late is None else f"'{late}' is read before it is computed"
+                raise ModelError(f"the model is not valid: {fact}, at {node.op} {node.name}", "Export it again.")
+
+    def _ancestors(self, values: set[str], floor: int) -> set[Node]:
+        found: set[Node] = set()
+        waiting = list(values)
+        while waiting:
+            node = self.producers.get(waiting.pop())
+            if node is not None and node.order >= floor and node not in found:
+                found.add(node)
+                waiting.extend(node.reads)
+        return found
+
+    def _undeclared(self) -> Iterator[str]:
+        """Yield the outputs of fused ops: ONNX Runtime learns their shapes from the file, nothing else tells it."""
+        for node in self.nodes:
+            if node.domain == DOMAIN:
+                yield from (v for v in node.outputs if v not in self._output_set and self.type(v).shape is not None)
+
+    def _taken(self, name: str) -> bool:
+        here = name in self.producers or name in self.initializers or name in self.inputs or name in self.types
+        return here or (self.parent is not None and self.parent._taken(name))
+
+    def _read_constant(self, value: str) -> np.ndarray | None:
+        tensor = self.constant_tensor(value)
+        return None if tensor is None else numpy_helper.to_array(tensor)
+
+
+def bodies(node: NodeProto) -> Iterator[GraphProto]:
+    """Yield the graphs that a node holds as attributes: the branches of If, the bodies of Loop and Scan."""
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.GRAPH:
+            yield attribute.g
+        elif attribute.type == AttributeProto.GRAPHS:
+            yield from attribute.graphs
+
+
+def captured(node: NodeProto) -> list[str]:
+    """Return the outer values that the node's subgraphs read, each once, in order."""
+    found: dict[str, None] = {}
+    for body in bodies(node):
+        inner = {i.name for i in body.input} | {t.name for t in body.initializer}
+        inner |= {o for n in body.node for o in n.output}
+        read = [v for n in body.node for v in (*n.input, *captured(n))] + [o.name for o in body.output]
+        found.update(dict.fromkeys(v for v in read if v and v not in inner))
+    return list(found)
+
+
+def _tensor_of(node: NodeProto) -> TensorProto | None:
+    """Return the tensor of a Constant node, None for strings and sparse tensors."""
+    attribute = node.attribute[0]
+    if attribute.name == "value":
+        tensor: TensorProto = attribute.t
+        return tensor
+    kinds = {"value_int": np.int64, "value_ints": np.int64, "value_float": np.float32, "value_floats": np.float32}
+    if attribute.name not in kinds:
+        return None
+    array = np.asarray(onnx.helper.get_attribute_value(attribute), kinds[attribute.name])
+    return numpy_helper.from_array(array, node.output[0])

@@ -1,0 +1,201 @@
+"""Read and write model files: whole or not at all, of any size, with one clear message when it cannot be done."""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import TensorProto
+from onnx.external_data_helper import load_external_data_for_model, uses_external_data
+
+from onnxfuse.model.errors import ModelError
+
+PROTOBUF_LIMIT = 2_000_000_000
+"""Bytes. A protobuf file must stay below 2 GiB; beyond this the weights go into a file beside the model."""
+
+EXTERNAL_ALIGNMENT = 4096
+"""Bytes. Offsets in the data file are multiples of a page, so that ONNX Runtime can map them into memory."""
+
+
+def load(path: str | Path, *, weights: bool = True) -> onnx.ModelProto:
+    """Return the model in `path`, with external data read in unless `weights` is false.
+
+    Raises ModelError where the file is missing, unreadable, truncated, not an ONNX model, or lacks its external data.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise ModelError(f"{path}: is a directory", "Give the .onnx file inside it.")
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise ModelError(f"{path}: no such file", "Check the path.") from None
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror}", "Check the file's permissions.") from None
+    model = parse(data, str(path))
+    del data
+    if not weights:
+        return model
+    missing = _missing_data_file(model, path.parent)
+    if missing is not None:
+        raise ModelError(
+            f"{path}: its weights are in {missing}, which is not there",
+            "Copy the data file beside the model, under the name it had at export.",
+        )
+    try:
+        load_external_data_for_model(model, str(path.parent))
+    except (OSError, ValueError, onnx.checker.ValidationError) as error:
+        raise ModelError(f"{path}: external data cannot be read: {error}", "Export the model again.") from None
+    return model
+
+
+def parse(data: bytes, name: str) -> onnx.ModelProto:
+    """Return the model in `data`; `name` stands in the messages of the ModelError raised for anything else."""
+    again = "Is it a complete .onnx file? Copy or export it again."
+    if not data:
+        raise ModelError(f"{name}: is empty", again)
+    try:
+        model: onnx.ModelProto = onnx.ModelProto.FromString(data)
+    except DecodeError:
+        raise ModelError(f"{name}: is not an ONNX model, or is truncated ({len(data)} bytes)", again) from None
+    if not model.HasField("graph") or not model.opset_import:
+        raise ModelError(f"{name}: is not an ONNX model: it has no graph or no operator set", again)
+    return model
+
+
+def save(model: onnx.ModelProto, path: str | Path) -> None:
+    """Write `model` to `path` atomically: the old file stays whole until the new one is complete.
+
+    Weights go to `<path>.data` when the model would pass protobuf's limit of 2 GiB. Raises ModelError.
+    """
+    path = Path(path)
+    try:
+        if size(model) <= PROTOBUF_LIMIT:
+            with _replacing(path) as file:
+                _stream(model, file)
+            return
+        data_path = path.with_name(path.name + ".data")
+        with _replacing(path) as file, _replacing(data_path) as data:
+            _stream(without_weights(model, lambda tensor: _move_out(tensor, data, data_path.name)), file)
+    except OSError as error:
+        raise ModelError(
+            f"{path}: cannot be written: {error.strerror or error}", "Check the folder, its permissions and free space."
+        ) from None
+
+
+def _stream(model: onnx.ModelProto, file: BinaryIO) -> None:
+    """Write the model weight by weight: the same message as `SerializeToString` gives, at a fraction of the memory."""
+    light = without_weights(model, lambda _: None)
+    graph = light.graph.SerializeToString(deterministic=True)
+    light.ClearField("graph")
+    sizes = [tensor.ByteSize() for tensor in model.graph.initializer]
+    total = len(graph) + sum(len(_field(_INITIALIZER, size)) + size for size in sizes)
+    file.write(light.SerializeToString(deterministic=True))
+    file.write(_field(_GRAPH, total))
+    file.write(graph)
+    for tensor, size in zip(model.graph.initializer, sizes, strict=True):
+        file.write(_field(_INITIALIZER, size))
+        file.write(tensor.SerializeToString(deterministic=True))
+
+
+_GRAPH = onnx.ModelProto.DESCRIPTOR.fields_by_name["graph"].number
+_INITIALIZER = onnx.GraphProto.DESCRIPTOR.fields_by_name["initializer"].number
+
+
+def _field(number: int, length: int) -> bytes:
+    """Return what stands before an embedded message in protobuf's wire format: its field number and its length."""
+    key = number << 3 | 2
+    encoded = bytearray()
+    for value in (key, length):
+        while value >= 0x80:
+            encoded.append(value & 0x7F | 0x80)
+            value >>= 7
+        encoded.append(value)
+    return bytes(encoded)
+
+
+def size(model: onnx.ModelProto) -> int:
+    """Return the bytes of the model: weights exactly, the rest closely."""
+    return sum(tensor_bytes(t) for t in model.graph.initializer) + int(without_weights(model, _shell).ByteSize())
+
+
+def tensor_bytes(tensor: TensorProto) -> int:
+    """Return the bytes that the tensor's data takes in the file."""
+    return len(tensor.raw_data) or tensor.ByteSize()
+
+
+def without_weights(model: onnx.ModelProto, weight: Callable[[TensorProto], TensorProto | None]) -> onnx.ModelProto:
+    """Return a copy of `model` in which `weight(tensor)` stands for each initializer of the main graph; None drops it.
+
+    Never copies a weight itself, so it is cheap for a model of any size.
+    """
+    light = onnx.ModelProto()
+    _copy_fields(model, light, except_field="graph")
+    _copy_fields(model.graph, light.graph, except_field="initializer")
+    for tensor in model.graph.initializer:
+        stand_in = weight(tensor)
+        if stand_in is not None:
+            light.graph.initializer.append(stand_in)
+    return light
+
+
+def _copy_fields(source: onnx.ModelProto | onnx.GraphProto, target: object, except_field: str) -> None:
+    for field, value in source.ListFields():
+        if field.name == except_field:
+            continue
+        if field.is_repeated:
+            getattr(target, field.name).extend(value)
+        elif field.message_type is not None:
+            getattr(target, field.name).CopyFrom(value)
+        else:
+            setattr(target, field.name, value)
+
+
+def _shell(tensor: TensorProto) -> TensorProto:
+    return TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+
+
+def _move_out(tensor: TensorProto, data: BinaryIO, location: str) -> TensorProto:
+    if not tensor.raw_data:
+        return tensor
+    offset = -(-data.tell() // EXTERNAL_ALIGNMENT) * EXTERNAL_ALIGNMENT
+    data.seek(offset)
+    data.write(tensor.raw_data)
+    shell = _shell(tensor)
+    shell.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", str(offset)), ("length", str(len(tensor.raw_data)))):
+        shell.external_data.add(key=key, value=value)
+    return shell
+
+
+def _missing_data_file(model: onnx.ModelProto, folder: Path) -> Path | None:
+    for tensor in model.graph.initializer:
+        if uses_external_data(tensor):
+            location = next((e.value for e in tensor.external_data if e.key == "location"), "")
+            if not (folder / location).is_file():
+                return folder / location
+    return None
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """Yield a file that takes the place of `path` when the block ends well, and vanishes otherwise."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+        os.chmod(temporary, path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,56 @@
+"""One view of an operator whatever the version and spelling: attributes with their defaults, and attributes that a
+newer version moved to inputs shown as inputs."""
+
+from functools import cache
+
+import numpy as np
+import onnx
+
+AttributeValue = int | float | str | bytes | list[int] | list[float] | list[bytes] | onnx.TensorProto | onnx.GraphProto
+
+COMMUTATIVE = frozenset(
+    {"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "Mean", "BitwiseAnd", "BitwiseOr", "BitwiseXor"}
+)
+"""Operators whose two operands may be swapped without changing the result."""
+
+
+@cache
+def defaults(op: str, domain: str, opset: int) -> dict[str, AttributeValue]:
+    """Return the attributes that `op` has when they are not written, in version `opset` of `domain`."""
+    schema = find(op, domain, opset)
+    if schema is None:
+        return {}
+    return {
+        name: onnx.helper.get_attribute_value(attribute.default_value)
+        for name, attribute in schema.attributes.items()
+        if attribute.default_value.type
+    }
+
+
+@cache
+def moved(op: str, domain: str, opset: int) -> dict[str, int]:
+    """Return the attributes of `op` at `opset` that its newest version takes as inputs: {attribute: input index}.
+
+    >>> moved("ReduceMean", "", 13)
+    {'axes': 1}
+    """
+    old, new = find(op, domain, opset), find(op, domain, onnx.defs.onnx_opset_version())
+    if old is None or new is None or old.since_version == new.since_version:
+        return {}
+    positions = {p.name: i for i, p in enumerate(new.inputs)}
+    return {name: positions[name] for name in old.attributes if name in positions}
+
+
+@cache
+def find(op: str, domain: str, opset: int) -> onnx.defs.OpSchema | None:
+    """Return the schema of `op` in version `opset` of `domain`; None for an operator that ONNX does not define."""
+    try:
+        return onnx.defs.get_schema(op, opset, domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def as_constant(value: AttributeValue) -> np.ndarray:
+    """Return the tensor that an attribute moved to an input stands for."""
+    array = np.asarray(value)
+    return array.astype(np.int64 if array.dtype.kind == "i" else np.float32)

@@ -1,0 +1,146 @@
+"""What is known of each value before the model runs: element type and shape, from ONNX's own shape inference."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import onnx
+from onnx import TensorProto
+
+from onnxfuse.model.errors import ModelError
+from onnxfuse.model.io import tensor_bytes, without_weights
+
+Dim = int | str | None
+"""An extent, a dimension's name, or None where nothing is known."""
+
+SHAPE_CONSTANT_LIMIT = 1024
+"""Bytes. Initializers up to this size are shown to shape inference: targets of Reshape, axes, slices, and the like."""
+
+
+INVENTED = "unk__"
+"""How ONNX's shape inference names an extent of which it knows nothing: two such names may well mean one number."""
+
+
+@dataclass(frozen=True)
+class ValueType:
+    """Element type and shape of a value."""
+
+    dtype: int
+    """`onnx.TensorProto.DataType`, 0 where unknown."""
+    shape: tuple[Dim, ...] | None
+    """One entry per dimension; None where not even the rank is known."""
+
+    @property
+    def rank(self) -> int | None:
+        """The number of dimensions, None where unknown."""
+        return None if self.shape is None else len(self.shape)
+
+    def __str__(self) -> str:
+        name = TensorProto.DataType.Name(self.dtype).lower() if self.dtype else "unknown"
+        if self.shape is None:
+            return f"{name}[...]"
+        return f"{name}[{','.join('?' if d is None else str(d) for d in self.shape)}]"
+
+
+UNKNOWN = ValueType(0, None)
+
+
+def differ(a: Dim, b: Dim) -> bool:
+    """Return whether two dimensions are known to be different: 3 and 4, `batch` and 1, `batch` and `sequence`."""
+    return a is not None and b is not None and a != b
+
+
+def shapes_differ(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> bool:
+    """Return whether two shapes are known to be different; unknown parts are taken as equal."""
+    if a is None or b is None:
+        return False
+    return len(a) != len(b) or any(differ(x, y) for x, y in zip(a, b, strict=True))
+
+
+def infer(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return `model` without its weights and with the type of every value that ONNX can infer as `value_info`.
+
+    Weights become graph inputs of the same type, so that the cost does not grow with their size. Raises ModelError.
+    """
+    dropped: list[TensorProto] = []
+
+    def keep_if_small(tensor: TensorProto) -> TensorProto | None:
+        if tensor_bytes(tensor) <= SHAPE_CONSTANT_LIMIT:
+            return tensor
+        dropped.append(tensor)
+        return None
+
+    light = without_weights(model, keep_if_small)
+    declared = {i.name for i in light.graph.input}
+    for tensor in dropped:
+        if tensor.name not in declared:
+            light.graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    try:
+        return onnx.shape_inference.infer_shapes(light, data_prop=True)
+    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError) as error:
+        raise ModelError(f"the model is not valid: {first_line(error)}", "Check it with onnx.checker.") from None
+
+
+def check(model: onnx.ModelProto) -> None:
+    """Raise ModelError unless `model` passes `onnx.checker` with its full check; weights are checked by size."""
+    for tensor in model.graph.initializer:
+        _check_size(tensor)
+    light = infer(model)
+    try:
+        onnx.checker.check_model(light, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        raise ModelError(f"the model is not valid: {first_line(error)}", "Check it with onnx.checker.") from None
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text that says something."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def value_types(graph: onnx.GraphProto) -> dict[str, ValueType]:
+    """Return the types that `graph` declares: inputs, outputs, `value_info` and initializers, by value name."""
+    declared: Iterable[onnx.ValueInfoProto] = [*graph.value_info, *graph.output, *graph.input]
+    types = {i.name: _type(i.type) for i in declared}
+    types.update({t.name: ValueType(t.data_type, tuple(t.dims)) for t in graph.initializer})
+    return types
+
+
+def value_info(name: str, type_: ValueType) -> onnx.ValueInfoProto:
+    """Return the declaration of a value."""
+    return onnx.helper.make_tensor_value_info(name, type_.dtype, type_.shape)
+
+
+def _type(proto: onnx.TypeProto) -> ValueType:
+    if not proto.HasField("tensor_type"):
+        return UNKNOWN
+    tensor = proto.tensor_type
+    if not tensor.HasField("shape"):
+        return ValueType(tensor.elem_type, None)
+    return ValueType(tensor.elem_type, tuple(_dim(d) for d in tensor.shape.dim))
+
+
+def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
+    if dim.HasField("dim_value"):
+        return int(dim.dim_value) if dim.dim_value >= 0 else None
+    return None if dim.dim_param.startswith(INVENTED) else str(dim.dim_param) or None
+
+
+def _check_size(tensor: TensorProto) -> None:
+    if not tensor.HasField("raw_data") or tensor.data_type in (TensorProto.INT4, TensorProto.UINT4):
+        return
+    count = 1
+    for extent in tensor.dims:
+        count *= extent
+    bits = _BITS.get(tensor.data_type)
+    if bits is not None and len(tensor.raw_data) * 8 != count * bits:
+        raise ModelError(
+            f"weight '{tensor.name}' holds {len(tensor.raw_data)} bytes, its shape {list(tensor.dims)} wants "
+            f"{count * bits // 8}",
+            "The file is damaged; export it again.",
+        )
+
+
+_BITS: dict[int, int] = {
+    TensorProto.FLOAT: 32, TensorProto.DOUBLE: 64, TensorProto.FLOAT16: 16, TensorProto.BFLOAT16: 16,
+    TensorProto.INT8: 8, TensorProto.UINT8: 8, TensorProto.INT16: 16, TensorProto.UINT16: 16,
+    TensorProto.INT32: 32, TensorProto.UINT32: 32, TensorProto.INT64: 64, TensorProto.UINT64: 64, TensorProto.BOOL: 8,
+}  # fmt: skip

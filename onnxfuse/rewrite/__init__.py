@@ -1,0 +1,1 @@
+"""Rules, matching, growing and replacing: pure Python, no CUDA, no ONNX Runtime."""

@@ -1,0 +1,63 @@
+"""The rewrite phase: apply every rewrite rule, everywhere, until nothing changes."""
+
+from collections.abc import Sequence
+
+from onnxfuse.model.errors import RuleError
+from onnxfuse.model.graph import Graph, Node
+from onnxfuse.rewrite import predicate
+from onnxfuse.rewrite.fold import fold_constants
+from onnxfuse.rewrite.match import Match, Refusal, Trace, matches
+from onnxfuse.rewrite.pattern import Pattern
+from onnxfuse.rewrite.predicate import Predicate
+from onnxfuse.rewrite.replace import instantiate
+from onnxfuse.rewrite.report import Applied, Near, Report, names
+from onnxfuse.rewrite.rule import Rewrite, Rule
+
+MAX_ROUNDS = 50
+"""Rounds of rewriting over the whole graph; models settle in three, so this many means rules that undo each other."""
+
+
+def rewrite(graph: Graph, rules: Sequence[Rule], report: Report) -> None:
+    rewrites = [(rule, one) for rule in rules for one in rule.rewrites]
+    for _ in range(MAX_ROUNDS):
+        near: list[Near] = []
+        changed = fold_constants(graph)
+        for rule, one in rewrites:
+            for node in [n for n in graph.nodes if n.op == one.source.root.op]:
+                outcome = _apply(graph, rule, one, node) if node.order >= 0 else None
+                if isinstance(outcome, Applied):
+                    report.applied.append(outcome)
+                    changed = True
+                elif isinstance(outcome, Refusal):
+                    near.append(Near(rule.name, f"{node.op} {node.name}", outcome))
+        changed |= bool(graph.remove_dead())
+        if not changed:
+            report.near += near
+            return
+    involved = ", ".join(sorted({rule.name for rule, _ in rewrites}))
+    raise RuleError(
+        f"the rewrites go on after {MAX_ROUNDS} rounds ({involved})", "Do two of the rules undo each other?"
+    )
+
+
+def _apply(graph: Graph, rule: Rule, rewrite: Rewrite, node: Node) -> Applied | Refusal | None:
+    match = find(graph, rewrite.source, rewrite.where, node)
+    if not isinstance(match, Match):
+        return match
+    new = instantiate(rewrite.target, graph, match, rewrite.optional)
+    if isinstance(new, Refusal):
+        return new
+    old = list(match.nodes.values())
+    graph.replace(old, new)
+    return Applied(rule.name, "", names(old))
+
+
+def find(graph: Graph, pattern: Pattern, where: Sequence[Predicate], node: Node) -> Match | Refusal | None:
+    """Return the first match at `node` for which `where` holds; else the furthest refusal, None if nothing matched."""
+    trace = Trace()
+    for match in matches(pattern, graph, node, trace):
+        reason = next((r for p in where if (r := predicate.holds(p, graph, match)) is not None), None)
+        if reason is None:
+            return match
+        trace.stop(node, reason, len(match.nodes))
+    return trace.near()

@@ -1,0 +1,110 @@
+"""From a region of nodes to one fused op: the nodes themselves become the body of a model-local function."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+
+import onnx
+from onnx import FunctionProto, NodeProto, TensorProto
+
+from onnxfuse import kernels
+from onnxfuse.model.fused import DOMAIN, FusedOp
+from onnxfuse.model.graph import Graph, Node
+
+STRUCTURAL_LIMIT = 8
+"""Elements. Integer constants up to this size that feed a reduction are its axes, and belong into the body."""
+
+NAMED_OPS = 3
+"""How many operators the name of a fused op spells out."""
+
+
+def make_op(graph: Graph, nodes: Sequence[Node], rule: str, template: str) -> tuple[FusedOp, Node] | str:
+    """Return the fused op for `nodes` (a convex region, in topological order) and the node that takes their place.
+
+    Values read outside become outputs, so none is lost. Returns the reason where no kernel can be generated.
+    """
+    inside = {o for n in nodes for o in n.outputs if o}
+    read = list(dict.fromkeys(v for n in nodes for v in n.reads if v not in inside))
+    literals = [v for v in read if _is_literal(graph, v, nodes)]
+    inputs = [v for v in read if v not in literals]
+    members = set(nodes)
+    outputs = [
+        o
+        for n in nodes
+        for o in n.outputs
+        if o and (graph.is_output(o) or any(r not in members for r in graph.readers(o)))
+    ]
+    inner = [o for n in nodes for o in n.outputs if o and o not in outputs]
+    formal = {v: f"x{i}" for i, v in enumerate(inputs)}
+    formal.update({v: f"y{i}" for i, v in enumerate(outputs)})
+    formal.update({v: f"v{i}" for i, v in enumerate([*literals, *inner])})
+    body = FunctionProto(domain=DOMAIN)
+    body.input.extend(formal[v] for v in inputs)
+    body.output.extend(formal[v] for v in outputs)
+    body.node.extend(_literal(graph, v, formal[v]) for v in literals)
+    body.node.extend(_renamed(n.proto, formal) for n in nodes)
+    body.opset_import.add(domain="", version=graph.opset)
+    if any(n.domain == "com.microsoft" for n in nodes):
+        body.opset_import.add(domain="com.microsoft", version=1)
+    types_in = tuple(graph.type(v).dtype for v in inputs)
+    types_out = tuple(graph.type(v).dtype for v in outputs)
+    if 0 in (*types_in, *types_out):
+        unknown = next(v for v in (*inputs, *outputs) if not graph.type(v).dtype)
+        return f"the element type of '{unknown}' is not known"
+    body.name = _name(body, nodes, template, types_in, types_out)
+    op = FusedOp(body.name, rule, template, types_in, types_out, body)
+    reason = kernels.supports(op)
+    if reason is not None:
+        return reason
+    return op, _node(op, nodes, inputs, outputs, [*literals, *inner])
+
+
+def _node(op: FusedOp, nodes: Sequence[Node], inputs: list[str], outputs: list[str], inner: list[str]) -> Node:
+    proto = NodeProto(op_type=op.name, domain=DOMAIN, name=nodes[-1].proto.name)
+    proto.input.extend(inputs)
+    proto.output.extend(outputs)
+    provenance = {"rule": op.rule, "nodes": [n.proto.name for n in nodes], "values": inner}
+    for key, value in provenance.items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        proto.metadata_props.add(key=f"{DOMAIN}.{key}", value=text)
+    return Node(proto)
+
+
+def _is_literal(graph: Graph, value: str, nodes: Sequence[Node]) -> bool:
+    count = graph.element_count(value)
+    if count == 1:
+        return True
+    if count is None or count > STRUCTURAL_LIMIT or graph.type(value).dtype != TensorProto.INT64:
+        return False
+    return all(kernels.is_reduction(n.op, n.domain) for n in nodes if value in n.inputs)
+
+
+def _literal(graph: Graph, value: str, name: str) -> NodeProto:
+    tensor = TensorProto()
+    stored = graph.constant_tensor(value)
+    assert stored is not None, value
+    tensor.CopyFrom(stored)
+    tensor.ClearField("name")
+    tensor.ClearField("doc_string")
+    return onnx.helper.make_node("Constant", [], [name], value=tensor)
+
+
+def _renamed(proto: NodeProto, formal: dict[str, str]) -> NodeProto:
+    copy = NodeProto(op_type=proto.op_type, domain="" if proto.domain == "ai.onnx" else proto.domain)
+    copy.input.extend(formal[v] if v else "" for v in proto.input)
+    copy.output.extend(formal[v] if v else "" for v in proto.output)
+    for attribute in sorted(proto.attribute, key=lambda a: a.name):
+        copy.attribute.append(attribute)
+        copy.attribute[-1].ClearField("doc_string")
+    return copy
+
+
+def _name(
+    body: FunctionProto, nodes: Sequence[Node], template: str, inputs: tuple[int, ...], outputs: tuple[int, ...]
+) -> str:
+    """Return a name that says what is inside and differs where body, template or element types differ."""
+    digest = hashlib.sha256(body.SerializeToString(deterministic=True))
+    digest.update(repr((template, inputs, outputs)).encode())
+    words = [n.op for n in nodes]
+    shown = words if len(words) <= NAMED_OPS else [words[0], words[1], words[-1]]
+    return f"{''.join(shown)}_{digest.hexdigest()[:10]}"

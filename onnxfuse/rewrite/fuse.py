@@ -1,0 +1,126 @@
+"""The fuse phase: from every anchor a region grows, and the region becomes one fused op."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onnxfuse.model.fused import DOMAIN, FusedOp
+from onnxfuse.model.graph import Graph, Node
+from onnxfuse.rewrite.apply import find
+from onnxfuse.rewrite.function import make_op
+from onnxfuse.rewrite.grow import Region, grow, host_values, not_pointwise
+from onnxfuse.rewrite.match import Match, Refusal
+from onnxfuse.rewrite.replace import instantiate
+from onnxfuse.rewrite.report import Applied, Near, Report, names
+from onnxfuse.rewrite.rule import TEMPLATES, Fuse, Rule
+
+
+def fuse(graph: Graph, rules: Sequence[Rule], report: Report, ops: dict[str, FusedOp]) -> None:
+    """Let every fuse rule take its nodes: strongest template first, rules with an anchor before those without."""
+    fusing = [(rule, rule.fuse) for rule in rules if rule.fuse is not None]
+    fusing.sort(key=lambda rf: (TEMPLATES.index(rf[1].template), not rf[1].anchors, rf[0].name))
+    host = host_values(graph)
+    splits = [s for _, how in fusing for node in list(graph.nodes) if (s := _split(graph, how, node)) is not None]
+    for rule, how in fusing:
+        for node in list(graph.nodes):
+            if node.order < 0 or node.domain == DOMAIN:
+                continue
+            outcome = _fuse_at(graph, rule, how, node, host)
+            if isinstance(outcome, Refusal):
+                report.near.append(Near(rule.name, f"{node.op} {node.name}", outcome))
+            elif outcome is not None:
+                op, applied = outcome
+                ops[op.name] = op
+                report.applied.append(applied)
+    for split in splits:
+        _join_unused(graph, split)
+    graph.remove_dead()
+
+
+# ---- products and what the library would do to them
+
+
+@dataclass(frozen=True)
+class _Split:
+    """A node written as the product that the library computes, and the pointwise rest that a kernel can take."""
+
+    whole: Node
+    product: Node
+    rest: tuple[Node, ...]
+
+
+def _split(graph: Graph, how: Fuse, node: Node) -> _Split | None:
+    for split in how.splits:
+        match = find(graph, split.source, split.where, node) if node.op == split.source.root.op else None
+        new = instantiate(split.target, graph, match, {}) if isinstance(match, Match) else None
+        if isinstance(new, list):
+            product, *rest = new
+            graph.types[product.outputs[0]] = graph.type(node.outputs[0])
+            graph.replace([node], new)
+            return _Split(node, product, tuple(rest))
+    return None
+
+
+def _join_unused(graph: Graph, split: _Split) -> None:
+    """Put the node back together whose rest no kernel took."""
+    if all(node.order >= 0 for node in split.rest):
+        graph.replace([split.product, *split.rest], [split.whole])
+
+
+# ---- growing from an anchor
+
+
+@dataclass(frozen=True)
+class _Start:
+    """Where growth begins."""
+
+    value: str
+    """The value whose shape the kernel runs over."""
+    seeds: tuple[Node, ...] = ()
+    """Nodes that are in the region from the start."""
+    kept: tuple[Node, ...] = ()
+    """Nodes of the anchor that stay outside, for the library."""
+
+
+def _fuse_at(
+    graph: Graph, rule: Rule, how: Fuse, node: Node, host: frozenset[str]
+) -> tuple[FusedOp, Applied] | Refusal | None:
+    """Fuse what grows from `node`. Returns the fused op, the furthest refusal, or None where nothing was to be done."""
+    start = _start(graph, how, node, host)
+    if not isinstance(start, _Start):
+        return start
+    region = Region(dict.fromkeys(start.seeds), graph.type(start.value))
+    grow(graph, region, start.kept, prologue=how.prologue, epilogue=how.epilogue, host=host)
+    stops = tuple(Refusal(n.name, reason, len(region.nodes)) for n, reason in region.stops.items())
+    nodes = sorted(region.nodes, key=lambda n: n.order)
+    reason = _too_little(how, start, nodes, stops)
+    made = make_op(graph, nodes, rule.name, how.template) if reason is None else reason
+    if isinstance(made, str):
+        return Refusal(node.name, made, len(region.nodes))
+    op, fused = made
+    replaced = names([*start.kept, *nodes])
+    graph.replace(nodes, [fused])
+    return op, Applied(rule.name, op.name, replaced, stops)
+
+
+def _start(graph: Graph, how: Fuse, node: Node, host: frozenset[str]) -> _Start | Refusal | None:
+    if not how.anchors:
+        return _Start(node.outputs[0], seeds=(node,)) if not_pointwise(graph, node, host) is None else None
+    furthest: Refusal | None = None
+    for anchor in how.anchors:
+        found = find(graph, anchor.pattern, anchor.where, node) if node.op == anchor.pattern.root.op else None
+        if isinstance(found, Match):
+            matched = sorted(found.nodes.values(), key=lambda n: n.order)
+            if how.library:
+                return _Start(node.outputs[0], kept=tuple(matched))
+            return _Start(node.outputs[0], seeds=tuple(n for n in matched if n.op != "Constant"))
+        if found is not None and (furthest is None or found.depth > furthest.depth):
+            furthest = found
+    return furthest
+
+
+def _too_little(how: Fuse, start: _Start, nodes: Sequence[Node], stops: Sequence[Refusal]) -> str | None:
+    grown = len(nodes) - (len(start.seeds) if how.anchors else 0)
+    if nodes and grown >= how.least:
+        return None
+    neighbour = f"; {stops[0].node}: {stops[0].reason}" if stops else ""
+    return f"too little to fuse: {grown} pointwise nodes around it, the rule wants {max(how.least, 1)}{neighbour}"

@@ -1,0 +1,155 @@
+"""Let an anchor grow: take in the pointwise nodes around it while the result stays one kernel and loses nothing."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from onnx import TensorProto
+
+from onnxfuse import kernels
+from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.graph import Graph, Node
+from onnxfuse.model.types import ValueType, shapes_differ
+
+MAX_NODES = 64
+"""Nodes in one region: the generated functor stays small enough to compile in well under a second."""
+
+MAX_INPUTS = 12
+MAX_OUTPUTS = 4
+"""Tensors of one kernel: each is a pointer and, per thread, up to 16 bytes in flight; 16 of them fit the registers."""
+
+TYPES = frozenset({
+    TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE, TensorProto.INT64,
+    TensorProto.INT32, TensorProto.INT16, TensorProto.INT8, TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32,
+    TensorProto.UINT64, TensorProto.BOOL,
+})  # fmt: skip
+"""Element types that a kernel can read and write."""
+
+
+@dataclass
+class Region:
+    """Nodes that become one fused op, and why it did not grow further."""
+
+    nodes: dict[Node, None]
+    work: ValueType
+    """The shape that the kernel runs over: every node inside computes a value of this shape."""
+    stops: dict[Node, str] = field(default_factory=dict)
+    """Neighbours that stayed outside, with the reason."""
+
+    def inputs(self) -> list[str]:
+        """Return the values read from outside, each once, in order of first use."""
+        inside = {o for n in self.nodes for o in n.outputs}
+        return list(dict.fromkeys(v for n in self._ordered() for v in n.reads if v not in inside))
+
+    def outputs(self, graph: Graph) -> list[str]:
+        """Return the values that are read outside, or are graph outputs, in order."""
+        return [
+            v
+            for n in self._ordered()
+            for v in n.outputs
+            if v and (graph.is_output(v) or any(r not in self.nodes for r in graph.readers(v)))
+        ]
+
+    def _ordered(self) -> list[Node]:
+        return sorted(self.nodes, key=lambda n: n.order)
+
+
+def grow(
+    graph: Graph, region: Region, kept: Collection[Node], *, prologue: bool, epilogue: bool, host: frozenset[str]
+) -> None:
+    """Add to `region` the pointwise nodes that read its values (epilogue) or compute its inputs (prologue).
+
+    `kept` are the nodes of the anchor that the library runs: growth starts from their values too. `host` are the values
+    that live on the CPU. Stops are noted in the region, readers first.
+    """
+    values = [o for n in kept for o in n.outputs if o]
+    while True:
+        candidates: dict[Node, None] = {}
+        if epilogue:
+            heads = [*values, *(o for n in region.nodes for o in n.outputs if o)]
+            candidates.update(dict.fromkeys(r for v in heads for r in graph.readers(v)))
+        if prologue:
+            candidates.update(dict.fromkeys(p for v in region.inputs() if (p := graph.producer(v)) is not None))
+        fresh = [n for n in candidates if n not in region.nodes and n not in region.stops and n not in kept]
+        if not fresh:
+            return
+        for node in fresh:
+            reason = refuse(graph, region, node, host)
+            if reason is None:
+                region.nodes[node] = None
+                # A node that did not fit alone may fit beside this one.
+                region.stops.clear()
+                break
+            region.stops[node] = reason
+
+
+def refuse(graph: Graph, region: Region, node: Node, host: frozenset[str]) -> str | None:
+    """Return why `node` cannot join `region`, None where it can."""
+    reason = not_pointwise(graph, node, host)
+    if reason is not None:
+        return reason
+    shape = graph.type(node.outputs[0]).shape
+    if shapes_differ(shape, region.work.shape):
+        return f"computes {graph.type(node.outputs[0])}, the kernel runs over {region.work}"
+    together = Region({**region.nodes, node: None}, region.work)
+    if len(together.nodes) > MAX_NODES:
+        return f"the fused op holds {MAX_NODES} nodes already"
+    if not convex(graph, together.nodes):
+        return "depends on a node outside that depends on the fused op"
+    tensors = [v for v in together.inputs() if graph.element_count(v) != 1]
+    if len(tensors) > MAX_INPUTS:
+        return f"would be the {len(tensors)}th input tensor, at most {MAX_INPUTS}"
+    if len(together.outputs(graph)) > MAX_OUTPUTS:
+        return f"would add an output, at most {MAX_OUTPUTS}"
+    return None
+
+
+def not_pointwise(graph: Graph, node: Node, host: frozenset[str]) -> str | None:
+    """Return why `node` is not work for a generated kernel, None where it is."""
+    if node.domain == DOMAIN:
+        return "is fused already"
+    if not kernels.is_pointwise(node.op, node.domain):
+        return f"{node.op} is not pointwise"
+    if node.captures or len([o for o in node.outputs if o]) != 1 or not node.outputs[0]:
+        return f"{node.op} has {len(node.outputs)} outputs"
+    if node.outputs[0] in host:
+        return "computes a shape, which stays on the CPU"
+    for value in (*node.reads, node.outputs[0]):
+        dtype = graph.type(value).dtype
+        if dtype not in TYPES:
+            known = TensorProto.DataType.Name(dtype).lower() if dtype else "not known"
+            return f"the element type of '{value}' is {known}"
+    return None
+
+
+def convex(graph: Graph, nodes: dict[Node, None]) -> bool:
+    """Return whether no path leaves `nodes` and comes back: one op can take their place without a cycle."""
+    last = max(n.order for n in nodes)
+    seen: set[Node] = set()
+    waiting = [r for n in nodes for o in n.outputs if o for r in graph.readers(o) if r not in nodes]
+    while waiting:
+        node = waiting.pop()
+        if node in seen or node.order > last:
+            continue
+        seen.add(node)
+        for output in node.outputs:
+            for reader in graph.readers(output) if output else ():
+                if reader in nodes:
+                    return False
+                waiting.append(reader)
+    return True
+
+
+def host_values(graph: Graph) -> frozenset[str]:
+    """Return the values computed from shapes: ONNX Runtime keeps them on the CPU, and so does onnxfuse.
+
+    That is a node that reads such a value when each of its other inputs is one too, a constant or a graph input
+    (ONNX Runtime 1.31, `GetCpuPreferredNodes`).
+    """
+    found: set[str] = set()
+    for node in graph.nodes:
+        if (node.op in ("Shape", "Size") and node.domain == "") or (
+            any(v in found for v in node.inputs)
+            and all(v in found or v in graph.inputs or graph.is_constant(v) for v in node.inputs if v)
+        ):
+            found.update(node.outputs)
+    return frozenset(found)

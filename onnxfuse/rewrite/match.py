@@ -1,0 +1,293 @@
+"""Does a pattern stand at this node? The answer is a Match, or a Refusal: how far it got, and what stopped it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import permutations
+
+import numpy as np
+import onnx
+
+from onnxfuse.model import schema
+from onnxfuse.model.graph import Graph, Node
+from onnxfuse.rewrite.pattern import NEWEST, Pattern, PatternNode
+
+RELATIVE = 1e-3
+"""Constants and float attributes match within this relative tolerance: 1.4142 in float16 is the square root of 2, and
+exporters write it with four to eight digits. Nearest distinct constants of known formulas are 2% apart."""
+
+Bound = str | np.ndarray
+"""What a name of the pattern stands for: a value of the graph ("" for an absent one), or a constant that the model
+holds as an attribute."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a rule did not apply, at the point where the attempt got furthest."""
+
+    node: str
+    """Name of the graph node at which it stopped."""
+    reason: str
+    depth: int
+    """How many nodes of the pattern had matched before."""
+    other_op: bool = False
+    """It stopped because another operator stood there: with nothing but the root matched, no near miss."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """A place where a pattern stands."""
+
+    nodes: dict[PatternNode, Node] = field(default_factory=dict)
+    values: dict[str, Bound] = field(default_factory=dict)
+    """What each name of the pattern stands for."""
+    labels: dict[str, schema.AttributeValue | tuple[onnx.AttributeProto, ...] | None] = field(default_factory=dict)
+    """What each attribute label stands for."""
+
+
+class Trace:
+    """Remembers the furthest point that a matching attempt reached."""
+
+    def __init__(self) -> None:
+        self.furthest: Refusal | None = None
+
+    def stop(self, node: Node, reason: str, depth: int, *, other_op: bool = False) -> None:
+        """Note that an attempt stopped here."""
+        if self.furthest is None or depth > self.furthest.depth:
+            self.furthest = Refusal(node.name, reason, depth, other_op)
+
+    def near(self) -> Refusal | None:
+        """Return the furthest refusal where it got far enough to tell anything."""
+        stop = self.furthest
+        return None if stop is None or stop.depth == 0 or (stop.depth == 1 and stop.other_op) else stop
+
+
+def matches(pattern: Pattern, graph: Graph, node: Node, trace: Trace) -> Iterator[Match]:
+    """Yield every way in which `pattern` stands in `graph` with its root at `node`; `trace` notes what stopped others.
+
+    Looks only; changes nothing. Values that the pattern computes inside and that are read elsewhere do not match.
+    """
+    for found in _match_node(pattern, pattern.root, graph, node, Match(), trace):
+        leak = _leak(pattern, graph, found)
+        if leak is None:
+            yield found
+        else:
+            trace.stop(leak[0], leak[1], len(found.nodes))
+
+
+def _match_node(
+    pattern: Pattern, wanted: PatternNode, graph: Graph, node: Node, match: Match, trace: Trace
+) -> Iterator[Match]:
+    depth = len(match.nodes)
+    if wanted in match.nodes:
+        if match.nodes[wanted] is node:
+            yield match
+        return
+    if node in match.nodes.values():
+        return
+    if (node.op, node.domain) != (wanted.op, wanted.domain):
+        trace.stop(node, f"is {_an(node.op)}, the rule wants {_an(wanted.op)}", depth, other_op=True)
+        return
+    bound = _match_attributes(wanted, graph, node, match)
+    if isinstance(bound, str):
+        trace.stop(node, bound, depth)
+        return
+    if any(v for v in node.outputs[len(wanted.outputs) :]):
+        trace.stop(node, f"has {len(node.outputs)} outputs, the rule wants {len(wanted.outputs)}", depth)
+        return
+    for name, value in zip(wanted.outputs, node.outputs, strict=False):
+        if name:
+            bound.values[name] = value
+    bound.nodes[wanted] = node
+    operands = operands_of(graph, node)
+    if len([o for o in operands[len(wanted.inputs) :] if not _absent(o)]) > 0:
+        trace.stop(node, f"has {len(operands)} inputs, the rule wants {len(wanted.inputs)}", depth)
+        return
+    operands += [""] * (len(wanted.inputs) - len(operands))
+    orders = [operands]
+    if node.op in schema.COMMUTATIVE and node.domain == "":
+        orders = [list(p) for p in permutations(operands)] if len(operands) <= 3 else [operands]
+    for order in orders:
+        yield from _match_operands(pattern, wanted.inputs, graph, node, order, bound, trace)
+
+
+def _match_operands(
+    pattern: Pattern,
+    names: tuple[str, ...],
+    graph: Graph,
+    reader: Node,
+    operands: list[Bound],
+    match: Match,
+    trace: Trace,
+) -> Iterator[Match]:
+    if not names:
+        yield match
+        return
+    for found in _match_value(pattern, names[0], graph, reader, operands[0], match, trace):
+        yield from _match_operands(pattern, names[1:], graph, reader, operands[1:], found, trace)
+
+
+def _match_value(
+    pattern: Pattern, name: str, graph: Graph, reader: Node, operand: Bound, match: Match, trace: Trace
+) -> Iterator[Match]:
+    depth = len(match.nodes)
+    if not name:
+        if _absent(operand):
+            yield match
+        else:
+            trace.stop(reader, f"has the optional input {_show(operand)}, the rule wants none", depth)
+        return
+    if name in match.values:
+        if _same(graph, match.values[name], operand):
+            yield match
+        else:
+            trace.stop(reader, f"reads {_show(operand)} where the rule wants {_show(match.values[name])} again", depth)
+        return
+    wanted = pattern.producer(name)
+    if _absent(operand) and name not in pattern.optional:
+        trace.stop(reader, f"lacks the input '{name}' of the rule", depth)
+    elif wanted is None:
+        yield replace(match, values={**match.values, name: operand})
+    elif wanted.op == "Constant":
+        yield from _match_constant(wanted, name, graph, reader, operand, match, trace)
+    elif isinstance(operand, str) and (producer := graph.producer(operand)) is not None:
+        yield from _match_node(pattern, wanted, graph, producer, match, trace)
+    else:
+        what = "a constant" if _array(graph, operand) is not None else "an input of the graph"
+        trace.stop(
+            reader, f"reads {_show(operand)}, {what}, where the rule wants {_an(wanted.op)}", depth, other_op=True
+        )
+
+
+def _match_constant(
+    wanted: PatternNode, name: str, graph: Graph, reader: Node, operand: Bound, match: Match, trace: Trace
+) -> Iterator[Match]:
+    depth = len(match.nodes)
+    array = _array(graph, operand)
+    if array is None:
+        trace.stop(reader, f"reads {_show(operand)}, which is not a constant", depth)
+        return
+    values = {**match.values, name: operand}
+    expected = wanted.constant
+    if expected is None:
+        if array.size != 1:
+            trace.stop(reader, f"reads a constant of shape {list(array.shape)}, the rule wants one number", depth)
+            return
+        (label,) = wanted.open.values()
+        yield replace(match, values=values, labels={**match.labels, label: array.reshape(-1)[0].item()})
+        return
+    if array.size != expected.size or not np.allclose(
+        array.astype(np.float64).reshape(-1), expected.astype(np.float64).reshape(-1), rtol=RELATIVE, atol=0
+    ):
+        trace.stop(reader, f"has the constant {_number(array)}, the rule wants {_number(expected)}", depth)
+        return
+    yield replace(match, values=values)
+
+
+def _match_attributes(wanted: PatternNode, graph: Graph, node: Node, match: Match) -> Match | str:
+    """Return a match with the node's attributes bound, or the reason why they do not fit."""
+    moved = schema.moved(node.op, node.domain, graph.opset)
+    have = {k: v for k, v in graph.attributes(node).items() if k not in moved}
+    newest = schema.defaults(node.op, node.domain, NEWEST)
+    labels = dict(match.labels)
+    for name, value in wanted.attributes.items():
+        if not _equal(have.get(name, newest.get(name)), value):
+            shown = have.get(name, newest.get(name))
+            return f"{node.op} has {name} = {_plain(shown)}, the rule wants {_plain(value)}"
+    for name, label in wanted.open.items():
+        found = have.get(name, newest.get(name))
+        if label in labels and not _equal(labels[label], found):
+            return f"{node.op} has {name} = {_plain(found)}, another node of the match {_plain(labels[label])}"
+        labels[label] = found
+    others = {k: v for k, v in have.items() if k not in wanted.attributes and k not in wanted.open}
+    if wanted.rest is not None:
+        labels[wanted.rest] = tuple(a for a in node.proto.attribute if a.name in others)
+        return replace(match, nodes=dict(match.nodes), values=dict(match.values), labels=labels)
+    for name, value in others.items():
+        if not _equal(newest.get(name, _NEUTRAL.get(name)), value):
+            return f"{node.op} has {name} = {_plain(value)}, the rule wants the default"
+    return replace(match, nodes=dict(match.nodes), values=dict(match.values), labels=labels)
+
+
+_NEUTRAL: dict[str, schema.AttributeValue] = {"consumed_inputs": [], "spatial": 1, "is_test": 1}
+"""Attributes of old versions that change nothing at these values."""
+
+
+def operands_of(graph: Graph, node: Node) -> list[Bound]:
+    """Return what a node reads as its newest version would: attributes that became inputs stand among the inputs."""
+    operands: list[Bound] = list(node.inputs)
+    moved = schema.moved(node.op, node.domain, graph.opset)
+    if moved:
+        attributes = graph.attributes(node)
+        for name, index in sorted(moved.items(), key=lambda item: item[1]):
+            if name in attributes:
+                operands += [""] * (index + 1 - len(operands))
+                operands[index] = schema.as_constant(attributes[name])
+    while operands and _absent(operands[-1]):
+        operands.pop()
+    return operands
+
+
+def _leak(pattern: Pattern, graph: Graph, match: Match) -> tuple[Node, str] | None:
+    """Return the node and the reason where a value inside the match is read outside it, or is a graph output."""
+    inside = set(match.nodes.values())
+    for wanted, node in match.nodes.items():
+        for name, value in zip(wanted.outputs, node.outputs, strict=False):
+            if name in pattern.outputs or not value:
+                continue
+            if graph.is_output(value):
+                return node, f"value '{value}' is a graph output"
+            reader = next((r for r in graph.readers(value) if r not in inside), None)
+            if reader is not None:
+                return node, f"value '{value}' is also read by {reader.op} {reader.name}"
+    return None
+
+
+def _array(graph: Graph, operand: Bound) -> np.ndarray | None:
+    if isinstance(operand, np.ndarray):
+        return operand
+    if graph.element_count(operand) is None:
+        return None
+    return graph.constant(operand)
+
+
+def _same(graph: Graph, a: Bound, b: Bound) -> bool:
+    if isinstance(a, str) and isinstance(b, str):
+        return a == b
+    first, second = _array(graph, a), _array(graph, b)
+    return first is not None and second is not None and np.array_equal(first, second)
+
+
+def _equal(a: object, b: object) -> bool:
+    if isinstance(a, float) and isinstance(b, float):
+        return abs(a - b) <= RELATIVE * max(abs(a), abs(b))
+    if isinstance(a, bytes | str) and isinstance(b, bytes | str):
+        return _plain(a) == _plain(b)
+    if isinstance(a, onnx.TensorProto) or isinstance(b, onnx.TensorProto):
+        return a is b
+    return list(a) == list(b) if isinstance(a, list | tuple) and isinstance(b, list | tuple) else a == b
+
+
+def _absent(operand: Bound) -> bool:
+    return isinstance(operand, str) and operand == ""
+
+
+def _show(operand: Bound) -> str:
+    return f"'{operand}'" if isinstance(operand, str) else _number(operand)
+
+
+def _number(array: np.ndarray) -> str:
+    return f"{array.reshape(-1)[0]:g}" if array.size == 1 else np.array2string(array.reshape(-1)[:4], threshold=4)
+
+
+def _plain(value: object) -> str:
+    return (
+        value.decode(errors="replace")
+        if isinstance(value, bytes)
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )
+
+
+def _an(word: str) -> str:
+    return f"an {word}" if word[:1] in "AEIOU" else f"a {word}"

@@ -1,0 +1,84 @@
+"""The whole way of a model, on one screen: normalize, rewrite to a fixed point, fuse, attach the bodies, check."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from onnx import GraphProto, ModelProto
+
+from onnxfuse.model import normalize, types
+from onnxfuse.model.fused import DOMAIN, FusedOp, write
+from onnxfuse.model.graph import Graph, bodies
+from onnxfuse.rewrite.apply import rewrite
+from onnxfuse.rewrite.fuse import fuse
+from onnxfuse.rewrite.report import Report
+from onnxfuse.rewrite.rule import Rule, shipped
+
+Progress = Callable[[str], None]
+"""Called with the name of each phase as it starts."""
+
+
+def run(model: ModelProto, rules: Sequence[Rule] | None = None, progress: Progress = lambda _: None) -> Report:
+    """Optimize `model` in place and return what was done. Raises ModelError for a model that is not valid.
+
+    The same model and rules give the same bytes, and an optimized model comes out as it went in.
+    """
+    rules = shipped() if rules is None else rules
+    report = Report(before=count_ops(model))
+    ops: dict[str, FusedOp] = {}
+    phases: tuple[tuple[str, Callable[[], None]], ...] = (
+        ("normalize", lambda: normalize.normalize(model)),
+        ("rewrite", lambda: _each_graph(model, lambda graph: rewrite(graph, rules, report))),
+        ("fuse", lambda: _each_graph(model, lambda graph: fuse(graph, rules, report, ops))),
+        ("attach bodies", lambda: _attach(model, ops)),
+        ("check", lambda: types.check(model)),
+    )
+    for phase, act in phases:
+        progress(phase)
+        start = time.perf_counter()
+        act()
+        report.seconds[phase] = time.perf_counter() - start
+    report.after = count_ops(model)
+    return report
+
+
+def count_ops(model: ModelProto) -> Counter[str]:
+    """Return how often each operator stands in the model, the bodies of If, Loop and Scan included."""
+
+    def walk(graph: GraphProto) -> Iterator[str]:
+        for node in graph.node:
+            yield f"{node.domain}:{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
+            for body in bodies(node):
+                yield from walk(body)
+
+    return Counter(walk(model.graph))
+
+
+def _each_graph(model: ModelProto, act: Callable[[Graph], None]) -> None:
+    """Call `act` for the body of every If, Loop and Scan, innermost first, then for the main graph."""
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+
+    def visit(proto: GraphProto, inferred: GraphProto, parent: Graph | None) -> None:
+        twins = zip(proto.node, inferred.node, strict=True)
+        nested = [pair for node, twin in twins for pair in zip(bodies(node), bodies(twin), strict=True)]
+        if nested:
+            outer = Graph(proto, inferred, opset, parent)
+            for body, twin in nested:
+                visit(body, twin, outer)
+        graph = Graph(proto, inferred, opset, parent)
+        act(graph)
+        graph.commit()
+
+    visit(model.graph, types.infer(model).graph, None)
+
+
+def _attach(model: ModelProto, ops: dict[str, FusedOp]) -> None:
+    """Add the bodies of the fused ops as model-local functions, each once."""
+    have = {f.name for f in model.functions if f.domain == DOMAIN}
+    new = [op for name, op in ops.items() if name not in have]
+    if not new:
+        return
+    model.functions.extend(write(op) for op in new)
+    if all(o.domain != DOMAIN for o in model.opset_import):
+        model.opset_import.add(domain=DOMAIN, version=1)
+    model.ir_version = max(model.ir_version, normalize.FUNCTIONS_IR)

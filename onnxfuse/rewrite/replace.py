@@ -1,0 +1,150 @@
+"""Put a rewrite's replacement in the place of a match. What depends on constants alone is computed here, in float64."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+from onnx import NodeProto, TensorProto
+
+from onnxfuse.model import schema
+from onnxfuse.model.evaluate import evaluate
+from onnxfuse.model.graph import Graph, Node
+from onnxfuse.rewrite.match import Match, Refusal
+from onnxfuse.rewrite.pattern import NEWEST, Pattern, PatternNode
+
+
+def instantiate(target: Pattern, graph: Graph, match: Match, optional: Mapping[str, float]) -> list[Node] | Refusal:
+    """Return the nodes of `target` for `match`, their constants added to `graph`; the graph's nodes are not touched.
+
+    Folded constants are computed in float64 and stored in the element type of the match's first output. Refuses where a
+    folded weight would not fit that type, or where a node cannot be written in the model's operator set.
+    """
+    root = next(iter(match.nodes.values()))
+    constants = _constant_inputs(target, graph, match, optional)
+    folded = [n for n in target.nodes if _mark_folded(n, constants)]
+    kept = [n for n in target.nodes if n not in folded]
+    for node in kept:
+        reason = _not_in_opset(node, graph.opset)
+        if reason:
+            return Refusal(root.name, reason, len(match.nodes))
+    names = {name: value for name, value in match.values.items() if isinstance(value, str)}
+    names.update({o: str(match.values[o]) for o in target.outputs})
+    base = root.outputs[0]
+    wanted = dict.fromkeys(
+        v for n in kept for v in n.inputs if (v in constants and v not in names) or v in _absent(match, optional)
+    )
+    computed = _fold(folded, constants, list(wanted), match)
+    element = _float_type(graph, match)
+    for name, array in computed.items():
+        stored = _store(array, element)
+        if isinstance(stored, str):
+            return Refusal(root.name, stored, len(match.nodes))
+        names[name] = graph.fresh(f"{base}.{name}")
+        graph.add_constant(names[name], stored)
+    for node in kept:
+        for output in node.outputs:
+            names.setdefault(output, graph.fresh(f"{base}.{output}"))
+    return [Node(_proto(n, names, match)) for n in kept]
+
+
+def _constant_inputs(
+    target: Pattern, graph: Graph, match: Match, optional: Mapping[str, float]
+) -> dict[str, np.ndarray | None]:
+    """Return the target's inputs that are constants; the arrays are read only when something is folded from them."""
+    found: dict[str, np.ndarray | None] = {}
+    for name in target.inputs:
+        value = match.values[name]
+        if isinstance(value, np.ndarray):
+            found[name] = value
+        elif value == "" and name in optional:
+            found[name] = np.array(optional[name], np.float64)
+        elif value and graph.is_constant(value):
+            found[name] = graph.constant(value)
+    return found
+
+
+def _absent(match: Match, optional: Mapping[str, float]) -> set[str]:
+    return {name for name in optional if isinstance(match.values[name], str) and match.values[name] == ""}
+
+
+def _mark_folded(node: PatternNode, constants: dict[str, np.ndarray | None]) -> bool:
+    if any(v and v not in constants for v in node.inputs):
+        return False
+    constants.update(dict.fromkeys(node.outputs, None))
+    return True
+
+
+def _fold(
+    folded: list[PatternNode], constants: dict[str, np.ndarray | None], wanted: list[str], match: Match
+) -> dict[str, np.ndarray]:
+    if not wanted:
+        return {}
+    inputs = {k: _wide(v) for k, v in constants.items() if v is not None}
+    names = {v: v for n in folded for v in (*n.inputs, *n.outputs)}
+    given = {name: inputs[name] for name in wanted if name in inputs}
+    rest = [name for name in wanted if name not in given]
+    if not rest:
+        return given
+    protos = [_widened(_proto(n, names, match)) for n in folded]
+    return {**given, **dict(zip(rest, evaluate(protos, inputs, rest, NEWEST), strict=True))}
+
+
+def _wide(array: np.ndarray) -> np.ndarray:
+    return array if array.dtype.kind in "iub" else array.astype(np.float64)
+
+
+def _widened(node: NodeProto) -> NodeProto:
+    """Constants written in a rule count as float64 too."""
+    if node.op_type == "Constant" and node.attribute[0].name in ("value_float", "value_floats"):
+        array = np.asarray(onnx.helper.get_attribute_value(node.attribute[0]), np.float64)
+        return onnx.helper.make_node("Constant", [], list(node.output), value=onnx.numpy_helper.from_array(array))
+    return node
+
+
+def _store(array: np.ndarray, element: int) -> np.ndarray | str:
+    if array.dtype.kind != "f" or not element:
+        return array
+    with np.errstate(over="ignore"):
+        stored: np.ndarray = array.astype(onnx.helper.tensor_dtype_to_np_dtype(element))
+    if np.isfinite(array).all() and not np.isfinite(stored.astype(np.float64)).all():
+        name = TensorProto.DataType.Name(element).lower()
+        return f"a folded weight reaches {np.abs(array).max():g}, too large for {name}"
+    return stored
+
+
+def _float_type(graph: Graph, match: Match) -> int:
+    """Return the element type of the match's first output, or of its first floating constant where that is unknown."""
+    values = [v for v in match.values.values() if isinstance(v, str) and v]
+    types = [graph.type(next(iter(match.nodes.values())).outputs[0]).dtype, *(graph.type(v).dtype for v in values)]
+    floats = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
+    return next((t for t in types if t in floats), 0)
+
+
+def _not_in_opset(node: PatternNode, opset: int) -> str | None:
+    if node.domain:
+        return None
+    found = schema.find(node.op, "", opset)
+    if found is None:
+        return f"{node.op} does not exist in opset {opset}"
+    if len(node.inputs) > found.max_input or any(a not in found.attributes for a in (*node.attributes, *node.open)):
+        return f"{node.op} of opset {opset} cannot be written this way"
+    return None
+
+
+def _proto(node: PatternNode, names: Mapping[str, str], match: Match) -> NodeProto:
+    proto = NodeProto(op_type=node.op, domain=node.domain)
+    proto.name = next((n.name for w, n in match.nodes.items() if w.op == node.op and n.proto.name), "")
+    proto.input.extend(names[v] if v else "" for v in node.inputs)
+    proto.output.extend(names[v] if v else "" for v in node.outputs)
+    proto.attribute.extend(onnx.helper.make_attribute(name, value) for name, value in node.attributes.items())
+    for name, label in node.open.items():
+        value = match.labels[label]
+        if name in ("value_ints", "value_floats") and isinstance(value, int | float):
+            value = [value]
+        if value is not None:
+            proto.attribute.append(onnx.helper.make_attribute(name, value))
+    if node.rest is not None:
+        rest = match.labels[node.rest]
+        assert isinstance(rest, tuple), node.rest
+        proto.attribute.extend(rest)
+    return proto

@@ -1,0 +1,53 @@
+"""What was done to a model, what was not, and why: plain facts for the command line, JSON and tests."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from onnxfuse.model.graph import Node
+from onnxfuse.rewrite.match import Refusal
+
+
+@dataclass(frozen=True)
+class Applied:
+    """One place where a rule was applied."""
+
+    rule: str
+    op: str
+    """The fused op, or "" for a rewrite."""
+    nodes: tuple[str, ...]
+    """The original nodes, as "Op name"."""
+    stops: tuple[Refusal, ...] = ()
+    """Why it did not grow further: its neighbours that stayed outside."""
+
+
+@dataclass(frozen=True)
+class Near:
+    """One place where a rule did not apply, at the point where the attempt got furthest."""
+
+    rule: str
+    root: str
+    """The node that the attempt started from, as "Op name"."""
+    refusal: Refusal
+
+
+@dataclass
+class Report:
+    """What was done to a model, and what was not, and why."""
+
+    applied: list[Applied] = field(default_factory=list)
+    near: list[Near] = field(default_factory=list)
+    before: Counter[str] = field(default_factory=Counter)
+    """Operators of the model as it came, bodies of If, Loop and Scan included."""
+    after: Counter[str] = field(default_factory=Counter)
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Time of each phase."""
+
+    def by_rule(self) -> Counter[str]:
+        """Return how often each rule was applied."""
+        return Counter(a.rule for a in self.applied)
+
+
+def names(nodes: Sequence[Node]) -> tuple[str, ...]:
+    """Return the nodes as a person reads them: "Op name"."""
+    return tuple(f"{n.op} {n.name}" for n in nodes)

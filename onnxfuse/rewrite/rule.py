@@ -1,0 +1,232 @@
+"""Rules are data: one TOML file, one fusion. This module reads them and refuses what is wrong, by file and line."""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from onnxfuse.model.errors import RuleError
+from onnxfuse.rewrite import pattern as patterns
+from onnxfuse.rewrite import predicate as predicates
+from onnxfuse.rewrite.pattern import Pattern, did_you_mean
+from onnxfuse.rewrite.predicate import Predicate
+
+TEMPLATES = ("row", "pointwise")
+"""The kernel templates, strongest first: in this order fuse rules take their nodes."""
+
+ANY_POINTWISE = "pointwise"
+"""An anchor that is this word instead of a pattern: any operator of the body language."""
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """A pattern and what stands in its place. What depends on constants alone is computed at optimize time."""
+
+    source: Pattern
+    target: Pattern
+    where: tuple[Predicate, ...]
+    optional: Mapping[str, float]
+    """Optional inputs of the pattern, and the number that an absent one counts as."""
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """What a fusion starts from."""
+
+    pattern: Pattern
+    where: tuple[Predicate, ...]
+
+
+@dataclass(frozen=True)
+class Fuse:
+    """An anchor and what may grow onto it; the matched nodes themselves become the body of the fused op."""
+
+    anchors: tuple[Anchor, ...]
+    """Alternative spellings; empty for ANY_POINTWISE."""
+    splits: tuple[Rewrite, ...]
+    """One node written as the library's product and what a kernel can do after it; undone where no kernel does."""
+    template: str
+    library: bool
+    """The anchor stays a plain node that the library runs; the kernel is what grew after it."""
+    prologue: bool
+    epilogue: bool
+    least: int
+    """With fewer grown nodes than this, nothing is fused."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """A small model with what the rule makes of it; read by the tests, the docs and `onnxfuse rules NAME`."""
+
+    text: str
+    """The model, in ONNX text."""
+    after: tuple[str, ...]
+    """Operators that are left, in order, fused ones as their node list `{Add Relu}`; empty for a refusal."""
+    refusal: str
+    """What `explain` says where the rule does not apply."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule file."""
+
+    name: str
+    summary: str
+    path: Path
+    rewrites: tuple[Rewrite, ...]
+    fuse: Fuse | None
+    examples: tuple[Example, ...]
+
+
+def shipped_folder() -> Path:
+    """Return the folder of the rules that come with onnxfuse: in the package, or beside it in a source tree."""
+    package = Path(__file__).parents[1]
+    return next(p for p in (package / "rules", package.parent / "rules") if p.is_dir())
+
+
+@cache
+def shipped() -> tuple[Rule, ...]:
+    """Return the rules that come with onnxfuse, by name."""
+    return load(shipped_folder())
+
+
+def load(folder: Path) -> tuple[Rule, ...]:
+    """Return the rules in `folder`, one per .toml file, by name; raises RuleError."""
+    if not folder.is_dir():
+        raise RuleError(f"{folder}: no such folder of rules", "Give a folder that holds .toml rule files.")
+    files = sorted(folder.glob("*.toml"))
+    if not files:
+        raise RuleError(f"{folder}: holds no .toml rule file", "Give a folder that holds .toml rule files.")
+    return tuple(read(f) for f in files)
+
+
+def select(folders: Iterable[Path] = ()) -> tuple[Rule, ...]:
+    """Return the shipped rules and those of the user's folders; a user's rule of the same name takes its place."""
+    found = {r.name: r for r in shipped()}
+    for folder in folders:
+        found.update({r.name: r for r in load(folder)})
+    return tuple(found.values())
+
+
+def read(path: Path) -> Rule:
+    """Return the rule in one file. Raises RuleError with file, line, what was expected and the nearest valid word."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        data = tomllib.loads(text)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise RuleError(f"{path}: {error}", "See rules/README.md.") from None
+    reader = _Reader(path, text)
+    reader.keys(data, {"summary", "rewrite", "fuse", "example"}, "a rule file")
+    summary = reader.want(data, "summary", str, "a rule file")
+    rewrites = tuple(reader.rewrite(r, "[[rewrite]]") for r in reader.optional(data, "rewrite", list, []))
+    fuse = reader.fuse(data["fuse"]) if "fuse" in data else None
+    if not rewrites and fuse is None:
+        raise RuleError(f"{path}: has neither [[rewrite]] nor [fuse]", "See rules/README.md.")
+    examples = tuple(reader.example(e) for e in reader.optional(data, "example", list, []))
+    return Rule(path.stem, summary, path, rewrites, fuse, examples)
+
+
+class _Reader:
+    """Reads the tables of one file; every complaint names the file and the line where its words stand."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        self.path = path
+        self.text = text
+
+    def rewrite(self, table: dict[str, Any], what: str) -> Rewrite:
+        self.keys(table, {"from", "to", "where", "optional"}, what)
+        source = self.pattern(self.want(table, "from", str, what))
+        target = self.pattern(self.want(table, "to", str, what))
+        if target.outputs != source.outputs:
+            raise RuleError(f"{self.place(target.text)}: `to` yields {target.outputs}, `from` yields {source.outputs}")
+        for kind, used, known in (
+            ("value", set(target.inputs), source.values),
+            ("label", set(target.labels), source.labels),
+        ):
+            unknown = used - known
+            if unknown:
+                word = min(unknown)
+                raise RuleError(
+                    f"{self.place(target.text)}: `to` uses the {kind} '{word}', which `from` does not have."
+                    f"{did_you_mean(word, known)}"
+                )
+        optional = self.optional(table, "optional", dict, {})
+        for name in optional:
+            if name not in source.inputs:
+                raise RuleError(
+                    f"{self.place(name)}: optional '{name}' is not an input of the pattern."
+                    f"{did_you_mean(name, set(source.inputs))}"
+                )
+        source = replace(source, optional=frozenset(optional))
+        return Rewrite(source, target, self.where(table, source), optional)
+
+    def fuse(self, table: dict[str, Any]) -> Fuse:
+        known = {"anchor", "split", "template", "library", "prologue", "epilogue", "least"}
+        self.keys(table, known, "[fuse]")
+        template = self.want(table, "template", str, "[fuse]")
+        if template not in TEMPLATES:
+            near = did_you_mean(template, set(TEMPLATES)) or f" There are: {', '.join(TEMPLATES)}."
+            raise RuleError(f"{self.place(template)}: '{template}' is not a template.{near}")
+        anchor = table.get("anchor")
+        if anchor == ANY_POINTWISE:
+            anchors: tuple[Anchor, ...] = ()
+        elif isinstance(anchor, list) and anchor:
+            anchors = tuple(self.anchor(a) for a in anchor)
+        else:
+            raise RuleError(f'{self.place("anchor")}: `anchor` must be "pointwise" or tables [[fuse.anchor]]')
+        grow = {k: self.optional(table, k, str, "") for k in ("prologue", "epilogue")}
+        for key, value in grow.items():
+            if value not in ("", "pointwise"):
+                raise RuleError(f'{self.place(value)}: `{key}` can only be "pointwise", got "{value}"')
+        splits = tuple(self.rewrite(t, "[[fuse.split]]") for t in self.optional(table, "split", list, []))
+        return Fuse(
+            anchors,
+            splits, template, self.optional(table, "library", bool, False),
+            bool(grow["prologue"]), bool(grow["epilogue"]), self.optional(table, "least", int, 0),
+        )  # fmt: skip
+
+    def anchor(self, table: dict[str, Any]) -> Anchor:
+        self.keys(table, {"pattern", "where"}, "[[fuse.anchor]]")
+        pattern = self.pattern(self.want(table, "pattern", str, "[[fuse.anchor]]"))
+        return Anchor(pattern, self.where(table, pattern))
+
+    def example(self, table: dict[str, Any]) -> Example:
+        self.keys(table, {"model", "after", "refusal"}, "[[example]]")
+        text = self.want(table, "model", str, "[[example]]")
+        after = tuple(self.optional(table, "after", list, []))
+        refusal = self.optional(table, "refusal", str, "")
+        if bool(after) == bool(refusal):
+            raise RuleError(f"{self.place(text)}: an example has either `after` or `refusal`")
+        return Example(text, after, refusal)
+
+    def pattern(self, text: str) -> Pattern:
+        return patterns.parse(text, self.place(text))
+
+    def where(self, table: dict[str, Any], pattern: Pattern) -> tuple[Predicate, ...]:
+        lines = self.optional(table, "where", list, [])
+        return tuple(predicates.parse(line, pattern, f"{self.place(line)}: where") for line in lines)
+
+    def keys(self, table: dict[str, Any], known: set[str], what: str) -> None:
+        for key in table:
+            if key not in known:
+                near = did_you_mean(key, known) or f" It may have: {', '.join(sorted(known))}."
+                raise RuleError(f"{self.place(key)}: '{key}' is not a key of {what}.{near}", "See rules/README.md.")
+
+    def want(self, table: dict[str, Any], key: str, kind: type, what: str) -> Any:
+        if key not in table:
+            raise RuleError(f"{self.path}: {what} wants the key '{key}'", "See rules/README.md.")
+        return self.optional(table, key, kind, None)
+
+    def optional(self, table: dict[str, Any], key: str, kind: type, default: Any) -> Any:
+        value = table.get(key, default)
+        if key in table and not isinstance(value, kind):
+            raise RuleError(f"{self.place(key)}: '{key}' must be a {kind.__name__}, got {value!r}")
+        return value
+
+    def place(self, fragment: str) -> str:
+        """Return "file:line" of the first line where `fragment` begins."""
+        first = next((line for line in fragment.splitlines() if line.strip()), fragment)
+        position = self.text.find(first)
+        return f"{self.path}:{self.text.count(chr(10), 0, position) + 1}" if position >= 0 else str(self.path)

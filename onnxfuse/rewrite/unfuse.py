@@ -1,0 +1,76 @@
+"""The way back: every fused op is replaced by its body, under the names that the nodes had."""
+
+import json
+
+import onnx
+from onnx import NodeProto
+
+from onnxfuse.model.errors import ModelError
+from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.graph import bodies
+
+
+def unfuse(model: onnx.ModelProto) -> int:
+    """Replace the fused ops of `model` by the nodes that they stand for, in place; return how many there were.
+
+    What was folded into weights stays folded: it is the same computation.
+    """
+    functions = {f.name: f for f in model.functions if f.domain == DOMAIN}
+    count = _unfuse_graph(model.graph, functions)
+    for function in list(model.functions):
+        if function.domain == DOMAIN:
+            model.functions.remove(function)
+    for opset in list(model.opset_import):
+        if opset.domain == DOMAIN:
+            model.opset_import.remove(opset)
+    return count
+
+
+def _unfuse_graph(
+    graph: onnx.GraphProto, functions: dict[str, onnx.FunctionProto], outer: frozenset[str] = frozenset()
+) -> int:
+    """Unfuse `graph` and then the bodies inside it, which may read its constants; `outer` are the names around it."""
+    known = {*outer, *(t.name for t in graph.initializer), *(o for n in graph.node for o in n.output)}
+    nodes: list[NodeProto] = []
+    count = 0
+    for node in graph.node:
+        if node.domain != DOMAIN:
+            nodes.append(node)
+            continue
+        count += 1
+        for inner in _expand(node, functions[node.op_type]):
+            if inner.op_type != "Constant":
+                nodes.append(inner)
+            elif inner.output[0] not in known:
+                known.add(inner.output[0])
+                graph.initializer.add().CopyFrom(inner.attribute[0].t)
+                graph.initializer[-1].name = inner.output[0]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return count + sum(_unfuse_graph(b, functions, frozenset(known)) for n in graph.node for b in bodies(n))
+
+
+def _expand(node: NodeProto, body: onnx.FunctionProto) -> list[NodeProto]:
+    """Return the nodes of `body` with the names of `node`'s own values and of the nodes it replaced."""
+    facts = {p.key.removeprefix(f"{DOMAIN}."): p.value for p in node.metadata_props}
+    if "values" not in facts or "nodes" not in facts:
+        raise ModelError(
+            f"{node.op_type} does not say which nodes it replaced: another tool dropped its metadata_props",
+            "Undo the model as onnxfuse wrote it, or inline its functions with onnx.inliner.",
+        )
+    values, names = json.loads(facts["values"]), iter(json.loads(facts["nodes"]))
+    actual = {f"v{i}": name for i, name in enumerate(values)}
+    actual.update(zip(body.input, node.input, strict=True))
+    actual.update(zip(body.output, node.output, strict=True))
+    nodes = []
+    for index, inner in enumerate(body.node):
+        copy = NodeProto()
+        copy.CopyFrom(inner)
+        literal = inner.op_type == "Constant" and index < len(body.node) - len(json.loads(facts["nodes"]))
+        copy.name = "" if literal else next(names)
+        del copy.input[:]
+        del copy.output[:]
+        copy.input.extend(actual[v] if v else "" for v in inner.input)
+        copy.output.extend(actual[v] if v else "" for v in inner.output)
+        nodes.append(copy)
+    return nodes

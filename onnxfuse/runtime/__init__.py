@@ -1,0 +1,9 @@
+"""Run fused models: sessions on ONNX Runtime in which the fused ops are CUDA kernels."""
+
+from onnxfuse.runtime.bridge import launches, reset_launches
+from onnxfuse.runtime.cuda import cuda_unusable
+from onnxfuse.runtime.inference import Session, session
+from onnxfuse.runtime.placement import Placement
+from onnxfuse.runtime.registration import register
+
+__all__ = ["Placement", "Session", "cuda_unusable", "launches", "register", "reset_launches", "session"]

@@ -1,0 +1,19 @@
+"""The native bridge (bridge.cpp): registers fused ops with ONNX Runtime and launches their kernels."""
+
+from collections.abc import Iterable
+
+from onnxfuse.runtime.table import Row
+
+API_VERSION: int
+"""The ONNX Runtime API version whose function table is asked for."""
+API_SLOTS: dict[str, int]
+"""ONNX Runtime's name of each function used, and its place in the function table."""
+
+def stage(rows: Iterable[Row]) -> None:
+    """Hold the rows for the registration that this thread asks ONNX Runtime for next."""
+
+def launches() -> dict[str, int]:
+    """Return the kernel launches of each registered op since the start or the last reset."""
+
+def reset_launches() -> None:
+    """Set every count to zero."""

@@ -1,0 +1,466 @@
+// The native bridge: at once the Python extension `onnxfuse.runtime._bridge` and a custom-op library of ONNX Runtime.
+//
+// Python stages a table, one row per fused op of a model, and asks ONNX Runtime to register this library; the call of
+// RegisterCustomOps that follows, in the same thread, turns the rows into custom ops of the CUDA provider. For shapes
+// that an op has not seen, Python is asked once for a launch; from then on a launch is a lookup and a cuLaunchKernel
+// on ONNX Runtime's own stream: no GIL, no Python, no synchronization.
+//
+// Lifetime. ONNX Runtime keeps raw pointers to the ops for as long as any session or session options know them, which
+// nobody can tell; so ops are never freed (a few hundred bytes each). What is big, the kernels' modules, is held by
+// the op's launches, and these go when the last session that uses the op goes.
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <climits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "cuda_driver.h"
+#include "ort_api.h"
+
+namespace py = pybind11;
+
+namespace {
+
+constexpr const char* kDomain = "onnxfuse";
+constexpr const char* kProvider = "CUDAExecutionProvider";
+constexpr uintptr_t kAlignment = 16;
+
+using Shape = std::vector<int64_t>;
+using Dim3 = std::array<unsigned, 3>;
+
+bool python_is_leaving() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return !Py_IsInitialized() || Py_IsFinalizing();
+#else
+  return !Py_IsInitialized() || _Py_IsFinalizing();
+#endif
+}
+
+// ---- What Python answers for one set of shapes --------------------------------------------------------------------
+
+struct Launch {
+  cuda::Function function;
+  Dim3 grid, block;
+  unsigned shared_bytes;
+  std::string parameters;
+  std::vector<Shape> output_shapes;
+  py::object owner;  // keeps the function's module loaded; touched only under the GIL
+
+  explicit Launch(const py::object& answer)
+      : function(reinterpret_cast<cuda::Function>(answer.attr("function").cast<uintptr_t>())),
+        grid(answer.attr("grid").cast<Dim3>()),
+        block(answer.attr("block").cast<Dim3>()),
+        shared_bytes(answer.attr("shared_bytes").cast<unsigned>()),
+        parameters(answer.attr("parameters").cast<py::bytes>()),
+        output_shapes(answer.attr("output_shapes").cast<std::vector<Shape>>()),
+        owner(answer) {}
+
+  bool empty() const { return grid[0] == 0 || grid[1] == 0 || grid[2] == 0; }
+};
+
+// The CUDA context, whether all pointers are aligned, then rank and dimensions of each input.
+using Key = std::vector<int64_t>;
+constexpr size_t kAlignedWord = 1, kShapesBegin = 2;
+
+struct KeyHash {
+  size_t operator()(const Key& key) const {
+    uint64_t hash = 1469598103934665603ull;
+    for (int64_t word : key) {
+      hash = (hash ^ static_cast<uint64_t>(word)) * 1099511628211ull;
+      hash ^= hash >> 29;
+    }
+    return hash;
+  }
+};
+
+using Launches = std::unordered_map<Key, std::unique_ptr<const Launch>, KeyHash>;
+
+// ---- In place: ONNX Runtime asks for pairs (input, output) without saying of which op ------------------------------
+
+// One function for each set of aliasable inputs; inputs past the eighth are never offered.
+constexpr size_t kInplaceInputs = 8;
+
+template <size_t kMask>
+size_t may_inplace(int** inputs, int** outputs) {
+  static std::array<int, kInplaceInputs> from{}, to{};  // output 0
+  static const size_t count = [] {
+    size_t n = 0;
+    for (size_t i = 0; i < kInplaceInputs; ++i)
+      if (kMask >> i & 1) from[n++] = static_cast<int>(i);
+    return n;
+  }();
+  *inputs = from.data();
+  *outputs = to.data();
+  return count;
+}
+
+template <size_t... kMasks>
+constexpr auto inplace_table(std::index_sequence<kMasks...>) {
+  return std::array<decltype(ort::CustomOp::may_inplace), sizeof...(kMasks)>{&may_inplace<kMasks>...};
+}
+
+constexpr auto kMayInplace = inplace_table(std::make_index_sequence<1 << kInplaceInputs>());
+
+size_t inplace_mask(const std::vector<size_t>& inputs) {
+  size_t mask = 0;
+  for (size_t input : inputs)
+    if (input < kInplaceInputs) mask |= size_t{1} << input;
+  return mask;
+}
+
+// ---- The fused op --------------------------------------------------------------------------------------------------
+
+using Counter = std::atomic<uint64_t>;
+
+// By op name, for the whole process. Never destroyed: a session may outlive static destructors.
+struct Counters {
+  std::mutex mutex;
+  std::map<std::string, Counter> by_name;
+};
+
+Counters& counters() {
+  static auto* all = new Counters;
+  return *all;
+}
+
+Counter& counter_of(const std::string& name) {
+  std::lock_guard<std::mutex> lock(counters().mutex);
+  return counters().by_name[name];
+}
+
+struct Op : ort::CustomOp {
+  std::string op_name;
+  std::vector<ort::ElementType> inputs, outputs;
+  py::object planner;   // (shapes, aligned, device) -> launch
+  py::object planning;  // a threading.Lock: one thread plans, and the GIL is free while others wait
+  Counter& launch_count;
+  size_t kernels = 0;  // of living sessions; guarded by the GIL
+  std::shared_mutex mutex;
+  Launches launches;  // guarded by `mutex`
+
+  explicit Op(const py::handle& row);
+
+  const Launch* find(const Key& key) {
+    std::shared_lock<std::shared_mutex> lock(mutex);
+    auto found = launches.find(key);
+    return found == launches.end() ? nullptr : found->second.get();
+  }
+
+  const Launch& keep(const Key& key, std::unique_ptr<const Launch> launch) {
+    std::unique_lock<std::shared_mutex> lock(mutex);
+    return *launches.emplace(key, std::move(launch)).first->second;
+  }
+
+  void forget_launches() {
+    Launches gone;  // freed outside the lock: that can run Python code
+    {
+      std::unique_lock<std::shared_mutex> lock(mutex);
+      gone.swap(launches);
+    }
+  }
+};
+
+struct Kernel {
+  Op& op;
+  ort::Api api;
+};
+
+// What one call works with; kept per thread so that a launch allocates nothing.
+struct Call {
+  Key key;
+  std::vector<void*> pointers;   // inputs, then outputs
+  std::vector<void*> arguments;  // addresses of the pointers, then of the parameters
+
+  bool aligned() const {
+    return std::all_of(pointers.begin(), pointers.end(),
+                       [](void* p) { return reinterpret_cast<uintptr_t>(p) % kAlignment == 0; });
+  }
+};
+
+std::vector<Shape> shapes_in(const Key& key) {
+  std::vector<Shape> shapes;
+  for (size_t i = kShapesBegin; i < key.size(); i += 1 + key[i])
+    shapes.emplace_back(key.begin() + i + 1, key.begin() + i + 1 + key[i]);
+  return shapes;
+}
+
+std::string text(const Dim3& d) {
+  return "(" + std::to_string(d[0]) + ", " + std::to_string(d[1]) + ", " + std::to_string(d[2]) + ")";
+}
+
+std::string text(const Shape& shape) {
+  std::string out = "[";
+  for (size_t i = 0; i < shape.size(); ++i) out += (i ? ", " : "") + std::to_string(shape[i]);
+  return out + "]";
+}
+
+std::string place(const Op& op, const Key& key) {
+  std::string out = std::string(kDomain) + "." + op.op_name + " with inputs";
+  for (const Shape& shape : shapes_in(key)) out += " " + text(shape);
+  return out;
+}
+
+// ---- One call ------------------------------------------------------------------------------------------------------
+
+// A status of ONNX Runtime's own, on its way back to ONNX Runtime.
+struct Failed {
+  ort::Status* status;
+};
+
+void check(ort::Status* status) {
+  if (status) throw Failed{status};
+}
+
+[[noreturn]] void fail(int cuda_result, const std::string& what) {
+  throw std::runtime_error(what + " failed: " + cuda::driver().words(cuda_result));
+}
+
+void check(int cuda_result, const char* what) {
+  if (cuda_result != cuda::kSuccess) fail(cuda_result, what);
+}
+
+void read_inputs(const Kernel& kernel, const ort::KernelContext* context, Call& call) {
+  for (size_t i = 0; i < kernel.op.inputs.size(); ++i) {
+    const ort::Value* value = nullptr;
+    check(ort::ContextInput::in(kernel.api)(context, i, &value));
+    if (!value)
+      throw std::runtime_error("input " + std::to_string(i) + " is absent; fused ops have no optional inputs");
+    ort::ElementType type;
+    const int64_t* dims = nullptr;
+    size_t rank = 0;
+    check(ort::TensorShape::in(kernel.api)(value, &type, &dims, &rank));
+    call.key.push_back(static_cast<int64_t>(rank));
+    call.key.insert(call.key.end(), dims, dims + rank);
+    void* data = nullptr;
+    check(ort::TensorData::in(kernel.api)(const_cast<ort::Value*>(value), &data));
+    call.pointers.push_back(data);
+  }
+}
+
+void allocate_outputs(const Kernel& kernel, ort::KernelContext* context, const Launch& launch, Call& call) {
+  for (size_t i = 0; i < kernel.op.outputs.size(); ++i) {
+    const Shape& shape = launch.output_shapes[i];
+    ort::Value* value = nullptr;
+    check(ort::ContextOutput::in(kernel.api)(context, i, shape.data(), shape.size(), &value));
+    if (!value) throw std::runtime_error("output " + std::to_string(i) + " has no place in the graph");
+    void* data = nullptr;
+    check(ort::TensorData::in(kernel.api)(value, &data));
+    call.pointers.push_back(data);
+  }
+}
+
+// `with lock:`, for a Python lock.
+class Held {
+ public:
+  explicit Held(const py::object& lock) : lock_(lock) { lock_.attr("acquire")(); }
+  ~Held() { lock_.attr("release")(); }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+
+ private:
+  const py::object& lock_;
+};
+
+void ask_for_shared_memory(const Launch& launch) {
+  int result = cuda::driver().set_function_attribute(launch.function, cuda::kMaxDynamicSharedBytes,
+                                                     static_cast<int>(launch.shared_bytes));
+  if (result != cuda::kSuccess)
+    fail(result, "asking for " + std::to_string(launch.shared_bytes) + " bytes of shared memory per block");
+}
+
+std::unique_ptr<const Launch> ask_python(Op& op, const Key& key) {
+  int device = 0;
+  check(cuda::driver().device(&device), "cuCtxGetDevice");
+  py::tuple shapes(py::cast(shapes_in(key)));
+  for (size_t i = 0; i < shapes.size(); ++i) shapes[i] = py::tuple(shapes[i]);
+  auto launch = std::make_unique<const Launch>(op.planner(shapes, key[kAlignedWord] != 0, device));
+  if (launch->output_shapes.size() != op.outputs.size())
+    throw std::runtime_error("the plan has " + std::to_string(launch->output_shapes.size()) +
+                             " output shapes, the op " + std::to_string(op.outputs.size()) + " outputs");
+  if (launch->shared_bytes > cuda::kSharedBytesWithoutAsking) ask_for_shared_memory(*launch);
+  return launch;
+}
+
+// The message and the hint of an OnnxfuseError; anything else is a defect and keeps its traceback.
+std::string words(const py::error_already_set& error) {
+  if (!py::hasattr(error.value(), "hint")) return error.what();
+  return py::str(error.value()).cast<std::string>() + " " + py::str(error.value().attr("hint")).cast<std::string>();
+}
+
+const Launch& plan(Op& op, const Key& key) {
+  if (python_is_leaving()) throw std::runtime_error("Python is shutting down, no kernel can be planned");
+  py::gil_scoped_acquire gil;
+  Held lock(op.planning);
+  if (const Launch* launch = op.find(key)) return *launch;  // another thread planned it meanwhile
+  try {
+    return op.keep(key, ask_python(op, key));
+  } catch (const py::error_already_set& error) {
+    throw std::runtime_error(words(error));  // as text, while the GIL is held
+  }
+}
+
+const Launch& launch_for(Op& op, const Key& key) {
+  if (const Launch* launch = op.find(key)) return *launch;
+  return plan(op, key);
+}
+
+void launch_kernel(const Kernel& kernel, const ort::KernelContext* context, const Launch& launch, Call& call) {
+  void* stream = nullptr;
+  check(ort::ContextStream::in(kernel.api)(context, &stream));
+  call.arguments.clear();
+  for (void*& pointer : call.pointers) call.arguments.push_back(&pointer);
+  if (!launch.parameters.empty()) call.arguments.push_back(const_cast<char*>(launch.parameters.data()));
+  const auto& [gx, gy, gz] = launch.grid;
+  const auto& [bx, by, bz] = launch.block;
+  int result = cuda::driver().launch(launch.function, gx, gy, gz, bx, by, bz, launch.shared_bytes, stream,
+                                     call.arguments.data(), nullptr);
+  if (result != cuda::kSuccess)
+    fail(result, "launching grid " + text(launch.grid) + " block " + text(launch.block) + " with " +
+                     std::to_string(launch.shared_bytes) + " bytes of shared memory");
+  kernel.op.launch_count.fetch_add(1, std::memory_order_relaxed);
+}
+
+void run(const Kernel& kernel, ort::KernelContext* context, Call& call) {
+  cuda::Context current = nullptr;
+  check(cuda::driver().context(&current), "cuCtxGetCurrent");
+  call.pointers.clear();
+  call.key.assign({reinterpret_cast<int64_t>(current), 0});
+  read_inputs(kernel, context, call);
+  call.key[kAlignedWord] = call.aligned();
+  const Launch* launch = &launch_for(kernel.op, call.key);
+  allocate_outputs(kernel, context, *launch, call);
+  if (call.key[kAlignedWord] && !call.aligned()) {  // an output bound by the caller can start anywhere
+    call.key[kAlignedWord] = 0;
+    launch = &launch_for(kernel.op, call.key);
+  }
+  if (!launch->empty()) launch_kernel(kernel, context, *launch, call);
+}
+
+ort::Status* status(ort::Api api, const std::string& message) {
+  return ort::CreateStatus::in(api)(ort::kFail, message.c_str());
+}
+
+// ---- What ONNX Runtime calls ----------------------------------------------------------------------------------------
+
+const Op& of(const ort::CustomOp* op) { return *static_cast<const Op*>(op); }
+
+ort::Status* create_kernel(const ort::CustomOp* op, ort::Api api, const ort::KernelInfo*, void** kernel) {
+  py::gil_scoped_acquire gil;
+  auto& mine = const_cast<Op&>(of(op));
+  ++mine.kernels;
+  *kernel = new Kernel{mine, api};
+  return nullptr;
+}
+
+void destroy_kernel(void* raw) {
+  std::unique_ptr<Kernel> kernel(static_cast<Kernel*>(raw));
+  if (python_is_leaving()) return;  // the process takes the launches with it
+  py::gil_scoped_acquire gil;
+  if (--kernel->op.kernels == 0) kernel->op.forget_launches();
+}
+
+ort::Status* compute(void* raw, ort::KernelContext* context) {
+  const Kernel& kernel = *static_cast<const Kernel*>(raw);
+  thread_local Call call;
+  try {
+    run(kernel, context, call);
+    return nullptr;
+  } catch (const Failed& failed) {
+    return failed.status;
+  } catch (const std::exception& error) {
+    return status(kernel.api, place(kernel.op, call.key) + ": " + error.what());
+  }
+}
+
+Op::Op(const py::handle& row)
+    : op_name(row.attr("name").cast<std::string>()),
+      inputs(row.attr("inputs").cast<std::vector<ort::ElementType>>()),
+      outputs(row.attr("outputs").cast<std::vector<ort::ElementType>>()),
+      planner(row.attr("planner")),
+      planning(py::module_::import("threading").attr("Lock")()),
+      launch_count(counter_of(op_name)) {
+  name = [](const CustomOp* op) { return of(op).op_name.c_str(); };
+  provider = [](const CustomOp*) { return kProvider; };
+  input_type = [](const CustomOp* op, size_t i) { return of(op).inputs[i]; };
+  input_count = [](const CustomOp* op) { return of(op).inputs.size(); };
+  output_type = [](const CustomOp* op, size_t i) { return of(op).outputs[i]; };
+  output_count = [](const CustomOp* op) { return of(op).outputs.size(); };
+  input_arity = output_arity = [](const CustomOp*, size_t) { return ort::kRequired; };
+  input_memory = [](const CustomOp*, size_t) { return ort::kDeviceMemory; };
+  start_version = [](const CustomOp*) { return 1; };
+  end_version = [](const CustomOp*) { return INT_MAX; };
+  may_inplace = kMayInplace[inplace_mask(row.attr("may_alias").cast<std::vector<size_t>>())];
+  release_may_inplace = [](int*, int*) {};  // the arrays are static
+  create_kernel = ::create_kernel;
+  compute = ::compute;
+  destroy_kernel = ::destroy_kernel;
+}
+
+// ---- Registration ---------------------------------------------------------------------------------------------------
+
+// The rows for the registration that this thread is about to ask for. The ops are not freed, see the top.
+thread_local std::vector<Op*> staged;
+
+void stage(const py::iterable& rows) {
+  staged.clear();
+  for (const py::handle& row : rows) staged.push_back(new Op(row));
+}
+
+std::map<std::string, uint64_t> launches() {
+  std::lock_guard<std::mutex> lock(counters().mutex);
+  std::map<std::string, uint64_t> all;
+  for (const auto& [name, count] : counters().by_name) all.emplace(name, count.load(std::memory_order_relaxed));
+  return all;
+}
+
+void reset_launches() {
+  std::lock_guard<std::mutex> lock(counters().mutex);
+  for (auto& [name, count] : counters().by_name) count.store(0, std::memory_order_relaxed);
+}
+
+ort::Status* add_domain(ort::Api api, ort::SessionOptions* options) {
+  ort::CustomOpDomain* domain = nullptr;
+  if (auto* failed = ort::CreateDomain::in(api)(kDomain, &domain)) return failed;
+  for (const Op* op : std::exchange(staged, {}))
+    if (auto* failed = ort::AddOp::in(api)(domain, op)) return failed;
+  return ort::AddDomain::in(api)(options, domain);
+}
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) ort::Status* RegisterCustomOps(ort::SessionOptions* options,
+                                                                                 const ort::ApiBase* base) {
+  ort::Api api = base->get_api(ort::kApiVersion);
+  if (!api)
+    return status(base->get_api(1),
+                  std::string("onnxfuse needs ONNX Runtime 1.24 or newer, this is ") + base->version());
+  if (staged.empty())
+    return status(api, "no fused ops are staged: register with onnxfuse.register(session_options, model)");
+  return add_domain(api, options);
+}
+
+PYBIND11_MODULE(_bridge, m) {
+  m.def("stage", &stage, py::arg("rows"));
+  m.def("launches", &launches);
+  m.def("reset_launches", &reset_launches);
+  m.attr("API_VERSION") = ort::kApiVersion;
+  m.attr("API_SLOTS") = py::dict(
+      py::arg("CreateStatus") = ort::CreateStatus::number, py::arg("CreateCustomOpDomain") = ort::CreateDomain::number,
+      py::arg("CustomOpDomain_Add") = ort::AddOp::number, py::arg("AddCustomOpDomain") = ort::AddDomain::number,
+      py::arg("GetTensorMutableData") = ort::TensorData::number,
+      py::arg("KernelContext_GetInput") = ort::ContextInput::number,
+      py::arg("KernelContext_GetOutput") = ort::ContextOutput::number,
+      py::arg("KernelContext_GetGPUComputeStream") = ort::ContextStream::number,
+      py::arg("GetTensorElementTypeAndShapeDataReference") = ort::TensorShape::number);
+}

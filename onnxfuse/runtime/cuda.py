@@ -1,0 +1,64 @@
+"""Whether CUDA can really be used here, found out before ONNX Runtime falls back without a word."""
+
+import contextlib
+import ctypes
+import io
+from functools import cache
+from pathlib import Path
+
+import onnxruntime
+
+PROVIDER = "CUDAExecutionProvider"
+
+
+@cache
+def cuda_unusable() -> str | None:
+    """Return what is missing for ONNX Runtime's CUDA provider, in one line; None if it can be used."""
+    if PROVIDER not in onnxruntime.get_available_providers():
+        return f"this build of ONNX Runtime ({onnxruntime.__version__}) has no CUDA provider; onnxruntime-gpu has"
+    return _driver_missing() or _libraries_missing()
+
+
+def device_count() -> int:
+    """Return the number of CUDA devices that the driver shows."""
+    count = ctypes.c_int()
+    driver = ctypes.CDLL("libcuda.so.1")
+    return count.value if driver.cuDeviceGetCount(ctypes.byref(count)) == 0 else 0
+
+
+def _driver_missing() -> str | None:
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        return f"there is no NVIDIA driver ({error})"
+    if code := driver.cuInit(0):
+        words = ctypes.c_char_p()
+        driver.cuGetErrorString(code, ctypes.byref(words))
+        return (
+            f"the NVIDIA driver does not start ({(words.value or b'unknown error').decode()}, cuInit returned {code})"
+        )
+    return None if device_count() else "the NVIDIA driver shows no device"
+
+
+def _libraries_missing() -> str | None:
+    """Load the CUDA provider as ONNX Runtime will, with the CUDA libraries from wheels where the system has none."""
+    capi = Path(onnxruntime.__file__).parent / "capi"
+    provider = str(capi / "libonnxruntime_providers_cuda.so")
+    shared = _cannot_load(str(capi / "libonnxruntime_providers_shared.so"), ctypes.RTLD_GLOBAL)
+    if shared is not None:
+        return f"ONNX Runtime's provider library does not load ({shared})"
+    system_cuda = _cannot_load(provider) is None
+    # cuDNN is opened at first use, from wherever it has been loaded.
+    if not system_cuda or _cannot_load("libcudnn.so.9") is not None:
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints each library that it does not find
+            onnxruntime.preload_dlls(cuda=not system_cuda)
+    missing = _cannot_load(provider)
+    return None if missing is None else f"a CUDA library is missing ({missing})"
+
+
+def _cannot_load(library: str, mode: int = ctypes.DEFAULT_MODE) -> str | None:
+    try:
+        ctypes.CDLL(library, mode)
+    except OSError as error:
+        return str(error)
+    return None

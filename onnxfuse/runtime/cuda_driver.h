@@ -1,0 +1,61 @@
+// The six functions of the CUDA driver that the bridge calls, found in libcuda.so.1 at run time.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <stdexcept>
+#include <string>
+
+namespace cuda {
+
+using Context = void*;
+using Function = void*;
+using Stream = void*;
+
+constexpr int kSuccess = 0;
+constexpr int kMaxDynamicSharedBytes = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+constexpr unsigned kSharedBytesWithoutAsking = 48 * 1024;
+
+struct Driver {
+  int (*context)(Context*);
+  int (*device)(int*);
+  int (*set_function_attribute)(Function, int attribute, int value);
+  int (*launch)(Function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
+                unsigned block_z, unsigned shared_bytes, Stream, void** arguments, void** extra);
+  int (*error_name)(int code, const char**);
+  int (*error_string)(int code, const char**);
+
+  // "CUDA_ERROR_INVALID_VALUE: invalid argument", in the driver's own words.
+  std::string words(int code) const {
+    const char *name = nullptr, *text = nullptr;
+    error_name(code, &name);
+    error_string(code, &text);
+    return std::string(name ? name : std::to_string(code)) + ": " + (text ? text : "unknown error");
+  }
+};
+
+template <typename Pointer>
+void find(void* library, const char* symbol, Pointer& pointer) {
+  pointer = reinterpret_cast<Pointer>(dlsym(library, symbol));
+  if (!pointer)
+    throw std::runtime_error(std::string("libcuda.so.1 has no ") + symbol + ": the NVIDIA driver is too old");
+}
+
+// Opened once and kept: ONNX Runtime's CUDA provider holds the same library for the life of the process.
+inline const Driver& driver() {
+  static const Driver opened = [] {
+    void* library = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!library) throw std::runtime_error(std::string("the NVIDIA driver cannot be opened: ") + dlerror());
+    Driver d;
+    find(library, "cuCtxGetCurrent", d.context);
+    find(library, "cuCtxGetDevice", d.device);
+    find(library, "cuFuncSetAttribute", d.set_function_attribute);
+    find(library, "cuLaunchKernel", d.launch);
+    find(library, "cuGetErrorName", d.error_name);
+    find(library, "cuGetErrorString", d.error_string);
+    return d;
+  }();
+  return opened;
+}
+
+}  // namespace cuda

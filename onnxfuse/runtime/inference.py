@@ -1,0 +1,125 @@
+"""An ordinary ONNX Runtime session in which the fused kernels of the model run."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnxruntime
+
+from onnxfuse.model.errors import DeviceError, ModelError
+from onnxfuse.model.io import PROTOBUF_LIMIT
+from onnxfuse.runtime.bridge import bridge_missing
+from onnxfuse.runtime.cuda import PROVIDER, cuda_unusable, device_count
+from onnxfuse.runtime.placement import Model, Placement
+from onnxfuse.runtime.registration import as_functions, register_kernels
+
+CPU = "CPUExecutionProvider"
+
+Provider = str | tuple[str, Mapping[str, Any]]
+"""A provider's name, or its name and options."""
+
+
+class Session(onnxruntime.InferenceSession):  # type: ignore[misc]
+    """An `onnxruntime.InferenceSession` that knows how each fused op of its model runs."""
+
+    fused: tuple[Placement, ...]
+    """One placement per fused op: kernel or function, and why."""
+
+
+def session(
+    model: Model,
+    providers: Sequence[Provider] | None = None,
+    session_options: onnxruntime.SessionOptions | None = None,
+    **kwargs: Any,
+) -> Session:
+    """Return a session for `model` in which each fused op that has a kernel runs as one, if the session is on CUDA.
+
+    `providers=None` takes CUDA where it can be used and the CPU elsewhere; `.fused` tells which, and why. Asking for
+    CUDA where it cannot be used raises DeviceError; ONNX Runtime's own answer would be a slow session. `kwargs` go to
+    `onnxruntime.InferenceSession`. Options given are changed: they are then for this model.
+
+    >>> onnxfuse.session("fused.onnx", providers=["CUDAExecutionProvider"]).fused
+    (Placement(op='Linear_1f0c', rule='linear', nodes=24, runs_as='kernel', reason=''), ...)
+    """
+    options = onnxruntime.SessionOptions() if session_options is None else session_options
+    chosen = _default_providers() if providers is None else list(providers)
+    on_cuda = PROVIDER in map(_name, chosen)
+    if on_cuda:
+        _require_cuda(_device(chosen, kwargs.get("provider_options")))
+        fused = _kernels_or_functions(options, model, kernels_asked_for=providers is not None)
+    else:
+        fused = as_functions(model, _why_not_cuda(providers))
+    opened = Session(_source(model), options, providers=chosen, **{"enable_fallback": 0, **kwargs})
+    if on_cuda and PROVIDER not in opened.get_providers():
+        raise _no_cuda("ONNX Runtime left the CUDA provider out; its log on stderr says why")
+    opened.fused = fused
+    return opened
+
+
+def _kernels_or_functions(
+    options: onnxruntime.SessionOptions, model: Model, *, kernels_asked_for: bool
+) -> tuple[Placement, ...]:
+    """Register the kernels; without the bridge that is an error where CUDA was asked for by name."""
+    missing = bridge_missing()
+    if missing is not None and not kernels_asked_for:
+        return as_functions(model, missing)
+    return register_kernels(options, model)
+
+
+def _default_providers() -> list[Provider]:
+    return [CPU] if cuda_unusable() else [PROVIDER, CPU]
+
+
+def _name(provider: Provider) -> str:
+    return provider if isinstance(provider, str) else provider[0]
+
+
+def _device(providers: Sequence[Provider], options: Sequence[Mapping[str, Any]] | None) -> int:
+    """Return the CUDA device that the provider options name, 0 where they name none."""
+    index = [_name(p) for p in providers].index(PROVIDER)
+    provider = providers[index]
+    own = provider[1] if not isinstance(provider, str) else options[index] if options else {}
+    return int(own.get("device_id", 0))
+
+
+def _require_cuda(device: int) -> None:
+    missing = cuda_unusable()
+    if missing is not None:
+        raise _no_cuda(missing)
+    count = device_count()
+    if device >= count:
+        raise _no_cuda(
+            f"device_id is {device}, and the driver shows {count} device{'s' * (count != 1)}, numbered from 0"
+        )
+
+
+def _no_cuda(missing: str) -> DeviceError:
+    return DeviceError(
+        f"{PROVIDER} was asked for and cannot be used: {missing}",
+        "Install the NVIDIA driver, and the CUDA libraries with pip install 'onnxfuse[cuda]'; "
+        f"or run the function bodies with providers=['{CPU}'].",
+    )
+
+
+def _why_not_cuda(providers: Sequence[Provider] | None) -> str:
+    if providers is None:
+        return f"CPU provider: the body runs (CUDA cannot be used: {cuda_unusable()})"
+    if CPU in map(_name, providers):
+        return "CPU provider: the body runs"
+    return f"no CUDA provider among {', '.join(map(_name, providers))}: the body runs"
+
+
+def _source(model: Model) -> str | bytes:
+    """Return the model in a form that ONNX Runtime opens."""
+    if isinstance(model, bytes):
+        return model
+    if not isinstance(model, onnx.ModelProto):
+        return str(Path(model))
+    if model.ByteSize() > PROTOBUF_LIMIT:
+        raise ModelError(
+            "the model given in memory is larger than 2 GB, which ONNX Runtime cannot take",
+            "Save it with onnxfuse.model.io.save and give the path.",
+        )
+    data: bytes = model.SerializeToString()
+    return data

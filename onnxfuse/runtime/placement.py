@@ -1,0 +1,54 @@
+"""What becomes of each fused op in a session: its kernel runs, or its body does, and why."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import onnx
+
+from onnxfuse.model import io
+from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.graph import bodies
+
+Model = str | Path | bytes | onnx.ModelProto
+"""A path, the bytes of a file, or the model itself."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """How one fused op of a model runs in a session."""
+
+    op: str
+    """`op_type` in the domain `onnxfuse`."""
+    rule: str
+    """The rule that made the op."""
+    nodes: int
+    """How many nodes of the model are this op."""
+    runs_as: Literal["kernel", "function"]
+    """`kernel`: our CUDA kernel; `function`: ONNX Runtime inlines the body."""
+    reason: str
+    """Why the body runs; empty for a kernel."""
+
+
+def read(model: Model) -> onnx.ModelProto:
+    """Return the model for looking at its graph and functions; external weights stay where they are."""
+    if isinstance(model, onnx.ModelProto):
+        return model
+    if isinstance(model, bytes):
+        return io.parse(model, "the model given as bytes")
+    return io.load(model, weights=False)
+
+
+def node_counts(model: onnx.ModelProto) -> Counter[str]:
+    """Count the nodes of each fused op: in the graph, in the bodies of If, Loop and Scan, in other functions."""
+    elsewhere = [f.node for f in model.functions if f.domain != DOMAIN]
+    return Counter(n.op_type for nodes in (model.graph.node, *elsewhere) for n in _deep(nodes) if n.domain == DOMAIN)
+
+
+def _deep(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    for node in nodes:
+        yield node
+        for body in bodies(node):
+            yield from _deep(body.node)

@@ -1,0 +1,34 @@
+"""From a fused op to the launches of its kernel: the one place where the runtime meets `onnxfuse.kernels`."""
+
+from onnxfuse import kernels
+from onnxfuse.model.fused import FusedOp
+from onnxfuse.runtime.table import Launch, Planner, Shape
+
+
+def no_kernel(op: FusedOp) -> str | None:
+    """Return why no kernel can be made for `op`, in one line; None if one can."""
+    return kernels.supports(op)
+
+
+def may_alias(op: FusedOp) -> tuple[int, ...]:
+    """Return the inputs whose buffer output 0 may take over; ONNX Runtime does it where the shapes are the same."""
+    return tuple(i for i, output in kernels.inplace(op) if output == 0)
+
+
+def planner(op: FusedOp) -> Planner:
+    """Return the function that plans, compiles and loads the kernel of `op` for one set of input shapes."""
+
+    def launch(input_shapes: tuple[Shape, ...], aligned: bool, device: int) -> Launch:
+        plan = kernels.plan(op, input_shapes, aligned, kernels.arch_of(device))
+        function = kernels.load(plan.kernel, device)
+        return Launch(
+            function=function.kernel.ptr,
+            grid=plan.grid,
+            block=plan.block,
+            shared_bytes=plan.shared_bytes,
+            parameters=plan.parameters,
+            output_shapes=plan.output_shapes,
+            module=function,
+        )
+
+    return launch

@@ -1,0 +1,89 @@
+"""Register exactly the fused kernels that a model needs, for a session on CUDA."""
+
+from collections.abc import Mapping
+
+import onnx
+from onnxruntime import SessionOptions
+
+from onnxfuse.model.errors import UsageError
+from onnxfuse.model.fused import FusedOp, fused_ops
+from onnxfuse.runtime.bridge import bridge
+from onnxfuse.runtime.cuda import cuda_unusable
+from onnxfuse.runtime.placement import Model, Placement, node_counts, read
+from onnxfuse.runtime.planner import may_alias, no_kernel, planner
+from onnxfuse.runtime.shape_math import shape_math
+from onnxfuse.runtime.table import Row
+
+MARK = "onnxfuse.registered"
+"""Session config entry by which options show that kernels were registered in them; ONNX Runtime ignores it."""
+
+
+def register(session_options: SessionOptions, model: Model) -> tuple[Placement, ...]:
+    """Register the kernels of the model's fused ops in `session_options`, and return what becomes of each op.
+
+    For those who build the session themselves: the options are then for this model, and for a session whose providers
+    contain CUDA (a registered op has no other kernel). Where CUDA cannot be used nothing is registered and every
+    placement says so. Raises DeviceError where CUDA can be used and the native bridge is missing.
+
+    >>> options = onnxruntime.SessionOptions()
+    >>> onnxfuse.register(options, "fused.onnx")
+    >>> onnxruntime.InferenceSession("fused.onnx", options, providers=["CUDAExecutionProvider"])
+    """
+    missing = cuda_unusable()
+    if missing is not None:
+        return as_functions(model, f"CUDA cannot be used: {missing}")
+    return register_kernels(session_options, model)
+
+
+def register_kernels(session_options: SessionOptions, model: Model) -> tuple[Placement, ...]:
+    """Register every fused op that has a kernel; the others keep their bodies, each with the reason."""
+    facts = read(model)
+    ops = fused_ops(facts)
+    refusals = _refusals(facts, ops)
+    rows = [_row(op) for name, op in ops.items() if refusals[name] is None]
+    if rows:
+        _register(session_options, rows)
+    counts = node_counts(facts)
+    return tuple(_placement(op, counts[name], refusals[name]) for name, op in ops.items())
+
+
+def as_functions(model: Model, reason: str) -> tuple[Placement, ...]:
+    """Return the placements of a session in which nothing is registered."""
+    facts = read(model)
+    counts = node_counts(facts)
+    return tuple(_placement(op, counts[name], reason) for name, op in fused_ops(facts).items())
+
+
+def _refusals(model: onnx.ModelProto, ops: Mapping[str, FusedOp]) -> dict[str, str | None]:
+    """Return for each op why its body has to run, None where the kernel can."""
+    on_host = dict.fromkeys(shape_math(model.graph), "works on shapes, which ONNX Runtime keeps on the CPU")
+    return {name: on_host.get(name) or no_kernel(op) for name, op in ops.items()}
+
+
+def _register(session_options: SessionOptions, rows: list[Row]) -> None:
+    if _is_marked(session_options):
+        raise UsageError(
+            "these session options already hold the fused kernels of a model",
+            "Make new onnxruntime.SessionOptions for each model.",
+        )
+    native = bridge()
+    native.stage(rows)
+    session_options.register_custom_ops_library(native.__file__)
+    session_options.add_session_config_entry(MARK, "1")
+
+
+def _is_marked(session_options: SessionOptions) -> bool:
+    try:
+        return bool(session_options.get_session_config_entry(MARK))
+    except RuntimeError:  # ONNX Runtime's answer for a key that is not there
+        return False
+
+
+def _placement(op: FusedOp, nodes: int, reason: str | None) -> Placement:
+    if reason is None:
+        return Placement(op.name, op.rule, nodes, "kernel", "")
+    return Placement(op.name, op.rule, nodes, "function", reason)
+
+
+def _row(op: FusedOp) -> Row:
+    return Row(op.name, op.inputs, op.outputs, may_alias(op), planner(op))

@@ -1,0 +1,46 @@
+"""What Python and the native bridge tell each other: the row of an op, and the launch for one set of shapes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """All that a `cuLaunchKernel` needs but the pointers."""
+
+    function: int
+    """The `CUfunction`."""
+    grid: tuple[int, int, int]
+    """Blocks; a zero means that there is nothing to launch."""
+    block: tuple[int, int, int]
+    """Threads."""
+    shared_bytes: int
+    """Dynamic shared memory per block."""
+    parameters: bytes
+    """The by-value struct that follows the input and output pointers."""
+    output_shapes: tuple[Shape, ...]
+    """One shape per output, in order."""
+    module: object
+    """Whatever must stay alive for `function` to stay loaded."""
+
+
+Planner = Callable[[tuple[Shape, ...], bool, int], Launch]
+"""(input shapes, all pointers 16-byte aligned?, device) -> the launch. Asked once; the bridge keeps the answer."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One fused op as the bridge registers it."""
+
+    name: str
+    """`op_type` in the domain `onnxfuse`."""
+    inputs: tuple[int, ...]
+    """Element type of each input."""
+    outputs: tuple[int, ...]
+    """Element type of each output."""
+    may_alias: tuple[int, ...]
+    """Inputs whose buffer output 0 may take over."""
+    planner: Planner
+    """Answers for shapes that the op has not seen."""

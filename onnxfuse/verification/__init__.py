@@ -1,0 +1,51 @@
+"""Prove that a fused model computes what the original computes, as exactly as the original does itself.
+
+>>> report = verify("in.onnx", "out.onnx")
+>>> report.ok, report.summary
+(True, 'same within the error budget: 1 output, 6 cases')
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy.typing as npt
+import onnx
+
+from onnxfuse.verification.budget import Measure
+from onnxfuse.verification.report import CaseRow, KernelRow, OutputRow, Report
+
+__all__ = ["CaseRow", "KernelRow", "Measure", "OutputRow", "Report", "verify"]
+
+Source = str | Path | bytes | onnx.ModelProto
+RealInputs = str | Path | Mapping[str, npt.NDArray[Any]]
+
+
+def verify(
+    original: Source,
+    fused: Source,
+    *,
+    inputs: RealInputs | Sequence[RealInputs] | None = None,
+    seeds: Sequence[int] = (0,),
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    providers: Sequence[str] | None = None,
+    truth: Literal["auto", "float64", "float32"] = "auto",
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Report:
+    """Return whether `fused` computes what `original` computes, as exactly as the original does itself.
+
+    Both may be a path (of any size), bytes or a ModelProto. `inputs` are real ones (.npz, test_data_set_*, or arrays by
+    name), instead of seeded ones for each of `seeds`. `shapes` says what dynamic dimensions are: a dimension name and
+    its values, `{"batch": (1, 7)}`, or an input and its shape. `providers` are ONNX Runtime's, by default CUDA where
+    it works; there every fused op must run as its kernel. `progress(step, done, total)` is called along the way.
+
+    Raises ModelError, UsageError, DeviceError. The rule is told in `onnxfuse.verification.budget`.
+    """
+    from onnxfuse.verification.compare import compare  # ONNX Runtime is imported when something is to be run.
+
+    several = None if inputs is None else [inputs] if isinstance(inputs, str | Path | Mapping) else list(inputs)
+    return compare(original, fused, several, seeds, shapes, providers, truth, progress or _silent)
+
+
+def _silent(step: str, done: int, total: int) -> None:
+    """Show no progress."""

@@ -1,0 +1,247 @@
+"""Run two models on the same inputs and judge the second by the first's own error against truth."""
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from onnxfuse import runtime
+from onnxfuse.model import io
+from onnxfuse.model.errors import UsageError
+from onnxfuse.model.types import UNKNOWN, ValueType, first_line, value_types
+from onnxfuse.verification import budget, sessions
+from onnxfuse.verification.given import case_of, given_cases
+from onnxfuse.verification.inputs import Case, InputSpec, Shapes, cases, input_specs, nudge
+from onnxfuse.verification.report import CaseRow, KernelRow, OutputRow, Report
+from onnxfuse.verification.sessions import Source
+from onnxfuse.verification.truth import REFERENCE_GAPS, Choice, Truth, float32_truth, no_float64, truth_of
+
+Arrays = dict[str, npt.NDArray[Any]]
+RealInputs = str | Path | Mapping[str, npt.NDArray[Any]]
+Progress = Callable[[str, int, int], None]
+
+FEW_ELEMENTS = 256
+"""An output of fewer elements can be right by luck: the original is run on nudged inputs too."""
+NUDGES = 8
+"""Such runs per case: the chance that all nine errors are below half of the fused model's is below 1 in 100."""
+
+
+def compare(
+    original: Source,
+    fused: Source,
+    inputs: Sequence[RealInputs] | None,
+    seeds: Sequence[int],
+    shapes: Shapes | None,
+    providers: Sequence[str] | None,
+    truth: Choice,
+    progress: Progress,
+) -> Report:
+    """Return the report of `onnxfuse.verification.verify`, which tells what the arguments are."""
+    began = time.perf_counter()
+    original_model, fused_model = _load(original, "original"), _load(fused, "fused")
+    providers = sessions.chosen_providers(providers)
+    report = Report(providers[0], "", "", "", (), (), (), tuple(interface_problems(original_model, fused_model)), 0.0)
+    if not report.problems:
+        specs = input_specs(original_model)
+        plan = cases(specs, seeds, shapes) if inputs is None else _given(inputs, specs, shapes)
+        with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
+            oracle = truth_of(original_model, truth, [c.shapes for c in plan])
+            plain = sessions.plain(sessions.openable(original, original_model, folder), providers)
+            session = sessions.with_kernels(sessions.openable(fused, fused_model, folder), providers)
+            # From here on the sessions and the oracle hold what they need of the weights.
+            del original_model, fused_model
+            by_kind = any(s.array_type.kind in "fV" for s in specs)
+            comparison = _Comparison(
+                plain, session, oracle, lambda why: float32_truth(_load(original, "original"), why)
+            )
+            report = _run(comparison, plan, report, progress, by_kind=by_kind)
+    if truth == "auto" and report.truth == "float64" and any(r.measure.blunt for r in report.outputs):
+        # An original this far from the truth: the reference operators may be wrong. ONNX Runtime is asked instead.
+        report = compare(original, fused, inputs, seeds, shapes, providers, "float32", progress)
+        report = replace(report, truth_why="onnx's reference operators in float64 are far from the original")
+    return replace(report, seconds=time.perf_counter() - began)
+
+
+def _run(
+    comparison: "_Comparison", plan: Sequence[Case], empty: Report, progress: Progress, *, by_kind: bool
+) -> Report:
+    """Return the report after every case of `plan`; raise UsageError if the original takes none of them."""
+    runtime.reset_launches()
+    for number, case in enumerate(plan):
+        progress(f"{case.name} {_shapes_text(case)}", number, len(plan))
+        comparison.run(case)
+    progress("judging", len(plan), len(plan))
+    if not comparison.rows and not comparison.problems:
+        refused = (
+            f"the original runs on none of the inputs: {comparison.cases[-1].note}" if plan else "no inputs to run"
+        )
+        raise UsageError(
+            refused, "Say what its dynamic dimensions are (--shape name=1,7), or give real inputs (--inputs)."
+        )
+    kernels = _kernels(comparison.session)
+    return replace(
+        empty,
+        truth=comparison.truth.kind,
+        truth_how=comparison.truth.how,
+        truth_why=comparison.truth.why,
+        cases=tuple(comparison.cases),
+        rows=_pooled(comparison.rows, comparison.cases, by_kind=by_kind),
+        kernels=kernels,
+        problems=(*comparison.problems, *(launch_problems(kernels) if empty.provider == sessions.CUDA else ())),
+    )
+
+
+def interface_problems(original: onnx.ModelProto, fused: onnx.ModelProto) -> list[str]:
+    """Return what a caller of the fused model would trip over: inputs and outputs of other names, types or shapes."""
+    problems = []
+    for what in ("input", "output"):
+        ours, theirs = _interface(original, what), _interface(fused, what)
+        problems += [f"{what} '{name}' is missing in the fused model" for name in ours if name not in theirs]
+        problems += [f"{what} '{name}' is not in the original" for name in theirs if name not in ours]
+        problems += [
+            f"{what} '{name}' is {theirs[name]} in the fused model, {ours[name]} in the original"
+            for name in ours
+            if name in theirs and _types_differ(ours[name], theirs[name])
+        ]
+        if not problems and list(ours) != list(theirs):
+            problems.append(f"{what}s stand in another order: {', '.join(theirs)}; original: {', '.join(ours)}")
+    return problems
+
+
+def launch_problems(kernels: Sequence[KernelRow]) -> list[str]:
+    """Return which fused ops did not run as kernels, and why."""
+    problems = []
+    for row in kernels:
+        if row.runs_as != "kernel":
+            problems.append(f"fused op {row.op} ran as its body, not as a kernel: {row.reason or 'no reason given'}")
+        elif row.launches == 0:
+            problems.append(f"the kernel of fused op {row.op} was never launched (a branch that no case took?)")
+    return problems
+
+
+class _Comparison:
+    """The cases run so far. Holds the values of one case at a time."""
+
+    def __init__(self, plain: Any, session: Any, truth: Truth, in_float32: Callable[[str], Truth]) -> None:
+        self.plain, self.session, self.truth, self.in_float32 = plain, session, truth, in_float32
+        self.cases: list[CaseRow] = []
+        self.rows: list[OutputRow] = []
+        self.problems: list[str] = []
+
+    def run(self, case: Case) -> None:
+        """Run one case; made-up inputs that the original itself refuses are noted and left out."""
+        began = time.perf_counter()
+        note = self._run(case)
+        self.cases.append(CaseRow(case.name, case.seed, dict(case.shapes), time.perf_counter() - began, note))
+
+    def _run(self, case: Case) -> str:
+        inputs = case.make()
+        try:
+            expected = sessions.run(self.plain, inputs)
+        except sessions.ORT_ERRORS as error:
+            if not case.generated:
+                raise UsageError(
+                    f"the original fails on {case.name}: {first_line(error)}", "Are these its inputs?"
+                ) from error
+            return f"the original refuses it: {first_line(error)}"
+        try:
+            got = sessions.run(self.session, inputs)
+        except sessions.ORT_ERRORS as error:
+            self.problems.append(
+                f"the fused model fails where the original runs ({_shapes_text(case)}): {first_line(error)}"
+            )
+            return "the fused model fails"
+        unsound = [n for n, x in expected.items() if not isinstance(x, np.ndarray)]
+        if unsound:
+            raise UsageError(
+                f"output '{unsound[0]}' is not a tensor and cannot be compared", "Cut the model before it."
+            )
+        truth = self._true(inputs)
+        nudged = self._on_nudged(inputs, expected)
+        for name, value in expected.items():
+            measure = budget.measure(got[name], [value, *nudged.get(name, [])], truth[name])
+            self.rows.append(OutputRow(name, str(value.dtype), len(self.cases), measure))
+        return ""
+
+    def _true(self, inputs: Arrays) -> Arrays:
+        """Return the true outputs; an operator that turns out to be missing in float64 ends float64."""
+        try:
+            return self.truth.evaluate(inputs)
+        except REFERENCE_GAPS as error:
+            if self.truth.kind != "float64":
+                raise
+            self.truth = self.in_float32(no_float64(error))
+            return self.truth.evaluate(inputs)
+
+    def _on_nudged(self, inputs: Arrays, expected: Arrays) -> dict[str, list[npt.NDArray[Any]]]:
+        """Return what the original gives on nudged inputs, for each output whose own error one run does not tell."""
+        few = [n for n, x in expected.items() if 0 < x.size < FEW_ELEMENTS]
+        doubtful = few + [n for n, x in expected.items() if n not in few and not self.truth.wider_than(x.dtype)]
+        runs: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in doubtful}
+        for seed in range(NUDGES if few else 1 if doubtful else 0):
+            moved = nudge(inputs, seed)
+            if moved is None:
+                break
+            values = sessions.run(self.plain, moved)
+            for name in few if seed else doubtful:
+                runs[name].append(values[name])
+        return runs
+
+
+def _pooled(rows: Sequence[OutputRow], ran: Sequence[CaseRow], *, by_kind: bool) -> tuple[OutputRow, ...]:
+    """Return the rows with own errors pooled over the cases of one kind, or over all: token ids have no kinds."""
+    groups: dict[tuple[str, str], list[int]] = {}
+    for n, row in enumerate(rows):
+        case = ran[row.case]
+        groups.setdefault((row.output, case.name if by_kind and case.seed is not None else ""), []).append(n)
+    result = list(rows)
+    for members in groups.values():
+        for n, measure in zip(members, budget.pooled([rows[m].measure for m in members]), strict=True):
+            result[n] = replace(rows[n], measure=measure)
+    return tuple(result)
+
+
+def _load(source: Source, name: str) -> onnx.ModelProto:
+    if isinstance(source, onnx.ModelProto):
+        return source
+    return io.parse(source, f"the {name} model") if isinstance(source, bytes) else io.load(source)
+
+
+def _given(inputs: Sequence[RealInputs], specs: Sequence[InputSpec], shapes: Shapes | None) -> list[Case]:
+    if shapes:
+        raise UsageError("shapes are those of the real inputs", "Leave out either --shape or --inputs.")
+    found: list[Case] = []
+    for n, one in enumerate(inputs):
+        found += [case_of(f"inputs {n}", one, specs)] if isinstance(one, Mapping) else given_cases(one, specs)
+    return found
+
+
+def _kernels(session: Any) -> tuple[KernelRow, ...]:
+    launches = runtime.launches()
+    return tuple(KernelRow(p.op, p.rule, p.nodes, p.runs_as, p.reason, launches.get(p.op, 0)) for p in session.fused)
+
+
+def _interface(model: onnx.ModelProto, what: str) -> dict[str, ValueType]:
+    types = value_types(model.graph)
+    initialized = {t.name for t in model.graph.initializer}
+    values = model.graph.output if what == "output" else [i for i in model.graph.input if i.name not in initialized]
+    return {v.name: types.get(v.name, UNKNOWN) for v in values}
+
+
+def _types_differ(a: ValueType, b: ValueType) -> bool:
+    if a.dtype and b.dtype and a.dtype != b.dtype:
+        return True
+    if a.shape is None or b.shape is None:
+        return False
+    numbers = [(x, y) for x, y in zip(a.shape, b.shape, strict=False) if isinstance(x, int) and isinstance(y, int)]
+    return len(a.shape) != len(b.shape) or any(x != y for x, y in numbers)
+
+
+def _shapes_text(case: Case) -> str:
+    return " ".join(f"{n}={'x'.join(map(str, s)) or 'scalar'}" for n, s in case.shapes.items())

@@ -1,0 +1,39 @@
+"""Facts about floating-point types, those included that NumPy does not know."""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+
+@dataclass(frozen=True)
+class FloatType:
+    """Range and precision of a floating-point type."""
+
+    largest: float
+    eps: float
+    """Distance from 1 to the next number."""
+    tiny: float
+    """Smallest normal number."""
+    denormal: float
+    """Smallest number above zero."""
+    digits: int
+    """Bits behind the point of a normal number."""
+    lowest_exponent: int
+    """Exponent of two of `tiny`."""
+
+
+@cache
+def float_type(dtype: np.dtype[Any]) -> FloatType:
+    """Return the facts about `dtype`: float16, bfloat16, float32, float64."""
+    info = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    return FloatType(
+        largest=float(info.max),
+        eps=float(info.eps),
+        tiny=float(info.tiny),
+        denormal=float(info.smallest_subnormal),
+        digits=int(info.nmant),
+        lowest_exponent=int(info.minexp),
+    )

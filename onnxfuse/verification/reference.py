@@ -1,0 +1,253 @@
+"""A model evaluated in float64 by onnx's reference operators, freeing each value after its last reader.
+
+The reference operators keep double precision except Erf and HardSwish (onnx 1.23); their pools are loops in Python,
+their Conv copies the input once per kernel position. Those are written here, plainly, in NumPy.
+"""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, numpy_helper
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
+
+from onnxfuse.model.graph import captured
+from onnxfuse.verification.precision import widen_tensor, widened
+
+Array = npt.NDArray[Any]
+
+
+class Float64(ReferenceEvaluator):
+    """The evaluator, with the operators below in place of onnx's own, in function bodies and subgraphs too."""
+
+    def __init__(self, proto: Any, **options: Any) -> None:
+        options["new_ops"] = [*OPERATORS, *(options.get("new_ops") or [])]
+        super().__init__(proto, **options)
+        self._last_readers = _last_readers(list(self.nodes_), self.output_names)
+
+    def run(  # type: ignore[override]  # Its other options serve debugging, and are passed as their defaults.
+        self,
+        output_names: Sequence[str] | None,
+        feed_inputs: Mapping[str, Any],
+        attributes: Mapping[str, Any] | None = None,
+        **_unused: Any,
+    ) -> list[Any]:
+        """Return the outputs in order, holding no value longer than its last reader needs it."""
+        results: dict[str, Any] = {"": None, **self.rt_inits_, **feed_inputs}
+        for node, finished in zip(self.rt_nodes_, self._last_readers, strict=True):
+            options: dict[str, Any] = {}
+            if node.has_linked_attribute and attributes:
+                options["linked_attributes"] = attributes
+            if node.need_context():
+                options["context"] = results
+            outputs = node.run(*(results[name] for name in node.input), **options)
+            results.update(zip(node.output, outputs, strict=False))
+            for name in finished:
+                results.pop(name, None)
+        return [results[name] for name in (output_names or self.output_names)]
+
+
+def float64_evaluator(model: onnx.ModelProto) -> Float64:
+    """Return an evaluator of `model` in float64. Raises what onnx raises where an operator is not implemented."""
+    evaluator = Float64(widened(model, TensorProto.DOUBLE, weights=False))
+    for tensor in model.graph.initializer:
+        evaluator.rt_inits_[tensor.name] = numpy_helper.to_array(widen_tensor(tensor, TensorProto.DOUBLE))
+    return evaluator
+
+
+def _last_readers(nodes: list[onnx.NodeProto], outputs: Sequence[str]) -> list[list[str]]:
+    """Return, per node, the values that nobody reads after it."""
+    kept = {"", *outputs}
+    finished: list[list[str]] = []
+    for node in reversed(nodes):
+        names = dict.fromkeys((*node.input, *node.output, *captured(node)))
+        finished.append([name for name in names if name not in kept])
+        kept.update(names)
+    return finished[::-1]
+
+
+class Erf(OpRun):
+    """The error function, to the last bit that the C library gives."""
+
+    def _run(self, x: Array) -> tuple[Array]:
+        return (np.fromiter(map(math.erf, x.ravel().tolist()), np.float64, x.size).reshape(x.shape).astype(x.dtype),)
+
+
+class HardSwish(OpRun):
+    """x * clip(x / 6 + 1/2, 0, 1); as a function of onnx its 1/6 is a float32 number."""
+
+    def _run(self, x: Array) -> tuple[Array]:
+        return (x * np.clip(x / 6 + 0.5, 0, 1),)
+
+
+class Conv(OpRun):
+    """Convolution of any rank: one product of matrices per kernel position."""
+
+    def _run(
+        self,
+        x: Array,
+        w: Array,
+        b: Array | None = None,
+        auto_pad: str | None = None,
+        dilations: Sequence[int] | None = None,
+        group: int | None = None,
+        kernel_shape: Sequence[int] | None = None,
+        pads: Sequence[int] | None = None,
+        strides: Sequence[int] | None = None,
+    ) -> tuple[Array]:
+        group = group or 1
+        window = _window(x.shape[2:], w.shape[2:], auto_pad, dilations, pads, strides)
+        padded = window.pad(x, 0.0)
+        batch, channels, maps = x.shape[0], x.shape[1] // group, w.shape[0] // group
+        y = np.zeros((batch, group, maps, math.prod(window.output)), x.dtype)
+        for tap, position in enumerate(itertools.product(*map(range, w.shape[2:]))):
+            taps = w.reshape(*w.shape[:2], -1)[:, :, tap].reshape(group, maps, channels)
+            seen = window.at(padded, position).reshape(batch, group, channels, -1)
+            y += taps * seen if channels == 1 else taps @ seen
+        y = y.reshape(batch, group * maps, *window.output)
+        return (y if b is None else y + b.reshape(-1, *[1] * len(window.output)),)
+
+
+class MaxPool(OpRun):
+    """The largest value under the window. The second output, the indices, is not implemented."""
+
+    def _run(
+        self,
+        x: Array,
+        auto_pad: str | None = None,
+        ceil_mode: int | None = None,
+        dilations: Sequence[int] | None = None,
+        kernel_shape: Sequence[int] = (),
+        pads: Sequence[int] | None = None,
+        storage_order: int | None = None,
+        strides: Sequence[int] | None = None,
+    ) -> tuple[Array]:
+        if len(self.onnx_node.output) > 1:
+            raise NotImplementedError("MaxPool with indices")
+        window = _window(x.shape[2:], kernel_shape, auto_pad, dilations, pads, strides, bool(ceil_mode))
+        lowest = -np.inf if np.issubdtype(x.dtype, np.floating) else np.iinfo(x.dtype).min
+        padded = window.pad(x, lowest)
+        y = np.full((*x.shape[:2], *window.output), lowest, x.dtype)
+        for position in itertools.product(*map(range, kernel_shape)):
+            np.maximum(y, window.at(padded, position), out=y)
+        return (y,)
+
+
+class AveragePool(OpRun):
+    """The mean under the window; padding counts only with `count_include_pad`."""
+
+    def _run(
+        self,
+        x: Array,
+        auto_pad: str | None = None,
+        ceil_mode: int | None = None,
+        count_include_pad: int | None = None,
+        dilations: Sequence[int] | None = None,
+        kernel_shape: Sequence[int] = (),
+        pads: Sequence[int] | None = None,
+        strides: Sequence[int] | None = None,
+    ) -> tuple[Array]:
+        window = _window(x.shape[2:], kernel_shape, auto_pad, dilations, pads, strides, bool(ceil_mode))
+        # Only what `pads` adds may count; what ceil_mode lets the window overhang never does.
+        inside = np.ones((1, 1, *x.shape[2:]))
+        if count_include_pad:
+            declared = [(a, b) for a, b in window.pads]
+            inside = np.pad(inside, [(0, 0), (0, 0), *declared], constant_values=1.0)
+            counted = window.overhang(inside)
+        else:
+            counted = window.pad(inside, 0.0)
+        padded = window.pad(x, 0.0)
+        total = np.zeros((*x.shape[:2], *window.output), x.dtype)
+        count = np.zeros((1, 1, *window.output))
+        for position in itertools.product(*map(range, kernel_shape)):
+            total += window.at(padded, position)
+            count += window.at(counted, position)
+        return ((total / count).astype(x.dtype),)
+
+
+OPERATORS = (Erf, HardSwish, Conv, MaxPool, AveragePool)
+for _operator in OPERATORS:
+    _operator.op_domain = ""
+
+
+class _Window:
+    """A sliding window over the last axes: where it stands for each output, what lies under one of its positions."""
+
+    def __init__(
+        self,
+        pads: list[tuple[int, int]],
+        strides: Sequence[int],
+        dilations: Sequence[int],
+        output: tuple[int, ...],
+        overhang: list[int],
+    ) -> None:
+        self.pads = pads
+        self.strides = strides
+        self.dilations = dilations
+        self.output = output
+        self._overhang = overhang
+
+    def pad(self, x: Array, value: float) -> Array:
+        """Return `x` with everything around it that the window can touch."""
+        widths = [(0, 0), (0, 0), *self.pads]
+        return self.overhang(np.pad(x, widths, constant_values=value), value)
+
+    def overhang(self, x: Array, value: float = 0.0) -> Array:
+        """Return the padded `x` with what ceil_mode lets the window overhang at the end."""
+        return np.pad(x, [(0, 0), (0, 0), *((0, o) for o in self._overhang)], constant_values=value)
+
+    def at(self, padded: Array, position: Sequence[int]) -> Array:
+        """Return the values under one position of the window, one for each output."""
+        slices = (
+            slice(p * d, p * d + (n - 1) * s + 1, s)
+            for p, d, n, s in zip(position, self.dilations, self.output, self.strides, strict=True)
+        )
+        return padded[(slice(None), slice(None), *slices)]
+
+
+def _window(
+    extents: Sequence[int],
+    kernel: Sequence[int],
+    auto_pad: str | None,
+    dilations: Sequence[int] | None,
+    pads: Sequence[int] | None,
+    strides: Sequence[int] | None,
+    ceil_mode: bool = False,
+) -> _Window:
+    rank = len(extents)
+    strides, dilations = strides or [1] * rank, dilations or [1] * rank
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    ends = _padding(extents, spans, strides, auto_pad, pads)
+    output, overhang = [], []
+    for extent, span, stride, (before, after) in zip(extents, spans, strides, ends, strict=True):
+        room = extent + before + after - span
+        count = (math.ceil(room / stride) if ceil_mode else room // stride) + 1
+        if ceil_mode and (count - 1) * stride >= extent + before:
+            count -= 1  # A window that starts in the padding behind the data is left out.
+        output.append(count)
+        overhang.append(max(0, (count - 1) * stride - room))
+    return _Window(ends, strides, dilations, tuple(output), overhang)
+
+
+def _padding(
+    extents: Sequence[int],
+    spans: Sequence[int],
+    strides: Sequence[int],
+    auto_pad: str | None,
+    pads: Sequence[int] | None,
+) -> list[tuple[int, int]]:
+    rank = len(extents)
+    if auto_pad not in ("SAME_UPPER", "SAME_LOWER"):
+        pads = pads if pads is not None and auto_pad != "VALID" else [0] * 2 * rank
+        return [(pads[i], pads[i + rank]) for i in range(rank)]
+    ends = []
+    for extent, span, stride in zip(extents, spans, strides, strict=True):
+        total = max(0, (math.ceil(extent / stride) - 1) * stride + span - extent)
+        small, large = total // 2, total - total // 2
+        ends.append((small, large) if auto_pad == "SAME_UPPER" else (large, small))
+    return ends

@@ -1,0 +1,136 @@
+"""Sessions of ONNX Runtime: the original as it is, the fused model with its kernels, the truth on the CPU."""
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime
+from onnx import TensorProto
+from onnxruntime.capi import onnxruntime_pybind11_state as errors
+
+from onnxfuse import runtime
+from onnxfuse.model import io
+from onnxfuse.model.errors import DeviceError, ModelError
+from onnxfuse.model.types import first_line
+
+Arrays = dict[str, npt.NDArray[Any]]
+Source = str | Path | bytes | onnx.ModelProto
+"""What `verify` takes for a model."""
+Model = Path | onnx.ModelProto
+"""What sessions open."""
+
+CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+
+ORT_ERRORS: tuple[type[Exception], ...] = (
+    errors.EPFail, errors.Fail, errors.InvalidArgument, errors.InvalidGraph, errors.InvalidProtobuf, errors.NoModel,
+    errors.NoSuchFile, errors.NotImplemented, errors.RuntimeException,
+)  # fmt: skip
+"""What ONNX Runtime raises; the classes have no base of their own."""
+
+QUIET = 3
+"""ONNX Runtime's severity: errors only. What goes wrong is raised and told by us."""
+
+
+def plain(model: Model, providers: Sequence[str]) -> onnxruntime.InferenceSession:
+    """Return a session of ONNX Runtime alone, as a user would open it. Raises ModelError, DeviceError."""
+    session = _open(model, _quiet(), providers, "the original model")
+    if CUDA in providers and CUDA not in session.get_providers():
+        raise no_cuda("ONNX Runtime leaves its provider out")
+    return session
+
+
+def unoptimized(model: Model) -> onnxruntime.InferenceSession:
+    """Return a session on the CPU that runs the graph exactly as it stands. Raises ModelError."""
+    options = _quiet()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return _open(model, options, [CPU], "the original in float32, for the truth,")
+
+
+def with_kernels(model: Model, providers: Sequence[str]) -> runtime.Session:
+    """Return the session of a fused model as `onnxfuse.session` opens it. Raises ModelError, DeviceError."""
+    try:
+        return runtime.session(model, providers=providers, session_options=_quiet())
+    except ORT_ERRORS as error:
+        raise ModelError(
+            f"ONNX Runtime cannot open the fused model: {first_line(error)}", "Optimize the original again."
+        ) from error
+
+
+def openable(source: Source, model: onnx.ModelProto, folder: str) -> Model:
+    """Return what sessions open: the file itself, else the model, through a file in `folder` if it is too big."""
+    if isinstance(source, str | Path):
+        return Path(source)
+    if io.size(model) <= io.PROTOBUF_LIMIT:
+        return model
+    file = Path(folder) / f"{id(model):x}.onnx"
+    io.save(model, file)
+    return file
+
+
+def chosen_providers(providers: Sequence[str] | None) -> list[str]:
+    """Return the providers to run on: those given, else CUDA (and the CPU after it) if it works here, else the CPU.
+
+    Raises DeviceError for a CUDA provider that was asked for and does not work.
+    """
+    unusable = runtime.cuda_unusable()
+    if providers is None:
+        return [CPU] if unusable else [CUDA, CPU]
+    if CUDA in providers and unusable:
+        raise no_cuda(unusable)
+    return list(providers)
+
+
+def no_cuda(reason: str) -> DeviceError:
+    """Return the error for a CUDA provider that was asked for and is not there."""
+    return DeviceError(
+        f"CUDA was asked for and cannot be used: {reason}",
+        "Check nvidia-smi and the CUDA libraries (pip install 'onnxfuse[cuda]'), or verify on the CPU: --provider cpu.",
+    )
+
+
+def run(session: onnxruntime.InferenceSession, inputs: Mapping[str, npt.NDArray[Any]]) -> Arrays:
+    """Return the outputs by name. Raises what ONNX Runtime raises; bfloat16 passes as `ml_dtypes.bfloat16`."""
+    names = [o.name for o in session.get_outputs()]
+    if not any("bfloat16" in value.type for value in (*session.get_inputs(), *session.get_outputs())):
+        return dict(zip(names, session.run(names, dict(inputs)), strict=True))
+    values = session.run_with_ort_values(names, {n: _ort_value(x) for n, x in inputs.items()})
+    return {n: _array(v) for n, v in zip(names, values, strict=True)}
+
+
+def _open(
+    model: Model, options: onnxruntime.SessionOptions, providers: Sequence[str], what: str
+) -> onnxruntime.InferenceSession:
+    source = str(model) if isinstance(model, Path) else model.SerializeToString()
+    try:
+        return onnxruntime.InferenceSession(source, options, providers=list(providers), enable_fallback=0)
+    except ORT_ERRORS as error:
+        raise ModelError(
+            f"ONNX Runtime cannot open {what} on {providers[0]}: {first_line(error)}",
+            "Check that the original runs in plain ONNX Runtime there.",
+        ) from error
+
+
+def _quiet() -> onnxruntime.SessionOptions:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = QUIET
+    return options
+
+
+def _ort_value(x: npt.NDArray[Any]) -> onnxruntime.OrtValue:
+    if x.dtype == ml_dtypes.bfloat16:
+        return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(x.view(np.uint16), TensorProto.BFLOAT16)
+    return onnxruntime.OrtValue.ortvalue_from_numpy(x)
+
+
+def _array(value: onnxruntime.OrtValue) -> npt.NDArray[Any]:
+    if value.data_type() != "tensor(bfloat16)":
+        return np.asarray(value.numpy())
+    # NumPy has no bfloat16, so ONNX Runtime hands out no array of it: read the bytes.
+    shape = tuple(value.shape())
+    data = ctypes.string_at(value.data_ptr(), 2 * int(np.prod(shape)))
+    return np.frombuffer(data, ml_dtypes.bfloat16).reshape(shape)

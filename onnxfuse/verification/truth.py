@@ -1,0 +1,163 @@
+"""The truth: what the original model computes when rounding hardly matters, and how it was found.
+
+Float64 by onnx's reference operators, up to `FLOAT64_PARAMETERS` and `FLOAT64_FLOPS`; beyond, or where an operator is
+missing there, float32 by ONNX Runtime's CPU provider without any graph optimization. ONNX Runtime itself is no way to
+float64: its CPU provider lacks Conv, Erf, Gelu, LeakyRelu, average pools and more in double (1.31, 2026-11).
+"""
+
+import math
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto
+
+from onnxfuse.model.errors import UsageError
+from onnxfuse.model.graph import bodies
+from onnxfuse.model.types import first_line, infer, value_types
+from onnxfuse.verification import sessions
+from onnxfuse.verification.precision import widened
+from onnxfuse.verification.reference import float64_evaluator
+
+Arrays = dict[str, npt.NDArray[Any]]
+Choice = Literal["auto", "float64", "float32"]
+
+FLOAT64_PARAMETERS = 400_000_000
+"""Float64 weights of this many parameters take 3.2 GB."""
+FLOAT64_FLOPS = 300_000_000_000
+"""Operations per case: about ten seconds on two cores, at 30 GFLOP/s in float64 (BERT-base at 1700 tokens)."""
+
+RANDOM = frozenset(
+    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
+)
+
+REFERENCE_GAPS = (
+    NotImplementedError, RuntimeError, TypeError, ValueError, AttributeError, IndexError, KeyError,
+)  # fmt: skip
+"""What the reference operators raise for what they do not implement; they have no exception of their own for it."""
+
+
+@dataclass(frozen=True)
+class Truth:
+    """An evaluator of the original model in higher precision."""
+
+    kind: str
+    """`float64` or `float32`."""
+    how: str
+    """Who computed it."""
+    why: str
+    """Why not float64; empty for float64."""
+    evaluate: Callable[[Arrays], Arrays]
+    """The outputs by name for the inputs by name; floats in at least the precision of `kind`."""
+
+    def wider_than(self, dtype: np.dtype[Any]) -> bool:
+        """Return whether the truth has more digits than a value of `dtype`."""
+        return dtype.itemsize < (8 if self.kind == "float64" else 4)
+
+
+def truth_of(model: onnx.ModelProto, choice: Choice, shapes: list[Mapping[str, tuple[int, ...]]]) -> Truth:
+    """Return the truth for `model` on inputs of `shapes`. Raises UsageError if `choice` or the model allows none."""
+    random = _random_node(model.graph.node)
+    if random is not None:
+        raise UsageError(
+            f"{random.op_type} '{random.name or random.output[0]}' draws random numbers: no two runs are the same",
+            "Export the model for inference, or cut it before that node.",
+        )
+    reason = "asked for" if choice == "float32" else _too_big(model, shapes) if choice == "auto" else ""
+    if not reason:
+        try:
+            return _float64(model)
+        except REFERENCE_GAPS as error:
+            reason = no_float64(error)
+            if choice == "float64":
+                raise UsageError(f"the truth is {reason}", "Leave out --truth float64.") from error
+    return float32_truth(model, reason)
+
+
+def float32_truth(model: onnx.ModelProto, why: str) -> Truth:
+    """Return the truth in float32, from ONNX Runtime without graph optimization; `why` says why not in float64."""
+    wide = widened(model, TensorProto.FLOAT)
+    folder = tempfile.TemporaryDirectory(prefix="onnxfuse-")
+    session = sessions.unoptimized(sessions.openable(wide, wide, folder.name))
+
+    def evaluate(inputs: Arrays, keep: object = folder) -> Arrays:
+        return sessions.run(session, {n: _wide(x, np.float32) for n, x in inputs.items()})
+
+    return Truth("float32", "ONNX Runtime on CPU, no graph optimization", why, evaluate)
+
+
+def no_float64(error: Exception) -> str:
+    """Return the reason for float32 after the reference operators raised `error`."""
+    return f"not possible in float64: {first_line(error)[:200]}"
+
+
+def flops(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """Return the floating-point operations of the products and convolutions of one run, roughly.
+
+    `shapes` are those of the graph inputs. What shape inference does not know counts as 1.
+    """
+    typed = infer(_with_shapes(model, shapes))
+    extents = {n: [d if isinstance(d, int) else 1 for d in t.shape or ()] for n, t in value_types(typed.graph).items()}
+    total = 0
+    for node in typed.graph.node:
+        output = math.prod(extents.get(node.output[0], ()))
+        if node.op_type in ("MatMul", "Gemm") and extents.get(node.input[0]):
+            transposed = any(a.name == "transA" and a.i for a in node.attribute)
+            total += 2 * output * extents[node.input[0]][0 if transposed else -1]
+        elif node.op_type in ("Conv", "ConvTranspose"):
+            weight = extents.get(node.input[1], [1])
+            total += 2 * output * math.prod(weight[1:])
+    return total
+
+
+def _float64(model: onnx.ModelProto) -> Truth:
+    evaluator = float64_evaluator(model)
+    names = [o.name for o in model.graph.output]
+
+    def evaluate(inputs: Arrays) -> Arrays:
+        with np.errstate(all="ignore"):
+            values = evaluator.run(names, {n: _wide(x, np.float64) for n, x in inputs.items()})
+        return {n: np.asarray(v) for n, v in zip(names, values, strict=True)}
+
+    return Truth("float64", "onnx's reference operators", "", evaluate)
+
+
+def _too_big(model: onnx.ModelProto, shapes: list[Mapping[str, tuple[int, ...]]]) -> str:
+    parameters = sum(math.prod(t.dims) for t in model.graph.initializer)
+    if parameters > FLOAT64_PARAMETERS:
+        return f"{parameters / 1e6:.0f} M parameters, float64 up to {FLOAT64_PARAMETERS / 1e6:.0f} M"
+    work = max((flops(model, s) for s in shapes), default=0)
+    if work > FLOAT64_FLOPS:
+        return f"{work / 1e9:.0f} GFLOP in one run, float64 up to {FLOAT64_FLOPS / 1e9:.0f}"
+    return ""
+
+
+def _with_shapes(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> onnx.ModelProto:
+    light = infer(model)
+    del light.graph.value_info[:]
+    for value in light.graph.input:
+        if value.name in shapes:
+            fixed = onnx.helper.make_tensor_value_info(value.name, value.type.tensor_type.elem_type, shapes[value.name])
+            value.CopyFrom(fixed)
+    for value in light.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    return light
+
+
+def _random_node(nodes: "list[onnx.NodeProto]") -> onnx.NodeProto | None:
+    for node in nodes:
+        if node.op_type in RANDOM:
+            return node
+        for body in bodies(node):
+            found = _random_node(body.node)
+            if found is not None:
+                return found
+    return None
+
+
+def _wide(x: npt.NDArray[Any], to: type[np.floating[Any]]) -> npt.NDArray[Any]:
+    return x.astype(to) if x.dtype.kind in "fV" and x.dtype.itemsize < np.dtype(to).itemsize else x

@@ -1,0 +1,66 @@
+"""The command line as a whole: help, version, unknown commands, and what an import costs."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import onnxfuse
+from onnxfuse.cli.main import COMMANDS
+from tests.cli.conftest import Command
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)])
+def test_every_command_has_help(onnxfuse_command: Command, command: tuple[str, ...]) -> None:
+    """The first line of the text says what it is for."""
+    result = onnxfuse_command(*command, "--help")
+    assert result.code == 0
+    assert result.out.startswith("Usage: ")
+
+
+def test_the_exit_codes_are_in_the_help(onnxfuse_command: Command) -> None:
+    """They are a promise to scripts."""
+    out = " ".join(onnxfuse_command("--help").out.split())
+    for words in ("0 ok", "1 numerical mismatch", "2 usage", "3 unreadable", "4 expectation not met", "5 environment"):
+        assert words in out
+
+
+def test_the_version_is_the_packages(onnxfuse_command: Command) -> None:
+    """One place says it."""
+    assert onnxfuse.__version__ in onnxfuse_command("--version").out
+
+
+def test_an_unknown_command_is_exit_2(onnxfuse_command: Command) -> None:
+    """And names what was typed."""
+    result = onnxfuse_command("optimise")
+    assert result.code == 2
+    assert "optimise" in result.err
+
+
+def test_a_usage_error_is_json_where_json_is_asked_for(onnxfuse_command: Command) -> None:
+    """Scripts read one format whatever happens."""
+    result = onnxfuse_command("optimize", "--json")
+    assert result.code == 2
+    facts = json.loads(result.out)
+    assert (facts["ok"], facts["exit_code"]) == (False, 2)
+    assert "IN.onnx" in facts["error"]
+
+
+def test_help_needs_neither_onnx_nor_cuda() -> None:
+    """It answers at once, on any machine."""
+    script = """
+import sys
+from onnxfuse.cli import main
+try:
+    main(["--help"])
+finally:
+    assert not {"onnx", "onnxruntime", "cupy", "numpy"} & set(sys.modules), sorted(sys.modules)
+"""
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,292 @@
+"""`onnxfuse optimize`: what it writes, what it says, and what it leaves alone when something is wrong."""
+
+import hashlib
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from onnxfuse.model import io
+from onnxfuse.model.fused import DOMAIN
+from tests.cli.conftest import Command
+from tests.rewrite.small import assert_same_numbers, ops
+
+ROOT = Path(__file__).parents[2]
+
+
+def digest(path: Path) -> str:
+    """Return what tells two files apart."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def files(folder: Path) -> list[str]:
+    """Return the names of all files, hidden ones too."""
+    return sorted(p.name for p in folder.iterdir())
+
+
+# ---- it works
+
+
+def test_a_fused_model_is_written_and_the_verdict_comes_first(folder: Path, onnxfuse_command: Command) -> None:
+    """One screen: node counts, rules, size, the next step."""
+    result = onnxfuse_command("optimize", "in.onnx", "out.onnx")
+    assert result.code == 0
+    lines = result.out.splitlines()
+    assert lines[0] == "fused: 6 nodes -> 4, 2 of them fused, by 2 distinct kernels"
+    assert len(lines) <= 20
+    assert "next: onnxfuse verify in.onnx out.onnx" in result.out
+    assert result.err == ""
+    made = onnx.load(folder / "out.onnx")
+    onnx.checker.check_model(made, full_check=True)
+    assert ops(made) == ["MatMul", "{Add Relu Add}", "MatMul", "{LayerNormalization}"]
+    assert_same_numbers(onnx.load(folder / "in.onnx"), made)
+
+
+def test_the_second_time_the_file_is_the_same(folder: Path, onnxfuse_command: Command) -> None:
+    """Byte for byte, and the command says that there was nothing to do."""
+    onnxfuse_command("optimize", "in.onnx", "once.onnx")
+    result = onnxfuse_command("optimize", "once.onnx", "twice.onnx")
+    assert result.code == 0
+    assert digest(folder / "once.onnx") == digest(folder / "twice.onnx")
+    assert json.loads(onnxfuse_command("optimize", "once.onnx", "x.onnx", "--json").out)["rules"] == {}
+
+
+def test_in_and_out_may_be_one_file(folder: Path, onnxfuse_command: Command) -> None:
+    """The model is read before it is replaced, and nothing else is left in the folder."""
+    onnxfuse_command("optimize", "in.onnx", "out.onnx")
+    expected = digest(folder / "out.onnx")
+    (folder / "out.onnx").unlink()
+    assert onnxfuse_command("optimize", "in.onnx", "in.onnx").code == 0
+    assert digest(folder / "in.onnx") == expected
+    assert files(folder) == ["in.onnx"]
+
+
+def test_a_model_too_big_for_one_file_goes_out_and_comes_in(
+    folder: Path, onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its weights stand beside it (the limit is lowered here); the second time, both files are the same."""
+    monkeypatch.setattr(io, "PROTOBUF_LIMIT", 100)
+    made = onnx.load(folder / "in.onnx")
+    for tensor in made.graph.initializer:
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor), tensor.name))
+    onnx.save(made, folder / "in.onnx", save_as_external_data=True, location="in.weights", size_threshold=0)
+    assert onnxfuse_command("optimize", "in.onnx", "once.onnx").code == 0
+    assert files(folder) == ["in.onnx", "in.weights", "once.onnx", "once.onnx.data"]
+    assert_same_numbers(onnx.load(folder / "in.onnx"), onnx.load(folder / "once.onnx"))
+    (folder / "again").mkdir()
+    assert onnxfuse_command("optimize", "once.onnx", "again/once.onnx").code == 0
+    for name in ("once.onnx", "once.onnx.data"):
+        assert digest(folder / name) == digest(folder / "again" / name)
+
+
+def test_undo_gives_the_plain_model_back(folder: Path, onnxfuse_command: Command) -> None:
+    """Without onnxfuse's ops, with the names that the nodes had."""
+    onnxfuse_command("optimize", "in.onnx", "out.onnx")
+    result = onnxfuse_command("optimize", "--undo", "out.onnx", "plain.onnx")
+    assert result.code == 0
+    assert result.out.startswith("undone: 2 fused nodes are 6 plain ones again")
+    plain = onnx.load(folder / "plain.onnx")
+    assert [n.name for n in plain.graph.node] == ["product", "bias", "act", "residual", "second", "norm"]
+    assert not plain.functions
+    assert_same_numbers(onnx.load(folder / "in.onnx"), plain)
+
+
+@pytest.mark.usefixtures("folder")
+def test_json_holds_the_same_facts(onnxfuse_command: Command) -> None:
+    """The schema that scripts rely on; nothing but JSON on standard output."""
+    facts = json.loads(onnxfuse_command("optimize", "in.onnx", "out.onnx", "--json").out)
+    assert facts["ok"] is True
+    assert facts["nodes"] == {"before": 6, "after": 4}
+    assert (facts["fused_nodes"], facts["distinct_kernels"]) == (2, 2)
+    assert set(facts["rules"]) <= {"linear", "layer_norm", "pointwise"}
+    assert (facts["source"], facts["target"]) == ("in.onnx", "out.onnx")
+    assert facts["bytes"]["before"] > 0
+    assert facts["not_met"] == []
+
+
+def test_only_and_skip_choose_the_rules(folder: Path, onnxfuse_command: Command) -> None:
+    """Both may be repeated; together they leave what is in the one and not in the other."""
+    onnxfuse_command("optimize", "in.onnx", "out.onnx", "--only", "linear")
+    assert ops(onnx.load(folder / "out.onnx")) == ["MatMul", "{Add Relu Add}", "MatMul", "LayerNormalization"]
+    onnxfuse_command(
+        "optimize", "in.onnx", "out.onnx", "--skip", "linear", "--skip", "pointwise", "--skip", "layer_norm"
+    )
+    assert all(n.domain != DOMAIN for n in onnx.load(folder / "out.onnx").graph.node)
+    facts = onnxfuse_command(
+        "optimize", "in.onnx", "out.onnx", "--only", "linear", "--only", "layer_norm", "--skip", "layer_norm", "--json"
+    )
+    assert json.loads(facts.out)["rules"] == {"linear": 1}
+
+
+def test_a_folder_of_rules_joins(folder: Path, onnxfuse_command: Command) -> None:
+    """`--rules DIR` adds a user's own, which `--only` can name."""
+    (folder / "mine").mkdir()
+    (folder / "mine" / "gelu_for_relu.toml").write_text(
+        'summary = "Not the same numbers, but seen at once."\n[[rewrite]]\n'
+        'from = "(x) => (y) { y = Relu (x) }"\nto = "(x) => (y) { y = Tanh (x) }"\n'
+    )
+    result = onnxfuse_command("optimize", "in.onnx", "out.onnx", "--rules", "mine", "--only", "gelu_for_relu")
+    assert result.code == 0
+    assert ops(onnx.load(folder / "out.onnx")) == ["MatMul", "Add", "Tanh", "Add", "MatMul", "LayerNormalization"]
+
+
+# ---- expectations
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("require", ["linear", "linear>=1", " linear >= 1 ", "linear>=0"])
+def test_a_requirement_that_is_met_changes_nothing(onnxfuse_command: Command, require: str) -> None:
+    """Exit 0."""
+    assert onnxfuse_command("optimize", "in.onnx", "out.onnx", "--require", require).code == 0
+
+
+@pytest.mark.parametrize("require", ["linear>=2", "softmax"])
+def test_a_requirement_that_is_not_met_is_exit_4_and_no_file(
+    folder: Path, onnxfuse_command: Command, require: str
+) -> None:
+    """Nothing is written, and what was there before is untouched."""
+    result = onnxfuse_command("optimize", "in.onnx", "out.onnx", "--require", require)
+    assert result.code == 4
+    assert result.out.startswith(f"not met: {require.split('>=')[0]}>=")
+    assert "nothing was written" in result.out
+    assert files(folder) == ["in.onnx"]
+    (folder / "out.onnx").write_bytes(b"the old one")
+    facts = onnxfuse_command("optimize", "in.onnx", "out.onnx", "--require", require, "--json")
+    assert facts.code == 4
+    assert json.loads(facts.out)["ok"] is False
+    assert json.loads(facts.out)["target"] is None
+    assert (folder / "out.onnx").read_bytes() == b"the old one"
+
+
+# ---- what the user got wrong
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["in.onnx"], "Missing argument 'OUT.onnx'"),
+        (["in.onnx", "out.onnx", "--onyl", "linear"], "No such option '--onyl'"),
+        (["in.onnx", "out.onnx", "--only", "liner"], "'liner' is not a rule. Did you mean linear?"),
+        (["in.onnx", "out.onnx", "--skip", "xyz"], "'xyz' is not a rule. There are: batchnorm,"),
+        (["in.onnx", "out.onnx", "--require", "liner>=2"], "'liner' is not a rule. Did you mean linear?"),
+        (["in.onnx", "out.onnx", "--require", "linear=>2"], "is not of the form RULE or RULE>=N"),
+        (["in.onnx", "out.onnx", "--undo", "--only", "linear"], "--undo goes with none of"),
+        (["in.onnx", "out.onnx", "--rules", "nowhere"], "nowhere: no such folder of rules"),
+    ],
+)
+def test_a_wrong_call_is_exit_2(folder: Path, onnxfuse_command: Command, arguments: list[str], told: str) -> None:
+    """One message that says what was expected; nothing is written."""
+    result = onnxfuse_command("optimize", *arguments)
+    assert result.code == 2
+    assert told in result.err
+    assert files(folder) == ["in.onnx"]
+
+
+def test_a_wrong_rule_file_is_exit_2_with_its_line(folder: Path, onnxfuse_command: Command) -> None:
+    """The message names file, line and nearest word."""
+    (folder / "mine").mkdir()
+    (folder / "mine" / "bad.toml").write_text('summary = "x."\n[fuse]\nanchor = "pointwise"\ntemplate = "pointwize"\n')
+    result = onnxfuse_command("optimize", "in.onnx", "out.onnx", "--rules", "mine")
+    assert result.code == 2
+    assert "mine/bad.toml:4: 'pointwize' is not a template. Did you mean pointwise?" in result.err
+    assert files(folder) == ["in.onnx", "mine"]
+
+
+def _bad_files(folder: Path) -> dict[str, str]:
+    """Write one file for each way in which a model can be bad; return what is told of each."""
+    whole = (folder / "in.onnx").read_bytes()
+    (folder / "empty.onnx").write_bytes(b"")
+    (folder / "text.onnx").write_text("hello\n" * 50)
+    (folder / "truncated.onnx").write_bytes(whole[:-20])
+    for name, body in (
+        ("unknown", "y = Rleu (x)"),
+        ("shapes", "y = MatMul (x, x)"),
+        ("dangling", "y = Relu (nothing)"),
+    ):
+        text = f'<ir_version: 8, opset_import: ["" : 17]> g (float[2,3] x) => (float[2,3] y) {{ {body} }}'
+        onnx.save(onnx.parser.parse_model(text), folder / f"{name}.onnx")
+    lonely = onnx.load(folder / "in.onnx")
+    raw = numpy_helper.from_array(numpy_helper.to_array(lonely.graph.initializer[0]), "w")
+    lonely.graph.initializer[0].CopyFrom(raw)
+    onnx.save(lonely, folder / "lonely.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    (folder / "w.bin").unlink()
+    (folder / "folder.onnx").mkdir()
+    return {
+        "missing.onnx": "no such file",
+        "empty.onnx": "is empty",
+        "text.onnx": "is not an ONNX model",
+        "truncated.onnx": "truncated",
+        "unknown.onnx": "Rleu",
+        "shapes.onnx": "not valid",
+        "dangling.onnx": "nothing",
+        "lonely.onnx": "w.bin, which is not there",
+        "folder.onnx": "is a directory",
+    }
+
+
+def test_a_bad_model_is_exit_3_one_message_and_no_file(folder: Path, onnxfuse_command: Command) -> None:
+    """Every way in which a model can be bad: the message names the file, an old result stays as it is."""
+    bad = _bad_files(folder)
+    (folder / "old.onnx").write_bytes(b"the old one")
+    before = files(folder)
+    for name, told in bad.items():
+        for target in ("new.onnx", "old.onnx"):
+            result = onnxfuse_command("optimize", name, target)
+            assert result.code == 3, name
+            assert name in result.err, name
+            assert told in result.err, name
+            assert 1 <= len(result.err.splitlines()) <= 3, result.err
+        result = onnxfuse_command("optimize", name, "new.onnx", "--json")
+        assert json.loads(result.out)["exit_code"] == 3
+        assert onnxfuse_command("explain", name).code == 3
+    assert (folder / "old.onnx").read_bytes() == b"the old one"
+    assert files(folder) == before
+
+
+@pytest.mark.parametrize("target", ["nowhere/out.onnx", "folder"])
+def test_a_target_that_cannot_be_written_is_exit_3(folder: Path, onnxfuse_command: Command, target: str) -> None:
+    """Told before the work starts."""
+    (folder / "folder").mkdir()
+    result = onnxfuse_command("optimize", "in.onnx", target)
+    assert result.code == 3
+    assert target in result.err
+    assert files(folder) == ["folder", "in.onnx"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_permission_is_exit_3(folder: Path, onnxfuse_command: Command) -> None:
+    """The system's own words are in the message."""
+    (folder / "closed").mkdir()
+    (folder / "closed").chmod(stat.S_IRUSR | stat.S_IXUSR)
+    result = onnxfuse_command("optimize", "in.onnx", "closed/out.onnx")
+    assert result.code == 3
+    assert "Permission denied" in result.err
+
+
+def test_undo_of_a_bad_model_is_exit_3(folder: Path, onnxfuse_command: Command) -> None:
+    """The way back has the same manners."""
+    (folder / "text.onnx").write_text("hello\n" * 50)
+    assert onnxfuse_command("optimize", "--undo", "text.onnx", "out.onnx").code == 3
+    assert not (folder / "out.onnx").exists()
+
+
+def test_the_module_is_the_command(folder: Path) -> None:
+    """`python -m onnxfuse` in a process of its own gives the same exit codes."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "onnxfuse", *arguments]
+        return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+    assert run("optimize", "in.onnx", "out.onnx").returncode == 0
+    missing = run("optimize", "nowhere.onnx", "out2.onnx")
+    assert missing.returncode == 3
+    assert missing.stderr.startswith("error: nowhere.onnx: no such file")
+    assert run("optimize", "in.onnx", "out2.onnx", "--require", "softmax").returncode == 4
+    assert files(folder) == ["in.onnx", "out.onnx"]

@@ -1,0 +1,156 @@
+"""`onnxfuse verify`: one screen, facts as JSON, and an exit code that tells what happened."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from onnxfuse.cli.main import main
+
+RIGHT = "y = Relu(x)"
+WRONG = "y = Identity(x)"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a model, the same again, and another one."""
+    monkeypatch.chdir(tmp_path)
+    for name, body in (("in", RIGHT), ("same", RIGHT), ("other", WRONG)):
+        made = onnx.parser.parse_model(
+            f'<ir_version: 8, opset_import: ["": 20]> g (float[n, 8] x) => (float[n, 8] y) {{ {body} }}'
+        )
+        onnx.save(made, tmp_path / f"{name}.onnx")
+    return tmp_path
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_verdict_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit 0 and one screen: verdict, table, where it ran and what truth was."""
+    assert _run("in.onnx", "same.onnx") == 0
+    out = capsys.readouterr().out
+    assert out.startswith("ok same within the error budget: 1 output, 6 cases\n")
+    assert len(out.splitlines()) <= 10
+    assert "float64" in out
+    assert "on CPU" in out
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_mismatch_says_where_and_what_to_try(capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit 1; the worst element with the three values, the case that shows it, the next step."""
+    assert _run("in.onnx", "other.onnx") == 1
+    out = capsys.readouterr().out
+    assert out.startswith("MISMATCH not the same: y out of budget\n")
+    assert "y: error" in out
+    assert "original" in out
+    assert "seed 0: x=" in out
+    assert "-> " in out
+    assert len(out.splitlines()) <= 15
+
+
+@pytest.mark.usefixtures("folder")
+def test_json_holds_every_fact(capsys: pytest.CaptureFixture[str]) -> None:
+    """The schema that scripts rely on; valid JSON even where a number is infinite."""
+    assert _run("in.onnx", "other.onnx", "--json") == 1
+    facts = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert set(facts) == {
+        "ok", "summary", "provider", "truth", "problems", "outputs", "rows", "cases", "kernels", "seconds",
+    }  # fmt: skip
+    assert facts["ok"] is False
+    assert facts["truth"] == {"kind": "float64", "how": "onnx's reference operators", "why": ""}
+    (row,) = facts["outputs"]
+    assert row["verdict"] == "mismatch"
+    assert row["max_rel"] == "inf"
+    assert set(row) == {
+        "output", "dtype", "case", "verdict", "fault", "elements", "compared", "max_abs", "max_rel", "cosine", "rtol",
+        "atol", "scale", "own", "own_typical", "error", "step", "typical", "where", "fused", "original", "truth",
+        "budget", "typical_budget",
+    }  # fmt: skip
+    assert len(facts["rows"]) == len(facts["cases"]) == 6
+    assert set(facts["cases"][0]) == {"name", "seed", "shapes", "seconds", "note"}
+    assert row["case"] in range(6)
+
+
+@pytest.mark.usefixtures("folder")
+def test_quiet_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    """The exit code is enough."""
+    assert _run("in.onnx", "same.onnx", "-q") == 0
+    assert _run("in.onnx", "other.onnx", "-q") == 1
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.usefixtures("folder")
+def test_shapes_seeds_and_real_inputs(capsys: pytest.CaptureFixture[str]) -> None:
+    """Options reach the cases."""
+    assert _run("in.onnx", "same.onnx", "--shape", "n=2,5", "--seed", "3", "--seeds", "2", "--json") == 0
+    cases = _facts(capsys)["cases"]
+    assert {tuple(c["shapes"]["x"]) for c in cases} == {(2, 8), (5, 8)}
+    assert {c["seed"] for c in cases} == {3, 4}
+    assert _run("in.onnx", "same.onnx", "--shape", "x=4x8", "--json") == 0
+    assert {tuple(c["shapes"]["x"]) for c in _facts(capsys)["cases"]} == {(4, 8)}
+    np.savez("real.npz", x=np.full((2, 8), -1, np.float32))
+    assert _run("in.onnx", "same.onnx", "--inputs", "real.npz", "--json") == 0
+    assert [c["name"] for c in _facts(capsys)["cases"]] == ["real.npz"]
+    assert _run("in.onnx", "other.onnx", "--inputs", "real.npz", "-q") == 1
+    assert _run("in.onnx", "same.onnx", "--truth", "float32", "--json") == 0
+    assert _facts(capsys)["truth"]["kind"] == "float32"
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--shape", "n"], "neither DIMENSION=1,7 nor INPUT=1x3x224x224"),
+        (["--shape", "n=one"], "neither DIMENSION=1,7 nor INPUT=1x3x224x224"),
+        (["--shape", "m=1"], "shape m: no input or dimension has that name"),
+        (["--shape", "x=1x9"], "axis 1 must be 8"),
+        (["--inputs", "none.npz"], "none.npz: no such file or folder"),
+        (["--seeds", "0"], "0 is not in the range"),
+        (["--provider", "tpu"], "'tpu' is not one of"),
+    ],
+)
+def test_wrong_usage_is_told_in_one_message(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit 2, the word that is wrong, no traceback."""
+    assert _run("in.onnx", "same.onnx", *arguments) == 2
+    err = " ".join(capsys.readouterr().err.split())
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_files_that_are_no_models(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit 3 for a missing, empty, truncated or foreign file, whichever of the two it is."""
+    (folder / "empty.onnx").write_bytes(b"")
+    (folder / "text.onnx").write_text("hello")
+    (folder / "cut.onnx").write_bytes((folder / "in.onnx").read_bytes()[:-20])
+    for name in ("missing.onnx", "empty.onnx", "text.onnx", "cut.onnx", str(folder)):
+        for pair in ((name, "same.onnx"), ("in.onnx", name)):
+            assert _run(*pair) == 3
+            captured = capsys.readouterr()
+            assert name in captured.err.replace("\n", "")
+            assert captured.out == ""
+
+
+@pytest.mark.usefixtures("folder")
+def test_no_cuda_where_it_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit 5 and the way out; never a silent run on the CPU."""
+    from onnxfuse import runtime
+
+    if runtime.cuda_unusable() is None:
+        pytest.skip("CUDA works here")
+    assert _run("in.onnx", "same.onnx", "--provider", "cuda") == 5
+    assert "CUDA" in capsys.readouterr().err
+
+
+def _run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as left:
+        main(["verify", *arguments])
+    return int(left.value.code or 0)
+
+
+def _facts(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return facts

@@ -1,0 +1,88 @@
+"""Build the stand-in CUDA libraries once and print the folder they are in (README.md says what they are)."""
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+
+HERE = Path(__file__).parent
+CUDNN = "libcudnn.so.9"
+DRIVER = "libcuda.so.1"
+CURAND = "libcurand.so.10"  # the provider is linked against it, and uses nothing of it
+TRACED = 'extern "C" int {name}() {{ trace("{name}"); return 0; }}'
+SILENT = 'extern "C" int {name}() {{ return 0; }}'  # what the compiler calls while a library loads
+
+
+def built() -> Path:
+    """Return the folder of the libraries, built now if these sources and this ONNX Runtime were not seen before."""
+    folder = Path(tempfile.gettempdir()) / f"onnxfuse-fake-cuda-{_key()}"
+    if folder.exists():
+        return folder
+    unfinished = Path(tempfile.mkdtemp(prefix="onnxfuse-fake-cuda-"))
+    builds = [_start(soname, wanted, unfinished) for soname, wanted in _wanted_symbols().items()]
+    for build in builds:
+        if build.wait():
+            raise SystemExit(f"fake_cuda: g++ failed: {' '.join(map(str, build.args))}")
+    try:
+        unfinished.rename(folder)
+    except OSError:  # another test process was faster
+        shutil.rmtree(unfinished)
+    return folder
+
+
+def _key() -> str:
+    sources = b"".join(p.read_bytes() for p in sorted(HERE.iterdir()) if p.suffix in (".py", ".cpp", ".h", ".txt"))
+    facts = f"{version('onnxruntime-gpu')} {version('nvidia-cuda-runtime')} {os.getuid()}"
+    return hashlib.sha256(sources + facts.encode()).hexdigest()[:16]
+
+
+def _wanted_symbols() -> dict[str, set[str]]:
+    """Map the soname of each CUDA library to the symbols that ONNX Runtime's CUDA provider wants from it."""
+    provider = _package("onnxruntime") / "capi" / "libonnxruntime_providers_cuda.so"
+    command = ["nm", "-D", "--undefined-only", provider]
+    wanted: dict[str, set[str]] = {DRIVER: set(), CURAND: set(), CUDNN: _cudnn_symbols()}
+    for line in subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines():
+        symbol, _, soname = line.split()[-1].partition("@")
+        if soname.startswith(("libcudart", "libcublas", "libcurand")):
+            wanted.setdefault(soname, set()).add(symbol)
+        elif symbol.startswith("cu") and symbol[2:3].isupper() and not soname:
+            wanted[DRIVER].add(symbol)
+    return wanted
+
+
+def _cudnn_symbols() -> set[str]:
+    return set((HERE / "cudnn_symbols.txt").read_text().split())
+
+
+def _start(soname: str, wanted: set[str], folder: Path) -> "subprocess.Popen[bytes]":
+    """Start the compiler on one library: our own functions, and a traced stub for each other symbol."""
+    stem = soname.split(".so")[0]
+    own = HERE / f"{stem}.cpp"
+    written = own.read_text() if own.exists() else ""
+    stubs = folder / f"{stem}_stubs.cpp"
+    missing = sorted(s for s in wanted if f" {s}(" not in written and f"*{s}(" not in written)
+    lines = [(SILENT if name.startswith("__") else TRACED).format(name=name) for name in missing]
+    stubs.write_text("\n".join(['#include "trace.h"', *lines]))
+    versions = folder / f"{stem}.map"
+    # The provider binds to symbols under a version named like the library, except in these two.
+    versions.write_text(f"{'' if soname in (DRIVER, CUDNN) else soname} {{ global: *; }};\n")
+    headers = _package("nvidia") / "cu13" / "include"
+    sources = [stubs, own] if own.exists() else [stubs]
+    link = [f"-Wl,-soname,{soname}", f"-Wl,--version-script={versions}", "-o", folder / soname]
+    command = ["g++", "-std=c++17", "-O1", "-w", "-shared", "-fPIC", f"-I{HERE}", f"-I{headers}", *link, *sources]
+    return subprocess.Popen([str(word) for word in command])
+
+
+def _package(name: str) -> Path:
+    spec = importlib.util.find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
+        raise SystemExit(f"fake_cuda: the package {name} is not installed: pip install -e '.[dev]'")
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+if __name__ == "__main__":
+    print(built())

@@ -1,0 +1,58 @@
+// The driver. A function handle is a name and, if a test gave one, a host function that stands for the kernel.
+#include <cstring>
+#include <set>
+
+#include "trace.h"
+
+namespace {
+
+using HostKernel = void (*)(void** arguments);
+
+struct Function {
+  std::string name;
+  HostKernel host;
+};
+
+constexpr int kInvalidValue = 1;
+constexpr unsigned kMostThreads = 1024;
+
+}  // namespace
+
+extern "C" {
+
+// Not part of CUDA: tests make their handles with it.
+void* fake_function(const char* name, HostKernel host) { return new Function{name, host}; }
+
+int cuInit(unsigned) { return 0; }
+int cuDriverGetVersion(int* version) { return *version = 13000, 0; }
+int cuDeviceGet(int* device, int ordinal) { return *device = ordinal, 0; }
+int cuDeviceGetCount(int* count) { return *count = 1, 0; }
+int cuCtxGetCurrent(void** context) { return *context = reinterpret_cast<void*>(1), 0; }
+int cuCtxGetDevice(int* device) { return *device = 0, 0; }
+int cuModuleLoadData(void** module, const void*) { return *module = malloc(8), 0; }
+int cuModuleGetFunction(void** function, void*, const char* name) {
+  return *function = fake_function(name, nullptr), 0;
+}
+
+int cuFuncSetAttribute(void* function, int attribute, int value) {
+  trace("cuFuncSetAttribute", ", \"kernel\": \"%s\", \"attribute\": %d, \"value\": %d",
+        static_cast<Function*>(function)->name.c_str(), attribute, value);
+  return 0;
+}
+
+int cuGetErrorName(int code, const char** name) {
+  return *name = code == kInvalidValue ? "CUDA_ERROR_INVALID_VALUE" : "CUDA_SUCCESS", 0;
+}
+int cuGetErrorString(int code, const char** text) {
+  return *text = code == kInvalidValue ? "invalid argument" : "no error", 0;
+}
+
+int cuLaunchKernel(void* handle, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned shared_bytes, void* stream, void** arguments, void**) {
+  auto* function = static_cast<Function*>(handle);
+  if (!gx || !gy || !gz || !bx || !by || !bz || bx * by * bz > kMostThreads) return kInvalidValue;
+  trace_launch("cuLaunchKernel", function->name, {gx, gy, gz}, {bx, by, bz}, shared_bytes, stream);
+  if (function->host) function->host(arguments);
+  return 0;
+}
+}

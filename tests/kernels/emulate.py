@@ -1,0 +1,102 @@
+"""Run generated kernels on the CPU: the host's compiler builds their text over host.cuh, the twin of device.cuh."""
+
+import ctypes
+import hashlib
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from onnxfuse.kernels.plans import LaunchPlan
+from onnxfuse.kernels.source import DEVICE, KernelSource
+
+HOST = Path(__file__).with_name("host.cuh")
+GUARD = 64
+"""Bytes around every buffer: poison before a run, unchanged after it."""
+POISON = 0xFF  # NaN in every float type, -1 or the greatest number in every integer type
+
+
+@cache
+def folder() -> Path:
+    """Return this process's folder, with the part that all kernels share compiled once."""
+    made = Path(tempfile.mkdtemp(prefix="onnxfuse-emulated-"))
+    (made / "host.hpp").write_text(HOST.read_text())
+    _compile("-x", "c++-header", str(made / "host.hpp"), "-o", str(made / "host.hpp.gch"))
+    return made
+
+
+def _compile(*arguments: str) -> None:
+    # -O0 with fused multiply-adds off: the text is compiled much longer than it runs.
+    command = ["g++", "-std=c++17", "-O0", "-w", "-fPIC", "-ffp-contract=off", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[:4000]
+
+
+def library(text: str) -> ctypes.CDLL:
+    """Return the library that the host's compiler makes of `text`."""
+    stem = folder() / hashlib.sha256(text.encode()).hexdigest()[:16]
+    shared = stem.with_suffix(".so")
+    if not shared.exists():
+        stem.with_suffix(".cpp").write_text(text)
+        _compile("-shared", str(stem.with_suffix(".cpp")), "-o", str(shared))
+    return ctypes.CDLL(str(shared))
+
+
+def host_text(kernel: KernelSource, pointers: int) -> str:
+    """Return the kernel's text for the host, with a function `launch` that runs a grid."""
+    sections = ['#include "host.hpp"' if s.file == DEVICE else s.text for s in kernel.sections]
+    arguments = ", ".join(f"pointers[{i}]" for i in range(pointers))
+    launch = (
+        'extern "C" void launch(unsigned blocks, unsigned threads, void** pointers, const Parameters* p) {\n'
+        f"  run_kernel(blocks, threads, [&] {{ {kernel.entry}({arguments}, *p); }});\n}}\n"
+    )
+    return "\n".join((*sections, launch))
+
+
+class Buffer:
+    """An array in memory between two guards, 16-byte aligned or one element off."""
+
+    def __init__(
+        self, shape: tuple[int, ...], dtype: np.dtype, aligned: bool, content: np.ndarray | None = None
+    ) -> None:
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        self.memory = np.full(size + 2 * GUARD + 32, POISON, np.uint8)
+        start = GUARD + -(self.memory.ctypes.data + GUARD) % 16 + (0 if aligned else dtype.itemsize)
+        self.before, self.after = self.memory[:start], self.memory[start + size :]
+        self.array = self.memory[start : start + size].view(dtype).reshape(shape)
+        if content is not None:
+            self.array[...] = content
+
+    @property
+    def address(self) -> int:
+        return self.array.ctypes.data
+
+    def check(self) -> None:
+        assert (self.before == POISON).all(), "written before the buffer"
+        assert (self.after == POISON).all(), "written behind the buffer"
+
+
+def run(
+    plan: LaunchPlan,
+    inputs: list[np.ndarray],
+    output_types: list[np.dtype],
+    aligned: bool = True,
+    over: int | None = None,
+) -> list[np.ndarray]:
+    """Return the outputs of a launch. `over`: the first output lies over this input, as in an in-place run."""
+    sources = [Buffer(x.shape, x.dtype, aligned, x) for x in inputs]
+    results = [Buffer(s, np.dtype(t), aligned) for s, t in zip(plan.output_shapes, output_types, strict=True)]
+    if over is not None:
+        results[0] = sources[over]
+    buffers = [*sources, *results]
+    if plan.grid[0]:
+        pointers = (ctypes.c_void_p * len(buffers))(*(b.address for b in buffers))
+        launch = library(host_text(plan.kernel, len(buffers))).launch
+        launch(plan.grid[0], plan.block[0], pointers, plan.parameters)
+    for buffer in buffers:
+        buffer.check()
+    for n, (source, given) in enumerate(zip(sources, inputs, strict=True)):
+        assert n == over or source.array.tobytes() == given.tobytes(), "an input was changed"
+    return [r.array.copy() for r in results]

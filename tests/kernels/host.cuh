@@ -1,0 +1,121 @@
+// The CPU twin of templates/device.cuh: the same functions, so that functors and whole kernels run without a GPU.
+// The threads of a block are fibers that run in lockstep from one exchange or barrier to the next.
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <ucontext.h>
+#include <vector>
+
+#define DEVICE inline
+#define KERNEL(...) static void
+#define PARAMETERS const Parameters
+#define SHARED static
+#define UNROLLED
+
+struct Machine {
+  unsigned block = 0, blocks = 1, thread = 0, threads = 1;
+  unsigned word[1024];
+  bool finished[1024];
+  ucontext_t scheduler, fiber[1024];
+  std::vector<char> stack;
+  std::function<void()> body;
+
+  void pause() { swapcontext(&fiber[thread], &scheduler); }
+};
+static Machine machine;
+
+static void run_fiber() {
+  machine.body();
+  machine.finished[machine.thread] = true;
+}
+
+static void run_block() {
+  constexpr size_t STACK = 64 * 1024;
+  machine.stack.resize(machine.threads * STACK);
+  for (unsigned t = 0; t < machine.threads; ++t) {
+    getcontext(&machine.fiber[t]);
+    machine.fiber[t].uc_stack.ss_sp = machine.stack.data() + t * STACK;
+    machine.fiber[t].uc_stack.ss_size = STACK;
+    machine.fiber[t].uc_link = &machine.scheduler;
+    makecontext(&machine.fiber[t], run_fiber, 0);
+    machine.finished[t] = false;
+  }
+  for (unsigned left = machine.threads; left > 0;) {
+    left = 0;
+    for (machine.thread = 0; machine.thread < machine.threads; ++machine.thread) {
+      if (machine.finished[machine.thread]) continue;
+      swapcontext(&machine.scheduler, &machine.fiber[machine.thread]);
+      left += !machine.finished[machine.thread];
+    }
+  }
+}
+
+static void run_kernel(unsigned blocks, unsigned threads, std::function<void()> body) {
+  machine.blocks = blocks;
+  machine.threads = threads;
+  machine.body = body;
+  for (machine.block = 0; machine.block < blocks; ++machine.block) run_block();
+}
+
+DEVICE unsigned block_index() { return machine.block; }
+DEVICE unsigned last_block() { return machine.blocks - 1; }
+DEVICE unsigned thread_index() { return machine.thread; }
+DEVICE void wait_for_block() { machine.pause(); }
+DEVICE unsigned exchange(unsigned word, int distance) {
+  machine.word[machine.thread] = word;
+  machine.pause();
+  const unsigned other = machine.word[machine.thread ^ distance];
+  machine.pause();
+  return other;
+}
+
+DEVICE unsigned multiply_high(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }
+DEVICE unsigned long long multiply_high(unsigned long long a, unsigned long long b) {
+  return (unsigned long long)((unsigned __int128)a * b >> 64);
+}
+
+template <class To, class From> inline To same_bits(From from) {
+  To to;
+  static_assert(sizeof(To) == sizeof(From));
+  std::memcpy(&to, &from, sizeof(To));
+  return to;
+}
+DEVICE float float_of_bits(unsigned bits) { return same_bits<float>(bits); }
+DEVICE unsigned bits_of_float(float value) { return same_bits<unsigned>(value); }
+DEVICE double double_of_bits(unsigned long long bits) { return same_bits<double>(bits); }
+DEVICE unsigned long long bits_of_double(double value) { return same_bits<unsigned long long>(value); }
+
+DEVICE float f16_to_float(unsigned bits) {
+  const unsigned exponent = bits >> 10 & 31, fraction = bits & 1023;
+  const float magnitude = exponent == 31  ? (fraction ? NAN : INFINITY)
+                          : exponent == 0 ? std::ldexp((float)fraction, -24)
+                                          : std::ldexp((float)(fraction + 1024), (int)exponent - 25);
+  return bits & 0x8000u ? -magnitude : magnitude;
+}
+DEVICE unsigned float_to_f16(float value) {
+  const unsigned sign = std::signbit(value) ? 0x8000u : 0;
+  const float magnitude = std::fabs(value);
+  if (std::isnan(value)) return 0x7fff;
+  if (magnitude >= 65520.0f) return sign | 0x7c00u;
+  if (magnitude == 0.0f) return sign;
+  int exponent = 0;
+  std::frexp(magnitude, &exponent);
+  const int scale = exponent < -13 ? 24 : 11 - exponent;  // below 2^-14 the spacing stays 2^-24
+  const float steps = std::nearbyint(std::ldexp(magnitude, scale));
+  if (exponent < -13) return sign | (unsigned)steps;
+  return sign | ((unsigned)(exponent + 14) * 1024u + (unsigned)steps - 1024u);
+}
+DEVICE unsigned floats_to_f16x2(float low, float high) { return float_to_f16(low) | float_to_f16(high) << 16; }
+DEVICE float bf16_to_float(unsigned bits) { return float_of_bits(bits << 16); }
+DEVICE unsigned float_to_bf16(float value) {
+  if (std::isnan(value)) return 0x7fff;
+  const unsigned bits = bits_of_float(value);
+  return (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
+}
+DEVICE unsigned floats_to_bf16x2(float low, float high) { return float_to_bf16(low) | float_to_bf16(high) << 16; }
+
+DEVICE float divide_fast(float numerator, float denominator) { return numerator / denominator; }
+DEVICE float reciprocal_fast(float x) { return 1.0f / x; }
+DEVICE float exp2_fast(float x) { return std::exp2(x); }

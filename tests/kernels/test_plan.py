@@ -1,0 +1,238 @@
+"""Launch plans by value: collapsing, operand kinds, widths, shapes, parameters; pure Python."""
+
+import math
+import random
+import struct
+
+import pytest
+
+from onnxfuse import kernels
+from onnxfuse.kernels import Arch, layout
+from onnxfuse.model.errors import KernelError
+from tests.kernels import ops
+from tests.kernels.ops import DOUBLE, FLOAT, HALF
+
+H200 = Arch("sm_90a", 132)
+ADD = ops.op("(x, b) => (y) { y = Add(x, b) }", (HALF, HALF), (HALF,))
+LAYER_NORM = ops.op(
+    "(x, r, g, b) => (y, s) { s = Add(x, r) y = LayerNormalization <axis = -1> (s, g, b) }",
+    (HALF,) * 4,
+    (HALF,) * 2,
+    "row",
+)
+
+
+def constant(plan, name):
+    """Return a constant of the generated kernel."""
+    declaration = next(
+        part
+        for part in plan.kernel.text.replace(";", ",").split(",")
+        if part.strip().split(" = ")[0].endswith(name) and " = " in part
+    )
+    return declaration.split(" = ")[1]
+
+
+@pytest.mark.parametrize(
+    ("full", "shapes", "extents", "strides"),
+    [
+        ((4, 5, 6), [(4, 5, 6), (6,)], (20, 6), ((6, 1), (0, 1))),
+        ((4, 5, 6), [(4, 5, 6), (4, 5, 6)], (120,), ((1,), (1,))),
+        ((4, 5, 6), [(4, 5, 6), (5, 1)], (4, 5, 6), ((30, 6, 1), (0, 1, 0))),
+        ((4, 5, 6), [(4, 5, 6), (4, 1, 1)], (4, 30), ((30, 1), (1, 0))),
+        ((1, 5, 1, 6), [(5, 1, 6), ()], (30,), ((1,), (0,))),
+        ((1, 1), [(1, 1), (1,)], (1,), ((0,), (0,))),
+        ((2, 3, 4, 5), [(2, 1, 4, 5), (3, 1, 1)], (2, 3, 20), ((20, 0, 1), (0, 1, 0))),
+    ],
+)
+def test_dimensions_collapse_where_all_operands_agree(full, shapes, extents, strides):
+    found = layout.collapse(full, tuple(layout.strides_in(s, full) for s in shapes))
+    assert found == layout.Layout(extents, strides)
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_divisor_divides_every_index(bits):
+    """q = (high(n m) + n) >> s, without overflow, for every n below half the range."""
+    source = random.Random(1)
+    for extent in [
+        1,
+        2,
+        3,
+        7,
+        10,
+        197,
+        768,
+        1025,
+        65535,
+        65536,
+        2**31 - 1,
+        *(source.randrange(1, 2**31) for _ in range(200)),
+    ]:
+        value, multiplier, shift = layout.divisor(extent, bits)
+        for n in (0, 1, extent - 1, extent, 2**31 - 1, 2 ** (bits - 1) - 1, source.randrange(2 ** (bits - 1))):
+            total = (n * multiplier >> bits) + n
+            assert total < 2**bits
+            assert total >> shift == n // value
+
+
+@pytest.mark.parametrize(
+    ("sizes", "width"),
+    [
+        ((2,), 8),
+        ((2, 2), 8),
+        ((4,), 4),
+        ((8,), 2),
+        ((1,), 16),
+        ((2, 4), 8),
+        ((1, 2), 8),
+        ((1, 4), 4),
+        ((4, 8), 4),
+        ((2, 8), 4),
+    ],
+)
+def test_vector_width(sizes, width):
+    """16 bytes of the smallest type, and at most 32 of the largest; masks do not widen it."""
+    assert layout.vector_width(sizes) == width
+
+
+@pytest.mark.parametrize(
+    ("shapes", "load"),
+    [
+        ([(64, 768), (768,)], "load_inner<W>(from.in1"),
+        ([(64, 770), (770,)], "load_gather<W>(from.in1"),
+        ([(64, 768), (64, 1)], "load_strided_splat<W>(from.in1"),
+        ([(64, 770), (64, 1)], "load_gather<W>(from.in1"),
+        ([(64, 768), ()], "load_uniform<W>(from.in1"),
+        ([(64, 768), (64, 768)], "load_linear<W>(from.in1"),
+    ],
+)
+def test_operand_kinds(shapes, load):
+    plan = kernels.plan(ADD, tuple(shapes), True, H200)
+    assert load in plan.kernel.text
+    assert "load_linear<W>(from.in0" in plan.kernel.text
+    assert constant(plan, "WIDTH") == "8"
+
+
+def test_a_new_batch_or_sequence_is_the_same_kernel():
+    """Extents and strides are parameters: nothing is compiled again."""
+    plans = [kernels.plan(ADD, ((b, s, 768), (768,)), True, H200) for b in (2, 3, 8) for s in (5, 128)]
+    assert len({p.kernel for p in plans}) == 1
+    assert len({p.parameters for p in plans}) == 6
+    rows = [kernels.plan(LAYER_NORM, ((b, 768),) * 2 + ((768,),) * 2, True, H200) for b in (1, 7, 4096)]
+    assert len({p.kernel for p in rows}) == 1
+
+
+def test_misaligned_pointers_get_one_element_at_a_time():
+    assert constant(kernels.plan(ADD, ((64, 768), (768,)), False, H200), "WIDTH") == "1"
+    assert constant(kernels.plan(LAYER_NORM, ((4, 768),) * 2 + ((768,),) * 2, False, H200), "WIDTH") == "1"
+
+
+def test_parameters_of_a_bias():
+    """count, two divisors, the strides of the bias: all 32-bit words."""
+    plan = kernels.plan(ADD, ((4, 5, 768), (768,)), True, H200)
+    words = struct.unpack("<9I", plan.parameters)
+    assert words == (15360, *layout.divisor(20, 32), *layout.divisor(768, 32), 0, 1)
+    assert plan.output_shapes == ((4, 5, 768),)
+    assert plan.block == (256, 1, 1)
+    assert plan.grid == (math.ceil(15360 / 8 / 256), 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("columns", "width", "threads", "items", "exact"),
+    [
+        (1, 1, 1, 1, True), (8, 8, 1, 1, True), (64, 8, 8, 1, True), (72, 8, 16, 1, False), (197, 1, 32, 7, False),
+        (768, 8, 32, 3, True), (1024, 8, 32, 4, True), (1025, 1, 128, 9, False), (4096, 8, 256, 2, True),
+        (16384, 8, 1024, 2, True), (40000, 8, 1024, 0, False),
+    ],
+)  # fmt: skip
+def test_rows_are_shared_out(columns, width, threads, items, exact):
+    """Part of a warp, a warp, a block, a block that walks (0 items), by the length of the row."""
+    plan = kernels.plan(LAYER_NORM, ((10, columns),) * 2 + ((columns,),) * 2, True, H200)
+    found = tuple(constant(plan, name) for name in ("WIDTH", "ROW_THREADS", "ITEMS", "EXACT"))
+    assert found == (str(width), str(threads), str(items), str(exact).lower())
+
+
+def test_output_shapes():
+    text = """(x) => (k, d, y) { a = Constant <value_ints = [-1]> () k = ReduceMax(x, a)
+      d = ReduceSum <keepdims = 0> (x, a) y = Sub(x, k) }"""
+    fused = ops.op(text, (FLOAT,), (FLOAT,) * 3, "row")
+    assert kernels.output_shapes(fused, ((2, 3, 40),)) == ((2, 3, 1), (2, 3), (2, 3, 40))
+    assert kernels.output_shapes(ADD, ((3, 1), (4,))) == ((3, 4),)
+
+
+def test_nothing_is_launched_for_an_empty_output():
+    assert kernels.plan(ADD, ((0, 768), (768,)), True, H200).grid[0] == 0
+    assert kernels.plan(LAYER_NORM, ((0, 768),) * 2 + ((768,),) * 2, True, H200).grid[0] == 0
+
+
+def test_more_than_2_to_the_31_elements_use_64_bit_indices():
+    plan = kernels.plan(ADD, ((2**21, 1024), (1024,)), True, H200)
+    assert "using Index = unsigned long long" in plan.kernel.text
+    assert len(plan.parameters) == 9 * 8
+
+
+@pytest.mark.parametrize(
+    ("shapes", "words"),
+    [
+        (((3, 4), (5,)), "do not broadcast"),
+        (((3, 4),), "1 input shapes, expected 2"),
+    ],
+)
+def test_errors_name_op_and_shapes(shapes, words):
+    with pytest.raises(KernelError, match=words) as caught:
+        kernels.plan(ADD, shapes, True, H200)
+    assert "tested: no kernel for input shapes 3x4" in str(caught.value)
+
+
+def test_reductions_that_do_not_make_one_row_are_refused():
+    text = "(x) => (y) { y = ReduceMean <axes = [1]> (x) }"
+    fused = ops.op(text, (FLOAT,), (FLOAT,), "row", opset=13)
+    assert kernels.supports(fused) is None  # axis 1 of 2 is the last one
+    assert kernels.plan(fused, ((3, 40),), True, H200).output_shapes == ((3, 1),)
+    with pytest.raises(KernelError, match="expected the last axes"):
+        kernels.plan(fused, ((3, 40, 2),), True, H200)
+
+
+def test_in_place_pairs_are_safe_for_all_shapes():
+    """An output of full size may lie over an input of its type; one that does not see all inputs may not."""
+    assert kernels.inplace(ADD) == ((0, 0), (1, 0))
+    part = ops.op("(x, b) => (y, c) { c = Neg(b) y = Add(x, c) }", (FLOAT,) * 2, (FLOAT,) * 2)
+    assert kernels.inplace(part) == ((0, 0), (1, 0))
+    reduced = ops.op("(x) => (y) { y = ReduceMax <axes = [-1]> (x) }", (FLOAT,), (FLOAT,), "row", opset=13)
+    assert kernels.inplace(reduced) == ()
+
+
+REFUSED = {
+    "op": ("(x) => (y) { y = Det(x) }", (FLOAT,), (FLOAT,), "no kernel for Det"),
+    "domain": ("(x) => (y) { y = com.microsoft.Attention(x) }", (FLOAT,), (FLOAT,), "com.microsoft.Attention"),
+    "string": ("(x) => (y) { y = Identity(x) }", (8,), (8,), "element type STRING"),
+    "types": ("(a, b) => (y) { y = Add(a, b) }", (FLOAT, HALF), (FLOAT,), "Add of FLOAT and FLOAT16"),
+    "result": ("(a) => (y) { y = Abs(a) }", (FLOAT,), (DOUBLE,), "computed as FLOAT and stored as DOUBLE"),
+    "training": (
+        "(x) => (y) { r = Constant <value = float {0.5}> () t = Constant <value = bool {1}> () y = Dropout(x, r, t) }",
+        (FLOAT,), (FLOAT,), "training mode",
+    ),
+    "axes": ("(x, a) => (y) { y = ReduceSum(x, a) }", (FLOAT, 7), (FLOAT,), "not a constant of the body"),
+    "kept": (
+        "(x) => (y) { a = Constant <value_ints = [-1]> () s = ReduceSum <keepdims = 0> (x, a) y = Add(x, s) }",
+        (FLOAT,), (FLOAT,), "keepdims=0 is read inside",
+    ),
+    "inner axes": (
+        "(x) => (y) { a = Constant <value_ints = [-2]> () y = ReduceSum(x, a) }", (FLOAT,), (FLOAT,), "the last ones",
+    ),
+    "logic": ("(a, b) => (y) { y = And(a, b) }", (FLOAT,) * 2, (FLOAT,), "And of FLOAT, expected BOOL"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusals_give_the_reason(name):
+    text, inputs, outputs, reason = REFUSED[name]
+    assert reason in str(kernels.supports(ops.op(text, inputs, outputs, "row")))
+
+
+def test_the_body_language_is_open_to_questions():
+    assert kernels.is_pointwise("Gelu")
+    assert kernels.is_pointwise("BiasGelu", "com.microsoft")
+    assert not kernels.is_pointwise("BiasGelu")
+    assert kernels.is_reduction("LayerNormalization")
+    assert not kernels.is_pointwise("LayerNormalization")
+    assert {"Add", "Where", "Cast"} <= kernels.pointwise_ops()

@@ -1,0 +1,149 @@
+"""The index over a graph: producers, readers, constants; and that changes keep it true."""
+
+import numpy as np
+import onnx
+import pytest
+
+from onnxfuse.model.graph import Graph, Node, captured
+from onnxfuse.model.types import infer
+
+CHAIN = """g (float[4] x) => (float[4] y) <float[4] w = {1,2,3,4}> {
+  a = Add (x, w) b = Relu (a) c = Neg (x) d = Mul (b, c) y = Exp (d)
+}"""
+
+
+def graph(text: str, opset: int = 17) -> Graph:
+    """Return the graph of the model in `text`, with its types inferred."""
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]>' + text)
+    return Graph(model.graph, infer(model).graph, opset)
+
+
+def check_index(g: Graph) -> None:
+    """The order is topological, and producers, readers and orders say what the nodes say."""
+    assert [n.order for n in g.nodes] == list(range(len(g.nodes)))
+    assert g.producers == {o: n for n in g.nodes for o in n.outputs if o}
+    for node in g.nodes:
+        for value in node.reads:
+            assert node in g.readers(value)
+            producer = g.producer(value)
+            assert producer is None or producer.order < node.order
+    for value in {v for n in g.nodes for v in n.reads}:
+        assert all(value in r.reads for r in g.readers(value))
+
+
+def test_producers_and_readers_are_known() -> None:
+    """Readers come in topological order, each once."""
+    g = graph("g (float[4] x) => (float[4] y) { b = Add (x, x) c = Neg (x) y = Mul (b, c) }")
+    assert [n.op for n in g.readers("x")] == ["Add", "Neg"]
+    assert g.producer("x") is None
+    producer = g.producer("y")
+    assert producer is not None
+    assert producer.op == "Mul"
+    assert g.is_output("y")
+    assert not g.is_output("b")
+
+
+def test_a_replaced_region_leaves_the_index_true() -> None:
+    """What the new node depends on goes before it, even from between the nodes that it replaces."""
+    g = graph(CHAIN)
+    old = [n for n in g.nodes if n.op in ("Add", "Relu", "Mul")]
+    new = Node(onnx.helper.make_node("Fused", ["x", "w", "c"], ["d"]))
+    g.replace(old, [new])
+    check_index(g)
+    assert [n.op for n in g.nodes] == ["Neg", "Fused", "Exp"]
+    assert all(n.order == -1 for n in old)
+
+
+def test_a_node_may_be_replaced_by_several() -> None:
+    """And by none, where nobody reads it any more."""
+    g = graph(CHAIN)
+    relu = next(n for n in g.nodes if n.op == "Relu")
+    parts = [onnx.helper.make_node("Abs", ["a"], ["m"]), onnx.helper.make_node("Identity", ["m"], ["b"])]
+    g.replace([relu], [Node(p) for p in parts])
+    check_index(g)
+    assert [n.op for n in g.nodes] == ["Add", "Abs", "Identity", "Neg", "Mul", "Exp"]
+
+
+def test_dead_nodes_go_with_what_only_they_needed() -> None:
+    """A chain that nobody reads goes as a whole, in one call."""
+    g = graph("g (float[4] x) => (float[4] y) { a = Neg (x) b = Exp (a) c = Relu (b) y = Abs (x) }")
+    assert g.remove_dead() == 3
+    check_index(g)
+    assert [n.op for n in g.nodes] == ["Abs"]
+
+
+def test_a_commit_drops_unread_weights_and_keeps_the_rest_as_it_is() -> None:
+    """An unchanged graph is written back byte for byte."""
+    model = onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 17]>' + CHAIN)
+    before = model.SerializeToString(deterministic=True)
+    g = Graph(model.graph, infer(model).graph, 17)
+    g.commit()
+    assert model.SerializeToString(deterministic=True) == before
+    add = next(n for n in g.nodes if n.op == "Add")
+    g.replace([add], [Node(onnx.helper.make_node("Identity", ["x"], ["a"]))])
+    g.commit()
+    assert not model.graph.initializer
+
+
+def test_a_fresh_name_is_taken_nowhere() -> None:
+    """Not by a value here, nor by one of an outer graph, which would be shadowed."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[4] x, bool c) => (float[4] y) {
+      t = Neg (x)
+      y = If (c) <then_branch = b () => (float[4] p) { p = Neg (t) },
+                  else_branch = e () => (float[4] q) { q = Abs (x) }>
+    }"""
+    )
+    inferred = infer(model).graph
+    outer = Graph(model.graph, inferred, 17)
+    branch = next(a.g for a in model.graph.node[1].attribute if a.name == "then_branch")
+    inner = Graph(branch, branch, 17, outer)
+    assert inner.fresh("p") == "p_1"
+    assert inner.fresh("t") == "t_1"
+    assert inner.fresh("new") == "new"
+
+
+def test_what_a_body_reads_from_outside_is_captured() -> None:
+    """Through every depth; names of the body's own are not."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[4] x, bool c) => (float[4] y) {
+      t = Neg (x)
+      y = If (c) <
+        then_branch = b () => (float[4] p) {
+          own = Exp (t)
+          p = If (c) <then_branch = bb () => (float[4] pp) { pp = Add (own, x) },
+                      else_branch = be () => (float[4] qq) { qq = Identity (own) }> },
+        else_branch = e () => (float[4] q) { q = Abs (x) }>
+    }"""
+    node = onnx.parser.parse_model(text).graph.node[1]
+    assert set(captured(node)) == {"t", "c", "x"}
+    assert set(Node(node).reads) == {"c", "t", "x"}
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        ("value = float[2] {1,2}", [1.0, 2.0]),
+        ("value_float = 0.5", 0.5),
+        ("value_floats = [0.5, 1.0]", [0.5, 1.0]),
+        ("value_int = 3", 3),
+        ("value_ints = [3, 4]", [3, 4]),
+    ],
+)
+def test_every_kind_of_constant_node_is_read(node: str, expected: object) -> None:
+    """With its type and shape; the values are those of the attribute."""
+    g = graph(f"g (float[2] x) => (float[2] y) {{ k = Constant <{node}> () c = Cast <to = 1> (k) y = Add (x, c) }}")
+    value = g.constant("k")
+    assert value is not None
+    np.testing.assert_array_equal(value, np.asarray(expected))
+    assert value.shape == np.asarray(expected).shape
+    assert g.is_constant("k")
+    assert g.element_count("k") == np.asarray(expected).size
+
+
+def test_a_string_is_a_constant_without_numbers() -> None:
+    """It must not be read as one."""
+    g = graph('g (float[2] x) => (float[2] y) { k = Constant <value_string = "a"> () y = Neg (x) }')
+    assert g.constant("k") is None
+    assert g.element_count("k") is None

@@ -1,0 +1,106 @@
+"""Every word of `where`: where it holds, and what it says where it does not."""
+
+import pytest
+
+from onnxfuse.model.graph import Graph
+from onnxfuse.model.types import infer
+from onnxfuse.rewrite import predicate
+from onnxfuse.rewrite.match import Trace, matches
+from onnxfuse.rewrite.pattern import parse as parse_pattern
+from tests.rewrite.small import parse
+
+PATTERN = parse_pattern("(x, k) => (y) { t = Transpose <perm: ints = @perm> (x) y = Mul (t, k) }", "here")
+MODEL = """g (float16[N,3,4] x) => (float16[3,N,4] y) <float16[3,1,1] c = {15360,15360,15360}, int64[1] last = {-1}> {
+  t = Transpose <perm = [1,0,2]> (x) y = Mul (t, c)
+}"""
+
+
+def reason(line: str, text: str = MODEL) -> str | None:
+    """Return why `line` does not hold for the match of the pattern in `text`, None where it does."""
+    model = parse(text)
+    graph = Graph(model.graph, infer(model).graph, 17)
+    match = next(matches(PATTERN, graph, graph.nodes[-1], Trace()))
+    return predicate.holds(predicate.parse(line, PATTERN, "here"), graph, match)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "const(k)", "rank(x) == 3", "rank(k) != 2", "rank(x) <= 3", "rank(x) >= 3", "rank(x) < 4", "rank(x) > 2",
+        "rank(x) in 2, 3", "dim(x, -1) == 4", "dim(x, 0) == N", "dim(x, 1) == dim(t, 0)", "dim(x, 0) == dim(t, 1)",
+        "dtype(x) == float16", "dtype(x) in float16, bfloat16, float32", "size(k) == 3", "fixes_last(perm)",
+        "dtype(x) != float32", "dtype(x) == dtype(k)",
+    ],
+)  # fmt: skip
+def test_what_is_so_holds(line: str) -> None:
+    """Each relation, each term, with names of dimensions and with another term on the right."""
+    assert reason(line) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("const(x)", "'x' is not a constant"),
+        ("rank(x) == 2", "rank(x) is 3; the rule wants rank(x) == 2"),
+        ("rank(x) in 1, 2", "rank(x) is 3; the rule wants rank(x) in 1, 2"),
+        ("dim(x, -1) == 8", "dim(x, -1) is 4; the rule wants dim(x, -1) == 8"),
+        ("dim(x, 0) == dim(x, 1)", "dim(x, 0) is N; the rule wants dim(x, 0) == dim(x, 1)"),
+        ("dim(x, 7) == 1", "dim(x, 7) is not known"),
+        ("size(x) == 12", "size(x) is not known; the rule wants size(x) == 12"),
+        ("dtype(x) in float32, float64", "dtype(x) is float16; the rule wants dtype(x) in float32, float64"),
+        ("value(k) == 1", "value(k) is not known"),
+    ],
+)
+def test_what_is_not_so_says_what_was_seen(line: str, told: str) -> None:
+    """The reason holds the fact and the wish."""
+    assert told in str(reason(line))
+
+
+def test_a_permutation_that_moves_the_last_axis_is_told() -> None:
+    """With the permutation."""
+    text = (
+        "g (float[2,3,4] x) => (float[4,3,2] y) <float k = {2}> { t = Transpose <perm = [2,1,0]> (x) y = Mul (t, k) }"
+    )
+    assert reason("fixes_last(perm)", text) == "the permutation [2, 1, 0] moves the last axis"
+    assert "reverses all axes" in str(reason("fixes_last(perm)", text.replace("<perm = [2,1,0]>", "")))
+
+
+@pytest.mark.parametrize(
+    ("shape", "so"),
+    [("[3,1,1]", True), ("[1,3,1,1]", True), ("", True), ("[1]", True), ("[4]", False), ("[1,3,4]", False)],
+)
+def test_channels_is_axis_1_and_no_other(shape: str, so: bool) -> None:
+    """Broadcast to a tensor of rank 4, a constant may vary along its channels alone."""
+    count = {"[3,1,1]": 3, "[1,3,1,1]": 3, "": 1, "[1]": 1, "[4]": 4, "[1,3,4]": 12}[shape]
+    text = f"""g (float[2,3,5,4] x) => (float[2,3,5,4] y) <float{shape} k = {{{",".join("1" * count)}}}> {{
+      t = Transpose <perm = [0,1,2,3]> (x) y = Mul (t, k)
+    }}"""
+    told = reason("channels(k, t)", text)
+    assert (told is None) is so
+    assert so or "varies along another axis than the channels" in str(told)
+
+
+@pytest.mark.parametrize(
+    ("axes", "rank", "so"),
+    [("-1", 3, True), ("2", 3, True), ("1,2", 3, True), ("2,1", 3, True), ("-2,-1", 3, True), ("0,1,2", 3, True),
+     ("1", 3, False), ("0", 3, False), ("0,2", 3, False)],
+)  # fmt: skip
+def test_trailing_is_the_last_axes_without_a_gap(axes: str, rank: int, so: bool) -> None:
+    """Counted from either end, in any order."""
+    pattern = parse_pattern("(x, axes) => (y) { e = Exp (x) y = ReduceMean (e, axes) }", "here")
+    shape = ",".join("4" * rank)
+    model = parse(f"g (float[{shape}] x) => (float[A,B,C] y) {{ e = Exp (x) y = ReduceMean <axes = [{axes}]> (e) }}")
+    graph = Graph(model.graph, infer(model).graph, 17)
+    match = next(matches(pattern, graph, graph.nodes[-1], Trace()))
+    told = predicate.holds(predicate.parse("trailing(axes, x)", pattern, "here"), graph, match)
+    assert (told is None) is so
+    assert so or f"of {rank}, the rule wants the last ones" in str(told)
+
+
+@pytest.mark.parametrize(("value", "so"), [("0.5", True), ("0.25", False)])
+def test_value_is_the_number_of_a_constant(value: str, so: bool) -> None:
+    """Of one element, whatever its shape."""
+    text = f"""g (float[2,3] x) => (float[3,2] y) <float[1,1] k = {{{value}}}> {{
+      t = Transpose <perm = [1,0]> (x) y = Mul (t, k)
+    }}"""
+    assert (reason("value(k) == 0.5", text) is None) is so

@@ -1,0 +1,82 @@
+"""rules/README.md is run: its rule works, its output is real, its reference is complete."""
+
+import re
+from pathlib import Path
+
+import onnx
+import pytest
+
+from onnxfuse.cli.main import main
+from onnxfuse.rewrite import predicate, rule
+
+README = (rule.shipped_folder() / "README.md").read_text(encoding="utf-8")
+
+FIVE = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[N,4] x) => (float[N,4] y) <float k = {3}, float zero = {0}, float five = {5}, float six = {6}> {
+  a = Add (x, k) c = Clip (a, zero, five) m = Mul (x, c) y = Div (m, six)
+}"""
+
+
+def blocks(language: str) -> list[str]:
+    """Return the code blocks of the page in one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the page's rule, beside a model that clips at 5."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "hard_swish.toml").write_text("\n".join(blocks("toml")[:2]), encoding="utf-8")
+    onnx.save(onnx.parser.parse_model(FIVE), tmp_path / "in.onnx")
+    return tmp_path / "mine"
+
+
+@pytest.mark.usefixtures("mine")
+def test_every_command_on_the_page_prints_what_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:
+    """Line by line; spaces at the ends of table rows do not count."""
+    sessions = [b for b in blocks("") if b.startswith("$ ")]
+    calls = [call for b in sessions for call in re.split(r"^\$ ", b, flags=re.MULTILINE)[1:]]
+    assert len(calls) == 3
+    for call in calls:
+        command, _, expected = call.partition("\n")
+        with pytest.raises(SystemExit):
+            main(command.split()[1:])
+        assert _trimmed(capsys.readouterr().out) == _trimmed(expected), command
+
+
+def test_the_mistake_on_the_page_is_told_as_the_page_says(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the line at which the pattern begins."""
+    path = mine / "hard_swish.toml"
+    path.write_text(path.read_text().replace("Clip (a, low, high)", "Clp (a, low, high)"))
+    with pytest.raises(SystemExit):
+        main(["rules", "--rules", "mine"])
+    (expected,) = [b for b in blocks("") if b.startswith("error:")]
+    assert capsys.readouterr().err.startswith(expected.strip())
+
+
+def test_the_short_softmax_is_a_rule(tmp_path: Path) -> None:
+    """What the page quotes can be read, and says what the shipped file says."""
+    (tmp_path / "softmax.toml").write_text(blocks("toml")[2])
+    quoted = rule.read(tmp_path / "softmax.toml")
+    (shipped,) = [r for r in rule.shipped() if r.name == "softmax"]
+    assert quoted.summary == shipped.summary
+    assert quoted.fuse is not None
+    assert shipped.fuse is not None
+    assert quoted.fuse.anchors[0].pattern.text == shipped.fuse.anchors[0].pattern.text
+
+
+def test_every_key_predicate_and_template_is_on_the_page() -> None:
+    """The reference is whole."""
+    for word in (*predicate.TESTS, *predicate.TERMS):
+        assert f"`{word}(" in README, word
+    for word in rule.TEMPLATES:
+        assert f'"{word}"' in README, word
+    keys = "summary rewrite from to where optional fuse anchor split template library prologue epilogue least pattern"
+    for word in f"{keys} example model after refusal".split():
+        assert re.search(rf"`[^`]*\b{word}\b[^`]*`", README), word
+
+
+def _trimmed(text: str) -> list[str]:
+    return [line.rstrip() for line in text.strip().splitlines()]

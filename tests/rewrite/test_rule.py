@@ -1,0 +1,219 @@
+"""A wrong rule file is refused with file, line, what was expected and the nearest word; a user's rules join ours."""
+
+from pathlib import Path
+
+import onnx
+import pytest
+
+import onnxfuse
+from onnxfuse.model.errors import RuleError
+from onnxfuse.rewrite import pipeline, rule
+from tests.rewrite.small import assert_same_numbers, ops, parse
+
+GOOD = '''\
+summary = "Relu of Relu is one Relu."
+
+[[rewrite]]
+from = """(x) => (y) {
+  a = Relu (x)
+  y = Relu (a)
+}"""
+to = """(x) => (y) { y = Relu (x) }"""
+where = ["rank(x) <= 4"]
+
+[[example]]
+model = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[3] x) => (float[3] y) { a = Relu (x) y = Relu (a) }"""
+after = ["Relu"]
+'''
+
+FUSE = '''\
+summary = "A reduction and what follows."
+
+[fuse]
+template = "row"
+epilogue = "pointwise"
+
+[[fuse.anchor]]
+pattern = """(x) => (y) { y = Softmax <axis: int = @axis> (x) }"""
+where = ["trailing(axis, x)"]
+'''
+
+
+def write(folder: Path, text: str, name: str = "mine") -> Path:
+    """Write a rule file; return its path."""
+    path = folder / f"{name}.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_good_file_is_read(tmp_path: Path) -> None:
+    """Its name is the file's; the rewrites, predicates and examples are there."""
+    one = rule.read(write(tmp_path, GOOD))
+    assert (one.name, one.summary) == ("mine", "Relu of Relu is one Relu.")
+    assert len(one.rewrites) == len(one.examples) == 1
+    assert rule.read(write(tmp_path, FUSE)).fuse is not None
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "line", "told"),
+    [
+        # A key that does not exist, at each level.
+        ("summary =", "sumary =", 1, "'sumary' is not a key of a rule file. Did you mean summary?"),
+        ("[[rewrite]]", "[[rewrites]]", 3, "'rewrites' is not a key of a rule file. Did you mean rewrite?"),
+        ("where =", "were =", 9, "'were' is not a key of [[rewrite]]. Did you mean where?"),
+        ("after =", "afterwards =", 14, "'afterwards' is not a key of [[example]]. Did you mean after?"),
+        # A value of the wrong kind.
+        ('summary = "Relu of Relu is one Relu."', "summary = 3", 1, "'summary' must be a str, got 3"),
+        ('where = ["rank(x) <= 4"]', 'where = "rank(x) <= 4"', 9, "'where' must be a list, got 'rank(x) <= 4'"),
+        # Not TOML.
+        ("[[rewrite]]", "[[rewrite]", 3, "line 3"),
+        ('summary = "Relu of Relu is one Relu."', "summary = Relu", 1, "Invalid value (at line 1, column 11)"),
+        # Predicates.
+        ("rank(x) <= 4", "rnk(x) <= 4", 9, "'rnk' is not a predicate. Did you mean rank?"),
+        ("rank(x) <= 4", "konst(x)", 9, "'konst' is not a predicate. Did you mean const?"),
+        ("rank(x) <= 4", "rank(x)", 9, "'rank' wants a comparison after it, got 'rank(x)'"),
+        ("rank(x) <= 4", "const(x) == 1", 9, "'const' wants no comparison, got 'const(x) == 1'"),
+        ("rank(x) <= 4", "x is small", 9, "'x is small' is not of the form name(arguments)"),
+        ("rank(x) <= 4", "rank(z) <= 4", 9, "'z' is not a name of the pattern"),
+        ("rank(x) <= 4", "dtype(x) in float15", 9, "'float15' is not an element type. Did you mean float16?"),
+        ("rank(x) <= 4", "dim(x, 0) == dm(x, 1)", 9, "'dm' is not a term. Did you mean dim?"),
+        # Patterns.
+        ("a = Relu (x)", "a = Rleu (x)", 4, "'Rleu' is not an ONNX operator. Did you mean Relu?"),
+        ("a = Relu (x)", "a = Elu <alpa = 1.0> (x)", 4, "Elu has no attribute 'alpa'. Did you mean alpha?"),
+        ("a = Relu (x)", "a = Relu x", 4, "Expected character ( not found."),
+        ("y = Relu (a)\n", "y = Relu (b)\n", 4, "'b' is neither an input of the pattern nor computed"),
+        ("(x) => (y) {\n", "(x) => (z) {\n", 4, "output 'z' is computed by no node of the pattern"),
+        # The replacement.
+        ("(x) => (y) { y = Relu (x) }", "(z) => (y) { y = Relu (z) }", 8, "`to` uses the value 'z'"),
+        ("(x) => (y) { y = Relu (x) }", "(x) => (z) { z = Relu (x) }", 8, "`to` yields"),
+        (
+            "(x) => (y) { y = Relu (x) }",
+            "(x) => (y) { y = Elu <alpha: float = @alpha> (x) }",
+            8,
+            "`to` uses the label 'alpha', which `from` does not have.",
+        ),
+        # An optional input.
+        ('where = ["rank(x) <= 4"]', "optional = { b = 0.0 }", 9, "optional 'b' is not an input of the pattern"),
+        # An example.
+        ('after = ["Relu"]', 'after = ["Relu"]\nrefusal = "why"', 12, "an example has either `after` or `refusal`"),
+        ('after = ["Relu"]', "", 12, "an example has either `after` or `refusal`"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_told_with_file_line_and_nearest_word(
+    tmp_path: Path, good: str, bad: str, line: int, told: str
+) -> None:
+    """Each mistake is one change to a good file."""
+    assert good in GOOD
+    path = write(tmp_path, GOOD.replace(good, bad, 1))
+    with pytest.raises(RuleError) as caught:
+        rule.read(path)
+    message = str(caught.value)
+    assert told in message
+    assert message.startswith(str(path))
+    assert f":{line}: " in message or f"line {line}" in message
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "line", "told"),
+    [
+        ('template = "row"', 'template = "rows"', 4, "'rows' is not a template. Did you mean row?"),
+        ('template = "row"', 'template = "gemm"', 4, "'gemm' is not a template."),
+        ('epilogue = "pointwise"', 'epilogue = "all"', 5, '`epilogue` can only be "pointwise", got "all"'),
+        ("epilogue =", "epilog =", 5, "'epilog' is not a key of [fuse]. Did you mean epilogue?"),
+        ("pattern =", "patern =", 8, "'patern' is not a key of [[fuse.anchor]]. Did you mean pattern?"),
+        ("trailing(axis, x)", "trailing(axes, x)", 9, "'axes' is not a name of the pattern. Did you mean axis?"),
+        ('epilogue = "pointwise"', "least = \"two\"", 5, "'least' must be a int, got 'two'"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_a_fuse_rule_is_told_too(tmp_path: Path, good: str, bad: str, line: int, told: str) -> None:
+    """Anchors, templates and growth have their own words."""
+    assert good in FUSE
+    path = write(tmp_path, FUSE.replace(good, bad, 1))
+    with pytest.raises(RuleError) as caught:
+        rule.read(path)
+    assert told in str(caught.value)
+    assert str(caught.value).startswith(f"{path}:{line}: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (GOOD.replace('summary = "Relu of Relu is one Relu."', ""), "wants the key 'summary'"),
+        (GOOD.replace('to = """(x) => (y) { y = Relu (x) }"""', ""), "[[rewrite]] wants the key 'to'"),
+        (FUSE.replace('template = "row"', ""), "[fuse] wants the key 'template'"),
+        ('summary = "Nothing."', "has neither [[rewrite]] nor [fuse]"),
+        (FUSE.split("[[fuse.anchor]]")[0], '`anchor` must be "pointwise" or tables [[fuse.anchor]]'),
+    ],
+)
+def test_what_is_missing_is_told(tmp_path: Path, text: str, told: str) -> None:
+    """A key that must be there is named, with the table that wants it."""
+    path = write(tmp_path, text)
+    with pytest.raises(RuleError) as caught:
+        rule.read(path)
+    assert told in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_a_folder_without_rules_is_told(tmp_path: Path) -> None:
+    """Empty, or not there."""
+    with pytest.raises(RuleError, match=r"holds no \.toml rule file"):
+        rule.load(tmp_path)
+    with pytest.raises(RuleError, match="no such folder of rules"):
+        rule.load(tmp_path / "nowhere")
+
+
+def test_a_file_that_is_no_text_is_told(tmp_path: Path) -> None:
+    """Bytes that are not UTF-8 are a mistake in a rule file like any other."""
+    (tmp_path / "mine.toml").write_bytes(b"\xff\xfe\x00summary")
+    with pytest.raises(RuleError, match=r"mine\.toml"):
+        rule.load(tmp_path)
+
+
+def test_rewrites_that_undo_each_other_are_refused(tmp_path: Path) -> None:
+    """The rounds are counted, and the message names the rules instead of running for ever."""
+    there = GOOD.replace("a = Relu (x)\n  y = Relu (a)", "y = Relu (x)").replace("{ y = Relu (x) }", "{ y = Abs (x) }")
+    back = GOOD.replace("a = Relu (x)\n  y = Relu (a)", "y = Abs (x)")
+    write(tmp_path, there, "there")
+    write(tmp_path, back, "back")
+    model = parse("g (float[3] x) => (float[3] y) { y = Relu (x) }")
+    with pytest.raises(RuleError, match=r"the rewrites go on after \d+ rounds \(back, there\)"):
+        pipeline.run(model, rule.load(tmp_path))
+
+
+# ---- a user's own rules
+
+
+def test_a_users_rule_joins_the_shipped_ones(tmp_path: Path) -> None:
+    """It applies beside them, in Python as on the command line."""
+    write(tmp_path, GOOD)
+    names = [r.name for r in rule.select([tmp_path])]
+    assert names == [*(r.name for r in rule.shipped()), "mine"]
+    model = parse("g (float[3] x) => (float[3] y) { a = Relu (x) b = Relu (a) c = Relu (b) y = Softmax (c) }")
+    made = onnxfuse.optimize(model, rules=[tmp_path])
+    assert ops(made) == ["{Relu Softmax}"]
+
+
+def test_a_users_rule_of_the_same_name_takes_the_place_of_ours(tmp_path: Path) -> None:
+    """Softmax that may not grow: our file of that name is not read."""
+    write(tmp_path, FUSE, "softmax")
+    assert [r.name for r in rule.select([tmp_path])] == [r.name for r in rule.shipped()]
+    model = parse("g (float[N,4] x) => (float[N,4] y) { a = Relu (x) b = Softmax (a) y = Neg (b) }")
+    made = onnxfuse.optimize(model, rules=[tmp_path])
+    assert ops(made) == ["Relu", "{Softmax Neg}"]
+
+
+def test_a_users_fusion_needs_no_code(tmp_path: Path) -> None:
+    """A reduction that no shipped rule names becomes a fused op through one file."""
+    text = FUSE.replace("(x) => (y) { y = Softmax <axis: int = @axis> (x) }", PATTERN)
+    write(tmp_path, text.replace("trailing(axis, x)", "trailing(axes, x)"), "maximum")
+    model = parse("""g (float[N,4] x) => (float[N,4] y) {
+      m = ReduceMax <axes = [-1]> (x) d = Sub (x, m) y = Exp (d)
+    }""")
+    made = onnxfuse.optimize(model, rules=[tmp_path])
+    assert ops(made) == ["{ReduceMax Sub Exp}"]
+    onnx.checker.check_model(made, full_check=True)
+    assert_same_numbers(model, made)
+
+
+PATTERN = "(x, axes) => (y) { m = ReduceMax (x, axes) y = Sub (x, m) }"

@@ -1,0 +1,80 @@
+"""Each rule keeps the promises of its own file: every [[example]] is run."""
+
+from collections import Counter
+
+import onnx
+import pytest
+from onnx import TensorProto
+
+import onnxfuse
+from onnxfuse.model.fused import DOMAIN
+from onnxfuse.rewrite import pipeline, rule
+from tests.rewrite.small import assert_same_numbers, halved, ops, parse
+
+EXAMPLES = [
+    pytest.param(one, example, id=f"{one.name}-{index}")
+    for one in rule.shipped()
+    for index, example in enumerate(one.examples)
+]
+APPLIES = [p for p in EXAMPLES if p.values[1].after]
+REFUSES = [p for p in EXAMPLES if p.values[1].refusal]
+
+
+@pytest.mark.parametrize(("one", "example"), APPLIES)
+def test_an_example_gives_what_its_file_says(one: rule.Rule, example: rule.Example) -> None:
+    """The rule alone makes of the model exactly `after`, valid ONNX, and the numbers stay."""
+    model, before = parse(example.text), parse(example.text)
+    report = pipeline.run(model, [one])
+    assert ops(model) == list(example.after)
+    assert set(report.by_rule()) == {one.name}
+    onnx.checker.check_model(model, full_check=True)
+    assert_same_numbers(before, model)
+
+
+@pytest.mark.parametrize(("one", "example"), [p for p in APPLIES if "float16" not in p.values[1].text])
+def test_an_example_in_half_precision_gives_the_same(one: rule.Rule, example: rule.Example) -> None:
+    """No rule is about float32: the model with float16 in its place becomes the same operators."""
+    before = halved(parse(example.text))
+    model = halved(parse(example.text))
+    pipeline.run(model, [one])
+    assert ops(model) == list(example.after)
+    assert {t.data_type for t in model.graph.initializer} <= {TensorProto.FLOAT16, TensorProto.INT64}
+    assert_same_numbers(before, model)
+
+
+@pytest.mark.parametrize(("one", "example"), APPLIES)
+def test_an_example_can_be_undone(one: rule.Rule, example: rule.Example) -> None:
+    """Unfusing leaves no trace of onnxfuse and the same numbers; without a rewrite or a split, the same nodes too."""
+    model, before = parse(example.text), parse(example.text)
+    pipeline.run(model, [one])
+    plain = onnxfuse.unfuse(model)
+    assert not plain.functions
+    assert DOMAIN not in {n.domain for n in plain.graph.node} | {o.domain for o in plain.opset_import}
+    onnx.checker.check_model(plain, full_check=True)
+    assert_same_numbers(before, plain)
+    if one.fuse is not None and not one.fuse.splits:
+        assert _nodes(plain) == _nodes(before)
+
+
+@pytest.mark.parametrize(("one", "example"), REFUSES)
+def test_a_refused_example_stays_as_it_is(one: rule.Rule, example: rule.Example) -> None:
+    """Where the rule must not apply, no byte changes, and the report names the reason that its file gives."""
+    model, before = parse(example.text), parse(example.text)
+    report = pipeline.run(model, [one])
+    assert model.SerializeToString(deterministic=True) == before.SerializeToString(deterministic=True)
+    assert not report.applied
+    assert example.refusal in "\n".join(f"{n.refusal.node}: {n.refusal.reason}" for n in report.near)
+
+
+@pytest.mark.parametrize("one", rule.shipped(), ids=lambda one: one.name)
+def test_every_rule_shows_where_it_applies(one: rule.Rule) -> None:
+    """A rule file holds an example that fuses and one that must not, and says in one line what is saved."""
+    assert [e for e in one.examples if e.after]
+    assert [e for e in one.examples if e.refusal]
+    assert one.summary.endswith(".")
+    assert "\n" not in one.summary
+
+
+def _nodes(model: onnx.ModelProto) -> Counter[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+    """Each node as operator, inputs and outputs: the names of all values are in it."""
+    return Counter((n.op_type, tuple(n.input), tuple(n.output)) for n in model.graph.node)

@@ -1,0 +1,96 @@
+"""Small fused models, written as text: the graph, and each fused op with its body."""
+
+import onnx
+from onnx import TensorProto
+
+from onnxfuse.model.fused import FusedOp, write
+
+FLOAT = TensorProto.FLOAT
+OPSET = 20
+
+
+def fused_op(body: str, inputs: int, outputs: int = 1, template: str = "pointwise", element: int = FLOAT) -> FusedOp:
+    """Return the op whose body is `NAME (a, b) => (y) { ... }`, with one element type throughout."""
+    function = onnx.parser.parse_function(f'<domain: "onnxfuse", opset_import: ["" : {OPSET}]> {body}')
+    return FusedOp(function.name, "by_hand", template, (element,) * inputs, (element,) * outputs, function)
+
+
+def model(graph: str, *ops: FusedOp) -> onnx.ModelProto:
+    """Return the model of `graph`, holding the functions of `ops`."""
+    head = f'<ir_version: 10, opset_import: ["" : {OPSET}, "onnxfuse" : 1]>'
+    made = onnx.parser.parse_model(f"{head} {graph}")
+    made.functions.extend(write(op) for op in ops)
+    onnx.checker.check_model(made)
+    return made
+
+
+BIAS_RELU = fused_op("BiasRelu_1 (x, b) => (y) { s = Add(x, b)  y = Relu(s) }", inputs=2)
+TWICE_TANH = fused_op("TwiceTanh_2 (x) => (y) { s = Add(x, x)  y = Tanh(s) }", inputs=1)
+NEGATE = fused_op("Negate_3 (x) => (y) { y = Neg(x) }", inputs=1)
+SUM_SOFTMAX = fused_op(
+    "SumSoftmax_4 (x, r) => (s, y) { s = Add(x, r)  y = Softmax <axis = -1> (s) }", inputs=2, outputs=2, template="row"
+)
+SHAPE_PRODUCT = fused_op(
+    "ShapeProduct_5 (a, b) => (y) { p = Mul(a, b)  y = Neg(p) }", inputs=2, element=TensorProto.INT64
+)
+DIVIDE = fused_op("Divide_6 (x, n) => (y) { q = Div(x, n)  y = Neg(q) }", inputs=2)
+
+
+def chain(shapes_known: bool = True) -> onnx.ModelProto:
+    """-tanh(2 relu(x + b)) as three fused ops in a row, any batch; the shapes between them are in the file or not."""
+    between = "<float[N, 8] h, float[N, 8] t>" if shapes_known else ""
+    graph = f"""chain (float[N, 8] x, float[8] b) => (float[N, 8] y) {between} {{
+      h = onnxfuse.BiasRelu_1 (x, b)
+      t = onnxfuse.TwiceTanh_2 (h)
+      y = onnxfuse.Negate_3 (t)
+    }}"""
+    return model(graph, BIAS_RELU, TWICE_TANH, NEGATE)
+
+
+def sum_softmax() -> onnx.ModelProto:
+    """A residual sum and its softmax, both outputs of one op and of the model."""
+    graph = """rows (float[N, 8] x, float[N, 8] r) => (float[N, 8] s, float[N, 8] y) {
+      s, y = onnxfuse.SumSoftmax_4 (x, r)
+    }"""
+    return model(graph, SUM_SOFTMAX)
+
+
+def branches() -> onnx.ModelProto:
+    """Fused ops in the branches of an If."""
+    graph = """branches (bool c, float[N, 8] x) => (float[N, 8] y) {
+      y = If (c) <
+        then_branch = then () => (float[N, 8] p) { p = onnxfuse.Negate_3 (x) },
+        else_branch = else () => (float[N, 8] q) { q = onnxfuse.TwiceTanh_2 (x) }
+      >
+    }"""
+    return model(graph, NEGATE, TWICE_TANH)
+
+
+def shape_product() -> onnx.ModelProto:
+    """A fused op that works on a shape."""
+    graph = """shapes (float[N, 8] x) => (int64[2] y) <int64[2] two = {2, 1}> {
+      s = Shape (x)
+      y = onnxfuse.ShapeProduct_5 (s, two)
+    }"""
+    return model(graph, SHAPE_PRODUCT)
+
+
+def divide_by_size() -> onnx.ModelProto:
+    """A fused op that reads a graph input and a value computed from a shape."""
+    graph = """mean (float[N, 8] x) => (float[N, 8] y) {
+      n = Size (x)
+      f = Cast <to = 1> (n)
+      y = onnxfuse.Divide_6 (x, f)
+    }"""
+    return model(graph, DIVIDE)
+
+
+def divide_by_device_value() -> onnx.ModelProto:
+    """A fused op that reads a value computed from a shape, and one that is computed on the device."""
+    graph = """mean (float[N, 8] x) => (float[N, 8] y) {
+      n = Size (x)
+      f = Cast <to = 1> (n)
+      a = onnxfuse.Negate_3 (x)
+      y = onnxfuse.Divide_6 (a, f)
+    }"""
+    return model(graph, DIVIDE, NEGATE)

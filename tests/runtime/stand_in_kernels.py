@@ -1,0 +1,113 @@
+"""A stand-in for `onnxfuse.kernels`: the "kernel" of an op runs its body on the host, by ONNX's reference evaluator.
+
+It needs the stand-in driver of tests/fake_cuda, whose memory is host memory. So the outputs of a fused model are right
+exactly if the bridge passes the right pointers and parameters.
+"""
+
+import ctypes
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from onnx.helper import tensor_dtype_to_np_dtype
+from onnx.reference import ReferenceEvaluator
+
+from onnxfuse.model.fused import FusedOp
+from onnxfuse.runtime import planner
+
+Shape = tuple[int, ...]
+HostKernel = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p))
+PARAMETERS = b"the parameters!!"
+
+
+@dataclass
+class StandInKernels:
+    """Has the functions of `onnxfuse.kernels` that the runtime calls, and remembers what it was asked."""
+
+    unsupported: dict[str, str] = field(default_factory=dict)
+    """Op name -> why there is no kernel for it."""
+    block: tuple[int, int, int] = (128, 1, 1)
+    shared_bytes: int = 0
+    on_plan: Callable[[str], None] = lambda name: None
+    """Called with the op's name at the start of each plan; may raise."""
+    planned: list[tuple[str, tuple[Shape, ...], bool]] = field(default_factory=list)
+    """Each plan asked for: op name, input shapes, aligned."""
+    launched: list[SimpleNamespace] = field(default_factory=list)
+    """Each launch: op name, input and output pointers, aligned, parameters."""
+
+    def supports(self, op: FusedOp) -> str | None:
+        return self.unsupported.get(op.name)
+
+    def inplace(self, op: FusedOp) -> tuple[tuple[int, int], ...]:
+        return tuple((i, 0) for i in range(len(op.inputs))) if len(op.outputs) == 1 else ()
+
+    def arch_of(self, device: int) -> str:
+        assert device == 0, "the stand-in driver has one device"
+        return "sm_90a"
+
+    def plan(self, op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, arch: str) -> Any:
+        self.planned.append((op.name, shapes, aligned))
+        self.on_plan(op.name)
+        zeros = [np.zeros(s, tensor_dtype_to_np_dtype(t)) for s, t in zip(shapes, op.inputs, strict=True)]
+        outputs = tuple(y.shape for y in _evaluate(op, zeros))
+        blocks = max(-(-math.prod(s) // self.block[0]) for s in outputs)
+        return SimpleNamespace(
+            kernel=SimpleNamespace(op=op, inputs=shapes, outputs=outputs, aligned=aligned),
+            grid=(blocks, 1, 1),
+            block=self.block,
+            shared_bytes=self.shared_bytes,
+            parameters=PARAMETERS,
+            output_shapes=outputs,
+        )
+
+    def load(self, kernel: Any, device: int) -> Any:
+        """Return what stands for a CuPy function; the driver calls `run` when it is launched."""
+        op, count = kernel.op, len(kernel.inputs)
+
+        def run(arguments: Any) -> None:
+            pointers = [ctypes.c_void_p.from_address(arguments[i]).value for i in range(count + len(kernel.outputs))]
+            arrays = [
+                _view(p, s, t)
+                for p, s, t in zip(pointers, kernel.inputs + kernel.outputs, op.inputs + op.outputs, strict=True)
+            ]
+            results = _evaluate(op, [a.copy() for a in arrays[:count]])
+            for array, result in zip(arrays[count:], results, strict=True):
+                array[...] = result
+            parameters = ctypes.string_at(arguments[len(pointers)], len(PARAMETERS))
+            self.launched.append(
+                SimpleNamespace(
+                    op=op.name,
+                    inputs=pointers[:count],
+                    outputs=pointers[count:],
+                    aligned=kernel.aligned,
+                    parameters=parameters,
+                )
+            )
+
+        callback = HostKernel(run)
+        driver = ctypes.CDLL("libcuda.so.1")
+        driver.fake_function.restype = ctypes.c_void_p
+        handle = driver.fake_function(op.name.encode(), callback)
+        return SimpleNamespace(kernel=SimpleNamespace(ptr=handle), callback=callback)
+
+
+def _evaluate(op: FusedOp, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    return ReferenceEvaluator(op.body).run(None, dict(zip(op.body.input, inputs, strict=True)), attributes={})
+
+
+def _view(pointer: int, shape: Shape, element: int) -> np.ndarray:
+    dtype = np.dtype(tensor_dtype_to_np_dtype(element))
+    if math.prod(shape) == 0:
+        return np.empty(shape, dtype)
+    memory = (ctypes.c_char * (math.prod(shape) * dtype.itemsize)).from_address(pointer)
+    return np.frombuffer(memory, dtype).reshape(shape)
+
+
+def install(**settings: Any) -> StandInKernels:
+    """Let the runtime of this process plan and load through a new stand-in, and return it."""
+    stand_in = StandInKernels(**settings)
+    planner.kernels = stand_in  # type: ignore[attr-defined]
+    return stand_in

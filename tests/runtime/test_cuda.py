@@ -1,0 +1,45 @@
+"""What is said when CUDA cannot be used."""
+
+import ctypes
+from typing import Any
+
+import onnxruntime
+import pytest
+
+from onnxfuse.runtime import cuda
+
+
+@pytest.fixture(autouse=True)
+def _ask_again() -> Any:
+    """The answer is remembered for the life of a process; each test asks anew."""
+    cuda.cuda_unusable.cache_clear()
+    yield
+    cuda.cuda_unusable.cache_clear()
+
+
+def test_a_build_without_cuda_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package onnxruntime has no CUDA provider, onnxruntime-gpu has."""
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
+    assert "onnxruntime-gpu has" in (cuda.cuda_unusable() or "")
+
+
+def test_a_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without libcuda.so.1 the loader's own words are passed on."""
+    monkeypatch.setattr(ctypes, "CDLL", _cannot_open)
+    assert cuda.cuda_unusable() == "there is no NVIDIA driver (libcuda.so.1: cannot open shared object file)"
+
+
+def test_a_missing_library_is_named_and_looked_for_among_wheels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system has no CUDA libraries those of wheels are tried; then the missing one is named."""
+    preloaded: list[bool] = []
+    monkeypatch.setattr(cuda, "_driver_missing", lambda: None)
+    monkeypatch.setattr(
+        cuda, "_cannot_load", lambda library, mode=0: None if "shared" in library else "libcudart.so.13"
+    )
+    monkeypatch.setattr(onnxruntime, "preload_dlls", lambda cuda: preloaded.append(cuda))
+    assert cuda.cuda_unusable() == "a CUDA library is missing (libcudart.so.13)"
+    assert preloaded == [True]
+
+
+def _cannot_open(library: str, *_: Any) -> ctypes.CDLL:
+    raise OSError(f"{library}: cannot open shared object file")

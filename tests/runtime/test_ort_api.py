@@ -1,0 +1,108 @@
+"""The bridge's view of ONNX Runtime's function table, held against the installed library."""
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+import pytest
+
+from onnxfuse.runtime import _bridge
+
+SLOTS = _bridge.API_SLOTS
+FLOAT, RANK = 1, 2
+
+
+class Api:
+    """The installed library's functions, called through the bridge's slot numbers."""
+
+    def __init__(self) -> None:
+        (library,) = (Path(onnxruntime.__file__).parent / "capi").glob("libonnxruntime.so.*")
+        base = ctypes.CDLL(str(library)).OrtGetApiBase
+        base.restype = ctypes.POINTER(ctypes.c_void_p)
+        get_api = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint32)(base()[0])
+        self.table = (ctypes.c_void_p * (max(SLOTS.values()) + 1)).from_address(get_api(_bridge.API_VERSION))
+
+    def at(self, slot: int, *arguments: Any) -> Any:
+        """Call the function in a slot; return its pointer, None for the null that means success."""
+        return ctypes.CFUNCTYPE(ctypes.c_void_p)(self.table[slot])(*arguments)
+
+    def call(self, name: str, *arguments: Any) -> None:
+        status = self.at(SLOTS[name], *arguments)
+        assert status is None, f"{name}: {self.message(status)}"
+
+    def message(self, status: int) -> str:
+        get_message = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_void_p)(self.table[2])
+        return (get_message(status) or b"").decode()
+
+
+@pytest.fixture(scope="module")
+def api() -> Api:
+    return Api()
+
+
+def test_create_status(api: Api) -> None:
+    """CreateStatus keeps code and message."""
+    status = api.at(SLOTS["CreateStatus"], 1, b"all is lost")
+    assert api.message(status) == "all is lost"
+
+
+def test_domain_functions_add_an_op_to_options(api: Api) -> None:
+    """CreateCustomOpDomain, CustomOpDomain_Add and AddCustomOpDomain succeed on each other's results."""
+    domain, options = ctypes.c_void_p(), ctypes.c_void_p()
+    api.call("CreateCustomOpDomain", b"onnxfuse", ctypes.byref(domain))
+    assert domain.value
+    op = ctypes.create_string_buffer(256)
+    api.call("CustomOpDomain_Add", domain, op)
+    create_options = 10
+    assert api.at(create_options, ctypes.byref(options)) is None
+    api.call("AddCustomOpDomain", options, domain)
+
+
+def test_tensor_functions_read_data_and_shape(api: Api) -> None:
+    """GetTensorMutableData and GetTensorElementTypeAndShapeDataReference see the tensor that was made."""
+    memory, value = ctypes.c_void_p(), ctypes.c_void_p()
+    create_cpu_memory_info, create_tensor = 69, 49
+    assert api.at(create_cpu_memory_info, 0, 0, ctypes.byref(memory)) is None
+    data, dims = (ctypes.c_float * 6)(), (ctypes.c_int64 * RANK)(2, 3)
+    made = api.at(
+        create_tensor, memory, data, ctypes.c_size_t(24), dims, ctypes.c_size_t(RANK), FLOAT, ctypes.byref(value)
+    )
+    assert made is None
+
+    pointer = ctypes.c_void_p()
+    api.call("GetTensorMutableData", value, ctypes.byref(pointer))
+    assert pointer.value == ctypes.addressof(data)
+
+    element, shape, rank = ctypes.c_int(), ctypes.POINTER(ctypes.c_int64)(), ctypes.c_size_t()
+    api.call(
+        "GetTensorElementTypeAndShapeDataReference",
+        value,
+        ctypes.byref(element),
+        ctypes.byref(shape),
+        ctypes.byref(rank),
+    )
+    assert (element.value, shape[: rank.value]) == (FLOAT, [2, 3])
+
+
+def test_the_other_slots_are_the_kernel_context_functions() -> None:
+    """The three slots left need a running kernel: test_session_on_cuda.py fails if one of them is wrong."""
+    tested_here = {
+        "CreateStatus",
+        "CreateCustomOpDomain",
+        "CustomOpDomain_Add",
+        "AddCustomOpDomain",
+        "GetTensorMutableData",
+        "GetTensorElementTypeAndShapeDataReference",
+    }
+    assert set(SLOTS) - tested_here == {
+        "KernelContext_GetInput",
+        "KernelContext_GetOutput",
+        "KernelContext_GetGPUComputeStream",
+    }
+
+
+def test_registering_the_library_by_itself_is_an_error() -> None:
+    """Without a staged table there is nothing to register, and ONNX Runtime passes on what to do."""
+    with pytest.raises(Exception, match=r"register with onnxfuse\.register\(session_options, model\)"):
+        onnxruntime.SessionOptions().register_custom_ops_library(_bridge.__file__)

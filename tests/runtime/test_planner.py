@@ -1,0 +1,44 @@
+"""Where the runtime meets the kernels: the real plans, with only the GPU left out."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from onnxfuse import kernels
+from onnxfuse.runtime import planner
+from tests.runtime import fused_models as models
+
+
+def test_a_launch_is_the_plan_with_the_loaded_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Grid, block, parameters and shapes come from the plan; the function from the device; the module stays alive."""
+    arch = kernels.Arch("sm_90a", 132)
+    loaded = SimpleNamespace(kernel=SimpleNamespace(ptr=0xF00))
+    asked: list[Any] = []
+
+    def load(kernel: kernels.KernelSource, device: int) -> Any:
+        asked.append((kernel, device))
+        return loaded
+
+    monkeypatch.setattr(kernels, "arch_of", lambda device: arch)
+    monkeypatch.setattr(kernels, "load", load)
+    shapes = ((3, 8), (8,))
+    launch = planner.planner(models.BIAS_RELU)(shapes, True, 1)
+    plan = kernels.plan(models.BIAS_RELU, shapes, True, arch)
+    assert asked == [(plan.kernel, 1)]
+    assert (launch.grid, launch.block, launch.shared_bytes) == (plan.grid, plan.block, plan.shared_bytes)
+    assert (launch.function, launch.parameters, launch.module) == (0xF00, plan.parameters, loaded)
+    assert launch.output_shapes == ((3, 8),)
+
+
+def test_the_ops_of_these_tests_have_kernels() -> None:
+    """The models that the session tests run are of the kind that gets kernels; a Resize is not."""
+    assert planner.no_kernel(models.BIAS_RELU) is None
+    assert planner.no_kernel(models.SUM_SOFTMAX) is None
+    resize = models.fused_op("Resize_9 (x, s) => (y) { y = Resize (x, , s) }", inputs=2)
+    assert "Resize" in (planner.no_kernel(resize) or "")
+
+
+def test_only_output_zero_takes_over_a_buffer() -> None:
+    """Both operands of the sum may become its output."""
+    assert planner.may_alias(models.BIAS_RELU) == (0, 1)

@@ -1,0 +1,173 @@
+"""The rule: what is within the budget, what is not, and what cannot be judged."""
+
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from onnxfuse.verification import budget
+from onnxfuse.verification.budget import Measure, measure, rounding_step
+
+INF, NAN = math.inf, math.nan
+
+
+def test_error_may_be_twice_the_originals_plus_one_rounding_step() -> None:
+    """The budget is 2 * own + one step of the output type at the true value."""
+    step = 2.0**-23
+    truth = np.array([1.5, 1.0])
+    original = np.array([1.5, 1.0 + 2 * step], np.float32)
+    allowed = np.array([1.5 + 5 * step, 1.0], np.float32)
+    beyond = np.array([1.5 + 6 * step, 1.0], np.float32)
+    assert _fault(allowed, original, truth) == ""
+    assert _fault(beyond, original, truth) == f"error {6 * step:.3g}, allowed {5 * step:.3g}"
+    assert measure(beyond, [original], truth).where == (0,)
+
+
+def test_the_step_is_that_of_the_element() -> None:
+    """One step at a small value does not grow with the largest value of the tensor."""
+    truth = np.array([1024.0, 1.0])
+    original = truth.astype(np.float32)
+    fused = np.array([1024.0, 1 + 2**-20], np.float32)
+    assert measure(fused, [original], truth).where == (1,)
+    assert _fault(fused, original, truth)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "step"),
+    [
+        (np.float16, 1.0, 2.0**-10),
+        (np.float16, 1.9, 2.0**-10),
+        (np.float16, 2.0, 2.0**-9),
+        (np.float16, 0.0, 2.0**-24),
+        (np.float16, -3e-8, 2.0**-24),
+        (ml_dtypes.bfloat16, 1.0, 2.0**-7),
+        (np.float32, -1.0, 2.0**-23),
+        (np.float32, 0.0, 2.0**-149),
+        (np.float64, 1.0, 2.0**-52),
+    ],
+)
+def test_rounding_step(dtype: type, value: float, step: float) -> None:
+    """The step is the distance to the next number of the type, denormals included."""
+    assert rounding_step(np.array([value]), np.dtype(dtype))[0] == step
+
+
+def test_a_small_error_everywhere_is_found_below_a_large_value() -> None:
+    """What hides below the rounding of one large element shows in the typical error."""
+    truth = np.full(200, 1e-3)
+    truth[0] = 2000.7
+    original = truth.astype(np.float16)
+    fused = original.copy()
+    fused[1:] += np.float16(1e-4)
+    got = measure(fused, [original], truth)
+    assert got.error <= got.budget
+    assert "typical error" in got.fault
+    assert not measure(original, [original], truth).fault
+
+
+def test_the_original_is_judged_by_its_worst_run() -> None:
+    """Runs on nudged inputs and other cases of the kind tell the original's own error where one run is lucky."""
+    truth = np.array([1.0])
+    lucky, unlucky = np.array([1.0], np.float32), np.array([1.0 + 2**-20], np.float32)
+    fused = np.array([1.0 - 2**-20], np.float32)
+    assert _fault(fused, lucky, truth)
+    assert not measure(fused, [lucky, unlucky], truth).fault
+    other = measure(np.array([100.0], np.float32), [np.array([100.0 + 2**-13], np.float32)], np.array([100.0]))
+    alone, pooled = measure(fused, [lucky], truth), budget.pooled([measure(fused, [lucky], truth), other])[0]
+    assert alone.fault
+    assert not pooled.fault
+    assert pooled.own == pytest.approx(2**-13 / 100)
+
+
+@pytest.mark.parametrize(
+    ("fused", "original", "truth", "holds"),
+    [
+        (NAN, 1.0, 1.0, False),
+        (INF, 1.0, 1.0, False),
+        (NAN, NAN, NAN, True),
+        (1.0, NAN, NAN, False),
+        (INF, NAN, NAN, False),
+        (INF, INF, INF, True),
+        (-INF, INF, INF, False),
+        (NAN, INF, 1.0, False),
+        (INF, INF, 1.0, True),  # The original overflows inside: the same is no fault,
+        (1.0, INF, 1.0, True),  # and neither is the truth,
+        (1.5, INF, 1.0, False),  # but a number has to be right.
+        (NAN, NAN, 1.0, True),
+        (INF, 65504.0, 1e6, True),  # Truth is beyond float16.
+        (65504.0, INF, 1e6, False),
+    ],
+)
+def test_what_is_not_finite(fused: float, original: float, truth: float, holds: bool) -> None:
+    """Where truth and original are finite the fused value is; elsewhere it follows the original or the truth."""
+    values = [np.array([1.0, v], np.float16) for v in (fused, original)]
+    got = measure(values[0], [values[1]], np.array([1.0, truth]))
+    assert (got.fault == "") is holds, got.fault
+    if not holds:
+        assert got.where == (1,)
+
+
+def test_a_float32_denormal_may_be_flushed_and_a_float16_one_may_not() -> None:
+    """GPUs flush the first, never the second."""
+    tiny = np.array([1e-39])
+    assert not _fault(np.zeros(1, np.float32), tiny.astype(np.float32), tiny)
+    small = np.array([1e-6])
+    assert _fault(np.zeros(1, np.float16), small.astype(np.float16), small)
+
+
+def test_whole_numbers_differ_only_where_the_original_does() -> None:
+    """A tie, shown by the truth or by a nudged run, is free; anything else is not."""
+    truth, original = np.array([3, 4, 5]), np.array([3, 4, 6])
+    nudged = np.array([3, 9, 6])
+    assert not measure(np.array([3, 0, 0]), [original, nudged], truth).fault
+    got = measure(np.array([0, 4, 6]), [original, nudged], truth)
+    assert got.fault == "1 of 3 whole values differ"
+    assert (got.where, got.fused, got.original) == ((0,), 0.0, 3.0)
+    assert got.compared == 1
+    assert measure(np.array([True]), [np.array([False])], np.array([False])).fault
+
+
+def test_another_shape_or_type_is_broken() -> None:
+    """Values are not looked at where the shapes differ."""
+    x = np.zeros((2, 3), np.float32)
+    assert measure(x[:1], [x], x).fault == "is float32[1, 3], the original gives float32[2, 3]"
+    assert measure(x.astype(np.float16), [x], x).fault == "is float16[2, 3], the original gives float32[2, 3]"
+
+
+def test_nothing_to_compare_is_no_fault() -> None:
+    """An output without elements is right."""
+    x = np.zeros((0, 3), np.float32)
+    assert measure(x, [x], x).fault == ""
+
+
+def test_a_blunt_original_is_told() -> None:
+    """An original that is far from the truth itself proves nothing."""
+    truth = np.array([1.0, 2.0])
+    assert measure(truth.astype("f"), [np.array([1.5, 2.0], np.float32)], truth).blunt
+    assert not measure(truth.astype("f"), [truth.astype("f")], truth).blunt
+
+
+def test_differences_are_those_that_a_user_sees() -> None:
+    """max abs, max rel and cosine compare fused with original; the tolerances make assert_allclose pass, just."""
+    rng = np.random.default_rng(0)
+    original = rng.standard_normal(500).astype(np.float32)
+    fused = (original + rng.standard_normal(500) * 1e-4).astype(np.float32)
+    got = measure(fused, [original], original.astype(np.float64))
+    difference = np.abs(fused.astype(np.float64) - original)
+    assert got.max_abs == difference.max()
+    assert got.max_rel == pytest.approx((difference / np.abs(original)).max())
+    assert got.cosine == pytest.approx(np.dot(fused, original) / np.linalg.norm(fused) / np.linalg.norm(original))
+    np.testing.assert_allclose(fused.astype("d"), original.astype("d"), rtol=got.rtol, atol=got.atol * (1 + 1e-9))
+    with pytest.raises(AssertionError):
+        np.testing.assert_allclose(fused.astype("d"), original.astype("d"), rtol=got.rtol, atol=got.atol * 0.999)
+
+
+def test_cosine_does_not_overflow() -> None:
+    """Values whose squares leave the type have an angle like any other."""
+    x = np.array([1e300, 1e300])
+    assert measure(x, [x], x).cosine == pytest.approx(1.0)
+
+
+def _fault(fused: np.ndarray, original: np.ndarray, truth: np.ndarray) -> str:
+    got: Measure = measure(fused, [original], truth)
+    return got.fault

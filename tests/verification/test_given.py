@@ -1,0 +1,117 @@
+"""Real inputs from files: read as they are, refused with a reason where they do not suit the model."""
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from onnx import TensorProto, numpy_helper
+from small_models import text_model
+
+from onnxfuse.model.errors import UsageError
+from onnxfuse.verification import verify
+from onnxfuse.verification.given import case_of, given_cases
+from onnxfuse.verification.inputs import InputSpec
+from onnxfuse.verification.roles import Role
+
+SPECS = [
+    InputSpec("x", TensorProto.FLOAT, ("n", 4), Role("number")),
+    InputSpec("ids", TensorProto.INT64, ("n",), Role("number")),
+]
+X, IDS = np.arange(8, dtype=np.float32).reshape(2, 4), np.arange(2)
+ADD = "g (float[n, 4] x, int64[n] ids) => (float[n, 4] y, int64[n] z) { y = Relu(x)  z = Identity(ids) }"
+
+
+def test_an_npz_is_one_case(tmp_path: Path) -> None:
+    """Arrays by input name, in any order."""
+    np.savez(tmp_path / "in.npz", ids=IDS, x=X)
+    (case,) = given_cases(tmp_path / "in.npz", SPECS)
+    assert (case.name, case.seed, case.shapes) == ("in.npz", None, {"x": (2, 4), "ids": (2,)})
+    np.testing.assert_array_equal(case.make()["x"], X)
+
+
+def test_an_npz_may_hold_bfloat16(tmp_path: Path) -> None:
+    """NumPy stores it as raw bytes; the model knows better."""
+    spec = InputSpec("x", TensorProto.BFLOAT16, (3,), Role("number"))
+    values = np.array([1, 2, 3], ml_dtypes.bfloat16)
+    np.savez(tmp_path / "in.npz", x=values)
+    (case,) = given_cases(tmp_path / "in.npz", [spec])
+    np.testing.assert_array_equal(case.make()["x"], values)
+
+
+def test_test_data_sets_are_a_case_each(tmp_path: Path) -> None:
+    """A folder of test_data_set_* in the order of their numbers, or one of them; outputs in them are not needed."""
+    for n in (10, 2):
+        _save(tmp_path / f"test_data_set_{n}", ("x", X + n), ("", IDS))
+    found = given_cases(tmp_path, SPECS)
+    assert [c.name for c in found] == ["test_data_set_2", "test_data_set_10"]
+    assert [float(c.make()["x"][0, 0]) for c in found] == [2.0, 10.0]
+    assert [c.name for c in given_cases(tmp_path / "test_data_set_10", SPECS)] == ["test_data_set_10"]
+
+
+def test_real_inputs_take_the_place_of_made_up_ones(tmp_path: Path) -> None:
+    """verify runs the files and the arrays given, and nothing else."""
+    np.savez(tmp_path / "in.npz", ids=IDS, x=X)
+    plain = text_model(ADD)
+    report = verify(
+        plain, plain, inputs=[tmp_path / "in.npz", {"x": -X, "ids": IDS}], providers=["CPUExecutionProvider"]
+    )
+    assert report.ok
+    assert [c.name for c in report.cases] == ["in.npz", "inputs 1"]
+    with pytest.raises(UsageError, match="shapes are those of the real inputs"):
+        verify(plain, plain, inputs=tmp_path / "in.npz", shapes={"n": [1]}, providers=["CPUExecutionProvider"])
+
+
+def test_real_inputs_that_the_original_refuses_are_a_usage_error() -> None:
+    """They are not left out in silence as made-up ones are."""
+    plain = text_model("g (int64[n] i) => (float[n] y) { y = Gather(t, i) }", t=np.zeros(4, "f"))
+    with pytest.raises(UsageError, match="the original fails on inputs 0"):
+        verify(plain, plain, inputs={"i": np.array([9])}, providers=["CPUExecutionProvider"])
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"x": X}, "in: lacks 'ids'"),
+        ({"x": X, "ids": IDS, "z": IDS}, "in: has 'z', no input of the model"),
+        ({"x": X, "idz": IDS}, "in: lacks 'ids', and has 'idz'"),
+        ({"x": X.astype(np.float64), "ids": IDS}, "in: 'x' is float64, the model wants float32"),
+        ({"x": X[0], "ids": IDS}, "in: 'x' has shape 4, the model wants nx4"),
+        ({"x": X[:, :3], "ids": IDS}, "in: 'x' has shape 2x3, the model wants nx4"),
+        ({"x": X, "ids": IDS[:1]}, "in: dimension n is 2 in 'x' and 1 in 'ids'"),
+    ],
+)
+def test_arrays_that_do_not_suit_the_model(inputs: dict[str, np.ndarray], message: str) -> None:
+    """Names, types, ranks, fixed sizes and dimension names are checked before anything runs."""
+    with pytest.raises(UsageError, match=message):
+        case_of("in", inputs, SPECS)
+
+
+def test_files_that_cannot_be_inputs(tmp_path: Path) -> None:
+    """Each fault names the file."""
+    np.save(tmp_path / "one.npy", X)
+    (tmp_path / "text.npz").write_text("hello")
+    (tmp_path / "empty").mkdir()
+    _save(tmp_path / "few", ("x", X))
+    _save(tmp_path / "swapped", ("ids", IDS), ("x", X))
+    _save(tmp_path / "broken", ("x", X), ("ids", IDS))
+    (tmp_path / "broken" / "input_1.pb").write_bytes(b"\xff\xff\xff")
+    for name, message in (
+        ("none.npz", "no such file"),
+        ("one.npy", "holds one array without a name"),
+        ("text.npz", "is not a readable .npz"),
+        ("empty", "holds neither"),
+        ("few", "1 inputs, the model has 2"),
+        ("swapped", "input_0.pb: holds 'ids', the model's input there is 'x'"),
+        ("broken", "input_1.pb: does not hold a tensor"),
+    ):
+        with pytest.raises(UsageError, match=message) as caught:
+            given_cases(tmp_path / name, SPECS)
+        assert name in str(caught.value)
+        assert caught.value.hint
+
+
+def _save(folder: Path, *tensors: tuple[str, np.ndarray]) -> None:
+    folder.mkdir()
+    for n, (name, values) in enumerate(tensors):
+        (folder / f"input_{n}.pb").write_bytes(numpy_helper.from_array(values, name).SerializeToString())

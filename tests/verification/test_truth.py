@@ -1,0 +1,235 @@
+"""The truth is more exact than what it judges, says what it is, and frees what it no longer needs."""
+
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, numpy_helper
+from small_models import model, text_model
+
+from onnxfuse.model.errors import UsageError
+from onnxfuse.verification import sessions, truth, verify
+from onnxfuse.verification.precision import widened
+from onnxfuse.verification.reference import AveragePool, Conv, MaxPool, float64_evaluator
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((2, 6, 11, 9))
+
+
+@pytest.mark.parametrize("op", ["Erf", "Gelu", "Relu", "Sigmoid", "Tanh", "HardSwish", "Mish", "Softplus", "Selu"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_operators_do_not_round_on_the_way(op: str, dtype: str) -> None:
+    """The truth of a float16 or float32 model has the digits of float64, also inside operators made of others."""
+    made = truth.truth_of(model(f"y = {op}(x)", dtype, opset=22), "float64", [])
+    x = RNG.standard_normal((4, 32)).astype(dtype)
+    got = made.evaluate({"x": x})["y"]
+    assert got.dtype == np.float64
+    np.testing.assert_allclose(got, EXACT[op](x.astype(np.float64)), rtol=1e-14, atol=1e-15)
+
+
+def _each(function: Any) -> Any:
+    return np.vectorize(function, otypes=[np.float64])
+
+
+SELU_ALPHA, SELU_GAMMA = float(np.float32(1.67326319217681884765625)), float(np.float32(1.05070102214813232421875))
+EXACT = {
+    "Erf": _each(math.erf),
+    "Gelu": _each(lambda v: v * 0.5 * (1 + math.erf(v / math.sqrt(2)))),
+    "Relu": lambda x: np.maximum(x, 0),
+    "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "Tanh": np.tanh,
+    "HardSwish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
+    "Mish": lambda x: x * np.tanh(np.log1p(np.exp(x))),
+    "Softplus": lambda x: np.log1p(np.exp(x)),
+    "Selu": lambda x: SELU_GAMMA * np.where(x > 0, x, SELU_ALPHA * np.expm1(x)),
+}
+
+WINDOWS: list[dict[str, Any]] = [
+    {},
+    {"pads": [1, 0, 2, 1], "strides": [1, 2]},
+    {"strides": [2, 3]},
+    {"dilations": [2, 1], "pads": [1, 1, 1, 1]},
+    {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
+    {"auto_pad": "SAME_LOWER"},
+    {"auto_pad": "VALID", "strides": [3, 1]},
+]
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("group", [1, 2, 6])
+def test_convolution_is_that_of_onnx(window: dict[str, Any], group: int) -> None:
+    """Ours gives what ONNX Runtime gives, for every padding, stride, dilation and group."""
+    w, b = RNG.standard_normal((12, 6 // group, 3, 2)), RNG.standard_normal(12)
+    _agree(Conv, [X, w, b], group=group, **window)
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("ceil_mode", [0, 1])
+def test_pools_are_those_of_onnx(window: dict[str, Any], ceil_mode: int) -> None:
+    """The same for the pools, whatever hangs over the end, with padding counted and not."""
+    _agree(MaxPool, [X], kernel_shape=[3, 2], ceil_mode=ceil_mode, **window)
+    for counted in (0, 1):
+        _agree(AveragePool, [X], kernel_shape=[3, 2], ceil_mode=ceil_mode, count_include_pad=counted, **window)
+
+
+def test_convolutions_of_other_ranks() -> None:
+    """One and three spatial axes are no special case."""
+    _agree(Conv, [RNG.standard_normal((2, 4, 9)), RNG.standard_normal((3, 4, 3))], pads=[1, 1])
+    _agree(Conv, [RNG.standard_normal((1, 2, 5, 4, 6)), RNG.standard_normal((3, 2, 2, 2, 3))], strides=[2, 1, 1])
+
+
+def test_values_are_freed_after_their_last_reader() -> None:
+    """A chain of ten operators never holds more than its input, one value and the next; a value read twice stays."""
+    nodes = "a0 = Neg(x)  " + "  ".join(f"a{n + 1} = Neg(a{n})" for n in range(9)) + "  y = Add(a9, a0)"
+    evaluator = float64_evaluator(model(nodes))
+    held: list[int] = []
+
+    class Watched(dict[str, Any]):
+        def pop(self, *arguments: Any) -> Any:
+            held.append(len(self))
+            return super().pop(*arguments)
+
+    ends = evaluator._last_readers
+    assert [names for names in ends if names] == [["x"], *[[f"a{n}"] for n in range(1, 9)], ["a9", "a0"]]
+    got = evaluator.run(["y"], {"x": np.ones((1, 32))})
+    np.testing.assert_array_equal(got[0], np.zeros((1, 32)))
+
+
+def test_a_cast_between_floats_rounds_nothing() -> None:
+    """Casts to a narrower float, float constants in every form and declared types become the wider type."""
+    made = model(
+        "h = Cast <to = 10> (x)  c = Constant <value_float = 0.1> ()  d = CastLike(c, h)  e = Add(h, d)"
+        "  z = Cast <to = 1> (e)  i = Cast <to = 7> (z)  f = Cast <to = 1> (i)  y = Add(z, f)"
+    )
+    x = RNG.standard_normal((3, 32)).astype(np.float32)
+    got = truth.truth_of(made, "float64", []).evaluate({"x": x})["y"]
+    exact = x.astype(np.float64) + np.float64(np.float32(0.1))
+    np.testing.assert_array_equal(got, exact + np.trunc(exact))
+
+
+def test_widening_reaches_subgraphs_and_functions_and_leaves_the_original() -> None:
+    """No narrower float is left anywhere; integers and wider floats stay."""
+    made = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["": 20, "own": 1]>
+        g (bool p, float16[n] x, double[n] d) => (float16[n] y, double[n] e) <float16[1] k = {16384}> {
+          y = If (p) <
+            then_branch = yes () => (float16[n] a) { c = Constant <value = float16[1] {16896}> ()  a = Mul(x, c) },
+            else_branch = no () => (float16[n] b) { b = own.Half(x, k) }
+          >
+          e = Neg(d)
+        }
+        <domain: "own", opset_import: ["": 20]> Half (x, k) => (y) { c = Cast <to = 10> (k)  y = Div(x, c) }"""
+    )
+    before = made.SerializeToString(deterministic=True)
+    text = str(widened(made, TensorProto.FLOAT))
+    assert made.SerializeToString(deterministic=True) == before
+    for narrow in ("elem_type: 10", "data_type: 10", "i: 10"):
+        assert narrow in str(made)
+        assert narrow not in text
+    assert "elem_type: 11" in text
+    onnx.checker.check_model(widened(made, TensorProto.FLOAT))
+    evaluator = float64_evaluator(made)
+    feed = {"x": np.array([4.0]), "d": np.array([1.0])}
+    assert evaluator.run(["y"], {"p": np.array(True), **feed})[0] == 12
+    assert evaluator.run(["y"], {"p": np.array(False), **feed})[0] == 2
+
+
+def test_size_decides_between_float64_and_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too many parameters or operations: float32, and the reason is told."""
+    made = model("y = MatMul(x, w)")
+    shapes = [{"x": (5, 32)}]
+    assert truth.flops(made, shapes[0]) == 2 * 5 * 32 * 32
+    assert truth.truth_of(made, "auto", shapes).kind == "float64"
+    monkeypatch.setattr(truth, "FLOAT64_FLOPS", 1000)
+    got = truth.truth_of(made, "auto", shapes)
+    assert (got.kind, got.why) == ("float32", "0 GFLOP in one run, float64 up to 0")
+    assert truth.truth_of(made, "float64", shapes).kind == "float64"
+    monkeypatch.setattr(truth, "FLOAT64_PARAMETERS", 1000)
+    assert "0 M parameters" in truth.truth_of(made, "auto", shapes).why
+
+
+def test_convolutions_count_their_operations() -> None:
+    """Two operations per tap, output and channel of the group."""
+    made = text_model(
+        "g (float[n, 4, h, w] x) => (float[n, m, i, j] y) { y = Conv <group = 2> (x, k) }",
+        k=np.zeros((6, 2, 3, 3), "f"),
+    )
+    assert truth.flops(made, {"x": (2, 4, 10, 10)}) == 2 * (2 * 6 * 8 * 8) * (2 * 3 * 3)
+
+
+def test_float32_is_the_fallback_and_says_why() -> None:
+    """An operator that the reference lacks is no reason not to verify, and is named."""
+    made = text_model("g (float16[n, 8] x) => (float16[n, 8] y) { y = com.microsoft.FastGelu(x) }")
+    made.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    got = truth.truth_of(made, "auto", [])
+    assert got.kind == "float32"
+    assert "FastGelu" in got.why
+    x = RNG.standard_normal((2, 8)).astype(np.float16)
+    y = got.evaluate({"x": x})["y"]
+    assert y.dtype == np.float32
+    wide = x.astype(np.float64)
+    exact = wide / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3)))
+    np.testing.assert_allclose(y, exact, rtol=2e-5, atol=1e-6)
+    with pytest.raises(UsageError, match="not possible in float64"):
+        truth.truth_of(made, "float64", [])
+
+
+def test_a_gap_that_shows_only_when_run_ends_float64_too() -> None:
+    """The reference adds a float32 constant to a double in some functions, and finds out when it runs."""
+    made = text_model(
+        "g (float[n, 8] x) => (float[n, 8] y) { y = MeanVarianceNormalization <axes = [1]> (x) }", opset=13
+    )
+    report = verify(made, made, providers=["CPUExecutionProvider"])
+    assert report.ok
+    assert report.truth == "float32"
+    assert "not possible in float64" in report.truth_why
+
+
+def test_a_reference_that_is_wrong_does_not_excuse_a_wrong_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the float64 truth is far from the original, ONNX Runtime's float32 is the truth, and the report says so."""
+    monkeypatch.setattr(Conv, "_run", lambda self, x, w, b=None, **attributes: (np.ones((x.shape[0], 2, 6, 6)),))
+    graph = "g (float[n, 2, 8, 8] x) => (float[n, 2, 6, 6] y) "
+    weights = {"w": RNG.standard_normal((2, 2, 3, 3)).astype("f"), "v": RNG.standard_normal((2, 2, 3, 3)).astype("f")}
+    plain = text_model(graph + "{ y = Conv(x, w) }", **weights)
+    report = verify(plain, plain, providers=["CPUExecutionProvider"])
+    assert (report.ok, report.truth) == (True, "float32")
+    assert "far from the original" in report.truth_why
+    assert not verify(plain, text_model(graph + "{ y = Conv(x, v) }", **weights), providers=["CPUExecutionProvider"]).ok
+
+
+def test_bfloat16_becomes_float64() -> None:
+    """NumPy does not know the type; the truth takes it all the same."""
+    made = model("y = Exp(x)")
+    for value in (*made.graph.input, *made.graph.output):
+        value.type.tensor_type.elem_type = TensorProto.BFLOAT16
+    x = np.array([[1.0] * 32], ml_dtypes.bfloat16)
+    assert truth.truth_of(made, "float64", []).evaluate({"x": x})["y"][0, 0] == math.e
+
+
+def test_weights_are_exact() -> None:
+    """A float16 weight means the number that it holds."""
+    made = model("y = Mul(x, g)", "float16")
+    g = numpy_helper.to_array(next(t for t in made.graph.initializer if t.name == "g"))
+    got = truth.truth_of(made, "float64", []).evaluate({"x": np.ones((1, 32), np.float16)})["y"]
+    np.testing.assert_array_equal(got[0], g.astype(np.float64))
+
+
+def _agree(operator: type, arrays: list[np.ndarray], **attributes: Any) -> None:
+    """Ours in float64 against ONNX Runtime in float32."""
+    names = [f"x{n}" for n in range(len(arrays))]
+    value = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node(operator.__name__, names, ["y"], **attributes)],
+        "one",
+        [value(n, TensorProto.FLOAT, x.shape) for n, x in zip(names, arrays, strict=True)],
+        [value("y", TensorProto.FLOAT, None)],
+    )
+    made = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 19)], ir_version=8)
+    feed = dict(zip(names, (x.astype(np.float32) for x in arrays), strict=True))
+    ours = float64_evaluator(made).run(None, {n: x.astype(np.float64) for n, x in feed.items()})[0]
+    theirs = sessions.run(sessions.unoptimized(made), feed)["y"]
+    assert ours.shape == theirs.shape
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
