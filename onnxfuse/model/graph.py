@@ -24,7 +24,7 @@ class Node:
     def __init__(self, proto: NodeProto) -> None:
         self.proto = proto
         self.op: str = proto.op_type
-        self.domain: str = "" if proto.domain == "ai.onnx" else proto.domain
+        self.domain: str = proto.domain
         self.inputs: tuple[str, ...] = tuple(proto.input)
         self.outputs: tuple[str, ...] = tuple(proto.output)
         self.captures: tuple[str, ...] = tuple(captured(proto))

@@ -6,8 +6,11 @@ from onnx import ModelProto
 
 from onnxfuse.model.errors import ModelError
 from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.graph import bodies
 from onnxfuse.model.io import without_weights
 from onnxfuse.model.types import first_line
+
+LONG_NAME = "ai.onnx"
 
 FUNCTIONS_IR = 8
 """The first IR version with model-local functions."""
@@ -25,6 +28,20 @@ def normalize(model: ModelProto) -> None:
         model.graph.input.extend(inputs)
         model.ir_version = FUNCTIONS_IR
     _inline_functions(model)
+    _use_one_name_of_the_default_domain(model)
+
+
+def _use_one_name_of_the_default_domain(model: ModelProto) -> None:
+    """The default domain is written "" or "ai.onnx": the checker knows the first alone, ONNX Runtime both."""
+    named: list[onnx.OperatorSetIdProto | onnx.NodeProto] = list(model.opset_import)
+    waiting = [model.graph]
+    while waiting:
+        nodes = waiting.pop().node
+        named += nodes
+        waiting += [body for node in nodes for body in bodies(node)]
+    for message in named:
+        if message.domain == LONG_NAME:
+            message.domain = ""
 
 
 def _inline_functions(model: ModelProto) -> None:

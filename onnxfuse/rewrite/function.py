@@ -90,7 +90,7 @@ def _literal(graph: Graph, value: str, name: str) -> NodeProto:
 
 
 def _renamed(proto: NodeProto, formal: dict[str, str]) -> NodeProto:
-    copy = NodeProto(op_type=proto.op_type, domain="" if proto.domain == "ai.onnx" else proto.domain)
+    copy = NodeProto(op_type=proto.op_type, domain=proto.domain)
     copy.input.extend(formal[v] if v else "" for v in proto.input)
     copy.output.extend(formal[v] if v else "" for v in proto.output)
     for attribute in sorted(proto.attribute, key=lambda a: a.name):

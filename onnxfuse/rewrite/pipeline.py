@@ -56,7 +56,7 @@ def count_ops(model: ModelProto) -> Counter[str]:
 
 def _each_graph(model: ModelProto, act: Callable[[Graph], None]) -> None:
     """Call `act` for the body of every If, Loop and Scan, innermost first, then for the main graph."""
-    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+    opset = next((o.version for o in model.opset_import if o.domain == ""), 1)
 
     def visit(proto: GraphProto, inferred: GraphProto, parent: Graph | None) -> None:
         twins = zip(proto.node, inferred.node, strict=True)
