@@ -1,6 +1,6 @@
 """Small models for the laws: ONNX text in, optimized model out, and what both compute."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import onnx
@@ -173,12 +173,19 @@ def _ungroup(graph: onnx.GraphProto) -> None:
         group.i = 1
 
 
-def assert_same_numbers(original: ModelProto, changed: ModelProto, seed: int = 0, *, folded: bool = False) -> None:
+def assert_same_numbers(
+    original: ModelProto,
+    changed: ModelProto,
+    seed: int = 0,
+    *,
+    folded: bool = False,
+    run: Callable[[ModelProto, Arrays], list[np.ndarray]] = run,
+) -> None:
     """Both models compute the same: against float64, the changed one errs at most twice as much as the original.
 
     One rounding step of the output type, at the size of the output's largest number, is added: an original that is
     exact by luck allows no less. Where weights were `folded`, each was rounded once more, before sums in which larger
-    numbers may have cancelled: there the step is taken at the size of the largest number on the way.
+    numbers may have cancelled: there the step is taken at the size of the largest number on the way. `run` runs both.
     """
     inputs = signed_inputs(original, seed)
     wide = {k: a.astype(np.float64) if a.dtype.kind in "fV" else a for k, a in inputs.items()}
