@@ -104,6 +104,18 @@ def live_inputs(program: Program) -> tuple[int, ...]:
     return tuple(sorted(v.index for i, v in enumerate(program.values) if isinstance(v, Input) and i in live))
 
 
+def reduced_inputs(program: Program) -> frozenset[int]:
+    """Return the positions of the op's inputs that some reduction reads."""
+    seen: set[int] = set()
+    stack = list(program.reductions())
+    while stack:
+        for index in arguments(program.values[stack.pop()]):
+            if index not in seen:
+                seen.add(index)
+                stack.append(index)
+    return frozenset(v.index for i in seen if isinstance(v := program.values[i], Input))
+
+
 def phases(program: Program) -> tuple[tuple[int, ...], ...]:
     """Return the reductions by the round in which they can be done: each needs only those of earlier rounds."""
     levels = program.levels()

@@ -17,7 +17,10 @@ PARAMETER_LIMIT = 4000  # bytes; CUDA takes 4096 with the pointers
 
 @dataclass(frozen=True)
 class Tuning:
-    """The constants that plans choose by. The defaults are the plan's own choice; a benchmark may sweep them."""
+    """The constants that plans choose by. The defaults are the plan's own choice; a benchmark may sweep them.
+
+    Figures: float16, tensors of 64 MB and more, H200, 2026-11 (`python tests/gpu/bandwidth.py --sweep NAME=VALUES`).
+    """
 
     pointwise_threads: int = 256
     """Threads of a block of the pointwise kernel."""
@@ -25,12 +28,30 @@ class Tuning:
     """Bytes of input that a thread of the pointwise kernel loads before its first use of one."""
     row_threads: int = 128
     """Threads of a block whose rows take at most a warp."""
-    warp_elements: int = 32
-    """Elements of a row that a lane holds, where a warp takes a row."""
+    row_segment: int = 128
+    """Bytes that the lanes of a row fetch side by side before they take a second vector each; 512 = whole warps.
+
+    Softmax over 197 columns, share of copy bandwidth: 128 89%, 256 74%, 512 62%; over 256 columns 96%, 128 or 512.
+    """
+    warp_elements: int = 40
+    """Elements of a row that a lane holds, where a warp takes one row or several.
+
+    40 and not 32: rows just above 1024 columns stay with a warp. Softmax over 1025 columns 96% against 65%.
+    """
     block_elements: int = 16
     """Elements of a row that a thread holds, where a block takes a row."""
     held_bytes: int = 256
     """Bytes of raw operands that a thread of a row kernel may hold in registers."""
+    long_elements: int = 32
+    """Elements of a row that a thread holds, where two blocks of 512 threads share a multiprocessor; 0 = never so.
+
+    Residual + LayerNormalization over 16384 columns: 97% of copy bandwidth, without it 82%.
+    """
+    shifted: int = 1
+    """1: rows of odd length keep wide accesses, on the boundaries of memory; 0: as narrow as they divide the row.
+
+    Residual + LayerNormalization over 197 columns 85% of copy bandwidth, without it 66%; softmax 89% and 79%.
+    """
     width: int = 0
     """Elements per vector; 0 = by the element types."""
     min_blocks: int = 0

@@ -17,7 +17,10 @@ class Placed:
 
     operand: Operand
     kind: str
-    """`linear`, `uniform`, `splat`, `inner` or `gather`; outputs: `linear` or `first`. See templates/pointwise.cuh."""
+    """`linear`, `uniform`, `splat`, `inner`, `seam`, `seam_splat` or `gather`; outputs: `linear` or `first`.
+
+    What they are: templates/pointwise.cuh.
+    """
     slot: int
     """Its row of strides among the parameters, or -1 where it needs none."""
 
@@ -92,7 +95,9 @@ def _kind(operand: Operand, strides: Shape, extents: Shape, count: int, width: i
     if not any(strides):
         return "uniform"
     if extents[-1] % width or (any(s % width for s in strides[:-1]) and strides[-1]):
-        return "gather"
+        if extents[-1] < width:
+            return "gather"
+        return "seam" if strides[-1] else "seam_splat"
     return "inner" if strides[-1] else "splat"
 
 
@@ -131,6 +136,8 @@ def _load(placed: tuple[Placed, ...]) -> str:
         "uniform": "load_uniform<W>(from.{0}, at)",
         "splat": "load_strided_splat<W>(from.{0}, at, p.stride[{1}])",
         "inner": "load_inner<W>(from.{0}, at, p.stride[{1}])",
+        "seam": "load_seam<W>(from.{0}, at, p.stride[{1}], p)",
+        "seam_splat": "load_seam_splat<W>(from.{0}, at, p.stride[{1}], p)",
         "gather": "load_gather<W>(from.{0}, at, p.stride[{1}], p)",
     }
     lines = [

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onnxfuse.kernels import functor, layout, plans
 from onnxfuse.kernels.arch import Arch
@@ -12,9 +12,9 @@ from onnxfuse.kernels.plans import LaunchPlan, Operand, Tuning
 from onnxfuse.kernels.source import DEVICE, KernelSource, generated, template
 from onnxfuse.kernels.types import UnsupportedError
 
-MAX_THREADS = 1024
 LOOP_THREADS = 1024
 HELD_BYTES_AT_MAX_THREADS = 160  # 1024 threads leave 64 registers each: 40 for raw operands, the rest to compute
+LONG_THREADS, LONG_BLOCKS, LONG_HELD_BYTES = 512, 2, 128  # 64 registers each as well
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,13 @@ class Placed:
     """Its row of outer strides among the parameters, or -1."""
     row_slot: int
     """Its row of strides inside a row among the parameters, or -1."""
+    reduced: bool
+    """A reduction reads it."""
+
+    @property
+    def dense(self) -> bool:
+        """As big as the whole op: its vectors lie on the boundaries of memory, and each is fetched once."""
+        return self.along == "columns" and self.outer == "full"
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,32 @@ class Split:
     width: int
     exact: bool
     """True: the threads' vectors are just the row."""
+    shifted: bool
+    """True: rows begin and end inside vectors."""
+    inner_items: int = 0
+    """Shifted: the vectors of a thread before this one, but the first, lie inside the row wherever it begins."""
+    late: bool = False
+    """True: what only the outputs read is fetched after the reductions, so that no register holds it meanwhile."""
+    min_blocks: int = 0
+    """Blocks that a multiprocessor must have registers for; 0 = the compiler's choice."""
+
+    def fetches_late(self, p: Placed) -> bool:
+        """Return whether the kernel fetches this input after the reductions."""
+        # A dense operand comes from memory, not from a cache: too late there. A loop would fetch it in every round.
+        return self.late and not p.reduced and not (p.dense and self.items)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A way to share out a row, if it fits."""
+
+    threads: int
+    elements: int
+    """Elements that a thread may hold."""
+    held_bytes: int
+    """Bytes of raw operands that a thread may hold."""
+    late: bool = False
+    min_blocks: int = 0
 
 
 def plan(
@@ -63,7 +96,8 @@ def plan(
     strides = tuple(layout.strides_in(o.shape, full) for o in operands)
     outer = layout.collapse(outer_shape, tuple(s[: len(outer_shape)] for s in strides))
     inner = layout.collapse(row_shape, tuple(s[len(outer_shape) :] for s in strides))
-    placed = _place(operands, outer, inner, rows, columns, axes)
+    reduced = frozenset(f"in{i}" for i in functor.reduced_inputs(program))
+    placed = _place(operands, outer, inner, rows, columns, axes, reduced)
     split = share_out(placed, columns, aligned, tuning)
     threads = max(split.threads, tuning.row_threads if split.threads <= 32 else 0)
 
@@ -73,9 +107,9 @@ def plan(
             *(template(f) for f in (DEVICE, "math.cuh", "memory.cuh")),
             generated(entry, _constants(bits, outer, inner, placed, split, threads) + functor.source(program)),
             template("row.cuh"),
-            generated(entry, _glue(operands, placed)),
+            generated(entry, _glue(operands, placed, split)),
             template("row.cu" if split.items else "row_loop.cu"),
-            generated(entry, plans.entry_point(entry, "row", program, operands, tuning.min_blocks)),
+            generated(entry, plans.entry_point(entry, "row", program, operands, tuning.min_blocks or split.min_blocks)),
         ),
     )
     return LaunchPlan(
@@ -112,7 +146,13 @@ def row_axes(program: Program, input_shapes: tuple[Shape, ...], full: Shape) -> 
 
 
 def _place(
-    operands: tuple[Operand, ...], outer: Layout, inner: Layout, rows: int, columns: int, axes: int
+    operands: tuple[Operand, ...],
+    outer: Layout,
+    inner: Layout,
+    rows: int,
+    columns: int,
+    axes: int,
+    reduced: frozenset[str],
 ) -> tuple[Placed, ...]:
     placed: list[Placed] = []
     outer_slots = row_slots = 0
@@ -130,6 +170,7 @@ def _place(
                 how,
                 outer_slots if how == "strided" else -1,
                 row_slots if along == "gather" else -1,
+                operand.name in reduced,
             )
         )
         outer_slots += how == "strided"
@@ -146,32 +187,56 @@ def _outer_kind(operand: Operand, along: str, dense: bool, moves: bool) -> str:
 
 def share_out(placed: tuple[Placed, ...], columns: int, aligned: bool, tuning: Tuning) -> Split:
     """Return how the threads of a row share it: a part of a warp, a warp, a block, or a block that walks along it."""
-    along = [p.operand for p in placed if p.along == "columns"]
-    width = _width(placed, columns, tuning) if aligned else 1
-    vectors = columns // width
-    read = sum(o.size for o in along if not o.is_output)
-    read += sum(p.operand.size for p in placed if p.along == "gather" and not p.operand.is_output)
+    width, shifted = _width(placed, columns, aligned, tuning)
+    # A row of 197 halves, shifted by at most 7 of them, touches 26 vectors of 8.
+    vectors = -(-(columns + (width - math.gcd(columns, width) if shifted else 0)) // width)
+    inputs = [p for p in placed if not p.operand.is_output and p.along != "scalar"]
+    size = min((p.operand.size for p in placed if p.dense), default=1)
+    segment = min(32, max(1, tuning.row_segment // (width * size)))
 
-    threads = 1
-    while threads <= MAX_THREADS:
-        items = max(1, -(-vectors // threads))
-        elements = items * width
-        limit = tuning.warp_elements if threads <= 32 else tuning.block_elements
-        room = min(tuning.held_bytes, HELD_BYTES_AT_MAX_THREADS if threads == MAX_THREADS else tuning.held_bytes)
-        spread = threads >= 32 or items == 1
-        if spread and (items == 1 or (elements <= limit and elements * read <= room)):
-            return Split(threads, items, width, exact=vectors == threads * items)
-        threads *= 2
-    return Split(LOOP_THREADS, 0, width, exact=False)
+    for choice in _choices(tuning):
+        split = Split(choice.threads, 1, width, False, shifted, late=choice.late, min_blocks=choice.min_blocks)
+        items = max(1, -(-vectors // choice.threads))
+        held = sum(p.operand.size for p in inputs if not split.fetches_late(p)) * items * width
+        narrow = choice.threads < segment and items > 1
+        # One vector per thread always fits.
+        fits = items == 1 or (items * width <= choice.elements and held <= choice.held_bytes)
+        if fits and not narrow:
+            exact = not shifted and vectors == choice.threads * items
+            inner = columns // (choice.threads * width) if shifted else 0
+            return replace(split, items=items, exact=exact, inner_items=inner)
+    return Split(LOOP_THREADS, 0, width, exact=False, shifted=shifted, late=True)
 
 
-def _width(placed: tuple[Placed, ...], columns: int, tuning: Tuning) -> int:
-    """The widest vector that divides the row, for the element sizes of what runs through rows and columns."""
-    sizes = tuple(p.operand.size for p in placed if p.along == "columns" and p.outer == "full")
-    width = tuning.width or layout.vector_width(sizes or tuple(p.operand.size for p in placed))
-    while columns % width:
-        width //= 2
-    return width
+def _choices(tuning: Tuning) -> tuple[Choice, ...]:
+    """The ways to hold a row in registers, best first."""
+    lanes = (Choice(n, tuning.warp_elements, tuning.held_bytes) for n in (1, 2, 4, 8, 16, 32))
+    blocks = (Choice(n, tuning.block_elements, tuning.held_bytes) for n in (64, 128, 256, 512))
+    # One block of 1024 threads leaves the memory idle while it reduces and computes: 82% of a copy at 16384 columns
+    # (H200, 2026-11). Of two blocks with 512 threads one can fetch while the other computes; they fit because scale
+    # and bias are fetched late.
+    room = min(tuning.held_bytes, HELD_BYTES_AT_MAX_THREADS)
+    pair = Choice(LONG_THREADS, tuning.long_elements, min(room, LONG_HELD_BYTES), late=True, min_blocks=LONG_BLOCKS)
+    whole = Choice(1024, tuning.block_elements, room)
+    last = Choice(1024, max(tuning.block_elements, tuning.long_elements), room, late=True)
+    return (*lanes, *blocks, *([pair] if tuning.long_elements else []), whole, last)
+
+
+def _width(placed: tuple[Placed, ...], columns: int, aligned: bool, tuning: Tuning) -> tuple[int, bool]:
+    """Return (elements per vector, whether rows begin and end inside vectors).
+
+    The widest vector for the element sizes of what runs through rows and columns. Where it does not divide the row,
+    one of half the width may; below that rows are shifted, because narrow accesses cost more instructions than memory
+    leaves time for: softmax over 197 columns took 20 per element, 40% over the time of a copy.
+    """
+    if not aligned:
+        return 1, False
+    sizes = tuple(p.operand.size for p in placed if p.dense)
+    widest = tuning.width or layout.vector_width(sizes or tuple(p.operand.size for p in placed))
+    divides = math.gcd(columns, widest)
+    if tuning.shifted and sizes and divides < widest // 2 and columns > widest:
+        return widest, True
+    return divides, False
 
 
 def _constants(bits: int, outer: Layout, inner: Layout, placed: tuple[Placed, ...], split: Split, threads: int) -> str:
@@ -183,25 +248,31 @@ def _constants(bits: int, outer: Layout, inner: Layout, placed: tuple[Placed, ..
         f"constexpr int ROW_RANK = {len(inner.extents)}, ROW_SLOTS = {max(row_slots, 1)};\n"
         f"constexpr int WIDTH = {split.width}, ITEMS = {split.items}, THREADS = {threads}, "
         f"ROW_THREADS = {split.threads};\n"
-        f"constexpr bool EXACT = {'true' if split.exact else 'false'};\n\n"
+        f"constexpr bool EXACT = {'true' if split.exact else 'false'}, "
+        f"SHIFTED = {'true' if split.shifted else 'false'};\n"
+        f"constexpr int INNER_ITEMS = {split.inner_items};\n\n"
     )
 
 
-def _glue(operands: tuple[Operand, ...], placed: tuple[Placed, ...]) -> str:
+def _glue(operands: tuple[Operand, ...], placed: tuple[Placed, ...], split: Split) -> str:
     """Return the C++ between functor and template: what is held, how it is loaded, turned into elements and stored."""
     inputs = tuple(p for p in placed if not p.operand.is_output)
     outputs = tuple(p for p in placed if p.operand.is_output)
     scalars = tuple(p for p in inputs if p.along == "scalar")
     rest = tuple(p for p in inputs if p.along != "scalar")
+    late = tuple(p for p in rest if split.fetches_late(p))
+    held = tuple(p for p in rest if not split.fetches_late(p))
     return "".join(
         (
             plans.pointers(operands),
             _struct("RowHeld", (f"Splat<{p.operand.stored}> {p.operand.name};" for p in scalars)),
-            _struct("Held", (f"Pack<{p.operand.stored}, WIDTH> {p.operand.name};" for p in rest)),
-            _pointers_at(placed),
+            _struct("Held", (f"Pack<{p.operand.stored}, WIDTH> {p.operand.name};" for p in held)),
+            _struct("Late", (f"Pack<{p.operand.stored}, WIDTH> {p.operand.name};" for p in late)),
+            _pointers_at(placed, split.shifted),
             _load_scalars(scalars),
-            _load(rest),
-            _element(inputs),
+            _load(held),
+            _load_late(late),
+            _element(inputs, late),
             _store(tuple(p for p in outputs if p.along != "scalar")),
             _store_scalars(tuple(p for p in outputs if p.along == "scalar")),
         )
@@ -212,17 +283,20 @@ def _struct(name: str, fields: Iterable[str]) -> str:
     return f"struct {name} {{\n" + "".join(f"  {field}\n" for field in fields) + "};\n"
 
 
-def _pointers_at(placed: tuple[Placed, ...]) -> str:
+def _pointers_at(placed: tuple[Placed, ...], shifted: bool) -> str:
     def moved(p: Placed) -> str:
-        name = f"to.{p.operand.name}"
-        if p.outer == "none":
-            return name
+        pointer = f"to.{p.operand.name}"
         if p.outer == "strided":
-            return f"{name} + at.offset(p.outer_stride[{p.outer_slot}])"
-        return f"{name} + at.row * p.columns" if p.along == "columns" else f"{name} + at.row"
+            pointer += f" + at.offset(p.outer_stride[{p.outer_slot}])"
+        elif p.outer == "full":
+            pointer += " + at.row * p.columns" if p.along == "columns" else " + at.row"
+        if p.along == "columns":
+            pointer += " + thread * WIDTH - at.shift"
+        # Settled only where lanes are reached one by one: elsewhere it would cost an addition.
+        return f"settled({pointer})" if p.along == "columns" and shifted else pointer
 
     return (
-        "DEVICE Pointers pointers_at(const Pointers& to, const OuterPlace& at, const Parameters& p) {\n"
+        "DEVICE Pointers pointers_at(const Pointers& to, int thread, const OuterPlace& at, const Parameters& p) {\n"
         f"  return {{{', '.join(moved(p) for p in placed)}}};\n"
         "}\n"
     )
@@ -233,26 +307,45 @@ def _load_scalars(scalars: tuple[Placed, ...]) -> str:
     return f"DEVICE RowHeld load_scalars(const Pointers& row) {{\n  return {{{loads}}};\n}}\n"
 
 
-def _load(inputs: tuple[Placed, ...]) -> str:
-    lines = []
-    for p in inputs:
-        name = p.operand.name
-        call = (
-            f"load_columns<W>(row.{name}, column)"
-            if p.along == "columns"
-            else f"load_gather<W>(row.{name}, column, p.row_stride[{p.row_slot}], p)"
-        )
-        lines.append(f"  held.{name} = {call};\n")
-    head = (
-        "template <int W> DEVICE void load_all(Held& held, const Pointers& row, Index column, const Parameters& p) {\n"
-    )
-    return head + "".join(lines) + "}\n"
-
-
-def _element(inputs: tuple[Placed, ...]) -> str:
-    values = ", ".join(f"{'scalars' if p.along == 'scalar' else 'held'}.{p.operand.name}.get(lane)" for p in inputs)
+def _load(held: tuple[Placed, ...]) -> str:
+    """Dense operands by one function, the others, which all rows share or many, by another one."""
+    dense = "".join(f"  held.{p.operand.name} = {_fetch(p)};\n" for p in held if p.dense)
+    others = "".join(f"  held.{p.operand.name} = {_fetch(p)};\n" for p in held if not p.dense)
     return (
-        f"DEVICE Element element(const Held& held, const RowHeld& scalars, int lane) {{\n  return {{{values}}};\n}}\n"
+        f"DEVICE void load_dense(Held& held, const Pointers& row, const Span& span) {{\n{dense}}}\n"
+        "DEVICE void load_shared_operands(Held& held, const Pointers& row, const Span& span, const OuterPlace& at,\n"
+        f"                                 const Parameters& p) {{\n{others}}}\n"
+    )
+
+
+def _load_late(late: tuple[Placed, ...]) -> str:
+    fields = ", ".join(_fetch(p) for p in late)
+    return (
+        "DEVICE Late load_late(const Pointers& row, const Span& span, const OuterPlace& at, const Parameters& p) {\n"
+        f"  return {{{fields}}};\n"
+        "}\n"
+    )
+
+
+def _fetch(p: Placed) -> str:
+    if p.along == "columns":
+        return f"load_columns<{'true' if p.dense else 'false'}>(row.{p.operand.name}, span)"
+    return f"load_gather(row.{p.operand.name}, span, at, p.row_stride[{p.row_slot}], p)"
+
+
+def _element(inputs: tuple[Placed, ...], late: tuple[Placed, ...]) -> str:
+    def holder(p: Placed) -> str:
+        return "scalars" if p.along == "scalar" else ("late" if p in late else "held")
+
+    values = ", ".join(f"{holder(p)}.{p.operand.name}.get(lane)" for p in inputs)
+    return (
+        "DEVICE Element element(const Held& held, const Late& late, const RowHeld& scalars, int lane) {\n"
+        f"  return {{{values}}};\n"
+        "}\n"
+        "// As the reductions see it, which read nothing that is late.\n"
+        "DEVICE Element element(const Held& held, const RowHeld& scalars, int lane) {\n"
+        "  return element(held, Late{}, scalars, lane);\n"
+        "}\n"
     )
 
 
@@ -265,18 +358,19 @@ def _store(outputs: tuple[Placed, ...]) -> str:
     for p in outputs:
         o = p.operand
         call = (
-            f"store_columns<W>(row.{o.name}, {o.name}, column)"
+            f"store_columns<{'true' if p.dense else 'false'}>(row.{o.name}, {o.name}, span)"
             if p.along == "columns"
-            else f"store_first<W>(row.{o.name}, {o.name}, column, p.row_stride[{p.row_slot}], p)"
+            else f"store_first(row.{o.name}, {o.name}, span, at, p.row_stride[{p.row_slot}], p)"
         )
         lines.append(
-            f"  Stored<{o.stored}>::Value {o.name}[W];\n"
-            f"  UNROLLED for (int w = 0; w < W; ++w) {o.name}[w] = result[w].{o.field};\n"
+            f"  Stored<{o.stored}>::Value {o.name}[WIDTH];\n"
+            f"  UNROLLED for (int w = 0; w < WIDTH; ++w) {o.name}[w] = result[w].{o.field};\n"
             f"  {_condition(p)}{call};\n"
         )
     head = (
-        "template <int W> DEVICE void store_all(const Pointers& row, const Result (&result)[W], Index column,\n"
-        "                                       const OuterPlace& at, const Parameters& p) {\n"
+        "DEVICE void store_all(const Pointers& row, const Result (&result)[WIDTH], const Span& span, "
+        "const OuterPlace& at,\n"
+        "                      const Parameters& p) {\n"
     )
     return head + "".join(lines) + "}\n"
 

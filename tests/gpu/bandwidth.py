@@ -55,9 +55,13 @@ def cases(megabytes: int) -> list[Case]:
         kind = "fp16" if dtype == HALF else "fp32"
         return Case(f"bias + {name} {columns} {kind}", op, ((elements // columns, columns), (columns,)))
 
+    def softmax(columns: int) -> Case:
+        op = ops.op("(x) => (y) { y = Softmax <axis = -1> (x) }", (HALF,), (HALF,), "row")
+        return Case(f"softmax {columns}", op, ((elements // columns, columns),))
+
     images = elements // (256 * 56 * 56)
     return [
-        *(layer_norm(c) for c in (256, 768, 1024, 1536, 2048, 4096, 8192, 16384)),
+        *(layer_norm(c) for c in (197, 256, 768, 1024, 1025, 1536, 2048, 2049, 4096, 8192, 16384)),
         Case(
             "residual + rmsnorm 2048",
             ops.op(RMS_NORM, (HALF,) * 3, (HALF,) * 2, "row"),
@@ -84,6 +88,9 @@ def cases(megabytes: int) -> list[Case]:
             ops.op("(x, r) => (y) { s = Add(x, r) y = Relu(s) }", (HALF,) * 2, (HALF,)),
             ((elements,),) * 2,
         ),
+        *(softmax(c) for c in (49, 64, 77, 128, 197, 256, 1024, 1025, 16384)),
+        # The attention of ViT-B/16 at 32 images: 12 heads, 197 tokens.
+        Case("softmax of ViT, 75648 x 197", softmax(197).op, ((75648, 197),)),
         Case(
             "mask + softmax 1024",
             ops.op(SOFTMAX, (HALF,) * 2, (HALF,), "row"),

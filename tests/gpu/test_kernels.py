@@ -103,7 +103,7 @@ def test_activations(activation, dtype):
 
 
 @pytest.mark.parametrize(
-    "columns", [1, 2, 7, 8, 31, 33, 64, 197, 768, 1024, 1025, 3072, 4096, 8191, 16384, 17000, 40000]
+    "columns", [1, 2, 7, 8, 31, 33, 64, 197, 768, 1024, 1025, 3072, 4096, 8191, 16384, 17000, 40000, 40001]
 )
 @pytest.mark.parametrize("aligned", [True, False])
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])
@@ -111,6 +111,41 @@ def test_layer_norm_of_any_row_length(columns, aligned, dtype):
     """Part of a warp, a warp, a block, a block that walks along the row."""
     shapes = [(13, columns), (13, columns), (columns,), (columns,)]
     check(ops.op(LAYER_NORM, (dtype,) * 4, (dtype,) * 2, "row"), shapes, aligned)
+
+
+@pytest.mark.parametrize("columns", [33, 49, 77, 197, 1025, 2049])
+@pytest.mark.parametrize("rows", [1, 2, 3, 1000])
+@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
+def test_rows_that_begin_and_end_inside_vectors(columns, rows, aligned, dtype):
+    """Odd lengths, any number of rows: softmax alone, and with a mask per pair; normalization; also in place."""
+    row = (rows, columns)
+    softmax = ops.op("(x) => (y) { y = Softmax <axis = -1> (x) }", (dtype,), (dtype,), "row")
+    check(softmax, [row], aligned)
+    check(softmax, [row], aligned, over=0)
+    check(ops.op(SOFTMAX, (dtype,) * 2, (dtype,), "row"), [(2, *row), row], aligned)
+    check(ops.op(LAYER_NORM, (dtype,) * 4, (dtype,) * 2, "row"), [row, row, (columns,), (columns,)], aligned)
+
+
+@pytest.mark.parametrize("columns", [45, 1025, 40001])
+def test_shifted_rows_of_mixed_element_sizes(columns):
+    text = """(k, x, m) => (y, t) { z = Where(k, x, m) c = Cast <to = 1> (z)
+      y = Softmax <axis = -1> (c) t = Greater(x, m) }"""
+    fused = ops.op(text, (BOOL, HALF, HALF), (FLOAT, BOOL), "row")
+    check(fused, [(5, 3, columns), (5, 3, columns), (5, 1, columns)])
+
+
+@pytest.mark.parametrize("columns", [8200, 12288, 16384])
+@pytest.mark.parametrize("dtype", [HALF, FLOAT])
+def test_long_rows_that_fetch_scale_and_bias_late(columns, dtype):
+    """Two blocks share a multiprocessor; more rows than the GPU takes at once."""
+    check(ops.op(LAYER_NORM, (dtype,) * 4, (dtype,) * 2, "row"), [(600, columns)] * 2 + [(columns,)] * 2)
+
+
+def test_an_epilogue_may_have_more_rows_than_the_reduction():
+    fused = ops.op("(x, e) => (y) { s = Softmax <axis = -1> (x) y = Add(s, e) }", (FLOAT,) * 2, (FLOAT,), "row")
+    for x, e in (((1, 4), (5, 4)), ((4,), (500, 4)), ((1, 13), (2, 300, 13)), ((3, 1, 40), (200, 40))):
+        check(fused, [x, e])
 
 
 @pytest.mark.parametrize("shapes", SOFTMAX_SHAPES.values(), ids=SOFTMAX_SHAPES)
@@ -122,7 +157,7 @@ def test_softmax(shapes, dtype):
 def test_an_output_may_lie_over_an_input():
     check(ops.op(CHAIN, (HALF,) * 3, (HALF,)), [(4096, 1025), (1025,), (4096, 1)], over=0)
     text = "(x, g) => (y) { y = RMSNormalization <axis = -1> (x, g) }"
-    for columns in (40, 1000, 5000, 40000):
+    for columns in (40, 1000, 5000, 5001, 20000, 40000, 40001):
         check(ops.op(text, (HALF, HALF), (HALF,), "row"), [(9, columns), (columns,)], over=0)
 
 

@@ -49,7 +49,12 @@ def host_text(kernel: KernelSource, pointers: int) -> str:
     sections = ['#include "host.hpp"' if s.file == DEVICE else s.text for s in kernel.sections]
     arguments = ", ".join(f"pointers[{i}]" for i in range(pointers))
     launch = (
-        'extern "C" void launch(unsigned blocks, unsigned threads, void** pointers, const Parameters* p) {\n'
+        'extern "C" void launch(unsigned blocks, unsigned threads, void** pointers, const size_t* sizes, '
+        "const Parameters* p) {\n"
+        "  written = strayed = 0;\n"
+        "  buffers.clear();\n"
+        f"  for (int i = 0; i < {pointers}; ++i) "
+        "buffers.push_back({(char*)pointers[i], (char*)pointers[i] + sizes[i]});\n"
         f"  run_kernel(blocks, threads, [&] {{ {kernel.entry}({arguments}, *p); }});\n}}\n"
     )
     return "\n".join((*sections, launch))
@@ -85,7 +90,10 @@ def run(
     aligned: bool = True,
     over: int | None = None,
 ) -> list[np.ndarray]:
-    """Return the outputs of a launch. `over`: the first output lies over this input, as in an in-place run."""
+    """Return the outputs of a launch, which must write each element once and read nothing beside its buffers.
+
+    `over`: the first output lies over this input, as in an in-place run.
+    """
     sources = [Buffer(x.shape, x.dtype, aligned, x) for x in inputs]
     results = [Buffer(s, np.dtype(t), aligned) for s, t in zip(plan.output_shapes, output_types, strict=True)]
     if over is not None:
@@ -93,8 +101,13 @@ def run(
     buffers = [*sources, *results]
     if plan.grid[0]:
         pointers = (ctypes.c_void_p * len(buffers))(*(b.address for b in buffers))
-        launch = library(host_text(plan.kernel, len(buffers))).launch
-        launch(plan.grid[0], plan.block[0], pointers, plan.parameters)
+        compiled = library(host_text(plan.kernel, len(buffers)))
+        sizes = (ctypes.c_size_t * len(buffers))(*(b.array.nbytes for b in buffers))
+        compiled.bytes_written.restype = compiled.bytes_strayed.restype = ctypes.c_ulonglong
+        compiled.launch(plan.grid[0], plan.block[0], pointers, sizes, plan.parameters)
+        assert compiled.bytes_strayed() == 0, "read beside the buffers"
+        # With right values everywhere: each element was written just once.
+        assert compiled.bytes_written() == sum(r.array.nbytes for r in results), "written more than once"
     for buffer in buffers:
         buffer.check()
     for n, (source, given) in enumerate(zip(sources, inputs, strict=True)):

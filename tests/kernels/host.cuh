@@ -6,6 +6,7 @@
 #include <cstring>
 #include <functional>
 #include <ucontext.h>
+#include <utility>
 #include <vector>
 
 #define DEVICE inline
@@ -71,6 +72,25 @@ DEVICE unsigned exchange(unsigned word, int distance) {
   return other;
 }
 
+template <class T> DEVICE T* settled(T* pointer) { return pointer; }
+
+// What a launch has read outside of its buffers and how much it has written, in bytes.
+static std::vector<std::pair<const char*, const char*>> buffers;
+static unsigned long long strayed = 0, written = 0;
+extern "C" unsigned long long bytes_strayed() { return strayed; }
+extern "C" unsigned long long bytes_written() { return written; }
+template <class T> DEVICE T read(const T* from) {
+  const char* at = (const char*)from;
+  bool inside = false;
+  for (const auto& [start, end] : buffers) inside = inside || (start <= at && at + sizeof(T) <= end);
+  if (!inside) strayed += sizeof(T);
+  return *from;
+}
+template <class T> DEVICE void write(T* to, const T& value) {
+  written += sizeof(T);
+  *to = value;
+}
+
 DEVICE unsigned multiply_high(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }
 DEVICE unsigned long long multiply_high(unsigned long long a, unsigned long long b) {
   return (unsigned long long)((unsigned __int128)a * b >> 64);
@@ -116,6 +136,8 @@ DEVICE unsigned float_to_bf16(float value) {
 }
 DEVICE unsigned floats_to_bf16x2(float low, float high) { return float_to_bf16(low) | float_to_bf16(high) << 16; }
 
+DEVICE float greater(float a, float b) { return a > b || a != a ? a : b; }
+DEVICE float lesser(float a, float b) { return a < b || a != a ? a : b; }
 DEVICE float divide_fast(float numerator, float denominator) { return numerator / denominator; }
 DEVICE float reciprocal_fast(float x) { return 1.0f / x; }
 DEVICE float exp2_fast(float x) { return std::exp2(x); }

@@ -38,6 +38,8 @@ POINTWISE_SHAPES = {
     "31": [(31,), (31,), (1,)],
     "1025": [(1025,), (1,), (1025,)],
     "197 by 197": [(3, 197), (197,), (3, 197)],
+    "row shorter than a vector": [(4, 5, 3), (3,), (5, 1)],
+    "crossing into the next row and plane": [(3, 2, 9), (2, 9), (3, 1, 1)],
     "middle broadcast": [(3, 5, 16), (3, 1, 16), (5, 1)],
     "no rows": [(0, 16), (16,), (0, 16)],
 }
@@ -97,14 +99,14 @@ def test_pointwise_wide_index():
 def test_an_output_may_lie_over_an_input():
     check(ops.op(CHAIN, (HALF,) * 3, (HALF,)), [(5, 33), (33,), (5, 1)], over=0)
     text = "(x, g) => (y) { y = RMSNormalization <axis = -1> (x, g) }"
-    for columns in (40, 300, 20000):
+    for columns in (40, 49, 300, 1025, 33000):
         check(ops.op(text, (HALF, HALF), (HALF,), "row"), [(3, columns), (columns,)], over=0)
 
 
-@pytest.mark.parametrize("columns", [1, 2, 7, 8, 31, 64, 197, 768, 1025, 4096, 17000])
+@pytest.mark.parametrize("columns", [1, 7, 8, 33, 64, 197, 768, 1025, 8200, 33001])
 @pytest.mark.parametrize("aligned", [True, False])
 def test_layer_norm_of_any_row_length(columns, aligned):
-    """Part of a warp, a warp, a block, a block that walks: each gives the body's values, with odd numbers of rows."""
+    """Part of a warp, a warp, a block, two blocks at once, a block that walks; shifted or not: the body's values."""
     rows = 5 if columns <= 1025 else 2
     shapes = [(rows, columns), (rows, columns), (columns,), (columns,)]
     check(ops.op(LAYER_NORM, (HALF,) * 4, (HALF, HALF), "row"), shapes, aligned)
@@ -130,10 +132,43 @@ def test_softmax_with_every_kind_of_mask(shapes):
     check(ops.op(SOFTMAX, (HALF,) * 2, (HALF,), "row"), shapes)
 
 
+@pytest.mark.parametrize("columns", [9, 33, 49, 77])
+def test_shifted_rows_keep_to_themselves(columns):
+    """Rows begin and end inside vectors: any number of rows, also in place; the same kernel for all of them."""
+    softmax = ops.op("(x) => (y) { y = Softmax <axis = -1> (x) }", (HALF,), (HALF,), "row")
+    for rows in (1, 2, 3, 35):
+        plan = check(softmax, [(rows, columns)])
+        check(softmax, [(rows, columns)], over=0)
+    assert "SHIFTED = true" in plan.kernel.text
+
+
+def test_shifted_rows_by_wide_index():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("onnxfuse.kernels.plans.index_bits", lambda elements: 64)
+        plan = check(ops.op(SOFTMAX, (HALF,) * 2, (HALF,), "row"), [(2, 3, 197), (2, 1, 197)])
+    assert "using Index = unsigned long long" in plan.kernel.text
+
+
+def test_shifted_rows_of_mixed_element_sizes():
+    """Vectors lie on the same elements of each dense operand, whatever their size."""
+    text = """(k, x, m) => (y, t) { z = Where(k, x, m) c = Cast <to = 1> (z)
+      y = Softmax <axis = -1> (c) t = Greater(x, m) }"""
+    fused = ops.op(text, (BOOL, HALF, HALF), (FLOAT, BOOL), "row")
+    check(fused, [(2, 3, 45), (2, 3, 45), (2, 1, 45)])
+
+
+def test_an_epilogue_may_have_more_rows_than_the_reduction():
+    """The one row is reduced again for each row of the result."""
+    fused = ops.op("(x, e) => (y) { s = Softmax <axis = -1> (x) y = Add(s, e) }", (FLOAT,) * 2, (FLOAT,), "row")
+    for x, e in (((1, 4), (5, 4)), ((4,), (5, 4)), ((1, 13), (2, 3, 13)), ((3, 1, 40), (2, 40))):
+        check(fused, [x, e])
+
+
 def test_reductions_over_several_axes_are_one_row():
     """A per-channel operand is broadcast along part of the row."""
     text = "(x, s) => (y) { z = Mul(x, s) y = LayerNormalization <axis = 1> (z, s) }"
     check(ops.op(text, (FLOAT,) * 2, (FLOAT,), "row"), [(3, 4, 6, 5), (4, 1, 1)])
+    check(ops.op(text, (FLOAT,) * 2, (FLOAT,), "row"), [(3, 3, 5, 5), (3, 1, 1)])
 
 
 def test_row_outputs_of_every_size():
@@ -147,7 +182,58 @@ def test_row_outputs_of_every_size():
     fused = ops.op(text, (FLOAT,) * 3, (FLOAT,) * 5, "row")
     # h and u do not reach an output of full size, but are as big as g and t.
     check(fused, [(3, 2, 40), (40,), (2, 1)])
+    check(fused, [(3, 2, 41), (41,), (2, 1)])
     check(fused, [(3, 2, 3000), (1, 3000), (3, 1, 1)])
+
+
+def test_layer_norm_gives_its_mean_and_inverse_deviation():
+    """The optional outputs, one per row, in the stash type."""
+    text = "(x, g, b) => (y, m, d) { y, m, d = LayerNormalization <axis = -1> (x, g, b) }"
+    for columns in (40, 45):
+        check(ops.op(text, (HALF,) * 3, (HALF, FLOAT, FLOAT), "row"), [(5, columns), (columns,), (columns,)])
+
+
+def run(text, arrays, outputs, template="row"):
+    """Return the outputs of a float32 op that onnx.reference does not know."""
+    fused = ops.op(text, (FLOAT,) * len(arrays), outputs, template)
+    plan = kernels.plan(fused, tuple(a.shape for a in arrays), True, H200)
+    return emulate.run(plan, list(arrays), [ops.NUMPY[t] for t in outputs])
+
+
+def test_microsoft_norms():
+    """Residual and bias are added first; the sum is the last output; the statistics are those of the sum."""
+    rng = np.random.default_rng(3)
+    x, skip = (ops.random(rng, FLOAT, (3, 45)) for _ in range(2))
+    scale, shift, bias = (ops.random(rng, FLOAT, (45,)) for _ in range(3))
+    total = (x + skip + bias).astype(np.float64)
+    centred = total - total.mean(-1, keepdims=True)
+    deviation = np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+    root = np.sqrt((total**2).mean(-1, keepdims=True) + 1e-5)
+    layer = "(x, s, g, b, c) => (y, m, d, t) { y, m, d, t = com.microsoft.SkipLayerNormalization <epsilon = 1e-5> "
+    simple = "(x, s, g, c) => (y, t) { y, m, d, t = com.microsoft.SkipSimplifiedLayerNormalization <epsilon = 1e-5> "
+    for got, exact in (
+        *zip(
+            run(layer + "(x, s, g, b, c) }", (x, skip, scale, shift, bias), (FLOAT,) * 4),
+            (centred / deviation * scale + shift, total.mean(-1, keepdims=True), 1 / deviation, total),
+            strict=True,
+        ),
+        *zip(
+            run(simple + "(x, s, g, c) }", (x, skip, scale, bias), (FLOAT,) * 2),
+            (total / root * scale, total),
+            strict=True,
+        ),
+    ):
+        np.testing.assert_allclose(got, exact, rtol=1e-4, atol=1e-6)
+
+
+def test_swish_and_cast_like():
+    """x sigmoid(alpha x); CastLike takes the type of its second operand, not its values."""
+    x = np.linspace(-6, 6, 31, dtype=np.float32)
+    (swish,) = run("(x) => (y) { y = Swish <alpha = 1.5> (x) }", (x,), (FLOAT,), "pointwise")
+    np.testing.assert_allclose(swish, x / (1 + np.exp(-1.5 * x.astype(np.float64))), rtol=1e-5, atol=1e-7)
+    like = "(x) => (y) { i = Constant <value = int32 {7}> () y = CastLike(x, i) }"
+    (whole,) = run(like, (x,), (INT32,), "pointwise")
+    np.testing.assert_array_equal(whole, x.astype(np.int32))
 
 
 @pytest.mark.parametrize("kind", ["Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "SumSquare", "LogSum", "LogSumExp"])

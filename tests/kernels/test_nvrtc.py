@@ -36,7 +36,17 @@ CASES = {
             ops.op(LAYER_NORM, (t,) * 4, (t,) * 2, "row"),
             ((64, c), (64, c), (c,), (c,)),
         )
-        for t, c in ((HALF, 8), (HALF, 197), (HALF, 1024), (HALF, 4096), (BRAIN, 768), (FLOAT, 5000), (DOUBLE, 40000))
+        for t, c in (
+            (HALF, 8),
+            (HALF, 197),
+            (HALF, 1024),
+            (HALF, 4096),
+            (HALF, 16384),
+            (BRAIN, 768),
+            (BRAIN, 1025),
+            (FLOAT, 5000),
+            (DOUBLE, 40000),
+        )
     },
     "softmax": (ops.op(SOFTMAX, (HALF,) * 2, (HALF,), "row"), ((8, 12, 128, 128), (8, 1, 1, 128))),
 }

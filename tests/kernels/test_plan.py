@@ -98,9 +98,10 @@ def test_vector_width(sizes, width):
     ("shapes", "load"),
     [
         ([(64, 768), (768,)], "load_inner<W>(from.in1"),
-        ([(64, 770), (770,)], "load_gather<W>(from.in1"),
+        ([(64, 770), (770,)], "load_seam<W>(from.in1"),
         ([(64, 768), (64, 1)], "load_strided_splat<W>(from.in1"),
-        ([(64, 770), (64, 1)], "load_gather<W>(from.in1"),
+        ([(64, 770), (64, 1)], "load_seam_splat<W>(from.in1"),
+        ([(64, 3, 7), (3, 1)], "load_gather<W>(from.in1"),
         ([(64, 768), ()], "load_uniform<W>(from.in1"),
         ([(64, 768), (64, 768)], "load_linear<W>(from.in1"),
     ],
@@ -139,16 +140,36 @@ def test_parameters_of_a_bias():
 @pytest.mark.parametrize(
     ("columns", "width", "threads", "items", "exact"),
     [
-        (1, 1, 1, 1, True), (8, 8, 1, 1, True), (64, 8, 8, 1, True), (72, 8, 16, 1, False), (197, 1, 32, 7, False),
-        (768, 8, 32, 3, True), (1024, 8, 32, 4, True), (1025, 1, 128, 9, False), (4096, 8, 256, 2, True),
-        (16384, 8, 1024, 2, True), (40000, 8, 1024, 0, False),
+        (1, 1, 1, 1, True), (8, 8, 1, 1, True), (64, 8, 8, 1, True), (72, 8, 8, 2, False), (197, 8, 8, 4, False),
+        (256, 8, 8, 4, True), (768, 8, 32, 3, True), (1024, 8, 32, 4, True), (1025, 8, 128, 2, False),
+        (4096, 8, 256, 2, True), (8192, 8, 512, 2, True), (16384, 8, 512, 4, True), (20000, 8, 1024, 3, False),
+        (40000, 8, 1024, 0, False),
     ],
 )  # fmt: skip
 def test_rows_are_shared_out(columns, width, threads, items, exact):
-    """Part of a warp, a warp, a block, a block that walks (0 items), by the length of the row."""
+    """Part of a warp, a warp, a block, two at once, a block that walks (0 items), by the length of the row."""
     plan = kernels.plan(LAYER_NORM, ((10, columns),) * 2 + ((columns,),) * 2, True, H200)
     found = tuple(constant(plan, name) for name in ("WIDTH", "ROW_THREADS", "ITEMS", "EXACT"))
     assert found == (str(width), str(threads), str(items), str(exact).lower())
+
+
+@pytest.mark.parametrize(
+    ("columns", "width", "shifted"),
+    [(7, 1, False), (197, 8, True), (198, 8, True), (196, 4, False), (192, 8, False), (40001, 8, True)],
+)
+def test_rows_that_wide_accesses_do_not_divide_are_shifted(columns, width, shifted):
+    """Half the width does for rows that it divides; a row shorter than a vector is read element by element."""
+    plan = kernels.plan(LAYER_NORM, ((10, columns),) * 2 + ((columns,),) * 2, True, H200)
+    assert (constant(plan, "WIDTH"), constant(plan, "SHIFTED")) == (str(width), str(shifted).lower())
+
+
+def test_a_long_row_leaves_registers_for_a_second_block():
+    """Scale and bias, which no reduction reads, are fetched late; the residual, dense, is not."""
+    text = kernels.plan(LAYER_NORM, ((10, 16384),) * 2 + ((16384,),) * 2, True, H200).kernel.text
+    assert "KERNEL(THREADS, 2) tested" in text
+    held, late = (text.split(f"struct {name} {{")[1].split("}")[0].split() for name in ("Held", "Late"))
+    assert [w for w in held if w.startswith("in")] == ["in0;", "in1;"]
+    assert [w for w in late if w.startswith("in")] == ["in2;", "in3;"]
 
 
 def test_output_shapes():
@@ -190,6 +211,15 @@ def test_reductions_that_do_not_make_one_row_are_refused():
     assert kernels.plan(fused, ((3, 40),), True, H200).output_shapes == ((3, 1),)
     with pytest.raises(KernelError, match="expected the last axes"):
         kernels.plan(fused, ((3, 40, 2),), True, H200)
+
+
+def test_an_epilogue_wider_than_the_reduced_row_is_refused():
+    """Softmax over 1 element broadcast to 4: its row is not the op's row, and no kernel is right for that."""
+    fused = ops.op("(x, e) => (y) { s = Softmax <axis = -1> (x) y = Add(s, e) }", (HALF,) * 2, (HALF,), "row")
+    with pytest.raises(
+        KernelError, match=r"tested: no kernel for input shapes 3x1, 3x4: a reduction .* rows of \(4,\)"
+    ):
+        kernels.plan(fused, ((3, 1), (3, 4)), True, H200)
 
 
 def test_in_place_pairs_are_safe_for_all_shapes():

@@ -13,6 +13,18 @@ DEVICE unsigned thread_index() { return threadIdx.x; }
 DEVICE void wait_for_block() { __syncthreads(); }
 DEVICE unsigned exchange(unsigned word, int distance) { return __shfl_xor_sync(0xffffffffu, word, distance); }
 
+// The pointer, computed once: else the compiler computes it again beside each of many conditional accesses, 5
+// instructions instead of 1. By its global address, which the compiler could not tell behind the asm otherwise.
+template <class T> DEVICE T* settled(T* pointer) {
+  unsigned long long address = __cvta_generic_to_global(pointer);
+  asm("" : "+l"(address));
+  return (T*)__cvta_global_to_generic(address);
+}
+
+// All reads and writes of operands go through here.
+template <class T> DEVICE T read(const T* from) { return *from; }
+template <class T> DEVICE void write(T* to, const T& value) { *to = value; }
+
 DEVICE unsigned multiply_high(unsigned a, unsigned b) { return __umulhi(a, b); }
 DEVICE unsigned long long multiply_high(unsigned long long a, unsigned long long b) { return __umul64hi(a, b); }
 
@@ -38,6 +50,18 @@ DEVICE unsigned floats_to_bf16x2(float low, float high) {
   unsigned word;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
   return word;
+}
+
+// The greater and the lesser one, in one instruction; NaN where either is NaN.
+DEVICE float greater(float a, float b) {
+  float result;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+}
+DEVICE float lesser(float a, float b) {
+  float result;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
 }
 
 // numerator / denominator within 2 units in the last place, for denominators of 1 up to 2^126: no slow path.

@@ -51,6 +51,8 @@ DEVICE double abs(double x) { return ::fabs(x); }
 template <class T> DEVICE T sign(T x) { return x > T(0) ? T(1) : (x < T(0) ? T(-1) : x); }
 template <class T> DEVICE T max(T a, T b) { return a > b || a != a ? a : b; }
 template <class T> DEVICE T min(T a, T b) { return a < b || a != a ? a : b; }
+DEVICE float max(float a, float b) { return ::greater(a, b); }
+DEVICE float min(float a, float b) { return ::lesser(a, b); }
 template <class T> DEVICE T relu(T x) { return x < T(0) ? T(0) : x; }
 // Bounds are applied as ONNX says: where low > high, the result is high.
 template <class T> DEVICE T clip(T x, T low, T high) {

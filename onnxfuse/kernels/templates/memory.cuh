@@ -81,20 +81,20 @@ template <class T> struct Splat {
 };
 
 template <class T> DEVICE typename Raw<sizeof(T)>::Word load_bits(const T* from) {
-  return *reinterpret_cast<const typename Raw<sizeof(T)>::Word*>(from);
+  return read(reinterpret_cast<const typename Raw<sizeof(T)>::Word*>(from));
 }
 
 template <int W, class T> DEVICE Pack<T, W> load(const T* from) {
   Pack<T, W> pack;
   const auto* chunks = reinterpret_cast<const Chunk<Pack<T, W>::CHUNK>*>(from);
-  UNROLLED for (int i = 0; i < Pack<T, W>::CHUNKS; ++i) pack.chunk[i] = chunks[i];
+  UNROLLED for (int i = 0; i < Pack<T, W>::CHUNKS; ++i) pack.chunk[i] = read(chunks + i);
   return pack;
 }
 template <class T> DEVICE Splat<T> load_splat(const T* from) { return {load<1>(from)}; }
 
 template <int W, class T> DEVICE void store(T* to, const Pack<T, W>& pack) {
   auto* chunks = reinterpret_cast<Chunk<Pack<T, W>::CHUNK>*>(to);
-  UNROLLED for (int i = 0; i < Pack<T, W>::CHUNKS; ++i) chunks[i] = pack.chunk[i];
+  UNROLLED for (int i = 0; i < Pack<T, W>::CHUNKS; ++i) write(chunks + i, pack.chunk[i]);
 }
 
 // W computed values as they lie in memory; 16-bit floats are rounded two at a time.

@@ -5,6 +5,9 @@
 //   uniform  one element for all;
 //   splat    the same element along the inner dimension, which W divides: one element per vector;
 //   inner    contiguous along the inner dimension, which W divides: one full-width access;
+//   seam     contiguous along the inner dimension, at least W long, which W does not divide: element by element, and a
+//            vector crosses at most once into the next inner row, where the operand goes on elsewhere;
+//   seam_splat  the same with one element per inner row: two elements per vector;
 //   gather   anything else: element by element, one decomposition per vector and then carries.
 
 struct Parameters {
@@ -45,6 +48,17 @@ struct Place {
     }
   }
 
+  // The lanes of a vector that come before the next inner row begins.
+  DEVICE Index before_seam(const Parameters& p) const { return p.extent[RANK - 1].value - coordinate[RANK - 1]; }
+
+  // The offset where the next inner row begins.
+  DEVICE Index offset_after_seam(const Index* stride, const Parameters& p) const {
+    Place next = *this;
+    next.coordinate[RANK - 1] = p.extent[RANK - 1].value - 1;
+    next.advance(p);
+    return next.offset(stride);
+  }
+
   // A smaller output is written where the coordinate on each of its broadcast dimensions is 0.
   DEVICE bool first(const Index* stride) const {
     bool first = true;
@@ -60,6 +74,24 @@ template <int W, class T> DEVICE Splat<T> load_strided_splat(const T* from, cons
 }
 template <int W, class T> DEVICE Pack<T, W> load_inner(const T* from, const Place& at, const Index* stride) {
   return load<W>(from + at.offset(stride));
+}
+// Where no lane lies behind the seam, nothing is read there: it may be behind the tensor.
+template <int W, class T>
+DEVICE Pack<T, W> load_seam(const T* from, const Place& at, const Index* stride, const Parameters& p) {
+  const Index before = at.before_seam(p), here = at.offset(stride), there = at.offset_after_seam(stride, p) - before;
+  Pack<T, W> pack = {};
+  UNROLLED for (int lane = 0; lane < W; ++lane)
+    pack.set_bits(lane, load_bits(from + (Index)((lane < before ? here : there) + lane)));
+  return pack;
+}
+template <int W, class T>
+DEVICE Pack<T, W> load_seam_splat(const T* from, const Place& at, const Index* stride, const Parameters& p) {
+  const Index before = at.before_seam(p), here = at.offset(stride);
+  const auto left = load_bits(from + here);
+  const auto right = load_bits(from + (before < W ? at.offset_after_seam(stride, p) : here));
+  Pack<T, W> pack = {};
+  UNROLLED for (int lane = 0; lane < W; ++lane) pack.set_bits(lane, lane < before ? left : right);
+  return pack;
 }
 template <int W, class T>
 DEVICE Pack<T, W> load_gather(const T* from, Place at, const Index* stride, const Parameters& p) {

@@ -7,18 +7,28 @@
 //
 // ROW_THREADS threads share a row, each holding ITEMS vectors of WIDTH elements, ROW_THREADS vectors apart.
 // Up to 32 threads per row a block takes THREADS / ROW_THREADS rows. EXACT: the threads' vectors are just the row.
+//
+// The rows of dense operands are fetched first, all of them: they come from memory, the rest mostly from the caches.
+// An output may lie exactly over an input of the same shape and type: a lane that a thread reads and does not own is
+// never used, whatever its owner has made of it by then.
+//
+// Few, long rows: a row is one block's work, so fewer rows than multiprocessors leave some of these idle.
 
-template <int P> DEVICE void reduce(const Held (&held)[ITEMS], const RowHeld& scalars, int lane, int vectors,
-                                    Index columns, Reduced& done) {
+// Vector number i of a thread. SHIFTED: all but the first one, up to INNER_ITEMS, lie inside the row wherever it begins.
+DEVICE Span item(int i, int lane, const OuterPlace& at, const Parameters& p) {
+  return Span(lane, i, at, p, 0 < i && i < INNER_ITEMS);
+}
+
+template <int P> DEVICE void reduce(const Held (&held)[ITEMS], const RowHeld& scalars, int lane, const OuterPlace& at,
+                                    const Parameters& p, Reduced& done) {
   if constexpr (P < PHASES) {
     Phase<P> partial = Phase<P>::identity();
     UNROLLED for (int i = 0; i < ITEMS; ++i) {
-      if (EXACT || lane + i * ROW_THREADS < vectors) {
-        UNROLLED for (int w = 0; w < WIDTH; ++w) partial.accumulate(element(held[i], scalars, w), done);
-      }
+      const Span span = item(i, lane, at, p);
+      if (MASKED || span.present()) accumulate(partial, held[i], scalars, span, done);
     }
-    across_row<ROW_THREADS>(partial).finish(done, columns);
-    reduce<P + 1>(held, scalars, lane, vectors, columns, done);
+    across_row<ROW_THREADS>(partial).finish(done, p.columns);
+    reduce<P + 1>(held, scalars, lane, at, p, done);
   }
 }
 
@@ -28,27 +38,31 @@ DEVICE void row(const Pointers& pointers, const Parameters& p) {
   // Threads past the last row work on it again, for the warp's exchanges, and store nothing.
   const bool live = index < p.rows;
   const OuterPlace at(live ? index : p.rows - 1, p);
-  const Pointers row = pointers_at(pointers, at, p);
-  const int vectors = (int)(p.columns / WIDTH);
+  const Pointers row = pointers_at(pointers, lane, at, p);
 
   const RowHeld scalars = load_scalars(row);
   Held held[ITEMS] = {};
   UNROLLED for (int i = 0; i < ITEMS; ++i) {
-    const int vector = lane + i * ROW_THREADS;
-    if (EXACT || vector < vectors) load_all<WIDTH>(held[i], row, (Index)vector * WIDTH, p);
+    const Span span = item(i, lane, at, p);
+    if (span.present()) load_dense(held[i], row, span);
+  }
+  UNROLLED for (int i = 0; i < ITEMS; ++i) {
+    const Span span = item(i, lane, at, p);
+    if (MASKED || span.present()) load_shared_operands(held[i], row, span, at, p);
   }
 
   Reduced done;
-  reduce<0>(held, scalars, lane, vectors, p.columns, done);
+  reduce<0>(held, scalars, lane, at, p, done);
   if (!live) return;
 
   UNROLLED for (int i = 0; i < ITEMS; ++i) {
-    const int vector = lane + i * ROW_THREADS;
-    if (EXACT || vector < vectors) {
+    const Span span = item(i, lane, at, p);
+    if (MASKED || span.present()) {
+      const Late late = load_late(row, span, at, p);
       Result result[WIDTH];
-      UNROLLED for (int w = 0; w < WIDTH; ++w) result[w] = apply(element(held[i], scalars, w), done);
-      store_all<WIDTH>(row, result, (Index)vector * WIDTH, at, p);
+      UNROLLED for (int w = 0; w < WIDTH; ++w) result[w] = apply(element(held[i], late, scalars, w), done);
+      store_all(row, result, span, at, p);
     }
   }
-  if (lane == 0) store_scalars(row, apply(element(held[0], scalars, 0), done), at, p);
+  if (lane == 0) store_scalars(row, apply(element(held[0], Late(), scalars, 0), done), at, p);
 }

@@ -14,9 +14,10 @@ struct Parameters {
 
 struct OuterPlace {
   Index row;
+  Index shift;  // SHIFTED: elements of the row's first vector that belong to the rows before it
   Index coordinate[OUTER_RANK];
 
-  DEVICE OuterPlace(Index index, const Parameters& p) : row(index) {
+  DEVICE OuterPlace(Index index, const Parameters& p) : row(index), shift(SHIFTED ? index * p.columns % WIDTH : 0) {
     Index rest = index;
     UNROLLED for (int d = OUTER_RANK - 1; d > 0; --d) {
       const Index outer = p.outer_extent[d].quotient(rest);
@@ -63,30 +64,100 @@ struct RowPlace {
   }
 };
 
-template <int W, class T> DEVICE Pack<T, W> load_columns(const T* row, Index column) { return load<W>(row + column); }
-template <int W, class T>
-DEVICE Pack<T, W> load_gather(const T* row, Index column, const Index* stride, const Parameters& p) {
-  Pack<T, W> pack = {};
-  UNROLLED for (int lane = 0; lane < W; ++lane)
-    pack.set_bits(lane, load_bits(row + RowPlace(column + lane, p).offset(stride)));
+// A vector of a row: WIDTH neighbours.
+//
+// SHIFTED: the length of the row is no multiple of WIDTH. Vectors then lie on the 16-byte boundaries of memory, not on
+// those of rows: a row of 197 halves that begins at element 3 of a vector takes the vectors
+//
+//     [. . . 0 1 2 3 4] [5 ... 12] ... [189 ... 196]        columns; dots belong to the row before
+//
+// Lanes of neighbouring rows are read with the vector and computed with, but never reduced and never written: `own`
+// says which lanes are the row's. So dense operands keep 16-byte accesses in all but the first and last vector stored.
+constexpr unsigned ALL_LANES = (1u << WIDTH) - 1;
+// Up to a warp, every lane works on every vector that it may have, and `own` decides: a branch would save nothing.
+constexpr bool MASKED = SHIFTED && ROW_THREADS <= 32;
+
+struct Span {
+  Index position;  // of its first element, counted from the first one of the row's first vector
+  Index offset;    // the same, counted from the thread's first vector: a constant where the row is in registers
+  unsigned own;    // bit w: lane w is an element of the row
+  bool readable;   // a dense operand holds the whole vector: it does not stick out behind the last row
+
+  // The vector that the thread comes to after `step` others; the threads' vectors lie ROW_THREADS apart.
+  // `inner`: known to lie inside every row.
+  DEVICE Span(int thread, Index step, const OuterPlace& at, const Parameters& p, bool inner = false)
+      : position((thread + step * ROW_THREADS) * WIDTH), offset(step * ROW_THREADS * WIDTH) {
+    if (EXACT || inner) {
+      own = ALL_LANES;
+    } else if constexpr (!SHIFTED) {
+      own = position < p.columns ? ALL_LANES : 0;
+    } else {
+      const Index end = at.shift + p.columns;
+      const Index before = position < at.shift ? at.shift : 0;
+      const Index count = position < end ? (end - position < WIDTH ? end - position : WIDTH) : 0;
+      own = ALL_LANES >> (WIDTH - count) & ALL_LANES << before;
+    }
+    readable = !SHIFTED || inner || position + WIDTH <= (p.rows - at.row) * p.columns + at.shift;
+  }
+  DEVICE bool owns(int lane) const { return !SHIFTED || (own >> lane & 1); }
+  // Whether a thread has work here; a constant where it always goes on.
+  DEVICE bool present() const { return EXACT || own != 0; }
+};
+
+// `row` points to the thread's first vector of the row. DENSE: as big as the whole op, so vectors are aligned.
+template <bool DENSE, class T> DEVICE Pack<T, WIDTH> load_columns(const T* row, const Span& span) {
+  if (!SHIFTED || (DENSE && span.readable)) return load<WIDTH>(row + span.offset);
+  Pack<T, WIDTH> pack = {};
+  UNROLLED for (int lane = 0; lane < WIDTH; ++lane) {
+    if (span.owns(lane)) pack.set_bits(lane, load_bits(row + span.offset + lane));
+  }
   return pack;
 }
-template <int W, class T>
-DEVICE void store_columns(T* row, const typename Stored<T>::Value (&value)[W], Index column) {
-  store_values<W>(row + column, value);
+template <class T>
+DEVICE Pack<T, WIDTH> load_gather(const T* row, const Span& span, const OuterPlace& at, const Index* stride,
+                                  const Parameters& p) {
+  Pack<T, WIDTH> pack = {};
+  UNROLLED for (int lane = 0; lane < WIDTH; ++lane) {
+    if (span.owns(lane))
+      pack.set_bits(lane, load_bits(row + RowPlace(span.position + lane - at.shift, p).offset(stride)));
+  }
+  return pack;
 }
-template <int W, class T>
-DEVICE void store_first(T* row, const typename Stored<T>::Value (&value)[W], Index column, const Index* stride,
-                        const Parameters& p) {
-  UNROLLED for (int lane = 0; lane < W; ++lane) {
-    const RowPlace at(column + lane, p);
+template <bool DENSE, class T>
+DEVICE void store_columns(T* row, const typename Stored<T>::Value (&value)[WIDTH], const Span& span) {
+  if (!SHIFTED || (DENSE && span.own == ALL_LANES)) {
+    store_values<WIDTH>(row + span.offset, value);
+    return;
+  }
+  UNROLLED for (int lane = 0; lane < WIDTH; ++lane) {
     const typename Stored<T>::Value one[1] = {value[lane]};
-    if (at.first(stride)) store_values<1>(row + at.offset(stride), one);
+    if (span.owns(lane)) store_values<1>(row + span.offset + lane, one);
+  }
+}
+template <class T>
+DEVICE void store_first(T* row, const typename Stored<T>::Value (&value)[WIDTH], const Span& span,
+                        const OuterPlace& at, const Index* stride, const Parameters& p) {
+  UNROLLED for (int lane = 0; lane < WIDTH; ++lane) {
+    const RowPlace place(span.position + lane - at.shift, p);
+    const typename Stored<T>::Value one[1] = {value[lane]};
+    if (span.owns(lane) && place.first(stride)) store_values<1>(row + place.offset(stride), one);
   }
 }
 template <class T> DEVICE void store_scalar(T* row, typename Stored<T>::Value value) {
   const typename Stored<T>::Value one[1] = {value};
   store_values<1>(row, one);
+}
+
+// Reduce what the row owns of a vector. Lanes of other rows are computed with and dropped: a select is cheaper than a
+// branch, and what is computed here serves the outputs again.
+template <class Partial, class Held, class RowHeld>
+DEVICE void accumulate(Partial& partial, const Held& held, const RowHeld& scalars, const Span& span,
+                       const Reduced& done) {
+  UNROLLED for (int w = 0; w < WIDTH; ++w) {
+    Partial with = partial;
+    with.accumulate(element(held, scalars, w), done);
+    if (span.owns(w)) partial = with;
+  }
 }
 
 // The same accumulator of the thread `distance` away (exclusive or).
