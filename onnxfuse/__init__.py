@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import onnx_graphsurgeon
     import onnxruntime
 
+    from onnxfuse.benchmark import Report as BenchReport
     from onnxfuse.rewrite.report import Report
     from onnxfuse.runtime import Placement, Session
     from onnxfuse.verification import Report as VerifyReport
@@ -94,6 +95,16 @@ def verify(original: "Model", fused: "Model", **options: Any) -> "VerifyReport":
     return compare(_source(original), _source(fused), **options)
 
 
+def bench(original: "Model", fused: "Model", **options: Any) -> "BenchReport":
+    """Return the report of timing both models in turns, the original at each of ONNX Runtime's settings that matter.
+
+    For the options see `onnxfuse.benchmark.bench`. Raises ModelError, UsageError, DeviceError.
+    """
+    from onnxfuse.benchmark import bench as compare
+
+    return compare(_source(original), _source(fused), **options)
+
+
 def _run(model: "Model", rules: Sequence[str | Path]) -> "tuple[onnx.ModelProto, Report]":
     from onnxfuse.rewrite import pipeline, rule
 
@@ -127,6 +138,7 @@ __all__ = [
     "OnnxfuseError",
     "RuleError",
     "UsageError",
+    "bench",
     "explain",
     "optimize",
     "register",

@@ -17,9 +17,11 @@ MAY_IMPORT = {
     "rewrite": {"kernels", "model"},
     "runtime": {"kernels", "model"},
     "verification": {"runtime", "kernels", "model"},
-    "cli": {"verification", "runtime", "rewrite", "kernels", "model"},
+    "benchmark": {"verification", "runtime", "kernels", "model"},
+    "cli": {"benchmark", "verification", "runtime", "rewrite", "kernels", "model"},
 }
-"""Each part with the parts that it may use: cli -> {verification, rewrite, runtime} -> kernels -> model."""
+"""Each part with the parts that it may use: cli -> bench -> verification -> runtime -> kernels -> model,
+and cli -> rewrite -> kernels."""
 
 LINES = 600
 """A file with more lines has more than one idea."""

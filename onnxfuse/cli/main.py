@@ -14,6 +14,7 @@ from onnxfuse.model.errors import OnnxfuseError
 COMMANDS = {
     "optimize": "Apply the fusion rules to a model and write the result.",
     "verify": "Run two models on the same inputs and compare what they compute.",
+    "bench": "Time a model before and after fusion, against ONNX Runtime's best settings.",
     "rules": "List the rules, or explain one.",
     "explain": "Say what fuses in a model, what does not, and why.",
 }
@@ -21,7 +22,7 @@ COMMANDS = {
 
 EXIT_CODES = """\
 Exit codes: 0 ok, 1 numerical mismatch, 2 usage, 3 unreadable or invalid model,
-4 expectation not met (--require), 5 environment (no CUDA where it was asked for)."""
+4 expectation not met (--require, --min-speedup), 5 environment (no CUDA where it was asked for)."""
 
 
 class _Commands(click.Group):

@@ -1,0 +1,130 @@
+"""Sessions whose inputs and outputs stay where they run: nothing is copied between the runs that are timed."""
+
+import json
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnxruntime
+from onnx import TensorProto
+
+from onnxfuse import runtime
+from onnxfuse.benchmark.report import ModelName
+from onnxfuse.benchmark.settings import DEFAULT, Setting
+from onnxfuse.model.errors import ModelError, UsageError
+from onnxfuse.model.types import first_line
+from onnxfuse.verification.inputs import Array
+from onnxfuse.verification.sessions import CUDA, ORT_ERRORS, Model, no_cuda
+
+Values = Mapping[str, onnxruntime.OrtValue]
+
+REFUSALS: tuple[type[Exception], ...] = (*ORT_ERRORS, RuntimeError)
+"""What ONNX Runtime raises for a setting that it cannot do; RuntimeError where it has no class of its own for it."""
+
+FATAL = 4
+"""ONNX Runtime's severity. A setting that it refuses is no error here: the reason is raised, and told in the report."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A session with its inputs and outputs."""
+
+    session: onnxruntime.InferenceSession
+    binding: Any
+
+    def run(self) -> None:
+        """Run once; ONNX Runtime waits for the device."""
+        self.session.run_with_iobinding(self.binding)
+
+
+def opened(
+    model: Model, setting: Setting, providers: Sequence[str], *, fused: bool, profile: str = ""
+) -> onnxruntime.InferenceSession:
+    """Return the session of a model, whose profile goes to `profile`. Raises what ONNX Runtime does, DeviceError."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = FATAL
+    options.intra_op_num_threads = setting.threads
+    if profile:
+        options.enable_profiling = True
+        options.profile_file_prefix = profile
+    chosen = [(p, dict(setting.options)) if p == CUDA else p for p in providers]
+    if fused:
+        return runtime.session(model, providers=chosen, session_options=options)
+    source = str(model) if isinstance(model, Path) else model.SerializeToString()
+    session = onnxruntime.InferenceSession(source, options, providers=chosen, enable_fallback=0)
+    if CUDA in providers and CUDA not in session.get_providers():
+        raise no_cuda("ONNX Runtime leaves its provider out")
+    return session
+
+
+def ort_values(arrays: Mapping[str, Array]) -> dict[str, onnxruntime.OrtValue]:
+    """Return the arrays as ONNX Runtime takes them; they must be kept for as long as the values."""
+    return {name: _ort_value(x) for name, x in arrays.items()}
+
+
+def bind(session: onnxruntime.InferenceSession, inputs: Values, outputs: Values) -> Bound:
+    """Return `session` with `inputs`, copied once to where the model reads them, and `outputs` to write to."""
+    binding = session.io_binding()
+    for name, value in inputs.items():
+        binding.bind_ortvalue_input(name, value)
+    for name, value in outputs.items():
+        binding.bind_ortvalue_output(name, value)
+    return Bound(session, binding)
+
+
+def outputs_of(session: onnxruntime.InferenceSession, inputs: Values, model: str) -> dict[str, onnxruntime.OrtValue]:
+    """Return what one run of the session puts out, on its device. Raises UsageError where `model` does not run."""
+    binding = session.io_binding()
+    for name, value in inputs.items():
+        binding.bind_ortvalue_input(name, value)
+    names = [o.name for o in session.get_outputs()]
+    for name in names:
+        binding.bind_output(name, "cuda" if CUDA in session.get_providers() else "cpu")
+    try:
+        session.run_with_iobinding(binding)
+    except REFUSALS as error:
+        shapes = " ".join(f"{n}={'x'.join(map(str, v.shape())) or 'scalar'}" for n, v in inputs.items())
+        raise UsageError(
+            f"the {model} model does not run on {shapes}: {reason(error)}",
+            "Say what its dynamic dimensions are: --shape name=8,32.",
+        ) from error
+    found = dict(zip(names, binding.get_outputs(), strict=True))
+    for name, value in found.items():
+        if not value.is_tensor():
+            raise UsageError(f"output '{name}' is a {value.data_type()}: only tensors can be bound to a device")
+    return found
+
+
+def profiled(
+    model: Model, providers: Sequence[str], inputs: Values, name: ModelName
+) -> tuple[onnxruntime.InferenceSession, Counter[str]]:
+    """Return a session at the default setting, and how many nodes one run of it executes by provider."""
+    with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
+        try:
+            session = opened(model, DEFAULT, providers, fused=name == "fused", profile=f"{folder}/profile")
+        except REFUSALS as error:
+            raise ModelError(
+                f"ONNX Runtime cannot open the {name} model on {providers[0]}: {reason(error)}",
+                "Check that it runs there: onnxfuse verify.",
+            ) from error
+        outputs_of(session, inputs, name)
+        events = json.loads(Path(session.end_profiling()).read_text())
+    ran = (e["args"].get("provider") for e in events if e.get("cat") == "Node")
+    return session, Counter(p.removesuffix("ExecutionProvider") for p in ran if p)
+
+
+def reason(error: BaseException) -> str:
+    """Return what ONNX Runtime says in its first line, without the code in front."""
+    return re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", first_line(error))
+
+
+def _ort_value(x: Array) -> onnxruntime.OrtValue:
+    if x.dtype == ml_dtypes.bfloat16:
+        return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(x.view(np.uint16), TensorProto.BFLOAT16)
+    return onnxruntime.OrtValue.ortvalue_from_numpy(x)

@@ -1,0 +1,44 @@
+"""Facts about the machine: what it is, and how much of the card's memory is in use."""
+
+import os
+import platform
+import re
+from pathlib import Path
+
+import onnxruntime
+
+from onnxfuse.verification.sessions import CUDA
+
+DRIVER_VERSION = Path("/proc/driver/nvidia/version")
+
+
+def used_memory() -> int:
+    """Return the bytes in use on the current CUDA device, by whatever process."""
+    import cupy
+
+    free, total = cupy.cuda.runtime.memGetInfo()
+    return int(total - free)
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def environment(session: onnxruntime.InferenceSession) -> dict[str, str]:
+    """Return what a reader has to know to compare the figures with others."""
+    software = {"onnxruntime": onnxruntime.__version__}
+    if CUDA not in session.get_providers():
+        return {"device": f"CPU {platform.machine()}, cores: {cores()}", **software}
+    tf32 = session.get_provider_options()[CUDA].get("use_tf32") != "0"
+    return {**_card(), **software, "float32 products": f"TF32 {'on' if tf32 else 'off'} (ONNX Runtime's default)"}
+
+
+def _card() -> dict[str, str]:
+    import cupy
+
+    version = cupy.cuda.runtime.driverGetVersion()
+    found = re.search(r"\b\d{3,}\.\d[\d.]*", DRIVER_VERSION.read_text()) if DRIVER_VERSION.exists() else None
+    cuda = f"CUDA {version // 1000}.{version % 1000 // 10}"
+    name = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
+    return {"device": name, "driver": f"{found[0]}, {cuda}" if found else cuda}

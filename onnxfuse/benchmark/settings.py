@@ -1,0 +1,43 @@
+"""The settings of ONNX Runtime that make a difference to speed, and are searched."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+GRAPH = {"enable_cuda_graph": "1"}
+NHWC = {"prefer_nhwc": "1"}
+CONV_BIAS = {"fuse_conv_bias": "1"}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a session is opened."""
+
+    name: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Options of the CUDA provider."""
+    threads: int = 0
+    """Threads within one op on the CPU; 0 leaves the number to ONNX Runtime."""
+
+
+DEFAULT = Setting("default")
+CUDA_GRAPH = Setting("CUDA graph", GRAPH)
+
+
+def cuda_settings(*, convolutions: bool) -> tuple[Setting, ...]:
+    """Return what is tried on CUDA; the NHWC settings are for models with convolutions."""
+    if not convolutions:
+        return (DEFAULT, CUDA_GRAPH)
+    return (
+        DEFAULT,
+        CUDA_GRAPH,
+        Setting("NHWC", NHWC),
+        Setting("NHWC, CUDA graph", NHWC | GRAPH),
+        Setting("NHWC, conv bias", NHWC | CONV_BIAS),
+        Setting("NHWC, conv bias, CUDA graph", NHWC | CONV_BIAS | GRAPH),
+    )
+
+
+def cpu_settings(cores: int) -> tuple[Setting, ...]:
+    """Return what is tried on a CPU of so many cores: ONNX Runtime's choice, one thread, half of the cores, all."""
+    counts = sorted({1, max(1, cores // 2), cores})
+    return (DEFAULT, *(Setting(f"{n} thread{'s' * (n > 1)}", threads=n) for n in counts))

@@ -1,0 +1,22 @@
+"""Time several things fairly: in turns, so that a clock that drifts hits all of them."""
+
+from collections.abc import Callable, Sequence
+from time import perf_counter
+
+WARM_UP = 10
+"""Runs before anything is timed: ONNX Runtime captures CUDA graphs and cuDNN searches its algorithms in the first."""
+
+
+def interleaved(
+    runs: Sequence[Callable[[], None]], rounds: int, count: int, clock: Callable[[], float] = perf_counter
+) -> list[list[float]]:
+    """Return the seconds of each run, `count` in each of `rounds` rounds: A A B B A A B B for two of two in two."""
+    times: list[list[float]] = [[] for _ in runs]
+    for _ in range(rounds):
+        for run, seconds in zip(runs, times, strict=True):
+            run()  # Not timed: caches hold the data of the one before, whose threads may still spin.
+            for _ in range(count):
+                start = clock()
+                run()
+                seconds.append(clock() - start)
+    return times

@@ -1,0 +1,163 @@
+"""`onnxfuse bench`: is the fused model really faster than the original at ONNX Runtime's best settings?"""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import onnx
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress, TextColumn
+from rich.table import Table
+
+from onnxfuse.benchmark import ROUNDS, RUNS
+from onnxfuse.cli.console import output
+from onnxfuse.cli.optimize import EXPECTATION_NOT_MET
+from onnxfuse.cli.verify import PROVIDERS, ShapeOption
+from onnxfuse.model import io
+from onnxfuse.model.errors import ModelError
+from onnxfuse.rewrite import pipeline, rule
+
+if TYPE_CHECKING:
+    from onnxfuse.benchmark import Block, FusedOps, Report
+
+
+@click.command("bench")
+@click.argument("original", metavar="IN.onnx", type=click.Path(path_type=Path))
+@click.argument("fused", metavar="[OUT.onnx]", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--shape",
+    "shapes",
+    type=ShapeOption(),
+    multiple=True,
+    help="Sizes of a dynamic dimension, taken in turn (batch=1,8,32), or the shape of an input. May be repeated.",
+)
+@click.option("--provider", type=click.Choice(list(PROVIDERS)), default="auto", show_default=True, help="Where to run.")
+@click.option("--runs", type=click.IntRange(1), default=RUNS, show_default=True, help="Timed runs per round.")
+@click.option("--rounds", type=click.IntRange(1), default=ROUNDS, show_default=True, help="Rounds, settings in turn.")
+@click.option("--min-speedup", type=click.FloatRange(0), metavar="X", help="Exit 4 if a shape is less than X faster.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs.")
+@click.option("--json", "as_json", is_flag=True, help="Print every fact as JSON.")
+def command(
+    original: Path,
+    fused: Path | None,
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    provider: str,
+    runs: int,
+    rounds: int,
+    min_speedup: float | None,
+    seed: int,
+    as_json: bool,
+) -> int:
+    """Time IN.onnx at each of ONNX Runtime's settings, and OUT.onnx, on the same inputs, in turns.
+
+    Without OUT.onnx, IN.onnx is optimized in memory. The speed-up is the original's best median over the fused
+    model's. Several --shape sizes are taken together: batch=1,8 with sequence=128,512 runs 1x128 and 8x512.
+    """
+    from onnxfuse.benchmark import bench
+
+    errors = Console(stderr=True)
+    # Drawn at each step only: a spinner that turns by itself would run in the midst of what is timed.
+    with Progress(
+        TextColumn("{task.description} ..."),
+        console=errors,
+        transient=True,
+        auto_refresh=False,
+        disable=not errors.is_terminal,
+    ) as bar:
+        task = bar.add_task("optimize" if fused is None else "load")
+        bar.refresh()
+        report = bench(
+            original,
+            _optimized(original) if fused is None else fused,
+            shapes=dict(shapes),
+            providers=PROVIDERS[provider],
+            runs=runs,
+            rounds=rounds,
+            seed=seed,
+            progress=lambda step: bar.update(task, description=step, refresh=True),
+        )
+    missed = () if min_speedup is None else report.missed(min_speedup)
+    not_met = [
+        f"--min-speedup {min_speedup:g}: {b.speedup:.4g}x over {b.best('original').setting} at {b.name}" for b in missed
+    ]
+    if as_json:
+        facts = {"ok": not missed, **report.as_dict(), "min_speedup": min_speedup, "not_met": not_met}
+        click.echo(json.dumps(facts, indent=2))
+    else:
+        show(report, not_met, output())
+    return EXPECTATION_NOT_MET if missed else 0
+
+
+def _optimized(path: Path) -> onnx.ModelProto:
+    model = io.load(path)
+    try:
+        pipeline.run(model, rule.select(()))
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}", error.hint) from None
+    return model
+
+
+def show(report: "Report", not_met: list[str], console: Console) -> None:
+    """Print the verdict, a block of rows per set of shapes, and what the figures stand on, on one screen."""
+    console.print(f"[bold {'green' if report.speedup >= 1 else 'red'}]{escape(report.summary)}[/]")
+    for line in not_met:
+        console.print(f"[bold red]not met:[/] {escape(line)}")
+    on_cuda = report.provider.startswith("CUDA")
+    titles = ("p50 us", "p90", "p99", "min", "items/s", *(["memory"] if on_cuda else []), "fused is")
+    table = Table("", box=None, pad_edge=False, header_style="bold")
+    for title in titles:
+        table.add_column(title, justify="right", no_wrap=True)
+    for block in report.blocks:
+        _add_rows(table, block)
+    console.print(table)
+    console.print()
+    for line in _legend(report, on_cuda):
+        console.print(escape(line), style="dim")
+
+
+def _add_rows(table: Table, block: "Block") -> None:
+    table.add_row(escape(f"{block.name} ({block.items} item{'s' * (block.items != 1)})"), style="bold")
+    best = (block.best("original"), block.best("fused"))
+    for row in block.rows:
+        t = row.timing
+        times = (f"{us:.{0 if us >= 100 else 1}f}" for us in (t.p50, t.p90, t.p99, t.min))
+        memory = [] if row.memory is None else [f"{row.memory / 1e6:.0f} MB"]
+        faster = f"{t.p50 / best[1].timing.p50:.2f}x" if row.model == "original" else ""
+        facts = (*times, f"{block.throughput(row):.0f}", *memory, faster)
+        table.add_row(escape(f"  {row.model}: {row.setting}"), *facts, style="green" if row in best else None)
+    for refused in block.refused:
+        table.add_row(escape(f"  {refused.model}: {refused.setting}"), "refused")
+
+
+def _legend(report: "Report", on_cuda: bool) -> list[str]:
+    """Return the lines under the tables: refusals, what ran, how it was measured, on what machine."""
+    refused = {(r.reason, f"{r.model}: {r.setting}"): None for b in report.blocks for r in b.refused}
+    reasons = dict.fromkeys(reason for reason, _ in refused)
+    lines = [f"refused {', '.join(who for why, who in refused if why == reason)}: {reason}" for reason in reasons]
+    if report.assumed:
+        names = " ".join(f"{name}=1" for name in report.assumed)
+        lines.append(f"assumed {names}: say otherwise with --shape {report.assumed[0]}=8")
+    ran = " -> ".join(
+        " + ".join(f"{n} on {p}" for p, n in counts.items()) or "none" for counts in report.nodes.values()
+    )
+    lines.append(f"nodes per run: {ran}; {_fused_text(report.fused_ops)}")
+    lines += [f"as bodies: {reason}" for reason in report.fused_ops.reasons]
+    how = (
+        f"{report.rounds} x {report.runs} timed runs of each in turns, inputs and outputs bound; {report.seconds:.0f} s"
+    )
+    memory = "; memory is by how much the card's use grew" if on_cuda else ""
+    lines.append(how + memory)
+    lines.append("; ".join(f"{name} {value}" for name, value in report.environment.items()))
+    return lines
+
+
+def _fused_text(ops: "FusedOps") -> str:
+    counts = (
+        (ops.kernels, "as kernels"),
+        (ops.nodes - ops.kernels - ops.bodies, "as ops of ONNX Runtime's own"),
+        (ops.bodies, "as bodies"),
+    )
+    text = "; ".join([f"fused {ops.nodes}", *(f"{n} {how}" for n, how in counts if n)])
+    return text if ops.launches is None else f"{text}; {ops.launches} launches of our kernels"

@@ -1,0 +1,140 @@
+"""`onnxfuse bench`: the verdict first, facts as JSON, and an exit code for pipelines."""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import onnx
+import pytest
+
+import onnxfuse
+from onnxfuse import runtime
+from onnxfuse.benchmark import compare
+from tests.cli.conftest import Command
+
+FAST = ("--provider", "cpu", "--runs", "1", "--rounds", "1")
+
+
+@pytest.fixture
+def times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On one core: the original takes 300 us, and 240 with one thread; the fused model 200, and 160 with one thread."""
+    monkeypatch.setattr(compare.device, "cores", lambda: 1)
+
+    def interleaved(runs: Sequence[Callable[[], None]], rounds: int, count: int) -> list[list[float]]:
+        for run in runs:
+            run()
+        return [[us / 1e6] * rounds * count for us in (300, 240, 200, 160)]
+
+    monkeypatch.setattr(compare, "interleaved", interleaved)
+
+
+@pytest.mark.usefixtures("folder", "times")
+def test_the_verdict_comes_first_and_all_fits_one_screen(onnxfuse_command: Command) -> None:
+    """Best against best; a row per setting; what was assumed, what ran, how it was measured, and on what."""
+    done = onnxfuse_command("bench", "in.onnx", *FAST)
+    assert done.code == 0
+    lines = done.out.splitlines()
+    assert lines[0] == "1.50x over ONNX Runtime's best (1 thread)"
+    assert len(lines) <= 15
+    cells = [line.split() for line in lines]
+    assert ["original:", "default", "300", "300", "300", "300", "3333", "1.88x"] in cells
+    assert ["original:", "1", "thread", "240", "240", "240", "240", "4167", "1.50x"] in cells
+    assert ["fused:", "1", "thread", "160", "160", "160", "160", "6250"] in cells
+    assert "assumed N=1: say otherwise with --shape N=8" in done.out
+    assert re.search(r"nodes per run: \d+ on CPU -> \d+ on CPU; fused (\d+); \1 as bodies", done.out)
+    assert "1 x 1 timed runs of each in turns" in done.out
+    assert "onnxruntime" in lines[-1]
+
+
+@pytest.mark.usefixtures("times")
+def test_the_fused_file_is_the_one_that_is_timed(folder: Path, onnxfuse_command: Command) -> None:
+    """OUT.onnx is run as it is: here a copy of the original, with nothing fused."""
+    onnx.save(onnx.load(folder / "in.onnx"), folder / "same.onnx")
+    onnx.save(onnxfuse.optimize(folder / "in.onnx"), folder / "out.onnx")
+    counts = {}
+    for name in ("same.onnx", "out.onnx"):
+        facts = json.loads(onnxfuse_command("bench", "in.onnx", name, *FAST, "--json").out)
+        counts[name] = facts["fused_ops"]["nodes"]
+    assert counts["same.onnx"] == 0
+    assert counts["out.onnx"] > 0
+
+
+@pytest.mark.usefixtures("folder", "times")
+def test_json_holds_every_fact(onnxfuse_command: Command) -> None:
+    """The schema that scripts rely on; several shapes are several blocks."""
+    done = onnxfuse_command("bench", "in.onnx", *FAST, "--shape", "N=1,8", "--json")
+    assert done.code == 0
+    facts = json.loads(done.out, parse_constant=pytest.fail)
+    assert set(facts) == {
+        "ok", "summary", "speedup", "provider", "blocks", "assumed", "nodes", "fused_ops", "environment", "runs",
+        "rounds", "seconds", "min_speedup", "not_met",
+    }  # fmt: skip
+    assert (facts["ok"], facts["min_speedup"], facts["not_met"], facts["assumed"]) == (True, None, [], [])
+    assert facts["speedup"] == pytest.approx(1.5)
+    assert facts["provider"] == "CPUExecutionProvider"
+    assert [b["dimensions"] for b in facts["blocks"]] == [{"N": 1}, {"N": 8}]
+    block = facts["blocks"][1]
+    assert set(block) == {
+        "dimensions", "shapes", "items", "speedup", "best_setting", "fused_setting", "rows", "refused",
+    }  # fmt: skip
+    assert block["shapes"] == {"x": [8, 2], "r": [8, 3]}
+    assert (block["best_setting"], block["fused_setting"], block["items"]) == ("1 thread", "1 thread", 8)
+    row = block["rows"][0]
+    assert set(row) == {"model", "setting", "p50", "p90", "p99", "min", "items_per_second", "memory_bytes"}
+    assert row["p50"] == pytest.approx(300)
+    assert row["items_per_second"] == pytest.approx(8 / 300e-6)
+    assert set(facts["fused_ops"]) == {"nodes", "kernels", "bodies", "launches", "reasons"}
+
+
+@pytest.mark.usefixtures("folder", "times")
+def test_a_speedup_that_was_asked_for(onnxfuse_command: Command) -> None:
+    """1.5 was measured: 1.4 is met, 1.6 is not; then the exit code is 4 and the row that missed is named."""
+    assert onnxfuse_command("bench", "in.onnx", *FAST, "--min-speedup", "1.4").code == 0
+    missed = onnxfuse_command("bench", "in.onnx", *FAST, "--shape", "N=8", "--min-speedup", "1.6")
+    assert missed.code == 4
+    assert "not met: --min-speedup 1.6: 1.5x over 1 thread at N=8" in missed.out
+    as_json = onnxfuse_command("bench", "in.onnx", *FAST, "--shape", "N=8", "--min-speedup", "1.6", "--json")
+    assert as_json.code == 4
+    facts = json.loads(as_json.out)
+    assert facts["ok"] is False
+    assert facts["not_met"] == ["--min-speedup 1.6: 1.5x over 1 thread at N=8"]
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--shape", "N=one"], "neither DIMENSION=1,7 nor INPUT=1x3x224x224"),
+        (["--shape", "M=1"], "shape M: no input or dimension has that name"),
+        (["--shape", "x=1x9"], "axis 1 must be 2"),
+        (["--runs", "0"], "0 is not in the range"),
+        (["--min-speedup", "-1"], "-1.0 is not in the range"),
+        (["--provider", "tpu"], "'tpu' is not one of"),
+    ],
+)
+def test_wrong_usage_is_told_in_one_message(arguments: list[str], message: str, onnxfuse_command: Command) -> None:
+    """Exit 2, and the word that is wrong."""
+    done = onnxfuse_command("bench", "in.onnx", *FAST, *arguments)
+    assert done.code == 2
+    assert message in done.err
+
+
+def test_files_that_are_no_models(folder: Path, onnxfuse_command: Command) -> None:
+    """Exit 3 for a missing or a foreign file, whichever of the two it is."""
+    (folder / "text.onnx").write_text("hello")
+    for name in ("missing.onnx", "text.onnx"):
+        for arguments in ((name,), (name, "in.onnx"), ("in.onnx", name)):
+            done = onnxfuse_command("bench", *arguments, *FAST)
+            assert (done.code, done.out) == (3, "")
+            assert name in done.err
+
+
+@pytest.mark.usefixtures("folder")
+def test_no_cuda_where_it_was_asked_for(onnxfuse_command: Command) -> None:
+    """Exit 5; never a benchmark of the CPU under the name of the GPU."""
+    if runtime.cuda_unusable() is None:
+        pytest.skip("CUDA works here")
+    done = onnxfuse_command("bench", "in.onnx", "--provider", "cuda")
+    assert done.code == 5
+    assert "CUDA" in done.err
