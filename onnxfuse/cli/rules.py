@@ -24,7 +24,7 @@ def command(name: str | None, folders: tuple[Path, ...], predicates: bool, as_js
     """List the fusion rules, or explain the rule NAME with models before and after it."""
     console = output()
     if predicates:
-        words = [text for _, text in (*predicate.TESTS.values(), *predicate.TERMS.values())]
+        words = [word.text for word in (*predicate.TESTS.values(), *predicate.TERMS.values())]
         click.echo(json.dumps(words, indent=2) if as_json else "\n".join(words))
         return 0
     rules = rule.select(folders)

@@ -161,7 +161,9 @@ def _legend(report: "Report") -> str:
 def _kernel_text(kernels: Iterable["KernelRow"], every: Iterable["KernelRow"]) -> str:
     kernels, every = list(kernels), list(every)
     text = f"\n{len(kernels)} of {len(every)} fused ops ran as kernels, {sum(k.launches for k in kernels)} launches"
-    reasons = dict.fromkeys(k.reason for k in every if k.runs_as != "kernel")
+    library = sum(k.runs_as == "library" for k in every)
+    text += f"; {library} in ONNX Runtime's own ops" if library else ""
+    reasons = dict.fromkeys(k.reason for k in every if k.runs_as == "function")
     return text + (f"; others as their bodies: {escape(', '.join(reasons))}" if reasons else "")
 
 
@@ -185,6 +187,6 @@ def _next_steps(report: "Report") -> list[str]:
         steps.append("see what was fused with onnxfuse explain; undo it with onnxfuse optimize --undo and verify that")
     if "undecided" in verdicts:
         steps.append("the made-up inputs tell nothing about this model: give real ones with --inputs")
-    if any(k.runs_as != "kernel" for k in report.kernels) and report.provider.startswith("CUDA"):
+    if any(k.runs_as == "function" for k in report.kernels) and report.provider.startswith("CUDA"):
         steps.append("the bodies alone can be verified with --provider cpu")
     return steps

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 import onnx
+import onnx.parser
+import onnx.printer
 
 from onnxfuse.model.errors import ModelError
 
@@ -18,13 +20,15 @@ class FusedOp:
     rule: str
     """The rule that made it."""
     template: str
-    """The kernel template: `pointwise` or `row`."""
+    """The kernel template, `pointwise` or `row`; `attention` where an op of ONNX Runtime's own does the work."""
     inputs: tuple[int, ...]
     """Element type (`onnx.TensorProto.DataType`) of each function input, in order."""
     outputs: tuple[int, ...]
     """Element type of each function output, in order."""
     body: onnx.FunctionProto
     """The replaced nodes, in topological order; scalars are `Constant` nodes inside."""
+    library: onnx.FunctionProto | None = None
+    """The same computation through an op of ONNX Runtime's own, for a session on CUDA; None where a kernel is made."""
 
     @property
     def opset(self) -> int:
@@ -49,6 +53,8 @@ def write(op: FusedOp) -> onnx.FunctionProto:
         ("outputs", _type_names(op.outputs)),
     ):
         function.metadata_props.add(key=f"{DOMAIN}.{key}", value=value)
+    if op.library is not None:
+        function.metadata_props.add(key=f"{DOMAIN}.library", value=onnx.printer.to_text(op.library))
     return function
 
 
@@ -67,6 +73,7 @@ def _read(function: onnx.FunctionProto) -> FusedOp:
         inputs=_types(facts["inputs"]),
         outputs=_types(facts["outputs"]),
         body=function,
+        library=onnx.parser.parse_function(facts["library"]) if "library" in facts else None,
     )
 
 

@@ -17,7 +17,7 @@ SHAPE_CONSTANT_LIMIT = 1024
 
 
 INVENTED = "unk__"
-"""How ONNX's shape inference names an extent of which it knows nothing: two such names may well mean one number."""
+"""How ONNX's shape inference names an extent of which it knows nothing: two such names may mean one number."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class ValueType:
         name = TensorProto.DataType.Name(self.dtype).lower() if self.dtype else "unknown"
         if self.shape is None:
             return f"{name}[...]"
-        return f"{name}[{','.join('?' if d is None else str(d) for d in self.shape)}]"
+        return f"{name}[{','.join('?' if is_unknown(d) else str(d) for d in self.shape)}]"
 
 
 UNKNOWN = ValueType(0, None)
@@ -46,7 +46,12 @@ UNKNOWN = ValueType(0, None)
 
 def differ(a: Dim, b: Dim) -> bool:
     """Return whether two dimensions are known to be different: 3 and 4, `batch` and 1, `batch` and `sequence`."""
-    return a is not None and b is not None and a != b
+    return a != b and not is_unknown(a) and not is_unknown(b)
+
+
+def is_unknown(dim: Dim) -> bool:
+    """Return whether nothing is known of a dimension, except that an invented name means one number everywhere."""
+    return dim is None or (isinstance(dim, str) and dim.startswith(INVENTED))
 
 
 def shapes_differ(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> bool:
@@ -105,8 +110,9 @@ def value_types(graph: onnx.GraphProto) -> dict[str, ValueType]:
 
 
 def value_info(name: str, type_: ValueType) -> onnx.ValueInfoProto:
-    """Return the declaration of a value."""
-    return onnx.helper.make_tensor_value_info(name, type_.dtype, type_.shape)
+    """Return the declaration of a value; invented names stay out of it."""
+    shape = None if type_.shape is None else [None if is_unknown(d) else d for d in type_.shape]
+    return onnx.helper.make_tensor_value_info(name, type_.dtype, shape)
 
 
 def _type(proto: onnx.TypeProto) -> ValueType:
@@ -121,7 +127,7 @@ def _type(proto: onnx.TypeProto) -> ValueType:
 def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
     if dim.HasField("dim_value"):
         return int(dim.dim_value) if dim.dim_value >= 0 else None
-    return None if dim.dim_param.startswith(INVENTED) else str(dim.dim_param) or None
+    return str(dim.dim_param) or None
 
 
 def _check_size(tensor: TensorProto) -> None:

@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import onnx
 from onnx import FunctionProto, NodeProto, TensorProto
@@ -10,15 +11,29 @@ from onnx import FunctionProto, NodeProto, TensorProto
 from onnxfuse import kernels
 from onnxfuse.model.fused import DOMAIN, FusedOp
 from onnxfuse.model.graph import Graph, Node
+from onnxfuse.rewrite.match import Match
+from onnxfuse.rewrite.pattern import Pattern
+from onnxfuse.rewrite.replace import node_proto, not_in_opset
 
 STRUCTURAL_LIMIT = 8
-"""Elements. Integer constants up to this size that feed a reduction are its axes, and belong into the body."""
+"""Elements. Integer constants up to this size that are no operands of arithmetic (axes, the target of a Reshape) belong
+into the body."""
 
 NAMED_OPS = 3
 """How many operators the name of a fused op spells out."""
 
 
-def make_op(graph: Graph, nodes: Sequence[Node], rule: str, template: str) -> tuple[FusedOp, Node] | str:
+@dataclass(frozen=True)
+class Realization:
+    """The library's form of an anchor, and the match that says what its names and labels stand for."""
+
+    pattern: Pattern
+    match: Match
+
+
+def make_op(
+    graph: Graph, nodes: Sequence[Node], rule: str, template: str, realization: Realization | None = None
+) -> tuple[FusedOp, Node] | str:
     """Return the fused op for `nodes` (a convex region, in topological order) and the node that takes their place.
 
     Values read outside become outputs, so none is lost. Returns the reason where no kernel can be generated.
@@ -51,12 +66,39 @@ def make_op(graph: Graph, nodes: Sequence[Node], rule: str, template: str) -> tu
     if 0 in (*types_in, *types_out):
         unknown = next(v for v in (*inputs, *outputs) if not graph.type(v).dtype)
         return f"the element type of '{unknown}' is not known"
-    body.name = _name(body, nodes, template, types_in, types_out)
-    op = FusedOp(body.name, rule, template, types_in, types_out, body)
-    reason = kernels.supports(op)
+    library = None if realization is None else _library(body, realization, formal, graph.opset)
+    if isinstance(library, str):
+        return library
+    body.name = _name(body, library, nodes, template, types_in, types_out)
+    op = FusedOp(body.name, rule, template, types_in, types_out, body, library)
+    reason = kernels.supports(op) if library is None else None
     if reason is not None:
         return reason
     return op, _node(op, nodes, inputs, outputs, [*literals, *inner])
+
+
+def _library(
+    body: FunctionProto, realization: Realization, formal: Mapping[str, str], opset: int
+) -> FunctionProto | str:
+    """Return the function that computes what `body` does through the library's op, on the same inputs and outputs.
+
+    Returns the reason where it cannot be written in the model's operator set.
+    """
+    pattern, match = realization.pattern, realization.match
+    reason = next((r for n in pattern.nodes if (r := not_in_opset(n, opset)) is not None), None)
+    if reason is not None:
+        return reason
+    ends = {*pattern.inputs, *pattern.outputs}
+    names = {name: formal[value] for name, value in match.values.items() if name in ends and isinstance(value, str)}
+    names.update({v: f"inner_{v}" for v in pattern.values if v not in ends})
+    nodes = [node_proto(n, names, match) for n in pattern.nodes]
+    read = {v for n in nodes for v in n.input}
+    library = FunctionProto(domain=DOMAIN, name="library", input=body.input, output=body.output)
+    library.node.extend(n for n in body.node if n.op_type == "Constant" and n.output[0] in read)
+    library.node.extend(nodes)
+    library.opset_import.add(domain="", version=opset)
+    library.opset_import.add(domain="com.microsoft", version=1)
+    return library
 
 
 def _node(op: FusedOp, nodes: Sequence[Node], inputs: list[str], outputs: list[str], inner: list[str]) -> Node:
@@ -76,7 +118,7 @@ def _is_literal(graph: Graph, value: str, nodes: Sequence[Node]) -> bool:
         return True
     if count is None or count > STRUCTURAL_LIMIT or graph.type(value).dtype != TensorProto.INT64:
         return False
-    return all(kernels.is_reduction(n.op, n.domain) for n in nodes if value in n.inputs)
+    return not any(kernels.is_pointwise(n.op, n.domain) for n in nodes if value in n.inputs)
 
 
 def _literal(graph: Graph, value: str, name: str) -> NodeProto:
@@ -100,10 +142,17 @@ def _renamed(proto: NodeProto, formal: dict[str, str]) -> NodeProto:
 
 
 def _name(
-    body: FunctionProto, nodes: Sequence[Node], template: str, inputs: tuple[int, ...], outputs: tuple[int, ...]
+    body: FunctionProto,
+    library: FunctionProto | None,
+    nodes: Sequence[Node],
+    template: str,
+    inputs: tuple[int, ...],
+    outputs: tuple[int, ...],
 ) -> str:
-    """Return a name that says what is inside and differs where body, template or element types differ."""
+    """Return a name that says what is inside and differs where body, library form, template or element types differ."""
     digest = hashlib.sha256(body.SerializeToString(deterministic=True))
+    if library is not None:
+        digest.update(library.SerializeToString(deterministic=True))
     digest.update(repr((template, inputs, outputs)).encode())
     words = [n.op for n in nodes]
     shown = words if len(words) <= NAMED_OPS else [words[0], words[1], words[-1]]

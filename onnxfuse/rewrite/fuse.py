@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 from onnxfuse.model.fused import DOMAIN, FusedOp
 from onnxfuse.model.graph import Graph, Node
+from onnxfuse.rewrite import predicate
 from onnxfuse.rewrite.apply import find
-from onnxfuse.rewrite.function import make_op
+from onnxfuse.rewrite.function import Realization, make_op
 from onnxfuse.rewrite.grow import Region, grow, host_values, not_pointwise
 from onnxfuse.rewrite.match import Match, Refusal
 from onnxfuse.rewrite.replace import instantiate
 from onnxfuse.rewrite.report import Applied, Near, Report, names
-from onnxfuse.rewrite.rule import TEMPLATES, Fuse, Rule
+from onnxfuse.rewrite.rule import TEMPLATES, Anchor, Fuse, Rule
 
 
 def fuse(graph: Graph, rules: Sequence[Rule], report: Report, ops: dict[str, FusedOp]) -> None:
@@ -79,6 +80,8 @@ class _Start:
     """Nodes that are in the region from the start."""
     kept: tuple[Node, ...] = ()
     """Nodes of the anchor that stay outside, for the library."""
+    realization: Realization | None = None
+    """The whole anchor through an op of the library, where the rule has one."""
 
 
 def _fuse_at(
@@ -93,7 +96,7 @@ def _fuse_at(
     stops = tuple(Refusal(n.name, reason, len(region.nodes)) for n, reason in region.stops.items())
     nodes = sorted(region.nodes, key=lambda n: n.order)
     reason = _too_little(how, start, nodes, stops)
-    made = make_op(graph, nodes, rule.name, how.template) if reason is None else reason
+    made = make_op(graph, nodes, rule.name, how.template, start.realization) if reason is None else reason
     if isinstance(made, str):
         return Refusal(node.name, made, len(region.nodes))
     op, fused = made
@@ -109,13 +112,25 @@ def _start(graph: Graph, how: Fuse, node: Node, host: frozenset[str]) -> _Start 
     for anchor in how.anchors:
         found = find(graph, anchor.pattern, anchor.where, node) if node.op == anchor.pattern.root.op else None
         if isinstance(found, Match):
-            matched = sorted(found.nodes.values(), key=lambda n: n.order)
-            if how.library:
-                return _Start(node.outputs[0], kept=tuple(matched))
-            return _Start(node.outputs[0], seeds=tuple(n for n in matched if n.op != "Constant"))
+            return _start_from(graph, how, anchor, found, node)
         if found is not None and (furthest is None or found.depth > furthest.depth):
             furthest = found
     return furthest
+
+
+def _start_from(graph: Graph, how: Fuse, anchor: Anchor, match: Match, root: Node) -> _Start | Refusal:
+    matched = tuple(sorted(match.nodes.values(), key=lambda n: n.order))
+    if how.library:
+        return _Start(root.outputs[0], kept=matched)
+    labels = dict(match.labels)
+    for binding in anchor.let:
+        labels[binding.label] = value = predicate.bind(binding, graph, match)
+        if isinstance(value, str):
+            return Refusal(root.name, value, len(matched))
+    bound = Match(match.nodes, match.values, labels)
+    realization = None if anchor.realize is None else Realization(anchor.realize, bound)
+    seeds = tuple(n for n in matched if n.op != "Constant")
+    return _Start(root.outputs[0], seeds=seeds, realization=realization)
 
 
 def _too_little(how: Fuse, start: _Start, nodes: Sequence[Node], stops: Sequence[Refusal]) -> str | None:

@@ -10,7 +10,8 @@ An attribute that is not written means the operator's default; `name: type = @la
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
@@ -42,6 +43,8 @@ class PatternNode:
     """The attributes whose value is bound: {attribute: label}."""
     rest: str | None
     """The label under which all other attributes are kept; None where they must be the defaults."""
+    floats: frozenset[str]
+    """The open attributes that are declared as float: a whole number bound to them is written as one."""
 
     @property
     def constant(self) -> np.ndarray | None:
@@ -86,13 +89,101 @@ class Pattern:
         return frozenset(label for n in self.nodes for label in (*n.open.values(), *([n.rest] if n.rest else [])))
 
 
+@dataclass(frozen=True)
+class Alternative:
+    """One spelling of a part that a rule has named: a pattern that is put in the place of a call of that name."""
+
+    function: onnx.FunctionProto
+    where: tuple[str, ...]
+    let: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """A pattern with one choice made for every named part, and what those choices ask and bind."""
+
+    pattern: Pattern
+    where: tuple[str, ...] = ()
+    let: Mapping[str, str] = field(default_factory=dict)
+
+
+Parts = Mapping[str, Sequence[Alternative]]
+
+
 def parse(text: str, place: str) -> Pattern:
     """Return the pattern in `text`; `place` (file and line) begins the message of the RuleError for a mistake."""
+    (spelling,) = spellings(text, place, {})
+    return spelling.pattern
+
+
+def spellings(text: str, place: str, parts: Parts) -> tuple[Spelling, ...]:
+    """Return every pattern that `text` stands for: a node whose operator is a name in `parts` is one of its spellings.
+
+    Arguments are matched by position; what a spelling reads beyond them becomes an input of the pattern. Its inner
+    names stay as they are, unless the pattern has them already.
+    """
+    found = _choose(parse_function(text, place), parts, place)
+    return tuple(Spelling(_pattern(function, text, place), where, let) for function, where, let in found)
+
+
+def parse_function(text: str, place: str) -> onnx.FunctionProto:
+    """Return `(inputs) => (outputs) { nodes }` as ONNX reads it; raises RuleError that begins with `place`."""
     header = f'<domain: "pattern", opset_import: ["" : {NEWEST}, "com.microsoft" : 1]> pattern '
     try:
-        function = onnx.parser.parse_function(header + text.strip())
+        return onnx.parser.parse_function(header + text.strip())
     except onnx.parser.ParseError as error:
         raise RuleError(f"{place}: {_parse_message(error)}", "See rules/README.md, 'Patterns'.") from None
+
+
+_Choice = tuple[onnx.FunctionProto, tuple[str, ...], Mapping[str, str]]
+
+
+def _choose(function: onnx.FunctionProto, parts: Parts, place: str) -> Iterator[_Choice]:
+    index = next((i for i, n in enumerate(function.node) if n.op_type in parts and not n.domain), None)
+    if index is None:
+        yield function, (), {}
+        return
+    for alternative in parts[function.node[index].op_type]:
+        for chosen, where, let in _choose(_with(function, index, alternative.function, place), parts, place):
+            yield chosen, (*alternative.where, *where), {**alternative.let, **let}
+
+
+def _with(function: onnx.FunctionProto, index: int, part: onnx.FunctionProto, place: str) -> onnx.FunctionProto:
+    """Return `function` with the nodes of `part` in the place of its node number `index`."""
+    call = function.node[index]
+    if len(call.input) > len(part.input) or len(call.output) != len(part.output):
+        raise RuleError(
+            f"{place}: {call.op_type} is used as {_arity(call)}; a spelling of it has {_arity(part)}",
+            "See rules/README.md, 'Patterns'.",
+        )
+    names = dict(zip(part.input, call.input, strict=False)) | dict(zip(part.output, call.output, strict=True))
+    more = part.input[len(call.input) :]
+    taken = {*function.input, *(v for n in function.node for v in (*n.input, *n.output))}
+    names.update((v, v) for v in more)
+    for inner in (o for n in part.node for o in n.output if o and o not in names):
+        names[inner] = inner
+        while names[inner] in taken:
+            names[inner] = f"{call.output[0]}_{names[inner]}"
+    nodes = []
+    for node in part.node:
+        copy = onnx.NodeProto()
+        copy.CopyFrom(node)
+        copy.input[:] = [names.get(v, v) for v in node.input]
+        copy.output[:] = [names.get(v, v) for v in node.output]
+        nodes.append(copy)
+    whole = onnx.FunctionProto()
+    whole.CopyFrom(function)
+    del whole.node[:]
+    whole.node.extend([*function.node[:index], *nodes, *function.node[index + 1 :]])
+    whole.input.extend(v for v in more if v not in function.input)
+    return whole
+
+
+def _arity(of: onnx.NodeProto | onnx.FunctionProto) -> str:
+    return f"({', '.join(of.input)}) => ({', '.join(of.output)})"
+
+
+def _pattern(function: onnx.FunctionProto, text: str, place: str) -> Pattern:
     nodes = tuple(_node(n, place) for n in function.node)
     pattern = Pattern(tuple(function.input), tuple(function.output), nodes, text.strip())
     for output in pattern.outputs:
@@ -117,7 +208,8 @@ def _node(proto: onnx.NodeProto, place: str) -> PatternNode:
         if found is not None and name not in found.attributes and name not in _older_attributes(op):
             known = set(found.attributes) | _older_attributes(op)
             raise RuleError(f"{place}: {op} has no attribute '{name}'.{did_you_mean(name, known)}")
-    return PatternNode(op, domain, tuple(proto.input), tuple(proto.output), written, labels, rest)
+    floats = frozenset(a.name for a in proto.attribute if a.ref_attr_name and a.type == onnx.AttributeProto.FLOAT)
+    return PatternNode(op, domain, tuple(proto.input), tuple(proto.output), written, labels, rest, floats)
 
 
 def _older_attributes(op: str) -> set[str]:

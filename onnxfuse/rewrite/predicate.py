@@ -5,16 +5,19 @@ rank(w) == 2                 dim(x, -1) == dim(w, 0)
 trailing(axes, x)            value(alpha) == 1
 """
 
+import ast
 import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto
 
 from onnxfuse.model.errors import RuleError
 from onnxfuse.model.graph import Graph
+from onnxfuse.model.types import shapes_differ
 from onnxfuse.rewrite.match import Bound, Match
 from onnxfuse.rewrite.pattern import Pattern, did_you_mean
 
@@ -23,6 +26,11 @@ Value = int | float | str | None
 RELATIONS: dict[str, Callable[[object, object], bool]] = {
     "==": operator.eq, "!=": operator.ne,
     "<=": lambda a, b: a <= b, ">=": lambda a, b: a >= b, "<": lambda a, b: a < b, ">": lambda a, b: a > b,  # type: ignore[operator]
+}  # fmt: skip
+
+OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
 }  # fmt: skip
 
 DTYPES = {name.lower(): int(value) for name, value in TensorProto.DataType.items()}
@@ -38,8 +46,10 @@ class Predicate:
     arguments: tuple[str, ...]
     relation: str
     """"" for a test such as `const(w)`; else one of ==, !=, <, <=, >, >=, in."""
-    right: tuple[Value, ...] | tuple[str, tuple[str, ...]]
-    """The numbers or words on the right side, or another term as (name, arguments)."""
+    values: tuple[Value, ...] = ()
+    """The numbers or words on the right side."""
+    terms: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """The terms on the right side, as (name, arguments): the relation holds where it holds for one of them."""
 
 
 def _const(graph: Graph, match: Match, *names: str) -> str | None:
@@ -69,6 +79,21 @@ def _fixes_last(graph: Graph, match: Match, label: str) -> str | None:
     if not isinstance(perm, list):
         return "the permutation reverses all axes"
     return None if perm[-1] == len(perm) - 1 else f"the permutation {perm} moves the last axis"
+
+
+def _nonzero(graph: Graph, match: Match, name: str) -> str | None:
+    value = match.values[name]
+    array = graph.constant(value) if isinstance(value, str) else value
+    if array is None:
+        return f"{_shown(match, name)} is not a constant"
+    return None if array.all() else f"{_shown(match, name)} holds a 0"
+
+
+def _alike(graph: Graph, match: Match, first: str, second: str) -> str | None:
+    a, b = _shape(graph, match.values[first]), _shape(graph, match.values[second])
+    if not shapes_differ(a, b):
+        return None
+    return f"{_shown(match, first)} and {_shown(match, second)} have different shapes"
 
 
 def _channels(graph: Graph, match: Match, constant: str, of: str) -> str | None:
@@ -115,30 +140,52 @@ def _value(graph: Graph, match: Match, label: str) -> Value:
     if isinstance(found, bytes):
         return found.decode(errors="replace")
     if isinstance(found, str) and label in match.values:
-        array = graph.constant(found) if graph.element_count(found) == 1 else None
-        return None if array is None else float(array.reshape(-1)[0])
+        found = graph.constant(found) if graph.element_count(found) == 1 else None
+    if isinstance(found, np.ndarray):
+        return float(found.reshape(-1)[0]) if found.size == 1 else None
     return found if isinstance(found, int | float | str) else None
 
 
-TESTS: dict[str, tuple[Callable[..., str | None], str]] = {
-    "const": (_const, "const(a, b, ...): each is a weight or a constant"),
-    "trailing": (
+@dataclass(frozen=True)
+class Word:
+    """One word of the vocabulary."""
+
+    meaning: Callable[..., Any]
+    """Called with the graph, the match and the arguments."""
+    arguments: tuple[str, ...]
+    """What each argument is: a `value` of the pattern, a `label`, a `name` (either), a `number`; "..." repeats."""
+    text: str
+    """What `onnxfuse rules --predicates` says of it."""
+
+
+TESTS: dict[str, Word] = {
+    "const": Word(_const, ("value", "..."), "const(a, b, ...): each is a weight or a constant"),
+    "trailing": Word(
         _trailing,
+        ("name", "value"),
         "trailing(axes, x): the constant or attribute `axes` names the last axes of x, one or several",
     ),
-    "fixes_last": (_fixes_last, "fixes_last(perm): the permutation of a Transpose leaves the last axis in place"),
-    "channels": (_channels, "channels(m, c): broadcast to c, m varies along axis 1 alone"),
+    "fixes_last": Word(
+        _fixes_last, ("label",), "fixes_last(perm): the permutation of a Transpose leaves the last axis in place"
+    ),
+    "nonzero": Word(
+        _nonzero, ("value",), "nonzero(shape): a constant without a 0, as the target of a Reshape that copies no extent"
+    ),
+    "channels": Word(_channels, ("value", "value"), "channels(m, c): broadcast to c, m varies along axis 1 alone"),
+    "alike": Word(_alike, ("value", "value"), "alike(x, y): the shapes of x and y are not known to be different"),
 }
-"""Bare predicates: the function returns the reason why it does not hold, or None."""
+"""Bare predicates: the meaning returns the reason why it does not hold, or None."""
 
-TERMS: dict[str, tuple[Callable[..., Value], str]] = {
-    "rank": (_rank, "rank(x) == 2: the number of dimensions"),
-    "dim": (_dim, "dim(x, -1) == 768: one extent, or its name; also against another dim(...)"),
-    "dtype": (_dtype, "dtype(x) in float16, bfloat16, float: the element type"),
-    "size": (_size, "size(b) == 1: the number of elements, where the whole shape is known"),
-    "value": (_value, "value(alpha) == 1: an attribute bound to a label, or a constant of one element"),
+TERMS: dict[str, Word] = {
+    "rank": Word(_rank, ("value",), "rank(x) == 2: the number of dimensions"),
+    "dim": Word(_dim, ("value", "number"), "dim(x, -1) == 768: one extent, or its name; also against other dim(...)"),
+    "dtype": Word(_dtype, ("value",), "dtype(x) in float16, bfloat16, float: the element type"),
+    "size": Word(_size, ("value",), "size(b) == 1: the number of elements, where the whole shape is known"),
+    "value": Word(_value, ("name",), "value(alpha) == 1: an attribute bound to a label, or a constant of one element"),
 }
-"""What a relation can compare: the function returns None where the model does not tell."""
+"""What a relation can compare: the meaning returns None where the model does not tell."""
+
+_TERM = r"(\w+)\(([^()]*)\)"
 
 _LINE = re.compile(r"^\s*(\w+)\(([^()]*)\)\s*(?:(==|!=|<=|>=|<|>|in\b)\s*(.+?))?\s*$")
 
@@ -155,15 +202,15 @@ def parse(text: str, pattern: Pattern, place: str) -> Predicate:
             want = "a comparison after it" if name in TERMS else "no comparison"
             raise RuleError(f"{place}: '{name}' wants {want}, got '{text}'", see)
         raise RuleError(f"{place}: '{name}' is not a predicate.{did_you_mean(name, {*TERMS, *TESTS})}", see)
-    other = re.fullmatch(r"(\w+)\(([^()]*)\)", right)
-    if other is not None and other[1] not in TERMS:
-        raise RuleError(f"{place}: '{other[1]}' is not a term.{did_you_mean(other[1], set(TERMS))}", see)
-    for argument in (*arguments, *(_words(other[2]) if other else ())):
-        known = pattern.values | pattern.labels
-        if argument not in known and not re.fullmatch(r"-?\d+", argument):
-            raise RuleError(f"{place}: '{argument}' is not a name of the pattern.{did_you_mean(argument, known)}", see)
-    if other is not None:
-        return Predicate(text, name, arguments, relation, (other[1], _words(other[2])))
+    terms = tuple((t[1], _words(t[2])) for side in right.split(" or ") if (t := re.fullmatch(_TERM, side.strip())))
+    for word, _ in terms:
+        if word not in TERMS:
+            raise RuleError(f"{place}: '{word}' is not a term.{did_you_mean(word, set(TERMS))}", see)
+    _check_arguments(name, arguments, pattern, place)
+    for word, words in terms:
+        _check_arguments(word, words, pattern, place)
+    if terms:
+        return Predicate(text, name, arguments, relation, terms=terms)
     values = tuple(_literal(w) for w in _words(right))
     if name == "dtype":
         unknown = next((v for v in values if str(v) not in DTYPES), None)
@@ -174,26 +221,101 @@ def parse(text: str, pattern: Pattern, place: str) -> Predicate:
     return Predicate(text, name, arguments, relation, values)
 
 
+def _check_arguments(name: str, arguments: tuple[str, ...], pattern: Pattern, place: str) -> None:
+    see = "See onnxfuse rules --predicates."
+    wanted = {**TESTS, **TERMS}[name].arguments
+    if "..." in wanted:
+        wanted = wanted[:1] * max(len(arguments), 1)
+    if len(wanted) != len(arguments):
+        raise RuleError(f"{place}: {name} wants {len(wanted)} arguments, got {len(arguments)}", see)
+    known = {
+        "value": pattern.values,
+        "label": pattern.labels,
+        "name": pattern.values | pattern.labels,
+        "number": frozenset[str](),
+    }
+    for kind, argument in zip(wanted, arguments, strict=True):
+        if kind == "number" and not re.fullmatch(r"-?\d+", argument):
+            raise RuleError(f"{place}: {name} wants a number, got '{argument}'", see)
+        if kind != "number" and argument not in known[kind]:
+            near = did_you_mean(argument, known[kind])
+            what = "label" if kind == "label" else "name"
+            raise RuleError(f"{place}: '{argument}' is not a {what} of the pattern.{near}", see)
+
+
 def holds(predicate: Predicate, graph: Graph, match: Match) -> str | None:
     """Return None where `predicate` holds for `match`, else the reason with the values seen."""
     if not predicate.relation:
-        return TESTS[predicate.name][0](graph, match, *predicate.arguments)
-    left = TERMS[predicate.name][0](graph, match, *predicate.arguments)
-    right = predicate.right
-    if len(right) == 2 and isinstance(right[1], tuple):
-        values: tuple[Value, ...] = (TERMS[str(right[0])][0](graph, match, *right[1]),)
-    else:
-        values = tuple(v for v in right if not isinstance(v, tuple))
-    if left is None or None in values:
+        reason: str | None = TESTS[predicate.name].meaning(graph, match, *predicate.arguments)
+        return reason
+    left = TERMS[predicate.name].meaning(graph, match, *predicate.arguments)
+    values = predicate.values or tuple(TERMS[name].meaning(graph, match, *words) for name, words in predicate.terms)
+    if left is None or all(v is None for v in values):
         return f"{predicate.name}({', '.join(predicate.arguments)}) is not known; the rule wants {predicate.text}"
     if predicate.name == "dtype":
         left, values = DTYPES[str(left)], tuple(DTYPES[str(v)] for v in values)
     if predicate.relation == "in" and left in values:
         return None
-    if predicate.relation != "in" and RELATIONS[predicate.relation](left, values[0]):
+    if predicate.relation != "in" and any(v is not None and RELATIONS[predicate.relation](left, v) for v in values):
         return None
     seen = TensorProto.DataType.Name(int(left)).lower() if predicate.name == "dtype" else left
     return f"{predicate.name}({', '.join(predicate.arguments)}) is {seen}; the rule wants {predicate.text}"
+
+
+@dataclass(frozen=True)
+class Binding:
+    """One entry of `let`: a label, and the arithmetic over terms that gives its value."""
+
+    label: str
+    text: str
+    tree: ast.expr
+
+
+def parse_let(label: str, text: str, pattern: Pattern, place: str) -> Binding:
+    """Return the binding `label = text`, as in `scale = "1 / value(divisor)"`; raises RuleError."""
+    try:
+        tree = ast.parse(text, mode="eval").body
+    except SyntaxError:
+        raise RuleError(f"{place}: '{text}' is not arithmetic over terms", "See onnxfuse rules --predicates.") from None
+    _check_arithmetic(tree, text, pattern, place)
+    return Binding(label, text, tree)
+
+
+def _check_arithmetic(tree: ast.expr, text: str, pattern: Pattern, place: str) -> None:
+    if isinstance(tree, ast.Call):
+        parse(f"{ast.unparse(tree)} == 0", pattern, place)
+    elif isinstance(tree, ast.BinOp) and type(tree.op) in OPERATORS:
+        _check_arithmetic(tree.left, text, pattern, place)
+        _check_arithmetic(tree.right, text, pattern, place)
+    elif isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
+        _check_arithmetic(tree.operand, text, pattern, place)
+    elif not (isinstance(tree, ast.Constant) and type(tree.value) in (int, float)):
+        raise RuleError(
+            f"{place}: '{ast.unparse(tree)}' has no place in '{text}'; it may use + - * / //, numbers and terms",
+            "See onnxfuse rules --predicates.",
+        )
+
+
+def bind(binding: Binding, graph: Graph, match: Match) -> int | float | str:
+    """Return the value of a binding for `match`, or the reason why it has none."""
+    value = _evaluate(binding.tree, graph, match)
+    return f"{binding.label} = {binding.text} is not known" if value is None else value
+
+
+def _evaluate(tree: ast.expr, graph: Graph, match: Match) -> int | float | None:
+    value: object = None
+    if isinstance(tree, ast.Constant):
+        value = tree.value
+    elif isinstance(tree, ast.UnaryOp):
+        inner = _evaluate(tree.operand, graph, match)
+        value = None if inner is None else -inner
+    elif isinstance(tree, ast.BinOp):
+        left, right = _evaluate(tree.left, graph, match), _evaluate(tree.right, graph, match)
+        if left is not None and right is not None and not (isinstance(tree.op, ast.Div | ast.FloorDiv) and right == 0):
+            value = OPERATORS[type(tree.op)](left, right)
+    elif isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name):
+        value = TERMS[tree.func.id].meaning(graph, match, *(ast.unparse(a) for a in tree.args))
+    return value if isinstance(value, int | float) else None
 
 
 def _shape(graph: Graph, value: Bound) -> tuple[int | str | None, ...] | None:

@@ -24,7 +24,7 @@ def instantiate(target: Pattern, graph: Graph, match: Match, optional: Mapping[s
     folded = [n for n in target.nodes if _mark_folded(n, constants)]
     kept = [n for n in target.nodes if n not in folded]
     for node in kept:
-        reason = _not_in_opset(node, graph.opset)
+        reason = not_in_opset(node, graph.opset)
         if reason:
             return Refusal(root.name, reason, len(match.nodes))
     names = {name: value for name, value in match.values.items() if isinstance(value, str)}
@@ -44,7 +44,19 @@ def instantiate(target: Pattern, graph: Graph, match: Match, optional: Mapping[s
     for node in kept:
         for output in node.outputs:
             names.setdefault(output, graph.fresh(f"{base}.{output}"))
-    return [Node(_proto(n, names, match)) for n in kept]
+    protos = [node_proto(n, names, match) for n in kept]
+    _keep_names(protos, match)
+    return [Node(proto) for proto in protos]
+
+
+def _keep_names(protos: list[NodeProto], match: Match) -> None:
+    """Give the new nodes the names of the matched ones of the same operator, each once."""
+    old = [n.proto for n in match.nodes.values()]
+    for proto in protos:
+        found = next((o for o in old if o.op_type == proto.op_type), None)
+        if found is not None:
+            proto.name = found.name
+            old.remove(found)
 
 
 def _constant_inputs(
@@ -85,7 +97,7 @@ def _fold(
     rest = [name for name in wanted if name not in given]
     if not rest:
         return given
-    protos = [_widened(_proto(n, names, match)) for n in folded]
+    protos = [_widened(node_proto(n, names, match)) for n in folded]
     return {**given, **dict(zip(rest, evaluate(protos, inputs, rest, NEWEST), strict=True))}
 
 
@@ -120,7 +132,8 @@ def _float_type(graph: Graph, match: Match) -> int:
     return next((t for t in types if t in floats), 0)
 
 
-def _not_in_opset(node: PatternNode, opset: int) -> str | None:
+def not_in_opset(node: PatternNode, opset: int) -> str | None:
+    """Return why a node of a pattern cannot be written in version `opset` of the default domain, None where it can."""
     if node.domain:
         return None
     found = schema.find(node.op, "", opset)
@@ -131,9 +144,9 @@ def _not_in_opset(node: PatternNode, opset: int) -> str | None:
     return None
 
 
-def _proto(node: PatternNode, names: Mapping[str, str], match: Match) -> NodeProto:
+def node_proto(node: PatternNode, names: Mapping[str, str], match: Match) -> NodeProto:
+    """Return the node that a node of a pattern stands for, given the values behind its names."""
     proto = NodeProto(op_type=node.op, domain=node.domain)
-    proto.name = next((n.name for w, n in match.nodes.items() if w.op == node.op and n.proto.name), "")
     proto.input.extend(names[v] if v else "" for v in node.inputs)
     proto.output.extend(names[v] if v else "" for v in node.outputs)
     proto.attribute.extend(onnx.helper.make_attribute(name, value) for name, value in node.attributes.items())
@@ -141,6 +154,8 @@ def _proto(node: PatternNode, names: Mapping[str, str], match: Match) -> NodePro
         value = match.labels[label]
         if name in ("value_ints", "value_floats") and isinstance(value, int | float):
             value = [value]
+        if name in node.floats and isinstance(value, int):
+            value = float(value)
         if value is not None:
             proto.attribute.append(onnx.helper.make_attribute(name, value))
     if node.rest is not None:

@@ -1,7 +1,7 @@
 """Rules are data: one TOML file, one fusion. This module reads them and refuses what is wrong, by file and line."""
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -10,10 +10,10 @@ from typing import Any
 from onnxfuse.model.errors import RuleError
 from onnxfuse.rewrite import pattern as patterns
 from onnxfuse.rewrite import predicate as predicates
-from onnxfuse.rewrite.pattern import Pattern, did_you_mean
-from onnxfuse.rewrite.predicate import Predicate
+from onnxfuse.rewrite.pattern import Alternative, Parts, Pattern, did_you_mean
+from onnxfuse.rewrite.predicate import Binding, Predicate
 
-TEMPLATES = ("row", "pointwise")
+TEMPLATES = ("attention", "row", "pointwise")
 """The kernel templates, strongest first: in this order fuse rules take their nodes."""
 
 ANY_POINTWISE = "pointwise"
@@ -37,6 +37,10 @@ class Anchor:
 
     pattern: Pattern
     where: tuple[Predicate, ...]
+    let: tuple[Binding, ...] = ()
+    """Numbers that the match gives, by label, for `realize`."""
+    realize: Pattern | None = None
+    """The anchor through an op of ONNX Runtime's own, which takes the place of the body on CUDA."""
 
 
 @dataclass(frozen=True)
@@ -139,19 +143,7 @@ class _Reader:
         self.keys(table, {"from", "to", "where", "optional"}, what)
         source = self.pattern(self.want(table, "from", str, what))
         target = self.pattern(self.want(table, "to", str, what))
-        if target.outputs != source.outputs:
-            raise RuleError(f"{self.place(target.text)}: `to` yields {target.outputs}, `from` yields {source.outputs}")
-        for kind, used, known in (
-            ("value", set(target.inputs), source.values),
-            ("label", set(target.labels), source.labels),
-        ):
-            unknown = used - known
-            if unknown:
-                word = min(unknown)
-                raise RuleError(
-                    f"{self.place(target.text)}: `to` uses the {kind} '{word}', which `from` does not have."
-                    f"{did_you_mean(word, known)}"
-                )
+        self.fits(target, source, source.values, source.labels, "`to`", "`from`")
         optional = self.optional(table, "optional", dict, {})
         for name in optional:
             if name not in source.inputs:
@@ -160,10 +152,10 @@ class _Reader:
                     f"{did_you_mean(name, set(source.inputs))}"
                 )
         source = replace(source, optional=frozenset(optional))
-        return Rewrite(source, target, self.where(table, source), optional)
+        return Rewrite(source, target, self.where(self.optional(table, "where", list, []), source), optional)
 
     def fuse(self, table: dict[str, Any]) -> Fuse:
-        known = {"anchor", "split", "template", "library", "prologue", "epilogue", "least"}
+        known = {"anchor", "define", "split", "template", "library", "prologue", "epilogue", "least"}
         self.keys(table, known, "[fuse]")
         template = self.want(table, "template", str, "[fuse]")
         if template not in TEMPLATES:
@@ -173,10 +165,14 @@ class _Reader:
         if anchor == ANY_POINTWISE:
             anchors: tuple[Anchor, ...] = ()
         elif isinstance(anchor, list) and anchor:
-            anchors = tuple(self.anchor(a) for a in anchor)
+            parts = self.parts(self.optional(table, "define", list, []))
+            anchors = tuple(a for t in anchor for a in self.anchors(t, parts))
         else:
             raise RuleError(f'{self.place("anchor")}: `anchor` must be "pointwise" or tables [[fuse.anchor]]')
         grow = {k: self.optional(table, k, str, "") for k in ("prologue", "epilogue")}
+        extra = next((k for k in ("library", *grow) if table.get(k) and any(a.realize for a in anchors)), None)
+        if extra is not None:
+            raise RuleError(f"{self.place(extra)}: `{extra}` and `realize` exclude each other: it is the whole anchor")
         for key, value in grow.items():
             if value not in ("", "pointwise"):
                 raise RuleError(f'{self.place(value)}: `{key}` can only be "pointwise", got "{value}"')
@@ -187,10 +183,63 @@ class _Reader:
             bool(grow["prologue"]), bool(grow["epilogue"]), self.optional(table, "least", int, 0),
         )  # fmt: skip
 
-    def anchor(self, table: dict[str, Any]) -> Anchor:
-        self.keys(table, {"pattern", "where"}, "[[fuse.anchor]]")
-        pattern = self.pattern(self.want(table, "pattern", str, "[[fuse.anchor]]"))
-        return Anchor(pattern, self.where(table, pattern))
+    def parts(self, tables: list[dict[str, Any]]) -> Parts:
+        found: dict[str, list[Alternative]] = {}
+        for table in tables:
+            self.keys(table, {"name", "pattern", "where", "let"}, "[[fuse.define]]")
+            text = self.want(table, "pattern", str, "[[fuse.define]]")
+            function = patterns.parse_function(text, self.place(text))
+            where, let = self.optional(table, "where", list, []), self.optional(table, "let", dict, {})
+            name = self.want(table, "name", str, "[[fuse.define]]")
+            found.setdefault(name, []).append(Alternative(function, tuple(where), let))
+        for name in found:
+            self.check_not_recursive(name, found)
+        return found
+
+    def check_not_recursive(self, name: str, parts: Parts) -> None:
+        waiting, seen = [name], set[str]()
+        while waiting:
+            used = {n.op_type for a in parts[waiting.pop()] for n in a.function.node} & parts.keys()
+            if name in used:
+                raise RuleError(f"{self.place(name)}: the part '{name}' uses itself", "Write it out.")
+            waiting.extend(used - seen)
+            seen |= used
+
+    def anchors(self, table: dict[str, Any], parts: Parts) -> Iterator[Anchor]:
+        """Yield one anchor for each spelling of the table's pattern."""
+        self.keys(table, {"pattern", "where", "let", "realize"}, "[[fuse.anchor]]")
+        text = self.want(table, "pattern", str, "[[fuse.anchor]]")
+        realize = self.pattern(table["realize"]) if "realize" in table else None
+        where, let = self.optional(table, "where", list, []), self.optional(table, "let", dict, {})
+        for spelling in patterns.spellings(text, self.place(text), parts):
+            pattern, bindings = spelling.pattern, {**let, **spelling.let}
+            if realize is not None:
+                inputs, labels = frozenset(pattern.inputs), pattern.labels | set(bindings)
+                self.fits(realize, pattern, inputs, labels, "`realize`", "its anchor")
+            yield Anchor(
+                pattern,
+                self.where([*where, *spelling.where], pattern),
+                tuple(
+                    predicates.parse_let(label, str(text), pattern, f"{self.place(str(text))}: let")
+                    for label, text in bindings.items()
+                ),
+                realize,
+            )
+
+    def fits(
+        self, target: Pattern, source: Pattern, values: frozenset[str], labels: frozenset[str], what: str, of: str
+    ) -> None:
+        """Refuse a replacement that yields something else than `source`, or uses what is not among the names given."""
+        if target.outputs != source.outputs:
+            raise RuleError(f"{self.place(target.text)}: {what} yields {target.outputs}, {of} yields {source.outputs}")
+        for kind, used, known in (("value", set(target.inputs), values), ("label", set(target.labels), labels)):
+            unknown = used - known
+            if unknown:
+                word = min(unknown)
+                raise RuleError(
+                    f"{self.place(target.text)}: {what} uses the {kind} '{word}', which {of} does not have."
+                    f"{did_you_mean(word, known)}"
+                )
 
     def example(self, table: dict[str, Any]) -> Example:
         self.keys(table, {"model", "after", "refusal"}, "[[example]]")
@@ -204,8 +253,7 @@ class _Reader:
     def pattern(self, text: str) -> Pattern:
         return patterns.parse(text, self.place(text))
 
-    def where(self, table: dict[str, Any], pattern: Pattern) -> tuple[Predicate, ...]:
-        lines = self.optional(table, "where", list, [])
+    def where(self, lines: list[str], pattern: Pattern) -> tuple[Predicate, ...]:
         return tuple(predicates.parse(line, pattern, f"{self.place(line)}: where") for line in lines)
 
     def keys(self, table: dict[str, Any], known: set[str], what: str) -> None:

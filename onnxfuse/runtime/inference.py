@@ -11,6 +11,7 @@ from onnxfuse.model.errors import DeviceError, ModelError
 from onnxfuse.model.io import PROTOBUF_LIMIT
 from onnxfuse.runtime.bridge import bridge_missing
 from onnxfuse.runtime.cuda import PROVIDER, cuda_unusable, device_count
+from onnxfuse.runtime.library import with_library_ops
 from onnxfuse.runtime.placement import Model, Placement
 from onnxfuse.runtime.registration import as_functions, register_kernels
 
@@ -50,6 +51,8 @@ def session(
         fused = _kernels_or_functions(options, model, kernels_asked_for=providers is not None)
     else:
         fused = as_functions(model, _why_not_cuda(providers))
+    if any(p.runs_as == "library" for p in fused):
+        model = with_library_ops(model, options)
     opened = Session(_source(model), options, providers=chosen, **{"enable_fallback": 0, **kwargs})
     if on_cuda and PROVIDER not in opened.get_providers():
         raise _no_cuda("ONNX Runtime left the CUDA provider out; its log on stderr says why")
@@ -64,7 +67,7 @@ def _kernels_or_functions(
     missing = bridge_missing()
     if missing is not None and not kernels_asked_for:
         return as_functions(model, missing)
-    return register_kernels(options, model)
+    return register_kernels(options, model, library=True)
 
 
 def _default_providers() -> list[Provider]:

@@ -26,10 +26,10 @@ class Placement:
     """The rule that made the op."""
     nodes: int
     """How many nodes of the model are this op."""
-    runs_as: Literal["kernel", "function"]
-    """`kernel`: our CUDA kernel; `function`: ONNX Runtime inlines the body."""
+    runs_as: Literal["kernel", "library", "function"]
+    """`kernel`: our CUDA kernel; `library`: an op of ONNX Runtime's own; `function`: ONNX Runtime inlines the body."""
     reason: str
-    """Why the body runs; empty for a kernel."""
+    """Why the body runs; empty for a kernel and the library."""
 
 
 def read(model: Model) -> onnx.ModelProto:

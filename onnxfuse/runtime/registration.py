@@ -1,6 +1,7 @@
 """Register exactly the fused kernels that a model needs, for a session on CUDA."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import onnx
 from onnxruntime import SessionOptions
@@ -35,8 +36,11 @@ def register(session_options: SessionOptions, model: Model) -> tuple[Placement, 
     return register_kernels(session_options, model)
 
 
-def register_kernels(session_options: SessionOptions, model: Model) -> tuple[Placement, ...]:
-    """Register every fused op that has a kernel; the others keep their bodies, each with the reason."""
+def register_kernels(session_options: SessionOptions, model: Model, *, library: bool = False) -> tuple[Placement, ...]:
+    """Register every fused op that has a kernel; the others keep their bodies, each with the reason.
+
+    `library`: the caller lets the library compute the ops that have such a form.
+    """
     facts = read(model)
     ops = fused_ops(facts)
     refusals = _refusals(facts, ops)
@@ -44,7 +48,10 @@ def register_kernels(session_options: SessionOptions, model: Model) -> tuple[Pla
     if rows:
         _register(session_options, rows)
     counts = node_counts(facts)
-    return tuple(_placement(op, counts[name], refusals[name]) for name, op in ops.items())
+    placements = (_placement(op, counts[name], refusals[name]) for name, op in ops.items())
+    return tuple(
+        replace(p, runs_as="library", reason="") if library and ops[p.op].library is not None else p for p in placements
+    )
 
 
 def as_functions(model: Model, reason: str) -> tuple[Placement, ...]:
@@ -57,7 +64,11 @@ def as_functions(model: Model, reason: str) -> tuple[Placement, ...]:
 def _refusals(model: onnx.ModelProto, ops: Mapping[str, FusedOp]) -> dict[str, str | None]:
     """Return for each op why its body has to run, None where the kernel can."""
     on_host = dict.fromkeys(shape_math(model.graph), "works on shapes, which ONNX Runtime keeps on the CPU")
-    return {name: on_host.get(name) or no_kernel(op) for name, op in ops.items()}
+    return {name: on_host.get(name) or _library_alone(op) or no_kernel(op) for name, op in ops.items()}
+
+
+def _library_alone(op: FusedOp) -> str | None:
+    return None if op.library is None else "ONNX Runtime's own op computes it in sessions that onnxfuse.session opens"
 
 
 def _register(session_options: SessionOptions, rows: list[Row]) -> None:

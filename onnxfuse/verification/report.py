@@ -71,7 +71,7 @@ class KernelRow:
     rule: str
     nodes: int
     runs_as: str
-    """`kernel` or `function`."""
+    """`kernel`, `library` or `function`."""
     reason: str
     """Why as a function."""
     launches: int

@@ -8,7 +8,7 @@ from onnx import TensorProto, numpy_helper
 from onnxfuse.model import schema
 from onnxfuse.model.errors import ModelError
 from onnxfuse.model.normalize import normalize
-from onnxfuse.model.types import UNKNOWN, ValueType, check, infer, shapes_differ, value_types
+from onnxfuse.model.types import UNKNOWN, ValueType, check, infer, shapes_differ, value_info, value_types
 
 
 def model(text: str, opset: int = 17) -> onnx.ModelProto:
@@ -25,6 +25,10 @@ def model(text: str, opset: int = 17) -> onnx.ModelProto:
         (("N", 4), ("M", 4), True),
         (("N", 4), (1, 4), True),
         ((None, 4), (3, 4), False),
+        (("unk__0", 4), (3, 4), False),
+        (("unk__0", 4), ("unk__1", 4), False),
+        (("unk__0", 4), ("N", 4), False),
+        (("unk__0", 4), ("unk__0", 5), True),
         ((4,), (3, 4), True),
         (None, (3, 4), False),
         (None, None, False),
@@ -112,3 +116,17 @@ def test_normalizing_an_old_model_makes_its_weights_constants() -> None:
     normalize(made)
     assert [i.name for i in made.graph.input] == ["x"]
     onnx.checker.check_model(made, full_check=True)
+
+
+def test_an_invented_name_is_one_number_and_is_written_nowhere() -> None:
+    """It is kept, so that an extent equals itself; in a declaration and a message it is unknown."""
+    type_ = ValueType(TensorProto.FLOAT, ("unk__0", "N", 4))
+    assert str(type_) == "float[?,N,4]"
+    declared = value_info("x", type_)
+    assert [d.dim_param for d in declared.type.tensor_type.shape.dim] == ["", "N", ""]
+    assert not declared.type.tensor_type.shape.dim[0].HasField("dim_value")
+    text = """g (float[4] x, int64[1] n) => (float[A] y) {
+      t = Reshape (x, n) a = Neg (t) y = Abs (a)
+    }"""
+    found = value_types(infer(model(text)).graph)
+    assert found["t"].shape == found["a"].shape

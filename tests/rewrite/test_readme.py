@@ -4,10 +4,13 @@ import re
 from pathlib import Path
 
 import onnx
+import onnxruntime
 import pytest
 
 from onnxfuse.cli.main import main
-from onnxfuse.rewrite import predicate, rule
+from onnxfuse.rewrite import pipeline, predicate, rule
+from onnxfuse.runtime.library import with_library_ops
+from tests.rewrite.small import assert_same_numbers, parse
 
 README = (rule.shipped_folder() / "README.md").read_text(encoding="utf-8")
 
@@ -67,6 +70,19 @@ def test_the_short_softmax_is_a_rule(tmp_path: Path) -> None:
     assert quoted.fuse.anchors[0].pattern.text == shipped.fuse.anchors[0].pattern.text
 
 
+def test_the_short_attention_is_a_rule(tmp_path: Path) -> None:
+    """Both spellings fuse, and ONNX Runtime's op computes the same."""
+    (tmp_path / "single.toml").write_text(blocks("toml")[3])
+    one = rule.read(tmp_path / "single.toml")
+    for scale in ("Div (m, c)", "Mul (c, m)"):
+        text = f"""g (float[2,3,4] q, float[2,5,4] k, float[2,5,4] v) => (float[2,3,4] y) <float c = {{2}}> {{
+          kt = Transpose <perm = [0,2,1]> (k) m = MatMul (q, kt) s = {scale} p = Softmax (s) y = MatMul (p, v)
+        }}"""
+        model = parse(text)
+        assert pipeline.run(model, [one]).by_rule() == {"single": 1}
+        assert_same_numbers(parse(text), with_library_ops(model, onnxruntime.SessionOptions()), folded=True)
+
+
 def test_every_key_predicate_and_template_is_on_the_page() -> None:
     """The reference is whole."""
     for word in (*predicate.TESTS, *predicate.TERMS):
@@ -74,7 +90,7 @@ def test_every_key_predicate_and_template_is_on_the_page() -> None:
     for word in rule.TEMPLATES:
         assert f'"{word}"' in README, word
     keys = "summary rewrite from to where optional fuse anchor split template library prologue epilogue least pattern"
-    for word in f"{keys} example model after refusal".split():
+    for word in f"{keys} define name let realize example model after refusal".split():
         assert re.search(rf"`[^`]*\b{word}\b[^`]*`", README), word
 
 

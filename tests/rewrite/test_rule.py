@@ -217,3 +217,156 @@ def test_a_users_fusion_needs_no_code(tmp_path: Path) -> None:
 
 
 PATTERN = "(x, axes) => (y) { m = ReduceMax (x, axes) y = Sub (x, m) }"
+
+
+# ---- named parts, labels from terms, the library's form
+
+PARTS = '''\
+summary = "A sum of squares under a root."
+
+[fuse]
+template = "row"
+
+[[fuse.define]]
+name = "Square"
+pattern = """(a) => (b) { b = Mul (a, a) }"""
+
+[[fuse.define]]
+name = "Square"
+pattern = """(a, two) => (b) { b = Pow (a, two) }"""
+where = ["value(two) == 2"]
+let = { power = "value(two)" }
+
+[[fuse.anchor]]
+pattern = """(x, axes) => (y) {
+  s = Square (x)
+  m = ReduceSum (s, axes)
+  y = Sqrt (m)
+}"""
+where = ["trailing(axes, x)"]
+let = { width = "dim(x, -1) * 2 - -1" }
+'''
+
+FORM = "(x) => (y) { y = com.microsoft.Norm <n: int = @width> (x) }"
+GROW = 'epilogue = "pointwise"\n'
+REALIZED = PARTS.replace('let = { power = "value(two)" }\n', "") + f'realize = """{FORM}"""\n'
+
+
+def test_a_named_part_stands_for_each_of_its_spellings(tmp_path: Path) -> None:
+    """One anchor for each; what a spelling asks, binds and reads joins the anchor's."""
+    made = rule.read(write(tmp_path, PARTS)).fuse
+    assert made is not None
+    assert [[n.op for n in a.pattern.nodes] for a in made.anchors] == [
+        [op, "ReduceSum", "Sqrt"] for op in ("Mul", "Pow")
+    ]
+    first, second = made.anchors
+    assert first.pattern.inputs == ("x", "axes")
+    assert second.pattern.inputs == ("x", "axes", "two")
+    assert [p.text for p in first.where] == ["trailing(axes, x)"]
+    assert [p.text for p in second.where] == ["trailing(axes, x)", "value(two) == 2"]
+    assert [b.label for b in first.let] == ["width"]
+    assert [b.label for b in second.let] == ["width", "power"]
+
+
+@pytest.mark.parametrize("square", ["s = Mul (x, x)", "s = Pow (x, two)"])
+def test_every_spelling_of_a_part_is_found(tmp_path: Path, square: str) -> None:
+    """And a number that its `where` does not allow is refused."""
+    write(tmp_path, PARTS)
+    text = f"""g (float[N,4] x) => (float[N,1] y) <int64[1] axes = {{-1}}, float two = {{2}}> {{
+      {square} m = ReduceSum (s, axes) y = Sqrt (m)
+    }}"""
+    (mine,) = rule.load(tmp_path)
+    model = parse(text)
+    assert pipeline.run(model, [mine]).by_rule() == {"mine": 1}
+    assert_same_numbers(parse(text), model)
+    other = parse(text.replace("two = {2}", "two = {3}"))
+    report = pipeline.run(other, [mine])
+    assert bool(report.applied) is ("Mul" in square)
+
+
+def test_parts_inside_parts_and_twice_in_a_pattern(tmp_path: Path) -> None:
+    """Every combination is an anchor; inner names of the second use do not clash with those of the first."""
+    define = """[[fuse.define]]
+name = "{0}"
+pattern = '''(a) => (b) {{ inner = {1} (a) b = {2} (inner) }}'''
+"""
+    parts = "".join(define.format(*w) for w in (("P", "Relu", "Neg"), ("P", "Abs", "Neg"), ("Q", "Exp", "P")))
+    anchor = "[[fuse.anchor]]\npattern = '''(x) => (y) { p = P (x) q = Q (p) y = Softmax (q) }'''\n"
+    made = rule.read(write(tmp_path, PARTS.split("[[fuse.define]]")[0] + parts + anchor)).fuse
+    assert made is not None
+    assert [[n.op for n in a.pattern.nodes] for a in made.anchors] == [
+        [one, "Neg", "Exp", two, "Neg", "Softmax"] for one in ("Relu", "Abs") for two in ("Relu", "Abs")
+    ]
+    for anchor_read in made.anchors:
+        outputs = [o for n in anchor_read.pattern.nodes for o in n.outputs]
+        assert len(set(outputs)) == len(outputs)
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "line", "told"),
+    [
+        # Parts.
+        ("s = Square (x)", "s = Sqare (x)", 17, "'Sqare' is not an ONNX operator."),
+        ("s = Square (x)", "s, t = Square (x)", 17, "Square is used as (x) => (s, t); a spelling of it has (a) => (b)"),
+        ("s = Square (x)", "s = Square (x, axes)", 17, "Square is used as (x, axes) => (s); a spelling of it has (a)"),
+        ("(a) => (b) { b = Mul (a, a) }", "(a) => (b) { b = Mul a }", 8, "Expected character ( not found."),
+        ("(a) => (b) { b = Mul (a, a) }", "(a) => (b) { b = Mull (a, a) }", 17, "'Mull' is not an ONNX operator."),
+        ("pattern = \"\"\"(a) =>", "patern = \"\"\"(a) =>", 8, "'patern' is not a key of [[fuse.define]]"),
+        ('where = ["value(two) == 2"]', 'where = "value(two) == 2"', 13, "'where' must be a list"),
+        ("value(two) == 2", "value(too) == 2", 13, "'too' is not a name of the pattern. Did you mean two?"),
+        # Labels from terms.
+        ('"value(two)"', '"2 * (1"', 14, "'2 * (1' is not arithmetic over terms"),
+        ('"value(two)"', '"1 /"', 14, "'1 /' is not arithmetic over terms"),
+        ('"value(two)"', '"valu(two)"', 14, "'valu' is not a predicate. Did you mean value?"),
+        ('"value(two)"', '"value(too)"', 14, "'too' is not a name of the pattern. Did you mean two?"),
+        ('"value(two)"', '"1 / two"', 14, "'two' has no place in '1 / two'"),
+        ('"value(two)"', '"value(two) % 2"', 14, "'value(two) % 2' has no place in 'value(two) % 2'"),
+        ('"value(two)"', "\"'two'\"", 14, "has no place in"),
+        ('{ power = "value(two)" }', "3", 14, "'let' must be a dict, got 3"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_a_part_or_a_label_is_told(tmp_path: Path, good: str, bad: str, line: int, told: str) -> None:
+    """With the line of the pattern or the expression where it stands."""
+    assert good in PARTS
+    path = write(tmp_path, PARTS.replace(good, bad, 1))
+    with pytest.raises(RuleError) as caught:
+        rule.read(path)
+    assert told in str(caught.value)
+    assert str(caught.value).startswith(f"{path}:{line}: ")
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "line", "told"),
+    [
+        ("@width>", "@widht>", 23, "uses the label 'widht', which its anchor does not have. Did you mean width?"),
+        (FORM, FORM.replace("(x) =>", "(z) =>"), 23, "'x' is neither an input of the pattern"),
+        (FORM, FORM.replace("(x)", "(two)"), 23, "uses the value 'two', which its anchor does not have."),
+        (FORM, FORM.replace("(x)", "(m)"), 23, "uses the value 'm', which its anchor does not have."),
+        (FORM, FORM.replace("(y)", "(z)").replace("y =", "z ="), 23, "yields ('z',), its anchor yields ('y',)"),
+        ('template = "row"', f'{GROW}template = "row"', 4, "`epilogue` and `realize` exclude each other"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_a_librarys_form_is_told(tmp_path: Path, good: str, bad: str, line: int, told: str) -> None:
+    """It may use the anchor's own inputs, what every spelling of it has, and nothing from inside."""
+    assert rule.read(write(tmp_path, REALIZED)).fuse
+    assert good in REALIZED
+    path = write(tmp_path, REALIZED.replace(good, bad, 1))
+    with pytest.raises(RuleError) as caught:
+        rule.read(path)
+    assert told in str(caught.value)
+    assert str(caught.value).startswith(f"{path}:{line}: ")
+
+
+@pytest.mark.parametrize("parts", [{"A": "A"}, {"A": "B", "B": "A"}])
+def test_a_part_that_uses_itself_is_refused(tmp_path: Path, parts: dict[str, str]) -> None:
+    """It would stand for endlessly many patterns."""
+    tables = [
+        f"[[fuse.define]]\nname = '{n}'\npattern = '''(x) => (y) {{ y = {used} (x) }}'''" for n, used in parts.items()
+    ]
+    file = tmp_path / "loop.toml"
+    file.write_text(
+        'summary = "s"\n[fuse]\ntemplate = "row"\n' + "\n".join(tables) + "\n[[fuse.anchor]]\n"
+        "pattern = '''(x) => (y) { y = A (x) }'''\n"
+    )
+    with pytest.raises(RuleError, match="the part 'A' uses itself"):
+        rule.read(file)

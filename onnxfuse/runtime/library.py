@@ -1,0 +1,41 @@
+"""Fused ops that an op of ONNX Runtime's own computes: on CUDA its function takes the place of the portable body.
+
+Only in the model that a session opens, never in a file: the library's op has no kernel for every provider and type.
+"""
+
+from pathlib import Path
+
+import onnx
+from onnxruntime import SessionOptions
+
+from onnxfuse.model import io
+from onnxfuse.model.fused import DOMAIN, fused_ops
+from onnxfuse.runtime.placement import Model
+
+DATA_FOLDER = "session.model_external_initializers_file_folder_path"
+"""Session config entry: where ONNX Runtime finds the external data of a model that it is given as bytes."""
+
+
+def with_library_ops(model: Model, session_options: SessionOptions) -> onnx.ModelProto:
+    """Return a copy of `model` in which such ops are computed by the library.
+
+    External data stays where it is; `session_options` learn its folder.
+    """
+    if isinstance(model, onnx.ModelProto):
+        own = io.without_weights(model, lambda weight: weight)
+    elif isinstance(model, bytes):
+        own = io.parse(model, "the model given as bytes")
+    else:
+        own = io.load(model, weights=False)
+        session_options.add_session_config_entry(DATA_FOLDER, str(Path(model).resolve().parent))
+    ops = fused_ops(own)
+    for function in own.functions:
+        library = ops[function.name].library if function.domain == DOMAIN else None
+        if library is not None:
+            del function.node[:]
+            function.node.extend(library.node)
+            del function.opset_import[:]
+            function.opset_import.extend(library.opset_import)
+    if all(o.domain != "com.microsoft" for o in own.opset_import):
+        own.opset_import.add(domain="com.microsoft", version=1)
+    return own

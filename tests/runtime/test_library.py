@@ -1,0 +1,177 @@
+"""Attention in sessions: on CUDA an op of ONNX Runtime's own takes the place of the body, and nowhere else."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import ModelProto
+
+import onnxfuse
+from onnxfuse import runtime
+from onnxfuse.model import io
+from onnxfuse.model.fused import fused_ops
+from onnxfuse.runtime.library import with_library_ops
+from tests.rewrite.test_attention import attention
+from tests.runtime import stand_in_kernels
+from tests.runtime.conftest import FakeCuda
+
+CUDA = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+CPU = ["CPUExecutionProvider"]
+HEAD = '<ir_version: 8, opset_import: ["" : 17]> '
+TOLERANCE = {"rtol": 1e-5, "atol": 1e-6}
+"""Float32 against float32: sums of 4 and 5 products in another order, and one rounding of the scale."""
+
+
+def original() -> ModelProto:
+    """Return an attention with a mask."""
+    return onnx.parser.parse_model(HEAD + attention(mask="B,1,1,L", batch="N", rows="S", columns="L"))
+
+
+def feeds() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    shapes = {"q": (2, 3, 8), "k": (2, 5, 8), "v": (2, 5, 8), "mask": (2, 1, 1, 5)}
+    return {name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+
+
+def plain(model: ModelProto) -> np.ndarray:
+    """Return what plain ONNX Runtime computes on the CPU."""
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=CPU)
+    return np.asarray(session.run(None, feeds())[0])
+
+
+def domains(model: ModelProto) -> set[str]:
+    """Return the domains of the nodes in the fused ops' functions."""
+    return {n.domain for f in model.functions for n in f.node}
+
+
+@pytest.fixture
+def fused() -> ModelProto:
+    """The optimized attention."""
+    return onnxfuse.optimize(original())
+
+
+# ---- the model that is opened
+
+
+def test_the_librarys_op_takes_the_place_of_the_body(fused: ModelProto, tmp_path: Path) -> None:
+    """From a model, its bytes or its path: the same model, which is valid and computes the same."""
+    onnx.save(fused, tmp_path / "m.onnx")
+    opened = [
+        with_library_ops(source, onnxruntime.SessionOptions())
+        for source in (fused, fused.SerializeToString(), tmp_path / "m.onnx", str(tmp_path / "m.onnx"))
+    ]
+    assert all(o == opened[0] for o in opened)
+    assert "com.microsoft" in domains(opened[0])
+    onnx.checker.check_model(opened[0])
+    np.testing.assert_allclose(plain(opened[0]), plain(original()), **TOLERANCE)
+
+
+def test_the_model_given_is_not_touched(fused: ModelProto) -> None:
+    """The portable body stays in it, byte by byte."""
+    before = fused.SerializeToString(deterministic=True)
+    with_library_ops(fused, onnxruntime.SessionOptions())
+    assert fused.SerializeToString(deterministic=True) == before
+    assert domains(fused) == {""}
+
+
+def test_other_ops_keep_their_bodies() -> None:
+    """Only what has a library form changes."""
+    made = onnxfuse.optimize(with_tail())
+    opened = with_library_ops(made, onnxruntime.SessionOptions())
+    changed = {f.name for f, g in zip(opened.functions, made.functions, strict=True) if f != g}
+    assert changed == {name for name, op in fused_ops(made).items() if op.rule == "attention"}
+    assert len(changed) < len(made.functions)
+
+
+def test_the_file_runs_without_its_library_form(fused: ModelProto) -> None:
+    """Plain ONNX Runtime on the CPU, and onnxfuse.session there, run the body."""
+    np.testing.assert_allclose(plain(fused), plain(original()), **TOLERANCE)
+    session = runtime.session(fused, CPU)
+    assert [(p.rule, p.runs_as) for p in session.fused] == [("attention", "function")]
+    np.testing.assert_array_equal(session.run(None, feeds())[0], plain(fused))
+
+
+def test_external_data_is_found_where_the_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model is opened as bytes, its weights stay in the file beside it, whatever the working folder is."""
+    before = original()
+    before.graph.node[-1].output[0] = "attended"
+    before.graph.node.append(onnx.helper.make_node("MatMul", ["attended", "w"], ["y"]))
+    weight = np.random.default_rng(1).standard_normal((8, 8), np.float32)
+    before.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    made = onnxfuse.optimize(before)
+    monkeypatch.setattr(io, "PROTOBUF_LIMIT", 100)
+    io.save(made, tmp_path / "m.onnx")
+    assert (tmp_path / "m.onnx.data").stat().st_size >= weight.nbytes
+    (tmp_path / "elsewhere").mkdir()
+    for folder, path in ((tmp_path, "m.onnx"), (tmp_path / "elsewhere", str(tmp_path / "m.onnx"))):
+        monkeypatch.chdir(folder)
+        options = onnxruntime.SessionOptions()
+        opened = with_library_ops(path, options)
+        assert opened.ByteSize() < made.ByteSize() + 2000
+        assert any(t.data_location == onnx.TensorProto.EXTERNAL for t in opened.graph.initializer)
+        session = onnxruntime.InferenceSession(opened.SerializeToString(), options, providers=CPU)
+        np.testing.assert_allclose(session.run(None, feeds())[0], plain(before), rtol=1e-5, atol=1e-5)
+
+
+# ---- on CUDA
+
+
+def opened_on_cuda() -> Any:
+    stand_in_kernels.install()
+    facts: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        path, seen = Path(folder) / "m.onnx", Path(folder) / "seen.onnx"
+        onnx.save(onnxfuse.optimize(with_tail()), path)
+        for name, source in (("path", path), ("bytes", path.read_bytes()), ("model", onnx.load(path))):
+            options = onnxruntime.SessionOptions()
+            options.optimized_model_filepath = str(seen)
+            session = runtime.session(source, CUDA, options)
+            facts[name] = {
+                "fused": [(p.rule, p.nodes, p.runs_as, p.reason) for p in session.fused],
+                "ops": sorted({f"{n.domain}:{n.op_type.split('_')[0]}" for n in onnx.load(seen).graph.node}),
+            }
+        options = onnxruntime.SessionOptions()
+        facts["registered"] = [(p.rule, p.runs_as, p.reason) for p in runtime.register(options, path)]
+        options.optimized_model_filepath = str(seen)
+        onnxruntime.InferenceSession(str(path), options, providers=CUDA)
+        facts["registered ops"] = sorted({n.op_type for n in onnx.load(seen).graph.node if n.domain == "com.microsoft"})
+    return facts
+
+
+def with_tail() -> ModelProto:
+    """Return an attention that a pointwise kernel follows."""
+    model = original()
+    model.graph.node[-1].output[0] = "attended"
+    model.graph.node.append(onnx.helper.make_node("Relu", ["attended"], ["positive"]))
+    model.graph.node.append(onnx.helper.make_node("Tanh", ["positive"], ["y"]))
+    return model
+
+
+def test_a_session_on_cuda_runs_attention_in_the_library(on_fake_cuda: FakeCuda) -> None:
+    """The placement says so, the op is in the graph that ONNX Runtime runs, and the kernels beside it are kernels."""
+    facts = on_fake_cuda(opened_on_cuda)
+    for source in ("path", "bytes", "model"):
+        assert sorted(facts[source]["fused"]) == [["attention", 1, "library", ""], ["pointwise", 1, "kernel", ""]]
+        assert "com.microsoft:MultiHeadAttention" in facts[source]["ops"]
+        assert ":Softmax" not in facts[source]["ops"]
+    reason = "ONNX Runtime's own op computes it in sessions that onnxfuse.session opens"
+    assert sorted(facts["registered"]) == [["attention", "function", reason], ["pointwise", "kernel", ""]]
+    assert "MultiHeadAttention" not in facts["registered ops"]
+
+
+def placed_on_cuda() -> Any:
+    stand_in_kernels.install()
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    model = onnxfuse.optimize(onnx.parser.parse_model(HEAD + attention()))
+    session = runtime.session(model, ["CUDAExecutionProvider"], options)
+    return [p.runs_as for p in session.fused]
+
+
+def test_the_librarys_op_is_on_cuda(on_fake_cuda: FakeCuda) -> None:
+    """A session opens that may put nothing on the CPU; with a mask there is shape arithmetic, which belongs there."""
+    assert on_fake_cuda(placed_on_cuda) == ["library"]
