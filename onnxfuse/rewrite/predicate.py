@@ -50,6 +50,8 @@ class Predicate:
     """The numbers or words on the right side."""
     terms: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """The terms on the right side, as (name, arguments): the relation holds where it holds for one of them."""
+    sides: tuple[ast.expr, ast.expr] | None = None
+    """Both sides where they are arithmetic over terms; `name` is then empty."""
 
 
 def _const(graph: Graph, match: Match, *names: str) -> str | None:
@@ -187,6 +189,8 @@ TERMS: dict[str, Word] = {
 
 _TERM = r"(\w+)\(([^()]*)\)"
 
+_SUMS = re.compile(r"^(.+?)\s*(==|!=|<=|>=|<|>)\s*(.+)$")
+
 _LINE = re.compile(r"^\s*(\w+)\(([^()]*)\)\s*(?:(==|!=|<=|>=|<|>|in\b)\s*(.+?))?\s*$")
 
 
@@ -194,6 +198,11 @@ def parse(text: str, pattern: Pattern, place: str) -> Predicate:
     """Return the predicate in `text`; raises RuleError that begins with `place`."""
     see = "See onnxfuse rules --predicates."
     found = _LINE.match(text)
+    relation_of_sums = _SUMS.match(text) if found is None else None
+    if relation_of_sums is not None:
+        left, relation, right = relation_of_sums.groups()
+        sides = (_arithmetic(left, pattern, place), _arithmetic(right, pattern, place))
+        return Predicate(text, "", (), relation, sides=sides)
     if found is None:
         raise RuleError(f"{place}: '{text}' is not of the form name(arguments) or name(arguments) == value", see)
     name, arguments, relation, right = found[1], _words(found[2]), found[3] or "", found[4] or ""
@@ -248,6 +257,11 @@ def holds(predicate: Predicate, graph: Graph, match: Match) -> str | None:
     if not predicate.relation:
         reason: str | None = TESTS[predicate.name].meaning(graph, match, *predicate.arguments)
         return reason
+    if predicate.sides is not None:
+        first, second = (_evaluate(side, graph, match) for side in predicate.sides)
+        if first is None or second is None:
+            return f"{predicate.text} is not known to hold"
+        return None if RELATIONS[predicate.relation](first, second) else f"{first:g} and {second:g}: {predicate.text}"
     left = TERMS[predicate.name].meaning(graph, match, *predicate.arguments)
     values = predicate.values or tuple(TERMS[name].meaning(graph, match, *words) for name, words in predicate.terms)
     if left is None or all(v is None for v in values):
@@ -273,12 +287,16 @@ class Binding:
 
 def parse_let(label: str, text: str, pattern: Pattern, place: str) -> Binding:
     """Return the binding `label = text`, as in `scale = "1 / value(divisor)"`; raises RuleError."""
+    return Binding(label, text, _arithmetic(text, pattern, place))
+
+
+def _arithmetic(text: str, pattern: Pattern, place: str) -> ast.expr:
     try:
-        tree = ast.parse(text, mode="eval").body
+        tree = ast.parse(text.strip(), mode="eval").body
     except SyntaxError:
         raise RuleError(f"{place}: '{text}' is not arithmetic over terms", "See onnxfuse rules --predicates.") from None
     _check_arithmetic(tree, text, pattern, place)
-    return Binding(label, text, tree)
+    return tree
 
 
 def _check_arithmetic(tree: ast.expr, text: str, pattern: Pattern, place: str) -> None:

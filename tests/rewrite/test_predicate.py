@@ -30,6 +30,7 @@ def reason(line: str, text: str = MODEL) -> str | None:
         "rank(x) in 2, 3", "dim(x, -1) == 4", "dim(x, 0) == N", "dim(x, 1) == dim(t, 0)", "dim(x, 0) == dim(t, 1)",
         "dtype(x) == float16", "dtype(x) in float16, bfloat16, float32", "size(k) == 3", "fixes_last(perm)",
         "dtype(x) != float32", "dtype(x) == dtype(k)",
+        "dim(x, 1) * dim(x, 2) == 12", "dim(x, 2) // 2 < size(k)", "alike(x, x)",
     ],
 )  # fmt: skip
 def test_what_is_so_holds(line: str) -> None:
@@ -49,6 +50,9 @@ def test_what_is_so_holds(line: str) -> None:
         ("size(x) == 12", "size(x) is not known; the rule wants size(x) == 12"),
         ("dtype(x) in float32, float64", "dtype(x) is float16; the rule wants dtype(x) in float32, float64"),
         ("value(k) == 1", "value(k) is not known"),
+        ("dim(x, 1) * dim(x, 2) == 13", "12 and 13: dim(x, 1) * dim(x, 2) == 13"),
+        ("dim(x, 0) * 1 == 2", "dim(x, 0) * 1 == 2 is not known to hold"),
+        ("alike(x, t)", "'x' and 't' have different shapes"),
     ],
 )
 def test_what_is_not_so_says_what_was_seen(line: str, told: str) -> None:
