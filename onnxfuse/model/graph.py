@@ -81,6 +81,18 @@ class Graph:
         """Return whether `value` is an output of the graph."""
         return value in self._output_set
 
+    def inputs_of(self, nodes: Collection[Node]) -> list[str]:
+        """Return the values that `nodes` read from outside, each once, in order of first use."""
+        ordered = sorted(nodes, key=lambda n: n.order)
+        inside = {o for n in ordered for o in n.outputs}
+        return list(dict.fromkeys(v for n in ordered for v in n.reads if v not in inside))
+
+    def outputs_of(self, nodes: Collection[Node]) -> list[str]:
+        """Return the values of `nodes` that are read outside, or are graph outputs, in order."""
+        members = set(nodes)
+        values = (v for n in sorted(members, key=lambda n: n.order) for v in n.outputs if v)
+        return [v for v in values if self.is_output(v) or any(r not in members for r in self.readers(v))]
+
     def type(self, value: str) -> ValueType:
         """Return what is known of `value`."""
         if value in self.types:

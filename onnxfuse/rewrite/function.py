@@ -38,17 +38,9 @@ def make_op(
 
     Values read outside become outputs, so none is lost. Returns the reason where no kernel can be generated.
     """
-    inside = {o for n in nodes for o in n.outputs if o}
-    read = list(dict.fromkeys(v for n in nodes for v in n.reads if v not in inside))
+    read, outputs = graph.inputs_of(nodes), graph.outputs_of(nodes)
     literals = [v for v in read if _is_literal(graph, v, nodes)]
     inputs = [v for v in read if v not in literals]
-    members = set(nodes)
-    outputs = [
-        o
-        for n in nodes
-        for o in n.outputs
-        if o and (graph.is_output(o) or any(r not in members for r in graph.readers(o)))
-    ]
     inner = [o for n in nodes for o in n.outputs if o and o not in outputs]
     formal = {v: f"x{i}" for i, v in enumerate(inputs)}
     formal.update({v: f"y{i}" for i, v in enumerate(outputs)})

@@ -35,23 +35,6 @@ class Region:
     stops: dict[Node, str] = field(default_factory=dict)
     """Neighbours that stayed outside, with the reason."""
 
-    def inputs(self) -> list[str]:
-        """Return the values read from outside, each once, in order of first use."""
-        inside = {o for n in self.nodes for o in n.outputs}
-        return list(dict.fromkeys(v for n in self._ordered() for v in n.reads if v not in inside))
-
-    def outputs(self, graph: Graph) -> list[str]:
-        """Return the values that are read outside, or are graph outputs, in order."""
-        return [
-            v
-            for n in self._ordered()
-            for v in n.outputs
-            if v and (graph.is_output(v) or any(r not in self.nodes for r in graph.readers(v)))
-        ]
-
-    def _ordered(self) -> list[Node]:
-        return sorted(self.nodes, key=lambda n: n.order)
-
 
 def grow(
     graph: Graph, region: Region, kept: Collection[Node], *, prologue: bool, epilogue: bool, host: frozenset[str]
@@ -68,7 +51,9 @@ def grow(
             heads = [*values, *(o for n in region.nodes for o in n.outputs if o)]
             candidates.update(dict.fromkeys(r for v in heads for r in graph.readers(v)))
         if prologue:
-            candidates.update(dict.fromkeys(p for v in region.inputs() if (p := graph.producer(v)) is not None))
+            candidates.update(
+                dict.fromkeys(p for v in graph.inputs_of(region.nodes) if (p := graph.producer(v)) is not None)
+            )
         fresh = [n for n in candidates if n not in region.nodes and n not in region.stops and n not in kept]
         if not fresh:
             return
@@ -90,15 +75,15 @@ def refuse(graph: Graph, region: Region, node: Node, host: frozenset[str]) -> st
     shape = graph.type(node.outputs[0]).shape
     if shapes_differ(shape, region.work.shape):
         return f"computes {graph.type(node.outputs[0])}, the kernel runs over {region.work}"
-    together = Region({**region.nodes, node: None}, region.work)
-    if len(together.nodes) > MAX_NODES:
+    together = {**region.nodes, node: None}
+    if len(together) > MAX_NODES:
         return f"the fused op holds {MAX_NODES} nodes already"
-    if not convex(graph, together.nodes):
+    if not convex(graph, together):
         return "depends on a node outside that depends on the fused op"
-    tensors = [v for v in together.inputs() if graph.element_count(v) != 1]
+    tensors = [v for v in graph.inputs_of(together) if graph.element_count(v) != 1]
     if len(tensors) > MAX_INPUTS:
         return f"would be the {len(tensors)}th input tensor, at most {MAX_INPUTS}"
-    if len(together.outputs(graph)) > MAX_OUTPUTS:
+    if len(graph.outputs_of(together)) > MAX_OUTPUTS:
         return f"would add an output, at most {MAX_OUTPUTS}"
     return None
 
