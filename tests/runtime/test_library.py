@@ -10,11 +10,11 @@ import onnxruntime
 import pytest
 from onnx import ModelProto
 
-import onnxfuse
 from onnxfuse import runtime
 from onnxfuse.model import io
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.runtime.library import with_library_ops
+from tests.rewrite.small import optimize
 from tests.rewrite.test_attention import attention
 from tests.runtime import stand_in_kernels
 from tests.runtime.conftest import FakeCuda
@@ -51,7 +51,7 @@ def domains(model: ModelProto) -> set[str]:
 @pytest.fixture
 def fused() -> ModelProto:
     """The optimized attention."""
-    return onnxfuse.optimize(original())
+    return optimize(original())[0]
 
 
 # ---- the model that is opened
@@ -80,7 +80,7 @@ def test_the_model_given_is_not_touched(fused: ModelProto) -> None:
 
 def test_other_ops_keep_their_bodies() -> None:
     """Only what has a library form changes."""
-    made = onnxfuse.optimize(with_tail())
+    made = optimize(with_tail())[0]
     opened = with_library_ops(made, onnxruntime.SessionOptions())
     changed = {f.name for f, g in zip(opened.functions, made.functions, strict=True) if f != g}
     assert changed == {name for name, op in fused_ops(made).items() if op.rule == "attention"}
@@ -102,7 +102,7 @@ def test_external_data_is_found_where_the_file_is(tmp_path: Path, monkeypatch: p
     before.graph.node.append(onnx.helper.make_node("MatMul", ["attended", "w"], ["y"]))
     weight = np.random.default_rng(1).standard_normal((8, 8), np.float32)
     before.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
-    made = onnxfuse.optimize(before)
+    made = optimize(before)[0]
     monkeypatch.setattr(io, "PROTOBUF_LIMIT", 100)
     io.save(made, tmp_path / "m.onnx")
     assert (tmp_path / "m.onnx.data").stat().st_size >= weight.nbytes
@@ -125,7 +125,7 @@ def opened_on_cuda() -> Any:
     facts: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         path, seen = Path(folder) / "m.onnx", Path(folder) / "seen.onnx"
-        onnx.save(onnxfuse.optimize(with_tail()), path)
+        onnx.save(optimize(with_tail())[0], path)
         for name, source in (("path", path), ("bytes", path.read_bytes()), ("model", onnx.load(path))):
             options = onnxruntime.SessionOptions()
             options.optimized_model_filepath = str(seen)
@@ -167,7 +167,7 @@ def placed_on_cuda() -> Any:
     stand_in_kernels.install()
     options = onnxruntime.SessionOptions()
     options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-    model = onnxfuse.optimize(onnx.parser.parse_model(HEAD + attention()))
+    model = optimize(onnx.parser.parse_model(HEAD + attention()))[0]
     session = runtime.session(model, ["CUDAExecutionProvider"], options)
     return [p.runs_as for p in session.fused]
 
