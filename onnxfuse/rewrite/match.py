@@ -152,7 +152,8 @@ def _match_value(
     elif isinstance(operand, str) and (producer := graph.producer(operand)) is not None:
         yield from _match_node(pattern, wanted, graph, producer, match, trace)
     else:
-        what = "a constant" if _array(graph, operand) is not None else "an input of the graph"
+        constant = isinstance(operand, np.ndarray) or graph.is_constant(operand)
+        what = "a constant" if constant else "an input of the graph"
         trace.stop(
             reader, f"reads {_show(operand)}, {what}, where the rule wants {_an(wanted.op)}", depth, other_op=True
         )
@@ -162,7 +163,7 @@ def _match_constant(
     wanted: PatternNode, name: str, graph: Graph, reader: Node, operand: Bound, match: Match, trace: Trace
 ) -> Iterator[Match]:
     depth = len(match.nodes)
-    array = _array(graph, operand)
+    array = array_of(graph, operand)
     if array is None:
         trace.stop(reader, f"reads {_show(operand)}, which is not a constant", depth)
         return
@@ -242,7 +243,8 @@ def _leak(pattern: Pattern, graph: Graph, match: Match) -> tuple[Node, str] | No
     return None
 
 
-def _array(graph: Graph, operand: Bound) -> np.ndarray | None:
+def array_of(graph: Graph, operand: Bound) -> np.ndarray | None:
+    """Return the constant that a name of the pattern stands for, None where it is not one."""
     if isinstance(operand, np.ndarray):
         return operand
     if graph.element_count(operand) is None:
@@ -253,7 +255,7 @@ def _array(graph: Graph, operand: Bound) -> np.ndarray | None:
 def _same(graph: Graph, a: Bound, b: Bound) -> bool:
     if isinstance(a, str) and isinstance(b, str):
         return a == b
-    first, second = _array(graph, a), _array(graph, b)
+    first, second = array_of(graph, a), array_of(graph, b)
     return first is not None and second is not None and np.array_equal(first, second)
 
 

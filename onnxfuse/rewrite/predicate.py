@@ -18,10 +18,12 @@ from onnx import TensorProto
 from onnxfuse.model.errors import RuleError
 from onnxfuse.model.graph import Graph
 from onnxfuse.model.types import shapes_differ
-from onnxfuse.rewrite.match import Bound, Match
+from onnxfuse.rewrite.match import Bound, Match, array_of
 from onnxfuse.rewrite.pattern import Pattern, did_you_mean
 
 Value = int | float | str | None
+
+SEE = "See onnxfuse rules --predicates."
 
 RELATIONS: dict[str, Callable[[object, object], bool]] = {
     "==": operator.eq, "!=": operator.ne,
@@ -84,8 +86,7 @@ def _fixes_last(graph: Graph, match: Match, label: str) -> str | None:
 
 
 def _nonzero(graph: Graph, match: Match, name: str) -> str | None:
-    value = match.values[name]
-    array = graph.constant(value) if isinstance(value, str) else value
+    array = array_of(graph, match.values[name])
     if array is None:
         return f"{_shown(match, name)} is not a constant"
     return None if array.all() else f"{_shown(match, name)} holds a 0"
@@ -196,7 +197,6 @@ _LINE = re.compile(r"^\s*(\w+)\(([^()]*)\)\s*(?:(==|!=|<=|>=|<|>|in\b)\s*(.+?))?
 
 def parse(text: str, pattern: Pattern, place: str) -> Predicate:
     """Return the predicate in `text`; raises RuleError that begins with `place`."""
-    see = "See onnxfuse rules --predicates."
     found = _LINE.match(text)
     relation_of_sums = _SUMS.match(text) if found is None else None
     if relation_of_sums is not None:
@@ -204,17 +204,17 @@ def parse(text: str, pattern: Pattern, place: str) -> Predicate:
         sides = (_arithmetic(left, pattern, place), _arithmetic(right, pattern, place))
         return Predicate(text, "", (), relation, sides=sides)
     if found is None:
-        raise RuleError(f"{place}: '{text}' is not of the form name(arguments) or name(arguments) == value", see)
+        raise RuleError(f"{place}: '{text}' is not of the form name(arguments) or name(arguments) == value", SEE)
     name, arguments, relation, right = found[1], _words(found[2]), found[3] or "", found[4] or ""
     if name not in (TERMS if relation else TESTS):
         if name in TERMS or name in TESTS:
             want = "a comparison after it" if name in TERMS else "no comparison"
-            raise RuleError(f"{place}: '{name}' wants {want}, got '{text}'", see)
-        raise RuleError(f"{place}: '{name}' is not a predicate.{did_you_mean(name, {*TERMS, *TESTS})}", see)
+            raise RuleError(f"{place}: '{name}' wants {want}, got '{text}'", SEE)
+        raise RuleError(f"{place}: '{name}' is not a predicate.{did_you_mean(name, {*TERMS, *TESTS})}", SEE)
     terms = tuple((t[1], _words(t[2])) for side in right.split(" or ") if (t := re.fullmatch(_TERM, side.strip())))
     for word, _ in terms:
         if word not in TERMS:
-            raise RuleError(f"{place}: '{word}' is not a term.{did_you_mean(word, set(TERMS))}", see)
+            raise RuleError(f"{place}: '{word}' is not a term.{did_you_mean(word, set(TERMS))}", SEE)
     _check_arguments(name, arguments, pattern, place)
     for word, words in terms:
         _check_arguments(word, words, pattern, place)
@@ -225,18 +225,17 @@ def parse(text: str, pattern: Pattern, place: str) -> Predicate:
         unknown = next((v for v in values if str(v) not in DTYPES), None)
         if unknown is not None:
             raise RuleError(
-                f"{place}: '{unknown}' is not an element type.{did_you_mean(str(unknown), set(DTYPES))}", see
+                f"{place}: '{unknown}' is not an element type.{did_you_mean(str(unknown), set(DTYPES))}", SEE
             )
     return Predicate(text, name, arguments, relation, values)
 
 
 def _check_arguments(name: str, arguments: tuple[str, ...], pattern: Pattern, place: str) -> None:
-    see = "See onnxfuse rules --predicates."
     wanted = {**TESTS, **TERMS}[name].arguments
     if "..." in wanted:
         wanted = wanted[:1] * max(len(arguments), 1)
     if len(wanted) != len(arguments):
-        raise RuleError(f"{place}: {name} wants {len(wanted)} arguments, got {len(arguments)}", see)
+        raise RuleError(f"{place}: {name} wants {len(wanted)} arguments, got {len(arguments)}", SEE)
     known = {
         "value": pattern.values,
         "label": pattern.labels,
@@ -245,11 +244,11 @@ def _check_arguments(name: str, arguments: tuple[str, ...], pattern: Pattern, pl
     }
     for kind, argument in zip(wanted, arguments, strict=True):
         if kind == "number" and not re.fullmatch(r"-?\d+", argument):
-            raise RuleError(f"{place}: {name} wants a number, got '{argument}'", see)
+            raise RuleError(f"{place}: {name} wants a number, got '{argument}'", SEE)
         if kind != "number" and argument not in known[kind]:
             near = did_you_mean(argument, known[kind])
             what = "label" if kind == "label" else "name"
-            raise RuleError(f"{place}: '{argument}' is not a {what} of the pattern.{near}", see)
+            raise RuleError(f"{place}: '{argument}' is not a {what} of the pattern.{near}", SEE)
 
 
 def holds(predicate: Predicate, graph: Graph, match: Match) -> str | None:
@@ -294,7 +293,7 @@ def _arithmetic(text: str, pattern: Pattern, place: str) -> ast.expr:
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except SyntaxError:
-        raise RuleError(f"{place}: '{text}' is not arithmetic over terms", "See onnxfuse rules --predicates.") from None
+        raise RuleError(f"{place}: '{text}' is not arithmetic over terms", SEE) from None
     _check_arithmetic(tree, text, pattern, place)
     return tree
 
@@ -310,7 +309,7 @@ def _check_arithmetic(tree: ast.expr, text: str, pattern: Pattern, place: str) -
     elif not (isinstance(tree, ast.Constant) and type(tree.value) in (int, float)):
         raise RuleError(
             f"{place}: '{ast.unparse(tree)}' has no place in '{text}'; it may use + - * / //, numbers and terms",
-            "See onnxfuse rules --predicates.",
+            SEE,
         )
 
 
