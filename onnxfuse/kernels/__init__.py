@@ -3,11 +3,12 @@
 Pure Python up to the plan; `compile` needs NVRTC, `load` needs a GPU.
 """
 
+from onnxfuse.kernels.anatomy import operand_kind
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.language import POINTWISE, REDUCTIONS
 from onnxfuse.kernels.launch import inplace, output_shapes, plan, supports
 from onnxfuse.kernels.nvrtc import arch_of, compile, load
-from onnxfuse.kernels.plans import LaunchPlan, Tuning
+from onnxfuse.kernels.plans import LaunchPlan, TensorMap, Tuning
 from onnxfuse.kernels.source import KernelSource
 
 
@@ -30,6 +31,7 @@ __all__ = [
     "Arch",
     "KernelSource",
     "LaunchPlan",
+    "TensorMap",
     "Tuning",
     "arch_of",
     "compile",
@@ -37,6 +39,7 @@ __all__ = [
     "is_pointwise",
     "is_reduction",
     "load",
+    "operand_kind",
     "output_shapes",
     "plan",
     "pointwise_ops",

@@ -44,6 +44,8 @@ EXPRESSIONS: dict[str, str] = {
     "softplus": "math::softplus({0})",
     "mish": "math::mish({0})",
     "gelu": "math::gelu({0})",
+    "erf_gelu": "math::erf_gelu({0}, {1})",
+    "erf_gelu_over": "math::erf_gelu({0}, 1 / {1})",
     "gelu_tanh": "math::gelu_tanh({0})",
     "relu": "math::relu({0})",
     "clip": "math::clip({0}, {1}, {2})",
@@ -83,7 +85,7 @@ EXPRESSIONS: dict[str, str] = {
 }
 
 # Operations with a shorter form for 16-bit floats, in namespace math16.
-SHORTER = frozenset({"exp", "sigmoid", "mish", "one_plus_erf", "gelu", "gelu_tanh"})
+SHORTER = frozenset({"exp", "sigmoid", "mish", "one_plus_erf", "gelu", "erf_gelu", "erf_gelu_over", "gelu_tanh"})
 SIXTEEN_BITS = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
 
 ROUND = {"f16": "round_to_f16", "bf16": "round_to_bf16"}

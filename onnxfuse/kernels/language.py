@@ -5,11 +5,12 @@ Two tables by (domain, op type): `POINTWISE`, and `REDUCTIONS` along the row; `H
 
 import math
 from collections.abc import Callable
+from typing import TypeGuard
 
 from onnx import TensorProto
 
 from onnxfuse.kernels import types
-from onnxfuse.kernels.body import Apply, Handler, Node, Reduce, Term
+from onnxfuse.kernels.body import Apply, Constant, Handler, Node, Reduce, Term, Value
 from onnxfuse.kernels.types import UnsupportedError
 
 MICROSOFT = "com.microsoft"
@@ -76,7 +77,39 @@ def _binary(node: Node) -> Term:
         raise UnsupportedError(f"{node.op_type} of BOOL")
     if node.op_type == "Add":
         return _one_plus_erf(a, b) or _one_plus_erf(b, a) or a + b
+    if node.op_type == "Mul":
+        return _erf_gelu(a, b) or a * b
     return a.builder.apply(BINARY[node.op_type], a, b)
+
+
+def _erf_gelu(a: Term, b: Term) -> Term | None:
+    """x * (1 + erf(x * c)) * 0.5 in any order, also with x / c -> one operation: GELU as it was before opset 20."""
+    values = a.builder.values
+
+    def factors(index: int) -> list[int]:
+        value = values[index]
+        return [f for arg in value.args for f in factors(arg)] if _is(value, "mul") else [index]
+
+    found = [*factors(a.index), *factors(b.index)]
+    gate = next((i for i in found if _is(values[i], "one_plus_erf")), None)
+    half = next((i for i in found if isinstance(v := values[i], Constant) and v.value == 0.5), None)
+    if len(found) != 3 or gate is None or half is None:
+        return None
+    (x,) = (i for i in found if i not in (gate, half))
+    inner, one = values[gate].args  # type: ignore[union-attr]
+    scaled = values[inner]
+    for op, name in (("mul", "erf_gelu"), ("div", "erf_gelu_over")):
+        if _is(scaled, op) and x in scaled.args:
+            scale = scaled.args[1 - scaled.args.index(x)]
+            known = values[scale]
+            if isinstance(known, Constant) and known.value > 0 and (op == "mul" or scaled.args[0] == x):
+                # The constants stay arguments: they take part in broadcasting.
+                return a.builder.term(Apply(name, (x, scale, one, half), a.dtype))
+    return None
+
+
+def _is(value: Value, op: str) -> TypeGuard[Apply]:
+    return isinstance(value, Apply) and value.op == op
 
 
 def _one_plus_erf(a: Term, b: Term) -> Term | None:

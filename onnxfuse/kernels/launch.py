@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import onnx
 
-from onnxfuse.kernels import body, language, pointwise, row
+from onnxfuse.kernels import anatomy, body, gemm, language, pointwise, row
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.body import Program, broadcast
 from onnxfuse.kernels.functor import live_inputs, phases
@@ -41,9 +41,12 @@ def _program(template: str, inputs: tuple[int, ...], outputs: tuple[int, ...], t
     return built
 
 
-def supports(op: FusedOp) -> str | None:
-    """Return None where a kernel can be generated for `op`, else the reason in one line."""
+def supports(op: FusedOp, arch: Arch | None = None) -> str | None:
+    """Return None where a kernel can be generated for `op`, and on `arch` should be, else the reason in one line."""
     try:
+        if op.template == "gemm":
+            anatomy.anatomy(op)
+            return None if arch is None else gemm.refuses(op, arch)
         program(op)
     except UnsupportedError as reason:
         return str(reason)
@@ -52,6 +55,8 @@ def supports(op: FusedOp) -> str | None:
 
 def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
     """Return the shape of each output of `op` for these shapes of its inputs."""
+    if op.template == "gemm":
+        return _guarded(op, input_shapes, lambda: anatomy.output_shapes(op, input_shapes))
     return _guarded(op, input_shapes, lambda: _output_shapes(program(op), input_shapes))
 
 
@@ -62,6 +67,8 @@ def plan(
 
     `aligned`: every input and output pointer is a multiple of 16 bytes. The plan holds for all pointers of that kind.
     """
+    if op.template == "gemm":
+        return _guarded(op, input_shapes, lambda: gemm.plan(op, input_shapes, aligned, arch, tuning))
     return _guarded(op, input_shapes, lambda: _plan(op, program(op), input_shapes, aligned, arch, tuning))
 
 
@@ -71,6 +78,8 @@ def inplace(op: FusedOp) -> tuple[tuple[int, int], ...]:
     An output qualifies when it depends on every input that is read, so that it is as big as the whole op: each of its
     elements is written by the thread that has read the same element of the input, after reading it.
     """
+    if op.template == "gemm":
+        return ()  # every element of the left factor is read for a whole row of the output
     built = program(op)
     inputs = live_inputs(built)
     return tuple(

@@ -16,6 +16,18 @@ PARAMETER_LIMIT = 4000  # bytes; CUDA takes 4096 with the pointers
 
 
 @dataclass(frozen=True)
+class Tile:
+    """What a block of the gemm template computes at a time."""
+
+    m: int
+    """Rows: 64 or 128."""
+    n: int
+    """Columns: a multiple of 64, at most 256."""
+    cluster: int
+    """Blocks below each other that share the tiles of the right factor: 1 or 2."""
+
+
+@dataclass(frozen=True)
 class Tuning:
     """The constants that plans choose by. The defaults are the plan's own choice; a benchmark may sweep them.
 
@@ -54,12 +66,33 @@ class Tuning:
     """
     width: int = 0
     """Elements per vector; 0 = by the element types."""
+    tile: Tile | None = None
+    """Of the gemm template; None = by the sizes."""
     min_blocks: int = 0
     """Blocks per multiprocessor that the compiler must leave registers for; 0 = its own choice."""
 
 
 DEFAULT = Tuning()
 Size = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """A matrix as the GPU's bulk copy engine sees it; encoded for each launch, since pointers change.
+
+    Boxes are swizzled over rows of 128 bytes in shared memory; what lies outside of the matrix reads as zero.
+    """
+
+    pointer: int
+    """Position among the kernel's pointers: inputs, then outputs."""
+    dtype: int
+    """Element type, `onnx.TensorProto.DataType`."""
+    extents: tuple[int, ...]
+    """Elements along each dimension, innermost first."""
+    strides: tuple[int, ...]
+    """Bytes from one element to the next along each dimension but the innermost; multiples of 16."""
+    box: tuple[int, ...]
+    """Elements that one copy moves along each dimension."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +110,8 @@ class LaunchPlan:
     parameters: bytes
     """The by-value struct that is the kernel's last argument, after the input and the output pointers."""
     output_shapes: tuple[Shape, ...]
+    tensor_maps: tuple[TensorMap, ...] = ()
+    """Passed by value, together, between the pointers and the parameters."""
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,11 @@
 """The fuse phase: from every anchor a region grows, and the region becomes one fused op."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onnxfuse.model.fused import DOMAIN, FusedOp
 from onnxfuse.model.graph import Graph, Node
+from onnxfuse.model.types import shapes_differ
 from onnxfuse.rewrite import predicate
 from onnxfuse.rewrite.apply import find
 from onnxfuse.rewrite.function import Realization, make_op
@@ -80,6 +81,8 @@ class _Start:
     """Nodes that are in the region from the start."""
     kept: tuple[Node, ...] = ()
     """Nodes of the anchor that stay outside, for the library."""
+    shared: str = ""
+    """The value that the anchors beside this one read, too."""
     realization: Realization | None = None
     """The whole anchor through an op of the library, where the rule has one."""
 
@@ -91,7 +94,17 @@ def _fuse_at(
     start = _start(graph, how, node, host)
     if not isinstance(start, _Start):
         return start
-    region = Region(dict.fromkeys(start.seeds), graph.type(start.value))
+    beside = _beside(graph, how, node, start) if how.beside else ()
+    outcome = _fuse_from(graph, rule, how, node, replace(start, seeds=(*start.seeds, *beside)), host)
+    if beside and not isinstance(outcome, tuple):
+        return _fuse_from(graph, rule, how, node, start, host)
+    return outcome
+
+
+def _fuse_from(
+    graph: Graph, rule: Rule, how: Fuse, node: Node, start: _Start, host: frozenset[str]
+) -> tuple[FusedOp, Applied] | Refusal:
+    region = Region(dict.fromkeys(start.seeds), graph.type(start.value), how.template == "gemm")
     grow(graph, region, start.kept, prologue=how.prologue, epilogue=how.epilogue, host=host)
     stops = tuple(Refusal(n.name, reason, len(region.nodes)) for n, reason in region.stops.items())
     nodes = sorted(region.nodes, key=lambda n: n.order)
@@ -130,11 +143,30 @@ def _start_from(graph: Graph, how: Fuse, anchor: Anchor, match: Match, root: Nod
     bound = Match(match.nodes, match.values, labels)
     realization = None if anchor.realize is None else Realization(anchor.realize, bound)
     seeds = tuple(n for n in matched if n.op != "Constant")
-    return _Start(root.outputs[0], seeds=seeds, realization=realization)
+    shared = match.values[how.beside] if how.beside else ""
+    return _Start(root.outputs[0], seeds=seeds, shared=str(shared), realization=realization)
+
+
+def _beside(graph: Graph, how: Fuse, root: Node, start: _Start) -> tuple[Node, ...]:
+    """Return the other anchors of the same shape that read the same value, in the graph's order."""
+    found = []
+    for node in graph.readers(start.shared):
+        if (
+            node is root
+            or node.order < 0
+            or shapes_differ(graph.type(node.outputs[0]).shape, graph.type(start.value).shape)
+        ):
+            continue
+        matches = (find(graph, a.pattern, a.where, node) for a in how.anchors if node.op == a.pattern.root.op)
+        if any(isinstance(m, Match) and m.values[how.beside] == start.shared for m in matches):
+            found.append(node)
+    return tuple(sorted(found, key=lambda n: n.order))
 
 
 def _too_little(how: Fuse, start: _Start, nodes: Sequence[Node], stops: Sequence[Refusal]) -> str | None:
-    grown = len(nodes) - (len(start.seeds) if how.anchors else 0)
+    # An anchor beside this one counts as grown: one kernel takes the place of two.
+    own = 1 if how.beside else len(start.seeds)
+    grown = len(nodes) - (own if how.anchors else 0)
     if nodes and grown >= how.least:
         return None
     neighbour = f"; {stops[0].node}: {stops[0].reason}" if stops else ""

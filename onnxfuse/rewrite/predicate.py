@@ -32,7 +32,7 @@ RELATIONS: dict[str, Callable[[object, object], bool]] = {
 
 OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
 }  # fmt: skip
 
 DTYPES = {name.lower(): int(value) for name, value in TensorProto.DataType.items()}

@@ -13,7 +13,7 @@ from onnxfuse.rewrite import predicate as predicates
 from onnxfuse.rewrite.pattern import Alternative, Parts, Pattern, did_you_mean
 from onnxfuse.rewrite.predicate import Binding, Predicate
 
-TEMPLATES = ("attention", "row", "pointwise")
+TEMPLATES = ("attention", "row", "gemm", "pointwise")
 """The kernel templates, strongest first: in this order fuse rules take their nodes."""
 
 ANY_POINTWISE = "pointwise"
@@ -56,6 +56,8 @@ class Fuse:
     """The anchor stays a plain node that the library runs; the kernel is what grew after it."""
     prologue: bool
     epilogue: bool
+    beside: str
+    """An input of the anchors: those that read the same value there become one fused op; empty = each for itself."""
     least: int
     """With fewer grown nodes than this, nothing is fused."""
 
@@ -155,7 +157,7 @@ class _Reader:
         return Rewrite(source, target, self.where(self.optional(table, "where", list, []), source), optional)
 
     def fuse(self, table: dict[str, Any]) -> Fuse:
-        known = {"anchor", "define", "split", "template", "library", "prologue", "epilogue", "least"}
+        known = {"anchor", "define", "split", "template", "library", "prologue", "epilogue", "beside", "least"}
         self.keys(table, known, "[fuse]")
         template = self.want(table, "template", str, "[fuse]")
         if template not in TEMPLATES:
@@ -180,8 +182,15 @@ class _Reader:
         return Fuse(
             anchors,
             splits, template, self.optional(table, "library", bool, False),
-            bool(grow["prologue"]), bool(grow["epilogue"]), self.optional(table, "least", int, 0),
+            bool(grow["prologue"]), bool(grow["epilogue"]), self.beside(table, anchors),
+            self.optional(table, "least", int, 0),
         )  # fmt: skip
+
+    def beside(self, table: dict[str, Any], anchors: tuple[Anchor, ...]) -> str:
+        name: str = self.optional(table, "beside", str, "")
+        if name and any(name not in a.pattern.inputs for a in anchors):
+            raise RuleError(f"{self.place('beside')}: `beside` is '{name}', which is not an input of every anchor")
+        return name
 
     def parts(self, tables: list[dict[str, Any]]) -> Parts:
         found: dict[str, list[Alternative]] = {}

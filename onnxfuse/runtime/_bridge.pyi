@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from onnxfuse.kernels import TensorMap
 from onnxfuse.runtime.table import Row
 
 API_VERSION: int
@@ -11,6 +12,12 @@ API_SLOTS: dict[str, int]
 
 def stage(rows: Iterable[Row]) -> None:
     """Hold the rows for the registration that this thread asks ONNX Runtime for next."""
+
+def encoded_tensor_maps(maps: Iterable[TensorMap], addresses: Iterable[int]) -> bytes:
+    """Return what a launch passes between pointers and parameters: the maps, 128 bytes each, as the driver has them.
+
+    `addresses`: the kernel's pointers, inputs and then outputs. Raises RuntimeError in the driver's words.
+    """
 
 def launches() -> dict[str, int]:
     """Return the kernel launches of each registered op since the start or the last reset."""

@@ -49,12 +49,46 @@ bool python_is_leaving() {
 
 // ---- What Python answers for one set of shapes --------------------------------------------------------------------
 
+// A matrix as the GPU's bulk copy engine sees it.
+struct TensorMap {
+  size_t pointer;  // which of the kernel's pointers
+  int type;        // CUtensorMapDataType
+  std::vector<uint64_t> extents, strides;
+  std::vector<uint32_t> box;
+
+  explicit TensorMap(const py::handle& map)
+      : pointer(map.attr("pointer").cast<size_t>()),
+        type(tensor_map_type(map.attr("dtype").cast<int>())),
+        extents(map.attr("extents").cast<std::vector<uint64_t>>()),
+        strides(map.attr("strides").cast<std::vector<uint64_t>>()),
+        box(map.attr("box").cast<std::vector<uint32_t>>()) {}
+
+  static int tensor_map_type(int onnx_type) {
+    switch (onnx_type) {
+      case 1: return 7;    // FLOAT -> FLOAT32
+      case 6: return 3;    // INT32
+      case 10: return 6;   // FLOAT16
+      case 12: return 2;   // UINT32
+      case 16: return 9;   // BFLOAT16
+      case 5: case 4: return 1;  // INT16, UINT16 -> UINT16: a copy does not look at the bits
+      default: throw std::runtime_error("a tensor map of element type " + std::to_string(onnx_type));
+    }
+  }
+};
+
+std::vector<TensorMap> tensor_maps_in(const py::object& maps) {
+  std::vector<TensorMap> all;
+  for (const py::handle& map : maps) all.emplace_back(map);
+  return all;
+}
+
 struct Launch {
   cuda::Function function;
   Dim3 grid, block;
   unsigned shared_bytes;
   std::string parameters;
   std::vector<Shape> output_shapes;
+  std::vector<TensorMap> tensor_maps;
   py::object owner;  // keeps the function's module loaded; touched only under the GIL
 
   explicit Launch(const py::object& answer)
@@ -64,6 +98,7 @@ struct Launch {
         shared_bytes(answer.attr("shared_bytes").cast<unsigned>()),
         parameters(answer.attr("parameters").cast<py::bytes>()),
         output_shapes(answer.attr("output_shapes").cast<std::vector<Shape>>()),
+        tensor_maps(tensor_maps_in(answer.attr("tensor_maps"))),
         owner(answer) {}
 
   bool empty() const { return grid[0] == 0 || grid[1] == 0 || grid[2] == 0; }
@@ -176,11 +211,15 @@ struct Kernel {
   ort::Api api;
 };
 
+// A product's factors and outputs; regions are smaller.
+constexpr size_t kMostTensorMaps = 24;
+
 // What one call works with; kept per thread so that a launch allocates nothing.
 struct Call {
   Key key;
   std::vector<void*> pointers;   // inputs, then outputs
-  std::vector<void*> arguments;  // addresses of the pointers, then of the parameters
+  std::array<cuda::TensorMap, kMostTensorMaps> tensor_maps;
+  std::vector<void*> arguments;  // addresses of the pointers, then of the tensor maps, then of the parameters
 
   bool aligned() const {
     return std::all_of(pointers.begin(), pointers.end(),
@@ -315,11 +354,29 @@ const Launch& launch_for(Op& op, const Key& key) {
   return plan(op, key);
 }
 
+// The addresses of tensors change from run to run, so the maps are encoded for every launch.
+void encode(const std::vector<TensorMap>& maps, const std::vector<void*>& pointers,
+            std::array<cuda::TensorMap, kMostTensorMaps>& encoded) {
+  constexpr uint32_t kSteps[] = {1, 1, 1, 1, 1};
+  if (maps.size() > encoded.size())
+    throw std::runtime_error(std::to_string(maps.size()) + " tensor maps, expected at most " +
+                             std::to_string(encoded.size()));
+  for (size_t i = 0; i < maps.size(); ++i) {
+    const TensorMap& map = maps[i];
+    check(cuda::driver().encode_tensor_map(&encoded[i], map.type, static_cast<unsigned>(map.extents.size()),
+                                           pointers.at(map.pointer), map.extents.data(), map.strides.data(),
+                                           map.box.data(), kSteps, 0, cuda::kSwizzle128B, cuda::kPromoteToL2_128B, 0),
+          "cuTensorMapEncodeTiled");
+  }
+}
+
 void launch_kernel(const Kernel& kernel, const ort::KernelContext* context, const Launch& launch, Call& call) {
   void* stream = nullptr;
   check(ort::ContextStream::in(kernel.api)(context, &stream));
   call.arguments.clear();
   for (void*& pointer : call.pointers) call.arguments.push_back(&pointer);
+  encode(launch.tensor_maps, call.pointers, call.tensor_maps);
+  if (!launch.tensor_maps.empty()) call.arguments.push_back(call.tensor_maps.data());
   if (!launch.parameters.empty()) call.arguments.push_back(const_cast<char*>(launch.parameters.data()));
   const auto& [gx, gy, gz] = launch.grid;
   const auto& [bx, by, bz] = launch.block;
@@ -450,8 +507,19 @@ extern "C" __attribute__((visibility("default"))) ort::Status* RegisterCustomOps
   return add_domain(api, options);
 }
 
+// What a launch would pass between pointers and parameters; for those who launch by other means.
+py::bytes encoded_tensor_maps(const py::object& maps, const std::vector<uintptr_t>& addresses) {
+  std::vector<void*> pointers;
+  for (uintptr_t address : addresses) pointers.push_back(reinterpret_cast<void*>(address));
+  const std::vector<TensorMap> all = tensor_maps_in(maps);
+  std::array<cuda::TensorMap, kMostTensorMaps> encoded;
+  encode(all, pointers, encoded);
+  return py::bytes(reinterpret_cast<const char*>(encoded.data()), all.size() * sizeof(cuda::TensorMap));
+}
+
 PYBIND11_MODULE(_bridge, m) {
   m.def("stage", &stage, py::arg("rows"));
+  m.def("encoded_tensor_maps", &encoded_tensor_maps, py::arg("maps"), py::arg("addresses"));
   m.def("launches", &launches);
   m.def("reset_launches", &reset_launches);
   m.attr("API_VERSION") = ort::kApiVersion;

@@ -1,8 +1,9 @@
-// The six functions of the CUDA driver that the bridge calls, found in libcuda.so.1 at run time.
+// The seven functions of the CUDA driver that the bridge calls, found in libcuda.so.1 at run time.
 #pragma once
 
 #include <dlfcn.h>
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 
@@ -12,6 +13,12 @@ using Context = void*;
 using Function = void*;
 using Stream = void*;
 
+// CUtensorMap: opaque, encoded by the driver.
+struct alignas(64) TensorMap {
+  unsigned char bytes[128];
+};
+
+constexpr int kSwizzle128B = 3, kPromoteToL2_128B = 2;  // CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B
 constexpr int kSuccess = 0;
 constexpr int kMaxDynamicSharedBytes = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 constexpr unsigned kSharedBytesWithoutAsking = 48 * 1024;
@@ -22,6 +29,9 @@ struct Driver {
   int (*set_function_attribute)(Function, int attribute, int value);
   int (*launch)(Function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
                 unsigned block_z, unsigned shared_bytes, Stream, void** arguments, void** extra);
+  int (*encode_tensor_map)(TensorMap*, int type, unsigned rank, void* address, const uint64_t* extents,
+                           const uint64_t* strides, const uint32_t* box, const uint32_t* steps, int interleave,
+                           int swizzle, int promotion, int fill);
   int (*error_name)(int code, const char**);
   int (*error_string)(int code, const char**);
 
@@ -51,6 +61,7 @@ inline const Driver& driver() {
     find(library, "cuCtxGetDevice", d.device);
     find(library, "cuFuncSetAttribute", d.set_function_attribute);
     find(library, "cuLaunchKernel", d.launch);
+    find(library, "cuTensorMapEncodeTiled", d.encode_tensor_map);
     find(library, "cuGetErrorName", d.error_name);
     find(library, "cuGetErrorString", d.error_string);
     return d;

@@ -6,8 +6,10 @@ from onnxfuse.runtime.table import Launch, Planner, Shape
 
 
 def no_kernel(op: FusedOp) -> str | None:
-    """Return why no kernel can be made for `op`, in one line; None if one can."""
-    return kernels.supports(op)
+    """Return why no kernel can be made for `op` on the first GPU, in one line; None if one can."""
+    reason = kernels.supports(op)
+    # Only some templates ask which GPU it is: to know takes CuPy, which a first launch would load otherwise.
+    return kernels.supports(op, kernels.arch_of(0)) if reason is None and op.template == "gemm" else reason
 
 
 def may_alias(op: FusedOp) -> tuple[int, ...]:
@@ -28,6 +30,7 @@ def planner(op: FusedOp) -> Planner:
             shared_bytes=plan.shared_bytes,
             parameters=plan.parameters,
             output_shapes=plan.output_shapes,
+            tensor_maps=plan.tensor_maps,
             module=function,
         )
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from onnxfuse.kernels import TensorMap
+
 Shape = tuple[int, ...]
 
 
@@ -19,9 +21,11 @@ class Launch:
     shared_bytes: int
     """Dynamic shared memory per block."""
     parameters: bytes
-    """The by-value struct that follows the input and output pointers."""
+    """The by-value struct that follows the input and output pointers, and the tensor maps if there are any."""
     output_shapes: tuple[Shape, ...]
     """One shape per output, in order."""
+    tensor_maps: tuple[TensorMap, ...]
+    """Encoded for every launch, and passed by value together, between the pointers and the parameters."""
     module: object
     """Whatever must stay alive for `function` to stay loaded."""
 

@@ -47,6 +47,15 @@ int cuGetErrorString(int code, const char** text) {
   return *text = code == kInvalidValue ? "invalid argument" : "no error", 0;
 }
 
+int cuTensorMapEncodeTiled(void* map, int type, unsigned rank, void* address, const uint64_t* extents,
+                           const uint64_t* strides, const uint32_t* box, const uint32_t*, int, int swizzle, int, int) {
+  trace("cuTensorMapEncodeTiled", ", \"type\": %d, \"rank\": %u, \"box\": [%u, %u], \"swizzle\": %d", type, rank, box[0],
+        box[1], swizzle);
+  const uint64_t facts[] = {reinterpret_cast<uint64_t>(address), extents[0], extents[1], strides[0], box[0], box[1]};
+  memcpy(map, facts, sizeof facts);
+  return 0;
+}
+
 int cuLaunchKernel(void* handle, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                    unsigned shared_bytes, void* stream, void** arguments, void**) {
   auto* function = static_cast<Function*>(handle);

@@ -118,7 +118,7 @@ def test_a_mistake_is_told_with_file_line_and_nearest_word(
     ("good", "bad", "line", "told"),
     [
         ('template = "row"', 'template = "rows"', 4, "'rows' is not a template. Did you mean row?"),
-        ('template = "row"', 'template = "gemm"', 4, "'gemm' is not a template."),
+        ('template = "row"', 'template = "conv"', 4, "'conv' is not a template."),
         ('epilogue = "pointwise"', 'epilogue = "all"', 5, '`epilogue` can only be "pointwise", got "all"'),
         ("epilogue =", "epilog =", 5, "'epilog' is not a key of [fuse]. Did you mean epilogue?"),
         ("pattern =", "patern =", 8, "'patern' is not a key of [[fuse.anchor]]. Did you mean pattern?"),
@@ -320,7 +320,7 @@ pattern = '''(a) => (b) {{ inner = {1} (a) b = {2} (inner) }}'''
         ('"value(two)"', '"valu(two)"', 14, "'valu' is not a predicate. Did you mean value?"),
         ('"value(two)"', '"value(too)"', 14, "'too' is not a name of the pattern. Did you mean two?"),
         ('"value(two)"', '"1 / two"', 14, "'two' has no place in '1 / two'"),
-        ('"value(two)"', '"value(two) % 2"', 14, "'value(two) % 2' has no place in 'value(two) % 2'"),
+        ('"value(two)"', '"value(two) ** 2"', 14, "'value(two) ** 2' has no place in 'value(two) ** 2'"),
         ('"value(two)"', "\"'two'\"", 14, "has no place in"),
         ('{ power = "value(two)" }', "3", 14, "'let' must be a dict, got 3"),
     ],

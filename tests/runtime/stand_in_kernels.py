@@ -38,7 +38,7 @@ class StandInKernels:
     launched: list[SimpleNamespace] = field(default_factory=list)
     """Each launch: op name, input and output pointers, aligned, parameters."""
 
-    def supports(self, op: FusedOp) -> str | None:
+    def supports(self, op: FusedOp, arch: str | None = None) -> str | None:
         return self.unsupported.get(op.name)
 
     def inplace(self, op: FusedOp) -> tuple[tuple[int, int], ...]:
@@ -61,6 +61,7 @@ class StandInKernels:
             shared_bytes=self.shared_bytes,
             parameters=PARAMETERS,
             output_shapes=outputs,
+            tensor_maps=(),
         )
 
     def load(self, kernel: Any, device: int) -> Any:

@@ -11,6 +11,7 @@ DEVICE unsigned block_index() { return blockIdx.x; }
 DEVICE unsigned last_block() { return gridDim.x - 1; }
 DEVICE unsigned thread_index() { return threadIdx.x; }
 DEVICE void wait_for_block() { __syncthreads(); }
+DEVICE void wait_for_warp() { __syncwarp(); }
 DEVICE unsigned exchange(unsigned word, int distance) { return __shfl_xor_sync(0xffffffffu, word, distance); }
 
 // The pointer, computed once: else the compiler computes it again beside each of many conditional accesses, 5

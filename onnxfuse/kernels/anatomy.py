@@ -1,0 +1,218 @@
+"""A body of the gemm template taken apart: its matrix products, and the pointwise rest that reads them."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import onnx
+from onnx import FunctionProto, NodeProto, TensorProto
+
+from onnxfuse.kernels import body, functor, language, types
+from onnxfuse.kernels.body import Program
+from onnxfuse.kernels.layout import Shape
+from onnxfuse.kernels.types import UnsupportedError
+from onnxfuse.model.fused import FusedOp
+from onnxfuse.model.schema import COMMUTATIVE
+
+PRODUCTS = ("MatMul", "Gemm")
+TYPES: dict[int, str] = {TensorProto.FLOAT16: "f16", TensorProto.BFLOAT16: "bf16"}
+"""Element types that the tensor cores multiply here, with their names in PTX."""
+STORED_BYTES = (2, 4)
+"""Sizes of an output's elements that the copy engine writes."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """A matrix product of two inputs of the op."""
+
+    a: int
+    """Position of the left factor among the op's inputs."""
+    b: int
+    """Position of the right one."""
+    transposed: bool
+    """Whether the right factor is [n, k]."""
+
+
+@dataclass(frozen=True)
+class Lane:
+    """What is computed from some of the products: the pointwise rest of the body, as an op of its own."""
+
+    products: tuple[int, ...]
+    """Numbers of the products that it reads; they are its first inputs."""
+    operands: tuple[int, ...]
+    """Positions of its other inputs among the op's inputs."""
+    outputs: tuple[int, ...]
+    """Positions of its outputs among the op's outputs."""
+    program: Program
+
+
+@dataclass(frozen=True)
+class Anatomy:
+    """A body taken apart: its products, which share the left factor, and what is made of them."""
+
+    products: tuple[Product, ...]
+    lanes: tuple[Lane, ...]
+    """One that reads every product, or one for each product: equal but for their operands."""
+
+
+def anatomy(op: FusedOp) -> Anatomy:
+    """Return the body of `op` taken apart; raises `UnsupportedError` with the reason where no kernel fits it."""
+    return _anatomy(op.inputs, op.outputs, op.body.SerializeToString(deterministic=True))
+
+
+@lru_cache(maxsize=1024)
+def _anatomy(inputs: tuple[int, ...], outputs: tuple[int, ...], text: bytes) -> Anatomy:
+    function = FunctionProto.FromString(text)
+    nodes = [n for n in function.node if n.op_type in PRODUCTS and n.domain == ""]
+    products = tuple(_product(n, list(function.input)) for n in nodes)
+    if not products:
+        raise UnsupportedError("no matrix product in the body")
+    if len({p.a for p in products}) > 1:
+        raise UnsupportedError("products with different left factors")
+    if len({p.transposed for p in products}) > 1:
+        raise UnsupportedError("products with right factors of both layouts")
+    kinds = {inputs[i] for p in products for i in (p.a, p.b)}
+    if len(kinds) > 1 or not kinds <= set(TYPES):
+        raise UnsupportedError(f"products of {' and '.join(sorted(types.name(t) for t in kinds))}")
+    for dtype in outputs:
+        if types.TYPES[dtype].size not in STORED_BYTES or dtype == TensorProto.BOOL:
+            raise UnsupportedError(f"a product's output of type {types.name(dtype)}")
+    lanes = _lanes(function, nodes, inputs, outputs)
+    if len({(functor.source(lane.program), lane.program.inputs) for lane in lanes}) > 1:
+        raise UnsupportedError("products side by side with different bodies")
+    return Anatomy(products, lanes)
+
+
+def _product(node: NodeProto, names: list[str]) -> Product:
+    facts = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    if facts.get("alpha", 1.0) != 1.0 or facts.get("transA", 0) or len([i for i in node.input if i]) != 2:
+        raise UnsupportedError(f"{node.op_type} with alpha, transA or a bias of its own")
+    if any(i not in names for i in node.input[:2]):
+        raise UnsupportedError(f"{node.op_type} whose factor is computed in the body")
+    return Product(names.index(node.input[0]), names.index(node.input[1]), bool(facts.get("transB", 0)))
+
+
+def _lanes(
+    function: FunctionProto, nodes: Sequence[NodeProto], inputs: tuple[int, ...], outputs: tuple[int, ...]
+) -> tuple[Lane, ...]:
+    """Return what is computed from the products: apart where each output reads one, together where it reads several."""
+    needed = [_ancestors(function, name) for name in function.output]
+    read = [tuple(k for k, n in enumerate(nodes) if n.output[0] in names) for names in needed]
+    if any(not r for r in read):
+        raise UnsupportedError("an output that reads no product")
+    together = any(len(r) > 1 for r in read)
+    groups = [tuple(range(len(nodes)))] if together else [(k,) for k in range(len(nodes))]
+    lanes = []
+    for group in groups:
+        mine = tuple(i for i, r in enumerate(read) if set(r) <= set(group))
+        if not mine:
+            raise UnsupportedError("a product that no output reads")
+        lanes.append(_lane(function, nodes, group, mine, inputs, outputs))
+    return tuple(lanes)
+
+
+def _ancestors(function: FunctionProto, output: str) -> set[str]:
+    producers = {o: n for n in function.node for o in n.output if o}
+    seen: set[str] = set()
+    waiting = [output]
+    while waiting:
+        name = waiting.pop()
+        if name and name not in seen:
+            seen.add(name)
+            waiting.extend(producers[name].input if name in producers else ())
+    return seen
+
+
+def _lane(
+    function: FunctionProto,
+    nodes: Sequence[NodeProto],
+    group: tuple[int, ...],
+    mine: tuple[int, ...],
+    inputs: tuple[int, ...],
+    outputs: tuple[int, ...],
+) -> Lane:
+    names = set().union(*(_ancestors(function, function.output[i]) for i in mine))
+    rest = FunctionProto(domain=function.domain, name=function.name)
+    rest.node.extend(n for n in function.node if n not in nodes and names & set(n.output))
+    read = {i for n in rest.node for i in n.input} | {function.output[i] for i in mine}
+    operands = tuple(i for i, name in enumerate(function.input) if name in read)
+    for node in rest.node:
+        if node.op_type in COMMUTATIVE and len(node.input) == 2:
+            # Add(b, m) -> Add(m, b): bodies that differ in the order alone are one body.
+            node.input[:] = sorted(node.input, key=lambda name: name in function.input)
+    rest.input.extend(nodes[k].output[0] for k in group)
+    rest.input.extend(function.input[i] for i in operands)
+    rest.output.extend(function.output[i] for i in mine)
+    rest.opset_import.extend(function.opset_import)
+    product_type = inputs[list(function.input).index(nodes[0].input[0])]
+    made = FusedOp(
+        "lane", "", "pointwise", (*(product_type for _ in group), *(inputs[i] for i in operands)),
+        tuple(outputs[i] for i in mine), rest,
+    )  # fmt: skip
+    program = body.program(made, language.HANDLERS)
+    if program.reductions():
+        raise UnsupportedError("a reduction after a matrix product")
+    return Lane(group, operands, mine, program)
+
+
+# ---- shapes
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The size of the products: [m, k] by [k, n]."""
+
+    m: int
+    n: int
+    k: int
+    full: Shape
+    """Shape of the outputs: m is all of it but the last dimension."""
+
+
+def problem(parts: Anatomy, input_shapes: tuple[Shape, ...]) -> Problem:
+    """Return the size of the products for these shapes of the op's inputs."""
+    a = input_shapes[parts.products[0].a]
+    sizes = set()
+    for product in parts.products:
+        b = input_shapes[product.b]
+        if len(a) < 2 or len(b) != 2:
+            raise UnsupportedError(f"a product of ranks {len(a)} and {len(b)}, expected 2 or more and 2")
+        k, n = b[::-1] if product.transposed else b
+        if k != a[-1]:
+            raise UnsupportedError(f"a product of {a[-1]} columns and {k} rows")
+        sizes.add(n)
+    if len(sizes) > 1:
+        raise UnsupportedError(f"products side by side of {', '.join(map(str, sorted(sizes)))} columns")
+    n = sizes.pop()
+    return Problem(math.prod(a[:-1]), n, a[-1], (*a[:-1], n))
+
+
+def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
+    """Return the shape of each output of `op` for these shapes of its inputs."""
+    parts = anatomy(op)
+    size = problem(parts, input_shapes)
+    for lane in parts.lanes:
+        shapes = lane.program.shapes((*(size.full for _ in lane.products), *(input_shapes[i] for i in lane.operands)))
+        if any(shapes[o.value] != size.full for o in lane.program.outputs):
+            raise UnsupportedError("an output of another shape than its product")
+    return tuple(size.full for _ in op.outputs)
+
+
+def operand_kind(shape: Sequence[object], full: Sequence[object]) -> str | None:
+    """Return how an operand lies in the output: `cell`, `column`, `row` or `uniform`; None for any other way.
+
+    Dimensions may be numbers or names; a name means one number everywhere.
+    """
+    if len(shape) > len(full):
+        return None
+    padded = (1,) * (len(full) - len(shape)) + tuple(shape)
+    if all(d == 1 for d in padded):
+        return "uniform"
+    if padded == tuple(full):
+        return "cell"
+    if all(d == 1 for d in padded[:-1]) and padded[-1] == full[-1]:
+        return "column"
+    if padded == (*full[:-1], 1):
+        return "row"
+    return None

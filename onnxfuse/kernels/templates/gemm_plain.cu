@@ -1,0 +1,38 @@
+// y = body(A B0, A B1, ..., operands), the obvious way: one thread computes one element of the output.
+//
+// For pointers that the bulk copy engine does not take, and for sizes that are no multiples of 8; and what the fast
+// kernel is compared with. A [m, k]; B [k, n], or [n, k] (B_TRANSPOSED). Accuracy: float accumulators, in order of k.
+
+struct Parameters {
+  Index m, n, k;
+};
+
+template <int LANE, int PRODUCT> DEVICE void multiply(float (&sums)[ACCUMULATED], const Operands& from, Index row,
+                                                      Index column, const Parameters& p) {
+  if constexpr (PRODUCT < ACCUMULATED) {
+    const auto* a = from.a() + (unsigned long long)row * p.k;
+    const auto* b = from.template b<LANE + PRODUCT>() + (B_TRANSPOSED ? (unsigned long long)column * p.k : column);
+    float sum = 0.0f;
+    for (Index k = 0; k < p.k; ++k)
+      sum += load_splat(a + k).get(0) * load_splat(b + (B_TRANSPOSED ? k : (unsigned long long)k * p.n)).get(0);
+    sums[PRODUCT] = sum;
+    multiply<LANE, PRODUCT + 1>(sums, from, row, column, p);
+  }
+}
+
+template <int LANE> DEVICE void finish(const Operands& from, const Results& to, const Place& at, const Parameters& p) {
+  if constexpr (LANE < LANES) {
+    float sums[ACCUMULATED];
+    multiply<LANE, 0>(sums, from, at.row, at.column, p);
+    const Pointers operands = from.of(LANE);
+    store_result(to, LANE, at, apply(element(sums, load_column<1>(operands, at, 0), load_cell<1>(operands, at, 0, 0),
+                                             load_rows(operands, at, 0), 0, 0)));
+    finish<LANE + 1>(from, to, at, p);
+  }
+}
+
+DEVICE void gemm(const Operands& from, const Results& to, const Parameters& p) {
+  const unsigned long long index = (unsigned long long)block_index() * THREADS + thread_index();
+  const Index row = index / p.n, column = index - (unsigned long long)row * p.n;
+  if (row < p.m) finish<0>(from, to, Place{row, column, p.m, p.n}, p);
+}

@@ -1,0 +1,105 @@
+// What Hopper (sm_90a) adds for matrix products, as plain functions over PTX: barriers in shared memory, the bulk copy
+// engine, warpgroup products, clusters. A shared-memory address is a 32-bit number here.
+
+#define CLUSTERED_KERNEL(threads, blocks) \
+  extern "C" __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(threads, 1)
+#define TENSOR_MAPS const __grid_constant__ TensorMaps
+
+// How the copy engine sees a matrix in global memory; encoded by the driver, never looked into.
+struct alignas(64) TensorMap { unsigned long long words[16]; };
+
+extern __shared__ unsigned char dynamic_shared[];
+
+DEVICE unsigned shared_address(const void* pointer) { return (unsigned)__cvta_generic_to_shared(pointer); }
+
+// ---- barriers: `count` arrivals and all bytes that were announced end a phase
+
+DEVICE void barrier_init(unsigned barrier, int count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
+}
+// The barriers that this thread has made are there for the whole cluster and for the copy engine.
+DEVICE void barriers_made() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+DEVICE void barrier_expect(unsigned barrier, unsigned bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+DEVICE void barrier_arrive_at(unsigned barrier, unsigned block_of_cluster) {
+  asm volatile(
+      "{\n\t.reg .b32 there;\n\t"
+      "mapa.shared::cluster.u32 there, %0, %1;\n\t"
+      "mbarrier.arrive.shared::cluster.b64 _, [there];\n\t}" ::"r"(barrier), "r"(block_of_cluster) : "memory");
+}
+DEVICE void barrier_wait(unsigned barrier, unsigned parity) {
+  asm volatile(
+      "{\n\t.reg .pred done;\n\t"
+      "AGAIN:\n\tmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n\t"
+      "@done bra OVER;\n\tbra AGAIN;\n\tOVER:\n\t}" ::"r"(barrier), "r"(parity) : "memory");
+}
+
+// ---- clusters
+
+DEVICE unsigned rank_in_cluster() {
+  unsigned rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+DEVICE void wait_for_cluster() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// ---- the bulk copy engine; what lies outside of the matrix is read as zero and not written
+
+// A box of the matrix at (column, row), to the same shared address in every block of `blocks` (a bit mask).
+template <bool TO_MANY>
+DEVICE void fetch_box(unsigned to, const TensorMap* map, int column, int row, unsigned barrier, unsigned short blocks) {
+  if constexpr (TO_MANY) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+        "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to), "l"(map), "r"(column), "r"(row), "r"(barrier), "h"(blocks)
+        : "memory");
+  } else {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
+            to), "l"(map), "r"(column), "r"(row), "r"(barrier)
+        : "memory");
+  }
+}
+DEVICE void put_box(const TensorMap* map, int column, int row, unsigned from) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map), "r"(column),
+               "r"(row), "r"(from)
+               : "memory");
+}
+DEVICE void close_group_of_puts() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+// Until at most `GROUPS` of this thread's groups have not yet been read from shared memory.
+template <int GROUPS> DEVICE void wait_until_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(GROUPS) : "memory");
+}
+// Ordinary stores to shared memory before this are seen by the copy engine after it.
+DEVICE void show_to_copy_engine() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+DEVICE void prefetch_map(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
+
+// ---- warpgroups
+
+// A turn is passed from one warpgroup to another one: the barrier `number` waits for both.
+DEVICE void wait_for_turn(int number) { asm volatile("bar.sync %0, 256;" ::"r"(number) : "memory"); }
+DEVICE void pass_turn_to(int number) { asm volatile("bar.arrive %0, 256;" ::"r"(number) : "memory"); }
+
+template <int REGISTERS> DEVICE void give_registers_back() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+template <int REGISTERS> DEVICE void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+DEVICE void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+DEVICE void close_group_of_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int GROUPS> DEVICE void wait_for_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(GROUPS) : "memory");
+}
+// An operand in shared memory with rows of 128 bytes, swizzled as the copy engine writes them. `leading` and `stride`:
+// bytes between its blocks of 64 elements along the rows, and between groups of eight rows.
+DEVICE unsigned long long operand(unsigned address, unsigned leading, unsigned stride) {
+  return (unsigned long long)((address & 0x3ffff) >> 4) | (unsigned long long)(leading >> 4) << 16 |
+         (unsigned long long)(stride >> 4) << 32 | 1ull << 62;
+}
+DEVICE void store_shared(unsigned address, unsigned word) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
+}

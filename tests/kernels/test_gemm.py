@@ -1,0 +1,139 @@
+"""The gemm template: a body taken apart, the plan for each size, and the plain kernel run by the host's compiler."""
+
+import pytest
+
+from onnxfuse import kernels
+from onnxfuse.kernels import Arch, Tuning, anatomy, gemm, nvrtc
+from onnxfuse.kernels.plans import Tile
+from tests.kernels import ops, products
+from tests.kernels.ops import BRAIN, FLOAT, HALF
+from tests.kernels.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED
+from tests.kernels.test_emulated import H200, check
+
+BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL]
+
+
+@pytest.mark.parametrize("text", BODIES)
+@pytest.mark.parametrize("dtype", [HALF, BRAIN])
+@pytest.mark.parametrize("size", [((1,), 1, 1), ((5,), 3, 7), ((33,), 24, 16)])
+def test_the_plain_kernel_gives_the_body(text, dtype, size):
+    """Any size, any alignment: pointers off the boundary and sizes that are no multiples of 8."""
+    fused, shapes = products.case(text, dtype, *size)
+    check(fused, shapes, aligned=False)
+
+
+def test_leading_dimensions_are_rows():
+    fused, shapes = products.case(RESIDUAL, HALF, (2, 3), 5, 4)
+    check(fused, shapes, aligned=False)
+
+
+@pytest.mark.parametrize("rows", [(0,), (3, 0)])
+def test_no_rows_launch_nothing(rows):
+    fused, shapes = products.case(GELU, HALF, rows, 64, 64)
+    for aligned in (True, False):
+        plan = kernels.plan(fused, tuple(shapes), aligned, H200)
+        assert plan.grid[0] == 0
+        assert plan.output_shapes == ((*rows, 64),)
+
+
+def test_products_of_no_terms_are_zero():
+    fused, shapes = products.case(GELU, HALF, (3,), 8, 0)
+    check(fused, shapes)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("(x, w) => (y) { y = Relu(x) }", "no matrix product in the body"),
+        ("(x, w) => (y) { m = MatMul(x, w) y = Softmax(m) }", "a reduction after a matrix product"),
+        ("(x, w) => (y) { r = Relu(x) y = MatMul(r, w) }", "MatMul whose factor is computed in the body"),
+        ("(x, w) => (y) { y = Gemm <alpha = 0.5> (x, w) }", "Gemm with alpha, transA or a bias of its own"),
+        ("(x, w) => (y) { y = Gemm <transA = 1> (x, w) }", "Gemm with alpha, transA or a bias of its own"),
+        ("(x, w) => (y, z) { y = MatMul(x, w) z = Relu(w) }", "an output that reads no product"),
+        ("(x, w) => (y, z) { m = MatMul(x, w) n = MatMul(x, w) y = Relu(m) z = Abs(n) }", "different bodies"),
+        ("(x, w) => (y) { m = MatMul(x, w) n = MatMul(w, x) y = Add(m, n) }", "different left factors"),
+    ],
+)
+def test_what_no_kernel_fits_is_refused_with_the_reason(text, reason):
+    function = ops.op(text, (HALF, HALF), (HALF,) * text.split("=>")[1].split(")")[0].count(",") + (HALF,), "gemm")
+    assert reason in str(kernels.supports(function))
+
+
+def test_float32_products_stay_with_the_library():
+    assert kernels.supports(products.case(GELU, FLOAT, (8,), 8, 8)[0]) == "products of FLOAT"
+
+
+def test_only_hopper_runs_the_fast_kernel():
+    """Elsewhere the body runs: the library's product beats the plain kernel."""
+    fused, _ = products.case(GELU, HALF, (8,), 8, 8)
+    assert kernels.supports(fused, H200) is None
+    assert kernels.supports(fused, Arch("sm_80", 108)) == "the product's kernel is made for sm_90a, this GPU is sm_80"
+
+
+@pytest.mark.parametrize("text", BODIES)
+@pytest.mark.parametrize("tile", [Tile(64, 64, 1), Tile(128, 64, 2), Tile(128, 128, 2)])
+def test_every_variant_compiles_without_spilling_much(text, tile):
+    """The accumulators stay in registers: what is spilled is a handful of operands."""
+    fused, shapes = products.case(text, HALF, (256,), 256, 128)
+    if text == SWIGLU and tile.n == 128:
+        pytest.skip("a gate's two accumulators of this width do not fit the registers")
+    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=tile))
+    cubin, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
+    assert cubin[:4] == b"\x7fELF"
+    spilled = [int(line.split(" bytes spill stores")[0].split()[-1]) for line in log.splitlines() if "spill" in line]
+    assert all(s <= 128 for s in spilled), log
+    assert plan.shared_bytes <= gemm.SHARED_LIMIT
+
+
+def test_the_tile_follows_the_size():
+    """Few rows take small tiles, so that more multiprocessors work; many take the large one, shared in pairs."""
+
+    def tile(rows: int, n: int, k: int) -> Tile:
+        fused, shapes = products.case(GELU, HALF, (rows,), n, k)
+        parts = anatomy.anatomy(fused)
+        return gemm.choose(parts, anatomy.problem(parts, tuple(shapes)), H200)
+
+    assert tile(1, 768, 768) == Tile(64, 64, 1)
+    assert tile(128, 3072, 768) == Tile(64, 64, 1)
+    assert tile(4096, 3072, 768) == Tile(128, 128, 2)
+    assert tile(4096, 4096, 4096) == Tile(128, 128, 2)
+
+
+def test_a_light_body_leaves_room_for_the_widest_tile():
+    fused, shapes = products.case(PLAIN, HALF, (4096,), 768, 3072)
+    parts = anatomy.anatomy(fused)
+    assert gemm.choose(parts, anatomy.problem(parts, tuple(shapes)), H200) == Tile(128, 192, 1)
+
+
+def test_a_gate_halves_the_tile():
+    fused, shapes = products.case(SWIGLU, HALF, (4096,), 5632, 2048)
+    parts = anatomy.anatomy(fused)
+    assert gemm.choose(parts, anatomy.problem(parts, tuple(shapes)), H200) == Tile(128, 64, 2)
+    assert [lane.products for lane in parts.lanes] == [(0, 1)]
+
+
+def test_products_side_by_side_keep_their_own_operands():
+    parts = anatomy.anatomy(products.case(QKV, HALF, (8,), 8, 8)[0])
+    assert [(lane.products, lane.operands, lane.outputs) for lane in parts.lanes] == [
+        ((0,), (4,), (0,)), ((1,), (5,), (1,)), ((2,), (6,), (2,)),
+    ]  # fmt: skip
+
+
+def test_the_copy_engine_is_told_the_matrices():
+    """Left factor, right factors, outputs: pointer, extents innermost first, bytes from row to row, box."""
+    fused, shapes = products.case(TRANSPOSED, HALF, (100,), 72, 40)
+    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=Tile(128, 128, 2)))
+    assert [(m.pointer, m.extents, m.strides, m.box) for m in plan.tensor_maps] == [
+        (0, (40, 100), (80,), (64, 128)), (1, (40, 72), (80,), (64, 64)), (3, (72, 100), (144,), (64, 16)),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind"),
+    [
+        ((), "uniform"), ((1, 1), "uniform"), ((768,), "column"), ((1, 1, 768), "column"), (("B", "S", 768), "cell"),
+        (("B", "S", 1), "row"), (("S", 768), None), (("B", 1, 768), None), ((1, "B", "S", 768), None),
+    ],
+)  # fmt: skip
+def test_how_an_operand_lies_in_the_output(shape, kind):
+    assert kernels.operand_kind(shape, ("B", "S", 768)) == kind
