@@ -56,7 +56,8 @@ def find(graph: Graph, pattern: Pattern, where: Sequence[Predicate], node: Node)
     """Return the first match at `node` for which `where` holds; else the furthest refusal, None if nothing matched."""
     trace = Trace()
     for match in matches(pattern, graph, node, trace):
-        reason = next((r for p in where if (r := predicate.holds(p, graph, match)) is not None), None)
+        asked = (*where, *predicate.asked(match.pattern))
+        reason = next((r for p in asked if (r := predicate.holds(p, graph, match)) is not None), None)
         if reason is None:
             return match
         trace.stop(node, reason, len(match.nodes))

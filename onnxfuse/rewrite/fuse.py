@@ -1,7 +1,7 @@
 """The fuse phase: from every anchor a region grows, and the region becomes one fused op."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onnxfuse.model.fused import DOMAIN, FusedOp
 from onnxfuse.model.graph import Graph, Node
@@ -10,6 +10,7 @@ from onnxfuse.rewrite.apply import find
 from onnxfuse.rewrite.function import Realization, make_op
 from onnxfuse.rewrite.grow import Region, grow, host_values, not_pointwise
 from onnxfuse.rewrite.match import Match, Refusal
+from onnxfuse.rewrite.pattern import realized
 from onnxfuse.rewrite.replace import instantiate
 from onnxfuse.rewrite.report import Applied, Near, Report, names
 from onnxfuse.rewrite.rule import TEMPLATES, Anchor, Fuse, Rule
@@ -22,7 +23,9 @@ def fuse(graph: Graph, rules: Sequence[Rule], report: Report, ops: dict[str, Fus
     host = host_values(graph)
     splits = [s for _, how in fusing for node in list(graph.nodes) if (s := _split(graph, how, node)) is not None]
     for rule, how in fusing:
-        for node in list(graph.nodes):
+        # What a larger anchor ends with may be a smaller one: from the end of the graph the larger comes first.
+        whole = any(anchor.realize is not None for anchor in how.anchors)
+        for node in reversed(graph.nodes.copy()) if whole else list(graph.nodes):
             if node.order < 0 or node.domain == DOMAIN:
                 continue
             outcome = _fuse_at(graph, rule, how, node, host)
@@ -123,12 +126,13 @@ def _start_from(graph: Graph, how: Fuse, anchor: Anchor, match: Match, root: Nod
     if how.library:
         return _Start(root.outputs[0], kept=matched)
     labels = dict(match.labels)
-    for binding in anchor.let:
+    for binding in (*anchor.let, *predicate.bound(match.pattern)):
         labels[binding.label] = value = predicate.bind(binding, graph, match)
         if isinstance(value, str):
             return Refusal(root.name, value, len(matched))
-    bound = Match(match.nodes, match.values, labels)
-    realization = None if anchor.realize is None else Realization(anchor.realize, bound)
+    bound = replace(match, labels=labels)
+    form = None if anchor.realize is None else realized(anchor.realize, match.pattern)
+    realization = None if form is None else Realization(form, bound)
     seeds = tuple(n for n in matched if n.op != "Constant")
     return _Start(root.outputs[0], seeds=seeds, realization=realization)
 

@@ -10,6 +10,7 @@ import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,8 @@ class Predicate:
     """The terms on the right side, as (name, arguments): the relation holds where it holds for one of them."""
     sides: tuple[ast.expr, ast.expr] | None = None
     """Both sides where they are arithmetic over terms; `name` is then empty."""
+    unless: tuple["Predicate", ...] = ()
+    """A refusal where all of these are known to hold; `name` is then empty, and `text` the reason."""
 
 
 def _const(graph: Graph, match: Match, *names: str) -> str | None:
@@ -188,6 +191,9 @@ TERMS: dict[str, Word] = {
 }
 """What a relation can compare: the meaning returns None where the model does not tell."""
 
+UNLESS = "unless "
+"""How a line begins that refuses where something is known to hold."""
+
 _TERM = r"(\w+)\(([^()]*)\)"
 
 _SUMS = re.compile(r"^(.+?)\s*(==|!=|<=|>=|<|>)\s*(.+)$")
@@ -197,6 +203,10 @@ _LINE = re.compile(r"^\s*(\w+)\(([^()]*)\)\s*(?:(==|!=|<=|>=|<|>|in\b)\s*(.+?))?
 
 def parse(text: str, pattern: Pattern, place: str) -> Predicate:
     """Return the predicate in `text`; raises RuleError that begins with `place`."""
+    if text.startswith(UNLESS):
+        conditions, _, reason = text.removeprefix(UNLESS).partition(": ")
+        parsed = tuple(parse(line.strip(), pattern, place) for line in conditions.split(" and "))
+        return Predicate(reason or text, "", (), "", unless=parsed)
     found = _LINE.match(text)
     relation_of_sums = _SUMS.match(text) if found is None else None
     if relation_of_sums is not None:
@@ -253,6 +263,8 @@ def _check_arguments(name: str, arguments: tuple[str, ...], pattern: Pattern, pl
 
 def holds(predicate: Predicate, graph: Graph, match: Match) -> str | None:
     """Return None where `predicate` holds for `match`, else the reason with the values seen."""
+    if predicate.unless:
+        return predicate.text if all(holds(p, graph, match) is None for p in predicate.unless) else None
     if not predicate.relation:
         reason: str | None = TESTS[predicate.name].meaning(graph, match, *predicate.arguments)
         return reason
@@ -311,6 +323,18 @@ def _check_arithmetic(tree: ast.expr, text: str, pattern: Pattern, place: str) -
             f"{place}: '{ast.unparse(tree)}' has no place in '{text}'; it may use + - * / //, numbers and terms",
             SEE,
         )
+
+
+@cache
+def asked(pattern: Pattern) -> tuple[Predicate, ...]:
+    """Return what the spellings chosen in `pattern` ask of a match."""
+    return tuple(parse(line.text, pattern, f"{line.place}: where") for line in pattern.where)
+
+
+@cache
+def bound(pattern: Pattern) -> tuple[Binding, ...]:
+    """Return the labels that the spellings chosen in `pattern` bind."""
+    return tuple(parse_let(k, line.text, pattern, f"{line.place}: let") for k, line in pattern.let.items())
 
 
 def bind(binding: Binding, graph: Graph, match: Match) -> int | float | str:
