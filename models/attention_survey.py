@@ -21,9 +21,9 @@ from typing import Any
 import click
 import onnx
 
-import onnxfuse
 from onnxfuse.model.errors import DeviceError, ModelError
 from onnxfuse.model.fused import DOMAIN, fused_ops
+from onnxfuse.rewrite import pipeline
 
 try:
     import timm
@@ -365,11 +365,12 @@ def export(model: Model, implementation: str, way: Way, path: Path) -> None:
     names = [f"x{i}" for i in range(len(inputs))]
     dims = {"b": torch.export.Dim("b", min=2), "s": torch.export.Dim("s", min=2, max=40)}
     shapes = tuple({i: dims[d] for i, d in a.items()} for a in axes)
+    options: dict[str, Any] = {"verbose": False} if way.dynamo else {}
     torch.onnx.export(
         module, inputs, str(path), dynamo=way.dynamo, external_data=False, opset_version=way.opset,
         input_names=names, output_names=["y"],
         dynamic_axes=dict(zip(names, axes, strict=True)) if axes and not way.dynamo else None,
-        dynamic_shapes=(shapes,) if axes and way.dynamo else None,
+        dynamic_shapes=(shapes,) if axes and way.dynamo else None, **options,
     )  # fmt: skip
     if way.dtype == "converted":
         from onnxruntime.transformers.float16 import convert_float_to_float16
@@ -398,12 +399,11 @@ def ours(path: Path) -> tuple[int | None, str]:
     """Return how many attentions are found, and the reasons for the others."""
     model = onnx.load(path)
     try:
-        report = onnxfuse.explain(model)
+        report = pipeline.run(model)
     except ModelError as error:
         return None, f"the exporter wrote an invalid model: {error}"[:150]
-    made = onnxfuse.optimize(model)
-    kinds = fused_ops(made)
-    found = sum(n.domain == DOMAIN and kinds[n.op_type].template == "attention" for n in made.graph.node)
+    kinds = fused_ops(model)
+    found = sum(n.domain == DOMAIN and kinds[n.op_type].template == "attention" for n in model.graph.node)
     stops = Counter(f"{near.refusal.node.rsplit('/', 1)[-1]}: {near.refusal.reason}"
                     for near in report.near if near.rule == "attention" and near.refusal.depth > 3)  # fmt: skip
     return found, "; ".join(f"{count} x {reason}" for reason, count in stops.most_common(2))

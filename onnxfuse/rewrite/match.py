@@ -1,5 +1,6 @@
 """Does a pattern stand at this node? The answer is a Match, or a Refusal: how far it got, and what stopped it."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import permutations
@@ -68,12 +69,30 @@ def matches(pattern: Pattern, graph: Graph, node: Node, trace: Trace) -> Iterato
 
     Looks only; changes nothing. Values that the pattern computes inside and that are read elsewhere do not match.
     """
-    for found in _match_node(pattern.root, graph, node, Match(pattern), trace):
+    ends = (
+        whole for m in _match_node(pattern.root, graph, node, Match(pattern), trace) for whole in _ends(graph, m, trace)
+    )
+    for found in ends:
         leak = _leak(graph, found)
         if leak is None:
             yield found
         else:
             trace.stop(leak[0], leak[1], len(found.nodes))
+
+
+def _ends(graph: Graph, match: Match, trace: Trace) -> Iterator[Match]:
+    """Yield the ways in which the nodes that the root does not depend on stand too, as readers of what has matched."""
+    missing = [n for n in match.pattern.nodes if n not in match.nodes and n.op != "Constant"]
+    if not missing:
+        yield match
+        return
+    for wanted in missing:
+        value = next((v for name in wanted.inputs if isinstance(v := match.values.get(name), str) and v), None)
+        if value is not None:
+            for reader in graph.readers(value):
+                for found in _match_node(wanted, graph, reader, match, trace):
+                    yield from _ends(graph, found, trace)
+            return
 
 
 def _match_node(wanted: PatternNode, graph: Graph, node: Node, match: Match, trace: Trace) -> Iterator[Match]:
@@ -145,7 +164,8 @@ def _match_value(name: str, graph: Graph, reader: Node, operand: Bound, match: M
     elif wanted.op == "Constant":
         yield from _match_constant(wanted, name, graph, reader, operand, match, trace)
     elif isinstance(operand, str) and (producer := graph.producer(operand)) is not None:
-        yield from _match_node(wanted, graph, producer, match, trace)
+        found = _match_node(wanted, graph, producer, match, trace)
+        yield from (m for m in found if m.values.get(name) == operand)
     else:
         constant = isinstance(operand, np.ndarray) or graph.is_constant(operand)
         what = "a constant" if constant else "an input of the graph"
@@ -186,7 +206,8 @@ def _match_attributes(wanted: PatternNode, graph: Graph, node: Node, match: Matc
     newest = schema.defaults(node.op, node.domain, NEWEST)
     labels = dict(match.labels)
     for name, value in wanted.attributes.items():
-        if not _equal(have.get(name, newest.get(name)), value):
+        plain = _letters if name == "equation" else _itself
+        if not _equal(plain(have.get(name, newest.get(name))), plain(value)):
             shown = have.get(name, newest.get(name))
             return f"{node.op} has {name} = {_plain(shown)}, the rule wants {_plain(value)}"
     for name, label in wanted.open.items():
@@ -202,6 +223,18 @@ def _match_attributes(wanted: PatternNode, graph: Graph, node: Node, match: Matc
         if not _equal(newest.get(name, _NEUTRAL.get(name)), value):
             return f"{node.op} has {name} = {_plain(value)}, the rule wants the default"
     return replace(match, nodes=dict(match.nodes), values=dict(match.values), labels=labels)
+
+
+def _itself(value: schema.AttributeValue | None) -> object:
+    return value
+
+
+def _letters(equation: schema.AttributeValue | None) -> object:
+    """Return an Einsum's equation with a for its first letter, b for the second, without spaces."""
+    letters: dict[str, str] = {}
+    return re.sub(
+        "[A-Za-z]", lambda x: letters.setdefault(x[0], chr(97 + len(letters))), _plain(equation).replace(" ", "")
+    )
 
 
 _NEUTRAL: dict[str, schema.AttributeValue] = {"consumed_inputs": [], "spatial": 1, "is_test": 1}

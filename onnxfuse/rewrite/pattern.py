@@ -10,7 +10,7 @@ An attribute that is not written means the operator's default; `name: type = @la
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -141,8 +141,8 @@ def parse(text: str, place: str, parts: Parts | None = None, *, part: bool = Fal
 def choices(pattern: Pattern, call: PatternNode) -> tuple[Pattern, ...]:
     """Return `pattern` with each spelling of `call` in its place.
 
-    Arguments are matched by position; what a spelling reads beyond them becomes an input of the pattern, and an
-    argument that no node reads any more is none. Inner names and labels stay as they are, unless they are taken.
+    Arguments are matched by position; what a spelling reads beyond them becomes an input of the pattern. Its own names
+    and labels stay as they are, unless they are taken.
     """
     return tuple(_with(pattern, call, alternative) for alternative in call.alternatives)
 
@@ -180,7 +180,11 @@ def roots(pattern: Pattern) -> Iterator[Pattern]:
 
 def realized(target: Pattern, pattern: Pattern) -> Pattern:
     """Return the library's form `target` with what the chosen spellings of `pattern` add to it, in order."""
-    waiting, nodes, made = [*pattern.realize, *target.nodes], list[PatternNode](), set[str]()
+    taken = pattern.values | set(pattern.inputs) | {v for n in pattern.realize for v in (*n.inputs, *n.outputs)}
+    inner = {o for n in target.nodes for o in n.outputs} - set(target.outputs)
+    names = {o: f"whole_{o}" for o in inner & taken}
+    own = [_renamed(n, names, {}) for n in target.nodes]
+    waiting, nodes, made = [*pattern.realize, *own], list[PatternNode](), set[str]()
     later = {o for n in waiting for o in n.outputs}
     while waiting:
         ready = next((n for n in waiting if not {v for v in n.inputs if v in later} - made), None)
@@ -203,19 +207,17 @@ def _with(pattern: Pattern, call: PatternNode, alternative: Alternative) -> Patt
             "See rules/README.md, 'Patterns'.",
         )
     more = part.inputs[len(call.inputs) :]
-    names = dict(zip(part.inputs, (*call.inputs, *more), strict=True)) | dict(
-        zip(part.outputs, call.outputs, strict=True)
-    )
+    names = dict(zip(part.inputs, call.inputs, strict=False)) | dict(zip(part.outputs, call.outputs, strict=True))
     taken = pattern.values | set(pattern.inputs) | {v for n in pattern.realize for v in (*n.inputs, *n.outputs)}
-    for inner in (o for n in (*part.nodes, *alternative.realize) for o in n.outputs if o and o not in names):
-        names[inner] = _free(inner, taken, call)
+    computed = [o for n in (*part.nodes, *alternative.realize) for o in n.outputs if o]
+    names.update({v: _free(v, taken, call) for v in (*more, *computed) if v not in names})
     labels = {label: _free(label, pattern.labels, call) for label in part.labels}
     nodes = tuple(_renamed(n, names, labels) for n in part.nodes)
     left = [names[v] for v in part.outputs if part.producer(v) is None]
     index = pattern.nodes.index(call)
     return replace(
         pattern,
-        inputs=tuple(dict.fromkeys((*pattern.inputs, *more, *left))),
+        inputs=tuple(dict.fromkeys((*pattern.inputs, *(names[v] for v in more), *left))),
         nodes=(*pattern.nodes[:index], *nodes, *pattern.nodes[index + 1 :]),
         where=(*pattern.where, *(_reworded(line, {**names, **labels}) for line in alternative.where)),
         let={**pattern.let, **{k: _reworded(text, {**names, **labels}) for k, text in alternative.let.items()}},

@@ -19,6 +19,7 @@ from onnx import TensorProto
 from onnxfuse.model.errors import RuleError
 from onnxfuse.model.graph import Graph
 from onnxfuse.model.types import shapes_differ
+from onnxfuse.rewrite.causal import LOW, diagonal
 from onnxfuse.rewrite.match import Bound, Match, array_of
 from onnxfuse.rewrite.pattern import Pattern, did_you_mean
 
@@ -93,6 +94,34 @@ def _nonzero(graph: Graph, match: Match, name: str) -> str | None:
     if array is None:
         return f"{_shown(match, name)} is not a constant"
     return None if array.all() else f"{_shown(match, name)} holds a 0"
+
+
+def _lowest(graph: Graph, match: Match, name: str) -> str | None:
+    array = array_of(graph, match.values[name])
+    if array is None or array.size != 1:
+        return f"{_shown(match, name)} is not one constant number"
+    number = float(array.reshape(-1)[0])
+    return None if number == -np.inf else f"{_shown(match, name)} is {number:g}, the rule wants minus infinity"
+
+
+def _causal(graph: Graph, match: Match, name: str) -> str | None:
+    value = match.values[name]
+    seen = diagonal(graph, value) if isinstance(value, str) else None
+    if seen is not None and seen.before == 0 and seen.after <= LOW:
+        return None
+    return f"{_shown(match, name)} is not known to be the causal mask"
+
+
+def _lower(graph: Graph, match: Match, name: str, *, after: float = 0) -> str | None:
+    value = match.values[name]
+    seen = diagonal(graph, value) if isinstance(value, str) else None
+    if seen is not None and (seen.before, seen.after) == (1 - after, after):
+        return None
+    return f"{_shown(match, name)} is not known to tell keys after their query from the others"
+
+
+def _upper(graph: Graph, match: Match, name: str) -> str | None:
+    return _lower(graph, match, name, after=1)
 
 
 def _alike(graph: Graph, match: Match, first: str, second: str) -> str | None:
@@ -178,6 +207,12 @@ TESTS: dict[str, Word] = {
         _nonzero, ("value",), "nonzero(shape): a constant without a 0, as the target of a Reshape that copies no extent"
     ),
     "channels": Word(_channels, ("value", "value"), "channels(m, c): broadcast to c, m varies along axis 1 alone"),
+    "lowest": Word(_lowest, ("value",), "lowest(c): the constant c is minus infinity"),
+    "causal": Word(
+        _causal, ("value",), "causal(mask): it is known to be 0 up to the diagonal and too low for any score after it"
+    ),
+    "lower": Word(_lower, ("value",), "lower(keep): a condition known to hold up to the diagonal and not after it"),
+    "upper": Word(_upper, ("value",), "upper(hide): a condition known to hold after the diagonal and not up to it"),
     "alike": Word(_alike, ("value", "value"), "alike(x, y): the shapes of x and y are not known to be different"),
 }
 """Bare predicates: the meaning returns the reason why it does not hold, or None."""
@@ -312,7 +347,8 @@ def _arithmetic(text: str, pattern: Pattern, place: str) -> ast.expr:
 
 def _check_arithmetic(tree: ast.expr, text: str, pattern: Pattern, place: str) -> None:
     if isinstance(tree, ast.Call):
-        parse(f"{ast.unparse(tree)} == 0", pattern, place)
+        right = "float" if isinstance(tree.func, ast.Name) and tree.func.id == "dtype" else "0"
+        parse(f"{ast.unparse(tree)} == {right}", pattern, place)
     elif isinstance(tree, ast.BinOp) and type(tree.op) in OPERATORS:
         _check_arithmetic(tree.left, text, pattern, place)
         _check_arithmetic(tree.right, text, pattern, place)
@@ -356,6 +392,7 @@ def _evaluate(tree: ast.expr, graph: Graph, match: Match) -> int | float | None:
             value = OPERATORS[type(tree.op)](left, right)
     elif isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name):
         value = TERMS[tree.func.id].meaning(graph, match, *(ast.unparse(a) for a in tree.args))
+        value = DTYPES.get(value) if tree.func.id == "dtype" and isinstance(value, str) else value
     return value if isinstance(value, int | float) else None
 
 
