@@ -1,8 +1,8 @@
 """Which attention is found: small models of many families, as both torch exporters write them, and a table of it.
 
-`python -m models.attention_survey FOLDER` exports into FOLDER (once: what is there already is read again), optimizes, and
-prints for every export how many attentions it holds, how many were found, and why not the others. Beside it stands what
-`onnxruntime.transformers.optimizer` finds when it is told the model's type. Needs the extra `export`, and timm.
+`python -m models.attention_survey FOLDER` exports into FOLDER (once: what is there already is read again), optimizes,
+and prints for every export how many attentions it holds, how many were found, and why not the others. Beside it stands
+what `onnxruntime.transformers.optimizer` finds when it is told the model's type. Needs the extra `export`, and timm.
 """
 
 # mypy: disallow-subclassing-any=False, disallow-untyped-calls=False
@@ -159,8 +159,9 @@ class Sdpa(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         parts = self.qkv(x).chunk(3, -1) if self.packed else [linear(x) for linear in self.qkv]  # type: ignore
         q, k, v = (p.view(x.shape[0], x.shape[1], HEADS, -1).transpose(1, 2) for p in parts)
-        y = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=self.causal)
-        return self.out(y.transpose(1, 2).reshape(x.shape))  # type: ignore[no-any-return]
+        y: Tensor = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=self.causal)
+        made: Tensor = self.out(y.transpose(1, 2).reshape(x.shape))
+        return made
 
 
 class Einsum(nn.Module):
@@ -189,7 +190,8 @@ class LinearAttention(nn.Module):
         b, s, _ = x.shape
         q, k, v = (f(x).view(b, s, HEADS, -1).transpose(1, 2) for f in (self.q, self.k, self.v))
         context = k.softmax(-2).transpose(-1, -2) @ v
-        return (q.softmax(-1) @ context).transpose(1, 2).reshape(b, s, HIDDEN)
+        made: Tensor = (q.softmax(-1) @ context).transpose(1, 2).reshape(b, s, HIDDEN)
+        return made
 
 
 class Experts(nn.Module):
@@ -201,7 +203,8 @@ class Experts(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         every = torch.stack([e(x) for e in self.experts], -2)
-        return (self.gate(x).softmax(-1).unsqueeze(-2) @ every).squeeze(-2)
+        made: Tensor = (self.gate(x).softmax(-1).unsqueeze(-2) @ every).squeeze(-2)
+        return made
 
 
 def encoder_layer() -> nn.Module:

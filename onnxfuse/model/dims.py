@@ -24,7 +24,8 @@ LIMIT = 16
 
 KEEPS = frozenset({
     "Cast", "Identity", "Softmax", "LogSoftmax", "LayerNormalization", "Relu", "Erf", "Sqrt", "Tanh", "Neg", "Not",
-    "IsNaN", "Gelu", "Sigmoid", "Reciprocal", "Dropout", "Clip", "Exp", "Abs", "Trilu", "RMSNormalization", "Sin", "Cos",
+    "IsNaN", "Gelu", "Sigmoid", "Reciprocal", "Dropout", "Clip", "Exp", "Abs", "Trilu", "RMSNormalization", "Sin",
+    "Cos",
 })  # fmt: skip
 """Operators whose first output has the shape of the first input."""
 
@@ -237,6 +238,11 @@ def _reduce(state: _State, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
     return [tuple(1 if i in axes else d for i, d in enumerate(shapes[0]) if keep or i not in axes)]
 
 
+def _range(state: _State, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
+    start, limit, delta = (state.numbers.get(v) for v in node.input)
+    return [limit] if start == (0,) and delta == (1,) and limit is not None and limit[0] != -1 else []
+
+
 def _gather(state: _State, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
     data, indices = shapes
     if data is None or indices is None:
@@ -252,7 +258,7 @@ def _expand(state: _State, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
 _SHAPES: dict[str, Callable[[_State, NodeProto, list[Shape]], list[Shape]]] = {
     "Transpose": _transpose, "MatMul": _matmul, "Gemm": _gemm, "Reshape": _reshape, "Unsqueeze": _unsqueeze,
     "Squeeze": _squeeze, "Split": _split, "Slice": _slice, "Concat": _concat, "Gather": _gather, "Expand": _expand,
-    "ReduceMean": _reduce, "ReduceSum": _reduce, "ReduceMax": _reduce,
+    "ReduceMean": _reduce, "ReduceSum": _reduce, "ReduceMax": _reduce, "Range": _range,
 }  # fmt: skip
 
 
@@ -267,9 +273,9 @@ def quotient(source: Shape, divisor: Sequence[Dim]) -> Dim:
     number, names = above[0] // below[0], sorted((above[1] - below[1]).elements())
     if not names:
         return number
-    # An invented name stands first: the whole is then as little known as its part.
-    names.sort(key=lambda n: not n.startswith(INVENTED))
-    return "*".join(names if number == 1 else [*names, str(number)])
+    # The number first, as torch writes it; an invented name before it: the whole is then as little known as its part.
+    factors = names if number == 1 else [str(number), *names]
+    return "*".join(sorted(factors, key=lambda f: not f.startswith(INVENTED)))
 
 
 def _product(shape: Sequence[Dim]) -> tuple[int, Counter[str]] | None:

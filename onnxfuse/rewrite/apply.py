@@ -34,8 +34,13 @@ def rewrite(graph: Graph, rules: Sequence[Rule], report: Report) -> None:
         if not changed:
             report.near += near
             return
-    involved = ", ".join(sorted({rule.name for rule, _ in rewrites}))
-    raise RuleError(
+    raise endless([rule for rule, _ in rewrites])
+
+
+def endless(rules: Sequence[Rule]) -> RuleError:
+    """Return the error for rewrites that never settle."""
+    involved = ", ".join(sorted({rule.name for rule in rules if rule.rewrites}))
+    return RuleError(
         f"the rewrites go on after {MAX_ROUNDS} rounds ({involved})", "Do two of the rules undo each other?"
     )
 

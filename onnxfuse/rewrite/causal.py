@@ -1,5 +1,9 @@
-"""Does a mask tell keys after their query from the others? Proven from its numbers, or from the comparison of positions that computes it."""
+"""Does a mask tell keys after their query from the others?
 
+Proven from its numbers, or from the comparison of positions that computes it.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +12,7 @@ from onnx import TensorProto
 from onnxfuse.model.graph import Graph, Node
 
 LOW = -6e4
-"""From here down, an addend leaves nothing of a float16 score: exp(-6e4 + score - maximum) is 0 for scores up to 5000."""
+"""From here down, an addend leaves nothing of a float16 score: exp(-6e4 + score - maximum) is 0 up to scores of 5e3."""
 
 DEPTH = 40
 """Nodes between a mask and its positions; exporters write a dozen."""
@@ -48,9 +52,12 @@ def _known(graph: Graph, value: str, depth: int) -> _Known:
     if node is None or node.domain or depth == 0:
         return None
     if node.op in ("Cast", "Identity", "Expand"):
-        return _known(graph, node.inputs[0], depth - 1) if _keeps_numbers(graph, node) else None
+        inner = _known(graph, node.inputs[0], depth - 1) if _keeps_numbers(graph, node) else None
+        return inner if isinstance(inner, float) or node.op != "Expand" or _keeps_square(graph, node) else None
     if node.op in ("Unsqueeze", "Range"):
         return _position(graph, node, depth)
+    if node.op == "Trilu":
+        return _triangle(graph, node, depth)
     given = [_known(graph, v, depth - 1) for v in node.inputs]
     return None if any(g is None for g in given) else _computed(node.op, given)
 
@@ -65,19 +72,40 @@ def _keeps_numbers(graph: Graph, node: Node) -> bool:
     )
 
 
+def _keeps_square(graph: Graph, node: Node) -> bool:
+    """An Expand along queries or keys repeats one position: what comes out are positions no more."""
+    before, after = (graph.type(v).shape for v in (node.inputs[0], node.outputs[0]))
+    if before is None or after is None:
+        return False
+    ends = zip(reversed(before[-2:]), reversed(after[-2:]), strict=False)
+    return all(a == b for a, b in ends)
+
+
 def _of_constant(array: np.ndarray | None) -> _Known:
     if array is None or array.size == 0:
         return None
     numbers = array.astype(np.float64)
     if (numbers == numbers.reshape(-1)[0]).all():
         return float(numbers.reshape(-1)[0])
-    if array.ndim < 2 or any(d != 1 for d in array.shape[:-2]) or array.shape[-1] != array.shape[-2]:
+    long = [axis for axis, extent in enumerate(array.shape) if extent != 1]
+    if len(long) == 1 and (numbers.reshape(-1) == np.arange(array.size)).all():
+        return _Position(long[0] - array.ndim, array.ndim)
+    if array.ndim < 2 or array.shape[-1] != array.shape[-2]:
         return None
-    square = numbers.reshape(array.shape[-2:])
-    lower = np.tril(np.ones(square.shape, bool))
-    before, after = square[lower], square[~lower]
-    uniform = (before == before[0]).all() and (after == after[0]).all()
-    return Seen(float(before[0]), float(after[0])) if uniform else None
+    lower = np.tril(np.ones(array.shape[-2:], bool))
+    before, after = numbers[..., lower], numbers[..., ~lower]
+    uniform = (before == before.flat[0]).all() and (after == after.flat[0]).all()
+    return Seen(float(before.flat[0]), float(after.flat[0])) if uniform else None
+
+
+def _triangle(graph: Graph, node: Node, depth: int) -> _Known:
+    """Trilu of a number everywhere: the lower triangle has the diagonal, with k = 1 the upper one leaves it out."""
+    inside = _known(graph, node.inputs[0], depth - 1)
+    shift = graph.constant(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] else np.zeros(())
+    upper = int(bool(graph.attributes(node).get("upper", 1)))
+    if not isinstance(inside, float) or shift is None or int(shift.reshape(-1)[0]) != upper:
+        return None
+    return Seen(0, inside) if upper else Seen(inside, 0)
 
 
 def _position(graph: Graph, node: Node, depth: int) -> _Known:
@@ -114,7 +142,8 @@ _COMPARED = {
 }  # fmt: skip
 """What a comparison of the positions along two axes is; the others put the diagonal on the wrong side."""
 
-_ELEMENTWISE = {
+_ELEMENTWISE: dict[str, Callable[..., float]] = {
     "And": lambda a, b: float(a and b), "Or": lambda a, b: float(a or b), "Not": lambda a: float(not a),
-    "Where": lambda c, a, b: a if c else b, "Add": lambda a, b: a + b, "Mul": lambda a, b: a * b,
+    "Equal": lambda a, b: float(a == b), "Where": lambda c, a, b: a if c else b, "Add": lambda a, b: a + b,
+    "Mul": lambda a, b: a * b,
 }  # fmt: skip
