@@ -312,6 +312,8 @@ def holds(predicate: Predicate, graph: Graph, match: Match) -> str | None:
     values = predicate.values or tuple(TERMS[name].meaning(graph, match, *words) for name, words in predicate.terms)
     if left is None or all(v is None for v in values):
         return f"{predicate.name}({', '.join(predicate.arguments)}) is not known; the rule wants {predicate.text}"
+    if predicate.relation in ("<", "<=", ">", ">=") and any(isinstance(v, str) for v in (left, *values)):
+        return f"{predicate.name}({', '.join(predicate.arguments)}) is {left}; the rule wants {predicate.text}"
     if predicate.name == "dtype":
         left, values = DTYPES[str(left)], tuple(DTYPES[str(v)] for v in values)
     if predicate.relation == "in" and left in values:

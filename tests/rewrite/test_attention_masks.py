@@ -34,7 +34,8 @@ def attention(
 ) -> str:
     """Return a graph with 2 heads of 4 whose scores `s` become `masked` by the text `mask`."""
     return f"""g (float[2,{rows},8] q, float[2,{columns},8] k, float[2,{columns},8] v{given}) => (float[2,{rows},8] y)
-    <int64[4] split = {{0, 0, 2, 4}}, int64[3] join = {{0, 0, -1}}, float half = {{0.5}}, float zero = {{0}}{weights}> {{
+    <int64[4] split = {{0, 0, 2, 4}}, int64[3] join = {{0, 0, -1}}, float half = {{0.5}},
+     float zero = {{0}}{weights}> {{
       q4 = Reshape (q, split)
       qh = Transpose <perm = [0,2,1,3]> (q4)
       k4 = Reshape (k, split)
@@ -111,7 +112,7 @@ def infinite(text: str) -> ModelProto:
 
 
 def test_a_number_that_replaces_scores_is_not_added_to_them() -> None:
-    """Where everything is replaced by one finite number the row is a mean; added, it would still depend on the scores."""
+    """Where one finite number replaces a whole row the result is a mean; added, it still depends on the scores."""
     made, _ = optimize(parse(attention(KEEP, CHOSEN, weights=", float low = {-60000}")), "attention")
     assert all(op.library is None for op in fused_ops(made).values())
 
@@ -140,13 +141,19 @@ def test_no_mask_needs_no_care_for_rows(rows: int) -> None:
     )
 
 
-def test_a_bias_on_small_windows_stays() -> None:
+@pytest.mark.parametrize(("window", "found"), [(15, True), (16, False), (64, False), (65, True)])
+def test_a_bias_on_small_windows_stays(window: int, found: bool) -> None:
     """Swin: there the library's op is the slower one."""
-    weight = ",".join("0.5" for _ in range(50))
-    text = attention("masked = Add (s, bias)", weights=f", float[1,2,5,5] bias = {{{weight}}}")
+    text = attention("masked = Add (s, bias)", f", float[B,2,{window},{window}] bias", rows=window, columns=window)
     made, report = optimize(parse(text), "attention")
-    assert not fused_ops(made)
-    assert any("slower in the library's op" in near.refusal.reason for near in report.near)
+    assert bool(fused_ops(made)) is found
+    assert found or any("slower in the library's op" in near.refusal.reason for near in report.near)
+
+
+def test_a_bias_by_name_is_no_window() -> None:
+    """An extent that the model does not tell is not known to be small."""
+    text = attention("masked = Add (s, bias)", ", float[1,2,S,S] bias", rows="S", columns="S")
+    assert_library_agrees(text)
 
 
 # ---- causal
@@ -159,7 +166,8 @@ NUMBERS = ", int64 n0 = {0}, int64 n1 = {1}, int64[3] front = {0,1,2}, int64[3] 
 CAUSAL: dict[str, str] = {
     "constant": attention("masked = Add (s, mask)", weights=f", float[5,5] mask = {{{SQUARE}}}"),
     "compared": attention(
-        f"{RANGE} keep = LessOrEqual (keys, queries) mask = Where (keep, zero, low) masked = Add (mask, s)", weights=NUMBERS
+        f"{RANGE} keep = LessOrEqual (keys, queries) mask = Where (keep, zero, low)"
+        " masked = Add (mask, s)", weights=NUMBERS
     ),
     "compared, any length": attention(
         f"{RANGE} keep = GreaterOrEqual (queries, keys) masked = Where (keep, s, low)",
@@ -167,7 +175,8 @@ CAUSAL: dict[str, str] = {
     ),
     "hidden": attention(f"{RANGE} hide = Greater (keys, queries) masked = Where (hide, low, s)", weights=NUMBERS),
     "not hidden": attention(
-        f"{RANGE} keep = LessOrEqual (keys, queries) hide = Not (keep) mask = Where (hide, low, zero) masked = Add (s, mask)",
+        f"{RANGE} keep = LessOrEqual (keys, queries) hide = Not (keep)"
+        " mask = Where (hide, low, zero) masked = Add (s, mask)",
         weights=NUMBERS,
     ),
     "triangle": attention(
@@ -182,7 +191,8 @@ NOT_CAUSAL: dict[str, str] = {
     "no query before its key": CAUSAL["compared"].replace("LessOrEqual (keys, queries)", "LessOrEqual (queries, keys)"),
     "a mild mask": CAUSAL["compared"].replace("-65504", "-5"),
     "one number off": CAUSAL["constant"].replace("-65504", "-5", 1),
-    "counted from one": CAUSAL["compared"].replace("places = Range (n0, length, n1)", "more = Add (length, n1) places = Range (n1, more, n1)")
+    "counted from one": CAUSAL["compared"]
+    .replace("places = Range (n0, length, n1)", "more = Add (length, n1) places = Range (n1, more, n1)")
     .replace("queries = Unsqueeze (places, back)", "from0 = Range (n0, length, n1) queries = Unsqueeze (from0, back)"),
 }  # fmt: skip
 
