@@ -459,11 +459,11 @@ def main(folder: Path, only: tuple[str, ...], exporting: bool) -> None:
     halves = [r for r in rows if r.found is not None and "float32" not in r.way]
     whole = sum(r.found == r.attentions for r in halves)
     windows = sum(r.found != r.attentions and "small windows" in r.reasons for r in halves)
+    models = len({r.model for r in halves})
     click.echo(
-        f"\n{len(halves)} exports of {len({r.model for r in halves})} models in half precision: in {whole} every"
-        f" attention is found and nothing else, in {windows} small windows are left as they are, {len(halves) - whole - windows}"
-        f" miss some. {sum(r.found is None for r in rows)} could not be exported. Float32 is left as it is, because the"
-        " op is slower there."
+        f"\n{len(halves)} exports of {models} models in half precision: in {whole} every attention is found and nothing"
+        f" else, in {windows} small windows are left as they are, {len(halves) - whole - windows} miss some."
+        f" {sum(r.found is None for r in rows)} could not be exported. Float32 is left: the op is slower there."
     )
 
 

@@ -104,10 +104,10 @@ def test_a_row_in_which_everything_is_masked_gives_what_it_gave(mask: str, proba
 
 
 def infinite(text: str) -> ModelProto:
-    """Return the model in `text` with minus infinity as `low`; ONNX text has no such literal."""
+    """Return the model in `text` with minus infinity for a `low` of -9; ONNX text has no such literal."""
     model = parse(text)
-    (low,) = (t for t in model.graph.initializer if t.name == "low")
-    low.CopyFrom(onnx.numpy_helper.from_array(np.float32(-np.inf), "low"))
+    for low in (t for t in model.graph.initializer if t.name == "low" and onnx.numpy_helper.to_array(t) == -9):
+        low.CopyFrom(onnx.numpy_helper.from_array(np.float32(-np.inf), "low"))
     return model
 
 
