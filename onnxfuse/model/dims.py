@@ -211,7 +211,10 @@ def _split(state: _State, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
     if shapes[0] is None:
         return []
     axis = int(str(_attribute(node, "axis", 0))) % len(shapes[0])
-    return [tuple(None if i == axis else d for i, d in enumerate(shapes[0]))] * len(node.output)
+    written = _attribute(node, "split")
+    sizes = written if isinstance(written, list) else state.ints(node.input[1]) if len(node.input) > 1 else None
+    parts = sizes if sizes is not None and len(sizes) == len(node.output) else [None] * len(node.output)
+    return [tuple(part if i == axis else d for i, d in enumerate(shapes[0])) for part in parts]
 
 
 def _slice(state: _State, node: NodeProto, shapes: list[Shape]) -> list[Shape]:

@@ -7,6 +7,7 @@ import pytest
 
 import onnxfuse
 from onnxfuse.model.errors import RuleError
+from onnxfuse.model.fused import fused_ops
 from onnxfuse.rewrite import pipeline, rule
 from onnxfuse.rewrite.pattern import choices, every_spelling
 from tests.rewrite.small import assert_same_numbers, ops, parse
@@ -376,3 +377,47 @@ def test_a_part_that_uses_itself_is_refused(tmp_path: Path, parts: dict[str, str
     )
     with pytest.raises(RuleError, match=told):
         rule.read(file)
+
+
+GIVEN = """summary = "A norm of something."
+[fuse]
+template = "attention"
+[[fuse.define]]
+name = "Root"
+pattern = '''(x) => (r) { r = Sqrt (x) }'''
+[[fuse.define]]
+name = "Root"
+pattern = '''(x) => (r) { }'''
+where = ["rank(r) == 2"]
+realize = '''(r) => (x) { x = Mul (r, r) }'''
+[[fuse.anchor]]
+pattern = '''(x) => (y) { r = Root (x) y = Tanh (r) }'''
+where = ["unless dim(r, 0) == 3 and dim(r, 1) > 4: three wide rows stay"]
+realize = '''(x) => (y) { r = Sqrt (x) y = Tanh (r) }'''
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "form"),
+    [
+        ("g (float[2,4] x) => (float[2,4] y) { r = Sqrt (x) y = Tanh (r) }", ["Sqrt", "Tanh"]),
+        ("g (float[2,4] x) => (float[2,4] y) { r = Exp (x) y = Tanh (r) }", ["Mul", "Sqrt", "Tanh"]),
+        ("g (float[3,N] x) => (float[3,N] y) { r = Exp (x) y = Tanh (r) }", ["Mul", "Sqrt", "Tanh"]),
+    ],
+)
+def test_a_part_may_be_whatever_is_there(tmp_path: Path, model: str, form: list[str]) -> None:
+    """It then says how the library's form gets the argument that the pattern does not find."""
+    one = rule.read(write(tmp_path, GIVEN))
+    made = parse(model)
+    assert pipeline.run(made, [one]).by_rule() == {one.name: 1}
+    (op,) = fused_ops(made).values()
+    assert op.library is not None
+    assert [n.op_type for n in op.library.node] == form
+
+
+def test_unless_refuses_what_is_known_to_hold(tmp_path: Path) -> None:
+    """With the words of the rule."""
+    made = parse("g (float[3,5] x) => (float[3,5] y) { r = Exp (x) y = Tanh (r) }")
+    report = pipeline.run(made, [rule.read(write(tmp_path, GIVEN))])
+    assert not report.applied
+    assert any(near.refusal.reason == "three wide rows stay" for near in report.near)
