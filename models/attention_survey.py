@@ -2,7 +2,7 @@
 
 `python -m models.attention_survey FOLDER` exports into FOLDER (once: what is there already is read again), optimizes,
 and prints for every export how many attentions it holds, how many were found, and why not the others. Beside it stands
-what `onnxruntime.transformers.optimizer` finds when it is told the model's type. Needs the extra `export`, and timm.
+what `onnxruntime.transformers.optimizer` finds when it is told the model's type. Needs the extra `survey`.
 """
 
 # mypy: disallow-subclassing-any=False, disallow-untyped-calls=False
@@ -33,7 +33,7 @@ try:
     from torch.nn import functional
 except ModuleNotFoundError as missing:
     raise DeviceError(
-        f"The survey needs {missing.name}, not installed here.", hint='pip install "onnxfuse[export]" timm'
+        f"The survey needs {missing.name}, not installed here.", hint='pip install "onnxfuse[survey]"'
     ) from missing
 
 ROWS, TOKENS, HIDDEN, HEADS, LAYERS, WORDS = 2, 16, 64, 4, 2, 99
