@@ -8,8 +8,8 @@ from onnx.reference import ReferenceEvaluator
 
 FOLDABLE = frozenset({
     "Abs", "Add", "And", "Cast", "Concat", "ConstantOfShape", "Div", "Equal", "Exp", "Expand", "Flatten", "Floor",
-    "Gather", "Identity", "Less", "Mul", "Neg", "Not", "Or", "Pow", "Range", "Reciprocal", "ReduceProd", "ReduceSum",
-    "Reshape", "Shape", "Size", "Slice", "Sqrt", "Squeeze", "Sub", "Transpose", "Unsqueeze", "Where",
+    "Gather", "Identity", "Less", "Mod", "Mul", "Neg", "Not", "Or", "Pow", "Range", "Reciprocal", "ReduceProd",
+    "ReduceSum", "Reshape", "Shape", "Size", "Slice", "Sqrt", "Squeeze", "Sub", "Transpose", "Unsqueeze", "Where",
 })  # fmt: skip
 """Operators that exporters put between weights and their use; deterministic, and cheap next to loading the weights."""
 

@@ -157,7 +157,7 @@ class Graph:
 
     def add_constant(self, name: str, array: np.ndarray) -> None:
         """Add a weight called `name`, which must not be taken."""
-        self.initializers[name] = numpy_helper.from_array(np.ascontiguousarray(array), name)
+        self.initializers[name] = numpy_helper.from_array(np.asarray(array, order="C"), name)
         self.types[name] = ValueType(self.initializers[name].data_type, tuple(array.shape))
 
     def replace(self, old: Collection[Node], new: Sequence[Node]) -> None:

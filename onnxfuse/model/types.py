@@ -79,10 +79,14 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
     for tensor in dropped:
         if tensor.name not in declared:
             light.graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    from onnxfuse.model import dims
+
     try:
-        return onnx.shape_inference.infer_shapes(light, data_prop=True)
+        inferred = onnx.shape_inference.infer_shapes(light, data_prop=True)
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError) as error:
         raise ModelError(f"the model is not valid: {first_line(error)}", "Check it with onnx.checker.") from None
+    dims.refine(inferred)
+    return inferred
 
 
 def check(model: onnx.ModelProto) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from onnxfuse.model.errors import RuleError
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.rewrite import predicate
-from onnxfuse.rewrite.fold import fold_constants
+from onnxfuse.rewrite.fold import fold_constants, share_extents
 from onnxfuse.rewrite.match import Match, Refusal, Trace, matches
 from onnxfuse.rewrite.pattern import Pattern
 from onnxfuse.rewrite.predicate import Predicate
@@ -21,7 +21,7 @@ def rewrite(graph: Graph, rules: Sequence[Rule], report: Report) -> None:
     rewrites = [(rule, one) for rule in rules for one in rule.rewrites]
     for _ in range(MAX_ROUNDS):
         near: list[Near] = []
-        changed = fold_constants(graph)
+        changed = fold_constants(graph) | share_extents(graph)
         for rule, one in rewrites:
             for node in [n for n in graph.nodes if n.op == one.source.root.op]:
                 outcome = _apply(graph, rule, one, node) if node.order >= 0 else None
@@ -34,8 +34,13 @@ def rewrite(graph: Graph, rules: Sequence[Rule], report: Report) -> None:
         if not changed:
             report.near += near
             return
-    involved = ", ".join(sorted({rule.name for rule, _ in rewrites}))
-    raise RuleError(
+    raise endless([rule for rule, _ in rewrites])
+
+
+def endless(rules: Sequence[Rule]) -> RuleError:
+    """Return the error for rewrites that never settle."""
+    involved = ", ".join(sorted({rule.name for rule in rules if rule.rewrites}))
+    return RuleError(
         f"the rewrites go on after {MAX_ROUNDS} rounds ({involved})", "Do two of the rules undo each other?"
     )
 
@@ -56,8 +61,10 @@ def find(graph: Graph, pattern: Pattern, where: Sequence[Predicate], node: Node)
     """Return the first match at `node` for which `where` holds; else the furthest refusal, None if nothing matched."""
     trace = Trace()
     for match in matches(pattern, graph, node, trace):
-        reason = next((r for p in where if (r := predicate.holds(p, graph, match)) is not None), None)
-        if reason is None:
+        asked = (*where, *predicate.asked(match.pattern))
+        stop = next(((p, r) for p in asked if (r := predicate.holds(p, graph, match)) is not None), None)
+        if stop is None:
             return match
-        trace.stop(node, reason, len(match.nodes))
+        # What a rule leaves alone on purpose says more than a spelling that does not fit.
+        trace.stop(node, stop[1], len(match.nodes) + bool(stop[0].unless))
     return trace.near()

@@ -11,6 +11,7 @@ from onnxfuse.rewrite.apply import find
 from onnxfuse.rewrite.function import Realization, make_op
 from onnxfuse.rewrite.grow import Region, grow, host_values, not_pointwise
 from onnxfuse.rewrite.match import Match, Refusal
+from onnxfuse.rewrite.pattern import realized
 from onnxfuse.rewrite.replace import instantiate
 from onnxfuse.rewrite.report import Applied, Near, Report, names
 from onnxfuse.rewrite.rule import TEMPLATES, Anchor, Fuse, Rule
@@ -23,7 +24,9 @@ def fuse(graph: Graph, rules: Sequence[Rule], report: Report, ops: dict[str, Fus
     host = host_values(graph)
     splits = [s for _, how in fusing for node in list(graph.nodes) if (s := _split(graph, how, node)) is not None]
     for rule, how in fusing:
-        for node in list(graph.nodes):
+        # What a larger anchor ends with may be a smaller one: from the end of the graph the larger comes first.
+        whole = any(anchor.realize is not None for anchor in how.anchors)
+        for node in reversed(graph.nodes.copy()) if whole else list(graph.nodes):
             if node.order < 0 or node.domain == DOMAIN:
                 continue
             outcome = _fuse_at(graph, rule, how, node, host)
@@ -136,12 +139,13 @@ def _start_from(graph: Graph, how: Fuse, anchor: Anchor, match: Match, root: Nod
     if how.library:
         return _Start(root.outputs[0], kept=matched)
     labels = dict(match.labels)
-    for binding in anchor.let:
+    for binding in (*anchor.let, *predicate.bound(match.pattern)):
         labels[binding.label] = value = predicate.bind(binding, graph, match)
         if isinstance(value, str):
             return Refusal(root.name, value, len(matched))
-    bound = Match(match.nodes, match.values, labels)
-    realization = None if anchor.realize is None else Realization(anchor.realize, bound)
+    bound = replace(match, labels=labels)
+    form = None if anchor.realize is None else realized(anchor.realize, match.pattern)
+    realization = None if form is None else Realization(form, bound)
     seeds = tuple(n for n in matched if n.op != "Constant")
     shared = match.values[how.beside] if how.beside else ""
     return _Start(root.outputs[0], seeds=seeds, shared=str(shared), realization=realization)

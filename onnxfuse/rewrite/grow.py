@@ -17,6 +17,9 @@ MAX_INPUTS = 12
 MAX_OUTPUTS = 4
 """Tensors of one kernel: each is a pointer and, per thread, up to 16 bytes in flight; 16 of them fit the registers."""
 
+SMALL_CONSTANT = 100
+"""Elements of a constant next to which ONNX Runtime still computes on the CPU."""
+
 TYPES = frozenset({
     TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE, TensorProto.INT64,
     TensorProto.INT32, TensorProto.INT16, TensorProto.INT8, TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32,
@@ -147,14 +150,19 @@ def convex(graph: Graph, nodes: dict[Node, None]) -> bool:
 def host_values(graph: Graph) -> frozenset[str]:
     """Return the values computed from shapes: ONNX Runtime keeps them on the CPU, and so does onnxfuse.
 
-    That is a node that reads such a value when each of its other inputs is one too, a constant or a graph input
-    (ONNX Runtime 1.31, `GetCpuPreferredNodes`).
+    That is a node that reads such a value when each of its other inputs is one too, a small constant or a graph input
+    (ONNX Runtime 1.31, `GetCpuPreferredNodes`): positions are computed there, what a table holds for them is not.
     """
     found: set[str] = set()
     for node in graph.nodes:
         if (node.op in ("Shape", "Size") and node.domain == "") or (
             any(v in found for v in node.inputs)
-            and all(v in found or v in graph.inputs or graph.is_constant(v) for v in node.inputs if v)
+            and all(v in found or v in graph.inputs or _is_small(graph, v) for v in node.inputs if v)
         ):
             found.update(node.outputs)
     return frozenset(found)
+
+
+def _is_small(graph: Graph, value: str) -> bool:
+    count = graph.element_count(value)
+    return count is not None and count <= SMALL_CONSTANT

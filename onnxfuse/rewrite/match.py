@@ -1,5 +1,6 @@
 """Does a pattern stand at this node? The answer is a Match, or a Refusal: how far it got, and what stopped it."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import permutations
@@ -9,7 +10,7 @@ import onnx
 
 from onnxfuse.model import schema
 from onnxfuse.model.graph import Graph, Node
-from onnxfuse.rewrite.pattern import NEWEST, Pattern, PatternNode
+from onnxfuse.rewrite.pattern import NEWEST, Pattern, PatternNode, choices
 
 RELATIVE = 1e-3
 """Constants and float attributes match within this relative tolerance: 1.4142 in float16 is the square root of 2, and
@@ -37,6 +38,8 @@ class Refusal:
 class Match:
     """A place where a pattern stands."""
 
+    pattern: Pattern
+    """The pattern, with the spellings that stand here."""
     nodes: dict[PatternNode, Node] = field(default_factory=dict)
     values: dict[str, Bound] = field(default_factory=dict)
     """What each name of the pattern stands for."""
@@ -66,17 +69,33 @@ def matches(pattern: Pattern, graph: Graph, node: Node, trace: Trace) -> Iterato
 
     Looks only; changes nothing. Values that the pattern computes inside and that are read elsewhere do not match.
     """
-    for found in _match_node(pattern, pattern.root, graph, node, Match(), trace):
-        leak = _leak(pattern, graph, found)
+    ends = (
+        whole for m in _match_node(pattern.root, graph, node, Match(pattern), trace) for whole in _ends(graph, m, trace)
+    )
+    for found in ends:
+        leak = _leak(graph, found)
         if leak is None:
             yield found
         else:
             trace.stop(leak[0], leak[1], len(found.nodes))
 
 
-def _match_node(
-    pattern: Pattern, wanted: PatternNode, graph: Graph, node: Node, match: Match, trace: Trace
-) -> Iterator[Match]:
+def _ends(graph: Graph, match: Match, trace: Trace) -> Iterator[Match]:
+    """Yield the ways in which the nodes that the root does not depend on stand too, as readers of what has matched."""
+    missing = [n for n in match.pattern.nodes if n not in match.nodes and n.op != "Constant"]
+    if not missing:
+        yield match
+        return
+    for wanted in missing:
+        value = next((v for name in wanted.inputs if isinstance(v := match.values.get(name), str) and v), None)
+        if value is not None:
+            for reader in graph.readers(value):
+                for found in _match_node(wanted, graph, reader, match, trace):
+                    yield from _ends(graph, found, trace)
+            return
+
+
+def _match_node(wanted: PatternNode, graph: Graph, node: Node, match: Match, trace: Trace) -> Iterator[Match]:
     depth = len(match.nodes)
     if wanted in match.nodes:
         if match.nodes[wanted] is node:
@@ -107,28 +126,20 @@ def _match_node(
     if node.op in schema.COMMUTATIVE and node.domain == "":
         orders = [list(p) for p in permutations(operands)] if len(operands) <= 3 else [operands]
     for order in orders:
-        yield from _match_operands(pattern, wanted.inputs, graph, node, order, bound, trace)
+        yield from _match_operands(wanted.inputs, graph, node, order, bound, trace)
 
 
 def _match_operands(
-    pattern: Pattern,
-    names: tuple[str, ...],
-    graph: Graph,
-    reader: Node,
-    operands: list[Bound],
-    match: Match,
-    trace: Trace,
+    names: tuple[str, ...], graph: Graph, reader: Node, operands: list[Bound], match: Match, trace: Trace
 ) -> Iterator[Match]:
     if not names:
         yield match
         return
-    for found in _match_value(pattern, names[0], graph, reader, operands[0], match, trace):
-        yield from _match_operands(pattern, names[1:], graph, reader, operands[1:], found, trace)
+    for found in _match_value(names[0], graph, reader, operands[0], match, trace):
+        yield from _match_operands(names[1:], graph, reader, operands[1:], found, trace)
 
 
-def _match_value(
-    pattern: Pattern, name: str, graph: Graph, reader: Node, operand: Bound, match: Match, trace: Trace
-) -> Iterator[Match]:
+def _match_value(name: str, graph: Graph, reader: Node, operand: Bound, match: Match, trace: Trace) -> Iterator[Match]:
     depth = len(match.nodes)
     if not name:
         if _absent(operand):
@@ -142,15 +153,19 @@ def _match_value(
         else:
             trace.stop(reader, f"reads {_show(operand)} where the rule wants {_show(match.values[name])} again", depth)
         return
-    wanted = pattern.producer(name)
-    if _absent(operand) and name not in pattern.optional:
+    wanted = match.pattern.producer(name)
+    if wanted is not None and wanted.alternatives:
+        for spelled in choices(match.pattern, wanted):
+            yield from _match_value(name, graph, reader, operand, replace(match, pattern=spelled), trace)
+    elif _absent(operand) and name not in match.pattern.optional:
         trace.stop(reader, f"lacks the input '{name}' of the rule", depth)
     elif wanted is None:
         yield replace(match, values={**match.values, name: operand})
     elif wanted.op == "Constant":
         yield from _match_constant(wanted, name, graph, reader, operand, match, trace)
     elif isinstance(operand, str) and (producer := graph.producer(operand)) is not None:
-        yield from _match_node(pattern, wanted, graph, producer, match, trace)
+        found = _match_node(wanted, graph, producer, match, trace)
+        yield from (m for m in found if m.values.get(name) == operand)
     else:
         constant = isinstance(operand, np.ndarray) or graph.is_constant(operand)
         what = "a constant" if constant else "an input of the graph"
@@ -191,7 +206,8 @@ def _match_attributes(wanted: PatternNode, graph: Graph, node: Node, match: Matc
     newest = schema.defaults(node.op, node.domain, NEWEST)
     labels = dict(match.labels)
     for name, value in wanted.attributes.items():
-        if not _equal(have.get(name, newest.get(name)), value):
+        plain = _letters if name == "equation" else _itself
+        if not _equal(plain(have.get(name, newest.get(name))), plain(value)):
             shown = have.get(name, newest.get(name))
             return f"{node.op} has {name} = {_plain(shown)}, the rule wants {_plain(value)}"
     for name, label in wanted.open.items():
@@ -207,6 +223,18 @@ def _match_attributes(wanted: PatternNode, graph: Graph, node: Node, match: Matc
         if not _equal(newest.get(name, _NEUTRAL.get(name)), value):
             return f"{node.op} has {name} = {_plain(value)}, the rule wants the default"
     return replace(match, nodes=dict(match.nodes), values=dict(match.values), labels=labels)
+
+
+def _itself(value: schema.AttributeValue | None) -> object:
+    return value
+
+
+def _letters(equation: schema.AttributeValue | None) -> object:
+    """Return an Einsum's equation with a for its first letter, b for the second, without spaces."""
+    letters: dict[str, str] = {}
+    return re.sub(
+        "[A-Za-z]", lambda x: letters.setdefault(x[0], chr(97 + len(letters))), _plain(equation).replace(" ", "")
+    )
 
 
 _NEUTRAL: dict[str, schema.AttributeValue] = {"consumed_inputs": [], "spatial": 1, "is_test": 1}
@@ -228,12 +256,12 @@ def operands_of(graph: Graph, node: Node) -> list[Bound]:
     return operands
 
 
-def _leak(pattern: Pattern, graph: Graph, match: Match) -> tuple[Node, str] | None:
+def _leak(graph: Graph, match: Match) -> tuple[Node, str] | None:
     """Return the node and the reason where a value inside the match is read outside it, or is a graph output."""
     inside = set(match.nodes.values())
     for wanted, node in match.nodes.items():
         for name, value in zip(wanted.outputs, node.outputs, strict=False):
-            if name in pattern.outputs or not value:
+            if name in match.pattern.outputs or not value:
                 continue
             if graph.is_output(value):
                 return node, f"value '{value}' is a graph output"

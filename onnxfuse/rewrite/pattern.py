@@ -10,8 +10,9 @@ An attribute that is not written means the operator's default; `name: type = @la
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
 
 import numpy as np
 import onnx
@@ -26,6 +27,14 @@ NEWEST = onnx.defs.onnx_opset_version()
 
 REST = "_"
 """The attribute name that stands for all attributes that a pattern node does not write."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of `where` or `let`, and the file and line where it stands."""
+
+    text: str
+    place: str
 
 
 @dataclass(frozen=True)
@@ -45,6 +54,8 @@ class PatternNode:
     """The label under which all other attributes are kept; None where they must be the defaults."""
     floats: frozenset[str]
     """The open attributes that are declared as float: a whole number bound to them is written as one."""
+    alternatives: tuple["Alternative", ...] = ()
+    """The spellings of a part that a rule has named, where the node stands for one; no operator then."""
 
     @property
     def constant(self) -> np.ndarray | None:
@@ -58,7 +69,7 @@ class PatternNode:
         return id(self)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Pattern:
     """A pattern with the values that it takes and yields."""
 
@@ -68,6 +79,14 @@ class Pattern:
     text: str
     optional: frozenset[str] = frozenset()
     """Inputs that a model may lack."""
+    place: str = ""
+    """File and line, the beginning of every complaint."""
+    where: tuple["Line", ...] = ()
+    """What the spellings chosen so far ask of a match."""
+    let: Mapping[str, "Line"] = field(default_factory=dict)
+    """The labels that they bind."""
+    realize: tuple[PatternNode, ...] = ()
+    """The nodes that they add to the library's form."""
 
     def producer(self, value: str) -> PatternNode | None:
         """Return the node of the pattern that yields `value`, None for an input of the pattern."""
@@ -80,8 +99,13 @@ class Pattern:
 
     @property
     def values(self) -> frozenset[str]:
-        """Every name in the pattern."""
-        return frozenset(self.inputs) | {v for n in self.nodes for v in (*n.inputs, *n.outputs) if v}
+        """Every name that a match binds; until all spellings are chosen, also what their calls read."""
+        return frozenset(self.outputs) | {v for n in self.nodes for v in (*n.inputs, *n.outputs) if v}
+
+    @property
+    def calls(self) -> tuple[PatternNode, ...]:
+        """The nodes for which a spelling is still to be chosen."""
+        return tuple(n for n in self.nodes if n.alternatives)
 
     @property
     def labels(self) -> frozenset[str]:
@@ -89,41 +113,137 @@ class Pattern:
         return frozenset(label for n in self.nodes for label in (*n.open.values(), *([n.rest] if n.rest else [])))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Alternative:
-    """One spelling of a part that a rule has named: a pattern that is put in the place of a call of that name."""
-
-    function: onnx.FunctionProto
-    where: tuple[str, ...]
-    let: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Spelling:
-    """A pattern with one choice made for every named part, and what those choices ask and bind."""
+    """One spelling of a part that a rule has named: what a call of that name stands for."""
 
     pattern: Pattern
-    where: tuple[str, ...] = ()
-    let: Mapping[str, str] = field(default_factory=dict)
+    """Its nodes; an output that none of them computes stands for whatever value is there."""
+    where: tuple[Line, ...] = ()
+    let: Mapping[str, Line] = field(default_factory=dict)
+    realize: tuple[PatternNode, ...] = ()
+    """What it adds to the library's form: computes arguments from values of the spelling, or its output from them."""
 
 
-Parts = Mapping[str, Sequence[Alternative]]
+Parts = Mapping[str, tuple[Alternative, ...]]
 
 
-def parse(text: str, place: str) -> Pattern:
-    """Return the pattern in `text`; `place` (file and line) begins the message of the RuleError for a mistake."""
-    (spelling,) = spellings(text, place, {})
-    return spelling.pattern
+def parse(text: str, place: str, parts: Parts | None = None, *, part: bool = False) -> Pattern:
+    """Return the pattern in `text`; `place` (file and line) begins the message of the RuleError for a mistake.
 
-
-def spellings(text: str, place: str, parts: Parts) -> tuple[Spelling, ...]:
-    """Return every pattern that `text` stands for: a node whose operator is a name in `parts` is one of its spellings.
-
-    Arguments are matched by position; what a spelling reads beyond them becomes an input of the pattern. Its inner
-    names stay as they are, unless the pattern has them already.
+    A node whose operator is a name in `parts` is a call: one of its spellings stands there. A `part` may leave its
+    output to whatever is there.
     """
-    found = _choose(parse_function(text, place), parts, place)
-    return tuple(Spelling(_pattern(function, text, place), where, let) for function, where, let in found)
+    return _pattern(parse_function(text, place), text, place, parts or {}, part)
+
+
+@cache
+def choices(pattern: Pattern, call: PatternNode) -> tuple[Pattern, ...]:
+    """Return `pattern` with each spelling of `call` in its place.
+
+    Arguments are matched by position; what a spelling reads beyond them becomes an input of the pattern. Its own names
+    and labels stay as they are, unless they are taken.
+    """
+    return tuple(_with(pattern, call, alternative) for alternative in call.alternatives)
+
+
+def chosen(pattern: Pattern) -> Pattern:
+    """Return `pattern` with the first spelling of every part that is still open."""
+    while pattern.calls:
+        pattern = choices(pattern, pattern.calls[0])[0]
+    return pattern
+
+
+def every_spelling(pattern: Pattern) -> Iterator[Pattern]:
+    """Yield whole patterns, among them each spelling of each part at least once."""
+    yield chosen(pattern)
+    waiting, seen = [pattern], set[tuple[str, Alternative]]()
+    while waiting:
+        one = waiting.pop()
+        for call in one.calls:
+            for alternative, other in zip(call.alternatives, choices(one, call), strict=True):
+                if (call.outputs[0], alternative) not in seen:
+                    seen.add((call.outputs[0], alternative))
+                    waiting.append(other)
+                    yield chosen(other)
+
+
+def roots(pattern: Pattern) -> Iterator[Pattern]:
+    """Yield the patterns that `pattern` stands for, with an operator at the root."""
+    root = pattern.root
+    if not root.alternatives:
+        yield pattern
+        return
+    for other in choices(pattern, root):
+        yield from roots(other)
+
+
+def realized(target: Pattern, pattern: Pattern) -> Pattern:
+    """Return the library's form `target` with what the chosen spellings of `pattern` add to it, in order."""
+    taken = pattern.values | set(pattern.inputs) | {v for n in pattern.realize for v in (*n.inputs, *n.outputs)}
+    inner = {o for n in target.nodes for o in n.outputs} - set(target.outputs)
+    names = {o: f"whole_{o}" for o in inner & taken}
+    own = [_renamed(n, names, {}) for n in target.nodes]
+    waiting, nodes, made = [*pattern.realize, *own], list[PatternNode](), set[str]()
+    later = {o for n in waiting for o in n.outputs}
+    while waiting:
+        ready = next((n for n in waiting if not {v for v in n.inputs if v in later} - made), None)
+        if ready is None:
+            word = waiting[0].inputs[0]
+            raise RuleError(f"{pattern.place}: the parts of `realize` need each other: '{word}' is never computed")
+        waiting.remove(ready)
+        nodes.append(ready)
+        made.update(ready.outputs)
+    inputs = dict.fromkeys(v for n in nodes for v in n.inputs if v and v not in made)
+    outputs = pattern.outputs if made.issuperset(pattern.outputs) else target.outputs
+    return replace(target, inputs=tuple(inputs), outputs=outputs, nodes=tuple(nodes))
+
+
+def _with(pattern: Pattern, call: PatternNode, alternative: Alternative) -> Pattern:
+    part = alternative.pattern
+    if len(call.inputs) > len(part.inputs) or len(call.outputs) != len(part.outputs):
+        raise RuleError(
+            f"{pattern.place}: {call.op} is used as {_arity(call)}; a spelling of it has {_arity(part)}",
+            "See rules/README.md, 'Patterns'.",
+        )
+    more = part.inputs[len(call.inputs) :]
+    names = dict(zip(part.inputs, call.inputs, strict=False)) | dict(zip(part.outputs, call.outputs, strict=True))
+    taken = pattern.values | set(pattern.inputs) | {v for n in pattern.realize for v in (*n.inputs, *n.outputs)}
+    computed = [o for n in (*part.nodes, *alternative.realize) for o in n.outputs if o]
+    names.update({v: _free(v, taken, call) for v in (*more, *computed) if v not in names})
+    labels = {label: _free(label, pattern.labels, call) for label in part.labels}
+    nodes = tuple(_renamed(n, names, labels) for n in part.nodes)
+    left = [names[v] for v in part.outputs if part.producer(v) is None]
+    index = pattern.nodes.index(call)
+    return replace(
+        pattern,
+        inputs=tuple(dict.fromkeys((*pattern.inputs, *(names[v] for v in more), *left))),
+        nodes=(*pattern.nodes[:index], *nodes, *pattern.nodes[index + 1 :]),
+        where=(*pattern.where, *(_reworded(line, {**names, **labels}) for line in alternative.where)),
+        let={**pattern.let, **{k: _reworded(text, {**names, **labels}) for k, text in alternative.let.items()}},
+        realize=(*pattern.realize, *(_renamed(n, names, labels) for n in alternative.realize)),
+    )
+
+
+def _free(name: str, taken: frozenset[str] | set[str], call: PatternNode) -> str:
+    while name in taken:
+        name = f"{call.outputs[0]}_{name}"
+    return name
+
+
+def _renamed(node: PatternNode, names: Mapping[str, str], labels: Mapping[str, str]) -> PatternNode:
+    return replace(
+        node,
+        inputs=tuple(names.get(v, v) for v in node.inputs),
+        outputs=tuple(names.get(v, v) for v in node.outputs),
+        open={attribute: labels.get(label, label) for attribute, label in node.open.items()},
+        rest=labels.get(node.rest, node.rest) if node.rest else None,
+    )
+
+
+def _reworded(line: Line, names: Mapping[str, str]) -> Line:
+    text = re.sub(r"\b[A-Za-z_]\w*\b(?!\s*\()", lambda word: names.get(word[0], word[0]), line.text)
+    return replace(line, text=text)
 
 
 def parse_function(text: str, place: str) -> onnx.FunctionProto:
@@ -135,59 +255,15 @@ def parse_function(text: str, place: str) -> onnx.FunctionProto:
         raise RuleError(f"{place}: {_parse_message(error)}", "See rules/README.md, 'Patterns'.") from None
 
 
-_Choice = tuple[onnx.FunctionProto, tuple[str, ...], Mapping[str, str]]
+def _arity(of: PatternNode | Pattern) -> str:
+    return f"({', '.join(of.inputs)}) => ({', '.join(of.outputs)})"
 
 
-def _choose(function: onnx.FunctionProto, parts: Parts, place: str) -> Iterator[_Choice]:
-    index = next((i for i, n in enumerate(function.node) if n.op_type in parts and not n.domain), None)
-    if index is None:
-        yield function, (), {}
-        return
-    for alternative in parts[function.node[index].op_type]:
-        for chosen, where, let in _choose(_with(function, index, alternative.function, place), parts, place):
-            yield chosen, (*alternative.where, *where), {**alternative.let, **let}
-
-
-def _with(function: onnx.FunctionProto, index: int, part: onnx.FunctionProto, place: str) -> onnx.FunctionProto:
-    """Return `function` with the nodes of `part` in the place of its node number `index`."""
-    call = function.node[index]
-    if len(call.input) > len(part.input) or len(call.output) != len(part.output):
-        raise RuleError(
-            f"{place}: {call.op_type} is used as {_arity(call)}; a spelling of it has {_arity(part)}",
-            "See rules/README.md, 'Patterns'.",
-        )
-    names = dict(zip(part.input, call.input, strict=False)) | dict(zip(part.output, call.output, strict=True))
-    more = part.input[len(call.input) :]
-    taken = {*function.input, *(v for n in function.node for v in (*n.input, *n.output))}
-    names.update((v, v) for v in more)
-    for inner in (o for n in part.node for o in n.output if o and o not in names):
-        names[inner] = inner
-        while names[inner] in taken:
-            names[inner] = f"{call.output[0]}_{names[inner]}"
-    nodes = []
-    for node in part.node:
-        copy = onnx.NodeProto()
-        copy.CopyFrom(node)
-        copy.input[:] = [names.get(v, v) for v in node.input]
-        copy.output[:] = [names.get(v, v) for v in node.output]
-        nodes.append(copy)
-    whole = onnx.FunctionProto()
-    whole.CopyFrom(function)
-    del whole.node[:]
-    whole.node.extend([*function.node[:index], *nodes, *function.node[index + 1 :]])
-    whole.input.extend(v for v in more if v not in function.input)
-    return whole
-
-
-def _arity(of: onnx.NodeProto | onnx.FunctionProto) -> str:
-    return f"({', '.join(of.input)}) => ({', '.join(of.output)})"
-
-
-def _pattern(function: onnx.FunctionProto, text: str, place: str) -> Pattern:
-    nodes = tuple(_node(n, place) for n in function.node)
-    pattern = Pattern(tuple(function.input), tuple(function.output), nodes, text.strip())
+def _pattern(function: onnx.FunctionProto, text: str, place: str, parts: Parts, part: bool) -> Pattern:
+    nodes = tuple(_node(n, place, parts) for n in function.node)
+    pattern = Pattern(tuple(function.input), tuple(function.output), nodes, text.strip(), place=place)
     for output in pattern.outputs:
-        if pattern.producer(output) is None:
+        if pattern.producer(output) is None and not part:
             raise RuleError(f"{place}: output '{output}' is computed by no node of the pattern")
     unknown = {v for n in nodes for v in n.inputs if v} - set(pattern.inputs) - {o for n in nodes for o in n.outputs}
     if unknown:
@@ -195,11 +271,15 @@ def _pattern(function: onnx.FunctionProto, text: str, place: str) -> Pattern:
     return pattern
 
 
-def _node(proto: onnx.NodeProto, place: str) -> PatternNode:
+def _node(proto: onnx.NodeProto, place: str, parts: Parts) -> PatternNode:
     op, domain = proto.op_type, proto.domain
+    if not domain and op in parts:
+        return PatternNode(
+            op, domain, tuple(proto.input), tuple(proto.output), {}, {}, None, frozenset(), tuple(parts[op])
+        )
     found = schema.find(op, domain, NEWEST) if domain == "" else None
     if domain == "" and found is None:
-        names = {s.name for s in onnx.defs.get_all_schemas() if s.domain == ""}
+        names = {s.name for s in onnx.defs.get_all_schemas() if s.domain == ""} | set(parts)
         raise RuleError(f"{place}: '{op}' is not an ONNX operator.{did_you_mean(op, names)}")
     written = {a.name: onnx.helper.get_attribute_value(a) for a in proto.attribute if not a.ref_attr_name}
     labels = {a.name: a.ref_attr_name for a in proto.attribute if a.ref_attr_name}

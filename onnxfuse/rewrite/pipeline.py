@@ -9,7 +9,7 @@ from onnx import GraphProto, ModelProto
 from onnxfuse.model import normalize, types
 from onnxfuse.model.fused import DOMAIN, FusedOp, write
 from onnxfuse.model.graph import Graph, bodies
-from onnxfuse.rewrite.apply import rewrite
+from onnxfuse.rewrite.apply import MAX_ROUNDS, endless, rewrite
 from onnxfuse.rewrite.fuse import fuse
 from onnxfuse.rewrite.report import Report
 from onnxfuse.rewrite.rule import Rule, shipped
@@ -28,7 +28,7 @@ def run(model: ModelProto, rules: Sequence[Rule] | None = None, progress: Progre
     ops: dict[str, FusedOp] = {}
     phases: tuple[tuple[str, Callable[[], None]], ...] = (
         ("normalize", lambda: normalize.normalize(model)),
-        ("rewrite", lambda: _each_graph(model, lambda graph: rewrite(graph, rules, report))),
+        ("rewrite", lambda: _rewrite(model, rules, report)),
         ("fuse", lambda: _each_graph(model, lambda graph: fuse(graph, rules, report, ops))),
         ("attach bodies", lambda: _attach(model, ops)),
         ("check", lambda: types.check(model)),
@@ -70,6 +70,17 @@ def _each_graph(model: ModelProto, act: Callable[[Graph], None]) -> None:
         graph.commit()
 
     visit(model.graph, types.infer(model).graph, None)
+
+
+def _rewrite(model: ModelProto, rules: Sequence[Rule], report: Report) -> None:
+    """Rewrite until nothing applies: of values that a rewrite made, the types are known the next time round."""
+    for _ in range(MAX_ROUNDS):
+        before = len(report.applied)
+        report.near.clear()
+        _each_graph(model, lambda graph: rewrite(graph, rules, report))
+        if len(report.applied) == before:
+            return
+    raise endless(rules)
 
 
 def _attach(model: ModelProto, ops: dict[str, FusedOp]) -> None:

@@ -10,6 +10,7 @@ import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from onnx import TensorProto
 from onnxfuse.model.errors import RuleError
 from onnxfuse.model.graph import Graph
 from onnxfuse.model.types import shapes_differ
+from onnxfuse.rewrite.causal import LOW, diagonal
 from onnxfuse.rewrite.match import Bound, Match, array_of
 from onnxfuse.rewrite.pattern import Pattern, did_you_mean
 
@@ -54,6 +56,8 @@ class Predicate:
     """The terms on the right side, as (name, arguments): the relation holds where it holds for one of them."""
     sides: tuple[ast.expr, ast.expr] | None = None
     """Both sides where they are arithmetic over terms; `name` is then empty."""
+    unless: tuple["Predicate", ...] = ()
+    """A refusal where all of these are known to hold; `name` is then empty, and `text` the reason."""
 
 
 def _const(graph: Graph, match: Match, *names: str) -> str | None:
@@ -90,6 +94,34 @@ def _nonzero(graph: Graph, match: Match, name: str) -> str | None:
     if array is None:
         return f"{_shown(match, name)} is not a constant"
     return None if array.all() else f"{_shown(match, name)} holds a 0"
+
+
+def _lowest(graph: Graph, match: Match, name: str) -> str | None:
+    array = array_of(graph, match.values[name])
+    if array is None or array.size != 1:
+        return f"{_shown(match, name)} is not one constant number"
+    number = float(array.reshape(-1)[0])
+    return None if number == -np.inf else f"{_shown(match, name)} is {number:g}, the rule wants minus infinity"
+
+
+def _causal(graph: Graph, match: Match, name: str) -> str | None:
+    value = match.values[name]
+    seen = diagonal(graph, value) if isinstance(value, str) else None
+    if seen is not None and seen.before == 0 and seen.after <= LOW:
+        return None
+    return f"{_shown(match, name)} is not known to be the causal mask"
+
+
+def _lower(graph: Graph, match: Match, name: str, *, after: float = 0) -> str | None:
+    value = match.values[name]
+    seen = diagonal(graph, value) if isinstance(value, str) else None
+    if seen is not None and (seen.before, seen.after) == (1 - after, after):
+        return None
+    return f"{_shown(match, name)} is not known to tell keys after their query from the others"
+
+
+def _upper(graph: Graph, match: Match, name: str) -> str | None:
+    return _lower(graph, match, name, after=1)
 
 
 def _alike(graph: Graph, match: Match, first: str, second: str) -> str | None:
@@ -175,6 +207,12 @@ TESTS: dict[str, Word] = {
         _nonzero, ("value",), "nonzero(shape): a constant without a 0, as the target of a Reshape that copies no extent"
     ),
     "channels": Word(_channels, ("value", "value"), "channels(m, c): broadcast to c, m varies along axis 1 alone"),
+    "lowest": Word(_lowest, ("value",), "lowest(c): the constant c is minus infinity"),
+    "causal": Word(
+        _causal, ("value",), "causal(mask): it is known to be 0 up to the diagonal and too low for any score after it"
+    ),
+    "lower": Word(_lower, ("value",), "lower(keep): a condition known to hold up to the diagonal and not after it"),
+    "upper": Word(_upper, ("value",), "upper(hide): a condition known to hold after the diagonal and not up to it"),
     "alike": Word(_alike, ("value", "value"), "alike(x, y): the shapes of x and y are not known to be different"),
 }
 """Bare predicates: the meaning returns the reason why it does not hold, or None."""
@@ -188,6 +226,9 @@ TERMS: dict[str, Word] = {
 }
 """What a relation can compare: the meaning returns None where the model does not tell."""
 
+UNLESS = "unless "
+"""How a line begins that refuses where something is known to hold."""
+
 _TERM = r"(\w+)\(([^()]*)\)"
 
 _SUMS = re.compile(r"^(.+?)\s*(==|!=|<=|>=|<|>)\s*(.+)$")
@@ -197,6 +238,10 @@ _LINE = re.compile(r"^\s*(\w+)\(([^()]*)\)\s*(?:(==|!=|<=|>=|<|>|in\b)\s*(.+?))?
 
 def parse(text: str, pattern: Pattern, place: str) -> Predicate:
     """Return the predicate in `text`; raises RuleError that begins with `place`."""
+    if text.startswith(UNLESS):
+        conditions, _, reason = text.removeprefix(UNLESS).partition(": ")
+        parsed = tuple(parse(line.strip(), pattern, place) for line in conditions.split(" and "))
+        return Predicate(reason or text, "", (), "", unless=parsed)
     found = _LINE.match(text)
     relation_of_sums = _SUMS.match(text) if found is None else None
     if relation_of_sums is not None:
@@ -253,6 +298,8 @@ def _check_arguments(name: str, arguments: tuple[str, ...], pattern: Pattern, pl
 
 def holds(predicate: Predicate, graph: Graph, match: Match) -> str | None:
     """Return None where `predicate` holds for `match`, else the reason with the values seen."""
+    if predicate.unless:
+        return predicate.text if all(holds(p, graph, match) is None for p in predicate.unless) else None
     if not predicate.relation:
         reason: str | None = TESTS[predicate.name].meaning(graph, match, *predicate.arguments)
         return reason
@@ -265,6 +312,8 @@ def holds(predicate: Predicate, graph: Graph, match: Match) -> str | None:
     values = predicate.values or tuple(TERMS[name].meaning(graph, match, *words) for name, words in predicate.terms)
     if left is None or all(v is None for v in values):
         return f"{predicate.name}({', '.join(predicate.arguments)}) is not known; the rule wants {predicate.text}"
+    if predicate.relation in ("<", "<=", ">", ">=") and any(isinstance(v, str) for v in (left, *values)):
+        return f"{predicate.name}({', '.join(predicate.arguments)}) is {left}; the rule wants {predicate.text}"
     if predicate.name == "dtype":
         left, values = DTYPES[str(left)], tuple(DTYPES[str(v)] for v in values)
     if predicate.relation == "in" and left in values:
@@ -300,7 +349,8 @@ def _arithmetic(text: str, pattern: Pattern, place: str) -> ast.expr:
 
 def _check_arithmetic(tree: ast.expr, text: str, pattern: Pattern, place: str) -> None:
     if isinstance(tree, ast.Call):
-        parse(f"{ast.unparse(tree)} == 0", pattern, place)
+        right = "float" if isinstance(tree.func, ast.Name) and tree.func.id == "dtype" else "0"
+        parse(f"{ast.unparse(tree)} == {right}", pattern, place)
     elif isinstance(tree, ast.BinOp) and type(tree.op) in OPERATORS:
         _check_arithmetic(tree.left, text, pattern, place)
         _check_arithmetic(tree.right, text, pattern, place)
@@ -311,6 +361,18 @@ def _check_arithmetic(tree: ast.expr, text: str, pattern: Pattern, place: str) -
             f"{place}: '{ast.unparse(tree)}' has no place in '{text}'; it may use + - * / //, numbers and terms",
             SEE,
         )
+
+
+@cache
+def asked(pattern: Pattern) -> tuple[Predicate, ...]:
+    """Return what the spellings chosen in `pattern` ask of a match."""
+    return tuple(parse(line.text, pattern, f"{line.place}: where") for line in pattern.where)
+
+
+@cache
+def bound(pattern: Pattern) -> tuple[Binding, ...]:
+    """Return the labels that the spellings chosen in `pattern` bind."""
+    return tuple(parse_let(k, line.text, pattern, f"{line.place}: let") for k, line in pattern.let.items())
 
 
 def bind(binding: Binding, graph: Graph, match: Match) -> int | float | str:
@@ -332,6 +394,7 @@ def _evaluate(tree: ast.expr, graph: Graph, match: Match) -> int | float | None:
             value = OPERATORS[type(tree.op)](left, right)
     elif isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name):
         value = TERMS[tree.func.id].meaning(graph, match, *(ast.unparse(a) for a in tree.args))
+        value = DTYPES.get(value) if tree.func.id == "dtype" and isinstance(value, str) else value
     return value if isinstance(value, int | float) else None
 
 

@@ -134,7 +134,7 @@ def _float_type(graph: Graph, match: Match) -> int:
 
 def not_in_opset(node: PatternNode, opset: int) -> str | None:
     """Return why a node of a pattern cannot be written in version `opset` of the default domain, None where it can."""
-    if node.domain:
+    if node.domain or node.op == "Constant":
         return None
     found = schema.find(node.op, "", opset)
     if found is None:
@@ -154,6 +154,8 @@ def node_proto(node: PatternNode, names: Mapping[str, str], match: Match) -> Nod
         value = match.labels[label]
         if name in ("value_ints", "value_floats") and isinstance(value, int | float):
             value = [value]
+        if name == "value_ints":  # older than opset 12 a Constant holds a tensor alone
+            name, value = "value", onnx.numpy_helper.from_array(np.asarray(value, np.int64))
         if name in node.floats and isinstance(value, int):
             value = float(value)
         if value is not None:

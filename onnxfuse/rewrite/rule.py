@@ -10,7 +10,7 @@ from typing import Any
 from onnxfuse.model.errors import RuleError
 from onnxfuse.rewrite import pattern as patterns
 from onnxfuse.rewrite import predicate as predicates
-from onnxfuse.rewrite.pattern import Alternative, Parts, Pattern, did_you_mean
+from onnxfuse.rewrite.pattern import Alternative, Line, Parts, Pattern, did_you_mean
 from onnxfuse.rewrite.predicate import Binding, Predicate
 
 TEMPLATES = ("attention", "row", "gemm", "pointwise")
@@ -193,47 +193,43 @@ class _Reader:
         return name
 
     def parts(self, tables: list[dict[str, Any]]) -> Parts:
-        found: dict[str, list[Alternative]] = {}
+        """Return the named parts; one may use those that were defined before it."""
+        found: dict[str, tuple[Alternative, ...]] = {}
         for table in tables:
-            self.keys(table, {"name", "pattern", "where", "let"}, "[[fuse.define]]")
-            text = self.want(table, "pattern", str, "[[fuse.define]]")
-            function = patterns.parse_function(text, self.place(text))
-            where, let = self.optional(table, "where", list, []), self.optional(table, "let", dict, {})
-            name = self.want(table, "name", str, "[[fuse.define]]")
-            found.setdefault(name, []).append(Alternative(function, tuple(where), let))
-        for name in found:
-            self.check_not_recursive(name, found)
+            self.keys(table, {"name", "pattern", "where", "let", "realize"}, "[[fuse.define]]")
+            name, text = (self.want(table, key, str, "[[fuse.define]]") for key in ("name", "pattern"))
+            if any(n.op_type == name for n in patterns.parse_function(text, self.place(text)).node):
+                raise RuleError(f"{self.place(text)}: the part '{name}' uses itself", "Write it out.")
+            pattern = patterns.parse(text, self.place(text), found, part=True)
+            where = tuple(Line(line, self.place(line)) for line in self.optional(table, "where", list, []))
+            let = {k: Line(str(v), self.place(str(v))) for k, v in self.optional(table, "let", dict, {}).items()}
+            realize = self.pattern(table["realize"]).nodes if "realize" in table else ()
+            found[name] = (*found.get(name, ()), Alternative(pattern, where, let, realize))
         return found
 
-    def check_not_recursive(self, name: str, parts: Parts) -> None:
-        waiting, seen = [name], set[str]()
-        while waiting:
-            used = {n.op_type for a in parts[waiting.pop()] for n in a.function.node} & parts.keys()
-            if name in used:
-                raise RuleError(f"{self.place(name)}: the part '{name}' uses itself", "Write it out.")
-            waiting.extend(used - seen)
-            seen |= used
-
     def anchors(self, table: dict[str, Any], parts: Parts) -> Iterator[Anchor]:
-        """Yield one anchor for each spelling of the table's pattern."""
+        """Yield one anchor for each operator that the table's pattern may end in."""
         self.keys(table, {"pattern", "where", "let", "realize"}, "[[fuse.anchor]]")
         text = self.want(table, "pattern", str, "[[fuse.anchor]]")
         realize = self.pattern(table["realize"]) if "realize" in table else None
         where, let = self.optional(table, "where", list, []), self.optional(table, "let", dict, {})
-        for spelling in patterns.spellings(text, self.place(text), parts):
-            pattern, bindings = spelling.pattern, {**let, **spelling.let}
-            if realize is not None:
-                inputs, labels = frozenset(pattern.inputs), pattern.labels | set(bindings)
-                self.fits(realize, pattern, inputs, labels, "`realize`", "its anchor")
-            yield Anchor(
-                pattern,
-                self.where([*where, *spelling.where], pattern),
-                tuple(
-                    predicates.parse_let(label, str(text), pattern, f"{self.place(str(text))}: let")
-                    for label, text in bindings.items()
-                ),
-                realize,
-            )
+        whole = patterns.parse(text, self.place(text), parts)
+        for spelling in patterns.every_spelling(whole):
+            self.anchor(spelling, where, let, realize)
+        for pattern in patterns.roots(whole):
+            yield self.anchor(pattern, where, let, realize)
+
+    def anchor(self, pattern: Pattern, where: list[str], let: dict[str, Any], realize: Pattern | None) -> Anchor:
+        predicates.asked(pattern)
+        if realize is not None and not pattern.calls:
+            labels = pattern.labels | set(let) | set(pattern.let)
+            form = patterns.realized(realize, pattern)
+            self.fits(form, pattern, frozenset(pattern.inputs), labels, "`realize`", "its anchor")
+        bindings = tuple(
+            predicates.parse_let(k, str(text), pattern, f"{self.place(str(text))}: let") for k, text in let.items()
+        )
+        predicates.bound(pattern)
+        return Anchor(pattern, self.where(where, pattern), bindings, realize)
 
     def fits(
         self, target: Pattern, source: Pattern, values: frozenset[str], labels: frozenset[str], what: str, of: str

@@ -334,3 +334,19 @@ def test_an_operator_of_another_domain_is_another_operator() -> None:
     text = """<ir_version: 8, opset_import: ["" : 20, "com.microsoft" : 1]>
     g (float[3] x) => (float[3] y) { r = Relu (x) y = com.microsoft.Gelu (r) }"""
     assert not isinstance(match(pattern, text), Match)
+
+
+PARTS = "(x) => (a, b) { p, q = Split <axis = 0, _: string = @split> (x, ) a = Exp (p) b = Exp (q) }"
+
+
+def test_a_pattern_may_have_several_ends() -> None:
+    """What the first output does not depend on is found among the readers; each output keeps its place."""
+    text = """g (float[4] x) => (float[2] a, float[2] b) {
+      p, q = Split <axis = 0, num_outputs = 2> (x) a = Exp (p) b = Exp (q)
+    }"""
+    model = parse(text, 18)
+    graph = Graph(model.graph, infer(model).graph, 18)
+    pattern = parse_pattern(PARTS, "here")
+    (found,) = matches(pattern, graph, graph.producers["a"], Trace())
+    assert (found.values["a"], found.values["b"]) == ("a", "b")
+    assert not list(matches(pattern, graph, graph.producers["b"], Trace()))  # b reads the second part, not the first

@@ -7,7 +7,9 @@ import pytest
 
 import onnxfuse
 from onnxfuse.model.errors import RuleError
+from onnxfuse.model.fused import fused_ops
 from onnxfuse.rewrite import pipeline, rule
+from onnxfuse.rewrite.pattern import choices, every_spelling
 from tests.rewrite.small import assert_same_numbers, ops, parse
 
 GOOD = '''\
@@ -253,19 +255,18 @@ REALIZED = PARTS.replace('let = { power = "value(two)" }\n', "") + f'realize = "
 
 
 def test_a_named_part_stands_for_each_of_its_spellings(tmp_path: Path) -> None:
-    """One anchor for each; what a spelling asks, binds and reads joins the anchor's."""
+    """What a spelling asks, binds and reads joins the anchor's."""
     made = rule.read(write(tmp_path, PARTS)).fuse
     assert made is not None
-    assert [[n.op for n in a.pattern.nodes] for a in made.anchors] == [
-        [op, "ReduceSum", "Sqrt"] for op in ("Mul", "Pow")
-    ]
-    first, second = made.anchors
-    assert first.pattern.inputs == ("x", "axes")
-    assert second.pattern.inputs == ("x", "axes", "two")
-    assert [p.text for p in first.where] == ["trailing(axes, x)"]
-    assert [p.text for p in second.where] == ["trailing(axes, x)", "value(two) == 2"]
-    assert [b.label for b in first.let] == ["width"]
-    assert [b.label for b in second.let] == ["width", "power"]
+    (anchor,) = made.anchors
+    assert [p.text for p in anchor.where] == ["trailing(axes, x)"]
+    assert [b.label for b in anchor.let] == ["width"]
+    first, second = choices(anchor.pattern, anchor.pattern.calls[0])
+    assert [[n.op for n in p.nodes] for p in (first, second)] == [[op, "ReduceSum", "Sqrt"] for op in ("Mul", "Pow")]
+    assert first.inputs == ("x", "axes")
+    assert second.inputs == ("x", "axes", "two")
+    assert [line.text for line in (*first.where, *second.where)] == ["value(two) == 2"]
+    assert [*first.let, *second.let] == ["power"]
 
 
 @pytest.mark.parametrize("square", ["s = Mul (x, x)", "s = Pow (x, two)"])
@@ -285,7 +286,7 @@ def test_every_spelling_of_a_part_is_found(tmp_path: Path, square: str) -> None:
 
 
 def test_parts_inside_parts_and_twice_in_a_pattern(tmp_path: Path) -> None:
-    """Every combination is an anchor; inner names of the second use do not clash with those of the first."""
+    """Every spelling stands in some pattern; inner names of the second use do not clash with those of the first."""
     define = """[[fuse.define]]
 name = "{0}"
 pattern = '''(a) => (b) {{ inner = {1} (a) b = {2} (inner) }}'''
@@ -294,11 +295,14 @@ pattern = '''(a) => (b) {{ inner = {1} (a) b = {2} (inner) }}'''
     anchor = "[[fuse.anchor]]\npattern = '''(x) => (y) { p = P (x) q = Q (p) y = Softmax (q) }'''\n"
     made = rule.read(write(tmp_path, PARTS.split("[[fuse.define]]")[0] + parts + anchor)).fuse
     assert made is not None
-    assert [[n.op for n in a.pattern.nodes] for a in made.anchors] == [
-        [one, "Neg", "Exp", two, "Neg", "Softmax"] for one in ("Relu", "Abs") for two in ("Relu", "Abs")
-    ]
-    for anchor_read in made.anchors:
-        outputs = [o for n in anchor_read.pattern.nodes for o in n.outputs]
+    (only,) = made.anchors
+    spelled = list(every_spelling(only.pattern))
+    assert {tuple(n.op for n in p.nodes) for p in spelled} >= {
+        ("Relu", "Neg", "Exp", "Relu", "Neg", "Softmax"), ("Abs", "Neg", "Exp", "Relu", "Neg", "Softmax"),
+        ("Relu", "Neg", "Exp", "Abs", "Neg", "Softmax"),
+    }  # fmt: skip
+    for pattern in spelled:
+        outputs = [o for n in pattern.nodes for o in n.outputs]
         assert len(set(outputs)) == len(outputs)
 
 
@@ -310,7 +314,7 @@ pattern = '''(a) => (b) {{ inner = {1} (a) b = {2} (inner) }}'''
         ("s = Square (x)", "s, t = Square (x)", 17, "Square is used as (x) => (s, t); a spelling of it has (a) => (b)"),
         ("s = Square (x)", "s = Square (x, axes)", 17, "Square is used as (x, axes) => (s); a spelling of it has (a)"),
         ("(a) => (b) { b = Mul (a, a) }", "(a) => (b) { b = Mul a }", 8, "Expected character ( not found."),
-        ("(a) => (b) { b = Mul (a, a) }", "(a) => (b) { b = Mull (a, a) }", 17, "'Mull' is not an ONNX operator."),
+        ("(a) => (b) { b = Mul (a, a) }", "(a) => (b) { b = Mull (a, a) }", 8, "'Mull' is not an ONNX operator."),
         ("pattern = \"\"\"(a) =>", "patern = \"\"\"(a) =>", 8, "'patern' is not a key of [[fuse.define]]"),
         ('where = ["value(two) == 2"]', 'where = "value(two) == 2"', 13, "'where' must be a list"),
         ("value(two) == 2", "value(too) == 2", 13, "'too' is not a name of the pattern. Did you mean two?"),
@@ -357,9 +361,12 @@ def test_a_mistake_in_a_librarys_form_is_told(tmp_path: Path, good: str, bad: st
     assert str(caught.value).startswith(f"{path}:{line}: ")
 
 
-@pytest.mark.parametrize("parts", [{"A": "A"}, {"A": "B", "B": "A"}])
-def test_a_part_that_uses_itself_is_refused(tmp_path: Path, parts: dict[str, str]) -> None:
-    """It would stand for endlessly many patterns."""
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [({"A": "A"}, "the part 'A' uses itself"), ({"A": "B", "B": "A"}, "'B' is not an ONNX operator")],
+)
+def test_a_part_that_uses_itself_is_refused(tmp_path: Path, parts: dict[str, str], told: str) -> None:
+    """It would stand for endlessly many patterns; a part may use those before it."""
     tables = [
         f"[[fuse.define]]\nname = '{n}'\npattern = '''(x) => (y) {{ y = {used} (x) }}'''" for n, used in parts.items()
     ]
@@ -368,5 +375,49 @@ def test_a_part_that_uses_itself_is_refused(tmp_path: Path, parts: dict[str, str
         'summary = "s"\n[fuse]\ntemplate = "row"\n' + "\n".join(tables) + "\n[[fuse.anchor]]\n"
         "pattern = '''(x) => (y) { y = A (x) }'''\n"
     )
-    with pytest.raises(RuleError, match="the part 'A' uses itself"):
+    with pytest.raises(RuleError, match=told):
         rule.read(file)
+
+
+GIVEN = """summary = "A norm of something."
+[fuse]
+template = "attention"
+[[fuse.define]]
+name = "Root"
+pattern = '''(x) => (r) { r = Sqrt (x) }'''
+[[fuse.define]]
+name = "Root"
+pattern = '''(x) => (r) { }'''
+where = ["rank(r) == 2"]
+realize = '''(r) => (x) { x = Mul (r, r) }'''
+[[fuse.anchor]]
+pattern = '''(x) => (y) { r = Root (x) y = Tanh (r) }'''
+where = ["unless dim(r, 0) == 3 and dim(r, 1) > 4: three wide rows stay"]
+realize = '''(x) => (y) { r = Sqrt (x) y = Tanh (r) }'''
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "form"),
+    [
+        ("g (float[2,4] x) => (float[2,4] y) { r = Sqrt (x) y = Tanh (r) }", ["Sqrt", "Tanh"]),
+        ("g (float[2,4] x) => (float[2,4] y) { r = Exp (x) y = Tanh (r) }", ["Mul", "Sqrt", "Tanh"]),
+        ("g (float[3,N] x) => (float[3,N] y) { r = Exp (x) y = Tanh (r) }", ["Mul", "Sqrt", "Tanh"]),
+    ],
+)
+def test_a_part_may_be_whatever_is_there(tmp_path: Path, model: str, form: list[str]) -> None:
+    """It then says how the library's form gets the argument that the pattern does not find."""
+    one = rule.read(write(tmp_path, GIVEN))
+    made = parse(model)
+    assert pipeline.run(made, [one]).by_rule() == {one.name: 1}
+    (op,) = fused_ops(made).values()
+    assert op.library is not None
+    assert [n.op_type for n in op.library.node] == form
+
+
+def test_unless_refuses_what_is_known_to_hold(tmp_path: Path) -> None:
+    """With the words of the rule."""
+    made = parse("g (float[3,5] x) => (float[3,5] y) { r = Exp (x) y = Tanh (r) }")
+    report = pipeline.run(made, [rule.read(write(tmp_path, GIVEN))])
+    assert not report.applied
+    assert any(near.refusal.reason == "three wide rows stay" for near in report.near)

@@ -10,12 +10,15 @@ import onnxruntime
 import pytest
 from onnx import ModelProto
 
+import onnxfuse
 from onnxfuse import runtime
 from onnxfuse.model import io
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.runtime.library import with_library_ops
-from tests.rewrite.small import optimize
+from tests.rewrite.small import halved, optimize
 from tests.rewrite.test_attention import attention
+from tests.rewrite.test_attention_masks import CAUSAL, CHOSEN, KEEP, SAFE, infinite
+from tests.rewrite.test_attention_masks import attention as masked
 from tests.runtime import stand_in_kernels
 from tests.runtime.conftest import FakeCuda
 
@@ -175,3 +178,29 @@ def placed_on_cuda() -> Any:
 def test_the_librarys_op_is_on_cuda(on_fake_cuda: FakeCuda) -> None:
     """A session opens that may put nothing on the CPU; with a mask there is shape arithmetic, which belongs there."""
     assert on_fake_cuda(placed_on_cuda) == ["library"]
+
+
+MASKED = {
+    "no number for a lost row": masked(KEEP, CHOSEN, weights=", float low = {-9}"),
+    "0 for a lost row": masked("masked = Add (s, mask)", ", float[2,1,1,5] mask", SAFE),
+    "two masks": masked("a = Add (s, one) masked = Add (two, a)", ", float[1,2,5,5] one, float[2,1,1,5] two"),
+    **CAUSAL,
+}
+
+
+def halves_on_cuda() -> Any:
+    stand_in_kernels.install()
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in MASKED.items():
+            options = onnxruntime.SessionOptions()
+            options.optimized_model_filepath = str(Path(folder) / "seen.onnx")
+            runtime.session(onnxfuse.optimize(halved(infinite(text))), CUDA, options)
+            nodes = onnx.load(Path(folder) / "seen.onnx").graph.node
+            found[name] = sum(n.op_type == "MultiHeadAttention" for n in nodes)
+    return found
+
+
+def test_every_kind_of_mask_opens_on_cuda_in_half_precision(on_fake_cuda: FakeCuda) -> None:
+    """All nodes of the library's form have kernels there, and the op is in the graph that runs."""
+    assert on_fake_cuda(halves_on_cuda) == dict.fromkeys(MASKED, 1)

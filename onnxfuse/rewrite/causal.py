@@ -1,0 +1,149 @@
+"""Does a mask tell keys after their query from the others?
+
+Proven from its numbers, or from the comparison of positions that computes it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import TensorProto
+
+from onnxfuse.model.graph import Graph, Node
+
+LOW = -6e4
+"""From here down, an addend leaves nothing of a float16 score: exp(-6e4 + score - maximum) is 0 up to scores of 5e3."""
+
+DEPTH = 40
+"""Nodes between a mask and its positions; exporters write a dozen."""
+
+
+@dataclass(frozen=True)
+class _Position:
+    """Each element is its own index along one axis, counted from the end: -1 for keys, -2 for queries."""
+
+    axis: int
+    rank: int
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A condition or an addend that depends on whether a key comes after its query, and on nothing else."""
+
+    before: float
+    """Its value where key <= query; conditions are 1 and 0."""
+    after: float
+
+
+_Known = _Position | Seen | float | None
+"""A number stands for a tensor that holds it everywhere."""
+
+
+def diagonal(graph: Graph, mask: str) -> Seen | None:
+    """Return what `mask` is on both sides of the diagonal, where it is known to depend on nothing else."""
+    found = _known(graph, mask, DEPTH)
+    return found if isinstance(found, Seen) else None
+
+
+def _known(graph: Graph, value: str, depth: int) -> _Known:
+    if graph.is_constant(value):
+        return _of_constant(graph.constant(value))
+    node = graph.producer(value)
+    if node is None or node.domain or depth == 0:
+        return None
+    if node.op in ("Cast", "Identity", "Expand"):
+        inner = _known(graph, node.inputs[0], depth - 1) if _keeps_numbers(graph, node) else None
+        return inner if isinstance(inner, float) or node.op != "Expand" or _keeps_square(graph, node) else None
+    if node.op in ("Unsqueeze", "Range"):
+        return _position(graph, node, depth)
+    if node.op == "Trilu":
+        return _triangle(graph, node, depth)
+    given = [_known(graph, v, depth - 1) for v in node.inputs]
+    return None if any(g is None for g in given) else _computed(node.op, given)
+
+
+def _keeps_numbers(graph: Graph, node: Node) -> bool:
+    """A Cast of positions to a floating type may round them; of a condition it may not."""
+    whole = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL)
+    return (
+        node.op != "Cast"
+        or graph.type(node.inputs[0]).dtype not in whole[:2]
+        or graph.type(node.outputs[0]).dtype in whole
+    )
+
+
+def _keeps_square(graph: Graph, node: Node) -> bool:
+    """An Expand along queries or keys repeats one position: what comes out are positions no more."""
+    before, after = (graph.type(v).shape for v in (node.inputs[0], node.outputs[0]))
+    if before is None or after is None:
+        return False
+    ends = zip(reversed(before[-2:]), reversed(after[-2:]), strict=False)
+    return all(a == b for a, b in ends)
+
+
+def _of_constant(array: np.ndarray | None) -> _Known:
+    if array is None or array.size == 0:
+        return None
+    numbers = array.astype(np.float64)
+    if (numbers == numbers.reshape(-1)[0]).all():
+        return float(numbers.reshape(-1)[0])
+    long = [axis for axis, extent in enumerate(array.shape) if extent != 1]
+    if len(long) == 1 and (numbers.reshape(-1) == np.arange(array.size)).all():
+        return _Position(long[0] - array.ndim, array.ndim)
+    if array.ndim < 2 or array.shape[-1] != array.shape[-2]:
+        return None
+    lower = np.tril(np.ones(array.shape[-2:], bool))
+    before, after = numbers[..., lower], numbers[..., ~lower]
+    uniform = (before == before.flat[0]).all() and (after == after.flat[0]).all()
+    return Seen(float(before.flat[0]), float(after.flat[0])) if uniform else None
+
+
+def _triangle(graph: Graph, node: Node, depth: int) -> _Known:
+    """Trilu of a number everywhere: the lower triangle has the diagonal, with k = 1 the upper one leaves it out."""
+    inside = _known(graph, node.inputs[0], depth - 1)
+    shift = graph.constant(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] else np.zeros(())
+    upper = int(bool(graph.attributes(node).get("upper", 1)))
+    if not isinstance(inside, float) or shift is None or int(shift.reshape(-1)[0]) != upper:
+        return None
+    return Seen(0, inside) if upper else Seen(inside, 0)
+
+
+def _position(graph: Graph, node: Node, depth: int) -> _Known:
+    if node.op == "Range":
+        start, _, step = (graph.constant(v) for v in node.inputs)
+        counts = start is not None and step is not None and not start.any() and (step == 1).all()
+        return _Position(-1, 1) if counts else None
+    inner = _known(graph, node.inputs[0], depth - 1)
+    axes = graph.attributes(node).get("axes") or (graph.constant(node.inputs[1]) if len(node.inputs) > 1 else None)
+    if not isinstance(inner, _Position) or axes is None:
+        return inner if isinstance(inner, float) else None
+    rank = inner.rank + len(np.asarray(axes).reshape(-1))
+    new = {int(a) % rank for a in np.asarray(axes).reshape(-1)}
+    kept = [i for i in range(rank) if i not in new]
+    return _Position(kept[inner.axis] - rank, rank)
+
+
+def _computed(op: str, given: list[_Known]) -> _Known:
+    if isinstance(given[0], _Position) and len(given) == 2 and isinstance(given[1], _Position):
+        return _COMPARED.get((op, given[0].axis, given[1].axis))
+    if op == "Add" and 0.0 in given:
+        return given[1] if given[0] == 0.0 else given[0]
+    if any(isinstance(g, _Position) for g in given) or op not in _ELEMENTWISE:
+        return None
+    befores = [g.before if isinstance(g, Seen) else g for g in given]
+    afters = [g.after if isinstance(g, Seen) else g for g in given]
+    act = _ELEMENTWISE[op]
+    return Seen(act(*befores), act(*afters))
+
+
+_COMPARED = {
+    ("LessOrEqual", -1, -2): Seen(1, 0), ("GreaterOrEqual", -2, -1): Seen(1, 0),
+    ("Greater", -1, -2): Seen(0, 1), ("Less", -2, -1): Seen(0, 1),
+}  # fmt: skip
+"""What a comparison of the positions along two axes is; the others put the diagonal on the wrong side."""
+
+_ELEMENTWISE: dict[str, Callable[..., float]] = {
+    "And": lambda a, b: float(a and b), "Or": lambda a, b: float(a or b), "Not": lambda a: float(not a),
+    "Equal": lambda a, b: float(a == b), "Where": lambda c, a, b: a if c else b, "Add": lambda a, b: a + b,
+    "Mul": lambda a, b: a * b,
+}  # fmt: skip

@@ -1,0 +1,103 @@
+"""Extents are carried through the arithmetic that exporters write on shapes."""
+
+import pytest
+
+from onnxfuse.model import types
+from onnxfuse.model.dims import Dim, broadcast, quotient
+from tests.rewrite.small import assert_same_numbers, ops, optimize, parse
+
+
+def shapes(text: str, opset: int = 17) -> dict[str, tuple[Dim, ...] | None]:
+    """Return the shape of every value of the model in `text`."""
+    return {name: t.shape for name, t in types.value_types(types.infer(parse(text, opset)).graph).items()}
+
+
+@pytest.mark.parametrize(
+    ("source", "divisor", "rest"),
+    [
+        (("b", "s", 64), ("b", "s", 16), 4),
+        (("b", "s", 64), (64,), "b*s"),
+        (("b", 4, "s"), ("s",), "4*b"),
+        (("4*b", "s"), ("b",), "4*s"),
+        (("b", 6), (4,), None),
+        (("b", 6), ("s",), None),
+        (("b", None), ("b",), None),
+        (("b", 6), (0, "b"), None),
+        (("unk__1", 4), (), "unk__1*4"),
+    ],
+)
+def test_names_cancel(source: tuple[Dim, ...], divisor: tuple[Dim, ...], rest: Dim) -> None:
+    """What does not come out is not known."""
+    assert quotient(source, divisor) == rest
+
+
+def test_an_extent_broadcasts_against_one_alone() -> None:
+    """Of two names either may be 1."""
+    assert broadcast([("b", 1, 5), ("s", 5)]) == ("b", "s", 5)
+    assert broadcast([("b", 5), ("s", 1)]) == (None, 5)
+    assert broadcast([("b", 5), ("b", "s")]) == ("b", 5)
+    assert broadcast([("b", 5), None]) is None
+
+
+HEADS = """g (float[b,s,64] x, float[b,s,64] z) => (float[b,s,64] y)
+<int64 n0 = {0}, int64 n1 = {1}, int64[1] axis = {0}, int64[1] left = {-1}, int64[1] size = {16}> {
+  sum = Add (x, z)
+  shape = Shape (sum)
+  batch = Gather (shape, n0)
+  rows = Gather (shape, n1)
+  batch1 = Unsqueeze (batch, axis)
+  rows1 = Unsqueeze (rows, axis)
+  split = Concat <axis = 0> (batch1, rows1, left, size)
+  heads = Reshape (sum, split)
+  turned = Transpose <perm = [0,2,1,3]> (heads)
+  back = Transpose <perm = [0,2,1,3]> (turned)
+  join = Concat <axis = 0> (batch1, rows1, left)
+  y = Reshape (back, join)
+}"""
+
+
+def test_heads_are_counted() -> None:
+    """A -1 among extents that are read from the model's own shapes."""
+    assert shapes(HEADS)["turned"] == ("b", 4, "s", 16)
+
+
+def test_an_unknown_extent_is_the_same_wherever_it_comes_back() -> None:
+    """Two names that are added may be broadcast; their sum's extent has one invented name all along."""
+    found = shapes(HEADS.replace("float[b,s,64] z", "float[b,t,64] z"))
+    heads, joined = found["heads"], found["back"]
+    assert heads is not None
+    assert heads == joined
+    assert types.is_unknown(heads[1])
+    assert heads[2] == 4
+
+
+def test_a_range_is_as_long_as_its_limit() -> None:
+    """From 0 in steps of 1; positions are computed so."""
+    text = """g (float[b,s] x) => (int64[s] y) <int64 n0 = {0}, int64 n1 = {1}> {
+      shape = Shape (x) rows = Gather (shape, n1) places = Range (n0, rows, n1) y = Identity (places)
+    }"""
+    assert shapes(text)["places"] == ("s",)
+
+
+def test_the_expand_of_torch_keeps_an_extent_of_minus_one() -> None:
+    """It replaces -1 by 1 with a Where over the target's elements."""
+    text = """g (float[1,s] x, float[b,s] z) => (float[b,s] y)
+    <int64 n0 = {0}, int64[1] axis = {0}, int64[1] left = {-1}, int64[2] less = {-1,-1}, int64[2] ones = {1,1}> {
+      shape = Shape (z) batch = Gather (shape, n0) batch1 = Unsqueeze (batch, axis)
+      target = Concat <axis = 0> (batch1, left) open = Equal (target, less) full = Where (open, ones, target)
+      whole = Expand (x, full) y = Add (whole, z)
+    }"""
+    assert shapes(text)["whole"] == ("b", "s")
+
+
+def test_an_extent_is_read_where_it_first_appears() -> None:
+    """A value that is asked for its shape alone is not kept from a kernel; a known extent is a constant."""
+    text = """g (float[b,s,8] x) => (float[b,s,8] y, int64[1] n, int64 d) <int64[1] n1 = {1}, int64 n2 = {2}> {
+      e = Exp (x) t = Tanh (e) shape = Shape (e) r = Gather (shape, n1) n = Add (r, n1) w = Gather (shape, n2)
+      d = Add (w, n2) y = Neg (t)
+    }"""
+    model = parse(text)
+    made, _ = optimize(model)
+    assert "{Exp Tanh Neg}" in ops(made)
+    assert [list(n.input) for n in made.graph.node if n.op_type == "Shape"] == [["x"]]
+    assert_same_numbers(model, made)

@@ -1,0 +1,264 @@
+"""Masks, causal ones and ONNX's own Attention: what is known of them, and that the library's op computes the same."""
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import ModelProto
+
+from onnxfuse.model.fused import fused_ops
+from onnxfuse.runtime.library import with_library_ops
+from tests.rewrite.small import (
+    assert_same_numbers,
+    assert_within_budget,
+    doubled,
+    evaluate,
+    fuses,
+    optimize,
+    parse,
+    run,
+    signed_inputs,
+)
+
+PLAIN = "p = Softmax <axis = -1> (masked)"
+SAFE = "raw = Softmax <axis = -1> (masked) lost = IsNaN (raw) p = Where (lost, zero, raw)"
+
+
+def attention(
+    mask: str,
+    given: str = "",
+    probabilities: str = PLAIN,
+    rows: int | str = 5,
+    columns: int | str = 5,
+    weights: str = "",
+) -> str:
+    """Return a graph with 2 heads of 4 whose scores `s` become `masked` by the text `mask`."""
+    return f"""g (float[2,{rows},8] q, float[2,{columns},8] k, float[2,{columns},8] v{given}) => (float[2,{rows},8] y)
+    <int64[4] split = {{0, 0, 2, 4}}, int64[3] join = {{0, 0, -1}}, float half = {{0.5}},
+     float zero = {{0}}{weights}> {{
+      q4 = Reshape (q, split)
+      qh = Transpose <perm = [0,2,1,3]> (q4)
+      k4 = Reshape (k, split)
+      kt = Transpose <perm = [0,2,3,1]> (k4)
+      v4 = Reshape (v, split)
+      vh = Transpose <perm = [0,2,1,3]> (v4)
+      m = MatMul (qh, kt)
+      s = Mul (m, half)
+      {mask}
+      {probabilities}
+      c = MatMul (p, vh)
+      ct = Transpose <perm = [0,2,1,3]> (c)
+      y = Reshape (ct, join)
+    }}"""
+
+
+def library_form(text: str | ModelProto, opset: int = 17) -> tuple[ModelProto, ModelProto, dict[str, object]]:
+    """Return the model, its form with the library's op, and that op's attributes; one attention must be found."""
+    model = parse(text, opset) if isinstance(text, str) else text
+    made, report = optimize(model, "attention")
+    assert report.by_rule() == {"attention": 1}
+    (op,) = fused_ops(made).values()
+    assert op.library is not None
+    (node,) = (n for n in op.library.node if n.domain)
+    found = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    assert_same_numbers(model, made)
+    return model, with_library_ops(made, onnxruntime.SessionOptions()), found
+
+
+def assert_library_agrees(text: str, opset: int = 17) -> dict[str, object]:
+    """Return the attributes of the library's op, which computes what the model computes."""
+    model, library, found = library_form(text, opset)
+    assert_same_numbers(model, library, folded=True)
+    return found
+
+
+# ---- conditions and addends
+
+KEEP = "masked = Where (keep, s, low)"
+HIDE = "masked = Where (keep, low, s)"
+LOW = ", float low = {-inf}"
+CHOSEN = ", bool[2,1,1,5] keep"
+
+
+def half_masked(model: ModelProto, *, hide: bool) -> dict[str, np.ndarray]:
+    """Return inputs in which the first row of the batch keeps three keys and the second none."""
+    inputs = signed_inputs(model)
+    keep = np.array([[1, 0, 1, 1, 0], [0, 0, 0, 0, 0]], bool).reshape(2, 1, 1, 5)
+    return {**inputs, "keep": keep ^ hide}
+
+
+@pytest.mark.parametrize("probabilities", [PLAIN, SAFE], ids=["plain", "safe"])
+@pytest.mark.parametrize("mask", [KEEP, HIDE], ids=["keep", "hide"])
+def test_a_row_in_which_everything_is_masked_gives_what_it_gave(mask: str, probabilities: str) -> None:
+    """No number from a plain softmax, 0 from torch's function; the other rows are not touched by it."""
+    model, library, _ = library_form(infinite(attention(mask, CHOSEN, probabilities, weights=", float low = {-9}")))
+    inputs = half_masked(model, hide=mask == HIDE)
+    with np.errstate(invalid="ignore"):
+        (truth,) = evaluate(
+            doubled(model), {k: a.astype(np.float64) if a.dtype.kind == "f" else a for k, a in inputs.items()}
+        )
+    (before,), (after,) = run(model, inputs), run(library, inputs)
+    assert np.isfinite(after[0]).all()
+    assert np.isnan(after[1]).all() if probabilities == PLAIN else not after[1].any()
+    assert_within_budget("y", truth, before, after, np.float64(np.abs(before[0]).max() * 4))
+
+
+def infinite(text: str) -> ModelProto:
+    """Return the model in `text` with minus infinity for a `low` of -9; ONNX text has no such literal."""
+    model = parse(text)
+    for low in (t for t in model.graph.initializer if t.name == "low" and onnx.numpy_helper.to_array(t) == -9):
+        low.CopyFrom(onnx.numpy_helper.from_array(np.float32(-np.inf), "low"))
+    return model
+
+
+def test_a_number_that_replaces_scores_is_not_added_to_them() -> None:
+    """Where one finite number replaces a whole row the result is a mean; added, it still depends on the scores."""
+    made, _ = optimize(parse(attention(KEEP, CHOSEN, weights=", float low = {-60000}")), "attention")
+    assert all(op.library is None for op in fused_ops(made).values())
+
+
+def test_a_safe_softmax_behind_an_added_mask() -> None:
+    """What torch's function exports as: with the padding as a float mask."""
+    model, library, _ = library_form(attention("masked = Add (s, mask)", ", float[2,1,1,5] mask", SAFE))
+    inputs = signed_inputs(model)
+    inputs["mask"] = np.array([[0, -np.inf, 0, 0, -1], [-np.inf] * 5], np.float32).reshape(2, 1, 1, 5)
+    (before,), (after,) = run(model, inputs), run(library, inputs)
+    assert not after[1].any()
+    np.testing.assert_allclose(after, before, rtol=1e-4, atol=1e-5)  # ten float32 roundings, and cancellation in sums
+
+
+def test_two_masks_are_added_first() -> None:
+    """T5 adds a bias by position and the padding."""
+    text = attention("a = Add (s, one) masked = Add (two, a)", ", float[1,2,5,5] one, float[2,1,1,5] two")
+    assert_library_agrees(text)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 197])
+def test_no_mask_needs_no_care_for_rows(rows: int) -> None:
+    """A safe softmax without a mask is a softmax."""
+    assert_library_agrees(
+        attention("masked = Identity (s)", "", SAFE, rows=rows).replace("masked", "s").replace("s = Identity (s)", "")
+    )
+
+
+@pytest.mark.parametrize(("window", "found"), [(15, True), (16, False), (64, False), (65, True)])
+def test_a_bias_on_small_windows_stays(window: int, found: bool) -> None:
+    """Swin: there the library's op is the slower one."""
+    text = attention("masked = Add (s, bias)", f", float[B,2,{window},{window}] bias", rows=window, columns=window)
+    made, report = optimize(parse(text), "attention")
+    assert bool(fused_ops(made)) is found
+    assert found or any("slower in the library's op" in near.refusal.reason for near in report.near)
+
+
+def test_a_bias_by_name_is_no_window() -> None:
+    """An extent that the model does not tell is not known to be small."""
+    text = attention("masked = Add (s, bias)", ", float[1,2,S,S] bias", rows="S", columns="S")
+    assert_library_agrees(text)
+
+
+# ---- causal
+
+SQUARE = ",".join("0" if j <= i else "-65504" for i in range(5) for j in range(5))
+RANGE = """shape = Shape (q) length = Gather (shape, n1) places = Range (n0, length, n1)
+  keys = Unsqueeze (places, front) queries = Unsqueeze (places, back)"""
+NUMBERS = ", int64 n0 = {0}, int64 n1 = {1}, int64[3] front = {0,1,2}, int64[3] back = {0,1,3}, float low = {-65504}"
+
+CAUSAL: dict[str, str] = {
+    "constant": attention("masked = Add (s, mask)", weights=f", float[5,5] mask = {{{SQUARE}}}"),
+    "compared": attention(
+        f"{RANGE} keep = LessOrEqual (keys, queries) mask = Where (keep, zero, low)"
+        " masked = Add (mask, s)", weights=NUMBERS
+    ),
+    "compared, any length": attention(
+        f"{RANGE} keep = GreaterOrEqual (queries, keys) masked = Where (keep, s, low)",
+        rows="S", columns="S", weights=NUMBERS,
+    ),
+    "hidden": attention(f"{RANGE} hide = Greater (keys, queries) masked = Where (hide, low, s)", weights=NUMBERS),
+    "not hidden": attention(
+        f"{RANGE} keep = LessOrEqual (keys, queries) hide = Not (keep)"
+        " mask = Where (hide, low, zero) masked = Add (s, mask)",
+        weights=NUMBERS,
+    ),
+    "triangle": attention(
+        "ones = Expand (one, size) lower = Trilu <upper = 0> (ones) hide = Equal (lower, zero)"
+        " mask = Where (hide, low, zero) masked = Add (s, mask)",
+        weights=", float one = {1}, int64[2] size = {5,5}, float low = {-65504}",
+    ),
+}  # fmt: skip
+
+NOT_CAUSAL: dict[str, str] = {
+    "without the diagonal": CAUSAL["compared"].replace("LessOrEqual", "Less"),
+    "no query before its key": CAUSAL["compared"].replace("LessOrEqual (keys, queries)", "LessOrEqual (queries, keys)"),
+    "a mild mask": CAUSAL["compared"].replace("-65504", "-5"),
+    "one number off": CAUSAL["constant"].replace("-65504", "-5", 1),
+    "counted from one": CAUSAL["compared"]
+    .replace("places = Range (n0, length, n1)", "more = Add (length, n1) places = Range (n1, more, n1)")
+    .replace("queries = Unsqueeze (places, back)", "from0 = Range (n0, length, n1) queries = Unsqueeze (from0, back)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", CAUSAL.values(), ids=CAUSAL)
+def test_a_causal_mask_is_an_attribute(text: str) -> None:
+    """Known from its numbers or from the comparison of positions; the library's form reads no mask."""
+    model, library, found = library_form(text)
+    assert found["unidirectional"] == 1
+    assert_same_numbers(model, library, folded=True)
+
+
+@pytest.mark.parametrize("text", NOT_CAUSAL.values(), ids=NOT_CAUSAL)
+def test_what_is_not_known_to_be_causal_is_read_as_it_is(text: str) -> None:
+    """One change to a causal mask; the numbers stay what they are."""
+    _, _, found = library_form(text)
+    assert "unidirectional" not in found
+    assert_library_agrees(text)
+
+
+def test_more_keys_than_queries_are_not_causal_by_attribute() -> None:
+    """The library's diagonal ends at the last key, the mask's starts at the first."""
+    square = ",".join("0" if j <= i else "-65504" for i in range(5) for j in range(7))
+    text = attention("masked = Add (s, mask)", columns=7, weights=f", float[5,7] mask = {{{square}}}")
+    assert "unidirectional" not in assert_library_agrees(text)
+
+
+# ---- ONNX's own op
+
+
+def onnx_attention(attributes: str = "", more: str = "", given: str = "", columns: int = 7) -> str:
+    return f"""<ir_version: 10, opset_import: ["" : 23]>
+    g (float[2,5,8] q, float[2,{columns},8] k, float[2,{columns},8] v{given}) => (float[2,5,8] y)
+    <int64[4] split = {{0, 0, 2, 4}}, int64[3] join = {{0, 0, -1}}> {{
+      q4 = Reshape (q, split)
+      qh = Transpose <perm = [0,2,1,3]> (q4)
+      k4 = Reshape (k, split)
+      kh = Transpose <perm = [0,2,1,3]> (k4)
+      v4 = Reshape (v, split)
+      vh = Transpose <perm = [0,2,1,3]> (v4)
+      c = Attention {attributes} (qh, kh, vh{more})
+      ct = Transpose <perm = [0,2,1,3]> (c)
+      y = Reshape (ct, join)
+    }}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "attributes"),
+    [
+        pytest.param(onnx_attention(), {"num_heads": 2}, id="its own scale"),
+        pytest.param(onnx_attention("<scale = 0.3>"), {"num_heads": 2, "scale": np.float32(0.3)}, id="a scale"),
+        pytest.param(onnx_attention("<is_causal = 1>", columns=5), {"num_heads": 2, "unidirectional": 1}, id="causal"),
+        pytest.param(onnx_attention("", ", mask", ", float[2,1,5,7] mask"), {"num_heads": 2}, id="an added mask"),
+        pytest.param(onnx_attention("", ", mask", ", bool[5,7] mask"), {"num_heads": 2}, id="a condition"),
+    ],
+)
+def test_the_attention_of_opset_23(text: str, attributes: dict[str, object]) -> None:
+    """One op for another; what it leaves to a default stays one."""
+    assert assert_library_agrees(text) == attributes
+
+
+@pytest.mark.parametrize(
+    "text",
+    [onnx_attention("<is_causal = 1>", columns=7), onnx_attention("<softcap = 5.0>")],
+    ids=["causal with more keys", "capped scores"],
+)
+def test_attention_that_the_library_does_otherwise_stays(text: str) -> None:
+    """It runs as ONNX Runtime runs it."""
+    assert fuses(text, "attention").count("Attention") == 1
