@@ -93,9 +93,16 @@ def no_cuda(reason: str) -> DeviceError:
     )
 
 
-def run(session: onnxruntime.InferenceSession, inputs: Mapping[str, npt.NDArray[Any]]) -> Arrays:
-    """Return the outputs by name. Raises what ONNX Runtime raises; bfloat16 passes as `ml_dtypes.bfloat16`."""
-    names = [o.name for o in session.get_outputs()]
+def run(
+    session: onnxruntime.InferenceSession,
+    inputs: Mapping[str, npt.NDArray[Any]],
+    outputs: Sequence[str] | None = None,
+) -> Arrays:
+    """Return the outputs by name, all or those asked for. Raises what ONNX Runtime raises.
+
+    bfloat16 passes as `ml_dtypes.bfloat16`.
+    """
+    names = [o.name for o in session.get_outputs()] if outputs is None else list(outputs)
     if not any("bfloat16" in value.type for value in (*session.get_inputs(), *session.get_outputs())):
         return dict(zip(names, session.run(names, dict(inputs)), strict=True))
     values = session.run_with_ort_values(names, {n: _ort_value(x) for n, x in inputs.items()})

@@ -56,7 +56,8 @@ def test_json_holds_every_fact(capsys: pytest.CaptureFixture[str]) -> None:
     assert _run("in.onnx", "other.onnx", "--json") == 1
     facts = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert set(facts) == {
-        "ok", "summary", "provider", "truth", "problems", "outputs", "rows", "cases", "kernels", "seconds",
+        "schema", "ok", "summary", "provider", "fused_provider", "truth", "problems", "outputs", "rows", "cases",
+        "kernels", "bisection", "seconds",
     }  # fmt: skip
     assert facts["ok"] is False
     assert facts["truth"] == {"kind": "float64", "how": "onnx's reference operators", "why": ""}
@@ -64,10 +65,16 @@ def test_json_holds_every_fact(capsys: pytest.CaptureFixture[str]) -> None:
     assert row["verdict"] == "mismatch"
     assert row["max_rel"] == "inf"
     assert set(row) == {
-        "output", "dtype", "case", "verdict", "fault", "elements", "compared", "max_abs", "max_rel", "cosine", "rtol",
-        "atol", "scale", "own", "own_typical", "error", "step", "typical", "where", "fused", "original", "truth",
-        "budget", "typical_budget",
+        "output", "dtype", "case", "verdict", "fault", "judged_by", "elements", "compared", "max_abs", "max_rel",
+        "cosine", "rtol", "atol", "scale", "own", "own_typical", "error", "step", "typical", "where", "fused",
+        "original", "truth", "budget", "typical_budget", "tolerance", "difference",
     }  # fmt: skip
+    assert set(row["difference"]) == {
+        "elements", "finite", "max_abs", "max_abs_at", "mean_abs", "max_rel", "max_rel_at", "mean_rel", "quantiles",
+        "cosine", "snr", "rtol", "atol", "ulps", "nan", "inf", "agreement",
+    }  # fmt: skip
+    assert facts["schema"] == "onnxfuse.verify/1"
+    assert (facts["bisection"], row["judged_by"], row["tolerance"]) == (None, "budget", None)
     assert len(facts["rows"]) == len(facts["cases"]) == 6
     assert set(facts["cases"][0]) == {"name", "seed", "shapes", "seconds", "note"}
     assert row["case"] in range(6)

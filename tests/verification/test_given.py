@@ -6,13 +6,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 from onnx import TensorProto, numpy_helper
-from small_models import text_model
 
 from onnxfuse.model.errors import UsageError
 from onnxfuse.verification import verify
 from onnxfuse.verification.given import case_of, given_cases
 from onnxfuse.verification.inputs import InputSpec
 from onnxfuse.verification.roles import Role
+from tests.verification.small_models import text_model
 
 SPECS = [
     InputSpec("x", TensorProto.FLOAT, ("n", 4), Role("number")),
@@ -98,7 +98,7 @@ def test_files_that_cannot_be_inputs(tmp_path: Path) -> None:
     (tmp_path / "broken" / "input_1.pb").write_bytes(b"\xff\xff\xff")
     for name, message in (
         ("none.npz", "no such file"),
-        ("one.npy", "holds one array without a name"),
+        ("one.npy", "holds one array, the model has the inputs .x., .ids."),
         ("text.npz", "is not a readable .npz"),
         ("empty", "holds neither"),
         ("few", "1 inputs, the model has 2"),

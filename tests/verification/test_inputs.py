@@ -5,11 +5,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto
-from small_models import text_model
 
 from onnxfuse.model.errors import UsageError
 from onnxfuse.verification.inputs import Case, InputSpec, cases, input_specs, nudge, shape_sets
 from onnxfuse.verification.roles import Role, roles
+from tests.verification.small_models import text_model
 
 NUMBER = Role("number")
 

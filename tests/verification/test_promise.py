@@ -7,7 +7,6 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
-from small_models import model, text_model
 
 import onnxfuse
 from onnxfuse import runtime
@@ -15,6 +14,7 @@ from onnxfuse.model import io
 from onnxfuse.model.errors import DeviceError, ModelError, UsageError
 from onnxfuse.verification import Report, compare, sessions, verify
 from onnxfuse.verification.report import KernelRow
+from tests.verification.small_models import model, text_model
 
 CPU = ["CPUExecutionProvider"]
 BOTH = pytest.mark.parametrize("dtype", ["float32", "float16"])
