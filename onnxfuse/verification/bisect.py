@@ -6,7 +6,7 @@ and is verified like a model: within the budget of the original's nodes there, a
 """
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from onnxfuse.verification.finding import Finding, Suspect
 from onnxfuse.verification.inputs import Shapes, input_specs
 from onnxfuse.verification.report import Report
 from onnxfuse.verification.sessions import Source
-from onnxfuse.verification.windows import Window, aspects, differing, part, windows, with_outputs
+from onnxfuse.verification.windows import Window, aspects, differing, element_types, part, windows, with_outputs
 
 Arrays = dict[str, npt.NDArray[Any]]
 Progress = Callable[[str, int, int], None]
@@ -76,7 +76,7 @@ def bisect(
     for fault, number in faults(original, fused, inputs, providers, progress):
         checked = number
         if fault is not None:
-            finding = _accuse(original, fused, inputs, providers, fault, reoptimize, progress)
+            finding = accuse(original, fused, inputs, providers, fault, reoptimize, progress)
             return finding if folder is None else replace(finding, folder=str(write_report(folder, fault)))
     return Finding(None, (), "every window is right by itself", "", (), "", (), (), checked)
 
@@ -125,6 +125,7 @@ def faults(
     every = windows(original, fused) if chosen is None else list(chosen)
     wanted = dict.fromkeys(v for w in every for v in w.inputs)
     session = sessions.plain(with_outputs(original, wanted), providers)
+    types = element_types(original)
     for first in range(0, len(every), BATCH):
         batch = every[first : first + BATCH]
         names = list(dict.fromkeys(v for w in batch for v in w.inputs if v not in inputs))
@@ -132,7 +133,8 @@ def faults(
         for number, window in enumerate(batch, first + 1):
             progress(f"window of {window.outputs[0]}", number - 1, len(every))
             feeds = {v: values[v] for v in window.inputs}
-            yield _check(original, fused, window, feeds, providers, number), number
+            outputs = {v: types[v] for v in window.outputs}
+            yield _check(original, fused, window, feeds, outputs, providers, number), number
 
 
 def write_report(folder: Path, fault: Fault) -> Path:
@@ -155,13 +157,18 @@ def write_report(folder: Path, fault: Fault) -> Path:
 
 
 def _check(
-    original: ModelProto, fused: ModelProto, window: Window, feeds: Arrays, providers: Sequence[str], number: int
+    original: ModelProto,
+    fused: ModelProto,
+    window: Window,
+    feeds: Arrays,
+    outputs: Mapping[str, int],
+    providers: Sequence[str],
+    number: int,
 ) -> Fault | None:
     """Return what is wrong with the window on `feeds`, None where it keeps its promise or cannot be looked at."""
     if not all(isinstance(x, np.ndarray) for x in feeds.values()):
         return None  # A sequence or an optional cannot be fed; the windows around it see what comes of it.
-    ours = part(original, window.original, feeds, window.outputs)
-    theirs = part(fused, window.fused, feeds, window.outputs)
+    ours, theirs = part(original, window.original, feeds, outputs), part(fused, window.fused, feeds, outputs)
     report = compare(ours, theirs, [feeds], providers=providers)
     wrong = next((r for r in report.outputs if r.verdict == "mismatch"), None)
     if wrong is not None:
@@ -171,7 +178,7 @@ def _check(
     return None
 
 
-def _accuse(
+def accuse(
     original: ModelProto,
     fused: ModelProto,
     inputs: Arrays,
@@ -180,9 +187,9 @@ def _accuse(
     reoptimize: Reoptimize | None,
     progress: Progress,
 ) -> Finding:
-    """Return who is to blame for `fault`: the only one there, or the one that the rules would do otherwise."""
+    """Return who is to blame for `fault`: the only node there, or the one that the rules would make otherwise."""
     window = fault.window
-    suspects = {n: _suspect(fused, n) for n in differing(original, fused, window)}
+    suspects = {n: suspect(fused, n) for n in differing(original, fused, window)}
     base = Finding(
         guilty=None, rules=(), why="", fault=fault.why, inputs=window.inputs, output=fault.output,
         window=tuple(suspects.values()), replaced=tuple(_called(original.graph.node[n]) for n in window.original),
@@ -206,7 +213,7 @@ def _accuse(
     if only is None:
         inside = [w for w in windows(again, fused) if set(w.fused) <= set(window.fused)]
         finer = next((f for f, _ in faults(again, fused, inputs, providers, chosen=inside) if f is not None), None)
-        told = [] if finer is None else [_suspect(fused, n) for n in differing(again, fused, finer.window)]
+        told = [] if finer is None else [suspect(fused, n) for n in differing(again, fused, finer.window)]
         if len(told) != 1:
             return replace(base, why="the rules as they are now make another model here, and a right one")
         only = told[0]
@@ -262,7 +269,8 @@ def _unlike(a: dict[str, Any], b: dict[str, Any]) -> set[str]:
     return {key for key in a.keys() | b.keys() if a.get(key) != b.get(key)}
 
 
-def _suspect(model: ModelProto, position: int) -> Suspect:
+def suspect(model: ModelProto, position: int) -> Suspect:
+    """Return what there is to say about a node of the fused model."""
     node = model.graph.node[position]
     name = node.name or node.output[0]
     if node.domain != DOMAIN:

@@ -77,8 +77,16 @@ def aspects(model: ModelProto, output: str) -> dict[str, Any]:
     return facts
 
 
-def part(model: ModelProto, nodes: Collection[int], feeds: Arrays, outputs: Collection[str]) -> ModelProto:
-    """Return the nodes at these positions as a model of their own, with inputs of the types and shapes of `feeds`."""
+def element_types(model: ModelProto) -> dict[str, int]:
+    """Return the element type of every value of the main graph that shape inference knows."""
+    return {name: t.dtype for name, t in value_types(infer(model).graph).items()}
+
+
+def part(model: ModelProto, nodes: Collection[int], feeds: Arrays, outputs: Mapping[str, int]) -> ModelProto:
+    """Return the nodes at these positions as a model of their own, with inputs of the types and shapes of `feeds`.
+
+    `outputs` are the values that it gives, with their element types.
+    """
     cut = ModelProto(ir_version=model.ir_version, producer_name=model.producer_name)
     cut.opset_import.extend(model.opset_import)
     chosen = [model.graph.node[n] for n in sorted(nodes)]
@@ -90,10 +98,9 @@ def part(model: ModelProto, nodes: Collection[int], feeds: Arrays, outputs: Coll
         onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
         for n, x in feeds.items()
     )
-    types = value_types(infer(model).graph)
-    for name in outputs:
+    for name, dtype in outputs.items():
         # Without a shape: what comes out is for the comparison to see, not for ONNX Runtime to refuse.
-        cut.graph.output.append(onnx.helper.make_tensor_value_info(name, types[name].dtype, None))
+        cut.graph.output.append(onnx.helper.make_tensor_value_info(name, dtype, None))
     cut.functions.extend(_functions(model, chosen))
     return cut
 
