@@ -317,8 +317,8 @@ def _place(report: "Report", row: "OutputRow") -> str:
         f"{row.output}: {row.fault}\n"
         f"  {place} = {m.fused:.9g}, original {m.original:.9g}, truth {m.truth:.9g}\n"
         f"  abs error: mean {d.mean_abs:.2g}, "
-        f"{', '.join(f'{float(q):.4g} below {x:.2g}' for q, x in d.quantiles.items())}, max at {list(d.max_abs_at)}; "
-        f"signal to noise {d.snr:.1f} dB; ULPs apart: {', '.join(f'{k}: {n}' for k, n in d.ulps.items()) or 'none'}\n"
+        f"{', '.join(f'{float(q):.2%} below {x:.2g}' for q, x in d.quantiles.items())}, max at {list(d.max_abs_at)}\n"
+        f"  signal to noise {d.snr:.1f} dB; ULPs apart: {', '.join(f'{k}: {n}' for k, n in d.ulps.items()) or 'none'}\n"
         f"  case {case.name}{'' if case.seed is None else f', seed {case.seed}'}: {shapes}"
     )
 

@@ -260,8 +260,12 @@ def _by_writing(
 def _has_fault(
     original: ModelProto, fused: ModelProto, inputs: Arrays, providers: Sequence[str], values: Collection[str]
 ) -> bool:
-    """Return whether a window is wrong that gives one of `values`: less fused, what was one window is several."""
-    chosen = [w for w in windows(original, fused) if set(w.outputs) & set(values)]
+    """Return whether a window is wrong in which the original computes one of `values`.
+
+    With other rules the same nodes may be one window or several.
+    """
+    computes = [set(node.output) for node in original.graph.node]
+    chosen = [w for w in windows(original, fused) if any(computes[n] & set(values) for n in w.original)]
     return any(f is not None for f, _ in faults(original, fused, inputs, providers, chosen=chosen))
 
 

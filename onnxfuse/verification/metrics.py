@@ -143,7 +143,8 @@ class Quantiles:
             return float(np.percentile(self._only, 100 * share))
         assert self._counts is not None
         bin_ = int(np.searchsorted(np.cumsum(self._counts), share * (self.count - 1), side="right"))
-        return float((np.array([bin_], np.uint32) << np.uint32(16)).view(np.float32)[0])
+        middle = np.array([(bin_ << 16) | 0x8000 if bin_ else 0], np.uint32)
+        return float(middle.view(np.float32)[0])
 
     @staticmethod
     def _bins(values: Floats) -> npt.NDArray[np.int64]:
