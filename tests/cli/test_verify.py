@@ -230,3 +230,16 @@ def _run(*arguments: str) -> int:
 def _facts(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     facts: dict[str, Any] = json.loads(capsys.readouterr().out)
     return facts
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("where", ["both", "cpu,cuda", "cuda,cpu", "cuda"])
+def test_no_cuda_for_one_of_the_two(where: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit 5 as well where only one of the two models was to run there; machine-readable where that is asked for."""
+    from onnxfuse import runtime
+
+    if runtime.cuda_unusable() is None:
+        pytest.skip("CUDA works here")
+    assert _run("in.onnx", "same.onnx", "--providers", where, "--json") == 5
+    facts = _facts(capsys)
+    assert (facts["ok"], facts["exit_code"]) == (False, 5)
