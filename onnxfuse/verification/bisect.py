@@ -190,9 +190,10 @@ def accuse(
     """Return who is to blame for `fault`: the only node there, or the one that the rules would make otherwise."""
     window = fault.window
     suspects = {n: suspect(fused, n) for n in differing(original, fused, window)}
+    there = [original.graph.node[n] for n in window.original]
     base = Finding(
         guilty=None, rules=(), why="", fault=fault.why, inputs=window.inputs, output=fault.output,
-        window=tuple(suspects.values()), replaced=tuple(_called(original.graph.node[n]) for n in window.original),
+        window=tuple(suspects.values()), replaced=tuple(_called(n) for n in there if n.op_type != "Constant"),
         checked=fault.checked,
     )  # fmt: skip
     only = next(iter(suspects.values())) if len(suspects) == 1 else None
