@@ -3,11 +3,13 @@
 import json
 import re
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -19,6 +21,11 @@ from onnxfuse.rewrite import pipeline, rule
 from onnxfuse.rewrite.pattern import did_you_mean
 from onnxfuse.rewrite.report import Report
 from onnxfuse.rewrite.unfuse import unfuse
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from onnxfuse.verification.guard import Guarded
 
 EXPECTATION_NOT_MET = 4
 
@@ -38,6 +45,10 @@ class Requirement:
 @click.option("--only", metavar="RULE", multiple=True, help="Apply this rule alone; may be repeated.")
 @click.option("--skip", metavar="RULE", multiple=True, help="Leave this rule out; may be repeated.")
 @click.option("--require", metavar="RULE[>=N]", multiple=True, help="Exit 4 unless the rule applied so often.")
+@click.option("--guard", is_flag=True, help="Check every fusion on inputs; undo what leaves the error budget.")
+@click.option(
+    "--guard-inputs", metavar="PATH", multiple=True, type=click.Path(path_type=Path), help="Real inputs for --guard."
+)
 @click.option("--undo", is_flag=True, help="Replace the fused ops of IN.onnx by the nodes that they stand for.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
@@ -47,6 +58,8 @@ def command(
     only: tuple[str, ...],
     skip: tuple[str, ...],
     require: tuple[str, ...],
+    guard: bool,
+    guard_inputs: tuple[Path, ...],
     undo: bool,
     as_json: bool,
 ) -> int:
@@ -55,8 +68,10 @@ def command(
     OUT.onnx runs in any ONNX Runtime, on any provider; with onnxfuse and a GPU its fused ops run as CUDA kernels.
     Nothing is written unless everything went well.
     """
-    if undo and (only or skip or require):
-        raise UsageError("--undo goes with none of --only, --skip and --require")
+    if undo and (only or skip or require or guard):
+        raise UsageError("--undo goes with none of --only, --skip, --require and --guard")
+    if guard_inputs and not guard:
+        raise UsageError("--guard-inputs goes with --guard")
     rules = choose(rule.select(folders), only, skip)
     requirements = [parse_requirement(text, rules) for text in require]
     _writable(target)
@@ -69,6 +84,8 @@ def command(
             report = Report(before=pipeline.count_ops(model))
             count = unfuse(model)
             report.after = pipeline.count_ops(model)
+        elif guard:
+            model, report, guarded = _run_guarded(rules, progress, source, guard_inputs)
         else:
             report = _run(model, rules, progress, source)
         applied = report.by_rule()
@@ -81,6 +98,8 @@ def command(
     facts = _facts(report, source, target, sizes, seconds, missed)
     if undo:
         facts["undone"] = count
+    if guard:
+        facts["guard"] = guarded.as_dict()
     if as_json:
         click.echo(json.dumps(facts, indent=2))
     else:
@@ -117,6 +136,36 @@ def _run(model: Any, rules: tuple[rule.Rule, ...], progress: Any, source: Path) 
         return pipeline.run(model, rules, progress)
     except ModelError as error:
         raise ModelError(f"{source}: {error}", error.hint) from None
+
+
+def _run_guarded(
+    rules: tuple[rule.Rule, ...], progress: Any, source: Path, inputs: tuple[Path, ...]
+) -> tuple["ModelProto", Report, "Guarded"]:
+    """Return the optimized model without what `--guard` took back, the report on what is left, and what was taken."""
+    from onnxfuse.verification.guard import guard  # ONNX Runtime is imported where something is to be run.
+
+    reports: list[Report] = []
+
+    def reoptimize(without: Collection[str]) -> tuple["ModelProto", tuple[str, ...]]:
+        model = io.load(source)
+        made = _run(model, tuple(r for r in rules if r.name not in without), progress, source)
+        reports.append(made)
+        return model, tuple(made.by_rule())
+
+    def show(step: str, done: int, total: int) -> None:
+        progress(f"guard {done} of {total}: {step}")
+
+    guarded = guard(io.load(source), reoptimize, unfuse, inputs=inputs or None, progress=show)
+    # The model that is left was made without the rules left out: its report is that of the same rules.
+    report = reports[0] if not guarded.left_out else _run(
+        io.load(source), tuple(r for r in rules if r.name not in guarded.left_out), progress, source
+    )  # fmt: skip
+    for undone in guarded.undone:
+        gone = next((a for a in report.applied if undone.op and a.op == undone.op), None)
+        if gone is not None:
+            report.applied.remove(gone)
+    report.after = pipeline.count_ops(guarded.model)
+    return guarded.model, report, guarded
 
 
 def _writable(target: Path) -> None:
@@ -159,6 +208,8 @@ def _print(facts: dict[str, Any]) -> None:
             f"[bold green]{verdict}:[/] {nodes['before']} nodes -> {nodes['after']}, {facts['fused_nodes']} of them "
             f"fused, by {facts['distinct_kernels']} distinct kernels"
         )
+    if "guard" in facts:
+        _print_guard(facts["guard"], console)
     if facts["rules"]:
         table = Table("rule", "applied", box=None, pad_edge=False, header_style="bold")
         table.columns[1].justify = "right"
@@ -176,6 +227,18 @@ def _print(facts: dict[str, Any]) -> None:
                 soft_wrap=True,
             )
     console.print(f"why not more: onnxfuse explain {escape(facts['source'])}", style="dim", soft_wrap=True)
+
+
+def _print_guard(guard: dict[str, Any], console: Console) -> None:
+    undone = guard["undone"]
+    color = "yellow" if undone else "green"
+    console.print(f"[bold {color}]guard:[/] {guard['checked']} places checked, {len(undone)} taken back")
+    for one in undone:
+        what = (
+            f"{one['op']} ({one['node']}) of rule {one['rule']} undone" if one["op"] else f"rule {one['rule']} left out"
+        )
+        console.print(f"  - {escape(what)}: {escape(one['fault'])}", soft_wrap=True)
+        console.print(f"    in the original: {escape(', '.join(one['nodes']))}", style="dim", soft_wrap=True)
 
 
 def megabytes(size: int) -> str:

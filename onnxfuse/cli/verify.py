@@ -1,9 +1,9 @@
 """`onnxfuse verify`: compare a fused model with its original, and say which error is whose."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -12,17 +12,36 @@ from rich.progress import Progress
 from rich.table import Table
 
 from onnxfuse.cli.console import output
+from onnxfuse.model import io
+from onnxfuse.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from onnxfuse.verification import KernelRow, OutputRow, Report
+    from onnx import ModelProto
+
+    from onnxfuse.verification import Finding, KernelRow, OutputRow, Report
+    from onnxfuse.verification.bisect import Reoptimize
 
 EXIT_MISMATCH = 1
 
-PROVIDERS = {
-    "cpu": ["CPUExecutionProvider"],
-    "cuda": ["CUDAExecutionProvider", "CPUExecutionProvider"],
-    "auto": None,
-}
+CPU, CUDA = ["CPUExecutionProvider"], ["CUDAExecutionProvider", "CPUExecutionProvider"]
+PROVIDERS = {"cpu": CPU, "cuda": CUDA, "auto": None}
+"""Where both models run."""
+AGAINST = {"both": (CPU, CUDA), "cpu,cuda": (CPU, CUDA), "cuda,cpu": (CUDA, CPU)}
+"""Where the original runs, and where the fused model does."""
+
+
+class ToleranceOption(click.ParamType[tuple[str, float]]):
+    """`1e-3` for every output, `logits=1e-3` for one, `float16=1e-2` for an element type."""
+
+    name = "[NAME=]NUMBER"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
+        """Return the name, empty for every output, and the number."""
+        name, _, number = str(value).rpartition("=")
+        try:
+            return name, float(number)
+        except ValueError:
+            self.fail(f"'{value}' is neither a number nor OUTPUT=NUMBER nor TYPE=NUMBER", param, ctx)
 
 
 class ShapeOption(click.ParamType[tuple[str, tuple[int, ...]]]):
@@ -48,9 +67,10 @@ class ShapeOption(click.ParamType[tuple[str, tuple[int, ...]]]):
     "--inputs",
     type=click.Path(path_type=Path),
     multiple=True,
-    help="Real inputs: a .npz, or a folder with input_0.pb or test_data_set_*. May be repeated.",
+    help="Real inputs: .npz, .npy, .json, .pb, or a folder with input_0.pb or test_data_set_*. May be repeated.",
 )
 @click.option(
+    "--shapes",
     "--shape",
     "shapes",
     type=ShapeOption(),
@@ -61,7 +81,51 @@ class ShapeOption(click.ParamType[tuple[str, tuple[int, ...]]]):
 @click.option(
     "--seeds", type=click.IntRange(1), default=1, show_default=True, help="How many seeds to run, from --seed."
 )
-@click.option("--provider", type=click.Choice(list(PROVIDERS)), default="auto", show_default=True, help="Where to run.")
+@click.option(
+    "--save-inputs",
+    type=click.Path(path_type=Path),
+    help="Write the inputs that are run to this folder (or .npz, for a single set); --inputs reads them.",
+)
+@click.option(
+    "--providers",
+    "--provider",
+    "provider",
+    type=click.Choice([*PROVIDERS, *AGAINST]),
+    default="auto",
+    show_default=True,
+    help="Where to run; both, or cpu,cuda: the original on the CPU against the fused model on CUDA.",
+)
+@click.option(
+    "--rtol",
+    type=ToleranceOption(),
+    multiple=True,
+    help="Relative tolerance in place of the error budget; NAME is an output or a type. May be repeated.",
+)
+@click.option("--atol", type=ToleranceOption(), multiple=True, help="Absolute tolerance, likewise.")
+@click.option(
+    "--nan",
+    type=click.Choice(["equal", "fail"]),
+    default="equal",
+    show_default=True,
+    help="NaN and infinity where the original has them too: equal, or a mismatch.",
+)
+@click.option(
+    "--top-k", type=click.IntRange(1), multiple=True, help="Tell the agreement of the K best of the last axis, too."
+)
+@click.option(
+    "--bisect",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="After a mismatch, name the fused op or rule at fault, and write the smallest failing model to DIR.",
+)
+@click.option(
+    "--rules",
+    "folders",
+    metavar="DIR",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Rules that FUSED was made with beside the shipped ones, for --bisect.",
+)
 @click.option(
     "--truth",
     type=click.Choice(["auto", "float64", "float32"]),
@@ -78,7 +142,14 @@ def command(
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
     seed: int,
     seeds: int,
+    save_inputs: Path | None,
     provider: str,
+    rtol: tuple[tuple[str, float], ...],
+    atol: tuple[tuple[str, float], ...],
+    nan: str,
+    top_k: tuple[int, ...],
+    bisect: Path | None,
+    folders: tuple[Path, ...],
     truth: str,
     as_json: bool,
     quiet: bool,
@@ -86,28 +157,74 @@ def command(
     """Run ORIGINAL and FUSED on the same inputs; exit 0 only if FUSED is as exact as ORIGINAL.
 
     The error of FUSED against a truth of higher precision may be at most twice that of ORIGINAL plus one rounding
-    step of the output's type. On CUDA every fused op must also have run as its kernel.
+    step of the output's type; with --rtol or --atol, the difference of the two is judged instead. On CUDA every fused
+    op must also have run as its kernel.
     """
     from onnxfuse.verification import verify  # ONNX Runtime takes a second to import; --help does not wait.
 
+    if folders and bisect is None:
+        raise UsageError("--rules goes with --bisect", "The rules of FUSED matter only to name the one at fault.")
+    ours, theirs = AGAINST[provider] if provider in AGAINST else (PROVIDERS[provider], None)
     errors = Console(stderr=True)
+    chosen: dict[str, Any] = {
+        "inputs": inputs or None, "seeds": range(seed, seed + seeds), "shapes": dict(shapes) or None
+    }  # fmt: skip
+    if save_inputs is not None:
+        _save_inputs(save_inputs, original, **chosen)
     with Progress(console=errors, transient=True, disable=quiet or not errors.is_terminal) as bar:
         task = bar.add_task("opening", total=None)
+
+        def show_progress(step: str, done: int, total: int) -> None:
+            bar.update(task, description=step, completed=done, total=total)
+
         report = verify(
             original,
             fused,
-            inputs=inputs or None,
-            seeds=range(seed, seed + seeds),
-            shapes=dict(shapes) or None,
-            providers=PROVIDERS[provider],
+            **chosen,
+            providers=ours,
+            fused_providers=theirs,
             truth=truth,  # type: ignore[arg-type]  # click has checked it
-            progress=lambda step, done, total: bar.update(task, description=step, completed=done, total=total),
+            rtol=dict(rtol),
+            atol=dict(atol),
+            nan=nan,  # type: ignore[arg-type]  # click has checked it
+            top_k=top_k or None,
+            progress=show_progress,
         )
+        if bisect is not None:
+            from onnxfuse.verification.bisect import investigate
+
+            report = investigate(
+                original, fused, report, **chosen, reoptimize=_reoptimizer(original, folders), folder=bisect,
+                progress=show_progress,
+            )  # fmt: skip
     if as_json:
         click.echo(json.dumps(report.as_dict(), indent=2))
     elif not quiet:
         show(report, output())
     return 0 if report.ok else EXIT_MISMATCH
+
+
+def _save_inputs(path: Path, original: Path, **chosen: Any) -> None:
+    """Write the inputs before anything is run on them: they are wanted most where a run ends badly."""
+    from onnxfuse.verification.compare import plan_of
+    from onnxfuse.verification.given import save_cases
+    from onnxfuse.verification.inputs import input_specs
+
+    save_cases(path, plan_of(input_specs(io.load(original)), **chosen))
+
+
+def _reoptimizer(original: Path, folders: tuple[Path, ...]) -> "Reoptimize":
+    """Return what optimizes the original again without some of the rules."""
+    from onnxfuse.rewrite import pipeline, rule
+
+    rules = rule.select(folders)
+
+    def reoptimize(without: Collection[str]) -> tuple["ModelProto", tuple[str, ...]]:
+        model = io.load(original)
+        report = pipeline.run(model, [r for r in rules if r.name not in without])
+        return model, tuple(report.by_rule())
+
+    return reoptimize
 
 
 def show(report: "Report", console: Console) -> None:
@@ -122,8 +239,26 @@ def show(report: "Report", console: Console) -> None:
     for row in report.outputs:
         if row.verdict == "mismatch":
             console.print(_place(report, row))
+    if report.bisection is not None:
+        _show_finding(report.bisection, console)
     for step in _next_steps(report):
         console.print(f"-> {escape(step)}")
+
+
+def _show_finding(finding: "Finding", console: Console) -> None:
+    console.print(f"[bold]bisect:[/] {escape(finding.text)}")
+    if not finding.fault:
+        return
+    if finding.guilty is not None:
+        console.print(f"  made of: {escape(', '.join(finding.guilty.nodes))}", soft_wrap=True)
+    console.print(f"  in the original: {escape(', '.join(finding.replaced))}", soft_wrap=True)
+    console.print(f"  because: {escape(finding.why)}; {finding.checked} places looked at", soft_wrap=True)
+    if finding.folder:
+        console.print(
+            f"  shown by: onnxfuse verify {finding.folder}/original.onnx {finding.folder}/model.onnx "
+            f"--inputs {finding.folder}/test_data_set_0",
+            soft_wrap=True, markup=False,
+        )  # fmt: skip
 
 
 def _table(report: "Report") -> Table:
@@ -136,8 +271,10 @@ def _table(report: "Report") -> Table:
     for row in report.outputs:
         m = row.measure
         color = {"ok": "green", "mismatch": "red", "undecided": "yellow"}[row.verdict]
+        given = row.tolerance
+        judged = (f"{m.error:.2g}", f"{m.budget:.2g}") if given is None else (f"{given.worst:.2g}x", "tolerance")
         table.add_row(
-            escape(row.output), row.dtype, f"{m.error:.2g}", f"{m.budget:.2g}", f"{m.own:.2g}", f"{m.max_abs:.2g}",
+            escape(row.output), row.dtype, *judged, f"{m.own:.2g}", f"{m.max_abs:.2g}",
             f"{m.max_rel:.2g}", f"{m.cosine:.7f}", f"rtol {m.rtol:.0e} atol {m.atol:.1e}", f"[{color}]{row.verdict}[/]",
         )  # fmt: skip
     return table
@@ -147,9 +284,13 @@ def _legend(report: "Report") -> str:
     ran = [c for c in report.cases if not c.note]
     skipped = len(report.cases) - len(ran)
     kinds = ", ".join(dict.fromkeys(c.name for c in ran))
-    text = f"worst of {len(ran)} cases ({kinds}) on {report.provider.removesuffix('ExecutionProvider')}"
+    where = [p.removesuffix("ExecutionProvider") for p in (report.provider, report.fused_provider) if p]
+    text = f"worst of {len(ran)} cases ({kinds}) on {' against '.join(where)}"
     text += f"; error against {report.truth} ({report.truth_how}); max and cosine against the original"
     text += f"; {report.seconds:.1f} s"
+    for row in report.outputs:
+        agreed = ", ".join(f"top-{k} {share:.2%}" for k, share in row.measure.difference.agreement.items())
+        text += f"\n{escape(row.output)} agrees with the original: {agreed}" if agreed else ""
     if report.truth_why:
         text += f"\ntruth is not float64: {escape(report.truth_why)}"
     if skipped:
@@ -169,11 +310,15 @@ def _kernel_text(kernels: Iterable["KernelRow"], every: Iterable["KernelRow"]) -
 
 def _place(report: "Report", row: "OutputRow") -> str:
     m, case = row.measure, report.cases[row.case]
+    d = m.difference
     shapes = " ".join(f"{n}={'x'.join(map(str, s)) or 'scalar'}" for n, s in case.shapes.items())
     place = f"{row.output}[{', '.join(map(str, m.where))}]"
     return escape(
-        f"{row.output}: {m.fault}\n"
+        f"{row.output}: {row.fault}\n"
         f"  {place} = {m.fused:.9g}, original {m.original:.9g}, truth {m.truth:.9g}\n"
+        f"  abs error: mean {d.mean_abs:.2g}, "
+        f"{', '.join(f'{float(q):.2%} below {x:.2g}' for q, x in d.quantiles.items())}, max at {list(d.max_abs_at)}\n"
+        f"  signal to noise {d.snr:.1f} dB; ULPs apart: {', '.join(f'{k}: {n}' for k, n in d.ulps.items()) or 'none'}\n"
         f"  case {case.name}{'' if case.seed is None else f', seed {case.seed}'}: {shapes}"
     )
 
@@ -184,6 +329,8 @@ def _next_steps(report: "Report") -> list[str]:
     verdicts = {r.verdict for r in report.outputs}
     steps = []
     if "mismatch" in verdicts:
+        if report.bisection is None:
+            steps.append("name the fused op or rule that is to blame: the same with --bisect DIR")
         steps.append("see what was fused with onnxfuse explain; undo it with onnxfuse optimize --undo and verify that")
     if "undecided" in verdicts:
         steps.append("the made-up inputs tell nothing about this model: give real ones with --inputs")

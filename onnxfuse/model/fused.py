@@ -1,5 +1,6 @@
 """The fused op: an op in the domain `onnxfuse` whose meaning is a model-local function, its body."""
 
+import json
 from dataclasses import dataclass
 
 import onnx
@@ -39,6 +40,22 @@ class FusedOp:
 def fused_ops(model: onnx.ModelProto) -> dict[str, FusedOp]:
     """Return the model's fused ops by name, in the order in which their functions stand in the file."""
     return {f.name: _read(f) for f in model.functions if f.domain == DOMAIN}
+
+
+def replaced_nodes(node: onnx.NodeProto, op: FusedOp) -> tuple[str, ...]:
+    """Return the original nodes that a fused node stands for, as "Op name"; one without a name has that of its output.
+
+    Where another tool dropped the node's metadata, the names are those of the body.
+    """
+    facts = {p.key.removeprefix(f"{DOMAIN}."): json.loads(p.value) for p in node.metadata_props if p.value[:1] == "["}
+    actual = {f"v{i}": name for i, name in enumerate(facts.get("values", ()))}
+    actual.update(zip(op.body.output, node.output, strict=False))
+    inner = [n for n in op.body.node if n.op_type != "Constant"]
+    names = facts.get("nodes", ())[-len(inner) :] if inner else ()
+    called = [*names, *[""] * (len(inner) - len(names))]
+    return tuple(
+        f"{n.op_type} {name or actual.get(n.output[0], n.output[0])}" for n, name in zip(inner, called, strict=True)
+    )
 
 
 def write(op: FusedOp) -> onnx.FunctionProto:

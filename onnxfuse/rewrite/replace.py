@@ -41,9 +41,13 @@ def instantiate(target: Pattern, graph: Graph, match: Match, optional: Mapping[s
             return Refusal(root.name, stored, len(match.nodes))
         names[name] = graph.fresh(f"{base}.{name}")
         graph.add_constant(names[name], stored)
-    for node in kept:
-        for output in node.outputs:
-            names.setdefault(output, graph.fresh(f"{base}.{output}"))
+    for output in (o for n in kept for o in n.outputs if o and o not in target.outputs):
+        # A name of the model goes on meaning what it meant, also where `from` has an inner value of the same name: the
+        # rule's author says with that name that the types are alike, no more.
+        fresh = graph.fresh(f"{base}.{output}")
+        if output in names:
+            graph.types[fresh] = graph.type(names[output])
+        names[output] = fresh
     protos = [node_proto(n, names, match) for n in kept]
     _keep_names(protos, match)
     return [Node(proto) for proto in protos]

@@ -1,6 +1,7 @@
 """The way back: every fused op is replaced by its body, under the names that the nodes had."""
 
 import json
+from collections.abc import Collection, Iterator
 
 import onnx
 from onnx import NodeProto
@@ -10,31 +11,45 @@ from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.graph import bodies
 
 
-def unfuse(model: onnx.ModelProto) -> int:
+def unfuse(model: onnx.ModelProto, only: Collection[str] | None = None) -> int:
     """Replace the fused ops of `model` by the nodes that they stand for, in place; return how many there were.
 
-    What was folded into weights stays folded: it is the same computation.
+    `only` chooses those whose first output is among these values. What was folded into weights stays folded: it is the
+    same computation.
     """
     functions = {f.name: f for f in model.functions if f.domain == DOMAIN}
-    count = _unfuse_graph(model.graph, functions)
+    count = _unfuse_graph(model.graph, functions, only)
+    left = set(_fused_in(model.graph))
     for function in list(model.functions):
-        if function.domain == DOMAIN:
+        if function.domain == DOMAIN and function.name not in left:
             model.functions.remove(function)
     for opset in list(model.opset_import):
-        if opset.domain == DOMAIN:
+        if opset.domain == DOMAIN and not left:
             model.opset_import.remove(opset)
     return count
 
 
+def _fused_in(graph: onnx.GraphProto) -> Iterator[str]:
+    """Yield the fused ops of a graph and of the bodies inside it."""
+    for node in graph.node:
+        if node.domain == DOMAIN:
+            yield node.op_type
+        for body in bodies(node):
+            yield from _fused_in(body)
+
+
 def _unfuse_graph(
-    graph: onnx.GraphProto, functions: dict[str, onnx.FunctionProto], outer: frozenset[str] = frozenset()
+    graph: onnx.GraphProto,
+    functions: dict[str, onnx.FunctionProto],
+    only: Collection[str] | None,
+    outer: frozenset[str] = frozenset(),
 ) -> int:
     """Unfuse `graph` and then the bodies inside it, which may read its constants; `outer` are the names around it."""
     known = {*outer, *(t.name for t in graph.initializer), *(o for n in graph.node for o in n.output)}
     nodes: list[NodeProto] = []
     count = 0
     for node in graph.node:
-        if node.domain != DOMAIN:
+        if node.domain != DOMAIN or (only is not None and node.output[0] not in only):
             nodes.append(node)
             continue
         count += 1
@@ -47,7 +62,7 @@ def _unfuse_graph(
                 graph.initializer[-1].name = inner.output[0]
     del graph.node[:]
     graph.node.extend(nodes)
-    return count + sum(_unfuse_graph(b, functions, frozenset(known)) for n in graph.node for b in bodies(n))
+    return count + sum(_unfuse_graph(b, functions, only, frozenset(known)) for n in graph.node for b in bodies(n))
 
 
 def _expand(node: NodeProto, body: onnx.FunctionProto) -> list[NodeProto]:

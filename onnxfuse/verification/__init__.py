@@ -12,13 +12,30 @@ from typing import Any, Literal
 import numpy.typing as npt
 import onnx
 
-from onnxfuse.verification.budget import Measure
-from onnxfuse.verification.report import CaseRow, KernelRow, OutputRow, Report
+from onnxfuse.verification.budget import Measure, NanPolicy
+from onnxfuse.verification.finding import Finding, Suspect
+from onnxfuse.verification.metrics import Difference
+from onnxfuse.verification.report import SCHEMA, CaseRow, KernelRow, OutputRow, Report
+from onnxfuse.verification.tolerance import ALL, Tolerances, Tolerated
 
-__all__ = ["CaseRow", "KernelRow", "Measure", "OutputRow", "Report", "verify"]
+__all__ = [
+    "SCHEMA",
+    "CaseRow",
+    "Difference",
+    "Finding",
+    "KernelRow",
+    "Measure",
+    "OutputRow",
+    "Report",
+    "Suspect",
+    "Tolerated",
+    "verify",
+]
 
 Source = str | Path | bytes | onnx.ModelProto
 RealInputs = str | Path | Mapping[str, npt.NDArray[Any]]
+Tolerance = float | Mapping[str, float] | None
+"""For every output, or by output name or element type; the key "" is every output."""
 
 
 def verify(
@@ -29,22 +46,39 @@ def verify(
     seeds: Sequence[int] = (0,),
     shapes: Mapping[str, Sequence[int]] | None = None,
     providers: Sequence[str] | None = None,
+    fused_providers: Sequence[str] | None = None,
     truth: Literal["auto", "float64", "float32"] = "auto",
+    rtol: Tolerance = None,
+    atol: Tolerance = None,
+    nan: NanPolicy = "equal",
+    top_k: Sequence[int] | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Report:
     """Return whether `fused` computes what `original` computes, as exactly as the original does itself.
 
-    Both may be a path (of any size), bytes or a ModelProto. `inputs` are real ones (.npz, test_data_set_*, or arrays by
-    name), instead of seeded ones for each of `seeds`. `shapes` says what dynamic dimensions are: a dimension name and
-    its values, `{"batch": (1, 7)}`, or an input and its shape. `providers` are ONNX Runtime's, by default CUDA where
-    it works; there every fused op must run as its kernel. `progress(step, done, total)` is called along the way.
+    Both may be a path (of any size), bytes or a ModelProto. `inputs` are real ones (.npz, .npy, .json, .pb,
+    test_data_set_*, or arrays by name), instead of seeded ones for each of `seeds`. `shapes` says what dynamic
+    dimensions are: a dimension name and its values, `{"batch": (1, 7)}`, or an input and its shape. `providers` are
+    ONNX Runtime's, by default CUDA where it works; there every fused op must run as its kernel. `fused_providers` runs
+    the fused model elsewhere. `rtol` and `atol` take the place of the error budget, for all outputs or by name or type.
+    `nan="fail"` faults what is not finite. `top_k` asks for those agreements of the last axis.
+    `progress(step, done, total)` is called along the way.
 
     Raises ModelError, UsageError, DeviceError. The rule is told in `onnxfuse.verification.budget`.
     """
-    from onnxfuse.verification.compare import compare  # ONNX Runtime is imported when something is to be run.
+    from onnxfuse.verification.compare import Judging, compare  # ONNX Runtime is imported when something is to be run.
 
     several = None if inputs is None else [inputs] if isinstance(inputs, str | Path | Mapping) else list(inputs)
-    return compare(original, fused, several, seeds, shapes, providers, truth, progress or _silent)
+    judging = Judging(Tolerances(_numbers(rtol), _numbers(atol)), nan, None if top_k is None else tuple(top_k))
+    return compare(
+        original, fused, several, seeds, shapes, providers, truth, progress or _silent, judging, fused_providers
+    )
+
+
+def _numbers(tolerance: Tolerance) -> Mapping[str, float]:
+    if isinstance(tolerance, Mapping):
+        return tolerance
+    return {} if tolerance is None else {ALL: tolerance}
 
 
 def _silent(step: str, done: int, total: int) -> None:

@@ -19,13 +19,15 @@ except where the original itself differs from the truth, or from itself on nudge
 A float32 or bfloat16 result below the smallest normal number may be flushed to zero, as GPUs do.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from onnxfuse.verification.floats import float_type
+from onnxfuse.verification.metrics import Difference, Quantiles, chunks, difference
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -40,8 +42,8 @@ TYPICAL_FROM = 100
 BLUNT = 0.1
 """An original whose own error is more than this share of the largest value proves nothing about another one."""
 
-CUSTOMARY_RTOL = {"float16": 1e-3, "bfloat16": 1e-2, "float32": 1e-5, "float64": 1e-9}
-"""The relative tolerance that is reported with the smallest absolute tolerance that passes beside it."""
+NanPolicy = Literal["equal", "fail"]
+"""What becomes of a NaN or an infinity that the original gives too: right, or a fault."""
 
 
 @dataclass(frozen=True)
@@ -52,16 +54,8 @@ class Measure:
     """Elements of the output."""
     compared: int
     """Elements that could be judged."""
-    max_abs: float
-    """Largest difference of fused and original."""
-    max_rel: float
-    """Largest difference of fused and original, as a share of the original; infinite where that is zero."""
-    cosine: float
-    """Cosine of the angle between fused and original."""
-    rtol: float
-    """Customary relative tolerance of the type."""
-    atol: float
-    """With `rtol`, the smallest absolute tolerance with which numpy.testing.assert_allclose(fused, original) passes."""
+    difference: Difference
+    """Fused against original, without the truth."""
     scale: float
     """Largest finite true value."""
     own: float
@@ -84,6 +78,35 @@ class Measure:
     """The true value there."""
     broken: str = ""
     """A law that holds without any tolerance and is broken at `where`."""
+    unlike: bool = False
+    """Whether there was nothing to compare: another shape or element type."""
+    asked: bool = False
+    """Whether `broken` is what was asked for beside the budget, and holds with tolerances too: `nan="fail"`."""
+
+    @property
+    def max_abs(self) -> float:
+        """Largest difference of fused and original."""
+        return self.difference.max_abs
+
+    @property
+    def max_rel(self) -> float:
+        """Largest difference of fused and original, as a share of the original; infinite where that is zero."""
+        return self.difference.max_rel
+
+    @property
+    def cosine(self) -> float:
+        """Cosine of the angle between fused and original."""
+        return self.difference.cosine
+
+    @property
+    def rtol(self) -> float:
+        """Customary relative tolerance of the type."""
+        return self.difference.rtol
+
+    @property
+    def atol(self) -> float:
+        """With `rtol`, the smallest absolute tolerance with which numpy.testing.assert_allclose passes."""
+        return self.difference.atol
 
     @property
     def budget(self) -> float:
@@ -120,20 +143,33 @@ class Measure:
         return max(largest, self.typical / self.typical_budget)
 
 
-def measure(fused: Array, originals: list[Array], truth: Array) -> Measure:
-    """Return the measure of `fused` beside the original's outputs, the first on the inputs themselves, and `truth`."""
+def measure(
+    fused: Array,
+    originals: Sequence[Array],
+    truth: Array,
+    *,
+    top_k: Sequence[int] | None = None,
+    nan: NanPolicy = "equal",
+) -> Measure:
+    """Return the measure of `fused` beside the original's outputs, the first on the inputs themselves, and `truth`.
+
+    `top_k` is that of `metrics.difference`. With `nan="fail"` a NaN or an infinity in the fused output is a fault even
+    where the original has it too.
+    """
     original = originals[0]
     if fused.shape != original.shape or fused.dtype != original.dtype:
         fault = f"is {fused.dtype}{list(fused.shape)}, the original gives {original.dtype}{list(original.shape)}"
-        return replace(NOTHING, elements=original.size, broken=fault)
+        return replace(NOTHING, elements=original.size, broken=fault, unlike=True)
     if truth.shape != original.shape:
         fault = f"has shape {list(original.shape)}, the truth has {list(truth.shape)}"
-        return replace(NOTHING, elements=original.size, broken=fault)
+        return replace(NOTHING, elements=original.size, broken=fault, unlike=True)
     if original.size == 0:
         return NOTHING
+    base = replace(NOTHING, elements=original.size, difference=difference(fused, original, top_k))
     if original.dtype.kind in "biuSUO":
-        return _measure_exact(fused, originals, truth)
-    return _measure_floats(fused, originals, truth)
+        return _measure_exact(base, fused, originals, truth)
+    measured = _measure_floats(base, fused, originals, truth)
+    return _without_nan(measured, fused, originals[0], truth) if nan == "fail" and not measured.broken else measured
 
 
 def pooled(measures: list[Measure]) -> list[Measure]:
@@ -151,65 +187,119 @@ def rounding_step(truth: Floats | np.float64, dtype: np.dtype[Any]) -> Floats:
     return steps
 
 
-NOTHING = Measure(0, 0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, (), 0.0, 0.0, 0.0)
+NOTHING = Measure(0, 0, Difference(), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, (), 0.0, 0.0, 0.0)
 """The measure of an output without elements."""
 
 
-def _measure_floats(fused: Array, originals: list[Array], truth: Array) -> Measure:
+def _measure_floats(base: Measure, fused: Array, originals: Sequence[Array], truth: Array) -> Measure:
+    """Return the measure of floats, in two passes over pieces: what the truth is like, and then how far from it."""
     dtype, shape = originals[0].dtype, originals[0].shape
     facts = float_type(dtype)
-    f, t, o = _flat(fused), _flat(truth), _flat(originals[0])
-    limit = facts.largest * (1 + facts.eps / 4)
-    t = np.where(np.abs(t) > limit, np.copysign(np.inf, t), t)
-    known = np.isfinite(t)
-    judged = known & np.isfinite(f)
-
-    base = _difference(f, o, dtype)
-    broken = _broken(f, o, t)
-    if broken is not None:
-        index, law = broken
-        return replace(base, compared=int(judged.sum()), **_at(index, shape, f, o, t), broken=law)
-    if not judged.any():
+    survey = _Survey(limit=facts.largest * (1 + facts.eps / 4))
+    for start, f, o, t in _wide_pieces(fused, originals[0], truth):
+        broken = survey.add(f, o, t)
+        if broken is not None:
+            index, law = broken
+            return replace(
+                base, compared=survey.judged, **_at(start + index, shape, fused, originals[0], truth), broken=law
+            )
+    if not survey.judged:
         return base
-
-    t = np.where(known, t, 0.0)
-    step = rounding_step(t, dtype) + (0.0 if dtype == np.float16 else facts.tiny)
-    scale = float(np.abs(t).max())
-    weighty = np.abs(t) >= rounding_step(np.median(np.abs(t[t != 0])), dtype) if t.any() else np.zeros(t.size, bool)
-    errors = [_Error.of(np.abs(x - t), known & np.isfinite(x), step, weighty) for x in map(_flat, originals)]
-    error = _Error.of(np.abs(f - t), judged, step, weighty)
+    median = survey.magnitudes.at(0.5)
+    least = float(rounding_step(np.float64(median), dtype)) if median else np.inf
+    error, own = _Error(), [_Error() for _ in originals]
+    for start, f, t, *others in _wide_pieces(fused, truth, *originals):
+        t = survey.clipped(t)
+        known = np.isfinite(t)
+        t = np.where(known, t, 0.0)
+        step = rounding_step(t, dtype) + (0.0 if dtype == np.float16 else facts.tiny)
+        weighty = np.abs(t) >= least
+        error.add(start, f, t, known, step, weighty)
+        for one, x in zip(own, others, strict=True):
+            one.add(start, x, t, known, step, weighty)
     return replace(
         base,
-        compared=int(judged.sum()),
-        scale=scale,
-        own=max(e.largest for e in errors),
-        own_typical=max(e.typical for e in errors),
-        error=float(np.abs(f - t)[error.worst]),
-        step=float(step[error.worst]),
+        compared=survey.judged,
+        scale=survey.scale,
+        own=max(e.largest for e in own),
+        own_typical=max(e.typical for e in own),
+        error=error.error,
+        step=error.step,
         typical=error.typical,
-        **_at(error.worst, shape, f, o, t),
+        **_at(error.where, shape, fused, originals[0], truth),
     )
 
 
-@dataclass(frozen=True)
+class _Survey:
+    """What the truth is like: its largest value, its typical magnitude, how much of it can be judged."""
+
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
+        self.judged = 0
+        self.scale = 0.0
+        self.magnitudes = Quantiles()
+
+    def clipped(self, t: Floats) -> Floats:
+        """Return the truth with what is beyond the range of the type as infinity."""
+        return np.where(np.abs(t) > self.limit, np.copysign(np.inf, t), t)
+
+    def add(self, f: Floats, o: Floats, t: Floats) -> tuple[int, str] | None:
+        """Take one more piece; return the first element in it that breaks a law, and the law."""
+        t = self.clipped(t)
+        known = np.isfinite(t)
+        self.judged += int((known & np.isfinite(f)).sum())
+        magnitudes = np.abs(t[known])
+        self.scale = max(self.scale, float(magnitudes.max(initial=0.0)))
+        self.magnitudes.add(magnitudes[magnitudes != 0])
+        return _broken(f, o, t)
+
+
 class _Error:
-    """The error of one run against truth."""
+    """The error of one run against truth, as it adds up over the pieces."""
 
-    largest: float
-    worst: int
-    """The element with the largest error beyond its rounding step."""
-    typical: float
+    def __init__(self) -> None:
+        self.largest = 0.0
+        self.where, self.error, self.step = 0, 0.0, 0.0
+        self._beyond = -np.inf
+        self._typical = Quantiles()
 
-    @classmethod
-    def of(cls, error: Floats, judged: Bools, step: Floats, weighty: Bools) -> "_Error":
-        """Return the error over the `judged` elements; the typical one over those that are `weighty` too."""
+    def add(self, start: int, x: Floats, t: Floats, known: Bools, step: Floats, weighty: Bools) -> None:
+        """Take one more piece: the run's values, the truth, what can be judged, the rounding steps."""
+        judged = known & np.isfinite(x)
         if not judged.any():
-            return cls(0.0, 0, 0.0)
-        error = np.where(judged, error, 0.0)
+            return
+        error = np.where(judged, np.abs(x - t), 0.0)
+        beyond = np.where(judged, error - step, -np.inf)
+        worst = int(np.argmax(beyond))
+        if beyond[worst] > self._beyond:
+            self._beyond, self.where = float(beyond[worst]), start + worst
+            self.error, self.step = float(error[worst]), float(step[worst])
+        self.largest = max(self.largest, float(error.max()))
         counted = judged & weighty
-        enough = counted.sum() >= TYPICAL_FROM
-        typical = float(np.percentile(error[counted] / step[counted], PERCENTILE)) if enough else 0.0
-        return cls(float(error.max()), int(np.argmax(np.where(judged, error - step, -np.inf))), typical)
+        self._typical.add(error[counted] / step[counted])
+
+    @property
+    def typical(self) -> float:
+        """The 95th percentile in rounding steps; 0 where there are too few elements to speak of one."""
+        return self._typical.at(PERCENTILE / 100) if self._typical.count >= TYPICAL_FROM else 0.0
+
+
+def _wide_pieces(*arrays: Array) -> Iterator[tuple[Any, ...]]:
+    for start, *pieces in chunks(*arrays):
+        yield (start, *(x.astype(np.float64) for x in pieces))
+
+
+def _without_nan(measured: Measure, fused: Array, original: Array, truth: Array) -> Measure:
+    """Return the measure, broken where the fused output is not finite."""
+    for start, f in _wide_pieces(fused):
+        wrong = ~np.isfinite(f)
+        if wrong.any():
+            index = int(np.argmax(wrong))
+            law = f"{f[index]:g} in the fused output, and --nan fail was asked for"
+            return replace(
+                measured, **_at(start + index, original.shape, fused, original, truth), broken=law, asked=True
+            )
+    return measured
 
 
 def _broken(f: Floats, o: Floats, t: Floats) -> tuple[int, str] | None:
@@ -227,67 +317,27 @@ def _same(a: Floats, b: Floats) -> Bools:
     return np.asarray((a == b) | (np.isnan(a) & np.isnan(b)))
 
 
-def _measure_exact(fused: Array, originals: list[Array], truth: Array) -> Measure:
+def _measure_exact(base: Measure, fused: Array, originals: Sequence[Array], truth: Array) -> Measure:
     original = originals[0]
     decided = np.asarray(original == truth.astype(original.dtype))
     for sibling in originals[1:]:
         decided &= original == sibling
     wrong = (decided & (fused != original)).ravel()
     numeric = original.dtype.kind in "biu"
-    f, o, t = (_flat(x) if numeric else np.zeros(x.size) for x in (fused, original, truth))
-    difference = np.abs(f - o)
-    result = replace(
-        NOTHING,
-        elements=original.size,
-        compared=int(decided.sum()),
-        max_abs=float(difference.max()),
-        max_rel=_largest_share(difference, o),
-        cosine=_cosine(f, o),
-        atol=float(difference.max()),
-        scale=float(np.abs(t).max()),
-    )
+    scale = float(np.abs(truth.astype(np.float64)).max()) if numeric else 0.0
+    result = replace(base, compared=int(decided.sum()), scale=scale)
     if not wrong.any():
         return result
     index = int(np.argmax(wrong))
     law = f"{int(wrong.sum())} of {wrong.size} whole values differ" if numeric else "the strings differ"
-    return replace(result, **_at(index, original.shape, f, o, t), broken=law)
+    place = _at(index, original.shape, fused, original, truth) if numeric else {"where": _place(index, original.shape)}
+    return replace(result, **place, broken=law)
 
 
-def _difference(f: Floats, o: Floats, dtype: np.dtype[Any]) -> Measure:
-    both = np.isfinite(f) & np.isfinite(o)
-    rtol = CUSTOMARY_RTOL.get(dtype.name, 1e-2)
-    result = replace(NOTHING, elements=f.size, rtol=rtol)
-    if not both.any():
-        return result
-    difference = np.abs(f[both] - o[both])
-    return replace(
-        result,
-        max_abs=float(difference.max()),
-        max_rel=_largest_share(difference, o[both]),
-        cosine=_cosine(f[both], o[both]),
-        atol=float(np.maximum(difference - rtol * np.abs(o[both]), 0.0).max()),
-    )
+def _at(index: int, shape: tuple[int, ...], f: Array, o: Array, t: Array) -> dict[str, Any]:
+    where = _place(index, shape)
+    return {"where": where, "fused": float(f[where]), "original": float(o[where]), "truth": float(t[where])}
 
 
-def _at(index: int, shape: tuple[int, ...], f: Floats, o: Floats, t: Floats) -> dict[str, Any]:
-    where = tuple(int(i) for i in np.unravel_index(index, shape))
-    return {"where": where, "fused": float(f[index]), "original": float(o[index]), "truth": float(t[index])}
-
-
-def _largest_share(difference: Floats, of: Floats) -> float:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share = np.where(difference == 0, 0.0, difference / np.abs(of))
-    return float(share.max())
-
-
-def _cosine(a: Floats, b: Floats) -> float:
-    largest = max(float(np.abs(a).max()), float(np.abs(b).max()))
-    if largest == 0:
-        return 1.0
-    a, b = a / largest, b / largest
-    norms = float(np.linalg.norm(a) * np.linalg.norm(b))
-    return min(1.0, float(a @ b) / norms) if norms else 0.0
-
-
-def _flat(x: Array) -> Floats:
-    return x.astype(np.float64).ravel()
+def _place(index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.unravel_index(index, shape))

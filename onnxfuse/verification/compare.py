@@ -3,7 +3,7 @@
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,15 @@ from onnxfuse.verification.given import case_of, given_cases
 from onnxfuse.verification.inputs import Case, InputSpec, Shapes, cases, input_specs, nudge
 from onnxfuse.verification.report import CaseRow, KernelRow, OutputRow, Report
 from onnxfuse.verification.sessions import Source
+from onnxfuse.verification.tolerance import Tolerances, Tolerated, tolerated
 from onnxfuse.verification.truth import REFERENCE_GAPS, Choice, Truth, float32_truth, no_float64, truth_of
 
 Arrays = dict[str, npt.NDArray[Any]]
 RealInputs = str | Path | Mapping[str, npt.NDArray[Any]]
 Progress = Callable[[str, int, int], None]
+
+FUSED_FAILS = "the fused model fails"
+"""The note of a case that the original takes and the fused model does not."""
 
 FEW_ELEMENTS = 256
 """An output of fewer elements can be right by luck: the original is run on nudged inputs too."""
@@ -32,40 +36,74 @@ NUDGES = 8
 """Such runs per case: the chance that all nine errors are below half of the fused model's is below 1 in 100."""
 
 
+@dataclass(frozen=True)
+class Judging:
+    """How outputs are judged."""
+
+    tolerances: Tolerances = field(default_factory=lambda: Tolerances({}, {}))
+    """In place of the error budget, for the outputs that they name."""
+    nan: budget.NanPolicy = "equal"
+    top_k: tuple[int, ...] | None = None
+    """Agreements that are told of the last axis; None for 1 and 5 of what looks like class scores."""
+
+
 def compare(
     original: Source,
     fused: Source,
-    inputs: Sequence[RealInputs] | None,
-    seeds: Sequence[int],
-    shapes: Shapes | None,
-    providers: Sequence[str] | None,
-    truth: Choice,
-    progress: Progress,
+    inputs: Sequence[RealInputs] | None = None,
+    seeds: Sequence[int] = (0,),
+    shapes: Shapes | None = None,
+    providers: Sequence[str] | None = None,
+    truth: Choice = "auto",
+    progress: Progress = lambda step, done, total: None,
+    judging: Judging | None = None,
+    fused_providers: Sequence[str] | None = None,
 ) -> Report:
     """Return the report of `onnxfuse.verification.verify`, which tells what the arguments are."""
     began = time.perf_counter()
-    original_model, fused_model = _load(original, "original"), _load(fused, "fused")
+    original_model, fused_model = load(original, "original"), load(fused, "fused")
+    judging = judging or Judging()
+    judging.tolerances.check([o.name for o in original_model.graph.output])
     providers = sessions.chosen_providers(providers)
-    report = Report(providers[0], "", "", "", (), (), (), tuple(interface_problems(original_model, fused_model)), 0.0)
+    elsewhere = None if fused_providers is None else sessions.chosen_providers(fused_providers)
+    report = Report(
+        providers[0], "", "", "", (), (), (), tuple(interface_problems(original_model, fused_model)), 0.0,
+        "" if elsewhere is None else elsewhere[0],
+    )  # fmt: skip
     if not report.problems:
         specs = input_specs(original_model)
-        plan = cases(specs, seeds, shapes) if inputs is None else _given(inputs, specs, shapes)
+        plan = plan_of(specs, inputs, seeds, shapes)
         with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
             oracle = truth_of(original_model, truth, [c.shapes for c in plan])
-            plain = sessions.plain(sessions.openable(original, original_model, folder), providers)
-            session = sessions.with_kernels(sessions.openable(fused, fused_model, folder), providers)
+            file = sessions.openable(original, original_model, folder)
+            plain = sessions.plain(file, providers)
+            # On two providers the original's own error is the worse one of the two.
+            twin = None if elsewhere is None else sessions.plain(file, elsewhere)
+            session = sessions.with_kernels(sessions.openable(fused, fused_model, folder), elsewhere or providers)
             # From here on the sessions and the oracle hold what they need of the weights.
             del original_model, fused_model
             by_kind = any(s.array_type.kind in "fV" for s in specs)
             comparison = _Comparison(
-                plain, session, oracle, lambda why: float32_truth(_load(original, "original"), why)
+                plain, twin, session, oracle, lambda why: float32_truth(load(original, "original"), why), judging
             )
             report = _run(comparison, plan, report, progress, by_kind=by_kind)
     if truth == "auto" and report.truth == "float64" and any(r.measure.blunt for r in report.outputs):
         # An original this far from the truth: the reference operators may be wrong. ONNX Runtime is asked instead.
-        report = compare(original, fused, inputs, seeds, shapes, providers, "float32", progress)
+        report = compare(
+            original, fused, inputs, seeds, shapes, providers, "float32", progress, judging, fused_providers
+        )
         report = replace(report, truth_why="onnx's reference operators in float64 are far from the original")
     return replace(report, seconds=time.perf_counter() - began)
+
+
+def plan_of(
+    specs: Sequence[InputSpec],
+    inputs: Sequence[RealInputs] | None,
+    seeds: Sequence[int],
+    shapes: Shapes | None,
+) -> list[Case]:
+    """Return the cases of a verification in the order in which they are run: real inputs, or made-up ones."""
+    return cases(specs, seeds, shapes) if inputs is None else _given(inputs, specs, shapes)
 
 
 def _run(
@@ -93,7 +131,10 @@ def _run(
         cases=tuple(comparison.cases),
         rows=_pooled(comparison.rows, comparison.cases, by_kind=by_kind),
         kernels=kernels,
-        problems=(*comparison.problems, *(launch_problems(kernels) if empty.provider == sessions.CUDA else ())),
+        problems=(
+            *comparison.problems,
+            *(launch_problems(kernels) if (empty.fused_provider or empty.provider) == sessions.CUDA else ()),
+        ),
     )
 
 
@@ -128,8 +169,11 @@ def launch_problems(kernels: Sequence[KernelRow]) -> list[str]:
 class _Comparison:
     """The cases run so far. Holds the values of one case at a time."""
 
-    def __init__(self, plain: Any, session: Any, truth: Truth, in_float32: Callable[[str], Truth]) -> None:
-        self.plain, self.session, self.truth, self.in_float32 = plain, session, truth, in_float32
+    def __init__(
+        self, plain: Any, twin: Any, session: Any, truth: Truth, in_float32: Callable[[str], Truth], judging: Judging
+    ) -> None:
+        self.plain, self.twin, self.session, self.truth = plain, twin, session, truth
+        self.in_float32, self.judging = in_float32, judging
         self.cases: list[CaseRow] = []
         self.rows: list[OutputRow] = []
         self.problems: list[str] = []
@@ -156,18 +200,35 @@ class _Comparison:
             self.problems.append(
                 f"the fused model fails where the original runs ({_shapes_text(case)}): {first_line(error)}"
             )
-            return "the fused model fails"
+            return FUSED_FAILS
         unsound = [n for n, x in expected.items() if not isinstance(x, np.ndarray)]
         if unsound:
             raise UsageError(
                 f"output '{unsound[0]}' is not a tensor and cannot be compared", "Cut the model before it."
             )
         truth = self._true(inputs)
-        nudged = self._on_nudged(inputs, expected)
-        for name, value in expected.items():
-            measure = budget.measure(got[name], [value, *nudged.get(name, [])], truth[name])
-            self.rows.append(OutputRow(name, str(value.dtype), len(self.cases), measure))
+        siblings = self._on_nudged(inputs, expected)
+        for name, value in (sessions.run(self.twin, inputs) if self.twin is not None else {}).items():
+            siblings.setdefault(name, []).append(value)
+        for name in list(expected):
+            # Each output is let go as soon as it is measured.
+            value, fused = expected.pop(name), got.pop(name)
+            originals = [value, *siblings.pop(name, [])]
+            measure = budget.measure(fused, originals, truth.pop(name), top_k=self.judging.top_k, nan=self.judging.nan)
+            self.rows.append(
+                OutputRow(
+                    name, str(value.dtype), len(self.cases), measure, self._tolerated(name, fused, value, measure)
+                )
+            )
         return ""
+
+    def _tolerated(
+        self, name: str, fused: npt.NDArray[Any], original: npt.NDArray[Any], measure: budget.Measure
+    ) -> Tolerated | None:
+        given = self.judging.tolerances.of(name, str(original.dtype))
+        if given is None or measure.unlike or original.dtype.kind in "SUO":
+            return None
+        return tolerated(fused, original, *given)
 
     def _true(self, inputs: Arrays) -> Arrays:
         """Return the true outputs; an operator that turns out to be missing in float64 ends float64."""
@@ -207,7 +268,8 @@ def _pooled(rows: Sequence[OutputRow], ran: Sequence[CaseRow], *, by_kind: bool)
     return tuple(result)
 
 
-def _load(source: Source, name: str) -> onnx.ModelProto:
+def load(source: Source, name: str) -> onnx.ModelProto:
+    """Return the model behind `source`, which messages call `name`. Raises ModelError."""
     if isinstance(source, onnx.ModelProto):
         return source
     return io.parse(source, f"the {name} model") if isinstance(source, bytes) else io.load(source)

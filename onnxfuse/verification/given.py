@@ -1,5 +1,6 @@
-"""Real inputs from files: a `.npz` with one array per input, or ONNX's own `test_data_set_*` folders."""
+"""Real inputs from files, and made-up ones into files: NumPy's, JSON, or ONNX's own `test_data_set_*` folders."""
 
+import json
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -16,20 +17,53 @@ from onnxfuse.verification.inputs import Case, InputSpec
 
 Array = npt.NDArray[Any]
 
-FORMS = "Give a .npz with one array per input, a folder of input_0.pb, input_1.pb, ..., or a folder of test_data_set_*."
+FORMS = (
+    "Give a .npz with one array per input; a .npy or .pb for a model of one input; a .json of lists by input name; "
+    "a folder of input_0.pb, input_1.pb, ..., of one .npy per input, or of test_data_set_*."
+)
 
 
 def given_cases(path: str | Path, specs: Sequence[InputSpec]) -> list[Case]:
     """Return a case per set of inputs in `path`, each checked against `specs`. Raises UsageError."""
     path = Path(path)
     if path.is_file():
-        return [case_of(path.name, _read_npz(path, specs), specs)]
+        readers = {".npy": _read_npy, ".pb": _read_pb}
+        if path.suffix == ".json":
+            sets = _read_json(path, specs)
+            names = [path.name] if len(sets) == 1 else [f"{path.name}[{n}]" for n in range(len(sets))]
+            return [case_of(name, one, specs) for name, one in zip(names, sets, strict=True)]
+        return [case_of(path.name, readers.get(path.suffix, _read_npz)(path, specs), specs)]
     if not path.is_dir():
         raise UsageError(f"{path}: no such file or folder", FORMS)
+    if list(path.glob("*.npy")):
+        arrays = {f.stem: x for f in sorted(path.glob("*.npy")) for x in _read_npy(f, specs, f.stem).values()}
+        return [case_of(path.name, arrays, specs)]
     folders = [path] if (path / "input_0.pb").is_file() else sorted(path.glob("test_data_set_*"), key=_number)
     if not folders:
-        raise UsageError(f"{path}: holds neither input_0.pb nor test_data_set_*", FORMS)
+        raise UsageError(f"{path}: holds neither input_0.pb nor .npy nor test_data_set_*", FORMS)
     return [case_of(folder.name, _read_folder(folder, specs), specs) for folder in folders]
+
+
+def save_cases(path: Path, plan: Sequence[Case]) -> None:
+    """Write the inputs of the cases so that `given_cases` reads them again, one case at a time.
+
+    A path that ends in .npz takes a single case; any other is a folder of test_data_set_*. Raises UsageError.
+    """
+    if path.suffix == ".npz" and len(plan) != 1:
+        raise UsageError(f"{path}: a .npz holds one set of inputs, there are {len(plan)}", "Give a folder.")
+    try:
+        if path.suffix == ".npz":
+            # NumPy's own writer of archives has no name for bfloat16, and stores its bytes.
+            np.savez(path, **plan[0].make())  # type: ignore[arg-type]  # an input may be called as an option is
+            return
+        for number, case in enumerate(plan):
+            folder = path / f"test_data_set_{number}"
+            folder.mkdir(parents=True, exist_ok=True)
+            for n, (name, array) in enumerate(case.make().items()):
+                tensor = numpy_helper.from_array(array, name)
+                (folder / f"input_{n}.pb").write_bytes(tensor.SerializeToString(deterministic=True))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror or error}", "Give another place.") from None
 
 
 def case_of(name: str, inputs: Mapping[str, Array], specs: Sequence[InputSpec]) -> Case:
@@ -82,6 +116,60 @@ def _read_npz(path: Path, specs: Sequence[InputSpec]) -> dict[str, Array]:
         raise UsageError(f"{path}: is not a readable .npz: {error}", FORMS) from None
     # NumPy stores the types that it does not know, bfloat16, as raw bytes.
     return {n: x.view(types[n]) if x.dtype.kind == "V" and n in types else x for n, x in arrays.items()}
+
+
+def _read_npy(path: Path, specs: Sequence[InputSpec], name: str | None = None) -> dict[str, Array]:
+    """Return the array in `path`, for the input `name` or the only one that there is."""
+    name = _only(path, specs) if name is None else name
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise UsageError(f"{path}: is not a readable .npy: {error}", FORMS) from None
+    if not isinstance(array, np.ndarray):
+        raise UsageError(f"{path}: holds several arrays", "Call it .npz.")
+    types = {s.name: s.array_type for s in specs}
+    return {name: array.view(types[name]) if array.dtype.kind == "V" and name in types else array}
+
+
+def _read_pb(path: Path, specs: Sequence[InputSpec]) -> dict[str, Array]:
+    name = _only(path, specs)
+    return {name: _read_tensor(path, specs[0])}
+
+
+def _read_json(path: Path, specs: Sequence[InputSpec]) -> list[dict[str, Array]]:
+    """Return the sets of inputs in `path`: an object of lists by input name, or a list of such objects.
+
+    JSON has no element types: numbers become what the model wants, as long as that loses nothing but digits of a float.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise UsageError(f"{path}: is not readable JSON: {error}", FORMS) from None
+    sets = found if isinstance(found, list) else [found]
+    if not sets or not all(isinstance(one, dict) for one in sets):
+        raise UsageError(f"{path}: holds no object of inputs by name", FORMS)
+    types = {s.name: s.array_type for s in specs}
+    return [{n: _from_json(path, n, x, types[n]) if n in types else np.asarray(x) for n, x in s.items()} for s in sets]
+
+
+def _from_json(path: Path, name: str, value: Any, dtype: np.dtype[Any]) -> Array:
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise UsageError(f"{path}: the rows of '{name}' are of different lengths", "Pad them.") from None
+    fits = {"b": "b", "i": "iu", "u": "iu", "f": "fiu", "V": "fiu"}.get(dtype.kind, dtype.kind)
+    if array.size and array.dtype.kind not in fits:
+        raise UsageError(f"{path}: '{name}' holds {array.dtype}, the model wants {dtype}")
+    converted = array.astype(dtype)
+    if dtype.kind in "iu" and (converted != array).any():
+        raise UsageError(f"{path}: '{name}' holds numbers that {dtype} does not")
+    return converted
+
+
+def _only(path: Path, specs: Sequence[InputSpec]) -> str:
+    if len(specs) != 1:
+        raise UsageError(f"{path}: holds one array, the model has the inputs {_names(s.name for s in specs)}", FORMS)
+    return specs[0].name
 
 
 def _read_folder(folder: Path, specs: Sequence[InputSpec]) -> dict[str, Array]:

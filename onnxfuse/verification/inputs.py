@@ -35,6 +35,9 @@ EDGES = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 3.0, -3.0, 6.0, -6.0)
 BATCH_SIZES, SEQUENCE_SIZES, IMAGE_SIZES = (1, 3, 8), (16, 7, 1), (64, 33, 96)
 """Values of a dynamic dimension that nothing is said about: at axis 0, elsewhere, from axis 2 of rank 4 and more."""
 
+LARGEST_SIZE = 4
+"""Numbers that say how many: small, so that what they make fits any memory."""
+
 Generator = np.random.Generator
 
 
@@ -182,10 +185,13 @@ def _floats(rng: Generator, dtype: np.dtype[Any], shape: tuple[int, ...], kind: 
 def _integers(rng: Generator, spec: InputSpec, shape: tuple[int, ...], kind: str) -> Array:
     info = np.iinfo(spec.array_type)
     if spec.role.kind == "index" and spec.role.below is not None:
-        x = rng.integers(0, max(1, spec.role.below), shape)
+        least, below = spec.role.least, max(spec.role.least + 1, spec.role.below)
+        x = rng.integers(least, below, shape)
         if kind == "edge":
-            x = np.where(rng.random(shape) < 0.5, rng.choice([0, max(0, spec.role.below - 1)], shape), x)
+            x = np.where(rng.random(shape) < 0.5, rng.choice([least, below - 1], shape), x)
         return x.astype(spec.array_type)
+    if spec.role.kind == "size":
+        return rng.integers(1, LARGEST_SIZE, shape, endpoint=True).astype(spec.array_type)
     if spec.role.kind == "mask" and info.bits > 8:  # Bytes that are cast to float are pixels, not a mask.
         return _mask(rng, shape, kind).astype(spec.array_type)
     low, high = (info.min, info.max) if info.bits == 8 else (max(info.min, -100), 100)

@@ -1,11 +1,40 @@
-"""What a verification found: per output and case the measure, and whether the promise held."""
+"""What a verification found: per output and case the measure, and whether the promise held.
+
+`Report.as_dict()` is what `--json` prints and other tools read. Its `schema` is `onnxfuse.verify/N`: N grows when a key
+goes or changes its meaning; new keys alone leave it.
+
+| key | value |
+|---|---|
+| schema, ok, summary, seconds | the form of this; the verdict, in one line too; how long it took |
+| provider, fused_provider | ONNX Runtime's provider of the original, of the fused model |
+| truth | `kind` (float64, float32), `how` it was computed, `why` not in float64 |
+| problems | what is wrong besides numbers, one sentence each |
+| outputs | the worst row of each output; `rows`: each output in each case |
+| a row | `output`, `dtype`, `case` (position in `cases`), `verdict` (ok, mismatch, undecided), `fault` in words |
+| | `judged_by` (budget, tolerance), `tolerance` (null, or the fields of `tolerance.Tolerated`) |
+| | the numbers of `budget.Measure`, its `budget` and `typical_budget` |
+| | `difference` (the fields of `metrics.Difference`), and max_abs, max_rel, cosine, rtol, atol out of it |
+| cases | `name`, `seed` (null for real inputs), `shapes`, `seconds`, `note` (why it was left out) |
+| kernels | one per fused op: `op`, `rule`, `nodes`, `runs_as` (kernel, library, function), `reason`, `launches` |
+| bisection | null, or the fields of `finding.Finding`: what `--bisect` found |
+
+Numbers that are not finite are strings: "inf", "-inf", "nan".
+"""
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from onnxfuse.verification.budget import Measure
+from onnxfuse.verification.finding import Finding
+from onnxfuse.verification.tolerance import Tolerated
+
+SCHEMA = "onnxfuse.verify/1"
+"""The form of `Report.as_dict()`, told at the top of this file."""
+
+NOT_TOLD = ("broken", "unlike", "asked", "difference")
+"""Fields of a measure that `fault` tells in words, or that have a key of their own."""
 
 
 @dataclass(frozen=True)
@@ -18,31 +47,50 @@ class OutputRow:
     """Position in `Report.cases`."""
     measure: Measure
 
+    tolerance: Tolerated | None = None
+    """How far a tolerance is used that was given for this output; None where the error budget judges it."""
+
+    @property
+    def fault(self) -> str:
+        """What is wrong, in words; empty where nothing is."""
+        if self.tolerance is None or self.measure.unlike:
+            return self.measure.fault
+        return self.measure.fault if self.measure.asked else self.tolerance.fault
+
     @property
     def verdict(self) -> str:
         """`mismatch`; `undecided` where nothing could be judged; else `ok`."""
-        if self.measure.fault:
+        if self.fault:
             return "mismatch"
-        if self.measure.elements and (not self.measure.compared or self.measure.blunt):
+        if self.tolerance is None and self.measure.elements and (not self.measure.compared or self.measure.blunt):
             return "undecided"
         return "ok"
 
+    @property
+    def severity(self) -> float:
+        """How much of the budget or tolerance is used; above 1 is a fault."""
+        return self.measure.severity if self.tolerance is None else self.tolerance.worst
+
     def as_dict(self) -> dict[str, Any]:
         """Return the row's facts for JSON; numbers that are not finite become strings."""
-        facts = {f.name: _json(getattr(self.measure, f.name)) for f in fields(Measure) if f.name != "broken"}
-        judged = {
-            "budget": _json(self.measure.budget),
-            "typical_budget": _json(self.measure.typical_budget),
-            "fault": self.measure.fault,
-        }
-        return {
+        m = self.measure
+        facts = {f.name: getattr(m, f.name) for f in fields(Measure) if f.name not in NOT_TOLD}
+        told = {name: getattr(m, name) for name in ("max_abs", "max_rel", "cosine", "rtol", "atol")}
+        row = {
             "output": self.output,
             "dtype": self.dtype,
             "case": self.case,
             "verdict": self.verdict,
+            "fault": self.fault,
+            "judged_by": "budget" if self.tolerance is None else "tolerance",
+            **told,
             **facts,
-            **judged,
+            "budget": m.budget,
+            "typical_budget": m.typical_budget,
+            "tolerance": None if self.tolerance is None else asdict(self.tolerance),
+            "difference": asdict(m.difference),
         }
+        return {key: _json(value) for key, value in row.items()}
 
 
 @dataclass(frozen=True)
@@ -87,7 +135,7 @@ class Report:
     """The result of `verify`. `ok` is the verdict."""
 
     provider: str
-    """The execution provider that both models ran on."""
+    """The execution provider that the original ran on; and the fused model, unless `fused_provider` is another."""
     truth: str
     """`float64` or `float32`; empty if nothing was run."""
     truth_how: str
@@ -101,6 +149,10 @@ class Report:
     problems: tuple[str, ...]
     """What is wrong besides numbers: inputs and outputs that differ, kernels that did not run, a run that failed."""
     seconds: float
+    fused_provider: str = ""
+    """The execution provider of the fused model where it is another one."""
+    bisection: Finding | None = None
+    """What `bisect` found; None where it was not asked for, or nothing was wrong."""
 
     @property
     def ok(self) -> bool:
@@ -123,7 +175,9 @@ class Report:
         """The verdict in one line."""
         run = sum(not c.note for c in self.cases)
         if self.ok:
-            return f"same within the error budget: {_count(len(self.outputs), 'output')}, {_count(run, 'case')}"
+            within = {"tolerance" if r.tolerance else "error budget" for r in self.outputs}
+            what = f"{_count(len(self.outputs), 'output')}, {_count(run, 'case')}"
+            return f"same within the {' and the '.join(sorted(within))}: {what}"
         wrong = [r.output for r in self.outputs if r.verdict == "mismatch"]
         open_ = [r.output for r in self.outputs if r.verdict == "undecided"]
         parts = [f"{', '.join(wrong)} out of budget"] if wrong else []
@@ -134,26 +188,31 @@ class Report:
     def as_dict(self) -> dict[str, Any]:
         """Return every fact for JSON."""
         return {
+            "schema": SCHEMA,
             "ok": self.ok,
             "summary": self.summary,
             "provider": self.provider,
+            "fused_provider": self.fused_provider or self.provider,
             "truth": {"kind": self.truth, "how": self.truth_how, "why": self.truth_why},
             "problems": list(self.problems),
             "outputs": [r.as_dict() for r in self.outputs],
             "rows": [r.as_dict() for r in self.rows],
             "cases": [c.as_dict() for c in self.cases],
             "kernels": [k.as_dict() for k in self.kernels],
+            "bisection": None if self.bisection is None else self.bisection.as_dict(),
             "seconds": self.seconds,
         }
 
 
 def _badness(row: OutputRow) -> tuple[int, float]:
-    return ({"undecided": 0, "ok": 1, "mismatch": 2}[row.verdict], row.measure.severity)
+    return ({"undecided": 0, "ok": 1, "mismatch": 2}[row.verdict], row.severity)
 
 
 def _json(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return list(value)
+    if isinstance(value, Mapping):
+        return {key: _json(one) for key, one in value.items()}
+    if isinstance(value, tuple | list):
+        return [_json(one) for one in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 

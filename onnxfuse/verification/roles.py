@@ -1,11 +1,12 @@
-"""What an integer input is used for, read from the graph: row numbers of a table, a mask, or plain numbers."""
+"""What an integer input is used for, read from the graph: row numbers of a table, a mask, a size, or plain numbers."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx
-from onnx import FunctionProto, NodeProto, TensorProto
+from onnx import FunctionProto, NodeProto, TensorProto, numpy_helper
 
 from onnxfuse.model.graph import bodies
 from onnxfuse.model.types import ValueType, infer, value_types
@@ -16,8 +17,23 @@ CARRIERS = frozenset(
 )  # fmt: skip
 """Operators that hand their first input's values on."""
 
-INDEXERS = {"Gather": 0, "GatherElements": 0, "ScatterElements": 0, "Scatter": 0, "Compress": 0}
+SHIFTERS = {"Add": 1, "Sub": -1}
+"""Operators that hand values on moved by the other operand, where that is a constant, and its sign."""
+
+INDEXERS = {"Gather": 0, "GatherElements": 0, "ScatterElements": 0, "Scatter": 0}
 """Operators whose second input holds row numbers of the first along the attribute `axis`, and the default axis."""
+
+TUPLES = frozenset({"GatherND", "ScatterND"})
+"""Operators whose second input holds tuples of numbers along the first axes of the first input."""
+
+TABLES = {"EmbedLayerNormalization": {0: 2, 1: 4}}
+"""Operators with tables of their own: for each input of row numbers, the input with the table that it selects from."""
+
+SIZES = {
+    "Reshape": (1,), "Expand": (1,), "Tile": (1,), "ConstantOfShape": (0,), "Range": (0, 1, 2), "TopK": (1,),
+    "OneHot": (1,), "Resize": (3,), "Slice": (1, 2, 4), "Pad": (1,), "Trilu": (1,), "Split": (1,),
+}  # fmt: skip
+"""Operators and their inputs that say how many, from where, up to where: such numbers are small and positive."""
 
 TESTERS = frozenset(
     {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "And", "Or", "Xor", "Where", "If"}
@@ -32,15 +48,19 @@ class Role:
     """How the values of an integer input are read."""
 
     kind: str
-    """`index`, `mask` or `number`."""
+    """`index`, `mask`, `size` or `number`."""
     below: int | None = None
-    """For an index: the extent of the smallest axis that it selects from."""
+    """For an index: the extent of the smallest axis that it selects from, less what is added to it before."""
+    least: int = 0
+    """For an index: the smallest number that is valid after what is added to it."""
 
 
 @dataclass(frozen=True)
 class _Use:
     node: NodeProto
     position: int
+    shift: int = 0
+    """What was added to the value before."""
 
 
 def roles(model: onnx.ModelProto) -> dict[str, Role]:
@@ -49,7 +69,8 @@ def roles(model: onnx.ModelProto) -> dict[str, Role]:
     types = value_types(typed.graph)
     functions = {(f.domain, f.name): f for f in typed.functions}
     readers = _readers(typed.graph.node)
-    return {i.name: _role(i.name, readers, types, functions) for i in model.graph.input}
+    numbers = _numbers(model)
+    return {i.name: _role(i.name, readers, types, functions, numbers) for i in model.graph.input}
 
 
 def _role(
@@ -57,16 +78,22 @@ def _role(
     readers: dict[str, list[_Use]],
     types: dict[str, ValueType],
     functions: dict[tuple[str, str], FunctionProto],
+    numbers: dict[str, int],
 ) -> Role:
     bounds: list[int] = []
-    tested = False
-    for use, scope in _uses(name, readers, types, functions):
-        bound = _bound(use, scope)
+    least = 0
+    tested = sized = False
+    for use, scope in _uses(name, readers, types, functions, numbers):
+        bound = _bound(use, scope, numbers)
         if bound is not None:
-            bounds.append(bound)
+            bounds.append(bound - use.shift)
+            least = max(least, -use.shift)
         tested = tested or _is_test(use)
+        sized = sized or (use.node.domain == "" and use.position in SIZES.get(use.node.op_type, ()))
     if bounds:
-        return Role("index", min(bounds))
+        return Role("index", min(bounds), least)
+    if sized:
+        return Role("size")
     return Role("mask") if tested else Role("number")
 
 
@@ -75,11 +102,18 @@ def _uses(
     readers: dict[str, list[_Use]],
     types: dict[str, ValueType],
     functions: dict[tuple[str, str], FunctionProto],
+    numbers: dict[str, int],
+    moved: int = 0,
 ) -> Iterator[tuple[_Use, dict[str, ValueType]]]:
-    """Yield every use of the value and of what only carries its values on, with the types known where it stands."""
-    pending, seen = [name], {name}
+    """Yield every use of the value and of what only carries its values on, with the types known where it stands.
+
+    `moved` is what has been added to the value so far.
+    """
+    pending, seen = [(name, moved)], {name}
     while pending:
-        for use in readers.get(pending.pop(), ()):
+        value, shift = pending.pop()
+        for plain in readers.get(value, ()):
+            use = replace(plain, shift=shift)
             yield use, types
             node = use.node
             function = functions.get((node.domain, node.op_type))
@@ -89,11 +123,37 @@ def _uses(
                     for formal, actual in zip(function.input, node.input, strict=False)
                     if actual in types
                 }
-                yield from _uses(function.input[use.position], _readers(function.node), inner, functions)
-            elif node.op_type in CARRIERS and (use.position == 0 or node.op_type in ("Concat", "Max", "Min")):
+                yield from _uses(function.input[use.position], _readers(function.node), inner, functions, {}, shift)
+                continue
+            step = _carried(use, numbers)
+            if step is not None:
                 fresh = [o for o in node.output if o not in seen]
                 seen.update(fresh)
-                pending.extend(fresh)
+                pending.extend((o, shift + step) for o in fresh)
+
+
+def _carried(use: _Use, numbers: dict[str, int]) -> int | None:
+    """Return what the operator adds to the values that it hands on; None where it does not hand them on."""
+    node = use.node
+    if node.op_type in CARRIERS and (use.position == 0 or node.op_type in ("Concat", "Max", "Min")):
+        return 0
+    if node.op_type == "Where" and use.position > 0:
+        return 0
+    if node.op_type in SHIFTERS and (use.position == 0 or node.op_type == "Add"):
+        other = numbers.get(node.input[1 - use.position])
+        return None if other is None else SHIFTERS[node.op_type] * other
+    return None
+
+
+def _numbers(model: onnx.ModelProto) -> dict[str, int]:
+    """Return the whole numbers among the constants of the main graph: those of one element."""
+    tensors = {t.name: t for t in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type == "Constant" and node.attribute and node.attribute[0].HasField("t"):
+            tensors[node.output[0]] = node.attribute[0].t
+    whole = (TensorProto.INT32, TensorProto.INT64)
+    one = {n: t for n, t in tensors.items() if t.data_type in whole and math.prod(t.dims) == 1}
+    return {n: int(numpy_helper.to_array(t).reshape(-1)[0]) for n, t in one.items()}
 
 
 def _readers(nodes: Iterable[NodeProto]) -> dict[str, list[_Use]]:
@@ -107,11 +167,17 @@ def _readers(nodes: Iterable[NodeProto]) -> dict[str, list[_Use]]:
     return readers
 
 
-def _bound(use: _Use, types: dict[str, ValueType]) -> int | None:
+def _bound(use: _Use, types: dict[str, ValueType], numbers: dict[str, int]) -> int | None:
     """Return how many rows the value selects from, None where it selects none or their number is unknown."""
     node = use.node
-    if node.op_type == "GatherND" and use.position == 1:
+    if node.op_type in TUPLES and use.position == 1:
         return _smallest(types, node.input[0])
+    if node.op_type == "OneHot" and use.position == 0:
+        return numbers.get(node.input[1])
+    if use.position in TABLES.get(node.op_type, {}):
+        table = types.get(node.input[TABLES[node.op_type][use.position]])
+        rows = table.shape[0] if table is not None and table.shape else None
+        return rows if isinstance(rows, int) else None
     if node.op_type not in INDEXERS or use.position != 1:
         return None
     axis = next((a.i for a in node.attribute if a.name == "axis"), INDEXERS[node.op_type])
@@ -130,5 +196,5 @@ def _smallest(types: dict[str, ValueType], name: str) -> int | None:
 
 def _is_test(use: _Use) -> bool:
     if use.node.op_type in TESTERS:
-        return True
+        return use.node.op_type != "Where" or use.position == 0
     return use.node.op_type == "Cast" and any(a.name == "to" and a.i in FLOATS for a in use.node.attribute)

@@ -32,13 +32,17 @@ ORT_ERRORS: tuple[type[Exception], ...] = (
 )  # fmt: skip
 """What ONNX Runtime raises; the classes have no base of their own."""
 
+CRASHES_IN_HALF = "NchwcTransformer"
+"""A graph optimizer of ONNX Runtime's CPU provider that kills the process on some float16 models: a ViT's patch Conv
+(1.31.1, 2026-11). It rearranges float32 convolutions alone, so a float16 model loses nothing without it."""
+
 QUIET = 3
 """ONNX Runtime's severity: errors only. What goes wrong is raised and told by us."""
 
 
 def plain(model: Model, providers: Sequence[str]) -> onnxruntime.InferenceSession:
     """Return a session of ONNX Runtime alone, as a user would open it. Raises ModelError, DeviceError."""
-    session = _open(model, _quiet(), providers, "the original model")
+    session = _open(model, _quiet(), providers, "the original model", **_without_crashes(model, providers))
     if CUDA in providers and CUDA not in session.get_providers():
         raise no_cuda("ONNX Runtime leaves its provider out")
     return session
@@ -54,7 +58,9 @@ def unoptimized(model: Model) -> onnxruntime.InferenceSession:
 def with_kernels(model: Model, providers: Sequence[str]) -> runtime.Session:
     """Return the session of a fused model as `onnxfuse.session` opens it. Raises ModelError, DeviceError."""
     try:
-        return runtime.session(model, providers=providers, session_options=_quiet())
+        return runtime.session(
+            model, providers=providers, session_options=_quiet(), **_without_crashes(model, providers)
+        )
     except ORT_ERRORS as error:
         raise ModelError(
             f"ONNX Runtime cannot open the fused model: {first_line(error)}", "Optimize the original again."
@@ -93,9 +99,16 @@ def no_cuda(reason: str) -> DeviceError:
     )
 
 
-def run(session: onnxruntime.InferenceSession, inputs: Mapping[str, npt.NDArray[Any]]) -> Arrays:
-    """Return the outputs by name. Raises what ONNX Runtime raises; bfloat16 passes as `ml_dtypes.bfloat16`."""
-    names = [o.name for o in session.get_outputs()]
+def run(
+    session: onnxruntime.InferenceSession,
+    inputs: Mapping[str, npt.NDArray[Any]],
+    outputs: Sequence[str] | None = None,
+) -> Arrays:
+    """Return the outputs by name, all or those asked for. Raises what ONNX Runtime raises.
+
+    bfloat16 passes as `ml_dtypes.bfloat16`.
+    """
+    names = [o.name for o in session.get_outputs()] if outputs is None else list(outputs)
     if not any("bfloat16" in value.type for value in (*session.get_inputs(), *session.get_outputs())):
         return dict(zip(names, session.run(names, dict(inputs)), strict=True))
     values = session.run_with_ort_values(names, {n: _ort_value(x) for n, x in inputs.items()})
@@ -103,16 +116,24 @@ def run(session: onnxruntime.InferenceSession, inputs: Mapping[str, npt.NDArray[
 
 
 def _open(
-    model: Model, options: onnxruntime.SessionOptions, providers: Sequence[str], what: str
+    model: Model, options: onnxruntime.SessionOptions, providers: Sequence[str], what: str, **more: Any
 ) -> onnxruntime.InferenceSession:
     source = str(model) if isinstance(model, Path) else model.SerializeToString()
     try:
-        return onnxruntime.InferenceSession(source, options, providers=list(providers), enable_fallback=0)
+        return onnxruntime.InferenceSession(source, options, providers=list(providers), enable_fallback=0, **more)
     except ORT_ERRORS as error:
         raise ModelError(
             f"ONNX Runtime cannot open {what} on {providers[0]}: {first_line(error)}",
             "Check that the original runs in plain ONNX Runtime there.",
         ) from error
+
+
+def _without_crashes(model: Model, providers: Sequence[str]) -> dict[str, Any]:
+    if CUDA in providers:
+        return {}
+    graph = (model if isinstance(model, onnx.ModelProto) else io.load(model, weights=False)).graph
+    half = any(t.data_type == TensorProto.FLOAT16 for t in graph.initializer)
+    return {"disabled_optimizers": [CRASHES_IN_HALF]} if half else {}
 
 
 def _quiet() -> onnxruntime.SessionOptions:

@@ -56,7 +56,8 @@ def test_json_holds_every_fact(capsys: pytest.CaptureFixture[str]) -> None:
     assert _run("in.onnx", "other.onnx", "--json") == 1
     facts = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert set(facts) == {
-        "ok", "summary", "provider", "truth", "problems", "outputs", "rows", "cases", "kernels", "seconds",
+        "schema", "ok", "summary", "provider", "fused_provider", "truth", "problems", "outputs", "rows", "cases",
+        "kernels", "bisection", "seconds",
     }  # fmt: skip
     assert facts["ok"] is False
     assert facts["truth"] == {"kind": "float64", "how": "onnx's reference operators", "why": ""}
@@ -64,10 +65,16 @@ def test_json_holds_every_fact(capsys: pytest.CaptureFixture[str]) -> None:
     assert row["verdict"] == "mismatch"
     assert row["max_rel"] == "inf"
     assert set(row) == {
-        "output", "dtype", "case", "verdict", "fault", "elements", "compared", "max_abs", "max_rel", "cosine", "rtol",
-        "atol", "scale", "own", "own_typical", "error", "step", "typical", "where", "fused", "original", "truth",
-        "budget", "typical_budget",
+        "output", "dtype", "case", "verdict", "fault", "judged_by", "elements", "compared", "max_abs", "max_rel",
+        "cosine", "rtol", "atol", "scale", "own", "own_typical", "error", "step", "typical", "where", "fused",
+        "original", "truth", "budget", "typical_budget", "tolerance", "difference",
     }  # fmt: skip
+    assert set(row["difference"]) == {
+        "elements", "finite", "max_abs", "max_abs_at", "mean_abs", "max_rel", "max_rel_at", "mean_rel", "quantiles",
+        "cosine", "snr", "rtol", "atol", "ulps", "nan", "inf", "agreement",
+    }  # fmt: skip
+    assert facts["schema"] == "onnxfuse.verify/1"
+    assert (facts["bisection"], row["judged_by"], row["tolerance"]) == (None, "budget", None)
     assert len(facts["rows"]) == len(facts["cases"]) == 6
     assert set(facts["cases"][0]) == {"name", "seed", "shapes", "seconds", "note"}
     assert row["case"] in range(6)
@@ -109,6 +116,18 @@ def test_shapes_seeds_and_real_inputs(capsys: pytest.CaptureFixture[str]) -> Non
         (["--inputs", "none.npz"], "none.npz: no such file or folder"),
         (["--seeds", "0"], "0 is not in the range"),
         (["--provider", "tpu"], "'tpu' is not one of"),
+        (["--providers", "cpu,tpu"], "'cpu,tpu' is not one of"),
+        (["--rtol", "x"], "'x' is neither a number nor OUTPUT=NUMBER nor TYPE=NUMBER"),
+        (["--atol", "-1"], "a tolerance is a finite number from 0"),
+        (["--atol", "z=1"], "no output or element type has that name"),
+        (["--nan", "maybe"], "'maybe' is not one of"),
+        (["--top-k", "0"], "0 is not in the range"),
+        (["--rules", "mine"], "--rules goes with --bisect"),
+        (["--save-inputs", "x.npz"], "a .npz holds one set of inputs, there are 6"),
+        (["--inputs", "in.onnx"], "is not a readable .npz"),
+        (["--shapes", "n=2", "--inputs", "real.npz"], "shapes are those of the real inputs"),
+        (["--truth", "exact"], "'exact' is not one of"),
+        (["--seeds", "few"], "is not a valid integer"),
     ],
 )
 def test_wrong_usage_is_told_in_one_message(
@@ -119,6 +138,63 @@ def test_wrong_usage_is_told_in_one_message(
     err = " ".join(capsys.readouterr().err.split())
     assert message in err
     assert "Traceback" not in err
+
+
+@pytest.mark.usefixtures("folder")
+def test_tolerances_take_the_place_of_the_budget(capsys: pytest.CaptureFixture[str]) -> None:
+    """For all outputs, for one, for a type; what is judged by what is told; the exit code follows."""
+    assert _run("in.onnx", "other.onnx", "--atol", "1e9", "--rtol", "1", "--json") == 0
+    facts = _facts(capsys)
+    assert facts["summary"].startswith("same within the tolerance")
+    assert facts["outputs"][0]["judged_by"] == "tolerance"
+    assert facts["outputs"][0]["tolerance"]["atol"] == 1e9
+    assert _run("in.onnx", "other.onnx", "--atol", "y=1e9", "-q") == 0
+    assert _run("in.onnx", "other.onnx", "--atol", "float32=1e9", "-q") == 0
+    assert _run("in.onnx", "other.onnx", "--atol", "float16=1e9", "-q") == 1
+    assert _run("in.onnx", "same.onnx", "--rtol", "0") == 0
+    assert _run("in.onnx", "other.onnx", "--atol", "1e9", "--atol", "y=1e-3") == 1
+    out = capsys.readouterr().out
+    assert "elements beyond rtol 0 atol 0.001" in out
+    assert "signal to noise" in out
+
+
+@pytest.mark.usefixtures("folder")
+def test_saved_inputs_are_those_that_were_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every case goes to a folder, and comes back with the same result."""
+    assert _run("in.onnx", "other.onnx", "--save-inputs", "saved", "--json") == 1
+    first = _facts(capsys)
+    assert _run("in.onnx", "other.onnx", "--inputs", "saved", "--json") == 1
+    again = _facts(capsys)
+    assert [c["name"] for c in again["cases"]] == [f"test_data_set_{n}" for n in range(6)]
+    assert [c["shapes"] for c in again["cases"]] == [c["shapes"] for c in first["cases"]]
+    assert [r["max_abs"] for r in again["rows"]] == [r["max_abs"] for r in first["rows"]]
+
+
+def test_class_scores_nan_and_top_k(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Agreement is told where it is asked for; NaN fails where that is asked for."""
+    assert _run("in.onnx", "same.onnx", "--top-k", "1", "--top-k", "3") == 0
+    assert "y agrees with the original: top-1 100.00%, top-3 100.00%" in capsys.readouterr().out
+    text = '<ir_version: 8, opset_import: ["": 20]> g (float[n, 8] x) => (float[n, 8] y) { y = Sqrt (x) }'
+    onnx.save(onnx.parser.parse_model(text), folder / "root.onnx")
+    assert _run("root.onnx", "root.onnx", "-q") == 0
+    assert _run("root.onnx", "root.onnx", "--nan", "fail") == 1
+    assert "nan in the fused output, and --nan fail was asked for" in capsys.readouterr().out
+    assert _run("root.onnx", "root.onnx", "--nan", "fail", "--rtol", "1", "-q") == 1
+
+
+@pytest.mark.usefixtures("folder")
+def test_bisect_names_what_differs(capsys: pytest.CaptureFixture[str]) -> None:
+    """On one screen; nothing is looked for, and nothing written, where nothing is wrong."""
+    assert _run("in.onnx", "same.onnx", "--bisect", "report") == 0
+    assert not Path("report").exists()
+    assert _run("in.onnx", "other.onnx", "--bisect", "report") == 1
+    out = capsys.readouterr().out
+    assert "bisect: Identity (y), which no rule wrote: error" in out
+    assert "in the original: Relu y" in out
+    assert "onnxfuse verify report/original.onnx report/model.onnx --inputs report/test_data_set_0" in out
+    assert {p.name for p in Path("report").iterdir()} == {"original.onnx", "model.onnx", "test_data_set_0"}
+    Path("file").write_text("")
+    assert _run("in.onnx", "other.onnx", "--bisect", "file/report") == 3
 
 
 def test_files_that_are_no_models(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,3 +230,16 @@ def _run(*arguments: str) -> int:
 def _facts(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     facts: dict[str, Any] = json.loads(capsys.readouterr().out)
     return facts
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("where", ["both", "cpu,cuda", "cuda,cpu", "cuda"])
+def test_no_cuda_for_one_of_the_two(where: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit 5 as well where only one of the two models was to run there; machine-readable where that is asked for."""
+    from onnxfuse import runtime
+
+    if runtime.cuda_unusable() is None:
+        pytest.skip("CUDA works here")
+    assert _run("in.onnx", "same.onnx", "--providers", where, "--json") == 5
+    facts = _facts(capsys)
+    assert (facts["ok"], facts["exit_code"]) == (False, 5)

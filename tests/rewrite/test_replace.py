@@ -1,10 +1,13 @@
 """What folding does to the numbers, and when it must not be done."""
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from onnxfuse.rewrite import pipeline, rule
 from onnxfuse.rewrite.fold import SMALL
 from tests.rewrite.small import assert_same_numbers, doubled, evaluate, fuses, ops, optimize, parse, reasons, run
 
@@ -210,3 +213,21 @@ def test_the_truth_of_these_tests_is_in_double_precision() -> None:
     (y,) = evaluate(doubled(parse(text)), {"x": np.array([1e-9, 1.0])})
     assert y.dtype == np.float64
     assert y[0] - 1 == pytest.approx(1e-9, rel=1e-6)
+
+
+def test_a_name_of_the_model_goes_on_meaning_what_it_meant(tmp_path: Path) -> None:
+    """What a rewrite computes inside gets names of its own, also where pattern and replacement call it alike."""
+    (tmp_path / "halves.toml").write_text(
+        'summary = "Add before the product instead of after."\n[[rewrite]]\n'
+        'from = "(x, w, b) => (y) { m = Mul (x, w)  y = Add (m, b) }"\n'
+        'to = "(x, w, b) => (y) { q = Div (b, w)  m = Add (x, q)  y = Mul (m, w) }"\n'
+        'where = ["const(w, b)"]\n'
+    )
+    model = parse(
+        "g (float[4] x) => (float[4] out) <float[4] w = {1,2,3,4}, float[4] b = {4,3,2,1}> "
+        "{ product = Mul (x, w)  sum = Add (product, b)  out = Relu (sum) }"
+    )
+    pipeline.run(model, rule.load(tmp_path))
+    assert [n.op_type for n in model.graph.node] == ["Add", "Mul", "Relu"]
+    assert "product" not in {o for n in model.graph.node for o in n.output}
+    assert "sum" in {o for n in model.graph.node for o in n.output}

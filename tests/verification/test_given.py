@@ -1,18 +1,19 @@
 """Real inputs from files: read as they are, refused with a reason where they do not suit the model."""
 
+import json
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 from onnx import TensorProto, numpy_helper
-from small_models import text_model
 
 from onnxfuse.model.errors import UsageError
 from onnxfuse.verification import verify
-from onnxfuse.verification.given import case_of, given_cases
-from onnxfuse.verification.inputs import InputSpec
+from onnxfuse.verification.given import case_of, given_cases, save_cases
+from onnxfuse.verification.inputs import InputSpec, cases
 from onnxfuse.verification.roles import Role
+from tests.verification.small_models import text_model
 
 SPECS = [
     InputSpec("x", TensorProto.FLOAT, ("n", 4), Role("number")),
@@ -87,6 +88,75 @@ def test_arrays_that_do_not_suit_the_model(inputs: dict[str, np.ndarray], messag
         case_of("in", inputs, SPECS)
 
 
+def test_every_form_of_a_file_gives_the_same_inputs(tmp_path: Path) -> None:
+    """NumPy's two forms, JSON, ONNX's tensors, a folder of arrays: one set of inputs, of the model's types."""
+    np.savez(tmp_path / "both.npz", x=X, ids=IDS)
+    one = {"x": X.tolist(), "ids": IDS.tolist()}
+    (tmp_path / "both.json").write_text(json.dumps(one))
+    (tmp_path / "twice.json").write_text(json.dumps([one, one]))
+    (tmp_path / "arrays").mkdir()
+    np.save(tmp_path / "arrays" / "x.npy", X)
+    np.save(tmp_path / "arrays" / "ids.npy", IDS)
+    _save(tmp_path / "tensors", ("x", X), ("ids", IDS))
+    for name, count in (("both.npz", 1), ("both.json", 1), ("twice.json", 2), ("arrays", 1), ("tensors", 1)):
+        cases = given_cases(tmp_path / name, SPECS)
+        assert len(cases) == count
+        for case in cases:
+            made = case.make()
+            assert made["x"].dtype == np.float32
+            assert made["ids"].dtype == np.int64
+            np.testing.assert_array_equal(made["x"], X)
+            np.testing.assert_array_equal(made["ids"], IDS)
+    np.save(tmp_path / "x.npy", X)
+    (tmp_path / "x.pb").write_bytes(numpy_helper.from_array(X, "x").SerializeToString())
+    for name in ("x.npy", "x.pb"):
+        np.testing.assert_array_equal(given_cases(tmp_path / name, SPECS[:1])[0].make()["x"], X)
+
+
+@pytest.mark.parametrize("name", ["saved", "saved.npz"])
+def test_what_is_saved_is_read_again(name: str, tmp_path: Path) -> None:
+    """Made-up inputs go to files and come back bit for bit, bfloat16 too."""
+    specs = [*SPECS, InputSpec("b", TensorProto.BFLOAT16, ("n", 3), Role("number"))]
+    plan = cases(specs, (0,))[: 1 if name.endswith("npz") else None]
+    save_cases(tmp_path / name, plan)
+    back = given_cases(tmp_path / name, specs)
+    assert len(back) == len(plan)
+    for ours, theirs in zip(plan, back, strict=True):
+        for key, array in ours.make().items():
+            assert theirs.make()[key].dtype == array.dtype
+            assert theirs.make()[key].tobytes() == array.tobytes()
+
+
+def test_places_where_nothing_can_be_saved(tmp_path: Path) -> None:
+    """Several sets in one archive, and a folder that is a file."""
+    plan = cases(SPECS, (0,))
+    with pytest.raises(UsageError, match=r"a \.npz holds one set of inputs, there are"):
+        save_cases(tmp_path / "x.npz", plan)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot be written"):
+        save_cases(tmp_path / "file", plan)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not readable JSON"),
+        ("3", "holds no object of inputs by name"),
+        ("[]", "holds no object of inputs by name"),
+        ('{"x": [[1, 2], [3]], "ids": [1]}', "the rows of 'x' are of different lengths"),
+        ('{"x": [[1, 2, 3, 4]], "ids": [1.5]}', "'ids' holds float64, the model wants int64"),
+        ('{"x": [["a", 2, 3, 4]], "ids": [1]}', "'x' holds <U"),
+        ('{"x": [[1, 2, 3, 4]]}', "lacks 'ids'"),
+        ('{"x": [[1, 2, 3, 4]], "ids": [1], "z": 1}', "has 'z', no input of the model"),
+    ],
+)
+def test_json_that_does_not_suit_the_model(text: str, message: str, tmp_path: Path) -> None:
+    """Nothing is guessed: what is not the model's is told."""
+    (tmp_path / "in.json").write_text(text)
+    with pytest.raises(UsageError, match=message):
+        given_cases(tmp_path / "in.json", SPECS)
+
+
 def test_files_that_cannot_be_inputs(tmp_path: Path) -> None:
     """Each fault names the file."""
     np.save(tmp_path / "one.npy", X)
@@ -98,7 +168,7 @@ def test_files_that_cannot_be_inputs(tmp_path: Path) -> None:
     (tmp_path / "broken" / "input_1.pb").write_bytes(b"\xff\xff\xff")
     for name, message in (
         ("none.npz", "no such file"),
-        ("one.npy", "holds one array without a name"),
+        ("one.npy", "holds one array, the model has the inputs .x., .ids."),
         ("text.npz", "is not a readable .npz"),
         ("empty", "holds neither"),
         ("few", "1 inputs, the model has 2"),

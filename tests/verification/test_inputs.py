@@ -5,11 +5,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto
-from small_models import text_model
 
 from onnxfuse.model.errors import UsageError
 from onnxfuse.verification.inputs import Case, InputSpec, cases, input_specs, nudge, shape_sets
 from onnxfuse.verification.roles import Role, roles
+from tests.verification.small_models import text_model
 
 NUMBER = Role("number")
 
@@ -111,12 +111,23 @@ def test_shapes_that_cannot_be(shapes: dict[str, list[int]], message: str) -> No
         ("p = Equal(i, a)  y = Where(p, a, i)", Role("mask")),
         ("y = Add(i, a)", Role("number")),
         ("k = Gather(a, i)  y = Add(k, a)", Role("index", 1)),
+        ("j = Add(i, two)  y = Gather(t, j)", Role("index", 5)),
+        ("j = Sub(i, two)  y = Gather(t, j)", Role("index", 9, 2)),
+        ("p = Equal(i, a)  j = Where(p, i, a)  y = Gather(t, j)", Role("index", 7)),
+        ("v = Constant <value = float[2] {0, 1}> ()  y = OneHot(i, two, v)", Role("index", 2)),
+        ("k = Unsqueeze(i, a)  y = ScatterND(t, k, i)", Role("index", 5)),
+        ("y = GatherND(t, i)", Role("index", 5)),
+        ("y = ConstantOfShape(i)", Role("size")),
+        ("y = Expand(t, i)", Role("size")),
     ],
 )
 def test_what_integers_are_for_is_read_from_the_graph(graph: str, role: Role) -> None:
     """Row numbers stay inside the table that they select from; what is only asked yes or no is a mask."""
     made = text_model(
-        f"g (int64[n, m] i) => (int64[k] y) {{ {graph} }}", t=np.zeros((7, 5), "f"), a=np.zeros(1, np.int64)
+        f"g (int64[n, m] i) => (int64[k] y) {{ {graph} }}",
+        t=np.zeros((7, 5), "f"),
+        a=np.zeros(1, np.int64),
+        two=np.array(2, np.int64),
     )
     assert roles(made)["i"] == role
 
@@ -147,6 +158,16 @@ def test_token_ids_masks_and_bools_are_ones_that_the_model_can_take() -> None:
             assert set(np.unique(made[name])) == {0, 1}
             assert made[name].any(axis=-1).all()
         assert made["flag"].dtype == np.bool_
+
+
+def test_indices_stay_valid_after_what_is_added_to_them() -> None:
+    """Positions that a model moves by two, as RoBERTa does, still lie in the table; sizes are small and positive."""
+    moved = InputSpec("moved", TensorProto.INT64, (64,), Role("index", 9, 2))
+    size = InputSpec("size", TensorProto.INT64, (64,), Role("size"))
+    for case in cases([moved, size], [0]):
+        made = case.make()
+        assert (made["moved"].min(), made["moved"].max()) == (2, 8)
+        assert (made["size"].min(), made["size"].max()) == (1, 4)
 
 
 def test_a_flag_takes_both_values() -> None:

@@ -7,7 +7,6 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
-from small_models import model, text_model
 
 import onnxfuse
 from onnxfuse import runtime
@@ -15,6 +14,7 @@ from onnxfuse.model import io
 from onnxfuse.model.errors import DeviceError, ModelError, UsageError
 from onnxfuse.verification import Report, compare, sessions, verify
 from onnxfuse.verification.report import KernelRow
+from tests.verification.small_models import model, text_model
 
 CPU = ["CPUExecutionProvider"]
 BOTH = pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -318,3 +318,28 @@ def test_own_weights_are_not_changed() -> None:
 
 def _run(plain: onnx.ModelProto, fused: onnx.ModelProto, **options: object) -> Report:
     return verify(plain, fused, providers=CPU, **options)  # type: ignore[arg-type]
+
+
+def test_two_providers_against_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The original runs on both: its own error is the worse one, and both providers are told. The CPU stands in."""
+    plain, fused = model(LINEAR + "y = Relu(n)"), model(LINEAR + "y = Relu(n)")
+    opened: list[str] = []
+    on_cpu = sessions.plain
+
+    def record(source: sessions.Model, providers: list[str]) -> object:
+        opened.append(providers[0])
+        return on_cpu(source, CPU)
+
+    monkeypatch.setattr(sessions, "chosen_providers", list)
+    monkeypatch.setattr(sessions, "plain", record)
+    monkeypatch.setattr(sessions, "with_kernels", lambda source, providers: _bare(on_cpu(source, CPU)))
+    report = verify(plain, fused, providers=CPU, fused_providers=["CUDAExecutionProvider"])
+    assert opened == ["CPUExecutionProvider", "CUDAExecutionProvider"]
+    assert report.ok
+    facts = report.as_dict()
+    assert (facts["provider"], facts["fused_provider"]) == ("CPUExecutionProvider", "CUDAExecutionProvider")
+
+
+def _bare(session: object) -> object:
+    session.fused = ()  # type: ignore[attr-defined]
+    return session

@@ -8,12 +8,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, numpy_helper
-from small_models import model, text_model
 
 from onnxfuse.model.errors import UsageError
 from onnxfuse.verification import sessions, truth, verify
 from onnxfuse.verification.precision import widened
 from onnxfuse.verification.reference import AveragePool, Conv, MaxPool, float64_evaluator
+from tests.verification.small_models import model, text_model
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((2, 6, 11, 9))

@@ -1,0 +1,288 @@
+"""Which fused op, or which rule, is to blame: every place that was changed is checked by itself, from the inputs on.
+
+A fused model is cut into windows (`windows.py`). The original is run once per batch of windows for the values that
+they read; each window then gets the original's own values, so that an error made before it is not counted against it,
+and is verified like a model: within the budget of the original's nodes there, against float64.
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import ModelProto, numpy_helper
+
+from onnxfuse.model import io
+from onnxfuse.model.errors import ModelError
+from onnxfuse.model.fused import DOMAIN, fused_ops, replaced_nodes
+from onnxfuse.verification import sessions
+from onnxfuse.verification.compare import FUSED_FAILS, RealInputs, compare, load, plan_of
+from onnxfuse.verification.finding import Finding, Suspect
+from onnxfuse.verification.inputs import Shapes, input_specs
+from onnxfuse.verification.report import Report
+from onnxfuse.verification.sessions import Source
+from onnxfuse.verification.windows import Window, aspects, differing, element_types, part, windows, with_outputs
+
+Arrays = dict[str, npt.NDArray[Any]]
+Progress = Callable[[str, int, int], None]
+Reoptimize = Callable[[Collection[str]], tuple[ModelProto, tuple[str, ...]]]
+"""Optimizes the original without the rules of these names; returns the model and the names of the rules that applied.
+The command line gives it: verifying knows nothing of rules."""
+
+BATCH = 16
+"""Windows whose values are fetched in one run of the original: more of them hold more memory, fewer run it oftener."""
+
+
+CASES = 3
+"""Failing cases that are tried, the smallest first, until one shows a window that is wrong by itself."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """The first window that is wrong, as a pair of models with inputs."""
+
+    window: Window
+    output: str
+    why: str
+    """What is wrong, as `verify` says it."""
+    original: ModelProto
+    fused: ModelProto
+    feeds: Arrays
+    checked: int
+    """Windows looked at, this one included."""
+
+
+def bisect(
+    original: ModelProto,
+    fused: ModelProto,
+    inputs: Arrays,
+    providers: Sequence[str],
+    *,
+    reoptimize: Reoptimize | None = None,
+    folder: Path | None = None,
+    progress: Progress = lambda step, done, total: None,
+) -> Finding:
+    """Return what is to blame for a wrong result on `inputs`; with `folder`, its window is left there as a bug report.
+
+    `reoptimize` tells a fused op from the rewrites beside it, and names the rules of rewrites. Raises ModelError where
+    the folder cannot be written.
+    """
+    checked = 0
+    progress("cutting into windows", 0, 1)
+    for fault, number in faults(original, fused, inputs, providers, progress):
+        checked = number
+        if fault is not None:
+            finding = accuse(original, fused, inputs, providers, fault, reoptimize, progress)
+            return finding if folder is None else replace(finding, folder=str(write_report(folder, fault)))
+    return Finding(None, (), "every window is right by itself", "", (), "", (), (), checked)
+
+
+def investigate(
+    original: Source,
+    fused: Source,
+    report: Report,
+    *,
+    inputs: Sequence[RealInputs] | None = None,
+    seeds: Sequence[int] = (0,),
+    shapes: Shapes | None = None,
+    reoptimize: Reoptimize | None = None,
+    folder: Path | None = None,
+    progress: Progress = lambda step, done, total: None,
+) -> Report:
+    """Return `report` with what `bisect` finds on the smallest inputs that failed; the arguments are those of `verify`.
+
+    The report comes back as it is where nothing was wrong, or nothing that a run shows: other inputs or outputs.
+    """
+    failed = {r.case for r in report.rows if r.verdict == "mismatch"}
+    failed |= {n for n, c in enumerate(report.cases) if c.note == FUSED_FAILS}
+    if not failed:
+        return report
+    models = load(original, "original"), load(fused, "fused")
+    plan = plan_of(input_specs(models[0]), inputs, seeds, shapes)
+    smallest = sorted(failed, key=lambda n: sum(math.prod(s) for s in plan[n].shapes.values()))[:CASES]
+    providers = list(dict.fromkeys([report.fused_provider or report.provider, sessions.CPU]))
+    finding = None
+    for n in smallest:
+        finding = bisect(*models, plan[n].make(), providers, reoptimize=reoptimize, folder=folder, progress=progress)
+        if finding.fault:
+            break
+    return replace(report, bisection=finding)
+
+
+def faults(
+    original: ModelProto,
+    fused: ModelProto,
+    inputs: Arrays,
+    providers: Sequence[str],
+    progress: Progress = lambda step, done, total: None,
+    chosen: Collection[Window] | None = None,
+) -> Iterator[tuple[Fault | None, int]]:
+    """Yield for each window, in order, its fault or None, and how many have been checked."""
+    every = windows(original, fused) if chosen is None else list(chosen)
+    wanted = dict.fromkeys(v for w in every for v in w.inputs)
+    session = sessions.plain(with_outputs(original, wanted), providers)
+    types = element_types(original)
+    for first in range(0, len(every), BATCH):
+        batch = every[first : first + BATCH]
+        names = list(dict.fromkeys(v for w in batch for v in w.inputs if v not in inputs))
+        values = {**inputs, **(sessions.run(session, inputs, names) if names else {})}
+        for number, window in enumerate(batch, first + 1):
+            progress(f"window of {window.outputs[0]}", number - 1, len(every))
+            feeds = {v: values[v] for v in window.inputs}
+            outputs = {v: types[v] for v in window.outputs}
+            yield _check(original, fused, window, feeds, outputs, providers, number), number
+
+
+def write_report(folder: Path, fault: Fault) -> Path:
+    """Leave the window in `folder`: original.onnx, model.onnx, and in test_data_set_0 what goes in and should come out.
+
+    `onnxfuse verify original.onnx model.onnx --inputs test_data_set_0` shows the fault there. Returns the folder.
+    """
+    data = folder / "test_data_set_0"
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ModelError(f"{folder}: cannot be written: {error.strerror or error}", "Give another folder.") from None
+    io.save(fault.original, folder / "original.onnx")
+    io.save(fault.fused, folder / "model.onnx")
+    expected = sessions.run(sessions.plain(fault.original, [sessions.CPU]), fault.feeds)
+    for kind, arrays in (("input", fault.feeds), ("output", expected)):
+        for n, (name, array) in enumerate(arrays.items()):
+            (data / f"{kind}_{n}.pb").write_bytes(numpy_helper.from_array(array, name).SerializeToString())
+    return folder
+
+
+def _check(
+    original: ModelProto,
+    fused: ModelProto,
+    window: Window,
+    feeds: Arrays,
+    outputs: Mapping[str, int],
+    providers: Sequence[str],
+    number: int,
+) -> Fault | None:
+    """Return what is wrong with the window on `feeds`, None where it keeps its promise or cannot be looked at."""
+    if not all(isinstance(x, np.ndarray) for x in feeds.values()):
+        return None  # A sequence or an optional cannot be fed; the windows around it see what comes of it.
+    ours, theirs = part(original, window.original, feeds, outputs), part(fused, window.fused, feeds, outputs)
+    report = compare(ours, theirs, [feeds], providers=providers)
+    wrong = next((r for r in report.outputs if r.verdict == "mismatch"), None)
+    if wrong is not None:
+        return Fault(window, wrong.output, wrong.fault, ours, theirs, feeds, number)
+    if report.problems and not report.rows:
+        return Fault(window, window.outputs[0], report.problems[0], ours, theirs, feeds, number)
+    return None
+
+
+def accuse(
+    original: ModelProto,
+    fused: ModelProto,
+    inputs: Arrays,
+    providers: Sequence[str],
+    fault: Fault,
+    reoptimize: Reoptimize | None,
+    progress: Progress,
+) -> Finding:
+    """Return who is to blame for `fault`: the only node there, or the one that the rules would make otherwise."""
+    window = fault.window
+    suspects = {n: suspect(fused, n) for n in differing(original, fused, window)}
+    there = [original.graph.node[n] for n in window.original]
+    base = Finding(
+        guilty=None, rules=(), why="", fault=fault.why, inputs=window.inputs, output=fault.output,
+        window=tuple(suspects.values()), replaced=tuple(_called(n) for n in there if n.op_type != "Constant"),
+        checked=fault.checked,
+    )  # fmt: skip
+    only = next(iter(suspects.values())) if len(suspects) == 1 else None
+    if only is not None and only.rule:
+        return _fused_op(base, only, fault, providers, "nothing else differs there")
+    if reoptimize is None:
+        rules = tuple(dict.fromkeys(s.rule for s in suspects.values() if s.rule))
+        return replace(base, guilty=only, rules=rules, why="without the rules no more can be told")
+    again, applied = reoptimize(())
+    values = {o for n in window.original for o in original.graph.node[n].output}
+    if _has_fault(original, again, inputs, providers, values):
+        guilty = []
+        for n, rule in enumerate(applied):
+            progress(f"without rule {rule}", n, len(applied))
+            if not _has_fault(original, reoptimize([rule])[0], inputs, providers, values):
+                guilty.append(rule)
+        return _by_skipping(base, guilty)
+    if only is None:
+        inside = [w for w in windows(again, fused) if set(w.fused) <= set(window.fused)]
+        finer = next((f for f, _ in faults(again, fused, inputs, providers, chosen=inside) if f is not None), None)
+        told = [] if finer is None else [suspect(fused, n) for n in differing(again, fused, finer.window)]
+        if len(told) != 1:
+            return replace(base, why="the rules as they are now make another model here, and a right one")
+        only = told[0]
+    if only.rule:
+        return _fused_op(base, only, fault, providers, "all else there is what the rules make of the original")
+    return _by_writing(base, fused, only, (reoptimize, again, applied))
+
+
+def _fused_op(base: Finding, guilty: Suspect, fault: Fault, providers: Sequence[str], why: str) -> Finding:
+    """Return the finding about a fused op; where it ran as a kernel, its body is asked too."""
+    if sessions.CUDA in providers:
+        body = compare(fault.original, fault.fused, [fault.feeds], providers=[sessions.CPU])
+        why += "; its body is right on the CPU, so its kernel is wrong" if body.ok else "; its body is wrong too"
+    return replace(base, guilty=guilty, rules=(guilty.rule,), why=why)
+
+
+def _by_skipping(base: Finding, guilty: Sequence[str]) -> Finding:
+    """Return the finding about a fault that the rules make again, and not without any of `guilty`."""
+    named = [s for s in base.window if s.rule in guilty]
+    alone = named[0] if len(named) == 1 and len(guilty) == 1 else None
+    return replace(
+        base,
+        guilty=alone,
+        rules=tuple(guilty),
+        why="without the rule the fault is gone" if guilty else "no one rule is to blame",
+    )
+
+
+def _by_writing(
+    base: Finding, fused: ModelProto, guilty: Suspect, rules: tuple[Reoptimize, ModelProto, tuple[str, ...]]
+) -> Finding:
+    """Return the finding about a plain node: what is wrong with it is what some rule writes."""
+    reoptimize, again, applied = rules
+    right = aspects(again, guilty.output)
+    wrong = _unlike(aspects(fused, guilty.output), right)
+    wrote = {r: _unlike(aspects(reoptimize([r])[0], guilty.output), right) for r in applied}
+    named = tuple(r for r in applied if wrote[r] & wrong) or tuple(r for r in applied if wrote[r])
+    why = (
+        "it writes this node, and would write it otherwise" if named else "the file was changed after it was optimized"
+    )
+    return replace(base, guilty=guilty, rules=named, why=why)
+
+
+def _has_fault(
+    original: ModelProto, fused: ModelProto, inputs: Arrays, providers: Sequence[str], values: Collection[str]
+) -> bool:
+    """Return whether a window is wrong in which the original computes one of `values`.
+
+    With other rules the same nodes may be one window or several.
+    """
+    computes = [set(node.output) for node in original.graph.node]
+    chosen = [w for w in windows(original, fused) if any(computes[n] & set(values) for n in w.original)]
+    return any(f is not None for f, _ in faults(original, fused, inputs, providers, chosen=chosen))
+
+
+def _unlike(a: dict[str, Any], b: dict[str, Any]) -> set[str]:
+    return {key for key in a.keys() | b.keys() if a.get(key) != b.get(key)}
+
+
+def suspect(model: ModelProto, position: int) -> Suspect:
+    """Return what there is to say about a node of the fused model."""
+    node = model.graph.node[position]
+    name = node.name or node.output[0]
+    if node.domain != DOMAIN:
+        return Suspect(name, node.op_type, "", (_called(node),), node.output[0])
+    op = fused_ops(model)[node.op_type]
+    return Suspect(name, node.op_type, op.rule, replaced_nodes(node, op), node.output[0])
+
+
+def _called(node: onnx.NodeProto) -> str:
+    return f"{node.op_type} {node.name or node.output[0]}"

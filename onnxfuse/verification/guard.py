@@ -1,0 +1,150 @@
+"""Every fusion checked by itself before a model is written: what leaves the error budget is undone, the rest stays.
+
+Each place that the rules changed is a window (`windows.py`); it gets values that the original computes on made-up
+inputs of every kind, or on real ones, and is verified like a model.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy.typing as npt
+from onnx import ModelProto
+
+from onnxfuse.model.errors import UsageError
+from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.types import first_line
+from onnxfuse.verification import sessions
+from onnxfuse.verification.bisect import Fault, Progress, Reoptimize, accuse, faults, suspect
+from onnxfuse.verification.compare import RealInputs, plan_of
+from onnxfuse.verification.inputs import cases, input_specs, shape_sets
+from onnxfuse.verification.windows import differing, windows
+
+Arrays = dict[str, npt.NDArray[Any]]
+Undo = Callable[[ModelProto, Collection[str]], int]
+"""Puts the original nodes back in the place of the fused ops that compute these values, in place."""
+
+
+@dataclass(frozen=True)
+class Undone:
+    """One fusion that was taken back, or one rule that was left out."""
+
+    rule: str
+    op: str
+    """The fused op; empty for a rule that was left out."""
+    node: str
+    """Its node in the fused model, or the value at which the rule was found to be wrong."""
+    nodes: tuple[str, ...]
+    """The original nodes, as "Op name"."""
+    fault: str
+    """What was wrong, as `verify` says it."""
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """A model in which every fusion has been checked."""
+
+    model: ModelProto
+    undone: tuple[Undone, ...]
+    checked: int
+    """Places that were looked at in the model as the rules made it."""
+    left_out: tuple[str, ...]
+    """Rules that were left out because their rewrites were wrong."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the facts for JSON."""
+        return {"checked": self.checked, "left_out": list(self.left_out), "undone": [asdict(u) for u in self.undone]}
+
+
+def guard(
+    original: ModelProto,
+    reoptimize: Reoptimize,
+    undo: Undo,
+    *,
+    inputs: Sequence[RealInputs] | None = None,
+    providers: Sequence[str] | None = None,
+    progress: Progress = lambda step, done, total: None,
+) -> Guarded:
+    """Return the optimized model without the fusions that do not keep the promise.
+
+    `reoptimize` and `undo` are the rewriter's. A fault that stays when the fused ops are undone is a rewrite's: its
+    rule is left out, and everything is made and checked again. Raises UsageError where no inputs suit the original.
+    """
+    providers = sessions.chosen_providers(providers)
+    feeds = _feeds(original, inputs, providers)
+    undone: list[Undone] = []
+    left_out: list[str] = []
+    fused, applied = reoptimize(())
+    checked = len(windows(original, fused))
+    while True:
+        faulty = _faulty(original, fused, feeds, providers, progress)
+        taken_back = _undo(original, fused, [fault for _, fault in faulty], undo)
+        undone += taken_back
+        if taken_back:
+            faulty = _faulty(original, fused, feeds, providers, progress)
+        if not faulty:
+            return Guarded(fused, tuple(undone), checked, tuple(left_out))
+        arrays, fault = faulty[0]
+        finding = accuse(original, fused, arrays, providers, fault, _without(reoptimize, tuple(left_out)), progress)
+        rules = [r for r in finding.rules if r in applied and r not in left_out]
+        if not rules:
+            raise UsageError(
+                f"--guard: '{fault.output}' is wrong and no rule is to blame: {fault.why}",
+                "Leave out rules with --skip until it passes, and please report it.",
+            )
+        left_out += rules
+        # The fusions are made anew, so what was undone before is judged anew.
+        undone = [u for u in undone if not u.op]
+        undone += [Undone(r, "", fault.output, finding.replaced, fault.why) for r in rules]
+        fused, _ = reoptimize(left_out)
+
+
+def _without(reoptimize: Reoptimize, rules: tuple[str, ...]) -> Reoptimize:
+    """Return what optimizes without these rules, and without more."""
+    return lambda more: reoptimize([*rules, *more])
+
+
+def _undo(original: ModelProto, fused: ModelProto, wrong: Sequence[Fault], undo: Undo) -> list[Undone]:
+    """Undo the fused ops of the windows that are wrong; return them."""
+    found: dict[str, Undone] = {}
+    for fault in wrong:
+        for position in differing(original, fused, fault.window):
+            if fused.graph.node[position].domain == DOMAIN:
+                one = suspect(fused, position)
+                found.setdefault(one.output, Undone(one.rule, one.op, one.node, one.nodes, fault.why))
+    if found:
+        undo(fused, set(found))
+    return list(found.values())
+
+
+def _faulty(
+    original: ModelProto, fused: ModelProto, feeds: Sequence[Arrays], providers: Sequence[str], progress: Progress
+) -> list[tuple[Arrays, Fault]]:
+    """Return each wrong window once, with the inputs that show it."""
+    waiting = windows(original, fused)
+    found = []
+    for arrays in feeds:
+        looked_at = [fault for fault, _ in faults(original, fused, arrays, providers, progress, waiting)]
+        found += [(arrays, fault) for fault in looked_at if fault is not None]
+        waiting = [w for w, fault in zip(waiting, looked_at, strict=True) if fault is None]
+    return found
+
+
+def _feeds(original: ModelProto, inputs: Sequence[RealInputs] | None, providers: Sequence[str]) -> list[Arrays]:
+    """Return the inputs to run: the real ones, else each kind in the first set of shapes that the original takes."""
+    specs = input_specs(original)
+    if inputs is not None:
+        return [case.make() for case in plan_of(specs, inputs, (), None)]
+    session = sessions.plain(original, providers)
+    reason = ""
+    for shapes in shape_sets(specs, {}):
+        made = [case.make() for case in cases(specs, (0,), shapes)]
+        try:
+            sessions.run(session, made[0])
+        except sessions.ORT_ERRORS as error:
+            reason = first_line(error)
+            continue
+        return made
+    raise UsageError(
+        f"--guard: the original runs on none of the made-up inputs: {reason}", "Give real ones with --guard-inputs."
+    )

@@ -1,0 +1,288 @@
+"""Planted faults: what a wrong kernel, fold or rewrite leaves behind, each in the middle of a network.
+
+A kernel's fault is planted in the body of its fused op: on a machine without a GPU that is what runs. A fold's or a
+rewrite's is planted in the rule. The network around it computes something before and after, so that naming the place
+takes more than seeing that the output is wrong.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import FunctionProto, ModelProto, NodeProto, helper, numpy_helper
+
+from onnxfuse.model.fused import DOMAIN
+from onnxfuse.rewrite import pipeline, rule
+
+SIDE = 32
+"""Rows and columns: square, so that what is transposed or broadcast along the wrong axis still runs."""
+
+Edit = Callable[[ModelProto, FunctionProto], None]
+"""Changes the body of the fused op that computes `mid`; the model is there for its nodes."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One planted fault."""
+
+    name: str
+    middle: str
+    """Nodes from `a` to `mid`, both [n, SIDE, SIDE], or [n, SIDE, SIDE, SIDE] where `images`."""
+    guilty: str
+    """The rule that has to be named."""
+    edit: Edit | None = None
+    """The fault of a kernel."""
+    rule: tuple[str, str] = ("", "")
+    """The fault of a rule: a text in the file of the rule `guilty`, and what stands there instead."""
+    own_rule: str = ""
+    """A rule of a user's, wrong as it stands, called `guilty`."""
+    images: bool = False
+    weights: dict[str, np.ndarray] = field(default_factory=dict)
+    """More weights."""
+    float32_only: bool = False
+    """Whether it is no fault in float16."""
+
+    @property
+    def op(self) -> bool:
+        """Whether a fused op has to be named, not a rule alone."""
+        return self.edit is not None
+
+
+def original(mutant: Mutant, dtype: str = "float32") -> ModelProto:
+    """Return the model without the fault: a layer, the middle, a layer."""
+    shape = f"n, 4, {SIDE}, {SIDE}" if mutant.images else f"n, {SIDE}, {SIDE}"
+    kind = {"float32": "float", "float16": "float16"}[dtype]
+    model = onnx.parser.parse_model(
+        f'<ir_version: 9, opset_import: ["": 20]> net ({kind}[{shape}] x) => ({kind}[{shape}] y) {{'
+        f"  m0 = MatMul(x, w0)  h0 = Add(m0, b0)  a = Relu(h0)  {mutant.middle}"
+        f"  m1 = MatMul(mid, w1)  h1 = Add(m1, b1)  s1 = Sigmoid(h1)  y = Mul(h1, s1) }}"
+    )
+    rng = np.random.default_rng(5)
+    weights = {
+        **{n: rng.standard_normal((SIDE, SIDE)) / 6 for n in ("w0", "w1", "w")},
+        **{n: rng.standard_normal(SIDE) / 4 for n in ("b0", "b1", "b")},
+        "g": 1 + rng.standard_normal(SIDE) / 8,
+        **CHANNELS,
+        **mutant.weights,
+    }
+    read = {v for n in model.graph.node for v in n.input}
+    for name, values in weights.items():
+        if name in read:
+            array = np.asarray(values)
+            array = array.astype(dtype) if array.dtype.kind == "f" else array
+            model.graph.initializer.append(numpy_helper.from_array(array, name))
+    return model
+
+
+def fused(mutant: Mutant, folder: Path, dtype: str = "float32") -> tuple[ModelProto, list[Path]]:
+    """Return the optimized model with the fault in it, and the folders of rules that it was made with."""
+    folders = [folder] if mutant.own_rule or mutant.rule[0] else []
+    if mutant.own_rule:
+        (folder / f"{mutant.guilty}.toml").write_text(mutant.own_rule)
+    if mutant.rule[0]:
+        text = (rule.shipped_folder() / f"{mutant.guilty}.toml").read_text()
+        assert mutant.rule[0] in text, mutant.name
+        head, _, _ = text.replace(*mutant.rule).partition("[[example]]")
+        (folder / f"{mutant.guilty}.toml").write_text(head)
+    model = original(mutant, dtype)
+    pipeline.run(model, rule.select(folders))
+    if mutant.edit is not None:
+        node = next(n for n in model.graph.node if "mid" in n.output and n.domain == DOMAIN)
+        alone = FunctionProto()
+        alone.CopyFrom(next(f for f in model.functions if f.name == node.op_type))
+        alone.name = node.op_type = f"{node.op_type}x"  # The other nodes of the op keep the right body.
+        model.functions.append(alone)
+        mutant.edit(model, model.functions[-1])
+        used = {n.op_type for n in model.graph.node}
+        for function in list(model.functions):
+            if function.domain == DOMAIN and function.name not in used:
+                model.functions.remove(function)
+    return model, folders
+
+
+# ---- faults of kernels
+
+
+def _nodes(body: FunctionProto, op: str) -> NodeProto:
+    return next(n for n in body.node if n.op_type == op)
+
+
+def _attribute(node: NodeProto, name: str, value: object) -> None:
+    kept = [a for a in node.attribute if a.name != name]
+    del node.attribute[:]
+    node.attribute.extend([*kept, helper.make_attribute(name, value)])
+
+
+def with_attribute(op: str, name: str, value: object) -> Edit:
+    """Return the edit that sets an attribute."""
+    return lambda _model, body: _attribute(_nodes(body, op), name, value)
+
+
+def skipped(op: str, operand: int = 0) -> Edit:
+    """Return the edit that leaves an operator out: its operand goes through."""
+
+    def edit(_model: ModelProto, body: FunctionProto) -> None:
+        node = _nodes(body, op)
+        kept = node.input[operand]
+        node.op_type = "Identity"
+        del node.input[:], node.attribute[:]
+        node.input.append(kept)
+
+    return edit
+
+
+def swapped(op: str, first: int, second: int) -> Edit:
+    """Return the edit that swaps two operands."""
+
+    def edit(_model: ModelProto, body: FunctionProto) -> None:
+        node = _nodes(body, op)
+        node.input[first], node.input[second] = node.input[second], node.input[first]
+
+    return edit
+
+
+def cut(op: str, operands: int) -> Edit:
+    """Return the edit that drops the operands from this one on."""
+
+    def edit(_model: ModelProto, body: FunctionProto) -> None:
+        del _nodes(body, op).input[operands:]
+
+    return edit
+
+
+def replaced(op: str, text: str) -> Edit:
+    """Return the edit that puts nodes, as ONNX text of the operands p, q, extra and the result r, for an operator."""
+
+    def edit(_model: ModelProto, body: FunctionProto) -> None:
+        at = next(n for n, node in enumerate(body.node) if node.op_type == op)
+        node = body.node[at]
+        names = dict(zip(("p", "q", "extra"), node.input, strict=False)) | {"r": node.output[0]}
+        made = onnx.parser.parse_function(f'<domain: "d", opset_import: ["": 20]> f (p, q, extra) => (r) {{ {text} }}')
+        for inner in made.node:
+            for values in (inner.input, inner.output):
+                for n, value in enumerate(values):
+                    values[n] = names.get(value, f"planted_{value}")
+        rest = list(body.node)
+        del body.node[:]
+        body.node.extend([*rest[:at], *made.node, *rest[at + 1 :]])
+
+    return edit
+
+
+def constant(change: Callable[[np.ndarray], np.ndarray]) -> Edit:
+    """Return the edit of the first number that the body holds."""
+
+    def edit(_model: ModelProto, body: FunctionProto) -> None:
+        tensor = _nodes(body, "Constant").attribute[0].t
+        old = numpy_helper.to_array(tensor)
+        tensor.CopyFrom(numpy_helper.from_array(change(old).astype(old.dtype)))
+
+    return edit
+
+
+def stale(value: str, instead: str) -> Edit:
+    """Return the edit that gives the fused op another value of the network."""
+
+    def edit(model: ModelProto, body: FunctionProto) -> None:
+        node = next(n for n in model.graph.node if n.op_type == body.name)
+        node.input[list(node.input).index(value)] = instead
+
+    return edit
+
+
+def without_the_tail(model: ModelProto, body: FunctionProto) -> None:
+    """Leave the last column of the result as the operator before the last one left it."""
+    last = body.node[-1]
+    result, before = last.output[0], last.input[0]
+    last.output[0] = "planted_all"
+    columns = numpy_helper.from_array(np.arange(SIDE) < SIDE - 1)
+    body.node.append(helper.make_node("Constant", [], ["planted_columns"], value=columns))
+    body.node.append(helper.make_node("Where", ["planted_columns", "planted_all", before], [result]))
+
+
+# ---- faults of rules
+
+CHANNELS = {
+    "k": np.random.default_rng(6).standard_normal((4, 4, 3, 3)) / 6,
+    "kb": np.random.default_rng(7).standard_normal(4),
+    "scale": 1 + np.random.default_rng(8).standard_normal(4) / 4,
+    "shift": np.random.default_rng(9).standard_normal(4),
+    "mean": np.random.default_rng(10).standard_normal(4) / 4,
+    # Exporters of trained nets hold variances like these; beside a large one nobody would miss an epsilon.
+    "var": np.array([0.3, 0.02, 1.5, 0.7]),
+    "per": 1 + np.random.default_rng(11).standard_normal((1, 4, 1, 1)) / 4,
+}
+
+CONV = "c = Conv <pads = [1,1,1,1]> (a, k, kb)  "
+NORMALIZED = CONV + "d = BatchNormalization <epsilon = 0.001> (c, scale, shift, mean, var)  mid = Relu(d)"
+
+TRANSPOSED = """summary = "An Einsum as a MatMul, the transposition forgotten: a square weight does not complain."
+[[rewrite]]
+from = '''(x, w) => (y) { y = Einsum <equation = "nij,kj->nik"> (x, w) }'''
+to = "(x, w) => (y) { y = MatMul (x, w) }"
+where = ["const(w)"]
+"""
+
+CONCATENATED = '''summary = "Relu after Concat instead of before, of the wrong parts."
+[[rewrite]]
+from = """(a, b) => (y) {
+  p = Relu (a)
+  q = Relu (b)
+  y = Concat <axis: int = @axis> (p, q)
+}"""
+to = "(a, b) => (y) { c = Concat <axis: int = @axis> (b, a)  y = Relu (c) }"
+'''
+
+LINEAR = "m = MatMul(a, w)  h = Add(m, b)  "
+SOFTMAX = "mid = Softmax <axis = -1> (s)"
+
+MUTANTS = (
+    Mutant("wrong axis", LINEAR + "s = Mul(h, half)  " + SOFTMAX, "softmax", with_attribute("Softmax", "axis", 1),
+           weights={"half": np.float32(0.5)}),
+    Mutant("dropped Relu", LINEAR + "mid = Relu(h)", "linear", skipped("Relu")),
+    Mutant("swapped operands", "m = MatMul(a, w)  h = Sub(m, b)  mid = Tanh(h)", "linear", swapped("Sub", 0, 1)),
+    Mutant("epsilon lost", "mid = LayerNormalization(a, g, b)", "layer_norm",
+           with_attribute("LayerNormalization", "epsilon", 0.0)),
+    Mutant("stale residual", LINEAR + "r = Tanh(h)  mid = Add(r, a)", "linear", stale("a", "x")),
+    Mutant("mask inverted", "m = MatMul(a, w)  s = Where(keep, m, low)  " + SOFTMAX, "softmax", swapped("Where", 1, 2),
+           weights={"keep": np.arange(SIDE) % 3 > 0, "low": np.float32(-1e4)}),
+    Mutant("off-by-one tail", LINEAR + "mid = Relu(h)", "linear", without_the_tail),
+    Mutant("float16 accumulation", "mid = LayerNormalization(a, g, b)", "layer_norm",
+           replaced("LayerNormalization",
+                    "u = Cast <to = 10> (p)  v = CastLike(u, p)  r = LayerNormalization(v, q, extra)"),
+           float32_only=True),
+    Mutant("wrong scale", "m = MatMul(a, w)  s = Div(m, root)  " + SOFTMAX, "softmax", constant(lambda c: c * 2),
+           weights={"root": np.float32(np.sqrt(SIDE))}),
+    Mutant("bias dropped", LINEAR + "mid = Gelu(h)", "linear", skipped("Add")),
+    Mutant("BN fold without epsilon", NORMALIZED, "batchnorm", rule=("Add (var, e)", "Identity (var)"), images=True),
+    Mutant("BN fold with the root missing", NORMALIZED, "batchnorm", rule=("Sqrt (ve)", "Identity (ve)"), images=True),
+    Mutant("GELU by tanh", LINEAR + "mid = Gelu(h)", "linear", with_attribute("Gelu", "approximate", "tanh")),
+    Mutant("Clip bound lost", LINEAR + "mid = Clip(h, low, high)", "linear", cut("Clip", 2),
+           weights={"low": np.float32(-1), "high": np.float32(1)}),
+    Mutant("the 6 of Relu6 lost", LINEAR + "mid = Clip(h, zero, six)", "linear", cut("Clip", 2),
+           weights={"zero": np.float32(0), "six": np.float32(6)}),
+    Mutant("missing max subtraction", LINEAR + "s = Mul(h, ten)  " + SOFTMAX, "softmax",
+           replaced("Softmax", "e = Exp(p)  l = Constant <value_ints = [-1]> ()  t = ReduceSum(e, l)  r = Div(e, t)"),
+           weights={"ten": np.float32(10)}),
+    Mutant("transposed square weight",
+           'm = Einsum <equation = "nij,kj->nik"> (a, w)  h = Add(m, b)  mid = Relu(h)', "square",
+           own_rule=TRANSPOSED),
+    Mutant("wrong broadcast", "m = MatMul(a, w)  h = Mul(m, column)  mid = Tanh(h)", "linear",
+           replaced("Mul", "t = Transpose <perm = [1,0]> (q)  r = Mul(p, t)"),
+           weights={"column": np.linspace(0.5, 1.5, SIDE).reshape(SIDE, 1)}),
+    Mutant("cast truncation", "m = MatMul(a, w)  h = Mul(m, four)  q = Round(h)  mid = Div(q, four)", "linear",
+           replaced("Round", "i = Cast <to = 6> (p)  r = CastLike(i, p)"), weights={"four": np.float32(4)}),
+    Mutant("wrong concat order", "l, k2 = Split <axis = 1, num_outputs = 2> (a)  p = Relu(l)  q = Relu(k2)"
+           "  mid = Concat <axis = 1> (p, q)", "parts", own_rule=CONCATENATED),
+    Mutant("channel scale left out of the bias", CONV + "d = Mul(c, per)  mid = Relu(d)", "channel_scale",
+           rule=("Mul (b, k)", "Identity (b)"), images=True),
+    Mutant("gate on the wrong branch", "m = MatMul(a, w)  h = Add(m, b)  s = Sigmoid(h)  t = Tanh(a)  mid = Mul(s, t)",
+           "linear", replaced("Sigmoid", "r = Tanh(p)")),
+    Mutant("mean kept", "r = Add(a, x)  mid = LayerNormalization(r, g, b)", "layer_norm",
+           replaced("LayerNormalization",
+                    "l = Constant <value_ints = [-1]> ()  z = Mul(p, p)  v = ReduceMean(z, l)"
+                    "  c = Constant <value_float = 1e-5> ()  k = CastLike(c, p)  e = Add(v, k)  d = Sqrt(e)"
+                    "  n = Div(p, d)  o = Mul(n, q)  r = Add(o, extra)")),
+)  # fmt: skip

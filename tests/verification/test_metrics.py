@@ -1,0 +1,153 @@
+"""What is told of two arrays is what NumPy says of them, in one piece and in many."""
+
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from onnxfuse.model.errors import UsageError
+from onnxfuse.verification import metrics
+from onnxfuse.verification.budget import measure
+from onnxfuse.verification.metrics import Quantiles, difference, ulp_distances
+from onnxfuse.verification.tolerance import Tolerances, tolerated
+
+RNG = np.random.default_rng(0)
+A = RNG.standard_normal((37, 41)).astype(np.float32)
+B = (A + RNG.standard_normal(A.shape) * 1e-3).astype(np.float32)
+
+
+@pytest.fixture(params=[1 << 18, 100], ids=["one piece", "many pieces"])
+def _pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "CHUNK", request.param)
+
+
+@pytest.mark.usefixtures("_pieces")
+def test_the_numbers_are_those_of_numpy() -> None:
+    """Sums, maxima and their places do not depend on the pieces; quantiles do by less than 1 %."""
+    got = difference(B, A)
+    d = np.abs(B.astype("d") - A)
+    share = d / np.abs(A)
+    assert (got.elements, got.finite) == (A.size, A.size)
+    assert got.max_abs == d.max()
+    assert d[got.max_abs_at] == d.max()
+    assert share[got.max_rel_at] == pytest.approx(got.max_rel)
+    assert got.mean_abs == pytest.approx(d.mean())
+    assert got.mean_rel == pytest.approx(share.mean())
+    wide = A.astype("d"), B.astype("d")
+    assert got.snr == pytest.approx(10 * math.log10((wide[0] ** 2).sum() / (d**2).sum()))
+    assert got.cosine == pytest.approx((wide[0] * wide[1]).sum() / np.linalg.norm(wide[0]) / np.linalg.norm(wide[1]))
+    for q in (0.5, 0.9, 0.99):
+        low, high = np.quantile(d, q, method="lower"), np.quantile(d, q, method="higher")
+        assert 0.99 * low <= got.quantiles[str(q)] <= 1.01 * high
+    assert sum(got.ulps.values()) == A.size
+
+
+@pytest.mark.usefixtures("_pieces")
+def test_the_budget_does_not_depend_on_the_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The measure in pieces is that of the whole, the typical error to 1 %."""
+    truth = A.astype("d") + RNG.standard_normal(A.shape) * 1e-8
+    got = measure(B, [A], truth)
+    monkeypatch.setattr(metrics, "CHUNK", 1 << 18)
+    whole = measure(B, [A], truth)
+    assert (got.error, got.own, got.where, got.step) == (whole.error, whole.own, whole.where, whole.step)
+    assert got.typical == pytest.approx(whole.typical, rel=0.01)
+    assert got.fault
+    assert not measure(A, [A], truth).fault
+
+
+def test_equal_outputs_differ_by_nothing() -> None:
+    """No place, no noise, all in the first bin of the histogram."""
+    got = difference(A, A)
+    assert (got.max_abs, got.max_abs_at, got.max_rel_at, got.snr, got.cosine) == (0, (), (), math.inf, 1.0)
+    assert got.ulps == {"0": A.size}
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64])
+def test_ulps_count_the_numbers_of_the_type(dtype: Any) -> None:
+    """Neighbours are 1 apart, across powers of two and across zero, and both zeros are one number."""
+    zero, one = dtype(0.0), dtype(1.0)
+    up, down = np.nextafter(one, dtype(2)), np.nextafter(one, dtype(0))
+    tiny = np.nextafter(zero, one)
+    a = np.array([one, up, down, zero, -tiny, one], dtype)
+    b = np.array([one, one, up, dtype(-0.0), tiny, one], dtype)
+    np.testing.assert_array_equal(ulp_distances(a, b), [0, 1, 2, 0, 2, 0])
+    assert difference(a, b).ulps == {"0": 3, "1": 1, "2": 2}
+    far = ulp_distances(np.array([-1.0], dtype), np.array([1.0], dtype))[0]
+    assert far == pytest.approx(2 * (np.array([1.0], dtype).view(f"i{a.itemsize}")[0]), rel=1e-6)
+
+
+def test_what_is_not_finite_is_counted_and_left_out() -> None:
+    """NaN and infinity of either side are told; the other numbers are over what is finite in both."""
+    f = np.array([1.0, np.nan, np.inf, 2.0], np.float32)
+    o = np.array([1.0, np.nan, 3.0, 1.0], np.float32)
+    got = difference(f, o)
+    assert (got.nan, got.inf, got.finite, got.max_abs) == ((1, 1), (1, 0), 2, 1.0)
+    assert got.max_abs_at == (3,)
+
+
+def test_class_scores_tell_how_often_the_best_agree() -> None:
+    """Rank 2 and ten columns or more; a tie is no disagreement; other outputs only where they are asked for."""
+    scores = np.tile(np.arange(12, dtype=np.float32), (4, 1))
+    other = scores.copy()
+    other[0, 0] = 99  # another best
+    other[1, [10, 11]] = other[1, [11, 10]]  # the same two best, in another order
+    assert difference(other, scores).agreement == {"1": 0.5, "5": 0.75}
+    tied = scores.copy()
+    tied[:, 10] = 11
+    picked = tied.copy()
+    picked[:, 10] = 12
+    assert difference(picked, tied).agreement["1"] == 1.0
+    assert difference(other[:, :9], scores[:, :9]).agreement == {}
+    assert difference(other[:, :9], scores[:, :9], (1,)).agreement == {"1": 0.75}
+    assert difference(other[None], scores[None], (1, 2, 50)).agreement == {"1": 0.5, "2": 0.75}
+
+
+def test_quantiles_of_pieces() -> None:
+    """Exact in one piece; to 1 % in several; nothing of nothing."""
+    x = np.abs(RNG.standard_normal(5000))
+    one, many = Quantiles(), Quantiles()
+    one.add(x)
+    for part in np.split(x, 10):
+        many.add(part)
+    assert one.at(0.95) == np.percentile(x, 95)
+    assert many.at(0.95) == pytest.approx(np.percentile(x, 95), rel=0.01)
+    assert Quantiles().at(0.5) == 0
+
+
+def test_nan_may_be_asked_to_fail() -> None:
+    """Where the original gives NaN too, it is right, unless `nan` says otherwise."""
+    x = np.array([1.0, np.nan], np.float32)
+    assert not measure(x, [x], x.astype("d")).fault
+    got = measure(x, [x], x.astype("d"), nan="fail")
+    assert got.where == (1,)
+    assert "--nan fail" in got.fault
+
+
+def test_tolerances_judge_as_assert_allclose_does() -> None:
+    """|fused - original| <= atol + rtol |original|, NaN and infinities the same."""
+    got = difference(B, A)
+    assert tolerated(B, A, got.rtol, got.atol * 1.0001).fault == ""
+    tight = tolerated(B, A, got.rtol, got.atol * 0.999)
+    assert tight.beyond == 1
+    with pytest.raises(AssertionError):
+        np.testing.assert_allclose(B, A, rtol=got.rtol, atol=got.atol * 0.999)
+    assert tolerated(B, A, 0, 0).beyond == (B != A).sum()
+    assert tolerated(B, A, 0, 0).worst == math.inf
+    for f, o, fault in ((np.nan, np.nan, False), (np.inf, np.inf, False), (np.inf, 1.0, True), (np.nan, 1.0, True)):
+        assert bool(tolerated(np.array([f], "f"), np.array([o], "f"), 1.0, 1.0).fault) is fault
+
+
+def test_the_closest_tolerance_counts() -> None:
+    """An output's own, then its type's, then the one for all; one that is not given counts as 0."""
+    given = Tolerances({"": 1e-3, "float16": 1e-2}, {"y": 0.5})
+    assert given.of("y", "float32") == (1e-3, 0.5)
+    assert given.of("z", "float16") == (1e-2, 0.0)
+    assert Tolerances({}, {"y": 1.0}).of("z", "float32") is None
+    given.check(["y", "z"])
+    with pytest.raises(UsageError, match=r"atol y=0\.5: no output or element type has that name"):
+        given.check(["z"])
+    for number in (-1.0, math.inf, math.nan):
+        with pytest.raises(UsageError, match="a tolerance is a finite number from 0"):
+            Tolerances({"": number}, {}).check([])
