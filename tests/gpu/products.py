@@ -1,0 +1,120 @@
+"""Matrix products of the gemm template against cuBLAS on the GPU at hand: `python tests/gpu/products.py --help`
+
+Each row: the product alone by cuBLAS (torch.mm); bias + GELU by cuBLAS and one kernel of the pointwise template; and all
+of it in one kernel. One CUDA graph of twenty launches each, in turns, medians. Needs torch.
+"""
+
+import argparse
+import math
+import statistics
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import cupy
+import numpy as np
+import torch
+from onnx import TensorProto
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from onnxfuse import kernels
+from onnxfuse.kernels import anatomy, gemm
+from onnxfuse.runtime.bridge import bridge
+from tests.kernels import ops, products
+
+SIZES = [
+    (1, 768, 768), (1, 3072, 768), (16, 768, 3072), (16, 5632, 2048), (128, 768, 768), (128, 3072, 768),
+    (128, 768, 3072), (197, 3072, 768), (512, 768, 768), (512, 3072, 768), (512, 5632, 2048), (1024, 1024, 1024),
+    (2048, 3072, 768), (4096, 768, 768), (4096, 2304, 768), (4096, 3072, 768), (4096, 768, 3072), (6304, 3072, 768),
+    (6304, 768, 3072), (6304, 768, 768), (4096, 4096, 4096), (16384, 768, 768), (16384, 3072, 768),
+]  # fmt: skip
+"""Rows, columns and terms of the products of BERT, ViT, MLPs and LLaMA, from one row to 16384."""
+LAUNCHES = 20
+ROUNDS = 11
+TYPES = {"float16": (TensorProto.FLOAT16, torch.float16), "bfloat16": (TensorProto.BFLOAT16, torch.bfloat16)}
+
+
+def launcher(plan: kernels.LaunchPlan, tensors: list[torch.Tensor]) -> Callable[[], None]:
+    """Return what launches the plan on these tensors, inputs and then outputs."""
+    function = kernels.load(plan.kernel, 0)
+    if plan.shared_bytes > 48 * 1024:
+        function.max_dynamic_shared_size_bytes = plan.shared_bytes
+    addresses = [t.data_ptr() for t in tensors]
+    blobs = [bridge().encoded_tensor_maps(plan.tensor_maps, addresses)] if plan.tensor_maps else []
+    by_value = [np.frombuffer(b, np.dtype((np.void, len(b)))) for b in (*blobs, plan.parameters)]
+    return lambda: function(
+        plan.grid, plan.block, (*map(np.uint64, addresses), *by_value), shared_mem=plan.shared_bytes
+    )
+
+
+def microseconds(works: list[Callable[[], object]]) -> list[float]:
+    """Return the median time of each, measured in turns."""
+    stream = torch.cuda.Stream()
+    graphs = []
+    for work in works:
+        with torch.cuda.stream(stream), cupy.cuda.ExternalStream(stream.cuda_stream):
+            work()
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, stream=stream):
+                for _ in range(LAUNCHES):
+                    work()
+            graphs.append(graph)
+    times: list[list[float]] = [[] for _ in works]
+    for number in range(ROUNDS + 2):
+        for graph, mine in zip(graphs, times, strict=True):
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start.record()
+            graph.replay()
+            end.record()
+            end.synchronize()
+            if number >= 2:
+                mine.append(start.elapsed_time(end) * 1000 / LAUNCHES)
+    return [statistics.median(t) for t in times]
+
+
+def row(m: int, n: int, k: int, dtype: int, element: torch.dtype) -> tuple[list[float], kernels.plans.Tile]:
+    """Return the times of one size, and the tile that the plan took."""
+    fused, shapes = products.case(products.GELU, dtype, (m,), n, k)
+    x, w, b = (torch.randn(s, device="cuda").to(element) for s in shapes)
+    w /= math.sqrt(k)
+    product, y, z = (torch.empty(m, n, device="cuda", dtype=element) for _ in range(3))
+    arch = kernels.arch_of(0)
+    one = launcher(kernels.plan(fused, tuple(shapes), True, arch), [x, w, b, y])
+    epilogue = ops.op("(m, b) => (y) { a = Add(m, b) y = Gelu(a) }", (dtype,) * 2, (dtype,))
+    after = launcher(kernels.plan(epilogue, ((m, n), (n,)), True, arch), [product, b, z])
+
+    def two() -> None:
+        torch.mm(x, w, out=product)
+        after()
+
+    times = microseconds([lambda: torch.mm(x, w, out=product), two, one])
+    torch.testing.assert_close(
+        y, torch.nn.functional.gelu(x.double() @ w.double() + b).to(element), rtol=2e-2, atol=2e-2
+    )
+    parts = anatomy.anatomy(fused)
+    return times, gemm.choose(parts, anatomy.problem(parts, tuple(shapes)), arch)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dtype", choices=TYPES, default="float16")
+    dtype, element = TYPES[parser.parse_args().dtype]
+    print(f"{torch.cuda.get_device_name()}, {element}; microseconds")
+    print("    m     n     k   cuBLAS  + kernel   fused   / cuBLAS   tile")
+    against_product, against_two = [], []
+    for size in SIZES:
+        (product, two, one), tile = row(*size, dtype, element)
+        against_product.append(one / product)
+        against_two.append(two / one)
+        print("{:5} {:5} {:5}".format(*size), f"{product:8.1f} {two:9.1f} {one:7.1f} {one / product:10.2f}   {tile}")
+    print(
+        f"geometric means: {statistics.geometric_mean(against_product):.2f} of cuBLAS without bias and GELU (worst "
+        f"{max(against_product):.2f}), {statistics.geometric_mean(against_two):.2f}x faster than cuBLAS and one kernel "
+        f"(worst {min(against_two):.2f}x)"
+    )
+
+
+if __name__ == "__main__":
+    main()
