@@ -127,14 +127,14 @@ STEP = {
 By rows and columns, all products of a gate together. float16, H200, 2026-11: 128x768x3072, 4096x768x3072 (one tile);
 512x5632x2048, 4096x2304x768, 4096x4096x4096 (several).
 """
-LIGHT = 3
-"""Operations of a body beside which the widest tile's 192 accumulators fit the registers: with bias 4096x768x3072 takes
-29.4 us, 35.7 with 128 columns; with GELU it spills, 4096x3072x768 takes 42.3 us, 36.8 with 128 columns."""
+LIGHT = frozenset({"add", "sub", "mul", "neg", "relu", "max", "min", "at_least", "at_most", "clip"})
+"""Operations beside which the widest tile's 192 accumulators fit the registers: with bias 4096x768x3072 takes 29.4 us,
+35.7 with 128 columns; with GELU it spills, 4096x3072x768 takes 42.3 us, 36.8 with 128 columns."""
 LAUNCH = 2.4
 """Microseconds before the first product and after the last one."""
-SHARED_FROM = 3
-"""Tiles for each multiprocessor from which sharing a factor between two blocks pays: 4096x4096x4096 214 us, 247
-without; 4096x768x768, one and a half tiles each, 11.4 and 10.8."""
+SHARED_FROM = 4
+"""Tiles for each multiprocessor from which sharing a factor between two blocks pays: 4096x4096x4096 (eight) 214 us, 247
+without; 6304x768x768 (three) 15.8 and 15.1."""
 
 
 def choose(parts: Anatomy, size: Problem, arch: Arch) -> Tile:
@@ -152,8 +152,8 @@ def choose(parts: Anatomy, size: Problem, arch: Arch) -> Tile:
         return LAUNCH + steps * (alone if count <= 1 else count * among_others)
 
     program = parts.lanes[0].program
-    work = sum(isinstance(program.values[i], Apply) for i in program.live())
-    widest = 192 if work <= LIGHT and accumulated == 1 else 128
+    light = all(v.op in LIGHT for i in program.live() if isinstance(v := program.values[i], Apply))
+    widest = 192 if light and accumulated == 1 else 128
     fitting = [s for s in STEP if s[1] <= widest and s[1] % (64 * accumulated) == 0]
     if not fitting:
         raise UnsupportedError(f"{accumulated} products in one body")

@@ -1,7 +1,7 @@
 """Matrix products of the gemm template against cuBLAS on the GPU at hand: `python tests/gpu/products.py --help`
 
-Each row: the product alone by cuBLAS (torch.mm); bias + GELU by cuBLAS and one kernel of the pointwise template; and all
-of it in one kernel. One CUDA graph of twenty launches each, in turns, medians. Needs torch.
+Each row: the product alone by cuBLAS (torch.mm); bias + GELU by cuBLAS and one kernel of the pointwise template; and
+all of it in one kernel. One CUDA graph of twenty launches each, in turns, medians. Needs torch.
 """
 
 import argparse
