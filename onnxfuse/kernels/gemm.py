@@ -119,7 +119,7 @@ def _sm90(work: _Work, tile: Tile, arch: Arch) -> LaunchPlan:
 
 
 STEP = {
-    (64, 64): (0.13, 0.19), (64, 128): (0.17, 0.32), (128, 64): (0.19, 0.29), (128, 128): (0.29, 0.40),
+    (64, 64): (0.13, 0.19), (64, 128): (0.17, 0.26), (128, 64): (0.19, 0.29), (128, 128): (0.29, 0.40),
     (128, 192): (0.56, 0.66),
 }  # fmt: skip
 """Microseconds of a multiprocessor for 64 terms of a tile: where it takes one tile, and where it takes several.
@@ -130,6 +130,8 @@ By rows and columns, all products of a gate together. float16, H200, 2026-11: 12
 LIGHT = frozenset({"add", "sub", "mul", "neg", "relu", "max", "min", "at_least", "at_most", "clip"})
 """Operations beside which the widest tile's 192 accumulators fit the registers: with bias 4096x768x3072 takes 29.4 us,
 35.7 with 128 columns; with GELU it spills, 4096x3072x768 takes 42.3 us, 36.8 with 128 columns."""
+FINISH = 1.5
+"""Microseconds of a body that is not light, GELU, over the accumulators of a tile of 128 by 128."""
 LAUNCH = 2.4
 """Microseconds before the first product and after the last one."""
 SHARED_FROM = 4
@@ -146,13 +148,15 @@ def choose(parts: Anatomy, size: Problem, arch: Arch) -> Tile:
         across = -(-size.n * accumulated // shape[1]) * len(parts.lanes)
         return -(-(-(-size.m // shape[0]) * across) // arch.sm_count)
 
+    program = parts.lanes[0].program
+    light = all(v.op in LIGHT for i in program.live() if isinstance(v := program.values[i], Apply))
+
     def microseconds(shape: tuple[int, int]) -> float:
         alone, among_others = STEP[shape]
         count = rounds(shape)
-        return LAUNCH + steps * (alone if count <= 1 else count * among_others)
+        finish = 0.0 if light else FINISH * shape[0] * shape[1] / (128 * 128)
+        return LAUNCH + steps * (alone if count <= 1 else count * among_others) + count * finish
 
-    program = parts.lanes[0].program
-    light = all(v.op in LIGHT for i in program.live() if isinstance(v := program.values[i], Apply))
     widest = 192 if light and accumulated == 1 else 128
     fitting = [s for s in STEP if s[1] <= widest and s[1] % (64 * accumulated) == 0]
     if not fitting:
