@@ -1,6 +1,5 @@
 """`onnxfuse bench`: is the fused model really faster than the original at ONNX Runtime's best settings?"""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from rich.progress import Progress, TextColumn
 from rich.table import Table
 
 from onnxfuse.benchmark import ROUNDS, RUNS
-from onnxfuse.cli.console import output
+from onnxfuse.cli.console import output, print_json
 from onnxfuse.cli.optimize import EXPECTATION_NOT_MET
 from onnxfuse.cli.verify import PROVIDERS, ShapeOption
 from onnxfuse.model import io
@@ -84,7 +83,7 @@ def command(
     ]
     if as_json:
         facts = {"ok": not missed, **report.as_dict(), "min_speedup": min_speedup, "not_met": not_met}
-        click.echo(json.dumps(facts, indent=2))
+        print_json("bench", facts)
     else:
         show(report, not_met, output())
     return EXPECTATION_NOT_MET if missed else 0

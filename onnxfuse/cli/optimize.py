@@ -1,6 +1,5 @@
 """`onnxfuse optimize`: apply the rules, write the model, print one screen of what was done."""
 
-import json
 import re
 import time
 from dataclasses import dataclass
@@ -8,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import click
+import onnx
 from rich.markup import escape
 from rich.table import Table
 
-from onnxfuse.cli.console import output, working
+from onnxfuse.cli.console import output, print_json, working
 from onnxfuse.model import io
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.fused import DOMAIN
@@ -70,7 +70,7 @@ def command(
             count = unfuse(model)
             report.after = pipeline.count_ops(model)
         else:
-            report = _run(model, rules, progress, source)
+            report = run(model, rules, progress, source)
         applied = report.by_rule()
         missed = [r for r in requirements if applied[r.rule] < r.least]
         if not missed:
@@ -82,7 +82,7 @@ def command(
     if undo:
         facts["undone"] = count
     if as_json:
-        click.echo(json.dumps(facts, indent=2))
+        print_json("optimize", facts)
     else:
         _print(facts)
     return EXPECTATION_NOT_MET if missed else 0
@@ -112,7 +112,8 @@ def parse_requirement(text: str, rules: tuple[rule.Rule, ...]) -> Requirement:
     return Requirement(find(rules, found[1]).name, int(found[2] or 1))
 
 
-def _run(model: Any, rules: tuple[rule.Rule, ...], progress: Any, source: Path) -> Report:
+def run(model: onnx.ModelProto, rules: tuple[rule.Rule, ...], progress: pipeline.Progress, source: Path) -> Report:
+    """Optimize `model` in place; an error names the file that it came from."""
     try:
         return pipeline.run(model, rules, progress)
     except ModelError as error:

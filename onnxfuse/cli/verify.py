@@ -1,6 +1,5 @@
 """`onnxfuse verify`: compare a fused model with its original, and say which error is whose."""
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from onnxfuse.cli.console import output
+from onnxfuse.cli.console import output, print_json
 
 if TYPE_CHECKING:
     from onnxfuse.verification import KernelRow, OutputRow, Report
@@ -104,7 +103,7 @@ def command(
             progress=lambda step, done, total: bar.update(task, description=step, completed=done, total=total),
         )
     if as_json:
-        click.echo(json.dumps(report.as_dict(), indent=2))
+        print_json("verify", report.as_dict())
     elif not quiet:
         show(report, output())
     return 0 if report.ok else EXIT_MISMATCH

@@ -20,7 +20,7 @@ MAX_ROUNDS = 50
 def rewrite(graph: Graph, rules: Sequence[Rule], report: Report) -> None:
     rewrites = [(rule, one) for rule in rules for one in rule.rewrites]
     for _ in range(MAX_ROUNDS):
-        near: list[Near] = []
+        near: dict[tuple[str, Node], Near] = {}
         changed = fold_constants(graph)
         for rule, one in rewrites:
             for node in [n for n in graph.nodes if n.op == one.source.root.op]:
@@ -29,15 +29,22 @@ def rewrite(graph: Graph, rules: Sequence[Rule], report: Report) -> None:
                     report.applied.append(outcome)
                     changed = True
                 elif isinstance(outcome, Refusal):
-                    near.append(Near(rule.name, f"{node.op} {node.name}", outcome))
+                    _keep_furthest(near, rule.name, node, outcome)
         changed |= bool(graph.remove_dead())
         if not changed:
-            report.near += near
+            report.stopped += near.values()
             return
     involved = ", ".join(sorted({rule.name for rule, _ in rewrites}))
     raise RuleError(
         f"the rewrites go on after {MAX_ROUNDS} rounds ({involved})", "Do two of the rules undo each other?"
     )
+
+
+def _keep_furthest(near: dict[tuple[str, Node], Near], rule: str, node: Node, refusal: Refusal) -> None:
+    """A rule has several spellings; of all that were tried at one root, the one that got furthest tells most."""
+    known = near.get((rule, node))
+    if known is None or refusal.depth > known.refusal.depth:
+        near[rule, node] = Near(rule, f"{node.op} {node.name}", refusal)
 
 
 def _apply(graph: Graph, rule: Rule, rewrite: Rewrite, node: Node) -> Applied | Refusal | None:
@@ -54,10 +61,11 @@ def _apply(graph: Graph, rule: Rule, rewrite: Rewrite, node: Node) -> Applied | 
 
 def find(graph: Graph, pattern: Pattern, where: Sequence[Predicate], node: Node) -> Match | Refusal | None:
     """Return the first match at `node` for which `where` holds; else the furthest refusal, None if nothing matched."""
-    trace = Trace()
+    trace = Trace(len(pattern.nodes))
     for match in matches(pattern, graph, node, trace):
-        reason = next((r for p in where if (r := predicate.holds(p, graph, match)) is not None), None)
-        if reason is None:
+        failed = next(((p, r) for p in where if (r := predicate.holds(p, graph, match)) is not None), None)
+        if failed is None:
             return match
-        trace.stop(node, reason, len(match.nodes))
-    return trace.near()
+        asked, reason = failed
+        trace.stop(node, reason, len(match.nodes), kind="predicate", subject=asked.text)
+    return trace.furthest

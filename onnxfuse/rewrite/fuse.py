@@ -27,7 +27,7 @@ def fuse(graph: Graph, rules: Sequence[Rule], report: Report, ops: dict[str, Fus
                 continue
             outcome = _fuse_at(graph, rule, how, node, host)
             if isinstance(outcome, Refusal):
-                report.near.append(Near(rule.name, f"{node.op} {node.name}", outcome))
+                report.stopped.append(Near(rule.name, f"{node.op} {node.name}", outcome))
             elif outcome is not None:
                 op, applied = outcome
                 ops[op.name] = op
@@ -98,7 +98,8 @@ def _fuse_at(
     reason = _too_little(how, start, nodes, stops)
     made = make_op(graph, nodes, rule.name, how.template, start.realization) if reason is None else reason
     if isinstance(made, str):
-        return Refusal(node.name, made, len(region.nodes))
+        kind = "no kernel" if reason is None else "too little"
+        return Refusal(node.name, made, len(region.nodes), kind=kind, size=len(start.seeds) + max(how.least, 1))
     op, fused = made
     replaced = names([*start.kept, *nodes])
     graph.replace(nodes, [fused])
@@ -126,7 +127,9 @@ def _start_from(graph: Graph, how: Fuse, anchor: Anchor, match: Match, root: Nod
     for binding in anchor.let:
         labels[binding.label] = value = predicate.bind(binding, graph, match)
         if isinstance(value, str):
-            return Refusal(root.name, value, len(matched))
+            return Refusal(
+                root.name, value, len(matched), kind="predicate", subject=binding.text, size=len(anchor.pattern.nodes)
+            )
     bound = Match(match.nodes, match.values, labels)
     realization = None if anchor.realize is None else Realization(anchor.realize, bound)
     seeds = tuple(n for n in matched if n.op != "Constant")
