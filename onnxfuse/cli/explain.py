@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from onnxfuse.cli.console import output, print_json, working
-from onnxfuse.cli.optimize import choose, run
+from onnxfuse.cli.optimize import choose, rule_names, run
 from onnxfuse.model import io
 from onnxfuse.model.errors import UsageError
 from onnxfuse.model.graph import Node, bodies
@@ -29,7 +29,14 @@ SCREEN = 12
 
 @click.command("explain")
 @click.argument("source", metavar="IN.onnx", type=click.Path(path_type=Path))
-@click.option("--rule", "only", metavar="NAME", multiple=True, help="Look at this rule alone; may be repeated.")
+@click.option(
+    "--rule",
+    "only",
+    metavar="NAME",
+    multiple=True,
+    shell_complete=rule_names,
+    help="Look at this rule alone; may be repeated.",
+)
 @click.option("--rules", "folders", metavar="DIR", multiple=True, type=click.Path(path_type=Path), help="More rules.")
 @click.option("--near", "nearest", is_flag=True, help="Rank what nearly fused over the whole model, with hints.")
 @click.option("--at", metavar="NODE", multiple=True, help="Each rule's furthest attempt at this node or value alone.")

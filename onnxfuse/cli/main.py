@@ -18,6 +18,9 @@ COMMANDS = {
     "bench": "Time a model before and after fusion, against ONNX Runtime's best settings.",
     "rules": "List the rules, or explain one.",
     "explain": "Say what fuses in a model, what does not, and why.",
+    "ci": "Hold models to what onnxfuse.toml and onnxfuse.lock promise.",
+    "doctor": "Say what is installed, what is missing, and how to mend it.",
+    "completion": "Print the completion script for a shell.",
 }
 """Each command is a module of this package with a click command called `command`, imported when it is used."""
 

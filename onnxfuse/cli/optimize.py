@@ -1,5 +1,6 @@
 """`onnxfuse optimize`: apply the rules, write the model, print one screen of what was done."""
 
+import glob
 import re
 import time
 from dataclasses import dataclass
@@ -31,12 +32,21 @@ class Requirement:
     least: int
 
 
+def rule_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Return the shipped rules whose names begin so, for the shell's completion."""
+    return sorted(f.stem for f in rule.shipped_folder().glob(f"{glob.escape(incomplete)}*.toml"))
+
+
 @click.command("optimize")
 @click.argument("source", metavar="IN.onnx", type=click.Path(path_type=Path))
 @click.argument("target", metavar="OUT.onnx", type=click.Path(path_type=Path))
 @click.option("--rules", "folders", metavar="DIR", multiple=True, type=click.Path(path_type=Path), help="More rules.")
-@click.option("--only", metavar="RULE", multiple=True, help="Apply this rule alone; may be repeated.")
-@click.option("--skip", metavar="RULE", multiple=True, help="Leave this rule out; may be repeated.")
+@click.option(
+    "--only", metavar="RULE", multiple=True, shell_complete=rule_names, help="Apply this rule alone; may be repeated."
+)
+@click.option(
+    "--skip", metavar="RULE", multiple=True, shell_complete=rule_names, help="Leave this rule out; may be repeated."
+)
 @click.option("--require", metavar="RULE[>=N]", multiple=True, help="Exit 4 unless the rule applied so often.")
 @click.option("--undo", is_flag=True, help="Replace the fused ops of IN.onnx by the nodes that they stand for.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")

@@ -9,13 +9,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from onnxfuse.cli.console import output, print_json
-from onnxfuse.cli.optimize import find
+from onnxfuse.cli.optimize import find, rule_names
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.rewrite import pipeline, predicate, rule
 
 
 @click.command("rules")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=rule_names)
 @click.option("--rules", "folders", metavar="DIR", multiple=True, type=click.Path(path_type=Path), help="More rules.")
 @click.option("--predicates", is_flag=True, help="List the words that `where` understands.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
