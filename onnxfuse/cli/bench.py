@@ -13,7 +13,8 @@ from rich.table import Table
 from onnxfuse.benchmark import ROUNDS, RUNS
 from onnxfuse.cli.console import output, print_json
 from onnxfuse.cli.optimize import EXPECTATION_NOT_MET
-from onnxfuse.cli.verify import PROVIDERS, ShapeOption
+from onnxfuse.cli.shapes import ShapeOption
+from onnxfuse.cli.verify import PROVIDERS
 from onnxfuse.model import io
 from onnxfuse.model.errors import ModelError
 from onnxfuse.rewrite import pipeline, rule

@@ -9,10 +9,13 @@ from typing import Any
 
 import click
 import onnx
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from onnxfuse.cli.console import output, print_json, working
+from onnxfuse.cli.dumping import Dumping
+from onnxfuse.cli.shapes import ShapeOption
 from onnxfuse.model import io
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.fused import DOMAIN
@@ -49,6 +52,11 @@ def rule_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[s
 )
 @click.option("--require", metavar="RULE[>=N]", multiple=True, help="Exit 4 unless the rule applied so often.")
 @click.option("--undo", is_flag=True, help="Replace the fused ops of IN.onnx by the nodes that they stand for.")
+@click.option("--dump", metavar="DIR", type=click.Path(path_type=Path), help="Write every phase and kernel there.")
+@click.option("--arch", metavar="sm_NN", help="With --dump: compile for it; default the GPU here, or sm_90a.")
+@click.option(
+    "--shape", "shapes", metavar="NAME=N", type=ShapeOption(), multiple=True, help="With --dump: a dynamic dimension."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
     source: Path,
@@ -58,6 +66,9 @@ def command(
     skip: tuple[str, ...],
     require: tuple[str, ...],
     undo: bool,
+    dump: Path | None,
+    arch: str | None,
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
     as_json: bool,
 ) -> int:
     """Apply the fusion rules to IN.onnx and write OUT.onnx.
@@ -67,6 +78,11 @@ def command(
     """
     if undo and (only or skip or require):
         raise UsageError("--undo goes with none of --only, --skip and --require")
+    if undo and dump is not None:
+        raise UsageError("--undo makes no kernels: --dump goes with optimizing")
+    if dump is None and (arch is not None or shapes):
+        raise UsageError("--arch and --shape go with --dump DIR")
+    dumping = None if dump is None else Dumping(dump, arch, shapes)
     rules = choose(rule.select(folders), only, skip)
     requirements = [parse_requirement(text, rules) for text in require]
     _writable(target)
@@ -80,7 +96,10 @@ def command(
             count = unfuse(model)
             report.after = pipeline.count_ops(model)
         else:
-            report = run(model, rules, progress, source)
+            report = run(model, rules, progress if dumping is None else dumping.following(model, progress), source)
+            if dumping is not None:
+                progress("dump")
+                dumping.write(model)
         applied = report.by_rule()
         missed = [r for r in requirements if applied[r.rule] < r.least]
         if not missed:
@@ -91,6 +110,8 @@ def command(
     facts = _facts(report, source, target, sizes, seconds, missed)
     if undo:
         facts["undone"] = count
+    if dumping is not None:
+        facts["dump"] = dumping.facts()
     if as_json:
         print_json("optimize", facts)
     else:
@@ -186,7 +207,18 @@ def _print(facts: dict[str, Any]) -> None:
                 style="dim",
                 soft_wrap=True,
             )
+    if "dump" in facts:
+        _print_dump(facts["dump"], console)
     console.print(f"why not more: onnxfuse explain {escape(facts['source'])}", style="dim", soft_wrap=True)
+
+
+def _print_dump(dump: dict[str, Any], console: Console) -> None:
+    registers = [op["registers"] for op in dump["ops"] if op["registers"] is not None]
+    spills = sum(op["spill_bytes"] or 0 for op in dump["ops"])
+    used = f"{min(registers)} to {max(registers)} registers, {spills} bytes spilled" if registers else "none compiled"
+    console.print(f"{escape(dump['folder'])}: {len(dump['ops'])} fused ops, {dump['arch']}: {used}", soft_wrap=True)
+    for note in dict.fromkeys(op["note"] for op in dump["ops"] if op["note"]):
+        console.print(f"no kernel: {escape(note)}", style="dim", soft_wrap=True)
 
 
 def megabytes(size: int) -> str:
