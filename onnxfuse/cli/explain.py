@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from onnxfuse.cli import misses
 from onnxfuse.cli.console import output, print_json, working
 from onnxfuse.cli.optimize import choose, rule_names, run
 from onnxfuse.model import io
@@ -91,7 +92,7 @@ def _place(model: onnx.ModelProto, name: str, source: Path) -> str:
 def facts(report: Report, places: Sequence[str] = ()) -> dict[str, Any]:
     """Return the report as plain data; with `places` only what is about these nodes, however little it tells."""
     applied = [a for a in report.applied if not places or any(n.partition(" ")[2] in places for n in a.nodes)]
-    stopped = [n for n in report.stopped if _node(n) in places] if places else ranked(report)
+    stopped = [n for n in report.stopped if _node(n) in places] if places else misses.ranked(report)
     return {
         "ok": True,
         "nodes": {"before": report.before.total(), "after": report.after.total()},
@@ -104,38 +105,8 @@ def facts(report: Report, places: Sequence[str] = ()) -> dict[str, Any]:
             }
             for a in applied
         ],
-        "near": [
-            {
-                "rule": n.rule,
-                "root": n.root,
-                "node": n.refusal.node,
-                "reason": n.refusal.reason,
-                "depth": n.refusal.depth,
-                "size": n.refusal.size,
-                "kind": n.refusal.kind,
-                "subject": n.refusal.subject,
-                "seen": n.refusal.seen,
-                "wanted": n.refusal.wanted,
-                "hint": hint(n.refusal),
-                "fused_otherwise": n.root in fused_nodes(report),
-            }
-            for n in stopped
-        ],
+        "near": misses.facts(stopped, report),
     }
-
-
-def ranked(report: Report) -> list[Near]:
-    """Return the near misses, nearest first: fewest pattern nodes missing, then the bigger pattern."""
-    return sorted(report.near, key=lambda n: (_missing(n), -n.refusal.depth, n.rule))
-
-
-def fused_nodes(report: Report) -> frozenset[str]:
-    """Return the nodes that some rule took, as "Op name"."""
-    return frozenset(n for a in report.applied for n in a.nodes)
-
-
-def _missing(near: Near) -> int:
-    return max(near.refusal.size - near.refusal.depth, 0)
 
 
 def _node(near: Near) -> str:
@@ -145,12 +116,12 @@ def _node(near: Near) -> str:
 def _print_near(report: Report, limit: int | None) -> None:
     """Print what nearly fused and is in no fused op now, equal misses as one row."""
     console = output()
-    taken = fused_nodes(report)
-    near = [n for n in ranked(report) if n.root not in taken]
+    taken = misses.fused_nodes(report)
+    near = [n for n in misses.ranked(report) if n.root not in taken]
     kinds: dict[tuple[str, str, str], list[Near]] = {}
     for one in near:
         kinds.setdefault((one.rule, one.root.split()[0], _reason((one.refusal,))), []).append(one)
-    found = sorted(kinds.values(), key=lambda ns: (_missing(ns[0]), -len(ns)))
+    found = sorted(kinds.values(), key=lambda ns: (misses.missing(ns[0]), -len(ns)))
     console.print(f"[bold]{len(near)} near misses[/] of {len(found)} kinds, nearest first")
     rows = [
         (str(len(ns)), ns[0].rule, f"{ns[0].refusal.depth} of {ns[0].refusal.size}", ns[0].refusal.node,
@@ -171,7 +142,7 @@ def _print_place(report: Report, name: str, place: str, limit: int | None) -> No
         console.print("no rule begins at its operator", style="dim")
     rows = [
         (f"{n.refusal.depth} of {n.refusal.size}", n.rule, n.refusal.node, n.refusal.reason, hint(n.refusal))
-        for n in sorted(tried, key=lambda n: (_missing(n), n.rule))
+        for n in sorted(tried, key=lambda n: (misses.missing(n), n.rule))
     ]
     _table(console, "matched", ("stopped at", "because it", "what would help"), rows, limit)
 

@@ -3,6 +3,7 @@
 import glob
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from onnxfuse.cli import misses
 from onnxfuse.cli.console import output, print_json, working
 from onnxfuse.cli.dumping import Dumping
-from onnxfuse.cli.shapes import ShapeOption
+from onnxfuse.cli.outputs import Outputs, output_options, writable
+from onnxfuse.cli.verify import ShapeOption
 from onnxfuse.model import io
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.fused import DOMAIN
@@ -57,6 +60,7 @@ def rule_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[s
 @click.option(
     "--shape", "shapes", metavar="NAME=N", type=ShapeOption(), multiple=True, help="With --dump: a dynamic dimension."
 )
+@output_options
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
     source: Path,
@@ -70,6 +74,7 @@ def command(
     arch: str | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
     as_json: bool,
+    outputs: Outputs,
 ) -> int:
     """Apply the fusion rules to IN.onnx and write OUT.onnx.
 
@@ -85,11 +90,12 @@ def command(
     dumping = None if dump is None else Dumping(dump, arch, shapes)
     rules = choose(rule.select(folders), only, skip)
     requirements = [parse_requirement(text, rules) for text in require]
-    _writable(target)
+    writable(target)
     start = time.perf_counter()
     with working("load") as progress:
         model = io.load(source)
         before = io.size(model)
+        source_graph = io.without_weights(model, lambda weight: weight) if outputs.report is not None else model
         if undo:
             progress("undo")
             report = Report(before=pipeline.count_ops(model))
@@ -107,11 +113,13 @@ def command(
             io.save(model, target)
         sizes = (before, io.size(model))
     seconds = time.perf_counter() - start
-    facts = _facts(report, source, target, sizes, seconds, missed)
+    facts = facts_of(report, source, target, sizes, seconds, missed)
     if undo:
         facts["undone"] = count
     if dumping is not None:
         facts["dump"] = dumping.facts()
+    near = misses.facts(misses.ranked(report), report) if outputs.report is not None else []
+    outputs.write("optimize", {**facts, "near": near}, {"before": source_graph, "after": model})
     if as_json:
         print_json("optimize", facts)
     else:
@@ -151,16 +159,13 @@ def run(model: onnx.ModelProto, rules: tuple[rule.Rule, ...], progress: pipeline
         raise ModelError(f"{source}: {error}", error.hint) from None
 
 
-def _writable(target: Path) -> None:
-    """Complain about a target that cannot be written before the work starts, not after it."""
-    if target.is_dir():
-        raise ModelError(f"{target}: is a directory", "Give the name of the file to write.")
-    if not target.parent.is_dir():
-        raise ModelError(f"{target}: the folder {target.parent} does not exist", "Create it first.")
-
-
-def _facts(
-    report: Report, source: Path, target: Path, sizes: tuple[int, int], seconds: float, missed: list[Requirement]
+def facts_of(
+    report: Report,
+    source: Path,
+    target: Path,
+    sizes: tuple[int, int],
+    seconds: float,
+    missed: Sequence[Requirement] = (),
 ) -> dict[str, Any]:
     fused = {op: n for op, n in report.after.items() if op.startswith(f"{DOMAIN}:")}
     return {

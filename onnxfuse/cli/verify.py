@@ -11,7 +11,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from onnxfuse.cli.console import output, print_json
-from onnxfuse.cli.shapes import ShapeOption
+from onnxfuse.cli.outputs import Outputs, output_options
 
 if TYPE_CHECKING:
     from onnxfuse.verification import KernelRow, OutputRow, Report
@@ -23,6 +23,22 @@ PROVIDERS = {
     "cuda": ["CUDAExecutionProvider", "CPUExecutionProvider"],
     "auto": None,
 }
+
+
+class ShapeOption(click.ParamType[tuple[str, tuple[int, ...]]]):
+    """`name=1,7` for the values of a dimension, `input=1x3x224x224` for the shape of an input."""
+
+    name = "NAME=SIZES"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, tuple[int, ...]]:
+        """Return the name and the sizes."""
+        name, equals, sizes = str(value).rpartition("=")
+        numbers = sizes.replace("x", ",").split(",")
+        if not equals or not name or not all(n.strip().isdigit() for n in numbers):
+            self.fail(f"'{value}' is neither DIMENSION=1,7 nor INPUT=1x3x224x224", param, ctx)
+        return name, tuple(int(n) for n in numbers)
 
 
 @click.command("verify")
@@ -53,6 +69,7 @@ PROVIDERS = {
     show_default=True,
     help="Precision that errors are measured against; auto is float64 unless the model is big.",
 )
+@output_options
 @click.option("--json", "as_json", is_flag=True, help="Print every fact as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing; the exit code is the verdict.")
 def command(
@@ -66,6 +83,7 @@ def command(
     truth: str,
     as_json: bool,
     quiet: bool,
+    outputs: Outputs,
 ) -> int:
     """Run ORIGINAL and FUSED on the same inputs; exit 0 only if FUSED is as exact as ORIGINAL.
 
@@ -87,6 +105,7 @@ def command(
             truth=truth,  # type: ignore[arg-type]  # click has checked it
             progress=lambda step, done, total: bar.update(task, description=step, completed=done, total=total),
         )
+    outputs.write("verify", report.as_dict(), {"before": original, "after": fused})
     if as_json:
         print_json("verify", report.as_dict())
     elif not quiet:
