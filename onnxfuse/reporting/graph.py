@@ -27,7 +27,8 @@ def graph_of(model: onnx.ModelProto) -> dict[str, Any]:
     for value in model.graph.input:
         if value.name not in weights:
             producers[value.name] = len(nodes)
-            nodes.append({"op": "input", "name": value.name, "outputs": [f"{value.name}: {types[value.name]}"]})
+            shown = [f"{value.name}: {types[value.name]}"]
+            nodes.append({"op": "input", "name": value.name, "outputs": shown, "values": [value.name]})
     edges: list[tuple[int, int]] = []
     for proto in model.graph.node:
         if proto.op_type == "Constant":
@@ -35,16 +36,19 @@ def graph_of(model: onnx.ModelProto) -> dict[str, Any]:
         edges += [(producers[v], len(nodes)) for v in dict.fromkeys(proto.input) if v in producers]
         producers.update((v, len(nodes)) for v in proto.output if v)
         shown = [f"{v}: {types[v]}" if v in types else v for v in proto.output if v]
-        nodes.append({"op": proto.op_type, "name": proto.name or proto.output[0], "outputs": shown})
+        made = [v for v in proto.output if v]
+        nodes.append({"op": proto.op_type, "name": proto.name or made[0], "outputs": shown, "values": made})
         if proto.domain == DOMAIN:
             facts = {p.key.removeprefix(f"{DOMAIN}."): p.value for p in proto.metadata_props}
             body = [n.op_type for n in ops[proto.op_type].body.node if n.op_type != "Constant"]
             nodes[-1] |= {"rule": ops[proto.op_type].rule, "body": body, "op": " + ".join(_shortened(body))}
             nodes[-1]["nodes"] = json.loads(facts.get("nodes", "[]"))
+            # The values that are no more: by them a person finds the nodes of the original in here.
+            made += json.loads(facts.get("values", "[]"))
     for value in model.graph.output:
         if value.name in producers:
             edges.append((producers[value.name], len(nodes)))
-            nodes.append({"op": "output", "name": value.name, "outputs": []})
+            nodes.append({"op": "output", "name": value.name, "outputs": [], "values": []})
     drawn = layout([_width(n["op"]) for n in nodes], edges)
     for node, (x, y) in zip(nodes, drawn.places, strict=True):
         node |= {"x": round(x, 1), "y": round(y, 1), "w": _width(node["op"])}

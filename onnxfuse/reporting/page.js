@@ -23,7 +23,7 @@ function curve(line) {
 function kindOf(node, taken) {
   if (node.rule) return "fused";
   if (node.op === "input" || node.op === "output") return "end";
-  return taken.has(node.name) ? "gone" : "";
+  return node.values.some((v) => taken.has(v)) ? "gone" : "";
 }
 
 class Pane {
@@ -33,7 +33,7 @@ class Pane {
     this.side = box.dataset.side;
     this.graph = graphs[this.number][this.side];
     const after = graphs[this.number].after;
-    const taken = new Set(this.side === "before" && after ? after.nodes.flatMap((n) => n.nodes || []) : []);
+    const taken = new Set(this.side === "before" && after ? after.nodes.flatMap((n) => n.rule ? n.values : []) : []);
     const edges = this.graph.lines.map((line) => `<path d="${curve(line)}"/>`).join("");
     const nodes = this.graph.nodes.map((n, i) => `<g class="${kindOf(n, taken)}" data-i="${i}">`
       + `<rect x="${n.x - n.w / 2}" y="${n.y - HALF}" width="${n.w}" height="${2 * HALF}"/>`
@@ -112,17 +112,17 @@ const others = (number) => panes.filter((p) => p.number === number);
 
 // A node and what became of it: the fused op that took it, or the nodes that a fused op took.
 function choose(pane, node) {
-  const names = new Set(node.nodes || [node.name]);
+  const values = new Set(node.values);
   for (const other of others(pane.number)) {
     if (other === pane) {
       other.items.forEach((item, i) => item.classList.toggle("marked", other.graph.nodes[i] === node));
     } else {
-      other.mark((n) => (n.nodes || [n.name]).some((name) => name && names.has(name)));
+      other.mark((n) => n.values.some((v) => values.has(v)));
     }
   }
   const facts = [`<b>${escaped(node.op)}</b> ${escaped(node.name)}`];
   if (node.rule) facts.push(`rule ${escaped(node.rule)}: ${escaped(node.body.join(" + "))}`);
-  if (node.nodes) facts.push(`in place of ${escaped(node.nodes.filter(Boolean).join(", "))}`);
+  if (node.nodes) facts.push(`in place of ${escaped(node.nodes.filter(Boolean).join(", ") || node.values.join(", "))}`);
   if (node.outputs.length) facts.push(escaped(node.outputs.join(", ")));
   document.querySelector(`[data-details="${pane.number}"]`).innerHTML = facts.join("<br>");
 }

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -84,8 +85,7 @@ def _model_parts(model: Facts, graphs: Mapping[str, Any], drawn: dict[str, Any])
         yield _Part("Fusions by rule", _fusions(model.get("optimize") or {}, graphs))
     near = (model.get("optimize") or {}).get("near", [])
     if near:
-        rows = [(n["rule"], n["root"], n["node"], n["reason"], n["hint"]) for n in near]
-        yield _Part("Nearly fused", _table(("rule", "from", "stopped at", "because it", "what would help"), rows))
+        yield _Part("Nearly fused", _near(near))
     if model.get("lost") or model.get("changed"):
         changes = [("lost", line) for line in model["lost"]] + [("changed", line) for line in model["changed"]]
         yield _Part("Against the lock", _table(("", "difference"), changes))
@@ -130,6 +130,17 @@ def _fusions(optimized: Facts, graphs: Mapping[str, Any]) -> str:
     table = _table(("ops", "rule", "what is in one kernel"), rows, attribute="data-rule", key=1)
     told = ", ".join(f"{rule}: {replaced[rule]} nodes in {n} ops" for rule, n in fused.items())
     return f"{chart}<p>{escape(told)}</p>{table}"
+
+
+def _near(near: Sequence[Facts]) -> str:
+    """Return the near misses that no other rule took, equal ones as one row with their number."""
+    kinds: dict[tuple[str, str, str], list[Facts]] = {}
+    for one in near:
+        if not one["fused_otherwise"]:
+            words = re.sub(r"'[^']*'", "a value", one["reason"])
+            kinds.setdefault((one["rule"], one["root"].split()[0], words), []).append(one)
+    rows = [(len(ns), ns[0]["rule"], ns[0]["node"], ns[0]["reason"], ns[0]["hint"]) for ns in kinds.values()]
+    return _table(("places", "rule", "first stopped at", "because it", "what would help"), rows)
 
 
 def _errors(verified: Facts) -> str:
