@@ -48,7 +48,8 @@ def histogram(counts: Sequence[tuple[str, int]]) -> str:
     """Return upright bars, one per class, heights by the logarithm of the count: a single element stays visible."""
     width, height = 60, 130
     most = max((math.log10(1 + n) for _, n in counts), default=0.0) or 1.0
-    parts = [f'<svg class="chart small" viewBox="0 0 {len(counts) * width + 10} {height + 40}" role="img">']
+    whole = len(counts) * width + 10
+    parts = [f'<svg class="chart small" width="{whole}" viewBox="0 0 {whole} {height + 24}" role="img">']
     for column, (label, count) in enumerate(counts):
         size = height * math.log10(1 + count) / most * 0.85
         x = column * width + 5
@@ -77,7 +78,7 @@ def roofline(spots: Sequence[Spot], bandwidth: float, peak: float) -> str:
 
     `bandwidth`: bytes per second; `peak`: FLOPs per second.
     """
-    left, top, right, bottom = 70.0, 14.0, WIDTH - 20.0, 300.0
+    left, top, right, bottom = 96.0, 14.0, WIDTH - 20.0, 300.0
     knee = peak / bandwidth
     low = 10 ** math.floor(math.log10(min([knee / 10, *(s.intensity for s in spots)])))
     high = 10 ** math.ceil(math.log10(max([knee * 10, *(s.intensity for s in spots)])))
@@ -111,7 +112,7 @@ def roofline(spots: Sequence[Spot], bandwidth: float, peak: float) -> str:
 
 
 def _flops(rate: float) -> str:
-    for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
+    for size, unit in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
         if rate >= size:
             return f"{rate / size:.3g} {unit}FLOP/s"
     return f"{rate:.3g} FLOP/s"

@@ -97,7 +97,8 @@ def _model_parts(model: Facts, graphs: Mapping[str, Any], drawn: dict[str, Any])
 
 def _graph(number: int, graphs: Mapping[str, Any]) -> str:
     panes = "".join(
-        f"<figure><figcaption>{escape(side)}: {sum(n['op'] not in ('input', 'output') for n in graph['nodes'])} nodes"
+        f"<figure><figcaption>{escape(side)}: {sum(n['op'] not in ('input', 'output') for n in graph['nodes'])} nodes "
+        "besides constants"
         f'</figcaption><div class="pane" data-graph="{number}" data-side="{escape(side)}"></div></figure>'
         for side, graph in graphs.items()
     )

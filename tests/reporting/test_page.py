@@ -41,7 +41,8 @@ def layers(count: int) -> onnx.ModelProto:
 
 
 OUTPUT = {"output": "y", "dtype": "float32", "error": 1e-6, "budget": 2e-6, "own": 1e-6, "max_abs": 1e-6,
-          "max_rel": 1e-5, "cosine": 1.0, "verdict": "ok", "fault": "", "difference": {"ulps": {"0": 900, "1": 90, "2": 3}}}  # fmt: skip
+          "max_rel": 1e-5, "cosine": 1.0,
+          "verdict": "ok", "fault": "", "difference": {"ulps": {"0": 900, "1": 90, "2": 3}}}  # fmt: skip
 ROWS = [
     {"model": name, "setting": setting, "p50": us, "p90": us + 1, "p99": us + 2, "min": us - 1}
     for name, setting, us in (
