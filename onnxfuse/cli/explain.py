@@ -125,10 +125,16 @@ def _print_near(report: Report, limit: int | None) -> None:
     console.print(f"[bold]{len(near)} near misses[/] of {len(found)} kinds, nearest first")
     rows = [
         (str(len(ns)), ns[0].rule, f"{ns[0].refusal.depth} of {ns[0].refusal.size}", ns[0].refusal.node,
-         ns[0].refusal.reason, hint(ns[0].refusal))
+         _told(ns[0].refusal))
         for ns in found
     ]  # fmt: skip
-    _table(console, "places", ("matched", "first stopped at", "because it", "what would help"), rows, limit)
+    _table(console, "places", ("matched", "first stopped at", "because it -> what would help"), rows, limit)
+
+
+def _told(refusal: Refusal) -> str:
+    """Return the reason, and in a line of its own what would help."""
+    advice = hint(refusal)
+    return f"{refusal.reason}\n-> {advice}" if advice else refusal.reason
 
 
 def _print_place(report: Report, name: str, place: str, limit: int | None) -> None:
@@ -141,10 +147,10 @@ def _print_place(report: Report, name: str, place: str, limit: int | None) -> No
     if not tried and not took:
         console.print("no rule begins at its operator", style="dim")
     rows = [
-        (f"{n.refusal.depth} of {n.refusal.size}", n.rule, n.refusal.node, n.refusal.reason, hint(n.refusal))
+        (f"{n.refusal.depth} of {n.refusal.size}", n.rule, n.refusal.node, _told(n.refusal))
         for n in sorted(tried, key=lambda n: (misses.missing(n), n.rule))
     ]
-    _table(console, "matched", ("stopped at", "because it", "what would help"), rows, limit)
+    _table(console, "matched", ("stopped at", "because it -> what would help"), rows, limit)
 
 
 def _print(report: Report, limit: int | None) -> None:

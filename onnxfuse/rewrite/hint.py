@@ -15,9 +15,7 @@ def hint(refusal: Refusal) -> str:
     if r.kind == "predicate" and r.subject.startswith("dtype("):
         return f"convert the model to the type that the rule takes: {r.subject}"
     if "is not a constant" in r.reason:
-        return (
-            f"make '{name[1] if name else value}' a weight: export with constants folded and weights inside the model"
-        )
+        return "the rule wants a weight there; where it should be one, export with constants folded"
     hints = {
         "attribute": f"the rule takes {r.subject} = {r.wanted}; a rule of your own may leave it open: "
         f"<{r.subject}: TYPE = @{r.subject}>",
