@@ -1,7 +1,7 @@
 """`onnxfuse ci`: optimize, verify and time the models of onnxfuse.toml, and hold them to it and to onnxfuse.lock."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -195,7 +195,7 @@ def _run(
     if entry.min_speedup is not None and not no_bench:
         progress(f"{entry.name}: bench")
         _bench(outcome, original, model)
-    outcome.locked = contract.lock_model(report.by_rule(), report.before, report.after, outcome.verified)
+    outcome.locked = contract.lock_model(report, outcome.verified)
     if was is not None:
         _against_lock(outcome, report, was)
     if entry.output is not None and not outcome.exit_code:
@@ -261,14 +261,15 @@ def _against_lock(outcome: Outcome, report: Report, was: Lock) -> None:
         outcome.changes += contract.beyond_tolerance(was.models[name], outcome.verified, name)
     for change in outcome.lost:
         if change.what.startswith("fusions by "):
-            outcome.why += _why(report, change.what.removeprefix("fusions by "))
+            name = change.what.removeprefix("fusions by ")
+            outcome.why += _why(report, name, was.models[outcome.entry.name].places.get(name, ()))
 
 
-def _why(report: Report, name: str) -> list[str]:
-    """Return where a rule stopped short, nearest first, of the places that no fusion took."""
+def _why(report: Report, name: str, places: Sequence[str] = ()) -> list[str]:
+    """Return where a rule stopped short: the places where it once applied first, then those that no fusion took."""
     taken = misses.fused_nodes(report)
     near = [n for n in misses.ranked(report) if n.rule == name]
-    near.sort(key=lambda n: n.root in taken)
+    near = [n for n in near if n.root in places] or sorted(near, key=lambda n: n.root in taken)
     return [f"{name} at {n.root}: stopped at {n.refusal.node}: {n.refusal.reason}" for n in near[:WHYS]]
 
 

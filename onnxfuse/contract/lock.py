@@ -4,12 +4,13 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from onnxfuse.model.errors import UsageError
+from onnxfuse.rewrite.report import Report
 from onnxfuse.rewrite.rule import Rule
 
 SCHEMA = 1
@@ -30,6 +31,8 @@ class ModelLock:
     """Where `tolerances` were measured."""
     tolerances: Mapping[str, float] = field(default_factory=dict)
     """The largest difference to the original that each output may have."""
+    places: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Where each rule applied: the first of the nodes that it took, as "Op name". No promise: it helps to say why."""
 
 
 @dataclass(frozen=True)
@@ -62,16 +65,14 @@ def rule_hashes(rules: Iterable[Rule]) -> dict[str, str]:
     return {r.name: hashlib.sha256(r.path.read_bytes()).hexdigest() for r in sorted(rules, key=lambda r: r.name)}
 
 
-def lock_model(
-    fusions: Mapping[str, int], before: Mapping[str, int], after: Mapping[str, int], verified: Mapping[str, Any] | None
-) -> ModelLock:
-    """Return what to remember of a model; `verified` is the dictionary of verify's report.
+def lock_model(report: Report, verified: Mapping[str, Any] | None) -> ModelLock:
+    """Return what to remember of an optimized model; `verified` is the dictionary of verify's report.
 
     The tolerance of an output is twice the largest difference seen, and at least what verify allows its error: a run
     on other inputs of the same kind stays below, one with a lost digit does not.
     """
     plain: dict[str, int] = {}
-    for op, count in after.items():
+    for op, count in report.after.items():
         name = re.sub(r"^(onnxfuse:.*)_[0-9a-f]{10}$", r"\1", op)
         plain[name] = plain.get(name, 0) + count
     tolerances = {}
@@ -80,7 +81,17 @@ def lock_model(
         if math.isfinite(bound):
             tolerances[row["output"]] = float(f"{bound:.3g}")
     provider = str((verified or {}).get("provider", ""))
-    return ModelLock(_sorted(fusions), _sorted(before), _sorted(plain), provider, _sorted(tolerances))
+    places: dict[str, list[str]] = {}
+    for applied in report.applied:
+        places.setdefault(applied.rule, []).append(applied.nodes[0])
+    return ModelLock(
+        fusions=_sorted(report.by_rule()),
+        exported=_sorted(report.before),
+        operators=_sorted(plain),
+        provider=provider,
+        tolerances=_sorted(tolerances),
+        places=_sorted(places),
+    )
 
 
 def _sorted(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -116,6 +116,11 @@ def _start(graph: Graph, how: Fuse, node: Node, host: frozenset[str]) -> _Start 
             return _start_from(graph, how, anchor, found, node)
         if found is not None and (furthest is None or found.depth > furthest.depth):
             furthest = found
+    # A node that was not split for a reason of its own is told by that reason, not by the spelling it was left in.
+    for split in how.splits:
+        found = find(graph, split.source, split.where, node) if node.op == split.source.root.op else None
+        if isinstance(found, Refusal) and (furthest is None or found.depth > furthest.depth):
+            furthest = found
     return furthest
 
 
