@@ -18,7 +18,9 @@ MAY_IMPORT = {
     "runtime": {"kernels", "model"},
     "verification": {"runtime", "kernels", "model"},
     "benchmark": {"verification", "runtime", "kernels", "model"},
-    "cli": {"benchmark", "verification", "runtime", "rewrite", "kernels", "model"},
+    "contract": {"rewrite", "kernels", "model"},
+    "reporting": {"model"},
+    "cli": {"contract", "reporting", "benchmark", "verification", "runtime", "rewrite", "kernels", "model"},
 }
 """Each part with the parts that it may use: cli -> bench -> verification -> runtime -> kernels -> model,
 and cli -> rewrite -> kernels."""

@@ -1,6 +1,5 @@
 """`onnxfuse bench`: is the fused model really faster than the original at ONNX Runtime's best settings?"""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +11,9 @@ from rich.progress import Progress, TextColumn
 from rich.table import Table
 
 from onnxfuse.benchmark import ROUNDS, RUNS
-from onnxfuse.cli.console import output
+from onnxfuse.cli.console import output, print_json
 from onnxfuse.cli.optimize import EXPECTATION_NOT_MET
+from onnxfuse.cli.outputs import Outputs, output_options
 from onnxfuse.cli.verify import PROVIDERS, ShapeOption
 from onnxfuse.model import io
 from onnxfuse.model.errors import ModelError
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 @click.option("--rounds", type=click.IntRange(1), default=ROUNDS, show_default=True, help="Rounds, settings in turn.")
 @click.option("--min-speedup", type=click.FloatRange(0), metavar="X", help="Exit 4 if a shape is less than X faster.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs.")
+@output_options
 @click.option("--json", "as_json", is_flag=True, help="Print every fact as JSON.")
 def command(
     original: Path,
@@ -49,6 +50,7 @@ def command(
     min_speedup: float | None,
     seed: int,
     as_json: bool,
+    outputs: Outputs,
 ) -> int:
     """Time IN.onnx at each of ONNX Runtime's settings, and OUT.onnx, on the same inputs, in turns.
 
@@ -82,9 +84,10 @@ def command(
     not_met = [
         f"--min-speedup {min_speedup:g}: {b.speedup:.4g}x over {b.best('original').setting} at {b.name}" for b in missed
     ]
+    facts = {"ok": not missed, **report.as_dict(), "min_speedup": min_speedup, "not_met": not_met}
+    outputs.write("bench", facts, {"before": original} if fused is None else {"before": original, "after": fused})
     if as_json:
-        facts = {"ok": not missed, **report.as_dict(), "min_speedup": min_speedup, "not_met": not_met}
-        click.echo(json.dumps(facts, indent=2))
+        print_json("bench", facts)
     else:
         show(report, not_met, output())
     return EXPECTATION_NOT_MET if missed else 0

@@ -1,6 +1,5 @@
 """`onnxfuse explain`: what fuses in a model, what does not, the node and the reason where an attempt stopped."""
 
-import json
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -8,16 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import click
+import onnx
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from onnxfuse.cli.console import output, working
-from onnxfuse.cli.optimize import choose
+from onnxfuse.cli import misses
+from onnxfuse.cli.console import output, print_json, working
+from onnxfuse.cli.optimize import choose, rule_names, run
 from onnxfuse.model import io
-from onnxfuse.rewrite import pipeline, rule
+from onnxfuse.model.errors import UsageError
+from onnxfuse.model.graph import Node, bodies
+from onnxfuse.rewrite import rule
+from onnxfuse.rewrite.hint import hint
 from onnxfuse.rewrite.match import Refusal
-from onnxfuse.rewrite.report import Report
+from onnxfuse.rewrite.pattern import did_you_mean
+from onnxfuse.rewrite.report import Near, Report
 
 SCREEN = 12
 """Rows of each table unless --all is given: both fit one screen."""
@@ -25,25 +30,72 @@ SCREEN = 12
 
 @click.command("explain")
 @click.argument("source", metavar="IN.onnx", type=click.Path(path_type=Path))
-@click.option("--rule", "only", metavar="NAME", multiple=True, help="Look at this rule alone; may be repeated.")
+@click.option(
+    "--rule",
+    "only",
+    metavar="NAME",
+    multiple=True,
+    shell_complete=rule_names,
+    help="Look at this rule alone; may be repeated.",
+)
 @click.option("--rules", "folders", metavar="DIR", multiple=True, type=click.Path(path_type=Path), help="More rules.")
+@click.option("--near", "nearest", is_flag=True, help="Rank what nearly fused over the whole model, with hints.")
+@click.option("--at", metavar="NODE", multiple=True, help="Each rule's furthest attempt at this node or value alone.")
 @click.option("--all", "everything", is_flag=True, help="Print every row.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def command(source: Path, only: tuple[str, ...], folders: tuple[Path, ...], everything: bool, as_json: bool) -> int:
+def command(
+    source: Path,
+    only: tuple[str, ...],
+    folders: tuple[Path, ...],
+    nearest: bool,
+    at: tuple[str, ...],
+    everything: bool,
+    as_json: bool,
+) -> int:
     """Say what fuses in IN.onnx, what does not, and why. Writes nothing."""
+    if nearest and at:
+        raise UsageError("--near and --at exclude each other: the whole model, or one node")
     rules = choose(rule.select(folders), only, ())
     with working("load") as progress:
-        report = pipeline.run(io.load(source), rules, progress)
+        model = io.load(source)
+        places = {name: _place(model, name, source) for name in at}
+        report = run(model, rules, progress, source)
+    limit = None if everything else SCREEN
     if as_json:
-        click.echo(json.dumps(facts(report), indent=2))
+        print_json("explain", facts(report, list(places.values())))
+    elif at:
+        for name, place in places.items():
+            _print_place(report, name, place, limit)
+    elif nearest:
+        _print_near(report, limit)
     else:
-        _print(report, None if everything else SCREEN)
+        _print(report, limit)
     return 0
 
 
-def facts(report: Report) -> dict[str, Any]:
-    """Return the report as plain data."""
+def _place(model: onnx.ModelProto, name: str, source: Path) -> str:
+    """Return the name that reports use for the node called `name`, or that computes the value `name`."""
+    known: dict[str, str] = {}
+    waiting = [model.graph]
+    while waiting:
+        for proto in waiting.pop().node:
+            node = Node(proto)
+            for word in (*node.outputs, node.name):
+                known[word] = node.name
+            waiting.extend(bodies(proto))
+    if name not in known:
+        near = did_you_mean(name, set(known))
+        raise UsageError(f"{source}: has no node and no computed value called '{name}'.{near}")
+    return known[name]
+
+
+def facts(report: Report, places: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the report as plain data; with `places` only what is about these nodes, however little it tells."""
+    applied = [a for a in report.applied if not places or any(n.partition(" ")[2] in places for n in a.nodes)]
+    stopped = [n for n in report.stopped if _node(n) in places] if places else misses.ranked(report)
     return {
+        "ok": True,
+        "nodes": {"before": report.before.total(), "after": report.after.total()},
         "applied": [
             {
                 "rule": a.rule,
@@ -51,19 +103,54 @@ def facts(report: Report) -> dict[str, Any]:
                 "nodes": list(a.nodes),
                 "stops": [{"node": s.node, "reason": s.reason} for s in a.stops],
             }
-            for a in report.applied
+            for a in applied
         ],
-        "near": [
-            {
-                "rule": n.rule,
-                "root": n.root,
-                "node": n.refusal.node,
-                "reason": n.refusal.reason,
-                "depth": n.refusal.depth,
-            }
-            for n in report.near
-        ],
+        "near": misses.facts(stopped, report),
     }
+
+
+def _node(near: Near) -> str:
+    return near.root.partition(" ")[2]
+
+
+def _print_near(report: Report, limit: int | None) -> None:
+    """Print what nearly fused and is in no fused op now, equal misses as one row."""
+    console = output()
+    taken = misses.fused_nodes(report)
+    near = [n for n in misses.ranked(report) if n.root not in taken]
+    kinds: dict[tuple[str, str, str], list[Near]] = {}
+    for one in near:
+        kinds.setdefault((one.rule, one.root.split()[0], _reason((one.refusal,))), []).append(one)
+    found = sorted(kinds.values(), key=lambda ns: (misses.missing(ns[0]), -len(ns)))
+    console.print(f"[bold]{len(near)} near misses[/] of {len(found)} kinds, nearest first")
+    rows = [
+        (str(len(ns)), ns[0].rule, f"{ns[0].refusal.depth} of {ns[0].refusal.size}", ns[0].refusal.node,
+         _told(ns[0].refusal))
+        for ns in found
+    ]  # fmt: skip
+    _table(console, "places", ("matched", "first stopped at", "because it -> what would help"), rows, limit)
+
+
+def _told(refusal: Refusal) -> str:
+    """Return the reason, and in a line of its own what would help."""
+    advice = hint(refusal)
+    return f"{refusal.reason}\n-> {advice}" if advice else refusal.reason
+
+
+def _print_place(report: Report, name: str, place: str, limit: int | None) -> None:
+    """Print what became of one node, and every rule's furthest attempt that began there."""
+    console = output()
+    took = [a for a in report.applied if any(n.partition(" ")[2] == place for n in a.nodes)]
+    verdict = "; ".join(f"{a.rule} took it with {_operators(a.nodes)}" for a in took) or "no rule took it"
+    console.print(f"[bold]{escape(name)}[/]: {escape(verdict)}")
+    tried = [n for n in report.stopped if _node(n) == place]
+    if not tried and not took:
+        console.print("no rule begins at its operator", style="dim")
+    rows = [
+        (f"{n.refusal.depth} of {n.refusal.size}", n.rule, n.refusal.node, _told(n.refusal))
+        for n in sorted(tried, key=lambda n: (misses.missing(n), n.rule))
+    ]
+    _table(console, "matched", ("stopped at", "because it -> what would help"), rows, limit)
 
 
 def _print(report: Report, limit: int | None) -> None:

@@ -1,14 +1,15 @@
 """The entry point: collects the commands, and turns every expected error into one message and its exit code."""
 
 import importlib
-import json
 import sys
-from typing import Any
+from collections.abc import Callable
 
 import click
+from click.shell_completion import CompletionItem
 from rich.console import Console
 
 import onnxfuse
+from onnxfuse.cli.console import VERBOSITY, print_json
 from onnxfuse.model.errors import OnnxfuseError
 
 COMMANDS = {
@@ -17,6 +18,9 @@ COMMANDS = {
     "bench": "Time a model before and after fusion, against ONNX Runtime's best settings.",
     "rules": "List the rules, or explain one.",
     "explain": "Say what fuses in a model, what does not, and why.",
+    "ci": "Hold models to what onnxfuse.toml and onnxfuse.lock promise.",
+    "doctor": "Say what is installed, what is missing, and how to mend it.",
+    "completion": "Print the completion script for a shell.",
 }
 """Each command is a module of this package with a click command called `command`, imported when it is used."""
 
@@ -35,11 +39,35 @@ class _Commands(click.Group):
         if name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(f"onnxfuse.cli.{name}").command
+        taken = {option for parameter in command.params for option in parameter.opts}
+        command.params += [option for option in manners() if not taken & set(option.opts)]
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete a command's name without importing any of them."""
+        names = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        return names or super(click.Group, self).shell_complete(ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
+
+
+def manners() -> list[click.Option]:
+    """Return the options that every command has."""
+
+    def say(level: int) -> Callable[[click.Context, click.Parameter, bool], None]:
+        def callback(context: click.Context, _: click.Parameter, given: bool) -> None:
+            if given:
+                context.meta[VERBOSITY] = level
+
+        return callback
+
+    quiet, verbose = "Print no results; the exit code is the verdict.", "Print each step and its time, on stderr."
+    return [
+        click.Option(["-q", "--quiet"], is_flag=True, expose_value=False, callback=say(-1), help=quiet),
+        click.Option(["-v", "--verbose"], is_flag=True, expose_value=False, callback=say(1), help=verbose),
+    ]
 
 
 @click.group(cls=_Commands, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
@@ -54,11 +82,11 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         code = group.main(arguments, prog_name="onnxfuse", standalone_mode=False)
     except OnnxfuseError as error:
-        _complain(str(error), error.hint, error.exit_code, as_json="--json" in arguments)
+        _complain(str(error), error.hint, error.exit_code, arguments)
         code = error.exit_code
     except click.ClickException as error:
         if "--json" in arguments:
-            _complain(error.format_message(), "", 2, as_json=True)
+            _complain(error.format_message(), "", 2, arguments)
         else:
             error.show()
         code = 2
@@ -67,10 +95,11 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(code or 0)
 
 
-def _complain(message: str, hint: str, code: int, *, as_json: bool) -> None:
-    if as_json:
-        facts: dict[str, Any] = {"ok": False, "exit_code": code, "error": message, "hint": hint}
-        click.echo(json.dumps(facts, indent=2))
+def _complain(message: str, hint: str, code: int, arguments: list[str]) -> None:
+    """Print an error: on standard error for people, as JSON on standard output for scripts that asked for JSON."""
+    if "--json" in arguments:
+        command = next((a for a in arguments if a in COMMANDS), "")
+        print_json(command, {"ok": False, "exit_code": code, "error": message, "hint": hint})
         return
     console = Console(stderr=True, highlight=False)
     console.print("error:", style="bold red", end=" ")

@@ -1,19 +1,24 @@
 """`onnxfuse optimize`: apply the rules, write the model, print one screen of what was done."""
 
-import json
+import glob
 import re
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import onnx
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from onnxfuse.cli.console import output, working
+from onnxfuse.cli import misses
+from onnxfuse.cli.console import output, print_json, working
+from onnxfuse.cli.dumping import Dumping
+from onnxfuse.cli.outputs import Outputs, output_options, writable
+from onnxfuse.cli.verify import ShapeOption
 from onnxfuse.model import io
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.fused import DOMAIN
@@ -38,18 +43,33 @@ class Requirement:
     least: int
 
 
+def rule_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Return the shipped rules whose names begin so, for the shell's completion."""
+    return sorted(f.stem for f in rule.shipped_folder().glob(f"{glob.escape(incomplete)}*.toml"))
+
+
 @click.command("optimize")
 @click.argument("source", metavar="IN.onnx", type=click.Path(path_type=Path))
 @click.argument("target", metavar="OUT.onnx", type=click.Path(path_type=Path))
 @click.option("--rules", "folders", metavar="DIR", multiple=True, type=click.Path(path_type=Path), help="More rules.")
-@click.option("--only", metavar="RULE", multiple=True, help="Apply this rule alone; may be repeated.")
-@click.option("--skip", metavar="RULE", multiple=True, help="Leave this rule out; may be repeated.")
+@click.option(
+    "--only", metavar="RULE", multiple=True, shell_complete=rule_names, help="Apply this rule alone; may be repeated."
+)
+@click.option(
+    "--skip", metavar="RULE", multiple=True, shell_complete=rule_names, help="Leave this rule out; may be repeated."
+)
 @click.option("--require", metavar="RULE[>=N]", multiple=True, help="Exit 4 unless the rule applied so often.")
 @click.option("--guard", is_flag=True, help="Check every fusion on inputs; undo what leaves the error budget.")
 @click.option(
     "--guard-inputs", metavar="PATH", multiple=True, type=click.Path(path_type=Path), help="Real inputs for --guard."
 )
 @click.option("--undo", is_flag=True, help="Replace the fused ops of IN.onnx by the nodes that they stand for.")
+@click.option("--dump", metavar="DIR", type=click.Path(path_type=Path), help="Write every phase and kernel there.")
+@click.option("--arch", metavar="sm_NN", help="With --dump: compile for it; default the GPU here, or sm_90a.")
+@click.option(
+    "--shape", "shapes", metavar="NAME=N", type=ShapeOption(), multiple=True, help="With --dump: a dynamic dimension."
+)
+@output_options
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
     source: Path,
@@ -61,7 +81,11 @@ def command(
     guard: bool,
     guard_inputs: tuple[Path, ...],
     undo: bool,
+    dump: Path | None,
+    arch: str | None,
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
     as_json: bool,
+    outputs: Outputs,
 ) -> int:
     """Apply the fusion rules to IN.onnx and write OUT.onnx.
 
@@ -70,15 +94,23 @@ def command(
     """
     if undo and (only or skip or require or guard):
         raise UsageError("--undo goes with none of --only, --skip, --require and --guard")
+    if undo and dump is not None:
+        raise UsageError("--undo makes no kernels: --dump goes with optimizing")
+    if guard and dump is not None:
+        raise UsageError("--guard goes without --dump: what it takes back is not what was dumped")
     if guard_inputs and not guard:
         raise UsageError("--guard-inputs goes with --guard")
+    if dump is None and (arch is not None or shapes):
+        raise UsageError("--arch and --shape go with --dump DIR")
+    dumping = None if dump is None else Dumping(dump, arch, shapes)
     rules = choose(rule.select(folders), only, skip)
     requirements = [parse_requirement(text, rules) for text in require]
-    _writable(target)
+    writable(target)
     start = time.perf_counter()
     with working("load") as progress:
         model = io.load(source)
         before = io.size(model)
+        source_graph = io.without_weights(model, lambda weight: weight) if outputs.report is not None else model
         if undo:
             progress("undo")
             report = Report(before=pipeline.count_ops(model))
@@ -87,7 +119,10 @@ def command(
         elif guard:
             model, report, guarded = _run_guarded(rules, progress, source, guard_inputs)
         else:
-            report = _run(model, rules, progress, source)
+            report = run(model, rules, progress if dumping is None else dumping.following(model, progress), source)
+            if dumping is not None:
+                progress("dump")
+                dumping.write(model)
         applied = report.by_rule()
         missed = [r for r in requirements if applied[r.rule] < r.least]
         if not missed:
@@ -95,13 +130,17 @@ def command(
             io.save(model, target)
         sizes = (before, io.size(model))
     seconds = time.perf_counter() - start
-    facts = _facts(report, source, target, sizes, seconds, missed)
+    facts = facts_of(report, source, target, sizes, seconds, missed)
     if undo:
         facts["undone"] = count
     if guard:
         facts["guard"] = guarded.as_dict()
+    if dumping is not None:
+        facts["dump"] = dumping.facts()
+    near = misses.facts(misses.ranked(report), report) if outputs.report is not None else []
+    outputs.write("optimize", {**facts, "near": near}, {"before": source_graph, "after": model})
     if as_json:
-        click.echo(json.dumps(facts, indent=2))
+        print_json("optimize", facts)
     else:
         _print(facts)
     return EXPECTATION_NOT_MET if missed else 0
@@ -131,7 +170,8 @@ def parse_requirement(text: str, rules: tuple[rule.Rule, ...]) -> Requirement:
     return Requirement(find(rules, found[1]).name, int(found[2] or 1))
 
 
-def _run(model: Any, rules: tuple[rule.Rule, ...], progress: Any, source: Path) -> Report:
+def run(model: onnx.ModelProto, rules: tuple[rule.Rule, ...], progress: pipeline.Progress, source: Path) -> Report:
+    """Optimize `model` in place; an error names the file that it came from."""
     try:
         return pipeline.run(model, rules, progress)
     except ModelError as error:
@@ -148,7 +188,7 @@ def _run_guarded(
 
     def reoptimize(without: Collection[str]) -> tuple["ModelProto", tuple[str, ...]]:
         model = io.load(source)
-        made = _run(model, tuple(r for r in rules if r.name not in without), progress, source)
+        made = run(model, tuple(r for r in rules if r.name not in without), progress, source)
         reports.append(made)
         return model, tuple(made.by_rule())
 
@@ -157,7 +197,7 @@ def _run_guarded(
 
     guarded = guard(io.load(source), reoptimize, unfuse, inputs=inputs or None, progress=show)
     # The model that is left was made without the rules left out: its report is that of the same rules.
-    report = reports[0] if not guarded.left_out else _run(
+    report = reports[0] if not guarded.left_out else run(
         io.load(source), tuple(r for r in rules if r.name not in guarded.left_out), progress, source
     )  # fmt: skip
     for undone in guarded.undone:
@@ -168,16 +208,13 @@ def _run_guarded(
     return guarded.model, report, guarded
 
 
-def _writable(target: Path) -> None:
-    """Complain about a target that cannot be written before the work starts, not after it."""
-    if target.is_dir():
-        raise ModelError(f"{target}: is a directory", "Give the name of the file to write.")
-    if not target.parent.is_dir():
-        raise ModelError(f"{target}: the folder {target.parent} does not exist", "Create it first.")
-
-
-def _facts(
-    report: Report, source: Path, target: Path, sizes: tuple[int, int], seconds: float, missed: list[Requirement]
+def facts_of(
+    report: Report,
+    source: Path,
+    target: Path,
+    sizes: tuple[int, int],
+    seconds: float,
+    missed: Sequence[Requirement] = (),
 ) -> dict[str, Any]:
     fused = {op: n for op, n in report.after.items() if op.startswith(f"{DOMAIN}:")}
     return {
@@ -226,6 +263,8 @@ def _print(facts: dict[str, Any]) -> None:
                 style="dim",
                 soft_wrap=True,
             )
+    if "dump" in facts:
+        _print_dump(facts["dump"], console)
     console.print(f"why not more: onnxfuse explain {escape(facts['source'])}", style="dim", soft_wrap=True)
 
 
@@ -239,6 +278,15 @@ def _print_guard(guard: dict[str, Any], console: Console) -> None:
         )
         console.print(f"  - {escape(what)}: {escape(one['fault'])}", soft_wrap=True)
         console.print(f"    in the original: {escape(', '.join(one['nodes']))}", style="dim", soft_wrap=True)
+
+
+def _print_dump(dump: dict[str, Any], console: Console) -> None:
+    registers = [op["registers"] for op in dump["ops"] if op["registers"] is not None]
+    spills = sum(op["spill_bytes"] or 0 for op in dump["ops"])
+    used = f"{min(registers)} to {max(registers)} registers, {spills} bytes spilled" if registers else "none compiled"
+    console.print(f"{escape(dump['folder'])}: {len(dump['ops'])} fused ops, {dump['arch']}: {used}", soft_wrap=True)
+    for note in dict.fromkeys(op["note"] for op in dump["ops"] if op["note"]):
+        console.print(f"no kernel: {escape(note)}", style="dim", soft_wrap=True)
 
 
 def megabytes(size: int) -> str:

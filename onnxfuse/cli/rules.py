@@ -1,6 +1,5 @@
 """`onnxfuse rules`: the rules there are; one rule explained, with what it makes of its own examples."""
 
-import json
 from pathlib import Path
 
 import click
@@ -9,14 +8,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from onnxfuse.cli.console import output
-from onnxfuse.cli.optimize import find
+from onnxfuse.cli.console import output, print_json
+from onnxfuse.cli.optimize import find, rule_names
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.rewrite import pipeline, predicate, rule
 
 
 @click.command("rules")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=rule_names)
 @click.option("--rules", "folders", metavar="DIR", multiple=True, type=click.Path(path_type=Path), help="More rules.")
 @click.option("--predicates", is_flag=True, help="List the words that `where` understands.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -25,14 +24,17 @@ def command(name: str | None, folders: tuple[Path, ...], predicates: bool, as_js
     console = output()
     if predicates:
         words = [word.text for word in (*predicate.TESTS.values(), *predicate.TERMS.values())]
-        click.echo(json.dumps(words, indent=2) if as_json else "\n".join(words))
+        if as_json:
+            print_json("rules", {"ok": True, "predicates": words})
+        else:
+            console.print("\n".join(words), markup=False, soft_wrap=True)
         return 0
     rules = rule.select(folders)
     if name is not None:
         rules = (find(rules, name),)
     if as_json:
         facts = [{"name": r.name, "summary": r.summary, "kind": _kind(r), "file": str(r.path)} for r in rules]
-        click.echo(json.dumps(facts, indent=2))
+        print_json("rules", {"ok": True, "rules": facts})
     elif name is None:
         table = Table("rule", "kind", "what it does", box=None, pad_edge=False, header_style="bold")
         for one in rules:

@@ -1,6 +1,5 @@
 """`onnxfuse verify`: compare a fused model with its original, and say which error is whose."""
 
-import json
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,8 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from onnxfuse.cli.console import output
+from onnxfuse.cli.console import output, print_json
+from onnxfuse.cli.outputs import Outputs, output_options
 from onnxfuse.model import io
 from onnxfuse.model.errors import UsageError
 
@@ -133,6 +133,7 @@ class ShapeOption(click.ParamType[tuple[str, tuple[int, ...]]]):
     show_default=True,
     help="Precision that errors are measured against; auto is float64 unless the model is big.",
 )
+@output_options
 @click.option("--json", "as_json", is_flag=True, help="Print every fact as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing; the exit code is the verdict.")
 def command(
@@ -153,6 +154,7 @@ def command(
     truth: str,
     as_json: bool,
     quiet: bool,
+    outputs: Outputs,
 ) -> int:
     """Run ORIGINAL and FUSED on the same inputs; exit 0 only if FUSED is as exact as ORIGINAL.
 
@@ -197,8 +199,9 @@ def command(
                 original, fused, report, **chosen, reoptimize=_reoptimizer(original, folders), folder=bisect,
                 progress=show_progress,
             )  # fmt: skip
+    outputs.write("verify", report.as_dict(), {"before": original, "after": fused})
     if as_json:
-        click.echo(json.dumps(report.as_dict(), indent=2))
+        print_json("verify", report.as_dict())
     elif not quiet:
         show(report, output())
     return 0 if report.ok else EXIT_MISMATCH

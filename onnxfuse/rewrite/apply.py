@@ -20,7 +20,7 @@ MAX_ROUNDS = 50
 def rewrite(graph: Graph, rules: Sequence[Rule], report: Report) -> None:
     rewrites = [(rule, one) for rule in rules for one in rule.rewrites]
     for _ in range(MAX_ROUNDS):
-        near: list[Near] = []
+        near: dict[tuple[str, Node], Near] = {}
         changed = fold_constants(graph) | share_extents(graph)
         for rule, one in rewrites:
             for node in [n for n in graph.nodes if n.op == one.source.root.op]:
@@ -29,10 +29,10 @@ def rewrite(graph: Graph, rules: Sequence[Rule], report: Report) -> None:
                     report.applied.append(outcome)
                     changed = True
                 elif isinstance(outcome, Refusal):
-                    near.append(Near(rule.name, f"{node.op} {node.name}", outcome))
+                    _keep_furthest(near, rule.name, node, outcome)
         changed |= bool(graph.remove_dead())
         if not changed:
-            report.near += near
+            report.stopped += near.values()
             return
     raise endless([rule for rule, _ in rewrites])
 
@@ -43,6 +43,13 @@ def endless(rules: Sequence[Rule]) -> RuleError:
     return RuleError(
         f"the rewrites go on after {MAX_ROUNDS} rounds ({involved})", "Do two of the rules undo each other?"
     )
+
+
+def _keep_furthest(near: dict[tuple[str, Node], Near], rule: str, node: Node, refusal: Refusal) -> None:
+    """A rule has several spellings; of all that were tried at one root, the one that got furthest tells most."""
+    known = near.get((rule, node))
+    if known is None or refusal.depth > known.refusal.depth:
+        near[rule, node] = Near(rule, f"{node.op} {node.name}", refusal)
 
 
 def _apply(graph: Graph, rule: Rule, rewrite: Rewrite, node: Node) -> Applied | Refusal | None:
@@ -59,12 +66,14 @@ def _apply(graph: Graph, rule: Rule, rewrite: Rewrite, node: Node) -> Applied | 
 
 def find(graph: Graph, pattern: Pattern, where: Sequence[Predicate], node: Node) -> Match | Refusal | None:
     """Return the first match at `node` for which `where` holds; else the furthest refusal, None if nothing matched."""
-    trace = Trace()
+    trace = Trace(len(pattern.nodes))
     for match in matches(pattern, graph, node, trace):
         asked = (*where, *predicate.asked(match.pattern))
-        stop = next(((p, r) for p in asked if (r := predicate.holds(p, graph, match)) is not None), None)
-        if stop is None:
+        failed = next(((p, r) for p in asked if (r := predicate.holds(p, graph, match)) is not None), None)
+        if failed is None:
             return match
+        stopped, reason = failed
         # What a rule leaves alone on purpose says more than a spelling that does not fit.
-        trace.stop(node, stop[1], len(match.nodes) + bool(stop[0].unless))
-    return trace.near()
+        depth = len(match.nodes) + bool(stopped.unless)
+        trace.stop(node, reason, depth, kind="predicate", subject=stopped.text)
+    return trace.furthest

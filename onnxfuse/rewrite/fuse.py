@@ -31,7 +31,7 @@ def fuse(graph: Graph, rules: Sequence[Rule], report: Report, ops: dict[str, Fus
                 continue
             outcome = _fuse_at(graph, rule, how, node, host)
             if isinstance(outcome, Refusal):
-                report.near.append(Near(rule.name, f"{node.op} {node.name}", outcome))
+                report.stopped.append(Near(rule.name, f"{node.op} {node.name}", outcome))
             elif outcome is not None:
                 op, applied = outcome
                 ops[op.name] = op
@@ -114,7 +114,8 @@ def _fuse_from(
     reason = _too_little(how, start, nodes, stops)
     made = make_op(graph, nodes, rule.name, how.template, start.realization) if reason is None else reason
     if isinstance(made, str):
-        return Refusal(node.name, made, len(region.nodes))
+        kind = "no kernel" if reason is None else "too little"
+        return Refusal(node.name, made, len(region.nodes), kind=kind, size=len(start.seeds) + max(how.least, 1))
     op, fused = made
     replaced = names([*start.kept, *nodes])
     graph.replace(nodes, [fused])
@@ -131,6 +132,11 @@ def _start(graph: Graph, how: Fuse, node: Node, host: frozenset[str]) -> _Start 
             return _start_from(graph, how, anchor, found, node)
         if found is not None and (furthest is None or found.depth > furthest.depth):
             furthest = found
+    # A node that was not split for a reason of its own is told by that reason, not by the spelling it was left in.
+    for split in how.splits:
+        found = find(graph, split.source, split.where, node) if node.op == split.source.root.op else None
+        if isinstance(found, Refusal) and (furthest is None or found.depth > furthest.depth):
+            furthest = found
     return furthest
 
 
@@ -142,7 +148,9 @@ def _start_from(graph: Graph, how: Fuse, anchor: Anchor, match: Match, root: Nod
     for binding in (*anchor.let, *predicate.bound(match.pattern)):
         labels[binding.label] = value = predicate.bind(binding, graph, match)
         if isinstance(value, str):
-            return Refusal(root.name, value, len(matched))
+            return Refusal(
+                root.name, value, len(matched), kind="predicate", subject=binding.text, size=len(anchor.pattern.nodes)
+            )
     bound = replace(match, labels=labels)
     form = None if anchor.realize is None else realized(anchor.realize, match.pattern)
     realization = None if form is None else Realization(form, bound)

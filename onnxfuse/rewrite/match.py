@@ -32,6 +32,21 @@ class Refusal:
     """How many nodes of the pattern had matched before."""
     other_op: bool = False
     """It stopped because another operator stood there: with nothing but the root matched, no near miss."""
+    kind: str = ""
+    """What stopped it, as a word for scripts and hints: `attribute`, `constant`, `operator`, `predicate`, ..."""
+    subject: str = ""
+    """The attribute, value or predicate that it is about."""
+    seen: str = ""
+    """What the model has there."""
+    wanted: str = ""
+    """What the rule wants there."""
+    size: int = 0
+    """How many nodes the pattern has, 0 where no pattern is behind it."""
+
+    @property
+    def trivial(self) -> bool:
+        """Whether it tells nothing: hardly more than the root's operator was there."""
+        return self.other_op and self.depth <= 1
 
 
 @dataclass(frozen=True)
@@ -50,18 +65,25 @@ class Match:
 class Trace:
     """Remembers the furthest point that a matching attempt reached."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: int = 0) -> None:
         self.furthest: Refusal | None = None
+        self.size = size
 
-    def stop(self, node: Node, reason: str, depth: int, *, other_op: bool = False) -> None:
+    def stop(
+        self,
+        node: Node,
+        reason: str,
+        depth: int,
+        *,
+        other_op: bool = False,
+        kind: str = "",
+        subject: str = "",
+        seen: str = "",
+        wanted: str = "",
+    ) -> None:
         """Note that an attempt stopped here."""
         if self.furthest is None or depth > self.furthest.depth:
-            self.furthest = Refusal(node.name, reason, depth, other_op)
-
-    def near(self) -> Refusal | None:
-        """Return the furthest refusal where it got far enough to tell anything."""
-        stop = self.furthest
-        return None if stop is None or stop.depth == 0 or (stop.depth == 1 and stop.other_op) else stop
+            self.furthest = Refusal(node.name, reason, depth, other_op, kind, subject, seen, wanted, self.size)
 
 
 def matches(pattern: Pattern, graph: Graph, node: Node, trace: Trace) -> Iterator[Match]:
@@ -77,7 +99,8 @@ def matches(pattern: Pattern, graph: Graph, node: Node, trace: Trace) -> Iterato
         if leak is None:
             yield found
         else:
-            trace.stop(leak[0], leak[1], len(found.nodes))
+            kind = "graph output" if leak[1].endswith("is a graph output") else "read elsewhere"
+            trace.stop(leak[0], leak[1], len(found.nodes), kind=kind, subject=leak[2])
 
 
 def _ends(graph: Graph, match: Match, trace: Trace) -> Iterator[Match]:
@@ -104,14 +127,17 @@ def _match_node(wanted: PatternNode, graph: Graph, node: Node, match: Match, tra
     if node in match.nodes.values():
         return
     if (node.op, node.domain) != (wanted.op, wanted.domain):
-        trace.stop(node, f"is {_an(node.op)}, the rule wants {_an(wanted.op)}", depth, other_op=True)
+        reason = f"is {_an(node.op)}, the rule wants {_an(wanted.op)}"
+        trace.stop(node, reason, depth, other_op=True, kind="operator", seen=node.op, wanted=wanted.op)
         return
     bound = _match_attributes(wanted, graph, node, match)
-    if isinstance(bound, str):
-        trace.stop(node, bound, depth)
+    if isinstance(bound, _Attribute):
+        trace.stop(
+            node, bound.reason, depth, kind="attribute", subject=bound.name, seen=bound.seen, wanted=bound.wanted
+        )
         return
     if any(v for v in node.outputs[len(wanted.outputs) :]):
-        trace.stop(node, f"has {len(node.outputs)} outputs, the rule wants {len(wanted.outputs)}", depth)
+        trace.stop(node, f"has {len(node.outputs)} outputs, the rule wants {len(wanted.outputs)}", depth, kind="arity")
         return
     for name, value in zip(wanted.outputs, node.outputs, strict=False):
         if name:
@@ -119,7 +145,7 @@ def _match_node(wanted: PatternNode, graph: Graph, node: Node, match: Match, tra
     bound.nodes[wanted] = node
     operands = operands_of(graph, node)
     if len([o for o in operands[len(wanted.inputs) :] if not _absent(o)]) > 0:
-        trace.stop(node, f"has {len(operands)} inputs, the rule wants {len(wanted.inputs)}", depth)
+        trace.stop(node, f"has {len(operands)} inputs, the rule wants {len(wanted.inputs)}", depth, kind="arity")
         return
     operands += [""] * (len(wanted.inputs) - len(operands))
     orders = [operands]
@@ -145,20 +171,23 @@ def _match_value(name: str, graph: Graph, reader: Node, operand: Bound, match: M
         if _absent(operand):
             yield match
         else:
-            trace.stop(reader, f"has the optional input {_show(operand)}, the rule wants none", depth)
+            reason = f"has the optional input {_show(operand)}, the rule wants none"
+            trace.stop(reader, reason, depth, kind="arity", seen=_show(operand), wanted="none")
         return
     if name in match.values:
         if _same(graph, match.values[name], operand):
             yield match
         else:
-            trace.stop(reader, f"reads {_show(operand)} where the rule wants {_show(match.values[name])} again", depth)
+            seen, again = _show(operand), _show(match.values[name])
+            reason = f"reads {seen} where the rule wants {again} again"
+            trace.stop(reader, reason, depth, kind="other value", subject=name, seen=seen, wanted=again)
         return
     wanted = match.pattern.producer(name)
     if wanted is not None and wanted.alternatives:
         for spelled in choices(match.pattern, wanted):
             yield from _match_value(name, graph, reader, operand, replace(match, pattern=spelled), trace)
     elif _absent(operand) and name not in match.pattern.optional:
-        trace.stop(reader, f"lacks the input '{name}' of the rule", depth)
+        trace.stop(reader, f"lacks the input '{name}' of the rule", depth, kind="arity", subject=name)
     elif wanted is None:
         yield replace(match, values={**match.values, name: operand})
     elif wanted.op == "Constant":
@@ -169,9 +198,8 @@ def _match_value(name: str, graph: Graph, reader: Node, operand: Bound, match: M
     else:
         constant = isinstance(operand, np.ndarray) or graph.is_constant(operand)
         what = "a constant" if constant else "an input of the graph"
-        trace.stop(
-            reader, f"reads {_show(operand)}, {what}, where the rule wants {_an(wanted.op)}", depth, other_op=True
-        )
+        reason = f"reads {_show(operand)}, {what}, where the rule wants {_an(wanted.op)}"
+        trace.stop(reader, reason, depth, other_op=True, kind="operator", seen=what, wanted=wanted.op)
 
 
 def _match_constant(
@@ -180,13 +208,15 @@ def _match_constant(
     depth = len(match.nodes)
     array = array_of(graph, operand)
     if array is None:
-        trace.stop(reader, f"reads {_show(operand)}, which is not a constant", depth)
+        reason = f"reads {_show(operand)}, which is not a constant"
+        trace.stop(reader, reason, depth, kind="not constant", subject=_show(operand).strip("'"))
         return
     values = {**match.values, name: operand}
     expected = wanted.constant
     if expected is None:
         if array.size != 1:
-            trace.stop(reader, f"reads a constant of shape {list(array.shape)}, the rule wants one number", depth)
+            reason = f"reads a constant of shape {list(array.shape)}, the rule wants one number"
+            trace.stop(reader, reason, depth, kind="constant", seen=f"shape {list(array.shape)}", wanted="one number")
             return
         (label,) = wanted.open.values()
         yield replace(match, values=values, labels={**match.labels, label: array.reshape(-1)[0].item()})
@@ -194,12 +224,24 @@ def _match_constant(
     if array.size != expected.size or not np.allclose(
         array.astype(np.float64).reshape(-1), expected.astype(np.float64).reshape(-1), rtol=RELATIVE, atol=0
     ):
-        trace.stop(reader, f"has the constant {_number(array)}, the rule wants {_number(expected)}", depth)
+        seen, number = _number(array), _number(expected)
+        reason = f"has the constant {seen}, the rule wants {number}"
+        trace.stop(reader, reason, depth, kind="constant", subject=name, seen=seen, wanted=number)
         return
     yield replace(match, values=values)
 
 
-def _match_attributes(wanted: PatternNode, graph: Graph, node: Node, match: Match) -> Match | str:
+@dataclass(frozen=True)
+class _Attribute:
+    """An attribute that does not fit."""
+
+    name: str
+    seen: str
+    wanted: str
+    reason: str
+
+
+def _match_attributes(wanted: PatternNode, graph: Graph, node: Node, match: Match) -> Match | _Attribute:
     """Return a match with the node's attributes bound, or the reason why they do not fit."""
     moved = schema.moved(node.op, node.domain, graph.opset)
     have = {k: v for k, v in graph.attributes(node).items() if k not in moved}
@@ -209,19 +251,24 @@ def _match_attributes(wanted: PatternNode, graph: Graph, node: Node, match: Matc
         plain = _letters if name == "equation" else _itself
         if not _equal(plain(have.get(name, newest.get(name))), plain(value)):
             shown = have.get(name, newest.get(name))
-            return f"{node.op} has {name} = {_plain(shown)}, the rule wants {_plain(value)}"
+            reason = f"{node.op} has {name} = {_plain(shown)}, the rule wants {_plain(value)}"
+            return _Attribute(name, _plain(shown), _plain(value), reason)
     for name, label in wanted.open.items():
         found = have.get(name, newest.get(name))
         if label in labels and not _equal(labels[label], found):
-            return f"{node.op} has {name} = {_plain(found)}, another node of the match {_plain(labels[label])}"
+            reason = f"{node.op} has {name} = {_plain(found)}, another node of the match {_plain(labels[label])}"
+            return _Attribute(name, _plain(found), _plain(labels[label]), reason)
         labels[label] = found
     others = {k: v for k, v in have.items() if k not in wanted.attributes and k not in wanted.open}
     if wanted.rest is not None:
         labels[wanted.rest] = tuple(a for a in node.proto.attribute if a.name in others)
         return replace(match, nodes=dict(match.nodes), values=dict(match.values), labels=labels)
     for name, value in others.items():
-        if not _equal(newest.get(name, _NEUTRAL.get(name)), value):
-            return f"{node.op} has {name} = {_plain(value)}, the rule wants the default"
+        default = newest.get(name, _NEUTRAL.get(name))
+        if not _equal(default, value):
+            default_text = "no such attribute" if default is None else _plain(default)
+            reason = f"{node.op} has {name} = {_plain(value)}, the rule wants {default_text}"
+            return _Attribute(name, _plain(value), default_text, reason)
     return replace(match, nodes=dict(match.nodes), values=dict(match.values), labels=labels)
 
 
@@ -256,18 +303,18 @@ def operands_of(graph: Graph, node: Node) -> list[Bound]:
     return operands
 
 
-def _leak(graph: Graph, match: Match) -> tuple[Node, str] | None:
-    """Return the node and the reason where a value inside the match is read outside it, or is a graph output."""
+def _leak(graph: Graph, match: Match) -> tuple[Node, str, str] | None:
+    """Return node, reason and value where a value inside the match is read outside it, or is a graph output."""
     inside = set(match.nodes.values())
     for wanted, node in match.nodes.items():
         for name, value in zip(wanted.outputs, node.outputs, strict=False):
             if name in match.pattern.outputs or not value:
                 continue
             if graph.is_output(value):
-                return node, f"value '{value}' is a graph output"
+                return node, f"value '{value}' is a graph output", value
             reader = next((r for r in graph.readers(value) if r not in inside), None)
             if reader is not None:
-                return node, f"value '{value}' is also read by {reader.op} {reader.name}"
+                return node, f"value '{value}' is also read by {reader.op} {reader.name}", value
     return None
 
 

@@ -76,7 +76,7 @@ def _rewrite(model: ModelProto, rules: Sequence[Rule], report: Report) -> None:
     """Rewrite until nothing applies: of values that a rewrite made, the types are known the next time round."""
     for _ in range(MAX_ROUNDS):
         before = len(report.applied)
-        report.near.clear()
+        report.stopped.clear()
         _each_graph(model, lambda graph: rewrite(graph, rules, report))
         if len(report.applied) == before:
             return

@@ -26,7 +26,7 @@ def instantiate(target: Pattern, graph: Graph, match: Match, optional: Mapping[s
     for node in kept:
         reason = not_in_opset(node, graph.opset)
         if reason:
-            return Refusal(root.name, reason, len(match.nodes))
+            return Refusal(root.name, reason, len(match.nodes), kind="opset", size=len(match.nodes))
     names = {name: value for name, value in match.values.items() if isinstance(value, str)}
     names.update({o: str(match.values[o]) for o in target.outputs})
     base = root.outputs[0]
@@ -38,7 +38,7 @@ def instantiate(target: Pattern, graph: Graph, match: Match, optional: Mapping[s
     for name, array in computed.items():
         stored = _store(array, element)
         if isinstance(stored, str):
-            return Refusal(root.name, stored, len(match.nodes))
+            return Refusal(root.name, stored, len(match.nodes), kind="too large", size=len(match.nodes))
         names[name] = graph.fresh(f"{base}.{name}")
         graph.add_constant(names[name], stored)
     for output in (o for n in kept for o in n.outputs if o and o not in target.outputs):

@@ -36,12 +36,18 @@ class Report:
     """What was done to a model, and what was not, and why."""
 
     applied: list[Applied] = field(default_factory=list)
-    near: list[Near] = field(default_factory=list)
+    stopped: list[Near] = field(default_factory=list)
+    """The furthest attempt of each rule at each root that it did not take, those that tell hardly anything included."""
     before: Counter[str] = field(default_factory=Counter)
     """Operators of the model as it came, bodies of If, Loop and Scan included."""
     after: Counter[str] = field(default_factory=Counter)
     seconds: dict[str, float] = field(default_factory=dict)
     """Time of each phase."""
+
+    @property
+    def near(self) -> list[Near]:
+        """The attempts that got further than the root's operator."""
+        return [n for n in self.stopped if not n.refusal.trivial]
 
     def by_rule(self) -> Counter[str]:
         """Return how often each rule was applied."""

@@ -20,9 +20,12 @@ def cuda_unusable() -> str | None:
 
 
 def device_count() -> int:
-    """Return the number of CUDA devices that the driver shows."""
+    """Return the number of CUDA devices that the driver shows, 0 without a driver."""
     count = ctypes.c_int()
-    driver = ctypes.CDLL("libcuda.so.1")
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
     return count.value if driver.cuDeviceGetCount(ctypes.byref(count)) == 0 else 0
 
 

@@ -7,12 +7,14 @@ from typing import Any
 import onnx
 import onnxruntime
 
+from onnxfuse.kernels import arch_of
+from onnxfuse.kernels.dump import dump as dump_ops
 from onnxfuse.model.errors import DeviceError, ModelError
 from onnxfuse.model.io import PROTOBUF_LIMIT
 from onnxfuse.runtime.bridge import bridge_missing
 from onnxfuse.runtime.cuda import PROVIDER, cuda_unusable, device_count
 from onnxfuse.runtime.library import with_library_ops
-from onnxfuse.runtime.placement import Model, Placement
+from onnxfuse.runtime.placement import Model, Placement, read
 from onnxfuse.runtime.registration import as_functions, register_kernels
 
 CPU = "CPUExecutionProvider"
@@ -32,13 +34,15 @@ def session(
     model: Model,
     providers: Sequence[Provider] | None = None,
     session_options: onnxruntime.SessionOptions | None = None,
+    dump: str | Path | None = None,
     **kwargs: Any,
 ) -> Session:
     """Return a session for `model` in which each fused op that has a kernel runs as one, if the session is on CUDA.
 
     `providers=None` takes CUDA where it can be used and the CPU elsewhere; `.fused` tells which, and why. Asking for
     CUDA where it cannot be used raises DeviceError; ONNX Runtime's own answer would be a slow session. `kwargs` go to
-    `onnxruntime.InferenceSession`. Options given are changed: they are then for this model.
+    `onnxruntime.InferenceSession`. Options given are changed: they are then for this model. `dump` names a folder that
+    gets every fused op's body, kernel and launch plan to look at, for the session's GPU, an H200 on the CPU.
 
     >>> onnxfuse.session("fused.onnx", providers=["CUDAExecutionProvider"]).fused
     (Placement(op='Linear_1f0c', rule='linear', nodes=24, runs_as='kernel', reason=''), ...)
@@ -46,6 +50,7 @@ def session(
     options = onnxruntime.SessionOptions() if session_options is None else session_options
     chosen = _default_providers() if providers is None else list(providers)
     on_cuda = PROVIDER in map(_name, chosen)
+    given = model
     if on_cuda:
         _require_cuda(_device(chosen, kwargs.get("provider_options")))
         fused = _kernels_or_functions(options, model, kernels_asked_for=providers is not None)
@@ -57,6 +62,9 @@ def session(
     if on_cuda and PROVIDER not in opened.get_providers():
         raise _no_cuda("ONNX Runtime left the CUDA provider out; its log on stderr says why")
     opened.fused = fused
+    if dump is not None:
+        arch = arch_of(_device(chosen, kwargs.get("provider_options"))) if on_cuda else None
+        dump_ops(read(given), Path(dump), arch)
     return opened
 
 

@@ -67,6 +67,7 @@ def test_json_holds_every_fact(onnxfuse_command: Command) -> None:
     assert done.code == 0
     facts = json.loads(done.out, parse_constant=pytest.fail)
     assert set(facts) == {
+        "schema", "command",
         "ok", "summary", "speedup", "provider", "blocks", "assumed", "nodes", "fused_ops", "environment", "runs",
         "rounds", "seconds", "min_speedup", "not_met",
     }  # fmt: skip

@@ -84,3 +84,90 @@ def test_a_name_that_is_no_rule_is_exit_2(onnxfuse_command: Command) -> None:
     result = onnxfuse_command("explain", "in.onnx", "--rule", "liner")
     assert result.code == 2
     assert "Did you mean linear?" in result.err
+
+
+SCALED = """<ir_version: 8, opset_import: ["" : 17]> g (float[2,3] x, float[2,3] r) => (float[2,3] y, float[2,3] z)
+<float three = {3}, float zero = {0}, float five = {5}, float six = {6}> {
+  [a] a = Add (x, three) [c] c = Clip (a, zero, five) [m] m = Mul (x, c) [d] y = Div (m, six)
+  [a2] a2 = Add (r, three) [c2] c2 = Clip (a2, zero, five) [m2] m2 = Mul (r, c2) [d2] z = Div (m2, six)
+}"""
+"""Nearly HardSwish, twice: it clips at 5."""
+
+HARD_SWISH = '''summary = "HardSwish."
+[[rewrite]]
+from = """(x) => (y) {
+  three = Constant <value = float {3.0}> () a = Add (x, three)
+  low = Constant <value = float {0.0}> () high = Constant <value = float {6.0}> () c = Clip (a, low, high)
+  m = Mul (x, c) six = Constant <value = float {6.0}> () y = Div (m, six)
+}"""
+to = "(x) => (y) { y = HardSwish (x) }"
+'''
+
+
+@pytest.fixture
+def nearly(folder: Path) -> Path:
+    """A model that nearly holds HardSwish twice, and the rule for it in the folder `mine`."""
+    onnx.save(onnx.parser.parse_model(SCALED), folder / "nearly.onnx")
+    (folder / "mine").mkdir()
+    (folder / "mine" / "hard_swish.toml").write_text(HARD_SWISH)
+    return folder
+
+
+@pytest.mark.usefixtures("nearly")
+def test_a_near_miss_tells_kind_values_and_hint(onnxfuse_command: Command) -> None:
+    """The furthest attempt per root: what stopped it, the value seen, the value wanted, what would help."""
+    arguments = ("explain", "nearly.onnx", "--rules", "mine", "--rule", "hard_swish", "--json")
+    near = json.loads(onnxfuse_command(*arguments).out)["near"]
+    assert [(n["root"], n["node"], n["kind"], n["seen"], n["wanted"]) for n in near] == [
+        ("Div d", "c", "constant", "5", "6"),
+        ("Div d2", "c2", "constant", "5", "6"),
+    ]
+    assert all(n["depth"] < n["size"] and "any number" in n["hint"] for n in near)
+
+
+@pytest.mark.usefixtures("nearly")
+def test_near_ranks_equal_misses_as_one_row(onnxfuse_command: Command) -> None:
+    """Two places, one row with the number 2 and the hint."""
+    out = onnxfuse_command("explain", "nearly.onnx", "--rules", "mine", "--rule", "hard_swish", "--near").out
+    assert out.splitlines()[0] == "2 near misses of 1 kinds, nearest first"
+    (row,) = [line for line in out.splitlines() if "has the constant 5, the rule wants 6" in line]
+    assert row.split()[:2] == ["2", "hard_swish"]
+
+
+@pytest.mark.usefixtures("nearly")
+def test_at_tells_every_rules_attempt_at_one_node(onnxfuse_command: Command) -> None:
+    """A node by its name or by a value that it computes; also what hardly got anywhere, and who took the node."""
+    for name in ("d", "y"):
+        out = onnxfuse_command("explain", "nearly.onnx", "--rules", "mine", "--at", name).out
+        assert out.splitlines()[0].startswith(f"{name}: pointwise took it with Add + Clip + Mul + Div")
+        assert "has the constant 5, the rule wants 6" in out
+    result = onnxfuse_command("explain", "nearly.onnx", "--at", "nothing_there")
+    assert result.code == 2
+    assert "has no node and no computed value called 'nothing_there'" in result.err
+    assert onnxfuse_command("explain", "nearly.onnx", "--at", "d", "--near").code == 2
+
+
+def test_an_attribute_is_told_with_its_values(folder: Path, onnxfuse_command: Command) -> None:
+    """The root's own attribute counts as a near miss: the value seen, the value wanted."""
+    (folder / "mine").mkdir()
+    body = 'from = "(a, b) => (y) { y = Gemm (a, b) }"\nto = "(a, b) => (y) { y = MatMul (a, b) }"\n'
+    rule = f'summary = "x."\n[[rewrite]]\n{body}'
+    (folder / "mine" / "plain_gemm.toml").write_text(rule)
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[2,3] x) => (float[2,3] y)
+    <float[3,3] w = {1,2,3,4,5,6,7,8,9}> { [fc] y = Gemm <alpha = 0.5> (x, w) }"""
+    onnx.save(onnx.parser.parse_model(text), folder / "half.onnx")
+    out = onnxfuse_command("explain", "half.onnx", "--rules", "mine", "--rule", "plain_gemm", "--json").out
+    (near,) = json.loads(out)["near"]
+    assert near["reason"] == "Gemm has alpha = 0.5, the rule wants 1"
+    assert (near["kind"], near["subject"], near["seen"], near["wanted"]) == ("attribute", "alpha", "0.5", "1")
+
+
+def test_a_bad_model_is_exit_3(folder: Path, onnxfuse_command: Command) -> None:
+    """With the file's name, also where the mistake shows only in the pipeline."""
+    (folder / "bad.onnx").write_bytes(b"no model")
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[2,3] x) => (float[2,3] y) { y = MatMul (x, x) }'
+    onnx.save(onnx.parser.parse_model(text), folder / "shapes.onnx")
+    for name in ("bad.onnx", "shapes.onnx", "missing.onnx"):
+        result = onnxfuse_command("explain", name)
+        assert result.code == 3
+        assert name in result.err

@@ -38,9 +38,9 @@ def test_a_folder_of_rules_is_listed_too(tmp_path: Path, onnxfuse_command: Comma
 
 def test_json_lists_name_kind_and_file(onnxfuse_command: Command) -> None:
     """All of them, or the one that is named."""
-    facts = json.loads(onnxfuse_command("rules", "--json").out)
+    facts = json.loads(onnxfuse_command("rules", "--json").out)["rules"]
     assert [f["name"] for f in facts] == [r.name for r in rule.shipped()]
-    (fact,) = json.loads(onnxfuse_command("rules", "softmax", "--json").out)
+    (fact,) = json.loads(onnxfuse_command("rules", "softmax", "--json").out)["rules"]
     assert fact["kind"] == "fuse, row"
     assert Path(fact["file"]).name == "softmax.toml"
 
@@ -49,7 +49,7 @@ def test_every_predicate_is_documented(onnxfuse_command: Command) -> None:
     """The vocabulary is closed, and this is all of it."""
     lines = onnxfuse_command("rules", "--predicates").out.splitlines()
     assert {line.split("(")[0] for line in lines} == {*predicate.TESTS, *predicate.TERMS}
-    assert json.loads(onnxfuse_command("rules", "--predicates", "--json").out) == lines
+    assert json.loads(onnxfuse_command("rules", "--predicates", "--json").out)["predicates"] == lines
 
 
 def test_a_name_that_is_no_rule_is_exit_2_with_the_nearest(onnxfuse_command: Command) -> None:

@@ -56,8 +56,8 @@ def test_json_holds_every_fact(capsys: pytest.CaptureFixture[str]) -> None:
     assert _run("in.onnx", "other.onnx", "--json") == 1
     facts = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert set(facts) == {
-        "schema", "ok", "summary", "provider", "fused_provider", "truth", "problems", "outputs", "rows", "cases",
-        "kernels", "bisection", "seconds",
+        "schema", "command", "ok", "summary", "provider", "fused_provider", "truth", "problems", "outputs", "rows",
+        "cases", "kernels", "bisection", "seconds",
     }  # fmt: skip
     assert facts["ok"] is False
     assert facts["truth"] == {"kind": "float64", "how": "onnx's reference operators", "why": ""}
@@ -73,7 +73,7 @@ def test_json_holds_every_fact(capsys: pytest.CaptureFixture[str]) -> None:
         "elements", "finite", "max_abs", "max_abs_at", "mean_abs", "max_rel", "max_rel_at", "mean_rel", "quantiles",
         "cosine", "snr", "rtol", "atol", "ulps", "nan", "inf", "agreement",
     }  # fmt: skip
-    assert facts["schema"] == "onnxfuse.verify/1"
+    assert (facts["schema"], facts["command"]) == (1, "verify")
     assert (facts["bisection"], row["judged_by"], row["tolerance"]) == (None, "budget", None)
     assert len(facts["rows"]) == len(facts["cases"]) == 6
     assert set(facts["cases"][0]) == {"name", "seed", "shapes", "seconds", "note"}

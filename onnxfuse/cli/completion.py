@@ -1,0 +1,23 @@
+"""`onnxfuse completion`: the script that lets a shell complete commands, options and rule names."""
+
+import click
+from click.shell_completion import get_completion_class
+
+SHELLS = {
+    "bash": "onnxfuse completion bash >> ~/.bashrc",
+    "zsh": "onnxfuse completion zsh >> ~/.zshrc",
+    "fish": "onnxfuse completion fish > ~/.config/fish/completions/onnxfuse.fish",
+}
+"""The shells, each with the line that installs the script."""
+
+
+@click.command("completion", epilog="Install it:\n\n" + "\n\n".join(SHELLS.values()))
+@click.argument("shell", type=click.Choice(list(SHELLS)))
+@click.pass_context
+def command(context: click.Context, shell: str) -> int:
+    """Print the completion script for SHELL."""
+    kind = get_completion_class(shell)
+    assert kind is not None, shell
+    root = context.find_root().command
+    click.echo(kind(root, {}, "onnxfuse", "_ONNXFUSE_COMPLETE").source())
+    return 0

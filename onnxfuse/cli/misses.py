@@ -1,0 +1,43 @@
+"""Near misses as the commands tell them: ranked, as plain data, with what would help."""
+
+from typing import Any
+
+from onnxfuse.rewrite.hint import hint
+from onnxfuse.rewrite.report import Near, Report
+
+
+def ranked(report: Report) -> list[Near]:
+    """Return the near misses, nearest first: fewest pattern nodes missing, then the bigger pattern."""
+    return sorted(report.near, key=lambda n: (missing(n), -n.refusal.depth, n.rule))
+
+
+def missing(near: Near) -> int:
+    """Return how many nodes of the pattern were not matched."""
+    return max(near.refusal.size - near.refusal.depth, 0)
+
+
+def fused_nodes(report: Report) -> frozenset[str]:
+    """Return the nodes that some rule took, as "Op name"."""
+    return frozenset(n for a in report.applied for n in a.nodes)
+
+
+def facts(near: list[Near], report: Report) -> list[dict[str, Any]]:
+    """Return misses as plain data for JSON."""
+    taken = fused_nodes(report)
+    return [
+        {
+            "rule": n.rule,
+            "root": n.root,
+            "node": n.refusal.node,
+            "reason": n.refusal.reason,
+            "depth": n.refusal.depth,
+            "size": n.refusal.size,
+            "kind": n.refusal.kind,
+            "subject": n.refusal.subject,
+            "seen": n.refusal.seen,
+            "wanted": n.refusal.wanted,
+            "hint": hint(n.refusal),
+            "fused_otherwise": n.root in taken,
+        }
+        for n in near
+    ]

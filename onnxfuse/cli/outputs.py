@@ -1,0 +1,138 @@
+"""`--report`, `--junit`, `--markdown`: what a command found, as files; and GitHub's annotations when run there.
+
+Use: the decorator `@output_options` gives a command the argument `outputs`, and `outputs.write(...)` writes them all.
+"""
+
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import wraps
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import onnx
+
+from onnxfuse.model import io
+from onnxfuse.model.errors import ModelError, OnnxfuseError
+
+Models = Mapping[str, "onnx.ModelProto | Path"]
+"""The models of a command by side: `before`, `after`."""
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The files that one call asked for."""
+
+    report: Path | None = None
+    junit: Path | None = None
+    markdown: Path | None = None
+
+    def write(
+        self,
+        command: str,
+        facts: Mapping[str, Any],
+        models: Models | None = None,
+        more: Mapping[str, Models] | None = None,
+    ) -> None:
+        """Write the files that were asked for; `facts` is what `--json` prints of the command.
+
+        `models` are drawn in the HTML report, those of `more` under the names that `ci` gives them. On GitHub's
+        machines each broken promise becomes an annotation in the log, on standard error. Raises ModelError where a
+        file cannot be written.
+        """
+        from onnxfuse import reporting
+
+        found = reporting.checks(command, facts)
+        if os.environ.get("GITHUB_ACTIONS") == "true":
+            for line in reporting.annotations(found):
+                click.echo(line, err=True)
+        if self.junit is not None:
+            _write(self.junit, reporting.junit(found))
+        if self.markdown is not None:
+            _write(self.markdown, reporting.markdown(command, facts), add=True)
+        if self.report is not None:
+            sides = more if more is not None else {"": models or {}}
+            graphs = {
+                name: {side: reporting.graph_of(_light(m)) for side, m in ms.items()} for name, ms in sides.items()
+            }
+            drawn = {name: sides for name, sides in graphs.items() if sides}
+            _write(self.report, reporting.page(command, facts, drawn, command_line(), environment()))
+
+    def check(self) -> None:
+        """Complain about a file that cannot be written before the work starts, not after it."""
+        for target in (self.report, self.junit, self.markdown):
+            if target is not None:
+                writable(target)
+
+
+def output_options(command: Command) -> Command:
+    """Give a click command the three options, as one argument `outputs`."""
+
+    @click.option(
+        "--report", metavar="FILE.html", type=click.Path(path_type=Path), help="Write a report as one HTML page."
+    )
+    @click.option("--junit", metavar="FILE.xml", type=click.Path(path_type=Path), help="Write each check as JUnit XML.")
+    @click.option(
+        "--markdown",
+        metavar="FILE.md",
+        type=click.Path(path_type=Path),
+        help='Add the report to FILE.md, for instance "$GITHUB_STEP_SUMMARY".',
+    )
+    @wraps(command)
+    def with_outputs(
+        *arguments: Any, report: Path | None, junit: Path | None, markdown: Path | None, **options: Any
+    ) -> Any:
+        outputs = Outputs(report, junit, markdown)
+        outputs.check()
+        try:
+            return command(*arguments, outputs=outputs, **options)
+        except OnnxfuseError as error:
+            # A pipeline reads why it failed where it reads everything else.
+            name = click.get_current_context().info_name or ""
+            facts = {"ok": False, "exit_code": error.exit_code, "error": str(error), "hint": error.hint}
+            replace(outputs, report=None).write(name, facts)
+            raise
+
+    return with_outputs  # type: ignore[return-value]  # click sees the options that were added, the caller one argument
+
+
+def writable(target: Path) -> None:
+    """Raise ModelError where `target` is a folder, or stands in none."""
+    if target.is_dir():
+        raise ModelError(f"{target}: is a directory", "Give the name of the file to write.")
+    if not target.parent.is_dir():
+        raise ModelError(f"{target}: the folder {target.parent} does not exist", "Create it first.")
+
+
+def command_line() -> str:
+    """Return the call as a person would type it."""
+    return shlex.join(["onnxfuse", *sys.argv[1:]])
+
+
+def environment() -> dict[str, str]:
+    """Return the versions that a report's figures stand on."""
+    names = ("onnxfuse", "onnx", "onnxruntime-gpu", "cupy-cuda13x", "numpy")
+    return {
+        **{name: version(name) for name in names},
+        "Python": platform.python_version(),
+        "system": platform.platform(),
+    }
+
+
+def _light(model: "onnx.ModelProto | Path") -> onnx.ModelProto:
+    return model if isinstance(model, onnx.ModelProto) else io.load(model, weights=False)
+
+
+def _write(path: Path, text: str, *, add: bool = False) -> None:
+    try:
+        with path.open("a" if add else "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be written: {error.strerror}", "Check the folder's permissions.") from None

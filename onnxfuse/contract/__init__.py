@@ -1,0 +1,30 @@
+"""What a repository promises of its models: `onnxfuse.toml` says it, `onnxfuse.lock` remembers what was reached."""
+
+from onnxfuse.contract.config import Contract, Entry, Requirement, read
+from onnxfuse.contract.lock import (
+    Change,
+    Lock,
+    ModelLock,
+    beyond_tolerance,
+    compare,
+    lock_model,
+    read_lock,
+    rule_hashes,
+    write_lock,
+)
+
+__all__ = [
+    "Change",
+    "Contract",
+    "Entry",
+    "Lock",
+    "ModelLock",
+    "Requirement",
+    "beyond_tolerance",
+    "compare",
+    "lock_model",
+    "read",
+    "read_lock",
+    "rule_hashes",
+    "write_lock",
+]

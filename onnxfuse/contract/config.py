@@ -1,0 +1,202 @@
+"""`onnxfuse.toml`: the models of a repository, and what each has to hold to.
+
+[[model]]
+path = "export.onnx"
+output = "serve.onnx"
+shapes = { batch = [1, 8], sequence = 128 }
+require = { layer_norm = 25, linear = "==74" }
+budget = { nodes = 200, megabytes = 450, error = 0.8 }
+verify = { seeds = 2 }
+bench = { min_speedup = 1.2 }
+"""
+
+import operator
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from onnxfuse.model.errors import UsageError
+from onnxfuse.rewrite.pattern import did_you_mean
+
+RELATIONS = {"==": operator.eq, ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
+SEE = "See onnxfuse ci --help."
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """How often a rule has to apply."""
+
+    rule: str
+    relation: str
+    count: int
+
+    def met(self, count: int) -> bool:
+        """Return whether `count` applications are what is asked for."""
+        return bool(RELATIONS[self.relation](count, self.count))
+
+    def __str__(self) -> str:
+        return f"{self.rule}{self.relation}{self.count}"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One model."""
+
+    name: str
+    path: Path
+    line: int
+    """Where its table begins in the file."""
+    output: Path | None = None
+    """Where the optimized model goes when everything is met."""
+    rules: tuple[Path, ...] = ()
+    skip: tuple[str, ...] = ()
+    require: tuple[Requirement, ...] = ()
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    provider: str = "auto"
+    inputs: tuple[Path, ...] = ()
+    seeds: int = 1
+    verify: bool = True
+    nodes: int | None = None
+    """The most nodes that the optimized model may have."""
+    megabytes: float | None = None
+    error: float | None = None
+    """The largest share of verify's error budget that an output may use; 1 is what verify itself allows."""
+    min_speedup: float | None = None
+
+
+@dataclass(frozen=True)
+class Contract:
+    """A whole file."""
+
+    path: Path
+    models: tuple[Entry, ...]
+
+
+def read(path: Path) -> Contract:
+    """Return what `path` says; paths in it are relative to its folder. Raises UsageError with file and line."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        data = tomllib.loads(text)
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file", f"Write one: {SEE}") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{path}: {error}", SEE) from None
+    reader = _Reader(path, text)
+    reader.keys(data, {"rules", "model"}, path.name, 1)
+    shared = reader.paths(data, "rules", 1)
+    tables = reader.get(data, "model", list, [], 1)
+    if not tables:
+        raise UsageError(f"{path}: names no model", "Add a table [[model]] with the key path.")
+    lines = [n for n, line in enumerate(text.splitlines(), 1) if re.match(r"\s*\[\[\s*model\s*\]\]", line)]
+    models = tuple(reader.model(t, shared, line) for t, line in zip(tables, [*lines, *[1] * len(tables)], strict=False))
+    twice = next((m for i, m in enumerate(models) if m.name in {o.name for o in models[:i]}), None)
+    if twice is not None:
+        raise UsageError(f"{path}:{twice.line}: two models are called '{twice.name}'", "Give one of them another name.")
+    return Contract(path, models)
+
+
+class _Reader:
+    """Reads the tables; every complaint names the file, the line of the model's table, and the nearest valid word."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        self.path = path
+        self.lines = text.splitlines()
+
+    def model(self, table: Mapping[str, Any], shared: tuple[Path, ...], line: int) -> Entry:
+        known = {
+            "name",
+            "path",
+            "output",
+            "rules",
+            "skip",
+            "require",
+            "shapes",
+            "provider",
+            "budget",
+            "verify",
+            "bench",
+        }
+        self.keys(table, known, "[[model]]", line)
+        if "path" not in table:
+            raise self.wrong("[[model]] wants the key path", line)
+        source = self.get(table, "path", str, "", line)
+        budget = self.table(table, "budget", {"nodes", "megabytes", "error"}, line)
+        off = table.get("verify") is False
+        checks = {} if off else self.table(table, "verify", {"seeds", "inputs"}, line)
+        bench = self.table(table, "bench", {"min_speedup"}, line)
+        provider = self.get(table, "provider", str, "auto", line)
+        if provider not in ("auto", "cpu", "cuda"):
+            raise self.wrong(f"provider is '{provider}', expected auto, cpu or cuda", line)
+        output = self.get(table, "output", str, None, line)
+        return Entry(
+            name=self.get(table, "name", str, Path(source).stem, line),
+            path=self.path.parent / source,
+            line=line,
+            output=None if output is None else self.path.parent / output,
+            rules=(*shared, *self.paths(table, "rules", line)),
+            skip=tuple(self.get(table, "skip", list, [], line)),
+            require=tuple(
+                self.requirement(rule, given, line)
+                for rule, given in self.get(table, "require", dict, {}, line).items()
+            ),
+            shapes={name: self.sizes(name, given, line) for name, given in
+                    self.get(table, "shapes", dict, {}, line).items()},
+            provider=provider,
+            inputs=self.paths(checks, "inputs", line),
+            seeds=int(self.number(checks, "seeds", line, least=1) or 1),
+            verify=not off,
+            nodes=None if "nodes" not in budget else int(self.number(budget, "nodes", line) or 0),
+            megabytes=self.number(budget, "megabytes", line),
+            error=self.number(budget, "error", line),
+            min_speedup=self.number(bench, "min_speedup", line),
+        )  # fmt: skip
+
+    def requirement(self, rule: str, given: object, line: int) -> Requirement:
+        if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
+            return Requirement(rule, ">=", given)
+        found = re.fullmatch(r"\s*(==|>=|<=|>|<)\s*(\d+)\s*", given) if isinstance(given, str) else None
+        if found is None:
+            raise self.wrong(f'require: {rule} is {given!r}, expected a number or a text such as "==24"', line)
+        return Requirement(rule, found[1], int(found[2]))
+
+    def sizes(self, name: str, given: object, line: int) -> tuple[int, ...]:
+        sizes = given if isinstance(given, list) else [given]
+        if not sizes or not all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in sizes):
+            raise self.wrong(f"shapes: {name} is {given!r}, expected a number or a list of numbers", line)
+        return tuple(sizes)
+
+    def number(self, table: Mapping[str, Any], key: str, line: int, least: float = 0) -> float | None:
+        value = table.get(key)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < least:
+            raise self.wrong(f"{key} is {value!r}, expected a number of at least {least:g}", line)
+        return value
+
+    def table(self, table: Mapping[str, Any], key: str, known: set[str], line: int) -> dict[str, Any]:
+        found: dict[str, Any] = self.get(table, key, dict, {}, line)
+        self.keys(found, known, key, line)
+        return found
+
+    def paths(self, table: Mapping[str, Any], key: str, line: int) -> tuple[Path, ...]:
+        return tuple(self.path.parent / str(p) for p in self.get(table, key, list, [], line))
+
+    def get(self, table: Mapping[str, Any], key: str, kind: type, default: Any, line: int) -> Any:
+        value = table.get(key, default)
+        if key in table and not isinstance(value, kind):
+            names: dict[type, str] = {str: "a text", list: "a list", dict: "a table"}
+            raise self.wrong(f"{key} is {value!r}, expected {names[kind]}", line)
+        return value
+
+    def keys(self, table: Mapping[str, Any], known: set[str], what: str, line: int) -> None:
+        for key in table:
+            if key not in known:
+                near = did_you_mean(key, known) or f" It may have: {', '.join(sorted(known))}."
+                at = next((n for n, text in enumerate(self.lines[line - 1 :], line) if key in text), line)
+                raise self.wrong(f"'{key}' is not a key of {what}.{near}", at)
+
+    def wrong(self, fact: str, line: int) -> UsageError:
+        return UsageError(f"{self.path}:{line}: {fact}", SEE)

@@ -1,0 +1,171 @@
+"""`onnxfuse.lock`: what was reached when it was last written, and how a model differs from that now."""
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from onnxfuse.model.errors import UsageError
+from onnxfuse.rewrite.report import Report
+from onnxfuse.rewrite.rule import Rule
+
+SCHEMA = 1
+AGAIN = "Write it again: onnxfuse ci --update"
+
+
+@dataclass(frozen=True)
+class ModelLock:
+    """What one model came to."""
+
+    fusions: Mapping[str, int]
+    """How often each rule applied."""
+    exported: Mapping[str, int]
+    """Operators of the model as it came."""
+    operators: Mapping[str, int]
+    """Operators of the optimized model; fused ones without the hash in their names."""
+    provider: str = ""
+    """Where `tolerances` were measured."""
+    tolerances: Mapping[str, float] = field(default_factory=dict)
+    """The largest difference to the original that each output may have."""
+    places: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Where each rule applied: the first of the nodes that it took, as "Op name". No promise: it helps to say why."""
+
+
+@dataclass(frozen=True)
+class Lock:
+    """A whole lock file."""
+
+    rules: Mapping[str, str]
+    """SHA-256 of each rule file, by rule."""
+    models: Mapping[str, ModelLock]
+
+
+@dataclass(frozen=True)
+class Change:
+    """One difference to the lock."""
+
+    model: str
+    """"" where it is about the rules."""
+    what: str
+    was: str
+    now: str
+    lost: bool
+    """Whether it is for the worse: a fusion less, a node more, a larger error."""
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.was} -> {self.now}"
+
+
+def rule_hashes(rules: Iterable[Rule]) -> dict[str, str]:
+    """Return the SHA-256 of each rule's file."""
+    return {r.name: hashlib.sha256(r.path.read_bytes()).hexdigest() for r in sorted(rules, key=lambda r: r.name)}
+
+
+def lock_model(report: Report, verified: Mapping[str, Any] | None) -> ModelLock:
+    """Return what to remember of an optimized model; `verified` is the dictionary of verify's report.
+
+    The tolerance of an output is twice the largest difference seen, and at least what verify allows its error: a run
+    on other inputs of the same kind stays below, one with a lost digit does not.
+    """
+    plain: dict[str, int] = {}
+    for op, count in report.after.items():
+        name = re.sub(r"^(onnxfuse:.*)_[0-9a-f]{10}$", r"\1", op)
+        plain[name] = plain.get(name, 0) + count
+    tolerances = {}
+    for row in (verified or {}).get("outputs", []):
+        bound = max(2 * float(row["max_abs"]), float(row["budget"]))
+        if math.isfinite(bound):
+            tolerances[row["output"]] = float(f"{bound:.3g}")
+    provider = str((verified or {}).get("provider", ""))
+    places: dict[str, list[str]] = {}
+    for applied in report.applied:
+        places.setdefault(applied.rule, []).append(applied.nodes[0])
+    return ModelLock(
+        fusions=_sorted(report.by_rule()),
+        exported=_sorted(report.before),
+        operators=_sorted(plain),
+        provider=provider,
+        tolerances=_sorted(tolerances),
+        places=_sorted(places),
+    )
+
+
+def _sorted(table: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(sorted(table.items()))
+
+
+def read_lock(path: Path) -> Lock | None:
+    """Return the lock in `path`, None where there is none; raises UsageError for a file that is no lock."""
+    if not path.exists():
+        return None
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if data["schema"] != SCHEMA:
+            raise UsageError(f"{path}: is of version {data['schema']}, this onnxfuse reads version {SCHEMA}", AGAIN)
+        return Lock(dict(data["rules"]), {name: ModelLock(**m) for name, m in data["models"].items()})
+    except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"{path}: is no lock file of onnxfuse ({type(error).__name__}: {error})", AGAIN) from None
+
+
+def write_lock(lock: Lock, path: Path) -> None:
+    """Write `lock`: the same facts give the same bytes. Raises UsageError where it cannot be written."""
+    facts = {"schema": SCHEMA, "rules": lock.rules, "models": {n: asdict(m) for n, m in sorted(lock.models.items())}}
+    try:
+        path.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror}", "Check the folder's permissions.") from None
+
+
+def compare(was: Lock, now: Lock) -> tuple[Change, ...]:
+    """Return every difference, those of the rules first, then model by model."""
+    changes = [
+        Change("", f"rule {name}", was.rules.get(name, "none")[:12], now.rules.get(name, "none")[:12], False)
+        for name in sorted({*was.rules, *now.rules})
+        if was.rules.get(name) != now.rules.get(name)
+    ]
+    for name in sorted({*was.models, *now.models}):
+        old, new = was.models.get(name), now.models.get(name)
+        if old is None or new is None:
+            words = ("not locked", "new") if old is None else ("locked", "no longer checked")
+            changes.append(Change(name, "model", *words, False))
+        else:
+            changes += _compare_models(name, old, new)
+    return tuple(changes)
+
+
+def _compare_models(name: str, was: ModelLock, now: ModelLock) -> list[Change]:
+    changes = [
+        Change(name, f"fusions by {rule}", str(old), str(new), new < old)
+        for rule, old, new in _differences(was.fusions, now.fusions)
+    ]
+    nodes = sum(was.operators.values()), sum(now.operators.values())
+    if nodes[0] != nodes[1]:
+        changes.append(Change(name, "nodes of the optimized model", str(nodes[0]), str(nodes[1]), nodes[1] > nodes[0]))
+    for what, old_counts, new_counts in (
+        ("exported", was.exported, now.exported),
+        ("left", was.operators, now.operators),
+    ):
+        for op, old, new in _differences(old_counts, new_counts):
+            changes.append(Change(name, f"{what} {op}", str(old), str(new), False))
+    return changes
+
+
+def _differences(was: Mapping[str, int], now: Mapping[str, int]) -> list[tuple[str, int, int]]:
+    pairs = [(key, was.get(key, 0), now.get(key, 0)) for key in sorted({*was, *now})]
+    return [(key, old, new) for key, old, new in pairs if old != new]
+
+
+def beyond_tolerance(was: ModelLock, verified: Mapping[str, Any], name: str) -> tuple[Change, ...]:
+    """Return the outputs that differ from the original by more than the lock allows, on the provider of the lock."""
+    if verified["provider"] != was.provider:
+        return ()
+    return tuple(
+        Change(name, f"difference of output {row['output']}", f"at most {was.tolerances[row['output']]:g}",
+               f"{float(row['max_abs']):g}", True)
+        for row in verified["outputs"]
+        if row["output"] in was.tolerances and not float(row["max_abs"]) <= was.tolerances[row["output"]]
+    )  # fmt: skip

@@ -1,0 +1,253 @@
+"""What was made of a model, as files for a person: one folder per fused op with body, CUDA source, cubin and plan."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+from onnx import GraphProto, NodeProto
+
+from onnxfuse.kernels import nvrtc
+from onnxfuse.kernels.arch import Arch
+from onnxfuse.kernels.launch import plan, supports
+from onnxfuse.kernels.layout import Shape
+from onnxfuse.kernels.plans import LaunchPlan
+from onnxfuse.model.errors import KernelError, ModelError
+from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops
+from onnxfuse.model.graph import bodies
+from onnxfuse.model.types import ValueType, infer, value_info, value_types
+
+H200 = Arch("sm_90a", sm_count=132)
+"""What kernels are compiled for where there is no GPU to ask."""
+
+WITHOUT_BODIES = "attach bodies"
+"""The phase before which the model is not one that can be read: its fused ops have no bodies yet."""
+
+NAME_LIMIT = 100
+"""Characters of a folder's name; file systems take 255 bytes, and a person reads fewer."""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a compiled kernel takes, in the words of the assembler."""
+
+    registers: int
+    """Per thread."""
+    shared_bytes: int
+    """Static shared memory of a block; the plan's own is on top."""
+    stack_bytes: int
+    spill_stores: int
+    """Bytes that a thread writes to local memory because registers ran out."""
+    spill_loads: int
+
+
+@dataclass(frozen=True)
+class Dumped:
+    """One fused op's folder."""
+
+    op: str
+    rule: str
+    folder: str
+    """Its name, under `ops/`."""
+    layers: tuple[str, ...]
+    """The nodes of the model that are this op."""
+    plans: int
+    """Launch plans written, one per distinct set of input shapes."""
+    registers: int | None
+    """The most of all its kernels; None where none was compiled."""
+    spill_bytes: int | None
+    note: str
+    """Why there is no kernel, or no plan."""
+
+
+def resources(log: str) -> Resources:
+    """Return what the assembler's log (`-Xptxas=-v`) says of a kernel; raises ValueError for another text."""
+    used = re.search(r"Used (\d+) registers", log)
+    stack = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log)
+    if used is None or stack is None:
+        raise ValueError(f"no resource usage in the compiler's log: {log!r}")
+    shared = re.search(r"(\d+) bytes smem", log)
+    frame, stores, loads = map(int, stack.groups())
+    return Resources(int(used[1]), int(shared[1]) if shared else 0, frame, stores, loads)
+
+
+def phases(folder: Path, model: onnx.ModelProto) -> Callable[[str], None]:
+    """Return the function to call with each phase's name as it begins: writes the graph as it stands into `folder`.
+
+    Call it with "result" at the end. Each state is NUMBER-before-PHASE.onnx, without its weights, and the same as text.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    states: list[str] = []
+
+    def write(phase: str) -> None:
+        if phase == WITHOUT_BODIES:
+            return
+        moment = phase if phase == "result" else f"before-{phase.replace(' ', '-')}"
+        light = infer(model)
+        stem = folder / f"{len(states)}-{moment}"
+        stem.with_suffix(".onnx").write_bytes(light.SerializeToString(deterministic=True))
+        stem.with_suffix(".txt").write_text(onnx.printer.to_text(light) + "\n", encoding="utf-8")
+        states.append(phase)
+
+    return write
+
+
+def dump(
+    model: onnx.ModelProto, folder: Path, arch: Arch | None = None, sizes: Mapping[str, int] | None = None
+) -> tuple[Dumped, ...]:
+    """Write one folder per fused op of `model` under `folder`/ops, and `folder`/index.json; return what was written.
+
+    `sizes` gives numbers to dynamic dimensions by name; others count as 1, and the index says so. Kernels are compiled
+    for `arch`, by default an H200's. Raises ModelError where the folder cannot be written.
+    """
+    arch = arch or H200
+    try:
+        (folder / "ops").mkdir(parents=True, exist_ok=True)
+        sized, assumed = _sized(model, sizes or {})
+        types, nodes = _nodes(infer(sized).graph)
+        ops = fused_ops(model)
+        found = tuple(_op(folder / "ops", op, nodes.get(name, []), types, arch) for name, op in ops.items())
+        index = {"schema": 1, "arch": arch.name, "assumed": assumed, "ops": [asdict(d) for d in found]}
+        _json(folder / "index.json", index)
+    except OSError as error:
+        raise ModelError(
+            f"{folder}: cannot be written: {error.strerror or error}", "Give --dump a folder that can be written."
+        ) from None
+    return found
+
+
+def _sized(model: onnx.ModelProto, sizes: Mapping[str, int]) -> tuple[onnx.ModelProto, dict[str, int]]:
+    """Return the model without weights and with numbers for the dimensions of its inputs, and which were assumed."""
+    light = infer(model)
+    del light.graph.value_info[:]
+    assumed: dict[str, int] = {}
+    for value in light.graph.input:
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            if dim.HasField("dim_value"):
+                continue
+            name = dim.dim_param or f"{value.name}[{axis}]"
+            if name not in sizes:
+                assumed[name] = 1
+            dim.dim_value = sizes.get(name, 1)
+    for value in light.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    return light, assumed
+
+
+def _nodes(graph: GraphProto) -> tuple[dict[str, ValueType], dict[str, list[NodeProto]]]:
+    """Return the type of each value and the nodes of each fused op, bodies of If, Loop and Scan included."""
+    types, nodes = dict[str, ValueType](), dict[str, list[NodeProto]]()
+    for one in _graphs(graph):
+        types.update(value_types(one))
+        for node in one.node:
+            if node.domain == DOMAIN:
+                nodes.setdefault(node.op_type, []).append(node)
+    return types, nodes
+
+
+def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
+    yield graph
+    for node in graph.node:
+        for body in bodies(node):
+            yield from _graphs(body)
+
+
+def _op(folder: Path, op: FusedOp, nodes: list[NodeProto], types: Mapping[str, ValueType], arch: Arch) -> Dumped:
+    layers = tuple(n.name or n.output[0] for n in nodes)
+    place = folder / folder_name(op, layers)
+    place.mkdir(exist_ok=True)
+    (place / "nodes.txt").write_text("".join(f"{_provenance(n)}\n" for n in nodes), encoding="utf-8")
+    (place / "body.txt").write_text(onnx.printer.to_text(op.body) + "\n", encoding="utf-8")
+    (place / "body.onnx").write_bytes(_model(op, nodes, types).SerializeToString(deterministic=True))
+    if op.library is not None:
+        (place / "library.txt").write_text(onnx.printer.to_text(op.library) + "\n", encoding="utf-8")
+        return Dumped(
+            op.name, op.rule, place.name, layers, 0, None, None, "an op of ONNX Runtime's own runs in its place"
+        )
+    reason = supports(op)
+    if reason is not None:
+        return Dumped(op.name, op.rule, place.name, layers, 0, None, None, reason)
+    shapes = {s: None for n in nodes if (s := _shapes(n, types)) is not None}
+    compiled: dict[str, Resources] = {}
+    note = "" if shapes else "the shapes of its inputs are not known"
+    for number, shape in enumerate(shapes):
+        made = plan(op, shape, True, arch)
+        try:
+            _write_plan(place, number, shape, made, arch, compiled)
+        except KernelError as error:
+            note = str(error)
+    spills = [r.spill_stores + r.spill_loads for r in compiled.values()]
+    registers = [r.registers for r in compiled.values()]
+    return Dumped(op.name, op.rule, place.name, layers, len(shapes), max(registers, default=None),
+                  max(spills, default=None), note)  # fmt: skip
+
+
+def folder_name(op: FusedOp, layers: tuple[str, ...]) -> str:
+    """Return a name by which a person finds the layer: rule, first node, op with its hash."""
+    first = re.sub(r"[^\w.-]+", "_", layers[0] if layers else "unused").strip("_.")
+    room = NAME_LIMIT - len(op.rule) - len(op.name) - 4
+    return f"{op.rule}--{first[-max(room, 8) :]}--{op.name}"
+
+
+def _write_plan(
+    place: Path, number: int, shapes: tuple[Shape, ...], made: LaunchPlan, arch: Arch, compiled: dict[str, Resources]
+) -> None:
+    """Write source, cubin and plan number `number`; equal sources are compiled and written once."""
+    stem = f"kernel{number or ''}"
+    text = made.kernel.text
+    facts: dict[str, Any] = {
+        "inputs": [list(s) for s in shapes],
+        "outputs": [list(s) for s in made.output_shapes],
+        "grid": list(made.grid),
+        "block": list(made.block),
+        "dynamic_shared_bytes": made.shared_bytes,
+        "parameters": made.parameters.hex(),
+        "entry": made.kernel.entry,
+        "flags": list(made.kernel.flags),
+        "arch": arch.name,
+    }
+    _json(place / f"{stem}.plan.json", facts)
+    source = next((f for f in sorted(place.glob("*.cu")) if f.read_text(encoding="utf-8") == text), None)
+    if source is None:
+        source = place / f"{stem}.cu"
+        source.write_text(text, encoding="utf-8")
+    if text not in compiled:
+        cubin, log = nvrtc.build(made.kernel, arch, ("-Xptxas=-v",))
+        source.with_suffix(".cubin").write_bytes(cubin)
+        source.with_suffix(".ptxas.txt").write_text(log, encoding="utf-8")
+        compiled[text] = resources(log)
+    _json(place / f"{stem}.plan.json", {**facts, "source": source.name, **asdict(compiled[text])})
+
+
+def _json(path: Path, facts: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+
+
+def _provenance(node: NodeProto) -> str:
+    """Return the node and the original nodes in it, on one line."""
+    facts = {p.key.removeprefix(f"{DOMAIN}."): p.value for p in node.metadata_props}
+    return f"{node.name or node.output[0]}: {', '.join(json.loads(facts.get('nodes', '[]')))}"
+
+
+def _shapes(node: NodeProto, types: Mapping[str, ValueType]) -> tuple[Shape, ...] | None:
+    """Return the input shapes of a node, None where one is not known."""
+    shapes = [types[v].shape if v in types else None for v in node.input]
+    if any(s is None or not all(isinstance(d, int) for d in s) for s in shapes):
+        return None
+    return tuple(tuple(int(d or 0) for d in s or ()) for s in shapes)
+
+
+def _model(op: FusedOp, nodes: list[NodeProto], types: Mapping[str, ValueType]) -> onnx.ModelProto:
+    """Return the body as a model of its own, with the types and shapes of its first node."""
+    known = [types.get(v) for n in nodes[:1] for v in (*n.input, *n.output)] or [None] * 99
+    elements = (*op.inputs, *op.outputs)
+    values = [
+        value_info(name, replace(t, dtype=e) if t is not None else ValueType(e, None))
+        for name, e, t in zip((*op.body.input, *op.body.output), elements, known, strict=False)
+    ]
+    count = len(op.body.input)
+    graph = onnx.helper.make_graph(list(op.body.node), op.name, values[:count], values[count:])
+    return onnx.helper.make_model(graph, opset_imports=list(op.body.opset_import), ir_version=8)

@@ -1,0 +1,13 @@
+"""Reports for people and machines, made of the dictionaries that the commands' own reports give.
+
+HTML (one self-contained page), JUnit XML, Markdown for a step summary, annotations for GitHub's log.
+"""
+
+from onnxfuse.reporting.annotations import annotations
+from onnxfuse.reporting.checks import Check, checks
+from onnxfuse.reporting.graph import graph_of
+from onnxfuse.reporting.junit import junit
+from onnxfuse.reporting.markdown import markdown
+from onnxfuse.reporting.page import page
+
+__all__ = ["Check", "annotations", "checks", "graph_of", "junit", "markdown", "page"]

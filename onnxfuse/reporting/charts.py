@@ -1,0 +1,122 @@
+"""Small charts as SVG text: bars, histograms, and a roofline. Colours are the page's own, by class."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+BAR = 20
+LABEL = 300
+"""Width of the column of labels."""
+WIDTH = 860
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One bar."""
+
+    label: str
+    value: float
+    text: str
+    """What stands behind the bar."""
+    kind: str = ""
+    """`good`, `bad` or nothing: the colour."""
+
+
+def bars(items: Sequence[Bar], limit: float | None = None) -> str:
+    """Return horizontal bars; `limit` draws a line, beyond which a value is wrong."""
+    finite = [b.value for b in items if math.isfinite(b.value)]
+    most = max([*finite, limit or 0.0]) or 1.0
+    room = WIDTH - LABEL - 150
+    height = len(items) * BAR + 8
+    parts = [f'<svg class="chart" viewBox="0 0 {WIDTH} {height}" role="img">']
+    for row, bar in enumerate(items):
+        y = row * BAR + 4
+        size = room * min(bar.value / most, 1.0) if math.isfinite(bar.value) else room
+        parts += [
+            f'<text x="{LABEL - 8}" y="{y + 13}" class="end">{escape(_cut(bar.label))}</text>',
+            f'<rect x="{LABEL}" y="{y + 2}" width="{max(size, 1):.1f}" height="{BAR - 6}" class="bar {bar.kind}"/>',
+            f'<text x="{LABEL + max(size, 1) + 6:.1f}" y="{y + 13}">{escape(bar.text)}</text>',
+        ]
+    if limit is not None:
+        x = LABEL + room * limit / most
+        parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height}" class="limit"/>')
+    return "".join([*parts, "</svg>"])
+
+
+def histogram(counts: Sequence[tuple[str, int]]) -> str:
+    """Return upright bars, one per class, heights by the logarithm of the count: a single element stays visible."""
+    width, height = 60, 130
+    most = max((math.log10(1 + n) for _, n in counts), default=0.0) or 1.0
+    whole = len(counts) * width + 10
+    parts = [f'<svg class="chart small" width="{whole}" viewBox="0 0 {whole} {height + 24}" role="img">']
+    for column, (label, count) in enumerate(counts):
+        size = height * math.log10(1 + count) / most * 0.85
+        x = column * width + 5
+        parts += [
+            f'<rect x="{x + 6}" y="{height - size:.1f}" width="{width - 12}" height="{size:.1f}" class="bar"/>',
+            f'<text x="{x + width / 2}" y="{height - size - 5:.1f}" class="middle">{count}</text>',
+            f'<text x="{x + width / 2}" y="{height + 16}" class="middle">{escape(label)}</text>',
+        ]
+    return "".join([*parts, "</svg>"])
+
+
+@dataclass(frozen=True)
+class Spot:
+    """One model at one shape in a roofline."""
+
+    label: str
+    intensity: float
+    """FLOPs per byte of device memory."""
+    rate: float
+    """FLOPs per second."""
+    kind: str
+
+
+def roofline(spots: Sequence[Spot], bandwidth: float, peak: float) -> str:
+    """Return the roofline on logarithmic axes: what the card can do at each intensity, and what was reached.
+
+    `bandwidth`: bytes per second; `peak`: FLOPs per second.
+    """
+    left, top, right, bottom = 96.0, 14.0, WIDTH - 20.0, 300.0
+    knee = peak / bandwidth
+    low = 10 ** math.floor(math.log10(min([knee / 10, *(s.intensity for s in spots)])))
+    high = 10 ** math.ceil(math.log10(max([knee * 10, *(s.intensity for s in spots)])))
+    ceiling = 10 ** math.ceil(math.log10(peak))
+    floor = 10 ** math.floor(math.log10(min([low * bandwidth, *(s.rate for s in spots)])))
+
+    def x(value: float) -> float:
+        return left + (right - left) * math.log10(value / low) / math.log10(high / low)
+
+    def y(value: float) -> float:
+        return bottom - (bottom - top) * math.log10(value / floor) / math.log10(ceiling / floor)
+
+    parts = [f'<svg class="chart" viewBox="0 0 {WIDTH} {bottom + 40:.0f}" role="img">']
+    for power in range(round(math.log10(low)), round(math.log10(high)) + 1):
+        at = x(10.0**power)
+        parts.append(f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{top}" y2="{bottom}" class="grid"/>')
+        parts.append(f'<text x="{at:.1f}" y="{bottom + 16}" class="middle">{10.0**power:g}</text>')
+    for power in range(round(math.log10(floor)), round(math.log10(ceiling)) + 1):
+        at = y(10.0**power)
+        parts.append(f'<line x1="{left}" x2="{right}" y1="{at:.1f}" y2="{at:.1f}" class="grid"/>')
+        parts.append(f'<text x="{left - 6}" y="{at + 4:.1f}" class="end">{_flops(10.0**power)}</text>')
+    roof = f"{x(low):.1f},{y(low * bandwidth):.1f} {x(knee):.1f},{y(peak):.1f} {x(high):.1f},{y(peak):.1f}"
+    parts.append(f'<polyline points="{roof}" class="roof"/>')
+    for spot in spots:
+        at, height = x(spot.intensity), y(spot.rate)
+        label = escape(f"{spot.label}: {_flops(spot.rate)} at {spot.intensity:.1f} FLOP/byte")
+        parts.append(f'<circle cx="{at:.1f}" cy="{height:.1f}" r="5" class="bar {spot.kind}"><title>{label}</title>')
+        parts.append(f'</circle><text x="{at + 8:.1f}" y="{height + 4:.1f}">{escape(spot.label)}</text>')
+    parts.append(f'<text x="{(left + right) / 2}" y="{bottom + 34}" class="middle">FLOP per byte</text></svg>')
+    return "".join(parts)
+
+
+def _flops(rate: float) -> str:
+    for size, unit in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if rate >= size:
+            return f"{rate / size:.3g} {unit}FLOP/s"
+    return f"{rate:.3g} FLOP/s"
+
+
+def _cut(text: str, most: int = 46) -> str:
+    return text if len(text) <= most else f"{text[: most // 2 - 1]}…{text[-most // 2 :]}"

@@ -1,0 +1,84 @@
+"""Every promise that a command checked, one by one: what JUnit, Markdown and annotations have in common."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Facts = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One promise, and whether it held."""
+
+    group: str
+    """The command, for `ci` the model."""
+    name: str
+    ok: bool
+    text: str
+    """What was found."""
+    seconds: float = 0.0
+    file: str = ""
+    """The file that says what is promised, for an annotation."""
+    line: int = 0
+
+
+def checks(command: str, facts: Facts) -> tuple[Check, ...]:
+    """Return the checks of a command from the dictionary of its report (onnxfuse/reporting/schema.json)."""
+    if "error" in facts:
+        return (Check(command, "error", False, f"{facts['error']} {facts.get('hint', '')}".strip()),)
+    makers = {"optimize": _optimize, "verify": _verify, "bench": _bench, "ci": _ci}
+    return tuple(makers[command](facts)) if command in makers else ()
+
+
+def _optimize(facts: Facts) -> Iterator[Check]:
+    nodes = facts["nodes"]
+    text = f"{nodes['before']} nodes -> {nodes['after']}, {facts['fused_nodes']} of them fused"
+    yield Check("optimize", facts["source"], True, text, facts["seconds"])
+    for line in facts["not_met"]:
+        yield Check("optimize", f"require {line.split(':')[0]}", False, line)
+
+
+def _verify(facts: Facts) -> Iterator[Check]:
+    for row in facts["outputs"]:
+        text = f"error {_number(row['error'])}, allowed {_number(row['budget'])}"
+        fault = row.get("fault") or ("could not be judged" if row["verdict"] == "undecided" else "")
+        yield Check("verify", f"output {row['output']}", row["verdict"] == "ok", f"{fault}; {text}" if fault else text)
+    for number, problem in enumerate(facts["problems"], 1):
+        yield Check("verify", f"problem {number}", False, problem)
+    if not facts["outputs"] and not facts["problems"]:
+        yield Check("verify", "outputs", False, facts["summary"])
+
+
+def _bench(facts: Facts) -> Iterator[Check]:
+    missed = facts.get("not_met", [])
+    least = facts.get("min_speedup")
+    for block in facts["blocks"]:
+        name = " ".join(f"{k}={v}" for k, v in block["dimensions"].items()) or "fixed shapes"
+        text = f"{block['speedup']:.2f}x over {block['best_setting']}"
+        ok = least is None or block["speedup"] >= least
+        yield Check("bench", name, ok, text if ok else f"{text}; --min-speedup {least:g}")
+    if missed and not any(least is not None and b["speedup"] < least for b in facts["blocks"]):
+        yield Check("bench", "min-speedup", False, "; ".join(missed))
+
+
+def _ci(facts: Facts) -> Iterator[Check]:
+    for model in facts["models"]:
+        place = {"file": facts["config"], "line": model["line"]}
+        name = model["name"]
+        if model.get("error"):
+            yield Check(name, "model", False, model["error"], **place)
+            continue
+        for key in ("optimize", "verify", "bench"):
+            for check in checks(key, model[key]) if model.get(key) else ():
+                yield Check(name, f"{key}: {check.name}", check.ok, check.text, check.seconds, **place)
+        for line in model["not_met"]:
+            yield Check(name, line.split(":")[0], False, line, **place)
+        for line in model["lost"]:
+            yield Check(name, line.split(":")[0], False, f"{line} (against {facts['lock']})", **place)
+        if not model["not_met"] and not model["lost"]:
+            yield Check(name, "contract", True, "everything required is there")
+
+
+def _number(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.2g}"

@@ -1,0 +1,38 @@
+"""JUnit XML, which every CI system reads: a suite per command or model, a case per promise."""
+
+import re
+from collections.abc import Sequence
+from xml.etree import ElementTree
+
+from onnxfuse.reporting.checks import Check
+
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def junit(checks: Sequence[Check]) -> str:
+    """Return the checks as JUnit XML."""
+    failed = sum(not c.ok for c in checks)
+    root = ElementTree.Element("testsuites", name="onnxfuse", tests=str(len(checks)), failures=str(failed))
+    for group in dict.fromkeys(c.group for c in checks):
+        members = [c for c in checks if c.group == group]
+        suite = ElementTree.SubElement(
+            root, "testsuite", name=_clean(group), tests=str(len(members)), errors="0",
+            failures=str(sum(not c.ok for c in members)), time=f"{sum(c.seconds for c in members):.3f}",
+        )  # fmt: skip
+        for check in members:
+            case = ElementTree.SubElement(
+                suite, "testcase", classname=f"onnxfuse.{_clean(group)}", name=_clean(check.name),
+                time=f"{check.seconds:.3f}",
+            )  # fmt: skip
+            if check.ok:
+                ElementTree.SubElement(case, "system-out").text = _clean(check.text)
+            else:
+                failure = ElementTree.SubElement(case, "failure", message=_clean(check.text))
+                failure.text = _clean(check.text)
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _clean(text: str) -> str:
+    """Return `text` without what XML cannot hold."""
+    return _NOT_XML.sub("?", text)

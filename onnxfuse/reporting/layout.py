@@ -1,0 +1,135 @@
+"""A layered layout: every node below what it reads, edges short and mostly straight (Sugiyama's four steps).
+
+Layers by longest path; long edges through invisible points; order by medians; x by least squares.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+ROW = 64.0
+"""Distance of two layers."""
+GAP = 22.0
+"""Least distance of two nodes side by side."""
+POINT = 8.0
+"""Width of the invisible points of a long edge."""
+LONG = 40
+"""Layers that an edge may span and still be routed; a longer one is drawn straight: it would push all others aside."""
+SWEEPS = 6
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where everything stands."""
+
+    places: tuple[Point, ...]
+    """Middle of each node."""
+    lines: tuple[tuple[Point, ...], ...]
+    """The points that each edge goes through, first and last its nodes'."""
+    width: float
+    height: float
+
+
+def layout(widths: Sequence[float], edges: Sequence[tuple[int, int]]) -> Layout:
+    """Return places for nodes of these widths; edges go from lower to higher numbers, as in topological order."""
+    if not widths:
+        return Layout((), (), 0.0, 0.0)
+    layers = _layers(len(widths), edges)
+    sizes, level = list(widths), list(layers)
+    routes: list[list[int]] = []
+    links: list[tuple[int, int]] = []
+    for start, end in edges:
+        span = layers[end] - layers[start]
+        route = [start]
+        if 1 < span <= LONG:
+            route += range(len(sizes), len(sizes) + span - 1)
+            sizes += [POINT] * (span - 1)
+            level += range(layers[start] + 1, layers[end])
+        route.append(end)
+        routes.append(route)
+        if span <= LONG:
+            links += pairwise(route)
+    above: list[list[int]] = [[] for _ in sizes]
+    below: list[list[int]] = [[] for _ in sizes]
+    for start, end in links:
+        below[start].append(end)
+        above[end].append(start)
+    rows: list[list[int]] = [[] for _ in range(max(level) + 1)]
+    for item, row in enumerate(level):
+        rows[row].append(item)
+    _order(rows, above, below)
+    x = _positions(rows, sizes, above, below)
+    least = min(x[i] - sizes[i] / 2 for i in range(len(sizes)))
+    places = [(x[i] - least + GAP, level[i] * ROW + ROW / 2) for i in range(len(sizes))]
+    width = max(place[0] + sizes[i] / 2 for i, place in enumerate(places)) + GAP
+    lines = tuple(tuple(places[i] for i in route) for route in routes)
+    return Layout(tuple(places[: len(widths)]), lines, width, len(rows) * ROW)
+
+
+def _layers(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
+    """Return each node's layer: below its lowest source; where it reads nothing, just above its first reader."""
+    layers = [0] * count
+    sources, readers = [0] * count, dict[int, list[int]]()
+    for start, end in sorted(edges, key=lambda e: e[1]):
+        layers[end] = max(layers[end], layers[start] + 1)
+        sources[end] += 1
+        readers.setdefault(start, []).append(end)
+    for node in range(count):
+        if not sources[node] and node in readers:
+            layers[node] = max(min(layers[r] for r in readers[node]) - 1, 0)
+    return layers
+
+
+def _order(rows: list[list[int]], above: list[list[int]], below: list[list[int]]) -> None:
+    """Sort each row by the median place of its neighbours, downwards and upwards in turn."""
+    place: dict[int, float] = {}
+    for row in rows:
+        place.update((item, float(index)) for index, item in enumerate(row))
+    for sweep in range(SWEEPS):
+        neighbours = below if sweep % 2 else above
+        for row in reversed(rows) if sweep % 2 else rows:
+            row.sort(key=_by_median(neighbours, place))
+            place.update((item, float(index)) for index, item in enumerate(row))
+
+
+def _by_median(neighbours: list[list[int]], place: dict[int, float]) -> Callable[[int], float]:
+    return lambda item: median(place[n] for n in neighbours[item]) if neighbours[item] else place[item]
+
+
+def _positions(
+    rows: list[list[int]], sizes: list[float], above: list[list[int]], below: list[list[int]]
+) -> list[float]:
+    """Return each item's x: as near to the middle of its neighbours as the row's order and widths allow."""
+    x = [0.0] * len(sizes)
+    for row in rows:
+        _set_row(row, [0.0] * len(row), sizes, x)
+    for sweep in range(2 * SWEEPS):
+        neighbours = below if sweep % 2 else above
+        for row in reversed(rows) if sweep % 2 else rows:
+            wanted = [sum(x[n] for n in neighbours[i]) / len(neighbours[i]) if neighbours[i] else x[i] for i in row]
+            _set_row(row, wanted, sizes, x)
+    return x
+
+
+def _set_row(row: list[int], wanted: list[float], sizes: list[float], x: list[float]) -> None:
+    """Place a row at least squares from `wanted` without overlap: pool adjacent violators on the gaps taken out."""
+    offsets, offset = [], 0.0
+    for index, item in enumerate(row):
+        if index:
+            offset += (sizes[row[index - 1]] + sizes[item]) / 2 + GAP
+        offsets.append(offset)
+    pools: list[tuple[float, int]] = []
+    for want, off in zip(wanted, offsets, strict=True):
+        mean, count = want - off, 1
+        while pools and pools[-1][0] > mean:
+            other, members = pools.pop()
+            mean, count = (other * members + mean * count) / (members + count), members + count
+        pools.append((mean, count))
+    index = 0
+    for mean, count in pools:
+        for _ in range(count):
+            x[row[index]] = mean + offsets[index]
+            index += 1

@@ -1,0 +1,82 @@
+"""Markdown for a step summary or a pull request: the verdict, then what was checked."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from onnxfuse.reporting.checks import checks
+
+ROWS = 200
+"""Rows of one table. GitHub takes 1 MiB for a step summary; a row stays below 1 kB."""
+CELL = 300
+"""Characters of one cell."""
+
+
+def markdown(command: str, facts: Mapping[str, Any]) -> str:
+    """Return the report of a command as Markdown, below 1 MiB."""
+    found = checks(command, facts)
+    ok = bool(facts.get("ok", True))
+    title = f"onnxfuse {command}: {'ok' if ok else 'failed'}"
+    lines = [f"## {'✅' if ok else '❌'} {title}", ""]
+    if facts.get("summary"):
+        lines += [_cell(str(facts["summary"])), ""]
+    broken = [(c.group, c.name, c.text) for c in found if not c.ok]
+    if broken:
+        lines += ["### What is wrong", "", *_table(("where", "what", "found"), broken), ""]
+    for heading, columns, rows in _sections(command, facts):
+        if rows:
+            lines += [f"### {_cell(heading)}", "", *_table(columns, rows), ""]
+    return "\n".join(lines) + "\n"
+
+
+_Section = tuple[str, tuple[str, ...], list[tuple[object, ...]]]
+
+
+def _sections(command: str, facts: Mapping[str, Any], prefix: str = "") -> Iterator[_Section]:
+    if "error" in facts:
+        return
+    if command == "optimize":
+        yield f"{prefix}Fusions", ("rule", "applied"), list(facts["rules"].items())
+        nodes = facts["nodes"]
+        yield f"{prefix}Nodes", ("before", "after", "fused"), [(nodes["before"], nodes["after"], facts["fused_nodes"])]
+    elif command == "verify":
+        rows: list[tuple[object, ...]] = [
+            (r["output"], r["dtype"], *(_number(r[k]) for k in ("error", "budget", "max_abs", "max_rel")), r["verdict"])
+            for r in facts["outputs"]
+        ]
+        yield f"{prefix}Errors", ("output", "type", "error", "allowed", "max abs", "max rel", "verdict"), rows
+    elif command == "bench":
+        timed: list[tuple[object, ...]] = [
+            (" ".join(f"{k}={v}" for k, v in b["dimensions"].items()) or "fixed", r["model"], r["setting"],
+             f"{r['p50']:.1f}", f"{r['p90']:.1f}", f"{b['speedup']:.2f}x" if r["model"] == "fused" else "")
+            for b in facts["blocks"] for r in b["rows"]
+        ]  # fmt: skip
+        yield f"{prefix}Times", ("shapes", "model", "setting", "p50 us", "p90 us", "speed-up"), timed
+    elif command == "ci":
+        for model in facts["models"]:
+            changed: list[tuple[object, ...]] = [("lost", line) for line in model.get("lost", [])]
+            changed += [("changed", line) for line in model.get("changed", [])]
+            yield f"{model['name']}: against {facts['lock']}", ("", "difference"), changed
+            for key in ("optimize", "verify", "bench"):
+                if model.get(key):
+                    yield from _sections(key, model[key], f"{model['name']}: ")
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
+    yield f"| {' | '.join(columns)} |"
+    yield f"|{'|'.join('---' for _ in columns)}|"
+    for row in rows[:ROWS]:
+        yield f"| {' | '.join(_cell(str(cell)) for cell in row)} |"
+    if len(rows) > ROWS:
+        yield f"\n{len(rows) - ROWS} more rows"
+
+
+def _cell(text: str) -> str:
+    """Return `text` as it stands in a table: one line, nothing that Markdown or HTML would read as its own."""
+    text = " ".join(text.split())
+    text = text if len(text) <= CELL else f"{text[: CELL - 3]}..."
+    return re.sub(r"([\\`*_{}\[\]<>|#~$])", r"\\\1", text)
+
+
+def _number(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.2g}"

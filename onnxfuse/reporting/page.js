@@ -1,0 +1,143 @@
+"use strict";
+// Draws the graphs that Python has laid out, and lets a person move, zoom, search and compare them.
+const graphs = JSON.parse(document.getElementById("graphs").textContent);
+const HALF = 13; // half the height of a node
+const FAR = 0.45; // below this zoom labels cannot be read and are not drawn
+const SVG = "http://www.w3.org/2000/svg";
+const panes = [];
+const escaped = (text) => text.replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
+
+// One path through the points of an edge: each piece leaves and enters upright.
+function curve(line) {
+  let d = "";
+  for (let i = 0; i < line.length; i++) {
+    const [x, y] = [line[i][0], line[i][1] + (i === 0 ? HALF : i === line.length - 1 ? -HALF : 0)];
+    if (i === 0) { d = `M${x} ${y}`; continue; }
+    const [px, py] = [line[i - 1][0], line[i - 1][1] + (i === 1 ? HALF : 0)];
+    const middle = (py + y) / 2;
+    d += `C${px} ${middle} ${x} ${middle} ${x} ${y}`;
+  }
+  return d;
+}
+
+function kindOf(node, taken) {
+  if (node.rule) return "fused";
+  if (node.op === "input" || node.op === "output") return "end";
+  return node.values.some((v) => taken.has(v)) ? "gone" : "";
+}
+
+class Pane {
+  constructor(box) {
+    this.box = box;
+    this.number = box.dataset.graph;
+    this.side = box.dataset.side;
+    this.graph = graphs[this.number][this.side];
+    const after = graphs[this.number].after;
+    const taken = new Set(this.side === "before" && after ? after.nodes.flatMap((n) => n.rule ? n.values : []) : []);
+    const edges = this.graph.lines.map((line) => `<path d="${curve(line)}"/>`).join("");
+    const nodes = this.graph.nodes.map((n, i) => `<g class="${kindOf(n, taken)}" data-i="${i}">`
+      + `<rect x="${n.x - n.w / 2}" y="${n.y - HALF}" width="${n.w}" height="${2 * HALF}"/>`
+      + `<text x="${n.x}" y="${n.y + 4}">${escaped(n.op)}</text></g>`).join("");
+    box.innerHTML = `<svg xmlns="${SVG}"><g>${edges}${nodes}</g></svg>`;
+    this.world = box.firstChild.firstChild;
+    this.items = [...this.world.querySelectorAll("g[data-i]")];
+    this.fit();
+    this.listen();
+  }
+
+  fit() {
+    const { clientWidth: w, clientHeight: h } = this.box;
+    this.zoom = Math.min(1, w / Math.max(this.graph.width, 1));
+    this.x = (w - this.graph.width * this.zoom) / 2;
+    this.y = Math.max(8, (h - this.graph.height * this.zoom) / 2);
+    this.place();
+  }
+
+  place() {
+    this.world.setAttribute("transform", `translate(${this.x} ${this.y}) scale(${this.zoom})`);
+    this.world.classList.toggle("far", this.zoom < FAR);
+  }
+
+  listen() {
+    let held = null;
+    let moved = false;
+    this.box.addEventListener("wheel", (event) => {
+      event.preventDefault();
+      const box = this.box.getBoundingClientRect();
+      const [px, py] = [event.clientX - box.left, event.clientY - box.top];
+      const zoom = Math.min(4, Math.max(0.01, this.zoom * Math.exp(-event.deltaY / 400)));
+      this.x = px - (px - this.x) * zoom / this.zoom;
+      this.y = py - (py - this.y) * zoom / this.zoom;
+      this.zoom = zoom;
+      this.place();
+    }, { passive: false });
+    this.box.addEventListener("pointerdown", (event) => {
+      held = [event.clientX - this.x, event.clientY - this.y, event.clientX, event.clientY];
+      moved = false;
+    });
+    window.addEventListener("pointermove", (event) => {
+      if (!held) return;
+      moved = moved || Math.hypot(event.clientX - held[2], event.clientY - held[3]) > 4;
+      [this.x, this.y] = [event.clientX - held[0], event.clientY - held[1]];
+      if (moved) this.place();
+    });
+    window.addEventListener("pointerup", () => { held = null; });
+    this.box.addEventListener("click", (event) => {
+      const item = event.target.closest("g[data-i]");
+      if (item && !moved) choose(this, this.graph.nodes[item.dataset.i]);
+    });
+  }
+
+  // Mark the nodes that `test` picks and bring the first of them to the middle.
+  mark(test) {
+    let first = null;
+    this.items.forEach((item, i) => {
+      const hit = test(this.graph.nodes[i]);
+      item.classList.toggle("marked", hit);
+      if (hit && first === null) first = this.graph.nodes[i];
+    });
+    if (first) this.show(first);
+    return first;
+  }
+
+  show(node) {
+    this.zoom = Math.max(this.zoom, 0.8);
+    this.x = this.box.clientWidth / 2 - node.x * this.zoom;
+    this.y = this.box.clientHeight / 2 - node.y * this.zoom;
+    this.place();
+  }
+}
+
+const others = (number) => panes.filter((p) => p.number === number);
+
+// A node and what became of it: the fused op that took it, or the nodes that a fused op took.
+function choose(pane, node) {
+  const values = new Set(node.values);
+  for (const other of others(pane.number)) {
+    if (other === pane) {
+      other.items.forEach((item, i) => item.classList.toggle("marked", other.graph.nodes[i] === node));
+    } else {
+      other.mark((n) => n.values.some((v) => values.has(v)));
+    }
+  }
+  const facts = [`<b>${escaped(node.op)}</b> ${escaped(node.name)}`];
+  if (node.rule) facts.push(`rule ${escaped(node.rule)}: ${escaped(node.body.join(" + "))}`);
+  if (node.nodes) facts.push(`in place of ${escaped(node.nodes.filter(Boolean).join(", ") || node.values.join(", "))}`);
+  if (node.outputs.length) facts.push(escaped(node.outputs.join(", ")));
+  document.querySelector(`[data-details="${pane.number}"]`).innerHTML = facts.join("<br>");
+}
+
+document.querySelectorAll(".pane").forEach((box) => panes.push(new Pane(box)));
+document.querySelectorAll("[data-fit]").forEach((button) => button.addEventListener("click", () =>
+  others(button.dataset.fit).forEach((pane) => pane.fit())));
+document.querySelectorAll("[data-find]").forEach((field) => field.addEventListener("input", () => {
+  const words = field.value.toLowerCase();
+  others(field.dataset.find).forEach((pane) => pane.mark((n) => words !== ""
+    && `${n.op} ${n.name} ${(n.nodes || []).join(" ")}`.toLowerCase().includes(words)));
+}));
+document.querySelectorAll("tr[data-rule]").forEach((row) => row.addEventListener("click", () => {
+  document.querySelectorAll("tr.chosen").forEach((other) => other.classList.remove("chosen"));
+  row.classList.add("chosen");
+  panes.forEach((pane) => pane.mark((n) => n.rule === row.dataset.rule));
+}));
+document.body.dataset.ready = String(Math.round(performance.now()));

@@ -1,0 +1,240 @@
+"""One self-contained HTML page: verdict, graphs before and after, fusions, errors, times, environment. No network."""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib import resources
+from typing import Any
+
+from onnxfuse.reporting.charts import Bar, Spot, bars, histogram, roofline
+from onnxfuse.reporting.checks import checks
+
+Facts = Mapping[str, Any]
+ROWS = 300
+"""Rows of a table; the rest is counted."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One section of the page."""
+
+    name: str
+    html: str
+
+
+def page(
+    command: str, facts: Facts, graphs: Mapping[str, Mapping[str, Any]], command_line: str, environment: Facts
+) -> str:
+    """Return the page for a command's facts.
+
+    `graphs`: for each model (for commands on one model: under "") the graphs `before` and `after`, from `graph_of`.
+    """
+    ok = bool(facts.get("ok", True))
+    models: Sequence[Facts] = facts["models"] if command == "ci" else [{"name": "", command: facts}]
+    parts = [_Part("Verdict", _verdict(command, facts))]
+    drawn: dict[str, Any] = {}
+    for model in models:
+        title = f"{model['name']}: " if model["name"] else ""
+        parts += [_Part(f"{title}{p.name}", p.html) for p in _model_parts(model, graphs.get(model["name"], {}), drawn)]
+    parts.append(_Part("Environment", _environment(command_line, facts, environment)))
+    links = "".join(f'<a href="#s{i}">{escape(p.name)}</a>' for i, p in enumerate(parts))
+    body = "".join(f'<section id="s{i}"><h2>{escape(p.name)}</h2>{p.html}</section>' for i, p in enumerate(parts))
+    title = f"onnxfuse {command}: {'ok' if ok else 'failed'}"
+    data = json.dumps(drawn, separators=(",", ":")).replace("<", "\\u003c")
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{_asset('page.css')}</style></head>"
+        f'<body><header class="{"good" if ok else "bad"}"><h1>{escape(title)}</h1><nav>{links}</nav></header>'
+        f'<main>{body}</main><script type="application/json" id="graphs">{data}</script>'
+        f"<script>{_asset('page.js')}</script></body></html>\n"
+    )
+
+
+def _asset(name: str) -> str:
+    return (resources.files("onnxfuse.reporting") / name).read_text(encoding="utf-8")
+
+
+def _verdict(command: str, facts: Facts) -> str:
+    found = checks(command, facts)
+    broken = [c for c in found if not c.ok]
+    summary = facts.get("summary") or _summary(command, facts)
+    rows = [("✗" if not c.ok else "✓", c.group, c.name, c.text) for c in (*broken, *(c for c in found if c.ok))]
+    counted = f"{len(found) - len(broken)} of {len(found)} checks held" if found else ""
+    return f'<p class="summary">{escape(str(summary))}</p><p>{counted}</p>' + _table(
+        ("", "where", "what", "found"), rows
+    )
+
+
+def _summary(command: str, facts: Facts) -> str:
+    if command == "optimize" and "nodes" in facts:
+        nodes = facts["nodes"]
+        return f"{nodes['before']} nodes → {nodes['after']}, {facts['fused_nodes']} of them fused"
+    return ""
+
+
+def _model_parts(model: Facts, graphs: Mapping[str, Any], drawn: dict[str, Any]) -> Iterator[_Part]:
+    if graphs:
+        number = len(drawn)
+        drawn[str(number)] = graphs
+        yield _Part("Graph", _graph(number, graphs))
+    if graphs or model.get("optimize"):
+        yield _Part("Fusions by rule", _fusions(model.get("optimize") or {}, graphs))
+    near = (model.get("optimize") or {}).get("near", [])
+    if near:
+        yield _Part("Nearly fused", _near(near))
+    if model.get("lost") or model.get("changed"):
+        changes = [("lost", line) for line in model["lost"]] + [("changed", line) for line in model["changed"]]
+        yield _Part("Against the lock", _table(("", "difference"), changes))
+    if model.get("verify"):
+        yield _Part("Errors", _errors(model["verify"]))
+    if model.get("bench"):
+        yield _Part("Times", _times(model["bench"]))
+
+
+def _graph(number: int, graphs: Mapping[str, Any]) -> str:
+    panes = "".join(
+        f"<figure><figcaption>{escape(side)}: {sum(n['op'] not in ('input', 'output') for n in graph['nodes'])} nodes "
+        "besides constants"
+        f'</figcaption><div class="pane" data-graph="{number}" data-side="{escape(side)}"></div></figure>'
+        for side, graph in graphs.items()
+    )
+    return (
+        f'<div class="tools"><input type="search" placeholder="find a node by name or operator" data-find="{number}">'
+        f'<button data-fit="{number}">fit</button><span class="hint">drag to move, wheel to zoom, click a node</span>'
+        f'</div><div class="panes">{panes}</div><div class="details" data-details="{number}">'
+        "Click a node: its counterpart in the other graph is marked.</div>"
+    )
+
+
+def _fusions(optimized: Facts, graphs: Mapping[str, Any]) -> str:
+    after = graphs.get("after", {}).get("nodes", [])
+    fused: dict[str, int] = {}
+    replaced: dict[str, int] = {}
+    for node in after:
+        if "rule" in node:
+            fused[node["rule"]] = fused.get(node["rule"], 0) + 1
+            replaced[node["rule"]] = replaced.get(node["rule"], 0) + len(node["nodes"])
+    counts = dict(optimized.get("rules") or fused)
+    if not counts:
+        return "<p>No rule applied.</p>"
+    chart = bars([Bar(rule, n, str(n), "good") for rule, n in sorted(counts.items(), key=lambda item: -item[1])])
+    kinds: dict[tuple[str, str], int] = {}
+    for node in after:
+        if "rule" in node:
+            key = (node["rule"], " + ".join(node["body"]))
+            kinds[key] = kinds.get(key, 0) + 1
+    rows = [(n, rule, body) for (rule, body), n in sorted(kinds.items(), key=lambda item: -item[1])]
+    table = _table(("ops", "rule", "what is in one kernel"), rows, attribute="data-rule", key=1)
+    told = ", ".join(f"{rule}: {replaced[rule]} nodes in {n} ops" for rule, n in fused.items())
+    return f"{chart}<p>{escape(told)}</p>{table}"
+
+
+def _near(near: Sequence[Facts]) -> str:
+    """Return the near misses that no other rule took, equal ones as one row with their number."""
+    kinds: dict[tuple[str, str, str], list[Facts]] = {}
+    for one in near:
+        if not one["fused_otherwise"]:
+            words = re.sub(r"'[^']*'", "a value", one["reason"])
+            kinds.setdefault((one["rule"], one["root"].split()[0], words), []).append(one)
+    rows = [(len(ns), ns[0]["rule"], ns[0]["node"], ns[0]["reason"], ns[0]["hint"]) for ns in kinds.values()]
+    return _table(("places", "rule", "first stopped at", "because it", "what would help"), rows)
+
+
+def _errors(verified: Facts) -> str:
+    outputs = verified["outputs"]
+    shares = [_share(row) for row in outputs]
+    chart = bars(
+        [
+            Bar(row["output"], share, f"{share:.0%} of the error allowed", "good" if row["verdict"] == "ok" else "bad")
+            for row, share in zip(outputs, shares, strict=True)
+        ],
+        limit=1.0,
+    )
+    keys = [k for k in ("error", "budget", "own", "max_abs", "max_rel", "cosine") if all(k in r for r in outputs)]
+    rows = [
+        (r["output"], r["dtype"], *(_number(r[k]) for k in keys), r["verdict"], r.get("fault", "")) for r in outputs
+    ]
+    titles = {"budget": "allowed", "own": "original's", "max_abs": "max abs", "max_rel": "max rel"}
+    table = _table(("output", "type", *(titles.get(k, k) for k in keys), "verdict", "fault"), rows)
+    return f"{chart}{table}{''.join(_histograms(outputs))}<p>{escape(_truth(verified))}</p>"
+
+
+def _histograms(outputs: Iterable[Facts]) -> Iterator[str]:
+    for row in outputs:
+        counts = (row.get("difference") or {}).get("ulps") or {}
+        if counts:
+            yield f"<h3>{escape(row['output'])}: elements by distance to the original, in rounding steps</h3>"
+            yield histogram([(label, int(n)) for label, n in counts.items()])
+
+
+def _truth(verified: Facts) -> str:
+    truth = verified["truth"]
+    cases = sum(not c["note"] for c in verified["cases"])
+    return f"{cases} cases on {verified['provider']}; error against {truth['kind']} ({truth['how']})"
+
+
+def _share(row: Facts) -> float:
+    """Return how much of its error budget an output uses; infinite where it has none left."""
+    error, budget = float(row["error"]), float(row["budget"])
+    if not math.isfinite(error):
+        return math.inf
+    return error / budget if budget else (0.0 if error == 0 else math.inf)
+
+
+def _times(benched: Facts) -> str:
+    parts = []
+    for block in benched["blocks"]:
+        name = " ".join(f"{k}={v}" for k, v in block["dimensions"].items()) or "fixed shapes"
+        parts.append(f"<h3>{escape(name)}: {block['speedup']:.2f}x over {escape(block['best_setting'])}</h3>")
+        parts.append(
+            bars([
+                Bar(f"{r['model']}: {r['setting']}", r["p50"], f"{r['p50']:.1f} us (p99 {r['p99']:.1f})",
+                    "good" if r["model"] == "fused" else "")
+                for r in block["rows"]
+            ])
+        )  # fmt: skip
+    ceilings = benched.get("ceilings")
+    spots = list(_spots(benched)) if ceilings else []
+    if ceilings and spots:
+        parts.append("<h3>Roofline</h3>")
+        parts.append(roofline(spots, ceilings["bytes_per_second"], ceilings["flops_per_second"]))
+    return "".join(parts)
+
+
+def _spots(benched: Facts) -> Iterator[Spot]:
+    """Yield a spot per block and model from `work`: the bytes and FLOPs of one run, counted from the graph."""
+    for block in benched["blocks"]:
+        name = " ".join(f"{k}={v}" for k, v in block["dimensions"].items())
+        for model, work in (block.get("work") or {}).items():
+            best = min(r["p50"] for r in block["rows"] if r["model"] == model)
+            if work["bytes"] and work["flops"]:
+                kind = "good" if model == "fused" else ""
+                rate = work["flops"] / best * 1e6
+                yield Spot(f"{model} {name}".strip(), work["flops"] / work["bytes"], rate, kind)
+
+
+def _environment(command_line: str, facts: Facts, environment: Facts) -> str:
+    known = {**environment, **(facts.get("environment") or {})}
+    return f"<pre>$ {escape(command_line)}</pre>" + _table(("", ""), list(known.items()))
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[object]], attribute: str = "", key: int = 0) -> str:
+    if not rows:
+        return ""
+    head = "".join(f"<th>{escape(c)}</th>" for c in columns)
+    lines = []
+    for row in rows[:ROWS]:
+        mark = f' {attribute}="{escape(str(row[key]))}"' if attribute else ""
+        lines.append(f"<tr{mark}>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>")
+    more = f"<p>{len(rows) - ROWS} more rows</p>" if len(rows) > ROWS else ""
+    return (
+        f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>{more}'
+    )
+
+
+def _number(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.3g}"

@@ -1,0 +1,225 @@
+"""`onnxfuse ci`: a repository's models are held to onnxfuse.toml, and to what onnxfuse.lock remembers."""
+
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+
+from tests.cli.conftest import MODEL, Command
+
+CONFIG = """[[model]]
+path = "in.onnx"
+name = "small"
+output = "out.onnx"
+shapes = { N = [1, 3] }
+provider = "cpu"
+require = { linear = 1, layer_norm = "==1" }
+budget = { nodes = 5, megabytes = 1, error = 1.0 }
+"""
+
+
+@pytest.fixture
+def repository(folder: Path) -> Path:
+    """A folder with a model and its contract."""
+    (folder / "onnxfuse.toml").write_text(CONFIG)
+    return folder
+
+
+def change(folder: Path, old: str, new: str) -> None:
+    """Write the model again as another exporter might."""
+    assert old in MODEL
+    onnx.save(onnx.parser.parse_model(MODEL.replace(old, new)), folder / "in.onnx")
+
+
+def test_a_model_that_holds_is_written(repository: Path, onnxfuse_command: Command) -> None:
+    """Exit 0, the optimized model, and a word on the lock that is not there yet."""
+    result = onnxfuse_command("ci")
+    assert result.code == 0
+    assert result.out.startswith("ok: 1 of 1 models hold to onnxfuse.toml")
+    assert "onnxfuse ci --update writes it" in result.out
+    onnx.checker.check_model(onnx.load(repository / "out.onnx"), full_check=True)
+    assert not (repository / "onnxfuse.lock").exists()
+
+
+def test_the_lock_holds_rules_fusions_operators_and_tolerances(repository: Path, onnxfuse_command: Command) -> None:
+    """Written by --update; the same facts give the same bytes, and nothing differs the next time."""
+    assert onnxfuse_command("ci", "--update").code == 0
+    first = (repository / "onnxfuse.lock").read_bytes()
+    lock = json.loads(first)
+    model = lock["models"]["small"]
+    assert model["fusions"] == {"layer_norm": 1, "linear": 1}
+    assert model["exported"] == {"Add": 2, "LayerNormalization": 1, "MatMul": 2, "Relu": 1}
+    assert model["operators"] == {"MatMul": 2, "onnxfuse:AddReluAdd": 1, "onnxfuse:LayerNormalization": 1}
+    assert model["tolerances"]["y"] > 0
+    assert all(len(digest) == 64 for digest in lock["rules"].values())
+    assert onnxfuse_command("ci", "--update").code == 0
+    assert (repository / "onnxfuse.lock").read_bytes() == first
+    result = onnxfuse_command("ci", "--locked")
+    assert result.code == 0
+    assert "changed" not in result.out
+
+
+def test_an_export_that_loses_a_fusion_fails_and_says_which_and_why(
+    repository: Path, onnxfuse_command: Command
+) -> None:
+    """The weight of a product became an input: the diff names the rule, the count, and what stopped it."""
+    (repository / "onnxfuse.toml").write_text(CONFIG.replace("linear = 1, ", "").replace("nodes = 5, ", ""))
+    onnxfuse_command("ci", "--update")
+    (repository / "out.onnx").unlink()
+    change(repository, "(float[N,2] x,", "(float[2,3] weight, float[N,2] x,")
+    change_back = MODEL.replace("(float[N,2] x,", "(float[2,3] weight, float[N,2] x,")
+    onnx.save(
+        onnx.parser.parse_model(change_back.replace("MatMul (x, w)", "MatMul (x, weight)")), repository / "in.onnx"
+    )
+    result = onnxfuse_command("ci")
+    assert result.code == 4
+    assert "small: lost: fusions by linear: 1 -> 0 (against onnxfuse.lock)" in result.out
+    assert "why: linear at MatMul product: stopped at product: 'weight' is not a constant" in result.out
+    assert not (repository / "out.onnx").exists()
+    facts = json.loads(onnxfuse_command("ci", "--json").out)["models"][0]
+    assert facts["lost"] == ["fusions by linear: 1 -> 0"]
+    assert facts["exit_code"] == 4
+
+
+def test_a_change_that_loses_nothing_passes_unless_locked(repository: Path, onnxfuse_command: Command) -> None:
+    """It is told; --locked makes it exit 4."""
+    onnxfuse_command("ci", "--update")
+    change(repository, "Relu (h)", "Tanh (h)")
+    result = onnxfuse_command("ci")
+    assert result.code == 0
+    assert "small: exported Tanh: 0 -> 1" in result.out
+    assert onnxfuse_command("ci", "--locked").code == 4
+
+
+def test_a_rule_that_changed_is_told(repository: Path, onnxfuse_command: Command) -> None:
+    """The lock knows each rule by its content."""
+    onnxfuse_command("ci", "--update")
+    lock = json.loads((repository / "onnxfuse.lock").read_text())
+    lock["rules"]["linear"] = "0" * 64
+    (repository / "onnxfuse.lock").write_text(json.dumps(lock))
+    result = onnxfuse_command("ci")
+    assert result.code == 0
+    assert "rule linear: 000000000000 -> " in result.out
+
+
+def test_a_larger_difference_than_locked_is_lost(repository: Path, onnxfuse_command: Command) -> None:
+    """On the provider that the tolerance was measured on."""
+    onnxfuse_command("ci", "--update")
+    lock = json.loads((repository / "onnxfuse.lock").read_text())
+    lock["models"]["small"]["tolerances"]["y"] = -1.0
+    (repository / "onnxfuse.lock").write_text(json.dumps(lock))
+    result = onnxfuse_command("ci")
+    assert result.code == 4
+    assert "lost: difference of output y: at most -1" in result.out
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("linear = 1", "linear = 2", "not met: linear>=2: applied 1 times"),
+        ('"==1"', '"<1"', "not met: layer_norm<1: applied 1 times"),
+        ("nodes = 5", "nodes = 3", "not met: nodes<=3: 4"),
+        ("megabytes = 1,", "megabytes = 0.0001,", "not met: megabytes<=0.0001"),
+        ("error = 1.0", "error = 0.0", "not met: error<=0: output y uses"),
+    ],
+)
+def test_what_is_required_and_not_there_is_exit_4(
+    repository: Path, onnxfuse_command: Command, old: str, new: str, told: str
+) -> None:
+    """Each requirement and budget by itself; nothing is written, no lock either."""
+    assert old in CONFIG
+    (repository / "onnxfuse.toml").write_text(CONFIG.replace(old, new))
+    result = onnxfuse_command("ci", "--update")
+    assert result.code == 4
+    assert told in result.out
+    assert not (repository / "out.onnx").exists()
+    assert not (repository / "onnxfuse.lock").exists()
+
+
+def test_a_wrong_number_is_exit_1(repository: Path, onnxfuse_command: Command) -> None:
+    """A rule that computes something else is caught by verify; the output is not written."""
+    (repository / "mine").mkdir()
+    rule = 'summary = "x."\n[[rewrite]]\nfrom = "(x) => (y) { y = Relu (x) }"\nto = "(x) => (y) { y = Tanh (x) }"\n'
+    (repository / "mine" / "wrong.toml").write_text(rule)
+    (repository / "onnxfuse.toml").write_text(f'rules = ["mine"]\n{CONFIG}')
+    result = onnxfuse_command("ci")
+    assert result.code == 1
+    assert "small: verify: not the same: y out of budget" in result.out
+    assert not (repository / "out.onnx").exists()
+
+
+def test_one_bad_model_does_not_hide_the_others(repository: Path, onnxfuse_command: Command) -> None:
+    """Exit 3 with the file's name; the other model is written."""
+    (repository / "onnxfuse.toml").write_text(f'{CONFIG}\n[[model]]\npath = "missing.onnx"\nverify = false\n')
+    result = onnxfuse_command("ci")
+    assert result.code == 3
+    assert "missing.onnx: no such file" in result.out
+    assert "ok" in next(line for line in result.out.splitlines() if line.startswith("small"))
+    assert (repository / "out.onnx").exists()
+    assert onnxfuse_command("ci", "--model", "small").code == 0
+
+
+def test_min_speedup_is_timed_unless_told_not_to(repository: Path, onnxfuse_command: Command) -> None:
+    """A thousandfold speed-up is not there; --no-bench does not look."""
+    (repository / "onnxfuse.toml").write_text(f"{CONFIG}bench = {{ min_speedup = 1000 }}\n")
+    result = onnxfuse_command("ci")
+    assert result.code == 4
+    assert "not met: min_speedup 1000: " in result.out
+    assert onnxfuse_command("ci", "--no-bench").code == 0
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ("", "onnxfuse.toml: names no model"),
+        ("[[model]\n", "onnxfuse.toml: Expected"),
+        ("[[model]]\n", "onnxfuse.toml:1: [[model]] wants the key path"),
+        (
+            '[[model]]\npath = "a.onnx"\nrequire = { liner = 1 }\n',
+            "onnxfuse.toml:1: require: 'liner' is not a rule",
+        ),
+        ('[[model]]\npath = "a.onnx"\nrequire = { linear = "=>2" }\n', "linear is '=>2', expected a number or a text"),
+        (
+            '[[model]]\npath = "a.onnx"\nshape = { N = 1 }\n',
+            "onnxfuse.toml:3: 'shape' is not a key of [[model]]. Did",
+        ),
+        ('[[model]]\npath = "a.onnx"\nshapes = { N = "x" }\n', "shapes: N is 'x', expected a number or a list"),
+        ('[[model]]\npath = "a.onnx"\nprovider = "gpu"\n', "provider is 'gpu', expected auto, cpu or cuda"),
+        ('[[model]]\npath = "a.onnx"\nbudget = { nodes = -1 }\n', "nodes is -1, expected a number of at least 0"),
+        ('[[model]]\npath = "a.onnx"\nbudget = 3\n', "budget is 3, expected a table"),
+        ('[[model]]\npath = "a.onnx"\n[[model]]\npath = "b/a.onnx"\n', "onnxfuse.toml:3: two models are called 'a'"),
+        ('rules = ["nowhere"]\n[[model]]\npath = "a.onnx"\n', "nowhere: no such folder of rules"),
+    ],
+)
+def test_a_wrong_config_is_exit_2(folder: Path, onnxfuse_command: Command, config: str, told: str) -> None:
+    """File, line, fact and expectation, before any model is read."""
+    (folder / "onnxfuse.toml").write_text(config)
+    result = onnxfuse_command("ci")
+    assert (result.code, told in result.err) == (2, True), result.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["elsewhere.toml"], "elsewhere.toml: no such file"),
+        (["--update", "--locked"], "--update writes the whole lock file"),
+        (["--locked"], "onnxfuse.lock: no such file, and --locked asks for it"),
+        (["--model", "big"], "has no model 'big'"),
+    ],
+)
+def test_a_wrong_call_is_exit_2(repository: Path, onnxfuse_command: Command, arguments: list[str], told: str) -> None:
+    """One message; nothing is written."""
+    result = onnxfuse_command("ci", *arguments)
+    assert (result.code, told in result.err) == (2, True), result.err
+    assert not (repository / "out.onnx").exists()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 9}', '{"schema": 1, "rules": {}, "models": {"a": {}}}'])
+def test_a_damaged_lock_is_exit_2(repository: Path, onnxfuse_command: Command, text: str) -> None:
+    """It names the file and how to write it again."""
+    (repository / "onnxfuse.lock").write_text(text)
+    result = onnxfuse_command("ci")
+    assert result.code == 2
+    assert "onnxfuse.lock" in result.err
+    assert "onnxfuse ci --update" in result.err

@@ -1,0 +1,130 @@
+"""`optimize --dump`: every phase, body, kernel and plan as files in which a person finds the layer."""
+
+import json
+from pathlib import Path
+
+import onnx
+import onnxruntime
+import pytest
+
+import onnxfuse
+from onnxfuse.cli.main import main
+from onnxfuse.kernels import Arch
+from onnxfuse.kernels.dump import dump, resources
+from tests.cli.conftest import Command
+
+PHASES = ["0-before-normalize", "1-before-rewrite", "2-before-fuse", "3-before-check", "4-result"]
+
+
+def test_the_graph_is_there_before_and_after_each_phase(folder: Path, onnxfuse_command: Command) -> None:
+    """As a model that opens and as text, the ops of each state in it."""
+    assert onnxfuse_command("optimize", "in.onnx", "out.onnx", "--dump", "d").code == 0
+    assert sorted(p.stem for p in (folder / "d" / "phases").glob("*.onnx")) == PHASES
+    before, after = (onnx.load(folder / "d" / "phases" / f"{PHASES[i]}.onnx") for i in (0, -1))
+    assert [n.op_type for n in before.graph.node] == ["MatMul", "Add", "Relu", "Add", "MatMul", "LayerNormalization"]
+    assert len(after.graph.node) == 4
+    assert after.functions
+    assert "LayerNormalization" in (folder / "d" / "phases" / f"{PHASES[0]}.txt").read_text()
+
+
+def test_each_fused_op_has_a_folder_with_its_layers_name(folder: Path, onnxfuse_command: Command) -> None:
+    """Rule, layer and op are the folder's name; body, source, cubin, registers and launch plan are in it."""
+    onnxfuse_command("optimize", "in.onnx", "out.onnx", "--dump", "d", "--shape", "N=7", "--arch", "sm_80")
+    facts = json.loads((folder / "d" / "index.json").read_text())
+    assert (facts["arch"], facts["assumed"]) == ("sm_80", {})
+    (linear,) = [op for op in facts["ops"] if op["rule"] == "linear"]
+    assert linear["folder"] == f"linear--residual--{linear['op']}"
+    assert linear["layers"] == ["residual"]
+    place = folder / "d" / "ops" / linear["folder"]
+    assert place.joinpath("nodes.txt").read_text() == "residual: bias, act, residual\n"
+    plan = json.loads(place.joinpath("kernel.plan.json").read_text())
+    assert plan["outputs"] == [[7, 3]]
+    assert plan["registers"] == linear["registers"] > 0
+    assert plan["spill_stores"] == plan["spill_loads"] == linear["spill_bytes"] == 0
+    assert all(extent >= 1 for extent in (*plan["grid"], *plan["block"]))
+    assert place.joinpath("kernel.cubin").read_bytes()[:4] == b"\x7fELF"
+    assert plan["entry"] in place.joinpath("kernel.cu").read_text()
+
+
+def test_the_dumped_body_runs(folder: Path, onnxfuse_command: Command) -> None:
+    """It is a model of its own, with the types of the place it came from."""
+    onnxfuse_command("optimize", "in.onnx", "out.onnx", "--dump", "d", "--shape", "N=2")
+    for body in (folder / "d" / "ops").glob("*/body.onnx"):
+        onnx.checker.check_model(onnx.load(body), full_check=True)
+        onnxruntime.InferenceSession(body, providers=["CPUExecutionProvider"])
+
+
+def test_dimensions_that_nobody_named_count_as_1_and_the_index_says_so(folder: Path, onnxfuse_command: Command) -> None:
+    """JSON tells the same as the files."""
+    facts = json.loads(onnxfuse_command("optimize", "in.onnx", "out.onnx", "--dump", "d", "--json").out)["dump"]
+    index = json.loads((folder / "d" / "index.json").read_text())
+    assert index["assumed"] == {"N": 1}
+    assert facts["ops"] == index["ops"]
+    assert facts["arch"] == index["arch"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["--dump", "in.onnx"], 3, "in.onnx: is not a folder"),
+        (["--dump", "full"], 3, "full: is not empty"),
+        (["--dump", "in.onnx/d"], 3, "in.onnx/d: cannot be written"),
+        (["--dump", "d", "--arch", "hopper"], 2, "--arch hopper is not of the form"),
+        (["--dump", "d", "--shape", "N=1,2"], 2, "--shape N=1,2: a dump has one size"),
+        (["--arch", "sm_90"], 2, "go with --dump DIR"),
+        (["--undo", "--dump", "d"], 2, "--undo makes no kernels"),
+    ],
+)
+def test_a_wrong_call_is_told(
+    folder: Path, onnxfuse_command: Command, arguments: list[str], code: int, told: str
+) -> None:
+    """One message and its exit code; no model is written."""
+    (folder / "full").mkdir()
+    (folder / "full" / "file").write_text("old")
+    result = onnxfuse_command("optimize", "in.onnx", "out.onnx", *arguments)
+    assert (result.code, told in result.err) == (code, True), result.err
+    assert not (folder / "out.onnx").exists()
+
+
+def test_what_does_not_compile_is_told_and_the_rest_is_there(folder: Path, onnxfuse_command: Command) -> None:
+    """The model is written, with bodies, sources and plans; the compiler's words stand in place of the registers."""
+    result = onnxfuse_command("optimize", "in.onnx", "out.onnx", "--dump", "d", "--arch", "sm_1")
+    assert result.code == 0
+    assert "NVRTC does not compile it for sm_1" in result.out
+    assert len(list((folder / "d" / "ops").glob("*/kernel.cu"))) == 2
+
+
+def test_a_session_dumps_what_it_runs(folder: Path) -> None:
+    """The keyword `dump` of onnxfuse.session gives the same folders."""
+    with pytest.raises(SystemExit):
+        main(["optimize", "in.onnx", "out.onnx", "-q"])
+    onnxfuse.session(folder / "out.onnx", ["CPUExecutionProvider"], dump=folder / "d")
+    index = json.loads((folder / "d" / "index.json").read_text())
+    assert [op["rule"] for op in index["ops"]] == ["layer_norm", "linear"]
+    assert index["arch"] == "sm_90a"
+
+
+def test_two_shapes_of_one_op_are_two_plans(tmp_path: Path) -> None:
+    """Equal sources are written once; each set of shapes has its plan."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[8,4] x, float[16,4] z) => (float[8,4] y, float[16,4] w)
+    { a = Exp (x) y = Neg (a) b = Exp (z) w = Neg (b) }"""
+    found = dump(onnxfuse.optimize(onnx.parser.parse_model(text)), tmp_path, Arch("sm_90a", 132))
+    (op,) = found
+    plans = [json.loads(p.read_text()) for p in sorted((tmp_path / "ops" / op.folder).glob("*.plan.json"))]
+    assert op.plans == 2
+    assert [p["outputs"] for p in plans] == [[[8, 4]], [[16, 4]]]
+    assert all((tmp_path / "ops" / op.folder / p["source"]).exists() for p in plans)
+
+
+def test_the_assemblers_log_is_read() -> None:
+    """Registers, shared memory, stack and spills; anything else is refused."""
+    log = (
+        "ptxas info    : Function properties for k\n"
+        "    16 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads\n"
+        "ptxas info    : Used 255 registers, used 1 barriers, 1024 bytes smem, 400 bytes cmem[0]\n"
+    )
+    found = resources(log)
+    assert (found.registers, found.shared_bytes, found.stack_bytes) == (255, 1024, 16)
+    assert (found.spill_stores, found.spill_loads) == (8, 12)
+    with pytest.raises(ValueError, match="no resource usage"):
+        resources("nothing")

@@ -1,0 +1,178 @@
+"""How every command behaves in a shell: quiet, verbose, colours, completion, and a doctor that tells what to mend."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from onnxfuse.cli.main import COMMANDS
+from tests.cli.conftest import Command
+
+ROOT = Path(__file__).parents[2]
+SEQUENCE = "\x1b["
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Return the environment of a process in which nothing decides about colours but `more`."""
+    plain = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")}
+    return plain | {"PYTHONPATH": str(ROOT), "TERM": "xterm-256color"} | more
+
+
+def on_a_terminal(folder: Path, *arguments: str, **more: str) -> str:
+    """Return what the command prints when both its outputs are a terminal."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "onnxfuse", *arguments]
+    with subprocess.Popen(command, cwd=folder, env=environment(**more), stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        text = b"".join(_read(ours))
+        process.wait()
+    os.close(ours)
+    return text.decode()
+
+
+def _read(descriptor: int) -> Iterator[bytes]:
+    while True:
+        try:
+            data = os.read(descriptor, 65536)
+        except OSError:  # the other end is closed: how a terminal says so
+            return
+        if not data:
+            return
+        yield data
+
+
+def run(folder: Path, *arguments: str, **more: str) -> "subprocess.CompletedProcess[str]":
+    """Run the command in a process of its own, its outputs pipes."""
+    command = [sys.executable, "-m", "onnxfuse", *arguments]
+    return subprocess.run(command, cwd=folder, env=environment(**more), capture_output=True, text=True, check=False)
+
+
+def test_colours_only_on_a_terminal_and_not_with_no_color(folder: Path) -> None:
+    """A pipe gets plain text; NO_COLOR keeps colours out of a terminal too."""
+    assert SEQUENCE + "1;32m" in on_a_terminal(folder, "explain", "in.onnx")
+    assert "32m" not in on_a_terminal(folder, "explain", "in.onnx", NO_COLOR="1")
+    assert SEQUENCE not in run(folder, "explain", "in.onnx").stdout
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("arguments", [("optimize", "in.onnx", "out.onnx"), ("explain", "in.onnx"), ("rules",)])
+def test_quiet_prints_no_results(onnxfuse_command: Command, arguments: tuple[str, ...]) -> None:
+    """The exit code is the verdict; JSON, when asked for, and errors are printed all the same."""
+    result = onnxfuse_command(*arguments, "--quiet")
+    assert (result.code, result.out, result.err) == (0, "", "")
+    assert json.loads(onnxfuse_command(*arguments, "-q", "--json").out)["ok"] is True
+    assert "no such file" in onnxfuse_command("explain", "nowhere.onnx", "-q").err
+
+
+@pytest.mark.usefixtures("folder")
+def test_verbose_names_each_step_on_stderr(onnxfuse_command: Command) -> None:
+    """One line per phase with its time; standard output stays what it is."""
+    plain, told = (onnxfuse_command("explain", "in.onnx", *more) for more in ((), ("-v",)))
+    assert told.out == plain.out
+    assert [line.split(":")[0] for line in told.err.splitlines()] == [
+        "load", "normalize", "rewrite", "fuse", "attach bodies", "check",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_knows_quiet_and_verbose(onnxfuse_command: Command, command: str) -> None:
+    """One spelling everywhere."""
+    out = onnxfuse_command(command, "--help").out
+    assert "-q, --quiet" in out
+    assert "-v, --verbose" in out
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_the_shells_script(onnxfuse_command: Command, shell: str) -> None:
+    """A script that asks this very command."""
+    result = onnxfuse_command("completion", shell)
+    assert result.code == 0
+    assert f"_ONNXFUSE_COMPLETE={shell}_complete" in result.out
+
+
+def test_completion_of_an_unknown_shell_is_exit_2(onnxfuse_command: Command) -> None:
+    """With the shells there are."""
+    result = onnxfuse_command("completion", "tcsh")
+    assert result.code == 2
+    assert "bash" in result.err
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("onnxfuse opt", "optimize"),
+        ("onnxfuse optimize --requ", "--require"),
+        ("onnxfuse rules lay", "layer_norm"),
+        ("onnxfuse explain --rule soft", "softmax"),
+    ],
+)
+def test_commands_options_and_rules_complete(folder: Path, words: str, expected: str) -> None:
+    """What the shell's script asks for."""
+    done = run(folder, _ONNXFUSE_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(words.count(" ")))
+    assert expected in [line.partition(",")[2] for line in done.stdout.splitlines()]
+
+
+# ---- doctor
+
+
+def findings(out: str) -> dict[str, dict[str, str]]:
+    """Return the doctor's findings by what was looked at."""
+    return {f["what"]: f for f in json.loads(out)["findings"]}
+
+
+@pytest.mark.skipif(
+    Path("/dev/nvidiactl").exists(), reason="there is a GPU here: CUDA works or is broken, never absent"
+)
+def test_doctor_without_a_gpu_is_fine(folder: Path) -> None:
+    """CUDA is absent, not broken; everything else is told with its version."""
+    done = run(folder, "doctor", "--json")
+    found = findings(done.stdout)
+    assert done.returncode == 0
+    assert found["CUDA"]["verdict"] == "absent"
+    assert "driver" in found["CUDA"]["mend"]
+    assert found["NVRTC"]["verdict"] == "ok"
+    assert found["rules"]["fact"].endswith("rules")
+    text = run(folder, "doctor").stdout
+    assert text.startswith("ok: models run on the CPU, through the bodies")
+
+
+@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there is a GPU here, and CUDA may well work")
+def test_doctor_wants_cuda_when_told_so(folder: Path) -> None:
+    """Exit 5, and the way to mend it."""
+    done = run(folder, "doctor", "--provider", "cuda")
+    assert done.returncode == 5
+    assert done.stdout.startswith("1 to mend: CUDA")
+    assert "-> " in done.stdout
+
+
+DRIVER = """int cuInit(unsigned flags) { return 999; }
+int cuDeviceGetCount(int* count) { *count = 1; return 0; }
+int cuGetErrorString(int code, const char** words) { *words = "unknown error"; return 0; }
+"""
+
+
+def test_doctor_tells_a_driver_that_is_there_and_does_not_start(folder: Path) -> None:
+    """With a driver CUDA counts as wanted: exit 5, unless the CPU is all that is asked for."""
+    (folder / "driver.c").write_text(DRIVER)
+    subprocess.run(["gcc", "-shared", "-o", "libcuda.so.1", "driver.c"], cwd=folder, check=True)
+    done = run(folder, "doctor", "--json", LD_LIBRARY_PATH=str(folder))
+    found = findings(done.stdout)["CUDA"]
+    assert done.returncode == 5
+    assert json.loads(done.stdout)["cuda_wanted"] is True
+    assert "cuInit returned 999" in found["fact"]
+    assert (found["verdict"], "nvidia-smi" in found["mend"]) == ("broken", True)
+    assert run(folder, "doctor", "--provider", "cpu", LD_LIBRARY_PATH=str(folder)).returncode == 0
+
+
+def test_doctor_tells_a_cache_that_cannot_be_written(folder: Path) -> None:
+    """With the step that mends it."""
+    (folder / "file").write_text("not a folder")
+    done = run(folder, "doctor", "--json", XDG_CACHE_HOME=str(folder / "file"))
+    cache = findings(done.stdout)["kernel cache"]
+    assert done.returncode == 5
+    assert (cache["verdict"], "XDG_CACHE_HOME" in cache["mend"]) == ("broken", True)

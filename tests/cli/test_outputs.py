@@ -1,0 +1,136 @@
+"""`--json`, `--report`, `--junit`, `--markdown` and GitHub's annotations, through the real command."""
+
+import json
+from importlib import resources
+from pathlib import Path
+from xml.etree import ElementTree
+
+import jsonschema
+import onnx
+import pytest
+
+from onnxfuse.cli.console import SCHEMA
+from tests.cli.conftest import MODEL, Command
+
+FORM = json.loads((resources.files("onnxfuse.reporting") / "schema.json").read_text())
+CALLS = {
+    "optimize": ["optimize", "in.onnx", "out.onnx"],
+    "optimize, not met": ["optimize", "in.onnx", "out.onnx", "--require", "softmax"],
+    "optimize, dumped": ["optimize", "in.onnx", "out.onnx", "--dump", "d"],
+    "verify": ["verify", "in.onnx", "fused.onnx", "--provider", "cpu"],
+    "verify, mismatch": ["verify", "in.onnx", "other.onnx", "--provider", "cpu"],
+    "bench": ["bench", "in.onnx", "fused.onnx", "--provider", "cpu", "--runs", "2", "--rounds", "1"],
+    "explain": ["explain", "in.onnx"],
+    "explain, one node": ["explain", "in.onnx", "--at", "norm"],
+    "rules": ["rules"],
+    "rules, predicates": ["rules", "--predicates"],
+    "ci": ["ci"],
+    "ci, missing model": ["ci", "bad.toml"],
+    "doctor": ["doctor", "--provider", "cpu"],
+    "missing file": ["verify", "in.onnx", "nowhere.onnx"],
+    "usage": ["optimize", "in.onnx"],
+}
+
+
+@pytest.fixture
+def models(folder: Path, onnxfuse_command: Command) -> Path:
+    """The model, its fused form, one that computes something else, and two contracts."""
+    onnxfuse_command("optimize", "in.onnx", "fused.onnx")
+    onnx.save(onnx.parser.parse_model(MODEL.replace("Relu (h)", "Tanh (h)")), folder / "other.onnx")
+    (folder / "onnxfuse.toml").write_text('[[model]]\npath = "in.onnx"\nprovider = "cpu"\n')
+    (folder / "bad.toml").write_text('[[model]]\npath = "nowhere.onnx"\n')
+    return folder
+
+
+@pytest.mark.usefixtures("models")
+@pytest.mark.parametrize("call", CALLS)
+def test_json_has_the_documented_form(onnxfuse_command: Command, call: str) -> None:
+    """onnxfuse/reporting/schema.json holds for what every command prints, errors included; nothing else is printed."""
+    facts = json.loads(onnxfuse_command(*CALLS[call], "--json").out)
+    assert facts["schema"] == SCHEMA == FORM["properties"]["schema"]["const"]
+    assert facts["command"] == CALLS[call][0]
+    jsonschema.Draft202012Validator(FORM).validate(facts)
+
+
+def test_the_form_refuses_what_lacks_a_fact() -> None:
+    """The schema is one that can fail."""
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft202012Validator(FORM).validate({"schema": 1, "command": "optimize", "ok": True})
+
+
+@pytest.mark.parametrize(
+    ("call", "tests", "failures"),
+    [("optimize", 1, 0), ("optimize, not met", 2, 1), ("verify", 1, 0), ("verify, mismatch", 1, 1), ("bench", 1, 0),
+     ("ci", 3, 0), ("ci, missing model", 1, 1), ("missing file", 1, 1)],
+)  # fmt: skip
+def test_junit_counts_each_promise(
+    models: Path, onnxfuse_command: Command, call: str, tests: int, failures: int
+) -> None:
+    """A case per check, a failure for each that did not hold, also where the command could not run at all."""
+    onnxfuse_command(*CALLS[call], "--junit", "junit.xml")
+    root = ElementTree.parse(models / "junit.xml").getroot()
+    assert (root.tag, root.get("tests"), root.get("failures")) == ("testsuites", str(tests), str(failures))
+    assert len(root.findall(".//testcase")) == tests
+    assert len(root.findall(".//failure")) == failures
+
+
+@pytest.mark.parametrize("call", ["optimize", "verify", "verify, mismatch", "bench", "ci", "missing file"])
+def test_markdown_is_added_to_the_file(models: Path, onnxfuse_command: Command, call: str) -> None:
+    """Several commands share a step summary; the verdict is its own heading."""
+    (models / "summary.md").write_text("# before\n")
+    code = onnxfuse_command(*CALLS[call], "--markdown", "summary.md").code
+    text = (models / "summary.md").read_text()
+    assert text.startswith("# before\n## ")
+    assert ("✅" in text, "❌" in text) == (code == 0, code != 0)
+    assert len(text) < 2**20
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        ("optimize, not met", "::error title=onnxfuse optimize%3A require softmax>=1::softmax>=1: applied 0 times"),
+        ("verify, mismatch", "::error title=onnxfuse verify%3A output y::"),
+        (
+            "ci, missing model",
+            "::error file=bad.toml,line=1,title=onnxfuse nowhere%3A model::nowhere.onnx: no such",
+        ),
+        ("missing file", "::error title=onnxfuse verify%3A error::nowhere.onnx: no such file"),
+    ],
+)
+@pytest.mark.usefixtures("models")
+def test_annotations_only_on_githubs_machines(
+    onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch, call: str, told: str
+) -> None:
+    """On standard error, so that --json stays JSON; nowhere else."""
+    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+    assert "::error" not in onnxfuse_command(*CALLS[call]).err
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    result = onnxfuse_command(*CALLS[call], "--json")
+    assert told in result.err
+    assert json.loads(result.out)["ok"] is False
+
+
+@pytest.mark.parametrize("call", ["optimize", "verify", "verify, mismatch", "bench", "ci"])
+def test_the_report_is_one_page_with_everything(models: Path, onnxfuse_command: Command, call: str) -> None:
+    """Verdict, graphs, environment; no address of another file in it."""
+    code = onnxfuse_command(*CALLS[call], "--report", "report.html").code
+    text = (models / "report.html").read_text()
+    assert text.startswith("<!doctype html>")
+    assert f"<title>onnxfuse {CALLS[call][0]}: {'failed' if code else 'ok'}</title>" in text
+    for words in ("LayerNormalization", "Environment", "onnxruntime-gpu"):
+        assert words in text
+    for link in ("src=", "@import", "url(", "<link", 'href="http'):
+        assert link not in text
+
+
+@pytest.mark.parametrize("option", ["--report", "--junit", "--markdown"])
+@pytest.mark.parametrize("call", ["optimize", "verify", "bench", "ci"])
+def test_a_report_that_cannot_be_written_is_exit_3(
+    models: Path, onnxfuse_command: Command, call: str, option: str
+) -> None:
+    """Told before the work starts; no model is written either."""
+    for target, told in (("nowhere/file", "the folder nowhere does not exist"), (".", "is a directory")):
+        result = onnxfuse_command(*CALLS[call], option, target)
+        assert result.code == 3
+        assert told in result.err
+    assert not (models / "out.onnx").exists()

@@ -1,0 +1,170 @@
+"""The report as a person meets it: in headless Chromium, clicked through, without errors and requests."""
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+import onnxfuse
+from onnxfuse.reporting import graph_of, page
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (extra `dev`)")
+CHROMIUM = next((p for name in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(name))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (apt install chromium)")
+
+READY = "body[data-ready]"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A headless Chromium."""
+    with sync_api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+def layers(count: int) -> onnx.ModelProto:
+    """Return a model of `count` nodes: layers of five, each with a residual."""
+    nodes, last = [], "x"
+    for i in range(count // 5):
+        nodes += [f"m{i} = MatMul ({last}, w)", f"a{i} = Add (m{i}, b)", f"e{i} = Erf (a{i})", f"t{i} = Tanh (e{i})"]
+        nodes.append(f"r{i} = Add (t{i}, {last})")
+        last = f"r{i}"
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[2,3] x) => (float[2,3] {last})
+    <float[3,3] w = {{1,0,0,0,1,0,0,0,1}}, float[3] b = {{1,2,3}}> {{ {" ".join(nodes)} }}"""
+    return onnx.parser.parse_model(text)
+
+
+OUTPUT = {"output": "y", "dtype": "float32", "error": 1e-6, "budget": 2e-6, "own": 1e-6, "max_abs": 1e-6,
+          "max_rel": 1e-5, "cosine": 1.0,
+          "verdict": "ok", "fault": "", "difference": {"ulps": {"0": 900, "1": 90, "2": 3}}}  # fmt: skip
+ROWS = [
+    {"model": name, "setting": setting, "p50": us, "p90": us + 1, "p99": us + 2, "min": us - 1}
+    for name, setting, us in (
+        ("original", "default", 40.0),
+        ("original", "CUDA graph", 30.0),
+        ("fused", "CUDA graph", 20.0),
+    )
+]
+WORK = {"original": {"bytes": 4e7, "flops": 4e9}, "fused": {"bytes": 2e7, "flops": 4e9}}
+
+
+def facts() -> dict[str, Any]:
+    """Return what `ci` finds of one model, with everything that a page can show."""
+    near = {"rule": "linear", "root": "MatMul m1", "node": "m1", "reason": "'w' is not a constant",
+            "hint": "make it one", "fused_otherwise": False}  # fmt: skip
+    return {
+        "ok": False,
+        "config": "onnxfuse.toml",
+        "lock": "onnxfuse.lock",
+        "models": [
+            {
+                "name": "small", "line": 1, "error": None,
+                "optimize": {"source": "in.onnx", "nodes": {"before": 50, "after": 20}, "fused_nodes": 10,
+                             "seconds": 0.1, "rules": {"linear": 10}, "not_met": [], "near": [near]},
+                "verify": {"ok": True, "summary": "same", "outputs": [OUTPUT], "problems": [], "cases": [{"note": ""}],
+                           "provider": "CPU", "truth": {"kind": "float64", "how": "numpy"}},
+                "bench": {"blocks": [{"dimensions": {"batch": 8}, "speedup": 1.5, "best_setting": "CUDA graph",
+                                      "rows": ROWS, "work": WORK}], "min_speedup": 2.0, "not_met": ["min_speedup 2"],
+                          "ceilings": {"bytes_per_second": 4e12, "flops_per_second": 9e14}},
+                "not_met": [], "lost": ["fusions by linear: 12 -> 10"], "changed": ["exported Tanh: 9 -> 10"],
+            }
+        ],
+    }  # fmt: skip
+
+
+def write(path: Path, model: onnx.ModelProto) -> Path:
+    """Write the report on `model` to `path`."""
+    graphs = {"small": {"before": graph_of(model), "after": graph_of(onnxfuse.optimize(model))}}
+    path.write_text(page("ci", facts(), graphs, "onnxfuse ci", {"onnxfuse": "0.1.0"}), encoding="utf-8")
+    return path
+
+
+def opened(browser: Any, path: Path) -> tuple[Any, list[str]]:
+    """Open a page; returns it, and a list that collects its errors and its requests to anywhere else."""
+    tab, wrong = browser.new_page(viewport={"width": 1400, "height": 1000}), []
+    tab.on("pageerror", lambda error: wrong.append(str(error)))
+    tab.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+    tab.on("request", lambda request: None if request.url.startswith("file:") else wrong.append(request.url))
+    tab.goto(path.as_uri())
+    tab.wait_for_selector(READY)
+    return tab, wrong
+
+
+def test_every_section_is_there_and_nothing_is_fetched(browser: Any, tmp_path: Path) -> None:
+    """Verdict, graph, fusions, near misses, lock, errors with histogram, times with roofline, environment."""
+    tab, wrong = opened(browser, write(tmp_path / "report.html", layers(50)))
+    assert tab.inner_text("h1") == "onnxfuse ci: failed"
+    assert tab.locator("section h2").all_inner_texts() == [
+        "Verdict", "small: Graph", "small: Fusions by rule", "small: Nearly fused", "small: Against the lock",
+        "small: Errors", "small: Times", "Environment",
+    ]  # fmt: skip
+    assert tab.locator("svg.chart").count() == 5
+    assert "fused batch=8" in tab.locator("#s6 svg").last.text_content()
+    assert "fusions by linear: 12 -> 10" in tab.inner_text("#s0")
+    assert "900" in tab.locator("#s5 svg.small").text_content()
+    tab.screenshot(path=tmp_path / "report.png", full_page=True)
+    assert (tmp_path / "report.png").stat().st_size > 20_000
+    tab.locator("nav a", has_text="Errors").click()
+    tab.wait_for_function("document.querySelector('#s5').getBoundingClientRect().top < 400")
+    assert wrong == []
+
+
+def test_a_node_shows_its_counterpart(browser: Any, tmp_path: Path) -> None:
+    """Click a fused op: the nodes that it took are marked in the other graph, and named below."""
+    tab, wrong = opened(browser, write(tmp_path / "report.html", layers(50)))
+    tab.locator("[data-side=after] g.fused rect").first.click()
+    assert tab.locator("[data-side=before] g.marked").count() == 4
+    assert "rule linear: Add + Erf + Tanh + Add" in tab.inner_text(".details")
+    tab.locator("[data-side=before] g.marked rect").first.click()
+    assert tab.locator("[data-side=after] g.marked").count() == 1
+    assert wrong == []
+
+
+def test_search_and_rules_mark_nodes(browser: Any, tmp_path: Path) -> None:
+    """What is typed is found in both graphs; a click on a rule's row marks all its ops."""
+    tab, wrong = opened(browser, write(tmp_path / "report.html", layers(50)))
+    tab.fill("input[type=search]", "erf")
+    assert tab.locator("[data-side=before] g.marked text").all_text_contents() == ["Erf"] * 10
+    tab.locator("tr[data-rule=linear]").first.click()
+    assert tab.locator("[data-side=after] g.marked").count() == 10
+    assert wrong == []
+
+
+def test_the_graph_moves_and_zooms(browser: Any, tmp_path: Path) -> None:
+    """The wheel zooms around the pointer, a drag moves, `fit` brings it back."""
+    tab, wrong = opened(browser, write(tmp_path / "report.html", layers(50)))
+    pane, world = tab.locator("[data-side=before]"), tab.locator("[data-side=before] svg > g")
+    start = world.get_attribute("transform")
+    box = pane.bounding_box()
+    tab.mouse.move(box["x"] + 80, box["y"] + 90)
+    tab.mouse.wheel(0, -240)
+    tab.wait_for_function(
+        "t => document.querySelector('[data-side=before] svg > g').getAttribute('transform') != t", arg=start
+    )
+    zoomed = world.get_attribute("transform")
+    tab.mouse.down()
+    tab.mouse.move(box["x"] + 180, box["y"] + 150, steps=4)
+    tab.mouse.up()
+    moved = world.get_attribute("transform")
+    tab.click("[data-fit]")
+    assert len({start, zoomed, moved}) == 3
+    assert world.get_attribute("transform") == start
+    assert wrong == []
+
+
+def test_two_thousand_nodes_render_within_two_seconds(browser: Any, tmp_path: Path) -> None:
+    """From the address to a graph that can be clicked, both sides drawn."""
+    path = write(tmp_path / "big.html", layers(2000))
+    start = time.perf_counter()
+    tab, wrong = opened(browser, path)
+    tab.locator("[data-side=before] g[data-i]").last.wait_for(state="attached")
+    seconds = time.perf_counter() - start
+    assert tab.locator("[data-side=before] g[data-i]").count() == 2002
+    assert seconds < 2.0
+    assert wrong == []

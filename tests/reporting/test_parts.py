@@ -1,0 +1,120 @@
+"""Layout, charts, Markdown, JUnit and annotations, each by itself."""
+
+import random
+import time
+from itertools import pairwise
+from xml.etree import ElementTree
+
+import onnx
+
+from onnxfuse.reporting.annotations import annotations
+from onnxfuse.reporting.charts import Bar, Spot, bars, histogram, roofline
+from onnxfuse.reporting.checks import Check
+from onnxfuse.reporting.graph import graph_of
+from onnxfuse.reporting.junit import junit
+from onnxfuse.reporting.layout import GAP, layout
+from onnxfuse.reporting.markdown import ROWS, markdown
+
+NASTY = 'a<b>&"c"|d`e`\x00\x1b]]>\n::error::% ,'
+
+
+def random_graph(nodes: int, seed: int) -> list[tuple[int, int]]:
+    """Return edges of a deep graph with branches, joins, and some very long edges."""
+    rng = random.Random(seed)
+    edges = {(max(0, i - rng.choice((1, 1, 1, 2, 3, 8))), i) for i in range(1, nodes)}
+    edges |= {(rng.randrange(i), i) for i in range(1, nodes) if rng.random() < 0.2}
+    return sorted(edges, key=lambda e: e[1])
+
+
+def test_nothing_overlaps_and_every_edge_goes_down() -> None:
+    """The two laws of a layered drawing; lines begin and end at their nodes."""
+    for seed in range(20):
+        edges = random_graph(60, seed)
+        widths = [random.Random(seed + i).uniform(30, 200) for i in range(60)]
+        drawn = layout(widths, edges)
+        for (start, end), line in zip(edges, drawn.lines, strict=True):
+            assert drawn.places[start][1] < drawn.places[end][1]
+            assert (line[0], line[-1]) == (drawn.places[start], drawn.places[end])
+        rows: dict[float, list[int]] = {}
+        for node, (_, y) in enumerate(drawn.places):
+            rows.setdefault(y, []).append(node)
+        for row in rows.values():
+            row.sort(key=lambda n: drawn.places[n][0])
+            for left, right in pairwise(row):
+                room = drawn.places[right][0] - drawn.places[left][0] - (widths[left] + widths[right]) / 2
+                assert room >= GAP - 1e-6
+        assert all(0 <= x <= drawn.width and 0 <= y <= drawn.height for x, y in drawn.places)
+
+
+def test_a_chain_is_a_straight_line() -> None:
+    """All in one column."""
+    drawn = layout([50.0] * 9, [(i, i + 1) for i in range(8)])
+    assert len({x for x, _ in drawn.places}) == 1
+
+
+def test_an_empty_graph_has_no_size() -> None:
+    """Nothing to draw is no error."""
+    assert (layout([], []).places, layout([], []).width) == ((), 0.0)
+
+
+def test_two_thousand_nodes_are_laid_out_in_a_second() -> None:
+    """A page is written while a person waits; measured: 0.2 s."""
+    edges = random_graph(2000, 1)
+    start = time.perf_counter()
+    layout([80.0] * 2000, edges)
+    assert time.perf_counter() - start < 1.0
+
+
+def test_the_graph_of_a_model_has_its_ends_and_no_constants() -> None:
+    """Inputs and outputs are nodes; weights and Constant nodes are not."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[2,3] x) => (float[2,3] y) <float[3] w = {1,2,3}>
+    { [c] k = Constant <value = float {2.0}> () [a] h = Add (x, w) [m] y = Mul (h, k) }"""
+    graph = graph_of(onnx.parser.parse_model(text))
+    assert [(n["op"], n["name"]) for n in graph["nodes"]] == [
+        ("input", "x"), ("Add", "a"), ("Mul", "m"), ("output", "y"),
+    ]  # fmt: skip
+    assert graph["edges"] == [[0, 1], [1, 2], [2, 3]]
+    assert graph["nodes"][1]["outputs"] == ["h: float[2,3]"]
+
+
+def test_charts_are_well_formed_whatever_the_names() -> None:
+    """Names are escaped; values that are not finite fill the bar."""
+    charts = [
+        bars([Bar("a<b>&c", 1.5, "<i>"), Bar("b", float("inf"), "inf", "bad"), Bar("c", 0.0, "0")], limit=1.0),
+        bars([]),
+        histogram([("0", 1000000), ("1", 3), ("2-3", 0)]),
+        histogram([]),
+        roofline([Spot("a<b", 50.0, 1e12, "good"), Spot("c", 0.01, 1e9, "")], 4e12, 9e14),
+    ]
+    for chart in charts:
+        ElementTree.fromstring(chart)
+    assert chart.count("<circle") == 2
+
+
+def test_junit_is_xml_whatever_the_text() -> None:
+    """What XML cannot hold becomes a question mark."""
+    root = ElementTree.fromstring(junit([Check(NASTY, NASTY, False, NASTY), Check("b", "c", True, NASTY)]).encode())
+    (failure,) = root.findall(".//failure")
+    assert failure.text is not None
+    assert failure.text.startswith('a<b>&"c"|d`e`??]]>')
+
+
+def test_an_annotation_is_one_line_whatever_the_text() -> None:
+    """No text can end the command or begin another."""
+    (line,) = annotations([Check("g", NASTY, False, NASTY, file="a,b.toml", line=3), Check("g", "fine", True, "")])
+    assert "\n" not in line
+    assert line.startswith("::error file=a%2Cb.toml,line=3,title=onnxfuse g%3A a<b>")
+    assert line.endswith("%0A::error::%25 ,")
+
+
+def test_markdown_keeps_to_its_tables_and_below_a_mebibyte() -> None:
+    """Names cannot break a row; a model with ten thousand outputs gets the first rows and a count."""
+    row = {"output": NASTY * 20, "dtype": "float32", "error": 1.0, "budget": 2.0, "max_abs": 1.0, "max_rel": "inf",
+           "verdict": "ok", "fault": ""}  # fmt: skip
+    facts = {"ok": False, "summary": "x", "outputs": [row] * 10_000, "problems": [NASTY] * 10_000}
+    text = markdown("verify", facts)
+    assert len(text.encode()) < 2**20
+    assert f"{10_000 - ROWS} more rows" in text
+    table = [line for line in text.splitlines() if line.startswith("| a")]
+    assert table
+    assert {line.replace("\\|", "").count("|") for line in table} == {8}
