@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from onnxfuse import kernels
-from onnxfuse.kernels import Arch, Tuning
+from onnxfuse.kernels import Arch, Tuning, launch
 from tests.kernels import emulate, ops
 from tests.kernels.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF, INT32
 
@@ -247,3 +247,26 @@ def test_every_reduction(kind):
 def test_integer_reductions():
     text = "(x) => (y, z) { a = Constant <value_ints = [-1]> () y = ReduceSum (x, a) z = ReduceMin (x, a) }"
     check(ops.op(text, (INT32,), (INT32, INT32), "row"), [(3, 77)])
+
+
+ERF_GELU = [
+    "d = Div(s, r) e = Erf(d) g = Add(e, o) m = Mul(s, g) y = Mul(m, h)",
+    "d = Div(s, r) e = Erf(d) g = Add(o, e) m = Mul(h, s) y = Mul(g, m)",
+    "d = Mul(k, s) e = Erf(d) g = Add(e, o) m = Mul(g, h) y = Mul(m, s)",
+]
+OTHER_ERF = [
+    "d = Div(r, s) e = Erf(d) g = Add(e, o) m = Mul(s, g) y = Mul(m, h)",
+    "d = Mul(n, s) e = Erf(d) g = Add(e, o) m = Mul(s, g) y = Mul(m, h)",
+    "d = Div(b, r) e = Erf(d) g = Add(e, o) m = Mul(s, g) y = Mul(m, h)",
+]
+
+
+@pytest.mark.parametrize(("text", "one"), [*((t, True) for t in ERF_GELU), *((t, False) for t in OTHER_ERF)])
+def test_gelu_spelled_by_erf_is_one_operation(text, one):
+    """In any order of its factors, with the model's own constants; what only looks like it stays as it is written."""
+    constants = {"r": 1.4140625, "k": 0.70703125, "n": -0.70703125, "o": 1.0, "h": 0.5}
+    bits = {name: int(np.float16(v).view(np.uint16)) for name, v in constants.items()}
+    lines = " ".join(f"{name} = Constant <value = float16 {{{b}}}> ()" for name, b in bits.items())
+    fused = ops.op(f"(x, b) => (y) {{ {lines} s = Add(x, b) {text} }}", (HALF, HALF), (HALF,))
+    assert any(getattr(v, "op", "").startswith("erf_gelu") for v in launch.program(fused).values) is one
+    check(fused, [(33, 64), (64,)])

@@ -15,11 +15,13 @@ import numpy as np
 from onnx.helper import tensor_dtype_to_np_dtype
 from onnx.reference import ReferenceEvaluator
 
+from onnxfuse.kernels import TensorMap
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime import planner
 
 Shape = tuple[int, ...]
 HostKernel = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p))
+MAP_BYTES = 128
 PARAMETERS = b"the parameters!!"
 
 
@@ -31,6 +33,7 @@ class StandInKernels:
     """Op name -> why there is no kernel for it."""
     block: tuple[int, int, int] = (128, 1, 1)
     shared_bytes: int = 0
+    tensor_maps: tuple[TensorMap, ...] = ()
     on_plan: Callable[[str], None] = lambda name: None
     """Called with the op's name at the start of each plan; may raise."""
     planned: list[tuple[str, tuple[Shape, ...], bool]] = field(default_factory=list)
@@ -61,7 +64,7 @@ class StandInKernels:
             shared_bytes=self.shared_bytes,
             parameters=PARAMETERS,
             output_shapes=outputs,
-            tensor_maps=(),
+            tensor_maps=self.tensor_maps,
         )
 
     def load(self, kernel: Any, device: int) -> Any:
@@ -77,7 +80,8 @@ class StandInKernels:
             results = _evaluate(op, [a.copy() for a in arrays[:count]])
             for array, result in zip(arrays[count:], results, strict=True):
                 array[...] = result
-            parameters = ctypes.string_at(arguments[len(pointers)], len(PARAMETERS))
+            by_value = arguments[len(pointers) : len(pointers) + 1 + bool(self.tensor_maps)]
+            parameters = ctypes.string_at(by_value[-1], len(PARAMETERS))
             self.launched.append(
                 SimpleNamespace(
                     op=op.name,
@@ -85,6 +89,7 @@ class StandInKernels:
                     outputs=pointers[count:],
                     aligned=kernel.aligned,
                     parameters=parameters,
+                    tensor_maps=ctypes.string_at(by_value[0], MAP_BYTES * len(self.tensor_maps)),
                 )
             )
 

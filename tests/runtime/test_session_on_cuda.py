@@ -6,6 +6,7 @@ The kernels are stand-ins too (stand_in_kernels.py): each evaluates its op's bod
 import gc
 import json
 import shutil
+import struct
 import tempfile
 import threading
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 import onnxruntime
 
 from onnxfuse import runtime
+from onnxfuse.kernels import TensorMap
 from onnxfuse.model.errors import DeviceError, KernelError, UsageError
 from tests.runtime import fused_models as models
 from tests.runtime import stand_in_kernels
@@ -303,6 +305,30 @@ def test_more_than_48_kb_of_shared_memory_is_asked_for(on_fake_cuda: FakeCuda) -
     asked = on_fake_cuda.trace("cuFuncSetAttribute")
     assert [(a["kernel"], a["value"]) for a in asked] == [(op, 100_000) for op in CHAIN]
     assert {launch["shared_bytes"] for launch in on_fake_cuda.trace("cuLaunchKernel")} == {100_000}
+
+
+def products() -> Any:
+    maps = (TensorMap(0, 1, (8, 3), (32,), (32, 3)), TensorMap(1, 1, (8, 1), (32,), (32, 1)))
+    kernels = stand_in_kernels.install(tensor_maps=maps)
+    session = runtime.session(models.chain(), CUDA)
+    errors = [chain_error(session, seed=seed) for seed in range(2)]
+    # The stand-in driver notes in each map the address, the extents, the bytes from row to row and the box.
+    words = [struct.unpack("<6Q", launch.tensor_maps[:48]) for launch in kernels.launched]
+    return {
+        "errors": errors,
+        "own": [w[0] == launch.inputs[0] for w, launch in zip(words, kernels.launched, strict=True)],
+        "facts": sorted({w[1:] for w in words}),
+        "parameters": {launch.parameters.decode() for launch in kernels.launched}.pop(),
+    }
+
+
+def test_tensor_maps_are_encoded_for_every_launch(on_fake_cuda: FakeCuda) -> None:
+    """They hold the addresses of this very run, and lie between the pointers and the parameters."""
+    facts = on_fake_cuda(products)
+    assert max(facts["errors"]) < 1e-6
+    assert facts["own"] == [True] * len(facts["own"])
+    assert facts["facts"] == [[8, 3, 32, 32, 3]]
+    assert facts["parameters"] == stand_in_kernels.PARAMETERS.decode()
 
 
 # ---- what stays a function
