@@ -167,15 +167,15 @@ def _op(folder: Path, op: FusedOp, nodes: list[NodeProto], types: Mapping[str, V
         return Dumped(
             op.name, op.rule, place.name, layers, 0, None, None, "an op of ONNX Runtime's own runs in its place"
         )
-    reason = supports(op)
+    reason = supports(op, arch)
     if reason is not None:
         return Dumped(op.name, op.rule, place.name, layers, 0, None, None, reason)
     shapes = {s: None for n in nodes if (s := _shapes(n, types)) is not None}
     compiled: dict[str, Resources] = {}
     note = "" if shapes else "the shapes of its inputs are not known"
     for number, shape in enumerate(shapes):
-        made = plan(op, shape, True, arch)
         try:
+            made = plan(op, shape, True, arch)
             _write_plan(place, number, shape, made, arch, compiled)
         except KernelError as error:
             note = str(error)
@@ -205,6 +205,7 @@ def _write_plan(
         "block": list(made.block),
         "dynamic_shared_bytes": made.shared_bytes,
         "parameters": made.parameters.hex(),
+        "tensor_maps": [asdict(m) for m in made.tensor_maps],
         "entry": made.kernel.entry,
         "flags": list(made.kernel.flags),
         "arch": arch.name,

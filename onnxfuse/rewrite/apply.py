@@ -66,7 +66,7 @@ def _apply(graph: Graph, rule: Rule, rewrite: Rewrite, node: Node) -> Applied | 
 
 def find(graph: Graph, pattern: Pattern, where: Sequence[Predicate], node: Node) -> Match | Refusal | None:
     """Return the first match at `node` for which `where` holds; else the furthest refusal, None if nothing matched."""
-    trace = Trace(len(pattern.nodes))
+    trace = Trace(sum(n.op != "Constant" for n in pattern.nodes))
     for match in matches(pattern, graph, node, trace):
         asked = (*where, *predicate.asked(match.pattern))
         failed = next(((p, r) for p in asked if (r := predicate.holds(p, graph, match)) is not None), None)

@@ -83,7 +83,9 @@ class Trace:
     ) -> None:
         """Note that an attempt stopped here."""
         if self.furthest is None or depth > self.furthest.depth:
-            self.furthest = Refusal(node.name, reason, depth, other_op, kind, subject, seen, wanted, self.size)
+            # A named part counts as one node until its spelling is chosen: then more may have matched.
+            size = max(self.size, depth)
+            self.furthest = Refusal(node.name, reason, depth, other_op, kind, subject, seen, wanted, size)
 
 
 def matches(pattern: Pattern, graph: Graph, node: Node, trace: Trace) -> Iterator[Match]:

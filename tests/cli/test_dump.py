@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnxruntime
 import pytest
@@ -114,6 +115,22 @@ def test_two_shapes_of_one_op_are_two_plans(tmp_path: Path) -> None:
     assert op.plans == 2
     assert [p["outputs"] for p in plans] == [[[8, 4]], [[16, 4]]]
     assert all((tmp_path / "ops" / op.folder / p["source"]).exists() for p in plans)
+
+
+def test_a_product_in_one_kernel_tells_its_tensor_maps(tmp_path: Path) -> None:
+    """The gemm template's plan holds them; for a GPU that it does not run on, the reason stands in place of a plan."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float16[512,256] x) => (float16[512,256] y)
+    <float16[256,256] w, float16[256] b> { m = MatMul (x, w) h = Add (m, b) y = Relu (h) }"""
+    model = onnx.parser.parse_model(text)
+    for name, shape in (("w", (256, 256)), ("b", (256,))):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(shape, np.float16), name))
+    fused = onnxfuse.optimize(model)
+    (op,) = dump(fused, tmp_path / "new", Arch("sm_90a", 132))
+    (plan,) = (tmp_path / "new" / "ops" / op.folder).glob("*.plan.json")
+    assert op.rule == "gemm"
+    assert len(json.loads(plan.read_text())["tensor_maps"]) >= 2
+    (old,) = dump(fused, tmp_path / "old", Arch("sm_80", 108))
+    assert (old.plans, bool(old.note)) == (0, True)
 
 
 def test_the_assemblers_log_is_read() -> None:
