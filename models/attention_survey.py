@@ -153,11 +153,12 @@ class Sdpa(nn.Module):
     def __init__(self, causal: bool = False, masked: bool = False, packed: bool = False) -> None:
         super().__init__()
         self.causal, self.masked, self.packed = causal, masked, packed
-        self.qkv = nn.Linear(HIDDEN, 3 * HIDDEN) if packed else nn.ModuleList(nn.Linear(HIDDEN, HIDDEN) for _ in "qkv")
+        apart = nn.ModuleList(nn.Linear(HIDDEN, HIDDEN) for _ in "qkv")
+        self.qkv: Any = nn.Linear(HIDDEN, 3 * HIDDEN) if packed else apart
         self.out = nn.Linear(HIDDEN, HIDDEN)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        parts = self.qkv(x).chunk(3, -1) if self.packed else [linear(x) for linear in self.qkv]  # type: ignore
+        parts = self.qkv(x).chunk(3, -1) if self.packed else [linear(x) for linear in self.qkv]
         q, k, v = (p.view(x.shape[0], x.shape[1], HEADS, -1).transpose(1, 2) for p in parts)
         y: Tensor = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=self.causal)
         made: Tensor = self.out(y.transpose(1, 2).reshape(x.shape))
@@ -232,7 +233,8 @@ class Self(nn.Module):
         self.inner = nn.MultiheadAttention(HIDDEN, HEADS, batch_first=batch_first)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.inner(x, x, x, need_weights=False)[0]  # type: ignore[no-any-return]
+        y: Tensor = self.inner(x, x, x, need_weights=False)[0]
+        return y
 
 
 def whisper_inputs() -> tuple[Tensor, ...]:

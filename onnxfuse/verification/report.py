@@ -1,7 +1,7 @@
 """What a verification found: per output and case the measure, and whether the promise held.
 
-`Report.as_dict()` is what `--json` prints and other tools read. Its `schema` is `onnxfuse.verify/N`: N grows when a key
-goes or changes its meaning; new keys alone leave it.
+`Report.as_dict()` is what `--json` prints and other tools read. Its `schema` is a number that grows when a key goes or
+changes its meaning; new keys alone leave it.
 
 | key | value |
 |---|---|
@@ -30,7 +30,7 @@ from onnxfuse.verification.budget import Measure
 from onnxfuse.verification.finding import Finding
 from onnxfuse.verification.tolerance import Tolerated
 
-SCHEMA = "onnxfuse.verify/1"
+SCHEMA = 1
 """The form of `Report.as_dict()`, told at the top of this file."""
 
 NOT_TOLD = ("broken", "unlike", "asked", "difference")
