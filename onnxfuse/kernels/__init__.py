@@ -3,10 +3,9 @@
 Pure Python up to the plan; `compile` needs NVRTC, `load` needs a GPU.
 """
 
-from onnxfuse.kernels.anatomy import operand_kind
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.language import POINTWISE, REDUCTIONS
-from onnxfuse.kernels.launch import inplace, output_shapes, plan, supports
+from onnxfuse.kernels.launch import inplace, output_shapes, plan, supports, unreadable
 from onnxfuse.kernels.nvrtc import arch_of, compile, load
 from onnxfuse.kernels.plans import LaunchPlan, TensorMap, Tuning
 from onnxfuse.kernels.source import KernelSource
@@ -39,9 +38,9 @@ __all__ = [
     "is_pointwise",
     "is_reduction",
     "load",
-    "operand_kind",
     "output_shapes",
     "plan",
     "pointwise_ops",
     "supports",
+    "unreadable",
 ]

@@ -167,7 +167,7 @@ def _op(folder: Path, op: FusedOp, nodes: list[NodeProto], types: Mapping[str, V
         return Dumped(
             op.name, op.rule, place.name, layers, 0, None, None, "an op of ONNX Runtime's own runs in its place"
         )
-    reason = supports(op, arch)
+    reason = supports(op, lambda: arch)
     if reason is not None:
         return Dumped(op.name, op.rule, place.name, layers, 0, None, None, reason)
     shapes = {s: None for n in nodes if (s := _shapes(n, types)) is not None}

@@ -107,7 +107,7 @@ def _fuse_at(
 def _fuse_from(
     graph: Graph, rule: Rule, how: Fuse, node: Node, start: _Start, host: frozenset[str]
 ) -> tuple[FusedOp, Applied] | Refusal:
-    region = Region(dict.fromkeys(start.seeds), graph.type(start.value), how.template == "gemm")
+    region = Region(dict.fromkeys(start.seeds), graph.type(start.value), how.template)
     grow(graph, region, start.kept, prologue=how.prologue, epilogue=how.epilogue, host=host)
     stops = tuple(Refusal(n.name, reason, len(region.nodes)) for n, reason in region.stops.items())
     nodes = sorted(region.nodes, key=lambda n: n.order)

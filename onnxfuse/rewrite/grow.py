@@ -35,8 +35,8 @@ class Region:
     nodes: dict[Node, None]
     work: ValueType
     """The shape that the kernel runs over: every node inside computes a value of this shape."""
-    product: bool = False
-    """Whether the work is a matrix product in the kernel, which reads what stands after it in fewer ways."""
+    template: str = "pointwise"
+    """The kernel's template: some read operands in fewer ways than they can be broadcast."""
     stops: dict[Node, str] = field(default_factory=dict)
     """Neighbours that stayed outside, with the reason."""
 
@@ -80,7 +80,7 @@ def refuse(graph: Graph, region: Region, node: Node, host: frozenset[str]) -> st
     shape = graph.type(node.outputs[0]).shape
     if shapes_differ(shape, region.work.shape):
         return f"computes {graph.type(node.outputs[0])}, the kernel runs over {region.work}"
-    if region.product and (reason := _beside_product(graph, region, node)) is not None:
+    if (reason := _unreadable(graph, region, node)) is not None:
         return reason
     together = {**region.nodes, node: None}
     if len(together) > MAX_NODES:
@@ -95,19 +95,15 @@ def refuse(graph: Graph, region: Region, node: Node, host: frozenset[str]) -> st
     return None
 
 
-def _beside_product(graph: Graph, region: Region, node: Node) -> str | None:
-    """Return why a matrix product's kernel does not read what `node` reads, None where it does."""
+def _unreadable(graph: Graph, region: Region, node: Node) -> str | None:
+    """Return why the kernel does not read what `node` reads, None where it does."""
     made = {o for n in region.nodes for o in n.outputs}
     for value in node.reads:
         if value in made or graph.element_count(value) == 1:
             continue
-        shape, full = graph.type(value).shape, region.work.shape
-        kind = None if shape is None or full is None else kernels.operand_kind(shape, full)
-        if kind is None:
-            return f"'{value}' is {graph.type(value)}, the product {region.work}"
-        if kind == "cell":
-            # 4096x3072x768 with bias and residual: 48.8 us in one kernel, 44 us in two (float16, H200, 2026-11).
-            return f"'{value}' is as big as the product: a kernel of its own reads it faster"
+        reason = kernels.unreadable(region.template, graph.type(value).shape, region.work.shape)
+        if reason is not None:
+            return f"'{value}' {reason} ({graph.type(value)}, {region.work})"
     return None
 
 

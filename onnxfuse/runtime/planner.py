@@ -7,9 +7,7 @@ from onnxfuse.runtime.table import Launch, Planner, Shape
 
 def no_kernel(op: FusedOp) -> str | None:
     """Return why no kernel can be made for `op` on the first GPU, in one line; None if one can."""
-    reason = kernels.supports(op)
-    # Only some templates ask which GPU it is: to know takes CuPy, which a first launch would load otherwise.
-    return kernels.supports(op, kernels.arch_of(0)) if reason is None and op.template == "gemm" else reason
+    return kernels.supports(op, lambda: kernels.arch_of(0))
 
 
 def may_alias(op: FusedOp) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from onnxfuse import kernels
-from onnxfuse.kernels import Arch, Tuning, launch
+from onnxfuse.kernels import Arch, Tuning, memory
 from tests.kernels import emulate, ops
 from tests.kernels.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF, INT32
 
@@ -268,5 +268,5 @@ def test_gelu_spelled_by_erf_is_one_operation(text, one):
     bits = {name: int(np.float16(v).view(np.uint16)) for name, v in constants.items()}
     lines = " ".join(f"{name} = Constant <value = float16 {{{b}}}> ()" for name, b in bits.items())
     fused = ops.op(f"(x, b) => (y) {{ {lines} s = Add(x, b) {text} }}", (HALF, HALF), (HALF,))
-    assert any(getattr(v, "op", "").startswith("erf_gelu") for v in launch.program(fused).values) is one
+    assert any(getattr(v, "op", "").startswith("erf_gelu") for v in memory.program(fused).values) is one
     check(fused, [(33, 64), (64,)])

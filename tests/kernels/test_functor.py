@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from onnxfuse import kernels
-from onnxfuse.kernels import functor, launch
+from onnxfuse.kernels import functor, memory
 from onnxfuse.kernels.source import template
 from tests.kernels import emulate, ops
 from tests.kernels.ops import BOOL, DOUBLE, FLOAT, HALF, INT32, INT64
@@ -87,7 +87,7 @@ BODIES = {
 def compiled(text, inputs, outputs, opset=23):
     """Return (op, function) where function maps input arrays to output arrays through the functor."""
     fused = ops.op(text, inputs, outputs, opset=opset)
-    program = launch.program(fused)
+    program = memory.program(fused)
     live = functor.live_inputs(program)
     cpp = {t: kernels_type(t) for t in (*inputs, *outputs)}
     loads = ", ".join(f"(({cpp[inputs[i]]}*)pointers[{n}])[i]" for n, i in enumerate(live))

@@ -1,0 +1,37 @@
+"""What every kernel template answers about a fused op."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from onnxfuse.kernels.arch import Arch
+from onnxfuse.kernels.layout import Shape
+from onnxfuse.kernels.plans import LaunchPlan, Tuning
+from onnxfuse.model.fused import FusedOp
+
+Extents = Sequence[object]
+"""A shape whose dimensions may be numbers or names; a name means one number everywhere."""
+
+
+def _nowhere(op: FusedOp) -> tuple[tuple[int, int], ...]:
+    return ()
+
+
+@dataclass(frozen=True)
+class Family:
+    """One template: a new one is a module that ends in one of these, and a line in `launch.FAMILIES`.
+
+    All but `refuses` and `inplace` raise `UnsupportedError` with the reason in one line where they do not take the op.
+    """
+
+    check: Callable[[FusedOp], object]
+    """Whether a kernel can be generated for the body, whatever the shapes."""
+    output_shapes: Callable[[FusedOp, tuple[Shape, ...]], tuple[Shape, ...]]
+    """The shape of each output for these shapes of the inputs."""
+    plan: Callable[[FusedOp, tuple[Shape, ...], bool, Arch, Tuning], LaunchPlan]
+    """How to run on inputs of these shapes; the flag: every pointer is a multiple of 16 bytes."""
+    refuses: Callable[[FusedOp, Arch], str | None] | None = None
+    """Why the body is the better choice on this GPU, None where the kernel is; absent: never."""
+    reads: Callable[[Extents, Extents], str | None] | None = None
+    """Why the kernel does not read an operand of the first shape beside work of the second; absent: it reads all."""
+    inplace: Callable[[FusedOp], tuple[tuple[int, int], ...]] = _nowhere
+    """The (input, output) pairs that may share memory, for all shapes, where their types and shapes agree."""

@@ -1,0 +1,93 @@
+"""The templates that memory bounds, `pointwise` and `row`: from a body to its program and a launch plan."""
+
+import math
+from functools import lru_cache
+
+import onnx
+
+from onnxfuse.kernels import body, language, pointwise, row
+from onnxfuse.kernels.arch import Arch
+from onnxfuse.kernels.body import Program, broadcast
+from onnxfuse.kernels.family import Family
+from onnxfuse.kernels.functor import live_inputs, phases
+from onnxfuse.kernels.layout import Shape
+from onnxfuse.kernels.plans import LaunchPlan, Tuning
+from onnxfuse.kernels.source import identifier
+from onnxfuse.kernels.types import UnsupportedError
+from onnxfuse.model.fused import FusedOp
+
+
+def program(op: FusedOp) -> Program:
+    """Return the expression program of `op`; raises `UnsupportedError` with the reason where there is none."""
+    return _program(op.template, op.inputs, op.outputs, op.body.SerializeToString(deterministic=True), op.name)
+
+
+@lru_cache(maxsize=1024)
+def _program(template: str, inputs: tuple[int, ...], outputs: tuple[int, ...], text: bytes, name: str) -> Program:
+    function = onnx.FunctionProto.FromString(text)
+    op = FusedOp(name=name, rule="", template=template, inputs=inputs, outputs=outputs, body=function)
+    built = body.program(op, language.HANDLERS)
+    if phases(built) and template == "pointwise":
+        raise UnsupportedError("a reduction in a pointwise body, expected template row")
+    if any(o.squeezed for o in built.outputs) and not phases(built):
+        raise UnsupportedError("keepdims=0 without a reduction")
+    return built
+
+
+def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: Tuning) -> LaunchPlan:
+    """Return how to run `op` on inputs of these shapes."""
+    built = program(op)
+    outputs = output_shapes(op, input_shapes)
+    make = row.plan if phases(built) else pointwise.plan
+    made = make(identifier(op.name), built, input_shapes, outputs, aligned, arch, tuning)
+    if made.grid[0] == 0 and any(math.prod(s) for s in outputs):
+        raise UnsupportedError("an empty input beside an output that is not empty")
+    if made.grid[0] >= 2**31:
+        raise UnsupportedError(f"{made.grid[0]} blocks, expected fewer than 2^31")
+    return made
+
+
+def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
+    """Return the shape of each output of `op` for these shapes of its inputs."""
+    built = program(op)
+    if len(input_shapes) != len(built.inputs):
+        raise UnsupportedError(f"{len(input_shapes)} input shapes, expected {len(built.inputs)}")
+    shapes = built.shapes(input_shapes)
+    broadcast(*(shapes[o.value] for o in built.outputs))
+    if not any(o.squeezed for o in built.outputs):
+        return tuple(shapes[o.value] for o in built.outputs)
+    live = [input_shapes[i] for i in live_inputs(built)]
+    axes = row.row_axes(built, input_shapes, broadcast(*live))
+    return tuple(
+        shapes[o.value][: max(len(shapes[o.value]) - axes, 0)] if o.squeezed else shapes[o.value] for o in built.outputs
+    )
+
+
+def inplace(op: FusedOp) -> tuple[tuple[int, int], ...]:
+    """Return the (input, output) pairs that may share memory, for all shapes, where their types and shapes agree.
+
+    An output qualifies when it depends on every input that is read, so that it is as big as the whole op: each of its
+    elements is written by the thread that has read the same element of the input, after reading it.
+    """
+    built = program(op)
+    inputs = live_inputs(built)
+    return tuple(
+        (i, n)
+        for n, output in enumerate(built.outputs)
+        if not output.squeezed and _reads_elementwise(built, output.value) == frozenset(inputs)
+        for i in inputs
+        if built.inputs[i] == output.dtype
+    )
+
+
+def _reads_elementwise(built: Program, index: int) -> frozenset[int]:
+    """The inputs that a value reads other than through a reduction: its shape covers theirs."""
+    value = built.values[index]
+    if isinstance(value, body.Input):
+        return frozenset({value.index})
+    if isinstance(value, body.Reduce):
+        return frozenset()
+    return frozenset().union(*(_reads_elementwise(built, a) for a in body.arguments(value)))
+
+
+FAMILY = Family(program, output_shapes, plan, inplace=inplace)
