@@ -1,9 +1,12 @@
 """A body of the gemm template taken apart: its matrix products, and the pointwise rest that reads them."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import onnx
 from onnx import FunctionProto, NodeProto, TensorProto
@@ -12,14 +15,18 @@ from onnxfuse.kernels import body, functor, language, types
 from onnxfuse.kernels.body import Program
 from onnxfuse.kernels.layout import Shape
 from onnxfuse.kernels.types import UnsupportedError
+from onnxfuse.kernels.window import Places, Sliding
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.model.schema import COMMUTATIVE
 
-PRODUCTS = ("MatMul", "Gemm")
 TYPES: dict[int, str] = {TensorProto.FLOAT16: "f16", TensorProto.BFLOAT16: "bf16"}
 """Element types that the tensor cores multiply here, with their names in PTX."""
 STORED_BYTES = (2, 4)
 """Sizes of an output's elements that the copy engine writes."""
+
+
+PLACES = ([0, 3, 1, 2], [0, 2, 3, 1])
+"""How images with their channels last are transposed for a convolution, and how its result is transposed back."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,9 @@ class Product:
     """Position of the right one."""
     transposed: bool
     """Whether the right factor is [n, k]."""
+    sliding: Sliding | None = None
+    """Where the left factor is what a window sees: images [batch, height, width, channels], filters [n, height, width,
+    channels]."""
 
 
 @dataclass(frozen=True)
@@ -64,28 +74,52 @@ def anatomy(op: FusedOp) -> Anatomy:
 @lru_cache(maxsize=1024)
 def _anatomy(inputs: tuple[int, ...], outputs: tuple[int, ...], text: bytes) -> Anatomy:
     function = FunctionProto.FromString(text)
-    nodes = [n for n in function.node if n.op_type in PRODUCTS and n.domain == ""]
-    products = tuple(_product(n, list(function.input)) for n in nodes)
+    heads = _heads(function)
+    products = tuple(h.product for h in heads)
     if not products:
         raise UnsupportedError("no matrix product in the body")
     if len({p.a for p in products}) > 1:
         raise UnsupportedError("products with different left factors")
     if len({p.transposed for p in products}) > 1:
         raise UnsupportedError("products with right factors of both layouts")
+    if len({p.sliding for p in products}) > 1:
+        raise UnsupportedError("convolutions whose windows slide in different ways")
     kinds = {inputs[i] for p in products for i in (p.a, p.b)}
     if len(kinds) > 1 or not kinds <= set(TYPES):
         raise UnsupportedError(f"products of {' and '.join(sorted(types.name(t) for t in kinds))}")
     for dtype in outputs:
         if types.TYPES[dtype].size not in STORED_BYTES or dtype == TensorProto.BOOL:
             raise UnsupportedError(f"a product's output of type {types.name(dtype)}")
-    lanes = _lanes(function, nodes, inputs, outputs)
+    lanes = _lanes(function, heads, inputs, outputs)
     if len({(functor.source(lane.program), lane.program.inputs) for lane in lanes}) > 1:
         raise UnsupportedError("products side by side with different bodies")
     return Anatomy(products, lanes)
 
 
+@dataclass(frozen=True)
+class _Head:
+    """The nodes of the body that are one product."""
+
+    product: Product
+    output: str
+    nodes: tuple[NodeProto, ...]
+
+
+def _heads(function: FunctionProto) -> tuple[_Head, ...]:
+    names = list(function.input)
+    producers = {o: n for n in function.node for o in n.output if o}
+    heads = []
+    for node in function.node:
+        match node.op_type if node.domain == "" else "":
+            case "MatMul" | "Gemm":
+                heads.append(_Head(_product(node, names), node.output[0], (node,)))
+            case "Conv":
+                heads.append(_convolution(node, function, producers))
+    return tuple(heads)
+
+
 def _product(node: NodeProto, names: list[str]) -> Product:
-    facts = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    facts = _facts(node)
     if facts.get("alpha", 1.0) != 1.0 or facts.get("transA", 0) or len([i for i in node.input if i]) != 2:
         raise UnsupportedError(f"{node.op_type} with alpha, transA or a bias of its own")
     if any(i not in names for i in node.input[:2]):
@@ -93,22 +127,51 @@ def _product(node: NodeProto, names: list[str]) -> Product:
     return Product(names.index(node.input[0]), names.index(node.input[1]), bool(facts.get("transB", 0)))
 
 
+def _convolution(node: NodeProto, function: FunctionProto, producers: dict[str, NodeProto]) -> _Head:
+    """Return a convolution between transposes, which so runs over images with their channels last."""
+    facts, names = _facts(node), list(function.input)
+    before = [producers.get(i) for i in node.input]
+    after = [n for n in function.node if node.output[0] in n.input]
+    around = [*before, *after]
+    if len(before) != 2 or len(after) != 1 or node.output[0] in function.output:
+        raise UnsupportedError("a convolution with a bias, or of images that do not have their channels last")
+    perms = [list(_facts(n).get("perm", ())) if n is not None and n.op_type == "Transpose" else [] for n in around]
+    if perms != [PLACES[0], PLACES[0], PLACES[1]] or any(n is None or n.input[0] not in names for n in before):
+        raise UnsupportedError("a convolution of images that do not have their channels last")
+    if facts.get("group", 1) != 1:
+        raise UnsupportedError(f"a convolution in {facts['group']} groups")
+    auto_pad = facts.get("auto_pad", b"NOTSET").decode()
+    sliding = Sliding(
+        tuple(facts.get("strides", (1, 1))), tuple(facts.get("dilations", (1, 1))),
+        tuple(facts.get("pads", (0, 0, 0, 0))), auto_pad,
+    )  # fmt: skip
+    if [len(sliding.strides), len(sliding.dilations), len(sliding.pads)] != [2, 2, 4]:
+        raise UnsupportedError("a convolution of images that are not two-dimensional")
+    nodes = tuple(n for n in (*before, node, *after) if n is not None)
+    a, b = (names.index(n.input[0]) for n in nodes[:2])
+    return _Head(Product(a, b, True, sliding), after[0].output[0], nodes)
+
+
+def _facts(node: NodeProto) -> dict[str, Any]:
+    return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+
+
 def _lanes(
-    function: FunctionProto, nodes: Sequence[NodeProto], inputs: tuple[int, ...], outputs: tuple[int, ...]
+    function: FunctionProto, heads: Sequence[_Head], inputs: tuple[int, ...], outputs: tuple[int, ...]
 ) -> tuple[Lane, ...]:
     """Return what is computed from the products: apart where each output reads one, together where it reads several."""
     needed = [_ancestors(function, name) for name in function.output]
-    read = [tuple(k for k, n in enumerate(nodes) if n.output[0] in names) for names in needed]
+    read = [tuple(k for k, h in enumerate(heads) if h.output in names) for names in needed]
     if any(not r for r in read):
         raise UnsupportedError("an output that reads no product")
     together = any(len(r) > 1 for r in read)
-    groups = [tuple(range(len(nodes)))] if together else [(k,) for k in range(len(nodes))]
+    groups = [tuple(range(len(heads)))] if together else [(k,) for k in range(len(heads))]
     lanes = []
     for group in groups:
         mine = tuple(i for i, r in enumerate(read) if set(r) <= set(group))
         if not mine:
             raise UnsupportedError("a product that no output reads")
-        lanes.append(_lane(function, nodes, group, mine, inputs, outputs))
+        lanes.append(_lane(function, heads, group, mine, inputs, outputs))
     return tuple(lanes)
 
 
@@ -126,7 +189,7 @@ def _ancestors(function: FunctionProto, output: str) -> set[str]:
 
 def _lane(
     function: FunctionProto,
-    nodes: Sequence[NodeProto],
+    heads: Sequence[_Head],
     group: tuple[int, ...],
     mine: tuple[int, ...],
     inputs: tuple[int, ...],
@@ -134,18 +197,19 @@ def _lane(
 ) -> Lane:
     names = set().union(*(_ancestors(function, function.output[i]) for i in mine))
     rest = FunctionProto(domain=function.domain, name=function.name)
-    rest.node.extend(n for n in function.node if n not in nodes and names & set(n.output))
+    products = [n for h in heads for n in h.nodes]
+    rest.node.extend(n for n in function.node if n not in products and names & set(n.output))
     read = {i for n in rest.node for i in n.input} | {function.output[i] for i in mine}
     operands = tuple(i for i, name in enumerate(function.input) if name in read)
     for node in rest.node:
         if node.op_type in COMMUTATIVE and len(node.input) == 2:
             # Add(b, m) -> Add(m, b): bodies that differ in the order alone are one body.
             node.input[:] = sorted(node.input, key=lambda name: name in function.input)
-    rest.input.extend(nodes[k].output[0] for k in group)
+    rest.input.extend(heads[k].output for k in group)
     rest.input.extend(function.input[i] for i in operands)
     rest.output.extend(function.output[i] for i in mine)
     rest.opset_import.extend(function.opset_import)
-    product_type = inputs[list(function.input).index(nodes[0].input[0])]
+    product_type = inputs[heads[0].product.a]
     made = FusedOp(
         "lane", "", "pointwise", (*(product_type for _ in group), *(inputs[i] for i in operands)),
         tuple(outputs[i] for i in mine), rest,
@@ -168,24 +232,37 @@ class Problem:
     k: int
     full: Shape
     """Shape of the outputs: m is all of it but the last dimension."""
+    places: Places | None = None
+    """Of a convolution: a row for each place, k = height * width * channels of the window."""
 
 
 def problem(parts: Anatomy, input_shapes: tuple[Shape, ...]) -> Problem:
     """Return the size of the products for these shapes of the op's inputs."""
-    a = input_shapes[parts.products[0].a]
-    sizes = set()
-    for product in parts.products:
-        b = input_shapes[product.b]
-        if len(a) < 2 or len(b) != 2:
-            raise UnsupportedError(f"a product of ranks {len(a)} and {len(b)}, expected 2 or more and 2")
-        k, n = b[::-1] if product.transposed else b
-        if k != a[-1]:
-            raise UnsupportedError(f"a product of {a[-1]} columns and {k} rows")
-        sizes.add(n)
+    sizes = {_problem(product, input_shapes[product.a], input_shapes[product.b]) for product in parts.products}
     if len(sizes) > 1:
-        raise UnsupportedError(f"products side by side of {', '.join(map(str, sorted(sizes)))} columns")
-    n = sizes.pop()
+        columns = ", ".join(map(str, sorted(s.n for s in sizes)))
+        raise UnsupportedError(f"products side by side of {columns} columns")
+    return sizes.pop()
+
+
+def _problem(product: Product, a: Shape, b: Shape) -> Problem:
+    if product.sliding is not None:
+        return _slid(product.sliding, a, b)
+    if len(a) < 2 or len(b) != 2:
+        raise UnsupportedError(f"a product of ranks {len(a)} and {len(b)}, expected 2 or more and 2")
+    k, n = b[::-1] if product.transposed else b
+    if k != a[-1]:
+        raise UnsupportedError(f"a product of {a[-1]} columns and {k} rows")
     return Problem(math.prod(a[:-1]), n, a[-1], (*a[:-1], n))
+
+
+def _slid(sliding: Sliding, a: Shape, b: Shape) -> Problem:
+    if len(a) != 4 or len(b) != 4 or a[3] != b[3]:
+        raise UnsupportedError(f"a convolution of images {list(a)} with filters {list(b)}")
+    batch, height, width, channels = a
+    places = sliding.over((batch, height, width, channels), (b[1], b[2]))
+    full = (batch, *places.out, b[0])
+    return Problem(math.prod(full[:3]), b[0], math.prod(b[1:]), full, places)
 
 
 def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
@@ -202,17 +279,19 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
 def operand_kind(shape: Sequence[object], full: Sequence[object]) -> str | None:
     """Return how an operand lies in the output: `cell`, `column`, `row` or `uniform`; None for any other way.
 
-    Dimensions may be numbers or names; a name means one number everywhere.
+    Dimensions may be numbers, names (a name means one number everywhere), or None where nothing is known.
     """
     if len(shape) > len(full):
         return None
     padded = (1,) * (len(full) - len(shape)) + tuple(shape)
     if all(d == 1 for d in padded):
         return "uniform"
-    if padded == tuple(full):
-        return "cell"
     if all(d == 1 for d in padded[:-1]) and padded[-1] == full[-1]:
         return "column"
+    if None in padded:
+        return None
+    if padded == tuple(full):
+        return "cell"
     if padded == (*full[:-1], 1):
         return "row"
     return None

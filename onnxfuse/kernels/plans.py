@@ -77,10 +77,22 @@ Size = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class TensorMap:
-    """A matrix as the GPU's bulk copy engine sees it; encoded for each launch, since pointers change.
+class Window:
+    """A window that slides over the pixels of an image, in the order of the map's extents: width, then height."""
 
-    Boxes are swizzled over rows of 128 bytes in shared memory; what lies outside of the matrix reads as zero.
+    lower: tuple[int, ...]
+    """Where the window's first element begins, against the image's first pixel."""
+    upper: tuple[int, ...]
+    """Where it ends, against the image's last pixel."""
+    strides: tuple[int, ...]
+    """Pixels from one window to the next."""
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """A tensor as the GPU's bulk copy engine sees it; encoded for each launch, since pointers change.
+
+    Boxes are swizzled over rows of 128 bytes in shared memory; what lies outside of the tensor reads as zero.
     """
 
     pointer: int
@@ -92,7 +104,9 @@ class TensorMap:
     strides: tuple[int, ...]
     """Bytes from one element to the next along each dimension but the innermost; multiples of 16."""
     box: tuple[int, ...]
-    """Elements that one copy moves along each dimension."""
+    """Elements that one copy moves along each dimension; of a window channels and pixels."""
+    window: Window | None = None
+    """For images [batch, height, width, channels]: one copy moves the same element of as many windows as fit."""
 
 
 @dataclass(frozen=True)

@@ -55,13 +55,24 @@ struct TensorMap {
   int type;        // CUtensorMapDataType
   std::vector<uint64_t> extents, strides;
   std::vector<uint32_t> box;
+  // Only where a window slides over the pixels of an image: the box is (channels, pixels).
+  std::vector<int> lower, upper;
+  std::vector<uint32_t> steps;
 
   explicit TensorMap(const py::handle& map)
       : pointer(map.attr("pointer").cast<size_t>()),
         type(tensor_map_type(map.attr("dtype").cast<int>())),
         extents(map.attr("extents").cast<std::vector<uint64_t>>()),
         strides(map.attr("strides").cast<std::vector<uint64_t>>()),
-        box(map.attr("box").cast<std::vector<uint32_t>>()) {}
+        box(map.attr("box").cast<std::vector<uint32_t>>()),
+        steps(extents.size(), 1) {
+    const py::object window = map.attr("window");
+    if (window.is_none()) return;
+    lower = window.attr("lower").cast<std::vector<int>>();
+    upper = window.attr("upper").cast<std::vector<int>>();
+    const auto strides_of_window = window.attr("strides").cast<std::vector<uint32_t>>();
+    std::copy(strides_of_window.begin(), strides_of_window.end(), steps.begin() + 1);
+  }
 
   static int tensor_map_type(int onnx_type) {
     switch (onnx_type) {
@@ -357,16 +368,24 @@ const Launch& launch_for(Op& op, const Key& key) {
 // The addresses of tensors change from run to run, so the maps are encoded for every launch.
 void encode(const std::vector<TensorMap>& maps, const std::vector<void*>& pointers,
             std::array<cuda::TensorMap, kMostTensorMaps>& encoded) {
-  constexpr uint32_t kSteps[] = {1, 1, 1, 1, 1};
   if (maps.size() > encoded.size())
     throw std::runtime_error(std::to_string(maps.size()) + " tensor maps, expected at most " +
                              std::to_string(encoded.size()));
   for (size_t i = 0; i < maps.size(); ++i) {
     const TensorMap& map = maps[i];
-    check(cuda::driver().encode_tensor_map(&encoded[i], map.type, static_cast<unsigned>(map.extents.size()),
-                                           pointers.at(map.pointer), map.extents.data(), map.strides.data(),
-                                           map.box.data(), kSteps, 0, cuda::kSwizzle128B, cuda::kPromoteToL2_128B, 0),
-          "cuTensorMapEncodeTiled");
+    const unsigned rank = static_cast<unsigned>(map.extents.size());
+    void* const address = pointers.at(map.pointer);
+    if (map.lower.empty())
+      check(cuda::driver().encode_tensor_map(&encoded[i], map.type, rank, address, map.extents.data(),
+                                             map.strides.data(), map.box.data(), map.steps.data(), 0,
+                                             cuda::kSwizzle128B, cuda::kPromoteToL2_128B, 0),
+            "cuTensorMapEncodeTiled");
+    else
+      check(cuda::driver().encode_window_map(&encoded[i], map.type, rank, address, map.extents.data(),
+                                             map.strides.data(), map.lower.data(), map.upper.data(), map.box.at(0),
+                                             map.box.at(1), map.steps.data(), 0, cuda::kSwizzle128B,
+                                             cuda::kPromoteToL2_128B, 0),
+            "cuTensorMapEncodeIm2col");
   }
 }
 

@@ -1,4 +1,4 @@
-// The seven functions of the CUDA driver that the bridge calls, found in libcuda.so.1 at run time.
+// The eight functions of the CUDA driver that the bridge calls, found in libcuda.so.1 at run time.
 #pragma once
 
 #include <dlfcn.h>
@@ -32,6 +32,9 @@ struct Driver {
   int (*encode_tensor_map)(TensorMap*, int type, unsigned rank, void* address, const uint64_t* extents,
                            const uint64_t* strides, const uint32_t* box, const uint32_t* steps, int interleave,
                            int swizzle, int promotion, int fill);
+  int (*encode_window_map)(TensorMap*, int type, unsigned rank, void* address, const uint64_t* extents,
+                           const uint64_t* strides, const int* lower, const int* upper, unsigned channels,
+                           unsigned pixels, const uint32_t* steps, int interleave, int swizzle, int promotion, int fill);
   int (*error_name)(int code, const char**);
   int (*error_string)(int code, const char**);
 
@@ -62,6 +65,7 @@ inline const Driver& driver() {
     find(library, "cuFuncSetAttribute", d.set_function_attribute);
     find(library, "cuLaunchKernel", d.launch);
     find(library, "cuTensorMapEncodeTiled", d.encode_tensor_map);
+    find(library, "cuTensorMapEncodeIm2col", d.encode_window_map);
     find(library, "cuGetErrorName", d.error_name);
     find(library, "cuGetErrorString", d.error_string);
     return d;

@@ -56,6 +56,18 @@ int cuTensorMapEncodeTiled(void* map, int type, unsigned rank, void* address, co
   return 0;
 }
 
+int cuTensorMapEncodeIm2col(void* map, int type, unsigned rank, void* address, const uint64_t* extents,
+                            const uint64_t* strides, const int* lower, const int* upper, unsigned channels,
+                            unsigned pixels, const uint32_t* steps, int, int swizzle, int, int) {
+  trace("cuTensorMapEncodeIm2col",
+        ", \"type\": %d, \"rank\": %u, \"box\": [%u, %u], \"lower\": [%d, %d], \"upper\": [%d, %d], \"steps\": [%u, %u], "
+        "\"swizzle\": %d",
+        type, rank, channels, pixels, lower[0], lower[1], upper[0], upper[1], steps[1], steps[2], swizzle);
+  const uint64_t facts[] = {reinterpret_cast<uint64_t>(address), extents[0], extents[1], strides[0], channels, pixels};
+  memcpy(map, facts, sizeof facts);
+  return 0;
+}
+
 int cuLaunchKernel(void* handle, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                    unsigned shared_bytes, void* stream, void** arguments, void**) {
   auto* function = static_cast<Function*>(handle);

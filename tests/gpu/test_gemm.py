@@ -1,12 +1,14 @@
 """Matrix products on a real GPU, through CuPy alone: every body, tile and odd size against float64."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnxfuse import kernels
-from onnxfuse.kernels import Tuning
+from onnxfuse.kernels import Tuning, anatomy
 from onnxfuse.kernels.plans import Tile
 from onnxfuse.runtime.bridge import bridge
 from tests.gpu.test_kernels import DeviceBuffer, _gpu
@@ -33,11 +35,17 @@ def launch(plan, addresses):
 
 def check(text, dtype, rows, n, k, tile=None, aligned=True, times=1):
     """Fresh inputs, poisoned outputs between guards."""
-    fused, shapes = products.case(text, dtype, rows, n, k)
-    rng = np.random.default_rng(n * 7919 + k)
+    run(*products.case(text, dtype, rows, n, k), tile, aligned, times)
+
+
+def run(fused, shapes, tile=None, aligned=True, times=1):
+    """Factors are scaled so that the sums are about 1."""
+    rng = np.random.default_rng(sum(map(math.prod, shapes)))
     inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
-    for i in range(1, 1 + 3 * (text == QKV) + 2 * (text == SWIGLU) or 2):
-        inputs[i] = (inputs[i].astype(np.float32) / max(k, 1) ** 0.5).astype(inputs[i].dtype)
+    for product in anatomy.anatomy(fused).products:
+        right = inputs[product.b]
+        terms = right.size // right.shape[0 if product.transposed else -1]
+        inputs[product.b] = (right.astype(np.float32) / max(terms, 1) ** 0.5).astype(right.dtype)
     plan = kernels.plan(fused, tuple(shapes), aligned, kernels.arch_of(0), Tuning(tile=tile))
     sources = [DeviceBuffer(x.shape, x.dtype, aligned, x) for x in inputs]
     results = [DeviceBuffer(s, ops.NUMPY[t], aligned) for s, t in zip(plan.output_shapes, fused.outputs, strict=True)]
@@ -82,3 +90,51 @@ def test_any_size(text, rows, n, k, dtype):
 def test_the_plain_kernel(text, size):
     """Pointers off the boundary, sizes that are no multiples of 8."""
     check(text, HALF, *size, aligned=False)
+
+
+# ---- convolutions
+
+
+@pytest.mark.parametrize("dtype", [HALF, BRAIN])
+@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        "pads = [1, 1, 1, 1]", "strides = [2, 3], pads = [0, 1, 2, 1]", "dilations = [2, 1]",
+        'auto_pad = "SAME_LOWER", strides = [2, 2]',
+    ],
+)  # fmt: skip
+def test_windows_of_every_kind_and_tile(dtype, tile, attributes):
+    """Tiles that end in the middle of an image, more channels than a step, filters that stick out of a tile."""
+    run(*products.window(dtype, (3, 11, 14, 72), 136, (3, 2), attributes), tile)
+
+
+eights = st.integers(1, 20).map(lambda i: 8 * i)
+pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
+
+
+@settings(max_examples=60)
+@given(
+    images=st.tuples(
+        st.integers(1, 3), st.integers(7, 20), st.integers(7, 20), st.integers(1, 12).map(lambda i: 8 * i)
+    ),
+    filters=eights,
+    kernel=pairs,
+    strides=pairs,
+    dilations=pairs,
+    pads=st.tuples(*[st.integers(0, 3)] * 4),
+)
+def test_any_window(images, filters, kernel, strides, dilations, pads):
+    attributes = f"pads = {list(pads)}, strides = {list(strides)}, dilations = {list(dilations)}"
+    run(*products.window(HALF, images, filters, kernel, attributes))
+
+
+@pytest.mark.parametrize("images", [(2, 6, 5, 8), (2, 6, 5, 7)])
+def test_the_plain_kernel_slides_too(images):
+    """Pointers off the boundary, channels that are no multiple of 8."""
+    run(*products.window(HALF, images, 9, (3, 3), "pads = [1, 1, 1, 1]"), aligned=False)
+
+
+def test_windows_over_and_over():
+    """The ring in many rounds, several tiles for each block."""
+    run(*products.window(HALF, (16, 28, 28, 128), 256, (3, 3), "pads = [1, 1, 1, 1]"), times=200)

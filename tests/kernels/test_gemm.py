@@ -4,7 +4,7 @@ import pytest
 
 from onnxfuse import kernels
 from onnxfuse.kernels import Arch, Tuning, anatomy, gemm, nvrtc
-from onnxfuse.kernels.plans import Tile
+from onnxfuse.kernels.plans import TensorMap, Tile, Window
 from tests.kernels import ops, products
 from tests.kernels.ops import BRAIN, FLOAT, HALF
 from tests.kernels.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED
@@ -140,3 +140,55 @@ def test_the_copy_engine_is_told_the_matrices():
 )  # fmt: skip
 def test_how_an_operand_lies_in_the_output(shape, kind):
     assert anatomy.operand_kind(shape, ("B", "S", 768)) == kind
+
+
+# ---- convolutions: the left factor is what a window sees
+
+SLIDING = ["", "pads = [1, 1, 1, 1]", "strides = [2, 3], pads = [0, 1, 2, 1]", "dilations = [2, 1]",
+           'auto_pad = "SAME_UPPER", strides = [2, 2]', 'auto_pad = "SAME_LOWER"', 'auto_pad = "VALID"']  # fmt: skip
+
+
+@pytest.mark.parametrize("attributes", SLIDING)
+@pytest.mark.parametrize("dtype", [HALF, BRAIN])
+def test_the_plain_kernel_gives_a_convolution(attributes, dtype):
+    fused, shapes = products.window(dtype, (2, 7, 8, 5), 6, (3, 2), attributes)
+    check(fused, shapes, aligned=False)
+
+
+@pytest.mark.parametrize("tile", [Tile(64, 64, 1), Tile(128, 64, 2), Tile(128, 128, 2)])
+def test_a_convolution_compiles(tile):
+    fused, shapes = products.window(HALF, (2, 14, 14, 64), 64, (3, 3), "pads = [1, 1, 1, 1]")
+    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=tile))
+    cubin, _ = nvrtc.build(plan.kernel, H200, ())
+    assert cubin[:4] == b"\x7fELF"
+
+
+def test_the_copy_engine_is_told_how_the_window_slides():
+    """Corners and strides are (across, down); a copy moves a tile's worth of places, 64 channels each."""
+    attributes = "pads = [1, 2, 0, 1], strides = [2, 3], dilations = [1, 2]"
+    fused, shapes = products.window(HALF, (2, 14, 20, 24), 40, (3, 5), attributes)
+    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=Tile(128, 64, 2)))
+    images, filters, put, staged = plan.tensor_maps
+    window = Window((-2, -1), (-7, -2), (3, 2))
+    assert images == TensorMap(0, HALF, (24, 20, 14, 2), (48, 960, 13440), (64, 128), window)
+    assert filters == TensorMap(1, HALF, (24, 15, 40), (48, 720), (64, 1, 32))
+    assert (put.pointer, staged.pointer) == (4, 3)
+    assert put.extents == staged.extents == (40, 2 * 7 * 5)
+    assert plan.output_shapes == (shapes[3],) == ((2, 7, 5, 40),)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "reason"),
+    [
+        ("group = 2", "a convolution in 2 groups"),
+        ("strides = [1]", "images that are not two-dimensional"),
+    ],
+)
+def test_what_no_window_fits_is_refused_with_the_reason(attributes, reason):
+    text = products.CONV.replace("ATTRIBUTES", attributes)
+    assert reason in str(kernels.supports(ops.op(text, (HALF,) * 4, (HALF,), "gemm")))
+
+
+def test_a_convolution_of_channels_first_is_refused():
+    text = "(x, w) => (y) { y = Conv(x, w) }"
+    assert "do not have their channels last" in str(kernels.supports(ops.op(text, (HALF,) * 2, (HALF,), "gemm")))

@@ -1,20 +1,21 @@
 // y = body(A B0, A B1, ..., operands), the obvious way: one thread computes one element of the output.
 //
 // For pointers that the bulk copy engine does not take, and for sizes that are no multiples of 8; and what the fast
-// kernel is compared with. A [m, k]; B [k, n], or [n, k] (B_TRANSPOSED). Accuracy: float accumulators, in order of k.
+// kernel is compared with. A [m, k] or what a window sees; B [k, n], or [n, k] (B_TRANSPOSED). Accuracy: float
+// accumulators, in order of k.
 
-struct Parameters {
+struct Parameters : Source {
   Index m, n, k;
 };
 
 template <int LANE, int PRODUCT> DEVICE void multiply(float (&sums)[ACCUMULATED], const Operands& from, Index row,
                                                       Index column, const Parameters& p) {
   if constexpr (PRODUCT < ACCUMULATED) {
-    const auto* a = from.a() + (unsigned long long)row * p.k;
     const auto* b = from.template b<LANE + PRODUCT>() + (B_TRANSPOSED ? (unsigned long long)column * p.k : column);
     float sum = 0.0f;
     for (Index k = 0; k < p.k; ++k)
-      sum += load_splat(a + k).get(0) * load_splat(b + (B_TRANSPOSED ? k : (unsigned long long)k * p.n)).get(0);
+      sum += left_element(from.a(), row, k, p.k, p) *
+             load_splat(b + (B_TRANSPOSED ? k : (unsigned long long)k * p.n)).get(0);
     sums[PRODUCT] = sum;
     multiply<LANE, PRODUCT + 1>(sums, from, row, column, p);
   }

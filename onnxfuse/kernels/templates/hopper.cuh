@@ -63,6 +63,31 @@ DEVICE void fetch_box(unsigned to, const TensorMap* map, int column, int row, un
         : "memory");
   }
 }
+// The same of a tensor with three dimensions.
+template <bool TO_MANY>
+DEVICE void fetch_box(unsigned to, const TensorMap* map, int x, int y, int z, unsigned barrier, unsigned short blocks) {
+  if constexpr (TO_MANY) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+        "[%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "h"(blocks)
+        : "memory");
+  } else {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
+        : "memory");
+  }
+}
+// Of as many places of a window as the map says, from the one that begins at (x, y) of an image on: the element `right`
+// and `below` of its first one, some channels of it.
+DEVICE void fetch_pixels(unsigned to, const TensorMap* map, int channel, int x, int y, int image, unsigned short right,
+                         unsigned short below, unsigned barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3, %4, %5}], [%6], {%7, %8};" ::"r"(to), "l"(map), "r"(channel), "r"(x), "r"(y), "r"(image),
+      "r"(barrier), "h"(right), "h"(below)
+      : "memory");
+}
 DEVICE void put_box(const TensorMap* map, int column, int row, unsigned from) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map), "r"(column),
                "r"(row), "r"(from)
@@ -99,6 +124,11 @@ template <int GROUPS> DEVICE void wait_for_products() {
 DEVICE unsigned long long operand(unsigned address, unsigned leading, unsigned stride) {
   return (unsigned long long)((address & 0x3ffff) >> 4) | (unsigned long long)(leading >> 4) << 16 |
          (unsigned long long)(stride >> 4) << 32 | 1ull << 62;
+}
+DEVICE unsigned load_shared(unsigned address) {
+  unsigned word;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(address) : "memory");
+  return word;
 }
 DEVICE void store_shared(unsigned address, unsigned word) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");

@@ -1,0 +1,313 @@
+"""The generated text of the gemm template's kernels: the body, its operands, how its results are put."""
+
+from dataclasses import dataclass
+
+from onnxfuse.kernels import functor, types
+from onnxfuse.kernels.anatomy import TYPES, Anatomy, Problem
+from onnxfuse.kernels.body import Program
+from onnxfuse.kernels.layout import Shape
+from onnxfuse.kernels.plans import Tile
+from onnxfuse.kernels.source import DEVICE, KernelSource, generated, identifier, template
+from onnxfuse.model.fused import FusedOp
+
+STAGED_BYTES = 2
+"""Size of the elements of an operand that is staged, and of the only output, in whose place it is."""
+_SWIZZLED = "puts + row * 128 + ((row & 7) << 4) + pair * 4"
+
+
+@dataclass(frozen=True)
+class Work:
+    """All that the plans of both kernels are made from."""
+
+    op: FusedOp
+    parts: Anatomy
+    size: Problem
+    kinds: tuple[str, ...]
+    output_shapes: tuple[Shape, ...]
+
+    @property
+    def entry(self) -> str:
+        return identifier(self.op.name)
+
+    @property
+    def program(self) -> Program:
+        return self.parts.lanes[0].program
+
+    @property
+    def source(self) -> str:
+        """What the left factor is, as the templates' files are named."""
+        return "matrix" if self.size.places is None else "window"
+
+    @property
+    def first_operand(self) -> int:
+        """Among the inputs of a lane, which are its products and then its operands."""
+        return len(self.parts.lanes[0].products)
+
+    @property
+    def staged(self) -> int | None:
+        """The input of a lane that the copy engine can fetch to where the output will be put."""
+        operands, first = self.parts.lanes[0].operands, self.first_operand
+        if output_bytes(self.parts) != STAGED_BYTES:
+            return None
+        cells = (i for i in functor.live_inputs(self.program) if i >= first and self.kinds[i - first] == "cell")
+        sizes = ((i, types.TYPES[self.op.inputs[operands[i - first]]].size) for i in cells)
+        return next((i for i, size in sizes if size == STAGED_BYTES), None)
+
+
+def plain(work: Work, threads: int) -> KernelSource:
+    """Return the kernel that takes any size and any pointers."""
+    inputs = ", ".join(f"in{i}" for i in range(len(work.op.inputs)))
+    outputs = ", ".join(f"out{n}" for n in range(len(work.op.outputs)))
+    end = (
+        f"KERNEL(THREADS) {work.entry}({_arguments(work.op)}, PARAMETERS p) {{\n"
+        f"  gemm({{{inputs}}}, {{{outputs}}}, p);\n}}\n"
+    )
+    return _kernel(work, (), {"THREADS": threads}, None, _plain_results(work), ("gemm_plain.cu",), end)
+
+
+def sm90(work: Work, threads: int, tile: Tile, tile_k: int, stages: int) -> KernelSource:
+    """Return the kernel for Hopper's tensor cores."""
+    inputs = ", ".join(f"in{i}" for i in range(len(work.op.inputs)))
+    end = (
+        f"CLUSTERED_KERNEL(THREADS, CLUSTER) {work.entry}({_arguments(work.op)}, TENSOR_MAPS maps, PARAMETERS p) {{\n"
+        f"  gemm({{{inputs}}}, maps, p);\n}}\n"
+    )
+    constants = {
+        "THREADS": threads, "TILE_M": tile.m, "TILE_N": tile.n, "TILE_K": tile_k, "CLUSTER": tile.cluster,
+        "EVERY_BLOCK": (1 << tile.cluster) - 1, "STAGES": stages, "OUTPUT_BYTES": output_bytes(work.parts),
+        "STAGED": int(work.staged is not None),
+    }  # fmt: skip
+    dtype = work.op.inputs[work.parts.products[0].a]
+    middle = _maps_struct(work) + _take_staged(work) + _put_results(work.program) + _put_chunk(work.program)
+    middle += _warpgroup_product(tile.n, TYPES[dtype], right_rows=not work.parts.products[0].transposed)
+    files = (f"fetch_{work.source}.cuh", "gemm_sm90.cu")
+    return _kernel(work, ("hopper.cuh",), constants, work.staged, middle, files, end)
+
+
+def output_bytes(parts: Anatomy) -> int:
+    """Return the bytes that one cell of a lane's outputs takes."""
+    return sum(types.TYPES[o.dtype].size for o in parts.lanes[0].program.outputs)
+
+
+def _kernel(
+    work: Work,
+    before: tuple[str, ...],
+    constants: dict[str, int],
+    staged: int | None,
+    middle: str,
+    after: tuple[str, ...],
+    end: str,
+) -> KernelSource:
+    """Return the kernel: the constants, the body, its operands, then the template and the entry point."""
+    facts = {**constants, "ACCUMULATED": work.first_operand, "LANES": len(work.parts.lanes)}
+    text = "".join(f"constexpr int {name} = {value};\n" for name, value in facts.items())
+    text += f"constexpr bool B_TRANSPOSED = {str(work.parts.products[0].transposed).lower()};\n"
+    text += functor.source(work.program) + _operands(work, staged) + middle
+    files = (DEVICE, "math.cuh", "memory.cuh", "gemm.cuh", f"gemm_{work.source}.cuh", *before)
+    head, *rest = (template(f) for f in files)
+    return KernelSource(
+        work.entry,
+        (
+            head,
+            generated(work.entry, "using Index = unsigned;\n"),
+            *rest,
+            generated(work.entry, text),
+            *(template(f) for f in after),
+            generated(work.entry, end),
+        ),
+    )
+
+
+def _operands(work: Work, staged: int | None) -> str:
+    """Return the C++ types that hold the operands, and how they are loaded."""
+    op, parts, kinds = work.op, work.parts, work.kinds
+    lane = parts.lanes[0]
+    first = work.first_operand
+    stored = [types.TYPES[op.inputs[i]].stored for i in lane.operands]
+    live = [i for i in functor.live_inputs(lane.program) if i >= first]
+    used = {f"in{i}": (kinds[i - first], stored[i - first]) for i in live}
+    of_lane = [
+        ", ".join(f"(const {stored[i - first]}*)in{lane.operands[i - first]}" for i in live) for lane in parts.lanes
+    ]
+    choices = "".join(f"    if (lane == {k}) return {{{p}}};\n" for k, p in list(enumerate(of_lane))[1:])
+    pointers = "".join(f"  const void* in{i};\n" for i in range(len(op.inputs)))
+    return (
+        "struct Pointers {\n" + "".join(f"  const {t}* {n};\n" for n, (_, t) in used.items()) + "};\n"
+        f"struct Operands {{\n{pointers}  DEVICE Pointers of(int lane) const {{\n{choices}"
+        f"    return {{{of_lane[0]}}};\n  }}\n{_factors(work)}}};\n"
+        + _held("RowHeld", "load_rows", used, ("row", "uniform"))
+        + _held("ColumnHeld", "load_column", used, ("column",))
+        + _held("CellHeld", "load_cell", used, ("cell",), f"in{staged}")
+        + _element(first, lane.program, kinds)
+    )
+
+
+def _factors(work: Work) -> str:
+    """Return the members that give the plain kernel the factors by their types."""
+    products = work.parts.products
+    stored = types.TYPES[work.op.inputs[products[0].a]].stored
+    choices = "".join(
+        f"    if (NUMBER == {k}) return (const {stored}*)in{p.b};\n" for k, p in list(enumerate(products))[1:]
+    )
+    return (
+        f"  DEVICE const {stored}* a() const {{ return (const {stored}*)in{products[0].a}; }}\n"
+        f"  template <int NUMBER> DEVICE const {stored}* b() const {{\n{choices}"
+        f"    return (const {stored}*)in{products[0].b};\n  }}\n"
+    )
+
+
+def _maps_struct(work: Work) -> str:
+    parts = work.parts
+    lanes = "".join(f"  TensorMap out{n}[{len(parts.lanes)}];\n" for n in range(len(parts.lanes[0].outputs)))
+    if work.staged is not None:
+        lanes += f"  TensorMap staged[{len(parts.lanes)}];\n"
+    return f"struct TensorMaps {{\n  TensorMap a, b[{len(parts.products)}];\n{lanes}}};\n"
+
+
+def _take_staged(work: Work) -> str:
+    """Return how the staged operand is fetched, and how a thread takes its share: at the places of the first output."""
+    fetch, take = "", ""
+    if work.staged is not None:
+        fetch = "  fetch_box<false>(to, &maps.staged[lane], column, row, arrived, 0);\n"
+        take = (
+            f"  const unsigned from = ({_SWIZZLED}) ^ group << 4;\n"
+            f"  held.in{work.staged}.word(0) = load_shared(from + half * 1024);\n"
+        )
+    return (
+        "DEVICE void fetch_staged(const TensorMaps& maps, int lane, Index column, Index row, unsigned to, "
+        f"unsigned arrived) {{\n{fetch}}}\n"
+        "DEVICE void take_staged(CellHeld<2>& held, unsigned puts, int row, int half, int group, int pair) {\n"
+        f"{take}}}\n"
+    )
+
+
+def _plain_results(work: Work) -> str:
+    """Return the outputs' pointers and how one element of each is stored."""
+    lanes = work.parts.lanes
+    fields = "".join(f"  void* out{n};\n" for n in range(len(work.op.outputs)))
+    stores = []
+    for n, output in enumerate(work.program.outputs):
+        stored = types.TYPES[output.dtype].stored
+        choices = "".join(f"lane == {k} ? to.out{lane.outputs[n]} : " for k, lane in list(enumerate(lanes))[1:])
+        stores.append(
+            f"  const Stored<{stored}>::Value value{n}[1] = {{result.b{n}}};\n"
+            f"  store_values<1>(({stored}*)({choices}to.out{lanes[0].outputs[n]}) + offset, value{n});\n"
+        )
+    return (
+        f"struct Results {{\n{fields}}};\n"
+        "DEVICE void store_result(const Results& to, int lane, const Place& at, const Result& result) {\n"
+        "  const unsigned long long offset = (unsigned long long)at.row * at.n + at.column;\n" + "".join(stores) + "}\n"
+    )
+
+
+def _held(name: str, function: str, used: dict[str, tuple[str, str]], kinds: tuple[str, ...], later: str = "") -> str:
+    """Return a struct with the operands of these kinds, and the function that loads all but the one for `later`."""
+    mine = {n: (kind, t) for n, (kind, t) in used.items() if kind in kinds}
+    by_row = function == "load_rows"
+    holder = {
+        "row": "Splat<{}> {}[2];",
+        "uniform": "Splat<{}> {};",
+        "column": "Pack<{}, W> {};",
+        "cell": "Pack<{}, W> {};",
+    }
+    load = {
+        "row": "for (int half = 0; half < 2; ++half) held.{0}[half] = load_row(from.{0}, at, down + half * 8);",
+        "uniform": "held.{0} = load_splat(from.{0});",
+        "column": "held.{0} = load_column<W>(from.{0}, at, right);",
+        "cell": "held.{0} = load_cell<W>(from.{0}, at, down, right);",
+    }
+    head, held = ("", name) if by_row else ("template <int W> ", f"{name}<W>")
+    extra = {"load_rows": ", int down", "load_column": ", int right", "load_cell": ", int down, int right"}[function]
+    return (
+        f"{head}struct {name} {{\n"
+        + "".join(f"  {holder[kind].format(t, n)}\n" for n, (kind, t) in mine.items())
+        + f"}};\n{head}DEVICE {held} {function}(const Pointers& from, const Place& at{extra}) {{\n"
+        + f"  {held} held = {{}};\n"
+        + "".join(f"  {load[kind].format(n)}\n" for n, (kind, _) in mine.items() if n != later)
+        + "  return held;\n}\n"
+    )
+
+
+def _element(first: int, program: Program, kinds: tuple[str, ...]) -> str:
+    """Return what the body reads for a cell: `half` of the thread's two rows, `next` of its neighbouring columns."""
+
+    def value(i: int) -> str:
+        if i < first:
+            return f"product[{i}]"
+        match kinds[i - first]:
+            case "row":
+                return f"rows.in{i}[half].get(next)"
+            case "uniform":
+                return f"rows.in{i}.get(next)"
+            case kind:
+                return f"{kind}.in{i}.get(next)"
+
+    values = ", ".join(value(i) for i in functor.live_inputs(program))
+    return (
+        "template <int W>\nDEVICE Element element(const float* product, const ColumnHeld<W>& column, "
+        f"const CellHeld<W>& cell, const RowHeld& rows, int half, int next) {{\n  return {{{values}}};\n}}\n"
+    )
+
+
+def _put_results(program: Program) -> str:
+    """A chunk's row is 128 bytes in shared memory, its 16-byte pieces swizzled as the copy engine reads them."""
+    lines, offset = [], 0
+    for n, output in enumerate(program.outputs):
+        stored, size = types.TYPES[output.dtype].stored, types.TYPES[output.dtype].size
+        lines.append(f"  const Stored<{stored}>::Value value{n}[2] = {{result[0].b{n}, result[1].b{n}}};")
+        if size == 2:
+            packer = {"f16": "packed_f16<2>", "bf16": "packed_bf16<2>"}.get(stored, f"packed<{stored}, 2>")
+            lines.append(f"  const unsigned to{n} = ({_SWIZZLED}) ^ group << 4;")
+            lines.append(f"  store_shared(to{n} + half * 1024 + {offset}, {packer}(value{n}).word(0));")
+        else:
+            lines.append(
+                f"  const unsigned to{n} = (puts + row * 128 + ((pair / 2 ^ (row & 7)) << 4) + pair % 2 * 8) ^ "
+                "group % 4 << 5;"
+            )
+            lines.append("  UNROLLED for (int w = 0; w < 2; ++w)")
+            lines.append(
+                f"    store_shared(to{n} + group / 4 * 2048 + half * 1024 + {offset} + w * 4, "
+                f"packed<{stored}, 2>(value{n}).word(w));"
+            )
+        offset += 16 * 64 * size
+    head = "// Two neighbours, in a row of the chunk or the one eight below, in a group of eight columns at a pair.\n"
+    return (
+        head
+        + "DEVICE void put_results(unsigned puts, const Result (&result)[2], int row, int half, int group, "
+        + "int pair) {\n"
+        + "\n".join(lines)
+        + "\n}\n"
+    )
+
+
+def _put_chunk(program: Program) -> str:
+    lines, offset = [], 0
+    for n, output in enumerate(program.outputs):
+        size = types.TYPES[output.dtype].size
+        for part in range(size // 2):
+            lines.append(f"  put_box(&maps.out{n}[lane], column + {part * 32}, row, puts + {offset + part * 2048});\n")
+        offset += 16 * 64 * size
+    return (
+        "DEVICE void put_chunk(const TensorMaps& maps, int lane, Index column, Index row, unsigned puts) {\n"
+        + "".join(lines)
+        + "}\n"
+    )
+
+
+def _warpgroup_product(n: int, dtype: str, right_rows: bool) -> str:
+    """Return the function around one `wgmma` instruction: 64 x n x 16; `right_rows`: B lies [k, n]."""
+    count = n // 2
+    registers = ", ".join(f"%{i}" for i in range(count))
+    outputs = ", ".join(f'"+f"(d[{i}])' for i in range(count))
+    return (
+        f"DEVICE void warpgroup_product(float (&d)[{count}], unsigned long long a, unsigned long long b, int add) {{\n"
+        f'  asm volatile("{{\\n\\t.reg .pred add;\\n\\tsetp.ne.b32 add, %{count + 2}, 0;\\n\\t"\n'
+        f'      "wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{dtype}.{dtype} {{{registers}}}, '
+        f'%{count}, %{count + 1}, add, 1, 1, 0, {int(right_rows)};\\n\\t}}"\n'
+        f'      : {outputs}\n      : "l"(a), "l"(b), "r"(add));\n}}\n'
+    )
+
+
+def _arguments(op: FusedOp) -> str:
+    arguments = [f"const void* in{i}" for i in range(len(op.inputs))]
+    return ", ".join(arguments + [f"void* out{n}" for n in range(len(op.outputs))])

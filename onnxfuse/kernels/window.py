@@ -1,0 +1,90 @@
+"""Windows that slide over images: what a convolution's attributes say, and the places that follow from the shapes.
+
+Pairs are (down, across).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from onnxfuse.kernels.plans import Window
+
+Pair = tuple[int, int]
+
+MAX_STRIDE = 8
+"""The copy engine takes no longer steps (CUDA driver API, cuTensorMapEncodeIm2col)."""
+
+
+@dataclass(frozen=True)
+class Sliding:
+    """How a convolution's window slides over its images, as its attributes say."""
+
+    strides: Pair
+    dilations: Pair
+    pads: tuple[int, int, int, int]
+    """Above, left, below, right."""
+    auto_pad: str
+
+    def over(self, images: tuple[int, int, int, int], kernel: Pair) -> Places:
+        """Return its places for images of this shape and a window of this size."""
+        begin, end = _pads(self, images[1:3], kernel)
+        return Places(images, kernel, self.strides, self.dilations, begin, end)
+
+
+@dataclass(frozen=True)
+class Places:
+    """The places of a window that slides over images."""
+
+    shape: tuple[int, int, int, int]
+    """The images: [batch, height, width, channels]."""
+    kernel: Pair
+    strides: Pair
+    dilations: Pair
+    begin: Pair
+    """Padding above and on the left."""
+    end: Pair
+    """Padding below and on the right."""
+
+    @property
+    def out(self) -> Pair:
+        """Places in an image."""
+        down, across = (
+            max(
+                (size + self.begin[i] + self.end[i] - (self.kernel[i] - 1) * self.dilations[i] - 1) // self.strides[i]
+                + 1,
+                0,
+            )
+            for i, size in enumerate(self.shape[1:3])
+        )
+        return down, across
+
+    @property
+    def window(self) -> Window:
+        """The window as the copy engine sees it."""
+        lower = tuple(-b for b in self.begin[::-1])
+        upper = tuple(self.end[i] - (self.kernel[i] - 1) * self.dilations[i] for i in (1, 0))
+        return Window(lower, upper, self.strides[::-1])
+
+    def slides_fast(self) -> bool:
+        """Return whether the copy engine takes windows of these strides, sizes and pads (CUDA driver, 4 dimensions)."""
+        corners = (*self.window.lower, *self.window.upper)
+        offsets = ((k - 1) * d for k, d in zip(self.kernel, self.dilations, strict=True))
+        return (
+            max(self.strides) <= MAX_STRIDE
+            and all(-128 <= c <= 127 for c in corners)
+            and all(o <= 255 for o in offsets)
+        )
+
+
+def _pads(sliding: Sliding, image: Pair, kernel: Pair) -> tuple[Pair, Pair]:
+    """Return the padding before and after each dimension of the image (ONNX's Conv, attribute auto_pad)."""
+    if sliding.auto_pad == "NOTSET":
+        return sliding.pads[:2], sliding.pads[2:]
+    if sliding.auto_pad == "VALID":
+        return (0, 0), (0, 0)
+    whole = [
+        max((-(-size // s) - 1) * s + (k - 1) * d + 1 - size, 0)
+        for size, k, s, d in zip(image, kernel, sliding.strides, sliding.dilations, strict=True)
+    ]
+    less, more = (whole[0] // 2, whole[1] // 2), (whole[0] - whole[0] // 2, whole[1] - whole[1] // 2)
+    return (less, more) if sliding.auto_pad == "SAME_UPPER" else (more, less)
