@@ -19,11 +19,11 @@ from onnxfuse.kernels.window import Places, Sliding
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.model.schema import COMMUTATIVE
 
-TYPES: dict[int, str] = {TensorProto.FLOAT16: "f16", TensorProto.BFLOAT16: "bf16"}
-"""Element types that the tensor cores multiply here, with their names in PTX."""
+TYPES: dict[int, str] = {TensorProto.FLOAT16: "f16", TensorProto.BFLOAT16: "bf16", TensorProto.FLOAT: "tf32"}
+"""Element types that the tensor cores multiply here, with their names in PTX. Of float32 they read TF32."""
 STORED_BYTES = (2, 4)
 """Sizes of an output's elements that the copy engine writes."""
-
+ROW_BYTES = 128
 
 PLACES = ([0, 3, 1, 2], [0, 2, 3, 1])
 """How images with their channels last are transposed for a convolution, and how its result is transposed back."""
@@ -64,6 +64,13 @@ class Anatomy:
     products: tuple[Product, ...]
     lanes: tuple[Lane, ...]
     """One that reads every product, or one for each product: equal but for their operands."""
+    dtype: int
+    """Element type of the factors."""
+
+    @property
+    def terms(self) -> int:
+        """Terms in a row of a factor's tile, which is what the copy engine swizzles."""
+        return ROW_BYTES // types.TYPES[self.dtype].size
 
 
 def anatomy(op: FusedOp) -> Anatomy:
@@ -87,13 +94,15 @@ def _anatomy(inputs: tuple[int, ...], outputs: tuple[int, ...], text: bytes) -> 
     kinds = {inputs[i] for p in products for i in (p.a, p.b)}
     if len(kinds) > 1 or not kinds <= set(TYPES):
         raise UnsupportedError(f"products of {' and '.join(sorted(types.name(t) for t in kinds))}")
+    if kinds == {TensorProto.FLOAT} and not products[0].transposed:
+        raise UnsupportedError("a product of float32 wants its right factor [n, k], transposed")
     for dtype in outputs:
         if types.TYPES[dtype].size not in STORED_BYTES or dtype == TensorProto.BOOL:
             raise UnsupportedError(f"a product's output of type {types.name(dtype)}")
     lanes = _lanes(function, heads, inputs, outputs)
     if len({(functor.source(lane.program), lane.program.inputs) for lane in lanes}) > 1:
         raise UnsupportedError("products side by side with different bodies")
-    return Anatomy(products, lanes)
+    return Anatomy(products, lanes, *kinds)
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,10 @@ import math
 import operator
 from collections.abc import Sequence
 
+from onnx import TensorProto
+
 from onnxfuse.kernels import gemm_text, plans, types
-from onnxfuse.kernels.anatomy import Anatomy, Problem, anatomy, operand_kind, output_shapes, problem
+from onnxfuse.kernels.anatomy import ROW_BYTES, Anatomy, Problem, anatomy, operand_kind, output_shapes, problem
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.body import Apply
 from onnxfuse.kernels.family import Extents, Family
@@ -19,7 +21,6 @@ from onnxfuse.model.fused import FusedOp
 
 ARCH = "sm_90a"
 """The architecture that the fast kernel is written for: Hopper, with its warpgroup products and bulk copies."""
-TILE_K = 64
 SHARED_LIMIT = 227 * 1024
 """Shared memory of a block on Hopper, bytes."""
 
@@ -60,11 +61,11 @@ def tensor_cores(size: Problem, arch: Arch) -> bool:
     return size.places.shape[-1] % 8 == 0 and size.places.slides_fast()
 
 
-def _steps(size: Problem) -> int:
-    """Return how often TILE_K terms are fetched: of a window, the channels of one element at a time."""
+def _steps(size: Problem, terms: int) -> int:
+    """Return how often so many terms are fetched: of a window, the channels of one element at a time."""
     if size.places is None:
-        return -(-size.k // TILE_K)
-    return math.prod(size.places.kernel) * -(-size.places.shape[-1] // TILE_K)
+        return -(-size.k // terms)
+    return math.prod(size.places.kernel) * -(-size.places.shape[-1] // terms)
 
 
 def _source(size: Problem) -> tuple[int, ...]:
@@ -100,11 +101,11 @@ def _sm90(work: Work, tile: Tile, arch: Arch) -> LaunchPlan:
     rows, columns = -(-size.m // (tile.m * tile.cluster)), -(-size.n // tile.n)
     clusters = min(rows * columns * len(work.parts.lanes), arch.sm_count // tile.cluster)
     return LaunchPlan(
-        kernel=gemm_text.sm90(work, SM90_THREADS, tile, TILE_K, stages),
+        kernel=gemm_text.sm90(work, SM90_THREADS, tile, stages),
         grid=(clusters * tile.cluster, 1, 1),
         block=(SM90_THREADS, 1, 1),
         shared_bytes=_shared_bytes(work, tile, stages),
-        parameters=plans.packed((*_source(size), size.m, size.n, _steps(size), rows, columns), 32),
+        parameters=plans.packed((*_source(size), size.m, size.n, _steps(size, work.parts.terms), rows, columns), 32),
         output_shapes=work.output_shapes,
         tensor_maps=_maps(work, tile),
     )
@@ -134,7 +135,7 @@ without; 6304x768x768 (three) 15.8 and 15.1."""
 def choose(parts: Anatomy, size: Problem, arch: Arch) -> Tile:
     """Return the tile with the least estimated time."""
     accumulated = len(parts.lanes[0].products)
-    steps = _steps(size)
+    steps = _steps(size, parts.terms)
 
     def rounds(shape: tuple[int, int]) -> int:
         across = -(-size.n * accumulated // shape[1]) * len(parts.lanes)
@@ -149,7 +150,7 @@ def choose(parts: Anatomy, size: Problem, arch: Arch) -> Tile:
         finish = 0.0 if light else FINISH * shape[0] * shape[1] / (128 * 128)
         return LAUNCH + steps * (alone if count <= 1 else count * among_others) + count * finish
 
-    widest = 192 if light and accumulated == 1 else 128
+    widest = 192 if light and accumulated == 1 and gemm_text.output_bytes(parts) == 2 else 128
     fitting = [s for s in STEP if s[1] <= widest and s[1] % (64 * accumulated) == 0]
     if not fitting:
         raise UnsupportedError(f"{accumulated} products in one body")
@@ -173,7 +174,7 @@ def _kinds(parts: Anatomy, size: Problem, input_shapes: tuple[Shape, ...]) -> tu
 
 
 def _shared_bytes(work: Work, tile: Tile, stages: int) -> int:
-    ring = stages * (tile.m + work.first_operand * tile.n) * TILE_K * 2
+    ring = stages * (tile.m + work.first_operand * tile.n) * ROW_BYTES
     buffers = 2 if work.staged is None else tile.m * tile.n // (64 * 64)
     puts = 8 * buffers * 16 * 64 * gemm_text.output_bytes(work.parts)
     return 1024 + ring + puts + 2 * 8 * stages + 8 * 8
@@ -192,45 +193,48 @@ def _stages(work: Work, tile: Tile) -> int:
 
 def _maps(work: Work, tile: Tile) -> tuple[TensorMap, ...]:
     """Return the maps in the order of `TensorMaps`."""
-    op, parts, size = work.op, work.parts, work.size
-    dtype = op.inputs[parts.products[0].a]
-    maps = [_left_map(parts.products[0].a, dtype, size, tile)]
+    op, parts, size, dtype, terms = work.op, work.parts, work.size, work.parts.dtype, work.parts.terms
+    maps = [_left_map(parts, size, tile)]
     for product in parts.products:
         if size.places is not None:
-            maps.append(_filters_map(product.b, dtype, size.n, size.places, tile))
+            maps.append(_filters_map(product.b, parts, size.n, size.places, tile))
         elif product.transposed:
-            maps.append(_map(product.b, dtype, size.n, size.k, (TILE_K, tile.n // tile.cluster)))
+            maps.append(_map(product.b, dtype, size.n, size.k, (terms, tile.n // tile.cluster), factor=True))
         else:
-            maps.append(_map(product.b, dtype, size.k, size.n, (64, TILE_K // tile.cluster)))
+            maps.append(_map(product.b, dtype, size.k, size.n, (64, terms // tile.cluster), factor=True))
     for n, output in enumerate(work.program.outputs):
-        columns = 128 // types.TYPES[output.dtype].size
+        columns = ROW_BYTES // types.TYPES[output.dtype].size
         for lane in parts.lanes:
             maps.append(_map(len(op.inputs) + lane.outputs[n], output.dtype, size.m, size.n, (columns, 16)))
     if work.staged is not None:
         for lane in parts.lanes:
             position = lane.operands[work.staged - work.first_operand]
-            maps.append(_map(position, op.inputs[position], size.m, size.n, (64, 16)))
+            staged = op.inputs[position]
+            maps.append(_map(position, staged, size.m, size.n, (ROW_BYTES // types.TYPES[staged].size, 16)))
     return tuple(maps)
 
 
-def _left_map(pointer: int, dtype: int, size: Problem, tile: Tile) -> TensorMap:
+def _left_map(parts: Anatomy, size: Problem, tile: Tile) -> TensorMap:
+    pointer, dtype, box = parts.products[0].a, parts.dtype, (parts.terms, tile.m)
     if size.places is None:
-        return _map(pointer, dtype, size.m, size.k, (TILE_K, tile.m))
+        return _map(pointer, dtype, size.m, size.k, box, factor=True)
     images, height, width, channels = size.places.shape
     return TensorMap(
         pointer,
         dtype,
         (channels, width, height, images),
         _strides((channels, width, height), dtype),
-        (TILE_K, tile.m),
+        box,
         size.places.window,
+        to_tf32=dtype == TensorProto.FLOAT,
     )
 
 
-def _filters_map(pointer: int, dtype: int, count: int, places: Places, tile: Tile) -> TensorMap:
+def _filters_map(pointer: int, parts: Anatomy, count: int, places: Places, tile: Tile) -> TensorMap:
     elements, channels = math.prod(places.kernel), places.shape[-1]
-    box = (TILE_K, 1, tile.n // tile.cluster)
-    return TensorMap(pointer, dtype, (channels, elements, count), _strides((channels, elements), dtype), box)
+    box, strides = (parts.terms, 1, tile.n // tile.cluster), _strides((channels, elements), parts.dtype)
+    to_tf32 = parts.dtype == TensorProto.FLOAT
+    return TensorMap(pointer, parts.dtype, (channels, elements, count), strides, box, to_tf32=to_tf32)
 
 
 def _strides(extents: Sequence[int], dtype: int) -> tuple[int, ...]:
@@ -238,8 +242,9 @@ def _strides(extents: Sequence[int], dtype: int) -> tuple[int, ...]:
     return tuple(itertools.accumulate(extents, operator.mul, initial=types.TYPES[dtype].size))[1:]
 
 
-def _map(pointer: int, dtype: int, rows: int, columns: int, box: tuple[int, int]) -> TensorMap:
-    return TensorMap(pointer, dtype, (columns, rows), (columns * types.TYPES[dtype].size,), box)
+def _map(pointer: int, dtype: int, rows: int, columns: int, box: tuple[int, int], *, factor: bool = False) -> TensorMap:
+    strides, to_tf32 = (columns * types.TYPES[dtype].size,), factor and dtype == TensorProto.FLOAT
+    return TensorMap(pointer, dtype, (columns, rows), strides, box, to_tf32=to_tf32)
 
 
 FAMILY = Family(anatomy, output_shapes, plan, refuses, reads)

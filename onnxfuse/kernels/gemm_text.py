@@ -10,9 +10,12 @@ from onnxfuse.kernels.plans import Tile
 from onnxfuse.kernels.source import DEVICE, KernelSource, generated, identifier, template
 from onnxfuse.model.fused import FusedOp
 
-STAGED_BYTES = 2
-"""Size of the elements of an operand that is staged, and of the only output, in whose place it is."""
-_SWIZZLED = "puts + row * 128 + ((row & 7) << 4) + pair * 4"
+_SWIZZLED = {
+    2: "(puts + row * 128 + ((row & 7) << 4) + pair * 4) ^ group << 4",
+    4: "((puts + row * 128 + ((pair / 2 ^ (row & 7)) << 4) + pair % 2 * 8) ^ group % 4 << 5) + group / 4 * 2048",
+}
+"""Where a thread's two elements lie in a chunk, by their size. A row is 128 bytes, its pieces of 16 bytes swizzled as
+the copy engine has them; elements of 4 bytes take two such blocks of rows."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +49,10 @@ class Work:
     @property
     def staged(self) -> int | None:
         """The input of a lane that the copy engine can fetch to where the output will be put."""
-        operands, first = self.parts.lanes[0].operands, self.first_operand
-        if output_bytes(self.parts) != STAGED_BYTES:
-            return None
+        operands, first, stored = self.parts.lanes[0].operands, self.first_operand, output_bytes(self.parts)
         cells = (i for i in functor.live_inputs(self.program) if i >= first and self.kinds[i - first] == "cell")
         sizes = ((i, types.TYPES[self.op.inputs[operands[i - first]]].size) for i in cells)
-        return next((i for i, size in sizes if size == STAGED_BYTES), None)
+        return next((i for i, size in sizes if size == stored), None)
 
 
 def plain(work: Work, threads: int) -> KernelSource:
@@ -65,7 +66,7 @@ def plain(work: Work, threads: int) -> KernelSource:
     return _kernel(work, (), {"THREADS": threads}, None, _plain_results(work), ("gemm_plain.cu",), end)
 
 
-def sm90(work: Work, threads: int, tile: Tile, tile_k: int, stages: int) -> KernelSource:
+def sm90(work: Work, threads: int, tile: Tile, stages: int) -> KernelSource:
     """Return the kernel for Hopper's tensor cores."""
     inputs = ", ".join(f"in{i}" for i in range(len(work.op.inputs)))
     end = (
@@ -73,13 +74,12 @@ def sm90(work: Work, threads: int, tile: Tile, tile_k: int, stages: int) -> Kern
         f"  gemm({{{inputs}}}, maps, p);\n}}\n"
     )
     constants = {
-        "THREADS": threads, "TILE_M": tile.m, "TILE_N": tile.n, "TILE_K": tile_k, "CLUSTER": tile.cluster,
+        "THREADS": threads, "TILE_M": tile.m, "TILE_N": tile.n, "TILE_K": work.parts.terms, "CLUSTER": tile.cluster,
         "EVERY_BLOCK": (1 << tile.cluster) - 1, "STAGES": stages, "OUTPUT_BYTES": output_bytes(work.parts),
         "STAGED": int(work.staged is not None),
     }  # fmt: skip
-    dtype = work.op.inputs[work.parts.products[0].a]
     middle = _maps_struct(work) + _take_staged(work) + _put_results(work.program) + _put_chunk(work.program)
-    middle += _warpgroup_product(tile.n, TYPES[dtype], right_rows=not work.parts.products[0].transposed)
+    middle += _warpgroup_product(tile.n, TYPES[work.parts.dtype], right_rows=not work.parts.products[0].transposed)
     files = (f"fetch_{work.source}.cuh", "gemm_sm90.cu")
     return _kernel(work, ("hopper.cuh",), constants, work.staged, middle, files, end)
 
@@ -145,7 +145,7 @@ def _operands(work: Work, staged: int | None) -> str:
 def _factors(work: Work) -> str:
     """Return the members that give the plain kernel the factors by their types."""
     products = work.parts.products
-    stored = types.TYPES[work.op.inputs[products[0].a]].stored
+    stored = types.TYPES[work.parts.dtype].stored
     choices = "".join(
         f"    if (NUMBER == {k}) return (const {stored}*)in{p.b};\n" for k, p in list(enumerate(products))[1:]
     )
@@ -168,10 +168,13 @@ def _take_staged(work: Work) -> str:
     """Return how the staged operand is fetched, and how a thread takes its share: at the places of the first output."""
     fetch, take = "", ""
     if work.staged is not None:
-        fetch = "  fetch_box<false>(to, &maps.staged[lane], column, row, arrived, 0);\n"
-        take = (
-            f"  const unsigned from = ({_SWIZZLED}) ^ group << 4;\n"
-            f"  held.in{work.staged}.word(0) = load_shared(from + half * 1024);\n"
+        size = output_bytes(work.parts)
+        fetch = "".join(
+            f"  fetch_box<false>(to + {part * 2048}, &maps.staged[lane], column + {part * 32}, row, arrived, 0);\n"
+            for part in range(size // 2)
+        )
+        take = f"  const unsigned from = {_SWIZZLED[size]};\n" + "".join(
+            f"  held.in{work.staged}.word({w}) = load_shared(from + half * 1024 + {w * 4});\n" for w in range(size // 2)
         )
     return (
         "DEVICE void fetch_staged(const TensorMaps& maps, int lane, Index column, Index row, unsigned to, "
@@ -250,24 +253,19 @@ def _element(first: int, program: Program, kinds: tuple[str, ...]) -> str:
 
 
 def _put_results(program: Program) -> str:
-    """A chunk's row is 128 bytes in shared memory, its 16-byte pieces swizzled as the copy engine reads them."""
+    """Return how a thread puts its results into shared memory, from where the copy engine takes them."""
     lines, offset = [], 0
     for n, output in enumerate(program.outputs):
         stored, size = types.TYPES[output.dtype].stored, types.TYPES[output.dtype].size
         lines.append(f"  const Stored<{stored}>::Value value{n}[2] = {{result[0].b{n}, result[1].b{n}}};")
+        lines.append(f"  const unsigned to{n} = {_SWIZZLED[size]};")
         if size == 2:
             packer = {"f16": "packed_f16<2>", "bf16": "packed_bf16<2>"}.get(stored, f"packed<{stored}, 2>")
-            lines.append(f"  const unsigned to{n} = ({_SWIZZLED}) ^ group << 4;")
             lines.append(f"  store_shared(to{n} + half * 1024 + {offset}, {packer}(value{n}).word(0));")
         else:
-            lines.append(
-                f"  const unsigned to{n} = (puts + row * 128 + ((pair / 2 ^ (row & 7)) << 4) + pair % 2 * 8) ^ "
-                "group % 4 << 5;"
-            )
             lines.append("  UNROLLED for (int w = 0; w < 2; ++w)")
             lines.append(
-                f"    store_shared(to{n} + group / 4 * 2048 + half * 1024 + {offset} + w * 4, "
-                f"packed<{stored}, 2>(value{n}).word(w));"
+                f"    store_shared(to{n} + half * 1024 + {offset} + w * 4, packed<{stored}, 2>(value{n}).word(w));"
             )
         offset += 16 * 64 * size
     head = "// Two neighbours, in a row of the chunk or the one eight below, in a group of eight columns at a pair.\n"
@@ -295,15 +293,16 @@ def _put_chunk(program: Program) -> str:
 
 
 def _warpgroup_product(n: int, dtype: str, right_rows: bool) -> str:
-    """Return the function around one `wgmma` instruction: 64 x n x 16; `right_rows`: B lies [k, n]."""
+    """Return the function around one `wgmma` instruction: 64 x n x 32 bytes; `right_rows`: B lies [k, n]."""
     count = n // 2
+    terms, ways = ("8", "") if dtype == "tf32" else ("16", f", 0, {int(right_rows)}")
     registers = ", ".join(f"%{i}" for i in range(count))
     outputs = ", ".join(f'"+f"(d[{i}])' for i in range(count))
     return (
         f"DEVICE void warpgroup_product(float (&d)[{count}], unsigned long long a, unsigned long long b, int add) {{\n"
         f'  asm volatile("{{\\n\\t.reg .pred add;\\n\\tsetp.ne.b32 add, %{count + 2}, 0;\\n\\t"\n'
-        f'      "wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{dtype}.{dtype} {{{registers}}}, '
-        f'%{count}, %{count + 1}, add, 1, 1, 0, {int(right_rows)};\\n\\t}}"\n'
+        f'      "wgmma.mma_async.sync.aligned.m64n{n}k{terms}.f32.{dtype}.{dtype} {{{registers}}}, '
+        f'%{count}, %{count + 1}, add, 1, 1{ways};\\n\\t}}"\n'
         f'      : {outputs}\n      : "l"(a), "l"(b), "r"(add));\n}}\n'
     )
 

@@ -107,6 +107,8 @@ class TensorMap:
     """Elements that one copy moves along each dimension; of a window channels and pixels."""
     window: Window | None = None
     """For images [batch, height, width, channels]: one copy moves the same element of as many windows as fit."""
+    to_tf32: bool = False
+    """Whether float32 is rounded to the 10 bits of mantissa that the tensor cores read; else they cut the rest off."""
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ struct TensorMap {
 
   explicit TensorMap(const py::handle& map)
       : pointer(map.attr("pointer").cast<size_t>()),
-        type(tensor_map_type(map.attr("dtype").cast<int>())),
+        type(tensor_map_type(map.attr("dtype").cast<int>(), map.attr("to_tf32").cast<bool>())),
         extents(map.attr("extents").cast<std::vector<uint64_t>>()),
         strides(map.attr("strides").cast<std::vector<uint64_t>>()),
         box(map.attr("box").cast<std::vector<uint32_t>>()),
@@ -74,9 +74,9 @@ struct TensorMap {
     std::copy(strides_of_window.begin(), strides_of_window.end(), steps.begin() + 1);
   }
 
-  static int tensor_map_type(int onnx_type) {
+  static int tensor_map_type(int onnx_type, bool to_tf32) {
     switch (onnx_type) {
-      case 1: return 7;    // FLOAT -> FLOAT32
+      case 1: return to_tf32 ? 11 : 7;  // FLOAT -> TFLOAT32, FLOAT32
       case 6: return 3;    // INT32
       case 10: return 6;   // FLOAT16
       case 12: return 2;   // UINT32

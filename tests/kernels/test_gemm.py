@@ -6,7 +6,7 @@ from onnxfuse import kernels
 from onnxfuse.kernels import Arch, Tuning, anatomy, gemm, nvrtc
 from onnxfuse.kernels.plans import TensorMap, Tile, Window
 from tests.kernels import ops, products
-from tests.kernels.ops import BRAIN, FLOAT, HALF
+from tests.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF
 from tests.kernels.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED
 from tests.kernels.test_emulated import H200, check
 
@@ -59,8 +59,18 @@ def test_what_no_kernel_fits_is_refused_with_the_reason(text, reason):
     assert reason in str(kernels.supports(function))
 
 
-def test_float32_products_stay_with_the_library():
-    assert kernels.supports(products.case(GELU, FLOAT, (8,), 8, 8)[0]) == "products of FLOAT"
+def test_float32_products_want_their_terms_side_by_side():
+    assert "wants" in str(kernels.supports(products.case(GELU, FLOAT, (8,), 8, 8)[0]))
+    assert kernels.supports(products.case(TRANSPOSED, FLOAT, (8,), 8, 8)[0]) is None
+    assert kernels.supports(products.case(TRANSPOSED, DOUBLE, (8,), 8, 8)[0]) == "products of DOUBLE"
+
+
+def test_float32_takes_half_as_many_terms_at_once():
+    """The rows of the factors' tiles are 128 bytes, whatever the type."""
+    fused, shapes = products.case(TRANSPOSED, FLOAT, (100,), 72, 40)
+    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=Tile(128, 128, 1)))
+    assert [(m.box, m.to_tf32) for m in plan.tensor_maps] == [((32, 128), True), ((32, 128), True), ((32, 16), False)]
+    assert "wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32" in plan.kernel.text
 
 
 def test_only_hopper_runs_the_fast_kernel():
@@ -149,15 +159,16 @@ SLIDING = ["", "pads = [1, 1, 1, 1]", "strides = [2, 3], pads = [0, 1, 2, 1]", "
 
 
 @pytest.mark.parametrize("attributes", SLIDING)
-@pytest.mark.parametrize("dtype", [HALF, BRAIN])
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
 def test_the_plain_kernel_gives_a_convolution(attributes, dtype):
     fused, shapes = products.window(dtype, (2, 7, 8, 5), 6, (3, 2), attributes)
     check(fused, shapes, aligned=False)
 
 
+@pytest.mark.parametrize("dtype", [HALF, FLOAT])
 @pytest.mark.parametrize("tile", [Tile(64, 64, 1), Tile(128, 64, 2), Tile(128, 128, 2)])
-def test_a_convolution_compiles(tile):
-    fused, shapes = products.window(HALF, (2, 14, 14, 64), 64, (3, 3), "pads = [1, 1, 1, 1]")
+def test_a_convolution_compiles(tile, dtype):
+    fused, shapes = products.window(dtype, (2, 14, 14, 64), 64, (3, 3), "pads = [1, 1, 1, 1]")
     plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=tile))
     cubin, _ = nvrtc.build(plan.kernel, H200, ())
     assert cubin[:4] == b"\x7fELF"

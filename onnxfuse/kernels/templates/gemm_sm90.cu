@@ -1,24 +1,26 @@
 // y = body(A B0, A B1, ..., operands): matrix products on Hopper's tensor cores with everything pointwise after them.
 //
 // A [m, k], row-major or what a window sees that slides over images. B [k, n], row-major, or [n, k] (B_TRANSPOSED).
-// Operands of the body: [m, n], [n], [m, 1], one element. Outputs [m, n]. Types of A and B: float16 or bfloat16.
-// Accuracy: float accumulators, which the body reads unrounded; each output is rounded once.
+// Operands of the body: [m, n], [n], [m, 1], one element. Outputs [m, n]. Types of A and B: float16,
+// bfloat16, or float32 with B [n, k], rounded to TF32 as it is fetched. Accuracy: float
+// accumulators, which the body reads unrounded; each output is rounded once.
 //
 // A block has three warpgroups. The first one fetches tiles of A and B through a ring of STAGES in shared memory. The
 // other two take output tiles in turns, TILE_M x TILE_N each: while one runs the body over its accumulators, the other
 // one keeps the tensor cores busy. So the body is free as long as it takes less time than a tile's products.
 // CLUSTER blocks work on tiles below each other and share each tile of B: every block fetches a part of it for all.
 //
-// An operand [m, n] of two bytes is fetched by the copy engine, before the products, to where the output will be put
-// (STAGED). 4096x3072x768 with bias and residual, float16, H200, 2026-11: 37.3 us; 48.8 where threads load it, 53.4 by
+// An operand [m, n] of the only output's size is fetched by the copy engine, before the products, to where the output
+// will be put (STAGED). 4096x3072x768 with bias and residual, float16, H200, 2026-11: 37.3 us; 48.8 where threads load it, 53.4 by
 // cuBLAS and a kernel of its own.
 //
 // The body reads ACCUMULATED products of a tile at once (a gate). LANES of such bodies lie side by side, as more output
 // tiles, each with factors, operands and outputs of its own; one of ACCUMULATED and LANES is 1.
 
 constexpr int BLOCKS_M = TILE_M / 64;            // warpgroup products below each other
-constexpr int A_BYTES = TILE_M * TILE_K * 2;
-constexpr int B_BYTES = TILE_N * TILE_K * 2;
+constexpr int ROW_BYTES = 128;                   // of a factor's tile: TILE_K terms
+constexpr int A_BYTES = TILE_M * ROW_BYTES;
+constexpr int B_BYTES = TILE_N * ROW_BYTES;
 constexpr int STAGE_BYTES = A_BYTES + ACCUMULATED * B_BYTES;
 constexpr int CHUNK = 64;                        // columns that a warp puts at once
 constexpr int CHUNK_ROWS = 16;
@@ -114,7 +116,7 @@ struct Accumulators {
 };
 
 DEVICE void multiply_stage(Accumulators& sums, unsigned a, bool begun) {
-  UNROLLED for (int k = 0; k < TILE_K / 16; ++k) {
+  UNROLLED for (int k = 0; k < ROW_BYTES / 32; ++k) {
     UNROLLED for (int g = 0; g < ACCUMULATED; ++g) {
       const unsigned b = a + A_BYTES + g * B_BYTES;
       const unsigned long long right =
@@ -157,7 +159,7 @@ DEVICE void multiply(Accumulators& sums, const Shared& shared, Turn& turn, int c
 // Fetches this warp's share of the staged operand, once what was put from there has been read.
 DEVICE void stage(const TensorMaps& maps, const Tile& tile, unsigned puts, unsigned arrived) {
   wait_until_read<0>();
-  barrier_expect(arrived, CHUNK_NUMBER * CHUNK_ROWS * CHUNK * 2);
+  barrier_expect(arrived, CHUNK_NUMBER * PUTS_BYTES);
   UNROLLED for (int number = 0; number < CHUNK_NUMBER; ++number)
     fetch_staged(maps, tile.lane, tile.column + number % (TILE_N / CHUNK) * CHUNK,
                  tile.row + number / (TILE_N / CHUNK) * 64 + thread_index() / 32 % 4 * CHUNK_ROWS,
@@ -225,7 +227,8 @@ DEVICE void finish_from(const Accumulators& sums, const TileHeld& held, const Po
     const bool first_lane = thread_index() % 32 == 0;
     ChunkHeld chunk;
     load_chunk<NUMBER>(chunk, operands, at);
-    if (!STAGED && first_lane) wait_until_read<1>();
+    // The tile before ended in this very buffer where their number is odd.
+    if (!STAGED && first_lane) wait_until_read<(NUMBER == 0 && CHUNK_NUMBER % 2 == 1) ? 0 : 1>();
     wait_for_warp();
     finish_chunk<NUMBER>(sums, held, chunk, here);
     show_to_copy_engine();
