@@ -13,3 +13,8 @@ class Arch:
     """Number of streaming multiprocessors."""
     threads_per_sm: int = 2048
     """Threads that one multiprocessor can hold."""
+
+    @property
+    def starts_early(self) -> bool:
+        """Whether a kernel can be launched while the one ahead of it on the stream still runs: from 9.0 on."""
+        return int("".join(c for c in self.name if c.isdigit())) >= 90

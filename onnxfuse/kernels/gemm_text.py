@@ -60,7 +60,7 @@ def plain(work: Work, threads: int) -> KernelSource:
     inputs = ", ".join(f"in{i}" for i in range(len(work.op.inputs)))
     outputs = ", ".join(f"out{n}" for n in range(len(work.op.outputs)))
     end = (
-        f"KERNEL(THREADS) {work.entry}({_arguments(work.op)}, PARAMETERS p) {{\n"
+        f"KERNEL(THREADS) {work.entry}({_arguments(work.op)}, PARAMETERS p) {{\n  join_stream();\n"
         f"  gemm({{{inputs}}}, {{{outputs}}}, p);\n}}\n"
     )
     return _kernel(work, (), {"THREADS": threads}, None, _plain_results(work), ("gemm_plain.cu",), end)

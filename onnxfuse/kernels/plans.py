@@ -182,7 +182,8 @@ def entry_point(entry: str, work: str, program: Program, operands_: tuple[Operan
     arguments += [f"void* out{n}" for n in range(len(program.outputs))]
     bounds = f"THREADS, {min_blocks}" if min_blocks else "THREADS"
     casts = ", ".join(o.cast for o in operands_)
-    return f"KERNEL({bounds}) {entry}({', '.join(arguments)}, PARAMETERS p) {{\n  {work}({{{casts}}}, p);\n}}\n"
+    body = f"  join_stream();\n  {work}({{{casts}}}, p);\n"
+    return f"KERNEL({bounds}) {entry}({', '.join(arguments)}, PARAMETERS p) {{\n{body}}}\n"
 
 
 def index_bits(elements: int) -> int:

@@ -2,7 +2,7 @@
 //
 // Python stages a table, one row per fused op of a model, and asks ONNX Runtime to register this library; the call of
 // RegisterCustomOps that follows, in the same thread, turns the rows into custom ops of the CUDA provider. For shapes
-// that an op has not seen, Python is asked once for a launch; from then on a launch is a lookup and a cuLaunchKernel
+// that an op has not seen, Python is asked once for a launch; from then on a launch is a lookup and a cuLaunchKernelEx
 // on ONNX Runtime's own stream: no GIL, no Python, no synchronization.
 //
 // Lifetime. ONNX Runtime keeps raw pointers to the ops for as long as any session or session options know them, which
@@ -97,6 +97,7 @@ struct Launch {
   cuda::Function function;
   Dim3 grid, block;
   unsigned shared_bytes;
+  bool early;
   std::string parameters;
   std::vector<Shape> output_shapes;
   std::vector<TensorMap> tensor_maps;
@@ -107,6 +108,7 @@ struct Launch {
         grid(answer.attr("grid").cast<Dim3>()),
         block(answer.attr("block").cast<Dim3>()),
         shared_bytes(answer.attr("shared_bytes").cast<unsigned>()),
+        early(answer.attr("early").cast<bool>()),
         parameters(answer.attr("parameters").cast<py::bytes>()),
         output_shapes(answer.attr("output_shapes").cast<std::vector<Shape>>()),
         tensor_maps(tensor_maps_in(answer.attr("tensor_maps"))),
@@ -399,8 +401,9 @@ void launch_kernel(const Kernel& kernel, const ort::KernelContext* context, cons
   if (!launch.parameters.empty()) call.arguments.push_back(const_cast<char*>(launch.parameters.data()));
   const auto& [gx, gy, gz] = launch.grid;
   const auto& [bx, by, bz] = launch.block;
-  int result = cuda::driver().launch(launch.function, gx, gy, gz, bx, by, bz, launch.shared_bytes, stream,
-                                     call.arguments.data(), nullptr);
+  cuda::LaunchAttribute early{cuda::kProgrammaticStreamSerialization, {1}};
+  const cuda::LaunchConfig config{{gx, gy, gz}, {bx, by, bz}, launch.shared_bytes, stream, &early, launch.early};
+  int result = cuda::driver().launch(&config, launch.function, call.arguments.data(), nullptr);
   if (result != cuda::kSuccess)
     fail(result, "launching grid " + text(launch.grid) + " block " + text(launch.block) + " with " +
                      std::to_string(launch.shared_bytes) + " bytes of shared memory");

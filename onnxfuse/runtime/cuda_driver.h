@@ -13,6 +13,19 @@ using Context = void*;
 using Function = void*;
 using Stream = void*;
 
+// CUlaunchAttribute and CUlaunchConfig.
+struct LaunchAttribute {
+  int id;
+  alignas(8) unsigned char value[64];
+};
+struct LaunchConfig {
+  unsigned grid[3], block[3], shared_bytes;
+  Stream stream;
+  LaunchAttribute* attributes;
+  unsigned attribute_count;
+};
+constexpr int kProgrammaticStreamSerialization = 6;  // CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+
 // CUtensorMap: opaque, encoded by the driver.
 struct alignas(64) TensorMap {
   unsigned char bytes[128];
@@ -27,8 +40,7 @@ struct Driver {
   int (*context)(Context*);
   int (*device)(int*);
   int (*set_function_attribute)(Function, int attribute, int value);
-  int (*launch)(Function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
-                unsigned block_z, unsigned shared_bytes, Stream, void** arguments, void** extra);
+  int (*launch)(const LaunchConfig*, Function, void** arguments, void** extra);
   int (*encode_tensor_map)(TensorMap*, int type, unsigned rank, void* address, const uint64_t* extents,
                            const uint64_t* strides, const uint32_t* box, const uint32_t* steps, int interleave,
                            int swizzle, int promotion, int fill);
@@ -63,7 +75,7 @@ inline const Driver& driver() {
     find(library, "cuCtxGetCurrent", d.context);
     find(library, "cuCtxGetDevice", d.device);
     find(library, "cuFuncSetAttribute", d.set_function_attribute);
-    find(library, "cuLaunchKernel", d.launch);
+    find(library, "cuLaunchKernelEx", d.launch);
     find(library, "cuTensorMapEncodeTiled", d.encode_tensor_map);
     find(library, "cuTensorMapEncodeIm2col", d.encode_window_map);
     find(library, "cuGetErrorName", d.error_name);

@@ -19,13 +19,15 @@ def planner(op: FusedOp) -> Planner:
     """Return the function that plans, compiles and loads the kernel of `op` for one set of input shapes."""
 
     def launch(input_shapes: tuple[Shape, ...], aligned: bool, device: int) -> Launch:
-        plan = kernels.plan(op, input_shapes, aligned, kernels.arch_of(device))
+        arch = kernels.arch_of(device)
+        plan = kernels.plan(op, input_shapes, aligned, arch)
         function = kernels.load(plan.kernel, device)
         return Launch(
             function=function.kernel.ptr,
             grid=plan.grid,
             block=plan.block,
             shared_bytes=plan.shared_bytes,
+            early=arch.starts_early,
             parameters=plan.parameters,
             output_shapes=plan.output_shapes,
             tensor_maps=plan.tensor_maps,

@@ -10,7 +10,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Launch:
-    """All that a `cuLaunchKernel` needs but the pointers."""
+    """All that a `cuLaunchKernelEx` needs but the pointers."""
 
     function: int
     """The `CUfunction`."""
@@ -20,6 +20,8 @@ class Launch:
     """Threads."""
     shared_bytes: int
     """Dynamic shared memory per block."""
+    early: bool
+    """Launched before the kernel ahead on the stream has ended, for which it waits by itself."""
     parameters: bytes
     """The by-value struct that follows the input and output pointers, and the tensor maps if there are any."""
     output_shapes: tuple[Shape, ...]

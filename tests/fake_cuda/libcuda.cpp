@@ -76,4 +76,23 @@ int cuLaunchKernel(void* handle, unsigned gx, unsigned gy, unsigned gz, unsigned
   if (function->host) function->host(arguments);
   return 0;
 }
+
+// CUlaunchAttribute, CUlaunchConfig.
+struct LaunchAttribute {
+  int id;
+  alignas(8) int value[16];
+};
+struct LaunchConfig {
+  unsigned grid[3], block[3], shared_bytes;
+  void* stream;
+  const LaunchAttribute* attributes;
+  unsigned attribute_count;
+};
+
+int cuLaunchKernelEx(const LaunchConfig* c, void* handle, void** arguments, void** extra) {
+  for (unsigned i = 0; i < c->attribute_count; ++i)
+    trace("cuLaunchKernelEx", ", \"attribute\": %d, \"value\": %d", c->attributes[i].id, c->attributes[i].value[0]);
+  return cuLaunchKernel(handle, c->grid[0], c->grid[1], c->grid[2], c->block[0], c->block[1], c->block[2],
+                        c->shared_bytes, c->stream, arguments, extra);
+}
 }

@@ -15,6 +15,7 @@
 #define SHARED static
 #define UNROLLED
 
+DEVICE void join_stream() {}
 struct Machine {
   unsigned block = 0, blocks = 1, thread = 0, threads = 1;
   unsigned word[1024];

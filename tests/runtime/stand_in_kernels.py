@@ -15,7 +15,7 @@ import numpy as np
 from onnx.helper import tensor_dtype_to_np_dtype
 from onnx.reference import ReferenceEvaluator
 
-from onnxfuse.kernels import TensorMap
+from onnxfuse.kernels import Arch, TensorMap
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime import planner
 
@@ -47,11 +47,11 @@ class StandInKernels:
     def inplace(self, op: FusedOp) -> tuple[tuple[int, int], ...]:
         return tuple((i, 0) for i in range(len(op.inputs))) if len(op.outputs) == 1 else ()
 
-    def arch_of(self, device: int) -> str:
+    def arch_of(self, device: int) -> Arch:
         assert device == 0, "the stand-in driver has one device"
-        return "sm_90a"
+        return Arch("sm_90a", 132)
 
-    def plan(self, op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, arch: str) -> Any:
+    def plan(self, op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, arch: Arch) -> Any:
         self.planned.append((op.name, shapes, aligned))
         self.on_plan(op.name)
         zeros = [np.zeros(s, tensor_dtype_to_np_dtype(t)) for s, t in zip(shapes, op.inputs, strict=True)]

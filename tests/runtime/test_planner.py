@@ -29,6 +29,12 @@ def test_a_launch_is_the_plan_with_the_loaded_function(monkeypatch: pytest.Monke
     assert (launch.grid, launch.block, launch.shared_bytes) == (plan.grid, plan.block, plan.shared_bytes)
     assert (launch.function, launch.parameters, launch.module) == (0xF00, plan.parameters, loaded)
     assert launch.output_shapes == ((3, 8),)
+    assert launch.early
+
+
+@pytest.mark.parametrize(("name", "early"), [("sm_80", False), ("sm_89", False), ("sm_90a", True), ("sm_120a", True)])
+def test_kernels_start_early_where_the_gpu_can(name: str, early: bool) -> None:
+    assert kernels.Arch(name, 1).starts_early == early
 
 
 def test_the_ops_of_these_tests_have_kernels() -> None:

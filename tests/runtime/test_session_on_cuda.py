@@ -307,6 +307,17 @@ def test_more_than_48_kb_of_shared_memory_is_asked_for(on_fake_cuda: FakeCuda) -
     assert {launch["shared_bytes"] for launch in on_fake_cuda.trace("cuLaunchKernel")} == {100_000}
 
 
+PROGRAMMATIC_STREAM_SERIALIZATION = 6
+"""CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION"""
+
+
+def test_kernels_may_start_before_the_one_ahead_has_ended(on_fake_cuda: FakeCuda) -> None:
+    on_fake_cuda(runs_as_kernels)
+    asked = on_fake_cuda.trace("cuLaunchKernelEx")
+    assert {(a["attribute"], a["value"]) for a in asked} == {(PROGRAMMATIC_STREAM_SERIALIZATION, 1)}
+    assert len(asked) == len(on_fake_cuda.trace("cuLaunchKernel"))
+
+
 def products() -> Any:
     maps = (TensorMap(0, 1, (8, 3), (32,), (32, 3)), TensorMap(1, 1, (8, 1), (32,), (32, 1)))
     kernels = stand_in_kernels.install(tensor_maps=maps)

@@ -7,6 +7,13 @@
 #define SHARED __shared__
 #define UNROLLED _Pragma("unroll")
 
+// What every kernel calls before it touches the tensors. From compute capability 9.0 the stream launches it while the
+// kernel ahead still runs: this waits for that one's end, and lets the kernel behind be launched likewise.
+DEVICE void join_stream() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;\n\tgriddepcontrol.wait;" ::: "memory");
+#endif
+}
 DEVICE unsigned block_index() { return blockIdx.x; }
 DEVICE unsigned last_block() { return gridDim.x - 1; }
 DEVICE unsigned thread_index() { return threadIdx.x; }

@@ -281,6 +281,7 @@ DEVICE void gemm(const Operands& operands, const TensorMaps& maps, const Paramet
     for (int warp = 0; warp < CONSUMER_WARPS; ++warp) barrier_init(shared.staged + warp * 8, 1);
     barriers_made();
   }
+  join_stream();
   if constexpr (CLUSTER > 1) wait_for_cluster();
   else wait_for_block();
 
