@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from onnxfuse.kernels import gemm, memory
+from onnxfuse.kernels import depthwise, gemm, memory
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.family import Extents, Family
 from onnxfuse.kernels.layout import Shape
@@ -13,7 +13,7 @@ from onnxfuse.model.errors import KernelError
 from onnxfuse.model.fused import FusedOp
 
 Result = TypeVar("Result")
-FAMILIES = {"gemm": gemm.FAMILY, "pointwise": memory.FAMILY, "row": memory.FAMILY}
+FAMILIES = {"depthwise": depthwise.FAMILY, "gemm": gemm.FAMILY, "pointwise": memory.FAMILY, "row": memory.FAMILY}
 """The kernel templates by name."""
 
 

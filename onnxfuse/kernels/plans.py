@@ -28,6 +28,31 @@ class Tile:
 
 
 @dataclass(frozen=True)
+class Patch:
+    """What a thread of the depthwise template computes."""
+
+    rows: int
+    columns: int
+    """Outputs of a channel, rows by columns."""
+    channels: int
+    """Neighbouring channels; 1 where the columns are neighbours in memory."""
+    threads: int
+    """Threads of a block, at most."""
+
+
+@dataclass(frozen=True)
+class Band:
+    """What a block of the depthwise template's kernel for the tensor cores computes at a time."""
+
+    strips: int
+    """Strips of 8 columns beside each other."""
+    segments: int
+    """Strips below each other; with those beside each other at most 16."""
+    rows: int
+    """Rows of a strip."""
+
+
+@dataclass(frozen=True)
 class Tuning:
     """The constants that plans choose by. The defaults are the plan's own choice; a benchmark may sweep them.
 
@@ -68,6 +93,10 @@ class Tuning:
     """Elements per vector; 0 = by the element types."""
     tile: Tile | None = None
     """Of the gemm template; None = by the sizes."""
+    patch: Patch | None = None
+    """Of the depthwise template's kernel for the plain cores; None = by the sizes."""
+    band: Band | None = None
+    """Of its kernel for the tensor cores, wherever that can run; None = by the sizes, and beside a patch not at all."""
     min_blocks: int = 0
     """Blocks per multiprocessor that the compiler must leave registers for; 0 = its own choice."""
 

@@ -24,8 +24,8 @@ def fuse(graph: Graph, rules: Sequence[Rule], report: Report, ops: dict[str, Fus
     host = host_values(graph)
     splits = [s for _, how in fusing for node in list(graph.nodes) if (s := _split(graph, how, node)) is not None]
     for rule, how in fusing:
-        # What a larger anchor ends with may be a smaller one: from the end of the graph the larger comes first.
-        whole = any(anchor.realize is not None for anchor in how.anchors)
+        # What a larger anchor holds may be a smaller one: from the end of the graph the larger comes first.
+        whole = any(anchor.realize is not None for anchor in how.anchors) or _nested(how.anchors)
         for node in reversed(graph.nodes.copy()) if whole else list(graph.nodes):
             if node.order < 0 or node.domain == DOMAIN:
                 continue
@@ -39,6 +39,12 @@ def fuse(graph: Graph, rules: Sequence[Rule], report: Report, ops: dict[str, Fus
     for split in splits:
         _join_unused(graph, split)
     graph.remove_dead()
+
+
+def _nested(anchors: Sequence[Anchor]) -> bool:
+    """Return whether one anchor is a node that stands inside another one, as Conv does between two Transposes."""
+    single = {a.pattern.root.op for a in anchors if len(a.pattern.nodes) == 1}
+    return any(n is not a.pattern.root and n.op in single for a in anchors for n in a.pattern.nodes)
 
 
 # ---- products and what the library would do to them

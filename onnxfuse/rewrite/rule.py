@@ -13,7 +13,7 @@ from onnxfuse.rewrite import predicate as predicates
 from onnxfuse.rewrite.pattern import Alternative, Line, Parts, Pattern, did_you_mean
 from onnxfuse.rewrite.predicate import Binding, Predicate
 
-TEMPLATES = ("attention", "row", "gemm", "pointwise")
+TEMPLATES = ("depthwise", "attention", "row", "gemm", "pointwise")
 """The kernel templates, strongest first: in this order fuse rules take their nodes."""
 
 ANY_POINTWISE = "pointwise"

@@ -9,16 +9,20 @@
 #include <utility>
 #include <vector>
 
+struct f16;
+struct bf16;
+
 #define DEVICE inline
 #define KERNEL(...) static void
 #define PARAMETERS const Parameters
 #define SHARED static
+#define DYNAMIC_SHARED(type, name, count) static type name[count]
 #define UNROLLED
 
 DEVICE void join_stream() {}
 struct Machine {
   unsigned block = 0, blocks = 1, thread = 0, threads = 1;
-  unsigned word[1024];
+  unsigned word[1024], fragments[1024][6];
   bool finished[1024];
   ucontext_t scheduler, fiber[1024];
   std::vector<char> stack;
@@ -65,6 +69,7 @@ DEVICE unsigned block_index() { return machine.block; }
 DEVICE unsigned last_block() { return machine.blocks - 1; }
 DEVICE unsigned thread_index() { return machine.thread; }
 DEVICE void wait_for_block() { machine.pause(); }
+DEVICE void wait_for_warp() { machine.pause(); }
 DEVICE unsigned exchange(unsigned word, int distance) {
   machine.word[machine.thread] = word;
   machine.pause();
@@ -142,3 +147,30 @@ DEVICE float lesser(float a, float b) { return a < b || a != a ? a : b; }
 DEVICE float divide_fast(float numerator, float denominator) { return numerator / denominator; }
 DEVICE float reciprocal_fast(float x) { return 1.0f / x; }
 DEVICE float exp2_fast(float x) { return std::exp2(x); }
+
+// The warp's product of [16, 16] by [16, 8], gathered from the lanes as PTX describes mma.m16n8k16.
+template <class Decode>
+DEVICE void product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, Decode decode) {
+  unsigned* mine = machine.fragments[machine.thread];
+  for (int i = 0; i < 4; ++i) mine[i] = a[i];
+  mine[4] = b0;
+  mine[5] = b1;
+  machine.pause();
+  const unsigned first = machine.thread & ~31u, lane = machine.thread & 31u;
+  for (int i = 0; i < 4; ++i) {
+    const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+    for (int k = 0; k < 16; ++k) {
+      const int pair = k % 8 / 2, half = k % 2 * 16;
+      const unsigned left = machine.fragments[first + row % 8 * 4 + pair][row / 8 + k / 8 * 2] >> half & 0xffffu;
+      const unsigned right = machine.fragments[first + column * 4 + pair][4 + k / 8] >> half & 0xffffu;
+      d[i] += decode(left) * decode(right);
+    }
+  }
+  machine.pause();
+}
+DEVICE void product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, f16*) {
+  product(d, a, b0, b1, f16_to_float);
+}
+DEVICE void product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, bf16*) {
+  product(d, a, b0, b1, bf16_to_float);
+}

@@ -1,10 +1,14 @@
 // What only the GPU can do, behind plain functions: half-precision conversion in PTX (so that no CUDA header is
 // needed), bit casts, warp exchange, the block's barrier. tests/kernels/host.cuh is the same list for the CPU.
 
+struct f16;
+struct bf16;
+
 #define DEVICE __device__ __forceinline__
 #define KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__)
 #define PARAMETERS const __grid_constant__ Parameters
 #define SHARED __shared__
+#define DYNAMIC_SHARED(type, name, count) extern __shared__ __align__(16) type name[]
 #define UNROLLED _Pragma("unroll")
 
 // What every kernel calls before it touches the tensors. From compute capability 9.0 the stream launches it while the
@@ -85,4 +89,19 @@ DEVICE float exp2_fast(float x) {
   float result;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
+}
+
+// d += a b by a warp on the tensor cores: [16, 16] by [16, 8], spread over the lanes as mma.m16n8k16 says (PTX). Volatile:
+// all lanes must get there, so it must not sink into a branch that reads its result.
+DEVICE void product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, f16*) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+DEVICE void product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, bf16*) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }

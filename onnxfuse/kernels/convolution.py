@@ -1,0 +1,216 @@
+"""A body around a convolution taken apart: the convolution with its layout, and the pointwise rest that reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import onnx
+from onnx import FunctionProto, NodeProto, TensorProto
+
+from onnxfuse.kernels import body, language, types
+from onnxfuse.kernels.body import Program
+from onnxfuse.kernels.layout import Shape
+from onnxfuse.kernels.types import UnsupportedError
+from onnxfuse.kernels.window import Pair, Places, Sliding
+from onnxfuse.model.fused import FusedOp
+
+TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT)
+"""Element types that are convolved here."""
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A body taken apart."""
+
+    x: int
+    """Position of the image among the op's inputs."""
+    w: int
+    """Position of the weights."""
+    channels_last: bool
+    """Whether images lie [N, ..., C]; else [N, C, ...]."""
+    packed: bool
+    """Whether weights lie [..., C, 1]; else [C, 1, ...]."""
+    rank: int
+    """Dimensions of the images, 3 or 4; 0 where the body does not tell."""
+    groups: int
+    sliding: Sliding
+    """An image of one dimension is one row."""
+    operands: tuple[int, ...]
+    """Positions of the rest's other inputs among the op's inputs."""
+    program: Program
+    """The pointwise rest; its first input is what the convolution gives."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The size of a depthwise convolution."""
+
+    places: Places
+    full: Shape
+    """Shape of the outputs."""
+
+
+def take_apart(op: FusedOp) -> Convolution:
+    """Return the body of `op` taken apart; raises `UnsupportedError` with the reason where no kernel fits it."""
+    return _take_apart(op.inputs, op.outputs, op.body.SerializeToString(deterministic=True))
+
+
+@lru_cache(maxsize=1024)
+def _take_apart(inputs: tuple[int, ...], outputs: tuple[int, ...], text: bytes) -> Convolution:
+    function = FunctionProto.FromString(text)
+    node = _only_convolution(function)
+    anchor = _anchor(function, node)
+    names = list(function.input)
+    if inputs[anchor.x] != inputs[anchor.w] or inputs[anchor.x] not in TYPES:
+        raise UnsupportedError(f"a convolution of {types.name(inputs[anchor.x])} by {types.name(inputs[anchor.w])}")
+    rest = FunctionProto(domain=function.domain, name=function.name)
+    rest.node.extend(n for n in function.node if not set(n.output) & anchor.values)
+    read = {i for n in rest.node for i in n.input}
+    inner = (read | set(function.output)) & (anchor.values - {anchor.result})
+    if inner:
+        raise UnsupportedError(f"'{min(inner)}', inside the convolution, is read elsewhere")
+    operands = tuple(i for i, name in enumerate(names) if name in read)
+    rest.input.extend([anchor.result, *(names[i] for i in operands)])
+    rest.output.extend(function.output)
+    rest.opset_import.extend(function.opset_import)
+    made = FusedOp("rest", "", "pointwise", (inputs[anchor.x], *(inputs[i] for i in operands)), outputs, rest)
+    program = body.program(made, language.HANDLERS)
+    if program.reductions():
+        raise UnsupportedError("a reduction after a convolution")
+    if any(0 not in _inputs_of(program, o.value) for o in program.outputs):
+        raise UnsupportedError("an output that does not read the convolution")
+    facts = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    rank = anchor.rank or _rank(facts)
+    return Convolution(
+        anchor.x, anchor.w, anchor.channels_last, anchor.packed, rank, facts.get("group", 1), _sliding(facts),
+        operands, program,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Anchor:
+    x: int
+    w: int
+    channels_last: bool
+    packed: bool
+    rank: int
+    values: set[str]
+    """What its nodes compute."""
+    result: str
+
+
+def _only_convolution(function: FunctionProto) -> NodeProto:
+    found: list[NodeProto] = [n for n in function.node if n.op_type == "Conv" and n.domain == ""]
+    if len(found) != 1:
+        raise UnsupportedError(f"{len(found)} convolutions in the body, expected one")
+    if len([i for i in found[0].input if i]) != 2:
+        raise UnsupportedError("a Conv with a bias of its own")
+    return found[0]
+
+
+LAST = {4: ([0, 3, 1, 2], [2, 3, 0, 1], [0, 2, 3, 1]), 3: ([0, 2, 1], [1, 2, 0], [0, 2, 1])}
+"""How images with their channels last, and weights packed like them, are transposed, and the result back; by rank."""
+
+
+def _anchor(function: FunctionProto, conv: NodeProto) -> _Anchor:
+    """Return the convolution with the transposes around it, if there are any: channels first inside, last outside."""
+    names = list(function.input)
+    before = [None if i in names else next((n for n in function.node if i in n.output), None) for i in conv.input]
+    turned = [i if n is None else _turned(n) for i, n in zip(conv.input, before, strict=True)]
+    if any(i not in names for i in turned):
+        raise UnsupportedError("a convolution of values that the body computes")
+    x, w = (names.index(i) for i in turned)
+    if before == [None, None]:
+        return _Anchor(x, w, False, False, 0, {conv.output[0]}, conv.output[0])
+    after = [n for n in function.node if conv.output[0] in n.input]
+    found = [None if n is None else _perm(n) for n in (*before, *after)]
+    for rank, (first, packing, last) in LAST.items():
+        if found in ([first, packing, last], [first, None, last]):
+            values = {o for n in (*before, conv, *after) if n is not None for o in n.output}
+            return _Anchor(x, w, True, found[1] is not None, rank, values, after[0].output[0])
+    raise UnsupportedError(f"a convolution between transposes by {found}")
+
+
+def _turned(node: NodeProto) -> str:
+    """Return what a Transpose reads, nothing for another operator."""
+    return str(node.input[0]) if node.op_type == "Transpose" else ""
+
+
+def _perm(node: NodeProto) -> list[int]:
+    return [int(axis) for a in node.attribute if a.name == "perm" for axis in a.ints]
+
+
+def _inputs_of(program: Program, index: int) -> set[int]:
+    """Return the positions of the inputs that a value is computed from."""
+    seen, waiting, found = set[int](), [index], set[int]()
+    while waiting:
+        value = program.values[waiting.pop()]
+        if isinstance(value, body.Input):
+            found.add(value.index)
+        fresh = set(body.arguments(value)) - seen
+        seen |= fresh
+        waiting.extend(fresh)
+    return found
+
+
+def _rank(facts: Mapping[str, Sequence[int]]) -> int:
+    """Return the rank of the images as the attributes tell it, 0 where they do not."""
+    sizes = {len(facts[k]) // (2 if k == "pads" else 1) for k in _LISTS if k in facts}
+    if len(sizes) > 1 or not sizes <= {1, 2}:
+        raise UnsupportedError(f"a convolution over {', '.join(map(str, sorted(sizes)))} dimensions, expected 1 or 2")
+    return sizes.pop() + 2 if sizes else 0
+
+
+_LISTS = ("kernel_shape", "strides", "dilations", "pads")
+
+
+def _sliding(facts: Mapping[str, Sequence[int]]) -> Sliding:
+    pads = list(facts.get("pads", ()))
+    if any(p < 0 for p in pads):
+        raise UnsupportedError(f"negative pads {pads}")
+    half = len(pads) // 2
+    auto = facts.get("auto_pad", b"NOTSET")
+    return Sliding(
+        strides=_pair(facts.get("strides", ()), 1),
+        dilations=_pair(facts.get("dilations", ()), 1),
+        pads=(*_pair(pads[:half], 0), *_pair(pads[half:], 0)),
+        auto_pad=auto.decode() if isinstance(auto, bytes) else str(auto),
+    )
+
+
+def _pair(values: Sequence[int], default: int) -> Pair:
+    """Return a value for rows and one for columns; one alone is for the columns of images of one row."""
+    full = [default] * (2 - len(values)) + [int(v) for v in values]
+    return full[0], full[1]
+
+
+# ---- shapes
+
+
+def problem(parts: Convolution, input_shapes: tuple[Shape, ...]) -> Problem:
+    """Return the size of the convolution for these shapes of the op's inputs."""
+    x, w = input_shapes[parts.x], input_shapes[parts.w]
+    if len(x) != len(w) or len(x) not in (3, 4) or parts.rank not in (0, len(x)):
+        raise UnsupportedError(f"images of shape {list(x)} and weights of shape {list(w)}, expected rank 3 or 4")
+    space, channels = (x[1:-1], x[-1]) if parts.channels_last else (x[2:], x[1])
+    taps, (outputs, each) = (w[:-2], w[-2:]) if parts.packed else (w[2:], w[:2])
+    if not parts.groups == channels == outputs or each != 1:
+        raise UnsupportedError(f"{parts.groups} groups, {channels} channels to {outputs}: not depthwise")
+    if 0 in taps:
+        raise UnsupportedError(f"weights without elements, of shape {list(w)}")
+    places = parts.sliding.over((x[0], *_pair(space, 1), channels), _pair(taps, 1))
+    extents = places.out[2 - len(space) :]
+    full = (x[0], *extents, channels) if parts.channels_last else (x[0], channels, *extents)
+    return Problem(places, full)
+
+
+def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
+    """Return the shape of each output of `op` for these shapes of its inputs."""
+    parts = take_apart(op)
+    full = problem(parts, input_shapes).full
+    shapes = parts.program.shapes((full, *(input_shapes[i] for i in parts.operands)))
+    if any(shapes[o.value] != full for o in parts.program.outputs):
+        raise UnsupportedError("an output of another shape than the convolution")
+    return tuple(full for _ in op.outputs)

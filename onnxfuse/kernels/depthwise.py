@@ -1,0 +1,216 @@
+"""Launch plans of the depthwise template: depthwise convolution with everything pointwise after it in one kernel."""
+
+import math
+import re
+from dataclasses import replace
+
+from onnxfuse.kernels import depthwise_text, plans, types
+from onnxfuse.kernels.arch import Arch
+from onnxfuse.kernels.convolution import Convolution, Problem, output_shapes, problem, take_apart
+from onnxfuse.kernels.depthwise_text import Patches, Strips, Work
+from onnxfuse.kernels.family import Family
+from onnxfuse.kernels.layout import Shape
+from onnxfuse.kernels.plans import Band, LaunchPlan, Patch, Tuning
+from onnxfuse.kernels.types import ElementType, UnsupportedError
+from onnxfuse.kernels.window import Places
+from onnxfuse.model.fused import FusedOp
+
+MOST_TAPS = 81
+"""Elements of a kernel: each stands in the program as many times as a thread has outputs."""
+
+
+def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: Tuning) -> LaunchPlan:
+    """Return how to run `op` on inputs of these shapes: on the tensor cores where they take it."""
+    parts = take_apart(op)
+    outputs = output_shapes(op, input_shapes)
+    size = problem(parts, input_shapes)
+    if math.prod(size.places.kernel) > MOST_TAPS:
+        raise UnsupportedError(f"a kernel of {math.prod(size.places.kernel)} elements, expected at most {MOST_TAPS}")
+    element = types.TYPES[op.inputs[parts.x]]
+    tile = strips(parts, size, element, arch, tuning) if aligned and tuning.patch is None else None
+    if tile is None:
+        patch = tuning.patch or choose(parts, size, element, arch)
+        # Vectors of channels start on their own boundaries: a power of 2 that divides all of them.
+        channels = math.gcd(patch.channels, size.places.shape[3]) if aligned and parts.channels_last else 1
+        made: Patches | Strips = _patches(parts, size, replace(patch, channels=channels))
+        grid = size.places.shape[0] * math.prod(made.blocks)
+    else:
+        made = tile
+        grid = made.blocks[0] * _workers(size, made, arch)
+    grid = grid if math.prod(size.full) else 0
+    if grid >= 2**31:
+        raise UnsupportedError(f"{grid} blocks, expected fewer than 2^31")
+    bits = plans.index_bits(max(math.prod(size.full), math.prod(input_shapes[parts.x])))
+    work = Work(op, parts, size, made, bits, aligned, input_shapes)
+    return LaunchPlan(
+        kernel=depthwise_text.kernel(work, tuning.min_blocks),
+        grid=(grid, 1, 1),
+        block=(made.threads, 1, 1),
+        shared_bytes=0 if tile is None else tile.shared_words * 4,
+        parameters=depthwise_text.parameters(work),
+        output_shapes=outputs,
+    )
+
+
+# ---- the tensor cores
+
+SHARED_LIMIT = 72 * 1024
+"""Shared memory of a block, bytes: three share a multiprocessor, so that one computes while others wait for memory."""
+RESIDENT = 3
+"""Blocks of a multiprocessor."""
+MOST_BANDS = 18
+"""Products of 16 columns for a strip of one row: each holds two registers of weights."""
+FEW_TAPS = 25
+"""Elements of a kernel up to which the plain cores are faster.
+
+Batch 32, float16, H200, 2026-11, microseconds, plain and tensor cores: 7 x 7 over 96 x 56 x 56 37.1 and 28.8, over
+192 x 28 x 28 20.8 and 19.5, over 384 x 14 x 14 12.3 and 13.2; 5 x 5 over 240 x 28 x 28 19.0 and 20.9; 3 x 3 over
+144 x 56 x 56 24.2 and 35.2.
+"""
+SMALL = 24
+"""Rows or columns of an output below which the plain cores are faster: strips would be cut short."""
+
+
+def strips(parts: Convolution, size: Problem, element: ElementType, arch: Arch, tuning: Tuning) -> Strips | None:
+    """Return the tiles on the tensor cores, None where the plain cores do better or the tensor cores cannot."""
+    places = size.places
+    channels = places.shape[3]
+    if not parts.channels_last or element.size != 2 or channels % 8 or not math.prod(size.full):
+        return None
+    # mma.m16n8k16 came with sm_80.
+    if int(re.sub(r"\D", "", arch.name)) < 80 or places.kernel[0] * _span(places) > MOST_BANDS * 16:
+        return None
+    if tuning.band is None and (math.prod(places.kernel) <= FEW_TAPS or min(places.out) < SMALL):
+        return None
+    block_channels = 16 if channels > 8 else 8
+    bands = _bands(places) if tuning.band is None else (tuning.band,)
+    fitting = [b for b in bands if _shared_words(places, b, block_channels) * 4 <= SHARED_LIMIT]
+    if not fitting:
+        return None
+    band = min(fitting, key=lambda b: _instructions(places, b))
+    tiles = -(-places.out[1] // (band.strips * 8)), -(-places.out[0] // (band.segments * band.rows))
+    blocks = (-(-channels // block_channels), *tiles)
+    if tuning.band is None and places.shape[0] * math.prod(blocks) < 2 * arch.sm_count:
+        return None
+    return Strips(band, block_channels, blocks, _shared_words(places, band, block_channels))
+
+
+def _bands(places: Places) -> tuple[Band, ...]:
+    """Return all bands of at most 16 strips, of at most 8 rows: more accumulators would not fit the registers."""
+    down, across = places.out[0], -(-places.out[1] // 8)
+    return tuple(
+        Band(beside, below, rows)
+        for beside in range(1, min(across, 16) + 1)
+        for below in range(1, min(down, 16 // beside) + 1)
+        for rows in range(1, min(-(-down // below), 8) + 1)
+    )
+
+
+def _span(places: Places) -> int:
+    """Return the columns of x that a strip reads, in whole products."""
+    return -(-(7 * places.strides[1] + (places.kernel[1] - 1) * places.dilations[1] + 1) // 16) * 16
+
+
+def _input(places: Places, band: Band) -> tuple[int, int]:
+    """Return the rows of x and the words of a row that a tile reads."""
+    rows = (band.segments * band.rows - 1) * places.strides[0] + (places.kernel[0] - 1) * places.dilations[0] + 1
+    return rows, ((band.strips - 1) * 8 * places.strides[1] + _span(places)) // 2
+
+
+def _shared_words(places: Places, band: Band, channels: int) -> int:
+    sums = band.segments * band.rows * band.strips * 8
+    plane = -(-max(math.prod(_input(places, band)), sums) // 4) * 4 + 2
+    weights = places.kernel[0] * 2 * ((7 * places.strides[1] + _span(places)) // 2 + 1)
+    return channels * (plane + weights)
+
+
+def _instructions(places: Places, band: Band) -> float:
+    """Return about how many instructions of a warp a channel of an image takes."""
+    products = _span(places) // 16
+    strip_rows = (band.rows - 1) * places.strides[0] + (places.kernel[0] - 1) * places.dilations[0] + 1
+    convolve = products * (4 * strip_rows + places.kernel[0] * (band.rows + 2)) + 2 * band.rows + 20
+    fill = 4 * math.prod(_input(places, band)) / 32
+    finish = 14 * band.segments * band.rows * band.strips * 8 / 32
+    tiles = -(-places.out[1] // (band.strips * 8)) * -(-places.out[0] // (band.segments * band.rows))
+    return tiles * (convolve + fill + finish)
+
+
+def _workers(size: Problem, tile: Strips, arch: Arch) -> int:
+    """Return how many blocks share the tiles of some channels: as many as fit the GPU, with equal shares."""
+    tiles = size.places.shape[0] * tile.blocks[1] * tile.blocks[2]
+    share = -(-tiles // max(arch.sm_count * RESIDENT // tile.blocks[0], 1))
+    return -(-tiles // share)
+
+
+# ---- the plain cores
+
+ENOUGH = {FEW_TAPS: 512, MOST_TAPS: 256}
+"""Threads of a multiprocessor below which a thread takes fewer outputs, by the elements of the kernel at most.
+
+Batch 1, float16, H200, 2026-11: 144 x 56 x 56, 3 x 3, 1 x 2 outputs 3.5 us, 2 x 2 4.0; 96 x 56 x 56, 7 x 7, 2 x 2
+outputs 4.2 us, 1 x 2 6.0.
+"""
+
+
+def choose(parts: Convolution, size: Problem, element: ElementType, arch: Arch) -> Patch:
+    """Return the outputs of a thread: many, so that each input is read few times, yet enough threads for the GPU."""
+    down, across = size.places.out
+    taps = math.prod(size.places.kernel)
+    channels = 1
+    if parts.channels_last:
+        # 7 x 7 over 96 x 56 x 56, batch 32: float16 2 x 7 x 2 37.1 us, 4 x 4 x 2 38.1; float32 4 x 4 x 1 40.1, with 2
+        # channels 61.3.
+        channels = 2 if size.places.shape[3] % 2 == 0 and (taps <= FEW_TAPS or element.size == 2) else 1
+        rows, columns = (2, 7) if taps > FEW_TAPS and element.size == 2 else (4, 4)
+        rows, columns = min(rows, down), min(columns, across)
+    else:
+        # Columns are vectors where they divide the row: 32 x 112 x 112, 3 x 3, batch 32: 4 x 8 25.5 us, 4 x 4 29.5; of
+        # 14 columns (480 channels) 7 x 2 10.6 us, 4 x 4 21.8.
+        columns = max(c for c in (1, 2, 4, 8) if across % c == 0)
+        rows = min(4 if columns > 2 else 7, down)
+    enough = arch.sm_count * next(threads for most, threads in ENOUGH.items() if taps <= most)
+    while rows * columns > 1 and math.prod(size.full) // (rows * columns * channels) < enough:
+        if rows >= columns:
+            rows = -(-rows // 2)
+        else:
+            columns = -(-columns // 2)
+    return Patch(max(rows, 1), max(columns, 1), channels, 128)
+
+
+def _patches(parts: Convolution, size: Problem, patch: Patch) -> Patches:
+    """Return the block: whole sectors of channels, and as square a part of the image as idles few threads."""
+    across = -(-size.places.shape[3] // patch.channels)
+    down, around = -(-size.places.out[0] // patch.rows), -(-size.places.out[1] // patch.columns)
+
+    def block(channels: int, columns: int, rows: int) -> Patches:
+        return Patches(
+            patch, channels, columns, rows, (-(-across // channels), -(-around // columns), -(-down // rows))
+        )
+
+    if not parts.channels_last:
+        columns = max(min(around, 32), 1)
+        rows = max(min(down, patch.threads // columns), 1)
+        return block(max(min(across, patch.threads // (columns * rows)), 1), columns, rows)
+    channels = max((c for c in range(1, 33) if across % c == 0), default=1)
+    if channels < 8:
+        channels = min(across, 32)
+    room = max(patch.threads // max(channels, 1), 1)
+    candidates = [block(max(channels, 1), c, r) for c in range(1, room + 1) for r in range(1, room // c + 1)]
+    return min(candidates, key=lambda b: _cost(size, b))
+
+
+def _cost(size: Problem, block: Patches) -> float:
+    """Return what a block of all its threads reads beside its own outputs, counting threads that idle."""
+    places, patch = size.places, block.patch
+    if not math.prod(places.out):
+        return 0.0
+    reach = [(k - 1) * d + 1 for k, d in zip(places.kernel, places.dilations, strict=True)]
+    rows, columns = block.rows * patch.rows, block.columns * patch.columns
+    read = (rows - 1) * places.strides[0] + reach[0], (columns - 1) * places.strides[1] + reach[1]
+    busy = places.out[0] * places.out[1] / (block.blocks[1] * columns * block.blocks[2] * rows)
+    filled = block.threads / -(-block.threads // 32) / 32
+    idle = max(64 / block.threads, 1.0)
+    return math.prod(read) / (rows * columns) / (busy * filled) * idle
+
+
+FAMILY = Family(take_apart, output_shapes, plan)

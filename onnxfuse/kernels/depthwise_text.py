@@ -1,0 +1,252 @@
+"""The generated text of the depthwise template: constants, operands, the stores, the entry point and its parameters."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from onnxfuse.kernels import functor, layout, plans, types
+from onnxfuse.kernels.convolution import Convolution, Problem
+from onnxfuse.kernels.layout import Shape
+from onnxfuse.kernels.plans import Band, Patch
+from onnxfuse.kernels.source import DEVICE, KernelSource, generated, identifier, template
+from onnxfuse.model.fused import FusedOp
+
+
+@dataclass(frozen=True)
+class Patches:
+    """How the threads of a block lie over an image, each with a patch of outputs."""
+
+    patch: Patch
+    channels: int
+    columns: int
+    rows: int
+    blocks: tuple[int, int, int]
+    """Of an image along channels, columns and rows."""
+
+    @property
+    def threads(self) -> int:
+        return self.channels * self.columns * self.rows
+
+
+@dataclass(frozen=True)
+class Strips:
+    """What a block does on the tensor cores: many tiles, one after the other."""
+
+    band: Band
+    channels: int
+    blocks: tuple[int, int, int]
+    """Tiles of an image along channels, columns and rows."""
+    shared_words: int
+    threads: int = 256
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An operand of the rest, and how it lies in the output."""
+
+    name: str
+    stored: str
+    strides: tuple[int, ...]
+    """Per image, channel, row and column, in elements; 0 = broadcast."""
+    kind: str
+    """`cell`: as big as the output; `once`: the same for all outputs of a channel; `strided`: anything else."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the text is generated from."""
+
+    op: FusedOp
+    parts: Convolution
+    size: Problem
+    tile: Patches | Strips
+    bits: int
+    """Of an index."""
+    aligned: bool
+    """Whether every pointer is a multiple of 16 bytes."""
+    input_shapes: tuple[Shape, ...]
+
+    @property
+    def x(self) -> types.ElementType:
+        return types.TYPES[self.op.inputs[self.parts.x]]
+
+    @cached_property
+    def operands(self) -> tuple[Operand, ...]:
+        """The operands that some output depends on."""
+        return tuple(self._operand(number) for number in functor.live_inputs(self.parts.program)[1:])
+
+    def _operand(self, number: int) -> Operand:
+        position = self.parts.operands[number - 1]
+        shape = self.input_shapes[position]
+        strides = _by_axis(self.parts, layout.strides_in(shape, self.size.full))
+        cell = math.prod(shape) == math.prod(self.size.full)
+        kind = "cell" if cell else "strided" if any(strides[2:]) else "once"
+        return Operand(f"in{position}", types.TYPES[self.parts.program.inputs[number]].stored, strides, kind)
+
+    @property
+    def slots(self) -> dict[str, int]:
+        """The row of strides of each operand that needs one."""
+        return {o.name: n for n, o in enumerate(o for o in self.operands if o.kind != "cell")}
+
+
+def _by_axis(parts: Convolution, strides: Shape) -> tuple[int, ...]:
+    """Return strides in the order of memory as those per image, channel, row and column."""
+    image, channel = strides[0], strides[-1 if parts.channels_last else 1]
+    space = strides[1:-1] if parts.channels_last else strides[2:]
+    return (image, channel, *((0,) * (2 - len(space))), *space)
+
+
+def kernel(work: Work, min_blocks: int) -> KernelSource:
+    """Return the kernel; `min_blocks`: blocks of a multiprocessor that it must leave registers for, 0 = any."""
+    entry = identifier(work.op.name)
+    index = "int" if work.bits == 32 else "long long"
+    return KernelSource(
+        entry,
+        (
+            template(DEVICE),
+            generated(entry, f"using Index = {plans.index_type(work.bits)};\nusing Offset = {index};\n"),
+            *(template(f) for f in ("math.cuh", "memory.cuh")),
+            generated(entry, _constants(work) + functor.source(work.parts.program)),
+            template("depthwise.cuh"),
+            generated(entry, _pointers(work) + _once(work) + _each(work) + _element(work) + _store(work)),
+            template("depthwise_band.cu" if isinstance(work.tile, Strips) else "depthwise.cu"),
+            generated(entry, _entry(entry, work, min_blocks)),
+        ),
+    )
+
+
+def parameters(work: Work) -> bytes:
+    """Return the kernel's `Parameters`."""
+    places = work.size.places
+    images = (places.shape[1], places.shape[2]), places.out
+    words = [places.shape[0], *images[0], *images[1], *places.begin]
+    channels = places.shape[3]
+    for rows, columns in images:
+        if work.parts.channels_last:
+            words += [rows * columns * channels, 1, columns * channels]
+        else:
+            words += [channels * rows * columns, rows * columns, columns]
+    for blocks in work.tile.blocks:
+        words += layout.divisor(max(blocks, 1), work.bits)
+    for strides in [o.strides for o in work.operands if o.kind != "cell"] or [(0,) * 4]:
+        words += strides
+    return plans.packed(words, work.bits)
+
+
+def _constants(work: Work) -> str:
+    places = work.size.places
+    facts = {
+        "KERNEL_H": places.kernel[0], "KERNEL_W": places.kernel[1],
+        "STRIDE_H": places.strides[0], "STRIDE_W": places.strides[1],
+        "DILATION_H": places.dilations[0], "DILATION_W": places.dilations[1],
+        "TOTAL_CHANNELS": places.shape[3], "STRIDED_SLOTS": max(len(work.slots), 1), "THREADS": work.tile.threads,
+    }  # fmt: skip
+    facts |= _strip_constants(work.tile) if isinstance(work.tile, Strips) else _patch_constants(work, work.tile)
+    return (
+        f"using X = {work.x.stored};\n"
+        + "".join(f"constexpr int {name} = {int(value)};\n" for name, value in facts.items())
+        + f"constexpr bool PACKED_WEIGHTS = {str(work.parts.packed).lower()};\n"
+    )
+
+
+def _patch_constants(work: Work, tile: Patches) -> dict[str, int]:
+    places, patch, last = work.size.places, tile.patch, work.parts.channels_last
+    if last:
+        read = patch.channels
+    else:
+        # Vectors of columns lie on their own boundaries: each is wholly inside the image or outside.
+        read = math.gcd(16 // work.x.size, places.shape[2], patch.columns * places.strides[1]) if work.aligned else 1
+    return {
+        "ROWS": patch.rows, "COLUMNS": patch.columns, "CHANNELS": patch.channels,
+        "BLOCK_CHANNELS": tile.channels, "BLOCK_COLUMNS": tile.columns, "BLOCK_ROWS": tile.rows,
+        "X_COLUMN": places.shape[3] if last else 1, "READ": read, "SHIFT": 0 if last else -places.begin[1] % read,
+        "CHANNELS_LAST": last, "WHOLE_ROWS": work.aligned and places.out[1] % patch.columns == 0,
+    }  # fmt: skip
+
+
+def _strip_constants(tile: Strips) -> dict[str, int]:
+    return {
+        "STRIPS": tile.band.strips, "SEGMENTS": tile.band.segments, "ROWS": tile.band.rows, "CHANNELS": 8,
+        "BLOCK_CHANNELS": tile.channels, "SHARED_WORDS": tile.shared_words,
+    }  # fmt: skip
+
+
+def _pointers(work: Work) -> str:
+    fields = ["  const X* x;", "  const X* w;", *(f"  const {o.stored}* {o.name};" for o in work.operands)]
+    fields += [f"  {types.TYPES[t].stored}* out{n};" for n, t in enumerate(work.op.outputs)]
+    return "struct Pointers {\n" + "\n".join(fields) + "\n};\n"
+
+
+def _once(work: Work) -> str:
+    """Return the struct with the operands that a thread loads once, and the function that loads it."""
+    fields, loads = "", ""
+    for o in work.operands:
+        if o.kind == "once":
+            # Channels last, a vector of channels; channels first, the thread's one channel.
+            wide = work.parts.channels_last and o.strides[1] == 1
+            fields += f"  {f'Pack<{o.stored}, CHANNELS>' if wide else f'Splat<{o.stored}>'} {o.name};\n"
+            load = "load<CHANNELS>" if wide else "load_splat"
+            loads += f"  held.{o.name} = {load}(from.{o.name} + at.offset(p.stride[{work.slots[o.name]}]));\n"
+    return (
+        f"struct Once {{\n{fields}}};\n"
+        "DEVICE Once load_once(const Pointers& from, const Place& at, const Parameters& p) {\n"
+        f"  Once held;\n{loads}  return held;\n}}\n"
+    )
+
+
+def _each(work: Work) -> str:
+    """Return the struct with the operands that a thread loads for each vector, and the function that loads it."""
+    fields, loads = "", ""
+    for o in work.operands:
+        if o.kind != "once":
+            along = o.strides[1 if work.parts.channels_last else 3]
+            offset = "linear" if o.kind == "cell" else f"at.offset(p.stride[{work.slots[o.name]}])"
+            wide = o.kind == "cell" or along == 1
+            fields += f"  {f'Pack<{o.stored}, W>' if wide else f'Splat<{o.stored}>'} {o.name};\n"
+            place = f"from.{o.name} + {offset}" + (" + step" if o.kind == "cell" else "")
+            loads += f"  held.{o.name} = {'load<W>' if wide else 'load_splat'}({place});\n"
+    return (
+        f"template <int W> struct Each {{\n{fields}}};\n"
+        "template <int W>\nDEVICE Each<W> load_each(const Pointers& from, const Place& at, Index linear, int step, "
+        f"const Parameters& p) {{\n  Each<W> held;\n{loads}  return held;\n}}\n"
+    )
+
+
+def _element(work: Work) -> str:
+    values = ["sum", *(f"{'once' if o.kind == 'once' else 'each'}.{o.name}.get(lane)" for o in work.operands)]
+    return (
+        "template <int W>\nDEVICE Element element(float sum, const Once& once, const Each<W>& each, int lane) {\n"
+        f"  return {{{', '.join(values)}}};\n}}\n"
+    )
+
+
+def _store(work: Work) -> str:
+    """Return the function that computes the body for a vector and stores its outputs."""
+    stores = "".join(
+        f"  Stored<{types.TYPES[dtype].stored}>::Value out{n}[W];\n"
+        f"  UNROLLED for (int lane = 0; lane < W; ++lane) out{n}[lane] = result[lane].b{n};\n"
+        f"  store_values<W>(to.out{n} + linear + step, out{n});\n"
+        for n, dtype in enumerate(work.op.outputs)
+    )
+    return (
+        "template <int W>\nDEVICE void store_all(const Pointers& to, const float (&sum)[W], const Once& once, "
+        "const Each<W>& each, Index linear, int step) {\n  Result result[W];\n"
+        "  UNROLLED for (int lane = 0; lane < W; ++lane) result[lane] = apply(element(sum[lane], once, each, lane));\n"
+        f"{stores}}}\n"
+    )
+
+
+def _entry(entry: str, work: Work, min_blocks: int) -> str:
+    op, parts = work.op, work.parts
+    arguments = [f"const void* in{i}" for i in range(len(op.inputs))]
+    arguments += [f"void* out{n}" for n in range(len(op.outputs))]
+    casts = [f"(const X*)in{parts.x}", f"(const X*)in{parts.w}"]
+    casts += [f"(const {o.stored}*){o.name}" for o in work.operands]
+    casts += [f"({types.TYPES[t].stored}*)out{n}" for n, t in enumerate(op.outputs)]
+    bounds = f"THREADS, {min_blocks}" if min_blocks else "THREADS"
+    return (
+        f"KERNEL({bounds}) {entry}({', '.join(arguments)}, PARAMETERS p) {{\n"
+        f"  join_stream();\n  depthwise({{{', '.join(casts)}}}, p);\n}}\n"
+    )

@@ -1,0 +1,63 @@
+"""Depthwise convolutions on a real GPU, through CuPy alone: every body, layout, type and odd size against float64."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onnxfuse import kernels
+from onnxfuse.kernels import Tuning
+from onnxfuse.kernels.plans import Band
+from tests.gpu.test_kernels import DeviceBuffer, _gpu, launch
+from tests.kernels import ops
+from tests.kernels.images import PLAIN, RELU, RESIDUAL, SEVERAL, SILU, Case, cases
+from tests.kernels.ops import BRAIN, FLOAT, HALF
+
+cupy = pytest.importorskip("cupy", reason="needs CuPy")
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
+
+
+def check(case, aligned=True, tuning=None):
+    """Fresh inputs, poisoned outputs between guards."""
+    fused = case.op()
+    inputs = case.inputs(np.random.default_rng(case.channels))
+    plan = kernels.plan(fused, tuple(case.shapes()), aligned, kernels.arch_of(0), tuning or Tuning())
+    sources = [DeviceBuffer(x.shape, x.dtype, aligned, x) for x in inputs]
+    results = [DeviceBuffer(s, ops.NUMPY[t], aligned) for s, t in zip(plan.output_shapes, fused.outputs, strict=True)]
+    if plan.grid[0]:
+        launch(plan, [b.address for b in (*sources, *results)])
+        cupy.cuda.Device(0).synchronize()
+    ops.within_budget(fused, inputs, [r.read() for r in results])
+
+
+@pytest.mark.parametrize("text", [PLAIN, SILU, RELU, RESIDUAL, SEVERAL])
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
+@pytest.mark.parametrize("channels_last", [True, False])
+@pytest.mark.parametrize(("kernel", "stride"), [(3, 1), (3, 2), (5, 1), (5, 2), (7, 1)])
+def test_the_layers_of_real_nets(text, dtype, channels_last, kernel, stride):
+    """Large enough for whole patches inside the image and for those at its edges."""
+    pads = (kernel // 2,) * 4
+    check(Case(text, dtype, channels_last, 2, 48, (29, 28), (kernel,) * 2, (stride,) * 2, pads=pads))
+
+
+@pytest.mark.parametrize("text", [PLAIN, SILU, RESIDUAL, SEVERAL])
+@pytest.mark.parametrize("dtype", [HALF, BRAIN])
+@pytest.mark.parametrize("band", [Band(7, 2, 7), Band(4, 4, 4), Band(2, 7, 2), Band(1, 1, 8)])
+@pytest.mark.parametrize(("kernel", "stride"), [(3, 1), (3, 2), (5, 1), (7, 1)])
+def test_the_tensor_cores(text, dtype, band, kernel, stride):
+    """Tiles that are smaller and larger than the image, channels that are no multiple of a block's sixteen."""
+    pads = (kernel // 2,) * 4
+    case = Case(text, dtype, True, 3, 72, (29, 28), (kernel,) * 2, (stride,) * 2, pads=pads)
+    check(case, tuning=Tuning(band=band))
+
+
+def test_the_layer_that_the_tensor_cores_are_for():
+    """7 x 7 over large images, the sizes as the plan itself chooses them."""
+    check(Case(SILU, HALF, True, 12, 96, (56, 56), (7, 7), pads=(3, 3, 3, 3)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=cases(largest=40), aligned=st.booleans())
+def test_any_depthwise_convolution(case, aligned):
+    """Kernels, strides, pads, dilations, one and two dimensions, odd channels, any alignment."""
+    check(case, aligned)
