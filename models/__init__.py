@@ -13,6 +13,8 @@ import onnx
 from numpy.typing import NDArray
 
 from models.bert import Bert
+from models.convnext import ConvNext
+from models.efficientnet import EfficientNet
 from models.lenet import LeNet5
 from models.minilm import MiniLm
 from models.mlp import Mlp
@@ -46,6 +48,8 @@ ARCHITECTURES: dict[str, Architecture] = {
     "mlp": Mlp(),
     "lenet5": LeNet5(),
     "resnet50": ResNet(),
+    "efficientnet_b0": EfficientNet(),
+    "convnext_tiny": ConvNext(),
     "bert_base": Bert(),
     "vit_b_16": Vit(),
     "minilm": MiniLm(),

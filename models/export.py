@@ -14,6 +14,8 @@ from typing import Any
 
 from models import ARCHITECTURES, Form, Size, architecture, example_inputs, minilm
 from models.bert import Bert
+from models.convnext import ConvNext
+from models.efficientnet import EXPANSIONS, HEAD, KERNELS, STRIDES, EfficientNet
 from models.lenet import LeNet5
 from models.minilm import MiniLm
 from models.mlp import Mlp
@@ -36,6 +38,8 @@ OUTPUTS = {
     "mlp": ("y",),
     "lenet5": ("logits",),
     "resnet50": ("logits",),
+    "efficientnet_b0": ("logits",),
+    "convnext_tiny": ("logits",),
     "bert_base": ("last_hidden_state", "pooler_output"),
     "vit_b_16": ("logits",),
     "minilm": ("sentence_embedding",),
@@ -100,6 +104,10 @@ def torch_model(name: str, *, seed: int = 0, **sizes: Size) -> nn.Module:
             module = _Torch(_lenet5(size))
         case ResNet():
             module = _Torch(_resnet(size), _logits)
+        case EfficientNet():
+            module = _Torch(_efficientnet(size), _logits)
+        case ConvNext():
+            module = _Torch(_convnext(size), _logits)
         case Vit():
             module = _Torch(_vit(size), _logits)
         case Bert():
@@ -143,6 +151,27 @@ def _resnet(size: ResNet) -> nn.Module:
     options = {"embedding_size": size.width, "hidden_sizes": widths, "depths": list(size.stages)}
     options |= {"num_labels": size.classes}
     return transformers.ResNetForImageClassification(transformers.ResNetConfig.from_dict(options))
+
+
+def _efficientnet(size: EfficientNet) -> nn.Module:
+    # `transformers` has the channels of B0 in it, and scales all of them by one factor.
+    scale, stages = size.width / EfficientNet.width, len(size.stages)
+    options = {
+        "width_coefficient": scale, "depth_coefficient": 1.0, "depth_divisor": 1, "depthwise_padding": [],
+        "in_channels": [round(c / scale) for c in (size.width, *size.channels[:-1])],
+        "out_channels": [round(c / scale) for c in size.channels],
+        "num_block_repeats": list(size.stages), "kernel_sizes": list(KERNELS[:stages]),
+        "strides": list(STRIDES[:stages]), "expand_ratios": list(EXPANSIONS[:stages]),
+        "hidden_dim": HEAD * size.width, "image_size": size.image, "num_labels": size.classes,
+    }  # fmt: skip
+    return transformers.EfficientNetForImageClassification(transformers.EfficientNetConfig.from_dict(options))
+
+
+def _convnext(size: ConvNext) -> nn.Module:
+    widths = [size.width * 2**stage for stage in range(len(size.stages))]
+    options = {"depths": list(size.stages), "hidden_sizes": widths, "num_stages": len(widths)}
+    options |= {"num_labels": size.classes, "layer_scale_init_value": 0.3, "image_size": size.image}
+    return transformers.ConvNextForImageClassification(transformers.ConvNextConfig.from_dict(options))
 
 
 def _vit(size: Vit) -> nn.Module:

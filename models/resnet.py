@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from models import layers
 from models.network import Network
 
-EPSILON = 1e-5
 EXPANSION = 4
 
 
@@ -71,19 +70,6 @@ class ResNet:
         stride: int = 1,
         strength: float = 1.0,
     ) -> str:
-        # He initialization: the Relu before each Conv halves the power.
-        weight = net.at(conv).draw("weight", (outputs, inputs, kernel, kernel), std=(2 / (inputs * kernel**2)) ** 0.5)
-        scale = net.at(norm).draw("weight", (outputs,), std=0.1 * strength, mean=strength)
-        shift = net.at(norm).draw("bias", (outputs,), std=layers.BIAS)
-        mean = net.at(norm).draw("running_mean", (outputs,), std=0.1)
-        variance = net.at(norm).draw("running_var", (outputs,), std=0.1, mean=1.0)
-        geometry = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [kernel // 2] * 4}
-
-        if self.folded:
-            factor = scale / np.sqrt(variance.astype(np.float64) + EPSILON)
-            kernels = net.at(conv).add_weight("weight", weight * factor[:, np.newaxis, np.newaxis, np.newaxis])
-            return net.at(conv).Conv(x, kernels, net.at(conv).add_weight("bias", shift - mean * factor), **geometry)
-        y = net.at(conv).Conv(x, net.at(conv).add_weight("weight", weight), **geometry)
-        parameters = {"weight": scale, "bias": shift, "running_mean": mean, "running_var": variance}
-        names = [net.at(norm).add_weight(name, values) for name, values in parameters.items()]
-        return net.at(norm).BatchNormalization(y, *names, epsilon=EPSILON, momentum=0.9)
+        return layers.conv_norm(
+            net, conv, norm, x, inputs, outputs, kernel=kernel, stride=stride, strength=strength, folded=self.folded
+        )

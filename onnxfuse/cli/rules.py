@@ -47,7 +47,9 @@ def command(name: str | None, folders: tuple[Path, ...], predicates: bool, as_js
 
 
 def _kind(one: rule.Rule) -> str:
-    return "rewrite" if one.fuse is None else f"fuse, {one.fuse.template}"
+    if one.fuse is not None:
+        return f"fuse, {one.fuse.template}"
+    return "rewrite" if one.layout is None else "layout"
 
 
 def _explain(console: Console, one: rule.Rule) -> None:

@@ -21,7 +21,7 @@ class FusedOp:
     rule: str
     """The rule that made it."""
     template: str
-    """The kernel template, `pointwise` or `row`; `attention` where an op of ONNX Runtime's own does the work."""
+    """The kernel template, as `row`; `attention` or `library` where an op of ONNX Runtime's own does the work."""
     inputs: tuple[int, ...]
     """Element type (`onnx.TensorProto.DataType`) of each function input, in order."""
     outputs: tuple[int, ...]

@@ -9,6 +9,7 @@ import onnx
 
 from onnxfuse.model.evaluate import FOLDABLE, evaluate
 from onnxfuse.model.graph import Graph, Node
+from onnxfuse.rewrite.layout_ops import FIRST, perm_of
 
 SMALL = 65536
 """Bytes. A folded constant up to this size is kept whatever it came from."""
@@ -19,6 +20,8 @@ def fold_constants(graph: Graph) -> bool:
     changed = False
     for node in list(graph.nodes):
         if node.op not in FOLDABLE or node.domain or len(node.outputs) != 1 or graph.is_output(node.outputs[0]):
+            continue
+        if _packs(graph, node):
             continue
         arrays = _known_inputs(graph, node)
         if arrays is None:
@@ -33,7 +36,9 @@ def fold_constants(graph: Graph) -> bool:
 def share_extents(graph: Graph) -> bool:
     """Let `Shape(x)[i]` read the first value that has this extent, or be a constant where the extent is known."""
     homes: dict[str, tuple[str, int]] = {}
-    for value in (*sorted(graph.inputs), *(o for n in graph.nodes for o in n.outputs if o)):
+    # Of the values on the way only those that are asked already: fusing changes which value is the first of a size.
+    asked = [o for n in graph.nodes for o in n.outputs if any(r.op == "Shape" for r in graph.readers(o))]
+    for value in (*sorted(graph.inputs), *asked):
         for axis, extent in enumerate(graph.type(value).shape or ()):
             if isinstance(extent, str) and "*" not in extent:
                 homes.setdefault(extent, (value, axis))
@@ -93,6 +98,15 @@ def _read_at_home(graph: Graph, node: Node, home: str, axis: int) -> bool:
     gather = onnx.helper.make_node("Gather", [shape, number], list(node.outputs), node.proto.name, axis=0)
     graph.replace([node], [Node(onnx.helper.make_node("Shape", [home], [shape])), Node(gather)])
     return True
+
+
+def _packs(graph: Graph, node: Node) -> bool:
+    """Return whether `node` reads the weight of a convolution between channels-last values, packed for its kernel."""
+    if node.op != "Transpose":
+        return False
+    readers = graph.readers(node.outputs[0])
+    before = [graph.producer(r.inputs[0]) for r in readers if r.op == "Conv" and r.inputs[1] == node.outputs[0]]
+    return len(before) == len(readers) and all(b is not None and perm_of(b) == FIRST for b in before)
 
 
 def _known_inputs(graph: Graph, node: Node) -> dict[str, np.ndarray] | None:

@@ -23,6 +23,10 @@ NAMED_OPS = 3
 """How many operators the name of a fused op spells out."""
 
 
+LIBRARY_VERSIONS = {"com.ms.internal.nhwc": 17}
+"""The version of a library's domain where it is not 1: that of channels-last ops follows ONNX, and stops at 17."""
+
+
 @dataclass(frozen=True)
 class Realization:
     """The library's form of an anchor, and the match that says what its names and labels stand for."""
@@ -89,7 +93,8 @@ def _library(
     library.node.extend(n for n in body.node if n.op_type == "Constant" and n.output[0] in read)
     library.node.extend(nodes)
     library.opset_import.add(domain="", version=opset)
-    library.opset_import.add(domain="com.microsoft", version=1)
+    for domain in sorted({n.domain for n in nodes if n.domain}):
+        library.opset_import.add(domain=domain, version=LIBRARY_VERSIONS.get(domain, 1))
     return library
 
 
@@ -146,6 +151,7 @@ def _name(
     if library is not None:
         digest.update(library.SerializeToString(deterministic=True))
     digest.update(repr((template, inputs, outputs)).encode())
-    words = [n.op for n in nodes]
+    # The Transposes that only say in which order the axes stand are not what a reader looks for.
+    words = [n.op for n in nodes if n.op != "Transpose"] or [n.op for n in nodes]
     shown = words if len(words) <= NAMED_OPS else [words[0], words[1], words[-1]]
     return f"{''.join(shown)}_{digest.hexdigest()[:10]}"

@@ -1,4 +1,4 @@
-"""The whole way of a model, on one screen: normalize, rewrite to a fixed point, fuse, attach the bodies, check."""
+"""The whole way of a model: normalize, rewrite to a fixed point, lay out, fuse, attach the bodies, check."""
 
 import time
 from collections import Counter
@@ -11,6 +11,7 @@ from onnxfuse.model.fused import DOMAIN, FusedOp, write
 from onnxfuse.model.graph import Graph, bodies
 from onnxfuse.rewrite.apply import MAX_ROUNDS, endless, rewrite
 from onnxfuse.rewrite.fuse import fuse
+from onnxfuse.rewrite.layout import lay_out
 from onnxfuse.rewrite.report import Report
 from onnxfuse.rewrite.rule import Rule, shipped
 
@@ -29,6 +30,7 @@ def run(model: ModelProto, rules: Sequence[Rule] | None = None, progress: Progre
     phases: tuple[tuple[str, Callable[[], None]], ...] = (
         ("normalize", lambda: normalize.normalize(model)),
         ("rewrite", lambda: _rewrite(model, rules, report)),
+        ("layout", lambda: _each_graph(model, lambda graph: lay_out(graph, rules, report))),
         ("fuse", lambda: _each_graph(model, lambda graph: fuse(graph, rules, report, ops))),
         ("attach bodies", lambda: _attach(model, ops)),
         ("check", lambda: types.check(model)),
@@ -73,13 +75,18 @@ def _each_graph(model: ModelProto, act: Callable[[Graph], None]) -> None:
 
 
 def _rewrite(model: ModelProto, rules: Sequence[Rule], report: Report) -> None:
-    """Rewrite until nothing applies: of values that a rewrite made, the types are known the next time round."""
-    for _ in range(MAX_ROUNDS):
-        before = len(report.applied)
+    """Rewrite until nothing changes: of values that a rewrite made, the types are known the next time round.
+
+    What a folded shape computes may tell the next one. Folding ends by itself: each fold takes a node away.
+    """
+    rounds = 0
+    while rounds < MAX_ROUNDS:
+        before, nodes = len(report.applied), count_ops(model)
         report.stopped.clear()
         _each_graph(model, lambda graph: rewrite(graph, rules, report))
-        if len(report.applied) == before:
+        if len(report.applied) == before and count_ops(model) == nodes:
             return
+        rounds += len(report.applied) > before
     raise endless(rules)
 
 

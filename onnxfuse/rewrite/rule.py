@@ -7,13 +7,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from onnx import TensorProto
+
 from onnxfuse.model.errors import RuleError
 from onnxfuse.rewrite import pattern as patterns
 from onnxfuse.rewrite import predicate as predicates
 from onnxfuse.rewrite.pattern import Alternative, Line, Parts, Pattern, did_you_mean
 from onnxfuse.rewrite.predicate import Binding, Predicate
 
-TEMPLATES = ("depthwise", "attention", "row", "gemm", "pointwise")
+TEMPLATES = ("depthwise", "attention", "row", "gemm", "library", "pointwise")
 """The kernel templates, strongest first: in this order fuse rules take their nodes."""
 
 ANY_POINTWISE = "pointwise"
@@ -63,6 +65,14 @@ class Fuse:
 
 
 @dataclass(frozen=True)
+class Layout:
+    """Regions of convolutions run channels last."""
+
+    types: tuple[int, ...]
+    """Element types (`onnx.TensorProto.DataType`) of the convolutions that may be turned."""
+
+
+@dataclass(frozen=True)
 class Example:
     """A small model with what the rule makes of it; read by the tests, the docs and `onnxfuse rules NAME`."""
 
@@ -83,6 +93,7 @@ class Rule:
     path: Path
     rewrites: tuple[Rewrite, ...]
     fuse: Fuse | None
+    layout: Layout | None
     examples: tuple[Example, ...]
 
 
@@ -124,14 +135,15 @@ def read(path: Path) -> Rule:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise RuleError(f"{path}: {error}", "See rules/README.md.") from None
     reader = _Reader(path, text)
-    reader.keys(data, {"summary", "rewrite", "fuse", "example"}, "a rule file")
+    reader.keys(data, {"summary", "rewrite", "fuse", "layout", "example"}, "a rule file")
     summary = reader.want(data, "summary", str, "a rule file")
     rewrites = tuple(reader.rewrite(r, "[[rewrite]]") for r in reader.optional(data, "rewrite", list, []))
     fuse = reader.fuse(data["fuse"]) if "fuse" in data else None
-    if not rewrites and fuse is None:
-        raise RuleError(f"{path}: has neither [[rewrite]] nor [fuse]", "See rules/README.md.")
+    layout = reader.layout(data["layout"]) if "layout" in data else None
+    if not rewrites and fuse is None and layout is None:
+        raise RuleError(f"{path}: has neither [[rewrite]] nor [fuse] nor [layout]", "See rules/README.md.")
     examples = tuple(reader.example(e) for e in reader.optional(data, "example", list, []))
-    return Rule(path.stem, summary, path, rewrites, fuse, examples)
+    return Rule(path.stem, summary, path, rewrites, fuse, layout, examples)
 
 
 class _Reader:
@@ -185,6 +197,21 @@ class _Reader:
             bool(grow["prologue"]), bool(grow["epilogue"]), self.beside(table, anchors),
             self.optional(table, "least", int, 0),
         )  # fmt: skip
+
+    def layout(self, table: dict[str, Any]) -> Layout:
+        self.keys(table, {"channels", "types"}, "[layout]")
+        if self.want(table, "channels", str, "[layout]") != "last":
+            raise RuleError(f'{self.place("channels")}: `channels` can only be "last", got "{table["channels"]}"')
+        return Layout(tuple(self.element_type(t) for t in self.want(table, "types", list, "[layout]")))
+
+    def element_type(self, word: Any) -> int:
+        known = {name.lower(): number for name, number in TensorProto.DataType.items()}
+        known["float32"] = known["float"]
+        if word not in known:
+            raise RuleError(
+                f"{self.place(str(word))}: '{word}' is not an element type.{did_you_mean(str(word), set(known))}"
+            )
+        return int(known[word])
 
     def beside(self, table: dict[str, Any], anchors: tuple[Anchor, ...]) -> str:
         name: str = self.optional(table, "beside", str, "")

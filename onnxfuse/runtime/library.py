@@ -36,6 +36,7 @@ def with_library_ops(model: Model, session_options: SessionOptions) -> onnx.Mode
             function.node.extend(library.node)
             del function.opset_import[:]
             function.opset_import.extend(library.opset_import)
-    if all(o.domain != "com.microsoft" for o in own.opset_import):
-        own.opset_import.add(domain="com.microsoft", version=1)
+            # ONNX Runtime goes by the imports of the model when it puts the function's nodes into the graph.
+            known = {o.domain for o in own.opset_import}
+            own.opset_import.extend(o for o in library.opset_import if o.domain not in known)
     return own

@@ -14,7 +14,9 @@ from onnxfuse.kernels import Arch
 from onnxfuse.kernels.dump import dump, resources
 from tests.cli.conftest import Command
 
-PHASES = ["0-before-normalize", "1-before-rewrite", "2-before-fuse", "3-before-check", "4-result"]
+PHASES = [
+    "0-before-normalize", "1-before-rewrite", "2-before-layout", "3-before-fuse", "4-before-check", "5-result",
+]  # fmt: skip
 
 
 def test_the_graph_is_there_before_and_after_each_phase(folder: Path, onnxfuse_command: Command) -> None:

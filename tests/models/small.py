@@ -13,6 +13,14 @@ SIZES: dict[str, dict[str, Any]] = {
     "mlp": {"hidden": 33},
     "lenet5": {},
     "resnet50": {"stages": (1, 2), "width": 8, "image": 45, "classes": 7},
+    "efficientnet_b0": {
+        "width": 8,
+        "stages": (1, 2, 1),
+        "channels": (8, 12, 12),
+        "image": 45,
+        "classes": 7,
+    },
+    "convnext_tiny": {"stages": (1, 2), "width": 10, "image": 40, "classes": 7},
     "bert_base": {"layers": 2, "hidden": 36, "heads": 3, "intermediate": 50, "vocabulary": 97, "positions": 40},
     "vit_b_16": {"layers": 2, "hidden": 36, "heads": 3, "intermediate": 50, "image": 48, "classes": 7},
 }

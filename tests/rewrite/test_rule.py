@@ -172,6 +172,32 @@ def test_a_file_that_is_no_text_is_told(tmp_path: Path) -> None:
         rule.load(tmp_path)
 
 
+LAYOUT = """summary = "Channels last."
+[layout]
+channels = "last"
+types = ["float16"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "line", "told"),
+    [
+        ("channels", "chanels", 3, "'chanels' is not a key of [layout]. Did you mean channels?"),
+        ('"last"', '"first"', 3, '`channels` can only be "last", got "first"'),
+        ("float16", "float15", 4, "'float15' is not an element type. Did you mean float16?"),
+        ('["float16"]', '"float16"', 4, "'types' must be a list, got 'float16'"),
+    ],
+)
+def test_a_mistake_in_a_layout_is_told(tmp_path: Path, good: str, bad: str, line: int, told: str) -> None:
+    """Each mistake is one change to a good file."""
+    assert rule.read(write(tmp_path, LAYOUT)).layout == rule.Layout((10,))
+    path = write(tmp_path, LAYOUT.replace(good, bad, 1))
+    with pytest.raises(RuleError) as caught:
+        rule.read(path)
+    assert told in str(caught.value)
+    assert f":{line}: " in str(caught.value)
+
+
 def test_rewrites_that_undo_each_other_are_refused(tmp_path: Path) -> None:
     """The rounds are counted, and the message names the rules instead of running for ever."""
     there = GOOD.replace("a = Relu (x)\n  y = Relu (a)", "y = Relu (x)").replace("{ y = Relu (x) }", "{ y = Abs (x) }")

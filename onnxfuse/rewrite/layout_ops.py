@@ -1,0 +1,593 @@
+"""How each operator is written channels last: [batch, height, width, channels] in place of [batch, channels, ...].
+
+An operator that is not in the table below, or not in the way that it is used, stays channels first.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import NodeProto
+from onnx.helper import make_attribute, make_node
+
+from onnxfuse import kernels
+from onnxfuse.model import schema
+from onnxfuse.model.graph import Graph, Node
+from onnxfuse.model.types import Dim, ValueType, is_unknown
+
+LAST = (0, 2, 3, 1)
+"""The permutation of a Transpose from channels first to channels last."""
+FIRST = (0, 3, 1, 2)
+"""The permutation back; also the axis of the channels-last form where each axis of the channels-first form stands."""
+
+
+class Writer:
+    """Names and constants of the channels-last form of a graph."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.names: dict[str, str] = {}
+        """Value -> the name of its channels-last form."""
+        self._constants: dict[tuple[str, str], str] = {}
+
+    def last(self, value: str) -> str:
+        """Return the name of the channels-last form of a value."""
+        if value not in self.names:
+            self.names[value] = self.fresh(f"{value}.nhwc", turned(self.graph.type(value)))
+        return self.names[value]
+
+    def fresh(self, base: str, type_: ValueType) -> str:
+        """Return a new name for a value of this type."""
+        name = self.graph.fresh(base)
+        self.graph.types[name] = type_
+        return name
+
+    def constant(self, value: str, kind: str, array: Callable[[], np.ndarray]) -> str:
+        """Return the name of a weight made from `value`; each `kind` is made once."""
+        if (value, kind) not in self._constants:
+            name = self.graph.fresh(f"{value}.{kind}")
+            self.graph.add_constant(name, array())
+            self._constants[value, kind] = name
+        return self._constants[value, kind]
+
+
+@dataclass(frozen=True)
+class Form:
+    """One operator of the graph, channels last."""
+
+    reads: tuple[str, ...]
+    """The inputs that it wants channels last."""
+    makes: tuple[str, ...]
+    """The outputs that it yields channels last; others stay as they are."""
+    write: Callable[[Writer], list[NodeProto]]
+    """Gives the nodes, in topological order."""
+    saves: bool = False
+    """Channels first, the library turns these inputs and outputs around by itself, each time."""
+    inner: tuple[Node, ...] = ()
+    """Nodes before this one that go with it."""
+
+
+def form(graph: Graph, node: Node, types: Sequence[int]) -> Form | None:
+    """Return the channels-last form of `node`, None where it has none; convolutions only of these element types."""
+    if node.domain or node.captures:
+        return None
+    if node.op in _CONVOLUTIONS:
+        return _CONVOLUTIONS[node.op](graph, node) if graph.type(node.inputs[0]).dtype in types else None
+    make = _FORMS.get(node.op, _pointwise if kernels.is_pointwise(node.op) else None)
+    return None if make is None else make(graph, node)
+
+
+def turned(type_: ValueType) -> ValueType:
+    """Return the type of the channels-last form."""
+    shape = type_.shape
+    return ValueType(type_.dtype, None if shape is None else tuple(shape[a] for a in LAST))
+
+
+def transpose(value: str, output: str, perm: Sequence[int]) -> NodeProto:
+    return make_node("Transpose", [value], [output], perm=list(perm))
+
+
+def perm_of(node: Node) -> tuple[int, ...] | None:
+    """Return the permutation that a Transpose writes, None for another operator."""
+    if node.op != "Transpose" or node.domain:
+        return None
+    return next((tuple(a.ints) for a in node.proto.attribute if a.name == "perm"), None)
+
+
+# ---- convolutions
+
+
+def _conv(graph: Graph, node: Node) -> Form | None:
+    w, y = node.inputs[1], node.outputs[0]
+    attributes = graph.attributes(node)
+    pad, pads = _padding(graph, node, attributes)
+    x = node.inputs[0] if pad is None else pad.inputs[0]
+    if not _images(graph, x, y) or graph.type(w).rank != 4 or not graph.is_constant(w):
+        return None
+    if pad is not None:
+        attributes = {**attributes, "pads": pads}
+
+    def write(to: Writer) -> list[NodeProto]:
+        weight = graph.constant(w)
+        assert weight is not None, w
+        product, rest = _apart(to, node)
+        if _is_product(attributes, weight.shape):
+            # Conv<1x1>(x, w[O,C,1,1]) -> MatMul(x[N,H,W,C], w[C,O])
+            packed = to.constant(w, "co", lambda: weight[:, :, 0, 0].T)
+            return [_named(make_node("MatMul", [to.last(x), packed], [product]), node), *rest]
+        depthwise = weight.shape[1] == 1 and attributes.get("group") == weight.shape[0]
+        # Depthwise weights are [kernel, kernel, C, 1]: neighbouring threads work on neighbouring channels.
+        order, back = ((2, 3, 0, 1), (2, 3, 0, 1)) if depthwise else (LAST, FIRST)
+        packed = to.constant(w, "hwc" if depthwise else "ohwi", lambda: weight.transpose(order))
+        first, kernel, convolved = _inner(to, x), to.fresh(f"{w}.oihw", graph.type(w)), _inner(to, y)
+        return [
+            transpose(to.last(x), first, FIRST),
+            transpose(packed, kernel, back),
+            _like(node, [first, kernel], [convolved], **({} if pad is None else {"pads": pads, "auto_pad": None})),
+            transpose(convolved, product, LAST),
+            *rest,
+        ]
+
+    return Form((x,), (y,), write, saves=True, inner=() if pad is None else (pad,))
+
+
+def _padding(
+    graph: Graph, node: Node, attributes: Mapping[str, schema.AttributeValue]
+) -> tuple[Node | None, list[int]]:
+    """Return the Pad before a Conv that can be the convolution's own, and the padding of both together."""
+    pad = graph.producer(node.inputs[0])
+    if pad is None or pad.op != "Pad" or pad.domain or graph.opset < 11 or _read_twice(graph, pad):
+        return None, []
+    value, axes = (pad.inputs[i] if len(pad.inputs) > i else "" for i in (2, 3))
+    widths, number = graph.constant(pad.inputs[1]), graph.constant(value)
+    zeros = not value or (number is not None and not number.any())
+    if widths is None or widths.size != 8 or axes or not zeros or (widths < 0).any():
+        return None, []
+    constant = graph.attributes(pad).get("mode", b"constant") == b"constant"
+    if not constant or widths.reshape(2, 4)[:, :2].any() or attributes.get("auto_pad") not in (b"NOTSET", b"VALID"):
+        return None, []
+    own = _ints(attributes, "pads") if attributes.get("auto_pad") == b"NOTSET" else []
+    added = widths.reshape(2, 4)[:, 2:].reshape(-1)
+    return pad, [a + int(b) for a, b in zip(own or [0] * 4, added, strict=True)]
+
+
+def _conv_transpose(graph: Graph, node: Node) -> Form | None:
+    x, w = node.inputs[:2]
+    y = node.outputs[0]
+    if not _images(graph, x, y) or not graph.is_constant(w):
+        return None
+
+    def write(to: Writer) -> list[NodeProto]:
+        product, rest = _apart(to, node)
+        first, convolved = _inner(to, x), _inner(to, y)
+        return [
+            transpose(to.last(x), first, FIRST),
+            _like(node, [first, w], [convolved]),
+            transpose(convolved, product, LAST),
+            *rest,
+        ]
+
+    return Form((x,), (y,), write, saves=True)
+
+
+def _apart(to: Writer, node: Node) -> tuple[str, list[NodeProto]]:
+    """Return the name of the convolution without its bias, and the nodes that add the bias: [O] to [N,H,W,O]."""
+    y = node.outputs[0]
+    if len(node.inputs) < 3 or not node.inputs[2]:
+        return to.last(y), []
+    product = to.fresh(f"{y}.product", turned(to.graph.type(y)))
+    return product, [make_node("Add", [product, node.inputs[2]], [to.last(y)])]
+
+
+def _is_product(attributes: Mapping[str, schema.AttributeValue], weight: Sequence[int]) -> bool:
+    """Return whether a convolution is a matrix product over the channels, pixel by pixel."""
+    plain = all(step == 1 for step in _ints(attributes, "strides")) and not any(_ints(attributes, "pads"))
+    return plain and attributes.get("group", 1) == 1 and tuple(weight[2:]) == (1, 1)
+
+
+# ---- operators that exist channels first alone: between two Transposes, for the library's own or a fused kernel
+
+
+def _between(graph: Graph, node: Node) -> Form | None:
+    x, y = node.inputs[0], node.outputs[0]
+    dilated = any(step != 1 for step in _ints(graph.attributes(node), "dilations"))
+    # The library's AveragePool knows no dilations.
+    if not _images(graph, x, y) or _many_outputs(node) or (node.op == "AveragePool" and dilated):
+        return None
+
+    def write(to: Writer) -> list[NodeProto]:
+        first, made = _inner(to, x), _inner(to, y)
+        dropped = {"dilations": None} if node.op == "AveragePool" else {}
+        return [
+            transpose(to.last(x), first, FIRST),
+            _like(node, [first, *node.inputs[1:]], [made], **dropped),
+            transpose(made, to.last(y), LAST),
+        ]
+
+    return Form((x,), (y,), write)
+
+
+# ---- operators that take the axes in any order
+
+
+def _pointwise(graph: Graph, node: Node) -> Form | None:
+    y = node.outputs[0]
+    if graph.type(y).rank != 4 or _many_outputs(node):
+        return None
+    reads = []
+    for value in node.inputs:
+        rank = graph.type(value).rank if value else 0
+        if not value or rank == 0 or graph.is_constant(value):
+            continue
+        if rank != 4:
+            return None
+        reads.append(value)
+
+    def write(to: Writer) -> list[NodeProto]:
+        return [_like(node, [_operand(to, v) for v in node.inputs], [to.last(y)])]
+
+    return Form(tuple(dict.fromkeys(reads)), (y,), write) if reads else None
+
+
+def _batch_normalization(graph: Graph, node: Node) -> Form | None:
+    """(x - mean) * (scale / sqrt(var + epsilon)) + shift, with weights along the last axis."""
+    x, scale, shift, mean, variance = node.inputs
+    y = node.outputs[0]
+    attributes = graph.attributes(node)
+    parameters = (scale, shift, mean, variance)
+    if not _images(graph, x, y) or _many_outputs(node) or not all(graph.is_constant(v) for v in parameters):
+        return None
+    if attributes.get("training_mode") or attributes.get("spatial") == 0:
+        return None
+    epsilon = np.float64(attributes["epsilon"])  # type: ignore[arg-type]
+    element = onnx.helper.tensor_dtype_to_np_dtype(graph.type(x).dtype)
+    a, b, m, v = (np.asarray(graph.constant(p)).astype(np.float64) for p in parameters)
+    factor = (a / np.sqrt(v + epsilon)).astype(element)
+    if not np.isfinite(factor.astype(np.float64)).all():
+        return None
+
+    def write(to: Writer) -> list[NodeProto]:
+        inner = [to.fresh(f"{y}.{step}", turned(graph.type(y))) for step in ("centred", "scaled")]
+        return [
+            make_node("Sub", [to.last(x), to.constant(mean, "mean", lambda: m.astype(element))], [inner[0]]),
+            make_node("Mul", [inner[0], to.constant(scale, "factor", lambda: factor)], [inner[1]]),
+            make_node("Add", [inner[1], to.constant(shift, "shift", lambda: b.astype(element))], [to.last(y)]),
+        ]
+
+    return Form((x,), (y,), write)
+
+
+def _along_axis(graph: Graph, node: Node) -> Form | None:
+    """Concat, Split, Softmax: one attribute names the axis."""
+    outputs = tuple(o for o in node.outputs if o)
+    axis = graph.attributes(node).get("axis")
+    if any(graph.type(o).rank != 4 for o in outputs) or not isinstance(axis, int):
+        return None
+    if node.op in ("Softmax", "LogSoftmax") and graph.opset < 13:  # over all axes from this one on
+        return None
+    data, others = (node.inputs, ()) if node.op == "Concat" else (node.inputs[:1], node.inputs[1:])
+
+    def write(to: Writer) -> list[NodeProto]:
+        inputs = [*(_part(to, v) for v in data), *others]
+        return [_like(node, inputs, [to.last(o) if o else "" for o in node.outputs], axis=FIRST[axis])]
+
+    reads = tuple(dict.fromkeys(v for v in data if not graph.is_constant(v)))
+    return Form(reads, outputs, write) if reads else None
+
+
+def _slice(graph: Graph, node: Node) -> Form | None:
+    x, y = node.inputs[0], node.outputs[0]
+    if not _images(graph, x, y):
+        return None
+    if graph.opset < 10:
+        attributes = graph.attributes(node)
+        axes = _ints(attributes, "axes") or range(len(_ints(attributes, "starts")))
+
+        def write_attributes(to: Writer) -> list[NodeProto]:
+            return [_like(node, [to.last(x)], [to.last(y)], axes=[FIRST[a] for a in axes])]
+
+        return Form((x,), (y,), write_attributes)
+    given = node.inputs[3] if len(node.inputs) > 3 else ""
+    array = graph.constant(given)
+    if array is None:
+        return None
+
+    def write(to: Writer) -> list[NodeProto]:
+        axes = to.constant(given, "nhwc", lambda: _moved(array))
+        return [_like(node, [to.last(x), *node.inputs[1:3], axes, *node.inputs[4:]], [to.last(y)])]
+
+    return Form((x,), (y,), write)
+
+
+def _pad(graph: Graph, node: Node) -> Form | None:
+    x, y = node.inputs[0], node.outputs[0]
+    if not _images(graph, x, y):
+        return None
+    if graph.opset < 11:
+        written = graph.attributes(node)["pads"]
+
+        def write_attribute(to: Writer) -> list[NodeProto]:
+            return [_like(node, [to.last(x)], [to.last(y)], pads=_both_ends(np.asarray(written)).tolist())]
+
+        return Form((x,), (y,), write_attribute)
+    pads, axes = node.inputs[1], node.inputs[3] if len(node.inputs) > 3 else ""
+    widths, named = graph.constant(pads), graph.constant(axes)
+    if (axes and named is None) or (widths is not None and not axes and widths.size != 8):
+        return None
+
+    def write(to: Writer) -> list[NodeProto]:
+        inputs = [to.last(x), *node.inputs[1:]]
+        before: list[NodeProto] = []
+        if named is not None:
+            inputs[3] = to.constant(axes, "nhwc", lambda: _moved(named))
+        else:
+            inputs[1], before = _entries(to, pads, (*LAST, *(4 + a for a in LAST)), f"{y}.pads")
+        return [*before, _like(node, inputs, [to.last(y)])]
+
+    return Form((x,), (y,), write)
+
+
+def _resize(graph: Graph, node: Node) -> Form | None:
+    """Nearest neighbours alone: ONNX Runtime's interpolation on CUDA wants the channels before height and width."""
+    x, y = node.inputs[0], node.outputs[0]
+    attributes = graph.attributes(node)
+    modes = (attributes.get("mode", b"nearest"), attributes.get("coordinate_transformation_mode", b""))
+    if not _images(graph, x, y) or modes[0] != b"nearest" or modes[1] == b"tf_crop_and_resize" or len(node.inputs) < 2:
+        return None
+    axes = _ints(attributes, "axes")
+    sizes = [i for i, v in enumerate(node.inputs) if i > 0 and v and graph.element_count(v) != 0]
+    if any(graph.element_count(node.inputs[i]) not in (None, 4) for i in sizes) and not axes:
+        return None
+
+    def write(to: Writer) -> list[NodeProto]:
+        if axes:
+            moved = [FIRST[a] for a in axes]
+            return [_like(node, [to.last(x), *node.inputs[1:]], [to.last(y)], axes=moved)]
+        inputs, before = [to.last(x), *node.inputs[1:]], []
+        for i in sizes:
+            inputs[i], gather = _entries(to, node.inputs[i], LAST, f"{y}.sizes")
+            before += gather
+        return [*before, _like(node, inputs, [to.last(y)])]
+
+    return Form((x,), (y,), write)
+
+
+def _reduce(graph: Graph, node: Node) -> Form | None:
+    x, y = node.inputs[0], node.outputs[0]
+    attributes = graph.attributes(node)
+    as_input = "axes" not in schema.moved(node.op, "", graph.opset)
+    given = node.inputs[1] if as_input and len(node.inputs) > 1 else ""
+    array = graph.constant(given) if as_input else np.asarray(attributes.get("axes", []))
+    if graph.type(x).rank != 4 or array is None or array.size == 0:
+        return None
+    axes, keep = {int(a) % 4 for a in array}, bool(attributes.get("keepdims", 1))
+    # Without keepdims the axes that are left must stand in the same order either way.
+    if not keep and [a for a in LAST if a not in axes] != [a for a in range(4) if a not in axes]:
+        return None
+
+    def write(to: Writer) -> list[NodeProto]:
+        output = to.last(y) if keep else y
+        moved = np.asarray(sorted(FIRST[a] for a in axes), np.int64)
+        if as_input:
+            return [_like(node, [to.last(x), to.constant(given, "nhwc", lambda: moved)], [output])]
+        return [_like(node, [to.last(x)], [output], axes=moved.tolist())]
+
+    return Form((x,), (y,) if keep else (), write)
+
+
+_GLOBAL = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
+
+
+def _reshape(graph: Graph, node: Node) -> Form | None:
+    shuffled = _channel_shuffle(graph, node)
+    return _flat(graph, node) if shuffled is None else shuffled
+
+
+def _flat(graph: Graph, node: Node) -> Form | None:
+    """Flatten or Reshape of numbers that lie in memory alike either way."""
+    x, y = node.inputs[0], node.outputs[0]
+    if not _images(graph, x) or not stands_still(graph.type(x).shape) or graph.is_constant(x):
+        return None
+    if node.op == "Flatten" and graph.attributes(node)["axis"] != 1:
+        return None
+    if node.op == "Reshape":
+        target = graph.constant(node.inputs[1])
+        # A 0 takes an extent over, and those of the axes after the batch are others.
+        if target is None or 0 in target.reshape(-1)[1:] or graph.attributes(node).get("allowzero"):
+            return None
+
+    def write(to: Writer) -> list[NodeProto]:
+        return [_like(node, [to.last(x), *node.inputs[1:]], [y])]
+
+    return Form((x,), (), write)
+
+
+def _channel_shuffle(graph: Graph, node: Node) -> Form | None:
+    """[N, C, H, W] -> [N, a, b, H, W] -> [N, b, a, H, W] -> [N, C, H, W]: the channels of `a` groups dealt out."""
+    swap = graph.producer(node.inputs[0])
+    apart = graph.producer(swap.inputs[0]) if swap is not None and perm_of(swap) == (0, 2, 1, 3, 4) else None
+    if swap is None or apart is None or apart.op != "Reshape" or apart.domain:
+        return None
+    x, y = apart.inputs[0], node.outputs[0]
+    before, split, after = (graph.type(v).shape for v in (x, apart.outputs[0], y))
+    if before is None or split is None or after is None or len(before) != 4 or before[1:] != after[1:]:
+        return None
+    if split[3:] != before[2:] or any(is_unknown(extent) for extent in before[1:]):
+        return None
+    groups = split[1:3]
+    if not all(isinstance(g, int) for g in groups) or any(_read_twice(graph, n) for n in (apart, swap)):
+        return None
+
+    def write(to: Writer) -> list[NodeProto]:
+        rows = turned(graph.type(x))
+        assert rows.shape is not None, x
+        lead, c = rows.shape[:3], rows.shape[3]
+        parts = to.fresh(f"{y}.groups", ValueType(rows.dtype, (*lead, *groups)))
+        dealt = to.fresh(f"{y}.dealt", ValueType(rows.dtype, (*lead, *reversed(groups))))
+        # 0 takes over batch, height and width.
+        apart_to = to.constant(y, "groups", lambda: np.asarray([0, 0, 0, *groups], np.int64))
+        joined_to = to.constant(y, "channels", lambda: np.asarray([0, 0, 0, c], np.int64))
+        return [
+            make_node("Reshape", [to.last(x), apart_to], [parts]),
+            transpose(parts, dealt, (0, 1, 2, 4, 3)),
+            _named(make_node("Reshape", [dealt, joined_to], [to.last(y)]), node),
+        ]
+
+    return Form((x,), (y,), write, inner=(apart, swap))
+
+
+def _read_twice(graph: Graph, node: Node) -> bool:
+    return len(graph.readers(node.outputs[0])) > 1 or graph.is_output(node.outputs[0])
+
+
+def _global_pool(graph: Graph, node: Node) -> Form | None:
+    # GlobalAveragePool(x) -> ReduceMean(x) over height and width
+    x, y = node.inputs[0], node.outputs[0]
+    if not _images(graph, x, y):
+        return None
+    op = _GLOBAL[node.op]
+
+    def write(to: Writer) -> list[NodeProto]:
+        if "axes" in schema.moved(op, "", graph.opset):
+            return [_named(make_node(op, [to.last(x)], [to.last(y)], axes=[1, 2], keepdims=1), node)]
+        axes = to.constant(y, "axes", lambda: np.asarray([1, 2], np.int64))
+        return [_named(make_node(op, [to.last(x), axes], [to.last(y)], keepdims=1), node)]
+
+    return Form((x,), (y,), write)
+
+
+def _shape(graph: Graph, node: Node) -> Form | None:
+    # Shape(x) -> Gather(Shape(x channels last), where each extent stands)
+    x, y = node.inputs[0], node.outputs[0]
+    if graph.type(x).rank != 4 or graph.is_constant(x):
+        return None
+    attributes = graph.attributes(node)
+    wanted = FIRST[_int(attributes, "start", 0) : _int(attributes, "end", 4)]
+
+    def write(to: Writer) -> list[NodeProto]:
+        extents = to.fresh(f"{y}.nhwc", ValueType(onnx.TensorProto.INT64, (4,)))
+        order = to.constant(y, "order", lambda: np.asarray(wanted, np.int64))
+        return [
+            make_node("Shape", [to.last(x)], [extents]),
+            _named(make_node("Gather", [extents, order], [y], axis=0), node),
+        ]
+
+    return Form((x,), (), write)
+
+
+_CONVOLUTIONS = {"Conv": _conv, "ConvTranspose": _conv_transpose}
+_FORMS: dict[str, Callable[[Graph, Node], Form | None]] = {
+    "MaxPool": _between,
+    "AveragePool": _between,
+    "DepthToSpace": _between,
+    "SpaceToDepth": _between,
+    "LRN": _between,
+    "BatchNormalization": _batch_normalization,
+    "Concat": _along_axis,
+    "Split": _along_axis,
+    "Softmax": _along_axis,
+    "LogSoftmax": _along_axis,
+    "Slice": _slice,
+    "Pad": _pad,
+    "Resize": _resize,
+    "Upsample": _resize,
+    "ReduceMean": _reduce,
+    "ReduceSum": _reduce,
+    "ReduceMax": _reduce,
+    "ReduceMin": _reduce,
+    "ReduceL2": _reduce,
+    "Flatten": _flat,
+    "Reshape": _reshape,
+    "GlobalAveragePool": _global_pool,
+    "GlobalMaxPool": _global_pool,
+    "Shape": _shape,
+}
+
+
+# ---- parts
+
+
+def _ints(attributes: Mapping[str, schema.AttributeValue], name: str) -> list[int]:
+    """Return a list of integers, empty where it is not written."""
+    value = attributes.get(name)
+    return [int(v) for v in value] if isinstance(value, list) else []
+
+
+def _int(attributes: Mapping[str, schema.AttributeValue], name: str, default: int) -> int:
+    value = attributes.get(name, default)
+    return value if isinstance(value, int) else default
+
+
+def _images(graph: Graph, *values: str) -> bool:
+    """Return whether each value is [batch, channels, height, width], as far as its rank tells."""
+    return all(graph.type(v).rank == 4 for v in values)
+
+
+def _many_outputs(node: Node) -> bool:
+    return any(node.outputs[1:])
+
+
+def _inner(to: Writer, value: str) -> str:
+    """Return a new name for a value that is channels first between two Transposes."""
+    return to.fresh(f"{value}.nchw", to.graph.type(value))
+
+
+def _operand(to: Writer, value: str) -> str:
+    """Return an operand that is broadcast to an image, channels last: a weight is laid out anew."""
+    if not value or to.graph.type(value).rank == 0 or to.graph.element_count(value) == 1:
+        return value
+    if not to.graph.is_constant(value):
+        return to.last(value)
+    array = to.graph.constant(value)
+    assert array is not None, value
+    return to.constant(value, "nhwc", lambda: _relaid(array))
+
+
+def _part(to: Writer, value: str) -> str:
+    """Return a whole image, channels last, also where it is a weight."""
+    array = to.graph.constant(value)
+    return to.last(value) if array is None else to.constant(value, "whole", lambda: array.transpose(LAST))
+
+
+def _relaid(array: np.ndarray) -> np.ndarray:
+    """Return a constant that is broadcast to an image, channels last, without leading axes of one element."""
+    whole = array.reshape((1,) * (4 - array.ndim) + array.shape).transpose(LAST)
+    first = next((i for i, extent in enumerate(whole.shape) if extent != 1), 3)
+    return np.ascontiguousarray(whole.reshape(whole.shape[first:]))
+
+
+def _entries(to: Writer, value: str, order: Sequence[int], base: str) -> tuple[str, list[NodeProto]]:
+    """Return a vector with the entries of another one in this order, and the node that picks them, if one is needed."""
+    array = to.graph.constant(value)
+    if array is not None:
+        return to.constant(value, "nhwc", lambda: array[list(order)]), []
+    name = to.fresh(base, to.graph.type(value))
+    indices = to.constant(value, "order", lambda: np.asarray(order, np.int64))
+    return name, [make_node("Gather", [value, indices], [name], axis=0)]
+
+
+def _moved(axes: np.ndarray) -> np.ndarray:
+    return np.asarray([FIRST[int(a)] for a in axes.reshape(-1)], axes.dtype)
+
+
+def _both_ends(pads: np.ndarray) -> np.ndarray:
+    return pads.reshape(2, 4)[:, LAST].reshape(-1)
+
+
+def _named(new: NodeProto, node: Node) -> NodeProto:
+    new.name = node.proto.name
+    return new
+
+
+def _like(node: Node, inputs: Sequence[str], outputs: Sequence[str], **changes: object) -> NodeProto:
+    """Return the same operator on other values; an attribute that is None in `changes` is left out."""
+    new = _named(make_node(node.op, list(inputs), list(outputs)), node)
+    new.attribute.extend(a for a in node.proto.attribute if a.name not in changes)
+    new.attribute.extend(make_attribute(k, v) for k, v in changes.items() if v is not None)
+    return new
+
+
+def stands_still(shape: tuple[Dim, ...] | None) -> bool:
+    """Return whether the numbers of an image lie in memory alike either way: one channel, or one pixel."""
+    return shape is not None and (shape[1] == 1 or shape[2:] == (1, 1))
