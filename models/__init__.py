@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from models.bert import Bert
 from models.convnext import ConvNext
 from models.efficientnet import EfficientNet
+from models.gpt2 import Gpt2
 from models.lenet import LeNet5
 from models.minilm import MiniLm
 from models.mlp import Mlp
@@ -52,6 +53,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "convnext_tiny": ConvNext(),
     "bert_base": Bert(),
     "vit_b_16": Vit(),
+    "gpt2": Gpt2(),
     "minilm": MiniLm(),
 }
 

@@ -15,6 +15,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ import onnx
 from onnxfuse.model.errors import DeviceError, ModelError
 from onnxfuse.model.fused import DOMAIN, fused_ops
 from onnxfuse.rewrite import pipeline
+from onnxfuse.rewrite.rule import Rule, shipped
 
 try:
     import timm
@@ -110,14 +112,23 @@ def hf(
     def make(implementation: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
         cls = getattr(transformers, name)
         options = cls.config_class(**config)
-        return Only(cls._from_config(options, attn_implementation=implementation), names, **fixed), inputs()
+        module = cls._from_config(options, attn_implementation=implementation)
+        return Only(_as_trained(module), names, **fixed), inputs()
 
     return make
 
 
 def plain(make: Callable[[], nn.Module], inputs: Callable[[], tuple[Tensor, ...]], **fixed: Any) -> Any:
     """Return what makes a module that knows one way only."""
-    return lambda _: (Only(make(), **fixed), inputs())
+    return lambda _: (Only(_as_trained(make()), **fixed), inputs())
+
+
+def _as_trained(module: nn.Module) -> nn.Module:
+    """Draw the tables that start as zeros: a bias by position that adds nothing would rightly be left out."""
+    for name, values in module.named_parameters():
+        if "bias_table" in name:
+            nn.init.normal_(values)
+    return module
 
 
 TEXT = ("input_ids", "attention_mask")
@@ -400,11 +411,17 @@ def theirs(path: Path, model: Model) -> str:
     return ", ".join(f"{count} {op}" for op, count in counts.items()) or "0"
 
 
+@cache
+def rules() -> tuple[Rule, ...]:
+    """Return the shipped rules, read once."""
+    return shipped()
+
+
 def ours(path: Path) -> tuple[int | None, str]:
     """Return how many attentions are found, and the reasons for the others."""
     model = onnx.load(path)
     try:
-        report = pipeline.run(model)
+        report = pipeline.run(model, rules())
     except ModelError as error:
         return None, f"the exporter wrote an invalid model: {error}"[:150]
     kinds = fused_ops(model)

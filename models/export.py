@@ -16,6 +16,7 @@ from models import ARCHITECTURES, Form, Size, architecture, example_inputs, mini
 from models.bert import Bert
 from models.convnext import ConvNext
 from models.efficientnet import EXPANSIONS, HEAD, KERNELS, STRIDES, EfficientNet
+from models.gpt2 import Gpt2
 from models.lenet import LeNet5
 from models.minilm import MiniLm
 from models.mlp import Mlp
@@ -42,6 +43,7 @@ OUTPUTS = {
     "convnext_tiny": ("logits",),
     "bert_base": ("last_hidden_state", "pooler_output"),
     "vit_b_16": ("logits",),
+    "gpt2": ("last_hidden_state",),
     "minilm": ("sentence_embedding",),
 }
 
@@ -112,6 +114,8 @@ def torch_model(name: str, *, seed: int = 0, **sizes: Size) -> nn.Module:
             module = _Torch(_vit(size), _logits)
         case Bert():
             module = _Torch(_bert(size), _hidden_and_pooled)
+        case Gpt2():
+            module = _Causal(_gpt2(size))
         case MiniLm():
             return _Torch(_minilm(size), _sentence_embedding).eval()
         case _:
@@ -182,6 +186,29 @@ def _vit(size: Vit) -> nn.Module:
 def _bert(size: Bert) -> nn.Module:
     options = _encoder_options(size) | {"vocab_size": size.vocabulary, "max_position_embeddings": size.positions}
     return transformers.BertModel(transformers.BertConfig.from_dict(options))
+
+
+def _gpt2(size: Gpt2) -> nn.Module:
+    options: dict[str, Any] = {
+        "n_layer": size.layers,
+        "n_embd": size.hidden,
+        "n_head": size.heads,
+        "n_inner": size.intermediate,
+    }
+    options |= {"vocab_size": size.vocabulary, "n_positions": size.positions, "use_cache": False}
+    options |= {"attn_implementation": "eager"}
+    return transformers.GPT2Model(transformers.GPT2Config.from_dict(options))
+
+
+class _Causal(_Torch):
+    """A decoder that is given its mask: the one that it would make itself cannot be traced."""
+
+    def forward(self, *inputs: Tensor) -> Any:
+        (ids,) = inputs
+        like = next(self.inner.parameters())
+        scores = torch.zeros((1, 1, ids.shape[1], ids.shape[1]), dtype=like.dtype, device=like.device)
+        later = torch.ones_like(scores, dtype=torch.bool).triu(1)
+        return self.inner(ids, attention_mask=scores.masked_fill(later, torch.finfo(scores.dtype).min))[0]
 
 
 def _encoder_options(size: Bert | Vit) -> dict[str, Any]:

@@ -123,6 +123,13 @@ class Network:
         """Add a Constant node, which is how exporters write what is not a parameter, and return its output."""
         return self._node("Constant", [], {"value": onnx.numpy_helper.from_array(values)})
 
+    def split(self, x: str, sizes: Sequence[int], axis: int) -> list[str]:
+        """Cut `x` along `axis` into parts of these sizes and return them: the one op here with several outputs."""
+        parts = self._node("Split", [x, self._operand(sizes)], {"axis": axis})
+        node = self.model.graph.node[-1]
+        node.output.extend(f"{parts.removesuffix('0')}{i}" for i in range(1, len(sizes)))
+        return list(node.output)
+
     def __getattr__(self, op: str) -> Callable[..., str]:
         if not op[0].isupper() or not onnx.defs.has(op, max_inclusive_version=self.form.opset):
             raise AttributeError(f"Network has no {op!r}, and opset {self.form.opset} of ONNX has no such op.")

@@ -1,9 +1,12 @@
 """Time sample models before and after fusion on the GPU: `python -m models.speed bert_base vit_b_16 resnet50`.
 
-The times are those of `onnxfuse bench`; launches per run are counted by torch's profiler, where torch is installed.
+The times are those of `onnxfuse bench`; what `onnxruntime.transformers.optimizer` makes of the original is one more
+candidate for ONNX Runtime's best. Launches per run are counted by torch's profiler, where torch is installed.
 """
 
 import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from rich.table import Table
 
 import models
 import onnxfuse
+from models import rivals
 from onnxfuse.benchmark import Report, bench
 from onnxfuse.benchmark.bound import bind, opened, ort_values, outputs_of
 from onnxfuse.benchmark.settings import DEFAULT
@@ -38,34 +42,60 @@ def kernels_of(path: Path, feeds: dict[str, Any], *, fused: bool) -> Kernels | N
     return {e.key: (e.count, e.self_device_time_total) for e in profiler.key_averages() if e.self_device_time_total > 0}
 
 
-def compare(
-    name: str, dtype: str, batch: int, sequence: int, providers: list[str] = CUDA
-) -> tuple[Report, list[Kernels | None]]:
+@dataclass(frozen=True)
+class Comparison:
+    """What was measured of one model."""
+
+    report: Report
+    """The original against the fused model."""
+    optimizer: Report | str
+    """What onnxruntime.transformers.optimizer makes of the original against the fused model, or why there is none."""
+    kernels: tuple[Kernels | None, Kernels | None]
+    """Of one run, before and after."""
+
+    @property
+    def medians(self) -> dict[str, float]:
+        """Microseconds of ONNX Runtime by setting."""
+        found = {r.setting: r.timing.p50 for r in self.report.blocks[0].rows if r.model == "original"}
+        if isinstance(self.optimizer, Report):
+            rows = [r for r in self.optimizer.blocks[0].rows if r.model == "original"]
+            found |= {f"transformers.optimizer, {r.setting}": r.timing.p50 for r in rows}
+        return found
+
+
+def compare(name: str, dtype: str, batch: int, sequence: int, providers: list[str] = CUDA) -> Comparison:
     """Return the times of one model, and its kernels before and after."""
     model = models.build(name, dtype=dtype, batch=batch, sequence=sequence)
     feeds = models.example_inputs(name, batch=batch, sequence=sequence, dtype=dtype)
     with tempfile.TemporaryDirectory() as folder:
-        original, fused = Path(folder) / f"{name}.onnx", Path(folder) / f"{name}.fused.onnx"
+        original, fused, theirs = (Path(folder) / f"{name}{kind}.onnx" for kind in ("", ".fused", ".optimizer"))
         io.save(model, original)
         io.save(onnxfuse.optimize(model), fused)
         report = bench(original, fused, providers=providers)
+        refused = rivals.optimized(original, name, theirs)
+        optimizer = refused or bench(theirs, fused, providers=providers)
         on_cuda = providers == CUDA
-        kernels = [kernels_of(p, feeds, fused=p is fused) if on_cuda else None for p in (original, fused)]
-    return report, kernels
+        before, after = (kernels_of(p, feeds, fused=p is fused) if on_cuda else None for p in (original, fused))
+    return Comparison(report, optimizer, (before, after))
 
 
-def add_row(table: Table, name: str, report: Report, kernels: list[Kernels | None]) -> None:
+def add_row(table: Table, name: str, found: Comparison, compiled: Mapping[str, float] | None = None) -> None:
     """Add the row of one model."""
-    (block,) = report.blocks
-    fused = block.best("fused").timing
-    medians = {r.setting: r.timing.p50 for r in block.rows if r.model == "original"}
+    fused = found.report.blocks[0].best("fused").timing
+    medians = found.medians
     graph = medians.get("CUDA graph")
-    settings = ", ".join(f"{k} {v:.0f}" for k, v in medians.items())
-    table.add_row(
-        name, settings, f"{fused.p50:.0f}", f"{fused.min:.0f}-{fused.p90:.0f}",
-        f"{block.speedup:.2f}x", "" if graph is None else f"{graph / fused.p50:.2f}x",
-        " -> ".join("?" if k is None else str(sum(count for count, _ in k.values())) for k in kernels),
-    )  # fmt: skip
+    row = [
+        name, _shown(medians), f"{fused.p50:.0f}", f"{fused.min:.0f}-{fused.p90:.0f}",
+        f"{min(medians.values()) / fused.p50:.2f}x", "" if graph is None else f"{graph / fused.p50:.2f}x",
+        " -> ".join("?" if k is None else str(sum(count for count, _ in k.values())) for k in found.kernels),
+    ]  # fmt: skip
+    if compiled is not None:
+        row += [_shown(compiled), f"{min(compiled.values()) / fused.p50:.2f}x" if compiled else ""]
+    table.add_row(*row)
+
+
+def _shown(medians: Mapping[str, float]) -> str:
+    return ", ".join(f"{k} {v:.0f}" for k, v in medians.items())
 
 
 @click.command()
@@ -74,21 +104,28 @@ def add_row(table: Table, name: str, report: Report, kernels: list[Kernels | Non
 @click.option("--batch", default=32, show_default=True)
 @click.option("--sequence", default=128, show_default=True)
 @click.option("--kernels", "shown", default=0, help="Print so many of the slowest kernels before and after.")
-def main(names: tuple[str, ...], dtype: str, batch: int, sequence: int, shown: int) -> None:
+@click.option("--torch-compile", is_flag=True, help="Time torch.compile on the torch twin, too (extra `export`).")
+def main(names: tuple[str, ...], dtype: str, batch: int, sequence: int, shown: int, torch_compile: bool) -> None:
     """Time models before and after fusion on the GPU and print a table."""
-    table = Table("model", "ORT, us", "fused, us", "min-90%", "over best", "over graph", "launches", box=None)
+    columns = ["model", "ORT, us", "fused, us", "min-90%", "over best", "over graph", "launches"]
+    table = Table(*columns, *(["compile, us", "over it"] if torch_compile else []), box=None)
     for name in names:
-        report, kernels = compare(name, dtype, batch, sequence)
-        length = f"x{sequence}" if name in ("bert_base", "minilm") else ""
-        add_row(table, f"{name} {dtype} {batch}{length}", report, kernels)
-        for title, found in zip(("before", "after"), kernels, strict=True):
-            for key, (count, spent) in sorted((found or {}).items(), key=lambda item: -item[1][1])[:shown]:
+        compiled = rivals.compiled_apart(name, dtype, batch, sequence) if torch_compile else None
+        found = compare(name, dtype, batch, sequence)
+        length = f"x{sequence}" if "input_ids" in models.example_inputs(name, batch=1, sequence=1) else ""
+        add_row(table, f"{name} {dtype} {batch}{length}", found, {} if isinstance(compiled, str) else compiled)
+        for title, kernels in zip(("before", "after"), found.kernels, strict=True):
+            for key, (count, spent) in sorted((kernels or {}).items(), key=lambda item: -item[1][1])[:shown]:
                 click.echo(f"{name} {title}: {spent:8.0f} us {count:4d} x {key[:120]}")
-        for reason in report.fused_ops.reasons:
+        for reason in found.report.fused_ops.reasons:
             click.echo(f"{name}: runs as its body: {reason}")
-        for refused in report.blocks[0].refused:
+        for refused in found.report.blocks[0].refused:
             click.echo(f"{name}: ONNX Runtime refuses '{refused.setting}' ({refused.model}): {refused.reason[:160]}")
-    Console(width=170).print(table)
+        if isinstance(found.optimizer, str):
+            click.echo(f"{name}: transformers.optimizer: {found.optimizer[:160]}")
+        if isinstance(compiled, str):
+            click.echo(f"{name}: torch.compile: {compiled[:160]}")
+    Console(width=200).print(table)
 
 
 if __name__ == "__main__":

@@ -109,7 +109,7 @@ class Graph:
         return self.parent is not None and value not in self.inputs and self.parent.is_constant(value)
 
     def constant(self, value: str) -> np.ndarray | None:
-        """Return the constant behind `value`, None where it is not one."""
+        """Return the constant behind `value`, None where it is not one, or its numbers were left in their file."""
         if not value or not self.is_constant(value):
             return None
         if value not in self._constants:
@@ -179,6 +179,22 @@ class Graph:
         end = first + len(span) + len(new) if len(new) == len(gone) else len(self.nodes)
         for order in range(first, end):
             self.nodes[order].order = order
+
+    def reroute(self, value: str, source: str) -> bool:
+        """Let every reader of `value` read `source`, which is there before them; return whether that was possible.
+
+        A graph output keeps its name, and what a subgraph reads is left as it is.
+        """
+        readers = self.readers(value)
+        if self.is_output(value) or any(value in r.captures for r in readers):
+            return False
+        for reader in readers:
+            proto = NodeProto()
+            proto.CopyFrom(reader.proto)
+            del proto.input[:]
+            proto.input.extend(source if v == value else v for v in reader.inputs)
+            self.replace([reader], [Node(proto)])
+        return True
 
     def commit(self) -> None:
         """Write nodes and weights back into the message; weights that nothing reads any more are dropped."""
@@ -262,7 +278,9 @@ class Graph:
 
     def _read_constant(self, value: str) -> np.ndarray | None:
         tensor = self.constant_tensor(value)
-        return None if tensor is None else numpy_helper.to_array(tensor)
+        if tensor is None or tensor.data_location == TensorProto.EXTERNAL:
+            return None
+        return numpy_helper.to_array(tensor)
 
 
 def bodies(node: NodeProto) -> Iterator[GraphProto]:

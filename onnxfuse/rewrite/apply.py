@@ -1,14 +1,15 @@
 """The rewrite phase: apply every rewrite rule, everywhere, until nothing changes."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from onnxfuse.model.errors import RuleError
+from onnxfuse.model.fold import drop_identities, fold_constants, share_extents
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.rewrite import predicate
-from onnxfuse.rewrite.fold import fold_constants, share_extents
 from onnxfuse.rewrite.match import Match, Refusal, Trace, matches
 from onnxfuse.rewrite.pattern import Pattern
-from onnxfuse.rewrite.predicate import Predicate
+from onnxfuse.rewrite.predicate import Binding, Predicate
 from onnxfuse.rewrite.replace import instantiate
 from onnxfuse.rewrite.report import Applied, Near, Report, names
 from onnxfuse.rewrite.rule import Rewrite, Rule
@@ -21,7 +22,7 @@ def rewrite(graph: Graph, rules: Sequence[Rule], report: Report) -> None:
     rewrites = [(rule, one) for rule in rules for one in rule.rewrites]
     for _ in range(MAX_ROUNDS):
         near: dict[tuple[str, Node], Near] = {}
-        changed = fold_constants(graph) | share_extents(graph)
+        changed = drop_identities(graph) | fold_constants(graph) | share_extents(graph)
         for rule, one in rewrites:
             for node in [n for n in graph.nodes if n.op == one.source.root.op]:
                 outcome = _apply(graph, rule, one, node) if node.order >= 0 else None
@@ -46,22 +47,41 @@ def endless(rules: Sequence[Rule]) -> RuleError:
 
 
 def _keep_furthest(near: dict[tuple[str, Node], Near], rule: str, node: Node, refusal: Refusal) -> None:
-    """A rule has several spellings; of all that were tried at one root, the one that got furthest tells most."""
+    """A rule has several spellings; of all that were tried at one root, the one that got furthest tells most.
+
+    Of two that got as far, what the rule asks for says more than a spelling that does not fit.
+    """
     known = near.get((rule, node))
-    if known is None or refusal.depth > known.refusal.depth:
+    if known is None or _told(refusal) > _told(known.refusal):
         near[rule, node] = Near(rule, f"{node.op} {node.name}", refusal)
+
+
+def _told(refusal: Refusal) -> tuple[int, bool]:
+    return refusal.depth, refusal.kind == "predicate"
 
 
 def _apply(graph: Graph, rule: Rule, rewrite: Rewrite, node: Node) -> Applied | Refusal | None:
     match = find(graph, rewrite.source, rewrite.where, node)
     if not isinstance(match, Match):
         return match
-    new = instantiate(rewrite.target, graph, match, rewrite.optional)
+    bound = bind(rewrite.let, graph, match)
+    new = instantiate(rewrite.target, graph, bound, rewrite.optional) if isinstance(bound, Match) else bound
     if isinstance(new, Refusal):
         return new
     old = list(match.nodes.values())
     graph.replace(old, new)
     return Applied(rule.name, "", names(old))
+
+
+def bind(let: Sequence[Binding], graph: Graph, match: Match) -> Match | Refusal:
+    """Return `match` with the labels that `let` and its spellings bind, or the refusal of one without a value."""
+    labels = dict(match.labels)
+    for binding in (*let, *predicate.bound(match.pattern)):
+        labels[binding.label] = value = predicate.bind(binding, graph, match)
+        if isinstance(value, str):
+            root, size = match.nodes[match.pattern.root], len(match.pattern.nodes)
+            return Refusal(root.name, value, len(match.nodes), kind="predicate", subject=binding.text, size=size)
+    return replace(match, labels=labels)
 
 
 def find(graph: Graph, pattern: Pattern, where: Sequence[Predicate], node: Node) -> Match | Refusal | None:

@@ -10,6 +10,7 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxfuse.model.graph import Graph, Node
+from onnxfuse.model.types import Dim
 
 LOW = -6e4
 """From here down, an addend leaves nothing of a float16 score: exp(-6e4 + score - maximum) is 0 up to scores of 5e3."""
@@ -45,6 +46,42 @@ def diagonal(graph: Graph, mask: str) -> Seen | None:
     return found if isinstance(found, Seen) else None
 
 
+def everywhere(graph: Graph, value: str) -> float | None:
+    """Return the number that `value` is known to hold everywhere; conditions are 1 and 0."""
+    found = _known(graph, value, DEPTH)
+    if isinstance(found, Seen):
+        return found.before if found.before == found.after else None
+    return found if isinstance(found, float) else None
+
+
+def covers(graph: Graph, mask: str, scores: str) -> bool:
+    """Return whether `mask` is known to have an element of its own for each query and key of `scores`."""
+    extents = graph.type(scores).shape or ()
+    return len(extents) > 1 and all(_spans(graph, mask, axis, extents[axis], DEPTH) for axis in (-2, -1))
+
+
+def _spans(graph: Graph, value: str, axis: int, extent: Dim, depth: int) -> bool:
+    shape, node = graph.type(value).shape, graph.producer(value)
+    if extent is None or shape is None or len(shape) < -axis:
+        return False
+    if shape[axis] == extent:
+        return True
+    if node is None or node.domain or depth == 0:
+        return False
+    if node.op != "Slice":
+        passing = node.op == "Cast" or node.op in _ELEMENTWISE
+        return passing and any(_spans(graph, v, axis, extent, depth - 1) for v in node.inputs)
+    axes = graph.constant(node.inputs[3]) if len(node.inputs) > 3 else None
+    table = graph.type(node.inputs[0]).shape
+    if axes is None or axes.size != 1 or table is None:
+        return False
+    if int(axes.reshape(-1)[0]) % len(table) != len(table) + axis:
+        return _spans(graph, node.inputs[0], axis, extent, depth - 1)
+    # A table that is too short does not fit to the scores at all; only one of a single row would be repeated.
+    longer = isinstance(table[axis], int) and table[axis] != 1
+    return longer and _extent(graph, node.inputs[2]) == extent
+
+
 def _known(graph: Graph, value: str, depth: int) -> _Known:
     if graph.is_constant(value):
         return _of_constant(graph.constant(value))
@@ -58,8 +95,19 @@ def _known(graph: Graph, value: str, depth: int) -> _Known:
         return _position(graph, node, depth)
     if node.op == "Trilu":
         return _triangle(graph, node, depth)
-    given = [_known(graph, v, depth - 1) for v in node.inputs]
-    return None if any(g is None for g in given) else _computed(node.op, given)
+    if node.op == "Slice":
+        inner = _known(graph, node.inputs[0], depth - 1)
+        return (
+            inner if isinstance(inner, float) or (isinstance(inner, Seen) and _from_the_corner(graph, node)) else None
+        )
+    if node.op not in _ELEMENTWISE and node.op not in _COMPARISONS:
+        return None
+    given: list[_Known] = []
+    for operand in node.inputs:
+        given.append(_known(graph, operand, depth - 1))
+        if given[-1] is None:  # what one operand tells is enough: others may hang on the whole model
+            return None
+    return _computed(node.op, given)
 
 
 def _keeps_numbers(graph: Graph, node: Node) -> bool:
@@ -79,6 +127,43 @@ def _keeps_square(graph: Graph, node: Node) -> bool:
         return False
     ends = zip(reversed(before[-2:]), reversed(after[-2:]), strict=False)
     return all(a == b for a, b in ends)
+
+
+def _from_the_corner(graph: Graph, node: Node) -> bool:
+    """A Slice that begins with the first query and the first key leaves the diagonal where it is."""
+    steps = graph.constant(node.inputs[4]) if len(node.inputs) > 4 and node.inputs[4] else None
+    return len(node.inputs) > 2 and (steps is None or bool((steps == 1).all())) and _is_zero(graph, node.inputs[1])
+
+
+def _is_zero(graph: Graph, value: str) -> bool:
+    """Return whether an index is 0: a constant, or the difference of two equal extents, as of keys and queries."""
+    constant, node = graph.constant(value), graph.producer(value)
+    if constant is not None:
+        return not constant.any()
+    if node is None or node.domain:
+        return False
+    if node.op == "Sub":
+        first, second = (_extent(graph, v) for v in node.inputs)
+        return first is not None and first == second
+    return node.op in _PASSING and _is_zero(graph, node.inputs[0])
+
+
+def _extent(graph: Graph, value: str) -> Dim:
+    """Return the extent that a number is, read from a shape."""
+    node = graph.producer(value)
+    while node is not None and node.op in _PASSING and not node.domain:
+        node = graph.producer(node.inputs[0])
+    source = graph.producer(node.inputs[0]) if node is not None and node.op == "Gather" and not node.domain else None
+    index = graph.constant(node.inputs[1]) if node is not None and source is not None else None
+    if source is None or source.op != "Shape" or source.proto.attribute or index is None or index.size != 1:
+        return None
+    shape = graph.type(source.inputs[0]).shape or ()
+    place = int(index.reshape(-1)[0])
+    return shape[place] if -len(shape) <= place < len(shape) else None
+
+
+_PASSING = frozenset({"Cast", "Identity", "Squeeze", "Unsqueeze"})
+"""What stands between an extent and its use."""
 
 
 def _of_constant(array: np.ndarray | None) -> _Known:
@@ -133,6 +218,8 @@ def _computed(op: str, given: list[_Known]) -> _Known:
     befores = [g.before if isinstance(g, Seen) else g for g in given]
     afters = [g.after if isinstance(g, Seen) else g for g in given]
     act = _ELEMENTWISE[op]
+    if all(isinstance(g, float) for g in given):
+        return act(*befores)
     return Seen(act(*befores), act(*afters))
 
 
@@ -141,6 +228,8 @@ _COMPARED = {
     ("Greater", -1, -2): Seen(0, 1), ("Less", -2, -1): Seen(0, 1),
 }  # fmt: skip
 """What a comparison of the positions along two axes is; the others put the diagonal on the wrong side."""
+
+_COMPARISONS = frozenset(op for op, _, _ in _COMPARED)
 
 _ELEMENTWISE: dict[str, Callable[..., float]] = {
     "And": lambda a, b: float(a and b), "Or": lambda a, b: float(a or b), "Not": lambda a: float(not a),

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from onnxfuse.model.fused import DOMAIN, FusedOp
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import shapes_differ
-from onnxfuse.rewrite import predicate
-from onnxfuse.rewrite.apply import find
+from onnxfuse.rewrite.apply import bind, find
 from onnxfuse.rewrite.function import Realization, make_op
 from onnxfuse.rewrite.grow import Region, grow, host_values, not_pointwise
 from onnxfuse.rewrite.match import Match, Refusal
@@ -62,7 +61,8 @@ class _Split:
 def _split(graph: Graph, how: Fuse, node: Node) -> _Split | None:
     for split in how.splits:
         match = find(graph, split.source, split.where, node) if node.op == split.source.root.op else None
-        new = instantiate(split.target, graph, match, {}) if isinstance(match, Match) else None
+        bound = bind(split.let, graph, match) if isinstance(match, Match) else None
+        new = instantiate(split.target, graph, bound, {}) if isinstance(bound, Match) else None
         if isinstance(new, list):
             product, *rest = new
             graph.types[product.outputs[0]] = graph.type(node.outputs[0])
@@ -150,14 +150,9 @@ def _start_from(graph: Graph, how: Fuse, anchor: Anchor, match: Match, root: Nod
     matched = tuple(sorted(match.nodes.values(), key=lambda n: n.order))
     if how.library:
         return _Start(root.outputs[0], kept=matched)
-    labels = dict(match.labels)
-    for binding in (*anchor.let, *predicate.bound(match.pattern)):
-        labels[binding.label] = value = predicate.bind(binding, graph, match)
-        if isinstance(value, str):
-            return Refusal(
-                root.name, value, len(matched), kind="predicate", subject=binding.text, size=len(anchor.pattern.nodes)
-            )
-    bound = replace(match, labels=labels)
+    bound = bind(anchor.let, graph, match)
+    if isinstance(bound, Refusal):
+        return bound
     form = None if anchor.realize is None else realized(anchor.realize, match.pattern)
     realization = None if form is None else Realization(form, bound)
     seeds = tuple(n for n in matched if n.op != "Constant")

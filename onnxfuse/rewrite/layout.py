@@ -16,9 +16,10 @@ import numpy as np
 from onnx import NodeProto
 from onnx.helper import make_node
 
+from onnxfuse.model.channels import FIRST, LAST, perm_of
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import Dim
-from onnxfuse.rewrite.layout_ops import FIRST, LAST, Form, Writer, form, perm_of, stands_still, transpose
+from onnxfuse.rewrite.layout_ops import Form, Writer, form, stands_still, transpose
 from onnxfuse.rewrite.match import Refusal
 from onnxfuse.rewrite.report import Applied, Near, Report, names
 from onnxfuse.rewrite.rule import Rule

@@ -13,13 +13,9 @@ from onnx.helper import make_attribute, make_node
 
 from onnxfuse import kernels
 from onnxfuse.model import schema
+from onnxfuse.model.channels import FIRST, LAST, perm_of
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import Dim, ValueType, is_unknown
-
-LAST = (0, 2, 3, 1)
-"""The permutation of a Transpose from channels first to channels last."""
-FIRST = (0, 3, 1, 2)
-"""The permutation back; also the axis of the channels-last form where each axis of the channels-first form stands."""
 
 
 class Writer:
@@ -86,13 +82,6 @@ def turned(type_: ValueType) -> ValueType:
 
 def transpose(value: str, output: str, perm: Sequence[int]) -> NodeProto:
     return make_node("Transpose", [value], [output], perm=list(perm))
-
-
-def perm_of(node: Node) -> tuple[int, ...] | None:
-    """Return the permutation that a Transpose writes, None for another operator."""
-    if node.op != "Transpose" or node.domain:
-        return None
-    return next((tuple(a.ints) for a in node.proto.attribute if a.name == "perm"), None)
 
 
 # ---- convolutions

@@ -267,7 +267,7 @@ def _match_attributes(wanted: PatternNode, graph: Graph, node: Node, match: Matc
         return replace(match, nodes=dict(match.nodes), values=dict(match.values), labels=labels)
     for name, value in others.items():
         default = newest.get(name, _NEUTRAL.get(name))
-        if not _equal(default, value):
+        if not _equal(default, value) and not _fills(node.op, name, value):
             default_text = "no such attribute" if default is None else _plain(default)
             reason = f"{node.op} has {name} = {_plain(value)}, the rule wants {default_text}"
             return _Attribute(name, _plain(value), default_text, reason)
@@ -288,6 +288,15 @@ def _letters(equation: schema.AttributeValue | None) -> object:
 
 _NEUTRAL: dict[str, schema.AttributeValue] = {"consumed_inputs": [], "spatial": 1, "is_test": 1}
 """Attributes of old versions that change nothing at these values."""
+
+_FILLED: dict[str, int] = {"pads": 0, "dilations": 1, "strides": 1}
+"""Defaults of windows that are as long as the input has axes, so that the schema cannot hold them: all this number."""
+
+
+def _fills(op: str, name: str, value: schema.AttributeValue) -> bool:
+    """Return whether an attribute that no schema gives a default for is at its default."""
+    number = _FILLED.get(name) if op.startswith(("Conv", "MaxPool", "AveragePool", "LpPool")) else None
+    return number is not None and isinstance(value, list) and all(v == number for v in value)
 
 
 def operands_of(graph: Graph, node: Node) -> list[Bound]:

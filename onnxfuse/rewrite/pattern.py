@@ -12,7 +12,7 @@ An attribute that is not written means the operator's default; `name: type = @la
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 import onnx
@@ -92,22 +92,22 @@ class Pattern:
         """Return the node of the pattern that yields `value`, None for an input of the pattern."""
         return next((n for n in self.nodes if value in n.outputs), None)
 
-    @property
+    @cached_property
     def root(self) -> PatternNode:
         """The node that yields the first output; matching starts here."""
         return next(n for n in self.nodes if self.outputs[0] in n.outputs)
 
-    @property
+    @cached_property
     def values(self) -> frozenset[str]:
         """Every name that a match binds; until all spellings are chosen, also what their calls read."""
         return frozenset(self.outputs) | {v for n in self.nodes for v in (*n.inputs, *n.outputs) if v}
 
-    @property
+    @cached_property
     def calls(self) -> tuple[PatternNode, ...]:
         """The nodes for which a spelling is still to be chosen."""
         return tuple(n for n in self.nodes if n.alternatives)
 
-    @property
+    @cached_property
     def labels(self) -> frozenset[str]:
         """Every label that an attribute is bound to."""
         return frozenset(label for n in self.nodes for label in (*n.open.values(), *([n.rest] if n.rest else [])))

@@ -19,7 +19,7 @@ from onnx import TensorProto
 from onnxfuse.model.errors import RuleError
 from onnxfuse.model.graph import Graph
 from onnxfuse.model.types import shapes_differ
-from onnxfuse.rewrite.causal import LOW, diagonal
+from onnxfuse.rewrite.causal import LOW, covers, diagonal, everywhere
 from onnxfuse.rewrite.match import Bound, Match, array_of
 from onnxfuse.rewrite.pattern import Pattern, did_you_mean
 
@@ -96,6 +96,15 @@ def _nonzero(graph: Graph, match: Match, name: str) -> str | None:
     return None if array.all() else f"{_shown(match, name)} holds a 0"
 
 
+def _extents(graph: Graph, match: Match, label: str, of: str) -> str | None:
+    found, shape = match.labels[label], _shape(graph, match.values[of])
+    if not isinstance(found, list):
+        return f"the attribute that the rule calls {label} is not written"
+    if shape is None or list(shape[len(shape) - len(found) :]) != found:
+        return f"{found} are not known to be the last extents of {_shown(match, of)}"
+    return None
+
+
 def _lowest(graph: Graph, match: Match, name: str) -> str | None:
     array = array_of(graph, match.values[name])
     if array is None or array.size != 1:
@@ -124,11 +133,36 @@ def _upper(graph: Graph, match: Match, name: str) -> str | None:
     return _lower(graph, match, name, after=1)
 
 
+def _covers(graph: Graph, match: Match, mask: str, scores: str) -> str | None:
+    values = match.values[mask], match.values[scores]
+    if all(isinstance(v, str) for v in values) and covers(graph, str(values[0]), str(values[1])):
+        return None
+    return f"{_shown(match, mask)} is not known to have an element for each of {_shown(match, scores)}"
+
+
+def _zeros(graph: Graph, match: Match, name: str, *, number: float = 0) -> str | None:
+    value = match.values[name]
+    seen = everywhere(graph, value) if isinstance(value, str) else None
+    return None if seen == number else f"{_shown(match, name)} is not known to be {number:g} everywhere"
+
+
+def _ones(graph: Graph, match: Match, name: str) -> str | None:
+    return _zeros(graph, match, name, number=1)
+
+
 def _alike(graph: Graph, match: Match, first: str, second: str) -> str | None:
     a, b = _shape(graph, match.values[first]), _shape(graph, match.values[second])
     if not shapes_differ(a, b):
         return None
     return f"{_shown(match, first)} and {_shown(match, second)} have different shapes"
+
+
+def _leading(graph: Graph, match: Match, first: str, second: str) -> str | None:
+    a, b = _shape(graph, match.values[first]), _shape(graph, match.values[second])
+    if a is not None and b is not None and a[:-1] == b[:-1] and None not in a[:-1]:
+        return None
+    shown = (f"{_shown(match, name)} of shape {list(shape or ())}" for name, shape in ((first, a), (second, b)))
+    return f"{' and '.join(shown)} are not known to have the same rows"
 
 
 def _channels(graph: Graph, match: Match, constant: str, of: str) -> str | None:
@@ -207,12 +241,23 @@ TESTS: dict[str, Word] = {
         _nonzero, ("value",), "nonzero(shape): a constant without a 0, as the target of a Reshape that copies no extent"
     ),
     "channels": Word(_channels, ("value", "value"), "channels(m, c): broadcast to c, m varies along axis 1 alone"),
+    "extents": Word(
+        _extents, ("label", "value"), "extents(kernel, w): the attribute lists the last extents of w, one or several"
+    ),
     "lowest": Word(_lowest, ("value",), "lowest(c): the constant c is minus infinity"),
     "causal": Word(
         _causal, ("value",), "causal(mask): it is known to be 0 up to the diagonal and too low for any score after it"
     ),
     "lower": Word(_lower, ("value",), "lower(keep): a condition known to hold up to the diagonal and not after it"),
     "upper": Word(_upper, ("value",), "upper(hide): a condition known to hold after the diagonal and not up to it"),
+    "covers": Word(
+        _covers,
+        ("value", "value"),
+        "covers(mask, s): the mask is not repeated along the last two axes of s",
+    ),
+    "zeros": Word(_zeros, ("value",), "zeros(mask): it is known to be 0 everywhere"),
+    "ones": Word(_ones, ("value",), "ones(keep): a condition known to hold everywhere"),
+    "leading": Word(_leading, ("value", "value"), "leading(x, y): x and y are known to agree in all axes but the last"),
     "alike": Word(_alike, ("value", "value"), "alike(x, y): the shapes of x and y are not known to be different"),
 }
 """Bare predicates: the meaning returns the reason why it does not hold, or None."""
@@ -243,6 +288,8 @@ def parse(text: str, pattern: Pattern, place: str) -> Predicate:
         parsed = tuple(parse(line.strip(), pattern, place) for line in conditions.split(" and "))
         return Predicate(reason or text, "", (), "", unless=parsed)
     found = _LINE.match(text)
+    if found is not None and "(" in (found[4] or "") and not all(map(_term, found[4].split(" or "))):
+        found = None  # the right side is arithmetic
     relation_of_sums = _SUMS.match(text) if found is None else None
     if relation_of_sums is not None:
         left, relation, right = relation_of_sums.groups()
@@ -256,7 +303,7 @@ def parse(text: str, pattern: Pattern, place: str) -> Predicate:
             want = "a comparison after it" if name in TERMS else "no comparison"
             raise RuleError(f"{place}: '{name}' wants {want}, got '{text}'", SEE)
         raise RuleError(f"{place}: '{name}' is not a predicate.{did_you_mean(name, {*TERMS, *TESTS})}", SEE)
-    terms = tuple((t[1], _words(t[2])) for side in right.split(" or ") if (t := re.fullmatch(_TERM, side.strip())))
+    terms = tuple((t[1], _words(t[2])) for side in right.split(" or ") if (t := _term(side)))
     for word, _ in terms:
         if word not in TERMS:
             raise RuleError(f"{place}: '{word}' is not a term.{did_you_mean(word, set(TERMS))}", SEE)
@@ -273,6 +320,10 @@ def parse(text: str, pattern: Pattern, place: str) -> Predicate:
                 f"{place}: '{unknown}' is not an element type.{did_you_mean(str(unknown), set(DTYPES))}", SEE
             )
     return Predicate(text, name, arguments, relation, values)
+
+
+def _term(text: str) -> re.Match[str] | None:
+    return re.fullmatch(_TERM, text.strip())
 
 
 def _check_arguments(name: str, arguments: tuple[str, ...], pattern: Pattern, place: str) -> None:
@@ -330,21 +381,36 @@ class Binding:
 
     label: str
     text: str
-    tree: ast.expr
+    trees: tuple[ast.expr, ...]
+    """One number, or the elements of a list."""
+    many: bool
+    """It is a list."""
 
 
 def parse_let(label: str, text: str, pattern: Pattern, place: str) -> Binding:
-    """Return the binding `label = text`, as in `scale = "1 / value(divisor)"`; raises RuleError."""
-    return Binding(label, text, _arithmetic(text, pattern, place))
+    """Return the binding `label = text`, as in `scale = "1 / value(divisor)"` or `split = "[0, dim(x, 1)]"`.
+
+    Raises RuleError.
+    """
+    tree = _expression(text, place)
+    many = isinstance(tree, ast.List)
+    trees = tuple(tree.elts) if isinstance(tree, ast.List) else (tree,)
+    for one in trees:
+        _check_arithmetic(one, text, pattern, place)
+    return Binding(label, text, trees, many)
 
 
 def _arithmetic(text: str, pattern: Pattern, place: str) -> ast.expr:
-    try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError:
-        raise RuleError(f"{place}: '{text}' is not arithmetic over terms", SEE) from None
+    tree = _expression(text, place)
     _check_arithmetic(tree, text, pattern, place)
     return tree
+
+
+def _expression(text: str, place: str) -> ast.expr:
+    try:
+        return ast.parse(text.strip(), mode="eval").body
+    except SyntaxError:
+        raise RuleError(f"{place}: '{text}' is not arithmetic over terms", SEE) from None
 
 
 def _check_arithmetic(tree: ast.expr, text: str, pattern: Pattern, place: str) -> None:
@@ -375,10 +441,13 @@ def bound(pattern: Pattern) -> tuple[Binding, ...]:
     return tuple(parse_let(k, line.text, pattern, f"{line.place}: let") for k, line in pattern.let.items())
 
 
-def bind(binding: Binding, graph: Graph, match: Match) -> int | float | str:
+def bind(binding: Binding, graph: Graph, match: Match) -> float | list[float] | str:
     """Return the value of a binding for `match`, or the reason why it has none."""
-    value = _evaluate(binding.tree, graph, match)
-    return f"{binding.label} = {binding.text} is not known" if value is None else value
+    values = [_evaluate(tree, graph, match) for tree in binding.trees]
+    known = [v for v in values if v is not None]
+    if len(known) < len(values):
+        return f"{binding.label} = {binding.text} is not known"
+    return known if binding.many else known[0]
 
 
 def _evaluate(tree: ast.expr, graph: Graph, match: Match) -> int | float | None:

@@ -30,9 +30,9 @@ def instantiate(target: Pattern, graph: Graph, match: Match, optional: Mapping[s
     names = {name: value for name, value in match.values.items() if isinstance(value, str)}
     names.update({o: str(match.values[o]) for o in target.outputs})
     base = root.outputs[0]
-    wanted = dict.fromkeys(
-        v for n in kept for v in n.inputs if (v in constants and v not in names) or v in _absent(match, optional)
-    )
+    made = {o for n in folded for o in n.outputs}  # a name that `from` has too means what `to` computes
+    own = made | {v for v in constants if v not in names} | _absent(match, optional)
+    wanted = dict.fromkeys(v for n in kept for v in n.inputs if v in own)
     computed = _fold(folded, constants, list(wanted), match)
     element = _float_type(graph, match)
     for name, array in computed.items():

@@ -31,6 +31,8 @@ class Rewrite:
     where: tuple[Predicate, ...]
     optional: Mapping[str, float]
     """Optional inputs of the pattern, and the number that an absent one counts as."""
+    let: tuple[Binding, ...] = ()
+    """Numbers that the match gives, by label, for the target."""
 
 
 @dataclass(frozen=True)
@@ -154,10 +156,12 @@ class _Reader:
         self.text = text
 
     def rewrite(self, table: dict[str, Any], what: str) -> Rewrite:
-        self.keys(table, {"from", "to", "where", "optional"}, what)
+        self.keys(table, {"from", "to", "where", "let", "optional"}, what)
         source = self.pattern(self.want(table, "from", str, what))
         target = self.pattern(self.want(table, "to", str, what))
-        self.fits(target, source, source.values, source.labels, "`to`", "`from`")
+        let = self.let(self.optional(table, "let", dict, {}), source)
+        labels = source.labels | {binding.label for binding in let}
+        self.fits(target, source, source.values, labels, "`to`", "`from`")
         optional = self.optional(table, "optional", dict, {})
         for name in optional:
             if name not in source.inputs:
@@ -166,7 +170,7 @@ class _Reader:
                     f"{did_you_mean(name, set(source.inputs))}"
                 )
         source = replace(source, optional=frozenset(optional))
-        return Rewrite(source, target, self.where(self.optional(table, "where", list, []), source), optional)
+        return Rewrite(source, target, self.where(self.optional(table, "where", list, []), source), optional, let)
 
     def fuse(self, table: dict[str, Any]) -> Fuse:
         known = {"anchor", "define", "split", "template", "library", "prologue", "epilogue", "beside", "least"}
@@ -252,11 +256,8 @@ class _Reader:
             labels = pattern.labels | set(let) | set(pattern.let)
             form = patterns.realized(realize, pattern)
             self.fits(form, pattern, frozenset(pattern.inputs), labels, "`realize`", "its anchor")
-        bindings = tuple(
-            predicates.parse_let(k, str(text), pattern, f"{self.place(str(text))}: let") for k, text in let.items()
-        )
         predicates.bound(pattern)
-        return Anchor(pattern, self.where(where, pattern), bindings, realize)
+        return Anchor(pattern, self.where(where, pattern), self.let(let, pattern), realize)
 
     def fits(
         self, target: Pattern, source: Pattern, values: frozenset[str], labels: frozenset[str], what: str, of: str
@@ -287,6 +288,11 @@ class _Reader:
 
     def where(self, lines: list[str], pattern: Pattern) -> tuple[Predicate, ...]:
         return tuple(predicates.parse(line, pattern, f"{self.place(line)}: where") for line in lines)
+
+    def let(self, lines: dict[str, Any], pattern: Pattern) -> tuple[Binding, ...]:
+        return tuple(
+            predicates.parse_let(k, str(text), pattern, f"{self.place(str(text))}: let") for k, text in lines.items()
+        )
 
     def keys(self, table: dict[str, Any], known: set[str], what: str) -> None:
         for key in table:

@@ -6,10 +6,13 @@ Only in the model that a session opens, never in a file: the library's op has no
 from pathlib import Path
 
 import onnx
+import onnx.inliner
 from onnxruntime import SessionOptions
 
-from onnxfuse.model import io
+from onnxfuse.model import io, types
+from onnxfuse.model.fold import share_equal, share_extents
 from onnxfuse.model.fused import DOMAIN, fused_ops
+from onnxfuse.model.graph import Graph
 from onnxfuse.runtime.placement import Model
 
 DATA_FOLDER = "session.model_external_initializers_file_folder_path"
@@ -28,7 +31,8 @@ def with_library_ops(model: Model, session_options: SessionOptions) -> onnx.Mode
     else:
         own = io.load(model, weights=False)
         session_options.add_session_config_entry(DATA_FOLDER, str(Path(model).resolve().parent))
-    ops = fused_ops(own)
+    ops, inferred = fused_ops(own), types.infer(own)
+    through_library = []
     for function in own.functions:
         library = ops[function.name].library if function.domain == DOMAIN else None
         if library is not None:
@@ -39,4 +43,22 @@ def with_library_ops(model: Model, session_options: SessionOptions) -> onnx.Mode
             # ONNX Runtime goes by the imports of the model when it puts the function's nodes into the graph.
             known = {o.domain for o in own.opset_import}
             own.opset_import.extend(o for o in library.opset_import if o.domain not in known)
+            through_library.append((function.domain, function.name))
+    if through_library:
+        _put_in_place(own, inferred, through_library)
     return own
+
+
+def _put_in_place(model: onnx.ModelProto, inferred: onnx.ModelProto, functions: list[tuple[str, str]]) -> None:
+    """Write the nodes of `functions` where they are called; what every layer makes of the mask is made once."""
+    inlined = onnx.inliner.inline_selected_functions(io.without_weights(model, lambda _: None), functions)
+    del model.graph.node[:]
+    model.graph.node.extend(inlined.graph.node)
+    del model.functions[:]
+    model.functions.extend(inlined.functions)
+    opset = next((o.version for o in model.opset_import if o.domain == ""), 1)
+    graph = Graph(model.graph, inferred.graph, opset)
+    share_extents(graph)
+    share_equal(graph)
+    graph.remove_dead()
+    graph.commit()

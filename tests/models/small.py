@@ -23,6 +23,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "convnext_tiny": {"stages": (1, 2), "width": 10, "image": 40, "classes": 7},
     "bert_base": {"layers": 2, "hidden": 36, "heads": 3, "intermediate": 50, "vocabulary": 97, "positions": 40},
     "vit_b_16": {"layers": 2, "hidden": 36, "heads": 3, "intermediate": 50, "image": 48, "classes": 7},
+    "gpt2": {"layers": 2, "hidden": 36, "heads": 3, "intermediate": 50, "vocabulary": 97, "positions": 40},
 }
 """Every model with drawn weights; minilm has its own tests."""
 

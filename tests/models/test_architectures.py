@@ -109,12 +109,13 @@ def test_fewer_layers_keep_their_weights() -> None:
     [
         ("mlp", 1_052_673),
         ("lenet5", 61_706),
-        # As torchvision (the image models) and transformers (BertModel) count them.
+        # As torchvision (the image models) and transformers (BertModel, GPT2Model) count them.
         ("resnet50", 25_557_032),
         ("efficientnet_b0", 5_288_548),
         ("convnext_tiny", 28_589_128),
         ("bert_base", 109_482_240),
         ("vit_b_16", 86_567_656),
+        ("gpt2", 124_439_808),
     ],
 )
 def test_the_default_size_is_the_published_one(name: str, count: int) -> None:

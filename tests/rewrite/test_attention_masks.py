@@ -186,6 +186,18 @@ CAUSAL: dict[str, str] = {
     ),
 }  # fmt: skip
 
+TABLE = ",".join(str(int(j <= i)) for i in range(7) for j in range(7))
+CUT = """q_shape = Shape (q) k_shape = Shape (k) length = Gather (q_shape, n1) width = Gather (k_shape, n1)
+  before = Sub (width, length) first = Unsqueeze (before, zeroth) last = Unsqueeze (width, zeroth)
+  cut = Slice (table, first, last, queries_axis) cut2 = Slice (cut, zeroth, last, keys_axis)
+  keep = Cast <to = 9> (cut2) masked = Where (keep, s, low)"""
+CAUSAL["cut out of a table"] = attention(
+    CUT, rows="S", columns="S",
+    weights=f", uint8[1,1,7,7] table = {{{TABLE}}}, int64 n1 = {{1}}, int64[1] zeroth = {{0}}, float low = {{-65504}},"
+    " int64[1] queries_axis = {2}, int64[1] keys_axis = {3}",
+)  # fmt: skip
+"""GPT-2 up to 2024: with a cache the queries would be the last rows."""
+
 NOT_CAUSAL: dict[str, str] = {
     "without the diagonal": CAUSAL["compared"].replace("LessOrEqual", "Less"),
     "no query before its key": CAUSAL["compared"].replace("LessOrEqual (keys, queries)", "LessOrEqual (queries, keys)"),
@@ -203,6 +215,20 @@ def test_a_causal_mask_is_an_attribute(text: str) -> None:
     model, library, found = library_form(text)
     assert found["unidirectional"] == 1
     assert_same_numbers(model, library, folded=True)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ("Sub (width, length)", "Sub (width, n1)"),  # the rows begin elsewhere
+        ("uint8[1,1,7,7] table", "uint8[1,1,1,1] table"),  # one number, repeated
+    ],
+)
+def test_another_cut_of_a_table_is_not_causal(other: tuple[str, str]) -> None:
+    """Where it begins is proven, and that it has a row for each query."""
+    text = CAUSAL["cut out of a table"].replace(*other)
+    made, _ = optimize(parse(text.replace(TABLE, "1") if "table" in other[0] else text), "attention")
+    assert all(op.library is None for op in fused_ops(made).values())
 
 
 @pytest.mark.parametrize("text", NOT_CAUSAL.values(), ids=NOT_CAUSAL)
@@ -262,3 +288,47 @@ def test_the_attention_of_opset_23(text: str, attributes: dict[str, object]) -> 
 def test_attention_that_the_library_does_otherwise_stays(text: str) -> None:
     """It runs as ONNX Runtime runs it."""
     assert fuses(text, "attention").count("Attention") == 1
+
+
+# ---- grouped queries
+
+GROUPED = """g (float[N,S,32] q, float[N,S,16] k, float[N,S,16] v{given}) => (float[N,S,32] y)
+<int64[4] many = {{0, 0, 4, 8}}, int64[4] two = {{0, 0, 2, 8}}, int64[3] join = {{0, 0, -1}}, float half = {{0.5}},
+ float zero = {{0}}, int64[1] second = {{2}}, int64[1] pair = {{2}}, int64[1] four = {{4}},
+ int64[1] eight = {{8}}{weights}> {{
+  q4 = Reshape (q, many)  qh = Transpose <perm = [0,2,1,3]> (q4)
+  k4 = Reshape (k, two)  k2 = Transpose <perm = [0,2,1,3]> (k4)
+  v4 = Reshape (v, two)  v2 = Transpose <perm = [0,2,1,3]> (v4)
+  sizes = Shape (q)  n = Constant <value_ints = [0]> ()  b = Gather (sizes, n)
+  l = Constant <value_ints = [1]> ()  length1 = Gather (sizes, l)
+  five = Concat <axis = 0> (b, pair, pair, length1, eight)  all = Concat <axis = 0> (b, four, length1, eight)
+  k5 = Unsqueeze (k2, second)  kg = Expand (k5, five)  kh = Reshape (kg, all)
+  v5 = Unsqueeze (v2, second)  vg = Expand (v5, five)  vh = Reshape (vg, all)
+  kt = Transpose <perm = [0,1,3,2]> (kh)
+  m = MatMul (qh, kt)
+  s = Mul (m, half)
+  {mask}
+  p = Softmax <axis = -1> (masked)
+  c = MatMul (p, vh)
+  ct = Transpose <perm = [0,2,1,3]> (c)
+  y = Reshape (ct, join)
+}}"""
+
+
+def test_grouped_queries_are_repeated_as_rows() -> None:
+    """LLaMA: keys and values are repeated where they lie, nothing is transposed, and a causal mask is not read."""
+    mask = f"{RANGE} keep = LessOrEqual (keys, queries) mask = Where (keep, zero, low) masked = Add (mask, s)"
+    model, library, found = library_form(GROUPED.format(given="", mask=mask, weights=NUMBERS))
+    assert (found["num_heads"], found["unidirectional"]) == (4, 1)
+    left = [n.op_type for n in library.graph.node]
+    assert (left.count("Transpose"), left.count("Expand"), left.count("Where")) == (0, 2, 0)
+    assert_same_numbers(model, library, folded=True)
+
+
+def test_grouped_queries_with_a_mask_are_repeated_as_rows() -> None:
+    """With a mask that is read the op wants a key for each head: they are repeated where they lie."""
+    text = GROUPED.format(given=", float[N,1,1,S] mask", mask="masked = Add (s, mask)", weights="")
+    model, library, found = library_form(text)
+    assert found["num_heads"] == 4
+    assert [n.op_type for n in library.graph.node].count("Transpose") == 0
+    assert_same_numbers(model, library, folded=True)

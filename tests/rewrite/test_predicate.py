@@ -30,7 +30,8 @@ def reason(line: str, text: str = MODEL) -> str | None:
         "rank(x) in 2, 3", "dim(x, -1) == 4", "dim(x, 0) == N", "dim(x, 1) == dim(t, 0)", "dim(x, 0) == dim(t, 1)",
         "dtype(x) == float16", "dtype(x) in float16, bfloat16, float32", "size(k) == 3", "fixes_last(perm)",
         "dtype(x) != float32", "dtype(x) == dtype(k)",
-        "dim(x, 1) * dim(x, 2) == 12", "dim(x, 2) // 2 < size(k)", "alike(x, x)",
+        "dim(x, 1) * dim(x, 2) == 12", "dim(x, 2) == dim(x, 1) + 1", "dim(x, 2) // 2 < size(k)", "alike(x, x)",
+        "leading(x, x)",
     ],
 )  # fmt: skip
 def test_what_is_so_holds(line: str) -> None:

@@ -7,8 +7,8 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from onnxfuse.model.fold import SMALL
 from onnxfuse.rewrite import pipeline, rule
-from onnxfuse.rewrite.fold import SMALL
 from tests.rewrite.small import assert_same_numbers, doubled, evaluate, fuses, ops, optimize, parse, reasons, run
 
 

@@ -1,6 +1,7 @@
 """Attention in sessions: on CUDA an op of ONNX Runtime's own takes the place of the body, and nowhere else."""
 
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from onnx import ModelProto
 import onnxfuse
 from onnxfuse import runtime
 from onnxfuse.model import io
-from onnxfuse.model.fused import fused_ops
+from onnxfuse.model.fused import DOMAIN, fused_ops
 from onnxfuse.runtime.library import with_library_ops
 from tests.rewrite.small import halved, optimize
 from tests.rewrite.test_attention import attention
@@ -47,8 +48,8 @@ def plain(model: ModelProto) -> np.ndarray:
 
 
 def domains(model: ModelProto) -> set[str]:
-    """Return the domains of the nodes in the fused ops' functions."""
-    return {n.domain for f in model.functions for n in f.node}
+    """Return the domains of the nodes, those in the fused ops' functions included."""
+    return {n.domain for f in (model.graph, *model.functions) for n in f.node}
 
 
 @pytest.fixture
@@ -78,16 +79,34 @@ def test_the_model_given_is_not_touched(fused: ModelProto) -> None:
     before = fused.SerializeToString(deterministic=True)
     with_library_ops(fused, onnxruntime.SessionOptions())
     assert fused.SerializeToString(deterministic=True) == before
-    assert domains(fused) == {""}
+    assert domains(fused) == {"", DOMAIN}
 
 
 def test_other_ops_keep_their_bodies() -> None:
     """Only what has a library form changes."""
     made = optimize(with_tail())[0]
     opened = with_library_ops(made, onnxruntime.SessionOptions())
-    changed = {f.name for f, g in zip(opened.functions, made.functions, strict=True) if f != g}
-    assert changed == {name for name, op in fused_ops(made).items() if op.rule == "attention"}
-    assert len(changed) < len(made.functions)
+    gone = {f.name for f in made.functions} - {f.name for f in opened.functions}
+    assert gone == {name for name, op in fused_ops(made).items() if op.rule == "attention"}
+    assert opened.functions
+    assert all(f in list(made.functions) for f in opened.functions)
+
+
+def test_what_every_layer_makes_of_the_mask_is_made_once() -> None:
+    """Two attentions with one mask: it is spread over the scores once, whatever the lengths are at run time."""
+    text = original()
+    again = [onnx.NodeProto.FromString(n.SerializeToString()) for n in text.graph.node]
+    inner = {o for n in again for o in n.output}
+    for node in again:
+        node.input[:] = ["y" if v == "q" else f"second_{v}" if v in inner else v for v in node.input]
+        node.output[:] = [f"second_{v}" for v in node.output]
+    text.graph.node.extend(again)
+    text.graph.output[0].name = "second_y"
+    opened = with_library_ops(optimize(text)[0], onnxruntime.SessionOptions())
+    counted = Counter(n.op_type for n in opened.graph.node)
+    assert counted["MultiHeadAttention"] == 2
+    assert counted["Expand"] == 1
+    np.testing.assert_allclose(plain(opened), plain(text), **TOLERANCE)
 
 
 def test_the_file_runs_without_its_library_form(fused: ModelProto) -> None:

@@ -1,0 +1,125 @@
+"""What else makes a sample model fast: `onnxruntime.transformers.optimizer`, and torch.compile on the torch twin.
+
+`python -m models.rivals bert_base --dtype float16 --batch 32` prints the medians of torch.compile in microseconds as
+JSON. It is a process of its own: two users of one GPU's memory and profiler do not get into each other's way.
+"""
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import click
+import onnx
+
+import models
+from models.bert import Bert
+from models.gpt2 import Gpt2
+from models.minilm import MiniLm
+from models.vit import Vit
+from onnxfuse.benchmark import ROUNDS, RUNS
+from onnxfuse.benchmark.timing import WARM_UP, interleaved
+
+TYPES: dict[type, str] = {Bert: "bert", MiniLm: "bert", Vit: "vit", Gpt2: "gpt2"}
+"""What `onnxruntime.transformers.optimizer` calls the architectures that it knows."""
+
+
+def optimized(path: Path, name: str, out: Path) -> str | None:
+    """Write to `out` what `onnxruntime.transformers.optimizer` makes of a model; return why not, or None.
+
+    It is told the model's type, heads and width, and optimizes for the GPU.
+    """
+    size: Any = models.architecture(name)
+    if type(size) not in TYPES:
+        return "no type of model that it knows"
+    from onnxruntime.transformers import optimizer
+
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            made = optimizer.optimize_model(
+                str(path), TYPES[type(size)], num_heads=size.heads, hidden_size=size.hidden, opt_level=0, use_gpu=True
+            )
+    except (IndexError, KeyError, AttributeError, AssertionError, ValueError, RuntimeError) as error:
+        return f"{type(error).__name__}: {error}"  # what it stumbles over in models that it was not written for
+    if all(o.domain != "com.microsoft" for o in made.model.opset_import):
+        made.model.opset_import.add(domain="com.microsoft", version=1)
+    onnx.save(made.model, out)
+    return None
+
+
+# ---- torch.compile
+
+
+def compiled_apart(name: str, dtype: str, batch: int, sequence: int) -> dict[str, float] | str:
+    """Return the medians of torch.compile by mode, measured in a process of its own, or why there are none."""
+    command = [sys.executable, "-m", "models.rivals", name, "--dtype", dtype]
+    command += ["--batch", str(batch), "--sequence", str(sequence)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ran.returncode:
+        lines = ran.stderr.strip().splitlines()
+        return lines[-1] if lines else f"it ended with {ran.returncode}"
+    found: dict[str, float] = json.loads(ran.stdout.splitlines()[-1])
+    return found
+
+
+def compiled(
+    name: str, dtype: str, batch: int, sequence: int, device: str = "cuda", runs: int = RUNS, rounds: int = ROUNDS,
+    **options: Any,
+) -> dict[str, float]:  # fmt: skip
+    """Return the median microseconds of the torch twin of `name` under torch.compile, by setting, in turns.
+
+    Attention is torch's own (SDPA), images are tried in both layouts; `options` go to torch.compile. Raises DeviceError
+    where torch or transformers is missing.
+    """
+    from models.export import torch_model  # isort: skip - says what is missing where torch is
+    import torch
+
+    feeds = models.example_inputs(name, batch=batch, sequence=sequence, dtype=dtype)
+    inputs = [torch.from_numpy(values).to(device) for values in feeds.values()]
+    layouts = {"": torch.contiguous_format}
+    if inputs[0].ndim == 4:
+        layouts[", channels_last"] = torch.channels_last
+    with torch.inference_mode():
+        calls = {}
+        for layout, memory_format in layouts.items():
+            module: Any = torch_model(name).to(device, getattr(torch, dtype)).to(memory_format=memory_format)
+            inner: Any = getattr(module, "inner", module)
+            if hasattr(inner, "set_attn_implementation"):
+                inner.set_attn_implementation("sdpa")
+            made = torch.compile(module, **(options or {"mode": "reduce-overhead"}))
+            turned = [x.to(memory_format=memory_format) if x.ndim == 4 else x for x in inputs]
+            calls[f"compile{layout}"] = _call(made, turned, device)
+        for call in calls.values():
+            for _ in range(WARM_UP):
+                call()
+        times = interleaved(list(calls.values()), rounds, runs)
+    return {setting: 1e6 * median(seconds) for setting, seconds in zip(calls, times, strict=True)}
+
+
+def _call(module: Any, inputs: list[Any], device: str) -> Any:
+    import torch
+
+    def call() -> None:
+        module(*inputs)
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    return call
+
+
+@click.command()
+@click.argument("name", type=click.Choice(list(models.ARCHITECTURES)))
+@click.option("--dtype", default="float16", show_default=True, type=click.Choice(["float16", "float32"]))
+@click.option("--batch", default=32, show_default=True)
+@click.option("--sequence", default=128, show_default=True)
+def main(name: str, dtype: str, batch: int, sequence: int) -> None:
+    """Print the medians of torch.compile on the GPU, microseconds, as JSON."""
+    click.echo(json.dumps(compiled(name, dtype, batch, sequence)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,237 @@
+"""What depends on weights alone is computed once, at optimize time, and what is computed twice is computed once.
+
+And extents are read where they first appear: exporters ask for the shape of nearly every value on the way, which would
+keep those values from being computed inside a kernel.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+from google.protobuf.message import Message
+
+from onnxfuse.model.channels import FIRST, perm_of
+from onnxfuse.model.evaluate import FOLDABLE, evaluate
+from onnxfuse.model.graph import Graph, Node, bodies
+from onnxfuse.model.schema import AttributeValue
+from onnxfuse.model.types import ValueType
+
+SMALL = 65536
+"""Bytes. A folded constant up to this size is kept whatever it came from."""
+
+FEW = 64
+"""Elements. Constants up to this size are one where their numbers are: axes, targets of Reshape, scalars."""
+
+RANDOM = frozenset({
+    "Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
+})  # fmt: skip
+"""Operators that give something else each time, Dropout where it trains."""
+
+_Home = tuple[str, int]
+"""A value, and the axis along which it has an extent."""
+
+
+def drop_identities(graph: Graph) -> bool:
+    """Let what reads an Identity read what it passes on; the node that computes a graph output takes its name."""
+    changed = False
+    for node in [n for n in graph.nodes if n.op == "Identity" and not n.domain]:
+        if node.order < 0:  # read one that has gone: what stands in its place now has its turn in the next round
+            continue
+        source, value = node.inputs[0], node.outputs[0]
+        producer = graph.producer(source)
+        if graph.reroute(value, source):
+            graph.replace([node], [])
+        elif producer is not None and not graph.is_output(source) and graph.readers(source) == [node]:
+            proto = onnx.NodeProto()
+            proto.CopyFrom(producer.proto)
+            proto.output[list(producer.outputs).index(source)] = value
+            graph.replace([producer, node], [Node(proto)])
+        else:
+            continue
+        changed = True
+    return changed
+
+
+def fold_constants(graph: Graph) -> bool:
+    """Compute what depends on constants alone, unless that would make the file bigger."""
+    changed = False
+    for node in list(graph.nodes):
+        if node.op not in FOLDABLE or node.domain or len(node.outputs) != 1 or graph.is_output(node.outputs[0]):
+            continue
+        if _packs(graph, node):
+            continue
+        arrays = _known_inputs(graph, node)
+        if arrays is None:
+            continue
+        (value,) = evaluate([node.proto], arrays, node.outputs, graph.opset)
+        graph.replace([node], [])
+        graph.add_constant(node.outputs[0], value)
+        changed = True
+    return changed
+
+
+def share_extents(graph: Graph) -> bool:
+    """Let `Shape(x)[i]` read the first value that has this extent, or be a constant where the extent is known."""
+    homes: dict[str, _Home] = {}
+    # Of the values on the way only those that are asked already: fusing changes which value is the first of a size.
+    asked = [o for n in graph.nodes for o in n.outputs if any(r.op == "Shape" for r in graph.readers(o))]
+    for value in (*sorted(graph.inputs), *asked):
+        for axis, extent in enumerate(graph.type(value).shape or ()):
+            if isinstance(extent, str) and "*" not in extent:
+                homes.setdefault(extent, (value, axis))
+    changed = False
+    for node in list(graph.nodes):
+        wanted = _extents(graph, node) if node.order >= 0 and not graph.is_output(node.outputs[0]) else None
+        if wanted is None:
+            continue
+        source, indices, whole = wanted
+        shape = graph.type(source).shape or ()
+        places = [extent if isinstance(extent := shape[i], int) else homes.get(str(extent)) for i in indices]
+        numbers = [p for p in places if isinstance(p, int)]
+        if len(numbers) == len(places):
+            graph.replace([node], [])
+            graph.add_constant(node.outputs[0], np.asarray(numbers, np.int64).reshape(-1 if whole else ()))
+            changed = True
+        elif all(isinstance(p, int) or (p is not None and _elsewhere(graph, node, source, p)) for p in places):
+            _read_at_home(graph, node, [p for p in places if p is not None], whole)
+            changed = True
+    return changed
+
+
+def _elsewhere(graph: Graph, node: Node, source: str, home: _Home) -> bool:
+    """Return whether `home` is another value than `source`, and there before `node`."""
+    producer = graph.producer(home[0])
+    return home[0] != source and (producer is None or producer.order < node.order)
+
+
+def _extents(graph: Graph, node: Node) -> tuple[str, list[int], bool] | None:
+    """Return the value whose extents a node gives, their indices, and whether as a vector; None where it does not.
+
+    That is a Gather or Slice of a Shape, or a Shape of some of them.
+    """
+    if node.op == "Shape" and not node.domain:
+        rank, ends = graph.type(node.inputs[0]).rank, {a.name: a.i for a in node.proto.attribute}
+        some = None if rank is None else list(range(rank))[ends.get("start", 0) : ends.get("end", rank)]
+        return None if some is None or len(some) == rank else (node.inputs[0], some, True)
+    shape = graph.producer(node.inputs[0]) if node.op in ("Gather", "Slice") and not node.domain else None
+    if (
+        shape is None
+        or shape.op != "Shape"
+        or shape.domain
+        or any(graph.attributes(shape).get(k) for k in ("start", "end"))
+    ):
+        return None
+    source = shape.inputs[0]
+    rank = graph.type(source).rank
+    arrays = [graph.constant(v) for v in node.inputs[1:] if v]
+    if rank is None or not arrays or any(a is None for a in arrays):
+        return None
+    numbers = [[int(x) for x in a.reshape(-1)] for a in arrays if a is not None]
+    if node.op == "Gather":
+        inside = graph.attributes(node).get("axis", 0) == 0 and all(-rank <= i < rank for i in numbers[0])
+        return (
+            (source, [i % rank for i in numbers[0]], arrays[0] is not None and arrays[0].ndim > 0) if inside else None
+        )
+    if any(len(n) != 1 for n in numbers) or len(numbers) < 2:
+        return None
+    step = numbers[3][0] if len(numbers) > 3 else 1
+    return source, list(range(rank))[numbers[0][0] : numbers[1][0] : step], True
+
+
+def _read_at_home(graph: Graph, node: Node, places: Sequence[int | _Home], whole: bool) -> None:
+    """Put the extents at `places` in the place of `node`: a vector of them, or one alone."""
+    output = node.outputs[0]
+    parts = [output] if len(places) == 1 else [graph.fresh(f"{output}.{i}") for i in range(len(places))]
+    new: list[onnx.NodeProto] = []
+    for part, place in zip(parts, places, strict=True):
+        if isinstance(place, int):
+            graph.add_constant(part, np.asarray([place], np.int64))
+            continue
+        home, axis = place
+        number = graph.fresh(f"{home}.axis")
+        graph.add_constant(number, np.full((1,) if whole else (), axis, np.int64))
+        shape = graph.fresh(f"{home}.shape")
+        graph.types[shape] = ValueType(onnx.TensorProto.INT64, (graph.type(home).rank,))
+        new.append(onnx.helper.make_node("Shape", [home], [shape]))
+        new.append(onnx.helper.make_node("Gather", [shape, number], [part], node.proto.name, axis=0))
+    if len(parts) > 1:
+        new.append(onnx.helper.make_node("Concat", parts, [output], node.proto.name, axis=0))
+    graph.replace([node], [Node(n) for n in new])
+
+
+def share_equal(graph: Graph) -> bool:
+    """Let nodes that compute the same from the same be one: the first of them."""
+    first: dict[tuple[object, ...], Node] = {}
+    changed = False
+    for index in range(len(graph.nodes)):  # a reader that is rerouted keeps its place
+        node = graph.nodes[index]
+        if node.op == "Constant" or not _repeatable(graph, node):
+            continue
+        attributes = sorted((name, _plain(value)) for name, value in graph.attributes(node).items())
+        key = (node.op, tuple(map(bool, node.outputs)), tuple(attributes), *(_token(graph, v) for v in node.inputs))
+        known = first.setdefault(key, node)
+        for value, source in zip(node.outputs, known.outputs, strict=True):
+            changed |= known is not node and bool(value) and bool(graph.readers(value)) and graph.reroute(value, source)
+    return changed
+
+
+def _repeatable(graph: Graph, node: Node) -> bool:
+    return not node.domain and node.op not in RANDOM and not any(True for _ in bodies(node.proto))
+
+
+def _plain(value: AttributeValue) -> str:
+    return value.SerializeToString(deterministic=True).hex() if isinstance(value, Message) else repr(value)
+
+
+def _token(graph: Graph, value: str) -> object:
+    """Return what `value` is known by: a small constant by its numbers, all else by its name."""
+    if (graph.element_count(value) or FEW + 1) > FEW:
+        return value
+    array = graph.constant(value)
+    return value if array is None else (array.dtype.str, array.shape, array.tobytes())
+
+
+def _packs(graph: Graph, node: Node) -> bool:
+    """Return whether `node` reads the weight of a convolution between channels-last values, packed for its kernel."""
+    if node.op != "Transpose":
+        return False
+    readers = graph.readers(node.outputs[0])
+    before = [graph.producer(r.inputs[0]) for r in readers if r.op == "Conv" and r.inputs[1] == node.outputs[0]]
+    return len(before) == len(readers) and all(b is not None and perm_of(b) == FIRST for b in before)
+
+
+def _known_inputs(graph: Graph, node: Node) -> dict[str, np.ndarray] | None:
+    """Return the inputs of `node` where all are constants and folding does not make the file bigger, else None."""
+    if node.op in ("Shape", "Size"):
+        shape = graph.type(node.inputs[0]).shape
+        if shape is None or not all(isinstance(d, int) for d in shape):
+            return None
+        return {node.inputs[0]: np.broadcast_to(np.float32(0), [int(d or 0) for d in shape])}
+    if not all(graph.is_constant(v) for v in node.inputs if v):
+        return None
+    output = graph.type(node.outputs[0])
+    if output.shape is None or not all(isinstance(d, int) for d in output.shape) or not output.dtype:
+        return None
+    size = (
+        int(np.prod([int(d or 0) for d in output.shape], dtype=np.int64))
+        * onnx.helper.tensor_dtype_to_np_dtype(output.dtype).itemsize
+    )
+    if size > SMALL and not _frees(graph, node, size):
+        return None
+    arrays = {v: graph.constant(v) for v in node.inputs if v}
+    known = {v: a for v, a in arrays.items() if a is not None}
+    return known if len(known) == len(arrays) else None
+
+
+def _frees(graph: Graph, node: Node, size: int) -> bool:
+    """Return whether folding `node` lets go of a weight as big as its result."""
+    for value in node.inputs:
+        array = graph.constant(value)
+        if (
+            array is not None
+            and array.nbytes >= size
+            and len(graph.readers(value)) == 1
+            and value in graph.initializers
+        ):
+            return True
+    return False

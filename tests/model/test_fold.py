@@ -1,0 +1,106 @@
+"""What is computed twice is computed once, and extents are read where they first appear."""
+
+import onnx
+import pytest
+
+from onnxfuse.model import types
+from onnxfuse.model.fold import drop_identities, share_equal, share_extents
+from onnxfuse.model.graph import Graph
+from tests.rewrite.small import assert_same_numbers, ops, parse
+
+HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
+
+
+def shared(text: str) -> tuple[onnx.ModelProto, bool]:
+    """Return the model with equal nodes made one, and whether there were any."""
+    model = parse(HEAD + text)
+    graph = Graph(model.graph, types.infer(model).graph, 17)
+    changed = share_equal(graph)
+    graph.remove_dead()
+    graph.commit()
+    onnx.checker.check_model(model, full_check=True)
+    assert_same_numbers(parse(HEAD + text), model)
+    return model, changed
+
+
+def test_equal_chains_become_one() -> None:
+    """What follows equal nodes is equal, too; a constant is known by its numbers, not by its name."""
+    model, changed = shared("""g (float[N,4] x) => (float[N,4] y) <float[1] k = {2}, float[1] l = {2}> {
+      a = Mul (x, k)  b = Exp (a)
+      c = Mul (x, l)  d = Exp (c)
+      y = Add (b, d)
+    }""")
+    assert changed
+    assert ops(model) == ["Mul", "Exp", "Add"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "b = Softmax <axis = 0> (x)",  # another attribute
+        "k = Constant <value = float {2.0}> ()  b = Mul (x, k)",  # another operator
+    ],
+)
+def test_what_differs_stays(other: str) -> None:
+    """Attributes and operators are compared, too."""
+    model, changed = shared(
+        f"g (float[N,4] x) => (float[N,4] y) {{ a = Softmax <axis = 1> (x)  {other}  y = Add (a, b) }}"
+    )
+    assert not changed
+    assert "Add" in ops(model)
+
+
+def test_a_graph_output_keeps_its_name() -> None:
+    """Two outputs that are equal are still two outputs."""
+    model, changed = shared("g (float[N,4] x) => (float[N,4] y, float[N,4] z) { y = Exp (x)  z = Exp (x) }")
+    assert not changed
+    assert ops(model) == ["Exp", "Exp"]
+
+
+def test_noise_is_not_shared() -> None:
+    """What is random differs each time."""
+    text = "g (float[N,4] x) => (float[N,4] y) { a = RandomNormalLike (x)  b = RandomNormalLike (x)  y = Sub (a, b) }"
+    model = parse(HEAD + text)
+    assert not share_equal(Graph(model.graph, types.infer(model).graph, 17))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "two = Constant <value_ints = [2]> ()  four = Constant <value_ints = [4]> ()  "
+        "s = Shape (h)  n = Slice (s, two, four)",
+        "n = Shape <start = 2> (h)",
+        "i = Constant <value_ints = [-2, 3]> ()  s = Shape (h)  n = Gather (s, i)",
+    ],
+)
+def test_extents_are_read_at_home(asked: str) -> None:
+    """Slice, Gather or Shape of some: the value that was asked is free, the numbers are those of the input."""
+    text = HEAD + "g (float[N,S,4] x) => (float[N,4,S,1] h, int64[2] n1) { t = Transpose <perm = [0,2,1]> (x)\n"
+    text += "  one = Constant <value_ints = [-1]> ()  e = Exp (t)  h = Unsqueeze (e, one)\n"
+    text += f"  {asked}  n1 = Abs (n) }}"
+    model = parse(text)
+    graph = Graph(model.graph, types.infer(model).graph, 17)
+    assert share_extents(graph)
+    graph.remove_dead()
+    graph.commit()
+    assert all(n.input[0] == "x" for n in model.graph.node if n.op_type == "Shape")
+    onnx.checker.check_model(model, full_check=True)
+    assert_same_numbers(parse(text), model)
+
+
+def test_a_chain_of_identities_goes() -> None:
+    """One after the other, and the output keeps its name."""
+    text = (
+        HEAD
+        + """g (float[N,4] x) => (float[N,4] y, float[N,4] z) {
+      a = Exp (x)  b = Identity (a)  c = Identity (b)  d = Identity (c)  y = Neg (d)  e = Relu (c)  z = Identity (e)
+    }"""
+    )
+    model = parse(text)
+    graph = Graph(model.graph, types.infer(model).graph, 17)
+    while drop_identities(graph):
+        pass
+    graph.commit()
+    assert ops(model) == ["Exp", "Neg", "Relu"]
+    onnx.checker.check_model(model, full_check=True)
+    assert_same_numbers(parse(text), model)
