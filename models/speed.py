@@ -18,9 +18,9 @@ import models
 import onnxfuse
 from models import rivals
 from onnxfuse.benchmark import Report, bench
-from onnxfuse.benchmark.bound import bind, opened, ort_values, outputs_of
-from onnxfuse.benchmark.settings import DEFAULT
 from onnxfuse.model import io
+from onnxfuse.profiling.bound import bind, opened, ort_values, outputs_of
+from onnxfuse.profiling.settings import DEFAULT
 
 CUDA = ["CUDAExecutionProvider", "CPUExecutionProvider"]
 

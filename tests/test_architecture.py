@@ -17,13 +17,24 @@ MAY_IMPORT = {
     "rewrite": {"kernels", "model"},
     "runtime": {"kernels", "model"},
     "verification": {"runtime", "kernels", "model"},
-    "benchmark": {"verification", "runtime", "kernels", "model"},
+    "profiling": {"verification", "runtime", "kernels", "model"},
+    "benchmark": {"profiling", "verification", "runtime", "kernels", "model"},
     "contract": {"rewrite", "kernels", "model"},
     "reporting": {"model"},
-    "cli": {"contract", "reporting", "benchmark", "verification", "runtime", "rewrite", "kernels", "model"},
+    "cli": {
+        "contract",
+        "reporting",
+        "benchmark",
+        "profiling",
+        "verification",
+        "runtime",
+        "rewrite",
+        "kernels",
+        "model",
+    },
 }
-"""Each part with the parts that it may use: cli -> bench -> verification -> runtime -> kernels -> model,
-and cli -> rewrite -> kernels."""
+"""Each part with the parts that it may use: cli -> benchmark -> profiling -> verification -> runtime -> kernels
+-> model, and cli -> rewrite -> kernels."""
 
 LINES = 600
 """A file with more lines has more than one idea."""

@@ -9,18 +9,21 @@ import onnx
 import onnxruntime
 
 from onnxfuse import runtime
-from onnxfuse.benchmark import device
-from onnxfuse.benchmark.bound import REFUSALS, Bound, Values, bind, opened, ort_values, outputs_of, profiled, reason
-from onnxfuse.benchmark.report import Block, FusedOps, ModelName, Refused, Report, Row, Timing
-from onnxfuse.benchmark.settings import CUDA_GRAPH, DEFAULT, Setting, cpu_settings, cuda_settings
-from onnxfuse.benchmark.timing import WARM_UP, interleaved
+from onnxfuse.benchmark.ceilings import Ceilings, measured
+from onnxfuse.benchmark.report import Block, FusedOps, Refused, Report, Row, Timing, Work
+from onnxfuse.benchmark.timing import interleaved
 from onnxfuse.model import io
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.graph import bodies
+from onnxfuse.profiling import cupti, device
+from onnxfuse.profiling.bound import REFUSALS, Bound, Values, bind, opened, ort_values, outputs_of, profiled, reason
+from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, WARM_UP, ModelName, Setting, cpu_settings, cuda_settings
+from onnxfuse.profiling.shapes import cases_per_shape, dynamic, unsaid
+from onnxfuse.profiling.traffic import ModelWork, count
 from onnxfuse.verification import sessions
 from onnxfuse.verification.compare import interface_problems
-from onnxfuse.verification.inputs import Array, Case, InputSpec, Shapes, cases, input_specs, shape_sets
+from onnxfuse.verification.inputs import Array, Case, InputSpec, Shapes, input_specs
 from onnxfuse.verification.sessions import CUDA, Model, Source
 
 
@@ -41,8 +44,11 @@ class Race:
     providers: Sequence[str]
     first: onnxruntime.InferenceSession
     """The original at its default setting: it tells the shapes of the outputs."""
+    ceilings: Ceilings
     runs: int
     rounds: int
+    counted: bool
+    """Whether launches can be counted."""
 
 
 def compare(
@@ -67,16 +73,22 @@ def compare(
         before = sessions.openable(original, original_model, folder)
         after = sessions.openable(fused, fused_model, folder)
         contenders = _contenders(before, after, on_cuda=CUDA in providers, convolutions=_convolves(original_model))
+        progress("count")
+        work = [_work({"original": original_model, "fused": fused_model}, case) for case in plan]
         del original_model, fused_model  # From here on the sessions hold what they need of the weights.
         progress("profile")
         arrays = plan[0].make()
         first, original_nodes = profiled(before, providers, ort_values(arrays), "original")
         fused_nodes, ops = _look_at_fused(after, providers, arrays)
-        race = Race(contenders, providers, first, runs, rounds)
+        progress("ceilings")
+        types = {n.element for both in work for one in both.values() for n in one.nodes}
+        ceilings = measured(types, providers)
+        uncounted = cupti.missing() if CUDA in providers else "nothing is launched on a CPU"
+        race = Race(contenders, providers, first, ceilings, runs, rounds, uncounted is None)
         blocks = []
         for number, case in enumerate(plan, start=1):
             progress(f"shape {number} of {len(plan)}")
-            blocks.append(_run(race, case, specs))
+            blocks.append(_run(race, case, specs, work[number - 1]))
     return Report(
         provider=providers[0],
         blocks=tuple(blocks),
@@ -87,24 +99,15 @@ def compare(
         runs=runs,
         rounds=rounds,
         seconds=time.perf_counter() - began,
+        ceilings=ceilings,
+        peak=ceilings.peak(work[0]["original"]),
+        uncounted=uncounted or "",
     )
 
 
-def unsaid(specs: Sequence[InputSpec], shapes: Shapes) -> tuple[str, ...]:
-    """Return the dynamic dimensions that `shapes` says nothing about, neither by name nor by an input's shape."""
-    said = {*shapes, *(name for s in specs if s.name in shapes for name, _ in _dynamic(s))}
-    return tuple(dict.fromkeys(name for s in specs for name, _ in _dynamic(s) if name not in said))
-
-
-def cases_per_shape(specs: Sequence[InputSpec], shapes: Shapes, seed: int) -> list[Case]:
-    """Return one case of normally distributed inputs, with valid ids and masks, for each set of shapes."""
-    normal = [c for c in cases(specs, [seed], shapes) if c.name == "normal"]
-    return normal[: len(shape_sets(specs, shapes))]
-
-
-def _dynamic(spec: InputSpec) -> list[tuple[str, int]]:
-    """Return name and axis of each dynamic dimension; `verification.inputs` names the nameless ones in the same way."""
-    return [(d or f"{spec.name}[{axis}]", axis) for axis, d in enumerate(spec.shape) if not isinstance(d, int)]
+def _work(models: Mapping[ModelName, onnx.ModelProto], case: Case) -> dict[ModelName, ModelWork]:
+    """Return what one run of each model does on the shapes of `case`."""
+    return {name: count(model, case.shapes) for name, model in models.items()}
 
 
 def _load(source: Source, name: str) -> onnx.ModelProto:
@@ -157,7 +160,7 @@ def _look_at_fused(
     return nodes, ops
 
 
-def _run(race: Race, case: Case, specs: Sequence[InputSpec]) -> Block:
+def _run(race: Race, case: Case, specs: Sequence[InputSpec], work: Mapping[ModelName, ModelWork]) -> Block:
     """Return the times of all contenders on one set of shapes."""
     arrays = case.make()
     inputs = ort_values(arrays)
@@ -173,16 +176,24 @@ def _run(race: Race, case: Case, specs: Sequence[InputSpec]) -> Block:
         why = next(r.reason for r in refused if r.model == name)
         raise ModelError(f"the {name} model runs at none of the settings: {why}", "Try onnxfuse verify.")
     times = interleaved([bound.run for _, bound, _ in ready], race.rounds, race.runs)
+    launches = [_launches(bound) if race.counted else None for _, bound, _ in ready]
     return Block(
-        dimensions={name: case.shapes[s.name][axis] for s in specs for name, axis in _dynamic(s)},
+        dimensions={name: case.shapes[s.name][axis] for s in specs for name, axis in dynamic(s)},
         shapes=case.shapes,
         items=next((case.shapes[s.name][0] for s in specs if s.shape), 1),
         rows=tuple(
-            Row(c.name, c.setting.name, Timing.of(seconds), memory)
-            for (c, _, memory), seconds in zip(ready, times, strict=True)
+            Row(c.name, c.setting.name, Timing.of(seconds), memory, launched)
+            for (c, _, memory), seconds, launched in zip(ready, times, launches, strict=True)
         ),
         refused=tuple(refused),
+        work={name: Work(one.bytes, one.flops, race.ceilings.floor(one)) for name, one in work.items()},
     )
+
+
+def _launches(bound: Bound) -> int:
+    """Return how many kernels one run launches; copies and fills by the driver are none."""
+    (kernels,) = cupti.traced(bound.run, 1, 0)
+    return sum(not k.copy for k in kernels)
 
 
 def _warm(contender: Contender, providers: Sequence[str], inputs: Values, outputs: Values) -> tuple[Bound, int | None]:

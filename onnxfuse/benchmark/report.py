@@ -1,12 +1,15 @@
 """What a benchmark found: for each set of shapes the times of each model at each setting, and the speed-up."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-ModelName = Literal["original", "fused"]
+from onnxfuse.profiling.settings import ModelName
+
+if TYPE_CHECKING:
+    from onnxfuse.benchmark.ceilings import Ceilings
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,8 @@ class Row:
     timing: Timing
     memory: int | None
     """Bytes by which the use of the card's memory grew while the session was opened and warmed up; None on the CPU."""
+    launches: int | None = None
+    """Kernels of one run, whoever's; None where they are not seen."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,17 @@ class Refused:
     model: ModelName
     setting: str
     reason: str
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one run of a model has to do, counted from the graph."""
+
+    bytes: int
+    """Of device memory: each node's inputs and outputs once."""
+    flops: int
+    floor: float
+    """Microseconds that its nodes take at the least, at what the device can do."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +72,7 @@ class Block:
     """The first extent of the first input that has one, which is the batch: what throughput counts."""
     rows: tuple[Row, ...]
     refused: tuple[Refused, ...]
+    work: Mapping[ModelName, Work] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -72,6 +89,11 @@ class Block:
         """Return the model's row with the smallest median."""
         return min((r for r in self.rows if r.model == model), key=lambda r: r.timing.p50)
 
+    def roofline(self, row: Row) -> float | None:
+        """Return the share of the roofline that a row reaches; above 1 where data stays in a cache between nodes."""
+        work = self.work.get(row.model)
+        return work.floor / row.timing.p50 if work is not None else None
+
     def throughput(self, row: Row) -> float:
         """Return items per second."""
         return self.items / row.timing.p50 * 1e6
@@ -80,7 +102,7 @@ class Block:
         """Return the block's facts for JSON; times are microseconds."""
         rows = [
             {"model": r.model, "setting": r.setting, **asdict(r.timing), "items_per_second": self.throughput(r),
-             "memory_bytes": r.memory}
+             "memory_bytes": r.memory, "launches": r.launches, "roofline": self.roofline(r)}
             for r in self.rows
         ]  # fmt: skip
         return {
@@ -92,6 +114,9 @@ class Block:
             "fused_setting": self.best("fused").setting,
             "rows": rows,
             "refused": [asdict(r) for r in self.refused],
+            "work": {
+                model: {"bytes": w.bytes, "flops": w.flops, "floor_us": w.floor} for model, w in self.work.items()
+            },
         }
 
 
@@ -128,6 +153,12 @@ class Report:
     """Timed runs per round."""
     rounds: int
     seconds: float
+    ceilings: "Ceilings | None" = None
+    """What the device can do."""
+    peak: float | None = None
+    """FLOPs per second of the element type that most of the original's products are in; None without products."""
+    uncounted: str = ""
+    """Why launches were not counted on CUDA."""
 
     @property
     def speedup(self) -> float:
@@ -161,4 +192,12 @@ class Report:
             "runs": self.runs,
             "rounds": self.rounds,
             "seconds": self.seconds,
+            "ceilings": None
+            if self.ceilings is None
+            else {
+                "bytes_per_second": self.ceilings.bytes_per_second,
+                "flops_per_second": self.peak,
+                "by_type": dict(self.ceilings.flops_per_second),
+            },
+            "uncounted": self.uncounted,
         }

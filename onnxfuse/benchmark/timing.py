@@ -3,9 +3,6 @@
 from collections.abc import Callable, Sequence
 from time import perf_counter
 
-WARM_UP = 10
-"""Runs before anything is timed: ONNX Runtime captures CUDA graphs and cuDNN searches its algorithms in the first."""
-
 
 def interleaved(
     runs: Sequence[Callable[[], None]], rounds: int, count: int, clock: Callable[[], float] = perf_counter

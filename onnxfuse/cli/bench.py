@@ -13,7 +13,7 @@ from rich.table import Table
 from onnxfuse.benchmark import ROUNDS, RUNS
 from onnxfuse.cli.console import output, print_json
 from onnxfuse.cli.optimize import EXPECTATION_NOT_MET
-from onnxfuse.cli.outputs import Outputs, output_options
+from onnxfuse.cli.outputs import Outputs, output_options, writable
 from onnxfuse.cli.verify import PROVIDERS, ShapeOption
 from onnxfuse.model import io
 from onnxfuse.model.errors import ModelError
@@ -38,6 +38,12 @@ if TYPE_CHECKING:
 @click.option("--rounds", type=click.IntRange(1), default=ROUNDS, show_default=True, help="Rounds, settings in turn.")
 @click.option("--min-speedup", type=click.FloatRange(0), metavar="X", help="Exit 4 if a shape is less than X faster.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs.")
+@click.option(
+    "--plot",
+    metavar="FILE.png",
+    type=click.Path(path_type=Path),
+    help="Draw latency by shape and the roofline; .png, .svg or .pdf.",
+)
 @output_options
 @click.option("--json", "as_json", is_flag=True, help="Print every fact as JSON.")
 def command(
@@ -49,6 +55,7 @@ def command(
     rounds: int,
     min_speedup: float | None,
     seed: int,
+    plot: Path | None,
     as_json: bool,
     outputs: Outputs,
 ) -> int:
@@ -59,6 +66,11 @@ def command(
     """
     from onnxfuse.benchmark import bench
 
+    if plot is not None:
+        from onnxfuse.benchmark.plot import check
+
+        check(plot)
+        writable(plot)
     errors = Console(stderr=True)
     # Drawn at each step only: a spinner that turns by itself would run in the midst of what is timed.
     with Progress(
@@ -72,7 +84,7 @@ def command(
         bar.refresh()
         report = bench(
             original,
-            _optimized(original) if fused is None else fused,
+            optimized(original) if fused is None else fused,
             shapes=dict(shapes),
             providers=PROVIDERS[provider],
             runs=runs,
@@ -80,20 +92,28 @@ def command(
             seed=seed,
             progress=lambda step: bar.update(task, description=step, refresh=True),
         )
+    if plot is not None:
+        from onnxfuse.benchmark.plot import draw
+
+        draw(report, plot)
     missed = () if min_speedup is None else report.missed(min_speedup)
     not_met = [
         f"--min-speedup {min_speedup:g}: {b.speedup:.4g}x over {b.best('original').setting} at {b.name}" for b in missed
     ]
     facts = {"ok": not missed, **report.as_dict(), "min_speedup": min_speedup, "not_met": not_met}
+    facts["plot"] = None if plot is None else str(plot)
     outputs.write("bench", facts, {"before": original} if fused is None else {"before": original, "after": fused})
     if as_json:
         print_json("bench", facts)
     else:
         show(report, not_met, output())
+        if plot is not None:
+            output().print(f"plot: {escape(str(plot))}", style="dim", soft_wrap=True)
     return EXPECTATION_NOT_MET if missed else 0
 
 
-def _optimized(path: Path) -> onnx.ModelProto:
+def optimized(path: Path) -> onnx.ModelProto:
+    """Return the model in `path`, optimized by the shipped rules."""
     model = io.load(path)
     try:
         pipeline.run(model, rule.select(()))
@@ -108,7 +128,9 @@ def show(report: "Report", not_met: list[str], console: Console) -> None:
     for line in not_met:
         console.print(f"[bold red]not met:[/] {escape(line)}")
     on_cuda = report.provider.startswith("CUDA")
-    titles = ("p50 us", "p90", "p99", "min", "items/s", *(["memory"] if on_cuda else []), "fused is")
+    counted = any(row.launches is not None for block in report.blocks for row in block.rows)
+    more = (*(["memory"] if on_cuda else []), *(["launches"] if counted else []), "roofline", "fused is")
+    titles = ("p50 us", "p90", "p99", "min", "items/s", *more)
     table = Table("", box=None, pad_edge=False, header_style="bold")
     for title in titles:
         table.add_column(title, justify="right", no_wrap=True)
@@ -128,10 +150,18 @@ def _add_rows(table: Table, block: "Block") -> None:
         times = (f"{us:.{0 if us >= 100 else 1}f}" for us in (t.p50, t.p90, t.p99, t.min))
         memory = [] if row.memory is None else [f"{row.memory / 1e6:.0f} MB"]
         faster = f"{t.p50 / best[1].timing.p50:.2f}x" if row.model == "original" else ""
-        facts = (*times, f"{block.throughput(row):.0f}", *memory, faster)
+        launches = [] if row.launches is None else [str(row.launches)]
+        share = block.roofline(row)
+        facts = (*times, f"{block.throughput(row):.0f}", *memory, *launches, _percent(share), faster)
         table.add_row(escape(f"  {row.model}: {row.setting}"), *facts, style="green" if row in best else None)
     for refused in block.refused:
         table.add_row(escape(f"  {refused.model}: {refused.setting}"), "refused")
+
+
+def _percent(share: float | None) -> str:
+    if share is None:
+        return ""
+    return f"{share:.0%}" if share >= 0.1 else f"{share:.1%}"
 
 
 def _legend(report: "Report", on_cuda: bool) -> list[str]:
@@ -147,6 +177,9 @@ def _legend(report: "Report", on_cuda: bool) -> list[str]:
     )
     lines.append(f"nodes per run: {ran}; {_fused_text(report.fused_ops)}")
     lines += [f"as bodies: {reason}" for reason in report.fused_ops.reasons]
+    lines += [_work_text(report)] if report.ceilings is not None else []
+    if on_cuda and report.uncounted:
+        lines.append(f"launches not counted: {report.uncounted}: pip install 'onnxfuse[profile]'")
     how = (
         f"{report.rounds} x {report.runs} timed runs of each in turns, inputs and outputs bound; {report.seconds:.0f} s"
     )
@@ -154,6 +187,19 @@ def _legend(report: "Report", on_cuda: bool) -> list[str]:
     lines.append(how + memory)
     lines.append("; ".join(f"{name} {value}" for name, value in report.environment.items()))
     return lines
+
+
+def _work_text(report: "Report") -> str:
+    """Return what the roofline stands on: what a run has to do, and what was measured here."""
+    from onnxfuse.profiling.report import flops_text, size_text
+
+    assert report.ceilings is not None
+    block = report.blocks[0]
+    bytes_ = " -> ".join(size_text(w.bytes) for w in block.work.values())
+    rates = [f"{t} {flops_text(rate)}/s" for t, rate in report.ceilings.flops_per_second.items()]
+    measured = ", ".join([f"{size_text(report.ceilings.bytes_per_second)}/s", *rates])
+    flops = flops_text(block.work["original"].flops)
+    return f"roofline, of each model's own work: {bytes_} and {flops} at {block.name}; measured here {measured}"
 
 
 def _fused_text(ops: "FusedOps") -> str:

@@ -23,8 +23,13 @@ DRIVER_FILES = (Path("/proc/driver/nvidia/version"), Path("/dev/nvidiactl"))
 """What a machine with an NVIDIA driver has, whether or not CUDA starts there."""
 
 PACKAGES = ("onnxfuse", "onnx", "onnxruntime-gpu", "onnx-graphsurgeon", "cupy-cuda13x", "numpy", "click", "rich")
-OPTIONAL = {"torch": "export", "onnxscript": "export"}
-"""Packages that only some commands want, with the extra that brings them."""
+OPTIONAL = {
+    "torch": ("export", "exporting"),
+    "onnxscript": ("export", "exporting"),
+    "cupti-python": ("profile", "onnxfuse profile on CUDA"),
+    "matplotlib": ("plot", "onnxfuse bench --plot"),
+}
+"""Packages that only some things need, with the extra that brings them, and what needs them."""
 
 Verdict = Literal["ok", "absent", "broken"]
 
@@ -81,10 +86,10 @@ def _packages() -> Iterator[Finding]:
     if _installed("onnxruntime"):
         yield Finding("onnxruntime", "broken", f"{version('onnxruntime')}: hides the CUDA provider of onnxruntime-gpu",
                       "pip uninstall onnxruntime && pip install --force-reinstall onnxruntime-gpu")  # fmt: skip
-    for name, extra in OPTIONAL.items():
+    for name, (extra, user) in OPTIONAL.items():
         found = version(name) if _installed(name) else ""
         mend = "" if found else f"pip install 'onnxfuse[{extra}]'"
-        yield Finding(name, "ok" if found else "absent", found or "not installed; only exporting needs it", mend)
+        yield Finding(name, "ok" if found else "absent", found or f"not installed; only {user} needs it", mend)
 
 
 def _installed(name: str) -> bool:

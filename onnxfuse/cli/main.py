@@ -16,6 +16,7 @@ COMMANDS = {
     "optimize": "Apply the fusion rules to a model and write the result.",
     "verify": "Run two models on the same inputs and compare what they compute.",
     "bench": "Time a model before and after fusion, against ONNX Runtime's best settings.",
+    "profile": "Tell where the bytes and the time of a model go, before and after fusion.",
     "rules": "List the rules, or explain one.",
     "explain": "Say what fuses in a model, what does not, and why.",
     "ci": "Hold models to what onnxfuse.toml and onnxfuse.lock promise.",
@@ -27,6 +28,9 @@ COMMANDS = {
 EXIT_CODES = """\
 Exit codes: 0 ok, 1 numerical mismatch, 2 usage, 3 unreadable or invalid model,
 4 expectation not met (--require, --min-speedup), 5 environment (no CUDA where it was asked for)."""
+
+
+UNREADABLE = 3
 
 
 class _Commands(click.Group):
@@ -92,6 +96,13 @@ def main(arguments: list[str] | None = None) -> None:
         code = 2
     except click.Abort:
         code = 130
+    except OSError as error:
+        # What the system refuses where no command expects it, such as a name that is too long; without a file it is
+        # no mistake of the caller's.
+        if error.filename is None:
+            raise
+        _complain(f"{error.filename}: {error.strerror}", "Check the path.", UNREADABLE, arguments)
+        code = UNREADABLE
     sys.exit(code or 0)
 
 

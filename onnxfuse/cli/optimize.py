@@ -96,8 +96,6 @@ def command(
         raise UsageError("--undo goes with none of --only, --skip, --require and --guard")
     if undo and dump is not None:
         raise UsageError("--undo makes no kernels: --dump goes with optimizing")
-    if guard and dump is not None:
-        raise UsageError("--guard goes without --dump: what it takes back is not what was dumped")
     if guard_inputs and not guard:
         raise UsageError("--guard-inputs goes with --guard")
     if dump is None and (arch is not None or shapes):
@@ -117,12 +115,12 @@ def command(
             count = unfuse(model)
             report.after = pipeline.count_ops(model)
         elif guard:
-            model, report, guarded = _run_guarded(rules, progress, source, guard_inputs)
+            model, report, guarded = _run_guarded(rules, progress, source, guard_inputs, dumping)
         else:
             report = run(model, rules, progress if dumping is None else dumping.following(model, progress), source)
-            if dumping is not None:
-                progress("dump")
-                dumping.write(model)
+        if dumping is not None:
+            progress("dump")
+            dumping.write(model)
         applied = report.by_rule()
         missed = [r for r in requirements if applied[r.rule] < r.least]
         if not missed:
@@ -179,9 +177,12 @@ def run(model: onnx.ModelProto, rules: tuple[rule.Rule, ...], progress: pipeline
 
 
 def _run_guarded(
-    rules: tuple[rule.Rule, ...], progress: Any, source: Path, inputs: tuple[Path, ...]
+    rules: tuple[rule.Rule, ...], progress: Any, source: Path, inputs: tuple[Path, ...], dumping: Dumping | None
 ) -> tuple["ModelProto", Report, "Guarded"]:
-    """Return the optimized model without what `--guard` took back, the report on what is left, and what was taken."""
+    """Return the optimized model without what `--guard` took back, the report on what is left, and what was taken.
+
+    `dumping` sees the phases by which the model was made in the end, and what stays as their result.
+    """
     from onnxfuse.verification.guard import guard  # ONNX Runtime is imported where something is to be run.
 
     reports: list[Report] = []
@@ -196,10 +197,12 @@ def _run_guarded(
         progress(f"guard {done} of {total}: {step}")
 
     guarded = guard(io.load(source), reoptimize, unfuse, inputs=inputs or None, progress=show)
-    # The model that is left was made without the rules left out: its report is that of the same rules.
-    report = reports[0] if not guarded.left_out else run(
-        io.load(source), tuple(r for r in rules if r.name not in guarded.left_out), progress, source
-    )  # fmt: skip
+    report = reports[0]
+    if guarded.left_out or dumping is not None:
+        # The model that is left was made without the rules left out: its report and its phases are of those rules.
+        again, kept = io.load(source), tuple(r for r in rules if r.name not in guarded.left_out)
+        report = run(again, kept, progress if dumping is None else dumping.following(again, progress), source)
+        again.CopyFrom(guarded.model)
     for undone in guarded.undone:
         gone = next((a for a in report.applied if undone.op and a.op == undone.op), None)
         if gone is not None:

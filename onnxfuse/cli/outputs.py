@@ -54,16 +54,16 @@ class Outputs:
             for line in reporting.annotations(found):
                 click.echo(line, err=True)
         if self.junit is not None:
-            _write(self.junit, reporting.junit(found))
+            written(self.junit, reporting.junit(found))
         if self.markdown is not None:
-            _write(self.markdown, reporting.markdown(command, facts), add=True)
+            written(self.markdown, reporting.markdown(command, facts), add=True)
         if self.report is not None:
             sides = more if more is not None else {"": models or {}}
             graphs = {
                 name: {side: reporting.graph_of(_light(m)) for side, m in ms.items()} for name, ms in sides.items()
             }
             drawn = {name: sides for name, sides in graphs.items() if sides}
-            _write(self.report, reporting.page(command, facts, drawn, command_line(), environment()))
+            written(self.report, reporting.page(command, facts, drawn, command_line(), environment()))
 
     def check(self) -> None:
         """Complain about a file that cannot be written before the work starts, not after it."""
@@ -105,9 +105,10 @@ def output_options(command: Command) -> Command:
 
 def writable(target: Path) -> None:
     """Raise ModelError where `target` is a folder, or stands in none."""
-    if target.is_dir():
+    # Not Path.is_dir, which raises where the system does not take the name; that is told when it is written.
+    if os.path.isdir(target):
         raise ModelError(f"{target}: is a directory", "Give the name of the file to write.")
-    if not target.parent.is_dir():
+    if not os.path.isdir(target.parent):
         raise ModelError(f"{target}: the folder {target.parent} does not exist", "Create it first.")
 
 
@@ -130,7 +131,8 @@ def _light(model: "onnx.ModelProto | Path") -> onnx.ModelProto:
     return model if isinstance(model, onnx.ModelProto) else io.load(model, weights=False)
 
 
-def _write(path: Path, text: str, *, add: bool = False) -> None:
+def written(path: Path, text: str, *, add: bool = False) -> None:
+    """Write `text` to `path`, or add it there; raises ModelError where that cannot be done."""
     try:
         with path.open("a" if add else "w", encoding="utf-8") as file:
             file.write(text)

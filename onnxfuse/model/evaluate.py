@@ -15,10 +15,18 @@ FOLDABLE = frozenset({
 """Operators that exporters put between weights and their use; deterministic, and cheap next to loading the weights."""
 
 
+REFUSALS = (IndexError, ValueError, TypeError, RuntimeError)
+"""What the reference operators raise for values that the operator is not defined on: an index out of range, shapes that
+do not broadcast, a negative extent. They have no exception of their own for it."""
+
+
 def evaluate(
     nodes: Sequence[onnx.NodeProto], inputs: Mapping[str, np.ndarray], outputs: Sequence[str], opset: int
 ) -> list[np.ndarray]:
-    """Return the values of `outputs`, computed by `nodes` (default domain, version `opset`) from `inputs`."""
+    """Return the values of `outputs`, computed by `nodes` (default domain, version `opset`) from `inputs`.
+
+    Raises one of REFUSALS where an operator is not defined on its values: the model is at fault, if the node ever runs.
+    """
     imports = [onnx.helper.make_opsetid("", opset)]
     function = onnx.helper.make_function("constant", "constant", list(inputs), list(outputs), list(nodes), imports)
     with np.errstate(all="ignore"):  # what the model divides by zero is its own affair; the result is the same

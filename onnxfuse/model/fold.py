@@ -11,10 +11,11 @@ import onnx
 from google.protobuf.message import Message
 
 from onnxfuse.model.channels import FIRST, perm_of
-from onnxfuse.model.evaluate import FOLDABLE, evaluate
+from onnxfuse.model.errors import ModelError
+from onnxfuse.model.evaluate import FOLDABLE, REFUSALS, evaluate
 from onnxfuse.model.graph import Graph, Node, bodies
 from onnxfuse.model.schema import AttributeValue
-from onnxfuse.model.types import ValueType
+from onnxfuse.model.types import ValueType, first_line
 
 SMALL = 65536
 """Bytes. A folded constant up to this size is kept whatever it came from."""
@@ -53,7 +54,10 @@ def drop_identities(graph: Graph) -> bool:
 
 
 def fold_constants(graph: Graph) -> bool:
-    """Compute what depends on constants alone, unless that would make the file bigger."""
+    """Compute what depends on constants alone, unless that would make the file bigger.
+
+    Raises ModelError for a node of the main graph that is not defined on its constants.
+    """
     changed = False
     for node in list(graph.nodes):
         if node.op not in FOLDABLE or node.domain or len(node.outputs) != 1 or graph.is_output(node.outputs[0]):
@@ -63,7 +67,15 @@ def fold_constants(graph: Graph) -> bool:
         arrays = _known_inputs(graph, node)
         if arrays is None:
             continue
-        (value,) = evaluate([node.proto], arrays, node.outputs, graph.opset)
+        try:
+            (value,) = evaluate([node.proto], arrays, node.outputs, graph.opset)
+        except REFUSALS as error:
+            if graph.parent is not None:
+                continue  # A branch that is never taken may hold what cannot be computed.
+            raise ModelError(
+                f"{node.op} '{node.name}' cannot be computed from its constants: {first_line(error)}",
+                "It would fail whenever the model is run: mend the export.",
+            ) from error
         graph.replace([node], [])
         graph.add_constant(node.outputs[0], value)
         changed = True

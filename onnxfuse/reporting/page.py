@@ -199,7 +199,7 @@ def _times(benched: Facts) -> str:
         )  # fmt: skip
     ceilings = benched.get("ceilings")
     spots = list(_spots(benched)) if ceilings else []
-    if ceilings and spots:
+    if ceilings and ceilings["flops_per_second"] and spots:
         parts.append("<h3>Roofline</h3>")
         parts.append(roofline(spots, ceilings["bytes_per_second"], ceilings["flops_per_second"]))
     return "".join(parts)

@@ -42,7 +42,7 @@ QUIET = 3
 
 def plain(model: Model, providers: Sequence[str]) -> onnxruntime.InferenceSession:
     """Return a session of ONNX Runtime alone, as a user would open it. Raises ModelError, DeviceError."""
-    session = _open(model, _quiet(), providers, "the original model", **_without_crashes(model, providers))
+    session = _open(model, _quiet(), providers, "the original model", **without_crashes(model, providers))
     if CUDA in providers and CUDA not in session.get_providers():
         raise no_cuda("ONNX Runtime leaves its provider out")
     return session
@@ -59,7 +59,7 @@ def with_kernels(model: Model, providers: Sequence[str]) -> runtime.Session:
     """Return the session of a fused model as `onnxfuse.session` opens it. Raises ModelError, DeviceError."""
     try:
         return runtime.session(
-            model, providers=providers, session_options=_quiet(), **_without_crashes(model, providers)
+            model, providers=providers, session_options=_quiet(), **without_crashes(model, providers)
         )
     except ORT_ERRORS as error:
         raise ModelError(
@@ -128,7 +128,8 @@ def _open(
         ) from error
 
 
-def _without_crashes(model: Model, providers: Sequence[str]) -> dict[str, Any]:
+def without_crashes(model: Model, providers: Sequence[str]) -> dict[str, Any]:
+    """Return the options of a session that leave out what would kill the process, none where nothing would."""
     if CUDA in providers:
         return {}
     graph = (model if isinstance(model, onnx.ModelProto) else io.load(model, weights=False)).graph

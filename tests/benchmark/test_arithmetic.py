@@ -5,10 +5,10 @@ import itertools
 import onnx
 import pytest
 
-from onnxfuse.benchmark.compare import cases_per_shape, unsaid
 from onnxfuse.benchmark.report import Block, FusedOps, ModelName, Report, Row, Timing
-from onnxfuse.benchmark.settings import cpu_settings, cuda_settings
 from onnxfuse.benchmark.timing import interleaved
+from onnxfuse.profiling.settings import cpu_settings, cuda_settings
+from onnxfuse.profiling.shapes import cases_per_shape, unsaid
 from onnxfuse.verification.inputs import input_specs
 
 

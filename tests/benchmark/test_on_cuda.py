@@ -5,8 +5,12 @@ from typing import Any
 
 import onnx
 
-from onnxfuse.benchmark import bench, bound, compare, device
-from onnxfuse.benchmark.settings import cuda_settings
+from onnxfuse.benchmark import bench, compare
+from onnxfuse.benchmark.ceilings import Ceilings
+from onnxfuse.profiling import bound, device
+from onnxfuse.profiling.settings import cuda_settings
+from tests.profiling import stand_in_cupti
+from tests.profiling.test_profile import Seen
 from tests.runtime import fused_models as models
 from tests.runtime import stand_in_kernels
 from tests.runtime.conftest import FakeCuda
@@ -24,10 +28,14 @@ def original() -> onnx.ModelProto:
 
 
 def stand_in_card() -> None:
-    """CuPy does not start on the stand-in: each look at the memory sees 5 MB more in use than the one before."""
+    """CuPy does not start on the stand-in: each look at the memory sees 5 MB more in use than the one before.
+
+    Nor is there anything to measure.
+    """
     used = itertools.count(0, 5_000_000)
     device.used_memory = lambda: next(used)
     device._card = lambda: {"device": "stand-in"}
+    compare.measured = lambda types, providers: Ceilings(1e12, {})
 
 
 def options_of_each_setting() -> Any:
@@ -68,7 +76,25 @@ def test_a_benchmark_on_cuda(on_fake_cuda: FakeCuda) -> None:
         assert block["refused"] == []
     assert facts["fused_ops"] == {"nodes": 3, "kernels": 3, "bodies": 0, "launches": 3, "reasons": []}
     assert facts["nodes"] == {"original": {"CUDA": 5}, "fused": {"CUDA": 3}}
+    assert "cupti-python is not installed" in facts["uncounted"]
+    assert {r["launches"] for block in facts["blocks"] for r in block["rows"]} == {None}
     assert facts["environment"]["float32 products"] == "TF32 on (ONNX Runtime's default)"
+
+
+def counted() -> Any:
+    cupti = stand_in_cupti.install()
+    stand_in_kernels.install(launched=Seen(cupti))
+    stand_in_card()
+    return bench(original(), models.chain(), runs=2, rounds=1).as_dict()
+
+
+def test_launches_are_counted_in_each_session(on_fake_cuda: FakeCuda) -> None:
+    """Those of the fused model's three ops: the stand-ins see no kernels of ONNX Runtime, and replay no graph."""
+    facts = on_fake_cuda(counted)
+    found = {(r["model"], r["setting"]): r["launches"] for r in facts["blocks"][0]["rows"]}
+    assert found["fused", "default"] == 3
+    assert found["original", "default"] == 0
+    assert facts["uncounted"] == ""
 
 
 def test_a_replayed_graph_launches_nothing(on_fake_cuda: FakeCuda) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import onnxfuse
 from onnxfuse import runtime
 from onnxfuse.benchmark import compare
+from onnxfuse.benchmark.ceilings import Ceilings
 from tests.cli.conftest import Command
 
 FAST = ("--provider", "cpu", "--runs", "1", "--rounds", "1")
@@ -18,7 +20,10 @@ FAST = ("--provider", "cpu", "--runs", "1", "--rounds", "1")
 
 @pytest.fixture
 def times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On one core: the original takes 300 us, and 240 with one thread; the fused model 200, and 160 with one thread."""
+    """On one core: the original takes 300 us, and 240 with one thread; the fused model 200, and 160 with one thread.
+
+    The memory moves a byte in a microsecond; products take no time.
+    """
     monkeypatch.setattr(compare.device, "cores", lambda: 1)
 
     def interleaved(runs: Sequence[Callable[[], None]], rounds: int, count: int) -> list[list[float]]:
@@ -27,6 +32,7 @@ def times(monkeypatch: pytest.MonkeyPatch) -> None:
         return [[us / 1e6] * rounds * count for us in (300, 240, 200, 160)]
 
     monkeypatch.setattr(compare, "interleaved", interleaved)
+    monkeypatch.setattr(compare, "measured", lambda types, providers: Ceilings(1e6, {"float32": 1e15}))
 
 
 @pytest.mark.usefixtures("folder", "times")
@@ -36,11 +42,13 @@ def test_the_verdict_comes_first_and_all_fits_one_screen(onnxfuse_command: Comma
     assert done.code == 0
     lines = done.out.splitlines()
     assert lines[0] == "1.50x over ONNX Runtime's best (1 thread)"
-    assert len(lines) <= 15
+    assert len(lines) <= 16
     cells = [line.split() for line in lines]
-    assert ["original:", "default", "300", "300", "300", "300", "3333", "1.88x"] in cells
-    assert ["original:", "1", "thread", "240", "240", "240", "240", "4167", "1.50x"] in cells
-    assert ["fused:", "1", "thread", "160", "160", "160", "160", "6250"] in cells
+    # A row of 3 floats is 12 bytes. Before: 44 + 36 + 24 + 36 + 60 + 36 = 236; with three nodes as one: 188.
+    assert ["original:", "default", "300", "300", "300", "300", "3333", "79%", "1.88x"] in cells
+    assert ["original:", "1", "thread", "240", "240", "240", "240", "4167", "98%", "1.50x"] in cells
+    assert ["fused:", "1", "thread", "160", "160", "160", "160", "6250", "118%"] in cells
+    assert "own work: 236 B -> 188 B and 63 FLOP at N=1; measured here 1 MB/s, float32 1000 TFLOP/s" in done.out
     assert "assumed N=1: say otherwise with --shape N=8" in done.out
     assert re.search(r"nodes per run: \d+ on CPU -> \d+ on CPU; fused (\d+); \1 as bodies", done.out)
     assert "1 x 1 timed runs of each in turns" in done.out
@@ -69,7 +77,7 @@ def test_json_holds_every_fact(onnxfuse_command: Command) -> None:
     assert set(facts) == {
         "schema", "command",
         "ok", "summary", "speedup", "provider", "blocks", "assumed", "nodes", "fused_ops", "environment", "runs",
-        "rounds", "seconds", "min_speedup", "not_met",
+        "rounds", "seconds", "min_speedup", "not_met", "ceilings", "uncounted", "plot",
     }  # fmt: skip
     assert (facts["ok"], facts["min_speedup"], facts["not_met"], facts["assumed"]) == (True, None, [], [])
     assert facts["speedup"] == pytest.approx(1.5)
@@ -77,12 +85,16 @@ def test_json_holds_every_fact(onnxfuse_command: Command) -> None:
     assert [b["dimensions"] for b in facts["blocks"]] == [{"N": 1}, {"N": 8}]
     block = facts["blocks"][1]
     assert set(block) == {
-        "dimensions", "shapes", "items", "speedup", "best_setting", "fused_setting", "rows", "refused",
+        "dimensions", "shapes", "items", "speedup", "best_setting", "fused_setting", "rows", "refused", "work",
     }  # fmt: skip
     assert block["shapes"] == {"x": [8, 2], "r": [8, 3]}
     assert (block["best_setting"], block["fused_setting"], block["items"]) == ("1 thread", "1 thread", 8)
     row = block["rows"][0]
-    assert set(row) == {"model", "setting", "p50", "p90", "p99", "min", "items_per_second", "memory_bytes"}
+    assert set(row) == {"model", "setting", "p50", "p90", "p99", "min", "items_per_second", "memory_bytes", "launches",
+                        "roofline"}  # fmt: skip
+    assert block["work"]["original"] == {"bytes": 8 * 152 + 84, "flops": 8 * 63, "floor_us": pytest.approx(1300)}
+    assert (row["launches"], row["roofline"]) == (None, pytest.approx(1300 / 300))
+    assert facts["ceilings"] == {"bytes_per_second": 1e6, "flops_per_second": 1e15, "by_type": {"float32": 1e15}}
     assert row["p50"] == pytest.approx(300)
     assert row["items_per_second"] == pytest.approx(8 / 300e-6)
     assert set(facts["fused_ops"]) == {"nodes", "kernels", "bodies", "launches", "reasons"}
@@ -102,10 +114,30 @@ def test_a_speedup_that_was_asked_for(onnxfuse_command: Command) -> None:
     assert facts["not_met"] == ["--min-speedup 1.6: 1.5x over 1 thread at N=8"]
 
 
+@pytest.mark.usefixtures("times")
+@pytest.mark.parametrize(("name", "begins"), [("p.png", b"\x89PNG"), ("p.svg", b"<?xml"), ("p.pdf", b"%PDF")])
+def test_the_plot_is_a_picture(folder: Path, onnxfuse_command: Command, name: str, begins: bytes) -> None:
+    """Of the kind that its name says; its place is told."""
+    pytest.importorskip("matplotlib", reason="an extra")
+    done = onnxfuse_command("bench", "in.onnx", *FAST, "--shape", "N=1,8", "--plot", name)
+    assert (done.code, done.out.splitlines()[-1]) == (0, f"plot: {name}")
+    assert (folder / name).read_bytes().startswith(begins)
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_plot_without_matplotlib_is_exit_5(onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told before the work, with the command that mends it."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    done = onnxfuse_command("bench", "in.onnx", *FAST, "--plot", "p.png")
+    assert (done.code, done.out) == (5, "")
+    assert "pip install 'onnxfuse[plot]'" in done.err
+
+
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--plot", "p.jpg"], "not one of .png, .svg, .pdf"),
         (["--shape", "N=one"], "neither DIMENSION=1,7 nor INPUT=1x3x224x224"),
         (["--shape", "M=1"], "shape M: no input or dimension has that name"),
         (["--shape", "x=1x9"], "axis 1 must be 2"),

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -12,6 +13,7 @@ import onnxfuse
 from onnxfuse.cli.main import main
 from onnxfuse.kernels import Arch
 from onnxfuse.kernels.dump import dump, resources
+from onnxfuse.verification import sessions
 from tests.cli.conftest import Command
 
 PHASES = [
@@ -87,6 +89,43 @@ def test_a_wrong_call_is_told(
     result = onnxfuse_command("optimize", "in.onnx", "out.onnx", *arguments)
     assert (result.code, told in result.err) == (code, True), result.err
     assert not (folder / "out.onnx").exists()
+
+
+def test_with_guard_the_dump_is_of_what_stays(folder: Path, onnxfuse_command: Command) -> None:
+    """The phases by which it was made, the model that is written as their result, and the ops that are in it."""
+    result = onnxfuse_command("optimize", "in.onnx", "out.onnx", "--dump", "d", "--guard")
+    assert result.code == 0, result.err
+    assert "guard:" in result.out
+    assert sorted(p.stem for p in (folder / "d" / "phases").glob("*.onnx")) == PHASES
+    left = onnx.load(folder / "out.onnx")
+    dumped = onnx.load(folder / "d" / "phases" / f"{PHASES[-1]}.onnx")
+    assert [n.op_type for n in dumped.graph.node] == [n.op_type for n in left.graph.node]
+    ops = {op["op"] for op in json.loads((folder / "d" / "index.json").read_text())["ops"]}
+    assert ops == {n.op_type for n in left.graph.node if n.domain == "onnxfuse"}
+
+
+def test_with_guard_what_was_taken_back_is_not_dumped(
+    folder: Path, onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fused op whose kernel is wrong is undone: it is neither in the result nor among the ops."""
+    opened = sessions.with_kernels
+
+    def with_a_wrong_kernel(model: Any, providers: Any) -> Any:
+        broken = onnx.ModelProto.FromString(model.SerializeToString())
+        for node in (n for f in broken.functions for n in f.node if n.op_type == "Relu"):
+            node.op_type = "Tanh"
+        return opened(broken, providers)
+
+    monkeypatch.setattr(sessions, "with_kernels", with_a_wrong_kernel)
+    result = onnxfuse_command("optimize", "in.onnx", "out.onnx", "--dump", "d", "--guard")
+    assert result.code == 0, result.err
+    assert "1 taken back" in result.out
+    nodes = onnx.load(folder / "out.onnx").graph.node
+    left = [n.op_type for n in nodes]
+    assert "Relu" in left
+    assert [n.op_type for n in onnx.load(folder / "d" / "phases" / f"{PHASES[-1]}.onnx").graph.node] == left
+    ops = {op["op"] for op in json.loads((folder / "d" / "index.json").read_text())["ops"]}
+    assert ops == {n.op_type for n in nodes if n.domain == "onnxfuse"}
 
 
 def test_what_does_not_compile_is_told_and_the_rest_is_there(folder: Path, onnxfuse_command: Command) -> None:

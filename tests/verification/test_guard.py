@@ -66,7 +66,8 @@ def test_a_wrong_rule_is_left_out(
     assert _run("optimize", "in.onnx", "bad.onnx", "--rules", "mine", "--json") == 0
     rules = json.loads(capsys.readouterr().out)["rules"]
     assert _run("verify", "in.onnx", "bad.onnx", "-q", "--provider", "cpu") == 1
-    assert _run("optimize", "in.onnx", "out.onnx", "--rules", "mine", "--guard", "--json") == 0
+    assert _run("optimize", "in.onnx", "out.onnx", "--rules", "mine", "--guard", "--dump", "d", "--json") == 0
+    assert list(Path("d/phases").glob("*-result.onnx"))
     facts = json.loads(capsys.readouterr().out)
     assert facts["guard"]["left_out"] == [mutant.guilty]
     assert facts["guard"]["undone"][0]["rule"] == mutant.guilty

@@ -1,7 +1,13 @@
-"""The settings of ONNX Runtime that make a difference to speed, and are searched."""
+"""The settings of ONNX Runtime that make a difference to speed, and are searched; and what both models are called."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
+
+ModelName = Literal["original", "fused"]
+
+WARM_UP = 10
+"""Runs before anything is timed: ONNX Runtime captures CUDA graphs and cuDNN searches its algorithms in the first."""
 
 GRAPH = {"enable_cuda_graph": "1"}
 NHWC = {"prefer_nhwc": "1"}

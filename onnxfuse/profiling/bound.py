@@ -15,12 +15,11 @@ import onnxruntime
 from onnx import TensorProto
 
 from onnxfuse import runtime
-from onnxfuse.benchmark.report import ModelName
-from onnxfuse.benchmark.settings import DEFAULT, Setting
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.types import first_line
+from onnxfuse.profiling.settings import DEFAULT, ModelName, Setting
 from onnxfuse.verification.inputs import Array
-from onnxfuse.verification.sessions import CUDA, ORT_ERRORS, Model, no_cuda
+from onnxfuse.verification.sessions import CUDA, ORT_ERRORS, Model, no_cuda, without_crashes
 
 Values = Mapping[str, onnxruntime.OrtValue]
 
@@ -54,10 +53,11 @@ def opened(
         options.enable_profiling = True
         options.profile_file_prefix = profile
     chosen = [(p, dict(setting.options)) if p == CUDA else p for p in providers]
+    safe = without_crashes(model, providers)
     if fused:
-        return runtime.session(model, providers=chosen, session_options=options)
+        return runtime.session(model, providers=chosen, session_options=options, **safe)
     source = str(model) if isinstance(model, Path) else model.SerializeToString()
-    session = onnxruntime.InferenceSession(source, options, providers=chosen, enable_fallback=0)
+    session = onnxruntime.InferenceSession(source, options, providers=chosen, enable_fallback=0, **safe)
     if CUDA in providers and CUDA not in session.get_providers():
         raise no_cuda("ONNX Runtime leaves its provider out")
     return session

@@ -26,7 +26,7 @@ def cores() -> int:
 
 
 def environment(session: onnxruntime.InferenceSession) -> dict[str, str]:
-    """Return what a reader has to know to compare the figures with others."""
+    """Return what a reader has to know to compare the figures of this session with others."""
     software = {"onnxruntime": onnxruntime.__version__}
     if CUDA not in session.get_providers():
         return {"device": f"CPU {platform.machine()}, cores: {cores()}", **software}

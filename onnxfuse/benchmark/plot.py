@@ -1,0 +1,107 @@
+"""`bench --plot`: latency by shape, and the roofline, as one picture. Drawn by matplotlib, an extra."""
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onnxfuse.benchmark.report import Block, Report
+from onnxfuse.model.errors import DeviceError, UsageError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+KINDS = (".png", ".svg", ".pdf")
+COLOURS = {"original": "#5b6b7b", "fused": "#1a7f37"}
+ROOF = "#8250df"
+STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1)), (0, (1, 3)))
+
+
+def check(path: Path) -> None:
+    """Raise UsageError for a kind of file that is not drawn, DeviceError without matplotlib."""
+    if path.suffix not in KINDS:
+        raise UsageError(f"--plot {path}: not one of {', '.join(KINDS)}", "Name the file plot.png or plot.svg.")
+    try:
+        importlib.import_module("matplotlib")
+    except ImportError as error:
+        raise DeviceError(f"--plot: matplotlib is not installed ({error})", "pip install 'onnxfuse[plot]'") from None
+
+
+def draw(report: Report, path: Path) -> None:
+    """Write the picture to `path`, whose suffix says of which kind it is."""
+    figure_of: Any = importlib.import_module("matplotlib.figure").Figure
+    roofed = report.ceilings is not None and any(b.work for b in report.blocks)
+    figure = figure_of(figsize=(14 if roofed else 7, 5), layout="constrained")
+    axes = figure.subplots(1, 2 if roofed else 1, squeeze=False)[0]
+    _latency(axes[0], report)
+    if roofed:
+        _roofline(axes[1], report)
+    figure.suptitle(f"{report.summary}\n{report.environment.get('device', '')}", fontsize=10)
+    figure.savefig(path, dpi=150)
+
+
+def axis_of(blocks: Sequence[Block]) -> tuple[str, list[float]] | None:
+    """Return the one dimension in which the shapes differ, and its sizes; None where there is no such."""
+    names = [n for n in blocks[0].dimensions if len({b.dimensions[n] for b in blocks}) > 1]
+    return (names[0], [float(b.dimensions[names[0]]) for b in blocks]) if len(names) == 1 else None
+
+
+def _latency(axes: "Axes", report: Report) -> None:
+    """Draw a line per model and setting, over the dimension that varies, else over the shapes as they come."""
+    found = axis_of(report.blocks)
+    places = list(range(len(report.blocks))) if found is None else found[1]
+    rows: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for at, block in zip(places, report.blocks, strict=True):
+        for row in block.rows:
+            rows.setdefault((row.model, row.setting), []).append((at, row.timing.p50))
+    settings = list(dict.fromkeys(setting for _, setting in rows))
+    for (model, setting), points in rows.items():
+        axes.plot(
+            *zip(*points, strict=True),
+            marker="o",
+            color=COLOURS[model],
+            linestyle=STYLES[settings.index(setting) % len(STYLES)],
+            label=f"{model}: {setting}",
+        )
+    axes.set_yscale("log")
+    axes.set_ylabel("microseconds per run, median")
+    if found is None:
+        axes.set_xticks(places, [b.name for b in report.blocks])
+    else:
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(places, [f"{p:g}" for p in places])
+        axes.set_xlabel(found[0])
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+
+
+def _roofline(axes: "Axes", report: Report) -> None:
+    """Draw what the device can do at each intensity, and where each model is at its best setting."""
+    ceilings = report.ceilings
+    assert ceilings is not None
+    spots = [
+        (model, block.name, work.flops / work.bytes, work.flops / block.best(model).timing.p50 * 1e6)
+        for block in report.blocks
+        for model, work in block.work.items()
+        if work.bytes and work.flops
+    ]
+    peaks = dict(ceilings.flops_per_second)
+    knees = [peak / ceilings.bytes_per_second for peak in peaks.values()] or [1.0]
+    low = min([x for *_, x, _ in spots] + knees) / 4
+    high = max([x for *_, x, _ in spots] + knees) * 4
+    for style, (element, peak) in zip(STYLES, peaks.items(), strict=False):
+        xs, ys = [low, peak / ceilings.bytes_per_second, high], [low * ceilings.bytes_per_second, peak, peak]
+        axes.plot(xs, ys, color=ROOF, linestyle=style, label=f"{element}: {peak / 1e12:.3g} TFLOP/s")
+    if not peaks:
+        axes.plot([low, high], [low * ceilings.bytes_per_second, high * ceilings.bytes_per_second], color=ROOF)
+    for model, name, intensity, rate in spots:
+        axes.scatter(intensity, rate, color=COLOURS[model], zorder=3)
+        beside = (5, -9) if model == "original" else (5, 4)
+        axes.annotate(f"{model} {name}", (intensity, rate), textcoords="offset points", xytext=beside, fontsize=7)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel(f"FLOP per byte; memory {ceilings.bytes_per_second / 1e12:.3g} TB/s")
+    axes.set_ylabel("FLOP per second")
+    axes.grid(alpha=0.3)
+    if peaks:
+        axes.legend(fontsize=8, loc="lower right")

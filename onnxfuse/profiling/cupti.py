@@ -1,0 +1,160 @@
+"""What CUPTI sees of the device: each kernel, copy and fill with its times, and when the host launched it.
+
+Through NVIDIA's own binding, the package cupti-python. It sees all of the process, ONNX Runtime's kernels and ours;
+ONNX Runtime's profiler could tell them too, but its published wheels are built without CUPTI.
+"""
+
+import ctypes
+import importlib
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from onnxfuse.model.errors import DeviceError
+from onnxfuse.profiling.kernels import Kernel
+
+BINDING = "cupti.cupti"
+"""Imported where it is used: it is an extra, and loads libcupti."""
+
+ON_DEVICE = ("CONCURRENT_KERNEL", "MEMCPY", "MEMSET")
+CALLS = ("RUNTIME", "DRIVER")
+"""The CUDA calls of the host, by which a kernel is known to have been launched."""
+
+BUFFER = 8 << 20
+"""Bytes that CUPTI fills before it hands its records over, the size that its samples use."""
+
+HINT = "pip install 'onnxfuse[profile]'"
+
+
+@dataclass(frozen=True)
+class Record:
+    """One of CUPTI's records, copied out of its buffer; times are nanoseconds by CUPTI's clock."""
+
+    kind: str
+    """One of ON_DEVICE, or CALLS."""
+    begin: int
+    end: int
+    correlation: int
+    """Shared by a call and by what it puts on the device."""
+    name: str = ""
+    """The function's, as the compiler wrote it; empty unless it is a kernel."""
+    grid: tuple[int, ...] = ()
+    block: tuple[int, ...] = ()
+    registers: int | None = None
+    shared_bytes: int | None = None
+
+
+def missing() -> str | None:
+    """Return why kernels cannot be seen here, in one line; None if they can."""
+    try:
+        binding: Any = importlib.import_module(BINDING)
+    except ImportError as error:
+        return f"cupti-python is not installed ({error})"
+    try:
+        binding.get_timestamp()
+    except (RuntimeError, binding.cuptiError) as error:
+        return f"CUPTI does not start ({error})"
+    return None
+
+
+def traced(run: Callable[[], None], runs: int, zero_ns: int) -> list[list[Kernel]]:
+    """Return what the device does in each of `runs` calls of `run`, in order; times count from `zero_ns` since 1970.
+
+    `run` must wait for the device, and be warm: what is compiled or searched in a first run is no part of it.
+    Raises DeviceError where CUPTI cannot be used.
+    """
+    reason = missing()
+    if reason is not None:
+        raise DeviceError(f"the kernels on the GPU cannot be seen: {reason}", HINT)
+    binding: Any = importlib.import_module(BINDING)
+    records: list[Record] = []
+    kinds = {int(getattr(binding.ActivityKind, name)): name for name in (*ON_DEVICE, *CALLS)}
+    try:
+        binding.activity_register_callbacks(
+            lambda: (BUFFER, 0), lambda activities: records.extend(_records(activities, kinds))
+        )
+        for kind in kinds:
+            binding.activity_enable(kind)
+        begins = []
+        for _ in range(runs):
+            begins.append(binding.get_timestamp())
+            run()
+        binding.activity_flush_all(1)
+        for kind in kinds:
+            binding.activity_disable(kind)
+    except binding.cuptiError as error:
+        raise DeviceError(
+            f"CUPTI refuses: {error}", "Another profiler may hold the GPU; --no-time counts without running."
+        ) from error
+    return split(records, begins, zero_ns - _ahead(binding))
+
+
+def split(records: Iterable[Record], begins: Sequence[int], zero: int) -> list[list[Kernel]]:
+    """Return the kernels of each run, by when they were launched, else by when they ran; `zero` is by CUPTI's clock."""
+    kept = list(records)
+    launched = {r.correlation: r.begin for r in kept if r.kind in CALLS}
+    found: list[list[Kernel]] = [[] for _ in begins]
+    for record in sorted((r for r in kept if r.kind in ON_DEVICE), key=lambda r: r.begin):
+        call = launched.get(record.correlation)
+        at = int(np.searchsorted(begins, record.begin if call is None else call, "right")) - 1
+        if at >= 0:
+            found[at].append(_kernel(record, call, zero))
+    return found
+
+
+def _kernel(record: Record, call: int | None, zero: int) -> Kernel:
+    return Kernel(
+        name=demangled(record.name) if record.name else {"MEMCPY": "copy", "MEMSET": "fill"}[record.kind],
+        begin=(record.begin - zero) / 1e3,
+        duration=(record.end - record.begin) / 1e3,
+        launched=None if call is None else (call - zero) / 1e3,
+        copy=not record.name,
+        grid=record.grid,
+        block=record.block,
+        registers=record.registers,
+        shared_bytes=record.shared_bytes,
+    )
+
+
+def demangled(name: str) -> str:
+    """Return the name of a C++ function as it stands in the source, any other name as it is."""
+    if not name.startswith("_Z"):
+        return name
+    library = ctypes.CDLL("libstdc++.so.6")  # ONNX Runtime has loaded it already
+    demangle, free = library["__cxa_demangle"], ctypes.CDLL(None).free
+    demangle.restype, free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+    status = ctypes.c_int()
+    text = demangle(name.encode(), None, None, ctypes.byref(status))
+    if status.value != 0:
+        return name
+    plain = ctypes.string_at(text).decode()
+    free(text)
+    return plain
+
+
+def _records(activities: Iterable[Any], kinds: Mapping[int, str]) -> Iterable[Record]:
+    """Yield copies of what we asked for: CUPTI uses its buffer again."""
+    for a in activities:
+        kind = kinds.get(int(a.kind))
+        if kind == "CONCURRENT_KERNEL":
+            yield Record(
+                kind, a.start, a.end, a.correlation_id, a.name, (a.grid_x, a.grid_y, a.grid_z),
+                (a.block_x, a.block_y, a.block_z), a.registers_per_thread,
+                a.static_shared_memory + a.dynamic_shared_memory,
+            )  # fmt: skip
+        elif kind is not None:
+            yield Record(kind, a.start, a.end, a.correlation_id)
+
+
+def _ahead(binding: Any) -> int:
+    """Return the nanoseconds by which the system's clock is ahead of CUPTI's: read together, the closest of several."""
+    readings = []
+    for _ in range(20):
+        before = time.time_ns()
+        theirs = int(binding.get_timestamp())
+        after = time.time_ns()
+        readings.append((after - before, (before + after) // 2 - theirs))
+    return min(readings)[1]

@@ -1,0 +1,79 @@
+"""What ran on the device, and which node launched it.
+
+A kernel is joined with its node by time: CUPTI tells when each launch was called on the host, ONNX Runtime's profiler
+when each node ran there. ONNX Runtime launches from one thread, node by node, so a launch lies within its node's time.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from difflib import Match, SequenceMatcher
+
+import numpy as np
+
+from onnxfuse.profiling.nodes import Ran
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel, copy or fill on the device; times are microseconds from where ONNX Runtime's profile begins."""
+
+    name: str
+    begin: float
+    duration: float
+    launched: float | None
+    """When the host launched it; None where the call is not known."""
+    copy: bool = False
+    """Whether it is a copy or a fill by the driver, not a kernel."""
+    grid: tuple[int, ...] = ()
+    block: tuple[int, ...] = ()
+    registers: int | None = None
+    shared_bytes: int | None = None
+    node: str = ""
+    """The node that launched it; empty where none is found."""
+    op: str = ""
+    """The node's `op_type`."""
+
+    @property
+    def end(self) -> float:
+        return self.begin + self.duration
+
+
+ALIKE = 0.75
+"""Share of the kernels that two runs of a model must have in common, for one to be read by the other's nodes."""
+
+TICK = 1.0
+"""Microseconds: ONNX Runtime's profiler counts whole ones, rounded down."""
+
+
+def joined(kernels: Sequence[Kernel], nodes: Sequence[Ran]) -> list[Kernel]:
+    """Return the kernels of a run, each with the node in whose time it was launched; of nested nodes the inner one."""
+    begins = [n.begin for n in nodes]
+    found = []
+    for kernel in kernels:
+        at = -1 if kernel.launched is None else int(np.searchsorted(begins, kernel.launched, "right")) - 1
+        node = next(
+            (n for n in reversed(nodes[: at + 1]) if (kernel.launched or 0.0) <= n.begin + n.duration + TICK), None
+        )
+        found.append(kernel if node is None else replace(kernel, node=node.name, op=node.op))
+    return found
+
+
+def follow(kernels: Sequence[Kernel], known: Sequence[Kernel]) -> list[Kernel] | None:
+    """Return `kernels` with the nodes of `known`, another run of the same model; None where the two are too different.
+
+    Both are matched in order, by name: between two sessions ONNX Runtime's libraries may choose other kernels for a
+    product. What stands between two kernels of one node is that node's; of others no node is known.
+    """
+    names, theirs = [k.name for k in kernels], [k.name for k in known]
+    blocks = SequenceMatcher(None, names, theirs, autojunk=False).get_matching_blocks()
+    if sum(b.size for b in blocks) < ALIKE * max(len(names), len(theirs)):
+        return None
+    source: list[Kernel | None] = [None] * len(kernels)
+    for block in blocks:
+        source[block.a : block.a + block.size] = known[block.b : block.b + block.size]
+    for left, right in itertools.pairwise([Match(0, 0, 0), *blocks]):
+        between = {k.node for k in known[left.b + left.size : right.b]}
+        if len(between) == 1 and right.a > left.a + left.size:
+            source[left.a + left.size : right.a] = [known[left.b + left.size]] * (right.a - left.a - left.size)
+    return [k if o is None else replace(k, node=o.node, op=o.op) for k, o in zip(kernels, source, strict=True)]

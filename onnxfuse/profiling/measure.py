@@ -1,0 +1,158 @@
+"""Count and time one or two models at one set of input shapes."""
+
+import tempfile
+import time as clock
+from collections.abc import Callable, Sequence
+
+import onnx
+
+from onnxfuse.model import io
+from onnxfuse.model.errors import DeviceError, ModelError, UsageError
+from onnxfuse.model.fused import fused_ops
+from onnxfuse.profiling import cupti, device
+from onnxfuse.profiling.bound import REFUSALS, Bound, bind, opened, ort_values, outputs_of, reason
+from onnxfuse.profiling.kernels import follow, joined
+from onnxfuse.profiling.nodes import finished, node_times, profiled_runs
+from onnxfuse.profiling.report import Profile, Side
+from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, WARM_UP, ModelName, Setting
+from onnxfuse.profiling.shapes import cases_per_shape, dynamic, unsaid
+from onnxfuse.profiling.summary import each, kernel_rows, kinds, run_time, with_device_times
+from onnxfuse.profiling.traffic import ModelWork, count
+from onnxfuse.verification import sessions
+from onnxfuse.verification.compare import interface_problems
+from onnxfuse.verification.inputs import Case, Shapes, input_specs
+from onnxfuse.verification.sessions import CUDA, Source
+
+
+def measure(
+    model: Source,
+    fused: Source | None,
+    shapes: Shapes,
+    providers: Sequence[str] | None,
+    *,
+    time: bool,
+    cuda_graph: bool,
+    runs: int,
+    seed: int,
+    progress: Callable[[str], None],
+) -> Profile:
+    """Return the profile of `onnxfuse.profiling.profile`, which tells what the arguments are."""
+    began = clock.perf_counter()
+    progress("load")
+    models: dict[ModelName, onnx.ModelProto] = {"original": _named(model, "the model")}
+    if fused is not None:
+        models["fused"] = _named(fused, "the fused model")
+        problems = interface_problems(models["original"], models["fused"])
+        if problems:
+            raise ModelError(f"the two models do not belong together: {problems[0]}", "Optimize the original again.")
+    specs = input_specs(models["original"])
+    assumed = unsaid(specs, shapes)
+    plan = cases_per_shape(specs, {**shapes, **dict.fromkeys(assumed, (1,))}, seed)
+    if len(plan) > 1:
+        raise UsageError(
+            f"{len(plan)} sets of shapes: a profile is of one", "Give each dimension one size: --shape batch=8."
+        )
+    case = plan[0]
+    chosen = sessions.chosen_providers(providers) if time else []
+    if cuda_graph and CUDA not in chosen:
+        raise UsageError("a CUDA graph was asked for, and the models run on the CPU", "Leave out --cuda-graph.")
+    untimed = cupti.missing() if CUDA in chosen else None
+    if untimed is not None:
+        if providers is not None or cuda_graph:
+            raise DeviceError(f"the kernels on the GPU cannot be seen: {untimed}", cupti.HINT)
+        time, chosen = False, []
+    setting = CUDA_GRAPH if cuda_graph else DEFAULT
+    sides: list[Side] = []
+    environment: dict[str, str] = {}
+    for name, one in models.items():
+        progress(f"count: {name}")
+        work = count(one, case.shapes)
+        if not time:
+            sides.append(Side(work))
+            continue
+        progress(f"run: {name}")
+        side, environment = _timed(name, one, work, case, chosen, setting, runs)
+        sides.append(side)
+    return Profile(
+        provider=chosen[0] if chosen else "",
+        setting=setting.name if time else "",
+        dimensions={name: case.shapes[s.name][axis] for s in specs for name, axis in dynamic(s)},
+        shapes=case.shapes,
+        assumed=assumed,
+        before=sides[0],
+        after=sides[1] if len(sides) > 1 else None,
+        environment=environment,
+        runs=runs if time else 0,
+        untimed=untimed or "",
+        seconds=clock.perf_counter() - began,
+    )
+
+
+def _named(source: Source, name: str) -> onnx.ModelProto:
+    """Return a model of our own in which every node has a name, by which ONNX Runtime's profiler calls it."""
+    if isinstance(source, onnx.ModelProto):
+        model = io.without_weights(source, lambda weight: weight)
+    else:
+        model = io.parse(source, name) if isinstance(source, bytes) else io.load(source)
+    for node in model.graph.node:
+        if not node.name:
+            node.name = next((v for v in node.output if v), node.op_type)
+    return model
+
+
+def _timed(
+    name: ModelName,
+    model: onnx.ModelProto,
+    work: ModelWork,
+    case: Case,
+    providers: Sequence[str],
+    setting: Setting,
+    runs: int,
+) -> tuple[Side, dict[str, str]]:
+    """Return the side, and the facts about where it ran."""
+    inputs = ort_values(case.make())
+    ours = bool(fused_ops(model))
+    with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
+        source = sessions.openable(model, model, folder)
+
+        def session(at: Setting, profile: str = "") -> Bound:
+            try:
+                found = opened(source, at, providers, fused=ours, profile=profile)
+                return bind(found, inputs, outputs_of(found, inputs, name))
+            except REFUSALS as error:
+                raise ModelError(
+                    f"ONNX Runtime cannot run the {name} model on {providers[0]} at {at.name}: {reason(error)}",
+                    "Check that it runs there: onnxfuse verify.",
+                ) from error
+
+        profiled = session(DEFAULT, f"{folder}/profile")
+        environment = device.environment(profiled.session)
+        if CUDA in providers:
+            return _on_cuda(work, profiled, session(setting), runs, graph=setting is CUDA_GRAPH), environment
+        ran = profiled_runs(profiled, WARM_UP, runs)
+        times = node_times(ran)
+        return Side(work, times, kinds(work, times), each(work, times), example=(ran[-1], ())), environment
+
+
+def _on_cuda(work: ModelWork, profiled: Bound, plain: Bound, runs: int, *, graph: bool) -> Side:
+    """Return the side on CUDA: which node launches what from `profiled`, the times from `plain`, which no one slows."""
+    zero = profiled.session.get_profiling_start_time_ns()
+    for _ in range(WARM_UP):
+        profiled.run()
+        plain.run()
+    launched = cupti.traced(profiled.run, runs, zero)
+    ran = finished(profiled.session)[-runs:]
+    known = [joined(kernels, nodes) for kernels, nodes in zip(launched, ran, strict=True)]
+    same = [found for kernels in cupti.traced(plain.run, runs, zero) if (found := follow(kernels, known[-1]))]
+    kernels = same or known
+    times = with_device_times(node_times(ran), kernels)
+    return Side(
+        work,
+        times,
+        kinds(work, times),
+        each(work, times),
+        kernel_rows(work, kernels),
+        run_time(kernels),
+        ((), kernels[-1]) if same and graph else (ran[-1], known[-1]),
+        "" if same else "the launches are others than those under ONNX Runtime's profiler, whose times these are",
+    )

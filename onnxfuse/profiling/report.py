@@ -1,0 +1,213 @@
+"""What a profile found: for each model its work, its nodes, its kernels and the time between them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from onnxfuse.profiling.traffic import ModelWork, Removed, Row, pairs, removed, rows
+
+if TYPE_CHECKING:
+    from onnxfuse.profiling.kernels import Kernel
+    from onnxfuse.profiling.nodes import NodeTime, Ran
+
+
+@dataclass(frozen=True)
+class KindTime:
+    """All nodes of one kind."""
+
+    kind: str
+    """The operator; of a fused op its rule and the operators in it."""
+    count: int
+    """Nodes of one run."""
+    us: float
+    """Microseconds of one run: on the device where kernels are seen, else of the node."""
+    bytes: int
+    """Inputs and outputs, each once; 0 where they are not known."""
+
+    @property
+    def bandwidth(self) -> float | None:
+        """Bytes per second, None where there is nothing to tell."""
+        return self.bytes / self.us * 1e6 if self.bytes and self.us else None
+
+
+@dataclass(frozen=True)
+class KernelRow:
+    """All launches of one kernel."""
+
+    name: str
+    copy: bool
+    """Whether it is a copy or a fill by the driver."""
+    count: int
+    """Launches of one run."""
+    us: float
+    """Microseconds of one run."""
+    share: float
+    """Of the time of all kernels."""
+    gap_us: float
+    """Microseconds of one run in which the device did nothing before its launches."""
+    bytes: int | None
+    """Of the nodes that launch this kernel alone; None where one launches several kernels, or none is known."""
+    kinds: tuple[str, ...]
+    """Of the nodes that launch it."""
+    nodes: tuple[str, ...]
+
+    @property
+    def bandwidth(self) -> float | None:
+        """Bytes per second."""
+        return None if self.bytes is None or not self.us else self.bytes / self.us * 1e6
+
+
+@dataclass(frozen=True)
+class RunTime:
+    """One run on the device, medians over all runs, in microseconds."""
+
+    span: float
+    """From the begin of the first kernel to the end of the last one."""
+    busy: float
+    """In which a kernel runs."""
+    launches: int
+    """Kernels; copies and fills by the driver are not counted."""
+    unknown: int
+    """Kernels, copies and fills of which no node is known."""
+
+    @property
+    def idle(self) -> float:
+        """Gaps between kernels."""
+        return max(self.span - self.busy, 0.0)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One model."""
+
+    work: ModelWork
+    nodes: tuple["NodeTime", ...] = ()
+    """As ONNX Runtime ran them; empty where nothing was run."""
+    kinds: tuple[KindTime, ...] = ()
+    """The most time first."""
+    each: tuple[KindTime, ...] = ()
+    """The same for each node by itself, by its name, with its kind."""
+    kernels: tuple[KernelRow, ...] | None = None
+    """The most time first; None where no kernels are seen."""
+    run: RunTime | None = None
+    """On the device."""
+    example: tuple[Sequence["Ran"], Sequence["Kernel"]] = ((), ())
+    """One run, for a trace: nodes on the host and kernels; in a CUDA graph the host runs no nodes."""
+    note: str = ""
+    """What is special about the times."""
+
+    @property
+    def us(self) -> float | None:
+        """Microseconds of one run, of all kernels or else all nodes; None where nothing was run."""
+        return sum(k.us for k in self.kinds) if self.kinds else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return every fact for JSON."""
+        return {
+            "work": self.work.as_dict(),
+            "us": self.us,
+            "nodes": [asdict(n) for n in self.nodes],
+            "kinds": [{**asdict(k), "bytes_per_second": k.bandwidth} for k in self.kinds],
+            "kernels": None
+            if self.kernels is None
+            else [{**asdict(k), "bytes_per_second": k.bandwidth} for k in self.kernels],
+            "run": None if self.run is None else {**asdict(self.run), "idle": self.run.idle},
+            "note": self.note,
+        }
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The result of `profile`."""
+
+    provider: str
+    """The execution provider that the models ran on; empty where nothing was run."""
+    setting: str
+    """Of ONNX Runtime, for the times on the device."""
+    dimensions: Mapping[str, int]
+    """The dynamic dimensions by name."""
+    shapes: Mapping[str, tuple[int, ...]]
+    """The shape of each input."""
+    assumed: tuple[str, ...]
+    """Dynamic dimensions that nothing was said about, and that were 1."""
+    before: Side
+    after: Side | None
+    """The fused model; None where there is one model alone."""
+    environment: Mapping[str, str]
+    runs: int
+    seconds: float
+    untimed: str = ""
+    """Why nothing was timed although it was asked for: kernels cannot be seen."""
+
+    @property
+    def sides(self) -> dict[str, Side]:
+        """Return the models by name."""
+        return {"before": self.before} if self.after is None else {"before": self.before, "after": self.after}
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """The work by kind of node, before and after side by side; of one model alone, before and after are equal."""
+        return rows(pairs(self.before.work, (self.after or self.before).work))
+
+    @property
+    def node_rows(self) -> tuple[Row, ...]:
+        """The same for each node by itself, under its name."""
+        return rows(pairs(self.before.work, (self.after or self.before).work), one_by_one=True)
+
+    @property
+    def removed(self) -> Removed:
+        """The intermediate values that exist no more."""
+        return removed(self.before.work, (self.after or self.before).work)
+
+    @property
+    def summary(self) -> str:
+        """The verdict in one line."""
+        before = self.before.work
+        if self.after is None:
+            return f"device memory per run: {size_text(before.bytes)}; {flops_text(before.flops)}"
+        after = self.after.work
+        share = f" ({after.bytes / before.bytes:.0%})" if before.bytes else ""
+        flops = flops_text(before.flops)
+        changed = "" if flops_text(after.flops) == flops else f" -> {flops_text(after.flops)}"
+        return f"device memory per run: {size_text(before.bytes)} -> {size_text(after.bytes)}{share}; {flops}{changed}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return every fact for JSON; times are microseconds."""
+        return {
+            "summary": self.summary,
+            "provider": self.provider,
+            "setting": self.setting,
+            "dimensions": dict(self.dimensions),
+            "shapes": {n: list(s) for n, s in self.shapes.items()},
+            "assumed": list(self.assumed),
+            "before": self.before.as_dict(),
+            "after": None if self.after is None else self.after.as_dict(),
+            "rows": [asdict(r) for r in self.rows],
+            "removed": asdict(self.removed),
+            "environment": dict(self.environment),
+            "runs": self.runs,
+            "seconds": self.seconds,
+            "untimed": self.untimed,
+        }
+
+
+def size_text(size: float) -> str:
+    """Return bytes for people."""
+    return _in_units(size, "B")
+
+
+def flops_text(count: float) -> str:
+    """Return floating-point operations for people."""
+    return _in_units(count, "FLOP")
+
+
+def _in_units(number: float, unit: str) -> str:
+    """Return three digits and a prefix: 616 MB, 4.02 kFLOP, 236 B."""
+    for size, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return (
+                f"{number / size:.3g} {prefix}{unit}"
+                if number < 999.5 * size
+                else f"{number / size:.0f} {prefix}{unit}"
+            )
+    return f"{number:.0f} {unit}"

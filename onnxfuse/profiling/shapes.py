@@ -1,0 +1,22 @@
+"""Which sizes a model is run at: those asked for, and 1 for a dynamic dimension that nothing is said about."""
+
+from collections.abc import Sequence
+
+from onnxfuse.verification.inputs import Case, InputSpec, Shapes, cases, shape_sets
+
+
+def unsaid(specs: Sequence[InputSpec], shapes: Shapes) -> tuple[str, ...]:
+    """Return the dynamic dimensions that `shapes` says nothing about, neither by name nor by an input's shape."""
+    said = {*shapes, *(name for s in specs if s.name in shapes for name, _ in dynamic(s))}
+    return tuple(dict.fromkeys(name for s in specs for name, _ in dynamic(s) if name not in said))
+
+
+def cases_per_shape(specs: Sequence[InputSpec], shapes: Shapes, seed: int) -> list[Case]:
+    """Return one case of normally distributed inputs, with valid ids and masks, for each set of shapes."""
+    normal = [c for c in cases(specs, [seed], shapes) if c.name == "normal"]
+    return normal[: len(shape_sets(specs, shapes))]
+
+
+def dynamic(spec: InputSpec) -> list[tuple[str, int]]:
+    """Return name and axis of each dynamic dimension; `verification.inputs` names the nameless ones in the same way."""
+    return [(d or f"{spec.name}[{axis}]", axis) for axis, d in enumerate(spec.shape) if not isinstance(d, int)]

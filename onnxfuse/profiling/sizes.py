@@ -1,0 +1,198 @@
+"""The shape of every value of a model as numbers, for inputs of given shapes; the values inside fused ops included."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx
+from onnx import NodeProto, numpy_helper
+
+from onnxfuse.model.evaluate import FOLDABLE, REFUSALS, evaluate
+from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops
+from onnxfuse.model.normalize import normalize
+from onnxfuse.model.types import UNKNOWN, Dim, ValueType, infer, value_types
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""The shape of each graph input."""
+
+FOLD_LIMIT = 64
+"""Elements of a tensor that is computed here: targets of Reshape, bounds of Slice, and the like."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A node of the main graph, and the plain nodes that it stands for."""
+
+    proto: NodeProto
+    op: FusedOp | None
+    """The fused op that it is, None for an operator."""
+    body: tuple[NodeProto, ...]
+    """A fused op's body, its values under the names that `Sized.types` has for them; empty for an operator."""
+
+
+@dataclass(frozen=True)
+class Sized:
+    """A model at given input shapes."""
+
+    nodes: tuple[Placed, ...]
+    types: Mapping[str, ValueType]
+    constants: frozenset[str]
+    """Weights, and the values of Constant nodes."""
+    inputs: frozenset[str]
+    outputs: frozenset[str]
+
+    def bytes_of(self, value: str) -> int | None:
+        """Return the bytes of a value, None where its shape or its type is not known."""
+        type_ = self.types.get(value, UNKNOWN)
+        extents = self.extents(value)
+        return None if extents is None or not type_.dtype else math.ceil(math.prod(extents) * bits(type_.dtype) / 8)
+
+    def extents(self, value: str) -> tuple[int, ...] | None:
+        """Return the shape of a value, None where not all of it is known."""
+        shape = self.types.get(value, UNKNOWN).shape
+        if shape is None or not all(isinstance(d, int) for d in shape):
+            return None
+        return tuple(d for d in shape if isinstance(d, int))
+
+
+def sized(model: onnx.ModelProto, shapes: Shapes) -> Sized:
+    """Return `model`, which is left as it is, with every shape that follows from those of its inputs.
+
+    Shapes come from ONNX's inference on the graph with all functions opened, else from what the file declares.
+    Raises ModelError.
+    """
+    weights = {t.name for t in model.graph.initializer}
+    light = infer(model)
+    normalize(light)
+    declared = value_types(light.graph)
+    numbers = _numbers(light.graph.input, shapes)
+    nodes = tuple(_placed(light))
+    del light.graph.value_info[:], light.graph.node[:], light.functions[:]
+    light.graph.node.extend(n for placed in nodes for n in (placed.body or (placed.proto,)))
+    for value in light.graph.input:
+        if value.name in shapes:
+            type_ = value.type.tensor_type.elem_type
+            value.CopyFrom(onnx.helper.make_tensor_value_info(value.name, type_, shapes[value.name]))
+    for value in light.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    types = {name: _in_numbers(t, numbers) for name, t in declared.items()}
+    inferred = infer(light)
+    while _fold(light, inferred):
+        inferred = infer(light)
+    for name, t in value_types(inferred.graph).items():
+        types[name] = _in_numbers(t, numbers) if t.shape is not None else types.get(name, t)
+    constants = {v for n in nodes for p in (n.body or (n.proto,)) if p.op_type == "Constant" for v in p.output}
+    return Sized(
+        nodes,
+        types,
+        frozenset(weights | constants),
+        frozenset(i.name for i in model.graph.input) - weights,
+        frozenset(o.name for o in model.graph.output),
+    )
+
+
+def _fold(model: onnx.ModelProto, inferred: onnx.ModelProto) -> bool:
+    """Put small integers that follow from shapes in the place of the nodes that compute them; return whether any were.
+
+    ONNX's inference follows such arithmetic a part of the way: not through the bounds of a Slice.
+    """
+    types = value_types(inferred.graph)
+    if all(t.shape is not None and all(isinstance(d, int) for d in t.shape) for t in types.values()):
+        return False
+    known = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer if math.prod(t.dims) <= FOLD_LIMIT}
+    opset = next((int(o.version) for o in model.opset_import if o.domain == ""), 1)
+    left = []
+    for node in model.graph.node:
+        value = _value(node, known, types, opset)
+        if value is None:
+            left.append(node)
+        else:
+            known[node.output[0]] = value
+            model.graph.initializer.append(numpy_helper.from_array(value, node.output[0]))
+    changed = len(left) < len(model.graph.node)
+    nodes = [NodeProto.FromString(n.SerializeToString()) for n in left]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return changed
+
+
+def _value(
+    node: NodeProto, known: Mapping[str, np.ndarray], types: Mapping[str, ValueType], opset: int
+) -> np.ndarray | None:
+    """Return the integers or truths that `node` computes, None where they are not known or too many."""
+    if node.domain or len(node.output) != 1 or node.op_type not in FOLDABLE | {"Constant"}:
+        return None
+    inputs = dict(known)
+    if node.op_type in ("Shape", "Size"):
+        shape = types.get(node.input[0], UNKNOWN).shape
+        if shape is None or not all(isinstance(d, int) for d in shape):
+            return None
+        inputs[node.input[0]] = np.broadcast_to(np.float32(0), [int(d or 0) for d in shape])
+    if any(v not in inputs for v in node.input if v):
+        return None
+    size = types.get(node.output[0], UNKNOWN)
+    if size.shape is not None and math.prod(d if isinstance(d, int) else 1 for d in size.shape) > FOLD_LIMIT:
+        return None
+    try:
+        (value,) = evaluate([node], {v: inputs[v] for v in node.input if v}, node.output, opset)
+    except REFUSALS:
+        return None
+    return value if value.dtype.kind in "iub" and value.size <= FOLD_LIMIT else None
+
+
+def bits(dtype: int) -> int:
+    """Return the bits of an element in memory; two 4-bit numbers share a byte."""
+    name = onnx.TensorProto.DataType.Name(dtype)
+    if name.endswith("INT4") or name.startswith("FLOAT4"):
+        return 4
+    return int(onnx.helper.tensor_dtype_to_np_dtype(dtype).itemsize) * 8
+
+
+def _placed(model: onnx.ModelProto) -> Iterator[Placed]:
+    """Yield the nodes of the main graph in order; a body's own values get names that no other node has."""
+    ops = fused_ops(model)
+    for index, proto in enumerate(model.graph.node):
+        own = NodeProto()
+        own.CopyFrom(proto)
+        op = ops[proto.op_type] if proto.domain == DOMAIN else None
+        if op is None:
+            yield Placed(own, None, ())
+            continue
+        names = {"": "", **dict(zip(op.body.input, proto.input, strict=False))}
+        names.update(zip(op.body.output, proto.output, strict=False))
+        body = []
+        for inner in op.body.node:
+            copy = NodeProto()
+            copy.CopyFrom(inner)
+            for values in (copy.input, copy.output):
+                for n, value in enumerate(values):
+                    values[n] = names.setdefault(value, f"{proto.output[0]}#{index}.{value}")
+            body.append(copy)
+        yield Placed(own, op, tuple(body))
+
+
+def _numbers(inputs: Iterable[onnx.ValueInfoProto], shapes: Shapes) -> dict[str, int]:
+    """Return the number that each dimension name of the inputs stands for."""
+    found: dict[str, int] = {}
+    for value in inputs:
+        dims = value.type.tensor_type.shape.dim
+        for dim, extent in zip(dims, shapes.get(value.name, ()), strict=False):
+            if dim.dim_param:
+                found[dim.dim_param] = extent
+    return found
+
+
+def _in_numbers(type_: ValueType, numbers: Mapping[str, int]) -> ValueType:
+    if type_.shape is None:
+        return type_
+    return replace(type_, shape=tuple(_number(d, numbers) for d in type_.shape))
+
+
+def _number(dim: Dim, numbers: Mapping[str, int]) -> Dim:
+    """Return what a name or a product of names, `2*batch`, is in numbers; what is not known of it stays a name."""
+    if not isinstance(dim, str):
+        return dim
+    factors = [int(f) if f.isdigit() else numbers.get(f) for f in dim.split("*")]
+    known = [f for f in factors if f is not None]
+    return math.prod(known) if len(known) == len(factors) else dim

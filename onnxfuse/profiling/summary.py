@@ -1,0 +1,124 @@
+"""From single nodes and kernels of several runs to the rows of a report."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from onnxfuse.profiling.kernels import Kernel
+from onnxfuse.profiling.nodes import NodeTime
+from onnxfuse.profiling.report import KernelRow, KindTime, RunTime
+from onnxfuse.profiling.traffic import ModelWork, NodeWork
+
+Runs = Sequence[Sequence[Kernel]]
+
+
+def with_device_times(nodes: Sequence[NodeTime], runs: Runs) -> tuple[NodeTime, ...]:
+    """Return the nodes with the microseconds that the kernels of each take in one run: medians."""
+    sums: dict[str, list[float]] = {}
+    for run in runs:
+        own: dict[str, float] = {}
+        for kernel in run:
+            own[kernel.node] = own.get(kernel.node, 0.0) + kernel.duration
+        for name, us in own.items():
+            sums.setdefault(name, []).append(us)
+    return tuple(replace(n, device_us=float(np.median(sums.get(n.name, [0.0])))) for n in nodes)
+
+
+def kinds(work: ModelWork, nodes: Sequence[NodeTime]) -> tuple[KindTime, ...]:
+    """Return the nodes summed by kind, the most time first."""
+    names = {n.op: n.kind for n in work.nodes}
+    return _summed(work, nodes, lambda n: names.get(n.op, n.op))
+
+
+def each(work: ModelWork, nodes: Sequence[NodeTime]) -> tuple[KindTime, ...]:
+    """Return the nodes one by one, the most time first, each by its name, with its kind."""
+    names = {n.op: n.kind for n in work.nodes}
+    return _summed(work, nodes, lambda n: f"{n.name} ({names.get(n.op, n.op)})")
+
+
+def _summed(work: ModelWork, nodes: Sequence[NodeTime], key: Callable[[NodeTime], str]) -> tuple[KindTime, ...]:
+    counted = {n.name: n for n in work.nodes}
+    groups: dict[str, list[NodeTime]] = {}
+    for node in nodes:
+        groups.setdefault(key(node), []).append(node)
+    rows = [
+        KindTime(
+            kind,
+            sum(n.times for n in members),
+            sum(n.us if n.device_us is None else n.device_us for n in members),
+            sum(_bytes(n, counted.get(n.name)) for n in members),
+        )
+        for kind, members in groups.items()
+    ]
+    return tuple(sorted(rows, key=lambda r: -r.us))
+
+
+def kernel_rows(work: ModelWork, runs: Runs) -> tuple[KernelRow, ...]:
+    """Return the kernels summed by name, the most time first; counts are those of the last run, times medians."""
+    last = runs[-1]
+    counted = {n.name: n for n in work.nodes}
+    launched: dict[str, set[str]] = {}
+    for kernel in last:
+        launched.setdefault(kernel.node, set()).add(kernel.name)
+    total = float(np.median([sum(k.duration for k in run) for run in runs])) or 1.0
+    rows = []
+    for name in dict.fromkeys(k.name for k in last):
+        own = [k for k in last if k.name == name]
+        nodes = tuple(dict.fromkeys(k.node for k in own if k.node))
+        us = _median_sum(runs, [{n for n, k in enumerate(run) if k.name == name} for run in runs])
+        alone = bool(nodes) and all(launched[n] == {name} and n in counted for n in nodes) and all(k.node for k in own)
+        rows.append(
+            KernelRow(
+                name,
+                own[0].copy,
+                len(own),
+                us,
+                us / total,
+                float(np.median([_gap_before(run, name) for run in runs])),
+                sum(counted[n].work.bytes for n in nodes) if alone else None,
+                tuple(dict.fromkeys(counted[n].kind if n in counted else k.op for k in own if (n := k.node))),
+                nodes,
+            )
+        )
+    return tuple(sorted(rows, key=lambda r: -r.us))
+
+
+def run_time(runs: Runs) -> RunTime:
+    """Return how long the device takes for one run, and how much of that it works."""
+    spans = [max(k.end for k in run) - run[0].begin if run else 0.0 for run in runs]
+    busy = [_busy(run) for run in runs]
+    last = runs[-1]
+    return RunTime(
+        float(np.median(spans)),
+        float(np.median(busy)),
+        sum(not k.copy for k in last),
+        sum(not k.node for k in last),
+    )
+
+
+def _bytes(node: NodeTime, known: NodeWork | None) -> int:
+    """Return what was counted for the node where it ran as it stands, else what ONNX Runtime says of its shapes."""
+    return known.work.bytes if known is not None and known.op == node.op and not known.work.note else node.bytes
+
+
+def _median_sum(runs: Runs, chosen: Sequence[set[int]]) -> float:
+    return float(np.median([sum(run[n].duration for n in own) for run, own in zip(runs, chosen, strict=True)]))
+
+
+def _gap_before(run: Sequence[Kernel], name: str) -> float:
+    gap, end = 0.0, None
+    for kernel in run:
+        if end is not None and kernel.name == name:
+            gap += max(kernel.begin - end, 0.0)
+        end = kernel.end if end is None else max(end, kernel.end)
+    return gap
+
+
+def _busy(run: Sequence[Kernel]) -> float:
+    """Return the time in which at least one of the kernels runs."""
+    total, end = 0.0, float("-inf")
+    for kernel in run:
+        total += max(kernel.end - max(kernel.begin, end), 0.0)
+        end = max(end, kernel.end)
+    return total

@@ -1,0 +1,63 @@
+"""One run of each model as a Chrome trace: for chrome://tracing, Perfetto, or any viewer of that format.
+
+Times are microseconds from the first event of the run. Nodes are on the host; on CUDA, kernels are on the device.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from onnxfuse.profiling.kernels import Kernel
+from onnxfuse.profiling.nodes import Ran
+from onnxfuse.profiling.report import Profile, Side
+
+HOST, DEVICE = 1, 2
+"""Rows of a model's events."""
+
+Event = dict[str, Any]
+
+
+def chrome_trace(profile: Profile) -> dict[str, Any]:
+    """Return the trace; both models begin at 0, each is a process of its own."""
+    events: list[Event] = []
+    for pid, (name, side) in enumerate(profile.sides.items(), start=1):
+        nodes, kernels = side.example
+        events.append(_meta("process_name", pid, 0, name))
+        if nodes:
+            events.append(_meta("thread_name", pid, HOST, "nodes" if not kernels else "nodes (host)"))
+        if kernels:
+            events.append(_meta("thread_name", pid, DEVICE, "kernels (device)"))
+        events += _events(pid, side, nodes, kernels)
+    return {
+        "traceEvents": events,
+        "displayTimeUnit": "ns",
+        "otherData": {**profile.environment, "summary": profile.summary},
+    }
+
+
+def _events(pid: int, side: Side, nodes: Sequence[Ran], kernels: Sequence[Kernel]) -> Iterator[Event]:
+    zero = min([n.begin for n in nodes] + [k.begin for k in kernels], default=0.0)
+    counted = {n.name: n for n in side.work.nodes}
+    for node in nodes:
+        known = counted.get(node.name)
+        facts: dict[str, Any] = {"op": node.op, "provider": node.provider, "bytes": node.bytes}
+        if known is not None and known.op == node.op:
+            facts |= {"kind": known.kind, "bytes": known.work.bytes, "flops": known.work.flops}
+        yield _event(pid, HOST, node.name, node.begin - zero, node.duration, facts)
+    for kernel in kernels:
+        facts = {
+            "node": kernel.node, "op": kernel.op, "grid": kernel.grid, "block": kernel.block,
+            "registers per thread": kernel.registers, "shared memory": kernel.shared_bytes,
+        }  # fmt: skip
+        told = {k: v for k, v in facts.items() if v not in (None, "", ())}
+        yield _event(pid, DEVICE, kernel.name, kernel.begin - zero, kernel.duration, told)
+
+
+def _event(pid: int, tid: int, name: str, begin: float, duration: float, facts: Mapping[str, Any]) -> Event:
+    return {
+        "ph": "X", "pid": pid, "tid": tid, "name": name, "ts": round(begin, 3), "dur": round(duration, 3),
+        "args": dict(facts),
+    }  # fmt: skip
+
+
+def _meta(what: str, pid: int, tid: int, name: str) -> Event:
+    return {"ph": "M", "pid": pid, "tid": tid, "name": what, "args": {"name": name}}

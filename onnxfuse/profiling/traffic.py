@@ -1,0 +1,213 @@
+"""Device-memory traffic and operations of a whole model, node by node; and what fusing removed."""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+
+from onnxfuse.model.fused import replaced_nodes
+from onnxfuse.profiling.sizes import Placed, Shapes, Sized, sized
+from onnxfuse.profiling.work import ON_HOST, VIEWS, Work, product_type, work
+
+
+@dataclass(frozen=True)
+class NodeWork:
+    """What one node does in one run."""
+
+    name: str
+    """The node's name, that of its first output where it has none."""
+    kind: str
+    """The operator; of a fused op its rule and the operators in it: `linear: Add + Gelu`."""
+    op: str
+    """`op_type`."""
+    nodes: tuple[str, ...]
+    """The original nodes that a fused op stands for, as "Op name"; empty for an operator."""
+    work: Work
+    element: str = ""
+    """The element type of its matrix product or convolution, such as float16; empty where it has none."""
+
+    @property
+    def label(self) -> str:
+        """The node as `nodes` of a fused op call it."""
+        return f"{self.op} {self.name}"
+
+
+@dataclass(frozen=True)
+class ModelWork:
+    """What one run of a model does."""
+
+    nodes: tuple[NodeWork, ...]
+    intermediates: Mapping[str, int]
+    """Bytes of each value that one node writes and another one reads; views of another value are not among them."""
+
+    @property
+    def reads(self) -> int:
+        return sum(n.work.reads for n in self.nodes)
+
+    @property
+    def writes(self) -> int:
+        return sum(n.work.writes for n in self.nodes)
+
+    @property
+    def bytes(self) -> int:
+        return self.reads + self.writes
+
+    @property
+    def flops(self) -> int:
+        return sum(n.work.flops for n in self.nodes)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What could not be counted, each once."""
+        return tuple(dict.fromkeys(n.work.note for n in self.nodes if n.work.note))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return every fact for JSON."""
+        return {
+            "reads": self.reads,
+            "writes": self.writes,
+            "bytes": self.bytes,
+            "flops": self.flops,
+            "intermediates": {"count": len(self.intermediates), "bytes": sum(self.intermediates.values())},
+            "notes": list(self.notes),
+            "nodes": [
+                {"name": n.name, "kind": n.kind, "op": n.op, "nodes": list(n.nodes), "reads": n.work.reads,
+                 "writes": n.work.writes, "flops": n.work.flops, "note": n.work.note}
+                for n in self.nodes
+            ],
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A node of the fused model beside the original nodes in whose place it stands; one of the two may be missing."""
+
+    before: tuple[NodeWork, ...]
+    after: NodeWork | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """All pairs of one kind."""
+
+    count: int
+    after: str
+    """The kind of the node that runs now; empty where none does."""
+    before: str
+    """The operators that ran in its place, where they were others."""
+    bytes_before: int
+    bytes_after: int
+    flops: int
+    """Operations after; where nothing runs, what was saved is in the totals."""
+
+    @property
+    def saved(self) -> int:
+        return self.bytes_before - self.bytes_after
+
+
+@dataclass(frozen=True)
+class Removed:
+    """The intermediate values of the original that exist no more."""
+
+    count: int
+    of: int
+    """How many there were."""
+    bytes: int
+    """Their size, each once; each was written once and read at least once."""
+
+
+def count(model: onnx.ModelProto, shapes: Shapes) -> ModelWork:
+    """Return what one run of `model` on inputs of `shapes` does. Raises ModelError."""
+    known = sized(model, shapes)
+    nodes = tuple(_node(n, known) for n in known.nodes)
+    return ModelWork(nodes, _intermediates(known))
+
+
+def pairs(before: ModelWork, after: ModelWork) -> tuple[Pair, ...]:
+    """Return each node of `after` with the nodes of `before` that it stands for, then those that nothing stands for."""
+    waiting: dict[str, deque[NodeWork]] = {}
+    for node in before.nodes:
+        waiting.setdefault(node.label, deque()).append(node)
+    found = []
+    for node in after.nodes:
+        labels = node.nodes or (node.label,)
+        found.append(Pair(tuple(waiting[label].popleft() for label in labels if waiting.get(label)), node))
+    left = [node for queue in waiting.values() for node in queue]
+    return (*found, *(Pair((node,), None) for node in left))
+
+
+def rows(found: Iterable[Pair], *, one_by_one: bool = False) -> tuple[Row, ...]:
+    """Return the pairs summed by kind, the most bytes before or after first; what has no traffic is left out.
+
+    `one_by_one`: a row for each node, by its name.
+    """
+    groups: dict[tuple[str, str], list[Pair]] = {}
+    for pair in found:
+        after = "" if pair.after is None else pair.after.kind
+        before = short([n.kind for n in pair.before])
+        same = before in (after, after.partition(": ")[2])
+        named = f"{pair.after.name} ({after})" if one_by_one and pair.after is not None else after
+        groups.setdefault((named, "" if same else before), []).append(pair)
+    made = [
+        Row(
+            len(members),
+            after,
+            before,
+            sum(n.work.bytes for p in members for n in p.before),
+            sum(p.after.work.bytes for p in members if p.after is not None),
+            sum(p.after.work.flops for p in members if p.after is not None),
+        )
+        for (after, before), members in groups.items()
+    ]
+    return tuple(sorted((r for r in made if r.bytes_before or r.bytes_after or r.flops), key=_weight))
+
+
+def removed(before: ModelWork, after: ModelWork) -> Removed:
+    """Return the intermediate values of `before` that no node of `after` writes."""
+    gone = {v: size for v, size in before.intermediates.items() if v not in after.intermediates}
+    return Removed(len(gone), len(before.intermediates), sum(gone.values()))
+
+
+def short(operators: Sequence[str], most: int = 4) -> str:
+    """Return operators for a table: equal neighbours counted, all but the first few left out."""
+    runs: list[list[Any]] = []
+    for op in operators:
+        if runs and runs[-1][0] == op:
+            runs[-1][1] += 1
+        else:
+            runs.append([op, 1])
+    words = [op if n == 1 else f"{n} {op}" for op, n in runs]
+    return " + ".join(words if len(words) <= most else [*words[: most - 1], f"{len(words) - most + 1} more"])
+
+
+def _weight(row: Row) -> tuple[int, int, str]:
+    return -max(row.bytes_before, row.bytes_after), -row.flops, row.after + row.before
+
+
+def _node(placed: Placed, model: Sized) -> NodeWork:
+    node, op = placed.proto, placed.op
+    name = node.name or next((v for v in node.output if v), node.op_type)
+    if op is None:
+        return NodeWork(name, node.op_type, node.op_type, (), work(placed, model), product_type(placed, model))
+    kind = f"{op.rule}: {short([n.op_type for n in op.body.node if n.op_type != 'Constant'])}"
+    replaced = replaced_nodes(node, op)
+    return NodeWork(name, kind, node.op_type, replaced, work(placed, model), product_type(placed, model))
+
+
+def _intermediates(model: Sized) -> dict[str, int]:
+    """Return the bytes of the values between nodes. A view is its source: reading it is reading that."""
+    source: dict[str, str] = {}
+    made: dict[str, int] = {}
+    read: set[str] = set()
+    for placed in model.nodes:
+        node = placed.proto
+        if node.op_type in ON_HOST and not node.domain:
+            continue
+        if node.op_type in VIEWS and not node.domain:
+            source[node.output[0]] = source.get(node.input[0], node.input[0])
+            continue
+        read |= {source.get(v, v) for v in node.input if v}
+        made.update((v, model.bytes_of(v) or 0) for v in node.output if v and v not in model.outputs)
+    return {v: size for v, size in made.items() if v in read and size}

@@ -1,0 +1,261 @@
+"""What one node does on the device: bytes read and written, and floating-point operations, counted from shapes.
+
+Bytes: each input once and each output once, at its own size (a broadcast bias is read as the vector that it is).
+Operations: a multiplication with an addition is two, everything else one per element and step of the formula, be it an
+addition or an exponential; moving data is none.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+from onnx import NodeProto
+
+from onnxfuse.kernels import is_pointwise, is_reduction
+from onnxfuse.model.types import UNKNOWN
+from onnxfuse.profiling.sizes import Placed, Sized
+
+VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"})
+"""The same bytes under another shape: ONNX Runtime passes the buffer on."""
+
+ON_HOST = frozenset({"Shape", "Size", "Constant"})
+"""Known without touching the data."""
+
+PICKS = frozenset({"Gather", "GatherElements", "GatherND", "Slice", "Split"})
+"""Of the first input no more is read than what is put out."""
+
+MOVES = frozenset({
+    "Transpose", "Concat", "Expand", "Tile", "Pad", "Cast", "CastLike", "Where", "DepthToSpace", "SpaceToDepth",
+    "ConstantOfShape", "Range", "EyeLike", "OneHot", "NonZero", "Trilu", "ScatterElements", "ScatterND", "Scatter",
+    "Bernoulli", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "TopK", "Unique",
+    "ReverseSequence", "Compress", "ArgMax", "ArgMin", "Not", "And", "Or", "Xor", "Equal", "Less", "Greater",
+    "LessOrEqual", "GreaterOrEqual", "IsNaN", "IsInf", "CenterCropPad",
+})  # fmt: skip
+"""No arithmetic on floats: data is moved, compared or chosen."""
+
+CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+"""Operators with bodies of their own."""
+
+PRODUCTS = frozenset({
+    "MatMul", "FusedMatMul", "Gemm", "Conv", "FusedConv", "ConvTranspose", "Einsum", "Attention", "MultiHeadAttention",
+})  # fmt: skip
+"""What runs on the tensor cores."""
+
+STEPS: Mapping[str, int] = {
+    "Gelu": 5, "FastGelu": 8, "QuickGelu": 5, "Sigmoid": 4, "Swish": 5, "HardSigmoid": 4, "HardSwish": 5, "Mish": 5,
+    "Softplus": 3, "Softsign": 3, "Elu": 3, "Selu": 4, "Celu": 4, "LeakyRelu": 2, "PRelu": 2, "Clip": 2, "Mean": 2,
+}  # fmt: skip
+"""Steps of a formula for one element of the output; other pointwise operators have one."""
+
+ROW_STEPS: Mapping[str, int] = {
+    "Softmax": 5, "LogSoftmax": 6, "LayerNormalization": 8, "SimplifiedLayerNormalization": 5, "RMSNormalization": 5,
+    "InstanceNormalization": 8, "GroupNormalization": 8, "BatchNormalization": 4, "LpNormalization": 4,
+    "SkipLayerNormalization": 9, "SkipSimplifiedLayerNormalization": 6, "ReduceL2": 2, "ReduceSumSquare": 2,
+    "ReduceLogSumExp": 3, "ReduceL1": 2, "ReduceMean": 1, "ReduceSum": 1, "ReduceMax": 1, "ReduceMin": 1,
+    "ReduceProd": 1, "ReduceLogSum": 1, "CumSum": 1, "GlobalAveragePool": 1, "GlobalMaxPool": 1, "Resize": 7,
+    "LRN": 6, "MeanVarianceNormalization": 8,
+}  # fmt: skip
+"""Steps for one element of the input, of the output for Resize: subtract the maximum, exponential, sum, divide, ..."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one node, or one fused op, does in one run."""
+
+    reads: int
+    """Bytes."""
+    writes: int
+    """Bytes."""
+    flops: int
+    note: str = ""
+    """What could not be counted, and why."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes read and written."""
+        return self.reads + self.writes
+
+
+def work(node: Placed, model: Sized) -> Work:
+    """Return what `node` does: a fused op reads each input once, writes each output once, and computes its body."""
+    notes: list[str] = []
+    plain = node.body or (node.proto,)
+    if node.op is None and node.proto.op_type in CONTROL:
+        return Work(0, 0, 0, f"{node.proto.op_type}: how often its body runs is not known from shapes")
+    if node.op is None and (node.proto.op_type in VIEWS or node.proto.op_type in ON_HOST):
+        return Work(0, 0, 0)
+    reads = sum(_read(v, plain, model, notes) for v in dict.fromkeys(v for v in node.proto.input if v))
+    writes = sum(_bytes(v, model, notes) for v in node.proto.output if v)
+    operations = sum(_flops(n, model, notes) for n in plain)
+    return Work(reads, writes, operations, "; ".join(dict.fromkeys(notes)))
+
+
+def product_type(node: Placed, model: Sized) -> str:
+    """Return the element type of the first matrix product or convolution in `node`, "" where it has none."""
+    for plain in node.body or (node.proto,):
+        if plain.domain in ("", "ai.onnx", "com.microsoft") and plain.op_type in PRODUCTS:
+            dtype = model.types.get(plain.input[0], UNKNOWN).dtype
+            return str(onnx.helper.tensor_dtype_to_np_dtype(dtype).name) if dtype else ""
+    return ""
+
+
+def _read(value: str, readers: Iterable[NodeProto], model: Sized, notes: list[str]) -> int:
+    """Return the bytes of `value` that these nodes need of it: what Gather and Slice pick, else all."""
+    whole = _bytes(value, model, notes)
+    needed = 0
+    for node in readers:
+        for position, name in enumerate(node.input):
+            if name != value or node.op_type in ON_HOST:
+                continue
+            picked = node.op_type in PICKS and position == 0
+            needed += sum(_bytes(v, model, notes) for v in node.output if v) if picked else whole
+    return min(whole, needed)
+
+
+def _bytes(value: str, model: Sized, notes: list[str]) -> int:
+    found = model.bytes_of(value)
+    if found is None:
+        notes.append(f"the shape of '{value}' is not known ({model.types.get(value, 'nothing')})")
+    return found or 0
+
+
+def _flops(node: NodeProto, model: Sized, notes: list[str]) -> int:
+    """Return the operations of one plain node; 0 and a note where they are not known."""
+    if node.domain in ("", "ai.onnx", "com.microsoft"):
+        if node.op_type in VIEWS | ON_HOST | PICKS | MOVES:
+            return 0
+        formula = _FORMULAS.get(node.op_type)
+        if formula is None and node.op_type in ROW_STEPS:
+            formula = _row
+        if formula is None and (is_pointwise(node.op_type, node.domain) or node.op_type in STEPS):
+            formula = _pointwise
+        if formula is not None:
+            found = formula(node, _Extents(node, model))
+            if found is None:
+                notes.append(f"the shapes of {node.op_type} '{node.name or node.output[0]}' are not known")
+            return found or 0
+        if is_reduction(node.op_type, node.domain):
+            return _row(node, _Extents(node, model)) or 0
+    notes.append(f"the operations of {node.domain + '.' if node.domain else ''}{node.op_type} are not known")
+    return 0
+
+
+class _Extents:
+    """The shapes of one node's values by position; None for one that is absent or not known."""
+
+    def __init__(self, node: NodeProto, model: Sized) -> None:
+        self.inputs = [model.extents(v) if v else None for v in node.input]
+        self.outputs = [model.extents(v) if v else None for v in node.output]
+
+    def input(self, position: int) -> tuple[int, ...] | None:
+        return self.inputs[position] if position < len(self.inputs) else None
+
+    @property
+    def output(self) -> tuple[int, ...] | None:
+        return self.outputs[0]
+
+
+Formula = Callable[[NodeProto, _Extents], int | None]
+
+
+def _pointwise(node: NodeProto, of: _Extents) -> int | None:
+    if of.output is None:
+        return None
+    operands = max(1, len([v for v in node.input if v]) - 1) if node.op_type in ("Sum", "Max", "Min", "Mean") else 1
+    return math.prod(of.output) * STEPS.get(node.op_type, 1) * operands
+
+
+def _row(node: NodeProto, of: _Extents) -> int | None:
+    shape = of.output if node.op_type == "Resize" else of.input(0)
+    return None if shape is None else math.prod(shape) * ROW_STEPS.get(node.op_type, 1)
+
+
+def _matmul(node: NodeProto, of: _Extents) -> int | None:
+    left, out = of.input(0), of.output
+    return None if not left or out is None else 2 * math.prod(out) * left[-1]
+
+
+def _fused_matmul(node: NodeProto, of: _Extents) -> int | None:
+    left, out = of.input(0), of.output
+    if not left or out is None:
+        return None
+    return 2 * math.prod(out) * left[-2 if _attribute(node, "transA", 0) else -1]
+
+
+def _gemm(node: NodeProto, of: _Extents) -> int | None:
+    left, out = of.input(0), of.output
+    if left is None or out is None:
+        return None
+    terms = left[0 if _attribute(node, "transA", 0) else 1]
+    biased = len(node.input) > 2 and bool(node.input[2])
+    return math.prod(out) * (2 * terms + biased)
+
+
+def _conv(node: NodeProto, of: _Extents) -> int | None:
+    weight, out = of.input(1), of.output
+    if weight is None or out is None:
+        return None
+    biased = len(node.input) > 2 and bool(node.input[2])
+    return math.prod(out) * (2 * math.prod(weight[1:]) + biased)
+
+
+def _conv_transpose(node: NodeProto, of: _Extents) -> int | None:
+    x, weight, out = of.input(0), of.input(1), of.output
+    if x is None or weight is None or out is None:
+        return None
+    biased = len(node.input) > 2 and bool(node.input[2])
+    return 2 * math.prod(x) * math.prod(weight[1:]) + biased * math.prod(out)
+
+
+def _pool(node: NodeProto, of: _Extents) -> int | None:
+    kernel = _attribute(node, "kernel_shape", ())
+    return None if of.output is None or not isinstance(kernel, Sequence) else math.prod(of.output) * math.prod(kernel)
+
+
+def _einsum(node: NodeProto, of: _Extents) -> int | None:
+    """One multiplication per operand and one addition for every combination of all indices."""
+    equation = _attribute(node, "equation", b"")
+    terms = (equation.decode() if isinstance(equation, bytes) else str(equation)).replace(" ", "").split("->")[0]
+    extents: dict[str, int] = {}
+    free = 1
+    for term, shape in zip(terms.split(","), of.inputs, strict=False):
+        if shape is None:
+            return None
+        named = term.replace("...", "")
+        free = max(free, math.prod(shape[: len(shape) - len(named)]) if "..." in term else 1)
+        extents.update(zip(named, shape[len(shape) - len(named) :], strict=False))
+    return len(of.inputs) * math.prod(extents.values()) * free
+
+
+def _attention(node: NodeProto, of: _Extents) -> int | None:
+    """Two products and a softmax, ONNX's `Attention`: 4-D [batch, heads, length, size], or 3-D with heads inside."""
+    q, k, v = of.input(0), of.input(1), of.input(2)
+    if q is None or k is None or v is None:
+        return None
+    if len(q) == 3:
+        heads = int(str(_attribute(node, "q_num_heads", 1)))
+        size, value = q[-1] // heads, v[-1] // int(str(_attribute(node, "kv_num_heads", heads)))
+    else:
+        heads, size, value = q[1], q[-1], v[-1]
+    return q[0] * heads * q[-2] * k[-2] * (2 * size + 2 * value + 6)
+
+
+def _multi_head_attention(node: NodeProto, of: _Extents) -> int | None:
+    """ONNX Runtime's `MultiHeadAttention`: Q, K, V as [batch, length, heads x size]."""
+    q, k, v = of.input(0), of.input(1), of.input(2)
+    if q is None or k is None or v is None or len(q) != 3:
+        return None
+    heads, length = int(str(_attribute(node, "num_heads", 1))), k[-2]
+    return q[0] * q[1] * length * (2 * q[2] + 2 * v[-1] * (len(v) == 3 or heads) + 6 * heads)
+
+
+_FORMULAS: Mapping[str, Formula] = {
+    "MatMul": _matmul, "FusedMatMul": _fused_matmul, "Gemm": _gemm, "Conv": _conv, "FusedConv": _conv,
+    "ConvTranspose": _conv_transpose, "MaxPool": _pool, "AveragePool": _pool, "LpPool": _pool, "Einsum": _einsum,
+    "Attention": _attention, "MultiHeadAttention": _multi_head_attention,
+}  # fmt: skip
+
+
+def _attribute(node: NodeProto, name: str, default: object) -> object:
+    return next((onnx.helper.get_attribute_value(a) for a in node.attribute if a.name == name), default)
