@@ -21,6 +21,7 @@ from models.minilm import MiniLm
 from models.mlp import Mlp
 from models.network import Dimension, Form, Network, start
 from models.resnet import ResNet
+from models.training_step import TrainingStep
 from models.vit import Vit
 from models.weights import seeded
 from onnxfuse.model.errors import UsageError
@@ -55,6 +56,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "vit_b_16": Vit(),
     "gpt2": Gpt2(),
     "minilm": MiniLm(),
+    "training_step": TrainingStep(),
 }
 
 

@@ -22,7 +22,8 @@ from models.gpt2 import Gpt2
 from models.minilm import MiniLm
 from models.vit import Vit
 from onnxfuse.benchmark import ROUNDS, RUNS
-from onnxfuse.benchmark.timing import WARM_UP, interleaved
+from onnxfuse.benchmark.timing import interleaved
+from onnxfuse.profiling.settings import WARM_UP
 
 TYPES: dict[type, str] = {Bert: "bert", MiniLm: "bert", Vit: "vit", Gpt2: "gpt2"}
 """What `onnxruntime.transformers.optimizer` calls the architectures that it knows."""

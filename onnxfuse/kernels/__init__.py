@@ -4,11 +4,15 @@ Pure Python up to the plan; `compile` needs NVRTC, `load` needs a GPU.
 """
 
 from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.language import POINTWISE, REDUCTIONS
-from onnxfuse.kernels.launch import inplace, output_shapes, plan, supports, unreadable
+from onnxfuse.kernels.estimate import LAUNCH
+from onnxfuse.kernels.language import POINTWISE
+from onnxfuse.kernels.launch import estimate, inplace, output_shapes, plan, supports, unreadable
+from onnxfuse.kernels.moves import FREE, MOVEMENT
 from onnxfuse.kernels.nvrtc import arch_of, compile, load
 from onnxfuse.kernels.plans import LaunchPlan, TensorMap, Tuning
+from onnxfuse.kernels.reductions import REDUCTIONS
 from onnxfuse.kernels.source import KernelSource
+from onnxfuse.kernels.types import TYPES
 
 
 def pointwise_ops(domain: str = "") -> frozenset[str]:
@@ -26,7 +30,23 @@ def is_reduction(op_type: str, domain: str = "") -> bool:
     return (domain, op_type) in REDUCTIONS
 
 
+def is_movement(op_type: str, domain: str = "") -> bool:
+    """Return whether a body of template pointwise may hold this op as data movement."""
+    return (domain, op_type) in MOVEMENT and op_type != "Shape"
+
+
+def is_free(op_type: str, domain: str = "") -> bool:
+    """Return whether ONNX Runtime launches nothing for this op: the result is the operand's memory."""
+    return domain == "" and op_type in FREE
+
+
+def item_size(dtype: int) -> int:
+    """Return the bytes of an element."""
+    return TYPES[dtype].size
+
+
 __all__ = [
+    "LAUNCH",
     "Arch",
     "KernelSource",
     "LaunchPlan",
@@ -34,9 +54,13 @@ __all__ = [
     "Tuning",
     "arch_of",
     "compile",
+    "estimate",
     "inplace",
+    "is_free",
+    "is_movement",
     "is_pointwise",
     "is_reduction",
+    "item_size",
     "load",
     "output_shapes",
     "plan",

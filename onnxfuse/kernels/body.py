@@ -1,4 +1,4 @@
-"""A fused op's body as a small typed expression program: inputs, constants, scalar operations, row reductions.
+"""A fused op's body as a small typed expression program: inputs, constants, scalar operations, row reductions, moves.
 
 Composite ops (LayerNormalization, Softmax, Clip, ...) are spelled out in primitives by `onnxfuse.kernels.language`;
 here are the program itself and the walk over the function that builds it.
@@ -14,7 +14,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from onnxfuse.kernels import types
+from onnxfuse.kernels import movement, types
+from onnxfuse.kernels.movement import Movement
 from onnxfuse.kernels.types import UnsupportedError
 from onnxfuse.model.fused import FusedOp
 
@@ -54,10 +55,11 @@ class Apply:
 
 @dataclass(frozen=True)
 class Reduce:
-    """A reduction along the row; the result has length 1 on the reduced axes."""
+    """A reduction over some axes; the result has length 1 on these."""
 
     kind: str
-    """`sum`, `mean`, `max`, `min` or `prod`."""
+    """`sum`, `mean`, `max`, `min`, `prod`; `argmax`, `argmin` and, of equals the last one, `argmax_last`,
+    `argmin_last`."""
     arg: int
     """Index of an earlier value."""
     axes: tuple[int, ...]
@@ -67,7 +69,17 @@ class Reduce:
     dtype: int
 
 
-Value = Input | Constant | Apply | Reduce
+@dataclass(frozen=True)
+class Move:
+    """Elements of earlier values, unchanged, at other places."""
+
+    how: Movement
+    args: tuple[int, ...]
+    """Indices of earlier values."""
+    dtype: int
+
+
+Value = Input | Constant | Apply | Reduce | Move
 
 
 @dataclass(frozen=True)
@@ -76,8 +88,6 @@ class Output:
 
     value: int
     """Index of the value."""
-    squeezed: bool
-    """True: the reduced axes are left out of the shape (keepdims=0)."""
     dtype: int
     """Element type that it is stored in."""
 
@@ -107,6 +117,10 @@ class Program:
         live = self.live()
         return tuple(i for i, v in enumerate(self.values) if isinstance(v, Reduce) and i in live)
 
+    def moves(self) -> bool:
+        """Return whether some output depends on moved data."""
+        return any(isinstance(self.values[i], Move) for i in self.live())
+
     def levels(self) -> tuple[int, ...]:
         """Return for each value how many reductions, one after the other, must be done before it is known."""
         levels: list[int] = []
@@ -129,13 +143,15 @@ class Program:
                 case Reduce():
                     reduced = reduced_axes(value, len(shapes[value.arg]))
                     shapes.append(tuple(1 if d in reduced else n for d, n in enumerate(shapes[value.arg])))
+                case Move(how=how, args=args):
+                    shapes.append(movement.shape(how, tuple(shapes[a] for a in args)))
         return tuple(shapes)
 
 
 def arguments(value: Value) -> tuple[int, ...]:
     """Return the indices of the values that `value` is computed from."""
     match value:
-        case Apply(args=args):
+        case Apply(args=args) | Move(args=args):
             return args
         case Reduce(arg=arg):
             return (arg,)
@@ -181,9 +197,13 @@ class Builder:
         """Return `op` applied to terms; plain numbers take the element type of the first term."""
         first = next(a for a in args if isinstance(a, Term))
         terms = [a if isinstance(a, Term) else self.constant(a, first.dtype) for a in args]
-        if any(t.squeezed for t in terms):
-            raise UnsupportedError("a reduction with keepdims=0 is read inside the op")
         return self.term(Apply(op, tuple(t.index for t in terms), first.dtype if dtype is None else dtype))
+
+    def move(self, how: Movement, *args: Term) -> Term:
+        """Return data of terms of one element type at other places."""
+        if len({t.dtype for t in args}) != 1:
+            raise UnsupportedError(f"data of types {' and '.join(types.name(t.dtype) for t in args)} moved together")
+        return self.term(Move(how, tuple(t.index for t in args), args[0].dtype))
 
 
 @dataclass(frozen=True)
@@ -192,8 +212,6 @@ class Term:
 
     builder: Builder
     index: int
-    squeezed: bool = False
-    """True: a reduction with keepdims=0; only an output may be that."""
 
     @property
     def dtype(self) -> int:
@@ -239,8 +257,15 @@ class Term:
         return self.builder.apply(op, left, right)
 
 
+@dataclass(frozen=True)
+class ShapeOf:
+    """The extents of a value: what a Reshape may take as its target."""
+
+    of: Term
+
+
 Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
-Known = Term | Array
+Known = Term | Array | ShapeOf
 
 
 @dataclass(frozen=True)
@@ -252,6 +277,8 @@ class Node:
     builder: Builder
     operands: tuple[Known | None, ...]
     attributes: dict[str, object]
+    outputs: int = 1
+    """How many outputs the node lists."""
 
     def term(self, position: int) -> Term:
         """Return the operand at `position` as a term; it must be there."""
@@ -263,7 +290,21 @@ class Node:
     def optional(self, position: int) -> Term | None:
         """Return the operand at `position` as a term, or None where it is left out."""
         operand = self.operands[position] if position < len(self.operands) else None
+        if isinstance(operand, ShapeOf):
+            raise UnsupportedError(f"{self.op_type} of a shape")
         return self._as_term(operand) if isinstance(operand, np.ndarray) else operand
+
+    def shape_of(self, position: int) -> Term | None:
+        """Return the value whose shape the operand at `position` is, or None where it is something else."""
+        operand = self.operands[position] if position < len(self.operands) else None
+        return operand.of if isinstance(operand, ShapeOf) else None
+
+    def real(self, position: int) -> Term:
+        """Return the operand at `position`, which must be of a floating-point type."""
+        x = self.term(position)
+        if not types.is_real(x.dtype):
+            raise UnsupportedError(f"{self.op_type} of {types.name(x.dtype)}")
+        return x
 
     def terms(self) -> tuple[Term, ...]:
         """Return all operands."""
@@ -272,11 +313,14 @@ class Node:
     def integers(self, position: int) -> tuple[int, ...] | None:
         """Return a constant operand as integers, or None where it is left out."""
         operand = self.operands[position] if position < len(self.operands) else None
-        if operand is None:
-            return None
+        return None if operand is None else tuple(int(n) for n in self.constant(position).reshape(-1))
+
+    def constant(self, position: int) -> Array:
+        """Return the operand at `position`, which must be a constant of the body."""
+        operand = self.operands[position] if position < len(self.operands) else None
         if not isinstance(operand, np.ndarray):
             raise UnsupportedError(f"{self.op_type} whose input {position} is not a constant of the body")
-        return tuple(int(n) for n in operand.reshape(-1))
+        return operand
 
     def number(self, attribute: str, default: float) -> float:
         """Return a number attribute. Attributes are float32 in ONNX, and so are their defaults."""
@@ -297,7 +341,7 @@ class Node:
         return self.builder.constant(array.reshape(-1)[0].item(), dtype, array.shape)
 
 
-Handler = Callable[[Node], tuple[Term, ...]]
+Handler = Callable[[Node], tuple[Term | ShapeOf, ...]]
 
 
 def program(op: FusedOp, handlers: dict[tuple[str, str], Handler]) -> Program:
@@ -342,7 +386,7 @@ def _results(
         raise UnsupportedError(f"no kernel for {domain + '.' if domain else ''}{node.op_type}")
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     operands = tuple(known[i] if i else None for i in node.input)
-    terms = handler(Node(node.op_type, opset, builder, operands, attributes))
+    terms = handler(Node(node.op_type, opset, builder, operands, attributes, len(node.output)))
     wanted = [name for name in node.output if name]
     if len(node.output) > len(terms) and any(node.output[len(terms) :]):
         raise UnsupportedError(f"{node.op_type} with {len(wanted)} outputs")
@@ -368,8 +412,10 @@ def _output(name: str, known: dict[str, Known], dtype: int) -> Output:
     term = known[name]
     if isinstance(term, np.ndarray):
         raise UnsupportedError(f"output {name} is a constant")
+    if isinstance(term, ShapeOf):
+        raise UnsupportedError(f"output {name} is a shape")
     if term.dtype != dtype:
         raise UnsupportedError(
             f"output {name} is computed as {types.name(term.dtype)} and stored as {types.name(dtype)}"
         )
-    return Output(term.index, term.squeezed, dtype)
+    return Output(term.index, dtype)

@@ -90,13 +90,18 @@ SIXTEEN_BITS = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
 
 ROUND = {"f16": "round_to_f16", "bf16": "round_to_bf16"}
 
-# How two partial results of a reduction become one; a mean is a sum until it is finished.
+# How two partial results of a reduction become one; a mean is a sum until it is finished. A position is compared with
+# what was found there.
 COMBINE = {
     "sum": "{0} + {1}",
     "mean": "{0} + {1}",
     "prod": "{0} * {1}",
     "max": "math::max({0}, {1})",
     "min": "math::min({0}, {1})",
+    "argmax": "math::better<false, false>({0}, {1})",
+    "argmin": "math::better<true, false>({0}, {1})",
+    "argmax_last": "math::better<false, true>({0}, {1})",
+    "argmin_last": "math::better<true, true>({0}, {1})",
 }
 
 
@@ -162,18 +167,18 @@ def _apply(program: Program, has_reductions: bool) -> str:
 
 def _phase(program: Program, number: int, round_: tuple[int, ...]) -> str:
     reductions = [(i, _reduction(program, i)) for i in round_]
-    fields = "".join(f"  {_accumulator(r.dtype)} r{i};\n" for i, r in reductions)
-    identities = ", ".join(_identity(r) for _, r in reductions)
+    fields = "".join(f"  {accumulator(program, r)} r{i};\n" for i, r in reductions)
+    identities = ", ".join(_identity(program, r) for _, r in reductions)
     lines = [
         f"template <> struct Phase<{number}> {{",
         fields.rstrip("\n"),
         f"  DEVICE static Phase identity() {{ return {{{identities}}}; }}",
-        "  DEVICE void accumulate(const Element& x, const Reduced& done) {",
+        "  DEVICE void accumulate(const Element& x, const Reduced& done, Index place) {",
         *("  " + line for line in _statements(program, (r.arg for _, r in reductions))),
-        *(f"    {_combine(r, f'r{i}', _operand(program, r.arg), i)}" for i, r in reductions),
+        *(f"    {_accumulate(program, i, r)}" for i, r in reductions),
         "  }",
         "  DEVICE void combine(const Phase& other) {",
-        *(f"    {_combine(r, f'r{i}', f'other.r{i}', i)}" for i, r in reductions),
+        *(f"    {_combine(i, r, f'other.r{i}')}" for i, r in reductions),
         "  }",
         "  DEVICE void finish(Reduced& done, Index columns) const {",
         *(f"    done.r{i} = {_finished(i, r)};" for i, r in reductions),
@@ -190,29 +195,71 @@ def _reduction(program: Program, index: int) -> Reduce:
     return value
 
 
-def _combine(reduce: Reduce, left: str, right: str, index: int) -> str:
-    accumulator = _accumulator(reduce.dtype)
-    return f"r{index} = {COMBINE[reduce.kind].format(left, f'({accumulator})({right})')};"
+def _combine(index: int, reduce: Reduce, other: str) -> str:
+    return f"r{index} = {COMBINE[reduce.kind].format(f'r{index}', other)};"
+
+
+def _accumulate(program: Program, index: int, reduce: Reduce) -> str:
+    """Add one element to a reduction; each thread meets its elements in order."""
+    value = f"({_summed(program, reduce)})({_operand(program, reduce.arg)})"
+    if not _is_position(reduce):
+        return _combine(index, reduce, value)
+    least, last = ("true" if w in reduce.kind else "false" for w in ("argmin", "_last"))
+    return f"math::follow<{least}, {last}>(r{index}, {value}, place);"
 
 
 def _finished(index: int, reduce: Reduce) -> str:
+    if _is_position(reduce):
+        return f"math::position(r{index})"
     computed = types.computed(reduce.dtype)
-    total = f"r{index} / ({_accumulator(reduce.dtype)})columns" if reduce.kind == "mean" else f"r{index}"
+    total = f"r{index} / ({_word(reduce.dtype)})columns" if reduce.kind == "mean" else f"r{index}"
     return f"({computed})({total})"
 
 
-def _accumulator(dtype: int) -> str:
+def accumulator(program: Program, reduce: Reduce) -> str:
+    """Return the C++ type of a partial result; for positions, of the value found so far and where it was."""
+    word = _summed(program, reduce)
+    return f"math::Found<{word}, Index>" if _is_position(reduce) else word
+
+
+def accumulator_bytes(program: Program, bits: int) -> int:
+    """Return the greatest size of what one round of reductions keeps for an element of the result."""
+
+    def size(index: int) -> int:
+        reduce = _reduction(program, index)
+        value = max(types.TYPES[program.values[reduce.arg].dtype].size, 4)
+        return 2 * max(value, bits // 8) if _is_position(reduce) else value
+
+    return max(sum(size(i) for i in round_) for round_ in phases(program))
+
+
+def _is_position(reduce: Reduce) -> bool:
+    return reduce.kind.startswith("arg")
+
+
+def _summed(program: Program, reduce: Reduce) -> str:
+    return _word(program.values[reduce.arg].dtype)
+
+
+def _word(dtype: int) -> str:
     """Reductions run in the computed type; small integers in int, which shuffles move as one word."""
     return types.computed(dtype) if types.is_real(dtype) or types.TYPES[dtype].size >= 4 else "int"
 
 
-def _identity(reduce: Reduce) -> str:
+def _identity(program: Program, reduce: Reduce) -> str:
+    dtype = program.values[reduce.arg].dtype
     if reduce.kind in ("sum", "mean", "prod"):
-        return types.literal(int(reduce.kind == "prod"), reduce.dtype)
-    if types.is_real(reduce.dtype):
-        return types.literal(float("-inf" if reduce.kind == "max" else "inf"), reduce.dtype)
-    facts = types.TYPES[reduce.dtype]
-    return types.literal(facts.low if reduce.kind == "max" else facts.high, reduce.dtype)
+        return types.literal(int(reduce.kind == "prod"), dtype)
+    upward = reduce.kind in ("max", "argmax", "argmax_last")
+    if types.is_real(dtype):
+        least = types.literal(float("-inf" if upward else "inf"), dtype)
+    else:
+        facts = types.TYPES[dtype]
+        least = types.literal(facts.low if upward else facts.high, dtype)
+    if not _is_position(reduce):
+        return least
+    # Behind every element in the order that decides between equals, and `nowhere`.
+    return f"{{{least}, {'0' if reduce.kind.endswith('_last') else '(Index)-1'}}}"
 
 
 def _statements(program: Program, targets: Iterable[int]) -> list[str]:
@@ -237,6 +284,9 @@ def _statement(program: Program, index: int) -> str:
         expression = EXPRESSIONS[value.op].format(*(_operand(program, a) for a in value.args))
         if value.op in SHORTER and value.dtype in SIXTEEN_BITS:
             expression = expression.replace("math::", "math16::")
+        if value.op == "div" and value.dtype == TensorProto.FLOAT16:
+            # What float16 holds is no more than 65504: far from 2^126, where the short division ends.
+            expression = f"math::divide_fast({', '.join(_operand(program, a) for a in value.args)})"
         if types.is_integer(value.dtype):
             # C++ computes small integers as int; ONNX wraps them around in their own type.
             expression = f"({cpp})({expression})"

@@ -1,6 +1,6 @@
-"""The body language: what each ONNX op means in scalar operations and row reductions.
+"""The body language: what each elementwise ONNX op means in scalar operations.
 
-Two tables by (domain, op type): `POINTWISE`, and `REDUCTIONS` along the row; `HANDLERS` is both.
+`POINTWISE` by (domain, op type); `HANDLERS` holds the reductions, too. Ops that move data: `onnxfuse.kernels.moves`.
 """
 
 import math
@@ -10,13 +10,11 @@ from typing import TypeGuard
 from onnx import TensorProto
 
 from onnxfuse.kernels import types
-from onnxfuse.kernels.body import Apply, Constant, Handler, Node, Reduce, Term, Value
+from onnxfuse.kernels.body import Apply, Constant, Handler, Node, Term, Value
+from onnxfuse.kernels.reductions import MICROSOFT, REDUCTIONS
 from onnxfuse.kernels.types import UnsupportedError
 
-MICROSOFT = "com.microsoft"
-
 POINTWISE: dict[tuple[str, str], Handler] = {}
-REDUCTIONS: dict[tuple[str, str], Handler] = {}
 Meaning = Callable[[Node], Term]
 
 
@@ -24,14 +22,6 @@ def _pointwise(*names: str, domain: str = "") -> Callable[[Meaning], Meaning]:
     def register(meaning: Meaning) -> Meaning:
         POINTWISE.update({(domain, name): lambda node: (meaning(node),) for name in names})
         return meaning
-
-    return register
-
-
-def _reduction(*names: str, domain: str = "") -> Callable[[Handler], Handler]:
-    def register(handler: Handler) -> Handler:
-        REDUCTIONS.update({(domain, name): handler for name in names})
-        return handler
 
     return register
 
@@ -58,7 +48,7 @@ BITS = {"BitwiseAnd": "bit_and", "BitwiseOr": "bit_or", "BitwiseXor": "bit_xor"}
 
 @_pointwise(*REAL)
 def _real(node: Node) -> Term:
-    x = _real_operand(node, 0)
+    x = node.real(0)
     return x.builder.apply(REAL[node.op_type], x)
 
 
@@ -172,12 +162,12 @@ def _bit_shift(node: Node) -> Term:
 
 @_pointwise("IsNaN")
 def _is_nan(node: Node) -> Term:
-    return node.builder.apply("is_nan", _real_operand(node, 0), dtype=TensorProto.BOOL)
+    return node.builder.apply("is_nan", node.real(0), dtype=TensorProto.BOOL)
 
 
 @_pointwise("IsInf")
 def _is_inf(node: Node) -> Term:
-    x = _real_operand(node, 0)
+    x = node.real(0)
     wanted = [
         x.builder.apply("equal", x, infinity, dtype=TensorProto.BOOL)
         for attribute, infinity in (("detect_positive", math.inf), ("detect_negative", -math.inf))
@@ -261,7 +251,7 @@ def _clip(node: Node) -> Term:
 
 @_pointwise("LeakyRelu")
 def _leaky_relu(node: Node) -> Term:
-    x = _real_operand(node, 0)
+    x = node.real(0)
     return _where_negative(x, x * node.number("alpha", 0.01), x)
 
 
@@ -274,45 +264,45 @@ def _prelu(node: Node) -> Term:
 
 @_pointwise("Elu")
 def _elu(node: Node) -> Term:
-    x = _real_operand(node, 0)
+    x = node.real(0)
     return _where_negative(x, x.builder.apply("expm1", x) * node.number("alpha", 1.0), x)
 
 
 @_pointwise("Celu")
 def _celu(node: Node) -> Term:
-    x, alpha = _real_operand(node, 0), node.number("alpha", 1.0)
+    x, alpha = node.real(0), node.number("alpha", 1.0)
     return _where_negative(x, x.builder.apply("expm1", x / alpha) * alpha, x)
 
 
 @_pointwise("Selu")
 def _selu(node: Node) -> Term:
-    x = _real_operand(node, 0)
+    x = node.real(0)
     alpha, gamma = node.number("alpha", 1.67326319217681884765625), node.number("gamma", 1.05070102214813232421875)
     return _where_negative(x, x.builder.apply("expm1", x) * (alpha * gamma), x * gamma)
 
 
 @_pointwise("ThresholdedRelu")
 def _thresholded_relu(node: Node) -> Term:
-    x = _real_operand(node, 0)
+    x = node.real(0)
     above = x.builder.apply("greater", x, node.number("alpha", 1.0), dtype=TensorProto.BOOL)
     return x.builder.apply("where", above, x, x.builder.constant(0, x.dtype), dtype=x.dtype)
 
 
 @_pointwise("HardSigmoid")
 def _hard_sigmoid(node: Node) -> Term:
-    x = _real_operand(node, 0)
+    x = node.real(0)
     return _hard_gate(x, node.number("alpha", 0.2), node.number("beta", 0.5))
 
 
 @_pointwise("HardSwish")
 def _hard_swish(node: Node) -> Term:
-    x = _real_operand(node, 0)
+    x = node.real(0)
     return x * _hard_gate(x, 1 / 6, 0.5)
 
 
 @_pointwise("Softsign")
 def _softsign(node: Node) -> Term:
-    x = _real_operand(node, 0)
+    x = node.real(0)
     return x / (x.builder.apply("abs", x) + 1.0)
 
 
@@ -331,19 +321,19 @@ def _gelu(node: Node) -> Term:
     approximate = node.text("approximate", "none")
     if approximate not in ("none", "tanh"):
         raise UnsupportedError(f"Gelu with approximate={approximate!r}")
-    x = _real_operand(node, 0)
+    x = node.real(0)
     return x.builder.apply("gelu" if approximate == "none" else "gelu_tanh", x)
 
 
 @_pointwise("Swish")
 def _swish(node: Node) -> Term:
-    x = _real_operand(node, 0)
+    x = node.real(0)
     return x * x.builder.apply("sigmoid", x * node.number("alpha", 1.0))
 
 
 @_pointwise("QuickGelu", domain=MICROSOFT)
 def _quick_gelu(node: Node) -> Term:
-    x = _real_operand(node, 0)
+    x = node.real(0)
     return x * x.builder.apply("sigmoid", x * node.number("alpha", 1.702))
 
 
@@ -357,114 +347,7 @@ def _fast_gelu(node: Node) -> Term:
     return node.builder.apply("gelu_tanh", _biased(node))
 
 
-# --- rows --------------------------------------------------------------------------------------------------------
-
-
-@_reduction("LayerNormalization")
-def _layer_normalization(node: Node) -> tuple[Term, ...]:
-    """Two passes over the row in registers: the mean, then the sum of squared differences. Nothing cancels."""
-    return _normalized(node, node.term(0), node.term(1), node.optional(2))
-
-
-@_reduction("SkipLayerNormalization", domain=MICROSOFT)
-def _skip_layer_normalization(node: Node) -> tuple[Term, ...]:
-    total = node.term(0) + node.term(1)
-    bias = node.optional(4)
-    total = total if bias is None else total + bias
-    y, mean, inverse = _normalized(node, total, node.term(2), node.optional(3), epsilon=1e-12)
-    return y, mean, inverse, total
-
-
-@_reduction("RMSNormalization", "SimplifiedLayerNormalization")
-def _rms_normalization(node: Node) -> tuple[Term, ...]:
-    return _root_mean_square(node, node.term(0), node.term(1), 1e-5)
-
-
-@_reduction("SimplifiedLayerNormalization", domain=MICROSOFT)
-def _simplified_layer_normalization(node: Node) -> tuple[Term, ...]:
-    return _root_mean_square(node, node.term(0), node.term(1), 1e-5)
-
-
-@_reduction("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
-def _skip_simplified_layer_normalization(node: Node) -> tuple[Term, ...]:
-    total = node.term(0) + node.term(1)
-    bias = node.optional(3)
-    total = total if bias is None else total + bias
-    y, inverse = _root_mean_square(node, total, node.term(2), 1e-12)
-    return y, inverse, inverse, total
-
-
-@_reduction("Softmax", "LogSoftmax")
-def _softmax(node: Node) -> tuple[Term, ...]:
-    x = _real_operand(node, 0)
-    # Before opset 13 the axis and all axes after it were flattened into one row.
-    onward = node.opset < 13
-    axis = int(node.number("axis", 1 if onward else -1))
-
-    def over_row(kind: str, term: Term) -> Term:
-        return _reduced(kind, term, (axis,), onward)
-
-    shifted = x - over_row("max", x)
-    exponential = x.builder.apply("exp", shifted)
-    total = over_row("sum", exponential)
-    if node.op_type == "LogSoftmax":
-        return (shifted - x.builder.apply("log", total),)
-    return (exponential * x.builder.apply("reciprocal", total),)
-
-
-def _reduce_plain(kind: str) -> Callable[[Node, Term], Term]:
-    return lambda node, x: _reduce_axes(kind, node, x)
-
-
-def _square(x: Term) -> Term:
-    return x * x
-
-
-def _reduce_log_sum_exp(node: Node, x: Term) -> Term:
-    """ln(sum(e^x)) = m + ln(sum(e^(x - m))), m = the greatest x, or 0 where that is infinite."""
-    b = x.builder
-    greatest = _reduce_axes("max", node, x)
-    zero = b.constant(0, x.dtype)
-    finite = b.apply("less", b.apply("abs", greatest), math.inf, dtype=TensorProto.BOOL)
-    shift = b.apply("where", finite, greatest, zero, dtype=x.dtype)
-    return b.apply("log", _reduce_axes("sum", node, b.apply("exp", x - shift))) + shift
-
-
-REDUCE: dict[str, Callable[[Node, Term], Term]] = {
-    "ReduceSum": _reduce_plain("sum"),
-    "ReduceMean": _reduce_plain("mean"),
-    "ReduceMax": _reduce_plain("max"),
-    "ReduceMin": _reduce_plain("min"),
-    "ReduceProd": _reduce_plain("prod"),
-    "ReduceL1": lambda node, x: _reduce_axes("sum", node, x.builder.apply("abs", x)),
-    "ReduceL2": lambda node, x: x.builder.apply("sqrt", _reduce_axes("sum", node, _square(x))),
-    "ReduceSumSquare": lambda node, x: _reduce_axes("sum", node, _square(x)),
-    "ReduceLogSum": lambda node, x: x.builder.apply("log", _reduce_axes("sum", node, x)),
-    "ReduceLogSumExp": _reduce_log_sum_exp,
-}
-
-
-@_reduction(*REDUCE)
-def _reduce(node: Node) -> tuple[Term, ...]:
-    x = node.term(0)
-    if types.computed(x.dtype) == "bool":
-        raise UnsupportedError(f"{node.op_type} of BOOL")
-    if node.op_type in ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp") and not types.is_real(x.dtype):
-        raise UnsupportedError(f"{node.op_type} of {types.name(x.dtype)}")
-    if _axes(node) is None:
-        return (x,)
-    result = REDUCE[node.op_type](node, x)
-    return (Term(result.builder, result.index, squeezed=not node.number("keepdims", 1)),)
-
-
 # --- helpers -----------------------------------------------------------------------------------------------------
-
-
-def _real_operand(node: Node, position: int) -> Term:
-    x = node.term(position)
-    if not types.is_real(x.dtype):
-        raise UnsupportedError(f"{node.op_type} of {types.name(x.dtype)}")
-    return x
 
 
 def _integer(node: Node, x: Term) -> Term:
@@ -495,62 +378,8 @@ def _hard_gate(x: Term, alpha: float, beta: float) -> Term:
 
 
 def _biased(node: Node) -> Term:
-    x, bias = _real_operand(node, 0), node.optional(1)
+    x, bias = node.real(0), node.optional(1)
     return x if bias is None else x + bias
-
-
-def _normalized(node: Node, x: Term, scale: Term, bias: Term | None, epsilon: float = 1e-5) -> tuple[Term, Term, Term]:
-    mean = _over_norm_axes(node, x)
-    difference = x - mean
-    variance = _over_norm_axes(node, difference * difference)
-    inverse = _inverse_root(node, variance, epsilon)
-    y = difference * inverse * scale
-    stash = int(node.number("stash_type", TensorProto.FLOAT))
-    return y if bias is None else y + bias, _stashed(mean, stash), _stashed(inverse, stash)
-
-
-def _root_mean_square(node: Node, x: Term, scale: Term, epsilon: float) -> tuple[Term, Term]:
-    inverse = _inverse_root(node, _over_norm_axes(node, x * x), epsilon)
-    y = x * inverse * scale
-    # The result has the type of the scale, which may be another one than that of the input.
-    y = y if y.dtype == scale.dtype else y.builder.apply("retype", y, dtype=scale.dtype)
-    return y, _stashed(inverse, int(node.number("stash_type", TensorProto.FLOAT)))
-
-
-def _over_norm_axes(node: Node, x: Term) -> Term:
-    return _reduced("mean", x, (int(node.number("axis", -1)),), onward=True)
-
-
-def _inverse_root(node: Node, x: Term, epsilon: float) -> Term:
-    root = x.builder.apply("sqrt", x + node.number("epsilon", epsilon))
-    return x.builder.apply("reciprocal", root)
-
-
-def _stashed(x: Term, stash: int) -> Term:
-    """The statistics are in the stash type whatever the type of the input; the values stay as they are."""
-    return x if types.computed(x.dtype) != types.computed(stash) else x.builder.apply("retype", x, dtype=stash)
-
-
-def _reduced(kind: str, x: Term, axes: tuple[int, ...], onward: bool) -> Term:
-    if x.squeezed:
-        raise UnsupportedError("a reduction with keepdims=0 is read inside the op")
-    if all(a < 0 for a in axes) and not onward and sorted(axes) != list(range(-len(axes), 0)):
-        raise UnsupportedError(f"a reduction over axes {list(axes)}, expected the last ones")
-    return x.builder.term(Reduce(kind, x.index, axes, onward, x.dtype))
-
-
-def _axes(node: Node) -> tuple[tuple[int, ...], bool] | None:
-    """Return (axes, and all after them?), or None where nothing is reduced."""
-    listed = node.attributes.get("axes")
-    axes = tuple(int(a) for a in listed) if isinstance(listed, list) else node.integers(1)
-    if axes:
-        return axes, False
-    return None if node.number("noop_with_empty_axes", 0) else ((0,), True)
-
-
-def _reduce_axes(kind: str, node: Node, x: Term) -> Term:
-    found = _axes(node)
-    return x if found is None else _reduced(kind, x, *found)
 
 
 HANDLERS: dict[tuple[str, str], Handler] = {**POINTWISE, **REDUCTIONS}

@@ -1,9 +1,13 @@
 """From a fused op and the shapes of its inputs to a launch plan."""
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TypeVar
 
+import onnx
+
 from onnxfuse.kernels import depthwise, gemm, memory
+from onnxfuse.kernels import estimate as costs
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.family import Extents, Family
 from onnxfuse.kernels.layout import Shape
@@ -43,6 +47,25 @@ def unreadable(template: str, shape: Extents | None, full: Extents | None) -> st
     if reads is None:
         return None
     return "has no known rank" if shape is None or full is None else reads(shape, full)
+
+
+def estimate(op: FusedOp, input_shapes: tuple[Shape, ...]) -> float | str:
+    """Return what a launch of a pointwise op on such inputs costs, as bytes of traffic; or why there is none."""
+    text = op.body.SerializeToString(deterministic=True)
+    return _estimate(op.template, op.inputs, op.outputs, text, input_shapes)
+
+
+@lru_cache(maxsize=4096)
+def _estimate(
+    template: str, inputs: tuple[int, ...], outputs: tuple[int, ...], body: bytes, input_shapes: tuple[Shape, ...]
+) -> float | str:
+    function = onnx.FunctionProto.FromString(body)
+    # Equal bodies cost the same, whatever they are called: the layers of a model are estimated once.
+    op = FusedOp(name="", rule="", template=template, inputs=inputs, outputs=outputs, body=function)
+    try:
+        return costs.estimate(op, input_shapes)
+    except UnsupportedError as reason:
+        return str(reason)
 
 
 def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:

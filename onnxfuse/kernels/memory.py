@@ -5,12 +5,13 @@ from functools import lru_cache
 
 import onnx
 
-from onnxfuse.kernels import body, language, pointwise, row
+from onnxfuse.kernels import body, language, mapped, pointwise, reduction, space
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.body import Program, broadcast
 from onnxfuse.kernels.family import Family
 from onnxfuse.kernels.functor import live_inputs, phases
 from onnxfuse.kernels.layout import Shape
+from onnxfuse.kernels.moves import MOVEMENT
 from onnxfuse.kernels.plans import LaunchPlan, Tuning
 from onnxfuse.kernels.source import identifier
 from onnxfuse.kernels.types import UnsupportedError
@@ -26,11 +27,11 @@ def program(op: FusedOp) -> Program:
 def _program(template: str, inputs: tuple[int, ...], outputs: tuple[int, ...], text: bytes, name: str) -> Program:
     function = onnx.FunctionProto.FromString(text)
     op = FusedOp(name=name, rule="", template=template, inputs=inputs, outputs=outputs, body=function)
-    built = body.program(op, language.HANDLERS)
+    built = body.program(op, {**language.HANDLERS, **MOVEMENT})
     if phases(built) and template == "pointwise":
         raise UnsupportedError("a reduction in a pointwise body, expected template row")
-    if any(o.squeezed for o in built.outputs) and not phases(built):
-        raise UnsupportedError("keepdims=0 without a reduction")
+    if phases(built):
+        space.check(built)
     return built
 
 
@@ -38,7 +39,7 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     """Return how to run `op` on inputs of these shapes."""
     built = program(op)
     outputs = output_shapes(op, input_shapes)
-    make = row.plan if phases(built) else pointwise.plan
+    make = reduction.plan if phases(built) else mapped.plan if built.moves() else pointwise.plan
     made = make(identifier(op.name), built, input_shapes, outputs, aligned, arch, tuning)
     if made.grid[0] == 0 and any(math.prod(s) for s in outputs):
         raise UnsupportedError("an empty input beside an output that is not empty")
@@ -53,14 +54,9 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
     if len(input_shapes) != len(built.inputs):
         raise UnsupportedError(f"{len(input_shapes)} input shapes, expected {len(built.inputs)}")
     shapes = built.shapes(input_shapes)
-    broadcast(*(shapes[o.value] for o in built.outputs))
-    if not any(o.squeezed for o in built.outputs):
-        return tuple(shapes[o.value] for o in built.outputs)
-    live = [input_shapes[i] for i in live_inputs(built)]
-    axes = row.row_axes(built, input_shapes, broadcast(*live))
-    return tuple(
-        shapes[o.value][: max(len(shapes[o.value]) - axes, 0)] if o.squeezed else shapes[o.value] for o in built.outputs
-    )
+    if not built.moves():
+        broadcast(*(shapes[o.value] for o in built.outputs))
+    return tuple(shapes[o.value] for o in built.outputs)
 
 
 def inplace(op: FusedOp) -> tuple[tuple[int, int], ...]:
@@ -70,11 +66,13 @@ def inplace(op: FusedOp) -> tuple[tuple[int, int], ...]:
     elements is written by the thread that has read the same element of the input, after reading it.
     """
     built = program(op)
+    if built.moves():
+        return ()
     inputs = live_inputs(built)
     return tuple(
         (i, n)
         for n, output in enumerate(built.outputs)
-        if not output.squeezed and _reads_elementwise(built, output.value) == frozenset(inputs)
+        if _reads_elementwise(built, output.value) == frozenset(inputs)
         for i in inputs
         if built.inputs[i] == output.dtype
     )

@@ -1,4 +1,7 @@
-"""Launch plans of the row template: pointwise work around reductions along the last axes, the row held in registers."""
+"""Launch plans of the row template: pointwise work around reductions along neighbours in memory, the row in registers.
+
+A row may also be made of several runs of neighbours, as the channels' planes of a batch: axes 0, 2 and 3 of NCHW.
+"""
 
 import math
 from collections.abc import Iterable
@@ -6,15 +9,15 @@ from dataclasses import dataclass, replace
 
 from onnxfuse.kernels import functor, layout, plans
 from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.body import Program, Reduce, broadcast, reduced_axes
+from onnxfuse.kernels.body import Program
 from onnxfuse.kernels.layout import Layout, Shape
 from onnxfuse.kernels.plans import LaunchPlan, Operand, Tuning
-from onnxfuse.kernels.source import DEVICE, KernelSource, generated, template
-from onnxfuse.kernels.types import UnsupportedError
+from onnxfuse.kernels.source import CLUSTER, DEVICE, KernelSource, generated, template
 
 LOOP_THREADS = 1024
 HELD_BYTES_AT_MAX_THREADS = 160  # 1024 threads leave 64 registers each: 40 for raw operands, the rest to compute
 LONG_THREADS, LONG_BLOCKS, LONG_HELD_BYTES = 512, 2, 128  # 64 registers each as well
+LOOP_BYTES_IN_FLIGHT = 64  # of input, per thread that walks along its row
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,8 @@ class Placed:
 
     operand: Operand
     along: str
-    """Along a row: `columns` (one element each), `scalar` (one element) or `gather` (broadcast along part of it)."""
+    """Along a row: `columns` (one element each), `scalar` (one element), `runs` (vectors of neighbours, here and
+    there), `spread` (one element per vector, as the weights by channel of a group) or `gather` (anything else)."""
     outer: str
     """From row to row: `full` (dense), `none` (the same for every row) or `strided`."""
     outer_slot: int
@@ -44,6 +48,7 @@ class Split:
     """How a row is shared out: `threads` threads hold `items` vectors of `width` elements each."""
 
     threads: int
+    """Of all blocks that share the row."""
     items: int
     """0: the row is too long for registers, and the block walks along it."""
     width: int
@@ -57,6 +62,8 @@ class Split:
     """True: what only the outputs read is fetched after the reductions, so that no register holds it meanwhile."""
     min_blocks: int = 0
     """Blocks that a multiprocessor must have registers for; 0 = the compiler's choice."""
+    cluster: int = 1
+    """Blocks that share a row."""
 
     def fetches_late(self, p: Placed) -> bool:
         """Return whether the kernel fetches this input after the reductions."""
@@ -75,46 +82,58 @@ class Choice:
     """Bytes of raw operands that a thread may hold."""
     late: bool = False
     min_blocks: int = 0
+    cluster: int = 1
 
 
 def plan(
     entry: str,
     program: Program,
-    input_shapes: tuple[Shape, ...],
+    operands: tuple[Operand, ...],
+    full: Shape,
+    strides: tuple[Shape, ...],
+    kept: tuple[int, ...],
+    reduced: tuple[int, ...],
     output_shapes: tuple[Shape, ...],
     aligned: bool,
     arch: Arch,
     tuning: Tuning,
 ) -> LaunchPlan:
-    """Return how to run a program with reductions on inputs of these shapes."""
-    operands = plans.operands(program, input_shapes)
-    full = broadcast(*(o.shape for o in operands))
-    axes = row_axes(program, input_shapes, full)
-    outer_shape, row_shape = full[: len(full) - axes], full[len(full) - axes :]
+    """Return how to run a program that reduces the axes `reduced` of `full`, the innermost among them.
+
+    `strides`: of each operand along each axis.
+    """
+    outer_shape, row_shape = tuple(full[d] for d in kept), tuple(full[d] for d in reduced)
     rows, columns = math.prod(outer_shape), math.prod(row_shape)
     bits = plans.index_bits(max(rows * columns, rows, columns))
-    strides = tuple(layout.strides_in(o.shape, full) for o in operands)
-    outer = layout.collapse(outer_shape, tuple(s[: len(outer_shape)] for s in strides))
-    inner = layout.collapse(row_shape, tuple(s[len(outer_shape) :] for s in strides))
-    reduced = frozenset(f"in{i}" for i in functor.reduced_inputs(program))
-    placed = _place(operands, outer, inner, rows, columns, axes, reduced)
-    split = share_out(placed, columns, aligned, tuning)
-    threads = max(split.threads, tuning.row_threads if split.threads <= 32 else 0)
+    outer = layout.collapse(outer_shape, tuple(tuple(s[d] for d in kept) for s in strides))
+    inner = layout.collapse(row_shape, tuple(tuple(s[d] for d in reduced) for s in strides))
+    sizes = tuple(math.prod(n for n, step in zip(full, s, strict=True) if step) for s in strides)
+    in_reductions = frozenset(f"in{i}" for i in functor.reduced_inputs(program))
+    placed, width = _place(operands, sizes, outer, inner, rows, columns, len(reduced), in_reductions, aligned, tuning)
+    split = share_out(placed, rows, columns, width, aligned, arch, tuning)
+    placed = _spread(placed, inner, split)
+    row_threads = split.threads // split.cluster
+    threads = max(row_threads, tuning.row_threads if split.threads <= 32 else 0)
 
     kernel = KernelSource(
         entry,
         (
-            *(template(f) for f in (DEVICE, "math.cuh", "memory.cuh")),
+            *(template(f) for f in (DEVICE, CLUSTER, "math.cuh", "memory.cuh")),
             generated(entry, _constants(bits, outer, inner, placed, split, threads) + functor.source(program)),
-            template("row.cuh"),
+            *(template(f) for f in ("reduce.cuh", "row.cuh")),
             generated(entry, _glue(operands, placed, split)),
             template("row.cu" if split.items else "row_loop.cu"),
-            generated(entry, plans.entry_point(entry, "row", program, operands, tuning.min_blocks or split.min_blocks)),
+            generated(
+                entry,
+                plans.entry_point(
+                    entry, "row", program, operands, tuning.min_blocks or split.min_blocks, split.cluster
+                ),
+            ),
         ),
     )
     return LaunchPlan(
         kernel=kernel,
-        grid=(-(-rows // (threads // split.threads)), 1, 1),
+        grid=(-(-rows // (threads // row_threads)) * split.cluster, 1, 1),
         block=(threads, 1, 1),
         shared_bytes=0,
         parameters=_parameters(rows, columns, outer, inner, placed, bits),
@@ -122,94 +141,130 @@ def plan(
     )
 
 
-def row_axes(program: Program, input_shapes: tuple[Shape, ...], full: Shape) -> int:
-    """Return how many of the last axes make a row; all reductions must run over just these."""
-    shapes = program.shapes(input_shapes)
-    counts: set[int] = set()
-    for index in program.reductions():
-        reduce = program.values[index]
-        assert isinstance(reduce, Reduce)
-        shape = shapes[reduce.arg]
-        axes = reduced_axes(reduce, len(shape))
-        count = len(axes)
-        if axes != frozenset(range(len(shape) - count, len(shape))):
-            raise UnsupportedError(f"a reduction over axes {sorted(axes)} of shape {shape}, expected the last axes")
-        row = full[len(full) - count :]
-        if shape[len(shape) - count :] != row:
-            raise UnsupportedError(
-                f"a reduction over the last {count} axes of shape {shape} in an op with rows of {row}"
-            )
-        counts.add(count)
-    if len(counts) != 1:
-        raise UnsupportedError(f"reductions over the last {' and '.join(map(str, sorted(counts)))} axes in one op")
-    return counts.pop()
-
-
 def _place(
     operands: tuple[Operand, ...],
+    sizes: tuple[int, ...],
     outer: Layout,
     inner: Layout,
     rows: int,
     columns: int,
     axes: int,
     reduced: frozenset[str],
-) -> tuple[Placed, ...]:
+    aligned: bool,
+    tuning: Tuning,
+) -> tuple[tuple[Placed, ...], int]:
+    """Return how the kernel reaches each operand, and the width of its vectors where runs decide it, else 0."""
+    runs = [
+        (o, (*outer_strides, *inner_strides[:-1], inner.extents[-1]))
+        for o, outer_strides, inner_strides in zip(operands, outer.strides, inner.strides, strict=True)
+        if inner_strides[-1] == 1 and not _contiguous(inner_strides, inner) and all(inner_strides)
+    ]
+    width = 0
+    if runs:
+        widest = tuning.width or layout.vector_width(tuple(o.size for o, _ in runs))
+        width = math.gcd(widest, *(s for _, steps in runs for s in steps)) if aligned else 1
     placed: list[Placed] = []
     outer_slots = row_slots = 0
-    for operand, outer_strides, inner_strides in zip(operands, outer.strides, inner.strides, strict=True):
-        own_row = math.prod(operand.shape[max(len(operand.shape) - axes, 0) :])
-        own_rows = math.prod(operand.shape[: max(len(operand.shape) - axes, 0)])
-        along = "columns" if own_row == columns else ("gather" if any(inner_strides) else "scalar")
+    for operand, size, outer_strides, inner_strides in zip(operands, sizes, outer.strides, inner.strides, strict=True):
+        in_runs = any(operand is o for o, _ in runs)
+        along = "runs" if in_runs else _along(inner_strides, inner, columns)
+        own_columns = columns if along in ("columns", "runs") else 1
         # A column vector has no outer axes: it stays one when there is a single row, and so does the kernel.
-        dense = own_rows == rows and (operand.is_output or len(operand.shape) > axes)
+        dense = (
+            along in ("columns", "scalar")
+            and size == rows * own_columns
+            and all(
+                s in (0, step * own_columns)
+                for s, step in zip(outer_strides, layout.row_major(outer.extents), strict=True)
+            )
+            and (operand.is_output or len(operand.shape) > axes)
+        )
         how = _outer_kind(operand, along, dense, any(outer_strides))
+        has_row_slot = along in ("gather", "runs")
         placed.append(
             Placed(
                 operand,
                 along,
                 how,
                 outer_slots if how == "strided" else -1,
-                row_slots if along == "gather" else -1,
+                row_slots if has_row_slot else -1,
                 operand.name in reduced,
             )
         )
         outer_slots += how == "strided"
-        row_slots += along == "gather"
-    return tuple(placed)
+        row_slots += has_row_slot
+    return tuple(placed), width
+
+
+def _spread(placed: tuple[Placed, ...], inner: Layout, split: Split) -> tuple[Placed, ...]:
+    """Return the same with inputs that stay put along whole vectors told from those that need a place per element."""
+
+    def stays(p: Placed) -> bool:
+        strides = inner.strides[placed.index(p)]
+        return p.along == "gather" and not p.operand.is_output and strides[-1] == 0
+
+    if split.shifted or inner.extents[-1] % split.width:
+        return placed
+    return tuple(replace(p, along="spread") if stays(p) else p for p in placed)
+
+
+def _contiguous(strides: Shape, inner: Layout) -> bool:
+    return all(n == 1 or s == step for n, s, step in zip(inner.extents, strides, inner.contiguous, strict=True))
+
+
+def _along(strides: Shape, inner: Layout, columns: int) -> str:
+    if _contiguous(strides, inner):
+        return "columns"
+    return "gather" if any(strides) else "scalar"
 
 
 def _outer_kind(operand: Operand, along: str, dense: bool, moves: bool) -> str:
-    if dense and along != "gather":
+    if dense:
         return "full"
     # An output that is the same for every row is written by the first row only: it needs its strides, all 0.
-    return "strided" if moves or (operand.is_output and not dense) else "none"
+    return "strided" if moves or operand.is_output else "none"
 
 
-def share_out(placed: tuple[Placed, ...], columns: int, aligned: bool, tuning: Tuning) -> Split:
-    """Return how the threads of a row share it: a part of a warp, a warp, a block, or a block that walks along it."""
-    width, shifted = _width(placed, columns, aligned, tuning)
+def share_out(
+    placed: tuple[Placed, ...], rows: int, columns: int, width: int, aligned: bool, arch: Arch, tuning: Tuning
+) -> Split:
+    """Return how the threads of a row share it: a part of a warp, a warp, a block, several blocks, or as a walk.
+
+    `width`: elements per vector where it is decided already, else 0.
+    """
+    shifted = False
+    if not width:
+        width, shifted = _width(placed, columns, aligned, tuning)
     # A row of 197 halves, shifted by at most 7 of them, touches 26 vectors of 8.
     vectors = -(-(columns + (width - math.gcd(columns, width) if shifted else 0)) // width)
     inputs = [p for p in placed if not p.operand.is_output and p.along != "scalar"]
     size = min((p.operand.size for p in placed if p.dense), default=1)
     segment = min(32, max(1, tuning.row_segment // (width * size)))
+    few = arch.cluster if rows < arch.sm_count else 1
 
-    for choice in _choices(tuning):
-        split = Split(choice.threads, 1, width, False, shifted, late=choice.late, min_blocks=choice.min_blocks)
+    for choice in _choices(arch, tuning, few > 1):
+        split = Split(
+            choice.threads, 1, width, False, shifted, late=choice.late, min_blocks=choice.min_blocks,
+            cluster=choice.cluster,
+        )  # fmt: skip
         items = max(1, -(-vectors // choice.threads))
         held = sum(p.operand.size for p in inputs if not split.fetches_late(p)) * items * width
         narrow = choice.threads < segment and items > 1
+        # Few rows: a second block helps where each thread still has two vectors, more than a cluster's barrier costs.
+        narrow = narrow or (choice.cluster < few and vectors >= 2 * choice.threads * 2 and choice.threads >= 256)
         # One vector per thread always fits.
         fits = items == 1 or (items * width <= choice.elements and held <= choice.held_bytes)
         if fits and not narrow:
             exact = not shifted and vectors == choice.threads * items
             inner = columns // (choice.threads * width) if shifted else 0
             return replace(split, items=items, exact=exact, inner_items=inner)
-    return Split(LOOP_THREADS, 0, width, exact=False, shifted=shifted, late=True)
+    # A walk fetches again what it needs again: blocks that share a row keep fewer rows in the cache at a time.
+    cluster = max(c for c in (1, 2, 4, 8) if c <= arch.cluster and (c == 1 or vectors >= 4 * LOOP_THREADS * c))
+    return Split(LOOP_THREADS * cluster, 0, width, exact=False, shifted=shifted, late=True, cluster=cluster)
 
 
-def _choices(tuning: Tuning) -> tuple[Choice, ...]:
-    """The ways to hold a row in registers, best first."""
+def _choices(arch: Arch, tuning: Tuning, few: bool) -> tuple[Choice, ...]:
+    """The ways to hold a row in registers, best first; `few` rows do not keep the GPU busy by themselves."""
     lanes = (Choice(n, tuning.warp_elements, tuning.held_bytes) for n in (1, 2, 4, 8, 16, 32))
     blocks = (Choice(n, tuning.block_elements, tuning.held_bytes) for n in (64, 128, 256, 512))
     # One block of 1024 threads leaves the memory idle while it reduces and computes: 82% of a copy at 16384 columns
@@ -217,9 +272,17 @@ def _choices(tuning: Tuning) -> tuple[Choice, ...]:
     # and bias are fetched late.
     room = min(tuning.held_bytes, HELD_BYTES_AT_MAX_THREADS)
     pair = Choice(LONG_THREADS, tuning.long_elements, min(room, LONG_HELD_BYTES), late=True, min_blocks=LONG_BLOCKS)
+    several = (replace(pair, threads=LONG_THREADS * n, cluster=n) for n in (2, 4, 8) if n <= arch.cluster)
     whole = Choice(1024, tuning.block_elements, room)
     last = Choice(1024, max(tuning.block_elements, tuning.long_elements), room, late=True)
-    return (*lanes, *blocks, *([pair] if tuning.long_elements else []), whole, last)
+    # A cluster's barriers cost more than a second block hides: only for what no block can hold.
+    one, clusters = (whole, last), tuple(several)
+    return (
+        *lanes,
+        *blocks,
+        *((pair,) if tuning.long_elements else ()),
+        *((*clusters, *one) if few else (*one, *clusters)),
+    )
 
 
 def _width(placed: tuple[Placed, ...], columns: int, aligned: bool, tuning: Tuning) -> tuple[int, bool]:
@@ -231,7 +294,7 @@ def _width(placed: tuple[Placed, ...], columns: int, aligned: bool, tuning: Tuni
     """
     if not aligned:
         return 1, False
-    sizes = tuple(p.operand.size for p in placed if p.dense)
+    sizes = tuple(p.operand.size for p in placed if p.dense and p.along == "columns")
     widest = tuning.width or layout.vector_width(sizes or tuple(p.operand.size for p in placed))
     divides = math.gcd(columns, widest)
     if tuning.shifted and sizes and divides < widest // 2 and columns > widest:
@@ -242,6 +305,7 @@ def _width(placed: tuple[Placed, ...], columns: int, aligned: bool, tuning: Tuni
 def _constants(bits: int, outer: Layout, inner: Layout, placed: tuple[Placed, ...], split: Split, threads: int) -> str:
     outer_slots = sum(p.outer_slot >= 0 for p in placed)
     row_slots = sum(p.row_slot >= 0 for p in placed)
+    along = any(p.operand.is_output and p.along != "scalar" for p in placed)
     return (
         f"using Index = {plans.index_type(bits)};\n"
         f"constexpr int OUTER_RANK = {len(outer.extents)}, OUTER_SLOTS = {max(outer_slots, 1)};\n"
@@ -250,8 +314,16 @@ def _constants(bits: int, outer: Layout, inner: Layout, placed: tuple[Placed, ..
         f"ROW_THREADS = {split.threads};\n"
         f"constexpr bool EXACT = {'true' if split.exact else 'false'}, "
         f"SHIFTED = {'true' if split.shifted else 'false'};\n"
-        f"constexpr int INNER_ITEMS = {split.inner_items};\n\n"
+        f"constexpr int INNER_ITEMS = {split.inner_items}, CLUSTER = {split.cluster};\n"
+        f"constexpr int AHEAD = {_ahead(placed, split)};\n"
+        f"constexpr bool ALONG = {'true' if along else 'false'};\n\n"
     )
+
+
+def _ahead(placed: tuple[Placed, ...], split: Split) -> int:
+    """Vectors that a thread fetches together as it walks along a row."""
+    held = sum(p.operand.size for p in placed if p.reduced and p.along != "scalar") * split.width
+    return max(1, min(4, LOOP_BYTES_IN_FLIGHT // max(held, 1)))
 
 
 def _glue(operands: tuple[Operand, ...], placed: tuple[Placed, ...], split: Split) -> str:
@@ -266,8 +338,8 @@ def _glue(operands: tuple[Operand, ...], placed: tuple[Placed, ...], split: Spli
         (
             plans.pointers(operands),
             _struct("RowHeld", (f"Splat<{p.operand.stored}> {p.operand.name};" for p in scalars)),
-            _struct("Held", (f"Pack<{p.operand.stored}, WIDTH> {p.operand.name};" for p in held)),
-            _struct("Late", (f"Pack<{p.operand.stored}, WIDTH> {p.operand.name};" for p in late)),
+            _struct("Held", (_holder(p) for p in held)),
+            _struct("Late", (_holder(p) for p in late)),
             _pointers_at(placed, split.shifted),
             _load_scalars(scalars),
             _load(held),
@@ -277,6 +349,11 @@ def _glue(operands: tuple[Operand, ...], placed: tuple[Placed, ...], split: Spli
             _store_scalars(tuple(p for p in outputs if p.along == "scalar")),
         )
     )
+
+
+def _holder(p: Placed) -> str:
+    kind = f"Splat<{p.operand.stored}>" if p.along == "spread" else f"Pack<{p.operand.stored}, WIDTH>"
+    return f"{kind} {p.operand.name};"
 
 
 def _struct(name: str, fields: Iterable[str]) -> str:
@@ -328,6 +405,10 @@ def _load_late(late: tuple[Placed, ...]) -> str:
 
 
 def _fetch(p: Placed) -> str:
+    if p.along == "spread":
+        return f"load_spread(row.{p.operand.name}, span, p.row_stride[{p.row_slot}], p)"
+    if p.along == "runs":
+        return f"load_run(row.{p.operand.name}, span, p.row_stride[{p.row_slot}], p)"
     if p.along == "columns":
         return f"load_columns<{'true' if p.dense else 'false'}>(row.{p.operand.name}, span)"
     return f"load_gather(row.{p.operand.name}, span, at, p.row_stride[{p.row_slot}], p)"
@@ -357,11 +438,13 @@ def _store(outputs: tuple[Placed, ...]) -> str:
     lines = []
     for p in outputs:
         o = p.operand
-        call = (
-            f"store_columns<{'true' if p.dense else 'false'}>(row.{o.name}, {o.name}, span)"
-            if p.along == "columns"
-            else f"store_first(row.{o.name}, {o.name}, span, at, p.row_stride[{p.row_slot}], p)"
-        )
+        match p.along:
+            case "columns":
+                call = f"store_columns<{'true' if p.dense else 'false'}>(row.{o.name}, {o.name}, span)"
+            case "runs":
+                call = f"store_run(row.{o.name}, {o.name}, span, p.row_stride[{p.row_slot}], p)"
+            case _:
+                call = f"store_first(row.{o.name}, {o.name}, span, at, p.row_stride[{p.row_slot}], p)"
         lines.append(
             f"  Stored<{o.stored}>::Value {o.name}[WIDTH];\n"
             f"  UNROLLED for (int w = 0; w < WIDTH; ++w) {o.name}[w] = result[w].{o.field};\n"

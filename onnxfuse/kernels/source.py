@@ -5,7 +5,8 @@ from functools import cache
 from importlib import resources
 
 DEVICE = "device.cuh"
-"""The section that only NVRTC can read; the tests put a CPU twin in its place."""
+CLUSTER = "cluster.cuh"
+"""The sections that only NVRTC can read; the tests put a CPU twin in their place."""
 
 # Flags for every kernel: none relaxes floating point.
 FLAGS = ("-std=c++17", "-default-device")

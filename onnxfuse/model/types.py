@@ -75,6 +75,10 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
         return None
 
     light = without_weights(model, keep_if_small)
+    # ONNX has no inference for this function op, whose result has the type of what it normalizes.
+    opaque = {i: n for i, n in enumerate(model.graph.node) if n.op_type == "GroupNormalization" and n.domain == ""}
+    for i, node in opaque.items():
+        light.graph.node[i].CopyFrom(onnx.helper.make_node("Identity", node.input[:1], node.output[:1], node.name))
     declared = {i.name for i in light.graph.input}
     for tensor in dropped:
         if tensor.name not in declared:
@@ -85,6 +89,8 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
         inferred = onnx.shape_inference.infer_shapes(light, data_prop=True)
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError) as error:
         raise ModelError(f"the model is not valid: {first_line(error)}", "Check it with onnx.checker.") from None
+    for i, node in opaque.items():
+        inferred.graph.node[i].CopyFrom(node)
     dims.refine(inferred)
     return inferred
 

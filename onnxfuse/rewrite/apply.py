@@ -13,16 +13,18 @@ from onnxfuse.rewrite.predicate import Binding, Predicate
 from onnxfuse.rewrite.replace import instantiate
 from onnxfuse.rewrite.report import Applied, Near, Report, names
 from onnxfuse.rewrite.rule import Rewrite, Rule
+from onnxfuse.rewrite.targets import fix_targets
 
 MAX_ROUNDS = 50
 """Rounds of rewriting over the whole graph; models settle in three, so this many means rules that undo each other."""
 
 
-def rewrite(graph: Graph, rules: Sequence[Rule], report: Report) -> None:
+def rewrite(graph: Graph, rules: Sequence[Rule], report: Report) -> bool:
+    """Rewrite until nothing changes; return whether anything did, so that types may be known that were not before."""
     rewrites = [(rule, one) for rule in rules for one in rule.rewrites]
-    for _ in range(MAX_ROUNDS):
+    for turn in range(MAX_ROUNDS):
         near: dict[tuple[str, Node], Near] = {}
-        changed = drop_identities(graph) | fold_constants(graph) | share_extents(graph)
+        changed = drop_identities(graph) | fold_constants(graph) | share_extents(graph) | fix_targets(graph)
         for rule, one in rewrites:
             for node in [n for n in graph.nodes if n.op == one.source.root.op]:
                 outcome = _apply(graph, rule, one, node) if node.order >= 0 else None
@@ -34,7 +36,7 @@ def rewrite(graph: Graph, rules: Sequence[Rule], report: Report) -> None:
         changed |= bool(graph.remove_dead())
         if not changed:
             report.stopped += near.values()
-            return
+            return turn > 0
     raise endless([rule for rule, _ in rewrites])
 
 

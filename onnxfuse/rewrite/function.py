@@ -19,6 +19,9 @@ STRUCTURAL_LIMIT = 8
 """Elements. Integer constants up to this size that are no operands of arithmetic (axes, the target of a Reshape) belong
 into the body."""
 
+PLACES_LIMIT = 4096
+"""Elements of a constant that says where data goes: the numbers of a Gather."""
+
 NAMED_OPS = 3
 """How many operators the name of a fused op spells out."""
 
@@ -98,6 +101,11 @@ def _library(
     return library
 
 
+def structure(node: Node) -> tuple[str, ...]:
+    """Return the operands of data movement that say where data goes, not what it is."""
+    return node.inputs[1:] if kernels.is_movement(node.op, node.domain) and node.op != "Concat" else ()
+
+
 def _node(op: FusedOp, nodes: Sequence[Node], inputs: list[str], outputs: list[str], inner: list[str]) -> Node:
     proto = NodeProto(op_type=op.name, domain=DOMAIN, name=nodes[-1].proto.name)
     proto.input.extend(inputs)
@@ -113,9 +121,14 @@ def _is_literal(graph: Graph, value: str, nodes: Sequence[Node]) -> bool:
     count = graph.element_count(value)
     if count == 1:
         return True
-    if count is None or count > STRUCTURAL_LIMIT or graph.type(value).dtype != TensorProto.INT64:
+    if count is None:
         return False
-    return not any(kernels.is_pointwise(n.op, n.domain) for n in nodes if value in n.inputs)
+    readers = [n for n in nodes if value in n.inputs]
+    if count <= PLACES_LIMIT and all(value in structure(n) for n in readers):
+        return True
+    if count > STRUCTURAL_LIMIT or graph.type(value).dtype != TensorProto.INT64:
+        return False
+    return not any(kernels.is_pointwise(n.op, n.domain) for n in readers)
 
 
 def _literal(graph: Graph, value: str, name: str) -> NodeProto:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from onnxfuse import kernels
 from onnxfuse.model.fused import DOMAIN, FusedOp
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import shapes_differ
@@ -10,6 +11,7 @@ from onnxfuse.rewrite.apply import bind, find
 from onnxfuse.rewrite.function import Realization, make_op
 from onnxfuse.rewrite.grow import Region, grow, host_values, not_pointwise
 from onnxfuse.rewrite.match import Match, Refusal
+from onnxfuse.rewrite.moving import grow_moving, launches, not_movement, saves, trim
 from onnxfuse.rewrite.pattern import realized
 from onnxfuse.rewrite.replace import instantiate
 from onnxfuse.rewrite.report import Applied, Near, Report, names
@@ -17,14 +19,15 @@ from onnxfuse.rewrite.rule import TEMPLATES, Anchor, Fuse, Rule
 
 
 def fuse(graph: Graph, rules: Sequence[Rule], report: Report, ops: dict[str, FusedOp]) -> None:
-    """Let every fuse rule take its nodes: strongest template first, rules with an anchor before those without."""
+    """Let every fuse rule take its nodes: strongest template first, larger anchors before what may be part of them."""
     fusing = [(rule, rule.fuse) for rule in rules if rule.fuse is not None]
-    fusing.sort(key=lambda rf: (TEMPLATES.index(rf[1].template), not rf[1].anchors, rf[0].name))
+    # Data movement before other pointwise work, which it takes in; the other way round it would find less.
+    fusing.sort(key=lambda rf: (TEMPLATES.index(rf[1].template), not rf[1].moving, -_size(rf[1]), rf[0].name))
     host = host_values(graph)
     splits = [s for _, how in fusing for node in list(graph.nodes) if (s := _split(graph, how, node)) is not None]
     for rule, how in fusing:
         # What a larger anchor holds may be a smaller one: from the end of the graph the larger comes first.
-        whole = any(anchor.realize is not None for anchor in how.anchors) or _nested(how.anchors)
+        whole = how.moving or any(anchor.realize is not None for anchor in how.anchors) or _nested(how.anchors)
         for node in reversed(graph.nodes.copy()) if whole else list(graph.nodes):
             if node.order < 0 or node.domain == DOMAIN:
                 continue
@@ -44,6 +47,10 @@ def _nested(anchors: Sequence[Anchor]) -> bool:
     """Return whether one anchor is a node that stands inside another one, as Conv does between two Transposes."""
     single = {a.pattern.root.op for a in anchors if len(a.pattern.nodes) == 1}
     return any(n is not a.pattern.root and n.op in single for a in anchors for n in a.pattern.nodes)
+
+
+def _size(how: Fuse) -> int:
+    return max((len(anchor.pattern.nodes) for anchor in how.anchors), default=0)
 
 
 # ---- products and what the library would do to them
@@ -86,6 +93,8 @@ class _Start:
 
     value: str
     """The value whose shape the kernel runs over."""
+    reduced: str = ""
+    """A value of another shape that the anchor ends in; growth goes on from there, too."""
     seeds: tuple[Node, ...] = ()
     """Nodes that are in the region from the start."""
     kept: tuple[Node, ...] = ()
@@ -113,11 +122,16 @@ def _fuse_at(
 def _fuse_from(
     graph: Graph, rule: Rule, how: Fuse, node: Node, start: _Start, host: frozenset[str]
 ) -> tuple[FusedOp, Applied] | Refusal:
-    region = Region(dict.fromkeys(start.seeds), graph.type(start.value), how.template)
-    grow(graph, region, start.kept, prologue=how.prologue, epilogue=how.epilogue, host=host)
+    smaller = [graph.type(start.reduced).shape] if start.reduced else []
+    region = Region(dict.fromkeys(start.seeds), graph.type(start.value), how.template, smaller)
+    if how.moving:
+        grow_moving(graph, region, host, rule.name)
+        trim(graph, region)
+    else:
+        grow(graph, region, start.kept, prologue=how.prologue, epilogue=how.epilogue, host=host)
     stops = tuple(Refusal(n.name, reason, len(region.nodes)) for n, reason in region.stops.items())
     nodes = sorted(region.nodes, key=lambda n: n.order)
-    reason = _too_little(how, start, nodes, stops)
+    reason = _too_little(how, start, nodes, stops) or (saves(graph, nodes, rule.name) if how.moving else None)
     made = make_op(graph, nodes, rule.name, how.template, start.realization) if reason is None else reason
     if isinstance(made, str):
         kind = "no kernel" if reason is None else "too little"
@@ -129,6 +143,9 @@ def _fuse_from(
 
 
 def _start(graph: Graph, how: Fuse, node: Node, host: frozenset[str]) -> _Start | Refusal | None:
+    if how.moving:
+        moves = not kernels.is_free(node.op, node.domain) and not_movement(graph, node, host) is None
+        return _Start(graph.outputs_of([node])[0], seeds=(node,)) if moves else None
     if not how.anchors:
         return _Start(node.outputs[0], seeds=(node,)) if not_pointwise(graph, node, host) is None else None
     furthest: Refusal | None = None
@@ -157,6 +174,12 @@ def _start_from(graph: Graph, how: Fuse, anchor: Anchor, match: Match, root: Nod
     realization = None if form is None else Realization(form, bound)
     seeds = tuple(n for n in matched if n.op != "Constant")
     shared = match.values[how.beside] if how.beside else ""
+    if how.over:
+        whole = str(match.values[how.over])
+        # Without them a value of the whole cannot be told from what is left of it.
+        if (unknown := next((v for v in (whole, root.outputs[0]) if graph.type(v).shape is None), None)) is not None:
+            return Refusal(root.name, f"the rank of '{unknown}' is not known", len(matched))
+        return _Start(whole, root.outputs[0], seeds=seeds)
     return _Start(root.outputs[0], seeds=seeds, shared=str(shared), realization=realization)
 
 
@@ -179,8 +202,9 @@ def _beside(graph: Graph, how: Fuse, root: Node, start: _Start) -> tuple[Node, .
 def _too_little(how: Fuse, start: _Start, nodes: Sequence[Node], stops: Sequence[Refusal]) -> str | None:
     # An anchor beside this one counts as grown: one kernel takes the place of two.
     own = 1 if how.beside else len(start.seeds)
-    grown = len(nodes) - (own if how.anchors else 0)
+    grown = launches(nodes) if how.moving else len(nodes) - (own if how.anchors else 0)
     if nodes and grown >= how.least:
         return None
     neighbour = f"; {stops[0].node}: {stops[0].reason}" if stops else ""
-    return f"too little to fuse: {grown} pointwise nodes around it, the rule wants {max(how.least, 1)}{neighbour}"
+    what = "nodes that launch something" if how.moving else "pointwise nodes around it"
+    return f"too little to fuse: {grown} {what}, the rule wants {max(how.least, 1)}{neighbour}"

@@ -8,7 +8,7 @@ from onnx import TensorProto
 from onnxfuse import kernels
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.graph import Graph, Node
-from onnxfuse.model.types import ValueType, shapes_differ
+from onnxfuse.model.types import Dim, ValueType, is_unknown, shapes_differ
 
 MAX_NODES = 64
 """Nodes in one region: the generated functor stays small enough to compile in well under a second."""
@@ -16,6 +16,9 @@ MAX_NODES = 64
 MAX_INPUTS = 12
 MAX_OUTPUTS = 4
 """Tensors of one kernel: each is a pointer and, per thread, up to 16 bytes in flight; 16 of them fit the registers."""
+
+RESHAPING = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten"})
+"""Ops that may follow a reduction where they only add or drop axes of extent 1."""
 
 SMALL_CONSTANT = 100
 """Elements of a constant next to which ONNX Runtime still computes on the CPU."""
@@ -37,6 +40,8 @@ class Region:
     """The shape that the kernel runs over: every node inside computes a value of this shape."""
     template: str = "pointwise"
     """The kernel's template: some read operands in fewer ways than they can be broadcast."""
+    reduced: list[tuple[Dim, ...] | None] = field(default_factory=list)
+    """Shapes of what a reduction leaves of `work`, with axes of extent 1 or without: nodes inside may have them too."""
     stops: dict[Node, str] = field(default_factory=dict)
     """Neighbours that stayed outside, with the reason."""
 
@@ -66,6 +71,8 @@ def grow(
             reason = refuse(graph, region, node, host)
             if reason is None:
                 region.nodes[node] = None
+                if _reshapes(region, node):
+                    region.reduced.append(graph.type(node.outputs[0]).shape)
                 # A node that did not fit alone may fit beside this one.
                 region.stops.clear()
                 break
@@ -74,12 +81,14 @@ def grow(
 
 def refuse(graph: Graph, region: Region, node: Node, host: frozenset[str]) -> str | None:
     """Return why `node` cannot join `region`, None where it can."""
-    reason = not_pointwise(graph, node, host)
+    reason = _only_reshapes(graph, region, node) if _reshapes(region, node) else not_pointwise(graph, node, host)
     if reason is not None:
         return reason
     shape = graph.type(node.outputs[0]).shape
-    if shapes_differ(shape, region.work.shape):
+    if not _reshapes(region, node) and all(shapes_differ(shape, s) for s in (region.work.shape, *region.reduced)):
         return f"computes {graph.type(node.outputs[0])}, the kernel runs over {region.work}"
+    if region.reduced and (reason := _mixed(graph, region, node)) is not None:
+        return reason
     if (reason := _unreadable(graph, region, node)) is not None:
         return reason
     together = {**region.nodes, node: None}
@@ -93,6 +102,45 @@ def refuse(graph: Graph, region: Region, node: Node, host: frozenset[str]) -> st
     if len(graph.outputs_of(together)) > MAX_OUTPUTS:
         return f"would add an output, at most {MAX_OUTPUTS}"
     return None
+
+
+def _reshapes(region: Region, node: Node) -> bool:
+    return bool(region.reduced) and node.domain == "" and node.op in RESHAPING
+
+
+def _only_reshapes(graph: Graph, region: Region, node: Node) -> str | None:
+    """Return why a node does more than to add or drop axes of extent 1 of what the reduction leaves."""
+    made = {o for n in region.nodes for o in n.outputs}
+    if node.inputs[0] not in made:
+        return f"{node.op} before the reduction"
+    if any(not graph.is_constant(v) for v in node.inputs[1:] if v):
+        return f"{node.op} to a computed shape"
+    before, after = (graph.type(v).shape for v in (node.inputs[0], node.outputs[0]))
+    if before is None or after is None or not any(before == s for s in region.reduced):
+        return f"{node.op} of {graph.type(node.inputs[0])}, which is not what the reduction leaves"
+    if [n for n in before if n != 1] != [n for n in after if n != 1] or any(is_unknown(n) for n in (*before, *after)):
+        return f"{node.op} of {graph.type(node.inputs[0])} to {graph.type(node.outputs[0])} moves axes"
+    return None
+
+
+def _mixed(graph: Graph, region: Region, node: Node) -> str | None:
+    """Return why a value inside, which may have lost axes, does not broadcast to where it was; None where it does."""
+    if all(s is not None and len(s) == region.work.rank for s in region.reduced):
+        return None
+    made = {o for n in region.nodes for o in n.outputs}
+    rank = graph.type(node.outputs[0]).rank
+    inside = {v: graph.type(v).rank for v in node.reads if v in made}
+    readers = [r for r in graph.readers(node.outputs[0]) if r in region.nodes]
+    if _reshapes(region, node):
+        return None
+    lost = next((v for v, r in inside.items() if r != rank), None)
+    if lost is None and any(graph.type(r.outputs[0]).rank != rank for r in readers if not _is_reduction(r)):
+        lost = node.outputs[0]
+    return None if lost is None else f"'{lost}' has lost the axes that were reduced"
+
+
+def _is_reduction(node: Node) -> bool:
+    return kernels.is_reduction(node.op, node.domain)
 
 
 def _unreadable(graph: Graph, region: Region, node: Node) -> str | None:

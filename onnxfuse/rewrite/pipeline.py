@@ -81,13 +81,18 @@ def _rewrite(model: ModelProto, rules: Sequence[Rule], report: Report) -> None:
     """
     rounds = 0
     while rounds < MAX_ROUNDS:
-        before, nodes = len(report.applied), count_ops(model)
+        before = len(report.applied)
         report.stopped.clear()
-        _each_graph(model, lambda graph: rewrite(graph, rules, report))
-        if len(report.applied) == before and count_ops(model) == nodes:
+        if not _rewritten(model, rules, report):
             return
         rounds += len(report.applied) > before
     raise endless(rules)
+
+
+def _rewritten(model: ModelProto, rules: Sequence[Rule], report: Report) -> bool:
+    changed: list[bool] = []
+    _each_graph(model, lambda graph: changed.append(rewrite(graph, rules, report)))
+    return any(changed)
 
 
 def _attach(model: ModelProto, ops: dict[str, FusedOp]) -> None:

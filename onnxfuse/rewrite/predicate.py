@@ -18,7 +18,7 @@ from onnx import TensorProto
 
 from onnxfuse.model.errors import RuleError
 from onnxfuse.model.graph import Graph
-from onnxfuse.model.types import shapes_differ
+from onnxfuse.model.types import is_unknown, shapes_differ
 from onnxfuse.rewrite.causal import LOW, covers, diagonal, everywhere
 from onnxfuse.rewrite.match import Bound, Match, array_of
 from onnxfuse.rewrite.pattern import Pattern, did_you_mean
@@ -165,6 +165,13 @@ def _leading(graph: Graph, match: Match, first: str, second: str) -> str | None:
     return f"{' and '.join(shown)} are not known to have the same rows"
 
 
+def _same(graph: Graph, match: Match, first: str, second: str) -> str | None:
+    a, b = _shape(graph, match.values[first]), _shape(graph, match.values[second])
+    if a is not None and a == b and not any(is_unknown(d) for d in a):
+        return None
+    return f"the shapes of {_shown(match, first)} and {_shown(match, second)} are not known to be the same"
+
+
 def _channels(graph: Graph, match: Match, constant: str, of: str) -> str | None:
     shape = _shape(graph, match.values[constant])
     rank = _rank(graph, match, of)
@@ -258,6 +265,7 @@ TESTS: dict[str, Word] = {
     "zeros": Word(_zeros, ("value",), "zeros(mask): it is known to be 0 everywhere"),
     "ones": Word(_ones, ("value",), "ones(keep): a condition known to hold everywhere"),
     "leading": Word(_leading, ("value", "value"), "leading(x, y): x and y are known to agree in all axes but the last"),
+    "same": Word(_same, ("value", "value"), "same(x, y): the shapes of x and y are known, and the same"),
     "alike": Word(_alike, ("value", "value"), "alike(x, y): the shapes of x and y are not known to be different"),
 }
 """Bare predicates: the meaning returns the reason why it does not hold, or None."""

@@ -21,6 +21,9 @@ TEMPLATES = ("depthwise", "attention", "row", "gemm", "library", "pointwise")
 ANY_POINTWISE = "pointwise"
 """An anchor that is this word instead of a pattern: any operator of the body language."""
 
+ANY_MOVEMENT = "movement"
+"""The same for data movement: the region grows through both, where that saves a pass."""
+
 
 @dataclass(frozen=True)
 class Rewrite:
@@ -52,7 +55,7 @@ class Fuse:
     """An anchor and what may grow onto it; the matched nodes themselves become the body of the fused op."""
 
     anchors: tuple[Anchor, ...]
-    """Alternative spellings; empty for ANY_POINTWISE."""
+    """Alternative spellings; empty for ANY_POINTWISE and ANY_MOVEMENT."""
     splits: tuple[Rewrite, ...]
     """One node written as the library's product and what a kernel can do after it; undone where no kernel does."""
     template: str
@@ -62,6 +65,10 @@ class Fuse:
     epilogue: bool
     beside: str
     """An input of the anchors: those that read the same value there become one fused op; empty = each for itself."""
+    over: str
+    """An input of the anchors whose shape the kernel runs over, where they end in a smaller one; empty = their end."""
+    moving: bool
+    """The anchor is ANY_MOVEMENT."""
     least: int
     """With fewer grown nodes than this, nothing is fused."""
 
@@ -173,20 +180,21 @@ class _Reader:
         return Rewrite(source, target, self.where(self.optional(table, "where", list, []), source), optional, let)
 
     def fuse(self, table: dict[str, Any]) -> Fuse:
-        known = {"anchor", "define", "split", "template", "library", "prologue", "epilogue", "beside", "least"}
+        known = {"anchor", "define", "split", "template", "library", "prologue", "epilogue", "beside", "over", "least"}
         self.keys(table, known, "[fuse]")
         template = self.want(table, "template", str, "[fuse]")
         if template not in TEMPLATES:
             near = did_you_mean(template, set(TEMPLATES)) or f" There are: {', '.join(TEMPLATES)}."
             raise RuleError(f"{self.place(template)}: '{template}' is not a template.{near}")
         anchor = table.get("anchor")
-        if anchor == ANY_POINTWISE:
+        if anchor in (ANY_POINTWISE, ANY_MOVEMENT):
             anchors: tuple[Anchor, ...] = ()
         elif isinstance(anchor, list) and anchor:
             parts = self.parts(self.optional(table, "define", list, []))
             anchors = tuple(a for t in anchor for a in self.anchors(t, parts))
         else:
-            raise RuleError(f'{self.place("anchor")}: `anchor` must be "pointwise" or tables [[fuse.anchor]]')
+            words = f'"{ANY_POINTWISE}", "{ANY_MOVEMENT}"'
+            raise RuleError(f"{self.place('anchor')}: `anchor` must be {words} or tables [[fuse.anchor]]")
         grow = {k: self.optional(table, k, str, "") for k in ("prologue", "epilogue")}
         extra = next((k for k in ("library", *grow) if table.get(k) and any(a.realize for a in anchors)), None)
         if extra is not None:
@@ -198,8 +206,8 @@ class _Reader:
         return Fuse(
             anchors,
             splits, template, self.optional(table, "library", bool, False),
-            bool(grow["prologue"]), bool(grow["epilogue"]), self.beside(table, anchors),
-            self.optional(table, "least", int, 0),
+            bool(grow["prologue"]), bool(grow["epilogue"]), self.common_input(table, "beside", anchors),
+            self.common_input(table, "over", anchors), anchor == ANY_MOVEMENT, self.optional(table, "least", int, 0),
         )  # fmt: skip
 
     def layout(self, table: dict[str, Any]) -> Layout:
@@ -217,10 +225,10 @@ class _Reader:
             )
         return int(known[word])
 
-    def beside(self, table: dict[str, Any], anchors: tuple[Anchor, ...]) -> str:
-        name: str = self.optional(table, "beside", str, "")
+    def common_input(self, table: dict[str, Any], key: str, anchors: tuple[Anchor, ...]) -> str:
+        name: str = self.optional(table, key, str, "")
         if name and any(name not in a.pattern.inputs for a in anchors):
-            raise RuleError(f"{self.place('beside')}: `beside` is '{name}', which is not an input of every anchor")
+            raise RuleError(f"{self.place(key)}: `{key}` is '{name}', which is not an input of every anchor")
         return name
 
     def parts(self, tables: list[dict[str, Any]]) -> Parts:

@@ -21,8 +21,9 @@ from onnxfuse import kernels
 from onnxfuse.kernels import KernelSource, Tuning
 from onnxfuse.kernels.source import Section
 from onnxfuse.model.fused import FusedOp
-from tests.kernels import ops
+from tests.kernels import moved, ops
 from tests.kernels.ops import FLOAT, HALF
+from tests.kernels.rows import FAMILIES
 
 EMPTY = KernelSource("empty", (Section("empty.cu", 'extern "C" __global__ void empty() {}'),))
 ROTATED = 600 * 2**20  # bytes: ten times the L2 cache of an H200
@@ -101,6 +102,13 @@ def cases(megabytes: int) -> list[Case]:
             ops.op(SOFTMAX, (HALF,) * 2, (HALF,), "row"),
             ((elements // 197 // 197, 197, 197), (1, 197)),
         ),
+        *(Case(name, family.op(HALF), family.large(elements)) for name, family in FAMILIES.items()),
+        *(
+            Case(f"{name}, fp32", FAMILIES[name].op(FLOAT), FAMILIES[name].large(elements // 2))
+            for name in ("group norm + silu", "layer norm of NCHW", "sum over the batch", "mean of the middle")
+        ),
+        *(Case(name, *case) for name, case in moved.large(HALF, megabytes).items()),
+        *(Case(f"{name} fp32", *case) for name, case in moved.large(FLOAT, megabytes).items()),
     ]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from onnxfuse.kernels.plans import LaunchPlan
-from onnxfuse.kernels.source import DEVICE, KernelSource
+from onnxfuse.kernels.source import CLUSTER, DEVICE, KernelSource
 
 HOST = Path(__file__).with_name("host.cuh")
 GUARD = 64
@@ -29,7 +29,8 @@ def folder() -> Path:
 
 def _compile(*arguments: str) -> None:
     # -O0 with fused multiply-adds off: the text is compiled much longer than it runs.
-    command = ["g++", "-std=c++17", "-O0", "-w", "-fPIC", "-ffp-contract=off", *arguments]
+    # Shared memory is a static of a function template: without the flag all libraries of the process would share one.
+    command = ["g++", "-std=c++17", "-O0", "-w", "-fPIC", "-ffp-contract=off", "-fno-gnu-unique", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[:4000]
 
@@ -46,7 +47,7 @@ def library(text: str) -> ctypes.CDLL:
 
 def host_text(kernel: KernelSource, pointers: int) -> str:
     """Return the kernel's text for the host, with a function `launch` that runs a grid."""
-    sections = ['#include "host.hpp"' if s.file == DEVICE else s.text for s in kernel.sections]
+    sections = ['#include "host.hpp"' if s.file == DEVICE else s.text for s in kernel.sections if s.file != CLUSTER]
     arguments = ", ".join(f"pointers[{i}]" for i in range(pointers))
     launch = (
         'extern "C" void launch(unsigned blocks, unsigned threads, void** pointers, const size_t* sizes, '

@@ -1,4 +1,4 @@
-// The CPU twin of templates/device.cuh: the same functions, so that functors and whole kernels run without a GPU.
+// The CPU twin of templates/device.cuh and templates/cluster.cuh: the same functions, so that functors and whole kernels run without a GPU.
 // The threads of a block are fibers that run in lockstep from one exchange or barrier to the next.
 
 #include <cmath>
@@ -14,6 +14,9 @@ struct bf16;
 
 #define DEVICE inline
 #define KERNEL(...) static void
+#define CLUSTER_KERNEL(blocks, ...) \
+  static const unsigned clustered = (machine.cluster = blocks); \
+  static void
 #define PARAMETERS const Parameters
 #define SHARED static
 #define DYNAMIC_SHARED(type, name, count) static type name[count]
@@ -21,10 +24,12 @@ struct bf16;
 
 DEVICE void join_stream() {}
 struct Machine {
-  unsigned block = 0, blocks = 1, thread = 0, threads = 1;
-  unsigned word[1024], fragments[1024][6];
-  bool finished[1024];
-  ucontext_t scheduler, fiber[1024];
+  static constexpr int MOST = 8 * 1024;
+  // `thread` of all `threads` of a cluster, whose first block is `block`.
+  unsigned block = 0, blocks = 1, thread = 0, threads = 1, cluster = 1;
+  unsigned word[MOST], fragments[MOST][6];
+  bool finished[MOST];
+  ucontext_t scheduler, fiber[MOST];
   std::vector<char> stack;
   std::function<void()> body;
 
@@ -60,16 +65,18 @@ static void run_block() {
 
 static void run_kernel(unsigned blocks, unsigned threads, std::function<void()> body) {
   machine.blocks = blocks;
-  machine.threads = threads;
+  machine.threads = threads * machine.cluster;
   machine.body = body;
-  for (machine.block = 0; machine.block < blocks; ++machine.block) run_block();
+  for (machine.block = 0; machine.block < blocks; machine.block += machine.cluster) run_block();
 }
 
-DEVICE unsigned block_index() { return machine.block; }
+DEVICE unsigned block_of_cluster() { return machine.thread / (machine.threads / machine.cluster); }
+DEVICE unsigned block_index() { return machine.block + block_of_cluster(); }
 DEVICE unsigned last_block() { return machine.blocks - 1; }
-DEVICE unsigned thread_index() { return machine.thread; }
+DEVICE unsigned thread_index() { return machine.thread % (machine.threads / machine.cluster); }
 DEVICE void wait_for_block() { machine.pause(); }
 DEVICE void wait_for_warp() { machine.pause(); }
+DEVICE void wait_for_blocks() { machine.pause(); }
 DEVICE unsigned exchange(unsigned word, int distance) {
   machine.word[machine.thread] = word;
   machine.pause();
@@ -77,6 +84,12 @@ DEVICE unsigned exchange(unsigned word, int distance) {
   machine.pause();
   return other;
 }
+
+template <class T, int N> struct Shared {
+  T item[8][N];
+  T* mine() { return item[block_of_cluster()]; }
+  T of(unsigned rank, int i) { return item[rank][i]; }
+};
 
 template <class T> DEVICE T* settled(T* pointer) { return pointer; }
 

@@ -336,3 +336,54 @@ def test_regions_that_differ_in_a_constant_or_a_type_do_not_share_a_body() -> No
     made, _ = optimize(parse(text), "pointwise")
     assert len(made.functions) == 2
     onnx.checker.check_model(made, full_check=True)
+
+
+# ---- around a reduction
+
+
+def test_a_sum_joins_what_is_before_and_behind_it() -> None:
+    """Nodes of both shapes grow: of the whole, and of what the reduction leaves."""
+    text = """g (float[N,4,5] x, float[5] scale) => (float[N,5] y) <int64[1] axes = {1}> {
+      a = Mul (x, scale) e = Exp (a) s = ReduceSum <keepdims = 0> (e, axes) l = Log (s) y = Mul (l, scale)
+    }"""
+    assert fuses(text, "reduce") == ["{Mul Exp ReduceSum Log Mul}"]
+
+
+def test_a_sum_that_is_read_beside_the_whole() -> None:
+    """With its axis kept it broadcasts back; the values before it are still there."""
+    text = """g (float[N,4] x, float[N,4] r) => (float[N,4] y, float[N,4] z, float[N,1] s) <int64[1] axes = {1}> {
+      a = Add (x, r) z = Abs (a) s = ReduceSum (z, axes) d = Sub (z, s) y = Relu (d)
+    }"""
+    assert fuses(text, "reduce") == ["{Add Abs ReduceSum Sub Relu}"]
+
+
+def test_a_sum_without_its_axis_never_meets_the_whole() -> None:
+    """[4] beside [4,4] lies along the columns, whatever was summed: that Sub stays outside."""
+    text = """g (float[4,4] x) => (float[4,4] y) <int64[1] axes = {1}> {
+      a = Abs (x) s = ReduceSum <keepdims = 0> (a, axes) y = Sub (a, s)
+    }"""
+    assert fuses(text, "reduce") == ["{Abs ReduceSum}", "Sub"]
+    assert "has lost the axes that were reduced" in str(optimize(parse(text), "reduce")[1].applied)
+
+
+@pytest.mark.parametrize(
+    ("shape", "left"), [("{1,4,1,6}", ["{Relu ReduceSum Reshape}"]), ("{6,4}", ["{Relu ReduceSum}", "Reshape"])]
+)
+def test_a_reshape_of_a_sum_that_only_adds_axes(shape: str, left: list[str]) -> None:
+    """One that cuts axes could ask for a kernel that there is none for; it stays outside."""
+    count = shape.count(",") + 1
+    dims = shape.strip("{}")
+    text = f"""g (float[3,4,6] x) => (float[{dims}] y) <int64[1] axes = {{0}}, int64[{count}] shape = {shape}> {{
+      a = Relu (x) s = ReduceSum (a, axes) y = Reshape (s, shape)
+    }}"""
+    assert fuses(text, "reduce") == left
+
+
+def test_a_larger_anchor_comes_before_its_parts() -> None:
+    """The mean of a norm is not taken by itself."""
+    text = """g (float[N,4] x, float[N,4] r) => (float[N,4] y) <float epsilon = {0.00001}> {
+      a = Add (x, r) s = Mul (a, a) m = ReduceMean <axes = [-1]> (s) e = Add (m, epsilon) d = Sqrt (e) y = Div (a, d)
+    }"""
+    made, report = optimize(parse(text))
+    assert ops(made) == ["{Add Mul ReduceMean Add Sqrt Div}"]
+    assert set(report.by_rule()) == {"rms_norm"}

@@ -53,6 +53,32 @@ template <class T> DEVICE T max(T a, T b) { return a > b || a != a ? a : b; }
 template <class T> DEVICE T min(T a, T b) { return a < b || a != a ? a : b; }
 DEVICE float max(float a, float b) { return ::greater(a, b); }
 DEVICE float min(float a, float b) { return ::lesser(a, b); }
+
+// The greatest (or least) value so far and where it was. A NaN is beyond every number, as in numpy; of equals the
+// first one counts, or the last one.
+template <class T, class Index> struct Found {
+  T value;
+  Index at;
+};
+template <class T> DEVICE bool is_beyond(T a, T b, bool least) { return (least ? a < b : a > b) || (a != a && b == b); }
+template <bool LEAST, bool LAST, class Found> DEVICE Found better(const Found& a, const Found& b) {
+  const bool equal = !is_beyond(a.value, b.value, LEAST) && !is_beyond(b.value, a.value, LEAST);
+  return (equal ? (LAST ? b.at > a.at : b.at < a.at) : is_beyond(b.value, a.value, LEAST)) ? b : a;
+}
+
+// The next element of a thread, behind those that it has seen. Where nothing is beyond the lowest value, nothing is kept.
+template <bool LEAST, bool LAST, class Found, class T, class Index> DEVICE void follow(Found& found, T x, Index at) {
+  const T best = found.value;
+  const bool take = LAST ? !(LEAST ? x > best : x < best) && (best == best || x != x)
+                         : !(LEAST ? x >= best : x <= best) && best == best;
+  found.value = take ? x : best;
+  found.at = take ? at : found.at;
+}
+// The first one, where all elements are the lowest value.
+template <class Found> DEVICE long long position(const Found& found) {
+  return found.at + 1 == 0 ? 0 : (long long)found.at;
+}
+
 template <class T> DEVICE T relu(T x) { return x < T(0) ? T(0) : x; }
 // Bounds are applied as ONNX says: where low > high, the result is high.
 template <class T> DEVICE T clip(T x, T low, T high) {

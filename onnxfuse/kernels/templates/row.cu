@@ -12,7 +12,8 @@
 // An output may lie exactly over an input of the same shape and type: a lane that a thread reads and does not own is
 // never used, whatever its owner has made of it by then.
 //
-// Few, long rows: a row is one block's work, so fewer rows than multiprocessors leave some of these idle.
+// CLUSTER: so many blocks share a row, each with a part of its vectors: few, long rows keep more multiprocessors busy,
+// and rows too long for the registers of one block fit those of several.
 
 // Vector number i of a thread. SHIFTED: all but the first one, up to INNER_ITEMS, lie inside the row wherever it begins.
 DEVICE Span item(int i, int lane, const OuterPlace& at, const Parameters& p) {
@@ -25,16 +26,17 @@ template <int P> DEVICE void reduce(const Held (&held)[ITEMS], const RowHeld& sc
     Phase<P> partial = Phase<P>::identity();
     UNROLLED for (int i = 0; i < ITEMS; ++i) {
       const Span span = item(i, lane, at, p);
-      if (MASKED || span.present()) accumulate(partial, held[i], scalars, span, done);
+      if (MASKED || span.present()) accumulate(partial, held[i], scalars, span, done, at);
     }
-    across_row<ROW_THREADS>(partial).finish(done, p.columns);
+    across_row<ROW_THREADS / CLUSTER>(partial).finish(done, p.columns);
     reduce<P + 1>(held, scalars, lane, at, p, done);
   }
 }
 
 DEVICE void row(const Pointers& pointers, const Parameters& p) {
-  const int lane = thread_index() % ROW_THREADS;
-  const Index index = (Index)block_index() * (THREADS / ROW_THREADS) + thread_index() / ROW_THREADS;
+  const int lane = rank_of_block() * THREADS + thread_index() % ROW_THREADS;
+  const Index index =
+      CLUSTER > 1 ? block_index() / CLUSTER : (Index)block_index() * (THREADS / ROW_THREADS) + thread_index() / ROW_THREADS;
   // Threads past the last row work on it again, for the warp's exchanges, and store nothing.
   const bool live = index < p.rows;
   const OuterPlace at(live ? index : p.rows - 1, p);
@@ -65,4 +67,5 @@ DEVICE void row(const Pointers& pointers, const Parameters& p) {
     }
   }
   if (lane == 0) store_scalars(row, apply(element(held[0], Late(), scalars, 0), done), at, p);
+  leave_together();
 }

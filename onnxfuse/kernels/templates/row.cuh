@@ -113,6 +113,21 @@ template <bool DENSE, class T> DEVICE Pack<T, WIDTH> load_columns(const T* row, 
   }
   return pack;
 }
+// The vector lies inside one run of neighbours in memory.
+template <class T>
+DEVICE Pack<T, WIDTH> load_run(const T* row, const Span& span, const Index* stride, const Parameters& p) {
+  return load<WIDTH>(row + RowPlace(span.position, p).offset(stride));
+}
+// The same element for the whole vector.
+template <class T>
+DEVICE Splat<T> load_spread(const T* row, const Span& span, const Index* stride, const Parameters& p) {
+  return load_splat(row + RowPlace(span.position, p).offset(stride));
+}
+template <class T>
+DEVICE void store_run(T* row, const typename Stored<T>::Value (&value)[WIDTH], const Span& span, const Index* stride,
+                      const Parameters& p) {
+  store_values<WIDTH>(row + RowPlace(span.position, p).offset(stride), value);
+}
 template <class T>
 DEVICE Pack<T, WIDTH> load_gather(const T* row, const Span& span, const OuterPlace& at, const Index* stride,
                                   const Parameters& p) {
@@ -152,45 +167,32 @@ template <class T> DEVICE void store_scalar(T* row, typename Stored<T>::Value va
 // branch, and what is computed here serves the outputs again.
 template <class Partial, class Held, class RowHeld>
 DEVICE void accumulate(Partial& partial, const Held& held, const RowHeld& scalars, const Span& span,
-                       const Reduced& done) {
+                       const Reduced& done, const OuterPlace& at) {
   UNROLLED for (int w = 0; w < WIDTH; ++w) {
     Partial with = partial;
-    with.accumulate(element(held, scalars, w), done);
+    with.accumulate(element(held, scalars, w), done, span.position + w - at.shift);
     if (span.owns(w)) partial = with;
   }
 }
 
-// The same accumulator of the thread `distance` away (exclusive or).
-template <class Partial> DEVICE Partial exchange_partial(const Partial& mine, int distance) {
-  constexpr int WORDS = sizeof(Partial) / sizeof(unsigned);
-  union Words {
-    Partial partial;
-    unsigned word[WORDS];
-    DEVICE Words() {}
-  } words;
-  words.partial = mine;
-  UNROLLED for (int i = 0; i < WORDS; ++i) words.word[i] = exchange(words.word[i], distance);
-  return words.partial;
-}
-
-// Combine over aligned groups of `threads` neighbours (at most a warp): every thread gets the total.
-template <int threads, class Partial> DEVICE Partial across_lanes(Partial partial) {
-  UNROLLED for (int distance = threads / 2; distance > 0; distance /= 2)
-    partial.combine(exchange_partial(partial, distance));
-  return partial;
-}
-
-// Combine over the threads of a row: shuffles in each warp, then one exchange through shared memory.
-// Every phase has its own shared memory, so one barrier each is enough.
+// Combine over the threads of a row: shuffles in each warp, then one exchange through shared memory, then one between
+// the blocks of a cluster. Every phase has its own shared memory, so one barrier each is enough.
 template <int threads, class Partial> DEVICE Partial across_row(Partial partial) {
   if constexpr (threads <= 32) {
     return across_lanes<threads>(partial);
   } else {
     constexpr int WARPS = threads / 32;
-    SHARED Partial of_warp[WARPS];
+    SHARED Shared<Partial, WARPS> of_warp;
     partial = across_lanes<32>(partial);
-    if (thread_index() % 32 == 0) of_warp[thread_index() / 32] = partial;
+    if (thread_index() % 32 == 0) of_warp.mine()[thread_index() / 32] = partial;
     wait_for_block();
-    return across_lanes<WARPS>(of_warp[thread_index() % WARPS]);
+    partial = across_lanes<WARPS>(of_warp.mine()[thread_index() % WARPS]);
+    if constexpr (CLUSTER > 1) {
+      SHARED Shared<Partial, 1> of_block;
+      if (thread_index() == 0) of_block.mine()[0] = partial;
+      wait_for_peers();
+      partial = across_lanes<CLUSTER>(of_block.of(thread_index() % CLUSTER, 0));
+    }
+    return partial;
   }
 }

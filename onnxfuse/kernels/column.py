@@ -1,0 +1,325 @@
+"""Launch plans of the column template: reductions across neighbours in memory, with the pointwise work around them."""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from onnxfuse.kernels import functor, layout, plans
+from onnxfuse.kernels.arch import Arch
+from onnxfuse.kernels.body import Program
+from onnxfuse.kernels.layout import Layout, Shape
+from onnxfuse.kernels.plans import LaunchPlan, Operand, Tuning
+from onnxfuse.kernels.source import CLUSTER, DEVICE, KernelSource, generated, template
+
+SHARED_BYTES = 40 * 1024  # of partial results; 48 KB need no asking
+HELD_BYTES = 128  # of raw operands per thread: 64 registers, two blocks of 512 threads on a multiprocessor
+# Threads of a multiprocessor, each with 64 to 128 bytes in flight. With 1024 a sum over a batch of 1024 columns fell
+# from 75% to 60% of copy bandwidth.
+BUSY_THREADS = 512
+CLUSTER_COST = 0.85  # of the bandwidth, by the barriers of a cluster whose blocks have little to do
+FEW_ROWS = 64  # up to which the reduced axis takes larger blocks, if it is held in registers
+LEAST_ROWS = 4  # vectors that each thread sums before a block more is worth its barrier
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An operand and how the kernel reaches it."""
+
+    operand: Operand
+    slot: int
+    """Its row of strides among the parameters."""
+    along: str
+    """Along the inner dimensions: `vector` (neighbours), `splat` (one element) or `gather` (anything else)."""
+    reduced: bool
+    """A reduction reads it."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """How blocks and threads share the work."""
+
+    width: int
+    """Elements per vector."""
+    lanes: int
+    """Vectors side by side in a block, a power of 2."""
+    rows: int
+    """Threads of a block that share the reduced axis."""
+    cluster: int
+    """Blocks that share it."""
+    items: int
+    """Vectors that a thread holds; 0: it walks."""
+    ahead: int
+    """Vectors that a walking thread fetches together."""
+
+
+@dataclass(frozen=True)
+class Spaces:
+    """The dimensions of the work, each group as few as possible."""
+
+    outer: Layout
+    reduced: Layout
+    inner: Layout
+
+
+def plan(
+    entry: str,
+    program: Program,
+    operands: tuple[Operand, ...],
+    full: Shape,
+    strides: tuple[Shape, ...],
+    kept: tuple[int, ...],
+    reduced: tuple[int, ...],
+    output_shapes: tuple[Shape, ...],
+    aligned: bool,
+    arch: Arch,
+    tuning: Tuning,
+) -> LaunchPlan:
+    """Return how to run a program that reduces the axes `reduced` of `full`, the innermost not among them.
+
+    `strides`: of each operand along each axis.
+    """
+
+    def group(axes: tuple[int, ...]) -> Layout:
+        return layout.collapse(tuple(full[d] for d in axes), tuple(tuple(s[d] for d in axes) for s in strides))
+
+    spaces = Spaces(
+        group(tuple(d for d in kept if d < max(reduced))),
+        group(reduced),
+        group(tuple(d for d in kept if d > max(reduced))),
+    )
+    placed = _place(operands, spaces, frozenset(f"in{i}" for i in functor.reduced_inputs(program)))
+    outer, count, inner = (math.prod(s.extents) for s in (spaces.outer, spaces.reduced, spaces.inner))
+    bits = plans.index_bits(max(math.prod(full), outer, inner))
+    # Full-size outputs, or as big along part of the reduced axis. Where none needs a reduction, all are written on the
+    # way: nothing is read twice for them.
+    whole = frozenset(p.operand.name for p in placed if p.operand.is_output and any(spaces.reduced.strides[p.slot]))
+    levels = program.levels()
+    early = bool(whole) and all(not levels[o.value] for n, o in enumerate(program.outputs) if f"out{n}" in whole)
+    again = (bool(whole) and not early) or len(functor.phases(program)) > 1
+    partial = functor.accumulator_bytes(program, bits)
+    split = share_out(placed, spaces, outer, count, inner, again, partial, aligned, arch, tuning)
+    tiles = -(-inner // (split.lanes * split.width))
+
+    kernel = KernelSource(
+        entry,
+        (
+            *(template(f) for f in (DEVICE, CLUSTER, "math.cuh", "memory.cuh")),
+            generated(entry, _constants(bits, spaces, placed, split, bool(whole), early) + functor.source(program)),
+            *(template(f) for f in ("reduce.cuh", "column.cuh")),
+            generated(entry, _glue(placed, whole if early else frozenset())),
+            template("column.cu"),
+            generated(entry, plans.entry_point(entry, "column", program, operands, tuning.min_blocks, split.cluster)),
+        ),
+    )
+    return LaunchPlan(
+        kernel=kernel,
+        grid=(outer * tiles * split.cluster, 1, 1),
+        block=(split.lanes * split.rows, 1, 1),
+        shared_bytes=0,
+        parameters=_parameters(count, inner, tiles, spaces, bits),
+        output_shapes=output_shapes,
+    )
+
+
+def _place(operands: tuple[Operand, ...], spaces: Spaces, reduced: frozenset[str]) -> tuple[Placed, ...]:
+    def along(strides: Shape) -> str:
+        if not any(strides):
+            return "splat"
+        return "vector" if strides == spaces.inner.contiguous else "gather"
+
+    return tuple(
+        Placed(o, n, along(s), o.name in reduced)
+        for n, (o, s) in enumerate(zip(operands, spaces.inner.strides, strict=True))
+    )
+
+
+def share_out(
+    placed: tuple[Placed, ...],
+    spaces: Spaces,
+    outer: int,
+    count: int,
+    inner: int,
+    again: bool,
+    partial: int,
+    aligned: bool,
+    arch: Arch,
+    tuning: Tuning,
+) -> Split:
+    """Return how to share [outer, count, inner] elements out.
+
+    `again`: what is reduced is needed once more, so it stays in registers where it fits. `partial`: bytes of a partial
+    result.
+    """
+    width = _width(placed, spaces, inner, aligned, tuning)
+    while width > 1 and width * partial * 2 * 32 > SHARED_BYTES:
+        width //= 2
+    vectors = max(1, -(-inner // width))
+    held = max(1, sum(p.operand.size * (width if p.along != "splat" else 1) for p in placed if p.reduced))
+    ahead = max(1, min(8, tuning.bytes_in_flight * 2 // held))
+    threads_first = tuning.column_threads or (256 if again and count < FEW_ROWS else 128)
+    best: tuple[tuple[float, ...], Split] | None = None
+    for lanes, threads in _shapes(vectors, threads_first):
+        rows = threads // lanes
+        if _partials(lanes, rows) * width * partial > SHARED_BYTES:
+            continue
+        tiles = outer * -(-vectors // lanes)
+        for cluster in (c for c in (1, 2, 4, 8) if c <= arch.cluster):
+            items = max(1, -(-count // (rows * cluster)))
+            fits = again and items * held <= HELD_BYTES
+            if cluster > 1 and count < cluster * rows * LEAST_ROWS and not (again and not fits):
+                continue
+            # Read once before read twice; then blocks for all multiprocessors alike; then segments of at least a line;
+            # then small clusters.
+            blocks = tiles * cluster
+            busy = blocks / (arch.sm_count * -(-blocks // arch.sm_count))
+            busy *= min(1.0, blocks * threads / (arch.sm_count * BUSY_THREADS))
+            filled = vectors / (lanes * -(-vectors // lanes))
+            filled *= 0.5 + 0.5 * count / (items * rows * cluster)
+            busy *= CLUSTER_COST if cluster > 1 else 1.0
+            segment = min(1.0, lanes * width * _size(placed) / tuning.row_segment)
+            score = (float(fits or not again), round(busy * filled * (0.5 + 0.5 * segment), 2), -cluster, lanes)
+            split = Split(width, lanes, rows, cluster, items if fits else 0, ahead)
+            if best is None or score > best[0]:
+                best = (score, split)
+    assert best is not None
+    return best[1]
+
+
+def _shapes(vectors: int, threads: int) -> Iterator[tuple[int, int]]:
+    """The blocks to choose from: (vectors side by side, threads)."""
+    widest = 1 << max(0, vectors - 1).bit_length()
+    for lanes in (64, 32, 16, 8, 4, 2, 1):
+        if lanes <= widest:
+            yield lanes, max(threads, 32)
+            if threads < 512:
+                yield lanes, 512
+
+
+def _partials(lanes: int, rows: int) -> int:
+    """Vectors of partial results in shared memory: of each group of threads, of the block and of the cluster."""
+    return lanes * (max(1, lanes * rows // max(lanes, 32)) + 2)
+
+
+def _size(placed: tuple[Placed, ...]) -> int:
+    """Bytes of an element of the smallest operand that lies along the vectors."""
+    return min((p.operand.size for p in placed if p.along == "vector" and p.reduced), default=1)
+
+
+def _width(placed: tuple[Placed, ...], spaces: Spaces, inner: int, aligned: bool, tuning: Tuning) -> int:
+    """Return the elements of a vector: whole vectors along `inner`, each on its own boundary."""
+    if not aligned:
+        return 1
+    vectors = [p for p in placed if p.along == "vector"]
+    # What is reduced is most of the work: positions of 8 bytes do not narrow it.
+    deciding = [p for p in vectors if p.reduced] or vectors or list(placed)
+    widest = tuning.width or layout.vector_width(tuple(p.operand.size for p in deciding))
+    steps = [s for p in vectors for s in (*spaces.outer.strides[p.slot], *spaces.reduced.strides[p.slot])]
+    return math.gcd(widest, inner, *steps)
+
+
+def _constants(bits: int, spaces: Spaces, placed: tuple[Placed, ...], split: Split, whole: bool, early: bool) -> str:
+    return (
+        f"using Index = {plans.index_type(bits)};\n"
+        f"constexpr int OUTER_RANK = {len(spaces.outer.extents)}, REDUCED_RANK = {len(spaces.reduced.extents)}, "
+        f"INNER_RANK = {len(spaces.inner.extents)}, OPERANDS = {len(placed)};\n"
+        f"constexpr int WIDTH = {split.width}, LANES = {split.lanes}, ROWS = {split.rows}, "
+        f"THREADS = {split.lanes * split.rows};\n"
+        f"constexpr int CLUSTER = {split.cluster}, ITEMS = {split.items}, AHEAD = {split.ahead};\n"
+        f"constexpr bool FULL = {'true' if whole and not early else 'false'}, "
+        f"EARLY = {'true' if early else 'false'};\n\n"
+    )
+
+
+def _glue(placed: tuple[Placed, ...], early: frozenset[str]) -> str:
+    """Return the C++ between functor and template: what is held, how it is loaded, turned into elements and stored."""
+    inputs = tuple(p for p in placed if not p.operand.is_output)
+    outputs = tuple(p for p in placed if p.operand.is_output)
+    held, late = tuple(p for p in inputs if p.reduced), tuple(p for p in inputs if not p.reduced)
+    return "".join(
+        (
+            plans.pointers(tuple(p.operand for p in placed)),
+            _struct("Held", held),
+            _struct("Late", late),
+            _pointers_at(placed),
+            "DEVICE void load_all(Held& held, const Pointers& base, const Reach& at, Index column, "
+            "const Parameters& p) {\n",
+            *(f"  held.{p.operand.name} = {_load(p)};\n" for p in held),
+            "}\n",
+            "DEVICE Late load_late(const Pointers& base, const Reach& at, Index column, const Parameters& p) {\n",
+            f"  return {{{', '.join(_load(p) for p in late)}}};\n}}\n",
+            _element(inputs),
+            _store("store_early", tuple(p for p in outputs if p.operand.name in early)),
+            _store("store_all", tuple(p for p in outputs if p.operand.name not in early)),
+        )
+    )
+
+
+def _struct(name: str, placed: Iterable[Placed]) -> str:
+    def kind(p: Placed) -> str:
+        return f"Splat<{p.operand.stored}>" if p.along == "splat" else f"Pack<{p.operand.stored}, WIDTH>"
+
+    return f"struct {name} {{\n" + "".join(f"  {kind(p)} {p.operand.name};\n" for p in placed) + "};\n"
+
+
+def _pointers_at(placed: tuple[Placed, ...]) -> str:
+    def moved(p: Placed) -> str:
+        column = " + column" if p.along == "vector" else ""
+        return f"to.{p.operand.name} + at.offset(p.outer_stride[{p.slot}]){column}"
+
+    return (
+        "DEVICE Pointers pointers_at(const Pointers& to, const Outer& at, Index column, const Parameters& p) {\n"
+        f"  return {{{', '.join(moved(p) for p in placed)}}};\n"
+        "}\n"
+    )
+
+
+def _at(p: Placed) -> str:
+    return f"base.{p.operand.name} + at.offset(p.reduced_stride[{p.slot}])"
+
+
+def _load(p: Placed) -> str:
+    match p.along:
+        case "vector":
+            return f"load<WIDTH>({_at(p)})"
+        case "splat":
+            return f"load_splat({_at(p)})"
+        case _:
+            return f"load_gather({_at(p)}, column, p.inner_stride[{p.slot}], p)"
+
+
+def _element(inputs: tuple[Placed, ...]) -> str:
+    values = ", ".join(f"{'held' if p.reduced else 'late'}.{p.operand.name}.get(lane)" for p in inputs)
+    return f"DEVICE Element element(const Held& held, const Late& late, int lane) {{\n  return {{{values}}};\n}}\n"
+
+
+def _store(name: str, outputs: tuple[Placed, ...]) -> str:
+    lines = []
+    for p in outputs:
+        o, at = p.operand, f"({_at(p)}, {p.operand.name}"
+        call = f"store_values<WIDTH>{at})" if p.along == "vector" else (
+            f"store_first{at}, column, p.inner_stride[{p.slot}], p)"
+        )  # fmt: skip
+        lines.append(
+            f"  if (outer.first(p.outer_stride[{p.slot}]) && at.first(p.reduced_stride[{p.slot}])) {{\n"
+            f"    Stored<{o.stored}>::Value {o.name}[WIDTH];\n"
+            f"    UNROLLED for (int w = 0; w < WIDTH; ++w) {o.name}[w] = result[w].{o.field};\n"
+            f"    {call};\n"
+            "  }\n"
+        )
+    return (
+        f"DEVICE void {name}(const Pointers& base, const Result (&result)[WIDTH], const Outer& outer, "
+        "const Reach& at,\n"
+        "                      Index column, const Parameters& p) {\n" + "".join(lines) + "}\n"
+    )
+
+
+def _parameters(count: int, inner: int, tiles: int, spaces: Spaces, bits: int) -> bytes:
+    words = [count, inner, *layout.divisor(tiles, bits)]
+    groups = (spaces.outer, spaces.reduced, spaces.inner)
+    for space in groups:
+        for extent in space.extents:
+            words.extend(layout.divisor(extent, bits))
+    for space in groups:
+        for strides in space.strides:
+            words.extend(strides)
+    return plans.packed(words, bits)

@@ -1,0 +1,301 @@
+"""Index maps: where an element of the output lies in an operand, as sums over the digits of the output's coordinates.
+
+An output element has a place in a space of digits (a mixed radix number, outermost digit first). The coordinate of a
+value that is reached through Transpose, Slice, Reshape, ... is an `Index`: a constant plus multiples of digits. A
+Reshape that cuts a dimension cuts digits; where that does not come out even, a quotient or remainder stays in the index
+and is computed by the kernel, so that every map can be written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Digit:
+    """A digit of the space, by its number."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Divided:
+    """The quotient or the remainder of an index that does not come out even in digits."""
+
+    index: Index
+    by: int
+    rest: bool
+    """True: the remainder."""
+
+
+Atom = Digit | Divided
+
+
+@dataclass(frozen=True)
+class Index:
+    """constant + sum of factor * atom."""
+
+    terms: tuple[tuple[Atom, int], ...] = ()
+    constant: int = 0
+
+    def __add__(self, other: Index | int) -> Index:
+        if isinstance(other, int):
+            return Index(self.terms, self.constant + other)
+        return _index([*self.terms, *other.terms], self.constant + other.constant)
+
+    def __mul__(self, factor: int) -> Index:
+        return _index(((a, f * factor) for a, f in self.terms), self.constant * factor)
+
+    def factor(self, number: int) -> int:
+        """Return the factor of a digit."""
+        return next((f for a, f in self.terms if a == Digit(number)), 0)
+
+    def inner(self) -> Iterator[Index]:
+        """Yield this index and those inside its quotients and remainders."""
+        yield self
+        for atom, _ in self.terms:
+            if isinstance(atom, Divided):
+                yield from atom.index.inner()
+
+    def divides_by_digit(self, number: int) -> bool:
+        """Return whether the digit stands inside a quotient or a remainder."""
+        return any(i.factor(number) for i in self.inner() if i is not self)
+
+
+def _index(terms: Iterable[tuple[Atom, int]], constant: int) -> Index:
+    factors: dict[Atom, int] = {}
+    for atom, factor in terms:
+        factors[atom] = factors.get(atom, 0) + factor
+    for atom, factor in list(factors.items()):
+        if isinstance(atom, Divided) and atom.rest and factor:
+            quotient = Divided(atom.index, atom.by, rest=False)
+            if factors.get(quotient) == factor * atom.by:
+                # (i / n) n + i % n -> i
+                del factors[quotient], factors[atom]
+                whole = [(a, f * factor) for a, f in atom.index.terms]
+                return _index([*factors.items(), *whole], constant + atom.index.constant * factor)
+    return Index(tuple(sorted(((a, f) for a, f in factors.items() if f), key=_order)), constant)
+
+
+def _order(term: tuple[Atom, int]) -> tuple[int, int, str]:
+    atom, _ = term
+    return (0, atom.number, "") if isinstance(atom, Digit) else (1, 0, repr(atom))
+
+
+@dataclass(frozen=True)
+class Bound:
+    """low <= index < high."""
+
+    index: Index
+    low: int
+    high: int
+
+    def excludes(self, other: Bound) -> bool:
+        """Return whether the two never hold at once."""
+        return self.index == other.index and (self.high <= other.low or other.high <= self.low)
+
+
+@dataclass
+class Space:
+    """The digits of the output's coordinates; `divide` cuts them where a map needs it."""
+
+    extents: dict[int, int] = field(default_factory=dict)
+    """Of each digit that is there, by its number; in order, outermost first."""
+    cuts: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Digits that are gone: the outer and the inner one in their place."""
+
+    def axis(self, extent: int) -> Index:
+        """Return the coordinate along a new innermost axis of the space."""
+        if extent == 1:
+            return Index()
+        number = len(self.extents) + len(self.cuts)
+        self.extents[number] = extent
+        return Index(((Digit(number), 1),))
+
+    def resolved(self, index: Index) -> Index:
+        """Return `index` in the digits that are there."""
+        if not any(isinstance(a, Divided) or a.number in self.cuts for a, _ in index.terms):
+            return index
+        result = Index((), index.constant)
+        for atom, factor in index.terms:
+            if isinstance(atom, Divided):
+                result += self._part(self.resolved(atom.index), atom.by, atom.rest) * factor
+            elif atom.number in self.cuts:
+                outer, inner = self.cuts[atom.number]
+                both = Index(((Digit(outer), self.extents_of(inner)),)) + Index(((Digit(inner), 1),))
+                result += self.resolved(both) * factor
+            else:
+                result += Index(((atom, factor),))
+        return result
+
+    def extents_of(self, number: int) -> int:
+        """Return the extent of a digit, there or cut."""
+        if number not in self.cuts:
+            return self.extents[number]
+        return math.prod(self.extents_of(n) for n in self.cuts[number])
+
+    def range(self, index: Index) -> tuple[int, int]:
+        """Return the least and the greatest number that `index` can be, each digit on its own."""
+        low = high = index.constant
+        for atom, factor in index.terms:
+            least, greatest = self._atom_range(atom)
+            ends = (least * factor, greatest * factor)
+            low, high = low + min(ends), high + max(ends)
+        return low, high
+
+    def _atom_range(self, atom: Atom) -> tuple[int, int]:
+        if isinstance(atom, Digit):
+            return 0, self.extents_of(atom.number) - 1
+        low, high = self.range(atom.index)
+        if atom.rest:
+            return 0, min(atom.by - 1, max(high, 0))
+        return max(low, 0) // atom.by, max(high, 0) // atom.by
+
+    def divide(self, index: Index, by: int) -> tuple[Index, Index]:
+        """Return quotient and remainder of `index`, which is not negative where it is used.
+
+        >>> space = Space()
+        >>> space.divide(space.axis(12), 4)  # a digit of 12 becomes one of 3 and one of 4
+        """
+        return self._part(index, by, rest=False), self._part(index, by, rest=True)
+
+    def _part(self, index: Index, by: int, rest: bool) -> Index:
+        index = self.resolved(index)
+        while True:
+            whole = [(a, f) for a, f in index.terms if f % by == 0]
+            low = Index(tuple(t for t in index.terms if t not in whole), index.constant % by)
+            least, greatest = self.range(low)
+            if least >= 0 and greatest < by:
+                return low if rest else _index(((a, f // by) for a, f in whole), index.constant // by)
+            cut = next((c for a, f in low.terms if (c := self._cut(a, f, by)) is not None), None)
+            if cut is None:
+                return Index(((Divided(index, by, rest), 1),))
+            index = self.resolved(index)
+
+    def _cut(self, atom: Atom, factor: int, by: int) -> int | None:
+        """Cut a digit so that factor * (its outer part) is a multiple of `by`; None where that does not come out."""
+        if not isinstance(atom, Digit) or factor <= 0 or by % factor:
+            return None
+        inner, extent = by // factor, self.extents[atom.number]
+        if extent <= inner or extent % inner:
+            return None
+        number = len(self.extents) + len(self.cuts)
+        self.cuts[atom.number] = (number, number + 1)
+        parts = {number: extent // inner, number + 1: inner}
+        items = [p for n, e in self.extents.items() for p in (parts.items() if n == atom.number else [(n, e)])]
+        # The numbers of digits are never used again: `extents` and `cuts` together count them.
+        self.extents = dict(items)
+        return atom.number
+
+
+def linear(coordinates: tuple[Index, ...], shape: Shape) -> Index:
+    """Return the row-major position of an element of a dense tensor."""
+    total = Index()
+    for coordinate, extent in zip(coordinates, shape, strict=True):
+        total = total * extent + coordinate
+    return total
+
+
+def reshaped(space: Space, coordinates: tuple[Index, ...], shape: Shape, to: Shape) -> tuple[Index, ...]:
+    """Return the coordinates in a tensor of shape `to` of the element at `coordinates` in the same data as `shape`.
+
+    Only dimensions that belong together are put together and cut: (6, 4) as (2, 3, 4) leaves the 4 alone.
+    """
+    found: list[Index] = []
+    source = [(c, n) for c, n in zip(coordinates, shape, strict=True) if n != 1]
+    target = list(to)
+    while target:
+        group = [target.pop()]
+        index, size, stride = Index(), 1, 1
+        while size != math.prod(group):
+            if size < math.prod(group):
+                coordinate, extent = source.pop()
+                index, size, stride = index + coordinate * stride, size * extent, stride * extent
+            else:
+                group.append(target.pop())
+        for number, extent in enumerate(group):
+            last = number == len(group) - 1
+            index, own = (Index(), index) if last else space.divide(index, extent)
+            found.append(own)
+    return tuple(reversed(found))
+
+
+def scaled(bound: Bound, digit: int, extent: int) -> Bound:
+    """Return the same bound on index * extent + digit: low <= i < high is low e <= i e + d < high e, for 0 <= d < e."""
+    return Bound(bound.index * extent + Index(((Digit(digit), 1),)), bound.low * extent, bound.high * extent)
+
+
+@dataclass(frozen=True)
+class Dimensions:
+    """The digits of a space, neighbours put together where everything runs through both alike."""
+
+    extents: Shape
+    """Outermost first, at least one."""
+    number: dict[int, int]
+    """The dimension of each digit that counts; the outer digits of a dimension are left out."""
+    inner: dict[int, tuple[tuple[int, int], ...]]
+    """For a digit that was put together with digits inside of it: these, with their extents, outermost first."""
+
+    def of(self, index: Index) -> Index:
+        """Return `index` with dimensions for digits."""
+        terms: list[tuple[Atom, int]] = []
+        for atom, factor in index.terms:
+            if isinstance(atom, Divided):
+                terms.append((Divided(self.of(atom.index), atom.by, atom.rest), factor))
+            elif atom.number in self.number:
+                terms.append((Digit(self.number[atom.number]), factor))
+        return _index(terms, index.constant)
+
+    def bound(self, bound: Bound) -> Bound:
+        """Return `bound` with dimensions for digits."""
+        for outer, inside in self.inner.items():
+            for number, extent in inside:
+                if bound.index.factor(outer) and not bound.index.factor(number):
+                    bound = scaled(bound, number, extent)
+        return Bound(self.of(bound.index), bound.low, bound.high)
+
+
+def merged(space: Space, indices: Iterable[Index], bounds: Iterable[Bound]) -> Dimensions:
+    """Return the fewest dimensions that all `indices` and `bounds` can be written in.
+
+    A bound on the outer one of two digits is as good as one on both: it stands in no merger's way.
+    """
+    all_of = [i for index in indices for i in index.inner()]
+    limits = list(bounds)
+    groups: list[list[int]] = []
+    for number, extent in space.extents.items():
+        last = groups[-1][-1] if groups else None
+        fitted = None if last is None else [_fitted(b, last, number, extent) for b in limits]
+        if (
+            last is not None
+            and fitted is not None
+            and None not in fitted
+            and all(i.factor(last) == i.factor(number) * extent for i in all_of)
+        ):
+            limits = [b for b in fitted if b is not None]
+            groups[-1].append(number)
+        else:
+            groups.append([number])
+    if not groups:
+        return Dimensions((1,), {}, {})
+    extents = tuple(math.prod(space.extents[n] for n in group) for group in groups)
+    inner = {
+        outer: tuple((n, space.extents[n]) for n in group[position + 1 :])
+        for group in groups
+        for position, outer in enumerate(group[:-1])
+    }
+    return Dimensions(extents, {group[-1]: d for d, group in enumerate(groups)}, inner)
+
+
+def _fitted(bound: Bound, outer: int, inner: int, extent: int) -> Bound | None:
+    """Return the bound as it can be written where the two digits are one; None where it cannot."""
+    parts = list(bound.index.inner())
+    if all(i.factor(outer) == i.factor(inner) * extent for i in parts):
+        return bound
+    if bound.index.factor(outer) == 1 and len(parts) == 1 and not bound.index.factor(inner):
+        return scaled(bound, inner, extent)
+    return None

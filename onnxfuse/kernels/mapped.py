@@ -1,0 +1,133 @@
+"""Launch plans of pointwise work on moved data: each input is read through an index map, the output is written dense.
+
+The text of a kernel holds the structure of the maps, their numbers are its parameters: a new batch or sequence length
+is the same kernel.
+"""
+
+import math
+
+from onnxfuse.kernels import functor, layout, maps, plans, sources, tiled, types
+from onnxfuse.kernels.arch import Arch
+from onnxfuse.kernels.body import Program
+from onnxfuse.kernels.layout import Shape
+from onnxfuse.kernels.lowered import Lowered, Read, lower
+from onnxfuse.kernels.plans import LaunchPlan, Operand, Tuning
+from onnxfuse.kernels.source import DEVICE, KernelSource, generated, template
+from onnxfuse.kernels.sources import Fetch
+
+NARROWEST = 4
+"""Bytes of a vector that is narrower than the types allow, so that it divides the inner dimension; twice as many where
+some input is fetched in whole vectors otherwise. A vector that does not divide it is put together from several rows.
+
+float16, H200, share of copy bandwidth, 4 bytes against 16: Pad of 56x56 73% and 64%; nearest Resize beside a Concat,
+whose other input comes in whole vectors, 67% and 80%.
+"""
+
+
+def plan(
+    entry: str,
+    program: Program,
+    input_shapes: tuple[Shape, ...],
+    output_shapes: tuple[Shape, ...],
+    aligned: bool,
+    arch: Arch,
+    tuning: Tuning,
+) -> LaunchPlan:
+    """Return how to run a program with data movement on inputs of these shapes."""
+    count = math.prod(output_shapes[0])
+    if count == 0:
+        return _nothing(entry, program, output_shapes)
+    lowered = lower(program, input_shapes)
+    bits = sources.index_bits(lowered, input_shapes)
+    tensors = sources.operands(program, lowered, input_shapes)
+    tile = tiled.choose(lowered)
+    if tile is not None:
+        return tiled.plan(entry, program, lowered, tile, tensors, output_shapes, aligned, bits, tuning)
+    return direct(entry, program, lowered, tensors, output_shapes, aligned, bits, arch, tuning)
+
+
+def _nothing(entry: str, program: Program, output_shapes: tuple[Shape, ...]) -> LaunchPlan:
+    """A kernel for an output without elements, which is never launched."""
+    text = (
+        "constexpr int THREADS = 32;\nstruct Parameters { unsigned count; };\nstruct Pointers {};\n"
+        "DEVICE void nothing(const Pointers&, const Parameters&) {}\n"
+    )
+    kernel = KernelSource(
+        entry,
+        (template(DEVICE), generated(entry, text + plans.entry_point(entry, "nothing", program, (), 0))),
+    )
+    return LaunchPlan(kernel, (0, 1, 1), (32, 1, 1), 0, plans.packed((0,), 32), output_shapes)
+
+
+# ---- every thread fetches what it computes from
+
+
+def direct(
+    entry: str,
+    program: Program,
+    lowered: Lowered,
+    tensors: tuple[Operand, ...],
+    output_shapes: tuple[Shape, ...],
+    aligned: bool,
+    bits: int,
+    arch: Arch,
+    tuning: Tuning,
+) -> LaunchPlan:
+    """Return the plan in which a thread fetches the operands of a vector of outputs by itself."""
+    count = math.prod(lowered.extents)
+    width = _width(tensors, lowered, aligned, tuning)
+    tail = maps.tail(lowered.extents, width)
+    fetches = [sources.fetch(n, s, lowered, width, tail, aligned) for n, s in sorted(lowered.sources.items())]
+    vectors = count // width
+    unroll = _unroll(fetches, lowered, width, vectors, arch, tuning)
+    numbers = maps.Numbers(bits)
+    found = sources.finders(fetches, lowered, numbers)
+    constants = sources.constants(lowered, numbers, width, unroll, tail, tuning.mapped_threads)
+    kernel = KernelSource(
+        entry,
+        (
+            *(template(f) for f in (DEVICE, "math.cuh", "memory.cuh")),
+            generated(entry, constants + functor.source(lowered.program)),
+            template("mapped.cuh"),
+            generated(
+                entry,
+                found
+                + plans.pointers(tensors)
+                + sources.held(fetches)
+                + sources.load(fetches)
+                + sources.element(fetches)
+                + sources.store(tensors),
+            ),
+            template("pointwise.cu"),
+            generated(entry, plans.entry_point(entry, "pointwise", program, tensors, tuning.min_blocks)),
+        ),
+    )
+    return LaunchPlan(
+        kernel=kernel,
+        grid=(max(1, -(-vectors // (tuning.mapped_threads * unroll))), 1, 1),
+        block=(tuning.mapped_threads, 1, 1),
+        shared_bytes=0,
+        parameters=sources.parameters(count, lowered, numbers),
+        output_shapes=output_shapes,
+    )
+
+
+def _width(tensors: tuple[Operand, ...], lowered: Lowered, aligned: bool, tuning: Tuning) -> int:
+    """Return the elements of a vector."""
+    if not aligned:
+        return 1
+    sizes = tuple(t.size for t in tensors if 2 * math.prod(t.shape) >= math.prod(lowered.extents))
+    width = tuning.width or layout.vector_width(sizes)
+    narrow = math.gcd(width, lowered.extents[-1])
+    least = NARROWEST
+    if any(maps.run(s, lowered.extents, width) == width for s in lowered.sources.values() if isinstance(s, Read)):
+        least *= 2
+    return narrow if narrow * min(t.size for t in tensors if t.is_output) >= least else width
+
+
+def _unroll(fetches: list[Fetch], lowered: Lowered, width: int, vectors: int, arch: Arch, tuning: Tuning) -> int:
+    """Vectors per thread: enough bytes in flight, but one where a single wave of threads holds all of them anyway."""
+    if vectors <= arch.sm_count * arch.threads_per_sm:
+        return 1
+    held = [types.TYPES[lowered.program.inputs[f.number]].size * width for f in fetches if f.holder.startswith("Pack")]
+    return max(1, min(8, tuning.bytes_in_flight // max(sum(held), 8)))

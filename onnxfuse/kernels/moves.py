@@ -1,0 +1,205 @@
+"""The body language of data movement: what each ONNX op that moves data means, by (domain, op type)."""
+
+from collections.abc import Callable
+
+from onnxfuse.kernels.body import Handler, Move, Node, ShapeOf, Term
+from onnxfuse.kernels.movement import (
+    Alike,
+    Concatenated,
+    Cut,
+    DepthToSpace,
+    Enlarged,
+    Expanded,
+    Flattened,
+    Gathered,
+    Movement,
+    Padded,
+    Part,
+    Picked,
+    Repeated,
+    Reshaped,
+    Run,
+    Sliced,
+    SpaceToDepth,
+    Squeezed,
+    Transposed,
+    Unsqueezed,
+)
+from onnxfuse.kernels.types import UnsupportedError
+
+MOVEMENT: dict[tuple[str, str], Handler] = {}
+
+FREE = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"})
+"""Ops for which ONNX Runtime launches nothing: the result is the operand's memory under another shape."""
+
+MAX_RUNS = 8
+"""Pieces of one Gather: each is a comparison and an address in the kernel."""
+
+
+def _moves(*names: str) -> Callable[[Callable[[Node], Movement]], Callable[[Node], Movement]]:
+    def register(meaning: Callable[[Node], Movement]) -> Callable[[Node], Movement]:
+        MOVEMENT.update({("", name): lambda node: (node.builder.move(meaning(node), node.term(0)),) for name in names})
+        return meaning
+
+    return register
+
+
+@_moves("Transpose")
+def _transpose(node: Node) -> Movement:
+    return Transposed(_listed(node, "perm"))
+
+
+@_moves("Flatten")
+def _flatten(node: Node) -> Movement:
+    return Flattened(int(node.number("axis", 1)))
+
+
+@_moves("Squeeze")
+def _squeeze(node: Node) -> Movement:
+    return Squeezed(_given(node, "axes", 1))
+
+
+@_moves("Unsqueeze")
+def _unsqueeze(node: Node) -> Movement:
+    return Unsqueezed(_wanted(node, "axes", 1))
+
+
+@_moves("Expand")
+def _expand(node: Node) -> Movement:
+    return Expanded(_wanted(node, "shape", 1))
+
+
+@_moves("Slice")
+def _slice(node: Node) -> Movement:
+    starts, ends = _wanted(node, "starts", 1), _wanted(node, "ends", 2)
+    axes, steps = _given(node, "axes", 3), node.integers(4)
+    axes = tuple(range(len(starts))) if axes is None else axes
+    steps = (1,) * len(starts) if steps is None else steps
+    return Sliced(tuple(Cut(*c) for c in zip(axes, starts, ends, steps, strict=True)))
+
+
+@_moves("DepthToSpace")
+def _depth_to_space(node: Node) -> Movement:
+    return DepthToSpace(int(node.number("blocksize", 0)), node.text("mode", "DCR") == "CRD")
+
+
+@_moves("SpaceToDepth")
+def _space_to_depth(node: Node) -> Movement:
+    return SpaceToDepth(int(node.number("blocksize", 0)))
+
+
+@_moves("Gather")
+def _gather(node: Node) -> Movement:
+    axis = int(node.number("axis", 0))
+    known = node.constant(1)
+    if known.ndim > 1:
+        raise UnsupportedError(f"Gather by a constant of rank {known.ndim}, expected at most 1")
+    numbers = tuple(int(n) for n in known.reshape(-1))
+    if known.ndim == 0:
+        return Picked(axis, numbers[0])
+    if any(n < 0 for n in numbers):
+        raise UnsupportedError("Gather by a list with negative numbers")
+    runs = _runs(numbers)
+    if len(runs) > MAX_RUNS:
+        raise UnsupportedError(f"Gather of {len(runs)} runs, expected at most {MAX_RUNS}")
+    return Gathered(axis, runs)
+
+
+@_moves("Resize")
+def _resize(node: Node) -> Movement:
+    """Nearest by whole numbers: element i comes from i / factor, rounded down, however the centre is defined."""
+    mode = node.text("mode", "nearest")
+    centre = node.text("coordinate_transformation_mode", "half_pixel" if node.opset >= 11 else "asymmetric")
+    rounding = node.text("nearest_mode", "round_prefer_floor" if node.opset >= 11 else "floor")
+    # Between half pixels the source lies less than half an element from i // factor: any rounding to nearest finds it.
+    nearest = centre in ("half_pixel", "pytorch_half_pixel") and rounding.startswith("round_")
+    if mode != "nearest" or not (nearest or (centre == "asymmetric" and rounding == "floor")):
+        raise UnsupportedError(f"Resize by {mode}, {centre}, {rounding}")
+    if "axes" in node.attributes or node.number("antialias", 0):
+        raise UnsupportedError("Resize with axes or antialias")
+    sizes = node.integers(3)
+    if sizes:
+        if node.text("keep_aspect_ratio_policy", "stretch") != "stretch":
+            raise UnsupportedError("Resize that keeps the aspect ratio")
+        return Enlarged(sizes)
+    scales = [float(s) for s in node.constant(2 if node.opset >= 11 else 1).reshape(-1)]
+    if any(s < 1 or not s.is_integer() for s in scales):
+        raise UnsupportedError(f"Resize by {scales}, expected whole numbers")
+    return Repeated(tuple(int(s) for s in scales))
+
+
+def _reshape(node: Node) -> tuple[Term, ...]:
+    x, like = node.term(0), node.shape_of(1)
+    if like is not None:
+        return (x.builder.term(Move(Alike(), (x.index, like.index), x.dtype)),)
+    return (x.builder.move(Reshaped(_wanted(node, "shape", 1), not node.number("allowzero", 0)), x),)
+
+
+def _shape(node: Node) -> tuple[ShapeOf, ...]:
+    if node.number("start", 0) or "end" in node.attributes:
+        raise UnsupportedError("Shape with start or end")
+    return (ShapeOf(node.term(0)),)
+
+
+def _concat(node: Node) -> tuple[Term, ...]:
+    return (node.builder.move(Concatenated(int(node.number("axis", 0))), *node.terms()),)
+
+
+def _split(node: Node) -> tuple[Term, ...]:
+    axis, sizes = int(node.number("axis", 0)), _given(node, "split", 1) or ()
+    parts = len(sizes) or int(node.number("num_outputs", 0)) or node.outputs
+    return tuple(node.builder.move(Part(axis, n, parts, sizes), node.term(0)) for n in range(parts))
+
+
+def _pad(node: Node) -> tuple[Term, ...]:
+    if node.text("mode", "constant") != "constant":
+        raise UnsupportedError(f"Pad by {node.text('mode', 'constant')}, expected constant")
+    x, pads = node.term(0), _wanted(node, "pads", 1)
+    number = node.optional(2) if node.opset >= 11 else node.builder.constant(node.number("value", 0.0), x.dtype)
+    if number is None:
+        number = node.builder.constant(0, x.dtype)
+    if number.constant is None:
+        raise UnsupportedError("Pad with a number that is not a constant of the body")
+    how = Padded(pads[: len(pads) // 2], pads[len(pads) // 2 :], node.integers(3))
+    return (node.builder.move(how, x, number),)
+
+
+MOVEMENT.update({
+    ("", "Concat"): _concat, ("", "Split"): _split, ("", "Pad"): _pad, ("", "Reshape"): _reshape, ("", "Shape"): _shape,
+})  # fmt: skip
+
+
+def _listed(node: Node, attribute: str) -> tuple[int, ...] | None:
+    value = node.attributes.get(attribute)
+    return tuple(int(n) for n in value) if isinstance(value, list) else None
+
+
+def _given(node: Node, name: str, position: int) -> tuple[int, ...] | None:
+    """A list of integers that was an attribute in older versions of the op; None where it is left out."""
+    listed = _listed(node, name)
+    return node.integers(position) if listed is None else listed
+
+
+def _wanted(node: Node, name: str, position: int) -> tuple[int, ...]:
+    found = _given(node, name, position)
+    if found is None:
+        raise UnsupportedError(f"{node.op_type} without {name}")
+    return found
+
+
+def _runs(numbers: tuple[int, ...]) -> tuple[Run, ...]:
+    """Return the numbers as few runs of equal steps.
+
+    >>> _runs((0, 1, 2, 7, 5, 3))
+    (Run(start=0, step=1, length=3), Run(start=7, step=-2, length=3))
+    """
+    runs: list[Run] = []
+    for number in numbers:
+        last = runs[-1] if runs else None
+        if last is not None and last.length == 1:
+            runs[-1] = Run(last.start, number - last.start, 2)
+        elif last is not None and number == last.start + last.step * last.length:
+            runs[-1] = Run(last.start, last.step, last.length + 1)
+        else:
+            runs.append(Run(number, 1, 1))
+    return tuple(runs)

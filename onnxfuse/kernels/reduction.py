@@ -1,0 +1,75 @@
+"""Which axes a program reduces, and its template: `row` along neighbours in memory, `column` across them."""
+
+import math
+from dataclasses import dataclass, replace
+
+from onnxfuse.kernels import column, layout, plans, row, space
+from onnxfuse.kernels.arch import Arch
+from onnxfuse.kernels.body import Program, Reduce, broadcast, reduced_axes
+from onnxfuse.kernels.layout import Shape
+from onnxfuse.kernels.plans import LaunchPlan, Tuning
+from onnxfuse.kernels.space import Spread
+from onnxfuse.kernels.types import UnsupportedError
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The axes of the work, outermost first, 1 where nothing runs along one."""
+
+    full: Shape
+    reduced: frozenset[int]
+    """Those that the reductions run over; all the same."""
+
+
+def plan(
+    entry: str,
+    program: Program,
+    input_shapes: tuple[Shape, ...],
+    output_shapes: tuple[Shape, ...],
+    aligned: bool,
+    arch: Arch,
+    tuning: Tuning,
+) -> LaunchPlan:
+    """Return how to run a program with reductions on inputs of these shapes."""
+    if not any(math.prod(s) for s in output_shapes):
+        # Nothing to launch, but the answer is a plan all the same: that of one element where there is none.
+        some = tuple(tuple(n or 1 for n in s) for s in input_shapes)
+        made = plan(entry, program, some, ((1,),), aligned, arch, tuning)
+        return replace(made, grid=(0, 1, 1), output_shapes=output_shapes)
+    flat = space.spread(program, input_shapes)
+    operands = plans.operands(flat.program, flat.input_shapes)
+    axes = axes_of(flat, broadcast(*(o.shape for o in operands)))
+    strides = tuple(layout.strides_in(o.shape, axes.full) for o in operands)
+    # The innermost axis decides: neighbours in memory are summed, or stand side by side.
+    wide = [d for d, n in enumerate(axes.full) if n != 1]
+    make = column.plan if wide and wide[-1] not in axes.reduced else row.plan
+    kept = tuple(d for d in range(len(axes.full)) if d not in axes.reduced)
+    return make(
+        entry, flat.program, operands, axes.full, strides, kept, tuple(sorted(axes.reduced)), output_shapes, aligned,
+        arch, tuning,
+    )  # fmt: skip
+
+
+def axes_of(flat: Spread, full: Shape) -> Axes:
+    """Return what the reductions of a program without views run over; raises `UnsupportedError` where they differ."""
+    shapes = flat.program.shapes(flat.input_shapes)
+    found: dict[frozenset[int], frozenset[int]] = {}
+    for index in flat.program.reductions():
+        reduce = flat.program.values[index]
+        assert isinstance(reduce, Reduce)
+        shape = shapes[reduce.arg]
+        axes = reduced_axes(reduce, len(shape))
+        ahead = len(full) - len(shape)
+        other = next((a for a in sorted(axes) if shape[a] != full[a + ahead]), None)
+        if other is not None:
+            raise UnsupportedError(
+                f"a reduction over axes {sorted(axes)} of shape {shape} in an op with rows of "
+                f"{tuple(full[a + ahead] for a in sorted(axes))}"
+            )
+        placed = frozenset(a + ahead for a in axes)
+        # Axes of extent 1 make no difference.
+        found.setdefault(frozenset(a for a in placed if full[a] != 1), placed)
+    if len(found) != 1:
+        sets = " and ".join(sorted(str(sorted(s)) for s in found.values()))
+        raise UnsupportedError(f"reductions over axes {sets} of {full} in one op")
+    return Axes(full, *found.values())

@@ -1,0 +1,100 @@
+// Sources of a pointwise kernel whose inputs are read through index maps, and how W neighbours of them are fetched.
+//
+// The output is one linear space of p.count elements; its dimensions are merged to RANK. A read is
+//   splat   the same element for all lanes of a vector;
+//   pieces  contiguous in accesses of G elements, each of which lies in one piece;
+//           G = 1: anything at all, element by element.
+// `find` of its generated struct gives the position of an element in the input, or false where nothing is to be read.
+// A guard tells which piece an element comes from: for all lanes alike, or a bit for each lane.
+
+struct Parameters {
+  Index count;
+  Divisor<Index> extent[RANK];  // outermost first
+  Divisor<Index> divisor[DIVISORS];
+  Index number[NUMBERS];
+};
+
+DEVICE Index quotient(Index n, const Divisor<Index>& by) { return by.quotient(n); }
+DEVICE Index remainder(Index n, const Divisor<Index>& by) { return n - by.quotient(n) * by.value; }
+
+struct Place {
+  Index linear;
+  Index coordinate[RANK];
+
+  DEVICE Place(Index index, const Parameters& p) : linear(index) {
+    Index rest = index;
+    UNROLLED for (int d = RANK - 1; d > 0; --d) {
+      const Index outer = p.extent[d].quotient(rest);
+      coordinate[d] = rest - outer * p.extent[d].value;
+      rest = outer;
+    }
+    coordinate[0] = rest;
+  }
+
+  // N elements onward. No vector leaves the last TAIL dimensions.
+  template <int N> DEVICE void advance(const Parameters& p) {
+    linear += N;
+    if constexpr (TAIL == 1) {
+      coordinate[RANK - 1] += N;
+    } else {
+      UNROLLED for (int i = 0; i < N; ++i) {
+        ++coordinate[RANK - 1];
+        UNROLLED for (int d = RANK - 1; d > RANK - TAIL; --d) {
+          if (coordinate[d] == p.extent[d].value) {
+            coordinate[d] = 0;
+            ++coordinate[d - 1];
+          }
+        }
+      }
+    }
+  }
+};
+
+struct Flag {
+  bool holds;
+  DEVICE bool get(int) const { return holds; }
+};
+struct Flags {
+  unsigned lanes;
+  DEVICE bool get(int lane) const { return lanes >> lane & 1; }
+};
+
+template <class R, class T> DEVICE Splat<T> load_mapped_splat(const T* from, const Place& at, const Parameters& p) {
+  Splat<T> splat = {};
+  Index position;
+  if (R::find(at, p, position)) splat = load_splat(from + position);
+  return splat;
+}
+
+template <class R, int G, int W, class T> DEVICE Pack<T, W> load_pieces(const T* from, Place at, const Parameters& p) {
+  Pack<T, W> pack = {};
+  if constexpr (G >= W) {
+    Index position;
+    if (R::find(at, p, position)) pack = load<W>(from + position);
+  } else {
+    UNROLLED for (int lane = 0; lane < W; lane += G) {
+      Index position;
+      if (R::find(at, p, position)) {
+        const Pack<T, G> piece = load<G>(from + position);
+        UNROLLED for (int i = 0; i < G; ++i) pack.set_bits(lane + i, piece.bits(i));
+      }
+      if (lane + G < W) at.template advance<G>(p);
+    }
+  }
+  return pack;
+}
+
+template <class R> DEVICE Flag load_flag(const Place& at, const Parameters& p) { return {R::holds(at, p)}; }
+template <class R, int W> DEVICE Flags load_flags(Place at, const Parameters& p) {
+  Flags flags = {0};
+  UNROLLED for (int lane = 0; lane < W; ++lane) {
+    flags.lanes |= (unsigned)R::holds(at, p) << lane;
+    if (lane + 1 < W) at.template advance<1>(p);
+  }
+  return flags;
+}
+
+template <int W, class T>
+DEVICE void store_linear(T* to, const typename Stored<T>::Value (&value)[W], const Place& at) {
+  store_values<W>(to + at.linear, value);
+}

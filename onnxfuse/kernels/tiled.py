@@ -1,0 +1,234 @@
+"""Launch plans of pointwise work on inputs that run across the output: through a tile in shared memory."""
+
+import math
+from dataclasses import dataclass, replace
+
+from onnxfuse.kernels import functor, layout, maps, plans, sources, types
+from onnxfuse.kernels.body import Program
+from onnxfuse.kernels.index import Digit
+from onnxfuse.kernels.layout import Shape
+from onnxfuse.kernels.lowered import Lowered, Read, Source
+from onnxfuse.kernels.plans import LaunchPlan, Operand, Tuning
+from onnxfuse.kernels.source import DEVICE, KernelSource, generated, template
+from onnxfuse.kernels.sources import Fetch
+
+SIDE = 64
+"""Rows and columns of a tile: 128 bytes of float16 on both sides of memory."""
+
+AREA = 4096
+"""Elements of a tile: 16 for each thread of a block of 256.
+
+float16, H200, share of copy bandwidth with a quarter of it: keys of 64 columns, 512 tokens 67% in place of 95%,
+56x56x96 from NHWC to NCHW 74% in place of 95%; with twice as much 88% and 90%.
+"""
+
+SMALLEST = 1024
+"""Elements that a tile must hold to be worth its barrier."""
+
+SHARED_BYTES = 40_000
+"""Of a block, for all tiles: what every GPU gives without asking leaves room for two blocks at least."""
+
+NARROW = 8
+"""Extent: what is shorter, on either side, is read or written in whole sectors anyway, and wastes the tile.
+
+float16, H200: 3x224x224 from NHWC to NCHW, share of copy bandwidth, 83% without and 19% with a tile.
+"""
+
+
+FLAT = 256
+"""Columns, or rows, that a tile may hold all of, so that its elements are one run in memory."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What a block computes, and which inputs go through shared memory."""
+
+    row: int
+    """The dimension in which those are contiguous."""
+    rows: int
+    columns: int
+    sources: tuple[int, ...]
+    """By the input of the plain program."""
+    written_flat: bool = False
+    """The tile holds whole rows of the output, one after the other in memory: vectors run on into the next row."""
+    read_flat: tuple[int, ...] = ()
+    """Sources of which it holds whole columns, one after the other in memory: vectors run on into the next column."""
+
+
+def choose(lowered: Lowered) -> Tile | None:
+    """Return the tile in which most of the inputs that run across are contiguous; None where none runs across."""
+    inner = len(lowered.extents) - 1
+    across = {n: s for n, s in lowered.sources.items() if isinstance(s, Read) and _runs_across(s, inner)}
+    best: tuple[int, ...] = ()
+    row = -1
+    for d in range(inner):
+        along = tuple(n for n, s in across.items() if lowered.extents[d] >= NARROW and _contiguous(s, d))
+        if len(along) > len(best):
+            best, row = along, d
+    if not best or lowered.extents[inner] < NARROW:
+        return None
+    tile = _shaped(lowered, row, best)
+    held = min(tile.rows, lowered.extents[row]) * min(tile.columns, lowered.extents[inner])
+    if held < min(SMALLEST, lowered.extents[row] * lowered.extents[inner] // 2) or held < SMALLEST // 4:
+        return None
+    sizes = [types.TYPES[lowered.program.inputs[n]].size for n in best]
+    fitting = tuple(
+        n for i, n in enumerate(best) if sum(sizes[: i + 1]) * tile.columns * (tile.rows + 4) <= SHARED_BYTES
+    )
+    return replace(tile, sources=fitting) if fitting else None
+
+
+def _shaped(lowered: Lowered, row: int, across: tuple[int, ...]) -> Tile:
+    """Return the tile's sides. Odd extents make narrow vectors; where one fits whole, vectors run through its seams."""
+    inner = len(lowered.extents) - 1
+    down, along = lowered.extents[row], lowered.extents[inner]
+    if along % 4 and along <= FLAT and row == inner - 1 and down * along % 8 == 0:
+        return Tile(row, min(AREA // along // 8 * 8, -(-down // 8) * 8), along, across, written_flat=True)
+    dense = tuple(n for n in across if _dense_by_column(lowered, lowered.sources[n], row))
+    if down % 4 and down <= SIDE and dense:
+        # Half the area: 49 rows of 40 columns reach 81% of copy bandwidth, of 80 columns 54% (float16, H200).
+        return Tile(row, down, min(AREA // 2 // down // 8 * 8, -(-along // 8) * 8), across, read_flat=dense)
+    size = min(types.TYPES[lowered.program.inputs[n]].size for n in across)
+    return Tile(row, *_sides(down, along, size), across)
+
+
+def _dense_by_column(lowered: Lowered, source: Source, row: int) -> bool:
+    """Return whether a source lies column after column in memory, in one piece."""
+    inner = len(lowered.extents) - 1
+    if not isinstance(source, Read) or len(source.cases) > 1:
+        return False
+    (case,) = source.cases
+    bounded = any(maps.varies(b.index, d) for b in case.bounds for d in (row, inner))
+    across = case.position.divides_by_digit(inner) or case.position.factor(inner) != lowered.extents[row]
+    return not bounded and not across
+
+
+def _runs_across(source: Read, inner: int) -> bool:
+    return any(abs(c.position.factor(inner)) > 1 for c in source.cases)
+
+
+def _contiguous(source: Read, dimension: int) -> bool:
+    return all(c.position.factor(dimension) == 1 and not c.position.divides_by_digit(dimension) for c in source.cases)
+
+
+def _sides(rows: int, columns: int, size: int) -> tuple[int, int]:
+    """Return the sides of a tile for dimensions of these extents: few elements beyond the edge, about AREA in it."""
+    step = max(8, 4 // size)
+    down, across = _side(rows, SIDE, step), _side(columns, SIDE, step)
+    if down < SIDE // 2:
+        across = _side(columns, AREA // down, step)
+    elif across < SIDE // 2:
+        down = _side(rows, AREA // across, step)
+    return down, across
+
+
+def _side(extent: int, limit: int, step: int) -> int:
+    """Return the side that cuts `extent` into as few tiles as `limit` allows, evenly; long ones all alike."""
+    if extent > 4 * limit:
+        return limit // step * step
+    parts = -(-extent // limit)
+    return -(-extent // parts // step) * step
+
+
+def plan(
+    entry: str,
+    program: Program,
+    lowered: Lowered,
+    tile: Tile,
+    tensors: tuple[Operand, ...],
+    output_shapes: tuple[Shape, ...],
+    aligned: bool,
+    bits: int,
+    tuning: Tuning,
+) -> LaunchPlan:
+    """Return the plan in which a block fetches a tile of the inputs that run across."""
+    inner = len(lowered.extents) - 1
+    widest = layout.vector_width(tuple(t.size for t in tensors)) if aligned else 1
+    # A vector runs through one seam at most.
+    widest = min(widest, 1 << (tile.columns.bit_length() - 1))
+    along = tile.columns * tile.rows if tile.written_flat else tile.columns
+    width = math.gcd(widest, along, lowered.extents[inner] * (lowered.extents[tile.row] if tile.written_flat else 1))
+    tail = 2 if tile.written_flat else 1
+    numbers = maps.Numbers(bits)
+    down, across = -(-lowered.extents[tile.row] // tile.rows), -(-lowered.extents[inner] // tile.columns)
+    fetches = [sources.fetch(n, s, lowered, width, tail, aligned) for n, s in sorted(lowered.sources.items())]
+    found = sources.finders(fetches, lowered, numbers)
+    found += (
+        f"DEVICE const Divisor<Index>& tiles_down(const Parameters& p) {{ return {numbers.divisor(down)}; }}\n"
+        f"DEVICE const Divisor<Index>& tiles_across(const Parameters& p) {{ return {numbers.divisor(across)}; }}\n"
+    )
+    shape = (
+        f"constexpr int ROW = {tile.row}, ROWS = {tile.rows}, COLUMNS = {tile.columns};\n"
+        f"constexpr bool WRITTEN_FLAT = {str(tile.written_flat).lower()};\n"
+    )
+    kernel = KernelSource(
+        entry,
+        (
+            *(template(f) for f in (DEVICE, "math.cuh", "memory.cuh")),
+            generated(
+                entry,
+                sources.constants(lowered, numbers, width, 1, tail, tuning.pointwise_threads)
+                + shape
+                + functor.source(lowered.program),
+            ),
+            template("mapped.cuh"),
+            generated(entry, found),
+            template("tiled.cu"),
+            generated(
+                entry,
+                plans.pointers(tensors)
+                + sources.held(fetches)
+                + _tiles(tile, lowered, aligned, fetches)
+                + sources.element(fetches)
+                + sources.store(tensors),
+            ),
+            template("tiled_work.cu"),
+            generated(entry, plans.entry_point(entry, "tiled", program, tensors, tuning.min_blocks)),
+        ),
+    )
+    blocks = math.prod(lowered.extents) // lowered.extents[inner] // lowered.extents[tile.row] * down * across
+    return LaunchPlan(
+        kernel=kernel,
+        grid=(blocks, 1, 1),
+        block=(tuning.pointwise_threads, 1, 1),
+        shared_bytes=0,
+        parameters=sources.parameters(math.prod(lowered.extents), lowered, numbers),
+        output_shapes=output_shapes,
+    )
+
+
+def _flat_grain(source: Read, lowered: Lowered, tile: Tile, most: int) -> int:
+    """Return the elements of one access to a source that lies column after column."""
+    inner = len(lowered.extents) - 1
+    (case,) = source.cases
+    others = (f for a, f in case.position.terms if a not in (Digit(tile.row), Digit(inner)))
+    return math.gcd(most, tile.rows * tile.columns, case.position.constant, *others)
+
+
+def _tiles(tile: Tile, lowered: Lowered, aligned: bool, fetches: list[Fetch]) -> str:
+    """Return `Tiles`, how they are filled, and `load_all`, which reads them and the other sources."""
+    fields, fills, loads = [], [], []
+    for f in fetches:
+        if f.number in tile.sources and isinstance(f.source, Read):
+            facts = types.TYPES[lowered.program.inputs[f.number]]
+            most = min(16 // facts.size, tile.rows & -tile.rows)
+            grain = math.gcd(maps.granularity(f.source, (tile.row,), most), lowered.extents[tile.row])
+            call = f"fill<{f.struct}, {grain if aligned else 1}>"
+            if f.number in tile.read_flat:
+                call = (
+                    f"fill_flat<{f.struct}, {_flat_grain(f.source, lowered, tile, 16 // facts.size) if aligned else 1}>"
+                )
+            fields.append(f"  Tile<{facts.stored}> s{f.number};\n")
+            fills.append(f"  {call}(tiles.s{f.number}, from.in{f.source.input}, block, p);\n")
+            loads.append(f"  held.s{f.number} = pick<W>(tiles.s{f.number}, row, column);\n")
+        else:
+            start = f"from.in{f.source.input}, " if isinstance(f.source, Read) else ""
+            loads.append(f"  held.s{f.number} = {f.call}({start}at, p);\n")
+    return (
+        f"struct Tiles {{\n{''.join(fields)}}};\n"
+        "DEVICE void fill_all(Tiles& tiles, const Pointers& from, const Block& block, const Parameters& p) {\n"
+        f"{''.join(fills)}}}\n"
+        "template <int W>\nDEVICE void load_all(Held<W>& held, const Pointers& from, const Tiles& tiles, int row, "
+        "int column,\n                     const Place& at, const Parameters& p) {\n"
+        f"{''.join(loads)}}}\n"
+    )

@@ -1,0 +1,61 @@
+"""Targets that a model computes although they are known: what is read from shapes becomes a constant.
+
+Exporters write the target of a Reshape as a Concat of extents that they ask for on the way. Where each extent of the
+result is a number, or that of the operand at the same axis, the target is a constant: 0 stands for the operand's own.
+"""
+
+import numpy as np
+import onnx
+
+from onnxfuse.model.graph import Graph, Node
+from onnxfuse.model.types import Dim
+
+
+def fix_targets(graph: Graph) -> bool:
+    """Give every Reshape and Expand whose target is known by its types a constant one."""
+    changed = False
+    for node in list(graph.nodes):
+        if node.op not in TARGETS or node.domain or len(node.inputs) != 2 or graph.is_constant(node.inputs[1]):
+            continue
+        source, result = graph.type(node.inputs[0]).shape, graph.type(node.outputs[0]).shape
+        if source is None or result is None or graph.attributes(node).get("allowzero"):
+            continue
+        target = TARGETS[node.op](source, result)
+        if target is None:
+            continue
+        name = graph.fresh(f"{node.outputs[0]}.target")
+        graph.add_constant(name, np.asarray(target, np.int64))
+        new = onnx.NodeProto()
+        new.CopyFrom(node.proto)
+        new.input[1] = name
+        graph.replace([node], [Node(new)])
+        changed = True
+    return changed
+
+
+def _reshape(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> list[int] | None:
+    """An extent of 0 in the target copies the operand's; one may be -1, what is left, where no other can be 0."""
+    target = [_extent(n, source[axis] if axis < len(source) else None) for axis, n in enumerate(result)]
+    if target.count(None) == 1 and 0 not in target:
+        return [-1 if n is None else n for n in target]
+    known = [n for n in target if n is not None]
+    return known if len(known) == len(target) else None
+
+
+def _extent(wanted: Dim, own: Dim) -> int | None:
+    if isinstance(wanted, int):
+        return wanted if wanted > 0 else None
+    return 0 if wanted is not None and wanted == own else None
+
+
+def _expand(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> list[int] | None:
+    """An extent of 1 in the target leaves the operand's as it is."""
+    own = (1,) * (len(result) - len(source)) + source
+    target = [
+        n if isinstance(n, int) else 1 if n is not None and n == o else None for n, o in zip(result, own, strict=True)
+    ]
+    known = [n for n in target if n is not None]
+    return known if len(known) == len(target) else None
+
+
+TARGETS = {"Reshape": _reshape, "Expand": _expand}

@@ -1,0 +1,69 @@
+"""Reductions on a real GPU: every family, along neighbours and across them, shared by threads, blocks and clusters."""
+
+import numpy as np
+import pytest
+
+from onnxfuse import kernels
+from tests.gpu.test_kernels import DeviceBuffer, check, cupy, launch, pytestmark
+from tests.kernels import ops
+from tests.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF, INT64
+from tests.kernels.rows import FAMILIES, axes
+
+__all__ = ["pytestmark"]
+
+MEDIUM = 2**20
+"""Elements: enough for several waves of blocks, few enough for the truth in float64."""
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT, DOUBLE])
+@pytest.mark.parametrize("aligned", [True, False])
+def test_families(name, dtype, aligned):
+    check(FAMILIES[name].op(dtype), FAMILIES[name].small, aligned)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("dtype", [HALF, FLOAT])
+def test_families_of_many_blocks(name, dtype):
+    shapes = FAMILIES[name].large(MEDIUM)
+    if not all(all(s) for s in shapes):
+        shapes = FAMILIES[name].large(8 * MEDIUM)
+    check(FAMILIES[name].op(dtype), shapes)
+
+
+@pytest.mark.parametrize("over", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)], ids=str)
+@pytest.mark.parametrize("shape", [(3, 7, 40), (1000, 3, 8), (5, 3001, 33), (2, 40, 50000), (70000, 1, 2)], ids=str)
+@pytest.mark.parametrize("dtype", [HALF, FLOAT])
+def test_any_axes(over, shape, dtype):
+    """The maximum is exact, however the work is shared out; and it is what all elements are compared with."""
+    text = f"(x) => (k, y) {{ {axes(*over)} k = ReduceMax <keepdims = 0> (x, a) m = ReduceMax (x, a) y = Sub (x, m) }}"
+    check(ops.op(text, (dtype,), (dtype,) * 2, "row"), [shape])
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("shape", [(3000, 40), (40, 70001), (200000, 8)], ids=str)
+def test_positions(axis, shape):
+    """Of equals the first, whichever thread, warp or block has found it."""
+    fused = ops.op(f"(x) => (y) {{ y = ArgMax <axis = {axis}, keepdims = 0> (x) }}", (FLOAT,), (INT64,), "row")
+    x = np.random.default_rng(0).integers(0, 50, shape).astype(np.float32)
+    plan = kernels.plan(fused, (shape,), True, kernels.arch_of(0))
+    source, result = DeviceBuffer(shape, np.float32, True, x), DeviceBuffer(plan.output_shapes[0], np.int64, True)
+    launch(plan, [source.address, result.address])
+    cupy.cuda.Device(0).synchronize()
+    np.testing.assert_array_equal(result.read(), x.argmax(axis))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("shape", [(5000, 64), (64, 100000)], ids=str)
+def test_the_same_inputs_give_the_same_bits(axis, shape):
+    """Sums are taken in an order that never changes."""
+    fused = ops.op(f"(x) => (y) {{ {axes(axis)} y = ReduceSum (x, a) }}", (FLOAT,), (FLOAT,), "row")
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    plan = kernels.plan(fused, (shape,), True, kernels.arch_of(0))
+    source, results = DeviceBuffer(shape, np.float32, True, x), []
+    for _ in range(20):
+        result = DeviceBuffer(plan.output_shapes[0], np.float32, True)
+        launch(plan, [source.address, result.address])
+        cupy.cuda.Device(0).synchronize()
+        results.append(result.read().tobytes())
+    assert len(set(results)) == 1

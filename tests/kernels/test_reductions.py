@@ -1,0 +1,273 @@
+"""Whole kernels that reduce, run by the host's compiler: axes, families, hard values, empty tensors."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from onnxfuse import kernels
+from onnxfuse.kernels import Tuning
+from onnxfuse.model.errors import KernelError
+from tests.kernels import emulate, ops
+from tests.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF, INT32, INT64
+from tests.kernels.rows import FAMILIES, axes
+from tests.kernels.test_emulated import H200, SMALL, check
+
+
+def checked(fused, inputs, aligned=True):
+    """Run the op on these very values."""
+    plan = kernels.plan(fused, tuple(x.shape for x in inputs), aligned, H200)
+    got = emulate.run(plan, inputs, [ops.NUMPY[t] for t in fused.outputs], aligned)
+    ops.within_budget(fused, inputs, got)
+    return got
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("dtype", [HALF, FLOAT])
+def test_families(name, dtype):
+    """The body's values; each element written once, nothing read beside the inputs."""
+    family = FAMILIES[name]
+    assert kernels.supports(family.op(dtype)) is None
+    check(family.op(dtype), family.small)
+
+
+@pytest.mark.parametrize("name", ["layer norm of NCHW", "group norm + silu", "batch statistics", "sum over the batch"])
+def test_families_off_the_boundaries_of_memory(name):
+    check(FAMILIES[name].op(HALF), FAMILIES[name].small, aligned=False)
+
+
+@pytest.mark.parametrize("name", ["group norm + silu", "softmax over channels", "pool NHWC", "arg max over channels"])
+@pytest.mark.parametrize("dtype", [BRAIN, DOUBLE])
+def test_families_in_other_types(name, dtype):
+    check(FAMILIES[name].op(dtype), FAMILIES[name].small, arch=SMALL)
+
+
+SUBSETS = [s for n in (1, 2, 3) for s in itertools.combinations(range(4), n)]
+
+
+@pytest.mark.parametrize("over", SUBSETS, ids=str)
+def test_every_set_of_axes(over):
+    """Row, column or a mix: with the axes kept, gone, and what is left of each element."""
+    text = f"""(x, w) => (k, s, y) {{ {axes(*over)} z = Mul (x, w) k = ReduceMax (z, a)
+      s = ReduceSum <keepdims = 0> (z, a) y = Sub (z, k) }}"""
+    check(ops.op(text, (FLOAT,) * 2, (FLOAT,) * 3, "row"), [(3, 4, 5, 8), (4, 1, 8)])
+
+
+def test_all_axes_at_once():
+    """Whole numbers: whatever the order of the sum, it is exact."""
+    fused = ops.op("(x) => (y) { y = ReduceSum <keepdims = 0> (x) }", (FLOAT,), (FLOAT,), "row")
+    x = np.random.default_rng(0).integers(-9, 9, (3, 4, 5, 7)).astype(np.float32)
+    (got,) = checked(fused, [x])
+    assert got == x.sum()
+
+
+@pytest.mark.parametrize("shape", [(2, 3000, 8), (3000, 8), (1, 700, 200)])
+def test_a_long_axis_is_shared_by_blocks_or_walked_along(shape):
+    """Sums across neighbours: the threads of a column, the blocks of a cluster, several rounds."""
+    fused = ops.op(f"(x) => (y) {{ {axes(-2)} y = ReduceSum (x, a) }}", (HALF,), (HALF,), "row")
+    check(fused, [shape])
+    check(ops.op("(x) => (y) { y = Softmax <axis = -2> (x) }", (HALF,), (HALF,), "row"), [shape])
+
+
+def test_a_walk_across_neighbours():
+    """Too much for the registers of a cluster: what is needed again is read again."""
+    fused = ops.op("(x) => (y) { y = Softmax <axis = 0> (x) }", (FLOAT,), (FLOAT,), "row")
+    plan = check(fused, [(9000, 8)], arch=kernels.Arch("sm_80", 4))
+    assert "ITEMS = 0" in plan.kernel.text
+
+
+@pytest.mark.parametrize("columns", [1025, 20000, 70000])
+def test_few_long_rows_are_shared_by_a_cluster(columns):
+    plan = check(FAMILIES["log softmax"].op(HALF), [(2, columns)])
+    assert ("CLUSTER = 1;" in plan.kernel.text) == (columns == 1025)
+
+
+def test_without_clusters_before_hopper():
+    plan = check(FAMILIES["log softmax"].op(HALF), [(2, 70000)], arch=kernels.Arch("sm_89", 128))
+    assert "CLUSTER = 1;" in plan.kernel.text
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("name", ["ArgMax", "ArgMin"])
+@pytest.mark.parametrize("last", [0, 1])
+def test_of_equals_the_first_or_the_last_counts(axis, name, last):
+    """However the axis is shared out; NaN is beyond every number."""
+    fused = ops.op(
+        f"(x) => (y) {{ y = {name} <axis = {axis}, keepdims = 0, select_last_index = {last}> (x) }}", (FLOAT,),
+        (INT64,), "row",
+    )  # fmt: skip
+    x = np.random.default_rng(0).integers(0, 3, (6, 130, 40)).astype(np.float32)
+    (got,) = checked_positions(fused, x)
+    best = x.max(axis, keepdims=True) if name == "ArgMax" else x.min(axis, keepdims=True)
+    equal = x == best
+    wanted = equal.argmax(axis) if not last else x.shape[axis] - 1 - np.flip(equal, axis).argmax(axis)
+    np.testing.assert_array_equal(got, wanted)
+    x[2, 7, 3] = np.nan
+    (got,) = checked_positions(fused, x)
+    assert got[(7, 3) if axis == 0 else (2, 3) if axis == 1 else (2, 7)] == (2, 7, 3)[axis]
+
+
+def checked_positions(fused, x):
+    plan = kernels.plan(fused, (x.shape,), True, H200)
+    return emulate.run(plan, [x], [np.int64])
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_integers_are_summed_in_their_type(axis):
+    fused = ops.op(f"(x) => (y) {{ {axes(axis)} y = ReduceSum (x, a) }}", (INT32,), (INT32,), "row")
+    x = np.full((70, 33), 2**30, np.int32)
+    (got,) = emulate.run(kernels.plan(fused, (x.shape,), True, H200), [x], [np.int32])
+    np.testing.assert_array_equal(got, x.sum(axis, keepdims=True, dtype=np.int32))
+
+
+# ---- values that are hard
+
+
+def values(kind, shape, dtype):
+    """Return rows of one kind."""
+    to, rng = ops.NUMPY[dtype], np.random.default_rng(3)
+    noise = rng.standard_normal(shape)
+    # Squares of large values, and the sums of these, are finite in float32, which computes float16 too.
+    large = 30 if dtype == HALF else 1e15
+    if kind == "constant":
+        return np.broadcast_to(rng.standard_normal((shape[0], *(1,) * (len(shape) - 1))) * 3, shape).astype(to)
+    if kind == "large":
+        return (noise * large).astype(to)
+    if kind == "large and constant":
+        return np.full(shape, large, to)
+    if kind == "denormal":
+        return (noise * 2.0**-24).astype(to) if dtype == HALF else (noise * 2.0**-130).astype(to)
+    if kind == "far from 0":
+        return (noise + 1000).astype(to)
+    raise AssertionError(kind)
+
+
+KINDS = ["constant", "large", "large and constant", "denormal", "far from 0"]
+HARD = [
+    "log softmax", "softmax over channels", "layer norm of NCHW", "instance norm + relu", "group norm + silu",
+    "l2 norm", "mean of the middle", "sum over the batch", "pool NCHW", "batch statistics", "max over the last two",
+    "norm in float",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HARD)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", [HALF, FLOAT])
+def test_hard_values_stay_in_the_budget(name, kind, dtype):
+    """At most twice the unfused error against float64, and NaN and infinity where the truth has them."""
+    family = FAMILIES[name]
+    if kind == "large" and name == "log softmax" and dtype == FLOAT:
+        pytest.skip("onnx.reference takes the logarithm of the softmax, which is 0 there")
+    if kind == "large and constant" and "group" in name and dtype == FLOAT:
+        pytest.skip("onnx's function body subtracts squares of 1e30, and takes the root of what is below 0")
+    if kind == "denormal" and "l2" in name:
+        pytest.skip("x / 0: the truth in float64 has no zero to divide by")
+    fused = family.op(dtype)
+    rng = np.random.default_rng(1)
+    x = values(kind, family.small[0], dtype)
+    rest = [ops.random(rng, t, s) for t, s in zip(fused.inputs[1:], family.small[1:], strict=True)]
+    checked(fused, [x, *rest])
+
+
+@pytest.mark.parametrize("dtype", [HALF, FLOAT])
+def test_rows_that_are_masked_as_a_whole(dtype):
+    """By a finite number: equal weights, as the body has it. By minus infinity: NaN, as the body has it."""
+    family = FAMILIES["scale + bool mask + softmax"]
+    keep = np.ones((2, 1, 1, 40), bool)
+    keep[0] = False
+    x = ops.random(np.random.default_rng(0), dtype, (2, 3, 5, 40))
+    (got,) = checked(family.op(dtype), [x, keep])
+    np.testing.assert_allclose(got[0].astype(np.float64), 1 / 40, rtol=1e-3)
+    fused = ops.op("(x, m) => (y) { s = Add (x, m) y = Softmax <axis = -1> (s) }", (dtype,) * 2, (dtype,), "row")
+    mask = np.zeros((5, 1, 40), ops.NUMPY[dtype])
+    mask[2] = -np.inf
+    mask[3, 0, 5:] = -np.inf
+    (got,) = checked(fused, [x[0, 0][None], mask])
+    assert np.isnan(got[2]).all()
+    assert (got[3, :, 5:] == 0).all()
+
+
+EMPTY = {
+    "no rows": ("log softmax", ((0, 197),)),
+    "no images": ("group norm + silu", ((0, 12, 7, 9), (12,), (12,))),
+    "no pixels": ("layer norm of NCHW", ((2, 12, 0, 8), (12, 1, 1), (12, 1, 1))),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_nothing_is_launched_for_nothing(name):
+    family, shapes = EMPTY[name]
+    plan = kernels.plan(FAMILIES[family].op(HALF), shapes, True, H200)
+    assert plan.grid[0] == 0
+    assert plan.output_shapes == (shapes[0],)
+
+
+@pytest.mark.parametrize(("over", "shape"), [(0, (0, 40)), (1, (5, 0)), (1, (3, 0, 8))])
+def test_the_sum_of_nothing_is_0(over, shape):
+    """A batch without images has a bias gradient of zeros."""
+    fused = ops.op(f"(x) => (y) {{ {axes(over)} y = ReduceSum <keepdims = 0> (x, a) }}", (HALF,), (HALF,), "row")
+    (got,) = checked(fused, [np.zeros(shape, np.float16)])
+    assert got.size
+    assert (got == 0).all()
+
+
+# ---- what one space can hold
+
+
+def test_a_group_of_channels_is_one_row():
+    """[2, 320, 64, 64] as 32 groups: 64 rows of 40960 neighbours, the weights by channel inside of them."""
+    family = FAMILIES["group norm of 320 channels + silu"]
+    plan = kernels.plan(family.op(HALF), ((2, 320, 64, 64), (320,), (320,)), True, H200)
+    assert plan.output_shapes == ((2, 320, 64, 64),)
+    assert plan.grid[0] * plan.block[0] > 64 * 1024
+
+
+def test_weights_by_channel_are_read_once_per_vector():
+    """Where a plane is made of whole vectors."""
+    plan = check(FAMILIES["group norm + silu"].op(HALF), [(2, 12, 4, 8), (12,), (12,)])
+    assert plan.kernel.text.count("load_spread(row.") == 2
+
+
+def test_transposes_that_cancel_leave_a_norm_across_neighbours():
+    """Channels-last LayerNormalization between two transposes reads and writes NCHW once."""
+    text = """(x, g, b) => (y) { t = Transpose <perm = [0, 2, 3, 1]> (x) n = LayerNormalization (t, g, b)
+      y = Transpose <perm = [0, 3, 1, 2]> (n) }"""
+    check(ops.op(text, (HALF,) * 3, (HALF,), "row"), [(2, 12, 7, 8), (12,), (12,)])
+
+
+def test_a_transposition_that_stays_is_refused():
+    fused = ops.op(f"(x) => (y) {{ {axes(-1)} t = Transpose (x) y = ReduceMax (t, a) }}", (FLOAT,), (FLOAT,), "row")
+    check(fused, [(3, 5)])
+    fused = ops.op("(x) => (y) { t = Transpose (x) y = Softmax (t) }", (FLOAT,), (FLOAT,), "row")
+    with pytest.raises(KernelError, match="a transposition"):
+        kernels.plan(fused, ((3, 5),), True, H200)
+
+
+def test_axes_that_do_not_divide_each_other_are_refused():
+    text = f"""(x) => (y) {{ s = Constant <value_ints = [4, 6]> () {axes(-1)} r = Reshape (x, s) m = ReduceMax (r, a)
+      d = Sub (r, m) b = Shape (x) y = Reshape (d, b) }}"""
+    fused = ops.op(text, (FLOAT,), (FLOAT,), "row")
+    check(fused, [(2, 2, 6)])
+    with pytest.raises(KernelError, match="do not divide each other"):
+        kernels.plan(fused, ((3, 8),), True, H200)
+
+
+def test_a_value_beside_its_own_transpose_is_refused():
+    """Its axes would have to be one."""
+    text = f"(x) => (y) {{ {axes(-1)} t = Transpose (x) s = Add (x, t) y = ReduceMax (s, a) }}"
+    with pytest.raises(KernelError, match="meets itself"):
+        kernels.plan(ops.op(text, (FLOAT,), (FLOAT,), "row"), ((5, 5),), True, H200)
+
+
+def test_a_sum_without_its_axis_beside_the_whole_is_refused():
+    """[5] beside [5, 5] lies along the columns, though it was summed along them."""
+    text = f"(x) => (y) {{ {axes(-1)} s = ReduceSum <keepdims = 0> (x, a) y = Add (x, s) }}"
+    with pytest.raises(KernelError, match="meets itself"):
+        kernels.plan(ops.op(text, (FLOAT,), (FLOAT,), "row"), ((5, 5),), True, H200)
+
+
+def test_tuning_of_columns():
+    """Threads of a block by the plan's constant."""
+    family = FAMILIES["sum over the batch"]
+    for threads in (128, 256, 512):
+        check(family.op(HALF), [(1330, 40)], tuning=Tuning(column_threads=threads))
