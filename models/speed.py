@@ -63,14 +63,16 @@ class Comparison:
         return found
 
 
-def compare(name: str, dtype: str, batch: int, sequence: int, providers: list[str] = CUDA) -> Comparison:
-    """Return the times of one model, and its kernels before and after."""
+def compare(
+    name: str, dtype: str, batch: int, sequence: int, providers: list[str] = CUDA, tuning: Path | None = None
+) -> Comparison:
+    """Return the times of one model, and its kernels before and after; `tuning` is a file of `optimize --tune`."""
     model = models.build(name, dtype=dtype, batch=batch, sequence=sequence)
     feeds = models.example_inputs(name, batch=batch, sequence=sequence, dtype=dtype)
     with tempfile.TemporaryDirectory() as folder:
         original, fused, theirs = (Path(folder) / f"{name}{kind}.onnx" for kind in ("", ".fused", ".optimizer"))
         io.save(model, original)
-        io.save(onnxfuse.optimize(model), fused)
+        io.save(onnxfuse.optimize(model, tuning=tuning), fused)
         report = bench(original, fused, providers=providers)
         refused = rivals.optimized(original, name, theirs)
         optimizer = refused or bench(theirs, fused, providers=providers)
@@ -103,15 +105,24 @@ def _shown(medians: Mapping[str, float]) -> str:
 @click.option("--dtype", default="float16", show_default=True, type=click.Choice(["float16", "float32"]))
 @click.option("--batch", default=32, show_default=True)
 @click.option("--sequence", default=128, show_default=True)
+@click.option("--tuning", type=click.Path(path_type=Path), help="Choose by what optimize --tune measured.")
 @click.option("--kernels", "shown", default=0, help="Print so many of the slowest kernels before and after.")
 @click.option("--torch-compile", is_flag=True, help="Time torch.compile on the torch twin, too (extra `export`).")
-def main(names: tuple[str, ...], dtype: str, batch: int, sequence: int, shown: int, torch_compile: bool) -> None:
+def main(
+    names: tuple[str, ...],
+    dtype: str,
+    batch: int,
+    sequence: int,
+    tuning: Path | None,
+    shown: int,
+    torch_compile: bool,
+) -> None:
     """Time models before and after fusion on the GPU and print a table."""
     columns = ["model", "ORT, us", "fused, us", "min-90%", "over best", "over graph", "launches"]
     table = Table(*columns, *(["compile, us", "over it"] if torch_compile else []), box=None)
     for name in names:
         compiled = rivals.compiled_apart(name, dtype, batch, sequence) if torch_compile else None
-        found = compare(name, dtype, batch, sequence)
+        found = compare(name, dtype, batch, sequence, tuning=tuning)
         length = f"x{sequence}" if "input_ids" in models.example_inputs(name, batch=1, sequence=1) else ""
         add_row(table, f"{name} {dtype} {batch}{length}", found, {} if isinstance(compiled, str) else compiled)
         for title, kernels in zip(("before", "after"), found.kernels, strict=True):

@@ -29,14 +29,17 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 
-def optimize(model: "Model", *, rules: Sequence[str | Path] = ()) -> "onnx.ModelProto":
+def optimize(
+    model: "Model", *, rules: Sequence[str | Path] = (), tuning: str | Path | None = None
+) -> "onnx.ModelProto":
     """Return the optimized model; the one given is left as it is.
 
     `model`: a ModelProto, the path of an .onnx file, or an onnx-graphsurgeon Graph. `rules`: folders of rule files
-    beside the shipped ones.
-    Raises ModelError for a model that is not valid, RuleError for a rule file that is not.
+    beside the shipped ones. `tuning`: a file of `onnxfuse optimize --tune`, whose times then decide; where they are
+    not of this GPU, driver and ONNX Runtime, a warning says so and the rules decide.
+    Raises ModelError for a model or tuning file that is not valid, RuleError for a rule file that is not.
     """
-    return _run(model, rules)[0]
+    return _run(model, rules)[0] if tuning is None else _run_tuned(model, rules, Path(tuning))
 
 
 def explain(model: "Model", *, rules: Sequence[str | Path] = ()) -> "Report":
@@ -110,6 +113,22 @@ def _run(model: "Model", rules: Sequence[str | Path]) -> "tuple[onnx.ModelProto,
 
     own = _own(model)
     return own, pipeline.run(own, rule.select(Path(r) for r in rules))
+
+
+def _run_tuned(model: "Model", rules: Sequence[str | Path], file: Path) -> "onnx.ModelProto":
+    import warnings
+
+    from onnxfuse import tuning
+    from onnxfuse.kernels import tuned
+    from onnxfuse.rewrite import pipeline, rule
+
+    own, chosen = _own(model), rule.select(Path(r) for r in rules)
+    found = tuning.reuse(own, chosen, tuned.read(file))
+    if found.note:
+        warnings.warn(found.note, stacklevel=3)
+    pipeline.run(own, chosen, choices=found.choices(own, chosen))
+    found.attach(own)
+    return own
 
 
 def _own(model: "Model") -> "onnx.ModelProto":

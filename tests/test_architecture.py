@@ -20,8 +20,10 @@ MAY_IMPORT = {
     "profiling": {"verification", "runtime", "kernels", "model"},
     "benchmark": {"profiling", "verification", "runtime", "kernels", "model"},
     "contract": {"rewrite", "kernels", "model"},
+    "tuning": {"rewrite", "benchmark", "profiling", "verification", "runtime", "kernels", "model"},
     "reporting": {"model"},
     "cli": {
+        "tuning",
         "contract",
         "reporting",
         "benchmark",

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from onnxfuse.cli import misses
+from onnxfuse.cli import misses, tuning
 from onnxfuse.cli.console import output, print_json, working
 from onnxfuse.cli.optimize import choose, rule_names, run
 from onnxfuse.model import io
@@ -39,6 +39,13 @@ SCREEN = 12
     help="Look at this rule alone; may be repeated.",
 )
 @click.option("--rules", "folders", metavar="DIR", multiple=True, type=click.Path(path_type=Path), help="More rules.")
+@click.option(
+    "--tuning",
+    "tuning_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Show what optimize --tune measured, and decide by it; by default what IN.onnx carries.",
+)
 @click.option("--near", "nearest", is_flag=True, help="Rank what nearly fused over the whole model, with hints.")
 @click.option("--at", metavar="NODE", multiple=True, help="Each rule's furthest attempt at this node or value alone.")
 @click.option("--all", "everything", is_flag=True, help="Print every row.")
@@ -47,6 +54,7 @@ def command(
     source: Path,
     only: tuple[str, ...],
     folders: tuple[Path, ...],
+    tuning_file: Path | None,
     nearest: bool,
     at: tuple[str, ...],
     everything: bool,
@@ -59,10 +67,12 @@ def command(
     with working("load") as progress:
         model = io.load(source)
         places = {name: _place(model, name, source) for name in at}
-        report = run(model, rules, progress, source)
+        found = tuning.of(model, tuning_file, rules, progress)
+        report = run(model, rules, progress, source, found)
     limit = None if everything else SCREEN
     if as_json:
-        print_json("explain", facts(report, list(places.values())))
+        told = {} if found is None else {"tuning": tuning.facts(found, tuning_file)}
+        print_json("explain", {**facts(report, list(places.values())), **told})
     elif at:
         for name, place in places.items():
             _print_place(report, name, place, limit)
@@ -70,6 +80,9 @@ def command(
         _print_near(report, limit)
     else:
         _print(report, limit)
+        if found is not None:
+            tuning.print_summary(found, tuning_file, output())
+            tuning.print_candidates(found, output(), limit)
     return 0
 
 

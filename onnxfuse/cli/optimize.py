@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from onnxfuse.cli import misses
+from onnxfuse.cli import misses, tuning
 from onnxfuse.cli.console import output, print_json, working
 from onnxfuse.cli.dumping import Dumping
 from onnxfuse.cli.outputs import Outputs, output_options, writable
@@ -30,6 +30,7 @@ from onnxfuse.rewrite.unfuse import unfuse
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+    from onnxfuse.tuning import Tuned
     from onnxfuse.verification.guard import Guarded
 
 EXPECTATION_NOT_MET = 4
@@ -63,11 +64,24 @@ def rule_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[s
 @click.option(
     "--guard-inputs", metavar="PATH", multiple=True, type=click.Path(path_type=Path), help="Real inputs for --guard."
 )
+@click.option("--tune", is_flag=True, help="Measure on the GPU what is not known yet; the fastest is chosen.")
+@click.option(
+    "--tuning",
+    "tuning_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Choose by what --tune measured, with or without a GPU. With --tune: keep the times there.",
+)
 @click.option("--undo", is_flag=True, help="Replace the fused ops of IN.onnx by the nodes that they stand for.")
 @click.option("--dump", metavar="DIR", type=click.Path(path_type=Path), help="Write every phase and kernel there.")
 @click.option("--arch", metavar="sm_NN", help="With --dump: compile for it; default the GPU here, or sm_90a.")
 @click.option(
-    "--shape", "shapes", metavar="NAME=N", type=ShapeOption(), multiple=True, help="With --dump: a dynamic dimension."
+    "--shape",
+    "shapes",
+    metavar="NAME=N",
+    type=ShapeOption(),
+    multiple=True,
+    help="With --dump, --tune and --tuning: a dynamic dimension; for tuning its sizes, batch=1,32.",
 )
 @output_options
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -80,6 +94,8 @@ def command(
     require: tuple[str, ...],
     guard: bool,
     guard_inputs: tuple[Path, ...],
+    tune: bool,
+    tuning_file: Path | None,
     undo: bool,
     dump: Path | None,
     arch: str | None,
@@ -92,35 +108,44 @@ def command(
     OUT.onnx runs in any ONNX Runtime, on any provider; with onnxfuse and a GPU its fused ops run as CUDA kernels.
     Nothing is written unless everything went well.
     """
-    if undo and (only or skip or require or guard):
-        raise UsageError("--undo goes with none of --only, --skip, --require and --guard")
+    if undo and (only or skip or require or guard or tune or tuning_file):
+        raise UsageError("--undo goes with none of --only, --skip, --require, --guard, --tune and --tuning")
     if undo and dump is not None:
         raise UsageError("--undo makes no kernels: --dump goes with optimizing")
     if guard_inputs and not guard:
         raise UsageError("--guard-inputs goes with --guard")
-    if dump is None and (arch is not None or shapes):
-        raise UsageError("--arch and --shape go with --dump DIR")
+    if dump is None and arch is not None:
+        raise UsageError("--arch goes with --dump DIR")
+    asked = tuning.asked(tune, tuning_file, target, shapes)
+    if dump is None and asked is None and shapes:
+        raise UsageError("--shape goes with --dump DIR, --tune and --tuning FILE")
     dumping = None if dump is None else Dumping(dump, arch, shapes)
     rules = choose(rule.select(folders), only, skip)
     requirements = [parse_requirement(text, rules) for text in require]
     writable(target)
+    if asked is not None and tune:
+        writable(asked.file)
     start = time.perf_counter()
     with working("load") as progress:
         model = io.load(source)
         before = io.size(model)
         source_graph = io.without_weights(model, lambda weight: weight) if outputs.report is not None else model
+        found = None if asked is None else asked.find(model, rules, progress)
         if undo:
             progress("undo")
             report = Report(before=pipeline.count_ops(model))
             count = unfuse(model)
             report.after = pipeline.count_ops(model)
         elif guard:
-            model, report, guarded = _run_guarded(rules, progress, source, guard_inputs, dumping)
+            model, report, guarded = _run_guarded(rules, progress, source, guard_inputs, dumping, found)
         else:
-            report = run(model, rules, progress if dumping is None else dumping.following(model, progress), source)
+            follow = progress if dumping is None else dumping.following(model, progress)
+            report = run(model, rules, follow, source, found)
         if dumping is not None:
             progress("dump")
             dumping.write(model)
+        if found is not None:
+            found.attach(model)
         applied = report.by_rule()
         missed = [r for r in requirements if applied[r.rule] < r.least]
         if not missed:
@@ -135,12 +160,14 @@ def command(
         facts["guard"] = guarded.as_dict()
     if dumping is not None:
         facts["dump"] = dumping.facts()
+    if found is not None and asked is not None:
+        facts["tuning"] = tuning.facts(found, asked.file)
     near = misses.facts(misses.ranked(report), report) if outputs.report is not None else []
     outputs.write("optimize", {**facts, "near": near}, {"before": source_graph, "after": model})
     if as_json:
         print_json("optimize", facts)
     else:
-        _print(facts)
+        _print(facts, found)
     return EXPECTATION_NOT_MET if missed else 0
 
 
@@ -168,16 +195,30 @@ def parse_requirement(text: str, rules: tuple[rule.Rule, ...]) -> Requirement:
     return Requirement(find(rules, found[1]).name, int(found[2] or 1))
 
 
-def run(model: onnx.ModelProto, rules: tuple[rule.Rule, ...], progress: pipeline.Progress, source: Path) -> Report:
-    """Optimize `model` in place; an error names the file that it came from."""
+def run(
+    model: onnx.ModelProto,
+    rules: tuple[rule.Rule, ...],
+    progress: pipeline.Progress,
+    source: Path,
+    tuned: "Tuned | None" = None,
+) -> Report:
+    """Optimize `model` in place, by what was measured where something was; an error names the file it came from."""
     try:
-        return pipeline.run(model, rules, progress)
+        if tuned is None:
+            return pipeline.run(model, rules, progress)
+        unfuse(model)
+        return pipeline.run(model, rules, progress, tuned.choices(model, rules))
     except ModelError as error:
         raise ModelError(f"{source}: {error}", error.hint) from None
 
 
 def _run_guarded(
-    rules: tuple[rule.Rule, ...], progress: Any, source: Path, inputs: tuple[Path, ...], dumping: Dumping | None
+    rules: tuple[rule.Rule, ...],
+    progress: Any,
+    source: Path,
+    inputs: tuple[Path, ...],
+    dumping: Dumping | None,
+    tuned: "Tuned | None",
 ) -> tuple["ModelProto", Report, "Guarded"]:
     """Return the optimized model without what `--guard` took back, the report on what is left, and what was taken.
 
@@ -189,7 +230,7 @@ def _run_guarded(
 
     def reoptimize(without: Collection[str]) -> tuple["ModelProto", tuple[str, ...]]:
         model = io.load(source)
-        made = run(model, tuple(r for r in rules if r.name not in without), progress, source)
+        made = run(model, tuple(r for r in rules if r.name not in without), progress, source, tuned)
         reports.append(made)
         return model, tuple(made.by_rule())
 
@@ -201,7 +242,8 @@ def _run_guarded(
     if guarded.left_out or dumping is not None:
         # The model that is left was made without the rules left out: its report and its phases are of those rules.
         again, kept = io.load(source), tuple(r for r in rules if r.name not in guarded.left_out)
-        report = run(again, kept, progress if dumping is None else dumping.following(again, progress), source)
+        follow = progress if dumping is None else dumping.following(again, progress)
+        report = run(again, kept, follow, source, tuned)
         again.CopyFrom(guarded.model)
     for undone in guarded.undone:
         gone = next((a for a in report.applied if undone.op and a.op == undone.op), None)
@@ -235,7 +277,7 @@ def facts_of(
     }
 
 
-def _print(facts: dict[str, Any]) -> None:
+def _print(facts: dict[str, Any], tuned: "Tuned | None") -> None:
     console = output()
     nodes = facts["nodes"]
     for line in facts["not_met"]:
@@ -248,6 +290,9 @@ def _print(facts: dict[str, Any]) -> None:
             f"[bold green]{verdict}:[/] {nodes['before']} nodes -> {nodes['after']}, {facts['fused_nodes']} of them "
             f"fused, by {facts['distinct_kernels']} distinct kernels"
         )
+    if tuned is not None:
+        file = facts["tuning"]["file"]
+        tuning.print_summary(tuned, Path(file) if file else None, console)
     if "guard" in facts:
         _print_guard(facts["guard"], console)
     if facts["rules"]:

@@ -6,7 +6,7 @@ Pure Python up to the plan; `compile` needs NVRTC, `load` needs a GPU.
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.estimate import LAUNCH
 from onnxfuse.kernels.language import POINTWISE
-from onnxfuse.kernels.launch import estimate, inplace, output_shapes, plan, supports, unreadable
+from onnxfuse.kernels.launch import candidates, estimate, inplace, output_shapes, plan, supports, unreadable
 from onnxfuse.kernels.moves import FREE, MOVEMENT
 from onnxfuse.kernels.nvrtc import arch_of, compile, load
 from onnxfuse.kernels.plans import LaunchPlan, TensorMap, Tuning
@@ -53,6 +53,7 @@ __all__ = [
     "TensorMap",
     "Tuning",
     "arch_of",
+    "candidates",
     "compile",
     "estimate",
     "inplace",

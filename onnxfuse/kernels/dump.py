@@ -2,23 +2,23 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import onnx
-from onnx import GraphProto, NodeProto
+from onnx import NodeProto
 
 from onnxfuse.kernels import nvrtc
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.launch import plan, supports
 from onnxfuse.kernels.layout import Shape
 from onnxfuse.kernels.plans import LaunchPlan
+from onnxfuse.model import sized
 from onnxfuse.model.errors import KernelError, ModelError
 from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops
-from onnxfuse.model.graph import bodies
-from onnxfuse.model.types import ValueType, infer, value_info, value_types
+from onnxfuse.model.types import ValueType, infer, value_info
 
 H200 = Arch("sm_90a", sm_count=132)
 """What kernels are compiled for where there is no GPU to ask."""
@@ -106,8 +106,9 @@ def dump(
     arch = arch or H200
     try:
         (folder / "ops").mkdir(parents=True, exist_ok=True)
-        sized, assumed = _sized(model, sizes or {})
-        types, nodes = _nodes(infer(sized).graph)
+        light, assumed = sized.with_sizes(model, sizes or {})
+        graph = infer(light).graph
+        types, nodes = sized.every_type(graph), sized.fused_nodes(graph)
         ops = fused_ops(model)
         found = tuple(_op(folder / "ops", op, nodes.get(name, []), types, arch) for name, op in ops.items())
         index = {"schema": 1, "arch": arch.name, "assumed": assumed, "ops": [asdict(d) for d in found]}
@@ -117,42 +118,6 @@ def dump(
             f"{folder}: cannot be written: {error.strerror or error}", "Give --dump a folder that can be written."
         ) from None
     return found
-
-
-def _sized(model: onnx.ModelProto, sizes: Mapping[str, int]) -> tuple[onnx.ModelProto, dict[str, int]]:
-    """Return the model without weights and with numbers for the dimensions of its inputs, and which were assumed."""
-    light = infer(model)
-    del light.graph.value_info[:]
-    assumed: dict[str, int] = {}
-    for value in light.graph.input:
-        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
-            if dim.HasField("dim_value"):
-                continue
-            name = dim.dim_param or f"{value.name}[{axis}]"
-            if name not in sizes:
-                assumed[name] = 1
-            dim.dim_value = sizes.get(name, 1)
-    for value in light.graph.output:
-        value.type.tensor_type.ClearField("shape")
-    return light, assumed
-
-
-def _nodes(graph: GraphProto) -> tuple[dict[str, ValueType], dict[str, list[NodeProto]]]:
-    """Return the type of each value and the nodes of each fused op, bodies of If, Loop and Scan included."""
-    types, nodes = dict[str, ValueType](), dict[str, list[NodeProto]]()
-    for one in _graphs(graph):
-        types.update(value_types(one))
-        for node in one.node:
-            if node.domain == DOMAIN:
-                nodes.setdefault(node.op_type, []).append(node)
-    return types, nodes
-
-
-def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
-    yield graph
-    for node in graph.node:
-        for body in bodies(node):
-            yield from _graphs(body)
 
 
 def _op(folder: Path, op: FusedOp, nodes: list[NodeProto], types: Mapping[str, ValueType], arch: Arch) -> Dumped:
@@ -170,7 +135,7 @@ def _op(folder: Path, op: FusedOp, nodes: list[NodeProto], types: Mapping[str, V
     reason = supports(op, lambda: arch)
     if reason is not None:
         return Dumped(op.name, op.rule, place.name, layers, 0, None, None, reason)
-    shapes = {s: None for n in nodes if (s := _shapes(n, types)) is not None}
+    shapes = {s: None for n in nodes if (s := sized.input_shapes(n, types)) is not None}
     compiled: dict[str, Resources] = {}
     note = "" if shapes else "the shapes of its inputs are not known"
     for number, shape in enumerate(shapes):
@@ -231,14 +196,6 @@ def _provenance(node: NodeProto) -> str:
     """Return the node and the original nodes in it, on one line."""
     facts = {p.key.removeprefix(f"{DOMAIN}."): p.value for p in node.metadata_props}
     return f"{node.name or node.output[0]}: {', '.join(json.loads(facts.get('nodes', '[]')))}"
-
-
-def _shapes(node: NodeProto, types: Mapping[str, ValueType]) -> tuple[Shape, ...] | None:
-    """Return the input shapes of a node, None where one is not known."""
-    shapes = [types[v].shape if v in types else None for v in node.input]
-    if any(s is None or not all(isinstance(d, int) for d in s) for s in shapes):
-        return None
-    return tuple(tuple(int(d or 0) for d in s or ()) for s in shapes)
 
 
 def _model(op: FusedOp, nodes: list[NodeProto], types: Mapping[str, ValueType]) -> onnx.ModelProto:

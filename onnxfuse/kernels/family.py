@@ -12,6 +12,10 @@ Extents = Sequence[object]
 """A shape whose dimensions may be numbers or names; a name means one number everywhere."""
 
 
+def _none(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[Tuning, ...]:
+    return ()
+
+
 def _nowhere(op: FusedOp) -> tuple[tuple[int, int], ...]:
     return ()
 
@@ -35,3 +39,8 @@ class Family:
     """Why the kernel does not read an operand of the first shape beside work of the second; absent: it reads all."""
     inplace: Callable[[FusedOp], tuple[tuple[int, int], ...]] = _nowhere
     """The (input, output) pairs that may share memory, for all shapes, where their types and shapes agree."""
+    candidates: Callable[[FusedOp, tuple[Shape, ...], Arch], tuple[Tuning, ...]] = _none
+    """The variants worth measuring on inputs of these shapes, beside the plan's own choice; absent: none.
+
+    Those that make the same plan are measured once. One that raises `UnsupportedError` in `plan` is told as failed.
+    """

@@ -132,6 +132,18 @@ SHARED_FROM = 4
 without; 6304x768x768 (three) 15.8 and 15.1."""
 
 
+def _light(parts: Anatomy) -> bool:
+    program = parts.lanes[0].program
+    return all(v.op in LIGHT for i in program.live() if isinstance(v := program.values[i], Apply))
+
+
+def _fitting(parts: Anatomy) -> list[tuple[int, int]]:
+    """Return the tiles beside whose accumulators the body fits the registers."""
+    accumulated = len(parts.lanes[0].products)
+    widest = 192 if _light(parts) and accumulated == 1 and gemm_text.output_bytes(parts) == 2 else 128
+    return [s for s in STEP if s[1] <= widest and s[1] % (64 * accumulated) == 0]
+
+
 def choose(parts: Anatomy, size: Problem, arch: Arch) -> Tile:
     """Return the tile with the least estimated time."""
     accumulated = len(parts.lanes[0].products)
@@ -141,8 +153,7 @@ def choose(parts: Anatomy, size: Problem, arch: Arch) -> Tile:
         across = -(-size.n * accumulated // shape[1]) * len(parts.lanes)
         return -(-(-(-size.m // shape[0]) * across) // arch.sm_count)
 
-    program = parts.lanes[0].program
-    light = all(v.op in LIGHT for i in program.live() if isinstance(v := program.values[i], Apply))
+    light = _light(parts)
 
     def microseconds(shape: tuple[int, int]) -> float:
         alone, among_others = STEP[shape]
@@ -150,12 +161,19 @@ def choose(parts: Anatomy, size: Problem, arch: Arch) -> Tile:
         finish = 0.0 if light else FINISH * shape[0] * shape[1] / (128 * 128)
         return LAUNCH + steps * (alone if count <= 1 else count * among_others) + count * finish
 
-    widest = 192 if light and accumulated == 1 and gemm_text.output_bytes(parts) == 2 else 128
-    fitting = [s for s in STEP if s[1] <= widest and s[1] % (64 * accumulated) == 0]
+    fitting = _fitting(parts)
     if not fitting:
         raise UnsupportedError(f"{accumulated} products in one body")
     m, n = min(fitting, key=microseconds)
     return Tile(m, n // accumulated, 2 if (m, n) == (128, 128) and rounds((m, n)) >= SHARED_FROM else 1)
+
+
+def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[Tuning, ...]:
+    """Return every tile that fits, alone and, where there are rows for it, two below each other."""
+    parts = anatomy(op)
+    accumulated, rows = len(parts.lanes[0].products), problem(parts, input_shapes).m
+    tiles = [Tile(m, n // accumulated, c) for m, n in _fitting(parts) for c in (1, 2) if rows > m * (c - 1)]
+    return tuple(Tuning(tile=tile) for tile in tiles)
 
 
 def _kind(shape: Shape, full: Shape) -> str:
@@ -247,4 +265,4 @@ def _map(pointer: int, dtype: int, rows: int, columns: int, box: tuple[int, int]
     return TensorMap(pointer, dtype, (columns, rows), strides, box, to_tf32=to_tf32)
 
 
-FAMILY = Family(anatomy, output_shapes, plan, refuses, reads)
+FAMILY = Family(anatomy, output_shapes, plan, refuses, reads, candidates=candidates)

@@ -83,6 +83,23 @@ def plan(
     return _guarded(op, input_shapes, lambda: family(op).plan(op, input_shapes, aligned, arch, tuning))
 
 
+def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[Tuning, ...]:
+    """Return the variants of the kernel to measure on inputs of these shapes, the plan's own choice first.
+
+    Each makes a plan of its own; one that has no plan is among them, so that its failure is told.
+    """
+    mine = _guarded(op, input_shapes, lambda: family(op))
+    plans: dict[object, Tuning] = {}
+    for tuning in (DEFAULT, *_guarded(op, input_shapes, lambda: mine.candidates(op, input_shapes, arch))):
+        try:
+            made = mine.plan(op, input_shapes, True, arch, tuning)
+            what = (made.kernel, made.grid, made.block, made.shared_bytes, made.parameters)
+            plans.setdefault(what if made.grid[0] else "nothing to launch", tuning)
+        except UnsupportedError:
+            plans[tuning] = tuning
+    return tuple(plans.values())
+
+
 def inplace(op: FusedOp) -> tuple[tuple[int, int], ...]:
     """Return the (input, output) pairs that may share memory, for all shapes, where their types and shapes agree."""
     return family(op).inplace(op)

@@ -88,4 +88,20 @@ def _reads_elementwise(built: Program, index: int) -> frozenset[int]:
     return frozenset().union(*(_reads_elementwise(built, a) for a in body.arguments(value)))
 
 
-FAMILY = Family(program, output_shapes, plan, inplace=inplace)
+POINTWISE_VARIANTS = (
+    Tuning(bytes_in_flight=32), Tuning(bytes_in_flight=128), Tuning(pointwise_threads=128),
+    Tuning(pointwise_threads=512),
+)  # fmt: skip
+ROW_VARIANTS = (
+    Tuning(row_threads=64), Tuning(row_threads=256), Tuning(row_segment=512), Tuning(warp_elements=20),
+    Tuning(block_elements=8), Tuning(long_elements=0), Tuning(shifted=0),
+)  # fmt: skip
+"""Each constant of `Tuning` that makes another plan, moved by itself."""
+
+
+def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[Tuning, ...]:
+    """Return the variants of the kernel worth measuring."""
+    return ROW_VARIANTS if phases(program(op)) else POINTWISE_VARIANTS
+
+
+FAMILY = Family(program, output_shapes, plan, inplace=inplace, candidates=candidates)

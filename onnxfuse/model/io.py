@@ -86,6 +86,17 @@ def save(model: onnx.ModelProto, path: str | Path) -> None:
         ) from None
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write `text` to `path` atomically: the old file stays whole until the new one is complete. Raises ModelError."""
+    try:
+        with _replacing(path) as file:
+            file.write(text.encode())
+    except OSError as error:
+        raise ModelError(
+            f"{path}: cannot be written: {error.strerror or error}", "Check the folder, its permissions and free space."
+        ) from None
+
+
 def _stream(model: onnx.ModelProto, file: BinaryIO) -> None:
     """Write the model weight by weight: the same message as `SerializeToString` gives, at a fraction of the memory."""
     light = without_weights(model, lambda _: None)

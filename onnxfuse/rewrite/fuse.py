@@ -1,13 +1,15 @@
 """The fuse phase: from every anchor a region grows, and the region becomes one fused op."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from onnxfuse import kernels
 from onnxfuse.model.fused import DOMAIN, FusedOp
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import shapes_differ
+from onnxfuse.rewrite import predicate
 from onnxfuse.rewrite.apply import bind, find
+from onnxfuse.rewrite.choices import Choices
 from onnxfuse.rewrite.function import Realization, make_op
 from onnxfuse.rewrite.grow import Region, grow, host_values, not_pointwise
 from onnxfuse.rewrite.match import Match, Refusal
@@ -18,20 +20,41 @@ from onnxfuse.rewrite.report import Applied, Near, Report, names
 from onnxfuse.rewrite.rule import TEMPLATES, Anchor, Fuse, Rule
 
 
-def fuse(graph: Graph, rules: Sequence[Rule], report: Report, ops: dict[str, FusedOp]) -> None:
-    """Let every fuse rule take its nodes: strongest template first, larger anchors before what may be part of them."""
+@dataclass(frozen=True)
+class _Surroundings:
+    """What every attempt in a graph has to heed."""
+
+    host: frozenset[str]
+    """Values that live on the CPU."""
+    choices: Choices | None
+    """What was measured; None: what the rules say of cost holds."""
+    alone: set[Node] = field(default_factory=set)
+    """Nodes that were measured faster as they are."""
+
+
+def fuse(
+    graph: Graph,
+    rules: Sequence[Rule],
+    report: Report,
+    ops: dict[str, FusedOp],
+    choices: Choices | None = None,
+) -> None:
+    """Let every fuse rule take its nodes: strongest template first, larger anchors before what may be part of them.
+
+    With `choices`, what rules say of cost is not asked, and the places that measuring declined are left out.
+    """
     fusing = [(rule, rule.fuse) for rule in rules if rule.fuse is not None]
     # Data movement before other pointwise work, which it takes in; the other way round it would find less.
     fusing.sort(key=lambda rf: (TEMPLATES.index(rf[1].template), not rf[1].moving, -_size(rf[1]), rf[0].name))
-    host = host_values(graph)
+    around = _Surroundings(host_values(graph), choices)
     splits = [s for _, how in fusing for node in list(graph.nodes) if (s := _split(graph, how, node)) is not None]
     for rule, how in fusing:
         # What a larger anchor holds may be a smaller one: from the end of the graph the larger comes first.
         whole = how.moving or any(anchor.realize is not None for anchor in how.anchors) or _nested(how.anchors)
         for node in reversed(graph.nodes.copy()) if whole else list(graph.nodes):
-            if node.order < 0 or node.domain == DOMAIN:
+            if node.order < 0 or node.domain == DOMAIN or node in around.alone:
                 continue
-            outcome = _fuse_at(graph, rule, how, node, host)
+            outcome = _fuse_at(graph, rule, how, node, around)
             if isinstance(outcome, Refusal):
                 report.stopped.append(Near(rule.name, f"{node.op} {node.name}", outcome))
             elif outcome is not None:
@@ -103,32 +126,34 @@ class _Start:
     """The value that the anchors beside this one read, too."""
     realization: Realization | None = None
     """The whole anchor through an op of the library, where the rule has one."""
+    cost: str = ""
+    """What the rule says against a kernel here, where measuring decides instead."""
 
 
 def _fuse_at(
-    graph: Graph, rule: Rule, how: Fuse, node: Node, host: frozenset[str]
+    graph: Graph, rule: Rule, how: Fuse, node: Node, around: _Surroundings
 ) -> tuple[FusedOp, Applied] | Refusal | None:
     """Fuse what grows from `node`. Returns the fused op, the furthest refusal, or None where nothing was to be done."""
-    start = _start(graph, how, node, host)
+    start = _start(graph, how, node, around)
     if not isinstance(start, _Start):
         return start
-    beside = _beside(graph, how, node, start) if how.beside else ()
-    outcome = _fuse_from(graph, rule, how, node, replace(start, seeds=(*start.seeds, *beside)), host)
-    if beside and not isinstance(outcome, tuple):
-        return _fuse_from(graph, rule, how, node, start, host)
+    beside = _beside(graph, how, node, start, around) if how.beside else ()
+    outcome = _fuse_from(graph, rule, how, node, replace(start, seeds=(*start.seeds, *beside)), around)
+    if beside and not isinstance(outcome, tuple) and node not in around.alone:
+        return _fuse_from(graph, rule, how, node, start, around)
     return outcome
 
 
 def _fuse_from(
-    graph: Graph, rule: Rule, how: Fuse, node: Node, start: _Start, host: frozenset[str]
+    graph: Graph, rule: Rule, how: Fuse, node: Node, start: _Start, around: _Surroundings
 ) -> tuple[FusedOp, Applied] | Refusal:
     smaller = [graph.type(start.reduced).shape] if start.reduced else []
-    region = Region(dict.fromkeys(start.seeds), graph.type(start.value), how.template, smaller)
+    region = Region(dict.fromkeys(start.seeds), graph.type(start.value), how.template, smaller, alone=around.alone)
     if how.moving:
-        grow_moving(graph, region, host, rule.name)
+        grow_moving(graph, region, around.host, rule.name)
         trim(graph, region)
     else:
-        grow(graph, region, start.kept, prologue=how.prologue, epilogue=how.epilogue, host=host)
+        grow(graph, region, start.kept, prologue=how.prologue, epilogue=how.epilogue, host=around.host)
     stops = tuple(Refusal(n.name, reason, len(region.nodes)) for n, reason in region.stops.items())
     nodes = sorted(region.nodes, key=lambda n: n.order)
     reason = _too_little(how, start, nodes, stops) or (saves(graph, nodes, rule.name) if how.moving else None)
@@ -137,22 +162,28 @@ def _fuse_from(
         kind = "no kernel" if reason is None else "too little"
         return Refusal(node.name, made, len(region.nodes), kind=kind, size=len(start.seeds) + max(how.least, 1))
     op, fused = made
+    declined = around.choices.declined.get((op.name, fused.outputs)) if around.choices is not None else None
+    if declined is not None:
+        around.alone.update((*start.kept, *nodes) if declined.alone else ())
+        return Refusal(node.name, declined.reason, len(nodes), kind="slower", size=len(nodes))
     replaced = names([*start.kept, *nodes])
     graph.replace(nodes, [fused])
-    return op, Applied(rule.name, op.name, replaced, stops)
+    kept = tuple(o for n in start.kept for o in n.outputs if o)
+    return op, Applied(rule.name, op.name, replaced, stops, fused.outputs, kept, start.cost)
 
 
-def _start(graph: Graph, how: Fuse, node: Node, host: frozenset[str]) -> _Start | Refusal | None:
+def _start(graph: Graph, how: Fuse, node: Node, around: _Surroundings) -> _Start | Refusal | None:
     if how.moving:
-        moves = not kernels.is_free(node.op, node.domain) and not_movement(graph, node, host) is None
+        moves = not kernels.is_free(node.op, node.domain) and not_movement(graph, node, around.host) is None
         return _Start(graph.outputs_of([node])[0], seeds=(node,)) if moves else None
     if not how.anchors:
-        return _Start(node.outputs[0], seeds=(node,)) if not_pointwise(graph, node, host) is None else None
+        return _Start(node.outputs[0], seeds=(node,)) if not_pointwise(graph, node, around.host) is None else None
     furthest: Refusal | None = None
     for anchor in how.anchors:
-        found = find(graph, anchor.pattern, anchor.where, node) if node.op == anchor.pattern.root.op else None
+        found = _find(graph, anchor, node, around)
         if isinstance(found, Match):
-            return _start_from(graph, how, anchor, found, node)
+            start = _start_from(graph, how, anchor, found, node)
+            return replace(start, cost=_cost(graph, anchor, found)) if isinstance(start, _Start) else start
         if found is not None and (furthest is None or found.depth > furthest.depth):
             furthest = found
     # A node that was not split for a reason of its own is told by that reason, not by the spelling it was left in.
@@ -161,6 +192,20 @@ def _start(graph: Graph, how: Fuse, node: Node, host: frozenset[str]) -> _Start 
         if isinstance(found, Refusal) and (furthest is None or found.depth > furthest.depth):
             furthest = found
     return furthest
+
+
+def _find(graph: Graph, anchor: Anchor, node: Node, around: _Surroundings) -> Match | Refusal | None:
+    """Return the match of `anchor` at `node`, or its refusal; where nothing was measured, cost refuses too."""
+    if node.op != anchor.pattern.root.op:
+        return None
+    asked = anchor.where if around.choices is not None else (*anchor.where, *anchor.cost)
+    return find(graph, anchor.pattern, asked, node)
+
+
+def _cost(graph: Graph, anchor: Anchor, match: Match) -> str:
+    """Return what the rule says against a kernel at this match, empty where nothing."""
+    reasons = (predicate.holds(p, graph, match) for p in anchor.cost)
+    return next((r for r in reasons if r is not None), "")
 
 
 def _start_from(graph: Graph, how: Fuse, anchor: Anchor, match: Match, root: Node) -> _Start | Refusal:
@@ -183,17 +228,18 @@ def _start_from(graph: Graph, how: Fuse, anchor: Anchor, match: Match, root: Nod
     return _Start(root.outputs[0], seeds=seeds, shared=str(shared), realization=realization)
 
 
-def _beside(graph: Graph, how: Fuse, root: Node, start: _Start) -> tuple[Node, ...]:
+def _beside(graph: Graph, how: Fuse, root: Node, start: _Start, around: _Surroundings) -> tuple[Node, ...]:
     """Return the other anchors of the same shape that read the same value, in the graph's order."""
     found = []
     for node in graph.readers(start.shared):
         if (
             node is root
             or node.order < 0
+            or node in around.alone
             or shapes_differ(graph.type(node.outputs[0]).shape, graph.type(start.value).shape)
         ):
             continue
-        matches = (find(graph, a.pattern, a.where, node) for a in how.anchors if node.op == a.pattern.root.op)
+        matches = (_find(graph, a, node, around) for a in how.anchors)
         if any(isinstance(m, Match) and m.values[how.beside] == start.shared for m in matches):
             found.append(node)
     return tuple(sorted(found, key=lambda n: n.order))

@@ -31,6 +31,9 @@ TYPES = frozenset({
 """Element types that a kernel can read and write."""
 
 
+LEFT_ALONE = "is faster left alone, as measured"
+
+
 @dataclass
 class Region:
     """Nodes that become one fused op, and why it did not grow further."""
@@ -44,6 +47,8 @@ class Region:
     """Shapes of what a reduction leaves of `work`, with axes of extent 1 or without: nodes inside may have them too."""
     stops: dict[Node, str] = field(default_factory=dict)
     """Neighbours that stayed outside, with the reason."""
+    alone: Collection[Node] = ()
+    """Nodes that no kernel may take: they were measured faster as they are."""
 
 
 def grow(
@@ -81,6 +86,8 @@ def grow(
 
 def refuse(graph: Graph, region: Region, node: Node, host: frozenset[str]) -> str | None:
     """Return why `node` cannot join `region`, None where it can."""
+    if node in region.alone:
+        return LEFT_ALONE
     reason = _only_reshapes(graph, region, node) if _reshapes(region, node) else not_pointwise(graph, node, host)
     if reason is not None:
         return reason

@@ -26,6 +26,7 @@ def hint(refusal: Refusal) -> str:
         "predicate": f"the rule asks for {r.subject}",
         "operator": f"where {r.seen} stands, the rule knows {r.wanted}; a rule of your own may add this spelling",
         "too little": "nothing pointwise stands beside it, so one kernel would save nothing",
+        "slower": "measured on another GPU it may be the faster way: tune there",
         "opset": "export with a newer opset",
         "too large": "keep this part of the model in float32",
         "arity": "a rule of your own may name the input or output that is more or less",

@@ -15,7 +15,7 @@ from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import ValueType
 from onnxfuse.rewrite.function import make_op, structure
-from onnxfuse.rewrite.grow import MAX_INPUTS, MAX_NODES, MAX_OUTPUTS, TYPES, Region, convex, not_pointwise
+from onnxfuse.rewrite.grow import LEFT_ALONE, MAX_INPUTS, MAX_NODES, MAX_OUTPUTS, TYPES, Region, convex, not_pointwise
 
 SAMPLE = 6720
 """What an open extent is taken for: a multiple of all numbers up to 8 and of 32, so that it can be cut like a real one,
@@ -104,6 +104,8 @@ def _neighbours(graph: Graph, region: Region) -> list[Node]:
 
 def _joined(graph: Graph, region: Region, node: Node, host: frozenset[str], rule: str, cost: float) -> float | str:
     """Return what the kernel costs with `node` in it, or why it does not join."""
+    if node in region.alone:
+        return LEFT_ALONE
     reason = not_pointwise(graph, node, host)
     if reason is not None and not kernels.is_movement(node.op, node.domain):
         return reason

@@ -10,6 +10,7 @@ from onnxfuse.model import normalize, types
 from onnxfuse.model.fused import DOMAIN, FusedOp, write
 from onnxfuse.model.graph import Graph, bodies
 from onnxfuse.rewrite.apply import MAX_ROUNDS, endless, rewrite
+from onnxfuse.rewrite.choices import Choices
 from onnxfuse.rewrite.fuse import fuse
 from onnxfuse.rewrite.layout import lay_out
 from onnxfuse.rewrite.report import Report
@@ -19,10 +20,16 @@ Progress = Callable[[str], None]
 """Called with the name of each phase as it starts."""
 
 
-def run(model: ModelProto, rules: Sequence[Rule] | None = None, progress: Progress = lambda _: None) -> Report:
+def run(
+    model: ModelProto,
+    rules: Sequence[Rule] | None = None,
+    progress: Progress = lambda _: None,
+    choices: Choices | None = None,
+) -> Report:
     """Optimize `model` in place and return what was done. Raises ModelError for a model that is not valid.
 
-    The same model and rules give the same bytes, and an optimized model comes out as it went in.
+    `choices` is what measuring decided, by default what the rules say of cost. The same model, rules and choices give
+    the same bytes, and an optimized model comes out as it went in.
     """
     rules = shipped() if rules is None else rules
     report = Report(before=count_ops(model))
@@ -31,7 +38,7 @@ def run(model: ModelProto, rules: Sequence[Rule] | None = None, progress: Progre
         ("normalize", lambda: normalize.normalize(model)),
         ("rewrite", lambda: _rewrite(model, rules, report)),
         ("layout", lambda: _each_graph(model, lambda graph: lay_out(graph, rules, report))),
-        ("fuse", lambda: _each_graph(model, lambda graph: fuse(graph, rules, report, ops))),
+        ("fuse", lambda: _each_graph(model, lambda graph: fuse(graph, rules, report, ops, choices))),
         ("attach bodies", lambda: _attach(model, ops)),
         ("check", lambda: types.check(model)),
     )

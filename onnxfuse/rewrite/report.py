@@ -19,6 +19,12 @@ class Applied:
     """The original nodes, as "Op name"."""
     stops: tuple[Refusal, ...] = ()
     """Why it did not grow further: its neighbours that stayed outside."""
+    outputs: tuple[str, ...] = ()
+    """The values that the fused op computes: with its name, its place in the model."""
+    kept: tuple[str, ...] = ()
+    """The values that the library computes for it: its anchor, where a rule leaves that to the library."""
+    cost: str = ""
+    """Why the rule would not have applied without measuring: what it says of the kernel's cost there."""
 
 
 @dataclass(frozen=True)

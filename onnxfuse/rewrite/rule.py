@@ -48,6 +48,8 @@ class Anchor:
     """Numbers that the match gives, by label, for `realize`."""
     realize: Pattern | None = None
     """The anchor through an op of ONNX Runtime's own, which takes the place of the body on CUDA."""
+    cost: tuple[Predicate, ...] = ()
+    """Where the kernel is worth it, as far as is known without measuring; when tuning, measuring decides instead."""
 
 
 @dataclass(frozen=True)
@@ -248,24 +250,27 @@ class _Reader:
 
     def anchors(self, table: dict[str, Any], parts: Parts) -> Iterator[Anchor]:
         """Yield one anchor for each operator that the table's pattern may end in."""
-        self.keys(table, {"pattern", "where", "let", "realize"}, "[[fuse.anchor]]")
+        self.keys(table, {"pattern", "where", "cost", "let", "realize"}, "[[fuse.anchor]]")
         text = self.want(table, "pattern", str, "[[fuse.anchor]]")
         realize = self.pattern(table["realize"]) if "realize" in table else None
         where, let = self.optional(table, "where", list, []), self.optional(table, "let", dict, {})
+        cost = self.optional(table, "cost", list, [])
         whole = patterns.parse(text, self.place(text), parts)
         for spelling in patterns.every_spelling(whole):
-            self.anchor(spelling, where, let, realize)
+            self.anchor(spelling, where, cost, let, realize)
         for pattern in patterns.roots(whole):
-            yield self.anchor(pattern, where, let, realize)
+            yield self.anchor(pattern, where, cost, let, realize)
 
-    def anchor(self, pattern: Pattern, where: list[str], let: dict[str, Any], realize: Pattern | None) -> Anchor:
+    def anchor(
+        self, pattern: Pattern, where: list[str], cost: list[str], let: dict[str, Any], realize: Pattern | None
+    ) -> Anchor:
         predicates.asked(pattern)
         if realize is not None and not pattern.calls:
             labels = pattern.labels | set(let) | set(pattern.let)
             form = patterns.realized(realize, pattern)
             self.fits(form, pattern, frozenset(pattern.inputs), labels, "`realize`", "its anchor")
         predicates.bound(pattern)
-        return Anchor(pattern, self.where(where, pattern), self.let(let, pattern), realize)
+        return Anchor(pattern, self.where(where, pattern), self.let(let, pattern), realize, self.where(cost, pattern))
 
     def fits(
         self, target: Pattern, source: Pattern, values: frozenset[str], labels: frozenset[str], what: str, of: str

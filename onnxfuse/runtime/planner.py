@@ -1,8 +1,10 @@
 """From a fused op to the launches of its kernel: the one place where the runtime meets `onnxfuse.kernels`."""
 
 from onnxfuse import kernels
+from onnxfuse.kernels.plans import DEFAULT
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.table import Launch, Planner, Shape
+from onnxfuse.runtime.tuned import Variants
 
 
 def no_kernel(op: FusedOp) -> str | None:
@@ -15,12 +17,16 @@ def may_alias(op: FusedOp) -> tuple[int, ...]:
     return tuple(i for i, output in kernels.inplace(op) if output == 0)
 
 
-def planner(op: FusedOp) -> Planner:
-    """Return the function that plans, compiles and loads the kernel of `op` for one set of input shapes."""
+def planner(op: FusedOp, variants: Variants = lambda device: {}) -> Planner:
+    """Return the function that plans, compiles and loads the kernel of `op` for one set of input shapes.
+
+    `variants` are those that were measured fastest; for other shapes the plan chooses by itself.
+    """
 
     def launch(input_shapes: tuple[Shape, ...], aligned: bool, device: int) -> Launch:
         arch = kernels.arch_of(device)
-        plan = kernels.plan(op, input_shapes, aligned, arch)
+        tuning = variants(device).get((op.name, tuple(map(tuple, input_shapes))), DEFAULT)
+        plan = kernels.plan(op, input_shapes, aligned, arch, tuning)
         function = kernels.load(plan.kernel, device)
         return Launch(
             function=function.kernel.ptr,

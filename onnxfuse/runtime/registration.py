@@ -14,6 +14,7 @@ from onnxfuse.runtime.placement import Model, Placement, node_counts, read
 from onnxfuse.runtime.planner import may_alias, no_kernel, planner
 from onnxfuse.runtime.shape_math import shape_math
 from onnxfuse.runtime.table import Row
+from onnxfuse.runtime.tuned import Variants, variants_of
 
 MARK = "onnxfuse.registered"
 """Session config entry by which options show that kernels were registered in them; ONNX Runtime ignores it."""
@@ -44,7 +45,8 @@ def register_kernels(session_options: SessionOptions, model: Model, *, library: 
     facts = read(model)
     ops = fused_ops(facts)
     refusals = _refusals(facts, ops)
-    rows = [_row(op) for name, op in ops.items() if refusals[name] is None]
+    variants = variants_of(facts)
+    rows = [_row(op, variants) for name, op in ops.items() if refusals[name] is None]
     if rows:
         _register(session_options, rows)
     counts = node_counts(facts)
@@ -96,5 +98,5 @@ def _placement(op: FusedOp, nodes: int, reason: str | None) -> Placement:
     return Placement(op.name, op.rule, nodes, "function", reason)
 
 
-def _row(op: FusedOp) -> Row:
-    return Row(op.name, op.inputs, op.outputs, may_alias(op), planner(op))
+def _row(op: FusedOp, variants: Variants) -> Row:
+    return Row(op.name, op.inputs, op.outputs, may_alias(op), planner(op, variants))

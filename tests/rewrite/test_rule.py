@@ -9,6 +9,7 @@ import onnxfuse
 from onnxfuse.model.errors import RuleError
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.rewrite import pipeline, rule
+from onnxfuse.rewrite.choices import Choices, Declined
 from onnxfuse.rewrite.pattern import choices, every_spelling
 from tests.rewrite.small import assert_same_numbers, ops, parse
 
@@ -40,6 +41,9 @@ epilogue = "pointwise"
 pattern = """(x) => (y) { y = Softmax <axis: int = @axis> (x) }"""
 where = ["trailing(axis, x)"]
 '''
+
+
+COSTLY = FUSE + 'cost = ["dim(x, -1) <= 4"]\n'
 
 
 def write(folder: Path, text: str, name: str = "mine") -> Path:
@@ -447,3 +451,52 @@ def test_unless_refuses_what_is_known_to_hold(tmp_path: Path) -> None:
     report = pipeline.run(made, [rule.read(write(tmp_path, GIVEN))])
     assert not report.applied
     assert any(near.refusal.reason == "three wide rows stay" for near in report.near)
+
+
+@pytest.mark.parametrize(("columns", "axis", "static", "proposed"), [(4, 1, 1, 1), (8, 1, 0, 1), (8, 0, 0, 0)])
+def test_cost_decides_only_where_nothing_was_measured(
+    tmp_path: Path, columns: int, axis: int, static: int, proposed: int
+) -> None:
+    """Without choices both must hold; with them the fusion is proposed, and says what speaks against it."""
+    rules = [rule.read(write(tmp_path, COSTLY))]
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[3,{columns}] x) => (float[3,{columns}] y) {{ s = Softmax <axis = {axis}> (x)  y = Relu (s) }}"""
+    assert len(pipeline.run(parse(text), rules).applied) == static
+    report = pipeline.run(parse(text), rules, choices=Choices())
+    assert len(report.applied) == proposed
+    assert [a.cost for a in report.applied] == [
+        "dim(x, -1) is 8; the rule wants dim(x, -1) <= 4" if columns > 4 else ""
+    ] * proposed
+
+
+def test_a_declined_place_is_left_out_with_its_reason(tmp_path: Path) -> None:
+    """There alone: the same op elsewhere is made. Left alone by every rule only where that was said."""
+    rules = [rule.read(write(tmp_path, FUSE)), *(r for r in rule.shipped() if r.name == "pointwise")]
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[3,8] x) => (float[3,8] y, float[3,8] z) {
+      s = Softmax (x)  r = Relu (s)  y = Neg (r)
+      t = Softmax (y)  u = Relu (t)  z = Neg (u)
+    }"""
+    first, second = (a for a in pipeline.run(parse(text), rules).applied if a.rule == "mine")
+    assert first.op == second.op
+    for alone, left in ((False, "pointwise"), (True, "")):
+        choices = Choices({(first.op, first.outputs): Declined("measured slower", alone)})
+        report = pipeline.run(parse(text), rules, choices=choices)
+        assert {a.outputs: a.rule for a in report.applied} == {second.outputs: "mine"} | (
+            {first.outputs: left} if left else {}
+        )
+        assert "measured slower" in [n.refusal.reason for n in report.near if n.refusal.kind == "slower"]
+
+
+def test_what_is_left_alone_is_no_neighbours_either(tmp_path: Path) -> None:
+    """Measured as they stood together: no other region takes one of them, and says why."""
+    rules = [rule.read(write(tmp_path, FUSE.replace("epilogue", 'prologue = "pointwise"\nepilogue')))]
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[3,8] x) => (float[3,8] z) { s = Softmax (x)  y = Relu (s)  t = Softmax (y)  z = Neg (t) }"""
+    first, second = pipeline.run(parse(text), rules).applied
+    for alone, taken in ((False, ["y", "t", "z"]), (True, ["t", "z"])):
+        choices = Choices({(first.op, first.outputs): Declined("measured slower", alone)})
+        (report,) = pipeline.run(parse(text), rules, choices=choices).applied
+        assert [n.split()[1] for n in report.nodes] == taken
+    assert "is faster left alone, as measured" in [s.reason for s in report.stops]
+    assert [n.split()[1] for n in second.nodes] == ["t", "z"]

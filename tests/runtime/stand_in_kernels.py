@@ -15,7 +15,7 @@ import numpy as np
 from onnx.helper import tensor_dtype_to_np_dtype
 from onnx.reference import ReferenceEvaluator
 
-from onnxfuse.kernels import Arch, TensorMap
+from onnxfuse.kernels import Arch, TensorMap, Tuning
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime import planner
 
@@ -36,6 +36,8 @@ class StandInKernels:
     tensor_maps: tuple[TensorMap, ...] = ()
     on_plan: Callable[[str], None] = lambda name: None
     """Called with the op's name at the start of each plan; may raise."""
+    tunings: list[Tuning] = field(default_factory=list)
+    """The variant that each plan was asked for in."""
     planned: list[tuple[str, tuple[Shape, ...], bool]] = field(default_factory=list)
     """Each plan asked for: op name, input shapes, aligned."""
     launched: list[SimpleNamespace] = field(default_factory=list)
@@ -51,7 +53,8 @@ class StandInKernels:
         assert device == 0, "the stand-in driver has one device"
         return Arch("sm_90a", 132)
 
-    def plan(self, op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, arch: Arch) -> Any:
+    def plan(self, op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: Tuning) -> Any:
+        self.tunings.append(tuning)
         self.planned.append((op.name, shapes, aligned))
         self.on_plan(op.name)
         zeros = [np.zeros(s, tensor_dtype_to_np_dtype(t)) for s, t in zip(shapes, op.inputs, strict=True)]

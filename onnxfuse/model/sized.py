@@ -1,0 +1,67 @@
+"""A model at numbers for its dynamic dimensions, and the shapes that its fused ops see there."""
+
+from collections.abc import Iterator, Mapping
+
+import onnx
+from onnx import GraphProto, NodeProto
+
+from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.graph import bodies
+from onnxfuse.model.types import ValueType, infer, value_types
+
+Shape = tuple[int, ...]
+
+
+def with_sizes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> tuple[onnx.ModelProto, dict[str, int]]:
+    """Return the model without weights and with numbers for the dimensions of its inputs, and which were assumed.
+
+    `sizes` is by dimension name, INPUT[AXIS] for one without a name; a dimension that it leaves out is assumed as 1.
+    """
+    light = infer(model)
+    del light.graph.value_info[:]
+    assumed: dict[str, int] = {}
+    for value in light.graph.input:
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            if dim.HasField("dim_value"):
+                continue
+            name = dim.dim_param or f"{value.name}[{axis}]"
+            if name not in sizes:
+                assumed[name] = 1
+            dim.dim_value = sizes.get(name, 1)
+    for value in light.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    return light, assumed
+
+
+def every_graph(graph: GraphProto) -> Iterator[GraphProto]:
+    """Yield `graph` and the bodies of If, Loop and Scan inside it, outer ones first."""
+    yield graph
+    for node in graph.node:
+        for body in bodies(node):
+            yield from every_graph(body)
+
+
+def every_type(graph: GraphProto) -> dict[str, ValueType]:
+    """Return the type of each value that `graph` and the bodies inside it declare."""
+    types = dict[str, ValueType]()
+    for one in every_graph(graph):
+        types.update(value_types(one))
+    return types
+
+
+def fused_nodes(graph: GraphProto) -> dict[str, list[NodeProto]]:
+    """Return the nodes of each fused op, bodies of If, Loop and Scan included."""
+    nodes = dict[str, list[NodeProto]]()
+    for one in every_graph(graph):
+        for node in one.node:
+            if node.domain == DOMAIN:
+                nodes.setdefault(node.op_type, []).append(node)
+    return nodes
+
+
+def input_shapes(node: NodeProto, types: Mapping[str, ValueType]) -> tuple[Shape, ...] | None:
+    """Return the input shapes of a node, None where one is not known."""
+    shapes = [types[v].shape if v in types else None for v in node.input]
+    if any(s is None or not all(isinstance(d, int) for d in s) for s in shapes):
+        return None
+    return tuple(tuple(int(d or 0) for d in s or ()) for s in shapes)

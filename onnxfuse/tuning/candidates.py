@@ -1,0 +1,67 @@
+"""The ways to do a piece of work: the kernel in its variants, what other rules make of the nodes, the nodes alone."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import onnx
+
+from onnxfuse import kernels
+from onnxfuse.kernels import tuned
+from onnxfuse.kernels.arch import Arch
+from onnxfuse.kernels.plans import DEFAULT, Tuning
+from onnxfuse.kernels.tuned import Kind, Machine, Measured, Timed
+from onnxfuse.model.fused import fused_ops
+from onnxfuse.rewrite import pipeline
+from onnxfuse.rewrite.rule import Rule
+from onnxfuse.tuning.work import Work
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """One way, as a model that does it."""
+
+    kind: Kind
+    model: onnx.ModelProto
+    """With the inputs, weights and outputs of the work; one with a variant carries it, as every tuned model does."""
+    tuning: Tuning = DEFAULT
+
+    @property
+    def fused(self) -> bool:
+        """Whether kernels run in it."""
+        return self.kind != "alone"
+
+
+def candidates(work: Work, rules: Sequence[Rule], machine: Machine, arch: Arch) -> list[Candidate]:
+    """Return every way to do the work: the plan's own choice first, the nodes alone last."""
+    tunings = kernels.candidates(work.op, work.shapes, arch) if work.op.library is None else (DEFAULT,)
+    found = [Candidate("fused", _in_variant(work, t, machine), t) for t in tunings]
+    split = _split(work, rules)
+    return [*found, *([Candidate("split", split)] if split is not None else []), Candidate("alone", work.plain)]
+
+
+def measured(work: Work, timed: Sequence[Timed]) -> Measured:
+    """Return what was measured of the work."""
+    names = [onnx.TensorProto.DataType.Name(t).lower() for t in work.op.inputs]
+    nodes = tuple(n.op_type for n in work.op.body.node if n.op_type != "Constant")
+    return Measured(work.op.name, work.op.rule, nodes, tuple(names), work.shapes, tuple(timed))
+
+
+def _in_variant(work: Work, tuning: Tuning, machine: Machine) -> onnx.ModelProto:
+    if tuning == DEFAULT:
+        return work.fused
+    model = onnx.ModelProto()
+    model.CopyFrom(work.fused)
+    tuned.attach(model, {machine: {work.key: measured(work, [Timed("fused", tuning, 0.0)])}})
+    return model
+
+
+def _split(work: Work, rules: Sequence[Rule]) -> onnx.ModelProto | None:
+    """Return what the rules make of the nodes without the one that made the op; None where that is nothing new.
+
+    Of a product it is the library's node and one kernel after it, of a norm a kernel before the library's norm.
+    """
+    model = onnx.ModelProto()
+    model.CopyFrom(work.plain)
+    pipeline.run(model, [r for r in rules if r.name != work.op.rule])
+    made = fused_ops(model)
+    return model if made and work.op.name not in made else None

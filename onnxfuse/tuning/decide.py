@@ -1,0 +1,148 @@
+"""Which of the fusions that the rules propose are made: each where it measured fastest, the others as the rules say.
+
+The rules propose without asking for cost. What measured slower is declined, then they propose again: the nodes may now
+go to another rule, whose kernel is measured too. Each round declines at least one place for good, so it ends.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from onnx import ModelProto, NodeProto
+
+from onnxfuse.kernels import tuned
+from onnxfuse.kernels.tuned import Key, Kind, Measured
+from onnxfuse.model.fused import FusedOp, fused_ops
+from onnxfuse.model.io import without_weights
+from onnxfuse.model.sized import every_type, fused_nodes, input_shapes, with_sizes
+from onnxfuse.model.types import ValueType, infer
+from onnxfuse.rewrite import pipeline
+from onnxfuse.rewrite.choices import Choices, Declined, Place
+from onnxfuse.rewrite.report import Applied
+from onnxfuse.rewrite.rule import Rule
+from onnxfuse.rewrite.unfuse import unfuse
+from onnxfuse.tuning.work import Work, cut_out
+
+Sizes = Sequence[Mapping[str, int]]
+"""The sets of sizes of the dynamic dimensions that matter; none: whatever was measured matters."""
+Known = Mapping[Key, Sequence[Measured]]
+"""What was measured, on one machine or several."""
+Measure = Callable[[Work], Measured]
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What becomes of one fused op that the rules proposed, on inputs of certain shapes."""
+
+    verdict: Kind
+    measured: tuple[Measured, ...]
+    """At each set of sizes, on each machine: one or more."""
+    places: int
+    """How many nodes of the model it is about."""
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """What was found out for one model."""
+
+    choices: Choices
+    decided: tuple[Decided, ...]
+    """In the order in which they were proposed."""
+    unmeasured: int
+    """Places of which nothing is known: there holds what the rules say of cost."""
+    new: Mapping[Key, Measured]
+    """What was measured now."""
+
+
+def decide(
+    model: ModelProto,
+    rules: Sequence[Rule],
+    known: Known,
+    sizes: Sizes = (),
+    measure: Measure | None = None,
+    progress: pipeline.Progress = lambda _: None,
+) -> Decisions:
+    """Return what to do at each place of `model`, which is left as it is.
+
+    What `known` does not tell is measured, where there is something to measure it with.
+    """
+    unfused = without_weights(model, lambda weight: weight)
+    unfuse(unfused)
+    pipeline.run(unfused, [replace(rule, fuse=None) for rule in rules])
+    search = _Search(unfused, rules, known, sizes, measure, progress)
+    declined: dict[Place, Declined] = {}
+    while fresh := search.round(Choices(declined)):
+        declined = {**declined, **fresh}
+    decided = tuple(Decided(verdict, m, places) for (verdict, m), places in search.decided.items())
+    return Decisions(Choices(declined), decided, search.unmeasured, search.new)
+
+
+@dataclass
+class _Search:
+    """One model, and what is known of it so far."""
+
+    unfused: ModelProto
+    """After all rewrites, before all fusions."""
+    rules: Sequence[Rule]
+    known: Known
+    sizes: Sizes
+    measure: Measure | None
+    progress: pipeline.Progress
+    new: dict[Key, Measured] = field(default_factory=dict)
+    decided: dict[tuple[Kind, tuple[Measured, ...]], int] = field(default_factory=dict)
+    unmeasured: int = 0
+
+    def round(self, choices: Choices) -> dict[Place, Declined]:
+        """Let the rules propose, and return what is declined of it."""
+        trial = without_weights(self.unfused, lambda weight: weight)
+        applied = {(a.op, a.outputs): a for a in pipeline.run(trial, self.rules, choices=choices).applied}
+        views = [infer(with_sizes(trial, s)[0]) for s in self.sizes] or [infer(trial)]
+        seen = _Trial(trial, fused_ops(trial), [every_type(view.graph) for view in views])
+        declined: dict[Place, Declined] = {}
+        kept = Counter[tuple[Kind, tuple[Measured, ...]]]()
+        self.unmeasured = 0
+        for name, nodes in fused_nodes(trial.graph).items():
+            for node in nodes:
+                proposed = applied[name, tuple(node.output)]
+                measured = self.at(node, proposed, seen)
+                if not measured:
+                    self.unmeasured += 1
+                    if proposed.cost:
+                        declined[name, proposed.outputs] = Declined(proposed.cost)
+                    continue
+                verdict = tuned.verdict(measured)
+                if verdict == "fused":
+                    kept[verdict, measured] += 1
+                    continue
+                declined[name, proposed.outputs] = Declined(tuned.told(measured), alone=verdict == "alone")
+                self.decided[verdict, measured] = self.decided.get((verdict, measured), 0) + 1
+        if not declined:
+            self.decided |= kept
+        return declined
+
+    def at(self, node: NodeProto, proposed: Applied, seen: "_Trial") -> tuple[Measured, ...]:
+        """Return what is known of a fused node, on inputs of any shapes where its own are not known."""
+        found: dict[Measured, None] = {}
+        for types in seen.types:
+            shapes = input_shapes(node, types)
+            key = proposed.op, shapes or ()
+            if shapes is None:
+                of_op = (m for (name, _), measured in self.known.items() if name == proposed.op for m in measured)
+                found.update(dict.fromkeys(of_op))
+                continue
+            if key not in self.known and key not in self.new and self.measure is not None:
+                self.progress(f"measure {len(self.new) + 1}: {proposed.op} {tuned.extents(shapes)}")
+                op = seen.ops[proposed.op]
+                self.new[key] = self.measure(cut_out(node, op, shapes, seen.model, self.unfused, types, proposed.kept))
+            found.update(dict.fromkeys([self.new[key]] if key in self.new else self.known.get(key, ())))
+        return tuple(m for m in found if m.ran)
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """What the rules made of the model in one round."""
+
+    model: ModelProto
+    ops: Mapping[str, FusedOp]
+    types: Sequence[Mapping[str, ValueType]]
+    """Of all values, at each of the sets of sizes."""

@@ -1,0 +1,233 @@
+"""Times on a GPU: each candidate as a session of ONNX Runtime, in turns with the others.
+
+A session does the work many times over, as a model of many layers does: with weights of its own each time, which come
+from memory, and inputs and outputs in the same place, which the cache holds as far as they fit. The time of a replayed
+CUDA graph is divided by their number.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from onnxfuse import kernels
+from onnxfuse.benchmark.timing import interleaved
+from onnxfuse.kernels.arch import Arch
+from onnxfuse.kernels.tuned import Machine, Timed
+from onnxfuse.model.errors import KernelError
+from onnxfuse.model.io import tensor_bytes
+from onnxfuse.model.types import ValueType, infer, value_types
+from onnxfuse.profiling.bound import REFUSALS, Bound, Values, bind, opened, ort_values, outputs_of, reason
+from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, WARM_UP, Setting
+from onnxfuse.runtime.cuda import cuda_unusable
+from onnxfuse.runtime.tuned import machine_of
+from onnxfuse.tuning.candidates import Candidate
+from onnxfuse.tuning.work import Work
+from onnxfuse.verification import sessions
+from onnxfuse.verification.sessions import CPU, CUDA
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+ROTATED = 2 * 60 * 2**20
+"""Bytes of weights in a session: twice the second-level cache of an H200.
+
+Inputs do not rotate: the kernel before has just written them. With the variants that were fastest on inputs from memory
+BERT-base 32x128 took 1729 us, by the rules 1660; ViT-B/16 with 32 images 2982 and 2881 (float16, H200, 2026-11).
+"""
+TRAFFIC = 4 * 2**30
+"""Bytes that a run moves at most: a millisecond of an H200."""
+FEWEST, MOST = 2, 64
+"""Times that a run does the work: enough that the 10 us of a replay count for little."""
+ROUNDS, RUNS = 7, 8
+"""Turns, and timed runs of each candidate in a turn."""
+FAULT = 2**-6
+"""Share of the largest value by which a candidate may differ from the nodes alone. Rounding stays below, also in
+bfloat16 (2^-8); a tile that is missing or in the wrong place is off by values as large as the largest."""
+
+
+@dataclass(frozen=True)
+class Stopwatch:
+    """What takes times, and where. The one seam between deciding and the GPU."""
+
+    machine: Machine
+    arch: Arch
+    time: Callable[[Work, Sequence[Candidate]], Sequence[Timed]]
+    """Returns the time of each candidate, or why there is none."""
+
+
+def on_gpu() -> Stopwatch:
+    """Return the stopwatch of the first GPU; raises DeviceError where CUDA cannot be used."""
+    missing = cuda_unusable()
+    if missing is not None:
+        raise sessions.no_cuda(missing)
+    arch = kernels.arch_of(0)
+    return Stopwatch(machine_of(0), arch, lambda work, candidates: time_on_gpu(work, candidates, arch))
+
+
+def time_on_gpu(work: Work, candidates: Sequence[Candidate], arch: Arch) -> list[Timed]:
+    """Return the times of all candidates, measured in turns; each must run and agree with the nodes alone."""
+    broken = _compiled(work, candidates, arch)
+    inputs = _inputs(work.plain)
+    answers = [broken.get(n) or _answer(c, inputs) for n, c in enumerate(candidates)]
+    truth = next((a for a in reversed(answers) if isinstance(a, dict)), {})
+    failed = [a if isinstance(a, str) else _fault(a, truth) for a in answers]
+    timed = iter(_race([c for c, why in zip(candidates, failed, strict=True) if not why], inputs))
+    return [
+        Timed(c.kind, c.tuning, failed=why) if why else next(timed) for c, why in zip(candidates, failed, strict=True)
+    ]
+
+
+def _compiled(work: Work, candidates: Sequence[Candidate], arch: Arch) -> dict[int, str]:
+    """Compile all variants side by side; returns why those that have no kernel have none, by position."""
+    if work.op.library is not None:
+        return {}
+
+    def compile_one(candidate: Candidate) -> str:
+        try:
+            kernels.compile(kernels.plan(work.op, work.shapes, True, arch, candidate.tuning).kernel, arch)
+        except KernelError as error:
+            return str(error)
+        return ""
+
+    numbers = [n for n, c in enumerate(candidates) if c.kind == "fused"]
+    with ThreadPoolExecutor() as pool:
+        told = pool.map(compile_one, [candidates[n] for n in numbers])
+        return {n: why for n, why in zip(numbers, told, strict=True) if why}
+
+
+def _inputs(model: onnx.ModelProto) -> Arrays:
+    """Return normally distributed numbers for the inputs; integers are 0 and 1, which index and mask anything."""
+    rng = np.random.default_rng(0)
+    noise = rng.standard_normal(2**20 + 7)
+    types = value_types(model.graph)
+    found: Arrays = {}
+    for value in model.graph.input:
+        dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(types[value.name].dtype))
+        shape = tuple(int(d) for d in types[value.name].shape or () if isinstance(d, int))
+        drawn = noise > 0 if dtype.kind in "biu" else noise
+        found[value.name] = np.resize(drawn.astype(dtype), shape)
+    return found
+
+
+def _answer(candidate: Candidate, inputs: Arrays) -> Arrays | str:
+    """Return what the candidate computes, or why it does not."""
+    try:
+        session = opened(candidate.model, DEFAULT, (CUDA, CPU), fused=candidate.fused)
+        why = _bodies(session) if candidate.fused else ""
+        return why or sessions.run(session, inputs)
+    except REFUSALS as error:
+        return reason(error)
+
+
+def _bodies(session: Any) -> str:
+    return next((f"{p.op} runs as its body: {p.reason}" for p in session.fused if p.runs_as == "function"), "")
+
+
+def _fault(answer: Arrays, truth: Arrays) -> str:
+    """Return how `answer` is another computation than `truth`, "" where it is the same."""
+    for name, expected in truth.items():
+        if expected.dtype.kind in "biu" or not expected.size:
+            continue  # A comparison or an ArgMax may fall either way by one rounding step.
+        mine, theirs = answer[name].astype(np.float32), expected.astype(np.float32)
+        finite = np.isfinite(theirs)
+        largest = float(np.abs(theirs[finite]).max(initial=0))
+        off = float(np.abs(mine[finite] - theirs[finite]).max(initial=0))
+        if not off <= FAULT * largest:
+            return f"computes something else: {off:.3g} off where the largest value is {largest:.3g}"
+    return ""
+
+
+def _race(candidates: Sequence[Candidate], inputs: Arrays) -> list[Timed]:
+    """Return the times of the candidates: with a CUDA graph, or all without where one of them cannot have it."""
+    if not candidates:
+        return []
+    try:
+        times = _times(candidates, inputs, CUDA_GRAPH)
+    except REFUSALS:
+        times = _times(candidates, inputs, DEFAULT)
+    found = []
+    for candidate, seconds in zip(candidates, times, strict=True):
+        low, median, high = (float(p) * 1e6 for p in np.percentile(seconds, (10, 50, 90)))
+        found.append(Timed(candidate.kind, candidate.tuning, median, (low, high)))
+    return found
+
+
+def _times(candidates: Sequence[Candidate], inputs: Arrays, setting: Setting) -> list[list[float]]:
+    """Return the seconds that the work took in each run of each candidate."""
+    plain = candidates[-1].model
+    copies = _copies(plain, inputs)
+    given = _on_device(inputs)
+    results = outputs_of(opened(plain, DEFAULT, (CUDA, CPU), fused=candidates[-1].fused), given, "measured")
+    bounds: list[Bound] = []
+    for candidate in candidates:
+        model = replicated(candidate.model, copies)
+        session = opened(model, setting, (CUDA, CPU), fused=candidate.fused)
+        bounds.append(bind(session, _each(given, copies), _each(results, copies)))
+        for _ in range(WARM_UP):
+            bounds[-1].run()
+    times = interleaved([bound.run for bound in bounds], ROUNDS, RUNS)
+    return [[seconds / copies for seconds in one] for one in times]
+
+
+def _each(values: Values, copies: int) -> Values:
+    """Return the values under the names that they have in each copy: the same memory for all."""
+    return {f"{name}.{n}": value for n in range(copies) for name, value in values.items()}
+
+
+def _on_device(inputs: Arrays) -> Values:
+    """Return the arrays in the memory of the GPU; ONNX Runtime moves them, of any element type."""
+    if not inputs:
+        return {}
+    values = ort_values(inputs)
+    kinds = [(f"{n}.host", n, v.element_type(), v.shape()) for n, v in values.items()]
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Identity", [host], [name]) for host, name, _, _ in kinds],
+        "move",
+        [onnx.helper.make_tensor_value_info(host, dtype, shape) for host, _, dtype, shape in kinds],
+        [onnx.helper.make_tensor_value_info(name, dtype, shape) for _, name, dtype, shape in kinds],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    hosts = {f"{name}.host": value for name, value in values.items()}
+    return outputs_of(opened(model, DEFAULT, (CUDA, CPU), fused=False), hosts, "moving")
+
+
+def _copies(model: onnx.ModelProto, inputs: Arrays) -> int:
+    """Return how often the work is done in a run: until its weights have left the cache, for as long as is needed."""
+    types = value_types(infer(model).graph)
+    results = sum(_bytes(types[o.name]) for o in model.graph.output)
+    weights = sum(tensor_bytes(w) for w in model.graph.initializer)
+    moved = results + weights + sum(x.nbytes for x in inputs.values())
+    return max(min(-(-ROTATED // max(weights, 1)), TRAFFIC // max(moved, 1), MOST), FEWEST)
+
+
+def _bytes(kind: ValueType) -> int:
+    size = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind.dtype)).itemsize
+    return size * math.prod(d for d in kind.shape or () if isinstance(d, int))
+
+
+def replicated(model: onnx.ModelProto, copies: int) -> onnx.ModelProto:
+    """Return `model` so many times over in one: every value V of copy N is called V.N and belongs to it alone."""
+    many = onnx.ModelProto()
+    many.CopyFrom(model)
+    many.graph.ClearField("node")
+    for field in ("input", "output", "initializer"):
+        many.graph.ClearField(field)
+    many.graph.ClearField("value_info")
+    for n in range(copies):
+        for field in ("input", "output", "initializer"):
+            for one in getattr(model.graph, field):
+                copy = getattr(many.graph, field).add()
+                copy.CopyFrom(one)
+                copy.name = f"{one.name}.{n}"
+        for node in model.graph.node:
+            copy = many.graph.node.add()
+            copy.CopyFrom(node)
+            copy.name = f"{node.name}.{n}" if node.name else ""
+            copy.input[:] = [f"{v}.{n}" if v else "" for v in node.input]
+            copy.output[:] = [f"{v}.{n}" if v else "" for v in node.output]
+    return many

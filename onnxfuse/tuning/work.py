@@ -1,0 +1,113 @@
+"""What there is to measure: a fused op at its place, and the nodes that it stands for, as two small models."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+
+from onnxfuse.kernels.tuned import Key
+from onnxfuse.model.fused import DOMAIN, FusedOp
+from onnxfuse.model.graph import captured
+from onnxfuse.model.sized import Shape, every_graph
+from onnxfuse.model.types import UNKNOWN, ValueType, value_info
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """One distinct (body, shapes, types). Both models have the inputs, weights and outputs of the place.
+
+    A product that the library computes for the op is part of both: without the op it would be another one, with the
+    bias that was taken from it.
+    """
+
+    op: FusedOp
+    shapes: tuple[Shape, ...]
+    """Of the op's inputs."""
+    fused: ModelProto
+    """The op, after the library's product where there is one."""
+    plain: ModelProto
+    """The nodes that stand there where no kernel takes them."""
+
+    @property
+    def key(self) -> Key:
+        """What the times are looked up by."""
+        return self.op.name, self.shapes
+
+
+def cut_out(
+    node: NodeProto,
+    op: FusedOp,
+    shapes: tuple[Shape, ...],
+    fused: ModelProto,
+    unfused: ModelProto,
+    types: Mapping[str, ValueType],
+    kept: Collection[str] = (),
+) -> Work:
+    """Return the work of one fused node, cut out of the model before and after fusion.
+
+    `shapes` are those of its inputs, `types` the types of all values, `kept` the values that the library computes for
+    it.
+    """
+    shared = set(_values(unfused)) - set(node.output) - set(kept)
+    with_op = _cone(fused, node.output, shared)
+    inputs = {v for n in with_op for v in n.input} - {o for n in with_op for o in n.output}
+    return Work(
+        op,
+        shapes,
+        _model(fused, with_op, node.output, types),
+        _model(unfused, _cone(unfused, node.output, inputs), node.output, types),
+    )
+
+
+def _values(model: ModelProto) -> Iterator[str]:
+    """Yield every value of a model."""
+    for graph in every_graph(model.graph):
+        yield from (i.name for i in graph.input)
+        yield from (t.name for t in graph.initializer)
+        yield from (o for n in graph.node for o in n.output if o)
+
+
+def _cone(model: ModelProto, outputs: Sequence[str], ends: Collection[str]) -> list[NodeProto]:
+    """Return the nodes that compute `outputs` from `ends`, in order."""
+    graph = next(g for g in every_graph(model.graph) if any(o in outputs for n in g.node for o in n.output))
+    producer = {o: n for n, node in enumerate(graph.node) for o in node.output if o}
+    waiting, found = list(outputs), set[int]()
+    while waiting:
+        value = waiting.pop()
+        number = producer.get(value)
+        if number is not None and number not in found and (value in outputs or value not in ends):
+            found.add(number)
+            waiting.extend(_reads(graph.node[number]))
+    return [graph.node[n] for n in sorted(found)]
+
+
+def _reads(node: NodeProto) -> list[str]:
+    return [v for v in (*node.input, *captured(node)) if v]
+
+
+def _model(
+    source: ModelProto, nodes: Sequence[NodeProto], outputs: Sequence[str], types: Mapping[str, ValueType]
+) -> ModelProto:
+    """Return the nodes as a model: weights of `source` stay weights, what else they read is an input."""
+    made = {o for n in nodes for o in n.output}
+    read = dict.fromkeys(v for n in nodes for v in _reads(n) if v not in made)
+    weights = _weights(source.graph, read)
+    graph = onnx.helper.make_graph(
+        nodes,
+        "work",
+        [value_info(v, types.get(v, UNKNOWN)) for v in read if v not in weights],
+        [value_info(v, types.get(v, UNKNOWN)) for v in outputs],
+        list(weights.values()),
+    )
+    called = {n.op_type for n in nodes if n.domain == DOMAIN}
+    return onnx.helper.make_model(
+        graph,
+        opset_imports=[o for o in source.opset_import if o.domain != DOMAIN or called],
+        ir_version=source.ir_version,
+        functions=[f for f in source.functions if f.domain == DOMAIN and f.name in called],
+    )
+
+
+def _weights(graph: GraphProto, read: Collection[str]) -> dict[str, TensorProto]:
+    return {t.name: t for one in every_graph(graph) for t in one.initializer if t.name in read}

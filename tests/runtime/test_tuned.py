@@ -1,0 +1,90 @@
+"""Sessions run the variants that their model carries, where those were measured on this very machine."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from onnxfuse import runtime
+from onnxfuse.kernels import tuned
+from onnxfuse.kernels.plans import Tuning
+from onnxfuse.kernels.tuned import Book, Machine, Measured, Timed
+from onnxfuse.model.errors import ModelError
+from onnxfuse.runtime import tuned as runtime_tuned
+from tests.runtime import fused_models as models
+from tests.runtime import stand_in_kernels
+from tests.runtime.conftest import FakeCuda
+
+CUDA = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+HERE, THERE = Machine("Stand-in", "1.0", "1.31.1"), Machine("Another", "1.0", "1.31.1")
+WIDE = Tuning(pointwise_threads=512)
+
+
+def carrying(machine: Machine, rows: int) -> onnx.ModelProto:
+    """The chain, whose first op was fastest in another variant at so many rows."""
+    model = models.chain()
+    shapes = ((rows, 8), (8,))
+    times = (Timed("fused", Tuning(), 2.0), Timed("fused", WIDE, 1.0))
+    book: Book = {machine: {("BiasRelu_1", shapes): Measured("BiasRelu_1", "by_hand", (), (), shapes, times)}}
+    tuned.attach(model, book)
+    return model
+
+
+def planned(machine: Machine) -> Any:
+    runtime_tuned.machine_of = lambda device: HERE
+    stand_in = stand_in_kernels.install()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        session = runtime.session(carrying(machine, 3), CUDA)
+        for rows in (3, 5):
+            session.run(None, {"x": np.zeros((rows, 8), np.float32), "b": np.zeros(8, np.float32)})
+    tunings = [
+        [name, shapes[0][0], tuned.changed(t)]
+        for (name, shapes, _), t in zip(stand_in.planned, stand_in.tunings, strict=True)
+    ]
+    return {"planned": tunings, "told": [str(w.message) for w in told]}
+
+
+def on_the_same_machine() -> Any:
+    return planned(HERE)
+
+
+def on_another_machine() -> Any:
+    return planned(THERE)
+
+
+def test_the_variant_is_taken_for_its_op_and_shapes_alone(on_fake_cuda: FakeCuda) -> None:
+    """Other ops, and other shapes of the same op, run as the plan chooses."""
+    facts = on_fake_cuda(on_the_same_machine)
+    assert facts["told"] == []
+    assert facts["planned"] == [
+        ["BiasRelu_1", 3, {"pointwise_threads": 512}],
+        ["TwiceTanh_2", 3, {}],
+        ["Negate_3", 3, {}],
+        ["BiasRelu_1", 5, {}],
+        ["TwiceTanh_2", 5, {}],
+        ["Negate_3", 5, {}],
+    ]
+
+
+def test_what_was_measured_elsewhere_is_not_used_and_told_once(on_fake_cuda: FakeCuda) -> None:
+    """One line for the session, not one per op."""
+    facts = on_fake_cuda(on_another_machine)
+    assert all(tuning == {} for _, _, tuning in facts["planned"])
+    (told,) = facts["told"]
+    assert told == f"tuning not used: measured on {THERE}; here is {HERE}"
+
+
+def test_a_damaged_tuning_in_a_model_is_told_where_it_is_opened(on_fake_cuda: FakeCuda) -> None:
+    assert "the model's metadata onnxfuse.tuning: is not a tuning file" in on_fake_cuda(damaged)
+
+
+def damaged() -> Any:
+    stand_in_kernels.install()
+    model = models.chain()
+    model.metadata_props.add(key=tuned.METADATA, value="{}")
+    with pytest.raises(ModelError) as raised:
+        runtime.session(model, CUDA)
+    return str(raised.value)

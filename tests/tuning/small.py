@@ -1,0 +1,80 @@
+"""A block of a transformer as exporters write it, and a stopwatch that says what it is told."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+from onnxfuse.kernels import tuned
+from onnxfuse.kernels.arch import Arch
+from onnxfuse.kernels.tuned import Kind, Machine, Timed
+from onnxfuse.tuning import Stopwatch
+from onnxfuse.tuning.candidates import Candidate
+from onnxfuse.tuning.work import Work
+
+HERE = Machine("Some GPU", "580.1", "1.2.3")
+H200 = Arch("sm_90a", 132)
+WIDTH, DEEP = 64, 2048
+"""Columns of the block, and terms of the product that the rules leave to the library for its length."""
+
+
+def block(rows: int | str = "N", inner: int = DEEP) -> ModelProto:
+    """Gemm + GELU; a long MatMul + bias + ReLU; a MatMul, whose residual goes to the LayerNormalization after it."""
+
+    def weight(name: str, *shape: int) -> TensorProto:
+        rng = np.random.default_rng(len(name) + sum(shape))
+        return numpy_helper.from_array((rng.standard_normal(shape) / shape[0] ** 0.5).astype(np.float16), name)
+
+    nodes = [
+        helper.make_node("Gemm", ["x", "w1", "b1"], ["m1"], name="up"),
+        helper.make_node("Gelu", ["m1"], ["h"], name="act"),
+        helper.make_node("MatMul", ["h", "w2"], ["m2"], name="down"),
+        helper.make_node("Add", ["m2", "b2"], ["a"], name="bias"),
+        helper.make_node("Relu", ["a"], ["r"], name="relu"),
+        helper.make_node("MatMul", ["r", "w3"], ["p"], name="out"),
+        helper.make_node("Add", ["p", "x"], ["s"], name="residual"),
+        helper.make_node("LayerNormalization", ["s", "g", "b2"], ["y"], name="norm", axis=-1),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "block",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT16, [rows, WIDTH])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT16, [rows, WIDTH])],
+        [
+            weight("w1", WIDTH, inner), weight("b1", inner), weight("w2", inner, WIDTH), weight("b2", WIDTH),
+            weight("g", WIDTH), weight("w3", WIDTH, WIDTH),
+        ],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    onnx.checker.check_model(model)
+    return model
+
+
+Times = Callable[[Work, Candidate], float | None]
+
+
+def stopwatch(times: Times, seen: list[Work] | None = None) -> Stopwatch:
+    """Return a stopwatch that takes its times from a function, None where a candidate fails; `seen` gets the work."""
+
+    def time(work: Work, candidates: Sequence[Candidate]) -> list[Timed]:
+        if seen is not None:
+            seen.append(work)
+        found = [(c, times(work, c)) for c in candidates]
+        return [
+            Timed(c.kind, c.tuning, failed="refused") if t is None else Timed(c.kind, c.tuning, t, (t, t))
+            for c, t in found
+        ]
+
+    return Stopwatch(HERE, H200, time)
+
+
+def by_kind(**times: float | None) -> Times:
+    """Return times that depend on the kind of a candidate alone; of variants the plan's own choice is fastest."""
+    kinds: dict[Kind, float | None] = {"fused": times["fused"], "split": times["split"], "alone": times["alone"]}
+
+    def of(_: Work, candidate: Candidate) -> float | None:
+        time = kinds[candidate.kind]
+        return None if time is None else time + bool(tuned.changed(candidate.tuning))
+
+    return of

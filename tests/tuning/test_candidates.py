@@ -1,0 +1,149 @@
+"""The models that are timed: all ways to do a piece of work compute the same, from the same inputs."""
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import numpy_helper
+
+from onnxfuse.kernels import tuned
+from onnxfuse.rewrite import rule
+from onnxfuse.tuning import stopwatch as watches
+from onnxfuse.tuning import tune
+from onnxfuse.tuning.candidates import Candidate, candidates
+from onnxfuse.tuning.work import Work
+from tests.tuning.small import H200, HERE, block, by_kind, stopwatch
+
+HEAD = '<ir_version: 10, opset_import: ["" : 20]>'
+RULES = rule.select([])
+
+
+@pytest.fixture(scope="module")
+def works() -> dict[str, Work]:
+    """All that there is to measure in the block, by rule and the operators of the nodes left alone."""
+    seen: list[Work] = []
+    tune(block(4), RULES, {}, stopwatch=stopwatch(by_kind(fused=2, split=1, alone=3), seen))
+    return {f"{w.op.rule}: {' '.join(n.op_type for n in w.plain.graph.node)}": w for w in seen}
+
+
+def test_the_nodes_left_alone_are_those_of_the_model(works: dict[str, Work]) -> None:
+    """A bias that was taken out of a Gemm is in it again; a product that the library computes for an op is there."""
+    assert sorted(works) == [
+        "gemm: Gemm Gelu",
+        "gemm: MatMul Add Relu",
+        "layer_norm: Add LayerNormalization",
+        "linear: Gemm Gelu",
+        "linear: MatMul Add Relu",
+    ]
+    after_product = works["linear: Gemm Gelu"]
+    assert [n.op_type.split("_")[0] for n in after_product.fused.graph.node] == ["Gemm", "AddGelu"]
+    assert [len(n.input) for n in after_product.plain.graph.node] == [3, 1]
+
+
+def run(model: onnx.ModelProto, inputs: watches.Arrays) -> list[np.ndarray]:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return session.run(None, inputs)
+
+
+def test_every_candidate_computes_what_the_nodes_do(works: dict[str, Work]) -> None:
+    """With the same names of inputs and outputs; float16 sums may round once more in between."""
+    for work in works.values():
+        inputs = watches._inputs(work.plain)
+        truth = run(work.plain, inputs)
+        for candidate in candidates(work, RULES, HERE, H200):
+            onnx.checker.check_model(candidate.model, full_check=True)
+            assert [o.name for o in candidate.model.graph.output] == [o.name for o in work.plain.graph.output]
+            assert {i.name for i in candidate.model.graph.input} == set(inputs)
+            for mine, theirs in zip(run(candidate.model, inputs), truth, strict=True):
+                assert mine.dtype == theirs.dtype
+                np.testing.assert_allclose(mine.astype(float), theirs.astype(float), rtol=2**-9, atol=2**-9)
+
+
+def test_kinds_of_candidates(works: dict[str, Work]) -> None:
+    """The plan's own choice first, its variants, one split with the product outside, the nodes last."""
+    found = candidates(works["gemm: Gemm Gelu"], RULES, HERE, H200)
+    kinds = [c.kind for c in found]
+    assert kinds == ["fused"] * (len(found) - 2) + ["split", "alone"]
+    assert not tuned.changed(found[0].tuning)
+    assert len({c.tuning.tile for c in found if c.kind == "fused"}) == len(found) - 2 > 3
+    assert [n.op_type.split("_")[0] for n in found[-2].model.graph.node] == ["Gemm", "AddGelu"]
+
+
+def test_a_variant_is_carried_by_its_model(works: dict[str, Work]) -> None:
+    """As by every tuned model, so what is timed takes the way of what runs."""
+    work = works["gemm: Gemm Gelu"]
+    own, *others = [c for c in candidates(work, RULES, HERE, H200) if c.kind == "fused"]
+    assert tuned.of_model(own.model) == {}
+    for candidate in others:
+        assert tuned.variants(tuned.of_model(candidate.model)[HERE]) == {work.key: candidate.tuning}
+
+
+def test_copies_share_no_value(works: dict[str, Work]) -> None:
+    """Each copy computes the same from inputs of its own."""
+    model = works["gemm: Gemm Gelu"].fused
+    many = watches.replicated(model, 3)
+    onnx.checker.check_model(many, full_check=True)
+    (name,) = [i.name for i in model.graph.input]
+    x = watches._inputs(model)[name]
+    results = run(many, {f"{name}.{n}": x * n for n in range(3)})
+    for n, result in enumerate(results):
+        np.testing.assert_array_equal(result, run(model, {name: x * n})[0])
+    assert len({t.name for t in many.graph.initializer}) == 3 * len(model.graph.initializer)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "count"),
+    [(1, 8, 64), (1, 1024, 30), (128, 4096, 8), (64, 2**15, 2), (2**15, 1024, 15), (2**19, 1024, 2)],
+)
+def test_weights_leave_the_cache_and_a_run_stays_short(rows: int, columns: int, count: int) -> None:
+    """Many times a small work, few a big one, never one alone."""
+    weight = numpy_helper.from_array(np.zeros((1024, columns), np.float32), "w")
+    model = onnx.parser.parse_model(f"{HEAD} g (float[{rows}, 1024] x) => (float[M, N] y) {{ y = MatMul (x, w) }}")
+    model.graph.initializer.append(weight)
+    del model.graph.output[0].type.tensor_type.shape.dim[:]
+    model.graph.output[0].type.tensor_type.shape.dim.add(dim_value=rows)
+    model.graph.output[0].type.tensor_type.shape.dim.add(dim_value=columns)
+    x = np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (rows, 1024), (0, 0))
+    assert watches._copies(model, {"x": x}) == count
+
+
+def test_inputs_are_valid_for_any_operator() -> None:
+    """Numbers of either sign; integers and booleans that index, mask and select."""
+    model = onnx.parser.parse_model(
+        f"{HEAD} g (float16[31, 33] x, int64[5] i, bool[7] m, bfloat16[3] b) => (float16[31, 33] y) {{ y = Relu (x) }}"
+    )
+    inputs = watches._inputs(model)
+    assert {n: (x.dtype, x.shape) for n, x in inputs.items()} == {
+        "x": (np.float16, (31, 33)), "i": (np.int64, (5,)), "m": (np.bool_, (7,)), "b": (ml_dtypes.bfloat16, (3,))
+    }  # fmt: skip
+    assert set(inputs["i"]) <= {0, 1}
+    assert inputs["x"].min() < -1 < 1 < inputs["x"].max()
+
+
+@pytest.mark.parametrize(
+    ("mine", "same"),
+    [([1.0, -2.0], True), ([1.02, -2.0], True), ([1.2, -2.0], False), ([1.0, np.nan], False), ([np.inf, -2.0], False)],
+)
+def test_a_missing_tile_is_told_from_rounding(mine: list[float], same: bool) -> None:
+    truth = {"y": np.array([1.0, -2.0], np.float16), "k": np.array([True])}
+    fault = watches._fault({"y": np.array(mine, np.float16), "k": np.array([False])}, truth)
+    assert (fault == "") == same
+
+
+def test_what_has_no_variants_has_one_candidate_beside_its_nodes() -> None:
+    """An op of the library's own, attention, is measured against the nodes that it stands for."""
+    q = "float16[2, 12, 16, 64]"
+    text = f"""<ir_version: 10, opset_import: ["" : 20]>
+    g ({q} q, float16[2, 12, 64, 16] k, {q} v) => ({q} y) {{
+      d = Constant <value = float16 {{12288}}> ()
+      s = MatMul (q, k)  t = Mul (s, d)  p = Softmax <axis = -1> (t)  y = MatMul (p, v)
+    }}"""
+    seen: list[Work] = []
+    model = onnx.parser.parse_model(text)
+    tune(model, RULES, {}, stopwatch=stopwatch(by_kind(fused=1, split=2, alone=3), seen))
+    work = next(w for w in seen if w.op.library is not None)
+    found: list[Candidate] = candidates(work, RULES, HERE, H200)
+    assert [c.kind for c in found] == ["fused", "split", "alone"]
