@@ -165,9 +165,10 @@ def _read_at_home(graph: Graph, node: Node, places: Sequence[int | _Home], whole
         shape = graph.fresh(f"{home}.shape")
         graph.types[shape] = ValueType(onnx.TensorProto.INT64, (graph.type(home).rank,))
         new.append(onnx.helper.make_node("Shape", [home], [shape]))
-        new.append(onnx.helper.make_node("Gather", [shape, number], [part], node.proto.name, axis=0))
+        new.append(onnx.helper.make_node("Gather", [shape, number], [part], axis=0))
     if len(parts) > 1:
-        new.append(onnx.helper.make_node("Concat", parts, [output], node.proto.name, axis=0))
+        new.append(onnx.helper.make_node("Concat", parts, [output], axis=0))
+    new[-1].name = node.proto.name
     graph.replace([node], [Node(n) for n in new])
 
 

@@ -150,7 +150,7 @@ def _fuse_from(
     smaller = [graph.type(start.reduced).shape] if start.reduced else []
     region = Region(dict.fromkeys(start.seeds), graph.type(start.value), how.template, smaller, alone=around.alone)
     if how.moving:
-        grow_moving(graph, region, around.host, rule.name)
+        grow_moving(graph, region, around.host, rule.name, prologue=how.prologue, epilogue=how.epilogue)
         trim(graph, region)
     else:
         grow(graph, region, start.kept, prologue=how.prologue, epilogue=how.epilogue, host=around.host)

@@ -51,9 +51,8 @@ def lay_out(graph: Graph, rules: Sequence[Rule], report: Report) -> None:
     for node in saving:
         if node not in chosen:
             reason = "stays channels first: its region would need as many Transposes at its edges as it saves inside"
-            report.stopped.append(
-                Near(rule.name, f"{node.op} {node.name}", Refusal(node.name, reason, 1, kind="layout"))
-            )
+            refusal = Refusal(node.name, reason, 1, kind="layout", size=1)
+            report.stopped.append(Near(rule.name, f"{node.op} {node.name}", refusal))
     if chosen:
         replaced = names(list(chosen))
         _write(graph, chosen)

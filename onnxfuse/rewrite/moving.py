@@ -22,12 +22,14 @@ SAMPLE = 6720
 and many: where an extent is open, a movement must pay for large ones."""
 
 
-def grow_moving(graph: Graph, region: Region, host: frozenset[str], rule: str) -> None:
-    """Add to `region` what can join: readers of its values first, then what computes its inputs."""
+def grow_moving(
+    graph: Graph, region: Region, host: frozenset[str], rule: str, *, prologue: bool, epilogue: bool
+) -> None:
+    """Add to `region` what can join: readers of its values (epilogue), then what computes its inputs (prologue)."""
     cost = _cost(graph, region.nodes, rule)
     while not isinstance(cost, str):
         region.stops.clear()
-        for node in _neighbours(graph, region):
+        for node in _neighbours(graph, region, prologue, epilogue):
             outcome = _joined(graph, region, node, host, rule, cost)
             if isinstance(outcome, str):
                 region.stops[node] = outcome
@@ -96,9 +98,9 @@ def not_movement(graph: Graph, node: Node, host: frozenset[str]) -> str | None:
     return None
 
 
-def _neighbours(graph: Graph, region: Region) -> list[Node]:
-    readers = (r for v in graph.outputs_of(region.nodes) for r in graph.readers(v))
-    makers = (p for v in graph.inputs_of(region.nodes) if (p := graph.producer(v)) is not None)
+def _neighbours(graph: Graph, region: Region, prologue: bool, epilogue: bool) -> list[Node]:
+    readers = (r for v in graph.outputs_of(region.nodes) for r in graph.readers(v) if epilogue)
+    makers = (p for v in graph.inputs_of(region.nodes) if prologue and (p := graph.producer(v)) is not None)
     return [n for n in dict.fromkeys((*readers, *makers)) if n not in region.nodes and n.op != "Constant"]
 
 

@@ -12,7 +12,7 @@ from onnxfuse.kernels import Arch, nvrtc
 from onnxfuse.kernels.language import REAL, SIGNED
 from onnxfuse.kernels.source import Section, generated
 from onnxfuse.model.errors import KernelError
-from tests.kernels import ops
+from tests.kernels import moved, ops
 from tests.kernels.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF
 from tests.kernels.test_emulated import CHAIN, LAYER_NORM, SOFTMAX
 
@@ -47,6 +47,15 @@ CASES = {
             (FLOAT, 5000),
             (DOUBLE, 40000),
         )
+    },
+    **{
+        f"{name} {dtype}": moved.large(dtype, 64)[name]
+        for dtype in (HALF, FLOAT)
+        for name in ("rope 64", "window reverse + add 56x56x128", "bias + packed heads 12x64", "bias + keys 12x64, 197")
+    },
+    **{
+        name: moved.large(HALF, 64)[name]
+        for name in ("to nhwc 2048x7x7", "to nchw 96x56x56", "channel shuffle 464x7x7", "upsample + concat 56x56")
     },
     "softmax": (ops.op(SOFTMAX, (HALF,) * 2, (HALF,), "row"), ((8, 12, 128, 128), (8, 1, 1, 128))),
 }
