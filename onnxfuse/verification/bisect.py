@@ -197,7 +197,8 @@ def accuse(
         checked=fault.checked,
     )  # fmt: skip
     only = next(iter(suspects.values())) if len(suspects) == 1 else None
-    if only is not None and only.rule:
+    lone = only is not None and bool(only.rule)
+    if only is not None and lone and (reoptimize is None or _holds(fused, next(iter(suspects)), there)):
         return _fused_op(base, only, fault, providers, "nothing else differs there")
     if reoptimize is None:
         rules = tuple(dict.fromkeys(s.rule for s in suspects.values() if s.rule))
@@ -211,6 +212,8 @@ def accuse(
             if not _has_fault(original, reoptimize([rule])[0], inputs, providers, values):
                 guilty.append(rule)
         return _by_skipping(base, guilty)
+    if only is not None and lone:
+        return _fused_op(base, only, fault, providers, "nothing else differs there")
     if only is None:
         inside = [w for w in windows(again, fused) if set(w.fused) <= set(window.fused)]
         finer = next((f for f, _ in faults(again, fused, inputs, providers, chosen=inside) if f is not None), None)
@@ -221,6 +224,14 @@ def accuse(
     if only.rule:
         return _fused_op(base, only, fault, providers, "all else there is what the rules make of the original")
     return _by_writing(base, fused, only, (reoptimize, again, applied))
+
+
+def _holds(fused: ModelProto, position: int, there: Sequence[onnx.NodeProto]) -> bool:
+    """Return whether the body of a fused op has the operators of the original: else a rewrite was there before it."""
+    op = fused.graph.node[position].op_type
+    bodies = [f.node for f in fused.functions if f.name == op and f.domain == DOMAIN]
+    inside = sorted(n.op_type for body in bodies for n in body if n.op_type != "Constant")
+    return inside == sorted(n.op_type for n in there if n.op_type != "Constant")
 
 
 def _fused_op(base: Finding, guilty: Suspect, fault: Fault, providers: Sequence[str], why: str) -> Finding:

@@ -47,27 +47,27 @@ def of_onnx(model: ModelProto) -> ModelProto:
     """Return `model` with each op of the library's domain as what it stands for: ONNX's op between two Transposes."""
     copy = ModelProto()
     copy.CopyFrom(model)
-    for function in copy.functions:
-        nodes = []
-        for node in function.node:
-            if node.domain != DOMAIN:
-                nodes.append(node)
-                continue
-            plain = helper.make_node(node.op_type, ["first", *node.input[1:]], ["made"])
-            plain.attribute.extend(node.attribute)
-            nodes.append(helper.make_node("Transpose", [node.input[0]], ["first"], perm=[0, 3, 1, 2]))
-            nodes.append(plain)
-            nodes.append(helper.make_node("Transpose", ["made"], list(node.output), perm=[0, 2, 3, 1]))
-        del function.node[:]
-        function.node.extend(nodes)
-        for opset in list(function.opset_import):
-            if opset.domain == DOMAIN:
-                function.opset_import.remove(opset)
+    nodes = []
+    for number, node in enumerate(copy.graph.node):
+        if node.domain != DOMAIN:
+            nodes.append(node)
+            continue
+        first, made = f"first_{number}", f"made_{number}"
+        plain = helper.make_node(node.op_type, [first, *node.input[1:]], [made])
+        plain.attribute.extend(node.attribute)
+        nodes.append(helper.make_node("Transpose", [node.input[0]], [first], perm=[0, 3, 1, 2]))
+        nodes.append(plain)
+        nodes.append(helper.make_node("Transpose", [made], list(node.output), perm=[0, 2, 3, 1]))
+    del copy.graph.node[:]
+    copy.graph.node.extend(nodes)
+    for opset in list(copy.opset_import):
+        if opset.domain == DOMAIN:
+            copy.opset_import.remove(opset)
     return copy
 
 
 def library_nodes(model: ModelProto) -> set[str]:
-    return {n.op_type for f in model.functions for n in f.node if n.domain == DOMAIN}
+    return {n.op_type for n in model.graph.node if n.domain == DOMAIN}
 
 
 @pytest.mark.parametrize("name", MODELS)
