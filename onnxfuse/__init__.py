@@ -77,15 +77,16 @@ def session(
 
 
 def register(
-    session_options: "onnxruntime.SessionOptions", model: "onnx.ModelProto | bytes | str | Path"
+    session_options: "onnxruntime.SessionOptions", model: "onnx.ModelProto | bytes | str | Path", *, tf32: bool = True
 ) -> "tuple[Placement, ...]":
     """Register the kernels that `model` needs with `session_options`, for those who open CUDA sessions themselves.
 
-    Returns where each fused op runs. Use it for CUDA sessions alone: a registered op has no CPU kernel.
+    Returns where each fused op runs. Use it for CUDA sessions alone: a registered op has no CPU kernel. `tf32=False`
+    goes with the provider option `use_tf32` 0: what would round float32 to TF32 keeps its body.
     """
     from onnxfuse.runtime import register as register_kernels
 
-    return register_kernels(session_options, model)
+    return register_kernels(session_options, model, tf32=tf32)
 
 
 def verify(original: "Model", fused: "Model", **options: Any) -> "VerifyReport":

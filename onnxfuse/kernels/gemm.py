@@ -43,7 +43,10 @@ def refuses(op: FusedOp, arch: Arch) -> str | None:
     """Return why the body of `op` is the better choice on `arch`, None where the kernel is."""
     if arch.name != ARCH:
         return f"the product's kernel is made for {ARCH}, this GPU is {arch.name}"
-    strides = [max(p.sliding.strides) for p in anatomy(op).products if p.sliding is not None]
+    parts = anatomy(op)
+    if parts.dtype == TensorProto.FLOAT and not arch.tf32:
+        return "the kernel rounds float32 to TF32, and use_tf32 is 0"
+    strides = [max(p.sliding.strides) for p in parts.products if p.sliding is not None]
     return f"the copy engine takes steps of up to {MAX_STRIDE}" if any(s > MAX_STRIDE for s in strides) else None
 
 

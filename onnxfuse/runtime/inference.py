@@ -52,8 +52,10 @@ def session(
     on_cuda = PROVIDER in map(_name, chosen)
     given = model
     if on_cuda:
-        _require_cuda(_device(chosen, kwargs.get("provider_options")))
-        fused = _kernels_or_functions(options, model, kernels_asked_for=providers is not None)
+        cuda = _cuda_options(chosen, kwargs.get("provider_options"))
+        _require_cuda(_device(cuda))
+        tf32 = str(cuda.get("use_tf32", 1)).lower() not in ("0", "false")
+        fused = _kernels_or_functions(options, model, tf32, kernels_asked_for=providers is not None)
     else:
         fused = as_functions(model, _why_not_cuda(providers))
     if any(p.runs_as == "library" for p in fused):
@@ -63,19 +65,19 @@ def session(
         raise _no_cuda("ONNX Runtime left the CUDA provider out; its log on stderr says why")
     opened.fused = fused
     if dump is not None:
-        arch = arch_of(_device(chosen, kwargs.get("provider_options"))) if on_cuda else None
+        arch = arch_of(_device(cuda)) if on_cuda else None
         dump_ops(read(given), Path(dump), arch)
     return opened
 
 
 def _kernels_or_functions(
-    options: onnxruntime.SessionOptions, model: Model, *, kernels_asked_for: bool
+    options: onnxruntime.SessionOptions, model: Model, tf32: bool, *, kernels_asked_for: bool
 ) -> tuple[Placement, ...]:
     """Register the kernels; without the bridge that is an error where CUDA was asked for by name."""
     missing = bridge_missing()
     if missing is not None and not kernels_asked_for:
         return as_functions(model, missing)
-    return register_kernels(options, model, library=True)
+    return register_kernels(options, model, library=True, tf32=tf32)
 
 
 def _default_providers() -> list[Provider]:
@@ -86,12 +88,16 @@ def _name(provider: Provider) -> str:
     return provider if isinstance(provider, str) else provider[0]
 
 
-def _device(providers: Sequence[Provider], options: Sequence[Mapping[str, Any]] | None) -> int:
-    """Return the CUDA device that the provider options name, 0 where they name none."""
+def _cuda_options(providers: Sequence[Provider], options: Sequence[Mapping[str, Any]] | None) -> Mapping[str, Any]:
+    """Return the options of the CUDA provider: those beside its name, else those of its place in `provider_options`."""
     index = [_name(p) for p in providers].index(PROVIDER)
     provider = providers[index]
-    own = provider[1] if not isinstance(provider, str) else options[index] if options else {}
-    return int(own.get("device_id", 0))
+    return provider[1] if not isinstance(provider, str) else options[index] if options else {}
+
+
+def _device(cuda: Mapping[str, Any]) -> int:
+    """Return the device that the provider's options name, 0 where they name none."""
+    return int(cuda.get("device_id", 0))
 
 
 def _require_cuda(device: int) -> None:

@@ -1,5 +1,7 @@
 """From a fused op to the launches of its kernel: the one place where the runtime meets `onnxfuse.kernels`."""
 
+from dataclasses import replace
+
 from onnxfuse import kernels
 from onnxfuse.kernels.plans import DEFAULT
 from onnxfuse.model.fused import FusedOp
@@ -7,9 +9,12 @@ from onnxfuse.runtime.table import Launch, Planner, Shape
 from onnxfuse.runtime.tuned import Variants
 
 
-def no_kernel(op: FusedOp) -> str | None:
-    """Return why no kernel can be made for `op` on the first GPU, in one line; None if one can."""
-    return kernels.supports(op, lambda: kernels.arch_of(0))
+def no_kernel(op: FusedOp, tf32: bool = True) -> str | None:
+    """Return why no kernel can be made for `op` on the first GPU, in one line; None if one can.
+
+    `tf32`: products of float32 may be rounded to TF32.
+    """
+    return kernels.supports(op, lambda: replace(kernels.arch_of(0), tf32=tf32))
 
 
 def may_alias(op: FusedOp) -> tuple[int, ...]:

@@ -20,12 +20,13 @@ MARK = "onnxfuse.registered"
 """Session config entry by which options show that kernels were registered in them; ONNX Runtime ignores it."""
 
 
-def register(session_options: SessionOptions, model: Model) -> tuple[Placement, ...]:
+def register(session_options: SessionOptions, model: Model, *, tf32: bool = True) -> tuple[Placement, ...]:
     """Register the kernels of the model's fused ops in `session_options`, and return what becomes of each op.
 
     For those who build the session themselves: the options are then for this model, and for a session whose providers
     contain CUDA (a registered op has no other kernel). Where CUDA cannot be used nothing is registered and every
-    placement says so. Raises DeviceError where CUDA can be used and the native bridge is missing.
+    placement says so. `tf32=False` goes with the provider option `use_tf32` 0: what would round float32 to TF32 keeps
+    its body. Raises DeviceError where CUDA can be used and the native bridge is missing.
 
     >>> options = onnxruntime.SessionOptions()
     >>> onnxfuse.register(options, "fused.onnx")
@@ -34,17 +35,19 @@ def register(session_options: SessionOptions, model: Model) -> tuple[Placement, 
     missing = cuda_unusable()
     if missing is not None:
         return as_functions(model, f"CUDA cannot be used: {missing}")
-    return register_kernels(session_options, model)
+    return register_kernels(session_options, model, tf32=tf32)
 
 
-def register_kernels(session_options: SessionOptions, model: Model, *, library: bool = False) -> tuple[Placement, ...]:
+def register_kernels(
+    session_options: SessionOptions, model: Model, *, library: bool = False, tf32: bool = True
+) -> tuple[Placement, ...]:
     """Register every fused op that has a kernel; the others keep their bodies, each with the reason.
 
-    `library`: the caller lets the library compute the ops that have such a form.
+    `library`: the caller lets the library compute the ops that have such a form. `tf32`: as for `register`.
     """
     facts = read(model)
     ops = fused_ops(facts)
-    refusals = _refusals(facts, ops)
+    refusals = _refusals(facts, ops, tf32)
     variants = variants_of(facts)
     rows = [_row(op, variants) for name, op in ops.items() if refusals[name] is None]
     if rows:
@@ -63,10 +66,10 @@ def as_functions(model: Model, reason: str) -> tuple[Placement, ...]:
     return tuple(_placement(op, counts[name], reason) for name, op in fused_ops(facts).items())
 
 
-def _refusals(model: onnx.ModelProto, ops: Mapping[str, FusedOp]) -> dict[str, str | None]:
+def _refusals(model: onnx.ModelProto, ops: Mapping[str, FusedOp], tf32: bool) -> dict[str, str | None]:
     """Return for each op why its body has to run, None where the kernel can."""
     on_host = dict.fromkeys(shape_math(model.graph), "works on shapes, which ONNX Runtime keeps on the CPU")
-    return {name: on_host.get(name) or _library_alone(op) or no_kernel(op) for name, op in ops.items()}
+    return {name: on_host.get(name) or _library_alone(op) or no_kernel(op, tf32) for name, op in ops.items()}
 
 
 def _library_alone(op: FusedOp) -> str | None:

@@ -65,6 +65,13 @@ def test_float32_products_want_their_terms_side_by_side():
     assert kernels.supports(products.case(TRANSPOSED, DOUBLE, (8,), 8, 8)[0]) == "products of DOUBLE"
 
 
+def test_float32_is_not_rounded_where_the_session_forbids_it():
+    exact = Arch("sm_90a", 132, tf32=False)
+    assert kernels.supports(products.case(TRANSPOSED, HALF, (8,), 8, 8)[0], lambda: exact) is None
+    refusal = kernels.supports(products.case(TRANSPOSED, FLOAT, (8,), 8, 8)[0], lambda: exact)
+    assert refusal == "the kernel rounds float32 to TF32, and use_tf32 is 0"
+
+
 def test_float32_takes_half_as_many_terms_at_once():
     """The rows of the factors' tiles are 128 bytes, whatever the type."""
     fused, shapes = products.case(TRANSPOSED, FLOAT, (100,), 72, 40)

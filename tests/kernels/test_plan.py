@@ -262,3 +262,24 @@ def test_the_body_language_is_open_to_questions():
     assert kernels.is_reduction("LayerNormalization")
     assert not kernels.is_pointwise("LayerNormalization")
     assert {"Add", "Where", "Cast"} <= kernels.pointwise_ops()
+
+
+CHANNEL_MEAN = ops.op("(x) => (y) { y = ReduceMean <axes = [1]> (x) }", (HALF,), (HALF,), "row", opset=13)
+TURNED = ops.op("(x) => (y) { t = Transpose <perm = [1, 0]> (x) y = Relu (t) }", (HALF,), (HALF,))
+DEPTHWISE = ops.op(
+    "(x, w) => (y) { y = Conv <group = 8, pads = [1, 1, 1, 1]> (x, w) }", (HALF,) * 2, (HALF,), "depthwise"
+)
+PRODUCT = ops.op("(x, w) => (y) { m = MatMul(x, w) y = Relu(m) }", (HALF,) * 2, (HALF,), "gemm")
+
+
+@pytest.mark.parametrize(
+    ("fused", "shapes"),
+    [
+        (ADD, ((64, 64), (64,))), (LAYER_NORM, ((64, 64), (64, 64), (64,), (64,))), (CHANNEL_MEAN, ((64, 64, 64),)),
+        (TURNED, ((64, 64),)), (DEPTHWISE, ((4, 8, 16, 16), (8, 1, 3, 3))), (PRODUCT, ((64, 64), (64, 64))),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("aligned", [True, False])
+def test_every_kernel_waits_for_the_one_ahead(fused, shapes, aligned):
+    """It may be launched early, so it says once where it begins to need what the one ahead computes."""
+    assert kernels.plan(fused, shapes, aligned, H200).kernel.text.count("join_stream();") == 1

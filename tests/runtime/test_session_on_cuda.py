@@ -482,3 +482,20 @@ def test_register_serves_a_session_built_by_hand(on_fake_cuda: FakeCuda) -> None
         "reset": dict.fromkeys(CHAIN, 0),
         "default": "CUDAExecutionProvider",
     }
+
+
+def with_and_without_tf32() -> Any:
+    kernels, found = stand_in_kernels.install(), {}
+    for value in (None, 1, 0, "0", "False"):
+        kernels.asked_for.clear()
+        options = {} if value is None else {"use_tf32": value}
+        runtime.session(models.chain(), [("CUDAExecutionProvider", options), "CPUExecutionProvider"])
+        found[repr(value)] = sorted({arch.tf32 for arch in kernels.asked_for})
+    return found
+
+
+def test_a_session_without_tf32_asks_for_exact_kernels(on_fake_cuda: FakeCuda) -> None:
+    """As the provider's option says, however it is written."""
+    assert on_fake_cuda(with_and_without_tf32) == {
+        "None": [True], "1": [True], "0": [False], "'0'": [False], "'False'": [False],
+    }  # fmt: skip
