@@ -44,8 +44,9 @@ def optimized(path: Path, name: str, out: Path) -> str | None:
             made = optimizer.optimize_model(
                 str(path), TYPES[type(size)], num_heads=size.heads, hidden_size=size.hidden, opt_level=0, use_gpu=True
             )
-    except (IndexError, KeyError, AttributeError, AssertionError, ValueError, RuntimeError) as error:
-        return f"{type(error).__name__}: {error}"  # what it stumbles over in models that it was not written for
+    except (ImportError, IndexError, KeyError, AttributeError, AssertionError, ValueError, RuntimeError) as error:
+        # What it stumbles over in models that it was not written for, or without sympy.
+        return f"{type(error).__name__}: {error}"
     if all(o.domain != "com.microsoft" for o in made.model.opset_import):
         made.model.opset_import.add(domain="com.microsoft", version=1)
     onnx.save(made.model, out)

@@ -6,7 +6,16 @@ Pure Python up to the plan; `compile` needs NVRTC, `load` needs a GPU.
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.estimate import LAUNCH
 from onnxfuse.kernels.language import POINTWISE
-from onnxfuse.kernels.launch import candidates, estimate, inplace, output_shapes, plan, supports, unreadable
+from onnxfuse.kernels.launch import (
+    candidates,
+    estimate,
+    inplace,
+    is_template,
+    output_shapes,
+    plan,
+    supports,
+    unreadable,
+)
 from onnxfuse.kernels.moves import FREE, MOVEMENT
 from onnxfuse.kernels.nvrtc import arch_of, compile, load
 from onnxfuse.kernels.plans import LaunchPlan, TensorMap, Tuning
@@ -61,6 +70,7 @@ __all__ = [
     "is_movement",
     "is_pointwise",
     "is_reduction",
+    "is_template",
     "item_size",
     "load",
     "output_shapes",

@@ -12,7 +12,7 @@ from onnx import NodeProto
 
 from onnxfuse.kernels import nvrtc
 from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.launch import plan, supports
+from onnxfuse.kernels.launch import is_template, plan, supports
 from onnxfuse.kernels.layout import Shape
 from onnxfuse.kernels.plans import LaunchPlan
 from onnxfuse.model import sized
@@ -129,6 +129,7 @@ def _op(folder: Path, op: FusedOp, nodes: list[NodeProto], types: Mapping[str, V
     (place / "body.onnx").write_bytes(_model(op, nodes, types).SerializeToString(deterministic=True))
     if op.library is not None:
         (place / "library.txt").write_text(onnx.printer.to_text(op.library) + "\n", encoding="utf-8")
+    if not is_template(op.template):
         return Dumped(
             op.name, op.rule, place.name, layers, 0, None, None, "an op of ONNX Runtime's own runs in its place"
         )

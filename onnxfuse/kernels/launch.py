@@ -21,6 +21,11 @@ FAMILIES = {"depthwise": depthwise.FAMILY, "gemm": gemm.FAMILY, "pointwise": mem
 """The kernel templates by name."""
 
 
+def is_template(name: str) -> bool:
+    """Return whether kernels are made from a template of this name."""
+    return name in FAMILIES
+
+
 def family(op: FusedOp) -> Family:
     """Return the template of `op`; raises `UnsupportedError` where there is no kernel of that name."""
     if op.template not in FAMILIES:

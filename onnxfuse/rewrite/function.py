@@ -70,7 +70,7 @@ def make_op(
         return library
     body.name = _name(body, library, nodes, template, types_in, types_out)
     op = FusedOp(body.name, rule, template, types_in, types_out, body, library)
-    reason = kernels.supports(op) if library is None else None
+    reason = kernels.supports(op) if library is None or kernels.is_template(template) else None
     if reason is not None:
         return reason
     return op, _node(op, nodes, inputs, outputs, [*literals, *inner])
@@ -79,9 +79,9 @@ def make_op(
 def _library(
     body: FunctionProto, realization: Realization, formal: Mapping[str, str], opset: int
 ) -> FunctionProto | str:
-    """Return the function that computes what `body` does through the library's op, on the same inputs and outputs.
+    """Return the function that computes what `body` does, the anchor through the library's op, on the same inputs.
 
-    Returns the reason where it cannot be written in the model's operator set.
+    What grew after the anchor follows as it is. Returns the reason where the model's operator set cannot write it.
     """
     pattern, match = realization.pattern, realization.match
     reason = next((r for n in pattern.nodes if (r := not_in_opset(n, opset)) is not None), None)
@@ -90,7 +90,9 @@ def _library(
     ends = {*pattern.inputs, *pattern.outputs}
     names = {name: formal[value] for name, value in match.values.items() if name in ends and isinstance(value, str)}
     names.update({v: f"inner_{v}" for v in pattern.values if v not in ends})
-    nodes = [node_proto(n, names, match) for n in pattern.nodes]
+    anchor = {formal[o] for n in match.nodes.values() for o in n.outputs if o in formal}
+    grown = [n for n in body.node if n.op_type != "Constant" and not anchor & set(n.output)]
+    nodes = [*(node_proto(n, names, match) for n in pattern.nodes), *grown]
     read = {v for n in nodes for v in n.input}
     library = FunctionProto(domain=DOMAIN, name="library", input=body.input, output=body.output)
     library.node.extend(n for n in body.node if n.op_type == "Constant" and n.output[0] in read)

@@ -9,6 +9,7 @@ from typing import Any
 
 from onnx import TensorProto
 
+from onnxfuse import kernels
 from onnxfuse.model.errors import RuleError
 from onnxfuse.rewrite import pattern as patterns
 from onnxfuse.rewrite import predicate as predicates
@@ -47,7 +48,7 @@ class Anchor:
     let: tuple[Binding, ...] = ()
     """Numbers that the match gives, by label, for `realize`."""
     realize: Pattern | None = None
-    """The anchor through an op of ONNX Runtime's own, which takes the place of the body on CUDA."""
+    """The anchor through an op of ONNX Runtime's own, on CUDA: of a template with kernels where no kernel runs."""
     cost: tuple[Predicate, ...] = ()
     """Where the kernel is worth it, as far as is known without measuring; when tuning, measuring decides instead."""
 
@@ -199,7 +200,7 @@ class _Reader:
             raise RuleError(f"{self.place('anchor')}: `anchor` must be {words} or tables [[fuse.anchor]]")
         grow = {k: self.optional(table, k, str, "") for k in ("prologue", "epilogue")}
         extra = next((k for k in ("library", *grow) if table.get(k) and any(a.realize for a in anchors)), None)
-        if extra is not None:
+        if extra is not None and not kernels.is_template(template):
             raise RuleError(f"{self.place(extra)}: `{extra}` and `realize` exclude each other: it is the whole anchor")
         for key, value in grow.items():
             if value not in ("", "pointwise"):

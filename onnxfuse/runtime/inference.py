@@ -58,8 +58,9 @@ def session(
         fused = _kernels_or_functions(options, model, tf32, kernels_asked_for=providers is not None)
     else:
         fused = as_functions(model, _why_not_cuda(providers))
-    if any(p.runs_as == "library" for p in fused):
-        model = with_library_ops(model, options)
+    through_library = {p.op for p in fused if p.runs_as == "library"}
+    if through_library:
+        model = with_library_ops(model, options, through_library)
     opened = Session(_source(model), options, providers=chosen, **{"enable_fallback": 0, **kwargs})
     if on_cuda and PROVIDER not in opened.get_providers():
         raise _no_cuda("ONNX Runtime left the CUDA provider out; its log on stderr says why")

@@ -3,6 +3,7 @@
 Only in the model that a session opens, never in a file: the library's op has no kernel for every provider and type.
 """
 
+from collections.abc import Collection
 from pathlib import Path
 
 import onnx
@@ -19,8 +20,8 @@ DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 """Session config entry: where ONNX Runtime finds the external data of a model that it is given as bytes."""
 
 
-def with_library_ops(model: Model, session_options: SessionOptions) -> onnx.ModelProto:
-    """Return a copy of `model` in which such ops are computed by the library.
+def with_library_ops(model: Model, session_options: SessionOptions, names: Collection[str]) -> onnx.ModelProto:
+    """Return a copy of `model` in which the fused ops of these names are computed by the library.
 
     External data stays where it is; `session_options` learn its folder.
     """
@@ -34,7 +35,7 @@ def with_library_ops(model: Model, session_options: SessionOptions) -> onnx.Mode
     ops, inferred = fused_ops(own), types.infer(own)
     through_library = []
     for function in own.functions:
-        library = ops[function.name].library if function.domain == DOMAIN else None
+        library = ops[function.name].library if function.domain == DOMAIN and function.name in names else None
         if library is not None:
             del function.node[:]
             function.node.extend(library.node)

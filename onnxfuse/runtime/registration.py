@@ -6,6 +6,7 @@ from dataclasses import replace
 import onnx
 from onnxruntime import SessionOptions
 
+from onnxfuse.kernels import is_template
 from onnxfuse.model.errors import UsageError
 from onnxfuse.model.fused import FusedOp, fused_ops
 from onnxfuse.runtime.bridge import bridge
@@ -43,7 +44,8 @@ def register_kernels(
 ) -> tuple[Placement, ...]:
     """Register every fused op that has a kernel; the others keep their bodies, each with the reason.
 
-    `library`: the caller lets the library compute the ops that have such a form. `tf32`: as for `register`.
+    `library`: the caller lets the library compute those without a kernel that have such a form. `tf32`: as for
+    `register`.
     """
     facts = read(model)
     ops = fused_ops(facts)
@@ -55,7 +57,10 @@ def register_kernels(
     counts = node_counts(facts)
     placements = (_placement(op, counts[name], refusals[name]) for name, op in ops.items())
     return tuple(
-        replace(p, runs_as="library", reason="") if library and ops[p.op].library is not None else p for p in placements
+        replace(p, runs_as="library", reason="")
+        if library and p.runs_as == "function" and ops[p.op].library is not None
+        else p
+        for p in placements
     )
 
 
@@ -73,7 +78,9 @@ def _refusals(model: onnx.ModelProto, ops: Mapping[str, FusedOp], tf32: bool) ->
 
 
 def _library_alone(op: FusedOp) -> str | None:
-    return None if op.library is None else "ONNX Runtime's own op computes it in sessions that onnxfuse.session opens"
+    if op.library is None or is_template(op.template):
+        return None
+    return "ONNX Runtime's own op computes it in sessions that onnxfuse.session opens"
 
 
 def _register(session_options: SessionOptions, rows: list[Row]) -> None:

@@ -33,7 +33,7 @@ class Candidate:
 
 def candidates(work: Work, rules: Sequence[Rule], machine: Machine, arch: Arch) -> list[Candidate]:
     """Return every way to do the work: the plan's own choice first, the nodes alone last."""
-    tunings = kernels.candidates(work.op, work.shapes, arch) if work.op.library is None else (DEFAULT,)
+    tunings = kernels.candidates(work.op, work.shapes, arch) if kernels.is_template(work.op.template) else (DEFAULT,)
     found = [Candidate("fused", _in_variant(work, t, machine), t) for t in tunings]
     split = _split(work, rules)
     return [*found, *([Candidate("split", split)] if split is not None else []), Candidate("alone", work.plain)]

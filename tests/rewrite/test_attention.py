@@ -130,7 +130,7 @@ def found(text: str | ModelProto, opset: int = 17) -> tuple[ModelProto, FusedOp]
 
 def in_library(model: ModelProto) -> ModelProto:
     """Return an optimized model as a session on CUDA opens it."""
-    return with_library_ops(model, onnxruntime.SessionOptions())
+    return with_library_ops(model, onnxruntime.SessionOptions(), fused_ops(model))
 
 
 def attributes(function: FunctionProto | None) -> dict[str, object]:

@@ -62,7 +62,7 @@ def library_form(text: str | ModelProto, opset: int = 17) -> tuple[ModelProto, M
     (node,) = (n for n in op.library.node if n.domain)
     found = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     assert_same_numbers(model, made)
-    return model, with_library_ops(made, onnxruntime.SessionOptions()), found
+    return model, with_library_ops(made, onnxruntime.SessionOptions(), fused_ops(made)), found
 
 
 def assert_library_agrees(text: str, opset: int = 17) -> dict[str, object]:

@@ -8,6 +8,7 @@ import onnxruntime
 import pytest
 
 from onnxfuse.cli.main import main
+from onnxfuse.model.fused import fused_ops
 from onnxfuse.rewrite import pipeline, predicate, rule
 from onnxfuse.runtime.library import with_library_ops
 from tests.rewrite.small import assert_same_numbers, parse
@@ -80,7 +81,9 @@ def test_the_short_attention_is_a_rule(tmp_path: Path) -> None:
         }}"""
         model = parse(text)
         assert pipeline.run(model, [one]).by_rule() == {"single": 1}
-        assert_same_numbers(parse(text), with_library_ops(model, onnxruntime.SessionOptions()), folded=True)
+        assert_same_numbers(
+            parse(text), with_library_ops(model, onnxruntime.SessionOptions(), fused_ops(model)), folded=True
+        )
 
 
 def test_every_key_predicate_and_template_is_on_the_page() -> None:

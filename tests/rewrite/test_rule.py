@@ -281,7 +281,8 @@ let = { width = "dim(x, -1) * 2 - -1" }
 
 FORM = "(x) => (y) { y = com.microsoft.Norm <n: int = @width> (x) }"
 GROW = 'epilogue = "pointwise"\n'
-REALIZED = PARTS.replace('let = { power = "value(two)" }\n', "") + f'realize = """{FORM}"""\n'
+WITHOUT = PARTS.replace('template = "row"', 'template = "library"')
+REALIZED = WITHOUT.replace('let = { power = "value(two)" }\n', "") + f'realize = """{FORM}"""\n'
 
 
 def test_a_named_part_stands_for_each_of_its_spellings(tmp_path: Path) -> None:
@@ -377,7 +378,7 @@ def test_a_mistake_in_a_part_or_a_label_is_told(tmp_path: Path, good: str, bad: 
         (FORM, FORM.replace("(x)", "(two)"), 23, "uses the value 'two', which its anchor does not have."),
         (FORM, FORM.replace("(x)", "(m)"), 23, "uses the value 'm', which its anchor does not have."),
         (FORM, FORM.replace("(y)", "(z)").replace("y =", "z ="), 23, "yields ('z',), its anchor yields ('y',)"),
-        ('template = "row"', f'{GROW}template = "row"', 4, "`epilogue` and `realize` exclude each other"),
+        ('template = "library"', f'{GROW}template = "library"', 4, "`epilogue` and `realize` exclude each other"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_a_librarys_form_is_told(tmp_path: Path, good: str, bad: str, line: int, told: str) -> None:

@@ -12,8 +12,9 @@ from onnx import ModelProto, helper
 
 import onnxfuse
 from onnxfuse import runtime
+from onnxfuse.model.fused import fused_ops
 from onnxfuse.runtime.library import with_library_ops
-from tests.rewrite.small import assert_within_budget, doubled, evaluate, halved, optimize, run, signed_inputs
+from tests.rewrite.small import assert_within_budget, doubled, evaluate, halved, optimize, parse, run, signed_inputs
 from tests.rewrite.test_layout import between, weights
 from tests.runtime import stand_in_kernels
 from tests.runtime.conftest import FakeCuda
@@ -76,7 +77,7 @@ def test_the_librarys_form_computes_what_the_body_does(name: str) -> None:
     model = MODELS[name]()
     made, _ = optimize(model)
     assert not library_nodes(made)
-    opened = with_library_ops(made, onnxruntime.SessionOptions())
+    opened = with_library_ops(made, onnxruntime.SessionOptions(), fused_ops(made))
     assert {"Conv", name.split()[0]} == library_nodes(opened)
     inputs = signed_inputs(model)
     (truth,) = evaluate(doubled(model), {k: a.astype(np.float64) for k, a in inputs.items()})
@@ -109,3 +110,53 @@ def test_a_session_on_cuda_turns_nothing_inside(on_fake_cuda: FakeCuda) -> None:
     for name, facts in on_fake_cuda(opened_on_cuda).items():
         assert facts["library"] == sorted({"Conv", name.split()[0]}), name
         assert (facts["plain"], facts["turned"], facts["bodies"]) == ([], 2, []), name
+
+
+def residual_block() -> ModelProto:
+    """A convolution that the tensor-core kernel takes, with its bias, residual and activation."""
+    return halved(
+        parse(f"""g (float[N,8,6,5] x) => (float[N,8,6,5] out) <{weights("k", 8, 8, 3, 3)}, {weights("b", 8)}> {{
+          c = Conv <pads = [1,1,1,1]> (x, k, b)
+          r = Relu (c)
+          d = Conv <pads = [1,1,1,1]> (r, k, b)
+          s = Add (d, r)
+          out = Relu (s)
+        }}""")
+    )
+
+
+def test_what_grew_after_a_convolution_follows_the_librarys_op() -> None:
+    """The library's form of a kernel's op computes all that the kernel does."""
+    model = residual_block()
+    made, _ = optimize(model)
+    products = {op.name for op in fused_ops(made).values() if op.rule == "implicit_gemm"}
+    assert len(products) == 2
+    opened = with_library_ops(made, onnxruntime.SessionOptions(), products)
+    assert library_nodes(opened) == {"Conv"}
+    inputs = signed_inputs(model)
+    (truth,) = evaluate(doubled(model), {k: a.astype(np.float64) for k, a in inputs.items()})
+    assert_within_budget("residual", truth, run(model, inputs)[0], run(of_onnx(opened), inputs)[0])
+
+
+def on_two_gpus() -> Any:
+    kernels, found = stand_in_kernels.install(), {}
+    made = onnxfuse.optimize(residual_block())
+    products = {op.name for op in fused_ops(made).values() if op.rule == "implicit_gemm"}
+    with tempfile.TemporaryDirectory() as folder:
+        for gpu, reason in (("Hopper", None), ("older", "made for sm_90a")):
+            kernels.unsupported = {} if reason is None else dict.fromkeys(products, reason)
+            options = onnxruntime.SessionOptions()
+            options.optimized_model_filepath = str(Path(folder) / "seen.onnx")
+            session = runtime.session(made, ["CUDAExecutionProvider"], options)
+            nodes = onnx.load(Path(folder) / "seen.onnx").graph.node
+            found[gpu] = [
+                *sorted({p.runs_as for p in session.fused if p.op in products}),
+                sum(n.domain == DOMAIN for n in nodes),
+                sum(n.op_type in products for n in nodes),
+            ]
+    return found
+
+
+def test_the_librarys_op_stands_in_where_the_gpu_runs_no_kernel(on_fake_cuda: FakeCuda) -> None:
+    """On Hopper the kernel, elsewhere ONNX Runtime's channels-last convolution; never the body with its Transposes."""
+    assert on_fake_cuda(on_two_gpus) == {"Hopper": ["kernel", 0, 2], "older": ["library", 2, 0]}

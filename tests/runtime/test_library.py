@@ -65,7 +65,7 @@ def test_the_librarys_op_takes_the_place_of_the_body(fused: ModelProto, tmp_path
     """From a model, its bytes or its path: the same model, which is valid and computes the same."""
     onnx.save(fused, tmp_path / "m.onnx")
     opened = [
-        with_library_ops(source, onnxruntime.SessionOptions())
+        with_library_ops(source, onnxruntime.SessionOptions(), fused_ops(fused))
         for source in (fused, fused.SerializeToString(), tmp_path / "m.onnx", str(tmp_path / "m.onnx"))
     ]
     assert all(o == opened[0] for o in opened)
@@ -77,7 +77,7 @@ def test_the_librarys_op_takes_the_place_of_the_body(fused: ModelProto, tmp_path
 def test_the_model_given_is_not_touched(fused: ModelProto) -> None:
     """The portable body stays in it, byte by byte."""
     before = fused.SerializeToString(deterministic=True)
-    with_library_ops(fused, onnxruntime.SessionOptions())
+    with_library_ops(fused, onnxruntime.SessionOptions(), fused_ops(fused))
     assert fused.SerializeToString(deterministic=True) == before
     assert domains(fused) == {"", DOMAIN}
 
@@ -85,7 +85,7 @@ def test_the_model_given_is_not_touched(fused: ModelProto) -> None:
 def test_other_ops_keep_their_bodies() -> None:
     """Only what has a library form changes."""
     made = optimize(with_tail())[0]
-    opened = with_library_ops(made, onnxruntime.SessionOptions())
+    opened = with_library_ops(made, onnxruntime.SessionOptions(), fused_ops(made))
     gone = {f.name for f in made.functions} - {f.name for f in opened.functions}
     assert gone == {name for name, op in fused_ops(made).items() if op.rule == "attention"}
     assert opened.functions
@@ -102,7 +102,8 @@ def test_what_every_layer_makes_of_the_mask_is_made_once() -> None:
         node.output[:] = [f"second_{v}" for v in node.output]
     text.graph.node.extend(again)
     text.graph.output[0].name = "second_y"
-    opened = with_library_ops(optimize(text)[0], onnxruntime.SessionOptions())
+    made = optimize(text)[0]
+    opened = with_library_ops(made, onnxruntime.SessionOptions(), fused_ops(made))
     counted = Counter(n.op_type for n in opened.graph.node)
     assert counted["MultiHeadAttention"] == 2
     assert counted["Expand"] == 1
@@ -132,7 +133,7 @@ def test_external_data_is_found_where_the_file_is(tmp_path: Path, monkeypatch: p
     for folder, path in ((tmp_path, "m.onnx"), (tmp_path / "elsewhere", str(tmp_path / "m.onnx"))):
         monkeypatch.chdir(folder)
         options = onnxruntime.SessionOptions()
-        opened = with_library_ops(path, options)
+        opened = with_library_ops(path, options, fused_ops(made))
         assert opened.ByteSize() < made.ByteSize() + 2000
         assert any(t.data_location == onnx.TensorProto.EXTERNAL for t in opened.graph.initializer)
         session = onnxruntime.InferenceSession(opened.SerializeToString(), options, providers=CPU)
