@@ -45,8 +45,13 @@ UNKNOWN = ValueType(0, None)
 
 
 def differ(a: Dim, b: Dim) -> bool:
-    """Return whether two dimensions are known to be different: 3 and 4, `batch` and 1, `batch` and `sequence`."""
-    return a != b and not is_unknown(a) and not is_unknown(b)
+    """Return whether two dimensions are known to be different: 3 and 4, `batch` and 1, `batch` and `sequence`.
+
+    A computed one may be any other name: what a model calls `out_height` can be `((height-1)//2+1)`.
+    """
+    if a == b or is_unknown(a) or is_unknown(b):
+        return False
+    return not any(isinstance(d, str) and d.endswith(")") for d in (a, b))
 
 
 def is_unknown(dim: Dim) -> bool:

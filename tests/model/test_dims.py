@@ -101,3 +101,50 @@ def test_an_extent_is_read_where_it_first_appears() -> None:
     assert "{Exp Tanh Neg}" in ops(made)
     assert [list(n.input) for n in made.graph.node if n.op_type == "Shape"] == [["x"]]
     assert_same_numbers(model, made)
+
+
+@pytest.mark.parametrize(
+    ("window", "places"),
+    [
+        ("Conv <kernel_shape = [3,3], pads = [1,1,1,1]> (x, w)", ("H", "W")),
+        ("Conv <pads = [0,1,1,1], strides = [2,1], dilations = [1,2]> (x, w)", ("((H-2)//2+1)", "(W-2)")),
+        ('Conv <auto_pad = "SAME_UPPER", strides = [1,2]> (x, w)', ("H", "ceil(W/2)")),
+        ('Conv <auto_pad = "VALID", pads = [1,1,1,1]> (x, w)', ("(H-2)", "(W-2)")),
+        ("MaxPool <kernel_shape = [2,2], strides = [2,2]> (x)", ("((H-2)//2+1)", "((W-2)//2+1)")),
+        ("AveragePool <kernel_shape = [3,1], pads = [1,0,1,0]> (x)", ("H", "W")),
+        ("MaxPool <kernel_shape = [2,2], ceil_mode = 1> (x)", (None, None)),
+    ],
+)
+def test_windows_give_the_same_names_for_the_same_places(window: str, places: tuple[Dim, ...]) -> None:
+    text = (
+        f"g (float[N,2,H,W] x, float[2,2,3,3] w) => (float[A,B,C,D] y) {{ s = {window} t = {window} y = Add (s, t) }}"
+    )
+    found = shapes(text)
+    assert found["s"] is not None
+    assert tuple(None if types.is_unknown(d) else d for d in found["s"][2:]) == places
+
+
+def test_a_residual_of_open_size_joins_its_convolution() -> None:
+    """The branch that halves the image by a 1x1 convolution and the one that does it by a 3x3 one agree."""
+    text = """g (float[N,8,H,W] x, float[8,8,3,3] w, float[8,8,1,1] v) => (float[A,B,C,D] y) {
+      a = Conv <pads = [1,1,1,1], strides = [2,2]> (x, w)
+      b = Conv <strides = [2,2]> (x, v)
+      y = Add (a, b)
+    }"""
+    found = shapes(text)
+    assert found["a"] == found["b"]
+    assert not any(types.is_unknown(d) for d in found["a"] or (None,))
+
+
+def test_a_computed_extent_may_be_what_the_model_calls_otherwise() -> None:
+    """The declared name of an output is no reason against a kernel."""
+    computed, declared = ("N", 8, "((H-1)//2+1)"), ("N", 8, "H2")
+    assert not types.shapes_differ(computed, declared)
+    assert types.shapes_differ(("N", 8), ("M", 8))
+    text = """g (float[N,2,H,W] x) => (float[N,2,H2,W2] y)
+    <float[2,1,3,3] w = {1,-2,3,-4,5,-6,7,-8,9,1,2,3,4,5,6,7,8,9}> {
+      c = Conv <group = 2, strides = [2,2]> (x, w)
+      y = Relu (c)
+    }"""
+    made, _ = optimize(parse(text), "depthwise")
+    assert ops(made) == ["{Conv Relu}"]
