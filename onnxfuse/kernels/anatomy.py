@@ -16,6 +16,7 @@ from onnxfuse.kernels.body import Program
 from onnxfuse.kernels.layout import Shape
 from onnxfuse.kernels.types import UnsupportedError
 from onnxfuse.kernels.window import Places, Sliding
+from onnxfuse.model.channels import FIRST, LAST
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.model.schema import COMMUTATIVE
 
@@ -24,9 +25,6 @@ TYPES: dict[int, str] = {TensorProto.FLOAT16: "f16", TensorProto.BFLOAT16: "bf16
 STORED_BYTES = (2, 4)
 """Sizes of an output's elements that the copy engine writes."""
 ROW_BYTES = 128
-
-PLACES = ([0, 3, 1, 2], [0, 2, 3, 1])
-"""How images with their channels last are transposed for a convolution, and how its result is transposed back."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +64,11 @@ class Anatomy:
     """One that reads every product, or one for each product: equal but for their operands."""
     dtype: int
     """Element type of the factors."""
+
+    @property
+    def to_tf32(self) -> bool:
+        """Whether the factors are rounded on their way to the tensor cores."""
+        return self.dtype == TensorProto.FLOAT
 
     @property
     def terms(self) -> int:
@@ -144,8 +147,8 @@ def _convolution(node: NodeProto, function: FunctionProto, producers: dict[str, 
     around = [*before, *after]
     if len(before) != 2 or len(after) != 1 or node.output[0] in function.output:
         raise UnsupportedError("a convolution with a bias, or of images that do not have their channels last")
-    perms = [list(_facts(n).get("perm", ())) if n is not None and n.op_type == "Transpose" else [] for n in around]
-    if perms != [PLACES[0], PLACES[0], PLACES[1]] or any(n is None or n.input[0] not in names for n in before):
+    perms = [tuple(_facts(n).get("perm", ())) if n is not None and n.op_type == "Transpose" else () for n in around]
+    if perms != [FIRST, FIRST, LAST] or any(n is None or n.input[0] not in names for n in before):
         raise UnsupportedError("a convolution of images that do not have their channels last")
     if facts.get("group", 1) != 1:
         raise UnsupportedError(f"a convolution in {facts['group']} groups")

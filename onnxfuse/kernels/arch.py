@@ -19,9 +19,13 @@ class Arch:
     @property
     def starts_early(self) -> bool:
         """Whether a kernel can be launched while the one ahead of it on the stream still runs: from 9.0 on."""
-        return int("".join(c for c in self.name if c.isdigit())) >= 90
+        return self._from_hopper_on
 
     @property
     def cluster(self) -> int:
         """Blocks that may share their shared memory, at most: none with another one before Hopper."""
-        return 8 if int("".join(c for c in self.name if c.isdigit())) >= 90 else 1
+        return 8 if self._from_hopper_on else 1
+
+    @property
+    def _from_hopper_on(self) -> bool:
+        return int("".join(c for c in self.name if c.isdigit())) >= 90

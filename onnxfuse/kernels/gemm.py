@@ -5,8 +5,6 @@ import math
 import operator
 from collections.abc import Sequence
 
-from onnx import TensorProto
-
 from onnxfuse.kernels import gemm_text, plans, types
 from onnxfuse.kernels.anatomy import ROW_BYTES, Anatomy, Problem, anatomy, operand_kind, output_shapes, problem
 from onnxfuse.kernels.arch import Arch
@@ -44,7 +42,7 @@ def refuses(op: FusedOp, arch: Arch) -> str | None:
     if arch.name != ARCH:
         return f"the product's kernel is made for {ARCH}, this GPU is {arch.name}"
     parts = anatomy(op)
-    if parts.dtype == TensorProto.FLOAT and not arch.tf32:
+    if parts.to_tf32 and not arch.tf32:
         return "the kernel rounds float32 to TF32, and use_tf32 is 0"
     strides = [max(p.sliding.strides) for p in parts.products if p.sliding is not None]
     return f"the copy engine takes steps of up to {MAX_STRIDE}" if any(s > MAX_STRIDE for s in strides) else None
@@ -220,9 +218,9 @@ def _maps(work: Work, tile: Tile) -> tuple[TensorMap, ...]:
         if size.places is not None:
             maps.append(_filters_map(product.b, parts, size.n, size.places, tile))
         elif product.transposed:
-            maps.append(_map(product.b, dtype, size.n, size.k, (terms, tile.n // tile.cluster), factor=True))
+            maps.append(_map(product.b, dtype, size.n, size.k, (terms, tile.n // tile.cluster), to_tf32=parts.to_tf32))
         else:
-            maps.append(_map(product.b, dtype, size.k, size.n, (64, terms // tile.cluster), factor=True))
+            maps.append(_map(product.b, dtype, size.k, size.n, (64, terms // tile.cluster), to_tf32=parts.to_tf32))
     for n, output in enumerate(work.program.outputs):
         columns = ROW_BYTES // types.TYPES[output.dtype].size
         for lane in parts.lanes:
@@ -238,7 +236,7 @@ def _maps(work: Work, tile: Tile) -> tuple[TensorMap, ...]:
 def _left_map(parts: Anatomy, size: Problem, tile: Tile) -> TensorMap:
     pointer, dtype, box = parts.products[0].a, parts.dtype, (parts.terms, tile.m)
     if size.places is None:
-        return _map(pointer, dtype, size.m, size.k, box, factor=True)
+        return _map(pointer, dtype, size.m, size.k, box, to_tf32=parts.to_tf32)
     images, height, width, channels = size.places.shape
     return TensorMap(
         pointer,
@@ -247,15 +245,14 @@ def _left_map(parts: Anatomy, size: Problem, tile: Tile) -> TensorMap:
         _strides((channels, width, height), dtype),
         box,
         size.places.window,
-        to_tf32=dtype == TensorProto.FLOAT,
+        to_tf32=parts.to_tf32,
     )
 
 
 def _filters_map(pointer: int, parts: Anatomy, count: int, places: Places, tile: Tile) -> TensorMap:
     elements, channels = math.prod(places.kernel), places.shape[-1]
     box, strides = (parts.terms, 1, tile.n // tile.cluster), _strides((channels, elements), parts.dtype)
-    to_tf32 = parts.dtype == TensorProto.FLOAT
-    return TensorMap(pointer, parts.dtype, (channels, elements, count), strides, box, to_tf32=to_tf32)
+    return TensorMap(pointer, parts.dtype, (channels, elements, count), strides, box, to_tf32=parts.to_tf32)
 
 
 def _strides(extents: Sequence[int], dtype: int) -> tuple[int, ...]:
@@ -263,8 +260,10 @@ def _strides(extents: Sequence[int], dtype: int) -> tuple[int, ...]:
     return tuple(itertools.accumulate(extents, operator.mul, initial=types.TYPES[dtype].size))[1:]
 
 
-def _map(pointer: int, dtype: int, rows: int, columns: int, box: tuple[int, int], *, factor: bool = False) -> TensorMap:
-    strides, to_tf32 = (columns * types.TYPES[dtype].size,), factor and dtype == TensorProto.FLOAT
+def _map(
+    pointer: int, dtype: int, rows: int, columns: int, box: tuple[int, int], *, to_tf32: bool = False
+) -> TensorMap:
+    strides = (columns * types.TYPES[dtype].size,)
     return TensorMap(pointer, dtype, (columns, rows), strides, box, to_tf32=to_tf32)
 
 

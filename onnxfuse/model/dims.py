@@ -8,6 +8,7 @@ wherever it comes back.
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx
@@ -102,39 +103,6 @@ def _merged(name: str, known: Shape, own: Shape) -> Shape:
 # ---- shapes
 
 
-def _slid(node: NodeProto, shapes: Sequence[Shape]) -> Shape:
-    """Return the places of a window that slides over images: named extents give named ones, the same from the same."""
-    image, facts = shapes[0], {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-    weight = shapes[1] if node.op_type == "Conv" and len(shapes) > 1 else None
-    kernel = facts.get("kernel_shape") or (None if weight is None else weight[2:])
-    if image is None or kernel is None or len(image) != len(kernel) + 2 or facts.get("ceil_mode", 0):
-        return None
-    axes = len(kernel)
-    strides, dilations = facts.get("strides", [1] * axes), facts.get("dilations", [1] * axes)
-    pads, auto_pad = facts.get("pads", [0] * 2 * axes), facts.get("auto_pad", b"NOTSET")
-    places: list[Dim] = []
-    for axis, (extent, size) in enumerate(zip(image[2:], kernel, strict=True)):
-        if not isinstance(size, int) or not isinstance(extent, str) or is_unknown(extent):
-            places.append(None)
-        elif auto_pad in (b"SAME_UPPER", b"SAME_LOWER"):
-            places.append(extent if strides[axis] == 1 else f"ceil({extent}/{strides[axis]})")
-        else:
-            padding = pads[axis] + pads[axis + axes] if auto_pad == b"NOTSET" else 0
-            places.append(_steps(extent, padding - dilations[axis] * (size - 1) - 1, strides[axis]))
-    return (image[0], image[1] if node.op_type != "Conv" else None if weight is None else weight[0], *places)
-
-
-def _steps(extent: str, more: int, stride: int) -> str:
-    """Return (extent + more) // stride + 1 as the name of an extent.
-
-    >>> _steps("H", -1, 1), _steps("H", -3, 1), _steps("H", -1, 2)
-    ('H', '(H-2)', '((H-1)//2+1)')
-    """
-    if stride == 1:
-        return extent if more == -1 else f"({extent}{more + 1:+d})"
-    return f"(({extent}{more:+d})//{stride}+1)" if more else f"({extent}//{stride}+1)"
-
-
 def _outputs(state: _State, node: NodeProto) -> Sequence[Shape]:
     shapes = [state.shapes.get(v) for v in node.input]
     if node.domain not in ("", "ai.onnx"):
@@ -151,8 +119,6 @@ def _outputs(state: _State, node: NodeProto) -> Sequence[Shape]:
         return shapes[:1]
     if node.op_type in BROADCASTS:
         return [broadcast(shapes)]
-    if node.op_type in ("Conv", "MaxPool", "AveragePool"):
-        return [_slid(node, shapes)]
     shape_of = _SHAPES.get(node.op_type)
     return [] if shape_of is None else shape_of(state, node, shapes)
 
@@ -293,10 +259,46 @@ def _expand(state: _State, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
     return [broadcast([shapes[0], state.numbers.get(node.input[1])])]
 
 
+def _slide(state: _State, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
+    """The places of a window that slides over images: named extents give named ones, the same from the same."""
+    image, weight = shapes[0], shapes[1] if node.op_type == "Conv" else None
+    kernel: Any = _attribute(node, "kernel_shape") or (None if weight is None else weight[2:])
+    if image is None or kernel is None or len(image) != len(kernel) + 2 or _attribute(node, "ceil_mode"):
+        return [None]
+    axes = len(kernel)
+    strides: Any = _attribute(node, "strides", [1] * axes)
+    dilations: Any = _attribute(node, "dilations", [1] * axes)
+    pads: Any = _attribute(node, "pads", [0] * 2 * axes)
+    auto_pad = _attribute(node, "auto_pad", b"NOTSET")
+    places: list[Dim] = []
+    for axis, (extent, size) in enumerate(zip(image[2:], kernel, strict=True)):
+        if not isinstance(size, int) or not isinstance(extent, str) or is_unknown(extent):
+            places.append(None)
+        elif auto_pad in (b"SAME_UPPER", b"SAME_LOWER"):
+            places.append(extent if strides[axis] == 1 else f"ceil({extent}/{strides[axis]})")
+        else:
+            padding = pads[axis] + pads[axis + axes] if auto_pad == b"NOTSET" else 0
+            places.append(_steps(extent, padding - dilations[axis] * (size - 1) - 1, strides[axis]))
+    channels = image[1] if node.op_type != "Conv" else None if weight is None else weight[0]
+    return [(image[0], channels, *places)]
+
+
+def _steps(extent: str, more: int, stride: int) -> str:
+    """Return (extent + more) // stride + 1 as the name of an extent.
+
+    >>> _steps("H", -1, 1), _steps("H", -3, 1), _steps("H", -1, 2)
+    ('H', '(H-2)', '((H-1)//2+1)')
+    """
+    if stride == 1:
+        return extent if more == -1 else f"({extent}{more + 1:+d})"
+    return f"(({extent}{more:+d})//{stride}+1)" if more else f"({extent}//{stride}+1)"
+
+
 _SHAPES: dict[str, Callable[[_State, NodeProto, list[Shape]], list[Shape]]] = {
     "Transpose": _transpose, "MatMul": _matmul, "Gemm": _gemm, "Reshape": _reshape, "Unsqueeze": _unsqueeze,
     "Squeeze": _squeeze, "Split": _split, "Slice": _slice, "Concat": _concat, "Gather": _gather, "Expand": _expand,
     "ReduceMean": _reduce, "ReduceSum": _reduce, "ReduceMax": _reduce, "Range": _range,
+    "Conv": _slide, "MaxPool": _slide, "AveragePool": _slide,
 }  # fmt: skip
 
 
