@@ -1,7 +1,7 @@
 """Launch plans of the column template: reductions across neighbours in memory, with the pointwise work around them."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from onnxfuse.kernels import functor, layout, plans
@@ -10,6 +10,8 @@ from onnxfuse.kernels.body import Program
 from onnxfuse.kernels.layout import Layout, Shape
 from onnxfuse.kernels.plans import LaunchPlan, Operand, Tuning
 from onnxfuse.kernels.source import CLUSTER, DEVICE, KernelSource, generated, template
+from onnxfuse.kernels.space import Lookup
+from onnxfuse.kernels.types import UnsupportedError
 
 SHARED_BYTES = 40 * 1024  # of partial results; 48 KB need no asking
 HELD_BYTES = 128  # of raw operands per thread: 64 registers, two blocks of 512 threads on a multiprocessor
@@ -70,14 +72,17 @@ def plan(
     kept: tuple[int, ...],
     reduced: tuple[int, ...],
     output_shapes: tuple[Shape, ...],
+    lookups: Mapping[str, Lookup],
     aligned: bool,
     arch: Arch,
     tuning: Tuning,
 ) -> LaunchPlan:
     """Return how to run a program that reduces the axes `reduced` of `full`, the innermost not among them.
 
-    `strides`: of each operand along each axis.
+    `strides`: of each operand along each axis. `lookups` are refused: neighbours would come from different rows.
     """
+    if lookups:
+        raise UnsupportedError("Gather by computed numbers beside a reduction across neighbours")
 
     def group(axes: tuple[int, ...]) -> Layout:
         return layout.collapse(tuple(full[d] for d in axes), tuple(tuple(s[d] for d in axes) for s in strides))

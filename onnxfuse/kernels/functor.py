@@ -82,6 +82,7 @@ EXPRESSIONS: dict[str, str] = {
     "is_nan": "math::is_nan({0})",
     "where": "{0} ? {1} : {2}",
     "retype": "{0}",
+    "looked_up": "{0}",
 }
 
 # Operations with a shorter form for 16-bit floats, in namespace math16.

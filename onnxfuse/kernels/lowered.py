@@ -12,7 +12,7 @@ from onnx import TensorProto
 from onnxfuse.kernels import functor
 from onnxfuse.kernels.body import Apply, Builder, Constant, Input, Move, Output, Program, Reduce, Term, Value
 from onnxfuse.kernels.index import Bound, Digit, Dimensions, Index, Shape, Space, linear, merged
-from onnxfuse.kernels.movement import Padded, broadcast, pieces
+from onnxfuse.kernels.movement import LookedUp, Padded, broadcast, pieces
 from onnxfuse.kernels.types import UnsupportedError
 
 MAX_CASES = 16
@@ -76,6 +76,12 @@ class Lowered:
     def space(self) -> Space:
         """The dimensions as digits, to ask for ranges."""
         return Space(dict(enumerate(self.extents)))
+
+
+def check(program: Program) -> None:
+    """Raise `UnsupportedError` where data moves in a way that is no index map."""
+    if any(isinstance(v, Move) and isinstance(v.how, LookedUp) for v in program.values):
+        raise UnsupportedError("Gather by computed numbers, which only a kernel that reduces rows does by the way")
 
 
 def lower(program: Program, input_shapes: tuple[Shape, ...]) -> Lowered:

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import onnx
 
-from onnxfuse.kernels import body, language, mapped, pointwise, reduction, space
+from onnxfuse.kernels import body, language, lowered, mapped, pointwise, reduction, space
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.body import Program, broadcast
 from onnxfuse.kernels.family import Family
@@ -30,8 +30,7 @@ def _program(template: str, inputs: tuple[int, ...], outputs: tuple[int, ...], t
     built = body.program(op, {**language.HANDLERS, **MOVEMENT})
     if phases(built) and template == "pointwise":
         raise UnsupportedError("a reduction in a pointwise body, expected template row")
-    if phases(built):
-        space.check(built)
+    (space if phases(built) else lowered).check(built)
     return built
 
 

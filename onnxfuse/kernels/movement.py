@@ -114,6 +114,11 @@ class Gathered:
 
 
 @dataclass(frozen=True)
+class LookedUp:
+    """Rows of the first operand, a table, by the numbers in the second, which are known when the kernel runs."""
+
+
+@dataclass(frozen=True)
 class Concatenated:
     axis: int
 
@@ -156,7 +161,7 @@ class SpaceToDepth:
 
 Movement = (
     Transposed | Reshaped | Alike | Channelled | Grouped | Flattened | Squeezed | Unsqueezed | Expanded | Sliced | Part
-    | Picked | Gathered | Concatenated | Padded | Repeated | Enlarged | DepthToSpace | SpaceToDepth
+    | Picked | Gathered | LookedUp | Concatenated | Padded | Repeated | Enlarged | DepthToSpace | SpaceToDepth
 )  # fmt: skip
 
 
@@ -221,6 +226,9 @@ def shape(how: Movement, shapes: tuple[Shape, ...]) -> Shape:
             if any(not 0 <= end < of[axis] for r in runs for end in (r.start, r.start + r.step * (r.length - 1))):
                 raise UnsupportedError(f"Gather beyond the {of[axis]} elements of axis {axis}")
             return (*of[:axis], sum(r.length for r in runs), *of[axis + 1 :])
+        case LookedUp():
+            _axis(0, len(of))
+            return (*shapes[1], *of[1:])
         case Concatenated(axis=axis):
             axis = _axis(axis, len(of))
             if any(len(s) != len(of) or s[:axis] + s[axis + 1 :] != of[:axis] + of[axis + 1 :] for s in shapes):
@@ -288,6 +296,8 @@ def pieces(how: Movement, space: Space, at: tuple[Index, ...], shapes: tuple[Sha
                 )
                 for first, r in zip(firsts, runs, strict=True)
             )
+        case LookedUp():
+            raise AssertionError("no index map: lowered.check refuses it")
         case Concatenated(axis=axis):
             axis = _axis(axis, len(of))
             ends = [sum(s[axis] for s in shapes[: n + 1]) for n in range(len(shapes))]

@@ -12,6 +12,7 @@ from onnxfuse.kernels.movement import (
     Expanded,
     Flattened,
     Gathered,
+    LookedUp,
     Movement,
     Padded,
     Part,
@@ -88,8 +89,16 @@ def _space_to_depth(node: Node) -> Movement:
     return SpaceToDepth(int(node.number("blocksize", 0)))
 
 
-@_moves("Gather")
-def _gather(node: Node) -> Movement:
+def _gather(node: Node) -> tuple[Term, ...]:
+    table, numbers = node.term(0), node.operands[1]
+    if isinstance(numbers, Term):
+        if node.number("axis", 0):
+            raise UnsupportedError("Gather by computed numbers along another axis than the first one")
+        return (node.builder.term(Move(LookedUp(), (table.index, numbers.index), table.dtype)),)
+    return (node.builder.move(_picks(node), table),)
+
+
+def _picks(node: Node) -> Movement:
     axis = int(node.number("axis", 0))
     known = node.constant(1)
     if known.ndim > 1:
@@ -165,7 +174,8 @@ def _pad(node: Node) -> tuple[Term, ...]:
 
 
 MOVEMENT.update({
-    ("", "Concat"): _concat, ("", "Split"): _split, ("", "Pad"): _pad, ("", "Reshape"): _reshape, ("", "Shape"): _shape,
+    ("", "Gather"): _gather, ("", "Concat"): _concat, ("", "Split"): _split, ("", "Pad"): _pad,
+    ("", "Reshape"): _reshape, ("", "Shape"): _shape,
 })  # fmt: skip
 
 

@@ -45,8 +45,8 @@ def plan(
     make = column.plan if wide and wide[-1] not in axes.reduced else row.plan
     kept = tuple(d for d in range(len(axes.full)) if d not in axes.reduced)
     return make(
-        entry, flat.program, operands, axes.full, strides, kept, tuple(sorted(axes.reduced)), output_shapes, aligned,
-        arch, tuning,
+        entry, flat.program, operands, axes.full, strides, kept, tuple(sorted(axes.reduced)), output_shapes,
+        {f"in{i}": lookup for i, lookup in flat.lookups.items()}, aligned, arch, tuning,
     )  # fmt: skip
 
 

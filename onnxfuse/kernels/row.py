@@ -4,7 +4,7 @@ A row may also be made of several runs of neighbours, as the channels' planes of
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from onnxfuse.kernels import functor, layout, plans
@@ -13,6 +13,8 @@ from onnxfuse.kernels.body import Program
 from onnxfuse.kernels.layout import Layout, Shape
 from onnxfuse.kernels.plans import LaunchPlan, Operand, Tuning
 from onnxfuse.kernels.source import CLUSTER, DEVICE, KernelSource, generated, template
+from onnxfuse.kernels.space import Lookup
+from onnxfuse.kernels.types import UnsupportedError
 
 LOOP_THREADS = 1024
 HELD_BYTES_AT_MAX_THREADS = 160  # 1024 threads leave 64 registers each: 40 for raw operands, the rest to compute
@@ -36,6 +38,8 @@ class Placed:
     """Its row of strides inside a row among the parameters, or -1."""
     reduced: bool
     """A reduction reads it."""
+    lookup: Lookup | None = None
+    """Of a table: what is looked up in it."""
 
     @property
     def dense(self) -> bool:
@@ -94,24 +98,25 @@ def plan(
     kept: tuple[int, ...],
     reduced: tuple[int, ...],
     output_shapes: tuple[Shape, ...],
+    lookups: Mapping[str, Lookup],
     aligned: bool,
     arch: Arch,
     tuning: Tuning,
 ) -> LaunchPlan:
     """Return how to run a program that reduces the axes `reduced` of `full`, the innermost among them.
 
-    `strides`: of each operand along each axis.
+    `strides`: of each operand along each axis. `lookups`: by the name of the operand that is the table.
     """
     outer_shape, row_shape = tuple(full[d] for d in kept), tuple(full[d] for d in reduced)
     rows, columns = math.prod(outer_shape), math.prod(row_shape)
-    bits = plans.index_bits(max(rows * columns, rows, columns))
+    bits = plans.index_bits(max(rows * columns, rows, columns, *(lookup.rows for lookup in lookups.values())))
     outer = layout.collapse(outer_shape, tuple(tuple(s[d] for d in kept) for s in strides))
     inner = layout.collapse(row_shape, tuple(tuple(s[d] for d in reduced) for s in strides))
     sizes = tuple(math.prod(n for n, step in zip(full, s, strict=True) if step) for s in strides)
     in_reductions = frozenset(f"in{i}" for i in functor.reduced_inputs(program))
     placed, width = _place(operands, sizes, outer, inner, rows, columns, len(reduced), in_reductions, aligned, tuning)
     split = share_out(placed, rows, columns, width, aligned, arch, tuning)
-    placed = _spread(placed, inner, split)
+    placed = _with_lookups(_spread(placed, inner, split), lookups)
     row_threads = split.threads // split.cluster
     threads = max(row_threads, tuning.row_threads if split.threads <= 32 else 0)
 
@@ -206,6 +211,17 @@ def _spread(placed: tuple[Placed, ...], inner: Layout, split: Split) -> tuple[Pl
     if split.shifted or inner.extents[-1] % split.width:
         return placed
     return tuple(replace(p, along="spread") if stays(p) else p for p in placed)
+
+
+def _with_lookups(placed: tuple[Placed, ...], lookups: Mapping[str, Lookup]) -> tuple[Placed, ...]:
+    """Return the same with tables told from other operands."""
+    along = {p.operand.name: p.along for p in placed}
+    for name, lookup in lookups.items():
+        if along[name] != "columns":
+            raise UnsupportedError("a table whose rows are not those of the reduction")
+        if along[f"in{lookup.number}"] != "scalar":
+            raise UnsupportedError("Gather by numbers that vary along the row")
+    return tuple(replace(p, lookup=lookups.get(p.operand.name)) for p in placed)
 
 
 def _contiguous(strides: Shape, inner: Layout) -> bool:
@@ -306,10 +322,12 @@ def _constants(bits: int, outer: Layout, inner: Layout, placed: tuple[Placed, ..
     outer_slots = sum(p.outer_slot >= 0 for p in placed)
     row_slots = sum(p.row_slot >= 0 for p in placed)
     along = any(p.operand.is_output and p.along != "scalar" for p in placed)
+    lookups = sum(p.lookup is not None for p in placed)
     return (
         f"using Index = {plans.index_type(bits)};\n"
         f"constexpr int OUTER_RANK = {len(outer.extents)}, OUTER_SLOTS = {max(outer_slots, 1)};\n"
         f"constexpr int ROW_RANK = {len(inner.extents)}, ROW_SLOTS = {max(row_slots, 1)};\n"
+        f"constexpr int LOOKUPS = {max(lookups, 1)};\n"
         f"constexpr int WIDTH = {split.width}, ITEMS = {split.items}, THREADS = {threads}, "
         f"ROW_THREADS = {split.threads};\n"
         f"constexpr bool EXACT = {'true' if split.exact else 'false'}, "
@@ -361,6 +379,9 @@ def _struct(name: str, fields: Iterable[str]) -> str:
 
 
 def _pointers_at(placed: tuple[Placed, ...], shifted: bool) -> str:
+    tables = [p for p in placed if p.lookup is not None]
+    by_name = {p.operand.name: p for p in placed}
+
     def moved(p: Placed) -> str:
         pointer = f"to.{p.operand.name}"
         if p.outer == "strided":
@@ -369,6 +390,8 @@ def _pointers_at(placed: tuple[Placed, ...], shifted: bool) -> str:
             pointer += " + at.row * p.columns" if p.along == "columns" else " + at.row"
         if p.along == "columns":
             pointer += " + thread * WIDTH - at.shift"
+        if p.lookup is not None:
+            return f"looked_up({pointer}, {moved(by_name[f'in{p.lookup.number}'])}, p.lookup[{tables.index(p)}])"
         # Settled only where lanes are reached one by one: elsewhere it would cost an addition.
         return f"settled({pointer})" if p.along == "columns" and shifted else pointer
 
@@ -409,6 +432,8 @@ def _fetch(p: Placed) -> str:
         return f"load_spread(row.{p.operand.name}, span, p.row_stride[{p.row_slot}], p)"
     if p.along == "runs":
         return f"load_run(row.{p.operand.name}, span, p.row_stride[{p.row_slot}], p)"
+    if p.lookup is not None:
+        return f"load_row(row.{p.operand.name}, span)"
     if p.along == "columns":
         return f"load_columns<{'true' if p.dense else 'false'}>(row.{p.operand.name}, span)"
     return f"load_gather(row.{p.operand.name}, span, at, p.row_stride[{p.row_slot}], p)"
@@ -475,4 +500,6 @@ def _parameters(rows: int, columns: int, outer: Layout, inner: Layout, placed: t
         strides = [s for slot, s in zip(slots, space.strides, strict=True) if slot >= 0]
         for row in strides or [(0,) * len(space.extents)]:
             words.extend(row)
+    looked_up = [word for p in placed if p.lookup is not None for word in (p.lookup.rows, p.lookup.length)]
+    words.extend(looked_up or (0, 0))
     return plans.packed(words, bits)

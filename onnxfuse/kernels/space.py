@@ -5,18 +5,41 @@ reshaped: the reduction runs over the last three axes, and a weight per channel 
 that cancel, squeezed reductions, vectors laid along the channels.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from onnxfuse.kernels.body import Apply, Constant, Input, Move, Output, Program, Reduce, Shape, Value
-from onnxfuse.kernels.movement import Alike, Channelled, Flattened, Grouped, Reshaped, Squeezed, Transposed, Unsqueezed
+from onnxfuse.kernels.body import Apply, Constant, Input, Move, Output, Program, Reduce, Shape, Value, arguments
+from onnxfuse.kernels.movement import (
+    Alike,
+    Channelled,
+    Flattened,
+    Grouped,
+    LookedUp,
+    Reshaped,
+    Squeezed,
+    Transposed,
+    Unsqueezed,
+)
 from onnxfuse.kernels.types import UnsupportedError
 
 Axis = tuple[int, ...]
 """The axes of the common space that one axis of a value runs through, outermost first; none where its extent is 1."""
 
-TAKEN = (Transposed, Reshaped, Alike, Channelled, Grouped, Flattened, Squeezed, Unsqueezed)
-"""What leaves every element at its place in the common space."""
+TAKEN = (Transposed, Reshaped, Alike, Channelled, Grouped, Flattened, Squeezed, Unsqueezed, LookedUp)
+"""What leaves every element at its place in the common space; a table has one for the row that is looked up."""
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """An input of which only one row is there, by a number in another input."""
+
+    number: int
+    """Which input holds the numbers."""
+    rows: int
+    """Of the table; numbers from -rows to -1 count from the end."""
+    length: int
+    """Elements of each."""
 
 
 @dataclass(frozen=True)
@@ -25,15 +48,29 @@ class Spread:
 
     program: Program
     input_shapes: tuple[Shape, ...]
-    """The shape of each input, all of one rank."""
+    """The shape of each input, all of one rank; of a table that of the row that is looked up."""
+    lookups: dict[int, Lookup] = field(default_factory=dict)
+    """By the input that is the table."""
 
 
 def check(program: Program) -> None:
     """Raise `UnsupportedError` where the program moves data in a way that no space takes in."""
-    for index in program.live():
+    live = program.live()
+    for index in live:
         value = program.values[index]
         if isinstance(value, Move) and not isinstance(value.how, TAKEN):
             raise UnsupportedError(f"data {type(value.how).__name__.lower()} beside a reduction")
+        if isinstance(value, Move) and isinstance(value.how, LookedUp):
+            _check_lookup(program, value, live)
+
+
+def _check_lookup(program: Program, move: Move, live: frozenset[int]) -> None:
+    """Both operands are inputs of the op, and nothing else reads the table: of it one row is there, not all."""
+    if not all(isinstance(program.values[a], Input) for a in move.args):
+        raise UnsupportedError("Gather of a computed table, or by numbers computed inside")
+    readers = [v for i, v in enumerate(program.values) if i in live and move.args[0] in arguments(v)]
+    if readers != [move]:
+        raise UnsupportedError("a table that is read in two ways")
 
 
 def spread(program: Program, input_shapes: tuple[Shape, ...]) -> Spread:
@@ -64,7 +101,9 @@ class _Space:
             axes.append(self._axes_of(index, value, axes, shapes))
             if isinstance(value, Reduce):
                 reduced[index] = tuple(a for d in _positions(value, len(axes[value.arg])) for a in axes[value.arg][d])
-        dense = [axes[i] for i in self._inputs()] + [axes[o.value] for o in self.program.outputs]
+        # A row of a table has its axes inside those of its number.
+        rows = [i for i, v in enumerate(self.program.values) if isinstance(v, Move) and isinstance(v.how, LookedUp)]
+        dense = [axes[i] for i in (*self._inputs(), *rows, *(o.value for o in self.program.outputs))]
         order = self._ordered([self._flat(a) for a in dense])
         return self._rewritten(order, axes, reduced)
 
@@ -75,7 +114,9 @@ class _Space:
     ) -> tuple[Axis, ...]:
         match value:
             case Input(index=position):
-                return tuple(self._fresh(n) for n in self.input_shapes[position])
+                table = position in dict(self._lookups())
+                extents = self.input_shapes[position]
+                return tuple(() if table and d == 0 else self._fresh(n) for d, n in enumerate(extents))
             case Constant(shape=shape):
                 return ((),) * len(shape)
             case Apply(args=args):
@@ -83,6 +124,8 @@ class _Space:
             case Reduce(arg=arg):
                 gone = _positions(value, len(axes[arg]))
                 return tuple(() if d in gone else a for d, a in enumerate(axes[arg]))
+            case Move(how=LookedUp(), args=(table, numbers)):
+                return (*axes[numbers], *axes[table][1:])
             case Move(args=args):
                 return self._seen(value, axes[args[0]], shapes[args[0]], shapes[index])
 
@@ -172,6 +215,16 @@ class _Space:
 
     # ---- the common space, and the program in it
 
+    def _lookups(self) -> Iterator[tuple[int, Lookup]]:
+        """The tables, and what is looked up in them."""
+        for value in self.program.values:
+            if isinstance(value, Move) and isinstance(value.how, LookedUp):
+                table, numbers = (self.program.values[a] for a in value.args)
+                assert isinstance(table, Input)
+                assert isinstance(numbers, Input)
+                rows, *of_row = self.input_shapes[table.index]
+                yield table.index, Lookup(numbers.index, rows, math.prod(of_row))
+
     def _inputs(self) -> list[int]:
         live = self.program.live()
         return [i for i, v in enumerate(self.program.values) if isinstance(v, Input) and i in live]
@@ -206,6 +259,8 @@ class _Space:
         moved: list[int] = []
         for index, value in enumerate(self.program.values):
             match value:
+                case Move(how=LookedUp(), args=args):
+                    value = Apply("looked_up", tuple(moved[a] for a in args), value.dtype)
                 case Move(args=args):
                     moved.append(moved[args[0]])
                     continue
@@ -226,7 +281,7 @@ class _Space:
             assert isinstance(value, Input)
             shapes[value.index] = extents(axes[i])
         outputs = tuple(Output(moved[o.value], o.dtype) for o in self.program.outputs)
-        return Spread(Program(tuple(values), outputs, self.program.inputs), tuple(shapes))
+        return Spread(Program(tuple(values), outputs, self.program.inputs), tuple(shapes), dict(self._lookups()))
 
 
 def _positions(reduce: Reduce, rank: int) -> frozenset[int]:

@@ -88,15 +88,8 @@ def refuse(graph: Graph, region: Region, node: Node, host: frozenset[str]) -> st
     """Return why `node` cannot join `region`, None where it can."""
     if node in region.alone:
         return LEFT_ALONE
-    reason = _only_reshapes(graph, region, node) if _reshapes(region, node) else not_pointwise(graph, node, host)
+    reason = _cannot_do(graph, region, node, host)
     if reason is not None:
-        return reason
-    shape = graph.type(node.outputs[0]).shape
-    if not _reshapes(region, node) and all(shapes_differ(shape, s) for s in (region.work.shape, *region.reduced)):
-        return f"computes {graph.type(node.outputs[0])}, the kernel runs over {region.work}"
-    if region.reduced and (reason := _mixed(graph, region, node)) is not None:
-        return reason
-    if (reason := _unreadable(graph, region, node)) is not None:
         return reason
     together = {**region.nodes, node: None}
     if len(together) > MAX_NODES:
@@ -108,6 +101,50 @@ def refuse(graph: Graph, region: Region, node: Node, host: frozenset[str]) -> st
         return f"would be the {len(tensors)}th input tensor, at most {MAX_INPUTS}"
     if len(graph.outputs_of(together)) > MAX_OUTPUTS:
         return f"would add an output, at most {MAX_OUTPUTS}"
+    return None
+
+
+def _cannot_do(graph: Graph, region: Region, node: Node, host: frozenset[str]) -> str | None:
+    """Return why the region's kernel cannot do the work of `node`, None where it can."""
+    if region.template == "row" and _is_gather(node):
+        return _only_looks_up(graph, region, node)
+    reason = _only_reshapes(graph, region, node) if _reshapes(region, node) else not_pointwise(graph, node, host)
+    if reason is not None:
+        return reason
+    shape = graph.type(node.outputs[0]).shape
+    if not _reshapes(region, node) and all(shapes_differ(shape, s) for s in (region.work.shape, *region.reduced)):
+        return f"computes {graph.type(node.outputs[0])}, the kernel runs over {region.work}"
+    if region.reduced and (reason := _mixed(graph, region, node)) is not None:
+        return reason
+    return _unreadable(graph, region, node)
+
+
+def _is_gather(node: Node) -> bool:
+    return node.op == "Gather" and node.domain == ""
+
+
+def _only_looks_up(graph: Graph, region: Region, node: Node) -> str | None:
+    """Return why a Gather is not one row of a table for each row of the kernel, by numbers known as it runs."""
+    table, numbers = node.inputs
+    of_row, row = (graph.type(v).shape for v in (table, node.outputs[0]))
+    if any(a.name == "axis" and a.i for a in node.proto.attribute) or graph.is_constant(numbers):
+        return "Gather that is no lookup of rows in a table by numbers that are known as the model runs"
+    if graph.type(table).dtype not in TYPES or graph.type(numbers).dtype not in (TensorProto.INT32, TensorProto.INT64):
+        return f"Gather from {graph.type(table)}"
+    if of_row is None or row is None or region.work.shape is None or len(of_row) < 2:
+        return f"Gather from {graph.type(table)} to {graph.type(node.outputs[0])}"
+    if table in graph.inputs_of(region.nodes):
+        return f"'{table}' is read in two ways"
+    work = region.work.shape
+    if any(shapes_differ((n,), (m,)) for n, m in zip(of_row[1:], work[len(work) - len(of_row) + 1 :], strict=False)):
+        return f"rows of {graph.type(table)}, the kernel runs over {region.work}"
+    if shapes_differ(row, work):
+        if any(r not in region.nodes for r in graph.readers(node.outputs[0])) or node.outputs[0] in graph.outputs:
+            return f"computes {graph.type(node.outputs[0])}, which others read; the kernel runs over {region.work}"
+        reason = kernels.unreadable(region.template, row, work)
+        return (
+            None if reason is None else f"'{node.outputs[0]}' {reason} ({graph.type(node.outputs[0])}, {region.work})"
+        )
     return None
 
 
@@ -153,7 +190,10 @@ def _is_reduction(node: Node) -> bool:
 def _unreadable(graph: Graph, region: Region, node: Node) -> str | None:
     """Return why the kernel does not read what `node` reads, None where it does."""
     made = {o for n in region.nodes for o in n.outputs}
+    tables = {n.inputs[0] for n in region.nodes if _is_gather(n)}
     for value in node.reads:
+        if value in tables:
+            return f"'{value}' is read in two ways"
         if value in made or graph.element_count(value) == 1:
             continue
         reason = kernels.unreadable(region.template, graph.type(value).shape, region.work.shape)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from onnxfuse.model.fused import FusedOp
 from tests.kernels import ops
-from tests.kernels.ops import BOOL, INT64
+from tests.kernels.ops import BOOL, INT32, INT64
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -45,6 +45,9 @@ STEP = f"""(h, u) => (d, y) {{ {axes(0)} z = Constant <value = float {{0}}> () f
   m = LessOrEqual (h, f) d = Where (m, f, u) y = ReduceSum <keepdims = 0> (d, a) }}"""
 CAUSAL = """(x, q, k) => (y) { c = LessOrEqual (k, q) l = Constant <value = float {-10000}> () f = CastLike (l, x)
   w = Where (c, x, f) y = Softmax <axis = -1> (w) }"""
+
+EMBEDDED = """(w, i, p, j, g, b) => (s, y) { u = Gather (w, i) v = Gather (p, j) s = Add (u, v)
+  y = LayerNormalization (s, g, b) }"""
 
 
 def images(channels: int, *pixels: int) -> Callable[[int], Shapes]:
@@ -149,6 +152,17 @@ FAMILIES = {
     "arg max over channels": Rows(
         "(x) => (y) { s = Neg (x) y = ArgMax <axis = 1, keepdims = 0> (s) }", ((2, 21, 7, 8),), images(21, 512, 512),
         outputs=(INT64,),
+    ),
+    # Whole numbers are drawn from -50 to 99: numbers of the tables' rows.
+    "embeddings + layer norm": Rows(
+        EMBEDDED, ((100, 40), (3, 5), (100, 40), (1, 5), (40,), (40,)),
+        lambda n: ((30522, 768), (n // 2**19, 512), (512, 768), (1, 512), (768,), (768,)),
+        (0, INT64, 0, INT32, 0, 0), (0, 0),
+    ),
+    "embeddings of odd width + layer norm": Rows(
+        EMBEDDED, ((100, 197), (3, 5), (128, 197), (1, 5), (197,), (197,)),
+        lambda n: ((30522, 767), (n // 2**19, 512), (512, 767), (1, 512), (767,), (767,)),
+        (0, INT32, 0, INT64, 0, 0), (0, 0),
     ),
     "norm in float": Rows(
         """(x, g) => (y) { w = Cast <to = 1> (x)

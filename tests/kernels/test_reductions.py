@@ -271,3 +271,43 @@ def test_tuning_of_columns():
     family = FAMILIES["sum over the batch"]
     for threads in (128, 256, 512):
         check(family.op(HALF), [(1330, 40)], tuning=Tuning(column_threads=threads))
+
+
+def test_a_number_that_names_no_row_gives_zeros():
+    """As ONNX Runtime's Gather on CUDA, which does not stop the run either; nothing beside the table is read."""
+    text = f"(w, i) => (y) {{ {axes(-1)} u = Gather (w, i) y = ReduceSum (u, a) }}"
+    fused = ops.op(text, (FLOAT, INT64), (FLOAT,), "row")
+    table = np.arange(1, 25, dtype=np.float32).reshape(3, 8)
+    numbers = np.array([0, 2, 3, -3, -4, 2**31, -(2**40)], np.int64)
+    plan = kernels.plan(fused, (table.shape, numbers.shape), True, H200)
+    (got,) = emulate.run(plan, [table, numbers], [np.float32], True)
+    total = table.sum(axis=1)
+    np.testing.assert_array_equal(got.ravel(), [total[0], total[2], 0, total[0], 0, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("table", "numbers"), [((6, 70000), (2,)), ((7, 3, 40), (2, 2)), ((200, 40), ()), ((9, 40), (1, 1))]
+)
+def test_rows_of_a_table(table, numbers):
+    """Longer than registers; rows of several axes of which one is reduced; a single number."""
+    fused = ops.op(
+        "(w, i, g) => (y) { u = Gather (w, i) y = LayerNormalization (u, g) }", (HALF, INT64, HALF), (HALF,), "row"
+    )
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal(table).astype(np.float16), rng.integers(-table[0], table[0], numbers),
+              rng.standard_normal(table[-1:]).astype(np.float16)]  # fmt: skip
+    checked(fused, inputs)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{ n = Add (i, i) u = Gather (w, n) y = Softmax (u) }", "numbers computed inside"),
+        ("{ n = Neg (w) u = Gather (n, i) y = Softmax (u) }", "a computed table"),
+        ("{ u = Gather (w, i) v = Add (u, w) y = Softmax (v) }", "a table that is read in two ways"),
+        ("{ u = Gather <axis = 1> (w, i) y = Softmax (u) }", "along another axis than the first one"),
+    ],
+)
+def test_lookups_that_no_kernel_does(text, reason):
+    assert reason in kernels.supports(ops.op("(w, i) => (y) " + text, (FLOAT, INT64), (FLOAT,), "row"))
+    assert kernels.supports(ops.op("(w, i) => (y) { u = Gather (w, i) y = Relu (u) }", (FLOAT, INT64), (FLOAT,)))

@@ -144,6 +144,32 @@ def test_work_on_a_smaller_shape_stays_outside() -> None:
     assert "computes float[4], the kernel runs over float[N,4]" in str(report.applied[0].stops)
 
 
+def test_rows_of_a_table_are_looked_up_by_the_kernel() -> None:
+    """What others read of them is an output; a table for all of a batch alike is read in place."""
+    text = """g (float[16,4] w, int64[N,S] i, float[16,4] p, int64[1,S] k) => (float[N,S,4] y, float[N,S,4] u) {
+      u = Gather (w, i) v = Gather (p, k) s = Add (u, v) y = Softmax <axis = -1> (s) }"""
+    assert fuses(text, "softmax") == ["{Gather Gather Add Softmax}"]
+
+
+@pytest.mark.parametrize(
+    ("text", "left", "reason"),
+    [
+        ("u = Gather <axis = 1> (t, k)", ["Gather"], "Gather that is no lookup of rows in a table"),
+        ("o = Constant <value_ints = [3]> () u = Gather (w, o)", ["Constant", "Gather"], "Gather that is no lookup"),
+        ("u = Gather (w, k) z = MatMul (u, u)", ["Gather", "MatMul"], "which others read"),
+        ("a = Gather (w, k) b = Gather (w, i) u = Add (a, b)", ["Gather"], "is read in two ways"),
+    ],
+)
+def test_other_gathers_stay_outside(text: str, left: list[str], reason: str) -> None:
+    text = f"""g (float[16,4] w, float[4,16] t, int64[N,4] i, int64[4] k, float[N,4,4] x, float[4,4] w4)
+    => (float[N,4,4] y, float[4,4] z) {{ {text} s = Add (u, x) y = Softmax <axis = -1> (s) }}"""
+    text = text if " z = " in text else text.replace("s = Add", "z = MatMul (w4, w4) s = Add")
+    made, report = optimize(parse(text), "softmax")
+    assert [op for op in ops(made) if op in left] == left
+    assert reason in "\n".join(str(a.stops) for a in report.applied)
+    assert_same_numbers(parse(text), made)
+
+
 def test_an_unknown_rank_is_no_obstacle_along_a_chain() -> None:
     """What a Reshape to a computed shape gives has no known rank; the nodes after it keep that shape and fuse."""
     text = """g (float[4,6] x, int64[K] shape) => (float[A,B] y) {

@@ -3,6 +3,12 @@
 // The outer dimensions are collapsed to OUTER_RANK, the dimensions of the row to ROW_RANK (1, unless an operand is
 // broadcast along part of a row). `columns` = elements of a row.
 
+// A table of which each row of the op reads one row, by a number in another operand.
+struct Lookup {
+  Index rows;    // of the table
+  Index length;  // elements of each of them
+};
+
 struct Parameters {
   Index rows;
   Index columns;
@@ -10,6 +16,7 @@ struct Parameters {
   Index outer_stride[OUTER_SLOTS][OUTER_RANK];      // of operands broadcast along some outer dimension; 0 = broadcast
   Divisor<Index> row_extent[ROW_RANK];
   Index row_stride[ROW_SLOTS][ROW_RANK];            // of operands broadcast along part of a row
+  Lookup lookup[LOOKUPS];
 };
 
 struct OuterPlace {
@@ -112,6 +119,17 @@ template <bool DENSE, class T> DEVICE Pack<T, WIDTH> load_columns(const T* row, 
     if (span.owns(lane)) pack.set_bits(lane, load_bits(row + span.offset + lane));
   }
   return pack;
+}
+// The row of a table that `number` names, from the end where it is negative; null where the table has no such row.
+template <class T, class N> DEVICE const T* looked_up(const T* in_first_row, const N* number, const Lookup& table) {
+  const long long given = load_splat(number).get(0);
+  const long long row = given < 0 ? given + table.rows : given;
+  return 0 <= row && row < table.rows ? in_first_row + row * table.length : nullptr;
+}
+// Zeros where there is no row, as ONNX Runtime's Gather gives on CUDA.
+template <class T> DEVICE Pack<T, WIDTH> load_row(const T* row, const Span& span) {
+  if (row == nullptr) return {};
+  return load_columns<false>(row, span);
 }
 // The vector lies inside one run of neighbours in memory.
 template <class T>
