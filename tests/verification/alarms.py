@@ -13,7 +13,7 @@ from onnxfuse.rewrite import pipeline
 from onnxfuse.verification import Report, verify
 
 PROVIDERS = {"cpu": ["CPUExecutionProvider"], "cuda": ["CUDAExecutionProvider", "CPUExecutionProvider"]}
-LAYERED = ("bert_base", "vit_b_16")
+LAYERED = ("bert_base", "vit_b_16", "gpt2")
 SHAPES = {name: {"batch": (1, 2)} for name in ("resnet50", "efficientnet_b0", "convnext_tiny", "vit_b_16")}
 """Images of 224 x 224 by the thousand operations: small batches, that a case takes a second and not a minute."""
 

@@ -116,6 +116,18 @@ def test_a_single_number_is_judged_without_luck(seed: int) -> None:
     assert not _run(plain, biased, seeds=[seed]).ok
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_many_elements_of_one_cause_are_judged_without_luck(seed: int) -> None:
+    """A thousand elements that share one rounding are one draw of it: more seeds are run before the verdict."""
+    share = "g (float[1] x) => (float[1000] y) <float c = {{{}}}, float k = {{1.5}}> {{ {} y = Mul(d, w) }}"
+    w = np.linspace(1, 2, 1000, dtype=np.float32)
+    plain = text_model(share.format(5000.0, "a = Add(x, c)  d = Sub(a, c)"), w=w)
+    scaled = "q = Mul(x, k)  a = Add(q, c)  e = Sub(a, c)  d = Div(e, k)"
+    assert _run(plain, text_model(share.format(5000.0, scaled), w=w), seeds=[seed]).ok
+    coarse = _run(plain, text_model(share.format(40000.0, scaled), w=w), seeds=[seed])
+    assert not coarse.ok
+
+
 def test_whole_numbers_must_be_equal() -> None:
     """An ArgMax over another axis is found, the same one passes; ties of float16 are not held against it."""
     text = "g (float16[64, 64] x) => (int64[n] y) {{ y = ArgMax <axis = {}, keepdims = 0> (x) }}"
