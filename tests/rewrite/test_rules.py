@@ -66,6 +66,11 @@ def test_a_refused_example_stays_as_it_is(one: rule.Rule, example: rule.Example)
     assert example.refusal in "\n".join(f"{n.refusal.node}: {n.refusal.reason}" for n in report.near)
 
 
+def test_every_spelling_of_the_shipped_rules_is_right() -> None:
+    """A command does not check them at each start: this test does, as `rule.read` does for a user's rules."""
+    assert [r.name for r in rule.load(rule.shipped_folder())] == [r.name for r in rule.shipped()]
+
+
 @pytest.mark.parametrize("one", rule.shipped(), ids=lambda one: one.name)
 def test_every_rule_shows_where_it_applies(one: rule.Rule) -> None:
     """A rule file holds an example that fuses and one that must not, and says in one line what is saved."""
