@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import onnxruntime
 
     from onnxfuse.benchmark import Report as BenchReport
+    from onnxfuse.profiling import Profile
     from onnxfuse.rewrite.report import Report
     from onnxfuse.runtime import Placement, Session
     from onnxfuse.verification import Report as VerifyReport
@@ -109,6 +110,16 @@ def bench(original: "Model", fused: "Model", **options: Any) -> "BenchReport":
     return compare(_source(original), _source(fused), **options)
 
 
+def profile(model: "Model", fused: "Model | None" = None, **options: Any) -> "Profile":
+    """Return where the bytes, the operations and the time of one run of `model` go, and beside it those of `fused`.
+
+    For the options see `onnxfuse.profiling.profile`. Raises ModelError, UsageError, DeviceError, KernelError.
+    """
+    from onnxfuse.profiling import profile as look
+
+    return look(_source(model), None if fused is None else _source(fused), **options)
+
+
 def _run(model: "Model", rules: Sequence[str | Path]) -> "tuple[onnx.ModelProto, Report]":
     from onnxfuse.rewrite import pipeline, rule
 
@@ -161,6 +172,7 @@ __all__ = [
     "bench",
     "explain",
     "optimize",
+    "profile",
     "register",
     "session",
     "unfuse",

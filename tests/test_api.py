@@ -29,5 +29,7 @@ def test_a_model_is_taken_in_every_form(form: str, tmp_path: Path) -> None:
     assert len(plain.graph.node) == 2
     assert len(onnxfuse.explain(forms[form]).applied) == 1
     assert [n.op_type for n in onnxfuse.unfuse(made).graph.node] == ["Exp", "Neg"]
+    profile = onnxfuse.profile(forms[form], made, shapes={"N": (3,)}, time=False)
+    assert (profile.removed.count, profile.before.work.bytes, profile.after.work.bytes) == (1, 192, 96)
     report = onnxfuse.verify(forms[form], made, providers=["CPUExecutionProvider"], shapes={"N": (3,)})
     assert report.ok

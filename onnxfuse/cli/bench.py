@@ -82,9 +82,10 @@ def command(
     ) as bar:
         task = bar.add_task("optimize" if fused is None else "load")
         bar.refresh()
+        other = optimized(original) if fused is None else fused
         report = bench(
             original,
-            optimized(original) if fused is None else fused,
+            other,
             shapes=dict(shapes),
             providers=PROVIDERS[provider],
             runs=runs,
@@ -102,7 +103,7 @@ def command(
     ]
     facts = {"ok": not missed, **report.as_dict(), "min_speedup": min_speedup, "not_met": not_met}
     facts["plot"] = None if plot is None else str(plot)
-    outputs.write("bench", facts, {"before": original} if fused is None else {"before": original, "after": fused})
+    outputs.write("bench", facts, {"before": original, "after": other})
     if as_json:
         print_json("bench", facts)
     else:

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from onnxfuse.cli.bench import optimized
 from onnxfuse.cli.console import output, print_json, working
-from onnxfuse.cli.outputs import writable, written
+from onnxfuse.cli.outputs import Outputs, output_options, writable, written
 from onnxfuse.cli.verify import PROVIDERS, ShapeOption
 from onnxfuse.model import io
 from onnxfuse.model.errors import DeviceError, UsageError
@@ -47,6 +47,7 @@ TOP = 12
 @click.option("--runs", type=click.IntRange(1), default=RUNS, show_default=True, help="Runs that are profiled.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs.")
 @click.option("--trace", metavar="FILE.json", type=click.Path(path_type=Path), help="Write one run as a Chrome trace.")
+@output_options
 @click.option("--json", "as_json", is_flag=True, help="Print every fact as JSON.")
 def command(
     model: Path,
@@ -62,6 +63,7 @@ def command(
     seed: int,
     trace: Path | None,
     as_json: bool,
+    outputs: Outputs,
 ) -> int:
     """Tell where the bytes, the operations and the time of IN.onnx go, and beside it those of OUT.onnx.
 
@@ -101,8 +103,10 @@ def command(
             if report.untimed:
                 raise DeviceError(f"--trace: the kernels on the GPU cannot be seen: {report.untimed}", HINT)
             written(trace, json.dumps(chrome_trace(report)))
+    facts = {"ok": True, **report.as_dict(), "trace": None if trace is None else str(trace)}
+    outputs.write("profile", facts, {"before": model} if other is None else {"before": model, "after": other})
     if as_json:
-        print_json("profile", {"ok": True, **report.as_dict(), "trace": None if trace is None else str(trace)})
+        print_json("profile", facts)
     else:
         show(report, output(), top, nodes=nodes)
         if trace is not None:

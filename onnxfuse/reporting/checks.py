@@ -27,7 +27,7 @@ def checks(command: str, facts: Facts) -> tuple[Check, ...]:
     """Return the checks of a command from the dictionary of its report (onnxfuse/reporting/schema.json)."""
     if "error" in facts:
         return (Check(command, "error", False, f"{facts['error']} {facts.get('hint', '')}".strip()),)
-    makers = {"optimize": _optimize, "verify": _verify, "bench": _bench, "ci": _ci}
+    makers = {"optimize": _optimize, "verify": _verify, "bench": _bench, "profile": _profile, "ci": _ci}
     return tuple(makers[command](facts)) if command in makers else ()
 
 
@@ -60,6 +60,12 @@ def _bench(facts: Facts) -> Iterator[Check]:
         yield Check("bench", name, ok, text if ok else f"{text}; --min-speedup {least:g}")
     if missed and not any(least is not None and b["speedup"] < least for b in facts["blocks"]):
         yield Check("bench", "min-speedup", False, "; ".join(missed))
+
+
+def _profile(facts: Facts) -> Iterator[Check]:
+    # It promises nothing: what it found is told as a check that holds, so that a file of results is not empty.
+    untimed = f"; not timed: {facts['untimed']}" if facts["untimed"] else ""
+    yield Check("profile", "one run", True, f"{facts['summary']}{untimed}", facts["seconds"])
 
 
 def _ci(facts: Facts) -> Iterator[Check]:

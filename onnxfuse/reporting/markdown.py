@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from onnxfuse.reporting.checks import checks
+from onnxfuse.reporting.profiled import TIME_TITLES, time_rows, traffic_rows
 
 ROWS = 200
 """Rows of one table. GitHub takes 1 MiB for a step summary; a row stays below 1 kB."""
@@ -52,6 +53,11 @@ def _sections(command: str, facts: Mapping[str, Any], prefix: str = "") -> Itera
             for b in facts["blocks"] for r in b["rows"]
         ]  # fmt: skip
         yield f"{prefix}Times", ("shapes", "model", "setting", "p50 us", "p90 us", "speed-up"), timed
+    elif command == "profile":
+        yield f"{prefix}Device memory", *traffic_rows(facts)
+        for side in ("before", "after"):
+            if facts[side] is not None:
+                yield f"{prefix}Times {side}", TIME_TITLES, time_rows(facts[side])
     elif command == "ci":
         for model in facts["models"]:
             changed: list[tuple[object, ...]] = [("lost", line) for line in model.get("lost", [])]

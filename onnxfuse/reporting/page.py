@@ -11,10 +11,10 @@ from typing import Any
 
 from onnxfuse.reporting.charts import Bar, Spot, bars, histogram, roofline
 from onnxfuse.reporting.checks import checks
+from onnxfuse.reporting.profiled import parts as profiled_parts
+from onnxfuse.reporting.tables import number, table
 
 Facts = Mapping[str, Any]
-ROWS = 300
-"""Rows of a table; the rest is counted."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def _verdict(command: str, facts: Facts) -> str:
     summary = facts.get("summary") or _summary(command, facts)
     rows = [("✗" if not c.ok else "✓", c.group, c.name, c.text) for c in (*broken, *(c for c in found if c.ok))]
     counted = f"{len(found) - len(broken)} of {len(found)} checks held" if found else ""
-    return f'<p class="summary">{escape(str(summary))}</p><p>{counted}</p>' + _table(
+    return f'<p class="summary">{escape(str(summary))}</p><p>{counted}</p>' + table(
         ("", "where", "what", "found"), rows
     )
 
@@ -88,11 +88,13 @@ def _model_parts(model: Facts, graphs: Mapping[str, Any], drawn: dict[str, Any])
         yield _Part("Nearly fused", _near(near))
     if model.get("lost") or model.get("changed"):
         changes = [("lost", line) for line in model["lost"]] + [("changed", line) for line in model["changed"]]
-        yield _Part("Against the lock", _table(("", "difference"), changes))
+        yield _Part("Against the lock", table(("", "difference"), changes))
     if model.get("verify"):
         yield _Part("Errors", _errors(model["verify"]))
     if model.get("bench"):
         yield _Part("Times", _times(model["bench"]))
+    for name, html in profiled_parts(model["profile"]) if model.get("profile") else ():
+        yield _Part(name, html)
 
 
 def _graph(number: int, graphs: Mapping[str, Any]) -> str:
@@ -128,9 +130,9 @@ def _fusions(optimized: Facts, graphs: Mapping[str, Any]) -> str:
             key = (node["rule"], " + ".join(node["body"]))
             kinds[key] = kinds.get(key, 0) + 1
     rows = [(n, rule, body) for (rule, body), n in sorted(kinds.items(), key=lambda item: -item[1])]
-    table = _table(("ops", "rule", "what is in one kernel"), rows, attribute="data-rule", key=1)
+    kinds_table = table(("ops", "rule", "what is in one kernel"), rows, attribute="data-rule", key=1)
     told = ", ".join(f"{rule}: {replaced[rule]} nodes in {n} ops" for rule, n in fused.items())
-    return f"{chart}<p>{escape(told)}</p>{table}"
+    return f"{chart}<p>{escape(told)}</p>{kinds_table}"
 
 
 def _near(near: Sequence[Facts]) -> str:
@@ -141,7 +143,7 @@ def _near(near: Sequence[Facts]) -> str:
             words = re.sub(r"'[^']*'", "a value", one["reason"])
             kinds.setdefault((one["rule"], one["root"].split()[0], words), []).append(one)
     rows = [(len(ns), ns[0]["rule"], ns[0]["node"], ns[0]["reason"], ns[0]["hint"]) for ns in kinds.values()]
-    return _table(("places", "rule", "first stopped at", "because it", "what would help"), rows)
+    return table(("places", "rule", "first stopped at", "because it", "what would help"), rows)
 
 
 def _errors(verified: Facts) -> str:
@@ -155,12 +157,10 @@ def _errors(verified: Facts) -> str:
         limit=1.0,
     )
     keys = [k for k in ("error", "budget", "own", "max_abs", "max_rel", "cosine") if all(k in r for r in outputs)]
-    rows = [
-        (r["output"], r["dtype"], *(_number(r[k]) for k in keys), r["verdict"], r.get("fault", "")) for r in outputs
-    ]
+    rows = [(r["output"], r["dtype"], *(number(r[k]) for k in keys), r["verdict"], r.get("fault", "")) for r in outputs]
     titles = {"budget": "allowed", "own": "original's", "max_abs": "max abs", "max_rel": "max rel"}
-    table = _table(("output", "type", *(titles.get(k, k) for k in keys), "verdict", "fault"), rows)
-    return f"{chart}{table}{''.join(_histograms(outputs))}<p>{escape(_truth(verified))}</p>"
+    told = table(("output", "type", *(titles.get(k, k) for k in keys), "verdict", "fault"), rows)
+    return f"{chart}{told}{''.join(_histograms(outputs))}<p>{escape(_truth(verified))}</p>"
 
 
 def _histograms(outputs: Iterable[Facts]) -> Iterator[str]:
@@ -219,22 +219,4 @@ def _spots(benched: Facts) -> Iterator[Spot]:
 
 def _environment(command_line: str, facts: Facts, environment: Facts) -> str:
     known = {**environment, **(facts.get("environment") or {})}
-    return f"<pre>$ {escape(command_line)}</pre>" + _table(("", ""), list(known.items()))
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[object]], attribute: str = "", key: int = 0) -> str:
-    if not rows:
-        return ""
-    head = "".join(f"<th>{escape(c)}</th>" for c in columns)
-    lines = []
-    for row in rows[:ROWS]:
-        mark = f' {attribute}="{escape(str(row[key]))}"' if attribute else ""
-        lines.append(f"<tr{mark}>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>")
-    more = f"<p>{len(rows) - ROWS} more rows</p>" if len(rows) > ROWS else ""
-    return (
-        f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>{more}'
-    )
-
-
-def _number(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:.3g}"
+    return f"<pre>$ {escape(command_line)}</pre>" + table(("", ""), list(known.items()))

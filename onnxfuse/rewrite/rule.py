@@ -117,7 +117,7 @@ def shipped_folder() -> Path:
 
 @cache
 def shipped() -> tuple[Rule, ...]:
-    """Return the rules that come with onnxfuse, by name. Their spellings are checked by the tests, not at each start."""
+    """Return the rules that come with onnxfuse, by name. Tests check their spellings, not each start."""
     return load(shipped_folder(), spellings=False)
 
 

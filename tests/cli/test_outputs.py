@@ -1,6 +1,7 @@
 """`--json`, `--report`, `--junit`, `--markdown` and GitHub's annotations, through the real command."""
 
 import json
+import re
 from importlib import resources
 from pathlib import Path
 from xml.etree import ElementTree
@@ -64,7 +65,8 @@ def test_the_form_refuses_what_lacks_a_fact() -> None:
 @pytest.mark.parametrize(
     ("call", "tests", "failures"),
     [("optimize", 1, 0), ("optimize, not met", 2, 1), ("verify", 1, 0), ("verify, mismatch", 1, 1), ("bench", 1, 0),
-     ("ci", 3, 0), ("ci, missing model", 1, 1), ("missing file", 1, 1)],
+     ("profile", 1, 0), ("profile, missing file", 1, 1), ("ci", 3, 0), ("ci, missing model", 1, 1),
+     ("missing file", 1, 1)],
 )  # fmt: skip
 def test_junit_counts_each_promise(
     models: Path, onnxfuse_command: Command, call: str, tests: int, failures: int
@@ -77,7 +79,7 @@ def test_junit_counts_each_promise(
     assert len(root.findall(".//failure")) == failures
 
 
-@pytest.mark.parametrize("call", ["optimize", "verify", "verify, mismatch", "bench", "ci", "missing file"])
+@pytest.mark.parametrize("call", ["optimize", "verify", "verify, mismatch", "bench", "profile", "ci", "missing file"])
 def test_markdown_is_added_to_the_file(models: Path, onnxfuse_command: Command, call: str) -> None:
     """Several commands share a step summary; the verdict is its own heading."""
     (models / "summary.md").write_text("# before\n")
@@ -113,7 +115,9 @@ def test_annotations_only_on_githubs_machines(
     assert json.loads(result.out)["ok"] is False
 
 
-@pytest.mark.parametrize("call", ["optimize", "verify", "verify, mismatch", "bench", "ci"])
+@pytest.mark.parametrize(
+    "call", ["optimize", "verify", "verify, mismatch", "bench", "profile", "profile, counted", "ci"]
+)
 def test_the_report_is_one_page_with_everything(models: Path, onnxfuse_command: Command, call: str) -> None:
     """Verdict, graphs, environment; no address of another file in it."""
     code = onnxfuse_command(*CALLS[call], "--report", "report.html").code
@@ -126,8 +130,26 @@ def test_the_report_is_one_page_with_everything(models: Path, onnxfuse_command: 
         assert link not in text
 
 
+def test_the_report_of_a_profile_has_bytes_times_and_both_graphs(models: Path, onnxfuse_command: Command) -> None:
+    """The rows that the command prints, whether it was given the fused model or made it; counted alone, no times."""
+    wide = ("--shape", "N=64", "--report", "report.html", "--markdown", "summary.md")
+    for call in (CALLS["profile"], ["profile", "in.onnx", "--provider", "cpu", "--runs", "1"]):
+        assert onnxfuse_command(*call, *wide).code == 0
+        text = (models / "report.html").read_text()
+        assert "device memory per run: 9.81 kB" in text
+        assert [h for h in re.findall("<h2>(.*?)</h2>", text) if h != "Verdict"] == [
+            "Graph", "Fusions by rule", "Device memory", "Times", "Environment",
+        ]  # fmt: skip
+        assert 'data-side="after"' in text
+    summary = (models / "summary.md").read_text()
+    assert summary.count("### Device memory") == summary.count("### Times before") == 2
+    assert "| 2 | MatMul |  | 0.003 | 0.003 | 0.00 |" in summary
+    onnxfuse_command(*CALLS["profile, counted"], "--report", "report.html")
+    assert "<h2>Times" not in (models / "report.html").read_text()
+
+
 @pytest.mark.parametrize("option", ["--report", "--junit", "--markdown"])
-@pytest.mark.parametrize("call", ["optimize", "verify", "bench", "ci"])
+@pytest.mark.parametrize("call", ["optimize", "verify", "bench", "profile", "ci"])
 def test_a_report_that_cannot_be_written_is_exit_3(
     models: Path, onnxfuse_command: Command, call: str, option: str
 ) -> None:

@@ -22,7 +22,7 @@ SMALL = {
 @pytest.mark.parametrize("name", ["mlp", "lenet5"])
 def test_sample_models_pass(name: str, dtype: str) -> None:
     """With several seeds; the others are run by `python -m tests.verification.alarms`."""
-    report = report_of(name, dtype, range(3), "cpu", None)
+    report = report_of(name, dtype, range(3), "cpu", {})
     assert report.ok, report.summary
 
 

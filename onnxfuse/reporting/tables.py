@@ -1,0 +1,27 @@
+"""Tables as HTML, and numbers as they stand in them."""
+
+from collections.abc import Sequence
+from html import escape
+
+ROWS = 300
+"""Rows of a table; the rest is counted."""
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]], attribute: str = "", key: int = 0) -> str:
+    """Return the rows as a table, nothing where there are none; `attribute` gets the cell `key` of each row."""
+    if not rows:
+        return ""
+    head = "".join(f"<th>{escape(c)}</th>" for c in columns)
+    lines = []
+    for row in rows[:ROWS]:
+        mark = f' {attribute}="{escape(str(row[key]))}"' if attribute else ""
+        lines.append(f"<tr{mark}>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>")
+    more = f"<p>{len(rows) - ROWS} more rows</p>" if len(rows) > ROWS else ""
+    return (
+        f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>{more}'
+    )
+
+
+def number(value: float | str) -> str:
+    """Return three digits; what is not finite is text already."""
+    return value if isinstance(value, str) else f"{value:.3g}"
