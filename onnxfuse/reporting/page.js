@@ -4,6 +4,8 @@ const graphs = JSON.parse(document.getElementById("graphs").textContent);
 const HALF = 13; // half the height of a node
 const FAR = 0.45; // below this zoom labels cannot be read and are not drawn
 const SVG = "http://www.w3.org/2000/svg";
+const BAND = 1024; // height of a piece of the graph: what is in sight is drawn first, what is not is not laid out
+const SLICE = 12; // milliseconds of drawing at a time, while a person may already move and click
 const panes = [];
 const escaped = (text) => text.replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
 
@@ -26,6 +28,27 @@ function kindOf(node, taken) {
   return node.values.some((v) => taken.has(v)) ? "gone" : "";
 }
 
+// The graph cut into pieces from top to bottom; an edge belongs to the piece that it begins in, and may reach further.
+function bands(graph) {
+  const found = new Map();
+  const at = (y) => {
+    const index = Math.floor(y / BAND);
+    if (!found.has(index)) found.set(index, { index, nodes: [], lines: [], top: Infinity, bottom: -Infinity });
+    return found.get(index);
+  };
+  const reach = (band, top, bottom) => {
+    band.top = Math.min(band.top, top - HALF);
+    band.bottom = Math.max(band.bottom, bottom + HALF);
+  };
+  graph.nodes.forEach((node, i) => { const band = at(node.y); band.nodes.push(i); reach(band, node.y, node.y); });
+  graph.lines.forEach((line) => {
+    const band = at(line[0][1]);
+    band.lines.push(line);
+    reach(band, line[0][1], line[line.length - 1][1]);
+  });
+  return [...found.values()].sort((a, b) => a.index - b.index);
+}
+
 class Pane {
   constructor(box) {
     this.box = box;
@@ -34,13 +57,13 @@ class Pane {
     this.graph = graphs[this.number][this.side];
     const after = graphs[this.number].after;
     const taken = new Set(this.side === "before" && after ? after.nodes.flatMap((n) => n.rule ? n.values : []) : []);
-    const edges = this.graph.lines.map((line) => `<path d="${curve(line)}"/>`).join("");
-    const nodes = this.graph.nodes.map((n, i) => `<g class="${kindOf(n, taken)}" data-i="${i}">`
-      + `<rect x="${n.x - n.w / 2}" y="${n.y - HALF}" width="${n.w}" height="${2 * HALF}"/>`
-      + `<text x="${n.x}" y="${n.y + 4}">${escaped(n.op)}</text></g>`).join("");
-    box.innerHTML = `<svg xmlns="${SVG}"><g>${edges}${nodes}</g></svg>`;
+    this.kinds = this.graph.nodes.map((node) => kindOf(node, taken));
+    this.bands = bands(this.graph);
+    this.height = box.clientHeight;
+    box.innerHTML = `<svg xmlns="${SVG}"><g>${"<g></g>".repeat(this.bands.length)}</g></svg>`;
     this.world = box.firstChild.firstChild;
-    this.items = [...this.world.querySelectorAll("g[data-i]")];
+    this.bands.forEach((band, i) => { band.group = this.world.children[i]; });
+    this.items = []; // by the number of the node, once it is drawn
     this.fit();
     this.listen();
   }
@@ -56,6 +79,35 @@ class Pane {
   place() {
     this.world.setAttribute("transform", `translate(${this.x} ${this.y}) scale(${this.zoom})`);
     this.world.classList.toggle("far", this.zoom < FAR);
+    const [top, bottom] = [-this.y / this.zoom, (this.height - this.y) / this.zoom];
+    for (const band of this.bands) {
+      const seen = band.bottom >= top && band.top <= bottom;
+      if (seen) this.draw(band);
+      band.group.style.display = seen ? "" : "none";
+    }
+  }
+
+  draw(band) {
+    if (band.drawn) return;
+    band.drawn = true;
+    const edges = band.lines.map((line) => `<path d="${curve(line)}"/>`).join("");
+    const nodes = band.nodes.map((i) => {
+      const n = this.graph.nodes[i];
+      return `<g class="${this.kinds[i]}" data-i="${i}">`
+        + `<rect x="${n.x - n.w / 2}" y="${n.y - HALF}" width="${n.w}" height="${2 * HALF}"/>`
+        + `<text x="${n.x}" y="${n.y + 4}">${escaped(n.op)}</text></g>`;
+    }).join("");
+    band.group.innerHTML = edges + nodes;
+    for (const item of band.group.querySelectorAll("g[data-i]")) this.items[item.dataset.i] = item;
+  }
+
+  // Draw what is not in sight for some milliseconds; true where nothing is left to draw.
+  drawMore(until) {
+    for (const band of this.bands) {
+      if (performance.now() > until) return false;
+      this.draw(band);
+    }
+    return true;
   }
 
   listen() {
@@ -90,6 +142,7 @@ class Pane {
 
   // Mark the nodes that `test` picks and bring the first of them to the middle.
   mark(test) {
+    this.drawMore(Infinity);
     let first = null;
     this.items.forEach((item, i) => {
       const hit = test(this.graph.nodes[i]);
@@ -141,3 +194,10 @@ document.querySelectorAll("tr[data-rule]").forEach((row) => row.addEventListener
   panes.forEach((pane) => pane.mark((n) => n.rule === row.dataset.rule));
 }));
 document.body.dataset.ready = String(Math.round(performance.now()));
+
+function drawRest() {
+  const until = performance.now() + SLICE;
+  if (panes.every((pane) => pane.drawMore(until))) document.body.dataset.drawn = String(Math.round(performance.now()));
+  else setTimeout(drawRest);
+}
+setTimeout(drawRest);
