@@ -1,6 +1,5 @@
 """`onnxfuse explain`: what fuses in a model, what does not, the node and the reason where an attempt stopped."""
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,13 +18,16 @@ from onnxfuse.model import io
 from onnxfuse.model.errors import UsageError
 from onnxfuse.model.graph import Node, bodies
 from onnxfuse.rewrite import rule
-from onnxfuse.rewrite.hint import hint
+from onnxfuse.rewrite.hint import hint, without_names
 from onnxfuse.rewrite.match import Refusal
 from onnxfuse.rewrite.pattern import did_you_mean
 from onnxfuse.rewrite.report import Near, Report
 
 SCREEN = 12
 """Rows of each table unless --all is given: both fit one screen."""
+
+FEW = 12
+"""Operators that are told one by one: a region of convolutions has hundreds."""
 
 
 @click.command("explain")
@@ -130,7 +132,7 @@ def _print_near(report: Report, limit: int | None) -> None:
     """Print what nearly fused and is in no fused op now, equal misses as one row."""
     console = output()
     taken = misses.fused_nodes(report)
-    near = [n for n in misses.ranked(report) if n.root not in taken]
+    near = [n for n in misses.ranked(report) if n.root not in taken and (limit is None or misses.telling(n))]
     kinds: dict[tuple[str, str, str], list[Near]] = {}
     for one in near:
         kinds.setdefault((one.rule, one.root.split()[0], _reason((one.refusal,))), []).append(one)
@@ -184,16 +186,16 @@ def _print(report: Report, limit: int | None) -> None:
 
 
 def _operators(nodes: tuple[str, ...]) -> str:
-    return " + ".join(n.split()[0] for n in nodes)
+    """Return the operators in order; of more than a few, how many there are of each."""
+    ops = [n.split()[0] for n in nodes]
+    if len(ops) <= FEW:
+        return " + ".join(ops)
+    return ", ".join(f"{n} {op}" for op, n in Counter(ops).items())
 
 
 def _reason(stops: Sequence[Refusal]) -> str:
     """Return why it stopped, without the names that differ from layer to layer."""
-    return (
-        re.sub(r"(value )?'[^']*'|; \S+:", lambda m: "a value" if "'" in m[0] else ";", stops[0].reason)
-        if stops
-        else ""
-    )
+    return without_names(stops[0].reason) if stops else ""
 
 
 def _table(

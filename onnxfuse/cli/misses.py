@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from onnxfuse.kernels import is_pointwise
 from onnxfuse.rewrite.hint import hint
 from onnxfuse.rewrite.report import Near, Report
 
@@ -14,6 +15,12 @@ def ranked(report: Report) -> list[Near]:
 def missing(near: Near) -> int:
     """Return how many nodes of the pattern were not matched."""
     return max(near.refusal.size - near.refusal.depth, 0)
+
+
+def telling(near: Near) -> bool:
+    """Whether it was near at all: more was there than one operator of the pattern, or than any Add or Mul."""
+    r = near.refusal
+    return not r.far and not (r.size == 1 and is_pointwise(near.root.split()[0]))
 
 
 def fused_nodes(report: Report) -> frozenset[str]:
@@ -38,6 +45,7 @@ def facts(near: list[Near], report: Report) -> list[dict[str, Any]]:
             "wanted": n.refusal.wanted,
             "hint": hint(n.refusal),
             "fused_otherwise": n.root in taken,
+            "telling": telling(n),
         }
         for n in near
     ]

@@ -139,8 +139,8 @@ def _near(near: Sequence[Facts]) -> str:
     """Return the near misses that no other rule took, equal ones as one row with their number."""
     kinds: dict[tuple[str, str, str], list[Facts]] = {}
     for one in near:
-        if not one["fused_otherwise"]:
-            words = re.sub(r"'[^']*'", "a value", one["reason"])
+        if not one["fused_otherwise"] and one["telling"]:
+            words = re.sub(r"'[^']*'|; \S+:", lambda m: "a value" if "'" in m[0] else ";", one["reason"])
             kinds.setdefault((one["rule"], one["root"].split()[0], words), []).append(one)
     rows = [(len(ns), ns[0]["rule"], ns[0]["node"], ns[0]["reason"], ns[0]["hint"]) for ns in kinds.values()]
     return table(("places", "rule", "first stopped at", "because it", "what would help"), rows)

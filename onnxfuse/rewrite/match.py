@@ -44,6 +44,11 @@ class Refusal:
     """How many nodes the pattern has, 0 where no pattern is behind it."""
 
     @property
+    def far(self) -> bool:
+        """Whether hardly anything was there: nothing but the root's operator of a pattern of three nodes and more."""
+        return self.depth == 0 and self.size > 2
+
+    @property
     def trivial(self) -> bool:
         """Whether it tells nothing: hardly more than the root's operator was there."""
         return self.other_op and self.depth <= 1

@@ -366,7 +366,11 @@ def holds(predicate: Predicate, graph: Graph, match: Match) -> str | None:
         first, second = (_evaluate(side, graph, match) for side in predicate.sides)
         if first is None or second is None:
             return f"{predicate.text} is not known to hold"
-        return None if RELATIONS[predicate.relation](first, second) else f"{first:g} and {second:g}: {predicate.text}"
+        if RELATIONS[predicate.relation](first, second):
+            return None
+        numbers = zip(predicate.sides, (first, second), strict=True)
+        seen = [f"{ast.unparse(side)} is {number:g}" for side, number in numbers if not isinstance(side, ast.Constant)]
+        return f"{' and '.join(seen)}; the rule wants {predicate.text}"
     left = TERMS[predicate.name].meaning(graph, match, *predicate.arguments)
     values = predicate.values or tuple(TERMS[name].meaning(graph, match, *words) for name, words in predicate.terms)
     if left is None or all(v is None for v in values):
@@ -379,8 +383,8 @@ def holds(predicate: Predicate, graph: Graph, match: Match) -> str | None:
         return None
     if predicate.relation != "in" and any(v is not None and RELATIONS[predicate.relation](left, v) for v in values):
         return None
-    seen = TensorProto.DataType.Name(int(left)).lower() if predicate.name == "dtype" else left
-    return f"{predicate.name}({', '.join(predicate.arguments)}) is {seen}; the rule wants {predicate.text}"
+    shown = TensorProto.DataType.Name(int(left)).lower() if predicate.name == "dtype" else left
+    return f"{predicate.name}({', '.join(predicate.arguments)}) is {shown}; the rule wants {predicate.text}"
 
 
 @dataclass(frozen=True)

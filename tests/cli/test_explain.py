@@ -135,6 +135,26 @@ def test_near_ranks_equal_misses_as_one_row(onnxfuse_command: Command) -> None:
     assert row.split()[:2] == ["2", "hard_swish"]
 
 
+def test_near_leaves_out_what_only_began(folder: Path, onnxfuse_command: Command) -> None:
+    """Any Mul begins a gate, any Transpose a convolution: no near miss, and told with --all and --at alone."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[2,3,4] x) => (float[4,3,2] y, float[4,3,2] z)
+    { t = Transpose <perm = [2,1,0]> (x)  [soft] y = Softmax <axis = 0> (t)  [double] z = Mul (t, t) }"""
+    onnx.save(onnx.parser.parse_model(text), folder / "began.onnx")
+    rules = [part for name in ("gate", "nhwc_conv", "softmax") for part in ("--rule", name)]
+    out = onnxfuse_command("explain", "began.onnx", *rules, "--near").out
+    assert "gate" not in out
+    assert "nhwc_conv" not in out
+    assert "gate" in onnxfuse_command("explain", "began.onnx", *rules, "--near", "--all").out
+
+
+def test_many_operators_are_counted(folder: Path, onnxfuse_command: Command) -> None:
+    """A chain of twenty is told as how many there are of each."""
+    chain = "".join(f"v{i + 1} = {('Exp', 'Neg')[i % 2]} (v{i}) " for i in range(20))
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[2,3] v0) => (float[2,3] v20) {{ {chain} }}"""
+    onnx.save(onnx.parser.parse_model(text), folder / "chain.onnx")
+    assert "10 Exp, 10 Neg" in onnxfuse_command("explain", "chain.onnx").out
+
+
 @pytest.mark.usefixtures("nearly")
 def test_at_tells_every_rules_attempt_at_one_node(onnxfuse_command: Command) -> None:
     """A node by its name or by a value that it computes; also what hardly got anywhere, and who took the node."""

@@ -56,7 +56,7 @@ WORK = {"original": {"bytes": 4e7, "flops": 4e9}, "fused": {"bytes": 2e7, "flops
 def facts() -> dict[str, Any]:
     """Return what `ci` finds of one model, with everything that a page can show."""
     near = {"rule": "linear", "root": "MatMul m1", "node": "m1", "reason": "'w' is not a constant",
-            "hint": "make it one", "fused_otherwise": False}  # fmt: skip
+            "hint": "make it one", "telling": True, "fused_otherwise": False}  # fmt: skip
     return {
         "ok": False,
         "config": "onnxfuse.toml",
