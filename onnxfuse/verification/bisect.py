@@ -20,7 +20,7 @@ from onnxfuse.model import io
 from onnxfuse.model.errors import ModelError
 from onnxfuse.model.fused import DOMAIN, fused_ops, replaced_nodes
 from onnxfuse.verification import sessions
-from onnxfuse.verification.compare import FUSED_FAILS, RealInputs, compare, load, plan_of
+from onnxfuse.verification.compare import FUSED_FAILS, RealInputs, compare, load, more_of, plan_of
 from onnxfuse.verification.finding import Finding, Suspect
 from onnxfuse.verification.inputs import Shapes, input_specs
 from onnxfuse.verification.report import Report
@@ -102,7 +102,9 @@ def investigate(
     if not failed:
         return report
     models = load(original, "original"), load(fused, "fused")
-    plan = plan_of(input_specs(models[0]), inputs, seeds, shapes)
+    specs = input_specs(models[0])
+    plan = plan_of(specs, inputs, seeds, shapes)
+    plan += more_of(specs, plan, {c.name for c in report.cases[len(plan) :]}, shapes)
     smallest = sorted(failed, key=lambda n: sum(math.prod(s) for s in plan[n].shapes.values()))[:CASES]
     providers = list(dict.fromkeys([report.fused_provider or report.provider, sessions.CPU]))
     finding = None

@@ -95,13 +95,9 @@ def compare(
             comparison = _Comparison(
                 plain, twin, session, oracle, lambda why: float32_truth(load(original, "original"), why), judging
             )
-
-            def more(kinds: Collection[str]) -> list[Case]:
-                last = max(c.seed for c in plan if c.seed is not None)
-                others = cases(specs, range(last + 1, last + 1 + MORE_SEEDS), shapes)
-                return [c for c in others if c.name in kinds]
-
-            report = _run(comparison, plan, more, report, progress, by_kind=by_kind)
+            report = _run(
+                comparison, plan, lambda kinds: more_of(specs, plan, kinds, shapes), report, progress, by_kind=by_kind
+            )
     if truth == "auto" and report.truth == "float64" and any(r.measure.blunt for r in report.outputs):
         # An original this far from the truth: the reference operators may be wrong. ONNX Runtime is asked instead.
         report = compare(
@@ -119,6 +115,15 @@ def plan_of(
 ) -> list[Case]:
     """Return the cases of a verification in the order in which they are run: real inputs, or made-up ones."""
     return cases(specs, seeds, shapes) if inputs is None else _given(inputs, specs, shapes)
+
+
+def more_of(
+    specs: Sequence[InputSpec], plan: Sequence[Case], kinds: Collection[str], shapes: Shapes | None
+) -> list[Case]:
+    """Return made-up cases of `kinds` with MORE_SEEDS seeds that `plan` does not have."""
+    seeds = [c.seed for c in plan if c.seed is not None]
+    others = cases(specs, range(max(seeds) + 1, max(seeds) + 1 + MORE_SEEDS), shapes) if kinds and seeds else []
+    return [c for c in others if c.name in kinds]
 
 
 def _run(

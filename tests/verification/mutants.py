@@ -29,7 +29,7 @@ class Mutant:
 
     name: str
     middle: str
-    """Nodes from `a` to `mid`, both [n, SIDE, SIDE], or [n, SIDE, SIDE, SIDE] where `images`."""
+    """Nodes from `a` to `mid`, both [n, SIDE, SIDE], or [n, channels, SIDE, SIDE] where `images`."""
     guilty: str
     """The rule that has to be named."""
     edit: Edit | None = None
@@ -39,10 +39,15 @@ class Mutant:
     own_rule: str = ""
     """A rule of a user's, wrong as it stands, called `guilty`."""
     images: bool = False
+    channels: int = 4
     weights: dict[str, np.ndarray] = field(default_factory=dict)
     """More weights."""
     float32_only: bool = False
     """Whether it is no fault in float16."""
+    below_float16: bool = False
+    """Whether it changes less than one rounding of float16 there: no comparison can tell it from rounding."""
+    untraced_in_float16: bool = False
+    """Whether `verify` catches it in float16, by the typical error of all cases, and no single place stands out."""
 
     @property
     def op(self) -> bool:
@@ -52,7 +57,7 @@ class Mutant:
 
 def original(mutant: Mutant, dtype: str = "float32") -> ModelProto:
     """Return the model without the fault: a layer, the middle, a layer."""
-    shape = f"n, 4, {SIDE}, {SIDE}" if mutant.images else f"n, {SIDE}, {SIDE}"
+    shape = f"n, {mutant.channels}, {SIDE}, {SIDE}" if mutant.images else f"n, {SIDE}, {SIDE}"
     kind = {"float32": "float", "float16": "float16"}[dtype]
     model = onnx.parser.parse_model(
         f'<ir_version: 9, opset_import: ["": 20]> net ({kind}[{shape}] x) => ({kind}[{shape}] y) {{'
@@ -89,7 +94,7 @@ def fused(mutant: Mutant, folder: Path, dtype: str = "float32") -> tuple[ModelPr
     model = original(mutant, dtype)
     pipeline.run(model, rule.select(folders))
     if mutant.edit is not None:
-        node = next(n for n in model.graph.node if "mid" in n.output and n.domain == DOMAIN)
+        node = _planted(mutant, model)
         alone = FunctionProto()
         alone.CopyFrom(next(f for f in model.functions if f.name == node.op_type))
         alone.name = node.op_type = f"{node.op_type}x"  # The other nodes of the op keep the right body.
@@ -100,6 +105,22 @@ def fused(mutant: Mutant, folder: Path, dtype: str = "float32") -> tuple[ModelPr
             if function.domain == DOMAIN and function.name not in used:
                 model.functions.remove(function)
     return model, folders
+
+
+def rule_of(node: NodeProto) -> str:
+    """Return the rule that wrote a fused op."""
+    return next(p.value for p in node.metadata_props if p.key == f"{DOMAIN}.rule")
+
+
+def _planted(mutant: Mutant, model: ModelProto) -> NodeProto:
+    """Return the guilty rule's op: the one that computes `mid`, or else the last, inside a region of images.
+
+    Another rule's op that computes `mid` where the guilty one has none: in float16 a product's kernel takes it all.
+    """
+    ops = [n for n in model.graph.node if n.domain == DOMAIN]
+    last = [n for n in ops if "mid" in n.output]
+    guilty = [n for n in ops if rule_of(n) == mutant.guilty]
+    return next((n for n in guilty if n in last), (guilty or last)[-1])
 
 
 # ---- faults of kernels
@@ -202,6 +223,20 @@ def without_the_tail(model: ModelProto, body: FunctionProto) -> None:
     body.node.append(helper.make_node("Where", ["planted_columns", "planted_all", before], [result]))
 
 
+def moved(change: Callable[[np.ndarray], np.ndarray], name: str) -> Edit:
+    """Return the edit of a constant that the fused op takes as an input of its own: a weight as the kernel reads it."""
+
+    def edit(model: ModelProto, body: FunctionProto) -> None:
+        node = next(n for n in model.graph.node if n.op_type == body.name)
+        sizes = {t.name: t for t in model.graph.initializer}
+        at, tensor = next((i, sizes[v]) for i, v in enumerate(node.input) if v in sizes and v.startswith(name))
+        array = np.ascontiguousarray(change(numpy_helper.to_array(tensor)))
+        model.graph.initializer.append(numpy_helper.from_array(array, f"planted_{tensor.name}"))
+        node.input[at] = f"planted_{tensor.name}"
+
+    return edit
+
+
 # ---- faults of rules
 
 CHANNELS = {
@@ -235,6 +270,23 @@ from = """(a, b) => (y) {
 to = "(a, b) => (y) { c = Concat <axis: int = @axis> (b, a)  y = Relu (c) }"
 '''
 
+WINDOWS = {
+    "dw": np.random.default_rng(12).standard_normal((4, 1, 3, 3)) / 2,
+    "k88": np.random.default_rng(13).standard_normal((8, 8, 3, 3)) / 8,
+    "kb8": np.random.default_rng(14).standard_normal(8),
+    "k84": np.random.default_rng(15).standard_normal((8, 4, 3, 3)) / 6,
+    "k48": np.random.default_rng(16).standard_normal((4, 8, 3, 3)) / 8,
+}
+DEPTHWISE = "c = Conv <group = 4, pads = [1,1,1,1]> (a, dw, kb)  mid = Relu(c)"
+IMAGES = (
+    "c = Conv <pads = [1,1,1,1]> (a, k88, kb8)  r = Relu(c)  d = Conv <pads = [1,1,1,1]> (r, k88, kb8)  mid = Relu(d)"
+)
+NARROW = (
+    "c = Conv <pads = [1,1,1,1]> (a, k84, kb8)  r = Relu(c)  d = Conv <pads = [1,1,1,1]> (r, k48, kb)  mid = Relu(d)"
+)
+CUTS = {"zero": np.array([0]), "one": np.array([1]), "two": np.array([2]), "half": np.array([SIDE // 2]),
+        "end": np.array([2**62]), "last": np.array([-1])}  # fmt: skip
+
 LINEAR = "m = MatMul(a, w)  h = Add(m, b)  "
 SOFTMAX = "mid = Softmax <axis = -1> (s)"
 
@@ -244,7 +296,7 @@ MUTANTS = (
     Mutant("dropped Relu", LINEAR + "mid = Relu(h)", "linear", skipped("Relu")),
     Mutant("swapped operands", "m = MatMul(a, w)  h = Sub(m, b)  mid = Tanh(h)", "linear", swapped("Sub", 0, 1)),
     Mutant("epsilon lost", "mid = LayerNormalization(a, g, b)", "layer_norm",
-           with_attribute("LayerNormalization", "epsilon", 0.0)),
+           with_attribute("LayerNormalization", "epsilon", 0.0), below_float16=True),
     Mutant("stale residual", LINEAR + "r = Tanh(h)  mid = Add(r, a)", "linear", stale("a", "x")),
     Mutant("mask inverted", "m = MatMul(a, w)  s = Where(keep, m, low)  " + SOFTMAX, "softmax", swapped("Where", 1, 2),
            weights={"keep": np.arange(SIDE) % 3 > 0, "low": np.float32(-1e4)}),
@@ -258,7 +310,8 @@ MUTANTS = (
     Mutant("bias dropped", LINEAR + "mid = Gelu(h)", "linear", skipped("Add")),
     Mutant("BN fold without epsilon", NORMALIZED, "batchnorm", rule=("Add (var, e)", "Identity (var)"), images=True),
     Mutant("BN fold with the root missing", NORMALIZED, "batchnorm", rule=("Sqrt (ve)", "Identity (ve)"), images=True),
-    Mutant("GELU by tanh", LINEAR + "mid = Gelu(h)", "linear", with_attribute("Gelu", "approximate", "tanh")),
+    Mutant("GELU by tanh", LINEAR + "mid = Gelu(h)", "linear", with_attribute("Gelu", "approximate", "tanh"),
+           untraced_in_float16=True),
     Mutant("Clip bound lost", LINEAR + "mid = Clip(h, low, high)", "linear", cut("Clip", 2),
            weights={"low": np.float32(-1), "high": np.float32(1)}),
     Mutant("the 6 of Relu6 lost", LINEAR + "mid = Clip(h, zero, six)", "linear", cut("Clip", 2),
@@ -285,4 +338,49 @@ MUTANTS = (
                     "l = Constant <value_ints = [-1]> ()  z = Mul(p, p)  v = ReduceMean(z, l)"
                     "  c = Constant <value_float = 1e-5> ()  k = CastLike(c, p)  e = Add(v, k)  d = Sqrt(e)"
                     "  n = Div(p, d)  o = Mul(n, q)  r = Add(o, extra)")),
+    # Windows: depthwise, implicit GEMM, the convolutions that ONNX Runtime runs channels last.
+    Mutant("depthwise padded on one side", DEPTHWISE, "depthwise", with_attribute("Conv", "pads", [2, 2, 0, 0]),
+           images=True, weights=WINDOWS),
+    Mutant("depthwise channels swapped", DEPTHWISE, "depthwise", moved(lambda w: w[[1, 0, 2, 3]], "dw"), images=True,
+           weights=WINDOWS),
+    Mutant("window a pixel too far", IMAGES, "implicit_gemm", with_attribute("Conv", "pads", [0, 0, 2, 2]),
+           images=True, channels=8, weights=WINDOWS),
+    Mutant("weights of two channels swapped", IMAGES, "implicit_gemm",
+           moved(lambda w: np.roll(w, 1, axis=w.shape.index(8)), "k88"), images=True, channels=8, weights=WINDOWS),
+    Mutant("bias of a convolution dropped", IMAGES, "implicit_gemm", skipped("Add"), images=True, channels=8,
+           weights=WINDOWS),
+    Mutant("height and width swapped", NARROW, "nhwc_conv", with_attribute("Transpose", "perm", [0, 3, 2, 1]),
+           images=True, weights=WINDOWS),
+    Mutant("region left turned", NARROW, "movement", with_attribute("Transpose", "perm", [0, 3, 2, 1]), images=True,
+           weights=WINDOWS),
+    # Reductions over other axes than the last.
+    Mutant("image mean over the channels", "m = GlobalAveragePool(a)  s = Sigmoid(m)  mid = Mul(a, s)", "reduce",
+           replaced("GlobalAveragePool", "l = Constant <value_ints = [1]> ()  r = ReduceMean(p, l)"), images=True),
+    Mutant("last row left out of a column's mean", "s = ReduceMean(a, rows)  mid = Mul(a, s)", "reduce",
+           replaced("ReduceMean",
+                    "z = Constant <value_ints = [0]> ()  e = Constant <value_ints = [-1]> ()"
+                    "  l = Constant <value_ints = [1]> ()  t = Slice(p, z, e, l)  r = ReduceMean(t, l)"),
+           weights={"rows": np.array([1])}),
+    Mutant("maximum over the wrong axis", "s = ReduceMax(a, rows)  d = Sub(a, s)  mid = Exp(d)", "reduce",
+           replaced("ReduceMax", "l = Constant <value_ints = [2]> ()  r = ReduceMax(p, l)"),
+           weights={"rows": np.array([1])}),
+    Mutant("epsilon of a group norm", "r = Reshape(a, groups)  n = InstanceNormalization(r, ones, zeros)"
+           "  s = Reshape(n, whole)  k1 = Mul(s, per)  mid = Relu(k1)", "group_norm",
+           with_attribute("InstanceNormalization", "epsilon", 0.01), images=True,
+           weights={"groups": np.array([0, 2, -1]), "whole": np.array([0, 4, SIDE, SIDE]), "ones": np.ones(2),
+                    "zeros": np.zeros(2)}),
+    # Data movement as index maps.
+    Mutant("rotation the wrong way", "l = Slice(a, zero, half, last)  r = Slice(a, half, end, last)  t = Neg(r)"
+           "  u = Concat <axis = -1> (t, l)  p = Mul(a, cos)  q = Mul(u, sin)  mid = Add(p, q)", "movement",
+           skipped("Neg"),
+           weights={**CUTS, "cos": np.cos(np.linspace(0, 3, SIDE)), "sin": np.sin(np.linspace(0, 3, SIDE))}),
+    Mutant("rolled by one too few", "l = Slice(a, two, end, one)  r = Slice(a, zero, two, one)"
+           "  t = Concat <axis = 1> (l, r)  u = Relu(t)  mid = Mul(u, g)", "movement",
+           replaced("Concat", "z = Constant <value_ints = [0]> ()  o = Constant <value_ints = [1]> ()"
+                    "  e = Constant <value_ints = [-1]> ()  c = Concat <axis = 1> (p, q)  l = Slice(c, z, e, o)"
+                    "  b = Constant <value_ints = [99]> ()  f = Slice(c, e, b, o)  r = Concat <axis = 1> (f, l)"),
+           weights=CUTS),
+    Mutant("channels not shuffled", "r = Reshape(a, pairs)  t = Transpose <perm = [0,2,1,3,4]> (r)"
+           "  s = Reshape(t, whole)  mid = Relu(s)", "movement", with_attribute("Transpose", "perm", [0, 1, 2, 3, 4]),
+           images=True, weights={"pairs": np.array([0, 2, 2, SIDE, SIDE]), "whole": np.array([0, 4, SIDE, SIDE])}),
 )  # fmt: skip

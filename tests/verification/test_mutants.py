@@ -8,33 +8,44 @@ import onnx
 import pytest
 
 from onnxfuse.cli.main import main
+from onnxfuse.model.fused import DOMAIN
 from onnxfuse.rewrite import pipeline
 from tests.verification import mutants
 from tests.verification.mutants import MUTANTS, Mutant
 
+FAULTS = [
+    pytest.param(m, dtype, id=f"{m.name}-{dtype}")
+    for m in MUTANTS
+    for dtype in ("float32", *(() if m.float32_only or m.below_float16 or m.untraced_in_float16 else ("float16",)))
+]
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=[m.name for m in MUTANTS])
+
+@pytest.mark.parametrize(("mutant", "dtype"), FAULTS)
 def test_a_planted_fault_is_caught_and_traced(
-    mutant: Mutant, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    mutant: Mutant, dtype: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit 1; the guilty op or rule by name, and a bug report that shows the fault by itself."""
     rules = tmp_path / "rules"
     rules.mkdir()
     plain, wrong = tmp_path / "in.onnx", tmp_path / "out.onnx"
-    onnx.save(mutants.original(mutant), plain)
-    model, folders = mutants.fused(mutant, rules)
+    onnx.save(mutants.original(mutant, dtype), plain)
+    model, folders = mutants.fused(mutant, rules, dtype)
     onnx.save(model, wrong)
     assert _run("verify", plain, wrong, "-q", "--provider", "cpu") == 1
     report = tmp_path / "report"
     made_with = [part for folder in folders for part in ("--rules", folder)]
     assert _run("verify", plain, wrong, "--provider", "cpu", "--bisect", report, *made_with, "--json") == 1
     found = json.loads(capsys.readouterr().out)["bisection"]
-    assert found["rules"] == [mutant.guilty]
-    assert mutant.guilty in found["text"]
+    guilty = mutant.guilty
     if mutant.op:
-        assert found["guilty"]["output"] == "mid"
-        assert found["guilty"]["rule"] == mutant.guilty
+        planted = next(n for n in model.graph.node if n.domain == DOMAIN and n.op_type.endswith("x"))
+        assert found["guilty"]["output"] in planted.output
+        guilty = mutants.rule_of(planted)
+        assert guilty == mutant.guilty or dtype == "float16"
+        assert found["guilty"]["rule"] == guilty
         assert all(" " in node for node in found["guilty"]["nodes"])
+    assert found["rules"] == [guilty]
+    assert guilty in found["text"]
     assert found["folder"] == str(report)
     assert _run("verify", report / "original.onnx", report / "model.onnx", "--inputs", report / "test_data_set_0") == 1
     assert len(onnx.load(report / "model.onnx").graph.node) < len(model.graph.node)
@@ -53,7 +64,15 @@ def test_without_the_fault_the_same_network_passes(mutant: Mutant, tmp_path: Pat
 
 def test_there_are_twenty_of_many_kinds() -> None:
     """Kernels, folds and rewrites, each fault once."""
-    assert len({m.name for m in MUTANTS}) == len(MUTANTS) >= 20
+    assert len({m.name for m in MUTANTS}) == len(MUTANTS) >= 30
+    assert {m.guilty for m in MUTANTS} >= {
+        "depthwise",
+        "implicit_gemm",
+        "nhwc_conv",
+        "movement",
+        "reduce",
+        "group_norm",
+    }
     assert sum(m.op for m in MUTANTS) >= 10
     assert sum(bool(m.rule[0]) for m in MUTANTS) >= 3
     assert sum(bool(m.own_rule) for m in MUTANTS) >= 2
