@@ -17,7 +17,7 @@ from onnxfuse.kernels.launch import (
     unreadable,
 )
 from onnxfuse.kernels.moves import FREE, MOVEMENT
-from onnxfuse.kernels.nvrtc import arch_of, compile, load
+from onnxfuse.kernels.nvrtc import arch_of, compile, load, zeros
 from onnxfuse.kernels.plans import LaunchPlan, TensorMap, Tuning
 from onnxfuse.kernels.reductions import REDUCTIONS
 from onnxfuse.kernels.source import KernelSource
@@ -78,4 +78,5 @@ __all__ = [
     "pointwise_ops",
     "supports",
     "unreadable",
+    "zeros",
 ]

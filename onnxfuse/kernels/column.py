@@ -1,16 +1,15 @@
 """Launch plans of the column template: reductions across neighbours in memory, with the pointwise work around them."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from onnxfuse.kernels import functor, layout, plans
 from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.body import Program
 from onnxfuse.kernels.layout import Layout, Shape
 from onnxfuse.kernels.plans import LaunchPlan, Operand, Tuning
+from onnxfuse.kernels.reduced import Reduced
 from onnxfuse.kernels.source import CLUSTER, DEVICE, KernelSource, generated, template
-from onnxfuse.kernels.space import Lookup
 from onnxfuse.kernels.types import UnsupportedError
 
 SHARED_BYTES = 40 * 1024  # of partial results; 48 KB need no asking
@@ -20,6 +19,11 @@ HELD_BYTES = 128  # of raw operands per thread: 64 registers, two blocks of 512 
 BUSY_THREADS = 512
 CLUSTER_COST = 0.85  # of the bandwidth, by the barriers of a cluster whose blocks have little to do
 FEW_ROWS = 64  # up to which the reduced axis takes larger blocks, if it is held in registers
+WALK_THREADS = 256
+WALK_SEGMENT = 128  # bytes side by side that a block fetches
+BANDWIDTH, FINISH = 4e12, 2e-6  # bytes per second of memory; seconds that the last block takes for the others' results
+MOST_PARTS = 1024
+WALK_ROWS, FEWEST_THREADS = 16, 64
 LEAST_ROWS = 4  # vectors that each thread sums before a block more is worth its barrier
 
 
@@ -52,6 +56,8 @@ class Split:
     """Vectors that a thread holds; 0: it walks."""
     ahead: int
     """Vectors that a walking thread fetches together."""
+    parts: int = 1
+    """Blocks that share it through memory, where they walk along it once."""
 
 
 @dataclass(frozen=True)
@@ -63,38 +69,22 @@ class Spaces:
     inner: Layout
 
 
-def plan(
-    entry: str,
-    program: Program,
-    operands: tuple[Operand, ...],
-    full: Shape,
-    strides: tuple[Shape, ...],
-    kept: tuple[int, ...],
-    reduced: tuple[int, ...],
-    output_shapes: tuple[Shape, ...],
-    lookups: Mapping[str, Lookup],
-    aligned: bool,
-    arch: Arch,
-    tuning: Tuning,
-) -> LaunchPlan:
-    """Return how to run a program that reduces the axes `reduced` of `full`, the innermost not among them.
+def plan(work: Reduced) -> LaunchPlan:
+    """Return how to run a program that reduces other axes than the innermost one.
 
-    `strides`: of each operand along each axis. `lookups` are refused: neighbours would come from different rows.
+    Lookups are refused: neighbours would come from different rows.
     """
-    if lookups:
+    if work.lookups:
         raise UnsupportedError("Gather by computed numbers beside a reduction across neighbours")
-
-    def group(axes: tuple[int, ...]) -> Layout:
-        return layout.collapse(tuple(full[d] for d in axes), tuple(tuple(s[d] for d in axes) for s in strides))
-
+    entry, program, operands = work.entry, work.program, work.operands
     spaces = Spaces(
-        group(tuple(d for d in kept if d < max(reduced))),
-        group(reduced),
-        group(tuple(d for d in kept if d > max(reduced))),
+        work.layout(tuple(d for d in work.kept if d < max(work.axes))),
+        work.layout(work.axes),
+        work.layout(tuple(d for d in work.kept if d > max(work.axes))),
     )
     placed = _place(operands, spaces, frozenset(f"in{i}" for i in functor.reduced_inputs(program)))
     outer, count, inner = (math.prod(s.extents) for s in (spaces.outer, spaces.reduced, spaces.inner))
-    bits = plans.index_bits(max(math.prod(full), outer, inner))
+    bits = plans.index_bits(max(math.prod(work.full), outer, inner))
     # Full-size outputs, or as big along part of the reduced axis. Where none needs a reduction, all are written on the
     # way: nothing is read twice for them.
     whole = frozenset(p.operand.name for p in placed if p.operand.is_output and any(spaces.reduced.strides[p.slot]))
@@ -102,8 +92,10 @@ def plan(
     early = bool(whole) and all(not levels[o.value] for n, o in enumerate(program.outputs) if f"out{n}" in whole)
     again = (bool(whole) and not early) or len(functor.phases(program)) > 1
     partial = functor.accumulator_bytes(program, bits)
-    split = share_out(placed, spaces, outer, count, inner, again, partial, aligned, arch, tuning)
+    split = share_out(placed, spaces, outer, count, inner, again, partial, work.aligned, work.arch, work.tuning)
     tiles = -(-inner // (split.lanes * split.width))
+    places = outer * tiles
+    shared = split.parts > 1
 
     kernel = KernelSource(
         entry,
@@ -113,16 +105,22 @@ def plan(
             *(template(f) for f in ("reduce.cuh", "column.cuh")),
             generated(entry, _glue(placed, whole if early else frozenset())),
             template("column.cu"),
-            generated(entry, plans.entry_point(entry, "column", program, operands, tuning.min_blocks, split.cluster)),
+            generated(
+                entry,
+                plans.entry_point(entry, "column", program, operands, work.tuning.min_blocks, split.cluster, shared),
+            ),
         ),
     )
+    counters = -(-places // 4) * 4  # words: what follows begins on a boundary of 16 bytes
+    found = places * split.parts * split.lanes * split.width * partial
     return LaunchPlan(
         kernel=kernel,
-        grid=(outer * tiles * split.cluster, 1, 1),
+        grid=(places * split.cluster * split.parts, 1, 1),
         block=(split.lanes * split.rows, 1, 1),
         shared_bytes=0,
-        parameters=_parameters(count, inner, tiles, spaces, bits),
-        output_shapes=output_shapes,
+        parameters=_parameters(count, inner, tiles, places, split.parts, counters, spaces, bits),
+        output_shapes=work.output_shapes,
+        scratch_bytes=4 * counters + found if shared else 0,
     )
 
 
@@ -161,7 +159,9 @@ def share_out(
     vectors = max(1, -(-inner // width))
     held = max(1, sum(p.operand.size * (width if p.along != "splat" else 1) for p in placed if p.reduced))
     ahead = max(1, min(8, tuning.bytes_in_flight * 2 // held))
-    threads_first = tuning.column_threads or (256 if again and count < FEW_ROWS else 128)
+    threads_first = tuning.column_threads or (256 if count < FEW_ROWS else 128)
+    if not again:
+        return _walk(placed, vectors, width, outer, count, ahead, held, arch, tuning)
     best: tuple[tuple[float, ...], Split] | None = None
     for lanes, threads in _shapes(vectors, threads_first):
         rows = threads // lanes
@@ -188,6 +188,39 @@ def share_out(
                 best = (score, split)
     assert best is not None
     return best[1]
+
+
+def _walk(
+    placed: tuple[Placed, ...],
+    vectors: int,
+    width: int,
+    outer: int,
+    count: int,
+    ahead: int,
+    held: int,
+    arch: Arch,
+    tuning: Tuning,
+) -> Split:
+    """Return how blocks walk along the reduced axis once, so many that all multiprocessors have the same to do."""
+    segment = max(1, WALK_SEGMENT // (width * _size(placed)))
+    lanes = 1 << max(0, min(segment, vectors) - 1).bit_length()
+    threads = tuning.column_threads or WALK_THREADS
+    rows = max(1, min(threads // lanes, 1 << max(0, (count // WALK_ROWS).bit_length() - 1)))
+    while lanes < vectors and lanes * rows < FEWEST_THREADS:
+        lanes *= 2
+    # Exchanges are between the threads of a warp.
+    rows = max(rows, 32 // lanes)
+    places = outer * -(-vectors // lanes)
+    most = max(1, count // (rows * ahead))
+
+    def seconds(parts: int) -> float:
+        blocks = places * parts
+        waves = blocks / (arch.sm_count * -(-blocks // arch.sm_count))
+        busy = waves * min(1.0, blocks * lanes * rows / (arch.sm_count * BUSY_THREADS))
+        return outer * count * vectors * held / (BANDWIDTH * busy) + (FINISH if parts > 1 else 0.0)
+
+    parts = min(range(1, min(most, MOST_PARTS) + 1), key=lambda n: (round(seconds(n) * 1e7), n))
+    return Split(width, lanes, rows, 1, 0, ahead, parts)
 
 
 def _shapes(vectors: int, threads: int) -> Iterator[tuple[int, int]]:
@@ -230,6 +263,7 @@ def _constants(bits: int, spaces: Spaces, placed: tuple[Placed, ...], split: Spl
         f"constexpr int WIDTH = {split.width}, LANES = {split.lanes}, ROWS = {split.rows}, "
         f"THREADS = {split.lanes * split.rows};\n"
         f"constexpr int CLUSTER = {split.cluster}, ITEMS = {split.items}, AHEAD = {split.ahead};\n"
+        f"constexpr bool SPLIT = {'true' if split.parts > 1 else 'false'};\n"
         f"constexpr bool FULL = {'true' if whole and not early else 'false'}, "
         f"EARLY = {'true' if early else 'false'};\n\n"
     )
@@ -242,7 +276,7 @@ def _glue(placed: tuple[Placed, ...], early: frozenset[str]) -> str:
     held, late = tuple(p for p in inputs if p.reduced), tuple(p for p in inputs if not p.reduced)
     return "".join(
         (
-            plans.pointers(tuple(p.operand for p in placed)),
+            plans.pointers(tuple(p.operand for p in placed), scratch=True),
             _struct("Held", held),
             _struct("Late", late),
             _pointers_at(placed),
@@ -273,7 +307,7 @@ def _pointers_at(placed: tuple[Placed, ...]) -> str:
 
     return (
         "DEVICE Pointers pointers_at(const Pointers& to, const Outer& at, Index column, const Parameters& p) {\n"
-        f"  return {{{', '.join(moved(p) for p in placed)}}};\n"
+        f"  return {{{', '.join([*map(moved, placed), 'to.scratch'])}}};\n"
         "}\n"
     )
 
@@ -318,8 +352,10 @@ def _store(name: str, outputs: tuple[Placed, ...]) -> str:
     )
 
 
-def _parameters(count: int, inner: int, tiles: int, spaces: Spaces, bits: int) -> bytes:
-    words = [count, inner, *layout.divisor(tiles, bits)]
+def _parameters(
+    count: int, inner: int, tiles: int, places: int, parts: int, counters: int, spaces: Spaces, bits: int
+) -> bytes:
+    words = [count, inner, *layout.divisor(tiles, bits), *layout.divisor(places, bits), parts, counters]
     groups = (spaces.outer, spaces.reduced, spaces.inner)
     for space in groups:
         for extent in space.extents:

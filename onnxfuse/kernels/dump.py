@@ -170,6 +170,7 @@ def _write_plan(
         "grid": list(made.grid),
         "block": list(made.block),
         "dynamic_shared_bytes": made.shared_bytes,
+        "scratch_bytes": made.scratch_bytes,
         "parameters": made.parameters.hex(),
         "tensor_maps": [asdict(m) for m in made.tensor_maps],
         "entry": made.kernel.entry,

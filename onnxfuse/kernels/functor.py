@@ -231,7 +231,11 @@ def accumulator_bytes(program: Program, bits: int) -> int:
         value = max(types.TYPES[program.values[reduce.arg].dtype].size, 4)
         return 2 * max(value, bits // 8) if _is_position(reduce) else value
 
-    return max(sum(size(i) for i in round_) for round_ in phases(program))
+    def struct(sizes: list[int]) -> int:
+        # Beside one of 8 bytes each may begin on its boundary.
+        return sum(sizes) if max(sizes) == 4 else sum(-(-n // 8) * 8 for n in sizes)
+
+    return max(struct([size(i) for i in round_]) for round_ in phases(program))
 
 
 def _is_position(reduce: Reduce) -> bool:

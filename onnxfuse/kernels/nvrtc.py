@@ -65,6 +65,18 @@ def load(kernel: KernelSource, device: int) -> Any:
         return _loaded[key]
 
 
+def zeros(size: int, device: int) -> Any:
+    """Return memory of `size` bytes on a GPU, all of them 0, as CuPy's `MemoryPointer`."""
+    import cupy
+
+    with cupy.cuda.Device(device):
+        memory = cupy.cuda.alloc(size)
+        memory.memset(0, size)
+        # The kernels that use it run on streams that do not wait for this one.
+        cupy.cuda.Stream.null.synchronize()
+    return memory
+
+
 @cache
 def arch_of(device: int) -> Arch:
     """Return what plans need to know of the GPU number `device`."""

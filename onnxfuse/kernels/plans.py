@@ -166,6 +166,11 @@ class LaunchPlan:
     output_shapes: tuple[Shape, ...]
     tensor_maps: tuple[TensorMap, ...] = ()
     """Passed by value, together, between the pointers and the parameters."""
+    scratch_bytes: int = 0
+    """Memory that the launches of one stream share, its pointer after those of the outputs; 0 = none, and no pointer.
+
+    Zeros before the first launch; a launch may rely on what the one before left there.
+    """
 
 
 @dataclass(frozen=True)
@@ -210,19 +215,27 @@ def operand(name: str, field: str, dtype: int, shape: Shape, is_output: bool) ->
     return Operand(name, field, facts.stored, facts.size, shape, is_output)
 
 
-def pointers(operands_: tuple[Operand, ...]) -> str:
-    """Return the C++ struct with one typed pointer per operand."""
-    return "struct Pointers {\n" + "".join(f"  {o.pointer}\n" for o in operands_) + "};\n"
+def pointers(operands_: tuple[Operand, ...], scratch: bool = False) -> str:
+    """Return the C++ struct with one typed pointer per operand, and that of the scratch memory."""
+    fields = [*(o.pointer for o in operands_), *(["unsigned* scratch;"] if scratch else [])]
+    return "struct Pointers {\n" + "".join(f"  {f}\n" for f in fields) + "};\n"
 
 
 def entry_point(
-    entry: str, work: str, program: Program, operands_: tuple[Operand, ...], min_blocks: int, cluster: int = 1
+    entry: str,
+    work: str,
+    program: Program,
+    operands_: tuple[Operand, ...],
+    min_blocks: int,
+    cluster: int = 1,
+    scratch: bool = False,
 ) -> str:
-    """Return the kernel function: input pointers, output pointers, then the parameters by value."""
+    """Return the kernel function: input, output and scratch pointers, then the parameters by value."""
     arguments = [f"const void* in{i}" for i in range(len(program.inputs))]
     arguments += [f"void* out{n}" for n in range(len(program.outputs))]
+    arguments += ["void* scratch"] if scratch else []
     bounds = f"THREADS, {min_blocks}" if min_blocks else "THREADS"
-    casts = ", ".join(o.cast for o in operands_)
+    casts = ", ".join([*(o.cast for o in operands_), *(["(unsigned*)scratch"] if scratch else [])])
     head = f"CLUSTER_KERNEL({cluster}, {bounds})" if cluster > 1 else f"KERNEL({bounds})"
     body = f"  join_stream();\n  {work}({{{casts}}}, p);\n"
     return f"{head} {entry}({', '.join(arguments)}, PARAMETERS p) {{\n{body}}}\n"

@@ -3,11 +3,12 @@
 import math
 from dataclasses import dataclass, replace
 
-from onnxfuse.kernels import column, layout, plans, row, space
+from onnxfuse.kernels import column, plans, row, space
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.body import Program, Reduce, broadcast, reduced_axes
 from onnxfuse.kernels.layout import Shape
 from onnxfuse.kernels.plans import LaunchPlan, Tuning
+from onnxfuse.kernels.reduced import Reduced
 from onnxfuse.kernels.space import Spread
 from onnxfuse.kernels.types import UnsupportedError
 
@@ -39,15 +40,22 @@ def plan(
     flat = space.spread(program, input_shapes)
     operands = plans.operands(flat.program, flat.input_shapes)
     axes = axes_of(flat, broadcast(*(o.shape for o in operands)))
-    strides = tuple(layout.strides_in(o.shape, axes.full) for o in operands)
+    lookups = {f"in{i}": lookup for i, lookup in flat.lookups.items()}
+    work = Reduced(
+        entry,
+        flat.program,
+        operands,
+        axes.full,
+        tuple(sorted(axes.reduced)),
+        output_shapes,
+        lookups,
+        aligned,
+        arch,
+        tuning,
+    )
     # The innermost axis decides: neighbours in memory are summed, or stand side by side.
     wide = [d for d, n in enumerate(axes.full) if n != 1]
-    make = column.plan if wide and wide[-1] not in axes.reduced else row.plan
-    kept = tuple(d for d in range(len(axes.full)) if d not in axes.reduced)
-    return make(
-        entry, flat.program, operands, axes.full, strides, kept, tuple(sorted(axes.reduced)), output_shapes,
-        {f"in{i}": lookup for i, lookup in flat.lookups.items()}, aligned, arch, tuning,
-    )  # fmt: skip
+    return column.plan(work) if wide and wide[-1] not in axes.reduced else row.plan(work)
 
 
 def axes_of(flat: Spread, full: Shape) -> Axes:

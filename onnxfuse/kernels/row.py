@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 from onnxfuse.kernels import functor, layout, plans
 from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.body import Program
 from onnxfuse.kernels.layout import Layout, Shape
 from onnxfuse.kernels.plans import LaunchPlan, Operand, Tuning
+from onnxfuse.kernels.reduced import Reduced
 from onnxfuse.kernels.source import CLUSTER, DEVICE, KernelSource, generated, template
 from onnxfuse.kernels.space import Lookup
 from onnxfuse.kernels.types import UnsupportedError
@@ -89,37 +89,21 @@ class Choice:
     cluster: int = 1
 
 
-def plan(
-    entry: str,
-    program: Program,
-    operands: tuple[Operand, ...],
-    full: Shape,
-    strides: tuple[Shape, ...],
-    kept: tuple[int, ...],
-    reduced: tuple[int, ...],
-    output_shapes: tuple[Shape, ...],
-    lookups: Mapping[str, Lookup],
-    aligned: bool,
-    arch: Arch,
-    tuning: Tuning,
-) -> LaunchPlan:
-    """Return how to run a program that reduces the axes `reduced` of `full`, the innermost among them.
-
-    `strides`: of each operand along each axis. `lookups`: by the name of the operand that is the table.
-    """
-    outer_shape, row_shape = tuple(full[d] for d in kept), tuple(full[d] for d in reduced)
-    rows, columns = math.prod(outer_shape), math.prod(row_shape)
-    bits = plans.index_bits(max(rows * columns, rows, columns, *(lookup.rows for lookup in lookups.values())))
-    outer = layout.collapse(outer_shape, tuple(tuple(s[d] for d in kept) for s in strides))
-    inner = layout.collapse(row_shape, tuple(tuple(s[d] for d in reduced) for s in strides))
-    sizes = tuple(math.prod(n for n, step in zip(full, s, strict=True) if step) for s in strides)
+def plan(work: Reduced) -> LaunchPlan:
+    """Return how to run a program that reduces the innermost axis, and others or not."""
+    program, operands, aligned, arch, tuning = work.program, work.operands, work.aligned, work.arch, work.tuning
+    rows, columns = math.prod(work.extents(work.kept)), math.prod(work.extents(work.axes))
+    bits = plans.index_bits(max(rows * columns, rows, columns, *(t.rows for t in work.lookups.values())))
+    outer, inner = work.layout(work.kept), work.layout(work.axes)
+    sizes = tuple(math.prod(n for n, step in zip(work.full, s, strict=True) if step) for s in work.strides)
     in_reductions = frozenset(f"in{i}" for i in functor.reduced_inputs(program))
-    placed, width = _place(operands, sizes, outer, inner, rows, columns, len(reduced), in_reductions, aligned, tuning)
+    placed, width = _place(operands, sizes, outer, inner, rows, columns, len(work.axes), in_reductions, aligned, tuning)
     split = share_out(placed, rows, columns, width, aligned, arch, tuning)
-    placed = _with_lookups(_spread(placed, inner, split), lookups)
+    placed = _with_lookups(_spread(placed, inner, split), work.lookups)
     row_threads = split.threads // split.cluster
     threads = max(row_threads, tuning.row_threads if split.threads <= 32 else 0)
 
+    entry = work.entry
     kernel = KernelSource(
         entry,
         (
@@ -142,7 +126,7 @@ def plan(
         block=(threads, 1, 1),
         shared_bytes=0,
         parameters=_parameters(rows, columns, outer, inner, placed, bits),
-        output_shapes=output_shapes,
+        output_shapes=work.output_shapes,
     )
 
 

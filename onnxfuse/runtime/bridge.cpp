@@ -101,7 +101,10 @@ struct Launch {
   std::string parameters;
   std::vector<Shape> output_shapes;
   std::vector<TensorMap> tensor_maps;
-  py::object owner;  // keeps the function's module loaded; touched only under the GIL
+  bool uses_scratch;
+  mutable std::mutex scratch_mutex;
+  mutable std::unordered_map<void*, void*> scratch;  // by stream, on which launches run one after the other
+  py::object owner;  // keeps the function's module loaded, and the scratch memory; touched only under the GIL
 
   explicit Launch(const py::object& answer)
       : function(reinterpret_cast<cuda::Function>(answer.attr("function").cast<uintptr_t>())),
@@ -112,6 +115,7 @@ struct Launch {
         parameters(answer.attr("parameters").cast<py::bytes>()),
         output_shapes(answer.attr("output_shapes").cast<std::vector<Shape>>()),
         tensor_maps(tensor_maps_in(answer.attr("tensor_maps"))),
+        uses_scratch(answer.attr("scratch_bytes").cast<size_t>() > 0),
         owner(answer) {}
 
   bool empty() const { return grid[0] == 0 || grid[1] == 0 || grid[2] == 0; }
@@ -230,7 +234,7 @@ constexpr size_t kMostTensorMaps = 24;
 // What one call works with; kept per thread so that a launch allocates nothing.
 struct Call {
   Key key;
-  std::vector<void*> pointers;   // inputs, then outputs
+  std::vector<void*> pointers;   // inputs, outputs, scratch memory
   std::array<cuda::TensorMap, kMostTensorMaps> tensor_maps;
   std::vector<void*> arguments;  // addresses of the pointers, then of the tensor maps, then of the parameters
 
@@ -391,9 +395,30 @@ void encode(const std::vector<TensorMap>& maps, const std::vector<void*>& pointe
   }
 }
 
+// The scratch memory of a stream: asked for once, in one of the runs before a CUDA graph is captured.
+void* scratch_of(const Launch& launch, void* stream) {
+  {
+    std::lock_guard<std::mutex> lock(launch.scratch_mutex);
+    if (auto found = launch.scratch.find(stream); found != launch.scratch.end()) return found->second;
+  }
+  if (python_is_leaving()) throw std::runtime_error("Python is shutting down, no scratch memory can be allocated");
+  void* memory = nullptr;
+  {
+    py::gil_scoped_acquire gil;
+    try {
+      memory = reinterpret_cast<void*>(launch.owner.attr("scratch")().cast<uintptr_t>());
+    } catch (const py::error_already_set& error) {
+      throw std::runtime_error(words(error));  // as text, while the GIL is held
+    }
+  }
+  std::lock_guard<std::mutex> lock(launch.scratch_mutex);
+  return launch.scratch.emplace(stream, memory).first->second;
+}
+
 void launch_kernel(const Kernel& kernel, const ort::KernelContext* context, const Launch& launch, Call& call) {
   void* stream = nullptr;
   check(ort::ContextStream::in(kernel.api)(context, &stream));
+  if (launch.uses_scratch) call.pointers.push_back(scratch_of(launch, stream));
   call.arguments.clear();
   for (void*& pointer : call.pointers) call.arguments.push_back(&pointer);
   encode(launch.tensor_maps, call.pointers, call.tensor_maps);

@@ -1,6 +1,7 @@
 """From a fused op to the launches of its kernel: the one place where the runtime meets `onnxfuse.kernels`."""
 
 from dataclasses import replace
+from typing import Any
 
 from onnxfuse import kernels
 from onnxfuse.kernels.plans import DEFAULT
@@ -33,6 +34,12 @@ def planner(op: FusedOp, variants: Variants = lambda device: {}) -> Planner:
         tuning = variants(device).get((op.name, tuple(map(tuple, input_shapes))), DEFAULT)
         plan = kernels.plan(op, input_shapes, aligned, arch, tuning)
         function = kernels.load(plan.kernel, device)
+        rooms: list[Any] = []
+
+        def scratch() -> int:
+            rooms.append(kernels.zeros(plan.scratch_bytes, device))
+            return int(rooms[-1].ptr)
+
         return Launch(
             function=function.kernel.ptr,
             grid=plan.grid,
@@ -42,6 +49,8 @@ def planner(op: FusedOp, variants: Variants = lambda device: {}) -> Planner:
             parameters=plan.parameters,
             output_shapes=plan.output_shapes,
             tensor_maps=plan.tensor_maps,
+            scratch_bytes=plan.scratch_bytes,
+            scratch=scratch,
             module=function,
         )
 

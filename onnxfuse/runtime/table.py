@@ -28,6 +28,10 @@ class Launch:
     """One shape per output, in order."""
     tensor_maps: tuple[TensorMap, ...]
     """Encoded for every launch, and passed by value together, between the pointers and the parameters."""
+    scratch_bytes: int
+    """Memory that launches on one stream hand on, its pointer after those of the outputs; 0 = none, and no pointer."""
+    scratch: Callable[[], int]
+    """Returns the address of such memory, zeros, that lives as long as this; called once for each stream."""
     module: object
     """Whatever must stay alive for `function` to stay loaded."""
 

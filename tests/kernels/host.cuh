@@ -21,6 +21,7 @@ struct bf16;
 #define SHARED static
 #define DYNAMIC_SHARED(type, name, count) static type name[count]
 #define UNROLLED
+#define UNROLLED_BY_8
 
 DEVICE void join_stream() {}
 struct Machine {
@@ -77,6 +78,12 @@ DEVICE unsigned thread_index() { return machine.thread % (machine.threads / mach
 DEVICE void wait_for_block() { machine.pause(); }
 DEVICE void wait_for_warp() { machine.pause(); }
 DEVICE void wait_for_blocks() { machine.pause(); }
+DEVICE void publish() {}
+DEVICE unsigned count_round(unsigned* counter, unsigned all) {
+  const unsigned before = *counter;
+  *counter = before + 1 == all ? 0 : before + 1;
+  return before;
+}
 DEVICE unsigned exchange(unsigned word, int distance) {
   machine.word[machine.thread] = word;
   machine.pause();

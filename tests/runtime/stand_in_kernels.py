@@ -34,6 +34,9 @@ class StandInKernels:
     block: tuple[int, int, int] = (128, 1, 1)
     shared_bytes: int = 0
     tensor_maps: tuple[TensorMap, ...] = ()
+    scratch_bytes: int = 0
+    rooms: list[Any] = field(default_factory=list)
+    """The scratch memory that was asked for."""
     on_plan: Callable[[str], None] = lambda name: None
     """Called with the op's name at the start of each plan; may raise."""
     tunings: list[Tuning] = field(default_factory=list)
@@ -71,7 +74,13 @@ class StandInKernels:
             parameters=PARAMETERS,
             output_shapes=outputs,
             tensor_maps=self.tensor_maps,
+            scratch_bytes=self.scratch_bytes,
         )
+
+    def zeros(self, size: int, device: int) -> Any:
+        memory = (ctypes.c_char * size)()
+        self.rooms.append(memory)
+        return SimpleNamespace(ptr=ctypes.addressof(memory), memory=memory)
 
     def load(self, kernel: Any, device: int) -> Any:
         """Return what stands for a CuPy function; the driver calls `run` when it is launched."""
@@ -86,7 +95,9 @@ class StandInKernels:
             results = _evaluate(op, [a.copy() for a in arrays[:count]])
             for array, result in zip(arrays[count:], results, strict=True):
                 array[...] = result
-            by_value = arguments[len(pointers) : len(pointers) + 1 + bool(self.tensor_maps)]
+            scratch = bool(self.scratch_bytes)
+            first = len(pointers) + scratch
+            by_value = arguments[first : first + 1 + bool(self.tensor_maps)]
             parameters = ctypes.string_at(by_value[-1], len(PARAMETERS))
             self.launched.append(
                 SimpleNamespace(
@@ -95,6 +106,7 @@ class StandInKernels:
                     outputs=pointers[count:],
                     aligned=kernel.aligned,
                     parameters=parameters,
+                    scratch=ctypes.c_void_p.from_address(arguments[len(pointers)]).value if scratch else None,
                     tensor_maps=ctypes.string_at(by_value[0], MAP_BYTES * len(self.tensor_maps)),
                 )
             )

@@ -3,6 +3,7 @@
 The kernels are stand-ins too (stand_in_kernels.py): each evaluates its op's body on the very pointers it is given.
 """
 
+import ctypes
 import gc
 import json
 import shutil
@@ -340,6 +341,23 @@ def test_tensor_maps_are_encoded_for_every_launch(on_fake_cuda: FakeCuda) -> Non
     assert facts["own"] == [True] * len(facts["own"])
     assert facts["facts"] == [[8, 3, 32, 32, 3]]
     assert facts["parameters"] == stand_in_kernels.PARAMETERS.decode()
+
+
+def shared_scratch() -> Any:
+    kernels = stand_in_kernels.install(scratch_bytes=64)
+    session = runtime.session(models.chain(), CUDA)
+    errors = [chain_error(session, seed=seed) for seed in range(3)]
+    given = [(launch.op, launch.scratch) for launch in kernels.launched]
+    rooms = {ctypes.addressof(room) for room in kernels.rooms}
+    return {"errors": errors, "given": given, "rooms": len(rooms), "known": {s for _, s in given} <= rooms}
+
+
+def test_launches_of_an_op_on_one_stream_share_their_scratch_memory(on_fake_cuda: FakeCuda) -> None:
+    """It is allocated once, not in each run: under a CUDA graph that would be too late."""
+    facts = on_fake_cuda(shared_scratch)
+    assert max(facts["errors"]) < 1e-6
+    assert facts["known"]
+    assert len({op for op, _ in facts["given"]}) == len({tuple(pair) for pair in facts["given"]}) == facts["rooms"]
 
 
 # ---- what stays a function

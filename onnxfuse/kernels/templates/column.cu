@@ -1,7 +1,33 @@
 // The kernel of column.cuh.
 
-// Where a thread stands: its vectors of the reduced axis are `first`, `first + STEP`, ...
-constexpr int STEP = ROWS * CLUSTER;
+// Where a thread stands: its vectors of the reduced axis are `first`, `first + step`, ...
+struct Stand {
+  Index place;   // of its block's columns among those of all blocks
+  Index part;    // SPLIT: of the reduced axis
+  Index first;
+  Index column;  // of its vector
+  bool live;     // The extent is a multiple of WIDTH: a vector is there as a whole or not at all.
+
+  DEVICE explicit Stand(const Parameters& p) {
+    part = SPLIT ? p.places.quotient(block_index()) : 0;
+    place = SPLIT ? block_index() - part * p.places.value : block_index() / CLUSTER;
+    first = (SPLIT ? part : rank_of_block()) * ROWS + thread_index() / LANES;
+    const Index outer = p.tiles.quotient(place);
+    column = ((place - outer * p.tiles.value) * LANES + thread_index() % LANES) * WIDTH;
+    live = column < p.inner;
+  }
+  DEVICE Index outer(const Parameters& p) const { return p.tiles.quotient(place); }
+  DEVICE bool has(Index r, const Parameters& p) const { return live && r < p.reduced; }
+};
+
+DEVICE Index step(const Parameters& p) {
+  if constexpr (SPLIT) return ROWS * p.parts;
+  else return ROWS * CLUSTER;
+}
+
+DEVICE void fetch(Held& held, const Pointers& base, Index r, const Stand& stand, const Parameters& p) {
+  load_all(held, base, Reach(r, p.reduced_extent), stand.column, p);
+}
 
 DEVICE void give_early(const Held& held, const Pointers& base, const Outer& outer, Index r, Index column,
                        const Reduced (&done)[WIDTH], const Parameters& p) {
@@ -12,22 +38,50 @@ DEVICE void give_early(const Held& held, const Pointers& base, const Outer& oute
   store_early(base, result, outer, at, column, p);
 }
 
-// One vector, or nothing of it where it lies behind the end.
-DEVICE bool fetch(Held& held, const Pointers& base, Index r, Index column, bool live, const Parameters& p) {
-  if (!live || r >= p.reduced) return false;
-  load_all(held, base, Reach(r, p.reduced_extent), column, p);
+// What the blocks that share these columns have found goes to memory, and the last one to come takes it all, always in
+// the same order. Return whether this is that one; it then has the totals.
+template <class Partial> DEVICE bool across_blocks(Partial* totals, const Pointers& base, const Stand& stand,
+                                                   const Parameters& p) {
+  constexpr int COLUMNS = LANES * WIDTH, TEAMS = THREADS > COLUMNS ? THREADS / COLUMNS : 1;
+  SHARED Shared<Partial, TEAMS * COLUMNS> of_team;
+  SHARED Shared<unsigned, 1> before;
+  Partial* const all = reinterpret_cast<Partial*>(base.scratch + p.counters) + stand.place * p.parts * COLUMNS;
+  for (int c = thread_index(); c < COLUMNS; c += THREADS) all[stand.part * COLUMNS + c] = totals[c];
+  publish();
+  wait_for_block();
+  if (thread_index() == 0) {
+    before.mine()[0] = count_round(base.scratch + stand.place, p.parts);
+    publish();
+  }
+  wait_for_block();
+  if (before.mine()[0] + 1 != p.parts) return false;
+  for (int i = thread_index(); i < TEAMS * COLUMNS; i += THREADS) {
+    Partial total = Partial::identity();
+    UNROLLED_BY_8 for (Index part = i / COLUMNS; part < p.parts; part += TEAMS)
+      total.combine(all[part * COLUMNS + i % COLUMNS]);
+    of_team.mine()[i] = total;
+  }
+  wait_for_block();
+  for (int c = thread_index(); c < COLUMNS; c += THREADS) {
+    Partial total = of_team.mine()[c];
+    for (int team = 1; team < TEAMS; ++team) total.combine(of_team.mine()[team * COLUMNS + c]);
+    totals[c] = total;
+  }
+  wait_for_block();
   return true;
 }
 
 // Combine over all threads that share the vector's columns, and finish: each thread gets the results of its lanes.
-template <class Partial> DEVICE void across_rows(Partial (&partial)[WIDTH], Reduced (&done)[WIDTH], Index count) {
+// Return whether this block has them; SPLIT: the last one to come.
+template <class Partial> DEVICE bool across_rows(Partial (&partial)[WIDTH], Reduced (&done)[WIDTH],
+                                                 const Pointers& base, const Stand& stand, const Parameters& p) {
   constexpr int SIDE = LANES < 32 ? 32 : LANES;  // threads after which the columns come again
   constexpr int GROUPS = LANES * ROWS / SIDE;
   constexpr int COLUMNS = LANES * WIDTH;
   if constexpr (LANES < 32) {
     UNROLLED for (int w = 0; w < WIDTH; ++w) partial[w] = across_lanes<32 / LANES, LANES>(partial[w]);
   }
-  if constexpr (GROUPS > 1 || CLUSTER > 1) {
+  if constexpr (GROUPS > 1 || CLUSTER > 1 || SPLIT) {
     const int lane = thread_index() % LANES;
     SHARED Shared<Partial, GROUPS * COLUMNS> of_group;
     SHARED Shared<Partial, COLUMNS> of_block;
@@ -53,10 +107,14 @@ template <class Partial> DEVICE void across_rows(Partial (&partial)[WIDTH], Redu
       wait_for_block();
       UNROLLED for (int w = 0; w < WIDTH; ++w) partial[w] = of_cluster.mine()[w * LANES + lane];
     } else {
+      if constexpr (SPLIT) {
+        if (!across_blocks(of_block.mine(), base, stand, p)) return false;
+      }
       UNROLLED for (int w = 0; w < WIDTH; ++w) partial[w] = of_block.mine()[w * LANES + lane];
     }
   }
-  UNROLLED for (int w = 0; w < WIDTH; ++w) partial[w].finish(done[w], count);
+  UNROLLED for (int w = 0; w < WIDTH; ++w) partial[w].finish(done[w], p.reduced);
+  return true;
 }
 
 template <class Partial>
@@ -64,35 +122,45 @@ DEVICE void accumulate(Partial (&partial)[WIDTH], const Held& held, const Reduce
   UNROLLED for (int w = 0; w < WIDTH; ++w) partial[w].accumulate(element(held, Late{}, w), done[w], r);
 }
 
-template <int P> DEVICE void reduce(const Held (&held)[ITEMS ? ITEMS : 1], const Pointers& base, const Outer& outer,
-                                    Index first, Index column, bool live, const Parameters& p,
-                                    Reduced (&done)[WIDTH]) {
+// AHEAD vectors of a thread that walks. WHOLE: all of them are there.
+template <bool WHOLE, bool GIVES, class Partial>
+DEVICE void visit(Partial (&partial)[WIDTH], const Pointers& base, const Outer& outer, Index r, const Stand& stand,
+                  const Reduced (&done)[WIDTH], const Parameters& p) {
+  Held ahead[AHEAD] = {};
+  UNROLLED for (int i = 0; i < AHEAD; ++i)
+    if (WHOLE || stand.has(r + i * step(p), p)) fetch(ahead[i], base, r + i * step(p), stand, p);
+  UNROLLED for (int i = 0; i < AHEAD; ++i) {
+    const Index mine = r + i * step(p);
+    if (WHOLE || stand.has(mine, p)) {
+      accumulate(partial, ahead[i], done, mine);
+      if (GIVES) give_early(ahead[i], base, outer, mine, stand.column, done, p);
+    }
+  }
+}
+
+template <int P> DEVICE bool reduce(const Held (&held)[ITEMS ? ITEMS : 1], const Pointers& base, const Outer& outer,
+                                    const Stand& stand, const Parameters& p, Reduced (&done)[WIDTH]) {
   if constexpr (P < PHASES) {
     constexpr bool GIVES = EARLY && P + 1 == PHASES;
     Phase<P> partial[WIDTH];
     UNROLLED for (int w = 0; w < WIDTH; ++w) partial[w] = Phase<P>::identity();
     if constexpr (ITEMS > 0) {
       UNROLLED for (int i = 0; i < ITEMS; ++i) {
-        if (live && first + i * STEP < p.reduced) {
-          accumulate(partial, held[i], done, first + i * STEP);
-          if (GIVES) give_early(held[i], base, outer, first + i * STEP, column, done, p);
+        const Index r = stand.first + i * step(p);
+        if (stand.has(r, p)) {
+          accumulate(partial, held[i], done, r);
+          if (GIVES) give_early(held[i], base, outer, r, stand.column, done, p);
         }
       }
     } else {
-      for (Index r = first; r < p.reduced; r += AHEAD * STEP) {
-        Held ahead[AHEAD] = {};
-        UNROLLED for (int i = 0; i < AHEAD; ++i) fetch(ahead[i], base, r + i * STEP, column, live, p);
-        UNROLLED for (int i = 0; i < AHEAD; ++i) {
-          if (live && r + i * STEP < p.reduced) {
-            accumulate(partial, ahead[i], done, r + i * STEP);
-            if (GIVES) give_early(ahead[i], base, outer, r + i * STEP, column, done, p);
-          }
-        }
-      }
+      Index r = stand.first;
+      for (; stand.has(r + (AHEAD - 1) * step(p), p); r += AHEAD * step(p))
+        visit<true, GIVES>(partial, base, outer, r, stand, done, p);
+      if (stand.has(r, p)) visit<false, GIVES>(partial, base, outer, r, stand, done, p);
     }
-    across_rows(partial, done, p.reduced);
-    reduce<P + 1>(held, base, outer, first, column, live, p, done);
+    return across_rows(partial, done, base, stand, p) && reduce<P + 1>(held, base, outer, stand, p, done);
   }
+  return true;
 }
 
 DEVICE void give(const Held& held, const Pointers& base, const Outer& outer, Index r, Index column,
@@ -105,35 +173,35 @@ DEVICE void give(const Held& held, const Pointers& base, const Outer& outer, Ind
 }
 
 DEVICE void column(const Pointers& pointers, const Parameters& p) {
-  const Index place = block_index() / CLUSTER;
-  const Index outer_index = p.tiles.quotient(place);
-  const Index column = ((place - outer_index * p.tiles.value) * LANES + thread_index() % LANES) * WIDTH;
-  // The extent is a multiple of WIDTH: a vector is there as a whole or not at all.
-  const bool live = column < p.inner;
-  const Index first = rank_of_block() * ROWS + thread_index() / LANES;
-  const Outer outer(outer_index, p.outer_extent);
-  const Pointers base = pointers_at(pointers, outer, column, p);
+  const Stand stand(p);
+  const Outer outer(stand.outer(p), p.outer_extent);
+  const Pointers base = pointers_at(pointers, outer, stand.column, p);
 
   Held held[ITEMS ? ITEMS : 1] = {};
-  UNROLLED for (int i = 0; i < ITEMS; ++i) fetch(held[i], base, first + i * STEP, column, live, p);
+  UNROLLED for (int i = 0; i < ITEMS; ++i) {
+    const Index r = stand.first + i * step(p);
+    if (stand.has(r, p)) fetch(held[i], base, r, stand, p);
+  }
 
   Reduced done[WIDTH] = {};
-  reduce<0>(held, base, outer, first, column, live, p, done);
+  if (!reduce<0>(held, base, outer, stand, p, done)) return;
 
   if constexpr (!FULL) {
     // Nothing depends on the place along the reduced axis; nor is there one where it is empty.
-    if (first == 0 && live) {
-      if (ITEMS == 0) fetch(held[0], base, 0, column, live, p);
-      give(held[0], base, outer, 0, column, done, p);
+    if (thread_index() < LANES && rank_of_block() == 0 && stand.live) {
+      if (ITEMS == 0 && p.reduced > 0) fetch(held[0], base, 0, stand, p);
+      give(held[0], base, outer, 0, stand.column, done, p);
     }
   } else if constexpr (ITEMS > 0) {
     UNROLLED for (int i = 0; i < ITEMS; ++i) {
-      if (live && first + i * STEP < p.reduced) give(held[i], base, outer, first + i * STEP, column, done, p);
+      const Index r = stand.first + i * step(p);
+      if (stand.has(r, p)) give(held[i], base, outer, r, stand.column, done, p);
     }
   } else {
-    for (Index r = first; r < p.reduced; r += STEP) {
+    for (Index r = stand.first; stand.has(r, p); r += step(p)) {
       Held again = {};
-      if (fetch(again, base, r, column, live, p)) give(again, base, outer, r, column, done, p);
+      fetch(again, base, r, stand, p);
+      give(again, base, outer, r, stand.column, done, p);
     }
   }
   leave_together();

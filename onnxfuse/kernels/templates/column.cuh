@@ -9,10 +9,15 @@
 // blocks. ITEMS: vectors that a thread keeps in registers, so that each input is read once; 0: it walks along the
 // reduced axis, AHEAD vectors at a time, once per round of reductions and once more for full-size outputs. EARLY: these
 // need no reduction, and are written in the last round.
+//
+// SPLIT: `parts` blocks share the reduced axis of one round, through `scratch`: a counter for each place along the
+// columns, all 0 before and after a launch, then what each block has found.
 
 struct Parameters {
   Index reduced, inner;                           // elements
   Divisor<Index> tiles;                           // of LANES * WIDTH elements along inner
+  Divisor<Index> places;                          // tiles of all outer dimensions
+  Index parts, counters;                          // words of scratch before the partial results
   Divisor<Index> outer_extent[OUTER_RANK];        // outermost first
   Divisor<Index> reduced_extent[REDUCED_RANK];
   Divisor<Index> inner_extent[INNER_RANK];

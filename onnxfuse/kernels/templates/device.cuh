@@ -10,6 +10,7 @@ struct bf16;
 #define SHARED __shared__
 #define DYNAMIC_SHARED(type, name, count) extern __shared__ __align__(16) type name[]
 #define UNROLLED _Pragma("unroll")
+#define UNROLLED_BY_8 _Pragma("unroll 8")
 
 // What every kernel calls before it touches the tensors. From compute capability 9.0 the stream launches it while the
 // kernel ahead still runs: this waits for that one's end, and lets the kernel behind be launched likewise.
@@ -23,6 +24,10 @@ DEVICE unsigned last_block() { return gridDim.x - 1; }
 DEVICE unsigned thread_index() { return threadIdx.x; }
 DEVICE void wait_for_block() { __syncthreads(); }
 DEVICE void wait_for_warp() { __syncwarp(); }
+// What this thread has written is there for all blocks before what it writes next; and the other way round for reads.
+DEVICE void publish() { __threadfence(); }
+// One more of `all` has come: how many came before. The last one leaves a 0.
+DEVICE unsigned count_round(unsigned* counter, unsigned all) { return atomicInc(counter, all - 1); }
 DEVICE unsigned exchange(unsigned word, int distance) { return __shfl_xor_sync(0xffffffffu, word, distance); }
 
 // The pointer, computed once: else the compiler computes it again beside each of many conditional accesses, 5
