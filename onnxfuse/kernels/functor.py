@@ -86,7 +86,9 @@ EXPRESSIONS: dict[str, str] = {
 }
 
 # Operations with a shorter form for 16-bit floats, in namespace math16.
-SHORTER = frozenset({"exp", "sigmoid", "mish", "one_plus_erf", "gelu", "erf_gelu", "erf_gelu_over", "gelu_tanh"})
+SHORTER = frozenset(
+    {"exp", "sqrt", "sigmoid", "mish", "one_plus_erf", "gelu", "erf_gelu", "erf_gelu_over", "gelu_tanh"}
+)
 SIXTEEN_BITS = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
 
 ROUND = {"f16": "round_to_f16", "bf16": "round_to_bf16"}
@@ -183,6 +185,9 @@ def _phase(program: Program, number: int, round_: tuple[int, ...]) -> str:
         "  }",
         "  DEVICE void finish(Reduced& done, Index columns) const {",
         *(f"    done.r{i} = {_finished(i, r)};" for i, r in reductions),
+        "  }",
+        "  DEVICE static void take(Reduced& done, const Reduced& finished) {",
+        *(f"    done.r{i} = finished.r{i};" for i, _ in reductions),
         "  }",
         "};",
         "",
@@ -289,13 +294,29 @@ def _statement(program: Program, index: int) -> str:
         expression = EXPRESSIONS[value.op].format(*(_operand(program, a) for a in value.args))
         if value.op in SHORTER and value.dtype in SIXTEEN_BITS:
             expression = expression.replace("math::", "math16::")
-        if value.op == "div" and value.dtype == TensorProto.FLOAT16:
+        if value.op == "div" and value.dtype in SIXTEEN_BITS and _shared(program, value.args[1]):
+            # One division for all elements of a row, and a product for each: float32 has digits to spare.
+            expression = "{} * (1 / {})".format(*(_operand(program, a) for a in value.args))
+        elif value.op == "reciprocal" and value.dtype == TensorProto.FLOAT16:
+            # Of numbers that float16 holds, none is below 2^-24.
+            expression = f"reciprocal_fast({_operand(program, value.args[0])})"
+        elif value.op == "div" and value.dtype == TensorProto.FLOAT16:
             # What float16 holds is no more than 65504: far from 2^126, where the short division ends.
             expression = f"math::divide_fast({', '.join(_operand(program, a) for a in value.args)})"
         if types.is_integer(value.dtype):
             # C++ computes small integers as int; ONNX wraps them around in their own type.
             expression = f"({cpp})({expression})"
     return f"  const {cpp} v{index} = {expression};"
+
+
+def _shared(program: Program, index: int) -> bool:
+    """Return whether a value is the same for all elements of a row: made of reductions, and constants."""
+    value = program.values[index]
+    return isinstance(value, Reduce) or (
+        isinstance(value, Apply)
+        and any(_shared(program, a) for a in value.args)
+        and all(_shared(program, a) or isinstance(program.values[a], Constant) for a in value.args)
+    )
 
 
 def _cast(operand: str, source_type: int, to: int) -> str:

@@ -21,7 +21,6 @@ struct bf16;
 #define SHARED static
 #define DYNAMIC_SHARED(type, name, count) static type name[count]
 #define UNROLLED
-#define UNROLLED_BY_8
 
 DEVICE void join_stream() {}
 struct Machine {
@@ -166,6 +165,7 @@ DEVICE float greater(float a, float b) { return a > b || a != a ? a : b; }
 DEVICE float lesser(float a, float b) { return a < b || a != a ? a : b; }
 DEVICE float divide_fast(float numerator, float denominator) { return numerator / denominator; }
 DEVICE float reciprocal_fast(float x) { return 1.0f / x; }
+DEVICE float sqrt_fast(float x) { return std::sqrt(x); }
 DEVICE float exp2_fast(float x) { return std::exp2(x); }
 
 // The warp's product of [16, 16] by [16, 8], gathered from the lanes as PTX describes mma.m16n8k16.

@@ -43,6 +43,7 @@ DEVICE void give_early(const Held& held, const Pointers& base, const Outer& oute
 template <class Partial> DEVICE bool across_blocks(Partial* totals, const Pointers& base, const Stand& stand,
                                                    const Parameters& p) {
   constexpr int COLUMNS = LANES * WIDTH, TEAMS = THREADS > COLUMNS ? THREADS / COLUMNS : 1;
+  constexpr int AT_ONCE = 16;  // loads that wait together
   SHARED Shared<Partial, TEAMS * COLUMNS> of_team;
   SHARED Shared<unsigned, 1> before;
   Partial* const all = reinterpret_cast<Partial*>(base.scratch + p.counters) + stand.place * p.parts * COLUMNS;
@@ -57,8 +58,14 @@ template <class Partial> DEVICE bool across_blocks(Partial* totals, const Pointe
   if (before.mine()[0] + 1 != p.parts) return false;
   for (int i = thread_index(); i < TEAMS * COLUMNS; i += THREADS) {
     Partial total = Partial::identity();
-    UNROLLED_BY_8 for (Index part = i / COLUMNS; part < p.parts; part += TEAMS)
-      total.combine(all[part * COLUMNS + i % COLUMNS]);
+    for (Index part = i / COLUMNS; part < p.parts; part += AT_ONCE * TEAMS) {
+      Partial found[AT_ONCE];
+      UNROLLED for (int k = 0; k < AT_ONCE; ++k) {
+        const Index mine = part + k * TEAMS;
+        found[k] = mine < p.parts ? all[mine * COLUMNS + i % COLUMNS] : Partial::identity();
+      }
+      UNROLLED for (int k = 0; k < AT_ONCE; ++k) total.combine(found[k]);
+    }
     of_team.mine()[i] = total;
   }
   wait_for_block();
@@ -81,39 +88,39 @@ template <class Partial> DEVICE bool across_rows(Partial (&partial)[WIDTH], Redu
   if constexpr (LANES < 32) {
     UNROLLED for (int w = 0; w < WIDTH; ++w) partial[w] = across_lanes<32 / LANES, LANES>(partial[w]);
   }
-  if constexpr (GROUPS > 1 || CLUSTER > 1 || SPLIT) {
-    const int lane = thread_index() % LANES;
-    SHARED Shared<Partial, GROUPS * COLUMNS> of_group;
-    SHARED Shared<Partial, COLUMNS> of_block;
-    // Lanes side by side, so that threads side by side write to different banks.
-    if (thread_index() % SIDE < LANES) {
-      UNROLLED for (int w = 0; w < WIDTH; ++w)
-        of_group.mine()[thread_index() / SIDE * COLUMNS + w * LANES + lane] = partial[w];
-    }
-    wait_for_block();
-    for (int c = thread_index(); c < COLUMNS; c += THREADS) {
-      Partial total = of_group.mine()[c];
-      for (int g = 1; g < GROUPS; ++g) total.combine(of_group.mine()[g * COLUMNS + c]);
-      of_block.mine()[c] = total;
-    }
-    wait_for_peers();
-    if constexpr (CLUSTER > 1) {
-      SHARED Shared<Partial, COLUMNS> of_cluster;
-      for (int c = thread_index(); c < COLUMNS; c += THREADS) {
-        Partial total = of_block.of(0, c);
-        for (int rank = 1; rank < CLUSTER; ++rank) total.combine(of_block.of(rank, c));
-        of_cluster.mine()[c] = total;
-      }
-      wait_for_block();
-      UNROLLED for (int w = 0; w < WIDTH; ++w) partial[w] = of_cluster.mine()[w * LANES + lane];
-    } else {
-      if constexpr (SPLIT) {
-        if (!across_blocks(of_block.mine(), base, stand, p)) return false;
-      }
-      UNROLLED for (int w = 0; w < WIDTH; ++w) partial[w] = of_block.mine()[w * LANES + lane];
-    }
+  if constexpr (GROUPS == 1 && CLUSTER == 1 && !SPLIT) {
+    UNROLLED for (int w = 0; w < WIDTH; ++w) partial[w].finish(done[w], p.reduced);
+    return true;
   }
-  UNROLLED for (int w = 0; w < WIDTH; ++w) partial[w].finish(done[w], p.reduced);
+  const int lane = thread_index() % LANES;
+  SHARED Shared<Partial, GROUPS * COLUMNS> of_group;
+  SHARED Shared<Partial, COLUMNS> of_block;
+  SHARED Shared<Reduced, COLUMNS> finished;
+  // Lanes side by side, so that threads side by side write to different banks.
+  if (thread_index() % SIDE < LANES) {
+    UNROLLED for (int w = 0; w < WIDTH; ++w)
+      of_group.mine()[thread_index() / SIDE * COLUMNS + w * LANES + lane] = partial[w];
+  }
+  wait_for_block();
+  for (int c = thread_index(); c < COLUMNS; c += THREADS) {
+    Partial total = of_group.mine()[c];
+    for (int g = 1; g < GROUPS; ++g) total.combine(of_group.mine()[g * COLUMNS + c]);
+    of_block.mine()[c] = total;
+  }
+  if constexpr (CLUSTER > 1 || SPLIT) wait_for_peers();
+  if constexpr (SPLIT) {
+    if (!across_blocks(of_block.mine(), base, stand, p)) return false;
+  }
+  // Finished once for all threads of a column: a mean is a division, which takes as long as many additions.
+  for (int c = thread_index(); c < COLUMNS; c += THREADS) {
+    Partial total = CLUSTER > 1 ? of_block.of(0, c) : of_block.mine()[c];
+    for (int rank = 1; rank < CLUSTER; ++rank) total.combine(of_block.of(rank, c));
+    Reduced mine = {};
+    total.finish(mine, p.reduced);
+    finished.mine()[c] = mine;
+  }
+  wait_for_block();
+  UNROLLED for (int w = 0; w < WIDTH; ++w) Partial::take(done[w], finished.mine()[w * LANES + lane]);
   return true;
 }
 

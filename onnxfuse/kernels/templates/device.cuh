@@ -10,7 +10,6 @@ struct bf16;
 #define SHARED __shared__
 #define DYNAMIC_SHARED(type, name, count) extern __shared__ __align__(16) type name[]
 #define UNROLLED _Pragma("unroll")
-#define UNROLLED_BY_8 _Pragma("unroll 8")
 
 // What every kernel calls before it touches the tensors. From compute capability 9.0 the stream launches it while the
 // kernel ahead still runs: this waits for that one's end, and lets the kernel behind be launched likewise.
@@ -84,10 +83,16 @@ DEVICE float lesser(float a, float b) {
 // numerator / denominator within 2 units in the last place, for denominators of 1 up to 2^126: no slow path.
 DEVICE float divide_fast(float numerator, float denominator) { return __fdividef(numerator, denominator); }
 
-// 1 / x and 2^x within 2 units in the last place; results below 2^-126 are 0.
+// 1 / x and 2^x within 2 units in the last place; results below 2^-126 are 0, and numbers below it count as 0.
 DEVICE float reciprocal_fast(float x) {
   float result;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+// The root within 2 units in the last place, of the smallest numbers too.
+DEVICE float sqrt_fast(float x) {
+  float result;
+  asm("sqrt.approx.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
 }
 DEVICE float exp2_fast(float x) {

@@ -137,6 +137,7 @@ namespace math16 {
 using math::abs;
 
 DEVICE float exp(float x) { return exp2_fast(x * 1.4426950408889634f); }
+DEVICE float sqrt(float x) { return sqrt_fast(x); }
 
 // Where e^-x overflows its reciprocal is 0: right to 2^-127.
 DEVICE float sigmoid(float x) { return reciprocal_fast(1.0f + exp(-x)); }
