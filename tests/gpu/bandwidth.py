@@ -1,7 +1,8 @@
 """Measure the share of the copy bandwidth that the memory-bound kernels reach: python tests/gpu/bandwidth.py --help
 
-Buffers rotate through more memory than the L2 cache holds; a sample is the GPU time of a round of launches, and the
-table shows medians. `--sweep NAME=A,B,C` measures every combination of a plan's constants (onnxfuse.kernels.Tuning).
+Buffers rotate through more memory than the L2 cache holds; a sample is the GPU time of a round of launches in a CUDA
+graph, and the table shows medians. `--sweep NAME=A,B,C` measures every combination of a plan's constants
+(onnxfuse.kernels.Tuning).
 """
 
 import argparse
@@ -14,19 +15,21 @@ from pathlib import Path
 
 import cupy
 import numpy as np
+import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from onnxfuse import kernels
 from onnxfuse.kernels import KernelSource, Tuning
+from onnxfuse.kernels.plans import DEFAULT
 from onnxfuse.kernels.source import Section
 from onnxfuse.model.fused import FusedOp
+from tests.gpu import timing
 from tests.kernels import moved, ops
-from tests.kernels.ops import FLOAT, HALF
+from tests.kernels.ops import BOOL, FLOAT, HALF, INT64
 from tests.kernels.rows import FAMILIES
 
 EMPTY = KernelSource("empty", (Section("empty.cu", 'extern "C" __global__ void empty() {}'),))
-ROTATED = 600 * 2**20  # bytes: ten times the L2 cache of an H200
 LAYER_NORM = "(x, r, g, b) => (y, s) { s = Add(x, r) y = LayerNormalization <axis = -1> (s, g, b) }"
 RMS_NORM = "(x, r, g) => (y, s) { s = Add(x, r) y = RMSNormalization <axis = -1> (s, g) }"
 CHAIN = "(x, b, c) => (y) { s = Add(x, b) t = Mul(s, c) u = Sigmoid(t) v = Mul(u, t) y = Relu(v) }"
@@ -112,64 +115,75 @@ def cases(megabytes: int) -> list[Case]:
     ]
 
 
-def seconds(rounds, samples: int) -> float:
-    """Return the median GPU time of one launch; `rounds` are launches on buffers in turn."""
-    times = []
-    for _ in range(samples + 3):
-        start, stop = cupy.cuda.Event(), cupy.cuda.Event()
-        start.record()
-        for launch in rounds:
-            launch()
-        stop.record()
-        stop.synchronize()
-        times.append(cupy.cuda.get_elapsed_time(start, stop) / 1e3 / len(rounds))
-    return statistics.median(times[3:])
-
-
-def copy_bandwidth(megabytes: int, samples: int) -> float:
-    """Return bytes per second, read and written, of cudaMemcpyAsync on the GPU."""
-    size = megabytes * 2**20
-    turns = max(4, ROTATED // (2 * size))
-    buffers = [(cupy.empty(size, cupy.uint8), cupy.empty(size, cupy.uint8)) for _ in range(turns)]
-    rounds = [lambda a=a, b=b: b.data.copy_from_device_async(a.data, size, cupy.cuda.Stream.null) for a, b in buffers]
-    return 2 * size / seconds(rounds, samples)
-
-
 @cache
 def noise(shape: tuple[int, ...], dtype: int) -> np.ndarray:
     """Return random values; made on the host, so that CuPy needs no kernels of its own."""
     return np.resize(np.random.default_rng(0).standard_normal(2**20 + 7).astype(ops.NUMPY[dtype]), shape)
 
 
+def tensor(shape: tuple[int, ...], dtype: int) -> torch.Tensor:
+    """Return random values on the GPU."""
+    if dtype in (BOOL, INT64):
+        return torch.from_numpy(np.random.default_rng(0).integers(0, 2, shape).astype(ops.NUMPY[dtype])).cuda()
+    return torch.from_numpy(np.asarray(noise(shape, dtype))).cuda()
+
+
+@dataclass(frozen=True)
+class Ours:
+    """A kernel of ours on buffers that rotate."""
+
+    works: list[timing.Work]
+    """One launch on each set of buffers."""
+    inputs: list[list[torch.Tensor]]
+    size: int
+    """Bytes that a launch must read and write."""
+    plan: kernels.LaunchPlan
+
+
+def ours(case: Case, tuning: Tuning = DEFAULT, least: int = 4) -> Ours:
+    """Return the kernel of a case on at least so many sets of buffers, more than the cache holds."""
+    plan = kernels.plan(case.op, case.shapes, True, kernels.arch_of(0), tuning)
+    given = [*zip(case.shapes, case.op.inputs, strict=True)]
+    made = [*zip(plan.output_shapes, case.op.outputs, strict=True)]
+    size = sum(int(np.prod(s)) * np.dtype(ops.NUMPY[t]).itemsize for s, t in (*given, *made))
+    turns = max(least, min(64, timing.ROTATED // size))
+    inputs = [[tensor(s, t) for s, t in given] for _ in range(turns)]
+    outputs = [[tensor(s, t) for s, t in made] for _ in range(turns)]
+    rounds = [[*one, *other] for one, other in zip(inputs, outputs, strict=True)]
+    works = [_keeping(timing.launcher(plan, [t.data_ptr() for t in tensors]), tensors) for tensors in rounds]
+    return Ours(works, inputs, size, plan)
+
+
+def _keeping(work: timing.Work, tensors: list[torch.Tensor]) -> timing.Work:
+    """Return the launch with the tensors that it knows by address alone."""
+    return lambda keep=tensors: work()
+
+
 def measure(case: Case, tuning: Tuning, samples: int) -> tuple[float, int]:
     """Return (seconds per launch, bytes that must be read and written)."""
-    plan = kernels.plan(case.op, case.shapes, True, kernels.arch_of(0), tuning)
-    function = kernels.load(plan.kernel, 0)
-    # CuPy passes a NumPy array of one element by value, whatever its size.
-    parameters = np.frombuffer(plan.parameters, np.dtype((np.void, len(plan.parameters))))
-    shapes = [*zip(case.shapes, case.op.inputs, strict=True), *zip(plan.output_shapes, case.op.outputs, strict=True)]
-    size = sum(int(np.prod(s)) * np.dtype(ops.NUMPY[t]).itemsize for s, t in shapes)
-    rounds = []
-    for _ in range(max(4, ROTATED // size)):
-        arrays = [cupy.asarray(noise(s, t)) for s, t in shapes]
-        arguments = (*(np.uint64(a.data.ptr) for a in arrays), parameters)
-        rounds.append(lambda arguments=arguments, arrays=arrays: function(plan.grid, plan.block, arguments))
-    return seconds(rounds, samples), size
+    found = ours(case, tuning)
+    return timing.microseconds([found.works], samples)[0] / 1e6, found.size
 
 
 def small_launches(samples: int) -> None:
     """Print the time per launch of small kernels beside that of an empty one: what a launch costs on the GPU."""
     empty = kernels.load(EMPTY, 0)
-    rounds = [lambda: empty((1,), (32,), ())] * 200
-    print(f"\n{'small, back to back':40} {seconds(rounds, samples) * 1e6:8.2f} us   empty kernel")
-    for name, text, shapes, template in (
-        ("bias + Gelu 128 x 768", "(x, b) => (y) { s = Add(x, b) y = Gelu (s) }", ((128, 768), (768,)), "pointwise"),
-        ("residual + layernorm 128 x 768", LAYER_NORM, ((128, 768),) * 2 + ((768,),) * 2, "row"),
-    ):
-        outputs = (HALF,) * (2 if template == "row" else 1)
-        case = Case(name, ops.op(text, (HALF,) * len(shapes), outputs, template), shapes)
-        taken, _ = measure(case, Tuning(), samples)
-        print(f"{name:40} {taken * 1e6:8.2f} us")
+    chained = [lambda: empty((1,), (32,), ())] * 64
+    print(f"\n{'small tensors, in a CUDA graph':40} {'us':>9} {'of empty':>9}")
+    bias = ops.op("(x, b) => (y) { s = Add(x, b) y = Gelu (s) }", (HALF,) * 2, (HALF,))
+    norm = ops.op(LAYER_NORM, (HALF,) * 4, (HALF,) * 2, "row")
+    small = [
+        Case("bias + Gelu 128 x 768", bias, ((128, 768), (768,))),
+        Case("residual + layernorm 128 x 768", norm, ((128, 768),) * 2 + ((768,),) * 2),
+        *(Case(name, family.op(HALF), family.small) for name, family in FAMILIES.items()),
+        *(Case(name, of, tuple(shapes)) for name, (of, shapes) in moved.small(HALF).items()),
+    ]
+    ratios = []
+    for case in small:
+        least, taken = timing.microseconds([chained, ours(case, least=64).works], samples)
+        ratios.append(taken / least)
+        print(f"{case.name:40} {taken:9.2f} {ratios[-1]:8.2f}x", flush=True)
+    print(f"an empty kernel {least:.2f} us; median {statistics.median(ratios):.2f}x, worst {max(ratios):.2f}x")
 
 
 def main() -> None:
@@ -177,6 +191,7 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=128, help="size of one full tensor (fp16)")
     parser.add_argument("--samples", type=int, default=30)
     parser.add_argument("--only", default="", help="measure the cases whose name holds this text")
+    parser.add_argument("--small", action="store_true", help="measure small tensors, whatever --only says")
     parser.add_argument(
         "--sweep", action="append", default=[], metavar="NAME=A,B",
         help="a constant of Tuning, such as pointwise_threads=128,256,512 or bytes_in_flight=32,64,128",
@@ -187,7 +202,7 @@ def main() -> None:
     values = [[int(v) for v in s.split("=")[1].split(",")] for s in options.sweep]
     variants = [replace(Tuning(), **dict(zip(names, v, strict=True))) for v in itertools.product(*values)]
 
-    copied = copy_bandwidth(options.megabytes, options.samples)
+    copied = timing.copy_bandwidth(options.megabytes)
     device = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
     print(f"{device}, driver {cupy.cuda.runtime.driverGetVersion()}: copy {copied / 1e12:.3f} TB/s")
     print(f"{'kernel':40} {'us':>9} {'TB/s':>7} {'of copy':>8}  " + "  ".join(names))
@@ -199,7 +214,7 @@ def main() -> None:
             rate = size / taken
             chosen = "  ".join(str(getattr(tuning, n)) for n in names)
             print(f"{case.name:40} {taken * 1e6:9.1f} {rate / 1e12:7.3f} {rate / copied:8.1%}  {chosen}", flush=True)
-    if not options.only:
+    if not options.only or options.small:
         small_launches(options.samples)
 
 

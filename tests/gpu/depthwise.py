@@ -10,9 +10,9 @@ import statistics
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-import cupy
 import numpy as np
 import torch
 from onnx import TensorProto, helper, numpy_helper
@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from onnxfuse import kernels
 from onnxfuse.kernels import Tuning
+from tests.gpu import timing
 from tests.kernels.images import PLAIN, SILU, Case
 
 TYPES = {"float16": (TensorProto.FLOAT16, torch.float16), "float32": (TensorProto.FLOAT, torch.float32)}
@@ -34,7 +35,6 @@ LAYERS = [
 ]  # fmt: skip
 """The distinct ones of EfficientNet-B0, MobileNet-V3-Large and ConvNeXt-Tiny, in this order."""
 ROTATED = 300 * 2**20  # bytes: five times the L2 cache of an H200
-ROUNDS = 9
 Work = Callable[[int], object]
 """Runs once, on the buffers of this number."""
 
@@ -74,15 +74,9 @@ def buffers(of: Case, element: torch.dtype) -> Buffers:
 def ours(of: Case, on: Buffers, tuning: Tuning | None = None) -> Work:
     """Return what launches the fused kernel."""
     plan = kernels.plan(of.op(), tuple(of.shapes()), True, kernels.arch_of(0), tuning or Tuning())
-    function = kernels.load(plan.kernel, 0)
-    if plan.shared_bytes > 48 * 1024:
-        function.max_dynamic_shared_size_bytes = plan.shared_bytes
-    parameters = np.frombuffer(plan.parameters, np.dtype((np.void, len(plan.parameters))))
     rest = [on.w, on.b] if of.text != PLAIN else [on.w]
-    arguments = [
-        (*(np.uint64(t.data_ptr()) for t in (x, *rest, y)), parameters) for x, y in zip(on.xs, on.ys, strict=True)
-    ]
-    return lambda turn: function(plan.grid, plan.block, arguments[turn], shared_mem=plan.shared_bytes)
+    launches = [timing.launcher(plan, [t.data_ptr() for t in (x, *rest, y)]) for x, y in zip(on.xs, on.ys, strict=True)]
+    return lambda turn: launches[turn]()
 
 
 def torchs(of: Case, on: Buffers, compiled: bool) -> Work:
@@ -103,36 +97,8 @@ def torchs(of: Case, on: Buffers, compiled: bool) -> Work:
 
 def microseconds(works: list[Work], turns: int) -> list[float]:
     """Return the median time of each, one after the other on all buffers, measured in turns."""
-    stream, graphs = torch.cuda.Stream(), []
     launches = turns * -(-24 // turns)
-    for work in works:
-        with torch.cuda.stream(stream), cupy.cuda.ExternalStream(stream.cuda_stream), torch.no_grad():
-            for _ in range(2):
-                work(0)
-            torch.cuda.synchronize()
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, stream=stream):
-                for n in range(launches):
-                    work(n % turns)
-            graphs.append(graph)
-    times: list[list[float]] = [[] for _ in works]
-    for number in range(ROUNDS + 2):
-        for graph, mine in zip(graphs, times, strict=True):
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            start.record()
-            graph.replay()
-            end.record()
-            end.synchronize()
-            if number >= 2:
-                mine.append(start.elapsed_time(end) * 1000 / launches)
-    return [statistics.median(t) for t in times]
-
-
-def copy_bandwidth() -> float:
-    """Return bytes per second, read and written, of a copy of 128 MB."""
-    a, b = ([torch.empty(2**27, device="cuda", dtype=torch.uint8) for _ in range(3)] for _ in range(2))
-    (taken,) = microseconds([lambda turn: b[turn].copy_(a[turn])], 3)
-    return 2 * 2**27 / (taken / 1e6)
+    return timing.microseconds([[partial(work, n % turns) for n in range(launches)] for work in works])
 
 
 def onnx_runtime(of: Case, element: torch.dtype, nhwc: bool) -> float:
@@ -185,7 +151,7 @@ def main() -> None:
     parser.add_argument("--no-ort", action="store_true", help="leave ONNX Runtime out")
     options = parser.parse_args()
     text = PLAIN if options.plain else SILU
-    copied = copy_bandwidth()
+    copied = timing.copy_bandwidth()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}: copy {copied / 1e12:.2f} TB/s; microseconds")
     for name in options.dtype:
         dtype, element = TYPES[name]

@@ -8,11 +8,8 @@ import argparse
 import math
 import statistics
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
-import cupy
-import numpy as np
 import torch
 from onnx import TensorProto
 
@@ -20,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from onnxfuse import kernels
 from onnxfuse.kernels import anatomy, gemm
-from onnxfuse.runtime.bridge import bridge
+from tests.gpu import timing
 from tests.kernels import ops, products
 
 SIZES = [
@@ -31,47 +28,17 @@ SIZES = [
 ]  # fmt: skip
 """Rows, columns and terms of the products of BERT, ViT, MLPs and LLaMA, from one row to 16384."""
 LAUNCHES = 20
-ROUNDS = 11
 TYPES = {"float16": (TensorProto.FLOAT16, torch.float16), "bfloat16": (TensorProto.BFLOAT16, torch.bfloat16)}
 
 
-def launcher(plan: kernels.LaunchPlan, tensors: list[torch.Tensor]) -> Callable[[], None]:
+def launcher(plan: kernels.LaunchPlan, tensors: list[torch.Tensor]) -> timing.Work:
     """Return what launches the plan on these tensors, inputs and then outputs."""
-    function = kernels.load(plan.kernel, 0)
-    if plan.shared_bytes > 48 * 1024:
-        function.max_dynamic_shared_size_bytes = plan.shared_bytes
-    addresses = [t.data_ptr() for t in tensors]
-    blobs = [bridge().encoded_tensor_maps(plan.tensor_maps, addresses)] if plan.tensor_maps else []
-    by_value = [np.frombuffer(b, np.dtype((np.void, len(b)))) for b in (*blobs, plan.parameters)]
-    return lambda: function(
-        plan.grid, plan.block, (*map(np.uint64, addresses), *by_value), shared_mem=plan.shared_bytes
-    )
+    return timing.launcher(plan, [t.data_ptr() for t in tensors])
 
 
-def microseconds(works: list[Callable[[], object]]) -> list[float]:
+def microseconds(works: list[timing.Work]) -> list[float]:
     """Return the median time of each, measured in turns."""
-    stream = torch.cuda.Stream()
-    graphs = []
-    for work in works:
-        with torch.cuda.stream(stream), cupy.cuda.ExternalStream(stream.cuda_stream):
-            work()
-            torch.cuda.synchronize()
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, stream=stream):
-                for _ in range(LAUNCHES):
-                    work()
-            graphs.append(graph)
-    times: list[list[float]] = [[] for _ in works]
-    for number in range(ROUNDS + 2):
-        for graph, mine in zip(graphs, times, strict=True):
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            start.record()
-            graph.replay()
-            end.record()
-            end.synchronize()
-            if number >= 2:
-                mine.append(start.elapsed_time(end) * 1000 / LAUNCHES)
-    return [statistics.median(t) for t in times]
+    return timing.microseconds([[work] * LAUNCHES for work in works])
 
 
 def row(m: int, n: int, k: int, dtype: int, element: torch.dtype) -> tuple[list[float], kernels.plans.Tile]:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from onnxfuse import kernels
+from tests.gpu.launching import launcher
 from tests.kernels import ops
 from tests.kernels.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF
 from tests.kernels.test_emulated import CHAIN, LAYER_NORM, POINTWISE_SHAPES, SOFTMAX, SOFTMAX_SHAPES
@@ -48,14 +49,7 @@ class DeviceBuffer:
 
 
 def launch(plan, pointers):
-    function = kernels.load(plan.kernel, 0)
-    if plan.shared_bytes > 48 * 1024:
-        function.max_dynamic_shared_size_bytes = plan.shared_bytes
-    scratch = [kernels.zeros(plan.scratch_bytes, 0)] if plan.scratch_bytes else []
-    pointers = [*pointers, *(s.ptr for s in scratch)]
-    # CuPy passes a NumPy array of one element by value, whatever its size.
-    parameters = np.frombuffer(plan.parameters, np.dtype((np.void, len(plan.parameters))))
-    function(plan.grid, plan.block, (*map(np.uint64, pointers), parameters), shared_mem=plan.shared_bytes)
+    launcher(plan, pointers)()
 
 
 def check(fused, shapes, aligned=True, seed=0, over=None):
