@@ -7,6 +7,7 @@ import onnx
 import onnxruntime
 import pytest
 
+from onnxfuse import kernels
 from onnxfuse.cli.main import main
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.rewrite import pipeline, predicate, rule
@@ -99,3 +100,31 @@ def test_every_key_predicate_and_template_is_on_the_page() -> None:
 
 def _trimmed(text: str) -> list[str]:
     return [line.rstrip() for line in text.strip().splitlines()]
+
+
+def _launched(node: onnx.NodeProto) -> bool:
+    return node.op_type != "Constant" and not kernels.is_free(node.op_type, node.domain)
+
+
+def _launches(model: onnx.ModelProto) -> int:
+    """Return the nodes that launch something: one by one, or as a fused op."""
+    return sum(map(_launched, model.graph.node))
+
+
+def _saved(one: rule.Rule) -> tuple[int, int, str] | None:
+    """Return the launches before and after of the rule's example that loses most, and its fused nodes."""
+    found = []
+    for example in (e for e in one.examples if e.after):
+        before, after = parse(example.text), parse(example.text)
+        pipeline.run(after, [one])
+        text = "; ".join(" ".join(n.op_type for n in f.body.node if _launched(n)) for f in fused_ops(after).values())
+        found.append((_launches(before) - _launches(after), _launches(before), _launches(after), text))
+    return max(found)[1:] if found else None
+
+
+def test_the_launches_on_the_page_are_those_of_the_examples() -> None:
+    """A row for each fusion: what its example launches before and after."""
+    rows = [(r.name, _saved(r)) for r in rule.shipped() if r.fuse is not None]
+    expected = [f"| [{name}]({name}.toml) | {s[0]} | {s[1]} | {s[2]} |" for name, s in rows if s is not None]
+    on_page = [line for line in README.splitlines() if re.match(r"\| \[\w+\]\(\w+\.toml\) \| \d+ \| \d+ \|", line)]
+    assert on_page == expected, "\n".join(expected)
