@@ -88,7 +88,7 @@ def direct(
         (
             *(template(f) for f in (DEVICE, "math.cuh", "memory.cuh")),
             generated(entry, constants + functor.source(lowered.program)),
-            template("mapped.cuh"),
+            *(template(f) for f in ("place.cuh", "mapped.cuh")),
             generated(
                 entry,
                 found

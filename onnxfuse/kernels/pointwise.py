@@ -52,7 +52,7 @@ def plan(
         (
             *(template(f) for f in (DEVICE, "math.cuh", "memory.cuh")),
             generated(entry, constants + functor.source(program)),
-            template("pointwise.cuh"),
+            *(template(f) for f in ("place.cuh", "pointwise.cuh")),
             generated(
                 entry, plans.pointers(operands) + _held(placed) + _load(placed) + _element(placed) + _store(placed)
             ),
@@ -116,7 +116,7 @@ def _unroll(placed: tuple[Placed, ...], width: int, vectors: int, arch: Arch, tu
 def _constants(bits: int, rank: int, slots: int, width: int, unroll: int, threads: int) -> str:
     return (
         f"using Index = {plans.index_type(bits)};\n"
-        f"constexpr int RANK = {rank}, STRIDED_SLOTS = {max(slots, 1)};\n"
+        f"constexpr int RANK = {rank}, TAIL = RANK, STRIDED_SLOTS = {max(slots, 1)};\n"
         f"constexpr int WIDTH = {width}, UNROLL = {unroll}, THREADS = {threads};\n\n"
     )
 

@@ -171,7 +171,7 @@ def plan(
                 + shape
                 + functor.source(lowered.program),
             ),
-            template("mapped.cuh"),
+            *(template(f) for f in ("place.cuh", "mapped.cuh")),
             generated(entry, found),
             template("tiled.cu"),
             generated(

@@ -17,39 +17,6 @@ struct Parameters {
 DEVICE Index quotient(Index n, const Divisor<Index>& by) { return by.quotient(n); }
 DEVICE Index remainder(Index n, const Divisor<Index>& by) { return n - by.quotient(n) * by.value; }
 
-struct Place {
-  Index linear;
-  Index coordinate[RANK];
-
-  DEVICE Place(Index index, const Parameters& p) : linear(index) {
-    Index rest = index;
-    UNROLLED for (int d = RANK - 1; d > 0; --d) {
-      const Index outer = p.extent[d].quotient(rest);
-      coordinate[d] = rest - outer * p.extent[d].value;
-      rest = outer;
-    }
-    coordinate[0] = rest;
-  }
-
-  // N elements onward. No vector leaves the last TAIL dimensions.
-  template <int N> DEVICE void advance(const Parameters& p) {
-    linear += N;
-    if constexpr (TAIL == 1) {
-      coordinate[RANK - 1] += N;
-    } else {
-      UNROLLED for (int i = 0; i < N; ++i) {
-        ++coordinate[RANK - 1];
-        UNROLLED for (int d = RANK - 1; d > RANK - TAIL; --d) {
-          if (coordinate[d] == p.extent[d].value) {
-            coordinate[d] = 0;
-            ++coordinate[d - 1];
-          }
-        }
-      }
-    }
-  }
-};
-
 struct Flag {
   bool holds;
   DEVICE bool get(int) const { return holds; }

@@ -16,56 +16,17 @@ struct Parameters {
   Index stride[STRIDED_SLOTS][RANK];    // of every operand that is neither linear nor uniform; 0 = broadcast
 };
 
-struct Place {
-  Index linear;
-  Index coordinate[RANK];
-
-  DEVICE Place(Index index, const Parameters& p) : linear(index) {
-    Index rest = index;
-    UNROLLED for (int d = RANK - 1; d > 0; --d) {
-      const Index outer = p.extent[d].quotient(rest);
-      coordinate[d] = rest - outer * p.extent[d].value;
-      rest = outer;
-    }
-    coordinate[0] = rest;
-  }
-
-  DEVICE Index offset(const Index* stride) const {
-    Index sum = 0;
-    UNROLLED for (int d = 0; d < RANK; ++d) sum += coordinate[d] * stride[d];
-    return sum;
-  }
-
-  // The next element of the output, in row-major order.
-  DEVICE void advance(const Parameters& p) {
-    ++linear;
-    ++coordinate[RANK - 1];
-    UNROLLED for (int d = RANK - 1; d > 0; --d) {
-      if (coordinate[d] == p.extent[d].value) {
-        coordinate[d] = 0;
-        ++coordinate[d - 1];
-      }
-    }
-  }
-
-  // The lanes of a vector that come before the next inner row begins.
-  DEVICE Index before_seam(const Parameters& p) const { return p.extent[RANK - 1].value - coordinate[RANK - 1]; }
-
-  // The offset where the next inner row begins.
-  DEVICE Index offset_after_seam(const Index* stride, const Parameters& p) const {
-    Place next = *this;
-    next.coordinate[RANK - 1] = p.extent[RANK - 1].value - 1;
-    next.advance(p);
-    return next.offset(stride);
-  }
-
-  // A smaller output is written where the coordinate on each of its broadcast dimensions is 0.
-  DEVICE bool first(const Index* stride) const {
-    bool first = true;
-    UNROLLED for (int d = 0; d < RANK; ++d) first = first && (stride[d] != 0 || coordinate[d] == 0);
-    return first;
-  }
-};
+// The lanes of a vector that come before the next inner row begins.
+DEVICE Index before_seam(const Place& at, const Parameters& p) {
+  return p.extent[RANK - 1].value - at.coordinate[RANK - 1];
+}
+// The offset where the next inner row begins.
+DEVICE Index offset_after_seam(const Place& at, const Index* stride, const Parameters& p) {
+  Place next = at;
+  next.coordinate[RANK - 1] = p.extent[RANK - 1].value - 1;
+  next.advance<1>(p);
+  return next.offset(stride);
+}
 
 template <int W, class T> DEVICE Pack<T, W> load_linear(const T* from, const Place& at) { return load<W>(from + at.linear); }
 template <int W, class T> DEVICE Splat<T> load_uniform(const T* from, const Place&) { return load_splat(from); }
@@ -78,7 +39,7 @@ template <int W, class T> DEVICE Pack<T, W> load_inner(const T* from, const Plac
 // Where no lane lies behind the seam, nothing is read there: it may be behind the tensor.
 template <int W, class T>
 DEVICE Pack<T, W> load_seam(const T* from, const Place& at, const Index* stride, const Parameters& p) {
-  const Index before = at.before_seam(p), here = at.offset(stride), there = at.offset_after_seam(stride, p) - before;
+  const Index before = before_seam(at, p), here = at.offset(stride), there = offset_after_seam(at, stride, p) - before;
   Pack<T, W> pack = {};
   UNROLLED for (int lane = 0; lane < W; ++lane)
     pack.set_bits(lane, load_bits(from + (Index)((lane < before ? here : there) + lane)));
@@ -86,9 +47,9 @@ DEVICE Pack<T, W> load_seam(const T* from, const Place& at, const Index* stride,
 }
 template <int W, class T>
 DEVICE Pack<T, W> load_seam_splat(const T* from, const Place& at, const Index* stride, const Parameters& p) {
-  const Index before = at.before_seam(p), here = at.offset(stride);
+  const Index before = before_seam(at, p), here = at.offset(stride);
   const auto left = load_bits(from + here);
-  const auto right = load_bits(from + (before < W ? at.offset_after_seam(stride, p) : here));
+  const auto right = load_bits(from + (before < W ? offset_after_seam(at, stride, p) : here));
   Pack<T, W> pack = {};
   UNROLLED for (int lane = 0; lane < W; ++lane) pack.set_bits(lane, lane < before ? left : right);
   return pack;
@@ -98,7 +59,7 @@ DEVICE Pack<T, W> load_gather(const T* from, Place at, const Index* stride, cons
   Pack<T, W> pack = {};
   UNROLLED for (int lane = 0; lane < W; ++lane) {
     pack.set_bits(lane, load_bits(from + at.offset(stride)));
-    if (lane + 1 < W) at.advance(p);
+    if (lane + 1 < W) at.advance<1>(p);
   }
   return pack;
 }
@@ -113,6 +74,6 @@ DEVICE void store_first(T* to, const typename Stored<T>::Value (&value)[W], Plac
   UNROLLED for (int lane = 0; lane < W; ++lane) {
     const typename Stored<T>::Value one[1] = {value[lane]};
     if (at.first(stride)) store_values<1>(to + at.offset(stride), one);
-    if (lane + 1 < W) at.advance(p);
+    if (lane + 1 < W) at.advance<1>(p);
   }
 }
