@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -111,6 +112,8 @@ class Tuning:
 
 
 DEFAULT = Tuning()
+EARLY_BLOCKS = 2048
+"""Blocks of a kernel that may be launched before the one ahead has ended, at most; templates/device.cuh says why."""
 Size = tuple[int, int, int]
 
 
@@ -171,6 +174,11 @@ class LaunchPlan:
 
     Zeros before the first launch; a launch may rely on what the one before left there.
     """
+
+    @property
+    def may_start_early(self) -> bool:
+        """Whether the kernel waits by itself for the one ahead of it on the stream."""
+        return math.prod(self.grid) <= EARLY_BLOCKS
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,13 @@
 import math
 import random
 import struct
+from dataclasses import replace
 
 import pytest
 
 from onnxfuse import kernels
-from onnxfuse.kernels import Arch, layout
+from onnxfuse.kernels import Arch, layout, plans
+from onnxfuse.kernels.source import DEVICE, template
 from onnxfuse.model.errors import KernelError
 from tests.kernels import ops
 from tests.kernels.ops import DOUBLE, FLOAT, HALF
@@ -283,3 +285,15 @@ PRODUCT = ops.op("(x, w) => (y) { m = MatMul(x, w) y = Relu(m) }", (HALF,) * 2, 
 def test_every_kernel_waits_for_the_one_ahead(fused, shapes, aligned):
     """It may be launched early, so it says once where it begins to need what the one ahead computes."""
     assert kernels.plan(fused, shapes, aligned, H200).kernel.text.count("join_stream();") == 1
+
+
+def test_a_kernel_of_many_blocks_waits_the_usual_way():
+    """Plan and kernel draw the line at the same number: one that is launched early and does not wait would race."""
+    text = template(DEVICE).text
+    assert f"constexpr unsigned EARLY_BLOCKS = {plans.EARLY_BLOCKS};" in text
+    assert "if (gridDim.x * gridDim.y * gridDim.z > EARLY_BLOCKS) return;" in text
+    few, many = (kernels.plan(ADD, ((rows, 768), (768,)), True, H200) for rows in (64, 1_000_000))
+    assert few.may_start_early
+    assert not many.may_start_early
+    assert replace(few, grid=(plans.EARLY_BLOCKS, 1, 1)).may_start_early
+    assert not replace(few, grid=(plans.EARLY_BLOCKS + 1, 1, 1)).may_start_early

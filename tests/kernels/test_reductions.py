@@ -1,6 +1,7 @@
 """Whole kernels that reduce, run by the host's compiler: axes, families, hard values, empty tensors."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -143,23 +144,22 @@ def values(kind, shape, dtype):
 
 
 KINDS = ["constant", "large", "large and constant", "denormal", "far from 0"]
-HARD = [
-    "log softmax", "softmax over channels", "layer norm of NCHW", "instance norm + relu", "group norm + silu",
-    "l2 norm", "mean of the middle", "sum over the batch", "pool NCHW", "batch statistics", "max over the last two",
-    "norm in float",
-]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", HARD)
+@pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])
-def test_hard_values_stay_in_the_budget(name, kind, dtype):
+def test_hard_values_stay_in_the_budget(name, kind, dtype, request):
     """At most twice the unfused error against float64, and NaN and infinity where the truth has them."""
     family = FAMILIES[name]
     if kind == "large" and name == "log softmax" and dtype == FLOAT:
         pytest.skip("onnx.reference takes the logarithm of the softmax, which is 0 there")
     if kind == "large and constant" and "group" in name and dtype == FLOAT:
         pytest.skip("onnx's function body subtracts squares of 1e30, and takes the root of what is below 0")
+    if name == "layer norm of 3 axes" and (kind, dtype) in (("constant", FLOAT), ("far from 0", HALF)):
+        request.applymarker(
+            pytest.mark.xfail(strict=True, reason="the mean is a rounding off, as the row's order has it")
+        )
     if kind == "denormal" and "l2" in name:
         pytest.skip("x / 0: the truth in float64 has no zero to divide by")
     fused = family.op(dtype)
@@ -187,17 +187,33 @@ def test_rows_that_are_masked_as_a_whole(dtype):
     assert (got[3, :, 5:] == 0).all()
 
 
-EMPTY = {
-    "no rows": ("log softmax", ((0, 197),)),
-    "no images": ("group norm + silu", ((0, 12, 7, 9), (12,), (12,))),
-    "no pixels": ("layer norm of NCHW", ((2, 12, 0, 8), (12, 1, 1), (12, 1, 1))),
-}
+@pytest.mark.parametrize("name", FAMILIES)
+def test_an_empty_batch_gives_what_the_body_gives(name):
+    """Nothing is launched for nothing; sums over the batch are 0, means and greatest values as the body has them."""
+    if "embeddings" in name:
+        pytest.skip("its first input is a table; test_rows_of_a_table has what it looks up")
+    if name == "group norm as instance norm + silu":
+        pytest.skip("its Reshape to [0, 32, -1] leaves the -1 open where there are no elements")
+    family = FAMILIES[name]
+    fused = family.op(HALF)
+    batch = family.small[0][0]
+    rank = len(family.small[0])
+    shapes = tuple((0, *s[1:]) if len(s) == rank and s[0] == batch else s for s in family.small)
+    inputs = [np.asarray(ops.random(np.random.default_rng(0), t, s)) for t, s in zip(fused.inputs, shapes, strict=True)]
+    plan = kernels.plan(fused, shapes, True, H200)
+    sizes = [math.prod(s) for s in plan.output_shapes]
+    assert (plan.grid[0] == 0) == (not any(sizes))
+    got = emulate.run(plan, inputs, [ops.NUMPY[t] for t in fused.outputs])
+    for result, size in zip(got, sizes, strict=True):
+        assert result.size == size
+    if any(sizes) and "statistics" not in name:
+        ops.within_budget(fused, inputs, got)
 
 
-@pytest.mark.parametrize("name", EMPTY)
-def test_nothing_is_launched_for_nothing(name):
-    family, shapes = EMPTY[name]
-    plan = kernels.plan(FAMILIES[family].op(HALF), shapes, True, H200)
+def test_no_pixels():
+    """An axis in the middle without elements."""
+    shapes = ((2, 12, 0, 8), (12, 1, 1), (12, 1, 1))
+    plan = kernels.plan(FAMILIES["layer norm of NCHW"].op(HALF), shapes, True, H200)
     assert plan.grid[0] == 0
     assert plan.output_shapes == (shapes[0],)
 
@@ -311,3 +327,41 @@ def test_rows_of_a_table(table, numbers):
 def test_lookups_that_no_kernel_does(text, reason):
     assert reason in kernels.supports(ops.op("(w, i) => (y) " + text, (FLOAT, INT64), (FLOAT,), "row"))
     assert kernels.supports(ops.op("(w, i) => (y) { u = Gather (w, i) y = Relu (u) }", (FLOAT, INT64), (FLOAT,)))
+
+
+@pytest.mark.parametrize("dtype", [HALF, FLOAT, INT32])
+@pytest.mark.parametrize("shape", [(20000, 16), (2, 9001, 24), (4099, 3)])
+def test_blocks_that_share_an_axis_meet_in_scratch_memory(shape, dtype):
+    """Sum, greatest and its position; what lies along the axis is written by each block."""
+    text = f"""(x) => (s, m, p, y) {{ {axes(-2)} s = ReduceSum <keepdims = 0> (x, a) m = ReduceMax (x, a)
+      p = ArgMax <axis = -2> (x) y = Neg (x) }}"""
+    fused = ops.op(text, (dtype,), (dtype, dtype, INT64, dtype), "row")
+    plan = kernels.plan(fused, (shape,), True, H200)
+    assert plan.scratch_bytes
+    x = np.random.default_rng(0).integers(-40, 40, shape).astype(ops.NUMPY[dtype])
+    total, most, place, negative = emulate.run(plan, [x], [ops.NUMPY[t] for t in fused.outputs])
+    np.testing.assert_array_equal(negative, -x)
+    np.testing.assert_array_equal(most, x.max(-2, keepdims=True))
+    np.testing.assert_array_equal(place, x.argmax(-2, keepdims=True))
+    # Whole numbers: sums of less than 2^24 are exact in float32.
+    np.testing.assert_array_equal(total, x.sum(-2, dtype=np.float64).astype(total.dtype))
+
+
+def test_another_length_of_the_shared_axis_is_the_same_kernel():
+    op = FAMILIES["sum over the batch"].op(HALF)
+    plans = [kernels.plan(op, ((n, 1024),), True, H200) for n in (30000, 40000, 65536)]
+    assert len({p.kernel for p in plans}) == 1
+    assert all(p.scratch_bytes for p in plans)
+
+
+def test_many_reductions_at_once_fit_the_shared_memory():
+    """Twelve greatest values of twelve inputs, in one round."""
+    names = [f"x{i}" for i in range(12)]
+    work = " ".join(f"m{i} = ReduceMax (x{i}, a)" for i in range(12))
+    fused = ops.op(
+        f"({', '.join(names)}) => ({', '.join(f'm{i}' for i in range(12))}) {{ {axes(0)} {work} }}",
+        (FLOAT,) * 12,
+        (FLOAT,) * 12,
+        "row",
+    )
+    check(fused, [(40, 512)] * 12)
