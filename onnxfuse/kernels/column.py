@@ -14,8 +14,7 @@ from onnxfuse.kernels.types import UnsupportedError
 
 SHARED_BYTES = 40 * 1024  # of partial results; 48 KB need no asking
 HELD_BYTES = 128  # of raw operands per thread: 64 registers, two blocks of 512 threads on a multiprocessor
-# Threads of a multiprocessor, each with 64 to 128 bytes in flight. With 1024 a sum over a batch of 1024 columns fell
-# from 75% to 60% of copy bandwidth.
+# Threads that keep a multiprocessor busy, each with 64 to 128 bytes in flight.
 BUSY_THREADS = 512
 CLUSTER_COST = 0.85  # of the bandwidth, by the barriers of a cluster whose blocks have little to do
 FEW_ROWS = 64  # up to which the reduced axis takes larger blocks, if it is held in registers

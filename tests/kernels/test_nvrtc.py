@@ -14,6 +14,7 @@ from onnxfuse.kernels.source import Section, generated
 from onnxfuse.model.errors import KernelError
 from tests.kernels import moved, ops
 from tests.kernels.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF
+from tests.kernels.rows import FAMILIES
 from tests.kernels.test_emulated import CHAIN, LAYER_NORM, SOFTMAX
 
 A100, H200 = Arch("sm_80", 108), Arch("sm_90a", 132)
@@ -56,6 +57,15 @@ CASES = {
     **{
         name: moved.large(HALF, 64)[name]
         for name in ("to nhwc 2048x7x7", "to nchw 96x56x56", "channel shuffle 464x7x7", "upsample + concat 56x56")
+    },
+    **{
+        name: (FAMILIES[name].op(HALF), FAMILIES[name].large(2**25))
+        for name in (
+            "sum over a long batch",
+            "relu backward + bias gradient",
+            "layer norm of NCHW",
+            "arg max over channels",
+        )
     },
     "softmax": (ops.op(SOFTMAX, (HALF,) * 2, (HALF,), "row"), ((8, 12, 128, 128), (8, 1, 1, 128))),
 }

@@ -32,6 +32,25 @@ def test_a_launch_is_the_plan_with_the_loaded_function(monkeypatch: pytest.Monke
     assert launch.early
 
 
+def test_each_stream_gets_scratch_memory_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kept as long as the launch; what a launch leaves there is for the next one on its stream alone."""
+    made: list[SimpleNamespace] = []
+
+    def zeros(size: int, device: int) -> SimpleNamespace:
+        made.append(SimpleNamespace(ptr=1000 + len(made), size=size, device=device))
+        return made[-1]
+
+    monkeypatch.setattr(kernels, "arch_of", lambda device: kernels.Arch("sm_90a", 132))
+    monkeypatch.setattr(kernels, "load", lambda kernel, device: SimpleNamespace(kernel=SimpleNamespace(ptr=0xF00)))
+    monkeypatch.setattr(kernels, "zeros", zeros)
+    text = "Sum_1 (x) => (y) { a = Constant <value_ints = [0]> () y = ReduceSum <keepdims = 0> (x, a) }"
+    op = models.fused_op(text, inputs=1, template="row")
+    launch = planner.planner(op)(((50_000, 64),), True, 0)
+    assert launch.scratch_bytes > 0
+    assert [launch.scratch(), launch.scratch()] == [1000, 1001]
+    assert {(m.size, m.device) for m in made} == {(launch.scratch_bytes, 0)}
+
+
 @pytest.mark.parametrize(("name", "early"), [("sm_80", False), ("sm_89", False), ("sm_90a", True), ("sm_120a", True)])
 def test_kernels_start_early_where_the_gpu_can(name: str, early: bool) -> None:
     assert kernels.Arch(name, 1).starts_early == early
