@@ -26,7 +26,7 @@ from onnxfuse.kernels.source import Section
 from onnxfuse.model.fused import FusedOp
 from tests.gpu import timing
 from tests.kernels import moved, ops
-from tests.kernels.ops import BOOL, FLOAT, HALF, INT64
+from tests.kernels.ops import BOOL, FLOAT, HALF, INT32, INT64
 from tests.kernels.rows import FAMILIES
 
 EMPTY = KernelSource("empty", (Section("empty.cu", 'extern "C" __global__ void empty() {}'),))
@@ -123,7 +123,7 @@ def noise(shape: tuple[int, ...], dtype: int) -> np.ndarray:
 
 def tensor(shape: tuple[int, ...], dtype: int) -> torch.Tensor:
     """Return random values on the GPU."""
-    if dtype in (BOOL, INT64):
+    if dtype in (BOOL, INT32, INT64):
         return torch.from_numpy(np.random.default_rng(0).integers(0, 2, shape).astype(ops.NUMPY[dtype])).cuda()
     return torch.from_numpy(np.asarray(noise(shape, dtype))).cuda()
 

@@ -107,6 +107,13 @@ def _space_to_depth(x: torch.Tensor) -> torch.Tensor:
     return x.view(n, c, h // 2, 2, w // 2, 2).permute(0, 3, 5, 1, 2, 4).reshape(n, 4 * c, h // 2, w // 2)
 
 
+def _embedded(
+    w: torch.Tensor, i: torch.Tensor, p: torch.Tensor, j: torch.Tensor, *scale: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    s = F.embedding(i, w) + F.embedding(j, p)
+    return s, F.layer_norm(s, s.shape[-1:], *scale)
+
+
 def _keys(x: torch.Tensor, b: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
     return ((x + b) * k).unflatten(-1, (12, 64)).permute(0, 2, 3, 1).contiguous()
 
@@ -150,6 +157,7 @@ SAME: dict[str, Callable[..., object]] = {
     "arg max of rows": lambda x: (-x).argmax(-1),
     "arg max over channels": lambda x: (-x).argmax(1),
     "norm in float": _rms,
+    "embeddings": _embedded,
     "residual + rmsnorm": lambda x, r, g: (F.rms_norm(x + r, g.shape, g, 1e-5), x + r),
     'bias + Gelu <approximate = "tanh">': lambda x, b: F.gelu(x + b, approximate="tanh"),
     "bias + Mish": lambda x, b: F.mish(x + b),
