@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import onnx
 
-from onnxfuse.kernels import depthwise, gemm, memory
+from onnxfuse.kernels import attention, depthwise, gemm, memory
 from onnxfuse.kernels import estimate as costs
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.family import Extents, Family
@@ -17,7 +17,10 @@ from onnxfuse.model.errors import KernelError
 from onnxfuse.model.fused import FusedOp
 
 Result = TypeVar("Result")
-FAMILIES = {"depthwise": depthwise.FAMILY, "gemm": gemm.FAMILY, "pointwise": memory.FAMILY, "row": memory.FAMILY}
+FAMILIES = {
+    "attention": attention.FAMILY, "depthwise": depthwise.FAMILY, "gemm": gemm.FAMILY, "pointwise": memory.FAMILY,
+    "row": memory.FAMILY,
+}  # fmt: skip
 """The kernel templates by name."""
 
 

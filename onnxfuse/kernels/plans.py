@@ -54,6 +54,19 @@ class Band:
 
 
 @dataclass(frozen=True)
+class Queries:
+    """What a block of the attention template takes of the queries of a head."""
+
+    warps: int
+    tiles: int
+    """Of 16 queries that a warp holds at a time."""
+    passes: int
+    """How often it does, over the same keys."""
+    step: int
+    """Keys at a time; a multiple of 16."""
+
+
+@dataclass(frozen=True)
 class Tuning:
     """The constants that plans choose by. The defaults are the plan's own choice; a benchmark may sweep them.
 
@@ -107,6 +120,8 @@ class Tuning:
     """Of the depthwise template's kernel for the plain cores; None = by the sizes."""
     band: Band | None = None
     """Of its kernel for the tensor cores, wherever that can run; None = by the sizes, and beside a patch not at all."""
+    queries: Queries | None = None
+    """Of the attention template; None = by the sizes."""
     min_blocks: int = 0
     """Blocks per multiprocessor that the compiler must leave registers for; 0 = its own choice."""
 

@@ -6,14 +6,14 @@ The choice is not in the file: it follows from the times (`variant`, `verdict`),
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import onnx
 
 from onnxfuse.kernels.layout import Shape
-from onnxfuse.kernels.plans import DEFAULT, Tile, Tuning
+from onnxfuse.kernels.plans import DEFAULT, Queries, Tile, Tuning
 from onnxfuse.model import io
 from onnxfuse.model.errors import ModelError
 
@@ -180,7 +180,7 @@ def changed(tuning: Tuning) -> dict[str, Any]:
 
 
 def _shown(value: object) -> str:
-    return f"{value.m}x{value.n}x{value.cluster}" if isinstance(value, Tile) else str(value)
+    return "x".join(map(str, astuple(value))) if isinstance(value, Tile | Queries) else str(value)
 
 
 # ---- the file
@@ -280,7 +280,9 @@ def entry(measured: Measured) -> dict[str, Any]:
 def _candidate_facts(candidate: Timed) -> dict[str, Any]:
     facts: dict[str, Any] = {"kind": candidate.kind}
     if candidate.tuning != DEFAULT:
-        facts["tuning"] = {k: asdict(v) if isinstance(v, Tile) else v for k, v in changed(candidate.tuning).items()}
+        facts["tuning"] = {
+            k: asdict(v) if isinstance(v, Tile | Queries) else v for k, v in changed(candidate.tuning).items()
+        }
     if candidate.microseconds is None:
         return {**facts, "failed": candidate.failed}
     facts["microseconds"] = round(float(candidate.microseconds), 3)
@@ -304,8 +306,9 @@ def _candidate(facts: Mapping[str, Any]) -> Timed:
     if facts["kind"] not in get_args(Kind):
         raise ValueError(f"candidate of kind {facts['kind']!r}, expected one of {', '.join(get_args(Kind))}")
     said = dict(facts.get("tuning", {}))
-    if said.get("tile") is not None:
-        said["tile"] = Tile(**said["tile"])
+    for name, kind in (("tile", Tile), ("queries", Queries)):
+        if said.get(name) is not None:
+            said[name] = kind(**said[name])
     spread = facts.get("spread")
     return Timed(
         facts["kind"],

@@ -17,7 +17,7 @@ from onnxfuse.rewrite.moving import grow_moving, launches, not_movement, saves, 
 from onnxfuse.rewrite.pattern import realized
 from onnxfuse.rewrite.replace import instantiate
 from onnxfuse.rewrite.report import Applied, Near, Report, names
-from onnxfuse.rewrite.rule import TEMPLATES, Anchor, Fuse, Rule
+from onnxfuse.rewrite.rule import TEMPLATES, THROUGH_LIBRARY, Anchor, Fuse, Rule
 
 
 @dataclass(frozen=True)
@@ -126,6 +126,10 @@ class _Start:
     """The value that the anchors beside this one read, too."""
     realization: Realization | None = None
     """The whole anchor through an op of the library, where the rule has one."""
+    template: str = ""
+    """The template, where it is not the rule's."""
+    fallback: str = ""
+    """The template where no kernel can be generated for the anchor; empty = then nothing is fused."""
     cost: str = ""
     """What the rule says against a kernel here, where measuring decides instead."""
 
@@ -157,7 +161,11 @@ def _fuse_from(
     stops = tuple(Refusal(n.name, reason, len(region.nodes)) for n, reason in region.stops.items())
     nodes = sorted(region.nodes, key=lambda n: n.order)
     reason = _too_little(how, start, nodes, stops) or (saves(graph, nodes, rule.name) if how.moving else None)
-    made = make_op(graph, nodes, rule.name, how.template, start.realization) if reason is None else reason
+    made: tuple[FusedOp, Node] | str = reason or ""
+    if reason is None:
+        made = make_op(graph, nodes, rule.name, start.template or how.template, start.realization)
+        if isinstance(made, str) and start.fallback:
+            made = make_op(graph, nodes, rule.name, start.fallback, start.realization)
     if isinstance(made, str):
         kind = "no kernel" if reason is None else "too little"
         return Refusal(node.name, made, len(region.nodes), kind=kind, size=len(start.seeds) + max(how.least, 1))
@@ -225,7 +233,11 @@ def _start_from(graph: Graph, how: Fuse, anchor: Anchor, match: Match, root: Nod
         if (unknown := next((v for v in (whole, root.outputs[0]) if graph.type(v).shape is None), None)) is not None:
             return Refusal(root.name, f"the rank of '{unknown}' is not known", len(matched))
         return _Start(whole, root.outputs[0], seeds=seeds)
-    return _Start(root.outputs[0], seeds=seeds, shared=str(shared), realization=realization)
+    start = _Start(root.outputs[0], seeds=seeds, shared=str(shared), realization=realization)
+    if realization is None or how.prologue or how.epilogue:
+        return start
+    faster = anchor.kernel and all(predicate.holds(p, graph, match) is None for p in anchor.kernel)
+    return replace(start, template=how.template if faster else THROUGH_LIBRARY, fallback=THROUGH_LIBRARY)
 
 
 def _beside(graph: Graph, how: Fuse, root: Node, start: _Start, around: _Surroundings) -> tuple[Node, ...]:

@@ -19,6 +19,9 @@ from onnxfuse.rewrite.predicate import Binding, Predicate
 TEMPLATES = ("depthwise", "attention", "row", "gemm", "library", "pointwise")
 """The kernel templates, strongest first: in this order fuse rules take their nodes."""
 
+THROUGH_LIBRARY = "library"
+"""The template without kernels: `realize` does the work."""
+
 ANY_POINTWISE = "pointwise"
 """An anchor that is this word instead of a pattern: any operator of the body language."""
 
@@ -51,6 +54,8 @@ class Anchor:
     """The anchor through an op of ONNX Runtime's own, on CUDA: of a template with kernels where no kernel runs."""
     cost: tuple[Predicate, ...] = ()
     """Where the kernel is worth it, as far as is known without measuring; when tuning, measuring decides instead."""
+    kernel: tuple[Predicate, ...] = ()
+    """Where the template's kernel takes what nothing grows onto; elsewhere, and where this is empty, `realize`."""
 
 
 @dataclass(frozen=True)
@@ -256,20 +261,28 @@ class _Reader:
 
     def anchors(self, table: dict[str, Any], parts: Parts) -> Iterator[Anchor]:
         """Yield one anchor for each operator that the table's pattern may end in."""
-        self.keys(table, {"pattern", "where", "cost", "let", "realize"}, "[[fuse.anchor]]")
+        self.keys(table, {"pattern", "where", "cost", "let", "realize", "kernel"}, "[[fuse.anchor]]")
         text = self.want(table, "pattern", str, "[[fuse.anchor]]")
         realize = self.pattern(table["realize"]) if "realize" in table else None
         where, let = self.optional(table, "where", list, []), self.optional(table, "let", dict, {})
-        cost = self.optional(table, "cost", list, [])
+        cost, kernel = self.optional(table, "cost", list, []), self.optional(table, "kernel", list, [])
+        if kernel and realize is None:
+            raise RuleError(f"{self.place('kernel')}: `kernel` says where `realize` does not, which is missing here")
         whole = patterns.parse(text, self.place(text), parts)
         if self.spellings:
             for spelling in patterns.every_spelling(whole):
-                self.anchor(spelling, where, cost, let, realize)
+                self.anchor(spelling, where, cost, let, realize, kernel)
         for pattern in patterns.roots(whole):
-            yield self.anchor(pattern, where, cost, let, realize)
+            yield self.anchor(pattern, where, cost, let, realize, kernel)
 
     def anchor(
-        self, pattern: Pattern, where: list[str], cost: list[str], let: dict[str, Any], realize: Pattern | None
+        self,
+        pattern: Pattern,
+        where: list[str],
+        cost: list[str],
+        let: dict[str, Any],
+        realize: Pattern | None,
+        kernel: list[str],
     ) -> Anchor:
         predicates.asked(pattern)
         if realize is not None and not pattern.calls:
@@ -277,7 +290,10 @@ class _Reader:
             form = patterns.realized(realize, pattern)
             self.fits(form, pattern, frozenset(pattern.inputs), labels, "`realize`", "its anchor")
         predicates.bound(pattern)
-        return Anchor(pattern, self.where(where, pattern), self.let(let, pattern), realize, self.where(cost, pattern))
+        return Anchor(
+            pattern, self.where(where, pattern), self.let(let, pattern), realize, self.where(cost, pattern),
+            self.where(kernel, pattern),
+        )  # fmt: skip
 
     def fits(
         self, target: Pattern, source: Pattern, values: frozenset[str], labels: frozenset[str], what: str, of: str

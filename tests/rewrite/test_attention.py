@@ -124,7 +124,7 @@ def found(text: str | ModelProto, opset: int = 17) -> tuple[ModelProto, FusedOp]
     """Return the optimized model and its one fused op, which must hold an attention."""
     made, _ = optimize(parse(text, opset) if isinstance(text, str) else text, "attention")
     (op,) = fused_ops(made).values()
-    assert op.rule == op.template == "attention"
+    assert op.rule == "attention"
     return made, op
 
 

@@ -1,0 +1,110 @@
+"""Attention as the kernel tests need it: an op of any layout, its inputs, the truth, and what the plain nodes give."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import parser
+
+from onnxfuse.model.fused import FusedOp
+from tests.kernels import ops
+from tests.kernels.ops import HALF
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Batch, heads, queries, keys and the size of a head; a bias by its shape; which operands lie heads first."""
+
+    batch: int
+    heads: int
+    queries: int
+    keys: int
+    size: int = 64
+    dtype: int = HALF
+    bias: Shape | None = None
+    causal: bool = False
+    scale: float = 0.0
+    """0 = 1 / sqrt(size)."""
+    heads_first: str = ""
+    """Of `q`, `k`, `v` and `y`."""
+
+    @property
+    def factor(self) -> float:
+        return self.scale or 1 / math.sqrt(self.size)
+
+    def shapes(self) -> tuple[Shape, ...]:
+        """Return the shapes of queries, keys, values and the bias."""
+        found = [
+            (self.batch, self.heads, n, self.size)
+            if name in self.heads_first
+            else (self.batch, n, self.heads * self.size)
+            for name, n in (("q", self.queries), ("k", self.keys), ("v", self.keys))
+        ]  # fmt: skip
+        return (*found, *([] if self.bias is None else [self.bias]))
+
+    def op(self) -> FusedOp:
+        """Return the op; its body is not asked, since the kernel reads the library's form."""
+        flat = "flat = Constant <value = int64[3] {0, 0, -1}> ()"
+        turned = {n: f"{n}t = Transpose <perm = [0,2,1,3]> ({n}) {n}f = Reshape ({n}t, flat)" for n in "qkv"}
+        steps = [turned[n] for n in "qkv" if n in self.heads_first]
+        given = [f"{n}f" if n in self.heads_first else n for n in "qkv"]
+        extra = ", b" if self.bias is not None else ""
+        whole = "one = Constant <value = int64[1] {1}> () whole = Expand (b, one)" if extra else ""
+        end = "y = Identity (r)"
+        if "y" in self.heads_first:
+            four = f"four = Constant <value = int64[4] {{0, 0, {self.heads}, {self.size}}}> ()"
+            end = f"{four} r4 = Reshape (r, four) y = Transpose <perm = [0,2,1,3]> (r4)"
+        head = '<domain: "onnxfuse", opset_import: ["" : 17, "com.microsoft" : 1]>'
+        form = parser.parse_function(
+            f"{head} library (q, k, v{extra}) => (y) {{ {flat} {' '.join(steps)} {whole}"
+            f" r = com.microsoft.MultiHeadAttention <num_heads = {self.heads}, scale = {float(self.scale)},"
+            f" unidirectional = {int(self.causal)}> ({', '.join(given)}{', , , whole' if extra else ''}) {end} }}"
+        )
+        body = parser.parse_function(f"{head} tested (q, k, v{extra}) => (y) {{ y = Identity (q) }}")
+        types = (self.dtype,) * (4 if extra else 3)
+        return FusedOp("tested", "test", "attention", types, (self.dtype,), body, form)
+
+    def inputs(self, random: np.random.Generator) -> list[np.ndarray]:
+        return [random.normal(size=s).astype(ops.NUMPY[self.dtype]) for s in self.shapes()]
+
+    def truth(self, inputs: list[np.ndarray]) -> np.ndarray:
+        """Return the result in float64."""
+        return self._attend(inputs, lambda x: x)
+
+    def unfused(self, inputs: list[np.ndarray]) -> np.ndarray:
+        """Return what the plain nodes give, each rounded to the element type."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._attend(inputs, lambda x: x.astype(ops.NUMPY[self.dtype]).astype(np.float64))
+
+    def _attend(self, inputs, rounded) -> np.ndarray:
+        wide = [x.astype(np.float64) for x in inputs]
+        q, k, v = (
+            x if name in self.heads_first else x.reshape(*x.shape[:2], self.heads, self.size).swapaxes(1, 2)
+            for name, x in zip("qkv", wide[:3], strict=True)
+        )
+        scores = rounded(rounded(q @ k.swapaxes(-1, -2)) * self.factor)
+        scores = scores if self.bias is None else rounded(scores + wide[3])
+        if self.causal:
+            scores = np.where(np.tri(self.queries, self.keys, dtype=bool), scores, -np.inf)
+        with np.errstate(invalid="ignore"):
+            weights = np.exp(scores - scores.max(-1, keepdims=True))
+            y = rounded(rounded(weights / weights.sum(-1, keepdims=True)) @ v)
+        return y if "y" in self.heads_first else y.swapaxes(1, 2).reshape(self.batch, self.queries, -1)
+
+
+def within_budget(case: Case, inputs: list[np.ndarray], got: np.ndarray) -> None:
+    """Assert at most twice the error of the plain nodes, or the result's rounding: root mean square and largest."""
+    exact, plain = case.truth(inputs), case.unfused(inputs)
+    assert got.shape == exact.shape
+    np.testing.assert_array_equal(np.isnan(got.astype(np.float64)), np.isnan(exact))
+    seen = ~np.isnan(exact)
+    if not seen.any():
+        return
+    errors = [np.abs(x.astype(np.float64) - exact)[seen] for x in (got, plain)]
+    step = ops.ROUNDING[case.dtype]
+    for measure in (lambda e: np.sqrt(np.mean(e**2)), np.max):
+        ours, theirs = map(measure, errors)
+        # Weights and result are each rounded once; the plain nodes may be lucky where there is next to nothing to sum.
+        assert ours <= max(2 * theirs, 2 * step * measure(np.abs(exact[seen])))
