@@ -110,17 +110,37 @@ def test_the_error_stays_in_the_budget(element: str, batch: int, heads: int, seq
     """Root mean square and largest error, at sequence 1, odd and long, with rows in which everything is masked."""
     if (element, mask) == ("bfloat16", "chosen"):
         pytest.skip("IsNaN takes bfloat16 from opset 20 on, which ONNX Runtime has no CUDA kernel for")
-    original = attention(element, heads, mask)
     feeds = inputs(element, batch, heads, sequence, mask)
+    assert_in_budget(attention(element, heads, mask), feeds, heads, element, mask, "library")
+
+
+@pytest.mark.parametrize("mask", ["none", "added", "causal"])
+@pytest.mark.parametrize(("batch", "heads", "sequence"), [(2, 4, 1), (3, 4, 77), (2, 4, 128), (2, 4, 197)])
+@pytest.mark.parametrize("element", ["float16", "bfloat16"])
+def test_short_sequences_have_a_kernel(element: str, batch: int, heads: int, sequence: int, mask: str) -> None:
+    """The same where the length is written in the model; with a causal mask up to 128."""
+    original = attention(element, heads, mask)
+    for value in (*original.graph.input, *original.graph.output):
+        axes = [d for d in value.type.tensor_type.shape.dim if d.dim_param == "S"]
+        for axis in axes:
+            axis.dim_value = sequence
+    kind = "library" if mask == "causal" and sequence > 128 else "kernel"
+    assert_in_budget(original, inputs(element, batch, heads, sequence, mask), heads, element, mask, kind)
+
+
+def assert_in_budget(
+    original: onnx.ModelProto, feeds: Mapping[str, np.ndarray], heads: int, element: str, mask: str, kind: str
+) -> None:
+    """Assert that attention runs as `kind` in the fused model, and errs at most twice as much as the original."""
     fused = onnxfuse.session(onnxfuse.optimize(original), CUDA)
     runs_as = {p.runs_as for p in fused.fused if p.rule == "attention"}
-    assert runs_as == (set() if element == "float" else {"library"})
+    assert runs_as == (set() if element == "float" else {kind})
     onnxruntime.set_default_logger_severity(3)
     unfused = onnxruntime.InferenceSession(original.SerializeToString(), providers=CUDA)
     exact = truth(feeds, heads, mask)
     errors = [np.abs(sessions.run(session, feeds)["y"].astype(np.float64) - exact) for session in (fused, unfused)]
     ours, theirs = (np.array([np.sqrt(np.mean(e**2)), e.max()]) for e in errors)
-    print(f"{element} {batch}x{heads}x{sequence} {mask}: rms, max {ours}, unfused {theirs}")
+    print(f"{element} {feeds['q'].shape} {mask}: rms, max {ours}, unfused {theirs}")
     rounding = STEP[element] * np.array([np.sqrt(np.mean(exact**2)), np.abs(exact).max()])
     assert np.isfinite(ours).all()
     assert (ours <= np.maximum(2 * theirs, rounding)).all()

@@ -1,0 +1,63 @@
+"""The attention kernel on a real GPU, through CuPy alone: sizes, layouts, biases and ways to share against float64."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onnxfuse import kernels
+from onnxfuse.kernels import Tuning
+from onnxfuse.kernels.plans import Queries
+from tests.gpu.test_kernels import DeviceBuffer, _gpu, launch
+from tests.kernels import ops
+from tests.kernels.attentions import Case, within_budget
+from tests.kernels.ops import BRAIN, HALF
+
+cupy = pytest.importorskip("cupy", reason="needs CuPy")
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
+
+
+def check(case: Case, aligned: bool = True, tuning: Tuning | None = None) -> None:
+    """Fresh inputs, poisoned output between guards."""
+    inputs = case.inputs(np.random.default_rng(case.keys))
+    plan = kernels.plan(case.op(), case.shapes(), aligned, kernels.arch_of(0), tuning or Tuning())
+    sources = [DeviceBuffer(x.shape, x.dtype, aligned, x) for x in inputs]
+    (shape,) = plan.output_shapes
+    result = DeviceBuffer(shape, ops.NUMPY[case.dtype], aligned)
+    launch(plan, [b.address for b in (*sources, result)])
+    cupy.cuda.Device(0).synchronize()
+    within_budget(case, inputs, result.read())
+
+
+@pytest.mark.parametrize("dtype", [HALF, BRAIN])
+@pytest.mark.parametrize("sequence", [1, 49, 77, 128, 197, 256])
+@pytest.mark.parametrize("size", [32, 64])
+def test_the_layers_of_real_nets(dtype, sequence, size):
+    check(Case(8, 12, sequence, sequence, size, dtype, bias=(8, 1, 1, sequence)))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(64, 3, 49, 49, 32, bias=(1, 3, 49, 49)),
+        Case(64, 3, 49, 49, 32, bias=(64, 3, 49, 49)),
+        Case(4, 8, 77, 77, causal=True),
+        Case(32, 12, 1, 197),
+        Case(2, 4, 40, 250, 64, heads_first="qky"),
+        Case(2, 2, 100, 100, 128),
+    ],
+)
+def test_windows_captions_one_query_and_crossed_sequences(case):
+    check(case)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    queries=st.integers(1, 300), keys=st.integers(1, 300), size=st.sampled_from([16, 32, 48, 64]),
+    way=st.none() | st.builds(Queries, warps=st.integers(1, 8), tiles=st.integers(1, 2), passes=st.integers(1, 4),
+                              step=st.sampled_from([16, 32, 64, 112])),
+    bias=st.booleans(), aligned=st.booleans(), dtype=st.sampled_from([HALF, BRAIN]),
+)  # fmt: skip
+def test_any_short_attention(queries, keys, size, way, bias, aligned, dtype):
+    case = Case(2, 3, queries, keys, size, dtype, bias=(2, 1, 1, keys) if bias else None)
+    check(case, aligned, Tuning(queries=way))
