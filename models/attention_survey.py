@@ -425,7 +425,7 @@ def ours(path: Path) -> tuple[int | None, str]:
     except ModelError as error:
         return None, f"the exporter wrote an invalid model: {error}"[:150]
     kinds = fused_ops(model)
-    found = sum(n.domain == DOMAIN and kinds[n.op_type].template == "attention" for n in model.graph.node)
+    found = sum(n.domain == DOMAIN and kinds[n.op_type].rule == "attention" for n in model.graph.node)
     stops = Counter(f"{near.refusal.node.rsplit('/', 1)[-1]}: {near.refusal.reason}"
                     for near in report.near if near.rule == "attention" and near.refusal.depth > 3)  # fmt: skip
     return found, "; ".join(f"{count} x {reason}" for reason, count in stops.most_common(2))

@@ -249,27 +249,30 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     )
 
 
-WARPS = (4, 5)
-"""Warps of a block, beside each other on their keys. Three blocks of them share a multiprocessor."""
+WARPS = 4
+"""Warps of a block, beside each other on their keys; three such blocks share a multiprocessor."""
 STEP = 128
 """Keys at a time, at most: their scores are held in registers.
 
-float16, H200, 2026-11, microseconds, 128 / 64: 32x12x128x64 with a mask 11.0 / 11.5, 32x12x197x64 21.8 / 24.5.
+float16, H200, 2026-11, microseconds, 128 / 64: 32x12x128x64 with a mask 11.0 / 11.5, 32x12x197x64 21.8 / 24.5,
+1x12x197x64 4.6 / 5.7.
 """
 FEW_KEYS = 64
 """Up to here half of them at a time: 2048x3x49x32 with a bias 35.5, all at once 38.6."""
 
 
 def choose(mine: Work, arch: Arch) -> Queries:
-    """Return how many queries a block takes: as leave enough blocks for the GPU, and few warps that idle."""
-    tiles, heads = max(-(-mine.queries // 16), 1), mine.batch * mine.parts.heads
+    """Return how many queries a block takes: as many as leave enough blocks for the GPU.
 
-    def blocks(warps: int, passes: int) -> int:
-        return heads * -(-tiles // (warps * passes))
-
-    ways = [(min(w, tiles), p) for w in WARPS for p in range(1, -(-tiles // w) + 1)]
-    enough = [w for w in ways if 2 * blocks(*w) >= 3 * arch.sm_count] or [(min(WARPS[0], tiles), 1)]
-    warps, passes = min(enough, key=lambda w: (blocks(*w) * w[0] * w[1], -w[1]))
+    A sequence just beyond four warps takes a warp more for each 16 queries: 32x8x77x64 causal 5.0 us, in two blocks of
+    four warps 6.8 (float16, H200, 2026-11).
+    """
+    tiles, heads = -(-mine.queries // 16), mine.batch * mine.parts.heads
+    warps = tiles if WARPS < tiles < 2 * WARPS else WARPS
+    rounds = max(-(-tiles // warps), 1)
+    ways = [(-(-rounds // passes), passes) for passes in range(1, rounds + 1)]
+    enough = [way for way in ways if 2 * heads * way[0] >= 3 * arch.sm_count] or ways[:1]
+    _, passes = min(enough, key=lambda way: (way[0] * way[1], way[0]))
     return Queries(warps, 1, passes, _step(mine))
 
 
@@ -297,7 +300,7 @@ def refuses(op: FusedOp, arch: Arch) -> str | None:
 
 
 def _resident(queries: Queries) -> int:
-    """Return the blocks that share the registers of a multiprocessor: three of four or five warps."""
+    """Return the blocks that share the registers of a multiprocessor: three of four warps."""
     return max(15 // (queries.warps * queries.tiles), 1)
 
 
