@@ -4,6 +4,8 @@ Exporters write the target of a Reshape as a Concat of extents that they ask for
 result is a number, or that of the operand at the same axis, the target is a constant: 0 stands for the operand's own.
 """
 
+import math
+
 import numpy as np
 import onnx
 
@@ -36,10 +38,26 @@ def fix_targets(graph: Graph) -> bool:
 def _reshape(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> list[int] | None:
     """An extent of 0 in the target copies the operand's; one may be -1, what is left, where no other can be 0."""
     target = [_extent(n, source[axis] if axis < len(source) else None) for axis, n in enumerate(result)]
-    if target.count(None) == 1 and 0 not in target:
+    if target.count(None) == 1 and 0 not in target and _agree(source, result):
         return [-1 if n is None else n for n in target]
     known = [n for n in target if n is not None]
     return known if len(known) == len(target) else None
+
+
+def _agree(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> bool:
+    """Return whether both are known to have as many elements by their names: what is left then still has its name.
+
+    Exporters bake the length of an example into one of two places: [s, b, 64] -> [16, 4*b, 16] says more than -1 would.
+    """
+    counted = []
+    for shape in (source, result):
+        factors = [f for extent in shape for f in str(extent).split("*")]
+        if "None" in factors:
+            return True
+        counted.append(
+            (math.prod(int(f) for f in factors if f.isdigit()), sorted(f for f in factors if not f.isdigit()))
+        )
+    return counted[0] == counted[1]
 
 
 def _extent(wanted: Dim, own: Dim) -> int | None:

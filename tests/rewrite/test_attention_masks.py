@@ -250,15 +250,15 @@ def test_more_keys_than_queries_are_not_causal_by_attribute() -> None:
 # ---- ONNX's own op
 
 
-def onnx_attention(attributes: str = "", more: str = "", given: str = "", columns: int = 7) -> str:
+def onnx_attention(attributes: str = "", more: str = "", given: str = "", columns: int = 7, few: int = 2) -> str:
     return f"""<ir_version: 10, opset_import: ["" : 23]>
-    g (float[2,5,8] q, float[2,{columns},8] k, float[2,{columns},8] v{given}) => (float[2,5,8] y)
-    <int64[4] split = {{0, 0, 2, 4}}, int64[3] join = {{0, 0, -1}}> {{
+    g (float[2,5,8] q, float[2,{columns},{4 * few}] k, float[2,{columns},{4 * few}] v{given}) => (float[2,5,8] y)
+    <int64[4] split = {{0, 0, 2, 4}}, int64[4] cut = {{0, 0, {few}, 4}}, int64[3] join = {{0, 0, -1}}> {{
       q4 = Reshape (q, split)
       qh = Transpose <perm = [0,2,1,3]> (q4)
-      k4 = Reshape (k, split)
+      k4 = Reshape (k, cut)
       kh = Transpose <perm = [0,2,1,3]> (k4)
-      v4 = Reshape (v, split)
+      v4 = Reshape (v, cut)
       vh = Transpose <perm = [0,2,1,3]> (v4)
       c = Attention {attributes} (qh, kh, vh{more})
       ct = Transpose <perm = [0,2,1,3]> (c)
@@ -281,11 +281,49 @@ def test_the_attention_of_opset_23(text: str, attributes: dict[str, object]) -> 
     assert assert_library_agrees(text) == attributes
 
 
+def flat_attention(attributes: str = "", more: str = "", given: str = "", columns: int = 7, width: int = 8) -> str:
+    """Return ONNX's op on heads that lie side by side."""
+    return f"""<ir_version: 10, opset_import: ["" : 23]>
+    g (float[2,5,8] q, float[2,{columns},{width}] k, float[2,{columns},{width}] v{given}) => (float[2,5,8] y) {{
+      y = Attention <{attributes}> (q, k, v{more})
+    }}"""
+
+
+TWO = "q_num_heads = 2, kv_num_heads = 2"
+
+
 @pytest.mark.parametrize(
-    "text",
-    [onnx_attention("<is_causal = 1>", columns=7), onnx_attention("<softcap = 5.0>")],
-    ids=["causal with more keys", "capped scores"],
+    ("text", "attributes"),
+    [
+        (flat_attention(TWO), {"num_heads": 2}),
+        (flat_attention(f"{TWO}, scale = 0.3"), {"num_heads": 2, "scale": np.float32(0.3)}),
+        (flat_attention(f"{TWO}, is_causal = 1", columns=5), {"num_heads": 2, "unidirectional": 1}),
+        (flat_attention(TWO, ", mask", ", float[2,1,5,7] mask"), {"num_heads": 2}),
+    ],
+    ids=["plain", "a scale", "causal", "an added mask"],
 )
+def test_the_attention_of_opset_23_on_rows(text: str, attributes: dict[str, object]) -> None:
+    """Heads side by side are what the library's op wants."""
+    assert assert_library_agrees(text) == attributes
+
+
+GIVEN = ", float[2,1,5,7] mask"
+STAYS = {
+    "causal with more keys": onnx_attention("<is_causal = 1>", columns=7),
+    "capped scores": onnx_attention("<softcap = 5.0>"),
+    "causal with a mask": onnx_attention("<is_causal = 1>", ", mask", GIVEN),
+    "a softmax in another type": onnx_attention("<softmax_precision = 11>"),
+    "grouped queries": onnx_attention(few=1),
+    "grouped queries on rows": flat_attention("q_num_heads = 2, kv_num_heads = 1", width=4),
+    "causal with more keys on rows": flat_attention(f"{TWO}, is_causal = 1"),
+    "capped scores on rows": flat_attention(f"{TWO}, softcap = 5.0"),
+    "scores that are given out": flat_attention(TWO)
+    .replace("(float[2,5,8] y)", "(float[2,5,8] y, float[2,2,5,7] s)")
+    .replace("y = Attention", "y, , , s = Attention"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", STAYS.values(), ids=STAYS)
 def test_attention_that_the_library_does_otherwise_stays(text: str) -> None:
     """It runs as ONNX Runtime runs it."""
     assert fuses(text, "attention").count("Attention") == 1

@@ -193,6 +193,19 @@ def test_a_target_that_is_known_becomes_a_constant() -> None:
     assert_same_numbers(parse(text), made)
 
 
+def test_a_target_keeps_the_names_that_it_tells() -> None:
+    """An exporter baked the length of its example into one of two places: what is left then would have no name."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[s,b,64] x) => (y) <int64[1] one = {1}, int64[1] four = {4}, int64[1] sixteen = {16}> {
+      size = Shape (x)  batch = Gather (size, one)  heads = Mul (batch, four)
+      shape = Concat <axis = 0> (sixteen, heads, sixteen)
+      r = Reshape (x, shape)  y = Transpose <perm = [1,0,2]> (r)
+    }"""
+    made = parse(text)
+    pipeline.run(made, [])
+    assert [n.op_type for n in made.graph.node].count("Concat") == 1
+
+
 def test_a_target_that_might_meet_an_empty_batch_stays() -> None:
     """[batch * sequence, 8] as [batch, sequence, 8]: what is left over is not defined where there is no batch."""
     text = """g (float[N,S,8] x) => (float[A,B,8] y) <int64 i = {0}, int64 j = {1}, int64[1] front = {0},
