@@ -12,8 +12,11 @@ from onnx import TensorProto
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import Dim
 
-LOW = -6e4
-"""From here down, an addend leaves nothing of a float16 score: exp(-6e4 + score - maximum) is 0 up to scores of 5e3."""
+LOW = -5.9e4
+"""From here down, an addend leaves nothing of a float16 score: exp(LOW + score - maximum) is 0 up to scores of 5e3.
+
+-6e4 is -59904 in bfloat16.
+"""
 
 DEPTH = 40
 """Nodes between a mask and its positions; exporters write a dozen."""
