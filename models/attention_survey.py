@@ -477,11 +477,10 @@ def main(folder: Path, only: tuple[str, ...], exporting: bool) -> None:
         click.echo(f"| {row.model} | {row.way} | {row.attentions} | {found} | {row.theirs} | {row.reasons} |")
     halves = [r for r in rows if r.found is not None and "float32" not in r.way]
     whole = sum(r.found == r.attentions for r in halves)
-    windows = sum(r.found != r.attentions and "small windows" in r.reasons for r in halves)
     models = len({r.model for r in halves})
     click.echo(
         f"\n{len(halves)} exports of {models} models in half precision: in {whole} every attention is found and nothing"
-        f" else, in {windows} small windows are left as they are, {len(halves) - whole - windows} miss some."
+        f" else, {len(halves) - whole} miss some."
         f" {sum(r.found is None for r in rows)} could not be exported. Float32 is left: the op is slower there."
     )
 
