@@ -1,10 +1,12 @@
-"""A body around a convolution taken apart: the convolution with its layout, and the pointwise rest that reads it."""
+"""A body around a convolution or pooling taken apart: its window and layout, and the pointwise rest that reads it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import onnx
 from onnx import FunctionProto, NodeProto, TensorProto
@@ -18,6 +20,19 @@ from onnxfuse.model.fused import FusedOp
 
 TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT)
 """Element types that are convolved here."""
+MOST_TAPS = 81
+"""Elements of a window: each stands in the program as many times as a thread has outputs."""
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """What a window without weights makes of what it sees."""
+
+    mean: bool
+    """The mean; else the greatest element."""
+    kernel: Pair
+    padded: bool
+    """Whether a mean counts padding as zeros; else it is over what lies inside the image."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +42,7 @@ class Convolution:
     x: int
     """Position of the image among the op's inputs."""
     w: int
-    """Position of the weights."""
+    """Position of the weights; of a pooling -1."""
     channels_last: bool
     """Whether images lie [N, ..., C]; else [N, C, ...]."""
     packed: bool
@@ -41,6 +56,7 @@ class Convolution:
     """Positions of the rest's other inputs among the op's inputs."""
     program: Program
     """The pointwise rest; its first input is what the convolution gives."""
+    pooling: Pooling | None = None
 
 
 @dataclass(frozen=True)
@@ -60,11 +76,12 @@ def take_apart(op: FusedOp) -> Convolution:
 @lru_cache(maxsize=1024)
 def _take_apart(inputs: tuple[int, ...], outputs: tuple[int, ...], text: bytes) -> Convolution:
     function = FunctionProto.FromString(text)
-    node = _only_convolution(function)
+    node = _only_window(function)
     anchor = _anchor(function, node)
     names = list(function.input)
-    if inputs[anchor.x] != inputs[anchor.w] or inputs[anchor.x] not in TYPES:
-        raise UnsupportedError(f"a convolution of {types.name(inputs[anchor.x])} by {types.name(inputs[anchor.w])}")
+    if inputs[anchor.x] not in TYPES or (anchor.w >= 0 and inputs[anchor.x] != inputs[anchor.w]):
+        by = f" by {types.name(inputs[anchor.w])}" if anchor.w >= 0 else ""
+        raise UnsupportedError(f"a {_KIND[node.op_type]} of {types.name(inputs[anchor.x])}{by}")
     rest = FunctionProto(domain=function.domain, name=function.name)
     rest.node.extend(n for n in function.node if not set(n.output) & anchor.values)
     read = {i for n in rest.node for i in n.input}
@@ -85,7 +102,7 @@ def _take_apart(inputs: tuple[int, ...], outputs: tuple[int, ...], text: bytes) 
     rank = anchor.rank or _rank(facts)
     return Convolution(
         anchor.x, anchor.w, anchor.channels_last, anchor.packed, rank, facts.get("group", 1), _sliding(facts),
-        operands, program,
+        operands, program, _pooling(node.op_type, facts) if anchor.w < 0 else None,
     )  # fmt: skip
 
 
@@ -101,12 +118,17 @@ class _Anchor:
     result: str
 
 
-def _only_convolution(function: FunctionProto) -> NodeProto:
-    found: list[NodeProto] = [n for n in function.node if n.op_type == "Conv" and n.domain == ""]
+_KIND = {"Conv": "convolution", "MaxPool": "pooling", "AveragePool": "pooling"}
+
+
+def _only_window(function: FunctionProto) -> NodeProto:
+    found: list[NodeProto] = [n for n in function.node if n.op_type in _KIND and n.domain == ""]
     if len(found) != 1:
         raise UnsupportedError(f"{len(found)} convolutions in the body, expected one")
-    if len([i for i in found[0].input if i]) != 2:
+    if found[0].op_type == "Conv" and len([i for i in found[0].input if i]) != 2:
         raise UnsupportedError("a Conv with a bias of its own")
+    if len([o for o in found[0].output if o]) != 1:
+        raise UnsupportedError("a pooling that tells where its elements were")
     return found[0]
 
 
@@ -121,15 +143,17 @@ def _anchor(function: FunctionProto, conv: NodeProto) -> _Anchor:
     turned = [i if n is None else _turned(n) for i, n in zip(conv.input, before, strict=True)]
     if any(i not in names for i in turned):
         raise UnsupportedError("a convolution of values that the body computes")
-    x, w = (names.index(i) for i in turned)
+    x, w = (*(names.index(i) for i in turned), -1)[:2]
+    if conv.op_type != "Conv" and before == [None]:
+        raise UnsupportedError("a pooling of images that do not have their channels last")
     if before == [None, None]:
         return _Anchor(x, w, False, False, 0, {conv.output[0]}, conv.output[0])
     after = [n for n in function.node if conv.output[0] in n.input]
     found = [None if n is None else _perm(n) for n in (*before, *after)]
     for rank, (first, packing, last) in LAST.items():
-        if found in ([first, packing, last], [first, None, last]):
+        if found in ([first, packing, last], [first, None, last], [first, last]):
             values = {o for n in (*before, conv, *after) if n is not None for o in n.output}
-            return _Anchor(x, w, True, found[1] is not None, rank, values, after[0].output[0])
+            return _Anchor(x, w, True, found[1] == packing, rank, values, after[0].output[0])
     raise UnsupportedError(f"a convolution between transposes by {found}")
 
 
@@ -163,10 +187,23 @@ def _rank(facts: Mapping[str, Sequence[int]]) -> int:
     return sizes.pop() + 2 if sizes else 0
 
 
+def _pooling(kind: str, facts: Mapping[str, Any]) -> Pooling:
+    padded = bool(facts.get("count_include_pad", 0))
+    if facts.get("auto_pad", b"NOTSET") != b"NOTSET" and any(d != 1 for d in facts.get("dilations", ())):
+        # ONNX Runtime 1.31 pads as if the window had no gaps, onnx's shape inference as it is.
+        raise UnsupportedError("a pooling with dilations and pads that follow from the size")
+    if kind == "AveragePool" and padded and facts.get("ceil_mode", 0):
+        raise UnsupportedError("a mean over padding in windows that pass it")
+    kernel = _pair(facts["kernel_shape"], 1)
+    if math.prod(kernel) > MOST_TAPS:
+        raise UnsupportedError(f"a window of {math.prod(kernel)} elements, expected at most {MOST_TAPS}")
+    return Pooling(kind == "AveragePool", kernel, padded)
+
+
 _LISTS = ("kernel_shape", "strides", "dilations", "pads")
 
 
-def _sliding(facts: Mapping[str, Sequence[int]]) -> Sliding:
+def _sliding(facts: Mapping[str, Any]) -> Sliding:
     pads = list(facts.get("pads", ()))
     if any(p < 0 for p in pads):
         raise UnsupportedError(f"negative pads {pads}")
@@ -177,6 +214,7 @@ def _sliding(facts: Mapping[str, Sequence[int]]) -> Sliding:
         dilations=_pair(facts.get("dilations", ()), 1),
         pads=(*_pair(pads[:half], 0), *_pair(pads[half:], 0)),
         auto_pad=auto.decode() if isinstance(auto, bytes) else str(auto),
+        ceil=bool(facts.get("ceil_mode", 0)),
     )
 
 
@@ -191,7 +229,10 @@ def _pair(values: Sequence[int], default: int) -> Pair:
 
 def problem(parts: Convolution, input_shapes: tuple[Shape, ...]) -> Problem:
     """Return the size of the convolution for these shapes of the op's inputs."""
-    x, w = input_shapes[parts.x], input_shapes[parts.w]
+    x = input_shapes[parts.x]
+    if parts.pooling is not None:
+        return _pooled(parts.sliding, parts.pooling, x)
+    w = input_shapes[parts.w]
     if len(x) != len(w) or len(x) not in (3, 4) or parts.rank not in (0, len(x)):
         raise UnsupportedError(f"images of shape {list(x)} and weights of shape {list(w)}, expected rank 3 or 4")
     space, channels = (x[1:-1], x[-1]) if parts.channels_last else (x[2:], x[1])
@@ -204,6 +245,14 @@ def problem(parts: Convolution, input_shapes: tuple[Shape, ...]) -> Problem:
     extents = places.out[2 - len(space) :]
     full = (x[0], *extents, channels) if parts.channels_last else (x[0], channels, *extents)
     return Problem(places, full)
+
+
+def _pooled(sliding: Sliding, pooling: Pooling, x: Shape) -> Problem:
+    if len(x) != 4:
+        raise UnsupportedError(f"images of shape {list(x)}, expected rank 4")
+    batch, height, width, channels = x
+    places = sliding.over((batch, height, width, channels), pooling.kernel)
+    return Problem(places, (batch, *places.out, channels))
 
 
 def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:

@@ -1,4 +1,4 @@
-"""Launch plans of the depthwise template: depthwise convolution with everything pointwise after it in one kernel."""
+"""Launch plans of the depthwise template: depthwise convolution or pooling, and everything pointwise after it."""
 
 import math
 import re
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from onnxfuse.kernels import depthwise_text, plans, types
 from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.convolution import Convolution, Problem, output_shapes, problem, take_apart
+from onnxfuse.kernels.convolution import MOST_TAPS, Convolution, Problem, output_shapes, problem, take_apart
 from onnxfuse.kernels.depthwise_text import Patches, Strips, Work
 from onnxfuse.kernels.family import Family
 from onnxfuse.kernels.layout import Shape
@@ -14,9 +14,6 @@ from onnxfuse.kernels.plans import Band, LaunchPlan, Patch, Tuning
 from onnxfuse.kernels.types import ElementType, UnsupportedError
 from onnxfuse.kernels.window import Places
 from onnxfuse.model.fused import FusedOp
-
-MOST_TAPS = 81
-"""Elements of a kernel: each stands in the program as many times as a thread has outputs."""
 
 
 def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: Tuning) -> LaunchPlan:
@@ -75,7 +72,13 @@ def strips(parts: Convolution, size: Problem, element: ElementType, arch: Arch, 
     """Return the tiles on the tensor cores, None where the plain cores do better or the tensor cores cannot."""
     places = size.places
     channels = places.shape[3]
-    if not parts.channels_last or element.size != 2 or channels % 8 or not math.prod(size.full):
+    if (
+        parts.pooling is not None
+        or not parts.channels_last
+        or element.size != 2
+        or channels % 8
+        or not math.prod(size.full)
+    ):
         return None
     # mma.m16n8k16 came with sm_80.
     if int(re.sub(r"\D", "", arch.name)) < 80 or places.kernel[0] * _span(places) > MOST_BANDS * 16:
@@ -157,7 +160,11 @@ def choose(parts: Convolution, size: Problem, element: ElementType, arch: Arch) 
     down, across = size.places.out
     taps = math.prod(size.places.kernel)
     channels = 1
-    if parts.channels_last:
+    if parts.pooling is not None:
+        # No weights to hold: whole vectors of channels.
+        channels = math.gcd(16 // element.size, size.places.shape[3])
+        rows, columns = min(2, down), min(2, across)
+    elif parts.channels_last:
         # 7 x 7 over 96 x 56 x 56, batch 32: float16 2 x 7 x 2 37.1 us, 4 x 4 x 2 38.1; float32 4 x 4 x 1 40.1, with 2
         # channels 61.3.
         channels = 2 if size.places.shape[3] % 2 == 0 and (taps <= FEW_TAPS or element.size == 2) else 1

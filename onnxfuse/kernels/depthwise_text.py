@@ -111,10 +111,16 @@ def kernel(work: Work, min_blocks: int) -> KernelSource:
             generated(entry, _constants(work) + functor.source(work.parts.program)),
             template("depthwise.cuh"),
             generated(entry, _pointers(work) + _once(work) + _each(work) + _element(work) + _store(work)),
-            template("depthwise_band.cu" if isinstance(work.tile, Strips) else "depthwise.cu"),
+            *(template(f) for f in _templates(work)),
             generated(entry, _entry(entry, work, min_blocks)),
         ),
     )
+
+
+def _templates(work: Work) -> tuple[str, ...]:
+    if isinstance(work.tile, Strips):
+        return ("depthwise_band.cu",)
+    return ("depthwise_patch.cuh", "depthwise_sum.cuh" if work.parts.pooling is None else "pool.cuh", "depthwise.cu")
 
 
 def parameters(work: Work) -> bytes:
@@ -143,6 +149,8 @@ def _constants(work: Work) -> str:
         "DILATION_H": places.dilations[0], "DILATION_W": places.dilations[1],
         "TOTAL_CHANNELS": places.shape[3], "STRIDED_SLOTS": max(len(work.slots), 1), "THREADS": work.tile.threads,
     }  # fmt: skip
+    if (pooling := work.parts.pooling) is not None:
+        facts |= {"MEAN": pooling.mean, "PADDED": pooling.padded}
     facts |= _strip_constants(work.tile) if isinstance(work.tile, Strips) else _patch_constants(work, work.tile)
     return (
         f"using X = {work.x.stored};\n"
@@ -174,7 +182,8 @@ def _strip_constants(tile: Strips) -> dict[str, int]:
 
 
 def _pointers(work: Work) -> str:
-    fields = ["  const X* x;", "  const X* w;", *(f"  const {o.stored}* {o.name};" for o in work.operands)]
+    weights = ["  const X* w;"] if work.parts.pooling is None else []
+    fields = ["  const X* x;", *weights, *(f"  const {o.stored}* {o.name};" for o in work.operands)]
     fields += [f"  {types.TYPES[t].stored}* out{n};" for n, t in enumerate(work.op.outputs)]
     return "struct Pointers {\n" + "\n".join(fields) + "\n};\n"
 
@@ -242,7 +251,7 @@ def _entry(entry: str, work: Work, min_blocks: int) -> str:
     op, parts = work.op, work.parts
     arguments = [f"const void* in{i}" for i in range(len(op.inputs))]
     arguments += [f"void* out{n}" for n in range(len(op.outputs))]
-    casts = [f"(const X*)in{parts.x}", f"(const X*)in{parts.w}"]
+    casts = [f"(const X*)in{i}" for i in (parts.x, parts.w) if i >= 0]
     casts += [f"(const {o.stored}*){o.name}" for o in work.operands]
     casts += [f"({types.TYPES[t].stored}*)out{n}" for n, t in enumerate(op.outputs)]
     bounds = f"THREADS, {min_blocks}" if min_blocks else "THREADS"

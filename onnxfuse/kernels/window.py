@@ -5,7 +5,7 @@ Pairs are (down, across).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onnxfuse.kernels.plans import Window
 
@@ -24,11 +24,14 @@ class Sliding:
     pads: tuple[int, int, int, int]
     """Above, left, below, right."""
     auto_pad: str
+    ceil: bool = False
+    """Whether a pooling's last windows may pass the padding, as long as they begin inside of it."""
 
     def over(self, images: tuple[int, int, int, int], kernel: Pair) -> Places:
         """Return its places for images of this shape and a window of this size."""
         begin, end = _pads(self, images[1:3], kernel)
-        return Places(images, kernel, self.strides, self.dilations, begin, end)
+        places = Places(images, kernel, self.strides, self.dilations, begin, end)
+        return _further(places) if self.ceil else places
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,18 @@ class Places:
             and all(-128 <= c <= 127 for c in corners)
             and all(o <= 255 for o in offsets)
         )
+
+
+def _further(places: Places) -> Places:
+    """Return the places with as much padding more as the windows need that only begin before its end."""
+
+    def more(size: int, i: int) -> int:
+        rest = size + places.begin[i] + places.end[i] - (places.kernel[i] - 1) * places.dilations[i] - 1
+        last = -(-rest // places.strides[i]) * places.strides[i]
+        return last - rest if last < size + places.begin[i] else 0
+
+    end = tuple(places.end[i] + more(size, i) for i, size in enumerate(places.shape[1:3]))
+    return replace(places, end=(end[0], end[1]))
 
 
 def _pads(sliding: Sliding, image: Pair, kernel: Pair) -> tuple[Pair, Pair]:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from onnxfuse import kernels
 from onnxfuse.kernels import Arch, Tuning, nvrtc
-from onnxfuse.kernels.depthwise import MOST_TAPS, SHARED_LIMIT
+from onnxfuse.kernels.convolution import MOST_TAPS
+from onnxfuse.kernels.depthwise import SHARED_LIMIT
 from onnxfuse.kernels.plans import Band, LaunchPlan, Patch
 from onnxfuse.model.errors import KernelError
 from tests.kernels import emulate, ops
