@@ -124,6 +124,8 @@ class _Start:
     """Nodes of the anchor that stay outside, for the library."""
     shared: str = ""
     """The value that the anchors beside this one read, too."""
+    spread: str = ""
+    """A value that is broadcast inside the kernel, and may be computed there."""
     realization: Realization | None = None
     """The whole anchor through an op of the library, where the rule has one."""
     template: str = ""
@@ -152,7 +154,10 @@ def _fuse_from(
     graph: Graph, rule: Rule, how: Fuse, node: Node, start: _Start, around: _Surroundings
 ) -> tuple[FusedOp, Applied] | Refusal:
     smaller = [graph.type(start.reduced).shape] if start.reduced else []
-    region = Region(dict.fromkeys(start.seeds), graph.type(start.value), how.template, smaller, alone=around.alone)
+    spread = graph.type(start.spread).shape if start.spread else None
+    region = Region(
+        dict.fromkeys(start.seeds), graph.type(start.value), how.template, smaller, spread, alone=around.alone
+    )
     if how.moving:
         grow_moving(graph, region, around.host, rule.name, prologue=how.prologue, epilogue=how.epilogue)
         trim(graph, region)
@@ -233,7 +238,8 @@ def _start_from(graph: Graph, how: Fuse, anchor: Anchor, match: Match, root: Nod
         if (unknown := next((v for v in (whole, root.outputs[0]) if graph.type(v).shape is None), None)) is not None:
             return Refusal(root.name, f"the rank of '{unknown}' is not known", len(matched))
         return _Start(whole, root.outputs[0], seeds=seeds)
-    start = _Start(root.outputs[0], seeds=seeds, shared=str(shared), realization=realization)
+    spread = str(match.values[how.broadcast]) if how.broadcast else ""
+    start = _Start(root.outputs[0], seeds=seeds, shared=str(shared), spread=spread, realization=realization)
     if realization is None or how.prologue or how.epilogue:
         return start
     faster = anchor.kernel and all(predicate.holds(p, graph, match) is None for p in anchor.kernel)

@@ -45,6 +45,8 @@ class Region:
     """The kernel's template: some read operands in fewer ways than they can be broadcast."""
     reduced: list[tuple[Dim, ...] | None] = field(default_factory=list)
     """Shapes of what a reduction leaves of `work`, with axes of extent 1 or without: nodes inside may have them too."""
+    spread: tuple[Dim, ...] | None = None
+    """The shape of a value that is broadcast to `work`: nodes inside may compute values of it, once for each place."""
     stops: dict[Node, str] = field(default_factory=dict)
     """Neighbours that stayed outside, with the reason."""
     alone: Collection[Node] = ()
@@ -112,7 +114,10 @@ def _cannot_do(graph: Graph, region: Region, node: Node, host: frozenset[str]) -
     if reason is not None:
         return reason
     shape = graph.type(node.outputs[0]).shape
-    if not _reshapes(region, node) and all(shapes_differ(shape, s) for s in (region.work.shape, *region.reduced)):
+    if region.spread is not None and shape == region.spread:
+        if graph.is_output(node.outputs[0]) or any(r not in region.nodes for r in graph.readers(node.outputs[0])):
+            return f"computes {graph.type(node.outputs[0])}, which is read elsewhere, too"
+    elif not _reshapes(region, node) and all(shapes_differ(shape, s) for s in (region.work.shape, *region.reduced)):
         return f"computes {graph.type(node.outputs[0])}, the kernel runs over {region.work}"
     if region.reduced and (reason := _mixed(graph, region, node)) is not None:
         return reason

@@ -16,6 +16,9 @@ from onnxfuse.rewrite import predicate as predicates
 from onnxfuse.rewrite.pattern import Alternative, Line, Parts, Pattern, did_you_mean
 from onnxfuse.rewrite.predicate import Binding, Predicate
 
+FUSE_KEYS = {
+    "anchor", "define", "split", "template", "library", "prologue", "epilogue", "beside", "over", "broadcast", "least",
+}  # fmt: skip
 TEMPLATES = ("depthwise", "attention", "row", "gemm", "library", "pointwise")
 """The kernel templates, strongest first: in this order fuse rules take their nodes."""
 
@@ -75,6 +78,8 @@ class Fuse:
     """An input of the anchors: those that read the same value there become one fused op; empty = each for itself."""
     over: str
     """An input of the anchors whose shape the kernel runs over, where they end in a smaller one; empty = their end."""
+    broadcast: str
+    """An input of the anchors that is smaller than their end: what computes it joins, once for each place it goes to."""
     moving: bool
     """The anchor is ANY_MOVEMENT."""
     least: int
@@ -193,8 +198,7 @@ class _Reader:
         return Rewrite(source, target, self.where(self.optional(table, "where", list, []), source), optional, let)
 
     def fuse(self, table: dict[str, Any]) -> Fuse:
-        known = {"anchor", "define", "split", "template", "library", "prologue", "epilogue", "beside", "over", "least"}
-        self.keys(table, known, "[fuse]")
+        self.keys(table, FUSE_KEYS, "[fuse]")
         template = self.want(table, "template", str, "[fuse]")
         if template not in TEMPLATES:
             near = did_you_mean(template, set(TEMPLATES)) or f" There are: {', '.join(TEMPLATES)}."
@@ -220,7 +224,8 @@ class _Reader:
             anchors,
             splits, template, self.optional(table, "library", bool, False),
             bool(grow["prologue"]), bool(grow["epilogue"]), self.common_input(table, "beside", anchors),
-            self.common_input(table, "over", anchors), anchor == ANY_MOVEMENT, self.optional(table, "least", int, 0),
+            self.common_input(table, "over", anchors), self.common_input(table, "broadcast", anchors),
+            anchor == ANY_MOVEMENT, self.optional(table, "least", int, 0),
         )  # fmt: skip
 
     def layout(self, table: dict[str, Any]) -> Layout:
