@@ -9,14 +9,17 @@ import io
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import click
+import numpy as np
 import onnx
 
 import models
+from models import vision
 from models.bert import Bert
 from models.gpt2 import Gpt2
 from models.minilm import MiniLm
@@ -34,7 +37,7 @@ def optimized(path: Path, name: str, out: Path) -> str | None:
 
     It is told the model's type, heads and width, and optimizes for the GPU.
     """
-    size: Any = models.architecture(name)
+    size: Any = models.ARCHITECTURES.get(name)
     if type(size) not in TYPES:
         return "no type of model that it knows"
     from onnxruntime.transformers import optimizer
@@ -77,10 +80,17 @@ def compiled(
     Attention is torch's own (SDPA), images are tried in both layouts; `options` go to torch.compile. Raises DeviceError
     where torch or transformers is missing.
     """
-    from models.export import torch_model  # isort: skip - says what is missing where torch is
+    make: Callable[[str], Any]
+    if vision.is_vision(name):
+        make, shape = vision.torch_model, (batch, 3, vision.side(name), vision.side(name))
+        feeds: dict[str, Any] = {"image": np.random.default_rng(0).standard_normal(shape).astype(dtype)}
+    else:
+        from models import export  # says what is missing where torch is
+
+        make = export.torch_model
+        feeds = models.example_inputs(name, batch=batch, sequence=sequence, dtype=dtype)
     import torch
 
-    feeds = models.example_inputs(name, batch=batch, sequence=sequence, dtype=dtype)
     inputs = [torch.from_numpy(values).to(device) for values in feeds.values()]
     layouts = {"": torch.contiguous_format}
     if inputs[0].ndim == 4:
@@ -88,7 +98,7 @@ def compiled(
     with torch.inference_mode():
         calls = {}
         for layout, memory_format in layouts.items():
-            module: Any = torch_model(name).to(device, getattr(torch, dtype)).to(memory_format=memory_format)
+            module: Any = make(name).to(device, getattr(torch, dtype)).to(memory_format=memory_format)
             inner: Any = getattr(module, "inner", module)
             if hasattr(inner, "set_attn_implementation"):
                 inner.set_attn_implementation("sdpa")
@@ -114,7 +124,7 @@ def _call(module: Any, inputs: list[Any], device: str) -> Any:
 
 
 @click.command()
-@click.argument("name", type=click.Choice(list(models.ARCHITECTURES)))
+@click.argument("name")
 @click.option("--dtype", default="float16", show_default=True, type=click.Choice(["float16", "float32"]))
 @click.option("--batch", default=32, show_default=True)
 @click.option("--sequence", default=128, show_default=True)

@@ -1,4 +1,7 @@
-"""Time sample models before and after fusion on the GPU: `python -m models.speed bert_base vit_b_16 resnet50`.
+"""Time models before and after fusion on the GPU: `python -m models.speed bert_base vit_b_16 resnet50`.
+
+A name is one of the sample models, `torchvision:NAME`, `timm:NAME` or `unet`, or a file; `cnns` stands for a model of
+each common family of convolution nets.
 
 The times are those of `onnxfuse bench`; what `onnxruntime.transformers.optimizer` makes of the original is one more
 candidate for ONNX Runtime's best. Launches per run are counted by torch's profiler, where torch is installed.
@@ -16,12 +19,15 @@ from rich.table import Table
 
 import models
 import onnxfuse
-from models import rivals
+from models import rivals, vision
 from onnxfuse.benchmark import Report, bench
 from onnxfuse.model import io
 from onnxfuse.profiling.bound import bind, opened, ort_values, outputs_of
 from onnxfuse.profiling.settings import DEFAULT
+from onnxfuse.profiling.shapes import cases_per_shape, unsaid
+from onnxfuse.verification.inputs import input_specs
 
+CNNS = "cnns"
 CUDA = ["CUDAExecutionProvider", "CPUExecutionProvider"]
 
 Kernels = dict[str, tuple[int, float]]
@@ -52,6 +58,8 @@ class Comparison:
     """What onnxruntime.transformers.optimizer makes of the original against the fused model, or why there is none."""
     kernels: tuple[Kernels | None, Kernels | None]
     """Of one run, before and after."""
+    text: bool
+    """Whether the model reads tokens."""
 
     @property
     def medians(self) -> dict[str, float]:
@@ -67,18 +75,32 @@ def compare(
     name: str, dtype: str, batch: int, sequence: int, providers: list[str] = CUDA, tuning: Path | None = None
 ) -> Comparison:
     """Return the times of one model, and its kernels before and after; `tuning` is a file of `optimize --tune`."""
-    model = models.build(name, dtype=dtype, batch=batch, sequence=sequence)
-    feeds = models.example_inputs(name, batch=batch, sequence=sequence, dtype=dtype)
     with tempfile.TemporaryDirectory() as folder:
-        original, fused, theirs = (Path(folder) / f"{name}{kind}.onnx" for kind in ("", ".fused", ".optimizer"))
-        io.save(model, original)
-        io.save(onnxfuse.optimize(model, tuning=tuning), fused)
+        original, fused, theirs = (Path(folder) / f"model{kind}.onnx" for kind in ("", ".fused", ".optimizer"))
+        feeds = write(name, dtype, batch, sequence, original)
+        io.save(onnxfuse.optimize(original, tuning=tuning), fused)
         report = bench(original, fused, providers=providers)
         refused = rivals.optimized(original, name, theirs)
         optimizer = refused or bench(theirs, fused, providers=providers)
         on_cuda = providers == CUDA
         before, after = (kernels_of(p, feeds, fused=p is fused) if on_cuda else None for p in (original, fused))
-    return Comparison(report, optimizer, (before, after))
+    return Comparison(report, optimizer, (before, after), "input_ids" in feeds)
+
+
+def write(name: str, dtype: str, batch: int, sequence: int, path: Path) -> dict[str, Any]:
+    """Write the model of a name, or of a file, to `path`, and return an input for it."""
+    if name in models.ARCHITECTURES:
+        io.save(models.build(name, dtype=dtype, batch=batch, sequence=sequence), path)
+        return models.example_inputs(name, batch=batch, sequence=sequence, dtype=dtype)
+    if vision.is_vision(name):
+        vision.export(name, path, dtype=dtype, batch=batch)
+        model = io.load(path)
+    else:
+        model = io.load(name)
+        io.save(model, path)
+    specs = input_specs(model)
+    (case,) = cases_per_shape(specs, dict.fromkeys(unsaid(specs, {}), (batch,)), 0)
+    return case.make()
 
 
 def add_row(table: Table, name: str, found: Comparison, compiled: Mapping[str, float] | None = None) -> None:
@@ -101,7 +123,7 @@ def _shown(medians: Mapping[str, float]) -> str:
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, type=click.Choice(list(models.ARCHITECTURES)))
+@click.argument("names", nargs=-1, required=True)
 @click.option("--dtype", default="float16", show_default=True, type=click.Choice(["float16", "float32"]))
 @click.option("--batch", default=32, show_default=True)
 @click.option("--sequence", default=128, show_default=True)
@@ -120,10 +142,10 @@ def main(
     """Time models before and after fusion on the GPU and print a table."""
     columns = ["model", "ORT, us", "fused, us", "min-90%", "over best", "over graph", "launches"]
     table = Table(*columns, *(["compile, us", "over it"] if torch_compile else []), box=None)
-    for name in names:
+    for name in (one for word in names for one in (vision.FAMILIES if word == CNNS else (word,))):
         compiled = rivals.compiled_apart(name, dtype, batch, sequence) if torch_compile else None
         found = compare(name, dtype, batch, sequence, tuning=tuning)
-        length = f"x{sequence}" if "input_ids" in models.example_inputs(name, batch=1, sequence=1) else ""
+        length = f"x{sequence}" if found.text else ""
         add_row(table, f"{name} {dtype} {batch}{length}", found, {} if isinstance(compiled, str) else compiled)
         for title, kernels in zip(("before", "after"), found.kernels, strict=True):
             for key, (count, spent) in sorted((kernels or {}).items(), key=lambda item: -item[1][1])[:shown]:

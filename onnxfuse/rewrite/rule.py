@@ -79,7 +79,7 @@ class Fuse:
     over: str
     """An input of the anchors whose shape the kernel runs over, where they end in a smaller one; empty = their end."""
     broadcast: str
-    """An input of the anchors that is smaller than their end: what computes it joins, once for each place it goes to."""
+    """An input of the anchors that is broadcast to their end: what computes it joins, once for each place."""
     moving: bool
     """The anchor is ANY_MOVEMENT."""
     least: int
