@@ -4,6 +4,7 @@ Pure Python up to the plan; `compile` needs NVRTC, `load` needs a GPU.
 """
 
 from onnxfuse.kernels.arch import Arch
+from onnxfuse.kernels.convolution import CENTRES
 from onnxfuse.kernels.estimate import LAUNCH
 from onnxfuse.kernels.language import POINTWISE
 from onnxfuse.kernels.launch import (
@@ -55,6 +56,7 @@ def item_size(dtype: int) -> int:
 
 
 __all__ = [
+    "CENTRES",
     "LAUNCH",
     "Arch",
     "KernelSource",

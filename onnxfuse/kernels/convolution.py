@@ -1,4 +1,4 @@
-"""A body around a convolution or pooling taken apart: its window and layout, and the pointwise rest that reads it."""
+"""A body around a convolution, pooling or resizing taken apart: its window and layout, and the pointwise rest."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import FunctionProto, NodeProto, TensorProto
 
@@ -35,6 +36,41 @@ class Pooling:
     """Whether a mean counts padding as zeros; else it is over what lies inside the image."""
 
 
+CENTRES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
+"""Where the pixels of a resized image lie in the image that it was made from (ONNX's Resize) that are known here."""
+
+
+@dataclass(frozen=True)
+class Resizing:
+    """Rows and columns between those that are there, interpolated linearly."""
+
+    centre: str
+    """One of CENTRES."""
+    scales: tuple[float, float] | None
+    sizes: Pair | None
+    """Rows and columns, where no scales are told."""
+
+    def over(self, image: Pair) -> Pair:
+        """Return rows and columns of the resized image."""
+        if self.sizes is not None:
+            return self.sizes
+        assert self.scales is not None
+        return math.floor(image[0] * self.scales[0]), math.floor(image[1] * self.scales[1])
+
+    def line(self, axis: int, size: int, out: int) -> tuple[float, float]:
+        """Return (step, start): pixel i along an axis lies at i * step + start of the image."""
+        scale = out / size if self.scales is None else self.scales[axis]
+        match self.centre:
+            case "align_corners":
+                return ((size - 1) / (out - 1) if out > 1 else 0.0), 0.0
+            case "asymmetric":
+                return 1 / scale, 0.0
+            case "pytorch_half_pixel" if out == 1:
+                return 0.0, 0.0
+            case _:
+                return 1 / scale, 0.5 / scale - 0.5
+
+
 @dataclass(frozen=True)
 class Convolution:
     """A body taken apart."""
@@ -57,6 +93,7 @@ class Convolution:
     program: Program
     """The pointwise rest; its first input is what the convolution gives."""
     pooling: Pooling | None = None
+    resizing: Resizing | None = None
 
 
 @dataclass(frozen=True)
@@ -102,7 +139,8 @@ def _take_apart(inputs: tuple[int, ...], outputs: tuple[int, ...], text: bytes) 
     rank = anchor.rank or _rank(facts)
     return Convolution(
         anchor.x, anchor.w, anchor.channels_last, anchor.packed, rank, facts.get("group", 1), _sliding(facts),
-        operands, program, _pooling(node.op_type, facts) if anchor.w < 0 else None,
+        operands, program, _pooling(node.op_type, facts) if node.op_type.endswith("Pool") else None,
+        _resizing(function, node, facts) if node.op_type == "Resize" else None,
     )  # fmt: skip
 
 
@@ -118,7 +156,7 @@ class _Anchor:
     result: str
 
 
-_KIND = {"Conv": "convolution", "MaxPool": "pooling", "AveragePool": "pooling"}
+_KIND = {"Conv": "convolution", "MaxPool": "pooling", "AveragePool": "pooling", "Resize": "resizing"}
 
 
 def _only_window(function: FunctionProto) -> NodeProto:
@@ -139,13 +177,14 @@ LAST = {4: ([0, 3, 1, 2], [2, 3, 0, 1], [0, 2, 3, 1]), 3: ([0, 2, 1], [1, 2, 0],
 def _anchor(function: FunctionProto, conv: NodeProto) -> _Anchor:
     """Return the convolution with the transposes around it, if there are any: channels first inside, last outside."""
     names = list(function.input)
-    before = [None if i in names else next((n for n in function.node if i in n.output), None) for i in conv.input]
-    turned = [i if n is None else _turned(n) for i, n in zip(conv.input, before, strict=True)]
+    data = conv.input[: 2 if conv.op_type == "Conv" else 1]
+    before = [None if i in names else next((n for n in function.node if i in n.output), None) for i in data]
+    turned = [i if n is None else _turned(n) for i, n in zip(data, before, strict=True)]
     if any(i not in names for i in turned):
         raise UnsupportedError("a convolution of values that the body computes")
     x, w = (*(names.index(i) for i in turned), -1)[:2]
     if conv.op_type != "Conv" and before == [None]:
-        raise UnsupportedError("a pooling of images that do not have their channels last")
+        raise UnsupportedError(f"a {_KIND[conv.op_type]} of images that do not have their channels last")
     if before == [None, None]:
         return _Anchor(x, w, False, False, 0, {conv.output[0]}, conv.output[0])
     after = [n for n in function.node if conv.output[0] in n.input]
@@ -153,6 +192,7 @@ def _anchor(function: FunctionProto, conv: NodeProto) -> _Anchor:
     for rank, (first, packing, last) in LAST.items():
         if found in ([first, packing, last], [first, None, last], [first, last]):
             values = {o for n in (*before, conv, *after) if n is not None for o in n.output}
+            values |= {i for i in conv.input[len(data) :] if i}
             return _Anchor(x, w, True, found[1] == packing, rank, values, after[0].output[0])
     raise UnsupportedError(f"a convolution between transposes by {found}")
 
@@ -200,6 +240,29 @@ def _pooling(kind: str, facts: Mapping[str, Any]) -> Pooling:
     return Pooling(kind == "AveragePool", kernel, padded)
 
 
+def _resizing(function: FunctionProto, node: NodeProto, facts: Mapping[str, Any]) -> Resizing:
+    centre = facts.get("coordinate_transformation_mode", b"half_pixel").decode()
+    plain = facts.get("mode", b"nearest") == b"linear" and centre in CENTRES
+    if not plain or facts.get("axes") or facts.get("antialias") or facts.get("exclude_outside"):
+        raise UnsupportedError(f"a resizing of mode {facts.get('mode', b'nearest').decode()}, {centre}")
+    if facts.get("keep_aspect_ratio_policy", b"stretch") != b"stretch":
+        raise UnsupportedError("a resizing that keeps the aspect ratio")
+    known = {n.output[0]: _facts_of(n) for n in function.node if n.op_type == "Constant"}
+    scales, sizes = ([float(v) for v in known.get(node.input[i], ())] if len(node.input) > i else [] for i in (2, 3))
+    if sorted((len(scales), len(sizes))) != [0, 4] or (scales and scales[:2] != [1, 1]):
+        raise UnsupportedError("a resizing by scales that are not known, or of batch and channels")
+    if scales:
+        return Resizing(centre, (scales[2], scales[3]), None)
+    return Resizing(centre, None, (int(sizes[2]), int(sizes[3])))
+
+
+def _facts_of(constant: NodeProto) -> list[float]:
+    """Return the elements of a Constant node."""
+    value = onnx.helper.get_attribute_value(constant.attribute[0])
+    array = onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
+    return [float(v) for v in np.asarray(array).reshape(-1)]
+
+
 _LISTS = ("kernel_shape", "strides", "dilations", "pads")
 
 
@@ -232,6 +295,8 @@ def problem(parts: Convolution, input_shapes: tuple[Shape, ...]) -> Problem:
     x = input_shapes[parts.x]
     if parts.pooling is not None:
         return _pooled(parts.sliding, parts.pooling, x)
+    if parts.resizing is not None:
+        return _resized(parts.resizing, x)
     w = input_shapes[parts.w]
     if len(x) != len(w) or len(x) not in (3, 4) or parts.rank not in (0, len(x)):
         raise UnsupportedError(f"images of shape {list(x)} and weights of shape {list(w)}, expected rank 3 or 4")
@@ -253,6 +318,18 @@ def _pooled(sliding: Sliding, pooling: Pooling, x: Shape) -> Problem:
     batch, height, width, channels = x
     places = sliding.over((batch, height, width, channels), pooling.kernel)
     return Problem(places, (batch, *places.out, channels))
+
+
+def _resized(resizing: Resizing, x: Shape) -> Problem:
+    if len(x) != 4:
+        raise UnsupportedError(f"images of shape {list(x)}, expected rank 4")
+    batch, height, width, channels = x
+    rows, columns = resizing.over((height, width))
+    # As many windows of one pixel as there are pixels to make.
+    end = rows - height, columns - width
+    return Problem(
+        Places((batch, height, width, channels), (1, 1), (1, 1), (1, 1), (0, 0), end), (batch, rows, columns, channels)
+    )
 
 
 def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:

@@ -160,9 +160,14 @@ def choose(parts: Convolution, size: Problem, element: ElementType, arch: Arch) 
     down, across = size.places.out
     taps = math.prod(size.places.kernel)
     channels = 1
-    if parts.pooling is not None:
-        # No weights to hold: whole vectors of channels.
+    if parts.resizing is not None:
         channels = math.gcd(16 // element.size, size.places.shape[3])
+        rows, columns = 1, min(2, across)
+    elif parts.pooling is not None:
+        # 2 x 2 outputs of 4 and of 8 channels, batch 32, float16, H200, 2026-11, microseconds: 3 x 3, stride 2 over
+        # 64 x 112 x 112 18.9 and 21.8; 2 x 2, stride 2 over 64 x 224 x 224 61.4 and 66.7; 3 x 3 over 512 x 14 x 14 6.5
+        # and 7.2, over 192 x 28 x 28 9.9 and 8.7.
+        channels = math.gcd(8 // element.size, size.places.shape[3])
         rows, columns = min(2, down), min(2, across)
     elif parts.channels_last:
         # 7 x 7 over 96 x 56 x 56, batch 32: float16 2 x 7 x 2 37.1 us, 4 x 4 x 2 38.1; float32 4 x 4 x 1 40.1, with 2

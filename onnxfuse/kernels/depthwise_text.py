@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from onnxfuse.kernels import functor, layout, plans, types
-from onnxfuse.kernels.convolution import Convolution, Problem
+from onnxfuse.kernels.convolution import Convolution, Problem, Resizing
 from onnxfuse.kernels.layout import Shape
 from onnxfuse.kernels.plans import Band, Patch
 from onnxfuse.kernels.source import DEVICE, KernelSource, generated, identifier, template
+from onnxfuse.kernels.window import Places
 from onnxfuse.model.fused import FusedOp
 
 
@@ -120,7 +121,10 @@ def kernel(work: Work, min_blocks: int) -> KernelSource:
 def _templates(work: Work) -> tuple[str, ...]:
     if isinstance(work.tile, Strips):
         return ("depthwise_band.cu",)
-    return ("depthwise_patch.cuh", "depthwise_sum.cuh" if work.parts.pooling is None else "pool.cuh", "depthwise.cu")
+    if work.parts.resizing is not None:
+        return ("depthwise_patch.cuh", "depthwise_finish.cuh", "resize.cu")
+    window = "depthwise_sum.cuh" if work.parts.pooling is None else "pool.cuh"
+    return ("depthwise_patch.cuh", window, "depthwise_finish.cuh", "depthwise.cu")
 
 
 def parameters(work: Work) -> bytes:
@@ -151,12 +155,24 @@ def _constants(work: Work) -> str:
     }  # fmt: skip
     if (pooling := work.parts.pooling) is not None:
         facts |= {"MEAN": pooling.mean, "PADDED": pooling.padded}
+    lines = "" if work.parts.resizing is None else _lines(work.parts.resizing, places)
     facts |= _strip_constants(work.tile) if isinstance(work.tile, Strips) else _patch_constants(work, work.tile)
     return (
         f"using X = {work.x.stored};\n"
         + "".join(f"constexpr int {name} = {int(value)};\n" for name, value in facts.items())
         + f"constexpr bool PACKED_WEIGHTS = {str(work.parts.packed).lower()};\n"
+        + lines
     )
+
+
+def _lines(resizing: Resizing, places: Places) -> str:
+    """Return where the rows and columns of a resized image lie in the image."""
+    text = ""
+    for name, axis in (("ROW", 0), ("COLUMN", 1)):
+        step, start = resizing.line(axis, places.shape[1 + axis], places.out[axis])
+        numbers = ", ".join(f"{name}_{what} = {n!r}" for what, n in (("STEP", step), ("START", start)))
+        text += f"constexpr double {numbers};\n"
+    return text
 
 
 def _patch_constants(work: Work, tile: Patches) -> dict[str, int]:
@@ -182,7 +198,7 @@ def _strip_constants(tile: Strips) -> dict[str, int]:
 
 
 def _pointers(work: Work) -> str:
-    weights = ["  const X* w;"] if work.parts.pooling is None else []
+    weights = ["  const X* w;"] if work.parts.w >= 0 else []
     fields = ["  const X* x;", *weights, *(f"  const {o.stored}* {o.name};" for o in work.operands)]
     fields += [f"  {types.TYPES[t].stored}* out{n};" for n, t in enumerate(work.op.outputs)]
     return "struct Pointers {\n" + "\n".join(fields) + "\n};\n"

@@ -318,9 +318,10 @@ def _pad(graph: Graph, node: Node) -> Form | None:
 
 
 def _resize(graph: Graph, node: Node) -> Form | None:
-    """Nearest neighbours alone: ONNX Runtime's interpolation on CUDA wants the channels before height and width."""
     x, y = node.inputs[0], node.outputs[0]
     attributes = graph.attributes(node)
+    if attributes.get("mode") == b"linear":
+        return _interpolated(graph, node)
     modes = (attributes.get("mode", b"nearest"), attributes.get("coordinate_transformation_mode", b""))
     if not _images(graph, x, y) or modes[0] != b"nearest" or modes[1] == b"tf_crop_and_resize" or len(node.inputs) < 2:
         return None
@@ -340,6 +341,22 @@ def _resize(graph: Graph, node: Node) -> Form | None:
         return [*before, _like(node, inputs, [to.last(y)])]
 
     return Form((x,), (y,), write)
+
+
+def _interpolated(graph: Graph, node: Node) -> Form | None:
+    """Between two Transposes, for a kernel: ONNX Runtime's wants the channels before height and width."""
+    x, attributes = node.inputs[0], graph.attributes(node)
+    known = attributes.get("coordinate_transformation_mode", b"") in {c.encode() for c in kernels.CENTRES}
+    others = ("axes", "antialias", "exclude_outside")
+    whole = attributes.get("keep_aspect_ratio_policy", b"stretch") == b"stretch"
+    if not known or not whole or any(attributes.get(o) for o in others) or graph.opset < 11:
+        return None
+    told = [graph.constant(v) for v in node.inputs[2:] if v and graph.element_count(v) != 0]
+    numbers = told[0] if len(told) == 1 else None
+    if numbers is None or numbers.size != 4 or not np.all(numbers > 0):
+        return None
+    kept = (1, 1) if np.issubdtype(numbers.dtype, np.floating) else (graph.type(x).shape or (None,) * 2)[:2]
+    return _between(graph, node) if tuple(numbers[:2]) == tuple(kept) else None
 
 
 def _reduce(graph: Graph, node: Node) -> Form | None:

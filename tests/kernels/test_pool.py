@@ -93,9 +93,9 @@ def test_any_patch_gives_the_same(patch):
 
 
 def test_a_thread_moves_whole_vectors():
-    """16 bytes of neighbouring channels."""
-    assert "CHANNELS = 8;" in check(STEM).kernel.text
-    assert "CHANNELS = 4;" in check(Pool("AveragePool", ALONE, FLOAT, 1, 8, (4, 4), (2, 2))).kernel.text
+    """8 bytes of neighbouring channels."""
+    assert "CHANNELS = 4;" in check(STEM).kernel.text
+    assert "CHANNELS = 2;" in check(Pool("AveragePool", ALONE, FLOAT, 1, 8, (4, 4), (2, 2))).kernel.text
 
 
 @pytest.mark.parametrize("size", [(0, 8, (5, 5)), (2, 0, (5, 5))])

@@ -135,6 +135,42 @@ def test_between_convolutions_nothing_is_turned(case: str) -> None:
     assert left.count(CONV) == left.count("MatMul") - (case == "channels last already") == 1
 
 
+INTERPOLATED = {
+    "by factors": ('y = Resize <mode = "linear"> (x, , factors)', ", float[4] factors = {1,1,2,1.5}"),
+    "by factors, with an empty region": (
+        'y = Resize <mode = "linear", coordinate_transformation_mode = "align_corners"> (x, none, factors)',
+        ", float[0] none = {}, float[4] factors = {1,1,0.5,2}",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", INTERPOLATED)
+def test_interpolation_between_convolutions_is_one_kernel(case: str) -> None:
+    """No Transpose of its own: a kernel reads and writes channels last."""
+    middle, extra = INTERPOLATED[case]
+    model = between(middle, extra=extra)
+    made, _ = optimize(model, "nhwc", "nhwc_conv", "resize")
+    assert_same_numbers(model, made)
+    left = ops(made)
+    assert left.count("{Transpose Resize Transpose}") == 1
+    assert left.count("Transpose") == 2
+
+
+@pytest.mark.parametrize(
+    ("middle", "extra"),
+    [
+        ('y = Resize <mode = "cubic"> (x, , factors)', ", float[4] factors = {1,1,2,2}"),
+        ('y = Resize <mode = "linear"> (x, , factors)', ", float[4] factors = {1,2,2,2}"),
+        ('y = Resize <mode = "linear", coordinate_transformation_mode = "tf_crop_and_resize"> (x, region, factors)',
+         ", float[8] region = {0,0,0,0,1,1,0.5,0.5}, float[4] factors = {1,1,2,2}"),
+    ],
+)  # fmt: skip
+def test_other_interpolation_stays_channels_first(middle: str, extra: str) -> None:
+    """Cubic, over channels, of a part of the image: no kernel takes it, so no layout changes around it."""
+    made, _ = optimize(between(middle, extra=extra, channels=8 if "1,2,2,2" in extra else 4))
+    assert "Resize" in ops(made)
+
+
 def test_extents_are_read_from_the_turned_image() -> None:
     """Shape yields the extents of the image as the model knows it."""
     model = parse(f"""g (float[N,2,H,W] image) => (float[N,3,H,W] out, int64[2] plane, int64[4] all)
