@@ -4,6 +4,7 @@ import itertools
 import math
 import operator
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from onnxfuse.kernels import gemm_text, plans, types
 from onnxfuse.kernels.anatomy import ROW_BYTES, Anatomy, Problem, anatomy, operand_kind, output_shapes, problem
@@ -27,14 +28,17 @@ SHARED_LIMIT = 227 * 1024
 
 def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: Tuning) -> LaunchPlan:
     """Return how to run `op` on inputs of these shapes: on the tensor cores where they take its sizes and pointers."""
+    work = _work(op, input_shapes)
+    if not aligned or not tensor_cores(work.size, arch):
+        return _plain(work)
+    return _sm90(work, tuning.tile or _choose(work, arch), arch)
+
+
+def _work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
     parts = anatomy(op)
     outputs = output_shapes(op, input_shapes)
     size = problem(parts, input_shapes)
-    kinds = _kinds(parts, size, input_shapes)
-    work = Work(op, parts, size, kinds, outputs)
-    if not aligned or not tensor_cores(size, arch):
-        return _plain(work)
-    return _sm90(work, tuning.tile or choose(parts, size, arch), arch)
+    return Work(op, parts, size, _kinds(parts, size, input_shapes), outputs)
 
 
 def refuses(op: FusedOp, arch: Arch) -> str | None:
@@ -81,7 +85,6 @@ def _source(size: Problem) -> tuple[int, ...]:
 
 
 PLAIN_THREADS = 256
-SM90_THREADS = 384
 
 
 def _plain(work: Work) -> LaunchPlan:
@@ -100,11 +103,14 @@ def _sm90(work: Work, tile: Tile, arch: Arch) -> LaunchPlan:
     size = work.size
     stages = _stages(work, tile)
     rows, columns = -(-size.m // (tile.m * tile.cluster)), -(-size.n // tile.n)
-    clusters = min(rows * columns * len(work.parts.lanes), arch.sm_count // tile.cluster)
+    together = tile.cluster * tile.split
+    count = rows * columns * len(work.parts.lanes)
+    clusters = count if tile.split > 1 else min(count, arch.sm_count // together)
+    threads = 128 * (tile.warpgroups * tile.teams + 1)
     return LaunchPlan(
-        kernel=gemm_text.sm90(work, SM90_THREADS, tile, stages),
-        grid=(clusters * tile.cluster, 1, 1),
-        block=(SM90_THREADS, 1, 1),
+        kernel=gemm_text.sm90(work, threads, tile, stages, _left_rows(size, tile)),
+        grid=(clusters * together, 1, 1),
+        block=(threads, 1, 1),
         shared_bytes=_shared_bytes(work, tile, stages),
         parameters=plans.packed((*_source(size), size.m, size.n, _steps(size, work.parts.terms), rows, columns), 32),
         output_shapes=work.output_shapes,
@@ -112,25 +118,60 @@ def _sm90(work: Work, tile: Tile, arch: Arch) -> LaunchPlan:
     )
 
 
-STEP = {
-    (64, 64): (0.13, 0.19), (64, 128): (0.17, 0.26), (128, 64): (0.19, 0.29), (128, 128): (0.29, 0.40),
-    (128, 192): (0.56, 0.66),
-}  # fmt: skip
-"""Microseconds of a multiprocessor for 64 terms of a tile: where it takes one tile, and where it takes several.
+@dataclass(frozen=True)
+class Cost:
+    """Microseconds of a tile: measured on an H200, float16, bias + GELU, 2026-11, over 24 sizes."""
 
-By rows and columns, all products of a gate together. float16, H200, 2026-11: 128x768x3072, 4096x768x3072 (one tile);
-512x5632x2048, 4096x2304x768, 4096x4096x4096 (several).
+    launch: float
+    """Where a multiprocessor takes one tile: all but the products."""
+    step: float
+    """The same: 64 terms."""
+    several: float
+    """Where it takes several tiles, and the card runs into its power limit: 64 terms."""
+    finish: float
+    """The same: all else, of each tile."""
+    light: float
+    """The same for a body of few instructions: bias, residual, ReLU."""
+
+
+COSTS = {
+    Tile(64, 64, 1): Cost(2.6, 0.126, 0.160, 0.60, 0.30),
+    Tile(64, 128, 1): Cost(3.4, 0.195, 0.265, 0.60, 0.30),
+    Tile(128, 64, 1): Cost(3.3, 0.210, 0.216, 0.60, 0.30),
+    Tile(64, 128, 1, teams=1): Cost(3.4, 0.190, 0.285, 0.75, 0.40),
+    Tile(128, 64, 1, warpgroups=2, teams=1): Cost(3.2, 0.205, 0.221, 1.03, 0.50),
+    Tile(128, 128, 1, warpgroups=2, teams=1): Cost(3.7, 0.317, 0.361, 1.98, 0.82),
+    Tile(128, 128, 1): Cost(4.0, 0.357, 0.379, 1.19, 0.37),
+    Tile(128, 128, 1, warpgroups=2): Cost(4.2, 0.357, 0.385, 1.20, 0.40),
+    Tile(128, 128, 2): Cost(4.2, 0.357, 0.345, 1.90, 0.80),
+    Tile(128, 192, 1, warpgroups=2, teams=1): Cost(3.7, 0.526, 0.593, 1.88, 0.92),
+    Tile(128, 192, 1): Cost(3.9, 0.548, 0.594, 3.00, 0.00),
+    Tile(192, 128, 1, warpgroups=3, teams=1): Cost(3.0, 0.585, 0.608, 1.70, 0.97),
+    Tile(192, 192, 1, warpgroups=3, teams=1): Cost(4.3, 0.800, 0.940, 1.53, 0.28),
+    Tile(256, 128, 1, warpgroups=2, teams=1): Cost(4.5, 0.700, 0.700, 3.30, 2.00),
+    Tile(128, 256, 1, warpgroups=2, teams=1): Cost(4.5, 0.700, 0.820, 2.30, 1.10),
+}
+"""What the choice is made from, and what is tuned over. The columns of all products of a gate count together.
+
+Not here, since they won nowhere: wider clusters of these tiles, 64x192, 64x256, two blocks of one warpgroup on a
+multiprocessor (1024x1024x1024 8.3 us, 6.6 for one).
 """
 LIGHT = frozenset({"add", "sub", "mul", "neg", "relu", "max", "min", "at_least", "at_most", "clip"})
-"""Operations beside which the widest tile's 192 accumulators fit the registers: with bias 4096x768x3072 takes 29.4 us,
-35.7 with 128 columns; with GELU it spills, 4096x3072x768 takes 42.3 us, 36.8 with 128 columns."""
-FINISH = 1.5
-"""Microseconds of a body that is not light, GELU, over the accumulators of a tile of 128 by 128."""
+"""Operations that the compiler schedules well beside 192 accumulators of a thread. Beside GELU it computes one element
+after the other: 4096x3072x768 takes 39.7 us, 36.9 with 128; with bias alone 30.3 and 31.9."""
+LIGHT_SAVES = 0.5
+"""Microseconds by which a light body is done sooner, where a multiprocessor takes one tile."""
 LAUNCH = 2.4
-"""Microseconds before the first product and after the last one."""
+"""Microseconds before the first product and after the last one, beside several tiles."""
 SHARED_FROM = 4
-"""Tiles for each multiprocessor from which sharing a factor between two blocks pays: 4096x4096x4096 (eight) 214 us, 247
-without; 6304x768x768 (three) 15.8 and 15.1."""
+"""Tiles for each multiprocessor from which sharing a factor between two blocks pays: 4096x4096x4096 (eight) 223 us, 245
+without; 6304x768x768 (three) 20.3 and 19.0."""
+SPLIT_FROM = 24
+"""Steps of 64 terms from which splitting them is tried: 1x768x768 (twelve) 4.0 us, split or not."""
+SPLITS = (2, 3, 4, 6)
+GATHER = (0.8, 0.08)
+"""Microseconds to add up a split tile: once, and for each warp's sums of each block. Tiles of 64x64, 768x3072:
+16 rows 5.2 us in four, 8.6 whole; 128 rows 6.4 and 8.7."""
 
 
 def _light(parts: Anatomy) -> bool:
@@ -138,43 +179,75 @@ def _light(parts: Anatomy) -> bool:
     return all(v.op in LIGHT for i in program.live() if isinstance(v := program.values[i], Apply))
 
 
-def _fitting(parts: Anatomy) -> list[tuple[int, int]]:
-    """Return the tiles beside whose accumulators the body fits the registers."""
-    accumulated = len(parts.lanes[0].products)
-    widest = 192 if _light(parts) and accumulated == 1 and gemm_text.output_bytes(parts) == 2 else 128
-    return [s for s in STEP if s[1] <= widest and s[1] % (64 * accumulated) == 0]
+def _fitting(work: Work) -> list[Tile]:
+    """Return the tiles that fit and are not much too large, with the columns of all products of a gate."""
+    accumulated = work.first_operand
+    narrow = accumulated == 1 and gemm_text.output_bytes(work.parts) == 2
+    tiles = [
+        tile
+        for tile in COSTS
+        if tile.n % (64 * accumulated) == 0 and (narrow or tile.m * tile.n // (tile.warpgroups * 128) <= 128)
+    ]
+    fitting = [t for t in tiles if _most_stages(work, replace(t, n=t.n // accumulated)) >= LEAST_STAGES]
+    rows, columns = -(-work.size.m // 64) * 64, -(-work.size.n // 64) * 64 * accumulated
+    return [t for t in fitting if t.m * t.cluster <= 2 * rows and t.n <= 2 * columns] or fitting
 
 
-def choose(parts: Anatomy, size: Problem, arch: Arch) -> Tile:
+def chosen(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> Tile:
+    """Return the tile that the plan takes on its own."""
+    return _choose(_work(op, input_shapes), arch)
+
+
+def _choose(work: Work, arch: Arch) -> Tile:
     """Return the tile with the least estimated time."""
-    accumulated = len(parts.lanes[0].products)
-    steps = _steps(size, parts.terms)
+    parts, size, accumulated = work.parts, work.size, work.first_operand
+    steps, light = _steps(size, parts.terms), _light(parts)
 
-    def rounds(shape: tuple[int, int]) -> int:
-        across = -(-size.n * accumulated // shape[1]) * len(parts.lanes)
-        return -(-(-(-size.m // shape[0]) * across) // arch.sm_count)
+    def count(tile: Tile) -> int:
+        across = -(-size.n * accumulated // tile.n) * len(parts.lanes)
+        return -(-size.m // (tile.m * tile.cluster)) * across
 
-    light = _light(parts)
+    def microseconds(tile: Tile) -> float:
+        cost, rounds = COSTS[replace(tile, teams=2, split=1) if tile.split > 1 else tile], 1
+        if tile.split == 1:
+            rounds = -(-count(tile) // (arch.sm_count // tile.cluster))
+        if tile.cluster > 1 and rounds < SHARED_FROM:
+            return math.inf
+        if rounds > 1:
+            return LAUNCH + rounds * (steps * cost.several + (cost.light if light else cost.finish))
+        once, each = GATHER
+        warps = gemm_text.part_warps(tile, _left_rows(size, tile))
+        gather = once + each * tile.split * warps if tile.split > 1 else 0.0
+        return cost.launch + -(-steps // tile.split) * cost.step + gather - (LIGHT_SAVES if light else 0.0)
 
-    def microseconds(shape: tuple[int, int]) -> float:
-        alone, among_others = STEP[shape]
-        count = rounds(shape)
-        finish = 0.0 if light else FINISH * shape[0] * shape[1] / (128 * 128)
-        return LAUNCH + steps * (alone if count <= 1 else count * among_others) + count * finish
-
-    fitting = _fitting(parts)
+    fitting = _fitting(work)
     if not fitting:
         raise UnsupportedError(f"{accumulated} products in one body")
-    m, n = min(fitting, key=microseconds)
-    return Tile(m, n // accumulated, 2 if (m, n) == (128, 128) and rounds((m, n)) >= SHARED_FROM else 1)
+    splits = [s for s in _splits(steps) if count(SMALLEST) * s <= arch.sm_count] if accumulated == 1 else []
+    if size.places is not None:
+        # Tiles that warpgroups share have not been measured with windows: --tune may take them, the table does not.
+        fitting = [t for t in fitting if t.warpgroups == 1 and t.teams == 2]
+        splits = []
+    best = min([*fitting, *(replace(SMALLEST, teams=1, split=s) for s in splits)], key=microseconds)
+    return replace(best, n=best.n // accumulated)
+
+
+SMALLEST = Tile(64, 64, 1)
+
+
+def _splits(steps: int) -> list[int]:
+    return [s for s in SPLITS if steps >= SPLIT_FROM]
 
 
 def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[Tuning, ...]:
-    """Return every tile that fits, alone and, where there are rows for it, two below each other."""
-    parts = anatomy(op)
-    accumulated, rows = len(parts.lanes[0].products), problem(parts, input_shapes).m
-    tiles = [Tile(m, n // accumulated, c) for m, n in _fitting(parts) for c in (1, 2) if rows > m * (c - 1)]
-    return tuple(Tuning(tile=tile) for tile in tiles)
+    """Return every tile that fits; split where they are few."""
+    work = _work(op, input_shapes)
+    parts, size, accumulated = work.parts, work.size, work.first_operand
+    tiles = _fitting(work)
+    few = -(-size.m // 64) * -(-size.n // 64) * len(parts.lanes) * 2 <= arch.sm_count
+    if accumulated == 1 and few:
+        tiles += [replace(SMALLEST, teams=1, split=s) for s in _splits(_steps(size, parts.terms))]
+    return tuple(Tuning(tile=replace(t, n=t.n // accumulated)) for t in tiles)
 
 
 def _kind(shape: Shape, full: Shape) -> str:
@@ -193,15 +266,33 @@ def _kinds(parts: Anatomy, size: Problem, input_shapes: tuple[Shape, ...]) -> tu
 
 
 def _shared_bytes(work: Work, tile: Tile, stages: int) -> int:
-    ring = stages * (tile.m + work.first_operand * tile.n) * ROW_BYTES
-    buffers = 2 if work.staged is None else tile.m * tile.n // (64 * 64)
-    puts = 8 * buffers * 16 * 64 * gemm_text.output_bytes(work.parts)
-    return 1024 + ring + puts + 2 * 8 * stages + 8 * 8
+    left = _left_rows(work.size, tile)
+    ring = stages * (-(-left * ROW_BYTES // 1024) * 1024 + work.first_operand * tile.n * ROW_BYTES)
+    warps = 4 * tile.warpgroups * tile.teams
+    buffers = 2 if work.staged is None else tile.m * tile.n // (64 * 64 * tile.warpgroups)
+    puts = warps * buffers * 16 * 64 * gemm_text.output_bytes(work.parts)
+    part = tile.m * tile.n * work.first_operand * 4 // (4 * tile.warpgroups)
+    parts = (tile.split - 1) * part * gemm_text.part_warps(tile, left)
+    return 1024 + ring + puts + parts + 2 * 8 * stages + 2 * 8 * warps
+
+
+def _left_rows(size: Problem, tile: Tile) -> int:
+    """Return the rows of the left factor that are fetched for a tile: no more than there are, but for windows."""
+    return tile.m if size.places is not None else min(tile.m, max(-(-size.m // 8) * 8, 8))
+
+
+LEAST_STAGES = 3
+"""Stages of the ring below which a tile is not chosen: one is multiplied, one is free, one is on its way."""
+
+
+def _most_stages(work: Work, tile: Tile) -> int:
+    """Return how many stages of the ring fit, at most eight."""
+    return max((s for s in range(1, 9) if _shared_bytes(work, tile, s) <= SHARED_LIMIT), default=0)
 
 
 def _stages(work: Work, tile: Tile) -> int:
-    """Return how many stages of the ring fit; raises where it is not two."""
-    stages = max((s for s in range(1, 9) if _shared_bytes(work, tile, s) <= SHARED_LIMIT), default=0)
+    """Return how many stages of the ring are taken; raises where not two fit."""
+    stages = _most_stages(work, tile)
     if stages < 2:
         raise UnsupportedError(f"a tile of {tile.m} by {tile.n} does not fit the shared memory")
     return stages
@@ -234,7 +325,7 @@ def _maps(work: Work, tile: Tile) -> tuple[TensorMap, ...]:
 
 
 def _left_map(parts: Anatomy, size: Problem, tile: Tile) -> TensorMap:
-    pointer, dtype, box = parts.products[0].a, parts.dtype, (parts.terms, tile.m)
+    pointer, dtype, box = parts.products[0].a, parts.dtype, (parts.terms, _left_rows(size, tile))
     if size.places is None:
         return _map(pointer, dtype, size.m, size.k, box, to_tf32=parts.to_tf32)
     images, height, width, channels = size.places.shape

@@ -66,22 +66,38 @@ def plain(work: Work, threads: int) -> KernelSource:
     return _kernel(work, (), {"THREADS": threads}, None, _plain_results(work), ("gemm_plain.cu",), end)
 
 
-def sm90(work: Work, threads: int, tile: Tile, stages: int) -> KernelSource:
-    """Return the kernel for Hopper's tensor cores."""
+def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int) -> KernelSource:
+    """Return the kernel for Hopper's tensor cores; of the left factor `left_rows` are fetched for a tile."""
     inputs = ", ".join(f"in{i}" for i in range(len(work.op.inputs)))
     end = (
-        f"CLUSTERED_KERNEL(THREADS, CLUSTER) {work.entry}({_arguments(work.op)}, TENSOR_MAPS maps, PARAMETERS p) {{\n"
+        f"CLUSTERED_KERNEL(THREADS, TOGETHER) {work.entry}({_arguments(work.op)}, TENSOR_MAPS maps, PARAMETERS p) {{\n"
         f"  gemm({{{inputs}}}, maps, p);\n}}\n"
     )
     constants = {
         "THREADS": threads, "TILE_M": tile.m, "TILE_N": tile.n, "TILE_K": work.parts.terms, "CLUSTER": tile.cluster,
+        "WARPGROUPS": tile.warpgroups, "TEAMS": tile.teams, "SPLIT": tile.split, "TOGETHER": tile.cluster * tile.split,
+        "LEFT_ROWS": left_rows,
+        "PART_WARPS": part_warps(tile, left_rows),
         "EVERY_BLOCK": (1 << tile.cluster) - 1, "STAGES": stages, "OUTPUT_BYTES": output_bytes(work.parts),
         "STAGED": int(work.staged is not None),
     }  # fmt: skip
-    middle = _maps_struct(work) + _take_staged(work) + _put_results(work.program) + _put_chunk(work.program)
-    middle += _warpgroup_product(tile.n, TYPES[work.parts.dtype], right_rows=not work.parts.products[0].transposed)
+    middle = (
+        _maps_struct(work)
+        + _prefetch_maps(work)
+        + _take_staged(work)
+        + _put_results(work.program)
+        + _put_chunk(work.program)
+    )
+    middle += _warpgroup_product(
+        work.first_operand * tile.n, TYPES[work.parts.dtype], right_rows=not work.parts.products[0].transposed
+    )
     files = (f"fetch_{work.source}.cuh", "gemm_sm90.cu")
     return _kernel(work, ("hopper.cuh",), constants, work.staged, middle, files, end)
+
+
+def part_warps(tile: Tile, left_rows: int) -> int:
+    """Return the warps that have rows of the left factor: those whose sums are sent."""
+    return min(4 * tile.warpgroups, -(-left_rows // 16))
 
 
 def output_bytes(parts: Anatomy) -> int:
@@ -162,6 +178,16 @@ def _maps_struct(work: Work) -> str:
     if work.staged is not None:
         lanes += f"  TensorMap staged[{len(parts.lanes)}];\n"
     return f"struct TensorMaps {{\n  TensorMap a, b[{len(parts.products)}];\n{lanes}}};\n"
+
+
+def _prefetch_maps(work: Work) -> str:
+    """Return how the copy engine is told beforehand which maps it will need: it fetches them while a launch begins."""
+    parts = work.parts
+    maps = ["a", *(f"b[{k}]" for k in range(len(parts.products)))]
+    maps += [f"out{n}[{k}]" for n in range(len(parts.lanes[0].outputs)) for k in range(len(parts.lanes))]
+    maps += [f"staged[{k}]" for k in range(len(parts.lanes))] if work.staged is not None else []
+    lines = "".join(f"  prefetch_map(&maps.{m});\n" for m in maps)
+    return f"DEVICE void prefetch_maps(const TensorMaps& maps) {{\n{lines}}}\n"
 
 
 def _take_staged(work: Work) -> str:

@@ -21,11 +21,22 @@ class Tile:
     """What a block of the gemm template computes at a time."""
 
     m: int
-    """Rows: 64 or 128."""
+    """Rows: a multiple of 64 for each warpgroup."""
     n: int
     """Columns: a multiple of 64, at most 256."""
     cluster: int
     """Blocks below each other that share the tiles of the right factor: 1 or 2."""
+    warpgroups: int = 1
+    """Warpgroups that share a tile, by rows."""
+    teams: int = 2
+    """2: two tiles at a time, in turns by warpgroups of their own; while one is finished, the other is multiplied."""
+    split: int = 1
+    """Blocks that share a tile's terms; the first one adds up and finishes. Then one team, and no other cluster."""
+
+    def __str__(self) -> str:
+        more = {"w": (self.warpgroups, 1), "t": (self.teams, 2), "s": (self.split, 1)}
+        changed = "".join(f" {name}{value}" for name, (value, usual) in more.items() if value != usual)
+        return f"{self.m}x{self.n}x{self.cluster}{changed}"
 
 
 @dataclass(frozen=True)
@@ -64,6 +75,9 @@ class Queries:
     """How often it does, over the same keys."""
     step: int
     """Keys at a time; a multiple of 16."""
+
+    def __str__(self) -> str:
+        return f"{self.warps}x{self.tiles}x{self.passes}x{self.step}"
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ The choice is not in the file: it follows from the times (`variant`, `verdict`),
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -60,7 +60,7 @@ class Timed:
     @property
     def name(self) -> str:
         """What a person calls it: `fused`, `fused tile 128x128x2`, `split`, `alone`."""
-        return " ".join([self.kind, *(f"{k} {_shown(v)}" for k, v in changed(self.tuning).items())])
+        return " ".join([self.kind, *(f"{k} {v}" for k, v in changed(self.tuning).items())])
 
 
 @dataclass(frozen=True)
@@ -177,10 +177,6 @@ def pooled(book: Book) -> dict[Key, tuple[Measured, ...]]:
 def changed(tuning: Tuning) -> dict[str, Any]:
     """Return what a variant says that differs from the plan's own choice."""
     return {f.name: getattr(tuning, f.name) for f in fields(Tuning) if getattr(tuning, f.name) != f.default}
-
-
-def _shown(value: object) -> str:
-    return "x".join(map(str, astuple(value))) if isinstance(value, Tile | Queries) else str(value)
 
 
 # ---- the file

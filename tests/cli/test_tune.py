@@ -108,7 +108,7 @@ def test_explain_shows_candidates_and_times(folder: Path, onnxfuse_command: Comm
     assert "left alone" in told
     assert "10.5 alone" in told
     assert "30.0 fused" in told
-    assert "measured 32x64, 64x2048, 2048: fused 30.0 us, split 20.0 us, alone 10.5 us" in told.replace("\n", " ")
+    assert "measured 32x64, 64x4104, 4104: fused 30.0 us, split 20.0 us, alone 10.5 us" in told.replace("\n", " ")
     assert "31.0 fused tile" not in told
     assert "31.0 fused tile" in onnxfuse_command("explain", "in.onnx", "--tuning", "t.json", "--all").out
     shown = facts(onnxfuse_command("explain", "in.onnx", "--tuning", "t.json", "--json"))["tuning"]

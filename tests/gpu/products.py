@@ -1,7 +1,8 @@
 """Matrix products of the gemm template against cuBLAS on the GPU at hand: `python tests/gpu/products.py --help`
 
-Each row: the product alone by cuBLAS (torch.mm); bias + GELU by cuBLAS and one kernel of the pointwise template; and
-all of it in one kernel. One CUDA graph of twenty launches each, in turns, medians. Needs torch.
+Each row: the product alone by cuBLAS (torch.mm); bias + GELU (--gate: SwiGLU of two products) by cuBLAS and one kernel
+of the pointwise template; and all of it in one kernel. One CUDA graph of twenty launches each, in turns, medians. Needs
+torch.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from onnx import TensorProto
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from onnxfuse import kernels
-from onnxfuse.kernels import anatomy, gemm
+from onnxfuse.kernels import gemm
 from tests.gpu import timing
 from tests.kernels import ops, products
 
@@ -28,7 +29,14 @@ SIZES = [
 ]  # fmt: skip
 """Rows, columns and terms of the products of BERT, ViT, MLPs and LLaMA, from one row to 16384."""
 LAUNCHES = 20
-TYPES = {"float16": (TensorProto.FLOAT16, torch.float16), "bfloat16": (TensorProto.BFLOAT16, torch.bfloat16)}
+TYPES = {
+    "float16": (TensorProto.FLOAT16, torch.float16),
+    "bfloat16": (TensorProto.BFLOAT16, torch.bfloat16),
+    "float32": (TensorProto.FLOAT, torch.float32),
+}
+"""float32 is TF32 for both; its right factors lie [n, k]."""
+GATES = [(16, 5632, 2048), (512, 5632, 2048), (4096, 5632, 2048)]
+"""Rows, columns and terms of the products of a LLaMA block's gate and up."""
 
 
 def launcher(plan: kernels.LaunchPlan, tensors: list[torch.Tensor]) -> timing.Work:
@@ -43,9 +51,11 @@ def microseconds(works: list[timing.Work]) -> list[float]:
 
 def row(m: int, n: int, k: int, dtype: int, element: torch.dtype) -> tuple[list[float], kernels.plans.Tile]:
     """Return the times of one size, and the tile that the plan took."""
-    fused, shapes = products.case(products.GELU, dtype, (m,), n, k)
+    transposed = element == torch.float32
+    fused, shapes = products.case(products.TRANSPOSED_GELU if transposed else products.GELU, dtype, (m,), n, k)
     x, w, b = (torch.randn(s, device="cuda").to(element) for s in shapes)
     w /= math.sqrt(k)
+    right = w.T if transposed else w
     product, y, z = (torch.empty(m, n, device="cuda", dtype=element) for _ in range(3))
     arch = kernels.arch_of(0)
     one = launcher(kernels.plan(fused, tuple(shapes), True, arch), [x, w, b, y])
@@ -53,31 +63,58 @@ def row(m: int, n: int, k: int, dtype: int, element: torch.dtype) -> tuple[list[
     after = launcher(kernels.plan(epilogue, ((m, n), (n,)), True, arch), [product, b, z])
 
     def two() -> None:
-        torch.mm(x, w, out=product)
+        torch.mm(x, right, out=product)
         after()
 
-    times = microseconds([lambda: torch.mm(x, w, out=product), two, one])
+    times = microseconds([lambda: torch.mm(x, right, out=product), two, one])
     torch.testing.assert_close(
-        y, torch.nn.functional.gelu(x.double() @ w.double() + b).to(element), rtol=2e-2, atol=2e-2
+        y, torch.nn.functional.gelu(x.double() @ right.double() + b).to(element), rtol=2e-2, atol=2e-2
     )
-    parts = anatomy.anatomy(fused)
-    return times, gemm.choose(parts, anatomy.problem(parts, tuple(shapes)), arch)
+    return times, gemm.chosen(fused, tuple(shapes), arch)
+
+
+def gate(m: int, n: int, k: int, dtype: int, element: torch.dtype) -> tuple[list[float], kernels.plans.Tile]:
+    """Return the times of SwiGLU: both products by cuBLAS, with one kernel after them, all in one; and the tile."""
+    fused, shapes = products.case(products.SWIGLU, dtype, (m,), n, k)
+    x, g, u = (torch.randn(s, device="cuda").to(element) for s in shapes)
+    for right in (g, u):
+        right /= math.sqrt(k)
+    first, second, y, z = (torch.empty(m, n, device="cuda", dtype=element) for _ in range(4))
+    arch = kernels.arch_of(0)
+    one = launcher(kernels.plan(fused, tuple(shapes), True, arch), [x, g, u, y])
+    text = "(m, n) => (y) { s = Sigmoid(m) t = Mul(m, s) y = Mul(t, n) }"
+    after = launcher(kernels.plan(ops.op(text, (dtype,) * 2, (dtype,)), ((m, n),) * 2, True, arch), [first, second, z])
+
+    def product() -> None:
+        torch.mm(x, g, out=first)
+        torch.mm(x, u, out=second)
+
+    def two() -> None:
+        product()
+        after()
+
+    times = microseconds([product, two, one])
+    torch.testing.assert_close(y, z, rtol=2e-2, atol=2e-2)
+    return times, gemm.chosen(fused, tuple(shapes), arch)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dtype", choices=TYPES, default="float16")
-    dtype, element = TYPES[parser.parse_args().dtype]
+    parser.add_argument("--gate", action="store_true", help="SwiGLU of two products, 16-bit")
+    arguments = parser.parse_args()
+    dtype, element = TYPES[arguments.dtype]
+    torch.backends.cuda.matmul.allow_tf32 = True
     print(f"{torch.cuda.get_device_name()}, {element}; microseconds")
     print("    m     n     k   cuBLAS  + kernel   fused   / cuBLAS   tile")
     against_product, against_two = [], []
-    for size in SIZES:
-        (product, two, one), tile = row(*size, dtype, element)
+    for size in GATES if arguments.gate else SIZES:
+        (product, two, one), tile = (gate if arguments.gate else row)(*size, dtype, element)
         against_product.append(one / product)
         against_two.append(two / one)
         print("{:5} {:5} {:5}".format(*size), f"{product:8.1f} {two:9.1f} {one:7.1f} {one / product:10.2f}   {tile}")
     print(
-        f"geometric means: {statistics.geometric_mean(against_product):.2f} of cuBLAS without bias and GELU (worst "
+        f"geometric means: {statistics.geometric_mean(against_product):.2f} of cuBLAS without what follows (worst "
         f"{max(against_product):.2f}), {statistics.geometric_mean(against_two):.2f}x faster than cuBLAS and one kernel "
         f"(worst {min(against_two):.2f}x)"
     )

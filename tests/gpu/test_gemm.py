@@ -1,6 +1,7 @@
 """Matrix products on a real GPU, through CuPy alone: every body, tile and odd size against float64."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnxfuse import kernels
-from onnxfuse.kernels import Tuning, anatomy
+from onnxfuse.kernels import Tuning, anatomy, gemm
 from onnxfuse.kernels.plans import Tile
 from onnxfuse.runtime.bridge import bridge
 from tests.gpu.test_kernels import DeviceBuffer, _gpu
@@ -20,8 +21,8 @@ cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
 
 BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL]
-SHAPES = [(64, 64, 1), (64, 128, 1), (128, 64, 1), (128, 64, 2), (128, 128, 1), (128, 128, 2), (128, 192, 1)]
-TILES = [Tile(*shape) for shape in SHAPES]
+SPLIT = [Tile(64, 64, 1, teams=1, split=2), Tile(64, 64, 1, teams=1, split=3), Tile(64, 64, 1, teams=1, split=6)]
+TILES = [*gemm.COSTS, Tile(128, 64, 2), *SPLIT]
 
 
 def launch(plan, addresses):
@@ -66,9 +67,13 @@ def run(fused, shapes, tile=None, aligned=True, times=1):
 @pytest.mark.parametrize("size", [((1,), 8, 8), ((100,), 72, 40), ((3, 67), 264, 520), ((300,), 128, 64)])
 def test_every_body_and_tile(text, dtype, tile, size):
     """Tiles that stick out on every side, one step and many, one block and several of a cluster."""
-    if text == SWIGLU and tile.n >= 128:
-        pytest.skip("a gate's two accumulators of this width do not fit the registers")
-    check(text, dtype, *size, tile)
+    if text == SWIGLU and (tile.n % 128 or tile.m * tile.n > 128 * 128 * tile.warpgroups):
+        pytest.skip("the columns of a gate's two products come 64 at a time, 128 for a thread")
+    if text == SEVERAL and (tile.m * tile.n > 128 * 128 or tile.warpgroups * tile.teams > 2):
+        pytest.skip("results of two types of this size do not fit the shared memory")
+    if tile.split > -(-size[2] // 64):
+        pytest.skip("fewer steps than blocks")
+    check(text, dtype, *size, replace(tile, n=tile.n // 2) if text == SWIGLU else tile)
 
 
 @pytest.mark.parametrize("text", [GELU, QKV, SWIGLU])
@@ -76,6 +81,20 @@ def test_every_body_and_tile(text, dtype, tile, size):
 def test_blocks_that_take_many_tiles(text, size):
     """Both warpgroups in turns, the ring in many rounds, the plan's own tile; over and over."""
     check(text, HALF, *size, times=200)
+
+
+@pytest.mark.parametrize("tile", SPLIT, ids=str)
+@pytest.mark.parametrize("text", [GELU, RESIDUAL])
+@pytest.mark.parametrize("rows", [1, 16, 100])
+def test_split_sums_stay_the_same(text, tile, rows):
+    """Blocks add up what the others send, over and over."""
+    check(text, HALF, (rows,), 768, 1096, tile, times=200)
+
+
+@pytest.mark.parametrize("tile", [t for t in TILES if t.split == 1], ids=str)
+def test_ten_thousand_launches(tile):
+    """Launches behind each other, each of which may begin while the one ahead still runs."""
+    check(GELU, HALF, (500,), 520, 264, tile, times=10_000)
 
 
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])
@@ -118,7 +137,7 @@ def test_the_plain_kernel(text, size):
 )  # fmt: skip
 def test_windows_of_every_kind_and_tile(dtype, tile, attributes):
     """Tiles that end in the middle of an image, more channels than a step, filters that stick out of a tile."""
-    if dtype == FLOAT and tile.n > 128:
+    if dtype == FLOAT and (tile.m * tile.n > 128 * 128 or tile.warpgroups * tile.teams > 2):
         pytest.skip("a residual of float32 this wide does not fit the shared memory")
     run(*products.window(dtype, (3, 11, 14, 72), 136, (3, 2), attributes), tile)
 

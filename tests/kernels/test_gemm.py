@@ -1,5 +1,7 @@
 """The gemm template: a body taken apart, the plan for each size, and the plain kernel run by the host's compiler."""
 
+from dataclasses import replace
+
 import pytest
 
 from onnxfuse import kernels
@@ -76,7 +78,7 @@ def test_float32_takes_half_as_many_terms_at_once():
     """The rows of the factors' tiles are 128 bytes, whatever the type."""
     fused, shapes = products.case(TRANSPOSED, FLOAT, (100,), 72, 40)
     plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=Tile(128, 128, 1)))
-    assert [(m.box, m.to_tf32) for m in plan.tensor_maps] == [((32, 128), True), ((32, 128), True), ((32, 16), False)]
+    assert [(m.box, m.to_tf32) for m in plan.tensor_maps] == [((32, 104), True), ((32, 128), True), ((32, 16), False)]
     assert "wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32" in plan.kernel.text
 
 
@@ -91,45 +93,82 @@ def test_only_hopper_runs_the_fast_kernel():
 
 
 @pytest.mark.parametrize("text", BODIES)
-@pytest.mark.parametrize("tile", [Tile(64, 64, 1), Tile(128, 64, 2), Tile(128, 128, 2)])
+@pytest.mark.parametrize("tile", [*gemm.COSTS, Tile(64, 64, 1, teams=1, split=4)], ids=str)
 def test_every_variant_compiles_without_spilling_much(text, tile):
     """The accumulators stay in registers: what is spilled is a handful of operands."""
     fused, shapes = products.case(text, HALF, (256,), 256, 128)
-    if text == SWIGLU and tile.n == 128:
-        pytest.skip("a gate's two accumulators of this width do not fit the registers")
+    if text == SWIGLU and tile.n < 128:
+        pytest.skip("the columns of a gate's two products come 64 at a time")
+    tile = replace(tile, n=tile.n // 2) if text == SWIGLU else tile
+    if tile not in [t.tile for t in gemm.candidates(fused, tuple(shapes), H200)] and tile.split == 1:
+        pytest.skip("this body takes no tile as large")
     plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=tile))
     cubin, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
     assert cubin[:4] == b"\x7fELF"
     spilled = [int(line.split(" bytes spill stores")[0].split()[-1]) for line in log.splitlines() if "spill" in line]
-    assert all(s <= 128 for s in spilled), log
+    assert all(s <= 160 for s in spilled), log
     assert plan.shared_bytes <= gemm.SHARED_LIMIT
 
 
-def test_the_tile_follows_the_size():
-    """Few rows take small tiles, so that more multiprocessors work; many take the large one, shared in pairs."""
-
-    def tile(rows: int, n: int, k: int) -> Tile:
-        fused, shapes = products.case(GELU, HALF, (rows,), n, k)
-        parts = anatomy.anatomy(fused)
-        return gemm.choose(parts, anatomy.problem(parts, tuple(shapes)), H200)
-
-    assert tile(1, 768, 768) == Tile(64, 64, 1)
-    assert tile(128, 3072, 768) == Tile(64, 64, 1)
-    assert tile(4096, 3072, 768) == Tile(128, 128, 2)
-    assert tile(4096, 4096, 4096) == Tile(128, 128, 2)
+def chosen(text: str, rows: int, n: int, k: int) -> Tile:
+    fused, shapes = products.case(text, HALF, (rows,), n, k)
+    return gemm.chosen(fused, tuple(shapes), H200)
 
 
-def test_a_light_body_leaves_room_for_the_widest_tile():
-    fused, shapes = products.case(PLAIN, HALF, (4096,), 768, 3072)
-    parts = anatomy.anatomy(fused)
-    assert gemm.choose(parts, anatomy.problem(parts, tuple(shapes)), H200) == Tile(128, 192, 1)
+@pytest.mark.parametrize(
+    ("size", "tile"),
+    [
+        ((1, 768, 768), "64x64x1"), ((128, 3072, 768), "64x64x1"), ((1024, 1024, 1024), "64x128x1 t1"),
+        ((512, 3072, 768), "128x128x1 w2 t1"), ((4096, 768, 3072), "128x192x1 w2 t1"), ((4096, 3072, 768), "128x128x1"),
+        ((6304, 768, 3072), "192x192x1 w3 t1"), ((4096, 4096, 4096), "128x128x2"),
+    ],
+)  # fmt: skip
+def test_the_tile_follows_the_size(size, tile):
+    """Few rows take small tiles, so that more multiprocessors work; many the one that leaves the last round full."""
+    assert str(chosen(GELU, *size)) == tile
 
 
-def test_a_gate_halves_the_tile():
-    fused, shapes = products.case(SWIGLU, HALF, (4096,), 5632, 2048)
-    parts = anatomy.anatomy(fused)
-    assert gemm.choose(parts, anatomy.problem(parts, tuple(shapes)), H200) == Tile(128, 64, 2)
+@pytest.mark.parametrize("size", [(16, 768, 3072), (128, 768, 3072)])
+def test_few_tiles_of_long_sums_are_split(size):
+    tile = chosen(GELU, *size)
+    assert tile.split > 1
+    assert (-(-size[0] // 64)) * (size[1] // 64) * tile.split <= H200.sm_count
+
+
+def test_short_sums_and_many_tiles_are_not_split():
+    assert chosen(GELU, 1, 768, 768).split == chosen(GELU, 128, 5632, 3072).split == 1
+
+
+def test_blocks_that_split_a_tile_are_one_cluster():
+    fused, shapes = products.case(GELU, HALF, (16,), 768, 3072)
+    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=Tile(64, 64, 1, teams=1, split=4)))
+    assert plan.grid == (12 * 4, 1, 1)
+    assert plan.block == (256, 1, 1)
+    assert "TOGETHER = 4" in plan.kernel.text
+    assert plan.tensor_maps[0].box == (64, 16)  # no more rows than there are
+
+
+def test_a_light_body_leaves_room_for_the_widest_tile_of_a_warpgroup():
+    assert chosen(PLAIN, 4096, 3072, 768) == Tile(128, 192, 1)
+
+
+def test_a_gate_shares_the_columns_of_a_tile():
+    assert chosen(SWIGLU, 4096, 5632, 2048) == Tile(256, 64, 1, warpgroups=2, teams=1)
+    assert chosen(SWIGLU, 512, 5632, 2048) == Tile(128, 64, 1)
+    parts = anatomy.anatomy(products.case(SWIGLU, HALF, (8,), 64, 64)[0])
     assert [lane.products for lane in parts.lanes] == [(0, 1)]
+
+
+@pytest.mark.parametrize("text", BODIES)
+@pytest.mark.parametrize("size", [((1,), 8, 8), ((16,), 768, 3072), ((4096,), 768, 768)])
+def test_what_tuning_tries_can_be_planned(text, size):
+    """Every candidate fits the shared memory, and the plan's own choice is one of them or a split."""
+    fused, shapes = products.case(text, HALF, *size)
+    tried = gemm.candidates(fused, tuple(shapes), H200)
+    assert tried
+    for tuning in tried:
+        assert kernels.plan(fused, tuple(shapes), True, H200, tuning).shared_bytes <= gemm.SHARED_LIMIT
+    assert gemm.chosen(fused, tuple(shapes), H200) in [t.tile for t in tried]
 
 
 def test_products_side_by_side_keep_their_own_operands():
@@ -144,7 +183,7 @@ def test_the_copy_engine_is_told_the_matrices():
     fused, shapes = products.case(TRANSPOSED, HALF, (100,), 72, 40)
     plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=Tile(128, 128, 2)))
     assert [(m.pointer, m.extents, m.strides, m.box) for m in plan.tensor_maps] == [
-        (0, (40, 100), (80,), (64, 128)), (1, (40, 72), (80,), (64, 64)), (3, (72, 100), (144,), (64, 16)),
+        (0, (40, 100), (80,), (64, 104)), (1, (40, 72), (80,), (64, 64)), (3, (72, 100), (144,), (64, 16)),
     ]  # fmt: skip
 
 

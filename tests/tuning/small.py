@@ -15,7 +15,7 @@ from onnxfuse.tuning.work import Work
 
 HERE = Machine("Some GPU", "580.1", "1.2.3")
 H200 = Arch("sm_90a", 132)
-WIDTH, DEEP = 64, 2048
+WIDTH, DEEP = 64, 4104
 """Columns of the block, and terms of the product that the rules leave to the library for its length."""
 
 

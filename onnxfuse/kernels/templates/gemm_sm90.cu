@@ -5,10 +5,17 @@
 // bfloat16, or float32 with B [n, k], rounded to TF32 as it is fetched. Accuracy: float
 // accumulators, which the body reads unrounded; each output is rounded once.
 //
-// A block has three warpgroups. The first one fetches tiles of A and B through a ring of STAGES in shared memory. The
-// other two take output tiles in turns, TILE_M x TILE_N each: while one runs the body over its accumulators, the other
-// one keeps the tensor cores busy. So the body is free as long as it takes less time than a tile's products.
-// CLUSTER blocks work on tiles below each other and share each tile of B: every block fetches a part of it for all.
+// A block has one or two teams of warpgroups and, behind them, a warpgroup that fetches tiles of A and B through a ring of
+// STAGES in shared memory. The WARPGROUPS of a team share an output tile, TILE_M x TILE_N, by rows; teams take tiles in
+// turns: while one runs the body over its accumulators, the other one keeps the tensor cores busy.
+//
+// How wide a tile must be, the L2 cache decides: at the full rate of the tensor cores 128x128 asks it for 64 bytes a cycle
+// and multiprocessor, which is its limit, 128x192 for 53, 192x192 for 43. 4096x3072x768 without a body, Nsight Compute,
+// H200, 2026-11: 128x128 takes 76% of L2's rate and 64% of the tensor cores', 128x192 65% and 72%.
+//
+// CLUSTER blocks work on tiles below each other and share each tile of B: every block fetches a part of it for all. Or
+// SPLIT blocks share the terms of a tile, for sizes that have few tiles: they send their sums to the first one, which
+// adds them in order and runs the body.
 //
 // An operand [m, n] of the only output's size is fetched by the copy engine, before the products, to where the output
 // will be put (STAGED). 4096x3072x768 with bias and residual, float16, H200, 2026-11: 37.3 us; 48.8 where threads load it, 53.4 by
@@ -17,9 +24,10 @@
 // The body reads ACCUMULATED products of a tile at once (a gate). LANES of such bodies lie side by side, as more output
 // tiles, each with factors, operands and outputs of its own; one of ACCUMULATED and LANES is 1.
 
-constexpr int BLOCKS_M = TILE_M / 64;            // warpgroup products below each other
+constexpr int BLOCKS_M = TILE_M / 64 / WARPGROUPS;  // warpgroup products below each other
+constexpr int WIDTH = ACCUMULATED * TILE_N;      // of a warpgroup product: the tiles of a gate lie side by side
 constexpr int ROW_BYTES = 128;                   // of a factor's tile: TILE_K terms
-constexpr int A_BYTES = TILE_M * ROW_BYTES;
+constexpr int A_BYTES = (LEFT_ROWS * ROW_BYTES + 1023) / 1024 * 1024;  // rows that there are not are read from B
 constexpr int B_BYTES = TILE_N * ROW_BYTES;
 constexpr int STAGE_BYTES = A_BYTES + ACCUMULATED * B_BYTES;
 constexpr int CHUNK = 64;                        // columns that a warp puts at once
@@ -27,7 +35,14 @@ constexpr int CHUNK_ROWS = 16;
 constexpr int PUTS_BYTES = CHUNK_ROWS * CHUNK * OUTPUT_BYTES;  // of all outputs together
 constexpr int CHUNK_NUMBER = TILE_N / CHUNK * BLOCKS_M;  // of a warp's share of a tile
 constexpr int BUFFERS = STAGED ? CHUNK_NUMBER : 2;       // of a warp, for chunks
-constexpr int CONSUMER_WARPS = 8;
+constexpr int CONSUMERS = TEAMS * WARPGROUPS;
+constexpr int FETCHER_REGISTERS = 24;
+// What 65536 registers leave: of a thread at first, and once the fetching warpgroup has given its own back.
+constexpr int LAUNCHED_REGISTERS = 65536 / THREADS / 8 * 8;
+constexpr int CONSUMER_REGISTERS =
+    (THREADS * LAUNCHED_REGISTERS - 128 * FETCHER_REGISTERS) / (THREADS - 128) / 8 * 8;
+constexpr int CONSUMER_WARPS = 4 * CONSUMERS;
+constexpr int PART_BYTES = BLOCKS_M * WIDTH / 2 * 32 * 4;  // a warp's sums
 constexpr int PANEL = 8;                         // cluster tiles below each other before the next column: stays in L2
 
 struct Parameters : Source {
@@ -45,25 +60,37 @@ struct Tile {
     const Index first = panel * PANEL, height = p.rows - first < PANEL ? p.rows - first : PANEL;
     const Index x = inside / height;
     lane = LANES == 1 ? 0 : (int)(x / p.columns);
-    row = ((first + inside % height) * CLUSTER + rank) * TILE_M;
+    row = ((first + inside % height) * CLUSTER + (CLUSTER > 1 ? rank : 0)) * TILE_M;
     column = (x - lane * p.columns) * TILE_N;
   }
 };
 
-DEVICE Index tiles(const Parameters& p) { return p.rows * p.columns * LANES; }
-DEVICE Index first_tile() { return block_index() / CLUSTER; }
-DEVICE Index tile_stride() { return (last_block() + 1) / CLUSTER; }
+// The steps of a block: all of them, or its share.
+struct Steps {
+  Index first, count;
 
-// Shared memory: the ring, what the warps put out, the barriers.
+  DEVICE Steps(unsigned rank, const Parameters& p) {
+    first = SPLIT > 1 ? p.steps * rank / SPLIT : 0;
+    count = (SPLIT > 1 ? p.steps * (rank + 1) / SPLIT : p.steps) - first;
+  }
+};
+
+DEVICE Index tiles(const Parameters& p) { return p.rows * p.columns * LANES; }
+DEVICE Index first_tile() { return block_index() / TOGETHER; }
+DEVICE Index tile_stride() { return (last_block() + 1) / TOGETHER; }
+
+// Shared memory: the ring, what the warps put out, what other blocks send, the barriers.
 struct Shared {
-  unsigned ring, puts, full, empty, staged;
+  unsigned ring, puts, parts, full, empty, staged, gathered;
 
   DEVICE Shared() {
     ring = (shared_address(dynamic_shared) + 1023) & ~1023u;
     puts = ring + STAGES * STAGE_BYTES;
-    full = puts + CONSUMER_WARPS * BUFFERS * PUTS_BYTES;
+    parts = puts + CONSUMER_WARPS * BUFFERS * PUTS_BYTES;
+    full = parts + (SPLIT - 1) * PART_WARPS * PART_BYTES;
     empty = full + STAGES * 8;
     staged = empty + STAGES * 8;
+    gathered = staged + CONSUMER_WARPS * 8;
   }
 };
 
@@ -89,18 +116,20 @@ struct Turn {
 DEVICE void fetch_stage(const Shared& shared, const TensorMaps& maps, const Tile& tile, const Terms& terms, int stage,
                         unsigned rank) {
   const unsigned full = shared.full + stage * 8, a = shared.ring + stage * STAGE_BYTES;
-  barrier_expect(full, STAGE_BYTES);
+  barrier_expect(full, LEFT_ROWS * ROW_BYTES + ACCUMULATED * B_BYTES);
   terms.fetch_left(a, &maps.a, full);
   UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
-    terms.fetch_right(a + A_BYTES + g * B_BYTES, &maps.b[tile.lane + g], tile.column, rank, full);
+    terms.fetch_right(a + A_BYTES + g * B_BYTES, &maps.b[tile.lane + g], tile.column, CLUSTER > 1 ? rank : 0, full);
 }
 
 DEVICE void fetch_all(const Shared& shared, const TensorMaps& maps, unsigned rank, const Parameters& p) {
   Turn turn;
   for (Index number = first_tile(); number < tiles(p); number += tile_stride()) {
     const Tile tile(number, rank, p);
+    const Steps steps(rank, p);
     Terms terms(tile.row, p);
-    for (Index step = 0; step < p.steps; ++step) {
+    for (Index step = 0; step < steps.first; ++step) terms.next();
+    for (Index step = 0; step < steps.count; ++step) {
       barrier_wait(shared.empty + turn.stage * 8, turn.parity ^ 1);
       fetch_stage(shared, maps, tile, terms, turn.stage, rank);
       terms.next();
@@ -112,35 +141,38 @@ DEVICE void fetch_all(const Shared& shared, const TensorMaps& maps, unsigned ran
 // ---- products
 
 struct Accumulators {
-  float of[ACCUMULATED][BLOCKS_M][TILE_N / 2];
+  float of[BLOCKS_M][WIDTH / 2];
 };
 
-DEVICE void multiply_stage(Accumulators& sums, unsigned a, bool begun) {
+DEVICE void multiply_stage(Accumulators& sums, unsigned a, unsigned b, bool begun) {
   UNROLLED for (int k = 0; k < ROW_BYTES / 32; ++k) {
-    UNROLLED for (int g = 0; g < ACCUMULATED; ++g) {
-      const unsigned b = a + A_BYTES + g * B_BYTES;
-      const unsigned long long right =
-          B_TRANSPOSED ? operand(b + k * 32, 16, 1024) : operand(b + k * 2048, 8192, 1024);
-      UNROLLED for (int block = 0; block < BLOCKS_M; ++block)
-        warpgroup_product(sums.of[g][block], operand(a + block * 8192 + k * 32, 16, 1024), right, begun || k > 0);
-    }
+    const unsigned long long right = B_TRANSPOSED ? operand(b + k * 32, 16, 1024) : operand(b + k * 2048, 8192, 1024);
+    UNROLLED for (int block = 0; block < BLOCKS_M; ++block)
+      warpgroup_product(sums.of[block], operand(a + block * 8192 + k * 32, 16, 1024), right, begun || k > 0);
   }
 }
 
 // One warp of this warpgroup is done with a stage, for every block that may fetch into it.
 DEVICE void release(const Shared& shared, int stage) {
   const unsigned lane = thread_index() % 32;
-  if (lane < CLUSTER) barrier_arrive_at(shared.empty + stage * 8, lane);
+  if constexpr (CLUSTER > 1) {
+    if (lane < CLUSTER) barrier_arrive_at(shared.empty + stage * 8, lane);
+  } else {
+    if (lane == 0) barrier_arrive(shared.empty + stage * 8);
+  }
 }
 
-// The warpgroups fetch from the ring strictly in turns: a barrier's parity tells apart two rounds, not three.
-DEVICE void multiply(Accumulators& sums, const Shared& shared, Turn& turn, int consumer, const Parameters& p) {
+DEVICE int this_team() { return thread_index() / (128 * WARPGROUPS); }
+
+// The products of this warpgroup's rows, the `member`th of its team.
+DEVICE void multiply(Accumulators& sums, const Shared& shared, Turn& turn, int member, Index steps) {
   int before = 0;
-  wait_for_turn(1 + consumer);
-  for (Index step = 0; step < p.steps; ++step) {
+  if constexpr (TEAMS > 1) wait_for_turn<CONSUMERS * 128>(1 + this_team());
+  for (Index step = 0; step < steps; ++step) {
+    const unsigned a = shared.ring + turn.stage * STAGE_BYTES;
     barrier_wait(shared.full + turn.stage * 8, turn.parity);
     products_begin();
-    multiply_stage(sums, shared.ring + turn.stage * STAGE_BYTES, step > 0);
+    multiply_stage(sums, a + member * BLOCKS_M * 8192, a + A_BYTES, step > 0);
     close_group_of_products();
     if (step > 0) {
       wait_for_products<1>();
@@ -149,9 +181,43 @@ DEVICE void multiply(Accumulators& sums, const Shared& shared, Turn& turn, int c
     before = turn.stage;
     turn.next();
   }
-  pass_turn_to(2 - consumer);
+  // Teams fetch from the ring strictly in turns: a barrier's parity tells apart two rounds, not three.
+  if constexpr (TEAMS > 1) pass_turn_to<CONSUMERS * 128>(2 - this_team());
   wait_for_products<0>();
   release(shared, before);
+}
+
+// A warpgroup whose rows all lie below the matrix lets its stages go by.
+DEVICE void let_pass(const Shared& shared, Turn& turn, Index steps) {
+  if constexpr (TEAMS > 1) wait_for_turn<CONSUMERS * 128>(1 + this_team());
+  for (Index step = 0; step < steps; ++step, turn.next()) {
+    barrier_wait(shared.full + turn.stage * 8, turn.parity);
+    release(shared, turn.stage);
+  }
+  if constexpr (TEAMS > 1) pass_turn_to<CONSUMERS * 128>(2 - this_team());
+}
+
+// ---- sums of several blocks; a warp's lie as its lanes hold them, four at a time
+
+DEVICE void send(const Accumulators& sums, const Shared& shared, unsigned rank) {
+  const unsigned lane = thread_index() % 32, warp = thread_index() / 32;
+  const unsigned to = address_in(shared.parts + ((rank - 1) * PART_WARPS + warp) * PART_BYTES + lane * 16, 0);
+  UNROLLED for (int block = 0; block < BLOCKS_M; ++block)
+    UNROLLED for (int i = 0; i < WIDTH / 8; ++i)
+      store_there(to + (block * (WIDTH / 8) + i) * 512, &sums.of[block][i * 4]);
+  wait_for_warp();
+  if (lane == 0) barrier_show_at(shared.gathered + warp * 8, 0);
+}
+
+DEVICE void gather(Accumulators& sums, const Shared& shared) {
+  const unsigned lane = thread_index() % 32, warp = thread_index() / 32;
+  barrier_wait_for_cluster(shared.gathered + warp * 8, 0);
+  for (int rank = 1; rank < SPLIT; ++rank) {
+    const unsigned from = shared.parts + ((rank - 1) * PART_WARPS + warp) * PART_BYTES + lane * 16;
+    UNROLLED for (int block = 0; block < BLOCKS_M; ++block)
+      UNROLLED for (int i = 0; i < WIDTH / 8; ++i)
+        add_shared(&sums.of[block][i * 4], from + (block * (WIDTH / 8) + i) * 512);
+  }
 }
 
 // ---- the body
@@ -171,9 +237,11 @@ DEVICE void stage(const TensorMaps& maps, const Tile& tile, unsigned puts, unsig
 constexpr int GROUPS = CHUNK / 8;
 constexpr int CHUNKS = TILE_N / CHUNK;
 
-struct TileHeld {
-  ColumnHeld<2> columns[TILE_N / 8];
-  RowHeld rows[BLOCKS_M];
+struct RowsHeld {
+  RowHeld of[BLOCKS_M];
+};
+struct ColumnsHeld {
+  ColumnHeld<2> of[GROUPS];
 };
 struct ChunkHeld {
   CellHeld<2> cells[GROUPS][2];
@@ -184,11 +252,14 @@ DEVICE Place place_in(const Tile& tile, const Parameters& p) {
   return {tile.row + warp * CHUNK_ROWS + lane / 4, tile.column + lane % 4 * 2, p.m, p.n};
 }
 
-// Fetched before the products, whose time hides the wait.
-DEVICE void load_tile(TileHeld& held, const Pointers& operands, const Place& at) {
-  UNROLLED for (int group = 0; group < TILE_N / 8; ++group)
-    held.columns[group] = load_column<2>(operands, at, group * 8);
-  UNROLLED for (int block = 0; block < BLOCKS_M; ++block) held.rows[block] = load_rows(operands, at, block * 64);
+DEVICE void load_all_rows(RowsHeld& held, const Pointers& operands, const Place& at) {
+  UNROLLED for (int block = 0; block < BLOCKS_M; ++block) held.of[block] = load_rows(operands, at, block * 64);
+}
+
+// A chunk's columns are fetched while the one before is finished, the first one's before the products.
+template <int NUMBER> DEVICE void load_columns(ColumnsHeld& held, const Pointers& operands, const Place& at) {
+  UNROLLED for (int group = 0; group < GROUPS; ++group)
+    held.of[group] = load_column<2>(operands, at, NUMBER % CHUNKS * CHUNK + group * 8);
 }
 
 template <int NUMBER> DEVICE void load_chunk(ChunkHeld& held, const Pointers& operands, const Place& at) {
@@ -199,7 +270,8 @@ template <int NUMBER> DEVICE void load_chunk(ChunkHeld& held, const Pointers& op
 }
 
 template <int NUMBER>
-DEVICE void finish_chunk(const Accumulators& sums, const TileHeld& tile, const ChunkHeld& chunk, unsigned puts) {
+DEVICE void finish_chunk(const Accumulators& sums, const RowsHeld& rows, const ColumnsHeld& columns,
+                         const ChunkHeld& chunk, unsigned puts) {
   constexpr int BLOCK = NUMBER / CHUNKS, FIRST = NUMBER % CHUNKS * GROUPS;
   const int lane = thread_index() % 32;
   UNROLLED for (int group = 0; group < GROUPS; ++group) {
@@ -210,9 +282,8 @@ DEVICE void finish_chunk(const Accumulators& sums, const TileHeld& tile, const C
       UNROLLED for (int next = 0; next < 2; ++next) {
         float product[ACCUMULATED];
         UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
-          product[g] = sums.of[g][BLOCK][(FIRST + group) * 4 + half * 2 + next];
-        result[half][next] =
-            apply(element(product, tile.columns[FIRST + group], cell, tile.rows[BLOCK], half, next));
+          product[g] = sums.of[BLOCK][g * (TILE_N / 2) + (FIRST + group) * 4 + half * 2 + next];
+        result[half][next] = apply(element(product, columns.of[group], cell, rows.of[BLOCK], half, next));
       }
     }
     UNROLLED for (int half = 0; half < 2; ++half) put_results(puts, result[half], lane / 4, half, group, lane % 4);
@@ -220,17 +291,20 @@ DEVICE void finish_chunk(const Accumulators& sums, const TileHeld& tile, const C
 }
 
 template <int NUMBER>
-DEVICE void finish_from(const Accumulators& sums, const TileHeld& held, const Pointers& operands, const TensorMaps& maps,
-                        const Tile& tile, const Place& at, unsigned puts, const Parameters& p) {
+DEVICE void finish_from(const Accumulators& sums, const RowsHeld& rows, const ColumnsHeld& columns,
+                        const Pointers& operands, const TensorMaps& maps, const Tile& tile, const Place& at,
+                        unsigned puts) {
   if constexpr (NUMBER < CHUNKS * BLOCKS_M) {
     const unsigned here = puts + NUMBER % BUFFERS * PUTS_BYTES;
     const bool first_lane = thread_index() % 32 == 0;
     ChunkHeld chunk;
     load_chunk<NUMBER>(chunk, operands, at);
+    ColumnsHeld next;
+    if constexpr (NUMBER + 1 < CHUNKS * BLOCKS_M) load_columns<NUMBER + 1>(next, operands, at);
     // The tile before ended in this very buffer where their number is odd.
     if (!STAGED && first_lane) wait_until_read<(NUMBER == 0 && CHUNK_NUMBER % 2 == 1) ? 0 : 1>();
     wait_for_warp();
-    finish_chunk<NUMBER>(sums, held, chunk, here);
+    finish_chunk<NUMBER>(sums, rows, columns, chunk, here);
     show_to_copy_engine();
     wait_for_warp();
     if (first_lane) {
@@ -238,63 +312,81 @@ DEVICE void finish_from(const Accumulators& sums, const TileHeld& held, const Po
                 tile.row + NUMBER / CHUNKS * 64 + thread_index() / 32 % 4 * CHUNK_ROWS, here);
       close_group_of_puts();
     }
-    finish_from<NUMBER + 1>(sums, held, operands, maps, tile, at, puts, p);
+    finish_from<NUMBER + 1>(sums, rows, next, operands, maps, tile, at, puts);
   }
 }
 
-DEVICE void consume_all(const Shared& shared, const TensorMaps& maps, unsigned rank, int consumer,
-                        const Operands& operands, const Parameters& p) {
-  const int warp = consumer * 4 + thread_index() / 32 % 4;
+DEVICE void consume_all(const Shared& shared, const TensorMaps& maps, unsigned rank, const Operands& operands,
+                        const Parameters& p) {
+  const int warp = thread_index() / 32, member = warp / 4 % WARPGROUPS, team = this_team();
   const unsigned puts = shared.puts + warp * BUFFERS * PUTS_BYTES, arrived = shared.staged + warp * 8;
+  const Steps steps(rank, p);
   unsigned parity = 0;
   Turn turn;
   int whose = 0;
-  if (consumer == 1) pass_turn_to(1);
-  for (Index number = first_tile(); number < tiles(p); number += tile_stride(), whose ^= 1) {
-    if (whose != consumer) {
-      turn.advance(p.steps);
+  if (TEAMS > 1 && team == 1) pass_turn_to<CONSUMERS * 128>(1);
+  for (Index number = first_tile(); number < tiles(p); number += tile_stride(), whose ^= TEAMS - 1) {
+    if (whose != team) {
+      turn.advance(steps.count);
       continue;
     }
-    const Tile tile(number, rank, p);
+    Tile tile(number, rank, p);
+    tile.row += member * BLOCKS_M * 64;
+    if (tile.row >= p.m) {
+      let_pass(shared, turn, steps.count);
+      continue;
+    }
     const Place at = place_in(tile, p);
     const Pointers mine = operands.of(tile.lane);
-    if (STAGED && thread_index() % 32 == 0) stage(maps, tile, puts, arrived);
-    TileHeld held;
-    load_tile(held, mine, at);
+    const bool first = SPLIT == 1 || rank == 0, present = tile.row + warp % 4 * CHUNK_ROWS < p.m;
+    if (STAGED && first && present && thread_index() % 32 == 0) stage(maps, tile, puts, arrived);
+    RowsHeld rows;
+    ColumnsHeld columns;
+    load_all_rows(rows, mine, at);
+    load_columns<0>(columns, mine, at);
     Accumulators sums;
-    multiply(sums, shared, turn, consumer, p);
+    multiply(sums, shared, turn, member, steps.count);
+    if (!present) continue;
+    if (!first) {
+      send(sums, shared, rank);
+      continue;
+    }
+    if constexpr (SPLIT > 1) gather(sums, shared);
     if constexpr (STAGED) barrier_wait(arrived, parity);
     parity ^= 1;
-    finish_from<0>(sums, held, mine, maps, tile, at, puts, p);
+    finish_from<0>(sums, rows, columns, mine, maps, tile, at, puts);
   }
   if (thread_index() % 32 == 0) wait_until_read<0>();
 }
 
 DEVICE void gemm(const Operands& operands, const TensorMaps& maps, const Parameters& p) {
   const Shared shared;
-  const unsigned rank = CLUSTER > 1 ? rank_in_cluster() : 0;
+  const unsigned rank = TOGETHER > 1 ? rank_in_cluster() : 0;
   if (thread_index() == 0) {
     for (int stage = 0; stage < STAGES; ++stage) {
       barrier_init(shared.full + stage * 8, 1);
-      barrier_init(shared.empty + stage * 8, 4 * CLUSTER);
+      barrier_init(shared.empty + stage * 8, 4 * WARPGROUPS * CLUSTER);
     }
-    for (int warp = 0; warp < CONSUMER_WARPS; ++warp) barrier_init(shared.staged + warp * 8, 1);
+    for (int warp = 0; warp < CONSUMER_WARPS; ++warp) {
+      barrier_init(shared.staged + warp * 8, 1);
+      if (SPLIT > 1) barrier_init(shared.gathered + warp * 8, SPLIT - 1);
+    }
     barriers_made();
   }
+  if (thread_index() == CONSUMERS * 128) prefetch_maps(maps);
   join_stream();
-  if constexpr (CLUSTER > 1) wait_for_cluster();
+  if constexpr (TOGETHER > 1) wait_for_cluster();
   else wait_for_block();
 
-  const int group = thread_index() / 128;
-  if (group == 0) {
-    give_registers_back<40>();
-    if (thread_index() == 0) fetch_all(shared, maps, rank, p);
+  if (thread_index() < CONSUMERS * 128) {
+    if constexpr (CONSUMERS > 1) take_registers<CONSUMER_REGISTERS>();
+    consume_all(shared, maps, rank, operands, p);
   } else {
-    take_registers<232>();
-    consume_all(shared, maps, rank, group - 1, operands, p);
+    if constexpr (CONSUMERS > 1) give_registers_back<FETCHER_REGISTERS>();
+    if (thread_index() == CONSUMERS * 128) fetch_all(shared, maps, rank, p);
   }
-  if constexpr (CLUSTER > 1) {
+  if constexpr (TOGETHER > 1) {
     wait_for_warp();
-    wait_for_cluster();  // no block leaves while others may still signal its barriers or fetch into it
+    wait_for_cluster();  // no block leaves while others may still signal its barriers or write into it
   }
 }

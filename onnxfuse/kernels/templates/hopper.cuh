@@ -22,16 +22,36 @@ DEVICE void barriers_made() { asm volatile("fence.mbarrier_init.release.cluster;
 DEVICE void barrier_expect(unsigned barrier, unsigned bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
+DEVICE void barrier_arrive(unsigned barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+// The same address in another block of the cluster.
+DEVICE unsigned address_in(unsigned address, unsigned block_of_cluster) {
+  unsigned there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(block_of_cluster));
+  return there;
+}
 DEVICE void barrier_arrive_at(unsigned barrier, unsigned block_of_cluster) {
-  asm volatile(
-      "{\n\t.reg .b32 there;\n\t"
-      "mapa.shared::cluster.u32 there, %0, %1;\n\t"
-      "mbarrier.arrive.shared::cluster.b64 _, [there];\n\t}" ::"r"(barrier), "r"(block_of_cluster) : "memory");
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(address_in(barrier, block_of_cluster)) : "memory");
+}
+// The same, and what this warp wrote there can be read then.
+DEVICE void barrier_show_at(unsigned barrier, unsigned block_of_cluster) {
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(
+                   address_in(barrier, block_of_cluster))
+               : "memory");
 }
 DEVICE void barrier_wait(unsigned barrier, unsigned parity) {
   asm volatile(
       "{\n\t.reg .pred done;\n\t"
       "AGAIN:\n\tmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n\t"
+      "@done bra OVER;\n\tbra AGAIN;\n\tOVER:\n\t}" ::"r"(barrier), "r"(parity) : "memory");
+}
+
+// The same where blocks of the cluster arrive, and what they wrote here is to be read.
+DEVICE void barrier_wait_for_cluster(unsigned barrier, unsigned parity) {
+  asm volatile(
+      "{\n\t.reg .pred done;\n\t"
+      "AGAIN:\n\tmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n\t"
       "@done bra OVER;\n\tbra AGAIN;\n\tOVER:\n\t}" ::"r"(barrier), "r"(parity) : "memory");
 }
 
@@ -104,9 +124,13 @@ DEVICE void prefetch_map(const TensorMap* map) { asm volatile("prefetch.tensorma
 
 // ---- warpgroups
 
-// A turn is passed from one warpgroup to another one: the barrier `number` waits for both.
-DEVICE void wait_for_turn(int number) { asm volatile("bar.sync %0, 256;" ::"r"(number) : "memory"); }
-DEVICE void pass_turn_to(int number) { asm volatile("bar.arrive %0, 256;" ::"r"(number) : "memory"); }
+// A turn is passed from some warpgroups to others: the barrier `number` waits for all of them.
+template <int THREADS_OF_BOTH> DEVICE void wait_for_turn(int number) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "n"(THREADS_OF_BOTH) : "memory");
+}
+template <int THREADS_OF_BOTH> DEVICE void pass_turn_to(int number) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(number), "n"(THREADS_OF_BOTH) : "memory");
+}
 
 template <int REGISTERS> DEVICE void give_registers_back() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
@@ -129,6 +153,20 @@ DEVICE unsigned load_shared(unsigned address) {
   unsigned word;
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(address) : "memory");
   return word;
+}
+// Four floats: to the shared memory of another block; and added from one's own.
+DEVICE void store_there(unsigned address, const float* value) {
+  asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(value[0]), "f"(value[1]),
+               "f"(value[2]), "f"(value[3])
+               : "memory");
+}
+DEVICE void add_shared(float* sum, unsigned address) {
+  float value[4];
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(value[0]), "=f"(value[1]), "=f"(value[2]), "=f"(value[3])
+               : "r"(address)
+               : "memory");
+  UNROLLED for (int i = 0; i < 4; ++i) sum[i] += value[i];
 }
 DEVICE void store_shared(unsigned address, unsigned word) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
