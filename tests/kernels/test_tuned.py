@@ -148,6 +148,26 @@ def test_a_variant_has_to_be_faster_beyond_chance(low: float, high: float, chose
     assert tuned.variant(replace(measured(), candidates=times)) == chosen
 
 
+def test_a_tile_of_an_older_file_has_what_was_then_usual() -> None:
+    """Files that say nothing of warpgroups, teams and splits are read as they were written: two teams of one."""
+    facts = tuned.as_dict(book(measured()))
+    (candidate,) = (c for c in facts["machines"][0]["measured"][0]["candidates"] if "tile" in c.get("tuning", {}))
+    candidate["tuning"]["tile"] = {"m": 128, "n": 64, "cluster": 2}
+    (read,) = tuned.parse(json.dumps(facts), "here")[HERE].values()
+    assert TILED in [c.tuning for c in read.candidates]
+
+
+@pytest.mark.parametrize(
+    ("tile", "name"),
+    [
+        (Tile(128, 64, 2), "128x64x2"), (Tile(192, 192, 1, warpgroups=3, teams=1), "192x192x1 w3 t1"),
+        (Tile(64, 64, 1, teams=1, split=4), "64x64x1 t1 s4"),
+    ],
+)  # fmt: skip
+def test_tiles_that_differ_have_names_that_differ(tile: Tile, name: str) -> None:
+    assert str(tile) == name
+
+
 def test_names_of_candidates() -> None:
     assert [c.name for c in measured().candidates] == ["fused", "fused tile 128x64x2", "fused row_threads 64", "alone"]
 
