@@ -79,10 +79,12 @@ class Convolution:
     """Position of the image among the op's inputs."""
     w: int
     """Position of the weights; of a pooling -1."""
-    channels_last: bool
+    images_last: bool
     """Whether images lie [N, ..., C]; else [N, C, ...]."""
-    packed: bool
-    """Whether weights lie [..., C, 1]; else [C, 1, ...]."""
+    channels_last: bool
+    """Whether results do."""
+    packing: tuple[int, ...]
+    """How the weights are turned to [F, C, ...] as ONNX has them, a permutation; empty where they lie so."""
     rank: int
     """Dimensions of the images, 3 or 4; 0 where the body does not tell."""
     groups: int
@@ -95,10 +97,15 @@ class Convolution:
     pooling: Pooling | None = None
     resizing: Resizing | None = None
 
+    @property
+    def packed(self) -> bool:
+        """Whether weights lie [..., C, 1], as the depthwise template likes them."""
+        return self.packing in [by_pixel for _, by_pixel, _ in LAST.values()]
+
 
 @dataclass(frozen=True)
 class Problem:
-    """The size of a depthwise convolution."""
+    """The size of a convolution."""
 
     places: Places
     full: Shape
@@ -138,8 +145,8 @@ def _take_apart(inputs: tuple[int, ...], outputs: tuple[int, ...], text: bytes) 
     facts = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     rank = anchor.rank or _rank(facts)
     return Convolution(
-        anchor.x, anchor.w, anchor.channels_last, anchor.packed, rank, facts.get("group", 1), _sliding(facts),
-        operands, program, _pooling(node.op_type, facts) if node.op_type.endswith("Pool") else None,
+        anchor.x, anchor.w, anchor.images_last, anchor.channels_last, anchor.packing, rank, facts.get("group", 1),
+        _sliding(facts), operands, program, _pooling(node.op_type, facts) if node.op_type.endswith("Pool") else None,
         _resizing(function, node, facts) if node.op_type == "Resize" else None,
     )  # fmt: skip
 
@@ -148,8 +155,9 @@ def _take_apart(inputs: tuple[int, ...], outputs: tuple[int, ...], text: bytes) 
 class _Anchor:
     x: int
     w: int
+    images_last: bool
     channels_last: bool
-    packed: bool
+    packing: tuple[int, ...]
     rank: int
     values: set[str]
     """What its nodes compute."""
@@ -170,40 +178,52 @@ def _only_window(function: FunctionProto) -> NodeProto:
     return found[0]
 
 
-LAST = {4: ([0, 3, 1, 2], [2, 3, 0, 1], [0, 2, 3, 1]), 3: ([0, 2, 1], [1, 2, 0], [0, 2, 1])}
-"""How images with their channels last, and weights packed like them, are transposed, and the result back; by rank."""
+LAST: dict[int, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {
+    4: ((0, 3, 1, 2), (2, 3, 0, 1), (0, 2, 3, 1)), 3: ((0, 2, 1), (1, 2, 0), (0, 2, 1)),
+}  # fmt: skip
+"""How images with their channels last, and weights packed by pixel, are transposed, and the result back; by rank."""
 
 
 def _anchor(function: FunctionProto, conv: NodeProto) -> _Anchor:
-    """Return the convolution with the transposes around it, if there are any: channels first inside, last outside."""
+    """Return the convolution with the transposes around it, if there are any: channels first inside, last outside.
+
+    Images may be turned twice: channels first in memory, where the result alone has its channels last.
+    """
     names = list(function.input)
     data = conv.input[: 2 if conv.op_type == "Conv" else 1]
-    before = [None if i in names else next((n for n in function.node if i in n.output), None) for i in data]
-    turned = [i if n is None else _turned(n) for i, n in zip(data, before, strict=True)]
-    if any(i not in names for i in turned):
+    producers = {o: n for n in function.node for o in n.output}
+    chains = [_turns(producers, i) for i in data]
+    read = [n[0].input[0] if n else i for n, i in zip(chains, data, strict=True)]
+    if any(i not in names for i in read):
         raise UnsupportedError("a convolution of values that the body computes")
-    x, w = (*(names.index(i) for i in turned), -1)[:2]
-    if conv.op_type != "Conv" and before == [None]:
+    x, w = (*(names.index(i) for i in read), -1)[:2]
+    images, filters = (*chains, [])[:2]
+    if conv.op_type != "Conv" and not images:
         raise UnsupportedError(f"a {_KIND[conv.op_type]} of images that do not have their channels last")
-    if before == [None, None]:
-        return _Anchor(x, w, False, False, 0, {conv.output[0]}, conv.output[0])
+    if not images and not filters:
+        return _Anchor(x, w, False, False, (), 0, {conv.output[0]}, conv.output[0])
     after = [n for n in function.node if conv.output[0] in n.input]
-    found = [None if n is None else _perm(n) for n in (*before, *after)]
-    for rank, (first, packing, last) in LAST.items():
-        if found in ([first, packing, last], [first, None, last], [first, last]):
-            values = {o for n in (*before, conv, *after) if n is not None for o in n.output}
+    turns, packings, backs = ([_perm(n) for n in nodes] for nodes in (images, filters, after))
+    for rank, (first, by_pixel, last) in LAST.items():
+        if turns in ([first], [last, first]) and packings in ([], [by_pixel], [first]) and backs == [last]:
+            values = {o for n in (*images, *filters, conv, *after) for o in n.output}
             values |= {i for i in conv.input[len(data) :] if i}
-            return _Anchor(x, w, True, found[1] == packing, rank, values, after[0].output[0])
-    raise UnsupportedError(f"a convolution between transposes by {found}")
+            packing = packings[0] if packings else ()
+            return _Anchor(x, w, len(turns) == 1, True, packing, rank, values, after[0].output[0])
+    raise UnsupportedError(f"a convolution between transposes by {[*turns, *packings]} and {backs}")
 
 
-def _turned(node: NodeProto) -> str:
-    """Return what a Transpose reads, nothing for another operator."""
-    return str(node.input[0]) if node.op_type == "Transpose" else ""
+def _turns(producers: Mapping[str, NodeProto], name: str) -> list[NodeProto]:
+    """Return the Transposes that a value comes through, the last of them at the end."""
+    found: list[NodeProto] = []
+    while name in producers and producers[name].op_type == "Transpose":
+        found.insert(0, producers[name])
+        name = producers[name].input[0]
+    return found
 
 
-def _perm(node: NodeProto) -> list[int]:
-    return [int(axis) for a in node.attribute if a.name == "perm" for axis in a.ints]
+def _perm(node: NodeProto) -> tuple[int, ...]:
+    return tuple(int(axis) for a in node.attribute if a.name == "perm" for axis in a.ints)
 
 
 def _inputs_of(program: Program, index: int) -> set[int]:
@@ -300,15 +320,15 @@ def problem(parts: Convolution, input_shapes: tuple[Shape, ...]) -> Problem:
     w = input_shapes[parts.w]
     if len(x) != len(w) or len(x) not in (3, 4) or parts.rank not in (0, len(x)):
         raise UnsupportedError(f"images of shape {list(x)} and weights of shape {list(w)}, expected rank 3 or 4")
-    space, channels = (x[1:-1], x[-1]) if parts.channels_last else (x[2:], x[1])
-    taps, (outputs, each) = (w[:-2], w[-2:]) if parts.packed else (w[2:], w[:2])
-    if not parts.groups == channels == outputs or each != 1:
-        raise UnsupportedError(f"{parts.groups} groups, {channels} channels to {outputs}: not depthwise")
+    space, channels = (x[1:-1], x[-1]) if parts.images_last else (x[2:], x[1])
+    outputs, each, *taps = (w[axis] for axis in parts.packing) if parts.packing else w
+    if each * parts.groups != channels or outputs % max(parts.groups, 1):
+        raise UnsupportedError(f"{parts.groups} groups, {channels} channels to {outputs}, {each} of them to a filter")
     if 0 in taps:
         raise UnsupportedError(f"weights without elements, of shape {list(w)}")
     places = parts.sliding.over((x[0], *_pair(space, 1), channels), _pair(taps, 1))
     extents = places.out[2 - len(space) :]
-    full = (x[0], *extents, channels) if parts.channels_last else (x[0], channels, *extents)
+    full = (x[0], *extents, outputs) if parts.channels_last else (x[0], outputs, *extents)
     return Problem(places, full)
 
 

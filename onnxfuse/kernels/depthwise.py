@@ -4,9 +4,9 @@ import math
 import re
 from dataclasses import replace
 
-from onnxfuse.kernels import depthwise_text, plans, types
+from onnxfuse.kernels import convolution, depthwise_text, plans, types
 from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.convolution import MOST_TAPS, Convolution, Problem, output_shapes, problem, take_apart
+from onnxfuse.kernels.convolution import MOST_TAPS, Convolution, Problem
 from onnxfuse.kernels.depthwise_text import Patches, Strips, Work
 from onnxfuse.kernels.family import Family
 from onnxfuse.kernels.layout import Shape
@@ -38,7 +38,7 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     if grid >= 2**31:
         raise UnsupportedError(f"{grid} blocks, expected fewer than 2^31")
     bits = plans.index_bits(max(math.prod(size.full), math.prod(input_shapes[parts.x])))
-    work = Work(op, parts, size, made, bits, aligned, input_shapes)
+    work = Work(op, parts, size, bits, aligned, input_shapes, made)
     return LaunchPlan(
         kernel=depthwise_text.kernel(work, tuning.min_blocks),
         grid=(grid, 1, 1),
@@ -47,6 +47,29 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
         parameters=depthwise_text.parameters(work),
         output_shapes=outputs,
     )
+
+
+def take_apart(op: FusedOp) -> Convolution:
+    """Return the body of `op` taken apart; raises `UnsupportedError` where images and results lie in different ways."""
+    parts = convolution.take_apart(op)
+    if parts.images_last != parts.channels_last or (parts.packing and not parts.packed):
+        raise UnsupportedError("a depthwise convolution between transposes of another kind")
+    return parts
+
+
+def problem(parts: Convolution, input_shapes: tuple[Shape, ...]) -> Problem:
+    """Return the size of the convolution for these shapes of the op's inputs."""
+    size = convolution.problem(parts, input_shapes)
+    channels, filters = size.places.shape[3], size.full[-1 if parts.channels_last else 1]
+    if parts.w >= 0 and not parts.groups == channels == filters:
+        raise UnsupportedError(f"{parts.groups} groups, {channels} channels to {filters}: not depthwise")
+    return size
+
+
+def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
+    """Return the shape of each output of `op` for these shapes of its inputs."""
+    problem(take_apart(op), input_shapes)
+    return convolution.output_shapes(op, input_shapes)
 
 
 # ---- the tensor cores

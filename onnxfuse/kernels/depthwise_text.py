@@ -56,13 +56,12 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Work:
-    """What the text is generated from."""
+class Surroundings:
+    """A convolution in its body: what its operands, outputs and indices are generated from."""
 
     op: FusedOp
     parts: Convolution
     size: Problem
-    tile: Patches | Strips
     bits: int
     """Of an index."""
     aligned: bool
@@ -92,6 +91,13 @@ class Work:
         return {o.name: n for n, o in enumerate(o for o in self.operands if o.kind != "cell")}
 
 
+@dataclass(frozen=True)
+class Work(Surroundings):
+    """What the text is generated from."""
+
+    tile: Patches | Strips
+
+
 def _by_axis(parts: Convolution, strides: Shape) -> tuple[int, ...]:
     """Return strides in the order of memory as those per image, channel, row and column."""
     image, channel = strides[0], strides[-1 if parts.channels_last else 1]
@@ -110,10 +116,10 @@ def kernel(work: Work, min_blocks: int) -> KernelSource:
             generated(entry, f"using Index = {plans.index_type(work.bits)};\nusing Offset = {index};\n"),
             *(template(f) for f in ("math.cuh", "memory.cuh")),
             generated(entry, _constants(work) + functor.source(work.parts.program)),
-            template("depthwise.cuh"),
-            generated(entry, _pointers(work) + _once(work) + _each(work) + _element(work) + _store(work)),
+            template("images.cuh"),
+            generated(entry, pointers(work) + once(work) + each(work) + element(work) + store(work)),
             *(template(f) for f in _templates(work)),
-            generated(entry, _entry(entry, work, min_blocks)),
+            generated(entry, entry_point(entry, work, min_blocks)),
         ),
     )
 
@@ -197,14 +203,14 @@ def _strip_constants(tile: Strips) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _pointers(work: Work) -> str:
+def pointers(work: Surroundings) -> str:
     weights = ["  const X* w;"] if work.parts.w >= 0 else []
     fields = ["  const X* x;", *weights, *(f"  const {o.stored}* {o.name};" for o in work.operands)]
     fields += [f"  {types.TYPES[t].stored}* out{n};" for n, t in enumerate(work.op.outputs)]
     return "struct Pointers {\n" + "\n".join(fields) + "\n};\n"
 
 
-def _once(work: Work) -> str:
+def once(work: Surroundings) -> str:
     """Return the struct with the operands that a thread loads once, and the function that loads it."""
     fields, loads = "", ""
     for o in work.operands:
@@ -221,7 +227,7 @@ def _once(work: Work) -> str:
     )
 
 
-def _each(work: Work) -> str:
+def each(work: Surroundings) -> str:
     """Return the struct with the operands that a thread loads for each vector, and the function that loads it."""
     fields, loads = "", ""
     for o in work.operands:
@@ -239,7 +245,7 @@ def _each(work: Work) -> str:
     )
 
 
-def _element(work: Work) -> str:
+def element(work: Surroundings) -> str:
     values = ["sum", *(f"{'once' if o.kind == 'once' else 'each'}.{o.name}.get(lane)" for o in work.operands)]
     return (
         "template <int W>\nDEVICE Element element(float sum, const Once& once, const Each<W>& each, int lane) {\n"
@@ -247,7 +253,7 @@ def _element(work: Work) -> str:
     )
 
 
-def _store(work: Work) -> str:
+def store(work: Surroundings) -> str:
     """Return the function that computes the body for a vector and stores its outputs."""
     stores = "".join(
         f"  Stored<{types.TYPES[dtype].stored}>::Value out{n}[W];\n"
@@ -263,7 +269,8 @@ def _store(work: Work) -> str:
     )
 
 
-def _entry(entry: str, work: Work, min_blocks: int) -> str:
+def entry_point(entry: str, work: Surroundings, min_blocks: int, body: str = "depthwise") -> str:
+    """Return the kernel function, which calls the template's function `body`: inputs, outputs, the parameters."""
     op, parts = work.op, work.parts
     arguments = [f"const void* in{i}" for i in range(len(op.inputs))]
     arguments += [f"void* out{n}" for n in range(len(op.outputs))]
@@ -273,5 +280,5 @@ def _entry(entry: str, work: Work, min_blocks: int) -> str:
     bounds = f"THREADS, {min_blocks}" if min_blocks else "THREADS"
     return (
         f"KERNEL({bounds}) {entry}({', '.join(arguments)}, PARAMETERS p) {{\n"
-        f"  join_stream();\n  depthwise({{{', '.join(casts)}}}, p);\n}}\n"
+        f"  join_stream();\n  {body}({{{', '.join(casts)}}}, p);\n}}\n"
     )

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import onnx
 
-from onnxfuse.kernels import attention, depthwise, gemm, memory
+from onnxfuse.kernels import attention, depthwise, direct, gemm, memory
 from onnxfuse.kernels import estimate as costs
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.family import Extents, Family
@@ -18,7 +18,8 @@ from onnxfuse.model.fused import FusedOp
 
 Result = TypeVar("Result")
 FAMILIES = {
-    "attention": attention.FAMILY, "depthwise": depthwise.FAMILY, "gemm": gemm.FAMILY, "pointwise": memory.FAMILY,
+    "attention": attention.FAMILY, "depthwise": depthwise.FAMILY, "direct": direct.FAMILY, "gemm": gemm.FAMILY,
+    "pointwise": memory.FAMILY,
     "row": memory.FAMILY,
 }  # fmt: skip
 """The kernel templates by name."""

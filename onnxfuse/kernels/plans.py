@@ -81,6 +81,25 @@ class Queries:
 
 
 @dataclass(frozen=True)
+class Area:
+    """What a block of the direct template computes at a time."""
+
+    rows: int
+    """Rows of outputs: a multiple of 2."""
+    columns: int
+    """Columns of outputs: a multiple of 8."""
+    groups: int
+    """Groups of channels."""
+    filters: int
+    """Filters of a group; all of them where there are several groups."""
+    stack: int
+    """Products of 16 outputs that a warp computes at once; divides those of the area."""
+
+    def __str__(self) -> str:
+        return f"{self.rows}x{self.columns}x{self.groups}x{self.filters}x{self.stack}"
+
+
+@dataclass(frozen=True)
 class Tuning:
     """The constants that plans choose by. The defaults are the plan's own choice; a benchmark may sweep them.
 
@@ -136,6 +155,8 @@ class Tuning:
     """Of its kernel for the tensor cores, wherever that can run; None = by the sizes, and beside a patch not at all."""
     queries: Queries | None = None
     """Of the attention template; None = by the sizes."""
+    area: Area | None = None
+    """Of the direct template; None = by the sizes."""
     min_blocks: int = 0
     """Blocks per multiprocessor that the compiler must leave registers for; 0 = its own choice."""
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 import onnx
 
 from onnxfuse.kernels.layout import Shape
-from onnxfuse.kernels.plans import DEFAULT, Queries, Tile, Tuning
+from onnxfuse.kernels.plans import DEFAULT, Area, Queries, Tile, Tuning
 from onnxfuse.model import io
 from onnxfuse.model.errors import ModelError
 
@@ -277,7 +277,7 @@ def _candidate_facts(candidate: Timed) -> dict[str, Any]:
     facts: dict[str, Any] = {"kind": candidate.kind}
     if candidate.tuning != DEFAULT:
         facts["tuning"] = {
-            k: asdict(v) if isinstance(v, Tile | Queries) else v for k, v in changed(candidate.tuning).items()
+            k: asdict(v) if isinstance(v, Tile | Queries | Area) else v for k, v in changed(candidate.tuning).items()
         }
     if candidate.microseconds is None:
         return {**facts, "failed": candidate.failed}
@@ -302,7 +302,7 @@ def _candidate(facts: Mapping[str, Any]) -> Timed:
     if facts["kind"] not in get_args(Kind):
         raise ValueError(f"candidate of kind {facts['kind']!r}, expected one of {', '.join(get_args(Kind))}")
     said = dict(facts.get("tuning", {}))
-    for name, kind in (("tile", Tile), ("queries", Queries)):
+    for name, kind in (("tile", Tile), ("queries", Queries), ("area", Area)):
         if said.get(name) is not None:
             said[name] = kind(**said[name])
     spread = facts.get("spread")

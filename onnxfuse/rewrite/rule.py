@@ -19,7 +19,7 @@ from onnxfuse.rewrite.predicate import Binding, Predicate
 FUSE_KEYS = {
     "anchor", "define", "split", "template", "library", "prologue", "epilogue", "beside", "over", "broadcast", "least",
 }  # fmt: skip
-TEMPLATES = ("depthwise", "attention", "row", "gemm", "library", "pointwise")
+TEMPLATES = ("depthwise", "attention", "row", "gemm", "direct", "library", "pointwise")
 """The kernel templates, strongest first: in this order fuse rules take their nodes."""
 
 THROUGH_LIBRARY = "library"

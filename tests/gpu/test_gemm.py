@@ -155,11 +155,12 @@ pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
     kernel=pairs,
     strides=pairs,
     dilations=pairs,
-    pads=st.tuples(*[st.integers(0, 3)] * 4),
-    dtype=st.sampled_from([HALF, FLOAT]),
+    pads=st.one_of(st.tuples(*[st.integers(0, 3)] * 4), st.sampled_from(["SAME_UPPER", "SAME_LOWER", "VALID"])),
+    dtype=st.sampled_from([HALF, BRAIN, FLOAT]),
 )
 def test_any_window(images, filters, kernel, strides, dilations, pads, dtype):
-    attributes = f"pads = {list(pads)}, strides = {list(strides)}, dilations = {list(dilations)}"
+    padding = f'auto_pad = "{pads}"' if isinstance(pads, str) else f"pads = {list(pads)}"
+    attributes = f"{padding}, strides = {list(strides)}, dilations = {list(dilations)}"
     run(*products.window(dtype, images, filters, kernel, attributes))
 
 

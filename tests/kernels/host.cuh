@@ -116,6 +116,11 @@ template <class T> DEVICE void write(T* to, const T& value) {
   *to = value;
 }
 
+template <int BYTES> struct Copied { char bytes[BYTES]; };
+template <int BYTES> DEVICE void copy_ahead(void* to, const void* from, bool there) {
+  *(Copied<BYTES>*)to = there ? read((const Copied<BYTES>*)from) : Copied<BYTES>{};
+}
+
 DEVICE unsigned multiply_high(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }
 DEVICE unsigned long long multiply_high(unsigned long long a, unsigned long long b) {
   return (unsigned long long)((unsigned __int128)a * b >> 64);
@@ -161,6 +166,10 @@ DEVICE unsigned float_to_bf16(float value) {
 }
 DEVICE unsigned floats_to_bf16x2(float low, float high) { return float_to_bf16(low) | float_to_bf16(high) << 16; }
 
+DEVICE unsigned round_to_tf32(unsigned bits) {
+  return (bits & 0x7f800000u) == 0x7f800000u ? bits : (bits + 0x1000u) & ~0x1fffu;
+}
+
 DEVICE float greater(float a, float b) { return a > b || a != a ? a : b; }
 DEVICE float lesser(float a, float b) { return a < b || a != a ? a : b; }
 DEVICE float divide_fast(float numerator, float denominator) { return numerator / denominator; }
@@ -193,6 +202,22 @@ DEVICE void product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned
 }
 DEVICE void product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, bf16*) {
   product(d, a, b0, b1, bf16_to_float);
+}
+// mma.m16n8k8: element k of a row is with lane k % 4, in its word for k / 4.
+DEVICE void product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, float*) {
+  unsigned* mine = machine.fragments[machine.thread];
+  for (int i = 0; i < 4; ++i) mine[i] = a[i];
+  mine[4] = b0;
+  mine[5] = b1;
+  machine.pause();
+  const unsigned first = machine.thread & ~31u, lane = machine.thread & 31u;
+  for (int i = 0; i < 4; ++i) {
+    const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+    for (int k = 0; k < 8; ++k)
+      d[i] += float_of_bits(machine.fragments[first + row % 8 * 4 + k % 4][row / 8 + k / 4 * 2]) *
+              float_of_bits(machine.fragments[first + column * 4 + k % 4][4 + k / 4]);
+  }
+  machine.pause();
 }
 
 // Matrices of 8 x 8 from the rows that the lanes give, as PTX describes ldmatrix.

@@ -84,6 +84,24 @@ def test_the_tensor_cores_take_every_window(dtype, kernel, stride, dilation, pac
     assert on_tensor_cores(check(case, Tuning(band=Band(2, 2, 2))))
 
 
+@pytest.mark.parametrize("dtype", [HALF, BRAIN])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_infinities_reach_only_the_outputs_that_see_them(dtype, stride):
+    """The banded matrix of the tensor cores multiplies with zeros: 0 times an infinity is not part of the sum.
+
+    Without dilations, for which onnx's reference multiplies with zeros itself.
+    """
+    case = replace(IMAGE, text=PLAIN, dtype=dtype, kernel=(5, 5), strides=(stride,) * 2)
+    inputs = case.inputs(np.random.default_rng(0))
+    inputs[0][0, 6, 9, :] = np.inf
+    inputs[0][1, 2, 3, 5:9] = np.nan
+    plan = planned(case, Tuning(band=Band(2, 2, 2)))
+    assert on_tensor_cores(plan)
+    got = emulate.run(plan, inputs, [ops.NUMPY[dtype]])
+    assert np.isfinite(got[0].astype(np.float32)).any()
+    ops.within_budget(case.op(), inputs, got)
+
+
 @pytest.mark.parametrize("patch", [Patch(1, 1, 1, 32), Patch(4, 4, 2, 128), Patch(2, 7, 4, 64), Patch(3, 2, 8, 128)])
 @pytest.mark.parametrize("channels", [1, 6, 24])
 def test_any_patch_gives_the_same(patch, channels):
@@ -188,7 +206,7 @@ def test_other_types_are_refused():
     ("shapes", "reason"),
     [
         (((1, 8, 9, 9), (16, 1, 3, 3)), "8 groups, 8 channels to 16: not depthwise"),
-        (((1, 6, 9, 9), (6, 1, 3, 3)), "8 groups, 6 channels to 6: not depthwise"),
+        (((1, 6, 9, 9), (6, 1, 3, 3)), "8 groups, 6 channels to 6, 1 of them to a filter"),
         (((1, 8, 9, 9), (8, 1, 10, 10)), f"a kernel of 100 elements, expected at most {MOST_TAPS}"),
         (((1, 8, 9, 9), (8, 1, 0, 3)), "weights without elements"),
         (((1, 8, 9), (8, 1, 3, 3)), "images of shape [1, 8, 9] and weights of shape [8, 1, 3, 3]"),

@@ -361,7 +361,7 @@ def test_inputs_and_outputs_keep_names_types_and_layout() -> None:
 def test_batch_and_image_size_stay_open() -> None:
     """The same file runs every size."""
     model = parse(f"""g (float[N,2,H,W] image) => (float[N,3,A,B] y)
-    <{weights("w", 4, 2, 3, 3)}, {weights("v", 3, 4, 2, 2)}> {{
+    <{weights("w", 6, 2, 3, 3)}, {weights("v", 3, 6, 2, 2)}> {{
       c = Conv (image, w)
       r = Relu (c)
       p = MaxPool <kernel_shape = [2,2], strides = [2,2]> (r)
@@ -403,7 +403,7 @@ def test_half_precision_is_turned_alike() -> None:
     """The same operators, within the error budget of float16."""
     model = halved(small_net())
     made, _ = optimize(model)
-    assert ops(made).count(CONV) == 1
+    assert ops(made).count(CONV.replace("{", "{Transpose ")) == 1  # of the model's own images
     assert_same_numbers(model, made)
 
 

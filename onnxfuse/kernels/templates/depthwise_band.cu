@@ -4,7 +4,8 @@
 // matrix of SPAN x 8, the weights of that row of the kernel on its diagonals. Sixteen such strips at once are one
 // mma.m16n8k16 (or SPAN / 16 of them) for each row of the kernel. It multiplies with many zeros, yet takes a quarter of
 // the instructions: 7 x 7 is 49 multiply-adds and 17 other instructions per output without it. Accuracy: exact
-// products, sums in float. Where x holds an infinity, up to seven columns beside the outputs that read it are NaN, too.
+// products, sums in float. A zero times an infinity of x would make NaN of outputs up to seven columns beside those that
+// read it: sums that are no numbers are computed again, without the zeros.
 //
 // A block goes through tiles of TILE_ROWS x TILE_COLUMNS outputs of BLOCK_CHANNELS channels. It turns the tile of x
 // around, so that each channel is an image of its own in shared memory. A warp takes BLOCK_CHANNELS / WARPS of them: a
@@ -86,6 +87,19 @@ DEVICE constexpr int output_row(int i, int r) {
   return distance >= 0 && distance % STRIDE_H == 0 && distance / STRIDE_H < ROWS ? distance / STRIDE_H : -1;
 }
 
+// The sum of an output, term by term: of the strip's column `column` and row `row`; `from`: its first element of x.
+DEVICE float sum_plainly(const unsigned* from, const unsigned* bands, int row, int column) {
+  float sum = 0.0f;
+  for (int r = 0; r < KERNEL_H; ++r)
+    for (int s = 0; s < KERNEL_W; ++s) {
+      const int at = column * STRIDE_W + s * DILATION_W, e = 7 * STRIDE_W + s * DILATION_W;
+      const unsigned x = from[(row * STRIDE_H + r * DILATION_H) * PAIRS + at / 2] >> at % 2 * 16;
+      const unsigned w = bands[r * 2 * BAND + e / 2] >> e % 2 * 16;
+      sum += decode((unsigned short)x, (X*)nullptr) * decode((unsigned short)w, (X*)nullptr);
+    }
+  return sum;
+}
+
 // The sums of a channel, in place of its image. A lane holds rows of two strips: `lane / 4` and eight after it.
 DEVICE void convolve(unsigned* plane, const unsigned* bands) {
   const int lane = thread_index() % 32, pair = lane % 4, column = 7 - lane / 4;
@@ -114,6 +128,14 @@ DEVICE void convolve(unsigned* plane, const unsigned* bands) {
         if (row >= 0) product(sum[row >= 0 ? row : 0], a, band[r][step][0], band[r][step][1], (X*)nullptr);
       }
     }
+  float probe = 0.0f;  // NaN where a sum is NaN or infinite
+  UNROLLED for (int row = 0; row < ROWS; ++row)
+    UNROLLED for (int i = 0; i < 4; ++i) probe += sum[row][i] * 0.0f;
+  if (probe != probe) {
+    UNROLLED for (int row = 0; row < ROWS; ++row)
+      UNROLLED for (int i = 0; i < 4; ++i)
+        if (sum[row][i] != sum[row][i]) sum[row][i] = sum_plainly(from[i / 2] - pair, bands, row, pair * 2 + i % 2);
+  }
   wait_for_warp();
   UNROLLED for (int half = 0; half < 2; ++half)
     if (segment[half] < SEGMENTS) UNROLLED for (int row = 0; row < ROWS; ++row) {

@@ -72,6 +72,13 @@ DEVICE unsigned floats_to_bf16x2(float low, float high) {
   return word;
 }
 
+// float32 rounded to the 10 bits of mantissa of TF32, which the tensor cores read; ties away from zero.
+DEVICE unsigned round_to_tf32(unsigned bits) {
+  unsigned word;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(word) : "f"(__uint_as_float(bits)));
+  return word;
+}
+
 // The greater and the lesser one, in one instruction; NaN where either is NaN.
 DEVICE float greater(float a, float b) {
   float result;
@@ -105,6 +112,17 @@ DEVICE float exp2_fast(float x) {
   return result;
 }
 
+// Copies 4, 8 or 16 bytes to shared memory, zeros where the source is not `there`, while the thread goes on (sm_80).
+template <int BYTES> DEVICE void copy_ahead(void* to, const void* from, bool there) {
+  const unsigned address = (unsigned)__cvta_generic_to_shared(to);
+  if constexpr (BYTES == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(there ? 16 : 0) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(address), "l"(from), "n"(BYTES),
+                 "r"(there ? BYTES : 0)
+                 : "memory");
+}
+
 // d += a b by a warp on the tensor cores: [16, 16] by [16, 8], spread over the lanes as mma.m16n8k16 says (PTX). Volatile:
 // all lanes must get there, so it must not sink into a branch that reads its result.
 DEVICE void product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, f16*) {
@@ -116,6 +134,13 @@ DEVICE void product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned
 DEVICE void product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, bf16*) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+// The same of TF32: [16, 8] by [8, 8], mma.m16n8k8.
+DEVICE void product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, float*) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }

@@ -1,0 +1,67 @@
+"""Convolutions of the direct template on a real GPU, through CuPy alone: every layout and odd size against float64."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onnxfuse import kernels
+from onnxfuse.kernels import Tuning
+from tests.gpu.test_kernels import DeviceBuffer, _gpu, launch
+from tests.kernels import ops
+from tests.kernels.images import RESIDUAL, SILU
+from tests.kernels.ops import BRAIN, FLOAT, HALF
+from tests.kernels.windows import TEXTS, Case, cases
+
+cupy = pytest.importorskip("cupy", reason="needs CuPy")
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
+
+STEM = Case(SILU, HALF, False, 3, 3, 64, (61, 59), (7, 7), strides=(2, 2), pads=(3, 3, 3, 3))
+GROUPS = Case(SILU, HALF, True, 3, 16, 16, (29, 28), (3, 3), groups=6, pads=(1, 1, 1, 1))
+
+
+def check(case, aligned=True, tuning=None):
+    """Fresh inputs, poisoned outputs between guards."""
+    fused = case.op()
+    inputs = case.inputs(np.random.default_rng(case.channels))
+    plan = kernels.plan(fused, tuple(case.shapes()), aligned, kernels.arch_of(0), tuning or Tuning())
+    sources = [DeviceBuffer(x.shape, x.dtype, aligned, x) for x in inputs]
+    results = [DeviceBuffer(s, ops.NUMPY[t], aligned) for s, t in zip(plan.output_shapes, fused.outputs, strict=True)]
+    if plan.grid[0]:
+        launch(plan, [b.address for b in (*sources, *results)])
+        cupy.cuda.Device(0).synchronize()
+    ops.within_budget(fused, inputs, [r.read() for r in results], case.cuts)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
+@pytest.mark.parametrize(
+    "case",
+    [
+        STEM, replace(STEM, kernel=(3, 3), filters=32, pads=(0, 0, 1, 1)), replace(STEM, kernel=(4, 4), strides=(4, 4)),
+        replace(STEM, kernel=(3, 3), strides=(1, 1), pads=(1, 1, 1, 1)), GROUPS,
+        replace(GROUPS, channels=4, filters=4, groups=32), replace(GROUPS, channels=56, filters=56, strides=(2, 2)),
+        replace(GROUPS, channels=24, filters=60, kernel=(1, 1), pads=(0, 0, 0, 0)),
+        replace(GROUPS, channels=7, filters=9), replace(GROUPS, channels=30, filters=45, groups=1),
+    ],
+)  # fmt: skip
+def test_the_layers_of_real_nets(text, dtype, case):
+    """First layers of ResNet, EfficientNet, ConvNeXt, VGG; groups of RegNet, ResNeXt, ShuffleNet; odd channels."""
+    check(replace(case, text=text, dtype=dtype))
+
+
+@pytest.mark.parametrize("case", [STEM, GROUPS, replace(GROUPS, text=RESIDUAL, channels=40, filters=40, groups=2)])
+def test_every_candidate(case):
+    """All areas that are measured when tuning."""
+    large = replace(case, images=7)
+    for tuning in kernels.candidates(large.op(), tuple(large.shapes()), kernels.arch_of(0)):
+        check(large, tuning=tuning)
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=cases(largest=40), aligned=st.booleans())
+def test_any_convolution(case, aligned):
+    """Kernels, strides, pads, dilations, groups, odd channels and filters, any alignment."""
+    check(case, aligned)
