@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from onnxfuse.benchmark import Report as BenchReport
     from onnxfuse.profiling import Profile
     from onnxfuse.rewrite.report import Report
+    from onnxfuse.rewrite.rule import Rule
     from onnxfuse.runtime import Placement, Session
     from onnxfuse.verification import Report as VerifyReport
 
@@ -31,16 +32,23 @@ __version__ = "0.1.0"
 
 
 def optimize(
-    model: "Model", *, rules: Sequence[str | Path] = (), tuning: str | Path | None = None
+    model: "Model",
+    *,
+    rules: Sequence[str | Path] = (),
+    tuning: str | Path | None = None,
+    strict_fp32: bool = False,
 ) -> "onnx.ModelProto":
     """Return the optimized model; the one given is left as it is.
 
     `model`: a ModelProto, the path of an .onnx file, or an onnx-graphsurgeon Graph. `rules`: folders of rule files
     beside the shipped ones. `tuning`: a file of `onnxfuse optimize --tune`, whose times then decide; where they are
-    not of this GPU, driver and ONNX Runtime, a warning says so and the rules decide.
+    not of this GPU, driver and ONNX Runtime, a warning says so and the rules decide. `strict_fp32`: no kernel is made
+    that rounds float32 to TF32; ONNX Runtime's own products do so unless the session's CUDA option `use_tf32` is 0.
     Raises ModelError for a model or tuning file that is not valid, RuleError for a rule file that is not.
     """
-    return _run(model, rules)[0] if tuning is None else _run_tuned(model, rules, Path(tuning))
+    if tuning is None:
+        return _run(model, rules, strict_fp32)[0]
+    return _run_tuned(model, rules, Path(tuning), strict_fp32)
 
 
 def explain(model: "Model", *, rules: Sequence[str | Path] = ()) -> "Report":
@@ -120,21 +128,28 @@ def profile(model: "Model", fused: "Model | None" = None, **options: Any) -> "Pr
     return look(_source(model), None if fused is None else _source(fused), **options)
 
 
-def _run(model: "Model", rules: Sequence[str | Path]) -> "tuple[onnx.ModelProto, Report]":
-    from onnxfuse.rewrite import pipeline, rule
+def _run(model: "Model", rules: Sequence[str | Path], strict_fp32: bool = False) -> "tuple[onnx.ModelProto, Report]":
+    from onnxfuse.rewrite import pipeline
 
     own = _own(model)
-    return own, pipeline.run(own, rule.select(Path(r) for r in rules))
+    return own, pipeline.run(own, _selected(rules, strict_fp32))
 
 
-def _run_tuned(model: "Model", rules: Sequence[str | Path], file: Path) -> "onnx.ModelProto":
+def _selected(rules: Sequence[str | Path], strict_fp32: bool) -> "tuple[Rule, ...]":
+    from onnxfuse.rewrite import rule, strict
+
+    chosen = rule.select(Path(r) for r in rules)
+    return strict.strict_fp32(chosen) if strict_fp32 else chosen
+
+
+def _run_tuned(model: "Model", rules: Sequence[str | Path], file: Path, strict_fp32: bool) -> "onnx.ModelProto":
     import warnings
 
     from onnxfuse import tuning
     from onnxfuse.kernels import tuned
-    from onnxfuse.rewrite import pipeline, rule
+    from onnxfuse.rewrite import pipeline
 
-    own, chosen = _own(model), rule.select(Path(r) for r in rules)
+    own, chosen = _own(model), _selected(rules, strict_fp32)
     found = tuning.reuse(own, chosen, tuned.read(file))
     if found.note:
         warnings.warn(found.note, stacklevel=3)

@@ -22,7 +22,7 @@ from onnxfuse.cli.verify import ShapeOption
 from onnxfuse.model import io
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.fused import DOMAIN
-from onnxfuse.rewrite import pipeline, rule
+from onnxfuse.rewrite import pipeline, rule, strict
 from onnxfuse.rewrite.pattern import did_you_mean
 from onnxfuse.rewrite.report import Report
 from onnxfuse.rewrite.unfuse import unfuse
@@ -72,6 +72,7 @@ def rule_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[s
     type=click.Path(path_type=Path),
     help="Choose by what --tune measured, with or without a GPU. With --tune: keep the times there.",
 )
+@click.option("--strict-fp32", is_flag=True, help="No kernel that rounds float32 to TF32. Sessions: use_tf32=0.")
 @click.option("--undo", is_flag=True, help="Replace the fused ops of IN.onnx by the nodes that they stand for.")
 @click.option("--dump", metavar="DIR", type=click.Path(path_type=Path), help="Write every phase and kernel there.")
 @click.option("--arch", metavar="sm_NN", help="With --dump: compile for it; default the GPU here, or sm_90a.")
@@ -96,6 +97,7 @@ def command(
     guard_inputs: tuple[Path, ...],
     tune: bool,
     tuning_file: Path | None,
+    strict_fp32: bool,
     undo: bool,
     dump: Path | None,
     arch: str | None,
@@ -108,8 +110,10 @@ def command(
     OUT.onnx runs in any ONNX Runtime, on any provider; with onnxfuse and a GPU its fused ops run as CUDA kernels.
     Nothing is written unless everything went well.
     """
-    if undo and (only or skip or require or guard or tune or tuning_file):
-        raise UsageError("--undo goes with none of --only, --skip, --require, --guard, --tune and --tuning")
+    if undo and (only or skip or require or guard or tune or tuning_file or strict_fp32):
+        raise UsageError(
+            "--undo goes with none of --only, --skip, --require, --guard, --tune, --tuning and --strict-fp32"
+        )
     if undo and dump is not None:
         raise UsageError("--undo makes no kernels: --dump goes with optimizing")
     if guard_inputs and not guard:
@@ -121,6 +125,8 @@ def command(
         raise UsageError("--shape goes with --dump DIR, --tune and --tuning FILE")
     dumping = None if dump is None else Dumping(dump, arch, shapes)
     rules = choose(rule.select(folders), only, skip)
+    if strict_fp32:
+        rules = strict.strict_fp32(rules)
     requirements = [parse_requirement(text, rules) for text in require]
     writable(target)
     if asked is not None and tune:

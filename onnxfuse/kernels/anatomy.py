@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 import onnx
-from onnx import FunctionProto, NodeProto, TensorProto
+from onnx import FunctionProto, NodeProto, TensorProto, helper
 
 from onnxfuse.kernels import body, functor, language, types
 from onnxfuse.kernels.body import Program
@@ -37,6 +37,8 @@ class Product:
     """Position of the right one."""
     transposed: bool
     """Whether the right factor is [n, k]."""
+    turned: bool = False
+    """Whether the left one is [k, m]."""
     sliding: Sliding | None = None
     """Where the left factor is what a window sees: images [batch, height, width, channels], filters [n, height, width,
     channels]."""
@@ -83,7 +85,7 @@ def anatomy(op: FusedOp) -> Anatomy:
 
 @lru_cache(maxsize=1024)
 def _anatomy(inputs: tuple[int, ...], outputs: tuple[int, ...], text: bytes) -> Anatomy:
-    function = FunctionProto.FromString(text)
+    function = _spelled_out(FunctionProto.FromString(text), inputs)
     heads = _heads(function)
     products = tuple(h.product for h in heads)
     if not products:
@@ -92,13 +94,13 @@ def _anatomy(inputs: tuple[int, ...], outputs: tuple[int, ...], text: bytes) -> 
         raise UnsupportedError("products with different left factors")
     if len({p.transposed for p in products}) > 1:
         raise UnsupportedError("products with right factors of both layouts")
+    if len({p.turned for p in products}) > 1:
+        raise UnsupportedError("products with left factors of both layouts")
     if len({p.sliding for p in products}) > 1:
         raise UnsupportedError("convolutions whose windows slide in different ways")
     kinds = {inputs[i] for p in products for i in (p.a, p.b)}
     if len(kinds) > 1 or not kinds <= set(TYPES):
         raise UnsupportedError(f"products of {' and '.join(sorted(types.name(t) for t in kinds))}")
-    if kinds == {TensorProto.FLOAT} and not products[0].transposed:
-        raise UnsupportedError("a product of float32 wants its right factor [n, k], transposed")
     for dtype in outputs:
         if types.TYPES[dtype].size not in STORED_BYTES or dtype == TensorProto.BOOL:
             raise UnsupportedError(f"a product's output of type {types.name(dtype)}")
@@ -124,19 +126,58 @@ def _heads(function: FunctionProto) -> tuple[_Head, ...]:
     for node in function.node:
         match node.op_type if node.domain == "" else "":
             case "MatMul" | "Gemm":
-                heads.append(_Head(_product(node, names), node.output[0], (node,)))
+                heads.append(_product(node, names, producers))
             case "Conv":
                 heads.append(_convolution(node, function, producers))
     return tuple(heads)
 
 
-def _product(node: NodeProto, names: list[str]) -> Product:
+def _product(node: NodeProto, names: list[str], producers: dict[str, NodeProto]) -> _Head:
     facts = _facts(node)
-    if facts.get("alpha", 1.0) != 1.0 or facts.get("transA", 0) or len([i for i in node.input if i]) != 2:
-        raise UnsupportedError(f"{node.op_type} with alpha, transA or a bias of its own")
-    if any(i not in names for i in node.input[:2]):
+    b, turn = node.input[1], producers.get(node.input[1])
+    if turn is not None and turn.op_type == "Transpose" and tuple(_facts(turn).get("perm", ())) == (1, 0):
+        b = turn.input[0]
+    else:
+        turn = None
+    if any(i not in names for i in (node.input[0], b)):
         raise UnsupportedError(f"{node.op_type} whose factor is computed in the body")
-    return Product(names.index(node.input[0]), names.index(node.input[1]), bool(facts.get("transB", 0)))
+    transposed = bool(facts.get("transB", 0)) != (turn is not None)
+    product = Product(names.index(node.input[0]), names.index(b), transposed, bool(facts.get("transA", 0)))
+    return _Head(product, node.output[0], (node,) if turn is None else (turn, node))
+
+
+def _spelled_out(function: FunctionProto, inputs: tuple[int, ...]) -> FunctionProto:
+    """Return the body with each Gemm as its product and, in float32, what its alpha, beta and bias make of it."""
+    nodes = list(function.node)
+    del function.node[:]
+    for node in nodes:
+        facts = _facts(node)
+        alpha, beta = float(facts.get("alpha", 1.0)), float(facts.get("beta", 1.0))
+        bias = node.input[2] if len(node.input) > 2 else ""
+        if node.op_type != "Gemm" or node.domain or (alpha == 1.0 and not bias) or node.input[0] not in function.input:
+            function.node.append(node)
+            continue
+        stem, dtype = node.output[0], inputs[list(function.input).index(node.input[0])]
+        made = [NodeProto.FromString(node.SerializeToString())]
+        made[0].input[:], made[0].output[:] = node.input[:2], [f"{stem}.product"]
+        value = _scaled(made, f"{stem}.product", alpha, f"{stem}.alpha")
+        if bias and beta != 0.0:
+            added = _scaled(made, bias, beta, f"{stem}.beta")
+            made.append(helper.make_node("Add", [value, added], [f"{stem}.sum"]))
+            value = f"{stem}.sum"
+        made.append(helper.make_node("Cast", [value], [stem], to=dtype))
+        function.node.extend(made)
+    return function
+
+
+def _scaled(nodes: list[NodeProto], value: str, factor: float, stem: str) -> str:
+    """Append what gives `value` times `factor` in float32, and return its name."""
+    nodes.append(helper.make_node("Cast", [value], [f"{stem}.wide"], to=TensorProto.FLOAT))
+    if factor == 1.0:
+        return f"{stem}.wide"
+    nodes.append(helper.make_node("Constant", [], [stem], value_float=factor))
+    nodes.append(helper.make_node("Mul", [f"{stem}.wide", stem], [f"{stem}.scaled"]))
+    return f"{stem}.scaled"
 
 
 def _convolution(node: NodeProto, function: FunctionProto, producers: dict[str, NodeProto]) -> _Head:
@@ -161,7 +202,7 @@ def _convolution(node: NodeProto, function: FunctionProto, producers: dict[str, 
         raise UnsupportedError("a convolution of images that are not two-dimensional")
     nodes = tuple(n for n in (*before, node, *after) if n is not None)
     a, b = (names.index(n.input[0]) for n in nodes[:2])
-    return _Head(Product(a, b, True, sliding), after[0].output[0], nodes)
+    return _Head(Product(a, b, True, sliding=sliding), after[0].output[0], nodes)
 
 
 def _facts(node: NodeProto) -> dict[str, Any]:
@@ -235,6 +276,24 @@ def _lane(
 # ---- shapes
 
 
+Three = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Products side by side, each of matrices of its own. Dimensions are outer, middle, inner."""
+
+    extents: Three
+    a: Three
+    """Left matrices from one to the next along each dimension; 0 where all have the same."""
+    b: Three
+
+    @property
+    def count(self) -> int:
+        """How many products there are."""
+        return math.prod(self.extents)
+
+
 @dataclass(frozen=True)
 class Problem:
     """The size of the products: [m, k] by [k, n]."""
@@ -246,6 +305,8 @@ class Problem:
     """Shape of the outputs: m is all of it but the last dimension."""
     places: Places | None = None
     """Of a convolution: a row for each place, k = height * width * channels of the window."""
+    batch: Batch | None = None
+    """Of products of several right matrices; then m is the rows of each."""
 
 
 def problem(parts: Anatomy, input_shapes: tuple[Shape, ...]) -> Problem:
@@ -260,12 +321,49 @@ def problem(parts: Anatomy, input_shapes: tuple[Shape, ...]) -> Problem:
 def _problem(product: Product, a: Shape, b: Shape) -> Problem:
     if product.sliding is not None:
         return _slid(product.sliding, a, b)
-    if len(a) < 2 or len(b) != 2:
-        raise UnsupportedError(f"a product of ranks {len(a)} and {len(b)}, expected 2 or more and 2")
-    k, n = b[::-1] if product.transposed else b
+    if len(a) < 2 or len(b) < 2:
+        raise UnsupportedError(f"a product of ranks {len(a)} and {len(b)}, expected 2 or more")
+    k, n = b[:-3:-1] if product.transposed else b[-2:]
+    if product.turned:
+        a = (*a[:-2], a[-1], a[-2])
     if k != a[-1]:
         raise UnsupportedError(f"a product of {a[-1]} columns and {k} rows")
-    return Problem(math.prod(a[:-1]), n, a[-1], (*a[:-1], n))
+    if math.prod(b[:-2]) == 1 and len(b) <= len(a):
+        return Problem(math.prod(a[:-1]), n, k, (*a[:-1], n))
+    around = _broadcast(a[:-2], b[:-2])
+    return Problem(a[-2], n, k, (*around, a[-2], n), batch=_batch(around, a[:-2], b[:-2]))
+
+
+def _broadcast(a: Shape, b: Shape) -> Shape:
+    rank = max(len(a), len(b))
+    pairs = list(zip((1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b, strict=True))
+    if any(x != y and 1 not in (x, y) for x, y in pairs):
+        raise UnsupportedError(f"batches of {list(a)} and {list(b)} products")
+    return tuple(y if x == 1 else x for x, y in pairs)
+
+
+def _batch(around: Shape, a: Shape, b: Shape) -> Batch:
+    """Return the batch with as few dimensions as it has different ways to go on; three at most."""
+    merged: list[tuple[int, int, int]] = []
+    ways = [_matrices(around, shape) for shape in (a, b)]
+    for extent, step_a, step_b in zip(around, *ways, strict=True):
+        if extent == 1:
+            continue
+        if merged and merged[-1][1:] == (step_a * extent, step_b * extent):
+            merged[-1] = (merged[-1][0] * extent, step_a, step_b)
+        else:
+            merged.append((extent, step_a, step_b))
+    if len(merged) > 3:
+        raise UnsupportedError(f"batches of {list(a)} and {list(b)} products, broadcast in more than three ways")
+    padded = [(1, 0, 0)] * (3 - len(merged)) + merged
+    extents, steps_a, steps_b = zip(*padded, strict=True)
+    return Batch(extents, steps_a, steps_b)
+
+
+def _matrices(around: Shape, shape: Shape) -> list[int]:
+    """Return how many matrices of a batch of this shape lie between neighbours along each dimension of `around`."""
+    padded = (1,) * (len(around) - len(shape)) + shape
+    return [0 if d == 1 else math.prod(padded[i + 1 :]) for i, d in enumerate(padded)]
 
 
 def _slid(sliding: Sliding, a: Shape, b: Shape) -> Problem:

@@ -27,5 +27,19 @@ class Arch:
         return 8 if self._from_hopper_on else 1
 
     @property
+    def number(self) -> int:
+        """The compute capability, times ten."""
+        return int("".join(c for c in self.name if c.isdigit()))
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory that one block may have (CUDA C++ programming guide, technical specifications)."""
+        return next(size for least, size in _SHARED if self.number >= least) * 1024
+
+    @property
     def _from_hopper_on(self) -> bool:
-        return int("".join(c for c in self.name if c.isdigit())) >= 90
+        return self.number >= 90
+
+
+_SHARED = ((120, 99), (90, 227), (89, 99), (87, 163), (86, 99), (80, 163), (75, 64), (0, 48))
+"""Kilobytes of shared memory that a block may have, from this compute capability on."""

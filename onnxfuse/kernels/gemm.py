@@ -6,7 +6,7 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from onnxfuse.kernels import gemm_text, plans, types
+from onnxfuse.kernels import gemm_sm80, gemm_text, plans, types
 from onnxfuse.kernels.anatomy import ROW_BYTES, Anatomy, Problem, anatomy, operand_kind, output_shapes, problem
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.body import Apply
@@ -29,9 +29,14 @@ SHARED_LIMIT = 227 * 1024
 def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: Tuning) -> LaunchPlan:
     """Return how to run `op` on inputs of these shapes: on the tensor cores where they take its sizes and pointers."""
     work = _work(op, input_shapes)
-    if not aligned or not tensor_cores(work.size, arch):
-        return _plain(work)
-    return _sm90(work, tuning.tile or _choose(work, arch), arch)
+    parts, size = work.parts, work.size
+    if aligned and tuning.block is None and tensor_cores(parts, size, arch):
+        return _sm90(work, tuning.tile or _choose(work, arch), arch)
+    if size.places is None and arch.number >= gemm_sm80.LEAST:
+        return gemm_sm80.plan(work, aligned, tuning.block, arch)
+    if size.batch is not None or parts.products[0].turned:
+        raise UnsupportedError(f"a batch, or a left factor [k, m], on {arch.name}")
+    return _plain(work)
 
 
 def _work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
@@ -43,9 +48,11 @@ def _work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
 
 def refuses(op: FusedOp, arch: Arch) -> str | None:
     """Return why the body of `op` is the better choice on `arch`, None where the kernel is."""
-    if arch.name != ARCH:
-        return f"the product's kernel is made for {ARCH}, this GPU is {arch.name}"
+    if (reason := gemm_sm80.refuses(arch)) is not None:
+        return reason
     parts = anatomy(op)
+    if arch.name != ARCH and parts.products[0].sliding is not None:
+        return f"the convolution's kernel is made for {ARCH}, this GPU is {arch.name}"
     if parts.to_tf32 and not arch.tf32:
         return "the kernel rounds float32 to TF32, and use_tf32 is 0"
     strides = [max(p.sliding.strides) for p in parts.products if p.sliding is not None]
@@ -57,9 +64,17 @@ def reads(shape: Extents, full: Extents) -> str | None:
     return None if operand_kind(shape, full) else "lies across the rows and columns of the product"
 
 
-def tensor_cores(size: Problem, arch: Arch) -> bool:
-    """Return whether the fast kernel runs a product of this size on `arch`."""
-    if arch.name != ARCH or size.n % 8 or size.k == 0:
+def tensor_cores(parts: Anatomy, size: Problem, arch: Arch) -> bool:
+    """Return whether Hopper's kernel runs a product of this size and layout on `arch`."""
+    if (
+        arch.name != ARCH
+        or size.n % 8
+        or 0 in (size.m, size.n, size.k)
+        or size.batch is not None
+        or parts.products[0].turned
+    ):
+        return False
+    if parts.to_tf32 and not parts.products[0].transposed:
         return False
     if size.places is None:
         return size.k % 8 == 0
@@ -240,14 +255,18 @@ def _splits(steps: int) -> list[int]:
 
 
 def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[Tuning, ...]:
-    """Return every tile that fits; split where they are few."""
+    """Return every tile that fits, split where they are few; and the blocks of sm_80 that may be near the fastest."""
     work = _work(op, input_shapes)
     parts, size, accumulated = work.parts, work.size, work.first_operand
+    blocks = gemm_sm80.worth_measuring(parts, size, arch) if size.places is None else []
+    if not tensor_cores(parts, size, arch):
+        return tuple(Tuning(block=block) for block in blocks)
     tiles = _fitting(work)
     few = -(-size.m // 64) * -(-size.n // 64) * len(parts.lanes) * 2 <= arch.sm_count
     if accumulated == 1 and few:
         tiles += [replace(SMALLEST, teams=1, split=s) for s in _splits(_steps(size, parts.terms))]
-    return tuple(Tuning(tile=replace(t, n=t.n // accumulated)) for t in tiles)
+    fitting = (Tuning(tile=replace(t, n=t.n // accumulated)) for t in tiles)
+    return (*fitting, *(Tuning(block=block) for block in blocks))
 
 
 def _kind(shape: Shape, full: Shape) -> str:

@@ -6,8 +6,8 @@ from onnxfuse.kernels import functor, types
 from onnxfuse.kernels.anatomy import TYPES, Anatomy, Problem
 from onnxfuse.kernels.body import Program
 from onnxfuse.kernels.layout import Shape
-from onnxfuse.kernels.plans import Tile
-from onnxfuse.kernels.source import DEVICE, KernelSource, generated, identifier, template
+from onnxfuse.kernels.plans import Block, Tile
+from onnxfuse.kernels.source import AMPERE, DEVICE, KernelSource, generated, identifier, template
 from onnxfuse.model.fused import FusedOp
 
 _SWIZZLED = {
@@ -20,7 +20,7 @@ the copy engine has them; elements of 4 bytes take two such blocks of rows."""
 
 @dataclass(frozen=True)
 class Work:
-    """All that the plans of both kernels are made from."""
+    """All that the plans of the kernels are made from."""
 
     op: FusedOp
     parts: Anatomy
@@ -55,6 +55,21 @@ class Work:
         return next((i for i, size in sizes if size == stored), None)
 
 
+@dataclass(frozen=True)
+class Fit:
+    """How the kernel for sm_80 is cut for a problem."""
+
+    block: Block
+    stages: int
+    """Of the ring in shared memory."""
+    shared_bytes: int
+    width: int
+    """Neighbouring cells that a thread computes at a time."""
+    a_piece: int
+    b_piece: int
+    """Bytes that a copy of a factor takes at a time: 2, 4, 8 or 16."""
+
+
 def plain(work: Work, threads: int) -> KernelSource:
     """Return the kernel that takes any size and any pointers."""
     inputs = ", ".join(f"in{i}" for i in range(len(work.op.inputs)))
@@ -63,7 +78,33 @@ def plain(work: Work, threads: int) -> KernelSource:
         f"KERNEL(THREADS) {work.entry}({_arguments(work.op)}, PARAMETERS p) {{\n  join_stream();\n"
         f"  gemm({{{inputs}}}, {{{outputs}}}, p);\n}}\n"
     )
-    return _kernel(work, (), {"THREADS": threads}, None, _plain_results(work), ("gemm_plain.cu",), end)
+    return _kernel(work, (), {"THREADS": threads}, None, _results(work), ("gemm_plain.cu",), end)
+
+
+def sm80(work: Work, fit: Fit) -> KernelSource:
+    """Return the kernel for the tensor cores of sm_80 and later."""
+    inputs = ", ".join(f"in{i}" for i in range(len(work.op.inputs)))
+    outputs = ", ".join(f"out{n}" for n in range(len(work.op.outputs)))
+    block = fit.block
+    end = (
+        f"KERNEL(THREADS) {work.entry}({_arguments(work.op)}, PARAMETERS p) {{\n  join_stream();\n"
+        f"  gemm({{{inputs}}}, {{{outputs}}}, p);\n}}\n"
+    )
+    constants = {
+        "THREADS": block.threads, "TILE_M": block.m, "TILE_N": block.n, "WARPS_M": block.warps_m,
+        "WARPS_N": block.warps_n, "WARPS_K": block.warps_k, "STAGES": fit.stages, "SHARED_BYTES": fit.shared_bytes,
+        "WIDTH": fit.width, "A_PIECE": fit.a_piece, "B_PIECE": fit.b_piece,
+    }  # fmt: skip
+    products = work.parts.products
+    flags = {"A_TURNED": products[0].turned, "BATCHED": work.size.batch is not None}
+    middle = "".join(f"constexpr bool {name} = {str(value).lower()};\n" for name, value in flags.items())
+    stored = types.TYPES[work.parts.dtype].stored
+    choices = "".join(f"  if (number == {k}) return from.b<{k}>();\n" for k in range(1, len(products)))
+    middle += (
+        f"using Factor = {stored};\n"
+        f"DEVICE const Factor* right_factor(const Operands& from, int number) {{\n{choices}  return from.b<0>();\n}}\n"
+    )
+    return _kernel(work, (AMPERE,), constants, None, middle + _results(work), ("gemm_sm80.cu",), end)
 
 
 def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int) -> KernelSource:
@@ -210,8 +251,8 @@ def _take_staged(work: Work) -> str:
     )
 
 
-def _plain_results(work: Work) -> str:
-    """Return the outputs' pointers and how one element of each is stored."""
+def _results(work: Work) -> str:
+    """Return the outputs' pointers and how neighbouring elements of each are stored."""
     lanes = work.parts.lanes
     fields = "".join(f"  void* out{n};\n" for n in range(len(work.op.outputs)))
     stores = []
@@ -219,12 +260,15 @@ def _plain_results(work: Work) -> str:
         stored = types.TYPES[output.dtype].stored
         choices = "".join(f"lane == {k} ? to.out{lane.outputs[n]} : " for k, lane in list(enumerate(lanes))[1:])
         stores.append(
-            f"  const Stored<{stored}>::Value value{n}[1] = {{result.b{n}}};\n"
-            f"  store_values<1>(({stored}*)({choices}to.out{lanes[0].outputs[n]}) + offset, value{n});\n"
+            f"  Stored<{stored}>::Value value{n}[W];\n"
+            f"  UNROLLED for (int i = 0; i < W; ++i) value{n}[i] = result[i].b{n};\n"
+            f"  store_values<W>(({stored}*)({choices}to.out{lanes[0].outputs[n]}) + offset, value{n});\n"
         )
     return (
         f"struct Results {{\n{fields}}};\n"
-        "DEVICE void store_result(const Results& to, int lane, const Place& at, const Result& result) {\n"
+        "// W neighbouring cells of a row.\n"
+        "template <int W>\n"
+        "DEVICE void store_results(const Results& to, int lane, const Place& at, const Result (&result)[W]) {\n"
         "  const unsigned long long offset = (unsigned long long)at.row * at.n + at.column;\n" + "".join(stores) + "}\n"
     )
 

@@ -40,6 +40,26 @@ class Tile:
 
 
 @dataclass(frozen=True)
+class Block:
+    """What a block of the gemm template's kernel for sm_80 and later computes, and how its warps share that."""
+
+    m: int
+    """Rows."""
+    n: int
+    """Columns of each product: 64, 128 or 256."""
+    warps_m: int
+    warps_n: int
+    """Warps below and beside each other; each takes a multiple of 16 rows and columns."""
+    warps_k: int = 1
+    """Groups of such warps that share the terms."""
+
+    @property
+    def threads(self) -> int:
+        """Threads of the block: 128 or 256."""
+        return 32 * self.warps_m * self.warps_n * self.warps_k
+
+
+@dataclass(frozen=True)
 class Patch:
     """What a thread of the depthwise template computes."""
 
@@ -148,7 +168,10 @@ class Tuning:
     width: int = 0
     """Elements per vector; 0 = by the element types."""
     tile: Tile | None = None
-    """Of the gemm template; None = by the sizes."""
+    """Of the gemm template's kernel for Hopper; None = by the sizes."""
+    block: Block | None = None
+    """Of its kernel for sm_80 and later, wherever that can run; None = by the sizes, on Hopper beside what the other
+    kernel does not take."""
     patch: Patch | None = None
     """Of the depthwise template's kernel for the plain cores; None = by the sizes."""
     band: Band | None = None

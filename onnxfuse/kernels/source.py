@@ -6,6 +6,7 @@ from importlib import resources
 
 DEVICE = "device.cuh"
 CLUSTER = "cluster.cuh"
+AMPERE = "ampere.cuh"
 """The sections that only NVRTC can read; the tests put a CPU twin in their place."""
 
 # Flags for every kernel: none relaxes floating point.

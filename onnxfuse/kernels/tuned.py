@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 import onnx
 
 from onnxfuse.kernels.layout import Shape
-from onnxfuse.kernels.plans import DEFAULT, Area, Queries, Tile, Tuning
+from onnxfuse.kernels.plans import DEFAULT, Area, Block, Queries, Tile, Tuning
 from onnxfuse.model import io
 from onnxfuse.model.errors import ModelError
 
@@ -181,6 +181,9 @@ def changed(tuning: Tuning) -> dict[str, Any]:
 
 # ---- the file
 
+PARTS: dict[str, type[Any]] = {"area": Area, "block": Block, "queries": Queries, "tile": Tile}
+"""The constants of a variant that have parts, by their names."""
+
 
 def read(path: Path) -> Book:
     """Return what the file holds; raises ModelError where it is missing or of another form."""
@@ -276,9 +279,7 @@ def entry(measured: Measured) -> dict[str, Any]:
 def _candidate_facts(candidate: Timed) -> dict[str, Any]:
     facts: dict[str, Any] = {"kind": candidate.kind}
     if candidate.tuning != DEFAULT:
-        facts["tuning"] = {
-            k: asdict(v) if isinstance(v, Tile | Queries | Area) else v for k, v in changed(candidate.tuning).items()
-        }
+        facts["tuning"] = {k: asdict(v) if k in PARTS else v for k, v in changed(candidate.tuning).items()}
     if candidate.microseconds is None:
         return {**facts, "failed": candidate.failed}
     facts["microseconds"] = round(float(candidate.microseconds), 3)
@@ -302,7 +303,7 @@ def _candidate(facts: Mapping[str, Any]) -> Timed:
     if facts["kind"] not in get_args(Kind):
         raise ValueError(f"candidate of kind {facts['kind']!r}, expected one of {', '.join(get_args(Kind))}")
     said = dict(facts.get("tuning", {}))
-    for name, kind in (("tile", Tile), ("queries", Queries), ("area", Area)):
+    for name, kind in PARTS.items():
         if said.get(name) is not None:
             said[name] = kind(**said[name])
     spread = facts.get("spread")

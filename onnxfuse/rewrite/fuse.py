@@ -18,6 +18,7 @@ from onnxfuse.rewrite.pattern import realized
 from onnxfuse.rewrite.replace import instantiate
 from onnxfuse.rewrite.report import Applied, Near, Report, names
 from onnxfuse.rewrite.rule import TEMPLATES, THROUGH_LIBRARY, Anchor, Fuse, Rule
+from onnxfuse.rewrite.terms_last import with_terms_last
 
 
 @dataclass(frozen=True)
@@ -166,23 +167,34 @@ def _fuse_from(
     stops = tuple(Refusal(n.name, reason, len(region.nodes)) for n, reason in region.stops.items())
     nodes = sorted(region.nodes, key=lambda n: n.order)
     reason = _too_little(how, start, nodes, stops) or (saves(graph, nodes, rule.name) if how.moving else None)
+    given = nodes
+    if reason is None and how.terms_last:
+        nodes = with_terms_last(graph, given, how.terms_last)
     made: tuple[FusedOp, Node] | str = reason or ""
     if reason is None:
         made = make_op(graph, nodes, rule.name, start.template or how.template, start.realization)
         if isinstance(made, str) and start.fallback:
             made = make_op(graph, nodes, rule.name, start.fallback, start.realization)
     if isinstance(made, str):
+        _give_back(graph, nodes, given)
         kind = "no kernel" if reason is None else "too little"
         return Refusal(node.name, made, len(region.nodes), kind=kind, size=len(start.seeds) + max(how.least, 1))
     op, fused = made
     declined = around.choices.declined.get((op.name, fused.outputs)) if around.choices is not None else None
     if declined is not None:
-        around.alone.update((*start.kept, *nodes) if declined.alone else ())
-        return Refusal(node.name, declined.reason, len(nodes), kind="slower", size=len(nodes))
-    replaced = names([*start.kept, *nodes])
+        _give_back(graph, nodes, given)
+        around.alone.update((*start.kept, *given) if declined.alone else ())
+        return Refusal(node.name, declined.reason, len(given), kind="slower", size=len(given))
+    replaced = names([*start.kept, *given])
     graph.replace(nodes, [fused])
     kept = tuple(o for n in start.kept for o in n.outputs if o)
     return op, Applied(rule.name, op.name, replaced, stops, fused.outputs, kept, start.cost)
+
+
+def _give_back(graph: Graph, nodes: Sequence[Node], given: Sequence[Node]) -> None:
+    """Put the nodes in place again that were rewritten for a kernel which is not made."""
+    if (old := [n for n in nodes if n not in given]) and (new := [n for n in given if n not in nodes]):
+        graph.replace(old, new)
 
 
 def _start(graph: Graph, how: Fuse, node: Node, around: _Surroundings) -> _Start | Refusal | None:

@@ -18,6 +18,7 @@ from onnxfuse.rewrite.predicate import Binding, Predicate
 
 FUSE_KEYS = {
     "anchor", "define", "split", "template", "library", "prologue", "epilogue", "beside", "over", "broadcast", "least",
+    "terms_last",
 }  # fmt: skip
 TEMPLATES = ("depthwise", "attention", "row", "gemm", "direct", "library", "pointwise")
 """The kernel templates, strongest first: in this order fuse rules take their nodes."""
@@ -84,6 +85,8 @@ class Fuse:
     """The anchor is ANY_MOVEMENT."""
     least: int
     """With fewer grown nodes than this, nothing is fused."""
+    terms_last: tuple[int, ...] = ()
+    """Element types whose products get their constant weights [n, k], a column's terms side by side."""
 
 
 @dataclass(frozen=True)
@@ -226,6 +229,7 @@ class _Reader:
             bool(grow["prologue"]), bool(grow["epilogue"]), self.common_input(table, "beside", anchors),
             self.common_input(table, "over", anchors), self.common_input(table, "broadcast", anchors),
             anchor == ANY_MOVEMENT, self.optional(table, "least", int, 0),
+            terms_last=tuple(self.element_type(t) for t in self.optional(table, "terms_last", list, [])),
         )  # fmt: skip
 
     def layout(self, table: dict[str, Any]) -> Layout:

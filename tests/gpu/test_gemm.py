@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnxfuse import kernels
-from onnxfuse.kernels import Tuning, anatomy, gemm
-from onnxfuse.kernels.plans import Tile
+from onnxfuse.kernels import Tuning, anatomy, gemm, gemm_sm80
+from onnxfuse.kernels.plans import Block, Tile
 from onnxfuse.runtime.bridge import bridge
 from tests.gpu.test_kernels import DeviceBuffer, _gpu
 from tests.kernels import ops, products
@@ -23,9 +23,12 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gp
 BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL]
 SPLIT = [Tile(64, 64, 1, teams=1, split=2), Tile(64, 64, 1, teams=1, split=3), Tile(64, 64, 1, teams=1, split=6)]
 TILES = [*gemm.COSTS, Tile(128, 64, 2), *SPLIT]
+BLOCKS = list(gemm_sm80.PACES)
 
 
 def launch(plan, addresses):
+    if not plan.grid[0]:
+        return
     function = kernels.load(plan.kernel, 0)
     if plan.shared_bytes > 48 * 1024:
         function.max_dynamic_shared_size_bytes = plan.shared_bytes
@@ -44,15 +47,17 @@ def run(fused, shapes, tile=None, aligned=True, times=1):
     rng = np.random.default_rng(sum(map(math.prod, shapes)))
     inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
     cuts = 0
-    for product in anatomy.anatomy(fused).products:
+    parts = anatomy.anatomy(fused)
+    terms = anatomy.problem(parts, tuple(shapes)).k
+    for product in parts.products:
         right = inputs[product.b]
-        terms = right.size // right.shape[0 if product.transposed else -1]
         inputs[product.b] = (right.astype(np.float32) / max(terms, 1) ** 0.5).astype(right.dtype)
         if right.dtype == np.float32:
             for i in (product.a, product.b):
                 inputs[i] = (inputs[i].view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
             cuts = terms // 8
-    plan = kernels.plan(fused, tuple(shapes), aligned, kernels.arch_of(0), Tuning(tile=tile))
+    tuning = Tuning(block=tile) if isinstance(tile, Block) else Tuning(tile=tile)
+    plan = kernels.plan(fused, tuple(shapes), aligned, kernels.arch_of(0), tuning)
     sources = [DeviceBuffer(x.shape, x.dtype, aligned, x) for x in inputs]
     results = [DeviceBuffer(s, ops.NUMPY[t], aligned) for s, t in zip(plan.output_shapes, fused.outputs, strict=True)]
     for _ in range(times):
@@ -116,11 +121,50 @@ def test_any_size(text, rows, n, k, dtype):
     check(text, dtype, (rows,), n, k)
 
 
+# ---- the kernel for sm_80 and later
+
+
 @pytest.mark.parametrize("text", BODIES)
-@pytest.mark.parametrize("size", [((5,), 3, 7), ((65,), 200, 33)])
-def test_the_plain_kernel(text, size):
-    """Pointers off the boundary, sizes that are no multiples of 8."""
-    check(text, HALF, *size, aligned=False)
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
+@pytest.mark.parametrize("block", BLOCKS)
+def test_every_body_and_block(text, dtype, block):
+    """Blocks that stick out on every side, fewer steps than stages and more; pieces of 16 bytes down to one element."""
+    if text == SWIGLU:
+        block = Block(block.m, block.n // 2, block.warps_m, block.warps_n, block.warps_k)
+        if block.n % (128 // np.dtype(ops.NUMPY[dtype]).itemsize) or block.n // block.warps_n % 16:
+            pytest.skip("lines of a factor's tile are wider than half a block")
+    for size in [((1,), 8, 8), ((100,), 72, 40), ((3, 67), 264, 520), ((300,), 130, 66), ((77,), 33, 129)]:
+        check(text, dtype, *size, block)
+    check(text, dtype, (77,), 72, 136, block, aligned=False)
+
+
+@pytest.mark.parametrize("text", [GELU, QKV, SWIGLU])
+def test_blocks_over_and_over(text):
+    """More blocks than the GPU holds at once, the ring in many rounds."""
+    check(text, HALF, (2048,), 1024, 512, gemm_block(text), times=200)
+
+
+def gemm_block(text):
+    return Block(128, 64, 2, 2) if text == SWIGLU else Block(128, 128, 2, 2)
+
+
+@settings(max_examples=40)
+@given(
+    text=st.sampled_from(BODIES),
+    rows=st.integers(1, 400),
+    n=st.integers(1, 300),
+    k=st.integers(1, 500),
+    dtype=st.sampled_from([HALF, BRAIN, FLOAT]),
+    aligned=st.booleans(),
+)
+def test_any_size_at_all(text, rows, n, k, dtype, aligned):
+    check(text, dtype, (rows,), n, k, aligned=aligned)
+
+
+@pytest.mark.parametrize("name", products.TABLE)
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
+def test_every_layout_and_batch(name, dtype):
+    run(*products.table(name, dtype))
 
 
 # ---- convolutions

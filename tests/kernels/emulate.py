@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from onnxfuse.kernels.plans import LaunchPlan
-from onnxfuse.kernels.source import CLUSTER, DEVICE, KernelSource
+from onnxfuse.kernels.source import AMPERE, CLUSTER, DEVICE, KernelSource
 
 HOST = Path(__file__).with_name("host.cuh")
 GUARD = 64
@@ -47,7 +47,8 @@ def library(text: str) -> ctypes.CDLL:
 
 def host_text(kernel: KernelSource, pointers: int) -> str:
     """Return the kernel's text for the host, with a function `launch` that runs a grid."""
-    sections = ['#include "host.hpp"' if s.file == DEVICE else s.text for s in kernel.sections if s.file != CLUSTER]
+    twins = (AMPERE, CLUSTER)
+    sections = ['#include "host.hpp"' if s.file == DEVICE else s.text for s in kernel.sections if s.file not in twins]
     arguments = ", ".join(f"pointers[{i}]" for i in range(pointers))
     launch = (
         'extern "C" void launch(unsigned blocks, unsigned threads, void** pointers, const size_t* sizes, '

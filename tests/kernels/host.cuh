@@ -1,9 +1,11 @@
-// The CPU twin of templates/device.cuh and templates/cluster.cuh: the same functions, so that functors and whole kernels run without a GPU.
+// The CPU twin of templates/device.cuh, cluster.cuh and ampere.cuh: the same functions, so that functors and whole kernels
+// run without a GPU.
 // The threads of a block are fibers that run in lockstep from one exchange or barrier to the next.
 
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <ucontext.h>
 #include <utility>
@@ -19,7 +21,7 @@ struct bf16;
   static void
 #define PARAMETERS const Parameters
 #define SHARED static
-#define DYNAMIC_SHARED(type, name, count) static type name[count]
+#define DYNAMIC_SHARED(type, name, count) alignas(16) static type name[count]
 #define UNROLLED
 
 DEVICE void join_stream() {}
@@ -28,6 +30,13 @@ struct Machine {
   // `thread` of all `threads` of a cluster, whose first block is `block`.
   unsigned block = 0, blocks = 1, thread = 0, threads = 1, cluster = 1;
   unsigned word[MOST], fragments[MOST][6];
+  const char* row[MOST];
+  // Copies beside the threads: of each thread, by groups, what arrives when they are waited for.
+  struct Copy {
+    char* to;
+    std::vector<char> bytes;
+  };
+  std::deque<std::vector<Copy>> copies[MOST];
   bool finished[MOST];
   ucontext_t scheduler, fiber[MOST];
   std::vector<char> stack;
@@ -52,6 +61,7 @@ static void run_block() {
     machine.fiber[t].uc_link = &machine.scheduler;
     makecontext(&machine.fiber[t], run_fiber, 0);
     machine.finished[t] = false;
+    machine.copies[t].assign(1, {});
   }
   for (unsigned left = machine.threads; left > 0;) {
     left = 0;
@@ -248,5 +258,62 @@ DEVICE void copy_behind(void* to, const void* from) {
   const SixteenBytes bytes = read((const SixteenBytes*)from);
   std::memcpy(to, &bytes, 16);
 }
-DEVICE void close_group_of_copies() {}
-template <int GROUPS> DEVICE void wait_for_copies() {}
+// ---- ampere.cuh
+
+using SharedAddress = char*;
+DEVICE SharedAddress shared_address(void* pointer) { return (char*)pointer; }
+
+// What is still read there meets NaN; what has arrived is there only once the copy is waited for.
+template <int BYTES> DEVICE void copy_beside(SharedAddress to, const void* from, bool there) {
+  std::vector<char> bytes(BYTES);
+  if (there) {
+    struct Piece { char bytes[BYTES]; };
+    const Piece piece = read((const Piece*)from);
+    std::memcpy(bytes.data(), piece.bytes, BYTES);
+  }
+  std::memset(to, 0xff, BYTES);
+  machine.copies[machine.thread].back().push_back({to, bytes});
+}
+DEVICE void close_group_of_copies() { machine.copies[machine.thread].emplace_back(); }
+template <int GROUPS> DEVICE void wait_for_copies() {
+  auto& groups = machine.copies[machine.thread];
+  for (; groups.size() > GROUPS + 1; groups.pop_front())
+    for (const auto& copy : groups.front()) std::memcpy(copy.to, copy.bytes.data(), copy.bytes.size());
+}
+
+DEVICE unsigned load_shared(SharedAddress from) { return *(const unsigned*)from; }
+DEVICE void store_shared(SharedAddress to, const unsigned (&word)[4]) { std::memcpy(to, word, 16); }
+
+template <bool TURNED> DEVICE void load_blocks(unsigned (&block)[4], SharedAddress row) {
+  machine.row[machine.thread] = row;
+  machine.pause();
+  const unsigned first = machine.thread & ~31u, lane = machine.thread & 31u;
+  for (unsigned i = 0; i < 4; ++i) {
+    unsigned short pair[2];
+    for (unsigned next = 0; next < 2; ++next) {
+      const unsigned along = lane % 4 * 2 + next, across = lane / 4;
+      const char* from = machine.row[first + i * 8 + (TURNED ? along : across)];
+      std::memcpy(&pair[next], from + 2 * (TURNED ? across : along), 2);
+    }
+    block[i] = pair[0] | (unsigned)pair[1] << 16;
+  }
+  machine.pause();
+}
+
+DEVICE unsigned rounded_to_tf32(unsigned bits) { return bits + 0x1000u & ~0x1fffu; }
+// Gathered as PTX describes mma.m16n8k8.
+DEVICE void product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, float*) {
+  unsigned* mine = machine.fragments[machine.thread];
+  for (int i = 0; i < 4; ++i) mine[i] = a[i];
+  mine[4] = b0;
+  mine[5] = b1;
+  machine.pause();
+  const unsigned first = machine.thread & ~31u, lane = machine.thread & 31u;
+  for (int i = 0; i < 4; ++i) {
+    const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+    for (int k = 0; k < 8; ++k)
+      d[i] += float_of_bits(machine.fragments[first + row % 8 * 4 + k % 4][row / 8 + k / 4 * 2]) *
+              float_of_bits(machine.fragments[first + column * 4 + k % 4][4 + k / 4]);
+  }
+  machine.pause();
+}

@@ -14,6 +14,44 @@ QKV = """(x, q, k, v, a, b, c) => (y, z, t) { m = MatMul(x, q) n = MatMul(x, k) 
   y = Add(m, a) z = Add(b, n) t = Add(o, c) }"""
 SEVERAL = "(x, w, b) => (y, z) { m = MatMul(x, w) y = Add(m, b) z = Cast <to = 1> (y) }"
 
+BATCHED = "(x, w, r) => (y) { m = MatMul(x, w) s = Add(m, r) y = Relu(s) }"
+TABLE = {
+    "batched": (BATCHED, [(3, 20, 40), (3, 40, 24), (3, 20, 24)]),
+    "batched twice": (BATCHED, [(2, 3, 20, 40), (2, 3, 40, 24), (24,)]),
+    "batched, odd": (BATCHED, [(2, 3, 17, 5), (2, 3, 5, 19), (2, 3, 17, 1)]),
+    "left factor shared": (BATCHED, [(20, 40), (3, 40, 24), ()]),
+    "right factor shared by some": (BATCHED, [(3, 4, 20, 40), (3, 1, 40, 24), (3, 4, 20, 24)]),
+    "left factor shared by some": (BATCHED, [(3, 1, 20, 40), (1, 4, 40, 24), (3, 4, 20, 1)]),
+    "broadcast in three ways": (BATCHED, [(2, 1, 2, 9, 8), (1, 3, 2, 8, 16), (16,)]),
+    "right factor of one batch": (BATCHED, [(3, 20, 40), (1, 40, 24), (3, 20, 24)]),
+    "no products": (BATCHED, [(0, 20, 40), (0, 40, 24), (24,)]),
+    "no terms in a batch": (BATCHED, [(3, 20, 0), (3, 0, 24), (3, 20, 24)]),
+    "one row": (BATCHED, [(1, 40), (40, 24), (24,)]),
+    "one column": (BATCHED, [(20, 40), (40, 1), (20, 1)]),
+    "one term": (BATCHED, [(20, 1), (1, 24), (24,)]),
+    "one of all": (BATCHED, [(1, 1), (1, 1), ()]),
+    "no rows": (BATCHED, [(0, 40), (40, 24), (24,)]),
+    "no columns": (BATCHED, [(20, 40), (40, 0), ()]),
+    "no terms": (BATCHED, [(20, 0), (0, 24), (24,)]),
+    "left factor turned": ("(x, w) => (y) { g = Gemm <transA = 1> (x, w) y = Relu(g) }", [(40, 72), (40, 24)]),
+    "both turned, odd": ("(x, w) => (y) { g = Gemm <transA = 1, transB = 1> (x, w) y = Neg(g) }", [(33, 70), (7, 33)]),
+    "alpha": ("(x, w) => (y) { g = Gemm <alpha = 0.3> (x, w) y = Relu(g) }", [(20, 40), (40, 24)]),
+    "alpha, beta, bias": (
+        "(x, w, c) => (y) { g = Gemm <alpha = 0.3, beta = -1.7> (x, w, c) y = Relu(g) }", [(20, 40), (40, 24), (24,)],
+    ),
+    "beta is 0": ("(x, w, c) => (y) { y = Gemm <beta = 0.0> (x, w, c) }", [(20, 40), (40, 24), (24,)]),
+    "a bias of its own": ("(x, w, c) => (y) { y = Gemm <transB = 1> (x, w, c) }", [(20, 40), (24, 40), (20, 24)]),
+    "a bias for each row": ("(x, w, c) => (y) { y = Gemm(x, w, c) }", [(20, 40), (40, 24), (20, 1)]),
+}  # fmt: skip
+"""Bodies and the shapes of their inputs: every layout, batch, scale and extreme of a product."""
+
+
+def table(name: str, dtype: int) -> tuple[FusedOp, list[tuple[int, ...]]]:
+    """Return a case of the table in this element type."""
+    text, shapes = TABLE[name]
+    return ops.op(text, (dtype,) * len(shapes), (dtype,), "gemm"), list(shapes)
+
+
 CONV = """(x, w, b, r) => (y) {
   a = Transpose <perm = [0, 3, 1, 2]> (x)
   v = Transpose <perm = [0, 3, 1, 2]> (w)

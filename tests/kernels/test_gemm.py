@@ -1,18 +1,27 @@
-"""The gemm template: a body taken apart, the plan for each size, and the plain kernel run by the host's compiler."""
+"""The gemm template: a body taken apart, the plan for each size, and the kernels that the host's compiler can run."""
 
+import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from onnxfuse import kernels
-from onnxfuse.kernels import Arch, Tuning, anatomy, gemm, nvrtc
-from onnxfuse.kernels.plans import TensorMap, Tile, Window
-from tests.kernels import ops, products
+from onnxfuse.kernels import Arch, Tuning, anatomy, gemm, gemm_sm80, nvrtc
+from onnxfuse.kernels.plans import Block, TensorMap, Tile, Window
+from onnxfuse.model.errors import KernelError
+from tests.kernels import emulate, ops, products
 from tests.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF
 from tests.kernels.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED
 from tests.kernels.test_emulated import H200, check
 
 BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL]
+OLD = Arch("sm_75", 40)
+"""Without the products that the fast kernels are made of: plans are the plain kernel's."""
+A100, A10, L4, B200, RTX5090 = (
+    Arch("sm_80", 108), Arch("sm_86", 72, 1536), Arch("sm_89", 58, 1536), Arch("sm_100", 148),
+    Arch("sm_120", 170, 1536),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("text", BODIES)
@@ -21,12 +30,12 @@ BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL]
 def test_the_plain_kernel_gives_the_body(text, dtype, size):
     """Any size, any alignment: pointers off the boundary and sizes that are no multiples of 8."""
     fused, shapes = products.case(text, dtype, *size)
-    check(fused, shapes, aligned=False)
+    check(fused, shapes, aligned=False, arch=OLD)
 
 
 def test_leading_dimensions_are_rows():
     fused, shapes = products.case(RESIDUAL, HALF, (2, 3), 5, 4)
-    check(fused, shapes, aligned=False)
+    check(fused, shapes, aligned=False, arch=OLD)
 
 
 @pytest.mark.parametrize("rows", [(0,), (3, 0)])
@@ -38,9 +47,10 @@ def test_no_rows_launch_nothing(rows):
         assert plan.output_shapes == ((*rows, 64),)
 
 
-def test_products_of_no_terms_are_zero():
+@pytest.mark.parametrize("arch", [OLD, A100, H200])
+def test_products_of_no_terms_are_zero(arch):
     fused, shapes = products.case(GELU, HALF, (3,), 8, 0)
-    check(fused, shapes)
+    check(fused, shapes, arch=arch)
 
 
 @pytest.mark.parametrize(
@@ -49,8 +59,8 @@ def test_products_of_no_terms_are_zero():
         ("(x, w) => (y) { y = Relu(x) }", "no matrix product in the body"),
         ("(x, w) => (y) { m = MatMul(x, w) y = Softmax(m) }", "a reduction after a matrix product"),
         ("(x, w) => (y) { r = Relu(x) y = MatMul(r, w) }", "MatMul whose factor is computed in the body"),
-        ("(x, w) => (y) { y = Gemm <alpha = 0.5> (x, w) }", "Gemm with alpha, transA or a bias of its own"),
-        ("(x, w) => (y) { y = Gemm <transA = 1> (x, w) }", "Gemm with alpha, transA or a bias of its own"),
+        ("(x, w) => (y) { m = MatMul(x, w) n = Gemm <transA = 1> (x, w) y = Add(m, n) }", "left factors of both"),
+        ("(x, w) => (y) { m = MatMul(x, w) n = Gemm <transB = 1> (x, w) y = Add(m, n) }", "right factors of both"),
         ("(x, w) => (y, z) { y = MatMul(x, w) z = Relu(w) }", "an output that reads no product"),
         ("(x, w) => (y, z) { m = MatMul(x, w) n = MatMul(x, w) y = Relu(m) z = Abs(n) }", "different bodies"),
         ("(x, w) => (y) { m = MatMul(x, w) n = MatMul(w, x) y = Add(m, n) }", "different left factors"),
@@ -61,9 +71,12 @@ def test_what_no_kernel_fits_is_refused_with_the_reason(text, reason):
     assert reason in str(kernels.supports(function))
 
 
-def test_float32_products_want_their_terms_side_by_side():
-    assert "wants" in str(kernels.supports(products.case(GELU, FLOAT, (8,), 8, 8)[0]))
-    assert kernels.supports(products.case(TRANSPOSED, FLOAT, (8,), 8, 8)[0]) is None
+def test_float32_products_take_hoppers_kernel_where_their_terms_lie_side_by_side():
+    """Elsewhere the kernel of sm_80 and later: its fragments are loaded element by element."""
+    for text, body in ((GELU, "mma.sync"), (TRANSPOSED, "wgmma")):
+        fused, shapes = products.case(text, FLOAT, (4096,), 768, 64)
+        assert kernels.supports(fused, lambda: H200) is None
+        assert body in kernels.plan(fused, tuple(shapes), True, H200).kernel.text
     assert kernels.supports(products.case(TRANSPOSED, DOUBLE, (8,), 8, 8)[0]) == "products of DOUBLE"
 
 
@@ -82,14 +95,129 @@ def test_float32_takes_half_as_many_terms_at_once():
     assert "wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32" in plan.kernel.text
 
 
-def test_only_hopper_runs_the_fast_kernel():
-    """Elsewhere the body runs: the library's product beats the plain kernel."""
+def test_tensor_cores_begin_with_ampere():
+    """Before, the body runs: the library's product beats the plain kernel. Convolutions have Hopper's kernel alone."""
     fused, _ = products.case(GELU, HALF, (8,), 8, 8)
-    assert kernels.supports(fused, lambda: H200) is None
-    assert (
-        kernels.supports(fused, lambda: Arch("sm_80", 108))
-        == "the product's kernel is made for sm_90a, this GPU is sm_80"
-    )
+    for arch in (A100, A10, L4, H200, RTX5090):
+        assert kernels.supports(fused, lambda arch=arch: arch) is None
+    refusal = "the library multiplies by instructions of sm_100 that the product's kernels do not use"
+    assert kernels.supports(fused, lambda: B200) == refusal
+    refusal = "the product's kernels are made for sm_80 and later, this GPU is sm_75"
+    assert kernels.supports(fused, lambda: OLD) == refusal
+    convolution, _ = products.window(HALF, (2, 6, 5, 8), 8, (3, 3))
+    refusal = "the convolution's kernel is made for sm_90a, this GPU is sm_80"
+    assert kernels.supports(convolution, lambda: A100) == refusal
+
+
+# ---- sm_80 and later
+
+
+def emulated(fused, shapes, aligned, arch, block=None):
+    """Run the kernel against the body; float32 keeps the bits that the tensor cores read."""
+    rng = np.random.default_rng(0)
+    inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
+    for product in anatomy.anatomy(fused).products:
+        for i in (product.a, product.b):
+            if fused.inputs[i] == FLOAT:
+                inputs[i] = (inputs[i].view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+    plan = kernels.plan(fused, tuple(shapes), aligned, arch, Tuning(block=block))
+    got = emulate.run(plan, inputs, [ops.NUMPY[t] for t in fused.outputs], aligned)
+    ops.within_budget(fused, inputs, got)
+
+
+@pytest.mark.parametrize("text", BODIES)
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
+def test_tensor_cores_give_the_body(text, dtype):
+    """Sizes that stick out of the block, more steps than the ring has stages, pieces down to one element."""
+    emulated(*products.case(text, dtype, (70,), 72, 200), True, A100, Block(64, 64, 2, 2))
+    emulated(*products.case(text, dtype, (5,), 33, 27), False, A100, Block(64, 64, 2, 2))
+
+
+@pytest.mark.parametrize("block", gemm_sm80.PACES)
+@pytest.mark.parametrize("dtype", [HALF, FLOAT])
+def test_every_block_gives_the_body(block, dtype):
+    text = GELU if dtype == HALF else TRANSPOSED
+    emulated(*products.case(text, dtype, (140,), 264, 130), True, H200, block)
+
+
+@pytest.mark.parametrize("name", products.TABLE)
+@pytest.mark.parametrize("dtype", [HALF, FLOAT])
+def test_every_layout_batch_scale_and_extreme(name, dtype):
+    """Each runs in the kernel, and right."""
+    fused, shapes = products.table(name, dtype)
+    assert kernels.supports(fused, lambda: A100) is None
+    emulated(fused, shapes, True, A100)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "reason"),
+    [
+        ([(40,), (40, 24), (24,)], "a product of ranks 1 and 2, expected 2 or more"),
+        ([(20, 40), (40,), (20,)], "a product of ranks 2 and 1, expected 2 or more"),
+        ([(3, 20, 40), (2, 40, 24), (24,)], "batches of [3] and [2] products"),
+        (
+            [(3, 20, 40), (3, 40, 24), (3, 1, 24)],
+            "an operand of shape [3, 1, 24] beside a product of shape [3, 20, 24]",
+        ),
+        ([(2, 1, 2, 1, 9, 8), (1, 3, 1, 2, 8, 16), (16,)], "broadcast in more than three ways"),
+        ([(2**16, 2**16, 8), (2**16, 8, 8), (8,)], "rows, expected less than 2^31 in all"),
+    ],
+)
+def test_what_no_kernel_multiplies_is_refused_with_the_reason(shapes, reason):
+    fused = ops.op(products.BATCHED, (HALF,) * 3, (HALF,), "gemm")
+    with pytest.raises(KernelError, match=re.escape(reason)):
+        kernels.plan(fused, tuple(shapes), True, A100)
+
+
+def test_products_are_rounded_to_tf32_and_not_cut():
+    """1 + 3 * 2^-12 is 1 + 2^-10 in TF32; cut off it would be 1."""
+    fused = ops.op(PLAIN, (FLOAT,) * 2, (FLOAT,), "gemm")
+    x = np.full((1, 8), 1 + 3 * 2.0**-12, np.float32)
+    plan = kernels.plan(fused, ((1, 8), (8, 8)), True, A100)
+    (got,) = emulate.run(plan, [x, np.eye(8, dtype=np.float32)], [np.float32])
+    assert (got == 1 + 2.0**-10).all()
+
+
+def test_what_is_worth_measuring_is_near_the_plans_own_choice():
+    """Some blocks, the own choice among them; before sm_80 and of convolutions there are none."""
+    fused, shapes = products.case(GELU, HALF, (4096,), 768, 3072)
+    parts = anatomy.anatomy(fused)
+    worth = gemm_sm80.worth_measuring(parts, anatomy.problem(parts, tuple(shapes)), A100)
+    assert own(fused, shapes, A100) in worth
+    assert Block(16, 64, 1, 2, 4) not in worth
+    tunings = kernels.candidates(fused, tuple(shapes), H200)
+    assert {t.tile is None and t.block is None for t in tunings[1:]} == {False}
+    window, images = products.window(HALF, (2, 14, 14, 64), 64, (3, 3))
+    assert all(t.block is None for t in kernels.candidates(window, tuple(images), H200))
+
+
+def test_a_factor_may_be_a_transposed_input():
+    """As float32 weights are stored for TF32: the terms of a column side by side."""
+    text = "(x, w, b) => (y) { t = Transpose <perm = [1, 0]> (w) m = MatMul(x, t) y = Add(m, b) }"
+    fused = ops.op(text, (FLOAT,) * 3, (FLOAT,), "gemm")
+    assert anatomy.anatomy(fused).products[0].transposed
+    emulated(fused, [(2, 9, 40), (24, 40), (24,)], True, A100)
+
+
+@pytest.mark.parametrize("arch", [A100, A10, L4, H200, B200, RTX5090], ids=lambda arch: arch.name)
+@pytest.mark.parametrize(("text", "dtype"), [(GELU, HALF), (GELU, FLOAT), (SWIGLU, HALF)])
+def test_each_gpu_has_blocks_that_fit_it(arch, text, dtype):
+    """Shared memory as its compute capability has it; what the plan chooses is one of them and compiles unspilled."""
+    fused, shapes = products.case(text, dtype, (4096,), 3072, 768)
+    for block in gemm_sm80.candidates(anatomy.anatomy(fused), arch):
+        plan = kernels.plan(fused, tuple(shapes), True, arch, Tuning(block=block))
+        assert plan.shared_bytes <= arch.shared_bytes
+    chosen = kernels.plan(fused, tuple(shapes), True, arch, Tuning(block=own(fused, shapes, arch)))
+    _, log = nvrtc.build(chosen.kernel, arch, ("-Xptxas=-v",))
+    assert set(re.findall(r"(\d+) bytes spill stores", log)) == {"0"}
+
+
+def own(fused, shapes, arch):
+    parts = anatomy.anatomy(fused)
+    return gemm_sm80.choose(parts, anatomy.problem(parts, tuple(shapes)), arch)
+
+
+# ---- Hopper
 
 
 @pytest.mark.parametrize("text", BODIES)

@@ -5,8 +5,10 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, numpy_helper
 
 from onnxfuse.kernels import tuned
 from onnxfuse.kernels.tuned import Book, Machine, Measured, Timed
@@ -90,8 +92,12 @@ def test_what_measures_slower_than_its_nodes_is_left_alone() -> None:
 
 
 def test_correctness_is_never_overruled() -> None:
-    """However fast, no kernel is made where the rule's conditions do not hold: here columns in multiples of 8."""
-    model = block(32, inner=2044)
+    """However fast, no kernel is made where the rule's conditions do not hold: here the types that it multiplies."""
+    model = block(32)
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.elem_type = TensorProto.DOUBLE
+    for weight in model.graph.initializer:
+        weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight).astype(np.float64), weight.name))
     found = tune(model, RULES, {}, stopwatch=stopwatch(by_kind(fused=1, split=2, alone=3)))
     assert "<gemm>" not in ops(optimized(model, found))
 

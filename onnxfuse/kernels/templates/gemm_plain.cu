@@ -26,8 +26,9 @@ template <int LANE> DEVICE void finish(const Operands& from, const Results& to, 
     float sums[ACCUMULATED];
     multiply<LANE, 0>(sums, from, at.row, at.column, p);
     const Pointers operands = from.of(LANE);
-    store_result(to, LANE, at, apply(element(sums, load_column<1>(operands, at, 0), load_cell<1>(operands, at, 0, 0),
-                                             load_rows(operands, at, 0), 0, 0)));
+    const Result result[1] = {apply(element(sums, load_column<1>(operands, at, 0), load_cell<1>(operands, at, 0, 0),
+                                            load_rows(operands, at, 0), 0, 0))};
+    store_results<1>(to, LANE, at, result);
     finish<LANE + 1>(from, to, at, p);
   }
 }

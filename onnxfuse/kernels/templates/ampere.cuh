@@ -1,0 +1,59 @@
+// What sm_80 and every later GPU has for matrix products, as plain functions over PTX: copies into shared memory that run
+// beside the threads, fragments that a warp loads at once. tests/kernels/host.cuh has the same list for the CPU.
+
+// A place in shared memory.
+using SharedAddress = unsigned;
+
+DEVICE SharedAddress shared_address(const void* pointer) { return (unsigned)__cvta_generic_to_shared(pointer); }
+
+// BYTES (4, 8 or 16) from global memory, zeros unless `there`.
+template <int BYTES> DEVICE void copy_beside(SharedAddress to, const void* from, bool there) {
+  if constexpr (BYTES == 16)
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(__cvta_generic_to_global(from)),
+                 "r"(there ? 16 : 0)
+                 : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(__cvta_generic_to_global(from)),
+                 "n"(BYTES), "r"(there ? BYTES : 0)
+                 : "memory");
+}
+
+DEVICE unsigned load_shared(SharedAddress from) {
+  unsigned word;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(from) : "memory");
+  return word;
+}
+DEVICE void store_shared(SharedAddress to, const unsigned (&word)[4]) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(word[0]), "r"(word[1]), "r"(word[2]),
+               "r"(word[3])
+               : "memory");
+}
+
+// Four blocks of eight rows of 16 bytes, spread over the lanes as PTX says of ldmatrix; lane i says where row i % 8 of
+// block i / 8 lies. TURNED: of elements of 16 bits, with rows and columns exchanged.
+template <bool TURNED> DEVICE void load_blocks(unsigned (&block)[4], SharedAddress row) {
+  if constexpr (TURNED)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(block[0]), "=r"(block[1]), "=r"(block[2]), "=r"(block[3])
+                 : "r"(row)
+                 : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(block[0]), "=r"(block[1]), "=r"(block[2]), "=r"(block[3])
+                 : "r"(row)
+                 : "memory");
+}
+
+// The bits of a float32, rounded to the 10 bits of mantissa that the tensor cores read of TF32.
+DEVICE unsigned rounded_to_tf32(unsigned bits) {
+  unsigned rounded;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(float_of_bits(bits)));
+  return rounded;
+}
+// d += a b by a warp: [16, 8] by [8, 8], spread over the lanes as mma.m16n8k8 says (PTX).
+DEVICE void product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, float*) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}

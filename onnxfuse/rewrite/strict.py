@@ -1,0 +1,27 @@
+"""Rules for models whose float32 products must not be rounded to TF32."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from onnxfuse.rewrite import predicate
+from onnxfuse.rewrite.rule import Anchor, Rule
+
+ROUNDING = ("gemm",)
+"""Templates whose kernels round the factors of float32 products to TF32."""
+
+
+def strict_fp32(rules: Sequence[Rule]) -> tuple[Rule, ...]:
+    """Return the rules with those of TF32 kernels refusing float32; what stands after a product is fused as ever."""
+    return tuple(_strict(rule) for rule in rules)
+
+
+def _strict(rule: Rule) -> Rule:
+    if rule.fuse is None or rule.fuse.template not in ROUNDING:
+        return rule
+    return replace(rule, fuse=replace(rule.fuse, anchors=tuple(_refusing(a) for a in rule.fuse.anchors)))
+
+
+def _refusing(anchor: Anchor) -> Anchor:
+    why = "the kernel rounds float32 to TF32, and strict float32 was asked for"
+    line = f"unless dtype({anchor.pattern.inputs[0]}) == float32: {why}"
+    return replace(anchor, where=(*anchor.where, predicate.parse(line, anchor.pattern, "strict float32")))

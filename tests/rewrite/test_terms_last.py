@@ -1,0 +1,88 @@
+"""Weights that are stored [n, k] for TF32, and models that refuse it."""
+
+import numpy as np
+import onnx
+import pytest
+
+import onnxfuse
+from onnxfuse.model.fused import DOMAIN, fused_ops
+from onnxfuse.rewrite import pipeline, rule, strict
+from onnxfuse.rewrite.choices import Choices
+from tests.rewrite.small import assert_same_numbers, ops, parse
+
+BLOCK = """<ir_version: 8, opset_import: ["" : 20]>
+g (float[N,S,8] x, float[N,S,8] r) => (float[N,S,8] y, float[N,S,8] z)
+<float[8,8] w = {WEIGHT}, float[8,8] v = {WEIGHT}> {
+  m = MatMul (x, w)
+  a = Add (m, r)
+  y = Relu (a)
+  z = MatMul (r, v)
+}""".replace("WEIGHT", ",".join(str(i % 13 - 6) for i in range(64)))
+
+MEASURED = Choices()
+"""Where measuring decides, nothing is declined here."""
+
+
+def test_only_weights_of_kernels_are_turned():
+    """The second product stays the library's, with its weight as it was; the numbers stay the same."""
+    model, before = parse(BLOCK), parse(BLOCK)
+    pipeline.run(model, choices=MEASURED)
+    assert ops(model) == ["{Transpose MatMul Add Relu}", "MatMul"]
+    weights = {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
+    was = {t.name: onnx.numpy_helper.to_array(t) for t in before.graph.initializer}
+    assert set(weights) == {"w.terms_last", "v"}
+    np.testing.assert_array_equal(weights["w.terms_last"], was["w"].T)
+    onnx.checker.check_model(model, full_check=True)
+    assert_same_numbers(before, model)
+
+
+def test_optimizing_again_changes_nothing():
+    model = parse(BLOCK)
+    pipeline.run(model, choices=MEASURED)
+    again = onnxfuse.optimize(model)
+    assert again.SerializeToString(deterministic=True) == model.SerializeToString(deterministic=True)
+
+
+def test_what_is_undone_computes_the_same():
+    """The weight stays as it is stored: a Transpose, which ONNX Runtime folds, gives it back."""
+    model, before = parse(BLOCK), parse(BLOCK)
+    pipeline.run(model, choices=MEASURED)
+    undone = onnxfuse.unfuse(model)
+    assert sorted(ops(undone)) == ["Add", "MatMul", "MatMul", "Relu", "Transpose"]
+    assert_same_numbers(before, undone)
+
+
+def test_a_shared_weight_is_turned_once_and_kept_where_it_is_read_as_it_was():
+    text = BLOCK.replace("MatMul (r, v)", "MatMul (r, w)")
+    model, before = parse(text), parse(text)
+    pipeline.run(model, choices=MEASURED)
+    assert {t.name for t in model.graph.initializer} == {"w", "w.terms_last"}
+    assert_same_numbers(before, model)
+
+
+def test_a_gemm_only_changes_its_layout():
+    text = BLOCK.replace("[N,S,8]", "[N,8]").replace("MatMul (x, w)", "Gemm <alpha = 0.5> (x, w)")
+    model, before = parse(text), parse(text)
+    pipeline.run(model, choices=MEASURED)
+    (fused,) = fused_ops(model).values()
+    gemm = next(n for n in fused.body.node if n.op_type == "Gemm")
+    assert {a.name: onnx.helper.get_attribute_value(a) for a in gemm.attribute} == {"alpha": 0.5, "transB": 1}
+    assert_same_numbers(before, model)
+
+
+@pytest.mark.parametrize("strictly", [True, False])
+def test_strict_float32_makes_no_kernel_that_rounds(strictly):
+    """What stands after the product is one kernel all the same, and the refusal says why."""
+    model = parse(BLOCK)
+    report = pipeline.run(model, strict.strict_fp32(rule.shipped()) if strictly else rule.shipped(), choices=MEASURED)
+    templates = {op.template for op in fused_ops(model).values()}
+    assert templates == ({"pointwise"} if strictly else {"gemm"})
+    reasons = [near.refusal.reason for near in report.stopped if near.rule == "gemm"]
+    assert any("strict float32 was asked for" in r for r in reasons) == strictly
+    assert any(n.domain == DOMAIN for n in model.graph.node)
+
+
+def test_strict_float32_leaves_other_types_alone():
+    model = parse(BLOCK.replace("float[", "bfloat16["))
+    pipeline.run(model, strict.strict_fp32(rule.shipped()), choices=MEASURED)
+    assert {op.template for op in fused_ops(model).values()} == {"gemm"}
