@@ -258,6 +258,7 @@ DEVICE void copy_behind(void* to, const void* from) {
   const SixteenBytes bytes = read((const SixteenBytes*)from);
   std::memcpy(to, &bytes, 16);
 }
+
 // ---- ampere.cuh
 
 using SharedAddress = char*;
@@ -301,19 +302,3 @@ template <bool TURNED> DEVICE void load_blocks(unsigned (&block)[4], SharedAddre
 }
 
 DEVICE unsigned rounded_to_tf32(unsigned bits) { return bits + 0x1000u & ~0x1fffu; }
-// Gathered as PTX describes mma.m16n8k8.
-DEVICE void product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, float*) {
-  unsigned* mine = machine.fragments[machine.thread];
-  for (int i = 0; i < 4; ++i) mine[i] = a[i];
-  mine[4] = b0;
-  mine[5] = b1;
-  machine.pause();
-  const unsigned first = machine.thread & ~31u, lane = machine.thread & 31u;
-  for (int i = 0; i < 4; ++i) {
-    const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
-    for (int k = 0; k < 8; ++k)
-      d[i] += float_of_bits(machine.fragments[first + row % 8 * 4 + k % 4][row / 8 + k / 4 * 2]) *
-              float_of_bits(machine.fragments[first + column * 4 + k % 4][4 + k / 4]);
-  }
-  machine.pause();
-}

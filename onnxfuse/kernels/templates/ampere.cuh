@@ -50,10 +50,3 @@ DEVICE unsigned rounded_to_tf32(unsigned bits) {
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(float_of_bits(bits)));
   return rounded;
 }
-// d += a b by a warp: [16, 8] by [8, 8], spread over the lanes as mma.m16n8k8 says (PTX).
-DEVICE void product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, float*) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
