@@ -46,8 +46,6 @@ class Mutant:
     """Whether it is no fault in float16."""
     below_float16: bool = False
     """Whether it changes less than one rounding of float16 there: no comparison can tell it from rounding."""
-    untraced_in_float16: bool = False
-    """Whether `verify` catches it in float16, by the typical error of all cases, and no single place stands out."""
 
     @property
     def op(self) -> bool:
@@ -310,8 +308,7 @@ MUTANTS = (
     Mutant("bias dropped", LINEAR + "mid = Gelu(h)", "linear", skipped("Add")),
     Mutant("BN fold without epsilon", NORMALIZED, "batchnorm", rule=("Add (var, e)", "Identity (var)"), images=True),
     Mutant("BN fold with the root missing", NORMALIZED, "batchnorm", rule=("Sqrt (ve)", "Identity (ve)"), images=True),
-    Mutant("GELU by tanh", LINEAR + "mid = Gelu(h)", "linear", with_attribute("Gelu", "approximate", "tanh"),
-           untraced_in_float16=True),
+    Mutant("GELU by tanh", LINEAR + "mid = Gelu(h)", "linear", with_attribute("Gelu", "approximate", "tanh")),
     Mutant("Clip bound lost", LINEAR + "mid = Clip(h, low, high)", "linear", cut("Clip", 2),
            weights={"low": np.float32(-1), "high": np.float32(1)}),
     Mutant("the 6 of Relu6 lost", LINEAR + "mid = Clip(h, zero, six)", "linear", cut("Clip", 2),

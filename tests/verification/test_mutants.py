@@ -16,7 +16,7 @@ from tests.verification.mutants import MUTANTS, Mutant
 FAULTS = [
     pytest.param(m, dtype, id=f"{m.name}-{dtype}")
     for m in MUTANTS
-    for dtype in ("float32", *(() if m.float32_only or m.below_float16 or m.untraced_in_float16 else ("float16",)))
+    for dtype in ("float32", *(() if m.float32_only or m.below_float16 else ("float16",)))
 ]
 
 
