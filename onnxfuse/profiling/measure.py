@@ -3,6 +3,7 @@
 import tempfile
 import time as clock
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import onnx
 
@@ -39,9 +40,9 @@ def measure(
     """Return the profile of `onnxfuse.profiling.profile`, which tells what the arguments are."""
     began = clock.perf_counter()
     progress("load")
-    models: dict[ModelName, onnx.ModelProto] = {"original": _named(model, "the model")}
+    sources: dict[ModelName, Source] = {"original": model, **({} if fused is None else {"fused": fused})}
+    models = {name: _without_data(source, f"the {name} model") for name, source in sources.items()}
     if fused is not None:
-        models["fused"] = _named(fused, "the fused model")
         problems = interface_problems(models["original"], models["fused"])
         if problems:
             raise ModelError(f"the two models do not belong together: {problems[0]}", "Optimize the original again.")
@@ -64,14 +65,18 @@ def measure(
     setting = CUDA_GRAPH if cuda_graph else DEFAULT
     sides: list[Side] = []
     environment: dict[str, str] = {}
-    for name, one in models.items():
+    for name in sources:
         progress(f"count: {name}")
-        work = count(one, case.shapes)
+        one = _named(models.pop(name))
+        work, ours = count(one, case.shapes), bool(fused_ops(one))
+        del one
         if not time:
             sides.append(Side(work))
             continue
         progress(f"run: {name}")
-        side, environment = _timed(name, one, work, case, chosen, setting, runs)
+        with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
+            file = _named_file(sources[name], name, folder)
+            side, environment = _timed(name, file, folder, work, case, chosen, setting, runs, ours=ours)
         sides.append(side)
     return Profile(
         provider=chosen[0] if chosen else "",
@@ -88,52 +93,74 @@ def measure(
     )
 
 
-def _named(source: Source, name: str) -> onnx.ModelProto:
-    """Return a model in which every node has a name, by which ONNX Runtime's profiler calls it."""
+def _without_data(source: Source, name: str) -> onnx.ModelProto:
+    """Return the model; of a file, without the weights that lie beside it: counting reads shapes."""
     if isinstance(source, onnx.ModelProto):
-        if all(node.name for node in source.graph.node):
-            return source  # nothing to write into it: gigabytes of weights need no copy
-        model = io.without_weights(source, lambda weight: weight)
-    else:
-        model = io.parse(source, name) if isinstance(source, bytes) else io.load(source)
-    for node in model.graph.node:
+        return source
+    return io.parse(source, name) if isinstance(source, bytes) else io.load(source, weights=False)
+
+
+def _named(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model in which every node has a name, by which ONNX Runtime's profiler calls it."""
+    if all(node.name for node in model.graph.node):
+        return model  # nothing to write into it: gigabytes of weights need no copy
+    named = io.without_weights(model, lambda weight: weight)
+    for node in named.graph.node:
         if not node.name:
             node.name = next((v for v in node.output if v), node.op_type)
-    return model
+    return named
+
+
+def _named_file(source: Source, name: ModelName, folder: str) -> Path:
+    """Return a file with the model in which every node has a name: its own, or one in `folder`.
+
+    ONNX Runtime reads the weights from it, and they are not held here meanwhile.
+    """
+    if isinstance(source, str | Path):
+        light = io.load(source, weights=False)
+        if all(node.name for node in light.graph.node):
+            return Path(source)
+        del light
+        model = io.load(source)
+    else:
+        model = _without_data(source, f"the {name} model")
+    file = Path(folder) / f"{name}.onnx"
+    io.save(_named(model), file)
+    return file
 
 
 def _timed(
     name: ModelName,
-    model: onnx.ModelProto,
+    file: Path,
+    folder: str,
     work: ModelWork,
     case: Case,
     providers: Sequence[str],
     setting: Setting,
     runs: int,
+    *,
+    ours: bool,
 ) -> tuple[Side, dict[str, str]]:
-    """Return the side, and the facts about where it ran."""
+    """Return the side, and the facts about where it ran; `ours` says whether the model has fused ops."""
     inputs = ort_values(case.make())
-    ours = bool(fused_ops(model))
-    with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
-        source = sessions.openable(model, model, folder)
 
-        def session(at: Setting, profile: str = "") -> Bound:
-            try:
-                found = opened(source, at, providers, fused=ours, profile=profile)
-                return bind(found, inputs, outputs_of(found, inputs, name))
-            except REFUSALS as error:
-                raise ModelError(
-                    f"ONNX Runtime cannot run the {name} model on {providers[0]} at {at.name}: {reason(error)}",
-                    "Check that it runs there: onnxfuse verify.",
-                ) from error
+    def session(at: Setting, profile: str = "") -> Bound:
+        try:
+            found = opened(file, at, providers, fused=ours, profile=profile)
+            return bind(found, inputs, outputs_of(found, inputs, name))
+        except REFUSALS as error:
+            raise ModelError(
+                f"ONNX Runtime cannot run the {name} model on {providers[0]} at {at.name}: {reason(error)}",
+                "Check that it runs there: onnxfuse verify.",
+            ) from error
 
-        profiled = session(DEFAULT, f"{folder}/profile")
-        environment = device.environment(profiled.session)
-        if CUDA in providers:
-            return _on_cuda(work, profiled, session(setting), runs, graph=setting is CUDA_GRAPH), environment
-        ran = profiled_runs(profiled, WARM_UP, runs)
-        times = node_times(ran)
-        return Side(work, times, kinds(work, times), each(work, times), example=(ran[-1], ())), environment
+    profiled = session(DEFAULT, f"{folder}/profile")
+    environment = device.environment(profiled.session)
+    if CUDA in providers:
+        return _on_cuda(work, profiled, session(setting), runs, graph=setting is CUDA_GRAPH), environment
+    ran = profiled_runs(profiled, WARM_UP, runs)
+    times = node_times(ran)
+    return Side(work, times, kinds(work, times), each(work, times), example=(ran[-1], ())), environment
 
 
 def _on_cuda(work: ModelWork, profiled: Bound, plain: Bound, runs: int, *, graph: bool) -> Side:

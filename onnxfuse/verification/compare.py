@@ -83,14 +83,18 @@ def compare(
         specs = input_specs(original_model)
         plan = plan_of(specs, inputs, seeds, shapes)
         with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
-            oracle = truth_of(original_model, truth, [c.shapes for c in plan])
+            # One copy of the weights each in the end, in the oracle and the sessions: what was read is let go before
+            # the next ones open.
+            fused_file = sessions.openable(fused, fused_model, folder)
+            del fused_model
             file = sessions.openable(original, original_model, folder)
+            oracle = truth_of(original_model, truth, [c.shapes for c in plan], file)
+            del original_model
             plain = sessions.plain(file, providers)
             # On two providers the original's own error is the worse one of the two.
             twin = None if elsewhere is None else sessions.plain(file, elsewhere)
-            session = sessions.with_kernels(sessions.openable(fused, fused_model, folder), elsewhere or providers)
-            # From here on the sessions and the oracle hold what they need of the weights.
-            del original_model, fused_model
+            session = sessions.with_kernels(fused_file, elsewhere or providers)
+            del file, fused_file
             by_kind = any(s.array_type.kind in "fV" for s in specs)
             comparison = _Comparison(
                 plain, twin, session, oracle, lambda why: float32_truth(load(original, "original"), why), judging

@@ -31,6 +31,13 @@ def widened(model: onnx.ModelProto, to: int, *, weights: bool = True) -> onnx.Mo
     return copy
 
 
+def is_narrower(model: onnx.ModelProto, than: int) -> bool:
+    """Return whether anything would be another in `widened(model, than)`: a tensor, a declared type, a Cast."""
+    if any(t.data_type in NARROWER[than] for t in model.graph.initializer):
+        return True
+    return widened(model, than, weights=False) != without_weights(model, lambda _: None)
+
+
 def widen_tensor(tensor: TensorProto, to: int) -> TensorProto:
     """Return `tensor` with the element type `to` if it holds narrower floats, and itself otherwise. Exact."""
     if tensor.data_type not in NARROWER[to]:

@@ -52,6 +52,8 @@ def unoptimized(model: Model) -> onnxruntime.InferenceSession:
     """Return a session on the CPU that runs the graph exactly as it stands. Raises ModelError."""
     options = _quiet()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    # A second copy of each weight, laid out for one product, pays only over many runs.
+    options.add_session_config_entry("session.disable_prepacking", "1")
     return _open(model, options, [CPU], "the original in float32, for the truth,")
 
 

@@ -20,7 +20,7 @@ from onnxfuse.model.errors import UsageError
 from onnxfuse.model.graph import bodies
 from onnxfuse.model.types import first_line, infer, value_types
 from onnxfuse.verification import sessions
-from onnxfuse.verification.precision import widened
+from onnxfuse.verification.precision import is_narrower, widened
 from onnxfuse.verification.reference import float64_evaluator
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -59,8 +59,16 @@ class Truth:
         return dtype.itemsize < (8 if self.kind == "float64" else 4)
 
 
-def truth_of(model: onnx.ModelProto, choice: Choice, shapes: list[Mapping[str, tuple[int, ...]]]) -> Truth:
-    """Return the truth for `model` on inputs of `shapes`. Raises UsageError if `choice` or the model allows none."""
+def truth_of(
+    model: onnx.ModelProto,
+    choice: Choice,
+    shapes: list[Mapping[str, tuple[int, ...]]],
+    file: sessions.Model | None = None,
+) -> Truth:
+    """Return the truth for `model` on inputs of `shapes`. Raises UsageError if `choice` or the model allows none.
+
+    `file` is the model as sessions open it: float32 runs that itself where nothing in it is narrower.
+    """
     random = _random_node(model.graph.node)
     if random is not None:
         raise UsageError(
@@ -75,14 +83,20 @@ def truth_of(model: onnx.ModelProto, choice: Choice, shapes: list[Mapping[str, t
             reason = no_float64(error)
             if choice == "float64":
                 raise UsageError(f"the truth is {reason}", "Leave out --truth float64.") from error
-    return float32_truth(model, reason)
+    return float32_truth(model, reason, file)
 
 
-def float32_truth(model: onnx.ModelProto, why: str) -> Truth:
-    """Return the truth in float32, from ONNX Runtime without graph optimization; `why` says why not in float64."""
-    wide = widened(model, TensorProto.FLOAT)
+def float32_truth(model: onnx.ModelProto, why: str, file: sessions.Model | None = None) -> Truth:
+    """Return the truth in float32, from ONNX Runtime without graph optimization; `why` says why not in float64.
+
+    `file` is the model as sessions open it, which is run itself where nothing in it is narrower than float32.
+    """
     folder = tempfile.TemporaryDirectory(prefix="onnxfuse-")
-    session = sessions.unoptimized(sessions.openable(wide, wide, folder.name))
+    if file is None or is_narrower(model, TensorProto.FLOAT):
+        wide = widened(model, TensorProto.FLOAT)
+        file = sessions.openable(wide, wide, folder.name)
+        del wide
+    session = sessions.unoptimized(file)
 
     def evaluate(inputs: Arrays, keep: object = folder) -> Arrays:
         return sessions.run(session, {n: _wide(x, np.float32) for n, x in inputs.items()})
