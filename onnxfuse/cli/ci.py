@@ -291,9 +291,10 @@ def _print(facts: dict[str, Any], done: list[Outcome], *, locked: bool) -> None:
         console.print(f"[{color}]changed since {escape(facts['lock'])}:[/]")
         for line in changed:
             console.print(f"  {escape(line)}", style="dim")
-        console.print("keep it: onnxfuse ci --update", style="dim")
-    if facts["lock_state"] == "absent":
-        console.print(f"no {escape(facts['lock'])} yet: onnxfuse ci --update writes it", style="dim")
+        console.print(f"keep it: onnxfuse ci {escape(facts['config'])} --update", style="dim", soft_wrap=True)
+    if facts["lock_state"] == "absent" and facts["ok"]:
+        again = f"onnxfuse ci {escape(facts['config'])} --update"
+        console.print(f"no {escape(facts['lock'])} yet: {again} writes it", style="dim", soft_wrap=True)
     if facts["lock_state"] == "written":
         console.print(f"{escape(facts['lock'])} written")
 

@@ -340,7 +340,8 @@ def _print_dump(dump: dict[str, Any], console: Console) -> None:
     used = f"{min(registers)} to {max(registers)} registers, {spills} bytes spilled" if registers else "none compiled"
     console.print(f"{escape(dump['folder'])}: {len(dump['ops'])} fused ops, {dump['arch']}: {used}", soft_wrap=True)
     for note in dict.fromkeys(op["note"] for op in dump["ops"] if op["note"]):
-        console.print(f"no kernel: {escape(note)}", style="dim", soft_wrap=True)
+        without = ", ".join(op["op"] for op in dump["ops"] if op["note"] == note)
+        console.print(f"no kernel of {escape(without)}: {escape(note)}", style="dim", soft_wrap=True)
 
 
 def megabytes(size: int) -> str:

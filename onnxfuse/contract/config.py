@@ -81,7 +81,9 @@ def read(path: Path) -> Contract:
         text = path.read_text(encoding="utf-8")
         data = tomllib.loads(text)
     except FileNotFoundError:
-        raise UsageError(f"{path}: no such file", f"Write one: {SEE}") from None
+        raise UsageError(
+            f"{path}: no such file", "Write one with [[model]] and a path; onnxfuse ci --help tells every key."
+        ) from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{path}: {error}", SEE) from None
     reader = _Reader(path, text)

@@ -8,6 +8,8 @@ from html import escape
 BAR = 20
 LABEL = 300
 """Width of the column of labels."""
+NAME, LINE = 120.0, 13.0
+"""Room for what is written beside a spot of a roofline: before and after often lie on each other."""
 WIDTH = 860
 
 
@@ -102,11 +104,16 @@ def roofline(spots: Sequence[Spot], bandwidth: float, peak: float) -> str:
         parts.append(f'<text x="{left - 6}" y="{at + 4:.1f}" class="end">{_flops(10.0**power)}</text>')
     roof = f"{x(low):.1f},{y(low * bandwidth):.1f} {x(knee):.1f},{y(peak):.1f} {x(high):.1f},{y(peak):.1f}"
     parts.append(f'<polyline points="{roof}" class="roof"/>')
-    for spot in spots:
+    named: list[tuple[float, float]] = []
+    for spot in sorted(spots, key=lambda spot: -spot.rate):
         at, height = x(spot.intensity), y(spot.rate)
+        row = height + 4
+        while any(abs(at - a) < NAME and abs(row - r) < LINE for a, r in named):
+            row += LINE
+        named.append((at, row))
         label = escape(f"{spot.label}: {_flops(spot.rate)} at {spot.intensity:.1f} FLOP/byte")
         parts.append(f'<circle cx="{at:.1f}" cy="{height:.1f}" r="5" class="bar {spot.kind}"><title>{label}</title>')
-        parts.append(f'</circle><text x="{at + 8:.1f}" y="{height + 4:.1f}">{escape(spot.label)}</text>')
+        parts.append(f'</circle><text x="{at + 8:.1f}" y="{row:.1f}">{escape(spot.label)}</text>')
     parts.append(f'<text x="{(left + right) / 2}" y="{bottom + 34}" class="middle">FLOP per byte</text></svg>')
     return "".join(parts)
 

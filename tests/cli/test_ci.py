@@ -37,7 +37,7 @@ def test_a_model_that_holds_is_written(repository: Path, onnxfuse_command: Comma
     result = onnxfuse_command("ci")
     assert result.code == 0
     assert result.out.startswith("ok: 1 of 1 models hold to onnxfuse.toml")
-    assert "onnxfuse ci --update writes it" in result.out
+    assert "onnxfuse ci onnxfuse.toml --update writes it" in result.out
     onnx.checker.check_model(onnx.load(repository / "out.onnx"), full_check=True)
     assert not (repository / "onnxfuse.lock").exists()
 

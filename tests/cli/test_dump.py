@@ -133,6 +133,8 @@ def test_what_does_not_compile_is_told_and_the_rest_is_there(folder: Path, onnxf
     result = onnxfuse_command("optimize", "in.onnx", "out.onnx", "--dump", "d", "--arch", "sm_1")
     assert result.code == 0
     assert "NVRTC does not compile it for sm_1" in result.out
+    for op in json.loads((folder / "d" / "index.json").read_text())["ops"]:
+        assert f"no kernel of {op['op']}: " in result.out
     assert len(list((folder / "d" / "ops").glob("*/kernel.cu"))) == 2
 
 

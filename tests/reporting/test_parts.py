@@ -118,3 +118,13 @@ def test_markdown_keeps_to_its_tables_and_below_a_mebibyte() -> None:
     table = [line for line in text.splitlines() if line.startswith("| a")]
     assert table
     assert {line.replace("\\|", "").count("|") for line in table} == {8}
+
+
+def test_names_in_a_roofline_do_not_lie_on_each_other() -> None:
+    """Before and after at nearly one place have a line each; the spots stay where they are."""
+    same = [Spot("before", 10.0, 1e12, ""), Spot("after", 10.0, 1.01e12, "good")]
+    svg = ElementTree.fromstring(roofline(same, 4e12, 9e14))
+    rows = {t.text: float(t.attrib["y"]) for t in svg.iter("text") if t.text in ("before", "after")}
+    heights = [float(c.attrib["cy"]) for c in svg.iter("circle")]
+    assert abs(heights[0] - heights[1]) < 2
+    assert rows["before"] - rows["after"] >= 12
