@@ -95,6 +95,21 @@ def test_locked_reaches_the_command(repository: Path) -> None:
     assert "--locked asks for it" in done.stderr
 
 
+@pytest.mark.parametrize("install", ["", "onnxfuse==0.1.0"])
+def test_what_the_action_installs(install: str, tmp_path: Path) -> None:
+    """Its own checkout where nothing is said, or what is said; nothing for `none`."""
+    (step,) = [s for s in ACTION["runs"]["steps"] if "pip install" in s["run"]]
+    assert step["if"] == "inputs.install != 'none'"
+    assert "github.action_path" not in str(ACTION["inputs"])  # GitHub fills it in only when the steps run.
+    action = ROOT / ".github" / "actions" / "onnxfuse"
+    done = run(
+        ["bash", "-eo", "pipefail", "-c", step["run"]], tmp_path,
+        PYTHON="echo", INSTALL=install, GITHUB_ACTION_PATH=str(action),
+    )  # fmt: skip
+    what = done.stdout.split()[-1]
+    assert what == install if install else Path(what).resolve() == ROOT
+
+
 def test_the_hooks_call_commands_that_there_are(tmp_path: Path) -> None:
     """Each entry of .pre-commit-hooks.yaml is a command with options that it knows."""
     for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text()):
