@@ -349,7 +349,7 @@ MUTANTS = (
            moved(lambda w: np.roll(w, 1, axis=w.shape.index(8)), "k88"), images=True, channels=8, weights=WINDOWS),
     Mutant("bias of a convolution dropped", IMAGES, "implicit_gemm", skipped("Add"), images=True, channels=8,
            weights=WINDOWS),
-    Mutant("height and width swapped", NARROW, "nhwc_conv", with_attribute("Transpose", "perm", [0, 3, 2, 1]),
+    Mutant("height and width swapped", NARROW, "direct", with_attribute("Transpose", "perm", [0, 3, 2, 1]),
            images=True, weights=WINDOWS),
     Mutant("region left turned", NARROW, "movement", with_attribute("Transpose", "perm", [0, 3, 2, 1]), images=True,
            weights=WINDOWS),

@@ -68,7 +68,7 @@ def test_there_are_twenty_of_many_kinds() -> None:
     assert {m.guilty for m in MUTANTS} >= {
         "depthwise",
         "implicit_gemm",
-        "nhwc_conv",
+        "direct",
         "movement",
         "reduce",
         "group_norm",
