@@ -231,32 +231,20 @@ DEVICE void product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned
 }
 
 // Matrices of 8 x 8 from the rows that the lanes give, as PTX describes ldmatrix.
-template <class Place> DEVICE void load_matrices(unsigned (&to)[4], const void* row, Place place) {
+DEVICE void load_matrices_transposed(unsigned (&to)[4], const void* row) {
   std::memcpy(machine.fragments[machine.thread], &row, sizeof(row));
   machine.pause();
   const unsigned first = machine.thread & ~31u, lane = machine.thread & 31u;
   for (unsigned i = 0; i < 4; ++i) {
     unsigned word = 0;
     for (unsigned half = 0; half < 2; ++half) {
-      const auto [down, right] = place(lane / 4, lane % 4 * 2 + half);
       const unsigned short* from = nullptr;
-      std::memcpy(&from, machine.fragments[first + i * 8 + down], sizeof(from));
-      word |= (unsigned)from[right] << half * 16;
+      std::memcpy(&from, machine.fragments[first + i * 8 + lane % 4 * 2 + half], sizeof(from));
+      word |= (unsigned)from[lane / 4] << half * 16;
     }
     to[i] = word;
   }
   machine.pause();
-}
-DEVICE void load_matrices(unsigned (&to)[4], const void* row) {
-  load_matrices(to, row, [](unsigned outer, unsigned inner) { return std::pair(outer, inner); });
-}
-DEVICE void load_matrices_transposed(unsigned (&to)[4], const void* row) {
-  load_matrices(to, row, [](unsigned outer, unsigned inner) { return std::pair(inner, outer); });
-}
-struct alignas(16) SixteenBytes { unsigned word[4]; };
-DEVICE void copy_behind(void* to, const void* from) {
-  const SixteenBytes bytes = read((const SixteenBytes*)from);
-  std::memcpy(to, &bytes, 16);
 }
 
 // ---- ampere.cuh

@@ -37,7 +37,7 @@ DEVICE Place place() {
 // ---- keys and values
 
 DEVICE void fetch_unit(E* to, const E* from) {
-  if constexpr (ALIGNED) copy_behind(to, from);
+  if constexpr (ALIGNED) copy_ahead<16>(to, from, true);
   else UNROLLED for (int i = 0; i < 8; ++i) to[i].bits = load_bits(from + i);
 }
 

@@ -145,25 +145,14 @@ DEVICE void product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Four matrices of 8 x 8 elements of 16 bits from shared memory, spread over the lanes of the warp as the factors of
-// `product`; lanes 8 i to 8 i + 7 give the rows of matrix i, each on a boundary of 16 bytes.
-DEVICE void load_matrices(unsigned (&to)[4], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"((unsigned)__cvta_generic_to_shared(row)));
-}
-// The same, each matrix transposed.
+// Four matrices of 8 x 8 elements of 16 bits from shared memory, each transposed, spread over the lanes of the warp as the
+// factors of `product`; lanes 8 i to 8 i + 7 give the rows of matrix i, each on a boundary of 16 bytes.
 DEVICE void load_matrices_transposed(unsigned (&to)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                : "r"((unsigned)__cvta_generic_to_shared(row)));
 }
 
-// 16 bytes from global to shared memory, while the thread goes on.
-DEVICE void copy_behind(void* to, const void* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from)
-               : "memory");
-}
 DEVICE void close_group_of_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Until at most `GROUPS` of this thread's groups of copies have not yet arrived.
 template <int GROUPS> DEVICE void wait_for_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(GROUPS) : "memory"); }
