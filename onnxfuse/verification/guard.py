@@ -17,10 +17,13 @@ from onnxfuse.model.types import first_line
 from onnxfuse.verification import sessions
 from onnxfuse.verification.bisect import Fault, Progress, Reoptimize, accuse, faults, suspect
 from onnxfuse.verification.compare import RealInputs, plan_of
+from onnxfuse.verification.finding import Suspect
 from onnxfuse.verification.inputs import cases, input_specs, shape_sets
 from onnxfuse.verification.windows import differing, windows
 
 Arrays = dict[str, npt.NDArray[Any]]
+Wrong = tuple[Arrays, Fault]
+"""The inputs that show a fault, and the fault."""
 Undo = Callable[[ModelProto, Collection[str]], int]
 """Puts the original nodes back in the place of the fused ops that compute these values, in place."""
 
@@ -78,7 +81,7 @@ def guard(
     checked = len(windows(original, fused))
     while True:
         faulty = _faulty(original, fused, feeds, providers, progress)
-        taken_back = _undo(original, fused, [fault for _, fault in faulty], undo)
+        taken_back = _undo(original, fused, faulty, undo, providers)
         undone += taken_back
         if taken_back:
             faulty = _faulty(original, fused, feeds, providers, progress)
@@ -104,22 +107,41 @@ def _without(reoptimize: Reoptimize, rules: tuple[str, ...]) -> Reoptimize:
     return lambda more: reoptimize([*rules, *more])
 
 
-def _undo(original: ModelProto, fused: ModelProto, wrong: Sequence[Fault], undo: Undo) -> list[Undone]:
-    """Undo the fused ops of the windows that are wrong; return them."""
+def _undo(
+    original: ModelProto, fused: ModelProto, wrong: Sequence[Wrong], undo: Undo, providers: Sequence[str]
+) -> list[Undone]:
+    """Undo the fused ops that make windows wrong; return them."""
     found: dict[str, Undone] = {}
-    for fault in wrong:
-        for position in differing(original, fused, fault.window):
-            if fused.graph.node[position].domain == DOMAIN:
-                one = suspect(fused, position)
-                found.setdefault(one.output, Undone(one.rule, one.op, one.node, one.nodes, fault.why))
+    for arrays, fault in wrong:
+        for one in _guilty(original, fused, arrays, fault, undo, providers):
+            found.setdefault(one.output, Undone(one.rule, one.op, one.node, one.nodes, fault.why))
     if found:
         undo(fused, set(found))
     return list(found.values())
 
 
+def _guilty(
+    original: ModelProto, fused: ModelProto, arrays: Arrays, fault: Fault, undo: Undo, providers: Sequence[str]
+) -> list[Suspect]:
+    """Return the one fused op without which the window is right, all of the window's where there is none.
+
+    Inside a region that runs channels last no value has the original's name: there several stand in one window.
+    """
+    places = differing(original, fused, fault.window)
+    ops = [suspect(fused, p) for p in places if fused.graph.node[p].domain == DOMAIN]
+    for one in ops if len(ops) > 1 else ():
+        without = ModelProto()
+        without.CopyFrom(fused)
+        undo(without, {one.output})
+        rest = [w for w in windows(original, without) if set(w.outputs) & set(fault.window.outputs)]
+        if not any(again for again, _ in faults(original, without, arrays, providers, chosen=rest)):
+            return [one]
+    return ops
+
+
 def _faulty(
     original: ModelProto, fused: ModelProto, feeds: Sequence[Arrays], providers: Sequence[str], progress: Progress
-) -> list[tuple[Arrays, Fault]]:
+) -> list[Wrong]:
     """Return each wrong window once, with the inputs that show it."""
     waiting = windows(original, fused)
     found = []

@@ -29,23 +29,27 @@ def test_a_wrong_kernel_is_undone_and_the_rest_stays(mutant: Mutant, monkeypatch
     """The body is right and what runs is not, as with a wrong kernel: another body stands in for it on the CPU."""
     plain, folder = mutants.original(mutant), Path()
     wrong, _ = mutants.fused(mutant, folder)
-    bodies = {f.name.removesuffix("x"): f for f in wrong.functions if f.name.endswith("x")}
+    (planted,) = [n for n in wrong.graph.node if n.domain == DOMAIN and n.op_type.endswith("x")]
+    body = next(f for f in wrong.functions if f.name == planted.op_type)
+    weights = [t for t in wrong.graph.initializer if t.name.startswith("planted_")]
     opened = sessions.with_kernels
 
     def with_a_wrong_kernel(model: Any, providers: Any) -> Any:
         broken = onnx.ModelProto()
         broken.CopyFrom(model)
-        for function in broken.functions:
-            computes_mid = any(n.op_type == function.name and "mid" in n.output for n in broken.graph.node)
-            if function.name in bodies and computes_mid:
+        for node in broken.graph.node:
+            if node.op_type == planted.op_type.removesuffix("x") and node.output == planted.output:
+                function = next(f for f in broken.functions if f.name == node.op_type)
                 del function.node[:]
-                function.node.extend(bodies[function.name].node)
+                function.node.extend(body.node)
+                node.input[:] = planted.input
+                broken.graph.initializer.extend(weights)
         return opened(broken, providers)
 
     monkeypatch.setattr(sessions, "with_kernels", with_a_wrong_kernel)
     got = guard(plain, lambda without: _optimized(mutant, [], without), unfuse, providers=CPU)
     monkeypatch.undo()
-    assert [(u.rule, u.node) for u in got.undone] == [(mutant.guilty, "mid")]
+    assert [(u.rule, u.node) for u in got.undone] == [(mutant.guilty, planted.name or planted.output[0])]
     assert got.undone[0].fault
     right, _ = _optimized(mutant, [], ())
     assert _fused_nodes(got.model) == _fused_nodes(right) - 1
