@@ -6,7 +6,7 @@ from dataclasses import replace
 from onnxfuse.rewrite import predicate
 from onnxfuse.rewrite.rule import Anchor, Rule
 
-ROUNDING = ("gemm",)
+ROUNDING = ("gemm", "direct")
 """Templates whose kernels round the factors of float32 products to TF32."""
 
 

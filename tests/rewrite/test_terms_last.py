@@ -86,3 +86,21 @@ def test_strict_float32_leaves_other_types_alone():
     model = parse(BLOCK.replace("float[", "bfloat16["))
     pipeline.run(model, strict.strict_fp32(rule.shipped()), choices=MEASURED)
     assert {op.template for op in fused_ops(model).values()} == {"gemm"}
+
+
+@pytest.mark.parametrize("strictly", [True, False])
+def test_strict_float32_makes_no_convolution_that_rounds(strictly):
+    """A net with a first layer, a window and groups: each of them has a kernel of its own otherwise."""
+    model = parse("""<ir_version: 8, opset_import: ["" : 20]>
+    g (float[N,3,16,16] x, float[8,3,3,3] p, float[8,8,3,3] q, float[8,4,3,3] r) => (float[N,8,16,16] y) {
+      a = Conv <pads = [1,1,1,1]> (x, k)  b = Relu (a)
+      c = Conv <pads = [1,1,1,1]> (b, l)  d = Relu (c)
+      e = Conv <pads = [1,1,1,1], group = 2> (d, m)  y = Relu (e) }""")
+    for name, old in zip("klm", "pqr", strict=True):
+        shape = next([d.dim_value for d in i.type.tensor_type.shape.dim] for i in model.graph.input if i.name == old)
+        weight = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(weight, name))
+    del model.graph.input[1:]
+    pipeline.run(model, strict.strict_fp32(rule.shipped()) if strictly else rule.shipped(), choices=MEASURED)
+    rounding = {op.template for op in fused_ops(model).values()} & {"gemm", "direct"}
+    assert rounding == (set() if strictly else {"gemm", "direct"})
