@@ -7,6 +7,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <ucontext.h>
 #include <utility>
 #include <vector>
@@ -36,10 +37,11 @@ struct Machine {
     char* to;
     std::vector<char> bytes;
   };
-  std::deque<std::vector<Copy>> copies[MOST];
+  std::vector<std::deque<std::vector<Copy>>> copies;
   bool finished[MOST];
-  ucontext_t scheduler, fiber[MOST];
-  std::vector<char> stack;
+  ucontext_t scheduler;
+  std::vector<ucontext_t> fiber;
+  std::unique_ptr<char[]> stack;
   std::function<void()> body;
 
   void pause() { swapcontext(&fiber[thread], &scheduler); }
@@ -51,12 +53,12 @@ static void run_fiber() {
   machine.finished[machine.thread] = true;
 }
 
+constexpr size_t STACK = 64 * 1024;
+
 static void run_block() {
-  constexpr size_t STACK = 64 * 1024;
-  machine.stack.resize(machine.threads * STACK);
   for (unsigned t = 0; t < machine.threads; ++t) {
     getcontext(&machine.fiber[t]);
-    machine.fiber[t].uc_stack.ss_sp = machine.stack.data() + t * STACK;
+    machine.fiber[t].uc_stack.ss_sp = machine.stack.get() + t * STACK;
     machine.fiber[t].uc_stack.ss_size = STACK;
     machine.fiber[t].uc_link = &machine.scheduler;
     makecontext(&machine.fiber[t], run_fiber, 0);
@@ -77,7 +79,14 @@ static void run_kernel(unsigned blocks, unsigned threads, std::function<void()> 
   machine.blocks = blocks;
   machine.threads = threads * machine.cluster;
   machine.body = body;
+  machine.copies.resize(machine.threads);
+  machine.fiber.resize(machine.threads);
+  machine.stack.reset(new char[machine.threads * STACK]);
   for (machine.block = 0; machine.block < blocks; machine.block += machine.cluster) run_block();
+  // Libraries stay loaded: what each would keep adds up to gigabytes.
+  machine.copies = {};
+  machine.fiber = {};
+  machine.stack.reset();
 }
 
 DEVICE unsigned block_of_cluster() { return machine.thread / (machine.threads / machine.cluster); }
