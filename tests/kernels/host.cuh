@@ -28,6 +28,7 @@ struct bf16;
 DEVICE void join_stream() {}
 struct Machine {
   static constexpr int MOST = 8 * 1024;
+  static constexpr size_t STACK = 64 * 1024;  // of a fiber
   // `thread` of all `threads` of a cluster, whose first block is `block`.
   unsigned block = 0, blocks = 1, thread = 0, threads = 1, cluster = 1;
   unsigned word[MOST], fragments[MOST][6];
@@ -53,13 +54,11 @@ static void run_fiber() {
   machine.finished[machine.thread] = true;
 }
 
-constexpr size_t STACK = 64 * 1024;
-
 static void run_block() {
   for (unsigned t = 0; t < machine.threads; ++t) {
     getcontext(&machine.fiber[t]);
-    machine.fiber[t].uc_stack.ss_sp = machine.stack.get() + t * STACK;
-    machine.fiber[t].uc_stack.ss_size = STACK;
+    machine.fiber[t].uc_stack.ss_sp = machine.stack.get() + t * Machine::STACK;
+    machine.fiber[t].uc_stack.ss_size = Machine::STACK;
     machine.fiber[t].uc_link = &machine.scheduler;
     makecontext(&machine.fiber[t], run_fiber, 0);
     machine.finished[t] = false;
@@ -81,7 +80,7 @@ static void run_kernel(unsigned blocks, unsigned threads, std::function<void()> 
   machine.body = body;
   machine.copies.resize(machine.threads);
   machine.fiber.resize(machine.threads);
-  machine.stack.reset(new char[machine.threads * STACK]);
+  machine.stack.reset(new char[machine.threads * Machine::STACK]);
   for (machine.block = 0; machine.block < blocks; machine.block += machine.cluster) run_block();
   // Libraries stay loaded: what each would keep adds up to gigabytes.
   machine.copies = {};
