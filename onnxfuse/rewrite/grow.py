@@ -115,13 +115,18 @@ def _cannot_do(graph: Graph, region: Region, node: Node, host: frozenset[str]) -
         return reason
     shape = graph.type(node.outputs[0]).shape
     if region.spread is not None and shape == region.spread:
-        if graph.is_output(node.outputs[0]) or any(r not in region.nodes for r in graph.readers(node.outputs[0])):
+        if _read_elsewhere(graph, region, node):
             return f"computes {graph.type(node.outputs[0])}, which is read elsewhere, too"
     elif not _reshapes(region, node) and all(shapes_differ(shape, s) for s in (region.work.shape, *region.reduced)):
         return f"computes {graph.type(node.outputs[0])}, the kernel runs over {region.work}"
     if region.reduced and (reason := _mixed(graph, region, node)) is not None:
         return reason
     return _unreadable(graph, region, node)
+
+
+def _read_elsewhere(graph: Graph, region: Region, node: Node) -> bool:
+    value = node.outputs[0]
+    return graph.is_output(value) or any(r not in region.nodes for r in graph.readers(value))
 
 
 def _is_gather(node: Node) -> bool:
@@ -132,7 +137,7 @@ def _only_looks_up(graph: Graph, region: Region, node: Node) -> str | None:
     """Return why a Gather is not one row of a table for each row of the kernel, by numbers known as it runs."""
     table, numbers = node.inputs
     of_row, row = (graph.type(v).shape for v in (table, node.outputs[0]))
-    if any(a.name == "axis" and a.i for a in node.proto.attribute) or graph.is_constant(numbers):
+    if graph.attributes(node).get("axis", 0) or graph.is_constant(numbers):
         return "Gather that is no lookup of rows in a table by numbers that are known as the model runs"
     if graph.type(table).dtype not in TYPES or graph.type(numbers).dtype not in (TensorProto.INT32, TensorProto.INT64):
         return f"Gather from {graph.type(table)}"
@@ -144,7 +149,7 @@ def _only_looks_up(graph: Graph, region: Region, node: Node) -> str | None:
     if any(shapes_differ((n,), (m,)) for n, m in zip(of_row[1:], work[len(work) - len(of_row) + 1 :], strict=False)):
         return f"rows of {graph.type(table)}, the kernel runs over {region.work}"
     if shapes_differ(row, work):
-        if any(r not in region.nodes for r in graph.readers(node.outputs[0])) or node.outputs[0] in graph.outputs:
+        if _read_elsewhere(graph, region, node):
             return f"computes {graph.type(node.outputs[0])}, which others read; the kernel runs over {region.work}"
         reason = kernels.unreadable(region.template, row, work)
         return (
