@@ -1,7 +1,9 @@
 """Run generated kernels on the CPU: the host's compiler builds their text over host.cuh, the twin of device.cuh."""
 
+import atexit
 import ctypes
 import hashlib
+import shutil
 import subprocess
 import tempfile
 from functools import cache
@@ -22,6 +24,7 @@ POISON = 0xFF  # NaN in every float type, -1 or the greatest number in every int
 def folder() -> Path:
     """Return this process's folder, with the part that all kernels share compiled once."""
     made = Path(tempfile.mkdtemp(prefix="onnxfuse-emulated-"))
+    atexit.register(shutil.rmtree, made)
     (made / "host.hpp").write_text(HOST.read_text())
     _compile("-x", "c++-header", str(made / "host.hpp"), "-o", str(made / "host.hpp.gch"))
     return made
