@@ -19,7 +19,7 @@ demo: $(READY)
 	$(BIN)/python -m models.demo zoo
 
 test: $(READY)
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not gpu"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu"
 
 check: $(READY)
 	$(BIN)/ruff format --check .
