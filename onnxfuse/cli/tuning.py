@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
-VERDICTS = {"fused": "kernel", "split": "other rules", "alone": "left alone"}
+VERDICTS = {"fused": "kernel", "library": "library's op", "split": "other rules", "alone": "left alone"}
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,8 @@ def print_summary(tuned: "Tuned", file: Path | None, console: Console) -> None:
         d.verdict == "fused" and any(times.variant(m) != DEFAULT for m in d.measured) for d in decisions.decided
     )
     kept = f"{counts['fused']} fused ops stay kernels, {other} of them in another variant than the plan's own"
-    rest = f"{counts['split']} go to other rules, {counts['alone']} are left alone"
+    library = f"{counts['library']} run as the library's op, " if counts["library"] else ""
+    rest = f"{library}{counts['split']} go to other rules, {counts['alone']} are left alone"
     console.print(f"[bold green]tuned:[/] {kept}; {rest}", soft_wrap=True)
     if file is not None:
         count = len(decisions.new)

@@ -24,9 +24,10 @@ WIDTH = 120
 METADATA = "onnxfuse.tuning"
 """Where a model carries its own file: a key of `metadata_props`."""
 
-Kind = Literal["fused", "split", "alone"]
-"""`fused`: the op's kernel; `split`: what the other rules make of the body, the library's node and a kernel after it;
-`alone`: the nodes as ONNX Runtime runs them."""
+Kind = Literal["fused", "library", "split", "alone"]
+"""`fused`: the op's kernel; `library`: an op of ONNX Runtime's own in its place, where the rule has that form; `split`:
+what the other rules make of the body, the library's node and a kernel after it; `alone`: the nodes as ONNX Runtime runs
+them."""
 Key = tuple[str, tuple[Shape, ...]]
 """A fused op's name, which holds a hash of body and element types, and the shapes of its inputs."""
 
@@ -59,7 +60,7 @@ class Timed:
 
     @property
     def name(self) -> str:
-        """What a person calls it: `fused`, `fused tile 128x128x2`, `split`, `alone`."""
+        """What a person calls it: `fused`, `fused tile 128x128x2`, `library`, `split`, `alone`."""
         return " ".join([self.kind, *(f"{k} {v}" for k, v in changed(self.tuning).items())])
 
 
@@ -133,7 +134,7 @@ def verdict(measured: Sequence[Measured]) -> Kind:
     least = [min(column) for column in zip(*times.values(), strict=True)]
     if all(t <= best < math.inf for t, best in zip(times["fused"], least, strict=True)):
         return "fused"
-    others: dict[Kind, float] = {k: math.prod(times[k]) for k in ("alone", "split")}
+    others: dict[Kind, float] = {k: math.prod(times[k]) for k in ("alone", "library", "split")}
     return min(others, key=lambda k: others[k])
 
 

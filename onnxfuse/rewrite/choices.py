@@ -15,6 +15,8 @@ class Declined:
     """With the times, as a person reads it."""
     alone: bool = False
     """Whether other rules leave the nodes alone, too."""
+    library: bool = False
+    """Whether the rule's own form through the library's op takes the kernel's place."""
 
 
 @dataclass(frozen=True)

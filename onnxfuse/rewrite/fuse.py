@@ -9,7 +9,7 @@ from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import shapes_differ
 from onnxfuse.rewrite import predicate
 from onnxfuse.rewrite.apply import bind, find
-from onnxfuse.rewrite.choices import Choices
+from onnxfuse.rewrite.choices import Choices, Declined
 from onnxfuse.rewrite.function import Realization, make_op
 from onnxfuse.rewrite.grow import Region, grow, host_values, not_pointwise
 from onnxfuse.rewrite.match import Match, Refusal
@@ -180,7 +180,12 @@ def _fuse_from(
         kind = "no kernel" if reason is None else "too little"
         return Refusal(node.name, made, len(region.nodes), kind=kind, size=len(start.seeds) + max(how.least, 1))
     op, fused = made
-    declined = around.choices.declined.get((op.name, fused.outputs)) if around.choices is not None else None
+    declined = _declined(around, made)
+    if declined is not None and declined.library:
+        made = make_op(graph, nodes, rule.name, THROUGH_LIBRARY, start.realization)
+        assert not isinstance(made, str), made  # the kernel was made of the same form
+        op, fused = made
+        declined = _declined(around, made)
     if declined is not None:
         _give_back(graph, nodes, given)
         around.alone.update((*start.kept, *given) if declined.alone else ())
@@ -189,6 +194,12 @@ def _fuse_from(
     graph.replace(nodes, [fused])
     kept = tuple(o for n in start.kept for o in n.outputs if o)
     return op, Applied(rule.name, op.name, replaced, stops, fused.outputs, kept, start.cost)
+
+
+def _declined(around: _Surroundings, made: tuple[FusedOp, Node]) -> Declined | None:
+    """Return what measuring says against an op at its place, None where nothing."""
+    op, fused = made
+    return None if around.choices is None else around.choices.declined.get((op.name, fused.outputs))
 
 
 def _give_back(graph: Graph, nodes: Sequence[Node], given: Sequence[Node]) -> None:
@@ -207,8 +218,10 @@ def _start(graph: Graph, how: Fuse, node: Node, around: _Surroundings) -> _Start
     for anchor in how.anchors:
         found = _find(graph, anchor, node, around)
         if isinstance(found, Match):
-            start = _start_from(graph, how, anchor, found, node)
-            return replace(start, cost=_cost(graph, anchor, found)) if isinstance(start, _Start) else start
+            start = _start_from(graph, how, anchor, found, node, around)
+            if not isinstance(start, _Start) or start.template == THROUGH_LIBRARY:
+                return start
+            return replace(start, cost=_cost(graph, anchor, found))
         if found is not None and (furthest is None or found.depth > furthest.depth):
             furthest = found
     # A node that was not split for a reason of its own is told by that reason, not by the spelling it was left in.
@@ -223,7 +236,8 @@ def _find(graph: Graph, anchor: Anchor, node: Node, around: _Surroundings) -> Ma
     """Return the match of `anchor` at `node`, or its refusal; where nothing was measured, cost refuses too."""
     if node.op != anchor.pattern.root.op:
         return None
-    asked = anchor.where if around.choices is not None else (*anchor.where, *anchor.cost)
+    decides = around.choices is None and not anchor.kernel  # else it chooses between the kernel and the library's op
+    asked = (*anchor.where, *anchor.cost) if decides else anchor.where
     return find(graph, anchor.pattern, asked, node)
 
 
@@ -233,7 +247,9 @@ def _cost(graph: Graph, anchor: Anchor, match: Match) -> str:
     return next((r for r in reasons if r is not None), "")
 
 
-def _start_from(graph: Graph, how: Fuse, anchor: Anchor, match: Match, root: Node) -> _Start | Refusal:
+def _start_from(
+    graph: Graph, how: Fuse, anchor: Anchor, match: Match, root: Node, around: _Surroundings
+) -> _Start | Refusal:
     matched = tuple(sorted(match.nodes.values(), key=lambda n: n.order))
     if how.library:
         return _Start(root.outputs[0], kept=matched)
@@ -254,7 +270,8 @@ def _start_from(graph: Graph, how: Fuse, anchor: Anchor, match: Match, root: Nod
     start = _Start(root.outputs[0], seeds=seeds, shared=str(shared), spread=spread, realization=realization)
     if realization is None or how.prologue or how.epilogue:
         return start
-    faster = anchor.kernel and all(predicate.holds(p, graph, match) is None for p in anchor.kernel)
+    possible = anchor.kernel and all(predicate.holds(p, graph, match) is None for p in anchor.kernel)
+    faster = possible and (around.choices is not None or not _cost(graph, anchor, match))
     return replace(start, template=how.template if faster else THROUGH_LIBRARY, fallback=THROUGH_LIBRARY)
 
 

@@ -59,7 +59,8 @@ class Anchor:
     cost: tuple[Predicate, ...] = ()
     """Where the kernel is worth it, as far as is known without measuring; when tuning, measuring decides instead."""
     kernel: tuple[Predicate, ...] = ()
-    """Where the template's kernel takes what nothing grows onto; elsewhere, and where this is empty, `realize`."""
+    """Where the template's kernel takes what nothing grows onto, if `cost` holds too; elsewhere, and where this is
+    empty, `realize`."""
 
 
 @dataclass(frozen=True)

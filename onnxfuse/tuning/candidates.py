@@ -1,7 +1,7 @@
 """The ways to do a piece of work: the kernel in its variants, what other rules make of the nodes, the nodes alone."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx
 
@@ -10,9 +10,9 @@ from onnxfuse.kernels import tuned
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.plans import DEFAULT, Tuning
 from onnxfuse.kernels.tuned import Kind, Machine, Measured, Timed
-from onnxfuse.model.fused import fused_ops
+from onnxfuse.model.fused import FusedOp, fused_ops, write
 from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.rule import Rule
+from onnxfuse.rewrite.rule import THROUGH_LIBRARY, Rule
 from onnxfuse.tuning.work import Work
 
 
@@ -35,8 +35,17 @@ def candidates(work: Work, rules: Sequence[Rule], machine: Machine, arch: Arch) 
     """Return every way to do the work: the plan's own choice first, the nodes alone last."""
     tunings = kernels.candidates(work.op, work.shapes, arch) if kernels.is_template(work.op.template) else (DEFAULT,)
     found = [Candidate("fused", _in_variant(work, t, machine), t) for t in tunings]
+    if may_be_library(work.op, rules):
+        found.append(Candidate("library", _through_library(work)))
     split = _split(work, rules)
     return [*found, *([Candidate("split", split)] if split is not None else []), Candidate("alone", work.plain)]
+
+
+def may_be_library(op: FusedOp, rules: Sequence[Rule]) -> bool:
+    """Return whether its rule knows two ways for the whole op: its kernel, and an op of the library."""
+    how = next((r.fuse for r in rules if r.name == op.rule), None)
+    whole = how is not None and not how.prologue and not how.epilogue
+    return whole and op.library is not None and kernels.is_template(op.template)
 
 
 def measured(work: Work, timed: Sequence[Timed]) -> Measured:
@@ -52,6 +61,15 @@ def _in_variant(work: Work, tuning: Tuning, machine: Machine) -> onnx.ModelProto
     model = onnx.ModelProto()
     model.CopyFrom(work.fused)
     tuned.attach(model, {machine: {work.key: measured(work, [Timed("fused", tuning, 0.0)])}})
+    return model
+
+
+def _through_library(work: Work) -> onnx.ModelProto:
+    """Return the op without its kernel, so that a session takes the library's."""
+    model = onnx.ModelProto()
+    model.CopyFrom(work.fused)
+    for function in (f for f in model.functions if f.name == work.op.name):
+        function.CopyFrom(write(replace(work.op, template=THROUGH_LIBRARY)))
     return model
 
 

@@ -21,6 +21,7 @@ from onnxfuse.rewrite.choices import Choices, Declined, Place
 from onnxfuse.rewrite.report import Applied
 from onnxfuse.rewrite.rule import Rule
 from onnxfuse.rewrite.unfuse import unfuse
+from onnxfuse.tuning.candidates import may_be_library
 from onnxfuse.tuning.work import Work, cut_out
 
 Sizes = Sequence[Mapping[str, int]]
@@ -108,13 +109,16 @@ class _Search:
                 if not measured:
                     self.unmeasured += 1
                     if proposed.cost:
-                        declined[name, proposed.outputs] = Declined(proposed.cost)
+                        other = may_be_library(seen.ops[name], self.rules)
+                        declined[name, proposed.outputs] = Declined(proposed.cost, library=other)
                     continue
                 verdict = tuned.verdict(measured)
                 if verdict == "fused":
                     kept[verdict, measured] += 1
                     continue
-                declined[name, proposed.outputs] = Declined(tuned.told(measured), alone=verdict == "alone")
+                declined[name, proposed.outputs] = Declined(
+                    tuned.told(measured), alone=verdict == "alone", library=verdict == "library"
+                )
                 self.decided[verdict, measured] = self.decided.get((verdict, measured), 0) + 1
         if not declined:
             self.decided |= kept

@@ -99,7 +99,7 @@ def test_another_file_is_refused_with_its_name(tmp_path: Path, text: str, told: 
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"kind": "fast"}, "candidate of kind 'fast', expected one of fused, split, alone"),
+        ({"kind": "fast"}, "candidate of kind 'fast', expected one of fused, library, split, alone"),
         ({"tuning": {"speed": 3}}, "TypeError"),
         ({"microseconds": "soon"}, "ValueError"),
     ],

@@ -1,6 +1,7 @@
 """A block of a transformer as exporters write it, and a stopwatch that says what it is told."""
 
 from collections.abc import Callable, Sequence
+from typing import get_args
 
 import numpy as np
 import onnx
@@ -71,7 +72,7 @@ def stopwatch(times: Times, seen: list[Work] | None = None) -> Stopwatch:
 
 def by_kind(**times: float | None) -> Times:
     """Return times that depend on the kind of a candidate alone; of variants the plan's own choice is fastest."""
-    kinds: dict[Kind, float | None] = {"fused": times["fused"], "split": times["split"], "alone": times["alone"]}
+    kinds: dict[Kind, float | None] = {k: times.get(k) for k in get_args(Kind)}
 
     def of(_: Work, candidate: Candidate) -> float | None:
         time = kinds[candidate.kind]

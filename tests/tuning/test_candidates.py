@@ -8,9 +8,10 @@ import pytest
 from onnx import numpy_helper
 
 from onnxfuse.kernels import tuned
-from onnxfuse.rewrite import rule
+from onnxfuse.model.fused import fused_ops
+from onnxfuse.rewrite import pipeline, rule
+from onnxfuse.tuning import reuse, tune
 from onnxfuse.tuning import stopwatch as watches
-from onnxfuse.tuning import tune
 from onnxfuse.tuning.candidates import Candidate, candidates
 from onnxfuse.tuning.work import Work
 from tests.tuning.small import H200, HERE, block, by_kind, stopwatch
@@ -147,3 +148,57 @@ def test_what_has_no_variants_has_one_candidate_beside_its_nodes() -> None:
     work = next(w for w in seen if w.op.library is not None)
     found: list[Candidate] = candidates(work, RULES, HERE, H200)
     assert [c.kind for c in found] == ["fused", "split", "alone"]
+
+
+def short_attention(sequence: int) -> onnx.ModelProto:
+    """Return attention of two heads of 64 on sequences of a written length."""
+    row = f"float16[2, {sequence}, 128]"
+    return onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 20]>
+    g ({row} q, {row} k, {row} v) => ({row} y) <int64[4] split = {{0, 0, 2, 64}}, int64[3] join = {{0, 0, -1}}> {{
+      d = Constant <value = float16 {{12288}}> ()
+      q4 = Reshape (q, split)  qh = Transpose <perm = [0,2,1,3]> (q4)
+      k4 = Reshape (k, split)  kt = Transpose <perm = [0,2,3,1]> (k4)
+      v4 = Reshape (v, split)  vh = Transpose <perm = [0,2,1,3]> (v4)
+      s = MatMul (qh, kt)  t = Mul (s, d)  p = Softmax <axis = -1> (t)  c = MatMul (p, vh)
+      ct = Transpose <perm = [0,2,1,3]> (c)  y = Reshape (ct, join)
+    }}""")
+
+
+def test_a_kernel_is_measured_against_the_librarys_op_and_the_nodes() -> None:
+    """Attention has a kernel of its own and an op of ONNX Runtime's; the rule alone would choose by the length."""
+    seen: list[Work] = []
+    tune(short_attention(320), RULES, {}, stopwatch=stopwatch(by_kind(fused=1, library=2, split=3, alone=4), seen))
+    work = next(w for w in seen if w.op.rule == "attention")
+    found = candidates(work, RULES, HERE, H200)
+    assert [c.kind for c in found if c.kind != "fused"] == ["library", "split", "alone"]
+    library = next(c.model for c in found if c.kind == "library")
+    assert [op.template for op in fused_ops(library).values()] == ["library"]
+    for candidate in found[-3:]:
+        onnx.checker.check_model(candidate.model, full_check=True)
+
+
+@pytest.mark.parametrize(
+    ("times", "template"),
+    [
+        ({"fused": 1, "library": 2, "split": 3, "alone": 4}, ["attention"]),
+        ({"fused": 2, "library": 1, "split": 3, "alone": 4}, ["library"]),
+        ({"fused": None, "library": 2, "split": 3, "alone": 4}, ["library"]),
+        ({"fused": 2, "library": 2, "split": 3, "alone": 1}, []),
+    ],
+)
+@pytest.mark.parametrize("sequence", [128, 320])
+def test_the_fastest_way_runs(
+    times: dict[str, float | None], template: list[str], sequence: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the rule would choose by the length alone; a file of the times says the same."""
+    monkeypatch.setattr("onnxruntime.__version__", HERE.onnxruntime)
+    of_library_alone = {**times, "fused": times["library"]}
+    model = short_attention(sequence)
+
+    def of(work: Work, candidate: Candidate) -> float | None:
+        return by_kind(**(times if work.op.template == "attention" else of_library_alone))(work, candidate)
+
+    found = tune(model, RULES, {}, stopwatch=stopwatch(of))
+    pipeline.run(model, RULES, choices=found.choices(model, RULES))
+    assert [op.template for op in fused_ops(model).values() if op.rule == "attention"] == template
+    assert reuse(short_attention(sequence), RULES, found.book).decisions.choices == found.decisions.choices
