@@ -7,6 +7,7 @@ from onnxfuse.model.errors import RuleError
 from onnxfuse.model.fold import drop_identities, fold_constants, share_extents
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.rewrite import predicate
+from onnxfuse.rewrite.masks import slim_masks
 from onnxfuse.rewrite.match import Match, Refusal, Trace, matches
 from onnxfuse.rewrite.pattern import Pattern
 from onnxfuse.rewrite.predicate import Binding, Predicate
@@ -25,6 +26,7 @@ def rewrite(graph: Graph, rules: Sequence[Rule], report: Report) -> bool:
     for turn in range(MAX_ROUNDS):
         near: dict[tuple[str, Node], Near] = {}
         changed = drop_identities(graph) | fold_constants(graph) | share_extents(graph) | fix_targets(graph)
+        changed |= slim_masks(graph)
         for rule, one in rewrites:
             for node in [n for n in graph.nodes if n.op == one.source.root.op]:
                 outcome = _apply(graph, rule, one, node) if node.order >= 0 else None

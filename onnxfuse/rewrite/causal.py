@@ -216,6 +216,10 @@ def _computed(op: str, given: list[_Known]) -> _Known:
         return _COMPARED.get((op, given[0].axis, given[1].axis))
     if op == "Add" and 0.0 in given:
         return given[1] if given[0] == 0.0 else given[0]
+    if len(given) == 2 and isinstance(given[0], _Position) and isinstance(given[1], float):
+        return _counted(op, given[1])
+    if len(given) == 2 and isinstance(given[1], _Position) and isinstance(given[0], float):
+        return _counted(_MIRRORED.get(op, ""), given[0])
     if any(isinstance(g, _Position) for g in given) or op not in _ELEMENTWISE:
         return None
     befores = [g.before if isinstance(g, Seen) else g for g in given]
@@ -225,6 +229,18 @@ def _computed(op: str, given: list[_Known]) -> _Known:
         return act(*befores)
     return Seen(act(*befores), act(*afters))
 
+
+def _counted(op: str, number: float) -> float | None:
+    """Return what a comparison of positions with a number is, where it is one thing for all: they count from 0."""
+    if (op == "GreaterOrEqual" and number <= 0) or (op == "Greater" and number < 0):
+        return 1.0
+    return 0.0 if (op == "Less" and number <= 0) or (op == "LessOrEqual" and number < 0) else None
+
+
+_MIRRORED = {
+    "LessOrEqual": "GreaterOrEqual", "GreaterOrEqual": "LessOrEqual", "Greater": "Less", "Less": "Greater",
+}  # fmt: skip
+"""The same comparison, its operands exchanged."""
 
 _COMPARED = {
     ("LessOrEqual", -1, -2): Seen(1, 0), ("GreaterOrEqual", -2, -1): Seen(1, 0),

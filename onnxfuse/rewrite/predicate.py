@@ -20,6 +20,7 @@ from onnxfuse.model.errors import RuleError
 from onnxfuse.model.graph import Graph
 from onnxfuse.model.types import is_unknown, shapes_differ
 from onnxfuse.rewrite.causal import LOW, covers, diagonal, everywhere
+from onnxfuse.rewrite.masks import is_finite
 from onnxfuse.rewrite.match import Bound, Match, array_of
 from onnxfuse.rewrite.pattern import Pattern, did_you_mean
 
@@ -146,6 +147,12 @@ def _zeros(graph: Graph, match: Match, name: str, *, number: float = 0) -> str |
     return None if seen == number else f"{_shown(match, name)} is not known to be {number:g} everywhere"
 
 
+def _finite(graph: Graph, match: Match, name: str) -> str | None:
+    value = match.values[name]
+    known = isinstance(value, str) and is_finite(graph, value)
+    return None if known else f"{_shown(match, name)} is not known to be finite"
+
+
 def _ones(graph: Graph, match: Match, name: str) -> str | None:
     return _zeros(graph, match, name, number=1)
 
@@ -264,6 +271,7 @@ TESTS: dict[str, Word] = {
     ),
     "zeros": Word(_zeros, ("value",), "zeros(mask): it is known to be 0 everywhere"),
     "ones": Word(_ones, ("value",), "ones(keep): a condition known to hold everywhere"),
+    "finite": Word(_finite, ("value",), "finite(mask): its elements are known to be numbers, none of them infinite"),
     "leading": Word(_leading, ("value", "value"), "leading(x, y): x and y are known to agree in all axes but the last"),
     "same": Word(_same, ("value", "value"), "same(x, y): the shapes of x and y are known, and the same"),
     "alike": Word(_alike, ("value", "value"), "alike(x, y): the shapes of x and y are not known to be different"),

@@ -119,7 +119,8 @@ class Rotation:
         return onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 17, "com.microsoft" : 1]>
         g ({row} x, {table} cos, {table} sin) => ({row} y)
         <int64[4] split = {{0, 0, {h}, {d}}}, int64[3] join = {{0, 0, -1}}, int64[1] none = {{0}},
-         int64[2] fronts = {{0, 1}}, int64[1] first = {{0}}, int64[1] half = {{{d // 2}}}, int64[1] end = {{{d}}}, int64[1] last = {{3}},
+         int64[2] fronts = {{0, 1}}, int64[1] first = {{0}}, int64[1] half = {{{d // 2}}},
+         int64[1] end = {{{d}}}, int64[1] last = {{3}},
          int64[2] sizes = {{{b}, {s}}}, int64[{s}] range = {{{", ".join(map(str, range(s)))}}}> {{
           {theirs if library else ours}
         }}""")

@@ -7,6 +7,7 @@ import pytest
 from onnx import ModelProto
 
 from onnxfuse.model.fused import fused_ops
+from onnxfuse.model.types import infer, value_types
 from onnxfuse.runtime.library import with_library_ops
 from tests.rewrite.small import (
     assert_same_numbers,
@@ -155,6 +156,71 @@ def test_a_bias_by_name_is_no_window() -> None:
     """An extent that the model does not tell is not known to be small."""
     text = attention("masked = Add (s, bias)", ", float[1,2,S,S] bias", rows="S", columns="S")
     assert_library_agrees(text)
+
+
+# ---- padding that exporters write out for every query
+
+PADDING = """keep = Cast <to = 9> (given) row = Unsqueeze (keep, middle)
+  shape = Shape (q) length = Gather (shape, n1) places = Range (n0, length, n1) queries = Unsqueeze (places, back)
+  always = GreaterOrEqual (queries, n0)"""
+PADDINGS = {
+    "beside what always holds": f"{PADDING} both = And (always, row) mask = Where (both, zero, low)"
+    " masked = Add (s, mask)",
+    "expanded": f"{PADDING} sizes = Shape (s) twice = Expand (row, sizes) mask = Where (twice, zero, low)"
+    " masked = Add (mask, s)",
+    "expanded behind": f"{PADDING} hide = Not (row) mask = Where (hide, low, zero) sizes = Shape (s)"
+    " all = Expand (mask, sizes) masked = Add (s, all)",
+}
+PLACES = ", int64 n0 = {0}, int64 n1 = {1}, int64[2] middle = {1,2}, int64[3] back = {0,1,3}, float low = {-60000}"
+
+
+def read_masks(text: str) -> tuple[ModelProto, list[tuple[object, ...]]]:
+    """Return the optimized model and the shapes of what attention reads besides queries, keys and values."""
+    made, report = optimize(parse(text))
+    assert report.by_rule()["attention"] == 1
+    ops = fused_ops(made)
+    types = value_types(infer(made).graph)
+    node = next(n for n in made.graph.node if n.op_type in ops and ops[n.op_type].rule == "attention")
+    return made, [shape for v in node.input if (shape := types[v].shape) is not None and len(shape) == 4]
+
+
+@pytest.mark.parametrize("probabilities", [PLAIN, SAFE], ids=["plain", "safe"])
+@pytest.mark.parametrize("columns", [5, "S"])
+@pytest.mark.parametrize("mask", PADDINGS.values(), ids=PADDINGS)
+def test_a_padding_mask_has_one_row(mask: str, columns: int | str, probabilities: str) -> None:
+    """It is read by key; and where it is finite no row is lost, so nothing is made safe."""
+    given = f", int64[2,{columns}] given"
+    text = attention(mask, given, probabilities, rows=columns, columns=columns, weights=PLACES)
+    made, read = read_masks(text)
+    assert read == [(2, 1, 1, columns)]
+    assert_same_numbers(parse(text), made)
+    (op,) = (op for op in fused_ops(made).values() if op.rule == "attention")
+    assert op.library is not None
+    assert "IsNaN" not in {n.op_type for n in op.library.node}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ("always = GreaterOrEqual (queries, n0)", "always = GreaterOrEqual (queries, n1)"),
+        ("always = GreaterOrEqual (queries, n0)", "always = Less (queries, n1)"),
+    ],
+)
+def test_a_condition_on_queries_stays(other: tuple[str, str]) -> None:
+    """One place that is hidden from the first query, or seen by it alone, is a mask by query."""
+    text = attention(PADDINGS["beside what always holds"].replace(*other), ", int64[2,5] given", weights=PLACES)
+    made, read = read_masks(text)
+    assert read == [(2, 1, 5, 5)]
+    assert_same_numbers(parse(text), made)
+
+
+def test_scores_that_the_mask_makes_larger_keep_its_rows() -> None:
+    """The mask of a sum that has its shape from the mask alone is not made smaller."""
+    text = """g (float[2,1,1,5] s, float[2,1,1,5] row) => (float[2,1,3,5] y) <int64[4] sizes = {1,1,3,1}> {
+      mask = Expand (row, sizes)  y = Add (s, mask)
+    }"""
+    made, _ = optimize(parse(text))
+    assert_same_numbers(parse(text), made)
 
 
 # ---- causal
