@@ -37,7 +37,7 @@ class Operand:
 
     position: int
     heads_first: bool
-    """Whether it lies [batch, heads, sequence, size]; else [batch, sequence, heads * size]."""
+    """Whether it lies [batch, heads, sequence, size]; else [batch, sequence, heads * size], the last perhaps apart."""
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,12 @@ class _Form:
         if name in self.positions:
             return Operand(self.positions[name], heads_first=False)
         flat = self._made(name, "Reshape")
+        if self._numbers(flat.input[1]) != [0, 0, -1]:
+            raise UnsupportedError(f"'{name}' takes another shape in the library form")
+        if flat.input[0] in self.positions:
+            return Operand(self.positions[flat.input[0]], heads_first=False)
         turned = self._made(flat.input[0], "Transpose")
-        if self._numbers(flat.input[1]) != [0, 0, -1] or _permutation(turned) != [0, 2, 1, 3]:
+        if _permutation(turned) != [0, 2, 1, 3]:
             raise UnsupportedError(f"'{name}' is computed in the library form")
         if turned.input[0] not in self.positions:
             raise UnsupportedError(f"'{turned.input[0]}' is computed in the library form")
@@ -213,12 +217,13 @@ def work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
 def _sizes(operand: Operand, heads: int, input_shapes: tuple[Shape, ...]) -> tuple[int, int, int]:
     """Return batch, sequence and size of a head."""
     shape = input_shapes[operand.position]
-    if len(shape) != (4 if operand.heads_first else 3):
+    if len(shape) not in ((4,) if operand.heads_first else (3, 4)):
         raise UnsupportedError(f"an operand of rank {len(shape)}")
-    if operand.heads_first:
-        if shape[1] != heads:
-            raise UnsupportedError(f"{shape[1]} heads, expected {heads}")
-        return shape[0], shape[2], shape[3]
+    if len(shape) == 4:
+        many, sequence = (shape[1], shape[2]) if operand.heads_first else (shape[2], shape[1])
+        if many != heads:
+            raise UnsupportedError(f"{many} heads, expected {heads}")
+        return shape[0], sequence, shape[3]
     if shape[2] % heads:
         raise UnsupportedError(f"{shape[2]} columns for {heads} heads")
     return shape[0], shape[1], shape[2] // heads
