@@ -50,6 +50,10 @@ class Attention:
     y: Operand
     bias: int | None
     """Position of what is added to the scores, among the op's inputs."""
+    windows: bool
+    """Whether the bias is [1, windows, heads, queries, keys], for the windows of an image, again for each image."""
+    target: tuple[int, ...] | None
+    """The target of a Reshape of [batch, queries, heads, size] that the result goes through; None for none."""
     heads: int
     scale: float
     """Of the scores; 0 = 1 / sqrt(size)."""
@@ -75,7 +79,8 @@ def _take_apart(inputs: tuple[int, ...], outputs: tuple[int, ...], text: bytes) 
     if unknown := set(facts) - {"num_heads", "scale", "unidirectional"}:
         raise UnsupportedError(f"MultiHeadAttention with {min(unknown)}")
     q, k, v = (form.operand(name) for name in given[:3])
-    bias = form.bias(given[5]) if given[5] else None
+    bias, windows = form.bias(given[5]) if given[5] else (None, False)
+    heads_first, target = form.result(node.output[0])
     dtype = inputs[q.position]
     if dtype not in TYPES or {inputs[i] for i in (k.position, v.position, *([] if bias is None else [bias]))} != {
         dtype
@@ -84,7 +89,7 @@ def _take_apart(inputs: tuple[int, ...], outputs: tuple[int, ...], text: bytes) 
     if outputs != (dtype,):
         raise UnsupportedError(f"{len(outputs)} outputs, expected one of the type of the queries")
     return Attention(
-        q, k, v, Operand(len(inputs), form.result(node.output[0])), bias, int(facts["num_heads"]),
+        q, k, v, Operand(len(inputs), heads_first), bias, windows, target, int(facts["num_heads"]),
         float(facts.get("scale", 0.0)), bool(facts.get("unidirectional", 0)), dtype,
     )  # fmt: skip
 
@@ -118,15 +123,17 @@ class _Form:
             raise UnsupportedError(f"'{turned.input[0]}' is computed in the library form")
         return Operand(self.positions[turned.input[0]], heads_first=True)
 
-    def bias(self, name: str) -> int:
-        """Return which input is expanded to the bias."""
-        source = self._made(name, "Expand").input[0]
+    def bias(self, name: str) -> tuple[int, bool]:
+        """Return which input is expanded to the bias, and whether to that of windows, which a Reshape puts in a row."""
+        maker = self.makers.get(name)
+        windows = maker is not None and maker.op_type == "Reshape"
+        source = self._made(maker.input[0] if maker is not None and windows else name, "Expand").input[0]
         if source not in self.positions:
             raise UnsupportedError(f"the bias '{source}' is computed in the library form")
-        return self.positions[source]
+        return self.positions[source], windows
 
-    def result(self, name: str) -> bool:
-        """Return whether the result lies heads first; it may go on in no other way."""
+    def result(self, name: str) -> tuple[bool, tuple[int, ...] | None]:
+        """Return whether the result lies heads first, and the target of a Reshape; it may go on in no other way."""
         while name != self.output:
             readers = self.readers.get(name, [])
             if len(readers) != 1 or readers[0].op_type not in ("Identity", "Reshape", "Transpose"):
@@ -135,15 +142,19 @@ class _Form:
             if node.op_type == "Reshape":
                 # [batch, sequence, heads * size] apart into heads, which are then brought first.
                 heads, *others = self.readers.get(node.output[0], [])
+                if not others and heads.op_type == "Reshape" and heads.output[0] == self.output:
+                    target = self._numbers(heads.input[1])
+                    if target is not None and all(n >= -1 for n in target) and not _zero_allowed(heads):
+                        return False, tuple(target)
                 if others or heads.op_type != "Transpose" or _permutation(heads) != [0, 2, 1, 3]:
                     raise UnsupportedError(f"'{name}' takes another shape in the library form")
                 if heads.output[0] != self.output:
                     raise UnsupportedError(f"'{heads.output[0]}' is worked on in the library form")
-                return True
+                return True, None
             if node.op_type == "Transpose":
                 raise UnsupportedError(f"'{name}' is turned in the library form")
             name = node.output[0]
-        return False
+        return False, None
 
     def _made(self, name: str, op: str) -> NodeProto:
         maker = self.makers.get(name)
@@ -152,10 +163,22 @@ class _Form:
         return maker
 
     def _numbers(self, name: str) -> list[int] | None:
+        """Return a target: one constant, or several put together."""
         maker = self.makers.get(name)
-        if maker is None or maker.op_type != "Constant" or maker.attribute[0].name != "value":
+        if maker is None or maker.op_type not in ("Constant", "Concat"):
             return None
-        return [int(n) for n in numpy_helper.to_array(maker.attribute[0].t).reshape(-1)]
+        if maker.op_type == "Concat":
+            parts = [self._numbers(v) for v in maker.input]
+            return None if None in parts else [n for part in parts for n in part or ()]
+        value = helper.get_attribute_value(maker.attribute[0])
+        if maker.attribute[0].name == "value":
+            return [int(n) for n in numpy_helper.to_array(value).reshape(-1)]
+        return [int(n) for n in value] if maker.attribute[0].name == "value_ints" else None
+
+
+def _zero_allowed(node: NodeProto) -> bool:
+    """Return whether a 0 in the target of a Reshape is an extent, not the operand's own."""
+    return any(a.name == "allowzero" and a.i for a in node.attribute)
 
 
 def _permutation(node: NodeProto) -> list[int] | None:
@@ -175,6 +198,8 @@ class Work:
     """Elements of a head."""
     bias: Shape | None
     """Strides of the bias along batch, heads, queries and keys, 0 = broadcast."""
+    windows: int
+    """Of so many in a row each has a bias of its own, then they begin again; 0 = the bias is that of the batch."""
     output_shapes: tuple[Shape, ...]
 
     @property
@@ -199,19 +224,38 @@ def work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
         raise UnsupportedError(f"heads of {size} elements, expected a multiple of 16 up to {LARGEST_SIZE}")
     if parts.causal and queries != keys:
         raise UnsupportedError("a causal mask over other keys than those of the queries")
-    full = (batch, parts.heads, queries, keys)
+    full, windows = (batch, parts.heads, queries, keys), 0
     bias = None
     if parts.bias is not None:
         shape = input_shapes[parts.bias]
+        if parts.windows:
+            if len(shape) != 5 or shape[0] != 1 or not shape[1] or batch % shape[1]:
+                raise UnsupportedError(f"a bias of shape {list(shape)} for the windows of a batch of {batch}")
+            shape, windows = shape[1:], shape[1]
+            full = (windows, *full[1:])
         if len(shape) > 4 or any(n not in (1, m) for n, m in zip(layout.padded(shape, 4), full, strict=True)):
             raise UnsupportedError(f"a bias of shape {list(shape)} beside scores of shape {list(full)}")
         bias = layout.strides_in(shape, full)
     wide = (batch, parts.heads, queries, size)
-    flat = (batch, queries, parts.heads * size)
-    made = Work(op, parts, batch, queries, keys, size, bias, (wide if parts.y.heads_first else flat,))
+    flat: Shape = (batch, queries, parts.heads * size)
+    if parts.target is not None:
+        flat = _reshaped((batch, queries, parts.heads, size), parts.target)
+    made = Work(op, parts, batch, queries, keys, size, bias, windows, (wide if parts.y.heads_first else flat,))
     if made.shared_bytes > SHARED_LIMIT:
         raise UnsupportedError(f"{keys} keys of {size} elements do not fit the shared memory")
     return made
+
+
+def _reshaped(shape: Shape, target: tuple[int, ...]) -> Shape:
+    """Return the shape that a Reshape gives: a 0 copies an extent, a -1 is what is left."""
+    if any(n == 0 and axis >= len(shape) for axis, n in enumerate(target)) or target.count(-1) > 1:
+        raise UnsupportedError(f"a result of shape {list(shape)} as {list(target)}")
+    given = [shape[axis] if n == 0 else n for axis, n in enumerate(target)]
+    rest, elements = math.prod(n for n in given if n != -1), math.prod(shape)
+    found = tuple(n if n != -1 else elements // max(rest, 1) for n in given)
+    if math.prod(found) != elements or (-1 in given and not rest):
+        raise UnsupportedError(f"a result of shape {list(shape)} as {list(target)}")
+    return found
 
 
 def _sizes(operand: Operand, heads: int, input_shapes: tuple[Shape, ...]) -> tuple[int, int, int]:
@@ -333,7 +377,7 @@ def _constants(mine: Work, queries: Queries, blocks: int, aligned: bool) -> str:
     facts = {
         "WARPS": queries.warps, "TILES": queries.tiles, "PASSES": queries.passes, "STEP": queries.step,
         "THREADS": queries.warps * 32, "BLOCKS": max(blocks, 1), "HEADS": parts.heads, "SIZE": mine.size,
-        "QUERIES": mine.queries, "KEYS": mine.keys, "BIAS_QUERY": bias[2], "BIAS_KEY": bias[3],
+        "QUERIES": mine.queries, "KEYS": mine.keys, "BIAS_QUERY": bias[2], "BIAS_KEY": bias[3], "WINDOWS": mine.windows,
     }  # fmt: skip
     wide = {"BIAS_BATCH": bias[0], "BIAS_HEAD": bias[1]}
     for name, operand, rows in (

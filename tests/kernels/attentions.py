@@ -28,7 +28,10 @@ class Case:
     scale: float = 0.0
     """0 = 1 / sqrt(size)."""
     heads_first: str = ""
-    """Of `q`, `k`, `v` and `y`."""
+    """Of `q`, `k`, `v` and `y`; what is in `apart` lies [batch, sequence, heads, size]."""
+    apart: str = ""
+    target: Shape | None = None
+    """The shape that the result takes, as a Reshape says it."""
 
     @property
     def factor(self) -> float:
@@ -39,6 +42,8 @@ class Case:
         found = [
             (self.batch, self.heads, n, self.size)
             if name in self.heads_first
+            else (self.batch, n, self.heads, self.size)
+            if name in self.apart
             else (self.batch, n, self.heads * self.size)
             for name, n in (("q", self.queries), ("k", self.keys), ("v", self.keys))
         ]  # fmt: skip
@@ -49,13 +54,22 @@ class Case:
         flat = "flat = Constant <value = int64[3] {0, 0, -1}> ()"
         turned = {n: f"{n}t = Transpose <perm = [0,2,1,3]> ({n}) {n}f = Reshape ({n}t, flat)" for n in "qkv"}
         steps = [turned[n] for n in "qkv" if n in self.heads_first]
-        given = [f"{n}f" if n in self.heads_first else n for n in "qkv"]
+        steps += [f"{n}f = Reshape ({n}, flat)" for n in self.apart]
+        given = [f"{n}f" if n in self.heads_first + self.apart else n for n in "qkv"]
         extra = ", b" if self.bias is not None else ""
         whole = "one = Constant <value = int64[1] {1}> () whole = Expand (b, one)" if extra else ""
+        if self.bias is not None and len(self.bias) == 5:
+            whole = "one = Constant <value = int64[1] {1}> () again = Expand (b, one) whole = Reshape (again, one)"
         end = "y = Identity (r)"
         if "y" in self.heads_first:
             four = f"four = Constant <value = int64[4] {{0, 0, {self.heads}, {self.size}}}> ()"
             end = f"{four} r4 = Reshape (r, four) y = Transpose <perm = [0,2,1,3]> (r4)"
+        if self.target is not None:
+            four = (
+                f"front = Constant <value = int64[3] {{0, 0, -1}}> () size = Constant <value_ints = [{self.size}]> ()"
+            )
+            to = f"to = Constant <value_ints = {list(self.target)}> ()"
+            end = f"{four} {to} four = Concat <axis = 0> (front, size) r4 = Reshape (r, four) y = Reshape (r4, to)"
         head = '<domain: "onnxfuse", opset_import: ["" : 17, "com.microsoft" : 1]>'
         form = parser.parse_function(
             f"{head} library (q, k, v{extra}) => (y) {{ {flat} {' '.join(steps)} {whole}"
@@ -85,13 +99,20 @@ class Case:
             for name, x in zip("qkv", wide[:3], strict=True)
         )
         scores = rounded(rounded(q @ k.swapaxes(-1, -2)) * self.factor)
-        scores = scores if self.bias is None else rounded(scores + wide[3])
+        if self.bias is not None:
+            bias = wide[3] if len(self.bias) < 5 else np.tile(wide[3][0], (self.batch // self.bias[1], 1, 1, 1))
+            scores = rounded(scores + bias)
         if self.causal:
             scores = np.where(np.tri(self.queries, self.keys, dtype=bool), scores, -np.inf)
         with np.errstate(invalid="ignore"):
             weights = np.exp(scores - scores.max(-1, keepdims=True))
             y = rounded(rounded(weights / weights.sum(-1, keepdims=True)) @ v)
-        return y if "y" in self.heads_first else y.swapaxes(1, 2).reshape(self.batch, self.queries, -1)
+        flat = y if "y" in self.heads_first else y.swapaxes(1, 2).reshape(self.batch, self.queries, -1)
+        return (
+            flat
+            if self.target is None
+            else flat.reshape([flat.shape[i] if n == 0 else n for i, n in enumerate(self.target)])
+        )
 
 
 def within_budget(case: Case, inputs: list[np.ndarray], got: np.ndarray) -> None:

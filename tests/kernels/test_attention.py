@@ -46,7 +46,7 @@ def test_every_size_of_a_head(size, aligned):
     check(Case(1, 2, 17, 40, size), aligned=aligned)
 
 
-BIASES = [(2, 2, 9, 21), (2, 1, 1, 21), (1, 2, 9, 21), (9, 21), (21,), (1,), (2, 1, 9, 1), (2, 2, 1, 21), ()]
+BIASES = [(2, 2, 9, 21), (1, 2, 9, 21), (9, 21), (21,), (1,), (2, 1, 9, 1), (2, 2, 1, 21), ()]
 
 
 @pytest.mark.parametrize("bias", BIASES)
@@ -54,10 +54,28 @@ def test_a_bias_is_broadcast(bias):
     check(Case(2, 2, 9, 21, 16, bias=bias))
 
 
-@pytest.mark.parametrize("heads_first", ["q", "k", "v", "y", "qkv", "qkvy"])
+@pytest.mark.parametrize("heads_first", ["q", "kv", "y", "qkvy"])
 def test_operands_lie_heads_first_or_side_by_side(heads_first):
-    """After RoPE queries and keys lie heads first, the values do not."""
+    """From anything that computes heads."""
     check(Case(2, 3, 9, 21, 16, heads_first=heads_first))
+
+
+def test_windows_have_biases_of_their_own_and_a_result_takes_any_shape():
+    """Three windows of an image and a bias for each, in two images; queries and keys as RoPE leaves them."""
+    check(Case(6, 2, 9, 9, 16, bias=(1, 3, 2, 9, 9), apart="qk", target=(-1, 3, 3, 32)))
+
+
+@pytest.mark.parametrize(
+    ("case", "told"),
+    [
+        (Case(5, 2, 9, 9, 16, bias=(1, 3, 2, 9, 9)), "for the windows of a batch of 5"),
+        (Case(6, 2, 9, 9, 16, target=(-1, 5)), "a result of shape"),
+        (Case(6, 2, 9, 9, 16, target=(-1, -1)), "a result of shape"),
+    ],
+)
+def test_windows_and_shapes_that_do_not_come_out(case, told):
+    with pytest.raises(KernelError, match=told):
+        kernels.plan(case.op(), case.shapes(), True, H200)
 
 
 @pytest.mark.parametrize("scale", [0.7, -0.7])

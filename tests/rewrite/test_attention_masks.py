@@ -152,6 +152,33 @@ def test_a_bias_by_head_on_small_windows_is_found(size: int, template: str) -> N
     assert [op.template for op in fused_ops(made).values() if op.rule == "attention"] == [template]
 
 
+WINDOWS = (
+    "first = Add (s, place) apart = Reshape (first, to5) hidden = Add (apart, window) masked = Reshape (hidden, to4)"
+)
+
+
+@pytest.mark.parametrize("per_head", [1, 2])
+def test_shifted_windows_have_a_bias_each(per_head: int) -> None:
+    """Three windows of an image, two images: both addends are one weight, which is read again for each image."""
+    random = np.random.default_rng(0)
+    weights = {"place": random.normal(size=(1, 2, 5, 5)), "window": random.normal(size=(1, 3, per_head, 5, 5))}
+    text = attention(WINDOWS, weights=", int64[5] to5 = {-1,3,2,5,5}, int64[4] to4 = {-1,2,5,5}")
+    text = text.replace("float[2,5,8]", "float[B,5,32]").replace("2, 4}", "2, 16}")
+    text = text.replace(
+        "to4 = {-1,2,5,5}",
+        "to4 = {-1,2,5,5}"
+        + "".join(f", float{list(w.shape)} {n} = {{{', '.join(map(str, w.reshape(-1)))}}}" for n, w in weights.items()),
+    )
+    made, report = optimize(parse(text), "attention", "window_bias")
+    assert report.by_rule() == {"attention": 1, "window_bias": 1}
+    inputs = {n: random.normal(size=(6, 5, 32)).astype(np.float32) for n in "qkv"}
+    (op,) = fused_ops(made)
+    library = with_library_ops(made, onnxruntime.SessionOptions(), [op])
+    (before,), (body,), (after,) = (run(m, inputs) for m in (parse(text), made, library))
+    for found in (body, after):  # ten float32 roundings, and cancellation in sums
+        np.testing.assert_allclose(found, before, rtol=1e-4, atol=1e-5)
+
+
 def test_a_bias_by_name_is_no_window() -> None:
     """An extent that the model does not tell is not known to be small."""
     text = attention("masked = Add (s, bias)", ", float[1,2,S,S] bias", rows="S", columns="S")
@@ -435,5 +462,35 @@ def test_grouped_queries_with_a_mask_are_repeated_as_rows() -> None:
     text = GROUPED.format(given=", float[N,1,1,S] mask", mask="masked = Add (s, mask)", weights="")
     model, library, found = library_form(text)
     assert found["num_heads"] == 4
+    assert [n.op_type for n in library.graph.node].count("Transpose") == 0
+    assert_same_numbers(model, library, folded=True)
+
+
+TURNED = "k3 = Reshape (kg, matrices)  k3t = Transpose <perm = [0,2,1]> (k3)  kt = Reshape (k3t, turned)"
+
+
+@pytest.mark.parametrize("keys", ["as heads", "as matrices"])
+def test_heads_that_rope_leaves_side_by_side_are_read_as_they_lie(keys: str) -> None:
+    """Queries [batch, sequence, heads, size], fewer keys than that: nothing is transposed."""
+    text = GROUPED.format(given="", mask="masked = Identity (s)", weights="").replace("(masked)", "(s)", 1)
+    text = text.replace("masked = Identity (s)", "").replace("float[N,S,32] q", "float[2,5,4,8] q")
+    text = text.replace("float[N,S,16] k", "float[2,5,2,8] k").replace("q4 = Reshape (q, many)  ", "")
+    text = text.replace("Transpose <perm = [0,2,1,3]> (q4)", "Transpose <perm = [0,2,1,3]> (q)").replace("(k4)", "(k)")
+    text = text.replace("k4 = Reshape (k, two)  ", "").replace("N,S", "2,5")
+    if keys == "as matrices":
+        text = text.replace("kh = Reshape (kg, all)", TURNED).replace("kt = Transpose <perm = [0,1,3,2]> (kh)", "")
+        text = text.replace("float half", "int64[3] matrices = {8,5,8}, int64[4] turned = {2,4,8,5}, float half")
+    model, library, found = library_form(text)
+    assert found["num_heads"] == 4
+    assert [n.op_type for n in library.graph.node].count("Transpose") == 0
+    assert_same_numbers(model, library, folded=True)
+
+
+def test_keys_that_lie_turned_and_apart() -> None:
+    """[batch, sequence, heads, size] with the transpose of the heads and that of the product in one."""
+    text = attention("masked = Identity (s)").replace("masked = Identity (s)", "").replace("(masked)", "(s)")
+    text = text.replace("float[2,5,8] k", "float[2,5,2,4] k").replace("k4 = Reshape (k, split)", "")
+    text = text.replace("kh = Transpose <perm = [0,2,1,3]> (k4)", "").replace("(k4)", "(k)")
+    model, library, _ = library_form(text)
     assert [n.op_type for n in library.graph.node].count("Transpose") == 0
     assert_same_numbers(model, library, folded=True)
