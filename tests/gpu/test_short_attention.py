@@ -40,7 +40,7 @@ def test_the_layers_of_real_nets(dtype, sequence, size):
     "case",
     [
         Case(64, 3, 49, 49, 32, bias=(1, 3, 49, 49)),
-        Case(64, 3, 49, 49, 32, bias=(64, 3, 49, 49)),
+        Case(64, 3, 49, 49, 32, bias=(1, 16, 3, 49, 49), apart="qk", target=(-1, 7, 7, 96)),
         Case(4, 8, 77, 77, causal=True),
         Case(32, 12, 1, 197),
         Case(2, 4, 40, 250, 64, heads_first="qky"),
