@@ -17,7 +17,7 @@ from onnxfuse.tuning import Stopwatch
 from onnxfuse.tuning.work import Work
 from tests.cli.conftest import Command
 from tests.cli.test_outputs import FORM
-from tests.tuning.small import H200, Times, block, by_kind, stopwatch
+from tests.tuning.small import H200, Times, block, by_kind, short_attention, stopwatch
 
 HERE = Machine("Some GPU", "580.1", onnxruntime.__version__)
 
@@ -119,6 +119,20 @@ def test_explain_shows_candidates_and_times(folder: Path, onnxfuse_command: Comm
     onnxfuse_command("optimize", "in.onnx", "kernels.onnx", "--tune")
     assert "1.0 fused" in onnxfuse_command("explain", "kernels.onnx").out
     assert "measured on" not in onnxfuse_command("explain", "in.onnx").out
+
+
+def test_the_librarys_op_is_told_beside_the_kernel(folder: Path, onnxfuse_command: Command, gpu: Gpu) -> None:
+    """Attention has both; what measured fastest is in the file, and both are in `explain` and its JSON."""
+    onnx.save(short_attention(128), "in.onnx")
+    gpu.times = by_kind(fused=20, library=10, split=30, alone=40)
+    told = onnxfuse_command("optimize", "in.onnx", "out.onnx", "--tune")
+    assert (told.code, fused(folder / "out.onnx")) == (0, ["attention"]), told.err
+    assert "1 run as the library's op" in told.out
+    told = onnxfuse_command("explain", "in.onnx", "--tuning", "out.tuning.json").out
+    assert "library's op" in told
+    assert told.index("10.0 library") < told.index("20.0 fused") < told.index("30.0 split")
+    found = facts(onnxfuse_command("explain", "in.onnx", "--tuning", "out.tuning.json", "--json"))
+    assert "library" in {d["verdict"] for d in found["tuning"]["decisions"]}
 
 
 def test_times_of_elsewhere_are_told_in_one_line(folder: Path, onnxfuse_command: Command, gpu: Gpu) -> None:

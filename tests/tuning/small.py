@@ -52,6 +52,20 @@ def block(rows: int | str = "N", inner: int = DEEP) -> ModelProto:
     return model
 
 
+def short_attention(sequence: int) -> ModelProto:
+    """Return attention of two heads of 64 on sequences of a written length."""
+    row = f"float16[2, {sequence}, 128]"
+    return onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 20]>
+    g ({row} q, {row} k, {row} v) => ({row} y) <int64[4] split = {{0, 0, 2, 64}}, int64[3] join = {{0, 0, -1}}> {{
+      d = Constant <value = float16 {{12288}}> ()
+      q4 = Reshape (q, split)  qh = Transpose <perm = [0,2,1,3]> (q4)
+      k4 = Reshape (k, split)  kt = Transpose <perm = [0,2,3,1]> (k4)
+      v4 = Reshape (v, split)  vh = Transpose <perm = [0,2,1,3]> (v4)
+      s = MatMul (qh, kt)  t = Mul (s, d)  p = Softmax <axis = -1> (t)  c = MatMul (p, vh)
+      ct = Transpose <perm = [0,2,1,3]> (c)  y = Reshape (ct, join)
+    }}""")
+
+
 Times = Callable[[Work, Candidate], float | None]
 
 

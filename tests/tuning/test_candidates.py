@@ -14,7 +14,7 @@ from onnxfuse.tuning import reuse, tune
 from onnxfuse.tuning import stopwatch as watches
 from onnxfuse.tuning.candidates import Candidate, candidates
 from onnxfuse.tuning.work import Work
-from tests.tuning.small import H200, HERE, block, by_kind, stopwatch
+from tests.tuning.small import H200, HERE, block, by_kind, short_attention, stopwatch
 
 HEAD = '<ir_version: 10, opset_import: ["" : 20]>'
 RULES = rule.select([])
@@ -148,20 +148,6 @@ def test_what_has_no_variants_has_one_candidate_beside_its_nodes() -> None:
     work = next(w for w in seen if w.op.library is not None)
     found: list[Candidate] = candidates(work, RULES, HERE, H200)
     assert [c.kind for c in found] == ["fused", "split", "alone"]
-
-
-def short_attention(sequence: int) -> onnx.ModelProto:
-    """Return attention of two heads of 64 on sequences of a written length."""
-    row = f"float16[2, {sequence}, 128]"
-    return onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 20]>
-    g ({row} q, {row} k, {row} v) => ({row} y) <int64[4] split = {{0, 0, 2, 64}}, int64[3] join = {{0, 0, -1}}> {{
-      d = Constant <value = float16 {{12288}}> ()
-      q4 = Reshape (q, split)  qh = Transpose <perm = [0,2,1,3]> (q4)
-      k4 = Reshape (k, split)  kt = Transpose <perm = [0,2,3,1]> (k4)
-      v4 = Reshape (v, split)  vh = Transpose <perm = [0,2,1,3]> (v4)
-      s = MatMul (qh, kt)  t = Mul (s, d)  p = Softmax <axis = -1> (t)  c = MatMul (p, vh)
-      ct = Transpose <perm = [0,2,1,3]> (c)  y = Reshape (ct, join)
-    }}""")
 
 
 def test_a_kernel_is_measured_against_the_librarys_op_and_the_nodes() -> None:
