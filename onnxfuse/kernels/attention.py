@@ -54,6 +54,8 @@ class Attention:
     """Whether the bias is [1, windows, heads, queries, keys], for the windows of an image, again for each image."""
     target: tuple[int, ...] | None
     """The target of a Reshape of [batch, queries, heads, size] that the result goes through; None for none."""
+    safe: bool
+    """Whether a query from which the bias hides all keys by minus infinity gets zeros; else it gets no numbers."""
     heads: int
     scale: float
     """Of the scores; 0 = 1 / sqrt(size)."""
@@ -80,7 +82,8 @@ def _take_apart(inputs: tuple[int, ...], outputs: tuple[int, ...], text: bytes) 
         raise UnsupportedError(f"MultiHeadAttention with {min(unknown)}")
     q, k, v = (form.operand(name) for name in given[:3])
     bias, windows = form.bias(given[5]) if given[5] else (None, False)
-    heads_first, target = form.result(node.output[0])
+    name, safe = form.made_safe(node.output[0], bias)
+    heads_first, target = form.result(name)
     dtype = inputs[q.position]
     if dtype not in TYPES or {inputs[i] for i in (k.position, v.position, *([] if bias is None else [bias]))} != {
         dtype
@@ -89,7 +92,7 @@ def _take_apart(inputs: tuple[int, ...], outputs: tuple[int, ...], text: bytes) 
     if outputs != (dtype,):
         raise UnsupportedError(f"{len(outputs)} outputs, expected one of the type of the queries")
     return Attention(
-        q, k, v, Operand(len(inputs), heads_first), bias, windows, target, int(facts["num_heads"]),
+        q, k, v, Operand(len(inputs), heads_first), bias, windows, target, safe, int(facts["num_heads"]),
         float(facts.get("scale", 0.0)), bool(facts.get("unidirectional", 0)), dtype,
     )  # fmt: skip
 
@@ -131,6 +134,37 @@ class _Form:
         if source not in self.positions:
             raise UnsupportedError(f"the bias '{source}' is computed in the library form")
         return self.positions[source], windows
+
+    def made_safe(self, name: str, bias: int | None) -> tuple[str, bool]:
+        """Return where the result goes on, and whether rows without a key were given zeros on the way.
+
+        The softmax of the bias alone is no number in such a row, which one of its columns tells.
+        """
+        chosen = self._reader(self._reader(name, "Reshape"), "Where")
+        if chosen is None or bias is None:
+            return name, False
+        end, fill = self._reader(chosen, "Reshape"), self._made(chosen.input[1], "Cast").input[0]
+        turned = self._made(chosen.input[0], "Transpose")
+        column = self._made(self._made(turned.input[0], "IsNaN").input[0], "Gather")
+        probe = self._made(column.input[0], "Softmax")
+        source = self._made(probe.input[0], "Expand").input[0]
+        along = [helper.get_attribute_value(a) for n in (turned, column, probe) for a in n.attribute]
+        known = self.positions.get(source) == bias and self._is_zero(fill)
+        if end is None or not known or along != [[0, 2, 1, 3], 3, -1]:
+            raise UnsupportedError(f"'{name}' is worked on in the library form")
+        return end.output[0], True
+
+    def _is_zero(self, name: str) -> bool:
+        maker = self.makers.get(name)
+        if maker is None or maker.op_type != "Constant" or maker.attribute[0].name != "value":
+            return False
+        return not numpy_helper.to_array(maker.attribute[0].t).any()
+
+    def _reader(self, of: str | NodeProto | None, op: str) -> NodeProto | None:
+        """Return the one node that reads a value, if it is an `op`; of a node, what it computes."""
+        name = of if isinstance(of, str) or of is None else of.output[0]
+        readers = self.readers.get(name or "", [])
+        return readers[0] if len(readers) == 1 and readers[0].op_type == op else None
 
     def result(self, name: str) -> tuple[bool, tuple[int, ...] | None]:
         """Return whether the result lies heads first, and the target of a Reshape; it may go on in no other way."""
@@ -395,6 +429,7 @@ def _constants(mine: Work, queries: Queries, blocks: int, aligned: bool) -> str:
         + "".join(f"constexpr unsigned long long {name} = {value};\n" for name, value in wide.items())
         + f"constexpr float SCALE = {types.literal(scale * LOG2_E, TensorProto.FLOAT)};\n"
         + f"constexpr bool ALIGNED = {str(aligned).lower()}, CAUSAL = {str(parts.causal).lower()};\n"
+        + f"constexpr bool SAFE = {str(parts.safe).lower()};\n"
         + f"enum Bias {{ {', '.join(kinds)} }};\n"
         + f"constexpr Bias BIAS = {kinds[0 if mine.bias is None else 2 if bias[2] else 1]};\n"
     )

@@ -30,6 +30,8 @@ class Case:
     heads_first: str = ""
     """Of `q`, `k`, `v` and `y`; what is in `apart` lies [batch, sequence, heads, size]."""
     apart: str = ""
+    safe: bool = False
+    """Zeros where everything is masked."""
     target: Shape | None = None
     """The shape that the result takes, as a Reshape says it."""
 
@@ -70,10 +72,25 @@ class Case:
             )
             to = f"to = Constant <value_ints = {list(self.target)}> ()"
             end = f"{four} {to} four = Concat <axis = 0> (front, size) r4 = Reshape (r, four) y = Reshape (r4, to)"
+        result = "r"
+        if self.safe:
+            result, end = (
+                "f",
+                end
+                + """ ones = Constant <value = int64[4] {1, 1, 1, 1}> () bias4 = Expand (b, ones)
+              probe = Softmax <axis = -1> (bias4) first = Constant <value = int64[1] {0}> ()
+              column = Gather <axis = 3> (probe, first) gone = IsNaN (column)
+              lost = Transpose <perm = [0,2,1,3]> (gone) nothing = Constant <value = float {0.0}> ()
+              fill = Cast <to = 10> (nothing)"""
+                + f" last = Constant <value = int64[1] {{{self.size}}}> ()"
+                + """
+              to3 = Constant <value = int64[3] {0, 0, -1}> () to4 = Concat <axis = 0> (to3, last)
+              found = Reshape (f, to4) left = Where (lost, fill, found) r = Reshape (left, to3)""",
+            )
         head = '<domain: "onnxfuse", opset_import: ["" : 17, "com.microsoft" : 1]>'
         form = parser.parse_function(
             f"{head} library (q, k, v{extra}) => (y) {{ {flat} {' '.join(steps)} {whole}"
-            f" r = com.microsoft.MultiHeadAttention <num_heads = {self.heads}, scale = {float(self.scale)},"
+            f" {result} = com.microsoft.MultiHeadAttention <num_heads = {self.heads}, scale = {float(self.scale)},"
             f" unidirectional = {int(self.causal)}> ({', '.join(given)}{', , , whole' if extra else ''}) {end} }}"
         )
         body = parser.parse_function(f"{head} tested (q, k, v{extra}) => (y) {{ y = Identity (q) }}")
@@ -106,7 +123,8 @@ class Case:
             scores = np.where(np.tri(self.queries, self.keys, dtype=bool), scores, -np.inf)
         with np.errstate(invalid="ignore"):
             weights = np.exp(scores - scores.max(-1, keepdims=True))
-            y = rounded(rounded(weights / weights.sum(-1, keepdims=True)) @ v)
+            shares = weights / weights.sum(-1, keepdims=True)
+            y = rounded(rounded(np.nan_to_num(shares) if self.safe else shares) @ v)
         flat = y if "y" in self.heads_first else y.swapaxes(1, 2).reshape(self.batch, self.queries, -1)
         return (
             flat

@@ -101,15 +101,16 @@ def test_the_queries_may_be_shared_in_any_way(queries, keys, way, bias, aligned)
     check(Case(1, 2, queries, keys, 16, bias=(1, 1, 1, keys) if bias else None), Tuning(queries=way), aligned)
 
 
-def test_a_step_that_is_wholly_masked_leaves_no_trace():
-    """Scores of minus infinity alone, before and behind those that count; a row of nothing else is no number."""
-    case = Case(2, 1, 20, 70, 16, bias=(2, 1, 1, 70))
+@pytest.mark.parametrize("safe", [False, True])
+def test_a_step_that_is_wholly_masked_leaves_no_trace(safe):
+    """Scores of minus infinity alone, before and behind those that count; a row of nothing else is no number, or 0."""
+    case = Case(2, 1, 20, 70, 16, bias=(2, 1, 1, 70), safe=safe)
     q, k, v, bias = case.inputs(np.random.default_rng(0))
     bias[...] = -np.inf
     bias[0, ..., 40:50] = 0
     got = assert_in_budget(case, [q, k, v, bias], Tuning(queries=Queries(2, 1, 1, 32)))
     assert np.isfinite(got[0]).all()
-    assert np.isnan(got[1]).all()
+    assert not got[1].any() if safe else np.isnan(got[1]).all()
 
 
 def test_a_row_masked_by_finite_numbers_is_a_mean():

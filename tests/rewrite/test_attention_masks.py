@@ -6,6 +6,7 @@ import onnxruntime
 import pytest
 from onnx import ModelProto
 
+from onnxfuse.kernels.attention import take_apart
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.types import infer, value_types
 from onnxfuse.runtime.library import with_library_ops
@@ -150,6 +151,16 @@ def test_a_bias_by_head_on_small_windows_is_found(size: int, template: str) -> N
     text = text.replace("half = {0.5}", "half = {14336}")  # as float16 is written: by its bits
     made, _ = optimize(parse(text))
     assert [op.template for op in fused_ops(made).values() if op.rule == "attention"] == [template]
+
+
+@pytest.mark.parametrize(("probabilities", "safe"), [(PLAIN, False), (SAFE, True)], ids=["plain", "safe"])
+def test_padding_of_a_written_length_has_the_kernel(probabilities: str, safe: bool) -> None:
+    """Also where torch's function gives zeros to a row that sees nothing: the kernel reads it off the form."""
+    text = attention("masked = Add (s, mask)", ", float[2,1,1,5] mask", probabilities)
+    text = text.replace("float", "float16").replace(",8]", ",32]").replace("2, 4}", "2, 16}")
+    made, _ = optimize(parse(text.replace("half = {0.5}", "half = {14336}")))  # as float16 is written: by its bits
+    (op,) = (op for op in fused_ops(made).values() if op.rule == "attention")
+    assert (op.template, take_apart(op).safe, take_apart(op).bias) == ("attention", safe, 3)
 
 
 WINDOWS = (

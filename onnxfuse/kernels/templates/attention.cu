@@ -5,7 +5,7 @@
 // again along the batch. 16-bit types; of a head all keys and values fit
 // into shared memory. Accuracy: products exact, sums and exponentials in float; weights are rounded to the element
 // type before they meet the values, and divided by their sum, which is of the unrounded ones, at the end. Where the
-// bias is minus infinity for all keys of a query, y is NaN, as 0 / 0.
+// bias is minus infinity for all keys of a query, y is NaN, as 0 / 0, or 0 if SAFE.
 //
 // A block takes PASSES * WARPS * TILES * 16 queries of a head. It fetches the keys and values step by step, and
 // computes while later steps are still under way. A warp holds TILES * 16 queries and their part of y in registers; it
@@ -262,7 +262,7 @@ DEVICE void store_rows(const Rows& rows, E* y, int first) {
       float sum = rows.sum[tile][half];
       UNROLLED for (int distance = 1; distance <= 2; distance *= 2)
         sum += float_of_bits(exchange(bits_of_float(sum), distance));
-      const float part = reciprocal_fast(sum);
+      const float part = SAFE && sum == 0.0f ? 0.0f : reciprocal_fast(sum);
       unsigned word[COLUMNS];
       UNROLLED for (int column = 0; column < COLUMNS; ++column) {
         const float* pair = &rows.y[tile][column][half * 2];
