@@ -77,13 +77,20 @@ class _Slim:
 
     graph: Graph
     known: dict[str, str] = field(default_factory=dict)
+    """What was found: a value that is in the graph, or that nothing smaller is known."""
     waiting: dict[str, tuple[str, Node]] = field(default_factory=dict)
     """Nodes that are not in the graph yet, by what they compute, with the value that it stands for."""
 
     def of(self, value: str, depth: int) -> str:
         """Return a value that is `value` when it is broadcast, itself where none is known."""
-        if value in self.known:
-            return self.known[value]
+        if value not in self.known:
+            found = self._search(value, depth)
+            if found in self.waiting:
+                return found
+            self.known[value] = found
+        return self.known[value]
+
+    def _search(self, value: str, depth: int) -> str:
         node = self.graph.producer(value)
         if node is None or node.domain or depth == 0 or node.op not in _ELEMENTWISE:
             return value
