@@ -33,7 +33,7 @@ def slim_masks(graph: Graph) -> bool:
             value = node.inputs[position] if position < len(node.inputs) else ""
             small = slim.of(value, DEPTH) if value else value
             others = [v for i, v in enumerate(node.inputs) if v and i != position]
-            if small == value or not _keeps_shape(graph, node, small, value, others):
+            if small == value or not _keeps_shape(graph, small, value, others):
                 slim.waiting.clear()
                 continue
             inputs = [small if i == position else v for i, v in enumerate(node.inputs)]
@@ -58,13 +58,11 @@ def is_finite(graph: Graph, value: str, depth: int = DEPTH) -> bool:
     return node.op in _PASSING and is_finite(graph, node.inputs[0], depth - 1)
 
 
-def _keeps_shape(graph: Graph, node: Node, small: str, value: str, others: Sequence[str]) -> bool:
+def _keeps_shape(graph: Graph, small: str, value: str, others: Sequence[str]) -> bool:
     """Return whether each extent that `small` has no more is known to be there in another operand."""
     new, old = graph.type(small).shape, graph.type(value).shape
     if not new or not old:
         return False
-    if node.op == "Attention":  # broadcasts by itself; but a mask that ends before the last key hides the rest
-        return new[-1] is not None and new[-1] == old[-1]
     padded = (1,) * (len(old) - len(new)) + new
     lost = [axis - len(old) for axis, (a, b) in enumerate(zip(padded, old, strict=True)) if a != b]
     shapes = [s for v in others if (s := graph.type(v).shape) is not None]
@@ -136,8 +134,9 @@ def _with_inputs(node: Node, inputs: Sequence[str], outputs: Sequence[str]) -> N
     return Node(proto)
 
 
-_MASKING = {"Add": (0, 1), "Where": (0,), "Attention": (3,)}
-"""Where operators that mask scores read the mask."""
+_MASKING = {"Add": (0, 1), "Where": (0,)}
+"""Where operators that mask scores read the mask. ONNX's own Attention is not among them: ONNX Runtime's kernels for it
+want a row for each query."""
 
 _NEUTRAL = {"And": 1.0, "Or": 0.0}
 """The operand that changes nothing."""

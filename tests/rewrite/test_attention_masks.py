@@ -252,6 +252,16 @@ def test_a_condition_on_queries_stays(other: tuple[str, str]) -> None:
     assert_same_numbers(parse(text), made)
 
 
+def test_the_mask_of_onnx_attention_keeps_its_rows() -> None:
+    """ONNX Runtime's kernel for it refuses a mask of one row."""
+    text = onnx_attention("", ", all", ", float[2,1,1,7] mask").replace(
+        "c = Attention", "all = Expand (mask, sizes) c = Attention"
+    )
+    text = text.replace("int64[3] join", "int64[4] sizes = {2,1,5,7}, int64[3] join")
+    made, _ = optimize(onnx.parser.parse_model(text))
+    assert_same_numbers(onnx.parser.parse_model(text), made)
+
+
 def test_scores_that_the_mask_makes_larger_keep_its_rows() -> None:
     """The mask of a sum that has its shape from the mask alone is not made smaller."""
     text = """g (float[2,1,1,5] s, float[2,1,1,5] row) => (float[2,1,3,5] y) <int64[4] sizes = {1,1,3,1}> {
