@@ -7,7 +7,7 @@ import models
 from onnxfuse.rewrite import pipeline
 from onnxfuse.rewrite.unfuse import unfuse
 from onnxfuse.verification.guard import guard
-from tests.verification.alarms import report_of
+from tests.verification.alarms import Row, in_a_process, longest_unseen_first, report_of
 
 CPU = ["CPUExecutionProvider"]
 SMALL = {
@@ -39,3 +39,18 @@ def test_guard_takes_nothing_back(name: str, dtype: str) -> None:
     got = guard(plain, optimized, unfuse, providers=CPU)
     assert got.undone == ()
     assert got.checked > 0
+
+
+def test_what_has_no_verdict_runs_first_then_what_was_judged_longest_ago() -> None:
+    """A window that ends too early costs other rows the next time; a row that crashed has no verdict."""
+    judged = [Row(name, "float16", "cuda", "passes", judged=True, ok=True) for name in ("gpt2", "mlp", "lenet5")]
+    seen = [*judged, Row("vit_b_16", "float16", "cuda", "ended with -9", judged=False, ok=False), judged[0]]
+    order = longest_unseen_first([(n, "float16") for n in ("gpt2", "lenet5", "mlp", "vit_b_16", "resnet50")], seen)
+    assert [name for name, _ in order] == ["vit_b_16", "resnet50", "mlp", "lenet5", "gpt2"]
+
+
+def test_a_row_whose_process_dies_fails_with_its_last_words() -> None:
+    """A crash is never a pass, and never ends the other rows."""
+    row = in_a_process("mlp", "float16", 1, "cpu", ["hidden=none"])
+    assert (row.judged, row.ok) == (False, False)
+    assert "none" in row.verdict
