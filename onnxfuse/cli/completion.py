@@ -9,9 +9,10 @@ SHELLS = {
     "fish": "onnxfuse completion fish > ~/.config/fish/completions/onnxfuse.fish",
 }
 """The shells, each with the line that installs the script."""
+NEEDS = "zsh loads it after compinit: a ~/.zshrc without that needs 'autoload -Uz compinit && compinit' before it."
 
 
-@click.command("completion", epilog="Install it:\n\n" + "\n\n".join(SHELLS.values()))
+@click.command("completion", epilog="\n\n".join(("Install it:", *SHELLS.values(), NEEDS)))
 @click.argument("shell", type=click.Choice(list(SHELLS)))
 @click.pass_context
 def command(context: click.Context, shell: str) -> int:

@@ -3,6 +3,8 @@
 import json
 import os
 import pty
+import select
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -115,6 +117,84 @@ def test_commands_options_and_rules_complete(folder: Path, words: str, expected:
     """What the shell's script asks for."""
     done = run(folder, _ONNXFUSE_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(words.count(" ")))
     assert expected in [line.partition(",")[2] for line in done.stdout.splitlines()]
+
+
+ASKED = [
+    ("onnxfuse opt", "optimize"),
+    ("onnxfuse optimize --requ", "--require"),
+    ("onnxfuse rules lay", "layer_norm"),
+    ("onnxfuse explain --rule soft", "softmax"),
+    ("onnxfuse optimize in.o", "in.onnx"),
+]
+"""What stands on the command line when Tab is pressed, and the word that it becomes."""
+
+
+@pytest.fixture
+def scripts(folder: Path) -> Path:
+    """Return a folder with a command `onnxfuse` and the script of each shell, beside a model `in.onnx`."""
+    (folder / "bin").mkdir()
+    (folder / "bin" / "onnxfuse").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m onnxfuse "$@"\n')
+    (folder / "bin" / "onnxfuse").chmod(0o755)
+    for shell in ("bash", "zsh", "fish"):
+        (folder / f"completion.{shell}").write_text(run(folder, "completion", shell).stdout)
+    return folder
+
+
+@pytest.mark.parametrize(("typed", "completed"), ASKED[:-1])
+def test_bash_completes_with_its_script(scripts: Path, typed: str, completed: str) -> None:
+    """Loaded by the shell itself; files are left to bash's own completion, which a script cannot ask."""
+    words = f"COMP_WORDS=({typed}) COMP_CWORD={typed.count(' ')}"
+    lines = f"source completion.bash; {words}; _onnxfuse_completion onnxfuse; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    assert completed in _said(scripts, "bash", "--norc", "-c", lines)
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed: apt install fish")
+@pytest.mark.parametrize(("typed", "completed"), ASKED)
+def test_fish_completes_with_its_script(scripts: Path, typed: str, completed: str) -> None:
+    """Loaded by the shell itself, which is then asked as its Tab key asks."""
+    said = _said(scripts, "fish", "--no-config", "-c", f"source completion.fish; complete -C '{typed}'")
+    assert completed in [line.partition("\t")[0] for line in said]
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed: apt install zsh")
+@pytest.mark.parametrize(("typed", "completed"), ASKED)
+def test_zsh_completes_with_its_script(scripts: Path, typed: str, completed: str) -> None:
+    """Loaded after compinit, on a terminal: Tab writes the rest of the word."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        ["zsh", "-f", "-i"], cwd=scripts, env=_shell_environment(scripts), stdin=theirs, stdout=theirs, stderr=theirs
+    ) as zsh:
+        os.close(theirs)
+        try:
+            os.write(ours, b"autoload -Uz compinit && compinit -u -D; source completion.zsh; PS1='ready'$PS1\n")
+            _read_until(ours, "ready> ")
+            os.write(ours, f"{typed}\t".encode())
+            _read_until(ours, f"{typed.rpartition(' ')[0]} {completed}")
+        finally:
+            zsh.kill()
+            os.close(ours)
+
+
+def _read_until(descriptor: int, text: str) -> None:
+    """Read what a terminal shows until `text` stands there; after half a minute without it, fail with what was read."""
+    shown = ""
+    while text not in shown:
+        if not select.select([descriptor], [], [], 30)[0]:
+            pytest.fail(f"the terminal shows {shown!r}, expected {text!r}")
+        shown += os.read(descriptor, 65536).decode()
+
+
+def _said(folder: Path, *command: str) -> list[str]:
+    """Return the lines that a shell prints."""
+    environment = _shell_environment(folder)
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+
+
+def _shell_environment(folder: Path) -> dict[str, str]:
+    path = f"{folder / 'bin'}:{os.environ['PATH']}"
+    return environment(PATH=path, HOME=str(folder), TERM="dumb", PS1="> ")
 
 
 # ---- doctor
