@@ -136,7 +136,8 @@ def faults(
     """Yield for each window, in order, its fault or None, and how many have been checked."""
     every = windows(original, fused) if chosen is None else list(chosen)
     wanted = dict.fromkeys(v for w in every for v in w.inputs)
-    session = sessions.plain(with_outputs(original, wanted), providers)
+    with with_outputs(original, wanted) as open_one:
+        session = sessions.plain(open_one, providers)
     types = element_types(original)
     for first in range(0, len(every), BATCH):
         batch = every[first : first + BATCH]

@@ -1,6 +1,7 @@
 """Sessions of ONNX Runtime: the original as it is, the fused model with its kernels, the truth on the CPU."""
 
 import ctypes
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,10 @@ def run(
 def _open(
     model: Model, options: onnxruntime.SessionOptions, providers: Sequence[str], what: str, **more: Any
 ) -> onnxruntime.InferenceSession:
+    if isinstance(model, onnx.ModelProto) and io.size(model) > io.PROTOBUF_LIMIT:
+        # The file may go when the session is open: what ONNX Runtime has mapped into memory stays there.
+        with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
+            return _open(openable(model, model, folder), options, providers, what, **more)
     source = str(model) if isinstance(model, Path) else model.SerializeToString()
     try:
         return onnxruntime.InferenceSession(source, options, providers=list(providers), enable_fallback=0, **more)

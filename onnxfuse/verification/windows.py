@@ -4,6 +4,7 @@ A fused model keeps the names of the values that it still computes. Between them
 """
 
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,13 +106,18 @@ def part(model: ModelProto, nodes: Collection[int], feeds: Arrays, outputs: Mapp
     return cut
 
 
-def with_outputs(model: ModelProto, names: Collection[str]) -> ModelProto:
-    """Return a copy of `model` that gives the values `names` too. ONNX Runtime finds out their types by itself."""
-    copy = ModelProto()
-    copy.CopyFrom(model)
-    have = {o.name for o in copy.graph.output}
-    copy.graph.output.extend(onnx.ValueInfoProto(name=n) for n in names if n not in have)
-    return copy
+@contextmanager
+def with_outputs(model: ModelProto, names: Collection[str]) -> Iterator[ModelProto]:
+    """Let `model` give the values `names` too inside the block; its weights are not copied.
+
+    ONNX Runtime finds out their types by itself.
+    """
+    have = {o.name for o in model.graph.output}
+    model.graph.output.extend(onnx.ValueInfoProto(name=n) for n in names if n not in have)
+    try:
+        yield model
+    finally:
+        del model.graph.output[len(have) :]
 
 
 class _Index:

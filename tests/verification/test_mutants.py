@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import onnxruntime
 import pytest
 
 from onnxfuse.cli.main import main
+from onnxfuse.model import io
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.rewrite import pipeline
 from tests.verification import mutants
@@ -63,6 +65,38 @@ def test_without_the_fault_the_same_network_passes(mutant: Mutant, tmp_path: Pat
     pipeline.run(model)
     onnx.save(model, right)
     assert _run("verify", plain, right, "-q", "--provider", "cpu", "--seeds", "2") == 0
+
+
+@pytest.mark.parametrize(
+    "mutant", [next(m for m in MUTANTS if m.op), next(m for m in MUTANTS if not m.op)], ids=lambda m: m.name
+)
+def test_a_fault_in_a_model_too_big_for_one_message_is_traced_and_guarded_against(
+    mutant: Mutant, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond 2 GB no session opens bytes, and weights are in files; the limit is lowered instead of the model grown."""
+    monkeypatch.setattr(io, "PROTOBUF_LIMIT", 1000)
+    opened = onnxruntime.InferenceSession.__init__
+
+    def refuses(self: Any, source: Any, *arguments: Any, **options: Any) -> None:
+        assert isinstance(source, str) or len(source) <= io.PROTOBUF_LIMIT
+        opened(self, source, *arguments, **options)
+
+    monkeypatch.setattr(onnxruntime.InferenceSession, "__init__", refuses)
+    rules = tmp_path / "rules"
+    rules.mkdir()
+    plain, wrong, report = tmp_path / "in.onnx", tmp_path / "out.onnx", tmp_path / "report"
+    model, folders = mutants.fused(mutant, rules)
+    io.save(mutants.original(mutant), plain)
+    io.save(model, wrong)
+    assert plain.with_name("in.onnx.data").exists()
+    assert wrong.with_name("out.onnx.data").exists()
+    made_with = [part for folder in folders for part in ("--rules", folder)]
+    assert _run("verify", plain, wrong, "--provider", "cpu", "--bisect", report, *made_with, "--json") == 1
+    assert json.loads(capsys.readouterr().out)["bisection"]["rules"] == [mutant.guilty]
+    assert _run("optimize", plain, tmp_path / "kept.onnx", "--guard", *made_with, "--json") == 0
+    guarded = json.loads(capsys.readouterr().out)["guard"]
+    assert guarded["left_out"] == ([] if mutant.op else [mutant.guilty])
+    assert _run("verify", plain, tmp_path / "kept.onnx", "--provider", "cpu", "-q") == 0
 
 
 def test_there_are_twenty_of_many_kinds() -> None:
