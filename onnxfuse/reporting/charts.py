@@ -11,6 +11,8 @@ LABEL = 300
 NAME, LINE = 120.0, 13.0
 """Room for what is written beside a spot of a roofline: before and after often lie on each other."""
 WIDTH = 860
+LETTER = 7.0
+"""Width of a letter at the size of all text in charts, about."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ def bars(items: Sequence[Bar], limit: float | None = None) -> str:
     """Return horizontal bars; `limit` draws a line, beyond which a value is wrong."""
     finite = [b.value for b in items if math.isfinite(b.value)]
     most = max([*finite, limit or 0.0]) or 1.0
-    room = WIDTH - LABEL - 150
+    room = WIDTH - LABEL - max([150.0, *(len(b.text) * LETTER for b in items)])
     height = len(items) * BAR + 8
     parts = [f'<svg class="chart" viewBox="0 0 {WIDTH} {height}" role="img">']
     for row, bar in enumerate(items):
@@ -48,7 +50,7 @@ def bars(items: Sequence[Bar], limit: float | None = None) -> str:
 
 def histogram(counts: Sequence[tuple[str, int]]) -> str:
     """Return upright bars, one per class, heights by the logarithm of the count: a single element stays visible."""
-    width, height = 60, 130
+    width, height = max([60, *(round(len(label) * LETTER) + 6 for label, _ in counts)]), 130
     most = max((math.log10(1 + n) for _, n in counts), default=0.0) or 1.0
     whole = len(counts) * width + 10
     parts = [f'<svg class="chart small" width="{whole}" viewBox="0 0 {whole} {height + 24}" role="img">']

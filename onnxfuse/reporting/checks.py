@@ -37,17 +37,25 @@ def _optimize(facts: Facts) -> Iterator[Check]:
     yield Check("optimize", facts["source"], True, text, facts["seconds"])
     for line in facts["not_met"]:
         yield Check("optimize", f"require {line.split(':')[0]}", False, line)
+    if "guard" in facts:
+        guard = facts["guard"]
+        text = f"{guard['checked']} places checked, {len(guard['undone'])} taken back"
+        yield Check("optimize", "guard", True, text)
 
 
 def _verify(facts: Facts) -> Iterator[Check]:
     for row in facts["outputs"]:
         text = f"error {_number(row['error'])}, allowed {_number(row['budget'])}"
         fault = row.get("fault") or ("could not be judged" if row["verdict"] == "undecided" else "")
-        yield Check("verify", f"output {row['output']}", row["verdict"] == "ok", f"{fault}; {text}" if fault else text)
+        if fault:
+            text = fault if fault.startswith("error") else f"{fault}; {text}"
+        yield Check("verify", f"output {row['output']}", row["verdict"] == "ok", text)
     for number, problem in enumerate(facts["problems"], 1):
         yield Check("verify", f"problem {number}", False, problem)
     if not facts["outputs"] and not facts["problems"]:
         yield Check("verify", "outputs", False, facts["summary"])
+    if facts.get("bisection"):
+        yield Check("verify", "bisect", False, facts["bisection"]["text"])
 
 
 def _bench(facts: Facts) -> Iterator[Check]:

@@ -40,6 +40,9 @@ def _sections(command: str, facts: Mapping[str, Any], prefix: str = "") -> Itera
         yield f"{prefix}Fusions", ("rule", "applied"), list(facts["rules"].items())
         nodes = facts["nodes"]
         yield f"{prefix}Nodes", ("before", "after", "fused"), [(nodes["before"], nodes["after"], facts["fused_nodes"])]
+        undone = (facts.get("guard") or {}).get("undone", [])
+        taken: list[tuple[object, ...]] = [(u["rule"], u["node"], u["op"] or "left out", u["fault"]) for u in undone]
+        yield f"{prefix}Taken back by --guard", ("rule", "at", "fused op", "what was wrong"), taken
     elif command == "verify":
         rows: list[tuple[object, ...]] = [
             (r["output"], r["dtype"], *(_number(r[k]) for k in ("error", "budget", "max_abs", "max_rel")), r["verdict"])

@@ -193,6 +193,13 @@ document.querySelectorAll("tr[data-rule]").forEach((row) => row.addEventListener
   row.classList.add("chosen");
   panes.forEach((pane) => pane.mark((n) => n.rule === row.dataset.rule));
 }));
+document.querySelectorAll("[data-show]").forEach((button) => button.addEventListener("click", () => {
+  for (const pane of others(button.dataset.show)) {
+    const node = pane.mark((n) => n.values.includes(button.dataset.value));
+    if (node && pane.side === "after") choose(pane, node);
+    pane.box.scrollIntoView({ block: "center" });
+  }
+}));
 document.body.dataset.ready = String(Math.round(performance.now()));
 
 function drawRest() {

@@ -77,8 +77,14 @@ def _summary(command: str, facts: Facts) -> str:
 
 
 def _model_parts(model: Facts, graphs: Mapping[str, Any], drawn: dict[str, Any]) -> Iterator[_Part]:
+    number = len(drawn)
+    finding = (model.get("verify") or {}).get("bisection")
+    if finding:
+        yield _Part("At fault" if finding["fault"] else "Bisect", _at_fault(finding, number if graphs else None))
+    undone = ((model.get("optimize") or {}).get("guard") or {}).get("undone")
+    if undone:
+        yield _Part("Taken back by --guard", _taken_back(undone))
     if graphs:
-        number = len(drawn)
         drawn[str(number)] = graphs
         yield _Part("Graph", _graph(number, graphs))
     if graphs or model.get("optimize"):
@@ -95,6 +101,30 @@ def _model_parts(model: Facts, graphs: Mapping[str, Any], drawn: dict[str, Any])
         yield _Part("Times", _times(model["bench"]))
     for name, html in profiled_parts(model["profile"]) if model.get("profile") else ():
         yield _Part(name, html)
+
+
+def _at_fault(finding: Facts, graph: int | None) -> str:
+    """Return what `--bisect` found; a button shows the place in the graph of this number."""
+    guilty = finding["guilty"]
+    rows = [("made of", ", ".join(guilty["nodes"]))] if guilty else []
+    rows += [("in the original", ", ".join(finding["replaced"])), ("because", finding["why"])]
+    rows = [(what, text) for what, text in rows if text]
+    if finding["folder"]:
+        folder = finding["folder"]
+        call = f"onnxfuse verify {folder}/original.onnx {folder}/model.onnx --inputs {folder}/test_data_set_0"
+        rows.append(("shown by", call))
+    value = guilty["output"] if guilty else finding["output"]
+    button = f'<button data-show="{graph}" data-value="{escape(value)}">show it in the graph</button>'
+    shown = button if graph is not None and finding["fault"] else ""
+    return f'<p class="summary">{escape(finding["text"])}</p>{table(("", ""), rows)}{shown}'
+
+
+def _taken_back(undone: Sequence[Facts]) -> str:
+    rows = [
+        (u["rule"], f"{u['op']} ({u['node']})" if u["op"] else "left out", u["fault"], ", ".join(u["nodes"]))
+        for u in undone
+    ]
+    return table(("rule", "fused op", "what was wrong", "in the original"), rows)
 
 
 def _graph(number: int, graphs: Mapping[str, Any]) -> str:
@@ -151,16 +181,29 @@ def _errors(verified: Facts) -> str:
     shares = [_share(row) for row in outputs]
     chart = bars(
         [
-            Bar(row["output"], share, f"{share:.0%} of the error allowed", "good" if row["verdict"] == "ok" else "bad")
+            Bar(
+                row["output"],
+                share,
+                f"{_times_over(share)} the error allowed",
+                "good" if row["verdict"] == "ok" else "bad",
+            )
             for row, share in zip(outputs, shares, strict=True)
         ],
         limit=1.0,
     )
     keys = [k for k in ("error", "budget", "own", "max_abs", "max_rel", "cosine") if all(k in r for r in outputs)]
-    rows = [(r["output"], r["dtype"], *(number(r[k]) for k in keys), r["verdict"], r.get("fault", "")) for r in outputs]
+    digits = {"cosine": 7}
+    rows = [
+        (r["output"], r["dtype"], *(number(r[k], digits.get(k, 3)) for k in keys), r["verdict"], r.get("fault", ""))
+        for r in outputs
+    ]
     titles = {"budget": "allowed", "own": "original's", "max_abs": "max abs", "max_rel": "max rel"}
     told = table(("output", "type", *(titles.get(k, k) for k in keys), "verdict", "fault"), rows)
     return f"{chart}{told}{''.join(_histograms(outputs))}<p>{escape(_truth(verified))}</p>"
+
+
+def _times_over(share: float) -> str:
+    return f"{share:.0%} of" if share < 10 else f"{share:.0f} times"
 
 
 def _histograms(outputs: Iterable[Facts]) -> Iterator[str]:
@@ -174,7 +217,10 @@ def _histograms(outputs: Iterable[Facts]) -> Iterator[str]:
 def _truth(verified: Facts) -> str:
     truth = verified["truth"]
     cases = sum(not c["note"] for c in verified["cases"])
-    return f"{cases} cases on {verified['provider']}; error against {truth['kind']} ({truth['how']})"
+    ops = verified.get("kernels") or []
+    ran = sum(op["runs_as"] == "kernel" for op in ops)
+    kernels = f"; {ran} of {len(ops)} fused ops ran as kernels" if ops else ""
+    return f"{cases} cases on {verified['provider']}; error against {truth['kind']} ({truth['how']}){kernels}"
 
 
 def _share(row: Facts) -> float:

@@ -22,6 +22,6 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], attribute: s
     )
 
 
-def number(value: float | str) -> str:
-    """Return three digits; what is not finite is text already."""
-    return value if isinstance(value, str) else f"{value:.3g}"
+def number(value: float | str, digits: int = 3) -> str:
+    """Return so many significant digits; what is not finite is text already."""
+    return value if isinstance(value, str) else f"{value:.{digits}g}"

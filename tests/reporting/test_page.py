@@ -125,6 +125,32 @@ def test_a_node_shows_its_counterpart(browser: Any, tmp_path: Path) -> None:
     assert wrong == []
 
 
+def test_what_bisect_found_is_told_and_shown_in_the_graph(browser: Any, tmp_path: Path) -> None:
+    """The fused op at fault, the original nodes, and how to see it; a button marks it in both graphs."""
+    model = layers(50)
+    fused = onnxfuse.optimize(model)
+    node = next(n for n in fused.graph.node if n.domain == "onnxfuse")
+    suspect = {"node": node.name, "op": node.op_type, "rule": "linear", "nodes": ["Add a0"], "output": node.output[0]}
+    finding = {"text": f"fused op {node.op_type}: error 2, allowed 1", "guilty": suspect, "rules": ["linear"],
+               "why": "nothing else differs there", "fault": "error 2, allowed 1", "inputs": ["m0"],
+               "window": [suspect], "output": node.output[0], "replaced": ["Add a0", "Erf e0"], "checked": 3,
+               "folder": "report"}  # fmt: skip
+    verified = {**facts()["models"][0]["verify"], "ok": False, "bisection": finding}
+    path = tmp_path / "report.html"
+    graphs = {"": {"before": graph_of(model), "after": graph_of(fused)}}
+    path.write_text(page("verify", verified, graphs, "onnxfuse verify", {}), encoding="utf-8")
+    tab, wrong = opened(browser, path)
+    told = tab.inner_text("#s1")
+    assert tab.inner_text("#s1 h2") == "At fault"
+    assert all(words in told for words in (finding["text"], "Add a0, Erf e0", "--inputs report/test_data_set_0"))
+    assert finding["text"] in tab.inner_text("#s0")
+    tab.click("[data-show]")
+    assert tab.locator("[data-side=after] g.marked").count() == 1
+    assert tab.locator("[data-side=before] g.marked").count() == 4
+    assert "rule linear" in tab.inner_text(".details")
+    assert wrong == []
+
+
 def test_search_and_rules_mark_nodes(browser: Any, tmp_path: Path) -> None:
     """What is typed is found in both graphs; a click on a rule's row marks all its ops."""
     tab, wrong = opened(browser, write(tmp_path / "report.html", layers(50)))

@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 import onnx
 
 from onnxfuse.reporting.annotations import annotations
-from onnxfuse.reporting.charts import Bar, Spot, bars, histogram, roofline
-from onnxfuse.reporting.checks import Check
+from onnxfuse.reporting.charts import LETTER, WIDTH, Bar, Spot, bars, histogram, roofline
+from onnxfuse.reporting.checks import Check, checks
 from onnxfuse.reporting.graph import graph_of
 from onnxfuse.reporting.junit import junit
 from onnxfuse.reporting.layout import GAP, layout
@@ -89,6 +89,37 @@ def test_charts_are_well_formed_whatever_the_names() -> None:
     for chart in charts:
         ElementTree.fromstring(chart)
     assert chart.count("<circle") == 2
+
+
+def test_what_stands_in_a_chart_stands_inside_it_and_beside_its_neighbours() -> None:
+    """The longest bar's text ends before the edge does; the labels of two columns do not touch."""
+    long = "6543 times the error allowed, and more than that"
+    svg = ElementTree.fromstring(bars([Bar("y", 10.0, long), Bar("z", 1.0, "1")]))
+    behind = next(t for t in svg.iter("text") if t.text == long)
+    assert float(behind.attrib["x"]) + len(long) * LETTER <= WIDTH + 6
+    columns = ElementTree.fromstring(histogram([("257-1024", 1), ("1025-65536", 2), (">=65537", 3)]))
+    labels = [(float(t.attrib["x"]), len(t.text or "")) for t in columns.iter("text") if "-" in (t.text or "")]
+    (left, few), (right, many) = labels
+    assert right - left >= (few + many) / 2 * LETTER
+
+
+def test_what_guard_took_back_and_what_bisect_found_are_told_everywhere() -> None:
+    """Beside the page in Markdown and JUnit: a check that holds for what was mended, one that does not for a fault."""
+    undone = {"rule": "linear", "op": "AddTanh_1", "node": "t0", "nodes": ["Add a0"], "fault": "error 2, allowed 1"}
+    optimized = {"source": "in.onnx", "nodes": {"before": 5, "after": 4}, "fused_nodes": 1, "seconds": 0.1,
+                 "not_met": [], "rules": {"linear": 1},
+                 "guard": {"checked": 7, "undone": [undone], "left_out": []}}  # fmt: skip
+    text = markdown("optimize", optimized)
+    assert "AddTanh\\_1" in text
+    assert [(c.name, c.ok, c.text) for c in checks("optimize", optimized)][1:] == [
+        ("guard", True, "7 places checked, 1 taken back")
+    ]
+    row = {"output": "y", "error": 2.0, "budget": 1.0, "verdict": "mismatch", "fault": "error 2, allowed 1"}
+    verified = {"outputs": [row], "problems": [], "bisection": {"text": "fused op AddTanh_1 of rule linear"}}
+    assert [(c.name, c.ok, c.text) for c in checks("verify", verified)] == [
+        ("output y", False, "error 2, allowed 1"),
+        ("bisect", False, "fused op AddTanh_1 of rule linear"),
+    ]
 
 
 def test_junit_is_xml_whatever_the_text() -> None:
