@@ -16,6 +16,9 @@ __all__ = ["Block", "FusedOps", "Refused", "Report", "Row", "Timing", "bench"]
 
 Source = str | Path | bytes | onnx.ModelProto
 
+Progress = Callable[[str, int, int], None]
+"""What is being done, how many steps are done, and how many there are."""
+
 RUNS, ROUNDS = 20, 10
 """Each setting is timed RUNS times in each of ROUNDS interleaved rounds."""
 
@@ -29,14 +32,15 @@ def bench(
     runs: int = RUNS,
     rounds: int = ROUNDS,
     seed: int = 0,
-    progress: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
 ) -> Report:
     """Return the times of `fused`, and of `original` at each of ONNX Runtime's settings that make a difference.
 
     Both may be a path, bytes or a ModelProto. `shapes` gives a dimension name the sizes it takes in turn,
     `{"batch": (1, 32)}`, or an input its shape; a dynamic dimension that nothing is said about is 1. `providers` are
     ONNX Runtime's, by default CUDA where it works. All sessions run on the same seeded inputs, which are bound to the
-    device, in `rounds` interleaved rounds of `runs` timed runs each. `progress(step)` is called along the way.
+    device, in `rounds` interleaved rounds of `runs` timed runs each. `progress(step, done, total)` is called
+    along the way, never while anything is timed.
 
     Raises ModelError, UsageError, DeviceError, KernelError.
     """
@@ -45,5 +49,5 @@ def bench(
     return compare(original, fused, shapes or {}, providers, runs, rounds, seed, progress or _silent)
 
 
-def _silent(step: str) -> None:
+def _silent(step: str, done: int, total: int) -> None:
     """Show no progress."""

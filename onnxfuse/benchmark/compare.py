@@ -4,6 +4,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import onnx
 import onnxruntime
@@ -22,9 +23,12 @@ from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, WARM_UP, ModelName,
 from onnxfuse.profiling.shapes import cases_per_shape, dynamic, unsaid
 from onnxfuse.profiling.traffic import ModelWork, count
 from onnxfuse.verification import sessions
-from onnxfuse.verification.compare import interface_problems
+from onnxfuse.verification.compare import Progress, interface_problems
 from onnxfuse.verification.inputs import Array, Case, InputSpec, Shapes, input_specs
 from onnxfuse.verification.sessions import CUDA, Model, Source
+
+BEFORE_THE_RACE = 3
+"""Steps that a progress bar shows before the first shape."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ def compare(
     runs: int,
     rounds: int,
     seed: int,
-    progress: Callable[[str], None],
+    progress: Progress,
 ) -> Report:
     """Return the report of `onnxfuse.benchmark.bench`, which tells what the arguments are."""
     began = time.perf_counter()
@@ -73,22 +77,24 @@ def compare(
         before = sessions.openable(original, original_model, folder)
         after = sessions.openable(fused, fused_model, folder)
         contenders = _contenders(before, after, on_cuda=CUDA in providers, convolutions=_convolves(original_model))
-        progress("count")
+        total = BEFORE_THE_RACE + len(plan) * (1 + rounds)
+        progress("counting bytes and operations", 0, total)
         work = [_work({"original": original_model, "fused": fused_model}, case) for case in plan]
         del original_model, fused_model  # From here on the sessions hold what they need of the weights.
-        progress("profile")
+        progress("looking at what runs where", 1, total)
         arrays = plan[0].make()
         first, original_nodes = profiled(before, providers, ort_values(arrays), "original")
         fused_nodes, ops = _look_at_fused(after, providers, arrays)
-        progress("ceilings")
+        progress("measuring what this machine can do", 2, total)
         types = {n.element for both in work for one in both.values() for n in one.nodes}
         ceilings = measured(types, providers)
         uncounted = cupti.missing() if CUDA in providers else "nothing is launched on a CPU"
         race = Race(contenders, providers, first, ceilings, runs, rounds, uncounted is None)
         blocks = []
         for number, case in enumerate(plan, start=1):
-            progress(f"shape {number} of {len(plan)}")
-            blocks.append(_run(race, case, specs, work[number - 1]))
+            begun = BEFORE_THE_RACE + (number - 1) * (1 + rounds)
+            told = partial(_tell, progress, f"shape {number} of {len(plan)}", begun, total)
+            blocks.append(_run(race, case, specs, work[number - 1], told))
     return Report(
         provider=providers[0],
         blocks=tuple(blocks),
@@ -103,6 +109,10 @@ def compare(
         peak=ceilings.peak(work[0]["original"]),
         uncounted=uncounted or "",
     )
+
+
+def _tell(progress: Progress, shape: str, begun: int, total: int, step: str, done: int) -> None:
+    progress(f"{shape}: {step}", begun + done, total)
 
 
 def _work(models: Mapping[ModelName, onnx.ModelProto], case: Case) -> dict[ModelName, ModelWork]:
@@ -160,8 +170,15 @@ def _look_at_fused(
     return nodes, ops
 
 
-def _run(race: Race, case: Case, specs: Sequence[InputSpec], work: Mapping[ModelName, ModelWork]) -> Block:
-    """Return the times of all contenders on one set of shapes."""
+def _run(
+    race: Race,
+    case: Case,
+    specs: Sequence[InputSpec],
+    work: Mapping[ModelName, ModelWork],
+    tell: Callable[[str, int], None],
+) -> Block:
+    """Return the times of all contenders on one set of shapes; `tell(step, done)` hears of 1 + `race.rounds` steps."""
+    tell("warming up", 0)
     arrays = case.make()
     inputs = ort_values(arrays)
     outputs = outputs_of(race.first, inputs, "original")
@@ -175,7 +192,8 @@ def _run(race: Race, case: Case, specs: Sequence[InputSpec], work: Mapping[Model
     for name in {c.name for c in race.contenders} - {c.name for c, _, _ in ready}:
         why = next(r.reason for r in refused if r.model == name)
         raise ModelError(f"the {name} model runs at none of the settings: {why}", "Try onnxfuse verify.")
-    times = interleaved([bound.run for _, bound, _ in ready], race.rounds, race.runs)
+    calls = [bound.run for _, bound, _ in ready]
+    times = interleaved(calls, race.rounds, race.runs, at=lambda n: tell(f"round {n + 1} of {race.rounds}", 1 + n))
     launches = [_launches(bound) if race.counted else None for _, bound, _ in ready]
     return Block(
         dimensions={name: case.shapes[s.name][axis] for s in specs for name, axis in dynamic(s)},

@@ -5,11 +5,19 @@ from time import perf_counter
 
 
 def interleaved(
-    runs: Sequence[Callable[[], None]], rounds: int, count: int, clock: Callable[[], float] = perf_counter
+    runs: Sequence[Callable[[], None]],
+    rounds: int,
+    count: int,
+    clock: Callable[[], float] = perf_counter,
+    at: Callable[[int], None] = lambda number: None,
 ) -> list[list[float]]:
-    """Return the seconds of each run, `count` in each of `rounds` rounds: A A B B A A B B for two of two in two."""
+    """Return the seconds of each run, `count` in each of `rounds` rounds: A A B B A A B B for two of two in two.
+
+    `at(number)` is called before each round, numbered from 0.
+    """
     times: list[list[float]] = [[] for _ in runs]
-    for _ in range(rounds):
+    for number in range(rounds):
+        at(number)
         for run, seconds in zip(runs, times, strict=True):
             run()  # Not timed: caches hold the data of the one before, whose threads may still spin.
             for _ in range(count):

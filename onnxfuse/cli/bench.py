@@ -7,7 +7,7 @@ import click
 import onnx
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress, TextColumn
+from rich.progress import Progress
 from rich.table import Table
 
 from onnxfuse.benchmark import ROUNDS, RUNS
@@ -72,15 +72,9 @@ def command(
         check(plot)
         writable(plot)
     errors = Console(stderr=True)
-    # Drawn at each step only: a spinner that turns by itself would run in the midst of what is timed.
-    with Progress(
-        TextColumn("{task.description} ..."),
-        console=errors,
-        transient=True,
-        auto_refresh=False,
-        disable=not errors.is_terminal,
-    ) as bar:
-        task = bar.add_task("optimize" if fused is None else "load")
+    # Drawn at each step only: a bar that moves by itself would run in the midst of what is timed.
+    with Progress(console=errors, transient=True, auto_refresh=False, disable=not errors.is_terminal) as bar:
+        task = bar.add_task("optimize" if fused is None else "load", total=None)
         bar.refresh()
         other = optimized(original) if fused is None else fused
         report = bench(
@@ -91,7 +85,9 @@ def command(
             runs=runs,
             rounds=rounds,
             seed=seed,
-            progress=lambda step: bar.update(task, description=step, refresh=True),
+            progress=lambda step, done, total: bar.update(
+                task, description=step, completed=done, total=total, refresh=True
+            ),
         )
     if plot is not None:
         from onnxfuse.benchmark.plot import draw

@@ -38,8 +38,11 @@ def original() -> onnx.ModelProto:
 def test_every_setting_of_both_models_runs_on_every_shape(original: onnx.ModelProto) -> None:
     """One block per shape, one row per model and setting; ids are valid, percentiles ordered, nodes counted."""
     fused = onnxfuse.optimize(original)
-    steps: list[str] = []
-    found = bench(original, fused, shapes={"batch": (1, 5)}, providers=CPU, runs=2, rounds=2, progress=steps.append)
+    steps: list[tuple[str, int, int]] = []
+    found = bench(
+        original, fused, shapes={"batch": (1, 5)}, providers=CPU, runs=2, rounds=2,
+        progress=lambda *step: steps.append(step),
+    )  # fmt: skip
     assert [b.dimensions for b in found.blocks] == [{"batch": 1, "words": 1}, {"batch": 5, "words": 1}]
     assert [b.items for b in found.blocks] == [1, 5]
     assert found.assumed == ("words",)
@@ -53,7 +56,10 @@ def test_every_setting_of_both_models_runs_on_every_shape(original: onnx.ModelPr
     assert found.fused_ops.nodes == found.fused_ops.bodies > 0
     assert found.fused_ops.kernels == 0
     assert found.fused_ops.launches is None
-    assert steps == ["count", "profile", "ceilings", "shape 1 of 2", "shape 2 of 2"]
+    assert [(done, total) for _, done, total in steps] == [(n, 9) for n in range(9)]
+    assert [step for step, _, _ in steps][-3:] == [
+        "shape 2 of 2: warming up", "shape 2 of 2: round 1 of 2", "shape 2 of 2: round 2 of 2",
+    ]  # fmt: skip
     assert set(found.environment) == {"device", "onnxruntime"}
 
 

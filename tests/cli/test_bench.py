@@ -26,7 +26,9 @@ def times(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setattr(compare.device, "cores", lambda: 1)
 
-    def interleaved(runs: Sequence[Callable[[], None]], rounds: int, count: int) -> list[list[float]]:
+    def interleaved(
+        runs: Sequence[Callable[[], None]], rounds: int, count: int, at: Callable[[int], None]
+    ) -> list[list[float]]:
         for run in runs:
             run()
         return [[us / 1e6] * rounds * count for us in (300, 240, 200, 160)]
