@@ -143,7 +143,7 @@ def command(
             count = unfuse(model)
             report.after = pipeline.count_ops(model)
         elif guard:
-            model, report, guarded = _run_guarded(rules, progress, source, guard_inputs, dumping, found)
+            model, report, guarded = _run_guarded(model, rules, progress, source, guard_inputs, dumping, found)
         else:
             follow = progress if dumping is None else dumping.following(model, progress)
             report = run(model, rules, follow, source, found)
@@ -219,6 +219,7 @@ def run(
 
 
 def _run_guarded(
+    original: onnx.ModelProto,
     rules: tuple[rule.Rule, ...],
     progress: Any,
     source: Path,
@@ -243,7 +244,7 @@ def _run_guarded(
     def show(step: str, done: int, total: int) -> None:
         progress(f"guard {done} of {total}: {step}")
 
-    guarded = guard(io.load(source), reoptimize, unfuse, inputs=inputs or None, progress=show)
+    guarded = guard(original, reoptimize, unfuse, inputs=inputs or None, progress=show)
     report = reports[0]
     if guarded.left_out or dumping is not None:
         # The model that is left was made without the rules left out: its report and its phases are of those rules.

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import ModelProto, numpy_helper
+from onnxruntime import InferenceSession
 
 from onnxfuse.model import io
 from onnxfuse.model.errors import ModelError
@@ -132,12 +133,14 @@ def faults(
     providers: Sequence[str],
     progress: Progress = lambda step, done, total: None,
     chosen: Collection[Window] | None = None,
+    session: InferenceSession | None = None,
 ) -> Iterator[tuple[Fault | None, int]]:
-    """Yield for each window, in order, its fault or None, and how many have been checked."""
+    """Yield for each window, in order, its fault or None, and how many have been checked.
+
+    `session` is one of `giving_inputs`, where these windows are looked at more than once.
+    """
     every = windows(original, fused) if chosen is None else list(chosen)
-    wanted = dict.fromkeys(v for w in every for v in w.inputs)
-    with with_outputs(original, wanted) as open_one:
-        session = sessions.plain(open_one, providers)
+    session = session or giving_inputs(original, every, providers)
     types = element_types(original)
     for first in range(0, len(every), BATCH):
         batch = every[first : first + BATCH]
@@ -148,6 +151,12 @@ def faults(
             feeds = {v: values[v] for v in window.inputs}
             outputs = {v: types[v] for v in window.outputs}
             yield _check(original, fused, window, feeds, outputs, providers, number), number
+
+
+def giving_inputs(original: ModelProto, every: Collection[Window], providers: Sequence[str]) -> InferenceSession:
+    """Return a session of `original` that gives every value that these windows read."""
+    with with_outputs(original, dict.fromkeys(v for w in every for v in w.inputs)) as open_one:
+        return sessions.for_few_runs(open_one, providers)
 
 
 def write_report(folder: Path, fault: Fault) -> Path:

@@ -15,7 +15,7 @@ from onnxfuse.model.errors import UsageError
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.types import first_line
 from onnxfuse.verification import sessions
-from onnxfuse.verification.bisect import Fault, Progress, Reoptimize, accuse, faults, suspect
+from onnxfuse.verification.bisect import Fault, Progress, Reoptimize, accuse, faults, giving_inputs, suspect
 from onnxfuse.verification.compare import RealInputs, plan_of
 from onnxfuse.verification.finding import Suspect
 from onnxfuse.verification.inputs import cases, input_specs, shape_sets
@@ -144,9 +144,10 @@ def _faulty(
 ) -> list[Wrong]:
     """Return each wrong window once, with the inputs that show it."""
     waiting = windows(original, fused)
+    session = giving_inputs(original, waiting, providers)
     found = []
     for arrays in feeds:
-        looked_at = [fault for fault, _ in faults(original, fused, arrays, providers, progress, waiting)]
+        looked_at = [fault for fault, _ in faults(original, fused, arrays, providers, progress, waiting, session)]
         found += [(arrays, fault) for fault in looked_at if fault is not None]
         waiting = [w for w, fault in zip(waiting, looked_at, strict=True) if fault is None]
     return found
@@ -157,7 +158,7 @@ def _feeds(original: ModelProto, inputs: Sequence[RealInputs] | None, providers:
     specs = input_specs(original)
     if inputs is not None:
         return [case.make() for case in plan_of(specs, inputs, (), None)]
-    session = sessions.plain(original, providers)
+    session = sessions.for_few_runs(original, providers)
     reason = ""
     for shapes in shape_sets(specs, {}):
         made = [case.make() for case in cases(specs, (0,), shapes)]

@@ -41,20 +41,25 @@ QUIET = 3
 """ONNX Runtime's severity: errors only. What goes wrong is raised and told by us."""
 
 
-def plain(model: Model, providers: Sequence[str]) -> onnxruntime.InferenceSession:
+def plain(
+    model: Model, providers: Sequence[str], options: onnxruntime.SessionOptions | None = None
+) -> onnxruntime.InferenceSession:
     """Return a session of ONNX Runtime alone, as a user would open it. Raises ModelError, DeviceError."""
-    session = _open(model, _quiet(), providers, "the original model", **without_crashes(model, providers))
+    session = _open(model, options or _quiet(), providers, "the original model", **without_crashes(model, providers))
     if CUDA in providers and CUDA not in session.get_providers():
         raise no_cuda("ONNX Runtime leaves its provider out")
     return session
 
 
+def for_few_runs(model: Model, providers: Sequence[str]) -> onnxruntime.InferenceSession:
+    """Return a session of ONNX Runtime alone that holds each weight once. Raises ModelError, DeviceError."""
+    return plain(model, providers, _frugal())
+
+
 def unoptimized(model: Model) -> onnxruntime.InferenceSession:
     """Return a session on the CPU that runs the graph exactly as it stands. Raises ModelError."""
-    options = _quiet()
+    options = _frugal()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    # A second copy of each weight, laid out for one product, pays only over many runs.
-    options.add_session_config_entry("session.disable_prepacking", "1")
     return _open(model, options, [CPU], "the original in float32, for the truth,")
 
 
@@ -147,6 +152,13 @@ def without_crashes(model: Model, providers: Sequence[str]) -> dict[str, Any]:
 def _quiet() -> onnxruntime.SessionOptions:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = QUIET
+    return options
+
+
+def _frugal() -> onnxruntime.SessionOptions:
+    options = _quiet()
+    # A second copy of each weight, laid out for one product, pays only over many runs.
+    options.add_session_config_entry("session.disable_prepacking", "1")
     return options
 
 
