@@ -296,6 +296,11 @@ def _legend(report: "Report") -> str:
         text += f"\n{escape(row.output)} agrees with the original: {agreed}" if agreed else ""
     if report.truth_why:
         text += f"\ntruth is not float64: {escape(report.truth_why)}"
+    if report.tf32:
+        text += (
+            "\nfloat32 products are rounded to TF32, as the session allows (use_tf32, ONNX Runtime's default); the "
+            "original's own were not. Without: onnxfuse optimize --strict-fp32"
+        )
     if skipped:
         text += f"\n{skipped} cases left out: {escape(next(c.note for c in report.cases if c.note))}"
     kernels = [k for k in report.kernels if k.runs_as == "kernel"]

@@ -45,16 +45,38 @@ class Float64(ReferenceEvaluator):
                 options["linked_attributes"] = attributes
             if node.need_context():
                 options["context"] = results
-            outputs = node.run(*(results[name] for name in node.input), **options)
+            outputs = node.run(*self.read(node.op_type, [results[name] for name in node.input]), **options)
             results.update(zip(node.output, outputs, strict=False))
             for name in finished:
                 results.pop(name, None)
         return [results[name] for name in (output_names or self.output_names)]
 
+    def read(self, operator: str, inputs: list[Any]) -> list[Any]:
+        """Return what a node reads for its inputs."""
+        return inputs
 
-def float64_evaluator(model: onnx.ModelProto) -> Float64:
+
+class Tf32(Float64):
+    """The evaluator of what a GPU may compute that rounds the factors of products to TF32, and nothing else."""
+
+    def read(self, operator: str, inputs: list[Any]) -> list[Any]:
+        """Return the inputs, the first two of a product rounded."""
+        return [*map(to_tf32, inputs[:2]), *inputs[2:]] if operator in PRODUCTS else inputs
+
+
+PRODUCTS = frozenset({"MatMul", "Gemm", "Conv"})
+"""Operators that ONNX Runtime's CUDA provider computes from TF32 factors unless its option `use_tf32` is 0."""
+
+
+def to_tf32(x: Array) -> Array:
+    """Return float64 numbers rounded to the eleven significant bits of TF32."""
+    fraction, exponent = np.frexp(x)
+    return np.asarray(np.ldexp(np.rint(fraction * 2048) / 2048, exponent))
+
+
+def float64_evaluator(model: onnx.ModelProto, kind: type[Float64] = Float64) -> Float64:
     """Return an evaluator of `model` in float64. Raises what onnx raises where an operator is not implemented."""
-    evaluator = Float64(widened(model, TensorProto.DOUBLE, weights=False))
+    evaluator = kind(widened(model, TensorProto.DOUBLE, weights=False))
     for tensor in model.graph.initializer:
         evaluator.rt_inits_[tensor.name] = numpy_helper.to_array(widen_tensor(tensor, TensorProto.DOUBLE))
     return evaluator

@@ -21,7 +21,7 @@ from onnxfuse.model.graph import bodies
 from onnxfuse.model.types import first_line, infer, value_types
 from onnxfuse.verification import sessions
 from onnxfuse.verification.precision import is_narrower, widened
-from onnxfuse.verification.reference import float64_evaluator
+from onnxfuse.verification.reference import Float64, Tf32, float64_evaluator
 
 Arrays = dict[str, npt.NDArray[Any]]
 Choice = Literal["auto", "float64", "float32"]
@@ -128,8 +128,13 @@ def flops(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> int:
     return total
 
 
-def _float64(model: onnx.ModelProto) -> Truth:
-    evaluator = float64_evaluator(model)
+def as_tf32(model: onnx.ModelProto) -> Callable[[Arrays], Arrays]:
+    """Return what evaluates `model` in float64 from factors that are rounded to TF32, as CUDA sessions may."""
+    return _float64(model, Tf32).evaluate
+
+
+def _float64(model: onnx.ModelProto, kind: type[Float64] = Float64) -> Truth:
+    evaluator = float64_evaluator(model, kind)
     names = [o.name for o in model.graph.output]
 
     def evaluate(inputs: Arrays) -> Arrays:
