@@ -10,10 +10,12 @@ from onnxfuse.model.errors import DeviceError, UsageError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
 
 KINDS = (".png", ".svg", ".pdf")
 COLOURS = {"original": "#5b6b7b", "fused": "#1a7f37"}
 ROOF = "#8250df"
+TERA = 1e12
 STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1)), (0, (1, 3)))
 
 
@@ -64,6 +66,7 @@ def _latency(axes: "Axes", report: Report) -> None:
             label=f"{model}: {setting}",
         )
     axes.set_yscale("log")
+    _plain_numbers(axes.yaxis)
     axes.set_ylabel("microseconds per run, median")
     if found is None:
         axes.set_xticks(places, [b.name for b in report.blocks])
@@ -80,28 +83,39 @@ def _roofline(axes: "Axes", report: Report) -> None:
     ceilings = report.ceilings
     assert ceilings is not None
     spots = [
-        (model, block.name, work.flops / work.bytes, work.flops / block.best(model).timing.p50 * 1e6)
+        (model, block.name, work.flops / work.bytes, work.flops / block.best(model).timing.p50 * 1e6 / TERA)
         for block in report.blocks
         for model, work in block.work.items()
         if work.bytes and work.flops
     ]
-    peaks = dict(ceilings.flops_per_second)
-    knees = [peak / ceilings.bytes_per_second for peak in peaks.values()] or [1.0]
+    memory = ceilings.bytes_per_second / TERA
+    peaks = {element: peak / TERA for element, peak in ceilings.flops_per_second.items()}
+    knees = [peak / memory for peak in peaks.values()] or [1.0]
     low = min([x for *_, x, _ in spots] + knees) / 4
     high = max([x for *_, x, _ in spots] + knees) * 4
     for style, (element, peak) in zip(STYLES, peaks.items(), strict=False):
-        xs, ys = [low, peak / ceilings.bytes_per_second, high], [low * ceilings.bytes_per_second, peak, peak]
-        axes.plot(xs, ys, color=ROOF, linestyle=style, label=f"{element}: {peak / 1e12:.3g} TFLOP/s")
+        xs, ys = [low, peak / memory, high], [low * memory, peak, peak]
+        axes.plot(xs, ys, color=ROOF, linestyle=style, label=f"{element}: {peak:.3g} TFLOP/s")
     if not peaks:
-        axes.plot([low, high], [low * ceilings.bytes_per_second, high * ceilings.bytes_per_second], color=ROOF)
+        axes.plot([low, high], [low * memory, high * memory], color=ROOF)
     for model, name, intensity, rate in spots:
         axes.scatter(intensity, rate, color=COLOURS[model], zorder=3)
         beside = (5, -9) if model == "original" else (5, 4)
         axes.annotate(f"{model} {name}", (intensity, rate), textcoords="offset points", xytext=beside, fontsize=7)
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_xlabel(f"FLOP per byte; memory {ceilings.bytes_per_second / 1e12:.3g} TB/s")
-    axes.set_ylabel("FLOP per second")
+    _plain_numbers(axes.xaxis)
+    _plain_numbers(axes.yaxis)
+    axes.set_xlabel(f"FLOP per byte; memory {memory:.3g} TB/s")
+    axes.set_ylabel("TFLOP/s")
     axes.grid(alpha=0.3)
     if peaks:
         axes.legend(fontsize=8, loc="lower right")
+
+
+def _plain_numbers(axis: "Axis") -> None:
+    """Label a logarithmic axis at 1, 2 and 5 of each decade, with numbers as people write them."""
+    ticker: Any = importlib.import_module("matplotlib.ticker")
+    axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    axis.set_minor_locator(ticker.NullLocator())
+    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,.12g}"))

@@ -126,7 +126,7 @@ def show(report: "Report", not_met: list[str], console: Console) -> None:
         console.print(f"[bold red]not met:[/] {escape(line)}")
     on_cuda = report.provider.startswith("CUDA")
     counted = any(row.launches is not None for block in report.blocks for row in block.rows)
-    more = (*(["memory"] if on_cuda else []), *(["launches"] if counted else []), "roofline", "fused is")
+    more = (*(["memory"] if on_cuda else []), *(["launches"] if counted else []), "roofline", "fused faster")
     titles = ("p50 us", "p90", "p99", "min", "items/s", *more)
     table = Table("", box=None, pad_edge=False, header_style="bold")
     for title in titles:

@@ -84,12 +84,21 @@ def _packages() -> Iterator[Finding]:
         except PackageNotFoundError:
             yield Finding(name, "broken", "not installed", f"pip install {name}")
     if _installed("onnxruntime"):
-        yield Finding("onnxruntime", "broken", f"{version('onnxruntime')}: hides the CUDA provider of onnxruntime-gpu",
-                      "pip uninstall onnxruntime && pip install --force-reinstall onnxruntime-gpu")  # fmt: skip
+        yield _twin()
     for name, (extra, user) in OPTIONAL.items():
         found = version(name) if _installed(name) else ""
         mend = "" if found else f"pip install 'onnxfuse[{extra}]'"
         yield Finding(name, "ok" if found else "absent", found or f"not installed; only {user} needs it", mend)
+
+
+def _twin() -> Finding:
+    """Return what the package without CUDA does beside onnxruntime-gpu: both are imported under one name."""
+    if "CUDAExecutionProvider" in importlib.import_module("onnxruntime").get_available_providers():
+        return Finding("onnxruntime", "ok", f"{version('onnxruntime')}, installed too; onnxruntime-gpu is what runs")
+    mend = "pip uninstall onnxruntime && pip install --force-reinstall onnxruntime-gpu"
+    return Finding(
+        "onnxruntime", "broken", f"{version('onnxruntime')}: hides the CUDA provider of onnxruntime-gpu", mend
+    )
 
 
 def _installed(name: str) -> bool:

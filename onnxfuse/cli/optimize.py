@@ -301,7 +301,7 @@ def _print(facts: dict[str, Any], tuned: "Tuned | None") -> None:
         file = facts["tuning"]["file"]
         tuning.print_summary(tuned, Path(file) if file else None, console)
     if "guard" in facts:
-        _print_guard(facts["guard"], console)
+        _print_guard(facts["guard"], facts["fused_nodes"], console)
     if facts["rules"]:
         table = Table("rule", "applied", box=None, pad_edge=False, header_style="bold")
         table.columns[1].justify = "right"
@@ -323,10 +323,12 @@ def _print(facts: dict[str, Any], tuned: "Tuned | None") -> None:
     console.print(f"why not more: onnxfuse explain {escape(facts['source'])}", style="dim", soft_wrap=True)
 
 
-def _print_guard(guard: dict[str, Any], console: Console) -> None:
+def _print_guard(guard: dict[str, Any], fused: int, console: Console) -> None:
     undone = guard["undone"]
     color = "yellow" if undone else "green"
-    console.print(f"[bold {color}]guard:[/] {guard['checked']} places checked, {len(undone)} taken back")
+    ops = fused + sum(bool(one["op"]) for one in undone)
+    places = f"{guard['checked']} place{'s' * (guard['checked'] != 1)} with {ops} fused ops"
+    console.print(f"[bold {color}]guard:[/] {places} checked, {len(undone)} taken back")
     for one in undone:
         what = (
             f"{one['op']} ({one['node']}) of rule {one['rule']} undone" if one["op"] else f"rule {one['rule']} left out"

@@ -220,7 +220,8 @@ def _truth(verified: Facts) -> str:
     ops = verified.get("kernels") or []
     ran = sum(op["runs_as"] == "kernel" for op in ops)
     kernels = f"; {ran} of {len(ops)} fused ops ran as kernels" if ops else ""
-    return f"{cases} cases on {verified['provider']}; error against {truth['kind']} ({truth['how']}){kernels}"
+    rounded = "; float32 products may be rounded to TF32" if verified.get("tf32") else ""
+    return f"{cases} cases on {verified['provider']}; error against {truth['kind']} ({truth['how']}){kernels}{rounded}"
 
 
 def _share(row: Facts) -> float:

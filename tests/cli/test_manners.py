@@ -249,6 +249,24 @@ def test_doctor_tells_a_driver_that_is_there_and_does_not_start(folder: Path) ->
     assert run(folder, "doctor", "--provider", "cpu", LD_LIBRARY_PATH=str(folder)).returncode == 0
 
 
+@pytest.mark.parametrize(("providers", "verdict"), [("CUDA", "ok"), ("CPU", "broken")])
+def test_doctor_tells_a_second_onnxruntime_by_what_it_does(folder: Path, providers: str, verdict: str) -> None:
+    """The package without CUDA has the name of onnxruntime-gpu's module: it matters only where it is what is loaded."""
+    (folder / "onnxruntime-1.0.dist-info").mkdir()
+    (folder / "onnxruntime-1.0.dist-info" / "METADATA").write_text("Name: onnxruntime\nVersion: 1.0\n")
+    script = f"""
+import onnxruntime
+from onnxfuse.cli.main import main
+onnxruntime.get_available_providers = lambda: ["{providers}ExecutionProvider"]
+main(["doctor", "--json"])
+"""
+    more = environment(PYTHONPATH=f"{folder}:{ROOT}")
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=folder, env=more, capture_output=True, text=True, check=False)
+    found = findings(done.stdout)["onnxruntime"]
+    assert (found["verdict"], "uninstall" in found["mend"]) == (verdict, verdict == "broken")
+
+
 def test_doctor_tells_a_cache_that_cannot_be_written(folder: Path) -> None:
     """With the step that mends it."""
     (folder / "file").write_text("not a folder")

@@ -56,8 +56,8 @@ def test_json_holds_every_fact(capsys: pytest.CaptureFixture[str]) -> None:
     assert _run("in.onnx", "other.onnx", "--json") == 1
     facts = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert set(facts) == {
-        "schema", "command", "ok", "summary", "provider", "fused_provider", "truth", "tf32", "problems", "outputs", "rows",
-        "cases", "kernels", "bisection", "seconds",
+        "schema", "command", "ok", "summary", "provider", "fused_provider", "truth", "tf32", "problems", "outputs",
+        "rows", "cases", "kernels", "bisection", "seconds",
     }  # fmt: skip
     assert facts["ok"] is False
     assert facts["truth"] == {"kind": "float64", "how": "onnx's reference operators", "why": ""}
