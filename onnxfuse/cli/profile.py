@@ -18,6 +18,7 @@ from onnxfuse.cli.verify import PROVIDERS, ShapeOption
 from onnxfuse.model import io
 from onnxfuse.model.errors import DeviceError, UsageError
 from onnxfuse.model.fused import fused_ops
+from onnxfuse.model.titles import plain_name
 from onnxfuse.profiling import RUNS
 from onnxfuse.profiling.traffic import Row
 
@@ -201,7 +202,7 @@ def _show_kernels(name: str, side: "Side", console: Console, top: int) -> None:
     for row in kernels[:top]:
         rate = "" if row.bandwidth is None else f"{row.bandwidth / 1e9:.0f}"
         table.add_row(
-            escape(_shortened(row.name)), escape(", ".join(row.kinds)), str(row.count), f"{row.us:.1f}",
+            escape(_middle(plain_name(row.name), 44)), escape(", ".join(row.kinds)), str(row.count), f"{row.us:.1f}",
             f"{row.share:.0%}", f"{row.gap_us:.1f}", "" if row.bytes is None else _mb(row.bytes), rate,
         )  # fmt: skip
     if len(kernels) > top:
@@ -245,12 +246,6 @@ def _table(*columns: str, left: Collection[str]) -> Table:
 
 def _mb(size: int) -> str:
     return f"{size / 1e6:,.1f}" if size >= 1e5 else f"{size / 1e6:.3f}" if size else "0"
-
-
-def _shortened(name: str) -> str:
-    """Return a kernel's name without what C++ puts around it."""
-    plain = name.removeprefix("void ").partition("<")[0].partition("(")[0]
-    return _middle(plain if plain.strip() else name, 44)
 
 
 def _middle(text: str, most: int) -> str:

@@ -1,13 +1,14 @@
 """Device-memory traffic and operations of a whole model, node by node; and what fusing removed."""
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import onnx
 
 from onnxfuse.model.fused import replaced_nodes
+from onnxfuse.model.titles import short
 from onnxfuse.profiling.sizes import Placed, Shapes, Sized, sized
 from onnxfuse.profiling.work import ON_HOST, VIEWS, Work, product_type, work
 
@@ -168,18 +169,6 @@ def removed(before: ModelWork, after: ModelWork) -> Removed:
     """Return the intermediate values of `before` that no node of `after` writes."""
     gone = {v: size for v, size in before.intermediates.items() if v not in after.intermediates}
     return Removed(len(gone), len(before.intermediates), sum(gone.values()))
-
-
-def short(operators: Sequence[str], most: int = 4) -> str:
-    """Return operators for a table: equal neighbours counted, all but the first few left out."""
-    runs: list[list[Any]] = []
-    for op in operators:
-        if runs and runs[-1][0] == op:
-            runs[-1][1] += 1
-        else:
-            runs.append([op, 1])
-    words = [op if n == 1 else f"{n} {op}" for op, n in runs]
-    return " + ".join(words if len(words) <= most else [*words[: most - 1], f"{len(words) - most + 1} more"])
 
 
 def _weight(row: Row) -> tuple[int, int, str]:

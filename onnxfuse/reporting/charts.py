@@ -127,5 +127,5 @@ def _flops(rate: float) -> str:
     return f"{rate:.3g} FLOP/s"
 
 
-def _cut(text: str, most: int = 46) -> str:
+def _cut(text: str, most: int = 40) -> str:
     return text if len(text) <= most else f"{text[: most // 2 - 1]}…{text[-most // 2 :]}"

@@ -6,6 +6,7 @@ from typing import Any
 import onnx
 
 from onnxfuse.model.fused import DOMAIN, fused_ops
+from onnxfuse.model.titles import short
 from onnxfuse.model.types import infer, value_types
 from onnxfuse.reporting.layout import layout
 
@@ -41,7 +42,7 @@ def graph_of(model: onnx.ModelProto) -> dict[str, Any]:
         if proto.domain == DOMAIN:
             facts = {p.key.removeprefix(f"{DOMAIN}."): p.value for p in proto.metadata_props}
             body = [n.op_type for n in ops[proto.op_type].body.node if n.op_type != "Constant"]
-            nodes[-1] |= {"rule": ops[proto.op_type].rule, "body": body, "op": " + ".join(_shortened(body))}
+            nodes[-1] |= {"rule": ops[proto.op_type].rule, "body": body, "op": short(body)}
             nodes[-1]["nodes"] = json.loads(facts.get("nodes", "[]"))
             # The values that are no more: by them a person finds the nodes of the original in here.
             made += json.loads(facts.get("values", "[]"))
@@ -55,10 +56,6 @@ def graph_of(model: onnx.ModelProto) -> dict[str, Any]:
     paths = [[[round(x, 1), round(y, 1)] for x, y in line] for line in drawn.lines]
     return {"nodes": nodes, "edges": [list(e) for e in edges], "lines": paths, "width": drawn.width,
             "height": drawn.height}  # fmt: skip
-
-
-def _shortened(body: list[str]) -> list[str]:
-    return body if len(body) <= 4 else [*body[:3], f"{len(body) - 3} more"]
 
 
 def _width(label: str) -> float:

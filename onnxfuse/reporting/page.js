@@ -25,7 +25,14 @@ function curve(line) {
 function kindOf(node, taken) {
   if (node.rule) return "fused";
   if (node.op === "input" || node.op === "output") return "end";
-  return node.values.some((v) => taken.has(v)) ? "gone" : "";
+  return marksOf(node).some((m) => taken.has(m)) ? "gone" : "";
+}
+
+// What a node and its counterpart have in common: values, and the names of nodes, which stay where a region of images
+// runs channels last and no value is the original's.
+function marksOf(node) {
+  const names = node.nodes ? node.nodes.filter(Boolean) : node.op === "input" || node.op === "output" ? [] : [node.name];
+  return [...node.values, ...names.map((name) => `node ${name}`)];
 }
 
 // The graph cut into pieces from top to bottom; an edge belongs to the piece that it begins in, and may reach further.
@@ -56,7 +63,7 @@ class Pane {
     this.side = box.dataset.side;
     this.graph = graphs[this.number][this.side];
     const after = graphs[this.number].after;
-    const taken = new Set(this.side === "before" && after ? after.nodes.flatMap((n) => n.rule ? n.values : []) : []);
+    const taken = new Set(this.side === "before" && after ? after.nodes.flatMap((n) => n.rule ? marksOf(n) : []) : []);
     this.kinds = this.graph.nodes.map((node) => kindOf(node, taken));
     this.bands = bands(this.graph);
     this.height = box.clientHeight;
@@ -165,12 +172,12 @@ const others = (number) => panes.filter((p) => p.number === number);
 
 // A node and what became of it: the fused op that took it, or the nodes that a fused op took.
 function choose(pane, node) {
-  const values = new Set(node.values);
+  const marks = new Set(marksOf(node));
   for (const other of others(pane.number)) {
     if (other === pane) {
       other.items.forEach((item, i) => item.classList.toggle("marked", other.graph.nodes[i] === node));
     } else {
-      other.mark((n) => n.values.some((v) => values.has(v)));
+      other.mark((n) => marksOf(n).some((m) => marks.has(m)));
     }
   }
   const facts = [`<b>${escaped(node.op)}</b> ${escaped(node.name)}`];

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any
 
+from onnxfuse.model.titles import plain_name
 from onnxfuse.reporting.charts import Bar, bars
 from onnxfuse.reporting.tables import table
 
@@ -79,8 +80,8 @@ def _times(name: str, side: Facts) -> str:
 
 def _kernels(side: Facts) -> str:
     rows = [
-        (k["name"], ", ".join(k["kinds"]), k["count"], f"{k['us']:.1f}", f"{k['share']:.0%}", f"{k['gap_us']:.1f}",
-         "" if k["bytes"] is None else _mb(k["bytes"]), _rate(k))
+        (plain_name(k["name"]), ", ".join(k["kinds"]), k["count"], f"{k['us']:.1f}", f"{k['share']:.0%}",
+         f"{k['gap_us']:.1f}", "" if k["bytes"] is None else _mb(k["bytes"]), _rate(k))
         for k in side["kernels"]
     ]  # fmt: skip
     run = side["run"]

@@ -5,7 +5,8 @@ import pytest
 
 import onnxfuse
 from onnxfuse.model.fused import DOMAIN
-from onnxfuse.profiling.traffic import ModelWork, NodeWork, count, pairs, removed, rows, short
+from onnxfuse.model.titles import plain_name, short
+from onnxfuse.profiling.traffic import ModelWork, NodeWork, count, pairs, removed, rows
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
 
@@ -151,6 +152,8 @@ def test_short_counts_equal_neighbours() -> None:
     """What a column has room for."""
     assert short(["Add", "Add", "Relu"]) == "2 Add + Relu"
     assert short(["Div", "Erf", "Add", "Mul", "Cast", "Neg"]) == "Div + Erf + Add + 3 more"
+    assert short(["Transpose", "Transpose", "Conv", "Transpose", "Add", "Relu"]) == "Conv + Add + Relu + 3 more"
+    assert short(["Reshape", "Transpose", "Cast", "Reshape", "Squeeze"]) == "Reshape + Transpose + Cast + 2 more"
 
 
 def test_four_bit_weights_share_a_byte() -> None:
@@ -167,3 +170,10 @@ def test_nothing_of_ours_is_left_uncounted() -> None:
     after = count(onnxfuse.optimize(parsed(MLP)), {"x": (8, 64), "r": (8, 32)})
     assert after.notes == ()
     assert not any(DOMAIN in note for note in after.notes)
+
+
+def test_a_kernels_plain_name_is_without_types_and_parameters() -> None:
+    """What is nothing else stays as it is."""
+    assert plain_name("void ort::cuda::Gather<long, 8>(int, const half*)") == "ort::cuda::Gather"
+    assert plain_name("nvjet_sm90_hsh_192x128") == "nvjet_sm90_hsh_192x128"
+    assert plain_name("<lambda>(int)") == "<lambda>(int)"

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 
@@ -122,6 +123,28 @@ def test_a_node_shows_its_counterpart(browser: Any, tmp_path: Path) -> None:
     assert "rule linear: Add + Erf + Tanh + Add" in tab.inner_text(".details")
     tab.locator("[data-side=before] g.marked rect").first.click()
     assert tab.locator("[data-side=after] g.marked").count() == 1
+    assert wrong == []
+
+
+def test_a_node_of_a_channels_last_region_shows_its_counterpart(browser: Any, tmp_path: Path) -> None:
+    """No value there has the original's name: the names of the nodes tell."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[2,32,9,9] x) => (float[2,32,9,9] y) {
+      [first] a = Conv <pads = [1,1,1,1]> (x, w) [act] r = Relu (a) [second] c = Conv <pads = [1,1,1,1]> (r, v)
+      [sum] s = Add (c, x) [last] y = Relu (s) }""")
+    weight = np.ones((32, 32, 3, 3), np.float32)
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(weight, name) for name in ("w", "v"))
+    fused = onnxfuse.optimize(model)
+    assert not {o for n in fused.graph.node if "Conv" in n.op_type for o in n.output} & {"a", "r", "c", "s"}
+    path = tmp_path / "report.html"
+    graphs = {"small": {"before": graph_of(model), "after": graph_of(fused)}}
+    path.write_text(page("ci", facts(), graphs, "onnxfuse ci", {}), encoding="utf-8")
+    tab, wrong = opened(browser, path)
+    op = tab.locator("[data-side=after] g.fused", has_text="Conv")
+    op.first.locator("rect").click()
+    marked = tab.locator("[data-side=before] g.marked text").all_text_contents()
+    assert "Conv" in marked
+    assert tab.locator("[data-side=before] g.gone", has_text="Conv").count() == 2
     assert wrong == []
 
 

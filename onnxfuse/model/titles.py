@@ -1,0 +1,32 @@
+"""What operators and kernels are called in tables, graphs and charts."""
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+
+MOVES = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Identity", "Cast"})
+"""Operators that say little of what a body computes."""
+
+
+def short(operators: Sequence[str], most: int = 4) -> str:
+    """Return operators as a title: equal neighbours counted; where they are too many, what computes comes first."""
+    words = [_word(op, n) for op, n in _runs(operators)]
+    if len(words) <= most:
+        return " + ".join(words)
+    telling = [op for op in operators if op not in MOVES] or list(operators)
+    shown = list(itertools.islice(_runs(telling), most - 1))
+    left = len(operators) - sum(n for _, n in shown)
+    return " + ".join([*(_word(op, n) for op, n in shown), f"{left} more"])
+
+
+def _runs(operators: Iterable[str]) -> Iterator[tuple[str, int]]:
+    return ((op, sum(1 for _ in group)) for op, group in itertools.groupby(operators))
+
+
+def _word(op: str, count: int) -> str:
+    return op if count == 1 else f"{count} {op}"
+
+
+def plain_name(kernel: str) -> str:
+    """Return a kernel's name without what C++ puts around it: type of the result, template arguments, parameters."""
+    plain = kernel.removeprefix("void ").partition("<")[0].partition("(")[0]
+    return plain if plain.strip() else kernel
