@@ -1,7 +1,9 @@
 """The entry point: collects the commands, and turns every expected error into one message and its exit code."""
 
 import importlib
+import signal
 import sys
+import threading
 from collections.abc import Callable
 
 import click
@@ -83,6 +85,9 @@ def group() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave the process with its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    if threading.current_thread() is threading.main_thread():
+        # A pipeline that runs out of time ends the process by this signal: half-written files go, as after any error.
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         code = group.main(arguments, prog_name="onnxfuse", standalone_mode=False)
     except OnnxfuseError as error:

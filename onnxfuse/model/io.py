@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from onnx import TensorProto
 from onnx.external_data_helper import load_external_data_for_model, uses_external_data
 
-from onnxfuse.model.errors import ModelError
+from onnxfuse.model.errors import DeviceError, ModelError
 
 PROTOBUF_LIMIT = 2_000_000_000
 """Bytes. A protobuf file must stay below 2 GiB; beyond this the weights go into a file beside the model."""
@@ -45,6 +45,7 @@ def load(path: str | Path, *, weights: bool = True) -> onnx.ModelProto:
             f"{path}: its weights are in {missing}, which is not there",
             "Copy the data file beside the model, under the name it had at export.",
         )
+    _check_room(path, sum(int(_fact(t, "length") or 0) for t in model.graph.initializer if uses_external_data(t)))
     try:
         load_external_data_for_model(model, str(path.parent))
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
@@ -185,10 +186,35 @@ def _move_out(tensor: TensorProto, data: BinaryIO, location: str) -> TensorProto
 def _missing_data_file(model: onnx.ModelProto, folder: Path) -> Path | None:
     for tensor in model.graph.initializer:
         if uses_external_data(tensor):
-            location = next((e.value for e in tensor.external_data if e.key == "location"), "")
+            location = _fact(tensor, "location")
             if not (folder / location).is_file():
                 return folder / location
     return None
+
+
+def _fact(tensor: TensorProto, key: str) -> str:
+    """Return what a tensor says about its external data, empty where it says nothing."""
+    return next((e.value for e in tensor.external_data if e.key == key), "")
+
+
+def _check_room(path: Path, needed: int) -> None:
+    """Raise DeviceError where weights do not fit the memory that is left: the process would be killed silently."""
+    left = memory_left()
+    if left is not None and needed > left:
+        raise DeviceError(
+            f"{path}: its weights take {needed / 1e9:.1f} GB, and {left / 1e9:.1f} GB of memory are left",
+            "Close what uses memory, or take a machine with more: optimize holds the weights once, verify three times.",
+        )
+
+
+def memory_left() -> int | None:
+    """Return the bytes that programs can still use, as Linux counts them; None where it does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:  # no Linux, or a sandbox without /proc: nothing is checked
+        return None
+    found = next((line.split()[1] for line in lines if line.startswith("MemAvailable:")), None)
+    return None if found is None else int(found) * 1024
 
 
 @contextlib.contextmanager

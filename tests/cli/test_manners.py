@@ -5,6 +5,7 @@ import os
 import pty
 import select
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -195,6 +196,21 @@ def _said(folder: Path, *command: str) -> list[str]:
 def _shell_environment(folder: Path) -> dict[str, str]:
     path = f"{folder / 'bin'}:{os.environ['PATH']}"
     return environment(PATH=path, HOME=str(folder), TERM="dumb", PS1="> ")
+
+
+def test_a_command_that_is_told_to_end_leaves_no_half_written_file(folder: Path) -> None:
+    """As `timeout` and the runners of pipelines do it; the exit code is the one that shells give for the signal."""
+    script = """
+import os, signal
+from onnxfuse.cli.main import main
+from onnxfuse.model import io
+io._stream = lambda model, file: (file.write(b"half"), os.kill(os.getpid(), signal.SIGTERM))
+main(["optimize", "in.onnx", "out.onnx"])
+"""
+    before = set(os.listdir(folder))
+    done = subprocess.run([sys.executable, "-c", script], cwd=folder, env=environment(), check=False)
+    assert done.returncode == 128 + signal.SIGTERM
+    assert set(os.listdir(folder)) == before
 
 
 # ---- doctor

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxfuse.model import io
-from onnxfuse.model.errors import ModelError
+from onnxfuse.model.errors import DeviceError, ModelError
 
 WEIGHT = np.arange(-500, 500, dtype=np.float32)
 
@@ -274,3 +274,21 @@ def test_a_model_without_weights_is_a_copy_in_all_else(model: onnx.ModelProto) -
     assert light.graph.node == model.graph.node
     assert light.metadata_props == model.metadata_props
     assert model.SerializeToString(deterministic=True) == before
+
+
+def test_weights_that_do_not_fit_memory_are_told_before_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In place of a process that is killed without a word: what is needed, what is left, what to do."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["": 20]> g (float[4] x) => (float[4] y) { y = Add(x, w) }'
+    )
+    model.graph.initializer.append(numpy_helper.from_array(np.ones(4, np.float32), "w"))
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+    monkeypatch.setattr(io, "memory_left", lambda: 15)
+    with pytest.raises(DeviceError, match=r"weights take .* GB of memory are left"):
+        io.load(tmp_path / "m.onnx")
+    monkeypatch.setattr(io, "memory_left", lambda: 16)
+    io.load(tmp_path / "m.onnx")
+    monkeypatch.undo()
+    assert (io.memory_left() or 0) > 2**20
