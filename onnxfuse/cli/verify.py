@@ -298,8 +298,8 @@ def _legend(report: "Report") -> str:
         text += f"\ntruth is not float64: {escape(report.truth_why)}"
     if report.tf32:
         text += (
-            "\nfloat32 products are rounded to TF32, as the session allows (use_tf32, ONNX Runtime's default); the "
-            "original's own were not. Without: onnxfuse optimize --strict-fp32"
+            "\nby its own error the original is better; judged by what factors rounded to TF32 do to it, as the "
+            "session allows (use_tf32, ONNX Runtime's default); to keep float32: optimize --strict-fp32, and use_tf32 0"
         )
     if skipped:
         text += f"\n{skipped} cases left out: {escape(next(c.note for c in report.cases if c.note))}"
