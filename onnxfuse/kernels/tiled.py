@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from onnxfuse.kernels import functor, layout, maps, plans, sources, types
 from onnxfuse.kernels.body import Program
-from onnxfuse.kernels.index import Digit
+from onnxfuse.kernels.index import Digit, Index
 from onnxfuse.kernels.layout import Shape
 from onnxfuse.kernels.lowered import Lowered, Read, Source
 from onnxfuse.kernels.plans import LaunchPlan, Operand, Tuning
@@ -35,8 +35,17 @@ float16, H200: 3x224x224 from NHWC to NCHW, share of copy bandwidth, 83% without
 """
 
 
-FLAT = 256
-"""Columns, or rows, that a tile may hold all of, so that its elements are one run in memory."""
+FLAT = 100
+"""Columns that a tile of at least 64 rows may hold all of, so that what it writes is one run in memory: of 128 rows by
+49 columns 95% of copy bandwidth, of 80 rows 86%. Of 197 columns 64% by 16 rows and 70% by 64; in shifted rows, 64 by 72
+at a time, 76% (float16, H200).
+"""
+
+FLAT_AREA = 6400
+"""Elements of such a tile."""
+
+WASTE = 0.1
+"""Of a dimension, beyond its end: above it, longer tiles. 196 rows as 4 times 56 reach 75%, as 2 times 104 83%."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +92,7 @@ def _shaped(lowered: Lowered, row: int, across: tuple[int, ...]) -> Tile:
     inner = len(lowered.extents) - 1
     down, along = lowered.extents[row], lowered.extents[inner]
     if along % 4 and along <= FLAT and row == inner - 1 and down * along % 8 == 0:
-        return Tile(row, min(AREA // along // 8 * 8, -(-down // 8) * 8), along, across, written_flat=True)
+        return Tile(row, min(FLAT_AREA // along // SIDE * SIDE, -(-down // 8) * 8), along, across, written_flat=True)
     dense = tuple(n for n in across if _dense_by_column(lowered, lowered.sources[n], row))
     if down % 4 and down <= SIDE and dense:
         # Half the area: 49 rows of 40 columns reach 81% of copy bandwidth, of 80 columns 54% (float16, H200).
@@ -114,20 +123,30 @@ def _contiguous(source: Read, dimension: int) -> bool:
 def _sides(rows: int, columns: int, size: int) -> tuple[int, int]:
     """Return the sides of a tile for dimensions of these extents: few elements beyond the edge, about AREA in it."""
     step = max(8, 4 // size)
-    down, across = _side(rows, SIDE, step), _side(columns, SIDE, step)
+    down = _side(rows, SIDE, step, WASTE)
+    # One long side is enough: a tile of two would hold half as many blocks.
+    across = _side(columns, SIDE, step, WASTE if down <= SIDE else 1)
     if down < SIDE // 2:
-        across = _side(columns, AREA // down, step)
+        across = _side(columns, AREA // down, step, 1)
     elif across < SIDE // 2:
-        down = _side(rows, AREA // across, step)
+        down = _side(rows, AREA // across, step, 1)
     return down, across
 
 
-def _side(extent: int, limit: int, step: int) -> int:
-    """Return the side that cuts `extent` into as few tiles as `limit` allows, evenly; long ones all alike."""
+def _side(extent: int, limit: int, step: int, waste: float) -> int:
+    """Return the side that cuts `extent` into as few tiles as `limit` allows, evenly; long ones all alike.
+
+    Where more than a share of `waste` lies beyond the end, half as many tiles.
+    """
     if extent > 4 * limit:
         return limit // step * step
     parts = -(-extent // limit)
-    return -(-extent // parts // step) * step
+
+    def side(parts: int) -> int:
+        return -(-extent // parts // step) * step
+
+    wasted = side(parts) * parts - extent
+    return side(parts // 2) if parts == 4 and wasted > waste * extent else side(parts)
 
 
 def plan(
@@ -148,18 +167,23 @@ def plan(
     widest = min(widest, 1 << (tile.columns.bit_length() - 1))
     along = tile.columns * tile.rows if tile.written_flat else tile.columns
     width = math.gcd(widest, along, lowered.extents[inner] * (lowered.extents[tile.row] if tile.written_flat else 1))
+    # Below half the widest vectors rows are shifted: 1025 columns of float16, element by element, are 34% of a copy.
+    shifted = not tile.written_flat and not tile.read_flat and width < widest // 2 and tile.columns % widest == 0
+    width = widest if shifted else width
     tail = 2 if tile.written_flat else 1
     numbers = maps.Numbers(bits)
-    down, across = -(-lowered.extents[tile.row] // tile.rows), -(-lowered.extents[inner] // tile.columns)
+    down = -(-lowered.extents[tile.row] // tile.rows)
+    across = -(-(lowered.extents[inner] + (width - 1 if shifted else 0)) // tile.columns)
     fetches = [sources.fetch(n, s, lowered, width, tail, aligned) for n, s in sorted(lowered.sources.items())]
     found = sources.finders(fetches, lowered, numbers)
+    work = _tiles(tile, lowered, shifted, aligned, fetches, tensors, numbers)
     found += (
         f"DEVICE const Divisor<Index>& tiles_down(const Parameters& p) {{ return {numbers.divisor(down)}; }}\n"
         f"DEVICE const Divisor<Index>& tiles_across(const Parameters& p) {{ return {numbers.divisor(across)}; }}\n"
     )
     shape = (
         f"constexpr int ROW = {tile.row}, ROWS = {tile.rows}, COLUMNS = {tile.columns};\n"
-        f"constexpr bool WRITTEN_FLAT = {str(tile.written_flat).lower()};\n"
+        f"constexpr bool WRITTEN_FLAT = {str(tile.written_flat).lower()}, SHIFTED = {str(shifted).lower()};\n"
     )
     kernel = KernelSource(
         entry,
@@ -178,7 +202,7 @@ def plan(
                 entry,
                 plans.pointers(tensors)
                 + sources.held(fetches)
-                + _tiles(tile, lowered, aligned, fetches)
+                + work
                 + sources.element(fetches)
                 + sources.store(tensors),
             ),
@@ -205,30 +229,74 @@ def _flat_grain(source: Read, lowered: Lowered, tile: Tile, most: int) -> int:
     return math.gcd(most, tile.rows * tile.columns, case.position.constant, *others)
 
 
-def _tiles(tile: Tile, lowered: Lowered, aligned: bool, fetches: list[Fetch]) -> str:
+def _tiles(
+    tile: Tile,
+    lowered: Lowered,
+    shifted: bool,
+    aligned: bool,
+    fetches: list[Fetch],
+    tensors: tuple[Operand, ...],
+    numbers: maps.Numbers,
+) -> str:
     """Return `Tiles`, how they are filled, and `load_all`, which reads them and the other sources."""
     fields, fills, loads = [], [], []
     for f in fetches:
         if f.number in tile.sources and isinstance(f.source, Read):
             facts = types.TYPES[lowered.program.inputs[f.number]]
-            most = min(16 // facts.size, tile.rows & -tile.rows)
-            grain = math.gcd(maps.granularity(f.source, (tile.row,), most), lowered.extents[tile.row])
-            call = f"fill<{f.struct}, {grain if aligned else 1}>"
-            if f.number in tile.read_flat:
-                call = (
-                    f"fill_flat<{f.struct}, {_flat_grain(f.source, lowered, tile, 16 // facts.size) if aligned else 1}>"
-                )
             fields.append(f"  Tile<{facts.stored}> s{f.number};\n")
-            fills.append(f"  {call}(tiles.s{f.number}, from.in{f.source.input}, block, p);\n")
+            fills.append(f"  {_fill(f, f.source, tile, lowered, aligned, tensors, numbers)};\n")
             loads.append(f"  held.s{f.number} = pick<W>(tiles.s{f.number}, row, column);\n")
         else:
-            start = f"from.in{f.source.input}, " if isinstance(f.source, Read) else ""
-            loads.append(f"  held.s{f.number} = {f.call}({start}at, p);\n")
+            loads.append(f"  held.s{f.number} = {_other(f, lowered, shifted)};\n")
     return (
         f"struct Tiles {{\n{''.join(fields)}}};\n"
         "DEVICE void fill_all(Tiles& tiles, const Pointers& from, const Block& block, const Parameters& p) {\n"
         f"{''.join(fills)}}}\n"
         "template <int W>\nDEVICE void load_all(Held<W>& held, const Pointers& from, const Tiles& tiles, int row, "
-        "int column,\n                     const Place& at, const Parameters& p) {\n"
+        "int column,\n                     const Place& at, unsigned own, const Parameters& p) {\n"
         f"{''.join(loads)}}}\n"
     )
+
+
+def _fill(
+    f: Fetch,
+    source: Read,
+    tile: Tile,
+    lowered: Lowered,
+    aligned: bool,
+    tensors: tuple[Operand, ...],
+    numbers: maps.Numbers,
+) -> str:
+    """Return the call that brings a source to shared memory."""
+    size = types.TYPES[lowered.program.inputs[f.number]].size
+    operand = f"from.in{source.input}"
+    if f.number in tile.read_flat:
+        grain = _flat_grain(source, lowered, tile, 16 // size) if aligned else 1
+        return f"fill_flat<{f.struct}, {grain}>(tiles.s{f.number}, {operand}, block, p)"
+    most = min(16 // size, tile.rows & -tile.rows)
+    grain = math.gcd(maps.granularity(source, (tile.row,), most), lowered.extents[tile.row]) if aligned else 1
+    whole = len(source.cases) == 1 and not any(maps.varies(b.index, tile.row) for b in source.cases[0].bounds)
+    if aligned and whole and grain * size < 8:
+        count = numbers.number(next(math.prod(t.shape) for t in tensors if t.name == f"in{source.input}"))
+        return f"fill_shifted<{f.struct}, {16 // size}>(tiles.s{f.number}, {operand}, {count}, block, p)"
+    return f"fill<{f.struct}, {grain}>(tiles.s{f.number}, {operand}, block, p)"
+
+
+def _other(f: Fetch, lowered: Lowered, shifted: bool) -> str:
+    """Return the load of a source that is read where it is used."""
+    start = f"from.in{f.source.input}, " if isinstance(f.source, Read) else ""
+    if not shifted or f.holder.startswith("Splat") or maps.fixed(f.source, (len(lowered.extents) - 1,)):
+        return f"{f.call}({start}at, p)"
+    if not isinstance(f.source, Read):
+        return f"load_flags<{f.struct}, W>(at, p)"
+    if _as_written(f.source, lowered.extents):
+        return f"load_written<W>({start}at, p)"
+    return f"load_owned<{f.struct}, W>({start}at, own, p)"
+
+
+def _as_written(source: Read, extents: Shape) -> bool:
+    """Return whether a source lies in memory just as the output does."""
+    (case, *others) = source.cases
+    steps = layout.row_major(extents)
+    written = Index(tuple((Digit(d), step) for d, (n, step) in enumerate(zip(extents, steps, strict=True)) if n > 1))
+    return not others and not case.bounds and case.position == written

@@ -5,6 +5,10 @@
 // and lie in shared memory by column; everything else is read where it is used. Both sides of memory see whole sectors.
 // Accuracy: computed in the body's types (float for 16-bit floats, double for double), rounded once when stored.
 //
+// SHIFTED: rows of the output begin and end inside vectors. Vectors then lie on the boundaries of memory, not on those of
+// rows: those of a tile begin up to WIDTH - 1 columns to the left of it, so that many columns more are in shared memory,
+// and `own` says which lanes are the row's. Sources whose runs begin inside vectors are read the same way.
+//
 // Shared rows are an odd number of words apart: a warp that writes along ROW, a word a lane, meets 32 banks; one that
 // reads 8 columns further with each lane meets each bank twice.
 
@@ -24,9 +28,10 @@ DEVICE Place place_in_tile(Index outer, Index row, Index column, const Parameter
   return at;
 }
 
+constexpr int HELD_COLUMNS = COLUMNS + (SHIFTED ? WIDTH : 0);  // the tile's first column is the last COLUMNS of them
 template <class T> constexpr int PITCH = ROWS + (sizeof(T) < 4 ? 4 / int(sizeof(T)) : 1);
 template <class T> struct alignas(16) Tile {
-  typename Raw<sizeof(T)>::Word bits[COLUMNS * PITCH<T>];
+  typename Raw<sizeof(T)>::Word bits[HELD_COLUMNS * PITCH<T>];
 };
 
 // G elements along ROW go to shared memory, a word at a time where they fill words.
@@ -39,7 +44,7 @@ template <int G, class T> DEVICE void put(Tile<T>& tile, int row, int column, co
   }
 }
 
-// The neighbours of the element at (row, column); WRITTEN_FLAT: the next row follows the last column.
+// The neighbours of the element at (row, held column); WRITTEN_FLAT: the next row follows the last column.
 template <int W, class T> DEVICE Pack<T, W> pick(const Tile<T>& tile, int row, int column) {
   Pack<T, W> pack = {};
   UNROLLED for (int lane = 0; lane < W; ++lane) {
@@ -51,11 +56,11 @@ template <int W, class T> DEVICE Pack<T, W> pick(const Tile<T>& tile, int row, i
 }
 
 struct Block {
-  Index outer, row, column;  // the tile's first element
+  Index outer, row, column;  // the tile's first element that is held; SHIFTED: wraps around left of the first column
 
   DEVICE explicit Block(const Parameters& p) {
     const Index rest = tiles_across(p).quotient(block_index());
-    column = (block_index() - rest * tiles_across(p).value) * COLUMNS;
+    column = (block_index() - rest * tiles_across(p).value) * COLUMNS - (HELD_COLUMNS - COLUMNS);
     outer = tiles_down(p).quotient(rest);
     row = (rest - outer * tiles_down(p).value) * ROWS;
   }
@@ -67,7 +72,7 @@ struct Block {
 
 // All loads of a thread are issued before the first one is waited for.
 template <class R, int G, class T> DEVICE void fill(Tile<T>& tile, const T* from, const Block& block, const Parameters& p) {
-  constexpr int PIECES = ROWS / G * COLUMNS, EACH = (PIECES + THREADS - 1) / THREADS;
+  constexpr int PIECES = ROWS / G * HELD_COLUMNS, EACH = (PIECES + THREADS - 1) / THREADS;
   Pack<T, G> held[EACH];
   UNROLLED for (int i = 0; i < EACH; ++i) {
     const int piece = thread_index() + i * THREADS, row = piece % (ROWS / G) * G, column = piece / (ROWS / G);
@@ -80,6 +85,40 @@ template <class R, int G, class T> DEVICE void fill(Tile<T>& tile, const T* from
   UNROLLED for (int i = 0; i < EACH; ++i) {
     const int piece = thread_index() + i * THREADS, row = piece % (ROWS / G) * G, column = piece / (ROWS / G);
     if (piece < PIECES) put<G>(tile, row, column, held[i]);
+  }
+}
+
+// The same where runs begin inside vectors: each vector with elements of the tile is fetched whole, but the last one of the
+// operand where it has no more than `count` elements.
+template <class R, int G, class T>
+DEVICE void fill_shifted(Tile<T>& tile, const T* from, Index count, const Block& block, const Parameters& p) {
+  constexpr int EACH_COLUMN = (ROWS + 2 * G - 2) / G, PIECES = EACH_COLUMN * HELD_COLUMNS;
+  constexpr int EACH = (PIECES + THREADS - 1) / THREADS;
+  Pack<T, G> held[EACH];
+  int first[EACH];  // row of the piece's first element; ROWS: nothing to fetch
+  UNROLLED for (int i = 0; i < EACH; ++i) {
+    const int piece = thread_index() + i * THREADS, column = piece / EACH_COLUMN;
+    held[i] = {};
+    first[i] = ROWS;
+    Index position;
+    if (piece >= PIECES || !block.holds(0, column, p) || !R::find(block.at(0, column, p), p, position)) continue;
+    const int row = piece % EACH_COLUMN * G - int(position % G);
+    const Index left = p.extent[ROW].value - block.row, begin = position + row;
+    if (row >= ROWS || (row > 0 && row >= left)) continue;
+    first[i] = row;
+    if (begin + G <= count) {
+      held[i] = load<G>(from + begin);
+    } else {
+      UNROLLED for (int lane = 0; lane < G; ++lane)
+        if (begin + lane < count) held[i].set_bits(lane, load_bits(from + begin + lane));
+    }
+  }
+  UNROLLED for (int i = 0; i < EACH; ++i) {
+    const int column = (thread_index() + i * THREADS) / EACH_COLUMN;
+    UNROLLED for (int lane = 0; lane < G; ++lane) {
+      const int row = first[i] + lane;
+      if (0 <= row && row < ROWS) tile.bits[column * PITCH<T> + row] = held[i].bits(lane);
+    }
   }
 }
 
@@ -109,4 +148,23 @@ DEVICE void fill_flat(Tile<T>& tile, const T* from, const Block& block, const Pa
     UNROLLED for (int lane = 0; lane < G; ++lane)
       tile.bits[(first + lane) / ROWS * PITCH<T> + (first + lane) % ROWS] = held[i].bits(lane);
   }
+}
+
+// Of a vector of the output, of which only some lanes lie in the row.
+template <int W, class T> DEVICE Pack<T, W> load_written(const T* from, const Place& at, const Parameters& p) {
+  if (at.linear + W <= p.count) return load<W>(from + at.linear);
+  Pack<T, W> pack = {};
+  UNROLLED for (int lane = 0; lane < W; ++lane)
+    if (at.linear + lane < p.count) pack.set_bits(lane, load_bits(from + at.linear + lane));
+  return pack;
+}
+template <class R, int W, class T>
+DEVICE Pack<T, W> load_owned(const T* from, Place at, unsigned own, const Parameters& p) {
+  Pack<T, W> pack = {};
+  UNROLLED for (int lane = 0; lane < W; ++lane) {
+    Index position;
+    if ((own >> lane & 1) && R::find(at, p, position)) pack.set_bits(lane, load_bits(from + position));
+    at.template advance<1>(p);
+  }
+  return pack;
 }

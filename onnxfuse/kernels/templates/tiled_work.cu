@@ -1,13 +1,43 @@
 // The work of a block: fill the tiles, wait, compute.
 
+constexpr unsigned ALL_LANES = (1u << WIDTH) - 1;
+
 template <int W> DEVICE void compute(const Pointers& pointers, const Tiles& tiles, const Block& block, int row, int column,
                                      const Parameters& p) {
   const Place at = block.at(row, column, p);
   Held<W> held;
-  load_all<W>(held, pointers, tiles, row, column, at, p);
+  load_all<W>(held, pointers, tiles, row, column, at, ALL_LANES, p);
   Result result[W];
   UNROLLED for (int lane = 0; lane < W; ++lane) result[lane] = apply(element(held, lane));
   store_all<W>(pointers, result, at, p);
+}
+
+// A vector on a boundary of memory, `column` the held one that it would begin at if rows did.
+DEVICE void compute_shifted(const Pointers& pointers, const Tiles& tiles, const Block& block, int row, int column,
+                            const Parameters& p) {
+  Place at = block.at(row, column, p);
+  const int shift = at.linear % WIDTH;
+  at.linear -= shift;
+  const Index first = at.coordinate[RANK - 1] -= shift, end = p.extent[RANK - 1].value;
+  unsigned own = ALL_LANES;
+  if (first >= end || first + WIDTH > end) {
+    own = 0;
+    UNROLLED for (int lane = 0; lane < WIDTH; ++lane) own |= (unsigned)(first + lane < end) << lane;
+    if (own == 0) return;
+  }
+  Held<WIDTH> held;
+  load_all<WIDTH>(held, pointers, tiles, row, column - shift, at, own, p);
+  Result result[WIDTH];
+  UNROLLED for (int lane = 0; lane < WIDTH; ++lane) result[lane] = apply(element(held, lane));
+  if (own == ALL_LANES) {
+    store_all<WIDTH>(pointers, result, at, p);
+    return;
+  }
+  UNROLLED for (int lane = 0; lane < WIDTH; ++lane) {
+    const Result one[1] = {result[lane]};
+    if (own >> lane & 1) store_all<1>(pointers, one, at, p);
+    ++at.linear;
+  }
 }
 
 DEVICE void tiled(const Pointers& pointers, const Parameters& p) {
@@ -15,6 +45,15 @@ DEVICE void tiled(const Pointers& pointers, const Parameters& p) {
   const Block block(p);
   fill_all(tiles, pointers, block, p);
   wait_for_block();
+  if constexpr (SHIFTED) {
+    constexpr int VECTORS = COLUMNS / WIDTH;
+    UNROLLED for (int i = 0; i < (ROWS * VECTORS + THREADS - 1) / THREADS; ++i) {
+      const int n = thread_index() + i * THREADS, row = n / VECTORS;
+      if (row < ROWS && block.row + row < p.extent[ROW].value)
+        compute_shifted(pointers, tiles, block, row, n % VECTORS * WIDTH + WIDTH, p);
+    }
+    return;
+  }
   UNROLLED for (int i = 0; i < (ROWS * COLUMNS / WIDTH + THREADS - 1) / THREADS; ++i) {
     const int first = (thread_index() + i * THREADS) * WIDTH, row = first / COLUMNS, column = first % COLUMNS;
     if (row >= ROWS || !block.holds(row, column, p)) continue;
