@@ -8,6 +8,7 @@ import onnx
 from onnxfuse.kernels import body, language, lowered, mapped, pointwise, reduction, space
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.body import Program, broadcast
+from onnxfuse.kernels.centred import centred
 from onnxfuse.kernels.family import Family
 from onnxfuse.kernels.functor import live_inputs, phases
 from onnxfuse.kernels.layout import Shape
@@ -27,7 +28,7 @@ def program(op: FusedOp) -> Program:
 def _program(template: str, inputs: tuple[int, ...], outputs: tuple[int, ...], text: bytes, name: str) -> Program:
     function = onnx.FunctionProto.FromString(text)
     op = FusedOp(name=name, rule="", template=template, inputs=inputs, outputs=outputs, body=function)
-    built = body.program(op, {**language.HANDLERS, **MOVEMENT})
+    built = centred(body.program(op, {**language.HANDLERS, **MOVEMENT}))
     if phases(built) and template == "pointwise":
         raise UnsupportedError("a reduction in a pointwise body, expected template row")
     (space if phases(built) else lowered).check(built)

@@ -1,0 +1,44 @@
+"""Programs with differences from a mean centred once more."""
+
+import pytest
+
+from onnxfuse.kernels import body, functor, language
+from onnxfuse.kernels.centred import centred
+from tests.kernels import ops
+from tests.kernels.ops import FLOAT, HALF
+from tests.kernels.rows import FAMILIES
+
+
+def spelled(fused):
+    return body.program(fused, language.HANDLERS)
+
+
+@pytest.mark.parametrize(
+    "name", ["layer norm of NCHW", "layer norm of 3 axes", "group norm + silu", "batch statistics"]
+)
+def test_what_the_mean_leaves_comes_with_the_variance(name):
+    """One mean more, and no round more over the row."""
+    plain = spelled(FAMILIES[name].op(FLOAT))
+    assert len(functor.phases(centred(plain))) == len(functor.phases(plain)) == 2
+    more = len(centred(plain).reductions()) - len(plain.reductions())
+    # Statistics are sums alone: nothing reads the differences of one element.
+    assert more == (name != "batch statistics")
+
+
+@pytest.mark.parametrize("name", ["norm in float", "log softmax", "l2 norm", "mean of rows"])
+def test_what_is_no_norm_stays_as_it_is(name):
+    plain = spelled(FAMILIES[name].op(FLOAT))
+    assert centred(plain) is plain
+
+
+def test_16_bits_do_not_see_it():
+    """What the mean's rounding leaves is less than a rounding of theirs."""
+    plain = spelled(FAMILIES["layer norm of NCHW"].op(HALF))
+    assert centred(plain) is plain
+
+
+def test_a_difference_that_nothing_sums_stays_as_it_is():
+    """It would take a round of its own over the row."""
+    text = "(x) => (y) { a = Constant <value_ints = [-1]> () m = ReduceMean (x, a) y = Sub (x, m) }"
+    plain = spelled(ops.op(text, (FLOAT,), (FLOAT,), "row"))
+    assert centred(plain) is plain
