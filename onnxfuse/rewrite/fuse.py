@@ -11,7 +11,7 @@ from onnxfuse.rewrite import predicate
 from onnxfuse.rewrite.apply import bind, find
 from onnxfuse.rewrite.choices import Choices, Declined
 from onnxfuse.rewrite.function import Realization, make_op
-from onnxfuse.rewrite.grow import Region, grow, host_values, not_pointwise
+from onnxfuse.rewrite.grow import Region, grow, host_values, not_pointwise, reduced_axes
 from onnxfuse.rewrite.match import Match, Refusal
 from onnxfuse.rewrite.moving import grow_moving, launches, not_movement, saves, trim
 from onnxfuse.rewrite.pattern import realized
@@ -119,6 +119,8 @@ class _Start:
     """The value whose shape the kernel runs over."""
     reduced: str = ""
     """A value of another shape that the anchor ends in; growth goes on from there, too."""
+    axes: frozenset[int] | None = None
+    """What the anchor reduces, where it is a reduction that others may join."""
     seeds: tuple[Node, ...] = ()
     """Nodes that are in the region from the start."""
     kept: tuple[Node, ...] = ()
@@ -146,6 +148,9 @@ def _fuse_at(
         return start
     beside = _beside(graph, how, node, start, around) if how.beside else ()
     outcome = _fuse_from(graph, rule, how, node, replace(start, seeds=(*start.seeds, *beside)), around)
+    if start.axes is not None and not isinstance(outcome, tuple) and outcome.kind == "no kernel":
+        # With the reductions that joined there is none: the anchor by itself.
+        outcome = _fuse_from(graph, rule, how, node, replace(start, axes=None), around)
     if beside and not isinstance(outcome, tuple) and node not in around.alone:
         return _fuse_from(graph, rule, how, node, start, around)
     return outcome
@@ -157,8 +162,9 @@ def _fuse_from(
     smaller = [graph.type(start.reduced).shape] if start.reduced else []
     spread = graph.type(start.spread).shape if start.spread else None
     region = Region(
-        dict.fromkeys(start.seeds), graph.type(start.value), how.template, smaller, spread, alone=around.alone
-    )
+        dict.fromkeys(start.seeds), graph.type(start.value), how.template, smaller, start.axes, spread,
+        alone=around.alone,
+    )  # fmt: skip
     if how.moving:
         grow_moving(graph, region, around.host, rule.name, prologue=how.prologue, epilogue=how.epilogue)
         trim(graph, region)
@@ -210,7 +216,9 @@ def _give_back(graph: Graph, nodes: Sequence[Node], given: Sequence[Node]) -> No
 
 def _start(graph: Graph, how: Fuse, node: Node, around: _Surroundings) -> _Start | Refusal | None:
     if how.moving:
-        moves = not kernels.is_free(node.op, node.domain) and not_movement(graph, node, around.host) is None
+        moves = not_movement(graph, node, around.host) is None and (
+            not kernels.is_free(node.op, node.domain) or _parts_a_chain(graph, node, around)
+        )
         return _Start(graph.outputs_of([node])[0], seeds=(node,)) if moves else None
     if not how.anchors:
         return _Start(node.outputs[0], seeds=(node,)) if not_pointwise(graph, node, around.host) is None else None
@@ -230,6 +238,14 @@ def _start(graph: Graph, how: Fuse, node: Node, around: _Surroundings) -> _Start
         if isinstance(found, Refusal) and (furthest is None or found.depth > furthest.depth):
             furthest = found
     return furthest
+
+
+def _parts_a_chain(graph: Graph, node: Node, around: _Surroundings) -> bool:
+    """Return whether pointwise work stands on both sides of a node that launches nothing by itself."""
+    before = graph.producer(node.inputs[0])
+    beside = [before, *graph.readers(node.outputs[0])] if before is not None else []
+    work = [n for n in beside if n is not None and not_pointwise(graph, n, around.host) is None]
+    return before in work and len(work) > 1
 
 
 def _find(graph: Graph, anchor: Anchor, node: Node, around: _Surroundings) -> Match | Refusal | None:
@@ -265,7 +281,7 @@ def _start_from(
         # Without them a value of the whole cannot be told from what is left of it.
         if (unknown := next((v for v in (whole, root.outputs[0]) if graph.type(v).shape is None), None)) is not None:
             return Refusal(root.name, f"the rank of '{unknown}' is not known", len(matched))
-        return _Start(whole, root.outputs[0], seeds=seeds)
+        return _Start(whole, root.outputs[0], reduced_axes(graph, root) if len(seeds) == 1 else None, seeds)
     spread = str(match.values[how.broadcast]) if how.broadcast else ""
     start = _Start(root.outputs[0], seeds=seeds, shared=str(shared), spread=spread, realization=realization)
     if realization is None or how.prologue or how.epilogue:

@@ -45,6 +45,8 @@ class Region:
     """The kernel's template: some read operands in fewer ways than they can be broadcast."""
     reduced: list[tuple[Dim, ...] | None] = field(default_factory=list)
     """Shapes of what a reduction leaves of `work`, with axes of extent 1 or without: nodes inside may have them too."""
+    axes: frozenset[int] | None = None
+    """What the region reduces, where further reductions over the same axes may join; None: none may."""
     spread: tuple[Dim, ...] | None = None
     """The shape of a value that is broadcast to `work`: nodes inside may compute values of it, once for each place."""
     stops: dict[Node, str] = field(default_factory=dict)
@@ -71,6 +73,10 @@ def grow(
             candidates.update(
                 dict.fromkeys(p for v in graph.inputs_of(region.nodes) if (p := graph.producer(v)) is not None)
             )
+        if region.axes is not None:
+            # Beside each other, too: the mean and the greatest value of the same rows.
+            whole = (v for v in graph.inputs_of(region.nodes) if graph.type(v).shape == region.work.shape)
+            candidates.update(dict.fromkeys(r for v in whole for r in graph.readers(v) if _is_reduction(r)))
         fresh = [n for n in candidates if n not in region.nodes and n not in region.stops and n not in kept]
         if not fresh:
             return
@@ -78,7 +84,7 @@ def grow(
             reason = refuse(graph, region, node, host)
             if reason is None:
                 region.nodes[node] = None
-                if _reshapes(region, node):
+                if _reshapes(region, node) or _is_reduction(node):
                     region.reduced.append(graph.type(node.outputs[0]).shape)
                 # A node that did not fit alone may fit beside this one.
                 region.stops.clear()
@@ -110,6 +116,8 @@ def _cannot_do(graph: Graph, region: Region, node: Node, host: frozenset[str]) -
     """Return why the region's kernel cannot do the work of `node`, None where it can."""
     if region.template == "row" and _is_gather(node):
         return _only_looks_up(graph, region, node)
+    if region.axes is not None and _is_reduction(node):
+        return _reduces_otherwise(graph, region, node, region.axes)
     reason = _only_reshapes(graph, region, node) if _reshapes(region, node) else not_pointwise(graph, node, host)
     if reason is not None:
         return reason
@@ -195,6 +203,29 @@ def _mixed(graph: Graph, region: Region, node: Node) -> str | None:
 
 def _is_reduction(node: Node) -> bool:
     return kernels.is_reduction(node.op, node.domain)
+
+
+def reduced_axes(graph: Graph, node: Node) -> frozenset[int] | None:
+    """Return the axes over which a Reduce node reduces, from 0; None where it is another op or they are not known."""
+    rank = graph.type(node.inputs[0]).rank
+    if not node.op.startswith("Reduce") or rank is None or node.captures:
+        return None
+    listed = graph.attributes(node).get("axes")
+    known = graph.constant(node.inputs[1]) if len(node.inputs) > 1 else None
+    axes = listed if isinstance(listed, list) else [] if known is None else known.reshape(-1).tolist()
+    # Without axes it reduces all of them, or none.
+    return frozenset(int(a) % rank for a in axes) if axes and rank else None
+
+
+def _reduces_otherwise(graph: Graph, region: Region, node: Node, axes: frozenset[int]) -> str | None:
+    """Return why a reduction is not one of the same rows, None where it is: then it is one more round over them."""
+    whole = graph.type(node.inputs[0])
+    if shapes_differ(whole.shape, region.work.shape) or whole.dtype not in TYPES:
+        return f"{node.op} of {whole}, the kernel runs over {region.work}"
+    if reduced_axes(graph, node) != axes:
+        return f"{node.op} over other axes than {sorted(axes)}"
+    reason = kernels.unreadable(region.template, whole.shape, region.work.shape)
+    return None if reason is None else f"'{node.inputs[0]}' {reason}"
 
 
 def _unreadable(graph: Graph, region: Region, node: Node) -> str | None:

@@ -367,6 +367,24 @@ def test_regions_that_differ_in_a_constant_or_a_type_do_not_share_a_body() -> No
 # ---- around a reduction
 
 
+@pytest.mark.parametrize(
+    ("second", "left"),
+    [
+        ("v = ReduceSum <axes = [1]> (d) y = Mul (d, v)", ["{ReduceMean Sub ReduceSum Mul}"]),
+        # Where both axes are as long, only the numbers tell them apart.
+        ("v = ReduceSum <axes = [2]> (d) y = Mul (d, v)", ["{ReduceMean Sub}", "{ReduceSum Mul}"]),
+        (
+            "v = Exp (d) m = ReduceMean <axes = [1]> (v) y = Sub (v, m)",
+            ["{ReduceMean Sub Exp ReduceMean Sub}"],
+        ),
+    ],
+)
+def test_only_reductions_over_the_same_axes_join(second: str, left: list[str]) -> None:
+    """Each one that does is a round more over the same rows, whatever stands between them."""
+    text = f"g (float[N,4,4] x) => (float[N,4,4] y) {{ m0 = ReduceMean <axes = [1]> (x) d = Sub (x, m0) {second} }}"
+    assert fuses(text, "reduce", opset=11) == left
+
+
 def test_a_sum_joins_what_is_before_and_behind_it() -> None:
     """Nodes of both shapes grow: of the whole, and of what the reduction leaves."""
     text = """g (float[N,4,5] x, float[5] scale) => (float[N,5] y) <int64[1] axes = {1}> {
