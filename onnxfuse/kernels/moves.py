@@ -1,5 +1,6 @@
 """The body language of data movement: what each ONNX op that moves data means, by (domain, op type)."""
 
+import math
 from collections.abc import Callable
 
 from onnxfuse.kernels.body import Handler, Move, Node, ShapeOf, Term
@@ -35,6 +36,10 @@ FREE = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"})
 
 MAX_RUNS = 8
 """Pieces of one Gather: each is a comparison and an address in the kernel."""
+
+
+MAX_EDGE = 2
+"""Elements that a Pad by edges adds on a side: each is a piece by itself, and pieces of several axes multiply."""
 
 
 def _moves(*names: str) -> Callable[[Callable[[Node], Movement]], Callable[[Node], Movement]]:
@@ -161,21 +166,63 @@ def _split(node: Node) -> tuple[Term, ...]:
 
 
 def _pad(node: Node) -> tuple[Term, ...]:
-    if node.text("mode", "constant") != "constant":
-        raise UnsupportedError(f"Pad by {node.text('mode', 'constant')}, expected constant")
+    mode = node.text("mode", "constant")
     x, pads = node.term(0), _wanted(node, "pads", 1)
+    before, after, axes = pads[: len(pads) // 2], pads[len(pads) // 2 :], node.integers(3)
+    if mode != "constant":
+        return (_padded_by_itself(x, mode, before, after, axes or tuple(range(len(before)))),)
     number = node.optional(2) if node.opset >= 11 else node.builder.constant(node.number("value", 0.0), x.dtype)
     if number is None:
         number = node.builder.constant(0, x.dtype)
     if number.constant is None:
         raise UnsupportedError("Pad with a number that is not a constant of the body")
-    how = Padded(pads[: len(pads) // 2], pads[len(pads) // 2 :], node.integers(3))
-    return (node.builder.move(how, x, number),)
+    return (node.builder.move(Padded(before, after, axes), x, number),)
+
+
+def _padded_by_itself(
+    x: Term, mode: str, before: tuple[int, ...], after: tuple[int, ...], axes: tuple[int, ...]
+) -> Term:
+    """Return x between pieces of itself: one axis after the other, so that corners come out as they should."""
+    if (
+        mode not in _BESIDE
+        or min((*before, *after), default=0) < 0
+        or (mode == "edge" and max(*before, *after) > MAX_EDGE)
+    ):
+        raise UnsupportedError(f"Pad by {mode} with {[*before, *after]}")
+
+    def piece(axis: int, start: int, end: int, step: int) -> Term:
+        return x.builder.move(Sliced((Cut(axis, start, end, step),)), x)
+
+    for axis, low, high in zip(axes, before, after, strict=True):
+        first, last = _BESIDE[mode](low, high)
+        parts = [*(piece(axis, *cut) for cut in first), x, *(piece(axis, *cut) for cut in last)]
+        x = x.builder.move(Concatenated(axis), *parts) if len(parts) > 1 else x
+    return x
+
+
+_END = 2**62
+_BESIDE: dict[str, Callable[[int, int], tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]]]] = {
+    "reflect": lambda low, high: ([(low, 0, -1)] * (low > 0), [(-2, -2 - high, -1)] * (high > 0)),
+    "edge": lambda low, high: ([(0, 1, 1)] * low, [(-1, _END, 1)] * high),
+    "wrap": lambda low, high: ([(-low, _END, 1)] * (low > 0), [(0, high, 1)] * (high > 0)),
+}
+"""By the mode of a Pad and how many elements it adds: what stands before and behind, as slices (start, end, step)."""
+
+
+def _tile(node: Node) -> tuple[Term, ...]:
+    x, repeats = node.term(0), node.integers(1)
+    if repeats is None or math.prod(repeats) > MAX_RUNS:
+        raise UnsupportedError(
+            f"Tile by {None if repeats is None else list(repeats)}, expected at most {MAX_RUNS} copies"
+        )
+    for axis, count in enumerate(repeats):
+        x = x.builder.move(Concatenated(axis), *([x] * count)) if count != 1 else x
+    return (x,)
 
 
 MOVEMENT.update({
     ("", "Gather"): _gather, ("", "Concat"): _concat, ("", "Split"): _split, ("", "Pad"): _pad,
-    ("", "Reshape"): _reshape, ("", "Shape"): _shape,
+    ("", "Reshape"): _reshape, ("", "Shape"): _shape, ("", "Tile"): _tile,
 })  # fmt: skip
 
 

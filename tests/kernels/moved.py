@@ -166,7 +166,6 @@ def small(dtype: int) -> dict[str, tuple[FusedOp, list[tuple[int, ...]]]]:
         "keys": (keys(dtype, 2, 64), [(2, 40, 128), (128,), ()]),
         "keys of 197": (keys(dtype, 2, 24), [(1, 197, 48), (48,), ()]),
         "rope of 36": (rope(dtype, 36), [(2, 3, 5, 36), (5, 36), (5, 36)]),
-        "rope of 6": (rope(dtype, 6), [(2, 3, 5, 6), (5, 6), (5, 6)]),
         "swiglu": (swiglu(dtype), [(5, 96)]),
         "swiglu of 33": (swiglu(dtype), [(5, 66)]),
         "geglu": (geglu(dtype), [(3, 7, 64)]),

@@ -48,17 +48,25 @@ def test_movement_knows_every_element_type(dtype):
 def test_a_mask_beside_floats():
     """One-byte and two-byte tensors through different maps."""
     text = """(m, x) => (y) { t = Transpose <perm = [0, 2, 1]> (x) n = Neg (t) y = Where (m, n, t) }"""
-    check(ops.op(text, (BOOL, HALF), (HALF,)), [(3, 40, 24), (3, 24, 40)])
+    check(ops.op(text, (BOOL, HALF), (HALF,)), [(3, 41, 75), (3, 75, 41)])
 
 
 def test_several_outputs():
     """Values at one place, of one shape."""
     text = "(x, z) => (a, b) { t = Transpose (x) a = Add (t, z) b = Relu (a) }"
-    check(ops.op(text, (HALF, HALF), (HALF, HALF)), [(33, 72), (72, 33)])
+    check(ops.op(text, (HALF, HALF), (HALF, HALF)), [(75, 139), (139, 75)])
 
 
 def test_a_value_beside_its_own_transpose():
     check(ops.op("(x) => (y) { t = Transpose (x) y = Sub (x, t) }", (HALF,), (HALF,)), [(72, 72)])
+
+
+def test_pieces_of_a_value_around_it():
+    """Pad by what it mirrors, by its edges and by its other end; Tile."""
+    lists = moved.ints(p=(0, 0, 3, 0, 0, 2), q=(1, 0, 0, 0, 0, 0), w=(0, 0, 0, 0, 2, 0), t=(1, 2, 1))
+    text = f"""(x, k) => (y) {{ {lists} a = Pad <mode = "reflect"> (x, p) b = Pad <mode = "edge"> (a, q)
+      c = Pad <mode = "wrap"> (b, w) d = Tile (c, t) y = Mul (d, k) }}"""
+    check(ops.op(text, (HALF, HALF), (HALF,)), [(2, 4, 7), (12,)])
 
 
 @pytest.mark.parametrize("shapes", [[(0, 3, 4), (0, 4, 3)], [(2, 0, 3), (2, 3, 0)]])
