@@ -22,14 +22,22 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from onnxfuse import kernels
 from onnxfuse.kernels import KernelSource, Tuning
 from onnxfuse.kernels.plans import DEFAULT
-from onnxfuse.kernels.source import Section
+from onnxfuse.kernels.source import DEVICE, Section, template
 from onnxfuse.model.fused import FusedOp
 from tests.gpu import timing
+from tests.gpu.launching import early_launch
 from tests.kernels import moved, ops
 from tests.kernels.ops import BOOL, FLOAT, HALF, INT32, INT64
 from tests.kernels.rows import FAMILIES
 
 EMPTY = KernelSource("empty", (Section("empty.cu", 'extern "C" __global__ void empty() {}'),))
+ONE_WORD = KernelSource("one_word", (template(DEVICE), Section("one_word.cu", """
+extern "C" __global__ void one_word(const unsigned* from, unsigned* to) {
+  join_stream();
+  to[threadIdx.x] = from[threadIdx.x];
+}
+""")))  # fmt: skip
+"""What no kernel that reads and writes can be faster than."""
 LAYER_NORM = "(x, r, g, b) => (y, s) { s = Add(x, r) y = LayerNormalization <axis = -1> (s, g, b) }"
 RMS_NORM = "(x, r, g) => (y, s) { s = Add(x, r) y = RMSNormalization <axis = -1> (s, g) }"
 CHAIN = "(x, b, c) => (y) { s = Add(x, b) t = Mul(s, c) u = Sigmoid(t) v = Mul(u, t) y = Relu(v) }"
@@ -116,16 +124,18 @@ def cases(megabytes: int) -> list[Case]:
 
 
 @cache
-def noise(shape: tuple[int, ...], dtype: int) -> np.ndarray:
-    """Return random values; made on the host, so that CuPy needs no kernels of its own."""
-    return np.resize(np.random.default_rng(0).standard_normal(2**20 + 7).astype(ops.NUMPY[dtype]), shape)
+def noise(dtype: int) -> torch.Tensor:
+    """Return random values on the GPU; made on the host, so that CuPy needs no kernels of its own."""
+    rng = np.random.default_rng(0)
+    if dtype in (BOOL, INT32, INT64):
+        return torch.from_numpy(rng.integers(0, 2, 2**20 + 7).astype(ops.NUMPY[dtype])).cuda()
+    return torch.from_numpy(rng.standard_normal(2**20 + 7).astype(ops.NUMPY[dtype])).cuda()
 
 
 def tensor(shape: tuple[int, ...], dtype: int) -> torch.Tensor:
-    """Return random values on the GPU."""
-    if dtype in (BOOL, INT32, INT64):
-        return torch.from_numpy(np.random.default_rng(0).integers(0, 2, shape).astype(ops.NUMPY[dtype])).cuda()
-    return torch.from_numpy(np.asarray(noise(shape, dtype))).cuda()
+    """Return random values of this shape on the GPU: a megabyte of them again and again."""
+    count, values = int(np.prod(shape)), noise(dtype)
+    return values.repeat(-(-count // len(values)))[:count].clone().reshape(shape)
 
 
 @dataclass(frozen=True)
@@ -150,7 +160,9 @@ def ours(case: Case, tuning: Tuning = DEFAULT, least: int = 4) -> Ours:
     inputs = [[tensor(s, t) for s, t in given] for _ in range(turns)]
     outputs = [[tensor(s, t) for s, t in made] for _ in range(turns)]
     rounds = [[*one, *other] for one, other in zip(inputs, outputs, strict=True)]
-    works = [_keeping(timing.launcher(plan, [t.data_ptr() for t in tensors]), tensors) for tensors in rounds]
+    works = [
+        _keeping(timing.launcher(plan, [t.data_ptr() for t in tensors], early=True), tensors) for tensors in rounds
+    ]
     return Ours(works, inputs, size, plan)
 
 
@@ -166,10 +178,17 @@ def measure(case: Case, tuning: Tuning, samples: int) -> tuple[float, int]:
 
 
 def small_launches(samples: int) -> None:
-    """Print the time per launch of small kernels beside that of an empty one: what a launch costs on the GPU."""
-    empty = kernels.load(EMPTY, 0)
+    """Print the time per launch of small kernels beside that of an empty one and of one that copies a word a thread."""
+    empty, one_word = kernels.load(EMPTY, 0), kernels.load(ONE_WORD, 0)
     chained = [lambda: empty((1,), (32,), ())] * 64
-    print(f"\n{'small tensors, in a CUDA graph':40} {'us':>9} {'of empty':>9}")
+    words = [torch.zeros(32, device="cuda", dtype=torch.int32) for _ in range(65)]
+    one_by_one = [
+        early_launch(one_word, (1, 1, 1), (32, 1, 1), 0, (a.data_ptr(), b.data_ptr()), ())
+        for a, b in itertools.pairwise(words)
+    ]
+    least, floor = timing.microseconds([chained, one_by_one], samples)
+    print(f"\nan empty kernel {least:.2f} us; one that copies a word a thread {floor:.2f} us, {floor / least:.2f}x")
+    print(f"{'small tensors, in a CUDA graph':40} {'us':>9} {'of empty':>9} {'of a word':>10}")
     bias = ops.op("(x, b) => (y) { s = Add(x, b) y = Gelu (s) }", (HALF,) * 2, (HALF,))
     norm = ops.op(LAYER_NORM, (HALF,) * 4, (HALF,) * 2, "row")
     small = [
@@ -182,8 +201,9 @@ def small_launches(samples: int) -> None:
     for case in small:
         least, taken = timing.microseconds([chained, ours(case, least=64).works], samples)
         ratios.append(taken / least)
-        print(f"{case.name:40} {taken:9.2f} {ratios[-1]:8.2f}x", flush=True)
-    print(f"an empty kernel {least:.2f} us; median {statistics.median(ratios):.2f}x, worst {max(ratios):.2f}x")
+        print(f"{case.name:40} {taken:9.2f} {ratios[-1]:8.2f}x {taken / floor:9.2f}x", flush=True)
+    print(f"median {statistics.median(ratios):.2f}x of an empty kernel, worst {max(ratios):.2f}x; "
+          f"median {statistics.median(ratios) * least / floor:.2f}x of a copied word")  # fmt: skip
 
 
 def main() -> None:
