@@ -145,9 +145,9 @@ REFUSED = {
     "fractions": (
         "(x) => (y) { s = Constant <value_floats = [1.5, 1.0]> () y = Resize (x, , s) }", (FLOAT,), "whole numbers",
     ),
-    "reflected": (
-        '(x) => (y) { p = Constant <value_ints = [1, 1]> () y = Pad <mode = "reflect"> (x, p) }', (FLOAT,),
-        "Pad by reflect",
+    "cut at one end, mirrored at the other": (
+        '(x) => (y) { p = Constant <value_ints = [-1, 1]> () y = Pad <mode = "reflect"> (x, p) }', (FLOAT,),
+        "Pad by reflect with [-1, 1]",
     ),
     "scattered": (
         "(x) => (y) { i = Constant <value_ints = [0,9,2,7,1,8,2,8,1,8,2,8,4,5,9,0,4]> () y = Gather (x, i) }", (FLOAT,),
