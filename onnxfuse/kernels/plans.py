@@ -185,7 +185,7 @@ class Tuning:
 
 
 DEFAULT = Tuning()
-EARLY_BLOCKS = 2048
+EARLY_BLOCKS = 4096
 """Blocks of a kernel that may be launched before the one ahead has ended, at most; templates/device.cuh says why."""
 Size = tuple[int, int, int]
 
