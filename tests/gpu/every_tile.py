@@ -1,7 +1,7 @@
-"""Each tile of the gemm template once, for `compute-sanitizer --tool memcheck python tests/gpu/every_tile.py`.
+"""Each tile and block of the gemm template once: `compute-sanitizer --tool memcheck python tests/gpu/every_tile.py`.
 
 The sanitizer's words and exit code are the verdict; racecheck likewise. Sizes that stick out of every tile, a few rows
-of a long sum; bodies without and with a staged operand, and a gate.
+of a long sum; bodies without and with a staged operand, and a gate. `sm_90a` or `sm_80` behind it: that kernel alone.
 """
 
 import sys
@@ -10,17 +10,18 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from onnxfuse.kernels import gemm
+from onnxfuse.kernels import gemm, gemm_sm80
 from onnxfuse.kernels.plans import Tile
 from tests.gpu.test_gemm import check
 from tests.kernels.ops import HALF
 from tests.kernels.products import GELU, RESIDUAL, SWIGLU
 
-WIDE, LONG = ((500,), 520, 264), ((3,), 72, 1096)
+WIDE, LONG, ODD = ((500,), 520, 264), ((3,), 72, 1096), ((77,), 133, 129)
 SPLIT = [Tile(64, 64, 1, teams=1, split=split) for split in gemm.SPLITS]
 
 
-def main() -> None:
+def hopper() -> int:
+    """Launch every tile; return how often."""
     count = 0
     for text in (GELU, RESIDUAL):
         for tile in (*gemm.COSTS, *SPLIT):
@@ -30,7 +31,25 @@ def main() -> None:
         if tile.n % 128 == 0 and tile.m * tile.n <= 128 * 128 * tile.warpgroups:
             check(SWIGLU, HALF, *WIDE, replace(tile, n=tile.n // 2))
             count += 1
-    print(f"{count} launches")
+    return count
+
+
+def ampere() -> int:
+    """Launch every block of the kernel for sm_80 and later; return how often."""
+    count = 0
+    for block in gemm_sm80.PACES:
+        for text, size in ((RESIDUAL, WIDE), (GELU, ODD)):
+            check(text, HALF, *size, block)
+            count += 1
+        if block.n // 2 % 64 == 0 and block.n // 2 // block.warps_n % 16 == 0:
+            check(SWIGLU, HALF, *WIDE, replace(block, n=block.n // 2))
+            count += 1
+    return count
+
+
+def main() -> None:
+    launches = {"sm_90a": hopper, "sm_80": ampere}
+    print(f"{sum(launches[name]() for name in sys.argv[1:] or launches)} launches")
 
 
 if __name__ == "__main__":

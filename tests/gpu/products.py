@@ -1,8 +1,8 @@
 """Matrix products of the gemm template against cuBLAS on the GPU at hand: `python tests/gpu/products.py --help`
 
 Each row: the product alone by cuBLAS (torch.mm); bias + GELU (--gate: SwiGLU of two products) by cuBLAS and one kernel
-of the pointwise template; and all of it in one kernel. One CUDA graph of twenty launches each, in turns, medians. Needs
-torch.
+of the pointwise template; all of it in one kernel; and in the kernel for sm_80 and later. One CUDA graph of twenty
+launches each, in turns, medians. Needs torch.
 """
 
 import argparse
@@ -17,7 +17,8 @@ from onnx import TensorProto
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from onnxfuse import kernels
-from onnxfuse.kernels import gemm
+from onnxfuse.kernels import Tuning, anatomy, gemm, gemm_sm80
+from onnxfuse.model.fused import FusedOp
 from tests.gpu import timing
 from tests.kernels import ops, products
 
@@ -49,6 +50,13 @@ def microseconds(works: list[timing.Work]) -> list[float]:
     return timing.microseconds([[work] * LAUNCHES for work in works])
 
 
+def of_sm80(fused: FusedOp, shapes: list[tuple[int, ...]], tensors: list[torch.Tensor]) -> timing.Work:
+    """Return what launches the kernel for sm_80 and later on these tensors, with the block that it chooses."""
+    parts, arch = anatomy.anatomy(fused), kernels.arch_of(0)
+    block = gemm_sm80.choose(parts, anatomy.problem(parts, tuple(shapes)), arch)
+    return launcher(kernels.plan(fused, tuple(shapes), True, arch, Tuning(block=block)), tensors)
+
+
 def row(m: int, n: int, k: int, dtype: int, element: torch.dtype) -> tuple[list[float], kernels.plans.Tile]:
     """Return the times of one size, and the tile that the plan took."""
     transposed = element == torch.float32
@@ -56,7 +64,7 @@ def row(m: int, n: int, k: int, dtype: int, element: torch.dtype) -> tuple[list[
     x, w, b = (torch.randn(s, device="cuda").to(element) for s in shapes)
     w /= math.sqrt(k)
     right = w.T if transposed else w
-    product, y, z = (torch.empty(m, n, device="cuda", dtype=element) for _ in range(3))
+    product, y, z, o = (torch.empty(m, n, device="cuda", dtype=element) for _ in range(4))
     arch = kernels.arch_of(0)
     one = launcher(kernels.plan(fused, tuple(shapes), True, arch), [x, w, b, y])
     epilogue = ops.op("(m, b) => (y) { a = Add(m, b) y = Gelu(a) }", (dtype,) * 2, (dtype,))
@@ -66,20 +74,22 @@ def row(m: int, n: int, k: int, dtype: int, element: torch.dtype) -> tuple[list[
         torch.mm(x, right, out=product)
         after()
 
-    times = microseconds([lambda: torch.mm(x, right, out=product), two, one])
-    torch.testing.assert_close(
-        y, torch.nn.functional.gelu(x.double() @ right.double() + b).to(element), rtol=2e-2, atol=2e-2
-    )
+    older = of_sm80(fused, shapes, [x, w, b, o])
+    times = microseconds([lambda: torch.mm(x, right, out=product), two, one, older])
+    for got in (y, o):
+        torch.testing.assert_close(
+            got, torch.nn.functional.gelu(x.double() @ right.double() + b).to(element), rtol=2e-2, atol=2e-2
+        )
     return times, gemm.chosen(fused, tuple(shapes), arch)
 
 
 def gate(m: int, n: int, k: int, dtype: int, element: torch.dtype) -> tuple[list[float], kernels.plans.Tile]:
-    """Return the times of SwiGLU: both products by cuBLAS, with one kernel after them, all in one; and the tile."""
+    """Return the times of SwiGLU, both products by cuBLAS first, and the tile that the plan took."""
     fused, shapes = products.case(products.SWIGLU, dtype, (m,), n, k)
     x, g, u = (torch.randn(s, device="cuda").to(element) for s in shapes)
     for right in (g, u):
         right /= math.sqrt(k)
-    first, second, y, z = (torch.empty(m, n, device="cuda", dtype=element) for _ in range(4))
+    first, second, y, z, o = (torch.empty(m, n, device="cuda", dtype=element) for _ in range(5))
     arch = kernels.arch_of(0)
     one = launcher(kernels.plan(fused, tuple(shapes), True, arch), [x, g, u, y])
     text = "(m, n) => (y) { s = Sigmoid(m) t = Mul(m, s) y = Mul(t, n) }"
@@ -93,8 +103,9 @@ def gate(m: int, n: int, k: int, dtype: int, element: torch.dtype) -> tuple[list
         product()
         after()
 
-    times = microseconds([product, two, one])
-    torch.testing.assert_close(y, z, rtol=2e-2, atol=2e-2)
+    times = microseconds([product, two, one, of_sm80(fused, shapes, [x, g, u, o])])
+    for got in (y, o):
+        torch.testing.assert_close(got, z, rtol=2e-2, atol=2e-2)
     return times, gemm.chosen(fused, tuple(shapes), arch)
 
 
@@ -106,17 +117,21 @@ def main() -> None:
     dtype, element = TYPES[arguments.dtype]
     torch.backends.cuda.matmul.allow_tf32 = True
     print(f"{torch.cuda.get_device_name()}, {element}; microseconds")
-    print("    m     n     k   cuBLAS  + kernel   fused   / cuBLAS   tile")
-    against_product, against_two = [], []
+    print("    m     n     k   cuBLAS  + kernel   fused   / cuBLAS   sm_80   tile")
+    against_product, against_two, against_older = [], [], []
     for size in GATES if arguments.gate else SIZES:
-        (product, two, one), tile = (gate if arguments.gate else row)(*size, dtype, element)
+        (product, two, one, older), tile = (gate if arguments.gate else row)(*size, dtype, element)
         against_product.append(one / product)
         against_two.append(two / one)
-        print("{:5} {:5} {:5}".format(*size), f"{product:8.1f} {two:9.1f} {one:7.1f} {one / product:10.2f}   {tile}")
+        against_older.append(one / older)
+        times = f"{product:8.1f} {two:9.1f} {one:7.1f} {one / product:10.2f} {older:7.1f}"
+        print("{:5} {:5} {:5}".format(*size), times, f"  {tile}", flush=True)
+    mean = statistics.geometric_mean
     print(
-        f"geometric means: {statistics.geometric_mean(against_product):.2f} of cuBLAS without what follows (worst "
-        f"{max(against_product):.2f}), {statistics.geometric_mean(against_two):.2f}x faster than cuBLAS and one kernel "
-        f"(worst {min(against_two):.2f}x)"
+        f"geometric means: {mean(against_product):.2f} of cuBLAS without what follows (worst "
+        f"{max(against_product):.2f}), {mean(against_two):.2f}x faster than cuBLAS and one kernel (worst "
+        f"{min(against_two):.2f}x); the kernel for sm_80 has {mean(against_older):.2f} of its speed (worst "
+        f"{min(against_older):.2f})"
     )
 
 
