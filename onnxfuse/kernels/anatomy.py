@@ -9,11 +9,13 @@ from functools import lru_cache
 from typing import Any
 
 import onnx
-from onnx import FunctionProto, NodeProto, TensorProto, helper
+from onnx import FunctionProto, NodeProto, TensorProto, helper, numpy_helper
 
 from onnxfuse.kernels import body, functor, language, types
 from onnxfuse.kernels.body import Program
 from onnxfuse.kernels.layout import Shape
+from onnxfuse.kernels.movement import Reshaped, Transposed
+from onnxfuse.kernels.stored import Moves, stored
 from onnxfuse.kernels.types import UnsupportedError
 from onnxfuse.kernels.window import Places, Sliding
 from onnxfuse.model.channels import FIRST, LAST
@@ -55,6 +57,8 @@ class Lane:
     outputs: tuple[int, ...]
     """Positions of its outputs among the op's outputs."""
     program: Program
+    moves: Moves = ()
+    """How its only output is reshaped and transposed as it is written."""
 
 
 @dataclass(frozen=True)
@@ -248,11 +252,14 @@ def _lane(
     inputs: tuple[int, ...],
     outputs: tuple[int, ...],
 ) -> Lane:
-    names = set().union(*(_ancestors(function, function.output[i]) for i in mine))
+    written = [_written(function, heads, function.output[i]) for i in mine]
+    if len(mine) > 1 and any(moves for _, moves in written):
+        raise UnsupportedError("several outputs of a product, one of them transposed")
+    names = set().union(*(_ancestors(function, name) for name, _ in written))
     rest = FunctionProto(domain=function.domain, name=function.name)
     products = [n for h in heads for n in h.nodes]
     rest.node.extend(n for n in function.node if n not in products and names & set(n.output))
-    read = {i for n in rest.node for i in n.input} | {function.output[i] for i in mine}
+    read = {i for n in rest.node for i in n.input} | {name for name, _ in written}
     operands = tuple(i for i, name in enumerate(function.input) if name in read)
     for node in rest.node:
         if node.op_type in COMMUTATIVE and len(node.input) == 2:
@@ -260,7 +267,7 @@ def _lane(
             node.input[:] = sorted(node.input, key=lambda name: name in function.input)
     rest.input.extend(heads[k].output for k in group)
     rest.input.extend(function.input[i] for i in operands)
-    rest.output.extend(function.output[i] for i in mine)
+    rest.output.extend(name for name, _ in written)
     rest.opset_import.extend(function.opset_import)
     product_type = inputs[heads[0].product.a]
     made = FusedOp(
@@ -270,7 +277,29 @@ def _lane(
     program = body.program(made, language.HANDLERS)
     if program.reductions():
         raise UnsupportedError("a reduction after a matrix product")
-    return Lane(group, operands, mine, program)
+    return Lane(group, operands, mine, program, written[0][1])
+
+
+def _written(function: FunctionProto, heads: Sequence[_Head], output: str) -> tuple[str, Moves]:
+    """Return the value that the kernel computes for an output, and how it is reshaped and transposed after that."""
+    products = [n for h in heads for n in h.nodes]
+    producers = {o: n for n in function.node if n not in products for o in n.output if o}
+    moves: list[Reshaped | Transposed] = []
+    while (node := producers.get(output)) is not None and node.op_type in ("Reshape", "Transpose") and not node.domain:
+        moves.insert(0, _move(node, producers))
+        output = node.input[0]
+    return output, tuple(moves)
+
+
+def _move(node: NodeProto, producers: dict[str, NodeProto]) -> Reshaped | Transposed:
+    facts = _facts(node)
+    if node.op_type == "Transpose":
+        return Transposed(tuple(facts["perm"]) if "perm" in facts else None)
+    target = producers.get(node.input[1]) if len(node.input) > 1 else None
+    if target is None or target.op_type != "Constant" or target.attribute[0].name != "value":
+        raise UnsupportedError("a Reshape after a matrix product whose target is not a constant of the body")
+    numbers = numpy_helper.to_array(onnx.helper.get_attribute_value(target.attribute[0]))
+    return Reshaped(tuple(int(n) for n in numbers.reshape(-1)), not facts.get("allowzero", 0))
 
 
 # ---- shapes
@@ -383,7 +412,8 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
         shapes = lane.program.shapes((*(size.full for _ in lane.products), *(input_shapes[i] for i in lane.operands)))
         if any(shapes[o.value] != size.full for o in lane.program.outputs):
             raise UnsupportedError("an output of another shape than its product")
-    return tuple(size.full for _ in op.outputs)
+    moved = {o: stored(size.full, lane.moves).shape for lane in parts.lanes for o in lane.outputs}
+    return tuple(moved[o] for o in range(len(op.outputs)))
 
 
 def operand_kind(shape: Sequence[object], full: Sequence[object]) -> str | None:

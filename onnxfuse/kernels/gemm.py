@@ -109,7 +109,7 @@ def _plain(work: Work) -> LaunchPlan:
         grid=(-(-size.m * size.n // PLAIN_THREADS), 1, 1),
         block=(PLAIN_THREADS, 1, 1),
         shared_bytes=0,
-        parameters=plans.packed((*_source(size), size.m, size.n, size.k), 32),
+        parameters=plans.packed((*_source(size), *work.store_words, size.m, size.n, size.k), 32),
         output_shapes=work.output_shapes,
     )
 
@@ -127,7 +127,9 @@ def _sm90(work: Work, tile: Tile, arch: Arch) -> LaunchPlan:
         grid=(clusters * together, 1, 1),
         block=(threads, 1, 1),
         shared_bytes=_shared_bytes(work, tile, stages),
-        parameters=plans.packed((*_source(size), size.m, size.n, _steps(size, work.parts.terms), rows, columns), 32),
+        parameters=plans.packed(
+            (*_source(size), *work.store_words, size.m, size.n, _steps(size, work.parts.terms), rows, columns), 32
+        ),
         output_shapes=work.output_shapes,
         tensor_maps=_maps(work, tile),
     )
@@ -331,7 +333,7 @@ def _maps(work: Work, tile: Tile) -> tuple[TensorMap, ...]:
             maps.append(_map(product.b, dtype, size.n, size.k, (terms, tile.n // tile.cluster), to_tf32=parts.to_tf32))
         else:
             maps.append(_map(product.b, dtype, size.k, size.n, (64, terms // tile.cluster), to_tf32=parts.to_tf32))
-    for n, output in enumerate(work.program.outputs):
+    for n, output in enumerate(() if work.stored else work.program.outputs):
         columns = ROW_BYTES // types.TYPES[output.dtype].size
         for lane in parts.lanes:
             maps.append(_map(len(op.inputs) + lane.outputs[n], output.dtype, size.m, size.n, (columns, 16)))

@@ -82,7 +82,7 @@ def plan(work: Work, aligned: bool, block: Block | None, arch: Arch) -> LaunchPl
         grid=(_tiles(block, work.parts, size), 1, 1),
         block=(block.threads, 1, 1),
         shared_bytes=fit.shared_bytes,
-        parameters=plans.packed((size.m, size.n, size.k, steps, rows, columns, *around), 32),
+        parameters=plans.packed((*work.store_words, size.m, size.n, size.k, steps, rows, columns, *around), 32),
         output_shapes=work.output_shapes,
     )
 
@@ -175,7 +175,7 @@ def _fit(work: Work, block: Block, aligned: bool, arch: Arch) -> Fit:
     product = parts.products[0]
     along_a, along_b = (size.m if product.turned else size.k), (size.k if product.transposed else size.n)
     stored = [types.TYPES[o.dtype].size for o in work.program.outputs]
-    width = math.gcd(size.n, 16 // min(stored)) if aligned and size.n else 1
+    width = math.gcd(size.n, 16 // min(stored), *(s.width for s in work.stored)) if aligned and size.n else 1
     return Fit(
         block,
         stages,

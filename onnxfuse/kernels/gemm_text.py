@@ -8,6 +8,7 @@ from onnxfuse.kernels.body import Program
 from onnxfuse.kernels.layout import Shape
 from onnxfuse.kernels.plans import Block, Tile
 from onnxfuse.kernels.source import AMPERE, DEVICE, KernelSource, generated, identifier, template
+from onnxfuse.kernels.stored import Stored, stored
 from onnxfuse.model.fused import FusedOp
 
 _SWIZZLED = {
@@ -45,6 +46,18 @@ class Work:
     def first_operand(self) -> int:
         """Among the inputs of a lane, which are its products and then its operands."""
         return len(self.parts.lanes[0].products)
+
+    @property
+    def stored(self) -> tuple[Stored, ...]:
+        """Of each lane, where its cells go; none where all outputs are written as the products lie."""
+        if not any(lane.moves for lane in self.parts.lanes):
+            return ()
+        return tuple(stored(self.size.full, lane.moves) for lane in self.parts.lanes)
+
+    @property
+    def store_words(self) -> tuple[int, ...]:
+        """The fields of the kernel's `Stores`."""
+        return tuple(w for s in self.stored for w in s.words(16 // output_bytes(self.parts)))
 
     @property
     def staged(self) -> int | None:
@@ -110,9 +123,10 @@ def sm80(work: Work, fit: Fit) -> KernelSource:
 def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int) -> KernelSource:
     """Return the kernel for Hopper's tensor cores; of the left factor `left_rows` are fetched for a tile."""
     inputs = ", ".join(f"in{i}" for i in range(len(work.op.inputs)))
+    outputs = ", ".join(f"out{n}" for n in range(len(work.op.outputs)))
     end = (
         f"CLUSTERED_KERNEL(THREADS, TOGETHER) {work.entry}({_arguments(work.op)}, TENSOR_MAPS maps, PARAMETERS p) {{\n"
-        f"  gemm({{{inputs}}}, maps, p);\n}}\n"
+        f"  gemm({{{inputs}}}, {{{outputs}}}, maps, p);\n}}\n"
     )
     constants = {
         "THREADS": threads, "TILE_M": tile.m, "TILE_N": tile.n, "TILE_K": work.parts.terms, "CLUSTER": tile.cluster,
@@ -123,16 +137,18 @@ def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int) -> K
         "STAGED": int(work.staged is not None),
     }  # fmt: skip
     middle = (
-        _maps_struct(work)
+        _pointers(work)
+        + _maps_struct(work)
         + _prefetch_maps(work)
         + _take_staged(work)
         + _put_results(work.program)
-        + _put_chunk(work.program)
+        + ("" if work.stored else _put_chunk(work.program))
+        + _put_moved(work)
     )
     middle += _warpgroup_product(
         work.first_operand * tile.n, TYPES[work.parts.dtype], right_rows=not work.parts.products[0].transposed
     )
-    files = (f"fetch_{work.source}.cuh", "gemm_sm90.cu")
+    files = (f"fetch_{work.source}.cuh", *(("put_moved.cuh",) if work.stored else ()), "gemm_sm90.cu")
     return _kernel(work, ("hopper.cuh",), constants, work.staged, middle, files, end)
 
 
@@ -159,8 +175,11 @@ def _kernel(
     facts = {**constants, "ACCUMULATED": work.first_operand, "LANES": len(work.parts.lanes)}
     text = "".join(f"constexpr int {name} = {value};\n" for name, value in facts.items())
     text += f"constexpr bool B_TRANSPOSED = {str(work.parts.products[0].transposed).lower()};\n"
+    text += f"constexpr bool MOVED = {str(bool(work.stored)).lower()};\n"
+    text += f"struct Stores {{{' Layout layouts[LANES]; ' if work.stored else ''}}};\n"
     text += functor.source(work.program) + _operands(work, staged) + middle
-    files = (DEVICE, "math.cuh", "memory.cuh", "gemm.cuh", f"gemm_{work.source}.cuh", *before)
+    moved = ("stored.cuh",) if work.stored else ()
+    files = (DEVICE, "math.cuh", "memory.cuh", "gemm.cuh", f"gemm_{work.source}.cuh", *moved, *before)
     head, *rest = (template(f) for f in files)
     return KernelSource(
         work.entry,
@@ -215,7 +234,8 @@ def _factors(work: Work) -> str:
 
 def _maps_struct(work: Work) -> str:
     parts = work.parts
-    lanes = "".join(f"  TensorMap out{n}[{len(parts.lanes)}];\n" for n in range(len(parts.lanes[0].outputs)))
+    puts = () if work.stored else range(len(parts.lanes[0].outputs))
+    lanes = "".join(f"  TensorMap out{n}[{len(parts.lanes)}];\n" for n in puts)
     if work.staged is not None:
         lanes += f"  TensorMap staged[{len(parts.lanes)}];\n"
     return f"struct TensorMaps {{\n  TensorMap a, b[{len(parts.products)}];\n{lanes}}};\n"
@@ -225,7 +245,8 @@ def _prefetch_maps(work: Work) -> str:
     """Return how the copy engine is told beforehand which maps it will need: it fetches them while a launch begins."""
     parts = work.parts
     maps = ["a", *(f"b[{k}]" for k in range(len(parts.products)))]
-    maps += [f"out{n}[{k}]" for n in range(len(parts.lanes[0].outputs)) for k in range(len(parts.lanes))]
+    puts = () if work.stored else range(len(parts.lanes[0].outputs))
+    maps += [f"out{n}[{k}]" for n in puts for k in range(len(parts.lanes))]
     maps += [f"staged[{k}]" for k in range(len(parts.lanes))] if work.staged is not None else []
     lines = "".join(f"  prefetch_map(&maps.{m});\n" for m in maps)
     return f"DEVICE void prefetch_maps(const TensorMaps& maps) {{\n{lines}}}\n"
@@ -254,7 +275,6 @@ def _take_staged(work: Work) -> str:
 def _results(work: Work) -> str:
     """Return the outputs' pointers and how neighbouring elements of each are stored."""
     lanes = work.parts.lanes
-    fields = "".join(f"  void* out{n};\n" for n in range(len(work.op.outputs)))
     stores = []
     for n, output in enumerate(work.program.outputs):
         stored = types.TYPES[output.dtype].stored
@@ -264,13 +284,21 @@ def _results(work: Work) -> str:
             f"  UNROLLED for (int i = 0; i < W; ++i) value{n}[i] = result[i].b{n};\n"
             f"  store_values<W>(({stored}*)({choices}to.out{lanes[0].outputs[n]}) + offset, value{n});\n"
         )
+    offset = "(unsigned long long)at.row * at.n + at.column"
+    if work.stored:
+        offset = "stores.layouts[lane].at(at.row, at.column)"
     return (
-        f"struct Results {{\n{fields}}};\n"
-        "// W neighbouring cells of a row.\n"
+        _pointers(work) + "// W neighbouring cells of a row.\n"
         "template <int W>\n"
-        "DEVICE void store_results(const Results& to, int lane, const Place& at, const Result (&result)[W]) {\n"
-        "  const unsigned long long offset = (unsigned long long)at.row * at.n + at.column;\n" + "".join(stores) + "}\n"
+        "DEVICE void store_results(const Results& to, const Stores& stores, int lane, const Place& at, "
+        "const Result (&result)[W]) {\n"
+        f"  const unsigned long long offset = {offset};\n" + "".join(stores) + "}\n"
     )
+
+
+def _pointers(work: Work) -> str:
+    fields = "".join(f"  void* out{n};\n" for n in range(len(work.op.outputs)))
+    return f"struct Results {{\n{fields}}};\n"
 
 
 def _held(name: str, function: str, used: dict[str, tuple[str, str]], kinds: tuple[str, ...], later: str = "") -> str:
@@ -359,6 +387,23 @@ def _put_chunk(program: Program) -> str:
         "DEVICE void put_chunk(const TensorMaps& maps, int lane, Index column, Index row, unsigned puts) {\n"
         + "".join(lines)
         + "}\n"
+    )
+
+
+def _put_moved(work: Work) -> str:
+    """Return how a chunk is put: nothing for the copy engine where outputs are transposed, else nothing for threads."""
+    put = "Index column, Index row, unsigned puts"
+    if not work.stored:
+        moved = put.replace(" row,", " row, Index m, Index n,")
+        return f"DEVICE void put_moved(const Results&, const Stores&, int lane, {moved}) {{}}\n"
+    lanes = work.parts.lanes
+    word = f"Raw<{types.TYPES[work.program.outputs[0].dtype].size}>::Word"
+    choices = "".join(f"lane == {k} ? to.out{lane.outputs[0]} : " for k, lane in list(enumerate(lanes))[1:])
+    return (
+        f"DEVICE void put_chunk(const TensorMaps&, int lane, {put}) {{}}\n"
+        f"using Word = {word};\n"
+        "DEVICE Word* output_of(const Results& to, int lane) {\n"
+        f"  return (Word*)({choices}to.out{lanes[0].outputs[0]});\n}}\n"
     )
 
 

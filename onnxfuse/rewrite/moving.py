@@ -158,7 +158,7 @@ def _cost(graph: Graph, nodes: Sequence[Node] | dict[Node, None], rule: str) -> 
     op, fused = made
     if len(fused.inputs) > MAX_READ:
         return f"would be the {len(fused.inputs)}th input tensor, at most {MAX_READ}"
-    shapes = tuple(_sampled(graph.type(v)) for v in fused.inputs)
+    shapes = tuple(sampled(graph.type(v)) for v in fused.inputs)
     if any(s is None for s in shapes):
         return "works on a value of unknown rank"
     return kernels.estimate(op, tuple(s for s in shapes if s is not None))
@@ -184,20 +184,20 @@ def _read_as_it_stands(graph: Graph, node: Node) -> bool:
 
 
 def _bytes(graph: Graph, value: str) -> int:
-    shape = _sampled(graph.type(value))
+    shape = sampled(graph.type(value))
     return 0 if shape is None else math.prod(shape) * kernels.item_size(graph.type(value).dtype)
 
 
-def _sampled(type_: ValueType) -> tuple[int, ...] | None:
-    """Return numbers for a shape."""
+def sampled(type_: ValueType, open_: int = SAMPLE) -> tuple[int, ...] | None:
+    """Return numbers for a shape, `open_` for each extent that is open."""
     if type_.shape is None:
         return None
-    return tuple(d if isinstance(d, int) else _product(d) for d in type_.shape)
+    return tuple(d if isinstance(d, int) else _product(d, open_) for d in type_.shape)
 
 
-def _product(name: str | None) -> int:
+def _product(name: str | None, open_: int) -> int:
     """Return a number for an extent by name: `4*batch` is 4 times the number for `batch`."""
-    return SAMPLE if name is None else math.prod(int(p) if p.isdigit() else SAMPLE for p in name.split("*"))
+    return open_ if name is None else math.prod(int(p) if p.isdigit() else open_ for p in name.split("*"))
 
 
 def _megabytes(count: float) -> str:

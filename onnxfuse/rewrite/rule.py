@@ -18,7 +18,7 @@ from onnxfuse.rewrite.predicate import Binding, Predicate
 
 FUSE_KEYS = {
     "anchor", "define", "split", "template", "library", "prologue", "epilogue", "beside", "over", "broadcast", "least",
-    "terms_last",
+    "terms_last", "transposes",
 }  # fmt: skip
 TEMPLATES = ("depthwise", "attention", "row", "gemm", "direct", "library", "pointwise")
 """The kernel templates, strongest first: in this order fuse rules take their nodes."""
@@ -88,6 +88,8 @@ class Fuse:
     """With fewer grown nodes than this, nothing is fused."""
     terms_last: tuple[int, ...] = ()
     """Element types whose products get their constant weights [n, k], a column's terms side by side."""
+    transposes: bool = False
+    """The Transpose of an output, and the Reshape before it, join: the kernel writes the output so."""
 
 
 @dataclass(frozen=True)
@@ -231,6 +233,7 @@ class _Reader:
             self.common_input(table, "over", anchors), self.common_input(table, "broadcast", anchors),
             anchor == ANY_MOVEMENT, self.optional(table, "least", int, 0),
             terms_last=tuple(self.element_type(t) for t in self.optional(table, "terms_last", list, [])),
+            transposes=self.optional(table, "transposes", bool, False),
         )  # fmt: skip
 
     def layout(self, table: dict[str, Any]) -> Layout:

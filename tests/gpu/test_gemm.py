@@ -91,6 +91,16 @@ def test_every_body_and_tile(text, dtype, tile, size):
     check(text, dtype, *size, replace(tile, n=tile.n // 2) if text == SWIGLU else tile)
 
 
+@pytest.mark.parametrize("name", ["written head by head", "written by windows"])
+@pytest.mark.parametrize("tile", [t for t in TILES if t.split == 1], ids=str)
+def test_every_tile_is_written_where_it_belongs(name, tile):
+    """Chunks that end in the middle of a sequence, a head or a window; several tiles for each block."""
+    fused, (x, *others) = products.table(name, HALF)
+    rows = (7 * 72,) if len(x) == 2 else (40, 197)
+    others = [(*rows, s[-1]) if s[:-1] == x[:-1] else s for s in others]
+    run(fused, [(*rows, x[-1]), *others], tile, times=20)
+
+
 @pytest.mark.parametrize("text", [GELU, QKV, SWIGLU])
 @pytest.mark.parametrize("size", [((1500,), 768, 256), ((2048,), 1024, 128)])
 def test_blocks_that_take_many_tiles(text, size):

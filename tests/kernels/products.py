@@ -15,6 +15,16 @@ QKV = """(x, q, k, v, a, b, c) => (y, z, t) { m = MatMul(x, q) n = MatMul(x, k) 
 SEVERAL = "(x, w, b) => (y, z) { m = MatMul(x, w) y = Add(m, b) z = Cast <to = 1> (y) }"
 
 BATCHED = "(x, w, r) => (y) { m = MatMul(x, w) s = Add(m, r) y = Relu(s) }"
+HEADS = """(x, q, k, v, a, b, c) => (y, z, t) { m = MatMul(x, q) n = MatMul(x, k) o = MatMul(x, v)
+  d = Add(m, a) e = Add(b, n) f = Add(o, c) s = Constant <value = int64[4] {0, 0, 3, 16}> ()
+  g = Reshape(d, s) h = Reshape(e, s)
+  y = Transpose <perm = [0, 2, 1, 3]> (g) z = Transpose <perm = [0, 2, 3, 1]> (h)
+  t = Transpose <perm = [2, 0, 1]> (f) }"""
+"""Queries and keys of each head by itself, keys turned over; of values a column at a time."""
+WINDOWS = """(x, w, r) => (y) { m = MatMul(x, w) a = Add(m, r) s = Constant <value = int64[6] {-1, 4, 3, 3, 2, 20}> ()
+  g = Reshape(a, s) y = Transpose <perm = [4, 0, 2, 3, 1, 5]> (g) }"""
+"""As Swin writes it: rows of three digits, columns of two."""
+
 TABLE = {
     "batched": (BATCHED, [(3, 20, 40), (3, 40, 24), (3, 20, 24)]),
     "batched twice": (BATCHED, [(2, 3, 20, 40), (2, 3, 40, 24), (24,)]),
@@ -26,9 +36,7 @@ TABLE = {
     "right factor of one batch": (BATCHED, [(3, 20, 40), (1, 40, 24), (3, 20, 24)]),
     "no products": (BATCHED, [(0, 20, 40), (0, 40, 24), (24,)]),
     "no terms in a batch": (BATCHED, [(3, 20, 0), (3, 0, 24), (3, 20, 24)]),
-    "one row": (BATCHED, [(1, 40), (40, 24), (24,)]),
     "one column": (BATCHED, [(20, 40), (40, 1), (20, 1)]),
-    "one term": (BATCHED, [(20, 1), (1, 24), (24,)]),
     "one of all": (BATCHED, [(1, 1), (1, 1), ()]),
     "no rows": (BATCHED, [(0, 40), (40, 24), (24,)]),
     "no columns": (BATCHED, [(20, 40), (40, 0), ()]),
@@ -42,6 +50,8 @@ TABLE = {
     "beta is 0": ("(x, w, c) => (y) { y = Gemm <beta = 0.0> (x, w, c) }", [(20, 40), (40, 24), (24,)]),
     "a bias of its own": ("(x, w, c) => (y) { y = Gemm <transB = 1> (x, w, c) }", [(20, 40), (24, 40), (20, 24)]),
     "a bias for each row": ("(x, w, c) => (y) { y = Gemm(x, w, c) }", [(20, 40), (40, 24), (20, 1)]),
+    "written head by head": (HEADS, [(2, 33, 40), *[(40, 48)] * 3, *[(48,)] * 3]),
+    "written by windows": (WINDOWS, [(72, 40), (40, 40), (72, 40)]),
 }  # fmt: skip
 """Bodies and the shapes of their inputs: every layout, batch, scale and extreme of a product."""
 
@@ -49,7 +59,8 @@ TABLE = {
 def table(name: str, dtype: int) -> tuple[FusedOp, list[tuple[int, ...]]]:
     """Return a case of the table in this element type."""
     text, shapes = TABLE[name]
-    return ops.op(text, (dtype,) * len(shapes), (dtype,), "gemm"), list(shapes)
+    outputs = text.split("=> (")[1].split(")")[0].count(",") + 1
+    return ops.op(text, (dtype,) * len(shapes), (dtype,) * outputs, "gemm"), list(shapes)
 
 
 CONV = """(x, w, b, r) => (y) {

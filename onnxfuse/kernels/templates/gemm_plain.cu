@@ -4,7 +4,7 @@
 // kernel is compared with. A [m, k] or what a window sees; B [k, n], or [n, k] (B_TRANSPOSED). Accuracy: float
 // accumulators, in order of k.
 
-struct Parameters : Source {
+struct Parameters : Source, Stores {
   Index m, n, k;
 };
 
@@ -28,7 +28,7 @@ template <int LANE> DEVICE void finish(const Operands& from, const Results& to, 
     const Pointers operands = from.of(LANE);
     const Result result[1] = {apply(element(sums, load_column<1>(operands, at, 0), load_cell<1>(operands, at, 0, 0),
                                             load_rows(operands, at, 0), 0, 0))};
-    store_results<1>(to, LANE, at, result);
+    store_results<1>(to, p, LANE, at, result);
     finish<LANE + 1>(from, to, at, p);
   }
 }

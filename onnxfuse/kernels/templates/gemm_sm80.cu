@@ -33,7 +33,7 @@ static_assert(SHARED_BYTES >= STAGES * STAGE_BYTES && SHARED_BYTES >= WARPS_K * 
 
 DYNAMIC_SHARED(float, shared_floats, SHARED_BYTES / 4);
 
-struct Parameters : Source {
+struct Parameters : Source, Stores {
   Index m, n, k, steps;           // steps: STAGE_TERMS each
   Index rows, columns;            // tiles below each other; side by side, of one product
   Index middle, inner;            // BATCHED: extents of the two inner batch dimensions
@@ -299,7 +299,7 @@ DEVICE void finish(const Pointers& operands, const Results& to, const Tile& tile
         UNROLLED for (int g = 0; g < ACCUMULATED; ++g) mine[g] = sum[g][i];
         result[i] = apply(element(mine, columns, cells, rows, 0, i));
       }
-      store_results<WIDTH>(to, tile.lane, at, result);
+      store_results<WIDTH>(to, p, tile.lane, at, result);
     }
   }
 }

@@ -21,6 +21,8 @@
 // will be put (STAGED). 4096x3072x768 with bias and residual, float16, H200, 2026-11: 37.3 us; 48.8 where threads load it, 53.4 by
 // cuBLAS and a kernel of its own.
 //
+// Outputs that are written reshaped and transposed (MOVED: head by head) leave from shared memory by the threads.
+//
 // The body reads ACCUMULATED products of a tile at once (a gate). LANES of such bodies lie side by side, as more output
 // tiles, each with factors, operands and outputs of its own; one of ACCUMULATED and LANES is 1.
 
@@ -45,7 +47,7 @@ constexpr int CONSUMER_WARPS = 4 * CONSUMERS;
 constexpr int PART_BYTES = BLOCKS_M * WIDTH / 2 * 32 * 4;  // a warp's sums
 constexpr int PANEL = 8;                         // cluster tiles below each other before the next column: stays in L2
 
-struct Parameters : Source {
+struct Parameters : Source, Stores {
   Index m, n, steps;          // steps: TILE_K terms each
   Index rows, columns;        // cluster tiles below each other; tiles side by side, of one product
 };
@@ -292,8 +294,8 @@ DEVICE void finish_chunk(const Accumulators& sums, const RowsHeld& rows, const C
 
 template <int NUMBER>
 DEVICE void finish_from(const Accumulators& sums, const RowsHeld& rows, const ColumnsHeld& columns,
-                        const Pointers& operands, const TensorMaps& maps, const Tile& tile, const Place& at,
-                        unsigned puts) {
+                        const Pointers& operands, const Results& to, const TensorMaps& maps, const Tile& tile,
+                        const Place& at, const Stores& stores, unsigned puts) {
   if constexpr (NUMBER < CHUNKS * BLOCKS_M) {
     const unsigned here = puts + NUMBER % BUFFERS * PUTS_BYTES;
     const bool first_lane = thread_index() % 32 == 0;
@@ -305,19 +307,29 @@ DEVICE void finish_from(const Accumulators& sums, const RowsHeld& rows, const Co
     if (!STAGED && first_lane) wait_until_read<(NUMBER == 0 && CHUNK_NUMBER % 2 == 1) ? 0 : 1>();
     wait_for_warp();
     finish_chunk<NUMBER>(sums, rows, columns, chunk, here);
-    show_to_copy_engine();
-    wait_for_warp();
-    if (first_lane) {
-      put_chunk(maps, tile.lane, tile.column + NUMBER % CHUNKS * CHUNK,
-                tile.row + NUMBER / CHUNKS * 64 + thread_index() / 32 % 4 * CHUNK_ROWS, here);
-      close_group_of_puts();
+    const Index column = tile.column + NUMBER % CHUNKS * CHUNK;
+    const Index row = tile.row + NUMBER / CHUNKS * 64 + thread_index() / 32 % 4 * CHUNK_ROWS;
+    if constexpr (MOVED) {
+      wait_for_warp();
+      put_moved(to, stores, tile.lane, column, row, at.m, at.n, here);
+      if constexpr (STAGED) {  // there the copy engine fetches the next tile's operand
+        show_to_copy_engine();
+        wait_for_warp();
+      }
+    } else {
+      show_to_copy_engine();
+      wait_for_warp();
+      if (first_lane) {
+        put_chunk(maps, tile.lane, column, row, here);
+        close_group_of_puts();
+      }
     }
-    finish_from<NUMBER + 1>(sums, rows, next, operands, maps, tile, at, puts);
+    finish_from<NUMBER + 1>(sums, rows, next, operands, to, maps, tile, at, stores, puts);
   }
 }
 
 DEVICE void consume_all(const Shared& shared, const TensorMaps& maps, unsigned rank, const Operands& operands,
-                        const Parameters& p) {
+                        const Results& to, const Parameters& p) {
   const int warp = thread_index() / 32, member = warp / 4 % WARPGROUPS, team = this_team();
   const unsigned puts = shared.puts + warp * BUFFERS * PUTS_BYTES, arrived = shared.staged + warp * 8;
   const Steps steps(rank, p);
@@ -354,12 +366,12 @@ DEVICE void consume_all(const Shared& shared, const TensorMaps& maps, unsigned r
     if constexpr (SPLIT > 1) gather(sums, shared);
     if constexpr (STAGED) barrier_wait(arrived, parity);
     parity ^= 1;
-    finish_from<0>(sums, rows, columns, mine, maps, tile, at, puts);
+    finish_from<0>(sums, rows, columns, mine, to, maps, tile, at, p, puts);
   }
   if (thread_index() % 32 == 0) wait_until_read<0>();
 }
 
-DEVICE void gemm(const Operands& operands, const TensorMaps& maps, const Parameters& p) {
+DEVICE void gemm(const Operands& operands, const Results& to, const TensorMaps& maps, const Parameters& p) {
   const Shared shared;
   const unsigned rank = TOGETHER > 1 ? rank_in_cluster() : 0;
   if (thread_index() == 0) {
@@ -380,7 +392,7 @@ DEVICE void gemm(const Operands& operands, const TensorMaps& maps, const Paramet
 
   if (thread_index() < CONSUMERS * 128) {
     if constexpr (CONSUMERS > 1) take_registers<CONSUMER_REGISTERS>();
-    consume_all(shared, maps, rank, operands, p);
+    consume_all(shared, maps, rank, operands, to, p);
   } else {
     if constexpr (CONSUMERS > 1) give_registers_back<FETCHER_REGISTERS>();
     if (thread_index() == CONSUMERS * 128) fetch_all(shared, maps, rank, p);

@@ -154,6 +154,12 @@ DEVICE unsigned load_shared(unsigned address) {
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(address) : "memory");
   return word;
 }
+DEVICE void load_shared(Chunk<16>& to, unsigned address) {
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to.word[0]), "=r"(to.word[1]), "=r"(to.word[2]), "=r"(to.word[3])
+               : "r"(address)
+               : "memory");
+}
 // Four floats: to the shared memory of another block; and added from one's own.
 DEVICE void store_there(unsigned address, const float* value) {
   asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(value[0]), "f"(value[1]),

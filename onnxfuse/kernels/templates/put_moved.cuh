@@ -1,0 +1,48 @@
+// How a warp writes a chunk of its results, 16 rows by 64 columns, from shared memory to where they go in an output that
+// is written reshaped and transposed: 16 bytes at a time where they stay together; else element by element, the lanes
+// below each other, since it is neighbouring rows that are neighbours there.
+
+constexpr int WORD_BYTES = sizeof(Word);
+constexpr int PART = 128 / WORD_BYTES;  // columns in a row of 128 bytes; a chunk has WORD_BYTES / 2 such parts
+
+DEVICE void put_pieces(Word* to, const Layout& layout, Index column, Index row, Index m, Index n,
+                       unsigned puts) {
+  const int lane = thread_index() % 32, piece = lane % 8;
+  UNROLLED for (int part = 0; part < WORD_BYTES / 2; ++part) {
+    const Index right = column + part * PART + piece * (16 / WORD_BYTES);
+    const Index across = layout.columns.at(right);
+    UNROLLED for (int turn = 0; turn < 4; ++turn) {
+      const int line = turn * 4 + lane / 8;
+      if (row + line < m && right < n) {
+        Chunk<16> held;
+        load_shared(held, puts + part * 2048 + line * 128 + ((piece ^ line % 8) << 4));
+        write((Chunk<16>*)(to + layout.rows.at(row + line) + across), held);
+      }
+    }
+  }
+}
+
+DEVICE void put_words(Word* to, const Layout& layout, Index column, Index row, Index m, Index n,
+                      unsigned puts) {
+  const int lane = thread_index() % 32, line = lane % 16;
+  if (row + line >= m) return;
+  to += layout.rows.at(row + line);
+  for (int part = 0; part < WORD_BYTES / 2; ++part) {
+    for (int turn = 0; turn < 16; ++turn) {
+      const int number = turn * 2 + lane / 16;
+      const unsigned held = load_shared(puts + part * 2048 + line * 128 + ((number / 4 ^ line % 8) << 4) + number % 4 * 4);
+      UNROLLED for (int i = 0; i < 4 / WORD_BYTES; ++i) {
+        const Index right = column + part * PART + number * (4 / WORD_BYTES) + i;
+        if (right < n) write(to + layout.columns.at(right), (Word)(held >> (i * 8 * WORD_BYTES)));
+      }
+    }
+  }
+}
+
+DEVICE void put_moved(const Results& results, const Stores& stores, int lane, Index column, Index row, Index m, Index n,
+                      unsigned puts) {
+  const Layout& layout = stores.layouts[lane];
+  Word* to = output_of(results, lane);
+  if (layout.side_by_side) put_pieces(to, layout, column, row, m, n, puts);
+  else put_words(to, layout, column, row, m, n, puts);
+}

@@ -1,0 +1,65 @@
+"""Let a region take in how its outputs are reshaped and transposed afterwards: its kernel writes them so."""
+
+from onnxfuse import kernels
+from onnxfuse.model.errors import KernelError
+from onnxfuse.model.graph import Graph, Node
+from onnxfuse.rewrite.function import make_op
+from onnxfuse.rewrite.grow import MAX_NODES, Region, convex
+from onnxfuse.rewrite.moving import not_movement, sampled
+
+SAMPLE = 120
+"""What an open extent is taken for: it divides as real ones do, and several of them do not make an output too large."""
+
+
+def grow_stores(graph: Graph, region: Region, host: frozenset[str], rule: str) -> None:
+    """Add to `region` the Transpose of each output, with the Reshape before it, where the kernel can write it so.
+
+    # MatMul -> Add -> Reshape -> Transpose: the heads of an attention, apart. Stops are noted in the region.
+    """
+    for value in graph.outputs_of(region.nodes):
+        moves = _moves(graph, value)
+        if not moves:
+            continue
+        reason = next((r for n in moves if (r := not_movement(graph, n, host)) is not None), None)
+        reason = reason or _refused(graph, {**region.nodes, **dict.fromkeys(moves)}, region, rule)
+        if reason is None:
+            region.nodes.update(dict.fromkeys(moves))
+            for node in moves:
+                region.stops.pop(node, None)
+        else:
+            region.stops[moves[-1]] = reason
+
+
+def _moves(graph: Graph, value: str) -> list[Node]:
+    """Return the Transpose that alone reads `value`, and the Reshape between them; nothing where it is not so."""
+    found: list[Node] = []
+    while not graph.is_output(value) and len(readers := graph.readers(value)) == 1:
+        node = readers[0]
+        if node.domain or node.op not in ("Reshape", "Transpose") or node.inputs[0] != value or len(found) > 1:
+            return []
+        found.append(node)
+        if node.op == "Transpose":
+            return found
+        value = node.outputs[0]
+    return []
+
+
+def _refused(graph: Graph, nodes: dict[Node, None], region: Region, rule: str) -> str | None:
+    """Return why one kernel does not do the work of `nodes`, as far as its sizes are known; None where it does."""
+    if len(nodes) > MAX_NODES:
+        return f"the fused op holds {MAX_NODES} nodes already"
+    if not convex(graph, nodes):
+        return "depends on a node outside that depends on the fused op"
+    made = make_op(graph, sorted(nodes, key=lambda n: n.order), rule, region.template)
+    if isinstance(made, str):
+        return made
+    op, fused = made
+    shapes = [sampled(graph.type(v), SAMPLE) for v in fused.inputs]
+    known = tuple(s for s in shapes if s is not None)
+    if len(known) < len(shapes):
+        return "works on a value of unknown rank"
+    try:
+        kernels.output_shapes(op, known)
+    except KernelError as error:
+        return str(error.__cause__)
+    return None
