@@ -238,6 +238,19 @@ def test_every_variant_compiles_without_spilling_much(text, tile):
     assert plan.shared_bytes <= gemm.SHARED_LIMIT
 
 
+@pytest.mark.parametrize(
+    "tile", [Tile(64, 64, 1), Tile(128, 128, 1), Tile(192, 192, 1, warpgroups=3, teams=1)], ids=str
+)
+@pytest.mark.parametrize("name", ["written head by head", "written by windows"])
+def test_outputs_written_elsewhere_leave_without_the_copy_engine(name, tile):
+    """It is told of no output; the threads that write instead need no memory of their own."""
+    fused, shapes = products.table(name, HALF)
+    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=tile))
+    assert not {m.pointer for m in plan.tensor_maps} & set(range(len(shapes), len(shapes) + len(fused.outputs)))
+    _, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
+    assert set(re.findall(r"(\d+) bytes spill stores", log)) == {"0"}
+
+
 def chosen(text: str, rows: int, n: int, k: int) -> Tile:
     fused, shapes = products.case(text, HALF, (rows,), n, k)
     return gemm.chosen(fused, tuple(shapes), H200)

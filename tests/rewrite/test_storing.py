@@ -1,0 +1,67 @@
+"""The Transpose after a product, and the Reshape before it, are how the kernel writes its output."""
+
+import pytest
+
+from onnxfuse.rewrite import pipeline
+from tests.rewrite.small import assert_same_numbers, ops, parse
+
+WEIGHTS = (
+    "float16[8,8] w = {WEIGHT}, float16[8,8] v = {WEIGHT}, float16[8] b = {BIAS}, int64[4] s = {0, 0, 2, 4}".replace(
+        "WEIGHT", ",".join(str(15360 + i % 13) for i in range(64))
+    ).replace("BIAS", ",".join(["15360"] * 8))
+)  # the bits of float16; 15360 is 1
+
+
+def graph(outputs: str, nodes: str, weights: str = WEIGHTS) -> str:
+    return f'<ir_version: 8, opset_import: ["" : 20]> g (float16[N,3,8] x) => ({outputs}) <{weights}> {{ {nodes} }}'
+
+
+HEADS = graph(
+    "float16[N,2,3,4] y",
+    "m = MatMul (x, w) a = Add (m, b) r = Reshape (a, s) y = Transpose <perm = [0, 2, 1, 3]> (r)",
+)
+
+
+def fused(text: str) -> list[str]:
+    """Return the operators that are left of a model whose numbers stay the same."""
+    model, before = parse(text), parse(text)
+    pipeline.run(model)
+    assert_same_numbers(before, model)
+    return ops(model)
+
+
+def test_heads_are_written_apart():
+    assert fused(HEADS) == ["{MatMul Add Reshape Transpose}"]
+
+
+def test_each_product_of_one_input_is_written_in_its_way():
+    """Queries by head; keys by head and turned over; values as they are."""
+    nodes = """m = MatMul (x, w) a = Add (m, b) r = Reshape (a, s) y = Transpose <perm = [0, 2, 1, 3]> (r)
+      n = MatMul (x, v) c = Add (n, b) q = Reshape (c, s) z = Transpose <perm = [0, 2, 3, 1]> (q)
+      o = MatMul (x, w) t = Add (o, b)"""
+    outputs = "float16[N,2,3,4] y, float16[N,2,4,3] z, float16[N,3,8] t"
+    (one,) = fused(graph(outputs, nodes))
+    assert one.count("Transpose") == one.count("Reshape") == 2
+
+
+def test_a_transpose_needs_no_reshape():
+    nodes = "m = MatMul (x, w) y = Transpose <perm = [2, 0, 1]> (m)"
+    assert fused(graph("float16[8,N,3] y", nodes)) == ["{MatMul Transpose}"]
+
+
+BIASED = "m = MatMul (x, w) a = Add (m, b)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # The sum is read as it is, too.
+        HEADS.replace("[N,2,3,4] y", "[N,2,3,4] y, float16[N,3,8] a"),
+        # A Reshape alone launches nothing.
+        graph("float16[N,3,2,4] y", f"{BIASED} y = Reshape (a, s)"),
+        # It cuts across rows and columns.
+        HEADS.replace("{0, 0, 2, 4}", "{0, 4, 2, 3}").replace("N,2,3,4", "N,2,4,3"),
+    ],
+)
+def test_what_the_kernel_cannot_write_or_need_not_stays_behind_it(text):
+    assert fused(text)[0] == "{MatMul Add}"
