@@ -412,8 +412,8 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
         shapes = lane.program.shapes((*(size.full for _ in lane.products), *(input_shapes[i] for i in lane.operands)))
         if any(shapes[o.value] != size.full for o in lane.program.outputs):
             raise UnsupportedError("an output of another shape than its product")
-    moved = {o: stored(size.full, lane.moves).shape for lane in parts.lanes for o in lane.outputs}
-    return tuple(moved[o] for o in range(len(op.outputs)))
+    moved = {o: stored(size.full, lane.moves).shape for lane in parts.lanes if lane.moves for o in lane.outputs}
+    return tuple(moved.get(o, size.full) for o in range(len(op.outputs)))
 
 
 def operand_kind(shape: Sequence[object], full: Sequence[object]) -> str | None:

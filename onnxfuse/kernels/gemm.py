@@ -13,7 +13,7 @@ from onnxfuse.kernels.body import Apply
 from onnxfuse.kernels.family import Extents, Family
 from onnxfuse.kernels.gemm_text import Work
 from onnxfuse.kernels.layout import Shape
-from onnxfuse.kernels.plans import LaunchPlan, TensorMap, Tile, Tuning
+from onnxfuse.kernels.plans import Block, LaunchPlan, TensorMap, Tile, Tuning
 from onnxfuse.kernels.types import UnsupportedError
 from onnxfuse.kernels.window import MAX_STRIDE, Places
 from onnxfuse.model.fused import FusedOp
@@ -30,10 +30,14 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     """Return how to run `op` on inputs of these shapes: on the tensor cores where they take its sizes and pointers."""
     work = _work(op, input_shapes)
     parts, size = work.parts, work.size
-    if aligned and tuning.block is None and tensor_cores(parts, size, arch):
-        return _sm90(work, tuning.tile or _choose(work, arch), arch)
+    chosen = tuning.block
+    if aligned and chosen is None and tensor_cores(parts, size, arch):
+        of_work = tuning.tile or _choose(work, arch)
+        if isinstance(of_work, Tile):
+            return _sm90(work, of_work, arch)
+        chosen = of_work
     if size.places is None and arch.number >= gemm_sm80.LEAST:
-        return gemm_sm80.plan(work, aligned, tuning.block, arch)
+        return gemm_sm80.plan(work, aligned, chosen, arch)
     if size.batch is not None or parts.products[0].turned:
         raise UnsupportedError(f"a batch, or a left factor [k, m], on {arch.name}")
     return _plain(work)
@@ -183,6 +187,9 @@ LAUNCH = 2.4
 SHARED_FROM = 4
 """Tiles for each multiprocessor from which sharing a factor between two blocks pays: 4096x4096x4096 (eight) 223 us, 245
 without; 6304x768x768 (three) 20.3 and 19.0."""
+FEW_ROWS = 128
+"""Rows up to which the kernel for sm_80, whose blocks take 16, may be the faster one: 1x768x768 3.3 us, 4.0 by a tile;
+128x768x768 3.3 and 4.2; 16x5632x2048 6.0 and 6.9; 128x3072x768 5.6 and 4.4."""
 SPLIT_FROM = 24
 """Steps of 64 terms from which splitting them is tried: 1x768x768 (twelve) 4.0 us, split or not."""
 SPLITS = (2, 3, 4, 6)
@@ -210,13 +217,22 @@ def _fitting(work: Work) -> list[Tile]:
     return [t for t in fitting if t.m * t.cluster <= 2 * rows and t.n <= 2 * columns] or fitting
 
 
-def chosen(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> Tile:
-    """Return the tile that the plan takes on its own."""
+def chosen(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> Tile | Block:
+    """Return the tile that the plan takes on its own, or the block of the kernel for sm_80."""
     return _choose(_work(op, input_shapes), arch)
 
 
-def _choose(work: Work, arch: Arch) -> Tile:
-    """Return the tile with the least estimated time."""
+def _choose(work: Work, arch: Arch) -> Tile | Block:
+    """Return the tile with the least estimated time; the block of the other kernel where few rows take that less."""
+    tile, time = _tile(work, arch)
+    if work.size.m > FEW_ROWS or work.size.places is not None:
+        return tile
+    block = gemm_sm80.choose(work.parts, work.size, arch)
+    return block if gemm_sm80.microseconds(block, work.parts, work.size, arch) < time else tile
+
+
+def _tile(work: Work, arch: Arch) -> tuple[Tile, float]:
+    """Return the tile with the least estimated time, and the time."""
     parts, size, accumulated = work.parts, work.size, work.first_operand
     steps, light = _steps(size, parts.terms), _light(parts)
 
@@ -246,7 +262,7 @@ def _choose(work: Work, arch: Arch) -> Tile:
         fitting = [t for t in fitting if t.warpgroups == 1 and t.teams == 2]
         splits = []
     best = min([*fitting, *(replace(SMALLEST, teams=1, split=s) for s in splits)], key=microseconds)
-    return replace(best, n=best.n // accumulated)
+    return replace(best, n=best.n // accumulated), microseconds(best)
 
 
 SMALLEST = Tile(64, 64, 1)

@@ -92,7 +92,7 @@ def choose(parts: Anatomy, size: Problem, arch: Arch) -> Block:
     fitting = candidates(parts, arch)
     if not fitting:
         raise UnsupportedError(f"{len(parts.lanes[0].products)} products in one body")
-    return min(fitting, key=lambda block: _microseconds(block, parts, size, arch))
+    return min(fitting, key=lambda block: microseconds(block, parts, size, arch))
 
 
 def candidates(parts: Anatomy, arch: Arch) -> list[Block]:
@@ -111,7 +111,7 @@ def worth_measuring(parts: Anatomy, size: Problem, arch: Arch) -> list[Block]:
     """Return the blocks whose estimated time is near the least one; none before sm_80."""
     if arch.number < LEAST:
         return []
-    estimates = {block: _microseconds(block, parts, size, arch) for block in candidates(parts, arch)}
+    estimates = {block: microseconds(block, parts, size, arch) for block in candidates(parts, arch)}
     return [block for block, time in estimates.items() if time <= NEAR * min(estimates.values())]
 
 
@@ -128,7 +128,8 @@ def _pace(block: Block, parts: Anatomy) -> Pace:
     return PACES[replace(block, n=block.n * len(parts.lanes[0].products))]
 
 
-def _microseconds(block: Block, parts: Anatomy, size: Problem, arch: Arch) -> float:
+def microseconds(block: Block, parts: Anatomy, size: Problem, arch: Arch) -> float:
+    """Return the estimated time of a block."""
     pace, (_, resident) = _pace(block, parts), _ring(parts, block, arch)
     steps = _steps(block, parts, size)
     rounds, rest = divmod(_tiles(block, parts, size), arch.sm_count * resident)

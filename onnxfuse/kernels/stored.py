@@ -16,6 +16,9 @@ DIGITS = 3
 MOST = 2**32
 """Elements of such an output: their places are counted by 32 bits."""
 
+NEITHER, COLUMNS, ROWS = range(3)
+"""What stays together in the output, 16 bytes at a time, as the kernel is told."""
+
 Moves = tuple[Reshaped | Transposed, ...]
 
 
@@ -41,13 +44,21 @@ class Stored:
     @property
     def width(self) -> int:
         """Neighbouring columns that lie side by side in the output, on a boundary of as many elements."""
-        first, *others = (*self.columns, *self.rows)
-        return math.gcd(first.extent, *(d.step for d in others)) if first.step == 1 else 1
+        return _beside(*self.columns, *self.rows)
+
+    @property
+    def height(self) -> int:
+        """The same of neighbouring rows."""
+        return _beside(*self.rows, *self.columns)
 
     def words(self, wide: int) -> tuple[int, ...]:
         """Return the kernel's `Layout`; `wide`: elements of 16 bytes."""
         numbers = [w for digits in (self.rows, self.columns) for w in _words(digits)]
-        return (*numbers, int(self.width % wide == 0))
+        return (*numbers, COLUMNS if self.width % wide == 0 else ROWS if self.height % wide == 0 else NEITHER)
+
+
+def _beside(first: Digit, *others: Digit) -> int:
+    return math.gcd(first.extent, *(d.step for d in others)) if first.step == 1 else 1
 
 
 def _words(digits: Sequence[Digit]) -> list[int]:

@@ -117,11 +117,24 @@ def test_rows_may_change_from_run_to_run():
 @pytest.mark.parametrize("name", ["written head by head", "written by windows"])
 @pytest.mark.parametrize("tile", [t for t in TILES if t.split == 1], ids=str)
 def test_every_tile_is_written_where_it_belongs(name, tile):
-    """Chunks that end in the middle of a sequence, a head or a window; several tiles for each block."""
+    """Chunks that end in the middle of a sequence, a head or a window; several tiles for each block.
+
+    Of sequences of 197 turned keys are written element by element, of 200 by 16 bytes.
+    """
     fused, (x, *others) = products.table(name, HALF)
-    rows = (7 * 72,) if len(x) == 2 else (40, 197)
-    others = [(*rows, s[-1]) if s[:-1] == x[:-1] else s for s in others]
-    run(fused, [(*rows, x[-1]), *others], tile, times=20)
+    for rows in [(7 * 72,)] if len(x) == 2 else [(40, 197), (40, 200)]:
+        given = [(*rows, s[-1]) if s[:-1] == x[:-1] else s for s in others]
+        run(fused, [(*rows, x[-1]), *given], tile, times=20)
+
+
+@pytest.mark.parametrize("perm", ["0, 2, 1, 3", "0, 2, 3, 1"])
+def test_float32_results_are_written_where_they_belong(perm):
+    """Results of 4 bytes: a chunk is two blocks of rows."""
+    text = """(x, w) => (y) { m = MatMul(x, w) c = Cast <to = 1> (m) s = Constant <value = int64[4] {0, 0, 2, 36}> ()
+      r = Reshape(c, s) y = Transpose <perm = [PERM]> (r) }""".replace("PERM", perm)
+    fused = ops.op(text, (HALF,) * 2, (FLOAT,), "gemm")
+    for sequence in (99, 100):
+        run(fused, [(3, sequence, 40), (40, 72)], Tile(128, 128, 1))
 
 
 @pytest.mark.parametrize("text", [GELU, QKV, SWIGLU])

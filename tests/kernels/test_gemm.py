@@ -251,7 +251,7 @@ def test_outputs_written_elsewhere_leave_without_the_copy_engine(name, tile):
     assert set(re.findall(r"(\d+) bytes spill stores", log)) == {"0"}
 
 
-def chosen(text: str, rows: int, n: int, k: int) -> Tile:
+def chosen(text: str, rows: int, n: int, k: int) -> Tile | Block:
     fused, shapes = products.case(text, HALF, (rows,), n, k)
     return gemm.chosen(fused, tuple(shapes), H200)
 
@@ -259,7 +259,7 @@ def chosen(text: str, rows: int, n: int, k: int) -> Tile:
 @pytest.mark.parametrize(
     ("size", "tile"),
     [
-        ((1, 768, 768), "64x64x1"), ((128, 3072, 768), "64x64x1"), ((1024, 1024, 1024), "64x128x1 t1"),
+        ((128, 3072, 768), "64x64x1"), ((512, 768, 768), "64x64x1"), ((1024, 1024, 1024), "64x128x1 t1"),
         ((512, 3072, 768), "128x128x1 w2 t1"), ((4096, 768, 3072), "128x192x1 w2 t1"), ((4096, 3072, 768), "128x128x1"),
         ((6304, 768, 3072), "192x192x1 w3 t1"), ((4096, 4096, 4096), "128x128x2"),
     ],
@@ -277,7 +277,15 @@ def test_few_tiles_of_long_sums_are_split(size):
 
 
 def test_short_sums_and_many_tiles_are_not_split():
-    assert chosen(GELU, 1, 768, 768).split == chosen(GELU, 128, 5632, 3072).split == 1
+    assert chosen(GELU, 512, 768, 768).split == chosen(GELU, 128, 5632, 3072).split == 1
+
+
+@pytest.mark.parametrize("size", [(1, 768, 768), (128, 768, 768), (16, 5632, 2048)])
+def test_few_rows_take_blocks_of_few_rows(size):
+    """The kernel for sm_80 has them, and the plan takes it for pointers on the boundary, too."""
+    assert chosen(GELU, *size) == Block(16, 64, 1, 2, 4)
+    fused, shapes = products.case(GELU, HALF, size[:1], *size[1:])
+    assert "mma.sync" in kernels.plan(fused, tuple(shapes), True, H200).kernel.text
 
 
 def test_blocks_that_split_a_tile_are_one_cluster():
@@ -309,7 +317,7 @@ def test_what_tuning_tries_can_be_planned(text, size):
     assert tried
     for tuning in tried:
         assert kernels.plan(fused, tuple(shapes), True, H200, tuning).shared_bytes <= gemm.SHARED_LIMIT
-    assert gemm.chosen(fused, tuple(shapes), H200) in [t.tile for t in tried]
+    assert gemm.chosen(fused, tuple(shapes), H200) in [t.tile or t.block for t in tried]
 
 
 def test_products_side_by_side_keep_their_own_operands():

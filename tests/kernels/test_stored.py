@@ -35,10 +35,10 @@ def test_each_cell_goes_where_numpy_puts_it(rows, columns, data):
     at = np.empty(m * n, np.int64)
     at[places(found, m, n).reshape(-1)] = np.arange(m * n)
     np.testing.assert_array_equal(at, expected.reshape(-1))
-    width = found.width
-    beside = places(found, m, n).reshape(-1, width)
-    assert (beside == beside[:, :1] + np.arange(width)).all()
-    assert (beside[:, 0] % width == 0).all()
+    for beside, count in ((places(found, m, n), found.width), (places(found, m, n).T, found.height)):
+        groups = beside.reshape(-1, count)
+        assert (groups == groups[:, :1] + np.arange(count)).all()
+        assert (groups[:, 0] % count == 0).all()
 
 
 def test_an_output_may_be_reshaped_again():

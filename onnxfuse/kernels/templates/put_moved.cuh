@@ -1,6 +1,6 @@
 // How a warp writes a chunk of its results, 16 rows by 64 columns, from shared memory to where they go in an output that
-// is written reshaped and transposed: 16 bytes at a time where they stay together; else element by element, the lanes
-// below each other, since it is neighbouring rows that are neighbours there.
+// is written reshaped and transposed: 16 bytes of a row or of a column at a time where they stay together, else element
+// by element.
 
 constexpr int WORD_BYTES = sizeof(Word);
 constexpr int PART = 128 / WORD_BYTES;  // columns in a row of 128 bytes; a chunk has WORD_BYTES / 2 such parts
@@ -17,6 +17,31 @@ DEVICE void put_pieces(Word* to, const Layout& layout, Index column, Index row, 
         Chunk<16> held;
         load_shared(held, puts + part * 2048 + line * 128 + ((piece ^ line % 8) << 4));
         write((Chunk<16>*)(to + layout.rows.at(row + line) + across), held);
+      }
+    }
+  }
+}
+
+// A word of each row has one column of 4 bytes, or two of 2 bytes.
+DEVICE void put_columns(Word* to, const Layout& layout, Index column, Index row, Index m, Index n, unsigned puts) {
+  constexpr int BESIDE = 4 / WORD_BYTES, DOWN = 16 / WORD_BYTES;
+  const int lane = thread_index() % 32;
+  UNROLLED for (int part = 0; part < WORD_BYTES / 2; ++part) {
+    const Index right = column + part * PART + lane * BESIDE;
+    UNROLLED for (int line = 0; line < 16; line += DOWN) {
+      unsigned held[DOWN];
+      UNROLLED for (int i = 0; i < DOWN; ++i)
+        held[i] = load_shared(puts + part * 2048 + (line + i) * 128 + ((lane / 4 ^ (line + i) % 8) << 4) + lane % 4 * 4);
+      if (row + line < m && right < n) {
+        const Index down = layout.rows.at(row + line);
+        UNROLLED for (int next = 0; next < BESIDE; ++next) {
+          Chunk<16> one;
+          UNROLLED for (int i = 0; i < 4; ++i)
+            one.word[i] = BESIDE == 1 ? held[i]
+                          : next == 0 ? (held[i * DOWN / 4] & 0xffffu) | held[i * DOWN / 4 + BESIDE - 1] << 16
+                                      : held[i * DOWN / 4] >> 16 | (held[i * DOWN / 4 + BESIDE - 1] & 0xffff0000u);
+          write((Chunk<16>*)(to + down + layout.columns.at(right + next)), one);
+        }
       }
     }
   }
@@ -43,6 +68,7 @@ DEVICE void put_moved(const Results& results, const Stores& stores, int lane, In
                       unsigned puts) {
   const Layout& layout = stores.layouts[lane];
   Word* to = output_of(results, lane);
-  if (layout.side_by_side) put_pieces(to, layout, column, row, m, n, puts);
+  if (layout.together == 1) put_pieces(to, layout, column, row, m, n, puts);
+  else if (layout.together == 2) put_columns(to, layout, column, row, m, n, puts);
   else put_words(to, layout, column, row, m, n, puts);
 }

@@ -13,7 +13,7 @@ struct Digits {
 
 struct Layout {
   Digits rows, columns;
-  Index side_by_side;  // whether 16 bytes of a row stay together, on a boundary of as many
+  Index together;  // of what 16 bytes stay together, on a boundary of as many: 1 = of a row, 2 = of a column
 
   DEVICE Index at(Index row, Index column) const { return rows.at(row) + columns.at(column); }
 };
