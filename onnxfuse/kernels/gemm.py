@@ -310,7 +310,7 @@ def _shared_bytes(work: Work, tile: Tile, stages: int) -> int:
     puts = warps * buffers * 16 * 64 * gemm_text.output_bytes(work.parts)
     part = tile.m * tile.n * work.first_operand * 4 // (4 * tile.warpgroups)
     parts = (tile.split - 1) * part * gemm_text.part_warps(tile, left)
-    return 1024 + ring + puts + parts + 2 * 8 * stages + 2 * 8 * warps
+    return 1024 + ring + puts + parts + 2 * 8 * stages + 8 * warps
 
 
 def _left_rows(size: Problem, tile: Tile) -> int:

@@ -3,10 +3,6 @@
 The sanitizer's words and exit code are the verdict; racecheck likewise. Sizes that stick out of every tile, a few rows
 of a long sum; bodies without and with a staged operand, a gate, and outputs that are written head by head. `sm_90a`,
 `split` (its sums of several blocks) or `sm_80` behind it: that kernel alone.
-
-racecheck tells 8 hazards for each split: what a block of a cluster stores in the shared memory of another one, and what
-that one reads there. They are ordered by a barrier (mbarrier) that the sender signals with release and the reader waits
-for with acquire, both for the cluster; it knows no such barrier across blocks.
 """
 
 import sys

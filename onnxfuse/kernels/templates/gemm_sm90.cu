@@ -44,6 +44,7 @@ constexpr int LAUNCHED_REGISTERS = 65536 / THREADS / 8 * 8;
 constexpr int CONSUMER_REGISTERS =
     (THREADS * LAUNCHED_REGISTERS - 128 * FETCHER_REGISTERS) / (THREADS - 128) / 8 * 8;
 constexpr int CONSUMER_WARPS = 4 * CONSUMERS;
+static_assert(SPLIT == 1 || (CLUSTER == 1 && CONSUMERS == 1), "who waits for the sums of all blocks");
 constexpr int PART_BYTES = BLOCKS_M * WIDTH / 2 * 32 * 4;  // a warp's sums
 constexpr int PANEL = 8;                         // cluster tiles below each other before the next column: stays in L2
 
@@ -83,7 +84,7 @@ DEVICE Index tile_stride() { return (last_block() + 1) / TOGETHER; }
 
 // Shared memory: the ring, what the warps put out, what other blocks send, the barriers.
 struct Shared {
-  unsigned ring, puts, parts, full, empty, staged, gathered;
+  unsigned ring, puts, parts, full, empty, staged;
 
   DEVICE Shared() {
     ring = (shared_address(dynamic_shared) + 1023) & ~1023u;
@@ -92,7 +93,6 @@ struct Shared {
     full = parts + (SPLIT - 1) * PART_WARPS * PART_BYTES;
     empty = full + STAGES * 8;
     staged = empty + STAGES * 8;
-    gathered = staged + CONSUMER_WARPS * 8;
   }
 };
 
@@ -201,19 +201,22 @@ DEVICE void let_pass(const Shared& shared, Turn& turn, Index steps) {
 
 // ---- sums of several blocks; a warp's lie as its lanes hold them, four at a time
 
+// Until every block of the cluster has come here; each of its threads must, once. A split block has one tile.
+DEVICE void wait_for_all() {
+  wait_for_warp();
+  wait_for_cluster();
+}
+
 DEVICE void send(const Accumulators& sums, const Shared& shared, unsigned rank) {
   const unsigned lane = thread_index() % 32, warp = thread_index() / 32;
   const unsigned to = address_in(shared.parts + ((rank - 1) * PART_WARPS + warp) * PART_BYTES + lane * 16, 0);
   UNROLLED for (int block = 0; block < BLOCKS_M; ++block)
     UNROLLED for (int i = 0; i < WIDTH / 8; ++i)
       store_there(to + (block * (WIDTH / 8) + i) * 512, &sums.of[block][i * 4]);
-  wait_for_warp();
-  if (lane == 0) barrier_show_at(shared.gathered + warp * 8, 0);
 }
 
 DEVICE void gather(Accumulators& sums, const Shared& shared) {
   const unsigned lane = thread_index() % 32, warp = thread_index() / 32;
-  barrier_wait_for_cluster(shared.gathered + warp * 8, 0);
   for (int rank = 1; rank < SPLIT; ++rank) {
     const unsigned from = shared.parts + ((rank - 1) * PART_WARPS + warp) * PART_BYTES + lane * 16;
     UNROLLED for (int block = 0; block < BLOCKS_M; ++block)
@@ -358,12 +361,12 @@ DEVICE void consume_all(const Shared& shared, const TensorMaps& maps, unsigned r
     load_columns<0>(columns, mine, at);
     Accumulators sums;
     multiply(sums, shared, turn, member, steps.count);
-    if (!present) continue;
-    if (!first) {
-      send(sums, shared, rank);
-      continue;
+    if constexpr (SPLIT > 1) {
+      if (present && !first) send(sums, shared, rank);
+      wait_for_all();
+      if (present && first) gather(sums, shared);
     }
-    if constexpr (SPLIT > 1) gather(sums, shared);
+    if (!present || !first) continue;
     if constexpr (STAGED) barrier_wait(arrived, parity);
     parity ^= 1;
     finish_from<0>(sums, rows, columns, mine, to, maps, tile, at, p, puts);
@@ -381,7 +384,6 @@ DEVICE void gemm(const Operands& operands, const Results& to, const TensorMaps& 
     }
     for (int warp = 0; warp < CONSUMER_WARPS; ++warp) {
       barrier_init(shared.staged + warp * 8, 1);
-      if (SPLIT > 1) barrier_init(shared.gathered + warp * 8, SPLIT - 1);
     }
     barriers_made();
   }
@@ -397,8 +399,6 @@ DEVICE void gemm(const Operands& operands, const Results& to, const TensorMaps& 
     if constexpr (CONSUMERS > 1) give_registers_back<FETCHER_REGISTERS>();
     if (thread_index() == CONSUMERS * 128) fetch_all(shared, maps, rank, p);
   }
-  if constexpr (TOGETHER > 1) {
-    wait_for_warp();
-    wait_for_cluster();  // no block leaves while others may still signal its barriers or write into it
-  }
+  // No block leaves while others may still signal its barriers or write into it: those that split a tile have waited.
+  if (CLUSTER > 1 || (SPLIT > 1 && thread_index() >= CONSUMERS * 128)) wait_for_all();
 }

@@ -34,24 +34,10 @@ DEVICE unsigned address_in(unsigned address, unsigned block_of_cluster) {
 DEVICE void barrier_arrive_at(unsigned barrier, unsigned block_of_cluster) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(address_in(barrier, block_of_cluster)) : "memory");
 }
-// The same, and what this warp wrote there can be read then.
-DEVICE void barrier_show_at(unsigned barrier, unsigned block_of_cluster) {
-  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(
-                   address_in(barrier, block_of_cluster))
-               : "memory");
-}
 DEVICE void barrier_wait(unsigned barrier, unsigned parity) {
   asm volatile(
       "{\n\t.reg .pred done;\n\t"
       "AGAIN:\n\tmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n\t"
-      "@done bra OVER;\n\tbra AGAIN;\n\tOVER:\n\t}" ::"r"(barrier), "r"(parity) : "memory");
-}
-
-// The same where blocks of the cluster arrive, and what they wrote here is to be read.
-DEVICE void barrier_wait_for_cluster(unsigned barrier, unsigned parity) {
-  asm volatile(
-      "{\n\t.reg .pred done;\n\t"
-      "AGAIN:\n\tmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n\t"
       "@done bra OVER;\n\tbra AGAIN;\n\tOVER:\n\t}" ::"r"(barrier), "r"(parity) : "memory");
 }
 
