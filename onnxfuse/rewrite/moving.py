@@ -168,14 +168,14 @@ def _alone(graph: Graph, node: Node) -> float:
     """Return what the library takes for `node`: one pass over what it reads and what it writes, and a launch."""
     if kernels.is_free(node.op, node.domain):
         return 0.0
-    if _read_as_it_stands(graph, node):
+    if read_as_it_stands(graph, node):
         return 0.0
     written = sum(_bytes(graph, v) for v in node.outputs if v)
     read = sum(_bytes(graph, v) for v in node.reads if v not in structure(node))
     return written + (min(read, written) if kernels.is_movement(node.op, node.domain) else read) + LAUNCH
 
 
-def _read_as_it_stands(graph: Graph, node: Node) -> bool:
+def read_as_it_stands(graph: Graph, node: Node) -> bool:
     """Return whether `node` turns matrices over for products alone: ONNX Runtime's product reads them as they are."""
     perm = graph.attributes(node).get("perm") if node.op == "Transpose" else None
     swaps = isinstance(perm, list) and [*perm[:-2], perm[-1], perm[-2]] == list(range(len(perm)))

@@ -5,7 +5,7 @@ from onnxfuse.model.errors import KernelError
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.rewrite.function import make_op
 from onnxfuse.rewrite.grow import MAX_NODES, Region, convex
-from onnxfuse.rewrite.moving import not_movement, sampled
+from onnxfuse.rewrite.moving import not_movement, read_as_it_stands, sampled
 
 SAMPLE = 120
 """What an open extent is taken for: it divides as real ones do, and several of them do not make an output too large."""
@@ -18,7 +18,7 @@ def grow_stores(graph: Graph, region: Region, host: frozenset[str], rule: str) -
     """
     for value in graph.outputs_of(region.nodes):
         moves = _moves(graph, value)
-        if not moves:
+        if not moves or read_as_it_stands(graph, moves[-1]):
             continue
         reason = next((r for n in moves if (r := not_movement(graph, n, host)) is not None), None)
         reason = reason or _refused(graph, {**region.nodes, **dict.fromkeys(moves)}, region, rule)
