@@ -121,6 +121,33 @@ template <class T> DEVICE T one_plus_erf(T x) { return erfc(-x); }
 template <class T> DEVICE T gelu(T x) { return x * T(0.5) * one_plus_erf(x * T(0.70710678118654752440)); }
 // 0.5 x (1 + erf(c x)), as GELU is spelled out, with c as it stands there.
 template <class T> DEVICE T erf_gelu(T x, T c) { return x * T(0.5) * one_plus_erf(x * c); }
+// Phi(-z) for 0 <= z <= 16: e^(-z^2 / 2), with what rounding z^2 and its factor lose made good, times a polynomial in
+// 1 / (1 + 0.3 z), fitted to the least relative error, 5.9e-8. Less than 2^-126 is 0.
+DEVICE float gaussian_tail(float z) {
+  const float t = reciprocal_fast(::fmaf(0.3f, z, 1.0f));
+  float sum = 0.0384060852f;
+  sum = ::fmaf(sum, t, -0.169301638f);
+  sum = ::fmaf(sum, t, 0.228940757f);
+  sum = ::fmaf(sum, t, -0.0768280983f);
+  sum = ::fmaf(sum, t, 0.142757936f);
+  sum = ::fmaf(sum, t, 0.0945887425f);
+  sum = ::fmaf(sum, t, 0.121944583f);
+  sum = ::fmaf(sum, t, 0.119484295f);
+  sum = ::fmaf(sum, t, 7.3676016e-06f);
+  const float square = z * z, lost = ::fmaf(z, z, -square);
+  const float power = square * -0.72134752f;  // log2(e) / 2, which float lacks 9.6e-9 of
+  const float rest = ::fmaf(lost, -0.72134752f, ::fmaf(square, -9.62981517e-09f, ::fmaf(square, -0.72134752f, -power)));
+  const float e = exp2_fast(power);
+  return sum * ::fmaf(e, rest * 0.693147181f, e);
+}
+// x Phi(k x): max(x, 0) - |x| Phi(-|k x|) on both sides of 0, where nothing cancels. Infinity times 0 is kept from the
+// right side. Half of the instructions of erfc.
+DEVICE float gaussian_gate(float x, float k) {
+  const float z = abs(min(x, 3.4028234663852886e38f));
+  return ::fmaf(-z, gaussian_tail(min(k * z, 16.0f)), max(x, 0.0f));
+}
+DEVICE float gelu(float x) { return gaussian_gate(x, 1.0f); }
+DEVICE float erf_gelu(float x, float c) { return gaussian_gate(x, 1.4142135623730950488f * c); }
 // 0.5 x (1 + tanh(u)) = x sigmoid(2u).
 template <class T> DEVICE T gelu_tanh(T x) {
   return x * sigmoid(T(1.5957691216057307118) * x * (T(1) + T(0.044715) * x * x));
