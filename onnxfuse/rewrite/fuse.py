@@ -172,7 +172,7 @@ def _fuse_from(
     else:
         grow(graph, region, start.kept, prologue=how.prologue, epilogue=how.epilogue, host=around.host)
     if how.transposes:
-        grow_stores(graph, region, around.host, rule.name)
+        grow_stores(graph, region, around.host, rule.name, measured=around.choices is not None)
     stops = tuple(Refusal(n.name, reason, len(region.nodes)) for n, reason in region.stops.items())
     nodes = sorted(region.nodes, key=lambda n: n.order)
     reason = _too_little(how, start, nodes, stops) or (saves(graph, nodes, rule.name) if how.moving else None)
