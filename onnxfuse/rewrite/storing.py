@@ -14,9 +14,11 @@ SAMPLE = 120
 def grow_stores(graph: Graph, region: Region, host: frozenset[str], rule: str, *, measured: bool) -> None:
     """Add to `region` the Transpose of each output, with the Reshape before it, where the kernel can write it so.
 
-    # MatMul -> Add -> Reshape -> Transpose: the heads of an attention, apart. Stops are noted in the region. Unless
-    measuring decides, one that moves the last axis stays: 4096x768x768 turned within each head 17.0 us, the product and a
-    kernel that adds and turns 15.6; by heads alone 12.0 and 15.4 (float16, H200, 2026-11).
+    # MatMul -> Add -> Reshape -> Transpose: the heads of an attention, apart
+
+    Unless measuring decides, one that moves the last axis stays: 4096x768x768 turned within each head 17.0 us, the
+    product and a kernel that adds and turns 15.6; by heads alone 12.0 and 15.4 (float16, H200, 2026-11). Stops are
+    noted in the region.
     """
     for value in graph.outputs_of(region.nodes):
         moves = _moves(graph, value)
