@@ -7,6 +7,7 @@ import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from onnxfuse.kernels.tuned import Key
+from onnxfuse.model.fold import RANDOM
 from onnxfuse.model.fused import DOMAIN, FusedOp
 from onnxfuse.model.graph import captured
 from onnxfuse.model.sized import Shape, every_graph
@@ -47,9 +48,9 @@ def cut_out(
     """Return the work of one fused node, cut out of the model before and after fusion.
 
     `shapes` are those of its inputs, `types` the types of all values, `kept` the values that the library computes for
-    it.
+    it. What constants and shapes decide is computed as in the model: a mask that is known to be causal is causal here.
     """
-    shared = set(_values(unfused)) - set(node.output) - set(kept)
+    shared = set(_values(unfused)) - set(node.output) - set(kept) - _known(unfused, types)
     with_op = _cone(fused, node.output, shared)
     inputs = {v for n in with_op for v in n.input} - {o for n in with_op for o in n.output}
     return Work(
@@ -66,6 +67,21 @@ def _values(model: ModelProto) -> Iterator[str]:
         yield from (i.name for i in graph.input)
         yield from (t.name for t in graph.initializer)
         yield from (o for n in graph.node for o in n.output if o)
+
+
+def _known(model: ModelProto, types: Mapping[str, ValueType]) -> set[str]:
+    """Return the values that nodes compute of constants and of shapes, whatever the data."""
+    constants = {t.name for graph in every_graph(model.graph) for t in graph.initializer}
+    known = set[str]()
+    for node in (n for graph in every_graph(model.graph) for n in graph.node):
+        if node.op_type in ("Shape", "Size"):
+            shape = types.get(node.input[0], UNKNOWN).shape
+            decided = shape is not None and all(isinstance(d, int) for d in shape)
+        else:
+            decided = node.op_type not in RANDOM and constants.union(known).issuperset(filter(None, _reads(node)))
+        if decided:
+            known.update(filter(None, node.output))
+    return known
 
 
 def _cone(model: ModelProto, outputs: Sequence[str], ends: Collection[str]) -> list[NodeProto]:

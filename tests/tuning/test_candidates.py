@@ -163,6 +163,21 @@ def test_a_kernel_is_measured_against_the_librarys_op_and_the_nodes() -> None:
         onnx.checker.check_model(candidate.model, full_check=True)
 
 
+def test_what_a_mask_is_known_to_be_it_is_in_the_work_too() -> None:
+    """A causal mask that the graph computes of shapes is no input, for which any numbers would be drawn."""
+    seen: list[Work] = []
+    tune(
+        short_attention(320, causal=True),
+        RULES,
+        {},
+        stopwatch=stopwatch(by_kind(fused=1, library=2, split=3, alone=4), seen),
+    )
+    work = next(w for w in seen if w.op.rule == "attention")
+    for model in (work.fused, work.plain):
+        assert [i.name for i in model.graph.input] == ["q", "k", "v"]
+        assert "LessOrEqual" in {n.op_type for n in model.graph.node}
+
+
 @pytest.mark.parametrize(
     ("times", "template"),
     [
