@@ -72,6 +72,18 @@ class Resizing:
 
 
 @dataclass(frozen=True)
+class Mean:
+    """The mean of an output over the places of each image, as an output of its own."""
+
+    position: int
+    """Among the op's outputs."""
+    of: int
+    """Of which output of the rest."""
+    keepdims: bool
+    """Whether it is [batch, 1, 1, channels]; else [batch, channels]."""
+
+
+@dataclass(frozen=True)
 class Convolution:
     """A body taken apart."""
 
@@ -96,6 +108,7 @@ class Convolution:
     """The pointwise rest; its first input is what the convolution gives."""
     pooling: Pooling | None = None
     resizing: Resizing | None = None
+    mean: Mean | None = None
 
     @property
     def packed(self) -> bool:
@@ -126,17 +139,23 @@ def _take_apart(inputs: tuple[int, ...], outputs: tuple[int, ...], text: bytes) 
     if inputs[anchor.x] not in TYPES or (anchor.w >= 0 and inputs[anchor.x] != inputs[anchor.w]):
         by = f" by {types.name(inputs[anchor.w])}" if anchor.w >= 0 else ""
         raise UnsupportedError(f"a {_KIND[node.op_type]} of {types.name(inputs[anchor.x])}{by}")
+    averaging = _averaging(function, anchor)
+    results = [o for o in function.output if averaging is None or o not in averaging.output]
     rest = FunctionProto(domain=function.domain, name=function.name)
-    rest.node.extend(n for n in function.node if not set(n.output) & anchor.values)
+    kept = [n for n in function.node if not set(n.output) & anchor.values and n is not averaging]
+    axes = set() if averaging is None else set(averaging.input[1:]) - {i for n in kept for i in n.input}
+    rest.node.extend(n for n in kept if not set(n.output) & axes)
     read = {i for n in rest.node for i in n.input}
-    inner = (read | set(function.output)) & (anchor.values - {anchor.result})
+    inner = (read | set(results)) & (anchor.values - {anchor.result})
     if inner:
         raise UnsupportedError(f"'{min(inner)}', inside the convolution, is read elsewhere")
     operands = tuple(i for i, name in enumerate(names) if name in read)
     rest.input.extend([anchor.result, *(names[i] for i in operands)])
-    rest.output.extend(function.output)
+    rest.output.extend(results)
     rest.opset_import.extend(function.opset_import)
-    made = FusedOp("rest", "", "pointwise", (inputs[anchor.x], *(inputs[i] for i in operands)), outputs, rest)
+    mean = None if averaging is None else _mean(function, averaging, results)
+    stored = tuple(t for n, t in enumerate(outputs) if mean is None or n != mean.position)
+    made = FusedOp("rest", "", "pointwise", (inputs[anchor.x], *(inputs[i] for i in operands)), stored, rest)
     program = body.program(made, language.HANDLERS)
     if program.reductions():
         raise UnsupportedError("a reduction after a convolution")
@@ -147,7 +166,7 @@ def _take_apart(inputs: tuple[int, ...], outputs: tuple[int, ...], text: bytes) 
     return Convolution(
         anchor.x, anchor.w, anchor.images_last, anchor.channels_last, anchor.packing, rank, facts.get("group", 1),
         _sliding(facts), operands, program, _pooling(node.op_type, facts) if node.op_type.endswith("Pool") else None,
-        _resizing(function, node, facts) if node.op_type == "Resize" else None,
+        _resizing(function, node, facts) if node.op_type == "Resize" else None, mean,
     )  # fmt: skip
 
 
@@ -162,6 +181,27 @@ class _Anchor:
     values: set[str]
     """What its nodes compute."""
     result: str
+
+
+def _averaging(function: FunctionProto, anchor: _Anchor) -> NodeProto | None:
+    """Return the node that takes the mean of an output over all its places, None where there is none."""
+    if not anchor.channels_last or anchor.rank != 4:
+        return None
+    nodes: list[NodeProto] = list(function.node)
+    for node in nodes:
+        if node.op_type == "ReduceMean" and node.domain == "" and node.input[0] in function.output:
+            facts = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+            known = {n.output[0]: _facts_of(n) for n in nodes if n.op_type == "Constant"}
+            axes = facts.get("axes") or known.get(node.input[1] if len(node.input) > 1 else "", [])
+            last = all(node.output[0] not in n.input for n in nodes)
+            if sorted(int(axis) % 4 for axis in axes) == [1, 2] and last:
+                return node
+    return None
+
+
+def _mean(function: FunctionProto, node: NodeProto, results: Sequence[str]) -> Mean:
+    keepdims = next((a.i for a in node.attribute if a.name == "keepdims"), 1)
+    return Mean(list(function.output).index(node.output[0]), results.index(node.input[0]), bool(keepdims))
 
 
 _KIND = {"Conv": "convolution", "MaxPool": "pooling", "AveragePool": "pooling", "Resize": "resizing"}
@@ -359,4 +399,9 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
     shapes = parts.program.shapes((full, *(input_shapes[i] for i in parts.operands)))
     if any(shapes[o.value] != full for o in parts.program.outputs):
         raise UnsupportedError("an output of another shape than the convolution")
-    return tuple(full for _ in op.outputs)
+    made = [full for _ in op.outputs]
+    if parts.mean is not None:
+        if 0 in full[1:3]:
+            raise UnsupportedError("a mean over no places")
+        made[parts.mean.position] = (full[0], 1, 1, full[3]) if parts.mean.keepdims else (full[0], full[3])
+    return tuple(made)

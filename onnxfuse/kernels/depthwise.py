@@ -24,13 +24,17 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     if math.prod(size.places.kernel) > MOST_TAPS:
         raise UnsupportedError(f"a kernel of {math.prod(size.places.kernel)} elements, expected at most {MOST_TAPS}")
     element = types.TYPES[op.inputs[parts.x]]
+    scratch = 0
     tile = strips(parts, size, element, arch, tuning) if aligned and tuning.patch is None else None
     if tile is None:
         patch = tuning.patch or choose(parts, size, element, arch)
         # Vectors of channels start on their own boundaries: a power of 2 that divides all of them.
         channels = math.gcd(patch.channels, size.places.shape[3]) if aligned and parts.channels_last else 1
-        made: Patches | Strips = _patches(parts, size, replace(patch, channels=channels))
-        grid = size.places.shape[0] * math.prod(made.blocks)
+        laid = _patches(parts, size, replace(patch, channels=channels))
+        made: Patches | Strips = laid
+        grid = size.places.shape[0] * math.prod(laid.blocks)
+        if parts.mean is not None and laid.sharing > 1:
+            scratch = size.places.shape[0] * laid.blocks[0] * laid.record * 4
     else:
         made = tile
         grid = made.blocks[0] * _workers(size, made, arch)
@@ -46,6 +50,7 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
         shared_bytes=0 if tile is None else tile.shared_words * 4,
         parameters=depthwise_text.parameters(work),
         output_shapes=outputs,
+        scratch_bytes=scratch,
     )
 
 
@@ -54,6 +59,8 @@ def take_apart(op: FusedOp) -> Convolution:
     parts = convolution.take_apart(op)
     if parts.images_last != parts.channels_last or (parts.packing and not parts.packed):
         raise UnsupportedError("a depthwise convolution between transposes of another kind")
+    if parts.mean is not None and parts.resizing is not None:
+        raise UnsupportedError("a mean of a resized image")
     return parts
 
 
@@ -97,6 +104,7 @@ def strips(parts: Convolution, size: Problem, element: ElementType, arch: Arch, 
     channels = places.shape[3]
     if (
         parts.pooling is not None
+        or parts.mean is not None
         or not parts.channels_last
         or element.size != 2
         or channels % 8
@@ -205,11 +213,26 @@ def choose(parts: Convolution, size: Problem, element: ElementType, arch: Arch) 
         rows = min(4 if columns > 2 else 7, down)
     enough = arch.sm_count * next(threads for most, threads in ENOUGH.items() if taps <= most)
     while rows * columns > 1 and math.prod(size.full) // (rows * columns * channels) < enough:
-        if rows >= columns:
-            rows = -(-rows // 2)
-        else:
-            columns = -(-columns // 2)
+        fewer = (-(-rows // 2), columns) if rows >= columns else (rows, -(-columns // 2))
+        if parts.mean is not None and _seats(size, rows, columns) <= SEATS < _seats(size, *fewer):
+            break
+        rows, columns = fewer
     return Patch(max(rows, 1), max(columns, 1), channels, 128)
+
+
+MEAN_THREADS = 512
+"""Threads of a block, at most, where a mean is taken and patches are small: few blocks share an image."""
+SMALL_PATCH = 8
+"""Outputs of a patch up to which there are few threads: time is what one after the other takes, not memory."""
+SEATS = 98
+"""Patches of an image up to which one block takes them all, with five vectors of channels and more."""
+SECTOR = 8
+"""Vectors of two channels that are as many bytes as memory moves at once, of 16-bit types."""
+
+
+def _seats(size: Problem, rows: int, columns: int) -> int:
+    """Return the patches of an image."""
+    return -(-size.places.out[0] // rows) * -(-size.places.out[1] // columns)
 
 
 def _patches(parts: Convolution, size: Problem, patch: Patch) -> Patches:
@@ -230,6 +253,16 @@ def _patches(parts: Convolution, size: Problem, patch: Patch) -> Patches:
     if channels < 8:
         channels = min(across, 32)
     room = max(patch.threads // max(channels, 1), 1)
+    if parts.mean is not None:
+        seats, few = _seats(size, patch.rows, patch.columns), patch.rows * patch.columns <= SMALL_PATCH
+        alone = seats <= SEATS if few else seats * SECTOR <= 2 * patch.threads
+        most = (MEAN_THREADS if few else 2 * patch.threads) // seats if alone else SECTOR
+        even = [c for c in range(1, min(most, 32) + 1) if across % c == 0]
+        sectors = [c for c in even if c % SECTOR == 0] or [c for c in even if c > SECTOR // 2] or [min(across, most)]
+        channels = next((c for c in sectors if c * seats >= patch.threads), sectors[-1])
+        if alone:
+            return block(max(channels, 1), around, down)
+        room = max((MEAN_THREADS if few else patch.threads) // max(channels, 1), 1)
     candidates = [block(max(channels, 1), c, r) for c in range(1, room + 1) for r in range(1, room // c + 1)]
     return min(candidates, key=lambda b: _cost(size, b))
 

@@ -30,6 +30,16 @@ class Patches:
     def threads(self) -> int:
         return self.channels * self.columns * self.rows
 
+    @property
+    def sharing(self) -> int:
+        """Blocks that share an image's places of some channels."""
+        return self.blocks[1] * self.blocks[2]
+
+    @property
+    def record(self) -> int:
+        """Words that they leave each other for a mean: a counter, up to a boundary of 16 bytes, and what each found."""
+        return 4 + self.sharing * self.channels * self.patch.channels
+
 
 @dataclass(frozen=True)
 class Strips:
@@ -97,6 +107,11 @@ class Work(Surroundings):
 
     tile: Patches | Strips
 
+    @property
+    def meets(self) -> bool:
+        """Whether blocks leave each other what they have found of a mean, in scratch memory."""
+        return self.parts.mean is not None and isinstance(self.tile, Patches) and self.tile.sharing > 1
+
 
 def _by_axis(parts: Convolution, strides: Shape) -> tuple[int, ...]:
     """Return strides in the order of memory as those per image, channel, row and column."""
@@ -109,6 +124,7 @@ def kernel(work: Work, min_blocks: int) -> KernelSource:
     """Return the kernel; `min_blocks`: blocks of a multiprocessor that it must leave registers for, 0 = any."""
     entry = identifier(work.op.name)
     index = "int" if work.bits == 32 else "long long"
+    body = "depthwise" if work.parts.mean is None else "depthwise_with_mean"
     return KernelSource(
         entry,
         (
@@ -119,7 +135,7 @@ def kernel(work: Work, min_blocks: int) -> KernelSource:
             template("images.cuh"),
             generated(entry, pointers(work) + once(work) + each(work) + element(work) + store(work)),
             *(template(f) for f in _templates(work)),
-            generated(entry, entry_point(entry, work, min_blocks)),
+            generated(entry, entry_point(entry, work, min_blocks, body, scratch=work.meets)),
         ),
     )
 
@@ -130,7 +146,8 @@ def _templates(work: Work) -> tuple[str, ...]:
     if work.parts.resizing is not None:
         return ("depthwise_patch.cuh", "depthwise_finish.cuh", "resize.cu")
     window = "depthwise_sum.cuh" if work.parts.pooling is None else "pool.cuh"
-    return ("depthwise_patch.cuh", window, "depthwise_finish.cuh", "depthwise.cu")
+    mean = () if work.parts.mean is None else ("depthwise_mean.cu",)
+    return ("depthwise_patch.cuh", window, "depthwise_finish.cuh", "depthwise.cu", *mean)
 
 
 def parameters(work: Work) -> bytes:
@@ -167,6 +184,7 @@ def _constants(work: Work) -> str:
         f"using X = {work.x.stored};\n"
         + "".join(f"constexpr int {name} = {int(value)};\n" for name, value in facts.items())
         + f"constexpr bool PACKED_WEIGHTS = {str(work.parts.packed).lower()};\n"
+        + ("" if work.parts.mean is None else f"constexpr bool MEETS = {str(work.meets).lower()};\n")
         + lines
     )
 
@@ -207,6 +225,7 @@ def pointers(work: Surroundings) -> str:
     weights = ["  const X* w;"] if work.parts.w >= 0 else []
     fields = ["  const X* x;", *weights, *(f"  const {o.stored}* {o.name};" for o in work.operands)]
     fields += [f"  {types.TYPES[t].stored}* out{n};" for n, t in enumerate(work.op.outputs)]
+    fields += ["  unsigned* scratch;"] if work.parts.mean is not None else []
     return "struct Pointers {\n" + "\n".join(fields) + "\n};\n"
 
 
@@ -254,29 +273,48 @@ def element(work: Surroundings) -> str:
 
 
 def store(work: Surroundings) -> str:
-    """Return the function that computes the body for a vector and stores its outputs."""
+    """Return the function that computes the body for a vector and stores its outputs.
+
+    Where there is a mean of an output, that one takes the place of the sums.
+    """
+    mean = work.parts.mean
+    places = [n for n in range(len(work.op.outputs)) if mean is None or n != mean.position]
     stores = "".join(
-        f"  Stored<{types.TYPES[dtype].stored}>::Value out{n}[W];\n"
-        f"  UNROLLED for (int lane = 0; lane < W; ++lane) out{n}[lane] = result[lane].b{n};\n"
+        f"  Stored<{types.TYPES[work.op.outputs[n]].stored}>::Value out{n}[W];\n"
+        f"  UNROLLED for (int lane = 0; lane < W; ++lane) out{n}[lane] = result[lane].b{k};\n"
         f"  store_values<W>(to.out{n} + linear + step, out{n});\n"
-        for n, dtype in enumerate(work.op.outputs)
+        for k, n in enumerate(places)
     )
+    given, kept, store_mean = "const ", "", ""
+    if mean is not None:
+        given = ""
+        kept = f"  UNROLLED for (int lane = 0; lane < W; ++lane) sum[lane] = (float)out{places[mean.of]}[lane];\n"
+        stored = types.TYPES[work.op.outputs[mean.position]].stored
+        store_mean = (
+            "DEVICE void store_mean(const Pointers& to, Index at, float mean) {\n"
+            f"  const Stored<{stored}>::Value value[1] = {{mean}};\n"
+            f"  store_values<1>(to.out{mean.position} + at, value);\n}}\n"
+        )
     return (
-        "template <int W>\nDEVICE void store_all(const Pointers& to, const float (&sum)[W], const Once& once, "
+        f"template <int W>\nDEVICE void store_all(const Pointers& to, {given}float (&sum)[W], const Once& once, "
         "const Each<W>& each, Index linear, int step) {\n  Result result[W];\n"
         "  UNROLLED for (int lane = 0; lane < W; ++lane) result[lane] = apply(element(sum[lane], once, each, lane));\n"
-        f"{stores}}}\n"
+        f"{stores}{kept}}}\n{store_mean}"
     )
 
 
-def entry_point(entry: str, work: Surroundings, min_blocks: int, body: str = "depthwise") -> str:
-    """Return the kernel function, which calls the template's function `body`: inputs, outputs, the parameters."""
+def entry_point(
+    entry: str, work: Surroundings, min_blocks: int, body: str = "depthwise", *, scratch: bool = False
+) -> str:
+    """Return the kernel function, which calls the template's function `body`: pointers, then the parameters."""
     op, parts = work.op, work.parts
     arguments = [f"const void* in{i}" for i in range(len(op.inputs))]
     arguments += [f"void* out{n}" for n in range(len(op.outputs))]
+    arguments += ["void* scratch"] if scratch else []
     casts = [f"(const X*)in{i}" for i in (parts.x, parts.w) if i >= 0]
     casts += [f"(const {o.stored}*){o.name}" for o in work.operands]
     casts += [f"({types.TYPES[t].stored}*)out{n}" for n, t in enumerate(op.outputs)]
+    casts += ["(unsigned*)scratch" if scratch else "nullptr"] if parts.mean is not None else []
     bounds = f"THREADS, {min_blocks}" if min_blocks else "THREADS"
     return (
         f"KERNEL({bounds}) {entry}({', '.join(arguments)}, PARAMETERS p) {{\n"

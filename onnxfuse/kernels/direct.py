@@ -72,6 +72,8 @@ def take_apart(op: FusedOp) -> Convolution:
     parts = convolution.take_apart(op)
     if not parts.channels_last or parts.rank != 4:
         raise UnsupportedError("a convolution whose results do not have their channels last, in two dimensions")
+    if parts.mean is not None:
+        raise UnsupportedError("a mean of the results")
     if parts.packing not in ((), FIRST):
         raise UnsupportedError("weights that lie as those of depthwise convolutions do")
     if not parts.images_last and parts.groups > 1:

@@ -180,7 +180,11 @@ def _fuse_from(
     if reason is None and how.terms_last:
         nodes = with_terms_last(graph, given, how.terms_last)
     made: tuple[FusedOp, Node] | str = reason or ""
-    if reason is None:
+    if reason is None and (endings := _endings(graph, how, nodes)):
+        ended = sorted((*nodes, *endings), key=lambda n: n.order)
+        made = make_op(graph, ended, rule.name, how.template, start.realization)
+        nodes = given = nodes if isinstance(made, str) else ended
+    if reason is None and isinstance(made, str):
         made = make_op(graph, nodes, rule.name, start.template or how.template, start.realization)
         if isinstance(made, str) and start.fallback:
             made = make_op(graph, nodes, rule.name, start.fallback, start.realization)
@@ -209,6 +213,18 @@ def _declined(around: _Surroundings, made: tuple[FusedOp, Node]) -> Declined | N
     """Return what measuring says against an op at its place, None where nothing."""
     op, fused = made
     return None if around.choices is None else around.choices.declined.get((op.name, fused.outputs))
+
+
+def _endings(graph: Graph, how: Fuse, nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """Return the nodes that make one more output of one that the kernel has: the first of the rule's endings there."""
+    readers = [(v, r) for v in graph.outputs_of(nodes) for r in graph.readers(v)] if how.endings else []
+    for value, reader in readers:
+        for ending in how.endings:
+            if reader.op == ending.pattern.root.op:
+                found = find(graph, ending.pattern, ending.where, reader)
+                if isinstance(found, Match) and found.values[ending.pattern.inputs[0]] == value:
+                    return tuple(n for n in found.nodes.values() if n.op != "Constant")
+    return ()
 
 
 def _give_back(graph: Graph, nodes: Sequence[Node], given: Sequence[Node]) -> None:

@@ -18,7 +18,7 @@ from onnxfuse.rewrite.predicate import Binding, Predicate
 
 FUSE_KEYS = {
     "anchor", "define", "split", "template", "library", "prologue", "epilogue", "beside", "over", "broadcast", "least",
-    "terms_last", "transposes",
+    "terms_last", "transposes", "ending",
 }  # fmt: skip
 TEMPLATES = ("depthwise", "attention", "row", "gemm", "direct", "library", "pointwise")
 """The kernel templates, strongest first: in this order fuse rules take their nodes."""
@@ -90,6 +90,8 @@ class Fuse:
     """Element types whose products get their constant weights [n, k], a column's terms side by side."""
     transposes: bool = False
     """The Transpose of an output, and the Reshape before it, join: the kernel writes the output so."""
+    endings: tuple[Anchor, ...] = ()
+    """What reads an output of the kernel and, where the template can, becomes an output of it, too."""
 
 
 @dataclass(frozen=True)
@@ -234,6 +236,7 @@ class _Reader:
             anchor == ANY_MOVEMENT, self.optional(table, "least", int, 0),
             terms_last=tuple(self.element_type(t) for t in self.optional(table, "terms_last", list, [])),
             transposes=self.optional(table, "transposes", bool, False),
+            endings=tuple(self.ending(t) for t in self.optional(table, "ending", list, [])),
         )  # fmt: skip
 
     def layout(self, table: dict[str, Any]) -> Layout:
@@ -307,6 +310,11 @@ class _Reader:
             pattern, self.where(where, pattern), self.let(let, pattern), realize, self.where(cost, pattern),
             self.where(kernel, pattern),
         )  # fmt: skip
+
+    def ending(self, table: dict[str, Any]) -> Anchor:
+        self.keys(table, {"pattern", "where"}, "[[fuse.ending]]")
+        pattern = self.pattern(self.want(table, "pattern", str, "[[fuse.ending]]"))
+        return Anchor(pattern, self.where(self.optional(table, "where", list, []), pattern))
 
     def fits(
         self, target: Pattern, source: Pattern, values: frozenset[str], labels: frozenset[str], what: str, of: str

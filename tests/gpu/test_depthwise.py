@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from onnxfuse import kernels
 from onnxfuse.kernels import Tuning
 from onnxfuse.kernels.plans import Band
-from tests.gpu.test_kernels import DeviceBuffer, _gpu, launch
+from tests.gpu.launching import launcher
+from tests.gpu.test_kernels import DeviceBuffer, _gpu
 from tests.kernels import ops
 from tests.kernels.images import PLAIN, RELU, RESIDUAL, SEVERAL, SILU, Case, cases
 from tests.kernels.ops import BRAIN, FLOAT, HALF
@@ -17,7 +18,7 @@ cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
 
 
-def check(case, aligned=True, tuning=None):
+def check(case, aligned=True, tuning=None, times=1):
     """Fresh inputs, poisoned outputs between guards."""
     fused = case.op()
     inputs = case.inputs(np.random.default_rng(case.channels))
@@ -25,7 +26,9 @@ def check(case, aligned=True, tuning=None):
     sources = [DeviceBuffer(x.shape, x.dtype, aligned, x) for x in inputs]
     results = [DeviceBuffer(s, ops.NUMPY[t], aligned) for s, t in zip(plan.output_shapes, fused.outputs, strict=True)]
     if plan.grid[0]:
-        launch(plan, [b.address for b in (*sources, *results)])
+        work = launcher(plan, [b.address for b in (*sources, *results)])
+        for _ in range(times):
+            work()
         cupy.cuda.Device(0).synchronize()
     ops.within_budget(fused, inputs, [r.read() for r in results])
 
@@ -49,6 +52,16 @@ def test_the_tensor_cores(text, dtype, band, kernel, stride):
     pads = (kernel // 2,) * 4
     case = Case(text, dtype, True, 3, 72, (29, 28), (kernel,) * 2, (stride,) * 2, pads=pads)
     check(case, tuning=Tuning(band=band))
+
+
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
+@pytest.mark.parametrize(
+    ("images", "channels", "size", "kernel"), [(1, 480, 14, 5), (32, 240, 28, 3), (3, 96, 57, 5), (2, 20, 112, 3)]
+)
+def test_the_mean_over_the_places_is_one_more_output(dtype, images, channels, size, kernel):
+    """Of images that a block has for itself, and of those that blocks share; launch after launch."""
+    case = Case(SILU, dtype, True, images, channels, (size,) * 2, (kernel,) * 2, pads=(kernel // 2,) * 4, mean=1)
+    check(case, times=3)
 
 
 def test_the_layer_that_the_tensor_cores_are_for():

@@ -34,6 +34,8 @@ class Case:
     auto_pad: str = "NOTSET"
     packed: bool = True
     """Channels last: whether the weights lie like the images, too."""
+    mean: int | None = None
+    """Channels last: whether the mean of y over its places is an output, too, and whether it keeps their axes."""
 
     def attributes(self) -> str:
         """Return the Conv's attributes as text."""
@@ -53,9 +55,12 @@ class Case:
                 f"i = Transpose <perm = [{to}]> (x) {turned}"
                 f"d = Conv {self.attributes()} (i, {'v' if self.packed else 'w'}) c = Transpose <perm = [{back}]> (d)"
             )
-        results = ("y", "z") if self.text == SEVERAL else ("y",)
-        text = f"({', '.join(['x', 'w', *operands])}) => ({', '.join(results)}) {{ {conv} {self.text} }}"
+        results, after = ("y", "z") if self.text == SEVERAL else ("y",), ""
         types = (self.dtype, ops.FLOAT)[: len(results)]
+        if self.mean is not None:
+            after = f"axes = Constant <value_ints = [1,2]> () m = ReduceMean <keepdims = {self.mean}> (y, axes)"
+            results, types = (*results, "m"), (*types, self.dtype)
+        text = f"({', '.join(['x', 'w', *operands])}) => ({', '.join(results)}) {{ {conv} {self.text} {after} }}"
         return ops.op(text, (self.dtype,) * (2 + len(operands)), types, "depthwise")
 
     def output(self) -> tuple[int, ...]:
@@ -107,9 +112,11 @@ def cases(draw: st.DrawFn, largest: int) -> Case:
     least = [max(r - pads[d] - pads[d + rank], 1) for d, r in enumerate(reach)]
     size = tuple(draw(st.integers(n, max(largest, n))) for n in least)
     auto = draw(st.sampled_from(["NOTSET", "NOTSET", "NOTSET", "SAME_UPPER", "SAME_LOWER"]))
+    last = draw(st.booleans())
+    mean = draw(st.sampled_from([None, 0, 1])) if last and rank == 2 else None
     return Case(
         draw(st.sampled_from(list(OPERANDS))), draw(st.sampled_from([ops.HALF, ops.BRAIN, ops.FLOAT])),
-        draw(st.booleans()), draw(st.integers(1, 3)), draw(st.integers(1, 40)), size, kernel,
+        last, draw(st.integers(1, 3)), draw(st.integers(1, 40)), size, kernel,
         tuple(draw(st.integers(1, 3)) for _ in range(rank)), dilations, pads if auto == "NOTSET" else (), auto,
-        draw(st.booleans()),
+        draw(st.booleans()), mean,
     )  # fmt: skip

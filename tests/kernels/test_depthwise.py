@@ -64,7 +64,9 @@ def test_any_depthwise_convolution(case, aligned):
 )  # fmt: skip
 def test_any_depthwise_convolution_on_tensor_cores(case, groups, band):
     """The same, whatever tile a block takes: one that the image cuts short, or several of an image."""
-    made = replace(case, channels_last=True, channels=8 * groups, dtype=HALF if case.dtype == FLOAT else case.dtype)
+    made = replace(
+        case, channels_last=True, channels=8 * groups, dtype=HALF if case.dtype == FLOAT else case.dtype, mean=None
+    )
     assume(on_tensor_cores(planned(made, Tuning(band=band))))
     check(made, Tuning(band=band))
 
@@ -116,6 +118,22 @@ def test_vectors_of_columns_lie_on_their_own_boundaries(columns, left, stride):
     """Channels first, any padding on the left shifts what a thread needs against the vectors that it reads."""
     case = Case(RESIDUAL, HALF, False, 2, 3, (6, columns), (3, 5), (stride,) * 2, pads=(1, left, 0, 2))
     check(case, Tuning(patch=Patch(2, 4, 1, 64)))
+
+
+@pytest.mark.parametrize(
+    ("text", "channels", "patch", "meet"),
+    [(SILU, 24, None, False), (SEVERAL, 6, Patch(1, 1, 2, 32), True), (SILU, 40, Patch(3, 3, 2, 32), True)],
+)
+def test_the_mean_over_the_places_is_one_more_output(text, channels, patch, meet):
+    """Of images that one block has for itself, and of those that blocks share: the last one to come adds up."""
+    plan = check(replace(IMAGE, text=text, channels=channels, mean=1), Tuning(patch=patch))
+    assert (plan.scratch_bytes > 0) == meet
+
+
+def test_a_mean_over_no_places_is_refused():
+    case = replace(IMAGE, size=(0, 5), pads=(0, 0, 0, 0), mean=1)
+    with pytest.raises(KernelError, match="a mean over no places"):
+        kernels.plan(case.op(), tuple((2, 0, 5, 24) if s[1:3] == (0, 5) else s for s in case.shapes()), True, H200)
 
 
 # ---- sizes

@@ -45,7 +45,7 @@ def test_the_other_convolutions_are_left_to_the_library():
 
 
 def test_the_activation_that_is_pooled_and_gated_is_written_once():
-    """Squeeze and excite: what the gate multiplies is the kernel's one output; the gate waits for all of it."""
+    """Squeeze and excite: what the gate multiplies, and its mean, are the kernel's outputs; the gate waits for them."""
     text = """g (float[N,2,6,6] x) => (float[N,2,6,6] y)
     <float[2,1,3,3] w = {1,-2,3,-4,5,-6,7,-8,9,1,2,3,4,5,6,7,8,9},
      float[2,2,1,1] v = {1,-2,3,4}, float[2] b = {0.5,-1}> {
@@ -58,10 +58,9 @@ def test_the_activation_that_is_pooled_and_gated_is_written_once():
       y = Mul (a, g)
     }"""
     made, _ = optimize(parse(text))
-    (node,) = (
-        n for n, op in zip(made.graph.node, ops(made), strict=True) if op.endswith("Conv Transpose Add Sigmoid Mul}")
-    )
-    assert len(node.output) == 1
+    end = "Conv Transpose Add Sigmoid Mul ReduceMean}"
+    (node,) = (n for n, op in zip(made.graph.node, ops(made), strict=True) if op.endswith(end))
+    assert len(node.output) == 2
     assert_same_numbers(parse(text), made)
 
 
