@@ -9,16 +9,17 @@ from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.convolution import Convolution, Problem
 from onnxfuse.kernels.direct_text import THREADS, WARPS, Group, Slab, Work
 from onnxfuse.kernels.family import Family
+from onnxfuse.kernels.gemm_sm80 import OTHER
 from onnxfuse.kernels.layout import Shape
 from onnxfuse.kernels.plans import Area, LaunchPlan, Tuning
 from onnxfuse.kernels.types import UnsupportedError
 from onnxfuse.model.channels import FIRST
 from onnxfuse.model.fused import FusedOp
 
-ARCH = "sm_90a"
-"""The architecture that the kernel was measured on. Its instructions exist from sm_80 on."""
-SHARED_LIMIT = 227 * 1024
-"""Shared memory of a block on Hopper, bytes."""
+LEAST = 80
+"""The compute capability, times ten, from which a GPU has the copies and the products that the kernel is made of."""
+LEAST_SHARED = 160 * 1024
+"""Shared memory, bytes, without which too many layers would find no room for their weights: sm_80, sm_87 and Hopper."""
 SUMS = 16
 """Products of 16 by 8 whose sums a warp holds: 64 registers of each lane, so that two blocks share a multiprocessor."""
 CHANNELS = 128
@@ -35,9 +36,9 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     bits = plans.index_bits(max(math.prod(size.full), math.prod(input_shapes[parts.x])))
     work = Work(op, parts, size, bits, aligned, input_shapes, group, slab, bool(parts.packing))
     shared = 0 if slab is None else slab.shared_words(group) * 4
-    if shared > SHARED_LIMIT:
-        raise UnsupportedError(f"{shared} bytes of shared memory, expected at most {SHARED_LIMIT}")
-    resident = tuning.min_blocks or _resident(shared)
+    if shared > arch.shared_bytes:
+        raise UnsupportedError(f"{shared} bytes of shared memory, expected at most {arch.shared_bytes}")
+    resident = tuning.min_blocks or _resident(shared, arch)
     if slab is None:
         grid = -(-math.prod(size.full) // THREADS)
     else:
@@ -57,8 +58,8 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
 
 def refuses(op: FusedOp, arch: Arch) -> str | None:
     """Return why the body is the better choice on `arch`, None where the kernel is."""
-    if arch.name != ARCH:
-        return f"the convolution's kernel is made for {ARCH}, this GPU is {arch.name}"
+    if arch.number < LEAST or arch.number in OTHER or arch.shared_bytes < LEAST_SHARED:
+        return f"the convolution's kernel is made for sm_80, sm_87 and sm_90, this GPU is {arch.name}"
     if types.TYPES[op.inputs[take_apart(op).x]].size == 4 and not arch.tf32:
         return "the kernel rounds float32 to TF32, and use_tf32 is 0"
     return None
@@ -187,12 +188,12 @@ def _areas(group: Group) -> Iterator[Area]:
 
 def choose(group: Group, arch: Arch) -> Slab | None:
     """Return the slab with the least estimated time, None where none fits the shared memory."""
-    return min(_fitting(group), key=lambda s: _cycles(group, s, arch), default=None)
+    return min(_fitting(group, arch), key=lambda s: _cycles(group, s, arch), default=None)
 
 
-def _fitting(group: Group) -> list[Slab]:
+def _fitting(group: Group, arch: Arch) -> list[Slab]:
     slabs = (_slab(group, area) for area in _areas(group))
-    return [s for s in slabs if s.shared_words(group) * 4 <= SHARED_LIMIT]
+    return [s for s in slabs if s.shared_words(group) * 4 <= arch.shared_bytes]
 
 
 def _tiles(group: Group, slab: Slab) -> int:
@@ -200,9 +201,9 @@ def _tiles(group: Group, slab: Slab) -> int:
     return group.places.shape[0] * slab.blocks[1] * slab.blocks[2]
 
 
-def _resident(shared: int) -> int:
-    """Return how many blocks share a multiprocessor."""
-    return 2 if 2 * (shared + 1024) <= 228 * 1024 else 1
+def _resident(shared: int, arch: Arch) -> int:
+    """Return how many blocks share a multiprocessor, which has a kilobyte more than one of them may have."""
+    return 2 if 2 * (shared + 1024) <= arch.shared_bytes + 1024 else 1
 
 
 def _workers(tiles: int, shares: int, resident: int, arch: Arch) -> int:
@@ -213,7 +214,7 @@ def _workers(tiles: int, shares: int, resident: int, arch: Arch) -> int:
 
 def _cycles(group: Group, slab: Slab, arch: Arch) -> float:
     """Return about how many cycles the convolution takes: a scheduler issues an instruction of a warp in each."""
-    area, resident = slab.area, _resident(slab.shared_words(group) * 4)
+    area, resident = slab.area, _resident(slab.shared_words(group) * 4, arch)
     tiles = _tiles(group, slab)
     rounds = -(-tiles // max(_workers(tiles, slab.blocks[0], resident, arch), 1))
     # Where there are more shares than blocks fit, they come one after the other.
@@ -235,7 +236,7 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
     """Return the eight areas of the least estimated time."""
     parts = take_apart(op)
     group = _group(op, parts, problem(parts, input_shapes), True)
-    slabs = sorted(_fitting(group), key=lambda s: _cycles(group, s, arch))
+    slabs = sorted(_fitting(group, arch), key=lambda s: _cycles(group, s, arch))
     return tuple(Tuning(area=s.area) for s in slabs[:8])
 
 

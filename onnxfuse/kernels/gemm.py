@@ -15,7 +15,7 @@ from onnxfuse.kernels.gemm_text import Work
 from onnxfuse.kernels.layout import Shape
 from onnxfuse.kernels.plans import Block, LaunchPlan, TensorMap, Tile, Tuning
 from onnxfuse.kernels.types import UnsupportedError
-from onnxfuse.kernels.window import MAX_STRIDE, Places
+from onnxfuse.kernels.window import Places
 from onnxfuse.model.fused import FusedOp
 
 ARCH = "sm_90a"
@@ -36,7 +36,7 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
         if isinstance(of_work, Tile):
             return _sm90(work, of_work, arch)
         chosen = of_work
-    if size.places is None and arch.number >= gemm_sm80.LEAST:
+    if arch.number >= gemm_sm80.LEAST and gemm_sm80.takes(size):
         return gemm_sm80.plan(work, aligned, chosen, arch)
     if size.batch is not None or parts.products[0].turned:
         raise UnsupportedError(f"a batch, or a left factor [k, m], on {arch.name}")
@@ -55,12 +55,9 @@ def refuses(op: FusedOp, arch: Arch) -> str | None:
     if (reason := gemm_sm80.refuses(arch)) is not None:
         return reason
     parts = anatomy(op)
-    if arch.name != ARCH and parts.products[0].sliding is not None:
-        return f"the convolution's kernel is made for {ARCH}, this GPU is {arch.name}"
     if parts.to_tf32 and not arch.tf32:
         return "the kernel rounds float32 to TF32, and use_tf32 is 0"
-    strides = [max(p.sliding.strides) for p in parts.products if p.sliding is not None]
-    return f"the copy engine takes steps of up to {MAX_STRIDE}" if any(s > MAX_STRIDE for s in strides) else None
+    return None
 
 
 def reads(shape: Extents, full: Extents) -> str | None:
@@ -92,17 +89,6 @@ def _steps(size: Problem, terms: int) -> int:
     return math.prod(size.places.kernel) * -(-size.places.shape[-1] // terms)
 
 
-def _source(size: Problem) -> tuple[int, ...]:
-    """Return the fields of the kernel's `Source`."""
-    places = size.places
-    if places is None:
-        return ()
-    _, height, width, channels = places.shape
-    return (
-        height, width, channels, *places.out, *places.strides, *places.begin, *places.dilations, places.kernel[1],
-    )  # fmt: skip
-
-
 PLAIN_THREADS = 256
 
 
@@ -113,7 +99,7 @@ def _plain(work: Work) -> LaunchPlan:
         grid=(-(-size.m * size.n // PLAIN_THREADS), 1, 1),
         block=(PLAIN_THREADS, 1, 1),
         shared_bytes=0,
-        parameters=plans.packed((*_source(size), *work.store_words, size.m, size.n, size.k), 32),
+        parameters=plans.packed((*gemm_text.source_fields(size), *work.store_words, size.m, size.n, size.k), 32),
         output_shapes=work.output_shapes,
     )
 
@@ -132,7 +118,16 @@ def _sm90(work: Work, tile: Tile, arch: Arch) -> LaunchPlan:
         block=(threads, 1, 1),
         shared_bytes=_shared_bytes(work, tile, stages),
         parameters=plans.packed(
-            (*_source(size), *work.store_words, size.m, size.n, _steps(size, work.parts.terms), rows, columns), 32
+            (
+                *gemm_text.source_fields(size),
+                *work.store_words,
+                size.m,
+                size.n,
+                _steps(size, work.parts.terms),
+                rows,
+                columns,
+            ),
+            32,
         ),
         output_shapes=work.output_shapes,
         tensor_maps=_maps(work, tile),
@@ -276,8 +271,9 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
     """Return every tile that fits, split where they are few; and the blocks of sm_80 that may be near the fastest."""
     work = _work(op, input_shapes)
     parts, size, accumulated = work.parts, work.size, work.first_operand
-    blocks = gemm_sm80.worth_measuring(parts, size, arch) if size.places is None else []
-    if not tensor_cores(parts, size, arch):
+    hopper = tensor_cores(parts, size, arch)
+    blocks = gemm_sm80.worth_measuring(parts, size, arch) if size.places is None or not hopper else []
+    if not hopper:
         return tuple(Tuning(block=block) for block in blocks)
     tiles = _fitting(work)
     few = -(-size.m // 64) * -(-size.n // 64) * len(parts.lanes) * 2 <= arch.sm_count

@@ -67,6 +67,11 @@ def refuses(arch: Arch) -> str | None:
     return None
 
 
+def takes(size: Problem) -> bool:
+    """Return whether the kernel counts the elements of these images: by 32 bits, of a window's left factor."""
+    return size.places is None or math.prod(size.places.shape) < MOST_ROWS
+
+
 def plan(work: Work, aligned: bool, block: Block | None, arch: Arch) -> LaunchPlan:
     """Return how to run the product on tensor cores, whatever its size and pointers."""
     size, batch = work.size, work.size.batch
@@ -82,7 +87,10 @@ def plan(work: Work, aligned: bool, block: Block | None, arch: Arch) -> LaunchPl
         grid=(_tiles(block, work.parts, size), 1, 1),
         block=(block.threads, 1, 1),
         shared_bytes=fit.shared_bytes,
-        parameters=plans.packed((*work.store_words, size.m, size.n, size.k, steps, rows, columns, *around), 32),
+        parameters=plans.packed(
+            (*gemm_text.source_fields(size), *work.store_words, size.m, size.n, size.k, steps, rows, columns, *around),
+            32,
+        ),
         output_shapes=work.output_shapes,
     )
 
@@ -147,7 +155,8 @@ def _shared_bytes(parts: Anatomy, block: Block, stages: int) -> int:
     accumulated = len(parts.lanes[0].products)
     ring = stages * block.warps_k * (block.m + accumulated * block.n) * ROW_BYTES
     sums = block.warps_k * accumulated * block.m * (block.n + PADDING) * 4
-    return max(ring, sums)
+    seen = block.m * 16 if parts.products[0].sliding is not None else 0
+    return max(ring, sums) + seen
 
 
 def _ring(parts: Anatomy, block: Block, arch: Arch) -> tuple[int, int]:
@@ -175,6 +184,8 @@ def _fit(work: Work, block: Block, aligned: bool, arch: Arch) -> Fit:
     item = types.TYPES[parts.dtype].size
     product = parts.products[0]
     along_a, along_b = (size.m if product.turned else size.k), (size.k if product.transposed else size.n)
+    if size.places is not None:
+        along_a = size.places.shape[3]
     stored = [types.TYPES[o.dtype].size for o in work.program.outputs]
     width = math.gcd(size.n, 16 // min(stored), *(s.width for s in work.stored)) if aligned and size.n else 1
     return Fit(

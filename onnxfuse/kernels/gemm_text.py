@@ -109,7 +109,9 @@ def sm80(work: Work, fit: Fit) -> KernelSource:
         "WIDTH": fit.width, "A_PIECE": fit.a_piece, "B_PIECE": fit.b_piece,
     }  # fmt: skip
     products = work.parts.products
-    flags = {"A_TURNED": products[0].turned, "BATCHED": work.size.batch is not None}
+    places = work.size.places
+    flags = {"A_TURNED": products[0].turned, "BATCHED": work.size.batch is not None, "WINDOW": places is not None}
+    constants |= {"CHANNELS": places.shape[3] if places else 1, "WINDOW_WIDTH": places.kernel[1] if places else 1}
     middle = "".join(f"constexpr bool {name} = {str(value).lower()};\n" for name, value in flags.items())
     stored = types.TYPES[work.parts.dtype].stored
     choices = "".join(f"  if (number == {k}) return from.b<{k}>();\n" for k in range(1, len(products)))
@@ -118,6 +120,17 @@ def sm80(work: Work, fit: Fit) -> KernelSource:
         f"DEVICE const Factor* right_factor(const Operands& from, int number) {{\n{choices}  return from.b<0>();\n}}\n"
     )
     return _kernel(work, (AMPERE,), constants, None, middle + _results(work), ("gemm_sm80.cu",), end)
+
+
+def source_fields(size: Problem) -> tuple[int, ...]:
+    """Return the fields of the kernels' `Source`."""
+    places = size.places
+    if places is None:
+        return ()
+    _, height, width, channels = places.shape
+    return (
+        height, width, channels, *places.out, *places.strides, *places.begin, *places.dilations, places.kernel[1],
+    )  # fmt: skip
 
 
 def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int) -> KernelSource:

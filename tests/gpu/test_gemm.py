@@ -265,9 +265,16 @@ def test_any_window(images, filters, kernel, strides, dilations, pads, dtype):
 
 
 @pytest.mark.parametrize("images", [(2, 6, 5, 8), (2, 6, 5, 7)])
-def test_the_plain_kernel_slides_too(images):
-    """Pointers off the boundary, channels that are no multiple of 8."""
+def test_windows_at_pointers_off_the_boundary(images):
+    """And channels that are no multiple of 8: by the kernel of sm_80."""
     run(*products.window(HALF, images, 9, (3, 3), "pads = [1, 1, 1, 1]"), aligned=False)
+
+
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
+@pytest.mark.parametrize("block", BLOCKS)
+def test_windows_by_the_kernel_of_sm_80(dtype, block):
+    """Tiles that end in the middle of an image, steps that see several elements of the window, many rounds."""
+    run(*products.window(dtype, (3, 27, 25, 72), 136, (3, 2), "strides = [2, 1], pads = [0, 1, 2, 1]"), block, times=9)
 
 
 def test_windows_over_and_over():

@@ -96,17 +96,16 @@ def test_float32_takes_half_as_many_terms_at_once():
 
 
 def test_tensor_cores_begin_with_ampere():
-    """Before, the body runs: the library's product beats the plain kernel. Convolutions have Hopper's kernel alone."""
+    """Before, the body runs: the library's product beats the plain kernel."""
     fused, _ = products.case(GELU, HALF, (8,), 8, 8)
+    convolution, _ = products.window(HALF, (2, 6, 5, 8), 8, (3, 3))
     for arch in (A100, A10, L4, H200, RTX5090):
         assert kernels.supports(fused, lambda arch=arch: arch) is None
+        assert kernels.supports(convolution, lambda arch=arch: arch) is None
     refusal = "the library multiplies by instructions of sm_100 that the product's kernels do not use"
     assert kernels.supports(fused, lambda: B200) == refusal
     refusal = "the product's kernels are made for sm_80 and later, this GPU is sm_75"
     assert kernels.supports(fused, lambda: OLD) == refusal
-    convolution, _ = products.window(HALF, (2, 6, 5, 8), 8, (3, 3))
-    refusal = "the convolution's kernel is made for sm_90a, this GPU is sm_80"
-    assert kernels.supports(convolution, lambda: A100) == refusal
 
 
 # ---- sm_80 and later
@@ -179,7 +178,7 @@ def test_products_are_rounded_to_tf32_and_not_cut():
 
 
 def test_what_is_worth_measuring_is_near_the_plans_own_choice():
-    """Some blocks, the own choice among them; before sm_80 and of convolutions there are none."""
+    """Some blocks, the own choice among them; none before sm_80 and of convolutions that Hopper's kernel takes."""
     fused, shapes = products.case(GELU, HALF, (4096,), 768, 3072)
     parts = anatomy.anatomy(fused)
     worth = gemm_sm80.worth_measuring(parts, anatomy.problem(parts, tuple(shapes)), A100)
@@ -349,15 +348,24 @@ def test_how_an_operand_lies_in_the_output(shape, kind):
 
 # ---- convolutions: the left factor is what a window sees
 
-SLIDING = ["", "pads = [1, 1, 1, 1]", "strides = [2, 3], pads = [0, 1, 2, 1]", "dilations = [2, 1]",
-           'auto_pad = "SAME_UPPER", strides = [2, 2]', 'auto_pad = "SAME_LOWER"', 'auto_pad = "VALID"']  # fmt: skip
+
+@pytest.mark.parametrize("attributes", ["strides = [2, 3], pads = [0, 1, 2, 1]", 'auto_pad = "SAME_LOWER"'])
+def test_the_plain_kernel_gives_a_convolution(attributes):
+    fused, shapes = products.window(HALF, (2, 7, 8, 5), 6, (3, 2), attributes)
+    check(fused, shapes, aligned=False, arch=OLD)
 
 
-@pytest.mark.parametrize("attributes", SLIDING)
-@pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
-def test_the_plain_kernel_gives_a_convolution(attributes, dtype):
-    fused, shapes = products.window(dtype, (2, 7, 8, 5), 6, (3, 2), attributes)
-    check(fused, shapes, aligned=False)
+@pytest.mark.parametrize(
+    ("dtype", "channels", "aligned", "attributes"),
+    [
+        (HALF, 72, True, "pads = [1, 1, 1, 1]"), (BRAIN, 16, True, "strides = [2, 3], pads = [0, 1, 2, 1]"),
+        (FLOAT, 40, True, "dilations = [2, 1]"), (HALF, 5, False, 'auto_pad = "SAME_UPPER", strides = [2, 2]'),
+        (FLOAT, 6, True, 'auto_pad = "SAME_LOWER"'), (HALF, 12, True, 'auto_pad = "VALID"'), (BRAIN, 6, True, ""),
+    ],
+)  # fmt: skip
+def test_windows_before_hopper(dtype, channels, aligned, attributes):
+    """A step may see several elements of the window; pieces of 16 bytes down to one element, each of one of them."""
+    emulated(*products.window(dtype, (2, 7, 8, channels), 10, (3, 2), attributes), aligned, A100)
 
 
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])

@@ -1,7 +1,7 @@
 // y = body(A B0, A B1, ..., operands): matrix products on the tensor cores of sm_80 and all later GPUs, with everything
 // pointwise after them.
 //
-// A [m, k], or [k, m] (A_TURNED). B [k, n], or [n, k] (B_TRANSPOSED). BATCHED: many such products, each with its own A and
+// A [m, k], or [k, m] (A_TURNED), or what a window sees of images (WINDOW; see gemm_window.cuh). B [k, n], or [n, k] (B_TRANSPOSED). BATCHED: many such products, each with its own A and
 // B out of those there are. Operands of the body: [m, n], [n], [m, 1], one element. Outputs [m, n]. Types of A and B:
 // float16, bfloat16, or float32, rounded to TF32. Any size and any pointer: A and B are fetched A_PIECE and B_PIECE bytes at
 // a time. Accuracy: float accumulators, which the body reads unrounded; each output is rounded once.
@@ -28,8 +28,9 @@ constexpr int PITCH = TILE_N + 8;                          // floats: eight rows
 constexpr int SHARES = 1;                                  // slices over which the fetching of a stage is spread
 constexpr int PANEL = 8;                                   // tiles below each other before the next column: stays in L2
 static_assert(THREADS == WARPS_M * WARPS_N * WARPS_K * 32, "each warp has a part");
-static_assert(SHARED_BYTES >= STAGES * STAGE_BYTES && SHARED_BYTES >= WARPS_K * ACCUMULATED * TILE_M * PITCH * 4,
-              "the plan counts as the kernel does");
+constexpr int SEEN_BYTES = WINDOW ? TILE_M * 16 : 0;       // of where the tile's rows lie in the images
+static_assert(SHARED_BYTES >= STAGES * STAGE_BYTES + SEEN_BYTES &&
+              SHARED_BYTES >= WARPS_K * ACCUMULATED * TILE_M * PITCH * 4 + SEEN_BYTES, "the plan counts as the kernel does");
 
 DYNAMIC_SHARED(float, shared_floats, SHARED_BYTES / 4);
 
@@ -82,7 +83,7 @@ template <int ROWS, bool TURNED, int PIECE, bool BESIDE> struct Side {
   Index rows, terms, pitch;
 
   DEVICE Side() {}
-  DEVICE Side(const Factor* matrix, Index first_row, Index rows, Index terms)
+  DEVICE Side(const Factor* matrix, Index first_row, Index rows, Index terms, const Source&)
       : rows(rows), terms(terms), pitch(TURNED ? rows : terms) {
     const int line = thread_index() / 8, piece = thread_index() % 8 * WIDE;
     row = first_row + (TURNED ? piece : line);
@@ -145,7 +146,66 @@ template <int ROWS, bool TURNED, int PIECE, bool BESIDE> struct Side {
   }
 };
 
-using Left = Side<TILE_M, A_TURNED, A_PIECE, false>;
+// Rows are places of a window, terms what it sees there. Where each row of the tile lies, as {first element, top, left},
+// stays in shared memory behind the ring. A piece of A_PIECE bytes is of one element of the window.
+template <class Images> struct Windows : Side<TILE_M, false, A_PIECE, false> {
+  using Base = Side<TILE_M, false, A_PIECE, false>;
+  const Images& images;
+
+  static DEVICE Chunk<16>* seen() {
+    return reinterpret_cast<Chunk<16>*>(shared_floats + (SHARED_BYTES - SEEN_BYTES) / 4);
+  }
+  DEVICE Windows(const Factor* first, Index first_row, Index rows, Index terms, const Images& s) : images(s) {
+    this->from = first;
+    this->term = thread_index() % 8 * Base::WIDE;
+    this->terms = terms;
+    for (int line = thread_index(); line < TILE_M; line += THREADS) {
+      const Index row = first_row + line, above = row / s.across, image = above / s.down;
+      const int left = (int)((row - above * s.across) * s.stride_across) - (int)s.pad_left;
+      const int top = (int)((above - image * s.down) * s.stride_down) - (int)s.pad_above;
+      const int corner = (((int)(image * s.height) + top) * (int)s.width + left) * CHANNELS;
+      constexpr int NOWHERE = -(1 << 30);
+      seen()[line] = {(unsigned)corner, (unsigned)(row < rows ? top : NOWHERE), (unsigned)left, 0u};
+    }
+  }
+  DEVICE void next() { this->term += STAGE_TERMS; }
+  // Where the window sees a term; null outside of the image.
+  DEVICE const Factor* at(const Chunk<16>& row, Index term) const {
+    const int element = (int)term / CHANNELS, channel = (int)term % CHANNELS;
+    const int down = element / WINDOW_WIDTH * (int)images.dilation_down;
+    const int across = element % WINDOW_WIDTH * (int)images.dilation_across;
+    const int y = (int)row.word[1] + down, x = (int)row.word[2] + across;
+    const bool inside = term < this->terms && (unsigned)y < (unsigned)images.height && (unsigned)x < (unsigned)images.width;
+    return inside ? this->from + ((int)row.word[0] + (down * (int)images.width + across) * CHANNELS + channel) : nullptr;
+  }
+  DEVICE void fetch(SharedAddress tile, int group, int turn) const {
+    const int line = thread_index() / 8 + turn * Base::AT_ONCE, piece = thread_index() % 8;
+    if (TILE_M % Base::AT_ONCE != 0 && line >= TILE_M) return;
+    const Chunk<16> row = seen()[line];
+    const SharedAddress to = tile + (line * LINE + ((piece ^ Base::exchanged(line)) << 4));
+    constexpr int ELEMENTS = A_PIECE / sizeof(Factor);
+    if constexpr (A_PIECE >= 4) {
+      UNROLLED for (int part = 0; part < 16 / A_PIECE; ++part) {
+        const Factor* there = at(row, this->term + group * TERMS + part * ELEMENTS);
+        copy_beside<A_PIECE>(to + part * A_PIECE, there ? there : this->from, there != nullptr);
+      }
+    } else {
+      unsigned word[4] = {};
+      UNROLLED for (int i = 0; i < 8; ++i)
+        if (const Factor* there = at(row, this->term + group * TERMS + i))
+          word[i / 2] |= (unsigned)load_bits(there) << i % 2 * 16;
+      store_shared(to, word);
+    }
+  }
+};
+
+template <bool, class Yes, class No> struct Either {
+  using Type = Yes;
+};
+template <class Yes, class No> struct Either<false, Yes, No> {
+  using Type = No;
+};
+using Left = typename Either<WINDOW, Windows<Source>, Side<TILE_M, A_TURNED, A_PIECE, false>>::Type;
 using Right = Side<TILE_N, !B_TRANSPOSED, B_PIECE, true>;
 
 // ---- products
@@ -190,9 +250,9 @@ struct Fetching {
   Right b[ACCUMULATED];
 
   DEVICE Fetching(const Operands& from, const Tile& tile, const Parameters& p)
-      : a(from.a() + (unsigned long long)tile.a * p.m * p.k, tile.row, p.m, p.k) {
+      : a(from.a() + (unsigned long long)tile.a * p.m * p.k, tile.row, p.m, p.k, p) {
     UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
-      b[g] = Right(right_factor(from, tile.lane + g) + (unsigned long long)tile.b * p.k * p.n, tile.column, p.n, p.k);
+      b[g] = Right(right_factor(from, tile.lane + g) + (unsigned long long)tile.b * p.k * p.n, tile.column, p.n, p.k, p);
   }
   // One share of a stage, of `shares`: so that copies do not stand in line before the fragments that are due.
   DEVICE void fetch(SharedAddress stage, int share, int shares) const {
@@ -309,6 +369,7 @@ DEVICE void gemm(const Operands& operands, const Results& to, const Parameters& 
   const Part part;
   const SharedAddress ring = shared_address(shared_floats);
   Fetching fetching(operands, tile, p);
+  if constexpr (WINDOW) wait_for_block();
   Sums sums = {};
   multiply(sums, fetching, ring, part, p.steps);
   wait_for_copies<0>();
