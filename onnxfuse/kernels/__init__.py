@@ -4,6 +4,7 @@ Pure Python up to the plan; `compile` needs NVRTC, `load` needs a GPU.
 """
 
 from onnxfuse.kernels.arch import Arch
+from onnxfuse.kernels.concat import MULTIPLE as SLOT_CHANNELS
 from onnxfuse.kernels.convolution import CENTRES
 from onnxfuse.kernels.estimate import LAUNCH
 from onnxfuse.kernels.language import POINTWISE
@@ -16,6 +17,7 @@ from onnxfuse.kernels.launch import (
     plan,
     supports,
     unreadable,
+    writes_slots,
 )
 from onnxfuse.kernels.moves import FREE, MOVEMENT
 from onnxfuse.kernels.nvrtc import arch_of, compile, load, zeros
@@ -58,6 +60,7 @@ def item_size(dtype: int) -> int:
 __all__ = [
     "CENTRES",
     "LAUNCH",
+    "SLOT_CHANNELS",
     "Arch",
     "KernelSource",
     "LaunchPlan",
@@ -80,5 +83,6 @@ __all__ = [
     "pointwise_ops",
     "supports",
     "unreadable",
+    "writes_slots",
     "zeros",
 ]

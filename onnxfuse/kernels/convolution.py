@@ -350,6 +350,12 @@ def _pair(values: Sequence[int], default: int) -> Pair:
 # ---- shapes
 
 
+def elements(op: FusedOp, size: Problem) -> int:
+    """Return the elements of an output, or of the larger one that it is a part of."""
+    count = math.prod(size.full)
+    return count if op.slot is None or not count else count // size.full[-1] * op.slot.total
+
+
 def problem(parts: Convolution, input_shapes: tuple[Shape, ...]) -> Problem:
     """Return the size of the convolution for these shapes of the op's inputs."""
     x = input_shapes[parts.x]

@@ -279,10 +279,14 @@ def store(work: Surroundings) -> str:
     """
     mean = work.parts.mean
     places = [n for n in range(len(work.op.outputs)) if mean is None or n != mean.position]
+    where, channels = "linear + step", work.size.full[-1]
+    if (slot := work.op.slot) is not None:
+        # From one place of the image to the next it is as many elements more as the output has channels of others.
+        where += f" + ((linear + step) / {channels} * {slot.total - channels} + {slot.first})"
     stores = "".join(
         f"  Stored<{types.TYPES[work.op.outputs[n]].stored}>::Value out{n}[W];\n"
         f"  UNROLLED for (int lane = 0; lane < W; ++lane) out{n}[lane] = result[lane].b{k};\n"
-        f"  store_values<W>(to.out{n} + linear + step, out{n});\n"
+        f"  store_values<W>(to.out{n} + {where}, out{n});\n"
         for k, n in enumerate(places)
     )
     given, kept, store_mean = "const ", "", ""

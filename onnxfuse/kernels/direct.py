@@ -33,7 +33,7 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     size = problem(parts, input_shapes)
     group = _group(op, parts, size, aligned)
     slab = choose(group, arch) if tuning.area is None else _slab(group, tuning.area)
-    bits = plans.index_bits(max(math.prod(size.full), math.prod(input_shapes[parts.x])))
+    bits = plans.index_bits(max(convolution.elements(op, size), math.prod(input_shapes[parts.x])))
     work = Work(op, parts, size, bits, aligned, input_shapes, group, slab, bool(parts.packing))
     shared = 0 if slab is None else slab.shared_words(group) * 4
     if shared > arch.shared_bytes:

@@ -16,7 +16,7 @@ from onnxfuse.kernels.layout import Shape
 from onnxfuse.kernels.plans import Block, LaunchPlan, TensorMap, Tile, Tuning
 from onnxfuse.kernels.types import UnsupportedError
 from onnxfuse.kernels.window import Places
-from onnxfuse.model.fused import FusedOp
+from onnxfuse.model.fused import FusedOp, Slot
 
 ARCH = "sm_90a"
 """The architecture that the fast kernel is written for: Hopper, with its warpgroup products and bulk copies."""
@@ -161,7 +161,7 @@ COSTS = {
     Tile(128, 128, 1, warpgroups=2): Cost(4.2, 0.357, 0.385, 1.20, 0.40),
     Tile(128, 128, 2): Cost(4.2, 0.357, 0.345, 1.90, 0.80),
     Tile(128, 192, 1, warpgroups=2, teams=1): Cost(3.7, 0.526, 0.593, 1.88, 0.92),
-    Tile(128, 192, 1): Cost(3.9, 0.548, 0.594, 3.00, 0.00),
+    Tile(128, 192, 1): Cost(3.9, 0.548, 0.594, 3.00, 0.92),
     Tile(192, 128, 1, warpgroups=3, teams=1): Cost(3.0, 0.585, 0.608, 1.70, 0.97),
     Tile(192, 192, 1, warpgroups=3, teams=1): Cost(4.3, 0.800, 0.940, 1.53, 0.28),
     Tile(256, 128, 1, warpgroups=2, teams=1): Cost(4.5, 0.700, 0.700, 3.30, 2.00),
@@ -348,13 +348,22 @@ def _maps(work: Work, tile: Tile) -> tuple[TensorMap, ...]:
     for n, output in enumerate(() if work.stored else work.program.outputs):
         columns = ROW_BYTES // types.TYPES[output.dtype].size
         for lane in parts.lanes:
-            maps.append(_map(len(op.inputs) + lane.outputs[n], output.dtype, size.m, size.n, (columns, 16)))
+            whole = _map(len(op.inputs) + lane.outputs[n], output.dtype, size.m, size.n, (columns, 16))
+            maps.append(_in_slot(whole, op.slot))
     if work.staged is not None:
         for lane in parts.lanes:
             position = lane.operands[work.staged - work.first_operand]
             staged = op.inputs[position]
             maps.append(_map(position, staged, size.m, size.n, (ROW_BYTES // types.TYPES[staged].size, 16)))
     return tuple(maps)
+
+
+def _in_slot(whole: TensorMap, slot: Slot | None) -> TensorMap:
+    """Return the map of a matrix that is some columns of a wider one."""
+    if slot is None:
+        return whole
+    size = types.TYPES[whole.dtype].size
+    return replace(whole, strides=(slot.total * size,), offset=slot.first * size)
 
 
 def _left_map(parts: Anatomy, size: Problem, tile: Tile) -> TensorMap:

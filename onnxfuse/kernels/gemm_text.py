@@ -9,7 +9,7 @@ from onnxfuse.kernels.layout import Shape
 from onnxfuse.kernels.plans import Block, Tile
 from onnxfuse.kernels.source import AMPERE, DEVICE, KernelSource, generated, identifier, template
 from onnxfuse.kernels.stored import Stored, stored
-from onnxfuse.model.fused import FusedOp
+from onnxfuse.model.fused import FusedOp, Slot
 
 _SWIZZLED = {
     2: "(puts + row * 128 + ((row & 7) << 4) + pair * 4) ^ group << 4",
@@ -297,7 +297,7 @@ def _results(work: Work) -> str:
             f"  UNROLLED for (int i = 0; i < W; ++i) value{n}[i] = result[i].b{n};\n"
             f"  store_values<W>(({stored}*)({choices}to.out{lanes[0].outputs[n]}) + offset, value{n});\n"
         )
-    offset = "(unsigned long long)at.row * at.n + at.column"
+    offset = _offset(work.op.slot)
     if work.stored:
         offset = "stores.layouts[lane].at(at.row, at.column)"
     return (
@@ -312,6 +312,13 @@ def _results(work: Work) -> str:
 def _pointers(work: Work) -> str:
     fields = "".join(f"  void* out{n};\n" for n in range(len(work.op.outputs)))
     return f"struct Results {{\n{fields}}};\n"
+
+
+def _offset(slot: Slot | None) -> str:
+    """Return where a cell of an output lies."""
+    if slot is None:
+        return "(unsigned long long)at.row * at.n + at.column"
+    return f"(unsigned long long)at.row * {slot.total} + {slot.first} + at.column"
 
 
 def _held(name: str, function: str, used: dict[str, tuple[str, str]], kinds: tuple[str, ...], later: str = "") -> str:

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import onnx
 
-from onnxfuse.kernels import attention, depthwise, direct, gemm, memory
+from onnxfuse.kernels import attention, concat, depthwise, direct, gemm, memory
 from onnxfuse.kernels import estimate as costs
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.family import Extents, Family
@@ -18,7 +18,8 @@ from onnxfuse.model.fused import FusedOp
 
 Result = TypeVar("Result")
 FAMILIES = {
-    "attention": attention.FAMILY, "depthwise": depthwise.FAMILY, "direct": direct.FAMILY, "gemm": gemm.FAMILY,
+    "attention": attention.FAMILY, "concat": concat.FAMILY,
+    "depthwise": depthwise.FAMILY, "direct": direct.FAMILY, "gemm": gemm.FAMILY,
     "pointwise": memory.FAMILY,
     "row": memory.FAMILY,
 }  # fmt: skip
@@ -28,6 +29,11 @@ FAMILIES = {
 def is_template(name: str) -> bool:
     """Return whether kernels are made from a template of this name."""
     return name in FAMILIES
+
+
+def writes_slots(template: str) -> bool:
+    """Return whether the kernels of this template can write channels of a larger output."""
+    return template in concat.FAMILIES
 
 
 def family(op: FusedOp) -> Family:

@@ -223,6 +223,8 @@ class TensorMap:
     """For images [batch, height, width, channels]: one copy moves the same element of as many windows as fit."""
     to_tf32: bool = False
     """Whether float32 is rounded to the 10 bits of mantissa that the tensor cores read; else they cut the rest off."""
+    offset: int = 0
+    """Bytes from the pointer to the first element."""
 
 
 @dataclass(frozen=True)
@@ -247,6 +249,8 @@ class LaunchPlan:
 
     Zeros before the first launch; a launch may rely on what the one before left there.
     """
+    then: tuple[LaunchPlan, ...] = ()
+    """Launches after this one, on the same pointers."""
 
     @property
     def may_start_early(self) -> bool:

@@ -13,6 +13,15 @@ DOMAIN = "onnxfuse"
 
 
 @dataclass(frozen=True)
+class Slot:
+    """Where a part of a fused op puts its result: channels of a larger output, its last axis."""
+
+    first: int
+    total: int
+    """Channels of the whole output."""
+
+
+@dataclass(frozen=True)
 class FusedOp:
     """One distinct fused op of a model. All nodes of the same op share one body and so one kernel."""
 
@@ -30,6 +39,8 @@ class FusedOp:
     """The replaced nodes, in topological order; scalars are `Constant` nodes inside."""
     library: onnx.FunctionProto | None = None
     """The same computation through an op of ONNX Runtime's own, for a session on CUDA; None where a kernel is made."""
+    slot: Slot | None = None
+    """Of a part of another op, which no model holds; None: the output is its own."""
 
     @property
     def opset(self) -> int:

@@ -1,6 +1,6 @@
 """The fuse phase: from every anchor a region grows, and the region becomes one fused op."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from onnxfuse import kernels
@@ -12,6 +12,7 @@ from onnxfuse.rewrite.apply import bind, find
 from onnxfuse.rewrite.choices import Choices, Declined
 from onnxfuse.rewrite.function import Realization, make_op
 from onnxfuse.rewrite.grow import Region, grow, host_values, not_pointwise, reduced_axes
+from onnxfuse.rewrite.join import join
 from onnxfuse.rewrite.match import Match, Refusal
 from onnxfuse.rewrite.moving import grow_moving, launches, not_movement, saves, trim
 from onnxfuse.rewrite.pattern import realized
@@ -56,7 +57,9 @@ def fuse(
         for node in reversed(graph.nodes.copy()) if whole else list(graph.nodes):
             if node.order < 0 or node.domain == DOMAIN or node in around.alone:
                 continue
-            outcome = _fuse_at(graph, rule, how, node, around)
+            outcome = (
+                _join_at(graph, rule, node, ops, around) if how.joining else _fuse_at(graph, rule, how, node, around)
+            )
             if isinstance(outcome, Refusal):
                 report.stopped.append(Near(rule.name, f"{node.op} {node.name}", outcome))
             elif outcome is not None:
@@ -157,6 +160,24 @@ def _fuse_at(
     return outcome
 
 
+def _join_at(
+    graph: Graph, rule: Rule, node: Node, ops: Mapping[str, FusedOp], around: _Surroundings
+) -> tuple[FusedOp, Applied] | Refusal | None:
+    """Let the fused ops that a Concat puts together write its output themselves: one op of all of them."""
+    if node.op != "Concat":
+        return None
+    made = join(graph, node, ops, rule.name)
+    if isinstance(made, str):
+        return Refusal(node.name, made, 1)
+    op, fused, members = made
+    declined = around.choices.declined.get((op.name, fused.outputs)) if around.choices is not None else None
+    if declined is not None:
+        return Refusal(node.name, declined.reason, len(members), kind="slower", size=len(members))
+    replaced = names([*members, node])
+    graph.replace([*members, node], [fused])
+    return op, Applied(rule.name, op.name, replaced, (), fused.outputs)
+
+
 def _fuse_from(
     graph: Graph, rule: Rule, how: Fuse, node: Node, start: _Start, around: _Surroundings
 ) -> tuple[FusedOp, Applied] | Refusal:
@@ -183,7 +204,8 @@ def _fuse_from(
     if reason is None and (endings := _endings(graph, how, nodes)):
         ended = sorted((*nodes, *endings), key=lambda n: n.order)
         made = make_op(graph, ended, rule.name, how.template, start.realization)
-        nodes = given = nodes if isinstance(made, str) else ended
+        if not isinstance(made, str):
+            nodes = given = ended
     if reason is None and isinstance(made, str):
         made = make_op(graph, nodes, rule.name, start.template or how.template, start.realization)
         if isinstance(made, str) and start.fallback:

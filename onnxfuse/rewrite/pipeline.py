@@ -105,7 +105,9 @@ def _rewritten(model: ModelProto, rules: Sequence[Rule], report: Report) -> bool
 def _attach(model: ModelProto, ops: dict[str, FusedOp]) -> None:
     """Add the bodies of the fused ops as model-local functions, each once."""
     have = {f.name for f in model.functions if f.domain == DOMAIN}
-    new = [op for name, op in ops.items() if name not in have]
+    # One that became a part of another has no node any more.
+    used = {name.removeprefix(f"{DOMAIN}:") for name in count_ops(model)}
+    new = [op for name, op in ops.items() if name not in have and name in used]
     if not new:
         return
     model.functions.extend(write(op) for op in new)

@@ -20,7 +20,7 @@ FUSE_KEYS = {
     "anchor", "define", "split", "template", "library", "prologue", "epilogue", "beside", "over", "broadcast", "least",
     "terms_last", "transposes", "ending",
 }  # fmt: skip
-TEMPLATES = ("depthwise", "attention", "row", "gemm", "direct", "library", "pointwise")
+TEMPLATES = ("depthwise", "attention", "row", "gemm", "direct", "library", "pointwise", "concat")
 """The kernel templates, strongest first: in this order fuse rules take their nodes."""
 
 THROUGH_LIBRARY = "library"
@@ -28,6 +28,9 @@ THROUGH_LIBRARY = "library"
 
 ANY_POINTWISE = "pointwise"
 """An anchor that is this word instead of a pattern: any operator of the body language."""
+
+ANY_CONCAT = "concat"
+"""An anchor that is this word: a Concat of channels, all of which other fused ops compute for it alone."""
 
 ANY_MOVEMENT = "movement"
 """The same for data movement: the region grows through both, where that saves a pass."""
@@ -90,6 +93,8 @@ class Fuse:
     """Element types whose products get their constant weights [n, k], a column's terms side by side."""
     transposes: bool = False
     """The Transpose of an output, and the Reshape before it, join: the kernel writes the output so."""
+    joining: bool = False
+    """The anchor is ANY_CONCAT."""
     endings: tuple[Anchor, ...] = ()
     """What reads an output of the kernel and, where the template can, becomes an output of it, too."""
 
@@ -212,13 +217,13 @@ class _Reader:
             near = did_you_mean(template, set(TEMPLATES)) or f" There are: {', '.join(TEMPLATES)}."
             raise RuleError(f"{self.place(template)}: '{template}' is not a template.{near}")
         anchor = table.get("anchor")
-        if anchor in (ANY_POINTWISE, ANY_MOVEMENT):
+        if anchor in (ANY_POINTWISE, ANY_MOVEMENT, ANY_CONCAT):
             anchors: tuple[Anchor, ...] = ()
         elif isinstance(anchor, list) and anchor:
             parts = self.parts(self.optional(table, "define", list, []))
             anchors = tuple(a for t in anchor for a in self.anchors(t, parts))
         else:
-            words = f'"{ANY_POINTWISE}", "{ANY_MOVEMENT}"'
+            words = f'"{ANY_POINTWISE}", "{ANY_MOVEMENT}", "{ANY_CONCAT}"'
             raise RuleError(f"{self.place('anchor')}: `anchor` must be {words} or tables [[fuse.anchor]]")
         grow = {k: self.optional(table, k, str, "") for k in ("prologue", "epilogue")}
         extra = next((k for k in ("library", *grow) if table.get(k) and any(a.realize for a in anchors)), None)
@@ -236,6 +241,7 @@ class _Reader:
             anchor == ANY_MOVEMENT, self.optional(table, "least", int, 0),
             terms_last=tuple(self.element_type(t) for t in self.optional(table, "terms_last", list, [])),
             transposes=self.optional(table, "transposes", bool, False),
+            joining=anchor == ANY_CONCAT,
             endings=tuple(self.ending(t) for t in self.optional(table, "ending", list, [])),
         )  # fmt: skip
 

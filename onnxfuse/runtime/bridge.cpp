@@ -52,6 +52,7 @@ bool python_is_leaving() {
 // A matrix as the GPU's bulk copy engine sees it.
 struct TensorMap {
   size_t pointer;  // which of the kernel's pointers
+  size_t offset;   // bytes from there
   int type;        // CUtensorMapDataType
   std::vector<uint64_t> extents, strides;
   std::vector<uint32_t> box;
@@ -61,6 +62,7 @@ struct TensorMap {
 
   explicit TensorMap(const py::handle& map)
       : pointer(map.attr("pointer").cast<size_t>()),
+        offset(map.attr("offset").cast<size_t>()),
         type(tensor_map_type(map.attr("dtype").cast<int>(), map.attr("to_tf32").cast<bool>())),
         extents(map.attr("extents").cast<std::vector<uint64_t>>()),
         strides(map.attr("strides").cast<std::vector<uint64_t>>()),
@@ -104,6 +106,7 @@ struct Launch {
   bool uses_scratch;
   mutable std::mutex scratch_mutex;
   mutable std::unordered_map<void*, void*> scratch;  // by stream, on which launches run one after the other
+  std::vector<std::unique_ptr<const Launch>> then;  // after this one, on the same pointers
   py::object owner;  // keeps the function's module loaded, and the scratch memory; touched only under the GIL
 
   explicit Launch(const py::object& answer)
@@ -116,7 +119,10 @@ struct Launch {
         output_shapes(answer.attr("output_shapes").cast<std::vector<Shape>>()),
         tensor_maps(tensor_maps_in(answer.attr("tensor_maps"))),
         uses_scratch(answer.attr("scratch_bytes").cast<size_t>() > 0),
-        owner(answer) {}
+        owner(answer) {
+    for (const py::handle& next : answer.attr("then"))
+      then.push_back(std::make_unique<const Launch>(py::reinterpret_borrow<py::object>(next)));
+  }
 
   bool empty() const { return grid[0] == 0 || grid[1] == 0 || grid[2] == 0; }
 };
@@ -329,6 +335,8 @@ class Held {
 };
 
 void ask_for_shared_memory(const Launch& launch) {
+  for (const auto& next : launch.then) ask_for_shared_memory(*next);
+  if (launch.shared_bytes <= cuda::kSharedBytesWithoutAsking) return;
   int result = cuda::driver().set_function_attribute(launch.function, cuda::kMaxDynamicSharedBytes,
                                                      static_cast<int>(launch.shared_bytes));
   if (result != cuda::kSuccess)
@@ -344,7 +352,7 @@ std::unique_ptr<const Launch> ask_python(Op& op, const Key& key) {
   if (launch->output_shapes.size() != op.outputs.size())
     throw std::runtime_error("the plan has " + std::to_string(launch->output_shapes.size()) +
                              " output shapes, the op " + std::to_string(op.outputs.size()) + " outputs");
-  if (launch->shared_bytes > cuda::kSharedBytesWithoutAsking) ask_for_shared_memory(*launch);
+  ask_for_shared_memory(*launch);
   return launch;
 }
 
@@ -380,7 +388,7 @@ void encode(const std::vector<TensorMap>& maps, const std::vector<void*>& pointe
   for (size_t i = 0; i < maps.size(); ++i) {
     const TensorMap& map = maps[i];
     const unsigned rank = static_cast<unsigned>(map.extents.size());
-    void* const address = pointers.at(map.pointer);
+    void* const address = static_cast<char*>(pointers.at(map.pointer)) + map.offset;
     if (map.lower.empty())
       check(cuda::driver().encode_tensor_map(&encoded[i], map.type, rank, address, map.extents.data(),
                                              map.strides.data(), map.box.data(), map.steps.data(), 0,
@@ -415,9 +423,7 @@ void* scratch_of(const Launch& launch, void* stream) {
   return launch.scratch.emplace(stream, memory).first->second;
 }
 
-void launch_kernel(const Kernel& kernel, const ort::KernelContext* context, const Launch& launch, Call& call) {
-  void* stream = nullptr;
-  check(ort::ContextStream::in(kernel.api)(context, &stream));
+void launch_kernel(const Kernel& kernel, void* stream, const Launch& launch, Call& call) {
   if (launch.uses_scratch) call.pointers.push_back(scratch_of(launch, stream));
   call.arguments.clear();
   for (void*& pointer : call.pointers) call.arguments.push_back(&pointer);
@@ -435,6 +441,13 @@ void launch_kernel(const Kernel& kernel, const ort::KernelContext* context, cons
   kernel.op.launch_count.fetch_add(1, std::memory_order_relaxed);
 }
 
+void launch_kernels(const Kernel& kernel, void* stream, const Launch& launch, Call& call) {
+  const size_t tensors = call.pointers.size();
+  if (!launch.empty()) launch_kernel(kernel, stream, launch, call);
+  call.pointers.resize(tensors);  // without the scratch memory
+  for (const auto& next : launch.then) launch_kernels(kernel, stream, *next, call);
+}
+
 void run(const Kernel& kernel, ort::KernelContext* context, Call& call) {
   cuda::Context current = nullptr;
   check(cuda::driver().context(&current), "cuCtxGetCurrent");
@@ -448,7 +461,9 @@ void run(const Kernel& kernel, ort::KernelContext* context, Call& call) {
     call.key[kAlignedWord] = 0;
     launch = &launch_for(kernel.op, call.key);
   }
-  if (!launch->empty()) launch_kernel(kernel, context, *launch, call);
+  void* stream = nullptr;
+  check(ort::ContextStream::in(kernel.api)(context, &stream));
+  launch_kernels(kernel, stream, *launch, call);
 }
 
 ort::Status* status(ort::Api api, const std::string& message) {

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from onnxfuse import kernels
-from onnxfuse.kernels.plans import DEFAULT
+from onnxfuse.kernels.plans import DEFAULT, LaunchPlan
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.table import Launch, Planner, Shape
 from onnxfuse.runtime.tuned import Variants
@@ -32,26 +32,31 @@ def planner(op: FusedOp, variants: Variants = lambda device: {}) -> Planner:
     def launch(input_shapes: tuple[Shape, ...], aligned: bool, device: int) -> Launch:
         arch = kernels.arch_of(device)
         tuning = variants(device).get((op.name, tuple(map(tuple, input_shapes))), DEFAULT)
-        plan = kernels.plan(op, input_shapes, aligned, arch, tuning)
-        function = kernels.load(plan.kernel, device)
-        rooms: list[Any] = []
-
-        def scratch() -> int:
-            rooms.append(kernels.zeros(plan.scratch_bytes, device))
-            return int(rooms[-1].ptr)
-
-        return Launch(
-            function=function.kernel.ptr,
-            grid=plan.grid,
-            block=plan.block,
-            shared_bytes=plan.shared_bytes,
-            early=arch.starts_early and plan.may_start_early,
-            parameters=plan.parameters,
-            output_shapes=plan.output_shapes,
-            tensor_maps=plan.tensor_maps,
-            scratch_bytes=plan.scratch_bytes,
-            scratch=scratch,
-            module=function,
-        )
+        return _launch(kernels.plan(op, input_shapes, aligned, arch, tuning), device)
 
     return launch
+
+
+def _launch(plan: LaunchPlan, device: int) -> Launch:
+    """Compile and load the kernels of a plan."""
+    function = kernels.load(plan.kernel, device)
+    rooms: list[Any] = []
+
+    def scratch() -> int:
+        rooms.append(kernels.zeros(plan.scratch_bytes, device))
+        return int(rooms[-1].ptr)
+
+    return Launch(
+        function=function.kernel.ptr,
+        grid=plan.grid,
+        block=plan.block,
+        shared_bytes=plan.shared_bytes,
+        early=kernels.arch_of(device).starts_early and plan.may_start_early,
+        parameters=plan.parameters,
+        output_shapes=plan.output_shapes,
+        tensor_maps=plan.tensor_maps,
+        scratch_bytes=plan.scratch_bytes,
+        scratch=scratch,
+        module=function,
+        then=tuple(_launch(after, device) for after in plan.then),
+    )

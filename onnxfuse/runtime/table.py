@@ -1,5 +1,7 @@
 """What Python and the native bridge tell each other: the row of an op, and the launch for one set of shapes."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -34,6 +36,8 @@ class Launch:
     """Returns the address of such memory, zeros, that lives as long as this; called once for each stream."""
     module: object
     """Whatever must stay alive for `function` to stay loaded."""
+    then: tuple[Launch, ...] = ()
+    """Launches after this one, on the same pointers."""
 
 
 Planner = Callable[[tuple[Shape, ...], bool, int], Launch]

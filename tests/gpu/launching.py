@@ -21,6 +21,11 @@ def launcher(plan: LaunchPlan, addresses: Sequence[int], early: bool = False) ->
 
     `early`: as sessions do, before the kernel ahead has ended where there are few blocks.
     """
+    works = [_launcher(p, addresses, early) for p in (plan, *plan.then) if p.grid[0]]
+    return works[0] if len(works) == 1 else lambda: [work() for work in works]
+
+
+def _launcher(plan: LaunchPlan, addresses: Sequence[int], early: bool) -> Work:
     function = kernels.load(plan.kernel, 0)
     if plan.shared_bytes > 48 * 1024:
         function.max_dynamic_shared_size_bytes = plan.shared_bytes

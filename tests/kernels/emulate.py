@@ -105,19 +105,22 @@ def run(
         results[0] = sources[over]
     scratch = [Buffer((plan.scratch_bytes,), np.dtype(np.uint8), True, np.uint8(0))] if plan.scratch_bytes else []
     buffers = [*sources, *results, *scratch]
-    if plan.grid[0]:
+    written = 0
+    for part in (p for p in (plan, *plan.then) if p.grid[0]):
+        assert part is plan or not part.scratch_bytes, "scratch memory of a part"
         pointers = (ctypes.c_void_p * len(buffers))(*(b.address for b in buffers))
-        compiled = library(host_text(plan.kernel, len(buffers)))
+        compiled = library(host_text(part.kernel, len(buffers)))
         sizes = (ctypes.c_size_t * len(buffers))(*(b.array.nbytes for b in buffers))
         compiled.bytes_written.restype = compiled.bytes_strayed.restype = ctypes.c_ulonglong
         for _ in range(2 if scratch and over is None else 1):
             # The next launch finds the scratch memory as this one has left it.
-            for result in results if over is None else []:
+            for result in results if over is None and part is plan else []:
                 result.array.reshape(-1).view(np.uint8)[...] = POISON
-            compiled.launch(plan.grid[0], plan.block[0], pointers, sizes, plan.parameters)
+            compiled.launch(part.grid[0], part.block[0], pointers, sizes, part.parameters)
         assert compiled.bytes_strayed() == 0, "read beside the buffers"
-        # With right values everywhere: each element was written just once.
-        assert compiled.bytes_written() == sum(r.array.nbytes for r in results), "written more than once"
+        written += compiled.bytes_written()
+    # With right values everywhere: each element was written just once.
+    assert written == (sum(r.array.nbytes for r in results) if plan.grid[0] else 0), "written more than once"
     for buffer in buffers:
         buffer.check()
     for n, (source, given) in enumerate(zip(sources, inputs, strict=True)):

@@ -149,7 +149,7 @@ def test_a_mistake_in_a_fuse_rule_is_told_too(tmp_path: Path, good: str, bad: st
         (GOOD.replace('to = """(x) => (y) { y = Relu (x) }"""', ""), "[[rewrite]] wants the key 'to'"),
         (FUSE.replace('template = "row"', ""), "[fuse] wants the key 'template'"),
         ('summary = "Nothing."', "has neither [[rewrite]] nor [fuse]"),
-        (FUSE.split("[[fuse.anchor]]")[0], '`anchor` must be "pointwise", "movement" or tables [[fuse.anchor]]'),
+        (FUSE.split("[[fuse.anchor]]")[0], '`anchor` must be "pointwise", "movement", "concat" or tables'),
     ],
 )
 def test_what_is_missing_is_told(tmp_path: Path, text: str, told: str) -> None:

@@ -7,8 +7,8 @@
 constexpr int WIDE = BLOCK_CHANNELS * CHANNELS, SEATS = BLOCK_COLUMNS * BLOCK_ROWS;  // threads with the same channels
 constexpr int TEAMS = THREADS / WIDE < 1 ? 1 : THREADS / WIDE < 8 ? THREADS / WIDE : 8;
 
-// The totals of `count` rows of WIDE sums, in the block's first WIDE threads or in turns.
-template <class Found> DEVICE void add_up(float* totals, float* of_team, Index count, const Found& found) {
+// Give the totals of `count` rows of WIDE sums, each to one thread of the block: give(column, total).
+template <class Give> DEVICE void add_up(float* of_team, const float* found, Index count, const Give& give) {
   for (int i = thread_index(); i < TEAMS * WIDE; i += THREADS) {
     float total = 0.0f;
     _Pragma("unroll 8") for (Index row = i / WIDE; row < count; row += TEAMS) total += found[row * WIDE + i % WIDE];
@@ -18,30 +18,26 @@ template <class Found> DEVICE void add_up(float* totals, float* of_team, Index c
   for (int c = thread_index(); c < WIDE; c += THREADS) {
     float total = of_team[c];
     UNROLLED for (int team = 1; team < TEAMS; ++team) total += of_team[team * WIDE + c];
-    totals[c] = total;
+    give(c, total);
   }
-  wait_for_block();
 }
 
-// Return whether this is the last of the blocks that share the places; it then has the totals.
-DEVICE bool meet(float* totals, float* of_team, unsigned* record, Index part, Index parts) {
+// Return whether this is the last one to come of the blocks that share the places. One thread publishes what the others
+// have written: it is behind a barrier for the block, and does not wait for their outputs.
+DEVICE bool last_to_come(unsigned* counter, Index parts) {
   SHARED unsigned before;
-  float* const all = reinterpret_cast<float*>(record + 4);
-  for (int c = thread_index(); c < WIDE; c += THREADS) all[part * WIDE + c] = totals[c];
-  publish();
   wait_for_block();
   if (thread_index() == 0) {
-    before = count_round(record, parts);
+    publish();
+    before = count_round(counter, parts);
     publish();
   }
   wait_for_block();
-  if (before + 1 != parts) return false;
-  add_up(totals, of_team, parts, all);
-  return true;
+  return before + 1 == parts;
 }
 
 DEVICE void give_means(const Sums& outputs, const Pointers& to, const Place& at, const Parameters& p) {
-  SHARED float found[SEATS * WIDE], of_team[TEAMS * WIDE], totals[WIDE];
+  SHARED float found[SEATS * WIDE], of_team[TEAMS * WIDE];
   const int mine = thread_index() / BLOCK_CHANNELS * WIDE + thread_index() % BLOCK_CHANNELS * CHANNELS;
   UNROLLED for (int c = 0; c < CHANNELS; ++c) {
     float sum = 0.0f;
@@ -52,17 +48,20 @@ DEVICE void give_means(const Sums& outputs, const Pointers& to, const Place& at,
     found[mine + c] = sum;
   }
   wait_for_block();
-  add_up(totals, of_team, SEATS, found);
   const Index group = p.across.quotient(block_index()), beside = block_index() - group * p.across.value;
-  if constexpr (MEETS) {
-    const Index parts = p.around.value * p.down.value;
-    unsigned* const record = to.scratch + (at.image * p.across.value + beside) * (4 + parts * WIDE);
-    if (!meet(totals, of_team, record, group - at.image * parts, parts)) return;
-  }
   const float places = (float)p.rows * (float)p.columns;
-  for (int c = thread_index(); c < WIDE; c += THREADS) {
+  const auto give = [&](int c, float total) {
     const Index channel = beside * WIDE + c;
-    if (channel < TOTAL_CHANNELS) store_mean(to, at.image * TOTAL_CHANNELS + channel, totals[c] / places);
+    if (channel < TOTAL_CHANNELS) store_mean(to, at.image * TOTAL_CHANNELS + channel, total / places);
+  };
+  if constexpr (MEETS) {
+    const Index parts = p.around.value * p.down.value, part = group - at.image * parts;
+    unsigned* const record = to.scratch + (at.image * p.across.value + beside) * (4 + parts * WIDE);
+    float* const all = reinterpret_cast<float*>(record + 4);
+    add_up(of_team, found, SEATS, [&](int c, float total) { all[part * WIDE + c] = total; });
+    if (last_to_come(record, parts)) add_up(of_team, all, parts, give);
+  } else {
+    add_up(of_team, found, SEATS, give);
   }
 }
 

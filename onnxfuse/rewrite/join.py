@@ -1,0 +1,129 @@
+"""Fused ops whose results are put side by side: one op of all of them, each part of which writes its own channels."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from onnx import FunctionProto, NodeProto
+
+from onnxfuse import kernels
+from onnxfuse.model.fused import DOMAIN, FusedOp
+from onnxfuse.model.graph import Graph, Node
+from onnxfuse.rewrite.grow import convex
+
+MOST_PARTS = 8
+"""Parts of one op, each a kernel with pointers of its own among its arguments."""
+
+
+def join(
+    graph: Graph, node: Node, ops: Mapping[str, FusedOp], rule: str
+) -> tuple[FusedOp, Node, tuple[Node, ...]] | str:
+    """Return the op that does the work of a Concat and of what computes its inputs, its node, and those nodes.
+
+    Returns the reason where that is not one op. `ops` are the fused ops made so far.
+    """
+    found = _members(graph, node, ops)
+    if isinstance(found, str):
+        return found
+    members = tuple(sorted(found, key=lambda n: n.order))
+    if not convex(graph, dict.fromkeys((*members, node))):
+        return "a part depends on a node outside that depends on another part"
+    inputs = graph.inputs_of([*members, node])
+    formal = {value: f"x{i}" for i, value in enumerate(inputs)} | {node.outputs[0]: "y0"}
+    body = _merged(graph, members, node, formal, {m: ops[m.op].body for m in members})
+    library = None
+    if any(ops[m.op].library is not None for m in members):
+        library = _merged(graph, members, node, formal, {m: ops[m.op].library or ops[m.op].body for m in members})
+        library.name = "library"
+    types = tuple(graph.type(v).dtype for v in inputs)
+    op = FusedOp("", rule, "concat", types, (graph.type(node.outputs[0]).dtype,), body, library)
+    op = replace(op, name=_name(op, members, ops))
+    body.name = op.name
+    reason = kernels.supports(op)
+    return reason if reason is not None else (op, _node(op, members, node, inputs), members)
+
+
+def _members(graph: Graph, node: Node, ops: Mapping[str, FusedOp]) -> list[Node] | str:
+    """Return the nodes that compute inputs for the Concat alone, or why there is no op to be made of them."""
+    axis = next((a.i for a in node.proto.attribute if a.name == "axis"), 0)
+    if graph.type(node.outputs[0]).rank != 4 or axis not in (-1, 3):
+        return "no Concat of the channels of channels-last images"
+    if not 2 <= len(set(node.inputs)) == len(node.inputs) <= MOST_PARTS:
+        return f"{len(node.inputs)} values side by side, expected 2 to {MOST_PARTS} different ones"
+    for value in node.inputs:
+        shape = graph.type(value).shape
+        channels = None if shape is None else shape[-1]
+        if not isinstance(channels, int) or channels % kernels.SLOT_CHANNELS:
+            return f"'{value}' has {channels} channels, no multiple of {kernels.SLOT_CHANNELS}"
+        if graph.is_constant(value):
+            return f"'{value}' is a constant"
+    makers = [_maker(graph, value, ops) for value in node.inputs]
+    return [m for m in makers if m is not None] or "no value side by side is what a kernel computes for that alone"
+
+
+def _maker(graph: Graph, value: str, ops: Mapping[str, FusedOp]) -> Node | None:
+    """Return the fused node that computes a value for one reader alone, by a kernel that can write it anywhere."""
+    maker = graph.producer(value)
+    if maker is None or maker.domain != DOMAIN or maker.op not in ops or len(maker.outputs) != 1:
+        return None
+    alone = len(graph.readers(value)) == 1 and not graph.is_output(value)
+    return maker if alone and kernels.writes_slots(ops[maker.op].template) else None
+
+
+def _merged(
+    graph: Graph, members: Sequence[Node], node: Node, formal: Mapping[str, str], bodies: Mapping[Node, FunctionProto]
+) -> FunctionProto:
+    """Return one function of all: the inner names of each part have its number."""
+    made = FunctionProto(domain=DOMAIN)
+    made.input.extend(f for v, f in formal.items() if v != node.outputs[0])
+    made.output.append(formal[node.outputs[0]])
+    versions: dict[str, int] = {}
+    results: dict[str, str] = {}
+    for number, member in enumerate(members):
+        body = bodies[member]
+        names = {f: formal[v] for f, v in zip(body.input, member.inputs, strict=True)}
+        names.update({o: f"p{number}_{o}" for n in body.node for o in n.output if o})
+        results[member.outputs[0]] = names[body.output[0]]
+        for inner in body.node:
+            copy = made.node.add()
+            copy.CopyFrom(inner)
+            del copy.input[:], copy.output[:]
+            copy.input.extend(names[v] if v else "" for v in inner.input)
+            copy.output.extend(names[v] if v else "" for v in inner.output)
+        versions.update({o.domain: max(o.version, versions.get(o.domain, 0)) for o in body.opset_import})
+    last = made.node.add()
+    last.CopyFrom(NodeProto(op_type="Concat", attribute=node.proto.attribute))
+    last.input.extend(results.get(v) or formal[v] for v in node.inputs)
+    last.output.append(made.output[0])
+    versions[""] = max(versions.get("", 0), graph.opset)
+    for domain in sorted(versions):
+        made.opset_import.add(domain=domain, version=versions[domain])
+    return made
+
+
+def _name(op: FusedOp, members: Sequence[Node], ops: Mapping[str, FusedOp]) -> str:
+    digest = hashlib.sha256(op.body.SerializeToString(deterministic=True))
+    if op.library is not None:
+        digest.update(op.library.SerializeToString(deterministic=True))
+    digest.update(repr((op.template, op.inputs, op.outputs)).encode())
+    first = ops[members[0].op]
+    word = next((n.op_type for n in first.body.node if n.op_type not in ("Transpose", "Constant")), "")
+    return f"{word}Concat{len(members)}_{digest.hexdigest()[:10]}"
+
+
+def _node(op: FusedOp, members: Sequence[Node], node: Node, inputs: Sequence[str]) -> Node:
+    proto = NodeProto(op_type=op.name, domain=DOMAIN, name=node.proto.name)
+    proto.input.extend(inputs)
+    proto.output.extend(node.outputs)
+    replaced = [name for m in members for name in _replaced(m)] + [node.proto.name]
+    for key, value in (("rule", op.rule), ("nodes", json.dumps(replaced)), ("values", "[]")):
+        proto.metadata_props.add(key=f"{DOMAIN}.{key}", value=value)
+    return Node(proto)
+
+
+def _replaced(member: Node) -> list[str]:
+    """Return the names of the original nodes that a fused node stands for."""
+    text = next((p.value for p in member.proto.metadata_props if p.key == f"{DOMAIN}.nodes"), "[]")
+    names: list[str] = json.loads(text)
+    return names
