@@ -142,7 +142,9 @@ def _op(folder: Path, op: FusedOp, nodes: list[NodeProto], types: Mapping[str, V
     for number, shape in enumerate(shapes):
         try:
             made = plan(op, shape, True, arch)
-            _write_plan(place, number, shape, made, arch, compiled)
+            for part, launch in enumerate((made, *made.then)):
+                stem = f"kernel{number or ''}" + (f".{part}" if part else "")
+                _write_plan(place, stem, shape, launch, arch, compiled)
         except KernelError as error:
             note = str(error)
     spills = [r.spill_stores + r.spill_loads for r in compiled.values()]
@@ -159,10 +161,9 @@ def folder_name(op: FusedOp, layers: tuple[str, ...]) -> str:
 
 
 def _write_plan(
-    place: Path, number: int, shapes: tuple[Shape, ...], made: LaunchPlan, arch: Arch, compiled: dict[str, Resources]
+    place: Path, stem: str, shapes: tuple[Shape, ...], made: LaunchPlan, arch: Arch, compiled: dict[str, Resources]
 ) -> None:
-    """Write source, cubin and plan number `number`; equal sources are compiled and written once."""
-    stem = f"kernel{number or ''}"
+    """Write source, cubin and plan under the name `stem`; equal sources are compiled and written once."""
     text = made.kernel.text
     facts: dict[str, Any] = {
         "inputs": [list(s) for s in shapes],
@@ -184,8 +185,8 @@ def _write_plan(
         source.write_text(text, encoding="utf-8")
     if text not in compiled:
         cubin, log = nvrtc.build(made.kernel, arch, ("-Xptxas=-v",))
-        source.with_suffix(".cubin").write_bytes(cubin)
-        source.with_suffix(".ptxas.txt").write_text(log, encoding="utf-8")
+        (place / f"{stem}.cubin").write_bytes(cubin)
+        (place / f"{stem}.ptxas.txt").write_text(log, encoding="utf-8")
         compiled[text] = resources(log)
     _json(place / f"{stem}.plan.json", {**facts, "source": source.name, **asdict(compiled[text])})
 

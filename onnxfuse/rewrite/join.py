@@ -30,7 +30,9 @@ def join(
     if not convex(graph, dict.fromkeys((*members, node))):
         return "a part depends on a node outside that depends on another part"
     inputs = graph.inputs_of([*members, node])
+    inner = [v for m in members for v in (*_facts(m, "values"), *m.outputs)]
     formal = {value: f"x{i}" for i, value in enumerate(inputs)} | {node.outputs[0]: "y0"}
+    formal |= {value: f"v{i}" for i, value in enumerate(inner) if value not in formal}
     body = _merged(graph, members, node, formal, {m: ops[m.op].body for m in members})
     library = None
     if any(ops[m.op].library is not None for m in members):
@@ -41,7 +43,7 @@ def join(
     op = replace(op, name=_name(op, members, ops))
     body.name = op.name
     reason = kernels.supports(op)
-    return reason if reason is not None else (op, _node(op, members, node, inputs), members)
+    return reason if reason is not None else (op, _node(op, members, node, inputs, inner), members)
 
 
 def _members(graph: Graph, node: Node, ops: Mapping[str, FusedOp]) -> list[Node] | str:
@@ -74,32 +76,37 @@ def _maker(graph: Graph, value: str, ops: Mapping[str, FusedOp]) -> Node | None:
 def _merged(
     graph: Graph, members: Sequence[Node], node: Node, formal: Mapping[str, str], bodies: Mapping[Node, FunctionProto]
 ) -> FunctionProto:
-    """Return one function of all: the inner names of each part have its number."""
+    """Return one function of all; what is inside only the library's form has the number of its part in its name."""
     made = FunctionProto(domain=DOMAIN)
-    made.input.extend(f for v, f in formal.items() if v != node.outputs[0])
+    made.input.extend(f for v, f in formal.items() if f.startswith("x"))
     made.output.append(formal[node.outputs[0]])
-    versions: dict[str, int] = {}
-    results: dict[str, str] = {}
+    versions = {"": graph.opset}
     for number, member in enumerate(members):
         body = bodies[member]
-        names = {f: formal[v] for f, v in zip(body.input, member.inputs, strict=True)}
-        names.update({o: f"p{number}_{o}" for n in body.node for o in n.output if o})
-        results[member.outputs[0]] = names[body.output[0]]
+        actual = _actual(member) | dict(
+            zip((*body.input, *body.output), (*member.inputs, *member.outputs), strict=True)
+        )
         for inner in body.node:
             copy = made.node.add()
             copy.CopyFrom(inner)
-            del copy.input[:], copy.output[:]
-            copy.input.extend(names[v] if v else "" for v in inner.input)
-            copy.output.extend(names[v] if v else "" for v in inner.output)
+            for values, given in ((copy.input, inner.input), (copy.output, inner.output)):
+                del values[:]
+                values.extend(v and (formal[actual[v]] if v in actual else f"p{number}_{v}") for v in given)
+            if any(copy.output[0] in n.output for n in made.node[:-1]):  # a constant of several parts
+                del made.node[-1]
         versions.update({o.domain: max(o.version, versions.get(o.domain, 0)) for o in body.opset_import})
     last = made.node.add()
     last.CopyFrom(NodeProto(op_type="Concat", attribute=node.proto.attribute))
-    last.input.extend(results.get(v) or formal[v] for v in node.inputs)
+    last.input.extend(formal[v] for v in node.inputs)
     last.output.append(made.output[0])
-    versions[""] = max(versions.get("", 0), graph.opset)
     for domain in sorted(versions):
         made.opset_import.add(domain=domain, version=versions[domain])
     return made
+
+
+def _actual(member: Node) -> dict[str, str]:
+    """Return what the names inside a fused node's body stand for in the model."""
+    return {f"v{i}": name for i, name in enumerate(_facts(member, "values"))}
 
 
 def _name(op: FusedOp, members: Sequence[Node], ops: Mapping[str, FusedOp]) -> str:
@@ -112,18 +119,18 @@ def _name(op: FusedOp, members: Sequence[Node], ops: Mapping[str, FusedOp]) -> s
     return f"{word}Concat{len(members)}_{digest.hexdigest()[:10]}"
 
 
-def _node(op: FusedOp, members: Sequence[Node], node: Node, inputs: Sequence[str]) -> Node:
+def _node(op: FusedOp, members: Sequence[Node], node: Node, inputs: Sequence[str], inner: Sequence[str]) -> Node:
     proto = NodeProto(op_type=op.name, domain=DOMAIN, name=node.proto.name)
     proto.input.extend(inputs)
     proto.output.extend(node.outputs)
-    replaced = [name for m in members for name in _replaced(m)] + [node.proto.name]
-    for key, value in (("rule", op.rule), ("nodes", json.dumps(replaced)), ("values", "[]")):
+    replaced = [*(name for m in members for name in _facts(m, "nodes")), node.proto.name]
+    for key, value in (("rule", op.rule), ("nodes", json.dumps(replaced)), ("values", json.dumps(list(inner)))):
         proto.metadata_props.add(key=f"{DOMAIN}.{key}", value=value)
     return Node(proto)
 
 
-def _replaced(member: Node) -> list[str]:
-    """Return the names of the original nodes that a fused node stands for."""
-    text = next((p.value for p in member.proto.metadata_props if p.key == f"{DOMAIN}.nodes"), "[]")
+def _facts(member: Node, key: str) -> list[str]:
+    """Return what a fused node says of itself: the names of the original nodes, or those of the values inside."""
+    text = next((p.value for p in member.proto.metadata_props if p.key == f"{DOMAIN}.{key}"), "[]")
     names: list[str] = json.loads(text)
     return names

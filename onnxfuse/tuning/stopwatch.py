@@ -89,7 +89,9 @@ def _compiled(work: Work, candidates: Sequence[Candidate], arch: Arch) -> dict[i
 
     def compile_one(candidate: Candidate) -> str:
         try:
-            kernels.compile(kernels.plan(work.op, work.shapes, True, arch, candidate.tuning).kernel, arch)
+            plan = kernels.plan(work.op, work.shapes, True, arch, candidate.tuning)
+            for launch in (plan, *plan.then):
+                kernels.compile(launch.kernel, arch)
         except KernelError as error:
             return str(error)
         return ""

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto
 
+import onnxfuse
 from onnxfuse.model.fused import fused_ops
 from tests.rewrite.small import assert_same_numbers, halved, optimize, parse
 
@@ -17,14 +18,14 @@ def weights(name: str, *shape: int) -> str:
 def inception(joined: str = "a, b, c, d", channels: int = 40, rest: str = "z = Conv (d, p)") -> ModelProto:
     """Return four branches side by side, float16: 1x1, 3x3, a pooling with a 1x1, and one that is read elsewhere."""
     made = [weights("p", 8, 8, 1, 1), weights("q", 16, 8, 3, 3), weights("r", 8, 8, 1, 1), weights("s", 8, 8, 3, 3)]
-    made += [weights("u", 8, channels, 3, 3)]
+    made += [weights("u", 8, channels, 3, 3), "float half = {0.5}"]
     model = parse(f"""g (float[2,8,9,7] x) => (float[2,8,9,7] y, float[2,8,9,7] z) <{", ".join(made)}> {{
       first = Conv <pads = [1,1,1,1]> (x, s)
       i = Relu (first)
       e = Conv (i, p)
-      a = Relu (e)
+      a = Mul (e, half)
       f = Conv <pads = [1,1,1,1]> (i, q)
-      b = Relu (f)
+      b = Mul (f, half)
       m = MaxPool <kernel_shape = [3,3], pads = [1,1,1,1]> (i)
       g = Conv (m, r)
       c = Relu (g)
@@ -50,6 +51,7 @@ def test_branches_side_by_side_are_one_op():
     assert {n.op_type for n in made.graph.node} >= {f.name for f in made.functions}
     assert len(node.output) == 1
     assert_same_numbers(model, made)
+    assert_same_numbers(model, onnxfuse.unfuse(made))
 
 
 @pytest.mark.parametrize(
