@@ -35,6 +35,8 @@ class StandInKernels:
     shared_bytes: int = 0
     tensor_maps: tuple[TensorMap, ...] = ()
     scratch_bytes: int = 0
+    launches: int = 1
+    """Of a plan, all of which do the same."""
     rooms: list[Any] = field(default_factory=list)
     """The scratch memory that was asked for."""
     on_plan: Callable[[str], None] = lambda name: None
@@ -66,7 +68,7 @@ class StandInKernels:
         zeros = [np.zeros(s, tensor_dtype_to_np_dtype(t)) for s, t in zip(shapes, op.inputs, strict=True)]
         outputs = tuple(y.shape for y in _evaluate(op, zeros))
         blocks = max(-(-math.prod(s) // self.block[0]) for s in outputs)
-        return SimpleNamespace(
+        one = SimpleNamespace(
             kernel=SimpleNamespace(op=op, inputs=shapes, outputs=outputs, aligned=aligned),
             grid=(blocks, 1, 1),
             block=self.block,
@@ -76,7 +78,9 @@ class StandInKernels:
             tensor_maps=self.tensor_maps,
             scratch_bytes=self.scratch_bytes,
             may_start_early=True,
+            then=(),
         )
+        return SimpleNamespace(**{**vars(one), "then": (one,) * (self.launches - 1)})
 
     def zeros(self, size: int, device: int) -> Any:
         memory = (ctypes.c_char * size)()

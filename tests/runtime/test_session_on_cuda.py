@@ -360,6 +360,29 @@ def test_launches_of_an_op_on_one_stream_share_their_scratch_memory(on_fake_cuda
     assert len({op for op, _ in facts["given"]}) == len({tuple(pair) for pair in facts["given"]}) == facts["rooms"]
 
 
+def several_launches() -> Any:
+    maps = (TensorMap(0, 1, (8, 3), (32,), (32, 3)), TensorMap(0, 1, (8, 3), (32,), (32, 3), offset=48))
+    kernels = stand_in_kernels.install(launches=3, scratch_bytes=64, tensor_maps=maps)
+    session = runtime.session(models.chain(), CUDA)
+    session.run(None, feeds())  # in place: what the stand-in computes three times is no longer right
+    words = [struct.unpack("<Q", launch.tensor_maps[n : n + 8])[0] for launch in kernels.launched for n in (0, 128)]
+    return {
+        "launches": runtime.launches(),
+        "rooms": len({launch.scratch for launch in kernels.launched}),
+        "pointers": len({(r.op, *r.inputs, *r.outputs) for r in kernels.launched[:9]}),
+        "offsets": sorted({b - a for a, b in zip(words[::2], words[1::2], strict=True)}),
+    }
+
+
+def test_a_plan_may_be_several_launches(on_fake_cuda: FakeCuda) -> None:
+    """On the same pointers, one after the other; each has its own scratch memory, and maps begin where they say."""
+    facts = on_fake_cuda(several_launches)
+    assert set(facts["launches"].values()) == {3}
+    assert facts["rooms"] == 9
+    assert facts["pointers"] == 3
+    assert facts["offsets"] == [48]
+
+
 # ---- what stays a function
 
 
