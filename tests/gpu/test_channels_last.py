@@ -1,13 +1,18 @@
 """Regions channels last on a real GPU: the library's own ops for them, and whole small nets, against float64."""
 
+import math
+
 import numpy as np
 import onnxruntime
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from onnx import ModelProto
 
 import onnxfuse
 from onnxfuse import runtime
-from tests.rewrite.small import assert_within_budget, doubled, evaluate, halved, signed_inputs
+from tests.rewrite.small import assert_within_budget, doubled, evaluate, halved, parse, signed_inputs
+from tests.rewrite.test_layout import weights
 from tests.runtime.test_channels_last import MODELS
 
 pytestmark = [
@@ -31,3 +36,44 @@ def test_the_librarys_ops_compute_what_the_model_says(name: str, half: bool) -> 
     assert "function" not in {p.runs_as for p in session.fused}
     assert {p.rule for p in session.fused if p.runs_as == "library"} <= {"direct", "nhwc_conv", "nhwc_pool"}
     assert_within_budget(name, truth, before, session.run(None, inputs)[0])
+
+
+PAIRS = st.tuples(st.integers(1, 3), st.integers(1, 3))
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    half=st.booleans(),
+    groups=st.integers(1, 4),
+    channels=st.integers(1, 20),
+    filters=st.integers(1, 20),
+    kernel=PAIRS,
+    strides=PAIRS,
+    dilations=PAIRS,
+    pads=st.one_of(st.tuples(*[st.integers(0, 3)] * 4), st.sampled_from(["SAME_UPPER", "SAME_LOWER", "VALID"])),
+    size=st.tuples(st.integers(7, 19), st.integers(7, 19)),
+)
+def test_any_convolution_of_a_model(half, groups, channels, filters, kernel, strides, dilations, pads, size):
+    """From ONNX's Conv to the session, between two others: whichever kernel or op takes it, the numbers hold."""
+    ins, outs = groups * channels, groups * filters
+    padding = f'auto_pad = "{pads}"' if isinstance(pads, str) else f"pads = {list(pads)}"
+    how = f"group = {groups}, strides = {list(strides)}, dilations = {list(dilations)}, {padding}"
+    stored = [
+        weights("a", ins, 3, 3, 3), weights("k", outs, channels, *kernel), weights("c", 8, outs, 1, 1),
+        f"float[{outs}] b = {{{','.join(str(n % 5 - 2) for n in range(outs))}}}",
+    ]  # fmt: skip
+    model = parse(f"""g (float[2,3,{size[0]},{size[1]}] x) => (float[2,8,P,Q] y) <{", ".join(stored)}> {{
+      f = Conv <pads = [1,1,1,1]> (x, a)
+      r = Relu (f)
+      m = Conv <{how}> (r, k, b)
+      s = Sigmoid (m)
+      y = Conv (s, c)
+    }}""")
+    model = halved(model) if half else model
+    inputs = signed_inputs(model)
+    (truth,) = evaluate(doubled(model), {k: a.astype(np.float64) for k, a in inputs.items()})
+    if not math.prod(truth.shape):
+        return
+    before = onnxruntime.InferenceSession(model.SerializeToString(), providers=CUDA).run(None, inputs)[0]
+    session = runtime.session(onnxfuse.optimize(model), CUDA)
+    assert_within_budget("any", truth, before, session.run(None, inputs)[0])
