@@ -161,7 +161,7 @@ COSTS = {
     Tile(128, 128, 1, warpgroups=2): Cost(4.2, 0.357, 0.385, 1.20, 0.40),
     Tile(128, 128, 2): Cost(4.2, 0.357, 0.345, 1.90, 0.80),
     Tile(128, 192, 1, warpgroups=2, teams=1): Cost(3.7, 0.526, 0.593, 1.88, 0.92),
-    Tile(128, 192, 1): Cost(3.9, 0.548, 0.594, 3.00, 0.92),
+    Tile(128, 192, 1): Cost(3.9, 0.548, 0.594, 3.00, 0.00),
     Tile(192, 128, 1, warpgroups=3, teams=1): Cost(3.0, 0.585, 0.608, 1.70, 0.97),
     Tile(192, 192, 1, warpgroups=3, teams=1): Cost(4.3, 0.800, 0.940, 1.53, 0.28),
     Tile(256, 128, 1, warpgroups=2, teams=1): Cost(4.5, 0.700, 0.700, 3.30, 2.00),
@@ -179,6 +179,10 @@ LIGHT_SAVES = 0.5
 """Microseconds by which a light body is done sooner, where a multiprocessor takes one tile."""
 LAUNCH = 2.4
 """Microseconds before the first product and after the last one, beside several tiles."""
+SHARE, BESIDE = 30_000, 0.1
+"""Bytes that a multiprocessor writes, and reads of a residual, in a microsecond while all do, 4 TB/s in all, and what
+each tile takes besides: few terms are multiplied in less. 64 terms, 32x56x56 rows, 256 columns, a residual: 128x192
+40.0 us, 128x128 33.0."""
 SHARED_FROM = 4
 """Tiles for each multiprocessor from which sharing a factor between two blocks pays: 4096x4096x4096 (eight) 223 us, 245
 without; 6304x768x768 (three) 20.3 and 19.0."""
@@ -231,6 +235,8 @@ def _tile(work: Work, arch: Arch) -> tuple[Tile, float]:
     parts, size, accumulated = work.parts, work.size, work.first_operand
     steps, light = _steps(size, parts.terms), _light(parts)
 
+    moved = gemm_text.output_bytes(parts) * (1 if work.staged is None else 2)
+
     def count(tile: Tile) -> int:
         across = -(-size.n * accumulated // tile.n) * len(parts.lanes)
         return -(-size.m // (tile.m * tile.cluster)) * across
@@ -242,7 +248,10 @@ def _tile(work: Work, arch: Arch) -> tuple[Tile, float]:
         if tile.cluster > 1 and rounds < SHARED_FROM:
             return math.inf
         if rounds > 1:
-            return LAUNCH + rounds * (steps * cost.several + (cost.light if light else cost.finish))
+            one = steps * cost.several + (cost.light if light else cost.finish)
+            # One team stores and then multiplies, of two the one while the other does.
+            behind = 0.0 if tile.teams > 1 else steps * cost.several
+            return LAUNCH + rounds * max(one, behind + BESIDE + tile.m * tile.n * moved / SHARE)
         once, each = GATHER
         warps = gemm_text.part_warps(tile, _left_rows(size, tile))
         gather = once + each * tile.split * warps if tile.split > 1 else 0.0
@@ -252,10 +261,6 @@ def _tile(work: Work, arch: Arch) -> tuple[Tile, float]:
     if not fitting:
         raise UnsupportedError(f"{accumulated} products in one body")
     splits = [s for s in _splits(steps) if count(SMALLEST) * s <= arch.sm_count] if accumulated == 1 else []
-    if size.places is not None:
-        # Tiles that warpgroups share have not been measured with windows: --tune may take them, the table does not.
-        fitting = [t for t in fitting if t.warpgroups == 1 and t.teams == 2]
-        splits = []
     best = min([*fitting, *(replace(SMALLEST, teams=1, split=s) for s in splits)], key=microseconds)
     return replace(best, n=best.n // accumulated), microseconds(best)
 
