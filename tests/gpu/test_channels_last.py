@@ -55,6 +55,8 @@ PAIRS = st.tuples(st.integers(1, 3), st.integers(1, 3))
 )
 def test_any_convolution_of_a_model(half, groups, channels, filters, kernel, strides, dilations, pads, size):
     """From ONNX's Conv to the session, between two others: whichever kernel or op takes it, the numbers hold."""
+    if str(pads).startswith("SAME"):
+        dilations = (1, 1)  # ONNX Runtime refuses others beside pads that follow from the size
     ins, outs = groups * channels, groups * filters
     padding = f'auto_pad = "{pads}"' if isinstance(pads, str) else f"pads = {list(pads)}"
     how = f"group = {groups}, strides = {list(strides)}, dilations = {list(dilations)}, {padding}"
