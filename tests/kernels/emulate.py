@@ -26,7 +26,9 @@ def folder() -> Path:
     made = Path(tempfile.mkdtemp(prefix="onnxfuse-emulated-"))
     atexit.register(shutil.rmtree, made)
     (made / "host.hpp").write_text(HOST.read_text())
+    (made / "host.cpp").write_text(HOST.with_suffix(".cpp").read_text())
     _compile("-x", "c++-header", str(made / "host.hpp"), "-o", str(made / "host.hpp.gch"))
+    _compile("-c", str(made / "host.cpp"), "-o", str(made / "host.o"))
     return made
 
 
@@ -44,7 +46,8 @@ def library(text: str) -> ctypes.CDLL:
     shared = stem.with_suffix(".so")
     if not shared.exists():
         stem.with_suffix(".cpp").write_text(text)
-        _compile("-shared", str(stem.with_suffix(".cpp")), "-o", str(shared))
+        text_file, host = str(stem.with_suffix(".cpp")), str(folder() / "host.o")
+        _compile("-shared", "-Wl,-Bsymbolic", text_file, host, "-o", str(shared))
     return ctypes.CDLL(str(shared))
 
 
@@ -57,9 +60,9 @@ def host_text(kernel: KernelSource, pointers: int) -> str:
         'extern "C" void launch(unsigned blocks, unsigned threads, void** pointers, const size_t* sizes, '
         "const Parameters* p) {\n"
         "  written = strayed = 0;\n"
-        "  buffers.clear();\n"
-        f"  for (int i = 0; i < {pointers}; ++i) "
-        "buffers.push_back({(char*)pointers[i], (char*)pointers[i] + sizes[i]});\n"
+        f"  static_assert({pointers} <= MOST_BUFFERS);\n"
+        f"  buffer_count = {pointers};\n"
+        f"  for (int i = 0; i < {pointers}; ++i) buffers[i] = {{(char*)pointers[i], (char*)pointers[i] + sizes[i]}};\n"
         f"  run_kernel(blocks, threads, [&] {{ {kernel.entry}({arguments}, *p); }});\n}}\n"
     )
     return "\n".join((*sections, launch))

@@ -2,15 +2,11 @@
 // run without a GPU.
 // The threads of a block are fibers that run in lockstep from one exchange or barrier to the next.
 
+// What is the same for all kernels is compiled once, in host.cpp.
+
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
-#include <functional>
-#include <memory>
-#include <ucontext.h>
-#include <utility>
-#include <vector>
 
 struct f16;
 struct bf16;
@@ -28,64 +24,18 @@ struct bf16;
 DEVICE void join_stream() {}
 struct Machine {
   static constexpr int MOST = 8 * 1024;
-  static constexpr size_t STACK = 64 * 1024;  // of a fiber
   // `thread` of all `threads` of a cluster, whose first block is `block`.
   unsigned block = 0, blocks = 1, thread = 0, threads = 1, cluster = 1;
-  unsigned word[MOST], fragments[MOST][6];
-  const char* row[MOST];
-  // Copies beside the threads: of each thread, by groups, what arrives when they are waited for.
-  struct Copy {
-    char* to;
-    std::vector<char> bytes;
-  };
-  std::vector<std::deque<std::vector<Copy>>> copies;
-  bool finished[MOST];
-  ucontext_t scheduler;
-  std::vector<ucontext_t> fiber;
-  std::unique_ptr<char[]> stack;
-  std::function<void()> body;
+  static unsigned word[MOST], fragments[MOST][6];
+  static const char* row[MOST];
 
-  void pause() { swapcontext(&fiber[thread], &scheduler); }
+  void pause();
 };
-static Machine machine;
+extern Machine machine;
 
-static void run_fiber() {
-  machine.body();
-  machine.finished[machine.thread] = true;
-}
-
-static void run_block() {
-  for (unsigned t = 0; t < machine.threads; ++t) {
-    getcontext(&machine.fiber[t]);
-    machine.fiber[t].uc_stack.ss_sp = machine.stack.get() + t * Machine::STACK;
-    machine.fiber[t].uc_stack.ss_size = Machine::STACK;
-    machine.fiber[t].uc_link = &machine.scheduler;
-    makecontext(&machine.fiber[t], run_fiber, 0);
-    machine.finished[t] = false;
-    machine.copies[t].assign(1, {});
-  }
-  for (unsigned left = machine.threads; left > 0;) {
-    left = 0;
-    for (machine.thread = 0; machine.thread < machine.threads; ++machine.thread) {
-      if (machine.finished[machine.thread]) continue;
-      swapcontext(&machine.scheduler, &machine.fiber[machine.thread]);
-      left += !machine.finished[machine.thread];
-    }
-  }
-}
-
-static void run_kernel(unsigned blocks, unsigned threads, std::function<void()> body) {
-  machine.blocks = blocks;
-  machine.threads = threads * machine.cluster;
-  machine.body = body;
-  machine.copies.resize(machine.threads);
-  machine.fiber.resize(machine.threads);
-  machine.stack.reset(new char[machine.threads * Machine::STACK]);
-  for (machine.block = 0; machine.block < blocks; machine.block += machine.cluster) run_block();
-  // Libraries stay loaded: what each would keep adds up to gigabytes.
-  machine.copies = {};
-  machine.fiber = {};
-  machine.stack.reset();
+void run_on_fibers(unsigned blocks, unsigned threads, void (*body)(void*), void* captured);
+template <class Body> void run_kernel(unsigned blocks, unsigned threads, Body body) {
+  run_on_fibers(blocks, threads, [](void* captured) { (*(Body*)captured)(); }, &body);
 }
 
 DEVICE unsigned block_of_cluster() { return machine.thread / (machine.threads / machine.cluster); }
@@ -118,15 +68,16 @@ template <class T, int N> struct Shared {
 template <class T> DEVICE T* settled(T* pointer) { return pointer; }
 
 // What a launch has read outside of its buffers and how much it has written, in bytes.
-static std::vector<std::pair<const char*, const char*>> buffers;
-static unsigned long long strayed = 0, written = 0;
-extern "C" unsigned long long bytes_strayed() { return strayed; }
-extern "C" unsigned long long bytes_written() { return written; }
+struct Buffer {
+  const char *start, *end;
+};
+constexpr int MOST_BUFFERS = 128;
+extern Buffer buffers[MOST_BUFFERS];
+extern int buffer_count;
+extern unsigned long long strayed, written;
+bool is_inside(const char* at, unsigned long bytes);
 template <class T> DEVICE T read(const T* from) {
-  const char* at = (const char*)from;
-  bool inside = false;
-  for (const auto& [start, end] : buffers) inside = inside || (start <= at && at + sizeof(T) <= end);
-  if (!inside) strayed += sizeof(T);
+  if (!is_inside((const char*)from, sizeof(T))) strayed += sizeof(T);
   return *from;
 }
 template <class T> DEVICE void write(T* to, const T& value) {
@@ -261,22 +212,16 @@ using SharedAddress = char*;
 DEVICE SharedAddress shared_address(void* pointer) { return (char*)pointer; }
 
 // What is still read there meets NaN; what has arrived is there only once the copy is waited for.
+void deliver_later(char* to, const char* bytes, int count);
+void close_group_of_copies();
+void deliver_all_but(unsigned groups);
 template <int BYTES> DEVICE void copy_beside(SharedAddress to, const void* from, bool there) {
-  std::vector<char> bytes(BYTES);
-  if (there) {
-    struct Piece { char bytes[BYTES]; };
-    const Piece piece = read((const Piece*)from);
-    std::memcpy(bytes.data(), piece.bytes, BYTES);
-  }
+  struct Piece { char bytes[BYTES]; };
+  const Piece piece = there ? read((const Piece*)from) : Piece{};
   std::memset(to, 0xff, BYTES);
-  machine.copies[machine.thread].back().push_back({to, bytes});
+  deliver_later(to, piece.bytes, BYTES);
 }
-DEVICE void close_group_of_copies() { machine.copies[machine.thread].emplace_back(); }
-template <int GROUPS> DEVICE void wait_for_copies() {
-  auto& groups = machine.copies[machine.thread];
-  for (; groups.size() > GROUPS + 1; groups.pop_front())
-    for (const auto& copy : groups.front()) std::memcpy(copy.to, copy.bytes.data(), copy.bytes.size());
-}
+template <int GROUPS> DEVICE void wait_for_copies() { deliver_all_but(GROUPS); }
 
 DEVICE unsigned load_shared(SharedAddress from) { return *(const unsigned*)from; }
 DEVICE void store_shared(SharedAddress to, const unsigned (&word)[4]) { std::memcpy(to, word, 16); }

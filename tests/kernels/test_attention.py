@@ -89,7 +89,7 @@ def test_the_causal_mask(sequence):
     check(Case(1, 1, sequence, sequence, 16, causal=True))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     queries=st.integers(1, 70), keys=st.integers(1, 140),
     way=st.builds(Queries, warps=st.integers(1, 4), tiles=st.integers(1, 2), passes=st.integers(1, 3),

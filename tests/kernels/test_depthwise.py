@@ -50,14 +50,14 @@ def test_the_kernel_gives_the_body(text, channels_last):
     check(Case(text, HALF, channels_last, 2, 6, (9, 8), (3, 3), pads=(1, 1, 1, 1)))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(case=cases(largest=12), aligned=st.booleans())
 def test_any_depthwise_convolution(case, aligned):
     """Kernels, strides, pads, dilations, one and two dimensions, odd channels, any alignment, any type and layout."""
     check(case, aligned=aligned)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     case=cases(largest=12), groups=st.integers(1, 4),
     band=st.builds(Band, strips=st.integers(1, 3), segments=st.integers(1, 4), rows=st.integers(1, 3)),

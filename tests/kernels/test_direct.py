@@ -46,7 +46,7 @@ def test_the_kernel_gives_the_body(text, case, dtype):
     check(replace(case, text=text, dtype=dtype))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(case=cases(largest=12), aligned=st.booleans())
 def test_any_convolution(case, aligned):
     """Kernels, strides, pads, dilations, groups, odd channels and filters, any alignment, any type and layout."""

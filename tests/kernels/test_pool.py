@@ -36,7 +36,7 @@ def test_the_kernel_gives_the_body(text, kind, channels):
     check(Pool(kind, text, HALF, 2, channels, (9, 8), (3, 3), (2, 2), pads=(1, 1, 1, 1)))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(case=pools(largest=11), aligned=st.booleans())
 def test_any_pooling(case, aligned):
     """Windows, strides, pads, dilations, rounding up, padding that counts, odd channels, any alignment and type."""
@@ -45,7 +45,7 @@ def test_any_pooling(case, aligned):
     check(case, aligned)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(case=pools(largest=11))
 def test_onnx_runtime_gives_the_same(case):
     """Means over what the library means, as many windows as it has: onnx's reference is not the only witness."""

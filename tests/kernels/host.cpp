@@ -1,0 +1,98 @@
+// What all emulated kernels share: fibers for threads, the copies beside them, and the bounds of the buffers.
+
+#include "host.hpp"
+
+#include <deque>
+#include <memory>
+#include <ucontext.h>
+#include <vector>
+
+Machine machine;
+unsigned Machine::word[MOST], Machine::fragments[MOST][6];
+const char* Machine::row[MOST];
+
+Buffer buffers[MOST_BUFFERS];
+int buffer_count = 0;
+unsigned long long strayed = 0, written = 0;
+extern "C" unsigned long long bytes_strayed() { return strayed; }
+extern "C" unsigned long long bytes_written() { return written; }
+
+bool is_inside(const char* at, unsigned long bytes) {
+  for (int i = 0; i < buffer_count; ++i)
+    if (buffers[i].start <= at && at + bytes <= buffers[i].end) return true;
+  return false;
+}
+
+namespace {
+
+constexpr size_t STACK = 64 * 1024;  // of a fiber
+
+// Copies beside the threads: of each thread, by groups, what arrives when they are waited for.
+struct Copy {
+  char* to;
+  std::vector<char> bytes;
+};
+std::vector<std::deque<std::vector<Copy>>> copies;
+
+bool finished[Machine::MOST];
+ucontext_t scheduler;
+std::vector<ucontext_t> fiber;
+std::unique_ptr<char[]> stack;
+void (*body)(void*);
+void* captured;
+
+void run_fiber() {
+  body(captured);
+  finished[machine.thread] = true;
+}
+
+void run_block() {
+  for (unsigned t = 0; t < machine.threads; ++t) {
+    getcontext(&fiber[t]);
+    fiber[t].uc_stack.ss_sp = stack.get() + t * STACK;
+    fiber[t].uc_stack.ss_size = STACK;
+    fiber[t].uc_link = &scheduler;
+    makecontext(&fiber[t], run_fiber, 0);
+    finished[t] = false;
+    copies[t].assign(1, {});
+  }
+  for (unsigned left = machine.threads; left > 0;) {
+    left = 0;
+    for (machine.thread = 0; machine.thread < machine.threads; ++machine.thread) {
+      if (finished[machine.thread]) continue;
+      swapcontext(&scheduler, &fiber[machine.thread]);
+      left += !finished[machine.thread];
+    }
+  }
+}
+
+}  // namespace
+
+void Machine::pause() { swapcontext(&fiber[thread], &scheduler); }
+
+void run_on_fibers(unsigned blocks, unsigned threads, void (*of_thread)(void*), void* with) {
+  machine.blocks = blocks;
+  machine.threads = threads * machine.cluster;
+  body = of_thread;
+  captured = with;
+  copies.resize(machine.threads);
+  fiber.resize(machine.threads);
+  stack.reset(new char[machine.threads * STACK]);
+  for (machine.block = 0; machine.block < blocks; machine.block += machine.cluster) run_block();
+  // Libraries stay loaded: what each would keep adds up to gigabytes.
+  copies = {};
+  fiber = {};
+  stack.reset();
+}
+
+void deliver_later(char* to, const char* bytes, int count) {
+  copies[machine.thread].back().push_back({to, {bytes, bytes + count}});
+}
+
+void close_group_of_copies() { copies[machine.thread].emplace_back(); }
+
+void deliver_all_but(unsigned groups) {
+  auto& waiting = copies[machine.thread];
+  for (; waiting.size() > groups + 1; waiting.pop_front())
+    for (const auto& copy : waiting.front()) std::memcpy(copy.to, copy.bytes.data(), copy.bytes.size());
+}
