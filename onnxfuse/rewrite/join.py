@@ -48,7 +48,7 @@ def join(
 
 def _members(graph: Graph, node: Node, ops: Mapping[str, FusedOp]) -> list[Node] | str:
     """Return the nodes that compute inputs for the Concat alone, or why there is no op to be made of them."""
-    axis = next((a.i for a in node.proto.attribute if a.name == "axis"), 0)
+    axis = graph.attributes(node).get("axis", 0)
     if graph.type(node.outputs[0]).rank != 4 or axis not in (-1, 3):
         return "no Concat of the channels of channels-last images"
     if not 2 <= len(set(node.inputs)) == len(node.inputs) <= MOST_PARTS:

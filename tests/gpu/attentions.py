@@ -129,21 +129,17 @@ class Rotation:
 ROTATIONS = (Rotation(1, 128, 32, 128), Rotation(1, 512, 32, 128), Rotation(8, 512, 16, 64), Rotation(4, 1024, 32, 128))
 
 
-def rotated(rotation: Rotation) -> list[Timed]:
+def rotated(rotation: Rotation) -> Sequence[Timed]:
     """Return the time of the fused nodes and of ONNX Runtime's op; raises where the nodes are not one kernel."""
     ours, theirs = (rotation.model(library=library) for library in (False, True))
     pipeline.run(ours, rule.shipped())
     (op,) = fused_ops(ours).values()
     work = Work(op, ((rotation.batch, rotation.sequence, rotation.heads * rotation.size),), ours, theirs)
-    inputs = stopwatch._inputs(theirs)
-    candidates = [Candidate("fused", ours), Candidate("alone", theirs)]
-    answers = [stopwatch._answer(c, inputs) for c in candidates]
-    for candidate, answer in zip(candidates, answers, strict=True):
-        if isinstance(answer, str):
-            raise RuntimeError(f"{work.op.name} {candidate.kind}: {answer}")
-    if fault := stopwatch._fault(answers[0], answers[1]):  # type: ignore[arg-type]  # neither is a str
-        raise RuntimeError(fault)
-    return stopwatch._race(candidates, inputs)
+    times = stopwatch.on_gpu().time(work, [Candidate("fused", ours), Candidate("alone", theirs)])
+    for one in times:
+        if one.failed:
+            raise RuntimeError(f"{work.op.name} {one.kind}: {one.failed}")
+    return times
 
 
 @click.command()
