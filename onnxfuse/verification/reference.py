@@ -108,7 +108,7 @@ class HardSwish(OpRun):
 
 
 class Conv(OpRun):
-    """Convolution of any rank: one product of matrices per kernel position."""
+    """Convolution of any rank, depthwise tap by tap, else as products of matrices over some channels at a time."""
 
     def _run(
         self,
@@ -125,14 +125,46 @@ class Conv(OpRun):
         group = group or 1
         window = _window(x.shape[2:], w.shape[2:], auto_pad, dilations, pads, strides)
         padded = window.pad(x, 0.0)
-        batch, channels, maps = x.shape[0], x.shape[1] // group, w.shape[0] // group
-        y = np.zeros((batch, group, maps, math.prod(window.output)), x.dtype)
-        for tap, position in enumerate(itertools.product(*map(range, w.shape[2:]))):
-            taps = w.reshape(*w.shape[:2], -1)[:, :, tap].reshape(group, maps, channels)
-            seen = window.at(padded, position).reshape(batch, group, channels, -1)
-            y += taps * seen if channels == 1 else taps @ seen
-        y = y.reshape(batch, group * maps, *window.output)
+        padded = padded.reshape(x.shape[0], group, x.shape[1] // group, *padded.shape[2:])
+        weight = w.reshape(group, w.shape[0] // group, x.shape[1] // group, -1)
+        y = (_depthwise if weight.shape[2] == 1 else _products)(padded, weight, window, w.shape[2:])
+        y = y.reshape(x.shape[0], w.shape[0], *window.output)
         return (y if b is None else y + b.reshape(-1, *[1] * len(window.output)),)
+
+
+def _depthwise(padded: Array, weight: Array, window: "_Window", kernel: Sequence[int]) -> Array:
+    """Return [batch, group, maps, places] of `padded` [batch, group, 1, ...] and `weight` [group, maps, 1, taps]."""
+    y: Array | None = None
+    for tap, position in enumerate(itertools.product(*map(range, kernel))):
+        seen = window.at(padded, position).reshape(*padded.shape[:3], -1)
+        term = weight[..., tap] * seen
+        y = term if y is None else np.add(y, term, out=y)
+    assert y is not None, "a kernel has at least one tap"
+    return y
+
+
+def _products(padded: Array, weight: Array, window: "_Window", kernel: Sequence[int]) -> Array:
+    """Return [batch, maps of all groups, places] of `padded` [batch, group, channels, ...].
+
+    `weight` is [group, maps, channels, taps]. Its rows are read as they lie, what they meet is copied together: BLAS
+    takes no matrix whose numbers lie apart.
+    """
+    group, maps, channels, taps = weight.shape
+    batch, places = len(padded), math.prod(window.output)
+    rows = weight.reshape(group, maps, channels * taps)
+    at_once = max(1, COLUMNS // max(1, group * taps * batch * places))
+    y = np.zeros((group, maps, batch * places), padded.dtype)
+    for first in range(0, channels, at_once):
+        some = padded[:, :, first : first + at_once]
+        columns = np.empty((group, some.shape[2], taps, batch, *window.output), padded.dtype)
+        for tap, position in enumerate(itertools.product(*map(range, kernel))):
+            columns[:, :, tap] = np.moveaxis(window.at(some, position), 0, 2)
+        y += rows[..., first * taps : (first + at_once) * taps] @ columns.reshape(group, -1, batch * places)
+    return np.moveaxis(y.reshape(group * maps, batch, places), 1, 0)
+
+
+COLUMNS = 1 << 22
+"""Numbers that a convolution copies together at a time: 32 MB in float64."""
 
 
 class MaxPool(OpRun):
@@ -179,7 +211,7 @@ class AveragePool(OpRun):
         inside = np.ones((1, 1, *x.shape[2:]))
         if count_include_pad:
             declared = [(a, b) for a, b in window.pads]
-            inside = np.pad(inside, [(0, 0), (0, 0), *declared], constant_values=1.0)
+            inside = _padded(inside, declared, 1.0)
             counted = window.overhang(inside)
         else:
             counted = window.pad(inside, 0.0)
@@ -216,12 +248,11 @@ class _Window:
 
     def pad(self, x: Array, value: float) -> Array:
         """Return `x` with everything around it that the window can touch."""
-        widths = [(0, 0), (0, 0), *self.pads]
-        return self.overhang(np.pad(x, widths, constant_values=value), value)
+        return self.overhang(_padded(x, self.pads, value), value)
 
     def overhang(self, x: Array, value: float = 0.0) -> Array:
         """Return the padded `x` with what ceil_mode lets the window overhang at the end."""
-        return np.pad(x, [(0, 0), (0, 0), *((0, o) for o in self._overhang)], constant_values=value)
+        return _padded(x, [(0, o) for o in self._overhang], value)
 
     def at(self, padded: Array, position: Sequence[int]) -> Array:
         """Return the values under one position of the window, one for each output."""
@@ -229,7 +260,15 @@ class _Window:
             slice(p * d, p * d + (n - 1) * s + 1, s)
             for p, d, n, s in zip(position, self.dilations, self.output, self.strides, strict=True)
         )
-        return padded[(slice(None), slice(None), *slices)]
+        before = [slice(None)] * (padded.ndim - len(self.strides))
+        return padded[(*before, *slices)]
+
+
+def _padded(x: Array, widths: Sequence[tuple[int, int]], value: float) -> Array:
+    """Return `x` with so much of `value` before and after it along its last axes; `x` itself where that is nothing."""
+    if not any(itertools.chain(*widths)):
+        return x
+    return np.pad(x, [(0, 0), (0, 0), *widths], constant_values=value)
 
 
 def _window(

@@ -149,10 +149,14 @@ def _too_big(model: onnx.ModelProto, shapes: list[Mapping[str, tuple[int, ...]]]
     parameters = sum(math.prod(t.dims) for t in model.graph.initializer)
     if parameters > FLOAT64_PARAMETERS:
         return f"{parameters / 1e6:.0f} M parameters, float64 up to {FLOAT64_PARAMETERS / 1e6:.0f} M"
-    work = max((flops(model, s) for s in shapes), default=0)
+    work = flops(model, max(shapes, key=_elements)) if shapes else 0
     if work > FLOAT64_FLOPS:
         return f"{work / 1e9:.0f} GFLOP in one run, float64 up to {FLOAT64_FLOPS / 1e9:.0f}"
     return ""
+
+
+def _elements(shapes: Mapping[str, tuple[int, ...]]) -> int:
+    return sum(map(math.prod, shapes.values()))
 
 
 def _with_shapes(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> onnx.ModelProto:

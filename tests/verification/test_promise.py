@@ -352,6 +352,24 @@ def test_two_providers_against_each_other(monkeypatch: pytest.MonkeyPatch) -> No
     assert (facts["provider"], facts["fused_provider"]) == ("CPUExecutionProvider", "CUDAExecutionProvider")
 
 
+def test_cases_of_the_same_shapes_run_one_after_another() -> None:
+    """CUDA libraries plan a convolution anew whenever its shapes change; else the order is that of the seeds."""
+    report = _run(model("y = Relu(x)"), model("y = Relu(x)"), seeds=range(3), shapes={"batch": (2, 5)})
+    order = [(c.shapes["x"][0], c.seed) for c in report.cases]
+    assert order == sorted(order)
+    assert len(order) == len({(c.name, c.seed, tuple(c.shapes["x"])) for c in report.cases}) == 15
+    real = [{"x": np.ones((n, 32), np.float32)} for n in (4, 1, 4)]
+    report = _run(model("y = Relu(x)"), model("y = Relu(x)"), inputs=real)
+    assert [c.name for c in report.cases] == ["inputs 0", "inputs 2", "inputs 1"]
+
+
+def test_sessions_leave_the_cores_to_the_truth() -> None:
+    """No session's threads spin while another one, or the truth, computes."""
+    made = model("y = Relu(x)")
+    for session in (sessions.plain(made, CPU), sessions.with_kernels(made, CPU), sessions.unoptimized(made)):
+        assert session.get_session_options().get_session_config_entry("session.intra_op.allow_spinning") == "0"
+
+
 def _bare(session: object) -> object:
     session.fused = ()  # type: ignore[attr-defined]
     return session

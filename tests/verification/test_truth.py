@@ -1,6 +1,7 @@
 """The truth is more exact than what it judges, says what it is, and frees what it no longer needs."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import ml_dtypes
@@ -10,7 +11,7 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 from onnxfuse.model.errors import UsageError
-from onnxfuse.verification import sessions, truth, verify
+from onnxfuse.verification import reference, sessions, truth, verify
 from onnxfuse.verification.precision import widened
 from onnxfuse.verification.reference import AveragePool, Conv, MaxPool, float64_evaluator
 from tests.verification.small_models import model, text_model
@@ -64,6 +65,17 @@ def test_convolution_is_that_of_onnx(window: dict[str, Any], group: int) -> None
     """Ours gives what ONNX Runtime gives, for every padding, stride, dilation and group."""
     w, b = RNG.standard_normal((12, 6 // group, 3, 2)), RNG.standard_normal(12)
     _agree(Conv, [X, w, b], group=group, **window)
+
+
+@pytest.mark.parametrize("at_once", [1, 2 * 12 * 3 * 2, 1 << 22])
+@pytest.mark.parametrize("group", [1, 3])
+def test_a_convolution_over_some_channels_at_a_time_is_the_same(
+    at_once: int, group: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However little is copied together, down to one channel, and where the last part is a smaller one."""
+    monkeypatch.setattr(reference, "COLUMNS", at_once)
+    x, w = RNG.standard_normal((2, 15, 5, 4)), RNG.standard_normal((12, 15 // group, 3, 2))
+    _agree(Conv, [x, w], group=group, pads=[1, 0, 1, 0])
 
 
 @pytest.mark.parametrize("window", WINDOWS)
@@ -149,6 +161,19 @@ def test_size_decides_between_float64_and_float32(monkeypatch: pytest.MonkeyPatc
     assert truth.truth_of(made, "float64", shapes).kind == "float64"
     monkeypatch.setattr(truth, "FLOAT64_PARAMETERS", 1000)
     assert "0 M parameters" in truth.truth_of(made, "auto", shapes).why
+
+
+def test_the_largest_inputs_decide_and_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A verification of many cases does not infer the shapes of the model for each."""
+    made, asked = model("y = MatMul(x, w)"), []
+
+    def counted(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> int:
+        asked.append(shapes)
+        return 0
+
+    monkeypatch.setattr(truth, "flops", counted)
+    truth.truth_of(made, "auto", [{"x": (n, 32)} for n in (5, 7, 5, 1)])
+    assert asked == [{"x": (7, 32)}]
 
 
 def test_convolutions_count_their_operations() -> None:
