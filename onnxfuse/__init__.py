@@ -43,7 +43,8 @@ def optimize(
     `model`: a ModelProto, the path of an .onnx file, or an onnx-graphsurgeon Graph. `rules`: folders of rule files
     beside the shipped ones. `tuning`: a file of `onnxfuse optimize --tune`, whose times then decide; where they are
     not of this GPU, driver and ONNX Runtime, a warning says so and the rules decide. `strict_fp32`: no kernel is made
-    that rounds float32 to TF32; ONNX Runtime's own products do so unless the session's CUDA option `use_tf32` is 0.
+    that rounds float32 to TF32, and the model says so: `session`, `verify`, `bench` and `profile` then set ONNX
+    Runtime's CUDA option `use_tf32` to 0, without which its own products round. A model that says so keeps to it.
     Raises ModelError for a model or tuning file that is not valid, RuleError for a rule file that is not.
     """
     if tuning is None:
@@ -61,10 +62,12 @@ def unfuse(model: "Model") -> "onnx.ModelProto":
 
     What was folded into weights stays folded. The result needs no onnxfuse and holds no functions of its domain.
     """
+    from onnxfuse.model.tf32 import set_strict_fp32
     from onnxfuse.rewrite.unfuse import unfuse as undo
 
     plain = _own(model)
     undo(plain)
+    set_strict_fp32(plain, strict=False)
     return plain
 
 
@@ -86,12 +89,16 @@ def session(
 
 
 def register(
-    session_options: "onnxruntime.SessionOptions", model: "onnx.ModelProto | bytes | str | Path", *, tf32: bool = True
+    session_options: "onnxruntime.SessionOptions",
+    model: "onnx.ModelProto | bytes | str | Path",
+    *,
+    tf32: bool | None = None,
 ) -> "tuple[Placement, ...]":
     """Register the kernels that `model` needs with `session_options`, for those who open CUDA sessions themselves.
 
     Returns where each fused op runs. Use it for CUDA sessions alone: a registered op has no CPU kernel. `tf32=False`
-    goes with the provider option `use_tf32` 0: what would round float32 to TF32 keeps its body.
+    goes with the provider option `use_tf32` 0: what would round float32 to TF32 keeps its body; None is False for a
+    model made with `strict_fp32`.
     """
     from onnxfuse.runtime import register as register_kernels
 
@@ -132,14 +139,19 @@ def _run(model: "Model", rules: Sequence[str | Path], strict_fp32: bool = False)
     from onnxfuse.rewrite import pipeline
 
     own = _own(model)
-    return own, pipeline.run(own, _selected(rules, strict_fp32))
+    return own, pipeline.run(own, _selected(rules, own, strict_fp32))
 
 
-def _selected(rules: Sequence[str | Path], strict_fp32: bool) -> "tuple[Rule, ...]":
+def _selected(rules: Sequence[str | Path], model: "onnx.ModelProto", strict_fp32: bool) -> "tuple[Rule, ...]":
+    """Return the rules for a model, which then says whether they are strict."""
+    from onnxfuse.model import tf32
     from onnxfuse.rewrite import rule, strict
 
     chosen = rule.select(Path(r) for r in rules)
-    return strict.strict_fp32(chosen) if strict_fp32 else chosen
+    if not strict_fp32 and not tf32.is_strict_fp32(model):
+        return chosen
+    tf32.set_strict_fp32(model)
+    return strict.strict_fp32(chosen)
 
 
 def _run_tuned(model: "Model", rules: Sequence[str | Path], file: Path, strict_fp32: bool) -> "onnx.ModelProto":
@@ -149,7 +161,8 @@ def _run_tuned(model: "Model", rules: Sequence[str | Path], file: Path, strict_f
     from onnxfuse.kernels import tuned
     from onnxfuse.rewrite import pipeline
 
-    own, chosen = _own(model), _selected(rules, strict_fp32)
+    own = _own(model)
+    chosen = _selected(rules, own, strict_fp32)
     found = tuning.reuse(own, chosen, tuned.read(file))
     if found.note:
         warnings.warn(found.note, stacklevel=3)

@@ -29,6 +29,7 @@ def bench(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     providers: Sequence[str] | None = None,
+    use_tf32: bool | None = None,
     runs: int = RUNS,
     rounds: int = ROUNDS,
     seed: int = 0,
@@ -38,15 +39,16 @@ def bench(
 
     Both may be a path, bytes or a ModelProto. `shapes` gives a dimension name the sizes it takes in turn,
     `{"batch": (1, 32)}`, or an input its shape; a dynamic dimension that nothing is said about is 1. `providers` are
-    ONNX Runtime's, by default CUDA where it works. All sessions run on the same seeded inputs, which are bound to the
-    device, in `rounds` interleaved rounds of `runs` timed runs each. `progress(step, done, total)` is called
-    along the way, never while anything is timed.
+    ONNX Runtime's, by default CUDA where it works. `use_tf32` is ONNX Runtime's CUDA option, for both models: by
+    default 0 where the fused file was made with `--strict-fp32`, else 1. All sessions run on the same seeded inputs,
+    which are bound to the device, in `rounds` interleaved rounds of `runs` timed runs each.
+    `progress(step, done, total)` is called along the way, never while anything is timed.
 
     Raises ModelError, UsageError, DeviceError, KernelError.
     """
     from onnxfuse.benchmark.compare import compare  # ONNX Runtime is imported when something is to be run.
 
-    return compare(original, fused, shapes or {}, providers, runs, rounds, seed, progress or _silent)
+    return compare(original, fused, shapes or {}, providers, use_tf32, runs, rounds, seed, progress or _silent)
 
 
 def _silent(step: str, done: int, total: int) -> None:

@@ -12,7 +12,7 @@ import onnx
 from onnx import TensorProto
 
 from onnxfuse.profiling.bound import REFUSALS, bind, opened, ort_values, outputs_of
-from onnxfuse.profiling.settings import DEFAULT
+from onnxfuse.profiling.settings import DEFAULT, Setting
 from onnxfuse.profiling.traffic import ModelWork
 from onnxfuse.verification.sessions import CUDA
 
@@ -30,7 +30,7 @@ REPEATS = 10
 
 @dataclass(frozen=True)
 class Ceilings:
-    """Of one device, at ONNX Runtime's default setting."""
+    """Of one device, at one setting of ONNX Runtime."""
 
     bytes_per_second: float
     """Read and written, by a copy."""
@@ -56,25 +56,25 @@ class Ceilings:
         return self.flops_per_second[max(sums, key=lambda t: sums[t])] if sums else None
 
 
-def measured(types: Collection[str], providers: Sequence[str]) -> Ceilings:
+def measured(types: Collection[str], providers: Sequence[str], setting: Setting = DEFAULT) -> Ceilings:
     """Return the ceilings of the first of `providers`, for products of these element types as far as it has them."""
     on_cuda = CUDA in providers
     rates = {}
     for name in TYPES:
-        rate = _product(name, providers, EDGE[on_cuda]) if name in types else None
+        rate = _product(name, providers, EDGE[on_cuda], setting) if name in types else None
         if rate is not None:
             rates[name] = rate
     return Ceilings(_copy_on_cuda() if on_cuda else _copy_on_cpu(providers), rates)
 
 
-def _product(element: str, providers: Sequence[str], edge: int) -> float | None:
+def _product(element: str, providers: Sequence[str], edge: int, setting: Setting) -> float | None:
     """Return the FLOPs per second of ONNX Runtime's own MatMul, None where it has none of this type."""
     number = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(TYPES[element]))
     model = _one_node("MatMul", number, ("a", "b"), (edge, edge))
     few = np.random.default_rng(0).standard_normal(1 << 18).astype(TYPES[element])
     inputs = ort_values({name: np.resize(few, (edge, edge)) for name in ("a", "b")})
     try:
-        session = opened(model, DEFAULT, providers, fused=False)
+        session = opened(model, setting, providers, fused=False)
     except REFUSALS:
         return None
     return 2 * edge**3 / _seconds(bind(session, inputs, outputs_of(session, inputs, "measured")).run)

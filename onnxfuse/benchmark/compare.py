@@ -60,6 +60,7 @@ def compare(
     fused: Source,
     shapes: Shapes,
     providers: Sequence[str] | None,
+    use_tf32: bool | None,
     runs: int,
     rounds: int,
     seed: int,
@@ -76,18 +77,22 @@ def compare(
     with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
         before = sessions.openable(original, original_model, folder)
         after = sessions.openable(fused, fused_model, folder)
-        contenders = _contenders(before, after, on_cuda=CUDA in providers, convolutions=_convolves(original_model))
+        tf32 = sessions.tf32_options(use_tf32, fused_model)
+        default = DEFAULT.with_options(tf32)
+        contenders = _contenders(
+            before, after, tf32, on_cuda=CUDA in providers, convolutions=_convolves(original_model)
+        )
         total = BEFORE_THE_RACE + len(plan) * (1 + rounds)
         progress("counting bytes and operations", 0, total)
         work = [_work({"original": original_model, "fused": fused_model}, case) for case in plan]
         del original_model, fused_model  # From here on the sessions hold what they need of the weights.
         progress("looking at what runs where", 1, total)
         arrays = plan[0].make()
-        first, original_nodes = profiled(before, providers, ort_values(arrays), "original")
-        fused_nodes, ops = _look_at_fused(after, providers, arrays)
+        first, original_nodes = profiled(before, default, providers, ort_values(arrays), "original")
+        fused_nodes, ops = _look_at_fused(after, default, providers, arrays)
         progress("measuring what this machine can do", 2, total)
         types = {n.element for both in work for one in both.values() for n in one.nodes}
-        ceilings = measured(types, providers)
+        ceilings = measured(types, providers, default)
         uncounted = cupti.missing() if CUDA in providers else "nothing is launched on a CPU"
         race = Race(contenders, providers, first, ceilings, runs, rounds, uncounted is None)
         blocks = []
@@ -144,21 +149,30 @@ def _convolves(model: onnx.ModelProto) -> bool:
     return within(model.graph.node) or any(within(f.node) for f in model.functions)
 
 
-def _contenders(before: Model, after: Model, *, on_cuda: bool, convolutions: bool) -> list[Contender]:
-    """Return the original at every setting, the fused model on CUDA with and without a CUDA graph, on the CPU alike."""
+def _contenders(
+    before: Model, after: Model, tf32: Mapping[str, str], *, on_cuda: bool, convolutions: bool
+) -> list[Contender]:
+    """Return the original at every setting, the fused model on CUDA with and without a CUDA graph, on the CPU alike.
+
+    `tf32` is the option that all have in common.
+    """
     originals = cuda_settings(convolutions=convolutions) if on_cuda else cpu_settings(device.cores())
     ours = (DEFAULT, CUDA_GRAPH) if on_cuda else originals
-    return [Contender("original", before, s) for s in originals] + [Contender("fused", after, s) for s in ours]
+    both: tuple[tuple[ModelName, Model, Sequence[Setting]], ...] = (
+        ("original", before, originals),
+        ("fused", after, ours),
+    )
+    return [Contender(name, model, s.with_options(tf32)) for name, model, settings in both for s in settings]
 
 
 def _look_at_fused(
-    model: Model, providers: Sequence[str], arrays: Mapping[str, Array]
+    model: Model, setting: Setting, providers: Sequence[str], arrays: Mapping[str, Array]
 ) -> tuple[Mapping[str, int], FusedOps]:
     """Return the nodes that one run of the fused model executes by provider, and how its fused ops ran in it."""
     on_cuda = CUDA in providers
     if on_cuda:
         runtime.reset_launches()
-    session, nodes = profiled(model, providers, ort_values(arrays), "fused")
+    session, nodes = profiled(model, setting, providers, ort_values(arrays), "fused")
     placed: Sequence[runtime.Placement] = session.fused
     ops = FusedOps(
         nodes=sum(p.nodes for p in placed),

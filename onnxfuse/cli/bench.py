@@ -14,7 +14,7 @@ from onnxfuse.benchmark import ROUNDS, RUNS
 from onnxfuse.cli.console import output, print_json
 from onnxfuse.cli.optimize import EXPECTATION_NOT_MET
 from onnxfuse.cli.outputs import Outputs, output_options, writable
-from onnxfuse.cli.verify import PROVIDERS, ShapeOption
+from onnxfuse.cli.verify import PROVIDERS, TF32_OPTION, ShapeOption
 from onnxfuse.model import io
 from onnxfuse.model.errors import ModelError
 from onnxfuse.rewrite import pipeline, rule
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     help="Sizes of a dynamic dimension, taken in turn (batch=1,8,32), or the shape of an input. May be repeated.",
 )
 @click.option("--provider", type=click.Choice(list(PROVIDERS)), default="auto", show_default=True, help="Where to run.")
+@TF32_OPTION
 @click.option("--runs", type=click.IntRange(1), default=RUNS, show_default=True, help="Timed runs per round.")
 @click.option("--rounds", type=click.IntRange(1), default=ROUNDS, show_default=True, help="Rounds, settings in turn.")
 @click.option("--min-speedup", type=click.FloatRange(0), metavar="X", help="Exit 4 if a shape is less than X faster.")
@@ -51,6 +52,7 @@ def command(
     fused: Path | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
     provider: str,
+    use_tf32: bool | None,
     runs: int,
     rounds: int,
     min_speedup: float | None,
@@ -82,6 +84,7 @@ def command(
             other,
             shapes=dict(shapes),
             providers=PROVIDERS[provider],
+            use_tf32=use_tf32,
             runs=runs,
             rounds=rounds,
             seed=seed,

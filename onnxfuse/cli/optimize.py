@@ -22,6 +22,7 @@ from onnxfuse.cli.verify import ShapeOption
 from onnxfuse.model import io
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.tf32 import is_strict_fp32, set_strict_fp32
 from onnxfuse.rewrite import pipeline, rule, strict
 from onnxfuse.rewrite.pattern import did_you_mean
 from onnxfuse.rewrite.report import Report
@@ -72,7 +73,11 @@ def rule_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[s
     type=click.Path(path_type=Path),
     help="Choose by what --tune measured, with or without a GPU. With --tune: keep the times there.",
 )
-@click.option("--strict-fp32", is_flag=True, help="No kernel that rounds float32 to TF32. Sessions: use_tf32=0.")
+@click.option(
+    "--strict-fp32",
+    is_flag=True,
+    help="No kernel that rounds float32 to TF32; OUT.onnx says so, and onnxfuse opens it with use_tf32 0.",
+)
 @click.option("--undo", is_flag=True, help="Replace the fused ops of IN.onnx by the nodes that they stand for.")
 @click.option("--dump", metavar="DIR", type=click.Path(path_type=Path), help="Write every phase and kernel there.")
 @click.option("--arch", metavar="sm_NN", help="With --dump: compile for it; default the GPU here, or sm_90a.")
@@ -125,8 +130,6 @@ def command(
         raise UsageError("--shape goes with --dump DIR, --tune and --tuning FILE")
     dumping = None if dump is None else Dumping(dump, arch, shapes)
     rules = choose(rule.select(folders), only, skip)
-    if strict_fp32:
-        rules = strict.strict_fp32(rules)
     requirements = [parse_requirement(text, rules) for text in require]
     writable(target)
     if asked is not None and tune:
@@ -135,12 +138,16 @@ def command(
     with working("load") as progress:
         model = io.load(source)
         before = io.size(model)
+        if strict_fp32 or (is_strict_fp32(model) and not undo):
+            rules = strict.strict_fp32(rules)
+            set_strict_fp32(model)
         source_graph = io.without_weights(model, lambda weight: weight) if outputs.report is not None else model
         found = None if asked is None else asked.find(model, rules, progress)
         if undo:
             progress("undo")
             report = Report(before=pipeline.count_ops(model))
             count = unfuse(model)
+            set_strict_fp32(model, strict=False)
             report.after = pipeline.count_ops(model)
         elif guard:
             model, report, guarded = _run_guarded(model, rules, progress, source, guard_inputs, dumping, found)
@@ -234,9 +241,15 @@ def _run_guarded(
     from onnxfuse.verification.guard import guard  # ONNX Runtime is imported where something is to be run.
 
     reports: list[Report] = []
+    strictly = is_strict_fp32(original)
+
+    def fresh() -> "ModelProto":
+        model = io.load(source)
+        set_strict_fp32(model, strict=strictly)
+        return model
 
     def reoptimize(without: Collection[str]) -> tuple["ModelProto", tuple[str, ...]]:
-        model = io.load(source)
+        model = fresh()
         made = run(model, tuple(r for r in rules if r.name not in without), progress, source, tuned)
         reports.append(made)
         return model, tuple(made.by_rule())
@@ -248,7 +261,7 @@ def _run_guarded(
     report = reports[0]
     if guarded.left_out or dumping is not None:
         # The model that is left was made without the rules left out: its report and its phases are of those rules.
-        again, kept = io.load(source), tuple(r for r in rules if r.name not in guarded.left_out)
+        again, kept = fresh(), tuple(r for r in rules if r.name not in guarded.left_out)
         follow = progress if dumping is None else dumping.following(again, progress)
         report = run(again, kept, follow, source, tuned)
         again.CopyFrom(guarded.model)

@@ -14,7 +14,7 @@ from rich.table import Table
 from onnxfuse.cli.bench import optimized
 from onnxfuse.cli.console import output, print_json, working
 from onnxfuse.cli.outputs import Outputs, output_options, writable, written
-from onnxfuse.cli.verify import PROVIDERS, ShapeOption
+from onnxfuse.cli.verify import PROVIDERS, TF32_OPTION, ShapeOption
 from onnxfuse.model import io
 from onnxfuse.model.errors import DeviceError, UsageError
 from onnxfuse.model.fused import fused_ops
@@ -40,6 +40,7 @@ TOP = 12
     help="Size of a dynamic dimension (batch=32), or the shape of an input. May be repeated.",
 )
 @click.option("--provider", type=click.Choice(list(PROVIDERS)), default="auto", show_default=True, help="Where to run.")
+@TF32_OPTION
 @click.option("--no-time", is_flag=True, help="Count bytes and operations from shapes alone; run nothing.")
 @click.option("--alone", is_flag=True, help="Look at IN.onnx by itself; do not optimize it to compare.")
 @click.option("--cuda-graph", is_flag=True, help="Time the kernels in a CUDA graph: gaps as they are without the host.")
@@ -55,6 +56,7 @@ def command(
     fused: Path | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
     provider: str,
+    use_tf32: bool | None,
     no_time: bool,
     alone: bool,
     cuda_graph: bool,
@@ -93,6 +95,7 @@ def command(
             providers=PROVIDERS[provider],
             time=not no_time,
             cuda_graph=cuda_graph,
+            use_tf32=use_tf32,
             runs=runs,
             seed=seed,
             progress=progress,

@@ -60,6 +60,16 @@ class ShapeOption(click.ParamType[tuple[str, tuple[int, ...]]]):
         return name, tuple(int(n) for n in numbers)
 
 
+TF32_OPTION = click.option(
+    "--tf32/--no-tf32",
+    "use_tf32",
+    default=None,
+    help="ONNX Runtime's CUDA option use_tf32, for both models; by default 0 where OUT.onnx was made with "
+    "--strict-fp32, else 1.",
+)
+"""Whether float32 products may be rounded, for every command that opens sessions."""
+
+
 @click.command("verify")
 @click.argument("original", type=click.Path(path_type=Path))
 @click.argument("fused", type=click.Path(path_type=Path))
@@ -95,6 +105,7 @@ class ShapeOption(click.ParamType[tuple[str, tuple[int, ...]]]):
     show_default=True,
     help="Where to run; both, or cpu,cuda: the original on the CPU against the fused model on CUDA.",
 )
+@TF32_OPTION
 @click.option(
     "--rtol",
     type=ToleranceOption(),
@@ -145,6 +156,7 @@ def command(
     seeds: int,
     save_inputs: Path | None,
     provider: str,
+    use_tf32: bool | None,
     rtol: tuple[tuple[str, float], ...],
     atol: tuple[tuple[str, float], ...],
     nan: str,
@@ -190,6 +202,7 @@ def command(
             atol=dict(atol),
             nan=nan,  # type: ignore[arg-type]  # click has checked it
             top_k=top_k or None,
+            use_tf32=use_tf32,
             progress=show_progress,
         )
         if bisect is not None:
@@ -296,10 +309,12 @@ def _legend(report: "Report") -> str:
         text += f"\n{escape(row.output)} agrees with the original: {agreed}" if agreed else ""
     if report.truth_why:
         text += f"\ntruth is not float64: {escape(report.truth_why)}"
+    if report.without_tf32:
+        text += f"\nno float32 product is rounded to TF32 (use_tf32 0): {report.without_tf32}"
     if report.tf32:
         text += (
             "\nby its own error the original is better; judged by what factors rounded to TF32 do to it, as the "
-            "session allows (use_tf32, ONNX Runtime's default); to keep float32: optimize --strict-fp32, and use_tf32 0"
+            "session allows (use_tf32, ONNX Runtime's default); to keep float32: optimize --strict-fp32"
         )
     if skipped:
         text += f"\n{skipped} cases left out: {escape(next(c.note for c in report.cases if c.note))}"

@@ -28,6 +28,7 @@ def profile(
     providers: Sequence[str] | None = None,
     time: bool = True,
     cuda_graph: bool = False,
+    use_tf32: bool | None = None,
     runs: int = RUNS,
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
@@ -38,15 +39,16 @@ def profile(
     its shape; a dynamic dimension that nothing is said about is 1. `time=False` counts from shapes alone, and runs
     nothing. `providers` are ONNX Runtime's, by default CUDA where it works. On CUDA each kernel is seen through CUPTI,
     in sessions at the default setting, or from a CUDA graph; without CUPTI the bytes are counted, and the report says
-    why nothing is timed, unless `providers` asks for CUDA. `progress(step)` is called along the way.
+    why nothing is timed, unless `providers` asks for CUDA. `use_tf32` is ONNX Runtime's CUDA option: by default 0 for
+    what was made with `--strict-fp32`, else 1. `progress(step)` is called along the way.
 
     Raises ModelError, UsageError, DeviceError, KernelError.
     """
     from onnxfuse.profiling.measure import measure  # ONNX Runtime is imported when something is to be run.
 
     return measure(
-        model, fused, shapes or {}, providers, time=time, cuda_graph=cuda_graph, runs=runs, seed=seed,
-        progress=progress or _silent,
+        model, fused, shapes or {}, providers, time=time, cuda_graph=cuda_graph, use_tf32=use_tf32,
+        runs=runs, seed=seed, progress=progress or _silent,
     )  # fmt: skip
 
 

@@ -17,9 +17,9 @@ from onnx import TensorProto
 from onnxfuse import runtime
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.types import first_line
-from onnxfuse.profiling.settings import DEFAULT, ModelName, Setting
+from onnxfuse.profiling.settings import ModelName, Setting
 from onnxfuse.verification.inputs import Array
-from onnxfuse.verification.sessions import CUDA, ORT_ERRORS, Model, no_cuda, without_crashes
+from onnxfuse.verification.sessions import CUDA, ORT_ERRORS, Model, no_cuda, with_options, without_crashes
 
 Values = Mapping[str, onnxruntime.OrtValue]
 
@@ -52,7 +52,7 @@ def opened(
     if profile:
         options.enable_profiling = True
         options.profile_file_prefix = profile
-    chosen = [(p, dict(setting.options)) if p == CUDA else p for p in providers]
+    chosen = with_options(providers, setting.options)
     safe = without_crashes(model, providers)
     if fused:
         return runtime.session(model, providers=chosen, session_options=options, **safe)
@@ -102,12 +102,12 @@ def outputs_of(session: onnxruntime.InferenceSession, inputs: Values, model: str
 
 
 def profiled(
-    model: Model, providers: Sequence[str], inputs: Values, name: ModelName
+    model: Model, setting: Setting, providers: Sequence[str], inputs: Values, name: ModelName
 ) -> tuple[onnxruntime.InferenceSession, Counter[str]]:
-    """Return a session at the default setting, and how many nodes one run of it executes by provider."""
+    """Return a session, and how many nodes one run of it executes by provider."""
     with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
         try:
-            session = opened(model, DEFAULT, providers, fused=name == "fused", profile=f"{folder}/profile")
+            session = opened(model, setting, providers, fused=name == "fused", profile=f"{folder}/profile")
         except REFUSALS as error:
             raise ModelError(
                 f"ONNX Runtime cannot open the {name} model on {providers[0]}: {reason(error)}",

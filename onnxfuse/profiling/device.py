@@ -30,8 +30,9 @@ def environment(session: onnxruntime.InferenceSession) -> dict[str, str]:
     software = {"onnxruntime": onnxruntime.__version__}
     if CUDA not in session.get_providers():
         return {"device": f"CPU {platform.machine()}, cores: {cores()}", **software}
-    tf32 = session.get_provider_options()[CUDA].get("use_tf32") != "0"
-    return {**_card(), **software, "float32 products": f"TF32 {'on' if tf32 else 'off'} (ONNX Runtime's default)"}
+    exact = session.get_provider_options()[CUDA].get("use_tf32") == "0"
+    products = "TF32 off (use_tf32 0)" if exact else "TF32 on (ONNX Runtime's default)"
+    return {**_card(), **software, "float32 products": products}
 
 
 def _card() -> dict[str, str]:

@@ -33,6 +33,7 @@ def measure(
     *,
     time: bool,
     cuda_graph: bool,
+    use_tf32: bool | None,
     runs: int,
     seed: int,
     progress: Callable[[str], None],
@@ -62,7 +63,9 @@ def measure(
         if providers is not None or cuda_graph:
             raise DeviceError(f"the kernels on the GPU cannot be seen: {untimed}", cupti.HINT)
         time, chosen = False, []
-    setting = CUDA_GRAPH if cuda_graph else DEFAULT
+    # Of two models the fused one says whether float32 may be rounded, of one it is that one.
+    tf32 = sessions.tf32_options(use_tf32, models["original" if fused is None else "fused"])
+    setting = (CUDA_GRAPH if cuda_graph else DEFAULT).with_options(tf32)
     sides: list[Side] = []
     environment: dict[str, str] = {}
     for name in sources:
@@ -76,7 +79,9 @@ def measure(
         progress(f"run: {name}")
         with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
             file = _named_file(sources[name], name, folder)
-            side, environment = _timed(name, file, folder, work, case, chosen, setting, runs, ours=ours)
+            side, environment = _timed(
+                name, file, folder, work, case, chosen, setting, runs, ours=ours, graph=cuda_graph
+            )
         sides.append(side)
     return Profile(
         provider=chosen[0] if chosen else "",
@@ -140,8 +145,12 @@ def _timed(
     runs: int,
     *,
     ours: bool,
+    graph: bool,
 ) -> tuple[Side, dict[str, str]]:
-    """Return the side, and the facts about where it ran; `ours` says whether the model has fused ops."""
+    """Return the side, and the facts about where it ran; `ours` says whether the model has fused ops.
+
+    `graph`: the setting is that of CUDA graphs, under which ONNX Runtime's profiler sees no node.
+    """
     inputs = ort_values(case.make())
 
     def session(at: Setting, profile: str = "") -> Bound:
@@ -154,10 +163,11 @@ def _timed(
                 "Check that it runs there: onnxfuse verify.",
             ) from error
 
-    profiled = session(DEFAULT, f"{folder}/profile")
+    seen = {k: v for k, v in setting.options.items() if k not in CUDA_GRAPH.options}
+    profiled = session(DEFAULT.with_options(seen), f"{folder}/profile")
     environment = device.environment(profiled.session)
     if CUDA in providers:
-        return _on_cuda(work, profiled, session(setting), runs, graph=setting is CUDA_GRAPH), environment
+        return _on_cuda(work, profiled, session(setting), runs, graph=graph), environment
     ran = profiled_runs(profiled, WARM_UP, runs)
     times = node_times(ran)
     return Side(work, times, kinds(work, times), each(work, times), example=(ran[-1], ())), environment

@@ -1,7 +1,7 @@
 """The settings of ONNX Runtime that make a difference to speed, and are searched; and what both models are called."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 ModelName = Literal["original", "fused"]
@@ -23,6 +23,10 @@ class Setting:
     """Options of the CUDA provider."""
     threads: int = 0
     """Threads within one op on the CPU; 0 leaves the number to ONNX Runtime."""
+
+    def with_options(self, more: Mapping[str, str]) -> "Setting":
+        """Return the setting with more options of the CUDA provider."""
+        return replace(self, options={**self.options, **more})
 
 
 DEFAULT = Setting("default")

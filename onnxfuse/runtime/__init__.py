@@ -2,8 +2,8 @@
 
 from onnxfuse.runtime.bridge import launches, reset_launches
 from onnxfuse.runtime.cuda import cuda_unusable
-from onnxfuse.runtime.inference import Session, session
+from onnxfuse.runtime.inference import Provider, Session, session
 from onnxfuse.runtime.placement import Placement
 from onnxfuse.runtime.registration import register
 
-__all__ = ["Placement", "Session", "cuda_unusable", "launches", "register", "reset_launches", "session"]
+__all__ = ["Placement", "Provider", "Session", "cuda_unusable", "launches", "register", "reset_launches", "session"]

@@ -11,6 +11,7 @@ from onnxfuse.kernels import arch_of
 from onnxfuse.kernels.dump import dump as dump_ops
 from onnxfuse.model.errors import DeviceError, ModelError
 from onnxfuse.model.io import PROTOBUF_LIMIT
+from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.runtime.bridge import bridge_missing
 from onnxfuse.runtime.cuda import PROVIDER, cuda_unusable, device_count
 from onnxfuse.runtime.library import with_library_ops
@@ -43,6 +44,7 @@ def session(
     CUDA where it cannot be used raises DeviceError; ONNX Runtime's own answer would be a slow session. `kwargs` go to
     `onnxruntime.InferenceSession`. Options given are changed: they are then for this model. `dump` names a folder that
     gets every fused op's body, kernel and launch plan to look at, for the session's GPU, an H200 on the CPU.
+    A file made with `--strict-fp32` gets the CUDA option `use_tf32` 0, unless the option is given here.
 
     >>> onnxfuse.session("fused.onnx", providers=["CUDAExecutionProvider"]).fused
     (Placement(op='Linear_1f0c', rule='linear', nodes=24, runs_as='kernel', reason=''), ...)
@@ -52,10 +54,14 @@ def session(
     on_cuda = PROVIDER in map(_name, chosen)
     given = model
     if on_cuda:
+        facts = read(model)
         cuda = _cuda_options(chosen, kwargs.get("provider_options"))
         _require_cuda(_device(cuda))
+        if is_strict_fp32(facts) and "use_tf32" not in cuda:
+            cuda = {**cuda, "use_tf32": "0"}
+            _set_cuda_options(chosen, kwargs, cuda)
         tf32 = str(cuda.get("use_tf32", 1)).lower() not in ("0", "false")
-        fused = _kernels_or_functions(options, model, tf32, kernels_asked_for=providers is not None)
+        fused = _kernels_or_functions(options, facts, tf32, kernels_asked_for=providers is not None)
     else:
         fused = as_functions(model, _why_not_cuda(providers))
     through_library = {p.op for p in fused if p.runs_as == "library"}
@@ -94,6 +100,16 @@ def _cuda_options(providers: Sequence[Provider], options: Sequence[Mapping[str, 
     index = [_name(p) for p in providers].index(PROVIDER)
     provider = providers[index]
     return provider[1] if not isinstance(provider, str) else options[index] if options else {}
+
+
+def _set_cuda_options(providers: list[Provider], kwargs: dict[str, Any], cuda: Mapping[str, Any]) -> None:
+    """Put the options of the CUDA provider where its options stand: in `provider_options`, else beside its name."""
+    index = [_name(p) for p in providers].index(PROVIDER)
+    if kwargs.get("provider_options"):
+        kwargs["provider_options"] = [*kwargs["provider_options"]]
+        kwargs["provider_options"][index] = dict(cuda)
+    else:
+        providers[index] = (PROVIDER, dict(cuda))
 
 
 def _device(cuda: Mapping[str, Any]) -> int:

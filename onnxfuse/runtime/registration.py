@@ -9,6 +9,7 @@ from onnxruntime import SessionOptions
 from onnxfuse.kernels import is_template
 from onnxfuse.model.errors import UsageError
 from onnxfuse.model.fused import FusedOp, fused_ops
+from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.runtime.bridge import bridge
 from onnxfuse.runtime.cuda import cuda_unusable
 from onnxfuse.runtime.placement import Model, Placement, node_counts, read
@@ -21,13 +22,14 @@ MARK = "onnxfuse.registered"
 """Session config entry by which options show that kernels were registered in them; ONNX Runtime ignores it."""
 
 
-def register(session_options: SessionOptions, model: Model, *, tf32: bool = True) -> tuple[Placement, ...]:
+def register(session_options: SessionOptions, model: Model, *, tf32: bool | None = None) -> tuple[Placement, ...]:
     """Register the kernels of the model's fused ops in `session_options`, and return what becomes of each op.
 
     For those who build the session themselves: the options are then for this model, and for a session whose providers
     contain CUDA (a registered op has no other kernel). Where CUDA cannot be used nothing is registered and every
     placement says so. `tf32=False` goes with the provider option `use_tf32` 0: what would round float32 to TF32 keeps
-    its body. Raises DeviceError where CUDA can be used and the native bridge is missing.
+    its body; None is False for a file made with `--strict-fp32`. Raises DeviceError where CUDA can be used and the
+    native bridge is missing.
 
     >>> options = onnxruntime.SessionOptions()
     >>> onnxfuse.register(options, "fused.onnx")
@@ -36,7 +38,8 @@ def register(session_options: SessionOptions, model: Model, *, tf32: bool = True
     missing = cuda_unusable()
     if missing is not None:
         return as_functions(model, f"CUDA cannot be used: {missing}")
-    return register_kernels(session_options, model, tf32=tf32)
+    facts = read(model)
+    return register_kernels(session_options, facts, tf32=not is_strict_fp32(facts) if tf32 is None else tf32)
 
 
 def register_kernels(

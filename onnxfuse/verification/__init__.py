@@ -52,6 +52,7 @@ def verify(
     atol: Tolerance = None,
     nan: NanPolicy = "equal",
     top_k: Sequence[int] | None = None,
+    use_tf32: bool | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Report:
     """Return whether `fused` computes what `original` computes, as exactly as the original does itself.
@@ -61,7 +62,8 @@ def verify(
     dimensions are: a dimension name and its values, `{"batch": (1, 7)}`, or an input and its shape. `providers` are
     ONNX Runtime's, by default CUDA where it works; there every fused op must run as its kernel. `fused_providers` runs
     the fused model elsewhere. `rtol` and `atol` take the place of the error budget, for all outputs or by name or type.
-    `nan="fail"` faults what is not finite. `top_k` asks for those agreements of the last axis.
+    `nan="fail"` faults what is not finite. `top_k` asks for those agreements of the last axis. `use_tf32` is ONNX
+    Runtime's CUDA option, for both models: by default 0 where the fused file was made with `--strict-fp32`, else 1.
     `progress(step, done, total)` is called along the way.
 
     Raises ModelError, UsageError, DeviceError. The rule is told in `onnxfuse.verification.budget`.
@@ -69,7 +71,8 @@ def verify(
     from onnxfuse.verification.compare import Judging, compare  # ONNX Runtime is imported when something is to be run.
 
     several = None if inputs is None else [inputs] if isinstance(inputs, str | Path | Mapping) else list(inputs)
-    judging = Judging(Tolerances(_numbers(rtol), _numbers(atol)), nan, None if top_k is None else tuple(top_k))
+    tolerances = Tolerances(_numbers(rtol), _numbers(atol))
+    judging = Judging(tolerances, nan, None if top_k is None else tuple(top_k), use_tf32=use_tf32)
     return compare(
         original, fused, several, seeds, shapes, providers, truth, progress or _silent, judging, fused_providers
     )

@@ -56,6 +56,8 @@ class Judging:
     """Agreements that are told of the last axis; None for 1 and 5 of what looks like class scores."""
     tf32: bool = False
     """Whether float32 outputs may be as far from the truth as factors rounded to TF32 bring the original."""
+    use_tf32: bool | None = None
+    """ONNX Runtime's CUDA option; None for what the fused file says, and else its default, which is to round."""
 
 
 def compare(
@@ -80,6 +82,7 @@ def compare(
     report = Report(
         providers[0], "", "", "", (), (), (), tuple(interface_problems(original_model, fused_model)), 0.0,
         "" if elsewhere is None else elsewhere[0],
+        without_tf32=_why_without_tf32(judging, fused_model, [*providers, *(elsewhere or ())]),
     )  # fmt: skip
     if not report.problems:
         specs = input_specs(original_model)
@@ -87,16 +90,17 @@ def compare(
         with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
             # One copy of the weights each in the end, in the oracle and the sessions: what was read is let go before
             # the next ones open.
+            cuda = sessions.tf32_options(judging.use_tf32, fused_model)
             fused_file = sessions.openable(fused, fused_model, folder)
             del fused_model
             file = sessions.openable(original, original_model, folder)
             oracle = truth_of(original_model, truth, [c.shapes for c in plan], file)
             rounded = as_tf32(original_model) if judging.tf32 and oracle.kind == "float64" else None
             del original_model
-            plain = sessions.plain(file, providers)
+            plain = sessions.plain(file, providers, cuda=cuda)
             # On two providers the original's own error is the worse one of the two.
-            twin = None if elsewhere is None else sessions.plain(file, elsewhere)
-            session = sessions.with_kernels(fused_file, elsewhere or providers)
+            twin = None if elsewhere is None else sessions.plain(file, elsewhere, cuda=cuda)
+            session = sessions.with_kernels(fused_file, elsewhere or providers, cuda)
             del file, fused_file
             by_kind = any(s.array_type.kind in "fV" for s in specs)
             comparison = _Comparison(
@@ -353,11 +357,18 @@ def load(source: Source, name: str) -> onnx.ModelProto:
     return io.parse(source, f"the {name} model") if isinstance(source, bytes) else io.load(source)
 
 
+def _why_without_tf32(judging: Judging, fused: onnx.ModelProto, providers: Sequence[str]) -> str:
+    if sessions.CUDA not in providers or sessions.tf32_options(judging.use_tf32, fused).get("use_tf32") != "0":
+        return ""
+    return "asked for" if judging.use_tf32 is False else "the fused file was made with --strict-fp32"
+
+
 def _tf32_may_explain(report: Report) -> bool:
     """Return whether all that is wrong are errors of float32 outputs on CUDA, whose sessions may round to TF32."""
     wrong = [r for r in report.rows if r.verdict != "ok"]
     return (
         sessions.CUDA in (report.provider, report.fused_provider)
+        and not report.without_tf32
         and report.truth == "float64"
         and not report.problems
         and bool(wrong)

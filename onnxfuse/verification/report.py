@@ -9,6 +9,7 @@ changes its meaning; new keys alone leave it.
 | provider, fused_provider | ONNX Runtime's provider of the original, of the fused model |
 | truth | `kind` (float64, float32), `how` it was computed, `why` not in float64 |
 | tf32 | whether float32 outputs pass only because the session may round the factors of products to TF32 |
+| without_tf32 | why the CUDA sessions ran with `use_tf32` 0; empty where they did not |
 | problems | what is wrong besides numbers, one sentence each |
 | outputs | the worst row of each output; `rows`: each output in each case |
 | a row | `output`, `dtype`, `case` (position in `cases`), `verdict` (ok, mismatch, undecided), `fault` in words |
@@ -154,6 +155,8 @@ class Report:
     """The execution provider of the fused model where it is another one."""
     tf32: bool = False
     """Whether float32 outputs were judged by what TF32 products permit: on CUDA, where nothing else holds."""
+    without_tf32: str = ""
+    """Why the CUDA sessions ran with `use_tf32` 0, which rounds no float32 product; empty where they did not."""
     bisection: Finding | None = None
     """What `bisect` found; None where it was not asked for, or nothing was wrong."""
 
@@ -198,6 +201,7 @@ class Report:
             "fused_provider": self.fused_provider or self.provider,
             "truth": {"kind": self.truth, "how": self.truth_how, "why": self.truth_why},
             "tf32": self.tf32,
+            "without_tf32": self.without_tf32,
             "problems": list(self.problems),
             "outputs": [r.as_dict() for r in self.outputs],
             "rows": [r.as_dict() for r in self.rows],

@@ -4,6 +4,7 @@ import ctypes
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import ml_dtypes
@@ -17,6 +18,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as errors
 from onnxfuse import runtime
 from onnxfuse.model import io
 from onnxfuse.model.errors import DeviceError, ModelError
+from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.model.types import first_line
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -37,15 +39,25 @@ CRASHES_IN_HALF = "NchwcTransformer"
 """A graph optimizer of ONNX Runtime's CPU provider that kills the process on some float16 models: a ViT's patch Conv
 (1.31.1, 2026-11). It rearranges float32 convolutions alone, so a float16 model loses nothing without it."""
 
+DEFAULTS: Mapping[str, str] = MappingProxyType({})
+"""No options of a provider."""
+
 QUIET = 3
 """ONNX Runtime's severity: errors only. What goes wrong is raised and told by us."""
 
 
 def plain(
-    model: Model, providers: Sequence[str], options: onnxruntime.SessionOptions | None = None
+    model: Model,
+    providers: Sequence[str],
+    options: onnxruntime.SessionOptions | None = None,
+    cuda: Mapping[str, str] = DEFAULTS,
 ) -> onnxruntime.InferenceSession:
-    """Return a session of ONNX Runtime alone, as a user would open it. Raises ModelError, DeviceError."""
-    session = _open(model, options or _quiet(), providers, "the original model", **without_crashes(model, providers))
+    """Return a session of ONNX Runtime alone, as a user would open it. Raises ModelError, DeviceError.
+
+    `cuda` are options of the CUDA provider.
+    """
+    safe = without_crashes(model, providers)
+    session = _open(model, options or _quiet(), with_options(providers, cuda), "the original model", **safe)
     if CUDA in providers and CUDA not in session.get_providers():
         raise no_cuda("ONNX Runtime leaves its provider out")
     return session
@@ -63,16 +75,33 @@ def unoptimized(model: Model) -> onnxruntime.InferenceSession:
     return _open(model, options, [CPU], "the original in float32, for the truth,")
 
 
-def with_kernels(model: Model, providers: Sequence[str]) -> runtime.Session:
-    """Return the session of a fused model as `onnxfuse.session` opens it. Raises ModelError, DeviceError."""
+def with_kernels(model: Model, providers: Sequence[str], cuda: Mapping[str, str] = DEFAULTS) -> runtime.Session:
+    """Return the session of a fused model as `onnxfuse.session` opens it. Raises ModelError, DeviceError.
+
+    `cuda` are options of the CUDA provider.
+    """
+    safe = without_crashes(model, providers)
     try:
-        return runtime.session(
-            model, providers=providers, session_options=_quiet(), **without_crashes(model, providers)
-        )
+        return runtime.session(model, with_options(providers, cuda), session_options=_quiet(), **safe)
     except ORT_ERRORS as error:
         raise ModelError(
             f"ONNX Runtime cannot open the fused model: {first_line(error)}", "Optimize the original again."
         ) from error
+
+
+def with_options(providers: Sequence[str], cuda: Mapping[str, str]) -> list[runtime.Provider]:
+    """Return the providers as ONNX Runtime takes them, CUDA's with its options."""
+    return [(p, dict(cuda)) if p == CUDA and cuda else p for p in providers]
+
+
+def tf32_options(asked: bool | None, fused: onnx.ModelProto) -> Mapping[str, str]:
+    """Return the CUDA option for float32 products: what was asked for, else what the fused file says.
+
+    Empty where neither says anything: ONNX Runtime's default is 1.
+    """
+    if asked is None:
+        return {"use_tf32": "0"} if is_strict_fp32(fused) else DEFAULTS
+    return {"use_tf32": str(int(asked))}
 
 
 def openable(source: Source, model: onnx.ModelProto, folder: str) -> Model:
@@ -124,7 +153,7 @@ def run(
 
 
 def _open(
-    model: Model, options: onnxruntime.SessionOptions, providers: Sequence[str], what: str, **more: Any
+    model: Model, options: onnxruntime.SessionOptions, providers: Sequence[runtime.Provider], what: str, **more: Any
 ) -> onnxruntime.InferenceSession:
     if isinstance(model, onnx.ModelProto) and io.size(model) > io.PROTOBUF_LIMIT:
         # The file may go when the session is open: what ONNX Runtime has mapped into memory stays there.

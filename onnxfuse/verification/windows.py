@@ -14,6 +14,7 @@ import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from onnxfuse.model.graph import bodies, captured
+from onnxfuse.model.tf32 import is_strict_fp32, set_strict_fp32
 from onnxfuse.model.types import infer, value_types
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -90,6 +91,7 @@ def part(model: ModelProto, nodes: Collection[int], feeds: Arrays, outputs: Mapp
     """
     cut = ModelProto(ir_version=model.ir_version, producer_name=model.producer_name)
     cut.opset_import.extend(model.opset_import)
+    set_strict_fp32(cut, strict=is_strict_fp32(model))
     chosen = [model.graph.node[n] for n in sorted(nodes)]
     cut.graph.name = model.graph.name or "part"
     cut.graph.node.extend(chosen)

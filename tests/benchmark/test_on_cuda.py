@@ -7,8 +7,9 @@ import onnx
 
 from onnxfuse.benchmark import bench, compare
 from onnxfuse.benchmark.ceilings import Ceilings
+from onnxfuse.model.tf32 import set_strict_fp32
 from onnxfuse.profiling import bound, device
-from onnxfuse.profiling.settings import cuda_settings
+from onnxfuse.profiling.settings import Setting, cuda_settings
 from tests.profiling import stand_in_cupti
 from tests.profiling.test_profile import Seen
 from tests.runtime import fused_models as models
@@ -35,7 +36,7 @@ def stand_in_card() -> None:
     used = itertools.count(0, 5_000_000)
     device.used_memory = lambda: next(used)
     device._card = lambda: {"device": "stand-in"}
-    compare.measured = lambda types, providers: Ceilings(1e12, {})
+    compare.measured = lambda types, providers, setting: Ceilings(1e12, {})
 
 
 def options_of_each_setting() -> Any:
@@ -79,6 +80,33 @@ def test_a_benchmark_on_cuda(on_fake_cuda: FakeCuda) -> None:
     assert "cupti-python is not installed" in facts["uncounted"]
     assert {r["launches"] for block in facts["blocks"] for r in block["rows"]} == {None}
     assert facts["environment"]["float32 products"] == "TF32 on (ONNX Runtime's default)"
+
+
+def benched_strictly() -> Any:
+    stand_in_kernels.install()
+    stand_in_card()
+    strict = models.chain()
+    set_strict_fp32(strict)
+    seen, found = [], []
+    for asked in (None, True):
+        facts = bench(original(), strict, runs=1, rounds=1, use_tf32=asked).as_dict()
+        seen.append(facts["environment"]["float32 products"])
+
+    def recorded(model: Any, setting: Setting, *more: Any, **options: Any) -> Any:
+        session = bound.opened(model, setting, *more, **options)
+        found.append(session.get_provider_options()["CUDAExecutionProvider"]["use_tf32"])
+        return session
+
+    compare.opened = recorded
+    bench(original(), strict, runs=1, rounds=1)
+    return [seen, found]
+
+
+def test_both_models_of_a_strict_file_are_timed_without_tf32(on_fake_cuda: FakeCuda) -> None:
+    """At every setting, unless TF32 is asked for; the report says which."""
+    said, options = on_fake_cuda(benched_strictly)
+    assert said == ["TF32 off (use_tf32 0)", "TF32 on (ONNX Runtime's default)"]
+    assert options == ["0"] * 4
 
 
 def counted() -> Any:

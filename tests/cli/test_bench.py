@@ -34,7 +34,7 @@ def times(monkeypatch: pytest.MonkeyPatch) -> None:
         return [[us / 1e6] * rounds * count for us in (300, 240, 200, 160)]
 
     monkeypatch.setattr(compare, "interleaved", interleaved)
-    monkeypatch.setattr(compare, "measured", lambda types, providers: Ceilings(1e6, {"float32": 1e15}))
+    monkeypatch.setattr(compare, "measured", lambda types, providers, setting: Ceilings(1e6, {"float32": 1e15}))
 
 
 @pytest.mark.usefixtures("folder", "times")

@@ -110,11 +110,11 @@ def test_with_guard_what_was_taken_back_is_not_dumped(
     """A fused op whose kernel is wrong is undone: it is neither in the result nor among the ops."""
     opened = sessions.with_kernels
 
-    def with_a_wrong_kernel(model: Any, providers: Any) -> Any:
+    def with_a_wrong_kernel(model: Any, *options: Any) -> Any:
         broken = onnx.ModelProto.FromString(model.SerializeToString())
         for node in (n for f in broken.functions for n in f.node if n.op_type == "Relu"):
             node.op_type = "Tanh"
-        return opened(broken, providers)
+        return opened(broken, *options)
 
     monkeypatch.setattr(sessions, "with_kernels", with_a_wrong_kernel)
     result = onnxfuse_command("optimize", "in.onnx", "out.onnx", "--dump", "d", "--guard")

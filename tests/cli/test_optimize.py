@@ -14,6 +14,7 @@ from onnx import numpy_helper
 
 from onnxfuse.model import io
 from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.tf32 import is_strict_fp32
 from tests.cli.conftest import Command
 from tests.rewrite.small import assert_same_numbers, ops
 
@@ -95,6 +96,20 @@ def test_undo_gives_the_plain_model_back(folder: Path, onnxfuse_command: Command
     assert [n.name for n in plain.graph.node] == ["product", "bias", "act", "residual", "second", "norm"]
     assert not plain.functions
     assert_same_numbers(onnx.load(folder / "in.onnx"), plain)
+
+
+def test_a_strict_file_says_so_until_it_is_undone(folder: Path, onnxfuse_command: Command) -> None:
+    """Optimized again, guarded or measured it stays strict; the plain model asks for nothing."""
+    onnxfuse_command("optimize", "in.onnx", "strict.onnx", "--strict-fp32")
+    onnxfuse_command("optimize", "strict.onnx", "again.onnx")
+    onnxfuse_command("optimize", "in.onnx", "guarded.onnx", "--strict-fp32", "--guard")
+    onnxfuse_command("optimize", "in.onnx", "out.onnx")
+    onnxfuse_command("optimize", "--undo", "strict.onnx", "plain.onnx")
+    found = {p.stem: is_strict_fp32(onnx.load(p)) for p in folder.glob("*.onnx")}
+    assert found == {
+        "in": False, "strict": True, "again": True, "guarded": True, "out": False, "plain": False,
+    }  # fmt: skip
+    assert digest(folder / "strict.onnx") == digest(folder / "again.onnx") == digest(folder / "guarded.onnx")
 
 
 @pytest.mark.usefixtures("folder")

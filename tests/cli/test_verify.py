@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 from onnxfuse.cli.main import main
+from onnxfuse.verification import sessions
 
 RIGHT = "y = Relu(x)"
 WRONG = "y = Identity(x)"
@@ -38,6 +39,29 @@ def test_the_verdict_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.usefixtures("folder")
+def test_a_strict_file_is_verified_without_tf32(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the command says so, as it does where --no-tf32 asks for it; --tf32 goes first. The CPU is CUDA here."""
+    monkeypatch.setattr(sessions, "CUDA", "CPUExecutionProvider")
+    monkeypatch.setattr(sessions, "chosen_providers", list)
+    monkeypatch.setattr(sessions, "with_options", lambda providers, cuda: list(providers))
+    with pytest.raises(SystemExit):
+        main(["optimize", "in.onnx", "strict.onnx", "--strict-fp32"])
+    told = "no float32 product is rounded to TF32 (use_tf32 0): "
+    for fused, option, why in (
+        ("strict.onnx", (), "the fused file was made with --strict-fp32"),
+        ("same.onnx", ("--no-tf32",), "asked for"),
+        ("same.onnx", (), None),
+        ("strict.onnx", ("--tf32",), None),
+    ):
+        capsys.readouterr()
+        assert _run("in.onnx", fused, "--provider", "cpu", *option) == 0
+        out = capsys.readouterr().out
+        assert (told + why in out) if why else (told not in out)
+
+
+@pytest.mark.usefixtures("folder")
 def test_a_mismatch_says_where_and_what_to_try(capsys: pytest.CaptureFixture[str]) -> None:
     """Exit 1; the worst element with the three values, the case that shows it, the next step."""
     assert _run("in.onnx", "other.onnx") == 1
@@ -56,8 +80,8 @@ def test_json_holds_every_fact(capsys: pytest.CaptureFixture[str]) -> None:
     assert _run("in.onnx", "other.onnx", "--json") == 1
     facts = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert set(facts) == {
-        "schema", "command", "ok", "summary", "provider", "fused_provider", "truth", "tf32", "problems", "outputs",
-        "rows", "cases", "kernels", "bisection", "seconds",
+        "schema", "command", "ok", "summary", "provider", "fused_provider", "truth", "tf32", "without_tf32", "problems",
+        "outputs", "rows", "cases", "kernels", "bisection", "seconds",
     }  # fmt: skip
     assert facts["ok"] is False
     assert facts["truth"] == {"kind": "float64", "how": "onnx's reference operators", "why": ""}

@@ -19,6 +19,7 @@ import onnxruntime
 from onnxfuse import runtime
 from onnxfuse.kernels import TensorMap
 from onnxfuse.model.errors import DeviceError, KernelError, UsageError
+from onnxfuse.model.tf32 import set_strict_fp32
 from tests.runtime import fused_models as models
 from tests.runtime import stand_in_kernels
 from tests.runtime.conftest import FakeCuda
@@ -533,6 +534,32 @@ def with_and_without_tf32() -> Any:
         runtime.session(models.chain(), [("CUDAExecutionProvider", options), "CPUExecutionProvider"])
         found[repr(value)] = sorted({arch.tf32 for arch in kernels.asked_for})
     return found
+
+
+def as_the_file_says() -> Any:
+    kernels, found = stand_in_kernels.install(), {}
+    strict = models.chain()
+    set_strict_fp32(strict)
+    for name, providers, more in (
+        ("names", CUDA, {}),
+        ("asked for", [("CUDAExecutionProvider", {"use_tf32": "1"}), "CPUExecutionProvider"], {}),
+        ("beside", CUDA, {"provider_options": [{"device_id": "0"}, {}]}),
+    ):
+        kernels.asked_for.clear()
+        session = runtime.session(strict, providers, **more)
+        option = session.get_provider_options()["CUDAExecutionProvider"]["use_tf32"]
+        found[name] = [option, sorted({arch.tf32 for arch in kernels.asked_for})]
+    kernels.asked_for.clear()
+    runtime.register(onnxruntime.SessionOptions(), strict)
+    found["registered"] = sorted({arch.tf32 for arch in kernels.asked_for})
+    return found
+
+
+def test_a_file_made_without_tf32_is_opened_without(on_fake_cuda: FakeCuda) -> None:
+    """ONNX Runtime's own products are exact then, too; what the caller says goes first."""
+    assert on_fake_cuda(as_the_file_says) == {
+        "names": ["0", [False]], "asked for": ["1", [True]], "beside": ["0", [False]], "registered": [False],
+    }  # fmt: skip
 
 
 def test_a_session_without_tf32_asks_for_exact_kernels(on_fake_cuda: FakeCuda) -> None:

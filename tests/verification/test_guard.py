@@ -34,7 +34,7 @@ def test_a_wrong_kernel_is_undone_and_the_rest_stays(mutant: Mutant, monkeypatch
     weights = [t for t in wrong.graph.initializer if t.name.startswith("planted_")]
     opened = sessions.with_kernels
 
-    def with_a_wrong_kernel(model: Any, providers: Any) -> Any:
+    def with_a_wrong_kernel(model: Any, *options: Any) -> Any:
         broken = onnx.ModelProto()
         broken.CopyFrom(model)
         for node in broken.graph.node:
@@ -44,7 +44,7 @@ def test_a_wrong_kernel_is_undone_and_the_rest_stays(mutant: Mutant, monkeypatch
                 function.node.extend(body.node)
                 node.input[:] = planted.input
                 broken.graph.initializer.extend(weights)
-        return opened(broken, providers)
+        return opened(broken, *options)
 
     monkeypatch.setattr(sessions, "with_kernels", with_a_wrong_kernel)
     got = guard(plain, lambda without: _optimized(mutant, [], without), unfuse, providers=CPU)

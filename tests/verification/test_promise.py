@@ -295,8 +295,8 @@ def test_a_run_on_cuda_counts_launches(launched: int, monkeypatch: pytest.Monkey
     fused = on_cpu(plain, CPU)
     fused.fused = (placed,)
     monkeypatch.setattr(sessions, "chosen_providers", list)
-    monkeypatch.setattr(sessions, "plain", lambda source, providers: on_cpu(source, CPU))
-    monkeypatch.setattr(sessions, "with_kernels", lambda source, providers: fused)
+    monkeypatch.setattr(sessions, "plain", lambda source, providers, cuda: on_cpu(source, CPU))
+    monkeypatch.setattr(sessions, "with_kernels", lambda source, providers, cuda: fused)
     monkeypatch.setattr(runtime, "launches", lambda: {"Relu_1": launched})
     monkeypatch.setattr(runtime, "reset_launches", lambda: None)
     report = verify(plain, plain, providers=["CUDAExecutionProvider"])
@@ -338,13 +338,13 @@ def test_two_providers_against_each_other(monkeypatch: pytest.MonkeyPatch) -> No
     opened: list[str] = []
     on_cpu = sessions.plain
 
-    def record(source: sessions.Model, providers: list[str]) -> object:
+    def record(source: sessions.Model, providers: list[str], **_options: object) -> object:
         opened.append(providers[0])
         return on_cpu(source, CPU)
 
     monkeypatch.setattr(sessions, "chosen_providers", list)
     monkeypatch.setattr(sessions, "plain", record)
-    monkeypatch.setattr(sessions, "with_kernels", lambda source, providers: _bare(on_cpu(source, CPU)))
+    monkeypatch.setattr(sessions, "with_kernels", lambda source, providers, cuda: _bare(on_cpu(source, CPU)))
     report = verify(plain, fused, providers=CPU, fused_providers=["CUDAExecutionProvider"])
     assert opened == ["CPUExecutionProvider", "CUDAExecutionProvider"]
     assert report.ok

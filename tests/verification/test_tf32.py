@@ -1,11 +1,15 @@
 """Where CUDA sessions may round products to TF32, float32 outputs are held to that, and to no less."""
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
 
+from onnxfuse.model.tf32 import is_strict_fp32, set_strict_fp32
 from onnxfuse.verification import sessions, verify
+from onnxfuse.verification.bisect import investigate
 from onnxfuse.verification.reference import to_tf32
 
 CPU = ["CPUExecutionProvider"]
@@ -71,3 +75,52 @@ def test_a_fault_is_a_fault_there_too(wrong: onnx.ModelProto) -> None:
     """With the strict budget in the report, so that its figures are the known ones."""
     report = verify(product(WEIGHT), wrong, providers=CPU)
     assert (report.ok, report.tf32) == (False, False)
+
+
+@pytest.fixture
+def opened_with(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
+    """The options of each CUDA session; its provider is the CPU's."""
+    found: list[dict[str, str]] = []
+
+    def record(providers: Sequence[str], cuda: Mapping[str, str]) -> list[str]:
+        found.append(dict(cuda))
+        return list(providers)
+
+    monkeypatch.setattr(sessions, "with_options", record)
+    return found
+
+
+def strictly(model: onnx.ModelProto) -> onnx.ModelProto:
+    set_strict_fp32(model)
+    return model
+
+
+@pytest.mark.usefixtures("cuda")
+@pytest.mark.parametrize(
+    ("fused", "asked", "options", "why"),
+    [
+        (product(WEIGHT), None, {}, ""),
+        (product(WEIGHT), False, {"use_tf32": "0"}, "asked for"),
+        (strictly(product(WEIGHT)), None, {"use_tf32": "0"}, "the fused file was made with --strict-fp32"),
+        (strictly(product(WEIGHT)), True, {"use_tf32": "1"}, ""),
+    ],
+    ids=["default", "asked for", "strict", "strict, and not"],
+)
+def test_original_and_fused_model_round_alike(
+    fused: onnx.ModelProto, asked: bool | None, options: dict[str, str], why: str, opened_with: list[dict[str, str]]
+) -> None:
+    """By what was asked for, else by what the fused file says; the report tells why nothing is rounded."""
+    report = verify(product(WEIGHT), fused, providers=CPU, use_tf32=asked)
+    assert (report.ok, report.without_tf32, opened_with) == (True, why, [options, options])
+
+
+@pytest.mark.usefixtures("cuda", "opened_with")
+def test_where_nothing_may_round_nothing_is_judged_by_it() -> None:
+    """A kernel that rounds all the same is a mismatch in a strict file; bisect looks at it under the same option."""
+    plain, fused = product(WEIGHT), strictly(product(to_tf32(WEIGHT), "high"))
+    report = verify(plain, fused, providers=CPU)
+    assert (report.ok, report.tf32) == (False, False)
+    assert investigate(plain, fused, report).bisection.fault  # type: ignore[union-attr]
+    allowed = verify(plain, fused, providers=CPU, use_tf32=True)
+    assert (allowed.ok, allowed.tf32) == (True, True)
+    assert is_strict_fp32(fused), "what was given is not changed"
