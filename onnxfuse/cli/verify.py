@@ -121,7 +121,10 @@ TF32_OPTION = click.option(
     help="NaN and infinity where the original has them too: equal, or a mismatch.",
 )
 @click.option(
-    "--top-k", type=click.IntRange(1), multiple=True, help="Tell the agreement of the K best of the last axis, too."
+    "--top-k",
+    type=click.IntRange(1),
+    multiple=True,
+    help="Tell how often the K best of the last axis agree, of every output; unasked it is 1 and 5 of class scores.",
 )
 @click.option(
     "--bisect",

@@ -148,7 +148,7 @@ def measure(
     originals: Sequence[Array],
     truth: Array,
     *,
-    top_k: Sequence[int] | None = None,
+    top_k: Sequence[int] = (),
     nan: NanPolicy = "equal",
 ) -> Measure:
     """Return the measure of `fused` beside the original's outputs, the first on the inputs themselves, and `truth`.

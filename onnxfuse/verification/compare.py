@@ -16,6 +16,7 @@ from onnxfuse.model import io
 from onnxfuse.model.errors import UsageError
 from onnxfuse.model.types import UNKNOWN, ValueType, first_line, value_types
 from onnxfuse.verification import budget, sessions
+from onnxfuse.verification.classes import class_outputs
 from onnxfuse.verification.given import case_of, given_cases
 from onnxfuse.verification.inputs import Case, InputSpec, Shapes, cases, input_specs, nudge
 from onnxfuse.verification.report import CaseRow, KernelRow, OutputRow, Report
@@ -41,6 +42,8 @@ MORE_SEEDS = 4
 The outputs of a case may share one cause, and are then few however many they are: the thousand logits of a classifier
 are made of the means of one image. The original's own error in one case is small by luck then; in five it is not.
 """
+CLASS_RANKS = (1, 5)
+"""The top-k agreements that are told of class scores when nothing else is asked for."""
 NO_LUCK = 100.0
 """An error this many times the budget needs no more seeds: an own error below a hundredth of its spread is rare."""
 
@@ -53,7 +56,7 @@ class Judging:
     """In place of the error budget, for the outputs that they name."""
     nan: budget.NanPolicy = "equal"
     top_k: tuple[int, ...] | None = None
-    """Agreements that are told of the last axis; None for 1 and 5 of what looks like class scores."""
+    """Agreements that are told of the last axis; None for CLASS_RANKS of what `classes` takes for class scores."""
     tf32: bool = False
     """Whether float32 outputs may be as far from the truth as factors rounded to TF32 bring the original."""
     use_tf32: bool | None = None
@@ -94,6 +97,7 @@ def compare(
             fused_file = sessions.openable(fused, fused_model, folder)
             del fused_model
             file = sessions.openable(original, original_model, folder)
+            scores = class_outputs(original_model) if judging.top_k is None else frozenset()
             oracle = truth_of(original_model, truth, [c.shapes for c in plan], file)
             rounded = as_tf32(original_model) if judging.tf32 and oracle.kind == "float64" else None
             del original_model
@@ -105,7 +109,7 @@ def compare(
             by_kind = any(s.array_type.kind in "fV" for s in specs)
             comparison = _Comparison(
                 plain, twin, session, oracle, lambda why: float32_truth(load(original, "original"), why), judging,
-                rounded,
+                rounded, scores,
             )  # fmt: skip
             report = _run(
                 comparison, plan, lambda kinds: more_of(specs, plan, kinds, shapes), report, progress, by_kind=by_kind
@@ -236,9 +240,10 @@ class _Comparison:
         in_float32: Callable[[str], Truth],
         judging: Judging,
         rounded: Callable[[Arrays], Arrays] | None,
+        scores: Collection[str],
     ) -> None:
         self.plain, self.twin, self.session, self.truth = plain, twin, session, truth
-        self.in_float32, self.judging, self.rounded = in_float32, judging, rounded
+        self.in_float32, self.judging, self.rounded, self.scores = in_float32, judging, rounded, scores
         self.cases: list[CaseRow] = []
         self.rows: list[OutputRow] = []
         self.problems: list[str] = []
@@ -288,7 +293,8 @@ class _Comparison:
             # Each output is let go as soon as it is measured.
             value, fused = expected.pop(name), got.pop(name)
             originals = [value, *siblings.pop(name, [])]
-            measure = budget.measure(fused, originals, truth.pop(name), top_k=self.judging.top_k, nan=self.judging.nan)
+            top_k = self.judging.top_k or (CLASS_RANKS if name in self.scores else ())
+            measure = budget.measure(fused, originals, truth.pop(name), top_k=top_k, nan=self.judging.nan)
             self.rows.append(
                 OutputRow(
                     name, str(value.dtype), len(self.cases), measure, self._tolerated(name, fused, value, measure)

@@ -26,11 +26,6 @@ CUSTOMARY_RTOL = {"float16": 1e-3, "bfloat16": 1e-2, "float32": 1e-5, "float64":
 ULP_EDGES = (0, 1, 2, 3, 5, 9, 17, 65, 257, 1025, 65537)
 """Lower edges of the ULP histogram: same, 1, 2, 3-4, 5-8, 9-16, 17-64, 65-256, 257-1024, 1025-65536, more."""
 
-CLASS_COLUMNS = 10
-"""From so many columns on, a float output of rank 2 is taken for class scores."""
-CLASS_RANKS = (1, 5)
-"""The top-k agreements that are told of class scores when nothing else is asked for."""
-
 
 @dataclass(frozen=True)
 class Difference:
@@ -65,14 +60,14 @@ class Difference:
     inf: tuple[int, int] = (0, 0)
     """Elements that are infinite in the fused output, in the original's."""
     agreement: Mapping[str, float] = field(default_factory=dict)
-    """Class scores: share of rows with the same best class ("1"), with the same k best classes in any order ("5")."""
+    """Share of rows whose best column is the same ("1"), whose k best columns are, in any order ("5"): of class scores,
+    and what was asked for."""
 
 
-def difference(fused: Array, original: Array, top_k: Sequence[int] | None = None) -> Difference:
+def difference(fused: Array, original: Array, top_k: Sequence[int] = ()) -> Difference:
     """Return the difference of two arrays of one shape and type. Numbers only; strings differ by 0.
 
-    `top_k` asks for the agreement of the k best of the last axis; without it, class scores are recognised by their
-    shape. Raises nothing.
+    `top_k` asks for the agreement of the k best of the last axis. Raises nothing.
     """
     if not original.size or original.dtype.kind in "SUO":
         return Difference(elements=original.size)
@@ -89,19 +84,15 @@ def chunks(*arrays: Array) -> Iterator[tuple[Any, ...]]:
         yield (start, *(x[start : start + CHUNK] for x in flat))
 
 
-def agreements(fused: Array, original: Array, top_k: Sequence[int] | None) -> dict[str, float]:
-    """Return the share of rows whose k best columns are the same, by k; empty where the output is no table of scores.
+def agreements(fused: Array, original: Array, top_k: Sequence[int]) -> dict[str, float]:
+    """Return the share of rows whose k best columns are the same, by k; no k where there are no more columns than that.
 
     A tie is no disagreement: a row agrees if the classes that the fused model picks have the original's best scores.
     """
     if original.ndim == 0 or original.dtype.kind not in "fV" or not original.size:
         return {}
     columns = original.shape[-1]
-    if top_k is None:
-        if original.ndim != 2 or columns < CLASS_COLUMNS:
-            return {}
-        top_k = CLASS_RANKS
-    ranks = [k for k in top_k if 1 <= k <= columns]
+    ranks = [k for k in top_k if 1 <= k < columns]
     f, o = (x.reshape(-1, columns) for x in (fused, original))
     per_chunk, agreed = max(1, CHUNK // columns), dict.fromkeys(ranks, 0)
     for start in range(0, len(o), per_chunk):
