@@ -12,7 +12,7 @@ from onnxfuse.rewrite.apply import bind, find
 from onnxfuse.rewrite.choices import Choices, Declined
 from onnxfuse.rewrite.function import Realization, make_op
 from onnxfuse.rewrite.grow import Region, grow, host_values, not_pointwise, reduced_axes
-from onnxfuse.rewrite.join import join
+from onnxfuse.rewrite.join import join, joins_channels
 from onnxfuse.rewrite.match import Match, Refusal
 from onnxfuse.rewrite.moving import grow_moving, launches, not_movement, saves, trim
 from onnxfuse.rewrite.pattern import realized
@@ -168,7 +168,8 @@ def _join_at(
         return None
     made = join(graph, node, ops, rule.name)
     if isinstance(made, str):
-        return Refusal(node.name, made, 1)
+        # What is no Concat of images at all was not near.
+        return Refusal(node.name, made, int(joins_channels(graph, node)), size=1 + len(node.inputs))
     op, fused, members = made
     declined = around.choices.declined.get((op.name, fused.outputs)) if around.choices is not None else None
     if declined is not None:
@@ -321,7 +322,7 @@ def _start_from(
         whole = str(match.values[how.over])
         # Without them a value of the whole cannot be told from what is left of it.
         if (unknown := next((v for v in (whole, root.outputs[0]) if graph.type(v).shape is None), None)) is not None:
-            return Refusal(root.name, f"the rank of '{unknown}' is not known", len(matched))
+            return Refusal(root.name, f"the rank of '{unknown}' is not known", len(matched), size=len(matched))
         return _Start(whole, root.outputs[0], reduced_axes(graph, root) if len(seeds) == 1 else None, seeds)
     spread = str(match.values[how.broadcast]) if how.broadcast else ""
     start = _Start(root.outputs[0], seeds=seeds, shared=str(shared), spread=spread, realization=realization)

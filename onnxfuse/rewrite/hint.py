@@ -50,6 +50,8 @@ def _of_predicate(r: Refusal) -> str:
     types = re.match(r"dtype\(\w+\) (?:in|==) ([\w, ]+)$", r.subject)
     if types:
         return f"export the model, or convert it, in {' or '.join(types[1].split(', '))}: the kernel is for these types"
+    if r.reason.endswith("it is quantized"):
+        return "a quantized model is left to ONNX Runtime's kernels; the rules are for its float original"
     if "is not a constant" in r.reason:
         return "the rule wants a weight there; where it should be one, export with constants folded"
     if "known to be" in r.reason and "mask" in r.subject:

@@ -46,10 +46,14 @@ def join(
     return reason if reason is not None else (op, _node(op, members, node, inputs, inner), members)
 
 
+def joins_channels(graph: Graph, node: Node) -> bool:
+    """Return whether a Concat puts together the channels of channels-last images."""
+    return graph.type(node.outputs[0]).rank == 4 and graph.attributes(node).get("axis", 0) in (-1, 3)
+
+
 def _members(graph: Graph, node: Node, ops: Mapping[str, FusedOp]) -> list[Node] | str:
     """Return the nodes that compute inputs for the Concat alone, or why there is no op to be made of them."""
-    axis = graph.attributes(node).get("axis", 0)
-    if graph.type(node.outputs[0]).rank != 4 or axis not in (-1, 3):
+    if not joins_channels(graph, node):
         return "no Concat of the channels of channels-last images"
     if not 2 <= len(set(node.inputs)) == len(node.inputs) <= MOST_PARTS:
         return f"{len(node.inputs)} values side by side, expected 2 to {MOST_PARTS} different ones"

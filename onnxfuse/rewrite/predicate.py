@@ -65,7 +65,9 @@ def _const(graph: Graph, match: Match, *names: str) -> str | None:
     for name in names:
         value = match.values[name]
         if isinstance(value, str) and value and not graph.is_constant(value):
-            return f"'{value}' is not a constant"
+            maker = graph.producer(value)
+            quantized = maker is not None and maker.op == "DequantizeLinear"
+            return f"'{value}' is not a constant{': it is quantized' if quantized else ''}"
     return None
 
 

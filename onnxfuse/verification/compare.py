@@ -97,11 +97,12 @@ def compare(
             fused_file = sessions.openable(fused, fused_model, folder)
             del fused_model
             file = sessions.openable(original, original_model, folder)
+            # An original that ONNX Runtime does not open is told as that, and not as one without a truth.
+            plain = sessions.plain(file, providers, cuda=cuda)
             scores = class_outputs(original_model) if judging.top_k is None else frozenset()
             oracle = truth_of(original_model, truth, [c.shapes for c in plan], file)
             rounded = as_tf32(original_model) if judging.tf32 and oracle.kind == "float64" else None
             del original_model
-            plain = sessions.plain(file, providers, cuda=cuda)
             # On two providers the original's own error is the worse one of the two.
             twin = None if elsewhere is None else sessions.plain(file, elsewhere, cuda=cuda)
             session = sessions.with_kernels(fused_file, elsewhere or providers, cuda)

@@ -64,3 +64,12 @@ def test_branches_side_by_side_are_one_op():
 def test_what_is_no_op_of_parts_stays_with_the_reason(model, reason):
     _, report = optimize(model)
     assert [n.refusal.reason for n in report.stopped if n.rule == "concat"] == [reason]
+
+
+def test_a_concat_of_something_else_was_not_near():
+    """Shapes are put together in every exported model: that says nothing of images."""
+    _, report = optimize(parse("g (int64[1] a, int64[1] b) => (int64[2] y) { y = Concat <axis = 0> (a, b) }"))
+    (stopped,) = (s for s in report.stopped if s.rule == "concat")
+    assert (stopped.refusal.far, stopped.refusal.size) == (True, 3)
+    _, report = optimize(inception("d, d", 16))
+    assert not any(s.refusal.far for s in report.stopped if s.rule == "concat")

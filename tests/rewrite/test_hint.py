@@ -15,6 +15,7 @@ from onnxfuse.rewrite.match import Refusal
         ("'m' is not known to be 0 everywhere", "zeros(mask)", "where the mask hides nothing"),
         ("dim(x, 1) is not known; the rule wants dim(x, 1) == 4", "dim(x, 1) == 4", "element types and shapes"),
         ("'w' is not a constant", "const(w)", "with constants folded"),
+        ("'w' is not a constant: it is quantized", "const(w)", "a quantized model is left to ONNX Runtime's kernels"),
         ("rank(g) is 0; the rule wants rank(g) == 4", "rank(g) == 4", ""),
         ("x is no image", "x is no image", ""),
     ],

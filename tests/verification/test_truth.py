@@ -31,6 +31,14 @@ def test_operators_do_not_round_on_the_way(op: str, dtype: str) -> None:
     np.testing.assert_allclose(got, EXACT[op](x.astype(np.float64)), rtol=1e-14, atol=1e-15)
 
 
+def test_a_sigmoid_is_exact_far_from_zero() -> None:
+    """In both tails, where one of its forms would leave the range of float64."""
+    x = np.array([-1000.0, -700, -40, -1e-9, 40, 800])
+    exact = [0.0, math.exp(-700), math.exp(-40), 0.5 - 0.25e-9, 1 - math.exp(-40), 1.0]
+    made = truth.truth_of(text_model("g (double[n] x) => (double[n] y) { y = Sigmoid(x) }"), "float64", [])
+    np.testing.assert_allclose(made.evaluate({"x": x})["y"], exact, rtol=1e-15)
+
+
 def _each(function: Any) -> Any:
     return np.vectorize(function, otypes=[np.float64])
 
