@@ -78,7 +78,7 @@ class Block:
     def name(self) -> str:
         """The dynamic dimensions, or the shapes where there are none."""
         shapes = {n: "x".join(map(str, s)) or "scalar" for n, s in self.shapes.items()}
-        return " ".join(f"{k}={v}" for k, v in (self.dimensions or shapes).items())
+        return " ".join(f"{k}={v}" for k, v in (self.dimensions or shapes).items()) or "no inputs"
 
     @property
     def speedup(self) -> float:

@@ -176,6 +176,8 @@ def _legend(report: "Report", on_cuda: bool) -> list[str]:
         " + ".join(f"{n} on {p}" for p, n in counts.items()) or "none" for counts in report.nodes.values()
     )
     lines.append(f"nodes per run: {ran}; {_fused_text(report.fused_ops)}")
+    if not report.fused_ops.nodes and len({tuple(counts.items()) for counts in report.nodes.values()}) == 1:
+        lines.append("nothing is fused: both models run the same nodes, and what differs is chance")
     lines += [f"as bodies: {reason}" for reason in report.fused_ops.reasons]
     lines += [_work_text(report)] if report.ceilings is not None else []
     if on_cuda and report.uncounted:

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from onnxfuse.profiling.traffic import ModelWork, Removed, Row, pairs, removed, rows
+from onnxfuse.profiling.work import CONTROL
 
 if TYPE_CHECKING:
     from onnxfuse.profiling.kernels import Kernel
@@ -163,13 +164,15 @@ class Profile:
     def summary(self) -> str:
         """The verdict in one line."""
         before = self.before.work
+        left_out = ", ".join(dict.fromkeys(n.op for n in before.nodes if n.op in CONTROL))
+        what = f"device memory per run without {left_out}" if left_out else "device memory per run"
         if self.after is None:
-            return f"device memory per run: {size_text(before.bytes)}; {flops_text(before.flops)}"
+            return f"{what}: {size_text(before.bytes)}; {flops_text(before.flops)}"
         after = self.after.work
         share = f" ({after.bytes / before.bytes:.0%})" if before.bytes else ""
         flops = flops_text(before.flops)
         changed = "" if flops_text(after.flops) == flops else f" -> {flops_text(after.flops)}"
-        return f"device memory per run: {size_text(before.bytes)} -> {size_text(after.bytes)}{share}; {flops}{changed}"
+        return f"{what}: {size_text(before.bytes)} -> {size_text(after.bytes)}{share}; {flops}{changed}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return every fact for JSON; times are microseconds."""

@@ -114,8 +114,7 @@ def _read_npz(path: Path, specs: Sequence[InputSpec]) -> dict[str, Array]:
             arrays = {name: archive[name] for name in archive.files}
     except (ValueError, OSError, zipfile.BadZipFile) as error:
         raise UsageError(f"{path}: is not a readable .npz: {error}", FORMS) from None
-    # NumPy stores the types that it does not know, bfloat16, as raw bytes.
-    return {n: x.view(types[n]) if x.dtype.kind == "V" and n in types else x for n, x in arrays.items()}
+    return {n: _as_the_model_has_it(x, types.get(n)) for n, x in arrays.items()}
 
 
 def _read_npy(path: Path, specs: Sequence[InputSpec], name: str | None = None) -> dict[str, Array]:
@@ -128,7 +127,14 @@ def _read_npy(path: Path, specs: Sequence[InputSpec], name: str | None = None) -
     if not isinstance(array, np.ndarray):
         raise UsageError(f"{path}: holds several arrays", "Call it .npz.")
     types = {s.name: s.array_type for s in specs}
-    return {name: array.view(types[name]) if array.dtype.kind == "V" and name in types else array}
+    return {name: _as_the_model_has_it(array, types.get(name))}
+
+
+def _as_the_model_has_it(x: Array, dtype: np.dtype[Any] | None) -> Array:
+    """Return what NumPy stores in a form of its own: bfloat16 as raw bytes, strings by their longest."""
+    if x.dtype.kind == "V" and dtype is not None:
+        return x.view(dtype)
+    return x.astype(object) if x.dtype.kind == "U" else x
 
 
 def _read_pb(path: Path, specs: Sequence[InputSpec]) -> dict[str, Array]:
@@ -157,7 +163,7 @@ def _from_json(path: Path, name: str, value: Any, dtype: np.dtype[Any]) -> Array
         array = np.asarray(value)
     except ValueError:
         raise UsageError(f"{path}: the rows of '{name}' are of different lengths", "Pad them.") from None
-    fits = {"b": "b", "i": "iu", "u": "iu", "f": "fiu", "V": "fiu"}.get(dtype.kind, dtype.kind)
+    fits = {"b": "b", "i": "iu", "u": "iu", "f": "fiu", "V": "fiu", "O": "U"}.get(dtype.kind, dtype.kind)
     if array.size and array.dtype.kind not in fits:
         raise UsageError(f"{path}: '{name}' holds {array.dtype}, the model wants {dtype}")
     converted = array.astype(dtype)

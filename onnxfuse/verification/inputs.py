@@ -162,7 +162,7 @@ def _values(spec: InputSpec, shape: tuple[int, ...], kind: str, repeat: int, see
         return _floats(rng, dtype, shape, kind)
     raise UsageError(
         f"input '{spec.name}' is of type {TensorProto.DataType.Name(spec.dtype)}: no values can be made up for it",
-        "Give real ones with --inputs.",
+        "onnxfuse verify takes real ones: --inputs FILE.json.",
     )
 
 

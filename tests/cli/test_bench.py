@@ -37,6 +37,17 @@ def times(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare, "measured", lambda types, providers, setting: Ceilings(1e6, {"float32": 1e15}))
 
 
+@pytest.mark.usefixtures("times")
+def test_where_nothing_is_fused_a_difference_is_called_chance(folder: Path, onnxfuse_command: Command) -> None:
+    """Nobody is to look for the cause of noise. A model without inputs has a name for its one row, too."""
+    text = '<ir_version: 8, opset_import: ["": 17]> g () => (float[2] y) { y = Constant <value = float[2] {1, 2}> () }'
+    onnx.save(onnx.parser.parse_model(text), folder / "constant.onnx")
+    done = onnxfuse_command("bench", "constant.onnx", *FAST)
+    assert "nothing is fused: both models run the same nodes, and what differs is chance" in done.out
+    assert "\nno inputs (1 item)" in done.out
+    assert "is chance" not in onnxfuse_command("bench", "in.onnx", *FAST).out
+
+
 @pytest.mark.usefixtures("folder", "times")
 def test_the_verdict_comes_first_and_all_fits_one_screen(onnxfuse_command: Command) -> None:
     """Best against best; a row per setting; what was assumed, what ran, how it was measured, and on what."""

@@ -31,6 +31,15 @@ def test_the_verdict_comes_first_and_all_fits_one_screen(onnxfuse_command: Comma
     assert len(lines) <= 35
 
 
+def test_what_is_not_counted_is_left_out_of_the_verdict(folder: Path, onnxfuse_command: Command) -> None:
+    """The body of an If runs or does not: the first line says that its bytes are not among those told."""
+    branches = "then_branch = t () => (float[4] a) { a = Relu(x) }, else_branch = e () => (float[4] b) { b = Tanh(x) }"
+    text = f"g (float[4] x, bool p) => (float[4] y) {{ y = If (p) <{branches}> }}"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}'), folder / "if.onnx")
+    done = onnxfuse_command("profile", "if.onnx", "--no-time", "--alone")
+    assert done.out.startswith("device memory per run without If: 0 B; 0 FLOP\n")
+
+
 @pytest.mark.usefixtures("folder")
 def test_counting_needs_no_run(onnxfuse_command: Command) -> None:
     """--no-time gives the bytes and no times; --nodes a row for each node by its name; --top cuts."""

@@ -11,7 +11,7 @@ from onnx import TensorProto, numpy_helper
 from onnxfuse.model.errors import UsageError
 from onnxfuse.verification import verify
 from onnxfuse.verification.given import case_of, given_cases, save_cases
-from onnxfuse.verification.inputs import InputSpec, cases
+from onnxfuse.verification.inputs import InputSpec, cases, input_specs
 from onnxfuse.verification.roles import Role
 from tests.verification.small_models import text_model
 
@@ -185,3 +185,20 @@ def _save(folder: Path, *tensors: tuple[str, np.ndarray]) -> None:
     folder.mkdir()
     for n, (name, values) in enumerate(tensors):
         (folder / f"input_{n}.pb").write_bytes(numpy_helper.from_array(values, name).SerializeToString())
+
+
+def test_strings_come_from_every_form_that_has_them(tmp_path: Path) -> None:
+    """They are compared as they are; JSON and NumPy store them each in their own way, and both are read."""
+    made = text_model("g (string[n] s) => (string[n] t) { t = StringConcat(s, s) }")
+    strings = np.array(["a", "long", ""], object)
+    (tmp_path / "s.json").write_text('{"s": ["a", "long", ""]}')
+    np.savez(tmp_path / "s.npz", s=strings.astype(str))
+    np.save(tmp_path / "s.npy", strings.astype(str))
+    save_cases(tmp_path / "sets", [case_of("x", {"s": strings}, input_specs(made))])
+    for name in ("s.json", "s.npz", "s.npy", "sets"):
+        (case,) = given_cases(tmp_path / name, input_specs(made))
+        np.testing.assert_array_equal(case.make()["s"], strings)
+        assert verify(made, made, inputs=tmp_path / name, providers=["CPUExecutionProvider"]).ok
+    other = text_model("g (string[n] s) => (string[n] t) { e = Identity(s)  t = Identity(e) }")
+    report = verify(made, other, inputs=tmp_path / "s.json", providers=["CPUExecutionProvider"])
+    assert report.outputs[0].fault == "the strings differ"
