@@ -1,6 +1,7 @@
 """Read and write model files: whole or not at all, of any size, with one clear message when it cannot be done."""
 
 import contextlib
+import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -135,8 +136,22 @@ def size(model: onnx.ModelProto) -> int:
 
 
 def tensor_bytes(tensor: TensorProto) -> int:
-    """Return the bytes that the tensor's data takes in the file."""
+    """Return the bytes that the tensor's data takes in the file.
+
+    By its shape wherever that tells it: protobuf copies all of the data to say how long it is.
+    """
+    if tensor.HasField("raw_data") and tensor.data_type in ELEMENT_BYTES:
+        elements: int = math.prod(tensor.dims)
+        return elements * ELEMENT_BYTES[tensor.data_type]
     return len(tensor.raw_data) or tensor.ByteSize()
+
+
+ELEMENT_BYTES: dict[int, int] = {
+    TensorProto.FLOAT: 4, TensorProto.DOUBLE: 8, TensorProto.FLOAT16: 2, TensorProto.BFLOAT16: 2,
+    TensorProto.INT8: 1, TensorProto.UINT8: 1, TensorProto.INT16: 2, TensorProto.UINT16: 2,
+    TensorProto.INT32: 4, TensorProto.UINT32: 4, TensorProto.INT64: 8, TensorProto.UINT64: 8, TensorProto.BOOL: 1,
+}  # fmt: skip
+"""Element types that fill whole bytes."""
 
 
 def without_weights(model: onnx.ModelProto, weight: Callable[[TensorProto], TensorProto | None]) -> onnx.ModelProto:
@@ -171,14 +186,15 @@ def _shell(tensor: TensorProto) -> TensorProto:
 
 
 def _move_out(tensor: TensorProto, data: BinaryIO, location: str) -> TensorProto:
-    if not tensor.raw_data:
+    raw = tensor.raw_data
+    if not raw:
         return tensor
     offset = -(-data.tell() // EXTERNAL_ALIGNMENT) * EXTERNAL_ALIGNMENT
     data.seek(offset)
-    data.write(tensor.raw_data)
+    data.write(raw)
     shell = _shell(tensor)
     shell.data_location = TensorProto.EXTERNAL
-    for key, value in (("location", location), ("offset", str(offset)), ("length", str(len(tensor.raw_data)))):
+    for key, value in (("location", location), ("offset", str(offset)), ("length", str(len(raw)))):
         shell.external_data.add(key=key, value=value)
     return shell
 

@@ -7,7 +7,7 @@ import onnx
 from onnx import TensorProto
 
 from onnxfuse.model.errors import ModelError
-from onnxfuse.model.io import tensor_bytes, without_weights
+from onnxfuse.model.io import ELEMENT_BYTES, tensor_bytes, without_weights
 
 Dim = int | str | None
 """An extent, a dimension's name, or None where nothing is known."""
@@ -146,22 +146,11 @@ def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
 
 
 def _check_size(tensor: TensorProto) -> None:
-    if not tensor.HasField("raw_data") or tensor.data_type in (TensorProto.INT4, TensorProto.UINT4):
+    if not tensor.HasField("raw_data") or tensor.data_type not in ELEMENT_BYTES:
         return
-    count = 1
-    for extent in tensor.dims:
-        count *= extent
-    bits = _BITS.get(tensor.data_type)
-    if bits is not None and len(tensor.raw_data) * 8 != count * bits:
+    found, wanted = len(tensor.raw_data), tensor_bytes(tensor)
+    if found != wanted:
         raise ModelError(
-            f"weight '{tensor.name}' holds {len(tensor.raw_data)} bytes, its shape {list(tensor.dims)} wants "
-            f"{count * bits // 8}",
+            f"weight '{tensor.name}' holds {found} bytes, its shape {list(tensor.dims)} wants {wanted}",
             "The file is damaged; export it again.",
         )
-
-
-_BITS: dict[int, int] = {
-    TensorProto.FLOAT: 32, TensorProto.DOUBLE: 64, TensorProto.FLOAT16: 16, TensorProto.BFLOAT16: 16,
-    TensorProto.INT8: 8, TensorProto.UINT8: 8, TensorProto.INT16: 16, TensorProto.UINT16: 16,
-    TensorProto.INT32: 32, TensorProto.UINT32: 32, TensorProto.INT64: 64, TensorProto.UINT64: 64, TensorProto.BOOL: 8,
-}  # fmt: skip

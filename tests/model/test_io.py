@@ -292,3 +292,14 @@ def test_weights_that_do_not_fit_memory_are_told_before_they_are_read(
     io.load(tmp_path / "m.onnx")
     monkeypatch.undo()
     assert (io.memory_left() or 0) > 2**20
+
+
+@pytest.mark.parametrize("shape", [(), (0, 3), (2, 5)])
+def test_the_size_of_a_weight_is_told_by_its_shape(shape: tuple[int, ...]) -> None:
+    """Of every element type that fills bytes: it is that of the data, which is not looked at."""
+    for dtype in io.ELEMENT_BYTES:
+        tensor = numpy_helper.from_array(np.zeros(shape, onnx.helper.tensor_dtype_to_np_dtype(dtype)))
+        assert tensor.HasField("raw_data")
+        assert io.tensor_bytes(tensor) == len(tensor.raw_data)
+    four_bits = onnx.helper.make_tensor("w", TensorProto.INT4, (3,), [1, 2, 3])
+    assert io.tensor_bytes(four_bits) > 0
