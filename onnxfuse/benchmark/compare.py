@@ -229,11 +229,15 @@ def _launches(bound: Bound) -> int:
 
 
 def _warm(contender: Contender, providers: Sequence[str], inputs: Values, outputs: Values) -> tuple[Bound, int | None]:
-    """Return the session, bound and warm, and by how many bytes the use of the card's memory grew for it."""
+    """Return the session, bound and warm, and by how many bytes the use of the card's memory grew for it.
+
+    None on the CPU, and where another process freed more of it meanwhile.
+    """
     on_cuda = CUDA in providers
     before = device.used_memory() if on_cuda else 0
     session = opened(contender.model, contender.setting, providers, fused=contender.name == "fused")
     bound = bind(session, inputs, outputs)
     for _ in range(WARM_UP):
         bound.run()
-    return bound, device.used_memory() - before if on_cuda else None
+    grown = device.used_memory() - before if on_cuda else -1
+    return bound, grown if grown >= 0 else None

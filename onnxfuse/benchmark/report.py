@@ -35,7 +35,8 @@ class Row:
     setting: str
     timing: Timing
     memory: int | None
-    """Bytes by which the use of the card's memory grew while the session was opened and warmed up; None on the CPU."""
+    """Bytes by which the use of the card's memory grew while the session was opened and warmed up; None on the CPU, and
+    where another process freed more of it meanwhile."""
     launches: int | None = None
     """Kernels of one run, whoever's; None where they are not seen."""
 

@@ -135,20 +135,20 @@ def show(report: "Report", not_met: list[str], console: Console) -> None:
     for title in titles:
         table.add_column(title, justify="right", no_wrap=True)
     for block in report.blocks:
-        _add_rows(table, block)
+        _add_rows(table, block, on_cuda=on_cuda)
     console.print(table)
     console.print()
     for line in _legend(report, on_cuda):
         console.print(escape(line), style="dim")
 
 
-def _add_rows(table: Table, block: "Block") -> None:
+def _add_rows(table: Table, block: "Block", *, on_cuda: bool) -> None:
     table.add_row(escape(f"{block.name} ({block.items} item{'s' * (block.items != 1)})"), style="bold")
     best = (block.best("original"), block.best("fused"))
     for row in block.rows:
         t = row.timing
         times = (f"{us:.{0 if us >= 100 else 1}f}" for us in (t.p50, t.p90, t.p99, t.min))
-        memory = [] if row.memory is None else [f"{row.memory / 1e6:.0f} MB"]
+        memory = ["?" if row.memory is None else f"{row.memory / 1e6:.0f} MB"] if on_cuda else []
         faster = f"{t.p50 / best[1].timing.p50:.2f}x" if row.model == "original" else ""
         launches = [] if row.launches is None else [str(row.launches)]
         share = block.roofline(row)
@@ -185,8 +185,9 @@ def _legend(report: "Report", on_cuda: bool) -> list[str]:
     how = (
         f"{report.rounds} x {report.runs} timed runs of each in turns, inputs and outputs bound; {report.seconds:.0f} s"
     )
-    memory = "; memory is by how much the card's use grew" if on_cuda else ""
-    lines.append(how + memory)
+    unknown = any(row.memory is None for block in report.blocks for row in block.rows)
+    memory = f"; memory is by how much the card's use grew{', ? where other processes freed some' if unknown else ''}"
+    lines.append(how + (memory if on_cuda else ""))
     lines.append("; ".join(f"{name} {value}" for name, value in report.environment.items()))
     return lines
 

@@ -133,7 +133,7 @@ def command(
     if as_json:
         print_json("ci", facts)
     else:
-        _print(facts, done, locked=locked)
+        _print(facts, done, locked=locked, update=update)
     return code
 
 
@@ -273,7 +273,7 @@ def _why(report: Report, name: str, places: Sequence[str] = ()) -> list[str]:
     return [f"{name} at {n.root}: stopped at {n.refusal.node}: {n.refusal.reason}" for n in near[:WHYS]]
 
 
-def _print(facts: dict[str, Any], done: list[Outcome], *, locked: bool) -> None:
+def _print(facts: dict[str, Any], done: list[Outcome], *, locked: bool, update: bool) -> None:
     console = output()
     good = sum(not o.exit_code for o in done)
     verdict = "[bold green]ok[/]" if facts["ok"] else "[bold red]failed[/]"
@@ -295,6 +295,8 @@ def _print(facts: dict[str, Any], done: list[Outcome], *, locked: bool) -> None:
     if facts["lock_state"] == "absent" and facts["ok"]:
         again = f"onnxfuse ci {escape(facts['config'])} --update"
         console.print(f"no {escape(facts['lock'])} yet: {again} writes it", style="dim", soft_wrap=True)
+    if update and facts["lock_state"] != "written":
+        console.print(f"{escape(facts['lock'])} not written: it is for models that hold", style="bold red")
     if facts["lock_state"] == "written":
         console.print(f"{escape(facts['lock'])} written")
 

@@ -1,5 +1,6 @@
 """The entry point: collects the commands, and turns every expected error into one message and its exit code."""
 
+import difflib
 import importlib
 import signal
 import sys
@@ -48,6 +49,15 @@ class _Commands(click.Group):
         taken = {option for parameter in command.params for option in parameter.opts}
         command.params += [option for option in manners() if not taken & set(option.opts)]
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is meant; one that there is not is told with the nearest that there is."""
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            ctx.fail(f"No such command '{args[0]}'.{f' Did you mean {near[0]}?' if near else ''}")
+        return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete a command's name without importing any of them."""

@@ -44,12 +44,14 @@ def _optimize(facts: Facts) -> Iterator[Check]:
 
 
 def _verify(facts: Facts) -> Iterator[Check]:
+    seconds = facts["seconds"]
     for row in facts["outputs"]:
         text = f"error {_number(row['error'])}, allowed {_number(row['budget'])}"
         fault = row.get("fault") or ("could not be judged" if row["verdict"] == "undecided" else "")
         if fault:
             text = fault if fault.startswith("error") else f"{fault}; {text}"
-        yield Check("verify", f"output {row['output']}", row["verdict"] == "ok", text)
+        yield Check("verify", f"output {row['output']}", row["verdict"] == "ok", text, seconds)
+        seconds = 0.0  # All outputs are looked at together: the time stands once, so that it adds up.
     for number, problem in enumerate(facts["problems"], 1):
         yield Check("verify", f"problem {number}", False, problem)
     if not facts["outputs"] and not facts["problems"]:
@@ -60,12 +62,12 @@ def _verify(facts: Facts) -> Iterator[Check]:
 
 def _bench(facts: Facts) -> Iterator[Check]:
     missed = facts.get("not_met", [])
-    least = facts.get("min_speedup")
+    least, seconds = facts.get("min_speedup"), facts["seconds"] / len(facts["blocks"])
     for block in facts["blocks"]:
         name = " ".join(f"{k}={v}" for k, v in block["dimensions"].items()) or "fixed shapes"
         text = f"{block['speedup']:.2f}x over {block['best_setting']}"
         ok = least is None or block["speedup"] >= least
-        yield Check("bench", name, ok, text if ok else f"{text}; --min-speedup {least:g}")
+        yield Check("bench", name, ok, text if ok else f"{text}; --min-speedup {least:g}", seconds)
     if missed and not any(least is not None and b["speedup"] < least for b in facts["blocks"]):
         yield Check("bench", "min-speedup", False, "; ".join(missed))
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import TensorProto
+from threadpoolctl import ThreadpoolController
 
 from onnxfuse.model.errors import UsageError
 from onnxfuse.model.graph import bodies
@@ -30,6 +31,12 @@ FLOAT64_PARAMETERS = 400_000_000
 """Float64 weights of this many parameters take 3.2 GB."""
 FLOAT64_FLOPS = 300_000_000_000
 """Operations per case: about ten seconds on two cores, at 30 GFLOP/s in float64 (BERT-base at 1700 tokens)."""
+ONE_THREAD_FLOPS = 5_000_000_000
+"""Operations per case up to which one thread computes the products: half a second.
+
+They are many and small then, and where other work shares the cores the threads of BLAS wait for each other at each one:
+MobileViT's truth took 34 s with two threads and 7 s with one, on two cores with three jobs more.
+"""
 
 RANDOM = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
@@ -75,10 +82,11 @@ def truth_of(
             f"{random.op_type} '{random.name or random.output[0]}' draws random numbers: no two runs are the same",
             "Export the model for inference, or cut it before that node.",
         )
-    reason = "asked for" if choice == "float32" else _too_big(model, shapes) if choice == "auto" else ""
+    work = flops(model, max(shapes, key=_elements)) if shapes and choice != "float32" else 0
+    reason = "asked for" if choice == "float32" else _too_big(model, work) if choice == "auto" else ""
     if not reason:
         try:
-            return _float64(model)
+            return _float64(model, work)
         except REFERENCE_GAPS as error:
             reason = no_float64(error)
             if choice == "float64":
@@ -130,26 +138,27 @@ def flops(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> int:
 
 def as_tf32(model: onnx.ModelProto) -> Callable[[Arrays], Arrays]:
     """Return what evaluates `model` in float64 from factors that are rounded to TF32, as CUDA sessions may."""
-    return _float64(model, Tf32).evaluate
+    return _float64(model, 0, Tf32).evaluate
 
 
-def _float64(model: onnx.ModelProto, kind: type[Float64] = Float64) -> Truth:
+def _float64(model: onnx.ModelProto, work: int, kind: type[Float64] = Float64) -> Truth:
+    """Return the truth in float64; `work` are the operations of one case, which say how many threads are worth it."""
     evaluator = float64_evaluator(model, kind)
     names = [o.name for o in model.graph.output]
+    pools, threads = ThreadpoolController(), 1 if work <= ONE_THREAD_FLOPS else None
 
     def evaluate(inputs: Arrays) -> Arrays:
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), pools.limit(limits=threads, user_api="blas"):
             values = evaluator.run(names, {n: _wide(x, np.float64) for n, x in inputs.items()})
         return {n: np.asarray(v) for n, v in zip(names, values, strict=True)}
 
     return Truth("float64", "onnx's reference operators", "", evaluate)
 
 
-def _too_big(model: onnx.ModelProto, shapes: list[Mapping[str, tuple[int, ...]]]) -> str:
+def _too_big(model: onnx.ModelProto, work: int) -> str:
     parameters = sum(math.prod(t.dims) for t in model.graph.initializer)
     if parameters > FLOAT64_PARAMETERS:
         return f"{parameters / 1e6:.0f} M parameters, float64 up to {FLOAT64_PARAMETERS / 1e6:.0f} M"
-    work = flops(model, max(shapes, key=_elements)) if shapes else 0
     if work > FLOAT64_FLOPS:
         return f"{work / 1e9:.0f} GFLOP in one run, float64 up to {FLOAT64_FLOPS / 1e9:.0f}"
     return ""

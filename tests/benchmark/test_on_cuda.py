@@ -82,6 +82,20 @@ def test_a_benchmark_on_cuda(on_fake_cuda: FakeCuda) -> None:
     assert facts["environment"]["float32 products"] == "TF32 on (ONNX Runtime's default)"
 
 
+def benched_beside_others() -> Any:
+    stand_in_kernels.install()
+    stand_in_card()
+    freed = itertools.count(10**12, -1)
+    device.used_memory = lambda: next(freed)
+    return bench(original(), models.chain(), runs=1, rounds=1).as_dict()
+
+
+def test_memory_that_others_freed_is_not_ours(on_fake_cuda: FakeCuda) -> None:
+    """A session that grew by less than nothing is one whose memory is not known."""
+    facts = on_fake_cuda(benched_beside_others)
+    assert {row["memory_bytes"] for row in facts["blocks"][0]["rows"]} == {None}
+
+
 def benched_strictly() -> Any:
     stand_in_kernels.install()
     stand_in_card()

@@ -133,6 +133,7 @@ def test_what_is_required_and_not_there_is_exit_4(
     result = onnxfuse_command("ci", "--update")
     assert result.code == 4
     assert told in result.out
+    assert "onnxfuse.lock not written: it is for models that hold" in result.out
     assert not (repository / "out.onnx").exists()
     assert not (repository / "onnxfuse.lock").exists()
 

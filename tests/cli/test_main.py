@@ -36,10 +36,11 @@ def test_the_version_is_the_packages(onnxfuse_command: Command) -> None:
 
 
 def test_an_unknown_command_is_exit_2(onnxfuse_command: Command) -> None:
-    """And names what was typed."""
+    """And names what was typed, with the command that it is nearest to."""
     result = onnxfuse_command("optimise")
     assert result.code == 2
-    assert "optimise" in result.err
+    assert "No such command 'optimise'. Did you mean optimize?" in result.err
+    assert "Did you mean" not in onnxfuse_command("xyz").err
 
 
 def test_a_usage_error_is_json_where_json_is_asked_for(onnxfuse_command: Command) -> None:

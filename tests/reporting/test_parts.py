@@ -115,11 +115,27 @@ def test_what_guard_took_back_and_what_bisect_found_are_told_everywhere() -> Non
         ("guard", True, "7 places checked, 1 taken back")
     ]
     row = {"output": "y", "error": 2.0, "budget": 1.0, "verdict": "mismatch", "fault": "error 2, allowed 1"}
-    verified = {"outputs": [row], "problems": [], "bisection": {"text": "fused op AddTanh_1 of rule linear"}}
+    verified = {
+        "outputs": [row],
+        "problems": [],
+        "seconds": 2.5,
+        "bisection": {"text": "fused op AddTanh_1 of rule linear"},
+    }
     assert [(c.name, c.ok, c.text) for c in checks("verify", verified)] == [
         ("output y", False, "error 2, allowed 1"),
         ("bisect", False, "fused op AddTanh_1 of rule linear"),
     ]
+
+
+def test_the_times_of_junit_add_up() -> None:
+    """A suite takes what the command took, however many promises it holds."""
+    row = {"output": "y", "error": 1.0, "budget": 2.0, "verdict": "ok", "fault": ""}
+    verified = {"outputs": [row, {**row, "output": "z"}], "problems": [], "seconds": 2.5}
+    blocks = [{"dimensions": {"n": n}, "speedup": 2.0, "best_setting": "default"} for n in (1, 2)]
+    benched = {"blocks": blocks, "seconds": 3.0}
+    for command, facts, seconds in (("verify", verified, "2.500"), ("bench", benched, "3.000")):
+        suite = ElementTree.fromstring(junit(checks(command, facts)).encode())[0]
+        assert suite.attrib["time"] == seconds
 
 
 def test_junit_is_xml_whatever_the_text() -> None:
@@ -142,7 +158,7 @@ def test_markdown_keeps_to_its_tables_and_below_a_mebibyte() -> None:
     """Names cannot break a row; a model with ten thousand outputs gets the first rows and a count."""
     row = {"output": NASTY * 20, "dtype": "float32", "error": 1.0, "budget": 2.0, "max_abs": 1.0, "max_rel": "inf",
            "verdict": "ok", "fault": ""}  # fmt: skip
-    facts = {"ok": False, "summary": "x", "outputs": [row] * 10_000, "problems": [NASTY] * 10_000}
+    facts = {"ok": False, "summary": "x", "seconds": 1.0, "outputs": [row] * 10_000, "problems": [NASTY] * 10_000}
     text = markdown("verify", facts)
     assert len(text.encode()) < 2**20
     assert f"{10_000 - ROWS} more rows" in text

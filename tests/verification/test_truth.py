@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, numpy_helper
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from onnxfuse.model.errors import UsageError
 from onnxfuse.verification import reference, sessions, truth, verify
@@ -182,6 +183,25 @@ def test_the_largest_inputs_decide_and_are_looked_at_once(monkeypatch: pytest.Mo
     monkeypatch.setattr(truth, "flops", counted)
     truth.truth_of(made, "auto", [{"x": (n, 32)} for n in (5, 7, 5, 1)])
     assert asked == [{"x": (7, 32)}]
+
+
+def test_small_products_take_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pools of BLAS are one thread wide while the truth is evaluated, and then again as wide as they were."""
+    made, seen = model("y = MatMul(x, w)"), []
+    matmul = truth.Float64.read
+
+    def read(self: truth.Float64, operator: str, inputs: list[Any]) -> list[Any]:
+        seen.append({pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"})
+        return matmul(self, operator, inputs)
+
+    monkeypatch.setattr(truth.Float64, "read", read)
+    feed = {"x": np.ones((5, 32))}
+    with threadpool_limits(limits=2, user_api="blas"):
+        truth.truth_of(made, "auto", [{"x": (5, 32)}]).evaluate(feed)
+        monkeypatch.setattr(truth, "ONE_THREAD_FLOPS", 10)
+        truth.truth_of(made, "auto", [{"x": (5, 32)}]).evaluate(feed)
+        seen.append({pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"})
+    assert seen == [{1}, {2}, {2}]
 
 
 def test_convolutions_count_their_operations() -> None:
