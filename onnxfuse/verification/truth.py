@@ -31,11 +31,11 @@ FLOAT64_PARAMETERS = 400_000_000
 """Float64 weights of this many parameters take 3.2 GB."""
 FLOAT64_FLOPS = 300_000_000_000
 """Operations per case: about ten seconds on two cores, at 30 GFLOP/s in float64 (BERT-base at 1700 tokens)."""
-ONE_THREAD_FLOPS = 5_000_000_000
-"""Operations per case up to which one thread computes the products: half a second.
+ONE_THREAD_FLOPS = 30_000_000_000
+"""Operations per case up to which one thread computes the products: about two seconds.
 
-They are many and small then, and where other work shares the cores the threads of BLAS wait for each other at each one:
-MobileViT's truth took 34 s with two threads and 7 s with one, on two cores with three jobs more.
+Where other work shares the cores, the threads of BLAS wait for each other at every product: on two cores with three
+jobs more, MobileViT's truth took 34 s with two threads and 7 s with one. On idle cores the difference is small.
 """
 
 RANDOM = frozenset(
