@@ -1,7 +1,8 @@
 """A model evaluated in float64 by onnx's reference operators, freeing each value after its last reader.
 
-The reference operators keep double precision except Erf and HardSwish (onnx 1.23); their pools are loops in Python,
-their Conv copies the input once per kernel position. Those are written here, plainly, in NumPy.
+The reference operators keep double precision except Erf and HardSwish (onnx 1.23); their pools, ConvTranspose and
+NonMaxSuppression are loops in Python, their Conv copies the input once per kernel position. Those are written here,
+plainly, in NumPy.
 """
 
 import itertools
@@ -231,7 +232,95 @@ class AveragePool(OpRun):
         return ((total / count).astype(x.dtype),)
 
 
-OPERATORS = (Erf, Sigmoid, HardSwish, Conv, MaxPool, AveragePool)
+class ConvTranspose(OpRun):
+    """The gradient of a convolution: each input is spread over its window, and what is padding is cut away."""
+
+    def _run(
+        self,
+        x: Array,
+        w: Array,
+        b: Array | None = None,
+        auto_pad: str | None = None,
+        dilations: Sequence[int] | None = None,
+        group: int | None = None,
+        kernel_shape: Sequence[int] | None = None,
+        output_padding: Sequence[int] | None = None,
+        output_shape: Sequence[int] | None = None,
+        pads: Sequence[int] | None = None,
+        strides: Sequence[int] | None = None,
+    ) -> tuple[Array]:
+        group, rank, places = group or 1, x.ndim - 2, math.prod(x.shape[2:])
+        strides, dilations, more = strides or [1] * rank, dilations or [1] * rank, output_padding or [0] * rank
+        sizes = list(zip(x.shape[2:], w.shape[2:], strides, dilations, strict=True))
+        spans = [(n - 1) * stride + (k - 1) * dilation + 1 for n, k, stride, dilation in sizes]
+        whole = [span + extra for span, extra in zip(spans, more, strict=True)]
+        y = np.zeros((x.shape[0], group, w.shape[1], *whole), x.dtype)
+        rows = x.reshape(x.shape[0], group, -1, places)
+        taps = np.ascontiguousarray(w.reshape(group, -1, w.shape[1], math.prod(w.shape[2:])).transpose(3, 0, 2, 1))
+        first = [slice(None)] * 3
+        for tap, position in enumerate(itertools.product(*map(range, w.shape[2:]))):
+            starts = [p * dilation for p, (_, _, _, dilation) in zip(position, sizes, strict=True)]
+            reached = [
+                slice(start, start + (n - 1) * stride + 1, stride)
+                for start, (n, _, stride, _) in zip(starts, sizes, strict=True)
+            ]
+            y[(*first, *reached)] += (taps[tap] @ rows).reshape(*y.shape[:3], *x.shape[2:])
+        if output_shape or auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+            wanted = output_shape or [n * stride for n, _, stride, _ in sizes]
+            cut = [n - size for n, size in zip(whole, wanted, strict=True)]
+            before = [n // 2 if auto_pad == "SAME_UPPER" else n - n // 2 for n in cut]
+            pads = [*before, *(n - b for n, b in zip(cut, before, strict=True))]
+        pads = pads if pads and auto_pad != "VALID" else [0] * 2 * rank
+        kept = [slice(pads[axis], n - pads[axis + rank]) for axis, n in enumerate(whole)]
+        y = y.reshape(x.shape[0], -1, *whole)[(*first[:2], *kept)]
+        return (y if b is None else y + b.reshape(-1, *[1] * rank),)
+
+
+class NonMaxSuppression(OpRun):
+    """The best boxes of each class of each image, without those that overlap a better one: [how many, 3]."""
+
+    def _run(
+        self,
+        boxes: Array,
+        scores: Array,
+        most: Array | None = None,
+        overlap: Array | None = None,
+        least: Array | None = None,
+        center_point_box: int | None = None,
+    ) -> tuple[Array]:
+        count, limit = (0 if most is None else int(most.item())), 0.0 if overlap is None else float(overlap.item())
+        found = []
+        for image, (corners, by_class) in enumerate(zip(_corners(boxes, center_point_box), scores, strict=True)):
+            for number, one in enumerate(by_class):
+                order = np.argsort(-one, kind="stable")
+                order = order if least is None else order[one[order] > least.item()]
+                for _ in range(min(count, order.size)):
+                    if not order.size:
+                        break
+                    best, order = order[0], order[1:]
+                    found.append((image, number, best))
+                    order = order[_overlaps(corners[best], corners[order]) <= limit]
+        return (np.array(found, np.int64).reshape(-1, 3),)
+
+
+def _corners(boxes: Array, center_point_box: int | None) -> Array:
+    """Return boxes as least and greatest corner: [..., 2, 2]."""
+    if center_point_box:
+        middle, half = boxes[..., :2], boxes[..., 2:] / 2
+        return np.stack([middle - half, middle + half], axis=-2)
+    pairs = boxes.reshape(*boxes.shape[:-1], 2, 2)
+    return np.stack([pairs.min(axis=-2), pairs.max(axis=-2)], axis=-2)
+
+
+def _overlaps(box: Array, others: Array) -> Array:
+    """Return intersection over union of a box and others; 0 where one of them is empty."""
+    common = np.maximum(np.minimum(box[1], others[:, 1]) - np.maximum(box[0], others[:, 0]), 0).prod(axis=-1)
+    own, theirs = (box[1] - box[0]).prod(), (others[:, 1] - others[:, 0]).prod(axis=-1)
+    real = (common > 0) & (own > 0) & (theirs > 0)
+    return np.asarray(np.where(real, common / np.where(real, own + theirs - common, 1), 0))
+
+
+OPERATORS = (Erf, Sigmoid, HardSwish, Conv, ConvTranspose, MaxPool, AveragePool, NonMaxSuppression)
 for _operator in OPERATORS:
     _operator.op_domain = ""
 

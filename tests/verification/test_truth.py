@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from onnxfuse.model.errors import UsageError
 from onnxfuse.verification import reference, sessions, truth, verify
 from onnxfuse.verification.precision import widened
-from onnxfuse.verification.reference import AveragePool, Conv, MaxPool, float64_evaluator
+from onnxfuse.verification.reference import AveragePool, Conv, ConvTranspose, MaxPool, float64_evaluator
 from tests.verification.small_models import model, text_model
 
 RNG = np.random.default_rng(0)
@@ -94,6 +94,46 @@ def test_pools_are_those_of_onnx(window: dict[str, Any], ceil_mode: int) -> None
     _agree(MaxPool, [X], kernel_shape=[3, 2], ceil_mode=ceil_mode, **window)
     for counted in (0, 1):
         _agree(AveragePool, [X], kernel_shape=[3, 2], ceil_mode=ceil_mode, count_include_pad=counted, **window)
+
+
+@pytest.mark.parametrize("group", [1, 3])
+@pytest.mark.parametrize(
+    "window",
+    [
+        {},
+        {"strides": [2, 3]},
+        {"strides": [2, 2], "pads": [1, 0, 0, 1], "output_padding": [1, 0]},
+        {"dilations": [2, 1], "pads": [1, 1, 1, 1]},
+        {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
+        {"auto_pad": "SAME_LOWER", "strides": [2, 2]},
+        {"output_shape": [22, 18], "strides": [2, 2]},
+    ],
+)
+def test_a_transposed_convolution_is_that_of_onnx(window: dict[str, Any], group: int) -> None:
+    """Where windows overlap they add up; what is padded is cut away."""
+    w, b = RNG.standard_normal((6, 4, 3, 2)), RNG.standard_normal(4 * group)
+    _agree(ConvTranspose, [X, w, b], group=group, **window)
+    _agree(ConvTranspose, [RNG.standard_normal((2, 6, 5)), RNG.standard_normal((6, 4, 3))], group=group)
+
+
+@pytest.mark.parametrize("center", [0, 1])
+@pytest.mark.parametrize(("most", "overlap", "least"), [(50, 0.3, 0.2), (2, 0.5, -1.0), (50, 0.0, 0.0), (0, 0.5, 0.0)])
+def test_the_boxes_kept_are_those_of_onnx(center: int, most: int, overlap: float, least: float) -> None:
+    """In the order of classes and scores; corners in either order, boxes without an area, and equal scores."""
+    first = RNG.uniform(0, 1, (2, 40, 2))
+    boxes = np.concatenate(
+        [first, RNG.uniform(0, 1, (2, 40, 2)) if center else first + RNG.uniform(-1, 1, (2, 40, 2))], -1
+    )
+    boxes[:, 3, 2:] = 0 if center else boxes[:, 3, :2]
+    scores = RNG.uniform(0, 1, (2, 3, 40)).round(1 if most == 2 else 9)
+    graph = "g (float[2, 40, 4] b, float[2, 3, 40] s) => (int64[n, 3] y) "
+    made = text_model(
+        graph + f"{{ y = NonMaxSuppression <center_point_box = {center}> (b, s, m, o, l) }}",
+        m=np.array([most]), o=np.array([overlap], np.float32), l=np.array([least], np.float32),
+    )  # fmt: skip
+    feed = {"b": boxes.astype(np.float32), "s": scores.astype(np.float32)}
+    (ours,) = float64_evaluator(made).run(None, {n: x.astype(np.float64) for n, x in feed.items()})
+    np.testing.assert_array_equal(ours, sessions.run(sessions.unoptimized(made), feed)["y"])
 
 
 def test_convolutions_of_other_ranks() -> None:
