@@ -7,6 +7,7 @@ plainly, in NumPy.
 
 import itertools
 import math
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,6 +30,8 @@ class Float64(ReferenceEvaluator):
     def __init__(self, proto: Any, **options: Any) -> None:
         options["new_ops"] = [*OPERATORS, *(options.get("new_ops") or [])]
         super().__init__(proto, **options)
+        self.limit = math.inf
+        """Seconds of this thread's work that a run may take, bodies of If and Loop with it."""
         self._last_readers = _last_readers(list(self.nodes_), self.output_names)
 
     def run(  # type: ignore[override]  # Its other options serve debugging, and are passed as their defaults.
@@ -38,7 +41,11 @@ class Float64(ReferenceEvaluator):
         attributes: Mapping[str, Any] | None = None,
         **_unused: Any,
     ) -> list[Any]:
-        """Return the outputs in order, holding no value longer than its last reader needs it."""
+        """Return the outputs in order, holding no value longer than its last reader needs it.
+
+        Raises RuntimeError where that takes longer than `limit`.
+        """
+        began = time.thread_time()
         results: dict[str, Any] = {"": None, **self.rt_inits_, **feed_inputs}
         for node, finished in zip(self.rt_nodes_, self._last_readers, strict=True):
             options: dict[str, Any] = {}
@@ -50,6 +57,8 @@ class Float64(ReferenceEvaluator):
             results.update(zip(node.output, outputs, strict=False))
             for name in finished:
                 results.pop(name, None)
+            if time.thread_time() - began > self.limit:
+                raise RuntimeError(f"a case takes more than {self.limit:g} s, as far as {node.op_type}")
         return [results[name] for name in (output_names or self.output_names)]
 
     def read(self, operator: str, inputs: list[Any]) -> list[Any]:

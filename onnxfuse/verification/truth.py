@@ -31,6 +31,9 @@ FLOAT64_PARAMETERS = 400_000_000
 """Float64 weights of this many parameters take 3.2 GB."""
 FLOAT64_FLOPS = 300_000_000_000
 """Operations per case: about ten seconds on two cores, at 30 GFLOP/s in float64 (BERT-base at 1700 tokens)."""
+FLOAT64_SECONDS = 30.0
+"""Seconds of one thread's work per case: three times what FLOAT64_FLOPS take. Beyond, an operator is a loop in Python:
+NonMaxSuppression of a detector whose weights are random keeps 27,000 boxes, and looks at each of them for each."""
 ONE_THREAD_FLOPS = 30_000_000_000
 """Operations per case up to which one thread computes the products: about two seconds.
 
@@ -86,7 +89,7 @@ def truth_of(
     reason = "asked for" if choice == "float32" else _too_big(model, work) if choice == "auto" else ""
     if not reason:
         try:
-            return _float64(model, work)
+            return _float64(model, work, seconds=FLOAT64_SECONDS if choice == "auto" else math.inf)
         except REFERENCE_GAPS as error:
             reason = no_float64(error)
             if choice == "float64":
@@ -141,9 +144,13 @@ def as_tf32(model: onnx.ModelProto) -> Callable[[Arrays], Arrays]:
     return _float64(model, 0, Tf32).evaluate
 
 
-def _float64(model: onnx.ModelProto, work: int, kind: type[Float64] = Float64) -> Truth:
-    """Return the truth in float64; `work` are the operations of one case, which say how many threads are worth it."""
+def _float64(model: onnx.ModelProto, work: int, kind: type[Float64] = Float64, *, seconds: float = math.inf) -> Truth:
+    """Return the truth in float64; `work` are the operations of one case, which say how many threads are worth it.
+
+    Evaluating raises RuntimeError where a case takes more than `seconds`.
+    """
     evaluator = float64_evaluator(model, kind)
+    evaluator.limit = seconds
     names = [o.name for o in model.graph.output]
     pools, threads = ThreadpoolController(), 1 if work <= ONE_THREAD_FLOPS else None
 

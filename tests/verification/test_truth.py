@@ -281,6 +281,16 @@ def test_a_gap_that_shows_only_when_run_ends_float64_too() -> None:
     assert "not possible in float64" in report.truth_why
 
 
+def test_a_case_that_takes_too_long_in_float64_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for loops in Python: float32 is the truth, and the report says why. Who asks for float64 waits."""
+    made = model("y = Relu(x)")
+    monkeypatch.setattr(truth, "FLOAT64_SECONDS", -1.0)
+    report = verify(made, made, providers=["CPUExecutionProvider"])
+    assert (report.ok, report.truth) == (True, "float32")
+    assert report.truth_why == "not possible in float64: a case takes more than -1 s, as far as Relu"
+    assert verify(made, made, providers=["CPUExecutionProvider"], truth="float64").truth == "float64"
+
+
 def test_a_reference_that_is_wrong_does_not_excuse_a_wrong_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the float64 truth is far from the original, ONNX Runtime's float32 is the truth, and the report says so."""
     monkeypatch.setattr(Conv, "_run", lambda self, x, w, b=None, **attributes: (np.ones((x.shape[0], 2, 6, 6)),))
