@@ -22,7 +22,10 @@ ENVIRONMENT = 5
 DRIVER_FILES = (Path("/proc/driver/nvidia/version"), Path("/dev/nvidiactl"))
 """What a machine with an NVIDIA driver has, whether or not CUDA starts there."""
 
-PACKAGES = ("onnxfuse", "onnx", "onnxruntime-gpu", "onnx-graphsurgeon", "cupy-cuda13x", "numpy", "click", "rich")
+PACKAGES = (
+    "onnxfuse", "onnx", "onnxruntime-gpu", "onnx-graphsurgeon", "cupy-cuda13x", "numpy", "click", "rich", "networkx",
+    "threadpoolctl",
+)  # fmt: skip
 OPTIONAL = {
     "torch": ("export", "exporting"),
     "onnxscript": ("export", "exporting"),
