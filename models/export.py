@@ -203,8 +203,13 @@ def _gpt2(size: Gpt2) -> nn.Module:
 class _Causal(_Torch):
     """A decoder that is given its mask: the one that it would make itself cannot be traced."""
 
+    own_mask = True
+    """Whether it is; without one the decoder's attention must hide later keys by itself."""
+
     def forward(self, *inputs: Tensor) -> Any:
         (ids,) = inputs
+        if not self.own_mask:
+            return self.inner(ids)[0]
         like = next(self.inner.parameters())
         scores = torch.zeros((1, 1, ids.shape[1], ids.shape[1]), dtype=like.dtype, device=like.device)
         later = torch.ones_like(scores, dtype=torch.bool).triu(1)

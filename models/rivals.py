@@ -28,6 +28,12 @@ from onnxfuse.benchmark import ROUNDS, RUNS
 from onnxfuse.benchmark.timing import interleaved
 from onnxfuse.profiling.settings import WARM_UP
 
+UNMASKED = "sdpa_unmasked"
+"""torch's SDPA as transformers calls it, under a name for which transformers makes no mask.
+
+Under torch.compile transformers (5.17, 5.23) makes one where the model is given none: for ViT one that hides nothing,
+for GPT-2 what SDPA's own `is_causal` hides. With a mask SDPA leaves FlashAttention.
+"""
 TYPES: dict[type, str] = {Bert: "bert", MiniLm: "bert", Vit: "vit", Gpt2: "gpt2"}
 """What `onnxruntime.transformers.optimizer` calls the architectures that it knows."""
 
@@ -99,9 +105,7 @@ def compiled(
         calls = {}
         for layout, memory_format in layouts.items():
             module: Any = make(name).to(device, getattr(torch, dtype)).to(memory_format=memory_format)
-            inner: Any = getattr(module, "inner", module)
-            if hasattr(inner, "set_attn_implementation"):
-                inner.set_attn_implementation("sdpa")
+            by_sdpa(module, masked="attention_mask" in feeds)
             made = torch.compile(module, **(options or {"mode": "reduce-overhead"}))
             turned = [x.to(memory_format=memory_format) if x.ndim == 4 else x for x in inputs]
             calls[f"compile{layout}"] = _call(made, turned, device)
@@ -110,6 +114,20 @@ def compiled(
                 call()
         times = interleaved(list(calls.values()), rounds, runs)
     return {setting: 1e6 * median(seconds) for setting, seconds in zip(calls, times, strict=True)}
+
+
+def by_sdpa(module: Any, *, masked: bool) -> None:
+    """Let a model of transformers that knows SDPA use it; `masked` tells whether a mask is among its inputs."""
+    inner = getattr(module, "inner", module)
+    if not getattr(inner, "_supports_sdpa", False):  # convolution nets, torchvision, timm
+        return
+    if not masked:
+        from transformers import AttentionInterface
+        from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+        AttentionInterface.register(UNMASKED, sdpa_attention_forward)
+        module.own_mask = False
+    inner.set_attn_implementation("sdpa" if masked else UNMASKED)
 
 
 def _call(module: Any, inputs: list[Any], device: str) -> Any:

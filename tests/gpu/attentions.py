@@ -4,8 +4,10 @@ What the choice of the rule attention rests on, and RoPE beside ONNX Runtime's R
 as its plan chooses it, with --variants also in its fastest variant. The sessions are those of `optimize --tune`.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import click
 import onnx
@@ -14,6 +16,8 @@ from onnxfuse.kernels import tuned
 from onnxfuse.kernels.plans import DEFAULT
 from onnxfuse.kernels.tuned import Timed
 from onnxfuse.model.fused import fused_ops
+from onnxfuse.model.sized import every_type, fused_nodes, input_shapes
+from onnxfuse.model.types import infer
 from onnxfuse.rewrite import pipeline, rule
 from onnxfuse.tuning import stopwatch, tune
 from onnxfuse.tuning.candidates import Candidate
@@ -31,8 +35,18 @@ class Layer:
     mask: str = ""
     """`padding`: an addend by key; `causal`: an addend that is known to be causal; `bias`: an addend by head."""
 
+    @classmethod
+    def named(cls, name: str) -> "Layer":
+        """Return the layer whose `name` this is; raises ValueError where it is none."""
+        found = re.fullmatch(r"(\d+)x(\d+)x(\d+)x(\d+)(?: (padding|causal|bias))?", name)
+        if found is None:
+            raise ValueError(f"'{name}' is no layer, expected one like '8x12x512x64 causal'")
+        batch, heads, sequence, size = map(int, found.groups()[:4])
+        return cls(batch, sequence, heads, size, found[5] or "")
+
     @property
     def name(self) -> str:
+        """Batch x heads x sequence x size, and the mask."""
         return f"{self.batch}x{self.heads}x{self.sequence}x{self.size} {self.mask}".strip()
 
     def model(self) -> onnx.ModelProto:
@@ -134,7 +148,8 @@ def rotated(rotation: Rotation) -> Sequence[Timed]:
     ours, theirs = (rotation.model(library=library) for library in (False, True))
     pipeline.run(ours, rule.shipped())
     (op,) = fused_ops(ours).values()
-    work = Work(op, ((rotation.batch, rotation.sequence, rotation.heads * rotation.size),), ours, theirs)
+    (node,) = fused_nodes(ours.graph)[op.name]
+    work = Work(op, input_shapes(node, every_type(infer(ours).graph)) or (), ours, theirs)
     times = stopwatch.on_gpu().time(work, [Candidate("fused", ours), Candidate("alone", theirs)])
     for one in times:
         if one.failed:
@@ -142,15 +157,29 @@ def rotated(rotation: Rotation) -> Sequence[Timed]:
     return times
 
 
+class LayerType(click.ParamType[Layer]):
+    """A layer on the command line."""
+
+    name = "layer"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Layer:
+        """Return the layer of that name."""
+        try:
+            return Layer.named(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
 @click.command()
+@click.argument("layers", nargs=-1, type=LayerType())
 @click.option("--variants", is_flag=True, help="Time every variant of the kernel, too.")
-@click.option("--only", multiple=True, help="Only layers whose name holds this; may be repeated.")
 @click.option("--rope/--no-rope", default=True)
-def main(variants: bool, only: tuple[str, ...], rope: bool) -> None:
-    """Print a line for each layer: how long each way takes, and which the rule takes by itself."""
-    for layer in LAYERS:
-        if only and not any(o in layer.name for o in only):
-            continue
+def main(layers: tuple[Layer, ...], variants: bool, rope: bool) -> None:
+    """Print a line for each layer: how long each way takes, and which the rule takes by itself.
+
+    A layer is named as it is printed, such as '8x12x512x64 causal'; without any, those of the table and RoPE.
+    """
+    for layer in layers or LAYERS:
         model = layer.model()
         pipeline.run(model, rule.shipped())
         taken = {"attention": "kernel", "library": "library"}[
@@ -164,7 +193,7 @@ def main(variants: bool, only: tuple[str, ...], rope: bool) -> None:
             if one is not None
         )
         print(f"{layer.name}: {told}; the rule takes the {taken}", flush=True)
-    for rotation in ROTATIONS if rope else ():
+    for rotation in ROTATIONS if rope and not layers else ():
         kernel, library = rotated(rotation)
         print(f"{rotation}: kernel {kernel.microseconds:.1f}, RotaryEmbedding {library.microseconds:.1f}", flush=True)
 

@@ -2,6 +2,7 @@
 
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -62,6 +63,44 @@ def test_torch_compile_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
         times = rivals.compiled(name, "float32", 2, 8, device="cpu", runs=1, rounds=2, backend="eager")
         assert set(times) == settings
         assert min(times.values()) > 0
+
+
+def test_sdpa_is_given_no_mask_that_the_model_has_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under torch.compile attention reads the mask among the model's inputs or none, and computes the same."""
+    torch = pytest.importorskip("torch", reason="torch is not installed (extra `export`)")
+    pytest.importorskip("transformers", reason="transformers is not installed (extra `export`)")
+    from models import export
+
+    given: list[bool] = []
+
+    def look(graph: Any, _: Any) -> Any:
+        calls = [n for n in graph.graph.nodes if "scaled_dot_product_attention" in str(n.target)]
+        given.extend(n.kwargs["attn_mask"] is not None for n in calls)
+        return graph.forward
+
+    for name, layers, masked in (("vit_b_16", 1, False), ("gpt2", 1, False), ("bert_base", 1, True)):
+        module = export.torch_model(name, **{**small.SIZES[name], "layers": layers})
+        feeds = models.example_inputs(name, batch=2, sequence=8, dtype="float32", **small.SIZES[name])
+        inputs = [torch.from_numpy(values) for values in feeds.values()]
+        with torch.inference_mode():
+            before = _first(module(*inputs))
+            rivals.by_sdpa(module, masked="attention_mask" in feeds)
+            after = _first(torch.compile(module, backend=look)(*inputs))
+        assert given == [masked] * layers, name
+        given.clear()
+        torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-4)
+
+
+def test_convolution_nets_have_no_attention_to_choose(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model of transformers that knows no SDPA is timed as it is."""
+    pytest.importorskip("torch", reason="torch is not installed (extra `export`)")
+    pytest.importorskip("transformers", reason="transformers is not installed (extra `export`)")
+    monkeypatch.setitem(models.ARCHITECTURES, "resnet50", models.architecture("resnet50", **small.SIZES["resnet50"]))
+    assert rivals.compiled("resnet50", "float32", 2, 8, device="cpu", runs=1, rounds=2, backend="eager")
+
+
+def _first(outputs: Any) -> Any:
+    return outputs[0] if isinstance(outputs, tuple) else outputs
 
 
 def test_why_torch_compile_was_not_timed() -> None:
