@@ -134,7 +134,12 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
 
 
 def _common(column: Sequence[Dim]) -> Dim:
+    """Return the extent that numpy's rule gives.
+
+    A smaller one beside an extent that it was cut to is that extent: 1 is repeated, and any other does not run.
+    """
     wide = {d for d in column if d != 1}
+    wide -= {d for d in wide for other in wide if isinstance(d, str) and _is_cut(d, other)}
     number = next((d for d in wide if isinstance(d, int)), None)
     if number is not None:
         return number
@@ -223,7 +228,37 @@ def _slice(state: _State, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
     if shapes[0] is None or axes is None:
         return []
     cut = {a % len(shapes[0]) for a in axes}
-    return [tuple(None if i in cut else d for i, d in enumerate(shapes[0]))]
+    first = _first(state, node)
+    return [tuple(_smaller(d, first) if i in cut else d for i, d in enumerate(shapes[0]))]
+
+
+def _first(state: _State, node: NodeProto) -> Dim:
+    """Return the number of elements that a Slice of one axis takes where there are so many, from the first on."""
+    start, end = (state.numbers.get(v) for v in node.input[1:3])
+    step = state.numbers.get(node.input[4]) if len(node.input) > 4 else (1,)
+    return end[0] if end is not None and len(end) == 1 and start == (0,) and step == (1,) else None
+
+
+def _smaller(extent: Dim, named: Dim) -> Dim:
+    """Return the smaller one of an extent and a named one by a name of its own, None where that has none.
+
+    >>> _smaller(512, "sequence")
+    'min(512,sequence)'
+    """
+    if (
+        extent is None
+        or not isinstance(named, str)
+        or is_unknown(extent)
+        or is_unknown(named)
+        or "*" in f"{extent}{named}"
+    ):
+        return None
+    return named if extent == named else f"min({extent},{named})"
+
+
+def _is_cut(dim: str, named: Dim) -> bool:
+    """Return whether `dim` is the name of the smaller one of some extent and this one."""
+    return dim.startswith("min(") and dim.endswith(f",{named})")
 
 
 def _concat(state: _State, node: NodeProto, shapes: list[Shape]) -> list[Shape]:

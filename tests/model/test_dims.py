@@ -148,3 +148,30 @@ def test_a_computed_extent_may_be_what_the_model_calls_otherwise() -> None:
     }"""
     made, _ = optimize(parse(text), "depthwise")
     assert ops(made) == ["{Conv Relu}"]
+
+
+CUT = """g (float[b,s,4] x) => (float[b,s,4] y, float[b,s,4] z)
+<int64 n1 = {1}, int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, float[1,9,4] table = {TABLE}> {
+  shape = Shape (x)
+  rows = Gather (shape, n1)
+  end = Unsqueeze (rows, zero)
+  places = Slice (table, zero, end, one, one)
+  y = Add (x, places)
+  all = Slice (x, zero, end, one)
+  z = Add (all, y)
+}""".replace("TABLE", ", ".join(["1"] * 36))
+
+
+def test_a_table_of_places_is_cut_to_the_sequence() -> None:
+    """It may be shorter than the sequence: the model then does not run, so the sum is as long as the sequence."""
+    found = shapes(CUT)
+    assert found["places"] == (1, "min(9,s)", 4)
+    assert found["y"] == found["all"] == found["z"] == ("b", "s", 4)
+
+
+@pytest.mark.parametrize("cut", ["one, end, one, one", "zero, end, one, two"])
+def test_other_cuts_are_no_shorter_sequence(cut: str) -> None:
+    """From another element on, or in steps that are not 1: nothing is known of the length."""
+    found = shapes(CUT.replace("zero, end, one, one", cut))["places"]
+    assert found is not None
+    assert types.is_unknown(found[1])
