@@ -59,6 +59,8 @@ class Predicate:
     """Both sides where they are arithmetic over terms; `name` is then empty."""
     unless: tuple["Predicate", ...] = ()
     """A refusal where all of these are known to hold; `name` is then empty, and `text` the reason."""
+    either: tuple["Predicate", ...] = ()
+    """Whole relations of which one must hold; `name` is then empty."""
 
 
 def _const(graph: Graph, match: Match, *names: str) -> str | None:
@@ -305,6 +307,9 @@ def parse(text: str, pattern: Pattern, place: str) -> Predicate:
         conditions, _, reason = text.removeprefix(UNLESS).partition(": ")
         parsed = tuple(parse(line.strip(), pattern, place) for line in conditions.split(" and "))
         return Predicate(reason or text, "", (), "", unless=parsed)
+    alternatives = text.split(" or ")
+    if len(alternatives) > 1 and all(map(_SUMS.match, alternatives)):
+        return Predicate(text, "", (), "", either=tuple(parse(line, pattern, place) for line in alternatives))
     found = _LINE.match(text)
     if found is not None and "(" in (found[4] or "") and not all(map(_term, found[4].split(" or "))):
         found = None  # the right side is arithmetic
@@ -369,6 +374,9 @@ def holds(predicate: Predicate, graph: Graph, match: Match) -> str | None:
     """Return None where `predicate` holds for `match`, else the reason with the values seen."""
     if predicate.unless:
         return predicate.text if all(holds(p, graph, match) is None for p in predicate.unless) else None
+    if predicate.either:
+        reasons = [holds(p, graph, match) for p in predicate.either]
+        return None if None in reasons else " and ".join(map(str, reasons))
     if not predicate.relation:
         reason: str | None = TESTS[predicate.name].meaning(graph, match, *predicate.arguments)
         return reason

@@ -454,6 +454,19 @@ def test_unless_refuses_what_is_known_to_hold(tmp_path: Path) -> None:
     assert any(near.refusal.reason == "three wide rows stay" for near in report.near)
 
 
+@pytest.mark.parametrize(("shape", "fused"), [("3,4", 1), ("N,4", 1), ("3,8", 1), ("5,8", 0), ("N,8", 0)])
+def test_of_whole_relations_one_must_hold(tmp_path: Path, shape: str, fused: int) -> None:
+    """What is not known does not hold; the refusal tells why each does not."""
+    text = FUSE.replace('"trailing(axis, x)"', '"dim(x, 1) <= 4 or dim(x, 0) * dim(x, 1) <= 24"')
+    report = pipeline.run(
+        parse(f"g (float[{shape}] x) => (float[{shape}] y) {{ s = Softmax (x)  y = Relu (s) }}"),
+        [rule.read(write(tmp_path, text))],
+    )
+    assert len(report.applied) == fused
+    if not fused:
+        assert all("dim(x, 1) is 8" in near.refusal.reason and " and " in near.refusal.reason for near in report.near)
+
+
 @pytest.mark.parametrize(("columns", "axis", "static", "proposed"), [(4, 1, 1, 1), (8, 1, 0, 1), (8, 0, 0, 0)])
 def test_cost_decides_only_where_nothing_was_measured(
     tmp_path: Path, columns: int, axis: int, static: int, proposed: int
