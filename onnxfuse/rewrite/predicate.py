@@ -298,6 +298,8 @@ _TERM = r"(\w+)\(([^()]*)\)"
 
 _SUMS = re.compile(r"^(.+?)\s*(==|!=|<=|>=|<|>)\s*(.+)$")
 
+_RELATION = re.compile(r"==|!=|<=|>=|<|>|\bin\b")
+
 _LINE = re.compile(r"^\s*(\w+)\(([^()]*)\)\s*(?:(==|!=|<=|>=|<|>|in\b)\s*(.+?))?\s*$")
 
 
@@ -308,7 +310,7 @@ def parse(text: str, pattern: Pattern, place: str) -> Predicate:
         parsed = tuple(parse(line.strip(), pattern, place) for line in conditions.split(" and "))
         return Predicate(reason or text, "", (), "", unless=parsed)
     alternatives = text.split(" or ")
-    if len(alternatives) > 1 and all(map(_SUMS.match, alternatives)):
+    if len(alternatives) > 1 and all(map(_RELATION.search, alternatives)):
         return Predicate(text, "", (), "", either=tuple(parse(line, pattern, place) for line in alternatives))
     found = _LINE.match(text)
     if found is not None and "(" in (found[4] or "") and not all(map(_term, found[4].split(" or "))):

@@ -454,6 +454,15 @@ def test_unless_refuses_what_is_known_to_hold(tmp_path: Path) -> None:
     assert any(near.refusal.reason == "three wide rows stay" for near in report.near)
 
 
+def test_a_relation_of_words_may_stand_among_them(tmp_path: Path) -> None:
+    """Float16 of any size, and float32 of many rows."""
+    rules = [rule.read(write(tmp_path, FUSE.replace('"trailing(axis, x)"', '"dtype(x) in float16 or dim(x, 0) >= 8"')))]
+    made = [("float16[3,4]", 1), ("float[8,4]", 1), ("float[3,4]", 0)]
+    for kind, fused in made:
+        text = f"g ({kind} x) => ({kind} y) {{ s = Softmax (x)  y = Relu (s) }}"
+        assert len(pipeline.run(parse(text), rules).applied) == fused
+
+
 @pytest.mark.parametrize(("shape", "fused"), [("3,4", 1), ("N,4", 1), ("3,8", 1), ("5,8", 0), ("N,8", 0)])
 def test_of_whole_relations_one_must_hold(tmp_path: Path, shape: str, fused: int) -> None:
     """What is not known does not hold; the refusal tells why each does not."""
