@@ -7,6 +7,7 @@ The times are those of `onnxfuse bench`; what `onnxruntime.transformers.optimize
 candidate for ONNX Runtime's best. Launches per run are counted by torch's profiler, where torch is installed.
 """
 
+import importlib.util
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,32 +21,13 @@ from rich.table import Table
 import models
 import onnxfuse
 from models import rivals, vision
+from models.launches import CUDA, Kernels, kernels_of
 from onnxfuse.benchmark import Report, bench
 from onnxfuse.model import io
-from onnxfuse.profiling.bound import bind, opened, ort_values, outputs_of
-from onnxfuse.profiling.settings import DEFAULT
 from onnxfuse.profiling.shapes import cases_per_shape, unsaid
 from onnxfuse.verification.inputs import input_specs
 
 CNNS = "cnns"
-CUDA = ["CUDAExecutionProvider", "CPUExecutionProvider"]
-
-Kernels = dict[str, tuple[int, float]]
-"""Kernel -> launches and microseconds of one run."""
-
-
-def kernels_of(path: Path, feeds: dict[str, Any], *, fused: bool) -> Kernels | None:
-    """Return what one run of a model puts on the device; None without torch."""
-    try:
-        from torch.profiler import ProfilerActivity, profile
-    except ImportError:
-        return None
-    session, inputs = opened(path, DEFAULT, CUDA, fused=fused), ort_values(feeds)
-    bound = bind(session, inputs, outputs_of(session, inputs, path.stem))
-    bound.run()
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        bound.run()
-    return {e.key: (e.count, e.self_device_time_total) for e in profiler.key_averages() if e.self_device_time_total > 0}
 
 
 @dataclass(frozen=True)
@@ -57,7 +39,7 @@ class Comparison:
     optimizer: Report | str
     """What onnxruntime.transformers.optimizer makes of the original against the fused model, or why there is none."""
     kernels: tuple[Kernels | None, Kernels | None]
-    """Of one run, before and after."""
+    """Of one run, before and after; None without a GPU or without torch."""
     text: bool
     """Whether the model reads tokens."""
 
@@ -82,8 +64,8 @@ def compare(
         report = bench(original, fused, providers=providers)
         refused = rivals.optimized(original, name, theirs)
         optimizer = refused or bench(theirs, fused, providers=providers)
-        on_cuda = providers == CUDA
-        before, after = (kernels_of(p, feeds, fused=p is fused) if on_cuda else None for p in (original, fused))
+        seen = providers == CUDA and importlib.util.find_spec("torch") is not None
+        before, after = (kernels_of(p, feeds, fused=p is fused) if seen else None for p in (original, fused))
     return Comparison(report, optimizer, (before, after), "input_ids" in feeds)
 
 

@@ -12,8 +12,10 @@ from rich.table import Table
 
 import models
 from models import rivals
+from models.launches import kernels_of
 from models.speed import add_row, compare
 from onnxfuse.benchmark import Report
+from onnxfuse.model.errors import DeviceError
 
 
 def test_the_row_of_a_model() -> None:
@@ -111,3 +113,13 @@ def test_why_torch_compile_was_not_timed() -> None:
     found = rivals.compiled_apart("mlp", "float32", 4, 1)
     assert isinstance(found, str)
     assert found
+
+
+def test_why_kernels_are_not_seen(tmp_path: Path) -> None:
+    """The process of its own says what is missing, and the error where."""
+    torch = pytest.importorskip("torch", reason="torch is not installed (extra `export`)")
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    onnx.save(models.build("mlp", batch=2, hidden=4), tmp_path / "mlp.onnx")
+    with pytest.raises(DeviceError, match=r"the kernels of mlp\.onnx cannot be seen: "):
+        kernels_of(tmp_path / "mlp.onnx", models.example_inputs("mlp", batch=2, hidden=4), fused=False)

@@ -153,6 +153,43 @@ def test_a_bias_by_head_on_small_windows_is_found(size: int, template: str) -> N
     assert [op.template for op in fused_ops(made).values() if op.rule == "attention"] == [template]
 
 
+@pytest.mark.parametrize(
+    ("batch", "sequence", "size", "causal", "template"),
+    [
+        (32, 224, 64, 0, "attention"), (32, 240, 64, 0, "library"), ("N", 224, 64, 0, "attention"),
+        (8, 256, 64, 0, "attention"), ("N", 256, 64, 0, "library"), (1, 640, 64, 0, "attention"),
+        (1, 1024, 64, 0, "library"), (1, 128, 128, 0, "attention"), (16, 128, 128, 0, "library"),
+        (32, 256, 64, 1, "attention"), (1, 384, 64, 1, "library"), ("N", "S", 64, 1, "library"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("spelled", [True, False], ids=["nodes", "op"])
+def test_the_kernel_runs_where_it_measured_faster(
+    batch: int | str, sequence: int | str, size: int, causal: int, template: str, spelled: bool
+) -> None:
+    """Up to a number of keys, beyond it where there is little to do in all, which an open batch does not tell."""
+    row = f"float16[{batch},{sequence},{12 * size}]"
+    body = f"y = Attention <is_causal = {causal}, q_num_heads = 12, kv_num_heads = 12> (q, k, v)"
+    if spelled:
+        length = f"n = Constant <value = int64 {{{sequence}}}> ()"
+        if sequence == "S":
+            length = "size = Shape (q) at = Constant <value = int64 {1}> () n = Gather (size, at)"
+        mask = """zero = Constant <value = int64 {0}> () one = Constant <value = int64 {1}> ()
+          front = Constant <value = int64[1] {0}> () back = Constant <value = int64[1] {1}> ()
+          low = Constant <value = float16 {64511}> () places = Range (zero, n, one)
+          keys = Unsqueeze (places, front) queries = Unsqueeze (places, back)
+          keep = LessOrEqual (keys, queries) masked = Where (keep, m, low)"""
+        body = f"""heads = Constant <value = int64[4] {{0, 0, 12, {size}}}> ()
+          q4 = Reshape (q, heads) qh = Transpose <perm = [0,2,1,3]> (q4)
+          k4 = Reshape (k, heads) kt = Transpose <perm = [0,2,3,1]> (k4)
+          v4 = Reshape (v, heads) vh = Transpose <perm = [0,2,1,3]> (v4)
+          m = MatMul (qh, kt) {length + mask if causal else ""}
+          p = Softmax <axis = -1> ({"masked" if causal else "m"}) c = MatMul (p, vh)
+          ct = Transpose <perm = [0,2,1,3]> (c)
+          join = Constant <value = int64[3] {{0, 0, -1}}> () y = Reshape (ct, join)"""
+    made, _ = optimize(parse(f"g ({row} q, {row} k, {row} v) => ({row} y) {{ {body} }}", opset=23))
+    assert [op.template for op in fused_ops(made).values() if op.rule == "attention"] == [template]
+
+
 @pytest.mark.parametrize(("probabilities", "safe"), [(PLAIN, False), (SAFE, True)], ids=["plain", "safe"])
 def test_padding_of_a_written_length_has_the_kernel(probabilities: str, safe: bool) -> None:
     """Also where torch's function gives zeros to a row that sees nothing: the kernel reads it off the form."""
