@@ -5,6 +5,7 @@ JSON. It is a process of its own: two users of one GPU's memory and profiler do 
 """
 
 import contextlib
+import importlib.util
 import io
 import json
 import subprocess
@@ -34,6 +35,8 @@ UNMASKED = "sdpa_unmasked"
 Under torch.compile transformers (5.17, 5.23) makes one where the model is given none: for ViT one that hides nothing,
 for GPT-2 what SDPA's own `is_causal` hides. With a mask SDPA leaves FlashAttention.
 """
+TWINS = {"vit_b_16": ("torchvision",)}
+"""Who else has the same architecture: each is timed, too, where it is installed."""
 TYPES: dict[type, str] = {Bert: "bert", MiniLm: "bert", Vit: "vit", Gpt2: "gpt2"}
 """What `onnxruntime.transformers.optimizer` calls the architectures that it knows."""
 
@@ -81,39 +84,46 @@ def compiled(
     name: str, dtype: str, batch: int, sequence: int, device: str = "cuda", runs: int = RUNS, rounds: int = ROUNDS,
     **options: Any,
 ) -> dict[str, float]:  # fmt: skip
-    """Return the median microseconds of the torch twin of `name` under torch.compile, by setting, in turns.
+    """Return the median microseconds of the torch twins of `name` under torch.compile, by setting, in turns.
 
     Attention is torch's own (SDPA), images are tried in both layouts; `options` go to torch.compile. Raises DeviceError
     where torch or transformers is missing.
     """
-    make: Callable[[str], Any]
-    if vision.is_vision(name):
-        make, shape = vision.torch_model, (batch, 3, vision.side(name), vision.side(name))
-        feeds: dict[str, Any] = {"image": np.random.default_rng(0).standard_normal(shape).astype(dtype)}
-    else:
-        from models import export  # says what is missing where torch is
-
-        make = export.torch_model
-        feeds = models.example_inputs(name, batch=batch, sequence=sequence, dtype=dtype)
     import torch
 
-    inputs = [torch.from_numpy(values).to(device) for values in feeds.values()]
-    layouts = {"": torch.contiguous_format}
-    if inputs[0].ndim == 4:
-        layouts[", channels_last"] = torch.channels_last
+    others = [f"{package}:{name}" for package in TWINS.get(name, ()) if importlib.util.find_spec(package)]
+    calls = {}
     with torch.inference_mode():
-        calls = {}
-        for layout, memory_format in layouts.items():
-            module: Any = make(name).to(device, getattr(torch, dtype)).to(memory_format=memory_format)
-            by_sdpa(module, masked="attention_mask" in feeds)
-            made = torch.compile(module, **(options or {"mode": "reduce-overhead"}))
-            turned = [x.to(memory_format=memory_format) if x.ndim == 4 else x for x in inputs]
-            calls[f"compile{layout}"] = _call(made, turned, device)
+        for twin in (name, *others):
+            make, feeds = _twin(twin, dtype, batch, sequence)
+            inputs = [torch.from_numpy(values).to(device) for values in feeds.values()]
+            layouts = {"": torch.contiguous_format}
+            if inputs[0].ndim == 4:
+                layouts[", channels_last"] = torch.channels_last
+            for layout, memory_format in layouts.items():
+                module = make().to(device, getattr(torch, dtype)).to(memory_format=memory_format)
+                by_sdpa(module, masked="attention_mask" in feeds)
+                made = torch.compile(module, **(options or {"mode": "reduce-overhead"}))
+                turned = [x.to(memory_format=memory_format) if x.ndim == 4 else x for x in inputs]
+                who = f"{twin.partition(':')[0]}, " if twin in others else ""
+                calls[f"{who}compile{layout}"] = _call(made, turned, device)
         for call in calls.values():
             for _ in range(WARM_UP):
                 call()
         times = interleaved(list(calls.values()), rounds, runs)
     return {setting: 1e6 * median(seconds) for setting, seconds in zip(calls, times, strict=True)}
+
+
+def _twin(name: str, dtype: str, batch: int, sequence: int) -> tuple[Callable[[], Any], dict[str, Any]]:
+    """Return what makes a model as a torch module, and inputs for it."""
+    if vision.is_vision(name):
+        shape = (batch, 3, vision.side(name), vision.side(name))
+        images = np.random.default_rng(0).standard_normal(shape).astype(dtype)
+        return lambda: vision.torch_model(name), {"image": images}
+    from models import export  # says what is missing where torch is
+
+    feeds = models.example_inputs(name, batch=batch, sequence=sequence, dtype=dtype)
+    return lambda: export.torch_model(name), feeds
 
 
 def by_sdpa(module: Any, *, masked: bool) -> None:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 import models
-from models import rivals
+from models import rivals, vision
 from models.launches import kernels_of
 from models.speed import add_row, compare
 from onnxfuse.benchmark import Report
@@ -57,10 +57,17 @@ def test_transformers_optimizer_keeps_the_model(tmp_path: Path, monkeypatch: pyt
 
 
 def test_torch_compile_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The torch twin runs under torch.compile; images in both layouts."""
+    """The torch twins run under torch.compile, that of another package too; images in both layouts."""
     pytest.importorskip("torch", reason="torch is not installed (extra `export`)")
     pytest.importorskip("transformers", reason="transformers is not installed (extra `export`)")
-    for name, settings in (("gpt2", {"compile"}), ("vit_b_16", {"compile", "compile, channels_last"})):
+    from models import export
+
+    monkeypatch.setattr(rivals, "TWINS", {"vit_b_16": ("onnx", "not_installed")})  # any package that is there
+    monkeypatch.setattr(vision, "SOURCES", ("onnx",))
+    monkeypatch.setattr(vision, "side", lambda name: small.SIZES["vit_b_16"]["image"])
+    monkeypatch.setattr(vision, "torch_model", lambda name: export.torch_model("vit_b_16"))
+    of_images = {f"{who}compile{layout}" for who in ("", "onnx, ") for layout in ("", ", channels_last")}
+    for name, settings in (("gpt2", {"compile"}), ("vit_b_16", of_images)):
         monkeypatch.setitem(models.ARCHITECTURES, name, models.architecture(name, **small.SIZES[name]))
         times = rivals.compiled(name, "float32", 2, 8, device="cpu", runs=1, rounds=2, backend="eager")
         assert set(times) == settings
