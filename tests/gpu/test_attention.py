@@ -124,8 +124,7 @@ def test_short_sequences_have_a_kernel(element: str, batch: int, heads: int, seq
         axes = [d for d in value.type.tensor_type.shape.dim if d.dim_param == "S"]
         for axis in axes:
             axis.dim_value = sequence
-    kind = "library" if mask == "causal" and sequence > 80 else "kernel"
-    assert_in_budget(original, inputs(element, batch, heads, sequence, mask), heads, element, mask, kind)
+    assert_in_budget(original, inputs(element, batch, heads, sequence, mask), heads, element, mask, "kernel")
 
 
 def assert_in_budget(
