@@ -118,7 +118,7 @@ def test_the_error_stays_in_the_budget(element: str, batch: int, heads: int, seq
 @pytest.mark.parametrize(("batch", "heads", "sequence"), [(2, 4, 1), (3, 4, 77), (2, 4, 128), (2, 4, 197)])
 @pytest.mark.parametrize("element", ["float16", "bfloat16"])
 def test_short_sequences_have_a_kernel(element: str, batch: int, heads: int, sequence: int, mask: str) -> None:
-    """The same where the length is written in the model; with a causal mask up to 80."""
+    """The same where the length is written in the model."""
     original = attention(element, heads, mask)
     for value in (*original.graph.input, *original.graph.output):
         axes = [d for d in value.type.tensor_type.shape.dim if d.dim_param == "S"]
