@@ -33,9 +33,10 @@ UNMASKED = "sdpa_unmasked"
 """torch's SDPA as transformers calls it, under a name for which transformers makes no mask.
 
 Under torch.compile transformers (5.17, 5.23) makes one where the model is given none: for ViT one that hides nothing,
-for GPT-2 what SDPA's own `is_causal` hides. With a mask SDPA leaves FlashAttention.
+for GPT-2 what SDPA's own `is_causal` hides. With a mask SDPA leaves FlashAttention: ViT-B/16, 32 images, float16, H200
+6273 us, without one 3357 (torch 2.11, 2026-11).
 """
-TWINS = {"vit_b_16": ("torchvision",)}
+TWINS = {"vit_b_16": ("torchvision",), "efficientnet_b0": ("torchvision",)}
 """Who else has the same architecture: each is timed, too, where it is installed."""
 TYPES: dict[type, str] = {Bert: "bert", MiniLm: "bert", Vit: "vit", Gpt2: "gpt2"}
 """What `onnxruntime.transformers.optimizer` calls the architectures that it knows."""
