@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -34,7 +34,7 @@ class Product:
     """A matrix product of two inputs of the op."""
 
     a: int
-    """Position of the left factor among the op's inputs."""
+    """Position of the left factor among the op's inputs; the number of them where the prologue computes it."""
     b: int
     """Position of the right one."""
     transposed: bool
@@ -44,6 +44,42 @@ class Product:
     sliding: Sliding | None = None
     """Where the left factor is what a window sees: images [batch, height, width, channels], filters [n, height, width,
     channels]."""
+
+
+@dataclass(frozen=True)
+class Prologue:
+    """What computes the left factor: the pointwise part of the body before the products, as an op of its own."""
+
+    inputs: tuple[int, ...]
+    """Positions of its inputs among the op's inputs."""
+    program: Program
+    kinds: tuple[str, ...] = ()
+    """How each of them lies beside the left factor, as `operand_kind` says; empty where no shapes are known yet."""
+    in_place: int | None = None
+    """The one of the op's inputs that is fetched to where the left factor will lie."""
+
+    @property
+    def cells(self) -> tuple[int, ...]:
+        """The op's inputs of the left factor's shape that it reads, the one in place first."""
+        live = functor.live_inputs(self.program)
+        cells = (self.inputs[i] for i in live if self.kinds[i] == "cell")
+        return tuple(sorted(cells, key=lambda i: i != self.in_place))
+
+    @property
+    def cell_types(self) -> tuple[int, ...]:
+        """Their element types."""
+        return tuple(self.program.inputs[self.inputs.index(i)] for i in self.cells)
+
+    @property
+    def bytes_beside(self) -> int:
+        """The bytes of theirs for an element of the left factor that do not lie in its place."""
+        read = zip(self.cells, self.cell_types, strict=True)
+        return sum(types.TYPES[t].size for i, t in read if i != self.in_place)
+
+    def shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return the shape of the left factor for these shapes of the op's inputs."""
+        shapes = self.program.shapes(tuple(input_shapes[i] for i in self.inputs))
+        return shapes[self.program.outputs[0].value]
 
 
 @dataclass(frozen=True)
@@ -70,6 +106,8 @@ class Anatomy:
     """One that reads every product, or one for each product: equal but for their operands."""
     dtype: int
     """Element type of the factors."""
+    prologue: Prologue | None = None
+    """What computes the left factor where it is no input of the op."""
 
     @property
     def to_tf32(self) -> bool:
@@ -102,16 +140,18 @@ def _anatomy(inputs: tuple[int, ...], outputs: tuple[int, ...], text: bytes) -> 
         raise UnsupportedError("products with left factors of both layouts")
     if len({p.sliding for p in products}) > 1:
         raise UnsupportedError("convolutions whose windows slide in different ways")
-    kinds = {inputs[i] for p in products for i in (p.a, p.b)}
+    prologue = _prologue(function, heads, inputs)
+    factors = inputs if prologue is None else (*inputs, prologue.program.outputs[0].dtype)
+    kinds = {factors[i] for p in products for i in (p.a, p.b)}
     if len(kinds) > 1 or not kinds <= set(TYPES):
         raise UnsupportedError(f"products of {' and '.join(sorted(types.name(t) for t in kinds))}")
     for dtype in outputs:
         if types.TYPES[dtype].size not in STORED_BYTES or dtype == TensorProto.BOOL:
             raise UnsupportedError(f"a product's output of type {types.name(dtype)}")
-    lanes = _lanes(function, heads, inputs, outputs)
+    lanes = _lanes(function, heads, factors, outputs)
     if len({(functor.source(lane.program), lane.program.inputs) for lane in lanes}) > 1:
         raise UnsupportedError("products side by side with different bodies")
-    return Anatomy(products, lanes, *kinds)
+    return Anatomy(products, lanes, next(iter(kinds)), prologue)
 
 
 @dataclass(frozen=True)
@@ -121,6 +161,8 @@ class _Head:
     product: Product
     output: str
     nodes: tuple[NodeProto, ...]
+    before: tuple[NodeProto, ...] = ()
+    """Those that compute its left factor."""
 
 
 def _heads(function: FunctionProto) -> tuple[_Head, ...]:
@@ -130,24 +172,52 @@ def _heads(function: FunctionProto) -> tuple[_Head, ...]:
     for node in function.node:
         match node.op_type if node.domain == "" else "":
             case "MatMul" | "Gemm":
-                heads.append(_product(node, names, producers))
+                heads.append(_product(function, node, names, producers))
             case "Conv":
                 heads.append(_convolution(node, function, producers))
     return tuple(heads)
 
 
-def _product(node: NodeProto, names: list[str], producers: dict[str, NodeProto]) -> _Head:
+def _product(function: FunctionProto, node: NodeProto, names: list[str], producers: dict[str, NodeProto]) -> _Head:
     facts = _facts(node)
     b, turn = node.input[1], producers.get(node.input[1])
     if turn is not None and turn.op_type == "Transpose" and tuple(_facts(turn).get("perm", ())) == (1, 0):
         b = turn.input[0]
     else:
         turn = None
-    if any(i not in names for i in (node.input[0], b)):
-        raise UnsupportedError(f"{node.op_type} whose factor is computed in the body")
+    left = node.input[0]
+    if b not in names:
+        raise UnsupportedError(f"{node.op_type} whose right factor is computed in the body")
+    turned = bool(facts.get("transA", 0))
+    if left not in names and turned:
+        raise UnsupportedError("a left factor [k, m] that is computed in the body")
     transposed = bool(facts.get("transB", 0)) != (turn is not None)
-    product = Product(names.index(node.input[0]), names.index(b), transposed, bool(facts.get("transA", 0)))
-    return _Head(product, node.output[0], (node,) if turn is None else (turn, node))
+    product = Product(names.index(left) if left in names else len(names), names.index(b), transposed, turned)
+    needed = _ancestors(function, left)
+    before = tuple(n for n in function.node if needed & set(n.output))
+    return _Head(product, node.output[0], (node,) if turn is None else (turn, node), before)
+
+
+def _prologue(function: FunctionProto, heads: Sequence[_Head], inputs: tuple[int, ...]) -> Prologue | None:
+    """Return what computes the left factor that the products share, None where it is an input of the op."""
+    nodes = heads[0].before
+    if not nodes:
+        return None
+    product = heads[0].nodes[-1]
+    if any(h.nodes[-1].input[0] != product.input[0] for h in heads):
+        raise UnsupportedError("products with different left factors")
+    read = {i for n in nodes for i in n.input}
+    positions = tuple(i for i, name in enumerate(function.input) if name in read)
+    before = FunctionProto(domain=function.domain, name=function.name, node=nodes, output=[product.input[0]])
+    before.input.extend(function.input[i] for i in positions)
+    before.opset_import.extend(function.opset_import)
+    made = FusedOp(
+        "prologue", "", "pointwise", tuple(inputs[i] for i in positions), (inputs[heads[0].product.b],), before,
+    )  # fmt: skip
+    program = body.program(made, language.HANDLERS)
+    if program.reductions() or program.moves():
+        raise UnsupportedError("a reduction, or moved data, before a matrix product")
+    return Prologue(positions, program)
 
 
 def _spelled_out(function: FunctionProto, inputs: tuple[int, ...]) -> FunctionProto:
@@ -158,10 +228,14 @@ def _spelled_out(function: FunctionProto, inputs: tuple[int, ...]) -> FunctionPr
         facts = _facts(node)
         alpha, beta = float(facts.get("alpha", 1.0)), float(facts.get("beta", 1.0))
         bias = node.input[2] if len(node.input) > 2 else ""
-        if node.op_type != "Gemm" or node.domain or (alpha == 1.0 and not bias) or node.input[0] not in function.input:
+        if node.op_type != "Gemm" or node.domain or (alpha == 1.0 and not bias):
             function.node.append(node)
             continue
-        stem, dtype = node.output[0], inputs[list(function.input).index(node.input[0])]
+        turned = (n.input[0] for n in nodes if n.op_type == "Transpose" and n.output[0] == node.input[1])
+        given = next((i for i in (*node.input[:2], *turned) if i in function.input), None)
+        if given is None:
+            raise UnsupportedError("Gemm whose factors are both computed in the body")
+        stem, dtype = node.output[0], inputs[list(function.input).index(given)]
         made = [NodeProto.FromString(node.SerializeToString())]
         made[0].input[:], made[0].output[:] = node.input[:2], [f"{stem}.product"]
         value = _scaled(made, f"{stem}.product", alpha, f"{stem}.alpha")
@@ -257,9 +331,11 @@ def _lane(
         raise UnsupportedError("several outputs of a product, one of them transposed")
     names = set().union(*(_ancestors(function, name) for name, _ in written))
     rest = FunctionProto(domain=function.domain, name=function.name)
-    products = [n for h in heads for n in h.nodes]
-    rest.node.extend(n for n in function.node if n not in products and names & set(n.output))
+    before = [n for h in heads for n in (*h.nodes, *(b for b in h.before if b.op_type != "Constant"))]
+    rest.node.extend(n for n in function.node if n not in before and names & set(n.output))
     read = {i for n in rest.node for i in n.input} | {name for name, _ in written}
+    if read & {o for n in before for o in n.output} - {h.output for h in heads}:
+        raise UnsupportedError("a value before a matrix product that is read after it, too")
     operands = tuple(i for i, name in enumerate(function.input) if name in read)
     for node in rest.node:
         if node.op_type in COMMUTATIVE and len(node.input) == 2:
@@ -340,6 +416,8 @@ class Problem:
 
 def problem(parts: Anatomy, input_shapes: tuple[Shape, ...]) -> Problem:
     """Return the size of the products for these shapes of the op's inputs."""
+    if parts.prologue is not None:
+        input_shapes = (*input_shapes, parts.prologue.shape(input_shapes))
     sizes = {_problem(product, input_shapes[product.a], input_shapes[product.b]) for product in parts.products}
     if len(sizes) > 1:
         columns = ", ".join(map(str, sorted(s.n for s in sizes)))
@@ -404,6 +482,21 @@ def _slid(sliding: Sliding, a: Shape, b: Shape) -> Problem:
     return Problem(math.prod(full[:3]), b[0], math.prod(b[1:]), full, places)
 
 
+def placed(parts: Anatomy, op: FusedOp, input_shapes: tuple[Shape, ...]) -> Anatomy:
+    """Return the body with what these shapes tell of its prologue."""
+    if parts.prologue is None:
+        return parts
+    prologue = parts.prologue
+    shape = prologue.shape(input_shapes)
+    kinds = tuple(kind_of(input_shapes[i], shape) for i in prologue.inputs)
+    prologue = replace(prologue, kinds=kinds)
+    if not prologue.cells:
+        raise UnsupportedError("a left factor that is computed from vectors alone")
+    size = types.TYPES[parts.dtype].size
+    in_place = next((i for i in prologue.cells if types.TYPES[op.inputs[i]].size == size), None)
+    return replace(parts, prologue=replace(prologue, in_place=in_place))
+
+
 def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
     """Return the shape of each output of `op` for these shapes of its inputs."""
     parts = anatomy(op)
@@ -414,6 +507,14 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
             raise UnsupportedError("an output of another shape than its product")
     moved = {o: stored(size.full, lane.moves).shape for lane in parts.lanes if lane.moves for o in lane.outputs}
     return tuple(moved.get(o, size.full) for o in range(len(op.outputs)))
+
+
+def kind_of(shape: Shape, full: Shape) -> str:
+    """Return how an operand lies beside a matrix of shape `full`; raises where the kernels do not read it so."""
+    kind = operand_kind(shape, full)
+    if kind is None:
+        raise UnsupportedError(f"an operand of shape {list(shape)} beside a product of shape {list(full)}")
+    return kind
 
 
 def operand_kind(shape: Sequence[object], full: Sequence[object]) -> str | None:

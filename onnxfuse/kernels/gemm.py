@@ -7,7 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from onnxfuse.kernels import gemm_sm80, gemm_text, plans, types
-from onnxfuse.kernels.anatomy import ROW_BYTES, Anatomy, Problem, anatomy, operand_kind, output_shapes, problem
+from onnxfuse.kernels.anatomy import (
+    ROW_BYTES,
+    Anatomy,
+    Problem,
+    anatomy,
+    kind_of,
+    operand_kind,
+    output_shapes,
+    placed,
+    problem,
+)  # fmt: skip
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.body import Apply
 from onnxfuse.kernels.family import Extents, Family
@@ -38,14 +48,14 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
         chosen = of_work
     if arch.number >= gemm_sm80.LEAST and gemm_sm80.takes(size):
         return gemm_sm80.plan(work, aligned, chosen, arch)
-    if size.batch is not None or parts.products[0].turned:
-        raise UnsupportedError(f"a batch, or a left factor [k, m], on {arch.name}")
+    if size.batch is not None or parts.products[0].turned or parts.prologue is not None:
+        raise UnsupportedError(f"a batch, or a left factor [k, m] or computed, on {arch.name}")
     return _plain(work)
 
 
 def _work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
-    parts = anatomy(op)
     outputs = output_shapes(op, input_shapes)
+    parts = placed(anatomy(op), op, input_shapes)
     size = problem(parts, input_shapes)
     return Work(op, parts, size, _kinds(parts, size, input_shapes), outputs)
 
@@ -77,9 +87,17 @@ def tensor_cores(parts: Anatomy, size: Problem, arch: Arch) -> bool:
         return False
     if parts.to_tf32 and not parts.products[0].transposed:
         return False
+    if parts.prologue is not None and not _fetched_alike(parts):
+        return False
     if size.places is None:
         return size.k % 8 == 0
     return size.places.shape[-1] % 8 == 0 and size.places.slides_fast()
+
+
+def _fetched_alike(parts: Anatomy) -> bool:
+    """Return whether the copy engine can lay out what the left factor is computed from as it would that one."""
+    size = types.TYPES[parts.dtype].size
+    return parts.prologue is not None and all(types.TYPES[t].size == size for t in parts.prologue.cell_types)
 
 
 def _steps(size: Problem, terms: int) -> int:
@@ -126,6 +144,7 @@ def _sm90(work: Work, tile: Tile, arch: Arch) -> LaunchPlan:
                 _steps(size, work.parts.terms),
                 rows,
                 columns,
+                size.k,
             ),
             32,
         ),
@@ -288,16 +307,9 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
     return (*fitting, *(Tuning(block=block) for block in blocks))
 
 
-def _kind(shape: Shape, full: Shape) -> str:
-    kind = operand_kind(shape, full)
-    if kind is None:
-        raise UnsupportedError(f"an operand of shape {list(shape)} beside a product of shape {list(full)}")
-    return kind
-
-
 def _kinds(parts: Anatomy, size: Problem, input_shapes: tuple[Shape, ...]) -> tuple[str, ...]:
     """Return how each operand of a lane lies in the output; the lanes agree."""
-    found = {tuple(_kind(input_shapes[i], size.full) for i in lane.operands) for lane in parts.lanes}
+    found = {tuple(kind_of(input_shapes[i], size.full) for i in lane.operands) for lane in parts.lanes}
     if len(found) > 1:
         raise UnsupportedError("products side by side with operands of different shapes")
     return found.pop()
@@ -305,7 +317,8 @@ def _kinds(parts: Anatomy, size: Problem, input_shapes: tuple[Shape, ...]) -> tu
 
 def _shared_bytes(work: Work, tile: Tile, stages: int) -> int:
     left = _left_rows(work.size, tile)
-    ring = stages * (-(-left * ROW_BYTES // 1024) * 1024 + work.first_operand * tile.n * ROW_BYTES)
+    matrices = 1 if work.parts.prologue is None else len(work.parts.prologue.cells)
+    ring = stages * (matrices * -(-left * ROW_BYTES // 1024) * 1024 + work.first_operand * tile.n * ROW_BYTES)
     warps = 4 * tile.warpgroups * tile.teams
     buffers = 2 if work.staged is None else tile.m * tile.n // (64 * 64 * tile.warpgroups)
     puts = warps * buffers * 16 * 64 * gemm_text.output_bytes(work.parts)
@@ -342,7 +355,7 @@ def _stages(work: Work, tile: Tile) -> int:
 def _maps(work: Work, tile: Tile) -> tuple[TensorMap, ...]:
     """Return the maps in the order of `TensorMaps`."""
     op, parts, size, dtype, terms = work.op, work.parts, work.size, work.parts.dtype, work.parts.terms
-    maps = [_left_map(parts, size, tile)]
+    maps = _left_maps(parts, size, tile)
     for product in parts.products:
         if size.places is not None:
             maps.append(_filters_map(product.b, parts, size.n, size.places, tile))
@@ -371,12 +384,16 @@ def _in_slot(whole: TensorMap, slot: Slot | None) -> TensorMap:
     return replace(whole, strides=(slot.total * size,), offset=slot.first * size)
 
 
-def _left_map(parts: Anatomy, size: Problem, tile: Tile) -> TensorMap:
+def _left_maps(parts: Anatomy, size: Problem, tile: Tile) -> list[TensorMap]:
+    """Return the map of the left factor, or those of the matrices that it is computed from."""
     pointer, dtype, box = parts.products[0].a, parts.dtype, (parts.terms, _left_rows(size, tile))
+    if parts.prologue is not None:
+        read = zip(parts.prologue.cells, parts.prologue.cell_types, strict=True)
+        return [_map(i, t, size.m, size.k, box) for i, t in read]
     if size.places is None:
-        return _map(pointer, dtype, size.m, size.k, box, to_tf32=parts.to_tf32)
+        return [_map(pointer, dtype, size.m, size.k, box, to_tf32=parts.to_tf32)]
     images, height, width, channels = size.places.shape
-    return TensorMap(
+    whole = TensorMap(
         pointer,
         dtype,
         (channels, width, height, images),
@@ -385,6 +402,7 @@ def _left_map(parts: Anatomy, size: Problem, tile: Tile) -> TensorMap:
         size.places.window,
         to_tf32=parts.to_tf32,
     )
+    return [whole]
 
 
 def _filters_map(pointer: int, parts: Anatomy, count: int, places: Places, tile: Tile) -> TensorMap:

@@ -153,7 +153,8 @@ def microseconds(block: Block, parts: Anatomy, size: Problem, arch: Arch) -> flo
 def _shared_bytes(parts: Anatomy, block: Block, stages: int) -> int:
     """Return the bytes of the ring, or of the sums that take its place."""
     accumulated = len(parts.lanes[0].products)
-    ring = stages * block.warps_k * (block.m + accumulated * block.n) * ROW_BYTES
+    beside = 0 if parts.prologue is None else parts.terms * parts.prologue.bytes_beside
+    ring = stages * block.warps_k * ((block.m + accumulated * block.n) * ROW_BYTES + block.m * beside)
     sums = block.warps_k * accumulated * block.m * (block.n + PADDING) * 4
     seen = block.m * 16 if parts.products[0].sliding is not None else 0
     return max(ring, sums) + seen
@@ -195,6 +196,7 @@ def _fit(work: Work, block: Block, aligned: bool, arch: Arch) -> Fit:
         width,
         _piece(along_a, item, aligned),
         _piece(along_b, item, aligned),
+        math.gcd(size.k, 16) if aligned else 1,
     )
 
 

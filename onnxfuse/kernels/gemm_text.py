@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from onnxfuse.kernels import functor, types
+from onnxfuse.kernels import functor, gemm_prologue, types
 from onnxfuse.kernels.anatomy import TYPES, Anatomy, Problem
 from onnxfuse.kernels.body import Program
 from onnxfuse.kernels.layout import Shape
@@ -81,6 +81,8 @@ class Fit:
     a_piece: int
     b_piece: int
     """Bytes that a copy of a factor takes at a time: 2, 4, 8 or 16."""
+    along: int
+    """Elements on whose boundary each row of the left factor begins, and of what it is computed from; at most 16."""
 
 
 def plain(work: Work, threads: int) -> KernelSource:
@@ -110,7 +112,11 @@ def sm80(work: Work, fit: Fit) -> KernelSource:
     }  # fmt: skip
     products = work.parts.products
     places = work.size.places
-    flags = {"A_TURNED": products[0].turned, "BATCHED": work.size.batch is not None, "WINDOW": places is not None}
+    prologue = work.parts.prologue
+    flags = {
+        "A_TURNED": products[0].turned, "BATCHED": work.size.batch is not None, "WINDOW": places is not None,
+        "PROLOGUE": prologue is not None,
+    }  # fmt: skip
     constants |= {"CHANNELS": places.shape[3] if places else 1, "WINDOW_WIDTH": places.kernel[1] if places else 1}
     middle = "".join(f"constexpr bool {name} = {str(value).lower()};\n" for name, value in flags.items())
     stored = types.TYPES[work.parts.dtype].stored
@@ -119,7 +125,12 @@ def sm80(work: Work, fit: Fit) -> KernelSource:
         f"using Factor = {stored};\n"
         f"DEVICE const Factor* right_factor(const Operands& from, int number) {{\n{choices}  return from.b<0>();\n}}\n"
     )
-    return _kernel(work, (AMPERE,), constants, None, middle + _results(work), ("gemm_sm80.cu",), end)
+    if prologue is None:
+        middle += gemm_prologue.none()
+    else:
+        middle += gemm_prologue.sm80(work.op, work.parts, prologue, block.m, fit.along)
+    ahead = () if prologue is None else ("neighbours.cuh", "neighbours_ahead.cuh")
+    return _kernel(work, (AMPERE, *ahead), constants, None, middle + _results(work), ("gemm_sm80.cu",), end)
 
 
 def source_fields(size: Problem) -> tuple[int, ...]:
@@ -147,7 +158,7 @@ def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int) -> K
         "LEFT_ROWS": left_rows,
         "PART_WARPS": part_warps(tile, left_rows),
         "EVERY_BLOCK": (1 << tile.cluster) - 1, "STAGES": stages, "OUTPUT_BYTES": output_bytes(work.parts),
-        "STAGED": int(work.staged is not None),
+        "STAGED": int(work.staged is not None), "BESIDE": _beside(work),
     }  # fmt: skip
     middle = (
         _pointers(work)
@@ -161,13 +172,34 @@ def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int) -> K
     middle += _warpgroup_product(
         work.first_operand * tile.n, TYPES[work.parts.dtype], right_rows=not work.parts.products[0].transposed
     )
+    prologue = work.parts.prologue
+    middle += f"constexpr bool PROLOGUE = {str(prologue is not None).lower()};\n" + _fetch_beside(_beside(work))
+    middle += f"using Factor = {types.TYPES[work.parts.dtype].stored};\n"
+    if prologue is None:
+        middle += "struct Prologue {\n  DEVICE Prologue(const Operands&, unsigned long long, Index) {}\n};\n"
+    else:
+        middle += gemm_prologue.sm90(work.op, work.parts, prologue)
+    before = ("hopper.cuh",) if prologue is None else ("hopper.cuh", "neighbours.cuh")
     files = (f"fetch_{work.source}.cuh", *(("put_moved.cuh",) if work.stored else ()), "gemm_sm90.cu")
-    return _kernel(work, ("hopper.cuh",), constants, work.staged, middle, files, end)
+    return _kernel(work, before, constants, work.staged, middle, files, end)
 
 
 def part_warps(tile: Tile, left_rows: int) -> int:
     """Return the warps that have rows of the left factor: those whose sums are sent."""
     return min(4 * tile.warpgroups, -(-left_rows // 16))
+
+
+def _beside(work: Work) -> int:
+    """Return the matrices that the copy engine fetches for the left factor beside the one in its place."""
+    return 0 if work.parts.prologue is None else len(work.parts.prologue.cells) - 1
+
+
+def _fetch_beside(count: int) -> str:
+    lines = "".join(f"  terms.fetch_left(to + {i} * stride, &maps.beside[{i}], arrived);\n" for i in range(count))
+    return (
+        "template <class Terms> DEVICE void fetch_beside(const TensorMaps& maps, const Terms& terms, unsigned to, "
+        f"unsigned stride, unsigned arrived) {{\n{lines}}}\n"
+    )
 
 
 def output_bytes(parts: Anatomy) -> int:
@@ -238,9 +270,10 @@ def _factors(work: Work) -> str:
     choices = "".join(
         f"    if (NUMBER == {k}) return (const {stored}*)in{p.b};\n" for k, p in list(enumerate(products))[1:]
     )
+    left = f"  DEVICE const {stored}* a() const {{ return (const {stored}*)in{products[0].a}; }}\n"
     return (
-        f"  DEVICE const {stored}* a() const {{ return (const {stored}*)in{products[0].a}; }}\n"
-        f"  template <int NUMBER> DEVICE const {stored}* b() const {{\n{choices}"
+        ("" if work.parts.prologue is not None else left)
+        + f"  template <int NUMBER> DEVICE const {stored}* b() const {{\n{choices}"
         f"    return (const {stored}*)in{products[0].b};\n  }}\n"
     )
 
@@ -251,13 +284,14 @@ def _maps_struct(work: Work) -> str:
     lanes = "".join(f"  TensorMap out{n}[{len(parts.lanes)}];\n" for n in puts)
     if work.staged is not None:
         lanes += f"  TensorMap staged[{len(parts.lanes)}];\n"
-    return f"struct TensorMaps {{\n  TensorMap a, b[{len(parts.products)}];\n{lanes}}};\n"
+    beside = f"  TensorMap beside[{_beside(work)}];\n" if _beside(work) else ""
+    return f"struct TensorMaps {{\n  TensorMap a;\n{beside}  TensorMap b[{len(parts.products)}];\n{lanes}}};\n"
 
 
 def _prefetch_maps(work: Work) -> str:
     """Return how the copy engine is told beforehand which maps it will need: it fetches them while a launch begins."""
     parts = work.parts
-    maps = ["a", *(f"b[{k}]" for k in range(len(parts.products)))]
+    maps = ["a", *(f"beside[{k}]" for k in range(_beside(work))), *(f"b[{k}]" for k in range(len(parts.products)))]
     puts = () if work.stored else range(len(parts.lanes[0].outputs))
     maps += [f"out{n}[{k}]" for n in puts for k in range(len(parts.lanes))]
     maps += [f"staged[{k}]" for k in range(len(parts.lanes))] if work.staged is not None else []

@@ -16,6 +16,7 @@ from onnxfuse.rewrite.join import join, joins_channels
 from onnxfuse.rewrite.match import Match, Refusal
 from onnxfuse.rewrite.moving import grow_moving, launches, not_movement, saves, trim
 from onnxfuse.rewrite.pattern import realized
+from onnxfuse.rewrite.prologue import grow_prologue
 from onnxfuse.rewrite.replace import instantiate
 from onnxfuse.rewrite.report import Applied, Near, Report, names
 from onnxfuse.rewrite.rule import TEMPLATES, THROUGH_LIBRARY, Anchor, Fuse, Rule
@@ -31,6 +32,8 @@ class _Surroundings:
     """Values that live on the CPU."""
     choices: Choices | None
     """What was measured; None: what the rules say of cost holds."""
+    heads: frozenset[str]
+    """Operators, not pointwise themselves, that rules give the pointwise work after them."""
     alone: set[Node] = field(default_factory=set)
     """Nodes that were measured faster as they are."""
 
@@ -49,7 +52,7 @@ def fuse(
     fusing = [(rule, rule.fuse) for rule in rules if rule.fuse is not None]
     # Data movement before other pointwise work, which it takes in; the other way round it would find less.
     fusing.sort(key=lambda rf: (TEMPLATES.index(rf[1].template), not rf[1].moving, -_size(rf[1]), rf[0].name))
-    around = _Surroundings(host_values(graph), choices)
+    around = _Surroundings(host_values(graph), choices, _heads([how for _, how in fusing]))
     splits = [s for _, how in fusing for node in list(graph.nodes) if (s := _split(graph, how, node)) is not None]
     for rule, how in fusing:
         # What a larger anchor holds may be a smaller one: from the end of the graph the larger comes first.
@@ -69,6 +72,11 @@ def fuse(
     for split in splits:
         _join_unused(graph, split)
     graph.remove_dead()
+
+
+def _heads(hows: Sequence[Fuse]) -> frozenset[str]:
+    ops = (a.pattern.root.op for how in hows if how.epilogue for a in how.anchors)
+    return frozenset(op for op in ops if not kernels.is_pointwise(op, ""))
 
 
 def _nested(anchors: Sequence[Anchor]) -> bool:
@@ -133,6 +141,8 @@ class _Start:
     """The value that the anchors beside this one read, too."""
     spread: str = ""
     """A value that is broadcast inside the kernel, and may be computed there."""
+    factor: str = ""
+    """A value that the kernel computes, or nothing is fused."""
     realization: Realization | None = None
     """The whole anchor through an op of the library, where the rule has one."""
     template: str = ""
@@ -147,6 +157,8 @@ def _fuse_at(
     graph: Graph, rule: Rule, how: Fuse, node: Node, around: _Surroundings
 ) -> tuple[FusedOp, Applied] | Refusal | None:
     """Fuse what grows from `node`. Returns the fused op, the furthest refusal, or None where nothing was to be done."""
+    if how.factor and not any(_is_computed(graph, v, around) for v in node.inputs):
+        return None
     start = _start(graph, how, node, around)
     if not isinstance(start, _Start):
         return start
@@ -193,11 +205,15 @@ def _fuse_from(
         trim(graph, region)
     else:
         grow(graph, region, start.kept, prologue=how.prologue, epilogue=how.epilogue, host=around.host)
+    fed = not how.factor or grow_prologue(graph, region, start.factor, start.seeds, around.host, around.heads)
     if how.transposes:
         grow_stores(graph, region, around.host, rule.name, measured=around.choices is not None)
     stops = tuple(Refusal(n.name, reason, len(region.nodes)) for n, reason in region.stops.items())
     nodes = sorted(region.nodes, key=lambda n: n.order)
     reason = _too_little(how, start, nodes, stops) or (saves(graph, nodes, rule.name) if how.moving else None)
+    if not fed:
+        maker = graph.producer(start.factor)
+        reason = "its left factor is no pointwise node's" if maker is None else region.stops[maker]
     given = nodes
     if reason is None and how.terms_last:
         nodes = with_terms_last(graph, given, how.terms_last)
@@ -282,6 +298,12 @@ def _start(graph: Graph, how: Fuse, node: Node, around: _Surroundings) -> _Start
     return furthest
 
 
+def _is_computed(graph: Graph, value: str, around: _Surroundings) -> bool:
+    """Return whether a pointwise node computes `value`."""
+    maker = graph.producer(value)
+    return maker is not None and not_pointwise(graph, maker, around.host) is None
+
+
 def _parts_a_chain(graph: Graph, node: Node, around: _Surroundings) -> bool:
     """Return whether pointwise work stands on both sides of a node that launches nothing by itself."""
     before = graph.producer(node.inputs[0])
@@ -325,7 +347,10 @@ def _start_from(
             return Refusal(root.name, f"the rank of '{unknown}' is not known", len(matched), size=len(matched))
         return _Start(whole, root.outputs[0], reduced_axes(graph, root) if len(seeds) == 1 else None, seeds)
     spread = str(match.values[how.broadcast]) if how.broadcast else ""
-    start = _Start(root.outputs[0], seeds=seeds, shared=str(shared), spread=spread, realization=realization)
+    factor = str(match.values[how.factor]) if how.factor else ""
+    start = _Start(
+        root.outputs[0], seeds=seeds, shared=str(shared), spread=spread, factor=factor, realization=realization
+    )
     if realization is None or how.prologue or how.epilogue:
         return start
     possible = anchor.kernel and all(predicate.holds(p, graph, match) is None for p in anchor.kernel)

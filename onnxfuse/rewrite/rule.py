@@ -95,6 +95,8 @@ class Fuse:
     """The Transpose of an output, and the Reshape before it, join: the kernel writes the output so."""
     joining: bool = False
     """The anchor is ANY_CONCAT."""
+    factor: str = ""
+    """An input of the anchors that the kernel computes: the prologue grows before it alone; empty = before all."""
     endings: tuple[Anchor, ...] = ()
     """What reads an output of the kernel and, where the template can, becomes an output of it, too."""
 
@@ -229,19 +231,21 @@ class _Reader:
         extra = next((k for k in ("library", *grow) if table.get(k) and any(a.realize for a in anchors)), None)
         if extra is not None and not kernels.is_template(template):
             raise RuleError(f"{self.place(extra)}: `{extra}` and `realize` exclude each other: it is the whole anchor")
+        factor = "" if grow["prologue"] in ("", "pointwise") else self.common_input(table, "prologue", anchors)
         for key, value in grow.items():
-            if value not in ("", "pointwise"):
+            if value not in ("", "pointwise", factor):
                 raise RuleError(f'{self.place(value)}: `{key}` can only be "pointwise", got "{value}"')
         splits = tuple(self.rewrite(t, "[[fuse.split]]") for t in self.optional(table, "split", list, []))
         return Fuse(
             anchors,
             splits, template, self.optional(table, "library", bool, False),
-            bool(grow["prologue"]), bool(grow["epilogue"]), self.common_input(table, "beside", anchors),
+            grow["prologue"] == "pointwise", bool(grow["epilogue"]), self.common_input(table, "beside", anchors),
             self.common_input(table, "over", anchors), self.common_input(table, "broadcast", anchors),
             anchor == ANY_MOVEMENT, self.optional(table, "least", int, 0),
             terms_last=tuple(self.element_type(t) for t in self.optional(table, "terms_last", list, [])),
             transposes=self.optional(table, "transposes", bool, False),
             joining=anchor == ANY_CONCAT,
+            factor=factor,
             endings=tuple(self.ending(t) for t in self.optional(table, "ending", list, [])),
         )  # fmt: skip
 

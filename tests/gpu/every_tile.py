@@ -1,7 +1,8 @@
 """Each tile and block of the gemm template once: `compute-sanitizer --tool memcheck python tests/gpu/every_tile.py`.
 
 The sanitizer's words and exit code are the verdict; racecheck likewise. Sizes that stick out of every tile, a few rows
-of a long sum; bodies without and with a staged operand, a gate, and outputs that are written head by head. `sm_90a`,
+of a long sum; bodies without and with a staged operand, a gate, outputs that are written head by head, and left factors
+that are computed. `sm_90a`,
 `split` (its sums of several blocks) or `sm_80` behind it: that kernel alone.
 """
 
@@ -15,9 +16,10 @@ from onnxfuse.kernels import gemm, gemm_sm80
 from onnxfuse.kernels.plans import Tile
 from tests.gpu.test_gemm import check, run
 from tests.kernels.ops import HALF
-from tests.kernels.products import GELU, RESIDUAL, SWIGLU, table
+from tests.kernels.products import GELU, RESIDUAL, SWIGLU, prologue, table
 
 WIDE, LONG, ODD = ((500,), 520, 264), ((3,), 72, 1096), ((77,), 133, 129)
+COMPUTED = (300, 264, 264)
 SPLIT = [Tile(64, 64, 1, teams=1, split=split) for split in gemm.SPLITS]
 
 
@@ -34,6 +36,9 @@ def hopper() -> int:
             count += 1
     for name in ("written head by head", "written by windows"):
         run(*table(name, HALF), Tile(128, 128, 1))
+        count += 1
+    for tile in gemm.COSTS:
+        run(*prologue("silu and gate", HALF, *COMPUTED), tile)
         count += 1
     return count
 
@@ -53,6 +58,8 @@ def ampere() -> int:
         for text, size in ((RESIDUAL, WIDE), (GELU, ODD)):
             check(text, HALF, *size, block)
             count += 1
+        run(*prologue("silu and gate", HALF, *COMPUTED), block)
+        count += 1
         if block.n // 2 % 64 == 0 and block.n // 2 // block.warps_n % 16 == 0:
             check(SWIGLU, HALF, *WIDE, replace(block, n=block.n // 2))
             count += 1

@@ -1,5 +1,7 @@
 """Bodies and sizes that the tests of the gemm template share, on the host and on the GPU."""
 
+from onnx import TensorProto
+
 from onnxfuse.kernels import anatomy
 from onnxfuse.model.fused import FusedOp
 from tests.kernels import ops
@@ -61,6 +63,61 @@ def table(name: str, dtype: int) -> tuple[FusedOp, list[tuple[int, ...]]]:
     text, shapes = TABLE[name]
     outputs = text.split("=> (")[1].split(")")[0].count(",") + 1
     return ops.op(text, (dtype,) * len(shapes), (dtype,) * outputs, "gemm"), list(shapes)
+
+
+PROLOGUES = {
+    "silu and gate": (
+        "(x, g, w, b) => (y) { s = Sigmoid(x) t = Mul(x, s) a = Mul(t, g) m = MatMul(a, w) h = Add(m, b) y = Gelu(h) }",
+        ("m k", "m k", "k n", "n"),
+    ),
+    "scale, shift, relu": (
+        "(x, s, t, w) => (y) { a = Mul(x, s) h = Add(a, t) r = Relu(h) y = MatMul(r, w) }", ("m k", "k", "k", "k n"),
+    ),
+    "row by row": (
+        "(x, s, w, r) => (y) { a = Div(x, s) m = MatMul(a, w) y = Add(m, r) }", ("m k", "m 1", "k n", "m n"),
+    ),
+    "infinite at zero": ("(x, w) => (y) { a = Reciprocal(x) y = MatMul(a, w) }", ("m k", "k n")),
+    "a number, and Gemm": (
+        "(x, s, w, c) => (y) { a = Mul(x, s) y = Gemm <alpha = 0.5, transB = 1> (a, w, c) }", ("m k", "", "n k", "n"),
+    ),
+    "a gate": (
+        "(x, u, g, w) => (y) { a = Max(x, u) m = MatMul(a, g) n = MatMul(a, w) s = Sigmoid(m) y = Mul(s, n) }",
+        ("m k", "m k", "k n", "k n"),
+    ),
+    "side by side": (
+        "(x, q, k) => (y, z) { a = Relu(x) y = MatMul(a, q) z = MatMul(a, k) }", ("m k", "k n", "k n"),
+    ),
+    "of a batch": ("(x, s, w) => (y) { a = Mul(x, s) y = MatMul(a, w) }", ("3 m k", "3 m 1", "3 k n")),
+    "of numbers": (
+        "(q, s, w, b) => (y) { f = Cast <to = TYPE> (q) a = Mul(f, s) m = MatMul(a, w) y = Add(m, b) }",
+        ("m k int8", "k", "k n", "n"),
+    ),
+    "of wide numbers": (
+        "(x, g, w) => (y) { f = Cast <to = TYPE> (x) a = Max(f, g) y = MatMul(a, w) }", ("m k float", "m k", "k n"),
+    ),
+}  # fmt: skip
+"""Bodies whose left factor is computed, and the shapes of their inputs, with the type where it is not the factors'."""
+
+
+def prologue(name: str, dtype: int, m: int, n: int, k: int) -> tuple[FusedOp, list[tuple[int, ...]]]:
+    """Return a case of the prologues in this element type: [m, k] by [k, n]."""
+    text, described = PROLOGUES[name]
+    sizes = {"m": m, "n": n, "k": k}
+    inputs = [[w for w in d.split() if w not in ("int8", "float")] for d in described]
+    shapes = [tuple(sizes.get(w) or int(w) for w in words) for words in inputs]
+    types = [next((t for w, t in KINDS.items() if d.endswith(w)), dtype) for d in described]
+    outputs = (dtype,) * (text.split("=> (")[1].split(")")[0].count(",") + 1)
+    return ops.op(text.replace("TYPE", str(dtype)), tuple(types), outputs, "gemm"), shapes
+
+
+KINDS = {"int8": TensorProto.INT8, "float": TensorProto.FLOAT}
+
+
+def multiplied(fused: FusedOp) -> set[int]:
+    """Return the inputs that are factors, or that a factor is computed from: float32 rounds them to TF32."""
+    parts = anatomy.anatomy(fused)
+    lefts = {parts.products[0].a} if parts.prologue is None else set(parts.prologue.inputs)
+    return {p.b for p in parts.products} | lefts
 
 
 CONV = """(x, w, b, r) => (y) {

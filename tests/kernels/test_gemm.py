@@ -58,7 +58,7 @@ def test_products_of_no_terms_are_zero(arch):
     [
         ("(x, w) => (y) { y = Relu(x) }", "no matrix product in the body"),
         ("(x, w) => (y) { m = MatMul(x, w) y = Softmax(m) }", "a reduction after a matrix product"),
-        ("(x, w) => (y) { r = Relu(x) y = MatMul(r, w) }", "MatMul whose factor is computed in the body"),
+        ("(x, w) => (y) { r = Relu(w) y = MatMul(x, r) }", "MatMul whose right factor is computed in the body"),
         ("(x, w) => (y) { m = MatMul(x, w) n = Gemm <transA = 1> (x, w) y = Add(m, n) }", "left factors of both"),
         ("(x, w) => (y) { m = MatMul(x, w) n = Gemm <transB = 1> (x, w) y = Add(m, n) }", "right factors of both"),
         ("(x, w) => (y, z) { y = MatMul(x, w) z = Relu(w) }", "an output that reads no product"),
@@ -115,10 +115,9 @@ def emulated(fused, shapes, aligned, arch, block=None):
     """Run the kernel against the body; float32 keeps the bits that the tensor cores read."""
     rng = np.random.default_rng(0)
     inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
-    for product in anatomy.anatomy(fused).products:
-        for i in (product.a, product.b):
-            if fused.inputs[i] == FLOAT:
-                inputs[i] = (inputs[i].view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+    for i in products.multiplied(fused):
+        if fused.inputs[i] == FLOAT:
+            inputs[i] = (inputs[i].view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
     plan = kernels.plan(fused, tuple(shapes), aligned, arch, Tuning(block=block))
     got = emulate.run(plan, inputs, [ops.NUMPY[t] for t in fused.outputs], aligned)
     ops.within_budget(fused, inputs, got)
@@ -175,6 +174,44 @@ def test_products_are_rounded_to_tf32_and_not_cut():
     plan = kernels.plan(fused, ((1, 8), (8, 8)), True, A100)
     (got,) = emulate.run(plan, [x, np.eye(8, dtype=np.float32)], [np.float32])
     assert (got == 1 + 2.0**-10).all()
+
+
+@pytest.mark.parametrize("name", products.PROLOGUES)
+@pytest.mark.parametrize("dtype", [HALF, FLOAT])
+def test_the_left_factor_may_be_computed(name, dtype):
+    """Rows and terms that stick out of the block, pieces of 16 bytes and of one element, a ring in several rounds."""
+    if dtype == FLOAT and name not in EXACT:
+        pytest.skip("what is rounded to TF32 after the functor has no truth of its own")
+    emulated(*products.prologue(name, dtype, 70, 72, 200), True, A100, Block(64, 64, 2, 2))
+    emulated(*products.prologue(name, dtype, 35, 24, 27), False, A100)
+
+
+EXACT = ("a gate", "side by side", "of wide numbers")
+"""Prologues that choose among their inputs: what those are in TF32, the left factor is."""
+
+
+@pytest.mark.parametrize("block", [Block(128, 64, 2, 2), Block(32, 64, 1, 2, 2), Block(16, 64, 1, 2, 4)])
+def test_blocks_compute_the_left_factor_of_each_share_of_the_terms(block):
+    emulated(*products.prologue("silu and gate", BRAIN, 140, 72, 330), True, A100, block)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("(x, w) => (y) { r = Relu(x) y = Gemm <transA = 1> (r, w) }", "a left factor [k, m] that is computed"),
+        ("(x, w) => (y) { r = Relu(x) m = MatMul(r, w) y = Add(m, r) }", "a matrix product that is read after it"),
+        ("(x, w) => (y) { r = Softmax(x) y = MatMul(r, w) }", "a reduction, or moved data, before a matrix product"),
+        ("(x, w) => (y) { r = Relu(x) m = MatMul(r, w) n = MatMul(x, w) y = Add(m, n) }", "different left factors"),
+    ],
+)  # fmt: skip
+def test_what_no_kernel_computes_before_a_product_is_refused(text, reason):
+    assert reason in str(kernels.supports(ops.op(text, (HALF,) * 2, (HALF,), "gemm")))
+
+
+def test_a_left_factor_is_not_computed_from_vectors_alone():
+    fused = ops.op("(r, c, w) => (y) { a = Mul(r, c) y = MatMul(a, w) }", (HALF,) * 3, (HALF,), "gemm")
+    with pytest.raises(KernelError, match="computed from vectors alone"):
+        kernels.plan(fused, ((9, 1), (8,), (8, 8)), True, A100)
 
 
 def test_what_is_worth_measuring_is_near_the_plans_own_choice():

@@ -1,7 +1,8 @@
 // y = body(A B0, A B1, ..., operands): matrix products on the tensor cores of sm_80 and all later GPUs, with everything
 // pointwise after them.
 //
-// A [m, k], or [k, m] (A_TURNED), or what a window sees of images (WINDOW; see gemm_window.cuh). B [k, n], or [n, k] (B_TRANSPOSED). BATCHED: many such products, each with its own A and
+// A [m, k], or [k, m] (A_TURNED), or what a window sees of images (WINDOW; see gemm_window.cuh), or what a functor makes
+// of matrices [m, k], vectors [k] and [m, 1] and numbers (PROLOGUE). B [k, n], or [n, k] (B_TRANSPOSED). BATCHED: many such products, each with its own A and
 // B out of those there are. Operands of the body: [m, n], [n], [m, 1], one element. Outputs [m, n]. Types of A and B:
 // float16, bfloat16, or float32, rounded to TF32. Any size and any pointer: A and B are fetched A_PIECE and B_PIECE bytes at
 // a time. Accuracy: float accumulators, which the body reads unrounded; each output is rounded once.
@@ -20,7 +21,8 @@ constexpr int TERMS = LINE / sizeof(Factor);               // terms of a tile; a
 constexpr int SLICES = LINE / 32;                          // products of fragments along the terms of a tile
 constexpr int A_BYTES = TILE_M * LINE;
 constexpr int B_BYTES = TILE_N * LINE;
-constexpr int PART_BYTES = A_BYTES + ACCUMULATED * B_BYTES;  // what one of the WARPS_K groups multiplies of a stage
+constexpr int BESIDE = A_BYTES + ACCUMULATED * B_BYTES;  // where that begins which A is computed from
+constexpr int PART_BYTES = BESIDE + beside_bytes<Prologue>();  // what one of the WARPS_K groups multiplies of a stage
 constexpr int STAGE_BYTES = WARPS_K * PART_BYTES;
 constexpr int STAGE_TERMS = WARPS_K * TERMS;
 constexpr int DOWN = TILE_M / WARPS_M / 16, RIGHT = TILE_N / WARPS_N / 16;  // fragments of a warp
@@ -126,6 +128,9 @@ template <int ROWS, bool TURNED, int PIECE, bool BESIDE> struct Side {
     }
   }
 
+  // A prologue's part: nothing.
+  DEVICE void compute(SharedAddress stage, Index step) const {}
+
   // Sixteen rows from `row` on, 32 bytes of terms, in four parts of half as many each.
   static DEVICE void load(unsigned (&fragment)[4], SharedAddress tile, int row, int slice) {
     const int lane = thread_index() % 32;
@@ -143,6 +148,54 @@ template <int ROWS, bool TURNED, int PIECE, bool BESIDE> struct Side {
     }
     if constexpr (sizeof(Factor) == 4)
       UNROLLED for (int i = 0; i < 4; ++i) fragment[i] = rounded_to_tf32(fragment[i]);
+  }
+};
+
+// Rows are what a functor makes of matrices and vectors. The thread that has fetched pieces of matrices computes 16 bytes
+// of the tile from them once they have arrived: its own copies are there before the block's barrier.
+template <class From> struct Computed : Side<TILE_M, false, A_PIECE, false> {
+  using Base = Side<TILE_M, false, A_PIECE, false>;
+  From read;
+
+  DEVICE Computed(const From& read, Index first_row, Index rows, Index terms, const Source&) : read(read) {
+    this->row = first_row + thread_index() / 8;
+    this->term = thread_index() % 8 * Base::WIDE;
+    this->rows = rows;
+    this->terms = terms;
+  }
+  DEVICE void next() { this->term += STAGE_TERMS; }
+  DEVICE int there(Index row, Index term) const {
+    return row < this->rows && term < this->terms ? (int)(this->terms - term) : 0;
+  }
+  static DEVICE bool inside(int turn) {
+    return TILE_M % Base::AT_ONCE == 0 || (int)thread_index() / 8 + turn * Base::AT_ONCE < TILE_M;
+  }
+  static DEVICE int place(int turn) {
+    const int line = thread_index() / 8, piece = thread_index() % 8;
+    return (line + turn * Base::AT_ONCE) * LINE + ((piece ^ Base::exchanged(line)) << 4);
+  }
+  DEVICE void fetch(SharedAddress tile, int group, int turn) const {
+    if (!inside(turn)) return;
+    const Index row = this->row + turn * Base::AT_ONCE, term = this->term + group * TERMS;
+    read.fetch(tile + place(turn), tile + BESIDE, thread_index() + turn * THREADS,
+               (unsigned long long)row * this->terms + term, there(row, term));
+  }
+  DEVICE void compute(SharedAddress stage, Index step) const {
+    UNROLLED for (int group = 0; group < WARPS_K; ++group) {
+      const SharedAddress tile = stage + group * PART_BYTES;
+      const Index term = step * STAGE_TERMS + group * TERMS + thread_index() % 8 * Base::WIDE;
+      const auto columns = read.columns(term, there(0, term));
+      _Pragma("unroll 2") for (int turn = 0; turn < Base::TURNS; ++turn) {
+        if (!inside(turn)) break;
+        const Index row = this->row + turn * Base::AT_ONCE;
+        const int left = there(row, term);
+        const auto cells = read.take(tile + place(turn), tile + BESIDE, thread_index() + turn * THREADS,
+                                     (unsigned long long)row * this->terms + term, left);
+        unsigned word[4];
+        From::compute(word, cells, columns, read.rows(row, row < this->rows), left);
+        store_shared(tile + place(turn), word);
+      }
+    }
   }
 };
 
@@ -205,7 +258,8 @@ template <bool, class Yes, class No> struct Either {
 template <class Yes, class No> struct Either<false, Yes, No> {
   using Type = No;
 };
-using Left = typename Either<WINDOW, Windows<Source>, Side<TILE_M, A_TURNED, A_PIECE, false>>::Type;
+using Matrix = typename Either<PROLOGUE, Computed<Prologue>, Side<TILE_M, A_TURNED, A_PIECE, false>>::Type;
+using Left = typename Either<WINDOW, Windows<Source>, Matrix>::Type;
 using Right = Side<TILE_N, !B_TRANSPOSED, B_PIECE, true>;
 
 // ---- products
@@ -250,7 +304,7 @@ struct Fetching {
   Right b[ACCUMULATED];
 
   DEVICE Fetching(const Operands& from, const Tile& tile, const Parameters& p)
-      : a(from.a() + (unsigned long long)tile.a * p.m * p.k, tile.row, p.m, p.k, p) {
+      : a(left_of(from, tile.a, p.m, p.k), tile.row, p.m, p.k, p) {
     UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
       b[g] = Right(right_factor(from, tile.lane + g) + (unsigned long long)tile.b * p.k * p.n, tile.column, p.n, p.k, p);
   }
@@ -279,6 +333,7 @@ DEVICE void multiply(Sums& sums, Fetching& fetching, SharedAddress ring, const P
     close_group_of_copies();
   }
   wait_for_copies<STAGES - 2>();
+  if (steps > 0) fetching.a.compute(ring, 0);
   wait_for_block();
   Fragments held[2];
   int here = 0, free = STAGES - 1;  // the stage that is multiplied; the one that nobody needs any more
@@ -287,8 +342,10 @@ DEVICE void multiply(Sums& sums, Fetching& fetching, SharedAddress ring, const P
     UNROLLED for (int slice = 0; slice < SLICES; ++slice) {
       if (slice == SLICES - 1) {  // the next step's tiles are there, and this step's have been read by all
         wait_for_copies<STAGES - 2>();
+        const int after = here == STAGES - 1 ? 0 : here + 1;
+        if (step + 1 < steps) fetching.a.compute(ring + after * STAGE_BYTES, step + 1);
         wait_for_block();
-        here = here == STAGES - 1 ? 0 : here + 1;
+        here = after;
       }
       load_fragments(held[(slice + 1) % 2], ring + here * STAGE_BYTES, part, (slice + 1) % SLICES);
       if (slice < SHARES && step + (STAGES - 1) < steps) fetching.fetch(ring + free * STAGE_BYTES, slice, SHARES);

@@ -1,6 +1,8 @@
 // y = body(A B0, A B1, ..., operands): matrix products on Hopper's tensor cores with everything pointwise after them.
 //
-// A [m, k], row-major or what a window sees that slides over images. B [k, n], row-major, or [n, k] (B_TRANSPOSED).
+// A [m, k], row-major, or what a window sees that slides over images, or what a functor makes of matrices [m, k], vectors
+// [k] and [m, 1] and numbers (PROLOGUE): each warpgroup computes its rows where the copy engine has put the first matrix,
+// the BESIDE others lie behind the factors. B [k, n], row-major, or [n, k] (B_TRANSPOSED).
 // Operands of the body: [m, n], [n], [m, 1], one element. Outputs [m, n]. Types of A and B: float16,
 // bfloat16, or float32 with B [n, k], rounded to TF32 as it is fetched. Accuracy: float
 // accumulators, which the body reads unrounded; each output is rounded once.
@@ -31,7 +33,8 @@ constexpr int WIDTH = ACCUMULATED * TILE_N;      // of a warpgroup product: the 
 constexpr int ROW_BYTES = 128;                   // of a factor's tile: TILE_K terms
 constexpr int A_BYTES = (LEFT_ROWS * ROW_BYTES + 1023) / 1024 * 1024;  // rows that there are not are read from B
 constexpr int B_BYTES = TILE_N * ROW_BYTES;
-constexpr int STAGE_BYTES = A_BYTES + ACCUMULATED * B_BYTES;
+constexpr int FACTORS_BYTES = A_BYTES + ACCUMULATED * B_BYTES;
+constexpr int STAGE_BYTES = FACTORS_BYTES + BESIDE * A_BYTES;
 constexpr int CHUNK = 64;                        // columns that a warp puts at once
 constexpr int CHUNK_ROWS = 16;
 constexpr int PUTS_BYTES = CHUNK_ROWS * CHUNK * OUTPUT_BYTES;  // of all outputs together
@@ -51,6 +54,7 @@ constexpr int PANEL = 8;                         // cluster tiles below each oth
 struct Parameters : Source, Stores {
   Index m, n, steps;          // steps: TILE_K terms each
   Index rows, columns;        // cluster tiles below each other; tiles side by side, of one product
+  Index k;
 };
 
 struct Tile {
@@ -118,8 +122,9 @@ struct Turn {
 DEVICE void fetch_stage(const Shared& shared, const TensorMaps& maps, const Tile& tile, const Terms& terms, int stage,
                         unsigned rank) {
   const unsigned full = shared.full + stage * 8, a = shared.ring + stage * STAGE_BYTES;
-  barrier_expect(full, LEFT_ROWS * ROW_BYTES + ACCUMULATED * B_BYTES);
+  barrier_expect(full, (1 + BESIDE) * LEFT_ROWS * ROW_BYTES + ACCUMULATED * B_BYTES);
   terms.fetch_left(a, &maps.a, full);
+  fetch_beside(maps, terms, a + FACTORS_BYTES, A_BYTES, full);
   UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
     terms.fetch_right(a + A_BYTES + g * B_BYTES, &maps.b[tile.lane + g], tile.column, CLUSTER > 1 ? rank : 0, full);
 }
@@ -138,6 +143,36 @@ DEVICE void fetch_all(const Shared& shared, const TensorMaps& maps, unsigned ran
       turn.next();
     }
   }
+}
+
+// ---- the left factor
+
+// What a warpgroup needs to compute its rows of it, from the `first`th of a tile on, the `row`th of the matrix.
+struct LeftRows {
+  Prologue from;
+  int first;
+  Index row, term, m, k;
+
+  DEVICE LeftRows(const Operands& operands, int first, Index row, Index step, const Parameters& p)
+      : from(operands, 0, p.k), first(first), row(row), term(step * TILE_K), m(p.m), k(p.k) {}
+};
+
+// Sixteen rows at a time, 16 bytes of each by a thread, for the products of this warpgroup to read.
+template <class From> DEVICE void compute_left(const From& from, const LeftRows& left, unsigned a, Index step) {
+  const int line = thread_index() % 128 / 8, piece = thread_index() % 8;
+  const Index term = left.term + step * TILE_K + piece * From::W;
+  const int there = term < left.k ? (int)(left.k - term) : 0;
+  const auto columns = from.columns(term, there);
+  _Pragma("unroll 2") for (int down = line; down < BLOCKS_M * 64; down += 16) {
+    if (left.first + down >= LEFT_ROWS) break;
+    const unsigned place = a + (left.first + down) * ROW_BYTES + ((piece ^ line % 8) << 4);
+    const auto cells = From::take(place, place + FACTORS_BYTES, A_BYTES);
+    unsigned word[4];
+    From::compute(word, cells, columns, from.rows(left.row + down, left.row + down < left.m), there);
+    store_shared(place, word);
+  }
+  show_to_copy_engine();
+  wait_for_warpgroup(3 + thread_index() / 128);
 }
 
 // ---- products
@@ -167,12 +202,13 @@ DEVICE void release(const Shared& shared, int stage) {
 DEVICE int this_team() { return thread_index() / (128 * WARPGROUPS); }
 
 // The products of this warpgroup's rows, the `member`th of its team.
-DEVICE void multiply(Accumulators& sums, const Shared& shared, Turn& turn, int member, Index steps) {
+DEVICE void multiply(Accumulators& sums, const Shared& shared, Turn& turn, int member, const LeftRows& left, Index steps) {
   int before = 0;
   if constexpr (TEAMS > 1) wait_for_turn<CONSUMERS * 128>(1 + this_team());
   for (Index step = 0; step < steps; ++step) {
     const unsigned a = shared.ring + turn.stage * STAGE_BYTES;
     barrier_wait(shared.full + turn.stage * 8, turn.parity);
+    if constexpr (PROLOGUE) compute_left(left.from, left, a, step);
     products_begin();
     multiply_stage(sums, a + member * BLOCKS_M * 8192, a + A_BYTES, step > 0);
     close_group_of_products();
@@ -360,7 +396,8 @@ DEVICE void consume_all(const Shared& shared, const TensorMaps& maps, unsigned r
     load_all_rows(rows, mine, at);
     load_columns<0>(columns, mine, at);
     Accumulators sums;
-    multiply(sums, shared, turn, member, steps.count);
+    multiply(sums, shared, turn, member, LeftRows(operands, member * BLOCKS_M * 64, tile.row, steps.first, p),
+             steps.count);
     if constexpr (SPLIT > 1) {
       if (present && !first) send(sums, shared, rank);
       wait_for_all();

@@ -118,6 +118,9 @@ template <int THREADS_OF_BOTH> DEVICE void pass_turn_to(int number) {
   asm volatile("bar.arrive %0, %1;" ::"r"(number), "n"(THREADS_OF_BOTH) : "memory");
 }
 
+// Until all of this warpgroup have come, by a barrier of its own.
+DEVICE void wait_for_warpgroup(int number) { asm volatile("bar.sync %0, 128;" ::"r"(number) : "memory"); }
+
 template <int REGISTERS> DEVICE void give_registers_back() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
 }
@@ -159,6 +162,11 @@ DEVICE void add_shared(float* sum, unsigned address) {
                : "r"(address)
                : "memory");
   UNROLLED for (int i = 0; i < 4; ++i) sum[i] += value[i];
+}
+DEVICE void store_shared(unsigned address, const unsigned (&word)[4]) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(word[0]), "r"(word[1]), "r"(word[2]),
+               "r"(word[3])
+               : "memory");
 }
 DEVICE void store_shared(unsigned address, unsigned word) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
