@@ -488,7 +488,9 @@ def placed(parts: Anatomy, op: FusedOp, input_shapes: tuple[Shape, ...]) -> Anat
         return parts
     prologue = parts.prologue
     shape = prologue.shape(input_shapes)
-    kinds = tuple(kind_of(input_shapes[i], shape) for i in prologue.inputs)
+    # Of one row a matrix is a vector, too; what has the factor's shape is fetched ahead.
+    given = (input_shapes[i] for i in prologue.inputs)
+    kinds = tuple("cell" if s == shape else kind_of(s, shape) for s in given)
     prologue = replace(prologue, kinds=kinds)
     if not prologue.cells:
         raise UnsupportedError("a left factor that is computed from vectors alone")

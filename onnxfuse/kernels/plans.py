@@ -46,7 +46,7 @@ class Block:
     m: int
     """Rows."""
     n: int
-    """Columns of each product: 64, 128 or 256."""
+    """Columns of each product: 64, 128, 192 or 256."""
     warps_m: int
     warps_n: int
     """Warps below and beside each other; each takes a multiple of 16 rows and columns."""

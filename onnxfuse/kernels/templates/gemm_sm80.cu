@@ -394,14 +394,14 @@ DEVICE void take_sums(float (&sum)[ACCUMULATED][WIDTH], int row, int column) {
 
 constexpr int ACROSS = TILE_N / WIDTH;        // threads along a row
 constexpr int ROWS_AT_ONCE = THREADS / ACROSS;
-static_assert(THREADS % ACROSS == 0, "a thread stays in its columns");
 
 DEVICE void finish(const Pointers& operands, const Results& to, const Tile& tile, const Parameters& p) {
   const int column = thread_index() % ACROSS * WIDTH, first = thread_index() / ACROSS;
   // Rows are counted through all products of a batch.
   const Index above = tile.batch * p.m;
   Place at = {above + tile.row + first, tile.column + column, above + p.m, p.n};
-  if (at.column >= p.n) return;
+  // A thread stays in its columns: those beyond the last whole row have none.
+  if (at.column >= p.n || first >= ROWS_AT_ONCE) return;
   const ColumnHeld<WIDTH> columns = load_column<WIDTH>(operands, at, 0);
   _Pragma("unroll 2") for (int row = first; row < TILE_M; row += ROWS_AT_ONCE) {
     at.row = above + tile.row + row;
