@@ -73,6 +73,24 @@ def test_kinds_of_candidates(works: dict[str, Work]) -> None:
     assert [n.op_type.split("_")[0] for n in found[-2].model.graph.node] == ["Gemm", "AddGelu"]
 
 
+def test_a_computed_factor_is_measured_against_a_kernel_before_the_product() -> None:
+    """Where that is faster, the product keeps what follows it, and is measured again without what stands before it."""
+    weight = numpy_helper.from_array(np.eye(256, dtype=np.float16), "w")
+    model = onnx.parser.parse_model(f"""{HEAD} g (float16[4, 256] x, float16[4, 256] g) => (float16[4, 256] y) {{
+      a = Gelu (x)  f = Mul (a, g)  m = MatMul (f, w)  y = Relu (m)
+    }}""")
+    model.graph.initializer.append(weight)
+    seen: list[Work] = []
+    found = tune(model, RULES, {}, stopwatch=stopwatch(by_kind(fused=2, split=1, alone=3), seen))
+    assert [w.op.rule for w in seen][:3] == ["computed_factor", "pointwise", "gemm"]
+    *variants, split, alone = candidates(seen[0], RULES, HERE, H200)
+    assert {c.kind for c in variants} == {"fused"}
+    assert [fused_ops(split.model)[n.op_type].rule for n in split.model.graph.node] == ["pointwise", "gemm"]
+    assert [n.op_type for n in alone.model.graph.node] == ["Gelu", "Mul", "MatMul", "Relu"]
+    report = pipeline.run(model, RULES, choices=found.choices(model, RULES))
+    assert "computed_factor" not in report.by_rule()
+
+
 def test_a_variant_is_carried_by_its_model(works: dict[str, Work]) -> None:
     """As by every tuned model, so what is timed takes the way of what runs."""
     work = works["gemm: Gemm Gelu"]
