@@ -115,7 +115,7 @@ def sm80(work: Work, fit: Fit) -> KernelSource:
     prologue = work.parts.prologue
     flags = {
         "A_TURNED": products[0].turned, "BATCHED": work.size.batch is not None, "WINDOW": places is not None,
-        "PROLOGUE": prologue is not None,
+        "PROLOGUE": prologue is not None, "STREAMED": streamed(block),
     }  # fmt: skip
     constants |= {"CHANNELS": places.shape[3] if places else 1, "WINDOW_WIDTH": places.kernel[1] if places else 1}
     middle = "".join(f"constexpr bool {name} = {str(value).lower()};\n" for name, value in flags.items())
@@ -131,6 +131,11 @@ def sm80(work: Work, fit: Fit) -> KernelSource:
         middle += gemm_prologue.sm80(work.op, work.parts, prologue, block.m, fit.along)
     ahead = () if prologue is None else ("neighbours.cuh", "neighbours_ahead.cuh")
     return _kernel(work, (AMPERE, *ahead), constants, None, middle + _results(work), ("gemm_sm80.cu",), end)
+
+
+def streamed(block: Block) -> bool:
+    """Return whether a warp loads its fragments of B as it needs them: beside so many accumulators they do not fit."""
+    return block.m * block.n // (32 * block.warps_m * block.warps_n) > 128
 
 
 def source_fields(size: Problem) -> tuple[int, ...]:

@@ -248,6 +248,28 @@ def test_every_tile_computes_its_left_factor(name, tile):
         run(*products.prologue(name, HALF, *size), tile, times=50)
 
 
+def test_the_rows_of_a_computed_factor_may_change_from_run_to_run():
+    """One session, the rule's own choice: a row and many, and none."""
+    rng = np.random.default_rng(0)
+    w = (rng.standard_normal((264, 64)) / 264**0.5).astype(np.float16)
+    s = rng.standard_normal(264).astype(np.float16)
+    graph = """(float16[N, 264] x, float16[N, 264] g) => (float16[N, 64] y) {
+      a = Mul (x, s)  r = Relu (a)  f = Mul (r, g)  m = MatMul (f, w)  y = Relu (m)
+    }"""
+    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 20]> g {graph}')
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(*pair) for pair in ((w, "w"), (s, "s")))
+    assert pipeline.run(model, rule.select([])).by_rule() == {"computed_factor": 1}
+    session = runtime.session(model, ["CUDAExecutionProvider", "CPUExecutionProvider"])
+    assert [p.runs_as for p in session.fused] == ["kernel"]
+    for rows in (1, 0, 7, 197, 3001, 1):
+        x, g = (rng.standard_normal((rows, 264)).astype(np.float16) for _ in range(2))
+        factor = (np.maximum(x.astype(np.float64) * s, 0) * g).astype(np.float16)
+        (y,) = session.run(None, {"x": x, "g": g})
+        # The factor is rounded before each product: a step of it at 8 moves a sum by 2^-8 of a weight.
+        exact = np.maximum(factor.astype(np.float64) @ w, 0)
+        np.testing.assert_allclose(y.astype(np.float64), exact, rtol=2**-10, atol=2**-9)
+
+
 @pytest.mark.parametrize("block", BLOCKS)
 def test_every_block_computes_its_left_factor(block):
     run(*products.prologue("silu and gate", HALF, 300, 264, 520), block, times=50)

@@ -270,6 +270,10 @@ struct Sums {
 struct Fragments {
   unsigned a[DOWN][4], b[ACCUMULATED][RIGHT][4];
 };
+// Of B those for sixteen columns, where the accumulators leave no registers for more.
+struct Few {
+  unsigned a[2][DOWN][4], b[2][ACCUMULATED][4];
+};
 
 // Where in the block's tile a warp's part begins, and which of the WARPS_K groups it belongs to.
 struct Part {
@@ -297,6 +301,20 @@ DEVICE void multiply_fragments(Sums& sums, const Fragments& held) {
         UNROLLED for (int next = 0; next < 2; ++next)
           product(sums.of[g][i][j * 2 + next], held.a[i], held.b[g][j][next * 2], held.b[g][j][next * 2 + 1],
                   (Factor*)nullptr);
+}
+
+DEVICE void load_left(unsigned (&held)[DOWN][4], SharedAddress stage, const Part& part, int slice) {
+  UNROLLED for (int i = 0; i < DOWN; ++i) Left::load(held[i], stage + part.group * PART_BYTES, part.row + i * 16, slice);
+}
+DEVICE void load_right(unsigned (&held)[ACCUMULATED][4], SharedAddress stage, const Part& part, int slice, int right) {
+  const SharedAddress b = stage + part.group * PART_BYTES + A_BYTES;
+  UNROLLED for (int g = 0; g < ACCUMULATED; ++g) Right::load(held[g], b + g * B_BYTES, part.column + right * 16, slice);
+}
+DEVICE void multiply_few(Sums& sums, const unsigned (&a)[DOWN][4], const unsigned (&b)[ACCUMULATED][4], int right) {
+  UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
+    UNROLLED for (int i = 0; i < DOWN; ++i)
+      UNROLLED for (int next = 0; next < 2; ++next)
+        product(sums.of[g][i][right * 2 + next], a[i], b[g][next * 2], b[g][next * 2 + 1], (Factor*)nullptr);
 }
 
 struct Fetching {
@@ -327,7 +345,7 @@ struct Fetching {
 };
 
 DEVICE void multiply(Sums& sums, Fetching& fetching, SharedAddress ring, const Part& part, Index steps) {
-  UNROLLED for (int stage = 0; stage < STAGES - 1; ++stage) {
+  _Pragma("unroll 1") for (int stage = 0; stage < STAGES - 1; ++stage) {
     if (stage < steps) fetching.fetch(ring + stage * STAGE_BYTES, 0, 1);
     fetching.next();
     close_group_of_copies();
@@ -335,26 +353,47 @@ DEVICE void multiply(Sums& sums, Fetching& fetching, SharedAddress ring, const P
   wait_for_copies<STAGES - 2>();
   if (steps > 0) fetching.a.compute(ring, 0);
   wait_for_block();
-  Fragments held[2];
   int here = 0, free = STAGES - 1;  // the stage that is multiplied; the one that nobody needs any more
-  load_fragments(held[0], ring, part, 0);
-  for (Index step = 0; step < steps; ++step) {
-    UNROLLED for (int slice = 0; slice < SLICES; ++slice) {
-      if (slice == SLICES - 1) {  // the next step's tiles are there, and this step's have been read by all
-        wait_for_copies<STAGES - 2>();
-        const int after = here == STAGES - 1 ? 0 : here + 1;
-        if (step + 1 < steps) fetching.a.compute(ring + after * STAGE_BYTES, step + 1);
-        wait_for_block();
-        here = after;
+  // The next step's tiles are there, and this step's have been read by all.
+  const auto advance = [&](Index step) {
+    wait_for_copies<STAGES - 2>();
+    here = here == STAGES - 1 ? 0 : here + 1;
+    if (step + 1 < steps) fetching.a.compute(ring + here * STAGE_BYTES, step + 1);
+    wait_for_block();
+  };
+  const auto refill = [&](Index step) {
+    if (step + (STAGES - 1) < steps) fetching.fetch(ring + free * STAGE_BYTES, 0, 1);
+    fetching.next();
+    close_group_of_copies();
+    free = free == STAGES - 1 ? 0 : free + 1;
+  };
+  if constexpr (STREAMED) {
+    Few held;
+    load_left(held.a[0], ring, part, 0);
+    load_right(held.b[0], ring, part, 0, 0);
+    for (Index step = 0; step < steps; ++step) {
+      UNROLLED for (int slice = 0; slice < SLICES; ++slice) {
+        UNROLLED for (int right = 0; right < RIGHT; ++right) {
+          const bool last = right == RIGHT - 1;
+          if (last && slice == SLICES - 1) advance(step);
+          if (last) load_left(held.a[(slice + 1) % 2], ring + here * STAGE_BYTES, part, (slice + 1) % SLICES);
+          load_right(held.b[(slice * RIGHT + right + 1) % 2], ring + here * STAGE_BYTES, part,
+                     last ? (slice + 1) % SLICES : slice, last ? 0 : right + 1);
+          if (slice == 0 && right == 0) refill(step);
+          multiply_few(sums, held.a[slice % 2], held.b[(slice * RIGHT + right) % 2], right);
+        }
       }
-      load_fragments(held[(slice + 1) % 2], ring + here * STAGE_BYTES, part, (slice + 1) % SLICES);
-      if (slice < SHARES && step + (STAGES - 1) < steps) fetching.fetch(ring + free * STAGE_BYTES, slice, SHARES);
-      if (slice == SHARES - 1) {
-        fetching.next();
-        close_group_of_copies();
-        free = free == STAGES - 1 ? 0 : free + 1;
+    }
+  } else {
+    Fragments held[2];
+    load_fragments(held[0], ring, part, 0);
+    for (Index step = 0; step < steps; ++step) {
+      UNROLLED for (int slice = 0; slice < SLICES; ++slice) {
+        if (slice == SLICES - 1) advance(step);
+        load_fragments(held[(slice + 1) % 2], ring + here * STAGE_BYTES, part, (slice + 1) % SLICES);
+        if (slice == 0) refill(step);
+        multiply_fragments(sums, held[slice % 2]);
       }
-      multiply_fragments(sums, held[slice % 2]);
     }
   }
 }
