@@ -17,6 +17,7 @@ from onnxfuse.kernels.launch import (
     plan,
     supports,
     unreadable,
+    unreadable_before,
     writes_slots,
 )
 from onnxfuse.kernels.moves import FREE, MOVEMENT
@@ -83,6 +84,7 @@ __all__ = [
     "pointwise_ops",
     "supports",
     "unreadable",
+    "unreadable_before",
     "writes_slots",
     "zeros",
 ]

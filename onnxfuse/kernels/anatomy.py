@@ -55,6 +55,8 @@ class Prologue:
     program: Program
     kinds: tuple[str, ...] = ()
     """How each of them lies beside the left factor, as `operand_kind` says; empty where no shapes are known yet."""
+    group: int = 0
+    """Of those that hold a vector of terms for each group of rows: how many rows a group has."""
     in_place: int | None = None
     """The one of the op's inputs that is fetched to where the left factor will lie."""
 
@@ -490,13 +492,25 @@ def placed(parts: Anatomy, op: FusedOp, input_shapes: tuple[Shape, ...]) -> Anat
     shape = prologue.shape(input_shapes)
     # Of one row a matrix is a vector, too; what has the factor's shape is fetched ahead.
     given = (input_shapes[i] for i in prologue.inputs)
-    kinds = tuple("cell" if s == shape else kind_of(s, shape) for s in given)
-    prologue = replace(prologue, kinds=kinds)
+    kinds = tuple("cell" if s == shape else operand_kind(s, shape) or _group(s, shape) for s in given)
+    groups = {math.prod(shape[first:-1]) for first in kinds if isinstance(first, int)}
+    if len(groups) > 1:
+        raise UnsupportedError(f"vectors of terms for groups of {' and '.join(map(str, sorted(groups)))} rows")
+    named = tuple("group" if isinstance(kind, int) else kind for kind in kinds)
+    prologue = replace(prologue, kinds=named, group=next(iter(groups), 0))
     if not prologue.cells:
         raise UnsupportedError("a left factor that is computed from vectors alone")
     size = types.TYPES[parts.dtype].size
     in_place = next((i for i in prologue.cells if types.TYPES[op.inputs[i]].size == size), None)
     return replace(parts, prologue=replace(prologue, in_place=in_place))
+
+
+def _group(shape: Shape, full: Shape) -> int:
+    """Return the first dimension of the groups of rows for each of which `shape` has a vector of terms."""
+    first = group_kind(shape, full)
+    if first is None:
+        raise UnsupportedError(f"an operand of shape {list(shape)} before a product of {list(full)}")
+    return first
 
 
 def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
@@ -538,3 +552,14 @@ def operand_kind(shape: Sequence[object], full: Sequence[object]) -> str | None:
     if padded == (*full[:-1], 1):
         return "row"
     return None
+
+
+def group_kind(shape: Sequence[object], full: Sequence[object]) -> int | None:
+    """Return from which dimension on `shape` has ones beside `full`, up to the last, in which they agree; else None.
+
+    A gate [batch, 1, 1, channels] beside images [batch, height, width, channels]: 1. Dimensions as for `operand_kind`.
+    """
+    if len(shape) != len(full) or len(shape) < 3 or shape[-1] != full[-1] or None in shape:
+        return None
+    first = next((i for i, (d, f) in enumerate(zip(shape, full, strict=True)) if d != f), len(full) - 1)
+    return first if first > 0 and all(d == 1 for d in shape[first:-1]) else None

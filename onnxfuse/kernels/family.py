@@ -37,6 +37,8 @@ class Family:
     """Why the body is the better choice on this GPU, None where the kernel is; absent: never."""
     reads: Callable[[Extents, Extents], str | None] | None = None
     """Why the kernel does not read an operand of the first shape beside work of the second; absent: it reads all."""
+    reads_before: Callable[[Extents, Extents], str | None] | None = None
+    """The same of what a prologue computes a value of the second shape from; absent: it has no such prologue."""
     inplace: Callable[[FusedOp], tuple[tuple[int, int], ...]] = _nowhere
     """The (input, output) pairs that may share memory, for all shapes, where their types and shapes agree."""
     candidates: Callable[[FusedOp, tuple[Shape, ...], Arch], tuple[Tuning, ...]] = _none

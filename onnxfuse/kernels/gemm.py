@@ -12,6 +12,7 @@ from onnxfuse.kernels.anatomy import (
     Anatomy,
     Problem,
     anatomy,
+    group_kind,
     kind_of,
     operand_kind,
     output_shapes,
@@ -73,6 +74,12 @@ def refuses(op: FusedOp, arch: Arch) -> str | None:
 def reads(shape: Extents, full: Extents) -> str | None:
     """Return why the kernel does not read an operand of `shape` beside a product of shape `full`, else None."""
     return None if operand_kind(shape, full) else "lies across the rows and columns of the product"
+
+
+def reads_before(shape: Extents, full: Extents) -> str | None:
+    """Return why the kernels do not compute a left factor of shape `full` from an operand of `shape`, else None."""
+    read = operand_kind(shape, full) is not None or group_kind(shape, full) is not None
+    return None if read else "lies across the rows and terms of the left factor"
 
 
 def tensor_cores(parts: Anatomy, size: Problem, arch: Arch) -> bool:
@@ -139,6 +146,7 @@ def _sm90(work: Work, tile: Tile, arch: Arch) -> LaunchPlan:
             (
                 *gemm_text.source_fields(size),
                 *work.store_words,
+                *work.group_words,
                 size.m,
                 size.n,
                 _steps(size, work.parts.terms),
@@ -423,4 +431,4 @@ def _map(
     return TensorMap(pointer, dtype, (columns, rows), strides, box, to_tf32=to_tf32)
 
 
-FAMILY = Family(anatomy, output_shapes, plan, refuses, reads, candidates=candidates)
+FAMILY = Family(anatomy, output_shapes, plan, refuses, reads, reads_before, candidates=candidates)

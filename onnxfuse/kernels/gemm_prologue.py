@@ -12,7 +12,7 @@ def none() -> str:
     """Return the text where the left factor is an input of the op."""
     return """struct Prologue {};
 template <class> DEVICE constexpr int beside_bytes() { return 0; }
-DEVICE const Factor* left_of(const Operands& from, Index matrix, Index m, Index k) {
+DEVICE const Factor* left_of(const Operands& from, const Groups&, Index matrix, Index m, Index k) {
   return from.a() + (unsigned long long)matrix * m * k;
 }
 """
@@ -37,8 +37,8 @@ def sm80(op: FusedOp, parts: Anatomy, prologue: Prologue, rows: int, along: int)
         f"const {{\n    Cells held;\n{''.join(takes)}    return held;\n  }}\n",
     ) + (
         "template <class From> DEVICE constexpr int beside_bytes() { return From::BESIDE_BYTES; }\n"
-        "DEVICE Prologue left_of(const Operands& from, Index matrix, Index m, Index k) {\n"
-        "  return {from, (unsigned long long)matrix * m, k};\n}\n"
+        "DEVICE Prologue left_of(const Operands& from, const Groups& p, Index matrix, Index m, Index k) {\n"
+        "  return {from, p, matrix * m, k};\n}\n"
     )  # fmt: skip
 
 
@@ -69,21 +69,27 @@ def _struct(op: FusedOp, parts: Anatomy, prologue: Prologue, along: int, cells: 
     """Return `Prologue`: pointers to what the functor reads, how a thread takes its share, and what it makes of it."""
     wide = _wide(parts)
     live = [(prologue.inputs[i], prologue.kinds[i]) for i in functor.live_inputs(prologue.program)]
+    pack, splat = f"Pack<{{}}, {wide}>", "Splat<{}>"
+    holders = {"cell": pack, "column": pack, "row": splat, "uniform": splat, "group": pack}
     stored = {i: types.TYPES[op.inputs[i]].stored for i, _ in live}
-    first = {"cell": " + rows * k", "row": " + rows", "column": "", "uniform": ""}
+    first = {"cell": " + (unsigned long long)before * k", "row": " + before", "column": "", "uniform": "", "group": ""}
+    by_group = ", before(before), k(k), group(p.group)" if prologue.group else ""
     given = ", ".join(f"in{i}((const {stored[i]}*)from.in{i}{first[kind]})" for i, kind in live)
     values = {
         "cell": "cell.in{}.get(next)", "column": "column.in{}.get(next)", "row": "row.in{}.get(next)",
-        "uniform": "row.in{}.get(next)",
+        "uniform": "row.in{}.get(next)", "group": "row.in{}.get(next)",
     }  # fmt: skip
 
-    def held(name: str, kinds: tuple[str, ...], holder: str) -> str:
-        fields = "".join(f" {holder.format(stored[i])} in{i};" for i, kind in live if kind in kinds)
+    def held(name: str, *kinds: str) -> str:
+        fields = "".join(f" {holders[kind].format(stored[i])} in{i};" for i, kind in live if kind in kinds)
         return f"  struct {name} {{{fields} }};\n"
 
     def load(kind: str, text: str) -> str:
         return "".join(f"    held.in{i} = {text.format(i)};\n" for i, k in live if k == kind)
 
+    of_group = (
+        f"load_neighbours<{wide}, {along}>(in{{}} + (unsigned long long)group.quotient(before + row) * k + term, left)"
+    )
     packed = {"f16": "packed_f16<W>", "bf16": "packed_bf16<W>"}.get(
         types.TYPES[parts.dtype].stored, "packed<Factor, W>"
     )
@@ -93,17 +99,20 @@ def _struct(op: FusedOp, parts: Anatomy, prologue: Prologue, along: int, cells: 
         f"namespace left_factor {{\n{functor.source(prologue.program)}}}\nstruct Prologue {{\n"
         f"  static constexpr int W = {wide};  // terms that a thread computes at once\n"
         + "".join(f"  const {stored[i]}* in{i};\n" for i, _ in live)
-        + held("Cells", ("cell",), f"Pack<{{}}, {wide}>")
-        + held("Columns", ("column",), f"Pack<{{}}, {wide}>")
-        + held("Rows", ("row", "uniform"), "Splat<{}>")
-        + f"  DEVICE Prologue(const Operands& from, unsigned long long rows, Index k)\n      : {given} {{}}\n"
+        + ("  Index before, k;\n  Divisor<Index> group;\n" if prologue.group else "")
+        + held("Cells", "cell")
+        + held("Columns", "column")
+        + held("Rows", "row", "uniform", "group")
+        + "  DEVICE Prologue(const Operands& from, const Groups& p, Index before, Index k)\n"
+        f"      : {given}{by_group} {{}}\n"
         "  // Of the terms from `term` on, of which there are `left`.\n"
         "  DEVICE Columns columns(Index term, int left) const {\n    Columns held = {};\n"
         + load("column", f"load_neighbours<{wide}, {along}>(in{{}} + term, left)")
-        + "    return held;\n  }\n  DEVICE Rows rows(Index row, bool there) const {\n    Rows held = {};\n"
-        "    if (!there) return held;\n"
+        + "    return held;\n  }\n  DEVICE Rows rows(Index row, bool there, Index term, int left) const {\n"
+        "    Rows held = {};\n    if (!there) return held;\n"
         + load("row", "load_splat(in{} + row)")
         + load("uniform", "load_splat(in{})")
+        + load("group", of_group)
         + "    return held;\n  }\n"
         + cells
         + "  // Beyond the end of a row are zeros, whatever the functor makes of nothing.\n"

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from onnxfuse.kernels import functor, gemm_prologue, types
+from onnxfuse.kernels import functor, gemm_prologue, layout, types
 from onnxfuse.kernels.anatomy import TYPES, Anatomy, Problem
 from onnxfuse.kernels.body import Program
 from onnxfuse.kernels.layout import Shape
@@ -58,6 +58,12 @@ class Work:
     def store_words(self) -> tuple[int, ...]:
         """The fields of the kernel's `Stores`."""
         return tuple(w for s in self.stored for w in s.words(16 // output_bytes(self.parts)))
+
+    @property
+    def group_words(self) -> tuple[int, ...]:
+        """The fields of the kernel's `Groups`."""
+        prologue = self.parts.prologue
+        return () if prologue is None or not prologue.group else layout.divisor(prologue.group, 32)
 
     @property
     def staged(self) -> int | None:
@@ -181,7 +187,7 @@ def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int) -> K
     middle += f"constexpr bool PROLOGUE = {str(prologue is not None).lower()};\n" + _fetch_beside(_beside(work))
     middle += f"using Factor = {types.TYPES[work.parts.dtype].stored};\n"
     if prologue is None:
-        middle += "struct Prologue {\n  DEVICE Prologue(const Operands&, unsigned long long, Index) {}\n};\n"
+        middle += "struct Prologue {\n  DEVICE Prologue(const Operands&, const Groups&, Index, Index) {}\n};\n"
     else:
         middle += gemm_prologue.sm90(work.op, work.parts, prologue)
     before = ("hopper.cuh",) if prologue is None else ("hopper.cuh", "neighbours.cuh")
@@ -227,6 +233,7 @@ def _kernel(
     text += f"constexpr bool B_TRANSPOSED = {str(work.parts.products[0].transposed).lower()};\n"
     text += f"constexpr bool MOVED = {str(bool(work.stored)).lower()};\n"
     text += f"struct Stores {{{' Layout layouts[LANES]; ' if work.stored else ''}}};\n"
+    text += f"struct Groups {{{' Divisor<Index> group; ' if work.group_words else ''}}};\n"
     text += functor.source(work.program) + _operands(work, staged) + middle
     moved = ("stored.cuh",) if work.stored else ()
     files = (DEVICE, "math.cuh", "memory.cuh", "gemm.cuh", f"gemm_{work.source}.cuh", *moved, *before)

@@ -64,6 +64,14 @@ def unreadable(template: str, shape: Extents | None, full: Extents | None) -> st
     return "has no known rank" if shape is None or full is None else reads(shape, full)
 
 
+def unreadable_before(template: str, shape: Extents | None, full: Extents | None) -> str | None:
+    """Return why the kernels of `template` do not compute a value of shape `full` from one of `shape`, else None."""
+    reads = FAMILIES[template].reads_before if template in FAMILIES else None
+    if reads is None:
+        return "is read by kernels that compute no input"
+    return "has no known rank" if shape is None or full is None else reads(shape, full)
+
+
 def estimate(op: FusedOp, input_shapes: tuple[Shape, ...]) -> float | str:
     """Return what a launch of a pointwise op on such inputs costs, as bytes of traffic; or why there is none."""
     text = op.body.SerializeToString(deterministic=True)

@@ -66,7 +66,7 @@ def _refused(
         return f"would be the {len(tensors)}th input tensor, at most {MAX_INPUTS}"
     for v in node.reads:
         if graph.element_count(v) != 1:
-            reason = kernels.unreadable(region.template, graph.type(v).shape, whole.shape)
+            reason = kernels.unreadable_before(region.template, graph.type(v).shape, whole.shape)
             if reason is not None:
                 return f"'{v}' {reason} ({graph.type(v)}, {whole})"
     return None

@@ -88,6 +88,10 @@ PROLOGUES = {
         "(x, q, k) => (y, z) { a = Relu(x) y = MatMul(a, q) z = MatMul(a, k) }", ("m k", "k n", "k n"),
     ),
     "of a batch": ("(x, s, w) => (y) { a = Mul(x, s) y = MatMul(a, w) }", ("3 m k", "3 m 1", "3 k n")),
+    "images and gates": (
+        "(x, g, b, w) => (y) { a = Add(x, b) h = Mul(a, g) y = MatMul(h, w) }",
+        ("2 m 3 k", "2 1 1 k", "2 1 1 k", "k n"),
+    ),
     "of numbers": (
         "(q, s, w, b) => (y) { f = Cast <to = TYPE> (q) a = Mul(f, s) m = MatMul(a, w) y = Add(m, b) }",
         ("m k int8", "k", "k n", "n"),

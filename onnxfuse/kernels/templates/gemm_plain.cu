@@ -4,7 +4,7 @@
 // kernel is compared with. A [m, k] or what a window sees; B [k, n], or [n, k] (B_TRANSPOSED). Accuracy: float
 // accumulators, in order of k.
 
-struct Parameters : Source, Stores {
+struct Parameters : Source, Stores, Groups {
   Index m, n, k;
 };
 

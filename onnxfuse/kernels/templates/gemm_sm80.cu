@@ -36,7 +36,7 @@ static_assert(SHARED_BYTES >= STAGES * STAGE_BYTES + SEEN_BYTES &&
 
 DYNAMIC_SHARED(float, shared_floats, SHARED_BYTES / 4);
 
-struct Parameters : Source, Stores {
+struct Parameters : Source, Stores, Groups {
   Index m, n, k, steps;           // steps: STAGE_TERMS each
   Index rows, columns;            // tiles below each other; side by side, of one product
   Index middle, inner;            // BATCHED: extents of the two inner batch dimensions
@@ -192,7 +192,7 @@ template <class From> struct Computed : Side<TILE_M, false, A_PIECE, false> {
         const auto cells = read.take(tile + place(turn), tile + BESIDE, thread_index() + turn * THREADS,
                                      (unsigned long long)row * this->terms + term, left);
         unsigned word[4];
-        From::compute(word, cells, columns, read.rows(row, row < this->rows), left);
+        From::compute(word, cells, columns, read.rows(row, row < this->rows, term, left), left);
         store_shared(tile + place(turn), word);
       }
     }
@@ -322,7 +322,7 @@ struct Fetching {
   Right b[ACCUMULATED];
 
   DEVICE Fetching(const Operands& from, const Tile& tile, const Parameters& p)
-      : a(left_of(from, tile.a, p.m, p.k), tile.row, p.m, p.k, p) {
+      : a(left_of(from, p, tile.a, p.m, p.k), tile.row, p.m, p.k, p) {
     UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
       b[g] = Right(right_factor(from, tile.lane + g) + (unsigned long long)tile.b * p.k * p.n, tile.column, p.n, p.k, p);
   }

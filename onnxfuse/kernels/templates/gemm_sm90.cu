@@ -51,7 +51,7 @@ static_assert(SPLIT == 1 || (CLUSTER == 1 && CONSUMERS == 1), "who waits for the
 constexpr int PART_BYTES = BLOCKS_M * WIDTH / 2 * 32 * 4;  // a warp's sums
 constexpr int PANEL = 8;                         // cluster tiles below each other before the next column: stays in L2
 
-struct Parameters : Source, Stores {
+struct Parameters : Source, Stores, Groups {
   Index m, n, steps;          // steps: TILE_K terms each
   Index rows, columns;        // cluster tiles below each other; tiles side by side, of one product
   Index k;
@@ -154,7 +154,7 @@ struct LeftRows {
   Index row, term, m, k;
 
   DEVICE LeftRows(const Operands& operands, int first, Index row, Index step, const Parameters& p)
-      : from(operands, 0, p.k), first(first), row(row), term(step * TILE_K), m(p.m), k(p.k) {}
+      : from(operands, p, 0, p.k), first(first), row(row), term(step * TILE_K), m(p.m), k(p.k) {}
 };
 
 // Sixteen rows at a time, 16 bytes of each by a thread, for the products of this warpgroup to read.
@@ -168,7 +168,7 @@ template <class From> DEVICE void compute_left(const From& from, const LeftRows&
     const unsigned place = a + (left.first + down) * ROW_BYTES + ((piece ^ line % 8) << 4);
     const auto cells = From::take(place, place + FACTORS_BYTES, A_BYTES);
     unsigned word[4];
-    From::compute(word, cells, columns, from.rows(left.row + down, left.row + down < left.m), there);
+    From::compute(word, cells, columns, from.rows(left.row + down, left.row + down < left.m, term, there), there);
     store_shared(place, word);
   }
   show_to_copy_engine();
