@@ -73,12 +73,13 @@ def _refused(
 
 
 def _head(graph: Graph, node: Node, heads: Collection[str]) -> str | None:
-    """Return the operator among `heads` that `node` stands after, with pointwise work alone between them."""
+    """Return the operator among `heads` that `node` stands after, with pointwise work of its shape alone between them."""
     seen, waiting = {node}, [node]
+    shape = graph.type(node.outputs[0]).shape
     while waiting:
         for v in waiting.pop().reads:
             maker = graph.producer(v)
-            if maker is None or maker in seen:
+            if maker is None or maker in seen or shapes_differ(graph.type(v).shape, shape):
                 continue
             if not maker.domain and maker.op in heads:
                 return maker.op
