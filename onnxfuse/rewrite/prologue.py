@@ -73,7 +73,7 @@ def _refused(
 
 
 def _head(graph: Graph, node: Node, heads: Collection[str]) -> str | None:
-    """Return the operator among `heads` that `node` stands after, with pointwise work of one shape alone between them."""
+    """Return the operator among `heads` that `node` stands after, with pointwise work of one shape between them."""
     seen, waiting = {node}, [node]
     shape = graph.type(node.outputs[0]).shape
     while waiting:
