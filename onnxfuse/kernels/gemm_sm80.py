@@ -17,7 +17,7 @@ OTHER = range(100, 120)
 MOST_ROWS = 2**31
 """Rows of all products of a batch; the kernel counts them by 32 bits."""
 STAGES = range(6, 1, -1)
-REGISTERS_HELD = 192
+REGISTERS_HELD = 144
 """Accumulators of a thread, at most: a hundred more registers take the fragments and addresses."""
 PADDING = 8
 """Columns between the rows of the sums in shared memory."""
@@ -40,10 +40,8 @@ class Pace:
 
 
 PACES = {
-    Block(192, 192, 4, 2): Pace(1, 1.250, 1.250, 5.4, 0.0),
-    Block(128, 192, 2, 4): Pace(1, 0.950, 0.950, 3.6, 0.5),
-    Block(192, 128, 4, 2): Pace(1, 0.950, 0.950, 3.6, 0.5),
-    Block(128, 192, 2, 2): Pace(2, 1.0, 1.6, 2.4, 2.2),
+    Block(192, 192, 4, 2): Pace(1, 1.310, 1.310, 5.9, 0.9),
+    Block(128, 192, 2, 4): Pace(1, 0.889, 0.889, 3.9, 1.3),
     Block(128, 256, 2, 4): Pace(1, 1.100, 1.100, 4.8, 0.0),
     Block(128, 128, 2, 2): Pace(2, 0.590, 1.245, 1.7, 2.2),
     Block(64, 128, 2, 2): Pace(2, 0.399, 0.791, 0.9, 2.1),
@@ -182,7 +180,7 @@ def _ring(parts: Anatomy, block: Block, arch: Arch) -> tuple[int, int]:
     for resident in range(PACES[kind].resident if kind in PACES else 1, 0, -1):
         # A block takes a kilobyte more than it asks for; a multiprocessor has one more than a block may ask for.
         limit = (arch.shared_bytes + 1024) // resident - 1024
-        least = STAGES[-1] + (resident > 1 and not gemm_text.streamed(block))
+        least = STAGES[-1] + (resident > 1)
         for stages in STAGES:
             if stages >= least and _shared_bytes(parts, block, stages) <= limit:
                 return stages, resident

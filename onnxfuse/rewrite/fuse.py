@@ -32,8 +32,8 @@ class _Surroundings:
     """Values that live on the CPU."""
     choices: Choices | None
     """What was measured; None: what the rules say of cost holds."""
-    heads: frozenset[str]
-    """Operators, not pointwise themselves, that rules give the pointwise work after them."""
+    heads: tuple[Anchor, ...]
+    """Of the rules whose kernels take the pointwise work after them."""
     alone: set[Node] = field(default_factory=set)
     """Nodes that were measured faster as they are."""
 
@@ -74,9 +74,16 @@ def fuse(
     graph.remove_dead()
 
 
-def _heads(hows: Sequence[Fuse]) -> frozenset[str]:
-    ops = (a.pattern.root.op for how in hows if how.epilogue for a in how.anchors)
-    return frozenset(op for op in ops if not kernels.is_pointwise(op, ""))
+def _heads(hows: Sequence[Fuse]) -> tuple[Anchor, ...]:
+    anchors = (a for how in hows if how.epilogue and not how.library for a in how.anchors)
+    # What is pointwise through and through takes what follows it for no less than another kernel would.
+    return tuple(a for a in anchors if any(not kernels.is_pointwise(n.op, n.domain) for n in a.pattern.nodes))
+
+
+def _takes(graph: Graph, node: Node, around: _Surroundings) -> bool:
+    """Return whether the kernel of some rule begins at `node` and takes what follows it."""
+    alone = node in around.alone or node.order < 0 or bool(node.domain)
+    return not alone and any(isinstance(_find(graph, a, node, around), Match) for a in around.heads)
 
 
 def _nested(anchors: Sequence[Anchor]) -> bool:
@@ -205,7 +212,9 @@ def _fuse_from(
         trim(graph, region)
     else:
         grow(graph, region, start.kept, prologue=how.prologue, epilogue=how.epilogue, host=around.host)
-    fed = not how.factor or grow_prologue(graph, region, start.factor, start.seeds, around.host, around.heads)
+    fed = not how.factor or grow_prologue(
+        graph, region, start.factor, start.seeds, around.host, lambda n: _takes(graph, n, around)
+    )
     if how.transposes:
         grow_stores(graph, region, around.host, rule.name, measured=around.choices is not None)
     stops = tuple(Refusal(n.name, reason, len(region.nodes)) for n, reason in region.stops.items())

@@ -1,22 +1,25 @@
 """Let a region take in what computes one input of its anchor, for the anchor alone: a product's left factor."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from onnxfuse import kernels
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import shapes_differ
 from onnxfuse.rewrite.grow import LEFT_ALONE, MAX_INPUTS, MAX_NODES, Region, not_pointwise
 
+Takes = Callable[[Node], bool]
+"""Whether a kernel of a rule begins at a node and takes what follows it."""
+
 
 def grow_prologue(
-    graph: Graph, region: Region, value: str, anchors: Collection[Node], host: frozenset[str], heads: Collection[str]
+    graph: Graph, region: Region, value: str, anchors: Collection[Node], host: frozenset[str], takes: Takes
 ) -> bool:
     """Add to `region` the pointwise nodes that compute `value`, which its anchors read; return whether any joined.
 
     # Sigmoid -> Mul -> MatMul: the left factor is computed inside the product's kernel
 
-    `heads` are operators whose own kernels take what follows them: what stands after one of those stays there. Stops
-    are noted in the region.
+    So do those that compute a vector for it, of terms or of rows: anew for each element, but without a launch. What a
+    kernel before this one takes stays there. Stops are noted in the region.
     """
     joined: list[Node] = []
     while True:
@@ -24,7 +27,7 @@ def grow_prologue(
         makers = dict.fromkeys(p for v in read if (p := graph.producer(v)) is not None and p not in region.nodes)
         stops: dict[Node, str] = {}
         for node in makers:
-            reason = _refused(graph, region, node, value, {*anchors, *joined}, host, heads)
+            reason = _refused(graph, region, node, value, {*anchors, *joined}, host, takes)
             if reason is None:
                 region.nodes[node] = None
                 joined.append(node)
@@ -43,7 +46,7 @@ def _refused(
     value: str,
     readers: Collection[Node],
     host: frozenset[str],
-    heads: Collection[str],
+    takes: Takes,
 ) -> str | None:
     """Return why `node` is not computed inside the kernel, None where it is."""
     if node in region.alone:
@@ -51,13 +54,13 @@ def _refused(
     if (reason := not_pointwise(graph, node, host)) is not None:
         return reason
     whole, made = graph.type(value), graph.type(node.outputs[0])
-    if made.shape is None or shapes_differ(made.shape, whole.shape):
-        return f"computes {made}, the factor is {whole}"
+    if (reason := kernels.unreadable_before(region.template, made.shape, whole.shape)) is not None:
+        return f"computes {made}, which {reason} ({whole})"
     output = node.outputs[0]
     if graph.is_output(output) or any(r not in readers for r in graph.readers(output)):
         return f"computes '{output}', which is read elsewhere, too"
-    if (head := _head(graph, node, heads)) is not None:
-        return f"stands after {head}, whose own kernel takes it"
+    if (head := _head(graph, node, takes)) is not None:
+        return f"stands after {head.op}, whose own kernel takes it"
     together = {**region.nodes, node: None}
     if len(together) > MAX_NODES:
         return f"the fused op holds {MAX_NODES} nodes already"
@@ -72,8 +75,8 @@ def _refused(
     return None
 
 
-def _head(graph: Graph, node: Node, heads: Collection[str]) -> str | None:
-    """Return the operator among `heads` that `node` stands after, with pointwise work of one shape between them."""
+def _head(graph: Graph, node: Node, takes: Takes) -> Node | None:
+    """Return the node whose kernel takes `node`, too: with nothing but pointwise work of one shape between them."""
     seen, waiting = {node}, [node]
     shape = graph.type(node.outputs[0]).shape
     while waiting:
@@ -81,8 +84,8 @@ def _head(graph: Graph, node: Node, heads: Collection[str]) -> str | None:
             maker = graph.producer(v)
             if maker is None or maker in seen or shapes_differ(graph.type(v).shape, shape):
                 continue
-            if not maker.domain and maker.op in heads:
-                return maker.op
+            if takes(maker):
+                return maker
             if kernels.is_pointwise(maker.op, maker.domain):
                 seen.add(maker)
                 waiting.append(maker)

@@ -43,10 +43,20 @@ def test_products_of_one_computed_factor_are_one_kernel():
     assert fused(graph(nodes, "float16[N,3,8] y, float16[N,3,8] z")) == ["{Gelu MatMul Add MatMul Add}"]
 
 
-def test_what_is_computed_before_the_factor_at_another_shape_stays():
+def test_what_computes_a_vector_for_the_factor_joins_too():
+    """Anew for each element, and a launch less; what it reads may have any shape that the kernel reads."""
     nodes = "e = Exp (r) f = Mul (x, e) y = MatMul (f, w)"
-    inputs = "float16[N,3,8] x, float16[N,3,1] r"
-    assert fused(graph(nodes, inputs=inputs)) == ["Exp", "{Mul MatMul}"]
+    for shape in ("N,3,1", "N,1,8", "8"):
+        assert fused(graph(nodes, inputs=f"float16[N,3,8] x, float16[{shape}] r")) == ["{Exp Mul MatMul}"]
+
+
+def test_what_follows_a_product_that_the_library_computes_may_join():
+    """No kernel takes it for nothing."""
+    weights = WEIGHTS + ", float16[6,8] u = {" + ",".join(["15360"] * 48) + "}"
+    nodes = "m = MatMul (q, u) a = Add (m, b) e = Sigmoid (a) f = Mul (x, e) y = MatMul (f, w)"
+    inputs = "float16[N,3,8] x, float16[N,1,6] q"
+    text = graph(nodes, inputs=inputs).replace(WEIGHTS, weights)
+    assert fused(text) == ["MatMul", "{Add Sigmoid Mul MatMul}"]
 
 
 def test_a_gate_of_each_image_is_computed_by_its_own_product():

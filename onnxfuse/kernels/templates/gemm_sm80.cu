@@ -433,6 +433,7 @@ DEVICE void take_sums(float (&sum)[ACCUMULATED][WIDTH], int row, int column) {
 
 constexpr int ACROSS = TILE_N / WIDTH;        // threads along a row
 constexpr int ROWS_AT_ONCE = THREADS / ACROSS;
+static_assert(ROWS_AT_ONCE > 0, "a block has a thread for each column");
 
 DEVICE void finish(const Pointers& operands, const Results& to, const Tile& tile, const Parameters& p) {
   const int column = thread_index() % ACROSS * WIDTH, first = thread_index() / ACROSS;

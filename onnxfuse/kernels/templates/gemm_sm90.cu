@@ -157,23 +157,47 @@ struct LeftRows {
       : from(operands, p, 0, p.k), first(first), row(row), term(step * TILE_K), m(p.m), k(p.k) {}
 };
 
-// Sixteen rows at a time, 16 bytes of each by a thread, for the products of this warpgroup to read.
-template <class From> DEVICE void compute_left(const From& from, const LeftRows& left, unsigned a, Index step) {
-  const int line = thread_index() % 128 / 8, piece = thread_index() % 8;
-  const Index term = left.term + step * TILE_K + piece * From::W;
-  const int there = term < left.k ? (int)(left.k - term) : 0;
-  const auto columns = from.columns(term, there);
-  _Pragma("unroll 2") for (int down = line; down < BLOCKS_M * 64; down += 16) {
-    if (left.first + down >= LEFT_ROWS) break;
-    const unsigned place = a + (left.first + down) * ROW_BYTES + ((piece ^ line % 8) << 4);
-    const auto cells = From::take(place, place + FACTORS_BYTES, A_BYTES);
-    unsigned word[4];
-    From::compute(word, cells, columns, from.rows(left.row + down, left.row + down < left.m, term, there), there);
-    store_shared(place, word);
+// A thread computes 16 bytes of every sixteenth row, for the products of its warpgroup to read. The vectors for them it
+// loads a step ahead: from global memory they take longer than all else.
+constexpr int TURNS = BLOCKS_M * 4;
+template <class From> struct Ahead {
+  typename From::Columns columns;
+  typename From::Rows rows[TURNS];
+  int there;  // terms from this thread's on
+
+  DEVICE void load(const From& from, const LeftRows& left, Index step) {
+    const Index term = left.term + step * TILE_K + thread_index() % 8 * From::W, row = left.row + thread_index() % 128 / 8;
+    there = term < left.k ? (int)(left.k - term) : 0;
+    columns = from.columns(term, there);
+    UNROLLED for (int turn = 0; turn < TURNS; ++turn)
+      rows[turn] = from.rows(row + turn * 16, row + turn * 16 < left.m, term, there);
   }
-  show_to_copy_engine();
-  wait_for_warpgroup(3 + thread_index() / 128);
-}
+  DEVICE void compute(const LeftRows& left, unsigned a) const {
+    const int line = thread_index() % 128 / 8, piece = thread_index() % 8, down = left.first + line;
+    const unsigned place = a + down * ROW_BYTES + ((piece ^ line % 8) << 4);
+    UNROLLED for (int first = 0; first < TURNS; first += 4) {
+      typename From::Cells cells[4];
+      UNROLLED for (int i = 0; i < 4; ++i) {
+        const unsigned there = place + (first + i) * 16 * ROW_BYTES;
+        if (down + (first + i) * 16 < LEFT_ROWS) cells[i] = From::take(there, there + FACTORS_BYTES, A_BYTES);
+      }
+      UNROLLED for (int i = 0; i < 4; ++i) {
+        if (down + (first + i) * 16 >= LEFT_ROWS) break;
+        unsigned word[4];
+        From::compute(word, cells[i], columns, rows[first + i], there);
+        store_shared(place + (first + i) * 16 * ROW_BYTES, word);
+      }
+    }
+    show_to_copy_engine();
+    wait_for_warpgroup(3 + thread_index() / 128);
+  }
+};
+
+// The left factor as it lies.
+template <> struct Ahead<GivenFactor> {
+  DEVICE void load(const GivenFactor&, const LeftRows&, Index) {}
+  DEVICE void compute(const LeftRows&, unsigned) const {}
+};
 
 // ---- products
 
@@ -204,14 +228,17 @@ DEVICE int this_team() { return thread_index() / (128 * WARPGROUPS); }
 // The products of this warpgroup's rows, the `member`th of its team.
 DEVICE void multiply(Accumulators& sums, const Shared& shared, Turn& turn, int member, const LeftRows& left, Index steps) {
   int before = 0;
+  Ahead<Prologue> ahead;
+  ahead.load(left.from, left, 0);
   if constexpr (TEAMS > 1) wait_for_turn<CONSUMERS * 128>(1 + this_team());
   for (Index step = 0; step < steps; ++step) {
     const unsigned a = shared.ring + turn.stage * STAGE_BYTES;
     barrier_wait(shared.full + turn.stage * 8, turn.parity);
-    if constexpr (PROLOGUE) compute_left(left.from, left, a, step);
+    ahead.compute(left, a);
     products_begin();
     multiply_stage(sums, a + member * BLOCKS_M * 8192, a + A_BYTES, step > 0);
     close_group_of_products();
+    if (step + 1 < steps) ahead.load(left.from, left, step + 1);
     if (step > 0) {
       wait_for_products<1>();
       release(shared, before);
