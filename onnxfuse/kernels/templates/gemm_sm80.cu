@@ -270,9 +270,10 @@ struct Sums {
 struct Fragments {
   unsigned a[DOWN][4], b[ACCUMULATED][RIGHT][4];
 };
-// Of B those for sixteen columns, where the accumulators leave no registers for more.
+// Of B those for sixteen columns at a time, where the accumulators leave no registers for more.
+constexpr int AHEAD = 3;  // loaded before they are needed
 struct Few {
-  unsigned a[2][DOWN][4], b[2][ACCUMULATED][4];
+  unsigned a[2][DOWN][4], b[AHEAD + 1][ACCUMULATED][4];
 };
 
 // Where in the block's tile a warp's part begins, and which of the WARPS_K groups it belongs to.
@@ -368,19 +369,20 @@ DEVICE void multiply(Sums& sums, Fetching& fetching, SharedAddress ring, const P
     free = free == STAGES - 1 ? 0 : free + 1;
   };
   if constexpr (STREAMED) {
+    static_assert(SLICES * RIGHT % (AHEAD + 1) == 0 && RIGHT >= AHEAD, "each step begins with the same registers");
     Few held;
     load_left(held.a[0], ring, part, 0);
-    load_right(held.b[0], ring, part, 0, 0);
+    UNROLLED for (int right = 0; right < AHEAD; ++right) load_right(held.b[right], ring, part, 0, right);
     for (Index step = 0; step < steps; ++step) {
       UNROLLED for (int slice = 0; slice < SLICES; ++slice) {
         UNROLLED for (int right = 0; right < RIGHT; ++right) {
-          const bool last = right == RIGHT - 1;
-          if (last && slice == SLICES - 1) advance(step);
-          if (last) load_left(held.a[(slice + 1) % 2], ring + here * STAGE_BYTES, part, (slice + 1) % SLICES);
-          load_right(held.b[(slice * RIGHT + right + 1) % 2], ring + here * STAGE_BYTES, part,
-                     last ? (slice + 1) % SLICES : slice, last ? 0 : right + 1);
-          if (slice == 0 && right == 0) refill(step);
-          multiply_few(sums, held.a[slice % 2], held.b[(slice * RIGHT + right) % 2], right);
+          const int number = slice * RIGHT + right, due = number + AHEAD;
+          if (due == SLICES * RIGHT) advance(step);
+          const SharedAddress stage = ring + here * STAGE_BYTES;
+          if (due % RIGHT == 0) load_left(held.a[due / RIGHT % 2], stage, part, due / RIGHT % SLICES);
+          load_right(held.b[due % (AHEAD + 1)], stage, part, due / RIGHT % SLICES, due % RIGHT);
+          if (number == 0) refill(step);
+          multiply_few(sums, held.a[slice % 2], held.b[number % (AHEAD + 1)], right);
         }
       }
     }
@@ -420,13 +422,12 @@ DEVICE void put_sums(const Sums& sums, const Part& part) {
 // WIDTH neighbours of a row of the sums of all groups.
 DEVICE void take_sums(float (&sum)[ACCUMULATED][WIDTH], int row, int column) {
   UNROLLED for (int g = 0; g < ACCUMULATED; ++g) {
-    UNROLLED for (int i = 0; i < WIDTH; ++i) sum[g][i] = 0.0f;
     UNROLLED for (int group = 0; group < WARPS_K; ++group) {
       using Held = Pack<float, WIDTH>;
       Held held;
       const auto* from = reinterpret_cast<const Chunk<Held::CHUNK>*>(sums_row(group, g, row) + column);
       UNROLLED for (int i = 0; i < Held::CHUNKS; ++i) held.chunk[i] = from[i];
-      UNROLLED for (int i = 0; i < WIDTH; ++i) sum[g][i] += held.get(i);
+      UNROLLED for (int i = 0; i < WIDTH; ++i) sum[g][i] = group == 0 ? held.get(i) : sum[g][i] + held.get(i);
     }
   }
 }
