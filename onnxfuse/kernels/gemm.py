@@ -6,7 +6,7 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from onnxfuse.kernels import gemm_sm80, gemm_text, plans, types
+from onnxfuse.kernels import gemm_prologue, gemm_sm80, gemm_text, plans, types
 from onnxfuse.kernels.anatomy import (
     ROW_BYTES,
     Anatomy,
@@ -274,15 +274,18 @@ def _tile(work: Work, arch: Arch) -> tuple[Tile, float]:
             rounds = -(-count(tile) // (arch.sm_count // tile.cluster))
         if tile.cluster > 1 and rounds < SHARED_FROM:
             return math.inf
+        computed = gemm_prologue.microseconds(parts, _left_rows(size, tile))
         if rounds > 1:
-            one = steps * cost.several + (cost.light if light else cost.finish)
+            one = steps * max(cost.several, computed) + (cost.light if light else cost.finish)
             # One team stores and then multiplies, of two the one while the other does.
             behind = 0.0 if tile.teams > 1 else steps * cost.several
             return LAUNCH + rounds * max(one, behind + BESIDE + tile.m * tile.n * moved / SHARE)
         once, each = GATHER
         warps = gemm_text.part_warps(tile, _left_rows(size, tile))
         gather = once + each * tile.split * warps if tile.split > 1 else 0.0
-        return cost.launch + -(-steps // tile.split) * cost.step + gather - (LIGHT_SAVES if light else 0.0)
+        return (
+            cost.launch + -(-steps // tile.split) * max(cost.step, computed) + gather - (LIGHT_SAVES if light else 0.0)
+        )
 
     fitting = _fitting(work)
     if not fitting:

@@ -2,10 +2,33 @@
 
 from onnxfuse.kernels import functor, types
 from onnxfuse.kernels.anatomy import ROW_BYTES, Anatomy, Prologue
+from onnxfuse.kernels.body import Apply
 from onnxfuse.model.fused import FusedOp
 
 PIECE_BYTES = 16
 """Of the left factor, which a thread computes at once."""
+
+
+SHORT = frozenset({
+    "add", "sub", "mul", "neg", "abs", "relu", "max", "min", "at_least", "at_most", "clip", "cast", "where", "pow_2",
+})  # fmt: skip
+"""Operations of one instruction; the others are counted as LONG."""
+LONG = 8
+AROUND = 3
+"""Instructions to fetch, decode and pack an element, for each matrix or vector that is read and for the result."""
+RATE = 128 * 1700.0
+"""Instructions of a multiprocessor in a microsecond, of lanes, as many as it does at 1.7 GHz."""
+
+
+def microseconds(parts: Anatomy, rows: int) -> float:
+    """Return about how long a multiprocessor computes the left factor of so many rows and 128 bytes of terms."""
+    prologue = parts.prologue
+    if prologue is None:
+        return 0.0
+    program = prologue.program
+    ops = [v.op for i in program.live() if isinstance(v := program.values[i], Apply)]
+    each = sum(1 if op in SHORT else LONG for op in ops) + AROUND * (len(functor.live_inputs(program)) + 1)
+    return rows * parts.terms * each / RATE
 
 
 def none() -> str:

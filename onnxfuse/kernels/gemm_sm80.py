@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 
-from onnxfuse.kernels import gemm_text, plans, types
+from onnxfuse.kernels import gemm_prologue, gemm_text, plans, types
 from onnxfuse.kernels.anatomy import ROW_BYTES, Anatomy, Problem
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.gemm_text import Fit, Work
@@ -153,11 +153,12 @@ def microseconds(block: Block, parts: Anatomy, size: Problem, arch: Arch) -> flo
     """Return the estimated time of a block."""
     pace, (_, resident) = _pace(block, parts), _ring(parts, block, arch)
     steps = _steps(block, parts, size)
+    computed = gemm_prologue.microseconds(parts, block.m * block.warps_k)
     rounds, rest = divmod(_tiles(block, parts, size), arch.sm_count * resident)
 
     def among(count: int) -> float:
         share = (count - 1) / (pace.resident - 1) if pace.resident > 1 else 0.0
-        return steps * (pace.alone + (pace.together - pace.alone) * share) + count * pace.finish
+        return steps * (pace.alone + (pace.together - pace.alone) * share + count * computed) + count * pace.finish
 
     last = -(-rest // arch.sm_count)
     return pace.start + rounds * among(resident) + (among(last) if last else 0.0)
