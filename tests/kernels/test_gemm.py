@@ -443,3 +443,45 @@ def test_what_no_window_fits_is_refused_with_the_reason(attributes, reason):
 def test_a_convolution_of_channels_first_is_refused():
     text = "(x, w) => (y) { y = Conv(x, w) }"
     assert "do not have their channels last" in str(kernels.supports(ops.op(text, (HALF,) * 2, (HALF,), "gemm")))
+
+
+@pytest.mark.parametrize(
+    ("shape", "first"),
+    [
+        (("B", 1, 1, 8), 1),
+        (("B", "H", 1, 8), 2),
+        (("B", 1, 1, 1), None),
+        ((1, 1, 1, 8), None),
+        ((1, "H", 1, 8), None),
+        (("B", 1, "W", 8), None),
+        (("N", 1, 1, 8), None),
+        (("B", 1, 8), None),
+        (("B", None, 1, 8), None),
+    ],
+)
+def test_vectors_of_terms_for_groups_of_rows(shape, first):
+    """A gate of each image: ones from some dimension on, up to the last; the dimensions before agree by name."""
+    assert anatomy.group_kind(shape, ("B", "H", "W", 8)) == first
+
+
+def test_groups_of_rows_are_of_one_size():
+    text = "(x, g, h, w) => (y) { a = Mul(x, g) b = Add(a, h) y = MatMul(b, w) }"
+    fused = ops.op(text, (HALF,) * 4, (HALF,), "gemm")
+    with pytest.raises(KernelError, match="vectors of terms for groups of 3 and 15 rows"):
+        kernels.plan(fused, ((2, 5, 3, 8), (2, 1, 1, 8), (2, 5, 1, 8), (8, 8)), True, A100)
+
+
+def test_a_matrix_of_one_row_is_fetched_ahead_like_any_other():
+    """It is a vector of terms, too; the kernel is then that of more rows."""
+    texts = set()
+    for rows in (1, 2):
+        fused, shapes = products.prologue("silu and gate", HALF, rows, 72, 200)
+        texts.add(kernels.plan(fused, tuple(shapes), True, A100, Tuning(block=Block(16, 64, 1, 2, 4))).kernel.text)
+    assert len(texts) == 1
+
+
+def test_wide_columns_are_chosen_where_the_left_factor_is_costly():
+    """Each tile of columns computes it anew."""
+    plain, shapes = products.case(GELU, HALF, (25088,), 256, 512)
+    costly, more = products.prologue("silu and gate", HALF, 25088, 256, 512)
+    assert gemm.chosen(costly, tuple(more), H200).n > gemm.chosen(plain, tuple(shapes), H200).n
