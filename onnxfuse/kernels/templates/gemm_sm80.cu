@@ -369,7 +369,7 @@ DEVICE void multiply(Sums& sums, Fetching& fetching, SharedAddress ring, const P
     free = free == STAGES - 1 ? 0 : free + 1;
   };
   if constexpr (STREAMED) {
-    static_assert(SLICES * RIGHT % (AHEAD + 1) == 0 && RIGHT >= AHEAD, "each step begins with the same registers");
+    static_assert(!STREAMED || (SLICES * RIGHT % (AHEAD + 1) == 0 && RIGHT >= AHEAD), "all steps begin alike");
     Few held;
     load_left(held.a[0], ring, part, 0);
     UNROLLED for (int right = 0; right < AHEAD; ++right) load_right(held.b[right], ring, part, 0, right);
