@@ -131,12 +131,14 @@ def _plain(work: Work) -> LaunchPlan:
 
 def _sm90(work: Work, tile: Tile, arch: Arch) -> LaunchPlan:
     size = work.size
+    if not _has_registers(work.parts, tile, tile.n * work.first_operand):
+        raise UnsupportedError(f"a tile of {tile} beside a warpgroup that computes the left factor")
     stages = _stages(work, tile)
     rows, columns = -(-size.m // (tile.m * tile.cluster)), -(-size.n // tile.n)
     together = tile.cluster * tile.split
     count = rows * columns * len(work.parts.lanes)
     clusters = count if tile.split > 1 else min(count, arch.sm_count // together)
-    threads = 128 * (tile.warpgroups * tile.teams + 1)
+    threads = _threads(work.parts, tile)
     return LaunchPlan(
         kernel=gemm_text.sm90(work, threads, tile, stages, _left_rows(size, tile)),
         grid=(clusters * together, 1, 1),
@@ -159,6 +161,21 @@ def _sm90(work: Work, tile: Tile, arch: Arch) -> LaunchPlan:
         output_shapes=work.output_shapes,
         tensor_maps=_maps(work, tile),
     )
+
+
+REGISTERS, PRODUCT_REGISTERS = 65536, 26
+"""Of a multiprocessor; and of a thread, what a warpgroup product takes beside its sums (ptxas, CUDA 13.0)."""
+
+
+def _threads(parts: Anatomy, tile: Tile) -> int:
+    """Return the threads of a block: of the teams, of those that fetch, and of those that compute the left factor."""
+    return 128 * (tile.warpgroups * tile.teams + 1 + (parts.prologue is not None))
+
+
+def _has_registers(parts: Anatomy, tile: Tile, columns: int) -> bool:
+    """Return whether one product of so many columns fits the registers that each thread is launched with."""
+    launched = REGISTERS // _threads(parts, tile) // 8 * 8
+    return parts.prologue is None or columns // 2 + PRODUCT_REGISTERS <= launched
 
 
 @dataclass(frozen=True)
@@ -238,6 +255,7 @@ def _fitting(work: Work) -> list[Tile]:
         for tile in COSTS
         if tile.n % (64 * accumulated) == 0 and (narrow or tile.m * tile.n // (tile.warpgroups * 128) <= 128)
     ]
+    tiles = [t for t in tiles if _has_registers(work.parts, t, t.n)]
     fitting = [t for t in tiles if _most_stages(work, replace(t, n=t.n // accumulated)) >= LEAST_STAGES]
     rows, columns = -(-work.size.m // 64) * 64, -(-work.size.n // 64) * 64 * accumulated
     return [t for t in fitting if t.m * t.cluster <= 2 * rows and t.n <= 2 * columns] or fitting
@@ -335,7 +353,7 @@ def _shared_bytes(work: Work, tile: Tile, stages: int) -> int:
     puts = warps * buffers * 16 * 64 * gemm_text.output_bytes(work.parts)
     part = tile.m * tile.n * work.first_operand * 4 // (4 * tile.warpgroups)
     parts = (tile.split - 1) * part * gemm_text.part_warps(tile, left)
-    return 1024 + ring + puts + parts + 2 * 8 * stages + 8 * warps
+    return 1024 + ring + puts + parts + (2 if work.parts.prologue is None else 3) * 8 * stages + 8 * warps
 
 
 def _left_rows(size: Problem, tile: Tile) -> int:

@@ -184,7 +184,7 @@ def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int) -> K
         work.first_operand * tile.n, TYPES[work.parts.dtype], right_rows=not work.parts.products[0].transposed
     )
     prologue = work.parts.prologue
-    middle += _fetch_beside(_beside(work))
+    middle += f"constexpr bool PROLOGUE = {str(prologue is not None).lower()};\n" + _fetch_beside(_beside(work))
     middle += f"using Factor = {types.TYPES[work.parts.dtype].stored};\n"
     middle += "struct GivenFactor {\n  DEVICE GivenFactor(const Operands&, const Groups&, Index, Index) {}\n};\n"
     if prologue is None:

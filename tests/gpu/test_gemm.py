@@ -26,6 +26,8 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gp
 BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL]
 SPLIT = [Tile(64, 64, 1, teams=1, split=2), Tile(64, 64, 1, teams=1, split=3), Tile(64, 64, 1, teams=1, split=6)]
 TILES = [*gemm.COSTS, Tile(128, 64, 2), *SPLIT]
+COMPUTING = [t for t in TILES if t.n <= (128 if t.warpgroups * t.teams == 3 else 192) and t.warpgroups * t.teams < 4]
+"""Beside which a warpgroup has registers that computes the left factor."""
 BLOCKS = list(gemm_sm80.PACES)
 
 
@@ -244,6 +246,8 @@ def test_left_factors_are_computed(name, dtype):
 @pytest.mark.parametrize("tile", TILES, ids=str)
 def test_every_tile_computes_its_left_factor(name, tile):
     """Ahead of the products, stage by stage; over and over."""
+    if tile not in COMPUTING:
+        pytest.skip("too few registers beside the warpgroup that computes the factor")
     for size in [(5, 72, 1096), (500, 264, 1096)]:
         run(*products.prologue(name, HALF, *size), tile, times=50)
 

@@ -1,8 +1,8 @@
 // y = body(A B0, A B1, ..., operands): matrix products on Hopper's tensor cores with everything pointwise after them.
 //
 // A [m, k], row-major, or what a window sees that slides over images, or what a functor makes of matrices [m, k], vectors
-// [k] and [m, 1] and numbers (PROLOGUE): each warpgroup computes its rows where the copy engine has put the first matrix,
-// the BESIDE others lie behind the factors. B [k, n], row-major, or [n, k] (B_TRANSPOSED).
+// [k] and [m, 1] and numbers (PROLOGUE): a warpgroup more computes it where the copy engine has put the first matrix, the
+// BESIDE others lie behind the factors. B [k, n], row-major, or [n, k] (B_TRANSPOSED).
 // Operands of the body: [m, n], [n], [m, 1], one element. Outputs [m, n]. Types of A and B: float16,
 // bfloat16, or float32 with B [n, k], rounded to TF32 as it is fetched. Accuracy: float
 // accumulators, which the body reads unrounded; each output is rounded once.
@@ -44,8 +44,10 @@ constexpr int CONSUMERS = TEAMS * WARPGROUPS;
 constexpr int FETCHER_REGISTERS = 24;
 // What 65536 registers leave: of a thread at first, and once the fetching warpgroup has given its own back.
 constexpr int LAUNCHED_REGISTERS = 65536 / THREADS / 8 * 8;
+constexpr int COMPUTER_REGISTERS = 96;           // of the warpgroup that computes the left factor
 constexpr int CONSUMER_REGISTERS =
-    (THREADS * LAUNCHED_REGISTERS - 128 * FETCHER_REGISTERS) / (THREADS - 128) / 8 * 8;
+    (THREADS * LAUNCHED_REGISTERS - 128 * FETCHER_REGISTERS - (PROLOGUE ? 128 * COMPUTER_REGISTERS : 0)) /
+    (CONSUMERS * 128) / 8 * 8;
 constexpr int CONSUMER_WARPS = 4 * CONSUMERS;
 static_assert(SPLIT == 1 || (CLUSTER == 1 && CONSUMERS == 1), "who waits for the sums of all blocks");
 constexpr int PART_BYTES = BLOCKS_M * WIDTH / 2 * 32 * 4;  // a warp's sums
@@ -88,7 +90,8 @@ DEVICE Index tile_stride() { return (last_block() + 1) / TOGETHER; }
 
 // Shared memory: the ring, what the warps put out, what other blocks send, the barriers.
 struct Shared {
-  unsigned ring, puts, parts, full, empty, staged;
+  unsigned ring, puts, parts, full, empty, staged, made;
+  unsigned ready;  // a stage's factors are there
 
   DEVICE Shared() {
     ring = (shared_address(dynamic_shared) + 1023) & ~1023u;
@@ -97,6 +100,8 @@ struct Shared {
     full = parts + (SPLIT - 1) * PART_WARPS * PART_BYTES;
     empty = full + STAGES * 8;
     staged = empty + STAGES * 8;
+    made = staged + CONSUMER_WARPS * 8;
+    ready = PROLOGUE ? made : full;
   }
 };
 
@@ -147,19 +152,18 @@ DEVICE void fetch_all(const Shared& shared, const TensorMaps& maps, unsigned ran
 
 // ---- the left factor
 
-// What a warpgroup needs to compute its rows of it, from the `first`th of a tile on, the `row`th of the matrix.
+// What is needed to compute the rows of a tile.
 struct LeftRows {
   Prologue from;
-  int first;
-  Index row, term, m, k;
+  Index row, term, m, k;  // the first ones
 
-  DEVICE LeftRows(const Operands& operands, int first, Index row, Index step, const Parameters& p)
-      : from(operands, p, 0, p.k), first(first), row(row), term(step * TILE_K), m(p.m), k(p.k) {}
+  DEVICE LeftRows(const Operands& operands, Index row, Index step, const Parameters& p)
+      : from(operands, p, 0, p.k), row(row), term(step * TILE_K), m(p.m), k(p.k) {}
 };
 
-// A thread computes 16 bytes of every sixteenth row, for the products of its warpgroup to read. The vectors for them it
-// loads a step ahead: from global memory they take longer than all else.
-constexpr int TURNS = BLOCKS_M * 4;
+// A thread computes 16 bytes of every sixteenth row. The vectors for them it loads a step ahead: from global memory they
+// take longer than all else.
+constexpr int TURNS = TILE_M / 16;
 template <class From> struct Ahead {
   typename From::Columns columns;
   typename From::Rows rows[TURNS];
@@ -172,9 +176,9 @@ template <class From> struct Ahead {
     UNROLLED for (int turn = 0; turn < TURNS; ++turn)
       rows[turn] = from.rows(row + turn * 16, row + turn * 16 < left.m, term, there);
   }
-  DEVICE void compute(const LeftRows& left, unsigned a) const {
-    const int line = thread_index() % 128 / 8, piece = thread_index() % 8, down = left.first + line;
-    const unsigned place = a + down * ROW_BYTES + ((piece ^ line % 8) << 4);
+  DEVICE void compute(unsigned a) const {
+    const int down = thread_index() % 128 / 8, piece = thread_index() % 8;
+    const unsigned place = a + down * ROW_BYTES + ((piece ^ down % 8) << 4);
     UNROLLED for (int first = 0; first < TURNS; first += 4) {
       typename From::Cells cells[4];
       UNROLLED for (int i = 0; i < 4; ++i) {
@@ -188,16 +192,30 @@ template <class From> struct Ahead {
         store_shared(place + (first + i) * 16 * ROW_BYTES, word);
       }
     }
-    show_to_copy_engine();
-    wait_for_warpgroup(3 + thread_index() / 128);
   }
 };
 
-// The left factor as it lies.
-template <> struct Ahead<GivenFactor> {
-  DEVICE void load(const GivenFactor&, const LeftRows&, Index) {}
-  DEVICE void compute(const LeftRows&, unsigned) const {}
-};
+// A warpgroup of its own computes it, stage by stage, as far ahead of the products as the ring is long.
+template <class From>
+DEVICE void compute_all(const Shared& shared, const Operands& operands, unsigned rank, const Parameters& p) {
+  Turn turn;
+  for (Index number = first_tile(); number < tiles(p); number += tile_stride()) {
+    const Steps steps(rank, p);
+    const LeftRows left(operands, Tile(number, rank, p).row, steps.first, p);
+    Ahead<From> ahead;
+    ahead.load(left.from, left, 0);
+    for (Index step = 0; step < steps.count; ++step, turn.next()) {
+      barrier_wait(shared.full + turn.stage * 8, turn.parity);
+      ahead.compute(shared.ring + turn.stage * STAGE_BYTES);
+      if (step + 1 < steps.count) ahead.load(left.from, left, step + 1);
+      show_to_copy_engine();
+      wait_for_warp();
+      if (thread_index() % 32 == 0) barrier_arrive(shared.made + turn.stage * 8);
+    }
+  }
+}
+template <>
+DEVICE void compute_all<GivenFactor>(const Shared&, const Operands&, unsigned, const Parameters&) {}
 
 // ---- products
 
@@ -226,19 +244,15 @@ DEVICE void release(const Shared& shared, int stage) {
 DEVICE int this_team() { return thread_index() / (128 * WARPGROUPS); }
 
 // The products of this warpgroup's rows, the `member`th of its team.
-DEVICE void multiply(Accumulators& sums, const Shared& shared, Turn& turn, int member, const LeftRows& left, Index steps) {
+DEVICE void multiply(Accumulators& sums, const Shared& shared, Turn& turn, int member, Index steps) {
   int before = 0;
-  Ahead<Prologue> ahead;
-  ahead.load(left.from, left, 0);
   if constexpr (TEAMS > 1) wait_for_turn<CONSUMERS * 128>(1 + this_team());
   for (Index step = 0; step < steps; ++step) {
     const unsigned a = shared.ring + turn.stage * STAGE_BYTES;
-    barrier_wait(shared.full + turn.stage * 8, turn.parity);
-    ahead.compute(left, a);
+    barrier_wait(shared.ready + turn.stage * 8, turn.parity);
     products_begin();
     multiply_stage(sums, a + member * BLOCKS_M * 8192, a + A_BYTES, step > 0);
     close_group_of_products();
-    if (step + 1 < steps) ahead.load(left.from, left, step + 1);
     if (step > 0) {
       wait_for_products<1>();
       release(shared, before);
@@ -256,7 +270,7 @@ DEVICE void multiply(Accumulators& sums, const Shared& shared, Turn& turn, int m
 DEVICE void let_pass(const Shared& shared, Turn& turn, Index steps) {
   if constexpr (TEAMS > 1) wait_for_turn<CONSUMERS * 128>(1 + this_team());
   for (Index step = 0; step < steps; ++step, turn.next()) {
-    barrier_wait(shared.full + turn.stage * 8, turn.parity);
+    barrier_wait(shared.ready + turn.stage * 8, turn.parity);
     release(shared, turn.stage);
   }
   if constexpr (TEAMS > 1) pass_turn_to<CONSUMERS * 128>(2 - this_team());
@@ -423,8 +437,7 @@ DEVICE void consume_all(const Shared& shared, const TensorMaps& maps, unsigned r
     load_all_rows(rows, mine, at);
     load_columns<0>(columns, mine, at);
     Accumulators sums;
-    multiply(sums, shared, turn, member, LeftRows(operands, member * BLOCKS_M * 64, tile.row, steps.first, p),
-             steps.count);
+    multiply(sums, shared, turn, member, steps.count);
     if constexpr (SPLIT > 1) {
       if (present && !first) send(sums, shared, rank);
       wait_for_all();
@@ -445,6 +458,7 @@ DEVICE void gemm(const Operands& operands, const Results& to, const TensorMaps& 
     for (int stage = 0; stage < STAGES; ++stage) {
       barrier_init(shared.full + stage * 8, 1);
       barrier_init(shared.empty + stage * 8, 4 * WARPGROUPS * CLUSTER);
+      if constexpr (PROLOGUE) barrier_init(shared.made + stage * 8, 4);
     }
     for (int warp = 0; warp < CONSUMER_WARPS; ++warp) {
       barrier_init(shared.staged + warp * 8, 1);
@@ -459,6 +473,9 @@ DEVICE void gemm(const Operands& operands, const Results& to, const TensorMaps& 
   if (thread_index() < CONSUMERS * 128) {
     if constexpr (CONSUMERS > 1) take_registers<CONSUMER_REGISTERS>();
     consume_all(shared, maps, rank, operands, to, p);
+  } else if (PROLOGUE && thread_index() >= (CONSUMERS + 1) * 128) {
+    if constexpr (CONSUMERS > 1) give_registers_back<COMPUTER_REGISTERS>();
+    compute_all<Prologue>(shared, operands, rank, p);
   } else {
     if constexpr (CONSUMERS > 1) give_registers_back<FETCHER_REGISTERS>();
     if (thread_index() == CONSUMERS * 128) fetch_all(shared, maps, rank, p);

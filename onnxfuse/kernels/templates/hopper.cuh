@@ -118,9 +118,6 @@ template <int THREADS_OF_BOTH> DEVICE void pass_turn_to(int number) {
   asm volatile("bar.arrive %0, %1;" ::"r"(number), "n"(THREADS_OF_BOTH) : "memory");
 }
 
-// Until all of this warpgroup have come, by a barrier of its own.
-DEVICE void wait_for_warpgroup(int number) { asm volatile("bar.sync %0, 128;" ::"r"(number) : "memory"); }
-
 template <int REGISTERS> DEVICE void give_registers_back() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
 }
