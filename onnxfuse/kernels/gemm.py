@@ -249,7 +249,7 @@ def _light(parts: Anatomy) -> bool:
 def _fitting(work: Work) -> list[Tile]:
     """Return the tiles that fit and are not much too large, with the columns of all products of a gate."""
     accumulated = work.first_operand
-    narrow = accumulated == 1 and gemm_text.output_bytes(work.parts) == 2
+    narrow = accumulated == 1 and gemm_text.output_bytes(work.parts) == 2 and work.parts.prologue is None
     tiles = [
         tile
         for tile in COSTS

@@ -26,7 +26,8 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gp
 BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL]
 SPLIT = [Tile(64, 64, 1, teams=1, split=2), Tile(64, 64, 1, teams=1, split=3), Tile(64, 64, 1, teams=1, split=6)]
 TILES = [*gemm.COSTS, Tile(128, 64, 2), *SPLIT]
-COMPUTING = [t for t in TILES if t.n <= (128 if t.warpgroups * t.teams == 3 else 192) and t.warpgroups * t.teams < 4]
+COMPUTING = [t for t in TILES if t.warpgroups * t.teams < 4 and t.m * t.n <= 128 * 128 * t.warpgroups and t.n <= 192]
+COMPUTING = [t for t in COMPUTING if t.n <= 128 or t.warpgroups * t.teams < 3]
 """Beside which a warpgroup has registers that computes the left factor."""
 BLOCKS = list(gemm_sm80.PACES)
 

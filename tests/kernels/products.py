@@ -92,6 +92,9 @@ PROLOGUES = {
         "(x, g, b, w) => (y) { a = Add(x, b) h = Mul(a, g) y = MatMul(h, w) }",
         ("2 m 3 k", "2 1 1 k", "2 1 1 k", "k n"),
     ),
+    "the greater, and Gemm": (
+        "(x, u, w) => (y) { a = Max(x, u) y = Gemm <transB = 1> (a, w) }", ("m k", "m k", "n k"),
+    ),
     "of numbers": (
         "(q, s, w, b) => (y) { f = Cast <to = TYPE> (q) a = Mul(f, s) m = MatMul(a, w) y = Add(m, b) }",
         ("m k int8", "k", "k n", "n"),
