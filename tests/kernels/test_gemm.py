@@ -482,6 +482,6 @@ def test_a_matrix_of_one_row_is_fetched_ahead_like_any_other():
 
 def test_wide_columns_are_chosen_where_the_left_factor_is_costly():
     """Each tile of columns computes it anew."""
-    plain, shapes = products.case(GELU, HALF, (25088,), 256, 512)
-    costly, more = products.prologue("silu and gate", HALF, 25088, 256, 512)
+    plain, shapes = products.case(GELU, HALF, (4096,), 256, 768)
+    costly, more = products.prologue("silu and gate", HALF, 4096, 256, 768)
     assert gemm.chosen(costly, tuple(more), H200).n > gemm.chosen(plain, tuple(shapes), H200).n
