@@ -91,7 +91,6 @@ DEVICE Index tile_stride() { return (last_block() + 1) / TOGETHER; }
 // Shared memory: the ring, what the warps put out, what other blocks send, the barriers.
 struct Shared {
   unsigned ring, puts, parts, full, empty, staged, made;
-  unsigned ready;  // a stage's factors are there
 
   DEVICE Shared() {
     ring = (shared_address(dynamic_shared) + 1023) & ~1023u;
@@ -101,7 +100,6 @@ struct Shared {
     empty = full + STAGES * 8;
     staged = empty + STAGES * 8;
     made = staged + CONSUMER_WARPS * 8;
-    ready = PROLOGUE ? made : full;
   }
 };
 
@@ -241,6 +239,12 @@ DEVICE void release(const Shared& shared, int stage) {
   }
 }
 
+// Until both factors of a stage are there.
+DEVICE void wait_for_stage(const Shared& shared, const Turn& turn) {
+  barrier_wait(shared.full + turn.stage * 8, turn.parity);
+  if constexpr (PROLOGUE) barrier_wait(shared.made + turn.stage * 8, turn.parity);
+}
+
 DEVICE int this_team() { return thread_index() / (128 * WARPGROUPS); }
 
 // The products of this warpgroup's rows, the `member`th of its team.
@@ -249,7 +253,7 @@ DEVICE void multiply(Accumulators& sums, const Shared& shared, Turn& turn, int m
   if constexpr (TEAMS > 1) wait_for_turn<CONSUMERS * 128>(1 + this_team());
   for (Index step = 0; step < steps; ++step) {
     const unsigned a = shared.ring + turn.stage * STAGE_BYTES;
-    barrier_wait(shared.ready + turn.stage * 8, turn.parity);
+    wait_for_stage(shared, turn);
     products_begin();
     multiply_stage(sums, a + member * BLOCKS_M * 8192, a + A_BYTES, step > 0);
     close_group_of_products();
@@ -270,7 +274,7 @@ DEVICE void multiply(Accumulators& sums, const Shared& shared, Turn& turn, int m
 DEVICE void let_pass(const Shared& shared, Turn& turn, Index steps) {
   if constexpr (TEAMS > 1) wait_for_turn<CONSUMERS * 128>(1 + this_team());
   for (Index step = 0; step < steps; ++step, turn.next()) {
-    barrier_wait(shared.ready + turn.stage * 8, turn.parity);
+    wait_for_stage(shared, turn);
     release(shared, turn.stage);
   }
   if constexpr (TEAMS > 1) pass_turn_to<CONSUMERS * 128>(2 - this_team());
