@@ -18,8 +18,9 @@ def grow_prologue(
 
     # Sigmoid -> Mul -> MatMul: the left factor is computed inside the product's kernel
 
-    So do those that compute a vector for it, of terms or of rows: anew for each element, but without a launch. What a
-    kernel before this one takes stays there. Stops are noted in the region.
+    What computes a vector for it stays outside: EfficientNet-B0 of 32 images took 82 us more with the gates' bias and
+    sigmoid inside, anew for each element (H200, float16, 2026-11). What a kernel before this one takes stays there.
+    Stops are noted in the region.
     """
     joined: list[Node] = []
     while True:
@@ -54,8 +55,8 @@ def _refused(
     if (reason := not_pointwise(graph, node, host)) is not None:
         return reason
     whole, made = graph.type(value), graph.type(node.outputs[0])
-    if (reason := kernels.unreadable_before(region.template, made.shape, whole.shape)) is not None:
-        return f"computes {made}, which {reason} ({whole})"
+    if made.shape is None or shapes_differ(made.shape, whole.shape):
+        return f"computes {made}, the factor is {whole}"
     output = node.outputs[0]
     if graph.is_output(output) or any(r not in readers for r in graph.readers(output)):
         return f"computes '{output}', which is read elsewhere, too"

@@ -43,20 +43,18 @@ def test_products_of_one_computed_factor_are_one_kernel():
     assert fused(graph(nodes, "float16[N,3,8] y, float16[N,3,8] z")) == ["{Gelu MatMul Add MatMul Add}"]
 
 
-def test_what_computes_a_vector_for_the_factor_joins_too():
-    """Anew for each element, and a launch less; what it reads may have any shape that the kernel reads."""
+def test_what_computes_a_vector_for_the_factor_stays():
+    """It would be computed anew for each element; the vector may lie in any way that the kernel reads."""
     nodes = "e = Exp (r) f = Mul (x, e) y = MatMul (f, w)"
     for shape in ("N,3,1", "N,1,8", "8"):
-        assert fused(graph(nodes, inputs=f"float16[N,3,8] x, float16[{shape}] r")) == ["{Exp Mul MatMul}"]
+        assert fused(graph(nodes, inputs=f"float16[N,3,8] x, float16[{shape}] r")) == ["Exp", "{Mul MatMul}"]
 
 
 def test_what_follows_a_product_that_the_library_computes_may_join():
     """No kernel takes it for nothing."""
     weights = WEIGHTS + ", float16[6,8] u = {" + ",".join(["15360"] * 48) + "}"
-    nodes = "m = MatMul (q, u) a = Add (m, b) e = Sigmoid (a) f = Mul (x, e) y = MatMul (f, w)"
-    inputs = "float16[N,3,8] x, float16[N,1,6] q"
-    text = graph(nodes, inputs=inputs).replace(WEIGHTS, weights)
-    assert fused(text) == ["MatMul", "{Add Sigmoid Mul MatMul}"]
+    text = graph("m = MatMul (q, u) a = Add (m, b) f = Gelu (a) y = MatMul (f, w)", inputs="float16[N,3,6] q")
+    assert fused(text.replace(WEIGHTS, weights)) == ["MatMul", "{Add Gelu MatMul}"]
 
 
 def test_a_gate_of_each_image_is_computed_by_its_own_product():
@@ -85,7 +83,7 @@ def test_what_belongs_elsewhere_stays_there(nodes, left):
 
 def test_many_columns_are_left_to_two_kernels_unless_measuring_decides():
     text = """<ir_version: 8, opset_import: ["" : 20]>
-    g (float16[N,8] x, float16[8,256] w) => (float16[N,256] y) { f = Gelu (x) y = MatMul (f, w) }"""
+    g (float16[N,8] x, float16[8,16] w) => (float16[N,16] y) { f = Gelu (x) y = MatMul (f, w) }"""
     assert fused(text) == ["Gelu", "MatMul"]
     assert fused(text, Choices()) == ["{Gelu MatMul}"]
 
