@@ -13,6 +13,7 @@ from onnxfuse import kernels, runtime
 from onnxfuse.kernels import Tuning, anatomy, gemm, gemm_sm80
 from onnxfuse.kernels.plans import Block, Tile
 from onnxfuse.rewrite import pipeline, rule
+from onnxfuse.rewrite.choices import Choices
 from onnxfuse.runtime.bridge import bridge
 from tests.gpu.test_kernels import DeviceBuffer, _gpu
 from tests.kernels import ops, products
@@ -254,7 +255,7 @@ def test_every_tile_computes_its_left_factor(name, tile):
 
 
 def test_the_rows_of_a_computed_factor_may_change_from_run_to_run():
-    """One session, the rule's own choice: a row and many, and none."""
+    """One session, where measuring decided for it: a row and many, and none."""
     rng = np.random.default_rng(0)
     w = (rng.standard_normal((264, 64)) / 264**0.5).astype(np.float16)
     s = rng.standard_normal(264).astype(np.float16)
@@ -263,7 +264,7 @@ def test_the_rows_of_a_computed_factor_may_change_from_run_to_run():
     }"""
     model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 20]> g {graph}')
     model.graph.initializer.extend(onnx.numpy_helper.from_array(*pair) for pair in ((w, "w"), (s, "s")))
-    assert pipeline.run(model, rule.select([])).by_rule() == {"computed_factor": 1}
+    assert pipeline.run(model, rule.select([]), choices=Choices()).by_rule() == {"computed_factor": 1}
     session = runtime.session(model, ["CUDAExecutionProvider", "CPUExecutionProvider"])
     assert [p.runs_as for p in session.fused] == ["kernel"]
     for rows in (1, 0, 7, 197, 3001, 1):
