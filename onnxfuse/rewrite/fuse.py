@@ -168,7 +168,8 @@ def _fuse_at(
         return None
     start = _start(graph, how, node, around)
     if not isinstance(start, _Start):
-        return start
+        # The product alone is another rule's matter, which tells why.
+        return None if how.factor else start
     beside = _beside(graph, how, node, start, around) if how.beside else ()
     outcome = _fuse_from(graph, rule, how, node, replace(start, seeds=(*start.seeds, *beside)), around)
     if start.axes is not None and not isinstance(outcome, tuple) and outcome.kind == "no kernel":
