@@ -3,7 +3,7 @@
 //
 // Inputs: rows [rows, columns], column vectors [columns], row scalars [rows, 1], any outer broadcast of these.
 // Outputs: the same kinds.
-// Accuracy: float accumulators for 16-bit floats and float, double for double; per thread in order, then a tree.
+// Accuracy: float accumulators for 16-bit floats and float, double for double; per vector in order, then a tree.
 //
 // ROW_THREADS threads share a row, each holding ITEMS vectors of WIDTH elements, ROW_THREADS vectors apart.
 // Up to 32 threads per row a block takes THREADS / ROW_THREADS rows. EXACT: the threads' vectors are just the row.
@@ -23,12 +23,16 @@ DEVICE Span item(int i, int lane, const OuterPlace& at, const Parameters& p) {
 template <int P> DEVICE void reduce(const Held (&held)[ITEMS], const RowHeld& scalars, int lane, const OuterPlace& at,
                                     const Parameters& p, Reduced& done) {
   if constexpr (P < PHASES) {
-    Phase<P> partial = Phase<P>::identity();
+    // A sum for each vector, then in pairs: terms added one after the other lose more digits, and wait for each other.
+    Phase<P> partial[ITEMS];
     UNROLLED for (int i = 0; i < ITEMS; ++i) {
       const Span span = item(i, lane, at, p);
-      if (MASKED || span.present()) accumulate(partial, held[i], scalars, span, done, at);
+      partial[i] = Phase<P>::identity();
+      if (MASKED || span.present()) accumulate(partial[i], held[i], scalars, span, done, at);
     }
-    across_row<ROW_THREADS / CLUSTER>(partial).finish(done, p.columns);
+    UNROLLED for (int apart = 1; apart < ITEMS; apart *= 2)
+      UNROLLED for (int i = 0; i + apart < ITEMS; i += 2 * apart) partial[i].combine(partial[i + apart]);
+    across_row<ROW_THREADS / CLUSTER>(partial[0]).finish(done, p.columns);
     reduce<P + 1>(held, scalars, lane, at, p, done);
   }
 }
