@@ -1,5 +1,6 @@
 """The fuse phase: from every anchor a region grows, and the region becomes one fused op."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,7 +15,7 @@ from onnxfuse.rewrite.function import Realization, make_op
 from onnxfuse.rewrite.grow import Region, grow, host_values, not_pointwise, reduced_axes
 from onnxfuse.rewrite.join import join, joins_channels
 from onnxfuse.rewrite.match import Match, Refusal
-from onnxfuse.rewrite.moving import grow_moving, launches, not_movement, saves, trim
+from onnxfuse.rewrite.moving import grow_moving, launches, not_movement, sampled, saves, trim
 from onnxfuse.rewrite.pattern import realized
 from onnxfuse.rewrite.replace import instantiate
 from onnxfuse.rewrite.report import Applied, Near, Report, names
@@ -53,8 +54,7 @@ def fuse(
     splits = [s for _, how in fusing for node in list(graph.nodes) if (s := _split(graph, how, node)) is not None]
     for rule, how in fusing:
         # What a larger anchor holds may be a smaller one: from the end of the graph the larger comes first.
-        whole = how.moving or any(anchor.realize is not None for anchor in how.anchors) or _nested(how.anchors)
-        for node in reversed(graph.nodes.copy()) if whole else list(graph.nodes):
+        for node in _in_turn(graph, how):
             if node.order < 0 or node.domain == DOMAIN or node in around.alone:
                 continue
             outcome = (
@@ -69,6 +69,17 @@ def fuse(
     for split in splits:
         _join_unused(graph, split)
     graph.remove_dead()
+
+
+def _in_turn(graph: Graph, how: Fuse) -> list[Node]:
+    """Return the nodes in the order in which they are asked to be an anchor."""
+    nodes = list(graph.nodes)
+    if how.moving or any(anchor.realize is not None for anchor in how.anchors) or _nested(how.anchors):
+        nodes.reverse()
+    elif how.over:
+        # The sum of a mask joins the masked sum, not the other way round.
+        nodes.sort(key=lambda n: -math.prod(sampled(graph.type(n.inputs[0])) or ()) if n.inputs else 0)
+    return nodes
 
 
 def _nested(anchors: Sequence[Anchor]) -> bool:

@@ -386,8 +386,7 @@ _GLOBAL = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
 
 
 def _reshape(graph: Graph, node: Node) -> Form | None:
-    shuffled = _channel_shuffle(graph, node)
-    return _flat(graph, node) if shuffled is None else shuffled
+    return _channel_shuffle(graph, node) or _grouped_norm(graph, node) or _flat(graph, node)
 
 
 def _flat(graph: Graph, node: Node) -> Form | None:
@@ -407,6 +406,31 @@ def _flat(graph: Graph, node: Node) -> Form | None:
         return [_like(node, [to.last(x), *node.inputs[1:]], [y])]
 
     return Form((x,), (), write)
+
+
+def _grouped_norm(graph: Graph, node: Node) -> Form | None:
+    """Group normalization as [N, C, H, W] -> [N, groups, rest] -> InstanceNormalization -> [N, C, H, W]."""
+    norm = graph.producer(node.inputs[0])
+    grouped = graph.producer(norm.inputs[0]) if norm is not None and norm.op == "InstanceNormalization" else None
+    if norm is None or grouped is None or grouped.op != "Reshape" or any(n.domain for n in (norm, grouped)):
+        return None
+    x, y = grouped.inputs[0], node.outputs[0]
+    if not _images(graph, x, y) or graph.type(x).shape != graph.type(y).shape or graph.type(norm.outputs[0]).rank != 3:
+        return None
+    if any(_read_twice(graph, n) for n in (grouped, norm)):
+        return None
+
+    def write(to: Writer) -> list[NodeProto]:
+        first, made = _inner(to, x), _inner(to, y)
+        return [
+            transpose(to.last(x), first, FIRST),
+            _like(grouped, [first, *grouped.inputs[1:]], [grouped.outputs[0]]),
+            norm.proto,
+            _like(node, [norm.outputs[0], *node.inputs[1:]], [made]),
+            transpose(made, to.last(y), LAST),
+        ]
+
+    return Form((x,), (y,), write, inner=(grouped, norm))
 
 
 def _channel_shuffle(graph: Graph, node: Node) -> Form | None:
@@ -489,6 +513,8 @@ _FORMS: dict[str, Callable[[Graph, Node], Form | None]] = {
     "DepthToSpace": _between,
     "SpaceToDepth": _between,
     "LRN": _between,
+    "GroupNormalization": _between,
+    "InstanceNormalization": _between,
     "BatchNormalization": _batch_normalization,
     "Concat": _along_axis,
     "Split": _along_axis,

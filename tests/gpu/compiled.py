@@ -143,6 +143,7 @@ SAME: dict[str, Callable[..., object]] = {
     "instance norm + relu": lambda x, g, b: torch.relu(F.instance_norm(x, weight=g, bias=b)),
     "group norm + silu": lambda x, g, b: F.silu(F.group_norm(x, 4, g, b)),
     "group norm of 320 channels + silu": lambda x, g, b: F.silu(F.group_norm(x, 32, g, b)),
+    "group norm of NHWC + silu": lambda x, g, b: F.silu(F.group_norm(x.permute(0, 3, 1, 2), 32, g, b)),
     "group norm as instance norm": _grouped,
     "l2 norm over channels": lambda x: x / x.norm(dim=1, keepdim=True),
     "l2 norm": lambda x: x / x.norm(dim=-1, keepdim=True),

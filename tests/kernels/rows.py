@@ -108,6 +108,12 @@ FAMILIES = {
         GROUPED, ((2, 64, 5, 3), (32,), (32,), (64, 1, 1), (64, 1, 1)),
         lambda n: (images(320, 64, 64)(n)[0], (32,), (32,), (320, 1, 1), (320, 1, 1)), (0,) * 5,
     ),
+    "group norm of NHWC + silu": Rows(
+        """(x, g, b) => (y) { f = Transpose <perm = [0, 3, 1, 2]> (x)
+        n = GroupNormalization <num_groups = 32, stash_type = 1> (f, g, b) l = Transpose <perm = [0, 2, 3, 1]> (n)
+        s = Sigmoid (l) y = Mul (l, s) }""",
+        ((2, 3, 5, 192), (192,), (192,)), lambda n: ((n // (64 * 64 * 320), 64, 64, 320), (320,), (320,)), (0, 0, 0),
+    ),
     "l2 norm": Rows(
         f"(x) => (y) {{ {axes(-1)} n = ReduceL2 (x, a) y = Div (x, n) }}", ((5, 197),), matrix(1024)
     ),
