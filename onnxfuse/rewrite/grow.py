@@ -81,7 +81,7 @@ def grow(
         if not fresh:
             return
         for node in fresh:
-            way = _way_back(graph, region, node) if _is_reduction(node) else ()
+            way = _way_back(graph, region, node) if region.axes is not None and _is_reduction(node) else ()
             reason = refuse(graph, region, node, host, way)
             if reason is None:
                 for joined in (node, *way):
