@@ -49,6 +49,7 @@ def plan(
         tuple(sorted(axes.reduced)),
         output_shapes,
         lookups,
+        flat.orders,
         aligned,
         arch,
         tuning,

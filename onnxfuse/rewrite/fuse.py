@@ -20,7 +20,7 @@ from onnxfuse.rewrite.pattern import realized
 from onnxfuse.rewrite.replace import instantiate
 from onnxfuse.rewrite.report import Applied, Near, Report, names
 from onnxfuse.rewrite.rule import TEMPLATES, THROUGH_LIBRARY, Anchor, Fuse, Rule
-from onnxfuse.rewrite.storing import grow_stores
+from onnxfuse.rewrite.storing import grow_loads, grow_stores
 from onnxfuse.rewrite.terms_last import with_terms_last
 
 
@@ -204,6 +204,8 @@ def _fuse_from(
         trim(graph, region)
     else:
         grow(graph, region, start.kept, prologue=how.prologue, epilogue=how.epilogue, host=around.host)
+    if how.transposes and how.template == "row":
+        grow_loads(graph, region, around.host, rule.name)
     if how.transposes:
         grow_stores(graph, region, around.host, rule.name, measured=around.choices is not None)
     stops = tuple(Refusal(n.name, reason, len(region.nodes)) for n, reason in region.stops.items())

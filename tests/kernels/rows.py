@@ -114,6 +114,17 @@ FAMILIES = {
         s = Sigmoid (l) y = Mul (l, s) }""",
         ((2, 3, 5, 192), (192,), (192,)), lambda n: ((n // (64 * 64 * 320), 64, 64, 320), (320,), (320,)), (0, 0, 0),
     ),
+    "layer norm into windows": Rows(
+        """(x, g, b) => (y) { s = Constant <value_ints = [-1, 2, 7, 2, 7, 24]> () n = LayerNormalization (x, g, b)
+        r = Reshape (n, s) y = Transpose <perm = [0, 1, 3, 2, 4, 5]> (r) }""",
+        ((1, 14, 14, 24), (24,), (24,)), lambda n: ((n // (14 * 14 * 24), 14, 14, 24), (24,), (24,)), (0, 0, 0),
+    ),
+    "layer norm of merged patches": Rows(
+        """(x, g, b) => (y) { s = Constant <value_ints = [-1, 28, 2, 28, 2, 96]> () r = Reshape (x, s)
+        t = Transpose <perm = [0, 1, 3, 4, 2, 5]> (r) f = Constant <value_ints = [-1, 28, 28, 384]> ()
+        m = Reshape (t, f) y = LayerNormalization (m, g, b) }""",
+        ((1, 56, 56, 96), (384,), (384,)), lambda n: ((n // (56 * 56 * 96), 56, 56, 96), (384,), (384,)), (0, 0, 0),
+    ),
     "l2 norm": Rows(
         f"(x) => (y) {{ {axes(-1)} n = ReduceL2 (x, a) y = Div (x, n) }}", ((5, 197),), matrix(1024)
     ),
