@@ -21,6 +21,11 @@ HELD_BYTES_AT_MAX_THREADS = 160  # 1024 threads leave 64 registers each: 40 for 
 LONG_THREADS, LONG_BLOCKS, LONG_HELD_BYTES = 512, 2, 128  # 64 registers each as well
 LOOP_BYTES_IN_FLIGHT = 64  # of input, per thread that walks along its row
 
+READ_SEGMENTS = 4
+"""Shifted rows that are only read take second vectors from a quarter of the bytes on: means over 7x7 pixels 19.5 us by
+2 lanes each, 29.6 by 8. What is written as well must lie side by side: softmax over 49 columns 50.7 us by 8, 97 by 2.
+"""
+
 
 @dataclass(frozen=True)
 class Placed:
@@ -239,9 +244,9 @@ def share_out(
     vectors = -(-(columns + (width - math.gcd(columns, width) if shifted else 0)) // width)
     inputs = [p for p in placed if not p.operand.is_output and p.along != "scalar"]
     size = min((p.operand.size for p in placed if p.dense), default=1)
-    # Rows that are only read would be faster by fewer lanes (means over 7x7 pixels 19.5 us by 2 each, 29.6 by 8), but
-    # 25 terms added one after the other leave the budget of error.
-    segment = min(32, max(1, tuning.row_segment // (width * size)))
+    written = any(p.operand.is_output and p.along != "scalar" for p in placed)
+    aside = tuning.row_segment if written or not shifted else tuning.row_segment // READ_SEGMENTS
+    segment = min(32, max(1, aside // (width * size)))
     few = arch.cluster if rows < arch.sm_count else 1
 
     for choice in _choices(arch, tuning, few > 1, shifted):
