@@ -83,7 +83,10 @@ def test_what_the_kernel_cannot_write_or_need_not_stays_behind_it(text):
 # ---- rows
 
 NORM = ", ".join(["1"] * 16)
-ROWS = f'<ir_version: 8, opset_import: ["" : 20]> g (float[N,6,4,CHANNELS] x) => (OUTPUTS) <float[16] w = {{{NORM}}}> {{ NODES }}'
+ROWS = (
+    '<ir_version: 8, opset_import: ["" : 20]> g (float[N,6,4,CHANNELS] x) => (OUTPUTS) '
+    f"<float[16] w = {{{NORM}}}> {{ NODES }}"
+)
 
 
 def rows(nodes: str, outputs: str = "float[N,4,6,16] y", channels: int = 16) -> list[str]:
