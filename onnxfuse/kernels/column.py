@@ -173,7 +173,7 @@ def share_out(
         width //= 2
     vectors = max(1, -(-inner // width))
     held = max(1, sum(p.operand.size * (width if p.along != "splat" else 1) for p in placed if p.reduced))
-    ahead = max(1, min(8, tuning.bytes_in_flight * 2 // held))
+    ahead = max(1, min(8, tuning.bytes_in_flight * 8 // held))
     # Softmax over 21 channels reaches 87% of a copy by blocks of 128 threads, 76% by 256.
     threads_first = tuning.column_threads or 128
     if not again:
