@@ -29,7 +29,7 @@ def test_rows_are_spread_over_many_threads(name, dtype):
     family = FAMILIES[name]
     text = check(family.op(dtype), family.small).kernel.text
     assert "SHIFTED = false" in text
-    assert "LANES = " not in text.replace("LANES_PER_WORD", "")
+    assert "INNER_RANK" not in text
 
 
 @pytest.mark.parametrize(
