@@ -151,7 +151,7 @@ SAME: dict[str, Callable[..., object]] = {
     "causal softmax": lambda x, q, k: torch.softmax(torch.where(k <= q, x, -10000.0), -1),
     "layer norm of NCHW": _channel_norm,
     "layer norm of 3 axes": lambda x, g, b: F.layer_norm(x, g.shape, g, b),
-    "layer norm into windows": lambda x, g, b: _cut(F.layer_norm(x, g.shape, g, b), 7, 24).contiguous(),
+    "layer norm into windows": lambda x, g, b: _cut(F.layer_norm(x, g.shape, g, b), 7, 96).contiguous(),
     "layer norm of merged patches": _merged_norm,
     "instance norm + relu": lambda x, g, b: torch.relu(F.instance_norm(x, weight=g, bias=b)),
     "group norm + silu": lambda x, g, b: F.silu(F.group_norm(x, 4, g, b)),

@@ -115,9 +115,9 @@ FAMILIES = {
         ((2, 3, 5, 192), (192,), (192,)), lambda n: ((n // (64 * 64 * 320), 64, 64, 320), (320,), (320,)), (0, 0, 0),
     ),
     "layer norm into windows": Rows(
-        """(x, g, b) => (y) { s = Constant <value_ints = [-1, 2, 7, 2, 7, 24]> () n = LayerNormalization (x, g, b)
+        """(x, g, b) => (y) { s = Constant <value_ints = [-1, 2, 7, 2, 7, 96]> () n = LayerNormalization (x, g, b)
         r = Reshape (n, s) y = Transpose <perm = [0, 1, 3, 2, 4, 5]> (r) }""",
-        ((1, 14, 14, 24), (24,), (24,)), lambda n: ((n // (14 * 14 * 24), 14, 14, 24), (24,), (24,)), (0, 0, 0),
+        ((1, 14, 14, 96), (96,), (96,)), lambda n: ((n // (14 * 14 * 96), 14, 14, 96), (96,), (96,)), (0, 0, 0),
     ),
     "layer norm of merged patches": Rows(
         """(x, g, b) => (y) { s = Constant <value_ints = [-1, 28, 2, 28, 2, 96]> () r = Reshape (x, s)
