@@ -48,10 +48,6 @@ WASTE = 0.1
 """Of a dimension, beyond its end: above it, longer tiles. 196 rows as 4 times 56 reach 75%, as 2 times 104 83%."""
 
 
-RUN_ON = 0.03
-"""Of a dimension, beyond its end: above it, tiles run on into the next image where vectors do not."""
-
-
 @dataclass(frozen=True)
 class Tile:
     """What a block computes, and which inputs go through shared memory."""
@@ -66,8 +62,6 @@ class Tile:
     """The tile holds whole rows of the output, one after the other in memory: vectors run on into the next row."""
     read_flat: tuple[int, ...] = ()
     """Sources of which it holds whole columns, one after the other in memory: vectors run on into the next column."""
-    runs_on: bool = False
-    """Its rows run on into the next image: none lies beyond the end of one."""
 
 
 def choose(lowered: Lowered) -> Tile | None:
@@ -104,11 +98,7 @@ def _shaped(lowered: Lowered, row: int, across: tuple[int, ...]) -> Tile:
         # Half the area: 49 rows of 40 columns reach 81% of copy bandwidth, of 80 columns 54% (float16, H200).
         return Tile(row, down, min(AREA // 2 // down // 8 * 8, -(-along // 8) * 8), across, read_flat=dense)
     size = min(types.TYPES[lowered.program.inputs[n]].size for n in across)
-    rows, columns = _sides(down, along, size)
-    beyond = -(-down // rows) * rows - down
-    if row == inner - 1 and beyond > RUN_ON * down and not down % 4 and not along % 8:
-        return Tile(row, SIDE, min(columns, SIDE), across, runs_on=True)
-    return Tile(row, rows, columns, across)
+    return Tile(row, *_sides(down, along, size), across)
 
 
 def _dense_by_column(lowered: Lowered, source: Source, row: int) -> bool:
@@ -182,21 +172,18 @@ def plan(
     width = widest if shifted else width
     tail = 2 if tile.written_flat else 1
     numbers = maps.Numbers(bits)
-    rows = math.prod(lowered.extents[:inner]) if tile.runs_on else lowered.extents[tile.row]
-    down = -(-rows // tile.rows)
+    down = -(-lowered.extents[tile.row] // tile.rows)
     across = -(-(lowered.extents[inner] + (width - 1 if shifted else 0)) // tile.columns)
     fetches = [sources.fetch(n, s, lowered, width, tail, aligned) for n, s in sorted(lowered.sources.items())]
     found = sources.finders(fetches, lowered, numbers)
     work = _tiles(tile, lowered, shifted, aligned, fetches, tensors, numbers)
-    down_by = numbers.divisor(rows if tile.runs_on else down)
     found += (
-        f"DEVICE const Divisor<Index>& tiles_down(const Parameters& p) {{ return {down_by}; }}\n"
+        f"DEVICE const Divisor<Index>& tiles_down(const Parameters& p) {{ return {numbers.divisor(down)}; }}\n"
         f"DEVICE const Divisor<Index>& tiles_across(const Parameters& p) {{ return {numbers.divisor(across)}; }}\n"
     )
     shape = (
         f"constexpr int ROW = {tile.row}, ROWS = {tile.rows}, COLUMNS = {tile.columns};\n"
         f"constexpr bool WRITTEN_FLAT = {str(tile.written_flat).lower()}, SHIFTED = {str(shifted).lower()};\n"
-        f"constexpr bool RUNS_ON = {str(tile.runs_on).lower()};\n"
     )
     kernel = KernelSource(
         entry,
@@ -223,7 +210,7 @@ def plan(
             generated(entry, plans.entry_point(entry, "tiled", program, tensors, tuning.min_blocks)),
         ),
     )
-    blocks = math.prod(lowered.extents[:inner]) // rows * down * across
+    blocks = math.prod(lowered.extents) // lowered.extents[inner] // lowered.extents[tile.row] * down * across
     return LaunchPlan(
         kernel=kernel,
         grid=(blocks, 1, 1),
@@ -289,7 +276,7 @@ def _fill(
     most = min(16 // size, tile.rows & -tile.rows)
     grain = math.gcd(maps.granularity(source, (tile.row,), most), lowered.extents[tile.row]) if aligned else 1
     whole = len(source.cases) == 1 and not any(maps.varies(b.index, tile.row) for b in source.cases[0].bounds)
-    if aligned and whole and grain * size < 8 and not tile.runs_on:
+    if aligned and whole and grain * size < 8:
         count = numbers.number(next(math.prod(t.shape) for t in tensors if t.name == f"in{source.input}"))
         return f"fill_shifted<{f.struct}, {16 // size}>(tiles.s{f.number}, {operand}, {count}, block, p)"
     return f"fill<{f.struct}, {grain}>(tiles.s{f.number}, {operand}, block, p)"

@@ -9,21 +9,19 @@
 // rows: those of a tile begin up to WIDTH - 1 columns to the left of it, so that many columns more are in shared memory,
 // and `own` says which lanes are the row's. Sources whose runs begin inside vectors are read the same way.
 //
-// RUNS_ON: a tile's rows run on from one image, or whatever is outside of dimension ROW, into the next; an access does not.
-//
 // Shared rows are an odd number of words apart: a warp that writes along ROW, a word a lane, meets 32 banks; one that
 // reads 8 columns further with each lane meets each bank twice.
 
 DEVICE Place place_in_tile(Index outer, Index row, Index column, const Parameters& p) {
   Place at(0, p);
-  Index rest = RUNS_ON ? row : outer;
+  Index rest = outer;
   UNROLLED for (int d = RANK - 2; d >= 0; --d) {
-    if (d == ROW && !RUNS_ON) continue;
+    if (d == ROW) continue;
     const Index further = p.extent[d].quotient(rest);
     at.coordinate[d] = rest - further * p.extent[d].value;
     rest = further;
   }
-  if (!RUNS_ON) at.coordinate[ROW] = row;
+  at.coordinate[ROW] = row;
   at.coordinate[RANK - 1] = column;
   at.linear = at.coordinate[0];
   UNROLLED for (int d = 1; d < RANK; ++d) at.linear = at.linear * p.extent[d].value + at.coordinate[d];
@@ -63,13 +61,11 @@ struct Block {
   DEVICE explicit Block(const Parameters& p) {
     const Index rest = tiles_across(p).quotient(block_index());
     column = (block_index() - rest * tiles_across(p).value) * COLUMNS - (HELD_COLUMNS - COLUMNS);
-    outer = RUNS_ON ? 0 : tiles_down(p).quotient(rest);
+    outer = tiles_down(p).quotient(rest);
     row = (rest - outer * tiles_down(p).value) * ROWS;
   }
-  // RUNS_ON: tiles_down counts the rows of all of it.
-  DEVICE Index rows(const Parameters& p) const { return RUNS_ON ? tiles_down(p).value : p.extent[ROW].value; }
   DEVICE bool holds(int r, int c, const Parameters& p) const {
-    return row + r < rows(p) && column + c < p.extent[RANK - 1].value;
+    return row + r < p.extent[ROW].value && column + c < p.extent[RANK - 1].value;
   }
   DEVICE Place at(int r, int c, const Parameters& p) const { return place_in_tile(outer, row + r, column + c, p); }
 };
