@@ -177,6 +177,7 @@ def _phase(program: Program, number: int, round_: tuple[int, ...]) -> str:
     identities = ", ".join(_identity(program, r) for _, r in reductions)
     lines = [
         f"template <> struct Phase<{number}> {{",
+        f"  static constexpr bool IN_ORDER = {'true' if any(_is_position(r) for _, r in reductions) else 'false'};",
         fields.rstrip("\n"),
         f"  DEVICE static Phase identity() {{ return {{{identities}}}; }}",
         "  DEVICE void accumulate(const Element& x, const Reduced& done, Index place) {",
