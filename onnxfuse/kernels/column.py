@@ -63,6 +63,20 @@ class Split:
 
 
 @dataclass(frozen=True)
+class Results:
+    """Bytes of what is found for an element of the result."""
+
+    partial: int
+    """By one thread, or several."""
+    finished: int
+    """By all of them, with what is settled then."""
+
+    def shared_bytes(self, lanes: int, rows: int) -> int:
+        """Return the shared memory of a block per lane of its vectors: each group's results, the block's, finished."""
+        return lanes * ((max(1, lanes * rows // max(lanes, 32)) + 1) * self.partial + self.finished)
+
+
+@dataclass(frozen=True)
 class Spaces:
     """The dimensions of the work, each group as few as possible."""
 
@@ -93,8 +107,8 @@ def plan(work: Reduced) -> LaunchPlan:
     levels = program.levels()
     early = bool(whole) and all(not levels[o.value] for n, o in enumerate(program.outputs) if f"out{n}" in whole)
     again = (bool(whole) and not early) or len(functor.phases(program)) > 1
-    partial = functor.accumulator_bytes(program, bits)
-    split = share_out(placed, spaces, outer, count, inner, again, partial, work.aligned, work.arch, work.tuning)
+    results = Results(functor.accumulator_bytes(program, bits), functor.reduced_bytes(program))
+    split = share_out(placed, spaces, outer, count, inner, again, results, work.aligned, work.arch, work.tuning)
     tiles = -(-inner // (split.lanes * split.width))
     places = outer * tiles
     shared = split.parts > 1
@@ -114,7 +128,7 @@ def plan(work: Reduced) -> LaunchPlan:
         ),
     )
     counters = -(-places // 4) * 4  # words: what follows begins on a boundary of 16 bytes
-    found = places * split.parts * split.lanes * split.width * partial
+    found = places * split.parts * split.lanes * split.width * results.partial
     return LaunchPlan(
         kernel=kernel,
         grid=(places * split.cluster * split.parts, 1, 1),
@@ -145,30 +159,29 @@ def share_out(
     count: int,
     inner: int,
     again: bool,
-    partial: int,
+    results: Results,
     aligned: bool,
     arch: Arch,
     tuning: Tuning,
 ) -> Split:
     """Return how to share [outer, count, inner] elements out.
 
-    `again`: what is reduced is needed once more, so it stays in registers where it fits. `partial`: bytes of a partial
-    result.
+    `again`: what is reduced is needed once more, so it stays in registers where it fits.
     """
     width = _width(placed, spaces, inner, aligned, tuning)
-    while width > 1 and width * partial * 2 * 32 > SHARED_BYTES:
+    while width > 1 and width * results.partial * 2 * 32 > SHARED_BYTES:
         width //= 2
     vectors = max(1, -(-inner // width))
     held = max(1, sum(p.operand.size * (width if p.along != "splat" else 1) for p in placed if p.reduced))
-    ahead = max(1, min(8, tuning.bytes_in_flight * 2 // held))
+    ahead = max(1, min(8, tuning.bytes_in_flight * 8 // held))
     # Softmax over 21 channels reaches 87% of a copy by blocks of 128 threads, 76% by 256.
     threads_first = tuning.column_threads or 128
     if not again:
-        return _walk(placed, vectors, width, outer, count, ahead, partial, arch, tuning)
+        return _walk(placed, vectors, width, outer, count, ahead, results, arch, tuning)
     best: tuple[tuple[float, ...], Split] | None = None
     for lanes, threads in _shapes(vectors, threads_first):
         rows = threads // lanes
-        if _partials(lanes, rows) * width * partial > SHARED_BYTES:
+        if results.shared_bytes(lanes, rows) * width > SHARED_BYTES:
             continue
         tiles = outer * -(-vectors // lanes)
         for cluster in (c for c in (1, 2, 4, 8) if c <= arch.cluster):
@@ -201,7 +214,7 @@ def _walk(
     outer: int,
     count: int,
     ahead: int,
-    partial: int,
+    results: Results,
     arch: Arch,
     tuning: Tuning,
 ) -> Split:
@@ -214,9 +227,11 @@ def _walk(
         lanes *= 2
     # Exchanges are between the threads of a warp.
     rows = max(rows, 32 // lanes)
-    while (
-        lanes * rows > 32 and (_partials(lanes, rows) + lanes * max(1, rows // width)) * width * partial > SHARED_BYTES
-    ):
+
+    def shared_bytes() -> int:
+        return results.shared_bytes(lanes, rows) + lanes * max(1, rows // width) * results.partial
+
+    while lanes * rows > 32 and shared_bytes() * width > SHARED_BYTES:
         lanes, rows = (lanes, rows // 2) if rows > 1 else (lanes // 2, rows)
     places = outer * -(-vectors // lanes)
     most = count // (rows * ahead * 2)
@@ -232,11 +247,6 @@ def _shapes(vectors: int, threads: int) -> Iterator[tuple[int, int]]:
             yield lanes, max(threads, 32)
             if threads < 512:
                 yield lanes, 512
-
-
-def _partials(lanes: int, rows: int) -> int:
-    """Vectors of partial results in shared memory: of each group of threads and of the block, and the finished ones."""
-    return lanes * (max(1, lanes * rows // max(lanes, 32)) + 2)
 
 
 def _size(placed: tuple[Placed, ...]) -> int:

@@ -30,8 +30,8 @@ def parts(op: FusedOp) -> tuple[FusedOp, ...]:
     """Return an op for each part, on all inputs of `op`; raises `UnsupportedError` where a body is no such thing."""
     body = op.body
     last = body.node[-1] if body.node else NodeProto()
-    axis = next((a.i for a in last.attribute if a.name == "axis"), 0)
-    if last.op_type != "Concat" or list(last.output) != list(body.output) or axis not in (-1, 3):
+    joined = last.op_type == "Concat" and list(last.output) == list(body.output)
+    if not joined or onnx.helper.get_node_attr_value(last, "axis") not in (-1, 3):
         raise UnsupportedError("a body that does not end in a Concat of channels")
     makers = {o: n for n in body.node for o in n.output}
     names = list(body.input)

@@ -238,10 +238,11 @@ def _anchor(function: FunctionProto, conv: NodeProto) -> _Anchor:
         raise UnsupportedError("a convolution of values that the body computes")
     x, w = (*(names.index(i) for i in read), -1)[:2]
     images, filters = (*chains, [])[:2]
-    if conv.op_type != "Conv" and not images:
-        raise UnsupportedError(f"a {_KIND[conv.op_type]} of images that do not have their channels last")
     if not images and not filters:
-        return _Anchor(x, w, False, False, (), 0, {conv.output[0]}, conv.output[0])
+        rank = 0 if conv.op_type == "Conv" else 4
+        return _Anchor(
+            x, w, False, False, (), rank, {conv.output[0], *filter(None, conv.input[len(data) :])}, conv.output[0]
+        )
     after = [n for n in function.node if conv.output[0] in n.input]
     turns, packings, backs = ([_perm(n) for n in nodes] for nodes in (images, filters, after))
     for rank, (first, by_pixel, last) in LAST.items():
@@ -360,9 +361,9 @@ def problem(parts: Convolution, input_shapes: tuple[Shape, ...]) -> Problem:
     """Return the size of the convolution for these shapes of the op's inputs."""
     x = input_shapes[parts.x]
     if parts.pooling is not None:
-        return _pooled(parts.sliding, parts.pooling, x)
+        return _pooled(parts, parts.pooling, x)
     if parts.resizing is not None:
-        return _resized(parts.resizing, x)
+        return _resized(parts, parts.resizing, x)
     w = input_shapes[parts.w]
     if len(x) != len(w) or len(x) not in (3, 4) or parts.rank not in (0, len(x)):
         raise UnsupportedError(f"images of shape {list(x)} and weights of shape {list(w)}, expected rank 3 or 4")
@@ -378,23 +379,28 @@ def problem(parts: Convolution, input_shapes: tuple[Shape, ...]) -> Problem:
     return Problem(places, full)
 
 
-def _pooled(sliding: Sliding, pooling: Pooling, x: Shape) -> Problem:
-    if len(x) != 4:
-        raise UnsupportedError(f"images of shape {list(x)}, expected rank 4")
-    batch, height, width, channels = x
-    places = sliding.over((batch, height, width, channels), pooling.kernel)
-    return Problem(places, (batch, *places.out, channels))
+def _pooled(parts: Convolution, pooling: Pooling, x: Shape) -> Problem:
+    batch, height, width, channels = _images(parts, x)
+    places = parts.sliding.over((batch, height, width, channels), pooling.kernel)
+    return Problem(places, (batch, *places.out, channels) if parts.channels_last else (batch, channels, *places.out))
 
 
-def _resized(resizing: Resizing, x: Shape) -> Problem:
+def _images(parts: Convolution, x: Shape) -> tuple[int, int, int, int]:
+    """Return batch, height, width and channels."""
     if len(x) != 4:
         raise UnsupportedError(f"images of shape {list(x)}, expected rank 4")
-    batch, height, width, channels = x
+    batch, height, width, channels = x if parts.images_last else (x[0], x[2], x[3], x[1])
+    return batch, height, width, channels
+
+
+def _resized(parts: Convolution, resizing: Resizing, x: Shape) -> Problem:
+    batch, height, width, channels = _images(parts, x)
     rows, columns = resizing.over((height, width))
     # As many windows of one pixel as there are pixels to make.
     end = rows - height, columns - width
     return Problem(
-        Places((batch, height, width, channels), (1, 1), (1, 1), (1, 1), (0, 0), end), (batch, rows, columns, channels)
+        Places((batch, height, width, channels), (1, 1), (1, 1), (1, 1), (0, 0), end),
+        (batch, rows, columns, channels) if parts.channels_last else (batch, channels, rows, columns),
     )
 
 

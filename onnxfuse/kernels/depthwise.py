@@ -191,7 +191,12 @@ def choose(parts: Convolution, size: Problem, element: ElementType, arch: Arch) 
     down, across = size.places.out
     taps = math.prod(size.places.kernel)
     channels = 1
-    if parts.resizing is not None:
+    if not parts.channels_last:
+        # Columns are vectors where they divide the row: 32 x 112 x 112, 3 x 3, batch 32: 4 x 8 25.5 us, 4 x 4 29.5; of
+        # 14 columns (480 channels) 7 x 2 10.6 us, 4 x 4 21.8.
+        columns = max(c for c in (1, 2, 4, 8) if across % c == 0)
+        rows = min(4 if columns > 2 else 7, down)
+    elif parts.resizing is not None:
         channels = math.gcd(16 // element.size, size.places.shape[3])
         rows, columns = 1, min(2, across)
     elif parts.pooling is not None:
@@ -200,17 +205,12 @@ def choose(parts: Convolution, size: Problem, element: ElementType, arch: Arch) 
         # and 7.2, over 192 x 28 x 28 9.9 and 8.7.
         channels = math.gcd(8 // element.size, size.places.shape[3])
         rows, columns = min(2, down), min(2, across)
-    elif parts.channels_last:
+    else:
         # 7 x 7 over 96 x 56 x 56, batch 32: float16 2 x 7 x 2 37.1 us, 4 x 4 x 2 38.1; float32 4 x 4 x 1 40.1, with 2
         # channels 61.3.
         channels = 2 if size.places.shape[3] % 2 == 0 and (taps <= FEW_TAPS or element.size == 2) else 1
         rows, columns = (2, 7) if taps > FEW_TAPS and element.size == 2 else (4, 4)
         rows, columns = min(rows, down), min(columns, across)
-    else:
-        # Columns are vectors where they divide the row: 32 x 112 x 112, 3 x 3, batch 32: 4 x 8 25.5 us, 4 x 4 29.5; of
-        # 14 columns (480 channels) 7 x 2 10.6 us, 4 x 4 21.8.
-        columns = max(c for c in (1, 2, 4, 8) if across % c == 0)
-        rows = min(4 if columns > 2 else 7, down)
     enough = arch.sm_count * next(threads for most, threads in ENOUGH.items() if taps <= most)
     while rows * columns > 1 and math.prod(size.full) // (rows * columns * channels) < enough:
         if parts.mean is not None and rows * columns <= MEAN_PATCH:

@@ -3,7 +3,8 @@
 The text is plain C++ over the names of templates/math.cuh, so NVRTC and the host's compiler build the same numerics.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 from onnx import TensorProto
 
@@ -142,7 +143,7 @@ def source(program: Program) -> str:
     results = [(types.computed(o.dtype), f"b{n}") for n, o in enumerate(program.outputs)]
     parts = [_struct("Element", fields), _struct("Result", results)]
     if rounds:
-        done = [(types.computed(program.values[i].dtype), f"r{i}") for r in rounds for i in r]
+        done = [(types.computed(program.values[i].dtype), name) for i, name in _done(program)]
         parts.append(_struct("Reduced", done))
         parts.append(f"constexpr int PHASES = {len(rounds)};\ntemplate <int P> struct Phase;\n")
         parts.extend(_phase(program, number, round_) for number, round_ in enumerate(rounds))
@@ -160,7 +161,7 @@ def _apply(program: Program, has_reductions: bool) -> str:
         f"DEVICE Result apply(const Element& x{done}) {{",
         *_statements(program, (o.value for o in program.outputs)),
         "  Result y;",
-        *(f"  y.b{n} = {_operand(program, o.value)};" for n, o in enumerate(program.outputs)),
+        *(f"  y.b{n} = {_operand(program, o.value, _known(program))};" for n, o in enumerate(program.outputs)),
         "  return y;",
         "}",
         "",
@@ -170,10 +171,13 @@ def _apply(program: Program, has_reductions: bool) -> str:
 
 def _phase(program: Program, number: int, round_: tuple[int, ...]) -> str:
     reductions = [(i, _reduction(program, i)) for i in round_]
+    made = [i for i, r in settled(program).items() if r == number]
+    divisors = [i for i in _divisors(program) if i in round_ or i in made]
     fields = "".join(f"  {accumulator(program, r)} r{i};\n" for i, r in reductions)
     identities = ", ".join(_identity(program, r) for _, r in reductions)
     lines = [
         f"template <> struct Phase<{number}> {{",
+        f"  static constexpr bool IN_ORDER = {'true' if any(_is_position(r) for _, r in reductions) else 'false'};",
         fields.rstrip("\n"),
         f"  DEVICE static Phase identity() {{ return {{{identities}}}; }}",
         "  DEVICE void accumulate(const Element& x, const Reduced& done, Index place) {",
@@ -185,9 +189,14 @@ def _phase(program: Program, number: int, round_: tuple[int, ...]) -> str:
         "  }",
         "  DEVICE void finish(Reduced& done, Index columns) const {",
         *(f"    done.r{i} = {_finished(i, r)};" for i, r in reductions),
+        *("  " + line for line in _statements(program, made, frozenset())),
+        *(f"    done.v{i} = v{i};" for i in made),
+        *(f"    done.q{i} = 1 / done.{_name(program, i)};" for i in divisors),
         "  }",
         "  DEVICE static void take(Reduced& done, const Reduced& finished) {",
-        *(f"    done.r{i} = finished.r{i};" for i, _ in reductions),
+        *(f"    done.r{i} = finished.r{i};" for i in round_),
+        *(f"    done.v{i} = finished.v{i};" for i in made),
+        *(f"    done.q{i} = finished.q{i};" for i in divisors),
         "  }",
         "};",
         "",
@@ -207,7 +216,7 @@ def _combine(index: int, reduce: Reduce, other: str) -> str:
 
 def _accumulate(program: Program, index: int, reduce: Reduce) -> str:
     """Add one element to a reduction; each thread meets its elements in order."""
-    value = f"({_summed(program, reduce)})({_operand(program, reduce.arg)})"
+    value = f"({_summed(program, reduce)})({_operand(program, reduce.arg, _known(program))})"
     if not _is_position(reduce):
         return _combine(index, reduce, value)
     least, last = ("true" if w in reduce.kind else "false" for w in ("argmin", "_last"))
@@ -218,6 +227,7 @@ def _finished(index: int, reduce: Reduce) -> str:
     if _is_position(reduce):
         return f"math::position(r{index})"
     computed = types.computed(reduce.dtype)
+    # Divided, not multiplied: of equal elements the mean must be what they are, or a norm enlarges the difference.
     total = f"r{index} / ({_word(reduce.dtype)})columns" if reduce.kind == "mean" else f"r{index}"
     return f"({computed})({total})"
 
@@ -272,51 +282,109 @@ def _identity(program: Program, reduce: Reduce) -> str:
     return f"{{{least}, {'0' if reduce.kind.endswith('_last') else '(Index)-1'}}}"
 
 
-def _statements(program: Program, targets: Iterable[int]) -> list[str]:
-    """Return the statements that compute `targets` from the inputs and the reductions that are done."""
+def _done(program: Program) -> Iterator[tuple[int, str]]:
+    """The fields of `Reduced`, with the value that gives each its type: results, what is settled, reciprocals."""
+    for round_ in phases(program):
+        yield from ((i, f"r{i}") for i in round_)
+    yield from ((i, f"v{i}") for i in settled(program))
+    yield from ((i, f"q{i}") for i in _divisors(program))
+
+
+def _known(program: Program) -> frozenset[str]:
+    return frozenset(name for _, name in _done(program))
+
+
+def reduced_bytes(program: Program) -> int:
+    """Return the size of `Reduced`, at most."""
+    sizes = [max(types.TYPES[program.values[i].dtype].size, 4) for i, _ in _done(program)]
+    return len(sizes) * max(sizes)
+
+
+@lru_cache(maxsize=1024)
+def settled(program: Program) -> dict[int, int]:
+    """Return what is computed once for all elements of a row, with the round after which it can be.
+
+    The compiler does not see by itself that a root or a division, which has a slow path, is the same for every element.
+    """
+    rounds = {i: number for number, round_ in enumerate(phases(program)) for i in round_}
+    after: dict[int, int] = {}
+    for index, value in enumerate(program.values):
+        if isinstance(value, Apply) and index in _shared(program):
+            found = {rounds.get(a, after.get(a, -1)) for a in value.args if a in _shared(program)}
+            if len(found) == 1 and -1 not in found:
+                (after[index],) = found
+    live = program.live()
+    read = {a for i, v in enumerate(program.values) if i in live and i not in after for a in arguments(v)}
+    return {i: r for i, r in after.items() if i in read or any(o.value == i for o in program.outputs)}
+
+
+def _divisors(program: Program) -> tuple[int, ...]:
+    """Return the results and settled values whose reciprocals are settled, too: they divide 16-bit floats."""
+    live = program.live()
+    found = {
+        v.args[1]
+        for i, v in enumerate(program.values)
+        if i in live
+        and isinstance(v, Apply)
+        and v.op == "div"
+        and v.dtype in SIXTEEN_BITS
+        and i not in settled(program)
+    }
+    return tuple(sorted(i for i in found if isinstance(program.values[i], Reduce) or i in settled(program)))
+
+
+def _statements(program: Program, targets: Iterable[int], done: frozenset[str] | None = None) -> list[str]:
+    """Return the statements that compute `targets` from the inputs, the reductions and what is settled (`done`)."""
+    done = _known(program) if done is None else done
     needed: set[int] = set()
     stack = list(targets)
     while stack:
         index = stack.pop()
-        if index not in needed and isinstance(program.values[index], Apply):
+        if index not in needed and f"v{index}" not in done and isinstance(program.values[index], Apply):
             needed.add(index)
             stack.extend(arguments(program.values[index]))
-    return [_statement(program, i) for i in sorted(needed)]
+    return [_statement(program, i, done) for i in sorted(needed)]
 
 
-def _statement(program: Program, index: int) -> str:
+def _statement(program: Program, index: int, done: frozenset[str]) -> str:
     value = program.values[index]
     assert isinstance(value, Apply)
     cpp = types.computed(value.dtype)
+    args = [_operand(program, a, done) for a in value.args]
     if value.op == "cast":
-        expression = _cast(_operand(program, value.args[0]), program.values[value.args[0]].dtype, value.dtype)
+        expression = _cast(args[0], program.values[value.args[0]].dtype, value.dtype)
     else:
-        expression = EXPRESSIONS[value.op].format(*(_operand(program, a) for a in value.args))
+        expression = EXPRESSIONS[value.op].format(*args)
         if value.op in SHORTER and value.dtype in SIXTEEN_BITS:
             expression = expression.replace("math::", "math16::")
-        if value.op == "div" and value.dtype in SIXTEEN_BITS and _shared(program, value.args[1]):
+        if value.op == "div" and value.dtype in SIXTEEN_BITS and value.args[1] in _shared(program):
             # One division for all elements of a row, and a product for each: float32 has digits to spare.
-            expression = "{} * (1 / {})".format(*(_operand(program, a) for a in value.args))
+            once = f"q{value.args[1]}"
+            expression = f"{args[0]} * " + (f"done.{once}" if once in done else f"(1 / {args[1]})")
         elif value.op == "reciprocal" and value.dtype == TensorProto.FLOAT16:
             # Of numbers that float16 holds, none is below 2^-24.
-            expression = f"reciprocal_fast({_operand(program, value.args[0])})"
+            expression = f"reciprocal_fast({args[0]})"
         elif value.op == "div" and value.dtype == TensorProto.FLOAT16:
             # What float16 holds is no more than 65504: far from 2^126, where the short division ends.
-            expression = f"math::divide_fast({', '.join(_operand(program, a) for a in value.args)})"
+            expression = f"math::divide_fast({', '.join(args)})"
         if types.is_integer(value.dtype):
             # C++ computes small integers as int; ONNX wraps them around in their own type.
             expression = f"({cpp})({expression})"
     return f"  const {cpp} v{index} = {expression};"
 
 
-def _shared(program: Program, index: int) -> bool:
-    """Return whether a value is the same for all elements of a row: made of reductions, and constants."""
-    value = program.values[index]
-    return isinstance(value, Reduce) or (
-        isinstance(value, Apply)
-        and any(_shared(program, a) for a in value.args)
-        and all(_shared(program, a) or isinstance(program.values[a], Constant) for a in value.args)
-    )
+@lru_cache(maxsize=1024)
+def _shared(program: Program) -> frozenset[int]:
+    """Return the values that are the same for all elements of a row: made of reductions, and constants."""
+    found: set[int] = set()
+    constants: set[int] = set()
+    for index, value in enumerate(program.values):
+        args = value.args if isinstance(value, Apply) else ()
+        if isinstance(value, Constant) or (args and constants.issuperset(args)):
+            constants.add(index)
+        elif isinstance(value, Reduce) or (args and (found | constants).issuperset(args)):
+            found.add(index)
+    return frozenset(found)
 
 
 def _cast(operand: str, source_type: int, to: int) -> str:
@@ -330,7 +398,7 @@ def _cast(operand: str, source_type: int, to: int) -> str:
     return f"({cpp})({operand})"
 
 
-def _operand(program: Program, index: int) -> str:
+def _operand(program: Program, index: int, done: frozenset[str]) -> str:
     match program.values[index]:
         case Input(index=position):
             return f"x.a{position}"
@@ -340,4 +408,8 @@ def _operand(program: Program, index: int) -> str:
         case Reduce():
             return f"done.r{index}"
         case _:
-            return f"v{index}"
+            return f"done.v{index}" if f"v{index}" in done else f"v{index}"
+
+
+def _name(program: Program, index: int) -> str:
+    return f"r{index}" if isinstance(program.values[index], Reduce) else f"v{index}"

@@ -37,6 +37,17 @@ def strides_in(shape: Shape, full: Shape) -> Shape:
     return tuple(0 if n == 1 else s for n, s in zip(own, row_major(own), strict=True))
 
 
+def strides_by(shape: Shape, full: Shape, order: tuple[int, ...]) -> Shape:
+    """Return the same of an operand whose axes lie in memory in this order, outermost first; others are broadcast.
+
+    >>> strides_by((4, 5, 6), (4, 5, 6), (1, 0, 2))
+    (6, 24, 1)
+    """
+    own = padded(shape, len(full))
+    steps = dict(zip(order, row_major(tuple(own[d] for d in order)), strict=True))
+    return tuple(0 if n == 1 else steps[d] for d, n in enumerate(own))
+
+
 def collapse(full: Shape, strides: tuple[Shape, ...]) -> Layout:
     """Return the smallest layout: dimensions of 1 dropped, neighbours merged where every operand runs through both.
 

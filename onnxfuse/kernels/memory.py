@@ -89,7 +89,7 @@ def _reads_elementwise(built: Program, index: int) -> frozenset[int]:
 
 
 POINTWISE_VARIANTS = (
-    Tuning(bytes_in_flight=32), Tuning(bytes_in_flight=128), Tuning(pointwise_threads=128),
+    Tuning(bytes_in_flight=32), Tuning(bytes_in_flight=64), Tuning(pointwise_threads=128),
     Tuning(pointwise_threads=512),
 )  # fmt: skip
 ROW_VARIANTS = (

@@ -26,6 +26,8 @@ class Reduced:
     output_shapes: tuple[Shape, ...]
     lookups: Mapping[str, Lookup]
     """By the name of the operand that is the table."""
+    orders: Mapping[str, tuple[int, ...]]
+    """The axes as memory has them of operands, by name, where that is another order than the space's."""
     aligned: bool
     """Every pointer is a multiple of 16 bytes."""
     arch: Arch
@@ -39,7 +41,12 @@ class Reduced:
     @property
     def strides(self) -> tuple[Shape, ...]:
         """Of each operand along each axis."""
-        return tuple(layout.strides_in(o.shape, self.full) for o in self.operands)
+        return tuple(
+            layout.strides_by(o.shape, self.full, self.orders[o.name])
+            if o.name in self.orders
+            else layout.strides_in(o.shape, self.full)
+            for o in self.operands
+        )
 
     def extents(self, axes: tuple[int, ...]) -> Shape:
         """Return the extents of these axes."""

@@ -12,6 +12,9 @@ from onnxfuse.kernels.reduced import Reduced
 from onnxfuse.kernels.space import Spread
 from onnxfuse.kernels.types import UnsupportedError
 
+FEW_COLUMNS = 1024
+"""Elements of a row up to which one of a small tensor is read across its neighbours by one block."""
+
 
 @dataclass(frozen=True)
 class Axes:
@@ -49,13 +52,17 @@ def plan(
         tuple(sorted(axes.reduced)),
         output_shapes,
         lookups,
+        flat.orders,
         aligned,
         arch,
         tuning,
     )
     # The innermost axis decides: neighbours in memory are summed, or stand side by side.
     wide = [d for d, n in enumerate(axes.full) if n != 1]
-    return column.plan(work) if wide and wide[-1] not in axes.reduced else row.plan(work)
+    across = bool(wide) and wide[-1] not in axes.reduced
+    # Small tensors come from the cache: threads may read what lies apart, and no block exchanges partial sums.
+    apart = plans.is_small(math.prod(axes.full), arch) and math.prod(work.extents(work.axes)) <= FEW_COLUMNS
+    return column.plan(work) if across and not apart else row.plan(work)
 
 
 def axes_of(flat: Spread, full: Shape) -> Axes:

@@ -21,6 +21,22 @@ HELD_BYTES_AT_MAX_THREADS = 160  # 1024 threads leave 64 registers each: 40 for 
 LONG_THREADS, LONG_BLOCKS, LONG_HELD_BYTES = 512, 2, 128  # 64 registers each as well
 LOOP_BYTES_IN_FLIGHT = 64  # of input, per thread that walks along its row
 
+CROWDED_BYTES = 200
+"""Of raw operands in a thread of shifted rows: above it, 128 registers are the limit, not the compiler's choice.
+
+With a few more there are three blocks of 128 threads in place of four: residual + LayerNormalization over 197 columns
+80 us by 126 registers, 90 by 132.
+"""
+SMALL_ELEMENTS = 4
+"""Of a row that a thread holds where the tensor is small, as long as a block's threads go round.
+
+Residual + LayerNormalization over 8x768 1.15 us, with 24 elements each 1.46 (float16, H200, 2026-11).
+"""
+READ_SEGMENTS = 4
+"""Shifted rows that are only read take second vectors from a quarter of the bytes on: means over 7x7 pixels 19.5 us by
+2 lanes each, 29.6 by 8. What is written as well must lie side by side: softmax over 49 columns 50.7 us by 8, 97 by 2.
+"""
+
 
 @dataclass(frozen=True)
 class Placed:
@@ -233,15 +249,16 @@ def share_out(
     `width`: elements per vector where it is decided already, else 0.
     """
     shifted = False
+    small = plans.is_small(rows * columns, arch)
     if not width:
-        width, shifted = _width(placed, columns, aligned, tuning)
+        width, shifted = _width(placed, columns, aligned, small, tuning)
     # A row of 197 halves, shifted by at most 7 of them, touches 26 vectors of 8.
     vectors = -(-(columns + (width - math.gcd(columns, width) if shifted else 0)) // width)
     inputs = [p for p in placed if not p.operand.is_output and p.along != "scalar"]
     size = min((p.operand.size for p in placed if p.dense), default=1)
-    # Rows that are only read would be faster by fewer lanes (means over 7x7 pixels 19.5 us by 2 each, 29.6 by 8), but
-    # 25 terms added one after the other leave the budget of error.
-    segment = min(32, max(1, tuning.row_segment // (width * size)))
+    written = any(p.operand.is_output and p.along != "scalar" for p in placed)
+    aside = tuning.row_segment if written or not shifted else tuning.row_segment // READ_SEGMENTS
+    segment = min(32, max(1, aside // (width * size)))
     few = arch.cluster if rows < arch.sm_count else 1
 
     for choice in _choices(arch, tuning, few > 1, shifted):
@@ -252,6 +269,7 @@ def share_out(
         items = max(1, -(-vectors // choice.threads))
         held = sum(p.operand.size for p in inputs if not split.fetches_late(p)) * items * width
         narrow = choice.threads < segment and items > 1
+        narrow = narrow or (small and items * width > SMALL_ELEMENTS and choice.threads < LONG_THREADS)
         # Few rows: a second block helps where each thread still has two vectors, more than a cluster's barrier costs.
         narrow = narrow or (choice.cluster < few and vectors >= 2 * choice.threads * 2 and choice.threads >= 256)
         # One vector per thread always fits.
@@ -259,7 +277,9 @@ def share_out(
         if fits and not narrow:
             exact = not shifted and vectors == choice.threads * items
             inner = columns // (choice.threads * width) if shifted else 0
-            return replace(split, items=items, exact=exact, inner_items=inner)
+            crowded = shifted and choice.threads <= 32 and held > CROWDED_BYTES
+            blocks = 512 // max(tuning.row_threads, 32) if crowded else split.min_blocks
+            return replace(split, items=items, exact=exact, inner_items=inner, min_blocks=blocks)
     # A walk fetches again what it needs again: blocks that share a row keep fewer rows in the cache at a time.
     cluster = max(c for c in (1, 2, 4, 8) if c <= arch.cluster and (c == 1 or vectors >= 4 * LOOP_THREADS * c))
     return Split(LOOP_THREADS * cluster, 0, width, exact=False, shifted=shifted, late=True, cluster=cluster)
@@ -296,7 +316,7 @@ def _choices(arch: Arch, tuning: Tuning, few: bool, shifted: bool) -> tuple[Choi
     )
 
 
-def _width(placed: tuple[Placed, ...], columns: int, aligned: bool, tuning: Tuning) -> tuple[int, bool]:
+def _width(placed: tuple[Placed, ...], columns: int, aligned: bool, small: bool, tuning: Tuning) -> tuple[int, bool]:
     """Return (elements per vector, whether rows begin and end inside vectors).
 
     The widest vector for the element sizes of what runs through rows and columns. Where it does not divide the row,
@@ -310,6 +330,8 @@ def _width(placed: tuple[Placed, ...], columns: int, aligned: bool, tuning: Tuni
     # Positions of 8 bytes beside 16-bit scores: two accesses of a thread side by side are all that a warp coalesces.
     widest = tuning.width or min(widest, 32 // max((p.operand.size for p in placed if p.along == "columns"), default=1))
     divides = math.gcd(columns, widest)
+    if small:
+        return min(divides, SMALL_ELEMENTS), False
     if tuning.shifted and sizes and divides < widest // 2 and columns > widest:
         return widest, True
     return divides, False

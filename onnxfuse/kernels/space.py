@@ -51,6 +51,9 @@ class Spread:
     """The shape of each input, all of one rank; of a table that of the row that is looked up."""
     lookups: dict[int, Lookup] = field(default_factory=dict)
     """By the input that is the table."""
+    orders: dict[str, Axis] = field(default_factory=dict)
+    """The axes of the space as memory has them, outermost first, where that is another order; `in0` is an input, `out0`
+    an output."""
 
 
 def check(program: Program) -> None:
@@ -105,7 +108,15 @@ class _Space:
         rows = [i for i, v in enumerate(self.program.values) if isinstance(v, Move) and isinstance(v.how, LookedUp)]
         dense = [axes[i] for i in (*self._inputs(), *rows, *(o.value for o in self.program.outputs))]
         order = self._ordered([self._flat(a) for a in dense])
-        return self._rewritten(order, axes, reduced)
+        made = self._rewritten(order, axes, reduced)
+        names = [f"in{v.index}" for i in self._inputs() if isinstance(v := self.program.values[i], Input)]
+        where = [*self._inputs(), *(o.value for o in self.program.outputs)]
+        places = {a: d for d, a in enumerate(order)}
+        found = {
+            name: tuple(places[a] for a in self._flat(axes[i]))
+            for name, i in zip((*names, *(f"out{n}" for n in range(len(self.program.outputs)))), where, strict=True)
+        }
+        return replace(made, orders={name: axes for name, axes in found.items() if list(axes) != sorted(axes)})
 
     # ---- what the axes of each value are
 
@@ -230,7 +241,7 @@ class _Space:
         return [i for i, v in enumerate(self.program.values) if isinstance(v, Input) and i in live]
 
     def _ordered(self, operands: list[Axis]) -> Axis:
-        """The axes in the order in which memory has them, the same for every operand."""
+        """The axes as memory has them: of every operand, or, where those differ, of the largest output."""
         if any(len(set(axes)) < len(axes) for axes in operands):
             raise UnsupportedError("an axis that meets itself elsewhere")
         waiting = sorted({a for axes in operands for a in axes})
@@ -239,7 +250,9 @@ class _Space:
             blocked = {b for axes in operands for n, b in enumerate(axes) if any(a in waiting for a in axes[:n])}
             free = next((a for a in waiting if a not in blocked), None)
             if free is None:
-                raise UnsupportedError("operands in different orders of axes: a transposition")
+                outputs = operands[len(operands) - len(self.program.outputs) :]
+                largest = max(reversed(outputs), key=lambda axes: math.prod(self.extents[a] for a in axes))
+                return (*(a for a in sorted({a for o in operands for a in o}) if a not in largest), *largest)
             waiting.remove(free)
             order.append(free)
         return tuple(order)

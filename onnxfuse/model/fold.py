@@ -14,7 +14,7 @@ from onnxfuse.model.channels import FIRST, perm_of
 from onnxfuse.model.errors import ModelError
 from onnxfuse.model.evaluate import FOLDABLE, REFUSALS, evaluate
 from onnxfuse.model.graph import Graph, Node, bodies
-from onnxfuse.model.schema import AttributeValue
+from onnxfuse.model.schema import AttributeValue, is_random
 from onnxfuse.model.types import ValueType, first_line
 
 SMALL = 65536
@@ -22,11 +22,6 @@ SMALL = 65536
 
 FEW = 64
 """Elements. Constants up to this size are one where their numbers are: axes, targets of Reshape, scalars."""
-
-RANDOM = frozenset({
-    "Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
-})  # fmt: skip
-"""Operators that give something else each time, Dropout where it trains."""
 
 _Home = tuple[str, int]
 """A value, and the axis along which it has an extent."""
@@ -189,7 +184,7 @@ def share_equal(graph: Graph) -> bool:
 
 
 def _repeatable(graph: Graph, node: Node) -> bool:
-    return not node.domain and node.op not in RANDOM and not any(True for _ in bodies(node.proto))
+    return not node.domain and not is_random(node.proto) and not any(True for _ in bodies(node.proto))
 
 
 def _plain(value: AttributeValue) -> str:

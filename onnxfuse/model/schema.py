@@ -13,6 +13,16 @@ COMMUTATIVE = frozenset(
 )
 """Operators whose two operands may be swapped without changing the result."""
 
+RANDOM = frozenset({
+    "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
+})  # fmt: skip
+"""Operators that give something else each time; of Dropout `is_random` knows."""
+
+
+def is_random(node: onnx.NodeProto) -> bool:
+    """Return whether `node` gives something else each time: Dropout may where it has a training mode."""
+    return node.op_type in RANDOM or (node.op_type == "Dropout" and len(node.input) > 2 and bool(node.input[2]))
+
 
 @cache
 def defaults(op: str, domain: str, opset: int) -> dict[str, AttributeValue]:

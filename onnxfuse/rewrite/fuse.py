@@ -1,5 +1,6 @@
 """The fuse phase: from every anchor a region grows, and the region becomes one fused op."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,13 +15,13 @@ from onnxfuse.rewrite.function import Realization, make_op
 from onnxfuse.rewrite.grow import Region, grow, host_values, not_pointwise, reduced_axes
 from onnxfuse.rewrite.join import join, joins_channels
 from onnxfuse.rewrite.match import Match, Refusal
-from onnxfuse.rewrite.moving import grow_moving, launches, not_movement, saves, trim
+from onnxfuse.rewrite.moving import grow_moving, launches, not_movement, sampled, saves, trim
 from onnxfuse.rewrite.pattern import realized
 from onnxfuse.rewrite.prologue import grow_prologue
 from onnxfuse.rewrite.replace import instantiate
 from onnxfuse.rewrite.report import Applied, Near, Report, names
 from onnxfuse.rewrite.rule import TEMPLATES, THROUGH_LIBRARY, Anchor, Fuse, Rule
-from onnxfuse.rewrite.storing import grow_stores
+from onnxfuse.rewrite.storing import grow_loads, grow_stores
 from onnxfuse.rewrite.terms_last import with_terms_last
 
 
@@ -56,8 +57,7 @@ def fuse(
     splits = [s for _, how in fusing for node in list(graph.nodes) if (s := _split(graph, how, node)) is not None]
     for rule, how in fusing:
         # What a larger anchor holds may be a smaller one: from the end of the graph the larger comes first.
-        whole = how.moving or any(anchor.realize is not None for anchor in how.anchors) or _nested(how.anchors)
-        for node in reversed(graph.nodes.copy()) if whole else list(graph.nodes):
+        for node in _in_turn(graph, how):
             if node.order < 0 or node.domain == DOMAIN or node in around.alone:
                 continue
             outcome = (
@@ -84,6 +84,17 @@ def _takes(graph: Graph, node: Node, around: _Surroundings) -> bool:
     """Return whether the kernel of some rule begins at `node` and takes what follows it."""
     alone = node in around.alone or node.order < 0 or bool(node.domain)
     return not alone and any(isinstance(_find(graph, a, node, around), Match) for a in around.heads)
+
+
+def _in_turn(graph: Graph, how: Fuse) -> list[Node]:
+    """Return the nodes in the order in which they are asked to be an anchor."""
+    nodes = list(graph.nodes)
+    if how.moving or any(anchor.realize is not None for anchor in how.anchors) or _nested(how.anchors):
+        nodes.reverse()
+    elif how.over:
+        # The sum of a mask joins the masked sum, not the other way round.
+        nodes.sort(key=lambda n: -math.prod(sampled(graph.type(n.inputs[0])) or ()) if n.inputs else 0)
+    return nodes
 
 
 def _nested(anchors: Sequence[Anchor]) -> bool:
@@ -216,6 +227,8 @@ def _fuse_from(
     fed = not how.factor or grow_prologue(
         graph, region, start.factor, start.seeds, around.host, lambda n: _takes(graph, n, around)
     )
+    if how.transposes and how.template == "row":
+        grow_loads(graph, region, around.host, rule.name)
     if how.transposes:
         grow_stores(graph, region, around.host, rule.name, measured=around.choices is not None)
     stops = tuple(Refusal(n.name, reason, len(region.nodes)) for n, reason in region.stops.items())

@@ -1,7 +1,7 @@
 """Let an anchor grow: take in the pointwise nodes around it while the result stays one kernel and loses nothing."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from onnx import TensorProto
 
@@ -75,31 +75,39 @@ def grow(
             )
         if region.axes is not None:
             # Beside each other, too: the mean and the greatest value of the same rows.
-            whole = (v for v in graph.inputs_of(region.nodes) if graph.type(v).shape == region.work.shape)
-            candidates.update(dict.fromkeys(r for v in whole for r in graph.readers(v) if _is_reduction(r)))
+            of_rows = (v for v in graph.inputs_of(region.nodes) if _has_rows(graph.type(v), region.work, region.axes))
+            candidates.update(dict.fromkeys(r for v in of_rows for r in graph.readers(v) if _is_reduction(r)))
         fresh = [n for n in candidates if n not in region.nodes and n not in region.stops and n not in kept]
         if not fresh:
             return
         for node in fresh:
-            reason = refuse(graph, region, node, host)
+            way = _way_back(graph, region, node) if region.axes is not None and _is_reduction(node) else ()
+            reason = refuse(graph, region, node, host, way)
             if reason is None:
-                region.nodes[node] = None
-                if _reshapes(region, node) or _is_reduction(node):
-                    region.reduced.append(graph.type(node.outputs[0]).shape)
+                for joined in (node, *way):
+                    region.nodes[joined] = None
+                    if _reshapes(region, joined) or _is_reduction(joined):
+                        region.reduced.append(graph.type(joined.outputs[0]).shape)
                 # A node that did not fit alone may fit beside this one.
                 region.stops.clear()
                 break
             region.stops[node] = reason
 
 
-def refuse(graph: Graph, region: Region, node: Node, host: frozenset[str]) -> str | None:
-    """Return why `node` cannot join `region`, None where it can."""
+def refuse(graph: Graph, region: Region, node: Node, host: frozenset[str], way: Collection[Node] = ()) -> str | None:
+    """Return why `node` cannot join `region`, None where it can; `way` are nodes that come with it."""
     if node in region.alone:
         return LEFT_ALONE
     reason = _cannot_do(graph, region, node, host)
     if reason is not None:
         return reason
     together = {**region.nodes, node: None}
+    for other in way:
+        with_it = replace(region, nodes=together, reduced=[*region.reduced, graph.type(node.outputs[0]).shape])
+        reason = LEFT_ALONE if other in region.alone else _cannot_do(graph, with_it, other, host)
+        if reason is not None:
+            return f"{other.op} between: {reason}"
+        together = {**together, other: None}
     if len(together) > MAX_NODES:
         return f"the fused op holds {MAX_NODES} nodes already"
     if not convex(graph, together):
@@ -110,6 +118,24 @@ def refuse(graph: Graph, region: Region, node: Node, host: frozenset[str]) -> st
     if len(graph.outputs_of(together)) > MAX_OUTPUTS:
         return f"would add an output, at most {MAX_OUTPUTS}"
     return None
+
+
+def _way_back(graph: Graph, region: Region, node: Node) -> tuple[Node, ...]:
+    """Return the nodes outside that read, on the way to the region, what `node` computes: in the graph's order."""
+    last = max(n.order for n in region.nodes)
+    after: dict[Node, None] = {}
+    waiting = [node]
+    while waiting:
+        readers = (r for o in waiting.pop().outputs if o for r in graph.readers(o))
+        fresh = [r for r in readers if r not in after and r not in region.nodes and r.order < last]
+        after.update(dict.fromkeys(fresh))
+        waiting.extend(fresh)
+    on_the_way: set[Node] = set()
+    for found in sorted(after, key=lambda n: -n.order):
+        readers = (r for o in found.outputs if o for r in graph.readers(o))
+        if any(r in region.nodes or r in on_the_way for r in readers):
+            on_the_way.add(found)
+    return tuple(sorted(on_the_way, key=lambda n: n.order))
 
 
 def _cannot_do(graph: Graph, region: Region, node: Node, host: frozenset[str]) -> str | None:
@@ -125,11 +151,24 @@ def _cannot_do(graph: Graph, region: Region, node: Node, host: frozenset[str]) -
     if region.spread is not None and shape == region.spread:
         if _read_elsewhere(graph, region, node):
             return f"computes {graph.type(node.outputs[0])}, which is read elsewhere, too"
+    elif _is_of_mask(graph, region, node):
+        pass
     elif not _reshapes(region, node) and all(shapes_differ(shape, s) for s in (region.work.shape, *region.reduced)):
         return f"computes {graph.type(node.outputs[0])}, the kernel runs over {region.work}"
     if region.reduced and (reason := _mixed(graph, region, node)) is not None:
         return reason
     return _unreadable(graph, region, node)
+
+
+def _is_of_mask(graph: Graph, region: Region, node: Node) -> bool:
+    """Return whether a value is one for all columns of the rows that are reduced, and read by the region alone."""
+    value = graph.type(node.outputs[0])
+    return (
+        region.axes is not None
+        and not _read_elsewhere(graph, region, node)
+        and value.shape != region.work.shape
+        and _has_rows(value, region.work, region.axes)
+    )
 
 
 def _read_elsewhere(graph: Graph, region: Region, node: Node) -> bool:
@@ -217,10 +256,21 @@ def reduced_axes(graph: Graph, node: Node) -> frozenset[int] | None:
     return frozenset(int(a) % rank for a in axes) if axes and rank else None
 
 
+def _has_rows(value: ValueType, work: ValueType, axes: frozenset[int]) -> bool:
+    """Return whether a value runs along what is reduced, and along the other axes as the kernel or not at all.
+
+    The mask of a mean is one for all columns: the sum of it, too.
+    """
+    if value.shape is None or work.shape is None or len(value.shape) != len(work.shape):
+        return False
+    pairs = enumerate(zip(value.shape, work.shape, strict=True))
+    return all((n is not None and n == m) or (n == 1 and d not in axes) for d, (n, m) in pairs)
+
+
 def _reduces_otherwise(graph: Graph, region: Region, node: Node, axes: frozenset[int]) -> str | None:
     """Return why a reduction is not one of the same rows, None where it is: then it is one more round over them."""
     whole = graph.type(node.inputs[0])
-    if shapes_differ(whole.shape, region.work.shape) or whole.dtype not in TYPES:
+    if not _has_rows(whole, region.work, axes) or whole.dtype not in TYPES:
         return f"{node.op} of {whole}, the kernel runs over {region.work}"
     if reduced_axes(graph, node) != axes:
         return f"{node.op} over other axes than {sorted(axes)}"

@@ -19,7 +19,8 @@ from onnx.helper import make_node
 from onnxfuse.model.channels import FIRST, LAST, perm_of
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import Dim
-from onnxfuse.rewrite.layout_ops import Form, Writer, form, stands_still, transpose
+from onnxfuse.rewrite.layout_form import Form, Writer, stands_still, transpose
+from onnxfuse.rewrite.layout_ops import form
 from onnxfuse.rewrite.match import Refusal
 from onnxfuse.rewrite.report import Applied, Near, Report, names
 from onnxfuse.rewrite.rule import Rule

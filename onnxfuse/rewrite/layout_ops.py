@@ -4,64 +4,38 @@ An operator that is not in the table below, or not in the way that it is used, s
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 import onnx
 from onnx import NodeProto
-from onnx.helper import make_attribute, make_node
+from onnx.helper import make_node
 
 from onnxfuse import kernels
 from onnxfuse.model import schema
 from onnxfuse.model.channels import FIRST, LAST, perm_of
 from onnxfuse.model.graph import Graph, Node
-from onnxfuse.model.types import Dim, ValueType, is_unknown
-
-
-class Writer:
-    """Names and constants of the channels-last form of a graph."""
-
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-        self.names: dict[str, str] = {}
-        """Value -> the name of its channels-last form."""
-        self._constants: dict[tuple[str, str], str] = {}
-
-    def last(self, value: str) -> str:
-        """Return the name of the channels-last form of a value."""
-        if value not in self.names:
-            self.names[value] = self.fresh(f"{value}.nhwc", turned(self.graph.type(value)))
-        return self.names[value]
-
-    def fresh(self, base: str, type_: ValueType) -> str:
-        """Return a new name for a value of this type."""
-        name = self.graph.fresh(base)
-        self.graph.types[name] = type_
-        return name
-
-    def constant(self, value: str, kind: str, array: Callable[[], np.ndarray]) -> str:
-        """Return the name of a weight made from `value`; each `kind` is made once."""
-        if (value, kind) not in self._constants:
-            name = self.graph.fresh(f"{value}.{kind}")
-            self.graph.add_constant(name, array())
-            self._constants[value, kind] = name
-        return self._constants[value, kind]
-
-
-@dataclass(frozen=True)
-class Form:
-    """One operator of the graph, channels last."""
-
-    reads: tuple[str, ...]
-    """The inputs that it wants channels last."""
-    makes: tuple[str, ...]
-    """The outputs that it yields channels last; others stay as they are."""
-    write: Callable[[Writer], list[NodeProto]]
-    """Gives the nodes, in topological order."""
-    saves: bool = False
-    """Channels first, the library turns these inputs and outputs around by itself, each time."""
-    inner: tuple[Node, ...] = ()
-    """Nodes before this one that go with it."""
+from onnxfuse.model.types import ValueType, is_unknown
+from onnxfuse.rewrite.layout_form import (
+    Form,
+    Writer,
+    both_ends,
+    entries,
+    images,
+    inner,
+    integer,
+    integers,
+    like,
+    many_outputs,
+    moved,
+    named,
+    operand,
+    part,
+    read_twice,
+    stands_still,
+    transpose,
+    turned,
+)
 
 
 def form(graph: Graph, node: Node, types: Sequence[int]) -> Form | None:
@@ -74,16 +48,6 @@ def form(graph: Graph, node: Node, types: Sequence[int]) -> Form | None:
     return None if make is None else make(graph, node)
 
 
-def turned(type_: ValueType) -> ValueType:
-    """Return the type of the channels-last form."""
-    shape = type_.shape
-    return ValueType(type_.dtype, None if shape is None else tuple(shape[a] for a in LAST))
-
-
-def transpose(value: str, output: str, perm: Sequence[int]) -> NodeProto:
-    return make_node("Transpose", [value], [output], perm=list(perm))
-
-
 # ---- convolutions
 
 
@@ -92,7 +56,7 @@ def _conv(graph: Graph, node: Node) -> Form | None:
     attributes = graph.attributes(node)
     pad, pads = _padding(graph, node, attributes)
     x = node.inputs[0] if pad is None else pad.inputs[0]
-    if not _images(graph, x, y) or graph.type(w).rank != 4 or not graph.is_constant(w):
+    if not images(graph, x, y) or graph.type(w).rank != 4 or not graph.is_constant(w):
         return None
     if pad is not None:
         attributes = {**attributes, "pads": pads}
@@ -104,16 +68,16 @@ def _conv(graph: Graph, node: Node) -> Form | None:
         if _is_product(attributes, weight.shape):
             # Conv<1x1>(x, w[O,C,1,1]) -> MatMul(x[N,H,W,C], w[C,O])
             packed = to.constant(w, "co", lambda: weight[:, :, 0, 0].T)
-            return [_named(make_node("MatMul", [to.last(x), packed], [product]), node), *rest]
+            return [named(make_node("MatMul", [to.last(x), packed], [product]), node), *rest]
         depthwise = weight.shape[1] == 1 and attributes.get("group") == weight.shape[0]
         # Depthwise weights are [kernel, kernel, C, 1]: neighbouring threads work on neighbouring channels.
         order, back = ((2, 3, 0, 1), (2, 3, 0, 1)) if depthwise else (LAST, FIRST)
         packed = to.constant(w, "hwc" if depthwise else "ohwi", lambda: weight.transpose(order))
-        first, kernel, convolved = _inner(to, x), to.fresh(f"{w}.oihw", graph.type(w)), _inner(to, y)
+        first, kernel, convolved = inner(to, x), to.fresh(f"{w}.oihw", graph.type(w)), inner(to, y)
         return [
             transpose(to.last(x), first, FIRST),
             transpose(packed, kernel, back),
-            _like(node, [first, kernel], [convolved], **({} if pad is None else {"pads": pads, "auto_pad": None})),
+            like(node, [first, kernel], [convolved], **({} if pad is None else {"pads": pads, "auto_pad": None})),
             transpose(convolved, product, LAST),
             *rest,
         ]
@@ -126,7 +90,7 @@ def _padding(
 ) -> tuple[Node | None, list[int]]:
     """Return the Pad before a Conv that can be the convolution's own, and the padding of both together."""
     pad = graph.producer(node.inputs[0])
-    if pad is None or pad.op != "Pad" or pad.domain or graph.opset < 11 or _read_twice(graph, pad):
+    if pad is None or pad.op != "Pad" or pad.domain or graph.opset < 11 or read_twice(graph, pad):
         return None, []
     value, axes = (pad.inputs[i] if len(pad.inputs) > i else "" for i in (2, 3))
     widths, number = graph.constant(pad.inputs[1]), graph.constant(value)
@@ -136,7 +100,7 @@ def _padding(
     constant = graph.attributes(pad).get("mode", b"constant") == b"constant"
     if not constant or widths.reshape(2, 4)[:, :2].any() or attributes.get("auto_pad") not in (b"NOTSET", b"VALID"):
         return None, []
-    own = _ints(attributes, "pads") if attributes.get("auto_pad") == b"NOTSET" else []
+    own = integers(attributes, "pads") if attributes.get("auto_pad") == b"NOTSET" else []
     added = widths.reshape(2, 4)[:, 2:].reshape(-1)
     return pad, [a + int(b) for a, b in zip(own or [0] * 4, added, strict=True)]
 
@@ -144,15 +108,15 @@ def _padding(
 def _conv_transpose(graph: Graph, node: Node) -> Form | None:
     x, w = node.inputs[:2]
     y = node.outputs[0]
-    if not _images(graph, x, y) or not graph.is_constant(w):
+    if not images(graph, x, y) or not graph.is_constant(w):
         return None
 
     def write(to: Writer) -> list[NodeProto]:
         product, rest = _apart(to, node)
-        first, convolved = _inner(to, x), _inner(to, y)
+        first, convolved = inner(to, x), inner(to, y)
         return [
             transpose(to.last(x), first, FIRST),
-            _like(node, [first, w], [convolved]),
+            like(node, [first, w], [convolved]),
             transpose(convolved, product, LAST),
             *rest,
         ]
@@ -171,7 +135,7 @@ def _apart(to: Writer, node: Node) -> tuple[str, list[NodeProto]]:
 
 def _is_product(attributes: Mapping[str, schema.AttributeValue], weight: Sequence[int]) -> bool:
     """Return whether a convolution is a matrix product over the channels, pixel by pixel."""
-    plain = all(step == 1 for step in _ints(attributes, "strides")) and not any(_ints(attributes, "pads"))
+    plain = all(step == 1 for step in integers(attributes, "strides")) and not any(integers(attributes, "pads"))
     return plain and attributes.get("group", 1) == 1 and tuple(weight[2:]) == (1, 1)
 
 
@@ -180,17 +144,17 @@ def _is_product(attributes: Mapping[str, schema.AttributeValue], weight: Sequenc
 
 def _between(graph: Graph, node: Node) -> Form | None:
     x, y = node.inputs[0], node.outputs[0]
-    dilated = any(step != 1 for step in _ints(graph.attributes(node), "dilations"))
+    dilated = any(step != 1 for step in integers(graph.attributes(node), "dilations"))
     # The library's AveragePool knows no dilations.
-    if not _images(graph, x, y) or _many_outputs(node) or (node.op == "AveragePool" and dilated):
+    if not images(graph, x, y) or many_outputs(node) or (node.op == "AveragePool" and dilated):
         return None
 
     def write(to: Writer) -> list[NodeProto]:
-        first, made = _inner(to, x), _inner(to, y)
+        first, made = inner(to, x), inner(to, y)
         dropped = {"dilations": None} if node.op == "AveragePool" else {}
         return [
             transpose(to.last(x), first, FIRST),
-            _like(node, [first, *node.inputs[1:]], [made], **dropped),
+            like(node, [first, *node.inputs[1:]], [made], **dropped),
             transpose(made, to.last(y), LAST),
         ]
 
@@ -202,7 +166,7 @@ def _between(graph: Graph, node: Node) -> Form | None:
 
 def _pointwise(graph: Graph, node: Node) -> Form | None:
     y = node.outputs[0]
-    if graph.type(y).rank != 4 or _many_outputs(node):
+    if graph.type(y).rank != 4 or many_outputs(node):
         return None
     reads = []
     for value in node.inputs:
@@ -214,7 +178,7 @@ def _pointwise(graph: Graph, node: Node) -> Form | None:
         reads.append(value)
 
     def write(to: Writer) -> list[NodeProto]:
-        return [_like(node, [_operand(to, v) for v in node.inputs], [to.last(y)])]
+        return [like(node, [operand(to, v) for v in node.inputs], [to.last(y)])]
 
     return Form(tuple(dict.fromkeys(reads)), (y,), write) if reads else None
 
@@ -225,7 +189,7 @@ def _batch_normalization(graph: Graph, node: Node) -> Form | None:
     y = node.outputs[0]
     attributes = graph.attributes(node)
     parameters = (scale, shift, mean, variance)
-    if not _images(graph, x, y) or _many_outputs(node) or not all(graph.is_constant(v) for v in parameters):
+    if not images(graph, x, y) or many_outputs(node) or not all(graph.is_constant(v) for v in parameters):
         return None
     if attributes.get("training_mode") or attributes.get("spatial") == 0:
         return None
@@ -258,8 +222,8 @@ def _along_axis(graph: Graph, node: Node) -> Form | None:
     data, others = (node.inputs, ()) if node.op == "Concat" else (node.inputs[:1], node.inputs[1:])
 
     def write(to: Writer) -> list[NodeProto]:
-        inputs = [*(_part(to, v) for v in data), *others]
-        return [_like(node, inputs, [to.last(o) if o else "" for o in node.outputs], axis=FIRST[axis])]
+        inputs = [*(part(to, v) for v in data), *others]
+        return [like(node, inputs, [to.last(o) if o else "" for o in node.outputs], axis=FIRST[axis])]
 
     reads = tuple(dict.fromkeys(v for v in data if not graph.is_constant(v)))
     return Form(reads, outputs, write) if reads else None
@@ -267,14 +231,14 @@ def _along_axis(graph: Graph, node: Node) -> Form | None:
 
 def _slice(graph: Graph, node: Node) -> Form | None:
     x, y = node.inputs[0], node.outputs[0]
-    if not _images(graph, x, y):
+    if not images(graph, x, y):
         return None
     if graph.opset < 10:
         attributes = graph.attributes(node)
-        axes = _ints(attributes, "axes") or range(len(_ints(attributes, "starts")))
+        axes = integers(attributes, "axes") or range(len(integers(attributes, "starts")))
 
         def write_attributes(to: Writer) -> list[NodeProto]:
-            return [_like(node, [to.last(x)], [to.last(y)], axes=[FIRST[a] for a in axes])]
+            return [like(node, [to.last(x)], [to.last(y)], axes=[FIRST[a] for a in axes])]
 
         return Form((x,), (y,), write_attributes)
     given = node.inputs[3] if len(node.inputs) > 3 else ""
@@ -283,21 +247,21 @@ def _slice(graph: Graph, node: Node) -> Form | None:
         return None
 
     def write(to: Writer) -> list[NodeProto]:
-        axes = to.constant(given, "nhwc", lambda: _moved(array))
-        return [_like(node, [to.last(x), *node.inputs[1:3], axes, *node.inputs[4:]], [to.last(y)])]
+        axes = to.constant(given, "nhwc", lambda: moved(array))
+        return [like(node, [to.last(x), *node.inputs[1:3], axes, *node.inputs[4:]], [to.last(y)])]
 
     return Form((x,), (y,), write)
 
 
 def _pad(graph: Graph, node: Node) -> Form | None:
     x, y = node.inputs[0], node.outputs[0]
-    if not _images(graph, x, y):
+    if not images(graph, x, y):
         return None
     if graph.opset < 11:
         written = graph.attributes(node)["pads"]
 
         def write_attribute(to: Writer) -> list[NodeProto]:
-            return [_like(node, [to.last(x)], [to.last(y)], pads=_both_ends(np.asarray(written)).tolist())]
+            return [like(node, [to.last(x)], [to.last(y)], pads=both_ends(np.asarray(written)).tolist())]
 
         return Form((x,), (y,), write_attribute)
     pads, axes = node.inputs[1], node.inputs[3] if len(node.inputs) > 3 else ""
@@ -309,10 +273,10 @@ def _pad(graph: Graph, node: Node) -> Form | None:
         inputs = [to.last(x), *node.inputs[1:]]
         before: list[NodeProto] = []
         if named is not None:
-            inputs[3] = to.constant(axes, "nhwc", lambda: _moved(named))
+            inputs[3] = to.constant(axes, "nhwc", lambda: moved(named))
         else:
-            inputs[1], before = _entries(to, pads, (*LAST, *(4 + a for a in LAST)), f"{y}.pads")
-        return [*before, _like(node, inputs, [to.last(y)])]
+            inputs[1], before = entries(to, pads, (*LAST, *(4 + a for a in LAST)), f"{y}.pads")
+        return [*before, like(node, inputs, [to.last(y)])]
 
     return Form((x,), (y,), write)
 
@@ -323,9 +287,9 @@ def _resize(graph: Graph, node: Node) -> Form | None:
     if attributes.get("mode") == b"linear":
         return _interpolated(graph, node)
     modes = (attributes.get("mode", b"nearest"), attributes.get("coordinate_transformation_mode", b""))
-    if not _images(graph, x, y) or modes[0] != b"nearest" or modes[1] == b"tf_crop_and_resize" or len(node.inputs) < 2:
+    if not images(graph, x, y) or modes[0] != b"nearest" or modes[1] == b"tf_crop_and_resize" or len(node.inputs) < 2:
         return None
-    axes = _ints(attributes, "axes")
+    axes = integers(attributes, "axes")
     sizes = [i for i, v in enumerate(node.inputs) if i > 0 and v and graph.element_count(v) != 0]
     if any(graph.element_count(node.inputs[i]) not in (None, 4) for i in sizes) and not axes:
         return None
@@ -333,12 +297,12 @@ def _resize(graph: Graph, node: Node) -> Form | None:
     def write(to: Writer) -> list[NodeProto]:
         if axes:
             moved = [FIRST[a] for a in axes]
-            return [_like(node, [to.last(x), *node.inputs[1:]], [to.last(y)], axes=moved)]
+            return [like(node, [to.last(x), *node.inputs[1:]], [to.last(y)], axes=moved)]
         inputs, before = [to.last(x), *node.inputs[1:]], []
         for i in sizes:
-            inputs[i], gather = _entries(to, node.inputs[i], LAST, f"{y}.sizes")
+            inputs[i], gather = entries(to, node.inputs[i], LAST, f"{y}.sizes")
             before += gather
-        return [*before, _like(node, inputs, [to.last(y)])]
+        return [*before, like(node, inputs, [to.last(y)])]
 
     return Form((x,), (y,), write)
 
@@ -376,8 +340,8 @@ def _reduce(graph: Graph, node: Node) -> Form | None:
         output = to.last(y) if keep else y
         moved = np.asarray(sorted(FIRST[a] for a in axes), np.int64)
         if as_input:
-            return [_like(node, [to.last(x), to.constant(given, "nhwc", lambda: moved)], [output])]
-        return [_like(node, [to.last(x)], [output], axes=moved.tolist())]
+            return [like(node, [to.last(x), to.constant(given, "nhwc", lambda: moved)], [output])]
+        return [like(node, [to.last(x)], [output], axes=moved.tolist())]
 
     return Form((x,), (y,) if keep else (), write)
 
@@ -386,14 +350,13 @@ _GLOBAL = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
 
 
 def _reshape(graph: Graph, node: Node) -> Form | None:
-    shuffled = _channel_shuffle(graph, node)
-    return _flat(graph, node) if shuffled is None else shuffled
+    return _channel_shuffle(graph, node) or _grouped_norm(graph, node) or _flat(graph, node)
 
 
 def _flat(graph: Graph, node: Node) -> Form | None:
     """Flatten or Reshape of numbers that lie in memory alike either way."""
     x, y = node.inputs[0], node.outputs[0]
-    if not _images(graph, x) or not stands_still(graph.type(x).shape) or graph.is_constant(x):
+    if not images(graph, x) or not stands_still(graph.type(x).shape) or graph.is_constant(x):
         return None
     if node.op == "Flatten" and graph.attributes(node)["axis"] != 1:
         return None
@@ -404,9 +367,56 @@ def _flat(graph: Graph, node: Node) -> Form | None:
             return None
 
     def write(to: Writer) -> list[NodeProto]:
-        return [_like(node, [to.last(x), *node.inputs[1:]], [y])]
+        return [like(node, [to.last(x), *node.inputs[1:]], [y])]
 
     return Form((x,), (), write)
+
+
+GROUP_ELEMENTS = 262_144
+"""Of a group of channels that a cluster of blocks holds in registers; a walk along runs of few channels is slow.
+
+1 x 512 x 512 x 128 by 32 groups, float16, H200, 2026-11: 641 us, channels first 88; 8 x 64 x 64 x 320 43 and 18, beside
+two Transposes of about 9.
+"""
+
+
+def _fits(graph: Graph, x: str, groups: int) -> bool:
+    """Return whether a group of channels is not known to be too large."""
+    shape = graph.type(x).shape or ()
+    known = [n for n in shape[1:] if isinstance(n, int)]
+    return groups > 0 and prod(known) // groups <= GROUP_ELEMENTS
+
+
+def _group_norm(graph: Graph, node: Node) -> Form | None:
+    groups = integer(graph.attributes(node), "num_groups", 0)
+    return _between(graph, node) if _fits(graph, node.inputs[0], groups) else None
+
+
+def _grouped_norm(graph: Graph, node: Node) -> Form | None:
+    """Group normalization as [N, C, H, W] -> [N, groups, rest] -> InstanceNormalization -> [N, C, H, W]."""
+    norm = graph.producer(node.inputs[0])
+    grouped = graph.producer(norm.inputs[0]) if norm is not None and norm.op == "InstanceNormalization" else None
+    if norm is None or grouped is None or grouped.op != "Reshape" or any(n.domain for n in (norm, grouped)):
+        return None
+    x, y = grouped.inputs[0], node.outputs[0]
+    if not images(graph, x, y) or graph.type(x).shape != graph.type(y).shape or graph.type(norm.outputs[0]).rank != 3:
+        return None
+    target = graph.constant(grouped.inputs[1])
+    groups = int(target.reshape(-1)[1]) if target is not None and target.size == 3 else 0
+    if any(read_twice(graph, n) for n in (grouped, norm)) or not _fits(graph, x, groups):
+        return None
+
+    def write(to: Writer) -> list[NodeProto]:
+        first, made = inner(to, x), inner(to, y)
+        return [
+            transpose(to.last(x), first, FIRST),
+            like(grouped, [first, *grouped.inputs[1:]], [grouped.outputs[0]]),
+            norm.proto,
+            like(node, [norm.outputs[0], *node.inputs[1:]], [made]),
+            transpose(made, to.last(y), LAST),
+        ]
+
+    return Form((x,), (y,), write, inner=(grouped, norm))
 
 
 def _channel_shuffle(graph: Graph, node: Node) -> Form | None:
@@ -422,7 +432,7 @@ def _channel_shuffle(graph: Graph, node: Node) -> Form | None:
     if split[3:] != before[2:] or any(is_unknown(extent) for extent in before[1:]):
         return None
     groups = split[1:3]
-    if not all(isinstance(g, int) for g in groups) or any(_read_twice(graph, n) for n in (apart, swap)):
+    if not all(isinstance(g, int) for g in groups) or any(read_twice(graph, n) for n in (apart, swap)):
         return None
 
     def write(to: Writer) -> list[NodeProto]:
@@ -437,28 +447,24 @@ def _channel_shuffle(graph: Graph, node: Node) -> Form | None:
         return [
             make_node("Reshape", [to.last(x), apart_to], [parts]),
             transpose(parts, dealt, (0, 1, 2, 4, 3)),
-            _named(make_node("Reshape", [dealt, joined_to], [to.last(y)]), node),
+            named(make_node("Reshape", [dealt, joined_to], [to.last(y)]), node),
         ]
 
     return Form((x,), (y,), write, inner=(apart, swap))
 
 
-def _read_twice(graph: Graph, node: Node) -> bool:
-    return len(graph.readers(node.outputs[0])) > 1 or graph.is_output(node.outputs[0])
-
-
 def _global_pool(graph: Graph, node: Node) -> Form | None:
     # GlobalAveragePool(x) -> ReduceMean(x) over height and width
     x, y = node.inputs[0], node.outputs[0]
-    if not _images(graph, x, y):
+    if not images(graph, x, y):
         return None
     op = _GLOBAL[node.op]
 
     def write(to: Writer) -> list[NodeProto]:
         if "axes" in schema.moved(op, "", graph.opset):
-            return [_named(make_node(op, [to.last(x)], [to.last(y)], axes=[1, 2], keepdims=1), node)]
+            return [named(make_node(op, [to.last(x)], [to.last(y)], axes=[1, 2], keepdims=1), node)]
         axes = to.constant(y, "axes", lambda: np.asarray([1, 2], np.int64))
-        return [_named(make_node(op, [to.last(x), axes], [to.last(y)], keepdims=1), node)]
+        return [named(make_node(op, [to.last(x), axes], [to.last(y)], keepdims=1), node)]
 
     return Form((x,), (y,), write)
 
@@ -469,14 +475,14 @@ def _shape(graph: Graph, node: Node) -> Form | None:
     if graph.type(x).rank != 4 or graph.is_constant(x):
         return None
     attributes = graph.attributes(node)
-    wanted = FIRST[_int(attributes, "start", 0) : _int(attributes, "end", 4)]
+    wanted = FIRST[integer(attributes, "start", 0) : integer(attributes, "end", 4)]
 
     def write(to: Writer) -> list[NodeProto]:
         extents = to.fresh(f"{y}.nhwc", ValueType(onnx.TensorProto.INT64, (4,)))
         order = to.constant(y, "order", lambda: np.asarray(wanted, np.int64))
         return [
             make_node("Shape", [to.last(x)], [extents]),
-            _named(make_node("Gather", [extents, order], [y], axis=0), node),
+            named(make_node("Gather", [extents, order], [y], axis=0), node),
         ]
 
     return Form((x,), (), write)
@@ -489,6 +495,8 @@ _FORMS: dict[str, Callable[[Graph, Node], Form | None]] = {
     "DepthToSpace": _between,
     "SpaceToDepth": _between,
     "LRN": _between,
+    "GroupNormalization": _group_norm,
+    "InstanceNormalization": _between,
     "BatchNormalization": _batch_normalization,
     "Concat": _along_axis,
     "Split": _along_axis,
@@ -509,91 +517,3 @@ _FORMS: dict[str, Callable[[Graph, Node], Form | None]] = {
     "GlobalMaxPool": _global_pool,
     "Shape": _shape,
 }
-
-
-# ---- parts
-
-
-def _ints(attributes: Mapping[str, schema.AttributeValue], name: str) -> list[int]:
-    """Return a list of integers, empty where it is not written."""
-    value = attributes.get(name)
-    return [int(v) for v in value] if isinstance(value, list) else []
-
-
-def _int(attributes: Mapping[str, schema.AttributeValue], name: str, default: int) -> int:
-    value = attributes.get(name, default)
-    return value if isinstance(value, int) else default
-
-
-def _images(graph: Graph, *values: str) -> bool:
-    """Return whether each value is [batch, channels, height, width], as far as its rank tells."""
-    return all(graph.type(v).rank == 4 for v in values)
-
-
-def _many_outputs(node: Node) -> bool:
-    return any(node.outputs[1:])
-
-
-def _inner(to: Writer, value: str) -> str:
-    """Return a new name for a value that is channels first between two Transposes."""
-    return to.fresh(f"{value}.nchw", to.graph.type(value))
-
-
-def _operand(to: Writer, value: str) -> str:
-    """Return an operand that is broadcast to an image, channels last: a weight is laid out anew."""
-    if not value or to.graph.type(value).rank == 0 or to.graph.element_count(value) == 1:
-        return value
-    if not to.graph.is_constant(value):
-        return to.last(value)
-    array = to.graph.constant(value)
-    assert array is not None, value
-    return to.constant(value, "nhwc", lambda: _relaid(array))
-
-
-def _part(to: Writer, value: str) -> str:
-    """Return a whole image, channels last, also where it is a weight."""
-    array = to.graph.constant(value)
-    return to.last(value) if array is None else to.constant(value, "whole", lambda: array.transpose(LAST))
-
-
-def _relaid(array: np.ndarray) -> np.ndarray:
-    """Return a constant that is broadcast to an image, channels last, without leading axes of one element."""
-    whole = array.reshape((1,) * (4 - array.ndim) + array.shape).transpose(LAST)
-    first = next((i for i, extent in enumerate(whole.shape) if extent != 1), 3)
-    return np.ascontiguousarray(whole.reshape(whole.shape[first:]))
-
-
-def _entries(to: Writer, value: str, order: Sequence[int], base: str) -> tuple[str, list[NodeProto]]:
-    """Return a vector with the entries of another one in this order, and the node that picks them, if one is needed."""
-    array = to.graph.constant(value)
-    if array is not None:
-        return to.constant(value, "nhwc", lambda: array[list(order)]), []
-    name = to.fresh(base, to.graph.type(value))
-    indices = to.constant(value, "order", lambda: np.asarray(order, np.int64))
-    return name, [make_node("Gather", [value, indices], [name], axis=0)]
-
-
-def _moved(axes: np.ndarray) -> np.ndarray:
-    return np.asarray([FIRST[int(a)] for a in axes.reshape(-1)], axes.dtype)
-
-
-def _both_ends(pads: np.ndarray) -> np.ndarray:
-    return pads.reshape(2, 4)[:, LAST].reshape(-1)
-
-
-def _named(new: NodeProto, node: Node) -> NodeProto:
-    new.name = node.proto.name
-    return new
-
-
-def _like(node: Node, inputs: Sequence[str], outputs: Sequence[str], **changes: object) -> NodeProto:
-    """Return the same operator on other values; an attribute that is None in `changes` is left out."""
-    new = _named(make_node(node.op, list(inputs), list(outputs)), node)
-    new.attribute.extend(a for a in node.proto.attribute if a.name not in changes)
-    new.attribute.extend(make_attribute(k, v) for k, v in changes.items() if v is not None)
-    return new
-
-
-def stands_still(shape: tuple[Dim, ...] | None) -> bool:
-    """Return whether the numbers of an image lie in memory alike either way: one channel, or one pixel."""
-    return shape is not None and (shape[1] == 1 or shape[2:] == (1, 1))

@@ -92,7 +92,7 @@ class Fuse:
     terms_last: tuple[int, ...] = ()
     """Element types whose products get their constant weights [n, k], a column's terms side by side."""
     transposes: bool = False
-    """The Transpose of an output, and the Reshape before it, join: the kernel writes the output so."""
+    """The Transpose of an output, and the Reshape before it, join: the kernel writes it so; rows are read so, too."""
     joining: bool = False
     """The anchor is ANY_CONCAT."""
     factor: str = ""

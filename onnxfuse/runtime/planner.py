@@ -51,7 +51,7 @@ def _launch(plan: LaunchPlan, device: int) -> Launch:
         grid=plan.grid,
         block=plan.block,
         shared_bytes=plan.shared_bytes,
-        early=kernels.arch_of(device).starts_early and plan.may_start_early,
+        early=kernels.arch_of(device).starts_early,
         parameters=plan.parameters,
         output_shapes=plan.output_shapes,
         tensor_maps=plan.tensor_maps,

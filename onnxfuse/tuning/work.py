@@ -7,9 +7,9 @@ import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from onnxfuse.kernels.tuned import Key
-from onnxfuse.model.fold import RANDOM
 from onnxfuse.model.fused import DOMAIN, FusedOp
 from onnxfuse.model.graph import captured
+from onnxfuse.model.schema import is_random
 from onnxfuse.model.sized import Shape, every_graph
 from onnxfuse.model.types import UNKNOWN, ValueType, value_info
 
@@ -78,7 +78,7 @@ def _known(model: ModelProto, types: Mapping[str, ValueType]) -> set[str]:
             shape = types.get(node.input[0], UNKNOWN).shape
             decided = shape is not None and all(isinstance(d, int) for d in shape)
         else:
-            decided = node.op_type not in RANDOM and constants.union(known).issuperset(filter(None, _reads(node)))
+            decided = not is_random(node) and constants.union(known).issuperset(filter(None, _reads(node)))
         if decided:
             known.update(filter(None, node.output))
     return known

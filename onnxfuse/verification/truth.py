@@ -19,6 +19,7 @@ from threadpoolctl import ThreadpoolController
 
 from onnxfuse.model.errors import UsageError
 from onnxfuse.model.graph import bodies
+from onnxfuse.model.schema import is_random
 from onnxfuse.model.types import first_line, infer, value_types
 from onnxfuse.verification import sessions
 from onnxfuse.verification.precision import is_narrower, widened
@@ -40,10 +41,6 @@ ONE_THREAD_FLOPS = 30_000_000_000
 Where other work shares the cores, the threads of BLAS wait for each other at every product: on two cores with three
 jobs more, MobileViT's truth took 34 s with two threads and 7 s with one. On idle cores the difference is small.
 """
-
-RANDOM = frozenset(
-    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
-)
 
 REFERENCE_GAPS = (
     NotImplementedError, RuntimeError, TypeError, ValueError, AttributeError, IndexError, KeyError,
@@ -189,7 +186,7 @@ def _with_shapes(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) 
 
 def _random_node(nodes: "list[onnx.NodeProto]") -> onnx.NodeProto | None:
     for node in nodes:
-        if node.op_type in RANDOM:
+        if is_random(node):
             return node
         for body in bodies(node):
             found = _random_node(body.node)

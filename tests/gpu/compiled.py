@@ -81,6 +81,17 @@ def _rope_of_projection(w: torch.Tensor, b: torch.Tensor, c: torch.Tensor, s: to
     return _rope(_split_heads(w + b, c.shape[-1]), c, s)
 
 
+def _cut(x: torch.Tensor, window: int, channels: int) -> torch.Tensor:
+    n, h, w, _ = x.shape
+    return x.view(n, h // window, window, w // window, window, channels).transpose(2, 3)
+
+
+def _merged_norm(x: torch.Tensor, g: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    n, h, w, c = x.shape
+    patches = x.view(n, h // 2, 2, w // 2, 2, c).permute(0, 1, 3, 4, 2, 5).reshape(n, h // 2, w // 2, 4 * c)
+    return F.layer_norm(patches, g.shape, g, b)
+
+
 def _windows(x: torch.Tensor, window: int = 7) -> torch.Tensor:
     n, h, w, c = x.shape
     rolled = torch.roll(x, (-3, -3), (1, 2)).view(n, h // window, window, w // window, window, c)
@@ -140,9 +151,12 @@ SAME: dict[str, Callable[..., object]] = {
     "causal softmax": lambda x, q, k: torch.softmax(torch.where(k <= q, x, -10000.0), -1),
     "layer norm of NCHW": _channel_norm,
     "layer norm of 3 axes": lambda x, g, b: F.layer_norm(x, g.shape, g, b),
+    "layer norm into windows": lambda x, g, b: _cut(F.layer_norm(x, g.shape, g, b), 7, 96).contiguous(),
+    "layer norm of merged patches": _merged_norm,
     "instance norm + relu": lambda x, g, b: torch.relu(F.instance_norm(x, weight=g, bias=b)),
     "group norm + silu": lambda x, g, b: F.silu(F.group_norm(x, 4, g, b)),
     "group norm of 320 channels + silu": lambda x, g, b: F.silu(F.group_norm(x, 32, g, b)),
+    "group norm of NHWC + silu": lambda x, g, b: F.silu(F.group_norm(x.permute(0, 3, 1, 2), 32, g, b)),
     "group norm as instance norm": _grouped,
     "l2 norm over channels": lambda x: x / x.norm(dim=1, keepdim=True),
     "l2 norm": lambda x: x / x.norm(dim=-1, keepdim=True),

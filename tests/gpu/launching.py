@@ -1,7 +1,6 @@
 """Launches of a plan by hand: for tests and scripts that have addresses instead of a session."""
 
 import ctypes
-import math
 from collections.abc import Callable, Sequence
 from functools import cache
 
@@ -10,7 +9,6 @@ import numpy as np
 
 from onnxfuse import kernels
 from onnxfuse.kernels import LaunchPlan
-from onnxfuse.kernels.plans import EARLY_BLOCKS
 from onnxfuse.runtime.bridge import bridge
 
 Work = Callable[[], object]
@@ -19,7 +17,7 @@ Work = Callable[[], object]
 def launcher(plan: LaunchPlan, addresses: Sequence[int], early: bool = False) -> Work:
     """Return what launches the plan on tensors at these addresses, inputs and then outputs.
 
-    `early`: as sessions do, before the kernel ahead has ended where there are few blocks.
+    `early`: as sessions do, before the kernel ahead has ended.
     """
     works = [_launcher(p, addresses, early) for p in (plan, *plan.then) if p.grid[0]]
     return works[0] if len(works) == 1 else lambda: [work() for work in works]
@@ -32,7 +30,7 @@ def _launcher(plan: LaunchPlan, addresses: Sequence[int], early: bool) -> Work:
     scratch = [kernels.zeros(plan.scratch_bytes, 0)] if plan.scratch_bytes else []
     pointers = [*addresses, *(s.ptr for s in scratch)]
     blobs = [bridge().encoded_tensor_maps(plan.tensor_maps, list(addresses))] if plan.tensor_maps else []
-    if early and kernels.arch_of(0).starts_early and math.prod(plan.grid) <= EARLY_BLOCKS:
+    if early and kernels.arch_of(0).starts_early:
         launch = early_launch(function, plan.grid, plan.block, plan.shared_bytes, pointers, (*blobs, plan.parameters))
         return lambda keep=scratch: launch()
     # CuPy passes a NumPy array of one element by value, whatever its size.

@@ -1,4 +1,4 @@
-"""Poolings of channels-last images that the tests share, on the host and on the GPU: bodies, windows and sizes."""
+"""Poolings of images that the tests share, on the host and on the GPU: bodies, windows and sizes."""
 
 from dataclasses import dataclass
 
@@ -31,6 +31,8 @@ class Pool:
     ceil: bool = False
     padded: bool = False
     """Whether a mean counts padding."""
+    first: bool = False
+    """Whether the images have their channels first."""
 
     def attributes(self) -> str:
         """Return the node's attributes as text."""
@@ -44,10 +46,13 @@ class Pool:
     def op(self) -> FusedOp:
         """Return the fused op."""
         operands = OPERANDS[self.text]
-        text = (
-            f"({', '.join(['x', *operands])}) => (y) {{ i = Transpose <perm = [0,3,1,2]> (x) "
-            f"d = {self.kind} {self.attributes()} (i) p = Transpose <perm = [0,2,3,1]> (d) {self.text} }}"
+        pool = (
+            f"p = {self.kind} {self.attributes()} (x)"
+            if self.first
+            else f"i = Transpose <perm = [0,3,1,2]> (x) d = {self.kind} {self.attributes()} (i) "
+            "p = Transpose <perm = [0,2,3,1]> (d)"
         )
+        text = f"({', '.join(['x', *operands])}) => (y) {{ {pool} {self.text} }}"
         return ops.op(text, (self.dtype,) * (1 + len(operands)), (self.dtype,), "depthwise")
 
     def output(self) -> tuple[int, int]:
@@ -63,9 +68,15 @@ class Pool:
 
     def shapes(self) -> list[tuple[int, ...]]:
         """Return the shapes of the op's inputs."""
-        mine = {"b": (self.channels,), "k": (self.images, 1, 1, self.channels)}
-        mine["r"] = (self.images, *self.output(), self.channels)
-        return [(self.images, *self.size, self.channels), *(mine[o] for o in OPERANDS[self.text])]
+        mine = {"b": (self.channels, 1, 1) if self.first else (self.channels,), "k": self.image(1, 1)}
+        mine["r"] = self.image(*self.output())
+        return [self.image(*self.size), *(mine[o] for o in OPERANDS[self.text])]
+
+    def image(self, rows: int, columns: int) -> tuple[int, ...]:
+        """Return the shape of images of this size."""
+        if self.first:
+            return self.images, self.channels, rows, columns
+        return self.images, rows, columns, self.channels
 
     def inputs(self, rng: np.random.Generator) -> list[np.ndarray]:
         """Return random inputs."""
@@ -86,5 +97,5 @@ def pools(draw: st.DrawFn, largest: int) -> Pool:
         kind, draw(st.sampled_from(list(OPERANDS))), draw(st.sampled_from([ops.HALF, ops.BRAIN, ops.FLOAT])),
         draw(st.integers(1, 3)), draw(st.integers(1, 40)), (size[0], size[1]), kernel,
         (draw(st.integers(1, 3)), draw(st.integers(1, 3))), dilations, (pads[0], pads[1], pads[2], pads[3]), ceil,
-        kind == "AveragePool" and not ceil and draw(st.booleans()),
+        kind == "AveragePool" and not ceil and draw(st.booleans()), draw(st.booleans()),
     )  # fmt: skip

@@ -10,7 +10,7 @@ from tests.kernels import ops
 
 @dataclass(frozen=True)
 class Resize:
-    """A channels-last image resized, with a bias and an activation."""
+    """An image resized, with a bias and an activation."""
 
     dtype: int
     centre: str
@@ -18,19 +18,25 @@ class Resize:
     size: tuple[int, int]
     channels: int
     images: int = 2
+    first: bool = False
+    """Whether the image has its channels first."""
 
     def op(self) -> FusedOp:
         """Return the fused op."""
+        to, back = "Transpose <perm = [0,3,1,2]> (x)", "Transpose <perm = [0,2,3,1]> (r)"
         text = (
-            "(x, b) => (y) { i = Transpose <perm = [0,3,1,2]> (x) "
-            f"s = Constant <value = float[4] {{1,1,{self.scales[0]},{self.scales[1]}}}> () "
-            f'r = Resize <mode = "linear", coordinate_transformation_mode = "{self.centre}"> (i, , s) '
-            "t = Transpose <perm = [0,2,3,1]> (r) a = Add(t, b) y = Relu(a) }"
+            f"(x, b) => (y) {{ s = Constant <value = float[4] {{1,1,{self.scales[0]},{self.scales[1]}}}> () "
+            f"{'' if self.first else f'i = {to}'} "
+            f'r = Resize <mode = "linear", coordinate_transformation_mode = "{self.centre}"> '
+            f"({'x' if self.first else 'i'}, , s) "
+            f"{'' if self.first else f't = {back}'} a = Add({'r' if self.first else 't'}, b) y = Relu(a) }}"
         )
         return ops.op(text, (self.dtype,) * 2, (self.dtype,), "depthwise")
 
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """Return the shapes of the op's inputs."""
+        if self.first:
+            return (self.images, self.channels, *self.size), (self.channels, 1, 1)
         return (self.images, *self.size, self.channels), (self.channels,)
 
     def inputs(self, rng: np.random.Generator) -> list[np.ndarray]:

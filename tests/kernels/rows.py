@@ -108,6 +108,23 @@ FAMILIES = {
         GROUPED, ((2, 64, 5, 3), (32,), (32,), (64, 1, 1), (64, 1, 1)),
         lambda n: (images(320, 64, 64)(n)[0], (32,), (32,), (320, 1, 1), (320, 1, 1)), (0,) * 5,
     ),
+    "group norm of NHWC + silu": Rows(
+        """(x, g, b) => (y) { f = Transpose <perm = [0, 3, 1, 2]> (x)
+        n = GroupNormalization <num_groups = 32, stash_type = 1> (f, g, b) l = Transpose <perm = [0, 2, 3, 1]> (n)
+        s = Sigmoid (l) y = Mul (l, s) }""",
+        ((2, 3, 5, 192), (192,), (192,)), lambda n: ((n // (64 * 64 * 320), 64, 64, 320), (320,), (320,)), (0, 0, 0),
+    ),
+    "layer norm into windows": Rows(
+        """(x, g, b) => (y) { s = Constant <value_ints = [-1, 2, 7, 2, 7, 96]> () n = LayerNormalization (x, g, b)
+        r = Reshape (n, s) y = Transpose <perm = [0, 1, 3, 2, 4, 5]> (r) }""",
+        ((1, 14, 14, 96), (96,), (96,)), lambda n: ((n // (14 * 14 * 96), 14, 14, 96), (96,), (96,)), (0, 0, 0),
+    ),
+    "layer norm of merged patches": Rows(
+        """(x, g, b) => (y) { s = Constant <value_ints = [-1, 28, 2, 28, 2, 96]> () r = Reshape (x, s)
+        t = Transpose <perm = [0, 1, 3, 4, 2, 5]> (r) f = Constant <value_ints = [-1, 28, 28, 384]> ()
+        m = Reshape (t, f) y = LayerNormalization (m, g, b) }""",
+        ((1, 56, 56, 96), (384,), (384,)), lambda n: ((n // (56 * 56 * 96), 56, 56, 96), (384,), (384,)), (0, 0, 0),
+    ),
     "l2 norm": Rows(
         f"(x) => (y) {{ {axes(-1)} n = ReduceL2 (x, a) y = Div (x, n) }}", ((5, 197),), matrix(1024)
     ),

@@ -3,12 +3,11 @@
 import math
 import random
 import struct
-from dataclasses import replace
 
 import pytest
 
 from onnxfuse import kernels
-from onnxfuse.kernels import Arch, layout, plans
+from onnxfuse.kernels import Arch, layout
 from onnxfuse.kernels.source import DEVICE, template
 from onnxfuse.model.errors import KernelError
 from tests.kernels import ops
@@ -287,13 +286,10 @@ def test_every_kernel_waits_for_the_one_ahead(fused, shapes, aligned):
     assert kernels.plan(fused, shapes, aligned, H200).kernel.text.count("join_stream();") == 1
 
 
-def test_a_kernel_of_many_blocks_waits_the_usual_way():
-    """Plan and kernel draw the line at the same number: one that is launched early and does not wait would race."""
+def test_every_block_waits_and_the_last_ones_let_the_next_kernel_begin():
+    """One that did not wait would race with the kernel ahead; told by all, the next one takes the places of blocks."""
     text = template(DEVICE).text
-    assert f"constexpr unsigned EARLY_BLOCKS = {plans.EARLY_BLOCKS};" in text
-    assert "if (gridDim.x * gridDim.y * gridDim.z > EARLY_BLOCKS) return;" in text
-    few, many = (kernels.plan(ADD, ((rows, 768), (768,)), True, H200) for rows in (64, 1_000_000))
-    assert few.may_start_early
-    assert not many.may_start_early
-    assert replace(few, grid=(plans.EARLY_BLOCKS, 1, 1)).may_start_early
-    assert not replace(few, grid=(plans.EARLY_BLOCKS + 1, 1, 1)).may_start_early
+    head = text[text.index("DEVICE void join_stream()") :]
+    tell, wait = (head.index(f"griddepcontrol.{what}") for what in ("launch_dependents", "wait"))
+    assert "if (blockIdx.x + LAST_BLOCKS >= gridDim.x)" in head[:tell]
+    assert "if" not in head[tell:wait]

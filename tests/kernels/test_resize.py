@@ -35,6 +35,11 @@ def test_the_kernel_gives_the_body(centre, dtype, scales, size, channels):
     check(Resize(dtype, centre, scales, size, channels))
 
 
+@pytest.mark.parametrize("size", [(4, 4), (3, 5)])
+def test_channels_may_come_first(size):
+    check(Resize(HALF, "half_pixel", (2, 2), size, 3, first=True))
+
+
 def test_unaligned_images_move_one_by_one():
     assert "CHANNELS = 1;" in check(Resize(HALF, "half_pixel", (2, 2), (3, 4), 16), aligned=False).kernel.text
 

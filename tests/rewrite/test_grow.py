@@ -393,6 +393,22 @@ def test_a_sum_joins_what_is_before_and_behind_it() -> None:
     assert fuses(text, "reduce") == ["{Mul Exp ReduceSum Log Mul}"]
 
 
+@pytest.mark.parametrize(
+    ("mask", "left"),
+    [
+        ("N,5,1", ["{ReduceSum Clip Mul ReduceSum Div}"]),
+        # It is there once for all five: their sum is not the kernel's.
+        ("N,1,4", ["ReduceSum", "{Clip Mul ReduceSum Div}"]),
+    ],
+)
+def test_the_sum_of_a_mask_joins_the_masked_sum(mask: str, left: list[str]) -> None:
+    """With what stands between them, though the mask is one for all columns."""
+    text = f"""g (float[N,5,4] x, float[{mask}] m) => (float[N,1,4] y) <int64[1] axes = {{1}}, float least = {{0.5}}> {{
+      c = ReduceSum (m, axes) k = Clip (c, least) p = Mul (x, m) s = ReduceSum (p, axes) y = Div (s, k)
+    }}"""
+    assert fuses(text, "reduce") == left
+
+
 def test_a_sum_that_is_read_beside_the_whole() -> None:
     """With its axis kept it broadcasts back; the values before it are still there."""
     text = """g (float[N,4] x, float[N,4] r) => (float[N,4] y, float[N,4] z, float[N,1] s) <int64[1] axes = {1}> {

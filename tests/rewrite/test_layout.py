@@ -468,3 +468,18 @@ def test_other_pads_stay(pad: str, conv: str) -> None:
     made, _ = optimize(model, "nhwc")
     assert_same_numbers(model, made)
     assert "Pad" in [n.op_type for n in made.graph.node]
+
+
+@pytest.mark.parametrize(("side", "inside"), [(32, True), (1024, False)])
+def test_a_group_norm_stands_inside_a_region_where_a_kernel_holds_a_group(side, inside):
+    """Between two Transposes that its kernel takes in; large groups are normed channels first."""
+    text = f"""<ir_version: 10, opset_import: ["" : 21]>
+    g (float[1,4,{side},{side}] x) => (float[1,4,{side},{side}] y)
+    <{weights("k", 4, 4, 3, 3)}, {weights("s", 4)}, {weights("t", 4)}> {{
+      a = Conv <pads = [1,1,1,1]> (x, k)
+      n = GroupNormalization <num_groups = 2> (a, s, t)
+      y = Conv <pads = [1,1,1,1]> (n, k)
+    }}"""
+    norms = [f.body for f in fused_ops(onnxfuse.optimize(parse(text))).values()]
+    found = [{n.op_type for n in body.node} for body in norms]
+    assert any({"GroupNormalization", "Transpose"} <= ops for ops in found) == inside

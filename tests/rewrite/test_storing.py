@@ -78,3 +78,52 @@ BIASED = "m = MatMul (x, w) a = Add (m, b)"
 )
 def test_what_the_kernel_cannot_write_or_need_not_stays_behind_it(text):
     assert fused(text)[0] == "{MatMul Add}"
+
+
+# ---- rows
+
+NORM = ", ".join(["1"] * 16)
+ROWS = (
+    '<ir_version: 8, opset_import: ["" : 20]> g (float[N,6,4,CHANNELS] x) => (OUTPUTS) '
+    f"<float[16] w = {{{NORM}}}> {{ NODES }}"
+)
+
+
+def rows(nodes: str, outputs: str = "float[N,4,6,16] y", channels: int = 16) -> list[str]:
+    text = ROWS.replace("CHANNELS", str(channels)).replace("OUTPUTS", outputs).replace("NODES", nodes)
+    return fused(text)
+
+
+def test_rows_are_read_and_written_in_runs():
+    turned = "t = Transpose <perm = [0, 2, 1, 3]> (x) y = LayerNormalization (t, w)"
+    assert rows(turned) == ["{Transpose LayerNormalization}"]
+    nodes = "n = LayerNormalization (x, w) y = Transpose <perm = [0, 2, 1, 3]> (n)"
+    assert rows(nodes) == ["{LayerNormalization Transpose}"]
+    # With the sum before the norm as it is.
+    nodes = "s = Add (x, x) n = LayerNormalization (s, w) y = Transpose <perm = [0, 2, 1, 3]> (n)"
+    assert rows(nodes, "float[N,6,4,16] s, float[N,4,6,16] y") == ["{Add LayerNormalization Transpose}"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "outputs", "channels", "left"),
+    [
+        # The last axis moves: neighbours would not stay neighbours.
+        (
+            "n = Softmax (x) y = Transpose <perm = [0, 3, 2, 1]> (n)",
+            "float[N,16,4,6] y",
+            16,
+            ["{Softmax}", "Transpose"],
+        ),
+        # Runs of 4 float32 are half a sector.
+        ("n = Softmax (x) y = Transpose <perm = [0, 2, 1, 3]> (n)", "float[N,4,6,4] y", 4, ["{Softmax}", "Transpose"]),
+        # What is turned is an output, too.
+        (
+            "t = Transpose <perm = [0, 2, 1, 3]> (x) y = Softmax (t)",
+            "float[N,4,6,16] t, float[N,4,6,16] y",
+            16,
+            ["Transpose", "{Softmax}"],
+        ),
+    ],
+)
+def test_rows_are_not_moved_in_pieces_or_twice(nodes, outputs, channels, left):
+    assert rows(nodes, outputs, channels) == left

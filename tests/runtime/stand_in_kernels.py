@@ -77,7 +77,6 @@ class StandInKernels:
             output_shapes=outputs,
             tensor_maps=self.tensor_maps,
             scratch_bytes=self.scratch_bytes,
-            may_start_early=True,
             then=(),
         )
         return SimpleNamespace(**{**vars(one), "then": (one,) * (self.launches - 1)})

@@ -151,8 +151,9 @@ DEVICE Pack<T, WIDTH> load_gather(const T* row, const Span& span, const OuterPla
                                   const Parameters& p) {
   Pack<T, WIDTH> pack = {};
   UNROLLED for (int lane = 0; lane < WIDTH; ++lane) {
-    if (span.owns(lane))
-      pack.set_bits(lane, load_bits(row + RowPlace(span.position + lane - at.shift, p).offset(stride)));
+    // Lanes of other rows read the first column, not nothing: so operands share what finds a column's place.
+    const Index column = span.owns(lane) ? span.position + lane - at.shift : 0;
+    pack.set_bits(lane, load_bits(row + RowPlace(column, p).offset(stride)));
   }
   return pack;
 }

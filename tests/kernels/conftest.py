@@ -1,0 +1,15 @@
+"""What the tests of kernels share."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from onnxfuse.kernels import plans
+
+
+@pytest.fixture(autouse=True, scope="package")
+def plans_of_large_tensors() -> Iterator[None]:
+    """Tensors of tests are small: they get the plans that large ones have, unless a test asks for the other ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plans, "SMALL", 0)
+        yield
