@@ -87,9 +87,12 @@ def direct(
     tail = maps.tail(lowered.extents, width)
     fetches = [sources.fetch(n, s, lowered, width, tail, aligned) for n, s in sorted(lowered.sources.items())]
     vectors = count // width
+    fetches = [sources.looked_up(f, lowered, width) for f in fetches]
+    by_tables = any(f.starts is not None for f in fetches)
     unroll = _unroll(fetches, lowered, width, vectors, arch, tuning)
     numbers = maps.Numbers(bits)
     found = sources.finders(fetches, lowered, numbers)
+    tables = sources.tables(fetches, numbers)
     constants = sources.constants(lowered, numbers, width, unroll, tail, tuning.mapped_threads)
     kernel = KernelSource(
         entry,
@@ -99,15 +102,21 @@ def direct(
             *(template(f) for f in ("place.cuh", "mapped.cuh")),
             generated(
                 entry,
-                found
-                + plans.pointers(tensors)
-                + sources.held(fetches)
-                + sources.load(fetches)
-                + sources.element(fetches)
-                + sources.store(tensors),
+                found + tables + plans.pointers(tensors),
+            ),
+            *([template("beside.cuh")] if by_tables else []),
+            generated(
+                entry,
+                sources.held(fetches) + sources.load(fetches) + sources.element(fetches) + sources.store(tensors),
             ),
             template("pointwise.cu"),
-            generated(entry, plans.entry_point(entry, "pointwise", program, tensors, tuning.min_blocks)),
+            *([generated(entry, sources.after_tables(fetches, "pointwise"))] if by_tables else []),
+            generated(
+                entry,
+                plans.entry_point(
+                    entry, "by_tables" if by_tables else "pointwise", program, tensors, tuning.min_blocks
+                ),
+            ),
         ),
     )
     return LaunchPlan(

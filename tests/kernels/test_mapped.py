@@ -51,6 +51,27 @@ def test_a_mask_beside_floats():
     check(ops.op(text, (BOOL, HALF), (HALF,)), [(3, 41, 75), (3, 75, 41)])
 
 
+@pytest.mark.parametrize(
+    ("channels", "axis", "by_table"),
+    [
+        ((64, 32, 32, 32), 3, True),
+        ((64, 32, 32, 32), 1, True),
+        ((24, 3, 8, 16, 13), 1, True),
+        ((24, 3, 8, 16, 13), 3, False),
+    ],
+)
+def test_many_inputs_side_by_side(channels, axis, by_table):
+    """A dense layer's Concat, norm and ReLU: each vector from the input it lies in, also where it is of several."""
+    names = ", ".join(f"x{i}" for i in range(len(channels)))
+    text = (
+        f"({names}, s, b) => (y) {{ c = Concat <axis = {axis}> ({names}) m = Mul (c, s) a = Add (m, b) y = Relu (a) }}"
+    )
+    rest = (sum(channels), 1, 1) if axis == 1 else (sum(channels),)
+    parts = [(2, n, 5, 8) if axis == 1 else (2, 5, 8, n) for n in channels]
+    plan = check(ops.op(text, (HALF,) * (len(channels) + 2), (HALF,)), [*parts, rest, rest])
+    assert any(s.file == "beside.cuh" for s in plan.kernel.sections) == by_table
+
+
 def test_several_outputs():
     """Values at one place, of one shape."""
     text = "(x, z) => (a, b) { t = Transpose (x) a = Add (t, z) b = Relu (a) }"
