@@ -68,7 +68,7 @@ def test_many_inputs_side_by_side(channels, axis, by_table):
     )
     rest = (sum(channels), 1, 1) if axis == 1 else (sum(channels),)
     parts = [(2, n, 5, 8) if axis == 1 else (2, 5, 8, n) for n in channels]
-    plan = check(ops.op(text, (HALF,) * (len(channels) + 2), (HALF,)), [*parts, rest, rest])
+    plan = check(moved.dense_layer(HALF, len(channels), axis), [*parts, rest, rest])
     assert any(s.file == "beside.cuh" for s in plan.kernel.sections) == by_table
 
 
