@@ -62,10 +62,6 @@ def test_a_mask_beside_floats():
 )
 def test_many_inputs_side_by_side(channels, axis, by_table):
     """A dense layer's Concat, norm and ReLU: each vector from the input it lies in, also where it is of several."""
-    names = ", ".join(f"x{i}" for i in range(len(channels)))
-    text = (
-        f"({names}, s, b) => (y) {{ c = Concat <axis = {axis}> ({names}) m = Mul (c, s) a = Add (m, b) y = Relu (a) }}"
-    )
     rest = (sum(channels), 1, 1) if axis == 1 else (sum(channels),)
     parts = [(2, n, 5, 8) if axis == 1 else (2, 5, 8, n) for n in channels]
     plan = check(moved.dense_layer(HALF, len(channels), axis), [*parts, rest, rest])
