@@ -39,6 +39,9 @@ def starts(read: Read, lowered: Lowered, width: int) -> Starts | None:
     along = next((a.number for b in bounds for a, _ in b.index.terms if isinstance(a, Digit)), -1)
     if len(bounds) != len(read.cases) or any(b.index != Index(((Digit(along), 1),)) for b in bounds):
         return None
+    edges = [0, *(b.high for b in bounds)]
+    if [b.low for b in bounds] != edges[:-1] or edges[-1] != lowered.extents[along]:
+        return None  # zeros beside them
     if any(not isinstance(a, Digit) for c in read.cases for a, _ in c.position.terms):
         return None
     dimensions = range(len(lowered.extents))
@@ -47,9 +50,9 @@ def starts(read: Read, lowered: Lowered, width: int) -> Starts | None:
     across = differ[0] if differ else along - 1
     if len(differ) > 1 or across in (along, -1):
         return None
-    grain = math.gcd(*(edge for b in bounds for edge in (b.low, b.high)))
-    entries = -(-lowered.extents[along] // grain)
-    if not 0 < entries <= MOST:
+    grain = math.gcd(*edges)
+    entries = lowered.extents[along] // grain
+    if entries > MOST:
         return None
     others = ((Digit(d), first.factor(d)) for d in dimensions if d not in (along, across) and first.factor(d))
     return Starts(along, across, grain, entries, Index(tuple(others)))

@@ -68,6 +68,13 @@ def test_many_inputs_side_by_side(channels, axis, by_table):
     assert any(s.file == "beside.cuh" for s in plan.kernel.sections) == by_table
 
 
+def test_zeros_beside_many_inputs():
+    """A Pad around a Concat: behind the last input nothing is read."""
+    text = f"""(a, b, c) => (y) {{ {moved.ints(p=(0, 0, 0, 8))} j = Concat <axis = 1> (a, b, c) q = Pad (j, p)
+      y = Relu (q) }}"""
+    check(ops.op(text, (HALF,) * 3, (HALF,)), [(6, 8), (6, 16), (6, 8)])
+
+
 def test_several_outputs():
     """Values at one place, of one shape."""
     text = "(x, z) => (a, b) { t = Transpose (x) a = Add (t, z) b = Relu (a) }"
