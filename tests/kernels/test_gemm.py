@@ -187,7 +187,7 @@ def test_what_is_worth_measuring_is_near_the_plans_own_choice():
     tunings = kernels.candidates(fused, tuple(shapes), H200)
     assert {t.tile is None and t.block is None for t in tunings[1:]} == {False}
     tiles = [t.tile for t in tunings if t.tile is not None]
-    assert gemm.chosen(fused, tuple(shapes), H200) in tiles
+    assert Tile(128, 192, 1) in tiles
     assert Tile(64, 64, 1) not in tiles
     window, images = products.window(HALF, (2, 14, 14, 64), 64, (3, 3))
     assert all(t.block is None for t in kernels.candidates(window, tuple(images), H200))
