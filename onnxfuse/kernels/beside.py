@@ -1,6 +1,6 @@
 """Inputs side by side of which a kernel reads one: a table in shared memory tells where each run of neighbours begins.
 
-What an element lies in is looked up, however many inputs there are; finding it by comparisons is done once for a block.
+Where an element lies is looked up, however many inputs there are; the comparisons are done once for a block.
 """
 
 import math
@@ -8,12 +8,10 @@ from dataclasses import dataclass
 
 from onnxfuse.kernels import maps
 from onnxfuse.kernels.index import Digit, Index
-from onnxfuse.kernels.lowered import Lowered, Read
+from onnxfuse.kernels.lowered import Case, Lowered, Read
 
 FEWEST = 3
 """Inputs from which the table is faster than a comparison with each."""
-MOST = 128
-"""Entries of a table."""
 
 
 @dataclass(frozen=True)
@@ -24,15 +22,15 @@ class Starts:
     """The dimension along which the inputs lie side by side."""
     across: int
     """The one in which they have different steps."""
-    grain: int
+    run: int
     """Neighbours along the first for each entry: they lie in one input."""
     entries: int
-    rest: Index
-    """What the other dimensions add to a position."""
+    others: Index
+    """What all dimensions but the second add to a position, of every input alike."""
 
 
-def starts(read: Read, lowered: Lowered, width: int) -> Starts | None:
-    """Return the table for a read in vectors of `width`, None where a table does not tell where its elements lie."""
+def starts(read: Read, lowered: Lowered, width: int, most: int) -> Starts | None:
+    """Return the table, of so many entries at most, for a read in vectors of `width`; None where there is none."""
     if len(read.cases) < FEWEST or maps.run(read, lowered.extents, width) < width:
         return None
     bounds = [b for c in read.cases for b in c.bounds]
@@ -50,23 +48,29 @@ def starts(read: Read, lowered: Lowered, width: int) -> Starts | None:
     across = differ[0] if differ else along - 1
     if len(differ) > 1 or across in (along, -1):
         return None
-    grain = math.gcd(*edges)
-    entries = lowered.extents[along] // grain
-    if entries > MOST:
+    run = math.gcd(*edges)
+    entries = lowered.extents[along] // run
+    if entries > most:
         return None
-    others = ((Digit(d), first.factor(d)) for d in dimensions if d not in (along, across) and first.factor(d))
-    return Starts(along, across, grain, entries, Index(tuple(others)))
+    others = ((Digit(d), first.factor(d)) for d in dimensions if d != across and first.factor(d))
+    return Starts(along, across, run, entries, Index(tuple(others)))
 
 
-def text(name: str, of: Starts, along: int, numbers: maps.Numbers) -> str:
-    """Return the struct that templates/beside.cuh takes for a source; neighbours are `along` elements apart."""
-    rest = maps.cpp(of.rest, numbers) if of.rest.terms else "0"
+def text(name: str, read: Read, of: Starts, stored: str, numbers: maps.Numbers) -> str:
+    """Return the struct that templates/beside.cuh takes for a source of elements of the C++ type `stored`."""
+
+    def start(case: Case) -> str:
+        words = (numbers.number(n) for n in (case.position.constant, case.position.factor(of.across)))
+        return f"{{from.in{case.input}, {', '.join(words)}}}"
+
+    first, *others = read.cases
+    later = "".join(f"    if (along >= {numbers.number(c.bounds[0].low)}) start = {start(c)};\n" for c in others)
     return (
-        f"struct {name}Starts : {name} {{\n"
+        f"struct {name}Starts {{\n  using Type = {stored};\n"
         f"  static constexpr int ALONG = {of.along}, ACROSS = {of.across}, ENTRIES = {of.entries};\n"
-        "  DEVICE static const Divisor<Index>& grain(const Parameters& p) { return "
-        f"{numbers.divisor(of.grain)}; }}\n"
-        "  DEVICE static Index step(const Parameters& p) { return " + numbers.number(along) + "; }\n"
-        "  DEVICE static Index rest(const Place& at, const Parameters& p) {\n"
-        f"    const auto& c = at.coordinate;\n    return {rest};\n  }}\n}};\n"
+        f"  DEVICE static const Divisor<Index>& run(const Parameters& p) {{ return {numbers.divisor(of.run)}; }}\n"
+        "  DEVICE static Start<Type> start(const Pointers& from, Index along, const Parameters& p) {\n"
+        f"    Start<Type> start = {start(first)};\n{later}    return start;\n  }}\n"
+        "  DEVICE static Index along(const Place& at, const Parameters& p) {\n"
+        f"    const auto& c = at.coordinate;\n    return {maps.cpp(of.others, numbers)};\n  }}\n}};\n"
     )

@@ -87,12 +87,13 @@ def direct(
     tail = maps.tail(lowered.extents, width)
     fetches = [sources.fetch(n, s, lowered, width, tail, aligned) for n, s in sorted(lowered.sources.items())]
     vectors = count // width
-    fetches = [sources.looked_up(f, lowered, width) for f in fetches]
+    fetches = [sources.looked_up(f, lowered, width, tuning.mapped_threads) for f in fetches]
     by_tables = any(f.starts is not None for f in fetches)
+    work = "by_tables" if by_tables else "pointwise"
     unroll = _unroll(fetches, lowered, width, vectors, arch, tuning)
     numbers = maps.Numbers(bits)
     found = sources.finders(fetches, lowered, numbers)
-    tables = sources.tables(fetches, numbers)
+    tables = sources.tables(fetches, lowered, numbers)
     constants = sources.constants(lowered, numbers, width, unroll, tail, tuning.mapped_threads)
     kernel = KernelSource(
         entry,
@@ -100,23 +101,19 @@ def direct(
             *(template(f) for f in (DEVICE, "math.cuh", "memory.cuh")),
             generated(entry, constants + functor.source(lowered.program)),
             *(template(f) for f in ("place.cuh", "mapped.cuh")),
-            generated(
-                entry,
-                found + tables + plans.pointers(tensors),
-            ),
+            generated(entry, found + plans.pointers(tensors)),
             *([template("beside.cuh")] if by_tables else []),
             generated(
                 entry,
-                sources.held(fetches) + sources.load(fetches) + sources.element(fetches) + sources.store(tensors),
+                tables
+                + sources.held(fetches)
+                + sources.load(fetches)
+                + sources.element(fetches)
+                + sources.store(tensors),
             ),
             template("pointwise.cu"),
-            *([generated(entry, sources.after_tables(fetches, "pointwise"))] if by_tables else []),
-            generated(
-                entry,
-                plans.entry_point(
-                    entry, "by_tables" if by_tables else "pointwise", program, tensors, tuning.min_blocks
-                ),
-            ),
+            generated(entry, sources.after_tables(fetches, "pointwise") if by_tables else ""),
+            generated(entry, plans.entry_point(entry, work, program, tensors, tuning.min_blocks)),
         ),
     )
     return LaunchPlan(

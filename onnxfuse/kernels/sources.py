@@ -78,19 +78,20 @@ def parameters(count: int, lowered: Lowered, numbers: maps.Numbers) -> bytes:
 
 def finders(fetches: list[Fetch], lowered: Lowered, numbers: maps.Numbers) -> str:
     """Return the structs of all sources."""
-    return "".join(maps.finder(f.struct, f.source, lowered.space, numbers) for f in fetches)
+    by_comparison = (f for f in fetches if f.starts is None)
+    return "".join(maps.finder(f.struct, f.source, lowered.space, numbers) for f in by_comparison)
 
 
-def looked_up(found: Fetch, lowered: Lowered, width: int) -> Fetch:
-    """Return how a source is fetched by a table, where that is the faster way."""
-    of = beside.starts(found.source, lowered, width) if isinstance(found.source, Read) else None
+def looked_up(found: Fetch, lowered: Lowered, width: int, threads: int) -> Fetch:
+    """Return how a source is fetched by a table, where that is the faster way; a block has so many threads."""
+    of = beside.starts(found.source, lowered, width, threads) if isinstance(found.source, Read) else None
     return found if of is None else replace(found, call=f"load_beside<{found.struct}Starts, W>", starts=of)
 
 
-def tables(fetches: list[Fetch], numbers: maps.Numbers) -> str:
+def tables(fetches: list[Fetch], lowered: Lowered, numbers: maps.Numbers) -> str:
     """Return the structs of the sources that are found by tables."""
     return "".join(
-        beside.text(f.struct, f.starts, f.source.cases[0].position.factor(f.starts.along), numbers)
+        beside.text(f.struct, f.source, f.starts, types.TYPES[lowered.program.inputs[f.number]].stored, numbers)
         for f in fetches
         if f.starts is not None and isinstance(f.source, Read)
     )
