@@ -5,8 +5,9 @@ is the same kernel.
 """
 
 import math
+from dataclasses import replace
 
-from onnxfuse.kernels import functor, layout, maps, plans, sources, tiled, types
+from onnxfuse.kernels import beside, functor, layout, maps, plans, sources, tiled, types
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.body import Program
 from onnxfuse.kernels.layout import Shape
@@ -90,7 +91,8 @@ def direct(
     fetches = [sources.looked_up(f, lowered, width, tuning.mapped_threads) for f in fetches]
     by_tables = any(f.starts is not None for f in fetches)
     work = "by_tables" if by_tables else "pointwise"
-    unroll = _unroll(fetches, lowered, width, vectors, arch, tuning)
+    flight = tuning.bytes_in_flight * (beside.FLIGHT if by_tables else 1)
+    unroll = _unroll(fetches, lowered, width, vectors, arch, replace(tuning, bytes_in_flight=flight))
     numbers = maps.Numbers(bits)
     found = sources.finders(fetches, lowered, numbers)
     tables = sources.tables(fetches, lowered, numbers)
