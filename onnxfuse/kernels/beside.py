@@ -11,8 +11,8 @@ from onnxfuse.kernels.index import Digit, Index
 from onnxfuse.kernels.lowered import Case, Lowered, Read
 
 FEWEST = 3
-"""Inputs from which the table is faster than a comparison with each. DenseNet-121, float16, 32 images, H200, 2026-11: by a
-read and a choice for each input 1905 us, by a comparison for each 1681, by tables 1649."""
+"""Inputs from which the table is faster than a comparison with each. DenseNet-121, float16, 32 images, H200, 2026-11:
+by a read and a choice for each input 1905 us, by a comparison for each 1681, by tables 1649."""
 FLIGHT = 2
 """Times as many bytes in flight as without a table, which a block has to wait for: 1633 us; four times 1643."""
 
