@@ -36,14 +36,21 @@ class Tuning:
     """The sets of sizes of the dynamic dimensions."""
 
     def find(self, model: onnx.ModelProto, rules: Sequence[Rule], progress: Progress) -> "Tuned":
-        """Return what is known of `model`; with --tune that is all, and the file holds it afterwards."""
+        """Return what is known of `model`; with --tune that is all, and the file holds it.
+
+        The file is written after each measurement: what was interrupted goes on where it stopped.
+        """
         from onnxfuse import tuning  # ONNX Runtime is imported where it is needed.
 
         if not self.measure:
             return tuning.reuse(model, rules, times.read(self.file), self.sizes, progress)
         book = times.read(self.file) if self.file.exists() else {}
-        found = tuning.tune(model, rules, book, self.sizes or ({},), None, progress)
-        times.write(self.file, {**book, **found.book})
+
+        def keep(measured: times.Book) -> None:
+            times.write(self.file, {**book, **measured})
+
+        found = tuning.tune(model, rules, book, self.sizes or ({},), None, progress, keep)
+        keep(found.book)
         return found
 
 

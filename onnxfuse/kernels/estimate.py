@@ -80,17 +80,20 @@ def _reading(program: Program, lowered: Lowered, input_shapes: tuple[Shape, ...]
     for number, source in lowered.sources.items():
         if not isinstance(source, Read):
             continue
-        if len(source.cases) > MAX_CASES:
-            raise UnsupportedError(f"a read at {len(source.cases)} places, expected at most {MAX_CASES}")
-        size = types.TYPES[program.inputs[source.input]].size
-        touched, distinct, sectors = _footprint(source, places, size)
-        wanted = min(math.prod(input_shapes[source.input]) * size, distinct * share * size)
-        in_tile = tile is not None and number in tile.sources
-        waste = 1.0 if in_tile or not distinct else max(1.0, sectors * SECTOR / (distinct * size))
-        traffic.setdefault(source.input, []).append(wanted * waste)
         inner = len(lowered.extents) - 1
-        if not in_tile and not maps.fixed(source, (inner,)):
-            total += NARROW * touched * share / maps.run(source, lowered.extents, widest)
+        in_tile = tile is not None and number in tile.sources
+        along = not in_tile and not maps.fixed(source, (inner,))
+        run = maps.run(source, lowered.extents, widest)
+        for position in source.inputs:
+            own = Read(tuple(c for c in source.cases if c.input == position))
+            if len(own.cases) > MAX_CASES:
+                raise UnsupportedError(f"a read at {len(own.cases)} places, expected at most {MAX_CASES}")
+            size = types.TYPES[program.inputs[position]].size
+            touched, distinct, sectors = _footprint(own, places, size)
+            wanted = min(math.prod(input_shapes[position]) * size, distinct * share * size)
+            waste = 1.0 if in_tile or not distinct else max(1.0, sectors * SECTOR / (distinct * size))
+            traffic.setdefault(position, []).append(wanted * waste)
+            total += NARROW * touched * share / run if along else 0.0
     return total + sum(max(t) + (sum(t) - max(t)) / 4 for t in traffic.values())
 
 

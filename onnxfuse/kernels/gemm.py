@@ -216,6 +216,15 @@ COSTS = {
 Not here, since they won nowhere: wider clusters of these tiles, 64x192, 64x256, two blocks of one warpgroup on a
 multiprocessor (1024x1024x1024 8.3 us, 6.6 for one).
 """
+TF32_COSTS = {
+    **COSTS,
+    Tile(128, 64, 1): Cost(3.3, 0.210, 0.233, 0.60, 0.30),
+    Tile(128, 64, 1, warpgroups=2, teams=1): Cost(2.7, 0.205, 0.221, 1.03, 0.50),
+    Tile(128, 128, 1): Cost(4.0, 0.357, 0.379, 1.01, 0.37),
+    Tile(256, 128, 1, warpgroups=2, teams=1): Cost(4.9, 0.700, 0.700, 3.30, 2.00),
+}
+"""The same of float32, 32 terms a step. Over 79 products and convolutions of ResNet-50, BERT and ViT (2026-11-21) the
+choice takes 0.3% more time than the best tile of each, at worst 14%; by float16's own table 2.5%, at worst 35%."""
 LIGHT = frozenset({"add", "sub", "mul", "neg", "relu", "max", "min", "at_least", "at_most", "clip"})
 """Operations that the compiler schedules well beside 192 accumulators of a thread. Beside GELU it computes one element
 after the other: 4096x3072x768 takes 39.7 us, 36.9 with 128; with bias alone 30.3 and 31.9."""
@@ -233,9 +242,14 @@ without; 6304x768x768 (three) 20.3 and 19.0."""
 FEW_ROWS = 128
 """Rows up to which the kernel for sm_80, whose blocks take 16, may be the faster one: 1x768x768 3.3 us, 4.0 by a tile;
 128x768x768 3.3 and 4.2; 16x5632x2048 6.0 and 6.9; 128x3072x768 5.6 and 4.4."""
+NEAR = 1.6
+"""The fastest tile of each of 61 products and convolutions was estimated at 1.51 times the least estimate or below."""
 SPLIT_FROM = 24
 """Steps of 64 terms from which splitting them is tried: 1x768x768 (twelve) 4.0 us, split or not."""
 SPLITS = (2, 3, 4, 6)
+CLUSTERED = 7 / 8
+"""Share of the multiprocessors that the blocks of split tiles may take: clusters leave some over. 49x2048x1024 of
+float32, 32 tiles: in two 6.6 us, in three 6.6, in four, 128 blocks on 132 multiprocessors, 9.9."""
 GATHER = (0.8, 0.08)
 """Microseconds to add up a split tile: once, and for each warp's sums of each block. Tiles of 64x64, 768x3072:
 16 rows 5.2 us in four, 8.6 whole; 128 rows 6.4 and 8.7. By the barrier of the cluster 4.8 and 6.0."""
@@ -244,6 +258,12 @@ GATHER = (0.8, 0.08)
 def _light(parts: Anatomy) -> bool:
     program = parts.lanes[0].program
     return all(v.op in LIGHT for i in program.live() if isinstance(v := program.values[i], Apply))
+
+
+def tiles(op: FusedOp, input_shapes: tuple[Shape, ...]) -> list[Tile]:
+    """Return the tiles that `op` can be computed in, with the columns of each product."""
+    work = _work(op, input_shapes)
+    return [replace(t, n=t.n // work.first_operand) for t in _fitting(work)]
 
 
 def _fitting(work: Work) -> list[Tile]:
@@ -277,9 +297,19 @@ def _choose(work: Work, arch: Arch) -> Tile | Block:
 
 def _tile(work: Work, arch: Arch) -> tuple[Tile, float]:
     """Return the tile with the least estimated time, and the time."""
+    estimated = _estimated(work, arch)
+    if not estimated:
+        raise UnsupportedError(f"{work.first_operand} products in one body")
+    best = min(estimated, key=lambda tile: estimated[tile])
+    return replace(best, n=best.n // work.first_operand), estimated[best]
+
+
+def _estimated(work: Work, arch: Arch) -> dict[Tile, float]:
+    """Return the microseconds of each tile that fits, split where they are few."""
     parts, size, accumulated = work.parts, work.size, work.first_operand
     steps, light = _steps(size, parts.terms), _light(parts)
 
+    costs = TF32_COSTS if parts.to_tf32 else COSTS
     moved = gemm_text.output_bytes(parts) * (1 if work.staged is None else 2)
 
     def count(tile: Tile) -> int:
@@ -287,7 +317,7 @@ def _tile(work: Work, arch: Arch) -> tuple[Tile, float]:
         return -(-size.m // (tile.m * tile.cluster)) * across
 
     def microseconds(tile: Tile) -> float:
-        cost, rounds = COSTS[replace(tile, teams=2, split=1) if tile.split > 1 else tile], 1
+        cost, rounds = costs[replace(tile, teams=2, split=1) if tile.split > 1 else tile], 1
         if tile.split == 1:
             rounds = -(-count(tile) // (arch.sm_count // tile.cluster))
         if tile.cluster > 1 and rounds < SHARED_FROM:
@@ -305,12 +335,9 @@ def _tile(work: Work, arch: Arch) -> tuple[Tile, float]:
             cost.launch + -(-steps // tile.split) * max(cost.step, computed) + gather - (LIGHT_SAVES if light else 0.0)
         )
 
-    fitting = _fitting(work)
-    if not fitting:
-        raise UnsupportedError(f"{accumulated} products in one body")
-    splits = [s for s in _splits(steps) if count(SMALLEST) * s <= arch.sm_count] if accumulated == 1 else []
-    best = min([*fitting, *(replace(SMALLEST, teams=1, split=s) for s in splits)], key=microseconds)
-    return replace(best, n=best.n // accumulated), microseconds(best)
+    splits = [s for s in _splits(steps) if count(SMALLEST) * s <= arch.sm_count * CLUSTERED] if accumulated == 1 else []
+    tiles = [*_fitting(work), *(replace(SMALLEST, teams=1, split=s) for s in splits)]
+    return {tile: microseconds(tile) for tile in tiles}
 
 
 SMALLEST = Tile(64, 64, 1)
@@ -321,14 +348,15 @@ def _splits(steps: int) -> list[int]:
 
 
 def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[Tuning, ...]:
-    """Return every tile that fits, split where they are few; and the blocks of sm_80 that may be near the fastest."""
+    """Return the tiles and the blocks of sm_80 that may be near the fastest; all ways to split where tiles are few."""
     work = _work(op, input_shapes)
     parts, size, accumulated = work.parts, work.size, work.first_operand
     hopper = tensor_cores(parts, size, arch)
     blocks = gemm_sm80.worth_measuring(parts, size, arch) if size.places is None or not hopper else []
     if not hopper:
         return tuple(Tuning(block=block) for block in blocks)
-    tiles = _fitting(work)
+    estimated = _estimated(work, arch)
+    tiles = [t for t in _fitting(work) if estimated[t] <= NEAR * min(estimated.values())]
     few = -(-size.m // 64) * -(-size.n // 64) * len(parts.lanes) * 2 <= arch.sm_count
     if accumulated == 1 and few:
         tiles += [replace(SMALLEST, teams=1, split=s) for s in _splits(_steps(size, parts.terms))]

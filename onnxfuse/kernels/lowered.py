@@ -16,7 +16,12 @@ from onnxfuse.kernels.movement import LookedUp, Padded, broadcast, pieces
 from onnxfuse.kernels.types import UnsupportedError
 
 MAX_CASES = 16
-"""Places that one read may choose from: each costs a comparison and an address per vector. More are several reads."""
+"""Places in an input that one read may choose from: each costs a comparison and an address per vector. More are several
+reads."""
+
+SEVERAL = range(3, 33)
+"""Inputs side by side that one read may choose from: a comparison and a pointer each per vector. By reads of their own
+each is a vector in registers, too, and a choice for each element."""
 
 MAX_CONDITIONS = 256
 """Conditions under which one value may be wanted: beyond that the text would take too long to compile."""
@@ -29,16 +34,22 @@ class Case:
     """Where an element lies, as long as all bounds hold."""
 
     bounds: Bounds
+    input: int
+    """Of the op."""
     position: Index
     """In the input, row-major, in elements."""
 
 
 @dataclass(frozen=True)
 class Read:
-    """An element of an input of the op: at the first case that holds; where none holds, nothing is read and it is 0."""
+    """An element of an input: by the first case that holds; where none holds, nothing is read and it is 0."""
 
-    input: int
     cases: tuple[Case, ...]
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """The inputs of the op that it chooses from."""
+        return tuple(dict.fromkeys(c.input for c in self.cases))
 
     @property
     def indices(self) -> tuple[Index, ...]:
@@ -130,7 +141,7 @@ class _Walk:
     def _at(self, value: Value, shape: Shape, places: tuple[Index, ...]) -> Term:
         match value:
             case Input(index=index, dtype=dtype):
-                return self.source(Read(index, (Case((), linear(places, shape)),)), dtype)
+                return self.source(Read((Case((), index, linear(places, shape)),)), dtype)
             case Constant(value=number, dtype=dtype):
                 return self.builder.constant(number, dtype)
             case Apply(op=op, args=args, dtype=dtype):
@@ -229,18 +240,25 @@ class _Walk:
         return None
 
     def one_read(self, found: list[tuple[Bounds, Term]]) -> Term | None:
-        """Return the pieces as one read of one input, None where they are more than that."""
-        reads = [self.read(term) for _, term in found]
-        first = reads[0]
-        if first is None or any(r is None or r.input != first.input for r in reads):
+        """Return the pieces as one read, None where they are more than that."""
+        reads = [r for _, term in found if (r := self.read(term)) is not None]
+        if len(reads) < len(found):
             return None
-        cases = tuple(
-            Case((*bounds, *case.bounds), case.position)
-            for (bounds, _), r in zip(found, reads, strict=True)
-            if r is not None
-            for case in r.cases
+        one = Read(
+            tuple(
+                Case((*bounds, *case.bounds), case.input, case.position)
+                for (bounds, _), r in zip(found, reads, strict=True)
+                for case in r.cases
+            )
         )
-        return None if len(cases) > MAX_CASES else self.source(Read(first.input, cases), found[0][1].dtype)
+        within = len(one.cases) <= MAX_CASES if len(one.inputs) == 1 else self.side_by_side(one)
+        return self.source(one, found[0][1].dtype) if within else None
+
+    def side_by_side(self, read: Read) -> bool:
+        """Return whether a read may choose from its inputs: not many, each at one place, neighbours lie together."""
+        inner = next(reversed(self.space.extents), -1)
+        together = all(self.space.resolved(c.position).factor(inner) == 1 for c in read.cases)
+        return together and len(read.cases) in SEVERAL
 
     def read(self, term: Term) -> Read | None:
         """Return the read that a term is, if it is one."""
@@ -288,7 +306,7 @@ def _in_dimensions(source: Source, dimensions: Dimensions) -> Source:
 
     if isinstance(source, Guard):
         return Guard(bounds(source.bounds))
-    return Read(source.input, tuple(Case(bounds(c.bounds), dimensions.of(c.position)) for c in source.cases))
+    return Read(tuple(Case(bounds(c.bounds), c.input, dimensions.of(c.position)) for c in source.cases))
 
 
 Wanted = frozenset[frozenset[Bound]]
@@ -331,11 +349,12 @@ def _within(read: Read, wanted: Wanted) -> Read:
     for case in read.cases:
         limits = {both for w in wanted if (both := _and(frozenset(case.bounds), tuple(w))) is not None}
         cases.extend(
-            Case(_in_order(limit, case.bounds), case.position) for limit in _ordered(_simplest(frozenset(limits)))
+            Case(_in_order(limit, case.bounds), case.input, case.position)
+            for limit in _ordered(_simplest(frozenset(limits)))
         )
     if len(cases) > MAX_CONDITIONS:
         raise UnsupportedError(f"a read at {len(cases)} places, expected at most {MAX_CONDITIONS}")
-    return Read(read.input, tuple(cases))
+    return Read(tuple(cases))
 
 
 def _ordered(conditions: Wanted) -> list[frozenset[Bound]]:

@@ -5,8 +5,9 @@ is the same kernel.
 """
 
 import math
+from dataclasses import replace
 
-from onnxfuse.kernels import functor, layout, maps, plans, sources, tiled, types
+from onnxfuse.kernels import beside, functor, layout, maps, plans, sources, tiled, types
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.body import Program
 from onnxfuse.kernels.layout import Shape
@@ -90,9 +91,14 @@ def direct(
     tail = maps.tail(lowered.extents, width)
     fetches = [sources.fetch(n, s, lowered, width, tail, aligned) for n, s in sorted(lowered.sources.items())]
     vectors = count // width
-    unroll = _unroll(fetches, lowered, width, vectors, arch, tuning)
+    fetches = [sources.looked_up(f, lowered, width, tuning.mapped_threads) for f in fetches]
+    by_tables = any(f.starts is not None for f in fetches)
+    work = "by_tables" if by_tables else "pointwise"
+    flight = tuning.bytes_in_flight * (beside.FLIGHT if by_tables else 1)
+    unroll = _unroll(fetches, lowered, width, vectors, arch, replace(tuning, bytes_in_flight=flight))
     numbers = maps.Numbers(bits)
     found = sources.finders(fetches, lowered, numbers)
+    tables = sources.tables(fetches, lowered, numbers)
     constants = sources.constants(lowered, numbers, width, unroll, tail, tuning.mapped_threads)
     kernel = KernelSource(
         entry,
@@ -100,17 +106,19 @@ def direct(
             *(template(f) for f in (DEVICE, "math.cuh", "memory.cuh")),
             generated(entry, constants + functor.source(lowered.program)),
             *(template(f) for f in ("place.cuh", "mapped.cuh")),
+            generated(entry, found + plans.pointers(tensors)),
+            *([template("beside.cuh")] if by_tables else []),
             generated(
                 entry,
-                found
-                + plans.pointers(tensors)
+                tables
                 + sources.held(fetches)
                 + sources.load(fetches)
                 + sources.element(fetches)
                 + sources.store(tensors),
             ),
             template("pointwise.cu"),
-            generated(entry, plans.entry_point(entry, "pointwise", program, tensors, tuning.min_blocks)),
+            generated(entry, sources.after_tables(fetches, "pointwise") if by_tables else ""),
+            generated(entry, plans.entry_point(entry, work, program, tensors, tuning.min_blocks)),
         ),
     )
     return LaunchPlan(

@@ -69,21 +69,27 @@ def condition(bound: Bound, space: Space, numbers: Numbers) -> str:
 
 
 def finder(name: str, source: Source, space: Space, numbers: Numbers) -> str:
-    """Return the struct of a source: `find` of a read, `holds` of a guard."""
+    """Return the struct of a source: `find` of a read, and `input` where it is of several; `holds` of a guard."""
     if isinstance(source, Guard):
         holds = " && ".join(condition(b, space, numbers) for b in source.bounds)
         return (
             f"struct {name} {{\n  DEVICE static bool holds(const Place& at, const Parameters& p) {{\n"
             f"    const auto& c = at.coordinate;\n    return {holds};\n  }}\n}};\n"
         )
-    lines = []
+    lines, inputs = [], []
     for case in source.cases:
         found = f"{{ position = {cpp(case.position, numbers)}; return true; }}"
         test = " && ".join(condition(b, space, numbers) for b in case.bounds)
         lines.append(f"    if ({test}) {found}\n" if test else f"    {found}\n")
+        inputs.append(f"    if ({test}) return from.in{case.input};\n")
+    which = (
+        "  template <class P> DEVICE static auto input(const P& from, const Place& at, const Parameters& p) {\n"
+        f"    const auto& c = at.coordinate;\n{''.join(inputs[:-1])}    return from.in{source.cases[-1].input};\n  }}\n"
+    )
     return (
         f"struct {name} {{\n  DEVICE static bool find(const Place& at, const Parameters& p, Index& position) {{\n"
-        f"    const auto& c = at.coordinate;\n    position = 0;\n{''.join(lines)}    return false;\n  }}\n}};\n"
+        f"    const auto& c = at.coordinate;\n    position = 0;\n{''.join(lines)}    return false;\n  }}\n"
+        f"{which if len(source.inputs) > 1 else ''}}};\n"
     )
 
 

@@ -1,9 +1,10 @@
 """The parts of a kernel on moved data: operands, sources and how each is fetched, constants and parameters."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from onnxfuse.kernels import layout, maps, plans, types
+from onnxfuse.kernels import beside, layout, maps, plans, types
+from onnxfuse.kernels.beside import Starts
 from onnxfuse.kernels.body import Program
 from onnxfuse.kernels.layout import Shape
 from onnxfuse.kernels.lowered import Guard, Lowered, Read, Source
@@ -21,6 +22,8 @@ class Fetch:
     """The load, without its operands."""
     holder: str
     """C++ type of what a thread holds of it."""
+    starts: Starts | None = None
+    """The table by which it is found."""
 
     @property
     def struct(self) -> str:
@@ -30,7 +33,7 @@ class Fetch:
 
 def operands(program: Program, lowered: Lowered, input_shapes: tuple[Shape, ...]) -> tuple[Operand, ...]:
     """Return the inputs that are read, then the outputs."""
-    read = sorted({s.input for s in lowered.sources.values() if isinstance(s, Read)})
+    read = sorted({i for s in lowered.sources.values() if isinstance(s, Read) for i in s.inputs})
     inputs = [plans.operand(f"in{i}", "", program.inputs[i], input_shapes[i], False) for i in read]
     outputs = [plans.operand(f"out{n}", f"b{n}", o.dtype, lowered.extents, True) for n, o in enumerate(program.outputs)]
     return (*inputs, *outputs)
@@ -75,7 +78,32 @@ def parameters(count: int, lowered: Lowered, numbers: maps.Numbers) -> bytes:
 
 def finders(fetches: list[Fetch], lowered: Lowered, numbers: maps.Numbers) -> str:
     """Return the structs of all sources."""
-    return "".join(maps.finder(f.struct, f.source, lowered.space, numbers) for f in fetches)
+    by_comparison = (f for f in fetches if f.starts is None)
+    return "".join(maps.finder(f.struct, f.source, lowered.space, numbers) for f in by_comparison)
+
+
+def looked_up(found: Fetch, lowered: Lowered, width: int, threads: int) -> Fetch:
+    """Return how a source is fetched by a table, where that is the faster way; a block has so many threads."""
+    of = beside.starts(found.source, lowered, width, threads) if isinstance(found.source, Read) else None
+    return found if of is None else replace(found, call=f"load_beside<{found.struct}Starts, W>", starts=of)
+
+
+def tables(fetches: list[Fetch], lowered: Lowered, numbers: maps.Numbers) -> str:
+    """Return the structs of the sources that are found by tables."""
+    return "".join(
+        beside.text(f.struct, f.source, f.starts, types.TYPES[lowered.program.inputs[f.number]].stored, numbers)
+        for f in fetches
+        if f.starts is not None and isinstance(f.source, Read)
+    )
+
+
+def after_tables(fetches: list[Fetch], work: str) -> str:
+    """Return the function that fills the tables, then does the work."""
+    fills = "".join(f"  find_starts<{f.struct}Starts>(pointers, p);\n" for f in fetches if f.starts is not None)
+    return (
+        f"DEVICE void by_tables(const Pointers& pointers, const Parameters& p) {{\n{fills}  wait_for_block();\n"
+        f"  {work}(pointers, p);\n}}\n"
+    )
 
 
 def held(fetches: list[Fetch]) -> str:
@@ -86,8 +114,7 @@ def held(fetches: list[Fetch]) -> str:
 def load(fetches: list[Fetch]) -> str:
     """Return the function that fetches all sources of a vector."""
     lines = [
-        f"  held.s{f.number} = {f.call}({f'from.in{f.source.input}, ' if isinstance(f.source, Read) else ''}at, p);\n"
-        for f in fetches
+        f"  held.s{f.number} = {f.call}({'' if f.starts is not None else place_of(f.source)}at, p);\n" for f in fetches
     ]
     return (
         "template <int W>\n"
@@ -95,6 +122,13 @@ def load(fetches: list[Fetch]) -> str:
         + "".join(lines)
         + "}\n"
     )
+
+
+def place_of(source: Source) -> str:
+    """Return the first arguments of a load: where the source lies, nothing for a guard."""
+    if isinstance(source, Guard):
+        return ""
+    return f"from.in{source.inputs[0]}, " if len(source.inputs) == 1 else "from, "
 
 
 def element(fetches: list[Fetch]) -> str:

@@ -269,7 +269,7 @@ def _fill(
 ) -> str:
     """Return the call that brings a source to shared memory."""
     size = types.TYPES[lowered.program.inputs[f.number]].size
-    operand = f"from.in{source.input}"
+    operand = sources.place_of(source).removesuffix(", ")
     if f.number in tile.read_flat:
         grain = _flat_grain(source, lowered, tile, 16 // size) if aligned else 1
         return f"fill_flat<{f.struct}, {grain}>(tiles.s{f.number}, {operand}, block, p)"
@@ -277,14 +277,14 @@ def _fill(
     grain = math.gcd(maps.granularity(source, (tile.row,), most), lowered.extents[tile.row]) if aligned else 1
     whole = len(source.cases) == 1 and not any(maps.varies(b.index, tile.row) for b in source.cases[0].bounds)
     if aligned and whole and grain * size < 8:
-        count = numbers.number(next(math.prod(t.shape) for t in tensors if t.name == f"in{source.input}"))
+        count = numbers.number(next(math.prod(t.shape) for t in tensors if t.name == f"in{source.inputs[0]}"))
         return f"fill_shifted<{f.struct}, {16 // size}>(tiles.s{f.number}, {operand}, {count}, block, p)"
     return f"fill<{f.struct}, {grain}>(tiles.s{f.number}, {operand}, block, p)"
 
 
 def _other(f: Fetch, lowered: Lowered, shifted: bool) -> str:
     """Return the load of a source that is read where it is used."""
-    start = f"from.in{f.source.input}, " if isinstance(f.source, Read) else ""
+    start = sources.place_of(f.source)
     if not shifted or f.holder.startswith("Splat") or maps.fixed(f.source, (len(lowered.extents) - 1,)):
         return f"{f.call}({start}at, p)"
     if not isinstance(f.source, Read):

@@ -3,13 +3,13 @@
 `tune` measures on the GPU; `reuse` decides by a file, on any machine. Both leave the model as it is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from onnx import ModelProto
 
 from onnxfuse.kernels import tuned
-from onnxfuse.kernels.tuned import Book
+from onnxfuse.kernels.tuned import Book, Measured
 from onnxfuse.model.errors import UsageError
 from onnxfuse.model.sized import with_sizes
 from onnxfuse.rewrite.choices import Choices
@@ -19,6 +19,7 @@ from onnxfuse.runtime.tuned import usable
 from onnxfuse.tuning.candidates import candidates, measured
 from onnxfuse.tuning.decide import Decided, Decisions, Sizes, decide
 from onnxfuse.tuning.stopwatch import Stopwatch, on_gpu
+from onnxfuse.tuning.work import Work
 
 
 @dataclass(frozen=True)
@@ -51,24 +52,25 @@ def tune(
     sizes: Sizes = ({},),
     stopwatch: Stopwatch | None = None,
     progress: Progress = lambda _: None,
+    keep: Callable[[Book], None] = lambda _: None,
 ) -> Tuned:
     """Measure what `book` does not tell of this machine yet, at each of the sets of sizes, and decide.
 
-    `stopwatch` is by default that of the first GPU. Raises DeviceError without one, UsageError where the size of a
-    dynamic dimension is not said.
+    `stopwatch` is by default that of the first GPU; `keep` gets all times of this machine after each measurement.
+    Raises DeviceError without a GPU, UsageError where the size of a dynamic dimension is not said.
     """
     _check(model, sizes)
     watch = on_gpu() if stopwatch is None else stopwatch
-    known = book.get(watch.machine, {})
-    decisions = decide(
-        model,
-        rules,
-        tuned.pooled({watch.machine: known}),
-        sizes,
-        lambda work: measured(work, watch.time(work, candidates(work, rules, watch.machine, watch.arch))),
-        progress,
-    )
-    return Tuned(tuple(rules), sizes, decisions, {watch.machine: {**known, **decisions.new}})
+    known = dict(book.get(watch.machine, {}))
+
+    def measure(work: Work) -> Measured:
+        found = measured(work, watch.time(work, candidates(work, rules, watch.machine, watch.arch)))
+        known[found.key] = found
+        keep({watch.machine: known})
+        return found
+
+    decisions = decide(model, rules, tuned.pooled({watch.machine: dict(known)}), sizes, measure, progress)
+    return Tuned(tuple(rules), sizes, decisions, {watch.machine: known})
 
 
 def reuse(

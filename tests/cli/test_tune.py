@@ -10,9 +10,11 @@ import onnxruntime
 import pytest
 
 import onnxfuse
+import onnxfuse.cli.tuning
 from onnxfuse import tuning
 from onnxfuse.kernels import tuned
 from onnxfuse.kernels.tuned import Machine
+from onnxfuse.rewrite import rule
 from onnxfuse.tuning import Stopwatch
 from onnxfuse.tuning.work import Work
 from tests.cli.conftest import Command
@@ -83,6 +85,30 @@ def test_a_file_is_reused_where_there_is_no_gpu(folder: Path, onnxfuse_command: 
     assert result["tuning"]["machines"] == [str(HERE)]
     api = onnxfuse.optimize("in.onnx", tuning="t.json")
     assert api.SerializeToString(deterministic=True) == onnx.load("out.onnx").SerializeToString(deterministic=True)
+
+
+def test_an_interrupted_tuning_goes_on_where_it_stopped(
+    folder: Path, onnxfuse_command: Command, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each measurement is in the file as soon as it is made."""
+
+    def interrupted() -> Stopwatch:
+        whole = gpu.stopwatch()
+
+        def time(work: Work, candidates: Any) -> Any:
+            if len(gpu.seen) == 2:
+                raise KeyboardInterrupt
+            return whole.time(work, candidates)
+
+        return Stopwatch(HERE, H200, time)
+
+    monkeypatch.setattr(tuning, "on_gpu", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        onnxfuse.cli.tuning.Tuning(True, Path("t.json"), ()).find(onnx.load("in.onnx"), rule.shipped(), lambda _: None)
+    assert len(tuned.read(folder / "t.json")[HERE]) == 2
+    monkeypatch.setattr(tuning, "on_gpu", gpu.stopwatch)
+    result = facts(onnxfuse_command("optimize", "in.onnx", "out.onnx", "--tune", "--tuning", "t.json", "--json"))
+    assert result["tuning"]["measured_now"] == 1
 
 
 def test_a_second_tuning_adds_to_the_file(folder: Path, onnxfuse_command: Command, gpu: Gpu) -> None:

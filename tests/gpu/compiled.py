@@ -187,6 +187,7 @@ SAME: dict[str, Callable[..., object]] = {
     "bias + packed heads": lambda x, b: [_split_heads(t, 64).contiguous() for t in (x + b).chunk(3, -1)],
     "bias + keys": _keys,
     "concat + relu": lambda x, z: torch.relu(torch.cat((x, z), 1)),
+    "dense layer": lambda *given: torch.relu(torch.cat(given[:-2], -1) * given[-2] + given[-1]),
     "pad + mul": lambda x, k: F.pad(x, (1, 1, 1, 1)) * k,
     "upsample + concat": lambda x, z: torch.cat((F.interpolate(x, scale_factor=2, mode="nearest"), z), 1),
     "depth to space": lambda x: torch.relu(_depth_to_space(x)),

@@ -100,6 +100,15 @@ def concat_act(dtype: int) -> FusedOp:
     return _op("(x, z) => (y) { c = Concat <axis = 1> (x, z) y = Relu (c) }", dtype, 2)
 
 
+def dense_layer(dtype: int, parts: int, axis: int = 3) -> FusedOp:
+    """The norm and the ReLU over the Concat of all layers before."""
+    names = ", ".join(f"x{i}" for i in range(parts))
+    return _op(
+        f"({names}, s, b) => (y) {{ c = Concat <axis = {axis}> ({names}) m = Mul (c, s) a = Add (m, b) y = Relu (a) }}",
+        dtype, parts + 2,
+    )  # fmt: skip
+
+
 def pad_mul(dtype: int) -> FusedOp:
     """Zeros around a picture that is scaled."""
     return _op(f"(x, k) => (y) {{ {ints(p=(0, 0, 1, 1, 0, 0, 1, 1))} a = Pad (x, p) y = Mul (a, k) }}", dtype, 2)
@@ -226,6 +235,9 @@ def large(dtype: int, megabytes: int) -> dict[str, tuple[FusedOp, tuple[tuple[in
         "bias + keys 12x64, 512": (keys(dtype, 12, 64), ((per(512, 768), 512, 768), (768,), ())),
         "bias + keys 12x64, 197": (keys(dtype, 12, 64), ((per(197, 768), 197, 768), (768,), ())),
         "concat + relu 56x56": (concat_act(dtype), ((per(128, 56, 56), 64, 56, 56),) * 2),
+        "dense layer 12x32": (
+            dense_layer(dtype, 12), (*((per(384, 28, 28), 28, 28, 32),) * 12, (384,), (384,)),
+        ),
         "concat + relu 7x7": (concat_act(dtype), ((per(1024, 7, 7), 512, 7, 7),) * 2),
         "pad + mul 56x56": (pad_mul(dtype), ((per(64, 56, 56), 64, 56, 56), (64, 1, 1))),
         "upsample + concat 56x56": (

@@ -51,10 +51,12 @@ def interpreted(lowered, inputs, places):
                         values[number] = holds(source.bounds, place)
                     else:
                         case = next((c for c in source.cases if holds(c.bounds, place)), None)
-                        flat = inputs[source.input].reshape(-1)
-                        at = None if case is None else value_of(case.position, place)
-                        assert at is None or 0 <= at < flat.size, "read beside the input"
-                        values[number] = 0 if at is None else flat[at]
+                        if case is None:
+                            values[number] = 0
+                            continue
+                        flat, at = inputs[case.input].reshape(-1), value_of(case.position, place)
+                        assert 0 <= at < flat.size, "read beside the input"
+                        values[number] = flat[at]
                 case Constant(value=constant):
                     values[number] = constant
                 case Apply(op=op, args=args):
@@ -114,6 +116,19 @@ def test_a_roll_is_one_read_of_two_places():
     assert [(c.bounds, c.position) for c in source.cases] == [
         ((Bound(place, 0, 25),), place + 15), ((Bound(place, 25, 40),), place + -25)
     ]  # fmt: skip
+
+
+def test_inputs_side_by_side_are_one_read():
+    """A dense layer's Concat, bias and ReLU: a vector of the output is fetched once, from the input that it lies in."""
+    text = "(a, b, c, k) => (y) { j = Concat <axis = 1> (a, b, c) s = Add (j, k) y = Relu (s) }"
+    lowered = lower(memory.program(ops.op(text, (FLOAT,) * 4, (FLOAT,))), ((6, 8), (6, 4), (6, 4), (16,)))
+    joined, bias = lowered.sources.values()
+    row, column = (Index(((Digit(n), 1),)) for n in (0, 1))
+    assert [(c.bounds, c.input, c.position) for c in joined.cases] == [
+        ((Bound(column, 0, 8),), 0, row * 8 + column), ((Bound(column, 8, 12),), 1, row * 4 + column + -8),
+        ((Bound(column, 12, 16),), 2, row * 4 + column + -12),
+    ]  # fmt: skip
+    assert bias.inputs == (3,)
 
 
 def test_digits_that_do_not_come_out_even_are_divided():

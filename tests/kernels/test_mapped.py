@@ -51,6 +51,30 @@ def test_a_mask_beside_floats():
     check(ops.op(text, (BOOL, HALF), (HALF,)), [(3, 41, 75), (3, 75, 41)])
 
 
+@pytest.mark.parametrize(
+    ("channels", "axis", "by_table"),
+    [
+        ((64, 32, 32, 32), 3, True),
+        ((64, 32, 32, 32), 1, True),
+        ((24, 3, 8, 16, 13), 1, True),
+        ((24, 3, 8, 16, 13), 3, False),
+    ],
+)
+def test_many_inputs_side_by_side(channels, axis, by_table):
+    """A dense layer's Concat, norm and ReLU: each vector from the input it lies in, also where it is of several."""
+    rest = (sum(channels), 1, 1) if axis == 1 else (sum(channels),)
+    parts = [(2, n, 5, 8) if axis == 1 else (2, 5, 8, n) for n in channels]
+    plan = check(moved.dense_layer(HALF, len(channels), axis), [*parts, rest, rest])
+    assert any(s.file == "beside.cuh" for s in plan.kernel.sections) == by_table
+
+
+def test_zeros_beside_many_inputs():
+    """A Pad around a Concat: behind the last input nothing is read."""
+    text = f"""(a, b, c) => (y) {{ {moved.ints(p=(0, 0, 0, 8))} j = Concat <axis = 1> (a, b, c) q = Pad (j, p)
+      y = Relu (q) }}"""
+    check(ops.op(text, (HALF,) * 3, (HALF,)), [(6, 8), (6, 16), (6, 8)])
+
+
 def test_several_outputs():
     """Values at one place, of one shape."""
     text = "(x, z) => (a, b) { t = Transpose (x) a = Add (t, z) b = Relu (a) }"

@@ -5,6 +5,7 @@
 //   pieces  contiguous in accesses of G elements, each of which lies in one piece;
 //           G = 1: anything at all, element by element.
 // `find` of its generated struct gives the position of an element in the input, or false where nothing is to be read.
+// Of several inputs side by side, `input` of its struct tells in which one: `from` is then all pointers.
 // A guard tells which piece an element comes from: for all lanes alike, or a bit for each lane.
 
 struct Parameters {
@@ -26,23 +27,30 @@ struct Flags {
   DEVICE bool get(int lane) const { return lanes >> lane & 1; }
 };
 
-template <class R, class T> DEVICE Splat<T> load_mapped_splat(const T* from, const Place& at, const Parameters& p) {
-  Splat<T> splat = {};
+template <class R, class T> DEVICE const T* input(const T* from, const Place&, const Parameters&) { return from; }
+template <class R, class P> DEVICE auto input(const P& from, const Place& at, const Parameters& p) {
+  return R::input(from, at, p);
+}
+template <class T> T element_of(const T*);
+
+template <class R, class F> DEVICE auto load_mapped_splat(const F& from, const Place& at, const Parameters& p) {
+  Splat<decltype(element_of(input<R>(from, at, p)))> splat = {};
   Index position;
-  if (R::find(at, p, position)) splat = load_splat(from + position);
+  if (R::find(at, p, position)) splat = load_splat(input<R>(from, at, p) + position);
   return splat;
 }
 
-template <class R, int G, int W, class T> DEVICE Pack<T, W> load_pieces(const T* from, Place at, const Parameters& p) {
+template <class R, int G, int W, class F> DEVICE auto load_pieces(const F& from, Place at, const Parameters& p) {
+  using T = decltype(element_of(input<R>(from, at, p)));
   Pack<T, W> pack = {};
   if constexpr (G >= W) {
     Index position;
-    if (R::find(at, p, position)) pack = load<W>(from + position);
+    if (R::find(at, p, position)) pack = load<W>(input<R>(from, at, p) + position);
   } else {
     UNROLLED for (int lane = 0; lane < W; lane += G) {
       Index position;
       if (R::find(at, p, position)) {
-        const Pack<T, G> piece = load<G>(from + position);
+        const Pack<T, G> piece = load<G>(input<R>(from, at, p) + position);
         UNROLLED for (int i = 0; i < G; ++i) pack.set_bits(lane + i, piece.bits(i));
       }
       if (lane + G < W) at.template advance<G>(p);

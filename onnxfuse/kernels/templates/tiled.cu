@@ -158,12 +158,13 @@ template <int W, class T> DEVICE Pack<T, W> load_written(const T* from, const Pl
     if (at.linear + lane < p.count) pack.set_bits(lane, load_bits(from + at.linear + lane));
   return pack;
 }
-template <class R, int W, class T>
-DEVICE Pack<T, W> load_owned(const T* from, Place at, unsigned own, const Parameters& p) {
-  Pack<T, W> pack = {};
+template <class R, int W, class F>
+DEVICE auto load_owned(const F& from, Place at, unsigned own, const Parameters& p) {
+  Pack<decltype(element_of(input<R>(from, at, p))), W> pack = {};
   UNROLLED for (int lane = 0; lane < W; ++lane) {
     Index position;
-    if ((own >> lane & 1) && R::find(at, p, position)) pack.set_bits(lane, load_bits(from + position));
+    if ((own >> lane & 1) && R::find(at, p, position))
+      pack.set_bits(lane, load_bits(input<R>(from, at, p) + position));
     at.template advance<1>(p);
   }
   return pack;
