@@ -1,0 +1,37 @@
+"""Small tensors on a real GPU: the plans that tensors get whose time is that of a thread, not of the memory."""
+
+import pytest
+
+from onnxfuse.kernels import plans
+from tests.gpu.test_kernels import check, pytestmark
+from tests.kernels import moved, ops
+from tests.kernels.ops import BRAIN, FLOAT, HALF
+from tests.kernels.rows import FAMILIES
+from tests.kernels.test_emulated import CHAIN, POINTWISE_SHAPES
+
+__all__ = ["pytestmark"]
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """Plans as they are outside of these tests."""
+    monkeypatch.setattr(plans, "SMALL", 1024)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(("dtype", "aligned"), [(HALF, True), (FLOAT, False)])
+def test_families(name, dtype, aligned):
+    check(FAMILIES[name].op(dtype), FAMILIES[name].small, aligned)
+
+
+@pytest.mark.parametrize("name", moved.small(HALF))
+@pytest.mark.parametrize(("dtype", "aligned"), [(HALF, True), (FLOAT, False)])
+def test_moved_data(name, dtype, aligned):
+    op, shapes = moved.small(dtype)[name]
+    check(op, shapes, aligned)
+
+
+@pytest.mark.parametrize("shapes", POINTWISE_SHAPES.values(), ids=POINTWISE_SHAPES)
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
+def test_chains(shapes, dtype):
+    check(ops.op(CHAIN, (dtype,) * 3, (dtype,)), shapes)
