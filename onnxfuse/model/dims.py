@@ -240,18 +240,16 @@ def _first(state: _State, node: NodeProto) -> Dim:
 
 
 def _smaller(extent: Dim, named: Dim) -> Dim:
-    """Return the smaller one of an extent and a named one by a name of its own, None where that has none.
+    """Return the smaller one of two extents, by a name of its own where one has a name; None where that has none.
 
     >>> _smaller(512, "sequence")
     'min(512,sequence)'
     """
-    if (
-        extent is None
-        or not isinstance(named, str)
-        or is_unknown(extent)
-        or is_unknown(named)
-        or "*" in f"{extent}{named}"
-    ):
+    if isinstance(extent, int) and isinstance(named, int):
+        return min(extent, named) if named >= 0 else None
+    if extent is None or not isinstance(named, str):
+        return None
+    if is_unknown(extent) or is_unknown(named) or "*" in f"{extent}{named}":
         return None
     return named if extent == named else f"min({extent},{named})"
 

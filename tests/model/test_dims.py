@@ -169,6 +169,10 @@ def test_a_table_of_places_is_cut_to_the_sequence() -> None:
     assert found["y"] == found["all"] == found["z"] == ("b", "s", 4)
 
 
+def test_a_table_is_cut_to_a_length_that_is_known() -> None:
+    assert shapes(CUT.replace("[b,s,4]", "[2,5,4]"))["places"] == (1, 5, 4)
+
+
 @pytest.mark.parametrize("cut", ["one, end, one, one", "zero, end, one, two"])
 def test_other_cuts_are_no_shorter_sequence(cut: str) -> None:
     """From another element on, or in steps that are not 1: nothing is known of the length."""
