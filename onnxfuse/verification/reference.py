@@ -201,7 +201,7 @@ class MaxPool(OpRun):
         if len(self.onnx_node.output) > 1:
             raise NotImplementedError("MaxPool with indices")
         window = _window(x.shape[2:], kernel_shape, auto_pad, dilations, pads, strides, bool(ceil_mode))
-        lowest = -np.inf if np.issubdtype(x.dtype, np.floating) else np.iinfo(x.dtype).min
+        lowest = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
         padded = window.pad(x, lowest)
         y = np.full((*x.shape[:2], *window.output), lowest, x.dtype)
         for position in itertools.product(*map(range, kernel_shape)):
