@@ -144,14 +144,9 @@ def _run(model: "Model", rules: Sequence[str | Path], strict_fp32: bool = False)
 
 def _selected(rules: Sequence[str | Path], model: "onnx.ModelProto", strict_fp32: bool) -> "tuple[Rule, ...]":
     """Return the rules for a model, which then says whether they are strict."""
-    from onnxfuse.model import tf32
     from onnxfuse.rewrite import rule, strict
 
-    chosen = rule.select(Path(r) for r in rules)
-    if not strict_fp32 and not tf32.is_strict_fp32(model):
-        return chosen
-    tf32.set_strict_fp32(model)
-    return strict.strict_fp32(chosen)
+    return strict.for_model(rule.select(Path(r) for r in rules), model, asked=strict_fp32)
 
 
 def _run_tuned(model: "Model", rules: Sequence[str | Path], file: Path, strict_fp32: bool) -> "onnx.ModelProto":

@@ -138,9 +138,8 @@ def command(
     with working("load") as progress:
         model = io.load(source)
         before = io.size(model)
-        if strict_fp32 or (is_strict_fp32(model) and not undo):
-            rules = strict.strict_fp32(rules)
-            set_strict_fp32(model)
+        if not undo:
+            rules = strict.for_model(rules, model, asked=strict_fp32)
         source_graph = io.without_weights(model, lambda weight: weight) if outputs.report is not None else model
         found = None if asked is None else asked.find(model, rules, progress)
         if undo:

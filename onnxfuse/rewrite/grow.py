@@ -151,9 +151,11 @@ def _cannot_do(graph: Graph, region: Region, node: Node, host: frozenset[str]) -
     if region.spread is not None and shape == region.spread:
         if _read_elsewhere(graph, region, node):
             return f"computes {graph.type(node.outputs[0])}, which is read elsewhere, too"
-    elif _is_of_mask(graph, region, node):
-        pass
-    elif not _reshapes(region, node) and all(shapes_differ(shape, s) for s in (region.work.shape, *region.reduced)):
+    elif not (
+        _reshapes(region, node)
+        or _is_of_mask(graph, region, node)
+        or any(not shapes_differ(shape, s) for s in (region.work.shape, *region.reduced))
+    ):
         return f"computes {graph.type(node.outputs[0])}, the kernel runs over {region.work}"
     if region.reduced and (reason := _mixed(graph, region, node)) is not None:
         return reason

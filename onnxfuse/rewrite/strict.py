@@ -3,11 +3,22 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from onnx import ModelProto
+
+from onnxfuse.model.tf32 import is_strict_fp32, set_strict_fp32
 from onnxfuse.rewrite import predicate
 from onnxfuse.rewrite.rule import Anchor, Rule
 
 ROUNDING = ("gemm", "direct")
 """Templates whose kernels round the factors of float32 products to TF32."""
+
+
+def for_model(rules: Sequence[Rule], model: ModelProto, *, asked: bool) -> tuple[Rule, ...]:
+    """Return the rules for `model`: strict ones where they are asked for or it says so, and it says so from then on."""
+    if not asked and not is_strict_fp32(model):
+        return tuple(rules)
+    set_strict_fp32(model)
+    return strict_fp32(rules)
 
 
 def strict_fp32(rules: Sequence[Rule]) -> tuple[Rule, ...]:
