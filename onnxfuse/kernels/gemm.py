@@ -131,6 +131,8 @@ def _plain(work: Work) -> LaunchPlan:
 
 def _sm90(work: Work, tile: Tile, arch: Arch) -> LaunchPlan:
     size = work.size
+    if not _takes_columns(work, replace(tile, n=tile.n * work.first_operand)):
+        raise UnsupportedError(f"a tile of {tile} for {size.n} columns")
     if not _has_registers(work.parts, tile, tile.n * work.first_operand):
         raise UnsupportedError(f"a tile of {tile} beside a warpgroup that computes the left factor")
     stages = _stages(work, tile)
@@ -195,6 +197,10 @@ class Cost:
 
 
 COSTS = {
+    Tile(128, 32, 1): Cost(3.2, 0.170, 0.180, 0.60, 0.30),
+    Tile(256, 32, 1): Cost(3.6, 0.310, 0.320, 1.00, 0.40),
+    Tile(256, 32, 1, warpgroups=2): Cost(3.6, 0.310, 0.320, 1.00, 0.40),
+    Tile(256, 32, 1, warpgroups=2, teams=1): Cost(3.6, 0.310, 0.320, 1.20, 0.60),
     Tile(64, 64, 1): Cost(2.6, 0.126, 0.160, 0.60, 0.30),
     Tile(64, 128, 1): Cost(3.4, 0.195, 0.265, 0.60, 0.30),
     Tile(128, 64, 1): Cost(3.3, 0.210, 0.216, 0.60, 0.30),
@@ -273,12 +279,20 @@ def _fitting(work: Work) -> list[Tile]:
     tiles = [
         tile
         for tile in COSTS
-        if tile.n % (64 * accumulated) == 0 and (narrow or tile.m * tile.n // (tile.warpgroups * 128) <= 128)
+        if _takes_columns(work, tile) and (narrow or tile.m * tile.n // (tile.warpgroups * 128) <= 128)
     ]
     tiles = [t for t in tiles if _has_registers(work.parts, t, t.n)]
     fitting = [t for t in tiles if _most_stages(work, replace(t, n=t.n // accumulated)) >= LEAST_STAGES]
     rows, columns = -(-work.size.m // 64) * 64, -(-work.size.n // 64) * 64 * accumulated
     return [t for t in fitting if t.m * t.cluster <= 2 * rows and t.n <= 2 * columns] or fitting
+
+
+def _takes_columns(work: Work, tile: Tile) -> bool:
+    """Return whether the columns of a tile are whole chunks, or less than one that no other tile stands beside."""
+    if tile.n % 64:
+        windows = work.size.places is not None or work.parts.products[0].transposed
+        return windows and work.first_operand == 1 and work.size.n <= tile.n
+    return tile.n % (64 * work.first_operand) == 0
 
 
 def chosen(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> Tile | Block:
@@ -377,7 +391,7 @@ def _shared_bytes(work: Work, tile: Tile, stages: int) -> int:
     matrices = 1 if work.parts.prologue is None else len(work.parts.prologue.cells)
     ring = stages * (matrices * -(-left * ROW_BYTES // 1024) * 1024 + work.first_operand * tile.n * ROW_BYTES)
     warps = 4 * tile.warpgroups * tile.teams
-    buffers = 2 if work.staged is None else tile.m * tile.n // (64 * 64 * tile.warpgroups)
+    buffers = 2 if work.staged is None else tile.m // (64 * tile.warpgroups) * -(-tile.n // 64)
     puts = warps * buffers * 16 * 64 * gemm_text.output_bytes(work.parts)
     part = tile.m * tile.n * work.first_operand * 4 // (4 * tile.warpgroups)
     parts = (tile.split - 1) * part * gemm_text.part_warps(tile, left)

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from google.protobuf.message import Message
 
-from onnxfuse.model.channels import FIRST, perm_of
+from onnxfuse.model.channels import turns_first
 from onnxfuse.model.errors import ModelError
 from onnxfuse.model.evaluate import FOLDABLE, REFUSALS, evaluate
 from onnxfuse.model.graph import Graph, Node, bodies
@@ -205,7 +205,7 @@ def _packs(graph: Graph, node: Node) -> bool:
         return False
     readers = graph.readers(node.outputs[0])
     before = [graph.producer(r.inputs[0]) for r in readers if r.op == "Conv" and r.inputs[1] == node.outputs[0]]
-    return len(before) == len(readers) and all(b is not None and perm_of(b) == FIRST for b in before)
+    return len(before) == len(readers) and all(b is not None and turns_first(b) for b in before)
 
 
 def _known_inputs(graph: Graph, node: Node) -> dict[str, np.ndarray] | None:
