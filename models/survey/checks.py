@@ -55,6 +55,10 @@ class Examined:
     """Of this one alone."""
     archs: tuple[str, ...]
     """What kernels are compiled for; planned they are for all."""
+    on_cpu: bool = False
+    """Whether ONNX Runtime runs the original on the CPU; it has no bfloat16 there."""
+    turns: tuple[int, int] = (0, 1)
+    """The sizes of the two cases; the same twice where the original takes no others."""
     facts: dict[str, Any] = field(default_factory=dict)
     """What goes into the row."""
 
@@ -67,8 +71,49 @@ class Examined:
         """Return the export as it is read."""
         return io.load(self.path)
 
+    def cases(self) -> list[Mapping[str, Any]]:
+        """Return inputs at both shapes."""
+        model = self.original()
+        return [inputs.feeds(model, turn, seed) for seed, turn in enumerate(self.turns)]
+
 
 Step = Callable[[Examined], None]
+
+
+def original_on_cpu(one: Examined) -> None:
+    """ONNX Runtime opens the original, on the CPU or as far as the stand-in libraries go."""
+    why = _runs(one, ["CPUExecutionProvider"])
+    one.on_cpu = not why
+    if why:
+        one.facts["original_on_cpu"] = why
+        refused = _apart(one.path)
+        if refused:
+            raise Refused(f"on the CPU: {why}; on CUDA: {refused}"[:SHOWN])
+
+
+def original_on_gpu(one: Examined) -> None:
+    """ONNX Runtime runs the original on the GPU."""
+    why = _runs(one, ["CUDAExecutionProvider", "CPUExecutionProvider"])
+    if why:
+        raise Refused(why)
+
+
+def _runs(one: Examined, providers: list[str]) -> str:
+    """Return why the original does not run, empty where it does; notes where it takes one shape alone."""
+    from onnxfuse.verification import sessions
+
+    model = one.original()
+    try:
+        session = sessions.plain(one.path, providers)
+        sessions.run(session, inputs.feeds(model, 0))
+    except failures() as error:
+        return _line(error)
+    try:
+        sessions.run(session, inputs.feeds(model, 1))
+    except failures() as error:
+        one.turns = (0, 0)
+        one.facts["one_shape"] = _line(error)[:200]
+    return ""
 
 
 def optimized(one: Examined) -> None:
@@ -99,10 +144,9 @@ def undone(one: Examined) -> None:
     io.save(onnxfuse.unfuse(one.fused), file)
     if any(n.domain == DOMAIN for n in onnx.load(file).graph.node):
         raise Broken("fused ops are left after undo")
-    before, after = _opens(one.path), _opens(file)
-    if after and not before:
-        raise Broken(f"undone it does not open: {after}")
-    one.facts["opens_on_cpu"] = before or True
+    why = _opens(file) if one.on_cpu else _apart(file)
+    if why:
+        raise Broken(f"undone it does not open: {why}")
 
 
 def planned(one: Examined) -> None:
@@ -111,7 +155,7 @@ def planned(one: Examined) -> None:
     ops = fused_ops(model)
     broken: dict[str, str] = {}
     compiled = set[tuple[str, str]]()
-    for turn in (0, 1):
+    for turn in sorted(set(one.turns)):
         light, _ = sized.with_sizes(model, inputs.sizes_of(model, turn))
         graph = infer(light).graph
         types, nodes = sized.every_type(graph), sized.fused_nodes(graph)
@@ -150,33 +194,19 @@ def _compiles(op: FusedOp, shape: Any, arch: Arch, compiled_for: tuple[str, ...]
 
 def opens_on_stand_ins(one: Examined) -> None:
     """A CUDA session opens, on the stand-in libraries, wherever one of the original does."""
-    for path, name in ((one.path, "original"), (one.fused, "fused")):
-        why = _apart("opens", path)
-        if why and name == "original":
-            one.facts["opens_on_stand_ins"] = why
-            return
-        if why:
-            raise Broken(f"no CUDA session opens: {why}")
+    why = _apart(one.fused)
+    if not why:
+        return
+    theirs = _apart(one.path)
+    if not theirs:
+        raise Broken(f"no CUDA session opens: {why}")
+    one.facts["original_on_stand_ins"] = theirs
 
 
 def same_on_cpu(one: Examined) -> None:
     """The bodies compute on the CPU what the original does, by `verify`, at two shapes."""
-    if one.facts.get("opens_on_cpu") is not True:
-        return
-    cases = [inputs.feeds(one.original(), turn) for turn in (0, 1)]
-    _verified(one, cases, ["CPUExecutionProvider"])
-
-
-def original_runs(one: Examined) -> None:
-    """ONNX Runtime runs the original on the GPU at both shapes."""
-    from onnxfuse.verification import sessions
-
-    try:
-        session = sessions.plain(one.path, [sessions.CUDA, sessions.CPU])
-        for turn in (0, 1):
-            sessions.run(session, inputs.feeds(one.original(), turn))
-    except failures() as error:
-        raise Refused(_line(error)) from error
+    if one.on_cpu:
+        _verified(one, ["CPUExecutionProvider"])
 
 
 def same_twice(one: Examined) -> None:
@@ -189,8 +219,7 @@ def same_twice(one: Examined) -> None:
     reasons = sorted({p.reason for p in session.fused if p.runs_as == "function"})
     if reasons:
         one.facts["not_kernels"] = reasons
-    for turn in (0, 1):
-        given = inputs.feeds(one.original(), turn)
+    for given in one.cases():
         first, second = (sessions.run(session, given) for _ in range(2))
         for name, value in first.items():
             if value.tobytes() != second[name].tobytes():
@@ -199,13 +228,12 @@ def same_twice(one: Examined) -> None:
 
 def same_on_gpu(one: Examined) -> None:
     """The kernels compute what the original does, by `verify`, at two shapes."""
-    cases = [inputs.feeds(one.original(), turn) for turn in (0, 1)]
-    _verified(one, cases, ["CUDAExecutionProvider", "CPUExecutionProvider"])
+    _verified(one, ["CUDAExecutionProvider", "CPUExecutionProvider"])
 
 
-def _verified(one: Examined, cases: list[Mapping[str, Any]], providers: list[str]) -> None:
+def _verified(one: Examined, providers: list[str]) -> None:
     began = time.perf_counter()
-    report = onnxfuse.verify(one.path, one.fused, inputs=cases, providers=providers)
+    report = onnxfuse.verify(one.path, one.fused, inputs=one.cases(), providers=providers)
     one.facts |= {"truth": report.truth, "tf32": report.tf32, "verify_s": round(time.perf_counter() - began, 1)}
     undecided = [r.output for r in report.outputs if r.verdict == "undecided"]
     if report.problems or any(r.verdict == "mismatch" for r in report.rows):
@@ -216,8 +244,8 @@ def _verified(one: Examined, cases: list[Mapping[str, Any]], providers: list[str
 
 
 STAGES: Mapping[str, tuple[Step, ...]] = {
-    "cpu": (optimized, same_again, undone, planned, opens_on_stand_ins, same_on_cpu),
-    "gpu": (original_runs, optimized, same_twice, same_on_gpu),
+    "cpu": (original_on_cpu, optimized, same_again, undone, planned, opens_on_stand_ins, same_on_cpu),
+    "gpu": (original_on_gpu, optimized, same_twice, same_on_gpu),
 }
 """The steps of each stage; `models.survey.racing` adds the times to `gpu`."""
 
@@ -256,15 +284,17 @@ def _opens(path: Path) -> str:
     return ""
 
 
-def _apart(what: str, path: Path) -> str:
+def _apart(path: Path) -> str:
     """Open a model in a process that has the stand-in libraries; return why it does not, empty where it does."""
     built = subprocess.run([sys.executable, str(LIBRARIES)], capture_output=True, text=True, check=True)
     environment = os.environ | {"LD_LIBRARY_PATH": built.stdout.strip()}
     environment.pop("CUDA_VISIBLE_DEVICES", None)
     command = [sys.executable, "-m", "models.survey.stand_ins", str(path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
-    said = (done.stdout + done.stderr).strip().splitlines()
-    return "" if done.returncode == 0 else (said[-1] if said else f"it ended with {done.returncode}")[:SHOWN]
+    if done.returncode == 0:
+        return ""
+    said = [*done.stderr.strip().splitlines(), *done.stdout.strip().splitlines()] or ["no word"]
+    return f"{said[-1]} (it ended with {done.returncode})"[:SHOWN]
 
 
 def steps(stage: str) -> tuple[Step, ...]:

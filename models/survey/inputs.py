@@ -22,8 +22,8 @@ def sizes_of(model: onnx.ModelProto, turn: int, **other: int) -> dict[str, int]:
     return {n: other.get(n, SIZES[n][turn]) for n in sorted(names) if n in SIZES}
 
 
-def feeds(model: onnx.ModelProto, turn: int, **other: int) -> Mapping[str, Array]:
+def feeds(model: onnx.ModelProto, turn: int, seed: int = 0, **other: int) -> Mapping[str, Array]:
     """Return values of the standard normal distribution, valid ids and masks, at the sizes of a turn."""
     shapes = {name: (size,) for name, size in sizes_of(model, turn, **other).items()}
-    normal = next(c for c in cases(input_specs(model), [turn], shapes) if c.name == "normal")
+    normal = next(c for c in cases(input_specs(model), [seed], shapes) if c.name == "normal")
     return normal.make()

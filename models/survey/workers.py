@@ -146,7 +146,10 @@ def _checked(path: Path, settings: Settings, slot: int) -> dict[str, Any]:
     command = ["models.survey.check", str(path), "--stage", settings.stage]
     command += [word for arch in settings.archs for word in ("--arch", arch)]
     card = slot % max(settings.cards, 1)
-    environment = {"CUDA_VISIBLE_DEVICES": str(card), LOCK: str(settings.folder / f"card{card}.lock")}
+    environment = {
+        "CUDA_VISIBLE_DEVICES": str(card),
+        LOCK: f"{tempfile.gettempdir()}/onnxfuse-survey-{os.getpid()}-{card}.lock",
+    }
     steps: dict[str, float] = {}
     step, began = "start", time.monotonic()
     try:
@@ -158,7 +161,7 @@ def _checked(path: Path, settings: Settings, slot: int) -> dict[str, Any]:
     except Ended as how:
         if str(how) == OUT_OF_TIME:
             return {"error": OUT_OF_TIME}
-        verdict = "refused" if step in ("start", "original_runs") else "failed"
+        verdict = "refused" if step in ("start", "original_on_cpu", "original_on_gpu") else "failed"
         return {"verdict": verdict, "step": step, "error": str(how), "seconds": steps}
     return {"verdict": "failed", "step": step, "error": "it ended without a word", "seconds": steps}
 
