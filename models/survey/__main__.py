@@ -1,0 +1,79 @@
+"""`python -m models.survey`: export, check, and write what was found."""
+
+import fnmatch
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from models.survey import WAYS
+from models.survey.checks import ARCHS, STAGES
+from models.survey.report import written
+from models.survey.workers import Settings, read, survey
+
+
+@click.command()
+@click.option("--stage", type=click.Choice(sorted(STAGES)), default="cpu", show_default=True)
+@click.option("--out", "folder", type=click.Path(file_okay=False, path_type=Path), default="survey", show_default=True)
+@click.option("--only", default="", help="Only subjects whose name this regular expression finds.")
+@click.option("--ways", default="*", help="Only these ways, as --list names them: 'trace * float16 *'.")
+@click.option("--shard", default="0/1", help="Every n-th subject from the i-th one: i/n.")
+@click.option("--jobs", default=os.cpu_count() or 1, show_default=True, help="Processes at once.")
+@click.option("--cards", default=1, show_default=True, help="GPUs that they share.")
+@click.option("--seconds", default=36_000.0, help="When all ends; what is not done is done by the next call.")
+@click.option("--limit", default=240.0, show_default=True, help="Seconds of one export, and of one step of a check.")
+@click.option("--side", default=128, show_default=True, help="Images are so large, where the model takes them.")
+@click.option("--arch", "archs", multiple=True, type=click.Choice([a.name for a in ARCHS]),
+              help="Compile kernels for these alone; planned they are for all.")  # fmt: skip
+@click.option("--keep", is_flag=True, help="Leave the exports in OUT/exports.")
+@click.option("--list", "listing", is_flag=True, help="List subjects and ways, and stop.")
+@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the results as Markdown.")
+def main(
+    stage: str, folder: Path, only: str, ways: str, shard: str, jobs: int, cards: int, seconds: float, limit: float,
+    side: int, archs: tuple[str, ...], keep: bool, listing: bool, report: Path | None,
+) -> None:  # fmt: skip
+    """Export models of every family, take each export through everything that onnxfuse promises, and report."""
+    from models.survey.catalogue import subjects
+
+    deadline = time.monotonic() + seconds
+    found, missing = subjects()
+    first, _, count = shard.partition("/")
+    chosen = [s for s in found if re.search(only, s.name)][int(first) :: int(count or 1)]
+    numbers = tuple(n for n, way in enumerate(WAYS) if fnmatch.fnmatch(str(way), ways))
+    for source, why in missing.items():
+        click.echo(f"{source}: not surveyed: {why}")
+    if listing:
+        for subject in chosen:
+            click.echo(f"{subject.name:50} {subject.family}")
+        click.echo("\n".join(str(WAYS[n]) for n in numbers))
+        return
+    verdicts: Counter[str] = Counter()
+
+    def tell(row: Mapping[str, Any]) -> None:
+        verdicts[row["verdict"]] += 1
+        shown = f" {row['over']}x" if "over" in row else ""
+        why = f" {row['step']}: {row['error'][:160]}" if row["error"] else ""
+        click.echo(f"{row['verdict']:9} {row['subject']}, {row['way']}{shown}{why}")
+
+    # Neighbours are alike: far ones first show the breadth where the time does not suffice.
+    order = sorted(chosen, key=lambda s: hash_of(s.name))
+    survey(order, Settings(stage, folder, numbers, jobs, cards, limit, deadline, side, archs, keep), tell)
+    click.echo(", ".join(f"{n} {verdict}" for verdict, n in verdicts.most_common()) or "nothing was left to do")
+    if report is not None:
+        report.write_text(written(read(folder)), encoding="utf-8")
+
+
+def hash_of(name: str) -> int:
+    """Return a number that is the same on every machine."""
+    import zlib
+
+    return zlib.crc32(name.encode())
+
+
+if __name__ == "__main__":
+    main()

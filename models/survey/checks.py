@@ -1,0 +1,339 @@
+"""What is checked of one export: the steps of both stages, each of which raises `Broken` or says what it found.
+
+Nothing here needs torch. The steps run in this order, and the first that breaks ends the model's row.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+import onnxfuse
+from models.survey import inputs
+from onnxfuse.kernels import nvrtc
+from onnxfuse.kernels.arch import Arch
+from onnxfuse.kernels.launch import is_template, plan, supports
+from onnxfuse.model import io, sized
+from onnxfuse.model.errors import OnnxfuseError
+from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops
+from onnxfuse.model.types import infer
+
+ARCHS = (
+    Arch("sm_80", 108), Arch("sm_86", 84, 1536), Arch("sm_89", 58, 1536), Arch("sm_90a", 132), Arch("sm_100", 148),
+    Arch("sm_120", 170, 1536),
+)  # fmt: skip
+"""A100, RTX 3090, L4, H200, B200, RTX 5090."""
+
+LIBRARIES = Path(__file__).parents[2] / "tests" / "fake_cuda" / "build.py"
+"""Builds the stand-in CUDA libraries and prints their folder."""
+
+SHOWN = 400
+"""Characters of a message that a row keeps."""
+
+
+class Broken(Exception):  # noqa: N818 - it names what was found, no mistake in this program
+    """A promise that did not hold; the text says which."""
+
+
+class Refused(Exception):  # noqa: N818
+    """ONNX Runtime itself does not run the original, or what a step needs is not there; the text says why."""
+
+
+@dataclass
+class Examined:
+    """One export on its way through the steps."""
+
+    path: Path
+    folder: Path
+    """Of this one alone."""
+    archs: tuple[str, ...]
+    """What kernels are compiled for; planned they are for all."""
+    on_cpu: bool = False
+    """Whether ONNX Runtime runs the original on the CPU; it has no bfloat16 there."""
+    turns: tuple[int, int] = (0, 1)
+    """The sizes of the two cases; the same twice where the original takes no others."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What goes into the row."""
+
+    @property
+    def fused(self) -> Path:
+        """Where the optimized model is."""
+        return self.folder / "fused.onnx"
+
+    def original(self) -> onnx.ModelProto:
+        """Return the export as it is read."""
+        return io.load(self.path)
+
+    def cases(self) -> list[Mapping[str, Any]]:
+        """Return inputs at both shapes."""
+        model = self.original()
+        return [inputs.feeds(model, turn, seed) for seed, turn in enumerate(self.turns)]
+
+
+Step = Callable[[Examined], None]
+
+
+def original_on_cpu(one: Examined) -> None:
+    """ONNX Runtime opens the original, on the CPU or as far as the stand-in libraries go."""
+    why = _runs(one, ["CPUExecutionProvider"])
+    one.on_cpu = not why
+    if why:
+        one.facts["original_on_cpu"] = why
+        refused = _apart(one.path)
+        if refused:
+            raise Refused(f"on the CPU: {why}; on CUDA: {refused}"[:SHOWN])
+
+
+def original_on_gpu(one: Examined) -> None:
+    """ONNX Runtime runs the original on the GPU."""
+    why = _runs(one, ["CUDAExecutionProvider", "CPUExecutionProvider"])
+    if why:
+        raise Refused(why)
+
+
+def _runs(one: Examined, providers: list[str]) -> str:
+    """Return why the original does not run, empty where it does; notes where it takes one shape alone."""
+    from onnxfuse.verification import sessions
+
+    model = one.original()
+    try:
+        session = sessions.plain(one.path, providers)
+        sessions.run(session, inputs.feeds(model, 0))
+    except failures() as error:
+        return _line(error)
+    try:
+        sessions.run(session, inputs.feeds(model, 1))
+    except failures() as error:
+        one.turns = (0, 0)
+        one.facts["one_shape"] = _line(error)[:200]
+    return ""
+
+
+def optimized(one: Examined) -> None:
+    """It is optimized."""
+    began = time.perf_counter()
+    made = onnxfuse.optimize(one.path)
+    one.facts["optimize_s"] = round(time.perf_counter() - began, 2)
+    io.save(made, one.fused)
+    one.facts["nodes"] = [len(onnx.load(one.path, load_external_data=False).graph.node), len(made.graph.node)]
+    ops = fused_ops(made)
+    count = sum(n.domain == DOMAIN for graph in sized.every_graph(made.graph) for n in graph.node)
+    one.facts |= {"fused": count, "kernels": len(ops), "rules": sorted({op.rule for op in ops.values()})}
+
+
+def same_again(one: Examined) -> None:
+    """The same input gives the same bytes, and an optimized model comes out as it went in."""
+    ours = _bytes(io.load(one.fused))
+    if _bytes(onnxfuse.optimize(one.path)) != ours:
+        raise Broken("a second run of optimize gives other bytes")
+    again = onnxfuse.optimize(one.fused)
+    if _bytes(again) != ours:
+        raise Broken(f"optimized again it changes: {_difference(io.load(one.fused), again)}")
+
+
+def undone(one: Examined) -> None:
+    """Undo gives a model that ONNX Runtime opens wherever it opens the original."""
+    file = one.folder / "undone.onnx"
+    io.save(onnxfuse.unfuse(one.fused), file)
+    if any(n.domain == DOMAIN for n in onnx.load(file).graph.node):
+        raise Broken("fused ops are left after undo")
+    why = _opens(file) if one.on_cpu else _apart(file)
+    if why:
+        raise Broken(f"undone it does not open: {why}")
+
+
+def planned(one: Examined) -> None:
+    """Every fused op has a plan on every architecture, aligned and not, and its kernels compile."""
+    model = io.load(one.fused)
+    ops = fused_ops(model)
+    broken: dict[str, str] = {}
+    compiled = set[tuple[str, str]]()
+    for turn in sorted(set(one.turns)):
+        light, _ = sized.with_sizes(model, inputs.sizes_of(model, turn))
+        graph = infer(light).graph
+        types, nodes = sized.every_type(graph), sized.fused_nodes(graph)
+        for name, op in ops.items():
+            shapes = {s for n in nodes.get(name, []) if (s := sized.input_shapes(n, types)) is not None}
+            if not shapes and turn == 0:
+                one.facts["without_shapes"] = one.facts.get("without_shapes", 0) + 1
+            for arch in ARCHS if is_template(op.template) else ():
+                for shape in shapes:
+                    why = _compiles(op, shape, arch, one.archs, compiled)
+                    if why:
+                        broken.setdefault(name, f"{op.rule} on {arch.name} for {shape}: {why}")
+    one.facts["compiled"] = len(compiled)
+    if broken:
+        raise Broken(f"{len(broken)} of {len(ops)} fused ops have no kernel: {next(iter(broken.values()))}")
+
+
+def _compiles(op: FusedOp, shape: Any, arch: Arch, compiled_for: tuple[str, ...], seen: set[tuple[str, str]]) -> str:
+    """Return why there is no kernel for these shapes, empty where there is one, or where it says itself that not."""
+    if supports(op, lambda: arch) is not None:
+        return ""
+    try:
+        for aligned in (True, False):
+            launch = plan(op, shape, aligned, arch)
+            if launch.shared_bytes > arch.shared_bytes:
+                return f"{launch.shared_bytes} bytes of shared memory, the GPU has {arch.shared_bytes}"
+            for part in (launch, *launch.then):
+                key = (part.kernel.text + " ".join(part.kernel.flags), arch.name)
+                if key not in seen and arch.name in compiled_for:
+                    seen.add(key)
+                    nvrtc.compile(part.kernel, arch)
+    except OnnxfuseError as error:
+        return str(error)
+    return ""
+
+
+def opens_on_stand_ins(one: Examined) -> None:
+    """A CUDA session opens, on the stand-in libraries, wherever one of the original does."""
+    why = _apart(one.fused)
+    if not why:
+        return
+    theirs = _apart(one.path)
+    if not theirs:
+        raise Broken(f"no CUDA session opens: {why}")
+    one.facts["original_on_stand_ins"] = theirs
+
+
+def same_on_cpu(one: Examined) -> None:
+    """The bodies compute on the CPU what the original does, by `verify`, at two shapes."""
+    if one.on_cpu:
+        _verified(one, ["CPUExecutionProvider"])
+
+
+def same_twice(one: Examined) -> None:
+    """The fused model runs twice at each shape with the same bits."""
+    from onnxfuse.verification import sessions
+
+    session = sessions.with_kernels(one.fused, [sessions.CUDA, sessions.CPU])
+    placed = {r: sum(p.nodes for p in session.fused if p.runs_as == r) for r in ("kernel", "library", "function")}
+    one.facts["runs_as"] = placed
+    reasons = sorted({p.reason for p in session.fused if p.runs_as == "function"})
+    if reasons:
+        one.facts["not_kernels"] = reasons
+    for given in one.cases():
+        first, second = (sessions.run(session, given) for _ in range(2))
+        for name, value in first.items():
+            if value.tobytes() != second[name].tobytes():
+                one.facts.setdefault("not_repeatable", []).append(name)
+
+
+def same_on_gpu(one: Examined) -> None:
+    """The kernels compute what the original does, by `verify`, at two shapes."""
+    _verified(one, ["CUDAExecutionProvider", "CPUExecutionProvider"])
+
+
+def _verified(one: Examined, providers: list[str]) -> None:
+    began = time.perf_counter()
+    report = onnxfuse.verify(one.path, one.fused, inputs=one.cases(), providers=providers)
+    one.facts |= {"truth": report.truth, "tf32": report.tf32, "verify_s": round(time.perf_counter() - began, 1)}
+    undecided = [r.output for r in report.outputs if r.verdict == "undecided"]
+    if report.problems or any(r.verdict == "mismatch" for r in report.rows):
+        faults = [f"{r.output}: {r.fault}" for r in report.rows if r.verdict == "mismatch"]
+        raise Broken("; ".join((*report.problems, *faults)))
+    if undecided:
+        one.facts["undecided"] = len(undecided)
+
+
+STAGES: Mapping[str, tuple[Step, ...]] = {
+    "cpu": (original_on_cpu, optimized, same_again, undone, planned, opens_on_stand_ins, same_on_cpu),
+    "gpu": (original_on_gpu, optimized, same_twice, same_on_gpu),
+}
+"""The steps of each stage; `models.survey.racing` adds the times to `gpu`."""
+
+
+def _bytes(model: onnx.ModelProto) -> bytes:
+    found: bytes = model.SerializeToString(deterministic=True)
+    return found
+
+
+def _difference(a: onnx.ModelProto, b: onnx.ModelProto) -> str:
+    ours, theirs = ([f"{n.op_type}({n.name})" for n in m.graph.node] for m in (a, b))
+    if len(ours) != len(theirs):
+        return f"{len(ours)} nodes become {len(theirs)}"
+    return next((f"{x} becomes {y}" for x, y in zip(ours, theirs, strict=True) if x != y), "not in its nodes")
+
+
+def failures() -> tuple[type[Exception], ...]:
+    """Return what ONNX Runtime raises, and what we raise around it."""
+    from onnxfuse.verification import sessions
+
+    return (OnnxfuseError, *sessions.ORT_ERRORS)
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:SHOWN]
+
+
+def _opens(path: Path) -> str:
+    """Return why ONNX Runtime does not open a model on the CPU, empty where it does."""
+    from onnxfuse.verification import sessions
+
+    try:
+        sessions.plain(path, [sessions.CPU])
+    except failures() as error:
+        return _line(error)
+    return ""
+
+
+def _apart(path: Path) -> str:
+    """Open a model in a process that has the stand-in libraries; return why it does not, empty where it does."""
+    built = subprocess.run([sys.executable, str(LIBRARIES)], capture_output=True, text=True, check=True)
+    environment = os.environ | {"LD_LIBRARY_PATH": built.stdout.strip()}
+    environment.pop("CUDA_VISIBLE_DEVICES", None)
+    command = [sys.executable, "-m", "models.survey.stand_ins", str(path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    if done.returncode == 0:
+        return ""
+    said = [*done.stderr.strip().splitlines(), *done.stdout.strip().splitlines()] or ["no word"]
+    return f"{said[-1]} (it ended with {done.returncode})"[:SHOWN]
+
+
+def steps(stage: str) -> tuple[Step, ...]:
+    """Return the steps of a stage, that of the times among them."""
+    if stage != "gpu":
+        return STAGES[stage]
+    from models.survey.racing import raced
+
+    return (*STAGES[stage], raced)
+
+
+def examined(path: Path, stage: str, archs: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
+    """Yield a line as each step begins, and at the end the row of the export."""
+    with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
+        one = Examined(path, Path(folder), archs or tuple(a.name for a in ARCHS))
+        verdict, where, error = "right", "", ""
+        for step in steps(stage):
+            yield {"step": step.__name__}
+            where = step.__name__
+            try:
+                step(one)
+            except Refused as said:
+                verdict, error = "refused", str(said)
+                break
+            except Broken as said:
+                verdict, error = "failed", str(said)[:SHOWN]
+                break
+            except Exception as mistake:  # whatever it is, it is a row, and not the end of the survey
+                verdict, error = "failed", _traced(mistake)
+                break
+        yield {"verdict": verdict, "step": "" if verdict == "right" else where, "error": error, **one.facts}
+
+
+def _traced(error: Exception) -> str:
+    """Return the error in one line, with the last place of ours that it came through."""
+    ours, trace = "", error.__traceback__
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if f"{os.sep}onnxfuse{os.sep}" in file:
+            ours = f" [{Path(file).name}:{trace.tb_lineno}]"
+        trace = trace.tb_next
+    return f"{_line(error)}{ours}"

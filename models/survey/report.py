@@ -1,0 +1,92 @@
+"""Write what the survey found, as Markdown."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from statistics import geometric_mean
+from typing import Any
+
+from models.survey.racing import ENOUGH
+
+Row = Mapping[str, Any]
+
+
+def written(rows: Sequence[Row]) -> str:
+    """Return the page: what was surveyed, what failed, what ONNX Runtime refuses, what is slower, family by family."""
+    parts = ["# The survey of exports", "", "Written by `python -m models.survey --report models/SURVEY.md`.", ""]
+    for stage in sorted({r["stage"] for r in rows}):
+        parts += _stage(stage, [r for r in rows if r["stage"] == stage])
+    return "\n".join(parts) + "\n"
+
+
+def _stage(stage: str, rows: Sequence[Row]) -> list[str]:
+    counts = Counter(r["verdict"] for r in rows)
+    ran = [r for r in rows if r["verdict"] not in ("no export", "refused")]
+    timed = [r for r in ran if "over" in r]
+    slower = sorted((r for r in timed if r["over"] < ENOUGH), key=lambda r: r["over"])
+    subjects = {r["subject"] for r in rows}
+    parts = [f"## Stage {stage}", "", f"{len(rows)} exports of {len(subjects)} models: "
+             + ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common()) + ".", ""]  # fmt: skip
+    if timed:
+        mean = geometric_mean([r["over"] for r in timed])
+        parts += [f"{len(timed)} were timed: {mean:.2f}x ONNX Runtime's best in the geometric mean, "
+                  f"{len(slower)} slower than it.", ""]  # fmt: skip
+    parts += _table("who exports", ["source", "exporter and type", "exported", "right"], _exporters(rows))
+    failed = [r for r in rows if r["verdict"] == "failed"]
+    parts += _grouped("failed", failed)
+    parts += _table("slower", ["model", "export", "ONNX Runtime's best, us", "fused, us", "over best"], [
+        [r["subject"], r["way"], f"{r['best_us']} ({r['best']})", str(r["fused_us"]), f"{r['over']:.2f}x"]
+        for r in slower])  # fmt: skip
+    parts += _grouped("refused by ONNX Runtime itself", [r for r in rows if r["verdict"] == "refused"])
+    parts += _grouped("not exported", [r for r in rows if r["verdict"] == "no export"])
+    return parts + _table("families", ["family", "exports", "right", "fused ops", "over best"], _families(rows))
+
+
+def _exporters(rows: Sequence[Row]) -> list[list[str]]:
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["subject"].partition(":")[0], " ".join(row["way"].split()[::2])), []).append(row)
+    return [
+        [source, way, f"{sum(r['verdict'] != 'no export' for r in found)} of {len(found)}",
+         str(sum(r["verdict"] == "right" for r in found))]
+        for (source, way), found in sorted(groups.items())
+    ]  # fmt: skip
+
+
+def _grouped(title: str, rows: Sequence[Row]) -> list[str]:
+    """Return one line for each step and message, with how often and where first."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["step"], kind(row["error"])), []).append(row)
+    ordered = sorted(groups.items(), key=lambda item: -len(item[1]))
+    return _table(title, ["exports", "step", "first", "message"], [
+        [str(len(found)), step, f"{found[0]['subject']}, {found[0]['way']}", found[0]["error"][:200]]
+        for (step, _), found in ordered])  # fmt: skip
+
+
+def kind(error: str) -> str:
+    """Return what messages of one cause have in common: their words without names and numbers."""
+    words = [w for w in error.split() if w.isalpha()]
+    return " ".join(words[:8])
+
+
+def _families(rows: Sequence[Row]) -> list[list[str]]:
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row["family"], []).append(row)
+    lines = []
+    for family, found in sorted(groups.items()):
+        exported = [r for r in found if r["verdict"] != "no export"]
+        over = [r["over"] for r in found if "over" in r]
+        fused = [r["fused"] for r in found if "fused" in r]
+        speed = f"{min(over):.2f}x-{max(over):.2f}x" if over else ""
+        ops = f"{min(fused)}-{max(fused)}" if fused else ""
+        lines.append([family, str(len(exported)), str(sum(r["verdict"] == "right" for r in found)), ops, speed])
+    return lines
+
+
+def _table(title: str, columns: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
+    if not lines:
+        return []
+    rows = [" | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) for line in lines]
+    return [f"### {title[0].upper()}{title[1:]}", "", f"| {' | '.join(columns)} |", "|" + "---|" * len(columns),
+            *(f"| {row} |" for row in rows), ""]  # fmt: skip
