@@ -58,8 +58,8 @@ def require(dtype: int) -> None:
 
 
 def name(dtype: int) -> str:
-    """Return ONNX's name of an element type."""
-    return str(TensorProto.DataType.Name(dtype))
+    """Return ONNX's name of an element type, its number where ONNX has none."""
+    return str(TensorProto.DataType.Name(dtype)) if dtype in TensorProto.DataType.values() else f"number {dtype}"
 
 
 def computed(dtype: int) -> str:
