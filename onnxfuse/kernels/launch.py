@@ -123,6 +123,12 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
     return tuple(plans.values())
 
 
+def is_candidate(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch, tuning: Tuning) -> bool:
+    """Return whether `tuning` is among the variants that are measured on such inputs: no other one makes a kernel."""
+    found = _guarded(op, input_shapes, lambda: family(op).candidates(op, input_shapes, arch))
+    return tuning in (DEFAULT, *found)
+
+
 def inplace(op: FusedOp) -> tuple[tuple[int, int], ...]:
     """Return the (input, output) pairs that may share memory, for all shapes, where their types and shapes agree."""
     return family(op).inplace(op)

@@ -80,12 +80,16 @@ def inplace(op: FusedOp) -> tuple[tuple[int, int], ...]:
 
 def _reads_elementwise(built: Program, index: int) -> frozenset[int]:
     """The inputs that a value reads other than through a reduction: its shape covers theirs."""
-    value = built.values[index]
-    if isinstance(value, body.Input):
-        return frozenset({value.index})
-    if isinstance(value, body.Reduce):
-        return frozenset()
-    return frozenset().union(*(_reads_elementwise(built, a) for a in body.arguments(value)))
+    seen, waiting, found = set[int](), [index], set[int]()
+    while waiting:
+        value = built.values[waiting.pop()]
+        if isinstance(value, body.Input):
+            found.add(value.index)
+        elif not isinstance(value, body.Reduce):
+            fresh = set(body.arguments(value)) - seen
+            seen |= fresh
+            waiting.extend(fresh)
+    return frozenset(found)
 
 
 POINTWISE_VARIANTS = (

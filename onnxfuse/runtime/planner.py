@@ -1,10 +1,12 @@
 """From a fused op to the launches of its kernel: the one place where the runtime meets `onnxfuse.kernels`."""
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
 from onnxfuse import kernels
-from onnxfuse.kernels.plans import DEFAULT, LaunchPlan
+from onnxfuse.kernels.plans import DEFAULT, LaunchPlan, Tuning
+from onnxfuse.kernels.tuned import changed, extents
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.table import Launch, Planner, Shape
 from onnxfuse.runtime.tuned import Variants
@@ -26,15 +28,26 @@ def may_alias(op: FusedOp) -> tuple[int, ...]:
 def planner(op: FusedOp, variants: Variants = lambda device: {}) -> Planner:
     """Return the function that plans, compiles and loads the kernel of `op` for one set of input shapes.
 
-    `variants` are those that were measured fastest; for other shapes the plan chooses by itself.
+    `variants` are those that were measured fastest; for other shapes the plan chooses by itself, and so it does for a
+    variant that is none of the op's own: a file chooses among our kernels, it makes none.
     """
 
     def launch(input_shapes: tuple[Shape, ...], aligned: bool, device: int) -> Launch:
         arch = kernels.arch_of(device)
         tuning = variants(device).get((op.name, tuple(map(tuple, input_shapes))), DEFAULT)
+        if tuning != DEFAULT and not kernels.is_candidate(op, input_shapes, arch, tuning):
+            warnings.warn(_no_variant(op, input_shapes, tuning), stacklevel=1)
+            tuning = DEFAULT
         return _launch(kernels.plan(op, input_shapes, aligned, arch, tuning), device)
 
     return launch
+
+
+def _no_variant(op: FusedOp, input_shapes: tuple[Shape, ...], tuning: Tuning) -> str:
+    said = ", ".join(f"{name} {value}" for name, value in changed(tuning).items())
+    return (
+        f"tuning not used: {said} is no variant of {op.name} for {extents(input_shapes)}; tune again: optimize --tune"
+    )
 
 
 def _launch(plan: LaunchPlan, device: int) -> Launch:

@@ -135,7 +135,7 @@ def test_a_compile_error_names_op_file_and_line(kernel):
         for s in kernel.sections
     )
     line = next(s for s in sections if s.file == "pointwise.cuh").text.count("\n")
-    with pytest.raises(KernelError, match=rf"tested: NVRTC .*pointwise\.cuh\({line}\).*nonsense") as caught:
+    with pytest.raises(KernelError, match=rf"tested_kernel: NVRTC .*pointwise\.cuh\({line}\).*nonsense") as caught:
         nvrtc.build(replace(kernel, sections=sections), H200)
     assert caught.value.hint
 

@@ -15,6 +15,7 @@ import numpy as np
 from onnx.helper import tensor_dtype_to_np_dtype
 from onnx.reference import ReferenceEvaluator
 
+from onnxfuse import kernels
 from onnxfuse.kernels import Arch, TensorMap, Tuning
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime import planner
@@ -60,6 +61,9 @@ class StandInKernels:
     def arch_of(self, device: int) -> Arch:
         assert device == 0, "the stand-in driver has one device"
         return Arch("sm_90a", 132)
+
+    def is_candidate(self, op: FusedOp, shapes: tuple[Shape, ...], arch: Arch, tuning: Tuning) -> bool:
+        return kernels.is_candidate(op, shapes, arch, tuning)
 
     def plan(self, op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: Tuning) -> Any:
         self.tunings.append(tuning)
