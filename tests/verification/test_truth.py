@@ -12,7 +12,7 @@ from onnx import TensorProto, numpy_helper
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from onnxfuse.model.errors import UsageError
-from onnxfuse.verification import reference, sessions, truth, verify
+from onnxfuse.verification import operators, reference, sessions, truth, verify
 from onnxfuse.verification.precision import widened
 from onnxfuse.verification.reference import AveragePool, Conv, ConvTranspose, MaxPool, float64_evaluator
 from tests.verification.small_models import model, text_model
@@ -270,11 +270,14 @@ def test_float32_is_the_fallback_and_says_why() -> None:
         truth.truth_of(made, "float64", [])
 
 
-def test_a_gap_that_shows_only_when_run_ends_float64_too() -> None:
-    """The reference adds a float32 constant to a double in some functions, and finds out when it runs."""
-    made = text_model(
-        "g (float[n, 8] x) => (float[n, 8] y) { y = MeanVarianceNormalization <axes = [1]> (x) }", opset=13
-    )
+def test_a_gap_that_shows_only_when_run_ends_float64_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reference operator finds out only when it runs that it does not know a form."""
+
+    def gap(self: Any, x: np.ndarray) -> tuple[np.ndarray]:
+        raise NotImplementedError("no such form")
+
+    monkeypatch.setattr(operators.Softsign, "_run", gap)
+    made = text_model("g (float[n, 8] x) => (float[n, 8] y) { y = Softsign(x) }")
     report = verify(made, made, providers=["CPUExecutionProvider"])
     assert report.ok
     assert report.truth == "float32"
