@@ -21,12 +21,16 @@ from onnx.reference.op_run import OpRun
 from onnxfuse.model.graph import captured
 from onnxfuse.verification import operators, recurrent, resizing
 from onnxfuse.verification.precision import widen_tensor, widened
+from onnxfuse.verification.witness import Witness
 
 Array = npt.NDArray[Any]
 
 
 class Float64(ReferenceEvaluator):
     """The evaluator, with the operators below in place of onnx's own, in function bodies and subgraphs too."""
+
+    witness: Witness | None = None
+    """Who is asked whether an operator is right; None to believe them all."""
 
     def __init__(self, proto: Any, **options: Any) -> None:
         options["new_ops"] = [*OPERATORS, *(options.get("new_ops") or [])]
@@ -54,7 +58,10 @@ class Float64(ReferenceEvaluator):
                 options["linked_attributes"] = attributes
             if node.need_context():
                 options["context"] = results
-            outputs = node.run(*self.read(node.op_type, [results[name] for name in node.input]), **options)
+            inputs = self.read(node.op_type, [results[name] for name in node.input])
+            outputs = node.run(*inputs, **options)
+            if self.witness is not None:
+                outputs = self.witness.believed(node, attributes, inputs, outputs)
             results.update(zip(node.output, outputs, strict=False))
             for name in finished:
                 results.pop(name, None)
@@ -85,9 +92,14 @@ def to_tf32(x: Array) -> Array:
     return np.asarray(np.ldexp(np.rint(fraction * 2048) / 2048, exponent))
 
 
-def float64_evaluator(model: onnx.ModelProto, kind: type[Float64] = Float64) -> Float64:
-    """Return an evaluator of `model` in float64. Raises what onnx raises where an operator is not implemented."""
-    evaluator = kind(widened(model, TensorProto.DOUBLE, weights=False))
+def float64_evaluator(model: onnx.ModelProto, kind: type[Float64] = Float64, witness: Witness | None = None) -> Float64:
+    """Return an evaluator of `model` in float64. Raises what onnx raises where an operator is not implemented.
+
+    `witness` is asked whether its operators are right, those in function bodies and subgraphs too.
+    """
+    # Function bodies and subgraphs make evaluators of the same class by themselves: the witness goes with the class.
+    witnessed = type(kind.__name__, (kind,), {"witness": witness})
+    evaluator: Float64 = witnessed(widened(model, TensorProto.DOUBLE, weights=False))
     for tensor in model.graph.initializer:
         evaluator.rt_inits_[tensor.name] = numpy_helper.to_array(widen_tensor(tensor, TensorProto.DOUBLE))
     return evaluator
