@@ -166,11 +166,14 @@ def measure(
     originals: Sequence[Array],
     truth: Array,
     *,
+    nudged: Sequence[Array] = (),
     top_k: Sequence[int] = (),
     nan: NanPolicy = "equal",
 ) -> Measure:
     """Return the measure of `fused` beside the original's outputs, the first on the inputs themselves, and `truth`.
 
+    `nudged` are more outputs of the original, which say how large its largest error can be, and not what it typically
+    is: that is no luck, and to move every input by a rounding step makes it larger than rounding does.
     `top_k` is that of `metrics.difference`. With `nan="fail"` a NaN or an infinity in the fused output is a fault even
     where the original has it too.
     """
@@ -187,8 +190,8 @@ def measure(
     if truth.shape != original.shape:
         return base  # How many there are hangs on a rounding: the boxes that a threshold leaves. Nothing can be judged.
     if original.dtype.kind in "biuSUO":
-        return _measure_exact(base, fused, originals, truth)
-    measured = _measure_floats(base, fused, originals, truth)
+        return _measure_exact(base, fused, [*originals, *nudged], truth)
+    measured = _measure_floats(base, fused, originals, nudged, truth)
     return _without_nan(measured, fused, originals[0], truth) if nan == "fail" and not measured.broken else measured
 
 
@@ -228,7 +231,9 @@ NOTHING = Measure(0, 0, Difference(), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, (), 0.0, 0.0
 """The measure of an output without elements."""
 
 
-def _measure_floats(base: Measure, fused: Array, originals: Sequence[Array], truth: Array) -> Measure:
+def _measure_floats(
+    base: Measure, fused: Array, originals: Sequence[Array], nudged: Sequence[Array], truth: Array
+) -> Measure:
     """Return the measure of floats, in two passes over pieces: what the truth is like, and then how far from it."""
     dtype, shape = originals[0].dtype, originals[0].shape
     facts = float_type(dtype)
@@ -244,8 +249,8 @@ def _measure_floats(base: Measure, fused: Array, originals: Sequence[Array], tru
         return base
     median = survey.magnitudes.at(0.5)
     least = float(rounding_step(np.float64(median), dtype)) if median else np.inf
-    error, own = _Error(), [_Error() for _ in originals]
-    for start, f, t, *others in _wide_pieces(fused, truth, *originals):
+    error, own = _Error(), [_Error() for _ in (*originals, *nudged)]
+    for start, f, t, *others in _wide_pieces(fused, truth, *originals, *nudged):
         t = survey.clipped(t)
         known = np.isfinite(t)
         t = np.where(known, t, 0.0)
@@ -259,7 +264,7 @@ def _measure_floats(base: Measure, fused: Array, originals: Sequence[Array], tru
         compared=survey.judged,
         scale=survey.scale,
         own=max(e.largest for e in own),
-        own_typical=max(e.typical for e in own),
+        own_typical=max(e.typical for e in own[: len(originals)]),
         error=error.error,
         step=error.step,
         typical=error.typical,
