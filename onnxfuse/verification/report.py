@@ -35,7 +35,7 @@ from onnxfuse.verification.tolerance import Tolerated
 SCHEMA = 1
 """The form of `Report.as_dict()`, told at the top of this file."""
 
-NOT_TOLD = ("broken", "unlike", "asked", "difference")
+NOT_TOLD = ("broken", "unlike", "asked", "half", "difference")
 """Fields of a measure that `fault` tells in words, or that have a key of their own."""
 
 
@@ -64,7 +64,7 @@ class OutputRow:
         """`mismatch`; `undecided` where nothing could be judged; else `ok`."""
         if self.fault:
             return "mismatch"
-        if self.tolerance is None and self.measure.elements and (not self.measure.compared or self.measure.blunt):
+        if self.tolerance is None and self.measure.undecided:
             return "undecided"
         return "ok"
 
