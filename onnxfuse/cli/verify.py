@@ -358,8 +358,11 @@ def _next_steps(report: "Report") -> list[str]:
         if report.bisection is None:
             steps.append("name the fused op or rule that is to blame: the same with --bisect DIR")
         steps.append("see what was fused with onnxfuse explain; undo it with onnxfuse optimize --undo and verify that")
-    if "undecided" in verdicts:
-        steps.append("the made-up inputs tell nothing about this model: give real ones with --inputs")
+    if report.unverified:
+        steps.append(
+            "made-up inputs tell too little about this model: give real ones with --inputs, or say how far the outputs "
+            "may be apart with --rtol and --atol"
+        )
     if any(k.runs_as == "function" for k in report.kernels) and report.provider.startswith("CUDA"):
         steps.append("the bodies alone can be verified with --provider cpu")
     return steps

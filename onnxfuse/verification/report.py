@@ -16,6 +16,7 @@ changes its meaning; new keys alone leave it.
 | | `judged_by` (budget, tolerance), `tolerance` (null, or the fields of `tolerance.Tolerated`) |
 | | the numbers of `budget.Measure`, its `budget` and `typical_budget` |
 | | `difference` (the fields of `metrics.Difference`), and max_abs, max_rel, cosine, rtol, atol out of it |
+| undecided, unverified | positions of cases in which an output could not be judged; outputs of which most could not |
 | cases | `name`, `seed` (null for real inputs), `shapes`, `seconds`, `note` (why it was left out) |
 | kernels | one per fused op: `op`, `rule`, `nodes`, `runs_as` (kernel, library, function), `reason`, `launches` |
 | bisection | null, or the fields of `finding.Finding`: what `--bisect` found |
@@ -34,6 +35,9 @@ from onnxfuse.verification.tolerance import Tolerated
 
 SCHEMA = 1
 """The form of `Report.as_dict()`, told at the top of this file."""
+
+MOSTLY = 0.5
+"""An output that could not be judged in more than this share of the kinds of cases has not been verified."""
 
 NOT_TOLD = ("broken", "unlike", "asked", "difference")
 """Fields of a measure that `fault` tells in words, or that have a key of their own."""
@@ -67,6 +71,18 @@ class OutputRow:
         if self.tolerance is None and self.measure.elements and (not self.measure.compared or self.measure.blunt):
             return "undecided"
         return "ok"
+
+    @property
+    def why_undecided(self) -> str:
+        """Why nothing could be judged, in words; empty where something was."""
+        m = self.measure
+        if self.verdict != "undecided":
+            return ""
+        if m.compared:
+            share = f"{m.own / m.scale:.0%} of its largest value" if m.scale else f"{m.own:.2g} where the truth is 0"
+            return f"the original's own error is {share}"
+        floats = self.dtype.startswith(("float", "bfloat"))
+        return "no element is finite" if floats else "the original itself differs from the truth, or has ties"
 
     @property
     def severity(self) -> float:
@@ -162,8 +178,29 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether the promise held: no problem, every output right in every case and really judged in one at least."""
-        return not self.problems and bool(self.rows) and all(r.verdict == "ok" for r in self.outputs)
+        """Whether the promise held: no problem, every output right in every case and judged in half of them at least."""
+        right = bool(self.rows) and all(r.verdict == "ok" for r in self.outputs)
+        return right and not self.problems and not self.unverified
+
+    @property
+    def undecided(self) -> tuple[int, ...]:
+        """Positions of the cases in which an output could not be judged."""
+        return tuple(sorted({r.case for r in self.rows if r.verdict == "undecided"}))
+
+    @property
+    def unverified(self) -> tuple[str, ...]:
+        """Outputs that could not be judged in more than MOSTLY of the kinds of cases, at their shapes.
+
+        Cases that differ by their seed alone are one: doubtful ones are run with more seeds, and would count more.
+        """
+        judged: dict[str, dict[tuple[Any, ...], bool]] = {}
+        for row in self.rows:
+            case = self.cases[row.case]
+            kinds = judged.setdefault(row.output, {})
+            kind = (case.name, *case.shapes.items())
+            kinds[kind] = kinds.get(kind, False) or row.verdict != "undecided"
+        open_ = {name: sum(not known for known in kinds.values()) for name, kinds in judged.items()}
+        return tuple(name for name, kinds in judged.items() if open_[name] > MOSTLY * len(kinds))
 
     @property
     def outputs(self) -> tuple[OutputRow, ...]:
@@ -182,14 +219,23 @@ class Report:
         run = sum(not c.note for c in self.cases)
         if self.ok:
             within = {"tolerance" if r.tolerance else "error budget" for r in self.outputs}
-            what = f"{_count(len(self.outputs), 'output')}, {_count(run, 'case')}"
-            return f"same within the {' and the '.join(sorted(within))}: {what}"
+            cases = _count(run, "case")
+            what = f"{_count(len(self.outputs), 'output')}, {f'{run - len(self.undecided)} of ' * bool(self.undecided)}"
+            return f"same within the {' and the '.join(sorted(within))}: {what}{cases}{self._undecided_text('; ')}"
         wrong = [r.output for r in self.outputs if r.verdict == "mismatch"]
-        open_ = [r.output for r in self.outputs if r.verdict == "undecided"]
         parts = [f"{', '.join(wrong)} out of budget"] if wrong else []
-        parts += [f"{', '.join(open_)} could not be judged"] if open_ else []
+        parts += [f"{', '.join(self.unverified)} could not be judged"] if self.unverified else []
         parts += [_count(len(self.problems), "problem")] if self.problems else []
-        return f"not the same: {'; '.join(parts) or 'nothing was compared'}"
+        known = "not the same" if wrong or self.problems else "not shown to be the same"
+        return f"{known}: {'; '.join(parts) or 'nothing was compared'}{self._undecided_text(': ')}"
+
+    def _undecided_text(self, before: str) -> str:
+        """Return how many cases could not be judged and why, after `before`; empty where all were."""
+        if not self.undecided:
+            return ""
+        why = next(r.why_undecided for r in self.rows if r.verdict == "undecided")
+        ran = sum(not c.note for c in self.cases)
+        return f"{before}{len(self.undecided)} of {_count(ran, 'case')} could not be judged: {why}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return every fact for JSON."""
@@ -206,6 +252,8 @@ class Report:
             "outputs": [r.as_dict() for r in self.outputs],
             "rows": [r.as_dict() for r in self.rows],
             "cases": [c.as_dict() for c in self.cases],
+            "undecided": list(self.undecided),
+            "unverified": list(self.unverified),
             "kernels": [k.as_dict() for k in self.kernels],
             "bisection": None if self.bisection is None else self.bisection.as_dict(),
             "seconds": self.seconds,
