@@ -1,6 +1,7 @@
 """`onnxfuse verify`: compare a fused model with its original, and say which error is whose."""
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from onnxfuse.cli.console import output, print_json
 from onnxfuse.cli.outputs import Outputs, output_options
 from onnxfuse.model import io
 from onnxfuse.model.errors import UsageError
+from onnxfuse.model.isolation import Crash, isolated
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -178,6 +180,7 @@ def command(
     op must also have run as its kernel.
     """
     from onnxfuse.verification import verify  # ONNX Runtime takes a second to import; --help does not wait.
+    from onnxfuse.verification.crashes import Run, report_of
 
     if folders and bisect is None:
         raise UsageError("--rules goes with --bisect", "The rules of FUSED matter only to name the one at fault.")
@@ -194,27 +197,41 @@ def command(
         def show_progress(step: str, done: int, total: int) -> None:
             bar.update(task, description=step, completed=done, total=total)
 
-        report = verify(
-            original,
-            fused,
-            **chosen,
-            providers=ours,
-            fused_providers=theirs,
-            truth=truth,  # type: ignore[arg-type]  # click has checked it
-            rtol=dict(rtol),
-            atol=dict(atol),
-            nan=nan,  # type: ignore[arg-type]  # click has checked it
-            top_k=top_k or None,
-            use_tf32=use_tf32,
-            progress=show_progress,
+        report = isolated(
+            lambda tell: verify(
+                original,
+                fused,
+                **chosen,
+                providers=ours,
+                fused_providers=theirs,
+                truth=truth,  # type: ignore[arg-type]  # click has checked it
+                rtol=dict(rtol),
+                atol=dict(atol),
+                nan=nan,  # type: ignore[arg-type]  # click has checked it
+                top_k=top_k or None,
+                use_tf32=use_tf32,
+                progress=tell,
+            ),
+            show_progress,
         )
-        if bisect is not None:
+        if isinstance(report, Crash):
+            run = Run(original, fused, **chosen, providers=ours, fused_providers=theirs, use_tf32=use_tf32)
+            report = report_of(report, run, show_progress)
+        if bisect is not None and report.crash is None:
             from onnxfuse.verification.bisect import investigate
 
-            report = investigate(
-                original, fused, report, **chosen, reoptimize=_reoptimizer(original, folders), folder=bisect,
-                progress=show_progress,
+            verified = report
+            found = isolated(
+                lambda tell: investigate(
+                    original, fused, verified, **chosen, reoptimize=_reoptimizer(original, folders), folder=bisect,
+                    progress=tell,
+                ),
+                show_progress,
             )  # fmt: skip
+            if isinstance(found, Crash):
+                crashed = f"--bisect: a part of the models {found.how}, at the step '{found.step}'"
+                found = replace(report, problems=(*report.problems, crashed))
+            report = found
     outputs.write("verify", report.as_dict(), {"before": original, "after": fused})
     if as_json:
         print_json("verify", report.as_dict())
@@ -250,7 +267,7 @@ def show(report: "Report", console: Console) -> None:
     """Print the verdict, the table of outputs and what to try, on one screen."""
     color = "green" if report.ok else "red"
     console.print(f"[bold {color}]{'ok' if report.ok else 'MISMATCH'}[/] {escape(report.summary)}")
-    for problem in report.problems:
+    for problem in report.problems if report.crash is None else ():
         console.print(f"  - {escape(problem)}")
     if report.rows:
         console.print(_table(report))

@@ -14,6 +14,7 @@ import onnx
 from onnxfuse import runtime
 from onnxfuse.model import io
 from onnxfuse.model.errors import UsageError
+from onnxfuse.model.isolation import doing
 from onnxfuse.model.types import UNKNOWN, ValueType, first_line, value_types
 from onnxfuse.verification import budget, sessions
 from onnxfuse.verification.classes import class_outputs
@@ -98,6 +99,7 @@ def compare(
             del fused_model
             file = sessions.openable(original, original_model, folder)
             # An original that ONNX Runtime does not open is told as that, and not as one without a truth.
+            doing(model="original", case=None)
             plain = sessions.plain(file, providers, cuda=cuda)
             scores = class_outputs(original_model) if judging.top_k is None else frozenset()
             oracle = truth_of(original_model, truth, [c.shapes for c in plan], file)
@@ -105,6 +107,7 @@ def compare(
             del original_model
             # On two providers the original's own error is the worse one of the two.
             twin = None if elsewhere is None else sessions.plain(file, elsewhere, cuda=cuda)
+            doing(model="fused", case=None)
             session = sessions.with_kernels(fused_file, elsewhere or providers, cuda)
             del file, fused_file
             by_kind = any(s.array_type.kind in "fV" for s in specs)
@@ -252,7 +255,7 @@ class _Comparison:
     def run_all(self, plan: Sequence[Case], progress: Progress) -> None:
         """Run the cases one after another."""
         for number, case in enumerate(plan):
-            progress(f"{case.name} {_shapes_text(case)}", number, len(plan))
+            progress(f"{case.name} {shapes_text(case)}", number, len(plan))
             self.run(case)
 
     def run(self, case: Case) -> None:
@@ -263,6 +266,8 @@ class _Comparison:
 
     def _run(self, case: Case) -> str:
         inputs = case.make()
+        said = case if case.generated else case.name
+        doing(model="original", case=said)
         try:
             expected = sessions.run(self.plain, inputs)
         except sessions.ORT_ERRORS as error:
@@ -271,11 +276,12 @@ class _Comparison:
                     f"the original fails on {case.name}: {first_line(error)}", "Are these its inputs?"
                 ) from error
             return f"the original refuses it: {first_line(error)}"
+        doing(model="fused", case=said)
         try:
             got = sessions.run(self.session, inputs)
         except sessions.ORT_ERRORS as error:
             self.problems.append(
-                f"the fused model fails where the original runs ({_shapes_text(case)}): {first_line(error)}"
+                f"the fused model fails where the original runs ({shapes_text(case)}): {first_line(error)}"
             )
             return FUSED_FAILS
         unsound = [n for n, x in expected.items() if not isinstance(x, np.ndarray)]
@@ -283,7 +289,9 @@ class _Comparison:
             raise UsageError(
                 f"output '{unsound[0]}' is not a tensor and cannot be compared", "Cut the model before it."
             )
+        doing(model="truth", case=said)
         truth = self._true(inputs)
+        doing(model="original", case=said)
         siblings = self._on_nudged(inputs, expected)
         for name, value in (sessions.run(self.twin, inputs) if self.twin is not None else {}).items():
             siblings.setdefault(name, []).append(value)
@@ -413,5 +421,6 @@ def _types_differ(a: ValueType, b: ValueType) -> bool:
     return len(a.shape) != len(b.shape) or any(x != y for x, y in numbers)
 
 
-def _shapes_text(case: Case) -> str:
+def shapes_text(case: Case) -> str:
+    """Return the shapes of a case in one line."""
     return " ".join(f"{n}={'x'.join(map(str, s)) or 'scalar'}" for n, s in case.shapes.items())

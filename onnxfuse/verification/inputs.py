@@ -6,6 +6,7 @@ Uniform numbers in [0, 1) are never used: they cannot tell Relu from Identity.
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,7 @@ class InputSpec:
 
 @dataclass(frozen=True)
 class Case:
-    """One set of inputs, made when `make` is called so that only one is held at a time."""
+    """One set of inputs, made when `make` is called so that only one is held at a time; picklable if generated."""
 
     name: str
     """The kind, or where real inputs come from."""
@@ -141,10 +142,13 @@ def nudge(inputs: Mapping[str, Array], seed: int) -> dict[str, Array] | None:
 
 
 def _case(specs: Sequence[InputSpec], seed: int, kind: str, repeat: int, shapes: dict[str, tuple[int, ...]]) -> Case:
-    def make() -> dict[str, Array]:
-        return {s.name: _values(s, shapes[s.name], kind, repeat, seed) for s in specs}
+    return Case(kind, seed, shapes, partial(_made, tuple(specs), shapes, kind, repeat, seed))
 
-    return Case(kind, seed, shapes, make)
+
+def _made(
+    specs: Sequence[InputSpec], shapes: Mapping[str, tuple[int, ...]], kind: str, repeat: int, seed: int
+) -> dict[str, Array]:
+    return {s.name: _values(s, shapes[s.name], kind, repeat, seed) for s in specs}
 
 
 def _values(spec: InputSpec, shape: tuple[int, ...], kind: str, repeat: int, seed: int) -> Array:

@@ -19,6 +19,7 @@ changes its meaning; new keys alone leave it.
 | undecided, unverified | positions of cases in which an output could not be judged; outputs of which most could not |
 | cases | `name`, `seed` (null for real inputs), `shapes`, `seconds`, `note` (why it was left out) |
 | kernels | one per fused op: `op`, `rule`, `nodes`, `runs_as` (kernel, library, function), `reason`, `launches` |
+| crash | null, or the fields of `finding.CrashSite`: which op ended the process, or broke the GPU |
 | bisection | null, or the fields of `finding.Finding`: what `--bisect` found |
 
 Numbers that are not finite are strings: "inf", "-inf", "nan".
@@ -30,7 +31,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from onnxfuse.verification.budget import Measure
-from onnxfuse.verification.finding import Finding
+from onnxfuse.verification.finding import CrashSite, Finding
 from onnxfuse.verification.tolerance import Tolerated
 
 SCHEMA = 1
@@ -173,12 +174,14 @@ class Report:
     """Whether float32 outputs were judged by what TF32 products permit: on CUDA, where nothing else holds."""
     without_tf32: str = ""
     """Why the CUDA sessions ran with `use_tf32` 0, which rounds no float32 product; empty where they did not."""
+    crash: CrashSite | None = None
+    """Where the model crashed that was run; None where nothing did. It is among the problems, too."""
     bisection: Finding | None = None
     """What `bisect` found; None where it was not asked for, or nothing was wrong."""
 
     @property
     def ok(self) -> bool:
-        """Whether the promise held: no problem, every output right in every case and judged in half of them at least."""
+        """Whether the promise held: no problem, every output right in every case, and most cases judged."""
         right = bool(self.rows) and all(r.verdict == "ok" for r in self.outputs)
         return right and not self.problems and not self.unverified
 
@@ -222,6 +225,8 @@ class Report:
             cases = _count(run, "case")
             what = f"{_count(len(self.outputs), 'output')}, {f'{run - len(self.undecided)} of ' * bool(self.undecided)}"
             return f"same within the {' and the '.join(sorted(within))}: {what}{cases}{self._undecided_text('; ')}"
+        if self.crash is not None:
+            return self.crash.text
         wrong = [r.output for r in self.outputs if r.verdict == "mismatch"]
         parts = [f"{', '.join(wrong)} out of budget"] if wrong else []
         parts += [f"{', '.join(self.unverified)} could not be judged"] if self.unverified else []
@@ -255,6 +260,7 @@ class Report:
             "undecided": list(self.undecided),
             "unverified": list(self.unverified),
             "kernels": [k.as_dict() for k in self.kernels],
+            "crash": None if self.crash is None else self.crash.as_dict(),
             "bisection": None if self.bisection is None else self.bisection.as_dict(),
             "seconds": self.seconds,
         }

@@ -17,7 +17,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
 from onnxfuse import runtime
 from onnxfuse.model import io
-from onnxfuse.model.errors import DeviceError, ModelError
+from onnxfuse.model.errors import DeviceError, DeviceLostError, ModelError
 from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.model.types import first_line
 
@@ -84,6 +84,7 @@ def with_kernels(model: Model, providers: Sequence[str], cuda: Mapping[str, str]
     try:
         return runtime.session(model, with_options(providers, cuda), session_options=_quiet(), **safe)
     except ORT_ERRORS as error:
+        raise_if_lost(error)
         raise ModelError(
             f"ONNX Runtime cannot open the fused model: {first_line(error)}", "Optimize the original again."
         ) from error
@@ -141,10 +142,29 @@ def run(
     inputs: Mapping[str, npt.NDArray[Any]],
     outputs: Sequence[str] | None = None,
 ) -> Arrays:
-    """Return the outputs by name, all or those asked for. Raises what ONNX Runtime raises.
+    """Return the outputs by name, all or those asked for. Raises what ONNX Runtime raises, DeviceLostError.
 
     bfloat16 passes as `ml_dtypes.bfloat16`.
     """
+    try:
+        return _run(session, inputs, outputs)
+    except ORT_ERRORS as error:
+        raise_if_lost(error)
+        raise
+
+
+def raise_if_lost(error: Exception) -> None:
+    """Raise DeviceLostError where the GPU is broken for this process: `error` is then what broke it, and no refusal."""
+    fault = runtime.device_fault()
+    if fault is not None:
+        raise DeviceLostError(
+            f"breaks the GPU's context ({fault})", "No call of this process gets through to the GPU any more."
+        ) from error
+
+
+def _run(
+    session: onnxruntime.InferenceSession, inputs: Mapping[str, npt.NDArray[Any]], outputs: Sequence[str] | None
+) -> Arrays:
     names = [o.name for o in session.get_outputs()] if outputs is None else list(outputs)
     if not any("bfloat16" in value.type for value in (*session.get_inputs(), *session.get_outputs())):
         return dict(zip(names, session.run(names, dict(inputs)), strict=True))
@@ -163,6 +183,7 @@ def _open(
     try:
         return onnxruntime.InferenceSession(source, options, providers=list(providers), enable_fallback=0, **more)
     except ORT_ERRORS as error:
+        raise_if_lost(error)
         raise ModelError(
             f"ONNX Runtime cannot open {what} on {providers[0]}: {first_line(error)}",
             "Check that the original runs in plain ONNX Runtime there.",
