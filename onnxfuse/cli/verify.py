@@ -15,7 +15,7 @@ from onnxfuse.cli.console import output, print_json
 from onnxfuse.cli.outputs import Outputs, output_options
 from onnxfuse.model import io
 from onnxfuse.model.errors import UsageError
-from onnxfuse.model.isolation import Crash, isolated
+from onnxfuse.model.isolation import PATIENCE, Crash, isolated
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -149,6 +149,19 @@ TF32_OPTION = click.option(
     show_default=True,
     help="Precision that errors are measured against; auto is float64 unless the model is big.",
 )
+@click.option(
+    "--time",
+    "seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=300.0,
+    show_default=True,
+    help="Seconds for the cases, and as much again where there is doubt; cases beyond are left out, and told.",
+)
+@click.option(
+    "--memory",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Gigabytes that the values of a case may take; by default half of what is free.",
+)
 @output_options
 @click.option("--json", "as_json", is_flag=True, help="Print every fact as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing; the exit code is the verdict.")
@@ -169,6 +182,8 @@ def command(
     bisect: Path | None,
     folders: tuple[Path, ...],
     truth: str,
+    seconds: float,
+    memory: float | None,
     as_json: bool,
     quiet: bool,
     outputs: Outputs,
@@ -210,9 +225,12 @@ def command(
                 nan=nan,  # type: ignore[arg-type]  # click has checked it
                 top_k=top_k or None,
                 use_tf32=use_tf32,
+                seconds=seconds,
+                memory=None if memory is None else int(memory * 1e9),
                 progress=tell,
             ),
             show_progress,
+            patience=max(seconds, PATIENCE),
         )
         if isinstance(report, Crash):
             run = Run(original, fused, **chosen, providers=ours, fused_providers=theirs, use_tf32=use_tf32)
@@ -336,6 +354,9 @@ def _legend(report: "Report") -> str:
             "\nby its own error the original is better; judged by what factors rounded to TF32 do to it, as the "
             "session allows (use_tf32, ONNX Runtime's default); to keep float32: optimize --strict-fp32"
         )
+    if report.searched:
+        sizes = ", ".join(f"{name}={','.join(map(str, values))}" for name, values in report.searched.items())
+        text += f"\nsizes searched upward until the original ran: {escape(sizes)}; say which with --shape"
     if skipped:
         text += f"\n{skipped} cases left out: {escape(next(c.note for c in report.cases if c.note))}"
     kernels = [k for k in report.kernels if k.runs_as == "kernel"]

@@ -105,7 +105,7 @@ def investigate(
     if not failed:
         return report
     models = load(original, "original"), load(fused, "fused")
-    specs = input_specs(models[0])
+    specs, shapes = input_specs(models[0]), {**(shapes or {}), **report.searched}
     plan = plan_of(specs, inputs, seeds, shapes)
     plan += more_of(specs, plan, {c.name for c in report.cases[len(plan) :]}, shapes)
     providers = list(dict.fromkeys([report.fused_provider or report.provider, sessions.CPU]))

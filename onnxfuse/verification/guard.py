@@ -31,7 +31,9 @@ from onnxfuse.verification.bisect import (
 from onnxfuse.verification.compare import RealInputs, plan_of
 from onnxfuse.verification.crashes import Run, chosen_providers, surviving
 from onnxfuse.verification.finding import Suspect
-from onnxfuse.verification.inputs import cases, input_specs, shape_sets
+from onnxfuse.verification.inputs import Case, cases, input_specs, shape_sets
+from onnxfuse.verification.limits import Limits
+from onnxfuse.verification.sizes import searched
 from onnxfuse.verification.windows import Window, differing, windows
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -186,20 +188,32 @@ def _looked_at(
 
 
 def _feeds(original: ModelProto, inputs: Sequence[RealInputs] | None, providers: Sequence[str]) -> list[Arrays]:
-    """Return the inputs to run: the real ones, else each kind in the first set of shapes that the original takes."""
+    """Return the inputs to run: the real ones, else each kind in the first set of shapes that the original takes.
+
+    Where it takes none of the usual ones, they are searched for.
+    """
     specs = input_specs(original)
     if inputs is not None:
         return [case.make() for case in plan_of(specs, inputs, (), None)]
     session = sessions.for_few_runs(original, providers)
     reason = ""
-    for shapes in shape_sets(specs, {}):
-        made = [case.make() for case in cases(specs, (0,), shapes)]
+
+    def runs(case: Case) -> bool:
+        nonlocal reason
         try:
-            sessions.run(session, made[0])
+            sessions.run(session, case.make(), quiet=True)
         except sessions.ORT_ERRORS as error:
             reason = first_line(error)
-            continue
-        return made
-    raise UsageError(
-        f"--guard: the original runs on none of the made-up inputs: {reason}", "Give real ones with --guard-inputs."
-    )
+            return False
+        return True
+
+    made = next((c for c in (cases(specs, (0,), shapes) for shapes in shape_sets(specs, {})) if runs(c[0])), None)
+    if made is None:
+        limits = Limits()
+        found = searched(original, specs, {}, runs, lambda: limits.over)
+        made = cases(specs, (0,), shape_sets(specs, found)[0]) if found else []
+    if not made:
+        raise UsageError(
+            f"--guard: the original runs on none of the made-up inputs: {reason}", "Give real ones with --guard-inputs."
+        )
+    return [case.make() for case in made]

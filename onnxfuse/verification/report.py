@@ -19,6 +19,8 @@ changes its meaning; new keys alone leave it.
 | undecided, unverified | positions of cases in which an output could not be judged; outputs of which most could not |
 | cases | `name`, `seed` (null for real inputs), `shapes`, `seconds`, `note` (why it was left out) |
 | kernels | one per fused op: `op`, `rule`, `nodes`, `runs_as` (kernel, library, function), `reason`, `launches` |
+| searched | values of dynamic dimensions that were searched for until the original ran |
+| limits | what it might cost: `seconds` for the cases, bytes of `memory` for the values of one |
 | crash | null, or the fields of `finding.CrashSite`: which op ended the process, or broke the GPU |
 | bisection | null, or the fields of `finding.Finding`: what `--bisect` found |
 
@@ -27,7 +29,7 @@ Numbers that are not finite are strings: "inf", "-inf", "nan".
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from onnxfuse.verification.budget import Measure
@@ -36,6 +38,9 @@ from onnxfuse.verification.tolerance import Tolerated
 
 SCHEMA = 1
 """The form of `Report.as_dict()`, told at the top of this file."""
+
+LEFT_OUT = "left out: "
+"""How the note of a case begins that was not run because of what it would cost."""
 
 MOSTLY = 0.5
 """An output that could not be judged in more than this share of the kinds of cases has not been verified."""
@@ -174,6 +179,10 @@ class Report:
     """Whether float32 outputs were judged by what TF32 products permit: on CUDA, where nothing else holds."""
     without_tf32: str = ""
     """Why the CUDA sessions ran with `use_tf32` 0, which rounds no float32 product; empty where they did not."""
+    searched: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Values of dynamic dimensions that were searched for, because the original took none of the usual small ones."""
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """What it might cost: `seconds` for the cases, bytes of `memory` for the values of one."""
     crash: CrashSite | None = None
     """Where the model crashed that was run; None where nothing did. It is among the problems, too."""
     bisection: Finding | None = None
@@ -224,7 +233,8 @@ class Report:
             within = {"tolerance" if r.tolerance else "error budget" for r in self.outputs}
             cases = _count(run, "case")
             what = f"{_count(len(self.outputs), 'output')}, {f'{run - len(self.undecided)} of ' * bool(self.undecided)}"
-            return f"same within the {' and the '.join(sorted(within))}: {what}{cases}{self._undecided_text('; ')}"
+            left_out = self._undecided_text("; ") + self._left_out_text()
+            return f"same within the {' and the '.join(sorted(within))}: {what}{cases}{left_out}"
         if self.crash is not None:
             return self.crash.text
         wrong = [r.output for r in self.outputs if r.verdict == "mismatch"]
@@ -232,7 +242,13 @@ class Report:
         parts += [f"{', '.join(self.unverified)} could not be judged"] if self.unverified else []
         parts += [_count(len(self.problems), "problem")] if self.problems else []
         known = "not the same" if wrong or self.problems else "not shown to be the same"
-        return f"{known}: {'; '.join(parts) or 'nothing was compared'}{self._undecided_text(': ')}"
+        return (
+            f"{known}: {'; '.join(parts) or 'nothing was compared'}{self._undecided_text(': ')}{self._left_out_text()}"
+        )
+
+    def _left_out_text(self) -> str:
+        notes = [c.note for c in self.cases if c.note.startswith(LEFT_OUT)]
+        return f"; {_count(len(notes), 'case')} {notes[0]}" if notes else ""
 
     def _undecided_text(self, before: str) -> str:
         """Return how many cases could not be judged and why, after `before`; empty where all were."""
@@ -260,6 +276,8 @@ class Report:
             "undecided": list(self.undecided),
             "unverified": list(self.unverified),
             "kernels": [k.as_dict() for k in self.kernels],
+            "searched": {name: list(sizes) for name, sizes in self.searched.items()},
+            "limits": dict(self.limits),
             "crash": None if self.crash is None else self.crash.as_dict(),
             "bisection": None if self.bisection is None else self.bisection.as_dict(),
             "seconds": self.seconds,

@@ -42,8 +42,9 @@ CRASHES_IN_HALF = "NchwcTransformer"
 DEFAULTS: Mapping[str, str] = MappingProxyType({})
 """No options of a provider."""
 
+FATAL = 4
 QUIET = 3
-"""ONNX Runtime's severity: errors only. What goes wrong is raised and told by us."""
+"""ONNX Runtime's severities: nothing, errors only. What goes wrong is raised and told by us."""
 
 
 def plain(
@@ -141,13 +142,17 @@ def run(
     session: onnxruntime.InferenceSession,
     inputs: Mapping[str, npt.NDArray[Any]],
     outputs: Sequence[str] | None = None,
+    *,
+    quiet: bool = False,
 ) -> Arrays:
     """Return the outputs by name, all or those asked for. Raises what ONNX Runtime raises, DeviceLostError.
+
+    `quiet`: ONNX Runtime prints nothing about a run that it refuses.
 
     bfloat16 passes as `ml_dtypes.bfloat16`.
     """
     try:
-        return _run(session, inputs, outputs)
+        return _run(session, inputs, outputs, _silent() if quiet else None)
     except ORT_ERRORS as error:
         raise_if_lost(error)
         raise
@@ -162,13 +167,22 @@ def raise_if_lost(error: Exception) -> None:
         ) from error
 
 
+def _silent() -> onnxruntime.RunOptions:
+    options = onnxruntime.RunOptions()
+    options.log_severity_level = FATAL
+    return options
+
+
 def _run(
-    session: onnxruntime.InferenceSession, inputs: Mapping[str, npt.NDArray[Any]], outputs: Sequence[str] | None
+    session: onnxruntime.InferenceSession,
+    inputs: Mapping[str, npt.NDArray[Any]],
+    outputs: Sequence[str] | None,
+    options: onnxruntime.RunOptions | None,
 ) -> Arrays:
     names = [o.name for o in session.get_outputs()] if outputs is None else list(outputs)
     if not any("bfloat16" in value.type for value in (*session.get_inputs(), *session.get_outputs())):
-        return dict(zip(names, session.run(names, dict(inputs)), strict=True))
-    values = session.run_with_ort_values(names, {n: _ort_value(x) for n, x in inputs.items()})
+        return dict(zip(names, session.run(names, dict(inputs), options), strict=True))
+    values = session.run_with_ort_values(names, {n: _ort_value(x) for n, x in inputs.items()}, options)
     return {n: _array(v) for n, v in zip(names, values, strict=True)}
 
 
@@ -212,6 +226,8 @@ def _frugal() -> onnxruntime.SessionOptions:
     options = _quiet()
     # A second copy of each weight, laid out for one product, pays only over many runs.
     options.add_session_config_entry("session.disable_prepacking", "1")
+    # Nor does memory that is kept for runs of the same shapes.
+    options.enable_cpu_mem_arena = False
     return options
 
 

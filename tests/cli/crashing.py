@@ -2,8 +2,8 @@
 
     python -m tests.cli.crashing HOW WHICH OP ARGUMENTS
 
-HOW is a signal, `hangs`, `illegal` for a kernel that writes where no memory is, or `gpu` for what CUDA says after one; WHICH are
-the sessions that it happens in: `kernels`, `plain`, or `opening` for those with kernels, when they are opened.
+HOW is a signal, `hangs`, `illegal` for a kernel that writes where no memory is, or `gpu` for what CUDA says after one.
+WHICH are the sessions that it happens in: `kernels`, `plain`, or `opening` for those with kernels, as they are opened.
 """
 
 import os
