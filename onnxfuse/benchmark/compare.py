@@ -202,6 +202,7 @@ def _run(
         try:
             ready.append((contender, *_warm(contender, race.providers, inputs, outputs)))
         except REFUSALS as error:
+            sessions.raise_if_lost(error)
             refused.append(Refused(contender.name, contender.setting.name, reason(error)))
     for name in {c.name for c in race.contenders} - {c.name for c, _, _ in ready}:
         why = next(r.reason for r in refused if r.model == name)

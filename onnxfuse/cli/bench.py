@@ -67,6 +67,7 @@ def command(
     model's. Several --shape sizes are taken together: batch=1,8 with sequence=128,512 runs 1x128 and 8x512.
     """
     from onnxfuse.benchmark import bench
+    from onnxfuse.verification.crashes import Run, surviving
 
     if plot is not None:
         from onnxfuse.benchmark.plot import check
@@ -79,18 +80,25 @@ def command(
         task = bar.add_task("optimize" if fused is None else "load", total=None)
         bar.refresh()
         other = optimized(original) if fused is None else fused
-        report = bench(
-            original,
-            other,
-            shapes=dict(shapes),
-            providers=PROVIDERS[provider],
-            use_tf32=use_tf32,
-            runs=runs,
-            rounds=rounds,
-            seed=seed,
-            progress=lambda step, done, total: bar.update(
-                task, description=step, completed=done, total=total, refresh=True
+
+        def show_progress(step: str, done: int, total: int) -> None:
+            bar.update(task, description=step, completed=done, total=total, refresh=True)
+
+        run = Run(original, other, None, (seed,), dict(shapes), PROVIDERS[provider], use_tf32=use_tf32)
+        report = surviving(
+            lambda tell: bench(
+                original,
+                other,
+                shapes=dict(shapes),
+                providers=PROVIDERS[provider],
+                use_tf32=use_tf32,
+                runs=runs,
+                rounds=rounds,
+                seed=seed,
+                progress=tell,
             ),
+            run,
+            show_progress,
         )
     if plot is not None:
         from onnxfuse.benchmark.plot import draw

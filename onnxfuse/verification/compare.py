@@ -1,5 +1,6 @@
 """Run two models on the same inputs and judge the second by the first's own error against truth."""
 
+import math
 import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -14,13 +15,16 @@ import onnx
 from onnxfuse import runtime
 from onnxfuse.model import io
 from onnxfuse.model.errors import UsageError
+from onnxfuse.model.isolation import doing
 from onnxfuse.model.types import UNKNOWN, ValueType, first_line, value_types
 from onnxfuse.verification import budget, sessions
 from onnxfuse.verification.classes import class_outputs
 from onnxfuse.verification.given import case_of, given_cases
 from onnxfuse.verification.inputs import Case, InputSpec, Shapes, cases, input_specs, nudge
-from onnxfuse.verification.report import CaseRow, KernelRow, OutputRow, Report
+from onnxfuse.verification.limits import EVALUATIONS, Limits, at_most, gigabytes, peak
+from onnxfuse.verification.report import LEFT_OUT, CaseRow, KernelRow, OutputRow, Report
 from onnxfuse.verification.sessions import Source
+from onnxfuse.verification.sizes import free_dimensions, searched
 from onnxfuse.verification.tolerance import Tolerances, Tolerated, tolerated
 from onnxfuse.verification.truth import REFERENCE_GAPS, Choice, Truth, as_tf32, float32_truth, no_float64, truth_of
 
@@ -81,11 +85,12 @@ def compare(
     progress: Progress = lambda step, done, total: None,
     judging: Judging | None = None,
     fused_providers: Sequence[str] | None = None,
+    limits: Limits | None = None,
 ) -> Report:
     """Return the report of `onnxfuse.verification.verify`, which tells what the arguments are."""
     began = time.perf_counter()
     original_model, fused_model = load(original, "original"), load(fused, "fused")
-    judging = judging or Judging()
+    judging, limits = judging or Judging(), limits or Limits()
     judging.tolerances.check([o.name for o in original_model.graph.output])
     providers = sessions.chosen_providers(providers)
     elsewhere = None if fused_providers is None else sessions.chosen_providers(fused_providers)
@@ -93,6 +98,7 @@ def compare(
         providers[0], "", "", "", (), (), (), tuple(interface_problems(original_model, fused_model)), 0.0,
         "" if elsewhere is None else elsewhere[0],
         without_tf32=_why_without_tf32(judging, fused_model, [*providers, *(elsewhere or ())]),
+        limits={"seconds": limits.seconds, "memory": limits.memory},
     )  # fmt: skip
     if not report.problems:
         specs = input_specs(original_model)
@@ -105,19 +111,31 @@ def compare(
             del fused_model
             file = sessions.openable(original, original_model, folder)
             # An original that ONNX Runtime does not open is told as that, and not as one without a truth.
+            doing(model="original", case=None)
             plain = sessions.plain(file, providers, cuda=cuda)
+            if inputs is None:
+                found = _searched(plain, original_model, specs, plan, shapes or {}, limits, progress)
+                shapes, report = {**(shapes or {}), **found}, replace(report, searched=found)
+                plan = plan_of(specs, inputs, seeds, shapes) if found else plan
             scores = class_outputs(original_model) if judging.top_k is None else frozenset()
-            oracle = truth_of(original_model, truth, [c.shapes for c in plan], file)
+            needs = {key: EVALUATIONS * peak(original_model, dict(key)) for key in {_key(c) for c in plan}}
+            too_much = _too_much_in_float64(original_model, plan, limits) if truth == "auto" else ""
+            oracle = (
+                float32_truth(original_model, too_much, file)
+                if too_much
+                else truth_of(original_model, truth, [c.shapes for c in plan], file)
+            )
             rounded = as_tf32(original_model) if judging.tf32 and oracle.kind == "float64" else None
             del original_model
             # On two providers the original's own error is the worse one of the two.
             twin = None if elsewhere is None else sessions.plain(file, elsewhere, cuda=cuda)
+            doing(model="fused", case=None)
             session = sessions.with_kernels(fused_file, elsewhere or providers, cuda)
             del file, fused_file
             by_kind = any(s.array_type.kind in "fV" for s in specs)
             comparison = _Comparison(
                 plain, twin, session, oracle, lambda why: float32_truth(load(original, "original"), why), judging,
-                rounded, scores,
+                rounded, scores, limits, needs,
             )  # fmt: skip
             report = _run(
                 comparison, plan, lambda kinds: more_of(specs, plan, kinds, shapes), report, progress, by_kind=by_kind
@@ -125,9 +143,69 @@ def compare(
     if not judging.tf32 and _tf32_may_explain(report):
         # Which algorithm the libraries take for the original is their choice; what they may round is the session's.
         permitted = replace(judging, tf32=True)
-        again = compare(original, fused, inputs, seeds, shapes, providers, truth, progress, permitted, fused_providers)
-        report = replace(again, tf32=True) if again.ok else report
+        again = compare(
+            original,
+            fused,
+            inputs,
+            seeds,
+            shapes,
+            providers,
+            truth,
+            progress,
+            permitted,
+            fused_providers,
+            limits.anew(),
+        )
+        as_much = sum(not c.note for c in again.cases) >= sum(not c.note for c in report.cases)
+        report = replace(again, searched=report.searched, tf32=True) if again.ok and as_much else report
     return replace(report, seconds=time.perf_counter() - began)
+
+
+def _searched(
+    plain: Any,
+    model: onnx.ModelProto,
+    specs: Sequence[InputSpec],
+    plan: Sequence[Case],
+    shapes: Shapes,
+    limits: Limits,
+    progress: Progress,
+) -> dict[str, tuple[int, ...]]:
+    """Return values of the dimensions that nothing is said about, where the original refuses most of the usual ones.
+
+    One that it takes may be a size of 1, which stretches to anything.
+    """
+
+    def runs(case: Case) -> bool:
+        progress(f"which sizes does the original take: {shapes_text(case)}", 0, len(plan))
+        doing(model="original", case=case)
+        try:
+            sessions.run(plain, case.make(), quiet=True)
+        except sessions.ORT_ERRORS:
+            return False
+        return True
+
+    if not free_dimensions(specs, shapes):
+        return {}
+    sets = list({_key(c): c for c in plan}.values())
+    taken = 0
+    for number, case in enumerate(sets, 1):
+        taken += runs(case)
+        if taken > len(sets) / 2:
+            return {}
+        if number - taken >= len(sets) / 2:
+            break
+    return searched(model, specs, shapes, runs, lambda: limits.over)
+
+
+def _too_much_in_float64(model: onnx.ModelProto, plan: Sequence[Case], limits: Limits) -> str:
+    """Return why the truth is not computed in float64, empty where the smallest case and the weights fit."""
+    weights = 8 * sum(math.prod(t.dims) for t in model.graph.initializer)
+    need = weights + min((peak(model, dict(key), float_bytes=8) for key in {_key(c) for c in plan}), default=0)
+    return f"about {gigabytes(need)} in float64, of {gigabytes(limits.memory)}" if need > limits.memory else ""
+
+
+def _key(case: Case) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    return tuple(case.shapes.items())
 
 
 def plan_of(
@@ -156,7 +234,7 @@ def _by_shapes(plan: Sequence[Case]) -> list[Case]:
     EfficientNet's 81 take it a second and more.
     """
     first: dict[tuple[tuple[str, tuple[int, ...]], ...], int] = {}
-    turns = [first.setdefault(tuple(case.shapes.items()), n) for n, case in enumerate(plan)]
+    turns = [first.setdefault(_key(case), n) for n, case in enumerate(plan)]
     return [plan[n] for n in sorted(range(len(plan)), key=turns.__getitem__)]
 
 
@@ -178,6 +256,8 @@ def _run(
     doubtful = _doubtful(_pooled(comparison.rows, comparison.cases, by_kind=by_kind), comparison.cases)
     if doubtful:
         comparison.careful = True
+        # A verdict of wrong is worth as much time again.
+        comparison.limits = comparison.limits.anew()
         comparison.run_all(more(doubtful), progress)
     progress("judging", len(plan), len(plan))
     if not comparison.rows and not comparison.problems:
@@ -244,11 +324,14 @@ class _Comparison:
         judging: Judging,
         rounded: Callable[[Arrays], Arrays] | None,
         scores: Collection[str],
+        limits: Limits,
+        needs: Mapping[tuple[tuple[str, tuple[int, ...]], ...], int],
     ) -> None:
         self.plain, self.twin, self.session, self.truth = plain, twin, session, truth
         self.in_float32, self.judging, self.rounded, self.scores = in_float32, judging, rounded, scores
         self.careful = False
         """Whether the cases are doubtful ones, in which the original is run on nudged inputs for every output."""
+        self.limits, self.needs = limits, needs
         self.cases: list[CaseRow] = []
         self.rows: list[OutputRow] = []
         self.problems: list[str] = []
@@ -256,30 +339,43 @@ class _Comparison:
     def run_all(self, plan: Sequence[Case], progress: Progress) -> None:
         """Run the cases one after another."""
         for number, case in enumerate(plan):
-            progress(f"{case.name} {_shapes_text(case)}", number, len(plan))
+            progress(f"{case.name} {shapes_text(case)}", number, len(plan))
             self.run(case)
 
     def run(self, case: Case) -> None:
         """Run one case; made-up inputs that the original itself refuses are noted and left out."""
         began = time.perf_counter()
-        note = self._run(case)
+        note = self._too_much(case) or self._run(case)
         self.cases.append(CaseRow(case.name, case.seed, dict(case.shapes), time.perf_counter() - began, note))
+
+    def _too_much(self, case: Case) -> str:
+        """Return why the case is left out for what it would cost; the cheapest one never is, nor the first."""
+        need, least = self.needs.get(_key(case), 0), min(self.needs.values(), default=0)
+        if need > max(self.limits.memory, least):
+            return f"{LEFT_OUT}about {gigabytes(need)}, and it may take {gigabytes(self.limits.memory)} (--memory)"
+        longest = max((c.seconds for c in self.cases), default=0.0)
+        if self.rows and self.limits.spent + longest > self.limits.seconds:
+            return f"{LEFT_OUT}the time of {self.limits.seconds:g} s is used up (--time)"
+        return ""
 
     def _run(self, case: Case) -> str:
         inputs = case.make()
+        said = case if case.generated else case.name
+        doing(model="original", case=said)
         try:
-            expected = sessions.run(self.plain, inputs)
+            expected = sessions.run(self.plain, inputs, quiet=case.generated)
         except sessions.ORT_ERRORS as error:
             if not case.generated:
                 raise UsageError(
                     f"the original fails on {case.name}: {first_line(error)}", "Are these its inputs?"
                 ) from error
             return f"the original refuses it: {first_line(error)}"
+        doing(model="fused", case=said)
         try:
             got = sessions.run(self.session, inputs)
         except sessions.ORT_ERRORS as error:
             self.problems.append(
-                f"the fused model fails where the original runs ({_shapes_text(case)}): {first_line(error)}"
+                f"the fused model fails where the original runs ({shapes_text(case)}): {first_line(error)}"
             )
             return FUSED_FAILS
         unsound = [n for n, x in expected.items() if not isinstance(x, np.ndarray)]
@@ -287,7 +383,9 @@ class _Comparison:
             raise UsageError(
                 f"output '{unsound[0]}' is not a tensor and cannot be compared", "Cut the model before it."
             )
+        doing(model="truth", case=said)
         truth = self._true(inputs, expected)
+        doing(model="original", case=said)
         siblings, shaken = self._on_nudged(inputs, expected), self._shaken(inputs, expected)
         for name, value in (sessions.run(self.twin, inputs) if self.twin is not None else {}).items():
             siblings.setdefault(name, []).append(value)
@@ -318,18 +416,19 @@ class _Comparison:
         return tolerated(fused, original, *given)
 
     def _true(self, inputs: Arrays, expected: Arrays) -> Arrays:
-        """Return the true outputs; an operator that turns out to be missing in float64 ends float64.
+        """Return the true outputs; an operator that float64 turns out to lack, or time or memory, ends float64.
 
         Where the original is further from them than it rounds, each operator is looked at again on these inputs.
         """
+        if self.truth.kind != "float64":
+            return self.truth.evaluate(inputs)
         try:
-            true = self.truth.evaluate(inputs)
-            if self.truth.witness is None or not any(budget.apart(x, true[name]) for name, x in expected.items()):
-                return true
-            return self.truth.again(inputs)
-        except REFERENCE_GAPS as error:
-            if self.truth.kind != "float64":
-                raise
+            with at_most(self.limits.memory):
+                true = self.truth.evaluate(inputs)
+                if self.truth.witness is None or not any(budget.apart(x, true[name]) for name, x in expected.items()):
+                    return true
+                return self.truth.again(inputs)
+        except (MemoryError, *REFERENCE_GAPS) as error:
             self.truth = self.in_float32(no_float64(error))
             return self.truth.evaluate(inputs)
 
@@ -432,5 +531,6 @@ def _types_differ(a: ValueType, b: ValueType) -> bool:
     return len(a.shape) != len(b.shape) or any(x != y for x, y in numbers)
 
 
-def _shapes_text(case: Case) -> str:
+def shapes_text(case: Case) -> str:
+    """Return the shapes of a case in one line."""
     return " ".join(f"{n}={'x'.join(map(str, s)) or 'scalar'}" for n, s in case.shapes.items())

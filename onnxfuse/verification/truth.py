@@ -143,7 +143,7 @@ def flops(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> int:
 
     `shapes` are those of the graph inputs. What shape inference does not know counts as 1.
     """
-    typed = infer(_with_shapes(model, shapes))
+    typed = infer(with_shapes(model, shapes))
     extents = {n: [d if isinstance(d, int) else 1 for d in t.shape or ()] for n, t in value_types(typed.graph).items()}
     total = 0
     for node in typed.graph.node:
@@ -194,7 +194,8 @@ def _elements(shapes: Mapping[str, tuple[int, ...]]) -> int:
     return sum(map(math.prod, shapes.values()))
 
 
-def _with_shapes(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> onnx.ModelProto:
+def with_shapes(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> onnx.ModelProto:
+    """Return the model without weights whose inputs have these shapes, and of whose other values nothing is known."""
     light = infer(model)
     del light.graph.value_info[:]
     for value in light.graph.input:
