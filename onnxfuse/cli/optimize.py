@@ -23,7 +23,7 @@ from onnxfuse.model import io
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.tf32 import is_strict_fp32, set_strict_fp32
-from onnxfuse.rewrite import pipeline, rule, strict
+from onnxfuse.rewrite import pipeline, rule
 from onnxfuse.rewrite.pattern import did_you_mean
 from onnxfuse.rewrite.report import Report
 from onnxfuse.rewrite.unfuse import unfuse
@@ -138,8 +138,8 @@ def command(
     with working("load") as progress:
         model = io.load(source)
         before = io.size(model)
-        if not undo:
-            rules = strict.for_model(rules, model, asked=strict_fp32)
+        if strict_fp32:
+            set_strict_fp32(model)
         source_graph = io.without_weights(model, lambda weight: weight) if outputs.report is not None else model
         found = None if asked is None else asked.find(model, rules, progress)
         if undo:
@@ -209,17 +209,34 @@ def parse_requirement(text: str, rules: tuple[rule.Rule, ...]) -> Requirement:
 
 def run(
     model: onnx.ModelProto,
-    rules: tuple[rule.Rule, ...],
+    rules: Sequence[rule.Rule],
     progress: pipeline.Progress,
     source: Path,
     tuned: "Tuned | None" = None,
+    *,
+    freeze: bool = False,
 ) -> Report:
-    """Optimize `model` in place, by what was measured where something was; an error names the file it came from."""
+    """Optimize `model` in place, by what was measured where something was; an error names the file it came from.
+
+    `freeze`: weights that are graph inputs, too, become constants.
+    """
+    from onnxfuse.runtime.opening import refusal  # ONNX Runtime is imported where something is to be run.
+
+    strictly = is_strict_fp32(model)
+
+    def again() -> onnx.ModelProto:
+        fresh = io.load(source)
+        set_strict_fp32(fresh, strict=strictly)
+        if tuned is not None:
+            unfuse(fresh)
+        return fresh
+
     try:
-        if tuned is None:
-            return pipeline.run(model, rules, progress)
-        unfuse(model)
-        return pipeline.run(model, rules, progress, tuned.choices(model, rules))
+        choices = None
+        if tuned is not None:
+            unfuse(model)
+            choices = tuned.choices(model, rules)
+        return pipeline.run(model, rules, progress, choices, opens=refusal, again=again, freeze=freeze)
     except ModelError as error:
         raise ModelError(f"{source}: {error}", error.hint) from None
 

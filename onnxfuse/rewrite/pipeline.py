@@ -1,15 +1,19 @@
 """The whole way of a model: normalize, rewrite to a fixed point, lay out, fuse, attach the bodies, check."""
 
+import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from onnx import GraphProto, ModelProto
 
 from onnxfuse.model import normalize, types
 from onnxfuse.model.fused import DOMAIN, FusedOp, write
 from onnxfuse.model.graph import Graph, bodies
+from onnxfuse.model.valid import Judge, Opens
+from onnxfuse.rewrite import strict
 from onnxfuse.rewrite.apply import MAX_ROUNDS, endless, rewrite
+from onnxfuse.rewrite.blame import mend
 from onnxfuse.rewrite.choices import Choices
 from onnxfuse.rewrite.fuse import fuse
 from onnxfuse.rewrite.layout import lay_out
@@ -25,30 +29,71 @@ def run(
     rules: Sequence[Rule] | None = None,
     progress: Progress = lambda _: None,
     choices: Choices | None = None,
+    *,
+    opens: Opens | None = None,
+    again: Callable[[], ModelProto] | None = None,
+    freeze: bool = False,
 ) -> Report:
     """Optimize `model` in place and return what was done. Raises ModelError for a model that is not valid.
 
-    `choices` is what measuring decided, by default what the rules say of cost. The same model, rules and choices give
-    the same bytes, and an optimized model comes out as it went in.
+    `choices` is what measuring decided, by default what the rules say of cost. `opens` says whether ONNX Runtime opens
+    a model: it is asked of the result, and of a model that ONNX's checker does not take. `again` gives the model as it
+    came: a rewrite that made it invalid is then left out. With `freeze` weights that are graph inputs, too, become
+    constants. The same model, rules and choices give the same bytes, and an optimized model comes out as it went in.
     """
-    rules = shipped() if rules is None else rules
+    rules = strict.for_model(shipped() if rules is None else rules, model)
     report = Report(before=count_ops(model))
+    with _phase(report, "normalize", progress):
+        normalize.normalize(model, freeze=freeze)
+        judge = Judge(model, opens)
+    _optimize(model, rules, report, progress, choices)
+
+    def remake(without: Collection[str]) -> tuple[ModelProto, Report]:
+        assert again is not None
+        anew, remade = again(), Report(before=report.before)
+        normalize.normalize(anew, freeze=freeze)
+        _optimize(anew, [r for r in rules if r.name not in without], remade, progress, choices)
+        return anew, remade
+
+    with _phase(report, "check", progress):
+        said = judge.wrong(model)
+        if said is not None:
+            mended = mend(model, report, rules, said, judge.wrong, None if again is None else remake)
+            if mended.model is not model:
+                model.CopyFrom(mended.model)
+            report = mended.report
+    if weights := normalize.replaceable(model):
+        report.notes.append(
+            f"{len(weights)} weights are graph inputs, too, as '{weights[0]}': a caller may replace them, so nothing "
+            "that takes them for constants is done. They are constants with --freeze-initializers"
+        )
+    report.after = count_ops(model)
+    return report
+
+
+def _optimize(
+    model: ModelProto, rules: Sequence[Rule], report: Report, progress: Progress, choices: Choices | None
+) -> None:
+    """Take a normalized model through the other phases, in place, whatever comes out."""
     ops: dict[str, FusedOp] = {}
     phases: tuple[tuple[str, Callable[[], None]], ...] = (
-        ("normalize", lambda: normalize.normalize(model)),
         ("rewrite", lambda: _rewrite(model, rules, report)),
         ("layout", lambda: _each_graph(model, lambda graph: lay_out(graph, rules, report))),
         ("fuse", lambda: _each_graph(model, lambda graph: fuse(graph, rules, report, ops, choices))),
         ("attach bodies", lambda: _attach(model, ops)),
-        ("check", lambda: types.check(model)),
     )
     for phase, act in phases:
-        progress(phase)
-        start = time.perf_counter()
-        act()
-        report.seconds[phase] = time.perf_counter() - start
-    report.after = count_ops(model)
-    return report
+        with _phase(report, phase, progress):
+            act()
+
+
+@contextlib.contextmanager
+def _phase(report: Report, name: str, progress: Progress) -> Iterator[None]:
+    """Say which phase begins, and keep the time that it takes."""
+    progress(name)
+    start = time.perf_counter()
+    yield
+    report.seconds[name] = time.perf_counter() - start
 
 
 def count_ops(model: ModelProto) -> Counter[str]:
