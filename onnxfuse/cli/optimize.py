@@ -78,6 +78,13 @@ def rule_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[s
     is_flag=True,
     help="No kernel that rounds float32 to TF32; OUT.onnx says so, and onnxfuse opens it with use_tf32 0.",
 )
+@click.option(
+    "--freeze-initializers",
+    "freeze",
+    is_flag=True,
+    help="Weights that are graph inputs, too, become constants: no caller can give others.",
+)
+@click.option("--in-place", is_flag=True, help="Let OUT.onnx be IN.onnx: the original is gone then.")
 @click.option("--undo", is_flag=True, help="Replace the fused ops of IN.onnx by the nodes that they stand for.")
 @click.option("--dump", metavar="DIR", type=click.Path(path_type=Path), help="Write every phase and kernel there.")
 @click.option("--arch", metavar="sm_NN", help="With --dump: compile for it; default the GPU here, or sm_90a.")
@@ -103,6 +110,8 @@ def command(
     tune: bool,
     tuning_file: Path | None,
     strict_fp32: bool,
+    freeze: bool,
+    in_place: bool,
     undo: bool,
     dump: Path | None,
     arch: str | None,
@@ -115,9 +124,14 @@ def command(
     OUT.onnx runs in any ONNX Runtime, on any provider; with onnxfuse and a GPU its fused ops run as CUDA kernels.
     Nothing is written unless everything went well.
     """
-    if undo and (only or skip or require or guard or tune or tuning_file or strict_fp32):
+    if undo and (only or skip or require or guard or tune or tuning_file or strict_fp32 or freeze):
         raise UsageError(
-            "--undo goes with none of --only, --skip, --require, --guard, --tune, --tuning and --strict-fp32"
+            "--undo goes with none of --only, --skip, --require, --guard, --tune, --tuning, --strict-fp32 and "
+            "--freeze-initializers"
+        )
+    if not in_place and target.exists() and source.exists() and target.samefile(source):
+        raise UsageError(
+            f"{target}: is IN.onnx itself, which would be gone", "Give another name, or --in-place to write over it."
         )
     if undo and dump is not None:
         raise UsageError("--undo makes no kernels: --dump goes with optimizing")
@@ -134,12 +148,15 @@ def command(
     writable(target)
     if asked is not None and tune:
         writable(asked.file)
+    from onnxfuse.runtime import opening  # ONNX Runtime is imported where something is to be run.
+
     start = time.perf_counter()
     with working("load") as progress:
         model = io.load(source)
         before = io.size(model)
         if strict_fp32:
             set_strict_fp32(model)
+        opens = opening.require(model)
         source_graph = io.without_weights(model, lambda weight: weight) if outputs.report is not None else model
         found = None if asked is None else asked.find(model, rules, progress)
         if undo:
@@ -149,10 +166,13 @@ def command(
             set_strict_fp32(model, strict=False)
             report.after = pipeline.count_ops(model)
         elif guard:
-            model, report, guarded = _run_guarded(model, rules, progress, source, guard_inputs, dumping, found)
+            model, report, guarded = _run_guarded(model, rules, progress, source, guard_inputs, dumping, found, freeze)
         else:
             follow = progress if dumping is None else dumping.following(model, progress)
-            report = run(model, rules, follow, source, found)
+            report = run(model, rules, follow, source, found, freeze=freeze)
+        if undo or guard:
+            progress("open")
+            opens(model)
         if dumping is not None:
             progress("dump")
             dumping.write(model)
@@ -249,6 +269,7 @@ def _run_guarded(
     inputs: tuple[Path, ...],
     dumping: Dumping | None,
     tuned: "Tuned | None",
+    freeze: bool,
 ) -> tuple["ModelProto", Report, "Guarded"]:
     """Return the optimized model without what `--guard` took back, the report on what is left, and what was taken.
 
@@ -266,7 +287,7 @@ def _run_guarded(
 
     def reoptimize(without: Collection[str]) -> tuple["ModelProto", tuple[str, ...]]:
         model = fresh()
-        made = run(model, tuple(r for r in rules if r.name not in without), progress, source, tuned)
+        made = run(model, tuple(r for r in rules if r.name not in without), progress, source, tuned, freeze=freeze)
         reports.append(made)
         return model, tuple(made.by_rule())
 
@@ -279,7 +300,7 @@ def _run_guarded(
         # The model that is left was made without the rules left out: its report and its phases are of those rules.
         again, kept = fresh(), tuple(r for r in rules if r.name not in guarded.left_out)
         follow = progress if dumping is None else dumping.following(again, progress)
-        report = run(again, kept, follow, source, tuned)
+        report = run(again, kept, follow, source, tuned, freeze=freeze)
         again.CopyFrom(guarded.model)
     for undone in guarded.undone:
         gone = next((a for a in report.applied if undone.op and a.op == undone.op), None)
@@ -308,6 +329,7 @@ def facts_of(
         "rules": dict(report.by_rule()),
         "bytes": {"before": sizes[0], "after": sizes[1]},
         "seconds": round(seconds, 3),
+        "notes": report.notes,
         "phases": {k: round(v, 3) for k, v in report.seconds.items()},
         "not_met": [f"{r.rule}>={r.least}: applied {report.by_rule()[r.rule]} times" for r in missed],
     }
@@ -319,13 +341,18 @@ def _print(facts: dict[str, Any], tuned: "Tuned | None") -> None:
     for line in facts["not_met"]:
         console.print(f"[bold red]not met:[/] {escape(line)}; nothing was written")
     if "undone" in facts:
-        console.print(f"[bold green]undone:[/] {facts['undone']} fused nodes are {nodes['after']} plain ones again")
+        console.print(
+            f"[bold green]undone:[/] {facts['undone']} fused nodes are plain ones again: {nodes['after']} nodes. "
+            "What was folded or rewritten stays so: it computes the same"
+        )
     elif facts["ok"]:
         verdict = "fused" if facts["fused_nodes"] else "nothing to fuse"
         console.print(
             f"[bold green]{verdict}:[/] {nodes['before']} nodes -> {nodes['after']}, {facts['fused_nodes']} of them "
             f"fused, by {facts['distinct_kernels']} distinct kernels"
         )
+    for note in facts["notes"]:
+        console.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
     if tuned is not None:
         file = facts["tuning"]["file"]
         tuning.print_summary(tuned, Path(file) if file else None, console)

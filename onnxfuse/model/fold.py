@@ -13,11 +13,18 @@ from google.protobuf.message import Message
 from onnxfuse.model.channels import FIRST, perm_of
 from onnxfuse.model.evaluate import FOLDABLE, REFUSALS, evaluate
 from onnxfuse.model.graph import Graph, Node, bodies
+from onnxfuse.model.io import tensor_bytes
 from onnxfuse.model.schema import AttributeValue, is_random
 from onnxfuse.model.types import ValueType
 
 SMALL = 65536
 """Bytes. A folded constant up to this size is kept whatever it came from."""
+
+FILLED = 1 << 28
+"""Bytes. Weights that are a ConstantOfShape are written out as long as a model's weights take no more than this."""
+
+WEIGHED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+"""Operators whose weights rules want to know."""
 
 FEW = 64
 """Elements. Constants up to this size are one where their numbers are: axes, targets of Reshape, scalars."""
@@ -216,11 +223,18 @@ def _known_inputs(graph: Graph, node: Node) -> dict[str, np.ndarray] | None:
         int(np.prod([int(d or 0) for d in output.shape], dtype=np.int64))
         * onnx.helper.tensor_dtype_to_np_dtype(output.dtype).itemsize
     )
-    if size > SMALL and not _frees(graph, node, size):
+    if size > SMALL and not _frees(graph, node, size) and not _fills(graph, node, size):
         return None
     arrays = {v: graph.constant(v) for v in node.inputs if v}
     known = {v: a for v, a in arrays.items() if a is not None}
     return known if len(known) == len(arrays) else None
+
+
+def _fills(graph: Graph, node: Node, size: int) -> bool:
+    """Return whether `node` makes the weight of a product of one number, in a model that is not made big by that."""
+    if node.op != "ConstantOfShape" or size + sum(tensor_bytes(t) for t in graph.initializers.values()) > FILLED:
+        return False
+    return any(r.op in WEIGHED and node.outputs[0] in r.inputs[1:] for r in graph.readers(node.outputs[0]))
 
 
 def _frees(graph: Graph, node: Node, size: int) -> bool:

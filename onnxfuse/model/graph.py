@@ -15,6 +15,7 @@ from onnxfuse.model.errors import ModelError
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.nested import bodies as bodies
 from onnxfuse.model.nested import captured as captured
+from onnxfuse.model.nested import every_name
 from onnxfuse.model.types import UNKNOWN, ValueType, value_info, value_types
 
 
@@ -143,6 +144,11 @@ class Graph:
         """Yield the bodies that the nodes hold."""
         for node in self.nodes:
             yield from bodies(node.proto)
+
+    @cached_property
+    def _inner_names(self) -> set[str]:
+        """Values of the bodies inside: a name of theirs out here would be two values of one name."""
+        return every_name(self.proto)
 
     @cached_property
     def _output_set(self) -> frozenset[str]:
@@ -276,6 +282,7 @@ class Graph:
 
     def _taken(self, name: str) -> bool:
         here = name in self.producers or name in self.initializers or name in self.inputs or name in self.types
+        here = here or name in self._inner_names
         return here or (self.parent is not None and self.parent._taken(name))
 
     def _read_constant(self, value: str) -> np.ndarray | None:

@@ -23,6 +23,27 @@ def nodes_of(graph: GraphProto) -> Iterator[NodeProto]:
             yield from nodes_of(body)
 
 
+def graphs_in(node: NodeProto) -> Iterator[GraphProto]:
+    """Yield the bodies of a node and those inside them, outer ones first."""
+    for body in bodies(node):
+        yield body
+        for inner in body.node:
+            yield from graphs_in(inner)
+
+
+def defined(graph: GraphProto) -> Iterator[str]:
+    """Yield the values that a graph itself names: its inputs, its weights and what its nodes compute."""
+    yield from (i.name for i in graph.input)
+    yield from (t.name for t in graph.initializer)
+    yield from (t.values.name for t in graph.sparse_initializer)
+    yield from (v for n in graph.node for v in n.output if v)
+
+
+def every_name(graph: GraphProto) -> set[str]:
+    """Return the values that a graph and all bodies in it name."""
+    return {*defined(graph), *(v for n in graph.node for body in graphs_in(n) for v in defined(body))}
+
+
 def captured(node: NodeProto) -> list[str]:
     """Return the outer values that the node's subgraphs read, each once, in order."""
     found: dict[str, None] = {}

@@ -56,6 +56,14 @@ class Judge:
         refused = self.opens(made)
         return None if refused is None or self.unopened is not None else refused.why
 
+    def notes(self) -> list[str]:
+        """Return what a user should know of it."""
+        if self.said is None:
+            return []
+        return [
+            f"ONNX's checker does not take the model ({self.said}), ONNX Runtime does: what has no known type stays"
+        ]
+
     @cached_property
     def unopened(self) -> Refused | None:
         """Why ONNX Runtime does not open the model as it came here, as one of operators of the user's own."""

@@ -10,6 +10,7 @@ from onnx import GraphProto, ModelProto
 from onnxfuse.model import normalize, types
 from onnxfuse.model.fused import DOMAIN, FusedOp, write
 from onnxfuse.model.graph import Graph, bodies
+from onnxfuse.model.share import share_weights
 from onnxfuse.model.valid import Judge, Opens
 from onnxfuse.rewrite import strict
 from onnxfuse.rewrite.apply import MAX_ROUNDS, endless, rewrite
@@ -62,10 +63,11 @@ def run(
             if mended.model is not model:
                 model.CopyFrom(mended.model)
             report = mended.report
+    report.notes += judge.notes()
     if weights := normalize.replaceable(model):
         report.notes.append(
-            f"{len(weights)} weights are graph inputs, too, as '{weights[0]}': a caller may replace them, so nothing "
-            "that takes them for constants is done. They are constants with --freeze-initializers"
+            f"weights that are graph inputs, too ({len(weights)}, as '{weights[0]}'), may be replaced by a caller: "
+            "nothing is done that takes them for constants. With --freeze-initializers they are constants"
         )
     report.after = count_ops(model)
     return report
@@ -138,7 +140,7 @@ def _rewrite(model: ModelProto, rules: Sequence[Rule], report: Report) -> None:
         if not _rewritten(model, rules, report):
             return
         rounds += len(report.applied) > before
-    raise endless(rules)
+    raise endless(report.applied[before:], f"it goes on after {MAX_ROUNDS} rounds")
 
 
 def _rewritten(model: ModelProto, rules: Sequence[Rule], report: Report) -> bool:
@@ -148,7 +150,8 @@ def _rewritten(model: ModelProto, rules: Sequence[Rule], report: Report) -> bool
 
 
 def _attach(model: ModelProto, ops: dict[str, FusedOp]) -> None:
-    """Add the bodies of the fused ops as model-local functions, each once."""
+    """Add the bodies of the fused ops as model-local functions, each once, and let all nodes read each weight once."""
+    share_weights(model)
     have = {f.name for f in model.functions if f.domain == DOMAIN}
     # One that became a part of another has no node any more.
     used = {name.removeprefix(f"{DOMAIN}:") for name in count_ops(model)}
