@@ -1,6 +1,7 @@
 """`onnxfuse optimize`: apply the rules, write the model, print one screen of what was done."""
 
 import glob
+import os
 import re
 import time
 from collections.abc import Collection, Sequence
@@ -129,7 +130,8 @@ def command(
             "--undo goes with none of --only, --skip, --require, --guard, --tune, --tuning, --strict-fp32 and "
             "--freeze-initializers"
         )
-    if not in_place and target.exists() and source.exists() and target.samefile(source):
+    # Not Path.exists, which raises where the system does not take the name; that is told when it is written.
+    if not in_place and os.path.exists(source) and os.path.exists(target) and os.path.samefile(source, target):
         raise UsageError(
             f"{target}: is IN.onnx itself, which would be gone", "Give another name, or --in-place to write over it."
         )

@@ -33,8 +33,8 @@ def _forget(graph: GraphProto) -> None:
     del graph.value_info[:]
     computed = {o for n in graph.node for o in n.output}
     for output in graph.output:
-        if output.name in computed:
-            output.ClearField("type")
+        if output.name in computed and output.type.HasField("tensor_type"):
+            output.type.tensor_type.ClearField("shape")  # a wrong element type ONNX Runtime does not take either
     for node in graph.node:
         for body in bodies(node):
             _forget(body)

@@ -96,7 +96,7 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
     from onnxfuse.model import dims, lenient
 
     light = shell(model)
-    taken = _stand_in(light.graph, _opset(light))
+    taken = _stand_in(light.graph, opset_of(light))
     try:
         inferred = onnx.shape_inference.infer_shapes(light, strict_mode=True, data_prop=True)
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):
@@ -164,7 +164,8 @@ def _places(graph: onnx.GraphProto, ways: Iterable[_Place]) -> Iterator[tuple[on
         yield inner, way[-1]
 
 
-def _opset(model: onnx.ModelProto) -> int:
+def opset_of(model: onnx.ModelProto) -> int:
+    """Return the version of the default operator set that `model` is written in."""
     return next((int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
 
 

@@ -1,7 +1,7 @@
 """A model that was made and is not valid: which rule made the op at fault, and the model without it.
 
-A fused op is at fault where the model is valid once its nodes are back; what rewrites did has no way back, so the model
-is made again without them.
+A fused op is at fault where the model is valid once its nodes are back. What rewrites did has no way back, nor have
+nodes that became others in a body: then the model is made again without the rule.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -42,7 +42,7 @@ def mend(
 ) -> Mended:
     """Return a valid model in the place of `made`, of which `wrong` says `said`, and notes on what was left alone.
 
-    `again` makes it anew where a rewrite is at fault. Raises RuleError where a rule of the user's own is, ModelError
+    `again` makes it anew where undoing does not help. Raises RuleError where a rule of the user's own is, ModelError
     where nothing helps.
     """
     ops = fused_ops(made)
@@ -55,7 +55,7 @@ def mend(
         report.applied = [a for a in report.applied if a.op not in guilty]
         return Mended(made, report)
     applied = {a.rule for a in report.applied}
-    names = [r.name for r in rules if r.name in applied and (r.rewrites or r.layout is not None)]
+    names = [r.name for r in rules if r.name in applied]
     found = None
     if again is not None and names:
         found = _guilty(names, "", lambda kept: wrong(again([n for n in names if n not in kept])[0]))

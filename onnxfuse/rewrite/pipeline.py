@@ -10,7 +10,9 @@ from onnx import GraphProto, ModelProto
 from onnxfuse.model import normalize, types
 from onnxfuse.model.fused import DOMAIN, FusedOp, write
 from onnxfuse.model.graph import Graph, bodies
+from onnxfuse.model.nested import nodes_of
 from onnxfuse.model.share import share_weights
+from onnxfuse.model.types import opset_of
 from onnxfuse.model.valid import Judge, Opens
 from onnxfuse.rewrite import strict
 from onnxfuse.rewrite.apply import MAX_ROUNDS, endless, rewrite
@@ -23,6 +25,10 @@ from onnxfuse.rewrite.rule import Rule, shipped
 
 Progress = Callable[[str], None]
 """Called with the name of each phase as it starts."""
+
+OLDEST = 7
+"""The first operator set that ONNX Runtime promises to run. Before it Add and its like broadcast where an attribute
+says so alone: rules mean something else there."""
 
 
 def run(
@@ -47,7 +53,11 @@ def run(
     with _phase(report, "normalize", progress):
         normalize.normalize(model, freeze=freeze)
         judge = Judge(model, opens)
-    _optimize(model, rules, report, progress, choices)
+    opset = opset_of(model)
+    if opset >= OLDEST:
+        _optimize(model, rules, report, progress, choices)
+    elif any(not n.domain for n in nodes_of(model.graph)):
+        report.notes.append(f"opset {opset} is older than what ONNX Runtime promises to run, {OLDEST}: nothing is done")
 
     def remake(without: Collection[str]) -> tuple[ModelProto, Report]:
         assert again is not None
@@ -112,7 +122,7 @@ def count_ops(model: ModelProto) -> Counter[str]:
 
 def _each_graph(model: ModelProto, act: Callable[[Graph], None]) -> None:
     """Call `act` for the body of every If, Loop and Scan, innermost first, then for the main graph."""
-    opset = next((o.version for o in model.opset_import if o.domain == ""), 1)
+    opset = opset_of(model)
 
     def visit(proto: GraphProto, inferred: GraphProto, parent: Graph | None) -> None:
         twins = zip(proto.node, inferred.node, strict=True)

@@ -171,6 +171,7 @@ ACCEPTED: dict[str, Callable[[], ModelProto]] = {
 }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:ONNX's checker does not take the model")
 @pytest.mark.parametrize("name", ACCEPTED)
 def test_what_onnx_runtime_opens_comes_out_the_same(name: str) -> None:
     """It opens, and the result opens and computes the same, and comes out of a second time as it is."""
@@ -230,6 +231,20 @@ def test_an_operator_of_a_library_of_the_users_is_no_fault() -> None:
     nodes = [node("Exp", "x", "a"), node("Relu", "a", "b"), node("Foo", "b", "y", domain="mine")]
     made = model(nodes, imports=[("mine", 1)], known=[value("a", [7])])
     assert {n.domain for n in onnxfuse.optimize(made).graph.node} == {"onnxfuse", "mine"}
+
+
+def test_what_the_checker_does_not_take_is_said() -> None:
+    """One line: its words, and that ONNX Runtime opens the model all the same."""
+    with pytest.warns(UserWarning, match=r"No Op registered for LayerNormalization.*ONNX Runtime does"):
+        onnxfuse.optimize(ACCEPTED["LayerNormalization before 17"]())
+
+
+def test_what_is_older_than_onnx_runtime_runs_is_left_alone() -> None:
+    """Before opset 7 Add broadcasts where an attribute says so: a rule would take it for another."""
+    nodes = [node("Exp", "x", "e"), node("Add", "e w", "a", broadcast=1, axis=2), node("Relu", "a", "y")]
+    made = model(nodes, weights={"w": ROW}, opset=6)
+    with pytest.warns(UserWarning, match="opset 6 is older"):
+        assert [n.op_type for n in onnxfuse.optimize(made).graph.node] == ["Exp", "Add", "Relu"]
 
 
 def test_a_model_is_invalid_in_the_words_of_onnx_runtime() -> None:
