@@ -12,12 +12,11 @@ from rich.table import Table
 
 from onnxfuse.benchmark import ROUNDS, RUNS
 from onnxfuse.cli.console import output, print_json
-from onnxfuse.cli.optimize import EXPECTATION_NOT_MET
+from onnxfuse.cli.optimize import EXPECTATION_NOT_MET, run
 from onnxfuse.cli.outputs import Outputs, output_options, writable
 from onnxfuse.cli.verify import PROVIDERS, TF32_OPTION, ShapeOption
 from onnxfuse.model import io
-from onnxfuse.model.errors import ModelError
-from onnxfuse.rewrite import pipeline, rule
+from onnxfuse.rewrite import rule
 
 if TYPE_CHECKING:
     from onnxfuse.benchmark import Block, FusedOps, Report
@@ -123,10 +122,7 @@ def command(
 def optimized(path: Path) -> onnx.ModelProto:
     """Return the model in `path`, optimized by the shipped rules."""
     model = io.load(path)
-    try:
-        pipeline.run(model, rule.select(()))
-    except ModelError as error:
-        raise ModelError(f"{path}: {error}", error.hint) from None
+    run(model, rule.select(()), lambda _: None, path)
     return model
 
 

@@ -99,9 +99,9 @@ def command(
     """Hold the models of CONFIG (onnxfuse.toml) to what it asks for, and to what CONFIG's lock file remembers.
 
     Each [[model]] has path, and may have output, require (fusions with counts), shapes, budget (nodes, megabytes,
-    error), verify (seeds, inputs; or false), bench (min_speedup), provider, rules, skip, name. A lost fusion, a node
-    more than was locked or a larger error exits 4 and says what and why; a wrong number exits 1. An output is written
-    only where everything held.
+    error), verify (seeds, inputs; or false), bench (min_speedup), provider, rules, skip, freeze_initializers, name. A
+    lost fusion, a node more than was locked or a larger error exits 4 and says what and why; a wrong number exits 1. An
+    output is written only where everything held.
     """
     if update and (locked or names):
         raise UsageError("--update writes the whole lock file: it goes with neither --locked nor --model")
@@ -183,7 +183,7 @@ def _run(
     start = time.perf_counter()
     progress(f"{entry.name}: optimize")
     original, model = io.load(entry.path), io.load(entry.path)
-    report = run(model, rules, lambda _: None, entry.path)
+    report = run(model, rules, lambda _: None, entry.path, freeze=entry.freeze_initializers)
     sizes = (io.size(original), io.size(model))
     target = entry.output or entry.path
     outcome.optimized = facts_of(report, entry.path, target, sizes, time.perf_counter() - start)

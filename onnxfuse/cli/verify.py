@@ -269,13 +269,14 @@ def _save_inputs(path: Path, original: Path, **chosen: Any) -> None:
 
 def _reoptimizer(original: Path, folders: tuple[Path, ...]) -> "Reoptimize":
     """Return what optimizes the original again without some of the rules."""
-    from onnxfuse.rewrite import pipeline, rule
+    from onnxfuse.cli.optimize import run
+    from onnxfuse.rewrite import rule
 
     rules = rule.select(folders)
 
     def reoptimize(without: Collection[str]) -> tuple["ModelProto", tuple[str, ...]]:
         model = io.load(original)
-        report = pipeline.run(model, [r for r in rules if r.name not in without])
+        report = run(model, [r for r in rules if r.name not in without], lambda _: None, original)
         return model, tuple(report.by_rule())
 
     return reoptimize

@@ -9,6 +9,7 @@ import onnx
 from onnx import FunctionProto, NodeProto, TensorProto
 
 from onnxfuse import kernels
+from onnxfuse.model import schema
 from onnxfuse.model.fused import DOMAIN, FusedOp
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.rewrite.match import Match
@@ -45,6 +46,11 @@ def make_op(
 
     Values read outside become outputs, so none is lost. Returns the reason where no kernel can be generated.
     """
+    # ONNX Runtime 1.31.1 crashes on a function with an operator of the default domain that this opset does not have,
+    # LayerNormalization before 17 for one, though it takes it as a node (2026-11).
+    foreign = next((n for n in nodes if not n.domain and schema.find(n.op, "", graph.opset) is None), None)
+    if foreign is not None:
+        return f"{foreign.op} is not in ONNX's opset {graph.opset}: ONNX Runtime knows it as a node, not in a function"
     read, outputs = graph.inputs_of(nodes), graph.outputs_of(nodes)
     literals = [v for v in read if _is_literal(graph, v, nodes)]
     inputs = [v for v in read if v not in literals]

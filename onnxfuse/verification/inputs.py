@@ -225,7 +225,8 @@ def _read_shapes(specs: Sequence[InputSpec], shapes: Shapes) -> tuple[dict[str, 
     fixed: dict[str, int] = {}
     values: dict[str, Sequence[int]] = {}
     for key, numbers in shapes.items():
-        if any(n < 0 for n in numbers) or not numbers:
+        # An input without axes has a shape without numbers.
+        if any(n < 0 for n in numbers) or (not numbers and key not in inputs):
             raise UsageError(f"shape {key}={_x(numbers)}: sizes are whole numbers from 0", "For example batch=1,7.")
         if key in inputs:
             _fix(inputs[key], tuple(numbers), fixed)

@@ -13,13 +13,13 @@ import numpy.typing as npt
 import onnx
 import onnxruntime
 from onnx import TensorProto
-from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
 from onnxfuse import runtime
 from onnxfuse.model import io
 from onnxfuse.model.errors import DeviceError, DeviceLostError, ModelError
 from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.model.types import first_line
+from onnxfuse.runtime.opening import ORT_ERRORS as ORT_ERRORS
 
 Arrays = dict[str, npt.NDArray[Any]]
 Source = str | Path | bytes | onnx.ModelProto
@@ -28,12 +28,6 @@ Model = Path | onnx.ModelProto
 """What sessions open."""
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
-
-ORT_ERRORS: tuple[type[Exception], ...] = (
-    errors.EPFail, errors.Fail, errors.InvalidArgument, errors.InvalidGraph, errors.InvalidProtobuf, errors.NoModel,
-    errors.NoSuchFile, errors.NotImplemented, errors.RuntimeException,
-)  # fmt: skip
-"""What ONNX Runtime raises; the classes have no base of their own."""
 
 CRASHES_IN_HALF = "NchwcTransformer"
 """A graph optimizer of ONNX Runtime's CPU provider that kills the process on some float16 models: a ViT's patch Conv
