@@ -11,6 +11,7 @@ from onnxfuse.kernels.language import POINTWISE
 from onnxfuse.kernels.launch import (
     candidates,
     estimate,
+    fits,
     inplace,
     is_template,
     output_shapes,
@@ -71,6 +72,7 @@ __all__ = [
     "candidates",
     "compile",
     "estimate",
+    "fits",
     "inplace",
     "is_free",
     "is_movement",
