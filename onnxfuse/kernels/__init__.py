@@ -11,6 +11,7 @@ from onnxfuse.kernels.language import POINTWISE
 from onnxfuse.kernels.launch import (
     candidates,
     estimate,
+    fits,
     inplace,
     is_candidate,
     is_template,
@@ -72,6 +73,7 @@ __all__ = [
     "candidates",
     "compile",
     "estimate",
+    "fits",
     "inplace",
     "is_candidate",
     "is_free",

@@ -35,6 +35,9 @@ class Family:
     """How to run on inputs of these shapes; the flag: every pointer is a multiple of 16 bytes."""
     refuses: Callable[[FusedOp, Arch], str | None] | None = None
     """Why the body is the better choice on this GPU, None where the kernel is; absent: never."""
+    fits: Callable[[FusedOp, Sequence[Extents | None], Arch], str | None] | None = None
+    """Why inputs of these shapes, of which parts may be unknown, may have no plan on this GPU, None where they have
+    one; absent: all have."""
     reads: Callable[[Extents, Extents], str | None] | None = None
     """Why the kernel does not read an operand of the first shape beside work of the second; absent: it reads all."""
     reads_before: Callable[[Extents, Extents], str | None] | None = None

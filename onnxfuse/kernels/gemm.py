@@ -494,4 +494,4 @@ def _map(
     return TensorMap(pointer, dtype, (columns, rows), strides, box, to_tf32=to_tf32)
 
 
-FAMILY = Family(anatomy, output_shapes, plan, refuses, reads, reads_before, candidates=candidates)
+FAMILY = Family(anatomy, output_shapes, plan, refuses, reads=reads, reads_before=reads_before, candidates=candidates)

@@ -1,6 +1,6 @@
 """From a fused op and the shapes of its inputs to a launch plan."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
@@ -54,6 +54,12 @@ def supports(op: FusedOp, arch: Callable[[], Arch] | None = None) -> str | None:
     except UnsupportedError as reason:
         return str(reason)
     return mine.refuses(op, arch()) if arch is not None and mine.refuses is not None else None
+
+
+def fits(op: FusedOp, shapes: Sequence[Extents | None], arch: Arch) -> str | None:
+    """Return why inputs of these shapes may have no plan on `arch`, None where they have one; parts may be unknown."""
+    mine = family(op)
+    return mine.fits(op, shapes, arch) if mine.fits is not None else None
 
 
 def unreadable(template: str, shape: Extents | None, full: Extents | None) -> str | None:

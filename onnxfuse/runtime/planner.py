@@ -1,10 +1,12 @@
 """From a fused op to the launches of its kernel: the one place where the runtime meets `onnxfuse.kernels`."""
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from onnxfuse import kernels
+from onnxfuse.kernels.family import Extents
 from onnxfuse.kernels.plans import DEFAULT, LaunchPlan, Tuning
 from onnxfuse.kernels.tuned import changed, extents
 from onnxfuse.model.fused import FusedOp
@@ -18,6 +20,14 @@ def no_kernel(op: FusedOp, tf32: bool = True) -> str | None:
     `tf32`: products of float32 may be rounded to TF32.
     """
     return kernels.supports(op, lambda: replace(kernels.arch_of(0), tf32=tf32))
+
+
+def no_plan(op: FusedOp, shapes: Sequence[Extents | None]) -> str | None:
+    """Return why the kernel of `op` may have no plan for inputs of these shapes on the first GPU; None: it has one.
+
+    Of the shapes parts may be unknown: what a run brings is then not known to have a plan.
+    """
+    return kernels.fits(op, shapes, kernels.arch_of(0))
 
 
 def may_alias(op: FusedOp) -> tuple[int, ...]:

@@ -2,9 +2,9 @@
 
 Attention with every mask, crossed, causal, with a past, with few heads; convolutions and poolings channels last, and
 what stands in for a kernel of convolutions. Each runs through ONNX Runtime's own op, over sizes and lengths, in a
-session of onnxfuse's, and is compared with the plain nodes in float32: it errs at most twice as much as the plain nodes in its own
-type, or one rounding. A line for each failure, and the count at the end; exit 1 where there is one. Each group has a
-process of its own: after a crash the next one goes on behind the case that crashed.
+session of onnxfuse's, and is compared with the plain nodes in float32: it errs at most twice as much as the plain
+nodes in its own type, or one rounding. A line for each failure, and the count at the end; exit 1 where there is one.
+Each group has a process of its own: after a crash the next one goes on behind the case that crashed.
 
 `compute-sanitizer --tool memcheck --target-processes all python3 tests/gpu/library_forms.py --quick` looks at each
 access.

@@ -6,7 +6,7 @@ exactly if the bridge passes the right pointers and parameters.
 
 import ctypes
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -54,6 +54,9 @@ class StandInKernels:
     def supports(self, op: FusedOp, arch: Callable[[], Arch]) -> str | None:
         self.asked_for.append(arch())
         return self.unsupported.get(op.name)
+
+    def fits(self, op: FusedOp, shapes: Sequence[Any], arch: Arch) -> str | None:
+        return kernels.fits(op, shapes, arch)
 
     def inplace(self, op: FusedOp) -> tuple[tuple[int, int], ...]:
         return tuple((i, 0) for i in range(len(op.inputs))) if len(op.outputs) == 1 else ()
