@@ -1,6 +1,7 @@
-"""Export one subject in several ways, in a process of its own: `python -m models.survey.exporting NAME FOLDER 0 1 2`.
+"""Export what is asked for, in a process of its own: `echo plain:tcn 0 | python -m models.survey.exporting FOLDER`.
 
-Prints a line of JSON for each way: where the file is, or what the exporter said.
+Each line that it reads is a subject's name and the position of a way in `WAYS`. It answers with a line of JSON: where
+the file is, or what the exporter said.
 """
 
 # mypy: disallow-untyped-calls=False
@@ -32,8 +33,6 @@ LONGEST = 2_000_000_000
 class Exported:
     """What became of one way."""
 
-    way: int
-    """Position in `WAYS`."""
     file: str
     """Empty where there is none."""
     error: str
@@ -81,24 +80,22 @@ def exported(name: str, number: int, folder: Path, side: int) -> Exported:
     except (*REFUSALS, torch.onnx.errors.OnnxExporterError) as refused:
         path.unlink(missing_ok=True)
         error = f"{type(refused).__name__}: {' '.join(str(refused).split())}"[:300]
-    return Exported(number, "" if error else str(path), error, round(time.perf_counter() - began, 1), static)
+    return Exported("" if error else str(path), error, round(time.perf_counter() - began, 1), static)
 
 
 @click.command()
-@click.argument("name")
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.argument("ways", nargs=-1, type=int)
 @click.option("--side", default=128)
-def main(name: str, folder: Path, ways: tuple[int, ...], side: int) -> None:
-    """Export NAME in WAYS into FOLDER."""
+def main(folder: Path, side: int) -> None:
+    """Export into FOLDER."""
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
     lines = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what exporters print is not ours
-    for number in ways:
-        print(json.dumps(asdict(exported(name, number, folder, side))), file=lines, flush=True)
-    sys.stderr.flush()
+    for asked in sys.stdin:
+        name, number = asked.split()
+        print(json.dumps(asdict(exported(name, int(number), folder, side))), file=lines, flush=True)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,67 +78,74 @@ def read(folder: Path) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
-def survey(subjects: Sequence[Subject], settings: Settings, tell: Any) -> None:
+def survey(subjects: Sequence[Subject], settings: Settings, tell: Callable[[Mapping[str, Any]], None]) -> None:
     """Do what is not done yet; `tell(row)` hears of each row as it is written."""
     rows = Rows(settings.folder)
-    slots: queue.Queue[int] = queue.Queue()
-    for slot in range(settings.jobs):
-        slots.put(slot)
+    work: queue.SimpleQueue[tuple[Subject, int]] = queue.SimpleQueue()
+    for number in settings.ways:  # each subject in one way before any in the next one
+        for subject in subjects:
+            if (subject.name, str(WAYS[number]), settings.stage) not in rows.done:
+                work.put((subject, number))
 
-    def work(subject: Subject) -> None:
-        slot = slots.get()
-        try:
-            for row in _rows_of(subject, settings, rows.done, slot):
-                rows.add(row)
-                tell(row)
-        finally:
-            slots.put(slot)
+    def worker(slot: int) -> None:
+        with tempfile.TemporaryDirectory(prefix="onnxfuse-survey-") as scratch:
+            folder = settings.folder / "exports" if settings.kept else Path(scratch)
+            folder.mkdir(exist_ok=True)
+            exporter = Exporter(settings, folder)
+            while time.monotonic() < settings.deadline:
+                try:
+                    subject, way = work.get_nowait()
+                except queue.Empty:
+                    break
+                row = _row(subject, way, exporter, settings, slot)
+                if row["error"] != OUT_OF_TIME:
+                    rows.add(row)
+                    tell(row)
+            exporter.end()
 
     with ThreadPoolExecutor(settings.jobs) as pool:
-        list(pool.map(work, subjects))
+        list(pool.map(worker, range(settings.jobs)))
 
 
-def _rows_of(
-    subject: Subject, settings: Settings, done: set[tuple[str, str, str]], slot: int
-) -> Iterator[dict[str, Any]]:
-    """Yield a row for each way of a subject that is not done."""
-    left = [n for n in settings.ways if (subject.name, str(WAYS[n]), settings.stage) not in done]
-    with tempfile.TemporaryDirectory(prefix="onnxfuse-survey-") as scratch:
-        folder = settings.folder / "exports" if settings.kept else Path(scratch)
-        folder.mkdir(exist_ok=True)
-        while left and time.monotonic() < settings.deadline:
-            for made in _exports(subject, left, settings, folder):
-                way = left.pop(0)
-                row = {"subject": subject.name, "family": subject.family, "way": str(WAYS[way]),
-                       "stage": settings.stage}  # fmt: skip
-                if made["error"] == OUT_OF_TIME:
-                    return
-                row |= {"export_s": made["seconds"]} | ({"static": True} if made["static"] else {})
-                if made["error"]:
-                    yield row | {"verdict": "no export", "step": "export", "error": made["error"]}
-                    continue
-                result = _checked(Path(made["file"]), settings, slot)
-                if not settings.kept:
-                    Path(made["file"]).unlink(missing_ok=True)
-                if result["error"] == OUT_OF_TIME:
-                    return
-                yield row | result
+def _row(subject: Subject, way: int, exporter: "Exporter", settings: Settings, slot: int) -> dict[str, Any]:
+    """Return the row of one export; its error is OUT_OF_TIME where it was not finished."""
+    row: dict[str, Any] = {"subject": subject.name, "family": subject.family, "way": str(WAYS[way]),
+                           "stage": settings.stage}  # fmt: skip
+    made = exporter.export(subject.name, way)
+    row |= {"export_s": made["seconds"]} | ({"static": True} if made["static"] else {})
+    if made["error"]:
+        return row | {"verdict": "no export", "step": "export", "error": made["error"]}
+    file = Path(made["file"])
+    row |= {"bytes": file.stat().st_size} | _checked(file, settings, slot)
+    if not settings.kept:
+        file.unlink()
+    return row
 
 
-def _exports(subject: Subject, ways: Sequence[int], settings: Settings, folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield what became of one way after another; where the process ends early, its way's row is the last one."""
-    command = ["models.survey.exporting", subject.name, str(folder), *map(str, ways), "--side", str(settings.side)]
-    began = time.monotonic()
-    nothing = {"file": "", "seconds": 0.0, "static": False}
-    count = 0
-    try:
-        for line in _lines(command, settings, {"CUDA_VISIBLE_DEVICES": ""}):
-            yield line
-            count += 1
-            began = time.monotonic()
-    except Ended as how:
-        if count < len(ways):
-            yield nothing | {"error": str(how), "seconds": round(time.monotonic() - began, 1)}
+class Exporter:
+    """A process that exports one after another, begun anew where one export ends it."""
+
+    def __init__(self, settings: Settings, folder: Path) -> None:
+        self.settings, self.folder = settings, folder
+        self.child: Child | None = None
+
+    def export(self, name: str, way: int) -> dict[str, Any]:
+        """Return what became of one export, as `exporting.Exported` tells it."""
+        began = time.monotonic()
+        try:
+            if self.child is None:
+                command = ["models.survey.exporting", str(self.folder), "--side", str(self.settings.side)]
+                self.child = Child(command, self.settings, {"CUDA_VISIBLE_DEVICES": ""})
+            return self.child.answer(f"{name} {way}\n")
+        except Ended as how:
+            self.end()
+            return {"file": "", "static": False, "error": str(how), "seconds": round(time.monotonic() - began, 1)}
+
+    def end(self) -> None:
+        """End the process."""
+        if self.child is not None:
+            self.child.end()
+        self.child = None
 
 
 def _checked(path: Path, settings: Settings, slot: int) -> dict[str, Any]:
@@ -152,61 +159,71 @@ def _checked(path: Path, settings: Settings, slot: int) -> dict[str, Any]:
     }
     steps: dict[str, float] = {}
     step, began = "start", time.monotonic()
+    child = Child(command, settings, environment if settings.stage == "gpu" else {})
     try:
-        for line in _lines(command, settings, environment if settings.stage == "gpu" else {}):
+        while True:
+            line = child.answer()
+            steps[step] = round(time.monotonic() - began, 1)
             if "verdict" in line:
-                steps[step] = round(time.monotonic() - began, 1)
                 return {**line, "seconds": steps}
-            steps[step], step, began = round(time.monotonic() - began, 1), line["step"], time.monotonic()
+            step, began = line["step"], time.monotonic()
     except Ended as how:
         if str(how) == OUT_OF_TIME:
             return {"error": OUT_OF_TIME}
         verdict = "refused" if step in ("start", "original_on_cpu", "original_on_gpu") else "failed"
         return {"verdict": verdict, "step": step, "error": str(how), "seconds": steps}
-    return {"verdict": "failed", "step": step, "error": "it ended without a word", "seconds": steps}
+    finally:
+        child.end()
 
 
-def _lines(command: Sequence[str], settings: Settings, environment: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """Yield the lines of JSON that a module prints, each within the limit; raises Ended where it does not end well."""
-    left = settings.deadline - time.monotonic()
-    if left <= 0:
-        raise Ended(OUT_OF_TIME)
-    one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    with tempfile.TemporaryFile("w+") as words:
-        child = subprocess.Popen(
-            [sys.executable, "-m", *command], stdout=subprocess.PIPE, stderr=words, text=True,
-            env={**os.environ, **one_thread, **environment},
+class Child:
+    """A process that answers with lines of JSON, each within the limit."""
+
+    def __init__(self, command: Sequence[str], settings: Settings, environment: Mapping[str, str]) -> None:
+        one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+        self.settings = settings
+        self.words = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the process
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.words,
+            text=True, env={**os.environ, **one_thread, **environment},
         )  # fmt: skip
-        assert child.stdout is not None
+
+    def answer(self, asked: str = "") -> dict[str, Any]:
+        """Return the next line, after `asked` was said; raises Ended where none comes."""
+        left = self.settings.deadline - time.monotonic()
+        limit = self.settings.limit
+        seconds, said = min((limit, f"no answer within {limit:.0f} s"), (max(left, 0.0), OUT_OF_TIME))
         why: list[str] = []
-        timer = _killing(child, settings, why)
+
+        def kill() -> None:
+            why.append(said)
+            self.process.kill()
+
+        timer = threading.Timer(seconds, kill)
+        timer.start()
         try:
-            for line in child.stdout:
-                timer.cancel()
-                yield json.loads(line)
-                timer = _killing(child, settings, why)
-            code = child.wait()
+            assert self.process.stdin is not None
+            assert self.process.stdout is not None
+            if asked:
+                self.process.stdin.write(asked)
+                self.process.stdin.flush()
+            line = self.process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
         finally:
             timer.cancel()
-            child.kill()
-            child.wait()
-        if code or why:
-            words.seek(0)
-            raise Ended(why[0] if why else _how(code, words.read()))
+        if line:
+            found: dict[str, Any] = json.loads(line)
+            return found
+        code = self.process.wait()
+        self.words.seek(0)
+        raise Ended(why[0] if why else _how(code, self.words.read()))
 
-
-def _killing(child: "subprocess.Popen[str]", settings: Settings, why: list[str]) -> threading.Timer:
-    left = settings.deadline - time.monotonic()
-    limit, said = min((settings.limit, f"no answer within {settings.limit:.0f} s"), (left, OUT_OF_TIME))
-
-    def kill() -> None:
-        why.append(said)
-        child.kill()
-
-    timer = threading.Timer(max(limit, 0.1), kill)
-    timer.daemon = True
-    timer.start()
-    return timer
+    def end(self) -> None:
+        """End the process, if it has not ended."""
+        self.process.kill()
+        self.process.communicate()
+        self.words.close()
 
 
 def _how(code: int, words: str) -> str:
