@@ -101,7 +101,8 @@ FEW = [
     Layer(1, 128, 16, 32, 3, 1), Layer(1, 128, 32, 16, 3, 1), Layer(1, 128, 8, 32, 5, 1), Layer(1, 64, 32, 8, 5, 1),
     Layer(1, 128, 64, 32, 3, 1), Layer(1, 128, 96, 32, 3, 1), Layer(1, 128, 160, 32, 3, 1), Layer(1, 64, 48, 48, 3, 1),
     Layer(1, 128, 32, 64, 3, 1), Layer(1, 64, 48, 96, 3, 1), Layer(1, 64, 40, 40, 3, 1), Layer(1, 128, 64, 16, 3, 1),
-    Layer(1, 128, 192, 64, 3, 1), Layer(1, 28, 128, 128, 5, 1), Layer(1, 14, 512, 512, 3, 1), Layer(1, 56, 64, 64, 5, 1),
+    Layer(1, 128, 192, 64, 3, 1), Layer(1, 28, 128, 128, 5, 1), Layer(1, 14, 512, 512, 3, 1),
+    Layer(1, 56, 64, 64, 5, 1),
 ]  # fmt: skip
 """Few channels or filters, multiples of 8: of both the steps and the tiles of the gemm template a part is idle."""
 SETS = {"resnet50": RESNET50, "first": FIRST, "groups": GROUPS, "odd": ODD, "few": FEW}
