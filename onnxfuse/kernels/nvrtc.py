@@ -2,8 +2,8 @@
 
 import functools
 import hashlib
+import os
 import threading
-from dataclasses import dataclass
 from typing import Any
 
 from onnxfuse.kernels import cache
@@ -12,7 +12,7 @@ from onnxfuse.kernels.source import KernelSource
 from onnxfuse.model.errors import KernelError
 
 _lock = threading.Lock()
-_loaded: dict[tuple[KernelSource, int], "Loaded"] = {}
+_loaded: dict[tuple[KernelSource, int], Any] = {}
 
 
 def compile(kernel: KernelSource, arch: Arch) -> bytes:
@@ -39,16 +39,8 @@ def build(kernel: KernelSource, arch: Arch, flags: tuple[str, ...] = ()) -> tupl
         nvrtc.destroyProgram(program)
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """A kernel on a GPU."""
-
-    kernel: Any
-    """CuPy's function, which keeps its module; the handle is `.ptr`."""
-
-
-def load(kernel: KernelSource, device: int) -> Loaded:
-    """Return the function of `kernel` on the GPU number `device`; its handle is `.kernel.ptr`."""
+def load(kernel: KernelSource, device: int) -> Any:
+    """Return the CuPy function of `kernel` on the GPU number `device`; its handle is `.kernel.ptr`."""
     key = (kernel, device)
     found = _loaded.get(key)
     if found is not None:
@@ -58,10 +50,18 @@ def load(kernel: KernelSource, device: int) -> Loaded:
     cubin = compile(kernel, arch_of(device))
     with _lock, cupy.cuda.Device(device):
         if key not in _loaded:
-            module = cupy.cuda.function.Module()
-            module.load(cubin)
-            _loaded[key] = Loaded(module.get_function(kernel.entry))
+            _loaded[key] = _module(cubin).get_function(kernel.entry)
         return _loaded[key]
+
+
+def _module(cubin: bytes) -> Any:
+    """Return CuPy's module of a cubin. CuPy reads files: this one lies in memory, where there is always a place."""
+    import cupy
+
+    with os.fdopen(os.memfd_create("onnxfuse"), "wb") as file:
+        file.write(cubin)
+        file.flush()
+        return cupy.RawModule(path=f"/proc/self/fd/{file.fileno()}")
 
 
 def zeros(size: int, device: int) -> Any:
