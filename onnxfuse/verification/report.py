@@ -35,7 +35,7 @@ from onnxfuse.verification.tolerance import Tolerated
 SCHEMA = 1
 """The form of `Report.as_dict()`, told at the top of this file."""
 
-NOT_TOLD = ("broken", "unlike", "asked", "half", "difference")
+NOT_TOLD = ("broken", "unlike", "asked", "difference")
 """Fields of a measure that `fault` tells in words, or that have a key of their own."""
 
 
