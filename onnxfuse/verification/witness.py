@@ -219,7 +219,8 @@ def _alone(node: Any, attributes: Mapping[str, Any] | None, inputs: Sequence[Any
         graph = helper.make_graph([alone], "alone", feeds, results)
         opset = helper.make_opsetid("", node.run_params["opsets"][""])
         try:
-            session = sessions.unoptimized(helper.make_model(graph, opset_imports=[opset], ir_version=10))
+            one = helper.make_model(graph, opset_imports=[opset], ir_version=10)
+            session = sessions.unoptimized(one, sessions.SILENT)
             made = _Alone(session, dtype, present, len(proto.output))
             made.outputs(inputs)  # Some kernels refuse a type only when they run.
         except REFUSALS:

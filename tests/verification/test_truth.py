@@ -172,6 +172,13 @@ def test_a_cast_between_floats_rounds_nothing() -> None:
     np.testing.assert_array_equal(got, exact + np.trunc(exact))
 
 
+def test_a_type_that_is_not_written_is_widened_too() -> None:
+    """A window is float32 where nothing is said; its truth has the digits of float64."""
+    made = text_model("g (int64 size) => (float[n] y) { y = HannWindow(size) }")
+    got = truth.truth_of(made, "float64", []).evaluate({"size": np.array(8)})["y"]
+    np.testing.assert_allclose(got, 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(8) / 8), rtol=0, atol=1e-15)
+
+
 def test_widening_reaches_subgraphs_and_functions_and_leaves_the_original() -> None:
     """No narrower float is left anywhere; integers and wider floats stay."""
     made = onnx.parser.parse_model(
