@@ -347,7 +347,8 @@ def _legend(report: "Report") -> str:
         agreed = ", ".join(f"top-{k} {share:.2%}" for k, share in row.measure.difference.agreement.items())
         text += f"\n{escape(row.output)} agrees with the original: {agreed}" if agreed else ""
     if report.truth_why:
-        text += f"\ntruth is not float64: {escape(report.truth_why)}"
+        what = "the truth" if report.truth == "float64" else "truth is not float64"
+        text += f"\n{what}: {escape(report.truth_why)}"
     if report.without_tf32:
         text += f"\nno float32 product is rounded to TF32 (use_tf32 0): {report.without_tf32}"
     if report.tf32:

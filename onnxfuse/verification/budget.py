@@ -40,10 +40,9 @@ PERCENTILE = 95.0
 """The typical error is this percentile of the errors in rounding steps."""
 TYPICAL_FROM = 100
 """Elements from which on the typical error is judged: five lie beyond the percentile."""
-BLUNT, BLUNT_HALF = 0.01, 0.1
-"""An original whose own error is more than this share of the largest value proves nothing about another one: a weight
-that is wrong by one percent could hide behind it. In float16 and bfloat16, where a chain of layers rounds so much, it
-is the larger one."""
+BLUNT = 0.1
+"""An original whose own error is more than this share of the largest value proves nothing about another one. Below,
+what makes so much of a rounding makes more of a wrong weight: the truth is right, ONNX Runtime was asked."""
 APART, APART_HALF = 1e-3, 3e-2
 """An error of this share of the largest value is ten thousand rounding steps in float32, thirty in float16: more than
 the original's rounding leaves as a rule. The truth is looked at again."""
@@ -88,8 +87,8 @@ class Measure:
     """Whether there was nothing to compare: another shape or element type."""
     asked: bool = False
     """Whether `broken` is what was asked for beside the budget, and holds with tolerances too: `nan="fail"`."""
-    half: bool = False
-    """Whether the output is of a type of two bytes."""
+    unsure: bool = False
+    """Whether the original is far from the truth, and some operator of the truth could not be looked at."""
     identical: bool = False
     """Whether fused and original are the same in every element, and some element is a number."""
 
@@ -131,15 +130,15 @@ class Measure:
     @property
     def blunt(self) -> bool:
         """Whether the original's own error is too large to judge anything by it."""
-        return self.own > (BLUNT_HALF if self.half else BLUNT) * self.scale and self.own > self.step
+        return self.own > BLUNT * self.scale and self.own > self.step
 
     @property
     def undecided(self) -> bool:
-        """Whether nothing could be judged: no element, or too large an error of the original's own.
+        """Whether nothing could be judged: no element, too large an error of the original's own, or no sure truth.
 
         What is the same in every element is right whatever the truth is.
         """
-        return self.elements > 0 and not self.identical and (not self.compared or self.blunt)
+        return self.elements > 0 and not self.identical and (not self.compared or self.blunt or self.unsure)
 
     @property
     def fault(self) -> str:
@@ -169,13 +168,14 @@ def measure(
     nudged: Sequence[Array] = (),
     top_k: Sequence[int] = (),
     nan: NanPolicy = "equal",
+    unsure: bool = False,
 ) -> Measure:
     """Return the measure of `fused` beside the original's outputs, the first on the inputs themselves, and `truth`.
 
     `nudged` are more outputs of the original, which say how large its largest error can be, and not what it typically
-    is: that is no luck, and to move every input by a rounding step makes it larger than rounding does.
-    `top_k` is that of `metrics.difference`. With `nan="fail"` a NaN or an infinity in the fused output is a fault even
-    where the original has it too.
+    is: that is no luck, and to move every input by a rounding step makes it larger than rounding does. `unsure` is a
+    field of the measure. `top_k` is that of `metrics.difference`. With `nan="fail"` a NaN or an infinity in the fused
+    output is a fault even where the original has it too.
     """
     original = originals[0]
     if fused.shape != original.shape or fused.dtype != original.dtype:
@@ -184,8 +184,8 @@ def measure(
     if original.size == 0:
         return NOTHING
     base = replace(
-        NOTHING, elements=original.size, difference=difference(fused, original, top_k),
-        half=original.dtype.itemsize == 2, identical=_identical(fused, original),
+        NOTHING, elements=original.size, difference=difference(fused, original, top_k), unsure=unsure,
+        identical=_identical(fused, original),
     )  # fmt: skip
     if truth.shape != original.shape:
         return base  # How many there are hangs on a rounding: the boxes that a threshold leaves. Nothing can be judged.

@@ -384,7 +384,7 @@ class _Comparison:
                 f"output '{unsound[0]}' is not a tensor and cannot be compared", "Cut the model before it."
             )
         doing(model="truth", case=said)
-        truth = self._true(inputs, expected)
+        truth, unsure = self._true(inputs, expected)
         doing(model="original", case=said)
         siblings, shaken = self._on_nudged(inputs, expected), self._shaken(inputs, expected)
         for name, value in (sessions.run(self.twin, inputs) if self.twin is not None else {}).items():
@@ -398,8 +398,9 @@ class _Comparison:
             originals = [value, *siblings.pop(name, [])]
             top_k = self.judging.top_k or (CLASS_RANKS if name in self.scores else ())
             measure = budget.measure(
-                fused, originals, truth.pop(name), nudged=shaken.pop(name, ()), top_k=top_k, nan=self.judging.nan
-            )
+                fused, originals, truth.pop(name), nudged=shaken.pop(name, ()), top_k=top_k, nan=self.judging.nan,
+                unsure=name in unsure,
+            )  # fmt: skip
             self.rows.append(
                 OutputRow(
                     name, str(value.dtype), len(self.cases), measure, self._tolerated(name, fused, value, measure)
@@ -415,22 +416,27 @@ class _Comparison:
             return None
         return tolerated(fused, original, *given)
 
-    def _true(self, inputs: Arrays, expected: Arrays) -> Arrays:
-        """Return the true outputs; an operator that float64 turns out to lack, or time or memory, ends float64.
+    def _true(self, inputs: Arrays, expected: Arrays) -> tuple[Arrays, set[str]]:
+        """Return the true outputs, and which of them nobody can be sure of.
 
-        Where the original is further from them than it rounds, each operator is looked at again on these inputs.
+        Where the original is further from them than it rounds, each operator is looked at again on these inputs. What
+        is far all the same, though they all agree with ONNX Runtime, is rounding that adds up; where some could not be
+        asked about, nobody knows. An operator that float64 turns out to lack, or time or memory, ends float64.
         """
         if self.truth.kind != "float64":
-            return self.truth.evaluate(inputs)
+            return self.truth.evaluate(inputs), set()
         try:
             with at_most(self.limits.memory):
                 true = self.truth.evaluate(inputs)
-                if self.truth.witness is None or not any(budget.apart(x, true[name]) for name, x in expected.items()):
-                    return true
-                return self.truth.again(inputs)
+                if self.truth.witness is None or not _apart(expected, true):
+                    return true, set()
+                true = self.truth.again(inputs)
+            unsure = _apart(expected, true) if self.truth.witness.unasked else set()
+            self.truth.witness.unsure |= bool(unsure)
+            return true, unsure
         except (MemoryError, *REFERENCE_GAPS) as error:
             self.truth = self.in_float32(no_float64(error))
-            return self.truth.evaluate(inputs)
+            return self.truth.evaluate(inputs), set()
 
     def _on_nudged(self, inputs: Arrays, expected: Arrays) -> dict[str, list[npt.NDArray[Any]]]:
         """Return what the original gives on nudged inputs, for each output whose own error one run does not tell."""
@@ -452,6 +458,10 @@ class _Comparison:
         runs = [nudge(inputs, seed) for seed in range(NUDGES if many else 0)]
         values = [sessions.run(self.plain, moved, many) for moved in runs if moved is not None]
         return {name: [v[name] for v in values] for name in many}
+
+
+def _apart(expected: Arrays, true: Arrays) -> set[str]:
+    return {name for name, x in expected.items() if budget.apart(x, true[name])}
 
 
 def _pooled(rows: Sequence[OutputRow], ran: Sequence[CaseRow], *, by_kind: bool) -> tuple[OutputRow, ...]:

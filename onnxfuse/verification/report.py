@@ -45,7 +45,7 @@ LEFT_OUT = "left out: "
 MOSTLY = 0.5
 """An output that could not be judged in more than this share of the kinds of cases has not been verified."""
 
-NOT_TOLD = ("broken", "unlike", "asked", "half", "difference")
+NOT_TOLD = ("broken", "unlike", "asked", "difference")
 """Fields of a measure that `fault` tells in words, or that have a key of their own."""
 
 
@@ -84,6 +84,8 @@ class OutputRow:
         m = self.measure
         if self.verdict != "undecided":
             return ""
+        if m.unsure:
+            return "the truth is not to be believed here, and not every operator could be asked about"
         if m.compared:
             share = f"{m.own / m.scale:.0%} of its largest value" if m.scale else f"{m.own:.2g} where the truth is 0"
             return f"the original's own error is {share}"

@@ -36,9 +36,8 @@ CRASHES_IN_HALF = "NchwcTransformer"
 DEFAULTS: Mapping[str, str] = MappingProxyType({})
 """No options of a provider."""
 
-FATAL = 4
-QUIET = 3
-"""ONNX Runtime's severities: nothing, errors only. What goes wrong is raised and told by us."""
+QUIET, SILENT = 3, 4
+"""ONNX Runtime's severities: errors only; not even those. What goes wrong is raised and told by us."""
 
 
 def plain(
@@ -63,9 +62,13 @@ def for_few_runs(model: Model, providers: Sequence[str]) -> onnxruntime.Inferenc
     return plain(model, providers, _frugal())
 
 
-def unoptimized(model: Model) -> onnxruntime.InferenceSession:
-    """Return a session on the CPU that runs the graph exactly as it stands. Raises ModelError."""
+def unoptimized(model: Model, severity: int = QUIET) -> onnxruntime.InferenceSession:
+    """Return a session on the CPU that runs the graph exactly as it stands. Raises ModelError.
+
+    With `SILENT` it says nothing of errors that are expected, and raised all the same.
+    """
     options = _frugal()
+    options.log_severity_level = severity
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return _open(model, options, [CPU], "the original in float32, for the truth,")
 
@@ -163,7 +166,7 @@ def raise_if_lost(error: Exception) -> None:
 
 def _silent() -> onnxruntime.RunOptions:
     options = onnxruntime.RunOptions()
-    options.log_severity_level = FATAL
+    options.log_severity_level = SILENT
     return options
 
 

@@ -69,7 +69,7 @@ class Truth:
     @property
     def why(self) -> str:
         """Why not all of it is float64 by the reference: `reason`, or what turned out not to be believed so far."""
-        return self.reason or "; ".join(self.witness.doubts if self.witness else ())
+        return self.reason or (self.witness.text if self.witness else "")
 
     def wider_than(self, dtype: np.dtype[Any]) -> bool:
         """Return whether the truth has more digits than a value of `dtype`."""

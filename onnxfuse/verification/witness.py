@@ -31,6 +31,9 @@ SPREAD = 16.0
 REFUSALS: tuple[type[Exception], ...] = (ModelError, *sessions.ORT_ERRORS)
 """What a session raises for an operator that it does not know, or not in this form."""
 
+TRIVIAL = frozenset({"Constant", "If"})
+"""Operators that nobody need be asked about: the body of an If is made of others."""
+
 BELIEVED: set[Key] = set()
 """Operators in forms that have been looked at in this process, and agreed."""
 
@@ -59,6 +62,10 @@ class Witness:
     def __init__(self) -> None:
         self.doubts: dict[str, Doubt] = {}
         """By what they say, in the order in which they were found."""
+        self.unasked: dict[str, str] = {}
+        """Operators that ONNX Runtime could not be asked about, with a node that holds one."""
+        self.unsure = False
+        """Whether an output was far from the original where some operators could not be asked about."""
         self.again = False
         """Whether operators that were believed are looked at once more."""
         self._instead: dict[Key, _Alone] = {}
@@ -68,21 +75,35 @@ class Witness:
 
         `node` is the reference's operator, `attributes` are those of the function that it stands in.
         """
+        proto: NodeProto = node.onnx_node
         key = _key(node, attributes, inputs, ours)
-        if key is None or (key in BELIEVED and not self.again):
+        if key is None:
+            if proto.op_type not in TRIVIAL and not proto.domain:
+                self.unasked.setdefault(proto.op_type, proto.name or next(o for o in proto.output if o))
+            return ours
+        if key in BELIEVED and not self.again:
             return ours
         if key in self._instead:
             return self._instead[key].outputs(inputs)
         made = _alone(node, attributes, inputs)
-        why = "" if made is None else made.objection(node, attributes, inputs, ours)
-        if made is None or not why:
+        why = None if made is None else made.objection(node, attributes, inputs, ours)
+        if made is None or why is None:
+            self.unasked.setdefault(proto.op_type, proto.name or next(o for o in proto.output if o))
+            return ours
+        if not why:
             BELIEVED.add(key)
             return ours
-        proto = node.onnx_node
         doubt = Doubt(proto.op_type, proto.name or next(o for o in proto.output if o), why, made.dtype)
         self.doubts[str(doubt)] = doubt
         self._instead[key] = made
         return made.outputs(inputs)
+
+    @property
+    def text(self) -> str:
+        """What is not to be believed, and what nobody knows; empty where everything is believed."""
+        asked = ", ".join(f"{op} (node '{node}')" for op, node in self.unasked.items())
+        far = f"the original is further from it than it rounds, and ONNX Runtime could not be asked about {asked}"
+        return "; ".join((*self.doubts, *([far] if self.unsure else [])))
 
     @property
     def in_float32(self) -> bool:
@@ -110,13 +131,18 @@ class _Alone:
         """Return the outputs that have a name."""
         return list(sessions.run(self.session, feeds).values())
 
-    def objection(self, node: Any, attributes: Mapping[str, Any] | None, inputs: Sequence[Any], ours: Any) -> str:
-        """Return how the reference differs from ONNX Runtime by more than rounding; empty where it does not."""
+    def objection(
+        self, node: Any, attributes: Mapping[str, Any] | None, inputs: Sequence[Any], ours: Any
+    ) -> str | None:
+        """Return how the reference differs from ONNX Runtime by more than rounding; empty where it does not.
+
+        None where ONNX Runtime's kernel refuses these inputs: that says nothing about them.
+        """
         feeds = self.feeds(inputs)
         try:
             theirs = self.run(feeds)
         except sessions.ORT_ERRORS:
-            return ""  # A kernel that refuses these inputs says nothing about them.
+            return None
         if any((feeds[f"x{n}"] != inputs[n]).any() for n in self.present if inputs[n].dtype.kind == "f"):
             same = [None if x is None else _as(x, self.dtype).astype(_wide(x)) for x in inputs]
             ours = node.run(*same, **({"linked_attributes": attributes} if node.has_linked_attribute else {}))
@@ -193,7 +219,8 @@ def _alone(node: Any, attributes: Mapping[str, Any] | None, inputs: Sequence[Any
         graph = helper.make_graph([alone], "alone", feeds, results)
         opset = helper.make_opsetid("", node.run_params["opsets"][""])
         try:
-            session = sessions.unoptimized(helper.make_model(graph, opset_imports=[opset], ir_version=10))
+            one = helper.make_model(graph, opset_imports=[opset], ir_version=10)
+            session = sessions.unoptimized(one, sessions.SILENT)
             made = _Alone(session, dtype, present, len(proto.output))
             made.outputs(inputs)  # Some kernels refuse a type only when they run.
         except REFUSALS:

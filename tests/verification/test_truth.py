@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, numpy_helper
+from onnx.reference.ops.op_loop import Loop as OpLoop
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from onnxfuse.model.errors import UsageError
@@ -171,6 +172,13 @@ def test_a_cast_between_floats_rounds_nothing() -> None:
     np.testing.assert_array_equal(got, exact + np.trunc(exact))
 
 
+def test_a_type_that_is_not_written_is_widened_too() -> None:
+    """A window is float32 where nothing is said; its truth has the digits of float64."""
+    made = text_model("g (int64 size) => (float[n] y) { y = HannWindow(size) }")
+    got = truth.truth_of(made, "float64", []).evaluate({"size": np.array(8)})["y"]
+    np.testing.assert_allclose(got, 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(8) / 8), rtol=0, atol=1e-15)
+
+
 def test_widening_reaches_subgraphs_and_functions_and_leaves_the_original() -> None:
     """No narrower float is left anywhere; integers and wider floats stay."""
     made = onnx.parser.parse_model(
@@ -313,6 +321,29 @@ def test_a_reference_that_is_wrong_does_not_excuse_a_wrong_model(wrong: str, mon
     assert "onnx's reference of Conv is not to be believed at node 'y'" in report.truth_why
     assert "ONNX Runtime's own operator in float32" in report.truth_why
     assert not verify(plain, text_model(graph + "{ y = Conv(x, v) }", **weights), providers=["CPUExecutionProvider"]).ok
+
+
+def test_a_truth_that_nobody_can_vouch_for_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The original is far from it, and one of its operators cannot be run by itself: undecided, and which is told."""
+    right = OpLoop._run
+
+    def broken(self: Any, *inputs: Any, **more: Any) -> Any:
+        return tuple(x * 1.05 for x in right(self, *inputs, **more))
+
+    text = """g (float[n, 8] x) => (float[n, 8] y) <int64 times = {{3}}, bool go = {{1}}, float k = {{{}}}> {{
+        s = Loop (times, go, x) <body = b (int64 i, bool c, float[n, 8] a) => (bool d, float[n, 8] z)
+          {{ d = Identity(c)  z = Mul(a, k) }}>
+        y = Tanh(s) }}"""
+    plain = text_model(text.format(1.5))
+    assert not verify(plain, text_model(text.format(1.5 * 1.001)), providers=["CPUExecutionProvider"]).ok
+    monkeypatch.setattr(OpLoop, "_run", broken)
+    report = verify(plain, text_model(text.format(1.5 * 1.001)), providers=["CPUExecutionProvider"])
+    assert not report.ok
+    assert {r.verdict for r in report.rows} <= {"undecided", "mismatch"}
+    assert (
+        "further from it than it rounds, and ONNX Runtime could not be asked about Loop (node 's'" in report.truth_why
+    )
+    assert verify(plain, plain, providers=["CPUExecutionProvider"]).ok
 
 
 def test_bfloat16_becomes_float64() -> None:
