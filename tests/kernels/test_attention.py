@@ -182,7 +182,7 @@ def test_what_is_said_to_fit_has_a_plan_on_every_gpu(arch):
     kilobytes = {"sm_86": 99, "sm_89": 99, "sm_120": 99, "sm_80": 163}.get(arch.name, 227)
     for size in (16, 64, 128):
         longest = kilobytes * 256 // (size + 9) // 16 * 16
-        for keys, fits in ((1, True), (197, 197 <= longest), (longest, True), (longest + 1, False), (5000, False)):
+        for keys, fits in ((1, True), (197, longest >= 197), (longest, True), (longest + 1, False), (5000, False)):
             case = Case(2, 3, 40, keys, size)
             q, k, v = case.shapes()
             open_batch = (("batch", *q[1:]), ("batch", *k[1:]), ("batch", *v[1:]))

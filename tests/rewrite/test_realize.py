@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -162,6 +163,23 @@ def test_a_causal_op_with_another_mask_has_no_causal_form() -> None:
     assert found.form is None or "unidirectional" not in text(found.form)
 
 
+def test_a_mask_in_external_data_is_read(tmp_path: Path) -> None:
+    """Weights of products are not: a file of them alone is not opened."""
+    keep = np.tril(np.ones((1, 1, 64, 64), bool))
+    model = attention("chosen", "float16", 64, 2, 64)
+    model.graph.input.pop()
+    model.graph.initializer.append(numpy_helper.from_array(keep, "keep"))
+    fused = through_library(model)
+    (op,) = fused_ops(fused).values()
+    assert "unidirectional" in text(op.library)
+    onnx.save(fused, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=100)
+    light = onnx.load(tmp_path / "m.onnx", load_external_data=False)
+    (found,) = realize(light, fused_ops(light), (), tmp_path).values()
+    assert text(found.form) == text(op.library)
+    found = of_rule(light)
+    assert found.form is None or "unidirectional" not in text(found.form)
+
+
 def test_places_that_differ_have_no_form_together() -> None:
     """One op called with the causal mask here and with another one there."""
     model, op = made("causal")
@@ -194,9 +212,9 @@ def test_shapes_that_a_file_declares_prove_nothing() -> None:
     assert found.reason
 
 
-def test_a_rule_of_the_users_own_has_to_be_given(tmp_path: object) -> None:
+def test_a_rule_of_the_users_own_has_to_be_given(tmp_path: Path) -> None:
     """By its file; a name that is no shipped rule is looked up nowhere."""
-    path = tmp_path / "mine.toml"  # type: ignore[operator]
+    path = tmp_path / "mine.toml"
     path.write_text("""summary = "A square root, as the library's."
 [fuse]
 template = "library"
