@@ -101,6 +101,7 @@ def session(
 
     Its attribute `fused` tells for each op whether it runs as a kernel or through its body, and why. `providers` and
     `session_options` are ONNX Runtime's own; without `providers`, CUDA is taken where it works and the CPU elsewhere.
+    `rules=` names the folders of your own rules that made the model, if they have a `realize`.
     Raises DeviceError where CUDA is asked for and does not work.
     """
     from onnxfuse.runtime import session as open_session
@@ -113,16 +114,17 @@ def register(
     model: "onnx.ModelProto | bytes | str | Path",
     *,
     tf32: bool | None = None,
+    rules: Sequence[str | Path] = (),
 ) -> "tuple[Placement, ...]":
     """Register the kernels that `model` needs with `session_options`, for those who open CUDA sessions themselves.
 
     Returns where each fused op runs. Use it for CUDA sessions alone: a registered op has no CPU kernel. `tf32=False`
     goes with the provider option `use_tf32` 0: what would round float32 to TF32 keeps its body; None is False for a
-    model made with `strict_fp32`.
+    model made with `strict_fp32`. `rules` are the folders of your own rules that made attention, if any did.
     """
     from onnxfuse.runtime import register as register_kernels
 
-    return register_kernels(session_options, model, tf32=tf32)
+    return register_kernels(session_options, model, tf32=tf32, rules=rules)
 
 
 def verify(original: "Model", fused: "Model", **options: Any) -> "VerifyReport":

@@ -99,6 +99,7 @@ def library_form(
         ends = {*pattern.inputs, *pattern.outputs}
         names = {name: formal[value] for name, value in match.values.items() if name in ends and isinstance(value, str)}
         names.update({v: f"inner{number or ''}_{v}" for v in pattern.values if v not in ends})
+        names.update({v: "" for v in pattern.inputs if v not in match.values})  # no spelling gives it: it is left out
         inside |= {formal[o] for n in match.nodes.values() for o in n.outputs if o in formal}
         root = formal[match.nodes[match.pattern.root].outputs[0]]
         last[root] = [node_proto(n, names, match) for n in pattern.nodes]

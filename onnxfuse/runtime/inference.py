@@ -16,7 +16,7 @@ from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.runtime.bridge import bridge_missing
 from onnxfuse.runtime.cuda import PROVIDER, cuda_unusable, device_count
 from onnxfuse.runtime.library import with_library_ops
-from onnxfuse.runtime.placement import Model, Placement, read
+from onnxfuse.runtime.placement import Model, Placement, data_folder, read
 from onnxfuse.runtime.registration import as_functions, register_kernels
 
 CPU = "CPUExecutionProvider"
@@ -69,7 +69,9 @@ def session(
         if missing is not None and providers is None:  # an error where CUDA was asked for by name
             fused = as_functions(facts, missing)
         else:
-            fused, through_library = register_kernels(options, facts, library=True, tf32=tf32, rules=rules)
+            fused, through_library = register_kernels(
+                options, facts, library=True, tf32=tf32, rules=rules, folder=data_folder(model)
+            )
     else:
         fused = as_functions(model, _why_not_cuda(providers))
     if through_library:

@@ -15,7 +15,7 @@ from onnxfuse.rewrite import rule
 from onnxfuse.rewrite.realize import Realized, realize
 from onnxfuse.runtime.bridge import bridge
 from onnxfuse.runtime.cuda import cuda_unusable
-from onnxfuse.runtime.placement import Model, Placement, node_counts, read
+from onnxfuse.runtime.placement import Model, Placement, data_folder, node_counts, read
 from onnxfuse.runtime.planner import may_alias, no_kernel, no_plan, planner
 from onnxfuse.runtime.shape_math import shape_math
 from onnxfuse.runtime.table import Row
@@ -46,7 +46,9 @@ def register(
         return as_functions(model, f"CUDA cannot be used: {missing}")
     facts = read(model)
     strict = is_strict_fp32(facts)
-    return register_kernels(session_options, facts, tf32=not strict if tf32 is None else tf32, rules=rules)[0]
+    return register_kernels(
+        session_options, facts, tf32=not strict if tf32 is None else tf32, rules=rules, folder=data_folder(model)
+    )[0]
 
 
 def register_kernels(
@@ -56,14 +58,16 @@ def register_kernels(
     library: bool = False,
     tf32: bool = True,
     rules: Sequence[str | Path] = (),
+    folder: Path | None = None,
 ) -> tuple[tuple[Placement, ...], dict[str, FusedOp]]:
     """Register every fused op that has a kernel; the others keep their bodies, each with the reason.
 
     `library`: the caller lets the library compute those that are placed so, which are also returned, each with the form
     that its rule makes of its body. What the file says of that form is not read. `tf32` and `rules`: as for `register`.
+    `folder` holds the external data.
     """
     facts = read(model)
-    ops, refusals = _with_forms(facts, tf32, rules)
+    ops, refusals = _with_forms(facts, tf32, rules, folder)
     variants = variants_of(facts)
     rows = [_row(op, variants) for name, op in ops.items() if refusals[name] is None]
     if rows:
@@ -82,7 +86,7 @@ def as_functions(model: Model, reason: str) -> tuple[Placement, ...]:
 
 
 def _with_forms(
-    model: onnx.ModelProto, tf32: bool, rules: Sequence[str | Path]
+    model: onnx.ModelProto, tf32: bool, rules: Sequence[str | Path], folder: Path | None
 ) -> tuple[dict[str, FusedOp], dict[str, str | None]]:
     """Return the fused ops of `model`, and for each why its body or the library has to run, None where the kernel can.
 
@@ -96,7 +100,7 @@ def _with_forms(
         if name not in refusals and (told[name].library is None or not _reads_form(op)):
             refusals[name] = no_kernel(op, tf32)
     asked = {name: op for name, op in told.items() if op.library is not None and refusals.get(name, "") is not None}
-    for name, made in _realized(model, asked, rules).items():
+    for name, made in _realized(model, asked, rules, folder).items():
         ops[name] = replace(ops[name], library=made.form)
         reason = refusals.get(name)
         if reason is None:
@@ -110,12 +114,14 @@ def _reads_form(op: FusedOp) -> bool:
     return op.template == "attention" or not is_template(op.template)
 
 
-def _realized(model: onnx.ModelProto, ops: Mapping[str, FusedOp], rules: Sequence[str | Path]) -> dict[str, Realized]:
+def _realized(
+    model: onnx.ModelProto, ops: Mapping[str, FusedOp], rules: Sequence[str | Path], folder: Path | None
+) -> dict[str, Realized]:
     if not ops:
         return {}
-    own = [r for folder in rules for r in rule.load(Path(folder))]
+    own = [r for place in rules for r in rule.load(Path(place))]
     try:
-        return realize(model, ops, own)
+        return realize(model, ops, own, folder)
     except ModelError as error:  # what ONNX Runtime may open all the same runs through its bodies
         return dict.fromkeys(ops, Realized(None, str(error), ()))
 

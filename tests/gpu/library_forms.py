@@ -95,6 +95,10 @@ FORMS = {
     "two masks": Form(
         ", E[1,{H},{L},{L}] mask, E[B,1,1,{L}] other", "first = Add (s, mask)  masked = Add (first, other)"
     ),
+    "windows": Form(
+        ", E[1,4,{H},{L},{L}] windows",
+        "apart5 = Reshape (s, to5)  hidden = Add (apart5, windows)  masked = Reshape (hidden, to4)",
+    ),
     "finite mask": Form(", bool[B,1,1,{L}] keep", FINITE, SAFE),
     "safe mask": Form(", E[B,1,1,{L}] mask", "masked = Add (s, mask)", SAFE),
     "chosen": Form(", bool[B,1,1,{L}] keep", "masked = Where (keep, s, low)"),
@@ -111,6 +115,8 @@ FORMS = {
     "flat op causal": Form("", whole=FLAT_OP.replace("OPTIONS", ", is_causal = 1"), opset=23),
     "flat op mask": Form(", E[B,1,{L},{L}] mask", whole=FLAT_OP.replace("MASK", ", mask"), opset=23),
 }
+KNOWN = ("packed", "windows")
+"""Those that exporters write for a length that the model knows."""
 
 
 def heads_of(size: int) -> int:
@@ -144,7 +150,9 @@ def attention(name: str, element: str, size: int, heads: int = 0, length: int = 
      int64[1] behind = {{-2}}, int64 third = {{2}}, int64[3] merged = {{0,{2 * heads},{size}}},
      int64[2] flat = {{-1,{heads * size}}}, int64[3] join = {{0,0,{heads * size}}}, int64[1] two = {{2}},
      int64[5] group = {{1,1,{heads // few},1,1}}, int64[4] many = {{0,{heads},-1,{size}}},
-     int64[3] front = {{0,1,2}}, int64[3] back = {{0,1,3}}, int64 nought = {{0}}, int64 one = {{1}}> {{
+     int64[5] to5 = {{-1,4,{heads},{length or 1},{length or 1}}},
+     int64[4] to4 = {{-1,{heads},{length or 1},{length or 1}}}, int64[3] front = {{0,1,2}},
+     int64[3] back = {{0,1,3}}, int64 nought = {{0}}, int64 one = {{1}}> {{
       {nodes.replace("OPTIONS", "").replace("MASK", "")}
     }}"""
     model = onnx.parser.parse_model(text.replace("E[", f"{element}["))
@@ -230,7 +238,7 @@ def attention_cases(name: str, element: str, quick: bool) -> Iterator[Case]:
     """Yield the sizes, open and known lengths of one form."""
     sizes = QUICK_SIZES if quick else (*SIZES, *ODD_SIZES)
     lengths = QUICK_LENGTHS if quick else LENGTHS
-    fixed = (7, 64, 197) if name == "packed" else (0,) if quick or FORMS[name].crossed else (0, 7, 64, 197)
+    fixed = (7, 64, 197) if name in KNOWN else (0,) if quick or FORMS[name].crossed else (0, 7, 64, 197)
     for size, known in itertools.product(sizes, fixed):
         heads = heads_of(size)
         for length in (known,) if known else lengths:
@@ -238,7 +246,12 @@ def attention_cases(name: str, element: str, quick: bool) -> Iterator[Case]:
             if heads * size * max(length, keys) > WIDEST or heads * length * keys * 2 > MOST_SCORES:
                 continue
             title = f"{name} {element} {heads}x{size} of {length} by {keys}{', known' if known else ''}"
-            yield Case(title, ("attention", name, (size, heads, known)), element, {"B": 2, "L": length, "K": keys})
+            yield Case(
+                title,
+                ("attention", name, (size, heads, known)),
+                element,
+                {"B": 8 if name == "windows" else 2, "L": length, "K": keys},
+            )
 
 
 def image_cases(name: str, element: str, quick: bool) -> Iterator[Case]:
