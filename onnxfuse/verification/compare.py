@@ -198,9 +198,11 @@ def _searched(
 
     if not free_dimensions(specs, shapes):
         return {}
-    sets = list({_key(c): c for c in plan}.values())
+    sets: dict[tuple[tuple[str, tuple[int, ...]], ...], Case] = {}
+    for case in plan:
+        sets.setdefault(_key(case), case)
     taken = 0
-    for number, case in enumerate(sets, 1):
+    for number, case in enumerate(sets.values(), 1):
         taken += runs(case)
         if taken > len(sets) / 2:
             return {}

@@ -62,6 +62,6 @@ def install(how: str, which: str, op: str) -> None:
 
 if __name__ == "__main__":
     install(*sys.argv[1:4])
-    isolation.PATIENCE = crashes.HANG = 2.0
+    isolation.PATIENCE = crashes.HANG = 4.0
     sys.argv[1:] = sys.argv[4:]
     main()
