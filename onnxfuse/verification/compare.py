@@ -14,10 +14,11 @@ import onnx
 
 from onnxfuse import runtime
 from onnxfuse.model import io
-from onnxfuse.model.errors import UsageError
+from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.isolation import doing
 from onnxfuse.model.types import UNKNOWN, ValueType, first_line, value_types
 from onnxfuse.verification import budget, sessions
+from onnxfuse.verification.branches import Bodies, reaching
 from onnxfuse.verification.classes import class_outputs
 from onnxfuse.verification.given import case_of, given_cases
 from onnxfuse.verification.inputs import Case, InputSpec, Shapes, cases, input_specs, nudge
@@ -110,6 +111,14 @@ def compare(
                 found = _searched(plain, original_model, specs, plan, shapes or {}, limits, progress)
                 shapes, report = {**(shapes or {}), **found}, replace(report, searched=found)
                 plan = plan_of(specs, inputs, seeds, shapes) if found else plan
+            bodies = Bodies(original_model)
+            if bodies.every:
+                try:
+                    plan = plan + _branches(bodies, original_model, specs, plan, limits, progress)
+                    never = tuple(f"{b.name} ({b.nodes} nodes)" for b in bodies.never)
+                except ModelError as error:
+                    never = (f"which branches ran could not be seen: {error}",)
+                report = replace(report, never_ran=never)
             scores = class_outputs(original_model) if judging.top_k is None else frozenset()
             needs = {key: EVALUATIONS * peak(original_model, dict(key)) for key in {_key(c) for c in plan}}
             too_much = _too_much_in_float64(original_model, plan, limits) if truth == "auto" else ""
@@ -209,6 +218,22 @@ def _searched(
         if number - taken >= len(sets) / 2:
             break
     return searched(model, specs, shapes, runs, lambda: limits.over)
+
+
+def _branches(
+    bodies: Bodies,
+    model: onnx.ModelProto,
+    specs: Sequence[InputSpec],
+    plan: Sequence[Case],
+    limits: Limits,
+    progress: Progress,
+) -> list[Case]:
+    """Return cases that enter bodies which those of `plan` do not, where inputs are made up."""
+    progress("which branches run", 0, len(plan))
+    bodies.run([case.make() for case in plan])
+    if not bodies.never or not plan or not plan[0].generated:
+        return []
+    return reaching(model, bodies, specs, plan[0], lambda: limits.over)
 
 
 def _too_much_in_float64(model: onnx.ModelProto, plan: Sequence[Case], limits: Limits) -> str:
@@ -357,7 +382,16 @@ class _Comparison:
         """Run one case; made-up inputs that the original itself refuses are noted and left out."""
         began = time.perf_counter()
         note = self._too_much(case) or self._run(case)
-        self.cases.append(CaseRow(case.name, case.seed, dict(case.shapes), time.perf_counter() - began, note))
+        self.cases.append(
+            CaseRow(
+                case.name,
+                case.seed,
+                dict(case.shapes),
+                time.perf_counter() - began,
+                note,
+                case if case.generated else None,
+            )
+        )
 
     def _too_much(self, case: Case) -> str:
         """Return why the case is left out for what it would cost; the cheapest one never is, nor the first."""
