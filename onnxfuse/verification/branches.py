@@ -35,6 +35,8 @@ SIGNS: Mapping[str, Callable[[Array], Array]] = {
     "negative": lambda x: -np.abs(x),
 }
 """What is done to all numbers that are no selectors."""
+Change = Callable[[Case], Case]
+"""Makes another case of one, of the same sizes."""
 NAME = "onnxfuse body {} node {}"
 
 
@@ -45,6 +47,11 @@ class Body:
     name: str
     """Its attribute and its node: "then_branch of If 'select'"."""
     nodes: int
+
+    @property
+    def text(self) -> str:
+        """The body in words."""
+        return f"{self.name} ({self.nodes} node{'s' * (self.nodes != 1)})"
 
 
 class Bodies:
@@ -59,53 +66,81 @@ class Bodies:
 
     @property
     def never(self) -> tuple[Body, ...]:
-        """The bodies that no run has entered."""
-        return tuple(b for n, b in enumerate(self.every) if n not in self.ran)
+        """The bodies that no run has entered, the largest first."""
+        return tuple(sorted((b for n, b in enumerate(self.every) if n not in self.ran), key=lambda b: -b.nodes))
 
-    def run(self, feeds: Sequence[Mapping[str, Array]]) -> set[int]:
-        """Run the model on these inputs and return the bodies entered that were not before; refused inputs enter none.
+    def run(self, cases: Sequence[Case]) -> int | None:
+        """Run the model on these cases and return how many bodies were entered that were not before.
 
-        Raises ModelError where ONNX Runtime cannot open it on the CPU as it stands.
+        A case that is refused enters none, wherever it got to; None where all are. Raises ModelError where ONNX Runtime
+        cannot open the model on the CPU as it stands.
         """
+        taken, entered = self._profiled(cases)
+        if len(taken) < len(cases):
+            _, entered = self._profiled(taken)
+        fresh = len(entered - self.ran)
+        self.ran |= entered
+        return fresh if taken else None
+
+    def _profiled(self, cases: Sequence[Case]) -> tuple[list[Case], set[int]]:
+        """Return which of the cases the model takes, and the bodies that all of them have entered."""
+        taken = []
         with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
             file = sessions.openable(self._model, self._model, folder)
             session = sessions.unoptimized(file, profile=f"{folder}/profile")
-            for one in feeds:
+            for case in cases:
                 try:
-                    sessions.run(session, one, quiet=True)
+                    sessions.run(session, case.make(), quiet=True)
                 except sessions.ORT_ERRORS:
                     continue
+                taken.append(case)
             events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
         pattern = re.compile(NAME.format(r"(\d+)", r"\d+"))
-        found = {int(m[1]) for e in events if e.get("cat") == "Node" and (m := pattern.search(e["name"]))}
-        fresh = found - self.ran
-        self.ran |= found
-        return fresh
+        names = [e["name"] for e in events if e.get("cat") == "Node"]
+        return taken, {int(found[1]) for name in names if (found := pattern.search(name))}
 
 
 def reaching(
-    model: ModelProto, bodies: Bodies, specs: Sequence[InputSpec], base: Case, ended: Callable[[], bool]
+    model: ModelProto,
+    bodies: Bodies,
+    specs: Sequence[InputSpec],
+    base: Case,
+    resized: Callable[[Change], Case | None],
+    ended: Callable[[], bool],
 ) -> list[Case]:
-    """Return cases that enter bodies which `bodies` has not seen run, made of `base`, until `ended`."""
+    """Return cases that enter bodies which `bodies` has not seen run, made of `base`, until `ended`.
+
+    `resized` returns a case of other sizes with which the model takes the change, where it does not take it in `base`:
+    another branch may want longer windows.
+    """
     found: list[Case] = []
-    for case in itertools.islice(_candidates(model, specs, base), ATTEMPTS):
+    for change in itertools.islice(_changes(model, specs, base), ATTEMPTS):
         if not bodies.never or ended():
             break
-        if bodies.run([case.make()]):
+        case = change(base)
+        fresh = bodies.run([case])
+        if fresh is None and (larger := resized(change)) is not None:
+            case = change(larger)
+            fresh = bodies.run([case])
+        if fresh:
             found.append(case)
     return found
 
 
-def _candidates(model: ModelProto, specs: Sequence[InputSpec], base: Case) -> Iterator[Case]:
+def _changes(model: ModelProto, specs: Sequence[InputSpec], base: Case) -> Iterator[Change]:
     selectors = [s for s in specs if math.prod(base.shapes[s.name]) == 1 and s.array_type.kind in "biuf"]
     compared = sorted(_compared(model.graph))
     values = [[(s.name, v) for v in _values(s, compared)] for s in selectors]
     several = math.prod(map(len, values)) <= ATTEMPTS
     sets = itertools.product(*values) if several else ((pair,) for one in values for pair in one)
     for chosen in sets if selectors else ():
-        yield Case("branch", base.seed, base.shapes, partial(_changed, base, dict(chosen), ""))
+        yield partial(_branch, dict(chosen), "")
     for sign in SIGNS:
-        yield Case("branch", base.seed, base.shapes, partial(_changed, base, {}, sign))
+        yield partial(_branch, {}, sign)
+
+
+def _branch(values: Mapping[str, float], sign: str, base: Case) -> Case:
+    return Case("branch", base.seed, base.shapes, partial(_changed, base, values, sign))
 
 
 def _changed(base: Case, values: Mapping[str, float], sign: str) -> dict[str, Array]:

@@ -18,7 +18,7 @@ from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.isolation import doing
 from onnxfuse.model.types import UNKNOWN, ValueType, first_line, value_types
 from onnxfuse.verification import budget, sessions
-from onnxfuse.verification.branches import Bodies, reaching
+from onnxfuse.verification.branches import Bodies, Change, reaching
 from onnxfuse.verification.classes import class_outputs
 from onnxfuse.verification.given import case_of, given_cases
 from onnxfuse.verification.inputs import Case, InputSpec, Shapes, cases, input_specs, nudge
@@ -47,6 +47,8 @@ MORE_SEEDS = 4
 The outputs of a case may share one cause, and are then few however many they are: the thousand logits of a classifier
 are made of the means of one image. The original's own error in one case is small by luck then; in five it is not.
 """
+SEARCHING = 0.3
+"""Share of the time that goes into the search for sizes at most, and into that for inputs that enter a branch."""
 CLASS_RANKS = (1, 5)
 """The top-k agreements that are told of class scores when nothing else is asked for."""
 NO_LUCK = 100.0
@@ -107,15 +109,20 @@ def compare(
             # An original that ONNX Runtime does not open is told as that, and not as one without a truth.
             doing(model="original", case=None)
             plain = sessions.plain(file, providers, cuda=cuda)
+            runs, said = _taker(plain, progress), shapes or {}
             if inputs is None:
-                found = _searched(plain, original_model, specs, plan, shapes or {}, limits, progress)
+                until = SEARCHING * limits.seconds
+                found = _searched(runs, original_model, specs, plan, said, lambda: limits.spent > until)
                 shapes, report = {**(shapes or {}), **found}, replace(report, searched=found)
                 plan = plan_of(specs, inputs, seeds, shapes) if found else plan
             bodies = Bodies(original_model)
             if bodies.every:
                 try:
-                    plan = plan + _branches(bodies, original_model, specs, plan, limits, progress)
-                    never = tuple(f"{b.name} ({b.nodes} nodes)" for b in bodies.never)
+                    latest = limits.spent + SEARCHING * limits.seconds
+                    plan = plan + _branches(
+                        bodies, runs, original_model, specs, plan, said, lambda: limits.spent > latest
+                    )
+                    never = tuple(b.text for b in bodies.never)
                 except ModelError as error:
                     never = (f"which branches ran could not be seen: {error}",)
                 report = replace(report, never_ran=never)
@@ -183,28 +190,17 @@ def compare(
 
 
 def _searched(
-    plain: Any,
+    runs: Callable[[Case], bool],
     model: onnx.ModelProto,
     specs: Sequence[InputSpec],
     plan: Sequence[Case],
     shapes: Shapes,
-    limits: Limits,
-    progress: Progress,
+    ended: Callable[[], bool],
 ) -> dict[str, tuple[int, ...]]:
     """Return values of the dimensions that nothing is said about, where the original refuses most of the usual ones.
 
     One that it takes may be a size of 1, which stretches to anything.
     """
-
-    def runs(case: Case) -> bool:
-        progress(f"which sizes does the original take: {shapes_text(case)}", 0, len(plan))
-        doing(model="original", case=case)
-        try:
-            sessions.run(plain, case.make(), quiet=True)
-        except sessions.ORT_ERRORS:
-            return False
-        return True
-
     if not free_dimensions(specs, shapes):
         return {}
     sets: dict[tuple[tuple[str, tuple[int, ...]], ...], Case] = {}
@@ -217,23 +213,44 @@ def _searched(
             return {}
         if number - taken >= len(sets) / 2:
             break
-    return searched(model, specs, shapes, runs, lambda: limits.over)
+    return searched(model, specs, shapes, runs, ended)
+
+
+def _taker(plain: Any, progress: Progress) -> Callable[[Case], bool]:
+    """Return what tells whether the original takes a case."""
+
+    def runs(case: Case) -> bool:
+        progress(f"which inputs does the original take: {shapes_text(case)}", 0, 1)
+        doing(model="original", case=case)
+        try:
+            sessions.run(plain, case.make(), quiet=True)
+        except sessions.ORT_ERRORS:
+            return False
+        return True
+
+    return runs
 
 
 def _branches(
     bodies: Bodies,
+    runs: Callable[[Case], bool],
     model: onnx.ModelProto,
     specs: Sequence[InputSpec],
     plan: Sequence[Case],
-    limits: Limits,
-    progress: Progress,
+    shapes: Shapes,
+    ended: Callable[[], bool],
 ) -> list[Case]:
     """Return cases that enter bodies which those of `plan` do not, where inputs are made up."""
-    progress("which branches run", 0, len(plan))
-    bodies.run([case.make() for case in plan])
+    bodies.run(plan)
     if not bodies.never or not plan or not plan[0].generated:
         return []
-    return reaching(model, bodies, specs, plan[0], lambda: limits.over)
+
+    def resized(change: Change) -> Case | None:
+        sizes = searched(model, specs, shapes, lambda case: runs(change(case)), ended)
+        return cases(specs, (plan[0].seed or 0,), {**shapes, **sizes})[0] if sizes else None
+
+    largest = max(plan, key=lambda c: sum(map(math.prod, c.shapes.values())))
+    return reaching(model, bodies, specs, largest, resized, ended)
 
 
 def _too_much_in_float64(model: onnx.ModelProto, plan: Sequence[Case], limits: Limits) -> str:

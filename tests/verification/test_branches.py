@@ -35,14 +35,36 @@ def test_a_branch_behind_a_sampling_rate_is_entered() -> None:
     assert found.output == "y"
 
 
+def test_a_branch_that_wants_more_gets_it() -> None:
+    """The branch of 16000 has a window of 600 samples, and the other takes any: the sizes are searched for it alone."""
+
+    def windows(scale: float) -> ModelProto:
+        model = onnx.parser.parse_model(
+            f"""{HEAD} g (float[b, 1, n] x, int64 sr) => (float[b, c] y) <int64 rate = {{16000}}> {{
+            is = Equal (sr, rate)
+            [select] y = If (is) <
+              then_branch = t () => (float[b, k] a) {{ q = Conv (x, w)  a = ReduceMax <axes = [2], keepdims = 0> (q) }},
+              else_branch = e () => (float[b, l] d) {{ d = ReduceMean <axes = [2], keepdims = 0> (x) }}> }}"""
+        )
+        weight = np.full((2, 1, 600), scale, np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+        return model
+
+    report = verify(windows(1.0), windows(1.0), providers=CPU)
+    assert report.ok
+    assert report.never_ran == ()
+    assert [c.shapes["x"] for c in report.cases if c.name == "branch"] == [(1, 1, 600)]
+    assert not verify(windows(1.0), windows(1.5), providers=CPU).ok
+
+
 def test_a_branch_that_nothing_enters_is_named() -> None:
     """Real inputs are as they are, and what they leave out stands in the verdict."""
     inputs = {"x": np.ones((1, 4), np.float32), "sr": np.array(8000)}
     report = verify(at_rates(), at_rates(1.5), inputs=inputs, providers=CPU)
     assert report.ok
-    assert report.never_ran == ("then_branch of If 'select' (1 nodes)",)
-    assert report.summary.endswith("1 case; never ran: then_branch of If 'select' (1 nodes)")
-    assert report.as_dict()["never_ran"] == ["then_branch of If 'select' (1 nodes)"]
+    assert report.never_ran == ("then_branch of If 'select' (1 node)",)
+    assert report.summary.endswith("1 case; never ran: then_branch of If 'select' (1 node)")
+    assert report.as_dict()["never_ran"] == ["then_branch of If 'select' (1 node)"]
 
 
 @pytest.mark.parametrize(("factor", "ok"), [(1.0, True), (1.5, False)])
