@@ -260,9 +260,9 @@ def command(
 
 def _save_inputs(path: Path, original: Path, **chosen: Any) -> None:
     """Write the inputs before anything is run on them: they are wanted most where a run ends badly."""
-    from onnxfuse.verification.compare import plan_of
     from onnxfuse.verification.given import save_cases
     from onnxfuse.verification.inputs import input_specs
+    from onnxfuse.verification.planning import plan_of
 
     save_cases(path, plan_of(input_specs(io.load(original)), **chosen))
 
