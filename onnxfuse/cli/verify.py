@@ -13,9 +13,9 @@ from rich.table import Table
 
 from onnxfuse.cli.console import output, print_json
 from onnxfuse.cli.outputs import Outputs, output_options
-from onnxfuse.model import io
+from onnxfuse.model import io, isolation
 from onnxfuse.model.errors import UsageError
-from onnxfuse.model.isolation import PATIENCE, Crash, isolated
+from onnxfuse.model.isolation import Crash, isolated
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -230,7 +230,7 @@ def command(
                 progress=tell,
             ),
             show_progress,
-            patience=max(seconds, PATIENCE),
+            patience=max(seconds, isolation.PATIENCE),
         )
         if isinstance(report, Crash):
             run = Run(original, fused, **chosen, providers=ours, fused_providers=theirs, use_tf32=use_tf32)
@@ -260,9 +260,9 @@ def command(
 
 def _save_inputs(path: Path, original: Path, **chosen: Any) -> None:
     """Write the inputs before anything is run on them: they are wanted most where a run ends badly."""
-    from onnxfuse.verification.compare import plan_of
     from onnxfuse.verification.given import save_cases
     from onnxfuse.verification.inputs import input_specs
+    from onnxfuse.verification.planning import plan_of
 
     save_cases(path, plan_of(input_specs(io.load(original)), **chosen))
 

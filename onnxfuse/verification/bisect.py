@@ -23,9 +23,10 @@ from onnxfuse.model.fused import DOMAIN, fused_ops, replaced_nodes
 from onnxfuse.model.isolation import Crash, doing, isolated
 from onnxfuse.model.tf32 import is_strict_fp32, set_strict_fp32
 from onnxfuse.verification import sessions
-from onnxfuse.verification.compare import FUSED_FAILS, RealInputs, compare, load, more_of, plan_of
+from onnxfuse.verification.compare import FUSED_FAILS, compare, load
 from onnxfuse.verification.finding import Finding, Suspect
 from onnxfuse.verification.inputs import Case, Shapes, input_specs
+from onnxfuse.verification.planning import RealInputs, plan_of
 from onnxfuse.verification.report import Report
 from onnxfuse.verification.sessions import Source
 from onnxfuse.verification.windows import Window, aspects, differing, element_types, part, windows, with_outputs
@@ -105,16 +106,14 @@ def investigate(
     if not failed:
         return report
     models = load(original, "original"), load(fused, "fused")
-    specs, shapes = input_specs(models[0]), {**(shapes or {}), **report.searched}
-    plan = plan_of(specs, inputs, seeds, shapes)
-    plan += more_of(specs, plan, {c.name for c in report.cases[len(plan) :]}, shapes)
+    plan = [] if inputs is None else plan_of(input_specs(models[0]), inputs, seeds, shapes)
     providers = list(dict.fromkeys([report.fused_provider or report.provider, sessions.CPU]))
     if sessions.CUDA in providers and is_strict_fp32(models[1]) != bool(report.without_tf32):
         # The windows ask for what the file asks for.
         models = models[0], io.without_weights(models[1], lambda weight: weight)
         set_strict_fp32(models[1], strict=bool(report.without_tf32))
     finding = None
-    for case in to_try([plan[n] for n in sorted(failed)]):
+    for case in to_try([report.cases[n].made or plan[n] for n in sorted(failed)]):
         finding = bisect(*models, case.make(), providers, reoptimize=reoptimize, folder=folder, progress=progress)
         if finding.fault:
             break

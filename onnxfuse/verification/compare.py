@@ -5,7 +5,6 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,23 +13,32 @@ import onnx
 
 from onnxfuse import runtime
 from onnxfuse.model import io
-from onnxfuse.model.errors import UsageError
+from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.isolation import doing
 from onnxfuse.model.types import UNKNOWN, ValueType, first_line, value_types
 from onnxfuse.verification import budget, sessions
+from onnxfuse.verification.branches import Bodies
 from onnxfuse.verification.classes import class_outputs
-from onnxfuse.verification.given import case_of, given_cases
-from onnxfuse.verification.inputs import Case, InputSpec, Shapes, cases, input_specs, nudge
+from onnxfuse.verification.inputs import Case, Shapes, input_specs, nudge
 from onnxfuse.verification.limits import EVALUATIONS, Limits, at_most, gigabytes, peak
+from onnxfuse.verification.planning import (
+    SEARCHING,
+    Progress,
+    RealInputs,
+    branch_cases,
+    more_of,
+    plan_of,
+    searched_sizes,
+    shape_key,
+    shapes_text,
+    taker,
+)  # fmt: skip
 from onnxfuse.verification.report import LEFT_OUT, CaseRow, KernelRow, OutputRow, Report
 from onnxfuse.verification.sessions import Source
-from onnxfuse.verification.sizes import free_dimensions, searched
 from onnxfuse.verification.tolerance import Tolerances, Tolerated, tolerated
 from onnxfuse.verification.truth import REFERENCE_GAPS, Choice, Truth, as_tf32, float32_truth, no_float64, truth_of
 
 Arrays = dict[str, npt.NDArray[Any]]
-RealInputs = str | Path | Mapping[str, npt.NDArray[Any]]
-Progress = Callable[[str, int, int], None]
 
 FUSED_FAILS = "the fused model fails"
 """The note of a case that the original takes and the fused model does not."""
@@ -43,16 +51,6 @@ NUDGES = 8
 NUDGED_ELEMENTS = 1 << 22
 """Outputs of up to so many elements are run on nudged inputs in doubtful cases: eight copies of 16 MB."""
 
-MORE_SEEDS = 4
-"""A made-up case in which the budget does not hold is run with so many other seeds before it is called wrong.
-
-The outputs of a case may share one cause, and are then few however many they are: the thousand logits of a classifier
-are made of the means of one image. The original's own error in one case is small by luck then; in five it is not.
-
-Or the largest error is that of few elements that amplify what is rounded before them: the exp of a box, a score whose
-logit is the difference of two large numbers. Then the largest error of five cases can be small by luck, too, and the
-original is run on nudged inputs in each of the four: what is ill-conditioned moves there.
-"""
 CLASS_RANKS = (1, 5)
 """The top-k agreements that are told of class scores when nothing else is asked for."""
 NO_LUCK = 100.0
@@ -113,12 +111,25 @@ def compare(
             # An original that ONNX Runtime does not open is told as that, and not as one without a truth.
             doing(model="original", case=None)
             plain = sessions.plain(file, providers, cuda=cuda)
+            runs, said = taker(plain, progress), shapes or {}
             if inputs is None:
-                found = _searched(plain, original_model, specs, plan, shapes or {}, limits, progress)
+                until = SEARCHING * limits.seconds
+                found = searched_sizes(runs, original_model, specs, plan, said, lambda: limits.spent > until)
                 shapes, report = {**(shapes or {}), **found}, replace(report, searched=found)
                 plan = plan_of(specs, inputs, seeds, shapes) if found else plan
+            bodies = Bodies(original_model)
+            if bodies.every:
+                try:
+                    latest = limits.spent + SEARCHING * limits.seconds
+                    plan = plan + branch_cases(
+                        bodies, runs, original_model, specs, plan, said, lambda: limits.spent > latest
+                    )
+                    never = tuple(b.text for b in bodies.never)
+                except ModelError as error:
+                    never = (f"which branches ran could not be seen: {error}",)
+                report = replace(report, never_ran=never)
             scores = class_outputs(original_model) if judging.top_k is None else frozenset()
-            needs = {key: EVALUATIONS * peak(original_model, dict(key)) for key in {_key(c) for c in plan}}
+            needs = {key: EVALUATIONS * peak(original_model, dict(key)) for key in {shape_key(c) for c in plan}}
             too_much = _too_much_in_float64(original_model, plan, limits) if truth == "auto" else ""
             oracle = (
                 float32_truth(original_model, too_much, file)
@@ -161,81 +172,11 @@ def compare(
     return replace(report, seconds=time.perf_counter() - began)
 
 
-def _searched(
-    plain: Any,
-    model: onnx.ModelProto,
-    specs: Sequence[InputSpec],
-    plan: Sequence[Case],
-    shapes: Shapes,
-    limits: Limits,
-    progress: Progress,
-) -> dict[str, tuple[int, ...]]:
-    """Return values of the dimensions that nothing is said about, where the original refuses most of the usual ones.
-
-    One that it takes may be a size of 1, which stretches to anything.
-    """
-
-    def runs(case: Case) -> bool:
-        progress(f"which sizes does the original take: {shapes_text(case)}", 0, len(plan))
-        doing(model="original", case=case)
-        try:
-            sessions.run(plain, case.make(), quiet=True)
-        except sessions.ORT_ERRORS:
-            return False
-        return True
-
-    if not free_dimensions(specs, shapes):
-        return {}
-    sets = list({_key(c): c for c in plan}.values())
-    taken = 0
-    for number, case in enumerate(sets, 1):
-        taken += runs(case)
-        if taken > len(sets) / 2:
-            return {}
-        if number - taken >= len(sets) / 2:
-            break
-    return searched(model, specs, shapes, runs, lambda: limits.over)
-
-
 def _too_much_in_float64(model: onnx.ModelProto, plan: Sequence[Case], limits: Limits) -> str:
     """Return why the truth is not computed in float64, empty where the smallest case and the weights fit."""
     weights = 8 * sum(math.prod(t.dims) for t in model.graph.initializer)
-    need = weights + min((peak(model, dict(key), float_bytes=8) for key in {_key(c) for c in plan}), default=0)
+    need = weights + min((peak(model, dict(key), float_bytes=8) for key in {shape_key(c) for c in plan}), default=0)
     return f"about {gigabytes(need)} in float64, of {gigabytes(limits.memory)}" if need > limits.memory else ""
-
-
-def _key(case: Case) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    return tuple(case.shapes.items())
-
-
-def plan_of(
-    specs: Sequence[InputSpec],
-    inputs: Sequence[RealInputs] | None,
-    seeds: Sequence[int],
-    shapes: Shapes | None,
-) -> list[Case]:
-    """Return the cases of a verification in the order in which they are run: real inputs, or made-up ones."""
-    return _by_shapes(cases(specs, seeds, shapes) if inputs is None else _given(inputs, specs, shapes))
-
-
-def more_of(
-    specs: Sequence[InputSpec], plan: Sequence[Case], kinds: Collection[str], shapes: Shapes | None
-) -> list[Case]:
-    """Return made-up cases of `kinds` with MORE_SEEDS seeds that `plan` does not have."""
-    seeds = [c.seed for c in plan if c.seed is not None]
-    others = cases(specs, range(max(seeds) + 1, max(seeds) + 1 + MORE_SEEDS), shapes) if kinds and seeds else []
-    return _by_shapes([c for c in others if c.name in kinds])
-
-
-def _by_shapes(plan: Sequence[Case]) -> list[Case]:
-    """Return the cases with those of the same shapes one after another, else in their order.
-
-    ONNX Runtime's CUDA provider builds cuDNN's plan of a Conv anew whenever its shapes are others than the last time:
-    EfficientNet's 81 take it a second and more.
-    """
-    first: dict[tuple[tuple[str, tuple[int, ...]], ...], int] = {}
-    turns = [first.setdefault(_key(case), n) for n, case in enumerate(plan)]
-    return [plan[n] for n in sorted(range(len(plan)), key=turns.__getitem__)]
 
 
 def _run(
@@ -346,11 +287,20 @@ class _Comparison:
         """Run one case; made-up inputs that the original itself refuses are noted and left out."""
         began = time.perf_counter()
         note = self._too_much(case) or self._run(case)
-        self.cases.append(CaseRow(case.name, case.seed, dict(case.shapes), time.perf_counter() - began, note))
+        self.cases.append(
+            CaseRow(
+                case.name,
+                case.seed,
+                dict(case.shapes),
+                time.perf_counter() - began,
+                note,
+                case if case.generated else None,
+            )
+        )
 
     def _too_much(self, case: Case) -> str:
         """Return why the case is left out for what it would cost; the cheapest one never is, nor the first."""
-        need, least = self.needs.get(_key(case), 0), min(self.needs.values(), default=0)
+        need, least = self.needs.get(shape_key(case), 0), min(self.needs.values(), default=0)
         if need > max(self.limits.memory, least):
             return f"{LEFT_OUT}about {gigabytes(need)}, and it may take {gigabytes(self.limits.memory)} (--memory)"
         longest = max((c.seconds for c in self.cases), default=0.0)
@@ -511,15 +461,6 @@ def _tf32_may_explain(report: Report) -> bool:
     )
 
 
-def _given(inputs: Sequence[RealInputs], specs: Sequence[InputSpec], shapes: Shapes | None) -> list[Case]:
-    if shapes:
-        raise UsageError("shapes are those of the real inputs", "Leave out either --shape or --inputs.")
-    found: list[Case] = []
-    for n, one in enumerate(inputs):
-        found += [case_of(f"inputs {n}", one, specs)] if isinstance(one, Mapping) else given_cases(one, specs)
-    return found
-
-
 def _kernels(session: Any) -> tuple[KernelRow, ...]:
     launches = runtime.launches()
     return tuple(KernelRow(p.op, p.rule, p.nodes, p.runs_as, p.reason, launches.get(p.op, 0)) for p in session.fused)
@@ -539,8 +480,3 @@ def _types_differ(a: ValueType, b: ValueType) -> bool:
         return False
     numbers = [(x, y) for x, y in zip(a.shape, b.shape, strict=False) if isinstance(x, int) and isinstance(y, int)]
     return len(a.shape) != len(b.shape) or any(x != y for x, y in numbers)
-
-
-def shapes_text(case: Case) -> str:
-    """Return the shapes of a case in one line."""
-    return " ".join(f"{n}={'x'.join(map(str, s)) or 'scalar'}" for n, s in case.shapes.items())

@@ -16,9 +16,10 @@ from onnxfuse.model.graph import captured
 from onnxfuse.model.isolation import Crash, Progress, isolated
 from onnxfuse.verification import sessions
 from onnxfuse.verification.bisect import suspect
-from onnxfuse.verification.compare import RealInputs, load, plan_of, shapes_text
+from onnxfuse.verification.compare import load
 from onnxfuse.verification.finding import CrashSite
 from onnxfuse.verification.inputs import Array, Case, Shapes, input_specs
+from onnxfuse.verification.planning import RealInputs, plan_of, shapes_text
 from onnxfuse.verification.report import CaseRow, Report
 from onnxfuse.verification.sessions import Source
 from onnxfuse.verification.windows import part

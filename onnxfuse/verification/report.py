@@ -19,6 +19,7 @@ changes its meaning; new keys alone leave it.
 | undecided, unverified | positions of cases in which an output could not be judged; outputs of which most could not |
 | cases | `name`, `seed` (null for real inputs), `shapes`, `seconds`, `note` (why it was left out) |
 | kernels | one per fused op: `op`, `rule`, `nodes`, `runs_as` (kernel, library, function), `reason`, `launches` |
+| never_ran | bodies of If, Loop and Scan that no case entered |
 | searched | values of dynamic dimensions that were searched for until the original ran |
 | limits | what it might cost: `seconds` for the cases, bytes of `memory` for the values of one |
 | crash | null, or the fields of `finding.CrashSite`: which op ended the process, or broke the GPU |
@@ -34,6 +35,7 @@ from typing import Any
 
 from onnxfuse.verification.budget import Measure
 from onnxfuse.verification.finding import CrashSite, Finding
+from onnxfuse.verification.inputs import Case
 from onnxfuse.verification.tolerance import Tolerated
 
 SCHEMA = 1
@@ -41,6 +43,9 @@ SCHEMA = 1
 
 LEFT_OUT = "left out: "
 """How the note of a case begins that was not run because of what it would cost."""
+
+BODIES_TOLD = 3
+"""Bodies that never ran and are named in the verdict; the report has all."""
 
 MOSTLY = 0.5
 """An output that could not be judged in more than this share of the kinds of cases has not been verified."""
@@ -130,6 +135,8 @@ class CaseRow:
     seconds: float
     note: str = ""
     """Why it was left out, or what went wrong."""
+    made: Case | None = field(default=None, compare=False, repr=False)
+    """What makes the inputs again, where they were made up."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the case's facts for JSON."""
@@ -181,6 +188,8 @@ class Report:
     """Whether float32 outputs were judged by what TF32 products permit: on CUDA, where nothing else holds."""
     without_tf32: str = ""
     """Why the CUDA sessions ran with `use_tf32` 0, which rounds no float32 product; empty where they did not."""
+    never_ran: tuple[str, ...] = ()
+    """Bodies of If, Loop and Scan of the original that no case entered: nothing is known about them."""
     searched: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Values of dynamic dimensions that were searched for, because the original took none of the usual small ones."""
     limits: Mapping[str, float] = field(default_factory=dict)
@@ -250,7 +259,9 @@ class Report:
 
     def _left_out_text(self) -> str:
         notes = [c.note for c in self.cases if c.note.startswith(LEFT_OUT)]
-        return f"; {_count(len(notes), 'case')} {notes[0]}" if notes else ""
+        text = f"; {_count(len(notes), 'case')} {notes[0]}" if notes else ""
+        more = f" and {len(self.never_ran) - BODIES_TOLD} more" * (len(self.never_ran) > BODIES_TOLD)
+        return text + (f"; never ran: {', '.join(self.never_ran[:BODIES_TOLD])}{more}" if self.never_ran else "")
 
     def _undecided_text(self, before: str) -> str:
         """Return how many cases could not be judged and why, after `before`; empty where all were."""
@@ -278,6 +289,7 @@ class Report:
             "undecided": list(self.undecided),
             "unverified": list(self.unverified),
             "kernels": [k.as_dict() for k in self.kernels],
+            "never_ran": list(self.never_ran),
             "searched": {name: list(sizes) for name, sizes in self.searched.items()},
             "limits": dict(self.limits),
             "crash": None if self.crash is None else self.crash.as_dict(),

@@ -62,13 +62,17 @@ def for_few_runs(model: Model, providers: Sequence[str]) -> onnxruntime.Inferenc
     return plain(model, providers, _frugal())
 
 
-def unoptimized(model: Model, severity: int = QUIET) -> onnxruntime.InferenceSession:
+def unoptimized(model: Model, severity: int = QUIET, profile: str = "") -> onnxruntime.InferenceSession:
     """Return a session on the CPU that runs the graph exactly as it stands. Raises ModelError.
 
-    With `SILENT` it says nothing of errors that are expected, and raised all the same.
+    With `SILENT` it says nothing of errors that are expected, and raised all the same. `profile` is how the name of the
+    file begins that says which nodes ran.
     """
     options = _frugal()
     options.log_severity_level = severity
+    if profile:
+        options.enable_profiling = True
+        options.profile_file_prefix = profile
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return _open(model, options, [CPU], "the original in float32, for the truth,")
 

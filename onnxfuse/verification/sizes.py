@@ -24,6 +24,9 @@ CONSTANTS = 32
 SMALLEST, LARGEST = 2, 480_000
 """A constant outside is no size."""
 
+ELEMENTS = 1 << 24
+"""Elements of all inputs together beyond which nothing is tried."""
+
 Runs = Callable[[Case], bool]
 
 
@@ -32,7 +35,7 @@ def searched(
 ) -> dict[str, tuple[int, ...]]:
     """Return values of the dynamic dimensions that `shapes` says nothing about with which the model runs.
 
-    The first that runs, and what of an odd and a double one does, for batches of 1 and 3. Empty where none was found
+    The first that runs, and what of an odd one, one of four times it and a batch of 3 does. Empty where none was found
     before `ended` says that it is enough, or where no dimension is free. `runs` tells whether the model takes a case.
     """
     free = free_dimensions(specs, shapes)
@@ -41,19 +44,21 @@ def searched(
 
     def takes(chosen: Mapping[str, int]) -> bool:
         one = cases(specs, (0,), {**shapes, **{name: (size,) for name, size in chosen.items()}})[0]
-        return runs(one)
+        return sum(math.prod(s) for s in one.shapes.values()) <= ELEMENTS and runs(one)
 
-    found = next((c for c in _candidates(model, free) if ended() or takes(c)), None)
-    if found is None or not takes(found):
-        return {}
-    sets = [found]
-    for more in (_moved(found, free, lambda size: size + size // 8 + 1), _moved(found, free, lambda size: 2 * size)):
-        if not ended() and takes(more):
-            sets.append(more)
-    batched = {**found, **{name: 3 for name, kind in free.items() if kind == "batch"}}
-    if batched != found and not ended() and takes(batched):
-        sets.append(batched)
-    return {name: tuple(s[name] for s in sets) for name in free}
+    for chosen, grown in _candidates(model, specs, free):
+        if ended():
+            break
+        if not takes(chosen):
+            continue
+        sets = [chosen]
+        odd = {n: size + size // 8 + 1 if n in grown else size for n, size in chosen.items()}
+        # Room for the other branches of the model, whose windows may be longer.
+        large = {n: 4 * size if n in grown else size for n, size in chosen.items()}
+        batched = {n: size if n in grown else 3 for n, size in chosen.items()}
+        sets += [more for more in (odd, large, batched) if more not in sets and not ended() and takes(more)]
+        return {name: tuple(s[name] for s in sets) for name in free}
+    return {}
 
 
 def free_dimensions(specs: Sequence[InputSpec], shapes: Shapes) -> dict[str, str]:
@@ -71,17 +76,23 @@ def free_dimensions(specs: Sequence[InputSpec], shapes: Shapes) -> dict[str, str
     return free
 
 
-def _moved(found: Mapping[str, int], free: Mapping[str, str], to: Callable[[int], int]) -> dict[str, int]:
-    return {name: size if free[name] == "batch" else to(size) for name, size in found.items()}
+def _candidates(
+    model: onnx.ModelProto, specs: Sequence[InputSpec], free: Mapping[str, str]
+) -> Iterator[tuple[dict[str, int], frozenset[str]]]:
+    """Yield values for all dimensions at once, and those that are more than a batch of 1.
 
-
-def _candidates(model: onnx.ModelProto, free: Mapping[str, str]) -> Iterator[dict[str, int]]:
-    """Yield values for all dimensions at once: all sequences have one size, and all images."""
+    All sequences have one size, and all images; or one input alone has it, and others none, as the state of an LSTM.
+    """
     constants = _constants(model)
     own = {*constants, *(2 * c for c in constants)}
-    ladders = {"batch": [1], "sequence": sorted({*own, *SEQUENCES}), "image": sorted({*own, *IMAGES})}
-    for step in range(max(len(ladders[kind]) for kind in free.values())):
-        yield {name: ladders[kind][min(step, len(ladders[kind]) - 1)] for name, kind in free.items()}
+    ladders = {"sequence": sorted({*own, *SEQUENCES}), "image": sorted({*own, *IMAGES})}
+    long = frozenset(name for name, kind in free.items() if kind != "batch")
+    alone = [frozenset(dimension(s, a, d) or "" for a, d in enumerate(s.shape)) & long for s in specs]
+    groups = list(dict.fromkeys(group for group in (*alone, long) if group)) or [frozenset()]
+    for step in range(max((len(ladders[free[name]]) for name in long), default=1)):
+        for group in groups:
+            sizes = {n: ladders[free[n]][min(step, len(ladders[free[n]]) - 1)] for n in group}
+            yield {name: sizes.get(name, 1) for name in free}, group
 
 
 def _constants(model: onnx.ModelProto) -> list[int]:

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,16 @@ def crash(how: str) -> None:
         os.kill(os.getpid(), getattr(signal, how))
 
 
+def after_crash(how: str, run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what crashes and then runs, where it still can."""
+
+    def crashing(*arguments: Any, **options: Any) -> Any:
+        crash(how)
+        return run(*arguments, **options)
+
+    return crashing
+
+
 def install(how: str, which: str, op: str) -> None:
     """Let the sessions of models with a node of that operator crash; a fused op is called by how its name begins."""
     module, name = (sessions, "plain") if which == "plain" else (runtime, "session")
@@ -48,13 +59,8 @@ def install(how: str, which: str, op: str) -> None:
             crash(how)
         session = opened(model, *arguments, **options)
         if guilty:
-            run = session.run
-
-            def crashing(*arguments: Any, **options: Any) -> Any:
-                crash(how)
-                return run(*arguments, **options)
-
-            session.run = session.run_with_iobinding = crashing
+            for called in ("run", "run_with_iobinding"):
+                setattr(session, called, after_crash(how, getattr(session, called)))
         return session
 
     setattr(module, name, dying)
@@ -62,6 +68,6 @@ def install(how: str, which: str, op: str) -> None:
 
 if __name__ == "__main__":
     install(*sys.argv[1:4])
-    isolation.PATIENCE = crashes.HANG = 2.0
+    isolation.PATIENCE = crashes.HANG = 4.0
     sys.argv[1:] = sys.argv[4:]
     main()

@@ -25,13 +25,13 @@ def audio(activation: str = "Relu") -> ModelProto:
 
 
 def test_the_sizes_of_an_audio_model_are_found_and_told() -> None:
-    """From the constants of the model, where they are: its window; then an odd size, twice that, and a batch."""
+    """From the constants of the model, where they are: its window; then an odd size, four times that, and a batch."""
     report = verify(audio(), audio(), providers=CPU)
     assert report.ok
-    assert report.searched == {"batch": (1, 1, 1, 3), "samples": (400, 451, 800, 400)}
-    assert {c.shapes["x"] for c in report.cases} == {(1, 1, 400), (1, 1, 451), (1, 1, 800), (3, 1, 400)}
+    assert report.searched == {"batch": (1, 1, 1, 3), "samples": (400, 451, 1600, 400)}
+    assert {c.shapes["x"] for c in report.cases} == {(1, 1, 400), (1, 1, 451), (1, 1, 1600), (3, 1, 400)}
     assert not any(c.note for c in report.cases)
-    assert report.as_dict()["searched"]["samples"] == [400, 451, 800, 400]
+    assert report.as_dict()["searched"]["samples"] == [400, 451, 1600, 400]
     assert not verify(audio(), audio("Identity"), providers=CPU).ok
 
 
@@ -41,7 +41,7 @@ def test_one_axis_alone_is_searched_too() -> None:
         "g (float[n] x) => (float[b, c, k] y) { u = Unsqueeze (x, front)  y = Conv (u, w) }",
         w=WINDOW, front=np.array([0, 1]),
     )  # fmt: skip
-    assert verify(model, model, providers=CPU).searched == {"n": (400, 451, 800)}
+    assert verify(model, model, providers=CPU).searched == {"n": (400, 451, 1600)}
 
 
 def test_a_size_that_must_be_exact_is_found() -> None:
@@ -50,6 +50,18 @@ def test_a_size_that_must_be_exact_is_found() -> None:
     report = verify(model, model, providers=CPU)
     assert report.ok
     assert report.searched["time"][0] == 1500
+
+
+def test_the_state_of_a_recurrent_model_keeps_its_own_size() -> None:
+    """Nothing says that its axis is the batch: all inputs but one are left at 1 in turn."""
+    model = text_model(
+        "g (float[batch, samples] x, float[2, rows, 4] state) => (float[b, c, d] y, float[s, t, u] next) { "
+        "u = Unsqueeze (x, one)  c = Conv <strides = [160]> (u, w)  y = Relu (c)  "
+        "top = ReduceMax <keepdims = 0> (c, last)  next = Add (state, top) }",
+        w=WINDOW, one=np.array([1]), last=np.array([2]),
+    )  # fmt: skip
+    searched = verify(model, model, providers=CPU).searched
+    assert searched == {"batch": (1, 1, 1, 3), "samples": (400, 451, 1600, 400), "rows": (1, 1, 1, 3)}
 
 
 def test_images_are_searched_among_those_that_models_are_trained_on() -> None:
