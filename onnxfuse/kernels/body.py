@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -103,6 +104,10 @@ class Program:
 
     def live(self) -> frozenset[int]:
         """Return the indices of the values that some output depends on."""
+        return self._live
+
+    @cached_property
+    def _live(self) -> frozenset[int]:
         seen: set[int] = set()
         stack = [o.value for o in self.outputs]
         while stack:

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from onnxfuse.kernels import gemm_prologue, gemm_sm80, gemm_text, plans, types
+from onnxfuse.kernels import gemm_prologue, gemm_sm80, gemm_text, limits, plans, types
 from onnxfuse.kernels.anatomy import (
     ROW_BYTES,
     Anatomy,
@@ -33,16 +33,17 @@ ARCH = "sm_90a"
 """The architecture that the fast kernel is written for: Hopper, with its warpgroup products and bulk copies."""
 SHARED_LIMIT = 227 * 1024
 """Shared memory of a block on Hopper, bytes."""
+MOST = 2**31
+"""Rows, columns and terms of a product; the kernels count them by 32 bits, as the library does."""
 
 # ---- the plans
 
 
 def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: Tuning) -> LaunchPlan:
     """Return how to run `op` on inputs of these shapes: on the tensor cores where they take its sizes and pointers."""
-    work = _work(op, input_shapes)
+    work, chosen = _work(op, input_shapes), tuning.block
     parts, size = work.parts, work.size
-    chosen = tuning.block
-    if aligned and chosen is None and tensor_cores(parts, size, arch):
+    if aligned and chosen is None and tensor_cores(work, arch):
         of_work = tuning.tile or _choose(work, arch)
         if isinstance(of_work, Tile):
             return _sm90(work, of_work, arch)
@@ -58,6 +59,8 @@ def _work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
     outputs = output_shapes(op, input_shapes)
     parts = placed(anatomy(op), op, input_shapes)
     size = problem(parts, input_shapes)
+    if max(size.m, size.n, size.k) >= MOST:
+        raise UnsupportedError(f"a product of [{size.m}, {size.k}] by [{size.k}, {size.n}], expected less than 2^31")
     return Work(op, parts, size, _kinds(parts, size, input_shapes), outputs)
 
 
@@ -82,10 +85,12 @@ def reads_before(shape: Extents, full: Extents) -> str | None:
     return None if read else "lies across the rows and terms of the left factor"
 
 
-def tensor_cores(parts: Anatomy, size: Problem, arch: Arch) -> bool:
-    """Return whether Hopper's kernel runs a product of this size and layout on `arch`."""
+def tensor_cores(work: Work, arch: Arch) -> bool:
+    """Return whether Hopper's kernel runs products of this size, layout and number on `arch`."""
+    parts, size = work.parts, work.size
     if (
         arch.name != ARCH
+        or _map_count(work) > limits.TENSOR_MAPS
         or size.n % 8
         or 0 in (size.m, size.n, size.k)
         or size.batch is not None
@@ -365,7 +370,7 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
     """Return the tiles and the blocks of sm_80 that may be near the fastest; all ways to split where tiles are few."""
     work = _work(op, input_shapes)
     parts, size, accumulated = work.parts, work.size, work.first_operand
-    hopper = tensor_cores(parts, size, arch)
+    hopper = tensor_cores(work, arch)
     blocks = gemm_sm80.worth_measuring(parts, size, arch) if size.places is None or not hopper else []
     if not hopper:
         return tuple(Tuning(block=block) for block in blocks)
@@ -447,6 +452,14 @@ def _maps(work: Work, tile: Tile) -> tuple[TensorMap, ...]:
     return tuple(maps)
 
 
+def _map_count(work: Work) -> int:
+    """Return how many tensors the copy engine would be told of."""
+    parts = work.parts
+    left = 1 if parts.prologue is None else len(parts.prologue.cells)
+    of_lane = (0 if work.stored else len(parts.lanes[0].outputs)) + (work.staged is not None)
+    return left + len(parts.products) + of_lane * len(parts.lanes)
+
+
 def _in_slot(whole: TensorMap, slot: Slot | None) -> TensorMap:
     """Return the map of a matrix that is some columns of a wider one."""
     if slot is None:
@@ -494,4 +507,16 @@ def _map(
     return TensorMap(pointer, dtype, (columns, rows), strides, box, to_tf32=to_tf32)
 
 
-FAMILY = Family(anatomy, output_shapes, plan, refuses, reads=reads, reads_before=reads_before, candidates=candidates)
+MOST_BESIDE = (limits.TENSOR_MAPS - 1) // 2
+"""Products of one input that Hopper's kernel takes, each a right factor and an output; more run by that for sm_80."""
+
+FAMILY = Family(
+    anatomy,
+    output_shapes,
+    plan,
+    refuses,
+    reads=reads,
+    reads_before=reads_before,
+    beside=MOST_BESIDE,
+    candidates=candidates,
+)

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import onnx
 
-from onnxfuse.kernels import body, language, lowered, mapped, pointwise, reduction, space
+from onnxfuse.kernels import body, language, lowered, mapped, plans, pointwise, reduction, space
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.body import Program, broadcast
 from onnxfuse.kernels.centred import centred
@@ -39,6 +39,8 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     """Return how to run `op` on inputs of these shapes."""
     built = program(op)
     outputs = output_shapes(op, input_shapes)
+    if not any(math.prod(s) for s in outputs):
+        return plans.nothing(op, outputs)
     make = reduction.plan if phases(built) else mapped.plan if built.moves() else pointwise.plan
     made = make(identifier(op.name), built, input_shapes, outputs, aligned, arch, tuning)
     if made.grid[0] == 0 and any(math.prod(s) for s in outputs):

@@ -6,6 +6,7 @@ Pairs are (down, across).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from onnxfuse.kernels.plans import Window
 from onnxfuse.kernels.types import UnsupportedError
@@ -62,7 +63,7 @@ class Places:
     end: Pair
     """Padding below and on the right."""
 
-    @property
+    @cached_property
     def out(self) -> Pair:
         """Places in an image."""
         down, across = (

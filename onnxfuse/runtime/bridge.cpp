@@ -234,7 +234,7 @@ struct Kernel {
   ort::Api api;
 };
 
-// A product's factors and outputs; regions are smaller.
+// As many as onnxfuse/kernels/limits.py lets a plan have.
 constexpr size_t kMostTensorMaps = 24;
 
 // What one call works with; kept per thread so that a launch allocates nothing.
