@@ -74,6 +74,13 @@ def in_a_branch() -> ModelProto:
     return model(nodes, inputs=[value("x"), value("p", [], BOOL)], weights={"w": ROW})
 
 
+def two_versions(first: int, last: int) -> ModelProto:
+    """Softmax has another axis before opset 13."""
+    made = model([node("Softmax", "x", "s"), node("Relu", "s", "r"), node("Exp", "r", "y")], opset=first)
+    made.opset_import.add(domain="ai.onnx", version=last)
+    return made
+
+
 def a_sequence() -> ModelProto:
     nodes = [
         node("SequenceConstruct", "x e", "s"), node("Exp", "x", "e"), node("SequenceAt", "s i", "t"),
@@ -157,6 +164,8 @@ ACCEPTED: dict[str, Callable[[], ModelProto]] = {
         opset=9, ir=3,
     ),
     "a graph without a name": without_a_name,
+    "two versions, 11 is meant": lambda: two_versions(13, 11),
+    "two versions, 13 is meant": lambda: two_versions(11, 13),
     "a sequence": a_sequence,
     "a sparse weight": a_sparse_weight,
     "text": lambda: model(
