@@ -20,7 +20,7 @@ Case = tuple[Arch, bool]
 def unplanned(op: FusedOp, shapes: tuple[Shape, ...], cases: Iterable[Case]) -> str | None:
     """Return why `op` has no plan for inputs of these shapes in one of the cases; None where it has, or needs none.
 
-    A GPU that the template hands to the body or the library needs no plan, and no shapes do that the body does not take.
+    A GPU on which the body or the library does the work needs no plan, and no shapes do that the body does not take.
     """
     asked = [case for case in cases if _is_planned(op, shapes, case[0])]
     failed = [(arch, reason) for arch, aligned in asked if (reason := _failure(op, shapes, aligned, arch)) is not None]

@@ -66,6 +66,10 @@ def _use_one_name_of_the_default_domain(model: ModelProto) -> None:
     for node in _every_node(model):
         if node.domain == LONG_NAME:
             node.domain = ""
+    versions = {o.domain: o.version for o in model.opset_import}
+    if len(versions) < len(model.opset_import):  # of several versions ONNX Runtime takes the last
+        del model.opset_import[:]
+        model.opset_import.extend(onnx.helper.make_opsetid(*one) for one in versions.items())
 
 
 def _every_node(model: ModelProto) -> Iterator[NodeProto]:

@@ -95,7 +95,7 @@ def outputs_of(session: onnxruntime.InferenceSession, inputs: Values, model: str
     binding = session.io_binding()
     for name, value in inputs.items():
         binding.bind_ortvalue_input(name, value)
-    names = [o.name for o in session.get_outputs()]
+    names = list(dict.fromkeys(o.name for o in session.get_outputs()))  # a model may give one value twice
     for name in names:
         binding.bind_output(name, "cuda" if CUDA in session.get_providers() else "cpu")
     try:

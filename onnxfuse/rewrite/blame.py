@@ -38,12 +38,18 @@ class Mended:
 
 
 def mend(
-    made: ModelProto, report: Report, rules: Sequence[Rule], said: str, wrong: Wrong, again: Again | None
+    made: ModelProto,
+    report: Report,
+    rules: Sequence[Rule],
+    said: str,
+    wrong: Wrong,
+    again: Again | None,
+    original: Callable[[], ModelProto] | None,
 ) -> Mended:
     """Return a valid model in the place of `made`, of which `wrong` says `said`, and notes on what was left alone.
 
-    `again` makes it anew where undoing does not help. Raises RuleError where a rule of the user's own is, ModelError
-    where nothing helps.
+    `again` makes it anew where undoing does not help, and where that does not either, it is as it came: `original`.
+    Raises RuleError where a rule of the user's own is at fault, ModelError where there is no way to begin anew.
     """
     ops = fused_ops(made)
     guilty = _guilty(list(ops), said, lambda kept: wrong(_fused_by(made, kept)))
@@ -54,15 +60,16 @@ def mend(
         unfuse(made, only=_outputs(made, guilty))
         report.applied = [a for a in report.applied if a.op not in guilty]
         return Mended(made, report)
+    if again is None or original is None:
+        raise ModelError(f"the optimized model is not valid, and no op alone is to blame: {said}", PLEASE.capitalize())
     applied = {a.rule for a in report.applied}
-    names = [r.name for r in rules if r.name in applied]
-    found = None
-    if again is not None and names:
-        found = _guilty(names, "", lambda kept: wrong(again([n for n in names if n not in kept])[0]))
-    if again is None or found is None:
-        raise ModelError(
-            f"the optimized model is not valid, and no rule alone is to blame: {said}", PLEASE.capitalize()
+    names = sorted((r.name for r in rules), key=lambda name: name not in applied)
+    found = _guilty(names, "", lambda kept: wrong(again([n for n in names if n not in kept])[0]))
+    if found is None:
+        why = (
+            f"the optimized model would not be valid ({said}), and no rule is to blame: it is left as it came; {PLEASE}"
         )
+        return Mended(original(), Report(before=report.before, notes=[why]))
     for name in found:
         _blame(rules, name, "rewrite", said)
     model, remade = again(found)

@@ -69,7 +69,7 @@ def run(
     with _phase(report, "check", progress):
         said = judge.wrong(model)
         if said is not None:
-            mended = mend(model, report, rules, said, judge.wrong, None if again is None else remake)
+            mended = mend(model, report, rules, said, judge.wrong, None if again is None else remake, again)
             if mended.model is not model:
                 model.CopyFrom(mended.model)
             report = mended.report

@@ -10,7 +10,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, num
 
 import onnxfuse
 from onnxfuse.model.errors import ModelError
-from onnxfuse.rewrite import pipeline
+from onnxfuse.rewrite import pipeline, rule
 from onnxfuse.runtime.opening import refusal
 
 FLOAT, HALF, INT64, BOOL = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64, TensorProto.BOOL
@@ -72,6 +72,13 @@ def in_a_branch() -> ModelProto:
     other = branch("c", node("Neg", "x", "c"))
     nodes = [node("Relu", "z", "y"), node("If", "p", "z", then_branch=inner, else_branch=other)]
     return model(nodes, inputs=[value("x"), value("p", [], BOOL)], weights={"w": ROW})
+
+
+def two_versions(first: int, last: int) -> ModelProto:
+    """Softmax has another axis before opset 13."""
+    made = model([node("Softmax", "x", "s"), node("Relu", "s", "r"), node("Exp", "r", "y")], opset=first)
+    made.opset_import.add(domain="ai.onnx", version=last)
+    return made
 
 
 def a_sequence() -> ModelProto:
@@ -157,6 +164,8 @@ ACCEPTED: dict[str, Callable[[], ModelProto]] = {
         opset=9, ir=3,
     ),
     "a graph without a name": without_a_name,
+    "two versions, 11 is meant": lambda: two_versions(13, 11),
+    "two versions, 13 is meant": lambda: two_versions(11, 13),
     "a sequence": a_sequence,
     "a sparse weight": a_sparse_weight,
     "text": lambda: model(
@@ -224,6 +233,21 @@ def test_nodes_of_branches_and_functions_are_sorted_too() -> None:
     body = [node("Relu", "t", "b"), node("Exp", "a", "t")]
     made.functions.append(helper.make_function("mine", "F", ["a"], ["b"], body, [helper.make_opsetid("", 13)]))
     assert refusal(onnxfuse.optimize(made)) is None
+
+
+@pytest.mark.parametrize("opset", [9, 10, 11, 13])
+def test_a_product_is_written_as_its_opset_takes_it(opset: int) -> None:
+    """Gemm has three inputs before opset 11: what stands in the place of one has, too, or is no Gemm."""
+    weights = {"w": np.arange(64 * 64, dtype=np.float32).reshape(64, 64), "b": np.ones(64, np.float32)}
+    shapes = {"inputs": [value("x", ["N", 64])], "outputs": [value("y", ["N", 64])]}
+    made = model([node("Gemm", "x w b", "m"), node("Tanh", "m", "y")], **shapes, weights=weights, opset=opset)  # type: ignore[arg-type]
+    done = onnxfuse.optimize(made)
+    assert refusal(done) is None
+    for name in ("pointwise", "gemm"):
+        rules = [r for r in rule.shipped() if r.name != name]
+        alone = ModelProto()
+        alone.CopyFrom(made)
+        assert not pipeline.run(alone, rules, opens=refusal).notes
 
 
 def test_an_operator_of_a_library_of_the_users_is_no_fault() -> None:

@@ -98,6 +98,17 @@ def test_a_rewrite_that_makes_an_invalid_model_is_left_out(tmp_path: Path) -> No
     assert made.SerializeToString(deterministic=True) == plain.SerializeToString(deterministic=True)
 
 
+def test_what_no_rule_is_to_blame_for_comes_out_as_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mistake beside the rules: nothing is done, and that is said."""
+    monkeypatch.setattr(pipeline, "_attach", lambda model, ops: model.graph.node.add(op_type="Abs", output=["w"]))
+    made, report = optimized(TEXT)
+    assert ops(made) == [n.op_type for n in parse(TEXT).graph.node]
+    (note,) = report.notes
+    assert "no rule is to blame: it is left as it came" in note
+    assert report.after == report.before
+    assert not report.applied
+
+
 def test_without_a_way_to_begin_anew_it_is_an_error(tmp_path: Path) -> None:
     """Whoever gives the pipeline a model alone is told that the fault is ours."""
     with pytest.raises(ModelError, match="the optimized model is not valid") as told:
