@@ -237,7 +237,7 @@ struct Kernel {
 // A product's factors and outputs; regions are smaller.
 constexpr size_t kMostTensorMaps = 24;
 
-// What one call works with; kept per thread so that a launch allocates nothing.
+// What one call works with.
 struct Call {
   Key key;
   std::vector<void*> pointers;   // inputs, outputs, scratch memory
@@ -248,6 +248,26 @@ struct Call {
     return std::all_of(pointers.begin(), pointers.end(),
                        [](void* p) { return reinterpret_cast<uintptr_t>(p) % kAlignment == 0; });
   }
+};
+
+// A call's own work space, from those that are idle in this thread so that a launch allocates nothing. Not one for all
+// calls of a thread: a planner is Python, which may run another session before it answers.
+class Workspace {
+ public:
+  Workspace() : call_(idle().empty() ? std::make_unique<Call>() : std::move(idle().back())) {
+    if (!idle().empty()) idle().pop_back();
+  }
+  ~Workspace() { idle().push_back(std::move(call_)); }
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+  Call& operator*() { return *call_; }
+
+ private:
+  static std::vector<std::unique_ptr<Call>>& idle() {
+    thread_local std::vector<std::unique_ptr<Call>> calls;
+    return calls;
+  }
+  std::unique_ptr<Call> call_;
 };
 
 std::vector<Shape> shapes_in(const Key& key) {
@@ -491,7 +511,8 @@ void destroy_kernel(void* raw) {
 
 ort::Status* compute(void* raw, ort::KernelContext* context) {
   const Kernel& kernel = *static_cast<const Kernel*>(raw);
-  thread_local Call call;
+  Workspace space;
+  Call& call = *space;
   try {
     run(kernel, context, call);
     return nullptr;
