@@ -1,5 +1,6 @@
 """Register exactly the fused kernels that a model needs, for a session on CUDA."""
 
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -144,7 +145,8 @@ def _register(session_options: SessionOptions, rows: list[Row]) -> None:
             "Make new onnxruntime.SessionOptions for each model.",
         )
     native = bridge()
-    native.stage(rows)
+    # A session holds its options: without both nobody asks for a plan any more.
+    weakref.finalize(session_options, native.forget, native.stage(rows)).atexit = False
     session_options.register_custom_ops_library(native.__file__)
     session_options.add_session_config_entry(MARK, "1")
 

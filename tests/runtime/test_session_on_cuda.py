@@ -126,6 +126,28 @@ def test_twelve_products_of_one_input_run(on_fake_cuda: FakeCuda) -> None:
     assert max(facts["errors"]) < 2e-2, "a few float16 roundings of values up to 8"
 
 
+def planning_that_runs_another_session() -> Any:
+    """Both sessions meet a new shape: while the chain's first op is planned, the other session runs in this thread."""
+    kernels = stand_in_kernels.install()
+    inner, outer = (runtime.session(m, CUDA) for m in (models.sum_softmax(), models.chain()))
+    given = {"x": np.ones((7, 8), np.float32), "r": np.full((7, 8), 2, np.float32)}
+    sums: list[float] = []
+
+    def on_plan(name: str) -> None:
+        if name in CHAIN:
+            s, _ = inner.run(None, given)
+            sums.append(float(np.abs(s - 3).max()))
+
+    kernels.on_plan = on_plan
+    return {"errors": [chain_error(outer, rows) for rows in (3, 5)], "sums": sums}
+
+
+def test_planning_may_run_another_session_in_the_same_thread(on_fake_cuda: FakeCuda) -> None:
+    """A call's pointers and shapes are its own: what runs while it waits for a plan does not change them."""
+    facts = on_fake_cuda(planning_that_runs_another_session)
+    assert facts == {"errors": [0, 0], "sums": [0] * 6}
+
+
 def several_outputs_and_branches() -> Any:
     stand_in_kernels.install()
     x, r = feeds()["x"], feeds(seed=1)["x"]
