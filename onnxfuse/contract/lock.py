@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxfuse.model.errors import UsageError
+from onnxfuse.model.text import read_json
 from onnxfuse.rewrite.report import Report
 from onnxfuse.rewrite.rule import Rule
 
@@ -103,7 +104,7 @@ def read_lock(path: Path) -> Lock | None:
     if not path.exists():
         return None
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_json(path.read_text(encoding="utf-8"))
         if data["schema"] != SCHEMA:
             raise UsageError(f"{path}: is of version {data['schema']}, this onnxfuse reads version {SCHEMA}", AGAIN)
         return Lock(dict(data["rules"]), {name: ModelLock(**m) for name, m in data["models"].items()})

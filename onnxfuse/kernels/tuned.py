@@ -16,6 +16,7 @@ from onnxfuse.kernels.layout import Shape
 from onnxfuse.kernels.plans import DEFAULT, Area, Block, Queries, Tile, Tuning
 from onnxfuse.model import io
 from onnxfuse.model.errors import ModelError
+from onnxfuse.model.text import read_json
 
 VERSION = 1
 """Of the file's form; it grows when a fact changes its name, its place or its meaning."""
@@ -218,7 +219,7 @@ def _lines(facts: Any, indent: str = "") -> str:
 def parse(text: str, place: str) -> Book:
     """Return the book in `text`; raises ModelError that begins with `place`."""
     try:
-        facts = json.loads(text)
+        facts = read_json(text)
         version = facts["version"]
         if version != VERSION:
             raise ModelError(

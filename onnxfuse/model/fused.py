@@ -1,15 +1,15 @@
 """The fused op: an op in the domain `onnxfuse` whose meaning is a model-local function, its body."""
 
-import json
 from dataclasses import dataclass
 
 import onnx
-import onnx.parser
 import onnx.printer
 
+from onnxfuse.model import provenance
 from onnxfuse.model.errors import ModelError
+from onnxfuse.model.text import parse_function
 
-DOMAIN = "onnxfuse"
+DOMAIN = provenance.DOMAIN
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,10 @@ def replaced_nodes(node: onnx.NodeProto, op: FusedOp) -> tuple[str, ...]:
 
     Where another tool dropped the node's metadata, the names are those of the body.
     """
-    facts = {p.key.removeprefix(f"{DOMAIN}."): json.loads(p.value) for p in node.metadata_props if p.value[:1] == "["}
-    actual = {f"v{i}": name for i, name in enumerate(facts.get("values", ()))}
+    actual = {f"v{i}": name for i, name in enumerate(provenance.names(node, "values") or ())}
     actual.update(zip(op.body.output, node.output, strict=False))
     inner = [n for n in op.body.node if n.op_type != "Constant"]
-    names = facts.get("nodes", ())[-len(inner) :] if inner else ()
+    names = (provenance.names(node, "nodes") or [])[-len(inner) :] if inner else []
     called = [*names, *[""] * (len(inner) - len(names))]
     return tuple(
         f"{n.op_type} {name or actual.get(n.output[0], n.output[0])}" for n, name in zip(inner, called, strict=True)
@@ -101,7 +100,7 @@ def _read(function: onnx.FunctionProto) -> FusedOp:
         inputs=_types(facts["inputs"]),
         outputs=_types(facts["outputs"]),
         body=function,
-        library=onnx.parser.parse_function(facts["library"]) if "library" in facts else None,
+        library=parse_function(facts["library"]) if "library" in facts else None,
     )
 
 
@@ -110,4 +109,11 @@ def _type_names(types: tuple[int, ...]) -> str:
 
 
 def _types(names: str) -> tuple[int, ...]:
-    return tuple(int(onnx.TensorProto.DataType.Value(n)) for n in names.split(",") if n)
+    known = dict(onnx.TensorProto.DataType.items())
+    strange = next((n for n in names.split(",") if n and n not in known), None)
+    if strange is not None:
+        raise ModelError(
+            f"its metadata names the element type '{strange}', which ONNX does not have",
+            "A tool that rewrote the file changed it; optimize the original model again.",
+        )
+    return tuple(int(known[n]) for n in names.split(",") if n)

@@ -7,14 +7,12 @@ import onnx
 from onnx import TensorProto
 
 from onnxfuse.model.errors import ModelError
-from onnxfuse.model.io import ELEMENT_BYTES, tensor_bytes, without_weights
+from onnxfuse.model.external import SMALL, is_external
+from onnxfuse.model.inference import infer_shapes
+from onnxfuse.model.io import tensor_bytes, without_weights
 
 Dim = int | str | None
 """An extent, a dimension's name, or None where nothing is known."""
-
-SHAPE_CONSTANT_LIMIT = 1024
-"""Bytes. Initializers up to this size are shown to shape inference: targets of Reshape, axes, slices, and the like."""
-
 
 INVENTED = "unk__"
 """How ONNX's shape inference names an extent of which it knows nothing: two such names may mean one number."""
@@ -74,7 +72,8 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
     dropped: list[TensorProto] = []
 
     def keep_if_small(tensor: TensorProto) -> TensorProto | None:
-        if tensor_bytes(tensor) <= SHAPE_CONSTANT_LIMIT:
+        # ONNX would look for numbers that are in another file in the folder that the process happens to be in.
+        if tensor_bytes(tensor) <= SMALL and not is_external(tensor):
             return tensor
         dropped.append(tensor)
         return None
@@ -90,10 +89,7 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
             light.graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
     from onnxfuse.model import dims
 
-    try:
-        inferred = onnx.shape_inference.infer_shapes(light, data_prop=True)
-    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError) as error:
-        raise ModelError(f"the model is not valid: {first_line(error)}", "Check it with onnx.checker.") from None
+    inferred = infer_shapes(light)
     for i, node in opaque.items():
         inferred.graph.node[i].CopyFrom(node)
     dims.refine(inferred)
@@ -101,9 +97,7 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def check(model: onnx.ModelProto) -> None:
-    """Raise ModelError unless `model` passes `onnx.checker` with its full check; weights are checked by size."""
-    for tensor in model.graph.initializer:
-        _check_size(tensor)
+    """Raise ModelError unless `model` passes `onnx.checker` with its full check; of weights only the type."""
     light = infer(model)
     try:
         onnx.checker.check_model(light, full_check=True)
@@ -143,14 +137,3 @@ def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
     if dim.HasField("dim_value"):
         return int(dim.dim_value) if dim.dim_value >= 0 else None
     return str(dim.dim_param) or None
-
-
-def _check_size(tensor: TensorProto) -> None:
-    if not tensor.HasField("raw_data") or tensor.data_type not in ELEMENT_BYTES:
-        return
-    found, wanted = len(tensor.raw_data), tensor_bytes(tensor)
-    if found != wanted:
-        raise ModelError(
-            f"weight '{tensor.name}' holds {found} bytes, its shape {list(tensor.dims)} wants {wanted}",
-            "The file is damaged; export it again.",
-        )

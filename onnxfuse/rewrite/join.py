@@ -8,6 +8,7 @@ from dataclasses import replace
 from onnx import FunctionProto, NodeProto
 
 from onnxfuse import kernels
+from onnxfuse.model import provenance
 from onnxfuse.model.fused import DOMAIN, FusedOp
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.rewrite.grow import convex
@@ -135,6 +136,4 @@ def _node(op: FusedOp, members: Sequence[Node], node: Node, inputs: Sequence[str
 
 def _facts(member: Node, key: str) -> list[str]:
     """Return what a fused node says of itself: the names of the original nodes, or those of the values inside."""
-    text = next((p.value for p in member.proto.metadata_props if p.key == f"{DOMAIN}.{key}"), "[]")
-    names: list[str] = json.loads(text)
-    return names
+    return provenance.names(member.proto, key) or []

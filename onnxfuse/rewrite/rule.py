@@ -1,6 +1,5 @@
 """Rules are data: one TOML file, one fusion. This module reads them and refuses what is wrong, by file and line."""
 
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -11,6 +10,7 @@ from onnx import TensorProto
 
 from onnxfuse import kernels
 from onnxfuse.model.errors import RuleError
+from onnxfuse.model.text import read_toml
 from onnxfuse.rewrite import pattern as patterns
 from onnxfuse.rewrite import predicate as predicates
 from onnxfuse.rewrite.pattern import Alternative, Line, Parts, Pattern, did_you_mean
@@ -172,8 +172,8 @@ def read(path: Path, *, spellings: bool = True) -> Rule:
     """
     try:
         text = path.read_text(encoding="utf-8")
-        data = tomllib.loads(text)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        data = read_toml(text)
+    except (OSError, ValueError) as error:
         raise RuleError(f"{path}: {error}", "See rules/README.md.") from None
     reader = _Reader(path, text, spellings=spellings)
     reader.keys(data, {"summary", "rewrite", "fuse", "layout", "example"}, "a rule file")

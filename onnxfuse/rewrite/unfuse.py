@@ -1,11 +1,12 @@
 """The way back: every fused op is replaced by its body, under the names that the nodes had."""
 
-import json
 from collections.abc import Collection, Iterator
+from itertools import zip_longest
 
 import onnx
 from onnx import NodeProto
 
+from onnxfuse.model import provenance
 from onnxfuse.model.errors import ModelError
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.graph import bodies
@@ -67,22 +68,30 @@ def _unfuse_graph(
 
 def _expand(node: NodeProto, body: onnx.FunctionProto) -> list[NodeProto]:
     """Return the nodes of `body` with the names of `node`'s own values and of the nodes it replaced."""
-    facts = {p.key.removeprefix(f"{DOMAIN}."): p.value for p in node.metadata_props}
-    if "values" not in facts or "nodes" not in facts:
+    values, replaced = provenance.names(node, "values"), provenance.names(node, "nodes")
+    if values is None or replaced is None:
         raise ModelError(
             f"{node.op_type} does not say which nodes it replaced: another tool dropped its metadata_props",
             "Undo the model as onnxfuse wrote it, or inline its functions with onnx.inliner.",
         )
-    values, names = json.loads(facts["values"]), iter(json.loads(facts["nodes"]))
+    literals = sum(n.op_type == "Constant" for n in body.node[: max(len(body.node) - len(replaced), 0)])
     actual = {f"v{i}": name for i, name in enumerate(values)}
-    actual.update(zip(body.input, node.input, strict=True))
-    actual.update(zip(body.output, node.output, strict=True))
+    # A call may leave out what stands last: it is then not given, as an empty name says.
+    actual.update(zip_longest(body.input, node.input, fillvalue=""))
+    actual.update(zip(body.output, node.output, strict=False))
+    strange = next((v for n in body.node for v in (*n.input, *n.output) if v and v not in actual), None)
+    if strange is not None or len(body.node) - literals != len(replaced):
+        raise ModelError(
+            f"what {node.op_type} '{node.name}' remembers of the nodes that it replaced is not its body's: "
+            + (f"{len(replaced)} nodes" if strange is None else f"nothing of '{strange}'"),
+            "A tool that rewrote the file changed one of them; optimize the original model again.",
+        )
+    names = iter(replaced)
     nodes = []
     for index, inner in enumerate(body.node):
         copy = NodeProto()
         copy.CopyFrom(inner)
-        literal = inner.op_type == "Constant" and index < len(body.node) - len(json.loads(facts["nodes"]))
-        copy.name = "" if literal else next(names)
+        copy.name = "" if index < literals else next(names)
         del copy.input[:]
         del copy.output[:]
         copy.input.extend(actual[v] if v else "" for v in inner.input)
