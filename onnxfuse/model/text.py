@@ -47,7 +47,7 @@ def _words(error: Exception) -> str:
     raw = error.args[0]
     text = raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw)
     context = re.search(r"Error context: (.*)", text)
-    expected = text.strip().splitlines()[-1]
+    expected = next(reversed(text.strip().splitlines()), "it is no ONNX text")
     return f"{expected} Near: {context.group(1).strip()}" if context else expected
 
 

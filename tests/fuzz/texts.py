@@ -12,7 +12,7 @@ from tests.fuzz.commands import run
 from tests.fuzz.models import NUMBERS, WORDS, seeds
 
 CONFIGURATION = """
-[rules]
+rules = []
 [[model]]
 name = "mlp"
 path = "in.onnx"
@@ -56,7 +56,7 @@ TUNING = {
                     "shapes": [[4, 2], [2, 3]],
                     "candidates": [
                         {"kind": "fused", "microseconds": 3.5, "spread": [3.0, 4.0]},
-                        {"kind": "fused", "tuning": {"tile": {"rows": 128}}, "failed": "no"},
+                        {"kind": "fused", "tuning": {"tile": {"m": 128, "n": 128, "cluster": 1}}, "failed": "no"},
                         {"kind": "alone", "microseconds": 5.0},
                     ],
                 }
