@@ -26,6 +26,9 @@ SECONDS, SECONDS_PER_NODE = 10.0, 0.002
 MEMORY = 1_000_000_000
 """Bytes that the child may take beyond what this process has."""
 
+NOT_VALID = (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError)
+"""What ONNX's C++ raises for a model that is not valid; its own exceptions are not all there are."""
+
 _FOLLOWED = frozenset({"Add", "Cast", "Concat", "Gather", "Mul", "Slice", "Squeeze", "Sub", "Unsqueeze"})
 """Operators whose integers ONNX 1.23 computes in shape inference, beside Shape and Size."""
 
@@ -41,7 +44,7 @@ def infer_shapes(light: ModelProto) -> ModelProto:
     if not may_multiply(light):
         try:
             return onnx.shape_inference.infer_shapes(light, data_prop=True)
-        except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError) as error:
+        except NOT_VALID as error:
             raise _not_valid(str(error)) from None
     return _in_a_child(light)
 
@@ -172,7 +175,7 @@ def _child(data: bytes, write: int) -> int:
             used = int(file.read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
         answer = b"R" + onnx.shape_inference.infer_shapes(data, data_prop=True).SerializeToString()
-    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError) as error:
+    except NOT_VALID as error:
         answer = b"E" + str(error).encode()
     except MemoryError:
         return 1

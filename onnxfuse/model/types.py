@@ -8,7 +8,7 @@ from onnx import TensorProto
 
 from onnxfuse.model.errors import ModelError
 from onnxfuse.model.external import SMALL, is_external
-from onnxfuse.model.inference import infer_shapes
+from onnxfuse.model.inference import NOT_VALID, infer_shapes
 from onnxfuse.model.io import tensor_bytes, without_weights
 
 Dim = int | str | None
@@ -101,7 +101,7 @@ def check(model: onnx.ModelProto) -> None:
     light = infer(model)
     try:
         onnx.checker.check_model(light, full_check=True)
-    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+    except NOT_VALID as error:
         raise ModelError(f"the model is not valid: {first_line(error)}", "Check it with onnx.checker.") from None
 
 

@@ -23,6 +23,23 @@ HANG = 30.0
 BATCH = 200
 """Mutants of one process."""
 
+
+class Patience:
+    """The time for one kind: it runs from its first mutant on, so a slow machine tries some, too."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.start: float | None = None
+
+    def left(self) -> float:
+        """Return the seconds that are left."""
+        return self.seconds if self.start is None else self.start + self.seconds - time.monotonic()
+
+    def begin(self) -> None:
+        """Start the clock, once."""
+        self.start = time.monotonic() if self.start is None else self.start
+
+
 Failures = dict[str, list[str]]
 """Names of mutants by class."""
 
@@ -45,11 +62,11 @@ def main() -> int:
     failures: Failures = {}
     for kind in kinds:
         classes: Counter[str] = Counter()
-        end = time.monotonic() + (10**9 if asked.count else asked.seconds / len(kinds))
+        patience = Patience(10**9 if asked.count else asked.seconds / len(kinds))
         tried = 0
-        while time.monotonic() < end and (asked.count is None or tried < asked.count):
+        while patience.left() > 0 and (asked.count is None or tried < asked.count):
             count = BATCH if asked.count is None else min(BATCH, asked.count - tried)
-            tried += _batch(kind, asked.seed, tried, count, end, classes, failures)
+            tried += _batch(kind, asked.seed, tried, count, patience, classes, failures)
         print(f"{kind}: {tried} mutants: {', '.join(f'{n} {c}' for c, n in classes.most_common())}", flush=True)
     for found, names in sorted(failures.items(), key=lambda item: -len(item[1])):
         print(f"FAILED {len(names)}x {found}\n    {' '.join(names[:5])}")
@@ -61,7 +78,9 @@ def main() -> int:
     return 1 if failures else 0
 
 
-def _batch(kind: str, seed: int, first: int, count: int, end: float, classes: Counter[str], failures: Failures) -> int:
+def _batch(
+    kind: str, seed: int, first: int, count: int, patience: Patience, classes: Counter[str], failures: Failures
+) -> int:
     """Try mutants in a process of their own until it ends, one hangs, or the time is up; return how many were tried."""
     command = [sys.executable, "-m", "tests.fuzz.worker", kind, str(seed), str(first), str(count)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=_environment()) as child:
@@ -69,13 +88,13 @@ def _batch(kind: str, seed: int, first: int, count: int, end: float, classes: Co
         lines, at, done = b"", -1, 0
         try:
             while True:
-                patience = HANG if at >= 0 else 4 * HANG
-                ready, _, _ = select.select([child.stdout], [], [], patience)
+                ready, _, _ = select.select([child.stdout], [], [], HANG if at >= 0 else 4 * HANG)
                 chunk = os.read(child.stdout.fileno(), 65536) if ready else b""
                 if not chunk:
                     break
                 *whole, lines = (lines + chunk).split(b"\n")
                 for line in whole:
+                    patience.begin()
                     fact = json.loads(line)
                     at = fact["number"]
                     if "class" in fact:
@@ -86,7 +105,7 @@ def _batch(kind: str, seed: int, first: int, count: int, end: float, classes: Co
                             failures.setdefault(fact["class"].partition(" | ")[0], []).append(
                                 f"{kind}:{seed}:{fact['number']}"
                             )
-                if time.monotonic() > end:
+                if patience.left() < 0:
                     return done
             if at >= 0:
                 hangs = child.poll() is None and not ready

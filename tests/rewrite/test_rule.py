@@ -531,7 +531,8 @@ def test_what_is_left_alone_is_no_neighbours_either(tmp_path: Path) -> None:
         "where = [1]", "where = 1", "let = []", "optional = 3", "where = ['max(dim(x, 1), 2) == 1']",
         "where = ['abs(dim(x, 0)) == 1']", "where = ['dim(x, 0)(1) + 2 == 1']", "where = ['dim(x, 0) + (1).real == 1']",
         "where = ['" + "-" * 3000 + "1 == dim(x, 0)']", "where = ['" + "(" * 300 + "1 == 1']",
-        "where = ['1e400 * dim(x, 0) == 1']", "where = ['dim(x, 0) * " + "9" * 400 + " == 1']", "where = ['a\\u0000 + 1 == 2']",
+        "where = ['1e400 * dim(x, 0) == 1']", "where = ['dim(x, 0) * " + "9" * 400 + " == 1']",
+        "where = ['a\\u0000 + 1 == 2']",
         "where = [" + "[" * 3000,
     ],
 )  # fmt: skip
