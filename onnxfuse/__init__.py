@@ -192,9 +192,13 @@ def _tuned(model: "onnx.ModelProto", rules: "Sequence[Rule]", file: Path) -> "Tu
 def _own(model: "Model") -> "onnx.ModelProto":
     """Return a model that is ours to change."""
     from onnxfuse.model import io
+    from onnxfuse.model.validate import validate
 
     source = _source(model)
-    return io.load(source) if isinstance(source, str | Path) else io.without_weights(source, lambda weight: weight)
+    if isinstance(source, str | Path):
+        return io.load(source)
+    validate(source)
+    return io.without_weights(source, lambda weight: weight)
 
 
 def _source(model: "Model") -> "Model":

@@ -11,6 +11,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from onnxfuse.benchmark import ROUNDS, RUNS
+from onnxfuse.cli.console import errors as standard_error
 from onnxfuse.cli.console import output, print_json
 from onnxfuse.cli.optimize import EXPECTATION_NOT_MET, run
 from onnxfuse.cli.outputs import Outputs, output_options, writable
@@ -73,7 +74,7 @@ def command(
 
         check(plot)
         writable(plot)
-    errors = Console(stderr=True)
+    errors = standard_error()
     # Drawn at each step only: a bar that moves by itself would run in the midst of what is timed.
     with Progress(console=errors, transient=True, auto_refresh=False, disable=not errors.is_terminal) as bar:
         task = bar.add_task("optimize" if fused is None else "load", total=None)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -110,27 +111,31 @@ def command(
     was = None if update else contract.read_lock(lock_file)
     if locked and was is None:
         raise UsageError(f"{lock_file}: no such file, and --locked asks for it", "Write it: onnxfuse ci --update")
-    with working("read") as progress:
-        rules = {e.name: choose(rule.select(e.rules), (), e.skip) for e in promised.models}
-        _check_rules(promised, rules)
-        done = [_hold(entry, rules[entry.name], was, progress, no_bench=no_bench) for entry in promised.models]
-    hashes = contract.rule_hashes({r.name: r for chosen in rules.values() for r in chosen}.values())
-    now = Lock(hashes, {o.entry.name: o.locked for o in done if o.locked is not None})
-    general = _general(was, now, whole=not names)
-    code = next((c for c in (5, 3, 2, EXIT_MISMATCH, EXPECTATION_NOT_MET) if c in {o.exit_code for o in done}), 0)
-    if locked and not code and (general or any(o.changes for o in done)):
-        code = EXPECTATION_NOT_MET
-    if update and not code:
-        contract.write_lock(now, lock_file)
-    facts = {
-        "ok": not code,
-        "config": str(config),
-        "lock": str(lock_file),
-        "lock_state": "written" if update and not code else "absent" if was is None else "read",
-        "changed": [str(c) for c in general],
-        "models": [o.as_dict() for o in done],
-    }
-    outputs.write("ci", facts, more={o.entry.name: o.models for o in done})
+    # Outputs and the lock take their places last: where a report cannot be written, they stay as they were.
+    with ExitStack() as pending:
+        with working("read") as progress:
+            rules = {e.name: choose(rule.select(e.rules), (), e.skip) for e in promised.models}
+            _check_rules(promised, rules)
+            done = [
+                _hold(entry, rules[entry.name], was, progress, pending, no_bench=no_bench) for entry in promised.models
+            ]
+        hashes = contract.rule_hashes({r.name: r for chosen in rules.values() for r in chosen}.values())
+        now = Lock(hashes, {o.entry.name: o.locked for o in done if o.locked is not None})
+        general = _general(was, now, whole=not names)
+        code = next((c for c in (5, 3, 2, EXIT_MISMATCH, EXPECTATION_NOT_MET) if c in {o.exit_code for o in done}), 0)
+        if locked and not code and (general or any(o.changes for o in done)):
+            code = EXPECTATION_NOT_MET
+        facts = {
+            "ok": not code,
+            "config": str(config),
+            "lock": str(lock_file),
+            "lock_state": "written" if update and not code else "absent" if was is None else "read",
+            "changed": [str(c) for c in general],
+            "models": [o.as_dict() for o in done],
+        }
+        outputs.write("ci", facts, more={o.entry.name: o.models for o in done})
+        if update and not code:
+            contract.write_lock(now, lock_file)
     if as_json:
         print_json("ci", facts)
     else:
@@ -165,19 +170,31 @@ def _general(was: Lock | None, now: Lock, *, whole: bool) -> list[Change]:
 
 
 def _hold(
-    entry: Entry, rules: tuple[rule.Rule, ...], was: Lock | None, progress: Progress, *, no_bench: bool
+    entry: Entry,
+    rules: tuple[rule.Rule, ...],
+    was: Lock | None,
+    progress: Progress,
+    pending: ExitStack,
+    *,
+    no_bench: bool,
 ) -> Outcome:
     """Run one model; what is wrong with it does not keep the others from being run."""
     outcome = Outcome(entry)
     try:
-        _run(outcome, rules, was, progress, no_bench=no_bench)
+        _run(outcome, rules, was, progress, pending, no_bench=no_bench)
     except OnnxfuseError as error:
         outcome.error = error
     return outcome
 
 
 def _run(
-    outcome: Outcome, rules: tuple[rule.Rule, ...], was: Lock | None, progress: Progress, *, no_bench: bool
+    outcome: Outcome,
+    rules: tuple[rule.Rule, ...],
+    was: Lock | None,
+    progress: Progress,
+    pending: ExitStack,
+    *,
+    no_bench: bool,
 ) -> None:
     entry = outcome.entry
     start = time.perf_counter()
@@ -201,7 +218,7 @@ def _run(
         _against_lock(outcome, report, was)
     if entry.output is not None and not outcome.exit_code:
         progress(f"{entry.name}: write")
-        io.save(model, entry.output)
+        pending.enter_context(io.saving(model, entry.output))
     elif entry.output is not None:
         outcome.optimized["target"] = None
 

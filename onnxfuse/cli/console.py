@@ -10,7 +10,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import click
-from rich.console import Console
+import rich.console
+from rich.console import ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from onnxfuse.model.printable import printable
 
 WIDTH = 118
 """Columns. Tables are never narrower: in a CI log or a small window a wrapped line is better than a cut number."""
@@ -22,9 +26,24 @@ VERBOSITY = "onnxfuse.verbosity"
 """Key of the call's verbosity in click's context: -1 quiet, 0 as usual, 1 every step."""
 
 
-def output() -> Console:
+class _Printing(rich.console.Console):
+    """Prints names as they are, and never obeys them: they come from files that anyone may have written."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            text = segment.text
+            shown = text if segment.control or text.isspace() or not text else printable(text)
+            yield segment if shown == text else Segment(shown, segment.style)
+
+
+def output() -> rich.console.Console:
     """Return the console for results; with --quiet it swallows them."""
-    return Console(highlight=False, width=max(WIDTH, Console().width), quiet=verbosity() < 0)
+    return _Printing(highlight=False, width=max(WIDTH, rich.console.Console().width), quiet=verbosity() < 0)
+
+
+def errors(*, quiet: bool = False) -> rich.console.Console:
+    """Return the console for what is going on and what went wrong, on standard error."""
+    return _Printing(stderr=True, highlight=False, quiet=quiet)
 
 
 def verbosity() -> int:
@@ -35,7 +54,7 @@ def verbosity() -> int:
 
 def print_json(command: str, facts: Mapping[str, Any]) -> None:
     """Print the facts of a command as JSON, under the version of their form (onnxfuse/reporting/schema.json)."""
-    click.echo(json.dumps({**facts, "schema": SCHEMA, "command": command}, indent=2))
+    click.echo(json.dumps({**facts, "schema": SCHEMA, "command": command}, indent=2).replace("\x7f", "\\u007f"))
 
 
 @contextmanager
@@ -44,7 +63,7 @@ def working(first: str) -> Iterator[Callable[[str], None]]:
 
     A spinner on a terminal; with -v one line per step with its time, on standard error; nothing with --quiet.
     """
-    console = Console(stderr=True, highlight=False, quiet=verbosity() < 0)
+    console = errors(quiet=verbosity() < 0)
     if verbosity() <= 0:
         with console.status(f"{first} ...") as status:
             yield lambda step: status.update(f"{step} ...")

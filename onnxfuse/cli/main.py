@@ -1,20 +1,24 @@
 """The entry point: collects the commands, and turns every expected error into one message and its exit code."""
 
+import contextlib
 import difflib
 import importlib
+import io
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
-from rich.console import Console
 
 import onnxfuse
-from onnxfuse.cli.console import VERBOSITY, print_json
+from onnxfuse.cli.console import VERBOSITY, errors, print_json
 from onnxfuse.model import isolation
 from onnxfuse.model.errors import OnnxfuseError
+from onnxfuse.model.printable import printable
 
 COMMANDS = {
     "optimize": "Apply the fusion rules to a model and write the result.",
@@ -31,10 +35,19 @@ COMMANDS = {
 
 EXIT_CODES = """\
 Exit codes: 0 ok, 1 numerical mismatch, 2 usage, 3 unreadable or invalid model,
-4 expectation not met (--require, --min-speedup), 5 environment (no CUDA where it was asked for)."""
+4 expectation not met (--require, --min-speedup), 5 environment (no CUDA where it was asked for),
+70 a fault of onnxfuse itself."""
 
 
 UNREADABLE = 3
+ENVIRONMENT = 5
+FAULT = 70
+"""What sysexits.h calls an internal software error: no other exit code of ours, and no shell's, is the same."""
+
+WORDS = 300
+"""Characters of an exception's words that are told: some quote a whole model."""
+
+PACKAGE = Path(onnxfuse.__file__).parent
 
 
 class _Commands(click.Group):
@@ -81,9 +94,20 @@ def manners() -> list[click.Option]:
         return callback
 
     quiet, verbose = "Print no results; the exit code is the verdict.", "Print each step and its time, on stderr."
+
+    def follow_links(context: click.Context, _: click.Parameter, given: bool) -> None:
+        if given:
+            from onnxfuse.model.external import following_links  # ONNX is imported where a model is read
+
+            context.with_resource(following_links())
+
+    follow = "Read data files that are links out of the model's folder, as in the caches of model hubs."
+    traceback = "Where onnxfuse itself fails (exit 70), print what to send."
     return [
         click.Option(["-q", "--quiet"], is_flag=True, expose_value=False, callback=say(-1), help=quiet),
         click.Option(["-v", "--verbose"], is_flag=True, expose_value=False, callback=say(1), help=verbose),
+        click.Option(["--follow-links"], is_flag=True, expose_value=False, callback=follow_links, help=follow),
+        click.Option(["--traceback"], is_flag=True, expose_value=False, help=traceback),
     ]
 
 
@@ -111,7 +135,9 @@ def main(arguments: list[str] | None = None) -> None:
         if "--json" in arguments:
             _complain(error.format_message(), "", 2, arguments)
         else:
-            error.show()
+            with contextlib.redirect_stderr(io.StringIO()) as told:
+                error.show()
+            click.echo(printable(told.getvalue()), err=True, nl=False)
         code = 2
     except click.Abort:
         code = 130
@@ -119,10 +145,44 @@ def main(arguments: list[str] | None = None) -> None:
         # What the system refuses where no command expects it, such as a name that is too long; without a file it is
         # no mistake of the caller's.
         if error.filename is None:
-            raise
-        _complain(f"{error.filename}: {error.strerror}", "Check the path.", UNREADABLE, arguments)
-        code = UNREADABLE
+            _own_fault(error, arguments)
+            code = FAULT
+        else:
+            _complain(f"{error.filename}: {error.strerror}", "Check the path.", UNREADABLE, arguments)
+            code = UNREADABLE
+    except MemoryError:
+        _complain(
+            "the memory of this machine ran out",
+            "Close what uses memory, or take a machine with more.",
+            ENVIRONMENT,
+            arguments,
+        )
+        code = ENVIRONMENT
+    except Exception as error:
+        _own_fault(error, arguments)
+        code = FAULT
     sys.exit(code or 0)
+
+
+def _own_fault(error: Exception, arguments: list[str]) -> None:
+    """Tell of what no command expects: a mistake of ours, in one line; with --traceback everything that finds it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = next((f for f in reversed(frames) if Path(f.filename).is_relative_to(PACKAGE)), frames[-1])
+    place = f"{Path(ours.filename).name}:{ours.lineno}"
+    words = " ".join(str(error).split())
+    shown = "--traceback" in arguments
+    if shown:
+        from onnxfuse.cli.outputs import environment
+
+        click.echo(printable("".join(traceback.format_exception(error))), err=True)
+        click.echo("".join(f"{k} {v}\n" for k, v in environment().items()), err=True, nl=False)
+    again = "Send what stands above" if shown else "Run it again with --traceback, and send what it prints"
+    _complain(
+        f"onnxfuse failed, and should not: {type(error).__name__}{f': {words[:WORDS]}' if words else ''} ({place})",
+        f"{again}, with the model if you may: SECURITY.md says where to. No output was written.",
+        FAULT,
+        arguments,
+    )
 
 
 def _complain(message: str, hint: str, code: int, arguments: list[str]) -> None:
@@ -131,7 +191,7 @@ def _complain(message: str, hint: str, code: int, arguments: list[str]) -> None:
         command = next((a for a in arguments if a in COMMANDS), "")
         print_json(command, {"ok": False, "exit_code": code, "error": message, "hint": hint})
         return
-    console = Console(stderr=True, highlight=False)
+    console = errors()
     console.print("error:", style="bold red", end=" ")
     console.print(message, markup=False, soft_wrap=True)
     if hint:

@@ -1,5 +1,6 @@
 """`onnxfuse optimize`: apply the rules, write the model, print one screen of what was done."""
 
+import contextlib
 import glob
 import os
 import re
@@ -153,51 +154,55 @@ def command(
     from onnxfuse.runtime import opening  # ONNX Runtime is imported where something is to be run.
 
     start = time.perf_counter()
-    with working("load") as progress:
-        model = io.load(source)
-        before = io.size(model)
-        if strict_fp32:
-            set_strict_fp32(model)
-        opens = opening.require(model)
-        source_graph = io.without_weights(model, lambda weight: weight) if outputs.report is not None else model
-        found = None if asked is None else asked.find(model, rules, progress)
+    # The output takes its place last: where a report cannot be written, none is left.
+    with contextlib.ExitStack() as pending:
+        with working("load") as progress:
+            model = io.load(source)
+            before = io.size(model)
+            if strict_fp32:
+                set_strict_fp32(model)
+            opens = opening.require(model)
+            source_graph = io.without_weights(model, lambda weight: weight) if outputs.report is not None else model
+            found = None if asked is None else asked.find(model, rules, progress)
+            if undo:
+                progress("undo")
+                report = Report(before=pipeline.count_ops(model))
+                count = unfuse(model)
+                set_strict_fp32(model, strict=False)
+                report.after = pipeline.count_ops(model)
+            elif guard:
+                model, report, guarded = _run_guarded(
+                    model, rules, progress, source, guard_inputs, dumping, found, freeze
+                )
+            else:
+                follow = progress if dumping is None else dumping.following(model, progress)
+                report = run(model, rules, follow, source, found, freeze=freeze)
+            if undo or guard:
+                progress("open")
+                opens(model)
+            if dumping is not None:
+                progress("dump")
+                dumping.write(model)
+            if found is not None:
+                found.attach(model)
+            applied = report.by_rule()
+            missed = [r for r in requirements if applied[r.rule] < r.least]
+            if not missed:
+                progress("write")
+                pending.enter_context(io.saving(model, target))
+            sizes = (before, io.size(model))
+        seconds = time.perf_counter() - start
+        facts = facts_of(report, source, target, sizes, seconds, missed)
         if undo:
-            progress("undo")
-            report = Report(before=pipeline.count_ops(model))
-            count = unfuse(model)
-            set_strict_fp32(model, strict=False)
-            report.after = pipeline.count_ops(model)
-        elif guard:
-            model, report, guarded = _run_guarded(model, rules, progress, source, guard_inputs, dumping, found, freeze)
-        else:
-            follow = progress if dumping is None else dumping.following(model, progress)
-            report = run(model, rules, follow, source, found, freeze=freeze)
-        if undo or guard:
-            progress("open")
-            opens(model)
+            facts["undone"] = count
+        if guard:
+            facts["guard"] = guarded.as_dict()
         if dumping is not None:
-            progress("dump")
-            dumping.write(model)
-        if found is not None:
-            found.attach(model)
-        applied = report.by_rule()
-        missed = [r for r in requirements if applied[r.rule] < r.least]
-        if not missed:
-            progress("write")
-            io.save(model, target)
-        sizes = (before, io.size(model))
-    seconds = time.perf_counter() - start
-    facts = facts_of(report, source, target, sizes, seconds, missed)
-    if undo:
-        facts["undone"] = count
-    if guard:
-        facts["guard"] = guarded.as_dict()
-    if dumping is not None:
-        facts["dump"] = dumping.facts()
-    if found is not None and asked is not None:
-        facts["tuning"] = tuning.facts(found, asked.file)
-    near = misses.facts(misses.ranked(report), report) if outputs.report is not None else []
-    outputs.write("optimize", {**facts, "near": near}, {"before": source_graph, "after": model})
+            facts["dump"] = dumping.facts()
+        if found is not None and asked is not None:
+            facts["tuning"] = tuning.facts(found, asked.file)
+        near = misses.facts(misses.ranked(report), report) if outputs.report is not None else []
+        outputs.write("optimize", {**facts, "near": near}, {"before": source_graph, "after": model})
     if as_json:
         print_json("optimize", facts)
     else:

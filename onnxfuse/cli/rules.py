@@ -10,7 +10,9 @@ from rich.table import Table
 
 from onnxfuse.cli.console import output, print_json
 from onnxfuse.cli.optimize import find, rule_names
+from onnxfuse.model.errors import ModelError, RuleError
 from onnxfuse.model.fused import fused_ops
+from onnxfuse.model.text import parse_model
 from onnxfuse.rewrite import pipeline, predicate, rule
 
 
@@ -56,7 +58,7 @@ def _explain(console: Console, one: rule.Rule) -> None:
     console.print(f"[bold]{one.name}[/] ({_kind(one)}): {escape(one.summary)}")
     console.print(f"{one.path}\n", style="dim", soft_wrap=True)
     for example in one.examples:
-        model = onnx.parser.parse_model(example.text)
+        model = _example(one, example.text)
         console.print("[bold]before[/]")
         console.print(_nodes(model), markup=False)
         report = pipeline.run(model, [one])
@@ -71,6 +73,13 @@ def _explain(console: Console, one: rule.Rule) -> None:
                 console.print(f"  [dim]where[/] {op.name} [dim]is[/]")
                 console.print("\n".join(f"    {_line(n)}" for n in op.body.node), markup=False)
         console.print()
+
+
+def _example(one: rule.Rule, text: str) -> onnx.ModelProto:
+    try:
+        return parse_model(text)
+    except ModelError as error:
+        raise RuleError(f"{one.path}: [[example]]: {error}", "See rules/README.md.") from None
 
 
 def _nodes(model: onnx.ModelProto) -> str:

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
+from onnxfuse.cli.console import errors as standard_error
 from onnxfuse.cli.console import output, print_json
 from onnxfuse.cli.outputs import Outputs, output_options
 from onnxfuse.model import io, isolation
@@ -200,7 +201,7 @@ def command(
     if folders and bisect is None:
         raise UsageError("--rules goes with --bisect", "The rules of FUSED matter only to name the one at fault.")
     ours, theirs = AGAINST[provider] if provider in AGAINST else (PROVIDERS[provider], None)
-    errors = Console(stderr=True)
+    errors = standard_error()
     chosen: dict[str, Any] = {
         "inputs": inputs or None, "seeds": range(seed, seed + seeds), "shapes": dict(shapes) or None
     }  # fmt: skip

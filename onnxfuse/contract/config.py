@@ -11,14 +11,15 @@ bench = { min_speedup = 1.2 }
 """
 
 import operator
+import os
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from onnxfuse.model.errors import UsageError
+from onnxfuse.model.text import read_toml
 from onnxfuse.rewrite.pattern import did_you_mean
 
 RELATIONS = {"==": operator.eq, ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
@@ -81,12 +82,12 @@ def read(path: Path) -> Contract:
     """Return what `path` says; paths in it are relative to its folder. Raises UsageError with file and line."""
     try:
         text = path.read_text(encoding="utf-8")
-        data = tomllib.loads(text)
+        data = read_toml(text)
     except FileNotFoundError:
         raise UsageError(
             f"{path}: no such file", "Write one with [[model]] and a path; onnxfuse ci --help tells every key."
         ) from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise UsageError(f"{path}: {error}", SEE) from None
     reader = _Reader(path, text)
     reader.keys(data, {"rules", "model"}, path.name, 1)
@@ -140,7 +141,7 @@ class _Reader:
             name=self.get(table, "name", str, Path(source).stem, line),
             path=self.path.parent / source,
             line=line,
-            output=None if output is None else self.path.parent / output,
+            output=None if output is None else self.inside(output, line),
             rules=(*shared, *self.paths(table, "rules", line)),
             skip=tuple(self.get(table, "skip", list, [], line)),
             freeze_initializers=self.get(table, "freeze_initializers", bool, False, line),
@@ -159,6 +160,13 @@ class _Reader:
             error=self.number(budget, "error", line),
             min_speedup=self.number(bench, "min_speedup", line),
         )  # fmt: skip
+
+    def inside(self, output: str, line: int) -> Path:
+        """Return the path of an output; links and `..` may not lead out of the folder of the file that names it."""
+        folder = Path(os.path.realpath(self.path.parent))
+        if not Path(os.path.realpath(folder / output)).is_relative_to(folder):
+            raise self.wrong(f"output is {output!r}, which is outside {self.path.parent or Path()}", line)
+        return self.path.parent / output
 
     def requirement(self, rule: str, given: object, line: int) -> Requirement:
         if isinstance(given, int) and not isinstance(given, bool) and given >= 0:

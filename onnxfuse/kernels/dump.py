@@ -15,9 +15,9 @@ from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.launch import is_template, plan, supports
 from onnxfuse.kernels.layout import Shape
 from onnxfuse.kernels.plans import LaunchPlan
-from onnxfuse.model import sized
+from onnxfuse.model import provenance, sized
 from onnxfuse.model.errors import KernelError, ModelError
-from onnxfuse.model.fused import FusedOp, fused_ops, told
+from onnxfuse.model.fused import FusedOp, fused_ops
 from onnxfuse.model.types import ValueType, infer, value_info
 
 H200 = Arch("sm_90a", sm_count=132)
@@ -155,9 +155,14 @@ def _op(folder: Path, op: FusedOp, nodes: list[NodeProto], types: Mapping[str, V
 
 def folder_name(op: FusedOp, layers: tuple[str, ...]) -> str:
     """Return a name by which a person finds the layer: rule, first node, op with its hash."""
-    first = re.sub(r"[^\w.-]+", "_", layers[0] if layers else "unused").strip("_.")
-    room = NAME_LIMIT - len(op.rule) - len(op.name) - 4
-    return f"{op.rule}--{first[-max(room, 8) :]}--{op.name}"
+    rule, name = (_word(part)[: NAME_LIMIT // 2 - 8] for part in (op.rule, op.name))
+    room = NAME_LIMIT - len(rule) - len(name) - 4
+    return f"{rule}--{_word(layers[0] if layers else 'unused')[-max(room, 8) :]}--{name}"
+
+
+def _word(text: str) -> str:
+    """Return a name from a file as a part of a file's name: nothing in it leads elsewhere."""
+    return re.sub(r"[^\w.-]+", "_", text, flags=re.ASCII).strip("_.") or "nameless"
 
 
 def _write_plan(
@@ -197,7 +202,7 @@ def _json(path: Path, facts: Mapping[str, Any]) -> None:
 
 def _provenance(node: NodeProto) -> str:
     """Return the node and the original nodes in it, on one line."""
-    return f"{node.name or node.output[0]}: {', '.join(told(node, 'nodes'))}"
+    return f"{node.name or node.output[0]}: {', '.join(provenance.names(node, 'nodes') or ())}"
 
 
 def _model(op: FusedOp, nodes: list[NodeProto], types: Mapping[str, ValueType]) -> onnx.ModelProto:

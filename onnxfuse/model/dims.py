@@ -59,20 +59,34 @@ def refine(model: onnx.ModelProto) -> None:
         _remember(state, tensor.name, tensor)
     found: dict[str, ValueType] = {}
     for node in graph.node:
-        for name, shape in zip(node.output, _outputs(state, node), strict=False):
+        for name, shape in zip(node.output, _told(state, node), strict=False):
             if not name:
                 continue
             merged = _merged(name, state.shapes.get(name), shape)
             if merged is not None and merged != state.shapes.get(name) and name in types:
                 found[name] = ValueType(types[name].dtype, merged)
             state.shapes[name] = merged
-        if len(node.output) == 1 and node.output[0]:
-            state.numbers[node.output[0]] = _numbers(state, node)
     _write(graph, found)
 
 
+def _told(state: _State, node: NodeProto) -> Sequence[Shape]:
+    """Return the shapes of the outputs, and keep the integers; nothing is said of a node that its inputs do not fit.
+
+    ONNX's inference is silent there, too. Such a node does not run; in a branch that is never taken it need not.
+    """
+    try:
+        shapes = _outputs(state, node)
+        if len(node.output) == 1 and node.output[0]:
+            state.numbers[node.output[0]] = _numbers(state, node)
+    except (IndexError, ValueError, TypeError, ZeroDivisionError, StopIteration):
+        return []
+    return shapes
+
+
 def _remember(state: _State, name: str, tensor: onnx.TensorProto) -> None:
-    if tensor.data_type in (onnx.TensorProto.INT64, onnx.TensorProto.INT32) and int(np.prod(tensor.dims)) <= LIMIT:
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        pass  # its numbers were left in their file
+    elif tensor.data_type in (onnx.TensorProto.INT64, onnx.TensorProto.INT32) and int(np.prod(tensor.dims)) <= LIMIT:
         array = numpy_helper.to_array(tensor)
         state.constants[name] = array
         state.numbers[name] = tuple(int(v) for v in array.reshape(-1))

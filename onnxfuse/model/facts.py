@@ -1,17 +1,15 @@
 """JSON that somebody else may have written: each fact is read with the type that it must have, or told where it is."""
 
-import json
 import math
 from collections.abc import Mapping
 from typing import Any
 
+from onnxfuse.model.text import read_json
+
 
 def parse(text: str) -> "Facts":
     """Return the JSON object in `text`. Raises ValueError, which names what is wrong, as all functions here do."""
-    try:
-        return Facts(json.loads(text), "the file")
-    except RecursionError:
-        raise ValueError("its brackets are nested too deep") from None
+    return Facts(read_json(text), "the file")
 
 
 class Facts:

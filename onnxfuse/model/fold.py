@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 from google.protobuf.message import Message
 
+from onnxfuse.model.bounds import result_elements
 from onnxfuse.model.channels import turns_first
 from onnxfuse.model.evaluate import FOLDABLE, REFUSALS, evaluate
 from onnxfuse.model.graph import Graph, Node, bodies
@@ -219,15 +220,15 @@ def _known_inputs(graph: Graph, node: Node) -> dict[str, np.ndarray] | None:
     output = graph.type(node.outputs[0])
     if output.shape is None or not all(isinstance(d, int) for d in output.shape) or not output.dtype:
         return None
-    size = (
-        int(np.prod([int(d or 0) for d in output.shape], dtype=np.int64))
-        * onnx.helper.tensor_dtype_to_np_dtype(output.dtype).itemsize
-    )
-    if size > SMALL and not _frees(graph, node, size) and not _fills(graph, node, size):
-        return None
     arrays = {v: graph.constant(v) for v in node.inputs if v}
     known = {v: a for v, a in arrays.items() if a is not None}
-    return known if len(known) == len(arrays) else None
+    if len(known) < len(arrays):
+        return None
+    elements = result_elements(node.proto, known)
+    if elements is None:
+        return None
+    size = elements * onnx.helper.tensor_dtype_to_np_dtype(output.dtype).itemsize
+    return known if size <= SMALL or _frees(graph, node, size) or _fills(graph, node, size) else None
 
 
 def _fills(graph: Graph, node: Node, size: int) -> bool:

@@ -1,16 +1,15 @@
 """The fused op: an op in the domain `onnxfuse` whose meaning is a model-local function, its body."""
 
-import json
 from dataclasses import dataclass
 
 import onnx
-import onnx.parser
 import onnx.printer
 
-from onnxfuse.model import bodies
+from onnxfuse.model import bodies, provenance
 from onnxfuse.model.errors import ModelError
+from onnxfuse.model.text import parse_function
 
-DOMAIN = "onnxfuse"
+DOMAIN = provenance.DOMAIN
 
 
 @dataclass(frozen=True)
@@ -59,27 +58,14 @@ def replaced_nodes(node: onnx.NodeProto, op: FusedOp) -> tuple[str, ...]:
 
     Where another tool dropped the node's metadata, the names are those of the body.
     """
-    actual = {f"v{i}": name for i, name in enumerate(told(node, "values"))}
+    actual = {f"v{i}": name for i, name in enumerate(provenance.names(node, "values") or ())}
     actual.update(zip(op.body.output, node.output, strict=False))
     inner = [n for n in op.body.node if n.op_type != "Constant"]
-    names = told(node, "nodes")[-len(inner) :] if inner else ()
+    names = (provenance.names(node, "nodes") or [])[-len(inner) :] if inner else []
     called = [*names, *[""] * (len(inner) - len(names))]
     return tuple(
         f"{n.op_type} {name or actual.get(n.output[0], n.output[0])}" for n, name in zip(inner, called, strict=True)
     )
-
-
-def told(node: onnx.NodeProto, key: str) -> tuple[str, ...]:
-    """Return what a fused node says of itself: `nodes`, the names of the original nodes, or `values`, those inside.
-
-    Nothing where it says none: another tool may have dropped its metadata, or have written there what it likes.
-    """
-    text = next((p.value for p in node.metadata_props if p.key == f"{DOMAIN}.{key}"), "[]")
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return ()
-    return tuple(found) if isinstance(found, list) and all(isinstance(t, str) for t in found) else ()
 
 
 def write(op: FusedOp) -> onnx.FunctionProto:
@@ -134,8 +120,8 @@ def _types(function: onnx.FunctionProto, facts: dict[str, str], key: str) -> tup
 
 def _library(function: onnx.FunctionProto, text: str) -> onnx.FunctionProto:
     try:
-        parsed: onnx.FunctionProto = onnx.parser.parse_function(text)
-    except (onnx.parser.ParseError, ValueError, RuntimeError) as error:
+        parsed = parse_function(text)
+    except ModelError as error:
         raise _damaged(function, f"holds a library form that cannot be read: {bodies.shown(str(error))}") from None
     bodies.check(parsed)
     return parsed

@@ -3,7 +3,6 @@
 import contextlib
 import math
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -11,21 +10,19 @@ from typing import BinaryIO
 import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto
-from onnx.external_data_helper import load_external_data_for_model, uses_external_data
 
-from onnxfuse.model import bodies
+from onnxfuse.model import bodies, external
 from onnxfuse.model.errors import DeviceError, ModelError
 from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.replacing import collect, folder_locked, is_through, put, real, replacing, temporary
+from onnxfuse.model.validate import validate
 
 PROTOBUF_LIMIT = 2_000_000_000
 """Bytes. A protobuf file must stay below 2 GiB; beyond this the weights go into a file beside the model."""
 
-EXTERNAL_ALIGNMENT = 4096
-"""Bytes. Offsets in the data file are multiples of a page, so that ONNX Runtime can map them into memory."""
-
 
 def load(path: str | Path, *, weights: bool = True) -> onnx.ModelProto:
-    """Return the model in `path`, with external data read in unless `weights` is false.
+    """Return the model in `path`, with external data read in; without `weights` only what is small.
 
     Raises ModelError where the file is missing, unreadable, truncated, not an ONNX model, or lacks its external data.
     """
@@ -40,19 +37,20 @@ def load(path: str | Path, *, weights: bool = True) -> onnx.ModelProto:
         raise ModelError(f"{path}: cannot be read: {error.strerror}", "Check the file's permissions.") from None
     model = parse(data, str(path))
     del data
-    if not weights:
-        return model
-    missing = _missing_data_file(model, path.parent)
-    if missing is not None:
-        raise ModelError(
-            f"{path}: its weights are in {missing}, which is not there",
-            "Copy the data file beside the model, under the name it had at export.",
-        )
-    _check_room(path, sum(int(_fact(t, "length") or 0) for t in model.graph.initializer if uses_external_data(t)))
     try:
-        load_external_data_for_model(model, str(path.parent))
-    except (OSError, ValueError, onnx.checker.ValidationError) as error:
-        raise ModelError(f"{path}: external data cannot be read: {error}", "Export the model again.") from None
+        if not weights:
+            external.fetch(model, path, small=True)
+            return model
+        missing, needed = external.missing(model, path), external.needed(model)
+        if missing is not None:
+            raise ModelError(
+                f"its weights are in {missing}, which is not there",
+                "Copy the data file beside the model, under the name it had at export.",
+            )
+        _check_room(path, needed)
+        external.fetch(model, path)
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}", error.hint) from None
     return model
 
 
@@ -67,26 +65,85 @@ def parse(data: bytes, name: str) -> onnx.ModelProto:
         raise ModelError(f"{name}: is not an ONNX model, or is truncated ({len(data)} bytes)", again) from None
     if not model.HasField("graph") or not model.opset_import:
         raise ModelError(f"{name}: is not an ONNX model: it has no graph or no operator set", again)
-    for function in model.functions:
-        if function.domain == DOMAIN:
-            bodies.check(function)
+    try:
+        validate(model)
+        for function in model.functions:
+            if function.domain == DOMAIN:
+                bodies.check(function)
+    except ModelError as error:
+        raise ModelError(f"{name}: {error}", error.hint) from None
     return model
 
 
 def save(model: onnx.ModelProto, path: str | Path) -> None:
     """Write `model` to `path` atomically: the old file stays whole until the new one is complete.
 
-    Weights go to `<path>.data` when the model would pass protobuf's limit of 2 GiB. Raises ModelError.
+    Weights go to `<path>.<hash of the weights>.data` when the model would pass protobuf's limit of 2 GiB, and the data
+    of a model that was there before goes after it. Links are followed; a device or a pipe is written through. What
+    killed processes left is collected. Raises ModelError.
     """
-    path = Path(path)
+    with saving(model, path):
+        pass
+
+
+@contextlib.contextmanager
+def saving(model: onnx.ModelProto, path: str | Path) -> Iterator[None]:
+    """Write `model`, and put it in the place of `path` when the block ends well; otherwise nothing is left of it.
+
+    Where `path` is a device or a pipe, it is written before the block. As `save` in all else.
+    """
+    named = Path(path)
+    with _told(named):
+        through = is_through(named)
+        beside = size(model) > PROTOBUF_LIMIT
+        if through and beside:
+            raise ModelError(
+                f"{named}: is no file, and a model over 2 GB keeps its weights in one beside it",
+                "Name a file to write.",
+            )
+        if through:
+            with named.open("wb") as device:
+                _stream(model, device)
+    if through:
+        yield
+        return
+    path = real(named)
+    if beside and Path(os.path.realpath(path.parent)) != Path(os.path.realpath(named.parent)):
+        raise ModelError(
+            f"{named}: is a link into {path.parent}, and a model over 2 GB keeps its weights beside it",
+            f"Name the file itself: {path}",
+        )
+    with contextlib.ExitStack() as open_files:
+        with _told(named):
+            collect(path)
+            data_name, placed, light = None, "", model
+            if beside:
+                data, data_name = open_files.enter_context(temporary(path))
+                moved = external.Moved(data)
+                light = without_weights(model, moved.move)
+                placed = moved.name(path)
+                for shell in light.graph.initializer:
+                    for entry in shell.external_data:
+                        entry.value = placed if entry.key == "location" else entry.value
+                data.flush()
+            file, name = open_files.enter_context(temporary(path))
+            _stream(light, file)
+            file.flush()
+        yield
+        with _told(named), folder_locked(path.parent) as alone:
+            # The data first and the model last: at any moment the model that is there finds its own weights.
+            if data_name is not None:
+                put(data_name, path.with_name(placed))
+            put(name, path)
+            if alone:
+                external.remove_stale(path, placed)
+
+
+@contextlib.contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Tell the system's refusals as ModelError."""
     try:
-        if size(model) <= PROTOBUF_LIMIT:
-            with _replacing(path) as file:
-                _stream(model, file)
-            return
-        data_path = path.with_name(path.name + ".data")
-        with _replacing(path) as file, _replacing(data_path) as data:
-            _stream(without_weights(model, lambda tensor: _move_out(tensor, data, data_path.name)), file)
+        yield
     except OSError as error:
         raise ModelError(
             f"{path}: cannot be written: {error.strerror or error}", "Check the folder, its permissions and free space."
@@ -95,13 +152,8 @@ def save(model: onnx.ModelProto, path: str | Path) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write `text` to `path` atomically: the old file stays whole until the new one is complete. Raises ModelError."""
-    try:
-        with _replacing(path) as file:
-            file.write(text.encode())
-    except OSError as error:
-        raise ModelError(
-            f"{path}: cannot be written: {error.strerror or error}", "Check the folder, its permissions and free space."
-        ) from None
+    with _told(path), replacing(path) as file:
+        file.write(text.encode())
 
 
 def _stream(model: onnx.ModelProto, file: BinaryIO) -> None:
@@ -190,34 +242,6 @@ def _shell(tensor: TensorProto) -> TensorProto:
     return TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
 
 
-def _move_out(tensor: TensorProto, data: BinaryIO, location: str) -> TensorProto:
-    raw = tensor.raw_data
-    if not raw:
-        return tensor
-    offset = -(-data.tell() // EXTERNAL_ALIGNMENT) * EXTERNAL_ALIGNMENT
-    data.seek(offset)
-    data.write(raw)
-    shell = _shell(tensor)
-    shell.data_location = TensorProto.EXTERNAL
-    for key, value in (("location", location), ("offset", str(offset)), ("length", str(len(raw)))):
-        shell.external_data.add(key=key, value=value)
-    return shell
-
-
-def _missing_data_file(model: onnx.ModelProto, folder: Path) -> Path | None:
-    for tensor in model.graph.initializer:
-        if uses_external_data(tensor):
-            location = _fact(tensor, "location")
-            if not (folder / location).is_file():
-                return folder / location
-    return None
-
-
-def _fact(tensor: TensorProto, key: str) -> str:
-    """Return what a tensor says about its external data, empty where it says nothing."""
-    return next((e.value for e in tensor.external_data if e.key == key), "")
-
-
 def _check_room(path: Path, needed: int) -> None:
     """Raise DeviceError where weights do not fit the memory that is left: the process would be killed silently."""
     left = memory_left()
@@ -236,24 +260,3 @@ def memory_left() -> int | None:
         return None
     found = next((line.split()[1] for line in lines if line.startswith("MemAvailable:")), None)
     return None if found is None else int(found) * 1024
-
-
-@contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file that takes the place of `path` when the block ends well, and vanishes otherwise."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-        os.chmod(temporary, path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

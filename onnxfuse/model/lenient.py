@@ -1,8 +1,8 @@
 """Types where ONNX's own inference meets a contradiction: operators count, what a file declares comes after."""
 
-import onnx
 from onnx import GraphProto, ModelProto, TypeProto, ValueInfoProto
 
+from onnxfuse.model.inference import ContradictionError, infer_shapes
 from onnxfuse.model.nested import bodies, nodes_of
 from onnxfuse.model.types import Dim, ValueType, is_unknown, type_of, value_info
 
@@ -19,8 +19,8 @@ def infer(model: ModelProto) -> ModelProto:
     for domain in sorted({n.domain for n in nodes_of(bare.graph)} - imported):
         bare.opset_import.add(domain=domain, version=1)  # inference stops at a domain that is not there
     try:
-        inferred = onnx.shape_inference.infer_shapes(bare, data_prop=True)
-    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):
+        inferred = infer_shapes(bare)
+    except ContradictionError:
         inferred = bare  # what is declared is all that is known
     _fill(inferred.graph, model.graph)
     del inferred.opset_import[:]

@@ -6,15 +6,13 @@ from dataclasses import dataclass
 import onnx
 from onnx import TensorProto
 
+from onnxfuse.model.external import SMALL, is_external
+from onnxfuse.model.inference import ContradictionError, infer_shapes
 from onnxfuse.model.io import tensor_bytes, without_weights
 from onnxfuse.model.nested import bodies
 
 Dim = int | str | None
 """An extent, a dimension's name, or None where nothing is known."""
-
-SHAPE_CONSTANT_LIMIT = 1024
-"""Bytes. Initializers up to this size are shown to shape inference: targets of Reshape, axes, slices, and the like."""
-
 
 INVENTED = "unk__"
 """How ONNX's shape inference names an extent of which it knows nothing: two such names may mean one number."""
@@ -98,8 +96,8 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
     light = shell(model)
     taken = _stand_in(light.graph, opset_of(light))
     try:
-        inferred = onnx.shape_inference.infer_shapes(light, strict_mode=True, data_prop=True)
-    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):
+        inferred = infer_shapes(light, strict=True)
+    except ContradictionError:
         inferred = lenient.infer(light)
     for (graph, i), node in zip(_places(inferred.graph, taken), taken.values(), strict=True):
         graph.node[i].CopyFrom(node)
@@ -112,7 +110,8 @@ def shell(model: onnx.ModelProto) -> onnx.ModelProto:
     dropped: list[TensorProto] = []
 
     def keep_if_small(tensor: TensorProto) -> TensorProto | None:
-        if tensor_bytes(tensor) <= SHAPE_CONSTANT_LIMIT:
+        # ONNX would look for numbers that are in another file in the folder that the process happens to be in.
+        if tensor_bytes(tensor) <= SMALL and not is_external(tensor):
             return tensor
         dropped.append(tensor)
         return None

@@ -8,10 +8,12 @@ import numpy as np
 import onnx
 from onnx import NodeProto, numpy_helper
 
+from onnxfuse.model.bounds import result_elements
 from onnxfuse.model.evaluate import FOLDABLE, REFUSALS, evaluate
 from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops
 from onnxfuse.model.normalize import normalize
 from onnxfuse.model.types import UNKNOWN, Dim, ValueType, factors, infer, value_types
+from onnxfuse.model.validate import bits
 
 Shapes = Mapping[str, tuple[int, ...]]
 """The shape of each graph input."""
@@ -100,7 +102,8 @@ def _fold(model: onnx.ModelProto, inferred: onnx.ModelProto) -> bool:
     types = value_types(inferred.graph)
     if all(t.shape is not None and all(isinstance(d, int) for d in t.shape) for t in types.values()):
         return False
-    known = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer if math.prod(t.dims) <= FOLD_LIMIT}
+    held = [t for t in model.graph.initializer if t.data_location != onnx.TensorProto.EXTERNAL]
+    known = {t.name: numpy_helper.to_array(t) for t in held if math.prod(t.dims) <= FOLD_LIMIT}
     opset = next((int(o.version) for o in model.opset_import if o.domain == ""), 1)
     left = []
     for node in model.graph.node:
@@ -131,22 +134,15 @@ def _value(
         inputs[node.input[0]] = np.broadcast_to(np.float32(0), [int(d or 0) for d in shape])
     if any(v not in inputs for v in node.input if v):
         return None
-    size = types.get(node.output[0], UNKNOWN)
-    if size.shape is not None and math.prod(d if isinstance(d, int) else 1 for d in size.shape) > FOLD_LIMIT:
+    arrays = {v: inputs[v] for v in node.input if v}
+    elements = result_elements(node, arrays)
+    if elements is None or elements > FOLD_LIMIT:
         return None
     try:
-        (value,) = evaluate([node], {v: inputs[v] for v in node.input if v}, node.output, opset)
+        (value,) = evaluate([node], arrays, node.output, opset)
     except REFUSALS:
         return None
     return value if value.dtype.kind in "iub" and value.size <= FOLD_LIMIT else None
-
-
-def bits(dtype: int) -> int:
-    """Return the bits of an element in memory; two 4-bit numbers share a byte."""
-    name = onnx.TensorProto.DataType.Name(dtype)
-    if name.endswith("INT4") or name.startswith("FLOAT4"):
-        return 4
-    return int(onnx.helper.tensor_dtype_to_np_dtype(dtype).itemsize) * 8
 
 
 def _placed(model: onnx.ModelProto) -> Iterator[Placed]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from onnxfuse.model.printable import controls_written_out
 from onnxfuse.reporting.checks import Check
 
 
@@ -22,4 +23,4 @@ def _escape(text: str, more: str = "") -> str:
     """Return `text` with what would end a workflow command written as %XX."""
     for character in f"%\r\n{more}":
         text = text.replace(character, f"%{ord(character):02X}")
-    return text
+    return controls_written_out(text)

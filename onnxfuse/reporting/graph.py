@@ -4,7 +4,8 @@ from typing import Any
 
 import onnx
 
-from onnxfuse.model.fused import DOMAIN, fused_ops, told
+from onnxfuse.model import provenance
+from onnxfuse.model.fused import DOMAIN, fused_ops
 from onnxfuse.model.titles import short
 from onnxfuse.model.types import infer, value_types
 from onnxfuse.reporting.layout import layout
@@ -41,9 +42,9 @@ def graph_of(model: onnx.ModelProto) -> dict[str, Any]:
         if proto.domain == DOMAIN:
             body = [n.op_type for n in ops[proto.op_type].body.node if n.op_type != "Constant"]
             nodes[-1] |= {"rule": ops[proto.op_type].rule, "body": body, "op": short(body)}
-            nodes[-1]["nodes"] = list(told(proto, "nodes"))
+            nodes[-1]["nodes"] = provenance.names(proto, "nodes") or []
             # The values that are no more: by them a person finds the nodes of the original in here.
-            made += told(proto, "values")
+            made += provenance.names(proto, "values") or []
     for value in model.graph.output:
         if value.name in producers:
             edges.append((producers[value.name], len(nodes)))

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
+from onnxfuse.model.printable import controls_written_out
 from onnxfuse.reporting.checks import Check
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -35,4 +36,4 @@ def junit(checks: Sequence[Check]) -> str:
 
 def _clean(text: str) -> str:
     """Return `text` without what XML cannot hold."""
-    return _NOT_XML.sub("?", text)
+    return controls_written_out(_NOT_XML.sub("?", text))

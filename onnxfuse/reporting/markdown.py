@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from onnxfuse.model.printable import controls_written_out
 from onnxfuse.reporting.checks import checks
 from onnxfuse.reporting.profiled import TIME_TITLES, time_rows, traffic_rows
 
@@ -82,7 +83,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator
 
 def _cell(text: str) -> str:
     """Return `text` as it stands in a table: one line, nothing that Markdown or HTML would read as its own."""
-    text = " ".join(text.split())
+    text = controls_written_out(" ".join(text.split()))
     text = text if len(text) <= CELL else f"{text[: CELL - 3]}..."
     return re.sub(r"([\\`*_{}\[\]<>|#~$])", r"\\\1", text)
 

@@ -9,6 +9,7 @@ from html import escape
 from importlib import resources
 from typing import Any
 
+from onnxfuse.model.printable import controls_written_out
 from onnxfuse.reporting.charts import Bar, Spot, bars, histogram, roofline
 from onnxfuse.reporting.checks import checks
 from onnxfuse.reporting.profiled import parts as profiled_parts
@@ -42,6 +43,7 @@ def page(
     parts.append(_Part("Environment", _environment(command_line, facts, environment)))
     links = "".join(f'<a href="#s{i}">{escape(p.name)}</a>' for i, p in enumerate(parts))
     body = "".join(f'<section id="s{i}"><h2>{escape(p.name)}</h2>{p.html}</section>' for i, p in enumerate(parts))
+    links, body = controls_written_out(links), controls_written_out(body)
     title = f"onnxfuse {command}: {'ok' if ok else 'failed'}"
     data = json.dumps(drawn, separators=(",", ":")).replace("<", "\\u003c")
     return (

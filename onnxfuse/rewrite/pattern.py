@@ -16,11 +16,11 @@ from functools import cache, cached_property
 
 import numpy as np
 import onnx
-import onnx.parser
 from onnx import numpy_helper
 
 from onnxfuse.model import schema
-from onnxfuse.model.errors import RuleError
+from onnxfuse.model import text as model_text
+from onnxfuse.model.errors import ModelError, RuleError
 
 NEWEST = onnx.defs.onnx_opset_version()
 """The opset in which patterns are written; older spellings in a model are matched all the same."""
@@ -250,9 +250,9 @@ def parse_function(text: str, place: str) -> onnx.FunctionProto:
     """Return `(inputs) => (outputs) { nodes }` as ONNX reads it; raises RuleError that begins with `place`."""
     header = f'<domain: "pattern", opset_import: ["" : {NEWEST}, "com.microsoft" : 1]> pattern '
     try:
-        return onnx.parser.parse_function(header + text.strip())
-    except onnx.parser.ParseError as error:
-        raise RuleError(f"{place}: {_parse_message(error)}", "See rules/README.md, 'Patterns'.") from None
+        return model_text.parse_function(header + text.strip())
+    except ModelError as error:
+        raise RuleError(f"{place}: {error}", "See rules/README.md, 'Patterns'.") from None
 
 
 def _arity(of: PatternNode | Pattern) -> str:
@@ -304,11 +304,3 @@ def did_you_mean(word: str, known: "set[str] | frozenset[str]") -> str:
 
     near = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.5)
     return f" Did you mean {near[0]}?" if near else ""
-
-
-def _parse_message(error: Exception) -> str:
-    raw = error.args[0]
-    text = raw.decode() if isinstance(raw, bytes) else str(raw)
-    context = re.search(r"Error context: (.*)", text)
-    expected = text.strip().splitlines()[-1]
-    return f"{expected} Near: {context.group(1).strip()}" if context else expected

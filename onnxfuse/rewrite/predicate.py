@@ -38,6 +38,12 @@ OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
 }  # fmt: skip
 
+LONGEST, DEEPEST = 1000, 30
+"""Characters of an expression, and how deep its operators nest: Python's parser ends at some thousands."""
+
+LARGEST = 2**63
+"""The largest number in an expression, and the largest integer that it may come to: beyond is no extent and no size."""
+
 DTYPES = {name.lower(): int(value) for name, value in TensorProto.DataType.items()}
 DTYPES["float32"], DTYPES["float64"] = DTYPES["float"], DTYPES["double"]
 
@@ -439,26 +445,41 @@ def _arithmetic(text: str, pattern: Pattern, place: str) -> ast.expr:
 
 
 def _expression(text: str, place: str) -> ast.expr:
+    if len(text) > LONGEST:
+        raise RuleError(f"{place}: an expression of {len(text)} characters, at most {LONGEST} are read", SEE)
     try:
-        return ast.parse(text.strip(), mode="eval").body
-    except SyntaxError:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError):  # ValueError: a NUL character
         raise RuleError(f"{place}: '{text}' is not arithmetic over terms", SEE) from None
+    level, depth = [tree], 0
+    while level:
+        level, depth = [c for t in level for c in ast.iter_child_nodes(t) if isinstance(c, ast.expr)], depth + 1
+    if depth > DEEPEST:
+        raise RuleError(f"{place}: an expression {depth} operators deep, at most {DEEPEST} are read", SEE)
+    return tree
 
 
 def _check_arithmetic(tree: ast.expr, text: str, pattern: Pattern, place: str) -> None:
     if isinstance(tree, ast.Call):
-        right = "float" if isinstance(tree.func, ast.Name) and tree.func.id == "dtype" else "0"
-        parse(f"{ast.unparse(tree)} == {right}", pattern, place)
+        name = ast.unparse(tree.func)
+        if name not in TERMS or tree.keywords:
+            raise RuleError(f"{place}: '{name}' is not a predicate.{did_you_mean(name, set(TERMS))}", SEE)
+        _check_arguments(name, tuple(ast.unparse(a) for a in tree.args), pattern, place)
     elif isinstance(tree, ast.BinOp) and type(tree.op) in OPERATORS:
         _check_arithmetic(tree.left, text, pattern, place)
         _check_arithmetic(tree.right, text, pattern, place)
     elif isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
         _check_arithmetic(tree.operand, text, pattern, place)
-    elif not (isinstance(tree, ast.Constant) and type(tree.value) in (int, float)):
+    elif not (_is_number(tree)):
         raise RuleError(
-            f"{place}: '{ast.unparse(tree)}' has no place in '{text}'; it may use + - * / //, numbers and terms",
+            f"{place}: '{ast.unparse(tree)}' has no place in '{text}'; it may use + - * / // %, numbers and terms",
             SEE,
         )
+
+
+def _is_number(tree: ast.expr) -> bool:
+    value = tree.value if isinstance(tree, ast.Constant) else None
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
 
 
 @cache
@@ -491,8 +512,10 @@ def _evaluate(tree: ast.expr, graph: Graph, match: Match) -> int | float | None:
         value = None if inner is None else -inner
     elif isinstance(tree, ast.BinOp):
         left, right = _evaluate(tree.left, graph, match), _evaluate(tree.right, graph, match)
-        if left is not None and right is not None and not (isinstance(tree.op, ast.Div | ast.FloorDiv) and right == 0):
+        divides = isinstance(tree.op, ast.Div | ast.FloorDiv | ast.Mod)
+        if left is not None and right is not None and not (divides and right == 0):
             value = OPERATORS[type(tree.op)](left, right)
+            value = None if isinstance(value, int) and abs(value) > LARGEST else value
     elif isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name):
         value = TERMS[tree.func.id].meaning(graph, match, *(ast.unparse(a) for a in tree.args))
         value = DTYPES.get(value) if tree.func.id == "dtype" and isinstance(value, str) else value

@@ -1,6 +1,5 @@
 """Rules are data: one TOML file, one fusion. This module reads them and refuses what is wrong, by file and line."""
 
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -11,6 +10,7 @@ from onnx import TensorProto
 
 from onnxfuse import kernels
 from onnxfuse.model.errors import RuleError
+from onnxfuse.model.text import read_toml
 from onnxfuse.rewrite import pattern as patterns
 from onnxfuse.rewrite import predicate as predicates
 from onnxfuse.rewrite.pattern import Alternative, Line, Parts, Pattern, did_you_mean
@@ -20,6 +20,9 @@ FUSE_KEYS = {
     "anchor", "define", "split", "template", "library", "prologue", "epilogue", "beside", "over", "broadcast", "least",
     "terms_last", "transposes", "ending",
 }  # fmt: skip
+TABLES = frozenset({"rewrite", "example", "anchor", "define", "split", "ending"})
+"""Keys whose lists are of tables; all other lists are of texts."""
+
 TEMPLATES = ("depthwise", "attention", "row", "gemm", "direct", "library", "pointwise", "concat")
 """The kernel templates, strongest first: in this order fuse rules take their nodes."""
 
@@ -172,15 +175,15 @@ def read(path: Path, *, spellings: bool = True) -> Rule:
     """
     try:
         text = path.read_text(encoding="utf-8")
-        data = tomllib.loads(text)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        data = read_toml(text)
+    except (OSError, ValueError) as error:
         raise RuleError(f"{path}: {error}", "See rules/README.md.") from None
     reader = _Reader(path, text, spellings=spellings)
     reader.keys(data, {"summary", "rewrite", "fuse", "layout", "example"}, "a rule file")
     summary = reader.want(data, "summary", str, "a rule file")
     rewrites = tuple(reader.rewrite(r, "[[rewrite]]") for r in reader.optional(data, "rewrite", list, []))
-    fuse = reader.fuse(data["fuse"]) if "fuse" in data else None
-    layout = reader.layout(data["layout"]) if "layout" in data else None
+    fuse = reader.fuse(reader.want(data, "fuse", dict, "a rule file")) if "fuse" in data else None
+    layout = reader.layout(reader.want(data, "layout", dict, "a rule file")) if "layout" in data else None
     if not rewrites and fuse is None and layout is None:
         raise RuleError(f"{path}: has neither [[rewrite]] nor [fuse] nor [layout]", "See rules/README.md.")
     examples = tuple(reader.example(e) for e in reader.optional(data, "example", list, []))
@@ -223,7 +226,7 @@ class _Reader:
             anchors: tuple[Anchor, ...] = ()
         elif isinstance(anchor, list) and anchor:
             parts = self.parts(self.optional(table, "define", list, []))
-            anchors = tuple(a for t in anchor for a in self.anchors(t, parts))
+            anchors = tuple(a for t in self.want(table, "anchor", list, "[fuse]") for a in self.anchors(t, parts))
         else:
             words = f'"{ANY_POINTWISE}", "{ANY_MOVEMENT}", "{ANY_CONCAT}"'
             raise RuleError(f"{self.place('anchor')}: `anchor` must be {words} or tables [[fuse.anchor]]")
@@ -281,7 +284,7 @@ class _Reader:
             pattern = patterns.parse(text, self.place(text), found, part=True)
             where = tuple(Line(line, self.place(line)) for line in self.optional(table, "where", list, []))
             let = {k: Line(str(v), self.place(str(v))) for k, v in self.optional(table, "let", dict, {}).items()}
-            realize = self.pattern(table["realize"]).nodes if "realize" in table else ()
+            realize = self.pattern(self.want(table, "realize", str, "[[fuse]]")).nodes if "realize" in table else ()
             found[name] = (*found.get(name, ()), Alternative(pattern, where, let, realize))
         return found
 
@@ -289,7 +292,7 @@ class _Reader:
         """Yield one anchor for each operator that the table's pattern may end in."""
         self.keys(table, {"pattern", "where", "cost", "let", "realize", "kernel"}, "[[fuse.anchor]]")
         text = self.want(table, "pattern", str, "[[fuse.anchor]]")
-        realize = self.pattern(table["realize"]) if "realize" in table else None
+        realize = self.pattern(self.want(table, "realize", str, "[[fuse]]")) if "realize" in table else None
         where, let = self.optional(table, "where", list, []), self.optional(table, "let", dict, {})
         cost, kernel = self.optional(table, "cost", list, []), self.optional(table, "kernel", list, [])
         if kernel and realize is None:
@@ -376,6 +379,10 @@ class _Reader:
         value = table.get(key, default)
         if key in table and not isinstance(value, kind):
             raise RuleError(f"{self.place(key)}: '{key}' must be a {kind.__name__}, got {value!r}")
+        one = dict if key in TABLES else str
+        odd = next((v for v in value if not isinstance(v, one)), None) if isinstance(value, list) else None
+        if odd is not None:
+            raise RuleError(f"{self.place(key)}: '{key}' must be a list of {one.__name__}, got {odd!r} in it")
         return value
 
     def place(self, fragment: str) -> str:

@@ -1,12 +1,13 @@
 """The way back: every fused op is replaced by its body, under the names that the nodes had."""
 
-import json
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import onnx
 from onnx import NodeProto
 
+from onnxfuse.model import provenance
 from onnxfuse.model.errors import ModelError
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.nested import bodies, every_name, nodes_of
@@ -89,24 +90,31 @@ def _unfuse_graph(
 
 def _expand(node: NodeProto, body: onnx.FunctionProto, taken: _Taken) -> list[NodeProto]:
     """Return the nodes of `body` with the names of `node`'s own values and of the nodes it replaced."""
-    facts = {p.key.removeprefix(f"{DOMAIN}."): p.value for p in node.metadata_props}
-    if "values" not in facts or "nodes" not in facts:
+    values, replaced = provenance.names(node, "values"), provenance.names(node, "nodes")
+    if values is None or replaced is None:
         raise ModelError(
             f"{node.op_type} does not say which nodes it replaced: another tool dropped its metadata_props",
             "Undo the model as onnxfuse wrote it, or inline its functions with onnx.inliner.",
         )
-    values, names = json.loads(facts["values"]), json.loads(facts["nodes"])
-    inner = len(body.node) - len(names)
-    literals = {n.output[0] for n in body.node[:inner] if n.op_type == "Constant"}
+    inner = len(body.node) - len(replaced)
+    literals = {n.output[0] for n in body.node[: max(inner, 0)] if n.op_type == "Constant"}
     formal = {f"v{i}": name for i, name in enumerate(values)}
     actual = {v: name if v in literals else taken.value(name) for v, name in formal.items()}
-    actual.update(zip(body.input, node.input, strict=True))
-    actual.update(zip(body.output, node.output, strict=True))
+    # A call may leave out what stands last: it is then not given, as an empty name says.
+    actual.update(zip_longest(body.input, node.input, fillvalue=""))
+    actual.update(zip(body.output, node.output, strict=False))
+    strange = next((v for n in body.node for v in (*n.input, *n.output) if v and v not in actual), None)
+    if strange is not None or len(literals) != inner:
+        raise ModelError(
+            f"what {node.op_type} '{node.name}' remembers of the nodes that it replaced is not its body's: "
+            + (f"{len(replaced)} nodes" if strange is None else f"nothing of '{strange}'"),
+            "A tool that rewrote the file changed one of them; optimize the original model again.",
+        )
     nodes = []
     for index, old in enumerate(body.node):
         copy = NodeProto()
         copy.CopyFrom(old)
-        copy.name = "" if index < inner else taken.node(names[index - inner])
+        copy.name = "" if index < inner else taken.node(replaced[index - inner])
         del copy.input[:]
         del copy.output[:]
         copy.input.extend(actual[v] if v else "" for v in old.input)

@@ -1,6 +1,5 @@
 """Real inputs from files, and made-up ones into files: NumPy's, JSON, or ONNX's own `test_data_set_*` folders."""
 
-import json
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ from google.protobuf.message import DecodeError
 from onnx import TensorProto, numpy_helper
 
 from onnxfuse.model.errors import UsageError
+from onnxfuse.model.text import read_json
 from onnxfuse.verification.inputs import Case, InputSpec
 
 Array = npt.NDArray[Any]
@@ -148,7 +148,7 @@ def _read_json(path: Path, specs: Sequence[InputSpec]) -> list[dict[str, Array]]
     JSON has no element types: numbers become what the model wants, as long as that loses nothing but digits of a float.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_json(path.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
         raise UsageError(f"{path}: is not readable JSON: {error}", FORMS) from None
     sets = found if isinstance(found, list) else [found]

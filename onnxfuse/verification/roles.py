@@ -174,8 +174,9 @@ def _bound(use: _Use, types: dict[str, ValueType], numbers: dict[str, int]) -> i
         return _smallest(types, node.input[0])
     if node.op_type == "OneHot" and use.position == 0:
         return numbers.get(node.input[1])
-    if use.position in TABLES.get(node.op_type, {}):
-        table = types.get(node.input[TABLES[node.op_type][use.position]])
+    place = TABLES.get(node.op_type, {}).get(use.position, len(node.input))
+    if place < len(node.input):
+        table = types.get(node.input[place])
         rows = table.shape[0] if table is not None and table.shape else None
         return rows if isinstance(rows, int) else None
     if node.op_type not in INDEXERS or use.position != 1:

@@ -86,11 +86,12 @@ def test_a_model_too_big_for_one_file_goes_out_and_comes_in(
         tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor), tensor.name))
     onnx.save(made, folder / "in.onnx", save_as_external_data=True, location="in.weights", size_threshold=0)
     assert onnxfuse_command("optimize", "in.onnx", "once.onnx").code == 0
-    assert files(folder) == ["in.onnx", "in.weights", "once.onnx", "once.onnx.data"]
+    (data,) = (p.name for p in folder.glob("once.onnx.*.data"))
+    assert files(folder) == ["in.onnx", "in.weights", "once.onnx", data]
     assert_same_numbers(onnx.load(folder / "in.onnx"), onnx.load(folder / "once.onnx"))
     (folder / "again").mkdir()
     assert onnxfuse_command("optimize", "once.onnx", "again/once.onnx").code == 0
-    for name in ("once.onnx", "once.onnx.data"):
+    for name in ("once.onnx", data):
         assert digest(folder / name) == digest(folder / "again" / name)
 
 

@@ -10,8 +10,10 @@ import jsonschema
 import onnx
 import pytest
 
+import onnxfuse
 from onnxfuse.cli.console import SCHEMA
 from tests.cli.conftest import MODEL, Command
+from tests.fuzz import kills
 
 FORM = json.loads((resources.files("onnxfuse.reporting") / "schema.json").read_text())
 CALLS = {
@@ -159,3 +161,67 @@ def test_a_report_that_cannot_be_written_is_exit_3(
         assert result.code == 3
         assert told in result.err
     assert not (models / "out.onnx").exists()
+
+
+# ---- outputs are there as a whole, and in their place
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("option", ["--report", "--junit", "--markdown"])
+def test_no_output_is_left_where_a_report_cannot_be_written(
+    folder: Path, onnxfuse_command: Command, option: str
+) -> None:
+    """After 3 an old output is as it was, and a new one is not there."""
+    call = ("optimize", "in.onnx", "out.onnx", option, "/dev/full")
+    assert onnxfuse_command(*call).code == 3
+    assert [p.name for p in folder.iterdir()] == ["in.onnx"]
+    (folder / "out.onnx").write_bytes(b"the old one")
+    assert onnxfuse_command(*call).code == 3
+    assert (folder / "out.onnx").read_bytes() == b"the old one"
+    (folder / "onnxfuse.toml").write_text('[[model]]\npath = "in.onnx"\noutput = "ci.onnx"\nverify = false\n')
+    assert onnxfuse_command("ci", "--update", option, "/dev/full").code == 3
+    assert sorted(p.name for p in folder.iterdir()) == ["in.onnx", "onnxfuse.toml", "out.onnx"]
+
+
+def test_the_outputs_of_ci_stay_in_its_folder(folder: Path, onnxfuse_command: Command) -> None:
+    """Neither `..` nor a link leads out."""
+    (folder / "inner").mkdir()
+    (folder / "inner" / "link").symlink_to("..")
+    for output in ("../out.onnx", "link/out.onnx", "/tmp/out.onnx"):
+        text = f'[[model]]\npath = "../in.onnx"\noutput = "{output}"\nverify = false\n'
+        (folder / "inner" / "onnxfuse.toml").write_text(text)
+        done = onnxfuse_command("ci", "inner/onnxfuse.toml")
+        assert done.code == 2
+        assert "which is outside" in done.err
+    assert not (folder / "out.onnx").exists()
+
+
+def test_a_dump_stays_in_its_folder(folder: Path, onnxfuse_command: Command) -> None:
+    """Rule and op are names from the file: they make no path."""
+    odd = onnxfuse.optimize(folder / "in.onnx")
+    for function in odd.functions:
+        for fact in function.metadata_props:
+            if fact.key == "onnxfuse.rule":
+                fact.value = "../../../../evil/" + "x" * 300
+    for node in odd.graph.node:
+        node.name = "../../" + node.name
+    onnx.save(odd, folder / "odd.onnx")
+    before = {p.name for p in folder.iterdir()}
+    assert onnxfuse_command("optimize", "odd.onnx", "out.onnx", "--dump", "a/b/dump").code == 0
+    assert {p.name for p in folder.iterdir()} - before == {"a", "out.onnx"}
+    assert [p.name for p in (folder / "a").iterdir()] == ["b"]
+    assert [p.name for p in (folder / "a" / "b").iterdir()] == ["dump"]
+    assert len(list((folder / "a" / "b" / "dump" / "ops").iterdir())) == len(odd.functions)
+
+
+def test_a_cache_of_a_model_hub_is_read_when_asked(folder: Path, onnxfuse_command: Command) -> None:
+    """--follow-links, for every command; it holds for one call."""
+    onnx.save(kills.model(1), folder / "hub.onnx", save_as_external_data=True, location="hub.data", size_threshold=0)
+    (folder / "inner").mkdir()
+    (folder / "hub.onnx").rename(folder / "inner" / "hub.onnx")
+    (folder / "inner" / "hub.data").symlink_to("../hub.data")
+    for call in (("optimize", "inner/hub.onnx", "out.onnx"), ("explain", "inner/hub.onnx")):
+        refused = onnxfuse_command(*call)
+        assert refused.code == 3
+        assert "--follow-links" in refused.err
+        assert onnxfuse_command(*call, "--follow-links").code == 0

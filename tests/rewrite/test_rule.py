@@ -536,3 +536,38 @@ def test_what_is_left_alone_is_no_neighbours_either(tmp_path: Path) -> None:
         assert [n.split()[1] for n in report.nodes] == taken
     assert "is faster left alone, as measured" in [s.reason for s in report.stops]
     assert [n.split()[1] for n in second.nodes] == ["t", "z"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "where = [1]", "where = 1", "let = []", "optional = 3", "where = ['max(dim(x, 1), 2) == 1']",
+        "where = ['abs(dim(x, 0)) == 1']", "where = ['dim(x, 0)(1) + 2 == 1']", "where = ['dim(x, 0) + (1).real == 1']",
+        "where = ['" + "-" * 3000 + "1 == dim(x, 0)']", "where = ['" + "(" * 300 + "1 == 1']",
+        "where = ['1e400 * dim(x, 0) == 1']", "where = ['dim(x, 0) * " + "9" * 400 + " == 1']",
+        "where = ['a\\u0000 + 1 == 2']",
+        "where = [" + "[" * 3000,
+    ],
+)  # fmt: skip
+def test_odd_values_are_told_by_file(tmp_path: Path, line: str) -> None:
+    """Other types, functions there are none of, and what nests beyond any rule."""
+    text = 'summary = "s"\n[[rewrite]]\nfrom = "(x) => (y) { y = Relu(x) }"\n'
+    text += f'to = "(x) => (y) {{ y = Neg(x) }}"\n{line}\n'
+    (tmp_path / "odd.toml").write_text(text)
+    with pytest.raises(RuleError, match=r"odd\.toml"):
+        rule.read(tmp_path / "odd.toml")
+
+
+@pytest.mark.parametrize("operator", ["%", "//", "/"])
+def test_what_is_divided_by_nothing_is_not_known(tmp_path: Path, operator: str) -> None:
+    """A refusal with the rule's words, no ZeroDivisionError."""
+    text = (
+        'summary = "s"\n[[rewrite]]\nfrom = "(x) => (y) { y = Relu(x) }"\nto = "(x) => (y) { y = Neg(x) }"\n'
+        f"where = ['dim(x, 0) {operator} dim(x, 1) == 1']\n"
+    )
+    (tmp_path / "odd.toml").write_text(text)
+    empty = "g (float[2,0] x) => (float[2,0] y) { y = Relu(x) }"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {empty}')
+    report = pipeline.run(model, [rule.read(tmp_path / "odd.toml")])
+    assert not report.applied
+    assert "is not known to hold" in str(report.stopped)

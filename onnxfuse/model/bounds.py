@@ -1,0 +1,68 @@
+"""How big a result will be, told before it is computed: a file of 200 bytes can ask for terabytes.
+
+What a file declares of a value is not believed: sizes come from the operator's inputs.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from onnx import NodeProto
+
+
+def result_elements(node: NodeProto, inputs: Mapping[str, np.ndarray]) -> int | None:
+    """Return how many elements `node` (one output) computes from `inputs` at most; None for an operator not known here.
+
+    For values on which the operator is not defined any number: computing it refuses.
+    """
+    arrays = [inputs[v] for v in node.input if v]
+    attributes = {a.name: a for a in node.attribute}
+    match node.op_type:
+        case "Constant" | "Shape" | "Size":
+            return 1
+        case "ConstantOfShape":
+            return _product(arrays[0])
+        case "Expand":
+            return _broadcast([arrays[0].shape, tuple(map(int, arrays[1].reshape(-1)))])
+        case "Tile":
+            return arrays[0].size * _product(arrays[1])
+        case "Range":
+            start, limit, step = (float(a.reshape(-1)[0]) if a.size else 0.0 for a in arrays)
+            steps = (limit - start) / step if step else 0.0
+            return max(0, math.ceil(steps)) if math.isfinite(steps) else None
+        case "Concat":
+            return sum(a.size for a in arrays)
+        case "Gather":
+            data, indices = arrays
+            axis = attributes["axis"].i if "axis" in attributes else 0
+            inside = -data.ndim <= axis < data.ndim
+            return (
+                indices.size * math.prod(e for i, e in enumerate(data.shape) if i != axis % data.ndim) if inside else 0
+            )
+        case op if op in _NO_LARGER:
+            return arrays[0].size
+        case op if op in _BROADCAST:
+            return _broadcast([a.shape for a in arrays])
+    return None
+
+
+_NO_LARGER = frozenset({
+    "Abs", "Cast", "Ceil", "Exp", "Flatten", "Floor", "Identity", "Neg", "Not", "Reciprocal", "ReduceProd", "ReduceSum",
+    "Reshape", "Slice", "Sqrt", "Squeeze", "Transpose", "Trilu", "Unsqueeze",
+})  # fmt: skip
+
+_BROADCAST = frozenset({
+    "Add", "And", "Clip", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Min", "Mod",
+    "Mul", "Or", "Pow", "Sub", "Where",
+})  # fmt: skip
+
+
+def _product(sizes: np.ndarray) -> int:
+    return math.prod(int(e) for e in sizes.reshape(-1))
+
+
+def _broadcast(shapes: Sequence[Sequence[int]]) -> int:
+    """Return the elements of the shapes broadcast to each other; where they do not fit, of what they would be."""
+    rank = max((len(s) for s in shapes), default=0)
+    full = [(1,) * (rank - len(s)) + tuple(s) for s in shapes]
+    return math.prod(max(column) if 0 not in column else 0 for column in zip(*full, strict=True))

@@ -1,0 +1,174 @@
+"""Weights in a file beside the model: read from inside its folder alone, written under a name by their content."""
+
+import contextlib
+import hashlib
+import math
+import os
+import re
+from collections.abc import Iterator
+from contextvars import ContextVar
+from pathlib import Path
+from typing import BinaryIO
+
+import onnx
+from onnx import TensorProto
+
+from onnxfuse.model.errors import ModelError
+from onnxfuse.model.validate import bits, check_tensor, tensors
+
+ALIGNMENT = 4096
+"""Bytes. Offsets in the data file are multiples of a page, so that ONNX Runtime can map them into memory."""
+
+SMALL = 1024
+"""Bytes. Weights up to this size are shown to shape inference."""
+
+DIGITS = 16
+"""Of the hash in the name of a data file."""
+
+_follow: ContextVar[bool] = ContextVar("follow_links", default=False)
+
+
+@contextlib.contextmanager
+def following_links() -> Iterator[None]:
+    """Within the block, data files may be links out of the model's folder, as the caches of model hubs have them."""
+    token = _follow.set(True)
+    try:
+        yield
+    finally:
+        _follow.reset(token)
+
+
+def needed(model: onnx.ModelProto) -> int:
+    """Return the bytes that the model has in other files."""
+    return sum(_number(t, "length") or 0 for t in tensors(model) if is_external(t))
+
+
+def is_external(tensor: TensorProto) -> bool:
+    """Return whether the tensor's numbers are in another file."""
+    return tensor.data_location == TensorProto.EXTERNAL
+
+
+def fetch(model: onnx.ModelProto, path: Path, *, small: bool = False) -> None:
+    """Read the weights that lie beside the model of the file `path` into it.
+
+    With `small` only those that can be the target of a Reshape, axes and the like, where they can be had. Raises
+    ModelError where weights are missing, cut, or outside the model's folder.
+    """
+    opened: dict[str, BinaryIO] = {}
+    with contextlib.ExitStack() as files:
+        for tensor in tensors(model):
+            if not is_external(tensor) or (small and math.prod(tensor.dims) * bits(tensor.data_type) > 8 * SMALL):
+                continue
+            location = _fact(tensor, "location")
+            if location not in opened:
+                try:
+                    opened[location] = files.enter_context(_open(path, location, tensor))
+                except ModelError:
+                    if small:
+                        continue
+                    raise
+            _read(tensor, opened[location], location)
+
+
+def missing(model: onnx.ModelProto, path: Path) -> Path | None:
+    """Return the first data file that is not there."""
+    locations = dict.fromkeys(_fact(t, "location") for t in tensors(model) if is_external(t))
+    return next((path.parent / name for name in locations if not os.path.lexists(path.parent / name)), None)
+
+
+def _open(path: Path, location: str, tensor: TensorProto) -> BinaryIO:
+    parts = Path(location).parts
+    if not parts or Path(location).is_absolute() or ".." in parts or "\0" in location:
+        raise ModelError(
+            f"weight '{tensor.name}' is in the file {location!r}, which is not inside the model's folder",
+            "A model reads nothing outside its own folder: put the data beside it, and export it again.",
+        )
+    file = path.parent / location
+    folder = Path(os.path.realpath(path.parent))
+    where = Path(os.path.realpath(file))
+    if not where.is_relative_to(folder) and not _follow.get():
+        raise ModelError(
+            f"its data file {location} is a link to {where}, outside the model's folder",
+            "Where you trust it, as in the cache of a model hub, say --follow-links; else copy the file there.",
+        )
+    try:
+        if not where.is_file():
+            raise ModelError(f"its data file {location} is no file", "Copy the data file beside the model.")
+        return file.open("rb")
+    except OSError as error:
+        raise ModelError(
+            f"its data file {location} cannot be read: {error.strerror}", "Check its permissions."
+        ) from None
+
+
+def _read(tensor: TensorProto, file: BinaryIO, location: str) -> None:
+    offset, length = _number(tensor, "offset") or 0, _number(tensor, "length")
+    available = os.fstat(file.fileno()).st_size
+    length = available - offset if length is None else length
+    if offset + length > available or length < 0:
+        raise ModelError(
+            f"weight '{tensor.name}' is at bytes {offset} to {offset + length} of {location}, which has {available}",
+            "The data file is cut, or another model's: copy or export it again.",
+        )
+    file.seek(offset)
+    tensor.raw_data = file.read(length)
+    tensor.data_location = TensorProto.DEFAULT
+    del tensor.external_data[:]
+    check_tensor(tensor)
+
+
+def _fact(tensor: TensorProto, key: str) -> str:
+    """Return what a tensor says about its external data, empty where it says nothing."""
+    return next((e.value for e in tensor.external_data if e.key == key), "")
+
+
+def _number(tensor: TensorProto, key: str) -> int | None:
+    text = _fact(tensor, key)
+    if not text:
+        return None
+    if not re.fullmatch(r"[0-9]{1,18}", text):
+        raise ModelError(
+            f"weight '{tensor.name}': the {key} of its data is {text[:40]!r}, no number", "Export it again."
+        )
+    return int(text)
+
+
+# ---- writing
+
+
+class Moved:
+    """The weights that go into a data file, and the hash of what was written."""
+
+    def __init__(self, data: BinaryIO) -> None:
+        self.data = data
+        self.digest = hashlib.sha256()
+        self.length = 0
+
+    def move(self, tensor: TensorProto) -> TensorProto:
+        """Write the numbers of `tensor`, and return what stands for it, without the name of the data file."""
+        raw = tensor.raw_data
+        if not raw:
+            return tensor
+        offset = -(-self.length // ALIGNMENT) * ALIGNMENT
+        for part in (bytes(offset - self.length), raw):
+            self.data.write(part)
+            self.digest.update(part)
+        self.length = offset + len(raw)
+        shell = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+        shell.data_location = TensorProto.EXTERNAL
+        for key, value in (("location", ""), ("offset", str(offset)), ("length", str(len(raw)))):
+            shell.external_data.add(key=key, value=value)
+        return shell
+
+    def name(self, path: Path) -> str:
+        """Return the name of the data file of the model `path`: with a hash of all that was written."""
+        return f"{path.name}.{self.digest.hexdigest()[:DIGITS]}.data"
+
+
+def remove_stale(path: Path, keep: str) -> None:
+    """Remove the data files of former models in the place of `path`: all with a name of ours but `keep`."""
+    ours = re.compile(re.escape(path.name) + rf"\.[0-9a-f]{{{DIGITS}}}\.data")
+    for entry in os.scandir(path.parent):
+        if entry.name != keep and ours.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(entry.path)

@@ -1,0 +1,188 @@
+"""ONNX's shape inference, bounded in time and memory: it follows integers, and a file of 200 bytes can multiply them.
+
+Where the numbers of a file can come to more than shapes have, inference runs in a child process that may be ended.
+"""
+
+import math
+import os
+import resource
+import select
+import signal
+import time
+from collections.abc import Iterator, Mapping
+
+import onnx
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, numpy_helper
+
+from onnxfuse.model.errors import ModelError
+
+LARGE = 50_000
+"""Elements of an integer vector that inference follows in this process. It keeps each as a message of 60 bytes, again
+for each value made of it: 10 million, added to themselves, take a minute. Shapes and their parts have a few."""
+
+SECONDS, SECONDS_PER_NODE = 10.0, 0.002
+"""What the child may take. 8,000 nodes take 0.3 s on one slow core."""
+
+MEMORY = 1_000_000_000
+"""Bytes that the child may take beyond what this process has."""
+
+NOT_VALID = (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError)
+"""What ONNX's C++ raises for a model that is not valid; its own exceptions are not all there are."""
+
+_FOLLOWED = frozenset({"Add", "Cast", "Concat", "Gather", "Mul", "Slice", "Squeeze", "Sub", "Unsqueeze"})
+"""Operators whose integers ONNX 1.23 computes in shape inference, beside Shape and Size."""
+
+_MAKERS = frozenset({"ConstantOfShape", "Expand", "OneHot", "Pad", "Range", "Resize", "Tile", "Upsample"})
+"""Operators whose results have extents that are numbers of the graph."""
+
+
+class ContradictionError(ModelError):
+    """What the operators and the declarations of a model say does not go together, as ONNX's inference has it."""
+
+
+def infer_shapes(light: ModelProto, *, strict: bool = False) -> ModelProto:
+    """Return `light`, a model without its large weights, with every type that ONNX infers; `strict` stops at less.
+
+    Raises ContradictionError where the inference stops, ModelError where the integers do not come to an end in time.
+    """
+    if not may_multiply(light):
+        try:
+            return onnx.shape_inference.infer_shapes(light, strict_mode=strict, data_prop=True)
+        except NOT_VALID as error:
+            raise _not_valid(str(error)) from None
+    return _in_a_child(light, strict)
+
+
+def may_multiply(model: ModelProto) -> bool:
+    """Return whether the integers of the model could come to more than LARGE elements; what is told surely is False."""
+    return any(_may_multiply(graph) for graph in _graphs(model))
+
+
+def _graphs(model: ModelProto) -> Iterator[GraphProto | onnx.FunctionProto]:
+    waiting: list[GraphProto | onnx.FunctionProto] = [model.graph, *model.functions]
+    while waiting:
+        graph = waiting.pop()
+        yield graph
+        waiting += [a.g for n in graph.node for a in n.attribute if a.type == AttributeProto.GRAPH]
+
+
+def _may_multiply(graph: GraphProto | onnx.FunctionProto) -> bool:
+    declared = (*graph.value_info, *graph.input, *graph.output) if isinstance(graph, GraphProto) else graph.value_info
+    for value in declared:
+        dims = value.type.tensor_type.shape.dim
+        if any(d.dim_value > (LARGE if len(dims) == 1 else 100 * LARGE) for d in dims):
+            return True
+    tensors = {t.name: t for t in graph.initializer} if isinstance(graph, GraphProto) else {}
+    tensors.update(
+        {n.output[0]: a.t for n in graph.node if n.op_type == "Constant" for a in n.attribute if a.HasField("t")}
+    )
+    numbers = {name: _largest(t) for name, t in tensors.items()}
+    return _grows(graph.node, {n: math.prod(t.dims) for n, t in tensors.items()}) or _made(graph.node, numbers)
+
+
+def _grows(nodes: "list[NodeProto]", sizes: dict[str, int]) -> bool:
+    """Return whether Concats put more integers behind each other than LARGE: a hundred doublings come to 2^100."""
+    total = 0
+    for node in nodes:
+        if node.op_type == "Constant":
+            continue
+        known = [sizes.get(v, 0) for v in node.input]
+        if node.op_type == "Shape":
+            found = 64  # no more axes than that
+        elif node.op_type == "Concat":
+            found = sum(known)
+        else:
+            found = max(known, default=0) if node.op_type in _FOLLOWED else 0
+        sizes.update((v, found) for v in node.output)
+        total += found
+    return total > LARGE
+
+
+def _made(nodes: "list[NodeProto]", numbers: Mapping[str, int]) -> bool:
+    """Return whether a followed value may have a large extent: one that is a large number of the graph, or computed."""
+    made: set[str] = set()
+    for node in nodes:
+        read = node.input[:1] if node.op_type == "Slice" else node.input  # the bounds of a Slice cut, whatever they are
+        if any(numbers.get(v, 0) > LARGE for v in read):
+            return True
+        if node.op_type in _FOLLOWED and made.intersection(node.input):
+            return True
+        if node.op_type in _MAKERS and any(v and v not in numbers for v in node.input[node.op_type in _SIZED_LAST :]):
+            made.update(node.output)
+    return False
+
+
+_SIZED_LAST = frozenset({"Expand", "Pad", "Resize", "Tile", "Upsample"})
+"""Makers whose first input is data."""
+
+
+def _largest(tensor: onnx.TensorProto) -> int:
+    """Return the largest magnitude in a tensor of integers, 0 for others: they say no size."""
+    if tensor.data_type not in (onnx.TensorProto.INT64, onnx.TensorProto.INT32) or not math.prod(tensor.dims):
+        return 0
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        return 0
+    array = numpy_helper.to_array(tensor)
+    return max(abs(int(array.min())), abs(int(array.max())))
+
+
+def _not_valid(words: str) -> ContradictionError:
+    line = next((line.strip() for line in words.splitlines() if line.strip()), "shape inference fails")
+    return ContradictionError(f"the model is not valid: {line}", "Check it with onnx.checker.")
+
+
+def _in_a_child(light: ModelProto, strict: bool) -> ModelProto:
+    """Run the inference in a child that is a copy of this process, and end it where it takes too much."""
+    seconds = SECONDS + SECONDS_PER_NODE * len(light.graph.node)
+    data = light.SerializeToString()
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(read)
+        os._exit(_child(data, write, strict))
+    os.close(write)
+    try:
+        answer = _answer(read, seconds)
+    finally:
+        os.close(read)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    if answer is None or not answer:
+        raise ModelError(
+            f"its integers do not come to an end: shape inference took more than "
+            f"{f'{seconds:.0f} s' if answer is None else f'{MEMORY / 1e9:.0f} GB'}",
+            "A size in the file is far beyond any tensor, or doubles from node to node: export it again.",
+        )
+    if answer[:1] == b"E":
+        raise _not_valid(answer[1:].decode(errors="replace"))
+    inferred: ModelProto = ModelProto.FromString(answer[1:])
+    return inferred
+
+
+def _answer(read: int, seconds: float) -> bytes | None:
+    """Return all that is written until the other end closes, None where that is not in time."""
+    end, parts = time.monotonic() + seconds, list[bytes]()
+    while True:
+        ready, _, _ = select.select([read], [], [], max(0.0, end - time.monotonic()))
+        if not ready:
+            return None
+        part = os.read(read, 1 << 20)
+        if not part:
+            return b"".join(parts)
+        parts.append(part)
+
+
+def _child(data: bytes, write: int, strict: bool) -> int:
+    """Infer and write the answer: R and the model, or E and what is wrong; nothing where the memory does not do."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            used = int(file.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
+        answer = b"R" + onnx.shape_inference.infer_shapes(data, strict_mode=strict, data_prop=True).SerializeToString()
+    except NOT_VALID as error:
+        answer = b"E" + str(error).encode()
+    except MemoryError:
+        return 1
+    with os.fdopen(write, "wb") as file:
+        file.write(answer)
+    return 0

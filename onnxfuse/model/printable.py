@@ -1,0 +1,33 @@
+"""Names from files as they may be shown: on terminals, in logs, in reports. They are anyone's."""
+
+import re
+
+
+def printable(text: str) -> str:
+    """Return `text` with what a terminal or a log would obey written out: control characters, and those that turn text.
+
+    Lines stay lines. One that begins as a command of GitHub's workflows (`::error`, `##[error]`) no longer does.
+
+    >>> printable("a\x1b[2Jb")
+    'a\\\\x1b[2Jb'
+    """
+    shown = controls_written_out(text)
+    shown = re.sub(r"^(\s*):(?=:)", r"\1\\x3a", shown, flags=re.MULTILINE)
+    return shown.replace("##[", "#\\x23[")
+
+
+def controls_written_out(text: str) -> str:
+    """Return `text` in which only line ends are left of what is no character to look at."""
+    return _CONTROLS.sub(lambda found: _written_out(found[0]), text)
+
+
+_CONTROLS = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
+"""Unicode's control characters, invisible formats such as right-to-left, halves of characters, and other line ends."""
+
+
+def _written_out(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -1,0 +1,32 @@
+"""What a fused node remembers of the nodes it replaced, as JSON in its metadata: the file may say anything there."""
+
+from onnx import NodeProto
+
+from onnxfuse.model.errors import ModelError
+from onnxfuse.model.text import read_json
+
+DOMAIN = "onnxfuse"
+
+
+def names(node: NodeProto, key: str) -> list[str] | None:
+    """Return the names under `key`, None where the node has none: of original `nodes`, or of `values` inside.
+
+    Raises ModelError for what is no list of names.
+    """
+    text = next((p.value for p in node.metadata_props if p.key == f"{DOMAIN}.{key}"), None)
+    if text is None:
+        return None
+    try:
+        found = read_json(text)
+    except ValueError as error:
+        raise _wrong(node, key, str(error)) from None
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        raise _wrong(node, key, "no list of names")
+    return found
+
+
+def _wrong(node: NodeProto, key: str, fact: str) -> ModelError:
+    return ModelError(
+        f"the metadata {DOMAIN}.{key} of {node.op_type} '{node.name}' is not as onnxfuse writes it: {fact}",
+        "A tool that rewrote the file changed it; optimize the original model again.",
+    )

@@ -1,0 +1,132 @@
+"""Files written whole or not at all: beside their place first, then put there; what a killed process left is collected.
+
+A file that is being written is locked by the process that writes it, and the lock goes with the process, however it
+ends. So a file with our name and without a lock is litter.
+"""
+
+import contextlib
+import fcntl
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from onnxfuse.model.errors import ModelError
+
+SUFFIX = ".onnxfuse~"
+
+
+def real(path: Path) -> Path:
+    """Return the path that a write to `path` is to: where its links lead."""
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
+def is_through(path: Path) -> bool:
+    """Return whether `path` is a device, a pipe or the like, which is written to and never replaced.
+
+    Raises ModelError for a folder, and OSError for links that go in a circle.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return False
+    if stat.S_ISDIR(mode):
+        raise ModelError(f"{path}: cannot be written: is a directory", "Give the name of the file to write.")
+    return not stat.S_ISREG(mode)
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Yield a file that takes the place of `path` when the block ends well, and vanishes otherwise.
+
+    Links stay, and what they lead to is replaced; a device or a pipe is written through.
+    """
+    if is_through(path):
+        with path.open("wb") as file:
+            yield file
+        return
+    path = real(path)
+    collect(path)
+    with temporary(path) as (file, name):
+        yield file
+        file.flush()
+        put(name, path)
+
+
+@contextlib.contextmanager
+def temporary(path: Path) -> Iterator[tuple[BinaryIO, Path]]:
+    """Yield a locked file beside `path`, and its name; it goes when the block ends, unless it was put somewhere."""
+    handle, name = _locked(path)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file, name
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            name.unlink()
+
+
+def _locked(path: Path) -> tuple[int, Path]:
+    while True:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=_prefix(path), suffix=SUFFIX)
+        with contextlib.suppress(OSError):  # a file system without locks: nothing is collected there
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.fstat(handle).st_nlink:
+            return handle, Path(name)
+        os.close(handle)  # collected by another process before the lock was ours
+
+
+def _prefix(path: Path) -> str:
+    # The longest name that file systems take is 255 bytes; a name that is too long is told where it is put.
+    return f".{os.fsdecode(os.fsencode(path.name)[:200])}."
+
+
+def put(name: Path, path: Path) -> None:
+    """Put the temporary file `name` in the place of `path`, with the rights of what was there, or of the umask."""
+    os.chmod(name, path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask())
+    os.replace(name, path)
+
+
+def collect(path: Path) -> None:
+    """Remove what killed processes left in the midst of writing `path`."""
+    ours = re.compile(re.escape(_prefix(path)) + r"[^.]{8}" + re.escape(SUFFIX))
+    for entry in os.scandir(path.parent):
+        if ours.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+            _remove_unlocked(entry.path)
+
+
+def _remove_unlocked(name: str) -> None:
+    try:
+        handle = os.open(name, os.O_RDWR | os.O_NOFOLLOW)
+    except OSError:  # gone meanwhile, or another user's
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(name)
+    except OSError:  # it is being written, or there are no locks here
+        return
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def folder_locked(folder: Path) -> Iterator[bool]:
+    """Let one process at a time put files into `folder` that belong together; yields False where there are no locks."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            locked = True
+        except OSError:
+            locked = False
+        yield locked
+    finally:
+        os.close(handle)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,329 @@
+"""What is true of every model past this point: facts of the file that the rest of the code takes without asking again.
+
+A model file is untrusted. Whether it computes something is ONNX's to say (`types.check`); here is what must hold before
+any of its numbers is used: versions that are versions, tensors that hold what their shapes say, attributes of the types
+that their operators declare, as many inputs and outputs as these have, functions that are there and end.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import onnx
+from google.protobuf.message import Message
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
+
+from onnxfuse.model import schema
+from onnxfuse.model.errors import ModelError
+from onnxfuse.model.fused import DOMAIN
+
+AGAIN = "The file is damaged, or was made to do harm; export it again."
+
+MOST_NODES = 1_000_000
+"""Nodes of a model whose functions are all opened, one in another: shape inference and inlining walk each of them."""
+
+MOST_ELEMENTS = 2**48
+"""Elements that a tensor may say it has: beyond any memory, and far below where 64-bit sizes wrap around."""
+
+_TYPES = frozenset(int(v) for v in TensorProto.DataType.values()) - {TensorProto.UNDEFINED}
+
+_FIELDS: dict[int, str] = {
+    **dict.fromkeys((TensorProto.FLOAT, TensorProto.COMPLEX64), "float_data"),
+    **dict.fromkeys((TensorProto.DOUBLE, TensorProto.COMPLEX128), "double_data"),
+    **dict.fromkeys((TensorProto.UINT32, TensorProto.UINT64), "uint64_data"),
+    TensorProto.INT64: "int64_data", TensorProto.STRING: "string_data",
+}  # fmt: skip
+"""Where the numbers of a type stand that are not raw bytes; all others in int32_data."""
+
+
+def validate(model: ModelProto) -> None:
+    """Raise ModelError where `model` contradicts itself; external data is not read.
+
+    The model is left as it is. The cost is that of looking at each node once and at the length of each weight.
+    """
+    _texts(model)
+    _versions(model)
+    functions = _functions(model)
+    for tensor in tensors(model):
+        check_tensor(tensor)
+    opsets = {_domain(o.domain): o.version for o in model.opset_import}
+    _graph(model.graph, opsets, functions, "")
+    for function in model.functions:
+        own = {_domain(o.domain): o.version for o in function.opset_import}
+        place = f"in function {function.domain}.{function.name}: "
+        _named_once(function.input, f"{place}input")
+        _nodes(function.node, own, functions, place)
+
+
+def _texts(message: Message) -> None:
+    """Raise ModelError for a name that is no UTF-8: protobuf gives such a one as bytes, or raises when it is read."""
+    if isinstance(message, TensorProto):  # its numbers are long, and not looked at
+        texts: list[object] = [message.name, message.doc_string]
+        inside: list[Message] = [*message.external_data, *message.metadata_props]
+    else:
+        texts, inside = [], []
+        for field, value in message.ListFields():
+            if field.message_type is not None:
+                inside += value if field.is_repeated else (value,)
+            elif field.type == field.TYPE_STRING:
+                texts += value if field.is_repeated else (value,)
+    strange = next((t for t in texts if isinstance(t, bytes)), None)
+    if strange is not None:
+        raise ModelError(f"a name in it is not UTF-8: {strange[:40]!r}", AGAIN)
+    for one in inside:
+        _texts(one)
+
+
+def tensors(model: ModelProto) -> Iterator[TensorProto]:
+    """Yield every tensor that the file holds: weights, those of branches and loops, and attributes."""
+    waiting: list[GraphProto | FunctionProto] = [model.graph, *model.functions]
+    while waiting:
+        graph = waiting.pop()
+        if isinstance(graph, GraphProto):
+            yield from graph.initializer
+            for sparse in graph.sparse_initializer:
+                yield from (sparse.values, sparse.indices)
+        for node in graph.node:
+            for attribute in node.attribute:
+                if attribute.type == AttributeProto.TENSOR:
+                    yield attribute.t
+                yield from attribute.tensors
+                waiting += [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs
+
+
+def check_tensor(tensor: TensorProto) -> None:
+    """Raise ModelError unless the tensor is of a known type and holds as many numbers as its shape says.
+
+    Where the numbers are in a file beside the model, only type and shape are looked at.
+    """
+    place = f"weight '{tensor.name}'" if tensor.name else "a tensor without a name"
+    if tensor.data_type not in _TYPES:
+        raise ModelError(f"{place} is of the element type {tensor.data_type}, which ONNX does not have", AGAIN)
+    elements = math.prod(tensor.dims)
+    if any(d < 0 for d in tensor.dims) or elements > MOST_ELEMENTS:
+        raise ModelError(f"{place} has the shape {_shown(tensor.dims)}, which no tensor has", AGAIN)
+    if tensor.data_location == TensorProto.EXTERNAL:
+        return
+    wanted = math.ceil(elements * bits(tensor.data_type) / 8)
+    if tensor.HasField("raw_data"):
+        found = len(tensor.raw_data)
+        if found == wanted and tensor.data_type != TensorProto.STRING:
+            return
+        unit = "bytes"
+    else:
+        field = _FIELDS.get(tensor.data_type, "int32_data")
+        found, unit = len(getattr(tensor, field)), f"values in {field}"
+        halves = tensor.data_type in (TensorProto.COMPLEX64, TensorProto.COMPLEX128)
+        packed = bits(tensor.data_type) if bits(tensor.data_type) < 8 else 8
+        wanted = elements * 2 if halves else math.ceil(elements * packed / 8)
+        if found == wanted:
+            return
+    raise ModelError(f"{place} holds {found} {unit}, its shape {_shown(tensor.dims)} wants {wanted}", AGAIN)
+
+
+def bits(dtype: int) -> int:
+    """Return the bits of an element in memory; two 4-bit numbers share a byte. A text counts as 8."""
+    name = TensorProto.DataType.Name(dtype)
+    if dtype == TensorProto.STRING:
+        return 8
+    for suffix, width in (("INT2", 2), ("INT4", 4), ("FLOAT4E2M1", 4)):
+        if name.endswith(suffix):
+            return width
+    return int(onnx.helper.tensor_dtype_to_np_dtype(dtype).itemsize) * 8
+
+
+def _shown(dims: Sequence[int]) -> str:
+    return str(list(dims)) if len(dims) <= 16 else f"[{', '.join(map(str, dims[:16]))}, ...]"
+
+
+def _domain(name: str) -> str:
+    return "" if name == "ai.onnx" else name
+
+
+# ---- versions and functions
+
+
+def _versions(model: ModelProto) -> None:
+    if not 1 <= model.ir_version <= 2**31 - 1:
+        raise ModelError(f"its IR version is {model.ir_version}, which is none", AGAIN)
+    for holder, place in ((model, ""), *((f, f"function {f.domain}.{f.name}: ") for f in model.functions)):
+        for opset in holder.opset_import:
+            if not 1 <= opset.version <= 2**31 - 1:
+                name = opset.domain or "ai.onnx"
+                raise ModelError(f"{place}version {opset.version} of the operator set {name} is none", AGAIN)
+
+
+def _functions(model: ModelProto) -> dict[tuple[str, str], FunctionProto]:
+    """Return the model's functions by domain and name; raises ModelError where they do not end, or open to too much."""
+    found: dict[tuple[str, str], FunctionProto] = {}
+    for function in model.functions:
+        key = _domain(function.domain), function.name
+        if key in found:
+            raise ModelError(f"the function {function.domain}.{function.name} is there twice", AGAIN)
+        found[key] = function
+    sizes = dict[tuple[str, str], int]()
+    for key in found:
+        _opened(key, found, sizes)
+    total = _count(model.graph.node, sizes)
+    if total > MOST_NODES:
+        raise ModelError(
+            f"its functions open to {total:.3g} nodes, at most {MOST_NODES} are taken",
+            "Functions that call functions multiply: export the model with fewer of them.",
+        )
+    return found
+
+
+def _opened(
+    key: tuple[str, str], functions: dict[tuple[str, str], FunctionProto], sizes: dict[tuple[str, str], int]
+) -> None:
+    """Enter into `sizes` how many nodes a function is when all that it calls is opened; innermost first."""
+    waiting = [key]
+    on_the_way: set[tuple[str, str]] = set()
+    while waiting:
+        top = waiting[-1]
+        if top in sizes:
+            waiting.pop()
+            continue
+        calls = {(_domain(n.domain), n.op_type) for n in _every_node(functions[top].node)} & functions.keys()
+        missing = [c for c in calls if c not in sizes]
+        if not missing:
+            sizes[top] = _count(functions[top].node, sizes)
+            on_the_way.discard(top)
+            waiting.pop()
+        elif top in on_the_way:
+            raise ModelError(
+                f"its local functions cannot be inlined: {top[0]}.{top[1]} comes back to itself", "Export it again."
+            )
+        else:
+            on_the_way.add(top)
+            waiting += missing
+
+
+def _count(nodes: Sequence[NodeProto], sizes: dict[tuple[str, str], int]) -> int:
+    return sum(sizes.get((_domain(n.domain), n.op_type), 1) for n in _every_node(nodes))
+
+
+def _every_node(nodes: Sequence[NodeProto]) -> Iterator[NodeProto]:
+    """Yield nodes and those of the bodies inside them."""
+    waiting = [nodes]
+    while waiting:
+        for node in waiting.pop():
+            yield node
+            for attribute in node.attribute:
+                if attribute.type == AttributeProto.GRAPH:
+                    waiting.append(attribute.g.node)
+                waiting += [g.node for g in attribute.graphs]
+
+
+# ---- graphs and nodes
+
+_Functions = dict[tuple[str, str], FunctionProto]
+
+
+def _graph(graph: GraphProto, opsets: dict[str, int], functions: _Functions, place: str) -> None:
+    _named_once([i.name for i in graph.input], f"{place}input")
+    _named_once([t.name for t in graph.initializer], f"{place}weight")
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        if value.type.HasField("tensor_type"):
+            element = value.type.tensor_type.elem_type
+            if element not in _TYPES and element != TensorProto.UNDEFINED:
+                raise ModelError(
+                    f"{place}'{value.name}' is of the element type {element}, which ONNX does not have", AGAIN
+                )
+    _nodes(graph.node, opsets, functions, place)
+
+
+def _named_once(names: Sequence[str], what: str) -> None:
+    if len(set(names)) < len(names):
+        twice = next(n for i, n in enumerate(names) if n in names[:i])
+        raise ModelError(f"{what} '{twice}' is there twice", AGAIN)
+
+
+def _nodes(nodes: Sequence[NodeProto], opsets: dict[str, int], functions: _Functions, place: str) -> None:
+    for node in nodes:
+        where = f"{place}{node.op_type} '{node.name or next((o for o in node.output if o), '')}'"
+        domain = _domain(node.domain)
+        function = functions.get((domain, node.op_type))
+        if function is not None:
+            _arity(node, (0, len(function.input)), (0, len(function.output)), where)
+        elif domain == DOMAIN:
+            raise ModelError(f"{where}: the model has no function {DOMAIN}.{node.op_type}", "Optimize it again.")
+        if not any(node.output):
+            raise ModelError(f"{where} computes no value", AGAIN)
+        form = None if function is not None else _form(node.op_type, domain, opsets.get(domain, 1))
+        if form is not None:
+            _arity(node, form.inputs, form.outputs, where)
+        _attributes(node, form, where)
+        for attribute in node.attribute:
+            bodies = [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs
+            for body in bodies:
+                _graph(body, opsets, functions, f"{where}: ")
+
+
+@dataclass(frozen=True)
+class _Form:
+    """What ONNX says of an operator."""
+
+    inputs: tuple[int, int]
+    """At least, and at most."""
+    outputs: tuple[int, int]
+    attributes: dict[str, int]
+    """The type of each."""
+    required: tuple[str, ...]
+    """Attributes that have no default."""
+
+
+@cache
+def _form(op: str, domain: str, version: int) -> _Form | None:
+    """Return the form of an operator, None for one that ONNX does not know: its owner checks it."""
+    found = schema.find(op, domain, version)
+    if found is None:
+        return None
+    return _Form(
+        (found.min_input, found.max_input),
+        (found.min_output, found.max_output),
+        {
+            name: int(a.type.value)  # type: ignore[attr-defined]  # an enumeration of the binding, which its stubs do not know
+            for name, a in found.attributes.items()
+        },
+        tuple(name for name, a in found.attributes.items() if a.required),
+    )
+
+
+def _arity(node: NodeProto, inputs: tuple[int, int], outputs: tuple[int, int], where: str) -> None:
+    for what, given, (least, most) in (("inputs", node.input, inputs), ("outputs", node.output, outputs)):
+        if not least <= len(given) <= most:
+            wanted = f"{least}" if least == most else f"{least} to {most}" if most < 2**31 - 1 else f"{least} or more"
+            raise ModelError(f"{where} has {len(given)} {what}, it takes {wanted}", AGAIN)
+
+
+_KINDS = frozenset(AttributeProto.AttributeType.values()) - {AttributeProto.UNDEFINED}
+
+_HELD = {
+    AttributeProto.GRAPH: "g", AttributeProto.TENSOR: "t", AttributeProto.SPARSE_TENSOR: "sparse_tensor",
+    AttributeProto.TYPE_PROTO: "tp",
+}  # fmt: skip
+"""Attributes that hold one message, which must be there."""
+
+
+def _attributes(node: NodeProto, form: _Form | None, where: str) -> None:
+    _named_once([a.name for a in node.attribute], f"{where}: attribute")
+    for attribute in node.attribute:
+        kind = attribute.type
+        if kind not in _KINDS:
+            raise ModelError(f"{where}: attribute '{attribute.name}' is of the type {kind}, which is none", AGAIN)
+        if kind in _HELD and not attribute.ref_attr_name and not attribute.HasField(_HELD[kind]):
+            raise ModelError(f"{where}: attribute '{attribute.name}' is empty", AGAIN)
+        known = None if form is None else form.attributes.get(attribute.name)
+        if known is not None and known != kind:
+            given, wanted = (AttributeProto.AttributeType.Name(k) for k in (kind, known))
+            raise ModelError(f"{where}: attribute '{attribute.name}' is of the type {given}, it takes {wanted}", AGAIN)
+    if form is None:
+        return
+    names = {a.name for a in node.attribute}
+    missing = next((name for name in form.required if name not in names), None)
+    if missing is not None:
+        raise ModelError(f"{where} lacks its attribute '{missing}'", AGAIN)
+    if node.op_type == "Constant" and len(names & form.attributes.keys()) != 1:
+        raise ModelError(f"{where} holds {len(names)} values, it takes one", AGAIN)

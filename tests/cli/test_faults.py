@@ -1,0 +1,87 @@
+"""What no command expects, and names that want to be obeyed."""
+
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+
+import onnxfuse
+from onnxfuse.cli.main import main
+from onnxfuse.rewrite import pipeline
+from tests.cli.conftest import Command
+
+EVIL = "\x1b[31mred\x07 \u202eright"
+ORDER = "::error file=a::b"
+
+
+def _fail(*_: object, **__: object) -> None:
+    raise KeyError(f"what is not there{EVIL}")
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_fault_of_ours_has_a_code_of_its_own(onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """70, one line with its kind and place, what to do; nothing is written; 1 stays the code of wrong numbers."""
+    monkeypatch.setattr(pipeline, "run", _fail)
+    done = onnxfuse_command("optimize", "in.onnx", "out.onnx")
+    assert (done.code, done.out) == (70, "")
+    assert "error: onnxfuse failed, and should not: KeyError" in done.err
+    assert "optimize.py:" in done.err
+    assert "--traceback" in done.err
+    assert "\x1b" not in done.err
+    assert not Path("out.onnx").exists()
+    facts = json.loads(onnxfuse_command("optimize", "in.onnx", "out.onnx", "--json").out)
+    assert (facts["ok"], facts["exit_code"]) == (False, 70)
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_report_to_send_is_asked_for(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """--traceback prints the whole of it and the versions."""
+    monkeypatch.setattr(pipeline, "run", _fail)
+    with pytest.raises(SystemExit) as left:
+        main(["optimize", "in.onnx", "out.onnx", "--traceback"])
+    told = capsys.readouterr().err
+    assert left.value.code == 70
+    assert "Traceback (most recent call last)" in told
+    assert f"onnxfuse {onnxfuse.__version__}" in told
+    assert "\x1b" not in told
+
+
+@pytest.mark.usefixtures("folder")
+def test_memory_that_runs_out_is_the_machines(onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit 5."""
+
+    def hungry(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(pipeline, "run", hungry)
+    done = onnxfuse_command("optimize", "in.onnx", "out.onnx")
+    assert done.code == 5
+    assert "memory" in done.err
+
+
+def test_names_are_printed_and_not_obeyed(folder: Path, onnxfuse_command: Command) -> None:
+    """Control characters are written out, and no line begins as a command of GitHub's workflows; in files the same."""
+    odd = onnx.load(folder / "in.onnx")
+    for node, name in zip(odd.graph.node, (f"{EVIL}", ORDER, f"a\n{ORDER}", "##[error]c"), strict=False):
+        node.name = name
+    onnx.save(odd, folder / f"{EVIL}.onnx")
+    reports = ("--report", "r.html", "--junit", "r.xml", "--markdown", "r.md")
+    for call in (
+        ("optimize", f"{EVIL}.onnx", "out.onnx", *reports),
+        ("optimize", f"{EVIL}.onnx", "out.onnx", "--require", "attention", *reports),
+        ("explain", f"{EVIL}.onnx"),
+        ("explain", f"{EVIL}.onnx", "--near"),
+        ("explain", f"{EVIL}.onnx", "--at", ORDER),
+        ("profile", f"{EVIL}.onnx", "--no-time", "--nodes"),
+        ("optimize", f"{EVIL}-not-there.onnx", "out.onnx"),
+        (f"opt{EVIL}",),
+    ):
+        done = onnxfuse_command(*call)
+        texts = [done.out, done.err, *(p.read_text() for p in folder.glob("r.*"))]
+        assert done.out + done.err, call
+        for text in texts:
+            assert not set(text) & {"\x1b", "\x07", "\u202e"}, call
+        for line in (done.out + done.err).splitlines():
+            assert not line.lstrip().startswith("::"), call
+            assert "##[" not in line, call

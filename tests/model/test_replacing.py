@@ -1,0 +1,211 @@
+"""Writing: links and devices stay what they are, writers do not mix, and the killed leave nothing for good."""
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from onnxfuse.model import external, io
+from onnxfuse.model.errors import ModelError
+from onnxfuse.model.replacing import SUFFIX, temporary
+from tests.fuzz import kills
+
+
+@pytest.fixture
+def beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit so small that the weights go into a file beside the model."""
+    monkeypatch.setattr(io, "PROTOBUF_LIMIT", kills.LIMIT)
+
+
+def names(folder: Path) -> list[str]:
+    """Return what is in `folder`."""
+    return sorted(p.name for p in folder.iterdir())
+
+
+def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path: Path) -> None:
+    """A relative link, one to a link, one to what is not there yet."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "m.onnx").write_bytes(b"old")
+    (tmp_path / "link").symlink_to("real/m.onnx")
+    (tmp_path / "again").symlink_to("link")
+    (tmp_path / "new").symlink_to("real/new.onnx")
+    for link, target in (("link", "m.onnx"), ("again", "m.onnx"), ("new", "new.onnx")):
+        io.save(kills.model(1), tmp_path / link)
+        assert (tmp_path / link).is_symlink()
+        assert io.load(tmp_path / "real" / target).graph.name == "version 1"
+    assert names(tmp_path / "real") == ["m.onnx", "new.onnx"]
+
+
+def test_a_device_is_written_through(tmp_path: Path) -> None:
+    """/dev/null is a device before and after; so is what a link leads to."""
+    (tmp_path / "link").symlink_to(os.devnull)
+    for path in (Path(os.devnull), tmp_path / "link"):
+        io.save(kills.model(1), path)
+        io.write_text(path, "text")
+        assert stat.S_ISCHR(path.stat().st_mode)
+    assert names(tmp_path) == ["link"]
+    assert not list(Path("/dev").glob(f".null*{SUFFIX}"))
+
+
+def test_a_pipe_is_written_through(tmp_path: Path) -> None:
+    """Whoever reads it gets the whole model, and the pipe is still there."""
+    pipe, got = tmp_path / "pipe", list[bytes]()
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: got.append(pipe.read_bytes()))
+    reader.start()
+    io.save(kills.model(3), pipe)
+    reader.join()
+    assert onnx.ModelProto.FromString(got[0]) == kills.model(3)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert names(tmp_path) == ["pipe"]
+
+
+@pytest.mark.usefixtures("beside")
+def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
+    """A folder, links in a circle; weights beside a device, or beside a link into another folder."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "circle").symlink_to("circle")
+    (tmp_path / "link").symlink_to("folder/m.onnx")
+    for place, told in (
+        (tmp_path / "folder", "is a directory"),
+        (tmp_path / "circle", "cannot be written"),
+        (Path(os.devnull), "is no file, and a model over 2 GB"),
+        (tmp_path / "link", "is a link into .*folder"),
+    ):
+        with pytest.raises(ModelError, match=told):
+            io.save(kills.model(1), place)
+    assert names(tmp_path) == ["circle", "folder", "link"]
+    assert names(tmp_path / "folder") == []
+
+
+@pytest.mark.usefixtures("beside")
+def test_an_error_between_the_data_and_the_model_leaves_the_old_pair(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its data is another file than the new one's."""
+    path = tmp_path / "out.onnx"
+    io.save(kills.model(1), path)
+    replaced = os.replace
+
+    def refuse(source: Path, target: Path) -> None:
+        if Path(target) == path:
+            raise OSError(28, "No space left on device")
+        replaced(source, target)
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(ModelError, match="No space left"):
+        io.save(kills.model(2), path)
+    monkeypatch.undo()
+    monkeypatch.setattr(io, "PROTOBUF_LIMIT", kills.LIMIT)
+    assert io.load(path).graph.name == "version 1"
+    assert not kills.mixed(path)
+    io.save(kills.model(3), path)
+    assert len(names(tmp_path)) == 2
+
+
+@pytest.mark.usefixtures("beside")
+def test_the_data_of_a_former_model_goes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other models' data stays, whatever it is called; a model without data leaves none."""
+    others = ["out.onnx.data", "other.onnx.0123456789abcdef.data", "out.onnx.0123.data"]
+    for other in others:
+        (tmp_path / other).write_bytes(b"not ours")
+    for version in (1, 2):
+        io.save(kills.model(version), tmp_path / "out.onnx")
+    assert len(names(tmp_path)) == 2 + len(others)
+    monkeypatch.setattr(io, "PROTOBUF_LIMIT", 10**9)
+    io.save(kills.model(2), tmp_path / "out.onnx")
+    assert names(tmp_path) == sorted(["out.onnx", *others])
+
+
+def test_litter_is_collected_and_what_is_being_written_is_not(tmp_path: Path) -> None:
+    """The lock goes with its process."""
+    path = tmp_path / "out.onnx"
+    litter = tmp_path / f".out.onnx.abcd1234{SUFFIX}"
+    anothers = tmp_path / f".other.onnx.abcd1234{SUFFIX}"
+    for file in (litter, anothers):
+        file.write_bytes(b"half a model")
+    with temporary(path) as (_, living):
+        io.save(kills.model(1), path)
+        assert (litter.exists(), anothers.exists(), living.exists()) == (False, True, True)
+
+
+def test_writers_that_are_killed_leave_no_mixture_and_no_litter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sample of `python -m tests.fuzz.kills`, which does it 500 times."""
+    monkeypatch.setattr(io, "PROTOBUF_LIMIT", io.PROTOBUF_LIMIT)  # set by the run, and set back here
+    seen = kills.run(tmp_path, 25, 1)
+    assert (seen["mixed"], seen["litter"]) == (0, 0)
+
+
+# ---- data files
+
+
+def _hub(folder: Path) -> Path:
+    """Return a model as the cache of a model hub has it: links to files that are called by their hashes."""
+    (folder / "blobs").mkdir(parents=True)
+    snapshot = folder / "snapshots" / "1f2e"
+    snapshot.mkdir(parents=True)
+    onnx.save(kills.model(5), folder / "m.onnx", save_as_external_data=True, location="m.onnx_data", size_threshold=0)
+    for name, blob in (("m.onnx", "aaaa"), ("m.onnx_data", "bbbb")):
+        (folder / name).rename(folder / "blobs" / blob)
+        (snapshot / name).symlink_to(f"../../blobs/{blob}")
+    return snapshot / "m.onnx"
+
+
+def test_links_out_of_the_folder_are_followed_when_asked(tmp_path: Path) -> None:
+    """Without being asked they are refused, with where they lead and the option that allows it."""
+    path = _hub(tmp_path)
+    with pytest.raises(ModelError, match=r"m\.onnx_data is a link to .*bbbb, outside the model's folder") as caught:
+        io.load(path)
+    assert "--follow-links" in caught.value.hint
+    with external.following_links():
+        assert not kills.mixed(path)
+    with pytest.raises(ModelError):
+        io.load(path)
+
+
+@pytest.mark.parametrize("location", ["../m.data", "/etc/hostname", "a/../../m.data", "", "x\0y"])
+def test_no_flag_lets_a_file_name_what_is_elsewhere(tmp_path: Path, location: str) -> None:
+    """A link is made by who owns the folder, a name by who wrote the model."""
+    odd = kills.model(1)
+    tensor = odd.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value=location)
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "m.data").write_bytes(bytes(100_000))
+    (tmp_path / "inner" / "m.onnx").write_bytes(odd.SerializeToString())
+    with external.following_links(), pytest.raises(ModelError):
+        io.load(tmp_path / "inner" / "m.onnx")
+
+
+@pytest.mark.parametrize(("key", "value"), [("offset", "-1"), ("length", "x"), ("offset", "9" * 30), ("length", "4")])
+def test_places_in_a_data_file_are_numbers_inside_it(tmp_path: Path, key: str, value: str) -> None:
+    """Of as many bytes as the shape says."""
+    onnx.save(kills.model(1), tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+    odd = onnx.load(tmp_path / "m.onnx", load_external_data=False)
+    for fact in odd.graph.initializer[0].external_data:
+        fact.value = value if fact.key == key else fact.value
+    (tmp_path / "m.onnx").write_bytes(odd.SerializeToString())
+    with pytest.raises(ModelError, match=r"m\.onnx: "):
+        io.load(tmp_path / "m.onnx")
+
+
+def test_small_weights_are_read_from_the_models_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shapes are known without the large weights, wherever the process happens to be."""
+    text = "g (float[2,6] x) => (float[a,b] y) <int64[2] to = {4,3}> { y = Reshape (x, to) }"
+    made = onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 17]> ' + text)
+    made.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.array([4, 3]), "to"))
+    (tmp_path / "there").mkdir()
+    (tmp_path / "here").mkdir()
+    onnx.save(made, tmp_path / "there" / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+    (tmp_path / "here" / "m.data").write_bytes(np.array([3, 4]).tobytes())  # another model's
+    monkeypatch.chdir(tmp_path / "here")
+    light = io.load(tmp_path / "there" / "m.onnx", weights=False)
+    assert list(numpy_helper.to_array(light.graph.initializer[0])) == [4, 3]

@@ -1,0 +1,248 @@
+"""A model file may say anything: what contradicts itself is refused where it is read, in one message, in no time."""
+
+import contextlib
+import resource
+import time
+from collections.abc import Callable
+
+import onnx
+import pytest
+from onnx import AttributeProto, TensorProto, helper
+
+import onnxfuse
+from onnxfuse.model import inference, io
+from onnxfuse.model.bounds import result_elements
+from onnxfuse.model.errors import ModelError
+from onnxfuse.model.text import MOST_BRACKETS, parse_function, read_json
+from onnxfuse.model.validate import validate
+
+HEAD = '<ir_version: 8, opset_import: ["" : 17]> '
+
+
+def model(text: str = "g (float[2,3] x) => (float[3,2] y) <float[3] w = {1,2,3}> { a = Add (x, w) "
+          "[turn] y = Transpose <perm = [1,0]> (a) }") -> onnx.ModelProto:  # fmt: skip
+    """Return a model, by default one that is valid."""
+    return onnx.parser.parse_model(HEAD + text)
+
+
+def _dims(m: onnx.ModelProto) -> None:
+    m.graph.initializer[0].dims[0] = 4
+
+
+def _negative(m: onnx.ModelProto) -> None:
+    m.graph.initializer[0].dims[0] = -3
+
+
+def _huge(m: onnx.ModelProto) -> None:
+    m.graph.initializer[0].dims.extend([2**62, 2**62])
+
+
+def _type(m: onnx.ModelProto) -> None:
+    m.graph.initializer[0].data_type = 99
+
+
+def _raw(m: onnx.ModelProto) -> None:
+    m.graph.initializer[0].raw_data = b"12345"
+
+
+def _opset(m: onnx.ModelProto) -> None:
+    m.opset_import[0].version = 2**40
+
+
+def _ir(m: onnx.ModelProto) -> None:
+    m.ir_version = -1
+
+
+def _attribute_type(m: onnx.ModelProto) -> None:
+    m.graph.node[1].attribute[0].CopyFrom(helper.make_attribute("perm", "reverse"))
+
+
+def _attribute_kind(m: onnx.ModelProto) -> None:
+    m.graph.node[1].attribute[0].type = AttributeProto.UNDEFINED
+
+
+def _inputs(m: onnx.ModelProto) -> None:
+    del m.graph.node[0].input[1]
+
+
+def _outputs(m: onnx.ModelProto) -> None:
+    del m.graph.node[0].output[:]
+
+
+def _twice(m: onnx.ModelProto) -> None:
+    m.graph.input.append(m.graph.input[0])
+
+
+def _no_function(m: onnx.ModelProto) -> None:
+    m.graph.node[0].domain = "onnxfuse"
+
+
+def _lacking(m: onnx.ModelProto) -> None:
+    m.graph.node[0].op_type = "Concat"
+
+
+def _element(m: onnx.ModelProto) -> None:
+    m.graph.input[0].type.tensor_type.elem_type = 99
+
+
+def _empty_constant(m: onnx.ModelProto) -> None:
+    m.graph.node.insert(0, helper.make_node("Constant", [], ["c"]))
+
+
+FAULTS: list[tuple[Callable[[onnx.ModelProto], None], str]] = [
+    (_dims, "weight 'w' holds 3 values in float_data, its shape [4] wants 4"),
+    (_negative, "weight 'w' has the shape [-3]"),
+    (_huge, "which no tensor has"),
+    (_type, "weight 'w' is of the element type 99"),
+    (_raw, "weight 'w' holds 5 bytes, its shape [3] wants 12"),
+    (_opset, "version 1099511627776 of the operator set ai.onnx"),
+    (_ir, "its IR version is -1"),
+    (_attribute_type, "Transpose 'turn': attribute 'perm' is of the type STRING, it takes INTS"),
+    (_attribute_kind, "attribute 'perm' is of the type 0"),
+    (_inputs, "Add 'a' has 1 inputs, it takes 2"),
+    (_outputs, "Add '' computes no value"),
+    (_twice, "input 'x' is there twice"),
+    (_no_function, "the model has no function onnxfuse.Add"),
+    (_lacking, "Concat 'a' lacks its attribute 'axis'"),
+    (_element, "'x' is of the element type 99"),
+    (_empty_constant, "Constant 'c' holds 0 values"),
+]
+
+
+@pytest.mark.parametrize(("change", "told"), FAULTS)
+def test_what_contradicts_itself_is_refused(change: Callable[[onnx.ModelProto], None], told: str) -> None:
+    """By place and fact, from a file and from memory."""
+    odd = model()
+    validate(odd)
+    change(odd)
+    with pytest.raises(ModelError) as caught:
+        validate(odd)
+    assert told in str(caught.value)
+    with pytest.raises(ModelError, match=r"^odd\.onnx: "):
+        io.parse(odd.SerializeToString(), "odd.onnx")
+    with pytest.raises(ModelError):
+        onnxfuse.optimize(odd)
+
+
+def test_a_name_that_is_not_utf8_is_refused() -> None:
+    """Protobuf gives it as bytes, which no code here expects."""
+    data = model().SerializeToString().replace(b"turn", b"t\xffrn")
+    with pytest.raises(ModelError, match="is not UTF-8"):
+        io.parse(data, "odd.onnx")
+
+
+def test_the_same_holds_in_branches_and_functions() -> None:
+    """Wherever a node or a tensor stands."""
+    text = (
+        "g (float[2] x, bool c) => (float[2] y) { y = If (c) <then_branch = a () => (float[2] u) { u = Relu (x) }, "
+        "else_branch = b () => (float[2] v) { v = Neg (x) }> }"
+    )
+    odd = model(text)
+    validate(odd)
+    odd.graph.node[0].attribute[0].g.node[0].input.append("x")
+    with pytest.raises(ModelError, match=r"If 'y': Relu 'u' has 2 inputs, it takes 1"):
+        validate(odd)
+    odd = model(text)
+    branch = odd.graph.node[0].attribute[1].g
+    branch.initializer.append(TensorProto(name="deep", data_type=1, dims=[5]))
+    with pytest.raises(ModelError, match="weight 'deep' holds 0 values"):
+        validate(odd)
+
+
+@pytest.mark.parametrize("domain", ["mine", "onnxfuse"])
+def test_functions_that_double_are_refused(domain: str) -> None:
+    """Fifty functions, each of which calls the one before twice, are 2^50 nodes: told at once, not tried."""
+    odd = model("g (float[2] x) => (float[2] y) { y = Relu (x) }")
+    odd.opset_import.append(helper.make_opsetid(domain, 1))
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid(domain, 1)]
+    for n in range(50):
+        calls = [("Relu", "") if n == 0 else (f"F{n - 1}", domain)] * 2
+        nodes = [helper.make_node(op, [v], [w], domain=d) for (op, d), v, w in zip(calls, "ab", "bc", strict=True)]
+        odd.functions.append(helper.make_function(domain, f"F{n}", ["a"], ["c"], nodes, imports))
+    odd.graph.node[0].CopyFrom(helper.make_node("F49", ["x"], ["y"], domain=domain))
+    start = time.perf_counter()
+    with pytest.raises(ModelError, match=r"its functions open to .* nodes, at most"):
+        validate(odd)
+    assert time.perf_counter() - start < 5
+
+
+BOMBS = {
+    "a lie about ConstantOfShape": "g (float[2] x) => (float[n] y) <int64[1] size = {600000000}, float[2] z> "
+                                   "{ z = ConstantOfShape (size) y = Mul (z, x) }",
+    "Tile": "g (float[2] x) => (float[n] y) <int64[1] by = {900000000}, float[1] one = {1}, float[1] t> "
+            "{ t = Tile (one, by) y = Mul (t, x) }",
+    "Range": "g (int64[1] x) => (int64[n] y) <int64 a = {0}, int64 b = {600000000}, int64 c = {1}> "
+             "{ r = Range (a, b, c) y = Add (r, x) }",
+    "Expand": "g (float[2] x) => (float[n] y) <int64[2] to = {30000,30000}, float[1] one = {1}, float[1] t> "
+              "{ t = Expand (one, to) y = Mul (t, x) }",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_what_a_few_bytes_ask_for_is_not_computed(name: str) -> None:
+    """Constants are not folded into gigabytes, whatever the file declares of their size: it is left, or refused."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with contextlib.suppress(ModelError):
+        assert onnxfuse.optimize(model(BOMBS[name])).ByteSize() < 10_000
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000  # kilobytes
+
+
+def test_integers_that_double_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forty Concats, each of the one before with itself, are 2^40 integers; the message says what ran out."""
+    monkeypatch.setattr(inference, "SECONDS", 1.0)
+    steps = " ".join(f"c{n + 1} = Concat <axis = 0> (c{n}, c{n})" for n in range(40))
+    start = time.perf_counter()
+    with pytest.raises(ModelError, match="its integers do not come to an end: shape inference took more than"):
+        onnxfuse.optimize(model(f"g (int64[1] x) => (int64[n] c40) {{ c0 = Shape (x) {steps} }}"))
+    assert time.perf_counter() - start < 20
+
+
+def test_the_child_says_what_this_process_says() -> None:
+    """What may multiply and does not is inferred the same, and what is not valid is told the same."""
+    text = "g (float[a,b] x) => (int64[n] y) <int64 z = {0}, int64 o = {1}> { s = Shape (x) h = Gather (s, o) "
+    made = model(text + "r = Range (z, h, o) y = Add (r, o) }")
+    assert inference.may_multiply(made)
+    assert inference.infer_shapes(made) == onnx.shape_inference.infer_shapes(made, data_prop=True)
+    wrong = model(text + "r = Range (z, h, o) y = Add (r, o) }")
+    del wrong.opset_import[:]
+    with pytest.raises(ModelError, match="the model is not valid"):
+        inference.infer_shapes(wrong)
+
+
+def test_ordinary_models_need_no_child() -> None:
+    """Slices to the end, shapes put together, weights: all are inferred in this process."""
+    made = model(
+        "g (float[N,S,8] x) => (float[N,S,2,4] y) <int64[1] start = {0}, int64[1] end = {9223372036854775807}, "
+        "int64[1] axis = {1}, int64[2] heads = {2,4}, int64[1] zero = {0}, int64[1] two = {2}> { s = Shape (x) "
+        "lead = Slice (s, zero, two, zero) t = Concat <axis = 0> (lead, heads) c = Slice (x, start, end, axis) "
+        "y = Reshape (c, t) }"
+    )
+    assert not inference.may_multiply(made)
+
+
+@pytest.mark.parametrize(
+    ("text", "elements"),
+    [
+        ("y = ConstantOfShape (a)", 6), ("y = Expand (a, b)", 20), ("y = Tile (b, c)", 10),
+        ("y = Concat <axis=0> (a, b)", 4),
+        ("y = Add (a, c)", 2), ("y = Gather (b, a)", 2), ("y = Range (i, j, k)", 4), ("y = Loop (a, b)", None),
+    ],
+)  # fmt: skip
+def test_sizes_are_told_before_they_are_computed(text: str, elements: int | None) -> None:
+    """From the values of the inputs, not from what is declared."""
+    import numpy as np
+
+    values = {"a": np.array([2, 3]), "b": np.array([10, 2]), "c": np.array([5]), "i": np.array(1), "j": np.array(9),
+              "k": np.array(2)}  # fmt: skip
+    node = onnx.parser.parse_node(text) if "Loop" not in text else helper.make_node("Loop", ["a", "b"], ["y"])
+    assert result_elements(node, values) == elements
+
+
+def test_text_that_nests_is_not_read() -> None:
+    """ONNX's parser would end the process, Python's raise an error of its own."""
+    branch = "g () => (y) { y = If (a) <then_branch = "
+    deep = '<domain: "d", opset_import: ["" : 17]> f (a) => (b) { b = If <then_branch = ' + branch * 100_000
+    with pytest.raises(ModelError, match=f"at most {MOST_BRACKETS}"):
+        parse_function(deep)
+    with pytest.raises(ValueError, match="nests too deeply"):
+        read_json("[" * 100_000)
