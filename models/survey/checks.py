@@ -102,15 +102,20 @@ def _runs(one: Examined, providers: list[str]) -> str:
     """Return why the original does not run, empty where it does; notes where it takes one shape alone."""
     import onnxruntime
 
+    from onnxfuse import runtime
     from onnxfuse.verification import sessions
 
+    unusable = runtime.cuda_unusable() if sessions.CUDA in providers else None  # loads the CUDA libraries, too
+    if unusable:
+        raise sessions.no_cuda(unusable)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = sessions.QUIET
     try:
         # By ONNX Runtime alone: what we do not read and it does is our failure.
         session = onnxruntime.InferenceSession(
-            str(one.path), options, providers=providers, disabled_optimizers=[sessions.CRASHES_IN_HALF]
-        )
+            str(one.path), options, providers=providers, enable_fallback=0,
+            disabled_optimizers=[sessions.CRASHES_IN_HALF],
+        )  # fmt: skip
     except sessions.ORT_ERRORS as error:
         return _line(error)
     model = one.original()
