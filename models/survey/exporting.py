@@ -72,7 +72,7 @@ def _write(module: Any, inputs: dict[str, Any], axes: Any, count: int, way: Way,
 def exported(name: str, number: int, folder: Path, side: int) -> Exported:
     """Return what became of way `number` of the subject."""
     began, way = time.perf_counter(), WAYS[number]
-    path = folder / f"{name}-{number}.onnx".replace(":", "-").replace("/", "-")
+    path = folder / f"{name} {way}.onnx".translate(str.maketrans(" :/", "---"))
     static, error = False, ""
     try:
         torch.manual_seed(0)

@@ -42,7 +42,7 @@ def subjects() -> Iterator[Subject]:
 
 
 def make(name: str, side: int, attention: str) -> Made:
-    """Return the smallest model of an architecture that can be made and runs; raises what the last one raised.
+    """Return the smallest model of an architecture that can be made and runs; raises what the widest one raised.
 
     `attention` is eager or sdpa; an architecture that has it not gets its own.
     """
@@ -54,16 +54,18 @@ def make(name: str, side: int, attention: str) -> Made:
         except REFUSALS as error:
             last = error
             continue
+        refused: Exception | None = None
         for inputs, axes, fixed in _inputs(module, cached=name.endswith(CACHED)):
             flat = Flat(module, tuple(inputs), **fixed) if not name.endswith(CACHED) else _step(module, inputs)
             try:
                 with torch.no_grad():
                     out = flat(*inputs.values())
             except REFUSALS as error:
-                last = error
+                refused = refused or error  # the fullest inputs say most
                 continue
             if any(x.is_floating_point() for x in out):
                 return Made(flat, inputs, axes)
+        last = refused or last
     raise last or ValueError(f"{name}: no inputs are known for it")
 
 

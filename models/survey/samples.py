@@ -22,6 +22,9 @@ SUFFIX = ".onnx.xz"
 FEW = 64
 """Elements of a constant that is kept as it is."""
 
+HUGE = 1e4
+"""What no weight is: values that hide others in a mask."""
+
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 STRAY = ("metadata_props", "doc_string")
 """Where the exporter's own notes stand: stack traces, scopes."""
@@ -40,7 +43,7 @@ def packed(model: ModelProto) -> bytes:
         if tensor.data_type in FLOATS and np.prod(tensor.dims) > FEW:
             values = numpy_helper.to_array(tensor).astype(np.float64)
             spread, mean = float(values.std()), float(values.mean())
-            if np.isfinite([spread, mean]).all() and spread:  # a table of zeros, or a mask with -inf, is no weight
+            if spread and np.abs(values).max() < HUGE:  # a table of zeros, or a mask with -inf, is no weight
                 kept = TensorProto(name=tensor.name, dims=tensor.dims, data_type=tensor.data_type)
                 kept.doc_string = f"{mean:.6g} {spread:.6g}"
                 tensor.CopyFrom(kept)

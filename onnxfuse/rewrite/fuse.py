@@ -59,20 +59,30 @@ def fuse(
     around = _Surroundings(host_values(graph), choices, _heads([how for _, how in fusing]), ops)
     splits = [s for _, how in fusing for node in list(graph.nodes) if (s := _split(graph, how, node)) is not None]
     for rule, how in fusing:
-        # What a larger anchor holds may be a smaller one: from the end of the graph the larger comes first.
-        for node in _in_turn(graph, how):
-            if node.order < 0 or node.domain == DOMAIN or node in around.alone:
-                continue
-            outcome = _join_at(graph, rule, node, around) if how.joining else _fuse_at(graph, rule, how, node, around)
-            if isinstance(outcome, Refusal):
-                report.stopped.append(Near(rule.name, f"{node.op} {node.name}", outcome))
-            elif outcome is not None:
-                op, applied = outcome
-                ops[op.name] = op
-                report.applied.append(applied)
+        told = len(report.stopped)
+        while _fuse_by(graph, rule, how, report, around) and how.beside:
+            # Of anchors that read one value, those that were too many together may be few enough once some are fused.
+            del report.stopped[told:]
     for split in splits:
         _join_unused(graph, split)
     graph.remove_dead()
+
+
+def _fuse_by(graph: Graph, rule: Rule, how: Fuse, report: Report, around: _Surroundings) -> bool:
+    """Ask every node to be an anchor of one rule; return whether one was."""
+    before = len(report.applied)
+    # What a larger anchor holds may be a smaller one: from the end of the graph the larger comes first.
+    for node in _in_turn(graph, how):
+        if node.order < 0 or node.domain == DOMAIN or node in around.alone:
+            continue
+        outcome = _join_at(graph, rule, node, around) if how.joining else _fuse_at(graph, rule, how, node, around)
+        if isinstance(outcome, Refusal):
+            report.stopped.append(Near(rule.name, f"{node.op} {node.name}", outcome))
+        elif outcome is not None:
+            op, applied = outcome
+            around.ops[op.name] = op
+            report.applied.append(applied)
+    return len(report.applied) > before
 
 
 def _heads(hows: Sequence[Fuse]) -> tuple[Anchor, ...]:

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import onnx
 import pytest
 from hypothesis import given, settings
@@ -88,6 +89,30 @@ def test_the_second_time_nothing_changes(anchor: str, data: st.DataObject) -> No
     twice, report = optimize(onnx.ModelProto.FromString(once))
     assert twice.SerializeToString(deterministic=True) == once
     assert report.applied == []
+
+
+def test_products_that_are_left_of_many_are_joined_the_first_time() -> None:
+    """Keys without a bias, values with one, of two layers: once the values are fused, the keys are two of one input."""
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 18]>
+        layers (float16[2,32,64] y) => (float16[2,32,64] k0, float16[2,32,64] v0, float16[2,32,64] k1,
+                                        float16[2,32,64] v1) {
+            k0 = MatMul(y, a)
+            p0 = MatMul(y, b)
+            v0 = Add(p0, c)
+            k1 = MatMul(y, d)
+            p1 = MatMul(y, e)
+            v1 = Add(p1, f)
+        }""")
+    rng = np.random.default_rng(0)
+    for name in "abcdef":
+        weight = (rng.standard_normal(64 if name in "cf" else (64, 64)) / 8).astype(np.float16)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(weight, name))
+    made, report = optimize(model)
+    assert sorted(len(a.nodes) for a in report.applied) == [2, 2, 2]
+    assert not [near for near in report.near if near.rule == "gemm"]
+    once = made.SerializeToString(deterministic=True)
+    assert optimize(onnx.ModelProto.FromString(once))[0].SerializeToString(deterministic=True) == once
+    assert_same_numbers(model, made)
 
 
 @given(data=st.data())

@@ -1,0 +1,34 @@
+"""The page that the survey writes."""
+
+from typing import Any
+
+from models.survey.report import kind, written
+
+
+def row(subject: str, verdict: str, **more: Any) -> dict[str, Any]:
+    return {"subject": subject, "family": subject.replace(":", " "), "way": "trace 17 float16 dynamic", "stage": "gpu",
+            "verdict": verdict, "step": "", "error": ""} | more  # fmt: skip
+
+
+def test_what_is_slower_and_what_failed_is_on_the_page() -> None:
+    """Counts, the failures of one cause in one line, rows below ONNX Runtime's best, and each family."""
+    timed = {"best": "NHWC", "best_us": 90.0, "fused_us": 100.0, "over": 0.9, "fused": 3}
+    page = written([
+        row("timm:a", "right", **timed), row("timm:b", "right", **timed | {"over": 2.0}),
+        row("timm:c", "failed", step="planned", error="op_1: no kernel for input shapes 2x3"),
+        row("timm:d", "failed", step="planned", error="op_2: no kernel for input shapes 4x5"),
+        row("timm:e", "no export", step="export", error="ValueError: | in it"),
+    ])  # fmt: skip
+    assert "5 exports of 5 models: 2 right, 2 failed, 1 no export." in page
+    assert "2 were timed: 1.34x ONNX Runtime's best in the geometric mean, 1 slower than it." in page
+    assert "| timm:a | trace 17 float16 dynamic | 90.0 (NHWC) | 100.0 | 0.90x |" in page
+    assert "| 2 | planned | timm:c, trace 17 float16 dynamic | op_1: no kernel for input shapes 2x3 |" in page
+    assert "ValueError: \\| in it" in page
+    assert "| timm | trace float16 | 4 of 5 | 2 |" in page
+    assert "| timm b | 1 | 1 | 3-3 | 2.00x-2.00x |" in page
+
+
+def test_messages_of_one_cause_are_one_kind() -> None:
+    """Names, numbers and shapes do not part them; words do."""
+    assert kind("gemm_1: no kernel for 2x3") == kind("gemm_77: no kernel for 9x9")
+    assert kind("no kernel for it") != kind("no plan for it")

@@ -1,0 +1,88 @@
+"""The survey's processes: whatever one of them does, there is a row, and the next one is asked."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+import models
+from models.survey import WAYS, Subject, workers
+from models.survey.workers import OUT_OF_TIME, Child, Ended, Settings
+
+MISBEHAVING = ["tests.survey.misbehaving"]
+
+
+def settings(folder: Path, limit: float = 30.0, seconds: float = 300.0) -> Settings:
+    return Settings("cpu", folder, (0, 2), 1, 1, limit, time.monotonic() + seconds, 64, ("sm_80",), kept=False)
+
+
+def ended(asked: str, folder: Path, **times: float) -> str:
+    """Return how the process ends that is asked this after a word that it repeats."""
+    child = Child(MISBEHAVING, settings(folder, **times), {})
+    try:
+        assert child.answer("hello\n") == {"said": "hello"}
+        with pytest.raises(Ended) as how:
+            child.answer(asked)
+        return str(how.value)
+    finally:
+        child.end()
+
+
+def test_how_a_process_ended_is_told(tmp_path: Path) -> None:
+    """A crash by its signal and last words, a hang by the limit, the end of the survey's time as that."""
+    assert ended("crash\n", tmp_path) == "it crashed (signal 11): terminate called: out of luck"
+    assert ended("hang\n", tmp_path, limit=3.0) == "no answer within 3 s"
+    assert ended("hang\n", tmp_path, seconds=3.0) == OUT_OF_TIME
+
+
+class Exports:
+    """Stands in for the process that exports: one model is written, others do not export or end the process."""
+
+    def __init__(self, settings: Settings, folder: Path) -> None:
+        self.folder = folder
+
+    def export(self, name: str, way: int) -> dict[str, Any]:
+        nothing = {"file": "", "static": False, "seconds": 0.1}
+        match name:
+            case "plain:refused":
+                return nothing | {"error": "ValueError: no"}
+            case "plain:endless":
+                return nothing | {"error": OUT_OF_TIME}
+        file = self.folder / "model.onnx"
+        if name == "plain:broken":
+            file.write_bytes(b"no model")
+        else:
+            onnx.save(models.build("mlp", batch=2, hidden=4), file)
+        return nothing | {"file": str(file), "error": ""}
+
+    def end(self) -> None:
+        """Nothing runs."""
+
+
+def test_every_export_has_its_row_and_none_is_done_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows for what is right, what is refused, what has no export; none for what was stopped, or is there already."""
+    monkeypatch.setattr(workers, "Exporter", Exports)
+    subjects = [Subject(f"plain:{name}", name) for name in ("mlp", "refused", "endless", "broken")]
+    told: list[Any] = []
+    workers.survey(subjects, settings(tmp_path), told.append)
+    rows = {(r["subject"], r["way"]): r for r in workers.read(tmp_path)}
+    assert len(rows) == len(told) == 6
+    for way in (str(WAYS[0]), str(WAYS[2])):
+        assert rows["plain:mlp", way]["verdict"] == "right", rows["plain:mlp", way]
+        assert rows["plain:refused", way]["error"] == "ValueError: no"
+        broken = rows["plain:broken", way]
+        assert (broken["verdict"], broken["step"]) == ("refused", "original_on_cpu")
+    assert (tmp_path / workers.ROWS).read_text().count("\n") == 6
+    workers.survey(subjects, settings(tmp_path), told.append)
+    assert len(told) == 6
+
+
+def test_rows_of_several_shards_are_read_together(tmp_path: Path) -> None:
+    """Each export's last row counts, wherever it was written."""
+    row = {"subject": "plain:tcn", "way": "trace", "stage": "cpu"}
+    (tmp_path / "a.jsonl").write_text(json.dumps(row | {"verdict": "failed"}) + "\n")
+    (tmp_path / "b.jsonl").write_text(json.dumps(row | {"verdict": "right"}) + "\n" + json.dumps(row | {"way": "x"}))
+    assert [r.get("verdict") for r in workers.read(tmp_path)] == ["right", None]
