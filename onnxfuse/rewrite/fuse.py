@@ -1,7 +1,7 @@
 """The fuse phase: from every anchor a region grows, and the region becomes one fused op."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from onnxfuse import kernels
@@ -36,7 +36,7 @@ class _Surroundings:
     """What was measured; None: what the rules say of cost holds."""
     heads: tuple[Anchor, ...]
     """Of the rules whose kernels take the pointwise work after them."""
-    ops: Mapping[str, FusedOp]
+    ops: dict[str, FusedOp]
     """Those made so far, by their names."""
     alone: set[Node] = field(default_factory=set)
     """Nodes that were measured faster as they are."""
