@@ -96,6 +96,9 @@ def _check_node(node: NodeProto, opsets: dict[str, int]) -> None:
     for attribute in node.attribute:
         if attribute.ref_attr_name or attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS):
             raise ValueError(f"{op} with an attribute '{shown(attribute.name)}' from elsewhere, or that is a graph")
+        for text in (attribute.s, *attribute.strings):
+            if "\ufffd" in text.decode(errors="replace"):
+                raise ValueError(f"{op} with an attribute '{shown(attribute.name)}' that is no text: {text[:20]!r}")
     if node.op_type == "Constant":
         _check_constant(node)
     if node.domain in ("", "ai.onnx"):

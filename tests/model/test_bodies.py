@@ -90,6 +90,12 @@ def test_a_name_in_a_message_is_printable_and_short() -> None:
     assert len(text) < 300
 
 
+def test_a_text_is_text() -> None:
+    body = function('(x) => (y) { y = Gelu <approximate = "tanh"> (x) }')
+    body.node[0].attribute[0].s = b"\xff\xfe"
+    assert "'approximate' that is no text: b'\\xff\\xfe'" in complaint(body)
+
+
 def test_operators_that_are_newer_than_the_opset_pass() -> None:
     """ONNX Runtime knows LayerNormalization at every opset, and operators of its own."""
     bodies.check(parser.parse_function(
