@@ -66,10 +66,10 @@ def parse(data: bytes, name: str) -> onnx.ModelProto:
     if not model.HasField("graph") or not model.opset_import:
         raise ModelError(f"{name}: is not an ONNX model: it has no graph or no operator set", again)
     try:
-        validate(model)
         for function in model.functions:
             if function.domain == DOMAIN:
                 bodies.check(function)
+        validate(model)
     except ModelError as error:
         raise ModelError(f"{name}: {error}", error.hint) from None
     return model
