@@ -13,6 +13,7 @@ from onnxfuse.cli.optimize import find, rule_names
 from onnxfuse.model.errors import ModelError, RuleError
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.text import parse_model
+from onnxfuse.model.validate import validate
 from onnxfuse.rewrite import pipeline, predicate, rule
 
 
@@ -77,9 +78,11 @@ def _explain(console: Console, one: rule.Rule) -> None:
 
 def _example(one: rule.Rule, text: str) -> onnx.ModelProto:
     try:
-        return parse_model(text)
+        model = parse_model(text)
+        validate(model)
     except ModelError as error:
         raise RuleError(f"{one.path}: [[example]]: {error}", "See rules/README.md.") from None
+    return model
 
 
 def _nodes(model: onnx.ModelProto) -> str:

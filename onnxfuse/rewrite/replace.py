@@ -7,8 +7,10 @@ import onnx
 from onnx import NodeProto, TensorProto
 
 from onnxfuse.model import schema
-from onnxfuse.model.evaluate import evaluate
+from onnxfuse.model.errors import ModelError
+from onnxfuse.model.evaluate import REFUSALS, evaluate
 from onnxfuse.model.graph import Graph, Node
+from onnxfuse.model.types import first_line
 from onnxfuse.rewrite.match import Match, Refusal
 from onnxfuse.rewrite.pattern import NEWEST, Pattern, PatternNode
 
@@ -102,7 +104,15 @@ def _fold(
     if not rest:
         return given
     protos = [_widened(node_proto(n, names, match)) for n in folded]
-    return {**given, **dict(zip(rest, evaluate(protos, inputs, rest, NEWEST), strict=True))}
+    try:
+        found = evaluate(protos, inputs, rest, NEWEST)
+    except REFUSALS as error:
+        weights = ", ".join(f"'{v}'" for name in inputs if isinstance(v := match.values.get(name), str) and v)
+        raise ModelError(
+            f"the weights {weights} do not fit each other: {first_line(error)}",
+            "The model would fail whenever it is run: mend the export.",
+        ) from error
+    return {**given, **dict(zip(rest, found, strict=True))}
 
 
 def _wide(array: np.ndarray) -> np.ndarray:

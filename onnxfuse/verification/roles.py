@@ -172,7 +172,7 @@ def _bound(use: _Use, types: dict[str, ValueType], numbers: dict[str, int]) -> i
     node = use.node
     if node.op_type in TUPLES and use.position == 1:
         return _smallest(types, node.input[0])
-    if node.op_type == "OneHot" and use.position == 0:
+    if node.op_type == "OneHot" and use.position == 0 and len(node.input) > 1:
         return numbers.get(node.input[1])
     place = TABLES.get(node.op_type, {}).get(use.position, len(node.input))
     if place < len(node.input):

@@ -14,7 +14,7 @@ from onnx import ModelProto
 import onnxfuse
 from onnxfuse import runtime
 from onnxfuse.kernels import Arch
-from onnxfuse.model import io
+from onnxfuse.model import external, io
 from onnxfuse.model.fused import DOMAIN, fused_ops
 from onnxfuse.runtime.library import with_library_ops
 from tests.gpu import library_forms
@@ -129,6 +129,7 @@ def test_external_data_is_found_where_the_file_is(tmp_path: Path, monkeypatch: p
     before.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
     made = optimize(before)[0]
     monkeypatch.setattr(io, "PROTOBUF_LIMIT", 100)
+    monkeypatch.setattr(external, "SMALL", 16)
     io.save(made, tmp_path / "m.onnx")
     (data,) = tmp_path.glob("m.onnx.*.data")
     assert data.stat().st_size >= weight.nbytes
