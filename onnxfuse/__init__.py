@@ -8,7 +8,9 @@
 Importing this module imports neither ONNX Runtime nor CuPy; the functions do, when they need them.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -24,11 +26,20 @@ if TYPE_CHECKING:
     from onnxfuse.rewrite.report import Report
     from onnxfuse.rewrite.rule import Rule
     from onnxfuse.runtime import Placement, Session
+    from onnxfuse.tuning import Tuned
     from onnxfuse.verification import Report as VerifyReport
 
     Model: TypeAlias = "onnx.ModelProto | onnx_graphsurgeon.Graph | str | Path"
 
 __version__ = "0.1.0"
+
+
+@dataclass(frozen=True)
+class _Options:
+    """What a caller chooses of how a model is optimized."""
+
+    strict_fp32: bool = False
+    freeze: bool = False
 
 
 def optimize(
@@ -37,6 +48,7 @@ def optimize(
     rules: Sequence[str | Path] = (),
     tuning: str | Path | None = None,
     strict_fp32: bool = False,
+    freeze_initializers: bool = False,
 ) -> "onnx.ModelProto":
     """Return the optimized model; the one given is left as it is.
 
@@ -45,29 +57,37 @@ def optimize(
     not of this GPU, driver and ONNX Runtime, a warning says so and the rules decide. `strict_fp32`: no kernel is made
     that rounds float32 to TF32, and the model says so: `session`, `verify`, `bench` and `profile` then set ONNX
     Runtime's CUDA option `use_tf32` to 0, without which its own products round. A model that says so keeps to it.
+    `freeze_initializers`: weights that are graph inputs, too, become constants; without it a caller may replace them,
+    and a warning says so. A warning also names what was left alone because an op made of it would not be valid.
     Raises ModelError for a model or tuning file that is not valid, RuleError for a rule file that is not.
     """
-    if tuning is None:
-        return _run(model, rules, strict_fp32)[0]
-    return _run_tuned(model, rules, Path(tuning), strict_fp32)
+    options = _Options(strict_fp32, freeze_initializers)
+    made, report = _run(model, rules, options, None if tuning is None else Path(tuning))
+    for note in report.notes:
+        warnings.warn(note, stacklevel=2)
+    return made
 
 
 def explain(model: "Model", *, rules: Sequence[str | Path] = ()) -> "Report":
     """Return what `optimize` would do to the model, what it would not, and why; the model is left as it is."""
-    return _run(model, rules)[1]
+    return _run(model, rules, _Options())[1]
 
 
 def unfuse(model: "Model") -> "onnx.ModelProto":
     """Return the model with every fused op replaced by the nodes that it stands for; the one given is left as it is.
 
-    What was folded into weights stays folded. The result needs no onnxfuse and holds no functions of its domain.
+    What was folded into weights or rewritten stays so: it is the same computation. The result needs no onnxfuse and
+    holds no functions of its domain. Raises ModelError where ONNX Runtime opens `model` and not the result.
     """
     from onnxfuse.model.tf32 import set_strict_fp32
     from onnxfuse.rewrite.unfuse import unfuse as undo
+    from onnxfuse.runtime.opening import require
 
     plain = _own(model)
+    came = require(plain)
     undo(plain)
     set_strict_fp32(plain, strict=False)
+    came(plain)
     return plain
 
 
@@ -81,6 +101,7 @@ def session(
 
     Its attribute `fused` tells for each op whether it runs as a kernel or through its body, and why. `providers` and
     `session_options` are ONNX Runtime's own; without `providers`, CUDA is taken where it works and the CPU elsewhere.
+    `rules=` names the folders of your own rules that made the model, if they have a `realize`.
     Raises DeviceError where CUDA is asked for and does not work.
     """
     from onnxfuse.runtime import session as open_session
@@ -93,16 +114,17 @@ def register(
     model: "onnx.ModelProto | bytes | str | Path",
     *,
     tf32: bool | None = None,
+    rules: Sequence[str | Path] = (),
 ) -> "tuple[Placement, ...]":
     """Register the kernels that `model` needs with `session_options`, for those who open CUDA sessions themselves.
 
     Returns where each fused op runs. Use it for CUDA sessions alone: a registered op has no CPU kernel. `tf32=False`
     goes with the provider option `use_tf32` 0: what would round float32 to TF32 keeps its body; None is False for a
-    model made with `strict_fp32`.
+    model made with `strict_fp32`. `rules` are the folders of your own rules that made attention, if any did.
     """
     from onnxfuse.runtime import register as register_kernels
 
-    return register_kernels(session_options, model, tf32=tf32)
+    return register_kernels(session_options, model, tf32=tf32, rules=rules)
 
 
 def verify(original: "Model", fused: "Model", **options: Any) -> "VerifyReport":
@@ -135,35 +157,36 @@ def profile(model: "Model", fused: "Model | None" = None, **options: Any) -> "Pr
     return look(_source(model), None if fused is None else _source(fused), **options)
 
 
-def _run(model: "Model", rules: Sequence[str | Path], strict_fp32: bool = False) -> "tuple[onnx.ModelProto, Report]":
-    from onnxfuse.rewrite import pipeline
+def _run(
+    model: "Model", rules: Sequence[str | Path], options: "_Options", tuning: Path | None = None
+) -> "tuple[onnx.ModelProto, Report]":
+    from onnxfuse.model.tf32 import set_strict_fp32
+    from onnxfuse.rewrite import pipeline, rule
+    from onnxfuse.runtime.opening import refusal
 
-    own = _own(model)
-    return own, pipeline.run(own, _selected(rules, own, strict_fp32))
+    def fresh() -> "onnx.ModelProto":
+        own = _own(model)
+        if options.strict_fp32:
+            set_strict_fp32(own)
+        return own
+
+    own, chosen = fresh(), rule.select(Path(r) for r in rules)
+    tuned = None if tuning is None else _tuned(own, chosen, tuning)
+    choices = None if tuned is None else tuned.choices(own, chosen)
+    report = pipeline.run(own, chosen, choices=choices, opens=refusal, again=fresh, freeze=options.freeze)
+    if tuned is not None:
+        tuned.attach(own)
+    return own, report
 
 
-def _selected(rules: Sequence[str | Path], model: "onnx.ModelProto", strict_fp32: bool) -> "tuple[Rule, ...]":
-    """Return the rules for a model, which then says whether they are strict."""
-    from onnxfuse.rewrite import rule, strict
-
-    return strict.for_model(rule.select(Path(r) for r in rules), model, asked=strict_fp32)
-
-
-def _run_tuned(model: "Model", rules: Sequence[str | Path], file: Path, strict_fp32: bool) -> "onnx.ModelProto":
-    import warnings
-
+def _tuned(model: "onnx.ModelProto", rules: "Sequence[Rule]", file: Path) -> "Tuned":
     from onnxfuse import tuning
     from onnxfuse.kernels import tuned
-    from onnxfuse.rewrite import pipeline
 
-    own = _own(model)
-    chosen = _selected(rules, own, strict_fp32)
-    found = tuning.reuse(own, chosen, tuned.read(file))
+    found = tuning.reuse(model, rules, tuned.read(file))
     if found.note:
-        warnings.warn(found.note, stacklevel=3)
-    pipeline.run(own, chosen, choices=found.choices(own, chosen))
-    found.attach(own)
-    return own
+        warnings.warn(found.note, stacklevel=4)
+    return found
 
 
 def _own(model: "Model") -> "onnx.ModelProto":

@@ -15,7 +15,7 @@ MAY_IMPORT = {
     "model": set(),
     "kernels": {"model"},
     "rewrite": {"kernels", "model"},
-    "runtime": {"kernels", "model"},
+    "runtime": {"rewrite", "kernels", "model"},
     "verification": {"runtime", "kernels", "model"},
     "profiling": {"verification", "runtime", "kernels", "model"},
     "benchmark": {"profiling", "verification", "runtime", "kernels", "model"},
@@ -35,8 +35,8 @@ MAY_IMPORT = {
         "model",
     },
 }
-"""Each part with the parts that it may use: cli -> benchmark -> profiling -> verification -> runtime -> kernels
--> model, and cli -> rewrite -> kernels."""
+"""Each part with the parts that it may use: cli -> benchmark -> profiling -> verification -> runtime -> rewrite
+-> kernels -> model."""
 
 LINES = 600
 """A file with more lines has more than one idea."""

@@ -23,8 +23,9 @@ from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, WARM_UP, ModelName,
 from onnxfuse.profiling.shapes import cases_per_shape, dynamic, unsaid
 from onnxfuse.profiling.traffic import ModelWork, count
 from onnxfuse.verification import sessions
-from onnxfuse.verification.compare import Progress, interface_problems
+from onnxfuse.verification.compare import interface_problems
 from onnxfuse.verification.inputs import Array, Case, InputSpec, Shapes, input_specs
+from onnxfuse.verification.planning import Progress
 from onnxfuse.verification.sessions import CUDA, Model, Source
 
 BEFORE_THE_RACE = 3
@@ -202,6 +203,7 @@ def _run(
         try:
             ready.append((contender, *_warm(contender, race.providers, inputs, outputs)))
         except REFUSALS as error:
+            sessions.raise_if_lost(error)
             refused.append(Refused(contender.name, contender.setting.name, reason(error)))
     for name in {c.name for c in race.contenders} - {c.name for c, _, _ in ready}:
         why = next(r.reason for r in refused if r.model == name)

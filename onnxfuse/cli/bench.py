@@ -12,12 +12,11 @@ from rich.table import Table
 
 from onnxfuse.benchmark import ROUNDS, RUNS
 from onnxfuse.cli.console import output, print_json
-from onnxfuse.cli.optimize import EXPECTATION_NOT_MET
+from onnxfuse.cli.optimize import EXPECTATION_NOT_MET, run
 from onnxfuse.cli.outputs import Outputs, output_options, writable
 from onnxfuse.cli.verify import PROVIDERS, TF32_OPTION, ShapeOption
 from onnxfuse.model import io
-from onnxfuse.model.errors import ModelError
-from onnxfuse.rewrite import pipeline, rule
+from onnxfuse.rewrite import rule
 
 if TYPE_CHECKING:
     from onnxfuse.benchmark import Block, FusedOps, Report
@@ -67,6 +66,7 @@ def command(
     model's. Several --shape sizes are taken together: batch=1,8 with sequence=128,512 runs 1x128 and 8x512.
     """
     from onnxfuse.benchmark import bench
+    from onnxfuse.verification.crashes import Run, surviving
 
     if plot is not None:
         from onnxfuse.benchmark.plot import check
@@ -79,18 +79,25 @@ def command(
         task = bar.add_task("optimize" if fused is None else "load", total=None)
         bar.refresh()
         other = optimized(original) if fused is None else fused
-        report = bench(
-            original,
-            other,
-            shapes=dict(shapes),
-            providers=PROVIDERS[provider],
-            use_tf32=use_tf32,
-            runs=runs,
-            rounds=rounds,
-            seed=seed,
-            progress=lambda step, done, total: bar.update(
-                task, description=step, completed=done, total=total, refresh=True
+
+        def show_progress(step: str, done: int, total: int) -> None:
+            bar.update(task, description=step, completed=done, total=total, refresh=True)
+
+        run = Run(original, other, None, (seed,), dict(shapes), PROVIDERS[provider], use_tf32=use_tf32)
+        report = surviving(
+            lambda tell: bench(
+                original,
+                other,
+                shapes=dict(shapes),
+                providers=PROVIDERS[provider],
+                use_tf32=use_tf32,
+                runs=runs,
+                rounds=rounds,
+                seed=seed,
+                progress=tell,
             ),
+            run,
+            show_progress,
         )
     if plot is not None:
         from onnxfuse.benchmark.plot import draw
@@ -115,10 +122,7 @@ def command(
 def optimized(path: Path) -> onnx.ModelProto:
     """Return the model in `path`, optimized by the shipped rules."""
     model = io.load(path)
-    try:
-        pipeline.run(model, rule.select(()))
-    except ModelError as error:
-        raise ModelError(f"{path}: {error}", error.hint) from None
+    run(model, rule.select(()), lambda _: None, path)
     return model
 
 

@@ -20,6 +20,7 @@ from onnxfuse.cli.verify import EXIT_MISMATCH, PROVIDERS
 from onnxfuse.contract import Change, Contract, Entry, Lock, ModelLock
 from onnxfuse.model import io
 from onnxfuse.model.errors import OnnxfuseError, UsageError
+from onnxfuse.model.isolation import Crash, isolated
 from onnxfuse.rewrite import rule
 from onnxfuse.rewrite.pipeline import Progress
 from onnxfuse.rewrite.report import Report
@@ -98,9 +99,9 @@ def command(
     """Hold the models of CONFIG (onnxfuse.toml) to what it asks for, and to what CONFIG's lock file remembers.
 
     Each [[model]] has path, and may have output, require (fusions with counts), shapes, budget (nodes, megabytes,
-    error), verify (seeds, inputs; or false), bench (min_speedup), provider, rules, skip, name. A lost fusion, a node
-    more than was locked or a larger error exits 4 and says what and why; a wrong number exits 1. An output is written
-    only where everything held.
+    error), verify (seeds, inputs; or false), bench (min_speedup), provider, rules, skip, freeze_initializers, name. A
+    lost fusion, a node more than was locked or a larger error exits 4 and says what and why; a wrong number exits 1. An
+    output is written only where everything held.
     """
     if update and (locked or names):
         raise UsageError("--update writes the whole lock file: it goes with neither --locked nor --model")
@@ -182,7 +183,7 @@ def _run(
     start = time.perf_counter()
     progress(f"{entry.name}: optimize")
     original, model = io.load(entry.path), io.load(entry.path)
-    report = run(model, rules, lambda _: None, entry.path)
+    report = run(model, rules, lambda _: None, entry.path, freeze=entry.freeze_initializers)
     sizes = (io.size(original), io.size(model))
     target = entry.output or entry.path
     outcome.optimized = facts_of(report, entry.path, target, sizes, time.perf_counter() - start)
@@ -221,16 +222,18 @@ def _require(outcome: Outcome, report: Report, size: int) -> None:
 
 def _verify(outcome: Outcome, original: onnx.ModelProto, model: onnx.ModelProto) -> None:
     from onnxfuse.verification import verify
+    from onnxfuse.verification.crashes import Run, report_of
 
     entry = outcome.entry
-    report = verify(
-        original,
-        model,
-        inputs=entry.inputs or None,
-        seeds=range(entry.seeds),
-        shapes=dict(entry.shapes) or None,
-        providers=PROVIDERS[entry.provider],
-    )
+    chosen: dict[str, Any] = {
+        "inputs": entry.inputs or None,
+        "seeds": range(entry.seeds),
+        "shapes": dict(entry.shapes) or None,
+        "providers": PROVIDERS[entry.provider],
+    }
+    report = isolated(lambda tell: verify(original, model, **chosen, progress=tell))
+    if isinstance(report, Crash):
+        report = report_of(report, Run(original, model, **chosen))
     outcome.verified = report.as_dict()
     for row in outcome.verified["outputs"]:
         used, allowed = float(row["error"]), float(row["budget"])
@@ -241,10 +244,15 @@ def _verify(outcome: Outcome, original: onnx.ModelProto, model: onnx.ModelProto)
 
 def _bench(outcome: Outcome, original: onnx.ModelProto, model: onnx.ModelProto) -> None:
     from onnxfuse.benchmark import bench
+    from onnxfuse.verification.crashes import Run, surviving
 
     entry = outcome.entry
     assert entry.min_speedup is not None
-    report = bench(original, model, shapes=dict(entry.shapes), providers=PROVIDERS[entry.provider])
+    sizes, providers = dict(entry.shapes), PROVIDERS[entry.provider]
+    report = surviving(
+        lambda tell: bench(original, model, shapes=sizes, providers=providers, progress=tell),
+        Run(original, model, shapes=sizes, providers=providers),
+    )
     missed = report.missed(entry.min_speedup)
     not_met = [f"min_speedup {entry.min_speedup:g}: {b.speedup:.4g}x at {b.name}" for b in missed]
     outcome.benched = {"ok": not missed, **report.as_dict(), "min_speedup": entry.min_speedup, "not_met": not_met}

@@ -182,15 +182,17 @@ def _compiler(wanted: bool) -> Iterator[Finding]:
 
 
 def _folders() -> Iterator[Finding]:
-    from onnxfuse.kernels.nvrtc import cache_folder
+    from onnxfuse.kernels import cache
     from onnxfuse.rewrite.rule import shipped, shipped_folder
 
-    folder = cache_folder()
-    files = list(folder.glob("*.cubin")) if folder.is_dir() else []
-    size = sum(f.stat().st_size for f in files)
-    reason = _not_writable(folder)
-    fact = f"{folder}: {reason or f'{len(files)} kernels, {size / 1e6:.1f} MB'}"
-    mend = "export XDG_CACHE_HOME=FOLDER with a folder that can be written" if reason else ""
+    try:
+        folder: Path | str = cache.folder()
+        count, size = cache.size()
+        reason = _not_writable(cache.folder())
+    except RuntimeError as error:  # no home
+        folder, reason, count, size = "none", str(error), 0, 0
+    fact = f"{folder}: {reason or f'{count} kernels, {size / 1e6:.1f} of at most {cache.LIMIT / 1e6:.0f} MB'}"
+    mend = "export XDG_CACHE_HOME=FOLDER with a folder of yours that can be written" if reason else ""
     yield Finding("kernel cache", _verdict(reason, True), fact, mend)
     yield Finding("rules", "ok", f"{shipped_folder()}: {len(shipped())} rules")
 

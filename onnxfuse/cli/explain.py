@@ -111,6 +111,7 @@ def facts(report: Report, places: Sequence[str] = ()) -> dict[str, Any]:
     return {
         "ok": True,
         "nodes": {"before": report.before.total(), "after": report.after.total()},
+        "notes": report.notes,
         "applied": [
             {
                 "rule": a.rule,
@@ -174,6 +175,8 @@ def _print(report: Report, limit: int | None) -> None:
         f"[bold green]{len(report.applied)} fusions[/]: {report.before.total()} nodes -> {report.after.total()}; "
         f"{len(report.near)} attempts stopped"
     )
+    for note in report.notes:
+        console.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
     applied = Counter((a.rule, _operators(a.nodes), _reason(a.stops[:1])) for a in report.applied)
     first = {(a.rule, _operators(a.nodes), _reason(a.stops[:1])): a for a in reversed(report.applied)}
     rows = [(str(n), rule, what, first[rule, what, why].nodes[0], why) for (rule, what, why), n in applied.items()]

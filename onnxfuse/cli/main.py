@@ -13,6 +13,7 @@ from rich.console import Console
 
 import onnxfuse
 from onnxfuse.cli.console import VERBOSITY, print_json
+from onnxfuse.model import isolation
 from onnxfuse.model.errors import OnnxfuseError
 
 COMMANDS = {
@@ -94,7 +95,10 @@ def group() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave the process with its exit code."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments is None:
+        # The process is this command's alone: what it runs of a model, it may run in children.
+        isolation.allow()
+        arguments = sys.argv[1:]
     if threading.current_thread() is threading.main_thread():
         # A pipeline that runs out of time ends the process by this signal: half-written files go, as after any error.
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))

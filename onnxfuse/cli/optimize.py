@@ -1,6 +1,7 @@
 """`onnxfuse optimize`: apply the rules, write the model, print one screen of what was done."""
 
 import glob
+import os
 import re
 import time
 from collections.abc import Collection, Sequence
@@ -23,7 +24,7 @@ from onnxfuse.model import io
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.tf32 import is_strict_fp32, set_strict_fp32
-from onnxfuse.rewrite import pipeline, rule, strict
+from onnxfuse.rewrite import pipeline, rule
 from onnxfuse.rewrite.pattern import did_you_mean
 from onnxfuse.rewrite.report import Report
 from onnxfuse.rewrite.unfuse import unfuse
@@ -78,6 +79,13 @@ def rule_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[s
     is_flag=True,
     help="No kernel that rounds float32 to TF32; OUT.onnx says so, and onnxfuse opens it with use_tf32 0.",
 )
+@click.option(
+    "--freeze-initializers",
+    "freeze",
+    is_flag=True,
+    help="Weights that are graph inputs, too, become constants: no caller can give others.",
+)
+@click.option("--in-place", is_flag=True, help="Let OUT.onnx be IN.onnx: the original is gone then.")
 @click.option("--undo", is_flag=True, help="Replace the fused ops of IN.onnx by the nodes that they stand for.")
 @click.option("--dump", metavar="DIR", type=click.Path(path_type=Path), help="Write every phase and kernel there.")
 @click.option("--arch", metavar="sm_NN", help="With --dump: compile for it; default the GPU here, or sm_90a.")
@@ -103,6 +111,8 @@ def command(
     tune: bool,
     tuning_file: Path | None,
     strict_fp32: bool,
+    freeze: bool,
+    in_place: bool,
     undo: bool,
     dump: Path | None,
     arch: str | None,
@@ -115,9 +125,15 @@ def command(
     OUT.onnx runs in any ONNX Runtime, on any provider; with onnxfuse and a GPU its fused ops run as CUDA kernels.
     Nothing is written unless everything went well.
     """
-    if undo and (only or skip or require or guard or tune or tuning_file or strict_fp32):
+    if undo and (only or skip or require or guard or tune or tuning_file or strict_fp32 or freeze):
         raise UsageError(
-            "--undo goes with none of --only, --skip, --require, --guard, --tune, --tuning and --strict-fp32"
+            "--undo goes with none of --only, --skip, --require, --guard, --tune, --tuning, --strict-fp32 and "
+            "--freeze-initializers"
+        )
+    # Not Path.exists, which raises where the system does not take the name; that is told when it is written.
+    if not in_place and os.path.exists(source) and os.path.exists(target) and os.path.samefile(source, target):
+        raise UsageError(
+            f"{target}: is IN.onnx itself, which would be gone", "Give another name, or --in-place to write over it."
         )
     if undo and dump is not None:
         raise UsageError("--undo makes no kernels: --dump goes with optimizing")
@@ -134,12 +150,15 @@ def command(
     writable(target)
     if asked is not None and tune:
         writable(asked.file)
+    from onnxfuse.runtime import opening  # ONNX Runtime is imported where something is to be run.
+
     start = time.perf_counter()
     with working("load") as progress:
         model = io.load(source)
         before = io.size(model)
-        if not undo:
-            rules = strict.for_model(rules, model, asked=strict_fp32)
+        if strict_fp32:
+            set_strict_fp32(model)
+        opens = opening.require(model)
         source_graph = io.without_weights(model, lambda weight: weight) if outputs.report is not None else model
         found = None if asked is None else asked.find(model, rules, progress)
         if undo:
@@ -149,10 +168,13 @@ def command(
             set_strict_fp32(model, strict=False)
             report.after = pipeline.count_ops(model)
         elif guard:
-            model, report, guarded = _run_guarded(model, rules, progress, source, guard_inputs, dumping, found)
+            model, report, guarded = _run_guarded(model, rules, progress, source, guard_inputs, dumping, found, freeze)
         else:
             follow = progress if dumping is None else dumping.following(model, progress)
-            report = run(model, rules, follow, source, found)
+            report = run(model, rules, follow, source, found, freeze=freeze)
+        if undo or guard:
+            progress("open")
+            opens(model)
         if dumping is not None:
             progress("dump")
             dumping.write(model)
@@ -209,17 +231,34 @@ def parse_requirement(text: str, rules: tuple[rule.Rule, ...]) -> Requirement:
 
 def run(
     model: onnx.ModelProto,
-    rules: tuple[rule.Rule, ...],
+    rules: Sequence[rule.Rule],
     progress: pipeline.Progress,
     source: Path,
     tuned: "Tuned | None" = None,
+    *,
+    freeze: bool = False,
 ) -> Report:
-    """Optimize `model` in place, by what was measured where something was; an error names the file it came from."""
+    """Optimize `model` in place, by what was measured where something was; an error names the file it came from.
+
+    `freeze`: weights that are graph inputs, too, become constants.
+    """
+    from onnxfuse.runtime.opening import refusal  # ONNX Runtime is imported where something is to be run.
+
+    strictly = is_strict_fp32(model)
+
+    def again() -> onnx.ModelProto:
+        fresh = io.load(source)
+        set_strict_fp32(fresh, strict=strictly)
+        if tuned is not None:
+            unfuse(fresh)
+        return fresh
+
     try:
-        if tuned is None:
-            return pipeline.run(model, rules, progress)
-        unfuse(model)
-        return pipeline.run(model, rules, progress, tuned.choices(model, rules))
+        choices = None
+        if tuned is not None:
+            unfuse(model)
+            choices = tuned.choices(model, rules)
+        return pipeline.run(model, rules, progress, choices, opens=refusal, again=again, freeze=freeze)
     except ModelError as error:
         raise ModelError(f"{source}: {error}", error.hint) from None
 
@@ -232,6 +271,7 @@ def _run_guarded(
     inputs: tuple[Path, ...],
     dumping: Dumping | None,
     tuned: "Tuned | None",
+    freeze: bool,
 ) -> tuple["ModelProto", Report, "Guarded"]:
     """Return the optimized model without what `--guard` took back, the report on what is left, and what was taken.
 
@@ -249,7 +289,7 @@ def _run_guarded(
 
     def reoptimize(without: Collection[str]) -> tuple["ModelProto", tuple[str, ...]]:
         model = fresh()
-        made = run(model, tuple(r for r in rules if r.name not in without), progress, source, tuned)
+        made = run(model, tuple(r for r in rules if r.name not in without), progress, source, tuned, freeze=freeze)
         reports.append(made)
         return model, tuple(made.by_rule())
 
@@ -262,7 +302,7 @@ def _run_guarded(
         # The model that is left was made without the rules left out: its report and its phases are of those rules.
         again, kept = fresh(), tuple(r for r in rules if r.name not in guarded.left_out)
         follow = progress if dumping is None else dumping.following(again, progress)
-        report = run(again, kept, follow, source, tuned)
+        report = run(again, kept, follow, source, tuned, freeze=freeze)
         again.CopyFrom(guarded.model)
     for undone in guarded.undone:
         gone = next((a for a in report.applied if undone.op and a.op == undone.op), None)
@@ -291,6 +331,7 @@ def facts_of(
         "rules": dict(report.by_rule()),
         "bytes": {"before": sizes[0], "after": sizes[1]},
         "seconds": round(seconds, 3),
+        "notes": report.notes,
         "phases": {k: round(v, 3) for k, v in report.seconds.items()},
         "not_met": [f"{r.rule}>={r.least}: applied {report.by_rule()[r.rule]} times" for r in missed],
     }
@@ -302,13 +343,18 @@ def _print(facts: dict[str, Any], tuned: "Tuned | None") -> None:
     for line in facts["not_met"]:
         console.print(f"[bold red]not met:[/] {escape(line)}; nothing was written")
     if "undone" in facts:
-        console.print(f"[bold green]undone:[/] {facts['undone']} fused nodes are {nodes['after']} plain ones again")
+        console.print(
+            f"[bold green]undone:[/] {facts['undone']} fused nodes are plain ones again: {nodes['after']} nodes. "
+            "What was folded or rewritten stays so: it computes the same"
+        )
     elif facts["ok"]:
         verdict = "fused" if facts["fused_nodes"] else "nothing to fuse"
         console.print(
             f"[bold green]{verdict}:[/] {nodes['before']} nodes -> {nodes['after']}, {facts['fused_nodes']} of them "
             f"fused, by {facts['distinct_kernels']} distinct kernels"
         )
+    for note in facts["notes"]:
+        console.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
     if tuned is not None:
         file = facts["tuning"]["file"]
         tuning.print_summary(tuned, Path(file) if file else None, console)

@@ -76,6 +76,7 @@ def command(
     it; on the CPU the profiler times the nodes themselves.
     """
     from onnxfuse.profiling import profile
+    from onnxfuse.verification.crashes import Run, surviving
 
     if alone and fused is not None:
         raise UsageError("--alone looks at one model, and two were given")
@@ -88,17 +89,22 @@ def command(
         if fused is None and not alone and not fused_ops(io.load(model, weights=False)):
             progress("optimize")
             other = optimized(model)
-        report = profile(
-            model,
-            other,
-            shapes=dict(shapes),
-            providers=PROVIDERS[provider],
-            time=not no_time,
-            cuda_graph=cuda_graph,
-            use_tf32=use_tf32,
-            runs=runs,
-            seed=seed,
-            progress=progress,
+        run = Run(model, other, None, (seed,), dict(shapes), PROVIDERS[provider], use_tf32=use_tf32)
+        report = surviving(
+            lambda tell: profile(
+                model,
+                other,
+                shapes=dict(shapes),
+                providers=PROVIDERS[provider],
+                time=not no_time,
+                cuda_graph=cuda_graph,
+                use_tf32=use_tf32,
+                runs=runs,
+                seed=seed,
+                progress=lambda step: tell(step, 0, 0),
+            ),
+            run,
+            lambda step, done, total: progress(step),
         )
         if trace is not None:
             from onnxfuse.profiling.cupti import HINT

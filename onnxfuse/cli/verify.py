@@ -1,6 +1,7 @@
 """`onnxfuse verify`: compare a fused model with its original, and say which error is whose."""
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,9 @@ from rich.table import Table
 
 from onnxfuse.cli.console import output, print_json
 from onnxfuse.cli.outputs import Outputs, output_options
-from onnxfuse.model import io
+from onnxfuse.model import io, isolation
 from onnxfuse.model.errors import UsageError
+from onnxfuse.model.isolation import Crash, isolated
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -147,6 +149,19 @@ TF32_OPTION = click.option(
     show_default=True,
     help="Precision that errors are measured against; auto is float64 unless the model is big.",
 )
+@click.option(
+    "--time",
+    "seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=300.0,
+    show_default=True,
+    help="Seconds for the cases, and as much again where there is doubt; cases beyond are left out, and told.",
+)
+@click.option(
+    "--memory",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Gigabytes that the values of a case may take; by default half of what is free.",
+)
 @output_options
 @click.option("--json", "as_json", is_flag=True, help="Print every fact as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing; the exit code is the verdict.")
@@ -167,6 +182,8 @@ def command(
     bisect: Path | None,
     folders: tuple[Path, ...],
     truth: str,
+    seconds: float,
+    memory: float | None,
     as_json: bool,
     quiet: bool,
     outputs: Outputs,
@@ -178,6 +195,7 @@ def command(
     op must also have run as its kernel.
     """
     from onnxfuse.verification import verify  # ONNX Runtime takes a second to import; --help does not wait.
+    from onnxfuse.verification.crashes import Run, report_of
 
     if folders and bisect is None:
         raise UsageError("--rules goes with --bisect", "The rules of FUSED matter only to name the one at fault.")
@@ -194,27 +212,44 @@ def command(
         def show_progress(step: str, done: int, total: int) -> None:
             bar.update(task, description=step, completed=done, total=total)
 
-        report = verify(
-            original,
-            fused,
-            **chosen,
-            providers=ours,
-            fused_providers=theirs,
-            truth=truth,  # type: ignore[arg-type]  # click has checked it
-            rtol=dict(rtol),
-            atol=dict(atol),
-            nan=nan,  # type: ignore[arg-type]  # click has checked it
-            top_k=top_k or None,
-            use_tf32=use_tf32,
-            progress=show_progress,
+        report = isolated(
+            lambda tell: verify(
+                original,
+                fused,
+                **chosen,
+                providers=ours,
+                fused_providers=theirs,
+                truth=truth,  # type: ignore[arg-type]  # click has checked it
+                rtol=dict(rtol),
+                atol=dict(atol),
+                nan=nan,  # type: ignore[arg-type]  # click has checked it
+                top_k=top_k or None,
+                use_tf32=use_tf32,
+                seconds=seconds,
+                memory=None if memory is None else int(memory * 1e9),
+                progress=tell,
+            ),
+            show_progress,
+            patience=max(seconds, isolation.PATIENCE),
         )
-        if bisect is not None:
+        if isinstance(report, Crash):
+            run = Run(original, fused, **chosen, providers=ours, fused_providers=theirs, use_tf32=use_tf32)
+            report = report_of(report, run, show_progress)
+        if bisect is not None and report.crash is None:
             from onnxfuse.verification.bisect import investigate
 
-            report = investigate(
-                original, fused, report, **chosen, reoptimize=_reoptimizer(original, folders), folder=bisect,
-                progress=show_progress,
+            verified = report
+            found = isolated(
+                lambda tell: investigate(
+                    original, fused, verified, **chosen, reoptimize=_reoptimizer(original, folders), folder=bisect,
+                    progress=tell,
+                ),
+                show_progress,
             )  # fmt: skip
+            if isinstance(found, Crash):
+                crashed = f"--bisect: a part of the models {found.how}, at the step '{found.step}'"
+                found = replace(report, problems=(*report.problems, crashed))
+            report = found
     outputs.write("verify", report.as_dict(), {"before": original, "after": fused})
     if as_json:
         print_json("verify", report.as_dict())
@@ -225,22 +260,23 @@ def command(
 
 def _save_inputs(path: Path, original: Path, **chosen: Any) -> None:
     """Write the inputs before anything is run on them: they are wanted most where a run ends badly."""
-    from onnxfuse.verification.compare import plan_of
     from onnxfuse.verification.given import save_cases
     from onnxfuse.verification.inputs import input_specs
+    from onnxfuse.verification.planning import plan_of
 
     save_cases(path, plan_of(input_specs(io.load(original)), **chosen))
 
 
 def _reoptimizer(original: Path, folders: tuple[Path, ...]) -> "Reoptimize":
     """Return what optimizes the original again without some of the rules."""
-    from onnxfuse.rewrite import pipeline, rule
+    from onnxfuse.cli.optimize import run
+    from onnxfuse.rewrite import rule
 
     rules = rule.select(folders)
 
     def reoptimize(without: Collection[str]) -> tuple["ModelProto", tuple[str, ...]]:
         model = io.load(original)
-        report = pipeline.run(model, [r for r in rules if r.name not in without])
+        report = run(model, [r for r in rules if r.name not in without], lambda _: None, original)
         return model, tuple(report.by_rule())
 
     return reoptimize
@@ -250,7 +286,7 @@ def show(report: "Report", console: Console) -> None:
     """Print the verdict, the table of outputs and what to try, on one screen."""
     color = "green" if report.ok else "red"
     console.print(f"[bold {color}]{'ok' if report.ok else 'MISMATCH'}[/] {escape(report.summary)}")
-    for problem in report.problems:
+    for problem in report.problems if report.crash is None else ():
         console.print(f"  - {escape(problem)}")
     if report.rows:
         console.print(_table(report))
@@ -311,7 +347,8 @@ def _legend(report: "Report") -> str:
         agreed = ", ".join(f"top-{k} {share:.2%}" for k, share in row.measure.difference.agreement.items())
         text += f"\n{escape(row.output)} agrees with the original: {agreed}" if agreed else ""
     if report.truth_why:
-        text += f"\ntruth is not float64: {escape(report.truth_why)}"
+        what = "the truth" if report.truth == "float64" else "truth is not float64"
+        text += f"\n{what}: {escape(report.truth_why)}"
     if report.without_tf32:
         text += f"\nno float32 product is rounded to TF32 (use_tf32 0): {report.without_tf32}"
     if report.tf32:
@@ -319,6 +356,9 @@ def _legend(report: "Report") -> str:
             "\nby its own error the original is better; judged by what factors rounded to TF32 do to it, as the "
             "session allows (use_tf32, ONNX Runtime's default); to keep float32: optimize --strict-fp32"
         )
+    if report.searched:
+        sizes = ", ".join(f"{name}={','.join(map(str, values))}" for name, values in report.searched.items())
+        text += f"\nsizes searched upward until the original ran: {escape(sizes)}; say which with --shape"
     if skipped:
         text += f"\n{skipped} cases left out: {escape(next(c.note for c in report.cases if c.note))}"
     kernels = [k for k in report.kernels if k.runs_as == "kernel"]
@@ -358,8 +398,11 @@ def _next_steps(report: "Report") -> list[str]:
         if report.bisection is None:
             steps.append("name the fused op or rule that is to blame: the same with --bisect DIR")
         steps.append("see what was fused with onnxfuse explain; undo it with onnxfuse optimize --undo and verify that")
-    if "undecided" in verdicts:
-        steps.append("the made-up inputs tell nothing about this model: give real ones with --inputs")
+    if report.unverified:
+        steps.append(
+            "made-up inputs tell too little about this model: give real ones with --inputs, or say how far the outputs "
+            "may be apart with --rtol and --atol"
+        )
     if any(k.runs_as == "function" for k in report.kernels) and report.provider.startswith("CUDA"):
         steps.append("the bodies alone can be verified with --provider cpu")
     return steps

@@ -55,6 +55,8 @@ class Entry:
     skip: tuple[str, ...] = ()
     require: tuple[Requirement, ...] = ()
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    freeze_initializers: bool = False
+    """Whether weights that are graph inputs, too, become constants."""
     provider: str = "auto"
     inputs: tuple[Path, ...] = ()
     seeds: int = 1
@@ -114,6 +116,7 @@ class _Reader:
             "output",
             "rules",
             "skip",
+            "freeze_initializers",
             "require",
             "shapes",
             "provider",
@@ -140,6 +143,7 @@ class _Reader:
             output=None if output is None else self.path.parent / output,
             rules=(*shared, *self.paths(table, "rules", line)),
             skip=tuple(self.get(table, "skip", list, [], line)),
+            freeze_initializers=self.get(table, "freeze_initializers", bool, False, line),
             require=tuple(
                 self.requirement(rule, given, line)
                 for rule, given in self.get(table, "require", dict, {}, line).items()
@@ -189,7 +193,7 @@ class _Reader:
     def get(self, table: Mapping[str, Any], key: str, kind: type, default: Any, line: int) -> Any:
         value = table.get(key, default)
         if key in table and not isinstance(value, kind):
-            names: dict[type, str] = {str: "a text", list: "a list", dict: "a table"}
+            names: dict[type, str] = {str: "a text", list: "a list", dict: "a table", bool: "true or false"}
             raise self.wrong(f"{key} is {value!r}, expected {names[kind]}", line)
         return value
 

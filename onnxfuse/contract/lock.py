@@ -4,16 +4,19 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from onnxfuse.model import facts
 from onnxfuse.model.errors import UsageError
+from onnxfuse.model.facts import Facts, as_integer, as_list, as_number, as_text
 from onnxfuse.rewrite.report import Report
 from onnxfuse.rewrite.rule import Rule
 
 SCHEMA = 1
+Kept = TypeVar("Kept")
 AGAIN = "Write it again: onnxfuse ci --update"
 
 
@@ -103,19 +106,46 @@ def read_lock(path: Path) -> Lock | None:
     if not path.exists():
         return None
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        if data["schema"] != SCHEMA:
-            raise UsageError(f"{path}: is of version {data['schema']}, this onnxfuse reads version {SCHEMA}", AGAIN)
-        return Lock(dict(data["rules"]), {name: ModelLock(**m) for name, m in data["models"].items()})
-    except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"{path}: is no lock file of onnxfuse ({type(error).__name__}: {error})", AGAIN) from None
+        data = facts.parse(path.read_text(encoding="utf-8"))
+        if data.at("schema")[0] != SCHEMA:
+            raise UsageError(
+                f"{path}: is of version {data.all['schema']!r}, this onnxfuse reads version {SCHEMA}", AGAIN
+            )
+        models = data.object("models")
+        return Lock(_table(data.object("rules"), as_text), {name: _model(models.object(name)) for name in models.all})
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: is no lock file of onnxfuse ({error})", AGAIN) from None
+
+
+def _model(known: Facts) -> ModelLock:
+    known.only(*(f.name for f in fields(ModelLock)))
+
+    def counts(key: str) -> dict[str, int]:
+        return _table(known.object(key), lambda value, place: as_integer(value, place, 0, 2**31))
+
+    return ModelLock(
+        fusions=counts("fusions"),
+        exported=counts("exported"),
+        operators=counts("operators"),
+        provider=known.text("provider") if "provider" in known else "",
+        tolerances=_table(known.object("tolerances"), as_number) if "tolerances" in known else {},
+        places=_table(known.object("places"), _texts) if "places" in known else {},
+    )
+
+
+def _texts(value: object, place: str) -> list[str]:
+    return [as_text(*one) for one in as_list(value, place)]
+
+
+def _table(known: Facts, read: Callable[[object, str], Kept]) -> dict[str, Kept]:
+    return {key: read(*known.at(key)) for key in known.all}
 
 
 def write_lock(lock: Lock, path: Path) -> None:
     """Write `lock`: the same facts give the same bytes. Raises UsageError where it cannot be written."""
-    facts = {"schema": SCHEMA, "rules": lock.rules, "models": {n: asdict(m) for n, m in sorted(lock.models.items())}}
+    known = {"schema": SCHEMA, "rules": lock.rules, "models": {n: asdict(m) for n, m in sorted(lock.models.items())}}
     try:
-        path.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(known, indent=2) + "\n", encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror}", "Check the folder's permissions.") from None
 

@@ -3,7 +3,7 @@
 Pure Python up to the plan; `compile` needs NVRTC, `load` needs a GPU.
 """
 
-from onnxfuse.kernels.arch import Arch
+from onnxfuse.kernels.arch import SUPPORTED, Arch
 from onnxfuse.kernels.concat import MULTIPLE as SLOT_CHANNELS
 from onnxfuse.kernels.convolution import CENTRES
 from onnxfuse.kernels.estimate import LAUNCH
@@ -11,8 +11,11 @@ from onnxfuse.kernels.language import POINTWISE
 from onnxfuse.kernels.launch import (
     candidates,
     estimate,
+    fits,
     inplace,
+    is_candidate,
     is_template,
+    most_beside,
     output_shapes,
     plan,
     supports,
@@ -23,6 +26,7 @@ from onnxfuse.kernels.launch import (
 from onnxfuse.kernels.moves import FREE, MOVEMENT
 from onnxfuse.kernels.nvrtc import arch_of, compile, load, zeros
 from onnxfuse.kernels.plans import LaunchPlan, TensorMap, Tuning
+from onnxfuse.kernels.proof import Case, unplanned
 from onnxfuse.kernels.reductions import REDUCTIONS
 from onnxfuse.kernels.source import KernelSource
 from onnxfuse.kernels.types import TYPES
@@ -62,7 +66,9 @@ __all__ = [
     "CENTRES",
     "LAUNCH",
     "SLOT_CHANNELS",
+    "SUPPORTED",
     "Arch",
+    "Case",
     "KernelSource",
     "LaunchPlan",
     "TensorMap",
@@ -71,7 +77,9 @@ __all__ = [
     "candidates",
     "compile",
     "estimate",
+    "fits",
     "inplace",
+    "is_candidate",
     "is_free",
     "is_movement",
     "is_pointwise",
@@ -79,10 +87,12 @@ __all__ = [
     "is_template",
     "item_size",
     "load",
+    "most_beside",
     "output_shapes",
     "plan",
     "pointwise_ops",
     "supports",
+    "unplanned",
     "unreadable",
     "unreadable_before",
     "writes_slots",

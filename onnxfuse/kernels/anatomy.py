@@ -274,12 +274,11 @@ def _convolution(node: NodeProto, function: FunctionProto, producers: dict[str, 
     if facts.get("group", 1) != 1:
         raise UnsupportedError(f"a convolution in {facts['group']} groups")
     auto_pad = facts.get("auto_pad", b"NOTSET").decode()
-    sliding = Sliding(
-        tuple(facts.get("strides", (1, 1))), tuple(facts.get("dilations", (1, 1))),
-        tuple(facts.get("pads", (0, 0, 0, 0))), auto_pad,
-    )  # fmt: skip
-    if [len(sliding.strides), len(sliding.dilations), len(sliding.pads)] != [2, 2, 4]:
+    strides, dilations = tuple(facts.get("strides", (1, 1))), tuple(facts.get("dilations", (1, 1)))
+    pads = tuple(facts.get("pads", (0, 0, 0, 0)))
+    if [len(strides), len(dilations), len(pads)] != [2, 2, 4]:
         raise UnsupportedError("a convolution of images that are not two-dimensional")
+    sliding = Sliding(strides, dilations, pads, auto_pad)
     nodes = tuple(n for n in (*before, node, *after) if n is not None)
     a, b = (names.index(n.input[0]) for n in nodes[:2])
     return _Head(Product(a, b, True, sliding=sliding), after[0].output[0], nodes)

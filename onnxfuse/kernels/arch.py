@@ -1,6 +1,7 @@
 """What a launch plan has to know about a GPU."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,12 @@ class Arch:
         """Blocks that may share their shared memory, at most: none with another one before Hopper."""
         return 8 if self._from_hopper_on else 1
 
-    @property
+    @cached_property
     def number(self) -> int:
         """The compute capability, times ten."""
         return int("".join(c for c in self.name if c.isdigit()))
 
-    @property
+    @cached_property
     def shared_bytes(self) -> int:
         """Shared memory that one block may have (CUDA C++ programming guide, technical specifications)."""
         return next(size for least, size in _SHARED if self.number >= least) * 1024
@@ -43,3 +44,9 @@ class Arch:
 
 _SHARED = ((120, 99), (90, 227), (89, 99), (87, 163), (86, 99), (80, 163), (75, 64), (0, 48))
 """Kilobytes of shared memory that a block may have, from this compute capability on."""
+
+SUPPORTED = (
+    Arch("sm_80", 108), Arch("sm_86", 72, 1536), Arch("sm_89", 58, 1536), Arch("sm_90a", 132), Arch("sm_100", 148),
+    Arch("sm_120", 170, 1536),
+)  # fmt: skip
+"""A GPU of each architecture that kernels are made for: A100, A10, L4, H200, B200, RTX 5090."""

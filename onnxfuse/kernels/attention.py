@@ -7,7 +7,7 @@ body spells in many. A form in which more than that happens to queries, keys and
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -15,7 +15,7 @@ from onnx import FunctionProto, NodeProto, TensorProto, helper, numpy_helper
 
 from onnxfuse.kernels import layout, plans, types
 from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.family import Family
+from onnxfuse.kernels.family import Extents, Family
 from onnxfuse.kernels.layout import Shape
 from onnxfuse.kernels.plans import LaunchPlan, Queries, Tuning
 from onnxfuse.kernels.source import DEVICE, KernelSource, generated, identifier, template
@@ -25,7 +25,6 @@ from onnxfuse.model.fused import FusedOp
 TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 LARGEST_SIZE = 128
 """Elements of a head: more accumulators would not fit the registers."""
-SHARED_LIMIT = 227 * 1024
 OLDEST = 80
 """mma.m16n8k16, ldmatrix and cp.async came with sm_80."""
 LOG2_E = math.log2(math.e)
@@ -219,6 +218,27 @@ def _permutation(node: NodeProto) -> list[int] | None:
     return next((list(a.ints) for a in node.attribute if a.name == "perm"), None)
 
 
+def key_rows(keys: int) -> int:
+    """Return the rows that so many keys take in shared memory: whole tiles of the tensor cores."""
+    return -(-keys // 16) * 16
+
+
+def shared_bytes(keys: int, size: int) -> int:
+    """Return the shared memory of a block: all keys and values of a head, eight elements apart, and a bias per key."""
+    return key_rows(keys) * (size + 9) * 4
+
+
+def _too_many(keys: int, size: int, arch: Arch) -> str | None:
+    """Return why the keys and values of a head do not fit the shared memory of a block, None where they do."""
+    needed = shared_bytes(keys, size)
+    if needed <= arch.shared_bytes:
+        return None
+    return (
+        f"{keys} keys of {size} elements take {needed // 1024} KB, and do not fit the shared memory of a block on "
+        f"{arch.name}, {arch.shared_bytes // 1024} KB"
+    )
+
+
 @dataclass(frozen=True)
 class Work:
     """An attention with its sizes."""
@@ -239,11 +259,11 @@ class Work:
     @property
     def key_rows(self) -> int:
         """Keys in shared memory, in whole tiles of the tensor cores."""
-        return -(-self.keys // 16) * 16
+        return key_rows(self.keys)
 
     @property
     def shared_bytes(self) -> int:
-        return self.key_rows * (self.size + 9) * 4
+        return shared_bytes(self.keys, self.size)
 
 
 def work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
@@ -274,10 +294,7 @@ def work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
     flat: Shape = (batch, queries, parts.heads * size)
     if parts.target is not None:
         flat = _reshaped((batch, queries, parts.heads, size), parts.target)
-    made = Work(op, parts, batch, queries, keys, size, bias, windows, (wide if parts.y.heads_first else flat,))
-    if made.shared_bytes > SHARED_LIMIT:
-        raise UnsupportedError(f"{keys} keys of {size} elements do not fit the shared memory")
-    return made
+    return Work(op, parts, batch, queries, keys, size, bias, windows, (wide if parts.y.heads_first else flat,))
 
 
 def _reshaped(shape: Shape, target: tuple[int, ...]) -> Shape:
@@ -317,6 +334,8 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     mine = work(op, input_shapes)
     if not mine.keys and mine.queries and mine.batch:
         raise UnsupportedError("queries without keys")
+    if (reason := _too_many(mine.keys, mine.size, arch)) is not None:
+        raise UnsupportedError(reason)
     queries = tuning.queries or choose(mine, arch)
     blocks = -(-mine.queries // (queries.warps * queries.tiles * queries.passes * 16))
     grid = mine.batch * mine.parts.heads * blocks
@@ -380,6 +399,29 @@ def refuses(op: FusedOp, arch: Arch) -> str | None:
     """Return why the kernel does not run on this GPU."""
     number = int("".join(c for c in arch.name if c.isdigit()))
     return None if number >= OLDEST else f"the kernel needs sm_{OLDEST}, this is {arch.name}"
+
+
+def fits(op: FusedOp, shapes: Sequence[Extents | None], arch: Arch) -> str | None:
+    """Return why inputs of these shapes may have no plan: too long a sequence for the GPU, or one that is not known."""
+    parts = take_apart(op)
+    (queries, _), (keys, size) = (_ends(operand, parts.heads, shapes) for operand in (parts.q, parts.k))
+    if not isinstance(keys, int) or not isinstance(size, int) or not keys:
+        return "the number of keys, or the size of a head, is not known from the model's inputs"
+    if size % 16 or not 16 <= size <= LARGEST_SIZE:
+        return f"heads of {size} elements, expected a multiple of 16 up to {LARGEST_SIZE}"
+    if parts.causal and queries != keys:
+        return "a causal mask over other keys than those of the queries"
+    return _too_many(keys, size, arch)
+
+
+def _ends(operand: Operand, heads: int, shapes: Sequence[Extents | None]) -> tuple[object, object]:
+    """Return the sequence and the size of a head, as far as they are known."""
+    shape = shapes[operand.position]
+    if shape is None or len(shape) not in (3, 4):
+        return None, None
+    if len(shape) == 4:
+        return shape[2 if operand.heads_first else 1], shape[3]
+    return shape[1], shape[2] // heads if isinstance(shape[2], int) else None
 
 
 def _resident(queries: Queries) -> int:
@@ -451,4 +493,4 @@ def _entry(entry: str, mine: Work, min_blocks: int) -> str:
     )
 
 
-FAMILY = Family(take_apart, output_shapes, plan, refuses, candidates=candidates)
+FAMILY = Family(take_apart, output_shapes, plan, refuses, fits, candidates=candidates)

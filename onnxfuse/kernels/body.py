@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -103,6 +104,10 @@ class Program:
 
     def live(self) -> frozenset[int]:
         """Return the indices of the values that some output depends on."""
+        return self._live
+
+    @cached_property
+    def _live(self) -> frozenset[int]:
         seen: set[int] = set()
         stack = [o.value for o in self.outputs]
         while stack:
@@ -311,9 +316,14 @@ class Node:
         return tuple(self.term(i) for i in range(len(self.operands)))
 
     def integers(self, position: int) -> tuple[int, ...] | None:
-        """Return a constant operand as integers, or None where it is left out."""
+        """Return a constant operand, which must be of integers, or None where it is left out."""
         operand = self.operands[position] if position < len(self.operands) else None
-        return None if operand is None else tuple(int(n) for n in self.constant(position).reshape(-1))
+        if operand is None:
+            return None
+        array = self.constant(position)
+        if array.dtype.kind not in "iu":
+            raise UnsupportedError(f"{self.op_type} whose input {position} is {array.dtype}, expected integers")
+        return tuple(int(n) for n in array.reshape(-1))
 
     def constant(self, position: int) -> Array:
         """Return the operand at `position`, which must be a constant of the body."""

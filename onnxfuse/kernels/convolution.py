@@ -329,8 +329,6 @@ _LISTS = ("kernel_shape", "strides", "dilations", "pads")
 
 def _sliding(facts: Mapping[str, Any]) -> Sliding:
     pads = list(facts.get("pads", ()))
-    if any(p < 0 for p in pads):
-        raise UnsupportedError(f"negative pads {pads}")
     half = len(pads) // 2
     auto = facts.get("auto_pad", b"NOTSET")
     return Sliding(
@@ -371,8 +369,6 @@ def problem(parts: Convolution, input_shapes: tuple[Shape, ...]) -> Problem:
     outputs, each, *taps = (w[axis] for axis in parts.packing) if parts.packing else w
     if each * parts.groups != channels or outputs % max(parts.groups, 1):
         raise UnsupportedError(f"{parts.groups} groups, {channels} channels to {outputs}, {each} of them to a filter")
-    if 0 in taps:
-        raise UnsupportedError(f"weights without elements, of shape {list(w)}")
     places = parts.sliding.over((x[0], *_pair(space, 1), channels), _pair(taps, 1))
     extents = places.out[2 - len(space) :]
     full = (x[0], *extents, outputs) if parts.channels_last else (x[0], outputs, *extents)

@@ -17,7 +17,7 @@ from onnxfuse.kernels.layout import Shape
 from onnxfuse.kernels.plans import LaunchPlan
 from onnxfuse.model import sized
 from onnxfuse.model.errors import KernelError, ModelError
-from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops
+from onnxfuse.model.fused import FusedOp, fused_ops, told
 from onnxfuse.model.types import ValueType, infer, value_info
 
 H200 = Arch("sm_90a", sm_count=132)
@@ -197,8 +197,7 @@ def _json(path: Path, facts: Mapping[str, Any]) -> None:
 
 def _provenance(node: NodeProto) -> str:
     """Return the node and the original nodes in it, on one line."""
-    facts = {p.key.removeprefix(f"{DOMAIN}."): p.value for p in node.metadata_props}
-    return f"{node.name or node.output[0]}: {', '.join(json.loads(facts.get('nodes', '[]')))}"
+    return f"{node.name or node.output[0]}: {', '.join(told(node, 'nodes'))}"
 
 
 def _model(op: FusedOp, nodes: list[NodeProto], types: Mapping[str, ValueType]) -> onnx.ModelProto:

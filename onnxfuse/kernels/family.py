@@ -35,10 +35,15 @@ class Family:
     """How to run on inputs of these shapes; the flag: every pointer is a multiple of 16 bytes."""
     refuses: Callable[[FusedOp, Arch], str | None] | None = None
     """Why the body is the better choice on this GPU, None where the kernel is; absent: never."""
+    fits: Callable[[FusedOp, Sequence[Extents | None], Arch], str | None] | None = None
+    """Why inputs of these shapes, of which parts may be unknown, may have no plan on this GPU, None where they have
+    one; absent: all have."""
     reads: Callable[[Extents, Extents], str | None] | None = None
     """Why the kernel does not read an operand of the first shape beside work of the second; absent: it reads all."""
     reads_before: Callable[[Extents, Extents], str | None] | None = None
     """The same of what a prologue computes a value of the second shape from; absent: it has no such prologue."""
+    beside: int = 1
+    """Anchors side by side that one launch is meant for, at most: each with an operand and an output of its own."""
     inplace: Callable[[FusedOp], tuple[tuple[int, int], ...]] = _nowhere
     """The (input, output) pairs that may share memory, for all shapes, where their types and shapes agree."""
     candidates: Callable[[FusedOp, tuple[Shape, ...], Arch], tuple[Tuning, ...]] = _none

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from onnxfuse.kernels import gemm_prologue, gemm_sm80, gemm_text, plans, types
+from onnxfuse.kernels import gemm_prologue, gemm_sm80, gemm_text, limits, plans, types
 from onnxfuse.kernels.anatomy import (
     ROW_BYTES,
     Anatomy,
@@ -33,16 +33,17 @@ ARCH = "sm_90a"
 """The architecture that the fast kernel is written for: Hopper, with its warpgroup products and bulk copies."""
 SHARED_LIMIT = 227 * 1024
 """Shared memory of a block on Hopper, bytes."""
+MOST = 2**31
+"""Rows, columns and terms of a product; the kernels count them by 32 bits, as the library does."""
 
 # ---- the plans
 
 
 def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: Tuning) -> LaunchPlan:
     """Return how to run `op` on inputs of these shapes: on the tensor cores where they take its sizes and pointers."""
-    work = _work(op, input_shapes)
+    work, chosen = _work(op, input_shapes), tuning.block
     parts, size = work.parts, work.size
-    chosen = tuning.block
-    if aligned and chosen is None and tensor_cores(parts, size, arch):
+    if aligned and chosen is None and tensor_cores(work, arch):
         of_work = tuning.tile or _choose(work, arch)
         if isinstance(of_work, Tile):
             return _sm90(work, of_work, arch)
@@ -58,6 +59,8 @@ def _work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
     outputs = output_shapes(op, input_shapes)
     parts = placed(anatomy(op), op, input_shapes)
     size = problem(parts, input_shapes)
+    if max(size.m, size.n, size.k) >= MOST:
+        raise UnsupportedError(f"a product of [{size.m}, {size.k}] by [{size.k}, {size.n}], expected less than 2^31")
     return Work(op, parts, size, _kinds(parts, size, input_shapes), outputs)
 
 
@@ -82,10 +85,12 @@ def reads_before(shape: Extents, full: Extents) -> str | None:
     return None if read else "lies across the rows and terms of the left factor"
 
 
-def tensor_cores(parts: Anatomy, size: Problem, arch: Arch) -> bool:
-    """Return whether Hopper's kernel runs a product of this size and layout on `arch`."""
+def tensor_cores(work: Work, arch: Arch) -> bool:
+    """Return whether Hopper's kernel runs products of this size, layout and number on `arch`."""
+    parts, size = work.parts, work.size
     if (
         arch.name != ARCH
+        or _map_count(work) > limits.TENSOR_MAPS
         or size.n % 8
         or 0 in (size.m, size.n, size.k)
         or size.batch is not None
@@ -131,6 +136,8 @@ def _plain(work: Work) -> LaunchPlan:
 
 def _sm90(work: Work, tile: Tile, arch: Arch) -> LaunchPlan:
     size = work.size
+    if not _takes_columns(work, replace(tile, n=tile.n * work.first_operand)):
+        raise UnsupportedError(f"a tile of {tile} for {size.n} columns")
     if not _has_registers(work.parts, tile, tile.n * work.first_operand):
         raise UnsupportedError(f"a tile of {tile} beside a warpgroup that computes the left factor")
     stages = _stages(work, tile)
@@ -195,6 +202,10 @@ class Cost:
 
 
 COSTS = {
+    Tile(128, 32, 1): Cost(3.2, 0.170, 0.180, 0.60, 0.30),
+    Tile(256, 32, 1): Cost(3.6, 0.310, 0.320, 1.00, 0.40),
+    Tile(256, 32, 1, warpgroups=2): Cost(3.6, 0.310, 0.320, 1.00, 0.40),
+    Tile(256, 32, 1, warpgroups=2, teams=1): Cost(3.6, 0.310, 0.320, 1.20, 0.60),
     Tile(64, 64, 1): Cost(2.6, 0.126, 0.160, 0.60, 0.30),
     Tile(64, 128, 1): Cost(3.4, 0.195, 0.265, 0.60, 0.30),
     Tile(128, 64, 1): Cost(3.3, 0.210, 0.216, 0.60, 0.30),
@@ -273,12 +284,20 @@ def _fitting(work: Work) -> list[Tile]:
     tiles = [
         tile
         for tile in COSTS
-        if tile.n % (64 * accumulated) == 0 and (narrow or tile.m * tile.n // (tile.warpgroups * 128) <= 128)
+        if _takes_columns(work, tile) and (narrow or tile.m * tile.n // (tile.warpgroups * 128) <= 128)
     ]
     tiles = [t for t in tiles if _has_registers(work.parts, t, t.n)]
     fitting = [t for t in tiles if _most_stages(work, replace(t, n=t.n // accumulated)) >= LEAST_STAGES]
     rows, columns = -(-work.size.m // 64) * 64, -(-work.size.n // 64) * 64 * accumulated
     return [t for t in fitting if t.m * t.cluster <= 2 * rows and t.n <= 2 * columns] or fitting
+
+
+def _takes_columns(work: Work, tile: Tile) -> bool:
+    """Return whether the columns of a tile are whole chunks, or less than one that no other tile stands beside."""
+    if tile.n % 64:
+        windows = work.size.places is not None or work.parts.products[0].transposed
+        return windows and work.first_operand == 1 and work.size.n <= tile.n
+    return tile.n % (64 * work.first_operand) == 0
 
 
 def chosen(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> Tile | Block:
@@ -351,7 +370,7 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
     """Return the tiles and the blocks of sm_80 that may be near the fastest; all ways to split where tiles are few."""
     work = _work(op, input_shapes)
     parts, size, accumulated = work.parts, work.size, work.first_operand
-    hopper = tensor_cores(parts, size, arch)
+    hopper = tensor_cores(work, arch)
     blocks = gemm_sm80.worth_measuring(parts, size, arch) if size.places is None or not hopper else []
     if not hopper:
         return tuple(Tuning(block=block) for block in blocks)
@@ -377,7 +396,7 @@ def _shared_bytes(work: Work, tile: Tile, stages: int) -> int:
     matrices = 1 if work.parts.prologue is None else len(work.parts.prologue.cells)
     ring = stages * (matrices * -(-left * ROW_BYTES // 1024) * 1024 + work.first_operand * tile.n * ROW_BYTES)
     warps = 4 * tile.warpgroups * tile.teams
-    buffers = 2 if work.staged is None else tile.m * tile.n // (64 * 64 * tile.warpgroups)
+    buffers = 2 if work.staged is None else tile.m // (64 * tile.warpgroups) * -(-tile.n // 64)
     puts = warps * buffers * 16 * 64 * gemm_text.output_bytes(work.parts)
     part = tile.m * tile.n * work.first_operand * 4 // (4 * tile.warpgroups)
     parts = (tile.split - 1) * part * gemm_text.part_warps(tile, left)
@@ -433,6 +452,14 @@ def _maps(work: Work, tile: Tile) -> tuple[TensorMap, ...]:
     return tuple(maps)
 
 
+def _map_count(work: Work) -> int:
+    """Return how many tensors the copy engine would be told of."""
+    parts = work.parts
+    left = 1 if parts.prologue is None else len(parts.prologue.cells)
+    of_lane = (0 if work.stored else len(parts.lanes[0].outputs)) + (work.staged is not None)
+    return left + len(parts.products) + of_lane * len(parts.lanes)
+
+
 def _in_slot(whole: TensorMap, slot: Slot | None) -> TensorMap:
     """Return the map of a matrix that is some columns of a wider one."""
     if slot is None:
@@ -480,4 +507,16 @@ def _map(
     return TensorMap(pointer, dtype, (columns, rows), strides, box, to_tf32=to_tf32)
 
 
-FAMILY = Family(anatomy, output_shapes, plan, refuses, reads, reads_before, candidates=candidates)
+MOST_BESIDE = (limits.TENSOR_MAPS - 1) // 2
+"""Products of one input that Hopper's kernel takes, each a right factor and an output; more run by that for sm_80."""
+
+FAMILY = Family(
+    anatomy,
+    output_shapes,
+    plan,
+    refuses,
+    reads=reads,
+    reads_before=reads_before,
+    beside=MOST_BESIDE,
+    candidates=candidates,
+)

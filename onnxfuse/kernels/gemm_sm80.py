@@ -1,6 +1,7 @@
 """The gemm template on sm_80 and later: which block computes a product, how it fits a GPU, the launch."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from onnxfuse.kernels import gemm_prologue, gemm_text, plans, types
@@ -56,6 +57,8 @@ PACES = {
 Fitted to 23 sizes from 1 x 768 x 768 to 16384 x 3072 x 768 with bias and GELU (tests/gpu/products.py), float16, H200,
 2026-11: what they choose takes 0.6% more time than the best block of each size, 2.4% in float32 (geometric means).
 """
+SPARE = (Block(64, 192, 2, 2), Block(64, 256, 2, 2))
+"""Where none of these fits: three and four products of one body in the 99 KB of shared memory of an A10. Not timed."""
 NEAR = 1.5
 """Estimates were at most 0.18 off: a block that should take this many times the least is not the fastest."""
 
@@ -111,15 +114,23 @@ def plan(work: Work, aligned: bool, block: Block | None, arch: Arch) -> LaunchPl
 def choose(parts: Anatomy, size: Problem, arch: Arch) -> Block:
     """Return the block with the least estimated time."""
     fitting = candidates(parts, arch)
-    if not fitting:
+    if fitting:
+        return min(fitting, key=lambda block: microseconds(block, parts, size, arch))
+    spare = _fitting(SPARE, parts, arch)
+    if not spare:
         raise UnsupportedError(f"{len(parts.lanes[0].products)} products in one body")
-    return min(fitting, key=lambda block: microseconds(block, parts, size, arch))
+    return spare[0]
 
 
 def candidates(parts: Anatomy, arch: Arch) -> list[Block]:
-    """Return the blocks that fit `arch` beside the body's products and layouts."""
+    """Return the blocks whose times are known that fit `arch` beside the body's products and layouts."""
+    return _fitting(PACES, parts, arch)
+
+
+def _fitting(kinds: Iterable[Block], parts: Anatomy, arch: Arch) -> list[Block]:
+    """Return, of blocks with the columns of all products together, those that fit, with the columns of each."""
     accumulated, found = len(parts.lanes[0].products), []
-    for kind in PACES:
+    for kind in kinds:
         block = replace(kind, n=kind.n // accumulated)
         # Where a factor lies with its terms below each other, a tile is whole lines of 128 bytes wide.
         lines = block.n % parts.terms == 0 and (not parts.products[0].turned or block.m % parts.terms == 0)

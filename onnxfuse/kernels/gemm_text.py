@@ -1,6 +1,7 @@
 """The generated text of the gemm template's kernels: the body, its operands, how its results are put."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from onnxfuse.kernels import functor, gemm_prologue, layout, types
 from onnxfuse.kernels.anatomy import TYPES, Anatomy, Problem
@@ -47,7 +48,7 @@ class Work:
         """Among the inputs of a lane, which are its products and then its operands."""
         return len(self.parts.lanes[0].products)
 
-    @property
+    @cached_property
     def stored(self) -> tuple[Stored, ...]:
         """Of each lane, where its cells go; none where all outputs are written as the products lie."""
         if not any(lane.moves for lane in self.parts.lanes):
@@ -65,7 +66,7 @@ class Work:
         prologue = self.parts.prologue
         return () if prologue is None or not prologue.group else layout.divisor(prologue.group, 32)
 
-    @property
+    @cached_property
     def staged(self) -> int | None:
         """The input of a lane that the copy engine can fetch to where the output will be put."""
         operands, first, stored = self.parts.lanes[0].operands, self.first_operand, output_bytes(self.parts)

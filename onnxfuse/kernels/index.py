@@ -138,19 +138,24 @@ class Space:
             return self.extents[number]
         return math.prod(self.extents_of(n) for n in self.cuts[number])
 
-    def range(self, index: Index) -> tuple[int, int]:
-        """Return the least and the greatest number that `index` can be, each digit on its own."""
+    def range(self, index: Index, within: tuple[Bound, ...] = ()) -> tuple[int, int]:
+        """Return the least and the greatest number that `index` can be, each digit on its own.
+
+        `within`: of these bounds those on a digit alone limit it.
+        """
         low = high = index.constant
         for atom, factor in index.terms:
-            least, greatest = self._atom_range(atom)
+            least, greatest = self._atom_range(atom, within)
             ends = (least * factor, greatest * factor)
             low, high = low + min(ends), high + max(ends)
         return low, high
 
-    def _atom_range(self, atom: Atom) -> tuple[int, int]:
+    def _atom_range(self, atom: Atom, within: tuple[Bound, ...]) -> tuple[int, int]:
         if isinstance(atom, Digit):
-            return 0, self.extents_of(atom.number) - 1
-        low, high = self.range(atom.index)
+            alone = [b for b in within if b.index == Index(((atom, 1),))]
+            least = max((b.low for b in alone), default=0)
+            return max(least, 0), min((self.extents_of(atom.number), *(b.high for b in alone))) - 1
+        low, high = self.range(atom.index, within)
         if atom.rest:
             return 0, min(atom.by - 1, max(high, 0))
         return max(low, 0) // atom.by, max(high, 0) // atom.by

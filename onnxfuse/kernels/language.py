@@ -76,11 +76,13 @@ def _erf_gelu(a: Term, b: Term) -> Term | None:
     """x * (1 + erf(x * c)) * 0.5 in any order, also with x / c -> one operation: GELU as it was before opset 20."""
     values = a.builder.values
 
-    def factors(index: int) -> list[int]:
-        value = values[index]
-        return [f for arg in value.args for f in factors(arg)] if _is(value, "mul") else [index]
-
-    found = [*factors(a.index), *factors(b.index)]
+    found, waiting = list[int](), [b.index, a.index]
+    while waiting and len(found) <= 3:
+        value = values[index := waiting.pop()]
+        if _is(value, "mul"):
+            waiting.extend(reversed(value.args))
+        else:
+            found.append(index)
     gate = next((i for i in found if _is(values[i], "one_plus_erf")), None)
     half = next((i for i in found if isinstance(v := values[i], Constant) and v.value == 0.5), None)
     if len(found) != 3 or gate is None or half is None:

@@ -1,12 +1,13 @@
 """From a fused op and the shapes of its inputs to a launch plan."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
 import onnx
 
-from onnxfuse.kernels import attention, concat, depthwise, direct, gemm, memory
+from onnxfuse.kernels import attention, concat, depthwise, direct, gemm, limits, memory, plans
 from onnxfuse.kernels import estimate as costs
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.family import Extents, Family
@@ -56,6 +57,17 @@ def supports(op: FusedOp, arch: Callable[[], Arch] | None = None) -> str | None:
     return mine.refuses(op, arch()) if arch is not None and mine.refuses is not None else None
 
 
+def fits(op: FusedOp, shapes: Sequence[Extents | None], arch: Arch) -> str | None:
+    """Return why inputs of these shapes may have no plan on `arch`, None where they have one; parts may be unknown."""
+    mine = family(op)
+    return mine.fits(op, shapes, arch) if mine.fits is not None else None
+
+
+def most_beside(template: str) -> int:
+    """Return how many anchors side by side one launch of this template is meant for, at most."""
+    return FAMILIES[template].beside if template in FAMILIES else 1
+
+
 def unreadable(template: str, shape: Extents | None, full: Extents | None) -> str | None:
     """Return why the kernels of `template` do not read an operand of `shape` beside work of shape `full`, else None."""
     reads = FAMILIES[template].reads if template in FAMILIES else None
@@ -103,7 +115,21 @@ def plan(
 
     `aligned`: every input and output pointer is a multiple of 16 bytes. The plan holds for all pointers of that kind.
     """
-    return _guarded(op, input_shapes, lambda: family(op).plan(op, input_shapes, aligned, arch, tuning))
+    return _guarded(op, input_shapes, lambda: _launchable(op, input_shapes, aligned, arch, tuning))
+
+
+def _launchable(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: Tuning) -> LaunchPlan:
+    """Return the template's plan; raises `UnsupportedError` where `arch` cannot launch it."""
+    mine = family(op)
+    if any(0 in s for s in input_shapes):
+        outputs = mine.output_shapes(op, input_shapes)
+        if not any(math.prod(s) for s in outputs):
+            return plans.nothing(op, outputs)
+    made = mine.plan(op, input_shapes, aligned, arch, tuning)
+    reason = limits.exceeded(made, len(op.inputs) + len(op.outputs), arch)
+    if reason is not None:
+        raise UnsupportedError(reason)
+    return made
 
 
 def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[Tuning, ...]:
@@ -112,15 +138,21 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
     Each makes a plan of its own; one that has no plan is among them, so that its failure is told.
     """
     mine = _guarded(op, input_shapes, lambda: family(op))
-    plans: dict[object, Tuning] = {}
+    made_by: dict[object, Tuning] = {}
     for tuning in (DEFAULT, *_guarded(op, input_shapes, lambda: mine.candidates(op, input_shapes, arch))):
         try:
-            made = mine.plan(op, input_shapes, True, arch, tuning)
+            made = _launchable(op, input_shapes, True, arch, tuning)
             what = (made.kernel, made.grid, made.block, made.shared_bytes, made.parameters)
-            plans.setdefault(what if made.grid[0] else "nothing to launch", tuning)
+            made_by.setdefault(what if made.grid[0] else "nothing to launch", tuning)
         except UnsupportedError:
-            plans[tuning] = tuning
-    return tuple(plans.values())
+            made_by[tuning] = tuning
+    return tuple(made_by.values())
+
+
+def is_candidate(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch, tuning: Tuning) -> bool:
+    """Return whether `tuning` is among the variants that are measured on such inputs: no other one makes a kernel."""
+    found = _guarded(op, input_shapes, lambda: family(op).candidates(op, input_shapes, arch))
+    return tuning in (DEFAULT, *found)
 
 
 def inplace(op: FusedOp) -> tuple[tuple[int, int], ...]:

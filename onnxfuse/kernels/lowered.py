@@ -23,6 +23,9 @@ SEVERAL = range(3, 33)
 """Inputs side by side that one read may choose from: a comparison and a pointer each per vector. By reads of their own
 each is a vector in registers, too, and a choice for each element."""
 
+MAX_PLACES = 2048
+"""Values at a place of their own: each copy of a value that is put beside itself again doubles them."""
+
 MAX_CONDITIONS = 256
 """Conditions under which one value may be wanted: beyond that the text would take too long to compile."""
 
@@ -111,7 +114,10 @@ def lower(program: Program, input_shapes: tuple[Shape, ...]) -> Lowered:
         cuts = len(space.cuts)
         walk = _Walk(program, shapes, space)
         places = tuple(space.resolved(a) for a in axes)
-        outputs = tuple(Output(walk.at(o.value, places).index, o.dtype) for o in program.outputs)
+        try:
+            outputs = tuple(Output(walk.at(o.value, places).index, o.dtype) for o in program.outputs)
+        except RecursionError:
+            raise UnsupportedError(f"a chain of movements through {len(program.values)} values") from None
         if len(space.cuts) == cuts:
             return _finished(walk, outputs)
         # A Reshape has cut a digit: what was written in it before is written again.
@@ -126,6 +132,8 @@ class _Walk:
     space: Space
     builder: Builder = field(default_factory=Builder)
     sources: list[Source] = field(default_factory=list)
+    numbers: dict[Source, int] = field(default_factory=dict)
+    """The place of each in `sources`."""
     types: list[int] = field(default_factory=list)
     choices: dict[int, tuple[Bounds, Bounds]] = field(default_factory=dict)
     """For each choice, by its index in the plain program: where its second and where its third operand is wanted."""
@@ -135,6 +143,8 @@ class _Walk:
         """Return the term for a value at these coordinates."""
         key = (value, places)
         if key not in self.known:
+            if len(self.known) >= MAX_PLACES:
+                raise UnsupportedError(f"values wanted at more than {MAX_PLACES} places")
             self.known[key] = self._at(self.program.values[value], self.shapes[value], places)
         return self.known[key]
 
@@ -154,10 +164,11 @@ class _Walk:
 
     def source(self, source: Source, dtype: int) -> Term:
         """Return the term for a source, a new one only if no equal one is there."""
-        if source not in self.sources:
+        if source not in self.numbers:
+            self.numbers[source] = len(self.sources)
             self.sources.append(source)
             self.types.append(dtype)
-        return self.builder.term(Input(self.sources.index(source), dtype))
+        return self.builder.term(Input(self.numbers[source], dtype))
 
     def moved(self, move: Move, places: tuple[Index, ...]) -> Term:
         """Return the term for a moved value: the piece whose bounds hold."""

@@ -47,8 +47,6 @@ def plan(
 ) -> LaunchPlan:
     """Return how to run a program with data movement on inputs of these shapes."""
     count = math.prod(output_shapes[0])
-    if count == 0:
-        return _nothing(entry, program, output_shapes)
     lowered = lower(program, input_shapes)
     bits = sources.index_bits(lowered, input_shapes)
     tensors = sources.operands(program, lowered, input_shapes)
@@ -56,19 +54,6 @@ def plan(
     if tile is not None:
         return tiled.plan(entry, program, lowered, tile, tensors, output_shapes, aligned, bits, tuning)
     return direct(entry, program, lowered, tensors, output_shapes, aligned, bits, arch, tuning)
-
-
-def _nothing(entry: str, program: Program, output_shapes: tuple[Shape, ...]) -> LaunchPlan:
-    """A kernel for an output without elements, which is never launched."""
-    text = (
-        "constexpr int THREADS = 32;\nstruct Parameters { unsigned count; };\nstruct Pointers {};\n"
-        "DEVICE void nothing(const Pointers&, const Parameters&) {}\n"
-    )
-    kernel = KernelSource(
-        entry,
-        (template(DEVICE), generated(entry, text + plans.entry_point(entry, "nothing", program, (), 0))),
-    )
-    return LaunchPlan(kernel, (0, 1, 1), (32, 1, 1), 0, plans.packed((0,), 32), output_shapes)
 
 
 # ---- every thread fetches what it computes from

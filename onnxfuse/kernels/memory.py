@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import onnx
 
-from onnxfuse.kernels import body, language, lowered, mapped, pointwise, reduction, space
+from onnxfuse.kernels import body, language, lowered, mapped, plans, pointwise, reduction, space
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.body import Program, broadcast
 from onnxfuse.kernels.centred import centred
@@ -39,6 +39,8 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     """Return how to run `op` on inputs of these shapes."""
     built = program(op)
     outputs = output_shapes(op, input_shapes)
+    if not any(math.prod(s) for s in outputs):
+        return plans.nothing(op, outputs)
     make = reduction.plan if phases(built) else mapped.plan if built.moves() else pointwise.plan
     made = make(identifier(op.name), built, input_shapes, outputs, aligned, arch, tuning)
     if made.grid[0] == 0 and any(math.prod(s) for s in outputs):
@@ -80,12 +82,16 @@ def inplace(op: FusedOp) -> tuple[tuple[int, int], ...]:
 
 def _reads_elementwise(built: Program, index: int) -> frozenset[int]:
     """The inputs that a value reads other than through a reduction: its shape covers theirs."""
-    value = built.values[index]
-    if isinstance(value, body.Input):
-        return frozenset({value.index})
-    if isinstance(value, body.Reduce):
-        return frozenset()
-    return frozenset().union(*(_reads_elementwise(built, a) for a in body.arguments(value)))
+    seen, waiting, found = set[int](), [index], set[int]()
+    while waiting:
+        value = built.values[waiting.pop()]
+        if isinstance(value, body.Input):
+            found.add(value.index)
+        elif not isinstance(value, body.Reduce):
+            fresh = set(body.arguments(value)) - seen
+            seen |= fresh
+            waiting.extend(fresh)
+    return frozenset(found)
 
 
 POINTWISE_VARIANTS = (

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from onnxfuse.kernels.index import Bound, Index, Shape, Space, reshaped
 from onnxfuse.kernels.types import UnsupportedError
@@ -174,8 +176,43 @@ class Piece:
     bounds: tuple[Bound, ...] = ()
 
 
+MOST = 2**62
+"""Elements of a value at most: no place in it, and no product on the way to one, passes 64 bits."""
+
+
+@lru_cache(maxsize=4096)
 def shape(how: Movement, shapes: tuple[Shape, ...]) -> Shape:
-    """Return the shape of the result for these shapes of the operands; raises `UnsupportedError`."""
+    """Return the shape of the result for these shapes of the operands.
+
+    Raises `UnsupportedError` where there is none, and where an element of the result would lie beside its operand:
+    every place that a kernel reads by way of `pieces` is so known to lie inside.
+    """
+    made = _shape(how, shapes)
+    if any(n < 0 for n in made) or math.prod(made) > MOST:
+        raise UnsupportedError(f"a value of shape {made}")
+    if not isinstance(how, LookedUp):  # its numbers are known when the kernel runs, which looks at each of them
+        _want_inside(how, shapes, made)
+    return made
+
+
+def _want_inside(how: Movement, shapes: tuple[Shape, ...], made: Shape) -> None:
+    """Raise `UnsupportedError` unless each element of the result lies inside the operand that it comes from."""
+    if 0 in made:
+        return
+    space = Space()
+    places = tuple(space.axis(n) for n in made)
+    for piece in pieces(how, space, places, shapes):
+        ranges = [(b, *space.range(b.index)) for b in piece.bounds]
+        if any(max(b.low, least) > min(b.high - 1, greatest) for b, least, greatest in ranges):
+            continue  # no element comes from there
+        for axis, (coordinate, extent) in enumerate(zip(piece.coordinates, shapes[piece.operand], strict=True)):
+            low, high = space.range(space.resolved(coordinate), piece.bounds)
+            if low < 0 or high >= extent:
+                reads = f"element {low}" if low == high else f"elements {low} to {high}"
+                raise UnsupportedError(f"{type(how).__name__.lower()}: {reads} of axis {axis}, which has {extent}")
+
+
+def _shape(how: Movement, shapes: tuple[Shape, ...]) -> Shape:
     of = shapes[0]
     match how:
         case Transposed():
@@ -190,11 +227,13 @@ def shape(how: Movement, shapes: tuple[Shape, ...]) -> Shape:
             _want_rank(of, 1, "a weight by channel")
             return (*of, *(1,) * (len(shapes[1]) - 2))
         case Grouped(groups=groups):
-            if len(of) < 2 or of[1] % groups:
+            if len(of) < 2 or groups < 1 or of[1] % groups:
                 raise UnsupportedError(f"{groups} groups of shape {of}")
             return of[0], groups, math.prod(of[1:]) // groups
         case Flattened(axis=axis):
             axis = axis + len(of) if axis < 0 else axis
+            if not 0 <= axis <= len(of):
+                raise UnsupportedError(f"Flatten at axis {axis} of a value of rank {len(of)}")
             return math.prod(of[:axis]), math.prod(of[axis:])
         case Squeezed(axes=axes):
             gone = [d for d, n in enumerate(of) if n == 1] if axes is None else [_axis(a, len(of)) for a in axes]
@@ -203,23 +242,26 @@ def shape(how: Movement, shapes: tuple[Shape, ...]) -> Shape:
             return tuple(n for d, n in enumerate(of) if d not in gone)
         case Unsqueezed(axes=axes):
             rank = len(of) + len(axes)
-            new, rest = {_axis(a, rank) for a in axes}, iter(of)
+            new, rest = set(_different(axes, rank, "Unsqueeze")), iter(of)
             return tuple(1 if d in new else next(rest) for d in range(rank))
         case Expanded(target=target):
             rank = max(len(of), len(target))
-            pairs = zip((1,) * (rank - len(of)) + of, (1,) * (rank - len(target)) + target, strict=True)
+            pairs = list(zip((1,) * (rank - len(of)) + of, (1,) * (rank - len(target)) + target, strict=True))
+            if any(b < 0 or (a != b and 1 not in (a, b)) for a, b in pairs):
+                raise UnsupportedError(f"Expand of {of} to {list(target)}")
             return tuple(b if a == 1 else a for a, b in pairs)
         case Sliced(cuts=cuts):
             extents = list(of)
-            for cut in cuts:
-                axis = _axis(cut.axis, len(of))
+            for cut, axis in zip(cuts, _different([c.axis for c in cuts], len(of), "Slice"), strict=True):
                 extents[axis] = len(_steps(cut, of[axis]))
             return tuple(extents)
         case Part(axis=axis, number=number):
             axis = _axis(axis, len(of))
             return (*of[:axis], _sizes(how, of[axis])[number], *of[axis + 1 :])
-        case Picked(axis=axis):
+        case Picked(axis=axis, at=element):
             axis = _axis(axis, len(of))
+            if not -of[axis] <= element < of[axis]:
+                raise UnsupportedError(f"Gather of element {element} of axis {axis}, which has {of[axis]}")
             return (*of[:axis], *of[axis + 1 :])
         case Gathered(axis=axis, runs=runs):
             axis = _axis(axis, len(of))
@@ -235,6 +277,7 @@ def shape(how: Movement, shapes: tuple[Shape, ...]) -> Shape:
                 raise UnsupportedError(f"Concat of shapes {', '.join(map(str, shapes))} along axis {axis}")
             return (*of[:axis], sum(s[axis] for s in shapes), *of[axis + 1 :])
         case Padded():
+            _want_rank(tuple(n for n in shapes[1] if n != 1), 0, "Pad with a number")
             around = _around(how, len(of))
             return tuple(n + sum(around.get(d, (0, 0))) for d, n in enumerate(of))
         case Repeated(factors=factors):
@@ -247,12 +290,12 @@ def shape(how: Movement, shapes: tuple[Shape, ...]) -> Shape:
             return sizes
         case DepthToSpace(block=block):
             _want_rank(of, 4, "DepthToSpace")
-            if of[1] % block**2:
+            if block < 1 or of[1] % block**2:
                 raise UnsupportedError(f"DepthToSpace of {of[1]} channels in blocks of {block}")
             return of[0], of[1] // block**2, of[2] * block, of[3] * block
         case SpaceToDepth(block=block):
             _want_rank(of, 4, "SpaceToDepth")
-            if of[2] % block or of[3] % block:
+            if block < 1 or of[2] % block or of[3] % block:
                 raise UnsupportedError(f"SpaceToDepth of {of[2]}x{of[3]} in blocks of {block}")
             return of[0], of[1] * block**2, of[2] // block, of[3] // block
 
@@ -268,7 +311,7 @@ def pieces(how: Movement, space: Space, at: tuple[Index, ...], shapes: tuple[Sha
             inverse = {a: d for d, a in enumerate(_perm(how, len(of)))}
             return (Piece(0, tuple(at[inverse[d]] for d in range(len(of)))),)
         case Reshaped() | Alike() | Channelled() | Grouped() | Flattened() | Squeezed() | Unsqueezed():
-            return (Piece(0, reshaped(space, at, shape(how, shapes), of)),)
+            return (Piece(0, reshaped(space, at, _shape(how, shapes), of)),)
         case Expanded():
             return (Piece(0, broadcast(at, of)),)
         case Sliced(cuts=cuts):
@@ -341,6 +384,14 @@ def _axis(axis: int, rank: int) -> int:
     return found
 
 
+def _different(axes: Sequence[int], rank: int, what: str) -> tuple[int, ...]:
+    """Return the axes counted from 0; raises where one is named twice."""
+    found = tuple(_axis(a, rank) for a in axes)
+    if len(set(found)) < len(found):
+        raise UnsupportedError(f"{what} along axes {list(axes)} of a value of rank {rank}")
+    return found
+
+
 def _want_rank(of: Shape, rank: int, what: str) -> None:
     if len(of) != rank:
         raise UnsupportedError(f"{what} of a value of rank {len(of)}, expected {rank}")
@@ -368,6 +419,8 @@ def _reshape(target: Shape, zero_copies: bool, of: Shape) -> Shape:
 
 def _steps(cut: Cut, extent: int) -> range:
     """The elements that a slice takes: Python's meaning is ONNX's."""
+    if not cut.step:
+        raise UnsupportedError("Slice in steps of 0")
     return range(*slice(cut.start, cut.end, cut.step).indices(extent))
 
 
@@ -384,7 +437,7 @@ def _shifted(at: tuple[Index, ...], axis: int, by: int) -> tuple[Index, ...]:
 
 
 def _around(how: Padded, rank: int) -> dict[int, tuple[int, int]]:
-    axes = tuple(range(rank)) if how.axes is None else tuple(_axis(a, rank) for a in how.axes)
+    axes = tuple(range(rank)) if how.axes is None else _different(how.axes, rank, "Pad")
     if len(axes) != len(how.before):
         raise UnsupportedError(f"Pad of {len(how.before)} axes of a value of rank {rank}")
     pairs = zip(axes, zip(how.before, how.after, strict=True), strict=True)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 
+from onnxfuse.kernels import types
 from onnxfuse.kernels.body import Handler, Move, Node, ShapeOf, Term
 from onnxfuse.kernels.movement import (
     Alike,
@@ -81,6 +82,8 @@ def _slice(node: Node) -> Movement:
     axes, steps = _given(node, "axes", 3), node.integers(4)
     axes = tuple(range(len(starts))) if axes is None else axes
     steps = (1,) * len(starts) if steps is None else steps
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        raise UnsupportedError(f"Slice by {len(starts)} starts, {len(ends)} ends, {len(axes)} axes, {len(steps)} steps")
     return Sliced(tuple(Cut(*c) for c in zip(axes, starts, ends, steps, strict=True)))
 
 
@@ -97,6 +100,8 @@ def _space_to_depth(node: Node) -> Movement:
 def _gather(node: Node) -> tuple[Term, ...]:
     table, numbers = node.term(0), node.operands[1]
     if isinstance(numbers, Term):
+        if not types.is_integer(numbers.dtype):
+            raise UnsupportedError(f"Gather by {types.name(numbers.dtype)}")
         if node.number("axis", 0):
             raise UnsupportedError("Gather by computed numbers along another axis than the first one")
         return (node.builder.term(Move(LookedUp(), (table.index, numbers.index), table.dtype)),)
@@ -105,11 +110,10 @@ def _gather(node: Node) -> tuple[Term, ...]:
 
 def _picks(node: Node) -> Movement:
     axis = int(node.number("axis", 0))
-    known = node.constant(1)
-    if known.ndim > 1:
-        raise UnsupportedError(f"Gather by a constant of rank {known.ndim}, expected at most 1")
-    numbers = tuple(int(n) for n in known.reshape(-1))
-    if known.ndim == 0:
+    rank, numbers = node.constant(1).ndim, node.integers(1) or ()
+    if rank > 1:
+        raise UnsupportedError(f"Gather by a constant of rank {rank}, expected at most 1")
+    if rank == 0:
         return Picked(axis, numbers[0])
     if any(n < 0 for n in numbers):
         raise UnsupportedError("Gather by a list with negative numbers")
@@ -162,6 +166,8 @@ def _concat(node: Node) -> tuple[Term, ...]:
 def _split(node: Node) -> tuple[Term, ...]:
     axis, sizes = int(node.number("axis", 0)), _given(node, "split", 1) or ()
     parts = len(sizes) or int(node.number("num_outputs", 0)) or node.outputs
+    if parts != node.outputs:
+        raise UnsupportedError(f"Split in {parts} with {node.outputs} outputs")
     return tuple(node.builder.move(Part(axis, n, parts, sizes), node.term(0)) for n in range(parts))
 
 
@@ -169,6 +175,8 @@ def _pad(node: Node) -> tuple[Term, ...]:
     mode = node.text("mode", "constant")
     x, pads = node.term(0), _wanted(node, "pads", 1)
     before, after, axes = pads[: len(pads) // 2], pads[len(pads) // 2 :], node.integers(3)
+    if len(before) != len(after) or (axes is not None and len(axes) != len(before)):
+        raise UnsupportedError(f"Pad by {len(pads)} numbers" + (f" along {len(axes)} axes" if axes is not None else ""))
     if mode != "constant":
         return (_padded_by_itself(x, mode, before, after, axes or tuple(range(len(before)))),)
     number = node.optional(2) if node.opset >= 11 else node.builder.constant(node.number("value", 0.0), x.dtype)

@@ -1,18 +1,16 @@
 """Compile kernels by NVRTC, keep the cubins on disk, load them through CuPy."""
 
+import functools
 import hashlib
 import os
-import tempfile
 import threading
-from functools import cache
-from pathlib import Path
 from typing import Any
 
+from onnxfuse.kernels import cache
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.source import KernelSource
 from onnxfuse.model.errors import KernelError
 
-_ELF = b"\x7fELF"
 _lock = threading.Lock()
 _loaded: dict[tuple[KernelSource, int], Any] = {}
 
@@ -22,16 +20,7 @@ def compile(kernel: KernelSource, arch: Arch) -> bytes:
 
     Needs NVRTC (a wheel), no GPU. Raises `KernelError` with the compiler's words, file and line.
     """
-    return cubin_file(kernel, arch).read_bytes()
-
-
-def cubin_file(kernel: KernelSource, arch: Arch) -> Path:
-    """Return the file in the cache that holds the cubin of `kernel` for `arch`, compiling it first if need be."""
-    file = cache_folder() / f"{_key(kernel, arch)}.cubin"
-    if not _is_cubin(file):
-        cubin, _ = build(kernel, arch)
-        _write(file, cubin)
-    return file
+    return cache.get(_key(kernel, arch), lambda: build(kernel, arch)[0])
 
 
 def build(kernel: KernelSource, arch: Arch, flags: tuple[str, ...] = ()) -> tuple[bytes, str]:
@@ -58,11 +47,21 @@ def load(kernel: KernelSource, device: int) -> Any:
         return found
     import cupy
 
-    file = cubin_file(kernel, arch_of(device))
+    cubin = compile(kernel, arch_of(device))
     with _lock, cupy.cuda.Device(device):
         if key not in _loaded:
-            _loaded[key] = cupy.RawModule(path=str(file)).get_function(kernel.entry)
+            _loaded[key] = _module(cubin).get_function(kernel.entry)
         return _loaded[key]
+
+
+def _module(cubin: bytes) -> Any:
+    """Return CuPy's module of a cubin. CuPy reads files: this one lies in memory, where there is always a place."""
+    import cupy
+
+    with os.fdopen(os.memfd_create("onnxfuse"), "wb") as file:
+        file.write(cubin)
+        file.flush()
+        return cupy.RawModule(path=f"/proc/self/fd/{file.fileno()}")
 
 
 def zeros(size: int, device: int) -> Any:
@@ -77,7 +76,7 @@ def zeros(size: int, device: int) -> Any:
     return memory
 
 
-@cache
+@functools.cache
 def arch_of(device: int) -> Arch:
     """Return what plans need to know of the GPU number `device`."""
     import cupy
@@ -91,40 +90,12 @@ def arch_of(device: int) -> Arch:
     )
 
 
-def cache_folder() -> Path:
-    """Return the folder of compiled kernels: `$XDG_CACHE_HOME/onnxfuse`, by default `~/.cache/onnxfuse`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onnxfuse"
-
-
 def _key(kernel: KernelSource, arch: Arch) -> str:
     facts = (kernel.text, *kernel.flags, arch.name, *map(str, _nvrtc().getVersion()))
     return hashlib.sha256("\0".join(facts).encode()).hexdigest()
 
 
-def _is_cubin(file: Path) -> bool:
-    try:
-        with file.open("rb") as stream:
-            return stream.read(len(_ELF)) == _ELF
-    except OSError:  # not there, or not ours to read: it is compiled, and writing tells what is wrong
-        return False
-
-
-def _write(file: Path, cubin: bytes) -> None:
-    """Write atomically: other processes see the whole file or none."""
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=file.parent, suffix=".tmp")
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(cubin)
-        Path(temporary).replace(file)
-    except OSError as error:
-        raise KernelError(
-            f"cannot keep compiled kernels in {file.parent}: {error.strerror}",
-            "set XDG_CACHE_HOME to a folder that can be written",
-        ) from error
-
-
-@cache
+@functools.cache
 def _nvrtc() -> Any:
     try:
         from cupy_backends.cuda.libs import nvrtc

@@ -10,8 +10,9 @@ from onnxfuse.kernels import functor, types
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.body import Program
 from onnxfuse.kernels.layout import Shape
-from onnxfuse.kernels.source import KernelSource
+from onnxfuse.kernels.source import DEVICE, KernelSource, generated, identifier, template
 from onnxfuse.kernels.types import UnsupportedError
+from onnxfuse.model.fused import FusedOp
 
 PARAMETER_LIMIT = 4000  # bytes; CUDA takes 4096 with the pointers
 
@@ -23,7 +24,7 @@ class Tile:
     m: int
     """Rows: a multiple of 64 for each warpgroup."""
     n: int
-    """Columns: a multiple of 64, at most 256."""
+    """Columns: a multiple of 64, at most 256; or 32, of an output that has no more."""
     cluster: int
     """Blocks below each other that share the tiles of the right factor: 1 or 2."""
     warpgroups: int = 1
@@ -346,6 +347,16 @@ def entry_point(
     return f"{head} {entry}({', '.join(arguments)}, PARAMETERS p) {{\n{body}}}\n"
 
 
+def nothing(op: FusedOp, output_shapes: tuple[Shape, ...]) -> LaunchPlan:
+    """Return the plan for outputs without elements: a kernel that is never launched."""
+    arguments = [f"const void* in{i}" for i in range(len(op.inputs))]
+    arguments += [f"void* out{n}" for n in range(len(op.outputs))]
+    entry = identifier(op.name)
+    text = f"struct Parameters {{ unsigned count; }};\nKERNEL(32) {entry}({', '.join(arguments)}, PARAMETERS p) {{}}\n"
+    kernel = KernelSource(entry, (template(DEVICE), generated(entry, text)))
+    return LaunchPlan(kernel, (0, 1, 1), (32, 1, 1), 0, packed((0,), 32), output_shapes)
+
+
 def index_bits(elements: int) -> int:
     """Return the width of the kernel's index type: 32 where no index can pass 2^31."""
     return 32 if elements < 2**31 else 64
@@ -358,7 +369,10 @@ def index_type(bits: int) -> str:
 
 def packed(words: Iterable[int], bits: int) -> bytes:
     """Return the parameters, all of them words of the index type, as the kernel reads them."""
-    values = [w % (1 << bits) for w in words]
+    values = list(words)
+    if any(not -(1 << (bits - 1)) <= w < 1 << bits for w in values):
+        raise UnsupportedError(f"numbers beyond {bits} bits among the kernel's parameters")
+    values = [w % (1 << bits) for w in values]
     data = struct.pack(f"<{len(values)}{'I' if bits == 32 else 'Q'}", *values)
     if len(data) > PARAMETER_LIMIT:
         raise UnsupportedError(f"{len(data)} bytes of kernel parameters, expected at most {PARAMETER_LIMIT}")

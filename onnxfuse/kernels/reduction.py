@@ -1,7 +1,7 @@
 """Which axes a program reduces, and its template: `row` along neighbours in memory, `column` across them."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from onnxfuse.kernels import column, plans, row, space
 from onnxfuse.kernels.arch import Arch
@@ -35,11 +35,6 @@ def plan(
     tuning: Tuning,
 ) -> LaunchPlan:
     """Return how to run a program with reductions on inputs of these shapes."""
-    if not any(math.prod(s) for s in output_shapes):
-        # Nothing to launch, but the answer is a plan all the same: that of one element where there is none.
-        some = tuple(tuple(n or 1 for n in s) for s in input_shapes)
-        made = plan(entry, program, some, ((1,),), aligned, arch, tuning)
-        return replace(made, grid=(0, 1, 1), output_shapes=output_shapes)
     flat = space.spread(program, input_shapes)
     operands = plans.operands(flat.program, flat.input_shapes)
     axes = axes_of(flat, broadcast(*(o.shape for o in operands)))

@@ -1,5 +1,6 @@
 """The text of a kernel: the template files, with the generated functor and constants between them."""
 
+import re
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -8,6 +9,9 @@ DEVICE = "device.cuh"
 CLUSTER = "cluster.cuh"
 AMPERE = "ampere.cuh"
 """The sections that only NVRTC can read; the tests put a CPU twin in their place."""
+
+NAME_LENGTH = 200
+"""Of a kernel: the end of its op's name, which holds the hash."""
 
 # Flags for every kernel: none relaxes floating point.
 FLAGS = ("-std=c++17", "-default-device")
@@ -49,6 +53,7 @@ def generated(entry: str, text: str) -> Section:
 
 
 def identifier(name: str) -> str:
-    """Return `name` as a C identifier."""
-    text = "".join(c if c.isascii() and c.isalnum() else "_" for c in name)
-    return text if text and not text[0].isdigit() else f"k{text}"
+    """Return `name` as a C identifier that no keyword and no name of the templates is: what optimize made ends so."""
+    text = "".join(c if c.isascii() and c.isalnum() else "_" for c in name)[-NAME_LENGTH:]
+    text = text if text and not text[0].isdigit() else f"k{text}"
+    return text if re.search(r"_[0-9a-f]{10}$", text) else f"{text}_kernel"

@@ -82,6 +82,8 @@ def stored(full: Shape, moves: Moves) -> Stored:
             axes, turned = [axes[a] for a in perm], True
         elif not turned:
             axes = list(zip(shape, _steps(shape), strict=True))
+    if 0 in full:  # nothing is stored, wherever
+        return Stored(shape, (Digit(1, 0),) * DIGITS, (Digit(1, 0),) * DIGITS)
     if math.prod(full) >= MOST:
         raise UnsupportedError(f"an output of {math.prod(full)} elements that is written transposed")
     # From the innermost axis of the product to the outermost: elements, step in the product, step in the output.

@@ -6,16 +6,18 @@ The choice is not in the file: it follows from the times (`variant`, `verdict`),
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import onnx
 
 from onnxfuse.kernels.layout import Shape
-from onnxfuse.kernels.plans import DEFAULT, Area, Block, Queries, Tile, Tuning
+from onnxfuse.kernels.plans import DEFAULT, Area, Band, Block, Patch, Queries, Tile, Tuning
+from onnxfuse.model import facts as known_facts
 from onnxfuse.model import io
 from onnxfuse.model.errors import ModelError
+from onnxfuse.model.facts import Facts, as_integer, as_list, as_number, as_text
 
 VERSION = 1
 """Of the file's form; it grows when a fact changes its name, its place or its meaning."""
@@ -182,8 +184,13 @@ def changed(tuning: Tuning) -> dict[str, Any]:
 
 # ---- the file
 
-PARTS: dict[str, type[Any]] = {"area": Area, "block": Block, "queries": Queries, "tile": Tile}
+PARTS: dict[str, type[Any]] = {
+    "area": Area, "band": Band, "block": Block, "patch": Patch, "queries": Queries, "tile": Tile,
+}  # fmt: skip
 """The constants of a variant that have parts, by their names."""
+MOST = 2**20
+"""Of a constant of a variant: they count threads, bytes of a thread's registers, elements of a block."""
+MOST_EXTENT = 2**62
 
 
 def read(path: Path) -> Book:
@@ -218,22 +225,20 @@ def _lines(facts: Any, indent: str = "") -> str:
 def parse(text: str, place: str) -> Book:
     """Return the book in `text`; raises ModelError that begins with `place`."""
     try:
-        facts = json.loads(text)
-        version = facts["version"]
-        if version != VERSION:
+        facts = known_facts.parse(text)
+        if facts.at("version")[0] != VERSION:
             raise ModelError(
-                f"{place}: is a tuning file of version {version}, expected {VERSION}", "Tune again: optimize --tune."
+                f"{place}: is a tuning file of version {facts.all['version']!r}, expected {VERSION}",
+                "Tune again: optimize --tune.",
             )
-        return {
-            Machine(m["gpu"], m["driver"], m["onnxruntime"]): {
-                found.key: found for found in (_measured(entry) for entry in m["measured"])
-            }
-            for m in facts["machines"]
-        }
-    except (KeyError, TypeError, ValueError) as error:
-        raise ModelError(
-            f"{place}: is not a tuning file: {type(error).__name__} {error}", "Make one with optimize --tune."
-        ) from None
+        return dict(_section(Facts(*machine)) for machine in facts.list("machines"))
+    except ValueError as error:
+        raise ModelError(f"{place}: is not a tuning file: {error}", "Make one with optimize --tune.") from None
+
+
+def _section(facts: Facts) -> tuple[Machine, Section]:
+    machine = Machine(facts.text("gpu"), facts.text("driver"), facts.text("onnxruntime"))
+    return machine, {found.key: found for found in (_measured(Facts(*one)) for one in facts.list("measured"))}
 
 
 def as_dict(book: Book) -> dict[str, Any]:
@@ -289,29 +294,45 @@ def _candidate_facts(candidate: Timed) -> dict[str, Any]:
     return facts
 
 
-def _measured(facts: Mapping[str, Any]) -> Measured:
+def _measured(facts: Facts) -> Measured:
+    shapes = (as_list(*shape) for shape in facts.list("shapes"))
     return Measured(
-        facts["op"],
-        facts["rule"],
-        tuple(facts["nodes"]),
-        tuple(facts["types"]),
-        tuple(tuple(int(d) for d in shape) for shape in facts["shapes"]),
-        tuple(_candidate(c) for c in facts["candidates"]),
+        facts.text("op"),
+        facts.text("rule"),
+        tuple(as_text(*n) for n in facts.list("nodes")),
+        tuple(as_text(*t) for t in facts.list("types")),
+        tuple(tuple(as_integer(*extent, 0, MOST_EXTENT) for extent in shape) for shape in shapes),
+        tuple(_candidate(Facts(*c)) for c in facts.list("candidates")),
     )
 
 
-def _candidate(facts: Mapping[str, Any]) -> Timed:
-    if facts["kind"] not in get_args(Kind):
-        raise ValueError(f"candidate of kind {facts['kind']!r}, expected one of {', '.join(get_args(Kind))}")
-    said = dict(facts.get("tuning", {}))
-    for name, kind in PARTS.items():
-        if said.get(name) is not None:
-            said[name] = kind(**said[name])
-    spread = facts.get("spread")
+def _candidate(facts: Facts) -> Timed:
+    kind = facts.text("kind")
+    if kind not in get_args(Kind):
+        raise ValueError(f"candidate of kind {kind!r}, expected one of {', '.join(get_args(Kind))}")
+    spread = [as_number(*t) for t in facts.list("spread")] if "spread" in facts else None
+    if spread is not None and len(spread) != 2:
+        raise ValueError(f"{facts.place}.spread has {len(spread)} numbers, expected 2")
     return Timed(
-        facts["kind"],
-        Tuning(**said),
-        float(facts["microseconds"]) if "microseconds" in facts else None,
-        None if spread is None else (float(spread[0]), float(spread[1])),
-        str(facts.get("failed", "")),
+        cast(Kind, kind),
+        _tuning(facts.object("tuning")) if "tuning" in facts else DEFAULT,
+        facts.number("microseconds") if "microseconds" in facts else None,
+        None if spread is None else (spread[0], spread[1]),
+        facts.text("failed") if "failed" in facts else "",
     )
+
+
+def _tuning(facts: Facts) -> Tuning:
+    """Return a variant of whole numbers alone: its constants become text of a kernel."""
+    facts.only(*(f.name for f in fields(Tuning)))
+    said: dict[str, Any] = {n: _part(facts, n) if n in PARTS else facts.integer(n, 0, MOST) for n in facts.all}
+    return Tuning(**said)
+
+
+def _part(facts: Facts, name: str) -> Any:
+    if facts.all[name] is None:
+        return None
+    part, names = facts.object(name), fields(PARTS[name])
+    part.only(*(f.name for f in names))
+    wanted = [f.name for f in names if f.name in part or f.default is MISSING]
+    return PARTS[name](**{one: part.integer(one, 0, MOST) for one in wanted})

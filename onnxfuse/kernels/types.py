@@ -58,8 +58,8 @@ def require(dtype: int) -> None:
 
 
 def name(dtype: int) -> str:
-    """Return ONNX's name of an element type."""
-    return str(TensorProto.DataType.Name(dtype))
+    """Return ONNX's name of an element type, its number where ONNX has none."""
+    return str(TensorProto.DataType.Name(dtype)) if dtype in TensorProto.DataType.values() else f"number {dtype}"
 
 
 def computed(dtype: int) -> str:
@@ -79,10 +79,14 @@ def is_integer(dtype: int) -> bool:
 
 
 def as_python(value: float, dtype: int) -> float | int | bool:
-    """Return `value` as the Python number that a constant of this element type holds."""
+    """Return `value` as the Python number that a constant of this element type holds; raises where it holds none."""
     if computed(dtype) == "bool":
         return bool(value)
-    return float(value) if is_real(dtype) else int(value)
+    if is_real(dtype):
+        return float(value)
+    if not math.isfinite(value) or int(value) != value or not TYPES[dtype].low <= value <= TYPES[dtype].high:
+        raise UnsupportedError(f"the number {value} among {name(dtype)}")
+    return int(value)
 
 
 def literal(value: float | int | bool, dtype: int) -> str:

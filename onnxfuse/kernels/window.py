@@ -6,10 +6,14 @@ Pairs are (down, across).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from onnxfuse.kernels.plans import Window
+from onnxfuse.kernels.types import UnsupportedError
 
 Pair = tuple[int, int]
+
+_AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 
 MAX_STRIDE = 8
 """The copy engine takes no longer steps (CUDA driver API, cuTensorMapEncodeIm2col)."""
@@ -27,8 +31,19 @@ class Sliding:
     ceil: bool = False
     """Whether a pooling's last windows may pass the padding, as long as they begin inside of it."""
 
+    def __post_init__(self) -> None:
+        """Raise `UnsupportedError` for what is no window: the kernels divide by steps and read no pixel before one."""
+        if min(*self.strides, *self.dilations) < 1:
+            raise UnsupportedError(f"a window with strides {list(self.strides)} and dilations {list(self.dilations)}")
+        if min(self.pads, default=0) < 0:
+            raise UnsupportedError(f"negative pads {list(self.pads)}")
+        if self.auto_pad not in _AUTO_PADS:
+            raise UnsupportedError(f"auto_pad {self.auto_pad!r}, expected one of {', '.join(_AUTO_PADS)}")
+
     def over(self, images: tuple[int, int, int, int], kernel: Pair) -> Places:
         """Return its places for images of this shape and a window of this size."""
+        if min(kernel) < 1:
+            raise UnsupportedError(f"a window of {kernel[0]}x{kernel[1]} elements")
         begin, end = _pads(self, images[1:3], kernel)
         places = Places(images, kernel, self.strides, self.dilations, begin, end)
         return _further(places) if self.ceil else places
@@ -48,7 +63,7 @@ class Places:
     end: Pair
     """Padding below and on the right."""
 
-    @property
+    @cached_property
     def out(self) -> Pair:
         """Places in an image."""
         down, across = (

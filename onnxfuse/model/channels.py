@@ -1,4 +1,13 @@
-"""Images with their channels first, as ONNX has them, and last, as kernels like them."""
+"""Images with their channels first, as ONNX has them, and last, as kernels like them.
+
+Signals [batch, channels, length] are images of one row: channels last they are [batch, 1, length, channels], so that
+what takes images takes them. Volumes are [batch, channels, depth, height, width].
+"""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
 
 from onnxfuse.model.graph import Node
 
@@ -6,6 +15,54 @@ LAST = (0, 2, 3, 1)
 """The permutation of a Transpose from channels first to channels last."""
 FIRST = (0, 3, 1, 2)
 """The permutation back; also the axis of the channels-last form where each axis of the channels-first form stands."""
+_LAST_OF = {3: LAST, 4: LAST, 5: (0, 2, 3, 4, 1)}
+_FIRST_OF = {3: FIRST, 4: FIRST, 5: (0, 4, 1, 2, 3)}
+
+ROW = 2
+"""Where a signal gets the axis of its one row."""
+
+Item = TypeVar("Item")
+
+
+def has_form(rank: int | None) -> bool:
+    """Return whether values of this rank have a channels-last form."""
+    return rank in _LAST_OF
+
+
+def to_last(rank: int) -> tuple[int, ...]:
+    """Return the permutation from channels first to channels last; of signals with their row."""
+    return _LAST_OF[rank]
+
+
+def to_first(rank: int) -> tuple[int, ...]:
+    """Return the permutation back."""
+    return _FIRST_OF[rank]
+
+
+def place(rank: int, axis: int) -> int:
+    """Return where an axis of a channels-first value, negative from the end, stands channels last."""
+    axis %= rank
+    return _FIRST_OF[rank][axis + (rank == 3 and axis >= ROW)]
+
+
+def with_row(shape: Sequence[Item], one: Item) -> tuple[Item, ...]:
+    """Return a shape, a signal's with `one` as the extent of its row."""
+    return (*shape[:ROW], one, *shape[ROW:]) if len(shape) == 3 else tuple(shape)
+
+
+def turned_array(array: np.ndarray) -> np.ndarray:
+    """Return an array of such a rank channels last."""
+    return array.reshape(with_row(array.shape, 1)).transpose(_LAST_OF[array.ndim])
+
+
+def turns_first(node: Node) -> bool:
+    """Return whether `node` is the Transpose from channels last to channels first."""
+    return perm_of(node) in _FIRST_OF.values()
+
+
+def turns_last(node: Node) -> bool:
+    """Return whether `node` is the Transpose from channels first to channels last."""
+    return perm_of(node) in _LAST_OF.values()
 
 
 def perm_of(node: Node) -> tuple[int, ...] | None:

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import NodeProto, numpy_helper
 
-from onnxfuse.model.types import INVENTED, Dim, ValueType, is_unknown, value_types
+from onnxfuse.model.types import INVENTED, Dim, ValueType, factors, is_unknown, value_types
 
 Shape = tuple[Dim, ...] | None
 Numbers = tuple[Dim, ...] | None
@@ -347,8 +347,10 @@ def quotient(source: Shape, divisor: Sequence[Dim]) -> Dim:
     if not names:
         return number
     # The number first, as torch writes it; an invented name before it: the whole is then as little known as its part.
-    factors = names if number == 1 else [str(number), *names]
-    return "*".join(sorted(factors, key=lambda f: not f.startswith(INVENTED)))
+    if len(names) + (number != 1) > 1:
+        names = [n if factors(f"{n}*n") == [n, "n"] else f"({n})" for n in names]
+    parts = names if number == 1 else [str(number), *names]
+    return "*".join(sorted(parts, key=lambda f: not f.startswith(INVENTED)))
 
 
 def _product(shape: Sequence[Dim]) -> tuple[int, Counter[str]] | None:
@@ -359,7 +361,7 @@ def _product(shape: Sequence[Dim]) -> tuple[int, Counter[str]] | None:
         if isinstance(extent, int):
             number *= extent
             continue
-        for factor in extent.split("*"):
+        for factor in factors(extent):
             if factor.isdigit():
                 number *= int(factor)
             else:

@@ -38,6 +38,16 @@ class DeviceError(OnnxfuseError):
     exit_code = 5
 
 
+class DeviceLostError(DeviceError):
+    """A kernel has broken the GPU's context: every later call of this process fails, whatever it asks for."""
+
+
+class CrashError(OnnxfuseError):
+    """A model ends the process that runs it, or breaks the GPU for it: names the op."""
+
+    exit_code = 1
+
+
 class KernelError(OnnxfuseError):
     """A fused kernel cannot be generated, compiled or launched: names op, shapes and CUDA's words."""
 

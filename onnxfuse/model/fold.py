@@ -10,15 +10,21 @@ import numpy as np
 import onnx
 from google.protobuf.message import Message
 
-from onnxfuse.model.channels import FIRST, perm_of
-from onnxfuse.model.errors import ModelError
+from onnxfuse.model.channels import turns_first
 from onnxfuse.model.evaluate import FOLDABLE, REFUSALS, evaluate
 from onnxfuse.model.graph import Graph, Node, bodies
+from onnxfuse.model.io import tensor_bytes
 from onnxfuse.model.schema import AttributeValue, is_random
-from onnxfuse.model.types import ValueType, first_line
+from onnxfuse.model.types import ValueType
 
 SMALL = 65536
 """Bytes. A folded constant up to this size is kept whatever it came from."""
+
+FILLED = 1 << 28
+"""Bytes. Weights that are a ConstantOfShape are written out as long as a model's weights take no more than this."""
+
+WEIGHED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+"""Operators whose weights rules want to know."""
 
 FEW = 64
 """Elements. Constants up to this size are one where their numbers are: axes, targets of Reshape, scalars."""
@@ -49,10 +55,7 @@ def drop_identities(graph: Graph) -> bool:
 
 
 def fold_constants(graph: Graph) -> bool:
-    """Compute what depends on constants alone, unless that would make the file bigger.
-
-    Raises ModelError for a node of the main graph that is not defined on its constants.
-    """
+    """Compute what depends on constants alone, unless that would make the file bigger."""
     changed = False
     for node in list(graph.nodes):
         if node.op not in FOLDABLE or node.domain or len(node.outputs) != 1 or graph.is_output(node.outputs[0]):
@@ -64,13 +67,9 @@ def fold_constants(graph: Graph) -> bool:
             continue
         try:
             (value,) = evaluate([node.proto], arrays, node.outputs, graph.opset)
-        except REFUSALS as error:
-            if graph.parent is not None:
-                continue  # A branch that is never taken may hold what cannot be computed.
-            raise ModelError(
-                f"{node.op} '{node.name}' cannot be computed from its constants: {first_line(error)}",
-                "It would fail whenever the model is run: mend the export.",
-            ) from error
+        except REFUSALS:
+            # A branch that is never taken may hold what cannot be computed, and ONNX Runtime computes more than this.
+            continue
         graph.replace([node], [])
         graph.add_constant(node.outputs[0], value)
         changed = True
@@ -205,7 +204,7 @@ def _packs(graph: Graph, node: Node) -> bool:
         return False
     readers = graph.readers(node.outputs[0])
     before = [graph.producer(r.inputs[0]) for r in readers if r.op == "Conv" and r.inputs[1] == node.outputs[0]]
-    return len(before) == len(readers) and all(b is not None and perm_of(b) == FIRST for b in before)
+    return len(before) == len(readers) and all(b is not None and turns_first(b) for b in before)
 
 
 def _known_inputs(graph: Graph, node: Node) -> dict[str, np.ndarray] | None:
@@ -224,11 +223,18 @@ def _known_inputs(graph: Graph, node: Node) -> dict[str, np.ndarray] | None:
         int(np.prod([int(d or 0) for d in output.shape], dtype=np.int64))
         * onnx.helper.tensor_dtype_to_np_dtype(output.dtype).itemsize
     )
-    if size > SMALL and not _frees(graph, node, size):
+    if size > SMALL and not _frees(graph, node, size) and not _fills(graph, node, size):
         return None
     arrays = {v: graph.constant(v) for v in node.inputs if v}
     known = {v: a for v, a in arrays.items() if a is not None}
     return known if len(known) == len(arrays) else None
+
+
+def _fills(graph: Graph, node: Node, size: int) -> bool:
+    """Return whether `node` makes the weight of a product of one number, in a model that is not made big by that."""
+    if node.op != "ConstantOfShape" or size + sum(tensor_bytes(t) for t in graph.initializers.values()) > FILLED:
+        return False
+    return any(r.op in WEIGHED and node.outputs[0] in r.inputs[1:] for r in graph.readers(node.outputs[0]))
 
 
 def _frees(graph: Graph, node: Node, size: int) -> bool:

@@ -7,6 +7,7 @@ import onnx
 import onnx.parser
 import onnx.printer
 
+from onnxfuse.model import bodies
 from onnxfuse.model.errors import ModelError
 
 DOMAIN = "onnxfuse"
@@ -58,15 +59,27 @@ def replaced_nodes(node: onnx.NodeProto, op: FusedOp) -> tuple[str, ...]:
 
     Where another tool dropped the node's metadata, the names are those of the body.
     """
-    facts = {p.key.removeprefix(f"{DOMAIN}."): json.loads(p.value) for p in node.metadata_props if p.value[:1] == "["}
-    actual = {f"v{i}": name for i, name in enumerate(facts.get("values", ()))}
+    actual = {f"v{i}": name for i, name in enumerate(told(node, "values"))}
     actual.update(zip(op.body.output, node.output, strict=False))
     inner = [n for n in op.body.node if n.op_type != "Constant"]
-    names = facts.get("nodes", ())[-len(inner) :] if inner else ()
+    names = told(node, "nodes")[-len(inner) :] if inner else ()
     called = [*names, *[""] * (len(inner) - len(names))]
     return tuple(
         f"{n.op_type} {name or actual.get(n.output[0], n.output[0])}" for n, name in zip(inner, called, strict=True)
     )
+
+
+def told(node: onnx.NodeProto, key: str) -> tuple[str, ...]:
+    """Return what a fused node says of itself: `nodes`, the names of the original nodes, or `values`, those inside.
+
+    Nothing where it says none: another tool may have dropped its metadata, or have written there what it likes.
+    """
+    text = next((p.value for p in node.metadata_props if p.key == f"{DOMAIN}.{key}"), "[]")
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return ()
+    return tuple(found) if isinstance(found, list) and all(isinstance(t, str) for t in found) else ()
 
 
 def write(op: FusedOp) -> onnx.FunctionProto:
@@ -94,14 +107,16 @@ def _read(function: onnx.FunctionProto) -> FusedOp:
             f"the function {DOMAIN}.{function.name} lacks its metadata ({', '.join(sorted(missing))})",
             "A tool that rewrote the file dropped it; optimize the original model again.",
         )
+    bodies.check(function)
+    inputs, outputs = (_types(function, facts, key) for key in ("inputs", "outputs"))
     return FusedOp(
         name=function.name,
         rule=facts["rule"],
         template=facts["template"],
-        inputs=_types(facts["inputs"]),
-        outputs=_types(facts["outputs"]),
+        inputs=inputs,
+        outputs=outputs,
         body=function,
-        library=onnx.parser.parse_function(facts["library"]) if "library" in facts else None,
+        library=_library(function, facts["library"]) if "library" in facts else None,
     )
 
 
@@ -109,5 +124,25 @@ def _type_names(types: tuple[int, ...]) -> str:
     return ",".join(onnx.TensorProto.DataType.Name(t) for t in types)
 
 
-def _types(names: str) -> tuple[int, ...]:
-    return tuple(int(onnx.TensorProto.DataType.Value(n)) for n in names.split(",") if n)
+def _types(function: onnx.FunctionProto, facts: dict[str, str], key: str) -> tuple[int, ...]:
+    names = [n for n in facts[key].split(",") if n]
+    values = list(function.input if key == "inputs" else function.output)
+    if len(names) != len(values) or not set(names) <= set(onnx.TensorProto.DataType.keys()):
+        raise _damaged(function, f"names the types {bodies.shown(facts[key])!r} for {len(values)} {key}")
+    return tuple(int(onnx.TensorProto.DataType.Value(n)) for n in names)
+
+
+def _library(function: onnx.FunctionProto, text: str) -> onnx.FunctionProto:
+    try:
+        parsed: onnx.FunctionProto = onnx.parser.parse_function(text)
+    except (onnx.parser.ParseError, ValueError, RuntimeError) as error:
+        raise _damaged(function, f"holds a library form that cannot be read: {bodies.shown(str(error))}") from None
+    bodies.check(parsed)
+    return parsed
+
+
+def _damaged(function: onnx.FunctionProto, fact: str) -> ModelError:
+    return ModelError(
+        f"the metadata of the function {DOMAIN}.{bodies.shown(function.name)} {fact}",
+        "The file is damaged, or no tool of ours wrote it; optimize the original model again.",
+    )

@@ -8,11 +8,14 @@ from functools import cached_property
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, numpy_helper
+from onnx import GraphProto, NodeProto, TensorProto, numpy_helper
 
 from onnxfuse.model import schema
 from onnxfuse.model.errors import ModelError
 from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.nested import bodies as bodies
+from onnxfuse.model.nested import captured as captured
+from onnxfuse.model.nested import every_name
 from onnxfuse.model.types import UNKNOWN, ValueType, value_info, value_types
 
 
@@ -141,6 +144,11 @@ class Graph:
         """Yield the bodies that the nodes hold."""
         for node in self.nodes:
             yield from bodies(node.proto)
+
+    @cached_property
+    def _inner_names(self) -> set[str]:
+        """Values of the bodies inside: a name of theirs out here would be two values of one name."""
+        return every_name(self.proto)
 
     @cached_property
     def _output_set(self) -> frozenset[str]:
@@ -274,6 +282,7 @@ class Graph:
 
     def _taken(self, name: str) -> bool:
         here = name in self.producers or name in self.initializers or name in self.inputs or name in self.types
+        here = here or name in self._inner_names
         return here or (self.parent is not None and self.parent._taken(name))
 
     def _read_constant(self, value: str) -> np.ndarray | None:
@@ -281,26 +290,6 @@ class Graph:
         if tensor is None or tensor.data_location == TensorProto.EXTERNAL:
             return None
         return numpy_helper.to_array(tensor)
-
-
-def bodies(node: NodeProto) -> Iterator[GraphProto]:
-    """Yield the graphs that a node holds as attributes: the branches of If, the bodies of Loop and Scan."""
-    for attribute in node.attribute:
-        if attribute.type == AttributeProto.GRAPH:
-            yield attribute.g
-        elif attribute.type == AttributeProto.GRAPHS:
-            yield from attribute.graphs
-
-
-def captured(node: NodeProto) -> list[str]:
-    """Return the outer values that the node's subgraphs read, each once, in order."""
-    found: dict[str, None] = {}
-    for body in bodies(node):
-        inner = {i.name for i in body.input} | {t.name for t in body.initializer}
-        inner |= {o for n in body.node for o in n.output}
-        read = [v for n in body.node for v in (*n.input, *captured(n))] + [o.name for o in body.output]
-        found.update(dict.fromkeys(v for v in read if v and v not in inner))
-    return list(found)
 
 
 def _tensor_of(node: NodeProto) -> TensorProto | None:

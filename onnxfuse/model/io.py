@@ -13,7 +13,9 @@ from google.protobuf.message import DecodeError
 from onnx import TensorProto
 from onnx.external_data_helper import load_external_data_for_model, uses_external_data
 
+from onnxfuse.model import bodies
 from onnxfuse.model.errors import DeviceError, ModelError
+from onnxfuse.model.fused import DOMAIN
 
 PROTOBUF_LIMIT = 2_000_000_000
 """Bytes. A protobuf file must stay below 2 GiB; beyond this the weights go into a file beside the model."""
@@ -65,6 +67,9 @@ def parse(data: bytes, name: str) -> onnx.ModelProto:
         raise ModelError(f"{name}: is not an ONNX model, or is truncated ({len(data)} bytes)", again) from None
     if not model.HasField("graph") or not model.opset_import:
         raise ModelError(f"{name}: is not an ONNX model: it has no graph or no operator set", again)
+    for function in model.functions:
+        if function.domain == DOMAIN:
+            bodies.check(function)
     return model
 
 

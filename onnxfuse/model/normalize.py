@@ -1,16 +1,27 @@
 """Bring a model into the form that the rules expect, changing nothing that it computes."""
 
+from collections.abc import Iterator
+
 import onnx
 import onnx.inliner
-from onnx import ModelProto
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
+from onnxfuse.model import schema
 from onnxfuse.model.errors import ModelError
 from onnxfuse.model.fused import DOMAIN
-from onnxfuse.model.graph import bodies
 from onnxfuse.model.io import without_weights
+from onnxfuse.model.nested import bodies, in_order, nodes_of
 from onnxfuse.model.types import first_line
 
 LONG_NAME = "ai.onnx"
+
+NEWEST = onnx.defs.onnx_opset_version()
+
+OF_ONNX = ("", "ai.onnx.ml")
+"""Domains that ONNX Runtime takes in its newest version where a model imports none."""
+
+OF_ONNX_RUNTIME = {"com.microsoft": 1, "com.microsoft.nchwc": 1, "com.ms.internal.nhwc": 17}
+"""Domains that ONNX Runtime brings itself, and their versions."""
 
 FUNCTIONS_IR = 8
 """The first IR version with model-local functions."""
@@ -19,29 +30,83 @@ INITIALIZERS_APART_IR = 4
 """Up to the version before, every initializer also had to be listed as a graph input, though it was a constant."""
 
 
-def normalize(model: ModelProto) -> None:
-    """Make weights constants where an old IR lists them as inputs, and inline the functions of other domains."""
-    if model.ir_version < INITIALIZERS_APART_IR:
+def normalize(model: ModelProto, *, freeze: bool = False) -> None:
+    """Make the model one that ONNX's own tools take, where ONNX Runtime is less strict, and inline foreign functions.
+
+    Weights become constants where an old IR lists them as inputs, nodes come after what they read, and what the model
+    uses is imported. With `freeze` weights that a caller may replace are constants, too.
+    """
+    if freeze or model.ir_version < INITIALIZERS_APART_IR:
         weights = {t.name for t in model.graph.initializer}
         inputs = [i for i in model.graph.input if i.name not in weights]
         del model.graph.input[:]
         model.graph.input.extend(inputs)
+    if model.ir_version < INITIALIZERS_APART_IR:
         model.ir_version = FUNCTIONS_IR
-    _inline_functions(model)
     _use_one_name_of_the_default_domain(model)
+    _sort(model.graph)
+    for function in model.functions:
+        _sort(function)
+    _import_what_is_used(model)
+    _inline_functions(model)
+
+
+def replaceable(model: ModelProto) -> list[str]:
+    """Return the weights that are graph inputs, too, so that a caller may give others: they are no constants."""
+    weights = {t.name for t in model.graph.initializer}
+    return [i.name for i in model.graph.input if i.name in weights and model.ir_version >= INITIALIZERS_APART_IR]
 
 
 def _use_one_name_of_the_default_domain(model: ModelProto) -> None:
     """The default domain is written "" or "ai.onnx": the checker knows the first alone, ONNX Runtime both."""
-    named: list[onnx.OperatorSetIdProto | onnx.NodeProto] = list(model.opset_import)
-    waiting = [model.graph]
-    while waiting:
-        nodes = waiting.pop().node
-        named += nodes
-        waiting += [body for node in nodes for body in bodies(node)]
-    for message in named:
-        if message.domain == LONG_NAME:
-            message.domain = ""
+    for imports in (model.opset_import, *(f.opset_import for f in model.functions)):
+        for one in imports:
+            if one.domain == LONG_NAME:
+                one.domain = ""
+    for node in _every_node(model):
+        if node.domain == LONG_NAME:
+            node.domain = ""
+    versions = {o.domain: o.version for o in model.opset_import}
+    if len(versions) < len(model.opset_import):  # of several versions ONNX Runtime takes the last
+        del model.opset_import[:]
+        model.opset_import.extend(onnx.helper.make_opsetid(*one) for one in versions.items())
+
+
+def _every_node(model: ModelProto) -> Iterator[NodeProto]:
+    yield from nodes_of(model.graph)
+    for function in model.functions:
+        for node in function.node:
+            yield node
+            for body in bodies(node):
+                yield from nodes_of(body)
+
+
+def _sort(graph: GraphProto | FunctionProto) -> None:
+    """Put the nodes of a graph, and of the bodies in it, after those that compute what they read."""
+    nodes = list(graph.node)
+    for node in nodes:
+        for body in bodies(node):
+            _sort(body)
+    found = in_order(nodes)
+    if found != nodes:
+        del graph.node[:]
+        graph.node.extend(found)
+
+
+def _import_what_is_used(model: ModelProto) -> None:
+    """Add the imports that ONNX Runtime does without: those of the domains that it brings itself, and of ONNX's own."""
+    have = {o.domain for o in model.opset_import} | {f.domain for f in model.functions}
+    used: dict[str, set[str]] = {}
+    for node in _every_node(model):
+        used.setdefault(node.domain, set()).add(node.op_type)
+    for domain, ops in sorted(used.items()):
+        if domain in have:
+            continue
+        if domain in OF_ONNX:
+            newest = [schema.find(op, domain, NEWEST) for op in ops]
+            model.opset_import.add(domain=domain, version=max((s.since_version for s in newest if s), default=1))
+        elif domain in OF_ONNX_RUNTIME:
+            model.opset_import.add(domain=domain, version=OF_ONNX_RUNTIME[domain])
 
 
 def _inline_functions(model: ModelProto) -> None:

@@ -19,7 +19,15 @@ from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.types import first_line
 from onnxfuse.profiling.settings import ModelName, Setting
 from onnxfuse.verification.inputs import Array
-from onnxfuse.verification.sessions import CUDA, ORT_ERRORS, Model, no_cuda, with_options, without_crashes
+from onnxfuse.verification.sessions import (
+    CUDA,
+    ORT_ERRORS,
+    Model,
+    no_cuda,
+    raise_if_lost,
+    with_options,
+    without_crashes,
+)
 
 Values = Mapping[str, onnxruntime.OrtValue]
 
@@ -39,7 +47,11 @@ class Bound:
 
     def run(self) -> None:
         """Run once; ONNX Runtime waits for the device."""
-        self.session.run_with_iobinding(self.binding)
+        try:
+            self.session.run_with_iobinding(self.binding)
+        except REFUSALS as error:
+            raise_if_lost(error)
+            raise
 
 
 def opened(
@@ -83,12 +95,13 @@ def outputs_of(session: onnxruntime.InferenceSession, inputs: Values, model: str
     binding = session.io_binding()
     for name, value in inputs.items():
         binding.bind_ortvalue_input(name, value)
-    names = [o.name for o in session.get_outputs()]
+    names = list(dict.fromkeys(o.name for o in session.get_outputs()))  # a model may give one value twice
     for name in names:
         binding.bind_output(name, "cuda" if CUDA in session.get_providers() else "cpu")
     try:
         session.run_with_iobinding(binding)
     except REFUSALS as error:
+        raise_if_lost(error)
         shapes = " ".join(f"{n}={'x'.join(map(str, v.shape())) or 'scalar'}" for n, v in inputs.items())
         raise UsageError(
             f"the {model} model does not run on {shapes}: {reason(error)}",
@@ -109,6 +122,7 @@ def profiled(
         try:
             session = opened(model, setting, providers, fused=name == "fused", profile=f"{folder}/profile")
         except REFUSALS as error:
+            raise_if_lost(error)
             raise ModelError(
                 f"ONNX Runtime cannot open the {name} model on {providers[0]}: {reason(error)}",
                 "Check that it runs there: onnxfuse verify.",

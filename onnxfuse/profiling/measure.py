@@ -158,6 +158,7 @@ def _timed(
             found = opened(file, at, providers, fused=ours, profile=profile)
             return bind(found, inputs, outputs_of(found, inputs, name))
         except REFUSALS as error:
+            sessions.raise_if_lost(error)
             raise ModelError(
                 f"ONNX Runtime cannot run the {name} model on {providers[0]} at {at.name}: {reason(error)}",
                 "Check that it runs there: onnxfuse verify.",

@@ -11,7 +11,7 @@ from onnx import NodeProto, numpy_helper
 from onnxfuse.model.evaluate import FOLDABLE, REFUSALS, evaluate
 from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops
 from onnxfuse.model.normalize import normalize
-from onnxfuse.model.types import UNKNOWN, Dim, ValueType, infer, value_types
+from onnxfuse.model.types import UNKNOWN, Dim, ValueType, factors, infer, value_types
 
 Shapes = Mapping[str, tuple[int, ...]]
 """The shape of each graph input."""
@@ -193,6 +193,6 @@ def _number(dim: Dim, numbers: Mapping[str, int]) -> Dim:
     """Return what a name or a product of names, `2*batch`, is in numbers; what is not known of it stays a name."""
     if not isinstance(dim, str):
         return dim
-    factors = [int(f) if f.isdigit() else numbers.get(f) for f in dim.split("*")]
-    known = [f for f in factors if f is not None]
-    return math.prod(known) if len(known) == len(factors) else dim
+    parts = [int(f) if f.isdigit() else numbers.get(f) for f in factors(dim)]
+    known = [f for f in parts if f is not None]
+    return math.prod(known) if len(known) == len(parts) else dim

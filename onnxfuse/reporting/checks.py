@@ -50,7 +50,9 @@ def _verify(facts: Facts) -> Iterator[Check]:
         fault = row.get("fault") or ("could not be judged" if row["verdict"] == "undecided" else "")
         if fault:
             text = fault if fault.startswith("error") else f"{fault}; {text}"
-        yield Check("verify", f"output {row['output']}", row["verdict"] == "ok", text, seconds)
+        unverified = row["output"] in facts.get("unverified", ())
+        text += "; could not be judged in most cases" if unverified else ""
+        yield Check("verify", f"output {row['output']}", row["verdict"] == "ok" and not unverified, text, seconds)
         seconds = 0.0  # All outputs are looked at together: the time stands once, so that it adds up.
     for number, problem in enumerate(facts["problems"], 1):
         yield Check("verify", f"problem {number}", False, problem)

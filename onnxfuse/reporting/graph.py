@@ -1,11 +1,10 @@
 """A model's graph as plain data for drawing: nodes with labels and types, and who reads whom."""
 
-import json
 from typing import Any
 
 import onnx
 
-from onnxfuse.model.fused import DOMAIN, fused_ops
+from onnxfuse.model.fused import DOMAIN, fused_ops, told
 from onnxfuse.model.titles import short
 from onnxfuse.model.types import infer, value_types
 from onnxfuse.reporting.layout import layout
@@ -40,12 +39,11 @@ def graph_of(model: onnx.ModelProto) -> dict[str, Any]:
         made = [v for v in proto.output if v]
         nodes.append({"op": proto.op_type, "name": proto.name or made[0], "outputs": shown, "values": made})
         if proto.domain == DOMAIN:
-            facts = {p.key.removeprefix(f"{DOMAIN}."): p.value for p in proto.metadata_props}
             body = [n.op_type for n in ops[proto.op_type].body.node if n.op_type != "Constant"]
             nodes[-1] |= {"rule": ops[proto.op_type].rule, "body": body, "op": short(body)}
-            nodes[-1]["nodes"] = json.loads(facts.get("nodes", "[]"))
+            nodes[-1]["nodes"] = list(told(proto, "nodes"))
             # The values that are no more: by them a person finds the nodes of the original in here.
-            made += json.loads(facts.get("values", "[]"))
+            made += told(proto, "values")
     for value in model.graph.output:
         if value.name in producers:
             edges.append((producers[value.name], len(nodes)))

@@ -1,10 +1,12 @@
 """The rewrite phase: apply every rewrite rule, everywhere, until nothing changes."""
 
+import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from onnxfuse.model.errors import RuleError
-from onnxfuse.model.fold import drop_identities, fold_constants, share_extents
+from onnxfuse.model.fold import FEW, drop_identities, fold_constants, share_extents
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.rewrite import predicate
 from onnxfuse.rewrite.masks import slim_masks
@@ -19,35 +21,83 @@ from onnxfuse.rewrite.targets import fix_targets
 MAX_ROUNDS = 50
 """Rounds of rewriting over the whole graph; models settle in three, so this many means rules that undo each other."""
 
+GROWTH = 4
+ROOM = 1000
+"""A graph that has grown to so many times its nodes, and so many more, is one whose rules feed themselves: what rules
+write is never larger than a few nodes for one, and they settle."""
+
+SEEN = 3
+"""A graph that looks the same as after an earlier round for the third time goes in circles."""
+
 
 def rewrite(graph: Graph, rules: Sequence[Rule], report: Report) -> bool:
-    """Rewrite until nothing changes; return whether anything did, so that types may be known that were not before."""
+    """Rewrite until nothing changes; return whether anything did, so that types may be known that were not before.
+
+    Raises RuleError for rules that never settle.
+    """
     rewrites = [(rule, one) for rule in rules for one in rule.rewrites]
+    most = GROWTH * len(graph.nodes) + ROOM
+    states = Counter[bytes]()
     for turn in range(MAX_ROUNDS):
         near: dict[tuple[str, Node], Near] = {}
         changed = drop_identities(graph) | fold_constants(graph) | share_extents(graph) | fix_targets(graph)
         changed |= slim_masks(graph)
+        begun = len(report.applied)
         for rule, one in rewrites:
             for node in [n for n in graph.nodes if n.op == one.source.root.op]:
                 outcome = _apply(graph, rule, one, node) if node.order >= 0 else None
                 if isinstance(outcome, Applied):
                     report.applied.append(outcome)
                     changed = True
+                    if len(graph.nodes) > most:
+                        raise endless(report.applied[begun:], f"the graph has grown to {len(graph.nodes)} nodes")
                 elif isinstance(outcome, Refusal):
                     _keep_furthest(near, rule.name, node, outcome)
         changed |= bool(graph.remove_dead())
         if not changed:
             report.stopped += near.values()
             return turn > 0
-    raise endless([rule for rule, _ in rewrites])
+        states[state := _state(graph)] += 1
+        if states[state] == SEEN:
+            raise endless(report.applied[begun:], "the graph goes in circles")
+    raise endless(report.applied[begun:], f"it goes on after {MAX_ROUNDS} rounds")
 
 
-def endless(rules: Sequence[Rule]) -> RuleError:
-    """Return the error for rewrites that never settle."""
-    involved = ", ".join(sorted({rule.name for rule in rules if rule.rewrites}))
+def endless(last: Sequence[Applied], fact: str) -> RuleError:
+    """Return the error for rewrites that never settle, of which these were the last."""
+    involved = list(dict.fromkeys(a.rule for a in last))
+    if len(involved) == 1:
+        return RuleError(
+            f"the rule '{involved[0]}' feeds itself: {fact}", "Let `where` refuse what the rule has written."
+        )
+    names = ", ".join(f"'{name}'" for name in involved)
     return RuleError(
-        f"the rewrites go on after {MAX_ROUNDS} rounds ({involved})", "Do two of the rules undo each other?"
+        f"the rules {names} feed each other: {fact}", "Let `where` of one refuse what the other has written."
     )
+
+
+def _state(graph: Graph) -> bytes:
+    """Return what tells a graph: its nodes and what they read, small constants by their numbers, no name of a value."""
+    numbers: dict[str, int] = {}
+    digest = hashlib.sha256()
+    for node in graph.nodes:
+        read = [_token(graph, v, numbers) for v in node.inputs]
+        for value in node.outputs:
+            numbers[value] = len(numbers)
+        attributes = [a.SerializeToString(deterministic=True) for a in node.proto.attribute]
+        digest.update(repr((node.domain, node.op, read, attributes, list(map(bool, node.outputs)))).encode())
+    return digest.digest()
+
+
+def _token(graph: Graph, value: str, numbers: dict[str, int]) -> object:
+    """Return what a value that a node reads is known by."""
+    if value in numbers:
+        return numbers[value]
+    count = graph.element_count(value)
+    if count is None:
+        return value
+    array = graph.constant(value) if count <= FEW else None
+    return (count,) if array is None else (array.dtype.str, array.shape, array.tobytes())
 
 
 def _keep_furthest(near: dict[tuple[str, Node], Near], rule: str, node: Node, refusal: Refusal) -> None:

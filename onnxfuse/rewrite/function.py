@@ -9,6 +9,7 @@ import onnx
 from onnx import FunctionProto, NodeProto, TensorProto
 
 from onnxfuse import kernels
+from onnxfuse.model import schema
 from onnxfuse.model.fused import DOMAIN, FusedOp
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.rewrite.match import Match
@@ -45,6 +46,11 @@ def make_op(
 
     Values read outside become outputs, so none is lost. Returns the reason where no kernel can be generated.
     """
+    # ONNX Runtime 1.31.1 crashes on a function with an operator of the default domain that this opset does not have,
+    # LayerNormalization before 17 for one, though it takes it as a node (2026-11).
+    foreign = next((n for n in nodes if not n.domain and schema.find(n.op, "", graph.opset) is None), None)
+    if foreign is not None:
+        return f"{foreign.op} is not in ONNX's opset {graph.opset}: ONNX Runtime knows it as a node, not in a function"
     read, outputs = graph.inputs_of(nodes), graph.outputs_of(nodes)
     literals = [v for v in read if _is_literal(graph, v, nodes)]
     inputs = [v for v in read if v not in literals]
@@ -65,7 +71,7 @@ def make_op(
     if 0 in (*types_in, *types_out):
         unknown = next(v for v in (*inputs, *outputs) if not graph.type(v).dtype)
         return f"the element type of '{unknown}' is not known"
-    library = None if realization is None else _library(body, realization, formal, graph.opset)
+    library = None if realization is None else library_form(body, [realization], formal, graph.opset)
     if isinstance(library, str):
         return library
     body.name = _name(body, library, nodes, template, types_in, types_out)
@@ -76,27 +82,38 @@ def make_op(
     return op, _node(op, nodes, inputs, outputs, [*literals, *inner])
 
 
-def _library(
-    body: FunctionProto, realization: Realization, formal: Mapping[str, str], opset: int
+def library_form(
+    body: FunctionProto, realizations: Sequence[Realization], formal: Mapping[str, str], opset: int
 ) -> FunctionProto | str:
-    """Return the function that computes what `body` does, the anchor through the library's op, on the same inputs.
+    """Return the function that computes what `body` does, its anchors through the library's op, on the same inputs.
 
-    What grew after the anchor follows as it is. Returns the reason where the model's operator set cannot write it.
+    `formal` is what the values that the matches know are called in the body. What grew around the anchors follows as it
+    is. Returns the reason where the model's operator set cannot write it, or where a value of the body gets lost.
     """
-    pattern, match = realization.pattern, realization.match
-    reason = next((r for n in pattern.nodes if (r := not_in_opset(n, opset)) is not None), None)
-    if reason is not None:
-        return reason
-    ends = {*pattern.inputs, *pattern.outputs}
-    names = {name: formal[value] for name, value in match.values.items() if name in ends and isinstance(value, str)}
-    names.update({v: f"inner_{v}" for v in pattern.values if v not in ends})
-    anchor = {formal[o] for n in match.nodes.values() for o in n.outputs if o in formal}
-    grown = [n for n in body.node if n.op_type != "Constant" and not anchor & set(n.output)]
-    nodes = [*(node_proto(n, names, match) for n in pattern.nodes), *grown]
+    last, inside = dict[str, list[NodeProto]](), set[str]()
+    for number, found in enumerate(realizations):
+        pattern, match = found.pattern, found.match
+        reason = next((r for n in pattern.nodes if (r := not_in_opset(n, opset)) is not None), None)
+        if reason is not None:
+            return reason
+        ends = {*pattern.inputs, *pattern.outputs}
+        names = {name: formal[value] for name, value in match.values.items() if name in ends and isinstance(value, str)}
+        names.update({v: f"inner{number or ''}_{v}" for v in pattern.values if v not in ends})
+        names.update({v: "" for v in pattern.inputs if v not in match.values})  # no spelling gives it: it is left out
+        inside |= {formal[o] for n in match.nodes.values() for o in n.outputs if o in formal}
+        root = formal[match.nodes[match.pattern.root].outputs[0]]
+        last[root] = [node_proto(n, names, match) for n in pattern.nodes]
+    nodes = list[NodeProto]()
+    for node in (n for n in body.node if n.op_type != "Constant"):
+        nodes += next((last[o] for o in node.output if o in last), [] if inside & set(node.output) else [node])
     read = {v for n in nodes for v in n.input}
+    constants = [n for n in body.node if n.op_type == "Constant" and n.output[0] in read]
+    computed = {o for n in (*constants, *nodes) for o in n.output} | set(body.input)
+    lost = next((v for v in (*body.output, *sorted(read)) if v and v not in computed), None)
+    if lost is not None:
+        return f"the library's form does not compute '{lost}'"
     library = FunctionProto(domain=DOMAIN, name="library", input=body.input, output=body.output)
-    library.node.extend(n for n in body.node if n.op_type == "Constant" and n.output[0] in read)
-    library.node.extend(nodes)
+    library.node.extend((*constants, *nodes))
     library.opset_import.add(domain="", version=opset)
     for domain in sorted({n.domain for n in nodes if n.domain}):
         library.opset_import.add(domain=domain, version=LIBRARY_VERSIONS.get(domain, 1))

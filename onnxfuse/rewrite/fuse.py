@@ -1,7 +1,7 @@
 """The fuse phase: from every anchor a region grows, and the region becomes one fused op."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from onnxfuse import kernels
@@ -18,6 +18,7 @@ from onnxfuse.rewrite.match import Match, Refusal
 from onnxfuse.rewrite.moving import grow_moving, launches, not_movement, sampled, saves, trim
 from onnxfuse.rewrite.pattern import realized
 from onnxfuse.rewrite.prologue import grow_prologue
+from onnxfuse.rewrite.proof import proven_op, unproven
 from onnxfuse.rewrite.replace import instantiate
 from onnxfuse.rewrite.report import Applied, Near, Report, names
 from onnxfuse.rewrite.rule import TEMPLATES, THROUGH_LIBRARY, Anchor, Fuse, Rule
@@ -35,6 +36,8 @@ class _Surroundings:
     """What was measured; None: what the rules say of cost holds."""
     heads: tuple[Anchor, ...]
     """Of the rules whose kernels take the pointwise work after them."""
+    ops: dict[str, FusedOp]
+    """Those made so far, by their names."""
     alone: set[Node] = field(default_factory=set)
     """Nodes that were measured faster as they are."""
 
@@ -53,11 +56,11 @@ def fuse(
     fusing = [(rule, rule.fuse) for rule in rules if rule.fuse is not None]
     # Data movement before other pointwise work, which it takes in; the other way round it would find less.
     fusing.sort(key=lambda rf: (TEMPLATES.index(rf[1].template), not rf[1].moving, -_size(rf[1]), rf[0].name))
-    around = _Surroundings(host_values(graph), choices, _heads([how for _, how in fusing]))
+    around = _Surroundings(host_values(graph), choices, _heads([how for _, how in fusing]), ops)
     splits = [s for _, how in fusing for node in list(graph.nodes) if (s := _split(graph, how, node)) is not None]
     for rule, how in fusing:
         told = len(report.stopped)
-        while _fuse_by(graph, rule, how, report, ops, around) and how.beside:
+        while _fuse_by(graph, rule, how, report, around) and how.beside:
             # Of anchors that read one value, those that were too many together may be few enough once some are fused.
             del report.stopped[told:]
     for split in splits:
@@ -65,21 +68,19 @@ def fuse(
     graph.remove_dead()
 
 
-def _fuse_by(
-    graph: Graph, rule: Rule, how: Fuse, report: Report, ops: dict[str, FusedOp], around: _Surroundings
-) -> bool:
+def _fuse_by(graph: Graph, rule: Rule, how: Fuse, report: Report, around: _Surroundings) -> bool:
     """Ask every node to be an anchor of one rule; return whether one was."""
     before = len(report.applied)
     # What a larger anchor holds may be a smaller one: from the end of the graph the larger comes first.
     for node in _in_turn(graph, how):
         if node.order < 0 or node.domain == DOMAIN or node in around.alone:
             continue
-        outcome = _join_at(graph, rule, node, ops, around) if how.joining else _fuse_at(graph, rule, how, node, around)
+        outcome = _join_at(graph, rule, node, around) if how.joining else _fuse_at(graph, rule, how, node, around)
         if isinstance(outcome, Refusal):
             report.stopped.append(Near(rule.name, f"{node.op} {node.name}", outcome))
         elif outcome is not None:
             op, applied = outcome
-            ops[op.name] = op
+            around.ops[op.name] = op
             report.applied.append(applied)
     return len(report.applied) > before
 
@@ -167,6 +168,8 @@ class _Start:
     """Nodes of the anchor that stay outside, for the library."""
     shared: str = ""
     """The value that the anchors beside this one read, too."""
+    beside: int = 1
+    """How many anchors the seeds are."""
     spread: str = ""
     """A value that is broadcast inside the kernel, and may be computed there."""
     factor: str = ""
@@ -192,26 +195,31 @@ def _fuse_at(
         # The product alone is another rule's matter, which tells why.
         return None if how.factor else start
     beside = _beside(graph, how, node, start, around) if how.beside else ()
-    outcome = _fuse_from(graph, rule, how, node, replace(start, seeds=(*start.seeds, *beside)), around)
+    together = replace(start, seeds=(*start.seeds, *beside), beside=1 + len(beside))
+    outcome = _fuse_from(graph, rule, how, node, together, around)
     if start.axes is not None and not isinstance(outcome, tuple) and outcome.kind == "no kernel":
         # With the reductions that joined there is none: the anchor by itself.
         outcome = _fuse_from(graph, rule, how, node, replace(start, axes=None), around)
     if beside and not isinstance(outcome, tuple) and node not in around.alone:
-        return _fuse_from(graph, rule, how, node, start, around)
+        alone = _fuse_from(graph, rule, how, node, start, around)
+        if isinstance(alone, Refusal):
+            return alone
+        op, applied = alone
+        return op, replace(applied, stops=(replace(outcome, node=beside[0].name), *applied.stops))
     return outcome
 
 
-def _join_at(
-    graph: Graph, rule: Rule, node: Node, ops: Mapping[str, FusedOp], around: _Surroundings
-) -> tuple[FusedOp, Applied] | Refusal | None:
+def _join_at(graph: Graph, rule: Rule, node: Node, around: _Surroundings) -> tuple[FusedOp, Applied] | Refusal | None:
     """Let the fused ops that a Concat puts together write its output themselves: one op of all of them."""
     if node.op != "Concat":
         return None
-    made = join(graph, node, ops, rule.name)
+    made = join(graph, node, around.ops, rule.name)
     if isinstance(made, str):
         # What is no Concat of images at all was not near.
         return Refusal(node.name, made, int(joins_channels(graph, node)), size=1 + len(node.inputs))
     op, fused, members = made
+    if (reason := unproven(graph, op, fused, around.ops)) is not None:
+        return Refusal(node.name, reason, len(members), kind="no kernel", size=len(members))
     declined = around.choices.declined.get((op.name, fused.outputs)) if around.choices is not None else None
     if declined is not None:
         return Refusal(node.name, declined.reason, len(members), kind="slower", size=len(members))
@@ -227,7 +235,7 @@ def _fuse_from(
     spread = graph.type(start.spread).shape if start.spread else None
     region = Region(
         dict.fromkeys(start.seeds), graph.type(start.value), how.template, smaller, start.axes, spread,
-        alone=around.alone,
+        alone=around.alone, beside=start.beside,
     )  # fmt: skip
     if how.moving:
         grow_moving(graph, region, around.host, rule.name, prologue=how.prologue, epilogue=how.epilogue)
@@ -253,13 +261,13 @@ def _fuse_from(
     made: tuple[FusedOp, Node] | str = reason or ""
     if reason is None and (endings := _endings(graph, how, nodes)):
         ended = sorted((*nodes, *endings), key=lambda n: n.order)
-        made = make_op(graph, ended, rule.name, how.template, start.realization)
+        made = proven_op(graph, ended, rule.name, how.template, start.realization, around.ops)
         if not isinstance(made, str):
             nodes = given = ended
     if reason is None and isinstance(made, str):
-        made = make_op(graph, nodes, rule.name, start.template or how.template, start.realization)
+        made = proven_op(graph, nodes, rule.name, start.template or how.template, start.realization, around.ops)
         if isinstance(made, str) and start.fallback:
-            made = make_op(graph, nodes, rule.name, start.fallback, start.realization)
+            made = proven_op(graph, nodes, rule.name, start.fallback, start.realization, around.ops)
     if isinstance(made, str):
         _give_back(graph, nodes, given)
         kind = "no kernel" if reason is None else "too little"
@@ -392,7 +400,10 @@ def _start_from(
 
 
 def _beside(graph: Graph, how: Fuse, root: Node, start: _Start, around: _Surroundings) -> tuple[Node, ...]:
-    """Return the other anchors of the same shape that read the same value, in the graph's order."""
+    """Return the other anchors of the same shape that read the same value, in the graph's order.
+
+    Of more than one launch is meant for, as many as make equal launches: 12 products of one input are two of six.
+    """
     found = []
     for node in graph.readers(start.shared):
         if (
@@ -405,7 +416,9 @@ def _beside(graph: Graph, how: Fuse, root: Node, start: _Start, around: _Surroun
         matches = (_find(graph, a, node, around) for a in how.anchors)
         if any(isinstance(m, Match) and m.values[how.beside] == start.shared for m in matches):
             found.append(node)
-    return tuple(sorted(found, key=lambda n: n.order))
+    parts = -(-(1 + len(found)) // kernels.most_beside(how.template))
+    most = -(-(1 + len(found)) // parts)
+    return tuple(sorted(found, key=lambda n: n.order)[: most - 1])
 
 
 def _too_little(how: Fuse, start: _Start, nodes: Sequence[Node], stops: Sequence[Refusal]) -> str | None:

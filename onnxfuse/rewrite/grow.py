@@ -53,6 +53,8 @@ class Region:
     """Neighbours that stayed outside, with the reason."""
     alone: Collection[Node] = ()
     """Nodes that no kernel may take: they were measured faster as they are."""
+    beside: int = 1
+    """Anchors side by side in it: each may have as many tensors as one alone."""
 
 
 def grow(
@@ -113,10 +115,10 @@ def refuse(graph: Graph, region: Region, node: Node, host: frozenset[str], way: 
     if not convex(graph, together):
         return "depends on a node outside that depends on the fused op"
     tensors = [v for v in graph.inputs_of(together) if graph.element_count(v) != 1]
-    if len(tensors) > MAX_INPUTS:
-        return f"would be the {len(tensors)}th input tensor, at most {MAX_INPUTS}"
-    if len(graph.outputs_of(together)) > MAX_OUTPUTS:
-        return f"would add an output, at most {MAX_OUTPUTS}"
+    if len(tensors) > MAX_INPUTS * region.beside:
+        return f"would be the {len(tensors)}th input tensor, at most {MAX_INPUTS * region.beside}"
+    if len(graph.outputs_of(together)) > MAX_OUTPUTS * region.beside:
+        return f"would add an output, at most {MAX_OUTPUTS * region.beside}"
     return None
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from onnx import FunctionProto, NodeProto
 
 from onnxfuse import kernels
-from onnxfuse.model.fused import DOMAIN, FusedOp
+from onnxfuse.model.fused import DOMAIN, FusedOp, told
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.rewrite.grow import convex
 
@@ -30,7 +30,7 @@ def join(
     if not convex(graph, dict.fromkeys((*members, node))):
         return "a part depends on a node outside that depends on another part"
     inputs = graph.inputs_of([*members, node])
-    inner = [v for m in members for v in (*_facts(m, "values"), *m.outputs)]
+    inner = [v for m in members for v in (*told(m.proto, "values"), *m.outputs)]
     formal = {value: f"x{i}" for i, value in enumerate(inputs)} | {node.outputs[0]: "y0"}
     formal |= {value: f"v{i}" for i, value in enumerate(inner) if value not in formal}
     body = _merged(graph, members, node, formal, {m: ops[m.op].body for m in members})
@@ -110,7 +110,7 @@ def _merged(
 
 def _actual(member: Node) -> dict[str, str]:
     """Return what the names inside a fused node's body stand for in the model."""
-    return {f"v{i}": name for i, name in enumerate(_facts(member, "values"))}
+    return {f"v{i}": name for i, name in enumerate(told(member.proto, "values"))}
 
 
 def _name(op: FusedOp, members: Sequence[Node], ops: Mapping[str, FusedOp]) -> str:
@@ -127,14 +127,7 @@ def _node(op: FusedOp, members: Sequence[Node], node: Node, inputs: Sequence[str
     proto = NodeProto(op_type=op.name, domain=DOMAIN, name=node.proto.name)
     proto.input.extend(inputs)
     proto.output.extend(node.outputs)
-    replaced = [*(name for m in members for name in _facts(m, "nodes")), node.proto.name]
+    replaced = [*(name for m in members for name in told(m.proto, "nodes")), node.proto.name]
     for key, value in (("rule", op.rule), ("nodes", json.dumps(replaced)), ("values", json.dumps(list(inner)))):
         proto.metadata_props.add(key=f"{DOMAIN}.{key}", value=value)
     return Node(proto)
-
-
-def _facts(member: Node, key: str) -> list[str]:
-    """Return what a fused node says of itself: the names of the original nodes, or those of the values inside."""
-    text = next((p.value for p in member.proto.metadata_props if p.key == f"{DOMAIN}.{key}"), "[]")
-    names: list[str] = json.loads(text)
-    return names

@@ -16,10 +16,10 @@ import numpy as np
 from onnx import NodeProto
 from onnx.helper import make_node
 
-from onnxfuse.model.channels import FIRST, LAST, perm_of
+from onnxfuse.model.channels import ROW, to_first, to_last, turns_first, turns_last, with_row
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import Dim
-from onnxfuse.rewrite.layout_form import Form, Writer, stands_still, transpose
+from onnxfuse.rewrite.layout_form import Form, Writer, inner, stands_still, transpose
 from onnxfuse.rewrite.layout_ops import form
 from onnxfuse.rewrite.match import Refusal
 from onnxfuse.rewrite.report import Applied, Near, Report, names
@@ -103,7 +103,7 @@ def _maker(graph: Graph, found: Mapping[Node, Form], value: str) -> Node | str:
     node = graph.producer(value)
     if node is None:
         return _FIRST
-    if perm_of(node) == FIRST:
+    if turns_first(node):
         return _LAST
     return node if node in found and value in found[node].makes else _FIRST
 
@@ -111,7 +111,7 @@ def _maker(graph: Graph, found: Mapping[Node, Form], value: str) -> Node | str:
 def _readers(graph: Graph, found: Mapping[Node, Form], outer: Mapping[Node, Node], value: str) -> list[Node | str]:
     readers: list[Node | str] = [_FIRST] if graph.is_output(value) else []
     for node in (outer.get(n, n) for n in graph.readers(value)):
-        if perm_of(node) == LAST:
+        if turns_last(node):
             readers.append(_LAST)
         else:
             readers.append(node if node in found and value in found[node].reads else _FIRST)
@@ -141,12 +141,14 @@ def _write(graph: Graph, chosen: Mapping[Node, Form]) -> None:
                 continue
             have.add(value)
             maker = graph.producer(value)
-            if maker is not None and perm_of(maker) == FIRST:
+            if maker is not None and turns_first(maker):
                 to.names[value] = maker.inputs[0]
             else:
-                new.append(_turn(graph, value, value, to.last(value), LAST))
+                new += _turned(to, value)
         new += its.write(to)
-        new += [_turn(graph, v, to.last(v), v, FIRST) for v in its.makes if _wanted_first(graph, chosen, v)]
+        for value in its.makes:
+            if _wanted_first(graph, chosen, value):
+                new += _turned_back(to, value)
         graph.replace([*its.inner, node], [Node(p) for p in new])
     graph.remove_dead()
 
@@ -154,7 +156,7 @@ def _write(graph: Graph, chosen: Mapping[Node, Form]) -> None:
 def _take_over(graph: Graph, to: Writer, value: str) -> None:
     """Let the channels-last form of a value have the name of the Transpose that computed it so far."""
     for node in graph.readers(value):
-        if perm_of(node) != LAST:
+        if not turns_last(node):
             continue
         output = node.outputs[0]
         if value not in to.names:
@@ -173,15 +175,50 @@ def _wanted_first(graph: Graph, chosen: Mapping[Node, Form], value: str) -> bool
     return any(n not in chosen or value not in chosen[n].reads for n in readers)
 
 
-def _turn(graph: Graph, value: str, source: str, output: str, perm: Sequence[int]) -> NodeProto:
-    """Return the node at an edge: a Transpose, or a Reshape where the numbers lie in memory alike either way."""
-    shape = graph.type(value).shape
-    if shape is None or not stands_still(shape):
-        return transpose(source, output, perm)
-    target = [shape[a] for a in perm] if perm == LAST else list(shape)
-    if sum(not isinstance(extent, int) for extent in target[1:]) > 1:
-        return transpose(source, output, perm)
-    numbers = [0, *(extent if isinstance(extent, int) else -1 for extent in target[1:])]
+def _turned(to: Writer, value: str) -> list[NodeProto]:
+    """Return the nodes at an edge into a region: a Transpose, after a signal has got its row.
+
+    A Reshape where the numbers lie in memory alike either way.
+    """
+    graph, output = to.graph, to.last(value)
+    shape = graph.type(value).shape or ()
+    rank, perm = len(shape), to_last(len(shape))
+    if stands_still(shape) and (numbers := _numbers([with_row(shape, 1)[a] for a in perm])):
+        return [_reshape(graph, value, output, numbers)]
+    if rank != 3:
+        return [transpose(value, output, perm)]
+    row = inner(to, value)
+    return [_with_row(to, "Unsqueeze", value, row), transpose(row, output, perm)]
+
+
+def _turned_back(to: Writer, value: str) -> list[NodeProto]:
+    """Return the nodes at an edge out of a region."""
+    graph, source = to.graph, to.last(value)
+    shape = graph.type(value).shape or ()
+    rank, perm = len(shape), to_first(len(shape))
+    if stands_still(shape) and (numbers := _numbers(shape)):
+        return [_reshape(graph, source, value, numbers)]
+    if rank != 3:
+        return [transpose(source, value, perm)]
+    row = inner(to, value)
+    return [transpose(source, row, perm), _with_row(to, "Squeeze", row, value)]
+
+
+def _numbers(shape: Sequence[Dim]) -> list[int]:
+    """Return what a Reshape to this shape of the same batch is told; nothing where one number cannot be left open."""
+    if sum(not isinstance(extent, int) for extent in shape[1:]) > 1:
+        return []
+    return [0, *(extent if isinstance(extent, int) else -1 for extent in shape[1:])]
+
+
+def _reshape(graph: Graph, source: str, output: str, numbers: Sequence[int]) -> NodeProto:
     name = graph.fresh(f"{output}.shape")
     graph.add_constant(name, np.asarray(numbers, np.int64))
     return make_node("Reshape", [source, name], [output])
+
+
+def _with_row(to: Writer, op: str, source: str, output: str) -> NodeProto:
+    """Return the Unsqueeze or Squeeze of a signal's row."""
+    if to.graph.opset < 13:
+        return make_node(op, [source], [output], axes=[ROW])
+    return make_node(op, [source, to.constant("", "row", lambda: np.asarray([ROW], np.int64))], [output])

@@ -8,7 +8,7 @@ from onnx import NodeProto
 from onnx.helper import make_attribute, make_node
 
 from onnxfuse.model import schema
-from onnxfuse.model.channels import FIRST, LAST
+from onnxfuse.model.channels import FIRST, LAST, has_form, to_last, turned_array, with_row
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import Dim, ValueType
 
@@ -62,7 +62,10 @@ class Form:
 def turned(type_: ValueType) -> ValueType:
     """Return the type of the channels-last form."""
     shape = type_.shape
-    return ValueType(type_.dtype, None if shape is None else tuple(shape[a] for a in LAST))
+    if shape is None:
+        return type_
+    rows = with_row(shape, 1)
+    return ValueType(type_.dtype, tuple(rows[a] for a in to_last(len(shape))))
 
 
 def transpose(value: str, output: str, perm: Sequence[int]) -> NodeProto:
@@ -89,36 +92,44 @@ def images(graph: Graph, *values: str) -> bool:
     return all(graph.type(v).rank == 4 for v in values)
 
 
+def spatial(graph: Graph, *values: str) -> bool:
+    """Return whether the values are signals, images or volumes, all of one rank."""
+    ranks = {graph.type(v).rank for v in values}
+    return len(ranks) == 1 and has_form(ranks.pop())
+
+
 def many_outputs(node: Node) -> bool:
     return any(node.outputs[1:])
 
 
 def inner(to: Writer, value: str) -> str:
-    """Return a new name for a value that is channels first between two Transposes."""
-    return to.fresh(f"{value}.nchw", to.graph.type(value))
+    """Return a new name for a value that is channels first between two Transposes, a signal with its row."""
+    type_ = to.graph.type(value)
+    shape = None if type_.shape is None else with_row(type_.shape, 1)
+    return to.fresh(f"{value}.nchw", ValueType(type_.dtype, shape))
 
 
-def operand(to: Writer, value: str) -> str:
-    """Return an operand that is broadcast to an image, channels last: a weight is laid out anew."""
+def operand(to: Writer, value: str, rank: int) -> str:
+    """Return an operand that is broadcast to a value of such a rank, channels last: a weight is laid out anew."""
     if not value or to.graph.type(value).rank == 0 or to.graph.element_count(value) == 1:
         return value
     if not to.graph.is_constant(value):
         return to.last(value)
     array = to.graph.constant(value)
     assert array is not None, value
-    return to.constant(value, "nhwc", lambda: relaid(array))
+    return to.constant(value, f"nhwc{rank}" if rank != 4 else "nhwc", lambda: relaid(array, rank))
 
 
 def part(to: Writer, value: str) -> str:
     """Return a whole image, channels last, also where it is a weight."""
     array = to.graph.constant(value)
-    return to.last(value) if array is None else to.constant(value, "whole", lambda: array.transpose(LAST))
+    return to.last(value) if array is None else to.constant(value, "whole", lambda: turned_array(array))
 
 
-def relaid(array: np.ndarray) -> np.ndarray:
-    """Return a constant that is broadcast to an image, channels last, without leading axes of one element."""
-    whole = array.reshape((1,) * (4 - array.ndim) + array.shape).transpose(LAST)
-    first = next((i for i, extent in enumerate(whole.shape) if extent != 1), 3)
+def relaid(array: np.ndarray, rank: int) -> np.ndarray:
+    """Return a constant that is broadcast to such a rank, channels last, without leading axes of one element."""
+    whole = turned_array(array.reshape((1,) * (rank - array.ndim) + array.shape))
+    first = next((i for i, extent in enumerate(whole.shape) if extent != 1), whole.ndim - 1)
     return np.ascontiguousarray(whole.reshape(whole.shape[first:]))
 
 
@@ -155,4 +166,4 @@ def like(node: Node, inputs: Sequence[str], outputs: Sequence[str], **changes: o
 
 def stands_still(shape: tuple[Dim, ...] | None) -> bool:
     """Return whether the numbers of an image lie in memory alike either way: one channel, or one pixel."""
-    return shape is not None and (shape[1] == 1 or shape[2:] == (1, 1))
+    return shape is not None and (shape[1] == 1 or all(extent == 1 for extent in shape[2:]))

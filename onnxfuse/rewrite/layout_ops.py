@@ -13,7 +13,7 @@ from onnx.helper import make_node
 
 from onnxfuse import kernels
 from onnxfuse.model import schema
-from onnxfuse.model.channels import FIRST, LAST, perm_of
+from onnxfuse.model.channels import FIRST, LAST, has_form, perm_of, place, to_first, to_last, with_row
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import ValueType, is_unknown
 from onnxfuse.rewrite.layout_form import (
@@ -32,6 +32,7 @@ from onnxfuse.rewrite.layout_form import (
     operand,
     part,
     read_twice,
+    spatial,
     stands_still,
     transpose,
     turned,
@@ -56,7 +57,11 @@ def _conv(graph: Graph, node: Node) -> Form | None:
     attributes = graph.attributes(node)
     pad, pads = _padding(graph, node, attributes)
     x = node.inputs[0] if pad is None else pad.inputs[0]
-    if not images(graph, x, y) or graph.type(w).rank != 4 or not graph.is_constant(w):
+    if not spatial(graph, x, y, w) or not graph.is_constant(w):
+        return None
+    rank = len(graph.type(x).shape or ())
+    # Only the library's own op takes volumes, and it has no bfloat16.
+    if rank == 5 and graph.type(x).dtype == onnx.TensorProto.BFLOAT16:
         return None
     if pad is not None:
         attributes = {**attributes, "pads": pads}
@@ -67,18 +72,21 @@ def _conv(graph: Graph, node: Node) -> Form | None:
         product, rest = _apart(to, node)
         if _is_product(attributes, weight.shape):
             # Conv<1x1>(x, w[O,C,1,1]) -> MatMul(x[N,H,W,C], w[C,O])
-            packed = to.constant(w, "co", lambda: weight[:, :, 0, 0].T)
+            packed = to.constant(w, "co", lambda: weight.reshape(weight.shape[:2]).T)
             return [named(make_node("MatMul", [to.last(x), packed], [product]), node), *rest]
         depthwise = weight.shape[1] == 1 and attributes.get("group") == weight.shape[0]
         # Depthwise weights are [kernel, kernel, C, 1]: neighbouring threads work on neighbouring channels.
-        order, back = ((2, 3, 0, 1), (2, 3, 0, 1)) if depthwise else (LAST, FIRST)
-        packed = to.constant(w, "hwc" if depthwise else "ohwi", lambda: weight.transpose(order))
-        first, kernel, convolved = inner(to, x), to.fresh(f"{w}.oihw", graph.type(w)), inner(to, y)
+        by_pixel = depthwise and rank != 5
+        order, back = ((2, 3, 0, 1), (2, 3, 0, 1)) if by_pixel else (to_last(rank), to_first(rank))
+        oihw = weight.reshape(with_row(weight.shape, 1))
+        packed = to.constant(w, "hwc" if by_pixel else "ohwi", lambda: oihw.transpose(order))
+        first, kernel, convolved = inner(to, x), inner(to, w), inner(to, y)
+        changes = _over_rows(attributes, rank) if pad is None else {"pads": pads, "auto_pad": None}
         return [
-            transpose(to.last(x), first, FIRST),
+            transpose(to.last(x), first, to_first(rank)),
             transpose(packed, kernel, back),
-            like(node, [first, kernel], [convolved], **({} if pad is None else {"pads": pads, "auto_pad": None})),
-            transpose(convolved, product, LAST),
+            like(node, [first, kernel], [convolved], **changes),
+            transpose(convolved, product, to_last(rank)),
             *rest,
         ]
 
@@ -105,18 +113,33 @@ def _padding(
     return pad, [a + int(b) for a, b in zip(own or [0] * 4, added, strict=True)]
 
 
+def _over_rows(attributes: Mapping[str, schema.AttributeValue], rank: int) -> dict[str, list[int]]:
+    """Return what a convolution over signals says as one over images of one row; nothing for other ranks."""
+    if rank != 3:
+        return {}
+    ends = integers(attributes, "pads")
+    along = {"kernel_shape": 1, "strides": 1, "dilations": 1, "output_padding": 0, "output_shape": 1}
+    changes = {name: [one, *told] for name, one in along.items() if (told := integers(attributes, name))}
+    return {**changes, **({"pads": [0, ends[0], 0, ends[1]]} if ends else {})}
+
+
 def _conv_transpose(graph: Graph, node: Node) -> Form | None:
     x, w = node.inputs[:2]
     y = node.outputs[0]
-    if not images(graph, x, y) or not graph.is_constant(w):
+    rank = graph.type(x).rank
+    # Of volumes the library's own takes channels first alone.
+    if not spatial(graph, x, y, w) or rank not in (3, 4) or not graph.is_constant(w):
         return None
 
     def write(to: Writer) -> list[NodeProto]:
+        weight = graph.constant(w)
+        assert weight is not None, w
+        kernel = w if rank == 4 else to.constant(w, "row", lambda: weight.reshape(with_row(weight.shape, 1)))
         product, rest = _apart(to, node)
         first, convolved = inner(to, x), inner(to, y)
         return [
             transpose(to.last(x), first, FIRST),
-            like(node, [first, w], [convolved]),
+            like(node, [first, kernel], [convolved], **_over_rows(graph.attributes(node), rank)),
             transpose(convolved, product, LAST),
             *rest,
         ]
@@ -136,7 +159,7 @@ def _apart(to: Writer, node: Node) -> tuple[str, list[NodeProto]]:
 def _is_product(attributes: Mapping[str, schema.AttributeValue], weight: Sequence[int]) -> bool:
     """Return whether a convolution is a matrix product over the channels, pixel by pixel."""
     plain = all(step == 1 for step in integers(attributes, "strides")) and not any(integers(attributes, "pads"))
-    return plain and attributes.get("group", 1) == 1 and tuple(weight[2:]) == (1, 1)
+    return plain and attributes.get("group", 1) == 1 and all(extent == 1 for extent in weight[2:])
 
 
 # ---- operators that exist channels first alone: between two Transposes, for the library's own or a fused kernel
@@ -166,19 +189,20 @@ def _between(graph: Graph, node: Node) -> Form | None:
 
 def _pointwise(graph: Graph, node: Node) -> Form | None:
     y = node.outputs[0]
-    if graph.type(y).rank != 4 or many_outputs(node):
+    whole = graph.type(y).rank
+    if whole is None or not has_form(whole) or many_outputs(node):
         return None
     reads = []
     for value in node.inputs:
         rank = graph.type(value).rank if value else 0
         if not value or rank == 0 or graph.is_constant(value):
             continue
-        if rank != 4:
+        if rank != whole:
             return None
         reads.append(value)
 
     def write(to: Writer) -> list[NodeProto]:
-        return [like(node, [operand(to, v) for v in node.inputs], [to.last(y)])]
+        return [like(node, [operand(to, v, whole) for v in node.inputs], [to.last(y)])]
 
     return Form(tuple(dict.fromkeys(reads)), (y,), write) if reads else None
 
@@ -189,7 +213,7 @@ def _batch_normalization(graph: Graph, node: Node) -> Form | None:
     y = node.outputs[0]
     attributes = graph.attributes(node)
     parameters = (scale, shift, mean, variance)
-    if not images(graph, x, y) or many_outputs(node) or not all(graph.is_constant(v) for v in parameters):
+    if not spatial(graph, x, y) or many_outputs(node) or not all(graph.is_constant(v) for v in parameters):
         return None
     if attributes.get("training_mode") or attributes.get("spatial") == 0:
         return None
@@ -215,15 +239,16 @@ def _along_axis(graph: Graph, node: Node) -> Form | None:
     """Concat, Split, Softmax: one attribute names the axis."""
     outputs = tuple(o for o in node.outputs if o)
     axis = graph.attributes(node).get("axis")
-    if any(graph.type(o).rank != 4 for o in outputs) or not isinstance(axis, int):
+    if not spatial(graph, *outputs) or not isinstance(axis, int):
         return None
+    rank = len(graph.type(outputs[0]).shape or ())
     if node.op in ("Softmax", "LogSoftmax") and graph.opset < 13:  # over all axes from this one on
         return None
     data, others = (node.inputs, ()) if node.op == "Concat" else (node.inputs[:1], node.inputs[1:])
 
     def write(to: Writer) -> list[NodeProto]:
         inputs = [*(part(to, v) for v in data), *others]
-        return [like(node, inputs, [to.last(o) if o else "" for o in node.outputs], axis=FIRST[axis])]
+        return [like(node, inputs, [to.last(o) if o else "" for o in node.outputs], axis=place(rank, axis))]
 
     reads = tuple(dict.fromkeys(v for v in data if not graph.is_constant(v)))
     return Form(reads, outputs, write) if reads else None
@@ -329,18 +354,23 @@ def _reduce(graph: Graph, node: Node) -> Form | None:
     as_input = "axes" not in schema.moved(node.op, "", graph.opset)
     given = node.inputs[1] if as_input and len(node.inputs) > 1 else ""
     array = graph.constant(given) if as_input else np.asarray(attributes.get("axes", []))
-    if graph.type(x).rank != 4 or array is None or array.size == 0:
+    rank = graph.type(x).rank
+    if rank is None or not has_form(rank) or array is None or array.size == 0:
         return None
-    axes, keep = {int(a) % 4 for a in array}, bool(attributes.get("keepdims", 1))
-    # Without keepdims the axes that are left must stand in the same order either way.
-    if not keep and [a for a in LAST if a not in axes] != [a for a in range(4) if a not in axes]:
+    axes, keep = {int(a) % rank for a in array}, bool(attributes.get("keepdims", 1))
+    turned_axes = {place(rank, a) for a in axes}
+    # Without keepdims the axes that are left must stand in the same order either way, and a signal's row goes, too.
+    left = [place(rank, a) for a in range(rank) if a not in axes]
+    if not keep and left != sorted(left):
         return None
+    if not keep and rank == 3:
+        turned_axes.add(1)
 
     def write(to: Writer) -> list[NodeProto]:
         output = to.last(y) if keep else y
-        moved = np.asarray(sorted(FIRST[a] for a in axes), np.int64)
+        moved = np.asarray(sorted(turned_axes), np.int64)
         if as_input:
-            return [like(node, [to.last(x), to.constant(given, "nhwc", lambda: moved)], [output])]
+            return [like(node, [to.last(x), to.constant(given, f"nhwc{rank}", lambda: moved)], [output])]
         return [like(node, [to.last(x)], [output], axes=moved.tolist())]
 
     return Form((x,), (y,) if keep else (), write)
@@ -356,7 +386,7 @@ def _reshape(graph: Graph, node: Node) -> Form | None:
 def _flat(graph: Graph, node: Node) -> Form | None:
     """Flatten or Reshape of numbers that lie in memory alike either way."""
     x, y = node.inputs[0], node.outputs[0]
-    if not images(graph, x) or not stands_still(graph.type(x).shape) or graph.is_constant(x):
+    if not spatial(graph, x) or not stands_still(graph.type(x).shape) or graph.is_constant(x):
         return None
     if node.op == "Flatten" and graph.attributes(node)["axis"] != 1:
         return None
@@ -456,14 +486,14 @@ def _channel_shuffle(graph: Graph, node: Node) -> Form | None:
 def _global_pool(graph: Graph, node: Node) -> Form | None:
     # GlobalAveragePool(x) -> ReduceMean(x) over height and width
     x, y = node.inputs[0], node.outputs[0]
-    if not images(graph, x, y):
+    if not spatial(graph, x, y):
         return None
-    op = _GLOBAL[node.op]
+    op, places = _GLOBAL[node.op], list(range(1, len(turned(graph.type(x)).shape or ()) - 1))
 
     def write(to: Writer) -> list[NodeProto]:
         if "axes" in schema.moved(op, "", graph.opset):
-            return [named(make_node(op, [to.last(x)], [to.last(y)], axes=[1, 2], keepdims=1), node)]
-        axes = to.constant(y, "axes", lambda: np.asarray([1, 2], np.int64))
+            return [named(make_node(op, [to.last(x)], [to.last(y)], axes=places, keepdims=1), node)]
+        axes = to.constant(y, "axes", lambda: np.asarray(places, np.int64))
         return [named(make_node(op, [to.last(x), axes], [to.last(y)], keepdims=1), node)]
 
     return Form((x,), (y,), write)

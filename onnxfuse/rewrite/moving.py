@@ -13,7 +13,7 @@ from onnxfuse import kernels
 from onnxfuse.kernels import LAUNCH
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.graph import Graph, Node
-from onnxfuse.model.types import ValueType
+from onnxfuse.model.types import ValueType, factors
 from onnxfuse.rewrite.function import make_op, structure
 from onnxfuse.rewrite.grow import LEFT_ALONE, MAX_NODES, MAX_OUTPUTS, TYPES, Region, convex, not_pointwise
 
@@ -197,7 +197,7 @@ def sampled(type_: ValueType, open_: int = SAMPLE) -> tuple[int, ...] | None:
 
 def _product(name: str | None, open_: int) -> int:
     """Return a number for an extent by name: `4*batch` is 4 times the number for `batch`."""
-    return open_ if name is None else math.prod(int(p) if p.isdigit() else open_ for p in name.split("*"))
+    return open_ if name is None else math.prod(int(p) if p.isdigit() else open_ for p in factors(name))
 
 
 def _megabytes(count: float) -> str:

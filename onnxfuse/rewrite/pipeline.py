@@ -1,15 +1,22 @@
 """The whole way of a model: normalize, rewrite to a fixed point, lay out, fuse, attach the bodies, check."""
 
+import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from onnx import GraphProto, ModelProto
 
 from onnxfuse.model import normalize, types
 from onnxfuse.model.fused import DOMAIN, FusedOp, write
 from onnxfuse.model.graph import Graph, bodies
+from onnxfuse.model.nested import nodes_of
+from onnxfuse.model.share import share_weights
+from onnxfuse.model.types import opset_of
+from onnxfuse.model.valid import Judge, Opens
+from onnxfuse.rewrite import strict
 from onnxfuse.rewrite.apply import MAX_ROUNDS, endless, rewrite
+from onnxfuse.rewrite.blame import mend
 from onnxfuse.rewrite.choices import Choices
 from onnxfuse.rewrite.fuse import fuse
 from onnxfuse.rewrite.layout import lay_out
@@ -19,36 +26,86 @@ from onnxfuse.rewrite.rule import Rule, shipped
 Progress = Callable[[str], None]
 """Called with the name of each phase as it starts."""
 
+OLDEST = 7
+"""The first operator set that ONNX Runtime promises to run. Before it Add and its like broadcast where an attribute
+says so alone: rules mean something else there."""
+
 
 def run(
     model: ModelProto,
     rules: Sequence[Rule] | None = None,
     progress: Progress = lambda _: None,
     choices: Choices | None = None,
+    *,
+    opens: Opens | None = None,
+    again: Callable[[], ModelProto] | None = None,
+    freeze: bool = False,
 ) -> Report:
     """Optimize `model` in place and return what was done. Raises ModelError for a model that is not valid.
 
-    `choices` is what measuring decided, by default what the rules say of cost. The same model, rules and choices give
-    the same bytes, and an optimized model comes out as it went in.
+    `choices` is what measuring decided, by default what the rules say of cost. `opens` says whether ONNX Runtime opens
+    a model: it is asked of the result, and of a model that ONNX's checker does not take. `again` gives the model as it
+    came: a rewrite that made it invalid is then left out. With `freeze` weights that are graph inputs, too, become
+    constants. The same model, rules and choices give the same bytes, and an optimized model comes out as it went in.
     """
-    rules = shipped() if rules is None else rules
+    rules = strict.for_model(shipped() if rules is None else rules, model)
     report = Report(before=count_ops(model))
+    with _phase(report, "normalize", progress):
+        normalize.normalize(model, freeze=freeze)
+        judge = Judge(model, opens)
+    opset = opset_of(model)
+    if opset >= OLDEST:
+        _optimize(model, rules, report, progress, choices)
+    elif any(not n.domain for n in nodes_of(model.graph)):
+        report.notes.append(f"opset {opset} is older than what ONNX Runtime promises to run, {OLDEST}: nothing is done")
+
+    def remake(without: Collection[str]) -> tuple[ModelProto, Report]:
+        assert again is not None
+        anew, remade = again(), Report(before=report.before)
+        normalize.normalize(anew, freeze=freeze)
+        _optimize(anew, [r for r in rules if r.name not in without], remade, progress, choices)
+        return anew, remade
+
+    with _phase(report, "check", progress):
+        said = judge.wrong(model)
+        if said is not None:
+            mended = mend(model, report, rules, said, judge.wrong, None if again is None else remake, again)
+            if mended.model is not model:
+                model.CopyFrom(mended.model)
+            report = mended.report
+    report.notes += judge.notes()
+    if weights := normalize.replaceable(model):
+        report.notes.append(
+            f"weights that are graph inputs, too ({len(weights)}, as '{weights[0]}'), may be replaced by a caller: "
+            "nothing is done that takes them for constants. With --freeze-initializers they are constants"
+        )
+    report.after = count_ops(model)
+    return report
+
+
+def _optimize(
+    model: ModelProto, rules: Sequence[Rule], report: Report, progress: Progress, choices: Choices | None
+) -> None:
+    """Take a normalized model through the other phases, in place, whatever comes out."""
     ops: dict[str, FusedOp] = {}
     phases: tuple[tuple[str, Callable[[], None]], ...] = (
-        ("normalize", lambda: normalize.normalize(model)),
         ("rewrite", lambda: _rewrite(model, rules, report)),
         ("layout", lambda: _each_graph(model, lambda graph: lay_out(graph, rules, report))),
         ("fuse", lambda: _each_graph(model, lambda graph: fuse(graph, rules, report, ops, choices))),
         ("attach bodies", lambda: _attach(model, ops)),
-        ("check", lambda: types.check(model)),
     )
     for phase, act in phases:
-        progress(phase)
-        start = time.perf_counter()
-        act()
-        report.seconds[phase] = time.perf_counter() - start
-    report.after = count_ops(model)
-    return report
+        with _phase(report, phase, progress):
+            act()
+
+
+@contextlib.contextmanager
+def _phase(report: Report, name: str, progress: Progress) -> Iterator[None]:
+    """Say which phase begins, and keep the time that it takes."""
+    progress(name)
+    start = time.perf_counter()
+    yield
+    report.seconds[name] = time.perf_counter() - start
 
 
 def count_ops(model: ModelProto) -> Counter[str]:
@@ -65,7 +122,7 @@ def count_ops(model: ModelProto) -> Counter[str]:
 
 def _each_graph(model: ModelProto, act: Callable[[Graph], None]) -> None:
     """Call `act` for the body of every If, Loop and Scan, innermost first, then for the main graph."""
-    opset = next((o.version for o in model.opset_import if o.domain == ""), 1)
+    opset = opset_of(model)
 
     def visit(proto: GraphProto, inferred: GraphProto, parent: Graph | None) -> None:
         twins = zip(proto.node, inferred.node, strict=True)
@@ -93,7 +150,7 @@ def _rewrite(model: ModelProto, rules: Sequence[Rule], report: Report) -> None:
         if not _rewritten(model, rules, report):
             return
         rounds += len(report.applied) > before
-    raise endless(rules)
+    raise endless(report.applied[before:], f"it goes on after {MAX_ROUNDS} rounds")
 
 
 def _rewritten(model: ModelProto, rules: Sequence[Rule], report: Report) -> bool:
@@ -103,7 +160,8 @@ def _rewritten(model: ModelProto, rules: Sequence[Rule], report: Report) -> bool
 
 
 def _attach(model: ModelProto, ops: dict[str, FusedOp]) -> None:
-    """Add the bodies of the fused ops as model-local functions, each once."""
+    """Add the bodies of the fused ops as model-local functions, each once, and let all nodes read each weight once."""
+    share_weights(model)
     have = {f.name for f in model.functions if f.domain == DOMAIN}
     # One that became a part of another has no node any more.
     used = {name.removeprefix(f"{DOMAIN}:") for name in count_ops(model)}

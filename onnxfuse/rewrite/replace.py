@@ -143,7 +143,9 @@ def not_in_opset(node: PatternNode, opset: int) -> str | None:
     found = schema.find(node.op, "", opset)
     if found is None:
         return f"{node.op} does not exist in opset {opset}"
-    if len(node.inputs) > found.max_input or any(a not in found.attributes for a in (*node.attributes, *node.open)):
+    # A Gemm without a bias is no older than opset 11.
+    fits = found.min_input <= len(node.inputs) <= found.max_input
+    if not fits or any(a not in found.attributes for a in (*node.attributes, *node.open)):
         return f"{node.op} of opset {opset} cannot be written this way"
     return None
 

@@ -49,6 +49,8 @@ class Report:
     after: Counter[str] = field(default_factory=Counter)
     seconds: dict[str, float] = field(default_factory=dict)
     """Time of each phase."""
+    notes: list[str] = field(default_factory=list)
+    """What a user should know of it: what was left alone for another reason than a rule's, and what would help."""
 
     @property
     def near(self) -> list[Near]:

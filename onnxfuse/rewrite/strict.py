@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from onnx import ModelProto
 
-from onnxfuse.model.tf32 import is_strict_fp32, set_strict_fp32
+from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.rewrite import predicate
 from onnxfuse.rewrite.rule import Anchor, Rule
 
@@ -13,17 +13,12 @@ ROUNDING = ("gemm", "direct")
 """Templates whose kernels round the factors of float32 products to TF32."""
 
 
-def for_model(rules: Sequence[Rule], model: ModelProto, *, asked: bool) -> tuple[Rule, ...]:
-    """Return the rules for `model`: strict ones where they are asked for or it says so, and it says so from then on."""
-    if not asked and not is_strict_fp32(model):
-        return tuple(rules)
-    set_strict_fp32(model)
-    return strict_fp32(rules)
+def for_model(rules: Sequence[Rule], model: ModelProto) -> tuple[Rule, ...]:
+    """Return the rules for `model`: where it says that nothing may round float32, those of TF32 kernels refuse it.
 
-
-def strict_fp32(rules: Sequence[Rule]) -> tuple[Rule, ...]:
-    """Return the rules with those of TF32 kernels refusing float32; what stands after a product is fused as ever."""
-    return tuple(_strict(rule) for rule in rules)
+    What stands after a product is fused as ever.
+    """
+    return tuple(_strict(rule) for rule in rules) if is_strict_fp32(model) else tuple(rules)
 
 
 def _strict(rule: Rule) -> Rule:

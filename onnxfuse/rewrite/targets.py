@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 
 from onnxfuse.model.graph import Graph, Node
-from onnxfuse.model.types import Dim
+from onnxfuse.model.types import Dim, factors
 
 
 def fix_targets(graph: Graph) -> bool:
@@ -51,12 +51,10 @@ def _agree(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> bool:
     """
     counted = []
     for shape in (source, result):
-        factors = [f for extent in shape for f in str(extent).split("*")]
-        if "None" in factors:
+        parts = [f for extent in shape for f in factors(str(extent))]
+        if "None" in parts:
             return True
-        counted.append(
-            (math.prod(int(f) for f in factors if f.isdigit()), sorted(f for f in factors if not f.isdigit()))
-        )
+        counted.append((math.prod(int(f) for f in parts if f.isdigit()), sorted(f for f in parts if not f.isdigit())))
     return counted[0] == counted[1]
 
 

@@ -3,13 +3,18 @@
 TF32 products of Hopper's tensor cores read both factors so; the weight is turned once, when the model is optimized.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
-from onnx import NodeProto
+import numpy as np
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 from onnx.helper import make_attribute, make_node
 
 from onnxfuse.model.graph import Graph, Node
+from onnxfuse.model.nested import bodies, graphs_in
 from onnxfuse.model.types import ValueType
+
+SUFFIX = ".terms_last"
+"""What the name of a turned weight has after that of the weight."""
 
 
 def with_terms_last(graph: Graph, nodes: Sequence[Node], types: Collection[int]) -> list[Node]:
@@ -40,7 +45,7 @@ def _turned(graph: Graph, node: Node) -> list[Node] | None:
     weight = graph.constant(node.inputs[1])
     if weight is None:
         return None
-    stored = f"{node.inputs[1]}.terms_last"
+    stored = f"{node.inputs[1]}{SUFFIX}"
     if stored not in graph.initializers:
         graph.add_constant(stored, weight.T)
     product = NodeProto()
@@ -54,4 +59,55 @@ def _turned(graph: Graph, node: Node) -> list[Node] | None:
     back = graph.fresh(f"{stored}.back")
     graph.types[back] = ValueType(graph.type(stored).dtype, weight.shape)
     product.input[1] = back
-    return [Node(make_node("Transpose", [stored], [back], f"{node.proto.name}/terms_last", perm=[1, 0])), Node(product)]
+    return [
+        Node(
+            make_node(
+                "Transpose", [stored], [back], f"{node.proto.name}/terms_last" if node.proto.name else "", perm=[1, 0]
+            )
+        ),
+        Node(product),
+    ]
+
+
+def turn_back(model: ModelProto) -> None:
+    """Give the weights of plain products their own axes again, in place: what `with_terms_last` did to nodes is undone.
+
+    A weight that a fused op still reads stays as it is.
+    """
+    # MatMul(x, Transpose(v)) -> MatMul(x, w), Gemm <transB = 1> (x, v) -> Gemm(x, w)
+    for holder in (model.graph, *(g for n in model.graph.node for g in graphs_in(n))):
+        for tensor in [t for t in holder.initializer if t.name.endswith(SUFFIX)]:
+            readers = list(_readers(holder, tensor.name))
+            if readers and all(_undone(node) for _, node in readers):
+                _turn_one_back(holder, tensor, readers)
+
+
+def _readers(graph: GraphProto, value: str) -> Iterator[tuple[GraphProto, NodeProto]]:
+    """Yield the nodes that read `value` in a graph and in the bodies in it, each with its graph."""
+    for node in graph.node:
+        if value in node.input:
+            yield graph, node
+        for body in bodies(node):
+            yield from _readers(body, value)
+
+
+def _undone(node: NodeProto) -> bool:
+    if node.op_type == "Gemm":
+        return node.input[1].endswith(SUFFIX) and any(a.name == "transB" and a.i for a in node.attribute)
+    return node.op_type == "Transpose" and not node.domain
+
+
+def _turn_one_back(holder: GraphProto, tensor: TensorProto, readers: Sequence[tuple[GraphProto, NodeProto]]) -> None:
+    own = tensor.name.removesuffix(SUFFIX)
+    if any(t.name == own for t in holder.initializer):
+        holder.initializer.remove(tensor)
+    else:
+        tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(numpy_helper.to_array(tensor).T), own))
+    for graph, node in readers:
+        if node.op_type == "Gemm":
+            node.input[1] = own
+            node.attribute.remove(next(a for a in node.attribute if a.name == "transB"))
+            continue
+        for _, reader in list(_readers(graph, node.output[0])):
+            reader.input[:] = [own if v == node.output[0] else v for v in reader.input]
+        graph.node.remove(node)

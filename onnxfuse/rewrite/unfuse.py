@@ -1,25 +1,29 @@
 """The way back: every fused op is replaced by its body, under the names that the nodes had."""
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
+from dataclasses import dataclass
 
 import onnx
 from onnx import NodeProto
 
 from onnxfuse.model.errors import ModelError
 from onnxfuse.model.fused import DOMAIN
-from onnxfuse.model.graph import bodies
+from onnxfuse.model.nested import bodies, every_name, nodes_of
+from onnxfuse.rewrite.terms_last import turn_back
 
 
 def unfuse(model: onnx.ModelProto, only: Collection[str] | None = None) -> int:
     """Replace the fused ops of `model` by the nodes that they stand for, in place; return how many there were.
 
-    `only` chooses those whose first output is among these values. What was folded into weights stays folded: it is the
-    same computation.
+    `only` chooses those whose first output is among these values. What was folded into weights or rewritten stays so:
+    it is the same computation.
     """
     functions = {f.name: f for f in model.functions if f.domain == DOMAIN}
-    count = _unfuse_graph(model.graph, functions, only)
-    left = set(_fused_in(model.graph))
+    taken = _Taken(every_name(model.graph), {n.name for n in nodes_of(model.graph) if n.domain != DOMAIN})
+    count = _unfuse_graph(model.graph, functions, only, taken)
+    turn_back(model)
+    left = {n.op_type for n in nodes_of(model.graph) if n.domain == DOMAIN}
     for function in list(model.functions):
         if function.domain == DOMAIN and function.name not in left:
             model.functions.remove(function)
@@ -29,19 +33,35 @@ def unfuse(model: onnx.ModelProto, only: Collection[str] | None = None) -> int:
     return count
 
 
-def _fused_in(graph: onnx.GraphProto) -> Iterator[str]:
-    """Yield the fused ops of a graph and of the bodies inside it."""
-    for node in graph.node:
-        if node.domain == DOMAIN:
-            yield node.op_type
-        for body in bodies(node):
-            yield from _fused_in(body)
+@dataclass(frozen=True)
+class _Taken:
+    """Names that are in use anywhere in a model: ONNX Runtime opens none in which two values or nodes share one."""
+
+    values: set[str]
+    nodes: set[str]
+
+    def value(self, name: str) -> str:
+        """Return the name of a value that comes back, which is then taken."""
+        return _free(name, self.values)
+
+    def node(self, name: str) -> str:
+        """Return the name of a node that comes back, which is then taken; one without a name stays so."""
+        return _free(name, self.nodes) if name else ""
+
+
+def _free(name: str, taken: set[str]) -> str:
+    found, count = name, 1
+    while found in taken:
+        found, count = f"{name}_{count}", count + 1
+    taken.add(found)
+    return found
 
 
 def _unfuse_graph(
     graph: onnx.GraphProto,
     functions: dict[str, onnx.FunctionProto],
     only: Collection[str] | None,
+    taken: _Taken,
     outer: frozenset[str] = frozenset(),
 ) -> int:
     """Unfuse `graph` and then the bodies inside it, which may read its constants; `outer` are the names around it."""
@@ -53,7 +73,7 @@ def _unfuse_graph(
             nodes.append(node)
             continue
         count += 1
-        for inner in _expand(node, functions[node.op_type]):
+        for inner in _expand(node, functions[node.op_type], taken):
             if inner.op_type != "Constant":
                 nodes.append(inner)
             elif inner.output[0] not in known:
@@ -62,10 +82,12 @@ def _unfuse_graph(
                 graph.initializer[-1].name = inner.output[0]
     del graph.node[:]
     graph.node.extend(nodes)
-    return count + sum(_unfuse_graph(b, functions, only, frozenset(known)) for n in graph.node for b in bodies(n))
+    return count + sum(
+        _unfuse_graph(b, functions, only, taken, frozenset(known)) for n in graph.node for b in bodies(n)
+    )
 
 
-def _expand(node: NodeProto, body: onnx.FunctionProto) -> list[NodeProto]:
+def _expand(node: NodeProto, body: onnx.FunctionProto, taken: _Taken) -> list[NodeProto]:
     """Return the nodes of `body` with the names of `node`'s own values and of the nodes it replaced."""
     facts = {p.key.removeprefix(f"{DOMAIN}."): p.value for p in node.metadata_props}
     if "values" not in facts or "nodes" not in facts:
@@ -73,19 +95,21 @@ def _expand(node: NodeProto, body: onnx.FunctionProto) -> list[NodeProto]:
             f"{node.op_type} does not say which nodes it replaced: another tool dropped its metadata_props",
             "Undo the model as onnxfuse wrote it, or inline its functions with onnx.inliner.",
         )
-    values, names = json.loads(facts["values"]), iter(json.loads(facts["nodes"]))
-    actual = {f"v{i}": name for i, name in enumerate(values)}
+    values, names = json.loads(facts["values"]), json.loads(facts["nodes"])
+    inner = len(body.node) - len(names)
+    literals = {n.output[0] for n in body.node[:inner] if n.op_type == "Constant"}
+    formal = {f"v{i}": name for i, name in enumerate(values)}
+    actual = {v: name if v in literals else taken.value(name) for v, name in formal.items()}
     actual.update(zip(body.input, node.input, strict=True))
     actual.update(zip(body.output, node.output, strict=True))
     nodes = []
-    for index, inner in enumerate(body.node):
+    for index, old in enumerate(body.node):
         copy = NodeProto()
-        copy.CopyFrom(inner)
-        literal = inner.op_type == "Constant" and index < len(body.node) - len(json.loads(facts["nodes"]))
-        copy.name = "" if literal else next(names)
+        copy.CopyFrom(old)
+        copy.name = "" if index < inner else taken.node(names[index - inner])
         del copy.input[:]
         del copy.output[:]
-        copy.input.extend(actual[v] if v else "" for v in inner.input)
-        copy.output.extend(actual[v] if v else "" for v in inner.output)
+        copy.input.extend(actual[v] if v else "" for v in old.input)
+        copy.output.extend(actual[v] if v else "" for v in old.output)
         nodes.append(copy)
     return nodes

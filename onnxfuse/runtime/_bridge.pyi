@@ -10,8 +10,11 @@ API_VERSION: int
 API_SLOTS: dict[str, int]
 """ONNX Runtime's name of each function used, and its place in the function table."""
 
-def stage(rows: Iterable[Row]) -> None:
-    """Hold the rows for the registration that this thread asks ONNX Runtime for next."""
+def stage(rows: Iterable[Row]) -> list[int]:
+    """Hold the rows for the registration that this thread asks ONNX Runtime for next; return the ops, for `forget`."""
+
+def forget(ops: Iterable[int]) -> None:
+    """Let go of what plans these ops, once no session has them: the options that they were registered in are gone."""
 
 def encoded_tensor_maps(maps: Iterable[TensorMap], addresses: Iterable[int]) -> bytes:
     """Return what a launch passes between pointers and parameters: the maps, 128 bytes each, as the driver has them.

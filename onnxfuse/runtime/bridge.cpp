@@ -5,9 +5,11 @@
 // that an op has not seen, Python is asked once for a launch; from then on a launch is a lookup and a cuLaunchKernelEx
 // on ONNX Runtime's own stream: no GIL, no Python, no synchronization.
 //
-// Lifetime. ONNX Runtime keeps raw pointers to the ops for as long as any session or session options know them, which
-// nobody can tell; so ops are never freed (a few hundred bytes each). What is big, the kernels' modules, is held by
-// the op's launches, and these go when the last session that uses the op goes.
+// Lifetime. ONNX Runtime keeps raw pointers to the ops for as long as any session or session options know them; the ops
+// themselves are never freed (a few hundred bytes each). What is big goes: the launches when the last session that uses
+// the op goes, what plans them when the options that it was registered in are gone, too. Of launches an op keeps those
+// of the shapes that it met last. One may go while its kernel runs or stands in a CUDA graph: its parameters were copied,
+// its function stays loaded. Scratch memory does not go like that, so launches with scratch memory stay.
 
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -124,6 +126,9 @@ struct Launch {
       then.push_back(std::make_unique<const Launch>(py::reinterpret_borrow<py::object>(next)));
   }
 
+  bool has_scratch() const {
+    return uses_scratch || std::any_of(then.begin(), then.end(), [](const auto& next) { return next->has_scratch(); });
+  }
   bool empty() const { return grid[0] == 0 || grid[1] == 0 || grid[2] == 0; }
 };
 
@@ -142,7 +147,25 @@ struct KeyHash {
   }
 };
 
-using Launches = std::unordered_map<Key, std::unique_ptr<const Launch>, KeyHash>;
+// Whoever uses a launch shares it: another thread may drop it for other shapes meanwhile.
+using SharedLaunch = std::shared_ptr<const Launch>;
+
+// The last one to let go of a launch may be a run, without the GIL.
+void free_launch(const Launch* launch) {
+  if (python_is_leaving()) return;  // the process takes it with it
+  py::gil_scoped_acquire gil;
+  delete launch;
+}
+
+struct Kept {
+  SharedLaunch launch;
+  std::atomic<uint64_t> used;  // when, by the op's clock
+
+  Kept(SharedLaunch launch, uint64_t now) : launch(std::move(launch)), used(now) {}
+};
+
+using Launches = std::unordered_map<Key, Kept, KeyHash>;
+constexpr size_t kMostLaunches = 1024;  // of an op: a server's lengths of text; each is a few kilobytes
 
 // ---- In place: ONNX Runtime asks for pairs (input, output) without saying of which op ------------------------------
 
@@ -203,21 +226,45 @@ struct Op : ort::CustomOp {
   py::object planner;   // (shapes, aligned, device) -> launch
   py::object planning;  // a threading.Lock: one thread plans, and the GIL is free while others wait
   Counter& launch_count;
-  size_t kernels = 0;  // of living sessions; guarded by the GIL
+  size_t kernels = 0;      // of living sessions; guarded by the GIL
+  bool registered = true;  // in options that are still there; guarded by the GIL
   std::shared_mutex mutex;
   Launches launches;  // guarded by `mutex`
+  std::atomic<uint64_t> clock{0};
 
   explicit Op(const py::handle& row);
 
-  const Launch* find(const Key& key) {
+  SharedLaunch find(const Key& key) {
     std::shared_lock<std::shared_mutex> lock(mutex);
     auto found = launches.find(key);
-    return found == launches.end() ? nullptr : found->second.get();
+    if (found == launches.end()) return nullptr;
+    found->second.used.store(++clock, std::memory_order_relaxed);
+    return found->second.launch;
   }
 
-  const Launch& keep(const Key& key, std::unique_ptr<const Launch> launch) {
+  SharedLaunch keep(const Key& key, SharedLaunch launch) {
+    SharedLaunch gone;  // freed outside the lock: that can run Python code
     std::unique_lock<std::shared_mutex> lock(mutex);
-    return *launches.emplace(key, std::move(launch)).first->second;
+    if (launches.size() >= kMostLaunches) {
+      auto oldest = launches.end();
+      for (auto one = launches.begin(); one != launches.end(); ++one)
+        if (!one->second.launch->has_scratch() && (oldest == launches.end() || one->second.used < oldest->second.used))
+          oldest = one;
+      if (oldest != launches.end()) {
+        gone = std::move(oldest->second.launch);
+        launches.erase(oldest);
+      }
+    }
+    SharedLaunch kept = launches.try_emplace(key, std::move(launch), ++clock).first->second.launch;
+    lock.unlock();
+    return kept;
+  }
+
+  // With the GIL: where no session and no options are left that could ask, nothing is planned any more.
+  void forget_planner() {
+    if (kernels > 0 || registered) return;
+    planner = py::none();
+    planning = py::none();
   }
 
   void forget_launches() {
@@ -234,10 +281,10 @@ struct Kernel {
   ort::Api api;
 };
 
-// A product's factors and outputs; regions are smaller.
+// As many as onnxfuse/kernels/limits.py lets a plan have.
 constexpr size_t kMostTensorMaps = 24;
 
-// What one call works with; kept per thread so that a launch allocates nothing.
+// What one call works with.
 struct Call {
   Key key;
   std::vector<void*> pointers;   // inputs, outputs, scratch memory
@@ -248,6 +295,26 @@ struct Call {
     return std::all_of(pointers.begin(), pointers.end(),
                        [](void* p) { return reinterpret_cast<uintptr_t>(p) % kAlignment == 0; });
   }
+};
+
+// A call's own work space, from those that are idle in this thread so that a launch allocates nothing. Not one for all
+// calls of a thread: a planner is Python, which may run another session before it answers.
+class Workspace {
+ public:
+  Workspace() : call_(idle().empty() ? std::make_unique<Call>() : std::move(idle().back())) {
+    if (!idle().empty()) idle().pop_back();
+  }
+  ~Workspace() { idle().push_back(std::move(call_)); }
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+  Call& operator*() { return *call_; }
+
+ private:
+  static std::vector<std::unique_ptr<Call>>& idle() {
+    thread_local std::vector<std::unique_ptr<Call>> calls;
+    return calls;
+  }
+  std::unique_ptr<Call> call_;
 };
 
 std::vector<Shape> shapes_in(const Key& key) {
@@ -343,12 +410,12 @@ void ask_for_shared_memory(const Launch& launch) {
     fail(result, "asking for " + std::to_string(launch.shared_bytes) + " bytes of shared memory per block");
 }
 
-std::unique_ptr<const Launch> ask_python(Op& op, const Key& key) {
+SharedLaunch ask_python(Op& op, const Key& key) {
   int device = 0;
   check(cuda::driver().device(&device), "cuCtxGetDevice");
   py::tuple shapes(py::cast(shapes_in(key)));
   for (size_t i = 0; i < shapes.size(); ++i) shapes[i] = py::tuple(shapes[i]);
-  auto launch = std::make_unique<const Launch>(op.planner(shapes, key[kAlignedWord] != 0, device));
+  SharedLaunch launch(new Launch(op.planner(shapes, key[kAlignedWord] != 0, device)), free_launch);
   if (launch->output_shapes.size() != op.outputs.size())
     throw std::runtime_error("the plan has " + std::to_string(launch->output_shapes.size()) +
                              " output shapes, the op " + std::to_string(op.outputs.size()) + " outputs");
@@ -362,11 +429,11 @@ std::string words(const py::error_already_set& error) {
   return py::str(error.value()).cast<std::string>() + " " + py::str(error.value().attr("hint")).cast<std::string>();
 }
 
-const Launch& plan(Op& op, const Key& key) {
+SharedLaunch plan(Op& op, const Key& key) {
   if (python_is_leaving()) throw std::runtime_error("Python is shutting down, no kernel can be planned");
   py::gil_scoped_acquire gil;
   Held lock(op.planning);
-  if (const Launch* launch = op.find(key)) return *launch;  // another thread planned it meanwhile
+  if (SharedLaunch launch = op.find(key)) return launch;  // another thread planned it meanwhile
   try {
     return op.keep(key, ask_python(op, key));
   } catch (const py::error_already_set& error) {
@@ -374,8 +441,8 @@ const Launch& plan(Op& op, const Key& key) {
   }
 }
 
-const Launch& launch_for(Op& op, const Key& key) {
-  if (const Launch* launch = op.find(key)) return *launch;
+SharedLaunch launch_for(Op& op, const Key& key) {
+  if (SharedLaunch launch = op.find(key)) return launch;
   return plan(op, key);
 }
 
@@ -455,11 +522,11 @@ void run(const Kernel& kernel, ort::KernelContext* context, Call& call) {
   call.key.assign({reinterpret_cast<int64_t>(current), 0});
   read_inputs(kernel, context, call);
   call.key[kAlignedWord] = call.aligned();
-  const Launch* launch = &launch_for(kernel.op, call.key);
+  SharedLaunch launch = launch_for(kernel.op, call.key);
   allocate_outputs(kernel, context, *launch, call);
   if (call.key[kAlignedWord] && !call.aligned()) {  // an output bound by the caller can start anywhere
     call.key[kAlignedWord] = 0;
-    launch = &launch_for(kernel.op, call.key);
+    launch = launch_for(kernel.op, call.key);
   }
   void* stream = nullptr;
   check(ort::ContextStream::in(kernel.api)(context, &stream));
@@ -486,12 +553,15 @@ void destroy_kernel(void* raw) {
   std::unique_ptr<Kernel> kernel(static_cast<Kernel*>(raw));
   if (python_is_leaving()) return;  // the process takes the launches with it
   py::gil_scoped_acquire gil;
-  if (--kernel->op.kernels == 0) kernel->op.forget_launches();
+  if (--kernel->op.kernels > 0) return;
+  kernel->op.forget_launches();
+  kernel->op.forget_planner();
 }
 
 ort::Status* compute(void* raw, ort::KernelContext* context) {
   const Kernel& kernel = *static_cast<const Kernel*>(raw);
-  thread_local Call call;
+  Workspace space;
+  Call& call = *space;
   try {
     run(kernel, context, call);
     return nullptr;
@@ -531,9 +601,22 @@ Op::Op(const py::handle& row)
 // The rows for the registration that this thread is about to ask for. The ops are not freed, see the top.
 thread_local std::vector<Op*> staged;
 
-void stage(const py::iterable& rows) {
+// Returns the ops, for `forget`.
+std::vector<uintptr_t> stage(const py::iterable& rows) {
   staged.clear();
   for (const py::handle& row : rows) staged.push_back(new Op(row));
+  std::vector<uintptr_t> ops;
+  for (const Op* op : staged) ops.push_back(reinterpret_cast<uintptr_t>(op));
+  return ops;
+}
+
+// The options that these ops were registered in are gone.
+void forget(const std::vector<uintptr_t>& ops) {
+  for (uintptr_t address : ops) {
+    Op* op = reinterpret_cast<Op*>(address);
+    op->registered = false;
+    op->forget_planner();
+  }
 }
 
 std::map<std::string, uint64_t> launches() {
@@ -581,6 +664,7 @@ py::bytes encoded_tensor_maps(const py::object& maps, const std::vector<uintptr_
 
 PYBIND11_MODULE(_bridge, m) {
   m.def("stage", &stage, py::arg("rows"));
+  m.def("forget", &forget, py::arg("ops"));
   m.def("encoded_tensor_maps", &encoded_tensor_maps, py::arg("maps"), py::arg("addresses"));
   m.def("launches", &launches);
   m.def("reset_launches", &reset_launches);

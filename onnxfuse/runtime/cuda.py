@@ -29,17 +29,36 @@ def device_count() -> int:
     return count.value if driver.cuDeviceGetCount(ctypes.byref(count)) == 0 else 0
 
 
+def device_fault() -> str | None:
+    """Return CUDA's words for an error that every later call of this process gets, None while the GPU works.
+
+    To be asked by the thread that ran on it.
+    """
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    code = driver.cuCtxSynchronize()
+    return None if code in NO_FAULT else f"{_words(driver, code)}, CUDA error {code}"
+
+
+NO_FAULT = (0, 3, 4, 201)
+"""What cuCtxSynchronize returns where it is well, or where no CUDA was started in this thread."""
+
+
+def _words(driver: ctypes.CDLL, code: int) -> str:
+    words = ctypes.c_char_p()
+    driver.cuGetErrorString(code, ctypes.byref(words))
+    return (words.value or b"unknown error").decode()
+
+
 def _driver_missing() -> str | None:
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
         return f"there is no NVIDIA driver ({error})"
     if code := driver.cuInit(0):
-        words = ctypes.c_char_p()
-        driver.cuGetErrorString(code, ctypes.byref(words))
-        return (
-            f"the NVIDIA driver does not start ({(words.value or b'unknown error').decode()}, cuInit returned {code})"
-        )
+        return f"the NVIDIA driver does not start ({_words(driver, code)}, cuInit returned {code})"
     return None if device_count() else "the NVIDIA driver shows no device"
 
 

@@ -10,12 +10,13 @@ import onnxruntime
 from onnxfuse.kernels import arch_of
 from onnxfuse.kernels.dump import dump as dump_ops
 from onnxfuse.model.errors import DeviceError, ModelError
+from onnxfuse.model.fused import FusedOp
 from onnxfuse.model.io import PROTOBUF_LIMIT
 from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.runtime.bridge import bridge_missing
 from onnxfuse.runtime.cuda import PROVIDER, cuda_unusable, device_count
 from onnxfuse.runtime.library import with_library_ops
-from onnxfuse.runtime.placement import Model, Placement, read
+from onnxfuse.runtime.placement import Model, Placement, data_folder, read
 from onnxfuse.runtime.registration import as_functions, register_kernels
 
 CPU = "CPUExecutionProvider"
@@ -36,6 +37,7 @@ def session(
     providers: Sequence[Provider] | None = None,
     session_options: onnxruntime.SessionOptions | None = None,
     dump: str | Path | None = None,
+    rules: Sequence[str | Path] = (),
     **kwargs: Any,
 ) -> Session:
     """Return a session for `model` in which each fused op that has a kernel runs as one, if the session is on CUDA.
@@ -44,7 +46,9 @@ def session(
     CUDA where it cannot be used raises DeviceError; ONNX Runtime's own answer would be a slow session. `kwargs` go to
     `onnxruntime.InferenceSession`. Options given are changed: they are then for this model. `dump` names a folder that
     gets every fused op's body, kernel and launch plan to look at, for the session's GPU, an H200 on the CPU.
-    A file made with `--strict-fp32` gets the CUDA option `use_tf32` 0, unless the option is given here.
+    A file made with `--strict-fp32` gets the CUDA option `use_tf32` 0, unless the option is given here. `rules` are the
+    folders of your own rules that made the model, if any did: ONNX Runtime's own op takes a body's place where the
+    rule finds in the body what that op computes, and the body runs where the rule is not known.
 
     >>> onnxfuse.session("fused.onnx", providers=["CUDAExecutionProvider"]).fused
     (Placement(op='Linear_1f0c', rule='linear', nodes=24, runs_as='kernel', reason=''), ...)
@@ -52,7 +56,7 @@ def session(
     options = onnxruntime.SessionOptions() if session_options is None else session_options
     chosen = _default_providers() if providers is None else list(providers)
     on_cuda = PROVIDER in map(_name, chosen)
-    given = model
+    given, through_library = model, dict[str, FusedOp]()
     if on_cuda:
         facts = read(model)
         cuda = _cuda_options(chosen, kwargs.get("provider_options"))
@@ -61,10 +65,15 @@ def session(
             cuda = {**cuda, "use_tf32": "0"}
             _set_cuda_options(chosen, kwargs, cuda)
         tf32 = str(cuda.get("use_tf32", 1)).lower() not in ("0", "false")
-        fused = _kernels_or_functions(options, facts, tf32, kernels_asked_for=providers is not None)
+        missing = bridge_missing()
+        if missing is not None and providers is None:  # an error where CUDA was asked for by name
+            fused = as_functions(facts, missing)
+        else:
+            fused, through_library = register_kernels(
+                options, facts, library=True, tf32=tf32, rules=rules, folder=data_folder(model)
+            )
     else:
         fused = as_functions(model, _why_not_cuda(providers))
-    through_library = {p.op for p in fused if p.runs_as == "library"}
     if through_library:
         model = with_library_ops(model, options, through_library)
     opened = Session(_source(model), options, providers=chosen, **{"enable_fallback": 0, **kwargs})
@@ -75,16 +84,6 @@ def session(
         arch = arch_of(_device(cuda)) if on_cuda else None
         dump_ops(read(given), Path(dump), arch)
     return opened
-
-
-def _kernels_or_functions(
-    options: onnxruntime.SessionOptions, model: Model, tf32: bool, *, kernels_asked_for: bool
-) -> tuple[Placement, ...]:
-    """Register the kernels; without the bridge that is an error where CUDA was asked for by name."""
-    missing = bridge_missing()
-    if missing is not None and not kernels_asked_for:
-        return as_functions(model, missing)
-    return register_kernels(options, model, library=True, tf32=tf32)
 
 
 def _default_providers() -> list[Provider]:

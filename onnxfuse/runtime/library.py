@@ -3,7 +3,7 @@
 Only in the model that a session opens, never in a file: the library's op has no kernel for every provider and type.
 """
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from pathlib import Path
 
 import onnx
@@ -12,7 +12,7 @@ from onnxruntime import SessionOptions
 
 from onnxfuse.model import io, types
 from onnxfuse.model.fold import share_equal, share_extents
-from onnxfuse.model.fused import DOMAIN, fused_ops
+from onnxfuse.model.fused import DOMAIN, FusedOp
 from onnxfuse.model.graph import Graph
 from onnxfuse.runtime.placement import Model
 
@@ -20,8 +20,8 @@ DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 """Session config entry: where ONNX Runtime finds the external data of a model that it is given as bytes."""
 
 
-def with_library_ops(model: Model, session_options: SessionOptions, names: Collection[str]) -> onnx.ModelProto:
-    """Return a copy of `model` in which the fused ops of these names are computed by the library.
+def with_library_ops(model: Model, session_options: SessionOptions, ops: Mapping[str, FusedOp]) -> onnx.ModelProto:
+    """Return a copy of `model` in which the library computes these fused ops, as their forms tell it.
 
     External data stays where it is; `session_options` learn its folder.
     """
@@ -32,10 +32,10 @@ def with_library_ops(model: Model, session_options: SessionOptions, names: Colle
     else:
         own = io.load(model, weights=False)
         session_options.add_session_config_entry(DATA_FOLDER, str(Path(model).resolve().parent))
-    ops, inferred = fused_ops(own), types.infer(own)
+    inferred = types.infer(own)
     through_library = []
     for function in own.functions:
-        library = ops[function.name].library if function.domain == DOMAIN and function.name in names else None
+        library = ops[function.name].library if function.domain == DOMAIN and function.name in ops else None
         if library is not None:
             del function.node[:]
             function.node.extend(library.node)

@@ -41,6 +41,11 @@ def read(model: Model) -> onnx.ModelProto:
     return io.load(model, weights=False)
 
 
+def data_folder(model: Model) -> Path | None:
+    """Return the folder in which the external data of a model in a file lies."""
+    return Path(model).parent if isinstance(model, str | Path) else None
+
+
 def node_counts(model: onnx.ModelProto) -> Counter[str]:
     """Count the nodes of each fused op: in the graph, in the bodies of If, Loop and Scan, in other functions."""
     elsewhere = [f.node for f in model.functions if f.domain != DOMAIN]

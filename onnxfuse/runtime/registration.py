@@ -1,19 +1,23 @@
 """Register exactly the fused kernels that a model needs, for a session on CUDA."""
 
-from collections.abc import Mapping
+import weakref
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import onnx
 from onnxruntime import SessionOptions
 
 from onnxfuse.kernels import is_template
-from onnxfuse.model.errors import UsageError
+from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.fused import FusedOp, fused_ops
 from onnxfuse.model.tf32 import is_strict_fp32
+from onnxfuse.rewrite import rule
+from onnxfuse.rewrite.realize import Realized, realize
 from onnxfuse.runtime.bridge import bridge
 from onnxfuse.runtime.cuda import cuda_unusable
-from onnxfuse.runtime.placement import Model, Placement, node_counts, read
-from onnxfuse.runtime.planner import may_alias, no_kernel, planner
+from onnxfuse.runtime.placement import Model, Placement, data_folder, node_counts, read
+from onnxfuse.runtime.planner import may_alias, no_kernel, no_plan, planner
 from onnxfuse.runtime.shape_math import shape_math
 from onnxfuse.runtime.table import Row
 from onnxfuse.runtime.tuned import Variants, variants_of
@@ -22,14 +26,17 @@ MARK = "onnxfuse.registered"
 """Session config entry by which options show that kernels were registered in them; ONNX Runtime ignores it."""
 
 
-def register(session_options: SessionOptions, model: Model, *, tf32: bool | None = None) -> tuple[Placement, ...]:
+def register(
+    session_options: SessionOptions, model: Model, *, tf32: bool | None = None, rules: Sequence[str | Path] = ()
+) -> tuple[Placement, ...]:
     """Register the kernels of the model's fused ops in `session_options`, and return what becomes of each op.
 
     For those who build the session themselves: the options are then for this model, and for a session whose providers
     contain CUDA (a registered op has no other kernel). Where CUDA cannot be used nothing is registered and every
     placement says so. `tf32=False` goes with the provider option `use_tf32` 0: what would round float32 to TF32 keeps
-    its body; None is False for a file made with `--strict-fp32`. Raises DeviceError where CUDA can be used and the
-    native bridge is missing.
+    its body; None is False for a file made with `--strict-fp32`. `rules` are the folders of your own rules that made
+    attention, if any did: its kernel runs what the rule finds in the body. Raises DeviceError where CUDA can be used
+    and the native bridge is missing.
 
     >>> options = onnxruntime.SessionOptions()
     >>> onnxfuse.register(options, "fused.onnx")
@@ -39,32 +46,37 @@ def register(session_options: SessionOptions, model: Model, *, tf32: bool | None
     if missing is not None:
         return as_functions(model, f"CUDA cannot be used: {missing}")
     facts = read(model)
-    return register_kernels(session_options, facts, tf32=not is_strict_fp32(facts) if tf32 is None else tf32)
+    strict = is_strict_fp32(facts)
+    return register_kernels(
+        session_options, facts, tf32=not strict if tf32 is None else tf32, rules=rules, folder=data_folder(model)
+    )[0]
 
 
 def register_kernels(
-    session_options: SessionOptions, model: Model, *, library: bool = False, tf32: bool = True
-) -> tuple[Placement, ...]:
+    session_options: SessionOptions,
+    model: Model,
+    *,
+    library: bool = False,
+    tf32: bool = True,
+    rules: Sequence[str | Path] = (),
+    folder: Path | None = None,
+) -> tuple[tuple[Placement, ...], dict[str, FusedOp]]:
     """Register every fused op that has a kernel; the others keep their bodies, each with the reason.
 
-    `library`: the caller lets the library compute those without a kernel that have such a form. `tf32`: as for
-    `register`.
+    `library`: the caller lets the library compute those that are placed so, which are also returned, each with the form
+    that its rule makes of its body. What the file says of that form is not read. `tf32` and `rules`: as for `register`.
+    `folder` holds the external data.
     """
     facts = read(model)
-    ops = fused_ops(facts)
-    refusals = _refusals(facts, ops, tf32)
+    ops, refusals = _with_forms(facts, tf32, rules, folder)
     variants = variants_of(facts)
     rows = [_row(op, variants) for name, op in ops.items() if refusals[name] is None]
     if rows:
         _register(session_options, rows)
     counts = node_counts(facts)
-    placements = (_placement(op, counts[name], refusals[name]) for name, op in ops.items())
-    return tuple(
-        replace(p, runs_as="library", reason="")
-        if library and p.runs_as == "function" and ops[p.op].library is not None
-        else p
-        for p in placements
-    )
+    through = {n: op for n, op in ops.items() if library and refusals[n] is not None and op.library is not None}
+    placements = tuple(_placement(op, counts[name], refusals[name]) for name, op in ops.items())
+    return tuple(replace(p, runs_as="library", reason="") if p.op in through else p for p in placements), through
 
 
 def as_functions(model: Model, reason: str) -> tuple[Placement, ...]:
@@ -74,16 +86,56 @@ def as_functions(model: Model, reason: str) -> tuple[Placement, ...]:
     return tuple(_placement(op, counts[name], reason) for name, op in fused_ops(facts).items())
 
 
-def _refusals(model: onnx.ModelProto, ops: Mapping[str, FusedOp], tf32: bool) -> dict[str, str | None]:
-    """Return for each op why its body has to run, None where the kernel can."""
-    on_host = dict.fromkeys(shape_math(model.graph), "works on shapes, which ONNX Runtime keeps on the CPU")
-    return {name: on_host.get(name) or _library_alone(op) or no_kernel(op, tf32) for name, op in ops.items()}
+def _with_forms(
+    model: onnx.ModelProto, tf32: bool, rules: Sequence[str | Path], folder: Path | None
+) -> tuple[dict[str, FusedOp], dict[str, str | None]]:
+    """Return the fused ops of `model`, and for each why its body or the library has to run, None where the kernel can.
+
+    An op has a library form where that decides something, and then the one that its rule makes of its body.
+    """
+    told = fused_ops(model)
+    ops = {name: replace(op, library=None) for name, op in told.items()}
+    on_host = "works on shapes, which ONNX Runtime keeps on the CPU"
+    refusals: dict[str, str | None] = dict.fromkeys(shape_math(model.graph), on_host)
+    for name, op in ops.items():
+        if name not in refusals and (told[name].library is None or not _reads_form(op)):
+            refusals[name] = no_kernel(op, tf32)
+    asked = {name: op for name, op in told.items() if op.library is not None and refusals.get(name, "") is not None}
+    for name, made in _realized(model, asked, rules, folder).items():
+        ops[name] = replace(ops[name], library=made.form)
+        reason = refusals.get(name)
+        if reason is None:
+            reason = made.reason or _library_alone(ops[name]) or no_kernel(ops[name], tf32) or _no_plan(ops[name], made)
+        refusals[name] = f"{reason}; {made.reason}" if made.reason and reason != made.reason else reason
+    return ops, refusals
+
+
+def _reads_form(op: FusedOp) -> bool:
+    """Return whether the library's form of an op says what its kernel computes, or is all that there is of it."""
+    return op.template == "attention" or not is_template(op.template)
+
+
+def _realized(
+    model: onnx.ModelProto, ops: Mapping[str, FusedOp], rules: Sequence[str | Path], folder: Path | None
+) -> dict[str, Realized]:
+    if not ops:
+        return {}
+    own = [r for place in rules for r in rule.load(Path(place))]
+    try:
+        return realize(model, ops, own, folder)
+    except ModelError as error:  # what ONNX Runtime may open all the same runs through its bodies
+        return dict.fromkeys(ops, Realized(None, str(error), ()))
 
 
 def _library_alone(op: FusedOp) -> str | None:
-    if op.library is None or is_template(op.template):
+    if is_template(op.template):
         return None
     return "ONNX Runtime's own op computes it in sessions that onnxfuse.session opens"
+
+
+def _no_plan(op: FusedOp, made: Realized) -> str | None:
+    """Return why some place of the op may have no plan on the GPU; what is not known to have one has none."""
+    return next((r for shapes in made.shapes if (r := no_plan(op, shapes)) is not None), None)
 
 
 def _register(session_options: SessionOptions, rows: list[Row]) -> None:
@@ -93,7 +145,8 @@ def _register(session_options: SessionOptions, rows: list[Row]) -> None:
             "Make new onnxruntime.SessionOptions for each model.",
         )
     native = bridge()
-    native.stage(rows)
+    # A session holds its options: without both nobody asks for a plan any more.
+    weakref.finalize(session_options, native.forget, native.stage(rows)).atexit = False
     session_options.register_custom_ops_library(native.__file__)
     session_options.add_session_config_entry(MARK, "1")
 

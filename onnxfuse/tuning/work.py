@@ -11,6 +11,7 @@ from onnxfuse.model.fused import DOMAIN, FusedOp
 from onnxfuse.model.graph import captured
 from onnxfuse.model.schema import is_random
 from onnxfuse.model.sized import Shape, every_graph
+from onnxfuse.model.tf32 import is_strict_fp32, set_strict_fp32
 from onnxfuse.model.types import UNKNOWN, ValueType, value_info
 
 
@@ -117,12 +118,14 @@ def _model(
         list(weights.values()),
     )
     called = {n.op_type for n in nodes if n.domain == DOMAIN}
-    return onnx.helper.make_model(
+    work = onnx.helper.make_model(
         graph,
         opset_imports=[o for o in source.opset_import if o.domain != DOMAIN or called],
         ir_version=source.ir_version,
         functions=[f for f in source.functions if f.domain == DOMAIN and f.name in called],
     )
+    set_strict_fp32(work, strict=is_strict_fp32(source))
+    return work
 
 
 def _weights(graph: GraphProto, read: Collection[str]) -> dict[str, TensorProto]:

@@ -53,6 +53,8 @@ def verify(
     nan: NanPolicy = "equal",
     top_k: Sequence[int] | None = None,
     use_tf32: bool | None = None,
+    seconds: float | None = None,
+    memory: int | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Report:
     """Return whether `fused` computes what `original` computes, as exactly as the original does itself.
@@ -64,18 +66,23 @@ def verify(
     the fused model elsewhere. `rtol` and `atol` take the place of the error budget, for all outputs or by name or type.
     `nan="fail"` faults what is not finite. `top_k` asks for those agreements of the last axis. `use_tf32` is ONNX
     Runtime's CUDA option, for both models: by default 0 where the fused file was made with `--strict-fp32`, else 1.
+    `seconds` is the time for the cases, by default 300, and as much again where there is doubt; `memory` the bytes that
+    the values of one may take, by default half of what is free. At least one case is run; what is left out is told.
     `progress(step, done, total)` is called along the way.
 
     Raises ModelError, UsageError, DeviceError. The rule is told in `onnxfuse.verification.budget`.
     """
-    from onnxfuse.verification.compare import Judging, compare  # ONNX Runtime is imported when something is to be run.
+    # ONNX Runtime is imported when something is to be run.
+    from onnxfuse.verification.compare import Judging, compare
+    from onnxfuse.verification.limits import Limits
 
     several = None if inputs is None else [inputs] if isinstance(inputs, str | Path | Mapping) else list(inputs)
     tolerances = Tolerances(_numbers(rtol), _numbers(atol))
     judging = Judging(tolerances, nan, None if top_k is None else tuple(top_k), use_tf32=use_tf32)
     return compare(
-        original, fused, several, seeds, shapes, providers, truth, progress or _silent, judging, fused_providers
-    )
+        original, fused, several, seeds, shapes, providers, truth, progress or _silent, judging, fused_providers,
+        Limits(Limits().seconds if seconds is None else seconds, Limits().memory if memory is None else memory),
+    )  # fmt: skip
 
 
 def _numbers(tolerance: Tolerance) -> Mapping[str, float]:

@@ -18,13 +18,15 @@ from onnx import ModelProto, numpy_helper
 from onnxruntime import InferenceSession
 
 from onnxfuse.model import io
-from onnxfuse.model.errors import ModelError
+from onnxfuse.model.errors import CrashError, ModelError
 from onnxfuse.model.fused import DOMAIN, fused_ops, replaced_nodes
+from onnxfuse.model.isolation import Crash, doing, isolated
 from onnxfuse.model.tf32 import is_strict_fp32, set_strict_fp32
 from onnxfuse.verification import sessions
-from onnxfuse.verification.compare import FUSED_FAILS, RealInputs, compare, load, more_of, plan_of
+from onnxfuse.verification.compare import FUSED_FAILS, compare, load
 from onnxfuse.verification.finding import Finding, Suspect
 from onnxfuse.verification.inputs import Case, Shapes, input_specs
+from onnxfuse.verification.planning import RealInputs, plan_of
 from onnxfuse.verification.report import Report
 from onnxfuse.verification.sessions import Source
 from onnxfuse.verification.windows import Window, aspects, differing, element_types, part, windows, with_outputs
@@ -104,16 +106,14 @@ def investigate(
     if not failed:
         return report
     models = load(original, "original"), load(fused, "fused")
-    specs = input_specs(models[0])
-    plan = plan_of(specs, inputs, seeds, shapes)
-    plan += more_of(specs, plan, {c.name for c in report.cases[len(plan) :]}, shapes)
+    plan = [] if inputs is None else plan_of(input_specs(models[0]), inputs, seeds, shapes)
     providers = list(dict.fromkeys([report.fused_provider or report.provider, sessions.CPU]))
     if sessions.CUDA in providers and is_strict_fp32(models[1]) != bool(report.without_tf32):
         # The windows ask for what the file asks for.
         models = models[0], io.without_weights(models[1], lambda weight: weight)
         set_strict_fp32(models[1], strict=bool(report.without_tf32))
     finding = None
-    for case in to_try([plan[n] for n in sorted(failed)]):
+    for case in to_try([report.cases[n].made or plan[n] for n in sorted(failed)]):
         finding = bisect(*models, case.make(), providers, reoptimize=reoptimize, folder=folder, progress=progress)
         if finding.fault:
             break
@@ -149,10 +149,12 @@ def faults(
     types = element_types(original)
     for first in range(0, len(every), BATCH):
         batch = every[first : first + BATCH]
+        doing(window=None)
         names = list(dict.fromkeys(v for w in batch for v in w.inputs if v not in inputs))
         values = {**inputs, **(sessions.run(session, inputs, names) if names else {})}
         for number, window in enumerate(batch, first + 1):
             progress(f"window of {window.outputs[0]}", number - 1, len(every))
+            doing(window=window)
             feeds = {v: values[v] for v in window.inputs}
             outputs = {v: types[v] for v in window.outputs}
             yield _check(original, fused, window, feeds, outputs, providers, number), number
@@ -243,7 +245,7 @@ def accuse(
         return _fused_op(base, only, fault, providers, "nothing else differs there")
     if only is None:
         inside = [w for w in windows(again, fused) if set(w.fused) <= set(window.fused)]
-        finer = next((f for f, _ in faults(again, fused, inputs, providers, chosen=inside) if f is not None), None)
+        finer = first_fault(again, fused, inputs, providers, inside)
         told = [] if finer is None else [suspect(fused, n) for n in differing(again, fused, finer.window)]
         if len(told) != 1:
             return replace(base, why="the rules as they are now make another model here, and a right one")
@@ -262,10 +264,11 @@ def _holds(fused: ModelProto, position: int, there: Sequence[onnx.NodeProto]) ->
 
 
 def _fused_op(base: Finding, guilty: Suspect, fault: Fault, providers: Sequence[str], why: str) -> Finding:
-    """Return the finding about a fused op; where it ran as a kernel, its body is asked too."""
-    if sessions.CUDA in providers:
-        body = compare(fault.original, fault.fused, [fault.feeds], providers=[sessions.CPU])
-        why += "; its body is right on the CPU, so its kernel is wrong" if body.ok else "; its body is wrong too"
+    """Return the finding about a fused op; where it ran as a kernel, and did not crash, its body is asked too."""
+    if sessions.CUDA in providers and fault.feeds:
+        body = isolated(lambda _: compare(fault.original, fault.fused, [fault.feeds], providers=[sessions.CPU]))
+        right = not isinstance(body, Crash) and body.ok
+        why += "; its body is right on the CPU, so its kernel is wrong" if right else "; its body is wrong too"
     return replace(base, guilty=guilty, rules=(guilty.rule,), why=why)
 
 
@@ -305,7 +308,31 @@ def _has_fault(
     """
     computes = [set(node.output) for node in original.graph.node]
     chosen = [w for w in windows(original, fused) if any(computes[n] & set(values) for n in w.original)]
-    return any(f is not None for f, _ in faults(original, fused, inputs, providers, chosen=chosen))
+    return first_fault(original, fused, inputs, providers, chosen) is not None
+
+
+def first_fault(
+    original: ModelProto, fused: ModelProto, inputs: Arrays, providers: Sequence[str], chosen: Collection[Window]
+) -> Fault | None:
+    """Return the first fault among these windows; one that crashes is wrong."""
+
+    def first(progress: Progress) -> Fault | None:
+        found = faults(original, fused, inputs, providers, progress, chosen)
+        return next((fault for fault, _ in found if fault is not None), None)
+
+    outcome = isolated(first)
+    return crashed(original, fused, outcome) if isinstance(outcome, Crash) else outcome
+
+
+def crashed(original: ModelProto, fused: ModelProto, crash: Crash) -> Fault:
+    """Return the fault of a window in which the models crash. Raises CrashError where the original did, around it."""
+    window = crash.doing.get("window")
+    if window is None:
+        raise CrashError(
+            f"the original {crash.how} where it is run for the values inside it, at the step '{crash.step}'",
+            "Which op it is: onnxfuse verify of the original against itself.",
+        )
+    return Fault(window, window.outputs[0], f"it {crash.how}", original, fused, {}, 0)
 
 
 def _unlike(a: dict[str, Any], b: dict[str, Any]) -> set[str]:

@@ -16,6 +16,7 @@ cases of the same kind.
 What cannot be judged is left out, and counted. Where truth and original are both not finite, or truth is beyond the
 range of the type, the fused value may follow either; where both are finite it must be. Whole numbers must be equal,
 except where the original itself differs from the truth, or from itself on nudged inputs (a tie of ArgMax).
+What is the same as the original in every element is right, even where nothing can be judged.
 A float32 or bfloat16 result below the smallest normal number may be flushed to zero, as GPUs do.
 """
 
@@ -40,7 +41,11 @@ PERCENTILE = 95.0
 TYPICAL_FROM = 100
 """Elements from which on the typical error is judged: five lie beyond the percentile."""
 BLUNT = 0.1
-"""An original whose own error is more than this share of the largest value proves nothing about another one."""
+"""An original whose own error is more than this share of the largest value proves nothing about another one. Below,
+what makes so much of a rounding makes more of a wrong weight: the truth is right, ONNX Runtime was asked."""
+APART, APART_HALF = 1e-3, 3e-2
+"""An error of this share of the largest value is ten thousand rounding steps in float32, thirty in float16: more than
+the original's rounding leaves as a rule. The truth is looked at again."""
 
 NanPolicy = Literal["equal", "fail"]
 """What becomes of a NaN or an infinity that the original gives too: right, or a fault."""
@@ -82,6 +87,10 @@ class Measure:
     """Whether there was nothing to compare: another shape or element type."""
     asked: bool = False
     """Whether `broken` is what was asked for beside the budget, and holds with tolerances too: `nan="fail"`."""
+    unsure: bool = False
+    """Whether the original is far from the truth, and some operator of the truth could not be looked at."""
+    identical: bool = False
+    """Whether fused and original are the same in every element, and some element is a number."""
 
     @property
     def max_abs(self) -> float:
@@ -124,6 +133,14 @@ class Measure:
         return self.own > BLUNT * self.scale and self.own > self.step
 
     @property
+    def undecided(self) -> bool:
+        """Whether nothing could be judged: no element, too large an error of the original's own, or no sure truth.
+
+        What is the same in every element is right whatever the truth is.
+        """
+        return self.elements > 0 and not self.identical and (not self.compared or self.blunt or self.unsure)
+
+    @property
     def fault(self) -> str:
         """What is wrong, in words; empty where the promise holds."""
         if self.broken:
@@ -148,35 +165,58 @@ def measure(
     originals: Sequence[Array],
     truth: Array,
     *,
+    nudged: Sequence[Array] = (),
     top_k: Sequence[int] = (),
     nan: NanPolicy = "equal",
+    unsure: bool = False,
 ) -> Measure:
     """Return the measure of `fused` beside the original's outputs, the first on the inputs themselves, and `truth`.
 
-    `top_k` is that of `metrics.difference`. With `nan="fail"` a NaN or an infinity in the fused output is a fault even
-    where the original has it too.
+    `nudged` are more outputs of the original, which say how large its largest error can be, and not what it typically
+    is: that is no luck, and to move every input by a rounding step makes it larger than rounding does. `unsure` is a
+    field of the measure. `top_k` is that of `metrics.difference`. With `nan="fail"` a NaN or an infinity in the fused
+    output is a fault even where the original has it too.
     """
     original = originals[0]
     if fused.shape != original.shape or fused.dtype != original.dtype:
         fault = f"is {fused.dtype}{list(fused.shape)}, the original gives {original.dtype}{list(original.shape)}"
         return replace(NOTHING, elements=original.size, broken=fault, unlike=True)
-    if truth.shape != original.shape:
-        fault = f"has shape {list(original.shape)}, the truth has {list(truth.shape)}"
-        return replace(NOTHING, elements=original.size, broken=fault, unlike=True)
     if original.size == 0:
         return NOTHING
-    base = replace(NOTHING, elements=original.size, difference=difference(fused, original, top_k))
+    base = replace(
+        NOTHING, elements=original.size, difference=difference(fused, original, top_k), unsure=unsure,
+        identical=_identical(fused, original),
+    )  # fmt: skip
+    if truth.shape != original.shape:
+        return base  # How many there are hangs on a rounding: the boxes that a threshold leaves. Nothing can be judged.
     if original.dtype.kind in "biuSUO":
-        return _measure_exact(base, fused, originals, truth)
-    measured = _measure_floats(base, fused, originals, truth)
+        return _measure_exact(base, fused, [*originals, *nudged], truth)
+    measured = _measure_floats(base, fused, originals, nudged, truth)
     return _without_nan(measured, fused, originals[0], truth) if nan == "fail" and not measured.broken else measured
 
 
 def pooled(measures: list[Measure]) -> list[Measure]:
-    """Return the measures of one output in cases of one kind, each with the worst own error among them."""
+    """Return the measures of one output in cases of one kind, each with the worst own error among them.
+
+    So where one is blunt, all are: that the others' own errors are small is luck.
+    """
     relative = max((m.own / m.scale for m in measures if m.scale > 0), default=0.0)
     typical = max((m.own_typical for m in measures), default=0.0)
     return [replace(m, own=max(m.own, relative * m.scale), own_typical=max(m.own_typical, typical)) for m in measures]
+
+
+def apart(original: Array, truth: Array) -> bool:
+    """Return whether an output of the original is further from the truth than rounding brings it as a rule."""
+    if original.shape != truth.shape or original.dtype.kind not in "fVbiu":
+        return original.shape != truth.shape
+    share = APART_HALF if original.dtype.itemsize == 2 else APART
+    largest, scale, different = 0.0, 0.0, 0
+    for _, o, t in _wide_pieces(original, truth):
+        known = np.isfinite(o) & np.isfinite(t)
+        error = np.abs(o[known] - t[known])
+        largest, scale = max(largest, float(error.max(initial=0))), max(scale, float(np.abs(t[known]).max(initial=0)))
+        different += int((error != 0).sum())
+    return largest > share * scale if original.dtype.kind in "fV" else different > APART * original.size
 
 
 def rounding_step(truth: Floats | np.float64, dtype: np.dtype[Any]) -> Floats:
@@ -191,7 +231,9 @@ NOTHING = Measure(0, 0, Difference(), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, (), 0.0, 0.0
 """The measure of an output without elements."""
 
 
-def _measure_floats(base: Measure, fused: Array, originals: Sequence[Array], truth: Array) -> Measure:
+def _measure_floats(
+    base: Measure, fused: Array, originals: Sequence[Array], nudged: Sequence[Array], truth: Array
+) -> Measure:
     """Return the measure of floats, in two passes over pieces: what the truth is like, and then how far from it."""
     dtype, shape = originals[0].dtype, originals[0].shape
     facts = float_type(dtype)
@@ -207,8 +249,8 @@ def _measure_floats(base: Measure, fused: Array, originals: Sequence[Array], tru
         return base
     median = survey.magnitudes.at(0.5)
     least = float(rounding_step(np.float64(median), dtype)) if median else np.inf
-    error, own = _Error(), [_Error() for _ in originals]
-    for start, f, t, *others in _wide_pieces(fused, truth, *originals):
+    error, own = _Error(), [_Error() for _ in (*originals, *nudged)]
+    for start, f, t, *others in _wide_pieces(fused, truth, *originals, *nudged):
         t = survey.clipped(t)
         known = np.isfinite(t)
         t = np.where(known, t, 0.0)
@@ -222,7 +264,7 @@ def _measure_floats(base: Measure, fused: Array, originals: Sequence[Array], tru
         compared=survey.judged,
         scale=survey.scale,
         own=max(e.largest for e in own),
-        own_typical=max(e.typical for e in own),
+        own_typical=max(e.typical for e in own[: len(originals)]),
         error=error.error,
         step=error.step,
         typical=error.typical,
@@ -282,6 +324,17 @@ class _Error:
     def typical(self) -> float:
         """The 95th percentile in rounding steps; 0 where there are too few elements to speak of one."""
         return self._typical.at(PERCENTILE / 100) if self._typical.count >= TYPICAL_FROM else 0.0
+
+
+def _identical(fused: Array, original: Array) -> bool:
+    if original.dtype.kind in "biuSUO":
+        return bool(np.array_equal(fused, original))
+    some = False
+    for _, f, o in _wide_pieces(fused, original):
+        if not _same(f, o).all():
+            return False
+        some = some or bool(np.isfinite(o).any())
+    return some
 
 
 def _wide_pieces(*arrays: Array) -> Iterator[tuple[Any, ...]]:

@@ -1,10 +1,10 @@
 """Run two models on the same inputs and judge the second by the first's own error against truth."""
 
+import math
 import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,20 +13,32 @@ import onnx
 
 from onnxfuse import runtime
 from onnxfuse.model import io
-from onnxfuse.model.errors import UsageError
+from onnxfuse.model.errors import ModelError, UsageError
+from onnxfuse.model.isolation import doing
 from onnxfuse.model.types import UNKNOWN, ValueType, first_line, value_types
 from onnxfuse.verification import budget, sessions
+from onnxfuse.verification.branches import Bodies
 from onnxfuse.verification.classes import class_outputs
-from onnxfuse.verification.given import case_of, given_cases
-from onnxfuse.verification.inputs import Case, InputSpec, Shapes, cases, input_specs, nudge
-from onnxfuse.verification.report import CaseRow, KernelRow, OutputRow, Report
+from onnxfuse.verification.inputs import Case, Shapes, input_specs, nudge
+from onnxfuse.verification.limits import EVALUATIONS, Limits, at_most, gigabytes, peak
+from onnxfuse.verification.planning import (
+    SEARCHING,
+    Progress,
+    RealInputs,
+    branch_cases,
+    more_of,
+    plan_of,
+    searched_sizes,
+    shape_key,
+    shapes_text,
+    taker,
+)  # fmt: skip
+from onnxfuse.verification.report import LEFT_OUT, CaseRow, KernelRow, OutputRow, Report
 from onnxfuse.verification.sessions import Source
 from onnxfuse.verification.tolerance import Tolerances, Tolerated, tolerated
 from onnxfuse.verification.truth import REFERENCE_GAPS, Choice, Truth, as_tf32, float32_truth, no_float64, truth_of
 
 Arrays = dict[str, npt.NDArray[Any]]
-RealInputs = str | Path | Mapping[str, npt.NDArray[Any]]
-Progress = Callable[[str, int, int], None]
 
 FUSED_FAILS = "the fused model fails"
 """The note of a case that the original takes and the fused model does not."""
@@ -36,12 +48,9 @@ FEW_ELEMENTS = 256
 NUDGES = 8
 """Such runs per case: the chance that all nine errors are below half of the fused model's is below 1 in 100."""
 
-MORE_SEEDS = 4
-"""A made-up case in which the budget does not hold is run with so many other seeds before it is called wrong.
+NUDGED_ELEMENTS = 1 << 22
+"""Outputs of up to so many elements are run on nudged inputs in doubtful cases: eight copies of 16 MB."""
 
-The outputs of a case may share one cause, and are then few however many they are: the thousand logits of a classifier
-are made of the means of one image. The original's own error in one case is small by luck then; in five it is not.
-"""
 CLASS_RANKS = (1, 5)
 """The top-k agreements that are told of class scores when nothing else is asked for."""
 NO_LUCK = 100.0
@@ -74,11 +83,12 @@ def compare(
     progress: Progress = lambda step, done, total: None,
     judging: Judging | None = None,
     fused_providers: Sequence[str] | None = None,
+    limits: Limits | None = None,
 ) -> Report:
     """Return the report of `onnxfuse.verification.verify`, which tells what the arguments are."""
     began = time.perf_counter()
     original_model, fused_model = load(original, "original"), load(fused, "fused")
-    judging = judging or Judging()
+    judging, limits = judging or Judging(), limits or Limits()
     judging.tolerances.check([o.name for o in original_model.graph.output])
     providers = sessions.chosen_providers(providers)
     elsewhere = None if fused_providers is None else sessions.chosen_providers(fused_providers)
@@ -86,6 +96,7 @@ def compare(
         providers[0], "", "", "", (), (), (), tuple(interface_problems(original_model, fused_model)), 0.0,
         "" if elsewhere is None else elsewhere[0],
         without_tf32=_why_without_tf32(judging, fused_model, [*providers, *(elsewhere or ())]),
+        limits={"seconds": limits.seconds, "memory": limits.memory},
     )  # fmt: skip
     if not report.problems:
         specs = input_specs(original_model)
@@ -98,65 +109,74 @@ def compare(
             del fused_model
             file = sessions.openable(original, original_model, folder)
             # An original that ONNX Runtime does not open is told as that, and not as one without a truth.
+            doing(model="original", case=None)
             plain = sessions.plain(file, providers, cuda=cuda)
+            runs, said = taker(plain, progress), shapes or {}
+            if inputs is None:
+                until = SEARCHING * limits.seconds
+                found = searched_sizes(runs, original_model, specs, plan, said, lambda: limits.spent > until)
+                shapes, report = {**(shapes or {}), **found}, replace(report, searched=found)
+                plan = plan_of(specs, inputs, seeds, shapes) if found else plan
+            bodies = Bodies(original_model)
+            if bodies.every:
+                try:
+                    latest = limits.spent + SEARCHING * limits.seconds
+                    plan = plan + branch_cases(
+                        bodies, runs, original_model, specs, plan, said, lambda: limits.spent > latest
+                    )
+                    never = tuple(b.text for b in bodies.never)
+                except ModelError as error:
+                    never = (f"which branches ran could not be seen: {error}",)
+                report = replace(report, never_ran=never)
             scores = class_outputs(original_model) if judging.top_k is None else frozenset()
-            oracle = truth_of(original_model, truth, [c.shapes for c in plan], file)
+            needs = {key: EVALUATIONS * peak(original_model, dict(key)) for key in {shape_key(c) for c in plan}}
+            too_much = _too_much_in_float64(original_model, plan, limits) if truth == "auto" else ""
+            oracle = (
+                float32_truth(original_model, too_much, file)
+                if too_much
+                else truth_of(original_model, truth, [c.shapes for c in plan], file)
+            )
             rounded = as_tf32(original_model) if judging.tf32 and oracle.kind == "float64" else None
             del original_model
             # On two providers the original's own error is the worse one of the two.
             twin = None if elsewhere is None else sessions.plain(file, elsewhere, cuda=cuda)
+            doing(model="fused", case=None)
             session = sessions.with_kernels(fused_file, elsewhere or providers, cuda)
             del file, fused_file
             by_kind = any(s.array_type.kind in "fV" for s in specs)
             comparison = _Comparison(
                 plain, twin, session, oracle, lambda why: float32_truth(load(original, "original"), why), judging,
-                rounded, scores,
+                rounded, scores, limits, needs,
             )  # fmt: skip
             report = _run(
                 comparison, plan, lambda kinds: more_of(specs, plan, kinds, shapes), report, progress, by_kind=by_kind
             )
-    if truth == "auto" and report.truth == "float64" and any(r.measure.blunt for r in report.outputs):
-        # An original this far from the truth: the reference operators may be wrong. ONNX Runtime is asked instead.
-        report = compare(
-            original, fused, inputs, seeds, shapes, providers, "float32", progress, judging, fused_providers
-        )
-        report = replace(report, truth_why="onnx's reference operators in float64 are far from the original")
     if not judging.tf32 and _tf32_may_explain(report):
         # Which algorithm the libraries take for the original is their choice; what they may round is the session's.
         permitted = replace(judging, tf32=True)
-        again = compare(original, fused, inputs, seeds, shapes, providers, truth, progress, permitted, fused_providers)
-        report = replace(again, tf32=True) if again.ok else report
+        again = compare(
+            original,
+            fused,
+            inputs,
+            seeds,
+            shapes,
+            providers,
+            truth,
+            progress,
+            permitted,
+            fused_providers,
+            limits.anew(),
+        )
+        as_much = sum(not c.note for c in again.cases) >= sum(not c.note for c in report.cases)
+        report = replace(again, searched=report.searched, tf32=True) if again.ok and as_much else report
     return replace(report, seconds=time.perf_counter() - began)
 
 
-def plan_of(
-    specs: Sequence[InputSpec],
-    inputs: Sequence[RealInputs] | None,
-    seeds: Sequence[int],
-    shapes: Shapes | None,
-) -> list[Case]:
-    """Return the cases of a verification in the order in which they are run: real inputs, or made-up ones."""
-    return _by_shapes(cases(specs, seeds, shapes) if inputs is None else _given(inputs, specs, shapes))
-
-
-def more_of(
-    specs: Sequence[InputSpec], plan: Sequence[Case], kinds: Collection[str], shapes: Shapes | None
-) -> list[Case]:
-    """Return made-up cases of `kinds` with MORE_SEEDS seeds that `plan` does not have."""
-    seeds = [c.seed for c in plan if c.seed is not None]
-    others = cases(specs, range(max(seeds) + 1, max(seeds) + 1 + MORE_SEEDS), shapes) if kinds and seeds else []
-    return _by_shapes([c for c in others if c.name in kinds])
-
-
-def _by_shapes(plan: Sequence[Case]) -> list[Case]:
-    """Return the cases with those of the same shapes one after another, else in their order.
-
-    ONNX Runtime's CUDA provider builds cuDNN's plan of a Conv anew whenever its shapes are others than the last time:
-    EfficientNet's 81 take it a second and more.
-    """
-    first: dict[tuple[tuple[str, tuple[int, ...]], ...], int] = {}
-    turns = [first.setdefault(tuple(case.shapes.items()), n) for n, case in enumerate(plan)]
-    return [plan[n] for n in sorted(range(len(plan)), key=turns.__getitem__)]
+def _too_much_in_float64(model: onnx.ModelProto, plan: Sequence[Case], limits: Limits) -> str:
+    """Return why the truth is not computed in float64, empty where the smallest case and the weights fit."""
+    weights = 8 * sum(math.prod(t.dims) for t in model.graph.initializer)
+    need = weights + min((peak(model, dict(key), float_bytes=8) for key in {shape_key(c) for c in plan}), default=0)
+    return f"about {gigabytes(need)} in float64, of {gigabytes(limits.memory)}" if need > limits.memory else ""
 
 
 def _run(
@@ -176,6 +196,9 @@ def _run(
     comparison.run_all(plan, progress)
     doubtful = _doubtful(_pooled(comparison.rows, comparison.cases, by_kind=by_kind), comparison.cases)
     if doubtful:
+        comparison.careful = True
+        # A verdict of wrong is worth as much time again.
+        comparison.limits = comparison.limits.anew()
         comparison.run_all(more(doubtful), progress)
     progress("judging", len(plan), len(plan))
     if not comparison.rows and not comparison.problems:
@@ -242,9 +265,14 @@ class _Comparison:
         judging: Judging,
         rounded: Callable[[Arrays], Arrays] | None,
         scores: Collection[str],
+        limits: Limits,
+        needs: Mapping[tuple[tuple[str, tuple[int, ...]], ...], int],
     ) -> None:
         self.plain, self.twin, self.session, self.truth = plain, twin, session, truth
         self.in_float32, self.judging, self.rounded, self.scores = in_float32, judging, rounded, scores
+        self.careful = False
+        """Whether the cases are doubtful ones, in which the original is run on nudged inputs for every output."""
+        self.limits, self.needs = limits, needs
         self.cases: list[CaseRow] = []
         self.rows: list[OutputRow] = []
         self.problems: list[str] = []
@@ -252,30 +280,52 @@ class _Comparison:
     def run_all(self, plan: Sequence[Case], progress: Progress) -> None:
         """Run the cases one after another."""
         for number, case in enumerate(plan):
-            progress(f"{case.name} {_shapes_text(case)}", number, len(plan))
+            progress(f"{case.name} {shapes_text(case)}", number, len(plan))
             self.run(case)
 
     def run(self, case: Case) -> None:
         """Run one case; made-up inputs that the original itself refuses are noted and left out."""
         began = time.perf_counter()
-        note = self._run(case)
-        self.cases.append(CaseRow(case.name, case.seed, dict(case.shapes), time.perf_counter() - began, note))
+        note = self._too_much(case) or self._run(case)
+        self.cases.append(
+            CaseRow(
+                case.name,
+                case.seed,
+                dict(case.shapes),
+                time.perf_counter() - began,
+                note,
+                case if case.generated else None,
+            )
+        )
+
+    def _too_much(self, case: Case) -> str:
+        """Return why the case is left out for what it would cost; the cheapest one never is, nor the first."""
+        need, least = self.needs.get(shape_key(case), 0), min(self.needs.values(), default=0)
+        if need > max(self.limits.memory, least):
+            return f"{LEFT_OUT}about {gigabytes(need)}, and it may take {gigabytes(self.limits.memory)} (--memory)"
+        longest = max((c.seconds for c in self.cases), default=0.0)
+        if self.rows and self.limits.spent + longest > self.limits.seconds:
+            return f"{LEFT_OUT}the time of {self.limits.seconds:g} s is used up (--time)"
+        return ""
 
     def _run(self, case: Case) -> str:
         inputs = case.make()
+        said = case if case.generated else case.name
+        doing(model="original", case=said)
         try:
-            expected = sessions.run(self.plain, inputs)
+            expected = sessions.run(self.plain, inputs, quiet=case.generated)
         except sessions.ORT_ERRORS as error:
             if not case.generated:
                 raise UsageError(
                     f"the original fails on {case.name}: {first_line(error)}", "Are these its inputs?"
                 ) from error
             return f"the original refuses it: {first_line(error)}"
+        doing(model="fused", case=said)
         try:
             got = sessions.run(self.session, inputs)
         except sessions.ORT_ERRORS as error:
             self.problems.append(
-                f"the fused model fails where the original runs ({_shapes_text(case)}): {first_line(error)}"
+                f"the fused model fails where the original runs ({shapes_text(case)}): {first_line(error)}"
             )
             return FUSED_FAILS
         unsound = [n for n, x in expected.items() if not isinstance(x, np.ndarray)]
@@ -283,8 +333,10 @@ class _Comparison:
             raise UsageError(
                 f"output '{unsound[0]}' is not a tensor and cannot be compared", "Cut the model before it."
             )
-        truth = self._true(inputs)
-        siblings = self._on_nudged(inputs, expected)
+        doing(model="truth", case=said)
+        truth, unsure = self._true(inputs, expected)
+        doing(model="original", case=said)
+        siblings, shaken = self._on_nudged(inputs, expected), self._shaken(inputs, expected)
         for name, value in (sessions.run(self.twin, inputs) if self.twin is not None else {}).items():
             siblings.setdefault(name, []).append(value)
         for name, value in (self.rounded(inputs) if self.rounded is not None else {}).items():
@@ -295,7 +347,10 @@ class _Comparison:
             value, fused = expected.pop(name), got.pop(name)
             originals = [value, *siblings.pop(name, [])]
             top_k = self.judging.top_k or (CLASS_RANKS if name in self.scores else ())
-            measure = budget.measure(fused, originals, truth.pop(name), top_k=top_k, nan=self.judging.nan)
+            measure = budget.measure(
+                fused, originals, truth.pop(name), nudged=shaken.pop(name, ()), top_k=top_k, nan=self.judging.nan,
+                unsure=name in unsure,
+            )  # fmt: skip
             self.rows.append(
                 OutputRow(
                     name, str(value.dtype), len(self.cases), measure, self._tolerated(name, fused, value, measure)
@@ -311,15 +366,27 @@ class _Comparison:
             return None
         return tolerated(fused, original, *given)
 
-    def _true(self, inputs: Arrays) -> Arrays:
-        """Return the true outputs; an operator that turns out to be missing in float64 ends float64."""
+    def _true(self, inputs: Arrays, expected: Arrays) -> tuple[Arrays, set[str]]:
+        """Return the true outputs, and which of them nobody can be sure of.
+
+        Where the original is further from them than it rounds, each operator is looked at again on these inputs. What
+        is far all the same, though they all agree with ONNX Runtime, is rounding that adds up; where some could not be
+        asked about, nobody knows. An operator that float64 turns out to lack, or time or memory, ends float64.
+        """
+        if self.truth.kind != "float64":
+            return self.truth.evaluate(inputs), set()
         try:
-            return self.truth.evaluate(inputs)
-        except REFERENCE_GAPS as error:
-            if self.truth.kind != "float64":
-                raise
+            with at_most(self.limits.memory):
+                true = self.truth.evaluate(inputs)
+                if self.truth.witness is None or not _apart(expected, true):
+                    return true, set()
+                true = self.truth.again(inputs)
+            unsure = _apart(expected, true) if self.truth.witness.unasked else set()
+            self.truth.witness.unsure |= bool(unsure)
+            return true, unsure
+        except (MemoryError, *REFERENCE_GAPS) as error:
             self.truth = self.in_float32(no_float64(error))
-            return self.truth.evaluate(inputs)
+            return self.truth.evaluate(inputs), set()
 
     def _on_nudged(self, inputs: Arrays, expected: Arrays) -> dict[str, list[npt.NDArray[Any]]]:
         """Return what the original gives on nudged inputs, for each output whose own error one run does not tell."""
@@ -334,6 +401,17 @@ class _Comparison:
             for name in few if seed else doubtful:
                 runs[name].append(values[name])
         return runs
+
+    def _shaken(self, inputs: Arrays, expected: Arrays) -> dict[str, list[npt.NDArray[Any]]]:
+        """Return what the original gives on nudged inputs for the other outputs of a doubtful case."""
+        many = [n for n, x in expected.items() if self.careful and FEW_ELEMENTS <= x.size <= NUDGED_ELEMENTS]
+        runs = [nudge(inputs, seed) for seed in range(NUDGES if many else 0)]
+        values = [sessions.run(self.plain, moved, many) for moved in runs if moved is not None]
+        return {name: [v[name] for v in values] for name in many}
+
+
+def _apart(expected: Arrays, true: Arrays) -> set[str]:
+    return {name for name, x in expected.items() if budget.apart(x, true[name])}
 
 
 def _pooled(rows: Sequence[OutputRow], ran: Sequence[CaseRow], *, by_kind: bool) -> tuple[OutputRow, ...]:
@@ -383,15 +461,6 @@ def _tf32_may_explain(report: Report) -> bool:
     )
 
 
-def _given(inputs: Sequence[RealInputs], specs: Sequence[InputSpec], shapes: Shapes | None) -> list[Case]:
-    if shapes:
-        raise UsageError("shapes are those of the real inputs", "Leave out either --shape or --inputs.")
-    found: list[Case] = []
-    for n, one in enumerate(inputs):
-        found += [case_of(f"inputs {n}", one, specs)] if isinstance(one, Mapping) else given_cases(one, specs)
-    return found
-
-
 def _kernels(session: Any) -> tuple[KernelRow, ...]:
     launches = runtime.launches()
     return tuple(KernelRow(p.op, p.rule, p.nodes, p.runs_as, p.reason, launches.get(p.op, 0)) for p in session.fused)
@@ -411,7 +480,3 @@ def _types_differ(a: ValueType, b: ValueType) -> bool:
         return False
     numbers = [(x, y) for x, y in zip(a.shape, b.shape, strict=False) if isinstance(x, int) and isinstance(y, int)]
     return len(a.shape) != len(b.shape) or any(x != y for x, y in numbers)
-
-
-def _shapes_text(case: Case) -> str:
-    return " ".join(f"{n}={'x'.join(map(str, s)) or 'scalar'}" for n, s in case.shapes.items())

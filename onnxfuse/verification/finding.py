@@ -21,6 +21,38 @@ class Suspect:
 
 
 @dataclass(frozen=True)
+class CrashSite:
+    """Where a model ends the process that runs it, or breaks the GPU for it."""
+
+    model: str
+    """`original` or `fused`; `truth` where neither crashes by itself; empty where it is not known."""
+    how: str
+    """The signal, CUDA's error, or that it hangs; in words."""
+    case: str
+    """The inputs: their name and shapes; empty where none were run."""
+    step: str
+    """What the command was doing."""
+    node: Suspect | None
+    """The op; None where the crash did not happen again."""
+
+    @property
+    def text(self) -> str:
+        """The crash in one line."""
+        who = f"the {self.model} model" if self.model in ("original", "fused") else "ONNX Runtime"
+        at = f" on {self.case}" * bool(self.case)
+        if self.node is None:
+            step = f", at the step '{self.step}'" * bool(self.step)
+            return f"{who} {self.how}{at}{step}; it did not happen again, so no op can be named"
+        rule = f" of rule {self.node.rule}, made of {', '.join(self.node.nodes)}" * bool(self.node.rule)
+        what = "fused op " * bool(self.node.rule)
+        return f"{who} {self.how}{at}, in {what}{self.node.op} ({self.node.node}){rule}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the facts for JSON."""
+        return {"text": self.text, **asdict(self)}
+
+
+@dataclass(frozen=True)
 class Finding:
     """The first part of the fused model, from its inputs on, that does not compute what the original does there."""
 

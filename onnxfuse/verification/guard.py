@@ -6,6 +6,7 @@ inputs of every kind, or on real ones, and is verified like a model.
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy.typing as npt
@@ -13,13 +14,27 @@ from onnx import ModelProto
 
 from onnxfuse.model.errors import UsageError
 from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.isolation import Crash, isolated
 from onnxfuse.model.types import first_line
 from onnxfuse.verification import sessions
-from onnxfuse.verification.bisect import Fault, Progress, Reoptimize, accuse, faults, giving_inputs, suspect
-from onnxfuse.verification.compare import RealInputs, plan_of
+from onnxfuse.verification.bisect import (
+    Fault,
+    Progress,
+    Reoptimize,
+    accuse,
+    crashed,
+    faults,
+    first_fault,
+    giving_inputs,
+    suspect,
+)  # fmt: skip
+from onnxfuse.verification.crashes import Run, chosen_providers, surviving
 from onnxfuse.verification.finding import Suspect
-from onnxfuse.verification.inputs import cases, input_specs, shape_sets
-from onnxfuse.verification.windows import differing, windows
+from onnxfuse.verification.inputs import Case, cases, input_specs, shape_sets
+from onnxfuse.verification.limits import Limits
+from onnxfuse.verification.planning import RealInputs, plan_of
+from onnxfuse.verification.sizes import searched
+from onnxfuse.verification.windows import Window, differing, windows
 
 Arrays = dict[str, npt.NDArray[Any]]
 Wrong = tuple[Arrays, Fault]
@@ -73,8 +88,8 @@ def guard(
     `reoptimize` and `undo` are the rewriter's. A fault that stays when the fused ops are undone is a rewrite's: its
     rule is left out, and everything is made and checked again. Raises UsageError where no inputs suit the original.
     """
-    providers = sessions.chosen_providers(providers)
-    feeds = _feeds(original, inputs, providers)
+    providers = chosen_providers(providers)
+    feeds = surviving(lambda _: _feeds(original, inputs, providers), Run(original, None, inputs, providers=providers))
     undone: list[Undone] = []
     left_out: list[str] = []
     fused, applied = reoptimize(())
@@ -134,7 +149,7 @@ def _guilty(
         without.CopyFrom(fused)
         undo(without, {one.output})
         rest = [w for w in windows(original, without) if set(w.outputs) & set(fault.window.outputs)]
-        if not any(again for again, _ in faults(original, without, arrays, providers, chosen=rest)):
+        if first_fault(original, without, arrays, providers, rest) is None:
             return [one]
     return ops
 
@@ -142,8 +157,27 @@ def _guilty(
 def _faulty(
     original: ModelProto, fused: ModelProto, feeds: Sequence[Arrays], providers: Sequence[str], progress: Progress
 ) -> list[Wrong]:
-    """Return each wrong window once, with the inputs that show it."""
+    """Return each wrong window once, with the inputs that show it; a window that crashes is wrong, too."""
     waiting = windows(original, fused)
+    crashing: list[Wrong] = []
+    while True:
+        # Everything is looked at again without the window that crashed: what was found before it went with the child.
+        found = isolated(partial(_looked_at, original, fused, feeds, providers, waiting), progress)
+        if not isinstance(found, Crash):
+            return crashing + found
+        fault = crashed(original, fused, found)
+        crashing.append((feeds[0], fault))
+        waiting = [w for w in waiting if w != fault.window]
+
+
+def _looked_at(
+    original: ModelProto,
+    fused: ModelProto,
+    feeds: Sequence[Arrays],
+    providers: Sequence[str],
+    waiting: Sequence[Window],
+    progress: Progress,
+) -> list[Wrong]:
     session = giving_inputs(original, waiting, providers)
     found = []
     for arrays in feeds:
@@ -154,20 +188,32 @@ def _faulty(
 
 
 def _feeds(original: ModelProto, inputs: Sequence[RealInputs] | None, providers: Sequence[str]) -> list[Arrays]:
-    """Return the inputs to run: the real ones, else each kind in the first set of shapes that the original takes."""
+    """Return the inputs to run: the real ones, else each kind in the first set of shapes that the original takes.
+
+    Where it takes none of the usual ones, they are searched for.
+    """
     specs = input_specs(original)
     if inputs is not None:
         return [case.make() for case in plan_of(specs, inputs, (), None)]
     session = sessions.for_few_runs(original, providers)
     reason = ""
-    for shapes in shape_sets(specs, {}):
-        made = [case.make() for case in cases(specs, (0,), shapes)]
+
+    def runs(case: Case) -> bool:
+        nonlocal reason
         try:
-            sessions.run(session, made[0])
+            sessions.run(session, case.make(), quiet=True)
         except sessions.ORT_ERRORS as error:
             reason = first_line(error)
-            continue
-        return made
-    raise UsageError(
-        f"--guard: the original runs on none of the made-up inputs: {reason}", "Give real ones with --guard-inputs."
-    )
+            return False
+        return True
+
+    made = next((c for c in (cases(specs, (0,), shapes) for shapes in shape_sets(specs, {})) if runs(c[0])), None)
+    if made is None:
+        limits = Limits()
+        found = searched(original, specs, {}, runs, lambda: limits.over)
+        made = cases(specs, (0,), shape_sets(specs, found)[0]) if found else []
+    if not made:
+        raise UsageError(
+            f"--guard: the original runs on none of the made-up inputs: {reason}", "Give real ones with --guard-inputs."
+        )
+    return [case.make() for case in made]

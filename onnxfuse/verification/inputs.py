@@ -6,6 +6,7 @@ Uniform numbers in [0, 1) are never used: they cannot tell Relu from Identity.
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,7 @@ class InputSpec:
 
 @dataclass(frozen=True)
 class Case:
-    """One set of inputs, made when `make` is called so that only one is held at a time."""
+    """One set of inputs, made when `make` is called so that only one is held at a time; picklable if generated."""
 
     name: str
     """The kind, or where real inputs come from."""
@@ -114,7 +115,7 @@ def shape_sets(specs: Sequence[InputSpec], shapes: Shapes) -> list[dict[str, tup
     fixed, values = _read_shapes(specs, shapes)
     for spec in specs:
         for axis, dim in enumerate(spec.shape):
-            key = _dimension(spec, axis, dim)
+            key = dimension(spec, axis, dim)
             if key is not None and key not in fixed and key not in values:
                 values[key] = _default_sizes(spec, axis)
     count = max((len(v) for v in values.values()), default=1)
@@ -141,10 +142,13 @@ def nudge(inputs: Mapping[str, Array], seed: int) -> dict[str, Array] | None:
 
 
 def _case(specs: Sequence[InputSpec], seed: int, kind: str, repeat: int, shapes: dict[str, tuple[int, ...]]) -> Case:
-    def make() -> dict[str, Array]:
-        return {s.name: _values(s, shapes[s.name], kind, repeat, seed) for s in specs}
+    return Case(kind, seed, shapes, partial(_made, tuple(specs), shapes, kind, repeat, seed))
 
-    return Case(kind, seed, shapes, make)
+
+def _made(
+    specs: Sequence[InputSpec], shapes: Mapping[str, tuple[int, ...]], kind: str, repeat: int, seed: int
+) -> dict[str, Array]:
+    return {s.name: _values(s, shapes[s.name], kind, repeat, seed) for s in specs}
 
 
 def _values(spec: InputSpec, shape: tuple[int, ...], kind: str, repeat: int, seed: int) -> Array:
@@ -217,11 +221,12 @@ def _mask(rng: Generator, shape: tuple[int, ...], kind: str) -> Array:
 def _read_shapes(specs: Sequence[InputSpec], shapes: Shapes) -> tuple[dict[str, int], dict[str, Sequence[int]]]:
     """Return the dimensions that one number is given for by an input's shape, and the values of the others."""
     inputs = {s.name: s for s in specs}
-    names = {_dimension(s, a, d) for s in specs for a, d in enumerate(s.shape)} - {None}
+    names = {dimension(s, a, d) for s in specs for a, d in enumerate(s.shape)} - {None}
     fixed: dict[str, int] = {}
     values: dict[str, Sequence[int]] = {}
     for key, numbers in shapes.items():
-        if any(n < 0 for n in numbers) or not numbers:
+        # An input without axes has a shape without numbers.
+        if any(n < 0 for n in numbers) or (not numbers and key not in inputs):
             raise UsageError(f"shape {key}={_x(numbers)}: sizes are whole numbers from 0", "For example batch=1,7.")
         if key in inputs:
             _fix(inputs[key], tuple(numbers), fixed)
@@ -238,7 +243,7 @@ def _fix(spec: InputSpec, shape: tuple[int, ...], fixed: dict[str, int]) -> None
     if len(shape) != len(spec.shape):
         raise UsageError(f"shape {spec.name}={_x(shape)}: the input has rank {len(spec.shape)} ({declared})")
     for axis, (dim, extent) in enumerate(zip(spec.shape, shape, strict=True)):
-        key = _dimension(spec, axis, dim)
+        key = dimension(spec, axis, dim)
         wanted = dim if key is None else fixed.setdefault(key, extent)
         if wanted != extent:
             raise UsageError(
@@ -247,7 +252,7 @@ def _fix(spec: InputSpec, shape: tuple[int, ...], fixed: dict[str, int]) -> None
             )
 
 
-def _dimension(spec: InputSpec, axis: int, dim: Dim) -> str | None:
+def dimension(spec: InputSpec, axis: int, dim: Dim) -> str | None:
     """Return the name of a dynamic dimension, one of our own where it has none; None for a fixed one."""
     if isinstance(dim, int):
         return None
@@ -261,7 +266,7 @@ def _default_sizes(spec: InputSpec, axis: int) -> Sequence[int]:
 
 
 def _extent(spec: InputSpec, axis: int, dim: Dim, chosen: Mapping[str, int]) -> int:
-    key = _dimension(spec, axis, dim)
+    key = dimension(spec, axis, dim)
     return chosen[key] if key is not None else int(dim or 0)
 
 

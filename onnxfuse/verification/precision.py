@@ -16,6 +16,15 @@ TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype", "softmax_pr
 """Attributes that hold an element type. `stash_type` is not among them: evaluators compute in the wider type anyway."""
 
 
+FLOAT_BY_DEFAULT = {
+    "HannWindow": "output_datatype",
+    "HammingWindow": "output_datatype",
+    "BlackmanWindow": "output_datatype",
+    "MelWeightMatrix": "output_datatype",
+}
+"""Operators that give float32 where the attribute is not written."""
+
+
 def widened(model: onnx.ModelProto, to: int, *, weights: bool = True) -> onnx.ModelProto:
     """Return a copy of `model` whose narrower floats are all of type `to`: tensors, declared types, and Cast targets.
 
@@ -60,6 +69,9 @@ def _widen_nodes(nodes: "list[NodeProto]", to: int, narrow: tuple[int, ...]) -> 
     for node in nodes:
         if node.op_type == "ConstantOfShape" and not node.attribute:
             node.attribute.append(onnx.helper.make_attribute("value", numpy_helper.from_array(np.zeros(1, np.float32))))
+        unsaid = FLOAT_BY_DEFAULT.get(node.op_type)
+        if unsaid is not None and all(a.name != unsaid for a in node.attribute):
+            node.attribute.append(onnx.helper.make_attribute(unsaid, TensorProto.FLOAT))
         for attribute in node.attribute:
             _widen_attribute(node, attribute, to, narrow)
 

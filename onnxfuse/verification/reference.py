@@ -1,15 +1,15 @@
 """A model evaluated in float64 by onnx's reference operators, freeing each value after its last reader.
 
-The reference operators keep double precision except Erf and HardSwish (onnx 1.23); their pools, ConvTranspose and
-NonMaxSuppression are loops in Python, their Conv copies the input once per kernel position. Those are written here,
-plainly, in NumPy.
+Some of onnx's operators (1.23) are wrong, lack forms or round on the way: `operators` has ours. Its pools,
+ConvTranspose, Resize and NonMaxSuppression are loops in Python, its Conv copies the input once per kernel position:
+those with a window are written here, plainly, in NumPy, and `resizing` has the others.
 """
 
 import itertools
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,13 +19,18 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from onnxfuse.model.graph import captured
+from onnxfuse.verification import operators, recurrent, resizing
 from onnxfuse.verification.precision import widen_tensor, widened
+from onnxfuse.verification.witness import Witness
 
 Array = npt.NDArray[Any]
 
 
 class Float64(ReferenceEvaluator):
     """The evaluator, with the operators below in place of onnx's own, in function bodies and subgraphs too."""
+
+    witness: Witness | None = None
+    """Who is asked whether an operator is right; None to believe them all."""
 
     def __init__(self, proto: Any, **options: Any) -> None:
         options["new_ops"] = [*OPERATORS, *(options.get("new_ops") or [])]
@@ -53,7 +58,10 @@ class Float64(ReferenceEvaluator):
                 options["linked_attributes"] = attributes
             if node.need_context():
                 options["context"] = results
-            outputs = node.run(*self.read(node.op_type, [results[name] for name in node.input]), **options)
+            inputs = self.read(node.op_type, [results[name] for name in node.input])
+            outputs = node.run(*inputs, **options)
+            if self.witness is not None:
+                outputs = self.witness.believed(node, attributes, inputs, outputs)
             results.update(zip(node.output, outputs, strict=False))
             for name in finished:
                 results.pop(name, None)
@@ -84,9 +92,14 @@ def to_tf32(x: Array) -> Array:
     return np.asarray(np.ldexp(np.rint(fraction * 2048) / 2048, exponent))
 
 
-def float64_evaluator(model: onnx.ModelProto, kind: type[Float64] = Float64) -> Float64:
-    """Return an evaluator of `model` in float64. Raises what onnx raises where an operator is not implemented."""
-    evaluator = kind(widened(model, TensorProto.DOUBLE, weights=False))
+def float64_evaluator(model: onnx.ModelProto, kind: type[Float64] = Float64, witness: Witness | None = None) -> Float64:
+    """Return an evaluator of `model` in float64. Raises what onnx raises where an operator is not implemented.
+
+    `witness` is asked whether its operators are right, those in function bodies and subgraphs too.
+    """
+    # Function bodies and subgraphs make evaluators of the same class by themselves: the witness goes with the class.
+    witnessed = type(kind.__name__, (kind,), {"witness": witness})
+    evaluator: Float64 = witnessed(widened(model, TensorProto.DOUBLE, weights=False))
     for tensor in model.graph.initializer:
         evaluator.rt_inits_[tensor.name] = numpy_helper.to_array(widen_tensor(tensor, TensorProto.DOUBLE))
     return evaluator
@@ -101,27 +114,6 @@ def _last_readers(nodes: list[onnx.NodeProto], outputs: Sequence[str]) -> list[l
         finished.append([name for name in names if name not in kept])
         kept.update(names)
     return finished[::-1]
-
-
-class Erf(OpRun):
-    """The error function, to the last bit that the C library gives."""
-
-    def _run(self, x: Array) -> tuple[Array]:
-        return (np.fromiter(map(math.erf, x.ravel().tolist()), np.float64, x.size).reshape(x.shape).astype(x.dtype),)
-
-
-class Sigmoid(OpRun):
-    """1 / (1 + exp(-x)); onnx's own picks the elements of either sign apart, and takes several times as long."""
-
-    def _run(self, x: Array) -> tuple[Array]:
-        return ((1 / (1 + np.exp(-x))).astype(x.dtype),)
-
-
-class HardSwish(OpRun):
-    """x * clip(x / 6 + 1/2, 0, 1); as a function of onnx its 1/6 is a float32 number."""
-
-    def _run(self, x: Array) -> tuple[Array]:
-        return (x * np.clip(x / 6 + 0.5, 0, 1),)
 
 
 class Conv(OpRun):
@@ -185,7 +177,7 @@ COLUMNS = 1 << 22
 
 
 class MaxPool(OpRun):
-    """The largest value under the window. The second output, the indices, is not implemented."""
+    """The largest value under the window; as a second output, where in the flat input it lies."""
 
     def _run(
         self,
@@ -197,16 +189,24 @@ class MaxPool(OpRun):
         pads: Sequence[int] | None = None,
         storage_order: int | None = None,
         strides: Sequence[int] | None = None,
-    ) -> tuple[Array]:
-        if len(self.onnx_node.output) > 1:
-            raise NotImplementedError("MaxPool with indices")
+    ) -> tuple[Array, ...]:
         window = _window(x.shape[2:], kernel_shape, auto_pad, dilations, pads, strides, bool(ceil_mode))
         lowest = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
         padded = window.pad(x, lowest)
         y = np.full((*x.shape[:2], *window.output), lowest, x.dtype)
+        if len(self.onnx_node.output) == 1:
+            for position in itertools.product(*map(range, kernel_shape)):
+                np.maximum(y, window.at(padded, position), out=y)
+            return (y,)
+        order: Literal["F", "C"] = "F" if storage_order else "C"
+        flat = np.arange(math.prod(x.shape[2:])).reshape(x.shape[2:], order=order)
+        flat = flat + np.arange(math.prod(x.shape[:2])).reshape(*x.shape[:2], *[1] * flat.ndim) * flat.size
+        places, indices = window.pad(flat, -1), np.full(y.shape, -1)
         for position in itertools.product(*map(range, kernel_shape)):
-            np.maximum(y, window.at(padded, position), out=y)
-        return (y,)
+            value, place = window.at(padded, position), window.at(places, position)
+            better = (place >= 0) & ((indices < 0) | (value > y))
+            y, indices = np.where(better, value, y), np.where(better, place, indices)
+        return y, indices
 
 
 class AveragePool(OpRun):
@@ -239,6 +239,26 @@ class AveragePool(OpRun):
             total += window.at(padded, position)
             count += window.at(counted, position)
         return ((total / count).astype(x.dtype),)
+
+
+class LpPool(OpRun):
+    """The p-norm under the window."""
+
+    def _run(
+        self,
+        x: Array,
+        auto_pad: str | None = None,
+        ceil_mode: int | None = None,
+        dilations: Sequence[int] | None = None,
+        kernel_shape: Sequence[int] = (),
+        p: int = 2,
+        pads: Sequence[int] | None = None,
+        strides: Sequence[int] | None = None,
+    ) -> tuple[Array]:
+        window = _window(x.shape[2:], kernel_shape, auto_pad, dilations, pads, strides, bool(ceil_mode))
+        powers = window.pad(np.abs(x) ** p, 0.0)
+        total = sum(window.at(powers, position) for position in itertools.product(*map(range, kernel_shape)))
+        return (np.asarray(total ** (1 / p)).astype(x.dtype),)
 
 
 class ConvTranspose(OpRun):
@@ -277,11 +297,14 @@ class ConvTranspose(OpRun):
         if output_shape or auto_pad in ("SAME_UPPER", "SAME_LOWER"):
             wanted = output_shape or [n * stride for n, _, stride, _ in sizes]
             cut = [n - size for n, size in zip(whole, wanted, strict=True)]
+            cut = cut if output_shape else [max(0, n) for n in cut]
             before = [n // 2 if auto_pad == "SAME_UPPER" else n - n // 2 for n in cut]
             pads = [*before, *(n - b for n, b in zip(cut, before, strict=True))]
         pads = pads if pads and auto_pad != "VALID" else [0] * 2 * rank
-        kept = [slice(pads[axis], n - pads[axis + rank]) for axis, n in enumerate(whole)]
-        y = y.reshape(x.shape[0], -1, *whole)[(*first[:2], *kept)]
+        # An output may be larger than what is reached: nothing lies there.
+        y = _padded(y.reshape(x.shape[0], -1, *whole), [(max(0, -a), max(0, -b)) for a, b in _ends(pads)], 0.0)
+        kept = [slice(max(0, a), n - max(0, b)) for n, (a, b) in zip(y.shape[2:], _ends(pads), strict=True)]
+        y = y[(*first[:2], *kept)]
         return (y if b is None else y + b.reshape(-1, *[1] * rank),)
 
 
@@ -329,7 +352,10 @@ def _overlaps(box: Array, others: Array) -> Array:
     return np.asarray(np.where(real, common / np.where(real, own + theirs - common, 1), 0))
 
 
-OPERATORS = (Erf, Sigmoid, HardSwish, Conv, ConvTranspose, MaxPool, AveragePool, NonMaxSuppression)
+OPERATORS: tuple[type[OpRun], ...] = (
+    *operators.OPERATORS, *resizing.OPERATORS, *recurrent.OPERATORS,
+    Conv, ConvTranspose, MaxPool, AveragePool, LpPool, NonMaxSuppression,
+)  # fmt: skip
 for _operator in OPERATORS:
     _operator.op_domain = ""
 
@@ -367,6 +393,11 @@ class _Window:
         )
         before = [slice(None)] * (padded.ndim - len(self.strides))
         return padded[(*before, *slices)]
+
+
+def _ends(pads: Sequence[int]) -> list[tuple[int, int]]:
+    """Return pairs of what is before and after, by axis, of an attribute `pads`."""
+    return list(zip(pads[: len(pads) // 2], pads[len(pads) // 2 :], strict=True))
 
 
 def _padded(x: Array, widths: Sequence[tuple[int, int]], value: float) -> Array:
@@ -410,7 +441,7 @@ def _padding(
     rank = len(extents)
     if auto_pad not in ("SAME_UPPER", "SAME_LOWER"):
         pads = pads if pads is not None and auto_pad != "VALID" else [0] * 2 * rank
-        return [(pads[i], pads[i + rank]) for i in range(rank)]
+        return _ends(pads)
     ends = []
     for extent, span, stride in zip(extents, spans, strides, strict=True):
         total = max(0, (math.ceil(extent / stride) - 1) * stride + span - extent)

@@ -16,8 +16,13 @@ changes its meaning; new keys alone leave it.
 | | `judged_by` (budget, tolerance), `tolerance` (null, or the fields of `tolerance.Tolerated`) |
 | | the numbers of `budget.Measure`, its `budget` and `typical_budget` |
 | | `difference` (the fields of `metrics.Difference`), and max_abs, max_rel, cosine, rtol, atol out of it |
+| undecided, unverified | positions of cases in which an output could not be judged; outputs of which most could not |
 | cases | `name`, `seed` (null for real inputs), `shapes`, `seconds`, `note` (why it was left out) |
 | kernels | one per fused op: `op`, `rule`, `nodes`, `runs_as` (kernel, library, function), `reason`, `launches` |
+| never_ran | bodies of If, Loop and Scan that no case entered |
+| searched | values of dynamic dimensions that were searched for until the original ran |
+| limits | what it might cost: `seconds` for the cases, bytes of `memory` for the values of one |
+| crash | null, or the fields of `finding.CrashSite`: which op ended the process, or broke the GPU |
 | bisection | null, or the fields of `finding.Finding`: what `--bisect` found |
 
 Numbers that are not finite are strings: "inf", "-inf", "nan".
@@ -25,15 +30,25 @@ Numbers that are not finite are strings: "inf", "-inf", "nan".
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from onnxfuse.verification.budget import Measure
-from onnxfuse.verification.finding import Finding
+from onnxfuse.verification.finding import CrashSite, Finding
+from onnxfuse.verification.inputs import Case
 from onnxfuse.verification.tolerance import Tolerated
 
 SCHEMA = 1
 """The form of `Report.as_dict()`, told at the top of this file."""
+
+LEFT_OUT = "left out: "
+"""How the note of a case begins that was not run because of what it would cost."""
+
+BODIES_TOLD = 3
+"""Bodies that never ran and are named in the verdict; the report has all."""
+
+MOSTLY = 0.5
+"""An output that could not be judged in more than this share of the kinds of cases has not been verified."""
 
 NOT_TOLD = ("broken", "unlike", "asked", "difference")
 """Fields of a measure that `fault` tells in words, or that have a key of their own."""
@@ -64,9 +79,23 @@ class OutputRow:
         """`mismatch`; `undecided` where nothing could be judged; else `ok`."""
         if self.fault:
             return "mismatch"
-        if self.tolerance is None and self.measure.elements and (not self.measure.compared or self.measure.blunt):
+        if self.tolerance is None and self.measure.undecided:
             return "undecided"
         return "ok"
+
+    @property
+    def why_undecided(self) -> str:
+        """Why nothing could be judged, in words; empty where something was."""
+        m = self.measure
+        if self.verdict != "undecided":
+            return ""
+        if m.unsure:
+            return "the truth is not to be believed here, and not every operator could be asked about"
+        if m.compared:
+            share = f"{m.own / m.scale:.0%} of its largest value" if m.scale else f"{m.own:.2g} where the truth is 0"
+            return f"the original's own error is {share}"
+        floats = self.dtype.startswith(("float", "bfloat"))
+        return "no element is finite" if floats else "the original itself differs from the truth, or has ties"
 
     @property
     def severity(self) -> float:
@@ -106,6 +135,8 @@ class CaseRow:
     seconds: float
     note: str = ""
     """Why it was left out, or what went wrong."""
+    made: Case | None = field(default=None, compare=False, repr=False)
+    """What makes the inputs again, where they were made up."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the case's facts for JSON."""
@@ -157,13 +188,42 @@ class Report:
     """Whether float32 outputs were judged by what TF32 products permit: on CUDA, where nothing else holds."""
     without_tf32: str = ""
     """Why the CUDA sessions ran with `use_tf32` 0, which rounds no float32 product; empty where they did not."""
+    never_ran: tuple[str, ...] = ()
+    """Bodies of If, Loop and Scan of the original that no case entered: nothing is known about them."""
+    searched: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Values of dynamic dimensions that were searched for, because the original took none of the usual small ones."""
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """What it might cost: `seconds` for the cases, bytes of `memory` for the values of one."""
+    crash: CrashSite | None = None
+    """Where the model crashed that was run; None where nothing did. It is among the problems, too."""
     bisection: Finding | None = None
     """What `bisect` found; None where it was not asked for, or nothing was wrong."""
 
     @property
     def ok(self) -> bool:
-        """Whether the promise held: no problem, every output right in every case and really judged in one at least."""
-        return not self.problems and bool(self.rows) and all(r.verdict == "ok" for r in self.outputs)
+        """Whether the promise held: no problem, every output right in every case, and most cases judged."""
+        right = bool(self.rows) and all(r.verdict == "ok" for r in self.outputs)
+        return right and not self.problems and not self.unverified
+
+    @property
+    def undecided(self) -> tuple[int, ...]:
+        """Positions of the cases in which an output could not be judged."""
+        return tuple(sorted({r.case for r in self.rows if r.verdict == "undecided"}))
+
+    @property
+    def unverified(self) -> tuple[str, ...]:
+        """Outputs that could not be judged in more than MOSTLY of the kinds of cases, at their shapes.
+
+        Cases that differ by their seed alone are one: doubtful ones are run with more seeds, and would count more.
+        """
+        judged: dict[str, dict[tuple[Any, ...], bool]] = {}
+        for row in self.rows:
+            case = self.cases[row.case]
+            kinds = judged.setdefault(row.output, {})
+            kind = (case.name, *case.shapes.items())
+            kinds[kind] = kinds.get(kind, False) or row.verdict != "undecided"
+        open_ = {name: sum(not known for known in kinds.values()) for name, kinds in judged.items()}
+        return tuple(name for name, kinds in judged.items() if open_[name] > MOSTLY * len(kinds))
 
     @property
     def outputs(self) -> tuple[OutputRow, ...]:
@@ -182,14 +242,34 @@ class Report:
         run = sum(not c.note for c in self.cases)
         if self.ok:
             within = {"tolerance" if r.tolerance else "error budget" for r in self.outputs}
-            what = f"{_count(len(self.outputs), 'output')}, {_count(run, 'case')}"
-            return f"same within the {' and the '.join(sorted(within))}: {what}"
+            cases = _count(run, "case")
+            what = f"{_count(len(self.outputs), 'output')}, {f'{run - len(self.undecided)} of ' * bool(self.undecided)}"
+            left_out = self._undecided_text("; ") + self._left_out_text()
+            return f"same within the {' and the '.join(sorted(within))}: {what}{cases}{left_out}"
+        if self.crash is not None:
+            return self.crash.text
         wrong = [r.output for r in self.outputs if r.verdict == "mismatch"]
-        open_ = [r.output for r in self.outputs if r.verdict == "undecided"]
         parts = [f"{', '.join(wrong)} out of budget"] if wrong else []
-        parts += [f"{', '.join(open_)} could not be judged"] if open_ else []
+        parts += [f"{', '.join(self.unverified)} could not be judged"] if self.unverified else []
         parts += [_count(len(self.problems), "problem")] if self.problems else []
-        return f"not the same: {'; '.join(parts) or 'nothing was compared'}"
+        known = "not the same" if wrong or self.problems else "not shown to be the same"
+        return (
+            f"{known}: {'; '.join(parts) or 'nothing was compared'}{self._undecided_text(': ')}{self._left_out_text()}"
+        )
+
+    def _left_out_text(self) -> str:
+        notes = [c.note for c in self.cases if c.note.startswith(LEFT_OUT)]
+        text = f"; {_count(len(notes), 'case')} {notes[0]}" if notes else ""
+        more = f" and {len(self.never_ran) - BODIES_TOLD} more" * (len(self.never_ran) > BODIES_TOLD)
+        return text + (f"; never ran: {', '.join(self.never_ran[:BODIES_TOLD])}{more}" if self.never_ran else "")
+
+    def _undecided_text(self, before: str) -> str:
+        """Return how many cases could not be judged and why, after `before`; empty where all were."""
+        if not self.undecided:
+            return ""
+        why = next(r.why_undecided for r in self.rows if r.verdict == "undecided")
+        ran = sum(not c.note for c in self.cases)
+        return f"{before}{len(self.undecided)} of {_count(ran, 'case')} could not be judged: {why}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return every fact for JSON."""
@@ -206,7 +286,13 @@ class Report:
             "outputs": [r.as_dict() for r in self.outputs],
             "rows": [r.as_dict() for r in self.rows],
             "cases": [c.as_dict() for c in self.cases],
+            "undecided": list(self.undecided),
+            "unverified": list(self.unverified),
             "kernels": [k.as_dict() for k in self.kernels],
+            "never_ran": list(self.never_ran),
+            "searched": {name: list(sizes) for name, sizes in self.searched.items()},
+            "limits": dict(self.limits),
+            "crash": None if self.crash is None else self.crash.as_dict(),
             "bisection": None if self.bisection is None else self.bisection.as_dict(),
             "seconds": self.seconds,
         }

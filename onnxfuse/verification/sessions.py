@@ -13,13 +13,13 @@ import numpy.typing as npt
 import onnx
 import onnxruntime
 from onnx import TensorProto
-from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
 from onnxfuse import runtime
 from onnxfuse.model import io
-from onnxfuse.model.errors import DeviceError, ModelError
+from onnxfuse.model.errors import DeviceError, DeviceLostError, ModelError
 from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.model.types import first_line
+from onnxfuse.runtime.opening import ORT_ERRORS as ORT_ERRORS
 
 Arrays = dict[str, npt.NDArray[Any]]
 Source = str | Path | bytes | onnx.ModelProto
@@ -29,12 +29,6 @@ Model = Path | onnx.ModelProto
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 
-ORT_ERRORS: tuple[type[Exception], ...] = (
-    errors.EPFail, errors.Fail, errors.InvalidArgument, errors.InvalidGraph, errors.InvalidProtobuf, errors.NoModel,
-    errors.NoSuchFile, errors.NotImplemented, errors.RuntimeException,
-)  # fmt: skip
-"""What ONNX Runtime raises; the classes have no base of their own."""
-
 CRASHES_IN_HALF = "NchwcTransformer"
 """A graph optimizer of ONNX Runtime's CPU provider that kills the process on some float16 models: a ViT's patch Conv
 (1.31.1, 2026-11). It rearranges float32 convolutions alone, so a float16 model loses nothing without it."""
@@ -42,8 +36,8 @@ CRASHES_IN_HALF = "NchwcTransformer"
 DEFAULTS: Mapping[str, str] = MappingProxyType({})
 """No options of a provider."""
 
-QUIET = 3
-"""ONNX Runtime's severity: errors only. What goes wrong is raised and told by us."""
+QUIET, SILENT = 3, 4
+"""ONNX Runtime's severities: errors only; not even those. What goes wrong is raised and told by us."""
 
 
 def plain(
@@ -68,9 +62,17 @@ def for_few_runs(model: Model, providers: Sequence[str]) -> onnxruntime.Inferenc
     return plain(model, providers, _frugal())
 
 
-def unoptimized(model: Model) -> onnxruntime.InferenceSession:
-    """Return a session on the CPU that runs the graph exactly as it stands. Raises ModelError."""
+def unoptimized(model: Model, severity: int = QUIET, profile: str = "") -> onnxruntime.InferenceSession:
+    """Return a session on the CPU that runs the graph exactly as it stands. Raises ModelError.
+
+    With `SILENT` it says nothing of errors that are expected, and raised all the same. `profile` is how the name of the
+    file begins that says which nodes ran.
+    """
     options = _frugal()
+    options.log_severity_level = severity
+    if profile:
+        options.enable_profiling = True
+        options.profile_file_prefix = profile
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return _open(model, options, [CPU], "the original in float32, for the truth,")
 
@@ -84,6 +86,7 @@ def with_kernels(model: Model, providers: Sequence[str], cuda: Mapping[str, str]
     try:
         return runtime.session(model, with_options(providers, cuda), session_options=_quiet(), **safe)
     except ORT_ERRORS as error:
+        raise_if_lost(error)
         raise ModelError(
             f"ONNX Runtime cannot open the fused model: {first_line(error)}", "Optimize the original again."
         ) from error
@@ -140,15 +143,47 @@ def run(
     session: onnxruntime.InferenceSession,
     inputs: Mapping[str, npt.NDArray[Any]],
     outputs: Sequence[str] | None = None,
+    *,
+    quiet: bool = False,
 ) -> Arrays:
-    """Return the outputs by name, all or those asked for. Raises what ONNX Runtime raises.
+    """Return the outputs by name, all or those asked for. Raises what ONNX Runtime raises, DeviceLostError.
+
+    `quiet`: ONNX Runtime prints nothing about a run that it refuses.
 
     bfloat16 passes as `ml_dtypes.bfloat16`.
     """
+    try:
+        return _run(session, inputs, outputs, _silent() if quiet else None)
+    except ORT_ERRORS as error:
+        raise_if_lost(error)
+        raise
+
+
+def raise_if_lost(error: Exception) -> None:
+    """Raise DeviceLostError where the GPU is broken for this process: `error` is then what broke it, and no refusal."""
+    fault = runtime.device_fault()
+    if fault is not None:
+        raise DeviceLostError(
+            f"breaks the GPU's context ({fault})", "No call of this process gets through to the GPU any more."
+        ) from error
+
+
+def _silent() -> onnxruntime.RunOptions:
+    options = onnxruntime.RunOptions()
+    options.log_severity_level = SILENT
+    return options
+
+
+def _run(
+    session: onnxruntime.InferenceSession,
+    inputs: Mapping[str, npt.NDArray[Any]],
+    outputs: Sequence[str] | None,
+    options: onnxruntime.RunOptions | None,
+) -> Arrays:
     names = [o.name for o in session.get_outputs()] if outputs is None else list(outputs)
     if not any("bfloat16" in value.type for value in (*session.get_inputs(), *session.get_outputs())):
-        return dict(zip(names, session.run(names, dict(inputs)), strict=True))
-    values = session.run_with_ort_values(names, {n: _ort_value(x) for n, x in inputs.items()})
+        return dict(zip(names, session.run(names, dict(inputs), options), strict=True))
+    values = session.run_with_ort_values(names, {n: _ort_value(x) for n, x in inputs.items()}, options)
     return {n: _array(v) for n, v in zip(names, values, strict=True)}
 
 
@@ -163,6 +198,7 @@ def _open(
     try:
         return onnxruntime.InferenceSession(source, options, providers=list(providers), enable_fallback=0, **more)
     except ORT_ERRORS as error:
+        raise_if_lost(error)
         raise ModelError(
             f"ONNX Runtime cannot open {what} on {providers[0]}: {first_line(error)}",
             "Check that the original runs in plain ONNX Runtime there.",
@@ -191,6 +227,8 @@ def _frugal() -> onnxruntime.SessionOptions:
     options = _quiet()
     # A second copy of each weight, laid out for one product, pays only over many runs.
     options.add_session_config_entry("session.disable_prepacking", "1")
+    # Nor does memory that is kept for runs of the same shapes.
+    options.enable_cpu_mem_arena = False
     return options
 
 

@@ -1,5 +1,7 @@
 """The truth: what the original model computes when rounding hardly matters, and how it was found.
 
+Each operator is looked at where it is met first: ONNX Runtime has to agree with it (`witness`).
+
 Float64 by onnx's reference operators, up to `FLOAT64_PARAMETERS` and `FLOAT64_FLOPS`; beyond, or where an operator is
 missing there, float32 by ONNX Runtime's CPU provider without any graph optimization. ONNX Runtime itself is no way to
 float64: its CPU provider lacks Conv, Erf, Gelu, LeakyRelu, average pools and more in double (1.31, 2026-11).
@@ -24,6 +26,7 @@ from onnxfuse.model.types import first_line, infer, value_types
 from onnxfuse.verification import sessions
 from onnxfuse.verification.precision import is_narrower, widened
 from onnxfuse.verification.reference import Float64, Tf32, float64_evaluator
+from onnxfuse.verification.witness import Witness
 
 Arrays = dict[str, npt.NDArray[Any]]
 Choice = Literal["auto", "float64", "float32"]
@@ -56,14 +59,32 @@ class Truth:
     """`float64` or `float32`."""
     how: str
     """Who computed it."""
-    why: str
+    reason: str
     """Why not float64; empty for float64."""
     evaluate: Callable[[Arrays], Arrays]
     """The outputs by name for the inputs by name; floats in at least the precision of `kind`."""
+    witness: Witness | None = None
+    """Who was asked about the operators of float64."""
+
+    @property
+    def why(self) -> str:
+        """Why not all of it is float64 by the reference: `reason`, or what turned out not to be believed so far."""
+        return self.reason or (self.witness.text if self.witness else "")
 
     def wider_than(self, dtype: np.dtype[Any]) -> bool:
         """Return whether the truth has more digits than a value of `dtype`."""
-        return dtype.itemsize < (8 if self.kind == "float64" else 4)
+        in_float32 = self.kind == "float32" or (self.witness is not None and self.witness.in_float32)
+        return dtype.itemsize < (4 if in_float32 else 8)
+
+    def again(self, inputs: Arrays) -> Arrays:
+        """Return the outputs once more; in float64 each operator is looked at again, on these very inputs."""
+        if self.witness is None:
+            return self.evaluate(inputs)
+        self.witness.again = True
+        try:
+            return self.evaluate(inputs)
+        finally:
+            self.witness.again = False
 
 
 def truth_of(
@@ -122,7 +143,7 @@ def flops(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> int:
 
     `shapes` are those of the graph inputs. What shape inference does not know counts as 1.
     """
-    typed = infer(_with_shapes(model, shapes))
+    typed = infer(with_shapes(model, shapes))
     extents = {n: [d if isinstance(d, int) else 1 for d in t.shape or ()] for n, t in value_types(typed.graph).items()}
     total = 0
     for node in typed.graph.node:
@@ -146,7 +167,8 @@ def _float64(model: onnx.ModelProto, work: int, kind: type[Float64] = Float64, *
 
     Evaluating raises RuntimeError where a case takes more than `seconds`.
     """
-    evaluator = float64_evaluator(model, kind)
+    witness = Witness()
+    evaluator = float64_evaluator(model, kind, witness)
     evaluator.limit = seconds
     names = [o.name for o in model.graph.output]
     pools, threads = ThreadpoolController(), 1 if work <= ONE_THREAD_FLOPS else None
@@ -156,7 +178,7 @@ def _float64(model: onnx.ModelProto, work: int, kind: type[Float64] = Float64, *
             values = evaluator.run(names, {n: _wide(x, np.float64) for n, x in inputs.items()})
         return {n: np.asarray(v) for n, v in zip(names, values, strict=True)}
 
-    return Truth("float64", "onnx's reference operators", "", evaluate)
+    return Truth("float64", "onnx's reference operators", "", evaluate, witness)
 
 
 def _too_big(model: onnx.ModelProto, work: int) -> str:
@@ -172,7 +194,8 @@ def _elements(shapes: Mapping[str, tuple[int, ...]]) -> int:
     return sum(map(math.prod, shapes.values()))
 
 
-def _with_shapes(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> onnx.ModelProto:
+def with_shapes(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> onnx.ModelProto:
+    """Return the model without weights whose inputs have these shapes, and of whose other values nothing is known."""
     light = infer(model)
     del light.graph.value_info[:]
     for value in light.graph.input:

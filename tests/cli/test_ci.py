@@ -216,7 +216,18 @@ def test_a_wrong_call_is_exit_2(repository: Path, onnxfuse_command: Command, arg
     assert not (repository / "out.onnx").exists()
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 9}', '{"schema": 1, "rules": {}, "models": {"a": {}}}'])
+ENTRY = '{"schema": 1, "rules": {}, "models": {"a": {"fusions": {}, "exported": {}, "operators": {}, %s}}}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "[]", "{}", "[" * 100_000, '{"schema": 9}', '{"schema": 1, "rules": {}, "models": {"a": {}}}',
+        '{"schema": 1, "rules": {"linear": 3}, "models": {}}', '{"schema": 1, "rules": [], "models": {}}',
+        ENTRY % '"tolerances": {"y": "small"}', ENTRY % '"provider": 3', ENTRY % '"places": {"linear": "Add"}',
+        ENTRY % '"fusions": {"linear": true}', ENTRY % '"speed": 3',
+    ],
+)  # fmt: skip
 def test_a_damaged_lock_is_exit_2(repository: Path, onnxfuse_command: Command, text: str) -> None:
     """It names the file and how to write it again."""
     (repository / "onnxfuse.lock").write_text(text)

@@ -203,9 +203,6 @@ INVALID: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
     "twice": (_computed_twice, "not valid"),
     "recursion": (_calls_itself, "local functions cannot be inlined"),
     "no graph": (lambda: onnx.ModelProto(ir_version=8), "has no graph or no operator set"),
-    "constants": (lambda: model("g (float[1] x) => (float[1] y) <float[3] w = {1,2,3}, int64[1] i = {9}> "
-                                "{ [pick] h = Gather(w, i) y = Add(h, x) }"),
-                  "Gather 'pick' cannot be computed from its constants"),
 }  # fmt: skip
 
 

@@ -96,7 +96,20 @@ ODD = [
     Layer(1, 56, 50, 50, 3, 1), Layer(1, 28, 70, 70, 3, 1), Layer(1, 64, 64, 21, 3, 1), Layer(1, 256, 32, 3, 3, 1),
 ]  # fmt: skip
 """Channels or filters that are no multiples of 8."""
-SETS = {"resnet50": RESNET50, "first": FIRST, "groups": GROUPS, "odd": ODD}
+FEW = [
+    Layer(1, 128, 8, 8, 3, 1), Layer(1, 128, 16, 16, 3, 1), Layer(1, 64, 24, 24, 3, 1), Layer(1, 128, 32, 32, 3, 1),
+    Layer(1, 128, 16, 32, 3, 1), Layer(1, 128, 32, 16, 3, 1), Layer(1, 128, 8, 32, 5, 1), Layer(1, 64, 32, 8, 5, 1),
+    Layer(1, 128, 64, 32, 3, 1), Layer(1, 128, 96, 32, 3, 1), Layer(1, 128, 160, 32, 3, 1), Layer(1, 64, 48, 48, 3, 1),
+    Layer(1, 128, 32, 64, 3, 1), Layer(1, 64, 48, 96, 3, 1), Layer(1, 64, 40, 40, 3, 1), Layer(1, 128, 64, 16, 3, 1),
+    Layer(1, 128, 192, 64, 3, 1), Layer(1, 28, 128, 128, 5, 1), Layer(1, 14, 512, 512, 3, 1),
+    Layer(1, 56, 64, 64, 5, 1),
+]  # fmt: skip
+"""Few channels or filters, multiples of 8: of both the steps and the tiles of the gemm template a part is idle."""
+SETS = {"resnet50": RESNET50, "first": FIRST, "groups": GROUPS, "odd": ODD, "few": FEW}
+
+
+TEMPLATE: str | None = None
+"""The template that computes all convolutions over windows; None: the one that the rules choose."""
 
 
 def fused(layer: Layer, batch: int, dtype: int) -> tuple[FusedOp, list[tuple[int, ...]]]:
@@ -120,7 +133,7 @@ def fused(layer: Layer, batch: int, dtype: int) -> tuple[FusedOp, list[tuple[int
             "m = Transpose <perm = [0,2,3,1]> (c)"
         )
         plain = layer.groups == 1 and layer.channels % 8 == 0 and layer.filters % 8 == 0
-        template = "gemm" if plain else "direct"
+        template = TEMPLATE or ("gemm" if plain else "direct")
         image = (n, layer.channels, layer.size, layer.size) if layer.first else image
     shapes: list[tuple[int, ...]] = [image, w, (layer.filters,)]
     full = (n, out, out, layer.filters)
@@ -262,7 +275,10 @@ def main() -> None:
     parser.add_argument(
         "--tune", action="store_true", help="measure every candidate of ours, not the plan's choice alone"
     )
+    parser.add_argument("--template", choices=["gemm", "direct"], help="of all convolutions over windows")
     options = parser.parse_args()
+    global TEMPLATE
+    TEMPLATE = options.template
     torch.backends.cudnn.benchmark = torch.backends.cudnn.allow_tf32 = True
     layers = [layer for net in options.net for layer in SETS[net]]
     compile_all(layers, options.batch, [TYPES[name][0] for name in options.dtype], options.tune)

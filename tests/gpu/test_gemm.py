@@ -18,7 +18,7 @@ from onnxfuse.runtime.bridge import bridge
 from tests.gpu.test_kernels import DeviceBuffer, _gpu
 from tests.kernels import ops, products
 from tests.kernels.ops import BRAIN, FLOAT, HALF
-from tests.kernels.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED
+from tests.kernels.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED, TRANSPOSED_GELU
 from tests.kernels.test_gemm import EXACT
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
@@ -26,7 +26,9 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gp
 
 BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL]
 SPLIT = [Tile(64, 64, 1, teams=1, split=2), Tile(64, 64, 1, teams=1, split=3), Tile(64, 64, 1, teams=1, split=6)]
-TILES = [*gemm.COSTS, Tile(128, 64, 2), *SPLIT]
+NARROW = [t for t in gemm.COSTS if t.n < 64]
+"""Of an output that has no more columns."""
+TILES = [*(t for t in gemm.COSTS if t not in NARROW), Tile(128, 64, 2), *SPLIT]
 COMPUTING = [t for t in TILES if t.warpgroups * t.teams < 4 and t.m * t.n <= 128 * 128 * t.warpgroups and t.n <= 192]
 COMPUTING = [t for t in COMPUTING if t.n <= 128 or t.warpgroups * t.teams < 3]
 """Beside which a warpgroup has registers that computes the left factor."""
@@ -97,6 +99,15 @@ def test_every_body_and_tile(text, dtype, tile, size):
     if tile.split > -(-size[2] // 64):
         pytest.skip("fewer steps than blocks")
     check(text, dtype, *size, replace(tile, n=tile.n // 2) if text == SWIGLU else tile)
+
+
+@pytest.mark.parametrize("text", [TRANSPOSED, TRANSPOSED_GELU])
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
+@pytest.mark.parametrize("tile", NARROW)
+@pytest.mark.parametrize("size", [((1,), 8, 8), ((100,), 24, 40), ((3, 167), 32, 520), ((70000,), 32, 64)])
+def test_few_columns(text, dtype, tile, size):
+    """What a warp puts beyond the columns that there are lies outside the output."""
+    check(text, dtype, *size, tile)
 
 
 def test_rows_may_change_from_run_to_run():

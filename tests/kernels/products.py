@@ -111,7 +111,7 @@ def prologue(name: str, dtype: int, m: int, n: int, k: int) -> tuple[FusedOp, li
     text, described = PROLOGUES[name]
     sizes = {"m": m, "n": n, "k": k}
     inputs = [[w for w in d.split() if w not in ("int8", "float")] for d in described]
-    shapes = [tuple(sizes.get(w) or int(w) for w in words) for words in inputs]
+    shapes = [tuple(sizes[w] if w in sizes else int(w) for w in words) for words in inputs]
     types = [next((t for w, t in KINDS.items() if d.endswith(w)), dtype) for d in described]
     outputs = (dtype,) * (text.split("=> (")[1].split(")")[0].count(",") + 1)
     return ops.op(text.replace("TYPE", str(dtype)), tuple(types), outputs, "gemm"), shapes

@@ -173,6 +173,50 @@ def test_the_gpu_must_know_the_instructions():
     assert kernels.supports(op, lambda: Arch("sm_75", 40)) == "the kernel needs sm_80, this is sm_75"
 
 
+GPUS = [A100, Arch("sm_86", 84), Arch("sm_89", 58), H200, Arch("sm_100", 148), Arch("sm_120", 170)]
+
+
+@pytest.mark.parametrize("arch", GPUS, ids=lambda arch: arch.name)
+def test_what_is_said_to_fit_has_a_plan_on_every_gpu(arch):
+    """And what has none is not said to: by the shared memory that a block may have there."""
+    kilobytes = {"sm_86": 99, "sm_89": 99, "sm_120": 99, "sm_80": 163}.get(arch.name, 227)
+    for size in (16, 64, 128):
+        longest = kilobytes * 256 // (size + 9) // 16 * 16
+        for keys, fits in ((1, True), (197, longest >= 197), (longest, True), (longest + 1, False), (5000, False)):
+            case = Case(2, 3, 40, keys, size)
+            q, k, v = case.shapes()
+            open_batch = (("batch", *q[1:]), ("batch", *k[1:]), ("batch", *v[1:]))
+            told = kernels.fits(case.op(), open_batch, arch)
+            assert (told is None) == fits, (size, keys, told)
+            if fits:
+                assert kernels.plan(case.op(), (q, k, v), True, arch).shared_bytes <= kilobytes * 1024
+            else:
+                assert "do not fit the shared memory of a block on " + arch.name in (told or "")
+                with pytest.raises(KernelError, match="do not fit the shared memory"):
+                    kernels.plan(case.op(), (q, k, v), True, arch)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "told"),
+    [
+        ([(2, 40, 192), (2, "S", 192), (2, "S", 192)], "the number of keys"),
+        ([(2, 40, 192), None, None], "the number of keys"),
+        ([(2, 40, 192), (2, 0, 192), (2, 0, 192)], "the number of keys"),
+        ([(2, 40, "W"), (2, 40, "W"), (2, 40, "W")], "the number of keys, or the size of a head"),
+        ([(2, 40, 72), (2, 40, 72), (2, 40, 72)], "heads of 24 elements"),
+    ],
+)
+def test_what_is_not_known_to_have_a_plan_has_none(shapes, told):
+    """A session decides once, before it knows what comes in."""
+    assert told in (kernels.fits(Case(2, 3, 40, 40).op(), shapes, H200) or "")
+
+
+def test_a_causal_mask_over_other_keys_does_not_fit():
+    case = Case(2, 3, 40, 40, causal=True)
+    assert kernels.fits(case.op(), case.shapes(), H200) is None
+    assert "a causal mask" in (kernels.fits(case.op(), Case(2, 3, 40, 41).shapes(), H200) or "")
+
+
 @pytest.mark.parametrize("arch", [A100, H200])
 @pytest.mark.parametrize(
     "case",

@@ -226,7 +226,7 @@ def test_other_types_are_refused():
         (((1, 8, 9, 9), (16, 1, 3, 3)), "8 groups, 8 channels to 16: not depthwise"),
         (((1, 6, 9, 9), (6, 1, 3, 3)), "8 groups, 6 channels to 6, 1 of them to a filter"),
         (((1, 8, 9, 9), (8, 1, 10, 10)), f"a kernel of 100 elements, expected at most {MOST_TAPS}"),
-        (((1, 8, 9, 9), (8, 1, 0, 3)), "weights without elements"),
+        (((1, 8, 9, 9), (8, 1, 0, 3)), "a window of 0x3 elements"),
         (((1, 8, 9), (8, 1, 3, 3)), "images of shape [1, 8, 9] and weights of shape [8, 1, 3, 3]"),
         (((1, 8, 9, 9, 9), (8, 1, 3, 3, 3)), "expected rank 3 or 4"),
     ],

@@ -33,6 +33,18 @@ def test_the_plain_kernel_gives_the_body(text, dtype, size):
     check(fused, shapes, aligned=False, arch=OLD)
 
 
+@pytest.mark.parametrize("count", [3, 4])
+def test_three_and_four_products_of_one_output_fit_99_kb(count):
+    """Blocks that are made for two are too large for them on an A10."""
+    weights = [f"w{i}" for i in range(count)]
+    nodes = [f"m{i} = MatMul(x, w{i})" for i in range(count)]
+    sums = [f"s{i} = Mul({f's{i - 1}' if i > 1 else 'm0'}, m{i})" for i in range(1, count)]
+    text = f"({', '.join(['x', *weights])}) => (y) {{ {' '.join([*nodes, *sums])} y = Tanh(s{count - 1}) }}"
+    fused = ops.op(text, (HALF,) * (count + 1), (HALF,), "gemm")
+    plan = check(fused, [(70, 40), *[(40, 72)] * count], arch=A10)
+    assert plan.shared_bytes <= A10.shared_bytes
+
+
 def test_leading_dimensions_are_rows():
     fused, shapes = products.case(RESIDUAL, HALF, (2, 3), 5, 4)
     check(fused, shapes, aligned=False, arch=OLD)

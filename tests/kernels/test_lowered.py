@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from onnxfuse import kernels
-from onnxfuse.kernels import Arch, memory
+from onnxfuse.kernels import Arch, memory, movement
 from onnxfuse.kernels.body import Apply, Constant, Input
 from onnxfuse.kernels.index import Bound, Digit, Index, Space, linear, merged, reshaped
 from onnxfuse.kernels.lowered import Guard, lower
@@ -197,3 +197,55 @@ def test_errors_of_shapes_name_them():
 def test_moved_data_is_never_written_in_place():
     """Another thread may still have to read what lies there."""
     assert kernels.inplace(ops.op("(x) => (y) { t = Transpose (x) y = Neg (t) }", (FLOAT,), (FLOAT,))) == ()
+
+
+def _refused(text, *shapes):
+    with pytest.raises(KernelError) as refused:
+        kernels.plan(ops.op(text, (FLOAT,) * len(shapes), (FLOAT,)), shapes, True, H200)
+    return str(refused.value)
+
+
+def test_no_constant_names_an_element_that_is_not_there():
+    """Indices, starts, axes and extents that a body names are held against the shapes: nothing beside an input."""
+    five, two = "i = Constant <value_int = 5> ()", "i = Constant <value_int = -4> ()"
+    assert "element 5 of axis 1, which has 3" in _refused(
+        f"(x) => (y) {{ {five} g = Gather <axis = 1> (x, i) m = Mul (g, g) y = Sigmoid (m) }}", (2, 3)
+    )
+    assert "element -4 of axis 1, which has 3" in _refused(
+        f"(x) => (y) {{ {two} y = Gather <axis = 1> (x, i) }}", (2, 3)
+    )
+    lists = "i = Constant <value_ints = [0, 3]> ()"
+    assert "beyond the 3 elements" in _refused(f"(x) => (y) {{ {lists} y = Gather <axis = 1> (x, i) }}", (2, 3))
+
+
+@pytest.mark.parametrize(
+    ("constants", "node", "says"),
+    [
+        ({"s": (0, 0), "e": (1, 1), "a": (1, -1)}, "Slice (x, s, e, a)", "along axes [1, -1]"),
+        ({"s": (0,), "e": (1,), "a": (1,), "t": (0,)}, "Slice (x, s, e, a, t)", "steps of 0"),
+        ({"s": (0, 1), "e": (1,), "a": (1,)}, "Slice (x, s, e, a)", "2 starts, 1 ends"),
+        ({"a": (1, 1)}, "Unsqueeze (x, a)", "along axes [1, 1]"),
+        ({"a": (2, 3)}, "Expand (x, a)", "Expand of (2, 6)"),
+        ({"a": (-1, 6)}, "Expand (x, a)", "Expand of (2, 6)"),
+        ({"p": (1, 1, 1, 1), "n": (), "a": (1, -1)}, "Pad (x, p, , a)", "along axes [1, -1]"),
+        ({"p": (1, 1, 1)}, "Pad (x, p)", "Pad by 3 numbers"),
+        ({}, "Flatten <axis = 5> (x)", "axis 5"),
+        ({}, "DepthToSpace <blocksize = 0> (x)", "rank 2"),
+    ],
+)  # fmt: skip
+def test_what_is_no_movement_has_no_plan(constants, node, says):
+    """Numbers that ONNX does not allow are refused in one line, not planned and not a traceback."""
+    known = " ".join(f"{n} = Constant <value_ints = {list(v)}> ()" for n, v in constants.items() if v)
+    assert says in _refused(f"(x) => (y) {{ {known} y = {node} }}", (2, 6))
+
+
+def test_a_map_that_strays_is_refused_whatever_made_it(monkeypatch):
+    """The places themselves are held against the operand: a slip in the meaning of an op ends here, not in memory."""
+    text = """(x) => (y) { s = Constant <value_ints = [1]> () e = Constant <value_ints = [3]> ()
+      y = Slice (x, s, e, s) }"""
+    movement.shape.cache_clear()
+    monkeypatch.setattr(movement, "_steps", lambda cut, extent: range(cut.start + 1, cut.end + 1, cut.step))
+    try:
+        assert "sliced: elements 2 to 3 of axis 1, which has 3" in _refused(text, (2, 3))
+    finally:
+        movement.shape.cache_clear()

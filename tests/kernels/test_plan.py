@@ -2,7 +2,9 @@
 
 import math
 import random
+import re
 import struct
+from dataclasses import replace
 
 import pytest
 
@@ -293,3 +295,14 @@ def test_every_block_waits_and_the_last_ones_let_the_next_kernel_begin():
     tell, wait = (head.index(f"griddepcontrol.{what}") for what in ("launch_dependents", "wait"))
     assert "if (blockIdx.x + LAST_BLOCKS >= gridDim.x)" in head[:tell]
     assert "if" not in head[tell:wait]
+
+
+@pytest.mark.parametrize("name", ["float", "pointwise", "Parameters", "1) {}\n#include <passwd>", "", "x" * 10**6])
+def test_a_name_of_a_file_is_no_word_of_the_text(name):
+    """A kernel is called after its op, and nothing else: no keyword, no name of a template, no text, no megabyte."""
+    fused = replace(ops.op("(x) => (y) { y = Relu(x) }", (HALF,), (HALF,)), name=name)
+    text = kernels.plan(fused, ((8,),), True, H200).kernel.text
+    (entry,) = re.findall(r"KERNEL\(THREADS\) (\w+)\(", text)
+    assert entry.endswith("_kernel")
+    assert len(entry) < 300
+    assert "include" not in text.replace(entry, "")

@@ -80,11 +80,12 @@ def test_a_changed_time_is_one_changed_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "is not a tuning file: JSONDecodeError"),
-        ("[]", "is not a tuning file: TypeError"),
-        ("{}", "is not a tuning file: KeyError 'version'"),
+        ("", "is not a tuning file: Expecting value"),
+        ("[]", "is not a tuning file: the file is [], expected an object"),
+        ("[" * 100_000, "is not a tuning file: its brackets are nested too deep"),
+        ("{}", "is not a tuning file: the file has no 'version'"),
         ('{"version": 99}', "version 99, expected 1"),
-        ('{"version": 1, "machines": [{"gpu": "a"}]}', "KeyError 'driver'"),
+        ('{"version": 1, "machines": [{"gpu": "a"}]}', "machines[0] has no 'driver'"),
     ],
 )
 def test_another_file_is_refused_with_its_name(tmp_path: Path, text: str, told: str) -> None:
@@ -100,8 +101,16 @@ def test_another_file_is_refused_with_its_name(tmp_path: Path, text: str, told: 
     ("change", "told"),
     [
         ({"kind": "fast"}, "candidate of kind 'fast', expected one of fused, library, split, alone"),
-        ({"tuning": {"speed": 3}}, "TypeError"),
-        ({"microseconds": "soon"}, "ValueError"),
+        ({"tuning": {"speed": 3}}, "tuning has 'speed', which is none of"),
+        ({"tuning": {"min_blocks": '1) {} \n#include "/etc/passwd"'}}, "min_blocks is .* expected a whole number"),
+        ({"tuning": {"min_blocks": True}}, "min_blocks is True, expected a whole number"),
+        ({"tuning": {"width": -1}}, "width is -1, expected a whole number from 0"),
+        ({"tuning": {"tile": {"m": 128, "n": "64", "cluster": 2}}}, "tile.n is '64', expected a whole number"),
+        ({"tuning": {"tile": {"m": 128}}}, "tile has no 'n'"),
+        ({"tuning": {"patch": [1, 2]}}, r"patch is \[1, 2\], expected an object"),
+        ({"microseconds": "soon"}, "microseconds is 'soon', expected a number"),
+        ({"microseconds": float("nan")}, "microseconds is nan, expected a number"),
+        ({"spread": [1.0]}, "spread has 1 numbers"),
     ],
 )
 def test_an_unknown_fact_of_a_candidate_is_refused(tmp_path: Path, change: dict[str, object], told: str) -> None:
@@ -193,6 +202,16 @@ def test_candidates_of_every_template(case: str) -> None:
     keys = [(p.kernel, p.grid, p.block, p.shared_bytes, p.parameters) for p in plans]
     assert len(set(keys)) == len(keys)
     assert len(found) == 1 if case == "empty" else len(found) > 1
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_variant_that_nobody_would_measure_is_none(case: str) -> None:
+    """Constants of the right types are not enough: a file chooses among the op's own variants."""
+    op, shapes = CASES[case]
+    sizes = tuple(map(tuple, shapes))
+    assert all(kernels.is_candidate(op, sizes, H200, t) for t in kernels.candidates(op, sizes, H200))
+    for other in (Tuning(min_blocks=3), Tuning(width=16), Tuning(pointwise_threads=1 << 20)):
+        assert not kernels.is_candidate(op, sizes, H200, other)
 
 
 def test_every_template_says_its_candidates() -> None:

@@ -221,8 +221,7 @@ def test_shifted_windows_have_a_bias_each(per_head: int) -> None:
     made, report = optimize(parse(text), "attention", "window_bias")
     assert report.by_rule() == {"attention": 1, "window_bias": 1}
     inputs = {n: random.normal(size=(6, 5, 32)).astype(np.float32) for n in "qkv"}
-    (op,) = fused_ops(made)
-    library = with_library_ops(made, onnxruntime.SessionOptions(), [op])
+    library = with_library_ops(made, onnxruntime.SessionOptions(), fused_ops(made))
     (before,), (body,), (after,) = (run(m, inputs) for m in (parse(text), made, library))
     for found in (body, after):  # ten float32 roundings, and cancellation in sums
         np.testing.assert_allclose(found, before, rtol=1e-4, atol=1e-5)

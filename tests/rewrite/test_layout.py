@@ -289,6 +289,71 @@ def test_any_convolution_computes_the_same(data: st.DataObject) -> None:
     assert_same_numbers(model, made)
 
 
+@given(st.data())
+def test_signals_and_volumes_compute_the_same(data: st.DataObject) -> None:
+    """One and three dimensions: convolutions of every kind, with what stands between them channels last."""
+    draw = data.draw
+    dimensions = draw(st.sampled_from((1, 1, 3)))
+    kernel, strides, dilations = ([draw(st.integers(1, 2)) for _ in range(dimensions)] for _ in range(3))
+    group = draw(st.sampled_from((1, 1, 2)))
+    inner, outer = (group * draw(st.integers(1, 3)) for _ in range(2))
+    pads = [draw(st.integers(0, 1)) for _ in range(2 * dimensions)]
+    geometry = f"pads = {pads}, dilations = {dilations}, strides = {strides}, group = {group}"
+    size = ",".join(("9", "7", "6")[:dimensions])
+    whole, ones = ",".join("ABC"[:dimensions]), [1] * dimensions
+    model = parse(f"""g (float[N,{inner},{size}] signal) => (float[N,E,{whole}] y)
+    <{weights("w", outer, inner // group, *kernel)}, {weights("b", outer)}, {weights("v", outer, outer, *ones)},
+     {weights("gate", outer, *ones)}, {weights("shift", outer)}, float[{outer}] scale = {{{",".join("2" * outer)}}},
+     {weights("u", 2 * outer, 2, *([2] * dimensions))}, {weights("t", 2)}> {{
+      c = Conv <{geometry}> (signal, w, b)
+      r = LeakyRelu <alpha = 0.1> (c)
+      n = BatchNormalization (r, scale, shift, shift, scale)
+      d = Conv (n, v)
+      m = Mul (d, gate)
+      s = Add (m, c)
+      both = Concat <axis = -{dimensions + 1}> (s, d)
+      y = ConvTranspose <strides = {[2] * dimensions}> (both, u, t)
+    }}""")
+    made, report = optimize(model)
+    assert "nhwc" in [applied.rule for applied in report.applied]
+    assert_same_numbers(model, made)
+
+
+@pytest.mark.parametrize("mean", ["GlobalAveragePool (r)", "ReduceMean <axes = [AXES], keepdims = 0> (r)"])
+@pytest.mark.parametrize("size", ["9", "5,4,3"])
+def test_means_of_signals_and_volumes_are_taken_channels_last(mean: str, size: str) -> None:
+    """Over all places, with or without the axes of extent 1."""
+    dimensions = len(size.split(","))
+    ones = [] if "keepdims" in mean else [1] * dimensions
+    mean = mean.replace("AXES", ",".join(str(2 + d) for d in range(dimensions)))
+    kernel = [1] * dimensions
+    model = parse(f"""g (float[N,2,{size}] x) => (float[{",".join(map(str, ["N", 3, *ones]))}] y)
+    <{weights("w", 4, 2, *kernel)}, {weights("v", 3, 4, *kernel)}> {{
+      c = Conv (x, w)
+      d = Conv (c, v)
+      r = Relu (d)
+      y = {mean}
+    }}""")
+    made, report = optimize(model, "nhwc")
+    assert [applied.rule for applied in report.applied] == ["nhwc"]
+    assert_same_numbers(model, made)
+
+
+def test_a_signal_is_an_image_of_one_row() -> None:
+    """So the kernels of images take it: the region's edges are one Unsqueeze and one Squeeze."""
+    model = parse(f"""g (float[N,8,64] x) => (float[N,8,64] y) <{weights("w", 8, 8, 3)}, {weights("v", 8, 8, 5)}> {{
+      c = Conv <pads = [1,1]> (x, w)
+      r = LeakyRelu (c)
+      d = Conv <pads = [4,4], dilations = [2]> (r, v)
+      y = Add (d, c)
+    }}""")
+    made, report = optimize(model)
+    assert ops(made).count("Unsqueeze") == ops(made).count("Squeeze") == 1
+    taken = [applied.rule for applied in report.applied]
+    assert taken.count("implicit_gemm") + taken.count("direct") == 2
+    assert_same_numbers(model, made)
+
+
 # ---- what stays as it is
 
 
@@ -321,8 +386,7 @@ def test_a_quantized_model_is_left_alone() -> None:
 
 
 OTHER = {
-    "one dimension": ("float[N,2,9]", "float[N,2,7]", weights("w", 2, 2, 2)),
-    "three dimensions": ("float[N,1,4,4,4]", "float[N,1,2,2,2]", weights("w", 1, 1, 2, 2, 2)),
+    "volumes of bfloat16": ("bfloat16[N,1,4,4,4]", "bfloat16[N,1,2,2,2]", "bfloat16[1,1,2,2,2] w = {1,2,3,4,5,6,7,8}"),
     "float64": ("double[N,2,9,9]", "double[N,2,9,9]", "double[2,2,1,1] w = {1,2,3,4}"),
     "a weight that is given": ("float[2,2,2,2] w, float[N,2,9,9]", "float[N,2,7,7]", ""),
 }
@@ -330,10 +394,10 @@ OTHER = {
 
 @pytest.mark.parametrize("case", OTHER)
 def test_other_convolutions_stay_as_they_are(case: str) -> None:
-    """The library's channels-last op takes two dimensions, weights that are known, and 16 or 32 bit."""
+    """The library's channels-last op takes weights that are known, 16 or 32 bit, and no volumes of bfloat16."""
     image, out, weight = OTHER[case]
     weight = f"<{weight}>" if weight else ""
-    model = parse(f"g ({image} x) => ({out} y) {weight} {{ c = Conv (x, w) y = Conv (c, w) }}")
+    model = parse(f"g ({image} x) => ({out} y) {weight} {{ c = Conv (x, w) y = Conv (c, w) }}", 22)
     made, report = optimize(model, "nhwc")
     assert made == model
     assert report.applied == []

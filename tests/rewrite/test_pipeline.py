@@ -254,8 +254,8 @@ def test_a_graph_at_the_edge_is_a_graph(text: str, left: list[str]) -> None:
         ("g (float[3] x) => (float[3] y) { a = Relu (x) y = NoSuchOperator (a) }", "NoSuchOperator"),
         ("g (float[3] x) => (float[3] y) { a = Relu (nowhere) y = Neg (a) }", "nowhere"),
         ("g (float[3] x) => (float[3] y) { a = Relu <no_such = 1> (x) y = Neg (a) }", "no_such"),
-        ("g (float[3] x) => (float[3] y) { y = Exp (a) a = Neg (x) }", "'a' is read before it is computed, at Exp y"),
-        ("g (float[3] x) => (float[3] y) { a = Exp (x) a = Neg (x) y = Abs (a) }", "'a' is computed twice"),
+        ("g (float[3] x) => (float[3] y) { y = Exp (a) a = Neg (y) }", "'a' of node"),
+        ("g (float[3] x) => (float[3] y) { a = Exp (x) a = Neg (x) y = Abs (a) }", "'a' has been used as output names"),
     ],
 )
 def test_a_model_that_is_not_valid_is_refused_in_onnx_own_words(text: str, told: str) -> None:

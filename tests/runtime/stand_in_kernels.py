@@ -6,7 +6,7 @@ exactly if the bridge passes the right pointers and parameters.
 
 import ctypes
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +15,7 @@ import numpy as np
 from onnx.helper import tensor_dtype_to_np_dtype
 from onnx.reference import ReferenceEvaluator
 
+from onnxfuse import kernels
 from onnxfuse.kernels import Arch, TensorMap, Tuning
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime import planner
@@ -54,12 +55,18 @@ class StandInKernels:
         self.asked_for.append(arch())
         return self.unsupported.get(op.name)
 
+    def fits(self, op: FusedOp, shapes: Sequence[Any], arch: Arch) -> str | None:
+        return kernels.fits(op, shapes, arch)
+
     def inplace(self, op: FusedOp) -> tuple[tuple[int, int], ...]:
         return tuple((i, 0) for i in range(len(op.inputs))) if len(op.outputs) == 1 else ()
 
     def arch_of(self, device: int) -> Arch:
         assert device == 0, "the stand-in driver has one device"
         return Arch("sm_90a", 132)
+
+    def is_candidate(self, op: FusedOp, shapes: tuple[Shape, ...], arch: Arch, tuning: Tuning) -> bool:
+        return kernels.is_candidate(op, shapes, arch, tuning)
 
     def plan(self, op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: Tuning) -> Any:
         self.tunings.append(tuning)

@@ -134,7 +134,7 @@ def test_what_grew_after_a_convolution_follows_the_librarys_op() -> None:
     """The library's form of a kernel's op computes all that the kernel does."""
     model = residual_block()
     made, _ = optimize(model)
-    products = {op.name for op in fused_ops(made).values() if op.rule == "implicit_gemm"}
+    products = {op.name: op for op in fused_ops(made).values() if op.rule == "implicit_gemm"}
     assert len(products) == 2
     opened = with_library_ops(made, onnxruntime.SessionOptions(), products)
     assert library_nodes(opened) == {"Conv"}

@@ -13,9 +13,11 @@ from onnx import ModelProto
 
 import onnxfuse
 from onnxfuse import runtime
+from onnxfuse.kernels import Arch
 from onnxfuse.model import io
 from onnxfuse.model.fused import DOMAIN, fused_ops
 from onnxfuse.runtime.library import with_library_ops
+from tests.gpu import library_forms
 from tests.rewrite.small import halved, optimize
 from tests.rewrite.test_attention import attention
 from tests.rewrite.test_attention_masks import CAUSAL, CHOSEN, KEEP, SAFE, infinite
@@ -148,7 +150,7 @@ def opened_on_cuda() -> Any:
     facts: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         path, seen = Path(folder) / "m.onnx", Path(folder) / "seen.onnx"
-        onnx.save(optimize(with_tail())[0], path)
+        onnx.save(onnxfuse.optimize(halved(with_tail())), path)
         for name, source in (("path", path), ("bytes", path.read_bytes()), ("model", onnx.load(path))):
             options = onnxruntime.SessionOptions()
             options.optimized_model_filepath = str(seen)
@@ -190,7 +192,7 @@ def placed_on_cuda() -> Any:
     stand_in_kernels.install()
     options = onnxruntime.SessionOptions()
     options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-    model = optimize(onnx.parser.parse_model(HEAD + attention()))[0]
+    model = onnxfuse.optimize(halved(onnx.parser.parse_model(HEAD + attention())))
     session = runtime.session(model, ["CUDAExecutionProvider"], options)
     return [p.runs_as for p in session.fused]
 
@@ -224,3 +226,93 @@ def halves_on_cuda() -> Any:
 def test_every_kind_of_mask_opens_on_cuda_in_half_precision(on_fake_cuda: FakeCuda) -> None:
     """All nodes of the library's form have kernels there, and the op is in the graph that runs."""
     assert on_fake_cuda(halves_on_cuda) == dict.fromkeys(MASKED, 1)
+
+
+# ---- what a file says of the library's form
+
+
+def lying(model: ModelProto, form: str) -> ModelProto:
+    """Return the model with this text as the library form of its only op that has one."""
+    told = ModelProto.FromString(model.SerializeToString())
+    (entry,) = (p for f in told.functions for p in f.metadata_props if p.key == f"{DOMAIN}.library")
+    entry.value = form
+    return told
+
+
+def lies_on_cuda() -> Any:
+    stand_in_kernels.install()
+    found = {}
+    short = onnxfuse.optimize(through_nodes("float16", 77))
+    honest = onnxfuse.optimize(through_nodes("float16", 0))
+    softmax = onnxfuse.optimize(
+        onnx.parser.parse_model(HEAD + "g (float[2,4] x) => (float[2,4] y) { a = Exp (x) y = Softmax (a) }")
+    )
+    softmax.functions[0].metadata_props.add(key=f"{DOMAIN}.library", value="")
+    head = f'<domain: "{DOMAIN}", opset_import: ["" : 17, "com.microsoft" : 1]> library '
+    negated = head + "(x0) => (y0) { y0 = Neg (x0) }"
+    doubled = (
+        head
+        + """(x0, x1, x2) => (y0) {
+      y0 = com.microsoft.MultiHeadAttention <num_heads = 4, scale = 7.0> (x0, x1, x2) }"""
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        for name, model in (
+            ("Neg for Softmax", lying(as_library(softmax), negated)), ("another attention", lying(honest, doubled)),
+            ("another attention for the kernel", lying(short, doubled)),
+        ):  # fmt: skip
+            options = onnxruntime.SessionOptions()
+            options.optimized_model_filepath = str(Path(folder) / "seen.onnx")
+            session = runtime.session(model, CUDA, options)
+            nodes = onnx.load(Path(folder) / "seen.onnx").graph.node
+            scales = [a.f for n in nodes if n.op_type == "MultiHeadAttention" for a in n.attribute if a.name == "scale"]
+            found[name] = {
+                "fused": [(p.runs_as, p.reason) for p in session.fused],
+                "ops": sorted({n.op_type for n in nodes} & {"Neg", "Softmax", "MultiHeadAttention"}),
+                "scales": scales,
+            }
+    return found
+
+
+def as_library(model: ModelProto) -> ModelProto:
+    """Return the model whose fused ops say that the library alone computes them."""
+    for function in model.functions:
+        for entry in function.metadata_props:
+            if entry.key == f"{DOMAIN}.template":
+                entry.value = "library"
+    return model
+
+
+def through_nodes(element: str, length: int) -> ModelProto:
+    return library_forms.attention("plain", element, 64, 2, length)
+
+
+def test_a_file_does_not_say_what_the_library_computes(on_fake_cuda: FakeCuda) -> None:
+    """What runs is the body, or what the rule makes of it; the session says which, and why."""
+    found = on_fake_cuda(lies_on_cuda)
+    ((runs_as, reason),) = found["Neg for Softmax"]["fused"]
+    assert (runs_as, found["Neg for Softmax"]["ops"]) == ("function", ["Softmax"])
+    assert "knows no form of the library's" in reason
+    assert found["another attention"]["fused"] == [["library", ""]]
+    assert found["another attention"]["scales"] == [pytest.approx(0.37, rel=1e-3)]
+    assert found["another attention for the kernel"]["fused"] == [["kernel", ""]]
+
+
+def on_smaller_gpus() -> Any:
+    found = {}
+    plain = library_forms.attention("plain", "float16", 64, 2, 640)
+    for value in (*plain.graph.input, *plain.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = 1
+    model = onnxfuse.optimize(plain)
+    for gpu in (Arch("sm_80", 108), Arch("sm_86", 84), Arch("sm_89", 58), Arch("sm_90a", 132), Arch("sm_100", 148)):
+        kernels = stand_in_kernels.install()
+        kernels.arch_of = lambda device, gpu=gpu: gpu  # type: ignore[method-assign]
+        session = runtime.session(model, CUDA, onnxruntime.SessionOptions())
+        found[gpu.name] = [p.runs_as for p in session.fused]
+    return found
+
+
+def test_a_sequence_too_long_for_the_gpu_is_the_librarys(on_fake_cuda: FakeCuda) -> None:
+    """640 keys of 64 elements take 187 KB: a block has 163 on an A100, 99 on an L4, 227 on an H100."""
+    assert on_fake_cuda(on_smaller_gpus) == {
+        "sm_80": ["library"], "sm_86": ["library"], "sm_89": ["library"], "sm_90a": ["kernel"], "sm_100": ["kernel"],
+    }  # fmt: skip

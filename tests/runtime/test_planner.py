@@ -1,11 +1,14 @@
 """Where the runtime meets the kernels: the real plans, with only the GPU left out."""
 
+import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from onnxfuse import kernels
+from onnxfuse.kernels import limits
 from onnxfuse.runtime import planner
 from tests.runtime import fused_models as models
 
@@ -49,6 +52,11 @@ def test_each_stream_gets_scratch_memory_of_its_own(monkeypatch: pytest.MonkeyPa
     assert launch.scratch_bytes > 0
     assert [launch.scratch(), launch.scratch()] == [1000, 1001]
     assert {(m.size, m.device) for m in made} == {(launch.scratch_bytes, 0)}
+
+
+def test_the_bridge_has_room_for_the_tensor_maps_that_a_plan_may_have() -> None:
+    source = Path(planner.__file__).with_name("bridge.cpp").read_text(encoding="utf-8")
+    assert re.findall(r"kMostTensorMaps = (\d+);", source) == [str(limits.TENSOR_MAPS)]
 
 
 @pytest.mark.parametrize(("name", "early"), [("sm_80", False), ("sm_89", False), ("sm_90a", True), ("sm_120a", True)])

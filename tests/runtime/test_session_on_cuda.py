@@ -11,15 +11,20 @@ import struct
 import tempfile
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import onnxruntime
 
 from onnxfuse import runtime
-from onnxfuse.kernels import TensorMap
+from onnxfuse.kernels import Arch, TensorMap, Tuning
+from onnxfuse.kernels import plan as real_plan
 from onnxfuse.model.errors import DeviceError, KernelError, UsageError
+from onnxfuse.model.fused import FusedOp
 from onnxfuse.model.tf32 import set_strict_fp32
+from onnxfuse.rewrite import pipeline
+from tests.rewrite import shared_input
 from tests.runtime import fused_models as models
 from tests.runtime import stand_in_kernels
 from tests.runtime.conftest import FakeCuda
@@ -87,6 +92,60 @@ def test_each_fused_op_is_on_cuda_and_launches_once_per_run(on_fake_cuda: FakeCu
     launches = on_fake_cuda.trace("cuLaunchKernel")
     assert [launch["kernel"] for launch in launches] == CHAIN * 2
     assert on_fake_cuda.trace("cudaLaunchKernel") == []
+
+
+def products_of_one_input() -> Any:
+    kernels = stand_in_kernels.install()
+    evaluated, real = kernels.plan, {"maps": [], "grids": []}
+
+    def planned(op: FusedOp, shapes: Any, aligned: bool, arch: Arch, tuning: Tuning) -> Any:
+        """Return the plan that a GPU would get, with a kernel that evaluates the body."""
+        mine = real_plan(op, shapes, aligned, arch, tuning)
+        real["maps"].append(len(mine.tensor_maps))
+        asked = {f: getattr(mine, f) for f in ("grid", "block", "shared_bytes", "parameters", "tensor_maps")}
+        return SimpleNamespace(**{**vars(evaluated(op, shapes, aligned, arch, tuning)), **asked})
+
+    kernels.plan = planned  # type: ignore[method-assign]
+    original, model = shared_input.products(12), shared_input.products(12)
+    pipeline.run(model)
+    session = runtime.session(model, CUDA)
+    plain = onnxruntime.InferenceSession(original.SerializeToString(), providers=CUDA[1:])
+    errors = []
+    for rows in (128, 7):
+        given = {"x": np.random.default_rng(rows).standard_normal((rows, 64)).astype(np.float16)}
+        pairs = zip(session.run(None, given), plain.run(None, given), strict=True)
+        errors += [float(np.abs(a.astype(np.float32) - b.astype(np.float32)).max()) for a, b in pairs]
+    return {"errors": errors, "maps": real["maps"], "fused": [(p.rule, p.nodes, p.runs_as) for p in session.fused]}
+
+
+def test_twelve_products_of_one_input_run(on_fake_cuda: FakeCuda) -> None:
+    """An encoder with relative positions shared by all layers runs, by the plans of an H200."""
+    facts = on_fake_cuda(products_of_one_input)
+    assert facts["fused"] == [["layer_norm", 1, "kernel"], ["gemm", 2, "kernel"]]
+    assert facts["maps"] == [0, 13, 0, 13], "the norm, and six products with an input, six weights, six outputs"
+    assert max(facts["errors"]) < 2e-2, "a few float16 roundings of values up to 8"
+
+
+def planning_that_runs_another_session() -> Any:
+    """Both sessions meet a new shape: while the chain's first op is planned, the other session runs in this thread."""
+    kernels = stand_in_kernels.install()
+    inner, outer = (runtime.session(m, CUDA) for m in (models.sum_softmax(), models.chain()))
+    given = {"x": np.ones((7, 8), np.float32), "r": np.full((7, 8), 2, np.float32)}
+    sums: list[float] = []
+
+    def on_plan(name: str) -> None:
+        if name in CHAIN:
+            s, _ = inner.run(None, given)
+            sums.append(float(np.abs(s - 3).max()))
+
+    kernels.on_plan = on_plan
+    return {"errors": [chain_error(outer, rows) for rows in (3, 5)], "sums": sums}
+
+
+def test_planning_may_run_another_session_in_the_same_thread(on_fake_cuda: FakeCuda) -> None:
+    """A call's pointers and shapes are its own: what runs while it waits for a plan does not change them."""
+    facts = on_fake_cuda(planning_that_runs_another_session)
+    assert facts == {"errors": [0, 0], "sums": [0] * 6}
 
 
 def several_outputs_and_branches() -> Any:

@@ -22,22 +22,22 @@ HERE, THERE = Machine("Stand-in", "1.0", "1.31.1"), Machine("Another", "1.0", "1
 WIDE = Tuning(pointwise_threads=512)
 
 
-def carrying(machine: Machine, rows: int) -> onnx.ModelProto:
+def carrying(machine: Machine, rows: int, variant: Tuning = WIDE) -> onnx.ModelProto:
     """The chain, whose first op was fastest in another variant at so many rows."""
     model = models.chain()
     shapes = ((rows, 8), (8,))
-    times = (Timed("fused", Tuning(), 2.0), Timed("fused", WIDE, 1.0))
+    times = (Timed("fused", Tuning(), 2.0), Timed("fused", variant, 1.0))
     book: Book = {machine: {("BiasRelu_1", shapes): Measured("BiasRelu_1", "by_hand", (), (), shapes, times)}}
     tuned.attach(model, book)
     return model
 
 
-def planned(machine: Machine) -> Any:
+def planned(machine: Machine, variant: Tuning = WIDE) -> Any:
     runtime_tuned.machine_of = lambda device: HERE
     stand_in = stand_in_kernels.install()
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        session = runtime.session(carrying(machine, 3), CUDA)
+        session = runtime.session(carrying(machine, 3, variant), CUDA)
         for rows in (3, 5):
             session.run(None, {"x": np.zeros((rows, 8), np.float32), "b": np.zeros(8, np.float32)})
     tunings = [
@@ -49,6 +49,10 @@ def planned(machine: Machine) -> Any:
 
 def on_the_same_machine() -> Any:
     return planned(HERE)
+
+
+def of_no_kernel_of_ours() -> Any:
+    return planned(HERE, Tuning(min_blocks=7))
 
 
 def on_another_machine() -> Any:
@@ -67,6 +71,14 @@ def test_the_variant_is_taken_for_its_op_and_shapes_alone(on_fake_cuda: FakeCuda
         ["TwiceTanh_2", 5, {}],
         ["Negate_3", 5, {}],
     ]
+
+
+def test_a_variant_of_no_kernel_of_ours_is_not_used_and_told(on_fake_cuda: FakeCuda) -> None:
+    """A file chooses among the variants that are measured; it makes no kernel of its own."""
+    facts = on_fake_cuda(of_no_kernel_of_ours)
+    assert all(tuning == {} for _, _, tuning in facts["planned"])
+    (told,) = facts["told"]
+    assert told == ("tuning not used: min_blocks 7 is no variant of BiasRelu_1 for 3x8, 8; tune again: optimize --tune")
 
 
 def test_what_was_measured_elsewhere_is_not_used_and_told_once(on_fake_cuda: FakeCuda) -> None:

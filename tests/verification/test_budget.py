@@ -147,6 +147,46 @@ def test_a_blunt_original_is_told() -> None:
     assert not measure(truth.astype("f"), [truth.astype("f")], truth).blunt
 
 
+def test_what_is_the_same_in_every_element_needs_no_judge() -> None:
+    """However far the original is from the truth: the fused output is that very output."""
+    truth, original = np.array([1.0, 2.0]), np.array([1.5, NAN], np.float32)
+    assert not measure(original.copy(), [original], truth).undecided
+    assert measure(np.array([1.5, 2.0], np.float32), [np.array([1.5, 2.5], np.float32)], truth).undecided
+    whole = np.array([7, 8], np.int8)
+    assert not measure(whole.copy(), [whole], np.array([1, 2])).undecided
+    assert measure(np.array([7, 9], np.int8), [whole], np.array([1, 2])).undecided
+    right = np.array([1.0, 2.0], np.float32)
+    assert measure(right, [np.array([1.0, 2.001], np.float32)], truth, unsure=True).undecided
+    assert not measure(right, [right], truth, unsure=True).undecided
+    nothing = np.array([NAN, NAN], np.float32)
+    assert measure(nothing, [nothing], np.array([NAN, NAN])).undecided
+
+
+def test_how_many_there_are_may_hang_on_a_rounding() -> None:
+    """Boxes above a threshold: a truth with another number of them judges nothing, and is no fault."""
+    original, truth = np.array([1.0, 2.0], np.float32), np.array([1.0, 2.0, 3.0])
+    got = measure(np.array([1.0, 2.5], np.float32), [original], truth)
+    assert (got.fault, got.undecided) == ("", True)
+    assert not measure(original.copy(), [original], truth).undecided
+
+
+@pytest.mark.parametrize(
+    ("original", "truth", "far"),
+    [
+        (np.array([1.0, 1.0005], np.float32), np.array([1.0, 1.0]), False),
+        (np.array([1.0, 1.002], np.float32), np.array([1.0, 1.0]), True),
+        (np.array([1.0, 1.002], np.float16), np.array([1.0, 1.0]), False),
+        (np.array([1.0, np.inf], np.float32), np.array([1.0, 1.0]), False),
+        (np.array([1, 2]), np.array([1, 3]), True),
+        (np.array([1, 2]), np.array([1, 2]), False),
+        (np.array([1.0], np.float32), np.array([1.0, 1.0]), True),
+    ],
+)
+def test_an_original_far_from_the_truth_is_told(original: np.ndarray, truth: np.ndarray, far: bool) -> None:
+    """Further than it rounds: the operators of the truth are looked at again."""
+    assert budget.apart(original, truth) is far
+
+
 def test_differences_are_those_that_a_user_sees() -> None:
     """max abs, max rel and cosine compare fused with original; the tolerances make assert_allclose pass, just."""
     rng = np.random.default_rng(0)

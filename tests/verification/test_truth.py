@@ -9,10 +9,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, numpy_helper
+from onnx.reference.ops.op_loop import Loop as OpLoop
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from onnxfuse.model.errors import UsageError
-from onnxfuse.verification import reference, sessions, truth, verify
+from onnxfuse.verification import operators, reference, sessions, truth, verify, witness
 from onnxfuse.verification.precision import widened
 from onnxfuse.verification.reference import AveragePool, Conv, ConvTranspose, MaxPool, float64_evaluator
 from tests.verification.small_models import model, text_model
@@ -171,6 +172,13 @@ def test_a_cast_between_floats_rounds_nothing() -> None:
     np.testing.assert_array_equal(got, exact + np.trunc(exact))
 
 
+def test_a_type_that_is_not_written_is_widened_too() -> None:
+    """A window is float32 where nothing is said; its truth has the digits of float64."""
+    made = text_model("g (int64 size) => (float[n] y) { y = HannWindow(size) }")
+    got = truth.truth_of(made, "float64", []).evaluate({"size": np.array(8)})["y"]
+    np.testing.assert_allclose(got, 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(8) / 8), rtol=0, atol=1e-15)
+
+
 def test_widening_reaches_subgraphs_and_functions_and_leaves_the_original() -> None:
     """No narrower float is left anywhere; integers and wider floats stay."""
     made = onnx.parser.parse_model(
@@ -270,11 +278,14 @@ def test_float32_is_the_fallback_and_says_why() -> None:
         truth.truth_of(made, "float64", [])
 
 
-def test_a_gap_that_shows_only_when_run_ends_float64_too() -> None:
-    """The reference adds a float32 constant to a double in some functions, and finds out when it runs."""
-    made = text_model(
-        "g (float[n, 8] x) => (float[n, 8] y) { y = MeanVarianceNormalization <axes = [1]> (x) }", opset=13
-    )
+def test_a_gap_that_shows_only_when_run_ends_float64_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reference operator finds out only when it runs that it does not know a form."""
+
+    def gap(self: Any, x: np.ndarray) -> tuple[np.ndarray]:
+        raise NotImplementedError("no such form")
+
+    monkeypatch.setattr(operators.Softsign, "_run", gap)
+    made = text_model("g (float[n, 8] x) => (float[n, 8] y) { y = Softsign(x) }")
     report = verify(made, made, providers=["CPUExecutionProvider"])
     assert report.ok
     assert report.truth == "float32"
@@ -291,16 +302,48 @@ def test_a_case_that_takes_too_long_in_float64_ends_it(monkeypatch: pytest.Monke
     assert verify(made, made, providers=["CPUExecutionProvider"], truth="float64").truth == "float64"
 
 
-def test_a_reference_that_is_wrong_does_not_excuse_a_wrong_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the float64 truth is far from the original, ONNX Runtime's float32 is the truth, and the report says so."""
-    monkeypatch.setattr(Conv, "_run", lambda self, x, w, b=None, **attributes: (np.ones((x.shape[0], 2, 6, 6)),))
+@pytest.mark.parametrize("wrong", ["ones", "a little", "another shape"])
+def test_a_reference_that_is_wrong_does_not_excuse_a_wrong_model(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where an operator of the truth is not ONNX Runtime's, that one takes its place, and the report says so."""
+    right = Conv._run
+
+    def broken(self: Any, x: np.ndarray, w: np.ndarray, b: Any = None, **attributes: Any) -> tuple[np.ndarray]:
+        y = right(self, x, w, b, **attributes)[0]
+        return ({"ones": np.ones_like(y), "a little": y * 1.001, "another shape": y[..., 1:]}[wrong],)
+
+    monkeypatch.setattr(Conv, "_run", broken)
+    monkeypatch.setattr(witness, "BELIEVED", set())
     graph = "g (float[n, 2, 8, 8] x) => (float[n, 2, 6, 6] y) "
     weights = {"w": RNG.standard_normal((2, 2, 3, 3)).astype("f"), "v": RNG.standard_normal((2, 2, 3, 3)).astype("f")}
     plain = text_model(graph + "{ y = Conv(x, w) }", **weights)
     report = verify(plain, plain, providers=["CPUExecutionProvider"])
-    assert (report.ok, report.truth) == (True, "float32")
-    assert "far from the original" in report.truth_why
+    assert (report.ok, report.truth) == (True, "float64")
+    assert "onnx's reference of Conv is not to be believed at node 'y'" in report.truth_why
+    assert "ONNX Runtime's own operator in float32" in report.truth_why
     assert not verify(plain, text_model(graph + "{ y = Conv(x, v) }", **weights), providers=["CPUExecutionProvider"]).ok
+
+
+def test_a_truth_that_nobody_can_vouch_for_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The original is far from it, and one of its operators cannot be run by itself: undecided, and which is told."""
+    right = OpLoop._run
+
+    def broken(self: Any, *inputs: Any, **more: Any) -> Any:
+        return tuple(x * 1.05 for x in right(self, *inputs, **more))
+
+    text = """g (float[n, 8] x) => (float[n, 8] y) <int64 times = {{3}}, bool go = {{1}}, float k = {{{}}}> {{
+        s = Loop (times, go, x) <body = b (int64 i, bool c, float[n, 8] a) => (bool d, float[n, 8] z)
+          {{ d = Identity(c)  z = Mul(a, k) }}>
+        y = Tanh(s) }}"""
+    plain = text_model(text.format(1.5))
+    assert not verify(plain, text_model(text.format(1.5 * 1.001)), providers=["CPUExecutionProvider"]).ok
+    monkeypatch.setattr(OpLoop, "_run", broken)
+    report = verify(plain, text_model(text.format(1.5 * 1.001)), providers=["CPUExecutionProvider"])
+    assert not report.ok
+    assert {r.verdict for r in report.rows} <= {"undecided", "mismatch"}
+    assert (
+        "further from it than it rounds, and ONNX Runtime could not be asked about Loop (node 's'" in report.truth_why
+    )
+    assert verify(plain, plain, providers=["CPUExecutionProvider"]).ok
 
 
 def test_bfloat16_becomes_float64() -> None:

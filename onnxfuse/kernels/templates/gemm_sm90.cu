@@ -35,10 +35,11 @@ constexpr int A_BYTES = (LEFT_ROWS * ROW_BYTES + 1023) / 1024 * 1024;  // rows t
 constexpr int B_BYTES = TILE_N * ROW_BYTES;
 constexpr int FACTORS_BYTES = A_BYTES + ACCUMULATED * B_BYTES;
 constexpr int STAGE_BYTES = FACTORS_BYTES + BESIDE * A_BYTES;
-constexpr int CHUNK = 64;                        // columns that a warp puts at once
+constexpr int CHUNK = 64;                        // columns that a warp puts at once; of 32 the rest lie outside the output
 constexpr int CHUNK_ROWS = 16;
 constexpr int PUTS_BYTES = CHUNK_ROWS * CHUNK * OUTPUT_BYTES;  // of all outputs together
-constexpr int CHUNK_NUMBER = TILE_N / CHUNK * BLOCKS_M;  // of a warp's share of a tile
+constexpr int CHUNKS = (TILE_N + CHUNK - 1) / CHUNK;     // beside each other
+constexpr int CHUNK_NUMBER = CHUNKS * BLOCKS_M;          // of a warp's share of a tile
 constexpr int BUFFERS = STAGED ? CHUNK_NUMBER : 2;       // of a warp, for chunks
 constexpr int CONSUMERS = TEAMS * WARPGROUPS;
 constexpr int FETCHER_REGISTERS = 24;
@@ -313,15 +314,14 @@ DEVICE void stage(const TensorMaps& maps, const Tile& tile, unsigned puts, unsig
   wait_until_read<0>();
   barrier_expect(arrived, CHUNK_NUMBER * PUTS_BYTES);
   UNROLLED for (int number = 0; number < CHUNK_NUMBER; ++number)
-    fetch_staged(maps, tile.lane, tile.column + number % (TILE_N / CHUNK) * CHUNK,
-                 tile.row + number / (TILE_N / CHUNK) * 64 + thread_index() / 32 % 4 * CHUNK_ROWS,
+    fetch_staged(maps, tile.lane, tile.column + number % CHUNKS * CHUNK,
+                 tile.row + number / CHUNKS * 64 + thread_index() / 32 % 4 * CHUNK_ROWS,
                  puts + number * PUTS_BYTES, arrived);
 }
 
 // A thread's share of a warpgroup product: in each group of eight columns two neighbours, in a row and in the one eight
 // rows below. A warp finishes a tile in chunks, from left to right, then from top to bottom.
-constexpr int GROUPS = CHUNK / 8;
-constexpr int CHUNKS = TILE_N / CHUNK;
+constexpr int GROUPS = (TILE_N < CHUNK ? TILE_N : CHUNK) / 8;
 
 struct RowsHeld {
   RowHeld of[BLOCKS_M];

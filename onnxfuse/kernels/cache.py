@@ -1,0 +1,163 @@
+"""Compiled kernels on disk, as a help that is never trusted and never needed.
+
+An entry is taken only where it is whole and of its key, in a folder that is ours alone. Where the folder is another
+user's, read-only, full or not to be found, kernels are compiled in memory, and a warning says so once.
+"""
+
+import contextlib
+import hashlib
+import os
+import stat
+import tempfile
+import warnings
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+MAGIC = b"onnxfuse kernel 1\n"
+
+LIMIT = 2_000_000_000
+"""Bytes of all entries. A kernel has 10 to 100 kB, so a hundred models stay; what was used longest ago goes first."""
+
+SUFFIX = ".kernel"
+
+TEMPORARY = ".tmp"
+"""What a process that was killed in the midst of writing leaves behind."""
+
+STALE = 3600.0
+"""Seconds after which a file that is being written is written by nobody: writing one takes a millisecond."""
+
+_HEADER = len(MAGIC) + 2 * hashlib.sha256().digest_size + 8
+
+
+def folder() -> Path:
+    """Return the folder of compiled kernels: `$XDG_CACHE_HOME/onnxfuse`, by default `~/.cache/onnxfuse`.
+
+    Raises RuntimeError where neither is known.
+    """
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onnxfuse"
+
+
+def get(key: str, make: Callable[[], bytes]) -> bytes:
+    """Return the cubin kept under `key`, a SHA-256 in hex; where none is, or a damaged one, `make` it and keep it.
+
+    Whatever `make` raises is raised. Trouble with the disk is a warning, and costs the time to compile again.
+    """
+    try:
+        place = folder()
+        reason = _unusable(place)
+    except RuntimeError as error:  # no home
+        reason = str(error)
+    except OSError as error:
+        reason = f"{place}: {error.strerror or error}"
+    if reason is not None:
+        _warn(f"compiled kernels are not kept: {reason}")
+        return make()
+    file = place / f"{key}{SUFFIX}"
+    held = _read(file, key)
+    if held is not None:
+        return held
+    made = make()
+    try:
+        _write(file, _packed(key, made))
+        if key[0] == "0":  # one write in 16 looks at them all
+            evict(place)
+    except OSError as error:
+        _warn(f"compiled kernels are not kept: {place}: {error.strerror or error}")
+    return made
+
+
+def size() -> tuple[int, int]:
+    """Return how many kernels are kept, and their bytes."""
+    files = _entries(folder())
+    return len(files), sum(s for _, s, _ in files)
+
+
+@cache
+def _warn(text: str) -> None:
+    warnings.warn(
+        f"{text}. Each process compiles its own; set XDG_CACHE_HOME to a folder of yours that can be written",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
+def _unusable(place: Path) -> str | None:
+    """Return why no kernel in `place` is to be taken, None where it is ours alone; it is made where it is missing."""
+    with contextlib.suppress(FileExistsError):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.mkdir(mode=0o700)
+    found = os.lstat(place)
+    if stat.S_ISLNK(found.st_mode):
+        found = os.stat(place)
+    if not stat.S_ISDIR(found.st_mode):
+        return f"{place} is not a folder"
+    if found.st_uid != os.geteuid():
+        return f"{place} belongs to another user"
+    if found.st_mode & 0o077:
+        # Older versions made it so; what others may have put there is found out by its hash, and made anew.
+        os.chmod(place, 0o700)
+    return None
+
+
+def _packed(key: str, cubin: bytes) -> bytes:
+    """Return an entry: what it is, the key, a hash of key and cubin, the length, the cubin."""
+    digest = hashlib.sha256(key.encode() + cubin).digest()
+    return MAGIC + bytes.fromhex(key) + digest + len(cubin).to_bytes(8, "little") + cubin
+
+
+def _read(file: Path, key: str) -> bytes | None:
+    """Return the cubin in `file`, None where there is none, or it is not what was written under this key, by us."""
+    try:
+        with open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW), "rb") as stream:
+            found = os.fstat(stream.fileno())
+            if found.st_uid != os.geteuid() or not stat.S_ISREG(found.st_mode):
+                return None
+            data = stream.read()
+    except OSError:  # not there, or not to be read: it is made anew
+        return None
+    cubin = data[_HEADER:]
+    if data != _packed(key, cubin):
+        return None
+    with contextlib.suppress(OSError):  # a read-only folder serves, too; it only forgets what was used last
+        os.utime(file)
+    return cubin
+
+
+def _write(file: Path, data: bytes) -> None:
+    """Write atomically: other processes see the whole file or none. What others see is complete, or has no name."""
+    handle, temporary = tempfile.mkstemp(dir=file.parent, suffix=TEMPORARY)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+        os.replace(temporary, file)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+
+
+def _entries(place: Path) -> list[tuple[float, int, Path]]:
+    """Return the entries as (last used, bytes, file); another process may take any of them away meanwhile."""
+    found = []
+    for file in place.glob(f"*{SUFFIX}"):
+        with contextlib.suppress(FileNotFoundError):
+            facts = file.stat()
+            found.append((facts.st_mtime, facts.st_size, file))
+    return found
+
+
+def evict(place: Path) -> None:
+    """Remove what was used longest ago until all fit LIMIT, and what killed processes and older versions left."""
+    entries = sorted(_entries(place))
+    total = sum(s for _, s, _ in entries)
+    now = max((used for used, _, _ in entries), default=0.0)
+    for _, taken, file in entries:
+        if total <= LIMIT:
+            break
+        file.unlink(missing_ok=True)
+        total -= taken
+    for file in (*place.glob(f"tmp*{TEMPORARY}"), *place.glob("*.cubin")):
+        with contextlib.suppress(FileNotFoundError):
+            if file.stat().st_mtime < now - STALE:
+                file.unlink()

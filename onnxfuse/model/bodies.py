@@ -1,0 +1,200 @@
+"""Whether the body of a fused op, as some file has it, is one that kernels can be planned from.
+
+A file is written by anybody: shape inference, ONNX Runtime and the plans divide by strides and count by `num_outputs`.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, FunctionProto, NodeProto, TensorProto
+from onnx.external_data_helper import uses_external_data
+
+from onnxfuse.model import schema
+from onnxfuse.model.errors import ModelError
+
+MOST_NODES = 512
+"""Nodes of a body but its constants; the rules make bodies of up to 64."""
+MOST_NAMES = 256
+"""Inputs or outputs of a body or of a node."""
+MOST_ELEMENTS = 1 << 16
+"""Elements of a constant: bodies hold numbers, axes, shapes and the places of short lists."""
+MOST_AXES = 64
+"""Dimensions of a tensor."""
+MOST_SIZE = 1 << 20
+"""Of a window, a step, padding, a block, a count of groups or heads."""
+CHECKED = (AttributeProto.INT, AttributeProto.INTS)
+
+
+def check(function: FunctionProto) -> None:
+    """Raise ModelError unless `function` is valid ONNX, and each number in it one that its operators take."""
+    try:
+        _check(function.SerializeToString(deterministic=True))
+    except ValueError as fact:
+        raise ModelError(
+            f"the function {function.domain}.{shown(function.name)} is not valid: {fact}",
+            "The file is damaged, or no tool of ours wrote it; optimize the original model again.",
+        ) from None
+
+
+def shown(text: str) -> str:
+    """Return a text of a file as it fits a message."""
+    text = "".join(c if c.isprintable() else "?" for c in text)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+@lru_cache(maxsize=4096)
+def _check(data: bytes) -> None:
+    """Raise ValueError with what is wrong; equal bodies are looked at once."""
+    function = FunctionProto.FromString(data)
+    opsets = {o.domain: o.version for o in function.opset_import}
+    newest = onnx.defs.onnx_opset_version()
+    if len(opsets) < len(function.opset_import) or not 1 <= opsets.get("", 1) <= newest:
+        raise ValueError(f"operator sets {opsets}, expected one of each domain, of ONNX 1 to {newest}")
+    if function.attribute or function.attribute_proto:
+        raise ValueError("it has attributes")
+    if sum(n.op_type != "Constant" for n in function.node) > MOST_NODES:
+        raise ValueError(f"{len(function.node)} nodes, expected at most {MOST_NODES}")
+    known = set(function.input)
+    _want_count("inputs", function.input)
+    _want_count("outputs", function.output)
+    if len(known) < len(function.input) or "" in known:
+        raise ValueError("two inputs of one name, or one without")
+    for node in function.node:
+        _check_names(node, known)
+        _check_node(node, opsets)
+    missing = [o for o in function.output if o not in known]
+    if missing or not function.output or len(set(function.output)) < len(function.output):
+        raise ValueError(f"no node makes its output '{shown(missing[0])}'" if missing else "no outputs, or one twice")
+
+
+def _want_count(what: str, names: Sequence[str]) -> None:
+    if len(names) > MOST_NAMES:
+        raise ValueError(f"{len(names)} {what}, expected at most {MOST_NAMES}")
+
+
+def _check_names(node: NodeProto, known: set[str]) -> None:
+    """Add what `node` makes to the values that are known; it may read no others, and make none twice."""
+    _want_count(f"inputs of a {shown(node.op_type)}", node.input)
+    _want_count(f"outputs of a {shown(node.op_type)}", node.output)
+    unknown = [i for i in node.input if i and i not in known]
+    if unknown:
+        raise ValueError(f"{shown(node.op_type)} reads '{shown(unknown[0])}', which nothing before it makes")
+    made = [o for o in node.output if o]
+    if not made or len(set(made)) < len(made) or known & set(made):
+        raise ValueError(f"{shown(node.op_type)} makes a value that is there, or none")
+    known.update(made)
+
+
+def _check_node(node: NodeProto, opsets: dict[str, int]) -> None:
+    op = shown(node.op_type)
+    if node.domain not in opsets and not (node.domain == "ai.onnx" and "" in opsets):
+        raise ValueError(f"{op} is of domain '{shown(node.domain)}', of which no version is named")
+    for attribute in node.attribute:
+        if attribute.ref_attr_name or attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS):
+            raise ValueError(f"{op} with an attribute '{shown(attribute.name)}' from elsewhere, or that is a graph")
+    if node.op_type == "Constant":
+        _check_constant(node)
+    if node.domain in ("", "ai.onnx"):
+        _check_schema(node, opsets.get("", 1))
+    facts: dict[str, Any] = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute if a.type in CHECKED}
+    for name, value in facts.items():
+        numbers = [value] if isinstance(value, int) else list(value)
+        least, most = _RANGES.get(name, (-(2**62), 2**62)) if node.op_type != "Constant" else (-(2**63), 2**63)
+        wrong = [n for n in numbers if not least <= n <= most]
+        if wrong:
+            raise ValueError(f"{op} with {name} {wrong[0]}, expected {least} to {most}")
+        if isinstance(value, list) and node.op_type != "Constant" and len(value) > 2 * MOST_AXES:
+            raise ValueError(f"{op} with {len(value)} numbers of {name}")
+    if node.op_type in _RULES:
+        _RULES[node.op_type](node, facts)
+
+
+def _check_schema(node: NodeProto, opset: int) -> None:
+    """Check inputs, outputs and the types of attributes. An op that is newer than the opset goes by its first version:
+    ONNX Runtime knows some of them everywhere."""
+    found = schema.find(node.op_type, "", opset)
+    if found is None:
+        newest = schema.find(node.op_type, "", onnx.defs.onnx_opset_version())
+        if newest is None:
+            return  # an operator of ONNX Runtime's own; kernels that know it check what they read
+        opset = max(opset, next(s.since_version for s in _versions(node.op_type)))
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version = onnx.IR_VERSION
+    context.opset_imports = {"": opset, "ai.onnx": opset}
+    try:
+        onnx.checker.check_node(node, context)
+    except (onnx.checker.ValidationError, RuntimeError, UnicodeDecodeError) as error:
+        text = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise ValueError(shown(text)) from None
+
+
+def _versions(op: str) -> list[onnx.defs.OpSchema]:
+    """Return the versions of an operator of ONNX, the first one first."""
+    all_of = [s for s in onnx.defs.get_all_schemas_with_history() if s.name == op and s.domain == ""]
+    return sorted(all_of, key=lambda s: s.since_version)
+
+
+_AXIS, _SIZE = (-MOST_AXES, MOST_AXES), (1, MOST_SIZE)
+_RANGES: dict[str, tuple[int, int]] = {
+    "axis": _AXIS, "axes": _AXIS, "batch_dims": _AXIS, "perm": (0, MOST_AXES), "start": _AXIS, "end": _AXIS,
+    "kernel_shape": _SIZE, "strides": _SIZE, "dilations": _SIZE, "group": _SIZE, "num_groups": _SIZE,
+    "num_outputs": (1, MOST_NAMES), "blocksize": _SIZE, "num_heads": _SIZE, "q_num_heads": _SIZE,
+    "kv_num_heads": _SIZE, "pads": (-MOST_SIZE, MOST_SIZE), "output_padding": (0, MOST_SIZE),
+    "to": (1, max(TensorProto.DataType.values())), "stash_type": (1, max(TensorProto.DataType.values())),
+    "softmax_precision": (1, max(TensorProto.DataType.values())),
+}  # fmt: skip
+"""What a number of an attribute may be, by its name: everywhere the same."""
+
+
+def _check_window(node: NodeProto, facts: dict[str, Any]) -> None:
+    """A window has one size, step and gap for each dimension, and padding on both sides of it."""
+    lists = {name: list(facts[name]) for name in ("kernel_shape", "strides", "dilations", "pads") if name in facts}
+    ranks = {len(v) / (2 if name == "pads" else 1) for name, v in lists.items()}
+    if len(ranks) > 1 or not ranks <= {1, 2, 3}:
+        counts = ", ".join(f"{len(v)} numbers of {name}" for name, v in lists.items())
+        raise ValueError(f"{node.op_type} with {counts}")
+    if min(lists.get("pads", ()), default=0) < 0:
+        raise ValueError(f"{node.op_type} with pads {lists['pads']}")
+
+
+def _check_perm(node: NodeProto, facts: dict[str, Any]) -> None:
+    perm = list(facts.get("perm", ()))
+    if sorted(perm) != list(range(len(perm))):
+        raise ValueError(f"Transpose by {perm}")
+
+
+def _check_split(node: NodeProto, facts: dict[str, Any]) -> None:
+    parts = {len(node.output), facts.get("num_outputs", len(node.output)), len(facts.get("split", node.output))}
+    if len(parts) > 1:
+        raise ValueError(f"Split in {max(parts)} with {len(node.output)} outputs")
+
+
+def _check_constant(node: NodeProto) -> None:
+    """A constant says one value, which is all there."""
+    if len(node.attribute) != 1 or node.input:
+        raise ValueError(f"Constant with {len(node.attribute)} attributes")
+    value = onnx.helper.get_attribute_value(node.attribute[0])
+    if isinstance(value, list) and len(value) > MOST_ELEMENTS:
+        raise ValueError(f"a constant of {len(value)} elements, expected at most {MOST_ELEMENTS}")
+    if isinstance(value, TensorProto):
+        if uses_external_data(value) or not all(0 <= d <= MOST_ELEMENTS for d in value.dims):
+            raise ValueError(f"a constant of shape {list(value.dims)}, or with its data elsewhere")
+        if math.prod(value.dims) > MOST_ELEMENTS:
+            raise ValueError(f"a constant of shape {list(value.dims)}, expected at most {MOST_ELEMENTS} elements")
+        try:
+            array: np.ndarray = onnx.numpy_helper.to_array(value)
+        except (TypeError, ValueError, KeyError, OverflowError) as error:
+            raise ValueError(f"a constant that cannot be read: {shown(str(error))}") from None
+        if array.shape != tuple(value.dims):
+            raise ValueError(f"a constant of shape {list(value.dims)} with {array.size} elements")
+
+
+Check = Callable[[NodeProto, dict[str, Any]], None]
+_RULES: dict[str, Check] = {
+    **dict.fromkeys(("Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"), _check_window),
+    "Transpose": _check_perm, "Split": _check_split,
+}  # fmt: skip

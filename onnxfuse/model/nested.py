@@ -1,0 +1,80 @@
+"""Graphs inside graphs: the bodies that nodes hold, what they read from outside, and an order to run nodes in."""
+
+import heapq
+from collections.abc import Iterator, Sequence
+
+from onnx import AttributeProto, GraphProto, NodeProto
+
+
+def bodies(node: NodeProto) -> Iterator[GraphProto]:
+    """Yield the graphs that a node holds as attributes: the branches of If, the bodies of Loop and Scan."""
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.GRAPH:
+            yield attribute.g
+        elif attribute.type == AttributeProto.GRAPHS:
+            yield from attribute.graphs
+
+
+def nodes_of(graph: GraphProto) -> Iterator[NodeProto]:
+    """Yield the nodes of a graph and of all bodies in it."""
+    for node in graph.node:
+        yield node
+        for body in bodies(node):
+            yield from nodes_of(body)
+
+
+def graphs_in(node: NodeProto) -> Iterator[GraphProto]:
+    """Yield the bodies of a node and those inside them, outer ones first."""
+    for body in bodies(node):
+        yield body
+        for inner in body.node:
+            yield from graphs_in(inner)
+
+
+def defined(graph: GraphProto) -> Iterator[str]:
+    """Yield the values that a graph itself names: its inputs, its weights and what its nodes compute."""
+    yield from (i.name for i in graph.input)
+    yield from (t.name for t in graph.initializer)
+    yield from (t.values.name for t in graph.sparse_initializer)
+    yield from (v for n in graph.node for v in n.output if v)
+
+
+def every_name(graph: GraphProto) -> set[str]:
+    """Return the values that a graph and all bodies in it name."""
+    return {*defined(graph), *(v for n in graph.node for body in graphs_in(n) for v in defined(body))}
+
+
+def captured(node: NodeProto) -> list[str]:
+    """Return the outer values that the node's subgraphs read, each once, in order."""
+    found: dict[str, None] = {}
+    for body in bodies(node):
+        inner = {i.name for i in body.input} | {t.name for t in body.initializer}
+        inner |= {t.values.name for t in body.sparse_initializer} | {o for n in body.node for o in n.output}
+        read = [v for n in body.node for v in (*n.input, *captured(n))] + [o.name for o in body.output]
+        found.update(dict.fromkeys(v for v in read if v and v not in inner))
+    return list(found)
+
+
+def in_order(nodes: Sequence[NodeProto]) -> list[NodeProto]:
+    """Return the nodes with each one after those that compute what it reads, otherwise in the order that they have.
+
+    Nodes that wait for each other keep their places at the end: such a model runs nowhere.
+    """
+    producers = {v: i for i, n in enumerate(nodes) for v in n.output if v}
+    needs = [{producers[v] for v in (*n.input, *captured(n)) if v in producers} for n in nodes]
+    if all(max(need, default=-1) < i for i, need in enumerate(needs)):
+        return list(nodes)
+    readers: list[list[int]] = [[] for _ in nodes]
+    for i, need in enumerate(needs):
+        for j in need:
+            readers[j].append(i)
+    ready = [i for i, need in enumerate(needs) if not need]
+    found = []
+    while ready:
+        i = heapq.heappop(ready)
+        found.append(i)
+        for reader in readers[i]:
+            needs[reader].discard(i)
+            if not needs[reader]:
+                heapq.heappush(ready, reader)
+    return [nodes[i] for i in (*found, *sorted({*range(len(nodes))} - {*found}))]

@@ -1,0 +1,95 @@
+"""Whether a model is valid: as ONNX's checker says, and where that says no, as ONNX Runtime does.
+
+ONNX Runtime takes more than the checker: operators of its own without an import, older ones under a newer name,
+declarations that contradict the operators.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import onnx
+from onnx import ModelProto, TensorProto
+
+from onnxfuse.model.errors import ModelError
+from onnxfuse.model.io import ELEMENT_BYTES, tensor_bytes
+from onnxfuse.model.types import first_line, infer, shell
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Why ONNX Runtime does not open a model."""
+
+    why: str
+    """ONNX Runtime's words."""
+    lacking: bool
+    """An operator or a kernel is not there, which another provider or a library of the user's may bring: the model may
+    well be valid."""
+
+
+Opens = Callable[[ModelProto], Refused | None]
+"""Returns why ONNX Runtime does not open a model, None where it does."""
+
+
+class Judge:
+    """Says of what is made of a model whether it is valid, by those who said that the model itself is."""
+
+    def __init__(self, model: ModelProto, opens: Opens | None) -> None:
+        """Raises ModelError for a model that is not valid itself: `opens` decides, without it ONNX's checker."""
+        self.opens = opens
+        self.said = complaint(model)
+        """What ONNX's checker says against the model as it came: then it is not asked of what is made of it."""
+        if self.said is not None and opens is None:
+            raise ModelError(f"the model is not valid: {self.said}", "Check it with onnx.checker.")
+        refused = opens(model) if self.said is not None and opens is not None else None
+        if refused is not None and not refused.lacking:
+            raise ModelError(
+                f"the model is not valid: {refused.why}", "ONNX Runtime does not take it: mend the export."
+            )
+        self._source = shell(model)
+
+    def wrong(self, made: ModelProto) -> str | None:
+        """Return what is wrong with a model that was made of it, None where nothing is."""
+        found = complaint(made) if self.said is None else None
+        if found is not None or self.opens is None:
+            return found
+        refused = self.opens(made)
+        return None if refused is None or self.unopened is not None else refused.why
+
+    def notes(self) -> list[str]:
+        """Return what a user should know of it."""
+        if self.said is None:
+            return []
+        return [
+            f"ONNX's checker does not take the model ({self.said}), ONNX Runtime does: what has no known type stays"
+        ]
+
+    @cached_property
+    def unopened(self) -> Refused | None:
+        """Why ONNX Runtime does not open the model as it came here, as one of operators of the user's own."""
+        return None if self.opens is None else self.opens(self._source)
+
+
+def complaint(model: ModelProto) -> str | None:
+    """Return what `onnx.checker` with its full check says against `model`; weights are checked by size alone.
+
+    Raises ModelError for a weight that is damaged.
+    """
+    for tensor in model.graph.initializer:
+        _check_size(tensor)
+    try:
+        onnx.checker.check_model(infer(model), full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        return first_line(error)
+    return None
+
+
+def _check_size(tensor: TensorProto) -> None:
+    if not tensor.HasField("raw_data") or tensor.data_type not in ELEMENT_BYTES:
+        return
+    found, wanted = len(tensor.raw_data), tensor_bytes(tensor)
+    if found != wanted:
+        raise ModelError(
+            f"weight '{tensor.name}' holds {found} bytes, its shape {list(tensor.dims)} wants {wanted}",
+            "The file is damaged; export it again.",
+        )

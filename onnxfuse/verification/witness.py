@@ -1,0 +1,250 @@
+"""ONNX Runtime as the witness of each operator of the truth: does its own compute the same from the same inputs?
+
+An operator of the reference can be wrong in a form that nobody thought of. Each that a model holds is therefore run
+by ONNX Runtime too, by itself, where it is met first: in float64 if there is a kernel, else in float32 on inputs that
+float32 holds. What differs by more than rounding is not believed: ONNX Runtime's outputs stand in its place from
+there on, and the report names the node. A looser bound never does.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import NodeProto, helper
+
+from onnxfuse.model.errors import ModelError
+from onnxfuse.verification import sessions
+from onnxfuse.verification.inputs import nudge
+
+Array = npt.NDArray[Any]
+Key = tuple[Any, ...]
+
+WRONG = 1e-4
+"""A difference of this share of the largest value is looked at: a hundred times what one operator rounds in float32,
+and a hundredth of what another formula gives."""
+SPREAD = 16.0
+"""How many times as far as one rounding step of the inputs moves the outputs, rounding inside can."""
+
+REFUSALS: tuple[type[Exception], ...] = (ModelError, *sessions.ORT_ERRORS)
+"""What a session raises for an operator that it does not know, or not in this form."""
+
+TRIVIAL = frozenset({"Constant", "If"})
+"""Operators that nobody need be asked about: the body of an If is made of others."""
+
+BELIEVED: set[Key] = set()
+"""Operators in forms that have been looked at in this process, and agreed."""
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """An operator whose reference is not believed."""
+
+    op: str
+    node: str
+    """The node's name, or its first output's."""
+    why: str
+    dtype: str
+    """What ONNX Runtime computes it in instead."""
+
+    def __str__(self) -> str:
+        return (
+            f"onnx's reference of {self.op} is not to be believed at node '{self.node}' ({self.why}): there the truth "
+            f"is ONNX Runtime's own operator in {self.dtype}"
+        )
+
+
+class Witness:
+    """What has been asked of ONNX Runtime about the nodes of one model."""
+
+    def __init__(self) -> None:
+        self.doubts: dict[str, Doubt] = {}
+        """By what they say, in the order in which they were found."""
+        self.unasked: dict[str, str] = {}
+        """Operators that ONNX Runtime could not be asked about, with a node that holds one."""
+        self.unsure = False
+        """Whether an output was far from the original where some operators could not be asked about."""
+        self.again = False
+        """Whether operators that were believed are looked at once more."""
+        self._instead: dict[Key, _Alone] = {}
+
+    def believed(self, node: Any, attributes: Mapping[str, Any] | None, inputs: Sequence[Any], ours: Any) -> Any:
+        """Return the outputs to go on with: `ours`, or ONNX Runtime's where those are not to be believed.
+
+        `node` is the reference's operator, `attributes` are those of the function that it stands in.
+        """
+        proto: NodeProto = node.onnx_node
+        key = _key(node, attributes, inputs, ours)
+        if key is None:
+            if proto.op_type not in TRIVIAL and not proto.domain:
+                self.unasked.setdefault(proto.op_type, proto.name or next(o for o in proto.output if o))
+            return ours
+        if key in BELIEVED and not self.again:
+            return ours
+        if key in self._instead:
+            return self._instead[key].outputs(inputs)
+        made = _alone(node, attributes, inputs)
+        why = None if made is None else made.objection(node, attributes, inputs, ours)
+        if made is None or why is None:
+            self.unasked.setdefault(proto.op_type, proto.name or next(o for o in proto.output if o))
+            return ours
+        if not why:
+            BELIEVED.add(key)
+            return ours
+        doubt = Doubt(proto.op_type, proto.name or next(o for o in proto.output if o), why, made.dtype)
+        self.doubts[str(doubt)] = doubt
+        self._instead[key] = made
+        return made.outputs(inputs)
+
+    @property
+    def text(self) -> str:
+        """What is not to be believed, and what nobody knows; empty where everything is believed."""
+        asked = ", ".join(f"{op} (node '{node}')" for op, node in self.unasked.items())
+        far = f"the original is further from it than it rounds, and ONNX Runtime could not be asked about {asked}"
+        return "; ".join((*self.doubts, *([far] if self.unsure else [])))
+
+    @property
+    def in_float32(self) -> bool:
+        """Whether some of the truth is computed in float32."""
+        return any(d.dtype == "float32" for d in self.doubts.values())
+
+
+class _Alone:
+    """One node as a session of its own."""
+
+    def __init__(self, session: Any, dtype: str, present: Sequence[int], outputs: int) -> None:
+        self.session, self.dtype, self.present, self.count = session, dtype, present, outputs
+
+    def outputs(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """Return ONNX Runtime's outputs, floats in float64. Raises what it raises."""
+        found = self.run(self.feeds(inputs))
+        found = [x.astype(np.float64) if x.dtype.kind == "f" else x for x in found]
+        return (*found, *[None] * (self.count - len(found)))
+
+    def feeds(self, inputs: Sequence[Any]) -> dict[str, Array]:
+        """Return what the session takes for these inputs of the reference."""
+        return {f"x{n}": _as(inputs[n], self.dtype) for n in self.present}
+
+    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+        """Return the outputs that have a name."""
+        return list(sessions.run(self.session, feeds).values())
+
+    def objection(
+        self, node: Any, attributes: Mapping[str, Any] | None, inputs: Sequence[Any], ours: Any
+    ) -> str | None:
+        """Return how the reference differs from ONNX Runtime by more than rounding; empty where it does not.
+
+        None where ONNX Runtime's kernel refuses these inputs: that says nothing about them.
+        """
+        feeds = self.feeds(inputs)
+        try:
+            theirs = self.run(feeds)
+        except sessions.ORT_ERRORS:
+            return None
+        if any((feeds[f"x{n}"] != inputs[n]).any() for n in self.present if inputs[n].dtype.kind == "f"):
+            same = [None if x is None else _as(x, self.dtype).astype(_wide(x)) for x in inputs]
+            ours = node.run(*same, **({"linked_attributes": attributes} if node.has_linked_attribute else {}))
+        ours = [x for x, name in zip(ours, node.onnx_node.output, strict=False) if name]
+        wrong = [n for n, (a, b) in enumerate(zip(ours, theirs, strict=False)) if not _agree(a, b)]
+        if not wrong:
+            return ""
+        first, second = np.asarray(ours[wrong[0]]), theirs[wrong[0]]
+        if first.shape != second.shape:
+            return f"its shape is {list(first.shape)}, ONNX Runtime's {list(second.shape)}"
+        moved = nudge(feeds, 0)
+        other = None if moved is None else self.run(moved)
+        if other is not None and all(_explained(ours[n], theirs[n], other[n]) for n in wrong):
+            return ""
+        if second.dtype.kind != "f":
+            return f"{int((first != second).sum())} of {second.size} values differ from ONNX Runtime's"
+        most, scale = _largest(first - second), _largest(second)
+        return f"it differs from ONNX Runtime's by {most:.3g}, where the largest value is {scale:.3g}"
+
+
+def _agree(a: Any, b: Array) -> bool:
+    """Return whether two outputs are the same but for rounding; where one is beyond its type they may differ."""
+    a = np.asarray(a)
+    if a.shape != b.shape:
+        return False
+    if b.dtype.kind != "f" or a.dtype.kind not in "fiu":
+        return bool(np.array_equal(a, b))
+    return _largest(a - b) <= WRONG * _largest(b) and bool(np.array_equal(np.isnan(a), np.isnan(b)))
+
+
+def _explained(a: Any, b: Array, moved: Array) -> bool:
+    """Return whether what one rounding step of the inputs does to `b` explains that it is not `a`."""
+    a = np.asarray(a)
+    if moved.shape != b.shape:
+        return True  # How many there are hangs on the last digit: nothing can be said.
+    if b.dtype.kind != "f":
+        return int((a != b).sum()) <= SPREAD * int((moved != b).sum())
+    return _largest(a - b) <= SPREAD * _largest(moved - b)
+
+
+def _largest(x: Array) -> float:
+    with np.errstate(invalid="ignore", over="ignore"):
+        finite = np.abs(x[np.isfinite(x)])
+    return float(finite.max(initial=0.0))
+
+
+def _key(node: Any, attributes: Mapping[str, Any] | None, inputs: Sequence[Any], ours: Any) -> Key | None:
+    """Return what tells the forms of an operator apart; None where ONNX Runtime cannot be asked."""
+    proto: NodeProto = node.onnx_node
+    if proto.domain or not inputs or node.need_context() or any(a.HasField("g") for a in proto.attribute):
+        return None
+    tensors = [x for x in inputs if x is not None]
+    if not tensors or any(not isinstance(x, np.ndarray) or x.dtype.kind not in "fiub" for x in tensors):
+        return None
+    if not all(isinstance(x, np.ndarray | np.generic) for x in ours):
+        return None
+    written = tuple(sorted(a.SerializeToString(deterministic=True) for a in _attributes(proto, attributes)))
+    forms = tuple(None if x is None else (x.dtype.name, x.ndim) for x in inputs)
+    return proto.op_type, node.run_params["opsets"].get("", 0), written, forms, tuple(map(bool, proto.output))
+
+
+def _alone(node: Any, attributes: Mapping[str, Any] | None, inputs: Sequence[Any]) -> _Alone | None:
+    """Return the node as a session: in float64 if ONNX Runtime has a kernel, else in float32; None if in neither."""
+    proto: NodeProto = node.onnx_node
+    present = [n for n, x in enumerate(inputs) if x is not None]
+    alone = NodeProto(op_type=proto.op_type, output=[f"y{n}" if o else "" for n, o in enumerate(proto.output)])
+    alone.input.extend(f"x{n}" if n in present else "" for n in range(len(inputs)))
+    alone.attribute.extend(_attributes(proto, attributes))
+    for dtype in ("float64", "float32"):
+        feeds = [
+            helper.make_tensor_value_info(f"x{n}", _type(inputs[n], dtype), [None] * inputs[n].ndim) for n in present
+        ]
+        results = [onnx.ValueInfoProto(name=o) for o in alone.output if o]
+        graph = helper.make_graph([alone], "alone", feeds, results)
+        opset = helper.make_opsetid("", node.run_params["opsets"][""])
+        try:
+            one = helper.make_model(graph, opset_imports=[opset], ir_version=10)
+            session = sessions.unoptimized(one, sessions.SILENT)
+            made = _Alone(session, dtype, present, len(proto.output))
+            made.outputs(inputs)  # Some kernels refuse a type only when they run.
+        except REFUSALS:
+            continue
+        return made
+    return None
+
+
+def _attributes(proto: NodeProto, given: Mapping[str, Any] | None) -> list[onnx.AttributeProto]:
+    """Return the node's attributes, with what the function that it stands in was given for those that refer to it."""
+    return [
+        helper.make_attribute(a.name, (given or {})[a.ref_attr_name]) if a.ref_attr_name else a for a in proto.attribute
+    ]
+
+
+def _type(x: Array, dtype: str) -> int:
+    return int(helper.np_dtype_to_tensor_dtype(_as(x[:0] if x.ndim else x, dtype).dtype))
+
+
+def _as(x: Array, dtype: str) -> Array:
+    """Return floats in `dtype`, anything else as it is."""
+    with np.errstate(over="ignore"):
+        return x.astype(dtype) if x.dtype.kind == "f" else x
+
+
+def _wide(x: Array) -> np.dtype[Any]:
+    return np.dtype(np.float64) if x.dtype.kind == "f" else x.dtype

@@ -1,0 +1,73 @@
+"""`onnxfuse`, with an ONNX Runtime in which one kind of node crashes.
+
+    python -m tests.cli.crashing HOW WHICH OP ARGUMENTS
+
+HOW is a signal, `hangs`, `illegal` for a kernel that writes where no memory is, or `gpu` for what CUDA says after one.
+WHICH are the sessions that it happens in: `kernels`, `plain`, or `opening` for those with kernels, as they are opened.
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from onnxfuse import runtime
+from onnxfuse.cli.main import main
+from onnxfuse.model import io, isolation
+from onnxfuse.verification import crashes, sessions
+
+
+def crash(how: str) -> None:
+    """Do what a wrong kernel does."""
+    if how == "hangs":
+        time.sleep(60)
+    elif how == "gpu":
+        runtime.device_fault = lambda: "an illegal memory access was encountered, CUDA error 700"
+        raise sessions.errors.Fail("CUDA failure 700")
+    elif how == "illegal":
+        import cupy
+
+        cupy.RawKernel('extern "C" __global__ void wild(int* p) { *p = 1; }', "wild")((1,), (1,), (cupy.uint64(8),))
+    else:
+        os.kill(os.getpid(), getattr(signal, how))
+
+
+def after_crash(how: str, run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what crashes and then runs, where it still can."""
+
+    def crashing(*arguments: Any, **options: Any) -> Any:
+        crash(how)
+        return run(*arguments, **options)
+
+    return crashing
+
+
+def install(how: str, which: str, op: str) -> None:
+    """Let the sessions of models with a node of that operator crash; a fused op is called by how its name begins."""
+    module, name = (sessions, "plain") if which == "plain" else (runtime, "session")
+    opened = getattr(module, name)
+
+    def dying(model: sessions.Model, *arguments: Any, **options: Any) -> Any:
+        graph = (model if isinstance(model, onnx.ModelProto) else io.load(Path(model))).graph
+        guilty = any(n.op_type.startswith(op) for n in graph.node)
+        if guilty and which == "opening":
+            crash(how)
+        session = opened(model, *arguments, **options)
+        if guilty:
+            for called in ("run", "run_with_iobinding"):
+                setattr(session, called, after_crash(how, getattr(session, called)))
+        return session
+
+    setattr(module, name, dying)
+
+
+if __name__ == "__main__":
+    install(*sys.argv[1:4])
+    isolation.PATIENCE = crashes.HANG = 4.0
+    sys.argv[1:] = sys.argv[4:]
+    main()

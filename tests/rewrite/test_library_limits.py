@@ -1,0 +1,111 @@
+"""What the library's attention cannot do stays with the nodes: over the forms that tests/gpu/library_forms.py runs."""
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from onnxfuse.model.fused import FusedOp, fused_ops
+from onnxfuse.rewrite import pipeline, rule
+from onnxfuse.runtime.library import with_library_ops
+from tests.gpu.library_forms import FORMS, KNOWN, attention
+from tests.rewrite.small import assert_same_numbers, optimize
+
+THREADS = 1024
+"""Of a block: the kernel that makes heads reads the bias of queries, keys and values unasked in any wider row."""
+
+
+def op_of(name: str, element: str, size: int, heads: int, length: int) -> FusedOp | None:
+    """Return what the rule makes of a form, None where the nodes stay."""
+    model = attention(name, element, size, heads, length)
+    pipeline.run(model, [r for r in rule.shipped() if r.name == "attention"])
+    return next(iter(fused_ops(model).values()), None)
+
+
+def reads_a_bias_that_is_not_there(op: FusedOp, element: str, size: int, length: int) -> bool:
+    """Return whether ONNX Runtime 1.31 may take its unfused kernels, and those the one for rows of many vectors."""
+    assert op.library is not None
+    (node,) = (n for n in op.library.node if n.op_type == "MultiHeadAttention")
+    heads = next(int(a.i) for a in node.attribute if a.name == "num_heads")
+    if len(node.input) > 3 and node.input[3]:  # zeros
+        return False
+    masked = len(node.input) > 5 and bool(node.input[5])
+    fused = size % 8 == 0 and size <= 1024 and not (masked and (length == 0 or length % 8))
+    vector = next(v for v in ((4, 2, 1) if element == "float16" else (2, 1)) if size % v == 0)
+    return not fused and heads * size // vector > THREADS
+
+
+WIDTHS = [(49, 24), (49, 6), (784, 6), (72, 24), (1024, 4), (1032, 1), (3136, 3), (128, 40), (64, 12)]
+"""Size and number of heads: those of attention over channels, and wide models."""
+
+
+@pytest.mark.parametrize("element", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", FORMS)
+def test_no_form_reads_a_bias_that_is_not_there(name: str, element: str) -> None:
+    """Whatever the size, the number of heads and the length: the library's op runs where it can, or the nodes do."""
+    lengths = (64, 77) if name in KNOWN else (0, 64)
+    for size, heads in WIDTHS:
+        for length in lengths:
+            op = op_of(name, element, size, heads, length)
+            if op is not None:
+                assert not reads_a_bias_that_is_not_there(op, element, size, length), (size, heads, length)
+
+
+@pytest.mark.parametrize("name", [name for name in FORMS if name != "windows"])  # of few sizes alone
+def test_usual_heads_are_the_librarys(name: str) -> None:
+    """Of BERT and ViT, GPT-2, and LLaMA's where the type or the length allows it."""
+    fixed = 77 if name in KNOWN else 0
+    for size, heads in ((64, 12), (64, 16), (80, 12), (128, 32), (256, 8), (24, 4), (49, 4)):
+        op = op_of(name, "float16", size, heads, fixed)
+        assert op is not None, (size, heads)
+        assert op.library is not None
+
+
+MASKED = ("mask by key", "two masks", "finite mask", "safe mask", "chosen", "safe chosen", "op mask", "op chosen")
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_wide_heads_with_a_mask_get_zeros_to_read(name: str) -> None:
+    """Only those: the other kernels of the op pay for them. As many as queries, keys and values are wide."""
+    for element, size, heads, length, zeros in (
+        ("float16", 128, 32, 0, False), ("float16", 128, 40, 0, True), ("float16", 128, 40, 64, False),
+        ("bfloat16", 128, 16, 0, False), ("bfloat16", 128, 32, 0, True), ("bfloat16", 128, 32, 77, True),
+    ):  # fmt: skip
+        op = op_of(name, element, size, heads, length)
+        assert op is not None
+        assert op.library is not None
+        (node,) = (n for n in op.library.node if n.op_type == "MultiHeadAttention")
+        assert bool(node.input[3]) == zeros, (element, heads, length)
+        if zeros:
+            numbers = [
+                list(n.attribute[0].t.int64_data) or list(np.frombuffer(n.attribute[0].t.raw_data, np.int64))
+                for n in op.library.node
+                if n.op_type == "Constant" and n.attribute[0].t.data_type == 7
+            ]
+            assert [3 * size * heads] in numbers
+
+
+@pytest.mark.parametrize("name", ["mask by key", "two masks"])
+def test_zeros_change_nothing(name: str) -> None:
+    """ONNX Runtime's op computes the same with them, on the CPU in float32."""
+    model = attention(name, "float", 520, 4)
+    made, _ = optimize(model, "attention")
+    opened = with_library_ops(made, onnxruntime.SessionOptions(), fused_ops(made))
+    (node,) = (n for n in opened.graph.node if n.op_type == "MultiHeadAttention")
+    assert node.input[3]
+    assert_same_numbers(model, opened, folded=True)
+
+
+@pytest.mark.parametrize(
+    ("size", "heads", "told"),
+    [
+        (49, 24, "dim(qh, 1) * dim(qh, 3) is 1176"),
+        (3136, 3, "dim(qh, 3) is 3136; the rule wants dim(qh, 3) <= 1024"),
+    ],
+)
+def test_the_reason_is_told(size: int, heads: int, told: str) -> None:
+    """As of every refusal, with the numbers of the model."""
+    model = attention("plain", "float16", size, heads)
+    report = pipeline.run(model, [r for r in rule.shipped() if r.name == "attention"])
+    assert any(told in near.refusal.reason for near in report.near)
+    onnx.checker.check_model(model, full_check=True)

@@ -1,0 +1,58 @@
+"""The truth is what ONNX Runtime computes: every operator, at every opset that changed it, in the forms that matter."""
+
+import re
+from collections import defaultdict
+
+import onnx
+import pytest
+
+from onnxfuse.kernels.language import POINTWISE
+from onnxfuse.kernels.moves import FREE, MOVEMENT
+from onnxfuse.kernels.reductions import REDUCTIONS
+from onnxfuse.rewrite.layout_ops import _CONVOLUTIONS, _FORMS
+from onnxfuse.rewrite.rule import shipped_folder
+from tests.verification.operator_rows import ROWS
+from tests.verification.operators import NotHereError, Row, peer, versions
+
+BY_OP: dict[str, list[Row]] = defaultdict(list)
+for _row in ROWS:
+    BY_OP[_row.op].append(_row)
+
+NOT_IN_ONNX_RUNTIME = {("GlobalLpPool", 22), ("RoiAlign", 22)}
+"""Versions that its CPU provider has no kernel for (1.31)."""
+
+
+def touched() -> set[str]:
+    """Return the operators of onnx that a rule file names, a kernel's body may hold, or the layout turns around."""
+    known = {s.name for s in onnx.defs.get_all_schemas() if not s.domain and min(versions(s.name), default=99) < 26}
+    named = {word for f in shipped_folder().glob("*.toml") for word in re.findall(r"(?<![\w.])[A-Z]\w+", f.read_text())}
+    tables = {op for domain, op in (*POINTWISE, *MOVEMENT, *REDUCTIONS) if not domain}
+    return (named | tables | set(FREE) | set(_FORMS) | set(_CONVOLUTIONS)) & known
+
+
+@pytest.mark.parametrize("op", sorted(touched() | set(BY_OP)))
+def test_the_truth_agrees_with_onnx_runtime(op: str) -> None:
+    """In float64 where ONNX Runtime has a kernel, else in float32; at every version something was compared."""
+    wrong, compared = [], set()
+    for row in BY_OP[op]:
+        for opset in row.opsets():
+            try:
+                found = peer(row, opset)
+            except NotHereError:
+                continue
+            compared.add(max(v for v in versions(op) if v <= opset))
+            wrong += [f"{row.text} opset {opset}: {what}" for what in found.differences()]
+    assert not wrong, "\n".join(wrong)
+    missing = set(versions(op)) - compared - {v for name, v in NOT_IN_ONNX_RUNTIME if name == op}
+    assert not missing, f"no row of {op} at opsets {sorted(missing)}"
+
+
+def test_a_truth_that_differs_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Break one and see it: a table that cannot fail holds nothing."""
+    from onnxfuse.verification.operators import BatchNormalization
+
+    right = BatchNormalization._run
+    monkeypatch.setattr(
+        BatchNormalization, "_run", lambda self, x, s, b, m, v, **more: right(self, x, s, b, m, v * (1 + 1e-9), **more)
+    )
+    assert any(list(peer(row, 9).differences()) for row in BY_OP["BatchNormalization"] if 9 in row.opsets())
