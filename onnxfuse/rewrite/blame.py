@@ -11,7 +11,7 @@ from pathlib import Path
 from onnx import ModelProto
 
 from onnxfuse.model.errors import ModelError, RuleError
-from onnxfuse.model.fused import DOMAIN, fused_ops
+from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.nested import nodes_of
 from onnxfuse.model.types import shell
 from onnxfuse.rewrite.report import Report
@@ -51,12 +51,12 @@ def mend(
     `again` makes it anew where undoing does not help, and where that does not either, it is as it came: `original`.
     Raises RuleError where a rule of the user's own is at fault, ModelError where there is no way to begin anew.
     """
-    ops = fused_ops(made)
-    guilty = _guilty(list(ops), said, lambda kept: wrong(_fused_by(made, kept)))
+    rule_of = _rules_of(made)
+    guilty = _guilty(list(rule_of), said, lambda kept: wrong(_fused_by(made, kept)))
     if guilty is not None:
         for name in guilty:
-            _blame(rules, ops[name].rule, f"op {name}", said)
-            report.notes.append(_note(ops[name].rule, f"an op that is not valid, {name}", said))
+            _blame(rules, rule_of[name], f"op {name}", said)
+            report.notes.append(_note(rule_of[name], f"an op that is not valid, {name}", said))
         unfuse(made, only=_outputs(made, guilty))
         report.applied = [a for a in report.applied if a.op not in guilty]
         return Mended(made, report)
@@ -75,6 +75,15 @@ def mend(
     model, remade = again(found)
     remade.notes += [_note(name, "a model that is not valid", said) for name in found]
     return Mended(model, remade)
+
+
+def _rules_of(made: ModelProto) -> dict[str, str]:
+    """Return the rule that made each op; what is not valid cannot be read as one."""
+    return {
+        f.name: next(p.value for p in f.metadata_props if p.key == f"{DOMAIN}.rule")
+        for f in made.functions
+        if f.domain == DOMAIN
+    }
 
 
 def _guilty(names: Sequence[str], said: str, wrong_with: Callable[[Collection[str]], str | None]) -> list[str] | None:
@@ -99,7 +108,7 @@ def _guilty(names: Sequence[str], said: str, wrong_with: Callable[[Collection[st
 def _fused_by(made: ModelProto, kept: Collection[str]) -> ModelProto:
     """Return the model, without its weights, in which these fused ops alone are left."""
     light = shell(made)
-    unfuse(light, only=_outputs(light, [n for n in fused_ops(light) if n not in kept]))
+    unfuse(light, only=_outputs(light, [n for n in _rules_of(light) if n not in kept]))
     return light
 
 

@@ -108,7 +108,7 @@ LIES: dict[str, tuple[str, str, str]] = {
     "other heads": ("plain", "num_heads: int = 2", "num_heads: int = 4"),
     "causal, which the body is not": ("plain", "num_heads", "unidirectional: int = 1, num_heads"),
     "not causal, which the body is": ("causal", "unidirectional: int = 1", "unidirectional: int = 0"),
-    "values for keys": ("plain", "(x0, x1, x2)", "(x0, x2, x2)"),
+    "values for keys": ("plain", "(x0, x1, x2)", "(x0, x2, x1)"),
     "no mask": ("mask by key", ', "", "", inner_whole', ""),
 }
 

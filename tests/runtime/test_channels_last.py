@@ -120,7 +120,7 @@ def test_a_session_on_cuda_turns_nothing_inside(on_fake_cuda: FakeCuda) -> None:
 def residual_block() -> ModelProto:
     """A convolution that the tensor-core kernel takes, with its bias, residual and activation."""
     return halved(
-        parse(f"""g (float[N,8,6,5] x) => (float[N,8,6,5] out) <{weights("k", 8, 8, 3, 3)}, {weights("b", 8)}> {{
+        parse(f"""g (float[N,48,6,5] x) => (float[N,48,6,5] out) <{weights("k", 48, 48, 3, 3)}, {weights("b", 48)}> {{
           c = Conv <pads = [1,1,1,1]> (x, k, b)
           r = Relu (c)
           d = Conv <pads = [1,1,1,1]> (r, k, b)
