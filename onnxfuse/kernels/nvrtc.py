@@ -2,7 +2,7 @@
 
 import functools
 import hashlib
-import os
+import tempfile
 import threading
 from typing import Any
 
@@ -50,18 +50,20 @@ def load(kernel: KernelSource, device: int) -> Any:
     cubin = compile(kernel, arch_of(device))
     with _lock, cupy.cuda.Device(device):
         if key not in _loaded:
-            _loaded[key] = _module(cubin).get_function(kernel.entry)
+            _loaded[key] = _function(cubin, kernel.entry)
         return _loaded[key]
 
 
-def _module(cubin: bytes) -> Any:
-    """Return CuPy's module of a cubin. CuPy reads files: this one lies in memory, where there is always a place."""
+def _function(cubin: bytes, entry: str) -> Any:
+    """Return CuPy's function of a cubin: CuPy reads files alone, and the driver none that lies in memory."""
     import cupy
 
-    with os.fdopen(os.memfd_create("onnxfuse"), "wb") as file:
+    with tempfile.NamedTemporaryFile(prefix="onnxfuse-", suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        return cupy.RawModule(path=f"/proc/self/fd/{file.fileno()}")
+        function = cupy.RawModule(path=file.name).get_function(entry)
+        function.kernel  # noqa: B018 - CuPy reads the file when the function is first asked for
+    return function
 
 
 def zeros(size: int, device: int) -> Any:
