@@ -12,6 +12,7 @@ import onnx
 from onnx import ModelProto, TensorProto
 
 from onnxfuse.model.errors import ModelError
+from onnxfuse.model.inference import NOT_VALID
 from onnxfuse.model.io import ELEMENT_BYTES, tensor_bytes
 from onnxfuse.model.types import first_line, infer, shell
 
@@ -79,7 +80,7 @@ def complaint(model: ModelProto) -> str | None:
         _check_size(tensor)
     try:
         onnx.checker.check_model(infer(model), full_check=True)
-    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+    except NOT_VALID as error:
         return first_line(error)
     return None
 

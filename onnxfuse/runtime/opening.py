@@ -7,8 +7,8 @@ import onnx
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
+from onnxfuse.model import io
 from onnxfuse.model.errors import ModelError
-from onnxfuse.model.io import PROTOBUF_LIMIT, size
 from onnxfuse.model.types import first_line, shell
 from onnxfuse.model.valid import Refused
 
@@ -33,7 +33,11 @@ def refusal(model: onnx.ModelProto) -> Refused | None:
     """
     light = shell(model)
     refused = _refusal(light)
-    if refused is None or len(light.graph.initializer) == len(model.graph.initializer) or size(model) > PROTOBUF_LIMIT:
+    if (
+        refused is None
+        or len(light.graph.initializer) == len(model.graph.initializer)
+        or io.size(model) > io.PROTOBUF_LIMIT
+    ):
         return refused
     return _refusal(model)
 

@@ -209,7 +209,7 @@ class _Sums:
             max_rel_at=_index(self.worst_rel, shape),
             mean_rel=self.sum_rel / self.nonzero if self.nonzero else 0.0,
             quantiles={str(q): self.quantiles.at(q) for q in QUANTILES} if self.finite else {},
-            cosine=1.0 if zeros else min(1.0, self.fo / norms) if norms else 0.0,
+            cosine=1.0 if zeros or self.dd == 0 else min(1.0, self.fo / norms) if norms else 0.0,
             snr=math.inf if self.dd == 0 else 10 * math.log10(self.oo / self.dd) if self.oo else -math.inf,
             rtol=self.rtol,
             atol=self.atol,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
 from onnxfuse import runtime
 from onnxfuse.cli.main import main
@@ -28,7 +29,7 @@ def crash(how: str) -> None:
         time.sleep(60)
     elif how == "gpu":
         runtime.device_fault = lambda: "an illegal memory access was encountered, CUDA error 700"
-        raise sessions.errors.Fail("CUDA failure 700")
+        raise errors.Fail("CUDA failure 700")
     elif how == "illegal":
         import cupy
 

@@ -51,7 +51,7 @@ def test_the_report_to_send_is_asked_for(capsys: pytest.CaptureFixture[str], mon
 def test_memory_that_runs_out_is_the_machines(onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exit 5."""
 
-    def hungry(*_: object) -> None:
+    def hungry(*_: object, **__: object) -> None:
         raise MemoryError
 
     monkeypatch.setattr(pipeline, "run", hungry)

@@ -15,12 +15,12 @@ def test_an_illegal_access_gets_a_verdict(folder: Path, onnxfuse_command: Comman
     """CUDA refuses every call after it in that process; the commands do their looking in others."""
     assert onnxfuse_command("optimize", "in.onnx", "out.onnx").code == 0
     done = crashing("illegal", "kernels", "LayerN", "verify", "in.onnx", "out.onnx", "--json", "--provider", "cuda")
-    assert done.returncode == 1
+    assert done.returncode == 1, done.stdout + done.stderr
     facts = json.loads(done.stdout)
     assert facts["summary"].startswith("the fused model breaks the GPU's context (an illegal memory access")
     assert facts["summary"].endswith(f"in {NORM}")
     done = crashing("illegal", "kernels", "LayerN", "bench", "in.onnx", "out.onnx", "--provider", "cuda")
-    assert done.returncode == 1
+    assert done.returncode == 1, done.stdout + done.stderr
     assert NORM in done.stderr
     done = crashing("illegal", "kernels", "LayerN", "optimize", "in.onnx", "kept.onnx", "--guard", "--json")
     assert done.returncode == 0, done.stderr

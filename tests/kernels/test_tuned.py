@@ -82,7 +82,7 @@ def test_a_changed_time_is_one_changed_line(tmp_path: Path) -> None:
     [
         ("", "is not a tuning file: Expecting value"),
         ("[]", "is not a tuning file: the file is [], expected an object"),
-        ("[" * 100_000, "is not a tuning file: its brackets are nested too deep"),
+        ("[" * 100_000, "is not a tuning file: it nests too deeply"),
         ("{}", "is not a tuning file: the file has no 'version'"),
         ('{"version": 99}', "version 99, expected 1"),
         ('{"version": 1, "machines": [{"gpu": "a"}]}', "machines[0] has no 'driver'"),

@@ -273,14 +273,16 @@ to = "(a, b) => (y) { c = Concat <axis: int = @axis> (b, a)  y = Relu (c) }"
 
 WINDOWS = {
     "dw": np.random.default_rng(12).standard_normal((4, 1, 3, 3)) / 2,
-    "k88": np.random.default_rng(13).standard_normal((8, 8, 3, 3)) / 8,
+    "deep": np.random.default_rng(13).standard_normal((48, 48, 3, 3)) / 20,
+    "bias": np.random.default_rng(18).standard_normal(48),
     "kb8": np.random.default_rng(14).standard_normal(8),
     "k84": np.random.default_rng(15).standard_normal((8, 4, 3, 3)) / 6,
     "k48": np.random.default_rng(16).standard_normal((4, 8, 3, 3)) / 8,
 }
 DEPTHWISE = "c = Conv <group = 4, pads = [1,1,1,1]> (a, dw, kb)  mid = Relu(c)"
 IMAGES = (
-    "c = Conv <pads = [1,1,1,1]> (a, k88, kb8)  r = Relu(c)  d = Conv <pads = [1,1,1,1]> (r, k88, kb8)  mid = Relu(d)"
+    "c = Conv <pads = [1,1,1,1]> (a, deep, bias)  r = Relu(c)  d = Conv <pads = [1,1,1,1]> (r, deep, bias)"
+    "  mid = Relu(d)"
 )
 NARROW = (
     "c = Conv <pads = [1,1,1,1]> (a, k84, kb8)  r = Relu(c)  d = Conv <pads = [1,1,1,1]> (r, k48, kb)  mid = Relu(d)"
@@ -344,10 +346,10 @@ MUTANTS = (
     Mutant("depthwise channels swapped", DEPTHWISE, "depthwise", moved(lambda w: w[[1, 0, 2, 3]], "dw"), images=True,
            weights=WINDOWS),
     Mutant("window a pixel too far", IMAGES, "implicit_gemm", with_attribute("Conv", "pads", [0, 0, 2, 2]),
-           images=True, channels=8, weights=WINDOWS),
+           images=True, channels=48, weights=WINDOWS),
     Mutant("weights of two channels swapped", IMAGES, "implicit_gemm",
-           moved(lambda w: np.roll(w, 1, axis=w.shape.index(8)), "k88"), images=True, channels=8, weights=WINDOWS),
-    Mutant("bias of a convolution dropped", IMAGES, "implicit_gemm", skipped("Add"), images=True, channels=8,
+           moved(lambda w: np.roll(w, 1, axis=w.shape.index(48)), "deep"), images=True, channels=48, weights=WINDOWS),
+    Mutant("bias of a convolution dropped", IMAGES, "implicit_gemm", skipped("Add"), images=True, channels=48,
            weights=WINDOWS),
     Mutant("height and width swapped", NARROW, "direct", with_attribute("Transpose", "perm", [0, 3, 2, 1]),
            images=True, weights=WINDOWS),

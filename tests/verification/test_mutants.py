@@ -74,7 +74,7 @@ def test_a_fault_in_a_model_too_big_for_one_message_is_traced_and_guarded_agains
     mutant: Mutant, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beyond 2 GB no session opens bytes, and weights are in files; the limit is lowered instead of the model grown."""
-    monkeypatch.setattr(io, "PROTOBUF_LIMIT", 1000)
+    monkeypatch.setattr(io, "PROTOBUF_LIMIT", 3000)
     opened = onnxruntime.InferenceSession.__init__
 
     def refuses(self: Any, source: Any, *arguments: Any, **options: Any) -> None:
