@@ -14,8 +14,10 @@ the original on inputs that differ by at most one rounding step, and, as a share
 cases of the same kind.
 
 What cannot be judged is left out, and counted. Where truth and original are both not finite, or truth is beyond the
-range of the type, the fused value may follow either; where both are finite it must be. Whole numbers must be equal,
-except where the original itself differs from the truth, or from itself on nudged inputs (a tie of ArgMax).
+range of the type, the fused value may follow either; where both are finite it must be. An original without any finite
+element has no own error to judge by: an attention whose logits leave float16 is NaN everywhere on a GPU, where the
+fused one holds them in float32. Whole numbers must be equal, except where the original itself differs from the truth,
+or from itself on nudged inputs (a tie of ArgMax).
 What is the same as the original in every element is right, even where nothing can be judged.
 A float32 or bfloat16 result below the smallest normal number may be flushed to zero, as GPUs do.
 """
@@ -58,7 +60,7 @@ class Measure:
     elements: int
     """Elements of the output."""
     compared: int
-    """Elements that could be judged."""
+    """Elements that could be judged; none where no run of the original has an own error."""
     difference: Difference
     """Fused against original, without the truth."""
     scale: float
@@ -259,6 +261,9 @@ def _measure_floats(
         error.add(start, f, t, known, step, weighty)
         for one, x in zip(own, others, strict=True):
             one.add(start, x, t, known, step, weighty)
+    place = _at(error.where, shape, fused, originals[0], truth)
+    if not any(e.judged for e in own):
+        return replace(base, scale=survey.scale, **place)
     return replace(
         base,
         compared=survey.judged,
@@ -268,7 +273,7 @@ def _measure_floats(
         error=error.error,
         step=error.step,
         typical=error.typical,
-        **_at(error.where, shape, fused, originals[0], truth),
+        **place,
     )
 
 
@@ -300,6 +305,7 @@ class _Error:
     """The error of one run against truth, as it adds up over the pieces."""
 
     def __init__(self) -> None:
+        self.judged = False  # Whether any element was finite in the run and in the truth.
         self.largest = 0.0
         self.where, self.error, self.step = 0, 0.0, 0.0
         self._beyond = -np.inf
@@ -310,6 +316,7 @@ class _Error:
         judged = known & np.isfinite(x)
         if not judged.any():
             return
+        self.judged = True
         error = np.where(judged, np.abs(x - t), 0.0)
         beyond = np.where(judged, error - step, -np.inf)
         worst = int(np.argmax(beyond))

@@ -95,6 +95,9 @@ class OutputRow:
             share = f"{m.own / m.scale:.0%} of its largest value" if m.scale else f"{m.own:.2g} where the truth is 0"
             return f"the original's own error is {share}"
         floats = self.dtype.startswith(("float", "bfloat"))
+        if not math.isfinite(m.original):
+            place = f" at {list(m.where)}" * bool(m.where)
+            return f"the original is finite nowhere that the truth is: {m.original:g}{place}, not {m.truth:g}"
         return "no element is finite" if floats else "the original itself differs from the truth, or has ties"
 
     @property

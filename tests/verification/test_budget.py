@@ -107,6 +107,20 @@ def test_what_is_not_finite(fused: float, original: float, truth: float, holds: 
         assert got.where == (1,)
 
 
+def test_an_original_that_is_finite_nowhere_judges_nothing() -> None:
+    """It has no own error, which is not one of zero; a run of it that has one judges, as does one finite element."""
+    truth = np.array([100.0, 3.0])
+    fused, lost = np.array([101.0, 3.0], np.float16), np.array([NAN, INF], np.float16)
+    got = measure(fused, [lost], truth)
+    assert (got.fault, got.undecided, got.compared) == ("", True, 0)
+    assert (got.where, got.fused, got.truth) == ((0,), 101.0, 100.0)
+    assert math.isnan(got.original)
+    assert measure(fused, [lost, truth.astype(np.float16)], truth).fault == "error 1, allowed 0.0625"
+    assert measure(fused, [np.array([NAN, 3.0], np.float16)], truth).fault == "error 1, allowed 0.0625"
+    assert measure(np.array([NAN, 3.0], np.float16), [lost], truth).fault == ""
+    assert measure(np.array([INF, 3.0], np.float16), [lost], truth).fault.startswith("inf where")
+
+
 def test_a_float32_denormal_may_be_flushed_and_a_float16_one_may_not() -> None:
     """GPUs flush the first, never the second."""
     tiny = np.array([1e-39])

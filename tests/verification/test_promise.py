@@ -105,6 +105,20 @@ def test_batch_normalization_folded_into_a_convolution_passes() -> None:
     ).ok
 
 
+def test_an_original_that_overflows_on_the_way_judges_nothing() -> None:
+    """What is finite in place of its infinities is neither right nor wrong by it, and that is told."""
+    graph = "g (float[2, 8] x) => (float[2, 8] y) "
+    over = "{ a = Mul(x, big)  b = Mul(a, big)  c = Mul(b, low)  y = Mul(c, low) }"
+    plain = text_model(graph + over, big=np.array(1e38, "f"), low=np.array(1e-38, "f"))
+    fused = text_model(graph + "{ y = Mul(x, k) }", k=np.array(1.00001, "f"))
+    x = np.random.default_rng(0).standard_normal((2, 8)).astype("f")
+    report = _run(plain, fused, inputs=[{"x": x}])
+    (output,) = report.outputs
+    assert (output.verdict, report.ok) == ("undecided", False)
+    assert output.why_undecided.startswith("the original is finite nowhere that the truth is: ")
+    assert report.summary.startswith("not shown to be the same: y could not be judged")
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_single_number_is_judged_without_luck(seed: int) -> None:
     """The original's error in an output of one element may be zero by chance; the verdict does not hang on it."""
