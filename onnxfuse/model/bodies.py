@@ -40,8 +40,9 @@ def check(function: FunctionProto) -> None:
         ) from None
 
 
-def shown(text: str) -> str:
-    """Return a text of a file as it fits a message."""
+def shown(text: str | bytes) -> str:
+    """Return a text of a file as it fits a message; protobuf gives bytes for what is not UTF-8."""
+    text = text if isinstance(text, str) else text.decode(errors="replace")
     text = "".join(c if c.isprintable() else "?" for c in text)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
