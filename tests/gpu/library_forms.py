@@ -1,20 +1,25 @@
-"""Every form that `realize` can write, on a real GPU: `python tests/gpu/library_forms.py [--quick] [--shard 1/4]`.
+"""Every form that `realize` can write, on a real GPU: `python tests/gpu/library_forms.py [--quick] [--seconds 60]`.
 
 Attention with every mask, crossed, causal, with a past, with few heads; convolutions and poolings channels last, and
 what stands in for a kernel of convolutions. Each runs through ONNX Runtime's own op, over sizes and lengths, in a
 session of onnxfuse's, and is compared with the plain nodes in float32: it errs at most twice as much as the plain
 nodes in its own type, or one rounding. A line for each failure, and the count at the end; exit 1 where there is one.
-Each group has a process of its own: after a crash the next one goes on behind the case that crashed.
+Each group has a process of its own, several at a time: after a crash or an error the next one goes on behind that case.
 
-`compute-sanitizer --tool memcheck --target-processes all python3 tests/gpu/library_forms.py --quick` looks at each
-access.
+`compute-sanitizer --tool memcheck --target-processes all python3 tests/gpu/library_forms.py --quick --jobs 1` looks at
+each access.
 """
 
 import argparse
 import itertools
+import math
+import os
 import subprocess
 import sys
+import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,7 +36,7 @@ SIZES = (8, 16, 24, 32, 40, 48, 64, 72, 80, 96, 128, 160, 192, 256, 264, 320, 51
 ODD_SIZES = (1, 7, 49, 196, 784, 3136)
 """Attention over channels: heads as wide as an image has places."""
 LENGTHS = (1, 7, 64, 197, 640, 1025, 5000)
-QUICK_SIZES, QUICK_LENGTHS = (8, 49, 64, 72, 264, 1024, 3136), (1, 7, 64, 197)
+QUICK_SIZES, QUICK_LENGTHS = (49, 64, 264, 1024, 3136), (1, 7, 64, 197)
 WIDEST = 2**26
 """Elements of the queries of a case, at most: 5000 places of 12 heads of 1024."""
 MOST_SCORES = 2**30
@@ -298,6 +303,36 @@ def through_library(model: onnx.ModelProto) -> onnx.ModelProto:
     return made
 
 
+def between_casts(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model with inputs and outputs of float32 where they are bfloat16, which numpy does not know.
+
+    What lies between stays as it is: the fused ops and their forms were found without the casts.
+    """
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    graph = made.graph
+    narrow = {v.name: f"{v.name}_narrow" for v in graph.input if v.type.tensor_type.elem_type == TensorProto.BFLOAT16}
+    for node in graph.node:
+        node.input[:] = [narrow.get(name, name) for name in node.input]
+    cast = onnx.helper.make_node
+    before = [cast("Cast", [wide], [name], to=TensorProto.BFLOAT16) for wide, name in narrow.items()]
+    nodes = [*before, *graph.node]
+    for value in (*graph.input, *graph.output):
+        tensor = value.type.tensor_type
+        if tensor.elem_type == TensorProto.BFLOAT16:
+            inner = graph.value_info.add()
+            inner.CopyFrom(value)
+            tensor.elem_type = TensorProto.FLOAT
+            if value.name in narrow:
+                inner.name = narrow[value.name]
+            else:
+                value.name = f"{value.name}_wide"
+                nodes.append(cast("Cast", [inner.name], [value.name], to=TensorProto.FLOAT))
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return made
+
+
 def inputs_of(case: Case, model: onnx.ModelProto) -> dict[str, np.ndarray]:
     """Return signed inputs; a mask hides a fifth of the keys, and never the first."""
     random = np.random.default_rng(7)
@@ -334,7 +369,8 @@ def fault(got: np.ndarray, plain: np.ndarray, truth: np.ndarray, rounding: float
 # ---- a group: all cases of one form and type, in a process of its own
 
 GROUPS = (
-    *(f"{name}|{element}" for name in FORMS for element in ("float16", "bfloat16")),
+    *(f"{name}|{element}" for element in ("bfloat16", "float16") for name in FORMS),
+    *(f"{name}|float" for name, form in FORMS.items() if form.opset > 18),
     *(f"{name}|{element}" for name in (*CONVOLUTIONS, *POOLINGS) for element in ("float16", "float")),
 )
 
@@ -346,7 +382,10 @@ def cases_of(group: str, quick: bool) -> list[Case]:
 
 
 def run_group(group: str, quick: bool, skip: int) -> None:
-    """Run the cases of a group behind the first `skip`: a line when each begins, and one for each that fails."""
+    """Run the cases of a group behind the first `skip`: a line when each begins, and one when it ends.
+
+    An error is the last case: on a GPU that an illegal access has stopped, all others would fail too.
+    """
     import ml_dtypes
     import onnxruntime
 
@@ -363,8 +402,8 @@ def run_group(group: str, quick: bool, skip: int) -> None:
             sessions, how, built = [], "", case.build
             plain = model_of(case, case.element)
             try:
-                made = (model_of(case, "float").SerializeToString(), plain.SerializeToString())
-                sessions = [onnxruntime.InferenceSession(m, options, providers=cuda) for m in made]
+                made = (model_of(case, "float"), between_casts(plain))
+                sessions = [onnxruntime.InferenceSession(m.SerializeToString(), options, providers=cuda) for m in made]
             except Exception as error:
                 if (reason := first_line(error)) != refused:
                     print(f"none {case.name}: ONNX Runtime refuses the plain nodes: {reason}", flush=True)
@@ -374,18 +413,20 @@ def run_group(group: str, quick: bool, skip: int) -> None:
             continue
         try:
             if len(sessions) == 2:
-                opened = onnxfuse.session(through_library(plain), ["CUDAExecutionProvider"])
+                opened = onnxfuse.session(between_casts(through_library(plain)), ["CUDAExecutionProvider"])
                 how = next((p.runs_as for p in opened.fused if p.rule != "pointwise"), "nodes")
                 sessions.append(opened)
             feeds = inputs_of(case, plain)
             halves = (np.float16, ml_dtypes.bfloat16)
             wide = {k: v.astype(np.float32) if v.dtype in halves else v for k, v in feeds.items()}
-            got = run(sessions[2], feeds)
+            own = wide if case.element == "bfloat16" else feeds
+            (got,) = sessions[2].run(None, own)
             print("through", flush=True)
-            truth, theirs = run(sessions[0], wide), run(sessions[1], feeds)
+            (truth,), (theirs,) = sessions[0].run(None, wide), sessions[1].run(None, own)
             wrong = fault(got, theirs, truth, ROUNDING[case.element])
         except Exception as error:
-            wrong = f"{type(error).__name__}: {first_line(error)}"
+            print(f"fail {case.name} ({how or 'not opened'}): {type(error).__name__}: {first_line(error)}", flush=True)
+            return
         print(f"fail {case.name} ({how or 'not opened'}): {wrong}" if wrong else f"ran {how}", flush=True)
 
 
@@ -394,24 +435,55 @@ def first_line(error: Exception) -> str:
     return (str(error).splitlines() or [""])[0][:200]
 
 
-def run(session: object, feeds: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return the output; bfloat16, which numpy does not know, goes in and comes out as OrtValue."""
-    import onnxruntime
+def tried(group: str, quick: bool, until: float) -> Counter[str]:
+    """Return how many cases of a group ran how, failed, or were left at the time `until`; print what failed."""
+    counts: Counter[str] = Counter()
+    skip, total = 0, len(cases_of(group, quick))
+    while skip < total:
+        command = [sys.executable, __file__, "--group", group, "--skip", str(skip), *["--quick"] * quick]
+        left = until - time.monotonic()
+        if left <= 0:
+            counts["left"] += total - skip
+            break
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=False, timeout=left if left < math.inf else None
+            )
+            lines = done.stdout.splitlines()
+        except subprocess.TimeoutExpired as late:
+            done, lines = None, (late.stdout or b"").decode().splitlines()
+        begun = [line for line in lines if line.startswith("begin ")]
+        ended = [line for line in lines if line.startswith(("ran ", "fail "))]
+        counts.update("failed" if line.startswith("fail ") else line.removeprefix("ran ") for line in ended)
+        for line in lines:
+            if line.startswith(("fail ", "=====", "none ")):  # also the sanitizer's words, and what is not compared
+                tell(line)
+        if done is None:
+            counts["left"] += total - skip - len(ended)
+            break
+        if len(begun) == len(ended) == total - skip and done.returncode == 0:
+            break
+        if not lines or not lines[-1].startswith("fail "):
+            counts["failed"] += 1
+            last = (done.stderr.strip().splitlines() or ["nothing on stderr"])[-1]
+            where = "in the plain nodes" if lines and lines[-1] == "through" else "in the library's form"
+            tell(f"crash {where}, {begun[-1] if begun else group}: exit {done.returncode}: {last[:200]}")
+        skip += max(len(begun), 1)
+    return counts
 
-    values = {
-        name: onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(a, TensorProto.BFLOAT16)
-        if a.dtype.name == "bfloat16"
-        else onnxruntime.OrtValue.ortvalue_from_numpy(a)
-        for name, a in feeds.items()
-    }
-    (output,) = session.run_with_ort_values(None, values)
-    return np.asarray(output.numpy())
+
+def tell(line: str) -> None:
+    """Print a line whole, beside other threads that print theirs."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def main() -> int:
     """Run the groups of the shard, each in a process; return 1 where a case failed or crashed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="few sizes and lengths, for compute-sanitizer")
+    parser.add_argument("--quick", action="store_true", help="few sizes and lengths")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="stop then, and tell how many cases are left")
+    parser.add_argument("--jobs", type=int, default=min(8, os.cpu_count() or 1), help="groups at a time")
     parser.add_argument("--shard", default="1/1", help="I/N: every Nth group from the Ith on")
     parser.add_argument("--only", default="", help="the groups whose name holds this")
     parser.add_argument("--group", help=argparse.SUPPRESS)
@@ -421,32 +493,16 @@ def main() -> int:
         run_group(asked.group, asked.quick, asked.skip)
         return 0
     shard, of = map(int, asked.shard.split("/"))
-    counts: dict[str, int] = {}
-    failures = 0
-    for group in [g for g in GROUPS if asked.only in g][shard - 1 :: of]:
-        skip, total = 0, len(cases_of(group, asked.quick))
-        while skip < total:
-            command = [sys.executable, __file__, "--group", group, "--skip", str(skip), *["--quick"] * asked.quick]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            lines = done.stdout.splitlines()
-            begun = [line for line in lines if line.startswith("begin ")]
-            for line in lines:
-                if line.startswith("ran "):
-                    counts[line] = counts.get(line, 0) + 1
-                elif line.startswith("fail "):
-                    failures += 1
-                    print(line, flush=True)
-                elif line.startswith(("=====", "none ")):  # the sanitizer's words, and what is not compared
-                    print(line, flush=True)
-            if done.returncode == 0 and len(begun) == total - skip:
-                break
-            failures += 1
-            last = (done.stderr.strip().splitlines() or ["nothing on stderr"])[-1]
-            where = "in the plain nodes" if lines and lines[-1] == "through" else "in the library's form"
-            print(f"crash {where}, {begun[-1] if begun else group}: exit {done.returncode}: {last[:200]}", flush=True)
-            skip += max(len(begun), 1)
-    told = ", ".join(f"{count} {how.removeprefix('ran ')}" for how, count in sorted(counts.items()))
-    print(f"{sum(counts.values()) + failures} cases: {told or 'none ran'}; {failures} failed", flush=True)
+    until = time.monotonic() + asked.seconds
+    groups = [g for g in GROUPS if asked.only in g][shard - 1 :: of]
+    with ThreadPoolExecutor(asked.jobs) as pool:
+        counts = sum(pool.map(lambda group: tried(group, asked.quick, until), groups), Counter())
+    failures, left = counts.pop("failed", 0), counts.pop("left", 0)
+    told = ", ".join(f"{count} {how}" for how, count in sorted(counts.items()))
+    tell(
+        f"{counts.total() + failures} cases: {told or 'none ran'}; {failures} failed"
+        + (f"; {left} left after {asked.seconds:g} seconds" if left else "")
+    )
     return 1 if failures else 0
 
 

@@ -30,16 +30,32 @@ def reads_a_bias_that_is_not_there(op: FusedOp, element: str, size: int, length:
     if len(node.input) > 3 and node.input[3]:  # zeros
         return False
     masked = len(node.input) > 5 and bool(node.input[5])
-    fused = size % 8 == 0 and size <= 1024 and not (masked and (length == 0 or length % 8))
-    vector = next(v for v in ((4, 2, 1) if element == "float16" else (2, 1)) if size % v == 0)
+    fused = {
+        "float16": size % 8 == 0 and size <= 1024 and not (masked and (length == 0 or length % 8)),
+        "bfloat16": size % 8 == 0 and size <= 256 and not masked,  # else for long sequences alone, as of float32
+        "float": False,
+    }[element]
+    vector = next(v for v in ((2, 1) if element == "bfloat16" else (4, 2, 1)) if size % v == 0)
     return not fused and heads * size // vector > THREADS
 
 
-WIDTHS = [(49, 24), (49, 6), (784, 6), (72, 24), (1024, 4), (1032, 1), (3136, 3), (128, 40), (64, 12)]
+WIDTHS = [
+    (49, 24),
+    (49, 6),
+    (784, 6),
+    (72, 24),
+    (1024, 4),
+    (264, 8),
+    (512, 8),
+    (1032, 1),
+    (3136, 3),
+    (128, 40),
+    (64, 12),
+]
 """Size and number of heads: those of attention over channels, and wide models."""
 
 
-@pytest.mark.parametrize("element", ["float16", "bfloat16"])
+@pytest.mark.parametrize("element", ["float16", "bfloat16", "float"])
 @pytest.mark.parametrize("name", FORMS)
 def test_no_form_reads_a_bias_that_is_not_there(name: str, element: str) -> None:
     """Whatever the size, the number of heads and the length: the library's op runs where it can, or the nodes do."""
@@ -64,12 +80,22 @@ def test_usual_heads_are_the_librarys(name: str) -> None:
 MASKED = ("mask by key", "two masks", "finite mask", "safe mask", "chosen", "safe chosen", "op mask", "op chosen")
 
 
+@pytest.mark.parametrize(
+    "name", ["plain", "crossed", "past", "few heads", "op", "op causal", "flat op", "flat op causal"]
+)
+def test_wide_heads_of_bfloat16_are_the_librarys_up_to_256(name: str) -> None:
+    """As far as its flash attention goes; wider ones as long as all heads are at most 2048 wide."""
+    for size, heads, expected in ((256, 16, True), (128, 40, True), (264, 4, True), (1024, 2, True), (264, 8, False)):
+        assert (op_of(name, "bfloat16", size, heads, 0) is not None) == expected, (size, heads)
+
+
 @pytest.mark.parametrize("name", MASKED)
 def test_wide_heads_with_a_mask_get_zeros_to_read(name: str) -> None:
     """Only those: the other kernels of the op pay for them. As many as queries, keys and values are wide."""
     for element, size, heads, length, zeros in (
         ("float16", 128, 32, 0, False), ("float16", 128, 40, 0, True), ("float16", 128, 40, 64, False),
         ("bfloat16", 128, 16, 0, False), ("bfloat16", 128, 32, 0, True), ("bfloat16", 128, 32, 77, True),
+        ("bfloat16", 128, 32, 64, True),
     ):  # fmt: skip
         op = op_of(name, element, size, heads, length)
         assert op is not None
@@ -97,15 +123,16 @@ def test_zeros_change_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "heads", "told"),
+    ("element", "size", "heads", "told"),
     [
-        (49, 24, "dim(qh, 1) * dim(qh, 3) is 1176"),
-        (3136, 3, "dim(qh, 3) is 3136; the rule wants dim(qh, 3) <= 1024"),
+        ("float16", 49, 24, "dim(qh, 1) * dim(qh, 3) is 1176"),
+        ("float16", 3136, 3, "dim(qh, 3) is 3136; the rule wants dim(qh, 3) <= 1024"),
+        ("bfloat16", 1024, 4, "dtype(qh) is bfloat16; the rule wants dtype(qh) != bfloat16"),
     ],
 )
-def test_the_reason_is_told(size: int, heads: int, told: str) -> None:
+def test_the_reason_is_told(element: str, size: int, heads: int, told: str) -> None:
     """As of every refusal, with the numbers of the model."""
-    model = attention("plain", "float16", size, heads)
+    model = attention("plain", element, size, heads)
     report = pipeline.run(model, [r for r in rule.shipped() if r.name == "attention"])
     assert any(told in near.refusal.reason for near in report.near)
     onnx.checker.check_model(model, full_check=True)
