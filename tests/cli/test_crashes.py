@@ -19,7 +19,8 @@ NORM = "fused op LayerNormalization_952f4fcf7a (norm) of rule layer_norm, made o
 def crashing(how: str, which: str, op: str, *arguments: Any) -> subprocess.CompletedProcess[str]:
     """Run the command line where sessions of models with `op` crash; no traceback and no talk of Python's own."""
     call = [sys.executable, "-m", "tests.cli.crashing", how, which, op, *map(str, arguments)]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "300"}
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    environment = os.environ | {"PYTHONPATH": path, "COLUMNS": "300"}
     done = subprocess.run(call, capture_output=True, text=True, check=False, timeout=100, env=environment)
     assert "Traceback" not in done.stdout + done.stderr
     assert "excepthook" not in done.stderr
