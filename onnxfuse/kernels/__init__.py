@@ -5,7 +5,7 @@ Pure Python up to the plan; `compile` needs NVRTC, `load` needs a GPU.
 
 from onnxfuse.kernels.arch import SUPPORTED, Arch
 from onnxfuse.kernels.concat import MULTIPLE as SLOT_CHANNELS
-from onnxfuse.kernels.convolution import CENTRES
+from onnxfuse.kernels.convolution import CENTRES, MOST_TAPS
 from onnxfuse.kernels.estimate import LAUNCH
 from onnxfuse.kernels.language import POINTWISE
 from onnxfuse.kernels.launch import (
@@ -65,6 +65,7 @@ def item_size(dtype: int) -> int:
 __all__ = [
     "CENTRES",
     "LAUNCH",
+    "MOST_TAPS",
     "SLOT_CHANNELS",
     "SUPPORTED",
     "Arch",

@@ -75,8 +75,9 @@ def _conv(graph: Graph, node: Node) -> Form | None:
             packed = to.constant(w, "co", lambda: weight.reshape(weight.shape[:2]).T)
             return [named(make_node("MatMul", [to.last(x), packed], [product]), node), *rest]
         depthwise = weight.shape[1] == 1 and attributes.get("group") == weight.shape[0]
-        # Depthwise weights are [kernel, kernel, C, 1]: neighbouring threads work on neighbouring channels.
-        by_pixel = depthwise and rank != 5
+        # Depthwise weights are [kernel, kernel, C, 1]: neighbouring threads work on neighbouring channels. Of larger
+        # windows there is no such kernel.
+        by_pixel = depthwise and rank != 5 and prod(weight.shape[2:]) <= kernels.MOST_TAPS
         order, back = ((2, 3, 0, 1), (2, 3, 0, 1)) if by_pixel else (to_last(rank), to_first(rank))
         oihw = weight.reshape(with_row(weight.shape, 1))
         packed = to.constant(w, "hwc" if by_pixel else "ohwi", lambda: oihw.transpose(order))

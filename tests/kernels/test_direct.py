@@ -46,6 +46,20 @@ def test_the_kernel_gives_the_body(text, case, dtype):
     check(replace(case, text=text, dtype=dtype))
 
 
+@pytest.mark.parametrize("dtype", [HALF, FLOAT])
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(SILU, HALF, True, 2, 1, 1, (700, 1), (256, 1), strides=(2, 1)),
+        Case(SILU, HALF, True, 2, 8, 8, (5, 50), (3, 39), pads=(1, 19, 1, 19)),
+        Case(SILU, HALF, True, 2, 32, 1, (9, 20), (7, 3), pads=(3, 1, 3, 1)),
+    ],
+    ids=["a resampling", "a wide window", "one filter"],
+)
+def test_large_windows_of_few_channels_and_filters(case, dtype):
+    check(replace(case, dtype=dtype))
+
+
 @settings(max_examples=8, deadline=None)
 @given(case=cases(largest=12), aligned=st.booleans())
 def test_any_convolution(case, aligned):

@@ -245,6 +245,19 @@ def test_a_weight_is_packed_as_a_channels_last_kernel_reads_it(
     assert_same_numbers(model, made)
 
 
+def test_a_filter_of_one_channel_too_long_for_the_depthwise_kernel_is_a_convolution_of_few_channels() -> None:
+    """A resampling of a signal, 256 taps: the library took 740 us for what 80 are enough for."""
+    model = parse(f"""g (float[N,1,1000,1] x) => (float[N,1,A,1] y)
+    <{weights("w", 1, 1, 256, 1)}, {weights("v", 1, 1, 3, 1)}> {{
+      c = Conv <strides = [2,1]> (x, w)
+      r = Relu (c)
+      y = Conv <pads = [1,0,1,0]> (r, v)
+    }}""")
+    made, report = optimize(model)
+    assert {"direct", "depthwise"} <= {applied.rule for applied in report.applied}
+    assert_same_numbers(model, made)
+
+
 def test_a_convolution_of_single_pixels_is_a_product() -> None:
     """Conv 1x1 -> MatMul with the weight [in, out], the bias added along the last axis."""
     model = chain("Conv", 5, 6, 1, 1)

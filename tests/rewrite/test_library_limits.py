@@ -84,8 +84,12 @@ MASKED = ("mask by key", "two masks", "finite mask", "safe mask", "chosen", "saf
     "name", ["plain", "crossed", "past", "few heads", "op", "op causal", "flat op", "flat op causal"]
 )
 def test_wide_heads_of_bfloat16_are_the_librarys_up_to_256(name: str) -> None:
-    """As far as its flash attention goes; wider ones as long as all heads are at most 2048 wide."""
-    for size, heads, expected in ((256, 16, True), (128, 40, True), (264, 4, True), (1024, 2, True), (264, 8, False)):
+    """As far as its flash attention goes; wider ones as long as all heads are at most 2048 wide.
+
+    Those of ONNX's own op stay: it does not round the scores.
+    """
+    own = "op" in name.split()
+    for size, heads, expected in ((256, 16, True), (128, 40, True), (264, 4, not own), (264, 8, False)):
         assert (op_of(name, "bfloat16", size, heads, 0) is not None) == expected, (size, heads)
 
 
