@@ -92,6 +92,8 @@ def _check_names(node: NodeProto, known: set[str]) -> None:
 
 def _check_node(node: NodeProto, opsets: dict[str, int]) -> None:
     op = shown(node.op_type)
+    if not isinstance(node.op_type, str) or not isinstance(node.domain, str):
+        raise ValueError(f"{op} is no text")
     if node.domain not in opsets and not (node.domain == "ai.onnx" and "" in opsets):
         raise ValueError(f"{op} is of domain '{shown(node.domain)}', of which no version is named")
     for attribute in node.attribute:

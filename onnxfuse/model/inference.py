@@ -5,6 +5,7 @@ Where the numbers of a file can come to more than shapes have, inference runs in
 
 import math
 import os
+import re
 import resource
 import select
 import signal
@@ -66,7 +67,14 @@ def _graphs(model: ModelProto) -> Iterator[GraphProto | onnx.FunctionProto]:
         waiting += [a.g for n in graph.node for a in n.attribute if a.type == AttributeProto.GRAPH]
 
 
+_EQUATION = re.compile(rb"[A-Za-z.,\-> ]*")
+"""What an Einsum is written with; of some other characters ONNX 1.23's inference never comes back."""
+
+
 def _may_multiply(graph: GraphProto | onnx.FunctionProto) -> bool:
+    equations = (a.s for n in graph.node if n.op_type == "Einsum" for a in n.attribute if a.name == "equation")
+    if not all(_EQUATION.fullmatch(equation) for equation in equations):
+        return True
     declared = (*graph.value_info, *graph.input, *graph.output) if isinstance(graph, GraphProto) else graph.value_info
     for value in declared:
         dims = value.type.tensor_type.shape.dim
@@ -149,9 +157,10 @@ def _in_a_child(light: ModelProto, strict: bool) -> ModelProto:
         os.waitpid(child, 0)
     if answer is None or not answer:
         raise ModelError(
-            f"its integers do not come to an end: shape inference took more than "
+            f"its shapes do not come to an end: ONNX's inference took more than "
             f"{f'{seconds:.0f} s' if answer is None else f'{MEMORY / 1e9:.0f} GB'}",
-            "A size in the file is far beyond any tensor, or doubles from node to node: export it again.",
+            "A size in the file is far beyond any tensor, doubles from node to node, or an Einsum's equation is none: "
+            "export it again.",
         )
     if answer[:1] == b"E":
         raise _not_valid(answer[1:].decode(errors="replace"))

@@ -40,6 +40,8 @@ def _parsed(parse: Any, text: str) -> Any:
         return parse(text)
     except onnx.parser.ParseError as error:
         raise ModelError(_words(error)) from None
+    except (IndexError, RuntimeError, ValueError) as error:  # onnx 1.23: what its number readers throw, 'stoll'
+        raise ModelError(f"a number of the text is outside of what its type can hold ({error})") from None
 
 
 def _words(error: Exception) -> str:
