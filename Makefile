@@ -36,9 +36,11 @@ format: $(READY)
 
 # Traceback, hang, stray file, growth or crash: exit 1, and the mutants are in FUZZED.
 SECONDS ?= 300
+# MUTANTS="--count 200" takes the same number of each kind, however fast the machine is.
+MUTANTS ?= --seconds $(SECONDS)
 FUZZED ?= build/fuzzed
 fuzz: $(READY)
-	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --keep $(FUZZED)
+	$(BIN)/python -m tests.fuzz $(MUTANTS) --keep $(FUZZED)
 	$(BIN)/python -m tests.fuzz.kills --count $(SECONDS)
 
 # FLOORS=tests/cli takes a part.

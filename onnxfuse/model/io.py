@@ -54,6 +54,14 @@ def load(path: str | Path, *, weights: bool = True) -> onnx.ModelProto:
     return model
 
 
+def check(model: onnx.ModelProto) -> None:
+    """Raise ModelError for what is not read from a file: what contradicts itself, fused bodies that are not valid."""
+    for function in model.functions:
+        if function.domain == DOMAIN:
+            bodies.check(function)
+    validate(model)
+
+
 def parse(data: bytes, name: str) -> onnx.ModelProto:
     """Return the model in `data`; `name` stands in the messages of the ModelError raised for anything else."""
     again = "Is it a complete .onnx file? Copy or export it again."
@@ -66,10 +74,7 @@ def parse(data: bytes, name: str) -> onnx.ModelProto:
     if not model.HasField("graph") or not model.opset_import:
         raise ModelError(f"{name}: is not an ONNX model: it has no graph or no operator set", again)
     try:
-        for function in model.functions:
-            if function.domain == DOMAIN:
-                bodies.check(function)
-        validate(model)
+        check(model)
     except ModelError as error:
         raise ModelError(f"{name}: {error}", error.hint) from None
     return model

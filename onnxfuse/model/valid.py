@@ -11,6 +11,7 @@ from functools import cached_property
 import onnx
 from onnx import ModelProto
 
+from onnxfuse.model import io
 from onnxfuse.model.errors import ModelError
 from onnxfuse.model.inference import NOT_VALID
 from onnxfuse.model.types import first_line, infer, shell
@@ -50,7 +51,7 @@ class Judge:
 
     def wrong(self, made: ModelProto) -> str | None:
         """Return what is wrong with a model that was made of it, None where nothing is."""
-        found = complaint(made) if self.said is None else None
+        found = unreadable(made) or (complaint(made) if self.said is None else None)
         if found is not None or self.opens is None:
             return found
         refused = self.opens(made)
@@ -68,6 +69,15 @@ class Judge:
     def unopened(self) -> Refused | None:
         """Why ONNX Runtime does not open the model as it came here, as one of operators of the user's own."""
         return None if self.opens is None else self.opens(self._source)
+
+
+def unreadable(model: ModelProto) -> str | None:
+    """Return why a file with `model` would not be read, None where it would."""
+    try:
+        io.check(model)
+    except ModelError as error:
+        return str(error)
+    return None
 
 
 def complaint(model: ModelProto) -> str | None:

@@ -10,7 +10,8 @@ from tests.fuzz.worker import mutant
 
 FOUND = (
     "bytes:1:79", "bytes:1:110", "bytes:1:181", "bytes:1:239", "bytes:2:28", "bytes:2:91", "bytes:2:120",
-    "bytes:12:120", "structure:1:48", "structure:4:4", "structure:5:7", "structure:7:113", "fused:1:6", "fused:1:14",
+    "bytes:12:120", "structure:1:48", "structure:1:172", "structure:12:21", "structure:4:4", "structure:5:7",
+    "structure:7:113", "fused:1:6", "fused:1:14",
     "fused:1:64", "fused:1:112", "fused:1:141", "fused:1:148", "fused:1:165", "rules:1:7", "rules:1:145",
     "rules:1:236", "rules:7:81", "rules:11:87", "toml:1:114",
 )  # fmt: skip
