@@ -8,13 +8,17 @@ import onnx
 from onnx import FunctionProto, helper
 
 from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.launch import family, plan
+from onnxfuse.kernels.launch import family, output_shapes, plan
 from onnxfuse.kernels.layout import Shape
 from onnxfuse.model.errors import KernelError
 from onnxfuse.model.fused import FusedOp
 
 Case = tuple[Arch, bool]
 """A GPU, and whether every pointer is a multiple of 16 bytes."""
+
+MOST = 2**31
+"""Elements of a tensor from which on nothing is asked: 4 GB of 16 bits. Kernels that write transposed count in 32 bits,
+and are worth more where tensors are of usual sizes than a promise for those."""
 
 
 def unplanned(op: FusedOp, shapes: tuple[Shape, ...], cases: Iterable[Case]) -> str | None:
@@ -24,7 +28,7 @@ def unplanned(op: FusedOp, shapes: tuple[Shape, ...], cases: Iterable[Case]) -> 
     """
     asked = [case for case in cases if _is_planned(op, shapes, case[0])]
     failed = [(arch, reason) for arch, aligned in asked if (reason := _failure(op, shapes, aligned, arch)) is not None]
-    if not failed or not takes(op, shapes):
+    if not failed or _is_beyond(op, shapes) or not takes(op, shapes):
         return None
     arch, reason = failed[0]
     sizes = ", ".join("x".join(map(str, s)) or "scalar" for s in shapes)
@@ -37,6 +41,15 @@ def _is_planned(op: FusedOp, shapes: tuple[Shape, ...], arch: Arch) -> bool:
     if mine.refuses is not None and mine.refuses(op, arch) is not None:
         return False
     return op.library is None or mine.fits is None or mine.fits(op, shapes, arch) is None
+
+
+def _is_beyond(op: FusedOp, shapes: tuple[Shape, ...]) -> bool:
+    """Return whether some input or output has MOST elements or more."""
+    try:
+        made = output_shapes(op, shapes)
+    except KernelError:
+        made = ()
+    return any(math.prod(shape) >= MOST for shape in (*shapes, *made))
 
 
 def _failure(op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, arch: Arch) -> str | None:

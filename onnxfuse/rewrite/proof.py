@@ -1,6 +1,5 @@
 """No fused op without a plan: each is planned for every GPU, at sampled sizes, before it is made."""
 
-import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -18,10 +17,8 @@ Shapes = tuple[tuple[int, ...], ...]
 SIZES = ((168,), (3, 5, 7, 11, 13, 17), (1,), (65520, 840))
 """What open extents are taken for, a row at a time: each name takes one of the row, the same one everywhere.
 
-What real extents divide by is 168, too; odd ones, all different; ones; and so large that indices pass 2^31.
+What real extents divide by is 168, too; odd ones, all different; ones; and large ones.
 """
-MOST = 2**40
-"""Elements of a tensor from which on no GPU holds it: such sizes are not asked for."""
 A100, A10, L4, H200, B200, RTX5090 = kernels.SUPPORTED
 FIRST: tuple[tuple[Case, ...], ...] = (
     ((A100, True), (A10, False), (L4, True), (H200, True), (B200, False), (RTX5090, True)),
@@ -85,6 +82,6 @@ def _sized(types: Sequence[ValueType], sizes: Sequence[int]) -> Shapes | None:
             return None
         extents = [number(d, lambda name: given.setdefault(name, sizes[len(given) % len(sizes)])) for d in type_.shape]
         shapes.append(tuple(n for n in extents if n is not None))
-        if len(shapes[-1]) < len(extents) or math.prod(shapes[-1]) >= MOST:
+        if len(shapes[-1]) < len(extents):
             return None
     return tuple(shapes)
