@@ -42,7 +42,7 @@ class Broken(Exception):  # noqa: N818 - it names what was found, no mistake in 
     """A promise that did not hold; the text says which."""
 
 
-class Refused(Exception):  # noqa: N818
+class Refused(Exception):  # noqa: N818 - as `Broken`
     """ONNX Runtime itself does not run the original, or what a step needs is not there; the text says why."""
 
 

@@ -44,7 +44,7 @@ class ContradictionError(ModelError):
 def infer_shapes(light: ModelProto, *, strict: bool = False) -> ModelProto:
     """Return `light`, a model without its large weights, with every type that ONNX infers; `strict` stops at less.
 
-    Raises ContradictionError where the inference stops, ModelError where the integers do not come to an end in time.
+    Raises ContradictionError where the inference stops, ModelError where it does not come to an end in time.
     """
     if not may_multiply(light):
         try:

@@ -22,6 +22,7 @@ from onnxfuse.verification.inputs import Array
 from onnxfuse.verification.sessions import (
     CUDA,
     ORT_ERRORS,
+    SILENT,
     Model,
     no_cuda,
     raise_if_lost,
@@ -33,9 +34,6 @@ Values = Mapping[str, onnxruntime.OrtValue]
 
 REFUSALS: tuple[type[Exception], ...] = (*ORT_ERRORS, RuntimeError)
 """What ONNX Runtime raises for a setting that it cannot do; RuntimeError where it has no class of its own for it."""
-
-FATAL = 4
-"""ONNX Runtime's severity. A setting that it refuses is no error here: the reason is raised, and told in the report."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ def opened(
 ) -> onnxruntime.InferenceSession:
     """Return the session of a model, whose profile goes to `profile`. Raises what ONNX Runtime does, DeviceError."""
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = FATAL
+    options.log_severity_level = SILENT  # the reason is raised, and told in the report
     options.intra_op_num_threads = setting.threads
     if profile:
         options.enable_profiling = True

@@ -21,8 +21,8 @@ ORT_ERRORS: tuple[type[Exception], ...] = (
 UNREGISTERED = "is not a registered function/op"
 """What ONNX Runtime says of an operator for which a library of the user's would have to be loaded."""
 
-SILENT = 4
-"""ONNX Runtime's severity: fatal errors only. What goes wrong is raised and told by us."""
+QUIET, SILENT = 3, 4
+"""ONNX Runtime's severities: errors only; not even those. What goes wrong is raised and told by us."""
 
 
 def refusal(model: onnx.ModelProto) -> Refused | None:

@@ -20,6 +20,8 @@ from onnxfuse.model.errors import DeviceError, DeviceLostError, ModelError
 from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.model.types import first_line
 from onnxfuse.runtime.opening import ORT_ERRORS as ORT_ERRORS
+from onnxfuse.runtime.opening import QUIET as QUIET
+from onnxfuse.runtime.opening import SILENT as SILENT
 
 Arrays = dict[str, npt.NDArray[Any]]
 Source = str | Path | bytes | onnx.ModelProto
@@ -35,9 +37,6 @@ CRASHES_IN_HALF = "NchwcTransformer"
 
 DEFAULTS: Mapping[str, str] = MappingProxyType({})
 """No options of a provider."""
-
-QUIET, SILENT = 3, 4
-"""ONNX Runtime's severities: errors only; not even those. What goes wrong is raised and told by us."""
 
 
 def plain(
