@@ -1,7 +1,7 @@
-"""Builds the native bridge. Everything else about the package stands in pyproject.toml."""
+"""Builds the native bridge and finds the packages. Everything else about the package stands in pyproject.toml."""
 
 import pybind11
-from setuptools import Extension, setup
+from setuptools import Extension, find_packages, setup
 
 bridge = Extension(
     "onnxfuse.runtime._bridge",
@@ -15,4 +15,8 @@ bridge = Extension(
     optional=True,
 )
 
-setup(ext_modules=[bridge])
+setup(
+    packages=[*find_packages(include=["onnxfuse", "onnxfuse.*"]), "onnxfuse.rules"],
+    package_dir={"onnxfuse.rules": "rules"},
+    ext_modules=[bridge],
+)

@@ -25,7 +25,7 @@ import onnx
 from onnxfuse.model.errors import DeviceError, ModelError
 from onnxfuse.model.fused import DOMAIN, fused_ops
 from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.rule import Rule, shipped
+from onnxfuse.rewrite.language.rule_file import Rule, shipped
 
 try:
     import timm

@@ -124,7 +124,7 @@ def main(
     """Time models before and after fusion on the GPU and print a table."""
     columns = ["model", "ORT, us", "fused, us", "min-90%", "over best", "over graph", "launches"]
     table = Table(*columns, *(["compile, us", "over it"] if torch_compile else []), box=None)
-    for name in (one for word in names for one in (vision.FAMILIES if word == CNNS else (word,))):
+    for name in (one for word in names for one in (vision.TEMPLATES if word == CNNS else (word,))):
         compiled = rivals.compiled_apart(name, dtype, batch, sequence) if torch_compile else None
         found = compare(name, dtype, batch, sequence, tuning=tuning)
         length = f"x{sequence}" if found.text else ""

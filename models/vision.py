@@ -16,7 +16,7 @@ from onnxfuse.model.errors import DeviceError, UsageError
 
 SOURCES = ("torchvision", "timm")
 UNET = "unet"
-FAMILIES = (
+TEMPLATES = (
     "torchvision:vgg16", "torchvision:resnext50_32x4d", "torchvision:regnet_y_400mf", "torchvision:inception_v3",
     "torchvision:googlenet", "torchvision:densenet121", "torchvision:squeezenet1_1", "torchvision:shufflenet_v2_x1_0",
     "torchvision:mobilenet_v2", "torchvision:mobilenet_v3_large", "torchvision:mnasnet0_5", UNET,

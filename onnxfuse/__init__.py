@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from onnxfuse.benchmark import Report as BenchReport
     from onnxfuse.profiling import Profile
+    from onnxfuse.rewrite.language.rule_file import Rule
     from onnxfuse.rewrite.report import Report
-    from onnxfuse.rewrite.rule import Rule
     from onnxfuse.runtime import Placement, Session
     from onnxfuse.tuning import Tuned
     from onnxfuse.verification import Report as VerifyReport
@@ -161,7 +161,8 @@ def _run(
     model: "Model", rules: Sequence[str | Path], options: "_Options", tuning: Path | None = None
 ) -> "tuple[onnx.ModelProto, Report]":
     from onnxfuse.model.tf32 import set_strict_fp32
-    from onnxfuse.rewrite import pipeline, rule
+    from onnxfuse.rewrite import pipeline
+    from onnxfuse.rewrite.language import rule_file
     from onnxfuse.runtime.opening import refusal
 
     def fresh() -> "onnx.ModelProto":
@@ -170,7 +171,7 @@ def _run(
             set_strict_fp32(own)
         return own
 
-    own, chosen = fresh(), rule.select(Path(r) for r in rules)
+    own, chosen = fresh(), rule_file.select(Path(r) for r in rules)
     tuned = None if tuning is None else _tuned(own, chosen, tuning)
     choices = None if tuned is None else tuned.choices(own, chosen)
     report = pipeline.run(own, chosen, choices=choices, opens=refusal, again=fresh, freeze=options.freeze)
@@ -181,9 +182,9 @@ def _run(
 
 def _tuned(model: "onnx.ModelProto", rules: "Sequence[Rule]", file: Path) -> "Tuned":
     from onnxfuse import tuning
-    from onnxfuse.kernels import tuned
+    from onnxfuse.kernels import measurements
 
-    found = tuning.reuse(model, rules, tuned.read(file))
+    found = tuning.reuse(model, rules, measurements.read(file))
     if found.note:
         warnings.warn(found.note, stacklevel=4)
     return found

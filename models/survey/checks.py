@@ -17,10 +17,10 @@ import onnx
 
 import onnxfuse
 from models.survey import inputs
-from onnxfuse.kernels import nvrtc
 from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.launch import is_template, plan, supports
-from onnxfuse.model import io, sized
+from onnxfuse.kernels.build import nvrtc
+from onnxfuse.kernels.dispatch import is_template, plan, supports
+from onnxfuse.model import concrete_shapes, io
 from onnxfuse.model.errors import OnnxfuseError
 from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops
 from onnxfuse.model.types import infer
@@ -139,7 +139,7 @@ def optimized(one: Examined) -> None:
     io.save(made, one.fused)
     one.facts["nodes"] = [len(onnx.load(one.path, load_external_data=False).graph.node), len(made.graph.node)]
     ops = fused_ops(made)
-    count = sum(n.domain == DOMAIN for graph in sized.every_graph(made.graph) for n in graph.node)
+    count = sum(n.domain == DOMAIN for graph in concrete_shapes.every_graph(made.graph) for n in graph.node)
     one.facts |= {"fused": count, "kernels": len(ops), "rules": sorted({op.rule for op in ops.values()})}
 
 
@@ -171,11 +171,11 @@ def planned(one: Examined) -> None:
     broken: dict[str, str] = {}
     compiled = set[tuple[str, str]]()
     for turn in sorted(set(one.turns)):
-        light, _ = sized.with_sizes(model, inputs.sizes_of(model, turn))
+        light, _ = concrete_shapes.with_sizes(model, inputs.sizes_of(model, turn))
         graph = infer(light).graph
-        types, nodes = sized.every_type(graph), sized.fused_nodes(graph)
+        types, nodes = concrete_shapes.every_type(graph), concrete_shapes.fused_nodes(graph)
         for name, op in ops.items():
-            shapes = {s for n in nodes.get(name, []) if (s := sized.input_shapes(n, types)) is not None}
+            shapes = {s for n in nodes.get(name, []) if (s := concrete_shapes.input_shapes(n, types)) is not None}
             if not shapes and turn == 0:
                 one.facts["without_shapes"] = one.facts.get("without_shapes", 0) + 1
             for arch in ARCHS if is_template(op.template) else ():

@@ -17,7 +17,7 @@ from onnxfuse.cli.optimize import EXPECTATION_NOT_MET, run
 from onnxfuse.cli.outputs import Outputs, output_options, writable
 from onnxfuse.cli.verify import PROVIDERS, TF32_OPTION, ShapeOption
 from onnxfuse.model import io
-from onnxfuse.rewrite import rule
+from onnxfuse.rewrite.language import rule_file
 
 if TYPE_CHECKING:
     from onnxfuse.benchmark import Block, FusedOps, Report
@@ -123,7 +123,7 @@ def command(
 def optimized(path: Path) -> onnx.ModelProto:
     """Return the model in `path`, optimized by the shipped rules."""
     model = io.load(path)
-    run(model, rule.select(()), lambda _: None, path)
+    run(model, rule_file.select(()), lambda _: None, path)
     return model
 
 

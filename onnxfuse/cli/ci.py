@@ -22,7 +22,7 @@ from onnxfuse.contract import Change, Contract, Entry, Lock, ModelLock
 from onnxfuse.model import io
 from onnxfuse.model.errors import OnnxfuseError, UsageError
 from onnxfuse.model.isolation import Crash, isolated
-from onnxfuse.rewrite import rule
+from onnxfuse.rewrite.language import rule_file
 from onnxfuse.rewrite.pipeline import Progress
 from onnxfuse.rewrite.report import Report
 
@@ -114,7 +114,7 @@ def command(
     # Outputs and the lock take their places last: where a report cannot be written, they stay as they were.
     with ExitStack() as pending:
         with working("read") as progress:
-            rules = {e.name: choose(rule.select(e.rules), (), e.skip) for e in promised.models}
+            rules = {e.name: choose(rule_file.select(e.rules), (), e.skip) for e in promised.models}
             _check_rules(promised, rules)
             done = [
                 _hold(entry, rules[entry.name], was, progress, pending, no_bench=no_bench) for entry in promised.models
@@ -151,7 +151,7 @@ def _chosen(promised: Contract, names: tuple[str, ...]) -> Contract:
     return Contract(promised.path, tuple(e for e in promised.models if not names or e.name in names))
 
 
-def _check_rules(promised: Contract, rules: Mapping[str, tuple[rule.Rule, ...]]) -> None:
+def _check_rules(promised: Contract, rules: Mapping[str, tuple[rule_file.Rule, ...]]) -> None:
     """Raise UsageError for a requirement on a rule that there is not, before any model is read."""
     for entry in promised.models:
         for required in entry.require:
@@ -171,7 +171,7 @@ def _general(was: Lock | None, now: Lock, *, whole: bool) -> list[Change]:
 
 def _hold(
     entry: Entry,
-    rules: tuple[rule.Rule, ...],
+    rules: tuple[rule_file.Rule, ...],
     was: Lock | None,
     progress: Progress,
     pending: ExitStack,
@@ -189,7 +189,7 @@ def _hold(
 
 def _run(
     outcome: Outcome,
-    rules: tuple[rule.Rule, ...],
+    rules: tuple[rule_file.Rule, ...],
     was: Lock | None,
     progress: Progress,
     pending: ExitStack,

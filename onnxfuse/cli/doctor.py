@@ -166,8 +166,9 @@ def _cards() -> Iterator[Finding]:
 
 def _compiler(wanted: bool) -> Iterator[Finding]:
     """Compile a kernel of one line: NVRTC loads and makes a cubin."""
-    from onnxfuse.kernels import Arch, KernelSource, nvrtc
-    from onnxfuse.kernels.source import generated
+    from onnxfuse.kernels import Arch, KernelSource
+    from onnxfuse.kernels.build import nvrtc
+    from onnxfuse.kernels.emit.source import generated
 
     text = 'extern "C" __global__ void probe(float* x) { x[threadIdx.x] = 1.0f; }\n'
     try:
@@ -182,8 +183,8 @@ def _compiler(wanted: bool) -> Iterator[Finding]:
 
 
 def _folders() -> Iterator[Finding]:
-    from onnxfuse.kernels import cache
-    from onnxfuse.rewrite.rule import shipped, shipped_folder
+    from onnxfuse.kernels.build import cache
+    from onnxfuse.rewrite.language.rule_file import shipped, shipped_folder
 
     try:
         folder: Path | str = cache.folder()

@@ -17,10 +17,10 @@ from onnxfuse.cli.optimize import choose, rule_names, run
 from onnxfuse.model import io
 from onnxfuse.model.errors import UsageError
 from onnxfuse.model.graph import Node, bodies
-from onnxfuse.rewrite import rule
-from onnxfuse.rewrite.hint import hint, without_names
-from onnxfuse.rewrite.match import Refusal
-from onnxfuse.rewrite.pattern import did_you_mean
+from onnxfuse.rewrite.language import rule_file
+from onnxfuse.rewrite.language.pattern import did_you_mean
+from onnxfuse.rewrite.match.hint import hint, without_names
+from onnxfuse.rewrite.match.match import Refusal
 from onnxfuse.rewrite.report import Near, Report
 
 SCREEN = 12
@@ -65,7 +65,7 @@ def command(
     """Say what fuses in IN.onnx, what does not, and why. Writes nothing."""
     if nearest and at:
         raise UsageError("--near and --at exclude each other: the whole model, or one node")
-    rules = choose(rule.select(folders), only, ())
+    rules = choose(rule_file.select(folders), only, ())
     with working("load") as progress:
         model = io.load(source)
         places = {name: _place(model, name, source) for name in at}

@@ -3,7 +3,7 @@
 from typing import Any
 
 from onnxfuse.kernels import is_pointwise
-from onnxfuse.rewrite.hint import hint
+from onnxfuse.rewrite.match.hint import hint
 from onnxfuse.rewrite.report import Near, Report
 
 

@@ -25,8 +25,9 @@ from onnxfuse.model import io
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.tf32 import is_strict_fp32, set_strict_fp32
-from onnxfuse.rewrite import pipeline, rule
-from onnxfuse.rewrite.pattern import did_you_mean
+from onnxfuse.rewrite import pipeline
+from onnxfuse.rewrite.language import rule_file
+from onnxfuse.rewrite.language.pattern import did_you_mean
 from onnxfuse.rewrite.report import Report
 from onnxfuse.rewrite.unfuse import unfuse
 
@@ -49,7 +50,7 @@ class Requirement:
 
 def rule_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
     """Return the shipped rules whose names begin so, for the shell's completion."""
-    return sorted(f.stem for f in rule.shipped_folder().glob(f"{glob.escape(incomplete)}*.toml"))
+    return sorted(f.stem for f in rule_file.shipped_folder().glob(f"{glob.escape(incomplete)}*.toml"))
 
 
 @click.command("optimize")
@@ -146,7 +147,7 @@ def command(
     if dump is None and asked is None and shapes:
         raise UsageError("--shape goes with --dump DIR, --tune and --tuning FILE")
     dumping = None if dump is None else Dumping(dump, arch, shapes)
-    rules = choose(rule.select(folders), only, skip)
+    rules = choose(rule_file.select(folders), only, skip)
     requirements = [parse_requirement(text, rules) for text in require]
     writable(target)
     if asked is not None and tune:
@@ -210,14 +211,16 @@ def command(
     return EXPECTATION_NOT_MET if missed else 0
 
 
-def choose(rules: tuple[rule.Rule, ...], only: tuple[str, ...], skip: tuple[str, ...]) -> tuple[rule.Rule, ...]:
+def choose(
+    rules: tuple[rule_file.Rule, ...], only: tuple[str, ...], skip: tuple[str, ...]
+) -> tuple[rule_file.Rule, ...]:
     """Return the rules left by `--only` and `--skip`; raises UsageError for a name that is no rule."""
     for name in (*only, *skip):
         find(rules, name)
     return tuple(r for r in rules if (not only or r.name in only) and r.name not in skip)
 
 
-def find(rules: tuple[rule.Rule, ...], name: str) -> rule.Rule:
+def find(rules: tuple[rule_file.Rule, ...], name: str) -> rule_file.Rule:
     """Return the rule called `name`; raises UsageError that names the nearest one."""
     known = {r.name: r for r in rules}
     if name not in known:
@@ -226,7 +229,7 @@ def find(rules: tuple[rule.Rule, ...], name: str) -> rule.Rule:
     return known[name]
 
 
-def parse_requirement(text: str, rules: tuple[rule.Rule, ...]) -> Requirement:
+def parse_requirement(text: str, rules: tuple[rule_file.Rule, ...]) -> Requirement:
     """Return what `--require` asks for; raises UsageError."""
     found = re.fullmatch(r"\s*(\w+)\s*(?:>=\s*(\d+))?\s*", text)
     if found is None:
@@ -236,7 +239,7 @@ def parse_requirement(text: str, rules: tuple[rule.Rule, ...]) -> Requirement:
 
 def run(
     model: onnx.ModelProto,
-    rules: Sequence[rule.Rule],
+    rules: Sequence[rule_file.Rule],
     progress: pipeline.Progress,
     source: Path,
     tuned: "Tuned | None" = None,
@@ -270,7 +273,7 @@ def run(
 
 def _run_guarded(
     original: onnx.ModelProto,
-    rules: tuple[rule.Rule, ...],
+    rules: tuple[rule_file.Rule, ...],
     progress: Any,
     source: Path,
     inputs: tuple[Path, ...],

@@ -16,9 +16,9 @@ from onnxfuse.cli.console import output, print_json, working
 from onnxfuse.cli.outputs import Outputs, output_options, writable, written
 from onnxfuse.cli.verify import PROVIDERS, TF32_OPTION, ShapeOption
 from onnxfuse.model import io
+from onnxfuse.model.display_names import plain_name
 from onnxfuse.model.errors import DeviceError, UsageError
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.model.titles import plain_name
 from onnxfuse.profiling import RUNS
 from onnxfuse.profiling.traffic import Row
 

@@ -14,7 +14,8 @@ from onnxfuse.model.errors import ModelError, RuleError
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.text import parse_model
 from onnxfuse.model.validate import validate
-from onnxfuse.rewrite import pipeline, predicate, rule
+from onnxfuse.rewrite import pipeline
+from onnxfuse.rewrite.language import predicate, rule_file
 
 
 @click.command("rules")
@@ -32,7 +33,7 @@ def command(name: str | None, folders: tuple[Path, ...], predicates: bool, as_js
         else:
             console.print("\n".join(words), markup=False, soft_wrap=True)
         return 0
-    rules = rule.select(folders)
+    rules = rule_file.select(folders)
     if name is not None:
         rules = (find(rules, name),)
     if as_json:
@@ -49,13 +50,13 @@ def command(name: str | None, folders: tuple[Path, ...], predicates: bool, as_js
     return 0
 
 
-def _kind(one: rule.Rule) -> str:
+def _kind(one: rule_file.Rule) -> str:
     if one.fuse is not None:
         return f"fuse, {one.fuse.template}"
     return "rewrite" if one.layout is None else "layout"
 
 
-def _explain(console: Console, one: rule.Rule) -> None:
+def _explain(console: Console, one: rule_file.Rule) -> None:
     console.print(f"[bold]{one.name}[/] ({_kind(one)}): {escape(one.summary)}")
     console.print(f"{one.path}\n", style="dim", soft_wrap=True)
     for example in one.examples:
@@ -76,7 +77,7 @@ def _explain(console: Console, one: rule.Rule) -> None:
         console.print()
 
 
-def _example(one: rule.Rule, text: str) -> onnx.ModelProto:
+def _example(one: rule_file.Rule, text: str) -> onnx.ModelProto:
     try:
         model = parse_model(text)
         validate(model)

@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from onnxfuse.kernels import tuned as times
-from onnxfuse.kernels.plans import DEFAULT
-from onnxfuse.kernels.tuned import Measured, Timed
+from onnxfuse.kernels import measurements as times
+from onnxfuse.kernels.launch_plan import DEFAULT
+from onnxfuse.kernels.measurements import Measured, Timed
+from onnxfuse.rewrite.language.rule_file import Rule
 from onnxfuse.rewrite.pipeline import Progress
-from onnxfuse.rewrite.rule import Rule
 
 if TYPE_CHECKING:
     from onnxfuse.tuning import Decided, Tuned

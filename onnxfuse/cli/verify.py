@@ -261,7 +261,7 @@ def command(
 
 def _save_inputs(path: Path, original: Path, **chosen: Any) -> None:
     """Write the inputs before anything is run on them: they are wanted most where a run ends badly."""
-    from onnxfuse.verification.given import save_cases
+    from onnxfuse.verification.input_files import save_cases
     from onnxfuse.verification.inputs import input_specs
     from onnxfuse.verification.planning import plan_of
 
@@ -271,9 +271,9 @@ def _save_inputs(path: Path, original: Path, **chosen: Any) -> None:
 def _reoptimizer(original: Path, folders: tuple[Path, ...]) -> "Reoptimize":
     """Return what optimizes the original again without some of the rules."""
     from onnxfuse.cli.optimize import run
-    from onnxfuse.rewrite import rule
+    from onnxfuse.rewrite.language import rule_file
 
-    rules = rule.select(folders)
+    rules = rule_file.select(folders)
 
     def reoptimize(without: Collection[str]) -> tuple["ModelProto", tuple[str, ...]]:
         model = io.load(original)

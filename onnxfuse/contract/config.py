@@ -20,7 +20,7 @@ from typing import Any
 
 from onnxfuse.model.errors import UsageError
 from onnxfuse.model.text import read_toml
-from onnxfuse.rewrite.pattern import did_you_mean
+from onnxfuse.rewrite.language.pattern import did_you_mean
 
 RELATIONS = {"==": operator.eq, ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 SEE = "See onnxfuse ci --help."

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from onnxfuse.model import facts
 from onnxfuse.model.errors import UsageError
 from onnxfuse.model.facts import Facts, as_integer, as_list, as_number, as_text
+from onnxfuse.rewrite.language.rule_file import Rule
 from onnxfuse.rewrite.report import Report
-from onnxfuse.rewrite.rule import Rule
 
 SCHEMA = 1
 Kept = TypeVar("Kept")

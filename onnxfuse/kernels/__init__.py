@@ -4,11 +4,9 @@ Pure Python up to the plan; `compile` needs NVRTC, `load` needs a GPU.
 """
 
 from onnxfuse.kernels.arch import SUPPORTED, Arch
-from onnxfuse.kernels.concat import MULTIPLE as SLOT_CHANNELS
-from onnxfuse.kernels.convolution import CENTRES, MOST_TAPS
-from onnxfuse.kernels.estimate import LAUNCH
-from onnxfuse.kernels.language import POINTWISE
-from onnxfuse.kernels.launch import (
+from onnxfuse.kernels.build.nvrtc import arch_of, compile, load, zeros
+from onnxfuse.kernels.cost import LAUNCH
+from onnxfuse.kernels.dispatch import (
     candidates,
     estimate,
     fits,
@@ -23,13 +21,15 @@ from onnxfuse.kernels.launch import (
     unreadable_before,
     writes_slots,
 )
-from onnxfuse.kernels.moves import FREE, MOVEMENT
-from onnxfuse.kernels.nvrtc import arch_of, compile, load, zeros
-from onnxfuse.kernels.plans import LaunchPlan, TensorMap, Tuning
+from onnxfuse.kernels.emit.source import KernelSource
+from onnxfuse.kernels.ir.movement_ops import FREE, MOVEMENT
+from onnxfuse.kernels.ir.pointwise_ops import POINTWISE
+from onnxfuse.kernels.ir.reduction_ops import REDUCTIONS
+from onnxfuse.kernels.ir.types import TYPES
+from onnxfuse.kernels.launch_plan import LaunchPlan, TensorMap, Tuning
 from onnxfuse.kernels.proof import Case, unplanned
-from onnxfuse.kernels.reductions import REDUCTIONS
-from onnxfuse.kernels.source import KernelSource
-from onnxfuse.kernels.types import TYPES
+from onnxfuse.kernels.templates.concat.plan import MULTIPLE as SLOT_CHANNELS
+from onnxfuse.kernels.templates.conv.convolution import CENTRES, MOST_TAPS
 
 
 def pointwise_ops(domain: str = "") -> frozenset[str]:

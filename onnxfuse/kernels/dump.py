@@ -10,12 +10,12 @@ from typing import Any
 import onnx
 from onnx import NodeProto
 
-from onnxfuse.kernels import nvrtc
 from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.launch import is_template, plan, supports
-from onnxfuse.kernels.layout import Shape
-from onnxfuse.kernels.plans import LaunchPlan
-from onnxfuse.model import provenance, sized
+from onnxfuse.kernels.build import nvrtc
+from onnxfuse.kernels.dispatch import is_template, plan, supports
+from onnxfuse.kernels.ir.strides import Shape
+from onnxfuse.kernels.launch_plan import LaunchPlan
+from onnxfuse.model import concrete_shapes, provenance
 from onnxfuse.model.errors import KernelError, ModelError
 from onnxfuse.model.fused import FusedOp, fused_ops
 from onnxfuse.model.types import ValueType, infer, value_info
@@ -106,9 +106,9 @@ def dump(
     arch = arch or H200
     try:
         (folder / "ops").mkdir(parents=True, exist_ok=True)
-        light, assumed = sized.with_sizes(model, sizes or {})
+        light, assumed = concrete_shapes.with_sizes(model, sizes or {})
         graph = infer(light).graph
-        types, nodes = sized.every_type(graph), sized.fused_nodes(graph)
+        types, nodes = concrete_shapes.every_type(graph), concrete_shapes.fused_nodes(graph)
         ops = fused_ops(model)
         found = tuple(_op(folder / "ops", op, nodes.get(name, []), types, arch) for name, op in ops.items())
         index = {"schema": 1, "arch": arch.name, "assumed": assumed, "ops": [asdict(d) for d in found]}
@@ -136,7 +136,7 @@ def _op(folder: Path, op: FusedOp, nodes: list[NodeProto], types: Mapping[str, V
     reason = supports(op, lambda: arch)
     if reason is not None:
         return Dumped(op.name, op.rule, place.name, layers, 0, None, None, reason)
-    shapes = {s: None for n in nodes if (s := sized.input_shapes(n, types)) is not None}
+    shapes = {s: None for n in nodes if (s := concrete_shapes.input_shapes(n, types)) is not None}
     compiled: dict[str, Resources] = {}
     note = "" if shapes else "the shapes of its inputs are not known"
     for number, shape in enumerate(shapes):

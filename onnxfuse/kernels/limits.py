@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.plans import LaunchPlan, TensorMap
+from onnxfuse.kernels.launch_plan import LaunchPlan, TensorMap
 
 THREADS = 1024
 """Of a block (CUDA C++ programming guide, technical specifications)."""

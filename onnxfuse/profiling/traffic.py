@@ -7,8 +7,8 @@ from typing import Any
 
 import onnx
 
+from onnxfuse.model.display_names import short
 from onnxfuse.model.fused import replaced_nodes
-from onnxfuse.model.titles import short
 from onnxfuse.profiling.sizes import Placed, Shapes, Sized, sized
 from onnxfuse.profiling.work import ON_HOST, VIEWS, Work, product_type, work
 

@@ -5,10 +5,10 @@ from typing import Any
 import onnx
 
 from onnxfuse.model import provenance
+from onnxfuse.model.display_names import short
 from onnxfuse.model.fused import DOMAIN, fused_ops
-from onnxfuse.model.titles import short
 from onnxfuse.model.types import infer, value_types
-from onnxfuse.reporting.layout import layout
+from onnxfuse.reporting.graph_drawing import layout
 
 CHARACTER = 7.0
 """Width of a letter of the label, in the page's units."""

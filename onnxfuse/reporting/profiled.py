@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any
 
-from onnxfuse.model.titles import plain_name
+from onnxfuse.model.display_names import plain_name
 from onnxfuse.reporting.charts import Bar, bars
 from onnxfuse.reporting.tables import table
 

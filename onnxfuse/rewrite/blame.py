@@ -14,8 +14,8 @@ from onnxfuse.model.errors import ModelError, RuleError
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.nested import nodes_of
 from onnxfuse.model.types import shell
+from onnxfuse.rewrite.language.rule_file import Rule, shipped_folder
 from onnxfuse.rewrite.report import Report
-from onnxfuse.rewrite.rule import Rule, shipped_folder
 from onnxfuse.rewrite.unfuse import unfuse
 
 Wrong = Callable[[ModelProto], str | None]

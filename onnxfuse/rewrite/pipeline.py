@@ -15,13 +15,13 @@ from onnxfuse.model.share import share_weights
 from onnxfuse.model.types import opset_of
 from onnxfuse.model.valid import Judge, Opens
 from onnxfuse.rewrite import strict
-from onnxfuse.rewrite.apply import MAX_ROUNDS, endless, rewrite
 from onnxfuse.rewrite.blame import mend
-from onnxfuse.rewrite.choices import Choices
-from onnxfuse.rewrite.fuse import fuse
-from onnxfuse.rewrite.layout import lay_out
+from onnxfuse.rewrite.fuse.choices import Choices
+from onnxfuse.rewrite.fuse.fuse import fuse
+from onnxfuse.rewrite.language.rule_file import Rule, shipped
+from onnxfuse.rewrite.nhwc.min_cut import lay_out
 from onnxfuse.rewrite.report import Report
-from onnxfuse.rewrite.rule import Rule, shipped
+from onnxfuse.rewrite.simplify.rewrite import MAX_ROUNDS, endless, rewrite
 
 Progress = Callable[[str], None]
 """Called with the name of each phase as it starts."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from onnxfuse.model.graph import Node
-from onnxfuse.rewrite.match import Refusal
+from onnxfuse.rewrite.match.match import Refusal
 
 
 @dataclass(frozen=True)

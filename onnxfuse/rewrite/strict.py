@@ -6,8 +6,8 @@ from dataclasses import replace
 from onnx import ModelProto
 
 from onnxfuse.model.tf32 import is_strict_fp32
-from onnxfuse.rewrite import predicate
-from onnxfuse.rewrite.rule import Anchor, Rule
+from onnxfuse.rewrite.language import predicate
+from onnxfuse.rewrite.language.rule_file import Anchor, Rule
 
 ROUNDING = ("gemm", "direct")
 """Templates whose kernels round the factors of float32 products to TF32."""

@@ -11,7 +11,7 @@ from onnxfuse.model import provenance
 from onnxfuse.model.errors import ModelError
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.nested import bodies, every_name, nodes_of
-from onnxfuse.rewrite.terms_last import turn_back
+from onnxfuse.rewrite.fuse.k_major_weights import turn_back
 
 
 def unfuse(model: onnx.ModelProto, only: Collection[str] | None = None) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from onnxfuse.kernels import TensorMap
-from onnxfuse.runtime.table import Row
+from onnxfuse.runtime.launch import Row
 
 API_VERSION: int
 """The ONNX Runtime API version whose function table is asked for."""

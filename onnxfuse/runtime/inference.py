@@ -15,7 +15,7 @@ from onnxfuse.model.io import PROTOBUF_LIMIT
 from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.runtime.bridge import bridge_missing
 from onnxfuse.runtime.cuda import PROVIDER, cuda_unusable, device_count
-from onnxfuse.runtime.library import with_library_ops
+from onnxfuse.runtime.ort_ops import with_library_ops
 from onnxfuse.runtime.placement import Model, Placement, data_folder, read
 from onnxfuse.runtime.registration import as_functions, register_kernels
 

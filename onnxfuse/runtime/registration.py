@@ -12,15 +12,15 @@ from onnxfuse.kernels import is_template
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.fused import FusedOp, fused_ops
 from onnxfuse.model.tf32 import is_strict_fp32
-from onnxfuse.rewrite import rule
-from onnxfuse.rewrite.realize import Realized, realize
+from onnxfuse.rewrite.fuse.realize import Realized, realize
+from onnxfuse.rewrite.language import rule_file
 from onnxfuse.runtime.bridge import bridge
 from onnxfuse.runtime.cuda import cuda_unusable
+from onnxfuse.runtime.launch import Row
+from onnxfuse.runtime.loader import may_alias, no_kernel, no_plan, planner
 from onnxfuse.runtime.placement import Model, Placement, data_folder, node_counts, read
-from onnxfuse.runtime.planner import may_alias, no_kernel, no_plan, planner
 from onnxfuse.runtime.shape_math import shape_math
-from onnxfuse.runtime.table import Row
-from onnxfuse.runtime.tuned import Variants, variants_of
+from onnxfuse.runtime.variants import Variants, variants_of
 
 MARK = "onnxfuse.registered"
 """Session config entry by which options show that kernels were registered in them; ONNX Runtime ignores it."""
@@ -120,7 +120,7 @@ def _realized(
 ) -> dict[str, Realized]:
     if not ops:
         return {}
-    own = [r for place in rules for r in rule.load(Path(place))]
+    own = [r for place in rules for r in rule_file.load(Path(place))]
     try:
         return realize(model, ops, own, folder)
     except ModelError as error:  # what ONNX Runtime may open all the same runs through its bodies

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from onnx import ModelProto
 
-from onnxfuse.kernels import tuned
-from onnxfuse.kernels.tuned import Book, Measured
+from onnxfuse.kernels import measurements
+from onnxfuse.kernels.measurements import Book, Measured
+from onnxfuse.model.concrete_shapes import with_sizes
 from onnxfuse.model.errors import UsageError
-from onnxfuse.model.sized import with_sizes
-from onnxfuse.rewrite.choices import Choices
+from onnxfuse.rewrite.fuse.choices import Choices
+from onnxfuse.rewrite.language.rule_file import Rule
 from onnxfuse.rewrite.pipeline import Progress
-from onnxfuse.rewrite.rule import Rule
-from onnxfuse.runtime.tuned import usable
+from onnxfuse.runtime.variants import usable
 from onnxfuse.tuning.candidates import candidates, measured
 from onnxfuse.tuning.decide import Decided, Decisions, Sizes, decide
 from onnxfuse.tuning.stopwatch import Stopwatch, on_gpu
@@ -38,11 +38,13 @@ class Tuned:
         """Return what the pipeline needs to optimize `model` by `rules`: all, or some left out."""
         if tuple(rules) == self.rules:
             return self.decisions.choices
-        return decide(model, rules, tuned.pooled(self.book), self.sizes).choices
+        return decide(model, rules, measurements.pooled(self.book), self.sizes).choices
 
     def attach(self, model: ModelProto) -> None:
         """Let the optimized model carry what decided about it: its sessions find the variants there, `explain` all."""
-        tuned.attach(model, tuned.about(self.book, {m.key for d in self.decisions.decided for m in d.measured}))
+        measurements.attach(
+            model, measurements.about(self.book, {m.key for d in self.decisions.decided for m in d.measured})
+        )
 
 
 def tune(
@@ -69,7 +71,7 @@ def tune(
         keep({watch.machine: known})
         return found
 
-    decisions = decide(model, rules, tuned.pooled({watch.machine: dict(known)}), sizes, measure, progress)
+    decisions = decide(model, rules, measurements.pooled({watch.machine: dict(known)}), sizes, measure, progress)
     return Tuned(tuple(rules), sizes, decisions, {watch.machine: known})
 
 
@@ -87,7 +89,7 @@ def reuse(
     if sizes:
         _check(model, sizes)
     here, note = usable(book)
-    decisions = decide(model, rules, tuned.pooled(here), sizes, None, progress)
+    decisions = decide(model, rules, measurements.pooled(here), sizes, None, progress)
     return Tuned(tuple(rules), sizes, decisions, here, note)
 
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 import onnx
 
 from onnxfuse import kernels
-from onnxfuse.kernels import tuned
+from onnxfuse.kernels import measurements
 from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.plans import DEFAULT, Tuning
-from onnxfuse.kernels.tuned import Kind, Machine, Measured, Timed
+from onnxfuse.kernels.launch_plan import DEFAULT, Tuning
+from onnxfuse.kernels.measurements import Kind, Machine, Measured, Timed
 from onnxfuse.model.fused import FusedOp, fused_ops, write
 from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.rule import THROUGH_LIBRARY, Rule
+from onnxfuse.rewrite.language.rule_file import THROUGH_LIBRARY, Rule
 from onnxfuse.tuning.work import Work
 
 
@@ -60,7 +60,7 @@ def _in_variant(work: Work, tuning: Tuning, machine: Machine) -> onnx.ModelProto
         return work.fused
     model = onnx.ModelProto()
     model.CopyFrom(work.fused)
-    tuned.attach(model, {machine: {work.key: measured(work, [Timed("fused", tuning, 0.0)])}})
+    measurements.attach(model, {machine: {work.key: measured(work, [Timed("fused", tuning, 0.0)])}})
     return model
 
 

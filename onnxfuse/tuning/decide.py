@@ -10,16 +10,16 @@ from dataclasses import dataclass, field, replace
 
 from onnx import ModelProto, NodeProto
 
-from onnxfuse.kernels import tuned
-from onnxfuse.kernels.tuned import Key, Kind, Measured
+from onnxfuse.kernels import measurements
+from onnxfuse.kernels.measurements import Key, Kind, Measured
+from onnxfuse.model.concrete_shapes import every_type, fused_nodes, input_shapes, with_sizes
 from onnxfuse.model.fused import FusedOp, fused_ops
 from onnxfuse.model.io import without_weights
-from onnxfuse.model.sized import every_type, fused_nodes, input_shapes, with_sizes
 from onnxfuse.model.types import ValueType, infer
 from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.choices import Choices, Declined, Place
+from onnxfuse.rewrite.fuse.choices import Choices, Declined, Place
+from onnxfuse.rewrite.language.rule_file import Rule
 from onnxfuse.rewrite.report import Applied
-from onnxfuse.rewrite.rule import Rule
 from onnxfuse.rewrite.unfuse import unfuse
 from onnxfuse.tuning.candidates import may_be_library
 from onnxfuse.tuning.work import Work, cut_out
@@ -112,12 +112,12 @@ class _Search:
                         other = may_be_library(seen.ops[name], self.rules)
                         declined[name, proposed.outputs] = Declined(proposed.cost, library=other)
                     continue
-                verdict = tuned.verdict(measured)
+                verdict = measurements.verdict(measured)
                 if verdict == "fused":
                     kept[verdict, measured] += 1
                     continue
                 declined[name, proposed.outputs] = Declined(
-                    tuned.told(measured), alone=verdict == "alone", library=verdict == "library"
+                    measurements.told(measured), alone=verdict == "alone", library=verdict == "library"
                 )
                 self.decided[verdict, measured] = self.decided.get((verdict, measured), 0) + 1
         if not declined:
@@ -135,7 +135,7 @@ class _Search:
                 found.update(dict.fromkeys(of_op))
                 continue
             if key not in self.known and key not in self.new and self.measure is not None:
-                self.progress(f"measure {len(self.new) + 1}: {proposed.op} {tuned.extents(shapes)}")
+                self.progress(f"measure {len(self.new) + 1}: {proposed.op} {measurements.extents(shapes)}")
                 op = seen.ops[proposed.op]
                 self.new[key] = self.measure(cut_out(node, op, shapes, seen.model, self.unfused, types, proposed.kept))
             found.update(dict.fromkeys([self.new[key]] if key in self.new else self.known.get(key, ())))

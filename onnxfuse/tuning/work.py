@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
-from onnxfuse.kernels.tuned import Key
+from onnxfuse.kernels.measurements import Key
+from onnxfuse.model.concrete_shapes import Shape, every_graph
 from onnxfuse.model.fused import DOMAIN, FusedOp
 from onnxfuse.model.graph import captured
 from onnxfuse.model.schema import is_random
-from onnxfuse.model.sized import Shape, every_graph
 from onnxfuse.model.tf32 import is_strict_fp32, set_strict_fp32
 from onnxfuse.model.types import UNKNOWN, ValueType, value_info
 

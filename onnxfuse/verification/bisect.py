@@ -24,12 +24,12 @@ from onnxfuse.model.isolation import Crash, doing, isolated
 from onnxfuse.model.tf32 import is_strict_fp32, set_strict_fp32
 from onnxfuse.verification import sessions
 from onnxfuse.verification.compare import FUSED_FAILS, compare, load
+from onnxfuse.verification.cuts import Window, aspects, differing, element_types, part, windows, with_outputs
 from onnxfuse.verification.finding import Finding, Suspect
 from onnxfuse.verification.inputs import Case, Shapes, input_specs
 from onnxfuse.verification.planning import RealInputs, plan_of
 from onnxfuse.verification.report import Report
 from onnxfuse.verification.sessions import Source
-from onnxfuse.verification.windows import Window, aspects, differing, element_types, part, windows, with_outputs
 
 Arrays = dict[str, npt.NDArray[Any]]
 Progress = Callable[[str, int, int], None]

@@ -18,7 +18,7 @@ from onnxfuse.model.isolation import doing
 from onnxfuse.model.types import UNKNOWN, ValueType, first_line, value_types
 from onnxfuse.verification import budget, sessions
 from onnxfuse.verification.branches import Bodies
-from onnxfuse.verification.classes import class_outputs
+from onnxfuse.verification.class_outputs import class_outputs
 from onnxfuse.verification.inputs import Case, Shapes, input_specs, nudge
 from onnxfuse.verification.limits import EVALUATIONS, Limits, at_most, gigabytes, peak
 from onnxfuse.verification.planning import (

@@ -17,12 +17,12 @@ from onnxfuse.model.isolation import Crash, Progress, isolated
 from onnxfuse.verification import sessions
 from onnxfuse.verification.bisect import suspect
 from onnxfuse.verification.compare import load
+from onnxfuse.verification.cuts import part
 from onnxfuse.verification.finding import CrashSite
 from onnxfuse.verification.inputs import Array, Case, Shapes, input_specs
 from onnxfuse.verification.planning import RealInputs, plan_of, shapes_text
 from onnxfuse.verification.report import CaseRow, Report
 from onnxfuse.verification.sessions import Source
-from onnxfuse.verification.windows import part
 
 T = TypeVar("T")
 

@@ -29,12 +29,12 @@ from onnxfuse.verification.bisect import (
     suspect,
 )  # fmt: skip
 from onnxfuse.verification.crashes import Run, chosen_providers, surviving
+from onnxfuse.verification.cuts import Window, differing, windows
 from onnxfuse.verification.finding import Suspect
 from onnxfuse.verification.inputs import Case, cases, input_specs, shape_sets
 from onnxfuse.verification.limits import Limits
 from onnxfuse.verification.planning import RealInputs, plan_of
 from onnxfuse.verification.sizes import searched
-from onnxfuse.verification.windows import Window, differing, windows
 
 Arrays = dict[str, npt.NDArray[Any]]
 Wrong = tuple[Arrays, Fault]

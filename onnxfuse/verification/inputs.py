@@ -17,7 +17,7 @@ from onnx import TensorProto
 from onnxfuse.model.errors import UsageError
 from onnxfuse.model.types import Dim, value_types
 from onnxfuse.verification.floats import float_type
-from onnxfuse.verification.roles import Role, roles
+from onnxfuse.verification.input_roles import Role, roles
 
 Array = npt.NDArray[Any]
 Shapes = Mapping[str, Sequence[int]]

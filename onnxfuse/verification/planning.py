@@ -12,7 +12,7 @@ from onnxfuse.model.errors import UsageError
 from onnxfuse.model.isolation import doing
 from onnxfuse.verification import sessions
 from onnxfuse.verification.branches import Bodies, Change, reaching
-from onnxfuse.verification.given import case_of, given_cases
+from onnxfuse.verification.input_files import case_of, given_cases
 from onnxfuse.verification.inputs import Case, InputSpec, Shapes, cases
 from onnxfuse.verification.sizes import free_dimensions, searched
 

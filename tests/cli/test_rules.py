@@ -5,20 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from onnxfuse.rewrite import predicate, rule
+from onnxfuse.rewrite.language import predicate, rule_file
 from tests.cli.conftest import Command
 
 
 def test_the_list_names_every_rule_with_its_summary(onnxfuse_command: Command) -> None:
     """One line each, from the files themselves."""
     out = onnxfuse_command("rules").out
-    for one in rule.shipped():
+    for one in rule_file.shipped():
         line = next(line for line in out.splitlines() if line.startswith(f"{one.name} "))
         assert one.summary in line
 
 
-@pytest.mark.parametrize("one", rule.shipped(), ids=lambda one: one.name)
-def test_a_rule_is_explained_by_its_own_examples(onnxfuse_command: Command, one: rule.Rule) -> None:
+@pytest.mark.parametrize("one", rule_file.shipped(), ids=lambda one: one.name)
+def test_a_rule_is_explained_by_its_own_examples(onnxfuse_command: Command, one: rule_file.Rule) -> None:
     """Each example before and after, a refusal with its reason."""
     result = onnxfuse_command("rules", one.name)
     assert result.code == 0
@@ -39,7 +39,7 @@ def test_a_folder_of_rules_is_listed_too(tmp_path: Path, onnxfuse_command: Comma
 def test_json_lists_name_kind_and_file(onnxfuse_command: Command) -> None:
     """All of them, or the one that is named."""
     facts = json.loads(onnxfuse_command("rules", "--json").out)["rules"]
-    assert [f["name"] for f in facts] == [r.name for r in rule.shipped()]
+    assert [f["name"] for f in facts] == [r.name for r in rule_file.shipped()]
     (fact,) = json.loads(onnxfuse_command("rules", "softmax", "--json").out)["rules"]
     assert fact["kind"] == "fuse, row"
     assert Path(fact["file"]).name == "softmax.toml"

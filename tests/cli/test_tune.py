@@ -12,9 +12,9 @@ import pytest
 import onnxfuse
 import onnxfuse.cli.tuning
 from onnxfuse import tuning
-from onnxfuse.kernels import tuned
-from onnxfuse.kernels.tuned import Machine
-from onnxfuse.rewrite import rule
+from onnxfuse.kernels import measurements
+from onnxfuse.kernels.measurements import Machine
+from onnxfuse.rewrite.language import rule_file
 from onnxfuse.tuning import Stopwatch
 from onnxfuse.tuning.work import Work
 from tests.cli.conftest import Command
@@ -69,8 +69,8 @@ def test_tune_measures_decides_and_keeps_the_times(folder: Path, onnxfuse_comman
     assert "tuned: 3 fused ops stay kernels, 0 of them in another variant than the plan's own" in result.out
     assert "out.tuning.json: 3 measured now, 3 used" in result.out
     assert fused(folder / "out.onnx") == ["gemm", "gemm", "layer_norm"]
-    book = tuned.read(folder / "out.tuning.json")
-    assert tuned.of_model(onnx.load("out.onnx")) == book
+    book = measurements.read(folder / "out.tuning.json")
+    assert measurements.of_model(onnx.load("out.onnx")) == book
     assert set(book[HERE]) == {w.key for w in gpu.seen}
 
 
@@ -104,8 +104,10 @@ def test_an_interrupted_tuning_goes_on_where_it_stopped(
 
     monkeypatch.setattr(tuning, "on_gpu", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        onnxfuse.cli.tuning.Tuning(True, Path("t.json"), ()).find(onnx.load("in.onnx"), rule.shipped(), lambda _: None)
-    assert len(tuned.read(folder / "t.json")[HERE]) == 2
+        onnxfuse.cli.tuning.Tuning(True, Path("t.json"), ()).find(
+            onnx.load("in.onnx"), rule_file.shipped(), lambda _: None
+        )
+    assert len(measurements.read(folder / "t.json")[HERE]) == 2
     monkeypatch.setattr(tuning, "on_gpu", gpu.stopwatch)
     result = facts(onnxfuse_command("optimize", "in.onnx", "out.onnx", "--tune", "--tuning", "t.json", "--json"))
     assert result["tuning"]["measured_now"] == 1
@@ -115,12 +117,12 @@ def test_a_second_tuning_adds_to_the_file(folder: Path, onnxfuse_command: Comman
     """What is known is not measured again; what was measured elsewhere stays in the file."""
     call = ("optimize", "dynamic.onnx", "out.onnx", "--tune", "--tuning", "t.json")
     onnxfuse_command(*call, "--shape", "N=8")
-    first, count = tuned.read(folder / "t.json"), len(gpu.seen)
+    first, count = measurements.read(folder / "t.json"), len(gpu.seen)
     elsewhere = Machine("Another", "1", "1")
-    tuned.write(folder / "t.json", {**first, elsewhere: first[HERE]})
+    measurements.write(folder / "t.json", {**first, elsewhere: first[HERE]})
     onnxfuse_command(*call, "--shape", "N=8,64")
     assert len(gpu.seen) == 2 * count
-    both = tuned.read(folder / "t.json")
+    both = measurements.read(folder / "t.json")
     assert both[elsewhere] == first[HERE]
     assert set(first[HERE]) < set(both[HERE])
 
@@ -163,9 +165,9 @@ def test_the_librarys_op_is_told_beside_the_kernel(folder: Path, onnxfuse_comman
 
 def test_times_of_elsewhere_are_told_in_one_line(folder: Path, onnxfuse_command: Command, gpu: Gpu) -> None:
     onnxfuse_command("optimize", "in.onnx", "out.onnx", "--tune", "--tuning", "t.json")
-    book = tuned.read(folder / "t.json")
+    book = measurements.read(folder / "t.json")
     old = Machine("Some GPU", "580.1", "0.9")
-    tuned.write(folder / "t.json", {old: book[HERE]})
+    measurements.write(folder / "t.json", {old: book[HERE]})
     result = onnxfuse_command("optimize", "in.onnx", "plain.onnx", "--tuning", "t.json")
     assert result.code == 0
     assert (

@@ -7,7 +7,7 @@ from random import Random
 
 import onnx
 
-from onnxfuse.rewrite import rule
+from onnxfuse.rewrite.language import rule_file
 from tests.fuzz.commands import run
 from tests.fuzz.models import NUMBERS, WORDS, seeds
 
@@ -114,7 +114,9 @@ TOKENS = (
 @cache
 def _rules() -> tuple[str, ...]:
     return tuple(
-        p.read_text(encoding="utf-8") for p in sorted(rule.shipped_folder().glob("*.toml")) if p.stem != "attention"
+        p.read_text(encoding="utf-8")
+        for p in sorted(rule_file.shipped_folder().glob("*.toml"))
+        if p.stem != "attention"
     )
 
 

@@ -12,13 +12,14 @@ from typing import Any
 import click
 import onnx
 
-from onnxfuse.kernels import tuned
-from onnxfuse.kernels.plans import DEFAULT
-from onnxfuse.kernels.tuned import Timed
+from onnxfuse.kernels import measurements
+from onnxfuse.kernels.launch_plan import DEFAULT
+from onnxfuse.kernels.measurements import Timed
+from onnxfuse.model.concrete_shapes import every_type, fused_nodes, input_shapes
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.model.sized import every_type, fused_nodes, input_shapes
 from onnxfuse.model.types import infer
-from onnxfuse.rewrite import pipeline, rule
+from onnxfuse.rewrite import pipeline
+from onnxfuse.rewrite.language import rule_file
 from onnxfuse.tuning import stopwatch, tune
 from onnxfuse.tuning.candidates import Candidate
 from onnxfuse.tuning.work import Work
@@ -83,7 +84,7 @@ LAYERS = (
 
 def timed(layer: Layer, *, variants: bool) -> dict[str, Timed | None]:
     """Return the time of each way, None for a way that there is not or that failed."""
-    watch, rules, found = stopwatch.on_gpu(), rule.shipped(), dict[str, Timed | None]()
+    watch, rules, found = stopwatch.on_gpu(), rule_file.shipped(), dict[str, Timed | None]()
 
     def time(work: Work, candidates: Sequence[Candidate]) -> Sequence[Timed]:
         if work.op.rule != "attention":
@@ -146,7 +147,7 @@ ROTATIONS = (Rotation(1, 128, 32, 128), Rotation(1, 512, 32, 128), Rotation(8, 5
 def rotated(rotation: Rotation) -> Sequence[Timed]:
     """Return the time of the fused nodes and of ONNX Runtime's op; raises where the nodes are not one kernel."""
     ours, theirs = (rotation.model(library=library) for library in (False, True))
-    pipeline.run(ours, rule.shipped())
+    pipeline.run(ours, rule_file.shipped())
     (op,) = fused_ops(ours).values()
     (node,) = fused_nodes(ours.graph)[op.name]
     work = Work(op, input_shapes(node, every_type(infer(ours).graph)) or (), ours, theirs)
@@ -181,14 +182,14 @@ def main(layers: tuple[Layer, ...], variants: bool, rope: bool) -> None:
     """
     for layer in layers or LAYERS:
         model = layer.model()
-        pipeline.run(model, rule.shipped())
+        pipeline.run(model, rule_file.shipped())
         taken = {"attention": "kernel", "library": "library"}[
             next((op.template for op in fused_ops(model).values() if op.rule == "attention"), "library")
         ]
         found = timed(layer, variants=variants)
         told = ", ".join(
             f"{ {'fused': 'kernel', 'alone': 'nodes'}.get(kind, kind) } {one.microseconds:.1f}"
-            + (f" ({tuned.changed(one.tuning)})" if kind == "variant" else "")
+            + (f" ({measurements.changed(one.tuning)})" if kind == "variant" else "")
             for kind, one in found.items()
             if one is not None
         )

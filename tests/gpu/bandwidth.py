@@ -21,14 +21,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from onnxfuse import kernels
 from onnxfuse.kernels import KernelSource, Tuning
-from onnxfuse.kernels.plans import DEFAULT
-from onnxfuse.kernels.source import DEVICE, Section, template
+from onnxfuse.kernels.emit.source import DEVICE, Section, template
+from onnxfuse.kernels.launch_plan import DEFAULT
 from onnxfuse.model.fused import FusedOp
 from tests.gpu import timing
 from tests.gpu.launching import early_launch
 from tests.kernels import moved, ops
 from tests.kernels.ops import BOOL, FLOAT, HALF, INT32, INT64
-from tests.kernels.rows import FAMILIES
+from tests.kernels.rows import TEMPLATES
 
 EMPTY = KernelSource("empty", (Section("empty.cu", 'extern "C" __global__ void empty() {}'),))
 ONE_WORD = KernelSource("one_word", (template(DEVICE), Section("one_word.cu", """
@@ -131,9 +131,9 @@ def cases(megabytes: int) -> list[Case]:
             ops.op(SOFTMAX, (HALF,) * 2, (HALF,), "row"),
             ((elements // 197 // 197, 197, 197), (1, 197)),
         ),
-        *(Case(name, family.op(HALF), family.large(elements)) for name, family in FAMILIES.items()),
+        *(Case(name, family.op(HALF), family.large(elements)) for name, family in TEMPLATES.items()),
         *(
-            Case(f"{name}, fp32", FAMILIES[name].op(FLOAT), FAMILIES[name].large(elements // 2))
+            Case(f"{name}, fp32", TEMPLATES[name].op(FLOAT), TEMPLATES[name].large(elements // 2))
             for name in ("group norm + silu", "layer norm of NCHW", "sum over the batch", "mean of the middle")
         ),
         *(Case(name, *case) for name, case in moved.large(HALF, megabytes).items()),
@@ -212,7 +212,7 @@ def small_launches(samples: int) -> None:
     small = [
         Case("bias + Gelu 128 x 768", bias, ((128, 768), (768,))),
         Case("residual + layernorm 128 x 768", norm, ((128, 768),) * 2 + ((768,),) * 2),
-        *(Case(name, family.op(HALF), family.small) for name, family in FAMILIES.items()),
+        *(Case(name, family.op(HALF), family.small) for name, family in TEMPLATES.items()),
         *(Case(name, of, tuple(shapes)) for name, (of, shapes) in moved.small(HALF).items()),
     ]
     ratios, copied = [], []

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from onnxfuse.kernels import plans
+from onnxfuse.kernels import launch_plan
 
 
 @pytest.fixture(autouse=True, scope="package")
 def plans_of_large_tensors() -> Iterator[None]:
     """Tensors of tests are small: they get the plans that large ones have, unless a test asks for the other ones."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plans, "SMALL", 0)
+        patch.setattr(launch_plan, "SMALL", 0)
         yield

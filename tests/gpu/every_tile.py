@@ -12,8 +12,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from onnxfuse.kernels import gemm, gemm_sm80
-from onnxfuse.kernels.plans import Tile
+from onnxfuse.kernels.launch_plan import Tile
+from onnxfuse.kernels.templates.gemm import plan as gemm
+from onnxfuse.kernels.templates.gemm import sm80
 from tests.gpu.test_gemm import COMPUTING, check, run
 from tests.kernels.ops import HALF
 from tests.kernels.products import GELU, RESIDUAL, SWIGLU, prologue, table
@@ -55,7 +56,7 @@ def split() -> int:
 def ampere() -> int:
     """Launch every block of the kernel for sm_80 and later; return how often."""
     count = 0
-    for block in gemm_sm80.PACES:
+    for block in sm80.PACES:
         for text, size in ((RESIDUAL, WIDE), (GELU, ODD)):
             check(text, HALF, *size, block)
             count += 1

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import onnxfuse
 from onnxfuse import kernels
-from onnxfuse.kernels import plans
+from onnxfuse.kernels import launch_plan
 from onnxfuse.model.errors import OnnxfuseError
 from onnxfuse.model.fused import FusedOp
 from tests.gpu.launching import launcher
@@ -95,7 +95,7 @@ def main() -> int:
     first, step = map(int, arguments.shard.split("/"))
     numbers = range(first, arguments.cases, step) if arguments.only is None else [arguments.only]
     if not arguments.small:
-        plans.SMALL = 0
+        launch_plan.SMALL = 0
     counts, failed, began = Counter[str](), Counter[str](), time.perf_counter()
     for number in (n for n in numbers if n >= arguments.start or arguments.only is not None):
         case = random_models.model(f"{arguments.seed} {number}", kind=arguments.kind)

@@ -30,7 +30,8 @@ from onnx import TensorProto, numpy_helper
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from onnxfuse.model.fused import fused_ops, write
-from onnxfuse.rewrite import pipeline, rule
+from onnxfuse.rewrite import pipeline
+from onnxfuse.rewrite.language import rule_file
 
 SIZES = (8, 16, 24, 32, 40, 48, 64, 72, 80, 96, 128, 160, 192, 256, 264, 320, 512, 1024, 2048, 4096)
 ODD_SIZES = (1, 7, 49, 196, 784, 3136)
@@ -294,7 +295,7 @@ def through_library(model: onnx.ModelProto) -> onnx.ModelProto:
     made = onnx.ModelProto()
     made.CopyFrom(model)
     # A pooling that our kernel takes has no such form: what it leaves over has.
-    pipeline.run(made, [r for r in rule.shipped() if r.name != "pool"])
+    pipeline.run(made, [r for r in rule_file.shipped() if r.name != "pool"])
     ops = fused_ops(made)
     for function in made.functions:
         op = ops[function.name]

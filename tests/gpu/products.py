@@ -17,7 +17,10 @@ from onnx import TensorProto
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from onnxfuse import kernels
-from onnxfuse.kernels import Tuning, anatomy, gemm, gemm_sm80
+from onnxfuse.kernels import Tuning
+from onnxfuse.kernels.templates.gemm import body as gemm_body
+from onnxfuse.kernels.templates.gemm import plan as gemm
+from onnxfuse.kernels.templates.gemm import sm80
 from onnxfuse.model.fused import FusedOp
 from tests.gpu import timing
 from tests.kernels import ops, products
@@ -52,8 +55,8 @@ def microseconds(works: list[timing.Work]) -> list[float]:
 
 def of_sm80(fused: FusedOp, shapes: list[tuple[int, ...]], tensors: list[torch.Tensor]) -> timing.Work:
     """Return what launches the kernel for sm_80 and later on these tensors, with the block that it chooses."""
-    parts, arch = anatomy.anatomy(fused), kernels.arch_of(0)
-    block = gemm_sm80.choose(parts, anatomy.problem(parts, tuple(shapes)), arch)
+    parts, arch = gemm_body.anatomy(fused), kernels.arch_of(0)
+    block = sm80.choose(parts, gemm_body.problem(parts, tuple(shapes)), arch)
     return launcher(kernels.plan(fused, tuple(shapes), True, arch, Tuning(block=block)), tensors)
 
 

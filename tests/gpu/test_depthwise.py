@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from onnxfuse import kernels
 from onnxfuse.kernels import Tuning
-from onnxfuse.kernels.plans import Band
+from onnxfuse.kernels.launch_plan import Band
 from tests.gpu.launching import launcher
 from tests.gpu.test_kernels import DeviceBuffer, _gpu
 from tests.kernels import ops

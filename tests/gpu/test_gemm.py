@@ -10,10 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnxfuse import kernels, runtime
-from onnxfuse.kernels import Tuning, anatomy, gemm, gemm_sm80
-from onnxfuse.kernels.plans import Block, Tile
-from onnxfuse.rewrite import pipeline, rule
-from onnxfuse.rewrite.choices import Choices
+from onnxfuse.kernels import Tuning
+from onnxfuse.kernels.launch_plan import Block, Tile
+from onnxfuse.kernels.templates.gemm import body as gemm_body
+from onnxfuse.kernels.templates.gemm import plan as gemm
+from onnxfuse.kernels.templates.gemm import sm80
+from onnxfuse.rewrite import pipeline
+from onnxfuse.rewrite.fuse.choices import Choices
+from onnxfuse.rewrite.language import rule_file
 from onnxfuse.runtime.bridge import bridge
 from tests.gpu.test_kernels import DeviceBuffer, _gpu
 from tests.kernels import ops, products
@@ -32,7 +36,7 @@ TILES = [*(t for t in gemm.COSTS if t not in NARROW), Tile(128, 64, 2), *SPLIT]
 COMPUTING = [t for t in TILES if t.warpgroups * t.teams < 4 and t.m * t.n <= 128 * 128 * t.warpgroups and t.n <= 192]
 COMPUTING = [t for t in COMPUTING if t.n <= 128 or t.warpgroups * t.teams < 3]
 """Beside which a warpgroup has registers that computes the left factor."""
-BLOCKS = list(gemm_sm80.PACES)
+BLOCKS = list(sm80.PACES)
 
 
 def launch(plan, addresses):
@@ -59,8 +63,8 @@ def run(fused, shapes, tile=None, aligned=True, times=1):
     rng = np.random.default_rng(sum(map(math.prod, shapes)))
     inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
     cuts = 0
-    parts = anatomy.anatomy(fused)
-    terms = anatomy.problem(parts, tuple(shapes)).k
+    parts = gemm_body.anatomy(fused)
+    terms = gemm_body.problem(parts, tuple(shapes)).k
     for product in parts.products:
         right = inputs[product.b]
         inputs[product.b] = (right.astype(np.float32) / max(terms, 1) ** 0.5).astype(right.dtype)
@@ -119,7 +123,7 @@ def test_rows_may_change_from_run_to_run():
     }"""
     model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 20]> g {graph}')
     model.graph.initializer.extend(onnx.numpy_helper.from_array(*pair) for pair in ((w, "w"), (b, "b")))
-    pipeline.run(model, rule.select([]))
+    pipeline.run(model, rule_file.select([]))
     session = runtime.session(model, ["CUDAExecutionProvider", "CPUExecutionProvider"])
     assert [p.runs_as for p in session.fused] == ["kernel"]
     for rows in (1, 0, 7, 197, 3001, 1):
@@ -275,7 +279,7 @@ def test_the_rows_of_a_computed_factor_may_change_from_run_to_run():
     }"""
     model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 20]> g {graph}')
     model.graph.initializer.extend(onnx.numpy_helper.from_array(*pair) for pair in ((w, "w"), (s, "s")))
-    assert pipeline.run(model, rule.select([]), choices=Choices()).by_rule() == {"computed_factor": 1}
+    assert pipeline.run(model, rule_file.select([]), choices=Choices()).by_rule() == {"computed_factor": 1}
     session = runtime.session(model, ["CUDAExecutionProvider", "CPUExecutionProvider"])
     assert [p.runs_as for p in session.fused] == ["kernel"]
     for rows in (1, 0, 7, 197, 3001, 1):

@@ -7,7 +7,7 @@ from onnxfuse import kernels
 from tests.gpu.test_kernels import DeviceBuffer, check, cupy, launch, pytestmark
 from tests.kernels import ops
 from tests.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF, INT64
-from tests.kernels.rows import FAMILIES, axes
+from tests.kernels.rows import TEMPLATES, axes
 
 __all__ = ["pytestmark"]
 
@@ -15,20 +15,20 @@ MEDIUM = 2**20
 """Elements: enough for several waves of blocks, few enough for the truth in float64."""
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", TEMPLATES)
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT, DOUBLE])
 @pytest.mark.parametrize("aligned", [True, False])
 def test_families(name, dtype, aligned):
-    check(FAMILIES[name].op(dtype), FAMILIES[name].small, aligned)
+    check(TEMPLATES[name].op(dtype), TEMPLATES[name].small, aligned)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", TEMPLATES)
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])
 def test_families_of_many_blocks(name, dtype):
-    shapes = FAMILIES[name].large(MEDIUM)
+    shapes = TEMPLATES[name].large(MEDIUM)
     if not all(all(s) for s in shapes):
-        shapes = FAMILIES[name].large(8 * MEDIUM)
-    check(FAMILIES[name].op(dtype), shapes)
+        shapes = TEMPLATES[name].large(8 * MEDIUM)
+    check(TEMPLATES[name].op(dtype), shapes)
 
 
 @pytest.mark.parametrize("over", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)], ids=str)

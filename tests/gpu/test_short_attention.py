@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from onnxfuse import kernels
 from onnxfuse.kernels import Tuning
-from onnxfuse.kernels.plans import Queries
+from onnxfuse.kernels.launch_plan import Queries
 from tests.gpu.test_kernels import DeviceBuffer, _gpu, launch
 from tests.kernels import ops
 from tests.kernels.attentions import Case, within_budget

@@ -2,11 +2,11 @@
 
 import pytest
 
-from onnxfuse.kernels import plans
+from onnxfuse.kernels import launch_plan
 from tests.gpu.test_kernels import check, pytestmark
 from tests.kernels import moved, ops
 from tests.kernels.ops import BRAIN, FLOAT, HALF
-from tests.kernels.rows import FAMILIES
+from tests.kernels.rows import TEMPLATES
 from tests.kernels.test_emulated import CHAIN, POINTWISE_SHAPES
 
 __all__ = ["pytestmark"]
@@ -15,13 +15,13 @@ __all__ = ["pytestmark"]
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Plans as they are outside of these tests."""
-    monkeypatch.setattr(plans, "SMALL", 1024)
+    monkeypatch.setattr(launch_plan, "SMALL", 1024)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", TEMPLATES)
 @pytest.mark.parametrize(("dtype", "aligned"), [(HALF, True), (FLOAT, False)])
 def test_families(name, dtype, aligned):
-    check(FAMILIES[name].op(dtype), FAMILIES[name].small, aligned)
+    check(TEMPLATES[name].op(dtype), TEMPLATES[name].small, aligned)
 
 
 @pytest.mark.parametrize("name", moved.small(HALF))

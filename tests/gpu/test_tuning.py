@@ -8,17 +8,18 @@ import onnxruntime
 import pytest
 
 from onnxfuse import runtime, tuning
-from onnxfuse.kernels import tuned
+from onnxfuse.kernels import measurements
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.io import without_weights
-from onnxfuse.rewrite import pipeline, rule
+from onnxfuse.rewrite import pipeline
+from onnxfuse.rewrite.language import rule_file
 from onnxfuse.tuning import Tuned
 from tests.gpu.test_kernels import _gpu
 from tests.tuning.small import block
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
 CUDA = ["CUDAExecutionProvider", "CPUExecutionProvider"]
-RULES = rule.select([])
+RULES = rule_file.select([])
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +60,7 @@ def test_a_session_runs_what_was_chosen(found: Tuned) -> None:
     fused = without_weights(model, lambda weight: weight)
     pipeline.run(fused, RULES, choices=found.choices(fused, RULES))
     found.attach(fused)
-    carried = tuned.of_model(fused)
+    carried = measurements.of_model(fused)
     assert {m.op for section in carried.values() for m in section.values()} >= set(fused_ops(fused))
     x = np.random.default_rng(1).standard_normal((512, 64)).astype(np.float16)
     session = runtime.session(fused, CUDA)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from onnxfuse.kernels.plans import LaunchPlan
-from onnxfuse.kernels.source import AMPERE, CLUSTER, DEVICE, KernelSource
+from onnxfuse.kernels.emit.source import AMPERE, CLUSTER, DEVICE, KernelSource
+from onnxfuse.kernels.launch_plan import LaunchPlan
 
 HOST = Path(__file__).with_name("host.cuh")
 GUARD = 64

@@ -38,7 +38,7 @@ def corpus() -> list[Case]:
     found += [products.table(name, HALF) for name in products.TABLE]
     found += [products.prologue(name, HALF, 64, 64, 64) for name in products.PROLOGUES]
     found += [products.window(HALF, (2, 9, 9, 16), 16, (3, 3), "strides = [2, 2], pads = [1, 1, 1, 1]")]
-    for family in rows.FAMILIES.values():
+    for family in rows.TEMPLATES.values():
         found.append((family.op(FLOAT), list(family.small)))
     for last in (True, False):
         case = images.Case(images.SILU, HALF, last, 2, 8, (9, 7), (3, 3), (2, 1), (1, 1), (1, 1, 1, 1))

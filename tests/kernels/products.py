@@ -2,7 +2,7 @@
 
 from onnx import TensorProto
 
-from onnxfuse.kernels import anatomy
+from onnxfuse.kernels.templates.gemm import body as gemm_body
 from onnxfuse.model.fused import FusedOp
 from tests.kernels import ops
 
@@ -122,7 +122,7 @@ KINDS = {"int8": TensorProto.INT8, "float": TensorProto.FLOAT}
 
 def multiplied(fused: FusedOp) -> set[int]:
     """Return the inputs that are factors, or that a factor is computed from: float32 rounds them to TF32."""
-    parts = anatomy.anatomy(fused)
+    parts = gemm_body.anatomy(fused)
     lefts = {parts.products[0].a} if parts.prologue is None else set(parts.prologue.inputs)
     return {p.b for p in parts.products} | lefts
 
@@ -146,7 +146,7 @@ def window(
     text = CONV.replace(" <ATTRIBUTES>", f" <{attributes}>" if attributes else "")
     fused = ops.op(text, (dtype,) * 4, (dtype,), "gemm")
     weights = (filters, *kernel, images[3])
-    parts = anatomy.anatomy(fused)
+    parts = gemm_body.anatomy(fused)
     sliding = parts.products[0].sliding
     assert sliding is not None
     out = (images[0], *sliding.over(images, kernel).out, filters)

@@ -67,7 +67,7 @@ def matrix(columns: int, *more: tuple[int, ...]) -> Callable[[int], Shapes]:
     return lambda elements: ((elements // columns, columns), *more)
 
 
-FAMILIES = {
+TEMPLATES = {
     "log softmax": Rows("(x) => (y) { y = LogSoftmax <axis = -1> (x) }", ((5, 197),), matrix(1024)),
     "scale + bool mask + softmax": Rows(
         """(x, k) => (y) { c = Constant <value = float {0.125}> () f = CastLike (c, x) s = Mul (x, f)

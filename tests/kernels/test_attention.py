@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from onnx import parser
 
 from onnxfuse import kernels
-from onnxfuse.kernels import Arch, Tuning, attention, nvrtc
-from onnxfuse.kernels.plans import Queries
+from onnxfuse.kernels import Arch, Tuning
+from onnxfuse.kernels.build import nvrtc
+from onnxfuse.kernels.launch_plan import Queries
+from onnxfuse.kernels.templates.attention import plan as attention
 from onnxfuse.model.errors import KernelError
 from tests.kernels import emulate, ops
 from tests.kernels.attentions import Case, within_budget

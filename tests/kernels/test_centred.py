@@ -2,15 +2,17 @@
 
 import pytest
 
-from onnxfuse.kernels import body, functor, language
-from onnxfuse.kernels.centred import centred
+from onnxfuse.kernels.emit import expressions
+from onnxfuse.kernels.ir import pointwise_ops
+from onnxfuse.kernels.ir import program as ir
+from onnxfuse.kernels.ir.recentre import centred
 from tests.kernels import ops
 from tests.kernels.ops import FLOAT, HALF
-from tests.kernels.rows import FAMILIES
+from tests.kernels.rows import TEMPLATES
 
 
 def spelled(fused):
-    return body.program(fused, language.HANDLERS)
+    return ir.program(fused, pointwise_ops.HANDLERS)
 
 
 @pytest.mark.parametrize(
@@ -18,8 +20,8 @@ def spelled(fused):
 )
 def test_what_the_mean_leaves_comes_with_the_variance(name):
     """One mean more, and no round more over the row."""
-    plain = spelled(FAMILIES[name].op(FLOAT))
-    assert len(functor.phases(centred(plain))) == len(functor.phases(plain)) == 2
+    plain = spelled(TEMPLATES[name].op(FLOAT))
+    assert len(expressions.phases(centred(plain))) == len(expressions.phases(plain)) == 2
     more = len(centred(plain).reductions()) - len(plain.reductions())
     # Statistics are sums alone: nothing reads the differences of one element.
     assert more == (name != "batch statistics")
@@ -27,13 +29,13 @@ def test_what_the_mean_leaves_comes_with_the_variance(name):
 
 @pytest.mark.parametrize("name", ["norm in float", "log softmax", "l2 norm", "mean of rows"])
 def test_what_is_no_norm_stays_as_it_is(name):
-    plain = spelled(FAMILIES[name].op(FLOAT))
+    plain = spelled(TEMPLATES[name].op(FLOAT))
     assert centred(plain) is plain
 
 
 def test_16_bits_do_not_see_it():
     """What the mean's rounding leaves is less than a rounding of theirs."""
-    plain = spelled(FAMILIES["layer norm of NCHW"].op(HALF))
+    plain = spelled(TEMPLATES["layer norm of NCHW"].op(HALF))
     assert centred(plain) is plain
 
 

@@ -20,7 +20,7 @@ def test_the_parts_write_the_whole_output_once(dtype):
     given = joined.inputs(op, shapes, np.random.default_rng(0))
     plan = kernels.plan(op, tuple(shapes), True, A100)
     files = [[s.file for s in p.kernel.sections][-2] for p in (plan, *plan.then)]
-    assert files == ["gemm_sm80.cu", "gemm_sm80.cu", "depthwise.cu", "depthwise.cu", "direct.cu"]
+    assert files == ["gemm/sm80.cu", "gemm/sm80.cu", "conv/stencil.cu", "conv/stencil.cu", "conv/direct.cu"]
     assert plan.output_shapes == ((2, 7, 6, 112),) == kernels.output_shapes(op, tuple(shapes))
     cuts = 144 // 8 if dtype == FLOAT else 0
     ops.within_budget(op, given, emulate.run(plan, given, [ops.NUMPY[dtype]]), cuts)

@@ -9,10 +9,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from onnxfuse import kernels
-from onnxfuse.kernels import Arch, Tuning, nvrtc
-from onnxfuse.kernels.convolution import MOST_TAPS
-from onnxfuse.kernels.depthwise import SHARED_LIMIT
-from onnxfuse.kernels.plans import Band, LaunchPlan, Patch
+from onnxfuse.kernels import Arch, Tuning
+from onnxfuse.kernels.build import nvrtc
+from onnxfuse.kernels.launch_plan import Band, LaunchPlan, Patch
+from onnxfuse.kernels.templates.conv.convolution import MOST_TAPS
+from onnxfuse.kernels.templates.conv.stencil import SHARED_LIMIT
 from onnxfuse.model.errors import KernelError
 from tests.kernels import emulate, ops
 from tests.kernels.images import PLAIN, RELU, RESIDUAL, SEVERAL, SILU, Case, cases
@@ -28,7 +29,7 @@ def planned(case: Case, tuning: Tuning | None = None, aligned: bool = True, arch
 
 
 def on_tensor_cores(plan: LaunchPlan) -> bool:
-    return any(s.file == "depthwise_band.cu" for s in plan.kernel.sections)
+    return any(s.file == "conv/stencil_band.cu" for s in plan.kernel.sections)
 
 
 def check(case: Case, tuning: Tuning | None = None, aligned: bool = True) -> LaunchPlan:

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnxfuse import kernels
-from onnxfuse.kernels import Arch, Tuning, nvrtc
-from onnxfuse.kernels.plans import Area, LaunchPlan
+from onnxfuse.kernels import Arch, Tuning
+from onnxfuse.kernels.build import nvrtc
+from onnxfuse.kernels.launch_plan import Area, LaunchPlan
 from onnxfuse.model.errors import KernelError
 from tests.kernels import emulate, ops
 from tests.kernels.images import PLAIN, RESIDUAL, SILU
@@ -106,7 +107,7 @@ def test_windows_that_do_not_fit_are_computed_plainly(case, dtype):
     plan = check(
         replace(far, channels=8, strides=(1, 60), pads=(0, 50, 0, 50)) if case is STEM else replace(far, channels=700)
     )
-    assert any(s.file == "direct_plain.cu" for s in plan.kernel.sections)
+    assert any(s.file == "conv/direct_plain.cu" for s in plan.kernel.sections)
 
 
 # ---- sizes

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from onnxfuse import kernels
-from onnxfuse.kernels import Arch, Tuning, memory
+from onnxfuse.kernels import Arch, Tuning
+from onnxfuse.kernels.templates.pointwise import schedule
 from tests.kernels import emulate, ops
 from tests.kernels.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF, INT32
 
@@ -91,7 +92,7 @@ def test_pointwise_wide_index():
     shapes = ((5, 33), (33,), (5, 1))
     inputs = [ops.random(rng, HALF, s) for s in shapes]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("onnxfuse.kernels.plans.index_bits", lambda elements: 64)
+        patch.setattr("onnxfuse.kernels.launch_plan.index_bits", lambda elements: 64)
         plan = kernels.plan(fused, shapes, True, H200)
     assert "using Index = unsigned long long" in plan.kernel.text
     ops.within_budget(fused, inputs, emulate.run(plan, inputs, [np.float16]))
@@ -145,7 +146,7 @@ def test_shifted_rows_keep_to_themselves(columns):
 
 def test_shifted_rows_by_wide_index():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("onnxfuse.kernels.plans.index_bits", lambda elements: 64)
+        patch.setattr("onnxfuse.kernels.launch_plan.index_bits", lambda elements: 64)
         plan = check(ops.op(SOFTMAX, (HALF,) * 2, (HALF,), "row"), [(2, 3, 197), (2, 1, 197)])
     assert "using Index = unsigned long long" in plan.kernel.text
 
@@ -269,5 +270,5 @@ def test_gelu_spelled_by_erf_is_one_operation(text, one):
     bits = {name: int(np.float16(v).view(np.uint16)) for name, v in constants.items()}
     lines = " ".join(f"{name} = Constant <value = float16 {{{b}}}> ()" for name, b in bits.items())
     fused = ops.op(f"(x, b) => (y) {{ {lines} s = Add(x, b) {text} }}", (HALF, HALF), (HALF,))
-    assert any(getattr(v, "op", "").startswith("erf_gelu") for v in memory.program(fused).values) is one
+    assert any(getattr(v, "op", "").startswith("erf_gelu") for v in schedule.program(fused).values) is one
     check(fused, [(33, 64), (64,)])

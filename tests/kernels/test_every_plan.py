@@ -12,9 +12,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from onnxfuse import kernels
-from onnxfuse.kernels import gemm, limits, plans
+from onnxfuse.kernels import launch_plan, limits
 from onnxfuse.kernels.arch import SUPPORTED, Arch
-from onnxfuse.kernels.plans import LaunchPlan, TensorMap
+from onnxfuse.kernels.launch_plan import LaunchPlan, TensorMap
+from onnxfuse.kernels.templates.gemm import plan as gemm
 from tests.kernels import chains, images, joined, moved, ops, pools, products, rows, windows
 from tests.kernels.ops import BRAIN, FLOAT, HALF
 
@@ -38,7 +39,7 @@ def planned(fused, shapes, aligned: bool, arch: Arch) -> LaunchPlan | None:
 @pytest.fixture(autouse=True)
 def small_tensors_too(monkeypatch) -> None:
     """Small tensors get their own plans here, unlike in the other tests of kernels."""
-    monkeypatch.setattr(plans, "SMALL", 1024)
+    monkeypatch.setattr(launch_plan, "SMALL", 1024)
 
 
 @PROFILE
@@ -145,10 +146,10 @@ def test_convolutions(dtype, kernel, attributes, batch, height, width, channels,
 
 
 @PROFILE
-@given(st.sampled_from(sorted(rows.FAMILIES)), TYPES, st.integers(0, 36), st.booleans(), ARCHES)
+@given(st.sampled_from(sorted(rows.TEMPLATES)), TYPES, st.integers(0, 36), st.booleans(), ARCHES)
 def test_reductions(name, dtype, bits, aligned, arch):
     """From no element over none of the last rows to 2^36 of them."""
-    family = rows.FAMILIES[name]
+    family = rows.TEMPLATES[name]
     for shapes in (family.small, family.large(2**bits)):
         planned(family.op(dtype), shapes, aligned, arch)
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from onnxfuse import kernels
-from onnxfuse.kernels import functor, memory
-from onnxfuse.kernels.source import template
+from onnxfuse.kernels.emit import expressions
+from onnxfuse.kernels.emit.source import template
+from onnxfuse.kernels.templates.pointwise import schedule
 from tests.kernels import emulate, ops
 from tests.kernels.ops import BOOL, DOUBLE, FLOAT, HALF, INT32, INT64
 
@@ -87,17 +88,17 @@ BODIES = {
 def compiled(text, inputs, outputs, opset=23):
     """Return (op, function) where function maps input arrays to output arrays through the functor."""
     fused = ops.op(text, inputs, outputs, opset=opset)
-    program = memory.program(fused)
-    live = functor.live_inputs(program)
+    program = schedule.program(fused)
+    live = expressions.live_inputs(program)
     cpp = {t: kernels_type(t) for t in (*inputs, *outputs)}
     loads = ", ".join(f"(({cpp[inputs[i]]}*)pointers[{n}])[i]" for n, i in enumerate(live))
     stores = " ".join(f"(({cpp[t]}*)pointers[{len(live) + n}])[i] = y.b{n};" for n, t in enumerate(outputs))
     source = "\n".join(
         (
             '#include "host.hpp"',
-            template("math.cuh").text,
-            template("memory.cuh").text,
-            functor.source(program),
+            template("cuda/math.cuh").text,
+            template("cuda/memory.cuh").text,
+            expressions.source(program),
             'extern "C" void run(long long count, void** pointers) {',
             f"  for (long long i = 0; i < count; ++i) {{ const Result y = apply({{{loads}}}); {stores} }}",
             "}",
@@ -117,7 +118,7 @@ def compiled(text, inputs, outputs, opset=23):
 
 
 def kernels_type(dtype):
-    from onnxfuse.kernels import types
+    from onnxfuse.kernels.ir import types
 
     return types.computed(dtype)
 

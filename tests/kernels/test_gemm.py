@@ -7,8 +7,12 @@ import numpy as np
 import pytest
 
 from onnxfuse import kernels
-from onnxfuse.kernels import Arch, Tuning, anatomy, gemm, gemm_sm80, nvrtc
-from onnxfuse.kernels.plans import Block, TensorMap, Tile, Window
+from onnxfuse.kernels import Arch, Tuning
+from onnxfuse.kernels.build import nvrtc
+from onnxfuse.kernels.launch_plan import Block, TensorMap, Tile, Window
+from onnxfuse.kernels.templates.gemm import body as gemm_body
+from onnxfuse.kernels.templates.gemm import plan as gemm
+from onnxfuse.kernels.templates.gemm import sm80
 from onnxfuse.model.errors import KernelError
 from tests.kernels import emulate, ops, products
 from tests.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF
@@ -143,7 +147,7 @@ def test_tensor_cores_give_the_body(text, dtype):
     emulated(*products.case(text, dtype, (5,), 33, 27), False, A100, Block(64, 64, 2, 2))
 
 
-@pytest.mark.parametrize("block", gemm_sm80.PACES)
+@pytest.mark.parametrize("block", sm80.PACES)
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])
 def test_every_block_gives_the_body(block, dtype):
     text = GELU if dtype == HALF else TRANSPOSED
@@ -229,8 +233,8 @@ def test_a_left_factor_is_not_computed_from_vectors_alone():
 def test_what_is_worth_measuring_is_near_the_plans_own_choice():
     """Some blocks, the own choice among them; none before sm_80 and of convolutions that Hopper's kernel takes."""
     fused, shapes = products.case(GELU, HALF, (4096,), 768, 3072)
-    parts = anatomy.anatomy(fused)
-    worth = gemm_sm80.worth_measuring(parts, anatomy.problem(parts, tuple(shapes)), A100)
+    parts = gemm_body.anatomy(fused)
+    worth = sm80.worth_measuring(parts, gemm_body.problem(parts, tuple(shapes)), A100)
     assert own(fused, shapes, A100) in worth
     assert Block(16, 64, 1, 2, 4) not in worth
     tunings = kernels.candidates(fused, tuple(shapes), H200)
@@ -246,7 +250,7 @@ def test_a_factor_may_be_a_transposed_input():
     """As float32 weights are stored for TF32: the terms of a column side by side."""
     text = "(x, w, b) => (y) { t = Transpose <perm = [1, 0]> (w) m = MatMul(x, t) y = Add(m, b) }"
     fused = ops.op(text, (FLOAT,) * 3, (FLOAT,), "gemm")
-    assert anatomy.anatomy(fused).products[0].transposed
+    assert gemm_body.anatomy(fused).products[0].transposed
     emulated(fused, [(2, 9, 40), (24, 40), (24,)], True, A100)
 
 
@@ -255,7 +259,7 @@ def test_a_factor_may_be_a_transposed_input():
 def test_each_gpu_has_blocks_that_fit_it(arch, text, dtype):
     """Shared memory as its compute capability has it; what the plan chooses is one of them and compiles unspilled."""
     fused, shapes = products.case(text, dtype, (4096,), 3072, 768)
-    for block in gemm_sm80.candidates(anatomy.anatomy(fused), arch):
+    for block in sm80.candidates(gemm_body.anatomy(fused), arch):
         plan = kernels.plan(fused, tuple(shapes), True, arch, Tuning(block=block))
         assert plan.shared_bytes <= arch.shared_bytes
     chosen = kernels.plan(fused, tuple(shapes), True, arch, Tuning(block=own(fused, shapes, arch)))
@@ -264,8 +268,8 @@ def test_each_gpu_has_blocks_that_fit_it(arch, text, dtype):
 
 
 def own(fused, shapes, arch):
-    parts = anatomy.anatomy(fused)
-    return gemm_sm80.choose(parts, anatomy.problem(parts, tuple(shapes)), arch)
+    parts = gemm_body.anatomy(fused)
+    return sm80.choose(parts, gemm_body.problem(parts, tuple(shapes)), arch)
 
 
 # ---- Hopper
@@ -355,7 +359,7 @@ def test_a_light_body_leaves_room_for_the_widest_tile_of_a_warpgroup():
 def test_a_gate_shares_the_columns_of_a_tile():
     assert chosen(SWIGLU, 4096, 5632, 2048) == Tile(256, 64, 1, warpgroups=2, teams=1)
     assert chosen(SWIGLU, 512, 5632, 2048) == Tile(128, 64, 1)
-    parts = anatomy.anatomy(products.case(SWIGLU, HALF, (8,), 64, 64)[0])
+    parts = gemm_body.anatomy(products.case(SWIGLU, HALF, (8,), 64, 64)[0])
     assert [lane.products for lane in parts.lanes] == [(0, 1)]
 
 
@@ -372,7 +376,7 @@ def test_what_tuning_tries_can_be_planned(text, size):
 
 
 def test_products_side_by_side_keep_their_own_operands():
-    parts = anatomy.anatomy(products.case(QKV, HALF, (8,), 8, 8)[0])
+    parts = gemm_body.anatomy(products.case(QKV, HALF, (8,), 8, 8)[0])
     assert [(lane.products, lane.operands, lane.outputs) for lane in parts.lanes] == [
         ((0,), (4,), (0,)), ((1,), (5,), (1,)), ((2,), (6,), (2,)),
     ]  # fmt: skip
@@ -395,7 +399,7 @@ def test_the_copy_engine_is_told_the_matrices():
     ],
 )  # fmt: skip
 def test_how_an_operand_lies_in_the_output(shape, kind):
-    assert anatomy.operand_kind(shape, ("B", "S", 768)) == kind
+    assert gemm_body.operand_kind(shape, ("B", "S", 768)) == kind
 
 
 # ---- convolutions: the left factor is what a window sees
@@ -476,7 +480,7 @@ def test_a_convolution_of_channels_first_is_refused():
 )
 def test_vectors_of_terms_for_groups_of_rows(shape, first):
     """A gate of each image: ones from some dimension on, up to the last; the dimensions before agree by name."""
-    assert anatomy.group_kind(shape, ("B", "H", "W", 8)) == first
+    assert gemm_body.group_kind(shape, ("B", "H", "W", 8)) == first
 
 
 def test_groups_of_rows_are_of_one_size():

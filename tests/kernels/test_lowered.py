@@ -7,10 +7,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from onnxfuse import kernels
-from onnxfuse.kernels import Arch, memory, movement
-from onnxfuse.kernels.body import Apply, Constant, Input
-from onnxfuse.kernels.index import Bound, Digit, Index, Space, linear, merged, reshaped
-from onnxfuse.kernels.lowered import Guard, lower
+from onnxfuse.kernels import Arch
+from onnxfuse.kernels.ir import movement
+from onnxfuse.kernels.ir.index_map import Bound, Digit, Index, Space, linear, merged, reshaped
+from onnxfuse.kernels.ir.lower_movement import Guard, lower
+from onnxfuse.kernels.ir.program import Apply, Constant, Input
+from onnxfuse.kernels.templates.pointwise import schedule
 from onnxfuse.model.errors import KernelError
 from tests.kernels import ops
 from tests.kernels.chains import chains
@@ -78,7 +80,7 @@ def test_a_chain_of_movements_is_its_index_map(drawn):
         assert "runs, expected" in refused
         return
     assert kernels.output_shapes(fused, shapes) == (truth.shape,)
-    lowered = lower(memory.program(fused), shapes)
+    lowered = lower(schedule.program(fused), shapes)
     assert np.prod(lowered.extents) == truth.size
     places = list(itertools.product(*(range(n) for n in lowered.extents)))
     chosen = range(0, len(places), max(1, len(places) // 97))
@@ -89,7 +91,7 @@ def test_strides_fold_to_nothing_where_nothing_moves():
     """Reshapes and transposes that undo each other leave one dimension and one stride."""
     text = """(x) => (y) { s = Constant <value_ints = [2, 6, 4, 5]> () t = Transpose <perm = [0, 2, 3, 1]> (x)
       u = Transpose <perm = [0, 3, 1, 2]> (t) r = Reshape (u, s) y = Neg (r) }"""
-    lowered = lower(memory.program(ops.op(text, (FLOAT,), (FLOAT,))), ((2, 3, 8, 5),))
+    lowered = lower(schedule.program(ops.op(text, (FLOAT,), (FLOAT,))), ((2, 3, 8, 5),))
     (source,) = lowered.sources.values()
     assert lowered.extents == (240,)
     assert [c.position for c in source.cases] == [Index(((Digit(0), 1),))]
@@ -99,7 +101,7 @@ def test_channel_shuffle_is_strides_alone():
     """Reshape, Transpose, Reshape: three dimensions, no quotient."""
     text = """(x) => (y) { s = Constant <value_ints = [0, 2, 8, 7, 7]> () o = Constant <value_ints = [0, -1, 7, 7]> ()
       r = Reshape (x, s) t = Transpose <perm = [0, 2, 1, 3, 4]> (r) y = Reshape (t, o) }"""
-    lowered = lower(memory.program(ops.op(text, (FLOAT,), (FLOAT,))), ((3, 16, 7, 7),))
+    lowered = lower(schedule.program(ops.op(text, (FLOAT,), (FLOAT,))), ((3, 16, 7, 7),))
     (source,) = lowered.sources.values()
     assert lowered.extents == (3, 8, 2, 49)
     assert source.cases[0].position == Index(((Digit(0), 784), (Digit(1), 49), (Digit(2), 392), (Digit(3), 1)))
@@ -109,7 +111,7 @@ def test_a_roll_is_one_read_of_two_places():
     text = """(x) => (y) { z = Constant <value_ints = [0]> () a = Constant <value_ints = [3]> ()
       e = Constant <value_ints = [99]> () p = Slice (x, a, e, z) q = Slice (x, z, a, z)
       y = Concat <axis = 0> (p, q) }"""
-    lowered = lower(memory.program(ops.op(text, (FLOAT,), (FLOAT,))), ((8, 5),))
+    lowered = lower(schedule.program(ops.op(text, (FLOAT,), (FLOAT,))), ((8, 5),))
     (source,) = lowered.sources.values()
     assert lowered.extents == (40,)
     place = Index(((Digit(0), 1),))
@@ -121,7 +123,7 @@ def test_a_roll_is_one_read_of_two_places():
 def test_inputs_side_by_side_are_one_read():
     """A dense layer's Concat, bias and ReLU: a vector of the output is fetched once, from the input that it lies in."""
     text = "(a, b, c, k) => (y) { j = Concat <axis = 1> (a, b, c) s = Add (j, k) y = Relu (s) }"
-    lowered = lower(memory.program(ops.op(text, (FLOAT,) * 4, (FLOAT,))), ((6, 8), (6, 4), (6, 4), (16,)))
+    lowered = lower(schedule.program(ops.op(text, (FLOAT,) * 4, (FLOAT,))), ((6, 8), (6, 4), (6, 4), (16,)))
     joined, bias = lowered.sources.values()
     row, column = (Index(((Digit(n), 1),)) for n in (0, 1))
     assert [(c.bounds, c.input, c.position) for c in joined.cases] == [

@@ -16,14 +16,14 @@ from tests.kernels.chains import chains
 from tests.kernels.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF, INT32, INT64
 from tests.kernels.test_emulated import H200, SMALL, check
 
-FAMILIES = moved.small(HALF)
+TEMPLATES = moved.small(HALF)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", TEMPLATES)
 @pytest.mark.parametrize("aligned", [True, False])
 def test_families(name, aligned):
     """The body's values; each output element written once, nothing read beside the inputs."""
-    check(*FAMILIES[name], aligned)
+    check(*TEMPLATES[name], aligned)
 
 
 @pytest.mark.parametrize("name", ["rope", "swiglu of 33", "to nhwc, 197", "to nchw, 3", "pad + mul", "transpose + add"])
@@ -65,7 +65,7 @@ def test_many_inputs_side_by_side(channels, axis, by_table):
     rest = (sum(channels), 1, 1) if axis == 1 else (sum(channels),)
     parts = [(2, n, 5, 8) if axis == 1 else (2, 5, 8, n) for n in channels]
     plan = check(moved.dense_layer(HALF, len(channels), axis), [*parts, rest, rest])
-    assert any(s.file == "beside.cuh" for s in plan.kernel.sections) == by_table
+    assert any(s.file == "concat/beside.cuh" for s in plan.kernel.sections) == by_table
 
 
 def test_zeros_beside_many_inputs():
@@ -106,9 +106,9 @@ def test_an_empty_operand_of_a_concat_is_nowhere():
 @pytest.mark.parametrize("name", ["rope", "window reverse", "to nhwc, 64", "to nchw, 197", "swiglu of 33"])
 def test_wide_indices(name):
     """Above 2^31 elements the same text runs on 64-bit indices; forced here on small tensors."""
-    fused, shapes = FAMILIES[name]
+    fused, shapes = TEMPLATES[name]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("onnxfuse.kernels.plans.index_bits", lambda elements: 64)
+        patch.setattr("onnxfuse.kernels.launch_plan.index_bits", lambda elements: 64)
         plan = check(fused, shapes)
     assert "using Index = unsigned long long" in plan.kernel.text
 

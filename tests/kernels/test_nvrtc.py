@@ -8,13 +8,14 @@ from dataclasses import replace
 import pytest
 
 from onnxfuse import kernels
-from onnxfuse.kernels import Arch, nvrtc
-from onnxfuse.kernels.language import REAL, SIGNED
-from onnxfuse.kernels.source import Section, generated
+from onnxfuse.kernels import Arch
+from onnxfuse.kernels.build import nvrtc
+from onnxfuse.kernels.emit.source import Section, generated
+from onnxfuse.kernels.ir.pointwise_ops import REAL, SIGNED
 from onnxfuse.model.errors import KernelError
 from tests.kernels import moved, ops
 from tests.kernels.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF
-from tests.kernels.rows import FAMILIES
+from tests.kernels.rows import TEMPLATES
 from tests.kernels.test_emulated import CHAIN, LAYER_NORM, SOFTMAX
 
 A100, H200 = Arch("sm_80", 108), Arch("sm_90a", 132)
@@ -59,7 +60,7 @@ CASES = {
         for name in ("to nhwc 2048x7x7", "to nchw 96x56x56", "channel shuffle 464x7x7", "upsample + concat 56x56")
     },
     **{
-        name: (FAMILIES[name].op(HALF), FAMILIES[name].large(2**25))
+        name: (TEMPLATES[name].op(HALF), TEMPLATES[name].large(2**25))
         for name in (
             "sum over a long batch",
             "relu backward + bias gradient",
@@ -124,10 +125,10 @@ def test_threads_may_compile_at_once(cache_folder, kernel):
 def test_a_compile_error_names_op_file_and_line(kernel):
     """`#line` directives lead to the template file, not to a place in the assembled text."""
     sections = tuple(
-        Section(s.file, s.text + "\nint broken = nonsense;\n") if s.file == "pointwise.cuh" else s
+        Section(s.file, s.text + "\nint broken = nonsense;\n") if s.file == "pointwise/pointwise.cuh" else s
         for s in kernel.sections
     )
-    line = next(s for s in sections if s.file == "pointwise.cuh").text.count("\n")
+    line = next(s for s in sections if s.file == "pointwise/pointwise.cuh").text.count("\n")
     with pytest.raises(KernelError, match=rf"tested_kernel: NVRTC .*pointwise\.cuh\({line}\).*nonsense") as caught:
         nvrtc.build(replace(kernel, sections=sections), H200)
     assert caught.value.hint

@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 
 from onnxfuse import kernels
-from onnxfuse.kernels import Arch, layout
-from onnxfuse.kernels.source import DEVICE, template
+from onnxfuse.kernels import Arch
+from onnxfuse.kernels.emit.source import DEVICE, template
+from onnxfuse.kernels.ir import strides as layout
 from onnxfuse.model.errors import KernelError
 from tests.kernels import ops
 from tests.kernels.ops import DOUBLE, FLOAT, HALF

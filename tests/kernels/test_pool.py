@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from onnxfuse import kernels
 from onnxfuse.kernels import Tuning
-from onnxfuse.kernels.convolution import MOST_TAPS
-from onnxfuse.kernels.plans import LaunchPlan, Patch
+from onnxfuse.kernels.launch_plan import LaunchPlan, Patch
+from onnxfuse.kernels.templates.conv.convolution import MOST_TAPS
 from tests.kernels import emulate, ops
 from tests.kernels.ops import FLOAT, HALF
 from tests.kernels.pools import ALONE, BIAS_RELU, OPERANDS, Pool, pools

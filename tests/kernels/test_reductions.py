@@ -11,7 +11,7 @@ from onnxfuse.kernels import Tuning
 from onnxfuse.model.errors import KernelError
 from tests.kernels import emulate, ops
 from tests.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF, INT32, INT64
-from tests.kernels.rows import FAMILIES, axes
+from tests.kernels.rows import TEMPLATES, axes
 from tests.kernels.test_emulated import H200, SMALL, check
 
 
@@ -23,24 +23,24 @@ def checked(fused, inputs, aligned=True):
     return got
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", TEMPLATES)
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])
 def test_families(name, dtype):
     """The body's values; each element written once, nothing read beside the inputs."""
-    family = FAMILIES[name]
+    family = TEMPLATES[name]
     assert kernels.supports(family.op(dtype)) is None
     check(family.op(dtype), family.small)
 
 
 @pytest.mark.parametrize("name", ["layer norm of NCHW", "group norm + silu", "batch statistics", "sum over the batch"])
 def test_families_off_the_boundaries_of_memory(name):
-    check(FAMILIES[name].op(HALF), FAMILIES[name].small, aligned=False)
+    check(TEMPLATES[name].op(HALF), TEMPLATES[name].small, aligned=False)
 
 
 @pytest.mark.parametrize("name", ["group norm + silu", "softmax over channels", "pool NHWC", "arg max over channels"])
 @pytest.mark.parametrize("dtype", [BRAIN, DOUBLE])
 def test_families_in_other_types(name, dtype):
-    check(FAMILIES[name].op(dtype), FAMILIES[name].small, arch=SMALL)
+    check(TEMPLATES[name].op(dtype), TEMPLATES[name].small, arch=SMALL)
 
 
 SUBSETS = [s for n in (1, 2, 3) for s in itertools.combinations(range(4), n)]
@@ -79,12 +79,12 @@ def test_a_walk_across_neighbours():
 
 @pytest.mark.parametrize("columns", [1025, 20000, 70000])
 def test_few_long_rows_are_shared_by_a_cluster(columns):
-    plan = check(FAMILIES["log softmax"].op(HALF), [(2, columns)])
+    plan = check(TEMPLATES["log softmax"].op(HALF), [(2, columns)])
     assert ("CLUSTER = 1;" in plan.kernel.text) == (columns == 1025)
 
 
 def test_without_clusters_before_hopper():
-    plan = check(FAMILIES["log softmax"].op(HALF), [(2, 70000)], arch=kernels.Arch("sm_89", 128))
+    plan = check(TEMPLATES["log softmax"].op(HALF), [(2, 70000)], arch=kernels.Arch("sm_89", 128))
     assert "CLUSTER = 1;" in plan.kernel.text
 
 
@@ -148,12 +148,12 @@ def values(kind, shape, dtype):
 KINDS = ["constant", "large", "large and constant", "denormal", "far from 0"]
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", TEMPLATES)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])
 def test_hard_values_stay_in_the_budget(name, kind, dtype):
     """At most twice the unfused error against float64, and NaN and infinity where the truth has them."""
-    family = FAMILIES[name]
+    family = TEMPLATES[name]
     if kind == "large" and name == "log softmax" and dtype == FLOAT:
         pytest.skip("onnx.reference takes the logarithm of the softmax, which is 0 there")
     if kind == "large and constant" and "group" in name and dtype == FLOAT:
@@ -170,7 +170,7 @@ def test_hard_values_stay_in_the_budget(name, kind, dtype):
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])
 def test_rows_that_are_masked_as_a_whole(dtype):
     """By a finite number: equal weights, as the body has it. By minus infinity: NaN, as the body has it."""
-    family = FAMILIES["scale + bool mask + softmax"]
+    family = TEMPLATES["scale + bool mask + softmax"]
     keep = np.ones((2, 1, 1, 40), bool)
     keep[0] = False
     x = ops.random(np.random.default_rng(0), dtype, (2, 3, 5, 40))
@@ -185,14 +185,14 @@ def test_rows_that_are_masked_as_a_whole(dtype):
     assert (got[3, :, 5:] == 0).all()
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", TEMPLATES)
 def test_an_empty_batch_gives_what_the_body_gives(name):
     """Nothing is launched for nothing; sums over the batch are 0, means and greatest values as the body has them."""
     if "embeddings" in name:
         pytest.skip("its first input is a table; test_rows_of_a_table has what it looks up")
     if name == "group norm as instance norm + silu":
         pytest.skip("its Reshape to [0, 32, -1] leaves the -1 open where there are no elements")
-    family = FAMILIES[name]
+    family = TEMPLATES[name]
     fused = family.op(HALF)
     batch = family.small[0][0]
     rank = len(family.small[0])
@@ -211,7 +211,7 @@ def test_an_empty_batch_gives_what_the_body_gives(name):
 def test_no_pixels():
     """An axis in the middle without elements."""
     shapes = ((2, 12, 0, 8), (12, 1, 1), (12, 1, 1))
-    plan = kernels.plan(FAMILIES["layer norm of NCHW"].op(HALF), shapes, True, H200)
+    plan = kernels.plan(TEMPLATES["layer norm of NCHW"].op(HALF), shapes, True, H200)
     assert plan.grid[0] == 0
     assert plan.output_shapes == (shapes[0],)
 
@@ -230,7 +230,7 @@ def test_the_sum_of_nothing_is_0(over, shape):
 
 def test_a_group_of_channels_is_one_row():
     """[2, 320, 64, 64] as 32 groups: 64 rows of 40960 neighbours, the weights by channel inside of them."""
-    family = FAMILIES["group norm of 320 channels + silu"]
+    family = TEMPLATES["group norm of 320 channels + silu"]
     plan = kernels.plan(family.op(HALF), ((2, 320, 64, 64), (320,), (320,)), True, H200)
     assert plan.output_shapes == ((2, 320, 64, 64),)
     assert plan.grid[0] * plan.block[0] > 64 * 1024
@@ -238,7 +238,7 @@ def test_a_group_of_channels_is_one_row():
 
 def test_weights_by_channel_are_read_once_per_vector():
     """Where a plane is made of whole vectors."""
-    plan = check(FAMILIES["group norm + silu"].op(HALF), [(2, 12, 4, 8), (12,), (12,)])
+    plan = check(TEMPLATES["group norm + silu"].op(HALF), [(2, 12, 4, 8), (12,), (12,)])
     assert plan.kernel.text.count("load_spread(row.") == 2
 
 
@@ -282,7 +282,7 @@ def test_a_sum_without_its_axis_beside_the_whole_is_refused():
 
 def test_tuning_of_columns():
     """Threads of a block by the plan's constant."""
-    family = FAMILIES["sum over the batch"]
+    family = TEMPLATES["sum over the batch"]
     for threads in (128, 256, 512):
         check(family.op(HALF), [(1330, 40)], tuning=Tuning(column_threads=threads))
 
@@ -346,7 +346,7 @@ def test_blocks_that_share_an_axis_meet_in_scratch_memory(shape, dtype):
 
 
 def test_another_length_of_the_shared_axis_is_the_same_kernel():
-    op = FAMILIES["sum over the batch"].op(HALF)
+    op = TEMPLATES["sum over the batch"].op(HALF)
     plans = [kernels.plan(op, ((n, 1024),), True, H200) for n in (30000, 40000, 65536)]
     assert len({p.kernel for p in plans}) == 1
     assert all(p.scratch_bytes for p in plans)

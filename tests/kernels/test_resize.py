@@ -5,7 +5,7 @@ import pytest
 
 from onnxfuse import kernels
 from onnxfuse.kernels import CENTRES
-from onnxfuse.kernels.plans import LaunchPlan
+from onnxfuse.kernels.launch_plan import LaunchPlan
 from tests.kernels import emulate, ops
 from tests.kernels.ops import BRAIN, FLOAT, HALF
 from tests.kernels.resized import Resize

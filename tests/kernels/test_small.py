@@ -3,17 +3,17 @@
 import pytest
 
 from onnxfuse import kernels
-from onnxfuse.kernels import plans
+from onnxfuse.kernels import launch_plan
 from tests.kernels import moved, ops
 from tests.kernels.ops import BRAIN, FLOAT, HALF
-from tests.kernels.rows import FAMILIES
+from tests.kernels.rows import TEMPLATES
 from tests.kernels.test_emulated import H200, check
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Plans as they are outside of these tests."""
-    monkeypatch.setattr(plans, "SMALL", 1024)
+    monkeypatch.setattr(launch_plan, "SMALL", 1024)
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def small(monkeypatch):
 )  # fmt: skip
 def test_rows_are_spread_over_many_threads(name, dtype):
     """Neither vectors that begin before the row, nor sums that blocks exchange."""
-    family = FAMILIES[name]
+    family = TEMPLATES[name]
     text = check(family.op(dtype), family.small).kernel.text
     assert "SHIFTED = false" in text
     assert "INNER_RANK" not in text

@@ -8,10 +8,10 @@ import onnx
 import pytest
 
 from onnxfuse import kernels
-from onnxfuse.kernels import tuned
+from onnxfuse.kernels import measurements
 from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.plans import DEFAULT, Tile, Tuning
-from onnxfuse.kernels.tuned import Book, Machine, Measured, Timed
+from onnxfuse.kernels.launch_plan import DEFAULT, Tile, Tuning
+from onnxfuse.kernels.measurements import Book, Machine, Measured, Timed
 from onnxfuse.model.errors import KernelError, ModelError
 from tests.kernels import ops, products
 from tests.kernels.ops import FLOAT, HALF
@@ -44,8 +44,8 @@ def book(*several: Measured, machine: Machine = HERE) -> Book:
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     """Every fact comes back, failures and variants too."""
     known = {**book(measured(), measured(rows=64)), **book(measured(), machine=THERE)}
-    tuned.write(tmp_path / "t.json", known)
-    assert tuned.read(tmp_path / "t.json") == known
+    measurements.write(tmp_path / "t.json", known)
+    assert measurements.read(tmp_path / "t.json") == known
 
 
 def test_the_order_of_measuring_does_not_show(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_the_order_of_measuring_does_not_show(tmp_path: Path) -> None:
     one = {**book(*entries), **book(*entries, machine=THERE)}
     other = {**book(*entries[::-1], machine=THERE), **book(*entries[::-1])}
     for name, known in (("a", one), ("b", other)):
-        tuned.write(tmp_path / name, known)
+        measurements.write(tmp_path / name, known)
     text = (tmp_path / "a").read_text()
     assert text == (tmp_path / "b").read_text()
     facts = json.loads(text)
@@ -68,13 +68,13 @@ def test_a_changed_time_is_one_changed_line(tmp_path: Path) -> None:
     """A person reads what changed in a diff."""
     was = measured()
     now = replace(was, candidates=(*was.candidates[:3], replace(was.candidates[3], microseconds=8.0)))
-    tuned.write(tmp_path / "a", book(was))
-    tuned.write(tmp_path / "b", book(now))
+    measurements.write(tmp_path / "a", book(was))
+    measurements.write(tmp_path / "b", book(now))
     a, b = ((tmp_path / n).read_text().splitlines() for n in "ab")
     assert len(a) == len(b)
     (changed,) = [(x, y) for x, y in zip(a, b, strict=True) if x != y]
     assert changed[1].strip() == '{"kind": "alone", "microseconds": 8.0, "spread": [9.0, 9.5]}'
-    assert max(map(len, a)) <= tuned.WIDTH
+    assert max(map(len, a)) <= measurements.WIDTH
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_another_file_is_refused_with_its_name(tmp_path: Path, text: str, told: 
     path = tmp_path / "t.json"
     path.write_text(text)
     with pytest.raises(ModelError, match=r"t\.json") as raised:
-        tuned.read(path)
+        measurements.read(path)
     assert told in str(raised.value)
     assert "optimize --tune" in raised.value.hint
 
@@ -114,35 +114,35 @@ def test_another_file_is_refused_with_its_name(tmp_path: Path, text: str, told: 
     ],
 )
 def test_an_unknown_fact_of_a_candidate_is_refused(tmp_path: Path, change: dict[str, object], told: str) -> None:
-    facts = tuned.as_dict(book(measured()))
+    facts = measurements.as_dict(book(measured()))
     facts["machines"][0]["measured"][0]["candidates"][0].update(change)
     path = tmp_path / "t.json"
     path.write_text(json.dumps(facts))
     with pytest.raises(ModelError, match=told):
-        tuned.read(path)
+        measurements.read(path)
 
 
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="cannot be read as a tuning file"):
-        tuned.read(tmp_path / "t.json")
+        measurements.read(tmp_path / "t.json")
 
 
 def test_a_model_carries_one_book() -> None:
     """A second one takes the place of the first; an empty one leaves nothing."""
     model = onnx.ModelProto()
-    assert tuned.of_model(model) == {}
-    tuned.attach(model, book(measured()))
-    tuned.attach(model, book(measured(rows=64)))
-    assert tuned.of_model(model) == book(measured(rows=64))
-    tuned.attach(model, {})
+    assert measurements.of_model(model) == {}
+    measurements.attach(model, book(measured()))
+    measurements.attach(model, book(measured(rows=64)))
+    assert measurements.of_model(model) == book(measured(rows=64))
+    measurements.attach(model, {})
     assert not model.metadata_props
 
 
 def test_the_fastest_variant_is_the_one_that_ran() -> None:
     """Of what failed nothing follows."""
-    assert tuned.variant(measured()) == TILED
+    assert measurements.variant(measured()) == TILED
     failed = replace(measured(), candidates=(Timed("fused", TILED, failed="no"), Timed("alone", DEFAULT, 1.0)))
-    assert tuned.variant(failed) == DEFAULT
+    assert measurements.variant(failed) == DEFAULT
     assert failed.ran
     assert not replace(failed, candidates=failed.candidates[:1]).ran
 
@@ -154,15 +154,15 @@ def test_the_fastest_variant_is_the_one_that_ran() -> None:
 def test_a_variant_has_to_be_faster_beyond_chance(low: float, high: float, chosen: Tuning) -> None:
     """Where the 10th percentile of the plan's own choice is below the 90th of the variant, the plan's own stays."""
     times = (Timed("fused", DEFAULT, 4.5, (low, 5.0)), Timed("fused", TILED, 4.0, (3.75, high)))
-    assert tuned.variant(replace(measured(), candidates=times)) == chosen
+    assert measurements.variant(replace(measured(), candidates=times)) == chosen
 
 
 def test_a_tile_of_an_older_file_has_what_was_then_usual() -> None:
     """Files that say nothing of warpgroups, teams and splits are read as they were written: two teams of one."""
-    facts = tuned.as_dict(book(measured()))
+    facts = measurements.as_dict(book(measured()))
     (candidate,) = (c for c in facts["machines"][0]["measured"][0]["candidates"] if "tile" in c.get("tuning", {}))
     candidate["tuning"]["tile"] = {"m": 128, "n": 64, "cluster": 2}
-    (read,) = tuned.parse(json.dumps(facts), "here")[HERE].values()
+    (read,) = measurements.parse(json.dumps(facts), "here")[HERE].values()
     assert TILED in [c.tuning for c in read.candidates]
 
 
@@ -216,9 +216,9 @@ def test_a_variant_that_nobody_would_measure_is_none(case: str) -> None:
 
 def test_every_template_says_its_candidates() -> None:
     """A template of the future that has variants says so by one field; none has to."""
-    from onnxfuse.kernels.launch import FAMILIES
+    from onnxfuse.kernels.dispatch import TEMPLATES
 
-    assert all(callable(f.candidates) for f in FAMILIES.values())
+    assert all(callable(f.candidates) for f in TEMPLATES.values())
 
 
 def test_candidates_of_an_op_without_template() -> None:

@@ -52,6 +52,6 @@ def test_a_file_is_timed_as_it_is(tmp_path) -> None:
 
 def test_a_family_is_a_name_that_is_known() -> None:
     """Ten and more, each once."""
-    assert len(set(vision.FAMILIES)) == len(vision.FAMILIES) >= 10
-    assert all(vision.is_vision(name) for name in vision.FAMILIES)
+    assert len(set(vision.TEMPLATES)) == len(vision.TEMPLATES) >= 10
+    assert all(vision.is_vision(name) for name in vision.TEMPLATES)
     assert not vision.is_vision("bert_base")

@@ -4,8 +4,8 @@ import onnx
 import pytest
 
 import onnxfuse
+from onnxfuse.model.display_names import plain_name, short
 from onnxfuse.model.fused import DOMAIN
-from onnxfuse.model.titles import plain_name, short
 from onnxfuse.profiling.traffic import ModelWork, NodeWork, count, pairs, removed, rows
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'

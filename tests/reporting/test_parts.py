@@ -11,8 +11,8 @@ from onnxfuse.reporting.annotations import annotations
 from onnxfuse.reporting.charts import LETTER, WIDTH, Bar, Spot, bars, histogram, roofline
 from onnxfuse.reporting.checks import Check, checks
 from onnxfuse.reporting.graph import graph_of
+from onnxfuse.reporting.graph_drawing import GAP, layout
 from onnxfuse.reporting.junit import junit
-from onnxfuse.reporting.layout import GAP, layout
 from onnxfuse.reporting.markdown import ROWS, markdown
 
 NASTY = 'a<b>&"c"|d`e`\x00\x1b]]>\n::error::% ,'

@@ -15,7 +15,8 @@ from onnx.reference import ReferenceEvaluator
 
 from onnxfuse.model.fused import DOMAIN, fused_ops
 from onnxfuse.model.graph import bodies
-from onnxfuse.rewrite import pipeline, rule
+from onnxfuse.rewrite import pipeline
+from onnxfuse.rewrite.language import rule_file
 from onnxfuse.rewrite.report import Report
 
 EXTENTS = {"N": 3, "S": 5, "C": 4, "H": 2, "T": 5}
@@ -32,24 +33,24 @@ def parse(text: str, opset: int = 17) -> ModelProto:
 
 
 @cache
-def on_the_cpu() -> tuple[rule.Rule, ...]:
+def on_the_cpu() -> tuple[rule_file.Rule, ...]:
     """Return the shipped rules, with attention for float32 too.
 
     The shipped one takes float16 alone, for speed; what it computes can be tested in float32 alone: that is what the
     CPU's MultiHeadAttention knows.
     """
     with tempfile.TemporaryDirectory() as folder:
-        for one in rule.shipped():
+        for one in rule_file.shipped():
             text = one.path.read_text()
             if one.name == "attention":
                 assert text.count('"dtype(qh) in float16') >= 4
                 text = re.sub(r"dtype\(x\) == float16", "dtype(x) in float16, float", text)
                 text = text.replace("dtype(qh) in float16, bfloat16", "dtype(qh) in float16, bfloat16, float")
             Path(folder, one.path.name).write_text(text)
-        return rule.load(Path(folder))
+        return rule_file.load(Path(folder))
 
 
-def rules(*names: str) -> tuple[rule.Rule, ...]:
+def rules(*names: str) -> tuple[rule_file.Rule, ...]:
     """Return the rules of these names as `on_the_cpu` gives them, all of them without names."""
     return tuple(r for r in on_the_cpu() if not names or r.name in names)
 

@@ -10,7 +10,8 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, num
 
 import onnxfuse
 from onnxfuse.model.errors import ModelError
-from onnxfuse.rewrite import pipeline, rule
+from onnxfuse.rewrite import pipeline
+from onnxfuse.rewrite.language import rule_file
 from onnxfuse.runtime.opening import refusal
 
 FLOAT, HALF, INT64, BOOL = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64, TensorProto.BOOL
@@ -244,7 +245,7 @@ def test_a_product_is_written_as_its_opset_takes_it(opset: int) -> None:
     done = onnxfuse.optimize(made)
     assert refusal(done) is None
     for name in ("pointwise", "gemm"):
-        rules = [r for r in rule.shipped() if r.name != name]
+        rules = [r for r in rule_file.shipped() if r.name != name]
         alone = ModelProto()
         alone.CopyFrom(made)
         assert not pipeline.run(alone, rules, opens=refusal).notes

@@ -6,10 +6,10 @@ import onnxruntime
 import pytest
 from onnx import ModelProto
 
-from onnxfuse.kernels.attention import take_apart
+from onnxfuse.kernels.templates.attention.plan import take_apart
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.types import infer, value_types
-from onnxfuse.runtime.library import with_library_ops
+from onnxfuse.runtime.ort_ops import with_library_ops
 from tests.rewrite.small import (
     assert_same_numbers,
     assert_within_budget,

@@ -12,7 +12,9 @@ from onnxfuse.model.errors import ModelError, RuleError
 from onnxfuse.model.fused import DOMAIN, FusedOp
 from onnxfuse.model.graph import Node
 from onnxfuse.model.valid import complaint
-from onnxfuse.rewrite import function, pipeline, rule
+from onnxfuse.rewrite import pipeline
+from onnxfuse.rewrite.fuse import make_op
+from onnxfuse.rewrite.language import rule_file
 from onnxfuse.runtime.opening import refusal
 from tests.rewrite.small import assert_same_numbers, ops, parse
 
@@ -30,14 +32,14 @@ to = '''(x) => (y) { h = Cast <to = 10> (x) y = Cosh (h) }'''
 
 def plant(monkeypatch: pytest.MonkeyPatch, fault: Callable[[onnx.FunctionProto], object]) -> None:
     """Let every fused op with an Abs in it have a fault in its body, as a mistake in the fuser would make one."""
-    make = function._node
+    make = make_op._node
 
     def wrong(op: FusedOp, *parts: Any) -> Node:
         if any(n.op_type == "Abs" for n in op.body.node):
             fault(op.body)
         return make(op, *parts)
 
-    monkeypatch.setattr(function, "_node", wrong)
+    monkeypatch.setattr(make_op, "_node", wrong)
 
 
 def no_opset(body: onnx.FunctionProto) -> None:
@@ -50,17 +52,17 @@ def no_type(body: onnx.FunctionProto) -> None:
     next(n for n in body.node if n.op_type == "Abs").op_type = "Not"
 
 
-def optimized(text: str, rules: tuple[rule.Rule, ...] = ()) -> tuple[onnx.ModelProto, pipeline.Report]:
+def optimized(text: str, rules: tuple[rule_file.Rule, ...] = ()) -> tuple[onnx.ModelProto, pipeline.Report]:
     """Return the model as a command makes it, and the report."""
     made = parse(text)
-    return made, pipeline.run(made, (*rule.shipped(), *rules), opens=refusal, again=lambda: parse(text))
+    return made, pipeline.run(made, (*rule_file.shipped(), *rules), opens=refusal, again=lambda: parse(text))
 
 
-def as_shipped(folder: Path, text: str) -> rule.Rule:
+def as_shipped(folder: Path, text: str) -> rule_file.Rule:
     """Return a rule as one of ours."""
     (folder / "halves.toml").write_text(text)
-    (read,) = rule.load(folder)
-    return replace(read, path=rule.shipped_folder() / "halves.toml")
+    (read,) = rule_file.load(folder)
+    return replace(read, path=rule_file.shipped_folder() / "halves.toml")
 
 
 def test_a_fused_op_that_is_not_valid_is_undone_and_its_rule_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ import onnx
 import pytest
 
 from onnxfuse.model.fused import DOMAIN, fused_ops
-from onnxfuse.rewrite.grow import MAX_INPUTS, MAX_NODES, MAX_OUTPUTS
+from onnxfuse.rewrite.fuse.pointwise import MAX_INPUTS, MAX_NODES, MAX_OUTPUTS
 from tests.rewrite.small import assert_same_numbers, evaluate, fuses, ops, optimize, parse, reasons, signed_inputs
 
 # ---- what is read elsewhere

@@ -2,8 +2,8 @@
 
 import pytest
 
-from onnxfuse.rewrite.hint import hint, without_names
-from onnxfuse.rewrite.match import Refusal
+from onnxfuse.rewrite.match.hint import hint, without_names
+from onnxfuse.rewrite.match.match import Refusal
 
 
 @pytest.mark.parametrize(

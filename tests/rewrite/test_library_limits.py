@@ -6,8 +6,9 @@ import onnxruntime
 import pytest
 
 from onnxfuse.model.fused import FusedOp, fused_ops
-from onnxfuse.rewrite import pipeline, rule
-from onnxfuse.runtime.library import with_library_ops
+from onnxfuse.rewrite import pipeline
+from onnxfuse.rewrite.language import rule_file
+from onnxfuse.runtime.ort_ops import with_library_ops
 from tests.gpu.library_forms import FORMS, KNOWN, attention
 from tests.rewrite.small import assert_same_numbers, optimize
 
@@ -18,7 +19,7 @@ THREADS = 1024
 def op_of(name: str, element: str, size: int, heads: int, length: int) -> FusedOp | None:
     """Return what the rule makes of a form, None where the nodes stay."""
     model = attention(name, element, size, heads, length)
-    pipeline.run(model, [r for r in rule.shipped() if r.name == "attention"])
+    pipeline.run(model, [r for r in rule_file.shipped() if r.name == "attention"])
     return next(iter(fused_ops(model).values()), None)
 
 
@@ -137,6 +138,6 @@ def test_zeros_change_nothing(name: str) -> None:
 def test_the_reason_is_told(element: str, size: int, heads: int, told: str) -> None:
     """As of every refusal, with the numbers of the model."""
     model = attention("plain", element, size, heads)
-    report = pipeline.run(model, [r for r in rule.shipped() if r.name == "attention"])
+    report = pipeline.run(model, [r for r in rule_file.shipped() if r.name == "attention"])
     assert any(told in near.refusal.reason for near in report.near)
     onnx.checker.check_model(model, full_check=True)

@@ -7,9 +7,9 @@ import pytest
 
 from onnxfuse.model.graph import Graph
 from onnxfuse.model.types import infer
-from onnxfuse.rewrite.match import Match, Refusal, Trace, matches
-from onnxfuse.rewrite.pattern import Pattern
-from onnxfuse.rewrite.pattern import parse as parse_pattern
+from onnxfuse.rewrite.language.pattern import Pattern
+from onnxfuse.rewrite.language.pattern import parse as parse_pattern
+from onnxfuse.rewrite.match.match import Match, Refusal, Trace, matches
 from tests.rewrite.small import fuses, parse, reasons
 
 

@@ -41,7 +41,7 @@ def layer(place: int = 0, outputs: str = "float[N,4] y") -> onnx.ModelProto:
 
 def narrowed(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model after the rewrites alone."""
-    from onnxfuse.rewrite.rule import shipped
+    from onnxfuse.rewrite.language.rule_file import shipped
 
     made = onnx.ModelProto()
     made.CopyFrom(model)

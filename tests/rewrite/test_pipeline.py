@@ -367,9 +367,9 @@ def test_optimizing_what_was_unfused_gives_the_same_model() -> None:
 
 
 def _examples() -> list[str]:
-    from onnxfuse.rewrite import rule
+    from onnxfuse.rewrite.language import rule_file
 
-    return [e.text for r in rule.shipped() for e in r.examples]
+    return [e.text for r in rule_file.shipped() for e in r.examples]
 
 
 def _every_node(graph: onnx.GraphProto) -> list[tuple[str, str, tuple[str, ...], tuple[str, ...]]]:

@@ -4,9 +4,9 @@ import pytest
 
 from onnxfuse.model.graph import Graph
 from onnxfuse.model.types import infer
-from onnxfuse.rewrite import predicate
-from onnxfuse.rewrite.match import Trace, matches
-from onnxfuse.rewrite.pattern import parse as parse_pattern
+from onnxfuse.rewrite.language import predicate
+from onnxfuse.rewrite.language.pattern import parse as parse_pattern
+from onnxfuse.rewrite.match.match import Trace, matches
 from tests.rewrite.small import parse
 
 PATTERN = parse_pattern("(x, k) => (y) { t = Transpose <perm: ints = @perm> (x) y = Mul (t, k) }", "here")

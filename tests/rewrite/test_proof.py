@@ -7,9 +7,9 @@ import pytest
 
 from onnxfuse import kernels
 from onnxfuse.kernels import SUPPORTED
-from onnxfuse.kernels import launch as launching
-from onnxfuse.kernels.types import UnsupportedError
-from onnxfuse.model import sized
+from onnxfuse.kernels import dispatch as launching
+from onnxfuse.kernels.ir.types import UnsupportedError
+from onnxfuse.model import concrete_shapes
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.rewrite import pipeline
 from tests.kernels import ops
@@ -27,10 +27,12 @@ def optimized(model: onnx.ModelProto) -> tuple[onnx.ModelProto, pipeline.Report]
 
 def plan_everywhere(model: onnx.ModelProto, **sizes: int) -> None:
     """Plan every fused op of `model` at these sizes for each GPU that does not leave it to the body."""
-    types = sized.every_type(onnx.shape_inference.infer_shapes(sized.with_sizes(model, sizes)[0]).graph)
-    for name, nodes in sized.fused_nodes(model.graph).items():
+    types = concrete_shapes.every_type(
+        onnx.shape_inference.infer_shapes(concrete_shapes.with_sizes(model, sizes)[0]).graph
+    )
+    for name, nodes in concrete_shapes.fused_nodes(model.graph).items():
         op = fused_ops(model)[name]
-        for shapes in {sized.input_shapes(node, types) for node in nodes}:
+        for shapes in {concrete_shapes.input_shapes(node, types) for node in nodes}:
             assert shapes is not None
             for arch in SUPPORTED:
                 if kernels.supports(op, lambda arch=arch: arch) is None:
@@ -72,14 +74,14 @@ CHAIN = "g (float16[N,M] x, float16[N,M] r) => (float16[N,M] y) { s = Add (x, r)
 
 def without_plans(monkeypatch, refuse) -> None:
     """Let the pointwise template have no plan where `refuse` (shapes, arch) says so."""
-    family = launching.FAMILIES["pointwise"]
+    family = launching.TEMPLATES["pointwise"]
 
     def plan(op, shapes, aligned, arch, tuning):
         if refuse(shapes, arch):
             raise UnsupportedError("too much for it")
         return family.plan(op, shapes, aligned, arch, tuning)
 
-    monkeypatch.setitem(launching.FAMILIES, "pointwise", replace(family, plan=plan))
+    monkeypatch.setitem(launching.TEMPLATES, "pointwise", replace(family, plan=plan))
 
 
 @pytest.mark.parametrize(
@@ -95,7 +97,7 @@ def without_plans(monkeypatch, refuse) -> None:
 def test_what_has_no_plan_on_one_gpu_at_one_size_is_not_made(monkeypatch, refuse, where):
     """The nodes stay, and the report says at which size, on which GPU and why."""
     without_plans(monkeypatch, refuse)
-    from onnxfuse.rewrite import proof
+    from onnxfuse.rewrite.fuse import proof
 
     proof._unproven.cache_clear()
     model = parse(CHAIN)

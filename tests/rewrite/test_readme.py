@@ -10,11 +10,12 @@ import pytest
 from onnxfuse import kernels
 from onnxfuse.cli.main import main
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.rewrite import pipeline, predicate, rule
-from onnxfuse.runtime.library import with_library_ops
+from onnxfuse.rewrite import pipeline
+from onnxfuse.rewrite.language import predicate, rule_file
+from onnxfuse.runtime.ort_ops import with_library_ops
 from tests.rewrite.small import assert_same_numbers, parse
 
-README = (rule.shipped_folder() / "README.md").read_text(encoding="utf-8")
+README = (rule_file.shipped_folder() / "README.md").read_text(encoding="utf-8")
 
 FIVE = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[N,4] x) => (float[N,4] y) <float k = {3}, float zero = {0}, float five = {5}, float six = {6}> {
@@ -64,8 +65,8 @@ def test_the_mistake_on_the_page_is_told_as_the_page_says(mine: Path, capsys: py
 def test_the_short_softmax_is_a_rule(tmp_path: Path) -> None:
     """What the page quotes can be read, and says what the shipped file says."""
     (tmp_path / "softmax.toml").write_text(blocks("toml")[2])
-    quoted = rule.read(tmp_path / "softmax.toml")
-    (shipped,) = [r for r in rule.shipped() if r.name == "softmax"]
+    quoted = rule_file.read(tmp_path / "softmax.toml")
+    (shipped,) = [r for r in rule_file.shipped() if r.name == "softmax"]
     assert quoted.summary == shipped.summary
     assert quoted.fuse is not None
     assert shipped.fuse is not None
@@ -75,7 +76,7 @@ def test_the_short_softmax_is_a_rule(tmp_path: Path) -> None:
 def test_the_short_attention_is_a_rule(tmp_path: Path) -> None:
     """Both spellings fuse, and ONNX Runtime's op computes the same."""
     (tmp_path / "single.toml").write_text(blocks("toml")[3])
-    one = rule.read(tmp_path / "single.toml")
+    one = rule_file.read(tmp_path / "single.toml")
     for scale in ("Div (m, c)", "Mul (c, m)"):
         text = f"""g (float[2,3,4] q, float[2,5,4] k, float[2,5,4] v) => (float[2,3,4] y) <float c = {{2}}> {{
           kt = Transpose <perm = [0,2,1]> (k) m = MatMul (q, kt) s = {scale} p = Softmax (s) y = MatMul (p, v)
@@ -91,7 +92,7 @@ def test_every_key_predicate_and_template_is_on_the_page() -> None:
     """The reference is whole."""
     for word in (*predicate.TESTS, *predicate.TERMS):
         assert f"`{word}(" in README, word
-    for word in rule.TEMPLATES:
+    for word in rule_file.TEMPLATES:
         assert f'"{word}"' in README, word
     keys = "summary rewrite from to where optional fuse anchor split template library prologue epilogue least pattern"
     for word in f"{keys} define name let realize example model after refusal".split():
@@ -111,7 +112,7 @@ def _launches(model: onnx.ModelProto) -> int:
     return sum(map(_launched, model.graph.node))
 
 
-def _saved(one: rule.Rule) -> tuple[int, int, str] | None:
+def _saved(one: rule_file.Rule) -> tuple[int, int, str] | None:
     """Return the launches before and after of the rule's example that loses most, and its fused nodes."""
     found = []
     for example in (e for e in one.examples if e.after):
@@ -124,7 +125,7 @@ def _saved(one: rule.Rule) -> tuple[int, int, str] | None:
 
 def test_the_launches_on_the_page_are_those_of_the_examples() -> None:
     """A row for each fusion: what its example launches before and after."""
-    rows = [(r.name, _saved(r)) for r in rule.shipped() if r.fuse is not None]
+    rows = [(r.name, _saved(r)) for r in rule_file.shipped() if r.fuse is not None]
     expected = [f"| [{name}]({name}.toml) | {s[0]} | {s[1]} | {s[2]} |" for name, s in rows if s is not None]
     on_page = [line for line in README.splitlines() if re.match(r"\| \[\w+\]\(\w+\.toml\) \| \d+ \| \d+ \|", line)]
     assert on_page == expected, "\n".join(expected)

@@ -9,10 +9,11 @@ import onnx
 import pytest
 from onnx import ModelProto, numpy_helper, printer
 
-from onnxfuse.kernels.attention import take_apart
+from onnxfuse.kernels.templates.attention.plan import take_apart
 from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops, write
-from onnxfuse.rewrite import pipeline, rule
-from onnxfuse.rewrite.realize import Realized, realize
+from onnxfuse.rewrite import pipeline
+from onnxfuse.rewrite.fuse.realize import Realized, realize
+from onnxfuse.rewrite.language import rule_file
 from tests.gpu.library_forms import CONVOLUTIONS, FORMS, KNOWN, POOLINGS, attention, image_op, through_library
 from tests.rewrite.small import parse
 
@@ -82,7 +83,7 @@ def test_each_part_of_a_concat_is_made_again() -> None:
     model = parse(CONCAT.replace("<float16[8,3,3,8] w, float16[16,1,1,8] u>", ""), opset=20)
     for name, shape in (("w", (8, 3, 3, 8)), ("u", (16, 1, 1, 8))):
         model.graph.initializer.append(numpy_helper.from_array(random.normal(size=shape).astype(np.float16), name))
-    pipeline.run(model, rule.shipped())
+    pipeline.run(model, rule_file.shipped())
     (op,) = fused_ops(model).values()
     assert op.template == "concat"
     form = of_rule(model).form
@@ -232,7 +233,7 @@ template = "library"
 pattern = \'\'\'(x) => (y) { r = Exp (x) y = Tanh (r) }\'\'\'
 realize = \'\'\'(x) => (y) { r = Exp (x) y = com.microsoft.FastGelu (r) }\'\'\'
 """)
-    mine = rule.read(path)
+    mine = rule_file.read(path)
     model = parse("g (float[2,4] x) => (float[2,4] y) { r = Exp (x) y = Tanh (r) }")
     pipeline.run(model, [mine])
     ops = fused_ops(model)

@@ -8,7 +8,8 @@ import pytest
 from onnx import helper, numpy_helper
 
 from onnxfuse.model.fold import SMALL
-from onnxfuse.rewrite import pipeline, rule
+from onnxfuse.rewrite import pipeline
+from onnxfuse.rewrite.language import rule_file
 from tests.rewrite.small import assert_same_numbers, doubled, evaluate, fuses, ops, optimize, parse, reasons, run
 
 
@@ -227,7 +228,7 @@ def test_a_name_of_the_model_goes_on_meaning_what_it_meant(tmp_path: Path) -> No
         "g (float[4] x) => (float[4] out) <float[4] w = {1,2,3,4}, float[4] b = {4,3,2,1}> "
         "{ product = Mul (x, w)  sum = Add (product, b)  out = Relu (sum) }"
     )
-    pipeline.run(model, rule.load(tmp_path))
+    pipeline.run(model, rule_file.load(tmp_path))
     assert [n.op_type for n in model.graph.node] == ["Add", "Mul", "Relu"]
     assert "product" not in {o for n in model.graph.node for o in n.output}
     assert "sum" in {o for n in model.graph.node for o in n.output}

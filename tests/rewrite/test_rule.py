@@ -8,9 +8,10 @@ import pytest
 import onnxfuse
 from onnxfuse.model.errors import RuleError
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.rewrite import pipeline, rule
-from onnxfuse.rewrite.choices import Choices, Declined
-from onnxfuse.rewrite.pattern import choices, every_spelling
+from onnxfuse.rewrite import pipeline
+from onnxfuse.rewrite.fuse.choices import Choices, Declined
+from onnxfuse.rewrite.language import rule_file
+from onnxfuse.rewrite.language.pattern import choices, every_spelling
 from tests.rewrite.small import assert_same_numbers, ops, parse
 
 GOOD = '''\
@@ -55,10 +56,10 @@ def write(folder: Path, text: str, name: str = "mine") -> Path:
 
 def test_a_good_file_is_read(tmp_path: Path) -> None:
     """Its name is the file's; the rewrites, predicates and examples are there."""
-    one = rule.read(write(tmp_path, GOOD))
+    one = rule_file.read(write(tmp_path, GOOD))
     assert (one.name, one.summary) == ("mine", "Relu of Relu is one Relu.")
     assert len(one.rewrites) == len(one.examples) == 1
-    assert rule.read(write(tmp_path, FUSE)).fuse is not None
+    assert rule_file.read(write(tmp_path, FUSE)).fuse is not None
 
 
 @pytest.mark.parametrize(
@@ -113,7 +114,7 @@ def test_a_mistake_is_told_with_file_line_and_nearest_word(
     assert good in GOOD
     path = write(tmp_path, GOOD.replace(good, bad, 1))
     with pytest.raises(RuleError) as caught:
-        rule.read(path)
+        rule_file.read(path)
     message = str(caught.value)
     assert told in message
     assert message.startswith(str(path))
@@ -137,7 +138,7 @@ def test_a_mistake_in_a_fuse_rule_is_told_too(tmp_path: Path, good: str, bad: st
     assert good in FUSE
     path = write(tmp_path, FUSE.replace(good, bad, 1))
     with pytest.raises(RuleError) as caught:
-        rule.read(path)
+        rule_file.read(path)
     assert told in str(caught.value)
     assert str(caught.value).startswith(f"{path}:{line}: ")
 
@@ -156,7 +157,7 @@ def test_what_is_missing_is_told(tmp_path: Path, text: str, told: str) -> None:
     """A key that must be there is named, with the table that wants it."""
     path = write(tmp_path, text)
     with pytest.raises(RuleError) as caught:
-        rule.read(path)
+        rule_file.read(path)
     assert told in str(caught.value)
     assert str(path) in str(caught.value)
 
@@ -164,16 +165,16 @@ def test_what_is_missing_is_told(tmp_path: Path, text: str, told: str) -> None:
 def test_a_folder_without_rules_is_told(tmp_path: Path) -> None:
     """Empty, or not there."""
     with pytest.raises(RuleError, match=r"holds no \.toml rule file"):
-        rule.load(tmp_path)
+        rule_file.load(tmp_path)
     with pytest.raises(RuleError, match="no such folder of rules"):
-        rule.load(tmp_path / "nowhere")
+        rule_file.load(tmp_path / "nowhere")
 
 
 def test_a_file_that_is_no_text_is_told(tmp_path: Path) -> None:
     """Bytes that are not UTF-8 are a mistake in a rule file like any other."""
     (tmp_path / "mine.toml").write_bytes(b"\xff\xfe\x00summary")
     with pytest.raises(RuleError, match=r"mine\.toml"):
-        rule.load(tmp_path)
+        rule_file.load(tmp_path)
 
 
 LAYOUT = """summary = "Channels last."
@@ -194,10 +195,10 @@ types = ["float16"]
 )
 def test_a_mistake_in_a_layout_is_told(tmp_path: Path, good: str, bad: str, line: int, told: str) -> None:
     """Each mistake is one change to a good file."""
-    assert rule.read(write(tmp_path, LAYOUT)).layout == rule.Layout((10,))
+    assert rule_file.read(write(tmp_path, LAYOUT)).layout == rule_file.Layout((10,))
     path = write(tmp_path, LAYOUT.replace(good, bad, 1))
     with pytest.raises(RuleError) as caught:
-        rule.read(path)
+        rule_file.read(path)
     assert told in str(caught.value)
     assert f":{line}: " in str(caught.value)
 
@@ -212,7 +213,7 @@ def test_rewrites_that_undo_each_other_are_refused(tmp_path: Path) -> None:
     with pytest.raises(
         RuleError, match=r"the rules '(there', 'back|back', 'there)' feed each other: the graph goes in circles"
     ):
-        pipeline.run(model, rule.select([tmp_path]))
+        pipeline.run(model, rule_file.select([tmp_path]))
 
 
 def test_a_rewrite_that_feeds_itself_stops_at_once(tmp_path: Path) -> None:
@@ -223,7 +224,7 @@ def test_a_rewrite_that_feeds_itself_stops_at_once(tmp_path: Path) -> None:
     chain = " ".join(f"v{i + 1} = Relu (v{i})" for i in range(300))
     model = parse(f"g (float[3] v0) => (float[3] y) {{ {chain} y = Exp (v300) }}")
     with pytest.raises(RuleError, match=r"the rule 'grows' feeds itself: the graph has grown to \d{4} nodes"):
-        pipeline.run(model, rule.select([tmp_path]))
+        pipeline.run(model, rule_file.select([tmp_path]))
 
 
 # ---- a user's own rules
@@ -232,8 +233,8 @@ def test_a_rewrite_that_feeds_itself_stops_at_once(tmp_path: Path) -> None:
 def test_a_users_rule_joins_the_shipped_ones(tmp_path: Path) -> None:
     """It applies beside them, in Python as on the command line."""
     write(tmp_path, GOOD)
-    names = [r.name for r in rule.select([tmp_path])]
-    assert names == [*(r.name for r in rule.shipped()), "mine"]
+    names = [r.name for r in rule_file.select([tmp_path])]
+    assert names == [*(r.name for r in rule_file.shipped()), "mine"]
     model = parse("g (float[3] x) => (float[3] y) { a = Relu (x) b = Relu (a) c = Relu (b) y = Softmax (c) }")
     made = onnxfuse.optimize(model, rules=[tmp_path])
     assert ops(made) == ["{Relu Softmax}"]
@@ -242,7 +243,7 @@ def test_a_users_rule_joins_the_shipped_ones(tmp_path: Path) -> None:
 def test_a_users_rule_of_the_same_name_takes_the_place_of_ours(tmp_path: Path) -> None:
     """Softmax that may not grow: our file of that name is not read."""
     write(tmp_path, FUSE, "softmax")
-    assert [r.name for r in rule.select([tmp_path])] == [r.name for r in rule.shipped()]
+    assert [r.name for r in rule_file.select([tmp_path])] == [r.name for r in rule_file.shipped()]
     model = parse("g (float[N,4] x) => (float[N,4] y) { a = Relu (x) b = Softmax (a) y = Neg (b) }")
     made = onnxfuse.optimize(model, rules=[tmp_path])
     assert ops(made) == ["Relu", "{Softmax Neg}"]
@@ -300,7 +301,7 @@ REALIZED = WITHOUT.replace('let = { power = "value(two)" }\n', "") + f'realize =
 
 def test_a_named_part_stands_for_each_of_its_spellings(tmp_path: Path) -> None:
     """What a spelling asks, binds and reads joins the anchor's."""
-    made = rule.read(write(tmp_path, PARTS)).fuse
+    made = rule_file.read(write(tmp_path, PARTS)).fuse
     assert made is not None
     (anchor,) = made.anchors
     assert [p.text for p in anchor.where] == ["trailing(axes, x)"]
@@ -320,7 +321,7 @@ def test_every_spelling_of_a_part_is_found(tmp_path: Path, square: str) -> None:
     text = f"""g (float[N,4] x) => (float[N,1] y) <int64[1] axes = {{-1}}, float two = {{2}}> {{
       {square} m = ReduceSum (s, axes) y = Sqrt (m)
     }}"""
-    (mine,) = rule.load(tmp_path)
+    (mine,) = rule_file.load(tmp_path)
     model = parse(text)
     assert pipeline.run(model, [mine]).by_rule() == {"mine": 1}
     assert_same_numbers(parse(text), model)
@@ -337,7 +338,7 @@ pattern = '''(a) => (b) {{ inner = {1} (a) b = {2} (inner) }}'''
 """
     parts = "".join(define.format(*w) for w in (("P", "Relu", "Neg"), ("P", "Abs", "Neg"), ("Q", "Exp", "P")))
     anchor = "[[fuse.anchor]]\npattern = '''(x) => (y) { p = P (x) q = Q (p) y = Softmax (q) }'''\n"
-    made = rule.read(write(tmp_path, PARTS.split("[[fuse.define]]")[0] + parts + anchor)).fuse
+    made = rule_file.read(write(tmp_path, PARTS.split("[[fuse.define]]")[0] + parts + anchor)).fuse
     assert made is not None
     (only,) = made.anchors
     spelled = list(every_spelling(only.pattern))
@@ -378,7 +379,7 @@ def test_a_mistake_in_a_part_or_a_label_is_told(tmp_path: Path, good: str, bad: 
     assert good in PARTS
     path = write(tmp_path, PARTS.replace(good, bad, 1))
     with pytest.raises(RuleError) as caught:
-        rule.read(path)
+        rule_file.read(path)
     assert told in str(caught.value)
     assert str(caught.value).startswith(f"{path}:{line}: ")
 
@@ -396,11 +397,11 @@ def test_a_mistake_in_a_part_or_a_label_is_told(tmp_path: Path, good: str, bad: 
 )  # fmt: skip
 def test_a_mistake_in_a_librarys_form_is_told(tmp_path: Path, good: str, bad: str, line: int, told: str) -> None:
     """It may use the anchor's own inputs, what every spelling of it has, and nothing from inside."""
-    assert rule.read(write(tmp_path, REALIZED)).fuse
+    assert rule_file.read(write(tmp_path, REALIZED)).fuse
     assert good in REALIZED
     path = write(tmp_path, REALIZED.replace(good, bad, 1))
     with pytest.raises(RuleError) as caught:
-        rule.read(path)
+        rule_file.read(path)
     assert told in str(caught.value)
     assert str(caught.value).startswith(f"{path}:{line}: ")
 
@@ -420,7 +421,7 @@ def test_a_part_that_uses_itself_is_refused(tmp_path: Path, parts: dict[str, str
         "pattern = '''(x) => (y) { y = A (x) }'''\n"
     )
     with pytest.raises(RuleError, match=told):
-        rule.read(file)
+        rule_file.read(file)
 
 
 GIVEN = """summary = "A norm of something."
@@ -451,7 +452,7 @@ realize = '''(x) => (y) { r = Sqrt (x) y = Tanh (r) }'''
 )
 def test_a_part_may_be_whatever_is_there(tmp_path: Path, model: str, form: list[str]) -> None:
     """It then says how the library's form gets the argument that the pattern does not find."""
-    one = rule.read(write(tmp_path, GIVEN))
+    one = rule_file.read(write(tmp_path, GIVEN))
     made = parse(model)
     assert pipeline.run(made, [one]).by_rule() == {one.name: 1}
     (op,) = fused_ops(made).values()
@@ -462,14 +463,16 @@ def test_a_part_may_be_whatever_is_there(tmp_path: Path, model: str, form: list[
 def test_unless_refuses_what_is_known_to_hold(tmp_path: Path) -> None:
     """With the words of the rule."""
     made = parse("g (float[3,5] x) => (float[3,5] y) { r = Exp (x) y = Tanh (r) }")
-    report = pipeline.run(made, [rule.read(write(tmp_path, GIVEN))])
+    report = pipeline.run(made, [rule_file.read(write(tmp_path, GIVEN))])
     assert not report.applied
     assert any(near.refusal.reason == "three wide rows stay" for near in report.near)
 
 
 def test_a_relation_of_words_may_stand_among_them(tmp_path: Path) -> None:
     """Float16 of any size, and float32 of many rows."""
-    rules = [rule.read(write(tmp_path, FUSE.replace('"trailing(axis, x)"', '"dtype(x) in float16 or dim(x, 0) >= 8"')))]
+    rules = [
+        rule_file.read(write(tmp_path, FUSE.replace('"trailing(axis, x)"', '"dtype(x) in float16 or dim(x, 0) >= 8"')))
+    ]
     made = [("float16[3,4]", 1), ("float[8,4]", 1), ("float[3,4]", 0)]
     for kind, fused in made:
         text = f"g ({kind} x) => ({kind} y) {{ s = Softmax (x)  y = Relu (s) }}"
@@ -482,7 +485,7 @@ def test_of_whole_relations_one_must_hold(tmp_path: Path, shape: str, fused: int
     text = FUSE.replace('"trailing(axis, x)"', '"dim(x, 1) <= 4 or dim(x, 0) * dim(x, 1) <= 24"')
     report = pipeline.run(
         parse(f"g (float[{shape}] x) => (float[{shape}] y) {{ s = Softmax (x)  y = Relu (s) }}"),
-        [rule.read(write(tmp_path, text))],
+        [rule_file.read(write(tmp_path, text))],
     )
     assert len(report.applied) == fused
     if not fused:
@@ -494,7 +497,7 @@ def test_cost_decides_only_where_nothing_was_measured(
     tmp_path: Path, columns: int, axis: int, static: int, proposed: int
 ) -> None:
     """Without choices both must hold; with them the fusion is proposed, and says what speaks against it."""
-    rules = [rule.read(write(tmp_path, COSTLY))]
+    rules = [rule_file.read(write(tmp_path, COSTLY))]
     text = f"""<ir_version: 8, opset_import: ["" : 17]>
     g (float[3,{columns}] x) => (float[3,{columns}] y) {{ s = Softmax <axis = {axis}> (x)  y = Relu (s) }}"""
     assert len(pipeline.run(parse(text), rules).applied) == static
@@ -507,7 +510,7 @@ def test_cost_decides_only_where_nothing_was_measured(
 
 def test_a_declined_place_is_left_out_with_its_reason(tmp_path: Path) -> None:
     """There alone: the same op elsewhere is made. Left alone by every rule only where that was said."""
-    rules = [rule.read(write(tmp_path, FUSE)), *(r for r in rule.shipped() if r.name == "pointwise")]
+    rules = [rule_file.read(write(tmp_path, FUSE)), *(r for r in rule_file.shipped() if r.name == "pointwise")]
     text = """<ir_version: 8, opset_import: ["" : 17]>
     g (float[3,8] x) => (float[3,8] y, float[3,8] z) {
       s = Softmax (x)  r = Relu (s)  y = Neg (r)
@@ -526,7 +529,7 @@ def test_a_declined_place_is_left_out_with_its_reason(tmp_path: Path) -> None:
 
 def test_what_is_left_alone_is_no_neighbours_either(tmp_path: Path) -> None:
     """Measured as they stood together: no other region takes one of them, and says why."""
-    rules = [rule.read(write(tmp_path, FUSE.replace("epilogue", 'prologue = "pointwise"\nepilogue')))]
+    rules = [rule_file.read(write(tmp_path, FUSE.replace("epilogue", 'prologue = "pointwise"\nepilogue')))]
     text = """<ir_version: 8, opset_import: ["" : 17]>
     g (float[3,8] x) => (float[3,8] z) { s = Softmax (x)  y = Relu (s)  t = Softmax (y)  z = Neg (t) }"""
     first, second = pipeline.run(parse(text), rules).applied
@@ -555,7 +558,7 @@ def test_odd_values_are_told_by_file(tmp_path: Path, line: str) -> None:
     text += f'to = "(x) => (y) {{ y = Neg(x) }}"\n{line}\n'
     (tmp_path / "odd.toml").write_text(text)
     with pytest.raises(RuleError, match=r"odd\.toml"):
-        rule.read(tmp_path / "odd.toml")
+        rule_file.read(tmp_path / "odd.toml")
 
 
 @pytest.mark.parametrize("operator", ["%", "//", "/"])
@@ -568,6 +571,6 @@ def test_what_is_divided_by_nothing_is_not_known(tmp_path: Path, operator: str) 
     (tmp_path / "odd.toml").write_text(text)
     empty = "g (float[2,0] x) => (float[2,0] y) { y = Relu(x) }"
     model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {empty}')
-    report = pipeline.run(model, [rule.read(tmp_path / "odd.toml")])
+    report = pipeline.run(model, [rule_file.read(tmp_path / "odd.toml")])
     assert not report.applied
     assert "is not known to hold" in str(report.stopped)

@@ -8,12 +8,13 @@ from onnx import TensorProto
 
 import onnxfuse
 from onnxfuse.model.fused import DOMAIN
-from onnxfuse.rewrite import pipeline, rule
+from onnxfuse.rewrite import pipeline
+from onnxfuse.rewrite.language import rule_file
 from tests.rewrite.small import assert_same_numbers, halved, ops, parse
 
 EXAMPLES = [
     pytest.param(one, example, id=f"{one.name}-{index}")
-    for one in rule.shipped()
+    for one in rule_file.shipped()
     for index, example in enumerate(one.examples)
 ]
 APPLIES = [p for p in EXAMPLES if p.values[1].after]
@@ -21,7 +22,7 @@ REFUSES = [p for p in EXAMPLES if p.values[1].refusal]
 
 
 @pytest.mark.parametrize(("one", "example"), APPLIES)
-def test_an_example_gives_what_its_file_says(one: rule.Rule, example: rule.Example) -> None:
+def test_an_example_gives_what_its_file_says(one: rule_file.Rule, example: rule_file.Example) -> None:
     """The rule alone makes of the model exactly `after`, valid ONNX, and the numbers stay."""
     model, before = parse(example.text), parse(example.text)
     report = pipeline.run(model, [one])
@@ -32,7 +33,7 @@ def test_an_example_gives_what_its_file_says(one: rule.Rule, example: rule.Examp
 
 
 @pytest.mark.parametrize(("one", "example"), [p for p in APPLIES if "float16" not in p.values[1].text])
-def test_an_example_in_half_precision_gives_the_same(one: rule.Rule, example: rule.Example) -> None:
+def test_an_example_in_half_precision_gives_the_same(one: rule_file.Rule, example: rule_file.Example) -> None:
     """No rule is about float32: the model with float16 in its place becomes the same operators."""
     before = halved(parse(example.text))
     model = halved(parse(example.text))
@@ -43,7 +44,7 @@ def test_an_example_in_half_precision_gives_the_same(one: rule.Rule, example: ru
 
 
 @pytest.mark.parametrize(("one", "example"), APPLIES)
-def test_an_example_can_be_undone(one: rule.Rule, example: rule.Example) -> None:
+def test_an_example_can_be_undone(one: rule_file.Rule, example: rule_file.Example) -> None:
     """Unfusing leaves no trace of onnxfuse and the same numbers; without a rewrite or a split, the same nodes too."""
     model, before = parse(example.text), parse(example.text)
     pipeline.run(model, [one])
@@ -57,7 +58,7 @@ def test_an_example_can_be_undone(one: rule.Rule, example: rule.Example) -> None
 
 
 @pytest.mark.parametrize(("one", "example"), REFUSES)
-def test_a_refused_example_stays_as_it_is(one: rule.Rule, example: rule.Example) -> None:
+def test_a_refused_example_stays_as_it_is(one: rule_file.Rule, example: rule_file.Example) -> None:
     """Where the rule must not apply, no byte changes, and the report names the reason that its file gives."""
     model, before = parse(example.text), parse(example.text)
     report = pipeline.run(model, [one])
@@ -68,11 +69,11 @@ def test_a_refused_example_stays_as_it_is(one: rule.Rule, example: rule.Example)
 
 def test_every_spelling_of_the_shipped_rules_is_right() -> None:
     """A command does not check them at each start: this test does, as `rule.read` does for a user's rules."""
-    assert [r.name for r in rule.load(rule.shipped_folder())] == [r.name for r in rule.shipped()]
+    assert [r.name for r in rule_file.load(rule_file.shipped_folder())] == [r.name for r in rule_file.shipped()]
 
 
-@pytest.mark.parametrize("one", rule.shipped(), ids=lambda one: one.name)
-def test_every_rule_shows_where_it_applies(one: rule.Rule) -> None:
+@pytest.mark.parametrize("one", rule_file.shipped(), ids=lambda one: one.name)
+def test_every_rule_shows_where_it_applies(one: rule_file.Rule) -> None:
     """A rule file holds an example that fuses and one that must not, and says in one line what is saved.
 
     What joins the ops of other rules does nothing by itself: tests/rewrite/test_concat.py shows it among them.

@@ -3,7 +3,7 @@
 import pytest
 
 from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.choices import Choices
+from onnxfuse.rewrite.fuse.choices import Choices
 from tests.rewrite.small import assert_same_numbers, ops, parse
 
 WEIGHTS = (

@@ -8,7 +8,7 @@ import onnxfuse
 from onnxfuse.model.fused import DOMAIN, fused_ops
 from onnxfuse.model.tf32 import set_strict_fp32
 from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.choices import Choices
+from onnxfuse.rewrite.fuse.choices import Choices
 from tests.rewrite.small import assert_same_numbers, ops, parse
 
 BLOCK = """<ir_version: 8, opset_import: ["" : 20]>

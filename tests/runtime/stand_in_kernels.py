@@ -18,7 +18,7 @@ from onnx.reference import ReferenceEvaluator
 from onnxfuse import kernels
 from onnxfuse.kernels import Arch, TensorMap, Tuning
 from onnxfuse.model.fused import FusedOp
-from onnxfuse.runtime import planner
+from onnxfuse.runtime import loader
 
 Shape = tuple[int, ...]
 HostKernel = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p))
@@ -144,5 +144,5 @@ def _view(pointer: int, shape: Shape, element: int) -> np.ndarray:
 def install(**settings: Any) -> StandInKernels:
     """Let the runtime of this process plan and load through a new stand-in, and return it."""
     stand_in = StandInKernels(**settings)
-    planner.kernels = stand_in  # type: ignore[attr-defined]
+    loader.kernels = stand_in  # type: ignore[attr-defined]
     return stand_in

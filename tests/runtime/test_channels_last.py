@@ -13,8 +13,9 @@ from onnx import ModelProto, helper
 import onnxfuse
 from onnxfuse import runtime
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.rewrite import pipeline, rule
-from onnxfuse.runtime.library import with_library_ops
+from onnxfuse.rewrite import pipeline
+from onnxfuse.rewrite.language import rule_file
+from onnxfuse.runtime.ort_ops import with_library_ops
 from tests.rewrite.small import assert_within_budget, doubled, evaluate, halved, optimize, parse, run, signed_inputs
 from tests.rewrite.test_layout import between, weights
 from tests.runtime import stand_in_kernels
@@ -98,7 +99,7 @@ def opened_on_cuda() -> Any:
                 options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
                 made = ModelProto.FromString(model.SerializeToString())
                 # Without the rule whose kernels take convolutions of so few channels.
-                pipeline.run(made, [r for r in rule.shipped() if r.name != "direct"])
+                pipeline.run(made, [r for r in rule_file.shipped() if r.name != "direct"])
                 session = runtime.session(made, ["CUDAExecutionProvider"], options)
                 nodes = onnx.load(Path(folder) / "seen.onnx").graph.node
                 found[f"{name} {dtype}"] = {

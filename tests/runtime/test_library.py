@@ -16,7 +16,7 @@ from onnxfuse import runtime
 from onnxfuse.kernels import Arch
 from onnxfuse.model import external, io
 from onnxfuse.model.fused import DOMAIN, fused_ops
-from onnxfuse.runtime.library import with_library_ops
+from onnxfuse.runtime.ort_ops import with_library_ops
 from tests.gpu import library_forms
 from tests.rewrite.small import halved, optimize
 from tests.rewrite.test_attention import attention

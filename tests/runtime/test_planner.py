@@ -9,7 +9,7 @@ import pytest
 
 from onnxfuse import kernels
 from onnxfuse.kernels import limits
-from onnxfuse.runtime import planner
+from onnxfuse.runtime import loader
 from tests.runtime import fused_models as models
 
 
@@ -26,7 +26,7 @@ def test_a_launch_is_the_plan_with_the_loaded_function(monkeypatch: pytest.Monke
     monkeypatch.setattr(kernels, "arch_of", lambda device: arch)
     monkeypatch.setattr(kernels, "load", load)
     shapes = ((3, 8), (8,))
-    launch = planner.planner(models.BIAS_RELU)(shapes, True, 1)
+    launch = loader.planner(models.BIAS_RELU)(shapes, True, 1)
     plan = kernels.plan(models.BIAS_RELU, shapes, True, arch)
     assert asked == [(plan.kernel, 1)]
     assert (launch.grid, launch.block, launch.shared_bytes) == (plan.grid, plan.block, plan.shared_bytes)
@@ -48,14 +48,14 @@ def test_each_stream_gets_scratch_memory_of_its_own(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(kernels, "zeros", zeros)
     text = "Sum_1 (x) => (y) { a = Constant <value_ints = [0]> () y = ReduceSum <keepdims = 0> (x, a) }"
     op = models.fused_op(text, inputs=1, template="row")
-    launch = planner.planner(op)(((50_000, 64),), True, 0)
+    launch = loader.planner(op)(((50_000, 64),), True, 0)
     assert launch.scratch_bytes > 0
     assert [launch.scratch(), launch.scratch()] == [1000, 1001]
     assert {(m.size, m.device) for m in made} == {(launch.scratch_bytes, 0)}
 
 
 def test_the_bridge_has_room_for_the_tensor_maps_that_a_plan_may_have() -> None:
-    source = Path(planner.__file__).with_name("bridge.cpp").read_text(encoding="utf-8")
+    source = Path(loader.__file__).with_name("bridge.cpp").read_text(encoding="utf-8")
     assert re.findall(r"kMostTensorMaps = (\d+);", source) == [str(limits.TENSOR_MAPS)]
 
 
@@ -66,12 +66,12 @@ def test_kernels_start_early_where_the_gpu_can(name: str, early: bool) -> None:
 
 def test_the_ops_of_these_tests_have_kernels() -> None:
     """The models that the session tests run are of the kind that gets kernels; a Resize is not."""
-    assert planner.no_kernel(models.BIAS_RELU) is None
-    assert planner.no_kernel(models.SUM_SOFTMAX) is None
+    assert loader.no_kernel(models.BIAS_RELU) is None
+    assert loader.no_kernel(models.SUM_SOFTMAX) is None
     resize = models.fused_op("Resize_9 (x, s) => (y) { y = Resize (x, , s) }", inputs=2)
-    assert "Resize" in (planner.no_kernel(resize) or "")
+    assert "Resize" in (loader.no_kernel(resize) or "")
 
 
 def test_only_output_zero_takes_over_a_buffer() -> None:
     """Both operands of the sum may become its output."""
-    assert planner.may_alias(models.BIAS_RELU) == (0, 1)
+    assert loader.may_alias(models.BIAS_RELU) == (0, 1)

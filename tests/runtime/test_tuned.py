@@ -8,11 +8,11 @@ import onnx
 import pytest
 
 from onnxfuse import runtime
-from onnxfuse.kernels import tuned
-from onnxfuse.kernels.plans import Tuning
-from onnxfuse.kernels.tuned import Book, Machine, Measured, Timed
+from onnxfuse.kernels import measurements
+from onnxfuse.kernels.launch_plan import Tuning
+from onnxfuse.kernels.measurements import Book, Machine, Measured, Timed
 from onnxfuse.model.errors import ModelError
-from onnxfuse.runtime import tuned as runtime_tuned
+from onnxfuse.runtime import variants as runtime_tuned
 from tests.runtime import fused_models as models
 from tests.runtime import stand_in_kernels
 from tests.runtime.conftest import FakeCuda
@@ -28,7 +28,7 @@ def carrying(machine: Machine, rows: int, variant: Tuning = WIDE) -> onnx.ModelP
     shapes = ((rows, 8), (8,))
     times = (Timed("fused", Tuning(), 2.0), Timed("fused", variant, 1.0))
     book: Book = {machine: {("BiasRelu_1", shapes): Measured("BiasRelu_1", "by_hand", (), (), shapes, times)}}
-    tuned.attach(model, book)
+    measurements.attach(model, book)
     return model
 
 
@@ -41,7 +41,7 @@ def planned(machine: Machine, variant: Tuning = WIDE) -> Any:
         for rows in (3, 5):
             session.run(None, {"x": np.zeros((rows, 8), np.float32), "b": np.zeros(8, np.float32)})
     tunings = [
-        [name, shapes[0][0], tuned.changed(t)]
+        [name, shapes[0][0], measurements.changed(t)]
         for (name, shapes, _), t in zip(stand_in.planned, stand_in.tunings, strict=True)
     ]
     return {"planned": tunings, "told": [str(w.message) for w in told]}
@@ -96,7 +96,7 @@ def test_a_damaged_tuning_in_a_model_is_told_where_it_is_opened(on_fake_cuda: Fa
 def damaged() -> Any:
     stand_in_kernels.install()
     model = models.chain()
-    model.metadata_props.add(key=tuned.METADATA, value="{}")
+    model.metadata_props.add(key=measurements.METADATA, value="{}")
     with pytest.raises(ModelError) as raised:
         runtime.session(model, CUDA)
     return str(raised.value)

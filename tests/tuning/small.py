@@ -7,9 +7,9 @@ import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from onnxfuse.kernels import tuned
+from onnxfuse.kernels import measurements
 from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.tuned import Kind, Machine, Timed
+from onnxfuse.kernels.measurements import Kind, Machine, Timed
 from onnxfuse.tuning import Stopwatch
 from onnxfuse.tuning.candidates import Candidate
 from onnxfuse.tuning.work import Work
@@ -95,6 +95,6 @@ def by_kind(**times: float | None) -> Times:
 
     def of(_: Work, candidate: Candidate) -> float | None:
         time = kinds[candidate.kind]
-        return None if time is None else time + bool(tuned.changed(candidate.tuning))
+        return None if time is None else time + bool(measurements.changed(candidate.tuning))
 
     return of

@@ -7,9 +7,10 @@ import onnxruntime
 import pytest
 from onnx import numpy_helper
 
-from onnxfuse.kernels import tuned
+from onnxfuse.kernels import measurements
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.rewrite import pipeline, rule
+from onnxfuse.rewrite import pipeline
+from onnxfuse.rewrite.language import rule_file
 from onnxfuse.tuning import reuse, tune
 from onnxfuse.tuning import stopwatch as watches
 from onnxfuse.tuning.candidates import Candidate, candidates
@@ -17,7 +18,7 @@ from onnxfuse.tuning.work import Work
 from tests.tuning.small import H200, HERE, block, by_kind, short_attention, stopwatch
 
 HEAD = '<ir_version: 10, opset_import: ["" : 20]>'
-RULES = rule.select([])
+RULES = rule_file.select([])
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,7 @@ def test_kinds_of_candidates(works: dict[str, Work]) -> None:
     found = candidates(works["gemm: Gemm Gelu"], RULES, HERE, H200)
     kinds = [c.kind for c in found]
     assert kinds == ["fused"] * (len(found) - 2) + ["split", "alone"]
-    assert not tuned.changed(found[0].tuning)
+    assert not measurements.changed(found[0].tuning)
     assert len({c.tuning for c in found if c.kind == "fused"}) == len(found) - 2 > 3
     assert [n.op_type.split("_")[0] for n in found[-2].model.graph.node] == ["Gemm", "AddGelu"]
 
@@ -95,9 +96,9 @@ def test_a_variant_is_carried_by_its_model(works: dict[str, Work]) -> None:
     """As by every tuned model, so what is timed takes the way of what runs."""
     work = works["gemm: Gemm Gelu"]
     own, *others = [c for c in candidates(work, RULES, HERE, H200) if c.kind == "fused"]
-    assert tuned.of_model(own.model) == {}
+    assert measurements.of_model(own.model) == {}
     for candidate in others:
-        assert tuned.variants(tuned.of_model(candidate.model)[HERE]) == {work.key: candidate.tuning}
+        assert measurements.variants(measurements.of_model(candidate.model)[HERE]) == {work.key: candidate.tuning}
 
 
 def test_copies_share_no_value(works: dict[str, Work]) -> None:

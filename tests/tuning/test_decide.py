@@ -10,19 +10,20 @@ import onnx
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from onnxfuse.kernels import tuned
-from onnxfuse.kernels.tuned import Book, Machine, Measured, Timed
+from onnxfuse.kernels import measurements
+from onnxfuse.kernels.measurements import Book, Machine, Measured, Timed
 from onnxfuse.model.errors import DeviceError, UsageError
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.io import without_weights
-from onnxfuse.rewrite import pipeline, rule
-from onnxfuse.runtime import tuned as runtime_tuned
+from onnxfuse.rewrite import pipeline
+from onnxfuse.rewrite.language import rule_file
+from onnxfuse.runtime import variants as runtime_tuned
 from onnxfuse.tuning import Tuned, on_gpu, reuse, tune
 from onnxfuse.tuning.candidates import Candidate
 from onnxfuse.tuning.work import Work
 from tests.tuning.small import HERE, Times, block, by_kind, stopwatch
 
-RULES = rule.select([])
+RULES = rule_file.select([])
 
 
 def optimized(model: onnx.ModelProto, found: Tuned | None) -> onnx.ModelProto:
@@ -202,7 +203,7 @@ def test_a_model_carries_what_decided_about_it(monkeypatch: pytest.MonkeyPatch) 
     fused = optimized(model, found)
     found.attach(fused)
     onnx.checker.check_model(fused)
-    carried = tuned.of_model(fused)
+    carried = measurements.of_model(fused)
     assert set(fused_ops(fused)) < {m.op for m in carried[HERE].values()}
     assert len(carried[HERE]) < len(found.book[HERE])
     assert reuse(fused, RULES, carried).decisions.choices == found.decisions.choices
@@ -240,4 +241,4 @@ def measured(fused: float | None, split: float | None, alone: float | None) -> M
     ],
 )
 def test_the_verdict_follows_from_the_times(times: list[tuple[float | None, ...]], verdict: str) -> None:
-    assert tuned.verdict([measured(*t) for t in times]) == verdict
+    assert measurements.verdict([measured(*t) for t in times]) == verdict

@@ -6,12 +6,12 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-from onnxfuse.kernels import tuned
-from onnxfuse.kernels.plans import DEFAULT
-from onnxfuse.kernels.tuned import Timed
+from onnxfuse.kernels import measurements
+from onnxfuse.kernels.launch_plan import DEFAULT
+from onnxfuse.kernels.measurements import Timed
 from onnxfuse.model.errors import KernelError
-from onnxfuse.rewrite import rule
-from onnxfuse.runtime import tuned as runtime_tuned
+from onnxfuse.rewrite.language import rule_file
+from onnxfuse.runtime import variants as runtime_tuned
 from onnxfuse.tuning import decide, stopwatch
 from onnxfuse.tuning.candidates import Candidate, candidates
 from onnxfuse.tuning.work import Work
@@ -26,11 +26,13 @@ CHAIN = f"{HEAD} g (float[64, 8] x, float[8] b) => (float[64, 8] y) {{ s = Add (
 def work_of(text: str) -> Work:
     found: list[Work] = []
 
-    def keep(work: Work) -> tuned.Measured:
+    def keep(work: Work) -> measurements.Measured:
         found.append(work)
-        return tuned.Measured(work.op.name, "", (), (), work.shapes, (tuned.Timed("fused", DEFAULT, 1.0),))
+        return measurements.Measured(
+            work.op.name, "", (), (), work.shapes, (measurements.Timed("fused", DEFAULT, 1.0),)
+        )
 
-    decide(onnx.parser.parse_model(text), rule.select([]), {}, ({},), keep)
+    decide(onnx.parser.parse_model(text), rule_file.select([]), {}, ({},), keep)
     return found[0]
 
 
@@ -50,22 +52,22 @@ def timed(**settings: Any) -> Any:
 
     stopwatch._answer = answered
     work = work_of(CHAIN)
-    found = candidates(work, rule.select([]), HERE, H200)
+    found = candidates(work, rule_file.select([]), HERE, H200)
     times = stopwatch.time_on_gpu(work, found, H200)
     return stand_in, found, times
 
 
 def facts_of(times: list[Timed]) -> Any:
-    return [[t.kind, tuned.changed(t.tuning), t.failed] for t in times]
+    return [[t.kind, measurements.changed(t.tuning), t.failed] for t in times]
 
 
 def all_candidates() -> Any:
     stand_in, found, times = timed()
     return {
-        "asked": [[c.kind, tuned.changed(c.tuning)] for c in found],
+        "asked": [[c.kind, measurements.changed(c.tuning)] for c in found],
         "told": facts_of(times),
         "times": [t.microseconds > 0 and t.spread[0] <= t.microseconds <= t.spread[1] for t in times],
-        "planned": [tuned.changed(t) for t in dict.fromkeys(stand_in.tunings)],
+        "planned": [measurements.changed(t) for t in dict.fromkeys(stand_in.tunings)],
         "rows": sorted({shapes[0][0] for _, shapes, _ in stand_in.planned}),
     }
 

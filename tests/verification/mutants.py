@@ -14,7 +14,8 @@ import onnx
 from onnx import FunctionProto, ModelProto, NodeProto, helper, numpy_helper
 
 from onnxfuse.model.fused import DOMAIN
-from onnxfuse.rewrite import pipeline, rule
+from onnxfuse.rewrite import pipeline
+from onnxfuse.rewrite.language import rule_file
 
 SIDE = 32
 """Rows and columns: square, so that what is transposed or broadcast along the wrong axis still runs."""
@@ -88,12 +89,12 @@ def fused(mutant: Mutant, folder: Path, dtype: str = "float32") -> tuple[ModelPr
     if mutant.own_rule:
         (folder / f"{mutant.guilty}.toml").write_text(mutant.own_rule)
     if mutant.rule[0]:
-        text = (rule.shipped_folder() / f"{mutant.guilty}.toml").read_text()
+        text = (rule_file.shipped_folder() / f"{mutant.guilty}.toml").read_text()
         assert mutant.rule[0] in text, mutant.name
         head, _, _ = text.replace(*mutant.rule).partition("[[example]]")
         (folder / f"{mutant.guilty}.toml").write_text(head)
     model = original(mutant, dtype)
-    pipeline.run(model, rule.select(folders))
+    pipeline.run(model, rule_file.select(folders))
     if mutant.edit is not None:
         node = _planted(mutant, model)
         alone = FunctionProto()

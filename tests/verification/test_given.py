@@ -10,9 +10,9 @@ from onnx import TensorProto, numpy_helper
 
 from onnxfuse.model.errors import UsageError
 from onnxfuse.verification import verify
-from onnxfuse.verification.given import case_of, given_cases, save_cases
+from onnxfuse.verification.input_files import case_of, given_cases, save_cases
+from onnxfuse.verification.input_roles import Role
 from onnxfuse.verification.inputs import InputSpec, cases, input_specs
-from onnxfuse.verification.roles import Role
 from tests.verification.small_models import text_model
 
 SPECS = [

@@ -12,7 +12,8 @@ import pytest
 from onnxfuse.cli.main import main
 from onnxfuse.model.errors import UsageError
 from onnxfuse.model.fused import DOMAIN
-from onnxfuse.rewrite import pipeline, rule
+from onnxfuse.rewrite import pipeline
+from onnxfuse.rewrite.language import rule_file
 from onnxfuse.rewrite.unfuse import unfuse
 from onnxfuse.verification import sessions, verify
 from onnxfuse.verification.guard import guard
@@ -113,7 +114,7 @@ def _optimized(
     mutant: Mutant, folders: list[Path], without: Collection[str]
 ) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     model = mutants.original(mutant)
-    report = pipeline.run(model, [r for r in rule.select(folders) if r.name not in without])
+    report = pipeline.run(model, [r for r in rule_file.select(folders) if r.name not in without])
     return model, tuple(report.by_rule())
 
 

@@ -7,8 +7,8 @@ import pytest
 from onnx import TensorProto
 
 from onnxfuse.model.errors import UsageError
+from onnxfuse.verification.input_roles import Role, roles
 from onnxfuse.verification.inputs import Case, InputSpec, cases, input_specs, nudge, shape_sets
-from onnxfuse.verification.roles import Role, roles
 from tests.verification.small_models import text_model
 
 NUMBER = Role("number")

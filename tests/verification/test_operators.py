@@ -6,11 +6,11 @@ from collections import defaultdict
 import onnx
 import pytest
 
-from onnxfuse.kernels.language import POINTWISE
-from onnxfuse.kernels.moves import FREE, MOVEMENT
-from onnxfuse.kernels.reductions import REDUCTIONS
-from onnxfuse.rewrite.layout_ops import _CONVOLUTIONS, _FORMS
-from onnxfuse.rewrite.rule import shipped_folder
+from onnxfuse.kernels.ir.movement_ops import FREE, MOVEMENT
+from onnxfuse.kernels.ir.pointwise_ops import POINTWISE
+from onnxfuse.kernels.ir.reduction_ops import REDUCTIONS
+from onnxfuse.rewrite.language.rule_file import shipped_folder
+from onnxfuse.rewrite.nhwc.ops import _CONVOLUTIONS, _FORMS
 from tests.verification.operator_rows import ROWS
 from tests.verification.operators import NotHereError, Row, peer, versions
 

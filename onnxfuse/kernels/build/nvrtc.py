@@ -1,0 +1,111 @@
+"""Compile kernels by NVRTC, keep the cubins on disk, load them through CuPy."""
+
+import functools
+import hashlib
+import tempfile
+import threading
+from typing import Any
+
+from onnxfuse.kernels.arch import Arch
+from onnxfuse.kernels.build import cache
+from onnxfuse.kernels.emit.source import KernelSource
+from onnxfuse.model.errors import KernelError
+
+_lock = threading.Lock()
+_loaded: dict[tuple[KernelSource, int], Any] = {}
+
+
+def compile(kernel: KernelSource, arch: Arch) -> bytes:
+    """Return the cubin of `kernel` for `arch`, from the disk cache where it is there.
+
+    Needs NVRTC (a wheel), no GPU. Raises `KernelError` with the compiler's words, file and line.
+    """
+    return cache.get(_key(kernel, arch), lambda: build(kernel, arch)[0])
+
+
+def build(kernel: KernelSource, arch: Arch, flags: tuple[str, ...] = ()) -> tuple[bytes, str]:
+    """Return (cubin, compiler's log) of `kernel`, past the cache. `-Xptxas=-v` among `flags` logs the registers."""
+    nvrtc = _nvrtc()
+    program = nvrtc.createProgram(kernel.text, f"{kernel.entry}.cu", (), ())
+    try:
+        nvrtc.compileProgram(program, (*kernel.flags, f"-arch={arch.name}", *flags))
+        return nvrtc.getCUBIN(program), nvrtc.getProgramLog(program)
+    except nvrtc.NVRTCError as error:
+        raise KernelError(
+            f"{kernel.entry}: NVRTC does not compile it for {arch.name} ({error}): {nvrtc.getProgramLog(program)}",
+            "this is a bug in onnxfuse; the message names the template file and its line",
+        ) from error
+    finally:
+        nvrtc.destroyProgram(program)
+
+
+def load(kernel: KernelSource, device: int) -> Any:
+    """Return the CuPy function of `kernel` on the GPU number `device`; its handle is `.kernel.ptr`."""
+    key = (kernel, device)
+    found = _loaded.get(key)
+    if found is not None:
+        return found
+    import cupy
+
+    cubin = compile(kernel, arch_of(device))
+    with _lock, cupy.cuda.Device(device):
+        if key not in _loaded:
+            _loaded[key] = _function(cubin, kernel.entry)
+        return _loaded[key]
+
+
+def _function(cubin: bytes, entry: str) -> Any:
+    """Return CuPy's function of a cubin: CuPy reads files alone, and the driver none that lies in memory."""
+    import cupy
+
+    with tempfile.NamedTemporaryFile(prefix="onnxfuse-", suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        function = cupy.RawModule(path=file.name).get_function(entry)
+        function.kernel  # noqa: B018 - CuPy reads the file when the function is first asked for
+    return function
+
+
+def zeros(size: int, device: int) -> Any:
+    """Return memory of `size` bytes on a GPU, all of them 0, as CuPy's `MemoryPointer`."""
+    import cupy
+
+    with cupy.cuda.Device(device):
+        memory = cupy.cuda.alloc(size)
+        memory.memset(0, size)
+        # The kernels that use it run on streams that do not wait for this one.
+        cupy.cuda.Stream.null.synchronize()
+    return memory
+
+
+@functools.cache
+def arch_of(device: int) -> Arch:
+    """Return what plans need to know of the GPU number `device`."""
+    import cupy
+
+    facts = cupy.cuda.runtime.getDeviceProperties(device)
+    capability = f"{facts['major']}{facts['minor']}"
+    return Arch(
+        name=f"sm_{capability}a" if capability == "90" else f"sm_{capability}",
+        sm_count=int(facts["multiProcessorCount"]),
+        threads_per_sm=int(facts["maxThreadsPerMultiProcessor"]),
+    )
+
+
+def _key(kernel: KernelSource, arch: Arch) -> str:
+    facts = (kernel.text, *kernel.flags, arch.name, *map(str, _nvrtc().getVersion()))
+    return hashlib.sha256("\0".join(facts).encode()).hexdigest()
+
+
+@functools.cache
+def _nvrtc() -> Any:
+    try:
+        from cupy_backends.cuda.libs import nvrtc
+
+        nvrtc.getVersion()
+    except (ImportError, RuntimeError) as error:
+        raise KernelError(
+            f"NVRTC, the CUDA compiler library, cannot be loaded: {error}",
+            "pip install 'onnxfuse[cuda]'",
+        ) from error
+    return nvrtc

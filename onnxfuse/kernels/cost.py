@@ -1,0 +1,141 @@
+"""What a fused op with data movement costs, as bytes of traffic: so that growth can ask whether a movement pays.
+
+A model, not a measurement: it must tell a kernel that reads whole sectors from one that reads two bytes of each. Both
+sides of a question are estimated by it alike.
+"""
+
+import math
+
+import numpy as np
+
+from onnxfuse.kernels.emit import index_maps
+from onnxfuse.kernels.ir import types
+from onnxfuse.kernels.ir.index_map import Digit, Index, Shape
+from onnxfuse.kernels.ir.lower_movement import MAX_CASES, Lowered, Read, lower
+from onnxfuse.kernels.ir.program import Apply, Program
+from onnxfuse.kernels.ir.strides import vector_width
+from onnxfuse.kernels.ir.types import UnsupportedError
+from onnxfuse.kernels.templates.pointwise import schedule, transpose_tile
+from onnxfuse.model.fused import FusedOp
+
+LAUNCH = 8_000_000
+"""Bytes that the memory moves while a launch goes by: 2 us at 4.2 TB/s (H200)."""
+
+SECTOR = 32
+"""Bytes that memory delivers at least."""
+
+BLOCK = 2048
+"""Elements that a block computes, about: what one of its threads fetches, the others find in the cache."""
+
+SAMPLED = 5
+"""Blocks that are looked at, from the first to the last one."""
+
+CHEAP, DEAR = 0.5, 4.0
+"""Bytes that one evaluation more takes the time of: an H200 issues 7 instructions of a thread per byte of memory; a sum
+is 1 or 2 instructions with its address, an erf 25."""
+
+NARROW = 0.6
+"""Bytes that one access takes the time of: about 4 instructions."""
+
+SIMPLE = frozenset({
+    "add", "sub", "mul", "neg", "abs", "where", "cast", "retype", "max", "min", "relu", "clip", "at_least", "at_most",
+    "equal", "less", "greater", "less_equal", "greater_equal", "and", "or", "xor", "not", "pow_1", "pow_2", "pow_3",
+    "bit_and", "bit_or", "bit_xor", "bit_not", "sign",
+})  # fmt: skip
+"""Operations of one or two instructions."""
+
+
+def estimate(op: FusedOp, input_shapes: tuple[Shape, ...]) -> float:
+    """Return what a launch of `op` on inputs of these shapes costs; raises `UnsupportedError` where there is none."""
+    program = schedule.program(op)
+    shapes = program.shapes(input_shapes)
+    if any(0 in s for s in shapes):
+        raise UnsupportedError("an extent of 0")
+    lowered = lower(program, input_shapes)
+    count = math.prod(lowered.extents)
+    written = sum(types.TYPES[o.dtype].size for o in program.outputs) * count
+    again = max(0.0, _evaluations(lowered.program, [count] * len(lowered.program.values)) - _own(program, shapes))
+    return written + again + _reading(program, lowered, input_shapes)
+
+
+def _own(program: Program, shapes: tuple[Shape, ...]) -> float:
+    """The evaluations of the body, each of its values computed once."""
+    return _evaluations(program, [math.prod(s) for s in shapes])
+
+
+def _evaluations(program: Program, counts: list[int]) -> float:
+    live = program.live()
+    return sum(
+        (CHEAP if v.op in SIMPLE else DEAR) * n
+        for i, (v, n) in enumerate(zip(program.values, counts, strict=True))
+        if i in live and isinstance(v, Apply)
+    )
+
+
+def _reading(program: Program, lowered: Lowered, input_shapes: tuple[Shape, ...]) -> float:
+    """The traffic and the accesses of all reads; what an input is read for a second time is mostly in the cache."""
+    places, share = _places(lowered.extents)
+    tile = transpose_tile.choose(lowered)
+    widest = vector_width(tuple(types.TYPES[o.dtype].size for o in program.outputs))
+    traffic: dict[int, list[float]] = {}
+    total = 0.0
+    for number, source in lowered.sources.items():
+        if not isinstance(source, Read):
+            continue
+        inner = len(lowered.extents) - 1
+        in_tile = tile is not None and number in tile.sources
+        along = not in_tile and not index_maps.fixed(source, (inner,))
+        run = index_maps.run(source, lowered.extents, widest)
+        for position in source.inputs:
+            own = Read(tuple(c for c in source.cases if c.input == position))
+            if len(own.cases) > MAX_CASES:
+                raise UnsupportedError(f"a read at {len(own.cases)} places, expected at most {MAX_CASES}")
+            size = types.TYPES[program.inputs[position]].size
+            touched, distinct, sectors = _footprint(own, places, size)
+            wanted = min(math.prod(input_shapes[position]) * size, distinct * share * size)
+            waste = 1.0 if in_tile or not distinct else max(1.0, sectors * SECTOR / (distinct * size))
+            traffic.setdefault(position, []).append(wanted * waste)
+            total += NARROW * touched * share / run if along else 0.0
+    return total + sum(max(t) + (sum(t) - max(t)) / 4 for t in traffic.values())
+
+
+def _places(extents: Shape) -> tuple[list[list[np.ndarray]], float]:
+    """Return the coordinates of some blocks of the output, and how often what is in them is in the whole output."""
+    count = math.prod(extents)
+    blocks = max(1, min(SAMPLED, count // BLOCK))
+    length = min(BLOCK, count)
+    starts = [i * (count - length) // max(blocks - 1, 1) for i in range(blocks)]
+    found = [[np.asarray(c) for c in np.unravel_index(np.arange(s, s + length), extents)] for s in starts]
+    return found, count / (blocks * length)
+
+
+def _footprint(source: Read, places: list[list[np.ndarray]], size: int) -> tuple[int, int, int]:
+    """Return the elements read in these blocks, how many of them are different, and in how many sectors they lie."""
+    touched = distinct = sectors = 0
+    for coordinates in places:
+        open_ = np.ones(coordinates[0].shape, bool)
+        found = [np.empty(0, np.int64)]
+        for case in source.cases:
+            held = open_.copy()
+            for bound in case.bounds:
+                values = _values(bound.index, coordinates)
+                held &= (values >= bound.low) & (values < bound.high)
+            found.append(_values(case.position, coordinates)[held])
+            open_ &= ~held
+        positions = np.concatenate(found)
+        touched += positions.size
+        positions = np.unique(positions)
+        distinct += positions.size
+        sectors += np.unique(positions * size // SECTOR).size
+    return touched, distinct, sectors
+
+
+def _values(index: Index, coordinates: list[np.ndarray]) -> np.ndarray:
+    total = np.full(coordinates[0].shape, index.constant, np.int64)
+    for atom, factor in index.terms:
+        if isinstance(atom, Digit):
+            total += factor * coordinates[atom.number]
+        else:
+            inner = _values(atom.index, coordinates)
+            total += factor * (inner % atom.by if atom.rest else inner // atom.by)
+    return total

@@ -1,0 +1,177 @@
+"""From a fused op and the shapes of its inputs to a launch plan."""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import TypeVar
+
+import onnx
+
+from onnxfuse.kernels import cost as costs
+from onnxfuse.kernels import launch_plan, limits
+from onnxfuse.kernels.arch import Arch
+from onnxfuse.kernels.ir.strides import Shape
+from onnxfuse.kernels.ir.types import UnsupportedError
+from onnxfuse.kernels.launch_plan import DEFAULT, LaunchPlan, Tuning
+from onnxfuse.kernels.templates.attention import plan as attention
+from onnxfuse.kernels.templates.concat import plan as concat
+from onnxfuse.kernels.templates.conv import direct, stencil
+from onnxfuse.kernels.templates.gemm import plan as gemm
+from onnxfuse.kernels.templates.pointwise import schedule
+from onnxfuse.kernels.templates.template import Extents, Template
+from onnxfuse.model.errors import KernelError
+from onnxfuse.model.fused import FusedOp
+
+Result = TypeVar("Result")
+TEMPLATES = {
+    "attention": attention.TEMPLATE, "concat": concat.TEMPLATE,
+    "depthwise": stencil.TEMPLATE, "direct": direct.TEMPLATE, "gemm": gemm.TEMPLATE,
+    "pointwise": schedule.TEMPLATE,
+    "row": schedule.TEMPLATE,
+}  # fmt: skip
+"""The kernel templates by name."""
+
+
+def is_template(name: str) -> bool:
+    """Return whether kernels are made from a template of this name."""
+    return name in TEMPLATES
+
+
+def writes_slots(template: str) -> bool:
+    """Return whether the kernels of this template can write channels of a larger output."""
+    return template in concat.TEMPLATES
+
+
+def template_of(op: FusedOp) -> Template:
+    """Return the template of `op`; raises `UnsupportedError` where there is no kernel of that name."""
+    if op.template not in TEMPLATES:
+        raise UnsupportedError(f"no kernel template {op.template!r}, expected one of {', '.join(TEMPLATES)}")
+    return TEMPLATES[op.template]
+
+
+def supports(op: FusedOp, arch: Callable[[], Arch] | None = None) -> str | None:
+    """Return None where a kernel can be generated for `op`, and on `arch` should be, else the reason in one line.
+
+    `arch` is called only where the template asks: to know it takes CuPy, which a first launch would load otherwise.
+    """
+    try:
+        mine = template_of(op)
+        mine.check(op)
+    except UnsupportedError as reason:
+        return str(reason)
+    return mine.refuses(op, arch()) if arch is not None and mine.refuses is not None else None
+
+
+def fits(op: FusedOp, shapes: Sequence[Extents | None], arch: Arch) -> str | None:
+    """Return why inputs of these shapes may have no plan on `arch`, None where they have one; parts may be unknown."""
+    mine = template_of(op)
+    return mine.fits(op, shapes, arch) if mine.fits is not None else None
+
+
+def most_beside(template: str) -> int:
+    """Return how many anchors side by side one launch of this template is meant for, at most."""
+    return TEMPLATES[template].beside if template in TEMPLATES else 1
+
+
+def unreadable(template: str, shape: Extents | None, full: Extents | None) -> str | None:
+    """Return why the kernels of `template` do not read an operand of `shape` beside work of shape `full`, else None."""
+    reads = TEMPLATES[template].reads if template in TEMPLATES else None
+    if reads is None:
+        return None
+    return "has no known rank" if shape is None or full is None else reads(shape, full)
+
+
+def unreadable_before(template: str, shape: Extents | None, full: Extents | None) -> str | None:
+    """Return why the kernels of `template` do not compute a value of shape `full` from one of `shape`, else None."""
+    reads = TEMPLATES[template].reads_before if template in TEMPLATES else None
+    if reads is None:
+        return "is read by kernels that compute no input"
+    return "has no known rank" if shape is None or full is None else reads(shape, full)
+
+
+def estimate(op: FusedOp, input_shapes: tuple[Shape, ...]) -> float | str:
+    """Return what a launch of a pointwise op on such inputs costs, as bytes of traffic; or why there is none."""
+    text = op.body.SerializeToString(deterministic=True)
+    return _estimate(op.template, op.inputs, op.outputs, text, input_shapes)
+
+
+@lru_cache(maxsize=4096)
+def _estimate(
+    template: str, inputs: tuple[int, ...], outputs: tuple[int, ...], body: bytes, input_shapes: tuple[Shape, ...]
+) -> float | str:
+    function = onnx.FunctionProto.FromString(body)
+    # Equal bodies cost the same, whatever they are called: the layers of a model are estimated once.
+    op = FusedOp(name="", rule="", template=template, inputs=inputs, outputs=outputs, body=function)
+    try:
+        return costs.estimate(op, input_shapes)
+    except UnsupportedError as reason:
+        return str(reason)
+
+
+def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
+    """Return the shape of each output of `op` for these shapes of its inputs."""
+    return _guarded(op, input_shapes, lambda: template_of(op).output_shapes(op, input_shapes))
+
+
+def plan(
+    op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: Tuning = DEFAULT
+) -> LaunchPlan:
+    """Return how to run `op` on inputs of these shapes.
+
+    `aligned`: every input and output pointer is a multiple of 16 bytes. The plan holds for all pointers of that kind.
+    """
+    return _guarded(op, input_shapes, lambda: _launchable(op, input_shapes, aligned, arch, tuning))
+
+
+def _launchable(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: Tuning) -> LaunchPlan:
+    """Return the template's plan; raises `UnsupportedError` where `arch` cannot launch it."""
+    mine = template_of(op)
+    if any(0 in s for s in input_shapes):
+        outputs = mine.output_shapes(op, input_shapes)
+        if not any(math.prod(s) for s in outputs):
+            return launch_plan.nothing(op, outputs)
+    made = mine.plan(op, input_shapes, aligned, arch, tuning)
+    reason = limits.exceeded(made, len(op.inputs) + len(op.outputs), arch)
+    if reason is not None:
+        raise UnsupportedError(reason)
+    return made
+
+
+def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[Tuning, ...]:
+    """Return the variants of the kernel to measure on inputs of these shapes, the plan's own choice first.
+
+    Each makes a plan of its own; one that has no plan is among them, so that its failure is told.
+    """
+    mine = _guarded(op, input_shapes, lambda: template_of(op))
+    made_by: dict[object, Tuning] = {}
+    for tuning in (DEFAULT, *_guarded(op, input_shapes, lambda: mine.candidates(op, input_shapes, arch))):
+        try:
+            made = _launchable(op, input_shapes, True, arch, tuning)
+            what = (made.kernel, made.grid, made.block, made.shared_bytes, made.parameters)
+            made_by.setdefault(what if made.grid[0] else "nothing to launch", tuning)
+        except UnsupportedError:
+            made_by[tuning] = tuning
+    return tuple(made_by.values())
+
+
+def is_candidate(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch, tuning: Tuning) -> bool:
+    """Return whether `tuning` is among the variants that are measured on such inputs: no other one makes a kernel."""
+    found = _guarded(op, input_shapes, lambda: template_of(op).candidates(op, input_shapes, arch))
+    return tuning in (DEFAULT, *found)
+
+
+def inplace(op: FusedOp) -> tuple[tuple[int, int], ...]:
+    """Return the (input, output) pairs that may share memory, for all shapes, where their types and shapes agree."""
+    return template_of(op).inplace(op)
+
+
+def _guarded(op: FusedOp, input_shapes: tuple[Shape, ...], work: Callable[[], Result]) -> Result:
+    """Run `work`; an error says which op and which shapes it was about."""
+    try:
+        return work()
+    except UnsupportedError as reason:
+        shapes = ", ".join("x".join(map(str, s)) or "scalar" for s in input_shapes)
+        raise KernelError(
+            f"{op.name}: no kernel for input shapes {shapes}: {reason}",
+            f"run without onnxfuse's kernels, or optimize without rule {op.rule}",
+        ) from reason

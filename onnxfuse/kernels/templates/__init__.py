@@ -1,0 +1,1 @@
+"""The kernel templates, a folder each: planner and CUDA side by side."""

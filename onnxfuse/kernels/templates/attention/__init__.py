@@ -1,0 +1,1 @@
+"""Softmax-weighted products: queries, keys and values in one kernel."""

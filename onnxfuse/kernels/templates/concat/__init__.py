@@ -1,0 +1,1 @@
+"""Parts side by side in one output, each by the template of its own."""

@@ -1,0 +1,1 @@
+"""Windows that slide over images: convolutions, poolings, resizings on plain cores."""

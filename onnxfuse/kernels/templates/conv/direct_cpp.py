@@ -1,0 +1,177 @@
+"""The generated text of the direct template: constants, operands, the stores, the entry point and its parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from onnxfuse.kernels import launch_plan
+from onnxfuse.kernels.emit import expressions
+from onnxfuse.kernels.emit.source import DEVICE, KernelSource, generated, identifier, template
+from onnxfuse.kernels.ir import strides as layout
+from onnxfuse.kernels.ir import types
+from onnxfuse.kernels.launch_plan import Area
+from onnxfuse.kernels.templates.conv import stencil_cpp
+from onnxfuse.kernels.templates.conv.stencil_cpp import Surroundings
+from onnxfuse.kernels.templates.conv.window import Places
+
+THREADS = 256
+WARPS = THREADS // 32
+
+
+@dataclass(frozen=True)
+class Group:
+    """What is the same for each group of a convolution, and how the tensor cores take it."""
+
+    places: Places
+    groups: int
+    channels: int
+    """Of x, of a group."""
+    filters: int
+    """Of a group."""
+    planes: bool
+    """Whether x lies [N, C, H, W]."""
+    terms: int
+    """Elements of x in a word of 4 bytes."""
+    vector: int
+    """Neighbouring filters that a lane writes at once."""
+    read: int
+    """Elements of x that are copied at once, at most."""
+
+    @property
+    def shift(self) -> int:
+        """Elements of a plane's row that are copied ahead of what is seen, from a boundary of `read` on."""
+        return -self.places.begin[1] % self.read if self.planes else 0
+
+    @property
+    def lead(self) -> int:
+        """Elements ahead of a run in its first word."""
+        return self.shift % self.terms
+
+    @property
+    def run(self) -> int:
+        """Terms of a product that are neighbours in shared memory."""
+        return self.places.kernel[1] if self.planes else self.channels
+
+    @property
+    def run_words(self) -> int:
+        return -(-(self.lead + self.run) // self.terms)
+
+    @property
+    def words(self) -> int:
+        """Of all terms."""
+        height, width = self.places.kernel
+        return (self.channels * height if self.planes else height * width) * self.run_words
+
+    @property
+    def steps(self) -> int:
+        """Products that add up to an output."""
+        return -(-self.words // 8)
+
+    @property
+    def masked(self) -> bool:
+        """Whether some words count in part, or not at all."""
+        return self.words % 8 != 0 or (self.planes and (self.lead != 0 or self.run % self.terms != 0))
+
+    @property
+    def bundle(self) -> int:
+        """Columns of products whose filters are dealt to the lanes together."""
+        return max(self.vector // 2, 1)
+
+
+@dataclass(frozen=True)
+class Slab:
+    """What a block does: many tiles of an area, one after the other."""
+
+    area: Area
+    tiles: int
+    """Columns of products of 8 filters that a warp computes at once."""
+    blocks: tuple[int, int, int]
+    """Blocks beside each other for the channels, then tiles of an image along columns and rows."""
+    weight_words: int
+    patch_words: int
+    units: int
+    """Parts of an area that a warp takes, one after the other."""
+    fills: int
+    """Loads of a warp that copy what an area's windows see."""
+    read: int
+    """Elements of x that a thread copies at once."""
+
+    def shared_words(self, group: Group) -> int:
+        """Return the words of shared memory: weights, table, patch; that of the next tile too where it can be."""
+        return self.weight_words + group.steps * 16 + self.patch_words * (1 if self.read % group.terms else 2)
+
+
+@dataclass(frozen=True)
+class Work(Surroundings):
+    """What the text is generated from."""
+
+    group: Group
+    slab: Slab | None
+    """None: each thread computes an output."""
+    packed: bool
+    """Whether weights lie [F, R, S, C]; else [F, C, R, S]."""
+
+
+def kernel(work: Work, min_blocks: int) -> KernelSource:
+    """Return the kernel; `min_blocks`: blocks of a multiprocessor that it must leave registers for, 0 = any."""
+    entry = identifier(work.op.name)
+    index = "int" if work.bits == 32 else "long long"
+    operands = (stencil_cpp.pointers, stencil_cpp.once, stencil_cpp.each, stencil_cpp.element)
+    return KernelSource(
+        entry,
+        (
+            template(DEVICE),
+            generated(entry, f"using Index = {launch_plan.index_type(work.bits)};\nusing Offset = {index};\n"),
+            *(template(f) for f in ("cuda/math.cuh", "cuda/memory.cuh")),
+            generated(entry, _constants(work) + expressions.source(work.parts.program)),
+            template("conv/images.cuh"),
+            generated(entry, "".join(make(work) for make in (*operands, stencil_cpp.store))),
+            template("conv/direct_plain.cu" if work.slab is None else "conv/direct.cu"),
+            generated(entry, stencil_cpp.entry_point(entry, work, min_blocks, "direct")),
+        ),
+    )
+
+
+def parameters(work: Work) -> bytes:
+    """Return the kernel's `Parameters`."""
+    places, filters = work.size.places, work.size.full[-1]
+    (batch, height, width, channels), (rows, columns) = places.shape, places.out
+    words = [batch, height, width, rows, columns, *places.begin]
+    last = work.parts.images_last
+    words += [height * width * channels, 1 if last else height * width, width * channels if last else width]
+    words += [rows * columns * filters, 1, columns * filters]
+    for blocks in (1, 1, 1) if work.slab is None else work.slab.blocks:
+        words += layout.divisor(max(blocks, 1), work.bits)
+    for strides in [o.strides for o in work.operands if o.kind != "cell"] or [(0,) * 4]:
+        words += strides
+    return launch_plan.packed(words, work.bits)
+
+
+def _constants(work: Work) -> str:
+    places, group = work.size.places, work.group
+    facts = {
+        "KERNEL_H": places.kernel[0], "KERNEL_W": places.kernel[1],
+        "STRIDE_H": places.strides[0], "STRIDE_W": places.strides[1],
+        "DILATION_H": places.dilations[0], "DILATION_W": places.dilations[1],
+        "GROUPS": group.groups, "GROUP_CHANNELS": group.channels, "FILTERS": group.filters,
+        "X_CHANNELS": places.shape[3], "Y_CHANNELS": group.groups * group.filters,
+        "STRIDED_SLOTS": max(len(work.slots), 1), "THREADS": THREADS,
+        **({"CHANNELS": 1} if work.slab is None else _slab_constants(group, work.slab)),
+    }  # fmt: skip
+    whole = work.aligned and work.packed and not group.planes and group.channels % group.terms == 0
+    flags = {"PLANES": group.planes, "PACKED": work.packed, "WHOLE_WORDS": whole}
+    return (
+        f"using X = {types.TYPES[work.op.inputs[work.parts.x]].stored};\n"
+        + "".join(f"constexpr int {name} = {int(value)};\n" for name, value in facts.items())
+        + "".join(f"constexpr bool {name} = {str(value).lower()};\n" for name, value in flags.items())
+    )
+
+
+def _slab_constants(group: Group, slab: Slab) -> dict[str, int]:
+    area = slab.area
+    return {
+        "TILE_ROWS": area.rows, "TILE_COLUMNS": area.columns, "BLOCK_GROUPS": area.groups,
+        "BLOCK_FILTERS": area.filters, "STACK": area.stack, "TILES_N": slab.tiles, "VECTOR": group.vector,
+        "CHANNELS": group.vector, "READ": slab.read, "SHIFT": group.shift,
+        "SHARED_WORDS": slab.shared_words(group),
+    }  # fmt: skip

@@ -1,0 +1,120 @@
+"""Windows that slide over images: what a convolution's attributes say, and the places that follow from the shapes.
+
+Pairs are (down, across).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from onnxfuse.kernels.ir.types import UnsupportedError
+from onnxfuse.kernels.launch_plan import Window
+
+Pair = tuple[int, int]
+
+_AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
+
+MAX_STRIDE = 8
+"""The copy engine takes no longer steps (CUDA driver API, cuTensorMapEncodeIm2col)."""
+
+
+@dataclass(frozen=True)
+class Sliding:
+    """How a convolution's window slides over its images, as its attributes say."""
+
+    strides: Pair
+    dilations: Pair
+    pads: tuple[int, int, int, int]
+    """Above, left, below, right."""
+    auto_pad: str
+    ceil: bool = False
+    """Whether a pooling's last windows may pass the padding, as long as they begin inside of it."""
+
+    def __post_init__(self) -> None:
+        """Raise `UnsupportedError` for what is no window: the kernels divide by steps and read no pixel before one."""
+        if min(*self.strides, *self.dilations) < 1:
+            raise UnsupportedError(f"a window with strides {list(self.strides)} and dilations {list(self.dilations)}")
+        if min(self.pads, default=0) < 0:
+            raise UnsupportedError(f"negative pads {list(self.pads)}")
+        if self.auto_pad not in _AUTO_PADS:
+            raise UnsupportedError(f"auto_pad {self.auto_pad!r}, expected one of {', '.join(_AUTO_PADS)}")
+
+    def over(self, images: tuple[int, int, int, int], kernel: Pair) -> Places:
+        """Return its places for images of this shape and a window of this size."""
+        if min(kernel) < 1:
+            raise UnsupportedError(f"a window of {kernel[0]}x{kernel[1]} elements")
+        begin, end = _pads(self, images[1:3], kernel)
+        places = Places(images, kernel, self.strides, self.dilations, begin, end)
+        return _further(places) if self.ceil else places
+
+
+@dataclass(frozen=True)
+class Places:
+    """The places of a window that slides over images."""
+
+    shape: tuple[int, int, int, int]
+    """The images: [batch, height, width, channels]."""
+    kernel: Pair
+    strides: Pair
+    dilations: Pair
+    begin: Pair
+    """Padding above and on the left."""
+    end: Pair
+    """Padding below and on the right."""
+
+    @cached_property
+    def out(self) -> Pair:
+        """Places in an image."""
+        down, across = (
+            max(
+                (size + self.begin[i] + self.end[i] - (self.kernel[i] - 1) * self.dilations[i] - 1) // self.strides[i]
+                + 1,
+                0,
+            )
+            for i, size in enumerate(self.shape[1:3])
+        )
+        return down, across
+
+    @property
+    def window(self) -> Window:
+        """The window as the copy engine sees it."""
+        lower = tuple(-b for b in self.begin[::-1])
+        upper = tuple(self.end[i] - (self.kernel[i] - 1) * self.dilations[i] for i in (1, 0))
+        return Window(lower, upper, self.strides[::-1])
+
+    def slides_fast(self) -> bool:
+        """Return whether the copy engine takes windows of these strides, sizes and pads (CUDA driver, 4 dimensions)."""
+        corners = (*self.window.lower, *self.window.upper)
+        offsets = ((k - 1) * d for k, d in zip(self.kernel, self.dilations, strict=True))
+        return (
+            max(self.strides) <= MAX_STRIDE
+            and all(-128 <= c <= 127 for c in corners)
+            and all(o <= 255 for o in offsets)
+        )
+
+
+def _further(places: Places) -> Places:
+    """Return the places with as much padding more as the windows need that only begin before its end."""
+
+    def more(size: int, i: int) -> int:
+        rest = size + places.begin[i] + places.end[i] - (places.kernel[i] - 1) * places.dilations[i] - 1
+        last = -(-rest // places.strides[i]) * places.strides[i]
+        return last - rest if last < size + places.begin[i] else 0
+
+    end = tuple(places.end[i] + more(size, i) for i, size in enumerate(places.shape[1:3]))
+    return replace(places, end=(end[0], end[1]))
+
+
+def _pads(sliding: Sliding, image: Pair, kernel: Pair) -> tuple[Pair, Pair]:
+    """Return the padding before and after each dimension of the image (ONNX's Conv, attribute auto_pad)."""
+    if sliding.auto_pad == "NOTSET":
+        return sliding.pads[:2], sliding.pads[2:]
+    if sliding.auto_pad == "VALID":
+        return (0, 0), (0, 0)
+    whole = [
+        max((-(-size // s) - 1) * s + (k - 1) * d + 1 - size, 0)
+        for size, k, s, d in zip(image, kernel, sliding.strides, sliding.dilations, strict=True)
+    ]
+    less, more = (whole[0] // 2, whole[1] // 2), (whole[0] - whole[0] // 2, whole[1] - whole[1] // 2)
+    return (less, more) if sliding.auto_pad == "SAME_UPPER" else (more, less)

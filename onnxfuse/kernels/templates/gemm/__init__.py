@@ -1,0 +1,1 @@
+"""Matrix products and implicit GEMM on tensor cores, with prologue and epilogue."""

@@ -1,0 +1,148 @@
+"""The generated text of a product's prologue: what computes its left factor, 16 bytes at a time."""
+
+from onnxfuse.kernels.emit import expressions
+from onnxfuse.kernels.ir import types
+from onnxfuse.kernels.ir.program import Apply
+from onnxfuse.kernels.templates.gemm.body import ROW_BYTES, Anatomy, Prologue
+from onnxfuse.model.fused import FusedOp
+
+PIECE_BYTES = 16
+"""Of the left factor, which a thread computes at once."""
+
+
+SHORT = frozenset({
+    "add", "sub", "mul", "neg", "abs", "relu", "max", "min", "at_least", "at_most", "clip", "cast", "where", "pow_2",
+})  # fmt: skip
+"""Operations of one instruction; the others are counted as LONG."""
+LONG = 8
+AROUND = 3
+"""Instructions to fetch, decode and pack an element, for each matrix or vector that is read and for the result."""
+RATE = 128 * 1700.0
+"""Instructions of a multiprocessor in a microsecond, of lanes, as many as it does at 1.7 GHz."""
+
+
+def microseconds(parts: Anatomy, rows: int) -> float:
+    """Return about how long a multiprocessor computes the left factor of so many rows and 128 bytes of terms."""
+    prologue = parts.prologue
+    if prologue is None:
+        return 0.0
+    program = prologue.program
+    ops = [v.op for i in program.live() if isinstance(v := program.values[i], Apply)]
+    each = sum(1 if op in SHORT else LONG for op in ops) + AROUND * (len(expressions.live_inputs(program)) + 1)
+    return rows * parts.terms * each / RATE
+
+
+def none() -> str:
+    """Return the text where the left factor is an input of the op."""
+    return """struct Prologue {};
+template <class> DEVICE constexpr int beside_bytes() { return 0; }
+DEVICE const Factor* left_of(const Operands& from, const Groups&, Index matrix, Index m, Index k) {
+  return from.a() + (unsigned long long)matrix * m * k;
+}
+"""
+
+
+def sm80(op: FusedOp, parts: Anatomy, prologue: Prologue, rows: int, along: int) -> str:
+    """Return `Prologue` for the kernel of sm_80: blocks of `rows`, matrices whose rows begin every `along` elements."""
+    wide, fetches, takes, behind = _wide(parts), [], [], 0
+    for i, stored, size in _cells(op, prologue):
+        place = "a"
+        if i != prologue.in_place:
+            place = f"beside + ({behind} + number * {wide * size})"
+            behind += rows * (ROW_BYTES // PIECE_BYTES) * wide * size
+        fetches.append(f"    copy_neighbours<{wide}, {along}>({place}, in{i} + offset, left);\n")
+        takes.append(f"    held.in{i} = take_neighbours<{stored}, {wide}, {along}>({place}, in{i} + offset, left);\n")
+    return _struct(
+        op, parts, prologue, along,
+        f"  static constexpr int BESIDE_BYTES = {behind};  // of the stage: matrices that do not lie where A will\n"
+        "  DEVICE void fetch(SharedAddress a, SharedAddress beside, int number, unsigned long long offset, int left) "
+        f"const {{\n{''.join(fetches)}  }}\n"
+        "  DEVICE Cells take(SharedAddress a, SharedAddress beside, int number, unsigned long long offset, int left) "
+        f"const {{\n    Cells held;\n{''.join(takes)}    return held;\n  }}\n",
+    ) + (
+        "template <class From> DEVICE constexpr int beside_bytes() { return From::BESIDE_BYTES; }\n"
+        "DEVICE Prologue left_of(const Operands& from, const Groups& p, Index matrix, Index m, Index k) {\n"
+        "  return {from, p, matrix * m, k};\n}\n"
+    )  # fmt: skip
+
+
+def sm90(op: FusedOp, parts: Anatomy, prologue: Prologue) -> str:
+    """Return `Prologue` for Hopper's kernel: the copy engine has brought the matrices, all swizzled alike."""
+    takes = []
+    for number, (i, _, _) in enumerate(_cells(op, prologue)):
+        place = "a" if number == 0 else f"beside + {number - 1} * stride"
+        takes.append(f"    load_shared(held.in{i}.chunk[0], {place});\n")
+    return _struct(
+        op, parts, prologue, 16,
+        "  static DEVICE Cells take(unsigned a, unsigned beside, unsigned stride) {\n    Cells held;\n"
+        f"{''.join(takes)}    return held;\n  }}\n",
+    )  # fmt: skip
+
+
+def _wide(parts: Anatomy) -> int:
+    return PIECE_BYTES // types.TYPES[parts.dtype].size
+
+
+def _cells(op: FusedOp, prologue: Prologue) -> list[tuple[int, str, int]]:
+    """Return the matrices that the functor reads: the input of the op, the type of its elements and their size."""
+    facts = ((i, types.TYPES[op.inputs[i]]) for i in prologue.cells)
+    return [(i, fact.stored, fact.size) for i, fact in facts]
+
+
+def _struct(op: FusedOp, parts: Anatomy, prologue: Prologue, along: int, cells: str) -> str:
+    """Return `Prologue`: pointers to what the functor reads, how a thread takes its share, and what it makes of it."""
+    wide = _wide(parts)
+    live = [(prologue.inputs[i], prologue.kinds[i]) for i in expressions.live_inputs(prologue.program)]
+    pack, splat = f"Pack<{{}}, {wide}>", "Splat<{}>"
+    holders = {"cell": pack, "column": pack, "row": splat, "uniform": splat, "group": pack}
+    stored = {i: types.TYPES[op.inputs[i]].stored for i, _ in live}
+    first = {"cell": " + (unsigned long long)before * k", "row": " + before", "column": "", "uniform": "", "group": ""}
+    by_group = ", before(before), k(k), group(p.group)" if prologue.group else ""
+    given = ", ".join(f"in{i}((const {stored[i]}*)from.in{i}{first[kind]})" for i, kind in live)
+    values = {
+        "cell": "cell.in{}.get(next)", "column": "column.in{}.get(next)", "row": "row.in{}.get(next)",
+        "uniform": "row.in{}.get(next)", "group": "row.in{}.get(next)",
+    }  # fmt: skip
+
+    def held(name: str, *kinds: str) -> str:
+        fields = "".join(f" {holders[kind].format(stored[i])} in{i};" for i, kind in live if kind in kinds)
+        return f"  struct {name} {{{fields} }};\n"
+
+    def load(kind: str, text: str) -> str:
+        return "".join(f"    held.in{i} = {text.format(i)};\n" for i, k in live if k == kind)
+
+    of_group = (
+        f"load_neighbours<{wide}, {along}>(in{{}} + (unsigned long long)group.quotient(before + row) * k + term, left)"
+    )
+    packed = {"f16": "packed_f16<W>", "bf16": "packed_bf16<W>"}.get(
+        types.TYPES[parts.dtype].stored, "packed<Factor, W>"
+    )
+    word = "round_to_tf32(pack.word(i))" if parts.to_tf32 else "pack.word(i)"
+    element = ", ".join(values[kind].format(i) for i, kind in live)
+    return (
+        f"namespace left_factor {{\n{expressions.source(prologue.program)}}}\nstruct Prologue {{\n"
+        f"  static constexpr int W = {wide};  // terms that a thread computes at once\n"
+        + "".join(f"  const {stored[i]}* in{i};\n" for i, _ in live)
+        + ("  Index before, k;\n  Divisor<Index> group;\n" if prologue.group else "")
+        + held("Cells", "cell")
+        + held("Columns", "column")
+        + held("Rows", "row", "uniform", "group")
+        + "  DEVICE Prologue(const Operands& from, const Groups& p, Index before, Index k)\n"
+        f"      : {given}{by_group} {{}}\n"
+        "  // Of the terms from `term` on, of which there are `left`.\n"
+        "  DEVICE Columns columns(Index term, int left) const {\n    Columns held = {};\n"
+        + load("column", f"load_neighbours<{wide}, {along}>(in{{}} + term, left)")
+        + "    return held;\n  }\n  DEVICE Rows rows(Index row, bool there, Index term, int left) const {\n"
+        "    Rows held = {};\n    if (!there) return held;\n"
+        + load("row", "load_splat(in{} + row)")
+        + load("uniform", "load_splat(in{})")
+        + load("group", of_group)
+        + "    return held;\n  }\n"
+        + cells
+        + "  // Beyond the end of a row are zeros, whatever the functor makes of nothing.\n"
+        "  static DEVICE void compute(unsigned (&word)[4], const Cells& cell, const Columns& column, const Rows& row, "
+        "int left) {\n    Stored<Factor>::Value value[W];\n    UNROLLED for (int next = 0; next < W; ++next)\n"
+        f"      value[next] = next < left ? left_factor::apply({{{element}}}).b0 : 0.0f;\n"
+        f"    const Pack<Factor, W> pack = {packed}(value);\n"
+        f"    UNROLLED for (int i = 0; i < 4; ++i) word[i] = {word};\n  }}\n}};\n"
+    )

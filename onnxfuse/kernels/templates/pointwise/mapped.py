@@ -1,0 +1,146 @@
+"""Launch plans of pointwise work on moved data: each input is read through an index map, the output is written dense.
+
+The text of a kernel holds the structure of the maps, their numbers are its parameters: a new batch or sequence length
+is the same kernel.
+"""
+
+import math
+from dataclasses import replace
+
+from onnxfuse.kernels import launch_plan
+from onnxfuse.kernels.arch import Arch
+from onnxfuse.kernels.emit import concat_table, expressions, index_maps, operands
+from onnxfuse.kernels.emit.operands import Fetch
+from onnxfuse.kernels.emit.source import DEVICE, KernelSource, generated, template
+from onnxfuse.kernels.ir import strides, types
+from onnxfuse.kernels.ir.lower_movement import Lowered, Read, lower
+from onnxfuse.kernels.ir.program import Program
+from onnxfuse.kernels.ir.strides import Shape
+from onnxfuse.kernels.launch_plan import LaunchPlan, Operand, Tuning
+from onnxfuse.kernels.templates.pointwise import transpose_tile
+
+NARROWEST = 4
+"""Bytes of a vector that is narrower than the types allow, so that it divides the inner dimension; twice as many where
+some input is fetched in whole vectors otherwise. A vector that does not divide it is put together from several rows.
+
+float16, H200, share of copy bandwidth, 4 bytes against 16: Pad of 56x56 73% and 64%; nearest Resize beside a Concat,
+whose other input comes in whole vectors, 67% and 80%.
+"""
+
+
+NARROW_IN_FLIGHT = 4
+"""Times as many bytes in flight where no access takes 16 of them."""
+
+STRIDED = 2
+"""Elements of a vector where every input is read with gaps between neighbours: more lie further apart for a warp.
+
+SpaceToDepth of 112x112 by 2 elements 86% of copy bandwidth, by 4 83%, by 8 69%; 224x224x3 from NHWC to NCHW 85%, by 8
+83% (float16, H200, 2026-11).
+"""
+
+
+def plan(
+    entry: str,
+    program: Program,
+    input_shapes: tuple[Shape, ...],
+    output_shapes: tuple[Shape, ...],
+    aligned: bool,
+    arch: Arch,
+    tuning: Tuning,
+) -> LaunchPlan:
+    """Return how to run a program with data movement on inputs of these shapes."""
+    count = math.prod(output_shapes[0])
+    lowered = lower(program, input_shapes)
+    bits = operands.index_bits(lowered, input_shapes)
+    tensors = operands.operands(program, lowered, input_shapes)
+    tile = None if launch_plan.is_small(count, arch) else transpose_tile.choose(lowered)
+    if tile is not None:
+        return transpose_tile.plan(entry, program, lowered, tile, tensors, output_shapes, aligned, bits, tuning)
+    return direct(entry, program, lowered, tensors, output_shapes, aligned, bits, arch, tuning)
+
+
+# ---- every thread fetches what it computes from
+
+
+def direct(
+    entry: str,
+    program: Program,
+    lowered: Lowered,
+    tensors: tuple[Operand, ...],
+    output_shapes: tuple[Shape, ...],
+    aligned: bool,
+    bits: int,
+    arch: Arch,
+    tuning: Tuning,
+) -> LaunchPlan:
+    """Return the plan in which a thread fetches the operands of a vector of outputs by itself."""
+    count = math.prod(lowered.extents)
+    width = launch_plan.spread(_width(tensors, lowered, aligned, tuning), count, arch)
+    tail = index_maps.tail(lowered.extents, width)
+    fetches = [operands.fetch(n, s, lowered, width, tail, aligned) for n, s in sorted(lowered.sources.items())]
+    vectors = count // width
+    fetches = [operands.looked_up(f, lowered, width, tuning.mapped_threads) for f in fetches]
+    by_tables = any(f.starts is not None for f in fetches)
+    work = "by_tables" if by_tables else "pointwise"
+    flight = tuning.bytes_in_flight * (concat_table.FLIGHT if by_tables else 1)
+    unroll = _unroll(fetches, lowered, width, vectors, arch, replace(tuning, bytes_in_flight=flight))
+    numbers = index_maps.Numbers(bits)
+    found = operands.finders(fetches, lowered, numbers)
+    tables = operands.tables(fetches, lowered, numbers)
+    constants = operands.constants(lowered, numbers, width, unroll, tail, tuning.mapped_threads)
+    kernel = KernelSource(
+        entry,
+        (
+            *(template(f) for f in (DEVICE, "cuda/math.cuh", "cuda/memory.cuh")),
+            generated(entry, constants + expressions.source(lowered.program)),
+            *(template(f) for f in ("cuda/place.cuh", "pointwise/mapped.cuh")),
+            generated(entry, found + launch_plan.pointers(tensors)),
+            *([template("concat/beside.cuh")] if by_tables else []),
+            generated(
+                entry,
+                tables
+                + operands.held(fetches)
+                + operands.load(fetches)
+                + operands.element(fetches)
+                + operands.store(tensors),
+            ),
+            template("pointwise/pointwise.cu"),
+            generated(entry, operands.after_tables(fetches, "pointwise") if by_tables else ""),
+            generated(entry, launch_plan.entry_point(entry, work, program, tensors, tuning.min_blocks)),
+        ),
+    )
+    return LaunchPlan(
+        kernel=kernel,
+        grid=(max(1, -(-vectors // (tuning.mapped_threads * unroll))), 1, 1),
+        block=(tuning.mapped_threads, 1, 1),
+        shared_bytes=0,
+        parameters=operands.parameters(count, lowered, numbers),
+        output_shapes=output_shapes,
+    )
+
+
+def _width(tensors: tuple[Operand, ...], lowered: Lowered, aligned: bool, tuning: Tuning) -> int:
+    """Return the elements of a vector."""
+    if not aligned:
+        return 1
+    sizes = tuple(t.size for t in tensors if 2 * math.prod(t.shape) >= math.prod(lowered.extents))
+    width = tuning.width or strides.vector_width(sizes)
+    narrow = math.gcd(width, lowered.extents[-1])
+    inner = len(lowered.extents) - 1
+    along = [s for s in lowered.sources.values() if isinstance(s, Read) and not index_maps.fixed(s, (inner,))]
+    if narrow == width and along and all(abs(c.position.factor(inner)) > 1 for s in along for c in s.cases):
+        return min(width, STRIDED)
+    least = NARROWEST
+    if any(index_maps.run(s, lowered.extents, width) == width for s in lowered.sources.values() if isinstance(s, Read)):
+        least *= 2
+    return narrow if narrow * min(t.size for t in tensors if t.is_output) >= least else width
+
+
+def _unroll(fetches: list[Fetch], lowered: Lowered, width: int, vectors: int, arch: Arch, tuning: Tuning) -> int:
+    """Vectors per thread: enough bytes in flight, but one where a single wave of threads holds all of them anyway."""
+    if vectors <= arch.sm_count * arch.threads_per_sm:
+        return 1
+    held = [types.TYPES[lowered.program.inputs[f.number]].size * width for f in fetches if f.holder.startswith("Pack")]
+    # Narrow accesses: many. Pad of 56x56 48.2 us by 4 or 8 of 4 bytes, 52.1 by 2; SpaceToDepth 38.7 and 43.0.
+    in_flight = tuning.bytes_in_flight * (NARROW_IN_FLIGHT if max(held, default=16) < 16 else 1)
+    return max(1, min(8, in_flight // max(sum(held), 8)))

@@ -1,0 +1,117 @@
+"""The templates that memory bounds, `pointwise` and `row`: from a body to its program and a launch plan."""
+
+import math
+from functools import lru_cache
+
+import onnx
+
+from onnxfuse.kernels import launch_plan
+from onnxfuse.kernels.arch import Arch
+from onnxfuse.kernels.emit.expressions import live_inputs, phases
+from onnxfuse.kernels.emit.source import identifier
+from onnxfuse.kernels.ir import lower_movement, pointwise_ops, unify_axes
+from onnxfuse.kernels.ir import program as ir
+from onnxfuse.kernels.ir.movement_ops import MOVEMENT
+from onnxfuse.kernels.ir.program import Program, broadcast
+from onnxfuse.kernels.ir.recentre import centred
+from onnxfuse.kernels.ir.strides import Shape
+from onnxfuse.kernels.ir.types import UnsupportedError
+from onnxfuse.kernels.launch_plan import LaunchPlan, Tuning
+from onnxfuse.kernels.templates.pointwise import dense, mapped
+from onnxfuse.kernels.templates.reduction import plan as reduction
+from onnxfuse.kernels.templates.template import Template
+from onnxfuse.model.fused import FusedOp
+
+
+def program(op: FusedOp) -> Program:
+    """Return the expression program of `op`; raises `UnsupportedError` with the reason where there is none."""
+    return _program(op.template, op.inputs, op.outputs, op.body.SerializeToString(deterministic=True), op.name)
+
+
+@lru_cache(maxsize=1024)
+def _program(template: str, inputs: tuple[int, ...], outputs: tuple[int, ...], text: bytes, name: str) -> Program:
+    function = onnx.FunctionProto.FromString(text)
+    op = FusedOp(name=name, rule="", template=template, inputs=inputs, outputs=outputs, body=function)
+    built = centred(ir.program(op, {**pointwise_ops.HANDLERS, **MOVEMENT}))
+    if phases(built) and template == "pointwise":
+        raise UnsupportedError("a reduction in a pointwise body, expected template row")
+    (unify_axes if phases(built) else lower_movement).check(built)
+    return built
+
+
+def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: Tuning) -> LaunchPlan:
+    """Return how to run `op` on inputs of these shapes."""
+    built = program(op)
+    outputs = output_shapes(op, input_shapes)
+    if not any(math.prod(s) for s in outputs):
+        return launch_plan.nothing(op, outputs)
+    make = reduction.plan if phases(built) else mapped.plan if built.moves() else dense.plan
+    made = make(identifier(op.name), built, input_shapes, outputs, aligned, arch, tuning)
+    if made.grid[0] == 0 and any(math.prod(s) for s in outputs):
+        raise UnsupportedError("an empty input beside an output that is not empty")
+    if made.grid[0] >= 2**31:
+        raise UnsupportedError(f"{made.grid[0]} blocks, expected fewer than 2^31")
+    return made
+
+
+def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
+    """Return the shape of each output of `op` for these shapes of its inputs."""
+    built = program(op)
+    if len(input_shapes) != len(built.inputs):
+        raise UnsupportedError(f"{len(input_shapes)} input shapes, expected {len(built.inputs)}")
+    shapes = built.shapes(input_shapes)
+    if not built.moves():
+        broadcast(*(shapes[o.value] for o in built.outputs))
+    return tuple(shapes[o.value] for o in built.outputs)
+
+
+def inplace(op: FusedOp) -> tuple[tuple[int, int], ...]:
+    """Return the (input, output) pairs that may share memory, for all shapes, where their types and shapes agree.
+
+    An output qualifies when it depends on every input that is read, so that it is as big as the whole op: each of its
+    elements is written by the thread that has read the same element of the input, after reading it.
+    """
+    built = program(op)
+    if built.moves():
+        return ()
+    inputs = live_inputs(built)
+    return tuple(
+        (i, n)
+        for n, output in enumerate(built.outputs)
+        if _reads_elementwise(built, output.value) == frozenset(inputs)
+        for i in inputs
+        if built.inputs[i] == output.dtype
+    )
+
+
+def _reads_elementwise(built: Program, index: int) -> frozenset[int]:
+    """The inputs that a value reads other than through a reduction: its shape covers theirs."""
+    seen, waiting, found = set[int](), [index], set[int]()
+    while waiting:
+        value = built.values[waiting.pop()]
+        if isinstance(value, ir.Input):
+            found.add(value.index)
+        elif not isinstance(value, ir.Reduce):
+            fresh = set(ir.arguments(value)) - seen
+            seen |= fresh
+            waiting.extend(fresh)
+    return frozenset(found)
+
+
+POINTWISE_VARIANTS = (
+    Tuning(bytes_in_flight=32), Tuning(bytes_in_flight=64), Tuning(pointwise_threads=128),
+    Tuning(pointwise_threads=512),
+)  # fmt: skip
+ROW_VARIANTS = (
+    Tuning(row_threads=64), Tuning(row_threads=256), Tuning(row_segment=512), Tuning(warp_elements=20),
+    Tuning(block_elements=8), Tuning(long_elements=0), Tuning(shifted=0),
+)  # fmt: skip
+"""Each constant of `Tuning` that makes another plan, moved by itself."""
+
+
+def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[Tuning, ...]:
+    """Return the variants of the kernel worth measuring."""
+    return ROW_VARIANTS if phases(program(op)) else POINTWISE_VARIANTS
+
+
+TEMPLATE = Template(program, output_shapes, plan, inplace=inplace, candidates=candidates)

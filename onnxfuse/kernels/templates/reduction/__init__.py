@@ -1,0 +1,1 @@
+"""Reductions along rows and columns, and what is pointwise around them."""

@@ -1,0 +1,381 @@
+"""Launch plans of the column template: reductions across neighbours in memory, with the pointwise work around them."""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from onnxfuse.kernels import launch_plan
+from onnxfuse.kernels.arch import Arch
+from onnxfuse.kernels.emit import expressions
+from onnxfuse.kernels.emit.source import CLUSTER, DEVICE, KernelSource, generated, template
+from onnxfuse.kernels.ir import strides as layout
+from onnxfuse.kernels.ir.strides import Layout, Shape
+from onnxfuse.kernels.ir.types import UnsupportedError
+from onnxfuse.kernels.launch_plan import LaunchPlan, Operand, Tuning
+from onnxfuse.kernels.templates.reduction.problem import Reduced
+
+SHARED_BYTES = 40 * 1024  # of partial results; 48 KB need no asking
+HELD_BYTES = 128  # of raw operands per thread: 64 registers, two blocks of 512 threads on a multiprocessor
+# Threads that keep a multiprocessor busy, each with 64 to 128 bytes in flight.
+BUSY_THREADS = 512
+CLUSTER_COST = 0.85  # of the bandwidth, by the barriers of a cluster whose blocks have little to do
+LARGE_COST = 0.95  # of blocks of more than 256 threads: an L2 norm over 128 channels 76%, by 256 threads 80% of a copy
+# Walks along a long axis, float16, 64 MB, H200: a sum over a batch of 64 columns reaches 78% of copy bandwidth by 264
+# blocks, 71% by 528; a mean over 56x56 pixels 82% by 164 blocks and 69% by 328 that share their results.
+WALK_BLOCKS = 2  # of a multiprocessor, at most, where several share the axis
+WALK_THREADS = 512  # a mean over 512 rows 92%, with 256 89%
+WALK_SEGMENT = 128  # bytes side by side that a block fetches: sums over 1024 columns 83%, with 512 bytes 69%
+WALK_ROWS = 8  # vectors at least that a thread walks along: arg max over 21 channels 83%, by 8 threads each 43%
+FEWEST_THREADS = 64
+MOST_PARTS = 1024
+LEAST_ROWS = 4  # vectors that each thread sums before a block more is worth its barrier
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An operand and how the kernel reaches it."""
+
+    operand: Operand
+    slot: int
+    """Its row of strides among the parameters."""
+    along: str
+    """Along the inner dimensions: `vector` (neighbours), `splat` (one element) or `gather` (anything else)."""
+    reduced: bool
+    """A reduction reads it."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """How blocks and threads share the work."""
+
+    width: int
+    """Elements per vector."""
+    lanes: int
+    """Vectors side by side in a block, a power of 2."""
+    rows: int
+    """Threads of a block that share the reduced axis."""
+    cluster: int
+    """Blocks that share it."""
+    items: int
+    """Vectors that a thread holds; 0: it walks."""
+    ahead: int
+    """Vectors that a walking thread fetches together."""
+    parts: int = 1
+    """Blocks that share it through memory, where they walk along it once."""
+
+
+@dataclass(frozen=True)
+class Results:
+    """Bytes of what is found for an element of the result."""
+
+    partial: int
+    """By one thread, or several."""
+    finished: int
+    """By all of them, with what is settled then."""
+
+    def shared_bytes(self, lanes: int, rows: int) -> int:
+        """Return the shared memory of a block per lane of its vectors: each group's results, the block's, finished."""
+        return lanes * ((max(1, lanes * rows // max(lanes, 32)) + 1) * self.partial + self.finished)
+
+
+@dataclass(frozen=True)
+class Spaces:
+    """The dimensions of the work, each group as few as possible."""
+
+    outer: Layout
+    reduced: Layout
+    inner: Layout
+
+
+def plan(work: Reduced) -> LaunchPlan:
+    """Return how to run a program that reduces other axes than the innermost one.
+
+    Lookups are refused: neighbours would come from different rows.
+    """
+    if work.lookups:
+        raise UnsupportedError("Gather by computed numbers beside a reduction across neighbours")
+    entry, program, operands = work.entry, work.program, work.operands
+    spaces = Spaces(
+        work.layout(tuple(d for d in work.kept if d < max(work.axes))),
+        work.layout(work.axes),
+        work.layout(tuple(d for d in work.kept if d > max(work.axes))),
+    )
+    placed = _place(operands, spaces, frozenset(f"in{i}" for i in expressions.reduced_inputs(program)))
+    outer, count, inner = (math.prod(s.extents) for s in (spaces.outer, spaces.reduced, spaces.inner))
+    bits = launch_plan.index_bits(max(math.prod(work.full), outer, inner))
+    # Full-size outputs, or as big along part of the reduced axis. Where none needs a reduction, all are written on the
+    # way: nothing is read twice for them.
+    whole = frozenset(p.operand.name for p in placed if p.operand.is_output and any(spaces.reduced.strides[p.slot]))
+    levels = program.levels()
+    early = bool(whole) and all(not levels[o.value] for n, o in enumerate(program.outputs) if f"out{n}" in whole)
+    again = (bool(whole) and not early) or len(expressions.phases(program)) > 1
+    results = Results(expressions.accumulator_bytes(program, bits), expressions.reduced_bytes(program))
+    split = share_out(placed, spaces, outer, count, inner, again, results, work.aligned, work.arch, work.tuning)
+    tiles = -(-inner // (split.lanes * split.width))
+    places = outer * tiles
+    shared = split.parts > 1
+
+    kernel = KernelSource(
+        entry,
+        (
+            *(template(f) for f in (DEVICE, CLUSTER, "cuda/math.cuh", "cuda/memory.cuh")),
+            generated(entry, _constants(bits, spaces, placed, split, bool(whole), early) + expressions.source(program)),
+            *(template(f) for f in ("cuda/reduce.cuh", "reduction/column.cuh")),
+            generated(entry, _glue(placed, whole if early else frozenset())),
+            template("reduction/column.cu"),
+            generated(
+                entry,
+                launch_plan.entry_point(
+                    entry, "column", program, operands, work.tuning.min_blocks, split.cluster, shared
+                ),
+            ),
+        ),
+    )
+    counters = -(-places // 4) * 4  # words: what follows begins on a boundary of 16 bytes
+    found = places * split.parts * split.lanes * split.width * results.partial
+    return LaunchPlan(
+        kernel=kernel,
+        grid=(places * split.cluster * split.parts, 1, 1),
+        block=(split.lanes * split.rows, 1, 1),
+        shared_bytes=0,
+        parameters=_parameters(count, inner, tiles, places, split.parts, counters, spaces, bits),
+        output_shapes=work.output_shapes,
+        scratch_bytes=4 * counters + found if shared else 0,
+    )
+
+
+def _place(operands: tuple[Operand, ...], spaces: Spaces, reduced: frozenset[str]) -> tuple[Placed, ...]:
+    def along(strides: Shape) -> str:
+        if not any(strides):
+            return "splat"
+        return "vector" if strides == spaces.inner.contiguous else "gather"
+
+    return tuple(
+        Placed(o, n, along(s), o.name in reduced)
+        for n, (o, s) in enumerate(zip(operands, spaces.inner.strides, strict=True))
+    )
+
+
+def share_out(
+    placed: tuple[Placed, ...],
+    spaces: Spaces,
+    outer: int,
+    count: int,
+    inner: int,
+    again: bool,
+    results: Results,
+    aligned: bool,
+    arch: Arch,
+    tuning: Tuning,
+) -> Split:
+    """Return how to share [outer, count, inner] elements out.
+
+    `again`: what is reduced is needed once more, so it stays in registers where it fits.
+    """
+    width = _width(placed, spaces, inner, aligned, tuning)
+    while width > 1 and width * results.partial * 2 * 32 > SHARED_BYTES:
+        width //= 2
+    vectors = max(1, -(-inner // width))
+    held = max(1, sum(p.operand.size * (width if p.along != "splat" else 1) for p in placed if p.reduced))
+    ahead = max(1, min(8, tuning.bytes_in_flight * 8 // held))
+    # Softmax over 21 channels reaches 87% of a copy by blocks of 128 threads, 76% by 256.
+    threads_first = tuning.column_threads or 128
+    if not again:
+        return _walk(placed, vectors, width, outer, count, ahead, results, arch, tuning)
+    best: tuple[tuple[float, ...], Split] | None = None
+    for lanes, threads in _shapes(vectors, threads_first):
+        rows = threads // lanes
+        if results.shared_bytes(lanes, rows) * width > SHARED_BYTES:
+            continue
+        tiles = outer * -(-vectors // lanes)
+        for cluster in (c for c in (1, 2, 4, 8) if c <= arch.cluster):
+            items = max(1, -(-count // (rows * cluster)))
+            fits = items * held <= HELD_BYTES
+            if cluster > 1 and count < cluster * rows * LEAST_ROWS and fits:
+                continue
+            # Read once before read twice; then blocks for all multiprocessors alike; then segments of at least a line;
+            # then small clusters.
+            blocks = tiles * cluster
+            busy = blocks / (arch.sm_count * -(-blocks // arch.sm_count))
+            busy *= min(1.0, blocks * threads / (arch.sm_count * BUSY_THREADS))
+            filled = vectors / (lanes * -(-vectors // lanes))
+            filled *= 0.5 + 0.5 * count / (items * rows * cluster)
+            busy *= CLUSTER_COST if cluster > 1 else 1.0
+            busy *= LARGE_COST if threads > 256 else 1.0
+            segment = min(1.0, lanes * width * _size(placed) / tuning.row_segment)
+            score = (float(fits), round(busy * filled * (0.5 + 0.5 * segment), 2), -cluster, lanes)
+            split = Split(width, lanes, rows, cluster, items if fits else 0, ahead)
+            if best is None or score > best[0]:
+                best = (score, split)
+    assert best is not None
+    return best[1]
+
+
+def _walk(
+    placed: tuple[Placed, ...],
+    vectors: int,
+    width: int,
+    outer: int,
+    count: int,
+    ahead: int,
+    results: Results,
+    arch: Arch,
+    tuning: Tuning,
+) -> Split:
+    """Return how blocks walk along the reduced axis once; several share it where there are too few otherwise."""
+    segment = max(1, WALK_SEGMENT // (width * _size(placed)))
+    lanes = 1 << max(0, min(segment, vectors) - 1).bit_length()
+    threads = tuning.column_threads or WALK_THREADS
+    rows = max(1, min(threads // lanes, 1 << max(0, (count // WALK_ROWS).bit_length() - 1)))
+    while lanes < vectors and lanes * rows < FEWEST_THREADS:
+        lanes *= 2
+    # Exchanges are between the threads of a warp.
+    rows = max(rows, 32 // lanes)
+
+    def shared_bytes() -> int:
+        return results.shared_bytes(lanes, rows) + lanes * max(1, rows // width) * results.partial
+
+    while lanes * rows > 32 and shared_bytes() * width > SHARED_BYTES:
+        lanes, rows = (lanes, rows // 2) if rows > 1 else (lanes // 2, rows)
+    places = outer * -(-vectors // lanes)
+    most = count // (rows * ahead * 2)
+    parts = max(1, min(WALK_BLOCKS * arch.sm_count // places, most, MOST_PARTS))
+    return Split(width, lanes, rows, 1, 0, ahead, parts)
+
+
+def _shapes(vectors: int, threads: int) -> Iterator[tuple[int, int]]:
+    """The blocks to choose from: (vectors side by side, threads)."""
+    widest = 1 << max(0, vectors - 1).bit_length()
+    for lanes in (64, 32, 16, 8, 4, 2, 1):
+        if lanes <= widest:
+            yield lanes, max(threads, 32)
+            if threads < 512:
+                yield lanes, 512
+
+
+def _size(placed: tuple[Placed, ...]) -> int:
+    """Bytes of an element of the smallest operand that lies along the vectors."""
+    return min((p.operand.size for p in placed if p.along == "vector" and p.reduced), default=1)
+
+
+def _width(placed: tuple[Placed, ...], spaces: Spaces, inner: int, aligned: bool, tuning: Tuning) -> int:
+    """Return the elements of a vector: whole vectors along `inner`, each on its own boundary."""
+    if not aligned:
+        return 1
+    vectors = [p for p in placed if p.along == "vector"]
+    # What is reduced is most of the work: positions of 8 bytes do not narrow it.
+    deciding = [p for p in vectors if p.reduced] or vectors or list(placed)
+    widest = tuning.width or layout.vector_width(tuple(p.operand.size for p in deciding))
+    steps = [s for p in vectors for s in (*spaces.outer.strides[p.slot], *spaces.reduced.strides[p.slot])]
+    return math.gcd(widest, inner, *steps)
+
+
+def _constants(bits: int, spaces: Spaces, placed: tuple[Placed, ...], split: Split, whole: bool, early: bool) -> str:
+    return (
+        f"using Index = {launch_plan.index_type(bits)};\n"
+        f"constexpr int OUTER_RANK = {len(spaces.outer.extents)}, REDUCED_RANK = {len(spaces.reduced.extents)}, "
+        f"INNER_RANK = {len(spaces.inner.extents)}, OPERANDS = {len(placed)};\n"
+        f"constexpr int WIDTH = {split.width}, LANES = {split.lanes}, ROWS = {split.rows}, "
+        f"THREADS = {split.lanes * split.rows};\n"
+        f"constexpr int CLUSTER = {split.cluster}, ITEMS = {split.items}, AHEAD = {split.ahead};\n"
+        f"constexpr bool SPLIT = {'true' if split.parts > 1 else 'false'};\n"
+        f"constexpr bool FULL = {'true' if whole and not early else 'false'}, "
+        f"EARLY = {'true' if early else 'false'};\n\n"
+    )
+
+
+def _glue(placed: tuple[Placed, ...], early: frozenset[str]) -> str:
+    """Return the C++ between functor and template: what is held, how it is loaded, turned into elements and stored."""
+    inputs = tuple(p for p in placed if not p.operand.is_output)
+    outputs = tuple(p for p in placed if p.operand.is_output)
+    held, late = tuple(p for p in inputs if p.reduced), tuple(p for p in inputs if not p.reduced)
+    return "".join(
+        (
+            launch_plan.pointers(tuple(p.operand for p in placed), scratch=True),
+            _struct("Held", held),
+            _struct("Late", late),
+            _pointers_at(placed),
+            "DEVICE void load_all(Held& held, const Pointers& base, const Reach& at, Index column, "
+            "const Parameters& p) {\n",
+            *(f"  held.{p.operand.name} = {_load(p)};\n" for p in held),
+            "}\n",
+            "DEVICE Late load_late(const Pointers& base, const Reach& at, Index column, const Parameters& p) {\n",
+            f"  return {{{', '.join(_load(p) for p in late)}}};\n}}\n",
+            _element(inputs),
+            _store("store_early", tuple(p for p in outputs if p.operand.name in early)),
+            _store("store_all", tuple(p for p in outputs if p.operand.name not in early)),
+        )
+    )
+
+
+def _struct(name: str, placed: Iterable[Placed]) -> str:
+    def kind(p: Placed) -> str:
+        return f"Splat<{p.operand.stored}>" if p.along == "splat" else f"Pack<{p.operand.stored}, WIDTH>"
+
+    return f"struct {name} {{\n" + "".join(f"  {kind(p)} {p.operand.name};\n" for p in placed) + "};\n"
+
+
+def _pointers_at(placed: tuple[Placed, ...]) -> str:
+    def moved(p: Placed) -> str:
+        column = " + column" if p.along == "vector" else ""
+        return f"to.{p.operand.name} + at.offset(p.outer_stride[{p.slot}]){column}"
+
+    return (
+        "DEVICE Pointers pointers_at(const Pointers& to, const Outer& at, Index column, const Parameters& p) {\n"
+        f"  return {{{', '.join([*map(moved, placed), 'to.scratch'])}}};\n"
+        "}\n"
+    )
+
+
+def _at(p: Placed) -> str:
+    return f"base.{p.operand.name} + at.offset(p.reduced_stride[{p.slot}])"
+
+
+def _load(p: Placed) -> str:
+    match p.along:
+        case "vector":
+            return f"load<WIDTH>({_at(p)})"
+        case "splat":
+            return f"load_splat({_at(p)})"
+        case _:
+            return f"load_gather({_at(p)}, column, p.inner_stride[{p.slot}], p)"
+
+
+def _element(inputs: tuple[Placed, ...]) -> str:
+    values = ", ".join(f"{'held' if p.reduced else 'late'}.{p.operand.name}.get(lane)" for p in inputs)
+    return f"DEVICE Element element(const Held& held, const Late& late, int lane) {{\n  return {{{values}}};\n}}\n"
+
+
+def _store(name: str, outputs: tuple[Placed, ...]) -> str:
+    lines = []
+    for p in outputs:
+        o, at = p.operand, f"({_at(p)}, {p.operand.name}"
+        call = f"store_values<WIDTH>{at})" if p.along == "vector" else (
+            f"store_first{at}, column, p.inner_stride[{p.slot}], p)"
+        )  # fmt: skip
+        lines.append(
+            f"  if (outer.first(p.outer_stride[{p.slot}]) && at.first(p.reduced_stride[{p.slot}])) {{\n"
+            f"    Stored<{o.stored}>::Value {o.name}[WIDTH];\n"
+            f"    UNROLLED for (int w = 0; w < WIDTH; ++w) {o.name}[w] = result[w].{o.field};\n"
+            f"    {call};\n"
+            "  }\n"
+        )
+    return (
+        f"DEVICE void {name}(const Pointers& base, const Result (&result)[WIDTH], const Outer& outer, "
+        "const Reach& at,\n"
+        "                      Index column, const Parameters& p) {\n" + "".join(lines) + "}\n"
+    )
+
+
+def _parameters(
+    count: int, inner: int, tiles: int, places: int, parts: int, counters: int, spaces: Spaces, bits: int
+) -> bytes:
+    words = [count, inner, *layout.divisor(tiles, bits), *layout.divisor(places, bits), parts, counters]
+    groups = (spaces.outer, spaces.reduced, spaces.inner)
+    for space in groups:
+        for extent in space.extents:
+            words.extend(layout.divisor(extent, bits))
+    for space in groups:
+        for strides in space.strides:
+            words.extend(strides)
+    return launch_plan.packed(words, bits)

@@ -1,0 +1,87 @@
+"""Which axes a program reduces, and its template: `row` along neighbours in memory, `column` across them."""
+
+import math
+from dataclasses import dataclass
+
+from onnxfuse.kernels import launch_plan
+from onnxfuse.kernels.arch import Arch
+from onnxfuse.kernels.ir import unify_axes
+from onnxfuse.kernels.ir.program import Program, Reduce, broadcast, reduced_axes
+from onnxfuse.kernels.ir.strides import Shape
+from onnxfuse.kernels.ir.types import UnsupportedError
+from onnxfuse.kernels.ir.unify_axes import Spread
+from onnxfuse.kernels.launch_plan import LaunchPlan, Tuning
+from onnxfuse.kernels.templates.reduction import column, row
+from onnxfuse.kernels.templates.reduction.problem import Reduced
+
+FEW_COLUMNS = 1024
+"""Elements of a row up to which one of a small tensor is read across its neighbours by one block."""
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The axes of the work, outermost first, 1 where nothing runs along one."""
+
+    full: Shape
+    reduced: frozenset[int]
+    """Those that the reductions run over; all the same."""
+
+
+def plan(
+    entry: str,
+    program: Program,
+    input_shapes: tuple[Shape, ...],
+    output_shapes: tuple[Shape, ...],
+    aligned: bool,
+    arch: Arch,
+    tuning: Tuning,
+) -> LaunchPlan:
+    """Return how to run a program with reductions on inputs of these shapes."""
+    flat = unify_axes.spread(program, input_shapes)
+    operands = launch_plan.operands(flat.program, flat.input_shapes)
+    axes = axes_of(flat, broadcast(*(o.shape for o in operands)))
+    lookups = {f"in{i}": lookup for i, lookup in flat.lookups.items()}
+    work = Reduced(
+        entry,
+        flat.program,
+        operands,
+        axes.full,
+        tuple(sorted(axes.reduced)),
+        output_shapes,
+        lookups,
+        flat.orders,
+        aligned,
+        arch,
+        tuning,
+    )
+    # The innermost axis decides: neighbours in memory are summed, or stand side by side.
+    wide = [d for d, n in enumerate(axes.full) if n != 1]
+    across = bool(wide) and wide[-1] not in axes.reduced
+    # Small tensors come from the cache: threads may read what lies apart, and no block exchanges partial sums.
+    apart = launch_plan.is_small(math.prod(axes.full), arch) and math.prod(work.extents(work.axes)) <= FEW_COLUMNS
+    return column.plan(work) if across and not apart else row.plan(work)
+
+
+def axes_of(flat: Spread, full: Shape) -> Axes:
+    """Return what the reductions of a program without views run over; raises `UnsupportedError` where they differ."""
+    shapes = flat.program.shapes(flat.input_shapes)
+    found: dict[frozenset[int], frozenset[int]] = {}
+    for index in flat.program.reductions():
+        reduce = flat.program.values[index]
+        assert isinstance(reduce, Reduce)
+        shape = shapes[reduce.arg]
+        axes = reduced_axes(reduce, len(shape))
+        ahead = len(full) - len(shape)
+        other = next((a for a in sorted(axes) if shape[a] != full[a + ahead]), None)
+        if other is not None:
+            raise UnsupportedError(
+                f"a reduction over axes {sorted(axes)} of shape {shape} in an op with rows of "
+                f"{tuple(full[a + ahead] for a in sorted(axes))}"
+            )
+        placed = frozenset(a + ahead for a in axes)
+        # Axes of extent 1 make no difference.
+        found.setdefault(frozenset(a for a in placed if full[a] != 1), placed)
+    if len(found) != 1:
+        sets = " and ".join(sorted(str(sorted(s)) for s in found.values()))
+        raise UnsupportedError(f"reductions over axes {sets} of {full} in one op")
+    return Axes(full, *found.values())

@@ -1,0 +1,1 @@
+"""Patterns found in a graph, and nodes put in the place of others."""

@@ -1,0 +1,183 @@
+"""Put a rewrite's replacement in the place of a match. What depends on constants alone is computed here, in float64."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+from onnx import NodeProto, TensorProto
+
+from onnxfuse.model import schema
+from onnxfuse.model.errors import ModelError
+from onnxfuse.model.evaluate import REFUSALS, evaluate
+from onnxfuse.model.graph import Graph, Node
+from onnxfuse.model.types import first_line
+from onnxfuse.rewrite.language.pattern import NEWEST, Pattern, PatternNode
+from onnxfuse.rewrite.match.match import Match, Refusal
+
+
+def instantiate(target: Pattern, graph: Graph, match: Match, optional: Mapping[str, float]) -> list[Node] | Refusal:
+    """Return the nodes of `target` for `match`, their constants added to `graph`; the graph's nodes are not touched.
+
+    Folded constants are computed in float64 and stored in the element type of the match's first output. Refuses where a
+    folded weight would not fit that type, or where a node cannot be written in the model's operator set.
+    """
+    root = next(iter(match.nodes.values()))
+    constants = _constant_inputs(target, graph, match, optional)
+    folded = [n for n in target.nodes if _mark_folded(n, constants)]
+    kept = [n for n in target.nodes if n not in folded]
+    for node in kept:
+        reason = not_in_opset(node, graph.opset)
+        if reason:
+            return Refusal(root.name, reason, len(match.nodes), kind="opset", size=len(match.nodes))
+    names = {name: value for name, value in match.values.items() if isinstance(value, str)}
+    names.update({o: str(match.values[o]) for o in target.outputs})
+    base = root.outputs[0]
+    made = {o for n in folded for o in n.outputs}  # a name that `from` has too means what `to` computes
+    own = made | {v for v in constants if v not in names} | _absent(match, optional)
+    wanted = dict.fromkeys(v for n in kept for v in n.inputs if v in own)
+    computed = _fold(folded, constants, list(wanted), match)
+    element = _float_type(graph, match)
+    for name, array in computed.items():
+        stored = _store(array, element)
+        if isinstance(stored, str):
+            return Refusal(root.name, stored, len(match.nodes), kind="too large", size=len(match.nodes))
+        names[name] = graph.fresh(f"{base}.{name}")
+        graph.add_constant(names[name], stored)
+    for output in (o for n in kept for o in n.outputs if o and o not in target.outputs):
+        # A name of the model goes on meaning what it meant, also where `from` has an inner value of the same name: the
+        # rule's author says with that name that the types are alike, no more.
+        fresh = graph.fresh(f"{base}.{output}")
+        if output in names:
+            graph.types[fresh] = graph.type(names[output])
+        names[output] = fresh
+    protos = [node_proto(n, names, match) for n in kept]
+    _keep_names(protos, match)
+    return [Node(proto) for proto in protos]
+
+
+def _keep_names(protos: list[NodeProto], match: Match) -> None:
+    """Give the new nodes the names of the matched ones of the same operator, each once."""
+    old = [n.proto for n in match.nodes.values()]
+    for proto in protos:
+        found = next((o for o in old if o.op_type == proto.op_type), None)
+        if found is not None:
+            proto.name = found.name
+            old.remove(found)
+
+
+def _constant_inputs(
+    target: Pattern, graph: Graph, match: Match, optional: Mapping[str, float]
+) -> dict[str, np.ndarray | None]:
+    """Return the target's inputs that are constants; the arrays are read only when something is folded from them."""
+    found: dict[str, np.ndarray | None] = {}
+    for name in target.inputs:
+        value = match.values[name]
+        if isinstance(value, np.ndarray):
+            found[name] = value
+        elif value == "" and name in optional:
+            found[name] = np.array(optional[name], np.float64)
+        elif value and graph.is_constant(value):
+            found[name] = graph.constant(value)
+    return found
+
+
+def _absent(match: Match, optional: Mapping[str, float]) -> set[str]:
+    return {name for name in optional if isinstance(match.values[name], str) and match.values[name] == ""}
+
+
+def _mark_folded(node: PatternNode, constants: dict[str, np.ndarray | None]) -> bool:
+    if any(v and v not in constants for v in node.inputs):
+        return False
+    constants.update(dict.fromkeys(node.outputs, None))
+    return True
+
+
+def _fold(
+    folded: list[PatternNode], constants: dict[str, np.ndarray | None], wanted: list[str], match: Match
+) -> dict[str, np.ndarray]:
+    if not wanted:
+        return {}
+    inputs = {k: _wide(v) for k, v in constants.items() if v is not None}
+    names = {v: v for n in folded for v in (*n.inputs, *n.outputs)}
+    given = {name: inputs[name] for name in wanted if name in inputs}
+    rest = [name for name in wanted if name not in given]
+    if not rest:
+        return given
+    protos = [_widened(node_proto(n, names, match)) for n in folded]
+    try:
+        found = evaluate(protos, inputs, rest, NEWEST)
+    except REFUSALS as error:
+        weights = ", ".join(f"'{v}'" for name in inputs if isinstance(v := match.values.get(name), str) and v)
+        raise ModelError(
+            f"the weights {weights} do not fit each other: {first_line(error)}",
+            "The model would fail whenever it is run: mend the export.",
+        ) from error
+    return {**given, **dict(zip(rest, found, strict=True))}
+
+
+def _wide(array: np.ndarray) -> np.ndarray:
+    return array if array.dtype.kind in "iub" else array.astype(np.float64)
+
+
+def _widened(node: NodeProto) -> NodeProto:
+    """Constants written in a rule count as float64 too."""
+    if node.op_type == "Constant" and node.attribute[0].name in ("value_float", "value_floats"):
+        array = np.asarray(onnx.helper.get_attribute_value(node.attribute[0]), np.float64)
+        return onnx.helper.make_node("Constant", [], list(node.output), value=onnx.numpy_helper.from_array(array))
+    return node
+
+
+def _store(array: np.ndarray, element: int) -> np.ndarray | str:
+    if array.dtype.kind != "f" or not element:
+        return array
+    with np.errstate(over="ignore"):
+        stored: np.ndarray = array.astype(onnx.helper.tensor_dtype_to_np_dtype(element))
+    if np.isfinite(array).all() and not np.isfinite(stored.astype(np.float64)).all():
+        name = TensorProto.DataType.Name(element).lower()
+        return f"a folded weight reaches {np.abs(array).max():g}, too large for {name}"
+    return stored
+
+
+def _float_type(graph: Graph, match: Match) -> int:
+    """Return the element type of the match's first output, or of its first floating constant where that is unknown."""
+    values = [v for v in match.values.values() if isinstance(v, str) and v]
+    types = [graph.type(next(iter(match.nodes.values())).outputs[0]).dtype, *(graph.type(v).dtype for v in values)]
+    floats = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
+    return next((t for t in types if t in floats), 0)
+
+
+def not_in_opset(node: PatternNode, opset: int) -> str | None:
+    """Return why a node of a pattern cannot be written in version `opset` of the default domain, None where it can."""
+    if node.domain or node.op == "Constant":
+        return None
+    found = schema.find(node.op, "", opset)
+    if found is None:
+        return f"{node.op} does not exist in opset {opset}"
+    # A Gemm without a bias is no older than opset 11.
+    fits = found.min_input <= len(node.inputs) <= found.max_input
+    if not fits or any(a not in found.attributes for a in (*node.attributes, *node.open)):
+        return f"{node.op} of opset {opset} cannot be written this way"
+    return None
+
+
+def node_proto(node: PatternNode, names: Mapping[str, str], match: Match) -> NodeProto:
+    """Return the node that a node of a pattern stands for, given the values behind its names."""
+    proto = NodeProto(op_type=node.op, domain=node.domain)
+    proto.input.extend(names[v] if v else "" for v in node.inputs)
+    proto.output.extend(names[v] if v else "" for v in node.outputs)
+    proto.attribute.extend(onnx.helper.make_attribute(name, value) for name, value in node.attributes.items())
+    for name, label in node.open.items():
+        value = match.labels[label]
+        if name in ("value_ints", "value_floats") and isinstance(value, int | float):
+            value = [value]
+        if name == "value_ints":  # older than opset 12 a Constant holds a tensor alone
+            name, value = "value", onnx.numpy_helper.from_array(np.asarray(value, np.int64))
+        if name in node.floats and isinstance(value, int):
+            value = float(value)
+        if value is not None:
+            proto.attribute.append(onnx.helper.make_attribute(name, value))
+    if node.rest is not None:
+        rest = match.labels[node.rest]
+        assert isinstance(rest, tuple), node.rest
+        proto.attribute.extend(rest)
+    return proto

@@ -1,0 +1,1 @@
+"""Regions of convolutions that run channels last."""

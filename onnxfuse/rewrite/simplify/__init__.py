@@ -1,0 +1,1 @@
+"""Rewrites that need no kernel: rules' own, constants of shapes, masks."""

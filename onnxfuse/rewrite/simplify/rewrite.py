@@ -1,0 +1,153 @@
+"""The rewrite phase: apply every rewrite rule, everywhere, until nothing changes."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from onnxfuse.model.errors import RuleError
+from onnxfuse.model.fold import FEW, drop_identities, fold_constants, share_extents
+from onnxfuse.model.graph import Graph, Node
+from onnxfuse.rewrite.language import predicate
+from onnxfuse.rewrite.language.pattern import Pattern
+from onnxfuse.rewrite.language.predicate import Binding, Predicate
+from onnxfuse.rewrite.language.rule_file import Rewrite, Rule
+from onnxfuse.rewrite.match.match import Match, Refusal, Trace, matches
+from onnxfuse.rewrite.match.replace import instantiate
+from onnxfuse.rewrite.report import Applied, Near, Report, names
+from onnxfuse.rewrite.simplify.constant_shapes import fix_targets
+from onnxfuse.rewrite.simplify.shrink_masks import slim_masks
+
+MAX_ROUNDS = 50
+"""Rounds of rewriting over the whole graph; models settle in three, so this many means rules that undo each other."""
+
+GROWTH = 4
+ROOM = 1000
+"""A graph that has grown to so many times its nodes, and so many more, is one whose rules feed themselves: what rules
+write is never larger than a few nodes for one, and they settle."""
+
+SEEN = 3
+"""A graph that looks the same as after an earlier round for the third time goes in circles."""
+
+
+def rewrite(graph: Graph, rules: Sequence[Rule], report: Report) -> bool:
+    """Rewrite until nothing changes; return whether anything did, so that types may be known that were not before.
+
+    Raises RuleError for rules that never settle.
+    """
+    rewrites = [(rule, one) for rule in rules for one in rule.rewrites]
+    most = GROWTH * len(graph.nodes) + ROOM
+    states = Counter[bytes]()
+    for turn in range(MAX_ROUNDS):
+        near: dict[tuple[str, Node], Near] = {}
+        changed = drop_identities(graph) | fold_constants(graph) | share_extents(graph) | fix_targets(graph)
+        changed |= slim_masks(graph)
+        begun = len(report.applied)
+        for rule, one in rewrites:
+            for node in [n for n in graph.nodes if n.op == one.source.root.op]:
+                outcome = _apply(graph, rule, one, node) if node.order >= 0 else None
+                if isinstance(outcome, Applied):
+                    report.applied.append(outcome)
+                    changed = True
+                    if len(graph.nodes) > most:
+                        raise endless(report.applied[begun:], f"the graph has grown to {len(graph.nodes)} nodes")
+                elif isinstance(outcome, Refusal):
+                    _keep_furthest(near, rule.name, node, outcome)
+        changed |= bool(graph.remove_dead())
+        if not changed:
+            report.stopped += near.values()
+            return turn > 0
+        states[state := _state(graph)] += 1
+        if states[state] == SEEN:
+            raise endless(report.applied[begun:], "the graph goes in circles")
+    raise endless(report.applied[begun:], f"it goes on after {MAX_ROUNDS} rounds")
+
+
+def endless(last: Sequence[Applied], fact: str) -> RuleError:
+    """Return the error for rewrites that never settle, of which these were the last."""
+    involved = list(dict.fromkeys(a.rule for a in last))
+    if len(involved) == 1:
+        return RuleError(
+            f"the rule '{involved[0]}' feeds itself: {fact}", "Let `where` refuse what the rule has written."
+        )
+    names = ", ".join(f"'{name}'" for name in involved)
+    return RuleError(
+        f"the rules {names} feed each other: {fact}", "Let `where` of one refuse what the other has written."
+    )
+
+
+def _state(graph: Graph) -> bytes:
+    """Return what tells a graph: its nodes and what they read, small constants by their numbers, no name of a value."""
+    numbers: dict[str, int] = {}
+    digest = hashlib.sha256()
+    for node in graph.nodes:
+        read = [_token(graph, v, numbers) for v in node.inputs]
+        for value in node.outputs:
+            numbers[value] = len(numbers)
+        attributes = [a.SerializeToString(deterministic=True) for a in node.proto.attribute]
+        digest.update(repr((node.domain, node.op, read, attributes, list(map(bool, node.outputs)))).encode())
+    return digest.digest()
+
+
+def _token(graph: Graph, value: str, numbers: dict[str, int]) -> object:
+    """Return what a value that a node reads is known by."""
+    if value in numbers:
+        return numbers[value]
+    count = graph.element_count(value)
+    if count is None:
+        return value
+    array = graph.constant(value) if count <= FEW else None
+    return (count,) if array is None else (array.dtype.str, array.shape, array.tobytes())
+
+
+def _keep_furthest(near: dict[tuple[str, Node], Near], rule: str, node: Node, refusal: Refusal) -> None:
+    """A rule has several spellings; of all that were tried at one root, the one that got furthest tells most.
+
+    Of two that got as far, what the rule asks for says more than a spelling that does not fit.
+    """
+    known = near.get((rule, node))
+    if known is None or _told(refusal) > _told(known.refusal):
+        near[rule, node] = Near(rule, f"{node.op} {node.name}", refusal)
+
+
+def _told(refusal: Refusal) -> tuple[int, bool]:
+    return refusal.depth, refusal.kind == "predicate"
+
+
+def _apply(graph: Graph, rule: Rule, rewrite: Rewrite, node: Node) -> Applied | Refusal | None:
+    match = find(graph, rewrite.source, rewrite.where, node)
+    if not isinstance(match, Match):
+        return match
+    bound = bind(rewrite.let, graph, match)
+    new = instantiate(rewrite.target, graph, bound, rewrite.optional) if isinstance(bound, Match) else bound
+    if isinstance(new, Refusal):
+        return new
+    old = list(match.nodes.values())
+    graph.replace(old, new)
+    return Applied(rule.name, "", names(old))
+
+
+def bind(let: Sequence[Binding], graph: Graph, match: Match) -> Match | Refusal:
+    """Return `match` with the labels that `let` and its spellings bind, or the refusal of one without a value."""
+    labels = dict(match.labels)
+    for binding in (*let, *predicate.bound(match.pattern)):
+        labels[binding.label] = value = predicate.bind(binding, graph, match)
+        if isinstance(value, str):
+            root, size = match.nodes[match.pattern.root], len(match.pattern.nodes)
+            return Refusal(root.name, value, len(match.nodes), kind="predicate", subject=binding.text, size=size)
+    return replace(match, labels=labels)
+
+
+def find(graph: Graph, pattern: Pattern, where: Sequence[Predicate], node: Node) -> Match | Refusal | None:
+    """Return the first match at `node` for which `where` holds; else the furthest refusal, None if nothing matched."""
+    trace = Trace(sum(n.op != "Constant" for n in pattern.nodes))
+    for match in matches(pattern, graph, node, trace):
+        asked = (*where, *predicate.asked(match.pattern))
+        failed = next(((p, r) for p in asked if (r := predicate.holds(p, graph, match)) is not None), None)
+        if failed is None:
+            return match
+        stopped, reason = failed
+        # What a rule leaves alone on purpose says more than a spelling that does not fit.
+        depth = len(match.nodes) + bool(stopped.unless)
+        trace.stop(node, reason, depth, kind="predicate", subject=stopped.text)
+    return trace.furthest

@@ -1,0 +1,146 @@
+"""A mask that is the same for all queries is not written out for each of them.
+
+Exporters give a padding mask a row for every query: the condition on keys meets one that always holds, or an Expand.
+What is added to scores, or chooses among them, is broadcast to their shape all the same.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from onnxfuse.model.dims import broadcast
+from onnxfuse.model.graph import Graph, Node
+from onnxfuse.model.types import ValueType
+from onnxfuse.rewrite.simplify.mask_facts import everywhere
+
+DEPTH = 20
+"""Nodes between a mask and what it is made of; exporters write a handful."""
+
+
+def slim_masks(graph: Graph) -> bool:
+    """Let masks be as small as they are known to be where scores have their full shape; return whether any was changed.
+
+    `Add(s, Where(And(always, keep), 0, low))` -> `Add(s, Where(keep, 0, low))`: `keep` is a row, `always` a column.
+    """
+    slim, changed = _Slim(graph), False
+    for node in list(graph.nodes):
+        if node.domain or node.op not in _MASKING:
+            continue
+        for position in _MASKING[node.op]:
+            value = node.inputs[position] if position < len(node.inputs) else ""
+            small = slim.of(value, DEPTH) if value else value
+            others = [v for i, v in enumerate(node.inputs) if v and i != position]
+            if small == value or not _keeps_shape(graph, small, value, others):
+                slim.waiting.clear()
+                continue
+            inputs = [small if i == position else v for i, v in enumerate(node.inputs)]
+            graph.replace([node], [*slim.made(small), _with_inputs(node, inputs, node.outputs)])
+            changed = True
+            break
+    return changed
+
+
+def is_finite(graph: Graph, value: str, depth: int = DEPTH) -> bool:
+    """Return whether every element of `value` is known to be a number, not infinite: it masks no row for good."""
+    if graph.is_constant(value):
+        array = graph.constant(value)
+        return array is not None and bool(np.isfinite(array.astype(np.float64)).all())
+    node = graph.producer(value)
+    if node is None or node.domain or depth == 0:
+        return False
+    if node.op == "Where":
+        return all(is_finite(graph, v, depth - 1) for v in node.inputs[1:])
+    if node.op == "Cast":
+        return graph.type(node.inputs[0]).dtype == TensorProto.BOOL
+    return node.op in _PASSING and is_finite(graph, node.inputs[0], depth - 1)
+
+
+def _keeps_shape(graph: Graph, small: str, value: str, others: Sequence[str]) -> bool:
+    """Return whether each extent that `small` has no more is known to be there in another operand."""
+    new, old = graph.type(small).shape, graph.type(value).shape
+    if not new or not old:
+        return False
+    padded = (1,) * (len(old) - len(new)) + new
+    lost = [axis - len(old) for axis, (a, b) in enumerate(zip(padded, old, strict=True)) if a != b]
+    shapes = [s for v in others if (s := graph.type(v).shape) is not None]
+    return all(old[a] is not None and any(len(s) >= -a and s[a] == old[a] for s in shapes) for a in lost)
+
+
+@dataclass
+class _Slim:
+    """Values of one graph, and smaller ones that are the same when they are broadcast."""
+
+    graph: Graph
+    known: dict[str, str] = field(default_factory=dict)
+    """What was found: a value that is in the graph, or that nothing smaller is known."""
+    waiting: dict[str, tuple[str, Node]] = field(default_factory=dict)
+    """Nodes that are not in the graph yet, by what they compute, with the value that it stands for."""
+
+    def of(self, value: str, depth: int) -> str:
+        """Return a value that is `value` when it is broadcast, itself where none is known."""
+        if value not in self.known:
+            found = self._search(value, depth)
+            if found in self.waiting:
+                return found
+            self.known[value] = found
+        return self.known[value]
+
+    def _search(self, value: str, depth: int) -> str:
+        node = self.graph.producer(value)
+        if node is None or node.domain or depth == 0 or node.op not in _ELEMENTWISE:
+            return value
+        if node.op == "Expand":
+            return self.of(node.inputs[0], depth - 1)
+        if node.op in _NEUTRAL:
+            for mine, other in (node.inputs, node.inputs[::-1]):
+                if everywhere(self.graph, mine) == _NEUTRAL[node.op]:
+                    return self.of(other, depth - 1)
+        inputs = [self.of(v, depth - 1) for v in node.inputs]
+        shape = broadcast([self.graph.type(v).shape for v in inputs])
+        if inputs == list(node.inputs) or shape is None or None in shape or shape == self.graph.type(value).shape:
+            return value
+        name = self.graph.fresh(f"{value}.row")
+        self.graph.types[name] = ValueType(self.graph.type(value).dtype, shape)
+        self.waiting[name] = value, _with_inputs(node, inputs, [name])
+        return name
+
+    def made(self, name: str) -> list[Node]:
+        """Return the nodes that `name` waits for, in order; they are in the graph from now on."""
+        nodes: dict[str, Node] = {}
+
+        def visit(name: str) -> None:
+            if name in self.waiting and name not in nodes:
+                value, node = self.waiting[name]
+                for read in node.inputs:
+                    visit(read)
+                nodes[name] = node
+                self.known[value] = name
+
+        visit(name)
+        self.waiting.clear()
+        return list(nodes.values())
+
+
+def _with_inputs(node: Node, inputs: Sequence[str], outputs: Sequence[str]) -> Node:
+    proto = onnx.NodeProto()
+    proto.CopyFrom(node.proto)
+    proto.input[:] = inputs
+    proto.output[:] = outputs
+    if proto.name and tuple(outputs) != node.outputs:
+        proto.name += ".row"
+    return Node(proto)
+
+
+_MASKING = {"Add": (0, 1), "Where": (0,)}
+"""Where operators that mask scores read the mask. ONNX's own Attention is not among them: ONNX Runtime's kernels for it
+want a row for each query."""
+
+_NEUTRAL = {"And": 1.0, "Or": 0.0}
+"""The operand that changes nothing."""
+
+_ELEMENTWISE = frozenset({"Expand", "And", "Or", "Where", "Cast", "Not", "Identity", "Add", "Sub", "Mul"})
+
+_PASSING = frozenset({"Expand", "Unsqueeze", "Identity", "Slice", "Reshape"})

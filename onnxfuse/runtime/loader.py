@@ -1,0 +1,85 @@
+"""From a fused op to the launches of its kernel: the one place where the runtime meets `onnxfuse.kernels`."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from onnxfuse import kernels
+from onnxfuse.kernels.launch_plan import DEFAULT, LaunchPlan, Tuning
+from onnxfuse.kernels.measurements import changed, extents
+from onnxfuse.kernels.templates.template import Extents
+from onnxfuse.model.fused import FusedOp
+from onnxfuse.runtime.launch import Launch, Planner, Shape
+from onnxfuse.runtime.variants import Variants
+
+
+def no_kernel(op: FusedOp, tf32: bool = True) -> str | None:
+    """Return why no kernel can be made for `op` on the first GPU, in one line; None if one can.
+
+    `tf32`: products of float32 may be rounded to TF32.
+    """
+    return kernels.supports(op, lambda: replace(kernels.arch_of(0), tf32=tf32))
+
+
+def no_plan(op: FusedOp, shapes: Sequence[Extents | None]) -> str | None:
+    """Return why the kernel of `op` may have no plan for inputs of these shapes on the first GPU; None: it has one.
+
+    Of the shapes parts may be unknown: what a run brings is then not known to have a plan.
+    """
+    return kernels.fits(op, shapes, kernels.arch_of(0))
+
+
+def may_alias(op: FusedOp) -> tuple[int, ...]:
+    """Return the inputs whose buffer output 0 may take over; ONNX Runtime does it where the shapes are the same."""
+    return tuple(i for i, output in kernels.inplace(op) if output == 0)
+
+
+def planner(op: FusedOp, variants: Variants = lambda device: {}) -> Planner:
+    """Return the function that plans, compiles and loads the kernel of `op` for one set of input shapes.
+
+    `variants` are those that were measured fastest; for other shapes the plan chooses by itself, and so it does for a
+    variant that is none of the op's own: a file chooses among our kernels, it makes none.
+    """
+
+    def launch(input_shapes: tuple[Shape, ...], aligned: bool, device: int) -> Launch:
+        arch = kernels.arch_of(device)
+        tuning = variants(device).get((op.name, tuple(map(tuple, input_shapes))), DEFAULT)
+        if tuning != DEFAULT and not kernels.is_candidate(op, input_shapes, arch, tuning):
+            warnings.warn(_no_variant(op, input_shapes, tuning), stacklevel=1)
+            tuning = DEFAULT
+        return _launch(kernels.plan(op, input_shapes, aligned, arch, tuning), device)
+
+    return launch
+
+
+def _no_variant(op: FusedOp, input_shapes: tuple[Shape, ...], tuning: Tuning) -> str:
+    said = ", ".join(f"{name} {value}" for name, value in changed(tuning).items())
+    return (
+        f"tuning not used: {said} is no variant of {op.name} for {extents(input_shapes)}; tune again: optimize --tune"
+    )
+
+
+def _launch(plan: LaunchPlan, device: int) -> Launch:
+    """Compile and load the kernels of a plan."""
+    function = kernels.load(plan.kernel, device)
+    rooms: list[Any] = []
+
+    def scratch() -> int:
+        rooms.append(kernels.zeros(plan.scratch_bytes, device))
+        return int(rooms[-1].ptr)
+
+    return Launch(
+        function=function.kernel.ptr,
+        grid=plan.grid,
+        block=plan.block,
+        shared_bytes=plan.shared_bytes,
+        early=kernels.arch_of(device).starts_early,
+        parameters=plan.parameters,
+        output_shapes=plan.output_shapes,
+        tensor_maps=plan.tensor_maps,
+        scratch_bytes=plan.scratch_bytes,
+        scratch=scratch,
+        module=function,
+        then=tuple(_launch(after, device) for after in plan.then),
+    )
