@@ -1,7 +1,6 @@
 """`onnxfuse optimize`: apply the rules, write the model, print one screen of what was done."""
 
 import contextlib
-import glob
 import os
 import re
 import time
@@ -50,7 +49,7 @@ class Requirement:
 
 def rule_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
     """Return the shipped rules whose names begin so, for the shell's completion."""
-    return sorted(f.stem for f in rule_file.shipped_folder().glob(f"{glob.escape(incomplete)}*.toml"))
+    return [name for name in rule_file.shipped_files() if name.startswith(incomplete)]
 
 
 @click.command("optimize")

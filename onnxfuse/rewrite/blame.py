@@ -14,7 +14,7 @@ from onnxfuse.model.errors import ModelError, RuleError
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.nested import nodes_of
 from onnxfuse.model.types import shell
-from onnxfuse.rewrite.language.rule_file import Rule, shipped_folder
+from onnxfuse.rewrite.language.rule_file import Rule, shipped_files
 from onnxfuse.rewrite.report import Report
 from onnxfuse.rewrite.unfuse import unfuse
 
@@ -119,7 +119,7 @@ def _outputs(model: ModelProto, ops: Collection[str]) -> set[str]:
 def _blame(rules: Sequence[Rule], name: str, what: str, said: str) -> None:
     """Raise RuleError where the rule is one of the user's own: no report helps there, and no silence."""
     path = next((r.path for r in rules if r.name == name), Path())
-    if path.parent != shipped_folder():
+    if path not in shipped_files().values():
         raise RuleError(f"{path}: the rule '{name}' makes a model that is not valid ({what}): {said}", SEE)
 
 

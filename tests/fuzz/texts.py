@@ -113,11 +113,7 @@ TOKENS = (
 
 @cache
 def _rules() -> tuple[str, ...]:
-    return tuple(
-        p.read_text(encoding="utf-8")
-        for p in sorted(rule_file.shipped_folder().glob("*.toml"))
-        if p.stem != "attention"
-    )
+    return tuple(p.read_text(encoding="utf-8") for p in rule_file.shipped_files().values() if p.stem != "attention")
 
 
 def _changed(rng: Random, text: str) -> str:

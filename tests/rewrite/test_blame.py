@@ -62,7 +62,7 @@ def as_shipped(folder: Path, text: str) -> rule_file.Rule:
     """Return a rule as one of ours."""
     (folder / "halves.toml").write_text(text)
     (read,) = rule_file.load(folder)
-    return replace(read, path=rule_file.shipped_folder() / "halves.toml")
+    return replace(read, path=next(iter(rule_file.shipped_files().values())))
 
 
 def test_a_fused_op_that_is_not_valid_is_undone_and_its_rule_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,6 +126,7 @@ def _saved(one: rule_file.Rule) -> tuple[int, int, str] | None:
 def test_the_launches_on_the_page_are_those_of_the_examples() -> None:
     """A row for each fusion: what its example launches before and after."""
     rows = [(r.name, _saved(r)) for r in rule_file.shipped() if r.fuse is not None]
-    expected = [f"| [{name}]({name}.toml) | {s[0]} | {s[1]} | {s[2]} |" for name, s in rows if s is not None]
-    on_page = [line for line in README.splitlines() if re.match(r"\| \[\w+\]\(\w+\.toml\) \| \d+ \| \d+ \|", line)]
+    files = {name: file.relative_to(rule_file.shipped_folder()) for name, file in rule_file.shipped_files().items()}
+    expected = [f"| [{name}]({files[name]}) | {s[0]} | {s[1]} | {s[2]} |" for name, s in rows if s is not None]
+    on_page = [line for line in README.splitlines() if re.match(r"\| \[\w+\]\(\w+/\w+\.toml\) \| \d+ \| \d+ \|", line)]
     assert on_page == expected, "\n".join(expected)

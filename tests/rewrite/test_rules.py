@@ -69,7 +69,12 @@ def test_a_refused_example_stays_as_it_is(one: rule_file.Rule, example: rule_fil
 
 def test_every_spelling_of_the_shipped_rules_is_right() -> None:
     """A command does not check them at each start: this test does, as `rule.read` does for a user's rules."""
-    assert [r.name for r in rule_file.load(rule_file.shipped_folder())] == [r.name for r in rule_file.shipped()]
+    assert [rule_file.read(f).name for f in rule_file.shipped_files().values()] == [r.name for r in rule_file.shipped()]
+
+
+def test_no_two_shipped_rules_have_one_name() -> None:
+    """They go by the names of their files, whatever folder they are in."""
+    assert len(list(rule_file.shipped_folder().rglob("*.toml"))) == len(rule_file.shipped_files())
 
 
 @pytest.mark.parametrize("one", rule_file.shipped(), ids=lambda one: one.name)

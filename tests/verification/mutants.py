@@ -89,7 +89,7 @@ def fused(mutant: Mutant, folder: Path, dtype: str = "float32") -> tuple[ModelPr
     if mutant.own_rule:
         (folder / f"{mutant.guilty}.toml").write_text(mutant.own_rule)
     if mutant.rule[0]:
-        text = (rule_file.shipped_folder() / f"{mutant.guilty}.toml").read_text()
+        text = rule_file.shipped_files()[mutant.guilty].read_text()
         assert mutant.rule[0] in text, mutant.name
         head, _, _ = text.replace(*mutant.rule).partition("[[example]]")
         (folder / f"{mutant.guilty}.toml").write_text(head)

@@ -25,7 +25,7 @@ from onnxfuse.model.types import Dim, infer
 from onnxfuse.rewrite.fuse.make_op import Realization, library_form
 from onnxfuse.rewrite.language import predicate
 from onnxfuse.rewrite.language.pattern import realized
-from onnxfuse.rewrite.language.rule_file import Anchor, Rule, read, shipped, shipped_folder
+from onnxfuse.rewrite.language.rule_file import Anchor, Rule, read, shipped, shipped_files
 from onnxfuse.rewrite.match.match import Match, Trace, matches
 from onnxfuse.rewrite.simplify.rewrite import bind
 
@@ -249,5 +249,5 @@ def _anchors(op: FusedOp, rules: Sequence[Rule]) -> list[Anchor] | str:
 @cache
 def _shipped(name: str) -> Rule | None:
     """Return the rule of this name that comes with onnxfuse; no other file is read."""
-    path = next((p for p in shipped_folder().glob("*.toml") if p.stem == name), None)
+    path = shipped_files().get(name)
     return None if path is None else read(path, spellings=False)

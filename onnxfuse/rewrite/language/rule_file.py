@@ -139,24 +139,30 @@ class Rule:
 
 def shipped_folder() -> Path:
     """Return the folder of the rules that come with onnxfuse: in the package, or beside it in a source tree."""
-    package = Path(__file__).parents[1]
+    package = Path(__file__).parents[2]
     return next(p for p in (package / "rules", package.parent / "rules") if p.is_dir())
+
+
+@cache
+def shipped_files() -> Mapping[str, Path]:
+    """Return the files of the rules that come with onnxfuse, by the rules' names; their folders say what they fuse."""
+    return {file.stem: file for file in sorted(shipped_folder().glob("*/*.toml"), key=lambda file: file.stem)}
 
 
 @cache
 def shipped() -> tuple[Rule, ...]:
     """Return the rules that come with onnxfuse, by name. Tests check their spellings, not each start."""
-    return load(shipped_folder(), spellings=False)
+    return tuple(read(file, spellings=False) for file in shipped_files().values())
 
 
-def load(folder: Path, *, spellings: bool = True) -> tuple[Rule, ...]:
-    """Return the rules in `folder`, one per .toml file, by name; `spellings` as for `read`. Raises RuleError."""
+def load(folder: Path) -> tuple[Rule, ...]:
+    """Return the rules in `folder`, one per .toml file, by name. Raises RuleError."""
     if not folder.is_dir():
         raise RuleError(f"{folder}: no such folder of rules", "Give a folder that holds .toml rule files.")
     files = sorted(folder.glob("*.toml"))
     if not files:
         raise RuleError(f"{folder}: holds no .toml rule file", "Give a folder that holds .toml rule files.")
-    return tuple(read(f, spellings=spellings) for f in files)
+    return tuple(read(f) for f in files)
 
 
 def select(folders: Iterable[Path] = ()) -> tuple[Rule, ...]:
