@@ -13,7 +13,8 @@ from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.graph import bodies
 
 SMALL = 100
-"""Elements. ONNX Runtime's bound for an initializer that it would rather copy than keep a node on the GPU."""
+"""Elements. ONNX Runtime's bound for an initializer that it would rather copy than keep a node on the GPU; a Constant
+is one to it."""
 
 SHAPE_READERS = ("Shape", "Size")
 """Ops whose CUDA kernels leave their output in host memory."""
@@ -25,7 +26,7 @@ def shape_math(graph: onnx.GraphProto, outer_small: frozenset[str] = frozenset()
     `outer_small` are the small constants of the graphs around this one.
     """
     small = outer_small | {t.name for t in graph.initializer if math.prod(t.dims) <= SMALL}
-    small |= {value for node in graph.node if node.op_type == "Constant" for value in node.output}
+    small |= {v for node in graph.node if node.op_type == "Constant" and _count(node) <= SMALL for v in node.output}
     movable = small | {i.name for i in graph.input}
     on_host: set[str] = set()
     found: set[str] = set()
@@ -38,3 +39,16 @@ def shape_math(graph: onnx.GraphProto, outer_small: frozenset[str] = frozenset()
         for body in bodies(node):
             found |= shape_math(body, small)
     return found
+
+
+def _count(constant: onnx.NodeProto) -> int:
+    """Return the number of elements of a Constant."""
+    for attribute in constant.attribute:
+        match attribute.name:
+            case "value":
+                return math.prod(attribute.t.dims)
+            case "sparse_value":
+                return math.prod(attribute.sparse_tensor.dims)
+            case "value_ints" | "value_floats" | "value_strings":
+                return len(onnx.helper.get_attribute_value(attribute))
+    return 1

@@ -94,3 +94,15 @@ def divide_by_device_value() -> onnx.ModelProto:
       y = onnxfuse.Divide_6 (a, f)
     }"""
     return model(graph, DIVIDE, NEGATE)
+
+
+def divide_by_large_constant() -> onnx.ModelProto:
+    """A fused op that reads a value computed from a shape, and a Constant of more elements than the CPU is given."""
+    numbers = ", ".join(["2"] * 104)
+    graph = f"""mean (float[N, 8] x) => (float[13, 8] y) {{
+      n = Size (x)
+      f = Cast <to = 1> (n)
+      c = Constant <value = float[13, 8] {{{numbers}}}> ()
+      y = onnxfuse.Divide_6 (c, f)
+    }}"""
+    return model(graph, DIVIDE)

@@ -34,6 +34,8 @@ def test_an_op_on_shapes_graph_inputs_and_small_constants_is_found(nodes: str, c
         ("y = onnxfuse.F (x, x)", ""),
         ("s = Size (x)  f = Cast <to = 1> (s)  a = Neg (x)  y = onnxfuse.F (a, f)", ""),
         ("s = Size (x)  y = onnxfuse.F (s, w)", f"int64[101] w = {{{BIG}}}"),
+        (f"s = Size (x)  w = Constant <value = int64[101] {{{BIG}}}> ()  y = onnxfuse.F (s, w)", ""),
+        (f"s = Size (x)  w = Constant <value_ints = [{BIG}]> ()  y = onnxfuse.F (s, w)", ""),
         ("y = onnxfuse.F (x, w)", "float[1] w = {1}"),
         ("s = Shape (x)  y = onnxfuse.G (s, s)  z = Neg (x)  v = onnxfuse.F (z, z)", ""),
     ],
