@@ -13,6 +13,7 @@ import onnx
 
 from onnxfuse import runtime
 from onnxfuse.model import io
+from onnxfuse.model.concrete_shapes import without_elements
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.isolation import doing
 from onnxfuse.model.types import UNKNOWN, ValueType, first_line, value_types
@@ -106,6 +107,7 @@ def compare(
             # the next ones open.
             cuda = sessions.tf32_options(judging.use_tf32, fused_model)
             fused_file = sessions.openable(fused, fused_model, folder)
+            nothing = without_elements(fused_model)
             del fused_model
             file = sessions.openable(original, original_model, folder)
             # An original that ONNX Runtime does not open is told as that, and not as one without a truth.
@@ -146,7 +148,7 @@ def compare(
             by_kind = any(s.array_type.kind in "fV" for s in specs)
             comparison = _Comparison(
                 plain, twin, session, oracle, lambda why: float32_truth(load(original, "original"), why), judging,
-                rounded, scores, limits, needs,
+                rounded, scores, limits, needs, nothing,
             )  # fmt: skip
             report = _run(
                 comparison, plan, lambda kinds: more_of(specs, plan, kinds, shapes), report, progress, by_kind=by_kind
@@ -219,7 +221,11 @@ def _run(
         kernels=kernels,
         problems=(
             *comparison.problems,
-            *(launch_problems(kernels) if (empty.fused_provider or empty.provider) == sessions.CUDA else ()),
+            *(
+                launch_problems(kernels, comparison.nothing)
+                if (empty.fused_provider or empty.provider) == sessions.CUDA
+                else ()
+            ),
         ),
     )
 
@@ -241,13 +247,13 @@ def interface_problems(original: onnx.ModelProto, fused: onnx.ModelProto) -> lis
     return problems
 
 
-def launch_problems(kernels: Sequence[KernelRow]) -> list[str]:
-    """Return which fused ops did not run as kernels or in the library, and why."""
+def launch_problems(kernels: Sequence[KernelRow], nothing: Collection[str] = ()) -> list[str]:
+    """Return which fused ops did not run as kernels or in the library, and why; `nothing` have nothing to compute."""
     problems = []
     for row in kernels:
         if row.runs_as == "function":
             problems.append(f"fused op {row.op} ran as its body, not as a kernel: {row.reason or 'no reason given'}")
-        elif row.runs_as == "kernel" and row.launches == 0:
+        elif row.runs_as == "kernel" and row.launches == 0 and row.op not in nothing:
             problems.append(f"the kernel of fused op {row.op} was never launched (a branch that no case took?)")
     return problems
 
@@ -267,12 +273,15 @@ class _Comparison:
         scores: Collection[str],
         limits: Limits,
         needs: Mapping[tuple[tuple[str, tuple[int, ...]], ...], int],
+        nothing: Collection[str],
     ) -> None:
         self.plain, self.twin, self.session, self.truth = plain, twin, session, truth
         self.in_float32, self.judging, self.rounded, self.scores = in_float32, judging, rounded, scores
         self.careful = False
         """Whether the cases are doubtful ones, in which the original is run on nudged inputs for every output."""
         self.limits, self.needs = limits, needs
+        self.nothing = nothing
+        """The fused ops that have nothing to compute, for which no launch is expected."""
         self.cases: list[CaseRow] = []
         self.rows: list[OutputRow] = []
         self.problems: list[str] = []
