@@ -34,6 +34,9 @@ ARCHS = (
 LIBRARIES = Path(__file__).parents[2] / "tests" / "fake_cuda" / "build.py"
 """Builds the stand-in CUDA libraries and prints their folder."""
 
+ONE_SHAPE = (0, 0)
+"""The cases of an export that takes no other sizes than those it was made with."""
+
 SHOWN = 400
 """Characters of a message that a row keeps."""
 
@@ -58,7 +61,7 @@ class Examined:
     on_cpu: bool = False
     """Whether ONNX Runtime runs the original on the CPU; it has no bfloat16 there."""
     turns: tuple[int, int] = (0, 1)
-    """The sizes of the two cases; the same twice where the original takes no others."""
+    """The sizes of the two cases, or ONE_SHAPE."""
     facts: dict[str, Any] = field(default_factory=dict)
     """What goes into the row."""
 
@@ -76,6 +79,10 @@ class Examined:
         model = self.original()
         return [inputs.feeds(model, turn, seed) for seed, turn in enumerate(self.turns)]
 
+    def timed(self) -> Mapping[str, Any]:
+        """Return the inputs that are timed: of a larger batch, where the original takes one."""
+        return inputs.feeds(self.original(), 0, **({} if self.turns == ONE_SHAPE else inputs.TIMED))
+
 
 Step = Callable[[Examined], None]
 
@@ -92,19 +99,27 @@ def original_on_cpu(one: Examined) -> None:
 
 
 def original_on_gpu(one: Examined) -> None:
-    """ONNX Runtime runs the original on the GPU."""
+    """ONNX Runtime runs the original on the GPU, the same each time."""
     why = _runs(one, ["CUDAExecutionProvider", "CPUExecutionProvider"])
     if why:
         raise Refused(why)
+    if one.turns != ONE_SHAPE:
+        # The kernels of CUDA look at no index: of an export that is made for one length alone only the CPU says so.
+        _runs(one, ["CPUExecutionProvider"])
 
 
 def _runs(one: Examined, providers: list[str]) -> str:
-    """Return why the original does not run, empty where it does; notes where it takes one shape alone."""
+    """Return why the original does not run, or never twice the same; notes where it takes one shape alone."""
     import onnxruntime
 
     from onnxfuse import runtime
     from onnxfuse.verification import sessions
+    from onnxfuse.verification.truth import random_node
 
+    model = one.original()
+    drawn = random_node(model.graph.node)
+    if drawn is not None:
+        return f"{drawn.op_type} '{drawn.name}' draws random numbers: no two runs are the same"
     unusable = runtime.cuda_unusable() if sessions.CUDA in providers else None  # loads the CUDA libraries, too
     if unusable:
         raise sessions.no_cuda(unusable)
@@ -118,7 +133,6 @@ def _runs(one: Examined, providers: list[str]) -> str:
         )  # fmt: skip
     except sessions.ORT_ERRORS as error:
         return _line(error)
-    model = one.original()
     try:
         sessions.run(session, inputs.feeds(model, 0))
     except sessions.ORT_ERRORS as error:
@@ -126,7 +140,7 @@ def _runs(one: Examined, providers: list[str]) -> str:
     try:
         sessions.run(session, inputs.feeds(model, 1))
     except sessions.ORT_ERRORS as error:
-        one.turns = (0, 0)
+        one.turns = ONE_SHAPE
         one.facts["one_shape"] = _line(error)[:200]
     return ""
 

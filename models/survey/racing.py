@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from models.survey import inputs
 from models.survey.checks import Broken, Examined
 from onnxfuse.benchmark.timing import interleaved
 from onnxfuse.profiling.bound import REFUSALS, bind, opened, ort_values, outputs_of, reason
@@ -45,7 +44,7 @@ def raced(one: Examined) -> None:
     providers = [CUDA, CPU]
     model = one.original()
     convolutions = any(n.op_type == "Conv" for n in model.graph.node)
-    given = inputs.feeds(model, 0, **inputs.TIMED)
+    given = one.timed()
     values = ort_values(given)
     first = opened(one.path, DEFAULT, providers, fused=False)
     # What these inputs give, for shapes: every session then writes to memory of its own.

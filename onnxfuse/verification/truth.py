@@ -9,7 +9,7 @@ float64: its CPU provider lacks Conv, Erf, Gelu, LeakyRelu, average pools and mo
 
 import math
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -97,7 +97,7 @@ def truth_of(
 
     `file` is the model as sessions open it: float32 runs that itself where nothing in it is narrower.
     """
-    random = _random_node(model.graph.node)
+    random = random_node(model.graph.node)
     if random is not None:
         raise UsageError(
             f"{random.op_type} '{random.name or random.output[0]}' draws random numbers: no two runs are the same",
@@ -207,12 +207,13 @@ def with_shapes(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -
     return light
 
 
-def _random_node(nodes: "list[onnx.NodeProto]") -> onnx.NodeProto | None:
+def random_node(nodes: Iterable[onnx.NodeProto]) -> onnx.NodeProto | None:
+    """Return the first of the nodes, or of those inside them, that draws random numbers; None where none does."""
     for node in nodes:
         if is_random(node):
             return node
         for body in bodies(node):
-            found = _random_node(body.node)
+            found = random_node(body.node)
             if found is not None:
                 return found
     return None

@@ -473,8 +473,10 @@ def shape_arithmetic() -> Any:
     x = feeds()["x"]
     of_shape = runtime.session(models.shape_product(), CUDA)
     (product,) = of_shape.run(None, {"x": x})
-    others = (models.divide_by_size, models.divide_by_device_value, models.divide_by_large_constant)
-    sessions = [of_shape, *(runtime.session(m(), CUDA) for m in others)]
+    divisions = (
+        models.divide_by_size, models.divide_by_folded, models.divide_by_device_value, models.divide_by_large_constant
+    )  # fmt: skip
+    sessions = [of_shape, *(runtime.session(m(), CUDA) for m in divisions)]
     (quotient,) = sessions[-1].run(None, {"x": x})
     return {
         "product": product.tolist(),
@@ -491,6 +493,7 @@ def test_arithmetic_on_shapes_keeps_its_body(on_fake_cuda: FakeCuda) -> None:
     assert facts["quotient"] == np.full((13, 8), -np.float32(2) / 24).tolist()
     assert facts["fused"] == [
         [["ShapeProduct_5", "function"]],
+        [["Divide_6", "function"]],
         [["Divide_6", "function"]],
         [["Divide_6", "kernel"], ["Negate_3", "kernel"]],
         [["Divide_6", "kernel"]],

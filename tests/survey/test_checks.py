@@ -1,0 +1,32 @@
+"""What the survey does with originals that ONNX Runtime runs at one shape alone, or never twice the same."""
+
+from pathlib import Path
+
+import onnx
+
+from models.survey.checks import ONE_SHAPE, Examined, examined, original_on_cpu
+
+
+def written(nodes: str, folder: Path) -> Path:
+    """Return a file of a model of these nodes."""
+    file = folder / "model.onnx"
+    text = f'<ir_version: 8, opset_import: ["" : 17]> g (float[batch, 4] x) => (float[batch, 4] y) {{ {nodes} }}'
+    onnx.save(onnx.parser.parse_model(text), file)
+    return file
+
+
+def test_one_that_takes_one_shape_alone_is_timed_at_that(tmp_path: Path) -> None:
+    """A larger batch is for those that take it."""
+    fixed = "s = Constant <value_ints = [2, 4]> ()  y = Reshape (x, s)"
+    for nodes, turns, rows in ((fixed, ONE_SHAPE, 2), ("y = Relu (x)", (0, 1), 8)):
+        one = Examined(written(nodes, tmp_path), tmp_path, ())
+        original_on_cpu(one)
+        assert (one.turns, one.timed()["x"].shape) == (turns, (rows, 4))
+
+
+def test_one_that_draws_numbers_is_compared_with_nothing(tmp_path: Path) -> None:
+    """The row says why; all that does not run it is checked."""
+    *steps, row = examined(written("r = RandomUniformLike (x)  a = Add (x, r)  y = Relu (a)", tmp_path), "cpu", ())
+    assert row["verdict"] == "right", row
+    assert "draws random numbers" in row["original_on_cpu"]
+    assert "planned" in {s["step"] for s in steps}
