@@ -122,12 +122,18 @@ def _footprint(source: Read, places: list[list[np.ndarray]], size: int) -> tuple
                 held &= (values >= bound.low) & (values < bound.high)
             found.append(_values(case.position, coordinates)[held])
             open_ &= ~held
-        positions = np.concatenate(found)
+        # Sorted once, what is different is counted by looking at neighbours: np.unique took a quarter of all the time
+        # that optimizing RWKV took.
+        positions = np.sort(np.concatenate(found))
         touched += positions.size
-        positions = np.unique(positions)
-        distinct += positions.size
-        sectors += np.unique(positions * size // SECTOR).size
+        distinct += _different(positions)
+        sectors += _different(positions * size // SECTOR)
     return touched, distinct, sectors
+
+
+def _different(ordered: np.ndarray) -> int:
+    """Return how many different numbers stand in an array that is in order."""
+    return int(np.count_nonzero(ordered[1:] != ordered[:-1])) + bool(ordered.size)
 
 
 def _values(index: Index, coordinates: list[np.ndarray]) -> np.ndarray:

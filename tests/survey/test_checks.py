@@ -1,10 +1,13 @@
 """What the survey does with originals that ONNX Runtime runs at one shape alone, or never twice the same."""
 
+import os
 from pathlib import Path
 
 import onnx
 
 from models.survey.checks import ONE_SHAPE, Examined, examined, original_on_cpu
+from models.survey.racing import contenders
+from onnxfuse.profiling.bound import opened
 
 
 def written(nodes: str, folder: Path) -> Path:
@@ -22,6 +25,19 @@ def test_one_that_takes_one_shape_alone_is_timed_at_that(tmp_path: Path) -> None
         one = Examined(written(nodes, tmp_path), tmp_path, ())
         original_on_cpu(one)
         assert (one.turns, one.timed()["x"].shape) == (turns, (rows, 4))
+
+
+def test_sessions_that_are_timed_beside_other_workers_start_no_threads(tmp_path: Path) -> None:
+    """Each session would start one for each core, in each worker."""
+    one = Examined(written("y = Relu (x)", tmp_path), tmp_path, ())
+    timed = contenders(one, convolutions=True)
+    assert {(who, s.name) for who, _, s in timed} >= {("original", "NHWC"), ("fused", "CUDA graph")}
+    before = len(os.listdir("/proc/self/task"))
+    sessions = [
+        opened(path, setting, ["CPUExecutionProvider"], fused=False) for _, path, setting in timed if path.exists()
+    ]
+    assert len(sessions) == 6
+    assert len(os.listdir("/proc/self/task")) == before
 
 
 def test_one_that_draws_numbers_is_compared_with_nothing(tmp_path: Path) -> None:
