@@ -3,11 +3,13 @@
 import os
 from pathlib import Path
 
+import numpy as np
 import onnx
 
-from models.survey.checks import ONE_SHAPE, Examined, examined, original_on_cpu
+from models.survey.checks import ONE_SHAPE, Examined, changing, examined, original_on_cpu
 from models.survey.racing import contenders
 from onnxfuse.profiling.bound import opened
+from onnxfuse.verification import sessions
 
 
 def written(nodes: str, folder: Path) -> Path:
@@ -46,3 +48,16 @@ def test_one_that_draws_numbers_is_compared_with_nothing(tmp_path: Path) -> None
     assert row["verdict"] == "right", row
     assert "draws random numbers" in row["original_on_cpu"]
     assert "planned" in {s["step"] for s in steps}
+
+
+def test_outputs_whose_bits_change_are_named(tmp_path: Path) -> None:
+    """They are looked at in every run, at every shape."""
+    file = written("r = RandomUniformLike (x)  y = Add (x, r)", tmp_path)
+    model = onnx.load(file)
+    model.graph.output.add(name="z").CopyFrom(model.graph.output[0])
+    model.graph.output[1].name = "z"
+    model.graph.node.add(op_type="Neg", input=["x"], output=["z"])
+    session = sessions.plain(model, ["CPUExecutionProvider"])
+    cases = [{"x": np.ones((rows, 4), np.float32)} for rows in (0, 3)]
+    assert changing(session, cases, 2) == {"y"}
+    assert changing(session, cases[:1], 2) == set()
