@@ -285,7 +285,7 @@ def _reduce(state: _State, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
     axes = None if shapes[0] is None else _axes(state, node, len(shapes[0]))
     if shapes[0] is None or axes is None:
         return []
-    keep = _attribute(node, "keepdims", 1)
+    keep = _attribute(node, "keepdims", 1) == 1  # as ONNX Runtime has it, and ONNX's inference
     return [tuple(1 if i in axes else d for i, d in enumerate(shapes[0]) if keep or i not in axes)]
 
 

@@ -15,9 +15,9 @@ FOLDABLE = frozenset({
 """Operators that exporters put between weights and their use; deterministic, and cheap next to loading the weights."""
 
 
-REFUSALS = (IndexError, ValueError, TypeError, RuntimeError)
+REFUSALS = (ArithmeticError, LookupError, ValueError, TypeError, RuntimeError)
 """What the reference operators raise for values that the operator is not defined on: an index out of range, shapes that
-do not broadcast, a negative extent. They have no exception of their own for it."""
+do not broadcast, a negative extent, a step of 0. They have no exception of their own for it."""
 
 
 def evaluate(
