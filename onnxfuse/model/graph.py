@@ -294,7 +294,8 @@ class Graph:
 
     def _read_constant(self, value: str) -> np.ndarray | None:
         tensor = self.constant_tensor(value)
-        if tensor is None or tensor.data_location == TensorProto.EXTERNAL:
+        # Texts are no numbers, and need not be UTF-8 to be taken by ONNX Runtime.
+        if tensor is None or tensor.data_type == TensorProto.STRING or tensor.data_location == TensorProto.EXTERNAL:
             return None
         return numpy_helper.to_array(tensor)
 

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import onnx
+import onnx.parser
 import pytest
 
 from onnxfuse.model import isolation
@@ -41,6 +43,15 @@ def test_a_mutant_has_a_name(kind: str) -> None:
     """By which it is made again."""
     assert mutant(kind, 1, 5) == mutant(kind, 1, 5)
     assert len({mutant(kind, 1, n) for n in range(20)}) > 10
+
+
+def test_texts_need_not_be_utf_8(empty: Path) -> None:
+    """ONNX Runtime opens a model with such ones."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g () => (string[2] y) { t = Identity(s)  y = StringNormalizer(t) }'
+    )
+    model.graph.initializer.append(onnx.helper.make_tensor("s", onnx.TensorProto.STRING, [2], [b"\xff\xfe", b"\x1b"]))
+    assert KINDS["structure"].attempt(model.SerializeToString(), empty) == "exit 0"
 
 
 def test_a_traceback_is_seen(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
