@@ -1,25 +1,21 @@
 """`onnxfuse profile`: where the bytes and the time of a model go, before and after fusion side by side."""
 
-import json
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import onnx
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from onnxfuse.cli.bench import optimized
+from onnxfuse.api.running import PROFILED, PROVIDERS, profile
 from onnxfuse.cli.console import output, print_json, working
-from onnxfuse.cli.outputs import Outputs, output_options, writable, written
-from onnxfuse.cli.verify import PROVIDERS, TF32_OPTION, ShapeOption
-from onnxfuse.model import io
+from onnxfuse.cli.outputs import Outputs, output_options
+from onnxfuse.cli.parameters import PROVIDER_OPTION, TF32_OPTION, ShapeOption, Shapes
 from onnxfuse.model.display_names import plain_name
-from onnxfuse.model.errors import DeviceError, UsageError
-from onnxfuse.model.fused import fused_ops
-from onnxfuse.profiling import RUNS
+from onnxfuse.model.errors import UsageError
+from onnxfuse.profiling.report import size_text
 from onnxfuse.profiling.traffic import Row
 
 if TYPE_CHECKING:
@@ -39,14 +35,14 @@ TOP = 12
     multiple=True,
     help="Size of a dynamic dimension (batch=32), or the shape of an input. May be repeated.",
 )
-@click.option("--provider", type=click.Choice(list(PROVIDERS)), default="auto", show_default=True, help="Where to run.")
+@PROVIDER_OPTION
 @TF32_OPTION
 @click.option("--no-time", is_flag=True, help="Count bytes and operations from shapes alone; run nothing.")
 @click.option("--alone", is_flag=True, help="Look at IN.onnx by itself; do not optimize it to compare.")
 @click.option("--cuda-graph", is_flag=True, help="Time the kernels in a CUDA graph: gaps as they are without the host.")
 @click.option("--top", type=click.IntRange(1), default=TOP, show_default=True, help="Rows of each table.")
 @click.option("--nodes", is_flag=True, help="A row for each node in the tables, not for each kind.")
-@click.option("--runs", type=click.IntRange(1), default=RUNS, show_default=True, help="Runs that are profiled.")
+@click.option("--runs", type=click.IntRange(1), default=PROFILED, show_default=True, help="Runs that are profiled.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs.")
 @click.option("--trace", metavar="FILE.json", type=click.Path(path_type=Path), help="Write one run as a Chrome trace.")
 @output_options
@@ -54,7 +50,7 @@ TOP = 12
 def command(
     model: Path,
     fused: Path | None,
-    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    shapes: Shapes,
     provider: str,
     use_tf32: bool | None,
     no_time: bool,
@@ -75,46 +71,30 @@ def command(
     CUPTI sees every kernel (pip install 'onnxfuse[profile]'), and ONNX Runtime's profiler tells the node that launched
     it; on the CPU the profiler times the nodes themselves.
     """
-    from onnxfuse.profiling import profile
-    from onnxfuse.verification.crashes import Run, surviving
-
     if alone and fused is not None:
         raise UsageError("--alone looks at one model, and two were given")
     if no_time and (trace is not None or cuda_graph):
         raise UsageError("--no-time runs nothing: it goes with neither --trace nor --cuda-graph")
-    if trace is not None:
-        writable(trace)
     with working("load") as progress:
-        other: Path | onnx.ModelProto | None = fused
-        if fused is None and not alone and not fused_ops(io.load(model, weights=False)):
-            progress("optimize")
-            other = optimized(model)
-        run = Run(model, other, None, (seed,), dict(shapes), PROVIDERS[provider], use_tf32=use_tf32)
-        report = surviving(
-            lambda tell: profile(
-                model,
-                other,
-                shapes=dict(shapes),
-                providers=PROVIDERS[provider],
-                time=not no_time,
-                cuda_graph=cuda_graph,
-                use_tf32=use_tf32,
-                runs=runs,
-                seed=seed,
-                progress=lambda step: tell(step, 0, 0),
-            ),
-            run,
-            lambda step, done, total: progress(step),
+        found = profile(
+            model,
+            fused,
+            alone=alone,
+            shapes=dict(shapes),
+            providers=PROVIDERS[provider],
+            time=not no_time,
+            cuda_graph=cuda_graph,
+            use_tf32=use_tf32,
+            runs=runs,
+            seed=seed,
+            trace=trace,
+            progress=lambda step, done, total: progress(step),
         )
-        if trace is not None:
-            from onnxfuse.profiling.cupti import HINT
-            from onnxfuse.profiling.trace import chrome_trace
-
-            if report.untimed:
-                raise DeviceError(f"--trace: the kernels on the GPU cannot be seen: {report.untimed}", HINT)
-            written(trace, json.dumps(chrome_trace(report)))
+    report = found.report
     facts = {"ok": True, **report.as_dict(), "trace": None if trace is None else str(trace)}
-    outputs.write("profile", facts, {"before": model} if other is None else {"before": model, "after": other})
+    outputs.write(
+        "profile", facts, {"before": model} if found.fused is None else {"before": model, "after": found.fused}
+    )
     if as_json:
         print_json("profile", facts)
     else:
@@ -126,8 +106,6 @@ def command(
 
 def show(report: "Profile", console: Console, top: int, *, nodes: bool) -> None:
     """Print the verdict, what was counted, what was timed, and what the figures stand on."""
-    from onnxfuse.profiling.report import size_text
-
     console.print(f"[bold]{escape(report.summary)}[/]")
     if report.after is not None:
         gone = report.removed

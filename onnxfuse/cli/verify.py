@@ -1,9 +1,8 @@
 """`onnxfuse verify`: compare a fused model with its original, and say which error is whose."""
 
-from collections.abc import Collection, Iterable
-from dataclasses import replace
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -11,66 +10,18 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
+from onnxfuse.api.running import CPU, CUDA, PROVIDERS, verify
 from onnxfuse.cli.console import errors as standard_error
 from onnxfuse.cli.console import output, print_json
 from onnxfuse.cli.outputs import Outputs, output_options
-from onnxfuse.model import io, isolation
-from onnxfuse.model.errors import UsageError
-from onnxfuse.model.isolation import Crash, isolated
+from onnxfuse.cli.parameters import TF32_OPTION, ShapeOption, Shapes, ToleranceOption
+from onnxfuse.model.errors import MISMATCH, UsageError
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
-
     from onnxfuse.verification import Finding, KernelRow, OutputRow, Report
-    from onnxfuse.verification.bisect import Reoptimize
 
-EXIT_MISMATCH = 1
-
-CPU, CUDA = ["CPUExecutionProvider"], ["CUDAExecutionProvider", "CPUExecutionProvider"]
-PROVIDERS = {"cpu": CPU, "cuda": CUDA, "auto": None}
-"""Where both models run."""
 AGAINST = {"both": (CPU, CUDA), "cpu,cuda": (CPU, CUDA), "cuda,cpu": (CUDA, CPU)}
 """Where the original runs, and where the fused model does."""
-
-
-class ToleranceOption(click.ParamType[tuple[str, float]]):
-    """`1e-3` for every output, `logits=1e-3` for one, `float16=1e-2` for an element type."""
-
-    name = "[NAME=]NUMBER"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
-        """Return the name, empty for every output, and the number."""
-        name, _, number = str(value).rpartition("=")
-        try:
-            return name, float(number)
-        except ValueError:
-            self.fail(f"'{value}' is neither a number nor OUTPUT=NUMBER nor TYPE=NUMBER", param, ctx)
-
-
-class ShapeOption(click.ParamType[tuple[str, tuple[int, ...]]]):
-    """`name=1,7` for the values of a dimension, `input=1x3x224x224` for the shape of an input."""
-
-    name = "NAME=SIZES"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, tuple[int, ...]]:
-        """Return the name and the sizes."""
-        name, equals, sizes = str(value).rpartition("=")
-        numbers = sizes.replace("x", ",").split(",")
-        if not equals or not name or not all(n.strip().isdigit() for n in numbers):
-            self.fail(f"'{value}' is neither DIMENSION=1,7 nor INPUT=1x3x224x224", param, ctx)
-        return name, tuple(int(n) for n in numbers)
-
-
-TF32_OPTION = click.option(
-    "--tf32/--no-tf32",
-    "use_tf32",
-    default=None,
-    help="ONNX Runtime's CUDA option use_tf32, for both models; by default 0 where OUT.onnx was made with "
-    "--strict-fp32, else 1.",
-)
-"""Whether float32 products may be rounded, for every command that opens sessions."""
 
 
 @click.command("verify")
@@ -170,7 +121,7 @@ def command(
     original: Path,
     fused: Path,
     inputs: tuple[Path, ...],
-    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    shapes: Shapes,
     seed: int,
     seeds: int,
     save_inputs: Path | None,
@@ -195,92 +146,43 @@ def command(
     step of the output's type; with --rtol or --atol, the difference of the two is judged instead. On CUDA every fused
     op must also have run as its kernel.
     """
-    from onnxfuse.verification import verify  # ONNX Runtime takes a second to import; --help does not wait.
-    from onnxfuse.verification.crashes import Run, report_of
-
     if folders and bisect is None:
         raise UsageError("--rules goes with --bisect", "The rules of FUSED matter only to name the one at fault.")
     ours, theirs = AGAINST[provider] if provider in AGAINST else (PROVIDERS[provider], None)
     errors = standard_error()
-    chosen: dict[str, Any] = {
-        "inputs": inputs or None, "seeds": range(seed, seed + seeds), "shapes": dict(shapes) or None
-    }  # fmt: skip
-    if save_inputs is not None:
-        _save_inputs(save_inputs, original, **chosen)
     with Progress(console=errors, transient=True, disable=quiet or not errors.is_terminal) as bar:
         task = bar.add_task("opening", total=None)
 
         def show_progress(step: str, done: int, total: int) -> None:
             bar.update(task, description=step, completed=done, total=total)
 
-        report = isolated(
-            lambda tell: verify(
-                original,
-                fused,
-                **chosen,
-                providers=ours,
-                fused_providers=theirs,
-                truth=truth,  # type: ignore[arg-type]  # click has checked it
-                rtol=dict(rtol),
-                atol=dict(atol),
-                nan=nan,  # type: ignore[arg-type]  # click has checked it
-                top_k=top_k or None,
-                use_tf32=use_tf32,
-                seconds=seconds,
-                memory=None if memory is None else int(memory * 1e9),
-                progress=tell,
-            ),
-            show_progress,
-            patience=max(seconds, isolation.PATIENCE),
+        report = verify(
+            original,
+            fused,
+            inputs=inputs or None,
+            seeds=range(seed, seed + seeds),
+            shapes=dict(shapes) or None,
+            providers=ours,
+            fused_providers=theirs,
+            use_tf32=use_tf32,
+            seconds=seconds,
+            save_inputs=save_inputs,
+            bisect=bisect,
+            rules=folders,
+            truth=truth,
+            rtol=dict(rtol),
+            atol=dict(atol),
+            nan=nan,
+            top_k=top_k or None,
+            memory=None if memory is None else int(memory * 1e9),
+            progress=show_progress,
         )
-        if isinstance(report, Crash):
-            run = Run(original, fused, **chosen, providers=ours, fused_providers=theirs, use_tf32=use_tf32)
-            report = report_of(report, run, show_progress)
-        if bisect is not None and report.crash is None:
-            from onnxfuse.verification.bisect import investigate
-
-            verified = report
-            found = isolated(
-                lambda tell: investigate(
-                    original, fused, verified, **chosen, reoptimize=_reoptimizer(original, folders), folder=bisect,
-                    progress=tell,
-                ),
-                show_progress,
-            )  # fmt: skip
-            if isinstance(found, Crash):
-                crashed = f"--bisect: a part of the models {found.how}, at the step '{found.step}'"
-                found = replace(report, problems=(*report.problems, crashed))
-            report = found
     outputs.write("verify", report.as_dict(), {"before": original, "after": fused})
     if as_json:
         print_json("verify", report.as_dict())
     elif not quiet:
         show(report, output())
-    return 0 if report.ok else EXIT_MISMATCH
-
-
-def _save_inputs(path: Path, original: Path, **chosen: Any) -> None:
-    """Write the inputs before anything is run on them: they are wanted most where a run ends badly."""
-    from onnxfuse.verification.input_files import save_cases
-    from onnxfuse.verification.inputs import input_specs
-    from onnxfuse.verification.planning import plan_of
-
-    save_cases(path, plan_of(input_specs(io.load(original)), **chosen))
-
-
-def _reoptimizer(original: Path, folders: tuple[Path, ...]) -> "Reoptimize":
-    """Return what optimizes the original again without some of the rules."""
-    from onnxfuse.cli.optimize import run
-    from onnxfuse.rewrite.language import rule_file
-
-    rules = rule_file.select(folders)
-
-    def reoptimize(without: Collection[str]) -> tuple["ModelProto", tuple[str, ...]]:
-        model = io.load(original)
-        report = run(model, [r for r in rules if r.name not in without], lambda _: None, original)
-        return model, tuple(report.by_rule())
-
-    return reoptimize
+    return 0 if report.ok else MISMATCH
 
 
 def show(report: "Report", console: Console) -> None:

@@ -10,11 +10,9 @@ import onnxruntime
 import pytest
 
 import onnxfuse
-import onnxfuse.cli.tuning
 from onnxfuse import tuning
 from onnxfuse.kernels import measurements
 from onnxfuse.kernels.measurements import Machine
-from onnxfuse.rewrite.language import rule_file
 from onnxfuse.tuning import Stopwatch
 from onnxfuse.tuning.work import Work
 from tests.cli.conftest import Command
@@ -104,9 +102,7 @@ def test_an_interrupted_tuning_goes_on_where_it_stopped(
 
     monkeypatch.setattr(tuning, "on_gpu", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        onnxfuse.cli.tuning.Tuning(True, Path("t.json"), ()).find(
-            onnx.load("in.onnx"), rule_file.shipped(), lambda _: None
-        )
+        onnxfuse.tune("in.onnx", "t.json")
     assert len(measurements.read(folder / "t.json")[HERE]) == 2
     monkeypatch.setattr(tuning, "on_gpu", gpu.stopwatch)
     result = facts(onnxfuse_command("optimize", "in.onnx", "out.onnx", "--tune", "--tuning", "t.json", "--json"))
