@@ -142,6 +142,8 @@ def test_explain_shows_candidates_and_times(folder: Path, onnxfuse_command: Comm
     gpu.times = by_kind(fused=1, split=20, alone=10.5)
     onnxfuse_command("optimize", "in.onnx", "kernels.onnx", "--tune")
     assert "1.0 fused" in onnxfuse_command("explain", "kernels.onnx").out
+    carried = [a["rule"] for a in facts(onnxfuse_command("explain", "kernels.onnx", "--json"))["applied"]]
+    assert [a.rule for a in onnxfuse.explain("kernels.onnx").applied] == carried != []
     assert "measured on" not in onnxfuse_command("explain", "in.onnx").out
 
 
