@@ -1,6 +1,6 @@
 """The one way in which every function here optimizes: by what was measured, and the same again without some rules."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,9 +16,7 @@ from onnxfuse.rewrite.unfuse import unfuse
 
 if TYPE_CHECKING:
     from onnxfuse.tuning import Tuned
-
-Reoptimize = Callable[[Collection[str]], tuple[ModelProto, tuple[str, ...]]]
-"""Optimizes without the rules of these names; returns the model and the names of the rules that applied."""
+    from onnxfuse.verification.bisect import Reoptimize
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class Way:
                 choices = self.tuned.choices(model, rules)
             return pipeline.run(model, rules, progress, choices, opens=refusal, again=self._again, freeze=self.freeze)
 
-    def reoptimizer(self, rules: Sequence[Rule], progress: Progress, reports: list[Report]) -> Reoptimize:
+    def reoptimizer(self, rules: Sequence[Rule], progress: Progress, reports: list[Report]) -> "Reoptimize":
         """Return what optimizes without some of the rules; `reports` gets what was done each time."""
 
         def reoptimize(without: Collection[str]) -> tuple[ModelProto, tuple[str, ...]]:
