@@ -56,28 +56,31 @@ def verify(
     seconds: float | None = None,
     save_inputs: Path | None = None,
     bisect: Path | None = None,
-    rules: Sequence[Path] = (),
+    rules: Sequence[str | Path] = (),
     progress: Progress | None = None,
     **judged: Any,
 ) -> "VerifyReport":
     """Return whether `fused` computes what `original` computes; the other options are `onnxfuse.verification.verify`'s.
 
     `save_inputs`: a folder or an .npz for the inputs, written before anything is run on them. `bisect`: after a
-    mismatch, a folder for the smallest failing model; the report then names the fused op or the rule at fault, `rules`
-    being the folders of those that `fused` was made with beside the shipped ones. A crash is a report, too.
+    mismatch, a folder for the smallest failing model; the report then names the fused op or the rule at fault. A crash
+    is a report, too.
     """
     from onnxfuse.verification import verify as compare  # ONNX Runtime is imported where something is to be run.
     from onnxfuse.verification.crashes import Run, report_of
 
+    chosen = Options(rules=tuple(Path(r) for r in rules))
+    chosen.chosen()  # A folder that is none, or a wrong rule, is told before anything runs.
     before, after, show = plain(original), plain(fused), progress or quiet
     several = None if inputs is None else [inputs] if isinstance(inputs, str | Path | Mapping) else list(inputs)
-    run = Run(before, after, several, seeds, shapes, providers, fused_providers, use_tf32)
+    run = Run(before, after, several, seeds, shapes, providers, fused_providers, use_tf32, rules)
     if save_inputs is not None:
         _save_inputs(save_inputs, before, run)
     found = isolated(
         lambda tell: compare(
             before, after, inputs=several, seeds=seeds, shapes=shapes, providers=providers,
-            fused_providers=fused_providers, use_tf32=use_tf32, seconds=seconds, progress=tell, **judged,
+            fused_providers=fused_providers, use_tf32=use_tf32, seconds=seconds, rules=rules,
+            progress=tell, **judged,
         ),
         show,
         patience=max(seconds or 0, isolation.PATIENCE),
@@ -85,7 +88,7 @@ def verify(
     report = report_of(found, run, show) if isinstance(found, Crash) else found
     if bisect is None or report.crash is not None:
         return report
-    return _blamed(report, run, bisect, Options(rules=tuple(rules)), show)
+    return _blamed(report, run, bisect, chosen, show)
 
 
 def _save_inputs(path: Path, original: Source, run: "Run") -> None:
@@ -136,6 +139,7 @@ def bench(
     runs: int = RUNS,
     rounds: int = ROUNDS,
     seed: int = 0,
+    rules: Sequence[str | Path] = (),
     plot: Path | None = None,
     progress: Progress | None = None,
 ) -> Benched:
@@ -151,14 +155,16 @@ def bench(
 
         check(plot)
         writable(plot)
+    chosen = Options(rules=tuple(Path(r) for r in rules))
+    chosen.chosen()  # A folder that is none, or a wrong rule, is told before anything runs.
     before = plain(original)
-    after = optimize(before).model if fused is None else plain(fused)
+    after = optimize(before, chosen).model if fused is None else plain(fused)
     report = surviving(
         lambda tell: compare(
             before, after, shapes=shapes, providers=providers, use_tf32=use_tf32, runs=runs, rounds=rounds, seed=seed,
-            progress=tell,
+            rules=rules, progress=tell,
         ),
-        Run(before, after, None, (seed,), shapes, providers, use_tf32=use_tf32),
+        Run(before, after, None, (seed,), shapes, providers, use_tf32=use_tf32, rules=rules),
         progress or quiet,
     )  # fmt: skip
     if plot is not None:

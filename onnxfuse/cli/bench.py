@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 @click.option("--runs", type=click.IntRange(1), default=RUNS, show_default=True, help="Timed runs per round.")
 @click.option("--rounds", type=click.IntRange(1), default=ROUNDS, show_default=True, help="Rounds, settings in turn.")
 @click.option("--min-speedup", type=click.FloatRange(0), metavar="X", help="Exit 4 if a shape is less than X faster.")
+@click.option(
+    "--rules", "folders", metavar="DIR", multiple=True, type=click.Path(path_type=Path),
+    help="Rules beside the shipped ones that OUT.onnx was made with, or is to be.",
+)  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs.")
 @click.option(
     "--plot",
@@ -54,6 +58,7 @@ def command(
     runs: int,
     rounds: int,
     min_speedup: float | None,
+    folders: tuple[Path, ...],
     seed: int,
     plot: Path | None,
     as_json: bool,
@@ -82,6 +87,7 @@ def command(
             runs=runs,
             rounds=rounds,
             seed=seed,
+            rules=folders,
             plot=plot,
             progress=show_progress,
         )

@@ -11,7 +11,7 @@ from onnxfuse.cli.console import output, print_json
 from onnxfuse.cli.outputs import Outputs, output_options
 from onnxfuse.cli.parameters import TF32_OPTION, ShapeOption, Shapes, ToleranceOption
 from onnxfuse.cli.verified import show
-from onnxfuse.model.errors import MISMATCH, UsageError
+from onnxfuse.model.errors import MISMATCH
 
 AGAINST = {"both": (CPU, CUDA), "cpu,cuda": (CPU, CUDA), "cuda,cpu": (CUDA, CPU)}
 """Where the original runs, and where the fused model does."""
@@ -85,7 +85,7 @@ AGAINST = {"both": (CPU, CUDA), "cpu,cuda": (CPU, CUDA), "cuda,cpu": (CUDA, CPU)
     metavar="DIR",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="Rules that FUSED was made with beside the shipped ones, for --bisect.",
+    help="Rules that FUSED was made with beside the shipped ones.",
 )
 @click.option(
     "--truth",
@@ -139,8 +139,6 @@ def command(
     step of the output's type; with --rtol or --atol, the difference of the two is judged instead. On CUDA every fused
     op must also have run as its kernel.
     """
-    if folders and bisect is None:
-        raise UsageError("--rules goes with --bisect", "The rules of FUSED matter only to name the one at fault.")
     ours, theirs = AGAINST[provider] if provider in AGAINST else (PROVIDERS[provider], None)
     errors = standard_error()
     with Progress(console=errors, transient=True, disable=quiet or not errors.is_terminal) as bar:

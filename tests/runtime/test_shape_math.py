@@ -43,7 +43,6 @@ def test_an_op_on_shapes_graph_inputs_and_small_constants_is_found(nodes: str, c
         (f"s = Size (x)  w = Constant <value = int64[101] {{{BIG}}}> ()  y = onnxfuse.F (s, w)", ""),
         (f"s = Size (x)  w = Constant <value_ints = [{BIG}]> ()  y = onnxfuse.F (s, w)", ""),
         ("y = onnxfuse.F (x, w)", "float[1] w = {1}"),
-        (f"s = Size (x)  w = Constant <value = int64[101] {{{BIG}}}> ()  y = onnxfuse.F (s, w)", ""),
         (f"s = Size (x)  w = Constant <value_floats = [{BIG}]> ()  y = onnxfuse.F (s, w)", ""),
         ("s = Size (x)  a = RandomUniformLike (c)  y = onnxfuse.F (a, s)", "float[1] c = {1}"),
         ("s = Shape (x)  y = onnxfuse.G (s, s)  z = Neg (x)  v = onnxfuse.F (z, z)", ""),
