@@ -76,13 +76,13 @@ def _module(kind: str, level: int, attention: str, *, decoder: bool) -> torch.nn
     import transformers
 
     config = shrunk(transformers.CONFIG_MAPPING[kind](), level)
-    config._attn_implementation = attention
     # Each token by its own experts' weights: the default counts the tokens of each, by what has no ONNX operator.
     config._experts_implementation = EXPERTS
     if decoder and hasattr(config, "is_decoder"):  # an encoder that can be one keeps no cache without
         config.is_decoder = True
     with torch.device("meta"):
         count = sum(p.numel() for p in transformers.AutoModel.from_config(copy.deepcopy(config)).parameters())
+    config._attn_implementation = attention
     if count > LARGEST:
         raise ValueError(f"{kind} has {count:,} parameters, expected at most {LARGEST:,}")
     torch.manual_seed(0)
