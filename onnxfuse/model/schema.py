@@ -1,6 +1,7 @@
 """One view of an operator whatever the version and spelling: attributes with their defaults, and attributes that a
 newer version moved to inputs shown as inputs."""
 
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -58,6 +59,24 @@ def find(op: str, domain: str, opset: int) -> onnx.defs.OpSchema | None:
         return onnx.defs.get_schema(op, opset, domain)
     except onnx.defs.SchemaError:
         return None
+
+
+@cache
+def type_variables(
+    op: str, domain: str, opset: int, inputs: int, outputs: int
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of the type variables of so many inputs and outputs: equal ones have one type, "" is unknown.
+
+    >>> type_variables("Pow", "", 15, 2, 1)
+    (('T', 'T1'), ('T',))
+    """
+    found = find(op, domain, opset)
+
+    def of(formals: Sequence[onnx.defs.OpSchema.FormalParameter], count: int) -> tuple[str, ...]:
+        names = [p.type_str if p.is_homogeneous else "" for p in formals]
+        return tuple(names[min(i, len(names) - 1)] if names else "" for i in range(count))
+
+    return (of(found.inputs, inputs), of(found.outputs, outputs)) if found else (("",) * inputs, ("",) * outputs)
 
 
 def as_constant(value: AttributeValue) -> np.ndarray:

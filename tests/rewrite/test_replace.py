@@ -10,7 +10,18 @@ from onnx import helper, numpy_helper
 from onnxfuse.model.fold import SMALL
 from onnxfuse.rewrite import pipeline
 from onnxfuse.rewrite.language import rule_file
-from tests.rewrite.small import assert_same_numbers, doubled, evaluate, fuses, ops, optimize, parse, reasons, run
+from tests.rewrite.small import (
+    assert_same_numbers,
+    doubled,
+    evaluate,
+    fuses,
+    halved,
+    ops,
+    optimize,
+    parse,
+    reasons,
+    run,
+)
 
 
 def conv_batchnorm(dtype: np.dtype, w: np.ndarray, scale: float, var: float, mean: float = 0.0) -> onnx.ModelProto:
@@ -232,3 +243,43 @@ def test_a_name_of_the_model_goes_on_meaning_what_it_meant(tmp_path: Path) -> No
     assert [n.op_type for n in model.graph.node] == ["Add", "Mul", "Relu"]
     assert "product" not in {o for n in model.graph.node for o in n.output}
     assert "sum" in {o for n in model.graph.node for o in n.output}
+
+
+@pytest.mark.parametrize("shape", ["N,4", "N,4,3", "N,4,3,2"])
+def test_a_batchnorm_of_halves_computes_in_float32(shape: str) -> None:
+    """Factor, shift and centred value are kept in float32, as the operator does: one rounding at the end."""
+    text = f"g (float[{shape}] x) => (float[{shape}] y)"
+    text += """ <float[4] s = {1.3,0.7,-2.1,0.3}, float[4] b = {3.1,-2.3,0.9,5.7},
+     float[4] m = {0.9,31.7,-2.3,7.1}, float[4] v = {0.011,3.3,0.7,0.0003}> {
+      y = BatchNormalization (x, s, b, m, v)
+    }"""
+    model = halved(parse(text))
+    made, _ = optimize(model, "batchnorm_alone")
+    assert ops(made) == ["Cast", "Sub", "Mul", "Add", "Cast"]
+    assert {t.data_type for t in made.graph.initializer} == {onnx.TensorProto.FLOAT}
+    sizes = [64, 4, 3, 2][: shape.count(",") + 1]
+    inputs = {"x": np.random.default_rng(4).normal(scale=4, size=sizes).astype(np.float16)}
+    (truth,) = evaluate(doubled(model), {"x": inputs["x"].astype(np.float64)})
+    (y,) = run(made, inputs)
+    assert (np.abs(y - truth) <= 0.5001 * np.spacing(np.abs(truth.astype(np.float16))).astype(np.float64)).all()
+
+
+def test_a_constant_that_is_asked_for_in_two_types_is_stored_in_both(tmp_path: Path) -> None:
+    """Each node reads its own, rounded once; the weight of the model that fits is read as it is."""
+    (tmp_path / "both.toml").write_text(
+        'summary = "The sum in float32."\n[[rewrite]]\n'
+        'from = "(x, w) => (y) { m = Mul (x, w)  y = Add (m, w) }"\n'
+        'to = """(x, w) => (y) {\n'
+        "  n = Cast <to = 1> (w)  k = Neg (n)  k2 = Neg (k)  m = Mul (x, w)  wide = Cast <to = 1> (m)\n"
+        '  a = Add (wide, k2)  b = Sub (a, w)  c = Cast <to = 10> (b)  y = Add (c, k2)\n}"""\n'
+        'where = ["const(w)", "dtype(x) == float16"]\n'
+    )
+    text = "g (float[4] x) => (float[4] y) <float[4] w = {0.1,0.2,0.3,0.4}> { m = Mul (x, w)  y = Add (m, w) }"
+    made = halved(parse(text))
+    pipeline.run(made, rule_file.load(tmp_path))
+    types = {t.name: t.data_type for t in made.graph.initializer}
+    reads = {n.op_type: [types[v] for v in n.input if v in types] for n in made.graph.node[:4]}
+    half, single = onnx.TensorProto.FLOAT16, onnx.TensorProto.FLOAT
+    assert reads == {"Mul": [half], "Cast": [], "Add": [single], "Sub": [single]}
+    assert [types[v] for v in made.graph.node[-1].input if v in types] == [half]
+    assert_same_numbers(halved(parse(text)), made)

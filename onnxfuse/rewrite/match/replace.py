@@ -14,12 +14,15 @@ from onnxfuse.model.types import first_line
 from onnxfuse.rewrite.language.pattern import NEWEST, Pattern, PatternNode
 from onnxfuse.rewrite.match.match import Match, Refusal
 
+FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
+
 
 def instantiate(target: Pattern, graph: Graph, match: Match, optional: Mapping[str, float]) -> list[Node] | Refusal:
     """Return the nodes of `target` for `match`, their constants added to `graph`; the graph's nodes are not touched.
 
-    Folded constants are computed in float64 and stored in the element type of the match's first output. Refuses where a
-    folded weight would not fit that type, or where a node cannot be written in the model's operator set.
+    Folded constants are computed in float64 and rounded once, to the element type that their place asks for: that of
+    the node's other operands, the type of the match's first output where those tell nothing. Refuses where a folded
+    weight would not fit that type, or where a node cannot be written in the model's operator set.
     """
     root = next(iter(match.nodes.values()))
     constants = _constant_inputs(target, graph, match, optional)
@@ -36,15 +39,15 @@ def instantiate(target: Pattern, graph: Graph, match: Match, optional: Mapping[s
     base = root.outputs[0]
     made = {o for n in folded for o in n.outputs}  # a name that `from` has too means what `to` computes
     own = made | {v for v in constants if v not in names} | _absent(match, optional)
-    wanted = dict.fromkeys(v for n in kept for v in n.inputs if v in own)
-    computed = _fold(folded, constants, list(wanted), match)
-    element = _float_type(graph, match)
-    for name, array in computed.items():
-        stored = _store(array, element)
+    asked = _asked(kept, graph, match, target, own, set(constants))
+    computed = _fold(folded, constants, list(dict.fromkeys(v for _, v in asked)), match)
+    constant: dict[tuple[str, int], str] = {}
+    for name, element in dict.fromkeys((v, e) for v in computed for (_, read), e in asked.items() if v == read):
+        stored = _store(computed[name], element)
         if isinstance(stored, str):
             return Refusal(root.name, stored, len(match.nodes), kind="too large", size=len(match.nodes))
-        names[name] = graph.fresh(f"{base}.{name}")
-        graph.add_constant(names[name], stored)
+        constant[name, element] = graph.fresh(f"{base}.{name}")
+        graph.add_constant(constant[name, element], stored)
     for output in (o for n in kept for o in n.outputs if o and o not in target.outputs):
         # A name of the model goes on meaning what it meant, also where `from` has an inner value of the same name: the
         # rule's author says with that name that the types are alike, no more.
@@ -52,7 +55,9 @@ def instantiate(target: Pattern, graph: Graph, match: Match, optional: Mapping[s
         if output in names:
             graph.types[fresh] = graph.type(names[output])
         names[output] = fresh
-    protos = [node_proto(n, names, match) for n in kept]
+    protos = [
+        node_proto(n, {**names, **{v: constant[v, e] for (at, v), e in asked.items() if at is n}}, match) for n in kept
+    ]
     _keep_names(protos, match)
     return [Node(proto) for proto in protos]
 
@@ -122,7 +127,9 @@ def _wide(array: np.ndarray) -> np.ndarray:
 
 
 def _widened(node: NodeProto) -> NodeProto:
-    """Constants written in a rule count as float64 too."""
+    """Constants written in a rule, and what it casts to another float type, count as float64 too."""
+    if node.op_type == "Cast" and any(a.name == "to" and a.i in FLOATS for a in node.attribute):
+        return onnx.helper.make_node("Cast", list(node.input), list(node.output), to=TensorProto.DOUBLE)
     if node.op_type == "Constant" and node.attribute[0].name in ("value_float", "value_floats"):
         array = np.asarray(onnx.helper.get_attribute_value(node.attribute[0]), np.float64)
         return onnx.helper.make_node("Constant", [], list(node.output), value=onnx.numpy_helper.from_array(array))
@@ -140,12 +147,44 @@ def _store(array: np.ndarray, element: int) -> np.ndarray | str:
     return stored
 
 
+def _asked(
+    kept: list[PatternNode], graph: Graph, match: Match, target: Pattern, own: set[str], constants: set[str]
+) -> dict[tuple[PatternNode, str], int]:
+    """Return what is stored for which node, and the element type that it asks for: all of `own` that it reads, and
+    weights of the model that it reads in another float type than theirs.
+
+    The type is that of the operands with the same type variable; what a Cast yields has the one that it names.
+    """
+    default = _float_type(graph, match)
+    names = {v: name for v in target.values if isinstance(name := match.values.get(v), str) and name}
+    types = {v: t for v, n in names.items() if v not in own | constants and (t := graph.type(n).dtype)}
+    asked: dict[tuple[PatternNode, str], int] = {}
+    for node in kept:
+        reads, yields = schema.type_variables(node.op, node.domain, NEWEST, len(node.inputs), len(node.outputs))
+        bound = {variable: types[v] for v, variable in zip(node.inputs, reads, strict=True) if variable and v in types}
+        for v, variable in zip(node.inputs, reads, strict=True):
+            element = found if (found := bound.get(variable, 0)) in FLOATS else 0
+            if v in own:
+                asked[node, v] = element or default
+            elif v in constants and element and (stored := graph.type(names[v]).dtype) in FLOATS and stored != element:
+                asked[node, v] = element
+        for v, variable in zip(node.outputs, yields, strict=True):
+            if element := _cast_to(node, match) if node.op == "Cast" else bound.get(variable, 0):
+                types[v] = element
+    return asked
+
+
+def _cast_to(node: PatternNode, match: Match) -> int:
+    """Return the type that a Cast names, 0 where it stands among attributes that a pattern kept together."""
+    value = node.attributes.get("to", match.labels.get(node.open.get("to", ""), 0))
+    return value if isinstance(value, int) else 0
+
+
 def _float_type(graph: Graph, match: Match) -> int:
     """Return the element type of the match's first output, or of its first floating constant where that is unknown."""
     values = [v for v in match.values.values() if isinstance(v, str) and v]
     types = [graph.type(next(iter(match.nodes.values())).outputs[0]).dtype, *(graph.type(v).dtype for v in values)]
-    floats = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
-    return next((t for t in types if t in floats), 0)
+    return next((t for t in types if t in FLOATS), 0)
 
 
 def not_in_opset(node: PatternNode, opset: int) -> str | None:
