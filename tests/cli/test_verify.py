@@ -80,9 +80,9 @@ def test_json_holds_every_fact(capsys: pytest.CaptureFixture[str]) -> None:
     assert _run("in.onnx", "other.onnx", "--json") == 1
     facts = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert set(facts) == {
-        "schema", "command", "ok", "summary", "provider", "fused_provider", "truth", "tf32", "without_tf32", "problems",
-        "outputs", "rows", "cases", "undecided", "unverified", "kernels", "searched", "never_ran", "limits", "crash",
-        "bisection", "seconds",
+        "schema", "command", "ok", "summary", "provider", "fused_provider", "truth", "tf32", "half", "wide",
+        "without_tf32", "problems", "outputs", "rows", "cases", "undecided", "unverified", "kernels", "searched",
+        "never_ran", "limits", "crash", "bisection", "seconds",
     }  # fmt: skip
     assert facts["ok"] is False
     assert facts["truth"] == {"kind": "float64", "how": "onnx's reference operators", "why": ""}

@@ -355,7 +355,7 @@ def test_a_run_on_cuda_counts_launches(launched: int, monkeypatch: pytest.Monkey
     fused.fused = (placed,)
     monkeypatch.setattr(sessions, "chosen_providers", list)
     monkeypatch.setattr(sessions, "plain", lambda source, providers, cuda: on_cpu(source, CPU))
-    monkeypatch.setattr(sessions, "with_kernels", lambda source, providers, cuda: fused)
+    monkeypatch.setattr(sessions, "with_kernels", lambda source, providers, cuda, rules: fused)
     monkeypatch.setattr(runtime, "launches", lambda: {"Relu_1": launched})
     monkeypatch.setattr(runtime, "reset_launches", lambda: None)
     report = verify(plain, plain, providers=["CUDAExecutionProvider"])
@@ -403,7 +403,7 @@ def test_two_providers_against_each_other(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(sessions, "chosen_providers", list)
     monkeypatch.setattr(sessions, "plain", record)
-    monkeypatch.setattr(sessions, "with_kernels", lambda source, providers, cuda: _bare(on_cpu(source, CPU)))
+    monkeypatch.setattr(sessions, "with_kernels", lambda source, providers, cuda, rules: _bare(on_cpu(source, CPU)))
     report = verify(plain, fused, providers=CPU, fused_providers=["CUDAExecutionProvider"])
     assert opened == ["CPUExecutionProvider", "CUDAExecutionProvider"]
     assert report.ok
