@@ -67,3 +67,11 @@ def test_the_same_inputs_give_the_same_bits(axis, shape):
         cupy.cuda.Device(0).synchronize()
         results.append(result.read().tobytes())
     assert len(set(results)) == 1
+
+
+@pytest.mark.parametrize("norm", ["LayerNormalization(p, s)", "LogSoftmax(p)"])
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT, DOUBLE])
+def test_of_one_element_nothing_is_left(norm, dtype):
+    """A product less its own rounded value is 0, where one fma would leave what the rounding lost."""
+    text = f"(x, k, s) => (y, z) {{ p = Mul(x, k) y = {norm} z = Mul(p, s) }}"
+    check(ops.op(text, (dtype,) * 3, (dtype,) * 2, "row"), [(1000, 1), (1000, 1), (1,)])

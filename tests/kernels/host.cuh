@@ -141,6 +141,8 @@ DEVICE unsigned round_to_tf32(unsigned bits) {
 
 DEVICE float greater(float a, float b) { return a > b || a != a ? a : b; }
 DEVICE float lesser(float a, float b) { return a < b || a != a ? a : b; }
+DEVICE float minus(float a, float b) { return a - b; }
+DEVICE double minus(double a, double b) { return a - b; }
 DEVICE float divide_fast(float numerator, float denominator) { return numerator / denominator; }
 DEVICE float reciprocal_fast(float x) { return 1.0f / x; }
 DEVICE float sqrt_fast(float x) { return std::sqrt(x); }

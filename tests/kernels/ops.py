@@ -1,6 +1,7 @@
 """Small fused ops for the kernel tests, and the truth about them: the body by onnx.reference."""
 
 import math
+from collections.abc import Iterator
 
 import ml_dtypes
 import numpy as np
@@ -115,31 +116,63 @@ def random(rng: np.random.Generator, dtype: int, shape: tuple[int, ...]) -> np.n
     return rng.integers(low, 100, shape).astype(to)
 
 
+FEW_ELEMENTS, STEPS = 256, 32
+"""An output of fewer can be right by luck, all of it: then inputs beside these tell what the unfused error is."""
+DRAWS = 24
+"""Such inputs: luck of one in three at each is one in 10^11 at all."""
+
+
 def within_budget(fused: FusedOp, inputs: list[np.ndarray], got: list[np.ndarray], cuts: int = 0) -> None:
     """Assert the promise: at most twice the error of the unfused computation, plus one rounding of the output type.
 
-    The unfused error is the greatest one of the tensor: at a single element it may be zero by luck. `cuts`: how often
-    the kernel cuts a sum off where the unfused computation rounds it; each loses up to two roundings.
+    The unfused error is the greatest one of the tensor: at a single element it may be zero by luck. Of few elements it
+    is the greatest over the neighbours of the inputs, too. `cuts`: how often the kernel cuts a sum off where the
+    unfused computation rounds it; each loses up to two roundings.
     """
-    for n, (result, exact, plain) in enumerate(zip(got, truth(fused, inputs), unfused(fused, inputs), strict=True)):
+    exact, plain = truth(fused, inputs), unfused(fused, inputs)
+    for n, (result, true) in enumerate(zip(got, exact, strict=True)):
         dtype = fused.outputs[n]
-        assert result.shape == exact.shape, f"output {n}"
+        assert result.shape == true.shape, f"output {n}"
         assert result.dtype == NUMPY[dtype], f"output {n}"
         if dtype not in ROUNDING:
-            np.testing.assert_array_equal(result, exact.astype(result.dtype), err_msg=f"output {n}")
+            np.testing.assert_array_equal(result, true.astype(result.dtype), err_msg=f"output {n}")
             continue
-        result, plain = result.astype(np.float64), plain.astype(np.float64)
-        stored = exact.astype(NUMPY[dtype]).astype(np.float64)
-        np.testing.assert_array_equal(np.isnan(result), np.isnan(exact), err_msg=f"NaN of output {n}")
+        result = result.astype(np.float64)
+        stored = true.astype(NUMPY[dtype]).astype(np.float64)
+        np.testing.assert_array_equal(np.isnan(result), np.isnan(true), err_msg=f"NaN of output {n}")
         finite = np.isfinite(stored)
-        infinite = ~finite & ~np.isnan(exact)
+        infinite = ~finite & ~np.isnan(true)
         np.testing.assert_array_equal(result[infinite], stored[infinite], err_msg=f"infinities of output {n}")
         if not finite.any():
             continue
-        scale = np.abs(exact[finite]).max()
-        error = np.abs(plain - exact)[finite]
-        error = error[np.isfinite(error)]
-        allowed = 2 * (error.max() if error.size else 0.0) + scale * (ARITHMETIC[dtype] + 2 * cuts * ROUNDING[FLOAT])
-        allowed = allowed + 2 * ROUNDING[dtype] * np.abs(exact[finite]) + LEAST[dtype]
-        off = np.abs(result[finite] - exact[finite]) - allowed
-        assert (off <= 0).all(), f"output {n}: {off.max()} above the budget of {allowed.max()}"
+        error, own = np.abs(result[finite] - true[finite]), _greatest(plain[n], true)
+        off = error - _allowed(own, true[finite], dtype, cuts)
+        if (off > 0).any() and result.size < FEW_ELEMENTS:
+            own = max(own, *(_greatest(p[n], t[n]) for p, t in _beside(fused, inputs)))
+            off = error - _allowed(own, true[finite], dtype, cuts)
+        assert (off <= 0).all(), f"output {n}: {off.max()} above the budget, the unfused error is {own}"
+
+
+def _greatest(plain: np.ndarray, exact: np.ndarray) -> float:
+    """Return the greatest error of an unfused output, 0 where all of it is beyond its type."""
+    error = np.abs(plain.astype(np.float64) - exact)[np.isfinite(exact.astype(plain.dtype))]
+    error = error[np.isfinite(error)]
+    return float(error.max()) if error.size else 0.0
+
+
+def _allowed(own: float, exact: np.ndarray, dtype: int, cuts: int) -> np.ndarray:
+    arithmetic = np.abs(exact).max() * (ARITHMETIC[dtype] + 2 * cuts * ROUNDING[FLOAT])
+    return 2 * own + arithmetic + 2 * ROUNDING[dtype] * np.abs(exact) + LEAST[dtype]
+
+
+def _beside(fused: FusedOp, inputs: list[np.ndarray]) -> Iterator[tuple[list[np.ndarray], list[np.ndarray]]]:
+    """Yield the outputs, unfused and true, at inputs that are up to one rounding step away; the same ones each time."""
+    rng = np.random.default_rng(0)
+    for _ in range(DRAWS):
+        moved = [
+            (x.astype(np.float64) * (1 + 2 * ROUNDING[t] * rng.integers(-STEPS, STEPS + 1, x.shape))).astype(x.dtype)
+            if t in ROUNDING
+            else x
+            for t, x in zip(fused.inputs, inputs, strict=True)
+        ]
+        yield unfused(fused, moved), truth(fused, moved)

@@ -2,6 +2,8 @@
 
 import pytest
 
+from onnxfuse import kernels
+from onnxfuse.kernels import Arch
 from onnxfuse.kernels.emit import expressions
 from onnxfuse.kernels.ir import pointwise_ops
 from onnxfuse.kernels.ir import program as ir
@@ -44,3 +46,12 @@ def test_a_difference_that_nothing_sums_stays_as_it_is():
     text = "(x) => (y) { a = Constant <value_ints = [-1]> () m = ReduceMean (x, a) y = Sub (x, m) }"
     plain = spelled(ops.op(text, (FLOAT,), (FLOAT,), "row"))
     assert centred(plain) is plain
+
+
+@pytest.mark.parametrize("norm", ["LayerNormalization(p, s)", "LogSoftmax(p)"])
+@pytest.mark.parametrize(("extent", "apart"), [(1, True), (2, False)])
+def test_what_is_subtracted_from_one_element_is_no_part_of_an_fma(norm, extent, apart):
+    """x * k less the rounded x * k is 0; of longer rows the kernel stays as it is."""
+    op = ops.op(f"(x, k, s) => (y, z) {{ p = Mul(x, k) y = {norm} z = Mul(p, s) }}", (FLOAT,) * 3, (FLOAT,) * 2, "row")
+    text = kernels.plan(op, ((100, extent), (1,), (extent,)), True, Arch("sm_90a", 132)).kernel.text
+    assert ("= minus(" in text, " - done.r" in text) == (apart, not apart)

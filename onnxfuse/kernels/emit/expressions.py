@@ -14,6 +14,7 @@ from onnxfuse.kernels.ir.program import Apply, Constant, Input, Program, Reduce,
 EXPRESSIONS: dict[str, str] = {
     "add": "{0} + {1}",
     "sub": "{0} - {1}",
+    "minus": "minus({0}, {1})",
     "mul": "{0} * {1}",
     "div": "{0} / {1}",
     "neg": "-{0}",

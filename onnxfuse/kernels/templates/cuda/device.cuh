@@ -92,6 +92,10 @@ DEVICE float lesser(float a, float b) {
   return result;
 }
 
+// a - b of a as it is rounded: where a is a product, the compiler would take its exact value, by one fma.
+DEVICE float minus(float a, float b) { return __fsub_rn(a, b); }
+DEVICE double minus(double a, double b) { return __dsub_rn(a, b); }
+
 // numerator / denominator within 2 units in the last place, for denominators of 1 up to 2^126: no slow path.
 DEVICE float divide_fast(float numerator, float denominator) { return __fdividef(numerator, denominator); }
 

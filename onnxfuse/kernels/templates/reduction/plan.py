@@ -7,6 +7,7 @@ from onnxfuse.kernels import launch_plan
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.ir import unify_axes
 from onnxfuse.kernels.ir.program import Program, Reduce, broadcast, reduced_axes
+from onnxfuse.kernels.ir.recentre import alone
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.ir.unify_axes import Spread
@@ -40,10 +41,11 @@ def plan(
     flat = unify_axes.spread(program, input_shapes)
     operands = launch_plan.operands(flat.program, flat.input_shapes)
     axes = axes_of(flat, broadcast(*(o.shape for o in operands)))
+    one = all(axes.full[d] == 1 for d in axes.reduced)
     lookups = {f"in{i}": lookup for i, lookup in flat.lookups.items()}
     work = Reduced(
         entry,
-        flat.program,
+        alone(flat.program) if one else flat.program,
         operands,
         axes.full,
         tuple(sorted(axes.reduced)),
