@@ -51,7 +51,7 @@ from onnxfuse.verification.truth import (
     no_float64,
     truth_of,
 )
-from onnxfuse.verification.wide import Wide
+from onnxfuse.verification.wide import Wide, step_of_half
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -163,7 +163,8 @@ def compare(
             why_not_wide = ""
             if judging.wide and halves and oracle.kind == "float64":
                 try:
-                    wide = Wide(original_model, load(fused, "fused"))
+                    eps = step_of_half(original_model)
+                    wide = Wide(lambda: load(original, "original"), eps, load(fused, "fused"))
                 except ModelError as error:
                     why_not_wide = str(error)
             del original_model
@@ -468,9 +469,12 @@ class _Comparison:
             return {}
         try:
             return self.wide.add(inputs, truth)
+        except ModelError as error:
+            why = str(error)
         except sessions.ORT_ERRORS as error:
-            self.wide, self.why_not_wide = None, first_line(error)
-            return {}
+            why = first_line(error)
+        self.wide, self.why_not_wide = None, why
+        return {}
 
     def _on_nudged(self, inputs: Arrays, expected: Arrays) -> dict[str, list[npt.NDArray[Any]]]:
         """Return what the original gives on nudged inputs, for each output whose own error one run does not tell."""

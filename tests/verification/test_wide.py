@@ -6,7 +6,7 @@ import pytest
 from onnx import numpy_helper
 
 from onnxfuse.rewrite import pipeline
-from onnxfuse.verification import verify
+from onnxfuse.verification import verify, wide
 from onnxfuse.verification.wide import with_moved_weights
 from tests.verification import scaled
 from tests.verification.scaled import CPU, NETS
@@ -26,6 +26,23 @@ def test_a_bias_that_moves_the_scores_by_two_roundings_is_seen() -> None:
     assert "float32, too" in wrong.problems[0]
 
 
+@pytest.mark.parametrize(("factor", "moved"), [(1.0, 0), (1.01, wide.MOVES)])
+def test_the_original_is_moved_where_there_is_something_to_explain(
+    factor: float, moved: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs with moved weights take three times as long as the comparison itself: a sound file mostly needs none."""
+    seeds: list[int] = []
+
+    def counted(original: onnx.ModelProto, seed: int) -> onnx.ModelProto:
+        seeds.append(seed)
+        return with_moved_weights(original, seed)
+
+    monkeypatch.setattr(wide, "with_moved_weights", counted)
+    plain = model("m = MatMul(x, w)  y = Add(m, b)", "float16")
+    assert verify(plain, scaled.times(plain, "b", factor), providers=CPU).ok == (factor == 1.0)
+    assert seeds == list(range(moved))
+
+
 def test_float32_is_not_compared_twice() -> None:
     """There nothing is hidden."""
     plain = SCORES.model(17, "float32")
@@ -39,8 +56,8 @@ def test_a_constant_that_is_rounded_once_is_no_fault(factor: float) -> None:
     half = np.array(0.7071, np.float16)
     head = "g (float16[n, 32] x) => (float16[n, 32] y)"
     plain = text_model(f"{head} {{ s = Mul(x, k)  y = Erf(s) }}", k=half)
-    wide = "f = Cast <to = 1> (x)  s = Mul(f, k)  e = Erf(s)  y = Cast <to = 10> (e)"
-    known = text_model(f"{head} {{ {wide} }}", k=(half * np.float64(factor)).astype(np.float32))
+    body = "f = Cast <to = 1> (x)  s = Mul(f, k)  e = Erf(s)  y = Cast <to = 10> (e)"
+    known = text_model(f"{head} {{ {body} }}", k=(half * np.float64(factor)).astype(np.float32))
     report = verify(plain, known, providers=CPU)
     assert (report.ok, report.wide) == (True, "compared"), report.problems
 
