@@ -24,8 +24,8 @@ from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, WARM_UP, ModelName,
 from onnxfuse.profiling.shapes import cases_per_shape, dynamic, unsaid
 from onnxfuse.profiling.traffic import ModelWork, count
 from onnxfuse.verification import sessions
-from onnxfuse.verification.compare import interface_problems
 from onnxfuse.verification.inputs import Array, Case, InputSpec, Shapes, input_specs
+from onnxfuse.verification.interface import interface_problems
 from onnxfuse.verification.planning import Progress
 from onnxfuse.verification.sessions import CUDA, Model, Source
 

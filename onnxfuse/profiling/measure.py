@@ -20,8 +20,8 @@ from onnxfuse.profiling.shapes import cases_per_shape, dynamic, unsaid
 from onnxfuse.profiling.summary import each, kernel_rows, kinds, run_time, with_device_times
 from onnxfuse.profiling.traffic import ModelWork, count
 from onnxfuse.verification import sessions
-from onnxfuse.verification.compare import interface_problems
 from onnxfuse.verification.inputs import Case, Shapes, input_specs
+from onnxfuse.verification.interface import interface_problems
 from onnxfuse.verification.sessions import CUDA, Source
 
 

@@ -75,7 +75,8 @@ def verify(
     Raises ModelError, UsageError, DeviceError. The rule is told in `onnxfuse.verification.budget`.
     """
     # ONNX Runtime is imported when something is to be run.
-    from onnxfuse.verification.compare import Judging, compare
+    from onnxfuse.verification.compare import compare
+    from onnxfuse.verification.comparison import Judging
     from onnxfuse.verification.limits import Limits
 
     several = None if inputs is None else [inputs] if isinstance(inputs, str | Path | Mapping) else list(inputs)

@@ -23,7 +23,8 @@ from onnxfuse.model.fused import DOMAIN, fused_ops, replaced_nodes
 from onnxfuse.model.isolation import Crash, doing, isolated
 from onnxfuse.model.tf32 import is_strict_fp32, set_strict_fp32
 from onnxfuse.verification import sessions
-from onnxfuse.verification.compare import FUSED_FAILS, compare, load
+from onnxfuse.verification.compare import compare, load
+from onnxfuse.verification.comparison import FUSED_FAILS
 from onnxfuse.verification.cuts import Window, aspects, differing, element_types, part, windows, with_outputs
 from onnxfuse.verification.finding import Finding, Suspect
 from onnxfuse.verification.inputs import Case, Shapes, input_specs

@@ -3,13 +3,11 @@
 import math
 import tempfile
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import onnx
 from onnx import TensorProto
 
@@ -18,12 +16,13 @@ from onnxfuse.model import io
 from onnxfuse.model.concrete_shapes import without_elements
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.isolation import doing
-from onnxfuse.model.types import UNKNOWN, ValueType, first_line, value_types
 from onnxfuse.verification import budget, sessions
 from onnxfuse.verification.branches import Bodies
 from onnxfuse.verification.class_outputs import class_outputs
-from onnxfuse.verification.inputs import Case, Shapes, input_specs, nudge
-from onnxfuse.verification.limits import EVALUATIONS, Limits, at_most, gigabytes, peak
+from onnxfuse.verification.comparison import Comparison, Judging
+from onnxfuse.verification.inputs import Case, Shapes, input_specs
+from onnxfuse.verification.interface import interface_problems
+from onnxfuse.verification.limits import EVALUATIONS, Limits, gigabytes, peak
 from onnxfuse.verification.planning import (
     SEARCHING,
     Progress,
@@ -33,61 +32,17 @@ from onnxfuse.verification.planning import (
     plan_of,
     searched_sizes,
     shape_key,
-    shapes_text,
     taker,
 )  # fmt: skip
 from onnxfuse.verification.precision import is_narrower
-from onnxfuse.verification.report import LEFT_OUT, CaseRow, KernelRow, OutputRow, Report
-from onnxfuse.verification.rounding import Rounding, rounding_behind
+from onnxfuse.verification.report import CaseRow, KernelRow, OutputRow, Report
+from onnxfuse.verification.rounding import rounding_behind
 from onnxfuse.verification.sessions import Source
-from onnxfuse.verification.tolerance import Tolerances, Tolerated, tolerated
-from onnxfuse.verification.truth import (
-    REFERENCE_GAPS,
-    Choice,
-    Truth,
-    as_half,
-    as_tf32,
-    float32_truth,
-    no_float64,
-    truth_of,
-)
+from onnxfuse.verification.truth import Choice, as_half, as_tf32, float32_truth, truth_of
 from onnxfuse.verification.wide import Wide, step_of_half
 
-Arrays = dict[str, npt.NDArray[Any]]
-
-FUSED_FAILS = "the fused model fails"
-"""The note of a case that the original takes and the fused model does not."""
-
-FEW_ELEMENTS = 256
-"""An output of fewer elements can be right by luck: the original is run on nudged inputs too."""
-NUDGES = 8
-"""Such runs per case: the chance that all nine errors are below half of the fused model's is below 1 in 100."""
-
-NUDGED_ELEMENTS = 1 << 22
-"""Outputs of up to so many elements are run on nudged inputs in doubtful cases: eight copies of 16 MB."""
-
-CLASS_RANKS = (1, 5)
-"""The top-k agreements that are told of class scores when nothing else is asked for."""
 NO_LUCK = 100.0
 """An error this many times the budget needs no more seeds: an own error below a hundredth of its spread is rare."""
-
-
-@dataclass(frozen=True)
-class Judging:
-    """How outputs are judged."""
-
-    tolerances: Tolerances = field(default_factory=lambda: Tolerances({}, {}))
-    """In place of the error budget, for the outputs that they name."""
-    nan: budget.NanPolicy = "equal"
-    top_k: tuple[int, ...] | None = None
-    """Agreements that are told of the last axis; None for CLASS_RANKS of what `classes` takes for class scores."""
-    rounding: Rounding = ""
-    """By what else than its own runs the original's error is judged: `tf32`, with the factors of products rounded to
-    that; `half`, with every half value rounded to its type."""
-    wide: bool = False
-    """Whether models of half types are compared in float32 too (`wide`); windows show a fault without that."""
-    use_tf32: bool | None = None
-    """ONNX Runtime's CUDA option; None for what the fused file says, and else its default, which is to round."""
 
 
 def compare(
@@ -174,13 +129,14 @@ def compare(
             session = sessions.with_kernels(fused_file, elsewhere or providers, cuda, rules)
             del file, fused_file
             by_kind = any(s.array_type.kind in "fV" for s in specs)
-            comparison = _Comparison(
+            comparison = Comparison(
                 plain, twin, session, oracle, lambda why: float32_truth(load(original, "original"), why), judging,
-                rounded, scores, limits, needs, nothing, wide, why_not_wide,
+                rounded, scores, limits, needs, wide, why_not_wide,
             )  # fmt: skip
             report = _run(
-                comparison, plan, lambda kinds: more_of(specs, plan, kinds, shapes), report, progress, by_kind=by_kind
-            )
+                comparison, plan, lambda kinds: more_of(specs, plan, kinds, shapes), nothing, report, progress,
+                by_kind=by_kind,
+            )  # fmt: skip
             exact = _pooled(comparison.exact, comparison.cases, by_kind=by_kind)
             wrong_in_float32 = bool(wide and wide.problems) or any(r.verdict == "mismatch" for r in exact)
     rounding = (
@@ -222,9 +178,10 @@ def _too_much_in_float64(model: onnx.ModelProto, plan: Sequence[Case], limits: L
 
 
 def _run(
-    comparison: "_Comparison",
+    comparison: Comparison,
     plan: Sequence[Case],
     more: Callable[[Collection[str]], Sequence[Case]],
+    nothing: Collection[str],
     empty: Report,
     progress: Progress,
     *,
@@ -266,30 +223,9 @@ def _run(
         problems=(
             *comparison.problems,
             *(why for name, why in wide.items() if name not in wrong),
-            *(
-                launch_problems(kernels, comparison.nothing)
-                if (empty.fused_provider or empty.provider) == sessions.CUDA
-                else ()
-            ),
+            *(launch_problems(kernels, nothing) if (empty.fused_provider or empty.provider) == sessions.CUDA else ()),
         ),
     )
-
-
-def interface_problems(original: onnx.ModelProto, fused: onnx.ModelProto) -> list[str]:
-    """Return what a caller of the fused model would trip over: inputs and outputs of other names, types or shapes."""
-    problems = []
-    for what in ("input", "output"):
-        ours, theirs = _interface(original, what), _interface(fused, what)
-        problems += [f"{what} '{name}' is missing in the fused model" for name in ours if name not in theirs]
-        problems += [f"{what} '{name}' is not in the original" for name in theirs if name not in ours]
-        problems += [
-            f"{what} '{name}' is {theirs[name]} in the fused model, {ours[name]} in the original"
-            for name in ours
-            if name in theirs and _types_differ(ours[name], theirs[name])
-        ]
-        if not problems and list(ours) != list(theirs):
-            problems.append(f"{what}s stand in another order: {', '.join(theirs)}; original: {', '.join(ours)}")
-    return problems
 
 
 def launch_problems(kernels: Sequence[KernelRow], nothing: Collection[str] = ()) -> list[str]:
@@ -301,205 +237,6 @@ def launch_problems(kernels: Sequence[KernelRow], nothing: Collection[str] = ())
         elif row.runs_as == "kernel" and row.launches == 0 and row.op not in nothing:
             problems.append(f"the kernel of fused op {row.op} was never launched (a branch that no case took?)")
     return problems
-
-
-class _Comparison:
-    """The cases run so far. Holds the values of one case at a time."""
-
-    def __init__(
-        self,
-        plain: Any,
-        twin: Any,
-        session: Any,
-        truth: Truth,
-        in_float32: Callable[[str], Truth],
-        judging: Judging,
-        rounded: Callable[[Arrays], Arrays] | None,
-        scores: Collection[str],
-        limits: Limits,
-        needs: Mapping[tuple[tuple[str, tuple[int, ...]], ...], int],
-        nothing: Collection[str],
-        wide: Wide | None,
-        why_not_wide: str,
-    ) -> None:
-        self.plain, self.twin, self.session, self.truth = plain, twin, session, truth
-        self.in_float32, self.judging, self.rounded, self.scores = in_float32, judging, rounded, scores
-        self.careful = False
-        """Whether the cases are doubtful ones, in which the original is run on nudged inputs for every output."""
-        self.limits, self.needs = limits, needs
-        self.nothing = nothing
-        """The fused ops that have nothing to compute, for which no launch is expected."""
-        self.wide, self.why_not_wide = wide, why_not_wide
-        self.cases: list[CaseRow] = []
-        self.rows: list[OutputRow] = []
-        self.exact: list[OutputRow] = []
-        """The same of the fused model in float32, whose last value alone is rounded: an error there is no rounding."""
-        self.problems: list[str] = []
-
-    def run_all(self, plan: Sequence[Case], progress: Progress) -> None:
-        """Run the cases one after another."""
-        for number, case in enumerate(plan):
-            progress(f"{case.name} {shapes_text(case)}", number, len(plan))
-            self.run(case)
-
-    def run(self, case: Case) -> None:
-        """Run one case; made-up inputs that the original itself refuses are noted and left out."""
-        began = time.perf_counter()
-        note = self._too_much(case) or self._run(case)
-        self.cases.append(
-            CaseRow(
-                case.name,
-                case.seed,
-                dict(case.shapes),
-                time.perf_counter() - began,
-                note,
-                case if case.generated else None,
-            )
-        )
-
-    def _too_much(self, case: Case) -> str:
-        """Return why the case is left out for what it would cost; the cheapest one never is, nor the first."""
-        need, least = self.needs.get(shape_key(case), 0), min(self.needs.values(), default=0)
-        if need > max(self.limits.memory, least):
-            return f"{LEFT_OUT}about {gigabytes(need)}, and it may take {gigabytes(self.limits.memory)} (--memory)"
-        longest = max((c.seconds for c in self.cases), default=0.0)
-        if self.rows and self.limits.spent + longest > self.limits.seconds:
-            return f"{LEFT_OUT}the time of {self.limits.seconds:g} s is used up (--time)"
-        return ""
-
-    def _run(self, case: Case) -> str:
-        inputs = case.make()
-        said = case if case.generated else case.name
-        doing(model="original", case=said)
-        try:
-            expected = sessions.run(self.plain, inputs, quiet=case.generated)
-        except sessions.ORT_ERRORS as error:
-            if not case.generated:
-                raise UsageError(
-                    f"the original fails on {case.name}: {first_line(error)}", "Are these its inputs?"
-                ) from error
-            return f"the original refuses it: {first_line(error)}"
-        doing(model="fused", case=said)
-        try:
-            got = sessions.run(self.session, inputs)
-        except sessions.ORT_ERRORS as error:
-            self.problems.append(
-                f"the fused model fails where the original runs ({shapes_text(case)}): {first_line(error)}"
-            )
-            return FUSED_FAILS
-        unsound = [n for n, x in expected.items() if not isinstance(x, np.ndarray)]
-        if unsound:
-            raise UsageError(
-                f"output '{unsound[0]}' is not a tensor and cannot be compared", "Cut the model before it."
-            )
-        doing(model="truth", case=said)
-        try:
-            truth, unsure = self._true(inputs, expected)
-        except sessions.ORT_ERRORS as error:
-            # The kernels of CUDA look at no index: what the CPU refuses runs there, and nobody knows what is right.
-            why = f"the original runs, but has no true result: {first_line(error)}"
-            if not case.generated:
-                raise UsageError(f"{case.name}: {why}", "Are these its inputs, of sizes that it takes?") from error
-            return why
-        wide = self._compare_wide(inputs, truth)
-        doing(model="original", case=said)
-        siblings, shaken = self._on_nudged(inputs, expected), self._shaken(inputs, expected)
-        for name, value in (sessions.run(self.twin, inputs) if self.twin is not None else {}).items():
-            siblings.setdefault(name, []).append(value)
-        for name, value in (self.rounded(inputs) if self.rounded is not None else {}).items():
-            dtype = expected[name].dtype
-            if dtype == np.float32 or (self.judging.rounding == "half" and dtype.kind in "fV"):
-                siblings.setdefault(name, []).append(value.astype(dtype))
-        for name in list(expected):
-            # Each output is let go as soon as it is measured.
-            value, fused = expected.pop(name), got.pop(name)
-            originals = [value, *siblings.pop(name, [])]
-            top_k = self.judging.top_k or (CLASS_RANKS if name in self.scores else ())
-            true = truth.pop(name)
-            if name in wide and wide[name].dtype.kind == "f":
-                exact = budget.measure(wide[name].astype(value.dtype), originals, true, nudged=shaken.get(name, ()))
-                self.exact.append(OutputRow(name, str(value.dtype), len(self.cases), exact))
-            measure = budget.measure(
-                fused, originals, true, nudged=shaken.pop(name, ()), top_k=top_k, nan=self.judging.nan,
-                unsure=name in unsure,
-            )  # fmt: skip
-            self.rows.append(
-                OutputRow(
-                    name, str(value.dtype), len(self.cases), measure, self._tolerated(name, fused, value, measure)
-                )
-            )
-        return ""
-
-    def _tolerated(
-        self, name: str, fused: npt.NDArray[Any], original: npt.NDArray[Any], measure: budget.Measure
-    ) -> Tolerated | None:
-        given = self.judging.tolerances.of(name, str(original.dtype))
-        if given is None or measure.unlike or original.dtype.kind in "SUO":
-            return None
-        return tolerated(fused, original, *given)
-
-    def _true(self, inputs: Arrays, expected: Arrays) -> tuple[Arrays, set[str]]:
-        """Return the true outputs, and which of them nobody can be sure of.
-
-        Where the original is further from them than it rounds, each operator is looked at again on these inputs. What
-        is far all the same, though they all agree with ONNX Runtime, is rounding that adds up; where some could not be
-        asked about, nobody knows. An operator that float64 turns out to lack, or time or memory, ends float64. Raises
-        what ONNX Runtime raises for inputs on which no operator is defined.
-        """
-        if self.truth.kind != "float64":
-            return self.truth.evaluate(inputs), set()
-        try:
-            with at_most(self.limits.memory):
-                true = self.truth.evaluate(inputs)
-                if self.truth.witness is None or not _apart(expected, true):
-                    return true, set()
-                true = self.truth.again(inputs)
-            unsure = _apart(expected, true) if self.truth.witness.unasked else set()
-            self.truth.witness.unsure |= bool(unsure)
-            return true, unsure
-        except (MemoryError, *REFERENCE_GAPS) as error:
-            wide = self.in_float32(no_float64(error))
-            true = wide.evaluate(inputs)  # where that fails, too, the inputs are at fault, and float64 stays for others
-            self.truth = wide
-            return true, set()
-
-    def _compare_wide(self, inputs: Arrays, truth: Arrays) -> Mapping[str, npt.NDArray[Any]]:
-        """Return what the fused model gives in float32, compared with the truth; nothing where it is not compared."""
-        if self.wide is None:
-            return {}
-        try:
-            return self.wide.add(inputs, truth)
-        except ModelError as error:
-            why = str(error)
-        except sessions.ORT_ERRORS as error:
-            why = first_line(error)
-        self.wide, self.why_not_wide = None, why
-        return {}
-
-    def _on_nudged(self, inputs: Arrays, expected: Arrays) -> dict[str, list[npt.NDArray[Any]]]:
-        """Return what the original gives on nudged inputs, for each output whose own error one run does not tell."""
-        few = [n for n, x in expected.items() if 0 < x.size < FEW_ELEMENTS]
-        doubtful = few + [n for n, x in expected.items() if n not in few and not self.truth.wider_than(x.dtype)]
-        runs: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in doubtful}
-        for seed in range(NUDGES if few else 1 if doubtful else 0):
-            moved = nudge(inputs, seed)
-            if moved is None:
-                break
-            values = sessions.run(self.plain, moved)
-            for name in few if seed else doubtful:
-                runs[name].append(values[name])
-        return runs
-
-    def _shaken(self, inputs: Arrays, expected: Arrays) -> dict[str, list[npt.NDArray[Any]]]:
-        """Return what the original gives on nudged inputs for the other outputs of a doubtful case."""
-        many = [n for n, x in expected.items() if self.careful and FEW_ELEMENTS <= x.size <= NUDGED_ELEMENTS]
-        runs = [nudge(inputs, seed) for seed in range(NUDGES if many else 0)]
-        values = [sessions.run(self.plain, moved, many) for moved in runs if moved is not None]
-        return {name: [v[name] for v in values] for name in many}
-
-
-def _apart(expected: Arrays, true: Arrays) -> set[str]:
-    return {name for name, x in expected.items() if budget.apart(x, true[name])}
 
 
 def _pooled(rows: Sequence[OutputRow], ran: Sequence[CaseRow], *, by_kind: bool) -> tuple[OutputRow, ...]:
@@ -539,19 +276,3 @@ def _why_without_tf32(judging: Judging, fused: onnx.ModelProto, providers: Seque
 def _kernels(session: Any) -> tuple[KernelRow, ...]:
     launches = runtime.launches()
     return tuple(KernelRow(p.op, p.rule, p.nodes, p.runs_as, p.reason, launches.get(p.op, 0)) for p in session.fused)
-
-
-def _interface(model: onnx.ModelProto, what: str) -> dict[str, ValueType]:
-    types = value_types(model.graph)
-    initialized = {t.name for t in model.graph.initializer}
-    values = model.graph.output if what == "output" else [i for i in model.graph.input if i.name not in initialized]
-    return {v.name: types.get(v.name, UNKNOWN) for v in values}
-
-
-def _types_differ(a: ValueType, b: ValueType) -> bool:
-    if a.dtype and b.dtype and a.dtype != b.dtype:
-        return True
-    if a.shape is None or b.shape is None:
-        return False
-    numbers = [(x, y) for x, y in zip(a.shape, b.shape, strict=False) if isinstance(x, int) and isinstance(y, int)]
-    return len(a.shape) != len(b.shape) or any(x != y for x, y in numbers)

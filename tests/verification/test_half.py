@@ -8,7 +8,8 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 from onnxfuse.verification import verify
-from onnxfuse.verification.compare import Judging, compare
+from onnxfuse.verification.compare import compare
+from onnxfuse.verification.comparison import Judging
 from onnxfuse.verification.truth import as_half
 from tests.verification import mutants
 

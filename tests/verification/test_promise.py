@@ -336,7 +336,7 @@ def test_on_cuda_an_op_without_elements_need_not_be_launched(
     fused.fused = (runtime.Placement(node.op_type, "pointwise", 1, "kernel", ""),)
     monkeypatch.setattr(sessions, "chosen_providers", list)
     monkeypatch.setattr(sessions, "plain", lambda source, providers, cuda: on_cpu(source, CPU))
-    monkeypatch.setattr(sessions, "with_kernels", lambda source, providers, cuda: fused)
+    monkeypatch.setattr(sessions, "with_kernels", lambda source, providers, cuda, _: fused)
     monkeypatch.setattr(runtime, "launches", lambda: {node.op_type: 0})
     monkeypatch.setattr(runtime, "reset_launches", lambda: None)
     report = verify(plain, made, providers=["CUDAExecutionProvider"])
