@@ -32,17 +32,21 @@ def plain(dtype: int, axis: int, attributes: str = ""):
 WAYS = ["", "<exclusive = 1>", "<reverse = 1>", "<exclusive = 1, reverse = 1>"]
 
 
-@pytest.mark.parametrize("attributes", WAYS)
-@pytest.mark.parametrize("columns", [1, 2, 7, 8, 31, 40, 197, 264, 1025, 2048, 4104])
+@pytest.mark.parametrize(
+    ("columns", "attributes"),
+    [
+        *((columns, WAYS[n % 4]) for n, columns in enumerate([1, 2, 7, 8, 31, 197, 264, 2048, 4104])),
+        *((columns, attributes) for columns in (40, 1025) for attributes in WAYS),
+    ],
+)
 @pytest.mark.parametrize("aligned", [True, False])
 def test_rows_of_any_length(columns, attributes, aligned):
     """One thread, a part of a warp, a warp, a block, a block that walks: the body's values."""
     check(ops.op(running(-1, attributes), (HALF,) * 2, (HALF,), "scan"), [(3, columns), (columns,)], aligned)
 
 
-@pytest.mark.parametrize("attributes", WAYS)
+@pytest.mark.parametrize(("attributes", "few"), [*zip(WAYS, (True, False, False, True), strict=True)])
 @pytest.mark.parametrize("shape", [(5, 3), (37, 40), (2, 19, 3, 8), (3, 130, 1, 2), (1, 7, 300)], ids=str)
-@pytest.mark.parametrize("few", [True, False])
 def test_across_neighbours(shape, attributes, few, monkeypatch):
     """Threads that share a column and threads that have it alone; vectors and columns one by one."""
     monkeypatch.setattr(scan, "BUSY", scan.BUSY if few else 0)
@@ -54,7 +58,7 @@ def test_across_neighbours(shape, attributes, few, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT, DOUBLE, INT32, INT64, UINT32])
-@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("axis", [1, -1])
 def test_element_types(dtype, axis):
     """All that CumSum knows; integers exactly."""
     check(plain(dtype, axis), [(6, 9, 16)])
@@ -101,17 +105,15 @@ def test_wide_index(monkeypatch):
 
 
 @pytest.mark.parametrize("arch", [Arch("sm_80", 108), H200], ids=["sm_80", "sm_90a"])
-@pytest.mark.parametrize("shape", [(4096, 4096), (64, 40), (8, 4096, 64), (4096, 3, 4096)], ids=str)
+@pytest.mark.parametrize("shape", [(4096, 4096), (8, 4096, 64), (4096, 3, 4096)], ids=str)
 @pytest.mark.parametrize("dtype", [HALF, DOUBLE])
 def test_kernels_compile_without_spills(shape, dtype, arch):
     """A flag beside each sum of the widest type, too: shared memory and registers suffice."""
     text = """(x, b) => (y, k) { i = Constant <value_int = 1> () s = CumSum (x, i) y = Mul (s, b)
         k = Greater (s, x) }"""
     fused = ops.op(text, (dtype,) * 2, (dtype, BOOL), "scan")
-    for op in (fused, plain(dtype, 1), plain(INT32, 1)):
-        shapes = (shape, shape[-1:])[: len(op.inputs)]
-        _, log = nvrtc.build(kernels.plan(op, shapes, True, arch).kernel, arch, ("-Xptxas=-v",))
-        assert set(re.findall(r"(\d+) bytes spill stores", log)) == {"0"}
+    _, log = nvrtc.build(kernels.plan(fused, (shape, shape[-1:]), True, arch).kernel, arch, ("-Xptxas=-v",))
+    assert set(re.findall(r"(\d+) bytes spill stores", log)) == {"0"}
 
 
 def test_without_elements_nothing_is_launched():

@@ -7,7 +7,7 @@ import pytest
 from onnxfuse import kernels
 from onnxfuse.kernels import Growth
 from onnxfuse.model.errors import RuleError
-from onnxfuse.rewrite.fuse.growth import ALWAYS, STEPS
+from onnxfuse.rewrite.fuse.growth import FINISHING, GROWING
 from onnxfuse.rewrite.language import rule_file
 
 STARTS = {Growth.LIBRARY_ANCHOR, Growth.CONCAT}
@@ -16,7 +16,7 @@ STARTS = {Growth.LIBRARY_ANCHOR, Growth.CONCAT}
 
 def test_every_kind_of_growth_is_one_step_and_some_template_allows_it():
     """None is only a word."""
-    in_order = [kind for kinds, _ in STEPS if kinds is not ALWAYS for kind in kinds]
+    in_order = [kind for kinds, _ in (*GROWING, *FINISHING) for kind in kinds]
     assert sorted([*in_order, *STARTS]) == sorted(Growth)
     assert set().union(*(t.growth for t in kernels.TEMPLATES.values())) == set(Growth)
 
@@ -50,3 +50,15 @@ def test_a_step_that_the_template_does_not_allow_is_told(tmp_path: Path, templat
         rule_file.read(file)
     assert told in str(raised.value)
     assert all(kind in raised.value.hint for kind in kernels.TEMPLATES[template].growth)
+
+
+OTHER_WORDS = {"pointwise", "concat", "library", "row"}
+"""Names of templates that mean something else, too: words of rules, a form of an op, a constant of the layout."""
+
+
+@pytest.mark.parametrize("name", sorted(set(kernels.TEMPLATES) - OTHER_WORDS))
+def test_a_template_is_named_in_its_folder_and_by_rules_alone(name):
+    """What others ask of it they ask its object: a new one is a folder and a rule file."""
+    package = Path(kernels.__file__).parents[1]
+    found = [f for f in package.rglob("*.py") if f'"{name}"' in f.read_text(encoding="utf-8")]
+    assert {f.relative_to(package).parts[:2] for f in found} == {("kernels", "templates")}

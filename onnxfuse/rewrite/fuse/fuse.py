@@ -69,8 +69,8 @@ def _fuse_by(graph: Graph, rule: Rule, how: Fuse, report: Report, around: Surrou
     for node in _in_turn(graph, how):
         if node.order < 0 or node.domain == DOMAIN or node in around.alone:
             continue
-        joins = how.wants(Growth.CONCAT)
-        outcome = _join_at(graph, rule, node, around) if joins else _fuse_at(graph, rule, how, node, around)
+        fuse_at = _join_at if how.wants(Growth.CONCAT) else _fuse_at
+        outcome = fuse_at(graph, rule, how, node, around)
         if isinstance(outcome, Refusal):
             report.stopped.append(Near(rule.name, f"{node.op} {node.name}", outcome))
         elif outcome is not None:
@@ -140,9 +140,6 @@ def _join_unused(graph: Graph, split: _Split) -> None:
     """Put the node back together whose rest no kernel took."""
     if all(node.order >= 0 for node in split.rest):
         graph.replace([split.product, *split.rest], [split.whole])
-
-
-# ---- growing from an anchor
 
 
 # ---- one fused op
@@ -227,19 +224,18 @@ def _give_back(graph: Graph, nodes: Sequence[Node], given: Sequence[Node]) -> No
         graph.replace(old, new)
 
 
-def _join_at(graph: Graph, rule: Rule, node: Node, around: Surroundings) -> Outcome | None:
+def _join_at(graph: Graph, rule: Rule, how: Fuse, node: Node, around: Surroundings) -> Outcome | None:
     """Let the fused ops that a Concat puts together write its output themselves: one op of all of them."""
     if node.op != "Concat":
         return None
-    made = join(graph, node, around.ops, rule.name)
+    made = join(graph, node, around.ops, rule.name, how.template)
     if isinstance(made, str):
         # What is no Concat of images at all was not near.
         return Refusal(node.name, made, int(joins_channels(graph, node)), size=1 + len(node.inputs))
     op, fused, members = made
     if (reason := unproven(graph, op, fused, around.ops)) is not None:
         return Refusal(node.name, reason, len(members), kind="no kernel", size=len(members))
-    declined = around.choices.declined.get((op.name, fused.outputs)) if around.choices is not None else None
-    if declined is not None:
+    if (declined := _declined(around, (op, fused))) is not None:
         return Refusal(node.name, declined.reason, len(members), kind="slower", size=len(members))
     replaced = names([*members, node])
     graph.replace([*members, node], [fused])

@@ -32,7 +32,7 @@ def enough(attempt: Attempt) -> Refusal | None:
     own = 1 if how.wants(Growth.SIBLINGS) else len(attempt.seeds)
     grown = launches(attempt.nodes) if moving else len(attempt.nodes) - (own if how.anchors else 0)
     if attempt.nodes and grown >= how.least:
-        reason = saves(graph, attempt.nodes, attempt.rule) if moving else None
+        reason = saves(graph, attempt.nodes, attempt.rule, how.template) if moving else None
         return None if reason is None else attempt.refusal(reason, "too little")
     stops = attempt.stops()
     neighbour = f"; {stops[0].node}: {stops[0].reason}" if stops else ""
@@ -41,8 +41,10 @@ def enough(attempt: Attempt) -> Refusal | None:
     return attempt.refusal(told, "too little")
 
 
-ALWAYS = frozenset(Growth)
-STEPS: tuple[tuple[Collection[Growth], Grow], ...] = (
+Steps = tuple[tuple[Collection[Growth], Grow], ...]
+"""Steps in their order, each with the words of rules that want it."""
+
+GROWING: Steps = (
     ({Growth.WHOLE_INPUT}, run_over_input),
     ({Growth.REDUCTIONS}, let_reductions_join),
     ({Growth.BROADCAST_INPUT}, let_input_be_broadcast),
@@ -52,11 +54,12 @@ STEPS: tuple[tuple[Collection[Growth], Grow], ...] = (
     ({Growth.LEFT_OPERAND}, take_left_operand),
     ({Growth.TRANSPOSED_INPUT}, take_transposed_inputs),
     ({Growth.TRANSPOSED_OUTPUT}, take_transposed_outputs),
-    (ALWAYS, enough),
+)
+FINISHING: Steps = (
     ({Growth.K_MAJOR_WEIGHTS}, store_k_major),
     ({Growth.EXTRA_OUTPUTS}, offer_endings),
-)  # fmt: skip
-"""The steps in their order, each with the words of rules that want it."""
+)
+"""Those of a region that is worth a kernel."""
 
 
 def grown(
@@ -66,9 +69,9 @@ def grown(
     region = Region(dict.fromkeys(start.seeds), graph.type(start.value), how.template, alone=around.alone)
     attempt = Attempt(graph, rule, how, start, around, region)
     wanted = {s.kind for s in how.steps} - {without}
-    for kinds, step in STEPS:
-        if kinds is ALWAYS or wanted.intersection(kinds):
-            refusal = step(attempt)
-            if refusal is not None:
-                return attempt, refusal
+    before, after = ([step for kinds, step in steps if wanted.intersection(kinds)] for steps in (GROWING, FINISHING))
+    for step in (*before, enough, *after):
+        refusal = step(attempt)
+        if refusal is not None:
+            return attempt, refusal
     return attempt, None

@@ -43,7 +43,7 @@ def take_movement(attempt: Attempt) -> None:
 def _grow(attempt: Attempt) -> None:
     graph, region, rule = attempt.graph, attempt.region, attempt.rule
     prologue, epilogue = attempt.how.wants(Growth.PROLOGUE), attempt.how.wants(Growth.EPILOGUE)
-    cost = _cost(graph, region.nodes, rule)
+    cost = _cost(graph, region.nodes, rule, region.template)
     while not isinstance(cost, str):
         region.stops.clear()
         for node in _neighbours(graph, region, prologue, epilogue):
@@ -58,9 +58,9 @@ def _grow(attempt: Attempt) -> None:
             return
 
 
-def saves(graph: Graph, nodes: Sequence[Node], rule: str) -> str | None:
+def saves(graph: Graph, nodes: Sequence[Node], rule: str, template: str) -> str | None:
     """Return None where one kernel for `nodes` costs less than all of them one by one, else why it does not."""
-    cost = _cost(graph, nodes, rule)
+    cost = _cost(graph, nodes, rule, template)
     if isinstance(cost, str):
         return cost
     alone = [_alone(graph, n) for n in nodes]
@@ -139,7 +139,7 @@ def _joined(graph: Graph, region: Region, node: Node, host: frozenset[str], rule
         return reason
     if len(graph.outputs_of(together)) > MAX_OUTPUTS:
         return f"would add an output, at most {MAX_OUTPUTS}"
-    with_it = _cost(graph, together, rule)
+    with_it = _cost(graph, together, rule, region.template)
     if isinstance(with_it, str):
         return with_it
     apart = cost + _alone(graph, node)
@@ -159,9 +159,9 @@ def one_shape(graph: Graph, nodes: dict[Node, None]) -> str | None:
     return None
 
 
-def _cost(graph: Graph, nodes: Sequence[Node] | dict[Node, None], rule: str) -> float | str:
+def _cost(graph: Graph, nodes: Sequence[Node] | dict[Node, None], rule: str, template: str) -> float | str:
     """Return what one kernel for `nodes` costs, or why there is none."""
-    made = make_op(graph, sorted(nodes, key=lambda n: n.order), rule, "pointwise")
+    made = make_op(graph, sorted(nodes, key=lambda n: n.order), rule, template)
     if isinstance(made, str):
         return made
     op, fused = made

@@ -74,7 +74,7 @@ class Fuse:
     anchors: tuple[Anchor, ...]
     """Alternative spellings, as patterns."""
     steps: tuple[Step, ...]
-    """How it may grow; their order is that of `rewrite.fuse.growth.STEPS`."""
+    """How it may grow; their order is that of `rewrite.fuse.growth`."""
     splits: tuple[Rewrite, ...]
     """One node written as the library's product and what a kernel can do after it; undone where no kernel does."""
     least: int
