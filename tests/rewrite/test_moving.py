@@ -221,3 +221,10 @@ def test_a_target_that_might_meet_an_empty_batch_stays() -> None:
 def test_reasons_name_the_costs() -> None:
     text = "g (float[N,1] x) => (float[N,640] y) <int64[2] shape = {1,640}> { a = Erf (x) y = Expand (a, shape) }"
     assert "MB of traffic" in reasons(text, "movement")
+
+
+def test_a_transpose_of_one_axis_is_no_matrix() -> None:
+    """It changes nothing, and stands in models all the same."""
+    text = "g (float[N] x) => (float[N] y) { a = Relu (x) t = Transpose <perm = [0]> (a) y = Neg (t) }"
+    made, _ = optimize(parse(text))
+    assert_same_numbers(parse(text), made)

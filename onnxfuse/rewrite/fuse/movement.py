@@ -187,7 +187,7 @@ def _alone(graph: Graph, node: Node) -> float:
 def read_as_it_stands(graph: Graph, node: Node) -> bool:
     """Return whether `node` turns matrices over for products alone: ONNX Runtime's product reads them as they are."""
     perm = graph.attributes(node).get("perm") if node.op == "Transpose" else None
-    swaps = isinstance(perm, list) and [*perm[:-2], perm[-1], perm[-2]] == list(range(len(perm)))
+    swaps = isinstance(perm, list) and len(perm) > 1 and [*perm[:-2], perm[-1], perm[-2]] == list(range(len(perm)))
     readers = graph.readers(node.outputs[0])
     return swaps and not graph.is_output(node.outputs[0]) and all(r.op in ("MatMul", "Gemm") for r in readers)
 
