@@ -152,8 +152,8 @@ FORM = '<domain: "onnxfuse", opset_import: ["" : 17, "com.microsoft" : 1]> libra
     ("nodes", "told"),
     [
         ("y = Identity (q)", "0 MultiHeadAttention"),
-        ("n = Neg (q) y = com.microsoft.MultiHeadAttention <num_heads = 2> (n, k, v)", "'n' is computed"),
-        ("r = com.microsoft.MultiHeadAttention <num_heads = 2> (q, k, v) y = Neg (r)", "'r' is worked on"),
+        ("n = Neg (q) y = com.microsoft.MultiHeadAttention <num_heads = 2> (n, k, v)", "queries that are computed"),
+        ("r = com.microsoft.MultiHeadAttention <num_heads = 2> (q, k, v) y = Neg (r)", "a result that is worked on"),
         ("y = com.microsoft.MultiHeadAttention <num_heads = 2> (q, k, v, q)", "more than queries"),
         ("y = com.microsoft.MultiHeadAttention <num_heads = 2, mask_filter_value = -1.0> (q, k, v)", "mask_filter"),
     ],

@@ -198,7 +198,7 @@ TO, PACK, BACK = "i = Transpose <perm = [0,3,1,2]> (x)", "v = Transpose <perm = 
     ("text", "reason"),
     [
         ("(x, w) => (y) { y = Relu(x) }", "0 convolutions in the body, expected one"),
-        ("(x, w) => (y) { c = Conv(x, w) d = Conv(x, w) y = Add(c, d) }", "2 convolutions in the body"),
+        ("(x, w) => (y) { c = Conv(x, w) d = Conv(w, x) y = Add(c, d) }", "2 convolutions in the body"),
         ("(x, w, b) => (y) { y = Conv(x, w, b) }", "a Conv with a bias of its own"),
         ("(x, w) => (y) { r = Relu(x) y = Conv(r, w) }", "a convolution of values that the body computes"),
         ("(x, w) => (y) { c = Conv(x, w) y = Softmax(c) }", "a reduction after a convolution"),
@@ -207,7 +207,10 @@ TO, PACK, BACK = "i = Transpose <perm = [0,3,1,2]> (x)", "v = Transpose <perm = 
         ("(x, w) => (y) { y = Conv <pads = [-1,0,0,0]> (x, w) }", "negative pads [-1, 0, 0, 0]"),
         (f"(x, w) => (y) {{ {TO} {PACK} c = Conv(i, v) y = Transpose <perm = [0,3,2,1]> (c) }}", "between transposes"),
         (f"(x, w) => (y, z) {{ {TO} {PACK} c = Conv(i, v) y = Transpose <{BACK}> (c) z = Relu(c) }}", "transposes by"),
-        (f"(x, w) => (y, i) {{ {TO} {PACK} c = Conv(i, v) y = Transpose <{BACK}> (c) }}", "'i', inside the convolu"),
+        (
+            f"(x, w) => (y, i) {{ {TO} {PACK} c = Conv(i, v) y = Transpose <{BACK}> (c) }}",
+            "inside the convolution that is read elsewhere",
+        ),
     ],
 )
 def test_what_no_kernel_fits_is_refused_with_the_reason(text, reason):

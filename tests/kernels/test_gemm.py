@@ -74,11 +74,14 @@ def test_products_of_no_terms_are_zero(arch):
     [
         ("(x, w) => (y) { y = Relu(x) }", "no matrix product in the body"),
         ("(x, w) => (y) { m = MatMul(x, w) y = Softmax(m) }", "a reduction after a matrix product"),
-        ("(x, w) => (y) { r = Relu(w) y = MatMul(x, r) }", "MatMul whose right factor is computed in the body"),
+        (
+            "(x, w) => (y) { r = Relu(w) y = MatMul(x, r) }",
+            "a matrix product whose right factor is computed in the body",
+        ),
         ("(x, w) => (y) { m = MatMul(x, w) n = Gemm <transA = 1> (x, w) y = Add(m, n) }", "left factors of both"),
         ("(x, w) => (y) { m = MatMul(x, w) n = Gemm <transB = 1> (x, w) y = Add(m, n) }", "right factors of both"),
         ("(x, w) => (y, z) { y = MatMul(x, w) z = Relu(w) }", "an output that reads no product"),
-        ("(x, w) => (y, z) { m = MatMul(x, w) n = MatMul(x, w) y = Relu(m) z = Abs(n) }", "different bodies"),
+        ("(x, w) => (y, z) { m = MatMul(x, w) n = MatMul(x, x) y = Relu(m) z = Abs(n) }", "different bodies"),
         ("(x, w) => (y) { m = MatMul(x, w) n = MatMul(w, x) y = Add(m, n) }", "different left factors"),
     ],
 )
@@ -360,7 +363,7 @@ def test_a_gate_shares_the_columns_of_a_tile():
     assert chosen(SWIGLU, 4096, 5632, 2048) == Tile(256, 64, 1, warpgroups=2, teams=1)
     assert chosen(SWIGLU, 512, 5632, 2048) == Tile(128, 64, 1)
     parts = gemm_body.anatomy(products.case(SWIGLU, HALF, (8,), 64, 64)[0])
-    assert [lane.products for lane in parts.lanes] == [(0, 1)]
+    assert [epilogue.products for epilogue in parts.epilogues] == [(0, 1)]
 
 
 @pytest.mark.parametrize("text", BODIES)
@@ -377,7 +380,7 @@ def test_what_tuning_tries_can_be_planned(text, size):
 
 def test_products_side_by_side_keep_their_own_operands():
     parts = gemm_body.anatomy(products.case(QKV, HALF, (8,), 8, 8)[0])
-    assert [(lane.products, lane.operands, lane.outputs) for lane in parts.lanes] == [
+    assert [(epilogue.products, epilogue.operands, epilogue.outputs) for epilogue in parts.epilogues] == [
         ((0,), (4,), (0,)), ((1,), (5,), (1,)), ((2,), (6,), (2,)),
     ]  # fmt: skip
 
@@ -451,7 +454,7 @@ def test_the_copy_engine_is_told_how_the_window_slides():
     ("attributes", "reason"),
     [
         ("group = 2", "a convolution in 2 groups"),
-        ("strides = [1]", "images that are not two-dimensional"),
+        ("strides = [1]", "a window along 1 dimensions over images of rank 4"),
     ],
 )
 def test_what_no_window_fits_is_refused_with_the_reason(attributes, reason):

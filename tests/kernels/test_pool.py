@@ -131,7 +131,7 @@ TO, BACK = "i = Transpose <perm = [0,3,1,2]> (x)", "perm = [0,2,3,1]"
         ),
         (
             f"(x) => (y) {{ {TO} p, at = MaxPool <kernel_shape = [2,2]> (i) y = Transpose <{BACK}> (p) }}",
-            "a pooling that tells where its elements were",
+            "MaxPool with 2 outputs",
         ),
     ],
 )

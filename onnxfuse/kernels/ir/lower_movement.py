@@ -161,6 +161,8 @@ class _Walk:
                 return self.moved(value, places)
             case Reduce():
                 raise UnsupportedError("a reduction beside data movement")
+            case _:
+                raise AssertionError(f"{value}, which `refuse_cores` keeps out")
 
     def source(self, source: Source, dtype: int) -> Term:
         """Return the term for a source, a new one only if no equal one is there."""

@@ -59,8 +59,18 @@ class Unsqueezed:
 
 
 @dataclass(frozen=True)
+class Extent:
+    """The extent of an axis of an operand, whose elements nobody reads; or a part of it."""
+
+    operand: int
+    axis: int
+    by: int = 1
+    """Divided by, the quotient rounded down."""
+
+
+@dataclass(frozen=True)
 class Expanded:
-    target: Shape
+    target: tuple[int | Extent, ...]
 
 
 @dataclass(frozen=True)
@@ -244,7 +254,8 @@ def _shape(how: Movement, shapes: tuple[Shape, ...]) -> Shape:
             rank = len(of) + len(axes)
             new, rest = set(_different(axes, rank, "Unsqueeze")), iter(of)
             return tuple(1 if d in new else next(rest) for d in range(rank))
-        case Expanded(target=target):
+        case Expanded():
+            target = tuple(n if isinstance(n, int) else _extent(n, shapes) for n in how.target)
             rank = max(len(of), len(target))
             pairs = list(zip((1,) * (rank - len(of)) + of, (1,) * (rank - len(target)) + target, strict=True))
             if any(b < 0 or (a != b and 1 not in (a, b)) for a, b in pairs):
@@ -375,6 +386,11 @@ def broadcast(at: tuple[Index, ...], of: Shape) -> tuple[Index, ...]:
     """Return the coordinates in an operand of shape `of` that is broadcast to where `at` are the coordinates."""
     own = at[len(at) - len(of) :]
     return tuple(Index() if n == 1 else c for c, n in zip(own, of, strict=True))
+
+
+def _extent(number: Extent, shapes: tuple[Shape, ...]) -> int:
+    shape = shapes[number.operand]
+    return shape[_axis(number.axis, len(shape))] // number.by
 
 
 def _axis(axis: int, rank: int) -> int:

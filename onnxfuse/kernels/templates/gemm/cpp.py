@@ -38,7 +38,7 @@ class Work:
 
     @property
     def program(self) -> Program:
-        return self.parts.lanes[0].program
+        return self.parts.epilogues[0].program
 
     @property
     def source(self) -> str:
@@ -47,15 +47,15 @@ class Work:
 
     @property
     def first_operand(self) -> int:
-        """Among the inputs of a lane, which are its products and then its operands."""
-        return len(self.parts.lanes[0].products)
+        """Among the inputs of an epilogue, which are its products and then its operands."""
+        return len(self.parts.epilogues[0].products)
 
     @cached_property
     def stored(self) -> tuple[Stored, ...]:
-        """Of each lane, where its cells go; none where all outputs are written as the products lie."""
-        if not any(lane.moves for lane in self.parts.lanes):
+        """Of each epilogue, where its cells go; none where all outputs are written as the products lie."""
+        if not any(epilogue.moves for epilogue in self.parts.epilogues):
             return ()
-        return tuple(stored(self.size.full, lane.moves) for lane in self.parts.lanes)
+        return tuple(stored(self.size.full, epilogue.moves) for epilogue in self.parts.epilogues)
 
     @property
     def store_words(self) -> tuple[int, ...]:
@@ -70,8 +70,8 @@ class Work:
 
     @cached_property
     def staged(self) -> int | None:
-        """The input of a lane that the copy engine can fetch to where the output will be put."""
-        operands, first, stored = self.parts.lanes[0].operands, self.first_operand, output_bytes(self.parts)
+        """The input of an epilogue that the copy engine can fetch to where the output will be put."""
+        operands, first, stored = self.parts.epilogues[0].operands, self.first_operand, output_bytes(self.parts)
         cells = (i for i in expressions.live_inputs(self.program) if i >= first and self.kinds[i - first] == "cell")
         sizes = ((i, types.TYPES[self.op.inputs[operands[i - first]]].size) for i in cells)
         return next((i for i, size in sizes if size == stored), None)
@@ -218,8 +218,8 @@ def _fetch_beside(count: int) -> str:
 
 
 def output_bytes(parts: Anatomy) -> int:
-    """Return the bytes that one cell of a lane's outputs takes."""
-    return sum(types.TYPES[o.dtype].size for o in parts.lanes[0].program.outputs)
+    """Return the bytes that one cell of an epilogue's outputs takes."""
+    return sum(types.TYPES[o.dtype].size for o in parts.epilogues[0].program.outputs)
 
 
 def _kernel(
@@ -232,7 +232,7 @@ def _kernel(
     end: str,
 ) -> KernelSource:
     """Return the kernel: the constants, the body, its operands, then the template and the entry point."""
-    facts = {**constants, "ACCUMULATED": work.first_operand, "LANES": len(work.parts.lanes)}
+    facts = {**constants, "ACCUMULATED": work.first_operand, "LANES": len(work.parts.epilogues)}
     text = "".join(f"constexpr int {name} = {value};\n" for name, value in facts.items())
     text += f"constexpr bool B_TRANSPOSED = {str(work.parts.products[0].transposed).lower()};\n"
     text += f"constexpr bool MOVED = {str(bool(work.stored)).lower()};\n"
@@ -258,13 +258,14 @@ def _kernel(
 def _operands(work: Work, staged: int | None) -> str:
     """Return the C++ types that hold the operands, and how they are loaded."""
     op, parts, kinds = work.op, work.parts, work.kinds
-    lane = parts.lanes[0]
+    epilogue = parts.epilogues[0]
     first = work.first_operand
-    stored = [types.TYPES[op.inputs[i]].stored for i in lane.operands]
-    live = [i for i in expressions.live_inputs(lane.program) if i >= first]
+    stored = [types.TYPES[op.inputs[i]].stored for i in epilogue.operands]
+    live = [i for i in expressions.live_inputs(epilogue.program) if i >= first]
     used = {f"in{i}": (kinds[i - first], stored[i - first]) for i in live}
     of_lane = [
-        ", ".join(f"(const {stored[i - first]}*)in{lane.operands[i - first]}" for i in live) for lane in parts.lanes
+        ", ".join(f"(const {stored[i - first]}*)in{epilogue.operands[i - first]}" for i in live)
+        for epilogue in parts.epilogues
     ]
     choices = "".join(f"    if (lane == {k}) return {{{p}}};\n" for k, p in list(enumerate(of_lane))[1:])
     pointers = "".join(f"  const void* in{i};\n" for i in range(len(op.inputs)))
@@ -275,7 +276,7 @@ def _operands(work: Work, staged: int | None) -> str:
         + _held("RowHeld", "load_rows", used, ("row", "uniform"))
         + _held("ColumnHeld", "load_column", used, ("column",))
         + _held("CellHeld", "load_cell", used, ("cell",), f"in{staged}")
-        + _element(first, lane.program, kinds)
+        + _element(first, epilogue.program, kinds)
     )
 
 
@@ -296,10 +297,10 @@ def _factors(work: Work) -> str:
 
 def _maps_struct(work: Work) -> str:
     parts = work.parts
-    puts = () if work.stored else range(len(parts.lanes[0].outputs))
-    lanes = "".join(f"  TensorMap out{n}[{len(parts.lanes)}];\n" for n in puts)
+    puts = () if work.stored else range(len(parts.epilogues[0].outputs))
+    lanes = "".join(f"  TensorMap out{n}[{len(parts.epilogues)}];\n" for n in puts)
     if work.staged is not None:
-        lanes += f"  TensorMap staged[{len(parts.lanes)}];\n"
+        lanes += f"  TensorMap staged[{len(parts.epilogues)}];\n"
     beside = f"  TensorMap beside[{_beside(work)}];\n" if _beside(work) else ""
     return f"struct TensorMaps {{\n  TensorMap a;\n{beside}  TensorMap b[{len(parts.products)}];\n{lanes}}};\n"
 
@@ -308,9 +309,9 @@ def _prefetch_maps(work: Work) -> str:
     """Return how the copy engine is told beforehand which maps it will need: it fetches them while a launch begins."""
     parts = work.parts
     maps = ["a", *(f"beside[{k}]" for k in range(_beside(work))), *(f"b[{k}]" for k in range(len(parts.products)))]
-    puts = () if work.stored else range(len(parts.lanes[0].outputs))
-    maps += [f"out{n}[{k}]" for n in puts for k in range(len(parts.lanes))]
-    maps += [f"staged[{k}]" for k in range(len(parts.lanes))] if work.staged is not None else []
+    puts = () if work.stored else range(len(parts.epilogues[0].outputs))
+    maps += [f"out{n}[{k}]" for n in puts for k in range(len(parts.epilogues))]
+    maps += [f"staged[{k}]" for k in range(len(parts.epilogues))] if work.staged is not None else []
     lines = "".join(f"  prefetch_map(&maps.{m});\n" for m in maps)
     return f"DEVICE void prefetch_maps(const TensorMaps& maps) {{\n{lines}}}\n"
 
@@ -337,15 +338,17 @@ def _take_staged(work: Work) -> str:
 
 def _results(work: Work) -> str:
     """Return the outputs' pointers and how neighbouring elements of each are stored."""
-    lanes = work.parts.lanes
+    epilogues = work.parts.epilogues
     stores = []
     for n, output in enumerate(work.program.outputs):
         stored = types.TYPES[output.dtype].stored
-        choices = "".join(f"lane == {k} ? to.out{lane.outputs[n]} : " for k, lane in list(enumerate(lanes))[1:])
+        choices = "".join(
+            f"lane == {k} ? to.out{epilogue.outputs[n]} : " for k, epilogue in list(enumerate(epilogues))[1:]
+        )
         stores.append(
             f"  Stored<{stored}>::Value value{n}[W];\n"
             f"  UNROLLED for (int i = 0; i < W; ++i) value{n}[i] = result[i].b{n};\n"
-            f"  store_values<W>(({stored}*)({choices}to.out{lanes[0].outputs[n]}) + offset, value{n});\n"
+            f"  store_values<W>(({stored}*)({choices}to.out{epilogues[0].outputs[n]}) + offset, value{n});\n"
         )
     offset = _offset(work.op.slot)
     if work.stored:
@@ -466,14 +469,14 @@ def _put_moved(work: Work) -> str:
     if not work.stored:
         moved = put.replace(" row,", " row, Index m, Index n,")
         return f"DEVICE void put_moved(const Results&, const Stores&, int lane, {moved}) {{}}\n"
-    lanes = work.parts.lanes
+    epilogues = work.parts.epilogues
     word = f"Raw<{types.TYPES[work.program.outputs[0].dtype].size}>::Word"
-    choices = "".join(f"lane == {k} ? to.out{lane.outputs[0]} : " for k, lane in list(enumerate(lanes))[1:])
+    choices = "".join(f"lane == {k} ? to.out{epilogue.outputs[0]} : " for k, epilogue in list(enumerate(epilogues))[1:])
     return (
         f"DEVICE void put_chunk(const TensorMaps&, int lane, {put}) {{}}\n"
         f"using Word = {word};\n"
         "DEVICE Word* output_of(const Results& to, int lane) {\n"
-        f"  return (Word*)({choices}to.out{lanes[0].outputs[0]});\n}}\n"
+        f"  return (Word*)({choices}to.out{epilogues[0].outputs[0]});\n}}\n"
     )
 
 

@@ -12,8 +12,8 @@ from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.ir.program import Apply
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
-from onnxfuse.kernels.launch_plan import Block, LaunchPlan, TensorMap, Tile, Tuning
-from onnxfuse.kernels.templates.conv.window import Places
+from onnxfuse.kernels.ir.window import Places
+from onnxfuse.kernels.launch_plan import Block, LaunchPlan, TensorMap, Tile, Tuning, Window
 from onnxfuse.kernels.templates.gemm import cpp as gemm_cpp
 from onnxfuse.kernels.templates.gemm import prologue_cpp, sm80
 from onnxfuse.kernels.templates.gemm.body import (  # fmt: skip
@@ -106,7 +106,7 @@ def tensor_cores(work: Work, arch: Arch) -> bool:
         return False
     if size.places is None:
         return size.k % 8 == 0
-    return size.places.shape[-1] % 8 == 0 and size.places.slides_fast()
+    return size.places.shape[-1] % 8 == 0 and _slides_fast(size.places)
 
 
 def _fetched_alike(parts: Anatomy) -> bool:
@@ -146,7 +146,7 @@ def _sm90(work: Work, tile: Tile, arch: Arch) -> LaunchPlan:
     stages = _stages(work, tile)
     rows, columns = -(-size.m // (tile.m * tile.cluster)), -(-size.n // tile.n)
     together = tile.cluster * tile.split
-    count = rows * columns * len(work.parts.lanes)
+    count = rows * columns * len(work.parts.epilogues)
     clusters = count if tile.split > 1 else min(count, arch.sm_count // together)
     threads = _threads(work.parts, tile)
     return LaunchPlan(
@@ -273,7 +273,7 @@ GATHER = (0.8, 0.08)
 
 
 def _light(parts: Anatomy) -> bool:
-    program = parts.lanes[0].program
+    program = parts.epilogues[0].program
     return all(v.op in LIGHT for i in program.live() if isinstance(v := program.values[i], Apply))
 
 
@@ -338,7 +338,7 @@ def _estimated(work: Work, arch: Arch) -> dict[Tile, float]:
     moved = gemm_cpp.output_bytes(parts) * (1 if work.staged is None else 2)
 
     def count(tile: Tile) -> int:
-        across = -(-size.n * accumulated // tile.n) * len(parts.lanes)
+        across = -(-size.n * accumulated // tile.n) * len(parts.epilogues)
         return -(-size.m // (tile.m * tile.cluster)) * across
 
     def microseconds(tile: Tile) -> float:
@@ -382,7 +382,7 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
         return tuple(Tuning(block=block) for block in blocks)
     estimated = _estimated(work, arch)
     tiles = [t for t in _fitting(work) if estimated[t] <= NEAR * min(estimated.values())]
-    few = -(-size.m // 64) * -(-size.n // 64) * len(parts.lanes) * 2 <= arch.sm_count
+    few = -(-size.m // 64) * -(-size.n // 64) * len(parts.epilogues) * 2 <= arch.sm_count
     if accumulated == 1 and few:
         tiles += [replace(SMALLEST, teams=1, split=s) for s in _splits(_steps(size, parts.terms))]
     fitting = (Tuning(tile=replace(t, n=t.n // accumulated)) for t in tiles)
@@ -390,8 +390,8 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
 
 
 def _kinds(parts: Anatomy, size: Problem, input_shapes: tuple[Shape, ...]) -> tuple[str, ...]:
-    """Return how each operand of a lane lies in the output; the lanes agree."""
-    found = {tuple(kind_of(input_shapes[i], size.full) for i in lane.operands) for lane in parts.lanes}
+    """Return how each operand of an epilogue lies in the output; the epilogues agree."""
+    found = {tuple(kind_of(input_shapes[i], size.full) for i in epilogue.operands) for epilogue in parts.epilogues}
     if len(found) > 1:
         raise UnsupportedError("products side by side with operands of different shapes")
     return found.pop()
@@ -447,12 +447,12 @@ def _maps(work: Work, tile: Tile) -> tuple[TensorMap, ...]:
             maps.append(_map(product.b, dtype, size.k, size.n, (64, terms // tile.cluster), to_tf32=parts.to_tf32))
     for n, output in enumerate(() if work.stored else work.program.outputs):
         columns = ROW_BYTES // types.TYPES[output.dtype].size
-        for lane in parts.lanes:
-            whole = _map(len(op.inputs) + lane.outputs[n], output.dtype, size.m, size.n, (columns, 16))
+        for epilogue in parts.epilogues:
+            whole = _map(len(op.inputs) + epilogue.outputs[n], output.dtype, size.m, size.n, (columns, 16))
             maps.append(_in_slot(whole, op.slot))
     if work.staged is not None:
-        for lane in parts.lanes:
-            position = lane.operands[work.staged - work.first_operand]
+        for epilogue in parts.epilogues:
+            position = epilogue.operands[work.staged - work.first_operand]
             staged = op.inputs[position]
             maps.append(_map(position, staged, size.m, size.n, (ROW_BYTES // types.TYPES[staged].size, 16)))
     return tuple(maps)
@@ -462,8 +462,8 @@ def _map_count(work: Work) -> int:
     """Return how many tensors the copy engine would be told of."""
     parts = work.parts
     left = 1 if parts.prologue is None else len(parts.prologue.cells)
-    of_lane = (0 if work.stored else len(parts.lanes[0].outputs)) + (work.staged is not None)
-    return left + len(parts.products) + of_lane * len(parts.lanes)
+    of_lane = (0 if work.stored else len(parts.epilogues[0].outputs)) + (work.staged is not None)
+    return left + len(parts.products) + of_lane * len(parts.epilogues)
 
 
 def _in_slot(whole: TensorMap, slot: Slot | None) -> TensorMap:
@@ -489,10 +489,32 @@ def _left_maps(parts: Anatomy, size: Problem, tile: Tile) -> list[TensorMap]:
         (channels, width, height, images),
         _strides((channels, width, height), dtype),
         box,
-        size.places.window,
+        _window(size.places),
         to_tf32=parts.to_tf32,
     )
     return [whole]
+
+
+def _window(places: Places) -> Window:
+    """Return the window as the copy engine sees it."""
+    lower = tuple(-b for b in places.begin[::-1])
+    upper = tuple(places.end[i] - (places.kernel[i] - 1) * places.dilations[i] for i in (1, 0))
+    return Window(lower, upper, places.strides[::-1])
+
+
+MAX_STRIDE = 8
+"""The copy engine takes no longer steps (CUDA driver API, cuTensorMapEncodeIm2col)."""
+
+
+def _slides_fast(places: Places) -> bool:
+    """Return whether the copy engine takes windows of these strides, sizes and pads (CUDA driver, 4 dimensions)."""
+    window = _window(places)
+    offsets = ((k - 1) * d for k, d in zip(places.kernel, places.dilations, strict=True))
+    return (
+        max(places.strides) <= MAX_STRIDE
+        and all(-128 <= c <= 127 for c in (*window.lower, *window.upper))
+        and all(o <= 255 for o in offsets)
+    )
 
 
 def _filters_map(pointer: int, parts: Anatomy, count: int, places: Places, tile: Tile) -> TensorMap:
