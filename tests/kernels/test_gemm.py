@@ -12,7 +12,8 @@ from onnxfuse.kernels.build import nvrtc
 from onnxfuse.kernels.launch_plan import Block, TensorMap, Tile, Window
 from onnxfuse.kernels.templates.gemm import body as gemm_body
 from onnxfuse.kernels.templates.gemm import plan as gemm
-from onnxfuse.kernels.templates.gemm import sm80
+from onnxfuse.kernels.templates.gemm import problem as gemm_problem
+from onnxfuse.kernels.templates.gemm import sm80, sm90
 from onnxfuse.model.errors import KernelError
 from tests.kernels import emulate, ops, products
 from tests.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF
@@ -237,7 +238,7 @@ def test_what_is_worth_measuring_is_near_the_plans_own_choice():
     """Some blocks, the own choice among them; none before sm_80 and of convolutions that Hopper's kernel takes."""
     fused, shapes = products.case(GELU, HALF, (4096,), 768, 3072)
     parts = gemm_body.anatomy(fused)
-    worth = sm80.worth_measuring(parts, gemm_body.problem(parts, tuple(shapes)), A100)
+    worth = sm80.worth_measuring(parts, gemm_problem.problem(parts, tuple(shapes)), A100)
     assert own(fused, shapes, A100) in worth
     assert Block(16, 64, 1, 2, 4) not in worth
     tunings = kernels.candidates(fused, tuple(shapes), H200)
@@ -272,14 +273,14 @@ def test_each_gpu_has_blocks_that_fit_it(arch, text, dtype):
 
 def own(fused, shapes, arch):
     parts = gemm_body.anatomy(fused)
-    return sm80.choose(parts, gemm_body.problem(parts, tuple(shapes)), arch)
+    return sm80.choose(parts, gemm_problem.problem(parts, tuple(shapes)), arch)
 
 
 # ---- Hopper
 
 
 @pytest.mark.parametrize("text", BODIES)
-@pytest.mark.parametrize("tile", [*gemm.COSTS, Tile(64, 64, 1, teams=1, split=4)], ids=str)
+@pytest.mark.parametrize("tile", [*sm90.COSTS, Tile(64, 64, 1, teams=1, split=4)], ids=str)
 def test_every_variant_compiles_without_spilling_much(text, tile):
     """The accumulators stay in registers: what is spilled is a handful of operands."""
     fused, shapes = products.case(text, HALF, (256,), 32 if tile.n < 64 else 256, 128)
@@ -293,7 +294,7 @@ def test_every_variant_compiles_without_spilling_much(text, tile):
     assert cubin[:4] == b"\x7fELF"
     spilled = [int(line.split(" bytes spill stores")[0].split()[-1]) for line in log.splitlines() if "spill" in line]
     assert all(s <= 160 for s in spilled), log
-    assert plan.shared_bytes <= gemm.SHARED_LIMIT
+    assert plan.shared_bytes <= sm90.SHARED_LIMIT
 
 
 @pytest.mark.parametrize(
@@ -374,7 +375,7 @@ def test_what_tuning_tries_can_be_planned(text, size):
     tried = gemm.candidates(fused, tuple(shapes), H200)
     assert tried
     for tuning in tried:
-        assert kernels.plan(fused, tuple(shapes), True, H200, tuning).shared_bytes <= gemm.SHARED_LIMIT
+        assert kernels.plan(fused, tuple(shapes), True, H200, tuning).shared_bytes <= sm90.SHARED_LIMIT
     assert gemm.chosen(fused, tuple(shapes), H200) in [t.tile or t.block for t in tried]
 
 
@@ -402,7 +403,7 @@ def test_the_copy_engine_is_told_the_matrices():
     ],
 )  # fmt: skip
 def test_how_an_operand_lies_in_the_output(shape, kind):
-    assert gemm_body.operand_kind(shape, ("B", "S", 768)) == kind
+    assert gemm_problem.operand_kind(shape, ("B", "S", 768)) == kind
 
 
 # ---- convolutions: the left factor is what a window sees
@@ -483,7 +484,7 @@ def test_a_convolution_of_channels_first_is_refused():
 )
 def test_vectors_of_terms_for_groups_of_rows(shape, first):
     """A gate of each image: ones from some dimension on, up to the last; the dimensions before agree by name."""
-    assert gemm_body.group_kind(shape, ("B", "H", "W", 8)) == first
+    assert gemm_problem.group_kind(shape, ("B", "H", "W", 8)) == first
 
 
 def test_groups_of_rows_are_of_one_size():

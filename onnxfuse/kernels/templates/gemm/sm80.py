@@ -11,8 +11,9 @@ from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.launch_plan import Block, LaunchPlan
 from onnxfuse.kernels.templates.gemm import cpp as gemm_cpp
 from onnxfuse.kernels.templates.gemm import prologue_cpp
-from onnxfuse.kernels.templates.gemm.body import ROW_BYTES, Anatomy, Problem
-from onnxfuse.kernels.templates.gemm.cpp import Fit, Work
+from onnxfuse.kernels.templates.gemm.body import ROW_BYTES, Anatomy
+from onnxfuse.kernels.templates.gemm.problem import Problem
+from onnxfuse.kernels.templates.gemm.work import Fit, Work
 
 LEAST = 80
 """The compute capability, times ten, from which a GPU has the copies and the products that the kernel is made of."""
