@@ -198,7 +198,7 @@ TO, PACK, BACK = "i = Transpose <perm = [0,3,1,2]> (x)", "v = Transpose <perm = 
     ("text", "reason"),
     [
         ("(x, w) => (y) { y = Relu(x) }", "0 convolutions in the body, expected one"),
-        ("(x, w) => (y) { c = Conv(x, w) d = Conv(w, x) y = Add(c, d) }", "2 convolutions in the body"),
+        ("(x, w) => (y) { c = Conv(x, w) d = Conv(x, w) y = Add(c, d) }", "2 convolutions in the body"),
         ("(x, w, b) => (y) { y = Conv(x, w, b) }", "a Conv with a bias of its own"),
         ("(x, w) => (y) { r = Relu(x) y = Conv(r, w) }", "a convolution of values that the body computes"),
         ("(x, w) => (y) { c = Conv(x, w) y = Softmax(c) }", "a reduction after a convolution"),

@@ -328,14 +328,17 @@ def reduced_axes(reduce: Reduce, rank: int) -> frozenset[int]:
 
 @dataclass
 class Builder:
-    """Collects the values of a program; equal values are one value."""
+    """Collects the values of a program; equal values are one value, but for contractions.
+
+    A product that a body writes twice is two products side by side, each with an epilogue of its own.
+    """
 
     values: list[Value] = field(default_factory=list)
     known: dict[Value, int] = field(default_factory=dict)
 
     def term(self, value: Value) -> Term:
         """Return the term for `value`, a new one only if no equal one is there."""
-        if value not in self.known:
+        if value not in self.known or isinstance(value, Contract):
             self.known[value] = len(self.values)
             self.values.append(value)
         return Term(self, self.known[value])

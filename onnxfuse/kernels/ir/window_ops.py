@@ -27,6 +27,8 @@ def _conv(node: Node) -> tuple[Term, ...]:
 def _pool(node: Node) -> tuple[Term, ...]:
     x, mean, padded = node.term(0), node.op_type == "AveragePool", bool(node.number("count_include_pad", 0))
     sliding, kernel = _sliding(node), _list(node, "kernel_shape")
+    if not kernel:
+        raise UnsupportedError(f"{node.op_type} without kernel_shape")
     if sliding.auto_pad != "NOTSET" and sliding.dilations != (1, 1):
         # ONNX Runtime 1.31 pads as if the window had no gaps, onnx's shape inference as it is.
         raise UnsupportedError("a pooling with dilations and pads that follow from the size")
