@@ -11,7 +11,8 @@ from onnx import TensorProto
 
 from onnxfuse.kernels.emit import expressions
 from onnxfuse.kernels.ir.index_map import Bound, Digit, Dimensions, Index, Shape, Space, linear, merged
-from onnxfuse.kernels.ir.movement import LookedUp, Padded, broadcast, pieces
+from onnxfuse.kernels.ir.movement import LookedUp, Padded
+from onnxfuse.kernels.ir.movement_maps import broadcast, pieces
 from onnxfuse.kernels.ir.program import Apply, Builder, Constant, Input, Move, Output, Program, Reduce, Term, Value
 from onnxfuse.kernels.ir.types import UnsupportedError
 

@@ -13,8 +13,8 @@ from functools import cached_property
 
 import numpy as np
 
-from onnxfuse.kernels.ir import movement, types
-from onnxfuse.kernels.ir.movement import Movement
+from onnxfuse.kernels.ir import movement_maps, types
+from onnxfuse.kernels.ir.movement import Expanded, Movement
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.ir.window import Pair, Resizing, Sliding
 
@@ -239,7 +239,7 @@ class Program:
                     reduced = reduced_axes(value, len(shapes[value.arg]))
                     shapes.append(tuple(1 if d in reduced else n for d, n in enumerate(shapes[value.arg])))
                 case Move(how=how, args=args):
-                    shapes.append(movement.shape(how, tuple(shapes[a] for a in args)))
+                    shapes.append(movement_maps.shape(how, tuple(shapes[a] for a in args)))
                 case Window(args=args):
                     shapes.append(_seen(value, tuple(shapes[a] for a in args)))
                 case Contract(args=(left, right)):
@@ -265,7 +265,7 @@ def refuse_cores(program: Program, where: str) -> None:
                 raise UnsupportedError(f"a Resize by linear interpolation in {where}")
             case Attend():
                 raise UnsupportedError(f"attention in {where}")
-            case Move(how=movement.Expanded(target=target)) if not all(isinstance(n, int) for n in target):
+            case Move(how=Expanded(target=target)) if not all(isinstance(n, int) for n in target):
                 raise UnsupportedError(f"an Expand to extents of other values in {where}")
 
 

@@ -51,12 +51,14 @@ def _resize(node: Node) -> tuple[Term, ...]:
         return tuple(movement_ops.MOVEMENT["", "Resize"](node))  # type: ignore[arg-type]
     centre = node.text("coordinate_transformation_mode", "half_pixel")
     if centre not in CENTRES or any(node.attributes.get(a) for a in ("axes", "antialias", "exclude_outside")):
-        raise UnsupportedError(f"a resizing of mode {mode}, {centre}")
+        raise UnsupportedError(f"Resize by {mode}, {centre}, or with axes, antialias or exclude_outside")
     if node.text("keep_aspect_ratio_policy", "stretch") != "stretch":
-        raise UnsupportedError("a resizing that keeps the aspect ratio")
+        raise UnsupportedError("Resize that keeps the aspect ratio")
     scales, sizes = ([float(v) for v in node.constant(i).reshape(-1)] if _given(node, i) else [] for i in (2, 3))
     if sorted((len(scales), len(sizes))) != [0, 4] or (scales and scales[:2] != [1, 1]):
-        raise UnsupportedError("a resizing by scales that are not known, or of batch and channels")
+        raise UnsupportedError(
+            f"Resize by linear with scales {scales} and sizes {sizes}, expected four of either and channels as they are"
+        )
     x = node.term(0)
     how = (
         Resizing(centre, (scales[2], scales[3]), None)
