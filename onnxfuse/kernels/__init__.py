@@ -26,10 +26,11 @@ from onnxfuse.kernels.ir.movement_ops import FREE, MOVEMENT
 from onnxfuse.kernels.ir.pointwise_ops import POINTWISE
 from onnxfuse.kernels.ir.reduction_ops import REDUCTIONS
 from onnxfuse.kernels.ir.types import TYPES
+from onnxfuse.kernels.ir.window import CENTRES
 from onnxfuse.kernels.launch_plan import LaunchPlan, TensorMap, Tuning
 from onnxfuse.kernels.proof import Case, unplanned
 from onnxfuse.kernels.templates.concat.plan import MULTIPLE as SLOT_CHANNELS
-from onnxfuse.kernels.templates.conv.convolution import CENTRES, MOST_TAPS
+from onnxfuse.kernels.templates.conv.convolution import MOST_TAPS
 from onnxfuse.kernels.templates.template import Growth, Template
 
 

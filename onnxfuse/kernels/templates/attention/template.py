@@ -1,6 +1,7 @@
 """The template of attention."""
 
-from onnxfuse.kernels.templates.attention.plan import candidates, fits, output_shapes, plan, refuses, take_apart
+from onnxfuse.kernels.templates.attention.body import take_apart
+from onnxfuse.kernels.templates.attention.plan import candidates, fits, output_shapes, plan, refuses
 from onnxfuse.kernels.templates.template import Planner, Template
 
 TEMPLATES = (

@@ -1,7 +1,8 @@
 """The template of matrix products and implicit GEMM."""
 
-from onnxfuse.kernels.templates.gemm.body import anatomy, output_shapes
+from onnxfuse.kernels.templates.gemm.body import anatomy
 from onnxfuse.kernels.templates.gemm.plan import MOST_BESIDE, candidates, plan, reads, reads_before, refuses
+from onnxfuse.kernels.templates.gemm.problem import output_shapes
 from onnxfuse.kernels.templates.template import Growth, Planner, Template
 
 TEMPLATES = (

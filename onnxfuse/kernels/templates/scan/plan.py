@@ -13,11 +13,11 @@ from onnxfuse.kernels import launch_plan
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.emit import expressions
 from onnxfuse.kernels.emit.source import CLUSTER, DEVICE, KernelSource, generated, identifier, template
-from onnxfuse.kernels.ir import program as ir
+from onnxfuse.kernels.ir import read, types
 from onnxfuse.kernels.ir import strides as layout
-from onnxfuse.kernels.ir import types
+from onnxfuse.kernels.ir.node import Node
 from onnxfuse.kernels.ir.pointwise_ops import POINTWISE
-from onnxfuse.kernels.ir.program import Node, Program, Reduce, Term, broadcast
+from onnxfuse.kernels.ir.program import Program, Reduce, Term, broadcast
 from onnxfuse.kernels.ir.strides import Layout, Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.launch_plan import LaunchPlan, Operand, Tuning
@@ -75,7 +75,7 @@ def _check(inputs: tuple[int, ...], outputs: tuple[int, ...], text: bytes) -> Sc
         return (x.builder.term(Reduce("sum", x.index, (), False, x.dtype)),)
 
     op = FusedOp("scan", "", "scan", inputs, outputs, onnx.FunctionProto.FromString(text))
-    program = ir.program(op, {**POINTWISE, ("", "CumSum"): running_sum})
+    program = read.program_by(op, {**POINTWISE, ("", "CumSum"): running_sum})
     if len(expressions.phases(program)) != 1 or len(found) != 1:
         raise UnsupportedError(f"{len(found)} kinds of CumSum, one after the other or not, expected one")
     ((axis, exclusive, reverse),) = found
