@@ -7,7 +7,8 @@ from onnx import ModelProto
 
 from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.rewrite.language import predicate
-from onnxfuse.rewrite.language.rule_file import Anchor, Rule
+from onnxfuse.rewrite.language.fuse_table import Anchor
+from onnxfuse.rewrite.language.rule_file import Rule
 
 ROUNDING = ("gemm", "direct")
 """Templates whose kernels round the factors of float32 products to TF32."""

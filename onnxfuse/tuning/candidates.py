@@ -12,7 +12,8 @@ from onnxfuse.kernels.launch_plan import DEFAULT, Tuning
 from onnxfuse.kernels.measurements import Kind, Machine, Measured, Timed
 from onnxfuse.model.fused import FusedOp, fused_ops, write
 from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.language.rule_file import THROUGH_LIBRARY, Rule
+from onnxfuse.rewrite.language.fuse_table import THROUGH_LIBRARY
+from onnxfuse.rewrite.language.rule_file import Rule
 from onnxfuse.tuning.work import Work
 
 

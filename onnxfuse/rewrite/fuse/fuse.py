@@ -18,8 +18,9 @@ from onnxfuse.rewrite.fuse.pointwise import Region, grow, host_values, not_point
 from onnxfuse.rewrite.fuse.proof import proven_op, unproven
 from onnxfuse.rewrite.fuse.transposed_io import grow_loads, grow_stores
 from onnxfuse.rewrite.language import predicate
+from onnxfuse.rewrite.language.fuse_table import TEMPLATES, THROUGH_LIBRARY, Anchor, Fuse
 from onnxfuse.rewrite.language.pattern import realized
-from onnxfuse.rewrite.language.rule_file import TEMPLATES, THROUGH_LIBRARY, Anchor, Fuse, Rule
+from onnxfuse.rewrite.language.rule_file import Rule
 from onnxfuse.rewrite.match.match import Match, Refusal
 from onnxfuse.rewrite.match.replace import instantiate
 from onnxfuse.rewrite.report import Applied, Near, Report, names

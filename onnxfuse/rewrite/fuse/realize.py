@@ -24,8 +24,9 @@ from onnxfuse.model.io import ELEMENT_BYTES, without_weights
 from onnxfuse.model.types import Dim, infer
 from onnxfuse.rewrite.fuse.make_op import Realization, library_form
 from onnxfuse.rewrite.language import predicate
+from onnxfuse.rewrite.language.fuse_table import Anchor
 from onnxfuse.rewrite.language.pattern import realized
-from onnxfuse.rewrite.language.rule_file import Anchor, Rule, read, shipped, shipped_files
+from onnxfuse.rewrite.language.rule_file import Rule, read, shipped, shipped_files
 from onnxfuse.rewrite.match.match import Match, Trace, matches
 from onnxfuse.rewrite.simplify.rewrite import bind
 
