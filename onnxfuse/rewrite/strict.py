@@ -5,13 +5,11 @@ from dataclasses import replace
 
 from onnx import ModelProto
 
+from onnxfuse import kernels
 from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.rewrite.language import predicate
 from onnxfuse.rewrite.language.fuse_table import Anchor
 from onnxfuse.rewrite.language.rule_file import Rule
-
-ROUNDING = ("gemm", "direct")
-"""Templates whose kernels round the factors of float32 products to TF32."""
 
 
 def for_model(rules: Sequence[Rule], model: ModelProto) -> tuple[Rule, ...]:
@@ -23,7 +21,7 @@ def for_model(rules: Sequence[Rule], model: ModelProto) -> tuple[Rule, ...]:
 
 
 def _strict(rule: Rule) -> Rule:
-    if rule.fuse is None or rule.fuse.template not in ROUNDING:
+    if rule.fuse is None or not kernels.TEMPLATES[rule.fuse.template].rounds_to_tf32:
         return rule
     return replace(rule, fuse=replace(rule.fuse, anchors=tuple(_refusing(a) for a in rule.fuse.anchors)))
 

@@ -75,7 +75,7 @@ def _maker(graph: Graph, value: str, ops: Mapping[str, FusedOp]) -> Node | None:
     if maker is None or maker.domain != DOMAIN or maker.op not in ops or len(maker.outputs) != 1:
         return None
     alone = len(graph.readers(value)) == 1 and not graph.is_output(value)
-    return maker if alone and kernels.writes_slots(ops[maker.op].template) else None
+    return maker if alone and kernels.TEMPLATES[ops[maker.op].template].writes_slots else None
 
 
 def _merged(

@@ -18,7 +18,7 @@ from onnxfuse.rewrite.fuse.pointwise import Region, grow, host_values, not_point
 from onnxfuse.rewrite.fuse.proof import proven_op, unproven
 from onnxfuse.rewrite.fuse.transposed_io import grow_loads, grow_stores
 from onnxfuse.rewrite.language import predicate
-from onnxfuse.rewrite.language.fuse_table import TEMPLATES, THROUGH_LIBRARY, Anchor, Fuse
+from onnxfuse.rewrite.language.fuse_table import THROUGH_LIBRARY, Anchor, Fuse
 from onnxfuse.rewrite.language.pattern import realized
 from onnxfuse.rewrite.language.rule_file import Rule
 from onnxfuse.rewrite.match.match import Match, Refusal
@@ -56,7 +56,7 @@ def fuse(
     """
     fusing = [(rule, rule.fuse) for rule in rules if rule.fuse is not None]
     # Data movement before other pointwise work, which it takes in; the other way round it would find less.
-    fusing.sort(key=lambda rf: (TEMPLATES.index(rf[1].template), not rf[1].moving, -_size(rf[1]), rf[0].name))
+    fusing.sort(key=lambda rf: (kernels.TEMPLATES[rf[1].template].order, not rf[1].moving, -_size(rf[1]), rf[0].name))
     around = _Surroundings(host_values(graph), choices, _heads([how for _, how in fusing]), ops)
     splits = [s for _, how in fusing for node in list(graph.nodes) if (s := _split(graph, how, node)) is not None]
     for rule, how in fusing:
@@ -417,7 +417,7 @@ def _beside(graph: Graph, how: Fuse, root: Node, start: _Start, around: _Surroun
         matches = (_find(graph, a, node, around) for a in how.anchors)
         if any(isinstance(m, Match) and m.values[how.beside] == start.shared for m in matches):
             found.append(node)
-    parts = -(-(1 + len(found)) // kernels.most_beside(how.template))
+    parts = -(-(1 + len(found)) // kernels.TEMPLATES[how.template].beside)
     most = -(-(1 + len(found)) // parts)
     return tuple(sorted(found, key=lambda n: n.order)[: most - 1])
 

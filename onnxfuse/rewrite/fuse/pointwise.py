@@ -142,7 +142,7 @@ def _way_back(graph: Graph, region: Region, node: Node) -> tuple[Node, ...]:
 
 def _cannot_do(graph: Graph, region: Region, node: Node, host: frozenset[str]) -> str | None:
     """Return why the region's kernel cannot do the work of `node`, None where it can."""
-    if region.template == "row" and _is_gather(node):
+    if kernels.TEMPLATES[region.template].looks_up_rows and _is_gather(node):
         return _only_looks_up(graph, region, node)
     if region.axes is not None and _is_reduction(node):
         return _reduces_otherwise(graph, region, node, region.axes)

@@ -30,9 +30,6 @@ from onnxfuse.rewrite.language.rule_file import Rule, read, shipped, shipped_fil
 from onnxfuse.rewrite.match.match import Match, Trace, matches
 from onnxfuse.rewrite.simplify.rewrite import bind
 
-JOINED = "concat"
-"""The template whose ops hold what several rules made."""
-
 
 @dataclass(frozen=True)
 class Realized:
@@ -236,8 +233,10 @@ def _first(
 
 def _anchors(op: FusedOp, rules: Sequence[Rule]) -> list[Anchor] | str:
     """Return the anchors that may have made the op and have a form of the library's; or why there are none."""
-    if op.template == JOINED:
-        makers = [r for r in (*rules, *shipped()) if r.fuse is not None and kernels.writes_slots(r.fuse.template)]
+    if op.template in kernels.TEMPLATES and kernels.TEMPLATES[op.template].joins_slots:
+        makers = [
+            r for r in (*rules, *shipped()) if r.fuse is not None and kernels.TEMPLATES[r.fuse.template].writes_slots
+        ]
     else:
         own = next((r for r in rules if r.name == op.rule), None) or _shipped(op.rule)
         makers = [] if own is None else [own]

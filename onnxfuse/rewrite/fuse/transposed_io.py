@@ -76,7 +76,7 @@ def grow_stores(graph: Graph, region: Region, host: frozenset[str], rule: str, *
         if not moves or read_as_it_stands(graph, moves[-1]):
             continue
         reason = None
-        if region.template == "row":
+        if kernels.TEMPLATES[region.template].moves_runs:
             reason = _parts_runs(graph, moves[-1])
         elif not measured and _moves_last(graph, moves[-1]):
             reason = "moves the last axis, which is slower in the product's kernel than in one of its own"
@@ -130,7 +130,7 @@ def _refused(graph: Graph, nodes: dict[Node, None], region: Region, rule: str) -
         return "works on a value of unknown rank"
     try:
         kernels.output_shapes(op, known)
-        if region.template == "row":
+        if kernels.TEMPLATES[region.template].moves_runs:
             kernels.plan(op, known, True, ANY_GPU)
     except KernelError as error:
         return str(error.__cause__)

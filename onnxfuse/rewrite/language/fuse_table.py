@@ -20,9 +20,6 @@ FUSE_KEYS = {
     "anchor", "define", "split", "template", "library", "prologue", "epilogue", "beside", "over", "broadcast", "least",
     "terms_last", "transposes", "ending",
 }  # fmt: skip
-TEMPLATES = ("depthwise", "attention", "row", "gemm", "direct", "library", "pointwise", "concat")
-"""The kernel templates, strongest first: in this order fuse rules take their nodes."""
-
 THROUGH_LIBRARY = "library"
 """The template without kernels: `realize` does the work."""
 
@@ -91,8 +88,8 @@ class Fuse:
 def read_fuse(reader: Reader, table: dict[str, Any]) -> Fuse:
     reader.keys(table, FUSE_KEYS, "[fuse]")
     template = reader.want(table, "template", str, "[fuse]")
-    if template not in TEMPLATES:
-        near = did_you_mean(template, set(TEMPLATES)) or f" There are: {', '.join(TEMPLATES)}."
+    if template not in kernels.TEMPLATES:
+        near = did_you_mean(template, set(kernels.TEMPLATES)) or f" There are: {', '.join(kernels.TEMPLATES)}."
         raise RuleError(f"{reader.place(template)}: '{template}' is not a template.{near}")
     anchor = table.get("anchor")
     if anchor in (ANY_POINTWISE, ANY_MOVEMENT, ANY_CONCAT):

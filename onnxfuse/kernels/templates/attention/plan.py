@@ -20,7 +20,7 @@ from onnxfuse.kernels.ir import strides, types
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.launch_plan import LaunchPlan, Queries, Tuning
-from onnxfuse.kernels.templates.template import Extents, Template
+from onnxfuse.kernels.templates.template import Extents
 from onnxfuse.model.fused import FusedOp
 
 TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -492,6 +492,3 @@ def _entry(entry: str, mine: Work, min_blocks: int) -> str:
         f"KERNEL({bounds}) {entry}({', '.join(arguments)}, PARAMETERS p) {{\n"
         f"  join_stream();\n  attend({{{', '.join(casts)}}});\n}}\n"
     )
-
-
-TEMPLATE = Template(take_apart, output_shapes, plan, refuses, fits, candidates=candidates)

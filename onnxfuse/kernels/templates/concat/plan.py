@@ -10,19 +10,16 @@ from dataclasses import replace
 import onnx
 from onnx import FunctionProto, NodeProto
 
+from onnxfuse.kernels import templates
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.launch_plan import DEFAULT, LaunchPlan, Tuning
-from onnxfuse.kernels.templates.conv import direct, stencil
-from onnxfuse.kernels.templates.gemm import plan as gemm
 from onnxfuse.kernels.templates.gemm.body import anatomy
-from onnxfuse.kernels.templates.template import Template
+from onnxfuse.kernels.templates.template import Planner
 from onnxfuse.model.channels import FIRST, LAST
 from onnxfuse.model.fused import FusedOp, Slot
 
-TEMPLATES = {"depthwise": stencil.TEMPLATE, "gemm": gemm.TEMPLATE, "direct": direct.TEMPLATE}
-"""The templates that write channels of a larger output, in the order in which a part is offered to them."""
 MULTIPLE = 8
 """Every part has a multiple of so many channels: its vectors lie on their own boundaries."""
 
@@ -67,11 +64,16 @@ def _part(op: FusedOp, makers: Mapping[str, NodeProto], value: str) -> FusedOp:
     return replace(op, template=_template(op, body), outputs=op.outputs[:1], body=body, library=None)
 
 
+def _writers() -> dict[str, Planner]:
+    """Return the templates that write channels of a larger output, in the order in which a part is offered to them."""
+    return {t.name: t.planner for t in templates.every().values() if t.writes_slots and t.planner is not None}
+
+
 def _template(op: FusedOp, body: FunctionProto) -> str:
     reasons = []
-    for name, template in TEMPLATES.items():
+    for name, planner in _writers().items():
         try:
-            template.check(replace(op, template=name, outputs=op.outputs[:1], body=body, library=None))
+            planner.check(replace(op, template=name, outputs=op.outputs[:1], body=body, library=None))
         except UnsupportedError as reason:
             reasons.append(f"{name}: {reason}")
         else:
@@ -97,7 +99,7 @@ def check(op: FusedOp) -> None:
 
 def _shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
     """Return the shape of each part."""
-    found = tuple(TEMPLATES[p.template].output_shapes(p, input_shapes)[0] for p in parts(op))
+    found = tuple(_writers()[p.template].output_shapes(p, input_shapes)[0] for p in parts(op))
     if len({s[:-1] for s in found}) > 1 or any(len(s) != 4 or s[-1] % MULTIPLE for s in found):
         raise UnsupportedError(f"parts of shapes {', '.join(str(list(s)) for s in found)}")
     return found
@@ -115,15 +117,12 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     first, made = 0, []
     for part, shape in zip(parts(op), shapes, strict=True):
         fitted = replace(_suited(part, input_shapes), slot=Slot(first, whole[-1]))
-        made.append(TEMPLATES[fitted.template].plan(fitted, input_shapes, aligned, arch, DEFAULT))
+        made.append(_writers()[fitted.template].plan(fitted, input_shapes, aligned, arch, DEFAULT))
         first += shape[-1]
     return replace(made[0], output_shapes=(whole,), then=tuple(made[1:]))
 
 
 def refuses(op: FusedOp, arch: Arch) -> str | None:
     """Return why the body is the better choice on `arch`: what one of the parts says."""
-    asked = ((TEMPLATES[p.template].refuses, p) for p in parts(op))
+    asked = ((_writers()[p.template].refuses, p) for p in parts(op))
     return next((r for refuse, p in asked if refuse is not None and (r := refuse(p, arch)) is not None), None)
-
-
-TEMPLATE = Template(check, output_shapes, plan, refuses)

@@ -29,7 +29,7 @@ from onnxfuse.kernels.templates.gemm.body import (  # fmt: skip
     problem,
 )
 from onnxfuse.kernels.templates.gemm.cpp import Work
-from onnxfuse.kernels.templates.template import Extents, Template
+from onnxfuse.kernels.templates.template import Extents
 from onnxfuse.model.fused import FusedOp, Slot
 
 ARCH = "sm_90a"
@@ -515,14 +515,3 @@ def _map(
 
 MOST_BESIDE = (limits.TENSOR_MAPS - 1) // 2
 """Products of one input that Hopper's kernel takes, each a right factor and an output; more run by that for sm_80."""
-
-TEMPLATE = Template(
-    anatomy,
-    output_shapes,
-    plan,
-    refuses,
-    reads=reads,
-    reads_before=reads_before,
-    beside=MOST_BESIDE,
-    candidates=candidates,
-)

@@ -19,7 +19,6 @@ from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.launch_plan import LaunchPlan, Tuning
 from onnxfuse.kernels.templates.pointwise import dense, mapped
 from onnxfuse.kernels.templates.reduction import plan as reduction
-from onnxfuse.kernels.templates.template import Template
 from onnxfuse.model.fused import FusedOp
 
 
@@ -112,6 +111,3 @@ ROW_VARIANTS = (
 def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[Tuning, ...]:
     """Return the variants of the kernel worth measuring."""
     return ROW_VARIANTS if phases(program(op)) else POINTWISE_VARIANTS
-
-
-TEMPLATE = Template(program, output_shapes, plan, inplace=inplace, candidates=candidates)
