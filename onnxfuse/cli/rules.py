@@ -38,16 +38,23 @@ def command(name: str | None, folders: tuple[Path, ...], predicates: bool, as_js
         rules = (find(rules, name),)
     if as_json:
         facts = [{"name": r.name, "summary": r.summary, "kind": _kind(r), "file": str(r.path)} for r in rules]
-        print_json("rules", {"ok": True, "rules": facts})
+        print_json("rules", {"ok": True, "rules": facts, "built_in": _built_in() if name is None else []})
     elif name is None:
         table = Table("rule", "kind", "what it does", box=None, pad_edge=False, header_style="bold")
         for one in rules:
             table.add_row(one.name, _kind(one), escape(one.summary))
+        for step in _built_in():
+            table.add_row(step["name"], f"built in, {step['phase']}", escape(step["summary"]))
         console.print(table)
         console.print("one of them in full: onnxfuse rules NAME", style="dim")
     else:
         _explain(console, rules[0])
     return 0
+
+
+def _built_in() -> list[dict[str, str]]:
+    """Return what optimizing does beside the rules, in the order of the pipeline."""
+    return [{"name": s.name, "phase": s.phase, "summary": s.summary} for s in pipeline.STEPS]
 
 
 def _kind(one: rule_file.Rule) -> str:

@@ -2,12 +2,15 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from onnx import ModelProto
+
 from onnxfuse.model.errors import RuleError
-from onnxfuse.model.fold import FEW, drop_identities, fold_constants, share_extents
+from onnxfuse.model.fold import FEW
 from onnxfuse.model.graph import Graph, Node
+from onnxfuse.rewrite.each_graph import each_graph
 from onnxfuse.rewrite.language import predicate
 from onnxfuse.rewrite.language.pattern import Pattern
 from onnxfuse.rewrite.language.predicate import Binding, Predicate
@@ -15,8 +18,9 @@ from onnxfuse.rewrite.language.rule_file import Rewrite, Rule
 from onnxfuse.rewrite.match.match import Match, Refusal, Trace, matches
 from onnxfuse.rewrite.match.replace import instantiate
 from onnxfuse.rewrite.report import Applied, Near, Report, names
-from onnxfuse.rewrite.simplify.constant_shapes import fix_targets
-from onnxfuse.rewrite.simplify.shrink_masks import slim_masks
+
+Simplify = Callable[[Graph], bool]
+"""A rewrite that is built in: changes the graph, and says whether it did."""
 
 MAX_ROUNDS = 50
 """Rounds of rewriting over the whole graph; models settle in three, so this many means rules that undo each other."""
@@ -30,7 +34,23 @@ SEEN = 3
 """A graph that looks the same as after an earlier round for the third time goes in circles."""
 
 
-def rewrite(graph: Graph, rules: Sequence[Rule], report: Report) -> bool:
+def settle(model: ModelProto, simplify: Sequence[Simplify], rules: Sequence[Rule], report: Report) -> None:
+    """Rewrite until nothing changes: of values that a rewrite made, the types are known the next time round.
+
+    `simplify` goes before the rules. What a folded shape computes may tell the next one. Folding ends by itself: each
+    fold takes a node away. Raises RuleError for rules that never settle.
+    """
+    rounds = 0
+    while rounds < MAX_ROUNDS:
+        before = len(report.applied)
+        report.stopped.clear()
+        if not any(each_graph(model, lambda graph: rewrite(graph, simplify, rules, report))):
+            return
+        rounds += len(report.applied) > before
+    raise endless(report.applied[before:], f"it goes on after {MAX_ROUNDS} rounds")
+
+
+def rewrite(graph: Graph, simplify: Sequence[Simplify], rules: Sequence[Rule], report: Report) -> bool:
     """Rewrite until nothing changes; return whether anything did, so that types may be known that were not before.
 
     Raises RuleError for rules that never settle.
@@ -40,8 +60,9 @@ def rewrite(graph: Graph, rules: Sequence[Rule], report: Report) -> bool:
     states = Counter[bytes]()
     for turn in range(MAX_ROUNDS):
         near: dict[tuple[str, Node], Near] = {}
-        changed = drop_identities(graph) | fold_constants(graph) | share_extents(graph) | fix_targets(graph)
-        changed |= slim_masks(graph)
+        changed = False
+        for act in simplify:
+            changed |= act(graph)
         begun = len(report.applied)
         for rule, one in rewrites:
             for node in [n for n in graph.nodes if n.op == one.source.root.op]:
