@@ -149,7 +149,7 @@ def _print_near(report: Report, limit: int | None) -> None:
 
 def _told(refusal: Refusal) -> str:
     """Return the reason, and in a line of its own what would help."""
-    advice = hint(refusal)
+    advice = hint(refusal.cause)
     return f"{refusal.reason}\n-> {advice}" if advice else refusal.reason
 
 

@@ -21,6 +21,7 @@ from onnxfuse.rewrite.language import predicate
 from onnxfuse.rewrite.language.fuse_table import THROUGH_LIBRARY, Anchor, Fuse
 from onnxfuse.rewrite.language.pattern import realized
 from onnxfuse.rewrite.language.rule_file import Rule
+from onnxfuse.rewrite.match.cause import Cause
 from onnxfuse.rewrite.match.match import Match, Refusal
 from onnxfuse.rewrite.match.replace import instantiate
 from onnxfuse.rewrite.report import Applied, Near, Report, names
@@ -198,7 +199,7 @@ def _fuse_at(
     beside = _beside(graph, how, node, start, around) if how.beside else ()
     together = replace(start, seeds=(*start.seeds, *beside), beside=1 + len(beside))
     outcome = _fuse_from(graph, rule, how, node, together, around)
-    if start.axes is not None and not isinstance(outcome, tuple) and outcome.kind == "no kernel":
+    if start.axes is not None and not isinstance(outcome, tuple) and outcome.cause.kind == "no kernel":
         # With the reductions that joined there is none: the anchor by itself.
         outcome = _fuse_from(graph, rule, how, node, replace(start, axes=None), around)
     if beside and not isinstance(outcome, tuple) and node not in around.alone:
@@ -217,13 +218,13 @@ def _join_at(graph: Graph, rule: Rule, node: Node, around: _Surroundings) -> tup
     made = join(graph, node, around.ops, rule.name)
     if isinstance(made, str):
         # What is no Concat of images at all was not near.
-        return Refusal(node.name, made, int(joins_channels(graph, node)), size=1 + len(node.inputs))
+        return Refusal(node.name, Cause("no concat", seen=made), int(joins_channels(graph, node)), 1 + len(node.inputs))
     op, fused, members = made
     if (reason := unproven(graph, op, fused, around.ops)) is not None:
-        return Refusal(node.name, reason, len(members), kind="no kernel", size=len(members))
+        return Refusal(node.name, Cause("no kernel", seen=reason), len(members), len(members))
     declined = around.choices.declined.get((op.name, fused.outputs)) if around.choices is not None else None
     if declined is not None:
-        return Refusal(node.name, declined.reason, len(members), kind="slower", size=len(members))
+        return Refusal(node.name, Cause("slower", seen=declined.reason), len(members), len(members))
     replaced = names([*members, node])
     graph.replace([*members, node], [fused])
     return op, Applied(rule.name, op.name, replaced, (), fused.outputs)
@@ -250,7 +251,9 @@ def _fuse_from(
         grow_loads(graph, region, around.host, rule.name)
     if how.transposes:
         grow_stores(graph, region, around.host, rule.name, measured=around.choices is not None)
-    stops = tuple(Refusal(n.name, reason, len(region.nodes)) for n, reason in region.stops.items())
+    stops = tuple(
+        Refusal(n.name, Cause("outside", seen=reason), len(region.nodes)) for n, reason in region.stops.items()
+    )
     nodes = sorted(region.nodes, key=lambda n: n.order)
     reason = _too_little(how, start, nodes, stops) or (saves(graph, nodes, rule.name) if how.moving else None)
     if not fed:
@@ -272,7 +275,7 @@ def _fuse_from(
     if isinstance(made, str):
         _give_back(graph, nodes, given)
         kind = "no kernel" if reason is None else "too little"
-        return Refusal(node.name, made, len(region.nodes), kind=kind, size=len(start.seeds) + max(how.least, 1))
+        return Refusal(node.name, Cause(kind, seen=made), len(region.nodes), len(start.seeds) + max(how.least, 1))
     op, fused = made
     declined = _declined(around, made)
     if declined is not None and declined.library:
@@ -283,7 +286,7 @@ def _fuse_from(
     if declined is not None:
         _give_back(graph, nodes, given)
         around.alone.update((*start.kept, *given) if declined.alone else ())
-        return Refusal(node.name, declined.reason, len(given), kind="slower", size=len(given))
+        return Refusal(node.name, Cause("slower", seen=declined.reason), len(given), len(given))
     replaced = names([*start.kept, *given])
     graph.replace(nodes, [fused])
     kept = tuple(o for n in start.kept for o in n.outputs if o)
@@ -365,8 +368,8 @@ def _find(graph: Graph, anchor: Anchor, node: Node, around: _Surroundings) -> Ma
 
 def _cost(graph: Graph, anchor: Anchor, match: Match) -> str:
     """Return what the rule says against a kernel at this match, empty where nothing."""
-    reasons = (predicate.holds(p, graph, match) for p in anchor.cost)
-    return next((r for r in reasons if r is not None), "")
+    causes = (predicate.holds(p, graph, match) for p in anchor.cost)
+    return next((c.text for c in causes if c is not None), "")
 
 
 def _start_from(
@@ -386,7 +389,7 @@ def _start_from(
         whole = str(match.values[how.over])
         # Without them a value of the whole cannot be told from what is left of it.
         if (unknown := next((v for v in (whole, root.outputs[0]) if graph.type(v).shape is None), None)) is not None:
-            return Refusal(root.name, f"the rank of '{unknown}' is not known", len(matched), size=len(matched))
+            return Refusal(root.name, Cause("label", f"the rank of '{unknown}'"), len(matched), len(matched))
         return _Start(whole, root.outputs[0], reduced_axes(graph, root) if len(seeds) == 1 else None, seeds)
     spread = str(match.values[how.broadcast]) if how.broadcast else ""
     factor = str(match.values[how.factor]) if how.factor else ""

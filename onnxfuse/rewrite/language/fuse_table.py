@@ -132,7 +132,7 @@ def _parts(reader: Reader, tables: list[dict[str, Any]]) -> Parts:
         if any(n.op_type == name for n in patterns.parse_function(text, reader.place(text)).node):
             raise RuleError(f"{reader.place(text)}: the part '{name}' uses itself", "Write it out.")
         pattern = patterns.parse(text, reader.place(text), found, part=True)
-        where = tuple(Line(line, reader.place(line)) for line in reader.optional(table, "where", list, []))
+        where = tuple(Line(line, reader.place(line)) for line in reader.lines(table, "where"))
         let = {k: Line(str(v), reader.place(str(v))) for k, v in reader.optional(table, "let", dict, {}).items()}
         realize = reader.pattern(reader.want(table, "realize", str, "[[fuse]]")).nodes if "realize" in table else ()
         found[name] = (*found.get(name, ()), Alternative(pattern, where, let, realize))
@@ -144,8 +144,8 @@ def _anchors(reader: Reader, table: dict[str, Any], parts: Parts) -> Iterator[An
     reader.keys(table, {"pattern", "where", "cost", "let", "realize", "kernel"}, "[[fuse.anchor]]")
     text = reader.want(table, "pattern", str, "[[fuse.anchor]]")
     realize = reader.pattern(reader.want(table, "realize", str, "[[fuse]]")) if "realize" in table else None
-    where, let = reader.optional(table, "where", list, []), reader.optional(table, "let", dict, {})
-    cost, kernel = reader.optional(table, "cost", list, []), reader.optional(table, "kernel", list, [])
+    where, let = reader.lines(table, "where"), reader.optional(table, "let", dict, {})
+    cost, kernel = reader.lines(table, "cost"), reader.lines(table, "kernel")
     if kernel and realize is None:
         raise RuleError(f"{reader.place('kernel')}: `kernel` says where `realize` does not, which is missing here")
     whole = patterns.parse(text, reader.place(text), parts)
@@ -180,7 +180,7 @@ def _anchor(
 def _ending(reader: Reader, table: dict[str, Any]) -> Anchor:
     reader.keys(table, {"pattern", "where"}, "[[fuse.ending]]")
     pattern = reader.pattern(reader.want(table, "pattern", str, "[[fuse.ending]]"))
-    return Anchor(pattern, reader.where(reader.optional(table, "where", list, []), pattern))
+    return Anchor(pattern, reader.where(reader.lines(table, "where"), pattern))
 
 
 def _common_input(reader: Reader, table: dict[str, Any], key: str, anchors: tuple[Anchor, ...]) -> str:

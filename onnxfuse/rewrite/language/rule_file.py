@@ -148,7 +148,7 @@ class Reader:
                     f"{did_you_mean(name, set(source.inputs))}"
                 )
         source = replace(source, optional=frozenset(optional))
-        return Rewrite(source, target, self.where(self.optional(table, "where", list, []), source), optional, let)
+        return Rewrite(source, target, self.where(self.lines(table, "where"), source), optional, let)
 
     def layout(self, table: dict[str, Any]) -> Layout:
         self.keys(table, {"channels", "types"}, "[layout]")
@@ -210,6 +210,12 @@ class Reader:
         if key not in table:
             raise RuleError(f"{self.path}: {what} wants the key '{key}'", "See rules/README.md.")
         return self.optional(table, key, kind, None)
+
+    def lines(self, table: dict[str, Any], key: str) -> list[str]:
+        """Return the conditions under `key`: one expression, or a list of which all must hold."""
+        one = table.get(key)
+        lines: list[str] = [one] if isinstance(one, str) else self.optional(table, key, list, [])
+        return lines
 
     def optional(self, table: dict[str, Any], key: str, kind: type, default: Any) -> Any:
         value = table.get(key, default)

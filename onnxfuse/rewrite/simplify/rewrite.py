@@ -15,6 +15,7 @@ from onnxfuse.rewrite.language import predicate
 from onnxfuse.rewrite.language.pattern import Pattern
 from onnxfuse.rewrite.language.predicate import Binding, Predicate
 from onnxfuse.rewrite.language.rule_file import Rewrite, Rule
+from onnxfuse.rewrite.match.cause import CONDITIONS, Cause
 from onnxfuse.rewrite.match.match import Match, Refusal, Trace, matches
 from onnxfuse.rewrite.match.replace import instantiate
 from onnxfuse.rewrite.report import Applied, Near, Report, names
@@ -132,7 +133,7 @@ def _keep_furthest(near: dict[tuple[str, Node], Near], rule: str, node: Node, re
 
 
 def _told(refusal: Refusal) -> tuple[int, bool]:
-    return refusal.depth, refusal.kind == "predicate"
+    return refusal.depth, refusal.cause.kind in CONDITIONS
 
 
 def _apply(graph: Graph, rule: Rule, rewrite: Rewrite, node: Node) -> Applied | Refusal | None:
@@ -152,10 +153,11 @@ def bind(let: Sequence[Binding], graph: Graph, match: Match) -> Match | Refusal:
     """Return `match` with the labels that `let` and its spellings bind, or the refusal of one without a value."""
     labels = dict(match.labels)
     for binding in (*let, *predicate.bound(match.pattern)):
-        labels[binding.label] = value = predicate.bind(binding, graph, match)
-        if isinstance(value, str):
+        value = predicate.bind(binding, graph, match)
+        if isinstance(value, Cause):
             root, size = match.nodes[match.pattern.root], len(match.pattern.nodes)
-            return Refusal(root.name, value, len(match.nodes), kind="predicate", subject=binding.text, size=size)
+            return Refusal(root.name, value, len(match.nodes), size)
+        labels[binding.label] = value
     return replace(match, labels=labels)
 
 
@@ -164,11 +166,9 @@ def find(graph: Graph, pattern: Pattern, where: Sequence[Predicate], node: Node)
     trace = Trace(sum(n.op != "Constant" for n in pattern.nodes))
     for match in matches(pattern, graph, node, trace):
         asked = (*where, *predicate.asked(match.pattern))
-        failed = next(((p, r) for p in asked if (r := predicate.holds(p, graph, match)) is not None), None)
+        failed = next((c for p in asked if (c := predicate.holds(p, graph, match)) is not None), None)
         if failed is None:
             return match
-        stopped, reason = failed
         # What a rule leaves alone on purpose says more than a spelling that does not fit.
-        depth = len(match.nodes) + bool(stopped.unless)
-        trace.stop(node, reason, depth, kind="predicate", subject=stopped.text)
+        trace.stop(node, failed, len(match.nodes) + (failed.kind == "excluded"))
     return trace.furthest
