@@ -10,36 +10,28 @@ Importing this module imports neither ONNX Runtime nor CuPy; the functions do, w
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from onnxfuse.model.errors import DeviceError, KernelError, ModelError, OnnxfuseError, RuleError, UsageError
 
 if TYPE_CHECKING:
     import onnx
-    import onnx_graphsurgeon
     import onnxruntime
 
+    from onnxfuse.api.ci import Held
+    from onnxfuse.api.optimizing import Optimized
+    from onnxfuse.api.options import Options
+    from onnxfuse.api.source import Model
     from onnxfuse.benchmark import Report as BenchReport
     from onnxfuse.profiling import Profile
-    from onnxfuse.rewrite.language.rule_file import Rule
     from onnxfuse.rewrite.report import Report
     from onnxfuse.runtime import Placement, Session
     from onnxfuse.tuning import Tuned
     from onnxfuse.verification import Report as VerifyReport
 
-    Model: TypeAlias = "onnx.ModelProto | onnx_graphsurgeon.Graph | str | Path"
-
 __version__ = "0.1.0"
-
-
-@dataclass(frozen=True)
-class _Options:
-    """What a caller chooses of how a model is optimized."""
-
-    strict_fp32: bool = False
-    freeze: bool = False
 
 
 def optimize(
@@ -61,16 +53,100 @@ def optimize(
     and a warning says so. A warning also names what was left alone because an op made of it would not be valid.
     Raises ModelError for a model or tuning file that is not valid, RuleError for a rule file that is not.
     """
-    options = _Options(strict_fp32, freeze_initializers)
-    made, report = _run(model, rules, options, None if tuning is None else Path(tuning))
-    for note in report.notes:
+    from onnxfuse.api import optimizing
+    from onnxfuse.api.options import Options, Tuning
+
+    made = optimizing.optimize(
+        model,
+        Options(
+            rules=tuple(Path(r) for r in rules),
+            strict_fp32=strict_fp32,
+            freeze_initializers=freeze_initializers,
+            tuning=None if tuning is None else Tuning(Path(tuning)),
+        ),
+    )
+    for note in made.notes:
         warnings.warn(note, stacklevel=2)
-    return made
+    return made.model
+
+
+def guard(
+    model: "Model", inputs: Sequence[str | Path] = (), options: "Options | None" = None, **how: Any
+) -> "Optimized":
+    """Return what `optimize` makes of the model without what leaves the error budget: each fusion checked by itself.
+
+    `.model`, `.guarded.undone` (each with rule, nodes and fault), `.report`. `inputs`: files with real inputs, by
+    default made-up ones of every kind. `options`: an `onnxfuse.Options`. `progress(step)` is called along the way.
+    Raises ModelError, RuleError, UsageError where the model runs on none of the inputs.
+    """
+    from onnxfuse.api.optimizing import optimize as make
+    from onnxfuse.api.options import Guarding, Options
+
+    guarding = Guarding(tuple(Path(i) for i in inputs))
+    return make(model, replace(options or Options(), guard=guarding), **how)
+
+
+def dump(
+    model: "Model",
+    folder: str | Path,
+    *,
+    arch: str | None = None,
+    shapes: Mapping[str, int] | None = None,
+    options: "Options | None" = None,
+    **how: Any,
+) -> "Optimized":
+    """Return what `optimize` makes of the model, with every phase and every kernel of it as files in a new `folder`.
+
+    `.model`, `.dumped.ops` (each with folder, registers, spilled bytes, and why it has no kernel). `arch`: what kernels
+    are compiled for, as sm_90a, by default the GPU here, or an H200. `shapes`: sizes of dynamic dimensions.
+    `options`: an `onnxfuse.Options`. Raises ModelError for a folder that is not empty, UsageError.
+    """
+    from onnxfuse.api.optimizing import optimize as make
+    from onnxfuse.api.options import Dump, Options
+
+    asked = Dump(Path(folder), arch, dict(shapes or {}))
+    return make(model, replace(options or Options(), dump=asked), **how)
+
+
+def tune(
+    model: "Model",
+    file: str | Path,
+    *,
+    sizes: Sequence[Mapping[str, int]] = (),
+    options: "Options | None" = None,
+    **how: Any,
+) -> "Tuned":
+    """Return every way to do each fused op's work with its time on this GPU, all kept in `file`, and what it decides.
+
+    `optimize(model, tuning=file)` then chooses by it, on any machine. `sizes`: the sets of sizes of the dynamic
+    dimensions. What the file tells of this GPU already is not measured again. `options`: an `onnxfuse.Options`.
+    Raises DeviceError without a GPU, UsageError for a dynamic dimension without a size.
+    """
+    from onnxfuse.api.options import Tuning
+    from onnxfuse.api.tuning import tune as measure
+
+    return measure(model, Tuning(Path(file), measure=True, sizes=tuple(sizes)), options, **how)
+
+
+def ci(config: str | Path = "onnxfuse.toml", **how: Any) -> "Held":
+    """Return what became of the models that `config` names: `.exit_code`, `.outcomes` (one per model), `.as_dict()`.
+
+    For the options see `onnxfuse.api.ci.ci`. Raises UsageError for a mistake in the file.
+    """
+    from onnxfuse.api.ci import ci as hold
+
+    return hold(config, **how)
 
 
 def explain(model: "Model", *, rules: Sequence[str | Path] = ()) -> "Report":
-    """Return what `optimize` would do to the model, what it would not, and why; the model is left as it is."""
-    return _run(model, rules, _Options())[1]
+    """Return what `optimize` would do to the model, what it would not, and why; the model is left as it is.
+
+    Where the model carries what was measured of it, that decides.
+    """
+    from onnxfuse.api.explaining import explain as tell
+    from onnxfuse.api.options import Options
+
+    return tell(model, Options(rules=tuple(Path(r) for r in rules))).report
 
 
 def unfuse(model: "Model") -> "onnx.ModelProto":
@@ -79,16 +155,9 @@ def unfuse(model: "Model") -> "onnx.ModelProto":
     What was folded into weights or rewritten stays so: it is the same computation. The result needs no onnxfuse and
     holds no functions of its domain. Raises ModelError where ONNX Runtime opens `model` and not the result.
     """
-    from onnxfuse.model.tf32 import set_strict_fp32
-    from onnxfuse.rewrite.unfuse import unfuse as undo
-    from onnxfuse.runtime.opening import require
+    from onnxfuse.api.optimizing import undo
 
-    plain = _own(model)
-    came = require(plain)
-    undo(plain)
-    set_strict_fp32(plain, strict=False)
-    came(plain)
-    return plain
+    return undo(model).model
 
 
 def session(
@@ -130,87 +199,41 @@ def register(
 def verify(original: "Model", fused: "Model", **options: Any) -> "VerifyReport":
     """Return the report of running both models on the same inputs: `.ok` where `fused` is as exact as `original`.
 
-    For the options see `onnxfuse.verification.verify`. Raises ModelError, UsageError, DeviceError.
+    For the options see `onnxfuse.api.running.verify`. Raises ModelError, UsageError, DeviceError.
     """
-    from onnxfuse.verification import verify as compare
+    from onnxfuse.api.running import verify as compare
 
-    return compare(_source(original), _source(fused), **options)
+    return compare(original, fused, **options)
 
 
-def bench(original: "Model", fused: "Model", **options: Any) -> "BenchReport":
+def bench(original: "Model", fused: "Model | None" = None, **options: Any) -> "BenchReport":
     """Return the report of timing both models in turns, the original at each of ONNX Runtime's settings that matter.
 
-    For the options see `onnxfuse.benchmark.bench`. Raises ModelError, UsageError, DeviceError.
+    Without `fused`, the original is optimized. For the options see `onnxfuse.api.running.bench`. Raises ModelError,
+    UsageError, DeviceError.
     """
-    from onnxfuse.benchmark import bench as compare
+    from onnxfuse.api.running import bench as compare
 
-    return compare(_source(original), _source(fused), **options)
+    return compare(original, fused, **options).report
 
 
 def profile(model: "Model", fused: "Model | None" = None, **options: Any) -> "Profile":
     """Return where the bytes, the operations and the time of one run of `model` go, and beside it those of `fused`.
 
-    For the options see `onnxfuse.profiling.profile`. Raises ModelError, UsageError, DeviceError, KernelError.
+    For the options see `onnxfuse.api.running.profile`. Raises ModelError, UsageError, DeviceError, KernelError.
     """
-    from onnxfuse.profiling import profile as look
+    from onnxfuse.api.running import profile as look
 
-    return look(_source(model), None if fused is None else _source(fused), **options)
-
-
-def _run(
-    model: "Model", rules: Sequence[str | Path], options: "_Options", tuning: Path | None = None
-) -> "tuple[onnx.ModelProto, Report]":
-    from onnxfuse.model.tf32 import set_strict_fp32
-    from onnxfuse.rewrite import pipeline
-    from onnxfuse.rewrite.language import rule_file
-    from onnxfuse.runtime.opening import refusal
-
-    def fresh() -> "onnx.ModelProto":
-        own = _own(model)
-        if options.strict_fp32:
-            set_strict_fp32(own)
-        return own
-
-    own, chosen = fresh(), rule_file.select(Path(r) for r in rules)
-    tuned = None if tuning is None else _tuned(own, chosen, tuning)
-    choices = None if tuned is None else tuned.choices(own, chosen)
-    report = pipeline.run(own, chosen, choices=choices, opens=refusal, again=fresh, freeze=options.freeze)
-    if tuned is not None:
-        tuned.attach(own)
-    return own, report
+    return look(model, fused, **options).report
 
 
-def _tuned(model: "onnx.ModelProto", rules: "Sequence[Rule]", file: Path) -> "Tuned":
-    from onnxfuse import tuning
-    from onnxfuse.kernels import measurements
+def __getattr__(name: str) -> Any:
+    """Return `Options`, whose module imports ONNX: it is imported when it is asked for."""
+    if name != "Options":
+        raise AttributeError(f"module 'onnxfuse' has no attribute '{name}'")
+    from onnxfuse.api.options import Options
 
-    found = tuning.reuse(model, rules, measurements.read(file))
-    if found.note:
-        warnings.warn(found.note, stacklevel=4)
-    return found
-
-
-def _own(model: "Model") -> "onnx.ModelProto":
-    """Return a model that is ours to change."""
-    from onnxfuse.model import io
-    from onnxfuse.model.validate import validate
-
-    source = _source(model)
-    if isinstance(source, str | Path):
-        return io.load(source)
-    validate(source)
-    return io.without_weights(source, lambda weight: weight)
-
-
-def _source(model: "Model") -> "Model":
-    """Return a path or a ModelProto; a graph of onnx-graphsurgeon is exported."""
-    import onnx
-
-    if isinstance(model, str | Path | onnx.ModelProto):
-        return model
-    from onnx_graphsurgeon import export_onnx
-
-    return export_onnx(model, do_type_check=False)
+    return Options
 
 
 __all__ = [
@@ -218,14 +241,19 @@ __all__ = [
     "KernelError",
     "ModelError",
     "OnnxfuseError",
+    "Options",
     "RuleError",
     "UsageError",
     "bench",
+    "ci",
+    "dump",
     "explain",
+    "guard",
     "optimize",
     "profile",
     "register",
     "session",
+    "tune",
     "unfuse",
     "verify",
 ]

@@ -1,6 +1,8 @@
 """The front door: `import onnxfuse` and what it takes."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnx.parser
@@ -8,6 +10,10 @@ import onnx_graphsurgeon as gs
 import pytest
 
 import onnxfuse
+from onnxfuse.api import optimizing
+from onnxfuse.api.options import Dump
+from onnxfuse.cli.main import main
+from onnxfuse.contract import Requirement
 from onnxfuse.model import io
 
 TEXT = '<ir_version: 8, opset_import: ["" : 17]> g (float[N,4] x) => (float[N,4] y) { a = Exp (x)  y = Neg (a) }'
@@ -33,3 +39,101 @@ def test_a_model_is_taken_in_every_form(form: str, tmp_path: Path) -> None:
     assert (profile.removed.count, profile.before.work.bytes, profile.after.work.bytes) == (1, 192, 96)
     report = onnxfuse.verify(forms[form], made, providers=["CPUExecutionProvider"], shapes={"N": (3,)})
     assert report.ok
+
+
+BLOCK = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,16] x) => (float[N,16] y)
+<float[16] scale = {1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1}> {
+  a = Exp (x)  b = Relu (a)  n = LayerNormalization (b, scale)  y = Sigmoid (n) }"""
+
+
+@pytest.fixture
+def block(tmp_path: Path) -> Path:
+    io.save(onnx.parser.parse_model(BLOCK), tmp_path / "in.onnx")
+    return tmp_path / "in.onnx"
+
+
+def test_the_library_makes_what_the_command_writes(block: Path) -> None:
+    """With one `Options` the same bytes come out of Python and of the command line, guarded and dumped as well."""
+    options = onnxfuse.Options(skip=("layer_norm",), strict_fp32=True)
+    asked = ("--skip", "layer_norm", "--strict-fp32", "--guard", "--dump", str(block.parent / "dump1"))
+    with pytest.raises(SystemExit) as left:
+        main(["optimize", str(block), str(block.parent / "out.onnx"), *asked, "--quiet"])
+    assert not left.value.code
+    steps: list[str] = []
+    made = onnxfuse.guard(
+        block,
+        options=replace(options, dump=Dump(block.parent / "dump2", sizes={"N": 3})),
+        progress=steps.append,
+    )
+    written = io.load(block.parent / "out.onnx")
+    assert made.model.SerializeToString(deterministic=True) == written.SerializeToString(deterministic=True)
+    assert made.guarded is not None
+    assert (made.guarded.checked, made.guarded.undone) == (1, ())
+    assert {a.rule for a in made.report.applied} == {"pointwise"}
+    assert made.dumped is not None
+    assert [op.rule for op in made.dumped.ops] == ["pointwise"]
+    assert {p.name for p in (block.parent / "dump1" / "phases").iterdir()} == {
+        p.name for p in (block.parent / "dump2" / "phases").iterdir()
+    }
+    assert steps[0] == "normalize"
+    assert {"open", "dump"} < set(steps)
+
+
+def test_a_dump_of_python_tells_each_op(block: Path) -> None:
+    """A value for each fused op, and its folder; a folder that is full is refused before anything is done."""
+    made = onnxfuse.dump(block, block.parent / "dump", arch="sm_80", shapes={"N": 4})
+    assert made.dumped is not None
+    (op,) = made.dumped.ops
+    assert (op.rule, op.plans) == ("layer_norm", 1)
+    assert (block.parent / "dump" / "ops" / op.folder).is_dir()
+    with pytest.raises(onnxfuse.ModelError, match="is not empty"):
+        onnxfuse.dump(block, block.parent / "dump")
+
+
+def test_what_is_required_keeps_a_model_from_being_written(block: Path) -> None:
+    """`written` puts the file in its place when the block ends well, and not where something is missed."""
+    target = block.parent / "out.onnx"
+    for least, there in ((99, False), (1, True)):
+        options = onnxfuse.Options(require=(Requirement("layer_norm", ">=", least),))
+        with optimizing.written(lambda options=options: optimizing.optimize(block, options), target) as made:
+            assert not target.exists()
+        assert (target.exists(), not made.missed) == (there, there)
+    with pytest.raises(onnxfuse.UsageError, match=r"'layer_nrom' is not a rule\. Did you mean layer_norm\?"):
+        optimizing.optimize(block, onnxfuse.Options(only=("layer_nrom",)))
+
+
+def test_a_contract_is_held_from_python(block: Path) -> None:
+    """One outcome per model; a mistake in one does not keep the others from being run, the exit code is the worst."""
+    config = block.parent / "onnxfuse.toml"
+    config.write_text("[[model]]\npath = 'in.onnx'\nverify = false\n[[model]]\npath = 'none.onnx'\n")
+    held = onnxfuse.ci(config)
+    assert [(o.entry.name, o.exit_code) for o in held.outcomes] == [("in", 0), ("none", 3)]
+    assert (held.exit_code, held.lock_state) == (3, "absent")
+    assert held.outcomes[0].optimized is not None
+    assert held.outcomes[0].optimized["rules"] == {"layer_norm": 1}
+    only = onnxfuse.ci(config, names=["in"])
+    assert (only.exit_code, len(only.outcomes)) == (0, 1)
+    config.write_text("[[model]]\npath = 'in.onnx'\nverify = false\n")
+    assert onnxfuse.ci(config, update=True).lock_state == "written"
+    assert onnxfuse.ci(config, locked=True).exit_code == 0
+
+
+def test_an_error_about_a_file_names_it(tmp_path: Path) -> None:
+    """Also where the rewriter finds it; a model without a file has no name to tell."""
+    wrong = onnx.parser.parse_model(TEXT.replace("Neg (a)", "MatMul (a, w)").replace("{", "<float[3,4] w> {"))
+    weight = onnx.helper.make_tensor("w", onnx.TensorProto.FLOAT, [3, 4], [1.0] * 12)
+    wrong.graph.initializer.append(weight)
+    (tmp_path / "m.onnx").write_bytes(wrong.SerializeToString())
+    with pytest.raises(onnxfuse.ModelError, match=r"m\.onnx: the model is not valid"):
+        onnxfuse.optimize(tmp_path / "m.onnx")
+    with pytest.raises(onnxfuse.ModelError, match=r"^the model is not valid"):
+        onnxfuse.optimize(wrong)
+
+
+def test_bench_makes_the_fused_model_where_none_is_given(block: Path) -> None:
+    """As the command does; what is compared is the model that `optimize` makes."""
+    where: dict[str, Any] = {"providers": ["CPUExecutionProvider"], "runs": 1, "rounds": 1}
+    assert onnxfuse.bench(block, **where).fused_ops.nodes == 1
+    timed = onnxfuse.profile(block, alone=False, time=False)
+    assert timed.after is not None
+    assert onnxfuse.profile(block, time=False).after is None

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from models.survey import WAYS
-from models.survey.checks import ARCHS, STAGES
+from models.survey.checks import ARCHS, NO_ARCH, STAGES
 from models.survey.report import written
 from models.survey.workers import Settings, read, survey
 from onnxfuse.runtime import cuda_unusable
@@ -30,16 +30,25 @@ from onnxfuse.runtime import cuda_unusable
 @click.option("--seconds", default=36_000.0, help="When all ends; what is not done is done by the next call.")
 @click.option("--limit", default=240.0, show_default=True, help="Seconds of one export, and of one step of a check.")
 @click.option("--side", default=128, show_default=True, help="Images are so large, where the model takes them.")
-@click.option("--arch", "archs", multiple=True, type=click.Choice([a.name for a in ARCHS]),
-              help="Compile kernels for these alone; planned they are for all.")  # fmt: skip
+@click.option("--arch", "archs", multiple=True, type=click.Choice([*(a.name for a in ARCHS), NO_ARCH]),
+              help="Compile kernels for these alone, or for none; planned they are for all.")  # fmt: skip
 @click.option("--keep", is_flag=True, help="Leave the exports in OUT/exports.")
 @click.option("--list", "listing", is_flag=True, help="List subjects and ways, and stop.")
+@click.option("--again", is_flag=True, help="Do once more what failed.")
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the results as Markdown.")
+@click.option("--rows", "places", multiple=True, type=click.Path(exists=True, path_type=Path),
+              help="Survey nothing: report on the rows of this folder or file, or of several.")  # fmt: skip
 def main(
     stage: str, folder: Path, only: str, ways: str, shard: str, jobs: int, cards: int, seconds: float, limit: float,
-    side: int, archs: tuple[str, ...], keep: bool, listing: bool, report: Path | None,
+    side: int, archs: tuple[str, ...], keep: bool, listing: bool, again: bool, report: Path | None,
+    places: tuple[Path, ...],
 ) -> None:  # fmt: skip
     """Export models of every family, take each export through everything that onnxfuse promises, and report."""
+    if places:
+        if report is None:
+            raise click.UsageError("--rows says what a report is made of: name its file by --report FILE")
+        report.write_text(written(read(*places)), encoding="utf-8")
+        return
     from models.survey.catalogue import subjects
 
     deadline = time.monotonic() + seconds
@@ -67,7 +76,7 @@ def main(
 
     # Neighbours are alike: far ones first show the breadth where the time does not suffice.
     order = sorted(chosen, key=lambda s: zlib.crc32(s.name.encode()))
-    survey(order, Settings(stage, folder, numbers, jobs, cards, limit, deadline, side, archs, keep), tell)
+    survey(order, Settings(stage, folder, numbers, jobs, cards, limit, deadline, side, archs, keep, again), tell)
     click.echo(", ".join(f"{n} {verdict}" for verdict, n in verdicts.most_common()) or "nothing was left to do")
     if report is not None:
         report.write_text(written(read(folder)), encoding="utf-8")

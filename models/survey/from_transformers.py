@@ -23,6 +23,9 @@ TOKENS, PAST = 16, 12
 LARGEST = 60_000_000
 """Parameters that a model may have: what cannot be made smaller is told, and left out."""
 
+EXPERTS = "batched_mm"
+"""How a mixture of experts is computed."""
+
 WITH_TEXT = ("input_ids", "attention_mask", "bbox")
 """Inputs that have one value a token."""
 
@@ -50,7 +53,7 @@ def make(name: str, side: int, attention: str) -> Made:
     last: Exception | None = None
     for level in LEVELS:
         try:
-            module = _module(kind, level, attention)
+            module = _module(kind, level, attention, decoder=name.endswith(CACHED))
         except REFUSALS as error:
             last = error
             continue
@@ -69,13 +72,17 @@ def make(name: str, side: int, attention: str) -> Made:
     raise last or ValueError(f"{name}: no inputs are known for it")
 
 
-def _module(kind: str, level: int, attention: str) -> torch.nn.Module:
+def _module(kind: str, level: int, attention: str, *, decoder: bool) -> torch.nn.Module:
     import transformers
 
     config = shrunk(transformers.CONFIG_MAPPING[kind](), level)
-    config._attn_implementation = attention
+    # Each token by its own experts' weights: the default counts the tokens of each, by what has no ONNX operator.
+    config._experts_implementation = EXPERTS
+    if decoder and hasattr(config, "is_decoder"):  # an encoder that can be one keeps no cache without
+        config.is_decoder = True
     with torch.device("meta"):
         count = sum(p.numel() for p in transformers.AutoModel.from_config(copy.deepcopy(config)).parameters())
+    config._attn_implementation = attention
     if count > LARGEST:
         raise ValueError(f"{kind} has {count:,} parameters, expected at most {LARGEST:,}")
     torch.manual_seed(0)

@@ -4,17 +4,17 @@ import contextlib
 import fcntl
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from models.survey import inputs
 from models.survey.checks import Broken, Examined
 from onnxfuse.benchmark.timing import interleaved
 from onnxfuse.profiling.bound import REFUSALS, bind, opened, ort_values, outputs_of, reason
-from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, WARM_UP, cuda_settings
+from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, WARM_UP, Setting, cuda_settings
 from onnxfuse.verification.sessions import CPU, CUDA
 
 ROUNDS, RUNS = 8, 10
@@ -40,21 +40,34 @@ def clock() -> Iterator[None]:
         yield
 
 
+def contenders(one: Examined, *, convolutions: bool) -> list[tuple[str, Path, Setting]]:
+    """Return who runs: what it is, its file, its setting."""
+    theirs = [("original", one.path, alone(s)) for s in cuda_settings(convolutions=convolutions)]
+    return theirs + [("fused", one.fused, alone(s)) for s in (DEFAULT, CUDA_GRAPH)]
+
+
+def alone(setting: Setting) -> Setting:
+    """Return the setting with no threads beside the one that runs.
+
+    Nine sessions of each of 34 workers make 9,000 threads on 32 cores; where no more of them can be had ONNX Runtime
+    hangs in a constructor that failed half-way (1.31.1, at a limit of 12 threads of a user), and libraries abort.
+    """
+    return replace(setting, threads=1)
+
+
 def raced(one: Examined) -> None:
     """It is not slower than ONNX Runtime's best, and with a CUDA graph gives what it gives without."""
     providers = [CUDA, CPU]
     model = one.original()
     convolutions = any(n.op_type == "Conv" for n in model.graph.node)
-    given = inputs.feeds(model, 0, **inputs.TIMED)
+    given = one.timed()
     values = ort_values(given)
-    first = opened(one.path, DEFAULT, providers, fused=False)
+    first = opened(one.path, alone(DEFAULT), providers, fused=False)
     # What these inputs give, for shapes: every session then writes to memory of its own.
     shapes = outputs_of(first, values, "original")
     calls, names, refused = [], [], {}
     results: dict[str, list[bytes]] = {}
-    contenders = [("original", one.path, s) for s in cuda_settings(convolutions=convolutions)]
-    contenders += [("fused", one.fused, s) for s in (DEFAULT, CUDA_GRAPH)]
-    for who, path, setting in contenders:
+    for who, path, setting in contenders(one, convolutions=convolutions):
         try:
             session = opened(path, setting, providers, fused=who == "fused")
             bound = bind(session, values, shapes)

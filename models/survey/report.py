@@ -30,6 +30,9 @@ def _stage(stage: str, rows: Sequence[Row]) -> list[str]:
         mean = geometric_mean([r["over"] for r in timed])
         parts += [f"{len(timed)} were timed: {mean:.2f}x ONNX Runtime's best in the geometric mean, "
                   f"{len(slower)} slower than it.", ""]  # fmt: skip
+    if stage == "cpu":
+        parts += [f"{sum(r.get('compiled', 0) for r in rows)} kernels were compiled; planned they are for each of the "
+                  "architectures, whether they were compiled or not.", ""]  # fmt: skip
     parts += _table("who exports", ["source", "exporter and type", "exported", "right"], _exporters(rows))
     failed = [r for r in rows if r["verdict"] == "failed"]
     parts += _grouped("failed", failed)

@@ -47,6 +47,8 @@ class Settings:
     archs: tuple[str, ...]
     kept: bool
     """The exports stay in the folder."""
+    again: bool = False
+    """What failed is done once more."""
 
 
 class Ended(Exception):  # noqa: N818 - it names what was found, no mistake in this program
@@ -54,13 +56,14 @@ class Ended(Exception):  # noqa: N818 - it names what was found, no mistake in t
 
 
 class Rows:
-    """The file of the results: what is there is not done again."""
+    """The file of the results: what is there is not done again, unless it failed and is asked for `again`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, again: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.file = folder / ROWS
         self.lock = threading.Lock()
-        self.done = {(r["subject"], r["way"], r["stage"]) for r in read(folder)}
+        kept = [r for r in read(folder) if not (again and r["verdict"] == "failed")]
+        self.done = {(r["subject"], r["way"], r["stage"]) for r in kept}
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Write one row."""
@@ -68,10 +71,10 @@ class Rows:
             file.write(json.dumps(row) + "\n")
 
 
-def read(folder: Path) -> list[dict[str, Any]]:
-    """Return the rows of all files of results in a folder, each export's last one."""
+def read(*places: Path) -> list[dict[str, Any]]:
+    """Return the rows of files of results, or of all such files in a folder: each export's last one."""
     rows: dict[tuple[str, str, str], dict[str, Any]] = {}
-    for file in sorted(folder.glob("*.jsonl")):
+    for file in (f for place in places for f in (sorted(place.glob("*.jsonl")) if place.is_dir() else [place])):
         for line in file.read_text(encoding="utf-8").splitlines():
             row = json.loads(line)
             rows[row["subject"], row["way"], row["stage"]] = row
@@ -80,7 +83,7 @@ def read(folder: Path) -> list[dict[str, Any]]:
 
 def survey(subjects: Sequence[Subject], settings: Settings, tell: Callable[[Mapping[str, Any]], None]) -> None:
     """Do what is not done yet; `tell(row)` hears of each row as it is written."""
-    rows = Rows(settings.folder)
+    rows = Rows(settings.folder, again=settings.again)
     work: queue.SimpleQueue[tuple[Subject, int]] = queue.SimpleQueue()
     for number in settings.ways:  # each subject in one way before any in the next one
         for subject in subjects:

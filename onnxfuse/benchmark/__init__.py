@@ -33,6 +33,7 @@ def bench(
     runs: int = RUNS,
     rounds: int = ROUNDS,
     seed: int = 0,
+    rules: Sequence[str | Path] = (),
     progress: Progress | None = None,
 ) -> Report:
     """Return the times of `fused`, and of `original` at each of ONNX Runtime's settings that make a difference.
@@ -42,13 +43,14 @@ def bench(
     ONNX Runtime's, by default CUDA where it works. `use_tf32` is ONNX Runtime's CUDA option, for both models: by
     default 0 where the fused file was made with `--strict-fp32`, else 1. All sessions run on the same seeded inputs,
     which are bound to the device, in `rounds` interleaved rounds of `runs` timed runs each.
+    `rules` are the folders of your own rules that made the fused model, as for `onnxfuse.session`.
     `progress(step, done, total)` is called along the way, never while anything is timed.
 
     Raises ModelError, UsageError, DeviceError, KernelError.
     """
     from onnxfuse.benchmark.compare import compare  # ONNX Runtime is imported when something is to be run.
 
-    return compare(original, fused, shapes or {}, providers, use_tf32, runs, rounds, seed, progress or _silent)
+    return compare(original, fused, shapes or {}, providers, use_tf32, runs, rounds, seed, progress or _silent, rules)
 
 
 def _silent(step: str, done: int, total: int) -> None:

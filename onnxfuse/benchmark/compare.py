@@ -3,8 +3,9 @@
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import onnx
 import onnxruntime
@@ -66,6 +67,7 @@ def compare(
     rounds: int,
     seed: int,
     progress: Progress,
+    rules: Sequence[str | Path] = (),
 ) -> Report:
     """Return the report of `onnxfuse.benchmark.bench`, which tells what the arguments are."""
     began = time.perf_counter()
@@ -79,9 +81,9 @@ def compare(
         before = sessions.openable(original, original_model, folder)
         after = sessions.openable(fused, fused_model, folder)
         tf32 = sessions.tf32_options(use_tf32, fused_model)
-        default = DEFAULT.with_options(tf32)
+        default = replace(DEFAULT.with_options(tf32), rules=tuple(rules))
         contenders = _contenders(
-            before, after, tf32, on_cuda=CUDA in providers, convolutions=_convolves(original_model)
+            before, after, default, on_cuda=CUDA in providers, convolutions=_convolves(original_model)
         )
         total = BEFORE_THE_RACE + len(plan) * (1 + rounds)
         progress("counting bytes and operations", 0, total)
@@ -150,12 +152,10 @@ def _convolves(model: onnx.ModelProto) -> bool:
     return within(model.graph.node) or any(within(f.node) for f in model.functions)
 
 
-def _contenders(
-    before: Model, after: Model, tf32: Mapping[str, str], *, on_cuda: bool, convolutions: bool
-) -> list[Contender]:
+def _contenders(before: Model, after: Model, default: Setting, *, on_cuda: bool, convolutions: bool) -> list[Contender]:
     """Return the original at every setting, the fused model on CUDA with and without a CUDA graph, on the CPU alike.
 
-    `tf32` is the option that all have in common.
+    `default` has the options and the rules that all have in common.
     """
     originals = cuda_settings(convolutions=convolutions) if on_cuda else cpu_settings(device.cores())
     ours = (DEFAULT, CUDA_GRAPH) if on_cuda else originals
@@ -163,7 +163,8 @@ def _contenders(
         ("original", before, originals),
         ("fused", after, ours),
     )
-    return [Contender(name, model, s.with_options(tf32)) for name, model, settings in both for s in settings]
+    common = [(name, model, replace(s, rules=default.rules)) for name, model, settings in both for s in settings]
+    return [Contender(name, model, s.with_options(default.options)) for name, model, s in common]
 
 
 def _look_at_fused(

@@ -4,20 +4,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import onnx
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from onnxfuse.benchmark import ROUNDS, RUNS
+from onnxfuse.api.running import PROVIDERS, ROUNDS, RUNS, bench
 from onnxfuse.cli.console import errors as standard_error
 from onnxfuse.cli.console import output, print_json
-from onnxfuse.cli.optimize import EXPECTATION_NOT_MET, run
-from onnxfuse.cli.outputs import Outputs, output_options, writable
-from onnxfuse.cli.verify import PROVIDERS, TF32_OPTION, ShapeOption
-from onnxfuse.model import io
-from onnxfuse.rewrite.language import rule_file
+from onnxfuse.cli.outputs import Outputs, output_options
+from onnxfuse.cli.parameters import PROVIDER_OPTION, TF32_OPTION, ShapeOption, Shapes
+from onnxfuse.model.errors import EXPECTATION_NOT_MET
+from onnxfuse.profiling.report import flops_text, size_text
 
 if TYPE_CHECKING:
     from onnxfuse.benchmark import Block, FusedOps, Report
@@ -33,11 +31,15 @@ if TYPE_CHECKING:
     multiple=True,
     help="Sizes of a dynamic dimension, taken in turn (batch=1,8,32), or the shape of an input. May be repeated.",
 )
-@click.option("--provider", type=click.Choice(list(PROVIDERS)), default="auto", show_default=True, help="Where to run.")
+@PROVIDER_OPTION
 @TF32_OPTION
 @click.option("--runs", type=click.IntRange(1), default=RUNS, show_default=True, help="Timed runs per round.")
 @click.option("--rounds", type=click.IntRange(1), default=ROUNDS, show_default=True, help="Rounds, settings in turn.")
 @click.option("--min-speedup", type=click.FloatRange(0), metavar="X", help="Exit 4 if a shape is less than X faster.")
+@click.option(
+    "--rules", "folders", metavar="DIR", multiple=True, type=click.Path(path_type=Path),
+    help="Rules beside the shipped ones that OUT.onnx was made with, or is to be.",
+)  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs.")
 @click.option(
     "--plot",
@@ -50,12 +52,13 @@ if TYPE_CHECKING:
 def command(
     original: Path,
     fused: Path | None,
-    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    shapes: Shapes,
     provider: str,
     use_tf32: bool | None,
     runs: int,
     rounds: int,
     min_speedup: float | None,
+    folders: tuple[Path, ...],
     seed: int,
     plot: Path | None,
     as_json: bool,
@@ -66,51 +69,36 @@ def command(
     Without OUT.onnx, IN.onnx is optimized in memory. The speed-up is the original's best median over the fused
     model's. Several --shape sizes are taken together: batch=1,8 with sequence=128,512 runs 1x128 and 8x512.
     """
-    from onnxfuse.benchmark import bench
-    from onnxfuse.verification.crashes import Run, surviving
-
-    if plot is not None:
-        from onnxfuse.benchmark.plot import check
-
-        check(plot)
-        writable(plot)
     errors = standard_error()
     # Drawn at each step only: a bar that moves by itself would run in the midst of what is timed.
     with Progress(console=errors, transient=True, auto_refresh=False, disable=not errors.is_terminal) as bar:
         task = bar.add_task("optimize" if fused is None else "load", total=None)
         bar.refresh()
-        other = optimized(original) if fused is None else fused
 
         def show_progress(step: str, done: int, total: int) -> None:
             bar.update(task, description=step, completed=done, total=total, refresh=True)
 
-        run = Run(original, other, None, (seed,), dict(shapes), PROVIDERS[provider], use_tf32=use_tf32)
-        report = surviving(
-            lambda tell: bench(
-                original,
-                other,
-                shapes=dict(shapes),
-                providers=PROVIDERS[provider],
-                use_tf32=use_tf32,
-                runs=runs,
-                rounds=rounds,
-                seed=seed,
-                progress=tell,
-            ),
-            run,
-            show_progress,
+        timed = bench(
+            original,
+            fused,
+            shapes=dict(shapes),
+            providers=PROVIDERS[provider],
+            use_tf32=use_tf32,
+            runs=runs,
+            rounds=rounds,
+            seed=seed,
+            rules=folders,
+            plot=plot,
+            progress=show_progress,
         )
-    if plot is not None:
-        from onnxfuse.benchmark.plot import draw
-
-        draw(report, plot)
+    report = timed.report
     missed = () if min_speedup is None else report.missed(min_speedup)
     not_met = [
         f"--min-speedup {min_speedup:g}: {b.speedup:.4g}x over {b.best('original').setting} at {b.name}" for b in missed
     ]
     facts = {"ok": not missed, **report.as_dict(), "min_speedup": min_speedup, "not_met": not_met}
     facts["plot"] = None if plot is None else str(plot)
-    outputs.write("bench", facts, {"before": original, "after": other})
+    outputs.write("bench", facts, {"before": original, "after": timed.fused})
     if as_json:
         print_json("bench", facts)
     else:
@@ -118,13 +106,6 @@ def command(
         if plot is not None:
             output().print(f"plot: {escape(str(plot))}", style="dim", soft_wrap=True)
     return EXPECTATION_NOT_MET if missed else 0
-
-
-def optimized(path: Path) -> onnx.ModelProto:
-    """Return the model in `path`, optimized by the shipped rules."""
-    model = io.load(path)
-    run(model, rule_file.select(()), lambda _: None, path)
-    return model
 
 
 def show(report: "Report", not_met: list[str], console: Console) -> None:
@@ -199,8 +180,6 @@ def _legend(report: "Report", on_cuda: bool) -> list[str]:
 
 def _work_text(report: "Report") -> str:
     """Return what the roofline stands on: what a run has to do, and what was measured here."""
-    from onnxfuse.profiling.report import flops_text, size_text
-
     assert report.ceilings is not None
     block = report.blocks[0]
     bytes_ = " -> ".join(size_text(w.bytes) for w in block.work.values())

@@ -4,6 +4,7 @@ import contextlib
 import difflib
 import importlib
 import io
+import os
 import signal
 import sys
 import threading
@@ -122,6 +123,7 @@ def main(arguments: list[str] | None = None) -> None:
     if arguments is None:
         # The process is this command's alone: what it runs of a model, it may run in children.
         isolation.allow()
+        _open_streams()
         arguments = sys.argv[1:]
     if threading.current_thread() is threading.main_thread():
         # A pipeline that runs out of time ends the process by this signal: half-written files go, as after any error.
@@ -141,6 +143,10 @@ def main(arguments: list[str] | None = None) -> None:
         code = 2
     except click.Abort:
         code = 130
+    except SystemExit as left:
+        if not isinstance(left.__context__, BrokenPipeError):
+            raise
+        code = 128 + signal.SIGPIPE  # whoever read the output has gone; click and Rich say 1, which is a verdict here
     except OSError as error:
         # What the system refuses where no command expects it, such as a name that is too long; without a file it is
         # no mistake of the caller's.
@@ -162,6 +168,13 @@ def main(arguments: list[str] | None = None) -> None:
         _own_fault(error, arguments)
         code = FAULT
     sys.exit(code or 0)
+
+
+def _open_streams() -> None:
+    """Let the standard streams that the caller closed lead nowhere: else a file that is written gets their number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))  # noqa: SIM115 - stays open
 
 
 def _own_fault(error: Exception, arguments: list[str]) -> None:

@@ -17,10 +17,11 @@ from typing import Any, TypeVar
 import click
 import onnx
 
+from onnxfuse.api.files import writable, written
 from onnxfuse.model import io
-from onnxfuse.model.errors import ModelError, OnnxfuseError
+from onnxfuse.model.errors import OnnxfuseError
 
-Models = Mapping[str, "onnx.ModelProto | Path"]
+Models = Mapping[str, "onnx.ModelProto | Path | str"]
 """The models of a command by side: `before`, `after`."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -103,15 +104,6 @@ def output_options(command: Command) -> Command:
     return with_outputs  # type: ignore[return-value]  # click sees the options that were added, the caller one argument
 
 
-def writable(target: Path) -> None:
-    """Raise ModelError where `target` is a folder, or stands in none."""
-    # Not Path.is_dir, which raises where the system does not take the name; that is told when it is written.
-    if os.path.isdir(target):
-        raise ModelError(f"{target}: is a directory", "Give the name of the file to write.")
-    if not os.path.isdir(target.parent):
-        raise ModelError(f"{target}: the folder {target.parent} does not exist", "Create it first.")
-
-
 def command_line() -> str:
     """Return the call as a person would type it."""
     return shlex.join(["onnxfuse", *sys.argv[1:]])
@@ -127,14 +119,5 @@ def environment() -> dict[str, str]:
     }
 
 
-def _light(model: "onnx.ModelProto | Path") -> onnx.ModelProto:
+def _light(model: "onnx.ModelProto | Path | str") -> onnx.ModelProto:
     return model if isinstance(model, onnx.ModelProto) else io.load(model, weights=False)
-
-
-def written(path: Path, text: str, *, add: bool = False) -> None:
-    """Write `text` to `path`, or add it there; raises ModelError where that cannot be done."""
-    try:
-        with path.open("a" if add else "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise ModelError(f"{path}: cannot be written: {error.strerror}", "Check the folder's permissions.") from None

@@ -1,76 +1,20 @@
 """`onnxfuse verify`: compare a fused model with its original, and say which error is whose."""
 
-from collections.abc import Collection, Iterable
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.markup import escape
 from rich.progress import Progress
-from rich.table import Table
 
+from onnxfuse.api.running import CPU, CUDA, PROVIDERS, verify
 from onnxfuse.cli.console import errors as standard_error
 from onnxfuse.cli.console import output, print_json
 from onnxfuse.cli.outputs import Outputs, output_options
-from onnxfuse.model import io, isolation
-from onnxfuse.model.errors import UsageError
-from onnxfuse.model.isolation import Crash, isolated
+from onnxfuse.cli.parameters import TF32_OPTION, ShapeOption, Shapes, ToleranceOption
+from onnxfuse.cli.verified import show
+from onnxfuse.model.errors import MISMATCH
 
-if TYPE_CHECKING:
-    from onnx import ModelProto
-
-    from onnxfuse.verification import Finding, KernelRow, OutputRow, Report
-    from onnxfuse.verification.bisect import Reoptimize
-
-EXIT_MISMATCH = 1
-
-CPU, CUDA = ["CPUExecutionProvider"], ["CUDAExecutionProvider", "CPUExecutionProvider"]
-PROVIDERS = {"cpu": CPU, "cuda": CUDA, "auto": None}
-"""Where both models run."""
 AGAINST = {"both": (CPU, CUDA), "cpu,cuda": (CPU, CUDA), "cuda,cpu": (CUDA, CPU)}
 """Where the original runs, and where the fused model does."""
-
-
-class ToleranceOption(click.ParamType[tuple[str, float]]):
-    """`1e-3` for every output, `logits=1e-3` for one, `float16=1e-2` for an element type."""
-
-    name = "[NAME=]NUMBER"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
-        """Return the name, empty for every output, and the number."""
-        name, _, number = str(value).rpartition("=")
-        try:
-            return name, float(number)
-        except ValueError:
-            self.fail(f"'{value}' is neither a number nor OUTPUT=NUMBER nor TYPE=NUMBER", param, ctx)
-
-
-class ShapeOption(click.ParamType[tuple[str, tuple[int, ...]]]):
-    """`name=1,7` for the values of a dimension, `input=1x3x224x224` for the shape of an input."""
-
-    name = "NAME=SIZES"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, tuple[int, ...]]:
-        """Return the name and the sizes."""
-        name, equals, sizes = str(value).rpartition("=")
-        numbers = sizes.replace("x", ",").split(",")
-        if not equals or not name or not all(n.strip().isdigit() for n in numbers):
-            self.fail(f"'{value}' is neither DIMENSION=1,7 nor INPUT=1x3x224x224", param, ctx)
-        return name, tuple(int(n) for n in numbers)
-
-
-TF32_OPTION = click.option(
-    "--tf32/--no-tf32",
-    "use_tf32",
-    default=None,
-    help="ONNX Runtime's CUDA option use_tf32, for both models; by default 0 where OUT.onnx was made with "
-    "--strict-fp32, else 1.",
-)
-"""Whether float32 products may be rounded, for every command that opens sessions."""
 
 
 @click.command("verify")
@@ -141,7 +85,7 @@ TF32_OPTION = click.option(
     metavar="DIR",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="Rules that FUSED was made with beside the shipped ones, for --bisect.",
+    help="Rules that FUSED was made with beside the shipped ones.",
 )
 @click.option(
     "--truth",
@@ -170,7 +114,7 @@ def command(
     original: Path,
     fused: Path,
     inputs: tuple[Path, ...],
-    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    shapes: Shapes,
     seed: int,
     seeds: int,
     save_inputs: Path | None,
@@ -195,215 +139,38 @@ def command(
     step of the output's type; with --rtol or --atol, the difference of the two is judged instead. On CUDA every fused
     op must also have run as its kernel.
     """
-    from onnxfuse.verification import verify  # ONNX Runtime takes a second to import; --help does not wait.
-    from onnxfuse.verification.crashes import Run, report_of
-
-    if folders and bisect is None:
-        raise UsageError("--rules goes with --bisect", "The rules of FUSED matter only to name the one at fault.")
     ours, theirs = AGAINST[provider] if provider in AGAINST else (PROVIDERS[provider], None)
     errors = standard_error()
-    chosen: dict[str, Any] = {
-        "inputs": inputs or None, "seeds": range(seed, seed + seeds), "shapes": dict(shapes) or None
-    }  # fmt: skip
-    if save_inputs is not None:
-        _save_inputs(save_inputs, original, **chosen)
     with Progress(console=errors, transient=True, disable=quiet or not errors.is_terminal) as bar:
         task = bar.add_task("opening", total=None)
 
         def show_progress(step: str, done: int, total: int) -> None:
             bar.update(task, description=step, completed=done, total=total)
 
-        report = isolated(
-            lambda tell: verify(
-                original,
-                fused,
-                **chosen,
-                providers=ours,
-                fused_providers=theirs,
-                truth=truth,  # type: ignore[arg-type]  # click has checked it
-                rtol=dict(rtol),
-                atol=dict(atol),
-                nan=nan,  # type: ignore[arg-type]  # click has checked it
-                top_k=top_k or None,
-                use_tf32=use_tf32,
-                seconds=seconds,
-                memory=None if memory is None else int(memory * 1e9),
-                progress=tell,
-            ),
-            show_progress,
-            patience=max(seconds, isolation.PATIENCE),
+        report = verify(
+            original,
+            fused,
+            inputs=inputs or None,
+            seeds=range(seed, seed + seeds),
+            shapes=dict(shapes) or None,
+            providers=ours,
+            fused_providers=theirs,
+            use_tf32=use_tf32,
+            seconds=seconds,
+            save_inputs=save_inputs,
+            bisect=bisect,
+            rules=folders,
+            truth=truth,
+            rtol=dict(rtol),
+            atol=dict(atol),
+            nan=nan,
+            top_k=top_k or None,
+            memory=None if memory is None else int(memory * 1e9),
+            progress=show_progress,
         )
-        if isinstance(report, Crash):
-            run = Run(original, fused, **chosen, providers=ours, fused_providers=theirs, use_tf32=use_tf32)
-            report = report_of(report, run, show_progress)
-        if bisect is not None and report.crash is None:
-            from onnxfuse.verification.bisect import investigate
-
-            verified = report
-            found = isolated(
-                lambda tell: investigate(
-                    original, fused, verified, **chosen, reoptimize=_reoptimizer(original, folders), folder=bisect,
-                    progress=tell,
-                ),
-                show_progress,
-            )  # fmt: skip
-            if isinstance(found, Crash):
-                crashed = f"--bisect: a part of the models {found.how}, at the step '{found.step}'"
-                found = replace(report, problems=(*report.problems, crashed))
-            report = found
     outputs.write("verify", report.as_dict(), {"before": original, "after": fused})
     if as_json:
         print_json("verify", report.as_dict())
     elif not quiet:
         show(report, output())
-    return 0 if report.ok else EXIT_MISMATCH
-
-
-def _save_inputs(path: Path, original: Path, **chosen: Any) -> None:
-    """Write the inputs before anything is run on them: they are wanted most where a run ends badly."""
-    from onnxfuse.verification.input_files import save_cases
-    from onnxfuse.verification.inputs import input_specs
-    from onnxfuse.verification.planning import plan_of
-
-    save_cases(path, plan_of(input_specs(io.load(original)), **chosen))
-
-
-def _reoptimizer(original: Path, folders: tuple[Path, ...]) -> "Reoptimize":
-    """Return what optimizes the original again without some of the rules."""
-    from onnxfuse.cli.optimize import run
-    from onnxfuse.rewrite.language import rule_file
-
-    rules = rule_file.select(folders)
-
-    def reoptimize(without: Collection[str]) -> tuple["ModelProto", tuple[str, ...]]:
-        model = io.load(original)
-        report = run(model, [r for r in rules if r.name not in without], lambda _: None, original)
-        return model, tuple(report.by_rule())
-
-    return reoptimize
-
-
-def show(report: "Report", console: Console) -> None:
-    """Print the verdict, the table of outputs and what to try, on one screen."""
-    color = "green" if report.ok else "red"
-    console.print(f"[bold {color}]{'ok' if report.ok else 'MISMATCH'}[/] {escape(report.summary)}")
-    for problem in report.problems if report.crash is None else ():
-        console.print(f"  - {escape(problem)}")
-    if report.rows:
-        console.print(_table(report))
-        console.print(_legend(report), style="dim")
-    for row in report.outputs:
-        if row.verdict == "mismatch":
-            console.print(_place(report, row))
-    if report.bisection is not None:
-        _show_finding(report.bisection, console)
-    for step in _next_steps(report):
-        console.print(f"-> {escape(step)}")
-
-
-def _show_finding(finding: "Finding", console: Console) -> None:
-    console.print(f"[bold]bisect:[/] {escape(finding.text)}")
-    if not finding.fault:
-        return
-    if finding.guilty is not None:
-        console.print(f"  made of: {escape(', '.join(finding.guilty.nodes))}", soft_wrap=True)
-    console.print(f"  in the original: {escape(', '.join(finding.replaced))}", soft_wrap=True)
-    console.print(f"  because: {escape(finding.why)}; {finding.checked} places looked at", soft_wrap=True)
-    if finding.folder:
-        console.print(
-            f"  shown by: onnxfuse verify {finding.folder}/original.onnx {finding.folder}/model.onnx "
-            f"--inputs {finding.folder}/test_data_set_0",
-            soft_wrap=True, markup=False,
-        )  # fmt: skip
-
-
-def _table(report: "Report") -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title, justify in (
-        ("output", "left"), ("type", "left"), ("error", "right"), ("allowed", "right"), ("original's", "right"),
-        ("max abs", "right"), ("max rel", "right"), ("cosine", "right"), ("passes with", "left"), ("verdict", "left"),
-    ):  # fmt: skip
-        table.add_column(title, justify=justify, no_wrap=title != "output")  # type: ignore[arg-type]
-    for row in report.outputs:
-        m = row.measure
-        color = {"ok": "green", "mismatch": "red", "undecided": "yellow"}[row.verdict]
-        given = row.tolerance
-        judged = (f"{m.error:.2g}", f"{m.budget:.2g}") if given is None else (f"{given.worst:.2g}x", "tolerance")
-        table.add_row(
-            escape(row.output), row.dtype, *judged, f"{m.own:.2g}", f"{m.max_abs:.2g}",
-            f"{m.max_rel:.2g}", f"{m.cosine:.7f}", f"rtol {m.rtol:.0e} atol {m.atol:.1e}", f"[{color}]{row.verdict}[/]",
-        )  # fmt: skip
-    return table
-
-
-def _legend(report: "Report") -> str:
-    ran = [c for c in report.cases if not c.note]
-    skipped = len(report.cases) - len(ran)
-    kinds = ", ".join(dict.fromkeys(c.name for c in ran))
-    where = [p.removesuffix("ExecutionProvider") for p in (report.provider, report.fused_provider) if p]
-    text = f"worst of {len(ran)} cases ({kinds}) on {' against '.join(where)}"
-    text += f"; error against {report.truth} ({report.truth_how}); max and cosine against the original"
-    text += f"; {report.seconds:.1f} s"
-    for row in report.outputs:
-        agreed = ", ".join(f"top-{k} {share:.2%}" for k, share in row.measure.difference.agreement.items())
-        text += f"\n{escape(row.output)} agrees with the original: {agreed}" if agreed else ""
-    if report.truth_why:
-        what = "the truth" if report.truth == "float64" else "truth is not float64"
-        text += f"\n{what}: {escape(report.truth_why)}"
-    if report.without_tf32:
-        text += f"\nno float32 product is rounded to TF32 (use_tf32 0): {report.without_tf32}"
-    if report.tf32:
-        text += (
-            "\nby its own error the original is better; judged by what factors rounded to TF32 do to it, as the "
-            "session allows (use_tf32, ONNX Runtime's default); to keep float32: optimize --strict-fp32"
-        )
-    if report.searched:
-        sizes = ", ".join(f"{name}={','.join(map(str, values))}" for name, values in report.searched.items())
-        text += f"\nsizes searched upward until the original ran: {escape(sizes)}; say which with --shape"
-    if skipped:
-        text += f"\n{skipped} cases left out: {escape(next(c.note for c in report.cases if c.note))}"
-    kernels = [k for k in report.kernels if k.runs_as == "kernel"]
-    return text + (_kernel_text(kernels, report.kernels) if report.kernels else "")
-
-
-def _kernel_text(kernels: Iterable["KernelRow"], every: Iterable["KernelRow"]) -> str:
-    kernels, every = list(kernels), list(every)
-    text = f"\n{len(kernels)} of {len(every)} fused ops ran as kernels, {sum(k.launches for k in kernels)} launches"
-    library = sum(k.runs_as == "library" for k in every)
-    text += f"; {library} in ONNX Runtime's own ops" if library else ""
-    reasons = dict.fromkeys(k.reason for k in every if k.runs_as == "function")
-    return text + (f"; others as their bodies: {escape(', '.join(reasons))}" if reasons else "")
-
-
-def _place(report: "Report", row: "OutputRow") -> str:
-    m, case = row.measure, report.cases[row.case]
-    d = m.difference
-    shapes = " ".join(f"{n}={'x'.join(map(str, s)) or 'scalar'}" for n, s in case.shapes.items())
-    place = f"{row.output}[{', '.join(map(str, m.where))}]"
-    return escape(
-        f"{row.output}: {row.fault}\n"
-        f"  {place} = {m.fused:.9g}, original {m.original:.9g}, truth {m.truth:.9g}\n"
-        f"  abs error: mean {d.mean_abs:.2g}, "
-        f"{', '.join(f'{float(q):.2%} below {x:.2g}' for q, x in d.quantiles.items())}, max at {list(d.max_abs_at)}\n"
-        f"  signal to noise {d.snr:.1f} dB; ULPs apart: {', '.join(f'{k}: {n}' for k, n in d.ulps.items()) or 'none'}\n"
-        f"  case {case.name}{'' if case.seed is None else f', seed {case.seed}'}: {shapes}"
-    )
-
-
-def _next_steps(report: "Report") -> list[str]:
-    if report.ok:
-        return []
-    verdicts = {r.verdict for r in report.outputs}
-    steps = []
-    if "mismatch" in verdicts:
-        if report.bisection is None:
-            steps.append("name the fused op or rule that is to blame: the same with --bisect DIR")
-        steps.append("see what was fused with onnxfuse explain; undo it with onnxfuse optimize --undo and verify that")
-    if report.unverified:
-        steps.append(
-            "made-up inputs tell too little about this model: give real ones with --inputs, or say how far the outputs "
-            "may be apart with --rtol and --atol"
-        )
-    if any(k.runs_as == "function" for k in report.kernels) and report.provider.startswith("CUDA"):
-        steps.append("the bodies alone can be verified with --provider cpu")
-    return steps
+    return 0 if report.ok else MISMATCH

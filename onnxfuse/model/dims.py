@@ -5,8 +5,9 @@ names, so a -1 is a quotient in which names cancel, and an extent of which nothi
 wherever it comes back.
 """
 
+import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +15,8 @@ import numpy as np
 import onnx
 from onnx import NodeProto, numpy_helper
 
-from onnxfuse.model.types import INVENTED, Dim, ValueType, factors, is_unknown, value_types
+from onnxfuse.model.inference import infer_node
+from onnxfuse.model.types import INVENTED, Dim, ValueType, factors, is_unknown, type_of, value_info, value_types
 
 Shape = tuple[Dim, ...] | None
 Numbers = tuple[Dim, ...] | None
@@ -58,15 +60,44 @@ def refine(model: onnx.ModelProto) -> None:
     for tensor in graph.initializer:
         _remember(state, tensor.name, tensor)
     found: dict[str, ValueType] = {}
-    for node in graph.node:
-        for name, shape in zip(node.output, _told(state, node), strict=False):
+    more: set[str] = set()
+
+    def learn(names: Sequence[str], told: Sequence[Shape]) -> None:
+        for name, shape in zip(names, told, strict=False):
             if not name:
                 continue
-            merged = _merged(name, state.shapes.get(name), shape)
-            if merged is not None and merged != state.shapes.get(name) and name in types:
+            known = state.shapes.get(name)
+            merged = _merged(name, known, shape)
+            if merged is not None and merged != known and name in types:
                 found[name] = ValueType(types[name].dtype, merged)
+            if _open(known) > _open(merged):
+                more.add(name)
             state.shapes[name] = merged
+
+    for node in graph.node:
+        learn(node.output, _told(state, node))
+        if not more.isdisjoint(node.input) and any(_open(state.shapes.get(v)) for v in node.output):
+            learn(node.output, _asked(state, node, types))
     _write(graph, found)
+
+
+def _open(shape: Shape) -> float:
+    """Return how many extents are not known."""
+    return math.inf if shape is None else sum(map(is_unknown, shape))
+
+
+def _asked(state: _State, node: NodeProto, types: Mapping[str, ValueType]) -> Sequence[Shape]:
+    """Return what ONNX says of a node's outputs by itself, now that more is known of what the node reads.
+
+    Its inference over the whole graph went on with nothing where an extent was found here alone.
+    """
+    if node.domain not in ("", "ai.onnx"):
+        return []
+    given = {v: value_info(v, ValueType(types[v].dtype, state.shapes[v])).type
+             for v in node.input if v in types and v in state.shapes}  # fmt: skip
+    numbers = {v: numpy_helper.from_array(state.constants[v]) for v in node.input if v in state.constants}
+    told = infer_node(node, given, numbers, state.opset)
+    return [type_of(told[v]).shape if v in told else None for v in node.output]
 
 
 def _told(state: _State, node: NodeProto) -> Sequence[Shape]:
@@ -285,7 +316,7 @@ def _reduce(state: _State, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
     axes = None if shapes[0] is None else _axes(state, node, len(shapes[0]))
     if shapes[0] is None or axes is None:
         return []
-    keep = _attribute(node, "keepdims", 1)
+    keep = _attribute(node, "keepdims", 1) == 1  # as ONNX Runtime has it, and ONNX's inference
     return [tuple(1 if i in axes else d for i, d in enumerate(shapes[0]) if keep or i not in axes)]
 
 

@@ -1,5 +1,8 @@
 """What can go wrong for reasons that the user can mend: each error says place, fact, and the next step."""
 
+MISMATCH, EXPECTATION_NOT_MET = 1, 4
+"""Exit codes of the command line for what is a result and no error: wrong numbers, and less than was required."""
+
 
 class OnnxfuseError(Exception):
     """A mistake in the input or the environment, told in one message without a traceback.

@@ -9,15 +9,15 @@ from onnx.reference import ReferenceEvaluator
 FOLDABLE = frozenset({
     "Abs", "Add", "And", "Cast", "Ceil", "Clip", "Concat", "ConstantOfShape", "Div", "Equal", "Exp", "Expand",
     "Flatten", "Floor", "Gather", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Max", "Min",
-    "Mod", "Mul", "Neg", "Not", "Or", "Pow", "Range", "Reciprocal", "ReduceProd", "ReduceSum", "Reshape", "Shape",
-    "Size", "Slice", "Sqrt", "Squeeze", "Sub", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where",
+    "Mod", "Mul", "Neg", "Not", "Or", "Pow", "Range", "Reciprocal", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum",
+    "Reshape", "Shape", "Size", "Slice", "Sqrt", "Squeeze", "Sub", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where",
 })  # fmt: skip
 """Operators that exporters put between weights and their use; deterministic, and cheap next to loading the weights."""
 
 
-REFUSALS = (IndexError, ValueError, TypeError, RuntimeError)
+REFUSALS = (ArithmeticError, LookupError, ValueError, TypeError, RuntimeError)
 """What the reference operators raise for values that the operator is not defined on: an index out of range, shapes that
-do not broadcast, a negative extent. They have no exception of their own for it."""
+do not broadcast, a negative extent, a step of 0. They have no exception of their own for it."""
 
 
 def evaluate(

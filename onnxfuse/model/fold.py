@@ -173,7 +173,7 @@ def share_equal(graph: Graph) -> bool:
     changed = False
     for index in range(len(graph.nodes)):  # a reader that is rerouted keeps its place
         node = graph.nodes[index]
-        if node.op == "Constant" or not _repeatable(graph, node):
+        if node.op == "Constant" or not is_repeatable(node):
             continue
         attributes = sorted((name, _plain(value)) for name, value in graph.attributes(node).items())
         key = (node.op, tuple(map(bool, node.outputs)), tuple(attributes), *(_token(graph, v) for v in node.inputs))
@@ -183,7 +183,8 @@ def share_equal(graph: Graph) -> bool:
     return changed
 
 
-def _repeatable(graph: Graph, node: Node) -> bool:
+def is_repeatable(node: Node) -> bool:
+    """Return whether `node` is an operator of ONNX's that gives the same each time, with no graph inside."""
     return not node.domain and not is_random(node.proto) and not any(True for _ in bodies(node.proto))
 
 

@@ -3,7 +3,7 @@
 Protobuf messages are read once on the way in and written once on the way out (`Graph.commit`).
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -22,7 +22,7 @@ from onnxfuse.model.types import UNKNOWN, ValueType, value_info, value_types
 class Node:
     """One node: a read-only view of its message, its place in the order, and the values its subgraphs read."""
 
-    __slots__ = ("captures", "domain", "inputs", "op", "order", "outputs", "proto")
+    __slots__ = ("_written", "captures", "domain", "inputs", "op", "order", "outputs", "proto")
 
     def __init__(self, proto: NodeProto) -> None:
         self.proto = proto
@@ -32,6 +32,14 @@ class Node:
         self.outputs: tuple[str, ...] = tuple(proto.output)
         self.captures: tuple[str, ...] = tuple(captured(proto))
         self.order = -1
+        self._written: dict[str, schema.AttributeValue] | None = None
+
+    @property
+    def written(self) -> Mapping[str, schema.AttributeValue]:
+        """The attributes that its message holds; read once, as each of hundreds of spellings asks for them."""
+        if self._written is None:
+            self._written = {a.name: onnx.helper.get_attribute_value(a) for a in self.proto.attribute}
+        return self._written
 
     @property
     def name(self) -> str:
@@ -137,8 +145,7 @@ class Graph:
 
     def attributes(self, node: Node) -> dict[str, schema.AttributeValue]:
         """Return the attributes of `node`, the schema's defaults where they are not written."""
-        written = {a.name: onnx.helper.get_attribute_value(a) for a in node.proto.attribute}
-        return {**schema.defaults(node.op, node.domain, self.opset), **written}
+        return {**schema.defaults(node.op, node.domain, self.opset), **node.written}
 
     def subgraphs(self) -> Iterator[GraphProto]:
         """Yield the bodies that the nodes hold."""
@@ -287,7 +294,8 @@ class Graph:
 
     def _read_constant(self, value: str) -> np.ndarray | None:
         tensor = self.constant_tensor(value)
-        if tensor is None or tensor.data_location == TensorProto.EXTERNAL:
+        # Texts are no numbers, and need not be UTF-8 to be taken by ONNX Runtime.
+        if tensor is None or tensor.data_type == TensorProto.STRING or tensor.data_location == TensorProto.EXTERNAL:
             return None
         return numpy_helper.to_array(tensor)
 

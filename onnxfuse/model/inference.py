@@ -16,6 +16,7 @@ import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, numpy_helper
 
 from onnxfuse.model.errors import ModelError
+from onnxfuse.model.nested import bodies
 
 LARGE = 50_000
 """Elements of an integer vector that inference follows in this process. It keeps each as a message of 60 bytes, again
@@ -52,6 +53,28 @@ def infer_shapes(light: ModelProto, *, strict: bool = False) -> ModelProto:
         except NOT_VALID as error:
             raise _not_valid(str(error)) from None
     return _in_a_child(light, strict)
+
+
+def infer_node(
+    node: NodeProto, types: Mapping[str, onnx.TypeProto], numbers: Mapping[str, onnx.TensorProto], opset: int
+) -> Mapping[str, onnx.TypeProto]:
+    """Return the types of what one node computes, of those of what it reads; empty where ONNX infers nothing.
+
+    `numbers` are its small constants. A node that its inputs do not fit has no types: ONNX's inference is silent there.
+    """
+    if not onnx.defs.has(node.op_type, opset) or any(v and v not in types for v in node.input):
+        return {}
+    if any(True for _ in bodies(node)) or _may_multiply(GraphProto(node=[node])):
+        return {}
+    schema = onnx.defs.get_schema(node.op_type, opset)
+    given = {v: types[v] for v in node.input if v}
+    data = {v: numbers[v] for v in node.input if v in numbers}
+    try:
+        return onnx.shape_inference.infer_node_outputs(
+            schema, node, given, data, opset_imports=[onnx.helper.make_opsetid("", opset)]
+        )
+    except NOT_VALID:
+        return {}
 
 
 def may_multiply(model: ModelProto) -> bool:

@@ -42,9 +42,13 @@ class Bound:
 
     session: onnxruntime.InferenceSession
     binding: Any
+    unbound: tuple[str, ...] = ()
+    """Outputs that ONNX Runtime puts anew in each run, on the session's device."""
 
     def run(self) -> None:
         """Run once; ONNX Runtime waits for the device."""
+        for name in self.unbound:
+            self.binding.bind_output(name, _device(self.session))
         try:
             self.session.run_with_iobinding(self.binding)
         except REFUSALS as error:
@@ -65,7 +69,7 @@ def opened(
     chosen = with_options(providers, setting.options)
     safe = without_crashes(model, providers)
     if fused:
-        return runtime.session(model, providers=chosen, session_options=options, **safe)
+        return runtime.session(model, providers=chosen, session_options=options, rules=setting.rules, **safe)
     source = str(model) if isinstance(model, Path) else model.SerializeToString()
     session = onnxruntime.InferenceSession(source, options, providers=chosen, enable_fallback=0, **safe)
     if CUDA in providers and CUDA not in session.get_providers():
@@ -79,13 +83,32 @@ def ort_values(arrays: Mapping[str, Array]) -> dict[str, onnxruntime.OrtValue]:
 
 
 def bind(session: onnxruntime.InferenceSession, inputs: Values, outputs: Values) -> Bound:
-    """Return `session` with `inputs`, copied once to where the model reads them, and `outputs` to write to."""
+    """Return `session` with `inputs`, copied once to where the model reads them, and `outputs` to write to.
+
+    An output that the model declares with another shape than it has is left to ONNX Runtime, which only warns of it
+    then; a CUDA graph needs all of them, and such a session refuses to run.
+    """
     binding = session.io_binding()
     for name, value in inputs.items():
         binding.bind_ortvalue_input(name, value)
+    options = session.get_provider_options().get(CUDA, {})
+    declared = {} if options.get("enable_cuda_graph") == "1" else {o.name: o.shape for o in session.get_outputs()}
+    unbound = tuple(n for n, v in outputs.items() if n in declared and not _fits(v.shape(), declared[n]))
     for name, value in outputs.items():
-        binding.bind_ortvalue_output(name, value)
-    return Bound(session, binding)
+        if name not in unbound:
+            binding.bind_ortvalue_output(name, value)
+    return Bound(session, binding, unbound)
+
+
+def _fits(shape: Sequence[int], declared: Sequence[int | str | None]) -> bool:
+    if not declared:  # of an unknown shape, too; ONNX Runtime holds nobody to it
+        return True
+    same_rank = len(shape) == len(declared)
+    return same_rank and all(not isinstance(d, int) or n == d for n, d in zip(shape, declared, strict=True))
+
+
+def _device(session: onnxruntime.InferenceSession) -> str:
+    return "cuda" if CUDA in session.get_providers() else "cpu"
 
 
 def outputs_of(session: onnxruntime.InferenceSession, inputs: Values, model: str) -> dict[str, onnxruntime.OrtValue]:
@@ -95,7 +118,7 @@ def outputs_of(session: onnxruntime.InferenceSession, inputs: Values, model: str
         binding.bind_ortvalue_input(name, value)
     names = list(dict.fromkeys(o.name for o in session.get_outputs()))  # a model may give one value twice
     for name in names:
-        binding.bind_output(name, "cuda" if CUDA in session.get_providers() else "cpu")
+        binding.bind_output(name, _device(session))
     try:
         session.run_with_iobinding(binding)
     except REFUSALS as error:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal
 
 ModelName = Literal["original", "fused"]
@@ -23,6 +24,8 @@ class Setting:
     """Options of the CUDA provider."""
     threads: int = 0
     """Threads within one op on the CPU; 0 leaves the number to ONNX Runtime."""
+    rules: tuple[str | Path, ...] = ()
+    """Folders of rules that a fused model was made with beside ours."""
 
     def with_options(self, more: Mapping[str, str]) -> "Setting":
         """Return the setting with more options of the CUDA provider."""

@@ -102,7 +102,8 @@ def _fold(model: onnx.ModelProto, inferred: onnx.ModelProto) -> bool:
     types = value_types(inferred.graph)
     if all(t.shape is not None and all(isinstance(d, int) for d in t.shape) for t in types.values()):
         return False
-    held = [t for t in model.graph.initializer if t.data_location != onnx.TensorProto.EXTERNAL]
+    here = (t for t in model.graph.initializer if t.data_location != onnx.TensorProto.EXTERNAL)
+    held = [t for t in here if t.data_type != onnx.TensorProto.STRING]
     known = {t.name: numpy_helper.to_array(t) for t in held if math.prod(t.dims) <= FOLD_LIMIT}
     opset = next((int(o.version) for o in model.opset_import if o.domain == ""), 1)
     left = []

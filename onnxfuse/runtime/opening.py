@@ -1,5 +1,9 @@
 """Whether ONNX Runtime opens a model: what is asked of every model that is written, and of one that ONNX's checker
-does not take."""
+does not take.
+
+A file can make ONNX Runtime end the process while it opens it: 1.31.1 does for a function that calls LayerNormalization
+below opset 17. So a command asks in a child.
+"""
 
 from collections.abc import Callable
 
@@ -7,7 +11,7 @@ import onnx
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
-from onnxfuse.model import io
+from onnxfuse.model import io, isolation
 from onnxfuse.model.errors import ModelError
 from onnxfuse.model.types import first_line, shell
 from onnxfuse.model.valid import Refused
@@ -20,6 +24,9 @@ ORT_ERRORS: tuple[type[Exception], ...] = (
 
 UNREGISTERED = "is not a registered function/op"
 """What ONNX Runtime says of an operator for which a library of the user's would have to be loaded."""
+
+PATIENCE = 120.0
+"""Seconds that the opening may take: 2 GB of weights take ten."""
 
 QUIET, SILENT = 3, 4
 """ONNX Runtime's severities: errors only; not even those. What goes wrong is raised and told by us."""
@@ -57,6 +64,12 @@ def require(model: onnx.ModelProto) -> Callable[[onnx.ModelProto], None]:
 
 
 def _refusal(model: onnx.ModelProto) -> Refused | None:
+    """Return ONNX Runtime's answer, in its words or in those of its end."""
+    found = isolation.isolated(lambda _: _opened(model), patience=PATIENCE)
+    return Refused(f"ONNX Runtime {found.how} when it opens it", False) if isinstance(found, isolation.Crash) else found
+
+
+def _opened(model: onnx.ModelProto) -> Refused | None:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = SILENT

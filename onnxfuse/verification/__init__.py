@@ -55,6 +55,7 @@ def verify(
     use_tf32: bool | None = None,
     seconds: float | None = None,
     memory: int | None = None,
+    rules: Sequence[str | Path] = (),
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Report:
     """Return whether `fused` computes what `original` computes, as exactly as the original does itself.
@@ -68,6 +69,7 @@ def verify(
     Runtime's CUDA option, for both models: by default 0 where the fused file was made with `--strict-fp32`, else 1.
     `seconds` is the time for the cases, by default 300, and as much again where there is doubt; `memory` the bytes that
     the values of one may take, by default half of what is free. At least one case is run; what is left out is told.
+    `rules` are the folders of your own rules that made the fused model, as for `onnxfuse.session`.
     `progress(step, done, total)` is called along the way.
 
     Raises ModelError, UsageError, DeviceError. The rule is told in `onnxfuse.verification.budget`.
@@ -78,10 +80,10 @@ def verify(
 
     several = None if inputs is None else [inputs] if isinstance(inputs, str | Path | Mapping) else list(inputs)
     tolerances = Tolerances(_numbers(rtol), _numbers(atol))
-    judging = Judging(tolerances, nan, None if top_k is None else tuple(top_k), use_tf32=use_tf32)
+    judging = Judging(tolerances, nan, None if top_k is None else tuple(top_k), wide=True, use_tf32=use_tf32)
     return compare(
         original, fused, several, seeds, shapes, providers, truth, progress or _silent, judging, fused_providers,
-        Limits(Limits().seconds if seconds is None else seconds, Limits().memory if memory is None else memory),
+        Limits(Limits().seconds if seconds is None else seconds, Limits().memory if memory is None else memory), rules,
     )  # fmt: skip
 
 

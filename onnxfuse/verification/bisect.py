@@ -35,7 +35,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 Progress = Callable[[str, int, int], None]
 Reoptimize = Callable[[Collection[str]], tuple[ModelProto, tuple[str, ...]]]
 """Optimizes the original without the rules of these names; returns the model and the names of the rules that applied.
-The command line gives it: verifying knows nothing of rules."""
+`onnxfuse.api` gives it: verifying knows nothing of rules."""
 
 BATCH = 16
 """Windows whose values are fetched in one run of the original: more of them hold more memory, fewer run it oftener."""

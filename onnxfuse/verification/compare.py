@@ -5,14 +5,17 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx
+from onnx import TensorProto
 
 from onnxfuse import runtime
 from onnxfuse.model import io
+from onnxfuse.model.concrete_shapes import without_elements
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.isolation import doing
 from onnxfuse.model.types import UNKNOWN, ValueType, first_line, value_types
@@ -33,10 +36,22 @@ from onnxfuse.verification.planning import (
     shapes_text,
     taker,
 )  # fmt: skip
+from onnxfuse.verification.precision import is_narrower
 from onnxfuse.verification.report import LEFT_OUT, CaseRow, KernelRow, OutputRow, Report
+from onnxfuse.verification.rounding import Rounding, rounding_behind
 from onnxfuse.verification.sessions import Source
 from onnxfuse.verification.tolerance import Tolerances, Tolerated, tolerated
-from onnxfuse.verification.truth import REFERENCE_GAPS, Choice, Truth, as_tf32, float32_truth, no_float64, truth_of
+from onnxfuse.verification.truth import (
+    REFERENCE_GAPS,
+    Choice,
+    Truth,
+    as_half,
+    as_tf32,
+    float32_truth,
+    no_float64,
+    truth_of,
+)
+from onnxfuse.verification.wide import Wide
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -66,8 +81,11 @@ class Judging:
     nan: budget.NanPolicy = "equal"
     top_k: tuple[int, ...] | None = None
     """Agreements that are told of the last axis; None for CLASS_RANKS of what `classes` takes for class scores."""
-    tf32: bool = False
-    """Whether float32 outputs may be as far from the truth as factors rounded to TF32 bring the original."""
+    rounding: Rounding = ""
+    """By what else than its own runs the original's error is judged: `tf32`, with the factors of products rounded to
+    that; `half`, with every half value rounded to its type."""
+    wide: bool = False
+    """Whether models of half types are compared in float32 too (`wide`); windows show a fault without that."""
     use_tf32: bool | None = None
     """ONNX Runtime's CUDA option; None for what the fused file says, and else its default, which is to round."""
 
@@ -84,6 +102,7 @@ def compare(
     judging: Judging | None = None,
     fused_providers: Sequence[str] | None = None,
     limits: Limits | None = None,
+    rules: Sequence[str | Path] = (),
 ) -> Report:
     """Return the report of `onnxfuse.verification.verify`, which tells what the arguments are."""
     began = time.perf_counter()
@@ -98,6 +117,9 @@ def compare(
         without_tf32=_why_without_tf32(judging, fused_model, [*providers, *(elsewhere or ())]),
         limits={"seconds": limits.seconds, "memory": limits.memory},
     )  # fmt: skip
+    halves = is_narrower(original_model, TensorProto.FLOAT)
+    wide: Wide | None = None
+    wrong_in_float32 = False
     if not report.problems:
         specs = input_specs(original_model)
         plan = plan_of(specs, inputs, seeds, shapes)
@@ -106,6 +128,7 @@ def compare(
             # the next ones open.
             cuda = sessions.tf32_options(judging.use_tf32, fused_model)
             fused_file = sessions.openable(fused, fused_model, folder)
+            nothing = without_elements(fused_model)
             del fused_model
             file = sessions.openable(original, original_model, folder)
             # An original that ONNX Runtime does not open is told as that, and not as one without a truth.
@@ -136,24 +159,36 @@ def compare(
                 if too_much
                 else truth_of(original_model, truth, [c.shapes for c in plan], file)
             )
-            rounded = as_tf32(original_model) if judging.tf32 and oracle.kind == "float64" else None
+            rounded = {"tf32": as_tf32, "half": as_half}[judging.rounding](original_model) if judging.rounding else None
+            why_not_wide = ""
+            if judging.wide and halves and oracle.kind == "float64":
+                try:
+                    wide = Wide(original_model, load(fused, "fused"))
+                except ModelError as error:
+                    why_not_wide = str(error)
             del original_model
             # On two providers the original's own error is the worse one of the two.
             twin = None if elsewhere is None else sessions.plain(file, elsewhere, cuda=cuda)
             doing(model="fused", case=None)
-            session = sessions.with_kernels(fused_file, elsewhere or providers, cuda)
+            session = sessions.with_kernels(fused_file, elsewhere or providers, cuda, rules)
             del file, fused_file
             by_kind = any(s.array_type.kind in "fV" for s in specs)
             comparison = _Comparison(
                 plain, twin, session, oracle, lambda why: float32_truth(load(original, "original"), why), judging,
-                rounded, scores, limits, needs,
+                rounded, scores, limits, needs, nothing, wide, why_not_wide,
             )  # fmt: skip
             report = _run(
                 comparison, plan, lambda kinds: more_of(specs, plan, kinds, shapes), report, progress, by_kind=by_kind
             )
-    if not judging.tf32 and _tf32_may_explain(report):
-        # Which algorithm the libraries take for the original is their choice; what they may round is the session's.
-        permitted = replace(judging, tf32=True)
+            exact = _pooled(comparison.exact, comparison.cases, by_kind=by_kind)
+            wrong_in_float32 = bool(wide and wide.problems) or any(r.verdict == "mismatch" for r in exact)
+    rounding = (
+        ""
+        if report.ok or judging.rounding or wrong_in_float32
+        else rounding_behind(report, halves=halves and wide is not None)
+    )
+    if rounding:
+        permitted = replace(judging, rounding=rounding, wide=False)  # What was wide was no problem.
         again = compare(
             original,
             fused,
@@ -166,9 +201,15 @@ def compare(
             permitted,
             fused_providers,
             limits.anew(),
+            rules,
         )
-        as_much = sum(not c.note for c in again.cases) >= sum(not c.note for c in report.cases)
-        report = replace(again, searched=report.searched, tf32=True) if again.ok and as_much else report
+        # Both begin with the same plan; what was doubtful the first time had more seeds.
+        planned = report.cases[: len(again.cases)]
+        as_much = sum(not c.note for c in again.cases) >= sum(not c.note for c in planned)
+        if again.ok and as_much:
+            report = replace(
+                again, searched=report.searched, wide=report.wide, tf32=rounding == "tf32", half=rounding == "half"
+            )
     return replace(report, seconds=time.perf_counter() - began)
 
 
@@ -209,17 +250,26 @@ def _run(
             refused, "Say what its dynamic dimensions are (--shape name=1,7), or give real inputs (--inputs)."
         )
     kernels = _kernels(comparison.session)
+    rows = _pooled(comparison.rows, comparison.cases, by_kind=by_kind)
+    wrong = {r.output for r in rows if r.verdict == "mismatch"}
+    wide = comparison.wide.problems if comparison.wide else {}
     return replace(
         empty,
         truth=comparison.truth.kind,
         truth_how=comparison.truth.how,
         truth_why=comparison.truth.why,
         cases=tuple(comparison.cases),
-        rows=_pooled(comparison.rows, comparison.cases, by_kind=by_kind),
+        rows=rows,
         kernels=kernels,
+        wide="compared" if comparison.wide else comparison.why_not_wide,
         problems=(
             *comparison.problems,
-            *(launch_problems(kernels) if (empty.fused_provider or empty.provider) == sessions.CUDA else ()),
+            *(why for name, why in wide.items() if name not in wrong),
+            *(
+                launch_problems(kernels, comparison.nothing)
+                if (empty.fused_provider or empty.provider) == sessions.CUDA
+                else ()
+            ),
         ),
     )
 
@@ -241,13 +291,13 @@ def interface_problems(original: onnx.ModelProto, fused: onnx.ModelProto) -> lis
     return problems
 
 
-def launch_problems(kernels: Sequence[KernelRow]) -> list[str]:
-    """Return which fused ops did not run as kernels or in the library, and why."""
+def launch_problems(kernels: Sequence[KernelRow], nothing: Collection[str] = ()) -> list[str]:
+    """Return which fused ops did not run as kernels or in the library, and why; `nothing` have nothing to compute."""
     problems = []
     for row in kernels:
         if row.runs_as == "function":
             problems.append(f"fused op {row.op} ran as its body, not as a kernel: {row.reason or 'no reason given'}")
-        elif row.runs_as == "kernel" and row.launches == 0:
+        elif row.runs_as == "kernel" and row.launches == 0 and row.op not in nothing:
             problems.append(f"the kernel of fused op {row.op} was never launched (a branch that no case took?)")
     return problems
 
@@ -267,14 +317,22 @@ class _Comparison:
         scores: Collection[str],
         limits: Limits,
         needs: Mapping[tuple[tuple[str, tuple[int, ...]], ...], int],
+        nothing: Collection[str],
+        wide: Wide | None,
+        why_not_wide: str,
     ) -> None:
         self.plain, self.twin, self.session, self.truth = plain, twin, session, truth
         self.in_float32, self.judging, self.rounded, self.scores = in_float32, judging, rounded, scores
         self.careful = False
         """Whether the cases are doubtful ones, in which the original is run on nudged inputs for every output."""
         self.limits, self.needs = limits, needs
+        self.nothing = nothing
+        """The fused ops that have nothing to compute, for which no launch is expected."""
+        self.wide, self.why_not_wide = wide, why_not_wide
         self.cases: list[CaseRow] = []
         self.rows: list[OutputRow] = []
+        self.exact: list[OutputRow] = []
+        """The same of the fused model in float32, whose last value alone is rounded: an error there is no rounding."""
         self.problems: list[str] = []
 
     def run_all(self, plan: Sequence[Case], progress: Progress) -> None:
@@ -334,21 +392,34 @@ class _Comparison:
                 f"output '{unsound[0]}' is not a tensor and cannot be compared", "Cut the model before it."
             )
         doing(model="truth", case=said)
-        truth, unsure = self._true(inputs, expected)
+        try:
+            truth, unsure = self._true(inputs, expected)
+        except sessions.ORT_ERRORS as error:
+            # The kernels of CUDA look at no index: what the CPU refuses runs there, and nobody knows what is right.
+            why = f"the original runs, but has no true result: {first_line(error)}"
+            if not case.generated:
+                raise UsageError(f"{case.name}: {why}", "Are these its inputs, of sizes that it takes?") from error
+            return why
+        wide = self._compare_wide(inputs, truth)
         doing(model="original", case=said)
         siblings, shaken = self._on_nudged(inputs, expected), self._shaken(inputs, expected)
         for name, value in (sessions.run(self.twin, inputs) if self.twin is not None else {}).items():
             siblings.setdefault(name, []).append(value)
         for name, value in (self.rounded(inputs) if self.rounded is not None else {}).items():
-            if expected[name].dtype == np.float32:
-                siblings.setdefault(name, []).append(value.astype(np.float32))
+            dtype = expected[name].dtype
+            if dtype == np.float32 or (self.judging.rounding == "half" and dtype.kind in "fV"):
+                siblings.setdefault(name, []).append(value.astype(dtype))
         for name in list(expected):
             # Each output is let go as soon as it is measured.
             value, fused = expected.pop(name), got.pop(name)
             originals = [value, *siblings.pop(name, [])]
             top_k = self.judging.top_k or (CLASS_RANKS if name in self.scores else ())
+            true = truth.pop(name)
+            if name in wide and wide[name].dtype.kind == "f":
+                exact = budget.measure(wide[name].astype(value.dtype), originals, true, nudged=shaken.get(name, ()))
+                self.exact.append(OutputRow(name, str(value.dtype), len(self.cases), exact))
             measure = budget.measure(
-                fused, originals, truth.pop(name), nudged=shaken.pop(name, ()), top_k=top_k, nan=self.judging.nan,
+                fused, originals, true, nudged=shaken.pop(name, ()), top_k=top_k, nan=self.judging.nan,
                 unsure=name in unsure,
             )  # fmt: skip
             self.rows.append(
@@ -371,7 +442,8 @@ class _Comparison:
 
         Where the original is further from them than it rounds, each operator is looked at again on these inputs. What
         is far all the same, though they all agree with ONNX Runtime, is rounding that adds up; where some could not be
-        asked about, nobody knows. An operator that float64 turns out to lack, or time or memory, ends float64.
+        asked about, nobody knows. An operator that float64 turns out to lack, or time or memory, ends float64. Raises
+        what ONNX Runtime raises for inputs on which no operator is defined.
         """
         if self.truth.kind != "float64":
             return self.truth.evaluate(inputs), set()
@@ -385,8 +457,20 @@ class _Comparison:
             self.truth.witness.unsure |= bool(unsure)
             return true, unsure
         except (MemoryError, *REFERENCE_GAPS) as error:
-            self.truth = self.in_float32(no_float64(error))
-            return self.truth.evaluate(inputs), set()
+            wide = self.in_float32(no_float64(error))
+            true = wide.evaluate(inputs)  # where that fails, too, the inputs are at fault, and float64 stays for others
+            self.truth = wide
+            return true, set()
+
+    def _compare_wide(self, inputs: Arrays, truth: Arrays) -> Mapping[str, npt.NDArray[Any]]:
+        """Return what the fused model gives in float32, compared with the truth; nothing where it is not compared."""
+        if self.wide is None:
+            return {}
+        try:
+            return self.wide.add(inputs, truth)
+        except sessions.ORT_ERRORS as error:
+            self.wide, self.why_not_wide = None, first_line(error)
+            return {}
 
     def _on_nudged(self, inputs: Arrays, expected: Arrays) -> dict[str, list[npt.NDArray[Any]]]:
         """Return what the original gives on nudged inputs, for each output whose own error one run does not tell."""
@@ -446,19 +530,6 @@ def _why_without_tf32(judging: Judging, fused: onnx.ModelProto, providers: Seque
     if sessions.CUDA not in providers or sessions.tf32_options(judging.use_tf32, fused).get("use_tf32") != "0":
         return ""
     return "asked for" if judging.use_tf32 is False else "the fused file was made with --strict-fp32"
-
-
-def _tf32_may_explain(report: Report) -> bool:
-    """Return whether all that is wrong are errors of float32 outputs on CUDA, whose sessions may round to TF32."""
-    wrong = [r for r in report.rows if r.verdict != "ok"]
-    return (
-        sessions.CUDA in (report.provider, report.fused_provider)
-        and not report.without_tf32
-        and report.truth == "float64"
-        and not report.problems
-        and bool(wrong)
-        and all(r.dtype == "float32" and r.tolerance is None and not r.measure.broken for r in wrong)
-    )
 
 
 def _kernels(session: Any) -> tuple[KernelRow, ...]:

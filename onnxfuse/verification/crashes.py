@@ -7,6 +7,7 @@ by each child.
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import onnx
@@ -45,6 +46,7 @@ class Run:
     providers: Sequence[str] | None = None
     fused_providers: Sequence[str] | None = None
     use_tf32: bool | None = None
+    rules: Sequence[str | Path] = ()
 
 
 def report_of(crash: Crash, run: Run, progress: Progress = lambda step, done, total: None) -> Report:
@@ -152,7 +154,7 @@ def _opener(name: str, run: Run, model: onnx.ModelProto) -> Callable[[sessions.M
     if name == "original":
         return lambda cut: sessions.plain(cut, sessions.chosen_providers(run.providers), cuda=cuda)
     where = run.providers if run.fused_providers is None else run.fused_providers
-    return lambda cut: sessions.with_kernels(cut, sessions.chosen_providers(where), cuda)
+    return lambda cut: sessions.with_kernels(cut, sessions.chosen_providers(where), cuda, run.rules)
 
 
 def chosen_providers(providers: Sequence[str] | None) -> list[str]:

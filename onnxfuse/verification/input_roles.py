@@ -17,6 +17,9 @@ CARRIERS = frozenset(
 )  # fmt: skip
 """Operators that hand their first input's values on."""
 
+OWNERS = frozenset({"", "ai.onnx", "com.microsoft"})
+"""Domains whose operators are known here by their names; another one's Add is not known to add."""
+
 SHIFTERS = {"Add": 1, "Sub": -1}
 """Operators that hand values on moved by the other operand, where that is a constant, and its sign."""
 
@@ -114,8 +117,9 @@ def _uses(
         value, shift = pending.pop()
         for plain in readers.get(value, ()):
             use = replace(plain, shift=shift)
-            yield use, types
             node = use.node
+            if node.domain in OWNERS:
+                yield use, types
             function = functions.get((node.domain, node.op_type))
             if function is not None and use.position < len(function.input):
                 inner = {
@@ -125,7 +129,7 @@ def _uses(
                 }
                 yield from _uses(function.input[use.position], _readers(function.node), inner, functions, {}, shift)
                 continue
-            step = _carried(use, numbers)
+            step = _carried(use, numbers) if node.domain in OWNERS else None
             if step is not None:
                 fresh = [o for o in node.output if o not in seen]
                 seen.update(fresh)

@@ -1,10 +1,13 @@
-"""The same model in a wider floating-point type: what the original would compute with more digits."""
+"""The same model in a wider floating-point type: what it would compute with more digits, or with no fewer roundings."""
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, numpy_helper
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
+from onnxfuse.model.graph import bodies
 from onnxfuse.model.io import without_weights
+from onnxfuse.model.nested import every_name
+from onnxfuse.model.types import infer, value_types
 
 NARROWER: dict[int, tuple[int, ...]] = {
     TensorProto.FLOAT: (TensorProto.FLOAT16, TensorProto.BFLOAT16),
@@ -38,6 +41,55 @@ def widened(model: onnx.ModelProto, to: int, *, weights: bool = True) -> onnx.Mo
             _widen_type(info.type, to, narrow)
         _widen_nodes(function.node, to, narrow)
     return copy
+
+
+def rounded(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a copy in float32 in which every float16 and bfloat16 value is rounded to its type behind its node.
+
+    That is what the operators of a half type are defined to give: each reads and gives numbers of that type. ONNX
+    Runtime's CPU provider has float32 kernels for most, and keeps float32 from one of them to the next. A value of
+    which no type can be inferred is not rounded, nor what is inside of a function.
+    """
+    types = infer(model)
+    copy = widened(model, TensorProto.FLOAT)
+    _round_graph(copy.graph, _halves(types.graph), every_name(copy.graph))
+    return copy
+
+
+def _halves(graph: GraphProto) -> dict[str, int]:
+    """Return the half type of each value of a graph and the bodies in it that has one."""
+    found = {n: t.dtype for n, t in value_types(graph).items() if t.dtype in NARROWER[TensorProto.FLOAT]}
+    for node in graph.node:
+        for body in bodies(node):
+            found.update(_halves(body))
+    return found
+
+
+def _round_graph(graph: GraphProto, halves: dict[str, int], taken: set[str]) -> None:
+    nodes = []
+    for node in graph.node:
+        for body in bodies(node):
+            _round_graph(body, halves, taken)
+        nodes.append(node)
+        if node.op_type == "Constant":
+            continue  # Its number is one of the type, and some kernels want to see a Constant.
+        for n, name in enumerate(node.output):
+            if name not in halves:
+                continue
+            exact, half = (_unused(f"{name}.{what}", taken) for what in ("exact", "half"))
+            node.output[n] = exact
+            nodes.append(helper.make_node("Cast", [exact], [half], to=halves[name]))
+            nodes.append(helper.make_node("Cast", [half], [name], to=TensorProto.FLOAT))
+    kept = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(kept)
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
 
 
 def is_narrower(model: onnx.ModelProto, than: int) -> bool:

@@ -9,6 +9,8 @@ changes its meaning; new keys alone leave it.
 | provider, fused_provider | ONNX Runtime's provider of the original, of the fused model |
 | truth | `kind` (float64, float32), `how` it was computed, `why` not in float64 |
 | tf32 | whether float32 outputs pass only because the session may round the factors of products to TF32 |
+| half | whether outputs pass only beside the original with each half value rounded to its type, as ONNX defines it |
+| wide | `compared` where a model of half types was compared in float32, too; why not, empty where it holds none |
 | without_tf32 | why the CUDA sessions ran with `use_tf32` 0; empty where they did not |
 | problems | what is wrong besides numbers, one sentence each |
 | outputs | the worst row of each output; `rows`: each output in each case |
@@ -189,6 +191,11 @@ class Report:
     """The execution provider of the fused model where it is another one."""
     tf32: bool = False
     """Whether float32 outputs were judged by what TF32 products permit: on CUDA, where nothing else holds."""
+    half: bool = False
+    """Whether outputs were judged beside the original with each half value rounded to its type, as ONNX defines its
+    operators: on the CPU, where ONNX Runtime keeps float32 between them and nothing else holds."""
+    wide: str = ""
+    """`compared` where the models hold a half type and were compared in float32, too; or why not, if they hold one."""
     without_tf32: str = ""
     """Why the CUDA sessions ran with `use_tf32` 0, which rounds no float32 product; empty where they did not."""
     never_ran: tuple[str, ...] = ()
@@ -284,6 +291,8 @@ class Report:
             "fused_provider": self.fused_provider or self.provider,
             "truth": {"kind": self.truth, "how": self.truth_how, "why": self.truth_why},
             "tf32": self.tf32,
+            "half": self.half,
+            "wide": self.wide,
             "without_tf32": self.without_tf32,
             "problems": list(self.problems),
             "outputs": [r.as_dict() for r in self.outputs],

@@ -76,14 +76,19 @@ def unoptimized(model: Model, severity: int = QUIET, profile: str = "") -> onnxr
     return _open(model, options, [CPU], "the original in float32, for the truth,")
 
 
-def with_kernels(model: Model, providers: Sequence[str], cuda: Mapping[str, str] = DEFAULTS) -> runtime.Session:
+def with_kernels(
+    model: Model,
+    providers: Sequence[str],
+    cuda: Mapping[str, str] = DEFAULTS,
+    rules: Sequence[str | Path] = (),
+) -> runtime.Session:
     """Return the session of a fused model as `onnxfuse.session` opens it. Raises ModelError, DeviceError.
 
-    `cuda` are options of the CUDA provider.
+    `cuda` are options of the CUDA provider, `rules` the folders of rules that the model was made with beside ours.
     """
     safe = without_crashes(model, providers)
     try:
-        return runtime.session(model, with_options(providers, cuda), session_options=_quiet(), **safe)
+        return runtime.session(model, with_options(providers, cuda), session_options=_quiet(), rules=rules, **safe)
     except ORT_ERRORS as error:
         raise_if_lost(error)
         raise ModelError(

@@ -8,8 +8,7 @@ float64: its CPU provider lacks Conv, Erf, Gelu, LeakyRelu, average pools and mo
 """
 
 import math
-import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,7 +23,7 @@ from onnxfuse.model.graph import bodies
 from onnxfuse.model.schema import is_random
 from onnxfuse.model.types import first_line, infer, value_types
 from onnxfuse.verification import sessions
-from onnxfuse.verification.precision import is_narrower, widened
+from onnxfuse.verification.precision import is_narrower, rounded, widened
 from onnxfuse.verification.reference import Float64, Tf32, float64_evaluator
 from onnxfuse.verification.witness import Witness
 
@@ -97,7 +96,7 @@ def truth_of(
 
     `file` is the model as sessions open it: float32 runs that itself where nothing in it is narrower.
     """
-    random = _random_node(model.graph.node)
+    random = random_node(model.graph.node)
     if random is not None:
         raise UsageError(
             f"{random.op_type} '{random.name or random.output[0]}' draws random numbers: no two runs are the same",
@@ -120,17 +119,27 @@ def float32_truth(model: onnx.ModelProto, why: str, file: sessions.Model | None 
 
     `file` is the model as sessions open it, which is run itself where nothing in it is narrower than float32.
     """
-    folder = tempfile.TemporaryDirectory(prefix="onnxfuse-")
-    if file is None or is_narrower(model, TensorProto.FLOAT):
-        wide = widened(model, TensorProto.FLOAT)
-        file = sessions.openable(wide, wide, folder.name)
-        del wide
-    session = sessions.unoptimized(file)
+    return Truth("float32", "ONNX Runtime on CPU, no graph optimization", why, in_float32(model, file))
 
-    def evaluate(inputs: Arrays, keep: object = folder) -> Arrays:
+
+def in_float32(model: onnx.ModelProto, file: sessions.Model | None = None) -> Callable[[Arrays], Arrays]:
+    """Return what runs a model node by node in ONNX Runtime with float32 for every narrower type, of inputs too.
+
+    `file` is the model as sessions open it, which is run itself where nothing in it is narrower than float32.
+    """
+    if file is None or is_narrower(model, TensorProto.FLOAT):
+        file = widened(model, TensorProto.FLOAT)
+    return _node_by_node(file)
+
+
+def _node_by_node(model: sessions.Model) -> Callable[[Arrays], Arrays]:
+    """Return what runs a model of float32 inputs as it stands, on half ones as float32."""
+    session = sessions.unoptimized(model)
+
+    def evaluate(inputs: Arrays) -> Arrays:
         return sessions.run(session, {n: _wide(x, np.float32) for n, x in inputs.items()})
 
-    return Truth("float32", "ONNX Runtime on CPU, no graph optimization", why, evaluate)
+    return evaluate
 
 
 def no_float64(error: Exception) -> str:
@@ -160,6 +169,11 @@ def flops(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> int:
 def as_tf32(model: onnx.ModelProto) -> Callable[[Arrays], Arrays]:
     """Return what evaluates `model` in float64 from factors that are rounded to TF32, as CUDA sessions may."""
     return _float64(model, 0, Tf32).evaluate
+
+
+def as_half(model: onnx.ModelProto) -> Callable[[Arrays], Arrays]:
+    """Return what evaluates `model` in float32 and rounds every half value behind its node, as ONNX defines it."""
+    return _node_by_node(rounded(model))
 
 
 def _float64(model: onnx.ModelProto, work: int, kind: type[Float64] = Float64, *, seconds: float = math.inf) -> Truth:
@@ -207,12 +221,13 @@ def with_shapes(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -
     return light
 
 
-def _random_node(nodes: "list[onnx.NodeProto]") -> onnx.NodeProto | None:
+def random_node(nodes: Iterable[onnx.NodeProto]) -> onnx.NodeProto | None:
+    """Return the first of the nodes, or of those inside them, that draws random numbers; None where none does."""
     for node in nodes:
         if is_random(node):
             return node
         for body in bodies(node):
-            found = _random_node(body.node)
+            found = random_node(body.node)
             if found is not None:
                 return found
     return None

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import onnx
+import onnx.parser
 import pytest
 
 from onnxfuse.cli.main import COMMANDS
@@ -290,3 +292,22 @@ def test_doctor_tells_a_cache_that_cannot_be_written(folder: Path) -> None:
     cache = findings(done.stdout)["kernel cache"]
     assert done.returncode == 5
     assert (cache["verdict"], "XDG_CACHE_HOME" in cache["mend"]) == ("broken", True)
+
+
+def test_whoever_stops_reading_gets_no_verdict() -> None:
+    """Exit code 1 would be a mismatch: it is that of a process ended by the signal."""
+    ours, theirs = os.pipe()
+    os.close(ours)
+    command = [sys.executable, "-m", "onnxfuse", "rules"]
+    with os.fdopen(theirs, "w") as pipe:
+        done = subprocess.run(command, cwd=ROOT, env=environment(), stdout=pipe, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
+
+
+def test_closed_streams_lead_nowhere(tmp_path: Path) -> None:
+    """No file that is written gets the number of a stream, and nothing fails for want of one."""
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[4] x) => (float[4] y) { t = Relu(x)  y = Tanh(t) }'
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "in.onnx")
+    command = f"{sys.executable} -m onnxfuse optimize in.onnx out.onnx <&- >&- 2>&-"
+    assert subprocess.run(command, shell=True, cwd=tmp_path, env=environment(), check=False).returncode == 0
+    assert len(onnx.load(tmp_path / "out.onnx").functions) == 1

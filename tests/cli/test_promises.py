@@ -7,7 +7,6 @@ import onnx
 import pytest
 
 import onnxfuse
-from onnxfuse.cli.bench import optimized
 from onnxfuse.model.fused import DOMAIN, fused_ops
 from onnxfuse.model.tf32 import set_strict_fp32
 from onnxfuse.rewrite import pipeline
@@ -60,7 +59,7 @@ def test_what_onnx_runtime_does_not_open_is_not_written(
         model.graph.node.extend(onnx.helper.make_node("Abs", ["x"], [name], "same") for name in ("one", "two"))
         return 1
 
-    monkeypatch.setattr("onnxfuse.cli.optimize.unfuse", twice)
+    monkeypatch.setattr("onnxfuse.api.optimizing.unfuse", twice)
     done = onnxfuse_command("optimize", "--undo", "fused.onnx", "plain.onnx")
     assert (done.code, done.out, (folder / "plain.onnx").exists()) == (3, "", False)
     assert "two nodes with same node name" in done.err
@@ -132,6 +131,6 @@ def test_a_strict_file_is_strict_for_every_command(folder: Path, onnxfuse_comman
         (folder / "onnxfuse.toml").write_text(f"[[model]]\npath = '{name}.onnx'\nverify = false\n")
         told = json.loads(onnxfuse_command("ci", "--json").out)["models"][0]["optimize"]
         assert set(told["rules"]) == applied[name]
-        assert {op.rule for op in fused_ops(optimized(folder / f"{name}.onnx")).values()} <= applied[name]
+        assert {op.rule for op in fused_ops(onnxfuse.optimize(folder / f"{name}.onnx")).values()} <= applied[name]
     assert "gemm" in applied["plain"]
     assert "gemm" not in applied["strict"]

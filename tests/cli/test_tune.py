@@ -10,11 +10,9 @@ import onnxruntime
 import pytest
 
 import onnxfuse
-import onnxfuse.cli.tuning
 from onnxfuse import tuning
 from onnxfuse.kernels import measurements
 from onnxfuse.kernels.measurements import Machine
-from onnxfuse.rewrite.language import rule_file
 from onnxfuse.tuning import Stopwatch
 from onnxfuse.tuning.work import Work
 from tests.cli.conftest import Command
@@ -104,9 +102,7 @@ def test_an_interrupted_tuning_goes_on_where_it_stopped(
 
     monkeypatch.setattr(tuning, "on_gpu", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        onnxfuse.cli.tuning.Tuning(True, Path("t.json"), ()).find(
-            onnx.load("in.onnx"), rule_file.shipped(), lambda _: None
-        )
+        onnxfuse.tune("in.onnx", "t.json")
     assert len(measurements.read(folder / "t.json")[HERE]) == 2
     monkeypatch.setattr(tuning, "on_gpu", gpu.stopwatch)
     result = facts(onnxfuse_command("optimize", "in.onnx", "out.onnx", "--tune", "--tuning", "t.json", "--json"))
@@ -146,6 +142,8 @@ def test_explain_shows_candidates_and_times(folder: Path, onnxfuse_command: Comm
     gpu.times = by_kind(fused=1, split=20, alone=10.5)
     onnxfuse_command("optimize", "in.onnx", "kernels.onnx", "--tune")
     assert "1.0 fused" in onnxfuse_command("explain", "kernels.onnx").out
+    carried = [a["rule"] for a in facts(onnxfuse_command("explain", "kernels.onnx", "--json"))["applied"]]
+    assert [a.rule for a in onnxfuse.explain("kernels.onnx").applied] == carried != []
     assert "measured on" not in onnxfuse_command("explain", "in.onnx").out
 
 

@@ -147,7 +147,7 @@ def test_shapes_seeds_and_real_inputs(capsys: pytest.CaptureFixture[str]) -> Non
         (["--atol", "z=1"], "no output or element type has that name"),
         (["--nan", "maybe"], "'maybe' is not one of"),
         (["--top-k", "0"], "0 is not in the range"),
-        (["--rules", "mine"], "--rules goes with --bisect"),
+        (["--rules", "mine"], "mine: "),
         (["--save-inputs", "x.npz"], "a .npz holds one set of inputs, there are 6"),
         (["--inputs", "in.onnx"], "is not a readable .npz"),
         (["--shapes", "n=2", "--inputs", "real.npz"], "shapes are those of the real inputs"),

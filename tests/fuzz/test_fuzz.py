@@ -2,8 +2,11 @@
 
 from pathlib import Path
 
+import onnx
+import onnx.parser
 import pytest
 
+from onnxfuse.model import isolation
 from tests.fuzz.commands import FaultError, run
 from tests.fuzz.kinds import KINDS
 from tests.fuzz.worker import mutant
@@ -11,9 +14,10 @@ from tests.fuzz.worker import mutant
 FOUND = (
     "bytes:1:79", "bytes:1:110", "bytes:1:181", "bytes:1:239", "bytes:2:28", "bytes:2:91", "bytes:2:120",
     "bytes:12:120", "structure:1:48", "structure:1:172", "structure:12:21", "structure:4:4", "structure:5:7",
-    "structure:7:113", "fused:1:6", "fused:1:14",
-    "fused:1:64", "fused:1:112", "fused:1:141", "fused:1:148", "fused:1:165", "rules:1:7", "rules:1:145",
-    "rules:1:236", "rules:7:81", "rules:11:87", "toml:1:114",
+    "structure:7:113", "structure:32:423", "structure:33:110", "structure:33:392", "structure:34:61",
+    "fused:33:352",
+    "fused:1:6", "fused:1:14", "fused:1:64", "fused:1:112", "fused:1:141", "fused:1:148", "fused:1:165",
+    "rules:1:7", "rules:1:145", "rules:1:236", "rules:7:81", "rules:11:87", "toml:1:114",
 )  # fmt: skip
 """Mutants that made a traceback, or were obeyed by the terminal; one of each kind of fault."""
 
@@ -23,6 +27,7 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder, the current one."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setattr(isolation._State, "may_fork", True)  # as the command does
     return tmp_path
 
 
@@ -38,6 +43,15 @@ def test_a_mutant_has_a_name(kind: str) -> None:
     """By which it is made again."""
     assert mutant(kind, 1, 5) == mutant(kind, 1, 5)
     assert len({mutant(kind, 1, n) for n in range(20)}) > 10
+
+
+def test_texts_need_not_be_utf_8(empty: Path) -> None:
+    """ONNX Runtime opens a model with such ones."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g () => (string[2] y) { t = Identity(s)  y = StringNormalizer(t) }'
+    )
+    model.graph.initializer.append(onnx.helper.make_tensor("s", onnx.TensorProto.STRING, [2], [b"\xff\xfe", b"\x1b"]))
+    assert KINDS["structure"].attempt(model.SerializeToString(), empty) == "exit 0"
 
 
 def test_a_traceback_is_seen(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,6 +62,50 @@ def test_all_axes_at_once():
     assert got == x.sum()
 
 
+MASKED_MEAN = f"""(x, m) => (y) {{ {axes(1)} s = ReduceSum <keepdims = 0> (x, a) n = ReduceSum <keepdims = 0> (m, a)
+  y = Div (s, n) }}"""
+
+
+@pytest.mark.parametrize("arch", [H200, SMALL], ids=["large", "small"])
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((5, 5, 24), (5, 5, 24)), ((5, 5, 24), (5, 5, 1)), ((3, 5, 24), (3, 5, 24)), ((3, 5, 24), (3, 5, 1)),
+        ((8, 8, 8), (8, 8, 8)), ((1, 7, 24), (1, 7, 24)), ((7, 1, 24), (7, 1, 1)), ((1, 1, 1), (1, 1, 1)),
+        ((7, 9, 1), (7, 9, 1)), ((3, 5, 24), (1, 5, 24)), ((3, 5, 24), (3, 1, 24)), ((3, 1, 24), (3, 5, 1)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_sums_of_values_that_never_meet(shapes, arch):
+    """Each has axes of its own, whatever their sizes: batch as long as the sequence, ones, one of them broadcast."""
+    fused = ops.op(MASKED_MEAN, (FLOAT,) * 2, (FLOAT,), "row")
+    rng = np.random.default_rng(0)
+    x, m = (rng.uniform(0.5, 2, s).astype(np.float32) for s in shapes)
+    plan = kernels.plan(fused, shapes, True, arch)
+    (got,) = emulate.run(plan, [x, m], [np.float32])
+    np.testing.assert_allclose(got, x.sum(1) / m.sum(1), rtol=1e-5)
+
+
+def test_sums_of_values_of_other_shapes():
+    """[3, 12] beside [3, 4, 3]: as many terms, and the first output is one of the values itself."""
+    text = f"""(x, m) => (t, y) {{ {axes(1)} b = Constant <value_ints = [1, 2]> () t = Neg (m)
+      s = ReduceSum <keepdims = 0> (x, a) n = ReduceMax <keepdims = 0> (m, b) y = Sub (s, n) }}"""
+    fused = ops.op(text, (FLOAT,) * 2, (FLOAT,) * 2, "row")
+    check(fused, [(3, 12), (3, 4, 3)])
+
+
+@pytest.mark.parametrize("sizes", [(3, 5, 5), (3, 5, 7), (5, 5, 5)])
+def test_sums_along_two_axes_of_one_value_have_no_kernel(sizes):
+    """Rows and columns of a table of pairs are not walked along together, as many as they may be."""
+    batch, n, m = sizes
+    text = f"""(x, z) => (y) {{ {axes(1)} c = Constant <value_ints = [2]> () p = Mul (x, z)
+      s = ReduceSum <keepdims = 0> (p, a) t = ReduceSum <keepdims = 0> (p, c) u = ReduceMax <keepdims = 0> (s, a)
+      y = ReduceMax <keepdims = 0> (t, a) }}"""
+    fused = ops.op(text.replace("=> (y)", "=> (u, y)"), (FLOAT,) * 2, (FLOAT,) * 2, "row")
+    with pytest.raises(KernelError, match="reductions over axes"):
+        kernels.plan(fused, ((batch, n, 1), (batch, 1, m)), True, H200)
+
+
 @pytest.mark.parametrize("shape", [(2, 3000, 8), (3000, 8), (1, 700, 200)])
 def test_a_long_axis_is_shared_by_blocks_or_walked_along(shape):
     """Sums across neighbours: the threads of a column, the blocks of a cluster, several rounds."""

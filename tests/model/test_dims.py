@@ -2,6 +2,7 @@
 
 import pytest
 
+import onnxfuse
 from onnxfuse.model import types
 from onnxfuse.model.dims import Dim, broadcast, quotient
 from tests.rewrite.small import assert_same_numbers, ops, optimize, parse
@@ -179,3 +180,34 @@ def test_other_cuts_are_no_shorter_sequence(cut: str) -> None:
     found = shapes(CUT.replace("zero, end, one, one", cut))["places"]
     assert found is not None
     assert types.is_unknown(found[1])
+
+
+FOUND_HERE = """agraph (float[b,6,8] x, float[4,1,2] w) => (int64[n,m] y, float[k,l,o] z)
+<int64[1] zero = {0}, int64[1] one = {1}, int64[1] left = {-1}, int64[1] six = {6}, int64[2] rows = {-1, 8}> {
+  flat = Reshape (x, rows)
+  best = ArgMax <axis = 1, keepdims = 0> (flat)
+  shape = Shape (x)
+  batch = Slice (shape, zero, one)
+  table = Concat <axis = 0> (batch, six)
+  back = Reshape (best, table)
+  y = Neg (back)
+  line = Concat <axis = 0> (batch, one, left)
+  image = Reshape (x, line)
+  steps = Conv <strides = [2]> (image, w)
+  z = Relu (steps)
+}"""
+
+
+def test_operators_that_only_onnx_knows_follow_extents_that_were_found_here() -> None:
+    """The names and the numbers that stand behind a -1 go on through ArgMax and Conv."""
+    found = shapes(FOUND_HERE)
+    assert found["best"] == ("6*b",)
+    assert found["steps"] == ("b", 4, 24)
+
+
+def test_what_is_found_once_is_all_that_is_found() -> None:
+    """Optimized again, with the types that the fused ops declare, a model comes out as it went in."""
+    model = parse(FOUND_HERE, 17)
+    once = onnxfuse.optimize(model)
+    assert [n.op_type for n in once.graph.node if n.op_type in ("Shape", "Concat")] == []
+    assert onnxfuse.optimize(once) == once

@@ -253,6 +253,16 @@ def test_arithmetic_on_shapes_is_left_alone() -> None:
     assert report.applied == []
 
 
+def test_shapes_beside_what_comes_of_constants_stay_there_too() -> None:
+    """ONNX Runtime computes what depends on constants alone before it places nodes; one that is large stays away."""
+    text = """g (float[N,C] x) => (float[K] y) <float[K] c = {VALUES}> {
+      size = Size (x) f = Cast <to = 1> (size) k = Round (c) a = Mul (f, k) b = Add (a, k) y = Neg (b)
+    }"""
+    small, large = (text.replace("K]", f"{n}]").replace("VALUES", ",".join(["2.5"] * n)) for n in (100, 101))
+    assert fuses(small) == ["Size", "Cast", "Round", "Mul", "Add", "Neg"]
+    assert "{" in "".join(fuses(large))
+
+
 def test_a_product_with_a_shape_keeps_the_shape_outside() -> None:
     """x * sqrt(size) : the size is made on the CPU, the rest is one kernel that reads it."""
     text = """g (float[N,C] x) => (float[N,C] y) {

@@ -2,15 +2,16 @@
 
 from collections import Counter
 
+import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, numpy_helper
 
 import onnxfuse
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.rewrite import pipeline
 from onnxfuse.rewrite.language import rule_file
-from tests.rewrite.small import assert_same_numbers, halved, ops, parse
+from tests.rewrite.small import assert_same_numbers, halved, ops, parse, signed_inputs
 
 EXAMPLES = [
     pytest.param(one, example, id=f"{one.name}-{index}")
@@ -55,6 +56,26 @@ def test_an_example_can_be_undone(one: rule_file.Rule, example: rule_file.Exampl
     assert_same_numbers(before, plain)
     if one.fuse is not None and not one.fuse.splits:
         assert _nodes(plain) == _nodes(before)
+
+
+@pytest.mark.parametrize(("one", "example"), APPLIES)
+def test_an_example_whose_floats_are_all_weights_is_optimized(one: rule_file.Rule, example: rule_file.Example) -> None:
+    """A network on constants, as a table of positions goes through, is too big to be folded: no rule trips over it."""
+    before, model = (with_floats_as_weights(parse(example.text)) for _ in range(2))
+    pipeline.run(model, [one])
+    onnx.checker.check_model(model, full_check=True)
+    assert_same_numbers(before, model, folded=True)
+
+
+def with_floats_as_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model with signed numbers in the place of each input of floats, in weights that hold too many."""
+    given = signed_inputs(model)
+    kept = [v for v in model.graph.input if given.get(v.name, np.zeros(0)).dtype.kind not in "fV"]
+    weights = [numpy_helper.from_array(a, n) for n, a in given.items() if a.dtype.kind in "fV"]
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+    model.graph.initializer.extend(weights)
+    return model
 
 
 @pytest.mark.parametrize(("one", "example"), REFUSES)

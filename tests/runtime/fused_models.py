@@ -75,6 +75,17 @@ def shape_product() -> onnx.ModelProto:
     return model(graph, SHAPE_PRODUCT)
 
 
+def divide_by_folded() -> onnx.ModelProto:
+    """A fused op that reads a value computed from a shape, and one that ONNX Runtime computes before all else."""
+    graph = """mean (float[N, 8] x) => (float[1] y) <float[1] c = {2.5}> {
+      n = Size (x)
+      f = Cast <to = 1> (n)
+      r = Round (c)
+      y = onnxfuse.Divide_6 (f, r)
+    }"""
+    return model(graph, DIVIDE)
+
+
 def divide_by_size() -> onnx.ModelProto:
     """A fused op that reads a graph input and a value computed from a shape."""
     graph = """mean (float[N, 8] x) => (float[N, 8] y) {
@@ -94,3 +105,15 @@ def divide_by_device_value() -> onnx.ModelProto:
       y = onnxfuse.Divide_6 (a, f)
     }"""
     return model(graph, DIVIDE, NEGATE)
+
+
+def divide_by_large_constant() -> onnx.ModelProto:
+    """A fused op that reads a value computed from a shape, and a Constant of more elements than the CPU is given."""
+    numbers = ", ".join(["2"] * 104)
+    graph = f"""mean (float[N, 8] x) => (float[13, 8] y) {{
+      n = Size (x)
+      f = Cast <to = 1> (n)
+      c = Constant <value = float[13, 8] {{{numbers}}}> ()
+      y = onnxfuse.Divide_6 (c, f)
+    }}"""
+    return model(graph, DIVIDE)

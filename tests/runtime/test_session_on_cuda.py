@@ -473,18 +473,30 @@ def shape_arithmetic() -> Any:
     x = feeds()["x"]
     of_shape = runtime.session(models.shape_product(), CUDA)
     (product,) = of_shape.run(None, {"x": x})
-    sessions = [of_shape, *(runtime.session(m(), CUDA) for m in (models.divide_by_size, models.divide_by_device_value))]
-    return {"product": product.tolist(), "fused": [[(p.op, p.runs_as) for p in s.fused] for s in sessions]}
+    divisions = (
+        models.divide_by_size, models.divide_by_folded, models.divide_by_device_value, models.divide_by_large_constant
+    )  # fmt: skip
+    sessions = [of_shape, *(runtime.session(m(), CUDA) for m in divisions)]
+    (quotient,) = sessions[-1].run(None, {"x": x})
+    return {
+        "product": product.tolist(),
+        "quotient": quotient.tolist(),
+        "fused": [[(p.op, p.runs_as) for p in s.fused] for s in sessions],
+    }
 
 
 def test_arithmetic_on_shapes_keeps_its_body(on_fake_cuda: FakeCuda) -> None:
-    """ONNX Runtime would put such an op on the CPU, where it has no kernel; not so where it reads device values."""
+    """ONNX Runtime would put such an op on the CPU, where it has no kernel; not so where it reads device values, or a
+    Constant that is no small one."""
     facts = on_fake_cuda(shape_arithmetic)
     assert facts["product"] == [-6, -8]
+    assert facts["quotient"] == np.full((13, 8), -np.float32(2) / 24).tolist()
     assert facts["fused"] == [
         [["ShapeProduct_5", "function"]],
         [["Divide_6", "function"]],
+        [["Divide_6", "function"]],
         [["Divide_6", "kernel"], ["Negate_3", "kernel"]],
+        [["Divide_6", "kernel"]],
     ]
 
 

@@ -17,6 +17,12 @@ BIG = ", ".join(["1"] * 101)
         ("s = Shape (x)  c = Constant <value_ints = [1, 2]> ()  y = onnxfuse.F (c, s)", ""),
         ("s = Shape (x)  f = Cast <to = 1> (s)  y = onnxfuse.F (x, f)", ""),
         ("s = Shape (x)  a = onnxfuse.F (s, s)  y = Neg (a)", ""),
+        ("s = Size (x)  a = Round (c)  y = onnxfuse.F (a, s)", "float[1] c = {1}"),
+        ("s = Size (x)  a = ReduceSumSquare (c)  y = onnxfuse.F (a, s)", f"float[101] c = {{{BIG}}}"),
+        (
+            "a = Round (c)  y = If (b) <then_branch = t () => (int64 p) { s = Size (x)  p = onnxfuse.F (s, a) }>",
+            "float[1] c = {1}",
+        ),
         (
             "y = If (b) <then_branch = t () => (int64 p) { s = Size (x)  p = onnxfuse.F (s, two) }>",
             "int64[1] two = {2}",
@@ -34,7 +40,11 @@ def test_an_op_on_shapes_graph_inputs_and_small_constants_is_found(nodes: str, c
         ("y = onnxfuse.F (x, x)", ""),
         ("s = Size (x)  f = Cast <to = 1> (s)  a = Neg (x)  y = onnxfuse.F (a, f)", ""),
         ("s = Size (x)  y = onnxfuse.F (s, w)", f"int64[101] w = {{{BIG}}}"),
+        (f"s = Size (x)  w = Constant <value = int64[101] {{{BIG}}}> ()  y = onnxfuse.F (s, w)", ""),
+        (f"s = Size (x)  w = Constant <value_ints = [{BIG}]> ()  y = onnxfuse.F (s, w)", ""),
         ("y = onnxfuse.F (x, w)", "float[1] w = {1}"),
+        (f"s = Size (x)  w = Constant <value_floats = [{BIG}]> ()  y = onnxfuse.F (s, w)", ""),
+        ("s = Size (x)  a = RandomUniformLike (c)  y = onnxfuse.F (a, s)", "float[1] c = {1}"),
         ("s = Shape (x)  y = onnxfuse.G (s, s)  z = Neg (x)  v = onnxfuse.F (z, z)", ""),
     ],
 )

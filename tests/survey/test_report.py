@@ -26,6 +26,9 @@ def test_what_is_slower_and_what_failed_is_on_the_page() -> None:
     assert "ValueError: \\| in it" in page
     assert "| timm | trace float16 | 4 of 5 | 2 |" in page
     assert "| timm b | 1 | 1 | 3-3 | 2.00x-2.00x |" in page
+    assert "compiled" not in page
+    without_gpu = [row("timm:a", "right", compiled=5) | {"stage": "cpu"}, row("timm:b", "right") | {"stage": "cpu"}]
+    assert "\n5 kernels were compiled;" in written(without_gpu)
 
 
 def test_messages_of_one_cause_are_one_kind() -> None:

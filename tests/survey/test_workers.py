@@ -7,16 +7,18 @@ from typing import Any
 
 import onnx
 import pytest
+from click.testing import CliRunner
 
 import models
 from models.survey import WAYS, Subject, workers
+from models.survey.__main__ import main
 from models.survey.workers import OUT_OF_TIME, Child, Ended, Settings
 
 MISBEHAVING = ["tests.survey.misbehaving"]
 
 
-def settings(folder: Path, limit: float = 30.0, seconds: float = 300.0) -> Settings:
-    return Settings("cpu", folder, (0, 2), 1, 1, limit, time.monotonic() + seconds, 64, ("sm_80",), kept=False)
+def settings(folder: Path, limit: float = 30.0, seconds: float = 300.0, *, again: bool = False) -> Settings:
+    return Settings("cpu", folder, (0, 2), 1, 1, limit, time.monotonic() + seconds, 64, ("sm_80",), False, again)
 
 
 def ended(asked: str, folder: Path, **times: float) -> str:
@@ -86,3 +88,39 @@ def test_rows_of_several_shards_are_read_together(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps(row | {"verdict": "failed"}) + "\n")
     (tmp_path / "b.jsonl").write_text(json.dumps(row | {"verdict": "right"}) + "\n" + json.dumps(row | {"way": "x"}))
     assert [r.get("verdict") for r in workers.read(tmp_path)] == ["right", None]
+    apart = tmp_path / "of the GPU"
+    apart.mkdir()
+    (apart / "rows.jsonl").write_text(json.dumps(row | {"stage": "gpu", "verdict": "right"}))
+    together = workers.read(tmp_path, apart / "rows.jsonl")
+    assert [(r["stage"], r.get("verdict")) for r in together] == [("cpu", "right"), ("cpu", None), ("gpu", "right")]
+
+
+def test_what_failed_is_done_again_when_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was right, or not exported, keeps its row."""
+    monkeypatch.setattr(workers, "Exporter", Exports)
+    verdicts = {"mlp": "failed", "other": "right", "refused": "no export"}
+    (tmp_path / workers.ROWS).write_text("".join(
+        json.dumps({"subject": f"plain:{name}", "way": str(WAYS[way]), "stage": "cpu", "verdict": verdict}) + "\n"
+        for name, verdict in verdicts.items() for way in (0, 2)))  # fmt: skip
+    told: list[Any] = []
+    subjects = [Subject(f"plain:{name}", name) for name in verdicts]
+    workers.survey(subjects, settings(tmp_path), told.append)
+    assert not told
+    workers.survey(subjects, settings(tmp_path, again=True), told.append)
+    assert [(r["subject"], r["verdict"]) for r in told] == [("plain:mlp", "right")] * 2
+
+
+def test_a_report_is_written_of_rows_from_several_places(tmp_path: Path) -> None:
+    """Nothing is surveyed, and the stages that were run apart are on one page."""
+    row = {"subject": "plain:tcn", "family": "tcn", "way": str(WAYS[0]), "verdict": "right", "step": "", "error": ""}
+    for stage in ("cpu", "gpu"):
+        (tmp_path / f"{stage}.jsonl").write_text(json.dumps(row | {"stage": stage}) + "\n")
+    page = tmp_path / "page.md"
+    places = [word for stage in ("gpu", "cpu") for word in ("--rows", str(tmp_path / f"{stage}.jsonl"))]
+    done = CliRunner().invoke(main, [*places, "--report", str(page)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert [line for line in page.read_text().splitlines() if line.startswith("## ")] == [
+        "## Stage cpu",
+        "## Stage gpu",
+    ]
+    assert CliRunner().invoke(main, places).exit_code == 2

@@ -323,6 +323,28 @@ def test_on_cuda_a_fused_op_that_was_not_launched_is_a_problem() -> None:
     ]
 
 
+@pytest.mark.parametrize(("rows", "ok"), [("0", True), ("3", False)])
+def test_on_cuda_an_op_without_elements_need_not_be_launched(
+    rows: str, ok: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model whose file says that there is nothing to compute is not wrong for launching nothing."""
+    plain = text_model(f"g (float[{rows}, 4] x) => (float[{rows}, 4] y) {{ h = Softplus(x)  t = Tanh(h)  y = Neg(t) }}")
+    made = onnxfuse.optimize(plain)
+    (node,) = made.graph.node
+    on_cpu = sessions.plain
+    fused = on_cpu(plain, CPU)
+    fused.fused = (runtime.Placement(node.op_type, "pointwise", 1, "kernel", ""),)
+    monkeypatch.setattr(sessions, "chosen_providers", list)
+    monkeypatch.setattr(sessions, "plain", lambda source, providers, cuda: on_cpu(source, CPU))
+    monkeypatch.setattr(sessions, "with_kernels", lambda source, providers, cuda: fused)
+    monkeypatch.setattr(runtime, "launches", lambda: {node.op_type: 0})
+    monkeypatch.setattr(runtime, "reset_launches", lambda: None)
+    report = verify(plain, made, providers=["CUDAExecutionProvider"])
+    assert [k.launches for k in report.kernels] == [0]
+    assert [p for p in report.problems if "never launched" in p] == ([] if ok else list(report.problems))
+    assert bool(report.problems) is not ok
+
+
 @pytest.mark.parametrize("launched", [0, 3])
 def test_a_run_on_cuda_counts_launches(launched: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The report of a CUDA run is ok only if the kernels were launched; CPU sessions stand in."""

@@ -120,7 +120,7 @@ def _reduce(node: Node) -> tuple[Term, ...]:
         return (REDUCE[node.op_type](x, lambda _, term: term),)
     axes, all_ = found
     result = REDUCE[node.op_type](x, lambda kind, term: _reduced(kind, term, axes, onward=all_))
-    return (result if node.number("keepdims", 1) else _moved(result, Squeezed(None if all_ else axes)),)
+    return (result if node.number("keepdims", 1) == 1 else _moved(result, Squeezed(None if all_ else axes)),)
 
 
 @_reduction("GlobalAveragePool", "GlobalMaxPool")
@@ -137,7 +137,7 @@ def _arg(node: Node) -> tuple[Term, ...]:
     axis = int(node.number("axis", 0))
     kind = node.op_type.lower() + ("_last" if node.number("select_last_index", 0) else "")
     found = x.builder.term(Reduce(kind, x.index, (axis,), False, TensorProto.INT64))
-    return (found if node.number("keepdims", 1) else _moved(found, Squeezed((axis,))),)
+    return (found if node.number("keepdims", 1) == 1 else _moved(found, Squeezed((axis,))),)
 
 
 @_reduction("InstanceNormalization")

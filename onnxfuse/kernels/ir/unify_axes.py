@@ -104,6 +104,7 @@ class _Space:
             axes.append(self._axes_of(index, value, axes, shapes))
             if isinstance(value, Reduce):
                 reduced[index] = tuple(a for d in _positions(value, len(axes[value.arg])) for a in axes[value.arg][d])
+        self._in_step(axes, reduced)
         # A row of a table has its axes inside those of its number.
         rows = [i for i, v in enumerate(self.program.values) if isinstance(v, Move) and isinstance(v.how, LookedUp)]
         dense = [axes[i] for i in (*self._inputs(), *rows, *(o.value for o in self.program.outputs))]
@@ -198,6 +199,26 @@ class _Space:
                 second = [*self._split(b, self.extents[a]), *second]
                 first = [a, *first]
 
+    def _in_step(self, axes: list[tuple[Axis, ...]], reduced: dict[int, Axis]) -> None:
+        """Let reductions of values that never meet run side by side: the sum of masked rows and that of their mask.
+
+        Nothing says that their axes are the same, and they need not be: where as many elements stand along both, one
+        loop walks along each of them. A value that has both is a table of pairs, which no such loop goes through.
+        """
+        live = self.program.live()
+        along = [axis for index, axis in reduced.items() if index in live]
+        longest = max(along, key=self._count, default=())
+        for other in along:
+            one, two = self._flat((longest,)), self._flat((other,))
+            mine, theirs = tuple(a for a in one if a not in two), tuple(a for a in two if a not in one)
+            if not theirs or self._count(mine) != self._count(theirs):
+                continue
+            if not any({*mine} & {*there} and {*theirs} & {*there} for there in map(self._flat, axes)):
+                self._unite(mine, theirs)
+
+    def _count(self, axis: Axis) -> int:
+        return math.prod(self.extents[a] for a in self._known(axis))
+
     def _split(self, axis: int, outer: int, inner: int = 0) -> Axis:
         """Split an axis into one of extent `outer` and the rest, or into the rest and one of extent `inner`."""
         extent = self.extents[axis]
@@ -279,8 +300,12 @@ class _Space:
                     continue
                 case Reduce(arg=arg):
                     over = tuple(sorted(place[a] for a in sets[index])) or ((rank - 1,) if lonely else ())
+                    if not over and value.kind.startswith("arg"):
+                        raise UnsupportedError("an arg max over axes of extent 1 beside a reduction over others")
                     if not over:
-                        raise UnsupportedError("a reduction over axes of extent 1 beside one over others")
+                        # The sum, the mean, the greatest of one element is that element.
+                        moved.append(moved[arg])
+                        continue
                     value = replace(value, arg=moved[arg], axes=over, onward=False)
                 case Apply(args=args):
                     value = replace(value, args=tuple(moved[a] for a in args))

@@ -137,7 +137,8 @@ def _split(graph: Graph, how: Fuse, node: Node) -> _Split | None:
         match = find(graph, split.source, split.where, node) if node.op == split.source.root.op else None
         bound = bind(split.let, graph, match) if isinstance(match, Match) else None
         new = instantiate(split.target, graph, bound, {}) if isinstance(bound, Match) else None
-        if isinstance(new, list):
+        # A product of constants alone is folded into the rest: the library is left nothing.
+        if isinstance(new, list) and new[0].op == node.op:
             product, *rest = new
             graph.types[product.outputs[0]] = graph.type(node.outputs[0])
             graph.replace([node], new)

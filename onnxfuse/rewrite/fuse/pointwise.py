@@ -1,11 +1,13 @@
 """Let an anchor grow: take in the pointwise nodes around it while the result stays one kernel and loses nothing."""
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from onnx import TensorProto
 
 from onnxfuse import kernels
+from onnxfuse.model.fold import is_repeatable
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import Dim, ValueType, is_unknown, shapes_differ
@@ -337,18 +339,26 @@ def host_values(graph: Graph) -> frozenset[str]:
     """Return the values computed from shapes: ONNX Runtime keeps them on the CPU, and so does onnxfuse.
 
     That is a node that reads such a value when each of its other inputs is one too, a small constant or a graph input
-    (ONNX Runtime 1.31, `GetCpuPreferredNodes`): positions are computed there, what a table holds for them is not.
+    (ONNX Runtime 1.31, `GetCpuPreferredNodes`): positions are computed there, what a table holds for them is not. What
+    depends on constants alone is a constant there.
     """
     found: set[str] = set()
+    folded: set[str] = set()
     for node in graph.nodes:
-        if (node.op in ("Shape", "Size") and node.domain == "") or (
-            any(v in found for v in node.inputs)
-            and all(v in found or v in graph.inputs or _is_small(graph, v) for v in node.inputs if v)
+        inputs = [v for v in node.inputs if v]
+        if inputs and all(v in folded or graph.is_constant(v) for v in inputs) and is_repeatable(node):
+            folded.update(node.outputs)
+        elif (node.op in ("Shape", "Size") and node.domain == "") or (
+            any(v in found for v in inputs)
+            and all(v in found or v in graph.inputs or _is_small(graph, v, folded) for v in inputs)
         ):
             found.update(node.outputs)
     return frozenset(found)
 
 
-def _is_small(graph: Graph, value: str) -> bool:
+def _is_small(graph: Graph, value: str, folded: Collection[str]) -> bool:
     count = graph.element_count(value)
+    if count is None and value in folded:
+        shape = graph.type(value).shape
+        count = math.prod(d for d in shape if isinstance(d, int)) if shape is not None else 0
     return count is not None and count <= SMALL_CONSTANT

@@ -24,7 +24,9 @@ def instantiate(target: Pattern, graph: Graph, match: Match, optional: Mapping[s
     """
     root = next(iter(match.nodes.values()))
     constants = _constant_inputs(target, graph, match, optional)
-    folded = [n for n in target.nodes if _mark_folded(n, constants)]
+    # What others read under the name of an output stays a node, be it of constants alone: it is theirs to fold.
+    ends = set(target.outputs)
+    folded = [n for n in target.nodes if ends.isdisjoint(n.outputs) and _mark_folded(n, constants)]
     kept = [n for n in target.nodes if n not in folded]
     for node in kept:
         reason = not_in_opset(node, graph.opset)

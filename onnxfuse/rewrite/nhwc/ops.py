@@ -358,7 +358,7 @@ def _reduce(graph: Graph, node: Node) -> Form | None:
     rank = graph.type(x).rank
     if rank is None or not has_form(rank) or array is None or array.size == 0:
         return None
-    axes, keep = {int(a) % rank for a in array}, bool(attributes.get("keepdims", 1))
+    axes, keep = {int(a) % rank for a in array}, attributes.get("keepdims", 1) == 1
     turned_axes = {place(rank, a) for a in axes}
     # Without keepdims the axes that are left must stand in the same order either way, and a signal's row goes, too.
     left = [place(rank, a) for a in range(rank) if a not in axes]

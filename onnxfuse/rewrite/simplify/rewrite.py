@@ -64,9 +64,12 @@ def rewrite(graph: Graph, simplify: Sequence[Simplify], rules: Sequence[Rule], r
         changed = False
         for act in simplify:
             changed |= act(graph)
-        begun = len(report.applied)
+        begun = counted = len(report.applied)
+        of_op = _by_op(graph)
         for rule, one in rewrites:
-            for node in [n for n in graph.nodes if n.op == one.source.root.op]:
+            if len(report.applied) > counted:
+                of_op, counted = _by_op(graph), len(report.applied)
+            for node in of_op.get(one.source.root.op, ()):
                 outcome = _apply(graph, rule, one, node) if node.order >= 0 else None
                 if isinstance(outcome, Applied):
                     report.applied.append(outcome)
@@ -83,6 +86,14 @@ def rewrite(graph: Graph, simplify: Sequence[Simplify], rules: Sequence[Rule], r
         if states[state] == SEEN:
             raise endless(report.applied[begun:], "the graph goes in circles")
     raise endless(report.applied[begun:], f"it goes on after {MAX_ROUNDS} rounds")
+
+
+def _by_op(graph: Graph) -> dict[str, list[Node]]:
+    """Return the nodes of each operator, in order."""
+    found: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        found.setdefault(node.op, []).append(node)
+    return found
 
 
 def endless(last: Sequence[Applied], fact: str) -> RuleError:

@@ -202,7 +202,7 @@ def _averaging(function: FunctionProto, anchor: _Anchor) -> NodeProto | None:
 
 def _mean(function: FunctionProto, node: NodeProto, results: Sequence[str]) -> Mean:
     keepdims = next((a.i for a in node.attribute if a.name == "keepdims"), 1)
-    return Mean(list(function.output).index(node.output[0]), results.index(node.input[0]), bool(keepdims))
+    return Mean(list(function.output).index(node.output[0]), results.index(node.input[0]), keepdims == 1)
 
 
 _KIND = {"Conv": "convolution", "MaxPool": "pooling", "AveragePool": "pooling", "Resize": "resizing"}

@@ -1,10 +1,15 @@
-"""Near misses as the commands tell them: ranked, as plain data, with what would help."""
+"""Near misses as they are told: ranked, as plain data, with what would help."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from onnxfuse.kernels import is_pointwise
-from onnxfuse.rewrite.match.hint import hint
+from onnxfuse.rewrite.match.hint import hint, without_names
+from onnxfuse.rewrite.match.match import Refusal
 from onnxfuse.rewrite.report import Near, Report
+
+WHYS = 3
+"""Near misses that are told for a lost fusion."""
 
 
 def ranked(report: Report) -> list[Near]:
@@ -21,6 +26,25 @@ def telling(near: Near) -> bool:
     """Whether it was near at all: more was there than one operator of the pattern, or than any Add or Mul."""
     r = near.refusal
     return not r.far and not (r.size == 1 and is_pointwise(near.root.split()[0]))
+
+
+def told(refusal: Refusal) -> str:
+    """Return the reason, and in a line of its own what would help."""
+    advice = hint(refusal.cause)
+    return f"{refusal.reason}\n-> {advice}" if advice else refusal.reason
+
+
+def reason(stops: Sequence[Refusal]) -> str:
+    """Return why it stopped first, without the names that differ from layer to layer."""
+    return without_names(stops[0].reason) if stops else ""
+
+
+def why(report: Report, name: str, places: Sequence[str] = ()) -> list[str]:
+    """Return where a rule stopped short: the places where it once applied first, then those that no fusion took."""
+    taken = fused_nodes(report)
+    near = [n for n in ranked(report) if n.rule == name]
+    near = [n for n in near if n.root in places] or sorted(near, key=lambda n: n.root in taken)
+    return [f"{name} at {n.root}: stopped at {n.refusal.node}: {n.refusal.reason}" for n in near[:WHYS]]
 
 
 def fused_nodes(report: Report) -> frozenset[str]:

@@ -1,0 +1,24 @@
+"""Files that are written beside a model: looked at before the work starts, and told of where it cannot be done."""
+
+import os
+from pathlib import Path
+
+from onnxfuse.model.errors import ModelError
+
+
+def writable(target: Path) -> None:
+    """Raise ModelError where `target` is a folder, or stands in none."""
+    # Not Path.is_dir, which raises where the system does not take the name; that is told when it is written.
+    if os.path.isdir(target):
+        raise ModelError(f"{target}: is a directory", "Give the name of the file to write.")
+    if not os.path.isdir(target.parent):
+        raise ModelError(f"{target}: the folder {target.parent} does not exist", "Create it first.")
+
+
+def written(path: Path, text: str, *, add: bool = False) -> None:
+    """Write `text` to `path`, or add it there; raises ModelError where that cannot be done."""
+    try:
+        with path.open("a" if add else "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be written: {error.strerror}", "Check the folder's permissions.") from None

@@ -1,0 +1,201 @@
+"""Optimize a model, guarded, tuned and dumped as asked; take it back; write what came of it."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onnx import ModelProto
+
+from onnxfuse.api import options as asked
+from onnxfuse.api import tuning
+from onnxfuse.api.dumping import Dumping, Written, dumping
+from onnxfuse.api.files import writable
+from onnxfuse.api.options import Options, Progress, silent
+from onnxfuse.api.source import Model, Origin, copied, own, plain
+from onnxfuse.api.way import Way
+from onnxfuse.contract import Requirement
+from onnxfuse.model import io
+from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.tf32 import set_strict_fp32
+from onnxfuse.rewrite import pipeline
+from onnxfuse.rewrite.language.rule_file import Rule
+from onnxfuse.rewrite.report import Report
+from onnxfuse.rewrite.unfuse import unfuse
+
+if TYPE_CHECKING:
+    from onnxfuse.tuning import Tuned
+    from onnxfuse.verification.guard import Guarded
+
+
+@dataclass(frozen=True)
+class Optimized:
+    """A model that was made of another, and everything about how."""
+
+    model: ModelProto
+    report: Report
+    options: Options = field(default_factory=Options)
+    sizes: tuple[int, int] = (0, 0)
+    """Bytes before and after."""
+    seconds: float = 0.0
+    came: ModelProto | None = None
+    """The model as it came, where it was to be kept."""
+    undone: int | None = None
+    """Of `undo`: the fused nodes that are plain ones again."""
+    guarded: "Guarded | None" = None
+    tuned: "Tuned | None" = None
+    dumped: Written | None = None
+
+    @property
+    def models(self) -> dict[str, ModelProto]:
+        """The model as it came, where it was kept, and as it is."""
+        return {"after": self.model} if self.came is None else {"before": self.came, "after": self.model}
+
+    @property
+    def notes(self) -> list[str]:
+        """What a user should know of it, one line each."""
+        return [*([self.tuned.note] if self.tuned is not None and self.tuned.note else []), *self.report.notes]
+
+    @property
+    def missed(self) -> list[Requirement]:
+        """What was required and is not there."""
+        return asked.missed(self.report, self.options.require)
+
+    def as_dict(self, source: str | Path, target: str | Path) -> dict[str, Any]:
+        """Return every fact for JSON; `source` and `target` are the names of the files."""
+        report, missed = self.report, self.missed
+        fused = {op: n for op, n in report.after.items() if op.startswith(f"{DOMAIN}:")}
+        facts = {
+            "ok": not missed,
+            "source": str(source),
+            "target": None if missed else str(target),
+            "nodes": {"before": report.before.total(), "after": report.after.total()},
+            "fused_nodes": sum(fused.values()),
+            "distinct_kernels": len(fused),
+            "rules": dict(report.by_rule()),
+            "bytes": {"before": self.sizes[0], "after": self.sizes[1]},
+            "seconds": round(self.seconds, 3),
+            "notes": report.notes,
+            "phases": {k: round(v, 3) for k, v in report.seconds.items()},
+            "not_met": [asked.told(report, r) for r in missed],
+        }
+        if self.undone is not None:
+            facts["undone"] = self.undone
+        if self.guarded is not None:
+            facts["guard"] = self.guarded.as_dict()
+        if self.dumped is not None:
+            facts["dump"] = self.dumped.as_dict()
+        if self.tuned is not None and self.options.tuning is not None:
+            facts["tuning"] = tuning.facts(self.tuned, self.options.tuning.file)
+        return facts
+
+
+def optimize(model: Model, options: Options | None = None, progress: Progress = silent) -> Optimized:
+    """Return the optimized model with what was done; the one given is left as it is.
+
+    Raises ModelError, RuleError, UsageError; DeviceError where it is to be measured and there is no GPU.
+    """
+    from onnxfuse.runtime import opening  # ONNX Runtime is imported where something is to be run.
+
+    options = options or Options()
+    dumped = None if options.dump is None else dumping(options.dump)
+    rules = options.chosen()
+    if options.tuning is not None:
+        tuning.check(options.tuning)
+    begun = time.perf_counter()
+    origin = Origin(plain(model), options.strict_fp32)
+    first = own(origin.source)
+    before = io.size(first)
+    origin.marked(first)
+    made = Optimized(first, Report(), options, came=copied(first) if options.keep else None)
+    if options.tuning is not None:
+        made = replace(made, tuned=tuning.find(first, options.tuning, rules, progress))
+    way = Way(origin, options.freeze_initializers, made.tuned)
+    if options.guard is None:
+        follow = progress if dumped is None else dumped.following(first, progress)
+        made = replace(made, report=way.run(first, rules, follow))
+    else:
+        opens = opening.require(first)
+        made, follow = _guarded(made, way, rules, options.guard.inputs, dumped, progress)
+        progress("open")
+        opens(made.model)
+    if dumped is not None:
+        progress("dump")
+        follow("result")
+        made = replace(made, dumped=dumped.write(made.model))
+    if made.tuned is not None:
+        made.tuned.attach(made.model)
+    return replace(made, sizes=(before, io.size(made.model)), seconds=time.perf_counter() - begun)
+
+
+def undo(model: Model, progress: Progress = silent, *, keep: bool = False) -> Optimized:
+    """Return the model with every fused op replaced by the nodes that it stands for; the one given is left as it is.
+
+    What was folded into weights or rewritten stays so: it is the same computation. With `keep` the result holds the
+    model as it came, too. Raises ModelError where ONNX Runtime opens `model` and not the result.
+    """
+    from onnxfuse.runtime import opening  # ONNX Runtime is imported where something is to be run.
+
+    begun = time.perf_counter()
+    made = own(plain(model))
+    before = io.size(made)
+    opens = opening.require(made)
+    came = copied(made) if keep else None
+    progress("undo")
+    report = Report(before=pipeline.count_ops(made))
+    count = unfuse(made)
+    set_strict_fp32(made, strict=False)
+    report.after = pipeline.count_ops(made)
+    progress("open")
+    opens(made)
+    sizes = (before, io.size(made))
+    return Optimized(made, report, sizes=sizes, seconds=time.perf_counter() - begun, came=came, undone=count)
+
+
+@contextlib.contextmanager
+def written(make: Callable[[], Optimized], target: Path, progress: Progress = silent) -> Iterator[Optimized]:
+    """Write what `make` returns; it takes its place as `target` when the block ends well.
+
+    Otherwise, and where something that was required is missed, nothing is left of it.
+    """
+    writable(target)
+    made = make()
+    begun = time.perf_counter()
+    with contextlib.ExitStack() as pending:
+        if not made.missed:
+            progress("write")
+            pending.enter_context(io.saving(made.model, target))
+        yield replace(made, seconds=made.seconds + time.perf_counter() - begun)
+
+
+def _guarded(
+    came: Optimized, way: Way, rules: Sequence[Rule], inputs: Sequence[Path], dumped: Dumping | None, progress: Progress
+) -> tuple[Optimized, Progress]:
+    """Return the model without what was taken back, with the report on what is left; and what follows its phases.
+
+    `dumped` sees the phases by which the model was made in the end, and what stays as their result.
+    """
+    from onnxfuse.verification.guard import guard  # ONNX Runtime is imported where something is to be run.
+
+    reports: list[Report] = []
+
+    def show(step: str, done: int, total: int) -> None:
+        progress(f"guard {done} of {total}: {step}")
+
+    reoptimize = way.reoptimizer(rules, progress, reports)
+    guarded = guard(came.model, reoptimize, unfuse, inputs=inputs or None, progress=show)
+    report, follow = reports[0], progress
+    if guarded.left_out or dumped is not None:
+        # The model that is left was made without the rules left out: its report and its phases are of those rules.
+        again = way.origin.fresh()
+        follow = progress if dumped is None else dumped.following(again, progress)
+        report = way.run(again, asked.without(rules, guarded.left_out), follow)
+        again.CopyFrom(guarded.model)
+    for undone in guarded.undone:
+        gone = next((a for a in report.applied if undone.op and a.op == undone.op), None)
+        if gone is not None:
+            report.applied.remove(gone)
+    report.after = pipeline.count_ops(guarded.model)
+    return replace(came, model=guarded.model, report=report, guarded=guarded), follow

@@ -1,0 +1,123 @@
+"""How a model is optimized: one `Options` for everything that optimizes, be it to write, to explain or to compare."""
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from onnxfuse.contract import Requirement
+from onnxfuse.model.errors import UsageError
+from onnxfuse.rewrite.language import rule_file
+from onnxfuse.rewrite.language.pattern import did_you_mean
+from onnxfuse.rewrite.language.rule_file import Rule
+from onnxfuse.rewrite.report import Report
+
+Progress = Callable[[str], None]
+"""Called with the name of each step as it starts."""
+
+
+def silent(step: str) -> None:
+    """Show no progress."""
+
+
+@dataclass(frozen=True)
+class Guarding:
+    """Each fusion is checked by itself, and taken back where it leaves the error budget."""
+
+    inputs: tuple[Path, ...] = ()
+    """Real inputs; without them made-up ones of every kind."""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What was measured decides."""
+
+    file: Path
+    """Where the times are."""
+    measure: bool = False
+    """Whether what the file does not tell of this GPU is measured, and kept there."""
+    sizes: tuple[Mapping[str, int], ...] = ()
+    """The sets of sizes of the dynamic dimensions; without any, all that was measured."""
+
+
+@dataclass(frozen=True)
+class Dump:
+    """Every phase and every kernel goes into a folder, as files to look at."""
+
+    folder: Path
+    """A new or an empty one."""
+    arch: str | None = None
+    """What kernels are compiled for, as sm_90a: by default the GPU here, or an H200."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Sizes of dynamic dimensions, for the launch plans."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a caller chooses of how a model is optimized."""
+
+    rules: tuple[Path, ...] = ()
+    """Folders of rule files beside the shipped ones."""
+    only: tuple[str, ...] = ()
+    """These rules alone; without any, all."""
+    skip: tuple[str, ...] = ()
+    """Rules that are left out."""
+    require: tuple[Requirement, ...] = ()
+    """How often rules have to apply: a model that misses one is not written."""
+    strict_fp32: bool = False
+    """No kernel rounds float32 to TF32, and the model says so; a model that says so keeps to it without."""
+    freeze_initializers: bool = False
+    """Weights that are graph inputs, too, become constants."""
+    guard: Guarding | None = None
+    tuning: Tuning | None = None
+    dump: Dump | None = None
+    keep: bool = False
+    """Whether the result holds the model as it came, too."""
+
+    def chosen(self) -> tuple[Rule, ...]:
+        """Return the rules that apply. Raises RuleError for a rule file, UsageError for a name that is no rule."""
+        rules = rule_file.select(self.rules)
+        for name in (*self.only, *self.skip):
+            find(rules, name)
+        left = tuple(r for r in rules if (not self.only or r.name in self.only) and r.name not in self.skip)
+        for required in self.require:
+            find(left, required.rule)
+        return left
+
+
+def find(rules: Sequence[Rule], name: str) -> Rule:
+    """Return the rule called `name`; raises UsageError that names the nearest one."""
+    known = {r.name: r for r in rules}
+    if name not in known:
+        near = did_you_mean(name, set(known)) or f" There are: {', '.join(known)}."
+        raise UsageError(f"'{name}' is not a rule.{near}", "See onnxfuse rules.")
+    return known[name]
+
+
+def without(rules: Sequence[Rule], names: Collection[str]) -> tuple[Rule, ...]:
+    """Return the rules but those of these names."""
+    return tuple(r for r in rules if r.name not in names)
+
+
+def requirement(text: str) -> Requirement:
+    """Return what `RULE` or `RULE>=N` asks for; raises UsageError for another text."""
+    found = re.fullmatch(r"\s*(\w+)\s*(?:>=\s*(\d+))?\s*", text)
+    if found is None:
+        raise UsageError(f"--require '{text}' is not of the form RULE or RULE>=N")
+    return Requirement(found[1], ">=", int(found[2] or 1))
+
+
+def missed(report: Report, required: Sequence[Requirement]) -> list[Requirement]:
+    """Return what is required and was not reached."""
+    applied = report.by_rule()
+    return [r for r in required if not r.met(applied[r.rule])]
+
+
+def told(report: Report, required: Requirement) -> str:
+    """Return a requirement and what came of it, in one line."""
+    return f"{required}: applied {report.by_rule()[required.rule]} times"
+
+
+def shipped_names(beginning: str) -> list[str]:
+    """Return the shipped rules whose names begin so."""
+    return [name for name in rule_file.shipped_files() if name.startswith(beginning)]

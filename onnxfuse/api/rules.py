@@ -1,0 +1,95 @@
+"""The rules there are; one of them explained by what it makes of its own examples."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+
+from onnxfuse.api import options
+from onnxfuse.model.errors import ModelError, RuleError
+from onnxfuse.model.fused import fused_ops
+from onnxfuse.model.text import parse_model
+from onnxfuse.model.validate import validate
+from onnxfuse.rewrite import pipeline
+from onnxfuse.rewrite.language import predicate, rule_file
+from onnxfuse.rewrite.language.rule_file import Rule
+
+
+@dataclass(frozen=True)
+class Example:
+    """What a rule makes of one of its examples; nodes are lines of ONNX's text."""
+
+    before: tuple[str, ...]
+    after: tuple[str, ...] | None
+    """None where the rule refuses the example."""
+    bodies: dict[str, tuple[str, ...]]
+    """The nodes of each fused op."""
+    refusals: tuple[str, ...]
+
+
+def rules(folders: Sequence[Path] = (), name: str | None = None) -> tuple[Rule, ...]:
+    """Return the shipped rules and those in `folders`, or the one called `name`; raises RuleError, UsageError."""
+    found = rule_file.select(folders)
+    return found if name is None else (options.find(found, name),)
+
+
+@dataclass(frozen=True)
+class BuiltIn:
+    """What optimizing does beside the rules."""
+
+    name: str
+    phase: str
+    summary: str
+
+
+def built_in() -> tuple[BuiltIn, ...]:
+    """Return the steps that no rule file says, in the order of the pipeline."""
+    return tuple(BuiltIn(step.name, step.phase, step.summary) for step in pipeline.STEPS)
+
+
+def predicates() -> list[str]:
+    """Return the words that `where` understands."""
+    return [word.text for word in (*predicate.TESTS.values(), *predicate.TERMS.values())]
+
+
+def kind(one: Rule) -> str:
+    """Return what sort of rule it is, in a word or two."""
+    if one.fuse is not None:
+        return f"fuse, {one.fuse.template}"
+    return "rewrite" if one.layout is None else "layout"
+
+
+def examples(one: Rule) -> list[Example]:
+    """Return what the rule makes of each of its examples; raises RuleError for one that is no valid model."""
+    return [_shown(one, example.text, refused=bool(example.refusal)) for example in one.examples]
+
+
+def _shown(one: Rule, text: str, *, refused: bool) -> Example:
+    model = _example(one, text)
+    before = _nodes(model.graph.node)
+    report = pipeline.run(model, [one])
+    if refused:
+        return Example(before, None, {}, tuple(f"{n.refusal.node}: {n.refusal.reason}" for n in report.near))
+    bodies = {op.name: _nodes(op.body.node) for op in fused_ops(model).values()}
+    return Example(before, _nodes(model.graph.node), bodies, ())
+
+
+def _example(one: Rule, text: str) -> onnx.ModelProto:
+    try:
+        model = parse_model(text)
+        validate(model)
+    except ModelError as error:
+        raise RuleError(f"{one.path}: [[example]]: {error}", "See rules/README.md.") from None
+    return model
+
+
+def _nodes(nodes: Sequence[onnx.NodeProto]) -> tuple[str, ...]:
+    return tuple(_line(n) for n in nodes)
+
+
+def _line(node: onnx.NodeProto) -> str:
+    """Return a node as one line of ONNX text, without its provenance."""
+    shown = onnx.NodeProto(op_type=node.op_type, input=node.input, output=node.output, attribute=node.attribute)
+    text: str = onnx.printer.to_text(shown)
+    return text.strip()

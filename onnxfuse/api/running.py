@@ -1,0 +1,238 @@
+"""Verify, time and profile a model against its original, in a child process where one can be made.
+
+What kills the child, or breaks the GPU for it, is found again with fewer and fewer nodes, until the op is known.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import onnx
+
+from onnxfuse import benchmark, profiling
+from onnxfuse.api.files import writable, written
+from onnxfuse.api.optimizing import optimize
+from onnxfuse.api.options import Options
+from onnxfuse.api.source import Model, Origin, Source, plain
+from onnxfuse.api.way import Way
+from onnxfuse.model import io, isolation
+from onnxfuse.model.errors import DeviceError
+from onnxfuse.model.fused import fused_ops
+from onnxfuse.model.isolation import Crash, Progress, isolated
+
+if TYPE_CHECKING:
+    from onnxfuse.benchmark import Report as BenchReport
+    from onnxfuse.profiling import Profile
+    from onnxfuse.verification import RealInputs
+    from onnxfuse.verification import Report as VerifyReport
+    from onnxfuse.verification.crashes import Run
+
+RUNS, ROUNDS, PROFILED = benchmark.RUNS, benchmark.ROUNDS, profiling.RUNS
+"""Timed runs per round, and rounds; runs that are profiled."""
+
+Shapes = Mapping[str, Sequence[int]]
+
+CPU, CUDA = ["CPUExecutionProvider"], ["CUDAExecutionProvider", "CPUExecutionProvider"]
+PROVIDERS = {"cpu": CPU, "cuda": CUDA, "auto": None}
+"""Where both models run."""
+
+
+def quiet(step: str, done: int, total: int) -> None:
+    """Show no progress."""
+
+
+def verify(
+    original: Model,
+    fused: Model,
+    *,
+    inputs: "RealInputs | Sequence[RealInputs] | None" = None,
+    seeds: Sequence[int] = (0,),
+    shapes: Shapes | None = None,
+    providers: Sequence[str] | None = None,
+    fused_providers: Sequence[str] | None = None,
+    use_tf32: bool | None = None,
+    seconds: float | None = None,
+    save_inputs: Path | None = None,
+    bisect: Path | None = None,
+    rules: Sequence[str | Path] = (),
+    progress: Progress | None = None,
+    **judged: Any,
+) -> "VerifyReport":
+    """Return whether `fused` computes what `original` computes; the other options are `onnxfuse.verification.verify`'s.
+
+    `save_inputs`: a folder or an .npz for the inputs, written before anything is run on them. `bisect`: after a
+    mismatch, a folder for the smallest failing model; the report then names the fused op or the rule at fault. A crash
+    is a report, too.
+    """
+    from onnxfuse.verification import verify as compare  # ONNX Runtime is imported where something is to be run.
+    from onnxfuse.verification.crashes import Run, report_of
+
+    chosen = Options(rules=tuple(Path(r) for r in rules))
+    chosen.chosen()  # A folder that is none, or a wrong rule, is told before anything runs.
+    before, after, show = plain(original), plain(fused), progress or quiet
+    several = None if inputs is None else [inputs] if isinstance(inputs, str | Path | Mapping) else list(inputs)
+    run = Run(before, after, several, seeds, shapes, providers, fused_providers, use_tf32, rules)
+    if save_inputs is not None:
+        _save_inputs(save_inputs, before, run)
+    found = isolated(
+        lambda tell: compare(
+            before, after, inputs=several, seeds=seeds, shapes=shapes, providers=providers,
+            fused_providers=fused_providers, use_tf32=use_tf32, seconds=seconds, rules=rules,
+            progress=tell, **judged,
+        ),
+        show,
+        patience=max(seconds or 0, isolation.PATIENCE),
+    )  # fmt: skip
+    report = report_of(found, run, show) if isinstance(found, Crash) else found
+    if bisect is None or report.crash is not None:
+        return report
+    return _blamed(report, run, bisect, chosen, show)
+
+
+def _save_inputs(path: Path, original: Source, run: "Run") -> None:
+    """Write the inputs before anything is run on them: they are wanted most where a run ends badly."""
+    from onnxfuse.verification.input_files import save_cases
+    from onnxfuse.verification.inputs import input_specs
+    from onnxfuse.verification.planning import plan_of
+
+    model = original if isinstance(original, onnx.ModelProto) else io.load(original)
+    save_cases(path, plan_of(input_specs(model), run.inputs, run.seeds, run.shapes))
+
+
+def _blamed(report: "VerifyReport", run: "Run", folder: Path, options: Options, progress: Progress) -> "VerifyReport":
+    """Return the report, with what is to blame for a mismatch."""
+    from onnxfuse.verification.bisect import investigate
+
+    assert run.fused is not None
+    original, fused = plain(run.original), run.fused
+    reoptimize = Way(Origin(original)).reoptimizer(options.chosen(), lambda _: None, [])
+    found = isolated(
+        lambda tell: investigate(
+            original, fused, report, inputs=run.inputs, seeds=run.seeds, shapes=run.shapes, reoptimize=reoptimize,
+            folder=folder, progress=tell,
+        ),
+        progress,
+    )  # fmt: skip
+    if not isinstance(found, Crash):
+        return found
+    crashed = f"--bisect: a part of the models {found.how}, at the step '{found.step}'"
+    return replace(report, problems=(*report.problems, crashed))
+
+
+@dataclass(frozen=True)
+class Benched:
+    """What was timed, and the fused model that it was."""
+
+    report: "BenchReport"
+    fused: Source
+
+
+def bench(
+    original: Model,
+    fused: "Model | None" = None,
+    *,
+    shapes: Shapes | None = None,
+    providers: Sequence[str] | None = None,
+    use_tf32: bool | None = None,
+    runs: int = RUNS,
+    rounds: int = ROUNDS,
+    seed: int = 0,
+    rules: Sequence[str | Path] = (),
+    plot: Path | None = None,
+    progress: Progress | None = None,
+) -> Benched:
+    """Return the times of `fused`, of the optimized original without one; as `onnxfuse.benchmark.bench`.
+
+    `plot`: a .png, .svg or .pdf for latency by shape and the roofline. Raises CrashError that names the op at fault.
+    """
+    from onnxfuse.benchmark import bench as compare
+    from onnxfuse.verification.crashes import Run, surviving
+
+    if plot is not None:
+        from onnxfuse.benchmark.plot import check
+
+        check(plot)
+        writable(plot)
+    chosen = Options(rules=tuple(Path(r) for r in rules))
+    chosen.chosen()  # A folder that is none, or a wrong rule, is told before anything runs.
+    before = plain(original)
+    after = optimize(before, chosen).model if fused is None else plain(fused)
+    report = surviving(
+        lambda tell: compare(
+            before, after, shapes=shapes, providers=providers, use_tf32=use_tf32, runs=runs, rounds=rounds, seed=seed,
+            rules=rules, progress=tell,
+        ),
+        Run(before, after, None, (seed,), shapes, providers, use_tf32=use_tf32, rules=rules),
+        progress or quiet,
+    )  # fmt: skip
+    if plot is not None:
+        from onnxfuse.benchmark.plot import draw
+
+        draw(report, plot)
+    return Benched(report, after)
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """Where the bytes, the operations and the time go, and the fused model of which that was told beside it."""
+
+    report: "Profile"
+    fused: Source | None
+
+
+def profile(
+    model: Model,
+    fused: "Model | None" = None,
+    *,
+    alone: bool = True,
+    shapes: Shapes | None = None,
+    providers: Sequence[str] | None = None,
+    time: bool = True,
+    cuda_graph: bool = False,
+    use_tf32: bool | None = None,
+    runs: int = PROFILED,
+    seed: int = 0,
+    trace: Path | None = None,
+    progress: Progress | None = None,
+) -> Profiled:
+    """Return where the bytes, the operations and the time of a run go; as `onnxfuse.profiling.profile`.
+
+    Unless `alone`, a model without fused ops is optimized, and told beside what comes of that. `trace`: a file for one
+    run as a Chrome trace. Raises CrashError that names the op at fault.
+    """
+    from onnxfuse.profiling import profile as look
+    from onnxfuse.verification.crashes import Run, surviving
+
+    if trace is not None:
+        writable(trace)
+    before, show = plain(model), progress or quiet
+    after = None if fused is None else plain(fused)
+    if after is None and not alone and not fused_ops(_light(before)):
+        show("optimize", 0, 0)
+        after = optimize(before).model
+    report = surviving(
+        lambda tell: look(
+            before, after, shapes=shapes, providers=providers, time=time, cuda_graph=cuda_graph, use_tf32=use_tf32,
+            runs=runs, seed=seed, progress=lambda step: tell(step, 0, 0),
+        ),
+        Run(before, after, None, (seed,), shapes, providers, use_tf32=use_tf32),
+        show,
+    )  # fmt: skip
+    if trace is not None:
+        _write_trace(report, trace)
+    return Profiled(report, after)
+
+
+def _light(source: Source) -> onnx.ModelProto:
+    return source if isinstance(source, onnx.ModelProto) else io.load(source, weights=False)
+
+
+def _write_trace(report: "Profile", trace: Path) -> None:
+    from onnxfuse.profiling.cupti import HINT
+    from onnxfuse.profiling.trace import chrome_trace
+
+    if report.untimed:
+        raise DeviceError(f"--trace: the kernels on the GPU cannot be seen: {report.untimed}", HINT)
+    written(trace, json.dumps(chrome_trace(report)))

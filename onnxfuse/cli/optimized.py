@@ -1,0 +1,86 @@
+"""What `optimize` did, on one screen: the verdict, what was measured, guarded and applied, what to do next."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from onnxfuse.cli import tuning
+
+if TYPE_CHECKING:
+    from onnxfuse.tuning import Tuned
+
+
+def show(facts: dict[str, Any], tuned: "Tuned | None", console: Console) -> None:
+    """Print what was done; `facts` is what `--json` prints of it."""
+    nodes = facts["nodes"]
+    for line in facts["not_met"]:
+        console.print(f"[bold red]not met:[/] {escape(line)}; nothing was written")
+    if "undone" in facts:
+        console.print(
+            f"[bold green]undone:[/] {facts['undone']} fused nodes are plain ones again: {nodes['after']} nodes. "
+            "What was folded or rewritten stays so: it computes the same"
+        )
+    elif facts["ok"]:
+        verdict = "fused" if facts["fused_nodes"] else "nothing to fuse"
+        console.print(
+            f"[bold green]{verdict}:[/] {nodes['before']} nodes -> {nodes['after']}, {facts['fused_nodes']} of them "
+            f"fused, by {facts['distinct_kernels']} distinct kernels"
+        )
+    for note in facts["notes"]:
+        console.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
+    if tuned is not None:
+        file = facts["tuning"]["file"]
+        tuning.print_summary(tuned, Path(file) if file else None, console)
+    if "guard" in facts:
+        _print_guard(facts["guard"], facts["fused_nodes"], console)
+    if facts["rules"]:
+        table = Table("rule", "applied", box=None, pad_edge=False, header_style="bold")
+        table.columns[1].justify = "right"
+        for name, count in facts["rules"].items():
+            table.add_row(name, str(count))
+        console.print(table)
+    if facts["target"] is not None:
+        size, seconds = facts["bytes"], facts["seconds"]
+        sizes = f"{_megabytes(size['after'])} (was {_megabytes(size['before'])})"
+        console.print(f"{escape(facts['target'])}: {sizes}, {seconds:.1f} s")
+        if "undone" not in facts:
+            console.print(
+                f"next: onnxfuse verify {escape(facts['source'])} {escape(facts['target'])}",
+                style="dim",
+                soft_wrap=True,
+            )
+    if "dump" in facts:
+        _print_dump(facts["dump"], console)
+    console.print(f"why not more: onnxfuse explain {escape(facts['source'])}", style="dim", soft_wrap=True)
+
+
+def _print_guard(guard: dict[str, Any], fused: int, console: Console) -> None:
+    undone = guard["undone"]
+    color = "yellow" if undone else "green"
+    ops = fused + sum(bool(one["op"]) for one in undone)
+    places = f"{guard['checked']} place{'s' * (guard['checked'] != 1)} with {ops} fused ops"
+    console.print(f"[bold {color}]guard:[/] {places} checked, {len(undone)} taken back")
+    for one in undone:
+        what = (
+            f"{one['op']} ({one['node']}) of rule {one['rule']} undone" if one["op"] else f"rule {one['rule']} left out"
+        )
+        console.print(f"  - {escape(what)}: {escape(one['fault'])}", soft_wrap=True)
+        console.print(f"    in the original: {escape(', '.join(one['nodes']))}", style="dim", soft_wrap=True)
+
+
+def _print_dump(dump: dict[str, Any], console: Console) -> None:
+    registers = [op["registers"] for op in dump["ops"] if op["registers"] is not None]
+    spills = sum(op["spill_bytes"] or 0 for op in dump["ops"])
+    used = f"{min(registers)} to {max(registers)} registers, {spills} bytes spilled" if registers else "none compiled"
+    console.print(f"{escape(dump['folder'])}: {len(dump['ops'])} fused ops, {dump['arch']}: {used}", soft_wrap=True)
+    for note in dict.fromkeys(op["note"] for op in dump["ops"] if op["note"]):
+        without = ", ".join(op["op"] for op in dump["ops"] if op["note"] == note)
+        console.print(f"no kernel of {escape(without)}: {escape(note)}", style="dim", soft_wrap=True)
+
+
+def _megabytes(size: int) -> str:
+    """Return a size for people."""
+    return f"{size / 1e6:.1f} MB" if size >= 100_000 else f"{size / 1e3:.1f} kB"

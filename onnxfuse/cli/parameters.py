@@ -1,0 +1,58 @@
+"""Options that several commands have, and how their texts are read."""
+
+import click
+
+from onnxfuse.api.options import shipped_names
+from onnxfuse.api.running import PROVIDERS
+
+Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+"""What `--shape` gives: each name with its sizes."""
+
+
+def rule_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Return the shipped rules whose names begin so, for the shell's completion."""
+    return shipped_names(incomplete)
+
+
+class ToleranceOption(click.ParamType[tuple[str, float]]):
+    """`1e-3` for every output, `logits=1e-3` for one, `float16=1e-2` for an element type."""
+
+    name = "[NAME=]NUMBER"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
+        """Return the name, empty for every output, and the number."""
+        name, _, number = str(value).rpartition("=")
+        try:
+            return name, float(number)
+        except ValueError:
+            self.fail(f"'{value}' is neither a number nor OUTPUT=NUMBER nor TYPE=NUMBER", param, ctx)
+
+
+class ShapeOption(click.ParamType[tuple[str, tuple[int, ...]]]):
+    """`name=1,7` for the values of a dimension, `input=1x3x224x224` for the shape of an input."""
+
+    name = "NAME=SIZES"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, tuple[int, ...]]:
+        """Return the name and the sizes."""
+        name, equals, sizes = str(value).rpartition("=")
+        numbers = sizes.replace("x", ",").split(",")
+        if not equals or not name or not all(n.strip().isdigit() for n in numbers):
+            self.fail(f"'{value}' is neither DIMENSION=1,7 nor INPUT=1x3x224x224", param, ctx)
+        return name, tuple(int(n) for n in numbers)
+
+
+TF32_OPTION = click.option(
+    "--tf32/--no-tf32",
+    "use_tf32",
+    default=None,
+    help="ONNX Runtime's CUDA option use_tf32, for both models; by default 0 where OUT.onnx was made with "
+    "--strict-fp32, else 1.",
+)
+"""Whether float32 products may be rounded, for every command that opens sessions."""
+
+PROVIDER_OPTION = click.option(
+    "--provider", type=click.Choice(list(PROVIDERS)), default="auto", show_default=True, help="Where to run."
+)

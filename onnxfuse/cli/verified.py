@@ -1,0 +1,137 @@
+"""What `verify` found, on one screen: the verdict, the table of outputs, what to try."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from onnxfuse.verification import Finding, KernelRow, OutputRow, Report
+
+
+def show(report: "Report", console: Console) -> None:
+    """Print the verdict, the table of outputs and what to try, on one screen."""
+    color = "green" if report.ok else "red"
+    console.print(f"[bold {color}]{'ok' if report.ok else 'MISMATCH'}[/] {escape(report.summary)}")
+    for problem in report.problems if report.crash is None else ():
+        console.print(f"  - {escape(problem)}")
+    if report.rows:
+        console.print(_table(report))
+        console.print(_legend(report), style="dim")
+    for row in report.outputs:
+        if row.verdict == "mismatch":
+            console.print(_place(report, row))
+    if report.bisection is not None:
+        _show_finding(report.bisection, console)
+    for step in _next_steps(report):
+        console.print(f"-> {escape(step)}")
+
+
+def _show_finding(finding: "Finding", console: Console) -> None:
+    console.print(f"[bold]bisect:[/] {escape(finding.text)}")
+    if not finding.fault:
+        return
+    if finding.guilty is not None:
+        console.print(f"  made of: {escape(', '.join(finding.guilty.nodes))}", soft_wrap=True)
+    console.print(f"  in the original: {escape(', '.join(finding.replaced))}", soft_wrap=True)
+    console.print(f"  because: {escape(finding.why)}; {finding.checked} places looked at", soft_wrap=True)
+    if finding.folder:
+        console.print(
+            f"  shown by: onnxfuse verify {finding.folder}/original.onnx {finding.folder}/model.onnx "
+            f"--inputs {finding.folder}/test_data_set_0",
+            soft_wrap=True, markup=False,
+        )  # fmt: skip
+
+
+def _table(report: "Report") -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title, justify in (
+        ("output", "left"), ("type", "left"), ("error", "right"), ("allowed", "right"), ("original's", "right"),
+        ("max abs", "right"), ("max rel", "right"), ("cosine", "right"), ("passes with", "left"), ("verdict", "left"),
+    ):  # fmt: skip
+        table.add_column(title, justify=justify, no_wrap=title != "output")  # type: ignore[arg-type]
+    for row in report.outputs:
+        m = row.measure
+        color = {"ok": "green", "mismatch": "red", "undecided": "yellow"}[row.verdict]
+        given = row.tolerance
+        judged = (f"{m.error:.2g}", f"{m.budget:.2g}") if given is None else (f"{given.worst:.2g}x", "tolerance")
+        table.add_row(
+            escape(row.output), row.dtype, *judged, f"{m.own:.2g}", f"{m.max_abs:.2g}",
+            f"{m.max_rel:.2g}", f"{m.cosine:.7f}", f"rtol {m.rtol:.0e} atol {m.atol:.1e}", f"[{color}]{row.verdict}[/]",
+        )  # fmt: skip
+    return table
+
+
+def _legend(report: "Report") -> str:
+    ran = [c for c in report.cases if not c.note]
+    skipped = len(report.cases) - len(ran)
+    kinds = ", ".join(dict.fromkeys(c.name for c in ran))
+    where = [p.removesuffix("ExecutionProvider") for p in (report.provider, report.fused_provider) if p]
+    text = f"worst of {len(ran)} cases ({kinds}) on {' against '.join(where)}"
+    text += f"; error against {report.truth} ({report.truth_how}); max and cosine against the original"
+    text += f"; {report.seconds:.1f} s"
+    for row in report.outputs:
+        agreed = ", ".join(f"top-{k} {share:.2%}" for k, share in row.measure.difference.agreement.items())
+        text += f"\n{escape(row.output)} agrees with the original: {agreed}" if agreed else ""
+    if report.truth_why:
+        what = "the truth" if report.truth == "float64" else "truth is not float64"
+        text += f"\n{what}: {escape(report.truth_why)}"
+    if report.without_tf32:
+        text += f"\nno float32 product is rounded to TF32 (use_tf32 0): {report.without_tf32}"
+    if report.tf32:
+        text += (
+            "\nby its own error the original is better; judged by what factors rounded to TF32 do to it, as the "
+            "session allows (use_tf32, ONNX Runtime's default); to keep float32: optimize --strict-fp32"
+        )
+    if report.searched:
+        sizes = ", ".join(f"{name}={','.join(map(str, values))}" for name, values in report.searched.items())
+        text += f"\nsizes searched upward until the original ran: {escape(sizes)}; say which with --shape"
+    if skipped:
+        text += f"\n{skipped} cases left out: {escape(next(c.note for c in report.cases if c.note))}"
+    kernels = [k for k in report.kernels if k.runs_as == "kernel"]
+    return text + (_kernel_text(kernels, report.kernels) if report.kernels else "")
+
+
+def _kernel_text(kernels: Iterable["KernelRow"], every: Iterable["KernelRow"]) -> str:
+    kernels, every = list(kernels), list(every)
+    text = f"\n{len(kernels)} of {len(every)} fused ops ran as kernels, {sum(k.launches for k in kernels)} launches"
+    library = sum(k.runs_as == "library" for k in every)
+    text += f"; {library} in ONNX Runtime's own ops" if library else ""
+    reasons = dict.fromkeys(k.reason for k in every if k.runs_as == "function")
+    return text + (f"; others as their bodies: {escape(', '.join(reasons))}" if reasons else "")
+
+
+def _place(report: "Report", row: "OutputRow") -> str:
+    m, case = row.measure, report.cases[row.case]
+    d = m.difference
+    shapes = " ".join(f"{n}={'x'.join(map(str, s)) or 'scalar'}" for n, s in case.shapes.items())
+    place = f"{row.output}[{', '.join(map(str, m.where))}]"
+    return escape(
+        f"{row.output}: {row.fault}\n"
+        f"  {place} = {m.fused:.9g}, original {m.original:.9g}, truth {m.truth:.9g}\n"
+        f"  abs error: mean {d.mean_abs:.2g}, "
+        f"{', '.join(f'{float(q):.2%} below {x:.2g}' for q, x in d.quantiles.items())}, max at {list(d.max_abs_at)}\n"
+        f"  signal to noise {d.snr:.1f} dB; ULPs apart: {', '.join(f'{k}: {n}' for k, n in d.ulps.items()) or 'none'}\n"
+        f"  case {case.name}{'' if case.seed is None else f', seed {case.seed}'}: {shapes}"
+    )
+
+
+def _next_steps(report: "Report") -> list[str]:
+    if report.ok:
+        return []
+    verdicts = {r.verdict for r in report.outputs}
+    steps = []
+    if "mismatch" in verdicts:
+        if report.bisection is None:
+            steps.append("name the fused op or rule that is to blame: the same with --bisect DIR")
+        steps.append("see what was fused with onnxfuse explain; undo it with onnxfuse optimize --undo and verify that")
+    if report.unverified:
+        steps.append(
+            "made-up inputs tell too little about this model: give real ones with --inputs, or say how far the outputs "
+            "may be apart with --rtol and --atol"
+        )
+    if any(k.runs_as == "function" for k in report.kernels) and report.provider.startswith("CUDA"):
+        steps.append("the bodies alone can be verified with --provider cpu")
+    return steps

@@ -1,0 +1,52 @@
+"""A model that was made with rules of one's own is verified and timed as `onnxfuse.session(rules=...)` opens it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onnxfuse import runtime
+from tests.cli.conftest import Command
+
+OWN = '''summary = "A Relu of a sum, as one op."
+[fuse]
+template = "pointwise"
+least = 2
+[[fuse.anchor]]
+pattern = """(x, y) => (z) { a = Add (x, y)  z = Relu (a) }"""
+'''
+
+
+@pytest.mark.parametrize(
+    "command", [("verify",), ("bench", "--provider", "cpu", "--runs", 1, "--rounds", 1)], ids=["verify", "bench"]
+)
+def test_the_session_is_opened_with_the_rules(
+    command: Sequence[Any], folder: Path, onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where one of them writes its op through the library's, that is what runs, and no body."""
+    (folder / "mine").mkdir()
+    (folder / "mine" / "relu_of_sum.toml").write_text(OWN)
+    assert onnxfuse_command("optimize", "in.onnx", "out.onnx", "--rules", "mine").code == 0
+    asked: list[Sequence[str | Path]] = []
+    session = runtime.session
+
+    def opened(*arguments: Any, rules: Sequence[str | Path] = (), **options: Any) -> Any:
+        asked.append(tuple(rules))
+        return session(*arguments, rules=rules, **options)
+
+    monkeypatch.setattr(runtime, "session", opened)
+    name, *options = command
+    done = onnxfuse_command(name, "in.onnx", "out.onnx", *options, "--rules", "mine")
+    assert done.code == 0, done.err
+    assert asked
+    assert set(asked) == {(Path("mine"),)}
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("command", ["verify", "bench"])
+def test_a_folder_that_is_none_is_told_first(command: str, onnxfuse_command: Command) -> None:
+    """On the CPU too, where no rule is asked for anything."""
+    done = onnxfuse_command(command, "in.onnx", "in.onnx", "--rules", "mine")
+    assert done.code != 0
+    assert "mine: no such folder of rules" in done.err

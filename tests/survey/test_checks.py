@@ -1,0 +1,63 @@
+"""What the survey does with originals that ONNX Runtime runs at one shape alone, or never twice the same."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from models.survey.checks import ONE_SHAPE, Examined, changing, examined, original_on_cpu
+from models.survey.racing import contenders
+from onnxfuse.profiling.bound import opened
+from onnxfuse.verification import sessions
+
+
+def written(nodes: str, folder: Path) -> Path:
+    """Return a file of a model of these nodes."""
+    file = folder / "model.onnx"
+    text = f'<ir_version: 8, opset_import: ["" : 17]> g (float[batch, 4] x) => (float[batch, 4] y) {{ {nodes} }}'
+    onnx.save(onnx.parser.parse_model(text), file)
+    return file
+
+
+def test_one_that_takes_one_shape_alone_is_timed_at_that(tmp_path: Path) -> None:
+    """A larger batch is for those that take it."""
+    fixed = "s = Constant <value_ints = [2, 4]> ()  y = Reshape (x, s)"
+    for nodes, turns, rows in ((fixed, ONE_SHAPE, 2), ("y = Relu (x)", (0, 1), 8)):
+        one = Examined(written(nodes, tmp_path), tmp_path, ())
+        original_on_cpu(one)
+        assert (one.turns, one.timed()["x"].shape) == (turns, (rows, 4))
+
+
+def test_sessions_that_are_timed_beside_other_workers_start_no_threads(tmp_path: Path) -> None:
+    """Each session would start one for each core, in each worker."""
+    one = Examined(written("y = Relu (x)", tmp_path), tmp_path, ())
+    timed = contenders(one, convolutions=True)
+    assert {(who, s.name) for who, _, s in timed} >= {("original", "NHWC"), ("fused", "CUDA graph")}
+    before = len(os.listdir("/proc/self/task"))
+    sessions = [
+        opened(path, setting, ["CPUExecutionProvider"], fused=False) for _, path, setting in timed if path.exists()
+    ]
+    assert len(sessions) == 6
+    assert len(os.listdir("/proc/self/task")) == before
+
+
+def test_one_that_draws_numbers_is_compared_with_nothing(tmp_path: Path) -> None:
+    """The row says why; all that does not run it is checked."""
+    *steps, row = examined(written("r = RandomUniformLike (x)  a = Add (x, r)  y = Relu (a)", tmp_path), "cpu", ())
+    assert row["verdict"] == "right", row
+    assert "draws random numbers" in row["original_on_cpu"]
+    assert "planned" in {s["step"] for s in steps}
+
+
+def test_outputs_whose_bits_change_are_named(tmp_path: Path) -> None:
+    """They are looked at in every run, at every shape."""
+    file = written("r = RandomUniformLike (x)  y = Add (x, r)", tmp_path)
+    model = onnx.load(file)
+    model.graph.output.add(name="z").CopyFrom(model.graph.output[0])
+    model.graph.output[1].name = "z"
+    model.graph.node.add(op_type="Neg", input=["x"], output=["z"])
+    session = sessions.plain(model, ["CPUExecutionProvider"])
+    cases = [{"x": np.ones((rows, 4), np.float32)} for rows in (0, 3)]
+    assert changing(session, cases, 2) == {"y"}
+    assert changing(session, cases[:1], 2) == set()

@@ -1,0 +1,40 @@
+"""`compare` on the stand-in CUDA libraries: what only a CUDA session takes."""
+
+from typing import Any
+
+import numpy as np
+import onnx
+
+from onnxfuse.model.errors import UsageError
+from onnxfuse.verification.compare import compare
+from tests.runtime.conftest import FakeCuda
+
+CUDA = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+
+
+def sixth_row() -> onnx.ModelProto:
+    """An export whose constants are those of the length that it was traced with."""
+    return onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[n, 4] x) => (float[1, 4] y) <int64[1] sixth = {5}> { r = Relu (x)  y = Gather (r, sixth) }""")
+
+
+def index_out_of_range() -> Any:
+    model = sixth_row()
+    report = compare(model, model, providers=CUDA, shapes={"n": (7, 2, 8)})
+    told = ""
+    try:
+        compare(model, model, [{"x": np.ones((2, 4), np.float32)}], providers=CUDA)
+    except UsageError as error:
+        told = str(error)
+    return {"notes": [[c.shapes["x"][0], c.note] for c in report.cases], "truth": report.truth, "told": told}
+
+
+def test_an_index_that_only_cuda_does_not_look_at_has_no_truth(on_fake_cuda: FakeCuda) -> None:
+    """The case is left out and told, the others keep their truth in float64; given inputs are asked about."""
+    facts = on_fake_cuda(index_out_of_range)
+    why = "the original runs, but has no true result"
+    assert {rows: why in note for rows, note in facts["notes"]} == {7: False, 2: True, 8: False}
+    assert all(not note for rows, note in facts["notes"] if rows != 2)
+    assert facts["truth"] == "float64"
+    assert why in facts["told"]
+    assert "out of data bounds" in facts["told"]
