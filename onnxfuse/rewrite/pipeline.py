@@ -27,7 +27,7 @@ from onnxfuse.rewrite.each_graph import each_graph
 from onnxfuse.rewrite.fuse.attach import attach
 from onnxfuse.rewrite.fuse.choices import Choices
 from onnxfuse.rewrite.fuse.fuse import fuse
-from onnxfuse.rewrite.fuse.k_major_weights import with_terms_last
+from onnxfuse.rewrite.fuse.k_major_weights import store_k_major
 from onnxfuse.rewrite.language.rule_file import Rule, shipped
 from onnxfuse.rewrite.nhwc.min_cut import lay_out
 from onnxfuse.rewrite.report import Report
@@ -68,7 +68,7 @@ STEPS = (
     Step("channels_last", "layout", "The regions that the rule nhwc asks for are chosen by a minimal cut, and turned.",
          lay_out),
     Step("k_major_weights", "fuse", "Weights of products that a rule wants with their terms last are stored so.",
-         with_terms_last),
+         store_k_major),
     Step("share_weights", "attach bodies", "Equal weights of several branches are kept once.", share_weights),
 )  # fmt: skip
 """All of them, in their order. Those of `rewrite` go before the rules' rewrites, again and again until nothing changes;

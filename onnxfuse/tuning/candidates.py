@@ -45,7 +45,7 @@ def candidates(work: Work, rules: Sequence[Rule], machine: Machine, arch: Arch) 
 def may_be_library(op: FusedOp, rules: Sequence[Rule]) -> bool:
     """Return whether its rule knows two ways for the whole op: its kernel, and an op of the library."""
     how = next((r.fuse for r in rules if r.name == op.rule), None)
-    whole = how is not None and not how.prologue and not how.epilogue
+    whole = how is not None and not how.steps
     return whole and op.library is not None and kernels.is_template(op.template)
 
 

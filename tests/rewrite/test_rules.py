@@ -104,7 +104,7 @@ def test_every_rule_shows_where_it_applies(one: rule_file.Rule) -> None:
 
     What joins the ops of other rules does nothing by itself: tests/rewrite/test_concat.py shows it among them.
     """
-    joins = one.fuse is not None and one.fuse.joining
+    joins = one.fuse is not None and one.fuse.anchor == "concat"
     assert bool([e for e in one.examples if e.after]) != joins
     assert [e for e in one.examples if e.refusal]
     assert one.summary.endswith(".")

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from onnx import TensorProto
 
 from onnxfuse import kernels
-from onnxfuse.kernels import LAUNCH
+from onnxfuse.kernels import LAUNCH, Growth
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import ValueType, factors
+from onnxfuse.rewrite.fuse.attempt import Attempt, Region
 from onnxfuse.rewrite.fuse.make_op import make_op, structure
-from onnxfuse.rewrite.fuse.pointwise import LEFT_ALONE, MAX_NODES, MAX_OUTPUTS, TYPES, Region, convex, not_pointwise
+from onnxfuse.rewrite.fuse.pointwise import LEFT_ALONE, MAX_NODES, MAX_OUTPUTS, TYPES, convex, not_pointwise
 
 SAMPLE = 6720
 """What an open extent is taken for: a multiple of all numbers up to 8 and of 32, so that it can be cut like a real one,
@@ -30,15 +31,23 @@ the norm behind it took 318 of 2108 us; 1921 us without. All 61 such Concats wit
 """
 
 
-def grow_moving(
-    graph: Graph, region: Region, host: frozenset[str], rule: str, *, prologue: bool, epilogue: bool
-) -> None:
-    """Add to `region` what can join: readers of its values (epilogue), then what computes its inputs (prologue)."""
+def take_movement(attempt: Attempt) -> None:
+    """Add what can join: readers of the region's values (epilogue), then what computes its inputs (prologue).
+
+    What launches nothing by itself is left out again where it is the first or the last node.
+    """
+    _grow(attempt)
+    _trim(attempt.graph, attempt.region)
+
+
+def _grow(attempt: Attempt) -> None:
+    graph, region, rule = attempt.graph, attempt.region, attempt.rule
+    prologue, epilogue = attempt.how.wants(Growth.PROLOGUE), attempt.how.wants(Growth.EPILOGUE)
     cost = _cost(graph, region.nodes, rule)
     while not isinstance(cost, str):
         region.stops.clear()
         for node in _neighbours(graph, region, prologue, epilogue):
-            outcome = _joined(graph, region, node, host, rule, cost)
+            outcome = _joined(graph, region, node, attempt.around.host, rule, cost)
             if isinstance(outcome, str):
                 region.stops[node] = outcome
                 continue
@@ -60,7 +69,7 @@ def saves(graph: Graph, nodes: Sequence[Node], rule: str) -> str | None:
     return f"in one kernel it costs {_megabytes(cost + LAUNCH)} of traffic, node by node {_megabytes(sum(alone))}"
 
 
-def trim(graph: Graph, region: Region) -> None:
+def _trim(graph: Graph, region: Region) -> None:
     """Leave out what launches nothing by itself, where it is the first or the last node: inside it only costs."""
     while len(region.nodes) > 1:
         made = {o for n in region.nodes for o in n.outputs}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onnxfuse import kernels
+from onnxfuse.kernels import Growth
 from onnxfuse.model.errors import RuleError
 from onnxfuse.rewrite.language import pattern as patterns
 from onnxfuse.rewrite.language import predicate as predicates
@@ -51,38 +52,41 @@ class Anchor:
 
 
 @dataclass(frozen=True)
+class Step:
+    """A step of growth that a rule wants, with what its table says of it."""
+
+    kind: Growth
+    input: str = ""
+    """The input of the anchors that it is about."""
+    types: tuple[int, ...] = ()
+    """Element types (`onnx.TensorProto.DataType`) that it holds for."""
+    endings: tuple[Anchor, ...] = ()
+    """What it takes in, as patterns."""
+
+
+@dataclass(frozen=True)
 class Fuse:
     """An anchor and what may grow onto it; the matched nodes themselves become the body of the fused op."""
 
+    template: str
+    anchor: str
+    """ANY_POINTWISE, ANY_MOVEMENT or ANY_CONCAT; empty where there are patterns."""
     anchors: tuple[Anchor, ...]
-    """Alternative spellings; empty for ANY_POINTWISE and ANY_MOVEMENT."""
+    """Alternative spellings, as patterns."""
+    steps: tuple[Step, ...]
+    """How it may grow; their order is that of `rewrite.fuse.growth.STEPS`."""
     splits: tuple[Rewrite, ...]
     """One node written as the library's product and what a kernel can do after it; undone where no kernel does."""
-    template: str
-    library: bool
-    """The anchor stays a plain node that the library runs; the kernel is what grew after it."""
-    prologue: bool
-    epilogue: bool
-    beside: str
-    """An input of the anchors: those that read the same value there become one fused op; empty = each for itself."""
-    over: str
-    """An input of the anchors whose shape the kernel runs over, where they end in a smaller one; empty = their end."""
-    broadcast: str
-    """An input of the anchors that is broadcast to their end: what computes it joins, once for each place."""
-    moving: bool
-    """The anchor is ANY_MOVEMENT."""
     least: int
     """With fewer grown nodes than this, nothing is fused."""
-    terms_last: tuple[int, ...] = ()
-    """Element types whose products get their constant weights [n, k], a column's terms side by side."""
-    transposes: bool = False
-    """The Transpose of an output, and the Reshape before it, join: the kernel writes it so; rows are read so, too."""
-    joining: bool = False
-    """The anchor is ANY_CONCAT."""
-    factor: str = ""
-    """An input of the anchors that the kernel computes: the prologue grows before it alone; empty = before all."""
-    endings: tuple[Anchor, ...] = ()
-    """What reads an output of the kernel and, where the template can, becomes an output of it, too."""
+
+    def step(self, kind: Growth) -> Step | None:
+        """Return the step of this kind, None where the rule does not want it."""
+        return next((s for s in self.steps if s.kind is kind), None)
+
+    def wants(self, *kinds: Growth) -> bool:
+        """Return whether the rule wants one of these steps."""
+        return any(s.kind in kinds for s in self.steps)
 
 
 def read_fuse(reader: Reader, table: dict[str, Any]) -> Fuse:
@@ -100,27 +104,56 @@ def read_fuse(reader: Reader, table: dict[str, Any]) -> Fuse:
     else:
         words = f'"{ANY_POINTWISE}", "{ANY_MOVEMENT}", "{ANY_CONCAT}"'
         raise RuleError(f"{reader.place('anchor')}: `anchor` must be {words} or tables [[fuse.anchor]]")
-    grow = {k: reader.optional(table, k, str, "") for k in ("prologue", "epilogue")}
-    extra = next((k for k in ("library", *grow) if table.get(k) and any(a.realize for a in anchors)), None)
+    extra = next((k for k in ("library", *DIRECTIONS) if table.get(k) and any(a.realize for a in anchors)), None)
     if extra is not None and not kernels.is_template(template):
         raise RuleError(f"{reader.place(extra)}: `{extra}` and `realize` exclude each other: it is the whole anchor")
-    factor = "" if grow["prologue"] in ("", "pointwise") else _common_input(reader, table, "prologue", anchors)
-    for key, value in grow.items():
-        if value not in ("", "pointwise", factor):
-            raise RuleError(f'{reader.place(value)}: `{key}` can only be "pointwise", got "{value}"')
+    steps = _steps(reader, table, anchors)
+    allowed = kernels.TEMPLATES[template].growth
+    for key, step in steps:
+        if step.kind not in allowed:
+            raise RuleError(
+                f"{reader.place(key)}: `{key}` grows by {step.kind}, which template '{template}' does not allow",
+                f"It allows {', '.join(sorted(allowed)) or 'no growth'}.",
+            )
     splits = tuple(reader.rewrite(t, "[[fuse.split]]") for t in reader.optional(table, "split", list, []))
-    return Fuse(
-        anchors,
-        splits, template, reader.optional(table, "library", bool, False),
-        grow["prologue"] == "pointwise", bool(grow["epilogue"]), _common_input(reader, table, "beside", anchors),
-        _common_input(reader, table, "over", anchors), _common_input(reader, table, "broadcast", anchors),
-        anchor == ANY_MOVEMENT, reader.optional(table, "least", int, 0),
-        terms_last=tuple(reader.element_type(t) for t in reader.optional(table, "terms_last", list, [])),
-        transposes=reader.optional(table, "transposes", bool, False),
-        joining=anchor == ANY_CONCAT,
-        factor=factor,
-        endings=tuple(_ending(reader, t) for t in reader.optional(table, "ending", list, [])),
-    )  # fmt: skip
+    least = reader.optional(table, "least", int, 0)
+    return Fuse(template, "" if anchors else str(anchor), anchors, tuple(step for _, step in steps), splits, least)
+
+
+DIRECTIONS = {"prologue": Growth.PROLOGUE, "epilogue": Growth.EPILOGUE}
+OF_INPUTS = {"over": Growth.WHOLE_INPUT, "broadcast": Growth.BROADCAST_INPUT, "beside": Growth.SIBLINGS}
+"""Keys whose value is an input of every anchor."""
+
+
+def _steps(reader: Reader, table: dict[str, Any], anchors: tuple[Anchor, ...]) -> list[tuple[str, Step]]:
+    """Return the steps that a table wants, each with the key that says so."""
+    allowed = kernels.TEMPLATES[table["template"]].growth
+    found: list[tuple[str, Step]] = []
+    for word, kind in ((ANY_MOVEMENT, Growth.MOVEMENT), (ANY_CONCAT, Growth.CONCAT)):
+        found += [("anchor", Step(kind))] if table["anchor"] == word else []
+    for key, kind in OF_INPUTS.items():
+        name = _common_input(reader, table, key, anchors)
+        found += [(key, Step(kind, name))] if name else []
+    if any(key == "over" for key, _ in found) and Growth.REDUCTIONS in allowed:
+        found.append(("over", Step(Growth.REDUCTIONS)))
+    if reader.optional(table, "library", bool, False):
+        found.append(("library", Step(Growth.LIBRARY_ANCHOR)))
+    for key, kind in DIRECTIONS.items():
+        word = reader.optional(table, key, str, "")
+        if key == "prologue" and word not in ("", "pointwise"):
+            found.append((key, Step(Growth.LEFT_OPERAND, _common_input(reader, table, key, anchors))))
+        elif word not in ("", "pointwise"):
+            raise RuleError(f'{reader.place(word)}: `{key}` can only be "pointwise", got "{word}"')
+        elif word:
+            found.append((key, Step(kind)))
+    if reader.optional(table, "transposes", bool, False):
+        both = (Growth.TRANSPOSED_INPUT, Growth.TRANSPOSED_OUTPUT)
+        found += [("transposes", Step(kind)) for kind in both if kind in allowed] or [("transposes", Step(both[1]))]
+    if types := tuple(reader.element_type(t) for t in reader.optional(table, "terms_last", list, [])):
+        found.append(("terms_last", Step(Growth.K_MAJOR_WEIGHTS, types=types)))
+    if endings := tuple(_ending(reader, t) for t in reader.optional(table, "ending", list, [])):
+        found.append(("ending", Step(Growth.EXTRA_OUTPUTS, endings=endings)))
+    return found
 
 
 def _parts(reader: Reader, tables: list[dict[str, Any]]) -> Parts:
