@@ -99,7 +99,7 @@ def read_fuse(reader: Reader, table: dict[str, Any]) -> Fuse:
     if anchor in (ANY_POINTWISE, ANY_MOVEMENT, ANY_CONCAT):
         anchors: tuple[Anchor, ...] = ()
     elif isinstance(anchor, list) and anchor:
-        parts = _parts(reader, reader.optional(table, "define", list, []))
+        parts = read_parts(reader, reader.optional(table, "define", list, []), reader.shared)
         anchors = tuple(a for t in reader.want(table, "anchor", list, "[fuse]") for a in _anchors(reader, t, parts))
     else:
         words = f'"{ANY_POINTWISE}", "{ANY_MOVEMENT}", "{ANY_CONCAT}"'
@@ -156,9 +156,11 @@ def _steps(reader: Reader, table: dict[str, Any], anchors: tuple[Anchor, ...]) -
     return found
 
 
-def _parts(reader: Reader, tables: list[dict[str, Any]]) -> Parts:
-    """Return the named parts; one may use those that were defined before it."""
-    found: dict[str, tuple[Alternative, ...]] = {}
+def read_parts(reader: Reader, tables: list[dict[str, Any]], shared: Parts) -> Parts:
+    """Return the named parts with those that are shared; one may use those that were defined before it."""
+    found = dict(shared)
+    for name in {str(table.get("name")) for table in tables} & set(shared):
+        del found[name]
     for table in tables:
         reader.keys(table, {"name", "pattern", "where", "let", "realize"}, "[[fuse.define]]")
         name, text = (reader.want(table, key, str, "[[fuse.define]]") for key in ("name", "pattern"))
