@@ -10,6 +10,7 @@ from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.rewrite.language import predicate
 from onnxfuse.rewrite.language.fuse_table import Anchor
 from onnxfuse.rewrite.language.rule_file import Rule
+from onnxfuse.rewrite.match.cause import Cause
 
 
 def for_model(rules: Sequence[Rule], model: ModelProto) -> tuple[Rule, ...]:
@@ -27,6 +28,6 @@ def _strict(rule: Rule) -> Rule:
 
 
 def _refusing(anchor: Anchor) -> Anchor:
-    why = "the kernel rounds float32 to TF32, and strict float32 was asked for"
-    line = f"unless dtype({anchor.pattern.inputs[0]}) == float32: {why}"
-    return replace(anchor, where=(*anchor.where, predicate.parse(line, anchor.pattern, "strict float32")))
+    why = Cause("excluded", "the kernel rounds float32 to TF32, and strict float32 was asked for")
+    line = f"not dtype({anchor.pattern.inputs[0]}) == float32"
+    return replace(anchor, where=(*anchor.where, predicate.parse(line, anchor.pattern, "strict float32", why)))

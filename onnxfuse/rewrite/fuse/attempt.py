@@ -10,6 +10,7 @@ from onnxfuse.model.types import Dim, ValueType
 from onnxfuse.rewrite.fuse.choices import Choices
 from onnxfuse.rewrite.fuse.make_op import Realization
 from onnxfuse.rewrite.language.fuse_table import Anchor, Fuse
+from onnxfuse.rewrite.match.cause import Cause
 from onnxfuse.rewrite.match.match import Refusal
 
 
@@ -106,9 +107,12 @@ class Attempt:
 
     def stops(self) -> tuple[Refusal, ...]:
         """Return why the region did not grow further."""
-        return tuple(Refusal(n.name, reason, len(self.region.nodes)) for n, reason in self.region.stops.items())
+        return tuple(
+            Refusal(n.name, Cause("outside", seen=reason), len(self.region.nodes))
+            for n, reason in self.region.stops.items()
+        )
 
     def refusal(self, reason: str, kind: str) -> Refusal:
         """Return why nothing is fused here."""
         size = len(self.seeds) + max(self.how.least, 1)
-        return Refusal(self.start.root.name, reason, len(self.region.nodes), kind=kind, size=size)
+        return Refusal(self.start.root.name, Cause(kind, seen=reason), len(self.region.nodes), size)

@@ -20,6 +20,7 @@ from onnxfuse.rewrite.fuse.proof import proven_op, unproven
 from onnxfuse.rewrite.fuse.start import start_at
 from onnxfuse.rewrite.language.fuse_table import THROUGH_LIBRARY, Anchor, Fuse
 from onnxfuse.rewrite.language.rule_file import Rule
+from onnxfuse.rewrite.match.cause import Cause
 from onnxfuse.rewrite.match.match import Match, Refusal
 from onnxfuse.rewrite.match.replace import instantiate
 from onnxfuse.rewrite.report import Applied, Near, Report, names
@@ -156,7 +157,7 @@ def _fuse_at(graph: Graph, rule: Rule, how: Fuse, node: Node, around: Surroundin
         # The product alone is another rule's matter, which tells why.
         return None if of_product else start
     attempt, outcome = _fuse_from(graph, rule, how, start, around)
-    if isinstance(outcome, Refusal) and attempt.region.axes is not None and outcome.kind == "no kernel":
+    if isinstance(outcome, Refusal) and attempt.region.axes is not None and outcome.cause.kind == "no kernel":
         # With the reductions that joined there is none: the anchor by itself.
         _, outcome = _fuse_from(graph, rule, how, start, around, Growth.REDUCTIONS)
     siblings = attempt.region.siblings
@@ -210,7 +211,7 @@ def _made(attempt: Attempt) -> tuple[FusedOp, Node] | Refusal:
         return made
     around.alone.update((*start.kept, *attempt.given) if declined.alone else ())
     given = len(attempt.given)
-    return Refusal(start.root.name, declined.reason, given, kind="slower", size=given)
+    return Refusal(start.root.name, Cause("slower", seen=declined.reason), given, given)
 
 
 def _declined(around: Surroundings, made: tuple[FusedOp, Node]) -> Declined | None:
@@ -232,12 +233,12 @@ def _join_at(graph: Graph, rule: Rule, how: Fuse, node: Node, around: Surroundin
     made = join(graph, node, around.ops, rule.name, how.template)
     if isinstance(made, str):
         # What is no Concat of images at all was not near.
-        return Refusal(node.name, made, int(joins_channels(graph, node)), size=1 + len(node.inputs))
+        return Refusal(node.name, Cause("no concat", seen=made), int(joins_channels(graph, node)), 1 + len(node.inputs))
     op, fused, members = made
     if (reason := unproven(graph, op, fused, around.ops)) is not None:
-        return Refusal(node.name, reason, len(members), kind="no kernel", size=len(members))
+        return Refusal(node.name, Cause("no kernel", seen=reason), len(members), len(members))
     if (declined := _declined(around, (op, fused))) is not None:
-        return Refusal(node.name, declined.reason, len(members), kind="slower", size=len(members))
+        return Refusal(node.name, Cause("slower", seen=declined.reason), len(members), len(members))
     replaced = names([*members, node])
     graph.replace([*members, node], [fused])
     return op, Applied(rule.name, op.name, replaced, (), fused.outputs)

@@ -27,6 +27,7 @@ from onnxfuse.rewrite.language import predicate
 from onnxfuse.rewrite.language.fuse_table import Anchor
 from onnxfuse.rewrite.language.pattern import realized
 from onnxfuse.rewrite.language.rule_file import Rule, read, shipped, shipped_files
+from onnxfuse.rewrite.match.cause import Cause
 from onnxfuse.rewrite.match.match import Match, Trace, matches
 from onnxfuse.rewrite.simplify.rewrite import bind
 
@@ -220,14 +221,17 @@ def _first(
             continue
         for match in matches(anchor.pattern, graph, root, trace):
             if not free.issuperset(match.nodes.values()):
-                trace.stop(root, "what the rule finds is not all in the body", len(match.nodes))
+                outside = Cause("outside", seen="what the rule finds is not all in the body")
+                trace.stop(root, outside, len(match.nodes))
                 continue
             asked = (*anchor.where, *predicate.asked(match.pattern))
             failed = next((r for p in asked if (r := predicate.holds(p, graph, match)) is not None), None)
             bound = bind(anchor.let, graph, match) if failed is None else None
             if isinstance(bound, Match):
                 return anchor, Realization(realized(anchor.realize, match.pattern), bound)
-            trace.stop(root, failed or (bound.reason if bound is not None else ""), len(match.nodes))
+            why = bound.cause if bound is not None else failed
+            assert why is not None
+            trace.stop(root, why, len(match.nodes))
     return None
 
 

@@ -79,8 +79,8 @@ def _start_from(
 
 def _cost(graph: Graph, anchor: Anchor, match: Match) -> str:
     """Return what the rule says against a kernel at this match, empty where nothing."""
-    reasons = (predicate.holds(p, graph, match) for p in anchor.cost)
-    return next((r for r in reasons if r is not None), "")
+    causes = (predicate.holds(p, graph, match) for p in anchor.cost)
+    return next((c.text for c in causes if c is not None), "")
 
 
 def _parts_a_chain(graph: Graph, node: Node, around: Surroundings) -> bool:

@@ -99,7 +99,7 @@ def read_fuse(reader: Reader, table: dict[str, Any]) -> Fuse:
     if anchor in (ANY_POINTWISE, ANY_MOVEMENT, ANY_CONCAT):
         anchors: tuple[Anchor, ...] = ()
     elif isinstance(anchor, list) and anchor:
-        parts = _parts(reader, reader.optional(table, "define", list, []))
+        parts = read_parts(reader, reader.optional(table, "define", list, []), reader.shared)
         anchors = tuple(a for t in reader.want(table, "anchor", list, "[fuse]") for a in _anchors(reader, t, parts))
     else:
         words = f'"{ANY_POINTWISE}", "{ANY_MOVEMENT}", "{ANY_CONCAT}"'
@@ -156,16 +156,18 @@ def _steps(reader: Reader, table: dict[str, Any], anchors: tuple[Anchor, ...]) -
     return found
 
 
-def _parts(reader: Reader, tables: list[dict[str, Any]]) -> Parts:
-    """Return the named parts; one may use those that were defined before it."""
-    found: dict[str, tuple[Alternative, ...]] = {}
+def read_parts(reader: Reader, tables: list[dict[str, Any]], shared: Parts) -> Parts:
+    """Return the named parts with those that are shared; one may use those that were defined before it."""
+    found = dict(shared)
+    for name in {str(table.get("name")) for table in tables} & set(shared):
+        del found[name]
     for table in tables:
         reader.keys(table, {"name", "pattern", "where", "let", "realize"}, "[[fuse.define]]")
         name, text = (reader.want(table, key, str, "[[fuse.define]]") for key in ("name", "pattern"))
         if any(n.op_type == name for n in patterns.parse_function(text, reader.place(text)).node):
             raise RuleError(f"{reader.place(text)}: the part '{name}' uses itself", "Write it out.")
         pattern = patterns.parse(text, reader.place(text), found, part=True)
-        where = tuple(Line(line, reader.place(line)) for line in reader.optional(table, "where", list, []))
+        where = tuple(Line(line, reader.place(line)) for line in reader.lines(table, "where"))
         let = {k: Line(str(v), reader.place(str(v))) for k, v in reader.optional(table, "let", dict, {}).items()}
         realize = reader.pattern(reader.want(table, "realize", str, "[[fuse]]")).nodes if "realize" in table else ()
         found[name] = (*found.get(name, ()), Alternative(pattern, where, let, realize))
@@ -177,8 +179,8 @@ def _anchors(reader: Reader, table: dict[str, Any], parts: Parts) -> Iterator[An
     reader.keys(table, {"pattern", "where", "cost", "let", "realize", "kernel"}, "[[fuse.anchor]]")
     text = reader.want(table, "pattern", str, "[[fuse.anchor]]")
     realize = reader.pattern(reader.want(table, "realize", str, "[[fuse]]")) if "realize" in table else None
-    where, let = reader.optional(table, "where", list, []), reader.optional(table, "let", dict, {})
-    cost, kernel = reader.optional(table, "cost", list, []), reader.optional(table, "kernel", list, [])
+    where, let = reader.lines(table, "where"), reader.optional(table, "let", dict, {})
+    cost, kernel = reader.lines(table, "cost"), reader.lines(table, "kernel")
     if kernel and realize is None:
         raise RuleError(f"{reader.place('kernel')}: `kernel` says where `realize` does not, which is missing here")
     whole = patterns.parse(text, reader.place(text), parts)
@@ -213,7 +215,7 @@ def _anchor(
 def _ending(reader: Reader, table: dict[str, Any]) -> Anchor:
     reader.keys(table, {"pattern", "where"}, "[[fuse.ending]]")
     pattern = reader.pattern(reader.want(table, "pattern", str, "[[fuse.ending]]"))
-    return Anchor(pattern, reader.where(reader.optional(table, "where", list, []), pattern))
+    return Anchor(pattern, reader.where(reader.lines(table, "where"), pattern))
 
 
 def _common_input(reader: Reader, table: dict[str, Any], key: str, anchors: tuple[Anchor, ...]) -> str:

@@ -1,5 +1,6 @@
 """Rules are data: one TOML file, one fusion. This module reads them and refuses what is wrong, by file and line."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -12,8 +13,8 @@ from onnxfuse.model.errors import RuleError
 from onnxfuse.model.text import read_toml
 from onnxfuse.rewrite.language import pattern as patterns
 from onnxfuse.rewrite.language import predicate as predicates
-from onnxfuse.rewrite.language.fuse_table import Fuse, read_fuse
-from onnxfuse.rewrite.language.pattern import Pattern, did_you_mean
+from onnxfuse.rewrite.language.fuse_table import Fuse, read_fuse, read_parts
+from onnxfuse.rewrite.language.pattern import Parts, Pattern, did_you_mean
 from onnxfuse.rewrite.language.predicate import Binding, Predicate
 
 TABLES = frozenset({"rewrite", "example", "anchor", "define", "split", "ending"})
@@ -64,6 +65,8 @@ class Rule:
     fuse: Fuse | None
     layout: Layout | None
     examples: tuple[Example, ...]
+    files: tuple[Path, ...] = ()
+    """The files that say what it does: its own, and that of the shared parts where it uses one."""
 
 
 def shipped_folder() -> Path:
@@ -76,6 +79,20 @@ def shipped_folder() -> Path:
 def shipped_files() -> Mapping[str, Path]:
     """Return the files of the rules that come with onnxfuse, by the rules' names; their folders say what they fuse."""
     return {file.stem: file for file in sorted(shipped_folder().glob("*/*.toml"), key=lambda file: file.stem)}
+
+
+def parts_file() -> Path:
+    """Return the file of the parts that all rule files may use by name."""
+    return shipped_folder() / "parts.toml"
+
+
+@cache
+def shared_parts() -> Parts:
+    """Return the parts that all rule files may use by name."""
+    text, data = _read(parts_file())
+    reader = Reader(parts_file(), text, spellings=True, shared={})
+    reader.keys(data, {"define"}, "the file of parts")
+    return read_parts(reader, reader.want(data, "define", list, "the file of parts"), {})
 
 
 @cache
@@ -108,12 +125,9 @@ def read(path: Path, *, spellings: bool = True) -> Rule:
     With `spellings`, what every spelling of the parts of an anchor asks is checked too: attention has hundreds, and
     matching makes those that it needs.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-        data = read_toml(text)
-    except (OSError, ValueError) as error:
-        raise RuleError(f"{path}: {error}", "See rules/README.md.") from None
-    reader = Reader(path, text, spellings=spellings)
+    text, data = _read(path)
+    shared = shared_parts()
+    reader = Reader(path, text, spellings=spellings, shared=shared)
     reader.keys(data, {"summary", "rewrite", "fuse", "layout", "example"}, "a rule file")
     summary = reader.want(data, "summary", str, "a rule file")
     rewrites = tuple(reader.rewrite(r, "[[rewrite]]") for r in reader.optional(data, "rewrite", list, []))
@@ -122,16 +136,26 @@ def read(path: Path, *, spellings: bool = True) -> Rule:
     if not rewrites and fuse is None and layout is None:
         raise RuleError(f"{path}: has neither [[rewrite]] nor [fuse] nor [layout]", "See rules/README.md.")
     examples = tuple(reader.example(e) for e in reader.optional(data, "example", list, []))
-    return Rule(path.stem, summary, path, rewrites, fuse, layout, examples)
+    files = (path, parts_file()) if any(re.search(rf"= {name} ?[<(]", text) for name in shared) else (path,)
+    return Rule(path.stem, summary, path, rewrites, fuse, layout, examples, files)
+
+
+def _read(path: Path) -> tuple[str, dict[str, Any]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        return text, read_toml(text)
+    except (OSError, ValueError) as error:
+        raise RuleError(f"{path}: {error}", "See rules/README.md.") from None
 
 
 class Reader:
     """Reads the tables of one file; every complaint names the file and the line where its words stand."""
 
-    def __init__(self, path: Path, text: str, *, spellings: bool) -> None:
+    def __init__(self, path: Path, text: str, *, spellings: bool, shared: Parts) -> None:
         self.path = path
         self.text = text
         self.spellings = spellings
+        self.shared = shared
 
     def rewrite(self, table: dict[str, Any], what: str) -> Rewrite:
         self.keys(table, {"from", "to", "where", "let", "optional"}, what)
@@ -148,7 +172,7 @@ class Reader:
                     f"{did_you_mean(name, set(source.inputs))}"
                 )
         source = replace(source, optional=frozenset(optional))
-        return Rewrite(source, target, self.where(self.optional(table, "where", list, []), source), optional, let)
+        return Rewrite(source, target, self.where(self.lines(table, "where"), source), optional, let)
 
     def layout(self, table: dict[str, Any]) -> Layout:
         self.keys(table, {"channels", "types"}, "[layout]")
@@ -210,6 +234,12 @@ class Reader:
         if key not in table:
             raise RuleError(f"{self.path}: {what} wants the key '{key}'", "See rules/README.md.")
         return self.optional(table, key, kind, None)
+
+    def lines(self, table: dict[str, Any], key: str) -> list[str]:
+        """Return the conditions under `key`: one expression, or a list of which all must hold."""
+        one = table.get(key)
+        lines: list[str] = [one] if isinstance(one, str) else self.optional(table, key, list, [])
+        return lines
 
     def optional(self, table: dict[str, Any], key: str, kind: type, default: Any) -> Any:
         value = table.get(key, default)
