@@ -30,7 +30,7 @@ def telling(near: Near) -> bool:
 
 def told(refusal: Refusal) -> str:
     """Return the reason, and in a line of its own what would help."""
-    advice = hint(refusal)
+    advice = hint(refusal.cause)
     return f"{refusal.reason}\n-> {advice}" if advice else refusal.reason
 
 
@@ -63,11 +63,11 @@ def facts(near: list[Near], report: Report) -> list[dict[str, Any]]:
             "reason": n.refusal.reason,
             "depth": n.refusal.depth,
             "size": n.refusal.size,
-            "kind": n.refusal.kind,
-            "subject": n.refusal.subject,
-            "seen": n.refusal.seen,
-            "wanted": n.refusal.wanted,
-            "hint": hint(n.refusal),
+            "kind": n.refusal.cause.kind,
+            "subject": n.refusal.cause.subject,
+            "seen": n.refusal.cause.seen,
+            "wanted": n.refusal.cause.wanted,
+            "hint": hint(n.refusal.cause),
             "fused_otherwise": n.root in taken,
             "telling": telling(n),
         }

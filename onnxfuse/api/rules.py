@@ -34,6 +34,20 @@ def rules(folders: Sequence[Path] = (), name: str | None = None) -> tuple[Rule, 
     return found if name is None else (options.find(found, name),)
 
 
+@dataclass(frozen=True)
+class BuiltIn:
+    """What optimizing does beside the rules."""
+
+    name: str
+    phase: str
+    summary: str
+
+
+def built_in() -> tuple[BuiltIn, ...]:
+    """Return the steps that no rule file says, in the order of the pipeline."""
+    return tuple(BuiltIn(step.name, step.phase, step.summary) for step in pipeline.STEPS)
+
+
 def predicates() -> list[str]:
     """Return the words that `where` understands."""
     return [word.text for word in (*predicate.TESTS.values(), *predicate.TERMS.values())]

@@ -1,6 +1,7 @@
 """`onnxfuse rules`: the rules there are; one rule explained, with what it makes of its own examples."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,11 +36,14 @@ def command(name: str | None, folders: tuple[Path, ...], predicates: bool, as_js
     rules = library.rules(folders, name)
     if as_json:
         facts = [{"name": r.name, "summary": r.summary, "kind": library.kind(r), "file": str(r.path)} for r in rules]
-        print_json("rules", {"ok": True, "rules": facts})
+        built_in = [asdict(step) for step in library.built_in()] if name is None else []
+        print_json("rules", {"ok": True, "rules": facts, "built_in": built_in})
     elif name is None:
         table = Table("rule", "kind", "what it does", box=None, pad_edge=False, header_style="bold")
         for one in rules:
             table.add_row(one.name, library.kind(one), escape(one.summary))
+        for step in library.built_in():
+            table.add_row(step.name, f"built in, {step.phase}", escape(step.summary))
         console.print(table)
         console.print("one of them in full: onnxfuse rules NAME", style="dim")
     else:

@@ -64,8 +64,9 @@ class Change:
 
 
 def rule_hashes(rules: Iterable[Rule]) -> dict[str, str]:
-    """Return the SHA-256 of each rule's file."""
-    return {r.name: hashlib.sha256(r.path.read_bytes()).hexdigest() for r in sorted(rules, key=lambda r: r.name)}
+    """Return the SHA-256 of each rule's file, with the shared parts that it uses."""
+    files = {r.name: r.files or (r.path,) for r in sorted(rules, key=lambda r: r.name)}
+    return {name: hashlib.sha256(b"".join(f.read_bytes() for f in each)).hexdigest() for name, each in files.items()}
 
 
 def lock_model(report: Report, verified: Mapping[str, Any] | None) -> ModelLock:

@@ -7,29 +7,31 @@ from onnxfuse.kernels.arch import SUPPORTED, Arch
 from onnxfuse.kernels.build.nvrtc import arch_of, compile, load, zeros
 from onnxfuse.kernels.cost import LAUNCH
 from onnxfuse.kernels.dispatch import (
+    TEMPLATES,
     candidates,
     estimate,
     fits,
     inplace,
     is_candidate,
     is_template,
-    most_beside,
     output_shapes,
     plan,
+    reads_library_form,
     supports,
     unreadable,
     unreadable_before,
-    writes_slots,
 )
 from onnxfuse.kernels.emit.source import KernelSource
 from onnxfuse.kernels.ir.movement_ops import FREE, MOVEMENT
 from onnxfuse.kernels.ir.pointwise_ops import POINTWISE
 from onnxfuse.kernels.ir.reduction_ops import REDUCTIONS
 from onnxfuse.kernels.ir.types import TYPES
+from onnxfuse.kernels.ir.window import CENTRES
 from onnxfuse.kernels.launch_plan import LaunchPlan, TensorMap, Tuning
 from onnxfuse.kernels.proof import Case, unplanned
 from onnxfuse.kernels.templates.concat.plan import MULTIPLE as SLOT_CHANNELS
-from onnxfuse.kernels.templates.conv.convolution import CENTRES, MOST_TAPS
+from onnxfuse.kernels.templates.conv.convolution import MOST_TAPS
+from onnxfuse.kernels.templates.template import Growth, Template
 
 
 def pointwise_ops(domain: str = "") -> frozenset[str]:
@@ -68,10 +70,13 @@ __all__ = [
     "MOST_TAPS",
     "SLOT_CHANNELS",
     "SUPPORTED",
+    "TEMPLATES",
     "Arch",
     "Case",
+    "Growth",
     "KernelSource",
     "LaunchPlan",
+    "Template",
     "TensorMap",
     "Tuning",
     "arch_of",
@@ -88,14 +93,13 @@ __all__ = [
     "is_template",
     "item_size",
     "load",
-    "most_beside",
     "output_shapes",
     "plan",
     "pointwise_ops",
+    "reads_library_form",
     "supports",
     "unplanned",
     "unreadable",
     "unreadable_before",
-    "writes_slots",
     "zeros",
 ]

@@ -8,45 +8,32 @@ from typing import TypeVar
 import onnx
 
 from onnxfuse.kernels import cost as costs
-from onnxfuse.kernels import launch_plan, limits
+from onnxfuse.kernels import launch_plan, limits, templates
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.launch_plan import DEFAULT, LaunchPlan, Tuning
-from onnxfuse.kernels.templates.attention import plan as attention
-from onnxfuse.kernels.templates.concat import plan as concat
-from onnxfuse.kernels.templates.conv import direct, stencil
-from onnxfuse.kernels.templates.gemm import plan as gemm
-from onnxfuse.kernels.templates.pointwise import schedule
-from onnxfuse.kernels.templates.template import Extents, Template
+from onnxfuse.kernels.templates.template import Extents, Planner
 from onnxfuse.model.errors import KernelError
 from onnxfuse.model.fused import FusedOp
 
 Result = TypeVar("Result")
-TEMPLATES = {
-    "attention": attention.TEMPLATE, "concat": concat.TEMPLATE,
-    "depthwise": stencil.TEMPLATE, "direct": direct.TEMPLATE, "gemm": gemm.TEMPLATE,
-    "pointwise": schedule.TEMPLATE,
-    "row": schedule.TEMPLATE,
-}  # fmt: skip
-"""The kernel templates by name."""
+TEMPLATES = dict(templates.every())
+"""The templates by name, strongest first."""
 
 
 def is_template(name: str) -> bool:
     """Return whether kernels are made from a template of this name."""
-    return name in TEMPLATES
+    return name in TEMPLATES and TEMPLATES[name].planner is not None
 
 
-def writes_slots(template: str) -> bool:
-    """Return whether the kernels of this template can write channels of a larger output."""
-    return template in concat.TEMPLATES
-
-
-def template_of(op: FusedOp) -> Template:
-    """Return the template of `op`; raises `UnsupportedError` where there is no kernel of that name."""
-    if op.template not in TEMPLATES:
-        raise UnsupportedError(f"no kernel template {op.template!r}, expected one of {', '.join(TEMPLATES)}")
-    return TEMPLATES[op.template]
+def planner_of(op: FusedOp) -> Planner:
+    """Return the planner of `op`; raises `UnsupportedError` where there is no kernel of that name."""
+    planner = TEMPLATES[op.template].planner if op.template in TEMPLATES else None
+    if planner is None:
+        known = ", ".join(name for name in TEMPLATES if is_template(name))
+        raise UnsupportedError(f"no kernel template {op.template!r}, expected one of {known}")
+    return planner
 
 
 def supports(op: FusedOp, arch: Callable[[], Arch] | None = None) -> str | None:
@@ -55,7 +42,7 @@ def supports(op: FusedOp, arch: Callable[[], Arch] | None = None) -> str | None:
     `arch` is called only where the template asks: to know it takes CuPy, which a first launch would load otherwise.
     """
     try:
-        mine = template_of(op)
+        mine = planner_of(op)
         mine.check(op)
     except UnsupportedError as reason:
         return str(reason)
@@ -64,18 +51,18 @@ def supports(op: FusedOp, arch: Callable[[], Arch] | None = None) -> str | None:
 
 def fits(op: FusedOp, shapes: Sequence[Extents | None], arch: Arch) -> str | None:
     """Return why inputs of these shapes may have no plan on `arch`, None where they have one; parts may be unknown."""
-    mine = template_of(op)
+    mine = planner_of(op)
     return mine.fits(op, shapes, arch) if mine.fits is not None else None
 
 
-def most_beside(template: str) -> int:
-    """Return how many anchors side by side one launch of this template is meant for, at most."""
-    return TEMPLATES[template].beside if template in TEMPLATES else 1
+def reads_library_form(template: str) -> bool:
+    """Return whether the library's form of an op says what its kernel computes, or is all that there is of it."""
+    return not is_template(template) or TEMPLATES[template].reads_library_form
 
 
 def unreadable(template: str, shape: Extents | None, full: Extents | None) -> str | None:
     """Return why the kernels of `template` do not read an operand of `shape` beside work of shape `full`, else None."""
-    reads = TEMPLATES[template].reads if template in TEMPLATES else None
+    reads = TEMPLATES[template].reads
     if reads is None:
         return None
     return "has no known rank" if shape is None or full is None else reads(shape, full)
@@ -83,7 +70,7 @@ def unreadable(template: str, shape: Extents | None, full: Extents | None) -> st
 
 def unreadable_before(template: str, shape: Extents | None, full: Extents | None) -> str | None:
     """Return why the kernels of `template` do not compute a value of shape `full` from one of `shape`, else None."""
-    reads = TEMPLATES[template].reads_before if template in TEMPLATES else None
+    reads = TEMPLATES[template].reads_before
     if reads is None:
         return "is read by kernels that compute no input"
     return "has no known rank" if shape is None or full is None else reads(shape, full)
@@ -110,7 +97,7 @@ def _estimate(
 
 def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
     """Return the shape of each output of `op` for these shapes of its inputs."""
-    return _guarded(op, input_shapes, lambda: template_of(op).output_shapes(op, input_shapes))
+    return _guarded(op, input_shapes, lambda: planner_of(op).output_shapes(op, input_shapes))
 
 
 def plan(
@@ -125,7 +112,7 @@ def plan(
 
 def _launchable(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: Tuning) -> LaunchPlan:
     """Return the template's plan; raises `UnsupportedError` where `arch` cannot launch it."""
-    mine = template_of(op)
+    mine = planner_of(op)
     if any(0 in s for s in input_shapes):
         outputs = mine.output_shapes(op, input_shapes)
         if not any(math.prod(s) for s in outputs):
@@ -142,7 +129,7 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
 
     Each makes a plan of its own; one that has no plan is among them, so that its failure is told.
     """
-    mine = _guarded(op, input_shapes, lambda: template_of(op))
+    mine = _guarded(op, input_shapes, lambda: planner_of(op))
     made_by: dict[object, Tuning] = {}
     for tuning in (DEFAULT, *_guarded(op, input_shapes, lambda: mine.candidates(op, input_shapes, arch))):
         try:
@@ -156,13 +143,13 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
 
 def is_candidate(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch, tuning: Tuning) -> bool:
     """Return whether `tuning` is among the variants that are measured on such inputs: no other one makes a kernel."""
-    found = _guarded(op, input_shapes, lambda: template_of(op).candidates(op, input_shapes, arch))
+    found = _guarded(op, input_shapes, lambda: planner_of(op).candidates(op, input_shapes, arch))
     return tuning in (DEFAULT, *found)
 
 
 def inplace(op: FusedOp) -> tuple[tuple[int, int], ...]:
     """Return the (input, output) pairs that may share memory, for all shapes, where their types and shapes agree."""
-    return template_of(op).inplace(op)
+    return planner_of(op).inplace(op)
 
 
 def _guarded(op: FusedOp, input_shapes: tuple[Shape, ...], work: Callable[[], Result]) -> Result:

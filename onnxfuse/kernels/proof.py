@@ -8,7 +8,7 @@ import onnx
 from onnx import FunctionProto, helper
 
 from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.dispatch import output_shapes, plan, template_of
+from onnxfuse.kernels.dispatch import output_shapes, plan, planner_of
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.model.errors import KernelError
 from onnxfuse.model.fused import FusedOp
@@ -37,7 +37,7 @@ def unplanned(op: FusedOp, shapes: tuple[Shape, ...], cases: Iterable[Case]) -> 
 
 def _is_planned(op: FusedOp, shapes: tuple[Shape, ...], arch: Arch) -> bool:
     """Return whether a session on this GPU asks for a plan: the body is not the better choice, nor the library's op."""
-    mine = template_of(op)
+    mine = planner_of(op)
     if mine.refuses is not None and mine.refuses(op, arch) is not None:
         return False
     return op.library is None or mine.fits is None or mine.fits(op, shapes, arch) is None

@@ -1,27 +1,39 @@
-"""The whole way of a model: normalize, rewrite to a fixed point, lay out, fuse, attach the bodies, check."""
+"""The whole way of a model: normalize, rewrite to a fixed point, lay out, fuse, attach the bodies, check.
+
+`STEPS` is all that happens, beside what rule files say.
+"""
 
 import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from onnx import GraphProto, ModelProto
 
-from onnxfuse.model import normalize, types
-from onnxfuse.model.fused import DOMAIN, FusedOp, write
-from onnxfuse.model.graph import Graph, bodies
+from onnxfuse.model import normalize
+from onnxfuse.model.fold import drop_identities, fold_constants, share_extents
+from onnxfuse.model.fused import FusedOp
+from onnxfuse.model.graph import bodies
 from onnxfuse.model.nested import nodes_of
 from onnxfuse.model.share import share_weights
 from onnxfuse.model.types import opset_of
 from onnxfuse.model.valid import Judge, Opens
 from onnxfuse.rewrite import strict
 from onnxfuse.rewrite.blame import mend
+from onnxfuse.rewrite.each_graph import each_graph
+from onnxfuse.rewrite.fuse.attach import attach
 from onnxfuse.rewrite.fuse.choices import Choices
 from onnxfuse.rewrite.fuse.fuse import fuse
+from onnxfuse.rewrite.fuse.k_major_weights import store_k_major
 from onnxfuse.rewrite.language.rule_file import Rule, shipped
 from onnxfuse.rewrite.nhwc.min_cut import lay_out
 from onnxfuse.rewrite.report import Report
-from onnxfuse.rewrite.simplify.rewrite import MAX_ROUNDS, endless, rewrite
+from onnxfuse.rewrite.simplify.constant_shapes import fix_targets
+from onnxfuse.rewrite.simplify.rewrite import settle
+from onnxfuse.rewrite.simplify.shrink_masks import slim_masks
 
 Progress = Callable[[str], None]
 """Called with the name of each phase as it starts."""
@@ -29,6 +41,38 @@ Progress = Callable[[str], None]
 OLDEST = 7
 """The first operator set that ONNX Runtime promises to run. Before it Add and its like broadcast where an attribute
 says so alone: rules mean something else there."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What optimizing does by itself, beside what rule files say."""
+
+    name: str
+    phase: str
+    summary: str
+    """One line: what is saved."""
+    act: Callable[..., Any]
+
+
+STEPS = (
+    Step("inputs_in_order", "normalize", "What ONNX Runtime takes is written as ONNX's own tools take it: nodes in "
+         "order, domains imported, foreign functions inlined.", normalize.normalize),
+    Step("drop_identities", "rewrite", "What reads an Identity reads what it passes on.", drop_identities),
+    Step("fold_constants", "rewrite", "What depends on constants alone is computed once, unless that would make the "
+         "file bigger.", fold_constants),
+    Step("share_extents", "rewrite", "An extent is read where it first appears, or is a constant where it is known.",
+         share_extents),
+    Step("fix_targets", "rewrite", "The target of a Reshape or Expand that the types tell is a constant.", fix_targets),
+    Step("slim_masks", "rewrite", "A mask that is the same for all queries is not written out for each of them.",
+         slim_masks),
+    Step("channels_last", "layout", "The regions that the rule nhwc asks for are chosen by a minimal cut, and turned.",
+         lay_out),
+    Step("k_major_weights", "fuse", "Weights of products that a rule wants with their terms last are stored so.",
+         store_k_major),
+    Step("share_weights", "attach bodies", "Equal weights of several branches are kept once.", share_weights),
+)  # fmt: skip
+"""All of them, in their order. Those of `rewrite` go before the rules' rewrites, again and again until nothing changes;
+those of `fuse` while a kernel grows."""
 
 
 def run(
@@ -88,11 +132,12 @@ def _optimize(
 ) -> None:
     """Take a normalized model through the other phases, in place, whatever comes out."""
     ops: dict[str, FusedOp] = {}
-    phases: tuple[tuple[str, Callable[[], None]], ...] = (
-        ("rewrite", lambda: _rewrite(model, rules, report)),
-        ("layout", lambda: _each_graph(model, lambda graph: lay_out(graph, rules, report))),
-        ("fuse", lambda: _each_graph(model, lambda graph: fuse(graph, rules, report, ops, choices))),
-        ("attach bodies", lambda: _attach(model, ops)),
+    simplify = [s.act for s in STEPS if s.phase == "rewrite"]
+    phases: tuple[tuple[str, Callable[[], object]], ...] = (
+        ("rewrite", lambda: settle(model, simplify, rules, report)),
+        ("layout", lambda: each_graph(model, partial(lay_out, rules=rules, report=report))),
+        ("fuse", lambda: each_graph(model, partial(fuse, rules=rules, report=report, ops=ops, choices=choices))),
+        ("attach bodies", lambda: attach(model, ops)),
     )
     for phase, act in phases:
         with _phase(report, phase, progress):
@@ -118,57 +163,3 @@ def count_ops(model: ModelProto) -> Counter[str]:
                 yield from walk(body)
 
     return Counter(walk(model.graph))
-
-
-def _each_graph(model: ModelProto, act: Callable[[Graph], None]) -> None:
-    """Call `act` for the body of every If, Loop and Scan, innermost first, then for the main graph."""
-    opset = opset_of(model)
-
-    def visit(proto: GraphProto, inferred: GraphProto, parent: Graph | None) -> None:
-        twins = zip(proto.node, inferred.node, strict=True)
-        nested = [pair for node, twin in twins for pair in zip(bodies(node), bodies(twin), strict=True)]
-        if nested:
-            outer = Graph(proto, inferred, opset, parent)
-            for body, twin in nested:
-                visit(body, twin, outer)
-        graph = Graph(proto, inferred, opset, parent)
-        act(graph)
-        graph.commit()
-
-    visit(model.graph, types.infer(model).graph, None)
-
-
-def _rewrite(model: ModelProto, rules: Sequence[Rule], report: Report) -> None:
-    """Rewrite until nothing changes: of values that a rewrite made, the types are known the next time round.
-
-    What a folded shape computes may tell the next one. Folding ends by itself: each fold takes a node away.
-    """
-    rounds = 0
-    while rounds < MAX_ROUNDS:
-        before = len(report.applied)
-        report.stopped.clear()
-        if not _rewritten(model, rules, report):
-            return
-        rounds += len(report.applied) > before
-    raise endless(report.applied[before:], f"it goes on after {MAX_ROUNDS} rounds")
-
-
-def _rewritten(model: ModelProto, rules: Sequence[Rule], report: Report) -> bool:
-    changed: list[bool] = []
-    _each_graph(model, lambda graph: changed.append(rewrite(graph, rules, report)))
-    return any(changed)
-
-
-def _attach(model: ModelProto, ops: dict[str, FusedOp]) -> None:
-    """Add the bodies of the fused ops as model-local functions, each once, and let all nodes read each weight once."""
-    share_weights(model)
-    have = {f.name for f in model.functions if f.domain == DOMAIN}
-    # One that became a part of another has no node any more.
-    used = {name.removeprefix(f"{DOMAIN}:") for name in count_ops(model)}
-    new = [op for name, op in ops.items() if name not in have and name in used]
-    if not new:
-        return
-    model.functions.extend(write(op) for op in new)
-    if all(o.domain != DOMAIN for o in model.opset_import):
-        model.opset_import.add(domain=DOMAIN, version=1)
-    model.ir_version = max(model.ir_version, normalize.FUNCTIONS_IR)

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 from onnx import ModelProto
 
+from onnxfuse import kernels
 from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.rewrite.language import predicate
-from onnxfuse.rewrite.language.rule_file import Anchor, Rule
-
-ROUNDING = ("gemm", "direct")
-"""Templates whose kernels round the factors of float32 products to TF32."""
+from onnxfuse.rewrite.language.fuse_table import Anchor
+from onnxfuse.rewrite.language.rule_file import Rule
+from onnxfuse.rewrite.match.cause import Cause
 
 
 def for_model(rules: Sequence[Rule], model: ModelProto) -> tuple[Rule, ...]:
@@ -22,12 +22,12 @@ def for_model(rules: Sequence[Rule], model: ModelProto) -> tuple[Rule, ...]:
 
 
 def _strict(rule: Rule) -> Rule:
-    if rule.fuse is None or rule.fuse.template not in ROUNDING:
+    if rule.fuse is None or not kernels.TEMPLATES[rule.fuse.template].rounds_to_tf32:
         return rule
     return replace(rule, fuse=replace(rule.fuse, anchors=tuple(_refusing(a) for a in rule.fuse.anchors)))
 
 
 def _refusing(anchor: Anchor) -> Anchor:
-    why = "the kernel rounds float32 to TF32, and strict float32 was asked for"
-    line = f"unless dtype({anchor.pattern.inputs[0]}) == float32: {why}"
-    return replace(anchor, where=(*anchor.where, predicate.parse(line, anchor.pattern, "strict float32")))
+    why = Cause("excluded", "the kernel rounds float32 to TF32, and strict float32 was asked for")
+    line = f"not dtype({anchor.pattern.inputs[0]}) == float32"
+    return replace(anchor, where=(*anchor.where, predicate.parse(line, anchor.pattern, "strict float32", why)))

@@ -8,7 +8,7 @@ from pathlib import Path
 import onnx
 from onnxruntime import SessionOptions
 
-from onnxfuse.kernels import is_template
+from onnxfuse.kernels import is_template, reads_library_form
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.fused import FusedOp, fused_ops
 from onnxfuse.model.tf32 import is_strict_fp32
@@ -98,7 +98,7 @@ def _with_forms(
     on_host = "works on shapes, which ONNX Runtime keeps on the CPU"
     refusals: dict[str, str | None] = dict.fromkeys(shape_math(model.graph), on_host)
     for name, op in ops.items():
-        if name not in refusals and (told[name].library is None or not _reads_form(op)):
+        if name not in refusals and (told[name].library is None or not reads_library_form(op.template)):
             refusals[name] = no_kernel(op, tf32)
     asked = {name: op for name, op in told.items() if op.library is not None and refusals.get(name, "") is not None}
     for name, made in _realized(model, asked, rules, folder).items():
@@ -108,11 +108,6 @@ def _with_forms(
             reason = made.reason or _library_alone(ops[name]) or no_kernel(ops[name], tf32) or _no_plan(ops[name], made)
         refusals[name] = f"{reason}; {made.reason}" if made.reason and reason != made.reason else reason
     return ops, refusals
-
-
-def _reads_form(op: FusedOp) -> bool:
-    """Return whether the library's form of an op says what its kernel computes, or is all that there is of it."""
-    return op.template == "attention" or not is_template(op.template)
 
 
 def _realized(

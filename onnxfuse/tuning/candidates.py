@@ -12,7 +12,8 @@ from onnxfuse.kernels.launch_plan import DEFAULT, Tuning
 from onnxfuse.kernels.measurements import Kind, Machine, Measured, Timed
 from onnxfuse.model.fused import FusedOp, fused_ops, write
 from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.language.rule_file import THROUGH_LIBRARY, Rule
+from onnxfuse.rewrite.language.fuse_table import THROUGH_LIBRARY
+from onnxfuse.rewrite.language.rule_file import Rule
 from onnxfuse.tuning.work import Work
 
 
@@ -44,7 +45,7 @@ def candidates(work: Work, rules: Sequence[Rule], machine: Machine, arch: Arch) 
 def may_be_library(op: FusedOp, rules: Sequence[Rule]) -> bool:
     """Return whether its rule knows two ways for the whole op: its kernel, and an op of the library."""
     how = next((r.fuse for r in rules if r.name == op.rule), None)
-    whole = how is not None and not how.prologue and not how.epilogue
+    whole = how is not None and not how.steps
     return whole and op.library is not None and kernels.is_template(op.template)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from onnxfuse.rewrite import pipeline
 from onnxfuse.rewrite.language import predicate, rule_file
 from tests.cli.conftest import Command
 
@@ -15,6 +16,18 @@ def test_the_list_names_every_rule_with_its_summary(onnxfuse_command: Command) -
     for one in rule_file.shipped():
         line = next(line for line in out.splitlines() if line.startswith(f"{one.name} "))
         assert one.summary in line
+
+
+def test_what_is_built_in_is_listed_with_the_rules(onnxfuse_command: Command) -> None:
+    """Every step of the pipeline that no file says, with its phase; a rule may not hide behind its name."""
+    out = onnxfuse_command("rules").out
+    listed = json.loads(onnxfuse_command("rules", "--json").out)["built_in"]
+    assert [s["name"] for s in listed] == [s.name for s in pipeline.STEPS]
+    for step in pipeline.STEPS:
+        line = next(line for line in out.splitlines() if line.startswith(f"{step.name} "))
+        assert f"built in, {step.phase}" in line
+        assert step.summary in line
+    assert not {s.name for s in pipeline.STEPS} & set(rule_file.shipped_files())
 
 
 @pytest.mark.parametrize("one", rule_file.shipped(), ids=lambda one: one.name)

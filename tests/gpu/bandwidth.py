@@ -89,6 +89,14 @@ def cases(megabytes: int) -> list[Case]:
         op = ops.op("(x) => (y) { y = Softmax <axis = -1> (x) }", (HALF,), (HALF,), "row")
         return Case(f"softmax {columns}", op, ((elements // columns, columns),))
 
+    def scan(columns: int, inner: int = 1, dtype: int = HALF) -> Case:
+        count = elements * 2 // np.dtype(ops.NUMPY[dtype]).itemsize
+        axis = -1 if inner == 1 else -2
+        text = f"(x, b) => (y) {{ i = Constant <value_int = {axis}> () s = CumSum (x, i) y = Mul (s, b) }}"
+        shape = (count // columns // inner, columns) + ((inner,) if inner > 1 else ())
+        name = f"scan {columns}{f' across {inner}' if inner > 1 else ''}{' fp32' if dtype == FLOAT else ''}"
+        return Case(name, ops.op(text, (dtype,) * 2, (dtype,), "scan"), (shape, (1,)))
+
     images = elements // (256 * 56 * 56)
     return [
         *(layer_norm(c) for c in (197, 256, 768, 1024, 1025, 1536, 2048, 2049, 4096, 8192, 16384)),
@@ -131,6 +139,9 @@ def cases(megabytes: int) -> list[Case]:
             ops.op(SOFTMAX, (HALF,) * 2, (HALF,), "row"),
             ((elements // 197 // 197, 197, 197), (1, 197)),
         ),
+        *(scan(c) for c in (64, 197, 1024, 4096, 65536)),
+        *(scan(c, inner) for c, inner in ((128, 768), (1024, 768), (4096, 8))),
+        scan(4096, dtype=FLOAT),
         *(Case(name, family.op(HALF), family.large(elements)) for name, family in TEMPLATES.items()),
         *(
             Case(f"{name}, fp32", TEMPLATES[name].op(FLOAT), TEMPLATES[name].large(elements // 2))

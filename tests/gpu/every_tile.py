@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from onnxfuse.kernels.launch_plan import Tile
 from onnxfuse.kernels.templates.gemm import plan as gemm
-from onnxfuse.kernels.templates.gemm import sm80
+from onnxfuse.kernels.templates.gemm import sm80, sm90
 from tests.gpu.test_gemm import COMPUTING, check, run
 from tests.kernels.ops import HALF
 from tests.kernels.products import GELU, RESIDUAL, SWIGLU, prologue, table
@@ -28,10 +28,10 @@ def hopper() -> int:
     """Launch every tile; return how often."""
     count = 0
     for text in (GELU, RESIDUAL):
-        for tile in gemm.COSTS:
+        for tile in sm90.COSTS:
             check(text, HALF, *WIDE, tile)
             count += 1
-    for tile in gemm.COSTS:
+    for tile in sm90.COSTS:
         if tile.n % 128 == 0 and tile.m * tile.n <= 128 * 128 * tile.warpgroups:
             check(SWIGLU, HALF, *WIDE, replace(tile, n=tile.n // 2))
             count += 1

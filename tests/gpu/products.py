@@ -20,6 +20,7 @@ from onnxfuse import kernels
 from onnxfuse.kernels import Tuning
 from onnxfuse.kernels.templates.gemm import body as gemm_body
 from onnxfuse.kernels.templates.gemm import plan as gemm
+from onnxfuse.kernels.templates.gemm import problem as gemm_problem
 from onnxfuse.kernels.templates.gemm import sm80
 from onnxfuse.model.fused import FusedOp
 from tests.gpu import timing
@@ -56,7 +57,7 @@ def microseconds(works: list[timing.Work]) -> list[float]:
 def of_sm80(fused: FusedOp, shapes: list[tuple[int, ...]], tensors: list[torch.Tensor]) -> timing.Work:
     """Return what launches the kernel for sm_80 and later on these tensors, with the block that it chooses."""
     parts, arch = gemm_body.anatomy(fused), kernels.arch_of(0)
-    block = sm80.choose(parts, gemm_body.problem(parts, tuple(shapes)), arch)
+    block = sm80.choose(parts, gemm_problem.problem(parts, tuple(shapes)), arch)
     return launcher(kernels.plan(fused, tuple(shapes), True, arch, Tuning(block=block)), tensors)
 
 

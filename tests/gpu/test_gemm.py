@@ -13,8 +13,8 @@ from onnxfuse import kernels, runtime
 from onnxfuse.kernels import Tuning
 from onnxfuse.kernels.launch_plan import Block, Tile
 from onnxfuse.kernels.templates.gemm import body as gemm_body
-from onnxfuse.kernels.templates.gemm import plan as gemm
-from onnxfuse.kernels.templates.gemm import sm80
+from onnxfuse.kernels.templates.gemm import problem as gemm_problem
+from onnxfuse.kernels.templates.gemm import sm80, sm90
 from onnxfuse.rewrite import pipeline
 from onnxfuse.rewrite.fuse.choices import Choices
 from onnxfuse.rewrite.language import rule_file
@@ -30,9 +30,9 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gp
 
 BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL]
 SPLIT = [Tile(64, 64, 1, teams=1, split=2), Tile(64, 64, 1, teams=1, split=3), Tile(64, 64, 1, teams=1, split=6)]
-NARROW = [t for t in gemm.COSTS if t.n < 64]
+NARROW = [t for t in sm90.COSTS if t.n < 64]
 """Of an output that has no more columns."""
-TILES = [*(t for t in gemm.COSTS if t not in NARROW), Tile(128, 64, 2), *SPLIT]
+TILES = [*(t for t in sm90.COSTS if t not in NARROW), Tile(128, 64, 2), *SPLIT]
 COMPUTING = [t for t in TILES if t.warpgroups * t.teams < 4 and t.m * t.n <= 128 * 128 * t.warpgroups and t.n <= 192]
 COMPUTING = [t for t in COMPUTING if t.n <= 128 or t.warpgroups * t.teams < 3]
 """Beside which a warpgroup has registers that computes the left factor."""
@@ -64,7 +64,7 @@ def run(fused, shapes, tile=None, aligned=True, times=1):
     inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
     cuts = 0
     parts = gemm_body.anatomy(fused)
-    terms = gemm_body.problem(parts, tuple(shapes)).k
+    terms = gemm_problem.problem(parts, tuple(shapes)).k
     for product in parts.products:
         right = inputs[product.b]
         inputs[product.b] = (right.astype(np.float32) / max(terms, 1) ** 0.5).astype(right.dtype)

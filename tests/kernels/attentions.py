@@ -76,8 +76,7 @@ class Case:
         if self.safe:
             result, end = (
                 "f",
-                end
-                + """ ones = Constant <value = int64[4] {1, 1, 1, 1}> () bias4 = Expand (b, ones)
+                """ones = Constant <value = int64[4] {1, 1, 1, 1}> () bias4 = Expand (b, ones)
               probe = Softmax <axis = -1> (bias4) first = Constant <value = int64[1] {0}> ()
               column = Gather <axis = 3> (probe, first) gone = IsNaN (column)
               lost = Transpose <perm = [0,2,1,3]> (gone) nothing = Constant <value = float {0.0}> ()
@@ -85,7 +84,8 @@ class Case:
                 + f" last = Constant <value = int64[1] {{{self.size}}}> ()"
                 + """
               to3 = Constant <value = int64[3] {0, 0, -1}> () to4 = Concat <axis = 0> (to3, last)
-              found = Reshape (f, to4) left = Where (lost, fill, found) r = Reshape (left, to3)""",
+              found = Reshape (f, to4) left = Where (lost, fill, found) r = Reshape (left, to3) """
+                + end,
             )
         head = '<domain: "onnxfuse", opset_import: ["" : 17, "com.microsoft" : 1]>'
         form = parser.parse_function(

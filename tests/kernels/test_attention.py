@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import parser
+from onnx import parser, printer
 
 from onnxfuse import kernels
 from onnxfuse.kernels import Arch, Tuning
@@ -152,8 +152,8 @@ FORM = '<domain: "onnxfuse", opset_import: ["" : 17, "com.microsoft" : 1]> libra
     ("nodes", "told"),
     [
         ("y = Identity (q)", "0 MultiHeadAttention"),
-        ("n = Neg (q) y = com.microsoft.MultiHeadAttention <num_heads = 2> (n, k, v)", "'n' is computed"),
-        ("r = com.microsoft.MultiHeadAttention <num_heads = 2> (q, k, v) y = Neg (r)", "'r' is worked on"),
+        ("n = Neg (q) y = com.microsoft.MultiHeadAttention <num_heads = 2> (n, k, v)", "queries that are computed"),
+        ("r = com.microsoft.MultiHeadAttention <num_heads = 2> (q, k, v) y = Neg (r)", "a result that is worked on"),
         ("y = com.microsoft.MultiHeadAttention <num_heads = 2> (q, k, v, q)", "more than queries"),
         ("y = com.microsoft.MultiHeadAttention <num_heads = 2, mask_filter_value = -1.0> (q, k, v)", "mask_filter"),
     ],
@@ -163,6 +163,29 @@ def test_forms_that_are_left_to_the_library(nodes, told):
     case = Case(1, 2, 9, 21, 16)
     op = replace(case.op(), library=parser.parse_function(FORM.format(nodes)))
     assert told in (kernels.supports(op) or "")
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes", "told"),
+    [
+        (
+            "left = Where (lost, fill, found)",
+            "n = Neg (found) left = Where (lost, fill, n)",
+            "a result that is worked on",
+        ),
+        ("found = Reshape (f, to4)", "n = Neg (f) found = Reshape (n, to4)", "a result that is worked on"),
+        ("column = Gather <axis: int = 3>", "column = Gather <axis: int = 2>", "a result that is worked on"),
+        ("nothing = Constant <value: tensor = float {0}>", "nothing = Constant <value = float {1.0}>", "than 0 where"),
+    ],
+)
+def test_rows_without_keys_are_zeros_or_left_to_the_library(was, becomes, told):
+    """What stands in for them, where, and for which rows: each is looked at."""
+    op = Case(2, 1, 20, 70, 16, bias=(2, 1, 1, 70), safe=True).op()
+    assert kernels.supports(op) is None
+    text = printer.to_text(op.library)
+    assert was in text
+    changed = parser.parse_function(text.replace(was, becomes))
+    assert told in (kernels.supports(replace(op, library=changed)) or "")
 
 
 def test_float_is_left_to_the_nodes():

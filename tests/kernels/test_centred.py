@@ -5,8 +5,7 @@ import pytest
 from onnxfuse import kernels
 from onnxfuse.kernels import Arch
 from onnxfuse.kernels.emit import expressions
-from onnxfuse.kernels.ir import pointwise_ops
-from onnxfuse.kernels.ir import program as ir
+from onnxfuse.kernels.ir import read
 from onnxfuse.kernels.ir.recentre import centred
 from tests.kernels import ops
 from tests.kernels.ops import FLOAT, HALF
@@ -14,7 +13,7 @@ from tests.kernels.rows import TEMPLATES
 
 
 def spelled(fused):
-    return ir.program(fused, pointwise_ops.HANDLERS)
+    return read.program(fused)
 
 
 @pytest.mark.parametrize(

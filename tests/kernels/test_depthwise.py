@@ -207,7 +207,10 @@ TO, PACK, BACK = "i = Transpose <perm = [0,3,1,2]> (x)", "v = Transpose <perm = 
         ("(x, w) => (y) { y = Conv <pads = [-1,0,0,0]> (x, w) }", "negative pads [-1, 0, 0, 0]"),
         (f"(x, w) => (y) {{ {TO} {PACK} c = Conv(i, v) y = Transpose <perm = [0,3,2,1]> (c) }}", "between transposes"),
         (f"(x, w) => (y, z) {{ {TO} {PACK} c = Conv(i, v) y = Transpose <{BACK}> (c) z = Relu(c) }}", "transposes by"),
-        (f"(x, w) => (y, i) {{ {TO} {PACK} c = Conv(i, v) y = Transpose <{BACK}> (c) }}", "'i', inside the convolu"),
+        (
+            f"(x, w) => (y, i) {{ {TO} {PACK} c = Conv(i, v) y = Transpose <{BACK}> (c) }}",
+            "inside the convolution that is read elsewhere",
+        ),
     ],
 )
 def test_what_no_kernel_fits_is_refused_with_the_reason(text, reason):

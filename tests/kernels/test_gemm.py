@@ -12,7 +12,8 @@ from onnxfuse.kernels.build import nvrtc
 from onnxfuse.kernels.launch_plan import Block, TensorMap, Tile, Window
 from onnxfuse.kernels.templates.gemm import body as gemm_body
 from onnxfuse.kernels.templates.gemm import plan as gemm
-from onnxfuse.kernels.templates.gemm import sm80
+from onnxfuse.kernels.templates.gemm import problem as gemm_problem
+from onnxfuse.kernels.templates.gemm import sm80, sm90
 from onnxfuse.model.errors import KernelError
 from tests.kernels import emulate, ops, products
 from tests.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF
@@ -74,7 +75,10 @@ def test_products_of_no_terms_are_zero(arch):
     [
         ("(x, w) => (y) { y = Relu(x) }", "no matrix product in the body"),
         ("(x, w) => (y) { m = MatMul(x, w) y = Softmax(m) }", "a reduction after a matrix product"),
-        ("(x, w) => (y) { r = Relu(w) y = MatMul(x, r) }", "MatMul whose right factor is computed in the body"),
+        (
+            "(x, w) => (y) { r = Relu(w) y = MatMul(x, r) }",
+            "a matrix product whose right factor is computed in the body",
+        ),
         ("(x, w) => (y) { m = MatMul(x, w) n = Gemm <transA = 1> (x, w) y = Add(m, n) }", "left factors of both"),
         ("(x, w) => (y) { m = MatMul(x, w) n = Gemm <transB = 1> (x, w) y = Add(m, n) }", "right factors of both"),
         ("(x, w) => (y, z) { y = MatMul(x, w) z = Relu(w) }", "an output that reads no product"),
@@ -234,7 +238,7 @@ def test_what_is_worth_measuring_is_near_the_plans_own_choice():
     """Some blocks, the own choice among them; none before sm_80 and of convolutions that Hopper's kernel takes."""
     fused, shapes = products.case(GELU, HALF, (4096,), 768, 3072)
     parts = gemm_body.anatomy(fused)
-    worth = sm80.worth_measuring(parts, gemm_body.problem(parts, tuple(shapes)), A100)
+    worth = sm80.worth_measuring(parts, gemm_problem.problem(parts, tuple(shapes)), A100)
     assert own(fused, shapes, A100) in worth
     assert Block(16, 64, 1, 2, 4) not in worth
     tunings = kernels.candidates(fused, tuple(shapes), H200)
@@ -269,14 +273,14 @@ def test_each_gpu_has_blocks_that_fit_it(arch, text, dtype):
 
 def own(fused, shapes, arch):
     parts = gemm_body.anatomy(fused)
-    return sm80.choose(parts, gemm_body.problem(parts, tuple(shapes)), arch)
+    return sm80.choose(parts, gemm_problem.problem(parts, tuple(shapes)), arch)
 
 
 # ---- Hopper
 
 
 @pytest.mark.parametrize("text", BODIES)
-@pytest.mark.parametrize("tile", [*gemm.COSTS, Tile(64, 64, 1, teams=1, split=4)], ids=str)
+@pytest.mark.parametrize("tile", [*sm90.COSTS, Tile(64, 64, 1, teams=1, split=4)], ids=str)
 def test_every_variant_compiles_without_spilling_much(text, tile):
     """The accumulators stay in registers: what is spilled is a handful of operands."""
     fused, shapes = products.case(text, HALF, (256,), 32 if tile.n < 64 else 256, 128)
@@ -290,7 +294,7 @@ def test_every_variant_compiles_without_spilling_much(text, tile):
     assert cubin[:4] == b"\x7fELF"
     spilled = [int(line.split(" bytes spill stores")[0].split()[-1]) for line in log.splitlines() if "spill" in line]
     assert all(s <= 160 for s in spilled), log
-    assert plan.shared_bytes <= gemm.SHARED_LIMIT
+    assert plan.shared_bytes <= sm90.SHARED_LIMIT
 
 
 @pytest.mark.parametrize(
@@ -360,7 +364,7 @@ def test_a_gate_shares_the_columns_of_a_tile():
     assert chosen(SWIGLU, 4096, 5632, 2048) == Tile(256, 64, 1, warpgroups=2, teams=1)
     assert chosen(SWIGLU, 512, 5632, 2048) == Tile(128, 64, 1)
     parts = gemm_body.anatomy(products.case(SWIGLU, HALF, (8,), 64, 64)[0])
-    assert [lane.products for lane in parts.lanes] == [(0, 1)]
+    assert [epilogue.products for epilogue in parts.epilogues] == [(0, 1)]
 
 
 @pytest.mark.parametrize("text", BODIES)
@@ -371,13 +375,13 @@ def test_what_tuning_tries_can_be_planned(text, size):
     tried = gemm.candidates(fused, tuple(shapes), H200)
     assert tried
     for tuning in tried:
-        assert kernels.plan(fused, tuple(shapes), True, H200, tuning).shared_bytes <= gemm.SHARED_LIMIT
+        assert kernels.plan(fused, tuple(shapes), True, H200, tuning).shared_bytes <= sm90.SHARED_LIMIT
     assert gemm.chosen(fused, tuple(shapes), H200) in [t.tile or t.block for t in tried]
 
 
 def test_products_side_by_side_keep_their_own_operands():
     parts = gemm_body.anatomy(products.case(QKV, HALF, (8,), 8, 8)[0])
-    assert [(lane.products, lane.operands, lane.outputs) for lane in parts.lanes] == [
+    assert [(epilogue.products, epilogue.operands, epilogue.outputs) for epilogue in parts.epilogues] == [
         ((0,), (4,), (0,)), ((1,), (5,), (1,)), ((2,), (6,), (2,)),
     ]  # fmt: skip
 
@@ -399,7 +403,7 @@ def test_the_copy_engine_is_told_the_matrices():
     ],
 )  # fmt: skip
 def test_how_an_operand_lies_in_the_output(shape, kind):
-    assert gemm_body.operand_kind(shape, ("B", "S", 768)) == kind
+    assert gemm_problem.operand_kind(shape, ("B", "S", 768)) == kind
 
 
 # ---- convolutions: the left factor is what a window sees
@@ -451,7 +455,7 @@ def test_the_copy_engine_is_told_how_the_window_slides():
     ("attributes", "reason"),
     [
         ("group = 2", "a convolution in 2 groups"),
-        ("strides = [1]", "images that are not two-dimensional"),
+        ("strides = [1]", "a window along 1 dimensions over images of rank 4"),
     ],
 )
 def test_what_no_window_fits_is_refused_with_the_reason(attributes, reason):
@@ -480,7 +484,7 @@ def test_a_convolution_of_channels_first_is_refused():
 )
 def test_vectors_of_terms_for_groups_of_rows(shape, first):
     """A gate of each image: ones from some dimension on, up to the last; the dimensions before agree by name."""
-    assert gemm_body.group_kind(shape, ("B", "H", "W", 8)) == first
+    assert gemm_problem.group_kind(shape, ("B", "H", "W", 8)) == first
 
 
 def test_groups_of_rows_are_of_one_size():

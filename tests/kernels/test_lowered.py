@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 
 from onnxfuse import kernels
 from onnxfuse.kernels import Arch
-from onnxfuse.kernels.ir import movement
+from onnxfuse.kernels.ir import movement_maps
 from onnxfuse.kernels.ir.index_map import Bound, Digit, Index, Space, linear, merged, reshaped
 from onnxfuse.kernels.ir.lower_movement import Guard, lower
 from onnxfuse.kernels.ir.program import Apply, Constant, Input
@@ -245,9 +245,9 @@ def test_a_map_that_strays_is_refused_whatever_made_it(monkeypatch):
     """The places themselves are held against the operand: a slip in the meaning of an op ends here, not in memory."""
     text = """(x) => (y) { s = Constant <value_ints = [1]> () e = Constant <value_ints = [3]> ()
       y = Slice (x, s, e, s) }"""
-    movement.shape.cache_clear()
-    monkeypatch.setattr(movement, "_steps", lambda cut, extent: range(cut.start + 1, cut.end + 1, cut.step))
+    movement_maps.shape.cache_clear()
+    monkeypatch.setattr(movement_maps, "_steps", lambda cut, extent: range(cut.start + 1, cut.end + 1, cut.step))
     try:
         assert "sliced: elements 2 to 3 of axis 1, which has 3" in _refused(text, (2, 3))
     finally:
-        movement.shape.cache_clear()
+        movement_maps.shape.cache_clear()

@@ -131,8 +131,9 @@ TO, BACK = "i = Transpose <perm = [0,3,1,2]> (x)", "perm = [0,2,3,1]"
         ),
         (
             f"(x) => (y) {{ {TO} p, at = MaxPool <kernel_shape = [2,2]> (i) y = Transpose <{BACK}> (p) }}",
-            "a pooling that tells where its elements were",
+            "MaxPool with 2 outputs",
         ),
+        (f"(x) => (y) {{ {TO} p = MaxPool (i) y = Transpose <{BACK}> (p) }}", "MaxPool without kernel_shape"),
     ],
 )
 def test_what_no_kernel_fits_is_refused_with_the_reason(text, reason):

@@ -57,8 +57,8 @@ def test_no_image_launches_nothing():
 @pytest.mark.parametrize(
     ("attributes", "reason"),
     [
-        ('mode = "cubic"', "a resizing of mode cubic, half_pixel"),
-        ('mode = "linear", antialias = 1', "a resizing of mode linear"),
+        ('mode = "cubic"', "Resize by cubic, half_pixel"),
+        ('mode = "linear", antialias = 1', "Resize by linear, half_pixel, or with axes, antialias"),
         ('mode = "linear", coordinate_transformation_mode = "half_pixel_symmetric"', "linear, half_pixel_symmetric"),
     ],
 )

@@ -43,9 +43,9 @@ def on_the_cpu() -> tuple[rule_file.Rule, ...]:
         for one in rule_file.shipped():
             text = one.path.read_text()
             if one.name == "attention":
-                assert text.count('"dtype(qh) in float16') >= 4
-                text = re.sub(r"dtype\(x\) == float16", "dtype(x) in float16, float", text)
-                text = text.replace("dtype(qh) in float16, bfloat16", "dtype(qh) in float16, bfloat16, float")
+                assert text.count('"dtype(qh) in (float16') >= 4
+                text = re.sub(r"dtype\(x\) == float16", "dtype(x) in (float16, float)", text)
+                text = text.replace("dtype(qh) in (float16, bfloat16", "dtype(qh) in (float16, bfloat16, float")
             Path(folder, one.path.name).write_text(text)
         return rule_file.load(Path(folder))
 

@@ -6,7 +6,7 @@ import onnxruntime
 import pytest
 from onnx import ModelProto
 
-from onnxfuse.kernels.templates.attention.plan import take_apart
+from onnxfuse.kernels.templates.attention.body import take_apart
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.types import infer, value_types
 from onnxfuse.runtime.ort_ops import with_library_ops

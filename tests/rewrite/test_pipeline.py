@@ -281,10 +281,11 @@ def test_the_same_model_gives_the_same_bytes_in_every_process() -> None:
     """Whatever the seed of Python's hashes."""
     script = """
 import hashlib, onnx
-from onnxfuse.rewrite import pipeline, rule
+from onnxfuse.rewrite import pipeline
+from onnxfuse.rewrite.language import rule_file
 from tests.rewrite.test_pipeline import IF, LOOP, SCAN
 digest = hashlib.sha256()
-for text in [IF, LOOP, SCAN, *(e.text for r in rule.shipped() for e in r.examples)]:
+for text in [IF, LOOP, SCAN, *(e.text for r in rule_file.shipped() for e in r.examples)]:
     model = onnx.parser.parse_model(text if text.startswith("<") else '<ir_version: 8, opset_import: ["" : 17]>' + text)
     pipeline.run(model)
     digest.update(model.SerializeToString(deterministic=True))

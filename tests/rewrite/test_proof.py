@@ -74,14 +74,15 @@ CHAIN = "g (float16[N,M] x, float16[N,M] r) => (float16[N,M] y) { s = Add (x, r)
 
 def without_plans(monkeypatch, refuse) -> None:
     """Let the pointwise template have no plan where `refuse` (shapes, arch) says so."""
-    family = launching.TEMPLATES["pointwise"]
+    template = launching.TEMPLATES["pointwise"]
+    own = template.planner
 
     def plan(op, shapes, aligned, arch, tuning):
         if refuse(shapes, arch):
             raise UnsupportedError("too much for it")
-        return family.plan(op, shapes, aligned, arch, tuning)
+        return own.plan(op, shapes, aligned, arch, tuning)
 
-    monkeypatch.setitem(launching.TEMPLATES, "pointwise", replace(family, plan=plan))
+    monkeypatch.setitem(launching.TEMPLATES, "pointwise", replace(template, planner=replace(own, plan=plan)))
 
 
 @pytest.mark.parametrize(

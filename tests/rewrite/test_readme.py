@@ -92,8 +92,8 @@ def test_every_key_predicate_and_template_is_on_the_page() -> None:
     """The reference is whole."""
     for word in (*predicate.TESTS, *predicate.TERMS):
         assert f"`{word}(" in README, word
-    for word in rule_file.TEMPLATES:
-        assert f'"{word}"' in README, word
+    for template in kernels.TEMPLATES.values():
+        assert f'`"{template.name}"` ({template.summary})' in README, template.name
     keys = "summary rewrite from to where optional fuse anchor split template library prologue epilogue least pattern"
     for word in f"{keys} define name let realize example model after refusal".split():
         assert re.search(rf"`[^`]*\b{word}\b[^`]*`", README), word

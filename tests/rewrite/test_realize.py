@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import ModelProto, numpy_helper, printer
 
-from onnxfuse.kernels.templates.attention.plan import take_apart
+from onnxfuse.kernels.templates.attention.body import take_apart
 from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops, write
 from onnxfuse.rewrite import pipeline
 from onnxfuse.rewrite.fuse.realize import Realized, realize

@@ -1,6 +1,7 @@
 """Each rule keeps the promises of its own file: every [[example]] is run."""
 
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -100,7 +101,31 @@ def test_every_spelling_of_the_shipped_rules_is_right() -> None:
 
 def test_no_two_shipped_rules_have_one_name() -> None:
     """They go by the names of their files, whatever folder they are in."""
-    assert len(list(rule_file.shipped_folder().rglob("*.toml"))) == len(rule_file.shipped_files())
+    files = {*rule_file.shipped_files().values(), rule_file.parts_file()}
+    assert set(rule_file.shipped_folder().rglob("*.toml")) == files
+
+
+def test_shared_parts_hide_no_operator_and_are_used() -> None:
+    """A rule that means ONNX's own Mean gets it; what only one rule uses stands in its file."""
+    parts, operators = rule_file.shared_parts(), {s.name for s in onnx.defs.get_all_schemas()}
+    assert not operators & set(parts)
+    used = {part: [r.name for r in rule_file.shipped() if f"= {part} (" in r.path.read_text()] for part in parts}
+    assert all(len(rules) > 1 for rules in used.values()), used
+    both = {name for names in used.values() for name in names}
+    assert {r.name for r in rule_file.shipped() if rule_file.parts_file() in r.files} == both
+
+
+def test_a_rule_may_write_a_shared_part_its_own_way(tmp_path: Path) -> None:
+    """Its own spellings take the place of all that are shared."""
+    anchor = "[[fuse.anchor]]\npattern = '(x) => (y) { s = Square (x) y = Sqrt (s) }'\n"
+    head = 'summary = "s"\n[fuse]\ntemplate = "pointwise"\nepilogue = "pointwise"\n'
+    own = "[[fuse.define]]\nname = 'Square'\npattern = '(x) => (s) { s = Abs (x) }'\n"
+    (tmp_path / "mine.toml").write_text(head + own + anchor)
+    (tmp_path / "shared.toml").write_text(head + anchor)
+    by_abs = "g (float[4] x) => (float[4] y) { s = Abs (x) y = Sqrt (s) }"
+    by_mul = "g (float[4] x) => (float[4] y) { s = Mul (x, x) y = Sqrt (s) }"
+    for name, text, applied in (("mine", by_abs, 1), ("mine", by_mul, 0), ("shared", by_abs, 0), ("shared", by_mul, 1)):
+        assert len(pipeline.run(parse(text), [rule_file.read(tmp_path / f"{name}.toml")]).applied) == applied, name
 
 
 @pytest.mark.parametrize("one", rule_file.shipped(), ids=lambda one: one.name)
@@ -109,7 +134,7 @@ def test_every_rule_shows_where_it_applies(one: rule_file.Rule) -> None:
 
     What joins the ops of other rules does nothing by itself: tests/rewrite/test_concat.py shows it among them.
     """
-    joins = one.fuse is not None and one.fuse.joining
+    joins = one.fuse is not None and one.fuse.anchor == "concat"
     assert bool([e for e in one.examples if e.after]) != joins
     assert [e for e in one.examples if e.refusal]
     assert one.summary.endswith(".")

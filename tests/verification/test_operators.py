@@ -9,7 +9,7 @@ import pytest
 from onnxfuse.kernels.ir.movement_ops import FREE, MOVEMENT
 from onnxfuse.kernels.ir.pointwise_ops import POINTWISE
 from onnxfuse.kernels.ir.reduction_ops import REDUCTIONS
-from onnxfuse.rewrite.language.rule_file import shipped_files
+from onnxfuse.rewrite.language.rule_file import parts_file, shipped_files
 from onnxfuse.rewrite.nhwc.ops import _CONVOLUTIONS, _FORMS
 from tests.verification.operator_rows import ROWS
 from tests.verification.operators import NotHereError, Row, peer, versions
@@ -25,7 +25,11 @@ NOT_IN_ONNX_RUNTIME = {("GlobalLpPool", 22), ("RoiAlign", 22)}
 def touched() -> set[str]:
     """Return the operators of onnx that a rule file names, a kernel's body may hold, or the layout turns around."""
     known = {s.name for s in onnx.defs.get_all_schemas() if not s.domain and min(versions(s.name), default=99) < 26}
-    named = {word for f in shipped_files().values() for word in re.findall(r"(?<![\w.])[A-Z]\w+", f.read_text())}
+    named = {
+        word
+        for f in (parts_file(), *shipped_files().values())
+        for word in re.findall(r"(?<![\w.])[A-Z]\w+", f.read_text())
+    }
     tables = {op for domain, op in (*POINTWISE, *MOVEMENT, *REDUCTIONS) if not domain}
     return (named | tables | set(FREE) | set(_FORMS) | set(_CONVOLUTIONS)) & known
 

@@ -11,7 +11,8 @@ from onnx import TensorProto
 
 from onnxfuse.kernels.emit import expressions
 from onnxfuse.kernels.ir.index_map import Bound, Digit, Dimensions, Index, Shape, Space, linear, merged
-from onnxfuse.kernels.ir.movement import LookedUp, Padded, broadcast, pieces
+from onnxfuse.kernels.ir.movement import LookedUp, Padded
+from onnxfuse.kernels.ir.movement_maps import broadcast, pieces
 from onnxfuse.kernels.ir.program import Apply, Builder, Constant, Input, Move, Output, Program, Reduce, Term, Value
 from onnxfuse.kernels.ir.types import UnsupportedError
 
@@ -161,6 +162,8 @@ class _Walk:
                 return self.moved(value, places)
             case Reduce():
                 raise UnsupportedError("a reduction beside data movement")
+            case _:
+                raise AssertionError(f"{value}, which `refuse_cores` keeps out")
 
     def source(self, source: Source, dtype: int) -> Term:
         """Return the term for a source, a new one only if no equal one is there."""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.ir.movement import (
@@ -11,6 +12,7 @@ from onnxfuse.kernels.ir.movement import (
     DepthToSpace,
     Enlarged,
     Expanded,
+    Extent,
     Flattened,
     Gathered,
     LookedUp,
@@ -27,7 +29,8 @@ from onnxfuse.kernels.ir.movement import (
     Transposed,
     Unsqueezed,
 )
-from onnxfuse.kernels.ir.program import Handler, Move, Node, ShapeOf, Term
+from onnxfuse.kernels.ir.node import Extents, Handler, Node, ShapeOf
+from onnxfuse.kernels.ir.program import Move, Term
 from onnxfuse.kernels.ir.types import UnsupportedError
 
 MOVEMENT: dict[tuple[str, str], Handler] = {}
@@ -71,9 +74,13 @@ def _unsqueeze(node: Node) -> Movement:
     return Unsqueezed(_wanted(node, "axes", 1))
 
 
-@_moves("Expand")
-def _expand(node: Node) -> Movement:
-    return Expanded(_wanted(node, "shape", 1))
+def _expand(node: Node) -> tuple[Term, ...]:
+    x, target = node.term(0), node.operands[1] if len(node.operands) > 1 else None
+    if not isinstance(target, Extents):
+        return (x.builder.move(Expanded(_wanted(node, "shape", 1)), x),)
+    # Operand 0 is what is expanded.
+    numbers = tuple(replace(n, operand=n.operand + 1) if isinstance(n, Extent) else n for n in target.numbers)
+    return (x.builder.term(Move(Expanded(numbers), (x.index, *(t.index for t in target.of)), x.dtype)),)
 
 
 @_moves("Slice")
@@ -229,7 +236,7 @@ def _tile(node: Node) -> tuple[Term, ...]:
 
 
 MOVEMENT.update({
-    ("", "Gather"): _gather, ("", "Concat"): _concat, ("", "Split"): _split, ("", "Pad"): _pad,
+    ("", "Gather"): _gather, ("", "Expand"): _expand, ("", "Concat"): _concat, ("", "Split"): _split, ("", "Pad"): _pad,
     ("", "Reshape"): _reshape, ("", "Shape"): _shape, ("", "Tile"): _tile,
 })  # fmt: skip
 

@@ -1,6 +1,6 @@
 """The body language: what each elementwise ONNX op means in scalar operations.
 
-`POINTWISE` by (domain, op type); `HANDLERS` holds the reductions, too. Ops that move data: `movement_ops`.
+`POINTWISE` by (domain, op type).
 """
 
 import math
@@ -10,8 +10,9 @@ from typing import TypeGuard
 from onnx import TensorProto
 
 from onnxfuse.kernels.ir import types
-from onnxfuse.kernels.ir.program import Apply, Constant, Handler, Node, Term, Value
-from onnxfuse.kernels.ir.reduction_ops import MICROSOFT, REDUCTIONS
+from onnxfuse.kernels.ir.node import Handler, Node
+from onnxfuse.kernels.ir.program import Apply, Constant, Term, Value
+from onnxfuse.kernels.ir.reduction_ops import MICROSOFT
 from onnxfuse.kernels.ir.types import UnsupportedError
 
 POINTWISE: dict[tuple[str, str], Handler] = {}
@@ -382,6 +383,3 @@ def _hard_gate(x: Term, alpha: float, beta: float) -> Term:
 def _biased(node: Node) -> Term:
     x, bias = node.real(0), node.optional(1)
     return x if bias is None else x + bias
-
-
-HANDLERS: dict[tuple[str, str], Handler] = {**POINTWISE, **REDUCTIONS}

@@ -1,24 +1,22 @@
-"""A fused op's body as a small typed expression program: inputs, constants, scalar operations, row reductions, moves.
+"""A fused op's body as a small typed program: all that is computed, as values, each from earlier ones.
 
-Composite ops (LayerNormalization, Softmax, Clip, ...) are spelled out in primitives by `pointwise_ops`; here are the
-program itself and the walk over the function that builds it.
+Composite ops (LayerNormalization, Softmax, Clip, ...) are spelled out in primitives by the tables of ops; `read` walks
+over the function of an op and builds the program. A matrix product is a contraction, a convolution the contraction of a
+window, a pooling the reduction of one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-import onnx
-from onnx import numpy_helper
 
-from onnxfuse.kernels.ir import movement, types
-from onnxfuse.kernels.ir.movement import Movement
+from onnxfuse.kernels.ir import movement_maps, types
+from onnxfuse.kernels.ir.movement import Expanded, Movement
 from onnxfuse.kernels.ir.types import UnsupportedError
-from onnxfuse.model.fused import FusedOp
+from onnxfuse.kernels.ir.window import Pair, Resizing, Sliding
 
 Shape = tuple[int, ...]
 
@@ -80,7 +78,71 @@ class Move:
     dtype: int
 
 
-Value = Input | Constant | Apply | Reduce | Move
+@dataclass(frozen=True)
+class Window:
+    """What a window sees at each of its places: of images [batch, channels, space...], [batch, channels, places...,
+    taps...]."""
+
+    args: tuple[int, ...]
+    """Indices of earlier values: the images and, where no kernel is told, filters [..., taps...] of its extents."""
+    kernel: Pair | None
+    """Its extents; None: those of the filters."""
+    sliding: Sliding
+    """An image of one dimension is one row."""
+    dims: int
+    """Dimensions that it slides along, 1 or 2; 0 where the body does not tell."""
+    padded: bool
+    """Whether padding is seen as zeros; else nothing is seen there."""
+    dtype: int
+
+
+@dataclass(frozen=True)
+class Contract:
+    """Sums of the products of two values along an axis that they share.
+
+    Matrices: [batch..., m, k] and [batch..., k, n] give [batch..., m, n]. Of a `Window`, in groups: all channels of a
+    group and all taps, with filters [n, channels, taps...], give [batch, n, places...].
+    """
+
+    args: tuple[int, int]
+    """Indices of earlier values."""
+    axes: tuple[int, int]
+    """The axis of each, negative from the end; of a window and its filters the channels, with all taps."""
+    groups: int
+    """Of channels that are contracted by themselves; 1 for matrices."""
+    accumulator: int
+    """Element type in which is summed."""
+    dtype: int
+
+
+@dataclass(frozen=True)
+class Resample:
+    """Images [batch, channels, rows, columns] interpolated linearly at other places."""
+
+    arg: int
+    """Index of an earlier value."""
+    how: Resizing
+    dtype: int
+
+
+@dataclass(frozen=True)
+class Attend:
+    """Values weighted by the softmax of queries contracted with keys: softmax(q k^T * scale + bias) v, head by head."""
+
+    args: tuple[int, ...]
+    """Indices of earlier values: queries, keys and values [batch, sequence, heads * size], and perhaps what is added to
+    the scores [batch, heads, queries, keys]."""
+    heads: int
+    scale: float
+    """0 = 1 / sqrt(size)."""
+    causal: bool
+    """Whether no query sees keys after its own place."""
+    dtype: int
+
+
+Value = Input | Constant | Apply | Reduce | Move | Window | Contract | Resample | Attend
+Core = Window | Contract | Resample | Attend
+"""What is more than scalar work, reductions and moves."""
 
 
 @dataclass(frozen=True)
@@ -102,25 +164,53 @@ class Program:
     inputs: tuple[int, ...]
     """Element type of each input of the op, read or not."""
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.values, self.outputs, self.inputs))
+
     def live(self) -> frozenset[int]:
         """Return the indices of the values that some output depends on."""
         return self._live
 
     @cached_property
     def _live(self) -> frozenset[int]:
-        seen: set[int] = set()
-        stack = [o.value for o in self.outputs]
+        return self.reached(o.value for o in self.outputs)
+
+    def reached(self, targets: Iterable[int], ends: Iterable[int] = ()) -> frozenset[int]:
+        """Return the indices of `targets` and of what they are computed from, as far as `ends` and no further."""
+        seen, stack, closed = set[int](), list(targets), frozenset(ends)
         while stack:
             index = stack.pop()
             if index not in seen:
                 seen.add(index)
-                stack.extend(arguments(self.values[index]))
+                stack.extend(() if index in closed else arguments(self.values[index]))
         return frozenset(seen)
+
+    def readers(self, index: int) -> tuple[int, ...]:
+        """Return the indices of the values that read a value and that some output depends on."""
+        return tuple(i for i in sorted(self.live()) if index in arguments(self.values[i]))
+
+    def input_at(self, index: int) -> int:
+        """Return which input of the op a value is, which must be one."""
+        value = self.values[index]
+        assert isinstance(value, Input)
+        return value.index
+
+    def is_output(self, index: int) -> bool:
+        """Return whether a value is an output."""
+        return any(o.value == index for o in self.outputs)
 
     def reductions(self) -> tuple[int, ...]:
         """Return the indices of the reductions that some output depends on, in order."""
         live = self.live()
         return tuple(i for i, v in enumerate(self.values) if isinstance(v, Reduce) and i in live)
+
+    def is_pointwise(self) -> bool:
+        """Return whether all of it is scalar work on inputs and constants."""
+        return all(isinstance(v, Input | Constant | Apply) for v in self.values)
 
     def moves(self) -> bool:
         """Return whether some output depends on moved data."""
@@ -149,16 +239,42 @@ class Program:
                     reduced = reduced_axes(value, len(shapes[value.arg]))
                     shapes.append(tuple(1 if d in reduced else n for d, n in enumerate(shapes[value.arg])))
                 case Move(how=how, args=args):
-                    shapes.append(movement.shape(how, tuple(shapes[a] for a in args)))
+                    shapes.append(movement_maps.shape(how, tuple(shapes[a] for a in args)))
+                case Window(args=args):
+                    shapes.append(_seen(value, tuple(shapes[a] for a in args)))
+                case Contract(args=(left, right)):
+                    window = isinstance(self.values[left], Window)
+                    shapes.append((_convolved if window else _multiplied)(value, shapes[left], shapes[right]))
+                case Resample(arg=arg, how=resizing):
+                    batch, channels, *image = _images(shapes[arg], 2)
+                    shapes.append((batch, channels, *resizing.over((image[0], image[1]))))
+                case Attend(args=(queries, _, of_values, *_)):
+                    shapes.append((*shapes[queries][:-1], shapes[of_values][-1]))
         return tuple(shapes)
+
+
+def refuse_cores(program: Program, where: str) -> None:
+    """Raise `UnsupportedError` where the program holds more than scalar work, reductions and moves by known numbers."""
+    for value in program.values:
+        match value:
+            case Window() | Contract(axes=(1, 1)):
+                raise UnsupportedError(f"a window over images in {where}")
+            case Contract():
+                raise UnsupportedError(f"a matrix product in {where}")
+            case Resample():
+                raise UnsupportedError(f"a Resize by linear interpolation in {where}")
+            case Attend():
+                raise UnsupportedError(f"attention in {where}")
+            case Move(how=Expanded(target=target)) if not all(isinstance(n, int) for n in target):
+                raise UnsupportedError(f"an Expand to extents of other values in {where}")
 
 
 def arguments(value: Value) -> tuple[int, ...]:
     """Return the indices of the values that `value` is computed from."""
     match value:
-        case Apply(args=args) | Move(args=args):
+        case Apply(args=args) | Move(args=args) | Window(args=args) | Contract(args=args) | Attend(args=args):
             return args
-        case Reduce(arg=arg):
+        case Reduce(arg=arg) | Resample(arg=arg):
             return (arg,)
         case _:
             return ()
@@ -172,6 +288,36 @@ def broadcast(*shapes: Shape) -> Shape:
         raise UnsupportedError(f"shapes {', '.join(map(str, shapes))} do not broadcast") from None
 
 
+def _images(shape: Shape, dims: int) -> Shape:
+    if len(shape) != (dims + 2 if dims else len(shape)) or len(shape) not in (3, 4):
+        raise UnsupportedError(f"images of shape {list(shape)}")
+    return shape
+
+
+def _seen(window: Window, shapes: tuple[Shape, ...]) -> Shape:
+    batch, channels, *space = _images(shapes[0], window.dims)
+    rows, columns = (1,) * (2 - len(space)) + tuple(space)
+    kernel = window.kernel or (1,) * (4 - len(shapes[1])) + shapes[1][2:]
+    places = window.sliding.over((batch, rows, columns, channels), (kernel[0], kernel[1]))
+    return (batch, channels, *places.out[2 - len(space) :], *kernel[2 - len(space) :])
+
+
+def _convolved(contract: Contract, window: Shape, filters: Shape) -> Shape:
+    dims = (len(window) - 2) // 2
+    if len(filters) != dims + 2 or filters[1] * contract.groups != window[1] or filters[0] % max(contract.groups, 1):
+        raise UnsupportedError(f"{contract.groups} groups, {window[1]} channels, filters of shape {list(filters)}")
+    return (window[0], filters[0], *window[2 : 2 + dims])
+
+
+def _multiplied(contract: Contract, left: Shape, right: Shape) -> Shape:
+    if len(left) < 2 or len(right) < 2:
+        raise UnsupportedError(f"a product of ranks {len(left)} and {len(right)}, expected 2 or more")
+    a, b = contract.axes
+    if left[a] != right[b]:
+        raise UnsupportedError(f"a product of {left[a]} columns and {right[b]} rows")
+    return (*broadcast(left[:-2], right[:-2]), left[-3 - a], right[-3 - b])
+
+
 def reduced_axes(reduce: Reduce, rank: int) -> frozenset[int]:
     """Return the axes, counted from 0, that `reduce` takes away from an argument of this rank."""
     axes = tuple(a + rank if a < 0 else a for a in reduce.axes)
@@ -182,14 +328,17 @@ def reduced_axes(reduce: Reduce, rank: int) -> frozenset[int]:
 
 @dataclass
 class Builder:
-    """Collects the values of a program; equal values are one value."""
+    """Collects the values of a program; equal values are one value, but for contractions.
+
+    A product that a body writes twice is two products side by side, each with an epilogue of its own.
+    """
 
     values: list[Value] = field(default_factory=list)
     known: dict[Value, int] = field(default_factory=dict)
 
     def term(self, value: Value) -> Term:
         """Return the term for `value`, a new one only if no equal one is there."""
-        if value not in self.known:
+        if value not in self.known or isinstance(value, Contract):
             self.known[value] = len(self.values)
             self.values.append(value)
         return Term(self, self.known[value])
@@ -260,172 +409,3 @@ class Term:
         if len({types.computed(t) for t in both}) > 1:
             raise UnsupportedError(f"{op} of {' and '.join(types.name(t) for t in both)}")
         return self.builder.apply(op, left, right)
-
-
-@dataclass(frozen=True)
-class ShapeOf:
-    """The extents of a value: what a Reshape may take as its target."""
-
-    of: Term
-
-
-Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
-Known = Term | Array | ShapeOf
-
-
-@dataclass(frozen=True)
-class Node:
-    """A node of the body with its operands resolved, as `language` reads it."""
-
-    op_type: str
-    opset: int
-    builder: Builder
-    operands: tuple[Known | None, ...]
-    attributes: dict[str, object]
-    outputs: int = 1
-    """How many outputs the node lists."""
-
-    def term(self, position: int) -> Term:
-        """Return the operand at `position` as a term; it must be there."""
-        found = self.optional(position)
-        if found is None:
-            raise UnsupportedError(f"{self.op_type} without its input {position}")
-        return found
-
-    def optional(self, position: int) -> Term | None:
-        """Return the operand at `position` as a term, or None where it is left out."""
-        operand = self.operands[position] if position < len(self.operands) else None
-        if isinstance(operand, ShapeOf):
-            raise UnsupportedError(f"{self.op_type} of a shape")
-        return self._as_term(operand) if isinstance(operand, np.ndarray) else operand
-
-    def shape_of(self, position: int) -> Term | None:
-        """Return the value whose shape the operand at `position` is, or None where it is something else."""
-        operand = self.operands[position] if position < len(self.operands) else None
-        return operand.of if isinstance(operand, ShapeOf) else None
-
-    def real(self, position: int) -> Term:
-        """Return the operand at `position`, which must be of a floating-point type."""
-        x = self.term(position)
-        if not types.is_real(x.dtype):
-            raise UnsupportedError(f"{self.op_type} of {types.name(x.dtype)}")
-        return x
-
-    def terms(self) -> tuple[Term, ...]:
-        """Return all operands."""
-        return tuple(self.term(i) for i in range(len(self.operands)))
-
-    def integers(self, position: int) -> tuple[int, ...] | None:
-        """Return a constant operand, which must be of integers, or None where it is left out."""
-        operand = self.operands[position] if position < len(self.operands) else None
-        if operand is None:
-            return None
-        array = self.constant(position)
-        if array.dtype.kind not in "iu":
-            raise UnsupportedError(f"{self.op_type} whose input {position} is {array.dtype}, expected integers")
-        return tuple(int(n) for n in array.reshape(-1))
-
-    def constant(self, position: int) -> Array:
-        """Return the operand at `position`, which must be a constant of the body."""
-        operand = self.operands[position] if position < len(self.operands) else None
-        if not isinstance(operand, np.ndarray):
-            raise UnsupportedError(f"{self.op_type} whose input {position} is not a constant of the body")
-        return operand
-
-    def number(self, attribute: str, default: float) -> float:
-        """Return a number attribute. Attributes are float32 in ONNX, and so are their defaults."""
-        value = self.attributes.get(attribute, default if isinstance(default, int) else float(np.float32(default)))
-        if not isinstance(value, int | float):
-            raise UnsupportedError(f"{self.op_type} with {attribute}={value!r}, expected a number")
-        return value
-
-    def text(self, attribute: str, default: str) -> str:
-        """Return a string attribute."""
-        value = self.attributes.get(attribute, default)
-        return value.decode() if isinstance(value, bytes) else str(value)
-
-    def _as_term(self, array: Array) -> Term:
-        if array.size != 1:
-            raise UnsupportedError(f"a constant of shape {list(array.shape)} inside the body, expected one element")
-        dtype = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
-        return self.builder.constant(array.reshape(-1)[0].item(), dtype, array.shape)
-
-
-Handler = Callable[[Node], tuple[Term | ShapeOf, ...]]
-
-
-def program(op: FusedOp, handlers: dict[tuple[str, str], Handler]) -> Program:
-    """Return the expression program of the body of `op`, spelled out by `handlers` (by domain and op type).
-
-    Raises `UnsupportedError` with the reason when the body holds something that no kernel can be made for.
-    """
-    for dtype in (*op.inputs, *op.outputs):
-        types.require(dtype)
-    builder = Builder()
-    known: dict[str, Known] = {
-        name: builder.term(Input(i, dtype))
-        for i, (name, dtype) in enumerate(zip(op.body.input, op.inputs, strict=True))
-    }
-    for node in op.body.node:
-        known.update(_results(node, known, builder, _opset(op), handlers))
-    outputs = tuple(_output(name, known, dtype) for name, dtype in zip(op.body.output, op.outputs, strict=True))
-    return Program(tuple(builder.values), outputs, op.inputs)
-
-
-def _opset(op: FusedOp) -> int:
-    version = next((o.version for o in op.body.opset_import if o.domain in ("", "ai.onnx")), None)
-    if version is None:
-        raise UnsupportedError("the body names no version of the default operator set")
-    if version < 7:
-        raise UnsupportedError(f"opset {version}, expected 7 or newer")
-    return int(version)
-
-
-def _results(
-    node: onnx.NodeProto,
-    known: dict[str, Known],
-    builder: Builder,
-    opset: int,
-    handlers: dict[tuple[str, str], Handler],
-) -> dict[str, Known]:
-    if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
-        return {node.output[0]: _constant(node)}
-    domain = "" if node.domain == "ai.onnx" else node.domain
-    handler = handlers.get((domain, node.op_type))
-    if handler is None:
-        raise UnsupportedError(f"no kernel for {domain + '.' if domain else ''}{node.op_type}")
-    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-    operands = tuple(known[i] if i else None for i in node.input)
-    terms = handler(Node(node.op_type, opset, builder, operands, attributes, len(node.output)))
-    wanted = [name for name in node.output if name]
-    if len(node.output) > len(terms) and any(node.output[len(terms) :]):
-        raise UnsupportedError(f"{node.op_type} with {len(wanted)} outputs")
-    return {name: term for name, term in zip(node.output, terms, strict=False) if name}
-
-
-def _constant(node: onnx.NodeProto) -> Array:
-    attribute = node.attribute[0]
-    value = onnx.helper.get_attribute_value(attribute)
-    match attribute.name:
-        case "value":
-            types.require(value.data_type)
-            return numpy_helper.to_array(value)
-        case "value_float" | "value_floats":
-            return np.asarray(value, np.float32)
-        case "value_int" | "value_ints":
-            return np.asarray(value, np.int64)
-        case other:
-            raise UnsupportedError(f"Constant with {other}")
-
-
-def _output(name: str, known: dict[str, Known], dtype: int) -> Output:
-    term = known[name]
-    if isinstance(term, np.ndarray):
-        raise UnsupportedError(f"output {name} is a constant")
-    if isinstance(term, ShapeOf):
-        raise UnsupportedError(f"output {name} is a shape")
-    if term.dtype != dtype:
-        raise UnsupportedError(
-            f"output {name} is computed as {types.name(term.dtype)} and stored as {types.name(dtype)}"
-        )
-    return Output(term.index, dtype)

@@ -7,7 +7,8 @@ from onnx import TensorProto
 
 from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.ir.movement import Alike, Channelled, Grouped, Movement, Squeezed
-from onnxfuse.kernels.ir.program import Handler, Move, Node, Reduce, Term
+from onnxfuse.kernels.ir.node import Handler, Node
+from onnxfuse.kernels.ir.program import Move, Reduce, Term
 from onnxfuse.kernels.ir.types import UnsupportedError
 
 MICROSOFT = "com.microsoft"
@@ -63,16 +64,17 @@ def _softmax(node: Node) -> tuple[Term, ...]:
     # Before opset 13 the axis and all axes after it were flattened into one row.
     onward = node.opset < 13
     axis = int(node.number("axis", 1 if onward else -1))
+    if node.op_type == "Softmax":
+        return (softmax(x, axis, onward=onward),)
+    shifted = x - _reduced("max", x, (axis,), onward)
+    total = _reduced("sum", x.builder.apply("exp", shifted), (axis,), onward)
+    return (shifted - x.builder.apply("log", total),)
 
-    def over_row(kind: str, term: Term) -> Term:
-        return _reduced(kind, term, (axis,), onward)
 
-    shifted = x - over_row("max", x)
-    exponential = x.builder.apply("exp", shifted)
-    total = over_row("sum", exponential)
-    if node.op_type == "LogSoftmax":
-        return (shifted - x.builder.apply("log", total),)
-    return (exponential * x.builder.apply("reciprocal", total),)
+def softmax(x: Term, axis: int, *, onward: bool) -> Term:
+    """Return e^x over its sum along an axis; `onward`: along that axis and all after it."""
+    exponential = x.builder.apply("exp", x - _reduced("max", x, (axis,), onward))
+    return exponential * x.builder.apply("reciprocal", _reduced("sum", exponential, (axis,), onward))
 
 
 Reduction = Callable[[str, Term], Term]

@@ -140,6 +140,8 @@ class _Space:
                 return (*axes[numbers], *axes[table][1:])
             case Move(args=args):
                 return self._seen(value, axes[args[0]], shapes[args[0]], shapes[index])
+            case _:
+                raise AssertionError(f"{value}, which `refuse_cores` keeps out")
 
     def _seen(self, move: Move, axes: tuple[Axis, ...], shape: Shape, target: Shape) -> tuple[Axis, ...]:
         match move.how:

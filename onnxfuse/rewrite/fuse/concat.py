@@ -18,7 +18,7 @@ MOST_PARTS = 8
 
 
 def join(
-    graph: Graph, node: Node, ops: Mapping[str, FusedOp], rule: str
+    graph: Graph, node: Node, ops: Mapping[str, FusedOp], rule: str, template: str
 ) -> tuple[FusedOp, Node, tuple[Node, ...]] | str:
     """Return the op that does the work of a Concat and of what computes its inputs, its node, and those nodes.
 
@@ -40,7 +40,7 @@ def join(
         library = _merged(graph, members, node, formal, {m: ops[m.op].library or ops[m.op].body for m in members})
         library.name = "library"
     types = tuple(graph.type(v).dtype for v in inputs)
-    op = FusedOp("", rule, "concat", types, (graph.type(node.outputs[0]).dtype,), body, library)
+    op = FusedOp("", rule, template, types, (graph.type(node.outputs[0]).dtype,), body, library)
     op = replace(op, name=_name(op, members, ops))
     body.name = op.name
     reason = kernels.supports(op)
@@ -75,7 +75,7 @@ def _maker(graph: Graph, value: str, ops: Mapping[str, FusedOp]) -> Node | None:
     if maker is None or maker.domain != DOMAIN or maker.op not in ops or len(maker.outputs) != 1:
         return None
     alone = len(graph.readers(value)) == 1 and not graph.is_output(value)
-    return maker if alone and kernels.writes_slots(ops[maker.op].template) else None
+    return maker if alone and kernels.TEMPLATES[ops[maker.op].template].writes_slots else None
 
 
 def _merged(

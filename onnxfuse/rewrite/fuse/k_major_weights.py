@@ -9,27 +9,32 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 from onnx.helper import make_attribute, make_node
 
+from onnxfuse.kernels import Growth
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.nested import bodies, graphs_in
 from onnxfuse.model.types import ValueType
+from onnxfuse.rewrite.fuse.attempt import Attempt
 
 SUFFIX = ".terms_last"
 """What the name of a turned weight has after that of the weight."""
 
 
-def with_terms_last(graph: Graph, nodes: Sequence[Node], types: Collection[int]) -> list[Node]:
-    """Return `nodes` with the products of these element types on weights [n, k], where they are constants [k, n].
+def store_k_major(attempt: Attempt) -> None:
+    """Give the products of the step's element types weights [n, k], where they are constants [k, n].
 
     The nodes that are new take the place of theirs in the graph; `graph.replace` with both lists undoes it.
     """
+    step = attempt.how.step(Growth.K_MAJOR_WEIGHTS)
+    assert step is not None
+    graph = attempt.graph
     # MatMul(x, w) -> MatMul(x, Transpose(v)), Gemm(x, w) -> Gemm <transB = 1> (x, v): v is w with its axes exchanged.
     found: list[Node] = []
-    for node in nodes:
-        turned = _turned(graph, node) if _wants(graph, node, types) else None
+    for node in attempt.nodes:
+        turned = _turned(graph, node) if _wants(graph, node, step.types) else None
         if turned is not None:
             graph.replace([node], turned)
         found.extend([node] if turned is None else turned)
-    return found
+    attempt.nodes = found
 
 
 def _wants(graph: Graph, node: Node, types: Collection[int]) -> bool:
@@ -70,7 +75,7 @@ def _turned(graph: Graph, node: Node) -> list[Node] | None:
 
 
 def turn_back(model: ModelProto) -> None:
-    """Give the weights of plain products their own axes again, in place: what `with_terms_last` did to nodes is undone.
+    """Give the weights of plain products their own axes again, in place: what `store_k_major` did to nodes is undone.
 
     A weight that a fused op still reads stays as it is.
     """

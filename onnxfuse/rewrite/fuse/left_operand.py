@@ -1,20 +1,25 @@
 """Let a region take in what computes one input of its anchor, for the anchor alone: a product's left factor."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 from onnxfuse import kernels
+from onnxfuse.kernels import Growth
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import shapes_differ
-from onnxfuse.rewrite.fuse.pointwise import LEFT_ALONE, MAX_INPUTS, MAX_NODES, Region, not_pointwise
+from onnxfuse.rewrite.fuse.attempt import Attempt, Region, Surroundings
+from onnxfuse.rewrite.fuse.pointwise import LEFT_ALONE, MAX_INPUTS, MAX_NODES, not_pointwise
+from onnxfuse.rewrite.fuse.start import takes
+from onnxfuse.rewrite.match.match import Refusal
 
-Takes = Callable[[Node], bool]
-"""Whether a kernel of a rule begins at a node and takes what follows it."""
+
+def is_computed(graph: Graph, value: str, host: frozenset[str]) -> bool:
+    """Return whether a pointwise node computes `value`."""
+    maker = graph.producer(value)
+    return maker is not None and not_pointwise(graph, maker, host) is None
 
 
-def grow_prologue(
-    graph: Graph, region: Region, value: str, anchors: Collection[Node], host: frozenset[str], takes: Takes
-) -> bool:
-    """Add to `region` the pointwise nodes that compute `value`, which its anchors read; return whether any joined.
+def take_left_operand(attempt: Attempt) -> Refusal | None:
+    """Add the pointwise nodes that compute the left factor, which the anchors read; refuse where none does.
 
     # Sigmoid -> Mul -> MatMul: the left factor is computed inside the product's kernel
 
@@ -22,13 +27,15 @@ def grow_prologue(
     sigmoid inside, anew for each element (H200, float16, 2026-11). What a kernel before this one takes stays there.
     Stops are noted in the region.
     """
+    graph, region, around = attempt.graph, attempt.region, attempt.around
+    value = attempt.input(Growth.LEFT_OPERAND)
     joined: list[Node] = []
     while True:
         read = [value, *(v for n in joined for v in n.reads)]
         makers = dict.fromkeys(p for v in read if (p := graph.producer(v)) is not None and p not in region.nodes)
         stops: dict[Node, str] = {}
         for node in makers:
-            reason = _refused(graph, region, node, value, {*anchors, *joined}, host, takes)
+            reason = _refused(graph, region, node, value, {*attempt.seeds, *joined}, around)
             if reason is None:
                 region.nodes[node] = None
                 joined.append(node)
@@ -37,7 +44,12 @@ def grow_prologue(
         else:
             # A node whose value two others read joins after both: stops hold once nothing joins any more.
             region.stops.update(stops)
-            return bool(joined)
+            break
+    if joined:
+        return None
+    maker = graph.producer(value)
+    reason = "its left factor is no pointwise node's" if maker is None else region.stops[maker]
+    return attempt.refusal(reason, "too little")
 
 
 def _refused(
@@ -46,13 +58,12 @@ def _refused(
     node: Node,
     value: str,
     readers: Collection[Node],
-    host: frozenset[str],
-    takes: Takes,
+    around: Surroundings,
 ) -> str | None:
     """Return why `node` is not computed inside the kernel, None where it is."""
     if node in region.alone:
         return LEFT_ALONE
-    if (reason := not_pointwise(graph, node, host)) is not None:
+    if (reason := not_pointwise(graph, node, around.host)) is not None:
         return reason
     whole, made = graph.type(value), graph.type(node.outputs[0])
     if made.shape is None or shapes_differ(made.shape, whole.shape):
@@ -60,7 +71,7 @@ def _refused(
     output = node.outputs[0]
     if graph.is_output(output) or any(r not in readers for r in graph.readers(output)):
         return f"computes '{output}', which is read elsewhere, too"
-    if (head := _head(graph, node, takes)) is not None:
+    if (head := _head(graph, node, around)) is not None:
         return f"stands after {head.op}, whose own kernel takes it"
     together = {**region.nodes, node: None}
     if len(together) > MAX_NODES:
@@ -76,7 +87,7 @@ def _refused(
     return None
 
 
-def _head(graph: Graph, node: Node, takes: Takes) -> Node | None:
+def _head(graph: Graph, node: Node, around: Surroundings) -> Node | None:
     """Return the node whose kernel takes `node`, too: with nothing but pointwise work of one shape between them."""
     seen, waiting = {node}, [node]
     shape = graph.type(node.outputs[0]).shape
@@ -85,7 +96,7 @@ def _head(graph: Graph, node: Node, takes: Takes) -> Node | None:
             maker = graph.producer(v)
             if maker is None or maker in seen or shapes_differ(graph.type(v).shape, shape):
                 continue
-            if takes(maker):
+            if takes(graph, maker, around):
                 return maker
             if kernels.is_pointwise(maker.op, maker.domain):
                 seen.add(maker)

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from onnx import TensorProto
 
 from onnxfuse import kernels
-from onnxfuse.kernels import LAUNCH
+from onnxfuse.kernels import LAUNCH, Growth
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import ValueType, factors
+from onnxfuse.rewrite.fuse.attempt import Attempt, Region
 from onnxfuse.rewrite.fuse.make_op import make_op, structure
-from onnxfuse.rewrite.fuse.pointwise import LEFT_ALONE, MAX_NODES, MAX_OUTPUTS, TYPES, Region, convex, not_pointwise
+from onnxfuse.rewrite.fuse.pointwise import LEFT_ALONE, MAX_NODES, MAX_OUTPUTS, TYPES, convex, not_pointwise
 
 SAMPLE = 6720
 """What an open extent is taken for: a multiple of all numbers up to 8 and of 32, so that it can be cut like a real one,
@@ -30,15 +31,23 @@ the norm behind it took 318 of 2108 us; 1921 us without. All 61 such Concats wit
 """
 
 
-def grow_moving(
-    graph: Graph, region: Region, host: frozenset[str], rule: str, *, prologue: bool, epilogue: bool
-) -> None:
-    """Add to `region` what can join: readers of its values (epilogue), then what computes its inputs (prologue)."""
-    cost = _cost(graph, region.nodes, rule)
+def take_movement(attempt: Attempt) -> None:
+    """Add what can join: readers of the region's values (epilogue), then what computes its inputs (prologue).
+
+    What launches nothing by itself is left out again where it is the first or the last node.
+    """
+    _grow(attempt)
+    _trim(attempt.graph, attempt.region)
+
+
+def _grow(attempt: Attempt) -> None:
+    graph, region, rule = attempt.graph, attempt.region, attempt.rule
+    prologue, epilogue = attempt.how.wants(Growth.PROLOGUE), attempt.how.wants(Growth.EPILOGUE)
+    cost = _cost(graph, region.nodes, rule, region.template)
     while not isinstance(cost, str):
         region.stops.clear()
         for node in _neighbours(graph, region, prologue, epilogue):
-            outcome = _joined(graph, region, node, host, rule, cost)
+            outcome = _joined(graph, region, node, attempt.around.host, rule, cost)
             if isinstance(outcome, str):
                 region.stops[node] = outcome
                 continue
@@ -49,9 +58,9 @@ def grow_moving(
             return
 
 
-def saves(graph: Graph, nodes: Sequence[Node], rule: str) -> str | None:
+def saves(graph: Graph, nodes: Sequence[Node], rule: str, template: str) -> str | None:
     """Return None where one kernel for `nodes` costs less than all of them one by one, else why it does not."""
-    cost = _cost(graph, nodes, rule)
+    cost = _cost(graph, nodes, rule, template)
     if isinstance(cost, str):
         return cost
     alone = [_alone(graph, n) for n in nodes]
@@ -60,7 +69,7 @@ def saves(graph: Graph, nodes: Sequence[Node], rule: str) -> str | None:
     return f"in one kernel it costs {_megabytes(cost + LAUNCH)} of traffic, node by node {_megabytes(sum(alone))}"
 
 
-def trim(graph: Graph, region: Region) -> None:
+def _trim(graph: Graph, region: Region) -> None:
     """Leave out what launches nothing by itself, where it is the first or the last node: inside it only costs."""
     while len(region.nodes) > 1:
         made = {o for n in region.nodes for o in n.outputs}
@@ -130,7 +139,7 @@ def _joined(graph: Graph, region: Region, node: Node, host: frozenset[str], rule
         return reason
     if len(graph.outputs_of(together)) > MAX_OUTPUTS:
         return f"would add an output, at most {MAX_OUTPUTS}"
-    with_it = _cost(graph, together, rule)
+    with_it = _cost(graph, together, rule, region.template)
     if isinstance(with_it, str):
         return with_it
     apart = cost + _alone(graph, node)
@@ -150,9 +159,9 @@ def one_shape(graph: Graph, nodes: dict[Node, None]) -> str | None:
     return None
 
 
-def _cost(graph: Graph, nodes: Sequence[Node] | dict[Node, None], rule: str) -> float | str:
+def _cost(graph: Graph, nodes: Sequence[Node] | dict[Node, None], rule: str, template: str) -> float | str:
     """Return what one kernel for `nodes` costs, or why there is none."""
-    made = make_op(graph, sorted(nodes, key=lambda n: n.order), rule, "pointwise")
+    made = make_op(graph, sorted(nodes, key=lambda n: n.order), rule, template)
     if isinstance(made, str):
         return made
     op, fused = made

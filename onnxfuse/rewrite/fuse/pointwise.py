@@ -2,15 +2,17 @@
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from onnx import TensorProto
 
 from onnxfuse import kernels
+from onnxfuse.kernels import Growth
 from onnxfuse.model.fold import is_repeatable
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.graph import Graph, Node
-from onnxfuse.model.types import Dim, ValueType, is_unknown, shapes_differ
+from onnxfuse.model.types import ValueType, is_unknown, shapes_differ
+from onnxfuse.rewrite.fuse.attempt import Attempt, Region
 
 MAX_NODES = 64
 """Nodes in one region: the generated functor stays small enough to compile in well under a second."""
@@ -36,37 +38,16 @@ TYPES = frozenset({
 LEFT_ALONE = "is faster left alone, as measured"
 
 
-@dataclass
-class Region:
-    """Nodes that become one fused op, and why it did not grow further."""
+def take_pointwise(attempt: Attempt) -> None:
+    """Add the pointwise nodes that read the region's values (epilogue) or compute its inputs (prologue).
 
-    nodes: dict[Node, None]
-    work: ValueType
-    """The shape that the kernel runs over: every node inside computes a value of this shape."""
-    template: str = "pointwise"
-    """The kernel's template: some read operands in fewer ways than they can be broadcast."""
-    reduced: list[tuple[Dim, ...] | None] = field(default_factory=list)
-    """Shapes of what a reduction leaves of `work`, with axes of extent 1 or without: nodes inside may have them too."""
-    axes: frozenset[int] | None = None
-    """What the region reduces, where further reductions over the same axes may join; None: none may."""
-    spread: tuple[Dim, ...] | None = None
-    """The shape of a value that is broadcast to `work`: nodes inside may compute values of it, once for each place."""
-    stops: dict[Node, str] = field(default_factory=dict)
-    """Neighbours that stayed outside, with the reason."""
-    alone: Collection[Node] = ()
-    """Nodes that no kernel may take: they were measured faster as they are."""
-    beside: int = 1
-    """Anchors side by side in it: each may have as many tensors as one alone."""
-
-
-def grow(
-    graph: Graph, region: Region, kept: Collection[Node], *, prologue: bool, epilogue: bool, host: frozenset[str]
-) -> None:
-    """Add to `region` the pointwise nodes that read its values (epilogue) or compute its inputs (prologue).
-
-    `kept` are the nodes of the anchor that the library runs: growth starts from their values too. `host` are the values
-    that live on the CPU. Stops are noted in the region, readers first.
+    Growth starts from the values of what the library runs, too. Stops are noted in the region, readers first.
     """
+    graph, region, host, how = attempt.graph, attempt.region, attempt.around.host, attempt.how
+    if how.wants(Growth.MOVEMENT):
+        return  # its step takes pointwise nodes, too
+    prologue, epilogue = how.wants(Growth.PROLOGUE), how.wants(Growth.EPILOGUE)
+    kept = attempt.start.kept
     values = [o for n in kept for o in n.outputs if o]
     while True:
         candidates: dict[Node, None] = {}
@@ -117,10 +98,10 @@ def refuse(graph: Graph, region: Region, node: Node, host: frozenset[str], way: 
     if not convex(graph, together):
         return "depends on a node outside that depends on the fused op"
     tensors = [v for v in graph.inputs_of(together) if graph.element_count(v) != 1]
-    if len(tensors) > MAX_INPUTS * region.beside:
-        return f"would be the {len(tensors)}th input tensor, at most {MAX_INPUTS * region.beside}"
-    if len(graph.outputs_of(together)) > MAX_OUTPUTS * region.beside:
-        return f"would add an output, at most {MAX_OUTPUTS * region.beside}"
+    if len(tensors) > MAX_INPUTS * (1 + len(region.siblings)):
+        return f"would be the {len(tensors)}th input tensor, at most {MAX_INPUTS * (1 + len(region.siblings))}"
+    if len(graph.outputs_of(together)) > MAX_OUTPUTS * (1 + len(region.siblings)):
+        return f"would add an output, at most {MAX_OUTPUTS * (1 + len(region.siblings))}"
     return None
 
 
@@ -144,7 +125,7 @@ def _way_back(graph: Graph, region: Region, node: Node) -> tuple[Node, ...]:
 
 def _cannot_do(graph: Graph, region: Region, node: Node, host: frozenset[str]) -> str | None:
     """Return why the region's kernel cannot do the work of `node`, None where it can."""
-    if region.template == "row" and _is_gather(node):
+    if kernels.TEMPLATES[region.template].looks_up_rows and _is_gather(node):
         return _only_looks_up(graph, region, node)
     if region.axes is not None and _is_reduction(node):
         return _reduces_otherwise(graph, region, node, region.axes)

@@ -24,13 +24,12 @@ from onnxfuse.model.io import ELEMENT_BYTES, without_weights
 from onnxfuse.model.types import Dim, infer
 from onnxfuse.rewrite.fuse.make_op import Realization, library_form
 from onnxfuse.rewrite.language import predicate
+from onnxfuse.rewrite.language.fuse_table import Anchor
 from onnxfuse.rewrite.language.pattern import realized
-from onnxfuse.rewrite.language.rule_file import Anchor, Rule, read, shipped, shipped_files
+from onnxfuse.rewrite.language.rule_file import Rule, read, shipped, shipped_files
+from onnxfuse.rewrite.match.cause import Cause
 from onnxfuse.rewrite.match.match import Match, Trace, matches
 from onnxfuse.rewrite.simplify.rewrite import bind
-
-JOINED = "concat"
-"""The template whose ops hold what several rules made."""
 
 
 @dataclass(frozen=True)
@@ -222,21 +221,26 @@ def _first(
             continue
         for match in matches(anchor.pattern, graph, root, trace):
             if not free.issuperset(match.nodes.values()):
-                trace.stop(root, "what the rule finds is not all in the body", len(match.nodes))
+                outside = Cause("outside", seen="what the rule finds is not all in the body")
+                trace.stop(root, outside, len(match.nodes))
                 continue
             asked = (*anchor.where, *predicate.asked(match.pattern))
             failed = next((r for p in asked if (r := predicate.holds(p, graph, match)) is not None), None)
             bound = bind(anchor.let, graph, match) if failed is None else None
             if isinstance(bound, Match):
                 return anchor, Realization(realized(anchor.realize, match.pattern), bound)
-            trace.stop(root, failed or (bound.reason if bound is not None else ""), len(match.nodes))
+            why = bound.cause if bound is not None else failed
+            assert why is not None
+            trace.stop(root, why, len(match.nodes))
     return None
 
 
 def _anchors(op: FusedOp, rules: Sequence[Rule]) -> list[Anchor] | str:
     """Return the anchors that may have made the op and have a form of the library's; or why there are none."""
-    if op.template == JOINED:
-        makers = [r for r in (*rules, *shipped()) if r.fuse is not None and kernels.writes_slots(r.fuse.template)]
+    if op.template in kernels.TEMPLATES and kernels.TEMPLATES[op.template].joins_slots:
+        makers = [
+            r for r in (*rules, *shipped()) if r.fuse is not None and kernels.TEMPLATES[r.fuse.template].writes_slots
+        ]
     else:
         own = next((r for r in rules if r.name == op.rule), None) or _shipped(op.rule)
         makers = [] if own is None else [own]

@@ -7,9 +7,10 @@ from onnxfuse import kernels
 from onnxfuse.kernels import Arch
 from onnxfuse.model.errors import KernelError
 from onnxfuse.model.graph import Graph, Node
+from onnxfuse.rewrite.fuse.attempt import Attempt, Region
 from onnxfuse.rewrite.fuse.make_op import make_op
 from onnxfuse.rewrite.fuse.movement import not_movement, read_as_it_stands, sampled
-from onnxfuse.rewrite.fuse.pointwise import MAX_NODES, Region, convex
+from onnxfuse.rewrite.fuse.pointwise import MAX_NODES, convex
 
 ANY_GPU = Arch("sm_80", 108)
 """What plans of rows are asked for: whether the axes fit together is the same on all of them."""
@@ -22,11 +23,12 @@ RUN = 32
 """Bytes that stay side by side, at least, where a kernel moves runs of neighbours: a sector of memory."""
 
 
-def grow_loads(graph: Graph, region: Region, host: frozenset[str], rule: str) -> None:
-    """Add to `region` the Transpose that computes an input, with the Reshape after it, where its kernel can read it so.
+def take_transposed_inputs(attempt: Attempt) -> None:
+    """Add the Transpose that computes an input, with the Reshape after it, where its kernel can read it so.
 
     # Reshape -> Transpose -> Reshape -> LayerNormalization: the patches of an image, merged
     """
+    graph, region, host = attempt.graph, attempt.region, attempt.around.host
     whole = [v for v in graph.inputs_of(region.nodes) if graph.type(v).shape == region.work.shape]
     for value in whole:
         moves = _moves_before(graph, value, region)
@@ -34,7 +36,7 @@ def grow_loads(graph: Graph, region: Region, host: frozenset[str], rule: str) ->
             continue
         reason = _parts_runs(graph, moves[0])
         reason = reason or next((r for n in moves if (r := not_movement(graph, n, host)) is not None), None)
-        _take_in(graph, region, moves, moves[0], reason, rule)
+        _take_in(graph, region, moves, moves[0], reason, attempt.rule)
 
 
 def _moves_before(graph: Graph, value: str, region: Region) -> list[Node]:
@@ -62,8 +64,8 @@ def _parts_runs(graph: Graph, transpose: Node) -> str | None:
     return None
 
 
-def grow_stores(graph: Graph, region: Region, host: frozenset[str], rule: str, *, measured: bool) -> None:
-    """Add to `region` the Transpose of each output, with the Reshape before it, where the kernel can write it so.
+def take_transposed_outputs(attempt: Attempt) -> None:
+    """Add the Transpose of each output, with the Reshape before it, where the kernel can write it so.
 
     # MatMul -> Add -> Reshape -> Transpose: the heads of an attention, apart
 
@@ -71,17 +73,18 @@ def grow_stores(graph: Graph, region: Region, host: frozenset[str], rule: str, *
     product and a kernel that adds and turns 15.6; by heads alone 12.0 and 15.4 (float16, H200, 2026-11). Stops are
     noted in the region.
     """
+    graph, region, host = attempt.graph, attempt.region, attempt.around.host
     for value in graph.outputs_of(region.nodes):
         moves = _moves(graph, value)
         if not moves or read_as_it_stands(graph, moves[-1]):
             continue
         reason = None
-        if region.template == "row":
+        if kernels.TEMPLATES[region.template].moves_runs:
             reason = _parts_runs(graph, moves[-1])
-        elif not measured and _moves_last(graph, moves[-1]):
+        elif attempt.around.choices is None and _moves_last(graph, moves[-1]):
             reason = "moves the last axis, which is slower in the product's kernel than in one of its own"
         reason = reason or next((r for n in moves if (r := not_movement(graph, n, host)) is not None), None)
-        _take_in(graph, region, moves, moves[-1], reason, rule)
+        _take_in(graph, region, moves, moves[-1], reason, attempt.rule)
 
 
 def _take_in(graph: Graph, region: Region, moves: list[Node], turn: Node, reason: str | None, rule: str) -> None:
@@ -130,7 +133,7 @@ def _refused(graph: Graph, nodes: dict[Node, None], region: Region, rule: str) -
         return "works on a value of unknown rank"
     try:
         kernels.output_shapes(op, known)
-        if region.template == "row":
+        if kernels.TEMPLATES[region.template].moves_runs:
             kernels.plan(op, known, True, ANY_GPU)
     except KernelError as error:
         return str(error.__cause__)

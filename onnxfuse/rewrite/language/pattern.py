@@ -9,7 +9,6 @@
 An attribute that is not written means the operator's default; `name: type = @label` leaves it open.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -21,6 +20,7 @@ from onnx import numpy_helper
 from onnxfuse.model import schema
 from onnxfuse.model import text as model_text
 from onnxfuse.model.errors import ModelError, RuleError
+from onnxfuse.rewrite.language import expression
 
 NEWEST = onnx.defs.onnx_opset_version()
 """The opset in which patterns are written; older spellings in a model are matched all the same."""
@@ -242,8 +242,10 @@ def _renamed(node: PatternNode, names: Mapping[str, str], labels: Mapping[str, s
 
 
 def _reworded(line: Line, names: Mapping[str, str]) -> Line:
-    text = re.sub(r"\b[A-Za-z_]\w*\b(?!\s*\()", lambda word: names.get(word[0], word[0]), line.text)
-    return replace(line, text=text)
+    try:
+        return replace(line, text=expression.renamed(line.text, names))
+    except RuleError as error:
+        raise RuleError(f"{line.place}: {error}", error.hint) from None
 
 
 def parse_function(text: str, place: str) -> onnx.FunctionProto:

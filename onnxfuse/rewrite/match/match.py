@@ -11,6 +11,7 @@ import onnx
 from onnxfuse.model import schema
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.rewrite.language.pattern import NEWEST, Pattern, PatternNode, choices
+from onnxfuse.rewrite.match.cause import Cause
 
 RELATIVE = 1e-3
 """Constants and float attributes match within this relative tolerance: 1.4142 in float16 is the square root of 2, and
@@ -27,21 +28,17 @@ class Refusal:
 
     node: str
     """Name of the graph node at which it stopped."""
-    reason: str
+    cause: Cause
+    """What stopped it."""
     depth: int
     """How many nodes of the pattern had matched before."""
-    other_op: bool = False
-    """It stopped because another operator stood there: with nothing but the root matched, no near miss."""
-    kind: str = ""
-    """What stopped it, as a word for scripts and hints: `attribute`, `constant`, `operator`, `predicate`, ..."""
-    subject: str = ""
-    """The attribute, value or predicate that it is about."""
-    seen: str = ""
-    """What the model has there."""
-    wanted: str = ""
-    """What the rule wants there."""
     size: int = 0
     """How many nodes the pattern has, 0 where no pattern is behind it."""
+
+    @property
+    def reason(self) -> str:
+        """What stopped it, in words."""
+        return self.cause.text
 
     @property
     def far(self) -> bool:
@@ -51,7 +48,7 @@ class Refusal:
     @property
     def trivial(self) -> bool:
         """Whether it tells nothing: hardly more than the root's operator was there."""
-        return self.other_op and self.depth <= 1
+        return self.cause.kind in ("operator", "operand") and self.depth <= 1
 
 
 @dataclass(frozen=True)
@@ -74,23 +71,12 @@ class Trace:
         self.furthest: Refusal | None = None
         self.size = size
 
-    def stop(
-        self,
-        node: Node,
-        reason: str,
-        depth: int,
-        *,
-        other_op: bool = False,
-        kind: str = "",
-        subject: str = "",
-        seen: str = "",
-        wanted: str = "",
-    ) -> None:
+    def stop(self, node: Node, cause: Cause, depth: int) -> None:
         """Note that an attempt stopped here."""
         if self.furthest is None or depth > self.furthest.depth:
             # A named part counts as one node until its spelling is chosen: then more may have matched.
             size = max(self.size, depth)
-            self.furthest = Refusal(node.name, reason, depth, other_op, kind, subject, seen, wanted, size)
+            self.furthest = Refusal(node.name, cause, depth, size)
 
 
 def matches(pattern: Pattern, graph: Graph, node: Node, trace: Trace) -> Iterator[Match]:
@@ -106,8 +92,7 @@ def matches(pattern: Pattern, graph: Graph, node: Node, trace: Trace) -> Iterato
         if leak is None:
             yield found
         else:
-            kind = "graph output" if leak[1].endswith("is a graph output") else "read elsewhere"
-            trace.stop(leak[0], leak[1], len(found.nodes), kind=kind, subject=leak[2])
+            trace.stop(*leak, len(found.nodes))
 
 
 def _ends(graph: Graph, match: Match, trace: Trace) -> Iterator[Match]:
@@ -134,17 +119,14 @@ def _match_node(wanted: PatternNode, graph: Graph, node: Node, match: Match, tra
     if node in match.nodes.values():
         return
     if (node.op, node.domain) != (wanted.op, wanted.domain):
-        reason = f"is {_an(node.op)}, the rule wants {_an(wanted.op)}"
-        trace.stop(node, reason, depth, other_op=True, kind="operator", seen=node.op, wanted=wanted.op)
+        trace.stop(node, Cause("operator", seen=node.op, wanted=wanted.op), depth)
         return
     bound = _match_attributes(wanted, graph, node, match)
-    if isinstance(bound, _Attribute):
-        trace.stop(
-            node, bound.reason, depth, kind="attribute", subject=bound.name, seen=bound.seen, wanted=bound.wanted
-        )
+    if isinstance(bound, Cause):
+        trace.stop(node, bound, depth)
         return
     if any(v for v in node.outputs[len(wanted.outputs) :]):
-        trace.stop(node, f"has {len(node.outputs)} outputs, the rule wants {len(wanted.outputs)}", depth, kind="arity")
+        trace.stop(node, Cause("arity", "", f"{len(node.outputs)} outputs", str(len(wanted.outputs))), depth)
         return
     for name, value in zip(wanted.outputs, node.outputs, strict=False):
         if name:
@@ -152,7 +134,7 @@ def _match_node(wanted: PatternNode, graph: Graph, node: Node, match: Match, tra
     bound.nodes[wanted] = node
     operands = operands_of(graph, node)
     if len([o for o in operands[len(wanted.inputs) :] if not _absent(o)]) > 0:
-        trace.stop(node, f"has {len(operands)} inputs, the rule wants {len(wanted.inputs)}", depth, kind="arity")
+        trace.stop(node, Cause("arity", "", f"{len(operands)} inputs", str(len(wanted.inputs))), depth)
         return
     operands += [""] * (len(wanted.inputs) - len(operands))
     orders = [operands]
@@ -178,23 +160,21 @@ def _match_value(name: str, graph: Graph, reader: Node, operand: Bound, match: M
         if _absent(operand):
             yield match
         else:
-            reason = f"has the optional input {_show(operand)}, the rule wants none"
-            trace.stop(reader, reason, depth, kind="arity", seen=_show(operand), wanted="none")
+            trace.stop(reader, Cause("arity", "", f"the optional input {_show(operand)}", "none"), depth)
         return
     if name in match.values:
         if _same(graph, match.values[name], operand):
             yield match
         else:
             seen, again = _show(operand), _show(match.values[name])
-            reason = f"reads {seen} where the rule wants {again} again"
-            trace.stop(reader, reason, depth, kind="other value", subject=name, seen=seen, wanted=again)
+            trace.stop(reader, Cause("other value", name, seen, again), depth)
         return
     wanted = match.pattern.producer(name)
     if wanted is not None and wanted.alternatives:
         for spelled in choices(match.pattern, wanted):
             yield from _match_value(name, graph, reader, operand, replace(match, pattern=spelled), trace)
     elif _absent(operand) and name not in match.pattern.optional:
-        trace.stop(reader, f"lacks the input '{name}' of the rule", depth, kind="arity", subject=name)
+        trace.stop(reader, Cause("missing", name), depth)
     elif wanted is None:
         yield replace(match, values={**match.values, name: operand})
     elif wanted.op == "Constant":
@@ -205,8 +185,7 @@ def _match_value(name: str, graph: Graph, reader: Node, operand: Bound, match: M
     else:
         constant = isinstance(operand, np.ndarray) or graph.is_constant(operand)
         what = "a constant" if constant else "an input of the graph"
-        reason = f"reads {_show(operand)}, {what}, where the rule wants {_an(wanted.op)}"
-        trace.stop(reader, reason, depth, other_op=True, kind="operator", seen=what, wanted=wanted.op)
+        trace.stop(reader, Cause("operand", _show(operand), what, wanted.op), depth)
 
 
 def _match_constant(
@@ -215,15 +194,13 @@ def _match_constant(
     depth = len(match.nodes)
     array = array_of(graph, operand)
     if array is None:
-        reason = f"reads {_show(operand)}, which is not a constant"
-        trace.stop(reader, reason, depth, kind="not constant", subject=_show(operand).strip("'"))
+        trace.stop(reader, Cause("not constant", str(operand)), depth)
         return
     values = {**match.values, name: operand}
     expected = wanted.constant
     if expected is None:
         if array.size != 1:
-            reason = f"reads a constant of shape {list(array.shape)}, the rule wants one number"
-            trace.stop(reader, reason, depth, kind="constant", seen=f"shape {list(array.shape)}", wanted="one number")
+            trace.stop(reader, Cause("number", name, str(list(array.shape))), depth)
             return
         (label,) = wanted.open.values()
         yield replace(match, values=values, labels={**match.labels, label: array.reshape(-1)[0].item()})
@@ -231,24 +208,13 @@ def _match_constant(
     if array.size != expected.size or not np.allclose(
         array.astype(np.float64).reshape(-1), expected.astype(np.float64).reshape(-1), rtol=RELATIVE, atol=0
     ):
-        seen, number = _number(array), _number(expected)
-        reason = f"has the constant {seen}, the rule wants {number}"
-        trace.stop(reader, reason, depth, kind="constant", subject=name, seen=seen, wanted=number)
+        one = array.size == expected.size == 1
+        trace.stop(reader, Cause("constant" if one else "list", name, _number(array), _number(expected)), depth)
         return
     yield replace(match, values=values)
 
 
-@dataclass(frozen=True)
-class _Attribute:
-    """An attribute that does not fit."""
-
-    name: str
-    seen: str
-    wanted: str
-    reason: str
-
-
-def _match_attributes(wanted: PatternNode, graph: Graph, node: Node, match: Match) -> Match | _Attribute:
+def _match_attributes(wanted: PatternNode, graph: Graph, node: Node, match: Match) -> Match | Cause:
     """Return a match with the node's attributes bound, or the reason why they do not fit."""
     moved = schema.moved(node.op, node.domain, graph.opset)
     have = {k: v for k, v in graph.attributes(node).items() if k not in moved}
@@ -258,13 +224,11 @@ def _match_attributes(wanted: PatternNode, graph: Graph, node: Node, match: Matc
         plain = _letters if name == "equation" else _itself
         if not _equal(plain(have.get(name, newest.get(name))), plain(value)):
             shown = have.get(name, newest.get(name))
-            reason = f"{node.op} has {name} = {_plain(shown)}, the rule wants {_plain(value)}"
-            return _Attribute(name, _plain(shown), _plain(value), reason)
+            return Cause("attribute", name, _plain(shown), _plain(value), node.op)
     for name, label in wanted.open.items():
         found = have.get(name, newest.get(name))
         if label in labels and not _equal(labels[label], found):
-            reason = f"{node.op} has {name} = {_plain(found)}, another node of the match {_plain(labels[label])}"
-            return _Attribute(name, _plain(found), _plain(labels[label]), reason)
+            return Cause("same attribute", name, _plain(found), _plain(labels[label]), node.op)
         labels[label] = found
     others = {k: v for k, v in have.items() if k not in wanted.attributes and k not in wanted.open}
     if wanted.rest is not None:
@@ -274,8 +238,7 @@ def _match_attributes(wanted: PatternNode, graph: Graph, node: Node, match: Matc
         default = newest.get(name, _NEUTRAL.get(name))
         if not _equal(default, value) and not _fills(node.op, name, value):
             default_text = "no such attribute" if default is None else _plain(default)
-            reason = f"{node.op} has {name} = {_plain(value)}, the rule wants {default_text}"
-            return _Attribute(name, _plain(value), default_text, reason)
+            return Cause("attribute", name, _plain(value), default_text, node.op)
     return replace(match, nodes=dict(match.nodes), values=dict(match.values), labels=labels)
 
 
@@ -319,18 +282,18 @@ def operands_of(graph: Graph, node: Node) -> list[Bound]:
     return operands
 
 
-def _leak(graph: Graph, match: Match) -> tuple[Node, str, str] | None:
-    """Return node, reason and value where a value inside the match is read outside it, or is a graph output."""
+def _leak(graph: Graph, match: Match) -> tuple[Node, Cause] | None:
+    """Return node and reason where a value inside the match is read outside it, or is a graph output."""
     inside = set(match.nodes.values())
     for wanted, node in match.nodes.items():
         for name, value in zip(wanted.outputs, node.outputs, strict=False):
             if name in match.pattern.outputs or not value:
                 continue
             if graph.is_output(value):
-                return node, f"value '{value}' is a graph output", value
+                return node, Cause("graph output", value)
             reader = next((r for r in graph.readers(value) if r not in inside), None)
             if reader is not None:
-                return node, f"value '{value}' is also read by {reader.op} {reader.name}", value
+                return node, Cause("read elsewhere", value, f"{reader.op} {reader.name}")
     return None
 
 
@@ -380,7 +343,3 @@ def _plain(value: object) -> str:
         if isinstance(value, float)
         else str(value)
     )
-
-
-def _an(word: str) -> str:
-    return f"an {word}" if word[:1] in "AEIOU" else f"a {word}"

@@ -12,6 +12,7 @@ from onnxfuse.model.evaluate import REFUSALS, evaluate
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import first_line
 from onnxfuse.rewrite.language.pattern import NEWEST, Pattern, PatternNode
+from onnxfuse.rewrite.match.cause import Cause
 from onnxfuse.rewrite.match.match import Match, Refusal
 
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
@@ -33,7 +34,7 @@ def instantiate(target: Pattern, graph: Graph, match: Match, optional: Mapping[s
     for node in kept:
         reason = not_in_opset(node, graph.opset)
         if reason:
-            return Refusal(root.name, reason, len(match.nodes), kind="opset", size=len(match.nodes))
+            return Refusal(root.name, Cause("opset", seen=reason), len(match.nodes), len(match.nodes))
     names = {name: value for name, value in match.values.items() if isinstance(value, str)}
     names.update({o: str(match.values[o]) for o in target.outputs})
     base = root.outputs[0]
@@ -45,7 +46,7 @@ def instantiate(target: Pattern, graph: Graph, match: Match, optional: Mapping[s
     for name, element in dict.fromkeys((v, e) for v in computed for (_, read), e in asked.items() if v == read):
         stored = _store(computed[name], element)
         if isinstance(stored, str):
-            return Refusal(root.name, stored, len(match.nodes), kind="too large", size=len(match.nodes))
+            return Refusal(root.name, Cause("too large", seen=stored), len(match.nodes), len(match.nodes))
         constant[name, element] = graph.fresh(f"{base}.{name}")
         graph.add_constant(constant[name, element], stored)
     for output in (o for n in kept for o in n.outputs if o and o not in target.outputs):

@@ -20,6 +20,7 @@ from onnxfuse.model.channels import ROW, to_first, to_last, turns_first, turns_l
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import Dim
 from onnxfuse.rewrite.language.rule_file import Rule
+from onnxfuse.rewrite.match.cause import Cause
 from onnxfuse.rewrite.match.match import Refusal
 from onnxfuse.rewrite.nhwc.ops import form
 from onnxfuse.rewrite.nhwc.writer import Form, Writer, inner, stands_still, transpose
@@ -52,7 +53,7 @@ def lay_out(graph: Graph, rules: Sequence[Rule], report: Report) -> None:
     for node in saving:
         if node not in chosen:
             reason = "stays channels first: its region would need as many Transposes at its edges as it saves inside"
-            refusal = Refusal(node.name, reason, 1, kind="layout", size=1)
+            refusal = Refusal(node.name, Cause("layout", seen=reason), 1, 1)
             report.stopped.append(Near(rule.name, f"{node.op} {node.name}", refusal))
     if chosen:
         replaced = names(list(chosen))

@@ -2,21 +2,26 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from onnx import ModelProto
+
 from onnxfuse.model.errors import RuleError
-from onnxfuse.model.fold import FEW, drop_identities, fold_constants, share_extents
+from onnxfuse.model.fold import FEW
 from onnxfuse.model.graph import Graph, Node
+from onnxfuse.rewrite.each_graph import each_graph
 from onnxfuse.rewrite.language import predicate
 from onnxfuse.rewrite.language.pattern import Pattern
 from onnxfuse.rewrite.language.predicate import Binding, Predicate
 from onnxfuse.rewrite.language.rule_file import Rewrite, Rule
+from onnxfuse.rewrite.match.cause import CONDITIONS, Cause
 from onnxfuse.rewrite.match.match import Match, Refusal, Trace, matches
 from onnxfuse.rewrite.match.replace import instantiate
 from onnxfuse.rewrite.report import Applied, Near, Report, names
-from onnxfuse.rewrite.simplify.constant_shapes import fix_targets
-from onnxfuse.rewrite.simplify.shrink_masks import slim_masks
+
+Simplify = Callable[[Graph], bool]
+"""A rewrite that is built in: changes the graph, and says whether it did."""
 
 MAX_ROUNDS = 50
 """Rounds of rewriting over the whole graph; models settle in three, so this many means rules that undo each other."""
@@ -30,7 +35,23 @@ SEEN = 3
 """A graph that looks the same as after an earlier round for the third time goes in circles."""
 
 
-def rewrite(graph: Graph, rules: Sequence[Rule], report: Report) -> bool:
+def settle(model: ModelProto, simplify: Sequence[Simplify], rules: Sequence[Rule], report: Report) -> None:
+    """Rewrite until nothing changes: of values that a rewrite made, the types are known the next time round.
+
+    `simplify` goes before the rules. What a folded shape computes may tell the next one. Folding ends by itself: each
+    fold takes a node away. Raises RuleError for rules that never settle.
+    """
+    rounds = 0
+    while rounds < MAX_ROUNDS:
+        before = len(report.applied)
+        report.stopped.clear()
+        if not any(each_graph(model, lambda graph: rewrite(graph, simplify, rules, report))):
+            return
+        rounds += len(report.applied) > before
+    raise endless(report.applied[before:], f"it goes on after {MAX_ROUNDS} rounds")
+
+
+def rewrite(graph: Graph, simplify: Sequence[Simplify], rules: Sequence[Rule], report: Report) -> bool:
     """Rewrite until nothing changes; return whether anything did, so that types may be known that were not before.
 
     Raises RuleError for rules that never settle.
@@ -40,8 +61,9 @@ def rewrite(graph: Graph, rules: Sequence[Rule], report: Report) -> bool:
     states = Counter[bytes]()
     for turn in range(MAX_ROUNDS):
         near: dict[tuple[str, Node], Near] = {}
-        changed = drop_identities(graph) | fold_constants(graph) | share_extents(graph) | fix_targets(graph)
-        changed |= slim_masks(graph)
+        changed = False
+        for act in simplify:
+            changed |= act(graph)
         begun = counted = len(report.applied)
         of_op = _by_op(graph)
         for rule, one in rewrites:
@@ -122,7 +144,7 @@ def _keep_furthest(near: dict[tuple[str, Node], Near], rule: str, node: Node, re
 
 
 def _told(refusal: Refusal) -> tuple[int, bool]:
-    return refusal.depth, refusal.kind == "predicate"
+    return refusal.depth, refusal.cause.kind in CONDITIONS
 
 
 def _apply(graph: Graph, rule: Rule, rewrite: Rewrite, node: Node) -> Applied | Refusal | None:
@@ -142,10 +164,11 @@ def bind(let: Sequence[Binding], graph: Graph, match: Match) -> Match | Refusal:
     """Return `match` with the labels that `let` and its spellings bind, or the refusal of one without a value."""
     labels = dict(match.labels)
     for binding in (*let, *predicate.bound(match.pattern)):
-        labels[binding.label] = value = predicate.bind(binding, graph, match)
-        if isinstance(value, str):
+        value = predicate.bind(binding, graph, match)
+        if isinstance(value, Cause):
             root, size = match.nodes[match.pattern.root], len(match.pattern.nodes)
-            return Refusal(root.name, value, len(match.nodes), kind="predicate", subject=binding.text, size=size)
+            return Refusal(root.name, value, len(match.nodes), size)
+        labels[binding.label] = value
     return replace(match, labels=labels)
 
 
@@ -154,11 +177,9 @@ def find(graph: Graph, pattern: Pattern, where: Sequence[Predicate], node: Node)
     trace = Trace(sum(n.op != "Constant" for n in pattern.nodes))
     for match in matches(pattern, graph, node, trace):
         asked = (*where, *predicate.asked(match.pattern))
-        failed = next(((p, r) for p in asked if (r := predicate.holds(p, graph, match)) is not None), None)
+        failed = next((c for p in asked if (c := predicate.holds(p, graph, match)) is not None), None)
         if failed is None:
             return match
-        stopped, reason = failed
         # What a rule leaves alone on purpose says more than a spelling that does not fit.
-        depth = len(match.nodes) + bool(stopped.unless)
-        trace.stop(node, reason, depth, kind="predicate", subject=stopped.text)
+        trace.stop(node, failed, len(match.nodes) + (failed.kind == "excluded"))
     return trace.furthest

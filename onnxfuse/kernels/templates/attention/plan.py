@@ -1,17 +1,12 @@
-"""Launch plans of the attention template: short sequences, whose keys and values fit into shared memory.
-
-What is computed is read from the op's library form, ONNX Runtime's MultiHeadAttention, which says in one node what the
-body spells in many. A form in which more than that happens to queries, keys and values is left to the library.
-"""
+"""Launch plans of the attention template: short sequences, whose keys and values fit into shared memory."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
-from onnx import FunctionProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import TensorProto
 
 from onnxfuse.kernels import launch_plan
 from onnxfuse.kernels.arch import Arch
@@ -20,203 +15,15 @@ from onnxfuse.kernels.ir import strides, types
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.launch_plan import LaunchPlan, Queries, Tuning
-from onnxfuse.kernels.templates.template import Extents, Template
+from onnxfuse.kernels.templates.attention.body import Attention, Operand, take_apart
+from onnxfuse.kernels.templates.template import Extents
 from onnxfuse.model.fused import FusedOp
 
-TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 LARGEST_SIZE = 128
 """Elements of a head: more accumulators would not fit the registers."""
 OLDEST = 80
 """mma.m16n8k16, ldmatrix and cp.async came with sm_80."""
 LOG2_E = math.log2(math.e)
-
-
-@dataclass(frozen=True)
-class Operand:
-    """Queries, keys, values or the result: an input or output of the op."""
-
-    position: int
-    heads_first: bool
-    """Whether it lies [batch, heads, sequence, size]; else [batch, sequence, heads * size], the last perhaps apart."""
-
-
-@dataclass(frozen=True)
-class Attention:
-    """A library form taken apart."""
-
-    q: Operand
-    k: Operand
-    v: Operand
-    y: Operand
-    bias: int | None
-    """Position of what is added to the scores, among the op's inputs."""
-    windows: bool
-    """Whether the bias is [1, windows, heads, queries, keys], for the windows of an image, again for each image."""
-    target: tuple[int, ...] | None
-    """The target of a Reshape of [batch, queries, heads, size] that the result goes through; None for none."""
-    safe: bool
-    """Whether a query from which the bias hides all keys by minus infinity gets zeros; else it gets no numbers."""
-    heads: int
-    scale: float
-    """Of the scores; 0 = 1 / sqrt(size)."""
-    causal: bool
-    dtype: int
-
-
-def take_apart(op: FusedOp) -> Attention:
-    """Return what `op` computes; raises `UnsupportedError` with the reason where no kernel fits it."""
-    if op.library is None:
-        raise UnsupportedError("the op has no form through MultiHeadAttention")
-    return _take_apart(op.inputs, op.outputs, op.library.SerializeToString(deterministic=True))
-
-
-@lru_cache(maxsize=1024)
-def _take_apart(inputs: tuple[int, ...], outputs: tuple[int, ...], text: bytes) -> Attention:
-    form = _Form(FunctionProto.FromString(text))
-    node = form.attention
-    given = [*node.input, *[""] * 6]
-    if any(given[i] for i in (3, 4)) or any(given[6:]) or len([o for o in node.output if o]) > 1:
-        raise UnsupportedError("MultiHeadAttention with more than queries, keys, values and a bias")
-    facts = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-    if unknown := set(facts) - {"num_heads", "scale", "unidirectional"}:
-        raise UnsupportedError(f"MultiHeadAttention with {min(unknown)}")
-    q, k, v = (form.operand(name) for name in given[:3])
-    bias, windows = form.bias(given[5]) if given[5] else (None, False)
-    name, safe = form.made_safe(node.output[0], bias)
-    heads_first, target = form.result(name)
-    dtype = inputs[q.position]
-    if dtype not in TYPES or {inputs[i] for i in (k.position, v.position, *([] if bias is None else [bias]))} != {
-        dtype
-    }:
-        raise UnsupportedError(f"attention on {types.name(dtype)}, expected float16 or bfloat16 throughout")
-    if outputs != (dtype,):
-        raise UnsupportedError(f"{len(outputs)} outputs, expected one of the type of the queries")
-    return Attention(
-        q, k, v, Operand(len(inputs), heads_first), bias, windows, target, safe, int(facts["num_heads"]),
-        float(facts.get("scale", 0.0)), bool(facts.get("unidirectional", 0)), dtype,
-    )  # fmt: skip
-
-
-class _Form:
-    """A library form, as far as it moves nothing but whole heads."""
-
-    def __init__(self, function: FunctionProto) -> None:
-        self.positions: Mapping[str, int] = {name: i for i, name in enumerate(function.input)}
-        self.output = function.output[0]
-        self.makers: Mapping[str, NodeProto] = {o: n for n in function.node for o in n.output}
-        self.readers = {i: [n for n in function.node if i in n.input] for n in function.node for i in n.input}
-        found = [n for n in function.node if n.op_type == "MultiHeadAttention"]
-        if len(found) != 1:
-            raise UnsupportedError(f"{len(found)} MultiHeadAttention in the library form, expected 1")
-        self.attention = found[0]
-
-    def operand(self, name: str) -> Operand:
-        """Return which input a tensor [batch, sequence, heads * size] is."""
-        if name in self.positions:
-            return Operand(self.positions[name], heads_first=False)
-        flat = self._made(name, "Reshape")
-        if self._numbers(flat.input[1]) != [0, 0, -1]:
-            raise UnsupportedError(f"'{name}' takes another shape in the library form")
-        if flat.input[0] in self.positions:
-            return Operand(self.positions[flat.input[0]], heads_first=False)
-        turned = self._made(flat.input[0], "Transpose")
-        if _permutation(turned) != [0, 2, 1, 3]:
-            raise UnsupportedError(f"'{name}' is computed in the library form")
-        if turned.input[0] not in self.positions:
-            raise UnsupportedError(f"'{turned.input[0]}' is computed in the library form")
-        return Operand(self.positions[turned.input[0]], heads_first=True)
-
-    def bias(self, name: str) -> tuple[int, bool]:
-        """Return which input is expanded to the bias, and whether to that of windows, which a Reshape puts in a row."""
-        maker = self.makers.get(name)
-        windows = maker is not None and maker.op_type == "Reshape"
-        source = self._made(maker.input[0] if maker is not None and windows else name, "Expand").input[0]
-        if source not in self.positions:
-            raise UnsupportedError(f"the bias '{source}' is computed in the library form")
-        return self.positions[source], windows
-
-    def made_safe(self, name: str, bias: int | None) -> tuple[str, bool]:
-        """Return where the result goes on, and whether rows without a key were given zeros on the way.
-
-        The softmax of the bias alone is no number in such a row, which one of its columns tells.
-        """
-        chosen = self._reader(self._reader(name, "Reshape"), "Where")
-        if chosen is None or bias is None:
-            return name, False
-        end, fill = self._reader(chosen, "Reshape"), self._made(chosen.input[1], "Cast").input[0]
-        turned = self._made(chosen.input[0], "Transpose")
-        column = self._made(self._made(turned.input[0], "IsNaN").input[0], "Gather")
-        probe = self._made(column.input[0], "Softmax")
-        source = self._made(probe.input[0], "Expand").input[0]
-        along = [helper.get_attribute_value(a) for n in (turned, column, probe) for a in n.attribute]
-        known = self.positions.get(source) == bias and self._is_zero(fill)
-        if end is None or not known or along != [[0, 2, 1, 3], 3, -1]:
-            raise UnsupportedError(f"'{name}' is worked on in the library form")
-        return end.output[0], True
-
-    def _is_zero(self, name: str) -> bool:
-        maker = self.makers.get(name)
-        if maker is None or maker.op_type != "Constant" or maker.attribute[0].name != "value":
-            return False
-        return not numpy_helper.to_array(maker.attribute[0].t).any()
-
-    def _reader(self, of: str | NodeProto | None, op: str) -> NodeProto | None:
-        """Return the one node that reads a value, if it is an `op`; of a node, what it computes."""
-        name = of if isinstance(of, str) or of is None else of.output[0]
-        readers = self.readers.get(name or "", [])
-        return readers[0] if len(readers) == 1 and readers[0].op_type == op else None
-
-    def result(self, name: str) -> tuple[bool, tuple[int, ...] | None]:
-        """Return whether the result lies heads first, and the target of a Reshape; it may go on in no other way."""
-        while name != self.output:
-            readers = self.readers.get(name, [])
-            if len(readers) != 1 or readers[0].op_type not in ("Identity", "Reshape", "Transpose"):
-                raise UnsupportedError(f"'{name}' is worked on in the library form")
-            node = readers[0]
-            if node.op_type == "Reshape":
-                # [batch, sequence, heads * size] apart into heads, which are then brought first.
-                heads, *others = self.readers.get(node.output[0], [])
-                if not others and heads.op_type == "Reshape" and heads.output[0] == self.output:
-                    target = self._numbers(heads.input[1])
-                    if target is not None and all(n >= -1 for n in target) and not _zero_allowed(heads):
-                        return False, tuple(target)
-                if others or heads.op_type != "Transpose" or _permutation(heads) != [0, 2, 1, 3]:
-                    raise UnsupportedError(f"'{name}' takes another shape in the library form")
-                if heads.output[0] != self.output:
-                    raise UnsupportedError(f"'{heads.output[0]}' is worked on in the library form")
-                return True, None
-            if node.op_type == "Transpose":
-                raise UnsupportedError(f"'{name}' is turned in the library form")
-            name = node.output[0]
-        return False, None
-
-    def _made(self, name: str, op: str) -> NodeProto:
-        maker = self.makers.get(name)
-        if maker is None or maker.op_type != op:
-            raise UnsupportedError(f"'{name}' is computed in the library form")
-        return maker
-
-    def _numbers(self, name: str) -> list[int] | None:
-        """Return a target: one constant, or several put together."""
-        maker = self.makers.get(name)
-        if maker is None or maker.op_type not in ("Constant", "Concat"):
-            return None
-        if maker.op_type == "Concat":
-            parts = [self._numbers(v) for v in maker.input]
-            return None if None in parts else [n for part in parts for n in part or ()]
-        value = helper.get_attribute_value(maker.attribute[0])
-        if maker.attribute[0].name == "value":
-            return [int(n) for n in numpy_helper.to_array(value).reshape(-1)]
-        return [int(n) for n in value] if maker.attribute[0].name == "value_ints" else None
-
-
-def _zero_allowed(node: NodeProto) -> bool:
-    """Return whether a 0 in the target of a Reshape is an extent, not the operand's own."""
-    return any(a.name == "allowzero" and a.i for a in node.attribute)
-
-
-def _permutation(node: NodeProto) -> list[int] | None:
-    return next((list(a.ints) for a in node.attribute if a.name == "perm"), None)
 
 
 def key_rows(keys: int) -> int:
@@ -492,6 +299,3 @@ def _entry(entry: str, mine: Work, min_blocks: int) -> str:
         f"KERNEL({bounds}) {entry}({', '.join(arguments)}, PARAMETERS p) {{\n"
         f"  join_stream();\n  attend({{{', '.join(casts)}}});\n}}\n"
     )
-
-
-TEMPLATE = Template(take_apart, output_shapes, plan, refuses, fits, candidates=candidates)

@@ -4,82 +4,80 @@ Each part is a kernel of its own template that writes its channels of the output
 there already, since others read it too, is copied.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 
-import onnx
-from onnx import FunctionProto, NodeProto
-
+from onnxfuse.kernels import templates
 from onnxfuse.kernels.arch import Arch
+from onnxfuse.kernels.ir import read
+from onnxfuse.kernels.ir.movement import Concatenated, Transposed
+from onnxfuse.kernels.ir.program import Builder, Input, Move, Output, Program
+from onnxfuse.kernels.ir.read import Part
+from onnxfuse.kernels.ir.slices import between
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
+from onnxfuse.kernels.ir.window import Sliding
+from onnxfuse.kernels.ir.window_ops import pooled
 from onnxfuse.kernels.launch_plan import DEFAULT, LaunchPlan, Tuning
-from onnxfuse.kernels.templates.conv import direct, stencil
-from onnxfuse.kernels.templates.gemm import plan as gemm
 from onnxfuse.kernels.templates.gemm.body import anatomy
-from onnxfuse.kernels.templates.template import Template
+from onnxfuse.kernels.templates.template import Planner
 from onnxfuse.model.channels import FIRST, LAST
 from onnxfuse.model.fused import FusedOp, Slot
 
-TEMPLATES = {"depthwise": stencil.TEMPLATE, "gemm": gemm.TEMPLATE, "direct": direct.TEMPLATE}
-"""The templates that write channels of a larger output, in the order in which a part is offered to them."""
 MULTIPLE = 8
 """Every part has a multiple of so many channels: its vectors lie on their own boundaries."""
 
 
-def parts(op: FusedOp) -> tuple[FusedOp, ...]:
+def parts(op: FusedOp) -> tuple[Part, ...]:
     """Return an op for each part, on all inputs of `op`; raises `UnsupportedError` where a body is no such thing."""
-    body = op.body
-    last = body.node[-1] if body.node else NodeProto()
-    joined = last.op_type == "Concat" and list(last.output) == list(body.output)
-    if not joined or onnx.helper.get_node_attr_value(last, "axis") not in (-1, 3):
+    return tuple(_offered(op, part) for part in _cut(read.program(op)))
+
+
+@lru_cache(maxsize=256)
+def _cut(program: Program) -> tuple[Program, ...]:
+    """Return the programs of the parts."""
+    last = program.values[program.outputs[0].value]
+    joined = isinstance(last, Move) and last.how in (Concatenated(-1), Concatenated(3))
+    if len(program.outputs) != 1 or not isinstance(last, Move) or not joined:
         raise UnsupportedError("a body that does not end in a Concat of channels")
-    makers = {o: n for n in body.node for o in n.output}
-    names = list(body.input)
-    return tuple(_copy(op, names.index(value)) if value in names else _part(op, makers, value) for value in last.input)
+    inputs = range(len(program.inputs))
+    values = ((i, program.values[i]) for i in last.args)
+    return tuple(
+        _copy(program, v) if isinstance(v, Input) else between(program, inputs, (Output(i, v.dtype),))
+        for i, v in values
+    )
 
 
-def _copy(op: FusedOp, position: int) -> FusedOp:
-    """Return the part that copies an input of `op`: the greatest element of a window of one."""
-    if op.inputs[position] != op.outputs[0]:
-        raise UnsupportedError("a copy of another element type")
-    body = FunctionProto(domain=op.body.domain, name=op.body.name, input=op.body.input, output=["copied"])
-    made = onnx.helper.make_node
-    body.node.extend((
-        made("Transpose", [op.body.input[position]], ["first"], perm=FIRST),
-        made("MaxPool", ["first"], ["same"], kernel_shape=[1, 1]),
-        made("Transpose", ["same"], ["copied"], perm=LAST),
-    ))  # fmt: skip
-    body.opset_import.extend(op.body.opset_import)
-    return replace(op, template="depthwise", body=body, library=None)
+def _copy(program: Program, copied: Input) -> Program:
+    """Return what copies an input: the greatest element of a window of one."""
+    builder = Builder()
+    terms = [builder.term(Input(i, dtype)) for i, dtype in enumerate(program.inputs)]
+    first = builder.move(Transposed(FIRST), terms[copied.index])
+    same = pooled(first, (1, 1), Sliding((1, 1), (1, 1), (0, 0, 0, 0), "NOTSET"), 2, "max", padded=False)
+    output = Output(builder.move(Transposed(LAST), same).index, copied.dtype)
+    return Program(tuple(builder.values), (output,), program.inputs)
 
 
-def _part(op: FusedOp, makers: Mapping[str, NodeProto], value: str) -> FusedOp:
-    seen, waiting = set[str](), [value]
-    while waiting:
-        name = waiting.pop()
-        if name in makers and name not in seen:
-            seen.update(makers[name].output)
-            waiting.extend(makers[name].input)
-    body = FunctionProto(domain=op.body.domain, name=op.body.name, input=op.body.input, output=[value])
-    body.node.extend(n for n in op.body.node if set(n.output) & seen)
-    body.opset_import.extend(op.body.opset_import)
-    return replace(op, template=_template(op, body), outputs=op.outputs[:1], body=body, library=None)
+def _writers() -> dict[str, Planner]:
+    """Return the templates that write channels of a larger output, in the order in which a part is offered to them."""
+    return {t.name: t.planner for t in templates.every().values() if t.writes_slots and t.planner is not None}
 
 
-def _template(op: FusedOp, body: FunctionProto) -> str:
+def _offered(op: FusedOp, program: Program) -> Part:
+    """Return the part with the first template that takes it."""
     reasons = []
-    for name, template in TEMPLATES.items():
+    for name, planner in _writers().items():
+        part = Part(op.name, op.rule, name, op.inputs, op.outputs, op.body, None, op.slot, program)
         try:
-            template.check(replace(op, template=name, outputs=op.outputs[:1], body=body, library=None))
+            planner.check(part)
         except UnsupportedError as reason:
             reasons.append(f"{name}: {reason}")
         else:
-            return name
+            return part
     raise UnsupportedError("; ".join(reasons))
 
 
-def _suited(part: FusedOp, input_shapes: tuple[Shape, ...]) -> FusedOp:
+def _suited(part: Part, input_shapes: tuple[Shape, ...]) -> Part:
     """Return the part with the template of few channels where it is a convolution of few, as the rules have it."""
     if part.template != "gemm":
         return part
@@ -91,13 +89,13 @@ def _suited(part: FusedOp, input_shapes: tuple[Shape, ...]) -> FusedOp:
 
 def check(op: FusedOp) -> None:
     """Raise `UnsupportedError` with the reason where some part has no kernel."""
-    if any(lane.moves for p in parts(op) if p.template == "gemm" for lane in anatomy(p).lanes):
+    if any(epilogue.moves for p in parts(op) if p.template == "gemm" for epilogue in anatomy(p).epilogues):
         raise UnsupportedError("a part that is stored in another order")
 
 
 def _shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
     """Return the shape of each part."""
-    found = tuple(TEMPLATES[p.template].output_shapes(p, input_shapes)[0] for p in parts(op))
+    found = tuple(_writers()[p.template].output_shapes(p, input_shapes)[0] for p in parts(op))
     if len({s[:-1] for s in found}) > 1 or any(len(s) != 4 or s[-1] % MULTIPLE for s in found):
         raise UnsupportedError(f"parts of shapes {', '.join(str(list(s)) for s in found)}")
     return found
@@ -115,15 +113,12 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     first, made = 0, []
     for part, shape in zip(parts(op), shapes, strict=True):
         fitted = replace(_suited(part, input_shapes), slot=Slot(first, whole[-1]))
-        made.append(TEMPLATES[fitted.template].plan(fitted, input_shapes, aligned, arch, DEFAULT))
+        made.append(_writers()[fitted.template].plan(fitted, input_shapes, aligned, arch, DEFAULT))
         first += shape[-1]
     return replace(made[0], output_shapes=(whole,), then=tuple(made[1:]))
 
 
 def refuses(op: FusedOp, arch: Arch) -> str | None:
     """Return why the body is the better choice on `arch`: what one of the parts says."""
-    asked = ((TEMPLATES[p.template].refuses, p) for p in parts(op))
+    asked = ((_writers()[p.template].refuses, p) for p in parts(op))
     return next((r for refuse, p in asked if refuse is not None and (r := refuse(p, arch)) is not None), None)
-
-
-TEMPLATE = Template(check, output_shapes, plan, refuses)

@@ -14,7 +14,6 @@ from onnxfuse.kernels.templates.conv import convolution, direct_cpp
 from onnxfuse.kernels.templates.conv.convolution import Convolution, Problem
 from onnxfuse.kernels.templates.conv.direct_cpp import THREADS, WARPS, Group, Slab, Work
 from onnxfuse.kernels.templates.gemm.sm80 import OTHER
-from onnxfuse.kernels.templates.template import Template
 from onnxfuse.model.channels import FIRST
 from onnxfuse.model.fused import FusedOp
 
@@ -240,6 +239,3 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
     group = _group(op, parts, problem(parts, input_shapes), True)
     slabs = sorted(_fitting(group, arch), key=lambda s: _cycles(group, s, arch))
     return tuple(Tuning(area=s.area) for s in slabs[:8])
-
-
-TEMPLATE = Template(take_apart, output_shapes, plan, refuses, candidates=candidates)

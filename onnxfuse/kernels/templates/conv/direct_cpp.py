@@ -9,10 +9,10 @@ from onnxfuse.kernels.emit import expressions
 from onnxfuse.kernels.emit.source import DEVICE, KernelSource, generated, identifier, template
 from onnxfuse.kernels.ir import strides as layout
 from onnxfuse.kernels.ir import types
+from onnxfuse.kernels.ir.window import Places
 from onnxfuse.kernels.launch_plan import Area
 from onnxfuse.kernels.templates.conv import stencil_cpp
 from onnxfuse.kernels.templates.conv.stencil_cpp import Surroundings
-from onnxfuse.kernels.templates.conv.window import Places
 
 THREADS = 256
 WARPS = THREADS // 32

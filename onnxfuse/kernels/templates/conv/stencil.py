@@ -9,12 +9,11 @@ from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import ElementType, UnsupportedError
+from onnxfuse.kernels.ir.window import Places
 from onnxfuse.kernels.launch_plan import Band, LaunchPlan, Patch, Tuning
 from onnxfuse.kernels.templates.conv import convolution, stencil_cpp
 from onnxfuse.kernels.templates.conv.convolution import MOST_TAPS, Convolution, Problem
 from onnxfuse.kernels.templates.conv.stencil_cpp import Patches, Strips, Work
-from onnxfuse.kernels.templates.conv.window import Places
-from onnxfuse.kernels.templates.template import Template
 from onnxfuse.model.fused import FusedOp
 
 
@@ -289,6 +288,3 @@ def _cost(size: Problem, block: Patches) -> float:
     filled = block.threads / -(-block.threads // 32) / 32
     idle = max(64 / block.threads, 1.0)
     return math.prod(read) / (rows * columns) / (busy * filled) * idle
-
-
-TEMPLATE = Template(take_apart, output_shapes, plan)

@@ -12,9 +12,9 @@ from onnxfuse.kernels.emit.source import DEVICE, KernelSource, generated, identi
 from onnxfuse.kernels.ir import strides as layout
 from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.ir.strides import Shape
+from onnxfuse.kernels.ir.window import Places, Resizing
 from onnxfuse.kernels.launch_plan import Band, Patch
-from onnxfuse.kernels.templates.conv.convolution import Convolution, Problem, Resizing
-from onnxfuse.kernels.templates.conv.window import Places
+from onnxfuse.kernels.templates.conv.convolution import Convolution, Problem
 from onnxfuse.model.fused import FusedOp
 
 

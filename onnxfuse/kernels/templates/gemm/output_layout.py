@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from onnxfuse.kernels.ir import movement, strides
+from onnxfuse.kernels.ir import movement_maps, strides
 from onnxfuse.kernels.ir.movement import Reshaped, Transposed
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
@@ -74,7 +74,7 @@ def stored(full: Shape, moves: Moves) -> Stored:
     axes, shape = list(zip(full, _steps(full), strict=True)), full
     turned = False
     for how in moves:
-        shape = movement.shape(how, (shape,))
+        shape = movement_maps.shape(how, (shape,))
         if isinstance(how, Transposed):
             if turned:
                 raise UnsupportedError("a product's output that is transposed twice")

@@ -11,8 +11,9 @@ from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.launch_plan import Block, LaunchPlan
 from onnxfuse.kernels.templates.gemm import cpp as gemm_cpp
 from onnxfuse.kernels.templates.gemm import prologue_cpp
-from onnxfuse.kernels.templates.gemm.body import ROW_BYTES, Anatomy, Problem
-from onnxfuse.kernels.templates.gemm.cpp import Fit, Work
+from onnxfuse.kernels.templates.gemm.body import ROW_BYTES, Anatomy
+from onnxfuse.kernels.templates.gemm.problem import Problem
+from onnxfuse.kernels.templates.gemm.work import Fit, Work
 
 LEAST = 80
 """The compute capability, times ten, from which a GPU has the copies and the products that the kernel is made of."""
@@ -121,7 +122,7 @@ def choose(parts: Anatomy, size: Problem, arch: Arch) -> Block:
         return min(fitting, key=lambda block: microseconds(block, parts, size, arch))
     spare = _fitting(SPARE, parts, arch)
     if not spare:
-        raise UnsupportedError(f"{len(parts.lanes[0].products)} products in one body")
+        raise UnsupportedError(f"{len(parts.epilogues[0].products)} products in one body")
     return spare[0]
 
 
@@ -132,7 +133,7 @@ def candidates(parts: Anatomy, arch: Arch) -> list[Block]:
 
 def _fitting(kinds: Iterable[Block], parts: Anatomy, arch: Arch) -> list[Block]:
     """Return, of blocks with the columns of all products together, those that fit, with the columns of each."""
-    accumulated, found = len(parts.lanes[0].products), []
+    accumulated, found = len(parts.epilogues[0].products), []
     for kind in kinds:
         block = replace(kind, n=kind.n // accumulated)
         # Where a factor lies with its terms below each other, a tile is whole lines of 128 bytes wide.
@@ -152,7 +153,7 @@ def worth_measuring(parts: Anatomy, size: Problem, arch: Arch) -> list[Block]:
 
 def _tiles(block: Block, parts: Anatomy, size: Problem) -> int:
     batch = 1 if size.batch is None else size.batch.count
-    return -(-size.m // block.m) * -(-size.n // block.n) * len(parts.lanes) * batch
+    return -(-size.m // block.m) * -(-size.n // block.n) * len(parts.epilogues) * batch
 
 
 def _steps(block: Block, parts: Anatomy, size: Problem) -> int:
@@ -160,7 +161,7 @@ def _steps(block: Block, parts: Anatomy, size: Problem) -> int:
 
 
 def _pace(block: Block, parts: Anatomy) -> Pace:
-    return PACES[replace(block, n=block.n * len(parts.lanes[0].products))]
+    return PACES[replace(block, n=block.n * len(parts.epilogues[0].products))]
 
 
 def microseconds(block: Block, parts: Anatomy, size: Problem, arch: Arch) -> float:
@@ -180,7 +181,7 @@ def microseconds(block: Block, parts: Anatomy, size: Problem, arch: Arch) -> flo
 
 def _shared_bytes(parts: Anatomy, block: Block, stages: int) -> int:
     """Return the bytes of the ring, or of the sums that take its place."""
-    accumulated = len(parts.lanes[0].products)
+    accumulated = len(parts.epilogues[0].products)
     beside = 0 if parts.prologue is None else parts.terms * parts.prologue.bytes_beside
     ring = stages * block.warps_k * ((block.m + accumulated * block.n) * ROW_BYTES + block.m * beside)
     sums = block.warps_k * accumulated * block.m * (block.n + PADDING) * 4
@@ -190,7 +191,7 @@ def _shared_bytes(parts: Anatomy, block: Block, stages: int) -> int:
 
 def _ring(parts: Anatomy, block: Block, arch: Arch) -> tuple[int, int]:
     """Return the stages of the longest ring beside which as many blocks fit a multiprocessor as can, and how many."""
-    accumulated = len(parts.lanes[0].products)
+    accumulated = len(parts.epilogues[0].products)
     kind = replace(block, n=block.n * accumulated)
     for resident in range(PACES[kind].resident if kind in PACES else 1, 0, -1):
         # A block takes a kilobyte more than it asks for; a multiprocessor has one more than a block may ask for.
@@ -204,7 +205,7 @@ def _ring(parts: Anatomy, block: Block, arch: Arch) -> tuple[int, int]:
 
 def _fit(work: Work, block: Block, aligned: bool, arch: Arch) -> Fit:
     parts, size = work.parts, work.size
-    held = block.m * block.n * len(parts.lanes[0].products) // (32 * block.warps_m * block.warps_n)
+    held = block.m * block.n * len(parts.epilogues[0].products) // (32 * block.warps_m * block.warps_n)
     if held > REGISTERS_HELD:
         raise UnsupportedError(
             f"a block of {block.m} by {block.n} does not fit the registers of {block.threads} threads"

@@ -43,7 +43,7 @@ def plan(
     count = math.prod(full)
     bits = launch_plan.index_bits(count)
     width = _width(operands, count, aligned, arch, tuning)
-    placed = _place(operands, space, count, width)
+    placed = place(operands, space, count, width)
     vectors = count // width
     # Places of three dimensions and more take more arithmetic, which two vectors hide: channel broadcasts 34.4 us by 32
     # bytes, 35.0 by 16 (float16, 64 MB, H200, 2026-11).
@@ -51,17 +51,15 @@ def plan(
     unroll = _unroll(placed, width, vectors, arch, in_flight)
     tile = tuning.pointwise_threads * unroll
 
-    constants = _constants(bits, len(space.extents), _slots(placed), width, unroll, tuning.pointwise_threads)
+    constants = index_space(bits, space, placed)
+    constants += f"constexpr int WIDTH = {width}, UNROLL = {unroll}, THREADS = {tuning.pointwise_threads};\n\n"
     kernel = KernelSource(
         entry,
         (
             *(template(f) for f in (DEVICE, "cuda/math.cuh", "cuda/memory.cuh")),
             generated(entry, constants + expressions.source(program)),
             *(template(f) for f in ("cuda/place.cuh", "pointwise/pointwise.cuh")),
-            generated(
-                entry,
-                launch_plan.pointers(operands) + _held(placed) + _load(placed) + _element(placed) + _store(placed),
-            ),
+            generated(entry, accesses(placed)),
             template("pointwise/pointwise.cu"),
             generated(entry, launch_plan.entry_point(entry, "pointwise", program, operands, tuning.min_blocks)),
         ),
@@ -71,7 +69,7 @@ def plan(
         grid=(max(1, -(-vectors // tile)) if count else 0, 1, 1),
         block=(tuning.pointwise_threads, 1, 1),
         shared_bytes=0,
-        parameters=_parameters(count, space, placed, bits),
+        parameters=parameters(count, space, placed, bits),
         output_shapes=output_shapes,
     )
 
@@ -83,7 +81,8 @@ def _width(operands: tuple[Operand, ...], count: int, aligned: bool, arch: Arch,
     return tuning.width or launch_plan.spread(widest, count, arch)
 
 
-def _place(operands: tuple[Operand, ...], space: Layout, count: int, width: int) -> tuple[Placed, ...]:
+def place(operands: tuple[Operand, ...], space: Layout, count: int, width: int) -> tuple[Placed, ...]:
+    """Return how a kernel that computes `width` neighbours of the last dimension at a time reaches each operand."""
     placed: list[Placed] = []
     slots = 0
     for operand, strides in zip(operands, space.strides, strict=True):
@@ -120,12 +119,18 @@ def _unroll(placed: tuple[Placed, ...], width: int, vectors: int, arch: Arch, in
     return max(1, min(8, in_flight // max(read, 8)))
 
 
-def _constants(bits: int, rank: int, slots: int, width: int, unroll: int, threads: int) -> str:
+def index_space(bits: int, space: Layout, placed: tuple[Placed, ...]) -> str:
+    """Return the constants of cuda/place.cuh and of the parameters in pointwise/pointwise.cuh."""
     return (
         f"using Index = {launch_plan.index_type(bits)};\n"
-        f"constexpr int RANK = {rank}, TAIL = RANK, STRIDED_SLOTS = {max(slots, 1)};\n"
-        f"constexpr int WIDTH = {width}, UNROLL = {unroll}, THREADS = {threads};\n\n"
+        f"constexpr int RANK = {len(space.extents)}, TAIL = RANK, STRIDED_SLOTS = {max(_slots(placed), 1)};\n"
     )
+
+
+def accesses(placed: tuple[Placed, ...]) -> str:
+    """Return `Pointers`, `Held<W>`, `load_all`, `element`, `store_all`: W neighbours of each operand at a `Place`."""
+    pointers = launch_plan.pointers(tuple(p.operand for p in placed))
+    return pointers + _held(placed) + _load(placed) + _element(placed) + _store(placed)
 
 
 def _held(placed: tuple[Placed, ...]) -> str:
@@ -186,7 +191,8 @@ def _store(placed: tuple[Placed, ...]) -> str:
     return head + "".join(lines) + "}\n"
 
 
-def _parameters(count: int, space: Layout, placed: tuple[Placed, ...], bits: int) -> bytes:
+def parameters(count: int, space: Layout, placed: tuple[Placed, ...], bits: int) -> bytes:
+    """Return the parameters as pointwise/pointwise.cuh declares them."""
     words = [count]
     for extent in space.extents:
         words.extend(layout.divisor(extent, bits))

@@ -3,15 +3,12 @@
 import math
 from functools import lru_cache
 
-import onnx
-
 from onnxfuse.kernels import launch_plan
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.emit.expressions import live_inputs, phases
 from onnxfuse.kernels.emit.source import identifier
-from onnxfuse.kernels.ir import lower_movement, pointwise_ops, unify_axes
+from onnxfuse.kernels.ir import lower_movement, read, unify_axes
 from onnxfuse.kernels.ir import program as ir
-from onnxfuse.kernels.ir.movement_ops import MOVEMENT
 from onnxfuse.kernels.ir.program import Program, broadcast
 from onnxfuse.kernels.ir.recentre import centred
 from onnxfuse.kernels.ir.strides import Shape
@@ -19,20 +16,18 @@ from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.launch_plan import LaunchPlan, Tuning
 from onnxfuse.kernels.templates.pointwise import dense, mapped
 from onnxfuse.kernels.templates.reduction import plan as reduction
-from onnxfuse.kernels.templates.template import Template
 from onnxfuse.model.fused import FusedOp
 
 
 def program(op: FusedOp) -> Program:
     """Return the expression program of `op`; raises `UnsupportedError` with the reason where there is none."""
-    return _program(op.template, op.inputs, op.outputs, op.body.SerializeToString(deterministic=True), op.name)
+    return _scheduled(read.program(op), op.template)
 
 
 @lru_cache(maxsize=1024)
-def _program(template: str, inputs: tuple[int, ...], outputs: tuple[int, ...], text: bytes, name: str) -> Program:
-    function = onnx.FunctionProto.FromString(text)
-    op = FusedOp(name=name, rule="", template=template, inputs=inputs, outputs=outputs, body=function)
-    built = centred(ir.program(op, {**pointwise_ops.HANDLERS, **MOVEMENT}))
+def _scheduled(body: Program, template: str) -> Program:
+    ir.refuse_cores(body, f"a {template} body")
+    built = centred(body)
     if phases(built) and template == "pointwise":
         raise UnsupportedError("a reduction in a pointwise body, expected template row")
     (unify_axes if phases(built) else lower_movement).check(built)
@@ -112,6 +107,3 @@ ROW_VARIANTS = (
 def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[Tuning, ...]:
     """Return the variants of the kernel worth measuring."""
     return ROW_VARIANTS if phases(program(op)) else POINTWISE_VARIANTS
-
-
-TEMPLATE = Template(program, output_shapes, plan, inplace=inplace, candidates=candidates)

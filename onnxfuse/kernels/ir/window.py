@@ -5,18 +5,15 @@ Pairs are (down, across).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from onnxfuse.kernels.ir.types import UnsupportedError
-from onnxfuse.kernels.launch_plan import Window
 
 Pair = tuple[int, int]
 
 _AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
-
-MAX_STRIDE = 8
-"""The copy engine takes no longer steps (CUDA driver API, cuTensorMapEncodeIm2col)."""
 
 
 @dataclass(frozen=True)
@@ -76,23 +73,6 @@ class Places:
         )
         return down, across
 
-    @property
-    def window(self) -> Window:
-        """The window as the copy engine sees it."""
-        lower = tuple(-b for b in self.begin[::-1])
-        upper = tuple(self.end[i] - (self.kernel[i] - 1) * self.dilations[i] for i in (1, 0))
-        return Window(lower, upper, self.strides[::-1])
-
-    def slides_fast(self) -> bool:
-        """Return whether the copy engine takes windows of these strides, sizes and pads (CUDA driver, 4 dimensions)."""
-        corners = (*self.window.lower, *self.window.upper)
-        offsets = ((k - 1) * d for k, d in zip(self.kernel, self.dilations, strict=True))
-        return (
-            max(self.strides) <= MAX_STRIDE
-            and all(-128 <= c <= 127 for c in corners)
-            and all(o <= 255 for o in offsets)
-        )
-
 
 def _further(places: Places) -> Places:
     """Return the places with as much padding more as the windows need that only begin before its end."""
@@ -118,3 +98,38 @@ def _pads(sliding: Sliding, image: Pair, kernel: Pair) -> tuple[Pair, Pair]:
     ]
     less, more = (whole[0] // 2, whole[1] // 2), (whole[0] - whole[0] // 2, whole[1] - whole[1] // 2)
     return (less, more) if sliding.auto_pad == "SAME_UPPER" else (more, less)
+
+
+CENTRES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
+"""Where the pixels of a resized image lie in the image that it was made from (ONNX's Resize) that are known here."""
+
+
+@dataclass(frozen=True)
+class Resizing:
+    """Rows and columns between those that are there, interpolated linearly."""
+
+    centre: str
+    """One of CENTRES."""
+    scales: tuple[float, float] | None
+    sizes: Pair | None
+    """Rows and columns, where no scales are told."""
+
+    def over(self, image: Pair) -> Pair:
+        """Return rows and columns of the resized image."""
+        if self.sizes is not None:
+            return self.sizes
+        assert self.scales is not None
+        return math.floor(image[0] * self.scales[0]), math.floor(image[1] * self.scales[1])
+
+    def line(self, axis: int, size: int, out: int) -> tuple[float, float]:
+        """Return (step, start): pixel i along an axis lies at i * step + start of the image."""
+        scale = out / size if self.scales is None else self.scales[axis]
+        match self.centre:
+            case "align_corners":
+                return ((size - 1) / (out - 1) if out > 1 else 0.0), 0.0
+            case "asymmetric":
+                return 1 / scale, 0.0
+            case "pytorch_half_pixel" if out == 1:
+                return 0.0, 0.0
+            case _:
+                return 1 / scale, 0.5 / scale - 0.5

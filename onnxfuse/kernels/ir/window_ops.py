@@ -1,0 +1,108 @@
+"""The body language of windows: what each convolution, pooling and linear Resize means, by (domain, op type)."""
+
+from collections.abc import Sequence
+
+from onnxfuse.kernels.ir import movement_ops, types
+from onnxfuse.kernels.ir.contraction_ops import accumulator
+from onnxfuse.kernels.ir.movement import Squeezed
+from onnxfuse.kernels.ir.node import Handler, Node
+from onnxfuse.kernels.ir.program import Contract, Reduce, Resample, Term, Window
+from onnxfuse.kernels.ir.types import UnsupportedError
+from onnxfuse.kernels.ir.window import CENTRES, Pair, Resizing, Sliding
+
+_LISTS = ("kernel_shape", "strides", "dilations", "pads")
+
+
+def _conv(node: Node) -> tuple[Term, ...]:
+    if node.optional(2) is not None:
+        raise UnsupportedError("a Conv with a bias of its own")
+    x, w = node.term(0), node.term(1)
+    if x.dtype != w.dtype:
+        raise UnsupportedError(f"a convolution of {types.name(x.dtype)} by {types.name(w.dtype)}")
+    seen = node.builder.term(Window((x.index, w.index), None, _sliding(node), _dims(node), True, x.dtype))
+    groups = int(node.number("group", 1))
+    return (node.builder.term(Contract((seen.index, w.index), (1, 1), groups, accumulator(x.dtype), x.dtype)),)
+
+
+def _pool(node: Node) -> tuple[Term, ...]:
+    x, mean, padded = node.term(0), node.op_type == "AveragePool", bool(node.number("count_include_pad", 0))
+    sliding, kernel = _sliding(node), _list(node, "kernel_shape")
+    if not kernel:
+        raise UnsupportedError(f"{node.op_type} without kernel_shape")
+    if sliding.auto_pad != "NOTSET" and sliding.dilations != (1, 1):
+        # ONNX Runtime 1.31 pads as if the window had no gaps, onnx's shape inference as it is.
+        raise UnsupportedError("a pooling with dilations and pads that follow from the size")
+    if mean and padded and sliding.ceil:
+        raise UnsupportedError("a mean over padding in windows that pass it")
+    return (pooled(x, _pair(kernel, 1), sliding, _dims(node), "mean" if mean else "max", padded=mean and padded),)
+
+
+def pooled(x: Term, kernel: Pair, sliding: Sliding, dims: int, kind: str, *, padded: bool) -> Term:
+    """Return the reduction of what a window sees of images [batch, channels, space...] with `dims` dimensions."""
+    taps = tuple(range(-dims, 0))
+    seen = x.builder.term(Window((x.index,), kernel, sliding, dims, padded, x.dtype))
+    found = x.builder.term(Reduce(kind, seen.index, taps, False, x.dtype))
+    return x.builder.move(Squeezed(taps), found)
+
+
+def _resize(node: Node) -> tuple[Term, ...]:
+    mode = node.text("mode", "nearest")
+    if mode != "linear":
+        return tuple(movement_ops.MOVEMENT["", "Resize"](node))  # type: ignore[arg-type]
+    centre = node.text("coordinate_transformation_mode", "half_pixel")
+    if centre not in CENTRES or any(node.attributes.get(a) for a in ("axes", "antialias", "exclude_outside")):
+        raise UnsupportedError(f"Resize by {mode}, {centre}, or with axes, antialias or exclude_outside")
+    if node.text("keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise UnsupportedError("Resize that keeps the aspect ratio")
+    scales, sizes = ([float(v) for v in node.constant(i).reshape(-1)] if _given(node, i) else [] for i in (2, 3))
+    if sorted((len(scales), len(sizes))) != [0, 4] or (scales and scales[:2] != [1, 1]):
+        raise UnsupportedError(
+            f"Resize by linear with scales {scales} and sizes {sizes}, expected four of either and channels as they are"
+        )
+    x = node.term(0)
+    how = (
+        Resizing(centre, (scales[2], scales[3]), None)
+        if scales
+        else Resizing(centre, None, (int(sizes[2]), int(sizes[3])))
+    )
+    return (node.builder.term(Resample(x.index, how, x.dtype)),)
+
+
+def _given(node: Node, position: int) -> bool:
+    return len(node.operands) > position and node.operands[position] is not None
+
+
+def _list(node: Node, attribute: str) -> tuple[int, ...]:
+    value = node.attributes.get(attribute)
+    return tuple(int(n) for n in value) if isinstance(value, list) else ()
+
+
+def _dims(node: Node) -> int:
+    """Return the dimensions that the window slides along as the attributes tell it, 0 where they do not."""
+    sizes = {len(_list(node, k)) // (2 if k == "pads" else 1) for k in _LISTS if k in node.attributes}
+    if len(sizes) > 1 or not sizes <= {1, 2}:
+        raise UnsupportedError(f"a convolution over {', '.join(map(str, sorted(sizes)))} dimensions, expected 1 or 2")
+    return sizes.pop() if sizes else 0
+
+
+def _sliding(node: Node) -> Sliding:
+    pads = _list(node, "pads")
+    half = len(pads) // 2
+    return Sliding(
+        strides=_pair(_list(node, "strides"), 1),
+        dilations=_pair(_list(node, "dilations"), 1),
+        pads=(*_pair(pads[:half], 0), *_pair(pads[half:], 0)),
+        auto_pad=node.text("auto_pad", "NOTSET"),
+        ceil=bool(node.number("ceil_mode", 0)),
+    )
+
+
+def _pair(values: Sequence[int], default: int) -> Pair:
+    """Return a value for rows and one for columns; one alone is for the columns of images of one row."""
+    full = [default] * (2 - len(values)) + [int(v) for v in values]
+    return full[0], full[1]
+
+
+WINDOW: dict[tuple[str, str], Handler] = {
+    ("", "Conv"): _conv, ("", "MaxPool"): _pool, ("", "AveragePool"): _pool, ("", "Resize"): _resize,
+}  # fmt: skip

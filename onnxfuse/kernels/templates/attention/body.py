@@ -1,0 +1,178 @@
+"""An attention as a program says it: which inputs are queries, keys, values and bias, how they lie, and what is masked.
+
+It is read from the op's library form, ONNX Runtime's MultiHeadAttention, which says in one value what the body spells
+in many. A form in which more than that happens to queries, keys and values is left to the library.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from onnx import TensorProto
+
+from onnxfuse.kernels.ir import read, types
+from onnxfuse.kernels.ir.movement import Expanded, Gathered, Reshaped, Run, Transposed
+from onnxfuse.kernels.ir.program import Apply, Attend, Builder, Constant, Input, Move, Program, Term, Value
+from onnxfuse.kernels.ir.reduction_ops import softmax
+from onnxfuse.kernels.ir.types import UnsupportedError
+from onnxfuse.model.fused import FusedOp
+
+TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+SWAPPED = Transposed((0, 2, 1, 3))
+"""From sequences of heads to heads of sequences, and back."""
+MERGED = Reshaped((0, 0, -1), True)
+"""From [batch, sequence, heads, size] to [batch, sequence, heads * size]."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """Queries, keys, values or the result: an input or output of the op."""
+
+    position: int
+    heads_first: bool
+    """Whether it lies [batch, heads, sequence, size]; else [batch, sequence, heads * size], the last perhaps apart."""
+
+
+@dataclass(frozen=True)
+class Attention:
+    """A library form taken apart."""
+
+    q: Operand
+    k: Operand
+    v: Operand
+    y: Operand
+    bias: int | None
+    """Position of what is added to the scores, among the op's inputs."""
+    windows: bool
+    """Whether the bias is [1, windows, heads, queries, keys], for the windows of an image, again for each image."""
+    target: tuple[int, ...] | None
+    """The target of a Reshape of [batch, queries, heads, size] that the result goes through; None for none."""
+    safe: bool
+    """Whether a query from which the bias hides all keys by minus infinity gets zeros; else it gets no numbers."""
+    heads: int
+    scale: float
+    """Of the scores; 0 = 1 / sqrt(size)."""
+    causal: bool
+    dtype: int
+
+
+def take_apart(op: FusedOp) -> Attention:
+    """Return what `op` computes; raises `UnsupportedError` with the reason where no kernel fits it."""
+    return _take_apart(read.library_program(op))
+
+
+@lru_cache(maxsize=1024)
+def _take_apart(program: Program) -> Attention:
+    found = [i for i in sorted(program.live()) if isinstance(program.values[i], Attend)]
+    if len(found) != 1:
+        raise UnsupportedError(f"{len(found)} MultiHeadAttention in the library form, expected 1")
+    attend = program.values[found[0]]
+    assert isinstance(attend, Attend)
+    names = ("queries", "keys", "values")
+    q, k, v = (_operand(program, i, name) for i, name in zip(attend.args, names, strict=False))
+    bias, windows = _bias(program, attend.args[3]) if len(attend.args) > 3 else (None, False)
+    end, safe = _made_safe(program, found[0], bias)
+    heads_first, target = _result(program, end)
+    read_types = {program.inputs[i] for i in (q.position, k.position, v.position, *([] if bias is None else [bias]))}
+    if attend.dtype not in TYPES or read_types != {attend.dtype}:
+        raise UnsupportedError(f"attention on {types.name(attend.dtype)}, expected float16 or bfloat16 throughout")
+    if [o.dtype for o in program.outputs] != [attend.dtype]:
+        raise UnsupportedError(f"{len(program.outputs)} outputs, expected one of the type of the queries")
+    return Attention(
+        q, k, v, Operand(len(program.inputs), heads_first), bias, windows, target, safe, attend.heads, attend.scale,
+        attend.causal, attend.dtype,
+    )  # fmt: skip
+
+
+def _operand(program: Program, index: int, name: str) -> Operand:
+    """Return which input the queries, keys or values [batch, sequence, heads * size] are."""
+    value, heads_first = program.values[index], False
+    if isinstance(value, Move) and isinstance(value.how, Reshaped):
+        if value.how != MERGED:
+            raise UnsupportedError(f"{name} that take another shape in the library form")
+        value = program.values[value.args[0]]
+        if isinstance(value, Move) and value.how == SWAPPED:
+            value, heads_first = program.values[value.args[0]], True
+    if not isinstance(value, Input):
+        raise UnsupportedError(f"{name} that are computed in the library form")
+    return Operand(value.index, heads_first)
+
+
+def _bias(program: Program, index: int) -> tuple[int, bool]:
+    """Return which input is expanded to the bias, and whether to that of windows, which a Reshape puts in a row."""
+    value, windows = program.values[index], False
+    if isinstance(value, Move) and isinstance(value.how, Reshaped):
+        value, windows = program.values[value.args[0]], True
+    source = program.values[value.args[0]] if isinstance(value, Move) and isinstance(value.how, Expanded) else value
+    if source is value or not isinstance(source, Input):
+        raise UnsupportedError("a bias that is computed in the library form")
+    return source.index, windows
+
+
+def _made_safe(program: Program, attend: int, bias: int | None) -> tuple[int, bool]:
+    """Return where the result goes on, and whether rows without a key were given zeros on the way."""
+    heads = _reader(program, attend)
+    chosen = _reader(program, heads) if heads is not None and _is_reshape(program, heads) else None
+    value = None if chosen is None else program.values[chosen]
+    if bias is None or not isinstance(value, Apply) or value.op != "where":
+        return attend, False
+    lost, fill, kept = value.args
+    end = None if chosen is None else _reader(program, chosen)
+    if end is None or not _is_reshape(program, end) or kept != heads or lost not in _rows_without_keys(program, bias):
+        raise UnsupportedError("a result that is worked on in the library form")
+    if not _is_zero(program, program.values[fill]):
+        raise UnsupportedError("a result with other numbers than 0 where there is no key")
+    return end, True
+
+
+def _rows_without_keys(program: Program, bias: int) -> set[int]:
+    """Return the indices of what tells the queries, [batch, queries, heads, 1], from which a bias hides all keys.
+
+    The softmax of the bias alone is no number in such a row, which one of its columns tells. Equal values of a program
+    are one value: what is made here again is found.
+    """
+    builder = Builder(list(program.values), {v: i for i, v in enumerate(program.values)})
+    whole = builder.move(Expanded((1, 1, 1, 1)), Term(builder, program.values.index(Input(bias, program.inputs[bias]))))
+    found = set[int]()
+    for onward in (False, True):
+        column = builder.move(Gathered(3, (Run(0, 1, 1),)), softmax(whole, -1, onward=onward))
+        gone = builder.apply("is_nan", column, dtype=TensorProto.BOOL)
+        found.add(builder.move(SWAPPED, gone).index)
+    return found
+
+
+def _is_zero(program: Program, value: Value) -> bool:
+    if isinstance(value, Apply) and value.op == "cast":
+        value = program.values[value.args[0]]
+    return isinstance(value, Constant) and value.value == 0
+
+
+def _result(program: Program, index: int) -> tuple[bool, tuple[int, ...] | None]:
+    """Return whether the result lies heads first, and the target of a Reshape; it may go on in no other way."""
+    if program.is_output(index):
+        return False, None
+    # [batch, sequence, heads * size] apart into heads, which are then brought first.
+    apart = _reader(program, index)
+    last = None if apart is None else _reader(program, apart)
+    moves = [program.values[i] for i in (apart, last) if i is not None]
+    match [v.how for v in moves if isinstance(v, Move)]:
+        case Reshaped(), how if last is not None and program.is_output(last):
+            if how == SWAPPED:
+                return True, None
+            if isinstance(how, Reshaped) and how.zero_copies and all(n >= -1 for n in how.target):
+                return False, how.target
+            raise UnsupportedError("a result that takes another shape in the library form")
+        case _:
+            raise UnsupportedError("a result that is worked on in the library form")
+
+
+def _is_reshape(program: Program, index: int) -> bool:
+    value = program.values[index]
+    return isinstance(value, Move) and isinstance(value.how, Reshaped)
+
+
+def _reader(program: Program, index: int) -> int | None:
+    """Return the one value that reads another; None where there are several, or none."""
+    readers = program.readers(index)
+    return readers[0] if len(readers) == 1 and not program.is_output(index) else None

@@ -1,0 +1,13 @@
+"""The template of attention."""
+
+from onnxfuse.kernels.templates.attention.body import take_apart
+from onnxfuse.kernels.templates.attention.plan import candidates, fits, output_shapes, plan, refuses
+from onnxfuse.kernels.templates.template import Planner, Template
+
+TEMPLATES = (
+    Template(
+        "attention", 20, "what `realize` writes as one MultiHeadAttention on short sequences",
+        Planner(take_apart, output_shapes, plan, refuses, fits, candidates=candidates),
+        reads_library_form=True,
+    ),
+)  # fmt: skip

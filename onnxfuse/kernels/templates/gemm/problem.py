@@ -1,0 +1,203 @@
+"""The size of a body's products for given shapes, and how what is read beside them lies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from onnxfuse.kernels.ir import types
+from onnxfuse.kernels.ir.strides import Shape
+from onnxfuse.kernels.ir.types import UnsupportedError
+from onnxfuse.kernels.ir.window import Places, Sliding
+from onnxfuse.kernels.templates.gemm.body import Anatomy, Product, anatomy
+from onnxfuse.kernels.templates.gemm.output_layout import stored
+from onnxfuse.model.fused import FusedOp
+
+Three = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Products side by side, each of matrices of its own. Dimensions are outer, middle, inner."""
+
+    extents: Three
+    a: Three
+    """Left matrices from one to the next along each dimension; 0 where all have the same."""
+    b: Three
+
+    @property
+    def count(self) -> int:
+        """How many products there are."""
+        return math.prod(self.extents)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The size of the products: [m, k] by [k, n]."""
+
+    m: int
+    n: int
+    k: int
+    full: Shape
+    """Shape of the outputs: m is all of it but the last dimension."""
+    places: Places | None = None
+    """Of a convolution: a row for each place, k = height * width * channels of the window."""
+    batch: Batch | None = None
+    """Of products of several right matrices; then m is the rows of each."""
+
+
+def problem(parts: Anatomy, input_shapes: tuple[Shape, ...]) -> Problem:
+    """Return the size of the products for these shapes of the op's inputs."""
+    if parts.prologue is not None:
+        input_shapes = (*input_shapes, parts.prologue.shape(input_shapes))
+    sizes = {_problem(product, input_shapes[product.a], input_shapes[product.b]) for product in parts.products}
+    if len(sizes) > 1:
+        columns = ", ".join(map(str, sorted(s.n for s in sizes)))
+        raise UnsupportedError(f"products side by side of {columns} columns")
+    return sizes.pop()
+
+
+def _problem(product: Product, a: Shape, b: Shape) -> Problem:
+    if product.sliding is not None:
+        return _slid(product.sliding, a, b)
+    if len(a) < 2 or len(b) < 2:
+        raise UnsupportedError(f"a product of ranks {len(a)} and {len(b)}, expected 2 or more")
+    k, n = b[:-3:-1] if product.transposed else b[-2:]
+    if product.turned:
+        a = (*a[:-2], a[-1], a[-2])
+    if k != a[-1]:
+        raise UnsupportedError(f"a product of {a[-1]} columns and {k} rows")
+    if math.prod(b[:-2]) == 1 and len(b) <= len(a):
+        return Problem(math.prod(a[:-1]), n, k, (*a[:-1], n))
+    around = _broadcast(a[:-2], b[:-2])
+    return Problem(a[-2], n, k, (*around, a[-2], n), batch=_batch(around, a[:-2], b[:-2]))
+
+
+def _broadcast(a: Shape, b: Shape) -> Shape:
+    rank = max(len(a), len(b))
+    pairs = list(zip((1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b, strict=True))
+    if any(x != y and 1 not in (x, y) for x, y in pairs):
+        raise UnsupportedError(f"batches of {list(a)} and {list(b)} products")
+    return tuple(y if x == 1 else x for x, y in pairs)
+
+
+def _batch(around: Shape, a: Shape, b: Shape) -> Batch:
+    """Return the batch with as few dimensions as it has different ways to go on; three at most."""
+    merged: list[tuple[int, int, int]] = []
+    ways = [_matrices(around, shape) for shape in (a, b)]
+    for extent, step_a, step_b in zip(around, *ways, strict=True):
+        if extent == 1:
+            continue
+        if merged and merged[-1][1:] == (step_a * extent, step_b * extent):
+            merged[-1] = (merged[-1][0] * extent, step_a, step_b)
+        else:
+            merged.append((extent, step_a, step_b))
+    if len(merged) > 3:
+        raise UnsupportedError(f"batches of {list(a)} and {list(b)} products, broadcast in more than three ways")
+    padded = [(1, 0, 0)] * (3 - len(merged)) + merged
+    extents, steps_a, steps_b = zip(*padded, strict=True)
+    return Batch(extents, steps_a, steps_b)
+
+
+def _matrices(around: Shape, shape: Shape) -> list[int]:
+    """Return how many matrices of a batch of this shape lie between neighbours along each dimension of `around`."""
+    padded = (1,) * (len(around) - len(shape)) + shape
+    return [0 if d == 1 else math.prod(padded[i + 1 :]) for i, d in enumerate(padded)]
+
+
+def _slid(sliding: Sliding, a: Shape, b: Shape) -> Problem:
+    if len(a) != 4 or len(b) != 4 or a[3] != b[3]:
+        raise UnsupportedError(f"a convolution of images {list(a)} with filters {list(b)}")
+    batch, height, width, channels = a
+    places = sliding.over((batch, height, width, channels), (b[1], b[2]))
+    full = (batch, *places.out, b[0])
+    return Problem(math.prod(full[:3]), b[0], math.prod(b[1:]), full, places)
+
+
+def placed(parts: Anatomy, op: FusedOp, input_shapes: tuple[Shape, ...]) -> Anatomy:
+    """Return the body with what these shapes tell of its prologue."""
+    if parts.prologue is None:
+        return parts
+    prologue = parts.prologue
+    shape = prologue.shape(input_shapes)
+    # Of one row a matrix is a vector, too; what has the factor's shape is fetched ahead.
+    given = (input_shapes[i] for i in prologue.inputs)
+    kinds = tuple("cell" if s == shape else operand_kind(s, shape) or _group(s, shape) for s in given)
+    groups = {math.prod(shape[first:-1]) for first in kinds if isinstance(first, int)}
+    if len(groups) > 1:
+        raise UnsupportedError(f"vectors of terms for groups of {' and '.join(map(str, sorted(groups)))} rows")
+    named = tuple("group" if isinstance(kind, int) else kind for kind in kinds)
+    prologue = replace(prologue, kinds=named, group=next(iter(groups), 0))
+    if not prologue.cells:
+        raise UnsupportedError("a left factor that is computed from vectors alone")
+    size = types.TYPES[parts.dtype].size
+    in_place = next((i for i in prologue.cells if types.TYPES[op.inputs[i]].size == size), None)
+    return replace(parts, prologue=replace(prologue, in_place=in_place))
+
+
+def _group(shape: Shape, full: Shape) -> int:
+    """Return the first dimension of the groups of rows for each of which `shape` has a vector of terms."""
+    first = group_kind(shape, full)
+    if first is None:
+        raise UnsupportedError(f"an operand of shape {list(shape)} before a product of {list(full)}")
+    return first
+
+
+def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
+    """Return the shape of each output of `op` for these shapes of its inputs."""
+    parts = anatomy(op)
+    size = problem(parts, input_shapes)
+    for epilogue in parts.epilogues:
+        shapes = epilogue.program.shapes(
+            (*(size.full for _ in epilogue.products), *(input_shapes[i] for i in epilogue.operands))
+        )
+        if any(shapes[o.value] != size.full for o in epilogue.program.outputs):
+            raise UnsupportedError("an output of another shape than its product")
+    moved = {
+        o: stored(size.full, epilogue.moves).shape
+        for epilogue in parts.epilogues
+        if epilogue.moves
+        for o in epilogue.outputs
+    }
+    return tuple(moved.get(o, size.full) for o in range(len(op.outputs)))
+
+
+def kind_of(shape: Shape, full: Shape) -> str:
+    """Return how an operand lies beside a matrix of shape `full`; raises where the kernels do not read it so."""
+    kind = operand_kind(shape, full)
+    if kind is None:
+        raise UnsupportedError(f"an operand of shape {list(shape)} beside a product of shape {list(full)}")
+    return kind
+
+
+def operand_kind(shape: Sequence[object], full: Sequence[object]) -> str | None:
+    """Return how an operand lies in the output: `cell`, `column`, `row` or `uniform`; None for any other way.
+
+    Dimensions may be numbers, names (a name means one number everywhere), or None where nothing is known.
+    """
+    if len(shape) > len(full):
+        return None
+    padded = (1,) * (len(full) - len(shape)) + tuple(shape)
+    if all(d == 1 for d in padded):
+        return "uniform"
+    if all(d == 1 for d in padded[:-1]) and padded[-1] == full[-1]:
+        return "column"
+    if None in padded:
+        return None
+    if padded == tuple(full):
+        return "cell"
+    if padded == (*full[:-1], 1):
+        return "row"
+    return None
+
+
+def group_kind(shape: Sequence[object], full: Sequence[object]) -> int | None:
+    """Return from which dimension on `shape` has ones beside `full`, up to the last, in which they agree; else None.
+
+    A gate [batch, 1, 1, channels] beside images [batch, height, width, channels]: 1. Dimensions as for `operand_kind`.
+    """
+    if len(shape) != len(full) or len(shape) < 3 or shape[-1] != full[-1] or None in shape:
+        return None
+    first = next((i for i, (d, f) in enumerate(zip(shape, full, strict=True)) if d != f), len(full) - 1)
+    return first if first > 0 and all(d == 1 for d in shape[first:-1]) else None

@@ -1,0 +1,314 @@
+"""The gemm template on Hopper: which tile computes a product, how it fits a multiprocessor, the launch."""
+
+import math
+from dataclasses import dataclass, replace
+
+from onnxfuse.kernels import launch_plan, limits
+from onnxfuse.kernels.arch import Arch
+from onnxfuse.kernels.ir import types
+from onnxfuse.kernels.ir.program import Apply
+from onnxfuse.kernels.ir.types import UnsupportedError
+from onnxfuse.kernels.launch_plan import LaunchPlan, Tile
+from onnxfuse.kernels.templates.gemm import cpp as gemm_cpp
+from onnxfuse.kernels.templates.gemm import prologue_cpp, sm90_cpp, tensor_maps
+from onnxfuse.kernels.templates.gemm.body import ROW_BYTES, Anatomy
+from onnxfuse.kernels.templates.gemm.problem import Problem
+from onnxfuse.kernels.templates.gemm.work import Work, output_bytes
+
+ARCH = "sm_90a"
+"""The architecture that the fast kernel is written for: Hopper, with its warpgroup products and bulk copies."""
+SHARED_LIMIT = 227 * 1024
+"""Shared memory of a block on Hopper, bytes."""
+
+
+def takes(work: Work, arch: Arch) -> bool:
+    """Return whether Hopper's kernel runs products of this size, layout and number on `arch`."""
+    parts, size = work.parts, work.size
+    if (
+        arch.name != ARCH
+        or tensor_maps.count(work) > limits.TENSOR_MAPS
+        or size.n % 8
+        or 0 in (size.m, size.n, size.k)
+        or size.batch is not None
+        or parts.products[0].turned
+    ):
+        return False
+    if parts.to_tf32 and not parts.products[0].transposed:
+        return False
+    if parts.prologue is not None and not _fetched_alike(parts):
+        return False
+    if size.places is None:
+        return size.k % 8 == 0
+    return size.places.shape[-1] % 8 == 0 and tensor_maps.slides_fast(size.places)
+
+
+def _fetched_alike(parts: Anatomy) -> bool:
+    """Return whether the copy engine can lay out what the left factor is computed from as it would that one."""
+    size = types.TYPES[parts.dtype].size
+    return parts.prologue is not None and all(types.TYPES[t].size == size for t in parts.prologue.cell_types)
+
+
+def _steps(size: Problem, terms: int) -> int:
+    """Return how often so many terms are fetched: of a window, the channels of one element at a time."""
+    if size.places is None:
+        return -(-size.k // terms)
+    return math.prod(size.places.kernel) * -(-size.places.shape[-1] // terms)
+
+
+def plan(work: Work, tile: Tile, arch: Arch) -> LaunchPlan:
+    size = work.size
+    if not _takes_columns(work, replace(tile, n=tile.n * work.first_operand)):
+        raise UnsupportedError(f"a tile of {tile} for {size.n} columns")
+    if not _has_registers(work.parts, tile, tile.n * work.first_operand):
+        raise UnsupportedError(f"a tile of {tile} beside a warpgroup that computes the left factor")
+    stages = _stages(work, tile)
+    rows, columns = -(-size.m // (tile.m * tile.cluster)), -(-size.n // tile.n)
+    together = tile.cluster * tile.split
+    count = rows * columns * len(work.parts.epilogues)
+    clusters = count if tile.split > 1 else min(count, arch.sm_count // together)
+    threads = _threads(work.parts, tile)
+    return LaunchPlan(
+        kernel=sm90_cpp.sm90(work, threads, tile, stages, left_rows(size, tile)),
+        grid=(clusters * together, 1, 1),
+        block=(threads, 1, 1),
+        shared_bytes=_shared_bytes(work, tile, stages),
+        parameters=launch_plan.packed(
+            (
+                *gemm_cpp.source_fields(size),
+                *work.store_words,
+                *work.group_words,
+                size.m,
+                size.n,
+                _steps(size, work.parts.terms),
+                rows,
+                columns,
+                size.k,
+            ),
+            32,
+        ),
+        output_shapes=work.output_shapes,
+        tensor_maps=tensor_maps.maps(work, tile, left_rows(size, tile)),
+    )
+
+
+REGISTERS, PRODUCT_REGISTERS = 65536, 26
+"""Of a multiprocessor; and of a thread, what a warpgroup product takes beside its sums (ptxas, CUDA 13.0)."""
+
+
+def _threads(parts: Anatomy, tile: Tile) -> int:
+    """Return the threads of a block: of the teams, of those that fetch, and of those that compute the left factor."""
+    return 128 * (tile.warpgroups * tile.teams + 1 + (parts.prologue is not None))
+
+
+def _has_registers(parts: Anatomy, tile: Tile, columns: int) -> bool:
+    """Return whether one product of so many columns fits the registers that each thread is launched with."""
+    launched = REGISTERS // _threads(parts, tile) // 8 * 8
+    return parts.prologue is None or columns // 2 + PRODUCT_REGISTERS <= launched
+
+
+def _shared_bytes(work: Work, tile: Tile, stages: int) -> int:
+    left = left_rows(work.size, tile)
+    matrices = 1 if work.parts.prologue is None else len(work.parts.prologue.cells)
+    ring = stages * (matrices * -(-left * ROW_BYTES // 1024) * 1024 + work.first_operand * tile.n * ROW_BYTES)
+    warps = 4 * tile.warpgroups * tile.teams
+    buffers = 2 if work.staged is None else tile.m // (64 * tile.warpgroups) * -(-tile.n // 64)
+    puts = warps * buffers * 16 * 64 * output_bytes(work.parts)
+    part = tile.m * tile.n * work.first_operand * 4 // (4 * tile.warpgroups)
+    parts = (tile.split - 1) * part * sm90_cpp.part_warps(tile, left)
+    return 1024 + ring + puts + parts + (2 if work.parts.prologue is None else 3) * 8 * stages + 8 * warps
+
+
+def left_rows(size: Problem, tile: Tile) -> int:
+    """Return the rows of the left factor that are fetched for a tile: no more than there are, but for windows."""
+    return tile.m if size.places is not None else min(tile.m, max(-(-size.m // 8) * 8, 8))
+
+
+LEAST_STAGES = 3
+"""Stages of the ring below which a tile is not chosen: one is multiplied, one is free, one is on its way."""
+
+
+def _most_stages(work: Work, tile: Tile) -> int:
+    """Return how many stages of the ring fit, at most eight."""
+    return max((s for s in range(1, 9) if _shared_bytes(work, tile, s) <= SHARED_LIMIT), default=0)
+
+
+def _stages(work: Work, tile: Tile) -> int:
+    """Return how many stages of the ring are taken; raises where not two fit."""
+    stages = _most_stages(work, tile)
+    if stages < 2:
+        raise UnsupportedError(f"a tile of {tile.m} by {tile.n} does not fit the shared memory")
+    return stages
+
+
+# ---- the choice of a tile
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Microseconds of a tile: measured on an H200, float16, bias + GELU, 2026-11, over 24 sizes."""
+
+    launch: float
+    """Where a multiprocessor takes one tile: all but the products."""
+    step: float
+    """The same: 64 terms."""
+    several: float
+    """Where it takes several tiles, and the card runs into its power limit: 64 terms."""
+    finish: float
+    """The same: all else, of each tile."""
+    light: float
+    """The same for a body of few instructions: bias, residual, ReLU."""
+
+
+COSTS = {
+    Tile(128, 32, 1): Cost(3.2, 0.170, 0.180, 0.60, 0.30),
+    Tile(256, 32, 1): Cost(3.6, 0.310, 0.320, 1.00, 0.40),
+    Tile(256, 32, 1, warpgroups=2): Cost(3.6, 0.310, 0.320, 1.00, 0.40),
+    Tile(256, 32, 1, warpgroups=2, teams=1): Cost(3.6, 0.310, 0.320, 1.20, 0.60),
+    Tile(64, 64, 1): Cost(2.6, 0.126, 0.160, 0.60, 0.30),
+    Tile(64, 128, 1): Cost(3.4, 0.195, 0.265, 0.60, 0.30),
+    Tile(128, 64, 1): Cost(3.3, 0.210, 0.216, 0.60, 0.30),
+    Tile(64, 128, 1, teams=1): Cost(3.4, 0.190, 0.285, 0.75, 0.40),
+    Tile(128, 64, 1, warpgroups=2, teams=1): Cost(3.2, 0.205, 0.221, 1.03, 0.50),
+    Tile(128, 128, 1, warpgroups=2, teams=1): Cost(3.7, 0.317, 0.361, 1.98, 0.82),
+    Tile(128, 128, 1): Cost(4.0, 0.357, 0.379, 1.19, 0.37),
+    Tile(128, 128, 1, warpgroups=2): Cost(4.2, 0.357, 0.385, 1.20, 0.40),
+    Tile(128, 128, 2): Cost(4.2, 0.357, 0.345, 1.90, 0.80),
+    Tile(128, 192, 1, warpgroups=2, teams=1): Cost(3.7, 0.526, 0.593, 1.88, 0.92),
+    Tile(128, 192, 1): Cost(3.9, 0.548, 0.594, 3.00, 0.00),
+    Tile(192, 128, 1, warpgroups=3, teams=1): Cost(3.0, 0.585, 0.608, 1.70, 0.97),
+    Tile(192, 192, 1, warpgroups=3, teams=1): Cost(4.3, 0.800, 0.940, 1.53, 0.28),
+    Tile(256, 128, 1, warpgroups=2, teams=1): Cost(4.5, 0.700, 0.700, 3.30, 2.00),
+    Tile(128, 256, 1, warpgroups=2, teams=1): Cost(4.5, 0.700, 0.820, 2.30, 1.10),
+}
+"""What the choice is made from, and what is tuned over. The columns of all products of a gate count together.
+
+Those of 32 columns are for windows, whose rows come more slowly than a matrix's: about twice the times here. The
+choice is within 4% of the fastest tile in 24 convolutions of at most 32 filters, float16 and float32 (2026-11-22).
+
+Not here, since they won nowhere: wider clusters of these tiles, 64x192, 64x256, two blocks of one warpgroup on a
+multiprocessor (1024x1024x1024 8.3 us, 6.6 for one).
+"""
+TF32_COSTS = {
+    **COSTS,
+    Tile(128, 64, 1): Cost(3.3, 0.210, 0.233, 0.60, 0.30),
+    Tile(128, 64, 1, warpgroups=2, teams=1): Cost(2.7, 0.205, 0.221, 1.03, 0.50),
+    Tile(128, 128, 1): Cost(4.0, 0.357, 0.379, 1.01, 0.37),
+    Tile(256, 128, 1, warpgroups=2, teams=1): Cost(4.9, 0.700, 0.700, 3.30, 2.00),
+}
+"""The same of float32, 32 terms a step. Over 79 products and convolutions of ResNet-50, BERT and ViT (2026-11-21) the
+choice takes 0.3% more time than the best tile of each, at worst 14%; by float16's own table 2.5%, at worst 35%."""
+LIGHT = frozenset({"add", "sub", "mul", "neg", "relu", "max", "min", "at_least", "at_most", "clip"})
+"""Operations that the compiler schedules well beside 192 accumulators of a thread. Beside GELU it computes one element
+after the other: 4096x3072x768 takes 39.7 us, 36.9 with 128; with bias alone 30.3 and 31.9."""
+LIGHT_SAVES = 0.5
+"""Microseconds by which a light body is done sooner, where a multiprocessor takes one tile."""
+LAUNCH = 2.4
+"""Microseconds before the first product and after the last one, beside several tiles."""
+SHARE, BESIDE = 30_000, 0.1
+"""Bytes that a multiprocessor writes, and reads of a residual, in a microsecond while all do, 4 TB/s in all, and what
+each tile takes besides: few terms are multiplied in less. 64 terms, 32x56x56 rows, 256 columns, a residual: 128x192
+40.0 us, 128x128 33.0."""
+SHARED_FROM = 4
+"""Tiles for each multiprocessor from which sharing a factor between two blocks pays: 4096x4096x4096 (eight) 223 us, 245
+without; 6304x768x768 (three) 20.3 and 19.0."""
+NEAR = 1.6
+"""The fastest tile of each of 61 products and convolutions was estimated at 1.51 times the least estimate or below."""
+SPLIT_FROM = 24
+"""Steps of 64 terms from which splitting them is tried: 1x768x768 (twelve) 4.0 us, split or not."""
+SPLITS = (2, 3, 4, 6)
+CLUSTERED = 7 / 8
+"""Share of the multiprocessors that the blocks of split tiles may take: clusters leave some over. 49x2048x1024 of
+float32, 32 tiles: in two 6.6 us, in three 6.6, in four, 128 blocks on 132 multiprocessors, 9.9."""
+GATHER = (0.8, 0.08)
+"""Microseconds to add up a split tile: once, and for each warp's sums of each block. Tiles of 64x64, 768x3072:
+16 rows 5.2 us in four, 8.6 whole; 128 rows 6.4 and 8.7. By the barrier of the cluster 4.8 and 6.0."""
+
+
+def _light(parts: Anatomy) -> bool:
+    program = parts.epilogues[0].program
+    return all(v.op in LIGHT for i in program.live() if isinstance(v := program.values[i], Apply))
+
+
+def fitting(work: Work) -> list[Tile]:
+    """Return the tiles that fit and are not much too large, with the columns of all products of a gate."""
+    accumulated = work.first_operand
+    narrow = accumulated == 1 and output_bytes(work.parts) == 2 and work.parts.prologue is None
+    tiles = [
+        tile
+        for tile in COSTS
+        if _takes_columns(work, tile) and (narrow or tile.m * tile.n // (tile.warpgroups * 128) <= 128)
+    ]
+    tiles = [t for t in tiles if _has_registers(work.parts, t, t.n)]
+    fitting = [t for t in tiles if _most_stages(work, replace(t, n=t.n // accumulated)) >= LEAST_STAGES]
+    rows, columns = -(-work.size.m // 64) * 64, -(-work.size.n // 64) * 64 * accumulated
+    return [t for t in fitting if t.m * t.cluster <= 2 * rows and t.n <= 2 * columns] or fitting
+
+
+def _takes_columns(work: Work, tile: Tile) -> bool:
+    """Return whether the columns of a tile are whole chunks, or less than one that no other tile stands beside."""
+    if tile.n % 64:
+        windows = work.size.places is not None or work.parts.products[0].transposed
+        return windows and work.first_operand == 1 and work.size.n <= tile.n
+    return tile.n % (64 * work.first_operand) == 0
+
+
+def choose(work: Work, arch: Arch) -> tuple[Tile, float]:
+    """Return the tile with the least estimated time, and the time."""
+    estimated = _estimated(work, arch)
+    if not estimated:
+        raise UnsupportedError(f"{work.first_operand} products in one body")
+    best = min(estimated, key=lambda tile: estimated[tile])
+    return replace(best, n=best.n // work.first_operand), estimated[best]
+
+
+def _estimated(work: Work, arch: Arch) -> dict[Tile, float]:
+    """Return the microseconds of each tile that fits, split where they are few."""
+    parts, size, accumulated = work.parts, work.size, work.first_operand
+    steps, light = _steps(size, parts.terms), _light(parts)
+
+    costs = TF32_COSTS if parts.to_tf32 else COSTS
+    moved = output_bytes(parts) * (1 if work.staged is None else 2)
+
+    def count(tile: Tile) -> int:
+        across = -(-size.n * accumulated // tile.n) * len(parts.epilogues)
+        return -(-size.m // (tile.m * tile.cluster)) * across
+
+    def microseconds(tile: Tile) -> float:
+        cost, rounds = costs[replace(tile, teams=2, split=1) if tile.split > 1 else tile], 1
+        if tile.split == 1:
+            rounds = -(-count(tile) // (arch.sm_count // tile.cluster))
+        if tile.cluster > 1 and rounds < SHARED_FROM:
+            return math.inf
+        computed = prologue_cpp.microseconds(parts, left_rows(size, tile))
+        if rounds > 1:
+            one = steps * max(cost.several, computed) + (cost.light if light else cost.finish)
+            # One team stores and then multiplies, of two the one while the other does.
+            behind = 0.0 if tile.teams > 1 else steps * cost.several
+            return LAUNCH + rounds * max(one, behind + BESIDE + tile.m * tile.n * moved / SHARE)
+        once, each = GATHER
+        warps = sm90_cpp.part_warps(tile, left_rows(size, tile))
+        gather = once + each * tile.split * warps if tile.split > 1 else 0.0
+        return (
+            cost.launch + -(-steps // tile.split) * max(cost.step, computed) + gather - (LIGHT_SAVES if light else 0.0)
+        )
+
+    splits = [s for s in _splits(steps) if count(SMALLEST) * s <= arch.sm_count * CLUSTERED] if accumulated == 1 else []
+    tiles = [*fitting(work), *(replace(SMALLEST, teams=1, split=s) for s in splits)]
+    return {tile: microseconds(tile) for tile in tiles}
+
+
+SMALLEST = Tile(64, 64, 1)
+
+
+def _splits(steps: int) -> list[int]:
+    return [s for s in SPLITS if steps >= SPLIT_FROM]
+
+
+def worth_measuring(work: Work, arch: Arch) -> list[Tile]:
+    """Return the tiles that may be near the fastest, and all ways to split where they are few."""
+    estimated = _estimated(work, arch)
+    tiles = [t for t in fitting(work) if estimated[t] <= NEAR * min(estimated.values())]
+    few = -(-work.size.m // 64) * -(-work.size.n // 64) * len(work.parts.epilogues) * 2 <= arch.sm_count
+    if work.first_operand == 1 and few:
+        tiles += [replace(SMALLEST, teams=1, split=s) for s in _splits(_steps(work.size, work.parts.terms))]
+    return [replace(t, n=t.n // work.first_operand) for t in tiles]

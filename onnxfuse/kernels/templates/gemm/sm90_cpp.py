@@ -1,0 +1,190 @@
+"""The generated text of the kernel for Hopper: its tensor maps, its products, how a chunk of results is put."""
+
+from onnxfuse.kernels.emit.source import KernelSource
+from onnxfuse.kernels.ir import types
+from onnxfuse.kernels.ir.program import Program
+from onnxfuse.kernels.launch_plan import Tile
+from onnxfuse.kernels.templates.gemm import prologue_cpp
+from onnxfuse.kernels.templates.gemm.body import TYPES
+from onnxfuse.kernels.templates.gemm.cpp import arguments, kernel
+from onnxfuse.kernels.templates.gemm.epilogue_cpp import result_pointers
+from onnxfuse.kernels.templates.gemm.work import Work, output_bytes
+
+_SWIZZLED = {
+    2: "(puts + row * 128 + ((row & 7) << 4) + pair * 4) ^ group << 4",
+    4: "((puts + row * 128 + ((pair / 2 ^ (row & 7)) << 4) + pair % 2 * 8) ^ group % 4 << 5) + group / 4 * 2048",
+}
+"""Where a thread's two elements lie in a chunk, by their size. A row is 128 bytes, its pieces of 16 bytes swizzled as
+the copy engine has them; elements of 4 bytes take two such blocks of rows."""
+
+
+def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int) -> KernelSource:
+    """Return the kernel for Hopper's tensor cores; of the left factor `left_rows` are fetched for a tile."""
+    inputs = ", ".join(f"in{i}" for i in range(len(work.op.inputs)))
+    outputs = ", ".join(f"out{n}" for n in range(len(work.op.outputs)))
+    end = (
+        f"CLUSTERED_KERNEL(THREADS, TOGETHER) {work.entry}({arguments(work.op)}, TENSOR_MAPS maps, PARAMETERS p) {{\n"
+        f"  gemm({{{inputs}}}, {{{outputs}}}, maps, p);\n}}\n"
+    )
+    constants = {
+        "THREADS": threads, "TILE_M": tile.m, "TILE_N": tile.n, "TILE_K": work.parts.terms, "CLUSTER": tile.cluster,
+        "WARPGROUPS": tile.warpgroups, "TEAMS": tile.teams, "SPLIT": tile.split, "TOGETHER": tile.cluster * tile.split,
+        "LEFT_ROWS": left_rows,
+        "PART_WARPS": part_warps(tile, left_rows),
+        "EVERY_BLOCK": (1 << tile.cluster) - 1, "STAGES": stages, "OUTPUT_BYTES": output_bytes(work.parts),
+        "STAGED": int(work.staged is not None), "BESIDE": _beside(work),
+    }  # fmt: skip
+    middle = (
+        result_pointers(work)
+        + _maps_struct(work)
+        + _prefetch_maps(work)
+        + _take_staged(work)
+        + _put_results(work.program)
+        + ("" if work.stored else _put_chunk(work.program))
+        + _put_moved(work)
+    )
+    middle += _warpgroup_product(
+        work.first_operand * tile.n, TYPES[work.parts.dtype], right_rows=not work.parts.products[0].transposed
+    )
+    prologue = work.parts.prologue
+    middle += f"constexpr bool PROLOGUE = {str(prologue is not None).lower()};\n" + _fetch_beside(_beside(work))
+    middle += f"using Factor = {types.TYPES[work.parts.dtype].stored};\n"
+    middle += "struct GivenFactor {\n  DEVICE GivenFactor(const Operands&, const Groups&, Index, Index) {}\n};\n"
+    if prologue is None:
+        middle += "using Prologue = GivenFactor;\n"
+    else:
+        middle += prologue_cpp.sm90(work.op, work.parts, prologue)
+    before = ("cuda/sm90.cuh",) if prologue is None else ("cuda/sm90.cuh", "conv/neighbours.cuh")
+    files = (f"gemm/fetch_{work.source}.cuh", *(("gemm/put_moved.cuh",) if work.stored else ()), "gemm/sm90.cu")
+    return kernel(work, before, constants, work.staged, middle, files, end)
+
+
+def part_warps(tile: Tile, left_rows: int) -> int:
+    """Return the warps that have rows of the left factor: those whose sums are sent."""
+    return min(4 * tile.warpgroups, -(-left_rows // 16))
+
+
+def _beside(work: Work) -> int:
+    """Return the matrices that the copy engine fetches for the left factor beside the one in its place."""
+    return 0 if work.parts.prologue is None else len(work.parts.prologue.cells) - 1
+
+
+def _fetch_beside(count: int) -> str:
+    lines = "".join(f"  terms.fetch_left(to + {i} * stride, &maps.beside[{i}], arrived);\n" for i in range(count))
+    return (
+        "template <class Terms> DEVICE void fetch_beside(const TensorMaps& maps, const Terms& terms, unsigned to, "
+        f"unsigned stride, unsigned arrived) {{\n{lines}}}\n"
+    )
+
+
+def _maps_struct(work: Work) -> str:
+    parts = work.parts
+    puts = () if work.stored else range(len(parts.epilogues[0].outputs))
+    lanes = "".join(f"  TensorMap out{n}[{len(parts.epilogues)}];\n" for n in puts)
+    if work.staged is not None:
+        lanes += f"  TensorMap staged[{len(parts.epilogues)}];\n"
+    beside = f"  TensorMap beside[{_beside(work)}];\n" if _beside(work) else ""
+    return f"struct TensorMaps {{\n  TensorMap a;\n{beside}  TensorMap b[{len(parts.products)}];\n{lanes}}};\n"
+
+
+def _prefetch_maps(work: Work) -> str:
+    """Return how the copy engine is told beforehand which maps it will need: it fetches them while a launch begins."""
+    parts = work.parts
+    maps = ["a", *(f"beside[{k}]" for k in range(_beside(work))), *(f"b[{k}]" for k in range(len(parts.products)))]
+    puts = () if work.stored else range(len(parts.epilogues[0].outputs))
+    maps += [f"out{n}[{k}]" for n in puts for k in range(len(parts.epilogues))]
+    maps += [f"staged[{k}]" for k in range(len(parts.epilogues))] if work.staged is not None else []
+    lines = "".join(f"  prefetch_map(&maps.{m});\n" for m in maps)
+    return f"DEVICE void prefetch_maps(const TensorMaps& maps) {{\n{lines}}}\n"
+
+
+def _take_staged(work: Work) -> str:
+    """Return how the staged operand is fetched, and how a thread takes its share: at the places of the first output."""
+    fetch, take = "", ""
+    if work.staged is not None:
+        size = output_bytes(work.parts)
+        fetch = "".join(
+            f"  fetch_box<false>(to + {part * 2048}, &maps.staged[lane], column + {part * 32}, row, arrived, 0);\n"
+            for part in range(size // 2)
+        )
+        take = f"  const unsigned from = {_SWIZZLED[size]};\n" + "".join(
+            f"  held.in{work.staged}.word({w}) = load_shared(from + half * 1024 + {w * 4});\n" for w in range(size // 2)
+        )
+    return (
+        "DEVICE void fetch_staged(const TensorMaps& maps, int lane, Index column, Index row, unsigned to, "
+        f"unsigned arrived) {{\n{fetch}}}\n"
+        "DEVICE void take_staged(CellHeld<2>& held, unsigned puts, int row, int half, int group, int pair) {\n"
+        f"{take}}}\n"
+    )
+
+
+def _put_results(program: Program) -> str:
+    """Return how a thread puts its results into shared memory, from where the copy engine takes them."""
+    lines, offset = [], 0
+    for n, output in enumerate(program.outputs):
+        stored, size = types.TYPES[output.dtype].stored, types.TYPES[output.dtype].size
+        lines.append(f"  const Stored<{stored}>::Value value{n}[2] = {{result[0].b{n}, result[1].b{n}}};")
+        lines.append(f"  const unsigned to{n} = {_SWIZZLED[size]};")
+        if size == 2:
+            packer = {"f16": "packed_f16<2>", "bf16": "packed_bf16<2>"}.get(stored, f"packed<{stored}, 2>")
+            lines.append(f"  store_shared(to{n} + half * 1024 + {offset}, {packer}(value{n}).word(0));")
+        else:
+            lines.append("  UNROLLED for (int w = 0; w < 2; ++w)")
+            lines.append(
+                f"    store_shared(to{n} + half * 1024 + {offset} + w * 4, packed<{stored}, 2>(value{n}).word(w));"
+            )
+        offset += 16 * 64 * size
+    head = "// Two neighbours, in a row of the chunk or the one eight below, in a group of eight columns at a pair.\n"
+    return (
+        head
+        + "DEVICE void put_results(unsigned puts, const Result (&result)[2], int row, int half, int group, "
+        + "int pair) {\n"
+        + "\n".join(lines)
+        + "\n}\n"
+    )
+
+
+def _put_chunk(program: Program) -> str:
+    lines, offset = [], 0
+    for n, output in enumerate(program.outputs):
+        size = types.TYPES[output.dtype].size
+        for part in range(size // 2):
+            lines.append(f"  put_box(&maps.out{n}[lane], column + {part * 32}, row, puts + {offset + part * 2048});\n")
+        offset += 16 * 64 * size
+    return (
+        "DEVICE void put_chunk(const TensorMaps& maps, int lane, Index column, Index row, unsigned puts) {\n"
+        + "".join(lines)
+        + "}\n"
+    )
+
+
+def _put_moved(work: Work) -> str:
+    """Return how a chunk is put: nothing for the copy engine where outputs are transposed, else nothing for threads."""
+    put = "Index column, Index row, unsigned puts"
+    if not work.stored:
+        moved = put.replace(" row,", " row, Index m, Index n,")
+        return f"DEVICE void put_moved(const Results&, const Stores&, int lane, {moved}) {{}}\n"
+    epilogues = work.parts.epilogues
+    word = f"Raw<{types.TYPES[work.program.outputs[0].dtype].size}>::Word"
+    choices = "".join(f"lane == {k} ? to.out{epilogue.outputs[0]} : " for k, epilogue in list(enumerate(epilogues))[1:])
+    return (
+        f"DEVICE void put_chunk(const TensorMaps&, int lane, {put}) {{}}\n"
+        f"using Word = {word};\n"
+        "DEVICE Word* output_of(const Results& to, int lane) {\n"
+        f"  return (Word*)({choices}to.out{epilogues[0].outputs[0]});\n}}\n"
+    )
+
+
+def _warpgroup_product(n: int, dtype: str, right_rows: bool) -> str:
+    """Return the function around one `wgmma` instruction: 64 x n x 32 bytes; `right_rows`: B lies [k, n]."""
+    count = n // 2
+    terms, ways = ("8", "") if dtype == "tf32" else ("16", f", 0, {int(right_rows)}")
+    registers = ", ".join(f"%{i}" for i in range(count))
+    outputs = ", ".join(f'"+f"(d[{i}])' for i in range(count))
+    return (
+        f"DEVICE void warpgroup_product(float (&d)[{count}], unsigned long long a, unsigned long long b, int add) {{\n"
+        f'  asm volatile("{{\\n\\t.reg .pred add;\\n\\tsetp.ne.b32 add, %{count + 2}, 0;\\n\\t"\n'
+        f'      "wgmma.mma_async.sync.aligned.m64n{n}k{terms}.f32.{dtype}.{dtype} {{{registers}}}, '
+        f'%{count}, %{count + 1}, add, 1, 1{ways};\\n\\t}}"\n'
+        f'      : {outputs}\n      : "l"(a), "l"(b), "r"(add));\n}}\n'
+    )

@@ -1,0 +1,116 @@
+"""What the copy engine is told of a product on Hopper: its matrices, windows, filters and outputs."""
+
+import itertools
+import math
+import operator
+from collections.abc import Sequence
+from dataclasses import replace
+
+from onnxfuse.kernels.ir import types
+from onnxfuse.kernels.ir.window import Places
+from onnxfuse.kernels.launch_plan import TensorMap, Tile, Window
+from onnxfuse.kernels.templates.gemm.body import ROW_BYTES, Anatomy
+from onnxfuse.kernels.templates.gemm.problem import Problem
+from onnxfuse.kernels.templates.gemm.work import Work
+from onnxfuse.model.fused import Slot
+
+
+def maps(work: Work, tile: Tile, left_rows: int) -> tuple[TensorMap, ...]:
+    """Return the maps in the order of `TensorMaps`; of the left factor `left_rows` are fetched for a tile."""
+    op, parts, size, dtype, terms = work.op, work.parts, work.size, work.parts.dtype, work.parts.terms
+    maps = _left_maps(parts, size, left_rows)
+    for product in parts.products:
+        if size.places is not None:
+            maps.append(_filters_map(product.b, parts, size.n, size.places, tile))
+        elif product.transposed:
+            maps.append(_map(product.b, dtype, size.n, size.k, (terms, tile.n // tile.cluster), to_tf32=parts.to_tf32))
+        else:
+            maps.append(_map(product.b, dtype, size.k, size.n, (64, terms // tile.cluster), to_tf32=parts.to_tf32))
+    for n, output in enumerate(() if work.stored else work.program.outputs):
+        columns = ROW_BYTES // types.TYPES[output.dtype].size
+        for epilogue in parts.epilogues:
+            whole = _map(len(op.inputs) + epilogue.outputs[n], output.dtype, size.m, size.n, (columns, 16))
+            maps.append(_in_slot(whole, op.slot))
+    if work.staged is not None:
+        for epilogue in parts.epilogues:
+            position = epilogue.operands[work.staged - work.first_operand]
+            staged = op.inputs[position]
+            maps.append(_map(position, staged, size.m, size.n, (ROW_BYTES // types.TYPES[staged].size, 16)))
+    return tuple(maps)
+
+
+def count(work: Work) -> int:
+    """Return how many tensors the copy engine would be told of."""
+    parts = work.parts
+    left = 1 if parts.prologue is None else len(parts.prologue.cells)
+    of_lane = (0 if work.stored else len(parts.epilogues[0].outputs)) + (work.staged is not None)
+    return left + len(parts.products) + of_lane * len(parts.epilogues)
+
+
+def _in_slot(whole: TensorMap, slot: Slot | None) -> TensorMap:
+    """Return the map of a matrix that is some columns of a wider one."""
+    if slot is None:
+        return whole
+    size = types.TYPES[whole.dtype].size
+    return replace(whole, strides=(slot.total * size,), offset=slot.first * size)
+
+
+def _left_maps(parts: Anatomy, size: Problem, left_rows: int) -> list[TensorMap]:
+    """Return the map of the left factor, or those of the matrices that it is computed from."""
+    pointer, dtype, box = parts.products[0].a, parts.dtype, (parts.terms, left_rows)
+    if parts.prologue is not None:
+        read = zip(parts.prologue.cells, parts.prologue.cell_types, strict=True)
+        return [_map(i, t, size.m, size.k, box) for i, t in read]
+    if size.places is None:
+        return [_map(pointer, dtype, size.m, size.k, box, to_tf32=parts.to_tf32)]
+    images, height, width, channels = size.places.shape
+    whole = TensorMap(
+        pointer,
+        dtype,
+        (channels, width, height, images),
+        _strides((channels, width, height), dtype),
+        box,
+        _window(size.places),
+        to_tf32=parts.to_tf32,
+    )
+    return [whole]
+
+
+def _window(places: Places) -> Window:
+    """Return the window as the copy engine sees it."""
+    lower = tuple(-b for b in places.begin[::-1])
+    upper = tuple(places.end[i] - (places.kernel[i] - 1) * places.dilations[i] for i in (1, 0))
+    return Window(lower, upper, places.strides[::-1])
+
+
+MAX_STRIDE = 8
+"""The copy engine takes no longer steps (CUDA driver API, cuTensorMapEncodeIm2col)."""
+
+
+def slides_fast(places: Places) -> bool:
+    """Return whether the copy engine takes windows of these strides, sizes and pads (CUDA driver, 4 dimensions)."""
+    window = _window(places)
+    offsets = ((k - 1) * d for k, d in zip(places.kernel, places.dilations, strict=True))
+    return (
+        max(places.strides) <= MAX_STRIDE
+        and all(-128 <= c <= 127 for c in (*window.lower, *window.upper))
+        and all(o <= 255 for o in offsets)
+    )
+
+
+def _filters_map(pointer: int, parts: Anatomy, count: int, places: Places, tile: Tile) -> TensorMap:
+    elements, channels = math.prod(places.kernel), places.shape[-1]
+    box, strides = (parts.terms, 1, tile.n // tile.cluster), _strides((channels, elements), parts.dtype)
+    return TensorMap(pointer, parts.dtype, (channels, elements, count), strides, box, to_tf32=parts.to_tf32)
+
+
+def _strides(extents: Sequence[int], dtype: int) -> tuple[int, ...]:
+    """Return the bytes from one element to the next, of a contiguous tensor, but along the innermost dimension."""
+    return tuple(itertools.accumulate(extents, operator.mul, initial=types.TYPES[dtype].size))[1:]
+
+
+def _map(
+    pointer: int, dtype: int, rows: int, columns: int, box: tuple[int, int], *, to_tf32: bool = False
+) -> TensorMap:
+    strides = (columns * types.TYPES[dtype].size,)
+    return TensorMap(pointer, dtype, (columns, rows), strides, box, to_tf32=to_tf32)

@@ -1,0 +1,1 @@
+"""Running sums along an axis, and what is pointwise around them."""

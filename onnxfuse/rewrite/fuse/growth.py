@@ -1,0 +1,77 @@
+"""Growth is a fold over steps: each lets the region of an attempt take in one kind of neighbour, or says why not.
+
+A template declares which steps its ops allow, a rule which it wants; their order is here.
+"""
+
+from collections.abc import Callable, Collection
+
+from onnxfuse.kernels import Growth
+from onnxfuse.model.graph import Graph
+from onnxfuse.rewrite.fuse.attempt import Attempt, Region, Start, Surroundings
+from onnxfuse.rewrite.fuse.extra_outputs import offer_endings
+from onnxfuse.rewrite.fuse.k_major_weights import store_k_major
+from onnxfuse.rewrite.fuse.left_operand import take_left_operand
+from onnxfuse.rewrite.fuse.movement import launches, saves, take_movement
+from onnxfuse.rewrite.fuse.pointwise import take_pointwise
+from onnxfuse.rewrite.fuse.reductions import let_input_be_broadcast, let_reductions_join, run_over_input
+from onnxfuse.rewrite.fuse.siblings import take_siblings
+from onnxfuse.rewrite.fuse.transposed_io import take_transposed_inputs, take_transposed_outputs
+from onnxfuse.rewrite.language.fuse_table import Fuse
+from onnxfuse.rewrite.match.match import Refusal
+
+Grow = Callable[[Attempt], Refusal | None] | Callable[[Attempt], None]
+"""Changes the region of an attempt; returns why nothing is fused there, None to go on."""
+
+
+def enough(attempt: Attempt) -> Refusal | None:
+    """End the region's growth; refuse one that saves too little."""
+    graph, how = attempt.graph, attempt.how
+    attempt.nodes = attempt.given = sorted(attempt.region.nodes, key=lambda n: n.order)
+    moving = how.wants(Growth.MOVEMENT)
+    # An anchor beside this one counts as grown: one kernel takes the place of two.
+    own = 1 if how.wants(Growth.SIBLINGS) else len(attempt.seeds)
+    grown = launches(attempt.nodes) if moving else len(attempt.nodes) - (own if how.anchors else 0)
+    if attempt.nodes and grown >= how.least:
+        reason = saves(graph, attempt.nodes, attempt.rule, how.template) if moving else None
+        return None if reason is None else attempt.refusal(reason, "too little")
+    stops = attempt.stops()
+    neighbour = f"; {stops[0].node}: {stops[0].reason}" if stops else ""
+    what = "nodes that launch something" if moving else "pointwise nodes around it"
+    told = f"too little to fuse: {grown} {what}, the rule wants {max(how.least, 1)}{neighbour}"
+    return attempt.refusal(told, "too little")
+
+
+Steps = tuple[tuple[Collection[Growth], Grow], ...]
+"""Steps in their order, each with the words of rules that want it."""
+
+GROWING: Steps = (
+    ({Growth.WHOLE_INPUT}, run_over_input),
+    ({Growth.REDUCTIONS}, let_reductions_join),
+    ({Growth.BROADCAST_INPUT}, let_input_be_broadcast),
+    ({Growth.SIBLINGS}, take_siblings),
+    ({Growth.MOVEMENT}, take_movement),
+    ({Growth.PROLOGUE, Growth.EPILOGUE}, take_pointwise),
+    ({Growth.LEFT_OPERAND}, take_left_operand),
+    ({Growth.TRANSPOSED_INPUT}, take_transposed_inputs),
+    ({Growth.TRANSPOSED_OUTPUT}, take_transposed_outputs),
+)
+FINISHING: Steps = (
+    ({Growth.K_MAJOR_WEIGHTS}, store_k_major),
+    ({Growth.EXTRA_OUTPUTS}, offer_endings),
+)
+"""Those of a region that is worth a kernel."""
+
+
+def grown(
+    graph: Graph, rule: str, how: Fuse, start: Start, around: Surroundings, without: Growth | None = None
+) -> tuple[Attempt, Refusal | None]:
+    """Return what grows from `start` by the steps of a rule but one, and why nothing is fused there."""
+    region = Region(dict.fromkeys(start.seeds), graph.type(start.value), how.template, alone=around.alone)
+    attempt = Attempt(graph, rule, how, start, around, region)
+    wanted = {s.kind for s in how.steps} - {without}
+    before, after = ([step for kinds, step in steps if wanted.intersection(kinds)] for steps in (GROWING, FINISHING))
+    for step in (*before, enough, *after):
+        refusal = step(attempt)
+        if refusal is not None:
+            return attempt, refusal
+    return attempt, None

@@ -1,0 +1,30 @@
+"""Let a region run over more than its anchor leaves: what is reduced, and what is broadcast."""
+
+from onnxfuse.kernels import Growth
+from onnxfuse.rewrite.fuse.attempt import Attempt
+from onnxfuse.rewrite.fuse.pointwise import reduced_axes
+from onnxfuse.rewrite.match.match import Refusal
+
+
+def run_over_input(attempt: Attempt) -> Refusal | None:
+    """Let the kernel run over the shape of an input of the anchor, of which the anchor leaves less."""
+    graph, start = attempt.graph, attempt.start
+    whole = attempt.input(Growth.WHOLE_INPUT)
+    # Without them a value of the whole cannot be told from what is left of it.
+    unknown = next((v for v in (whole, start.value) if graph.type(v).shape is None), None)
+    if unknown is not None:
+        return attempt.refusal(f"the rank of '{unknown}' is not known", "")
+    attempt.region.work = graph.type(whole)
+    attempt.region.reduced = [graph.type(start.value).shape]
+    return None
+
+
+def let_reductions_join(attempt: Attempt) -> None:
+    """Let other reductions over the axes of the anchor join, where that is one Reduce node."""
+    if len(attempt.start.seeds) == 1:
+        attempt.region.axes = reduced_axes(attempt.graph, attempt.start.root)
+
+
+def let_input_be_broadcast(attempt: Attempt) -> None:
+    """Let what computes a smaller input of the anchor join, anew for each element."""
+    attempt.region.spread = attempt.graph.type(attempt.input(Growth.BROADCAST_INPUT)).shape

@@ -1,0 +1,91 @@
+"""Where growth begins: what a rule's anchor finds at a node."""
+
+from onnxfuse import kernels
+from onnxfuse.kernels import Growth
+from onnxfuse.model.graph import Graph, Node
+from onnxfuse.rewrite.fuse.attempt import Start, Surroundings
+from onnxfuse.rewrite.fuse.make_op import Realization
+from onnxfuse.rewrite.fuse.movement import not_movement
+from onnxfuse.rewrite.fuse.pointwise import not_pointwise
+from onnxfuse.rewrite.language import predicate
+from onnxfuse.rewrite.language.fuse_table import ANY_MOVEMENT, THROUGH_LIBRARY, Anchor, Fuse
+from onnxfuse.rewrite.language.pattern import realized
+from onnxfuse.rewrite.match.match import Match, Refusal
+from onnxfuse.rewrite.simplify.rewrite import bind, find
+
+
+def start_at(graph: Graph, how: Fuse, node: Node, around: Surroundings) -> Start | Refusal | None:
+    """Return what the rule's anchor matches at `node`, the furthest refusal, or None where it was not near."""
+    if how.anchor == ANY_MOVEMENT:
+        moves = not_movement(graph, node, around.host) is None and (
+            not kernels.is_free(node.op, node.domain) or _parts_a_chain(graph, node, around)
+        )
+        return Start(node, graph.outputs_of([node])[0], (node,)) if moves else None
+    if not how.anchors:
+        mine = not_pointwise(graph, node, around.host) is None
+        return Start(node, node.outputs[0], (node,)) if mine else None
+    furthest: Refusal | None = None
+    for anchor in how.anchors:
+        found = anchored(graph, anchor, node, around)
+        if isinstance(found, Match):
+            return _start_from(graph, how, anchor, found, node, around)
+        if found is not None and (furthest is None or found.depth > furthest.depth):
+            furthest = found
+    # A node that was not split for a reason of its own is told by that reason, not by the spelling it was left in.
+    for split in how.splits:
+        found = find(graph, split.source, split.where, node) if node.op == split.source.root.op else None
+        if isinstance(found, Refusal) and (furthest is None or found.depth > furthest.depth):
+            furthest = found
+    return furthest
+
+
+def anchored(graph: Graph, anchor: Anchor, node: Node, around: Surroundings) -> Match | Refusal | None:
+    """Return the match of `anchor` at `node`, or its refusal; where nothing was measured, cost refuses too."""
+    if node.op != anchor.pattern.root.op:
+        return None
+    decides = around.choices is None and not anchor.kernel  # else it chooses between the kernel and the library's op
+    asked = (*anchor.where, *anchor.cost) if decides else anchor.where
+    return find(graph, anchor.pattern, asked, node)
+
+
+def takes(graph: Graph, node: Node, around: Surroundings) -> bool:
+    """Return whether the kernel of some rule begins at `node` and takes what follows it."""
+    alone = node in around.alone or node.order < 0 or bool(node.domain)
+    return not alone and any(isinstance(anchored(graph, a, node, around), Match) for a in around.heads)
+
+
+def _start_from(
+    graph: Graph, how: Fuse, anchor: Anchor, match: Match, root: Node, around: Surroundings
+) -> Start | Refusal:
+    cost = _cost(graph, anchor, match)
+    matched = tuple(sorted(match.nodes.values(), key=lambda n: n.order))
+    if how.wants(Growth.LIBRARY_ANCHOR):
+        return Start(root, root.outputs[0], kept=matched, cost=cost)
+    bound = bind(anchor.let, graph, match)
+    if isinstance(bound, Refusal):
+        return bound
+    form = None if anchor.realize is None else realized(anchor.realize, match.pattern)
+    realization = None if form is None else Realization(form, bound)
+    seeds = tuple(n for n in matched if n.op != "Constant")
+    inputs = {name: v for name in anchor.pattern.inputs if isinstance(v := match.values.get(name), str)}
+    template = fallback = ""
+    if realization is not None and not how.steps:
+        possible = anchor.kernel and all(predicate.holds(p, graph, match) is None for p in anchor.kernel)
+        faster = possible and (around.choices is not None or not cost)
+        template, fallback = how.template if faster else THROUGH_LIBRARY, THROUGH_LIBRARY
+    told = "" if template == THROUGH_LIBRARY else cost
+    return Start(root, root.outputs[0], seeds, (), inputs, realization, template, fallback, told)
+
+
+def _cost(graph: Graph, anchor: Anchor, match: Match) -> str:
+    """Return what the rule says against a kernel at this match, empty where nothing."""
+    causes = (predicate.holds(p, graph, match) for p in anchor.cost)
+    return next((c.text for c in causes if c is not None), "")
+
+
+def _parts_a_chain(graph: Graph, node: Node, around: Surroundings) -> bool:
+    """Return whether pointwise work stands on both sides of a node that launches nothing by itself."""
+    before = graph.producer(node.inputs[0])
+    beside = [before, *graph.readers(node.outputs[0])] if before is not None else []
+    work = [n for n in beside if n is not None and not_pointwise(graph, n, around.host) is None]
+    return before in work and len(work) > 1

@@ -1,0 +1,194 @@
+"""Every word that an expression may use: what it takes, and what it says of a match."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto
+
+from onnxfuse.model.graph import Graph
+from onnxfuse.rewrite.match.cause import Cause
+from onnxfuse.rewrite.match.match import Bound, Match
+from onnxfuse.rewrite.simplify.mask_facts import covers, diagonal, everywhere
+from onnxfuse.rewrite.simplify.shrink_masks import is_finite
+
+Value = int | float | str | None
+Values = Value | tuple[Value, ...]
+"""What a term may be: a number, a word, or a list of them; None where the model does not tell."""
+
+DTYPES = {name.lower(): int(value) for name, value in TensorProto.DataType.items()}
+DTYPES["float32"], DTYPES["float64"] = DTYPES["float"], DTYPES["double"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One word of the vocabulary."""
+
+    meaning: Callable[..., Any]
+    """Called with the graph, the match and the arguments."""
+    arguments: tuple[str, ...]
+    """What each argument is: a `value` of the pattern, a `name` (a label, too), a `number`; "..." repeats."""
+    text: str
+    """What `onnxfuse rules --predicates` says of it."""
+
+
+def _const(graph: Graph, match: Match, *names: str) -> Cause | None:
+    for name in names:
+        value = match.values[name]
+        if isinstance(value, str) and value and not graph.is_constant(value):
+            maker = graph.producer(value)
+            quantized = maker is not None and maker.op == "DequantizeLinear"
+            return Cause("quantized" if quantized else "not constant", value)
+    return None
+
+
+def _trailing(graph: Graph, match: Match, axes: str, of: str) -> Cause | None:
+    rank = _rank(graph, match, of)
+    if rank is None:
+        return Cause("label", f"rank({of})")
+    found = match.values.get(axes, match.labels.get(axes))
+    array = graph.constant(found) if isinstance(found, str) else found
+    if array is None:
+        return Cause("axes", axes, "computed by the graph" if found else "all")
+    numbers = sorted(int(a) % rank for a in np.asarray(array).reshape(-1))
+    if numbers != list(range(rank - len(numbers), rank)) or not numbers:
+        return Cause("axes", axes, f"{numbers} of {rank}")
+    return None
+
+
+def _covers(graph: Graph, match: Match, mask: str, scores: str) -> Cause | None:
+    values = match.values[mask], match.values[scores]
+    if all(isinstance(v, str) for v in values) and covers(graph, str(values[0]), str(values[1])):
+        return None
+    return Cause("repeated", _shown(match, mask), wanted=_shown(match, scores))
+
+
+def _finite(graph: Graph, match: Match, name: str) -> Cause | None:
+    value = match.values[name]
+    known = isinstance(value, str) and is_finite(graph, value)
+    return None if known else Cause("finite", _shown(match, name))
+
+
+def _rank(graph: Graph, match: Match, name: str) -> int | None:
+    shape = shape_of(graph, match.values[name])
+    return None if shape is None else len(shape)
+
+
+def _dim(graph: Graph, match: Match, name: str, index: int) -> Value:
+    shape = shape_of(graph, match.values[name])
+    return None if shape is None or not -len(shape) <= index < len(shape) else shape[index]
+
+
+def _shape(graph: Graph, match: Match, name: str) -> Values:
+    return shape_of(graph, match.values[name])
+
+
+def _size(graph: Graph, match: Match, name: str) -> Value:
+    shape = shape_of(graph, match.values[name])
+    if shape is None or not all(isinstance(d, int) for d in shape):
+        return None
+    return int(np.prod([int(d or 0) for d in shape], dtype=np.int64))
+
+
+def _dtype(graph: Graph, match: Match, name: str) -> Value:
+    value = match.values[name]
+    number = graph.type(value).dtype if isinstance(value, str) else 0
+    return TensorProto.DataType.Name(number).lower().replace("undefined", "") or None
+
+
+def _value(graph: Graph, match: Match, label: str) -> Values:
+    found = match.labels.get(label, match.values.get(label))
+    if isinstance(found, bytes):
+        return found.decode(errors="replace")
+    if isinstance(found, str) and label in match.values:
+        found = graph.constant(found) if graph.element_count(found) == 1 else None
+    if isinstance(found, np.ndarray):
+        return float(found.reshape(-1)[0]) if found.size == 1 else None
+    if isinstance(found, list):
+        return tuple(v for v in found if isinstance(v, int | float)) if found else None
+    return found if isinstance(found, int | float | str) else None
+
+
+def _everywhere(graph: Graph, match: Match, name: str) -> Value:
+    value = match.values[name]
+    return everywhere(graph, value) if isinstance(value, str) else None
+
+
+def _until(graph: Graph, match: Match, name: str) -> Value:
+    value = match.values[name]
+    seen = diagonal(graph, value) if isinstance(value, str) else None
+    return None if seen is None else seen.before
+
+
+def _after(graph: Graph, match: Match, name: str) -> Value:
+    value = match.values[name]
+    seen = diagonal(graph, value) if isinstance(value, str) else None
+    return None if seen is None else seen.after
+
+
+TESTS: dict[str, Entry] = {
+    "const": Entry(_const, ("value", "..."), "const(a, b, ...): each is a weight or a constant"),
+    "trailing": Entry(
+        _trailing,
+        ("name", "value"),
+        "trailing(axes, x): the constant or attribute `axes` names the last axes of x, one or several",
+    ),
+    "covers": Entry(
+        _covers, ("value", "value"), "covers(mask, s): the mask is not repeated along the last two axes of s"
+    ),
+    "finite": Entry(_finite, ("value",), "finite(mask): its elements are known to be numbers, none of them infinite"),
+}
+"""Conditions by themselves: the meaning returns why it does not hold, or None."""
+
+TERMS: dict[str, Entry] = {
+    "rank": Entry(_rank, ("value",), "rank(x) == 2: the number of dimensions"),
+    "dim": Entry(_dim, ("value", "number"), "dim(x, -1) == 768: one extent, or its name; also against other dim(...)"),
+    "shape": Entry(
+        _shape, ("value",), "shape(x)[:-1] == shape(y)[:-1]: the extents, or some; != where they are known to differ"
+    ),
+    "size": Entry(_size, ("value",), "size(b) == 1: the number of elements, where the whole shape is known"),
+    "dtype": Entry(_dtype, ("value",), "dtype(x) in (float16, bfloat16, float32): the element type"),
+    "value": Entry(
+        _value,
+        ("name",),
+        "value(alpha) == 1, value(perm)[-1] == 2: an attribute bound to a label, or a constant of one element",
+    ),
+    "everywhere": Entry(
+        _everywhere, ("value",), "everywhere(mask) == 0: the number that each element is known to be, 1 of what holds"
+    ),
+    "until": Entry(
+        _until, ("value",), "until(mask) == 0: what it is known to be up to the diagonal of the last two axes"
+    ),
+    "after": Entry(_after, ("value",), "after(mask) <= -60000: what it is known to be after that diagonal"),
+}
+"""What a comparison can ask: the meaning returns None where the model does not tell."""
+
+FORMERLY = {
+    "fixes_last": "value(perm)[-1] == rank(x) - 1",
+    "nonzero": "value(shape)[0] != 0",
+    "channels": "size(m) == 1 or size(m) == dim(m, 1 - rank(c)) == dim(c, 1)",
+    "extents": "value(kernel) == shape(w)[2:]",
+    "lowest": "value(c) == -inf",
+    "causal": "until(mask) == 0 and after(mask) <= -59000",
+    "lower": "until(keep) == 1 and after(keep) == 0",
+    "upper": "until(hide) == 0 and after(hide) == 1",
+    "zeros": "everywhere(mask) == 0",
+    "ones": "everywhere(keep) == 1",
+    "leading": "shape(x)[:-1] == shape(y)[:-1]",
+    "same": "shape(x) == shape(y)",
+    "alike": "not shape(x) != shape(y)",
+}
+"""Words that were, and how the same is said now."""
+
+
+def shape_of(graph: Graph, value: Bound) -> tuple[int | str | None, ...] | None:
+    """Return the shape of what a name of the pattern stands for."""
+    return graph.type(value).shape if isinstance(value, str) else value.shape
+
+
+def _shown(match: Match, name: str) -> str:
+    value = match.values[name]
+    return value if isinstance(value, str) else name

@@ -1,0 +1,83 @@
+"""Why something did not fit, as a value: what kind of thing, of what, what is there and what was wanted.
+
+Who makes one decides nothing about words; who shows one asks for its `text`. Hints and rankings go by `kind`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+TEXTS = {
+    "operator": "is {a_seen}, the rule wants {a_wanted}",
+    "operand": "reads {subject}, {seen}, where the rule wants {a_wanted}",
+    "attribute": "{of} has {subject} = {seen}, the rule wants {wanted}",
+    "same attribute": "{of} has {subject} = {seen}, another node of the match {wanted}",
+    "constant": "has the constant {seen}, the rule wants {wanted}",
+    "list": "has the constant {seen}, the rule wants {wanted}",
+    "number": "reads a constant of shape {seen}, the rule wants one number",
+    "not constant": "'{subject}' is not a constant",
+    "quantized": "'{subject}' is not a constant: it is quantized",
+    "arity": "has {seen}, the rule wants {wanted}",
+    "missing": "lacks the input '{subject}' of the rule",
+    "other value": "reads {seen} where the rule wants {wanted} again",
+    "graph output": "value '{subject}' is a graph output",
+    "read elsewhere": "value '{subject}' is also read by {seen}",
+    # of `where`
+    "unknown": "{subject} is not known",
+    "mask": "{subject} is not known",
+    "label": "{subject} is not known",
+    "excluded": "{subject}; the rule leaves that alone",
+    "axes": "the axes are {seen}, the rule wants the last ones",
+    "finite": "'{subject}' is not known to be finite",
+    "repeated": "'{subject}' is not known to have an element for each of '{wanted}'",
+}
+"""What each kind says. Other kinds (no kernel, too little, slower, ...) say what they saw."""
+
+COMPARED = frozenset({"relation", "type", "multiple", "unknown", "mask"})
+"""The kinds whose words end with what the rule wants instead."""
+
+CONDITIONS = COMPARED | {"label", "excluded", "axes", "finite", "repeated", "quantized", "not constant", "none of"}
+"""The kinds that a rule's conditions give."""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One reason."""
+
+    kind: str
+    """A word for scripts and hints: `attribute`, `constant`, `operator`, `unknown`, ..."""
+    subject: str = ""
+    """The attribute, value or term that it is about."""
+    seen: str = ""
+    """What the model has there."""
+    wanted: str = ""
+    """What the rule wants there."""
+    of: str = ""
+    """What else the words need: the operator that has an attribute, the types that would do, the divisor."""
+    parts: tuple[Cause, ...] = ()
+    """Of alternatives, none of which holds: why each does not."""
+
+    @property
+    def text(self) -> str:
+        """The reason in words."""
+        if self.parts:
+            return f"{self.fact}; the rule wants {self.wanted}"
+        wish = "; the rule wants {wanted}" if self.kind in COMPARED else ""
+        return self._said(TEXTS.get(self.kind, "{seen}") + wish)
+
+    @property
+    def fact(self) -> str:
+        """What is there, without what was wanted, where a condition compares the two."""
+        if self.parts:
+            return " and ".join(dict.fromkeys(part.fact for part in self.parts))
+        return self._said(TEXTS.get(self.kind, "{seen}"))
+
+    def _said(self, text: str) -> str:
+        return text.format(
+            subject=self.subject, seen=self.seen, wanted=self.wanted, of=self.of,
+            a_seen=_an(self.seen), a_wanted=_an(self.wanted),
+        )  # fmt: skip
+
+
+def _an(word: str) -> str:
+    return f"an {word}" if word[:1] in "AEIOU" else f"a {word}"
