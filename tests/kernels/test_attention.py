@@ -173,6 +173,7 @@ def test_forms_that_are_left_to_the_library(nodes, told):
             "n = Neg (found) left = Where (lost, fill, n)",
             "a result that is worked on",
         ),
+        ("left = Where (lost, fill, found)", "left = Where (lost, found, fill)", "a result that is worked on"),
         ("found = Reshape (f, to4)", "n = Neg (f) found = Reshape (n, to4)", "a result that is worked on"),
         ("column = Gather <axis: int = 3>", "column = Gather <axis: int = 2>", "a result that is worked on"),
         ("nothing = Constant <value: tensor = float {0}>", "nothing = Constant <value = float {1.0}>", "than 0 where"),

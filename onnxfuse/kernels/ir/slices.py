@@ -27,7 +27,8 @@ COMMUTATIVE = frozenset({"add", "mul", "and", "or", "xor", "equal", "max", "min"
 def between(program: Program, starts: Sequence[int], outputs: Sequence[Output]) -> Program:
     """Return what computes `outputs` from the values `starts`, which become its inputs in this order.
 
-    Inputs of the op that are no starts are none of its inputs. What nobody reads goes along with what it is made of.
+    All inputs of the op that are reached must be among `starts`. What no output depends on goes along with what it is
+    made of, so that a part has the values that it would have as a body of its own.
     """
     kept = set(program.reached((o.value for o in outputs), starts))
     dead = [i for i in range(len(program.values)) if i not in program.live()]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from onnxfuse.kernels.ir import movement_ops, types
 from onnxfuse.kernels.ir.contraction_ops import accumulator
 from onnxfuse.kernels.ir.movement import Squeezed
-from onnxfuse.kernels.ir.node import Handler, Node
+from onnxfuse.kernels.ir.node import Handler, Known, Node
 from onnxfuse.kernels.ir.program import Contract, Reduce, Resample, Term, Window
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.ir.window import CENTRES, Pair, Resizing, Sliding
@@ -45,10 +45,11 @@ def pooled(x: Term, kernel: Pair, sliding: Sliding, dims: int, kind: str, *, pad
     return x.builder.move(Squeezed(taps), found)
 
 
-def _resize(node: Node) -> tuple[Term, ...]:
+def _resize(node: Node) -> tuple[Known, ...]:
+    """Linear: between the pixels that are there; any other mode moves pixels."""
     mode = node.text("mode", "nearest")
     if mode != "linear":
-        return tuple(movement_ops.MOVEMENT["", "Resize"](node))  # type: ignore[arg-type]
+        return movement_ops.MOVEMENT["", "Resize"](node)
     centre = node.text("coordinate_transformation_mode", "half_pixel")
     if centre not in CENTRES or any(node.attributes.get(a) for a in ("axes", "antialias", "exclude_outside")):
         raise UnsupportedError(f"Resize by {mode}, {centre}, or with axes, antialias or exclude_outside")
@@ -59,12 +60,8 @@ def _resize(node: Node) -> tuple[Term, ...]:
         raise UnsupportedError(
             f"Resize by linear with scales {scales} and sizes {sizes}, expected four of either and channels as they are"
         )
-    x = node.term(0)
-    how = (
-        Resizing(centre, (scales[2], scales[3]), None)
-        if scales
-        else Resizing(centre, None, (int(sizes[2]), int(sizes[3])))
-    )
+    x, known = node.term(0), (scales[2], scales[3]) if scales else None
+    how = Resizing(centre, known, None if scales else (int(sizes[2]), int(sizes[3])))
     return (node.builder.term(Resample(x.index, how, x.dtype)),)
 
 
