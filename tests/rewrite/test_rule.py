@@ -583,3 +583,38 @@ def test_what_is_divided_by_nothing_is_not_known(tmp_path: Path, operator: str) 
     report = pipeline.run(model, [rule_file.read(tmp_path / "odd.toml")])
     assert not report.applied
     assert all("is not known; the rule wants" in near.refusal.reason for near in report.stopped)
+
+
+REALIZED = """summary = "A softmax that the library does in float32."
+[fuse]
+template = "row"
+epilogue = "pointwise"
+[[fuse.anchor]]
+pattern = '''(x) => (y) { y = Softmax <axis = -1> (x) }'''
+realize_where = "dtype(x) == float32"
+realize = '''(x) => (y) { y = Softmax <axis = -1> (x) }'''
+"""
+
+
+@pytest.mark.parametrize(("kind", "library"), [("float", True), ("float16", False)])
+def test_realize_holds_where_its_condition_does(tmp_path: Path, kind: str, library: bool) -> None:
+    """Elsewhere the same anchor has its kernel alone."""
+    made = parse(f"g ({kind}[3,4] x) => ({kind}[3,4] y) {{ s = Softmax (x)  y = Relu (s) }}")
+    pipeline.run(made, [rule_file.read(write(tmp_path, REALIZED))])
+    (op,) = fused_ops(made).values()
+    assert (op.library is not None) is library
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "told"),
+    [
+        ("realize = '''(x) => (y) { y = Softmax <axis = -1> (x) }'''\n", "", "stands beside `realize`"),
+        ("realize = ", "kernel = 'rank(x) == 2'\nrealize = ", "and without `kernel`"),
+        ('template = "row"\nepilogue = "pointwise"', 'template = "library"', "without a kernel, `where` says"),
+    ],
+)
+def test_a_condition_of_nothing_is_told(tmp_path: Path, good: str, bad: str, told: str) -> None:
+    """It is one of `realize`, of an anchor that has a kernel too."""
+    assert good in REALIZED
+    with pytest.raises(RuleError, match=told):
+        rule_file.read(write(tmp_path, REALIZED.replace(good, bad)))

@@ -224,7 +224,7 @@ def _first(
                 outside = Cause("outside", seen="what the rule finds is not all in the body")
                 trace.stop(root, outside, len(match.nodes))
                 continue
-            asked = (*anchor.where, *predicate.asked(match.pattern))
+            asked = (*anchor.where, *anchor.realizable, *predicate.asked(match.pattern))
             failed = next((r for p in asked if (r := predicate.holds(p, graph, match)) is not None), None)
             bound = bind(anchor.let, graph, match) if failed is None else None
             if isinstance(bound, Match):

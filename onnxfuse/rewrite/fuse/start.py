@@ -64,8 +64,9 @@ def _start_from(
     bound = bind(anchor.let, graph, match)
     if isinstance(bound, Refusal):
         return bound
-    form = None if anchor.realize is None else realized(anchor.realize, match.pattern)
-    realization = None if form is None else Realization(form, bound)
+    realization = None
+    if anchor.realize is not None and all(predicate.holds(p, graph, match) is None for p in anchor.realizable):
+        realization = Realization(realized(anchor.realize, match.pattern), bound)
     seeds = tuple(n for n in matched if n.op != "Constant")
     inputs = {name: v for name in anchor.pattern.inputs if isinstance(v := match.values.get(name), str)}
     template = fallback = ""

@@ -49,6 +49,8 @@ class Anchor:
     kernel: tuple[Predicate, ...] = ()
     """Where the template's kernel takes what nothing grows onto, if `cost` holds too; elsewhere, and where this is
     empty, `realize`."""
+    realizable: tuple[Predicate, ...] = ()
+    """Where the library's op can do it; elsewhere the anchor has its kernel alone."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,10 @@ def read_fuse(reader: Reader, table: dict[str, Any]) -> Fuse:
     extra = next((k for k in ("library", *DIRECTIONS) if table.get(k) and any(a.realize for a in anchors)), None)
     if extra is not None and not kernels.is_template(template):
         raise RuleError(f"{reader.place(extra)}: `{extra}` and `realize` exclude each other: it is the whole anchor")
+    if any(a.realizable for a in anchors) and not kernels.is_template(template):
+        raise RuleError(
+            f"{reader.place('realize_where')}: without a kernel, `where` says where the library's op does it"
+        )
     steps = _steps(reader, table, anchors)
     allowed = kernels.TEMPLATES[template].growth
     for key, step in steps:
@@ -176,19 +182,24 @@ def read_parts(reader: Reader, tables: list[dict[str, Any]], shared: Parts) -> P
 
 def _anchors(reader: Reader, table: dict[str, Any], parts: Parts) -> Iterator[Anchor]:
     """Yield one anchor for each operator that the table's pattern may end in."""
-    reader.keys(table, {"pattern", "where", "cost", "let", "realize", "kernel"}, "[[fuse.anchor]]")
+    reader.keys(table, {"pattern", "where", "cost", "let", "realize", "realize_where", "kernel"}, "[[fuse.anchor]]")
     text = reader.want(table, "pattern", str, "[[fuse.anchor]]")
     realize = reader.pattern(reader.want(table, "realize", str, "[[fuse]]")) if "realize" in table else None
     where, let = reader.lines(table, "where"), reader.optional(table, "let", dict, {})
     cost, kernel = reader.lines(table, "cost"), reader.lines(table, "kernel")
     if kernel and realize is None:
         raise RuleError(f"{reader.place('kernel')}: `kernel` says where `realize` does not, which is missing here")
+    realizable = reader.lines(table, "realize_where")
+    if realizable and (realize is None or kernel):
+        raise RuleError(
+            f"{reader.place('realize_where')}: `realize_where` stands beside `realize`, and without `kernel`"
+        )
     whole = patterns.parse(text, reader.place(text), parts)
     if reader.spellings:
         for spelling in patterns.every_spelling(whole):
-            _anchor(reader, spelling, where, cost, let, realize, kernel)
+            _anchor(reader, spelling, where, cost, let, realize, kernel, realizable)
     for pattern in patterns.roots(whole):
-        yield _anchor(reader, pattern, where, cost, let, realize, kernel)
+        yield _anchor(reader, pattern, where, cost, let, realize, kernel, realizable)
 
 
 def _anchor(
@@ -199,6 +210,7 @@ def _anchor(
     let: dict[str, Any],
     realize: Pattern | None,
     kernel: list[str],
+    realizable: list[str],
 ) -> Anchor:
     predicates.asked(pattern)
     if realize is not None and not pattern.calls:
@@ -208,7 +220,7 @@ def _anchor(
     predicates.bound(pattern)
     return Anchor(
         pattern, reader.where(where, pattern), reader.let(let, pattern), realize, reader.where(cost, pattern),
-        reader.where(kernel, pattern),
+        reader.where(kernel, pattern), reader.where(realizable, pattern),
     )  # fmt: skip
 
 
