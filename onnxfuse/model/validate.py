@@ -53,7 +53,7 @@ def validate(model: ModelProto) -> None:
         own = {_domain(o.domain): o.version for o in function.opset_import}
         place = f"in function {function.domain}.{function.name}: "
         _named_once(function.input, f"{place}input")
-        _nodes(function.node, own, functions, place)
+        _nodes(function.node, own, functions, place, inside=True)
 
 
 def _texts(message: Message) -> None:
@@ -221,7 +221,9 @@ def _every_node(nodes: Sequence[NodeProto]) -> Iterator[NodeProto]:
 _Functions = dict[tuple[str, str], FunctionProto]
 
 
-def _graph(graph: GraphProto, opsets: dict[str, int], functions: _Functions, place: str) -> None:
+def _graph(
+    graph: GraphProto, opsets: dict[str, int], functions: _Functions, place: str, *, inside: bool = False
+) -> None:
     _named_once([i.name for i in graph.input], f"{place}input")
     _named_once([t.name for t in graph.initializer], f"{place}weight")
     for value in (*graph.input, *graph.output, *graph.value_info):
@@ -231,7 +233,7 @@ def _graph(graph: GraphProto, opsets: dict[str, int], functions: _Functions, pla
                 raise ModelError(
                     f"{place}'{value.name}' is of the element type {element}, which ONNX does not have", AGAIN
                 )
-    _nodes(graph.node, opsets, functions, place)
+    _nodes(graph.node, opsets, functions, place, inside=inside)
 
 
 def _named_once(names: Sequence[str], what: str) -> None:
@@ -240,7 +242,10 @@ def _named_once(names: Sequence[str], what: str) -> None:
         raise ModelError(f"{what} '{twice}' is there twice", AGAIN)
 
 
-def _nodes(nodes: Sequence[NodeProto], opsets: dict[str, int], functions: _Functions, place: str) -> None:
+def _nodes(
+    nodes: Sequence[NodeProto], opsets: dict[str, int], functions: _Functions, place: str, *, inside: bool
+) -> None:
+    """`inside` a function, an attribute may stand for one of the call's; one that the call lacks is the default."""
     for node in nodes:
         where = f"{place}{node.op_type} '{node.name or next((o for o in node.output if o), '')}'"
         domain = _domain(node.domain)
@@ -254,11 +259,11 @@ def _nodes(nodes: Sequence[NodeProto], opsets: dict[str, int], functions: _Funct
         form = None if function is not None else _form(node.op_type, domain, opsets.get(domain, 1))
         if form is not None:
             _arity(node, form.inputs, form.outputs, where)
-        _attributes(node, form, where)
+        _attributes(node, form, where, inside=inside)
         for attribute in node.attribute:
             bodies = [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs
             for body in bodies:
-                _graph(body, opsets, functions, f"{where}: ")
+                _graph(body, opsets, functions, f"{where}: ", inside=inside)
 
 
 @dataclass(frozen=True)
@@ -307,12 +312,18 @@ _HELD = {
 """Attributes that hold one message, which must be there."""
 
 
-def _attributes(node: NodeProto, form: _Form | None, where: str) -> None:
+def _attributes(node: NodeProto, form: _Form | None, where: str, *, inside: bool) -> None:
     _named_once([a.name for a in node.attribute], f"{where}: attribute")
     for attribute in node.attribute:
         kind = attribute.type
         if kind not in _KINDS:
             raise ModelError(f"{where}: attribute '{attribute.name}' is of the type {kind}, which is none", AGAIN)
+        if attribute.ref_attr_name and not inside:
+            raise ModelError(
+                f"{where}: attribute '{attribute.name}' stands for '@{attribute.ref_attr_name}', "
+                "which only a node of a function's body may",
+                AGAIN,
+            )
         if kind in _HELD and not attribute.ref_attr_name and not attribute.HasField(_HELD[kind]):
             raise ModelError(f"{where}: attribute '{attribute.name}' is empty", AGAIN)
         known = None if form is None else form.attributes.get(attribute.name)

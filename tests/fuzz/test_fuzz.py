@@ -17,7 +17,7 @@ FOUND = (
     "structure:7:113", "structure:32:423", "structure:33:110", "structure:33:392", "structure:34:61",
     "fused:33:352",
     "fused:1:6", "fused:1:14", "fused:1:64", "fused:1:112", "fused:1:141", "fused:1:148", "fused:1:165",
-    "rules:1:7", "rules:1:145", "rules:1:236", "rules:7:81", "rules:11:87", "toml:1:114",
+    "rules:1:7", "rules:1:145", "rules:1:236", "rules:7:81", "rules:11:87", "rules:35:426", "toml:1:114",
 )  # fmt: skip
 """Mutants that made a traceback, or were obeyed by the terminal; one of each kind of fault."""
 

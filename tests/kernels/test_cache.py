@@ -74,6 +74,24 @@ def test_a_link_in_the_cache_is_not_followed(place: Path, tmp_path: Path) -> Non
     assert cache.get(KEY, lambda: b"made") == b"made"
 
 
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, os.mkdir, lambda path: os.symlink(path.name, path)], ids=["FIFO", "folder", "circle"]
+)
+def test_what_is_no_file_is_not_waited_for(place: Path, make) -> None:
+    """Nor does it end the process, or what counts and clears the entries."""
+    cache.get(OTHER, lambda: CUBIN)
+    make(place / f"{KEY}{cache.SUFFIX}")
+    open_before = len(os.listdir("/proc/self/fd"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a folder cannot be mended
+        assert cache.get(KEY, lambda: CUBIN) == CUBIN
+        assert cache.get(KEY, lambda: CUBIN) == CUBIN
+    assert len(os.listdir("/proc/self/fd")) == open_before
+    assert cache.size()[0] == (1 if make is os.mkdir else 2)
+    cache.evict(place)
+    assert cache.get(OTHER, never) == CUBIN
+
+
 def test_a_folder_that_others_could_write_is_closed(place: Path) -> None:
     """As older versions left it."""
     place.mkdir(mode=0o777)

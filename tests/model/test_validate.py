@@ -85,6 +85,10 @@ def _element(m: onnx.ModelProto) -> None:
     m.graph.input[0].type.tensor_type.elem_type = 99
 
 
+def _reference(m: onnx.ModelProto) -> None:
+    m.graph.node[1].attribute[0].CopyFrom(AttributeProto(name="perm", type=AttributeProto.INTS, ref_attr_name="order"))
+
+
 def _empty_constant(m: onnx.ModelProto) -> None:
     m.graph.node.insert(0, helper.make_node("Constant", [], ["c"]))
 
@@ -105,6 +109,7 @@ FAULTS: list[tuple[Callable[[onnx.ModelProto], None], str]] = [
     (_no_function, "the model has no function onnxfuse.Add"),
     (_lacking, "Concat 'a' lacks its attribute 'axis'"),
     (_element, "'x' is of the element type 99"),
+    (_reference, "Transpose 'turn': attribute 'perm' stands for '@order', which only a node of a function's body may"),
     (_empty_constant, "Constant 'c' holds 0 values"),
 ]
 
@@ -147,6 +152,16 @@ def test_the_same_holds_in_branches_and_functions() -> None:
     branch.initializer.append(TensorProto(name="deep", data_type=1, dims=[5]))
     with pytest.raises(ModelError, match="weight 'deep' holds 0 values"):
         validate(odd)
+
+
+@pytest.mark.parametrize("given", ["<keep = 0>", ""])
+def test_a_function_may_stand_for_attributes_of_its_calls(given: str) -> None:
+    """As ONNX Runtime reads it: one that the call lacks is the operator's default."""
+    head = '<ir_version: 8, opset_import: ["" : 17, "f" : 1]> '
+    body = "r <keep> (a) => (b) { b = ReduceMax <axes = [1], keepdims: int = @keep> (a) }"
+    text = f'g (float[N,4] x) => (float[N,K] y) {{ y = f.r {given} (x) }} <domain: "f", opset_import: ["" : 17]> {body}'
+    made = onnxfuse.optimize(onnx.parser.parse_model(head + text.replace("[N,K]", "[N]" if given else "[N,1]")))
+    assert [a.i for a in made.graph.node[0].attribute if a.name == "keepdims"] == ([0] if given else [])
 
 
 @pytest.mark.parametrize("domain", ["mine", "onnxfuse"])

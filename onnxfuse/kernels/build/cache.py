@@ -109,11 +109,15 @@ def _packed(key: str, cubin: bytes) -> bytes:
 def _read(file: Path, key: str) -> bytes | None:
     """Return the cubin in `file`, None where there is none, or it is not what was written under this key, by us."""
     try:
-        with open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW), "rb") as stream:
-            found = os.fstat(stream.fileno())
+        handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # a FIFO would be waited for
+        try:
+            found = os.fstat(handle)
             if found.st_uid != os.geteuid() or not stat.S_ISREG(found.st_mode):
                 return None
-            data = stream.read()
+            with open(handle, "rb", closefd=False) as stream:
+                data = stream.read()
+        finally:
+            os.close(handle)
     except OSError:  # not there, or not to be read: it is made anew
         return None
     cubin = data[_HEADER:]
@@ -142,7 +146,9 @@ def _entries(place: Path) -> list[tuple[float, int, Path]]:
     found = []
     for file in place.glob(f"*{SUFFIX}"):
         with contextlib.suppress(FileNotFoundError):
-            facts = file.stat()
+            facts = file.lstat()
+            if stat.S_ISDIR(facts.st_mode):
+                continue
             found.append((facts.st_mtime, facts.st_size, file))
     return found
 
@@ -159,5 +165,5 @@ def evict(place: Path) -> None:
         total -= taken
     for file in (*place.glob(f"tmp*{TEMPORARY}"), *place.glob("*.cubin")):
         with contextlib.suppress(FileNotFoundError):
-            if file.stat().st_mtime < now - STALE:
+            if file.lstat().st_mtime < now - STALE:
                 file.unlink()
