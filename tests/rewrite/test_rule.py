@@ -585,7 +585,7 @@ def test_what_is_divided_by_nothing_is_not_known(tmp_path: Path, operator: str) 
     assert all("is not known; the rule wants" in near.refusal.reason for near in report.stopped)
 
 
-REALIZED = """summary = "A softmax that the library does in float32."
+SOMEWHERE = """summary = "A softmax that the library does in float32."
 [fuse]
 template = "row"
 epilogue = "pointwise"
@@ -600,7 +600,7 @@ realize = '''(x) => (y) { y = Softmax <axis = -1> (x) }'''
 def test_realize_holds_where_its_condition_does(tmp_path: Path, kind: str, library: bool) -> None:
     """Elsewhere the same anchor has its kernel alone."""
     made = parse(f"g ({kind}[3,4] x) => ({kind}[3,4] y) {{ s = Softmax (x)  y = Relu (s) }}")
-    pipeline.run(made, [rule_file.read(write(tmp_path, REALIZED))])
+    pipeline.run(made, [rule_file.read(write(tmp_path, SOMEWHERE))])
     (op,) = fused_ops(made).values()
     assert (op.library is not None) is library
 
@@ -615,6 +615,6 @@ def test_realize_holds_where_its_condition_does(tmp_path: Path, kind: str, libra
 )
 def test_a_condition_of_nothing_is_told(tmp_path: Path, good: str, bad: str, told: str) -> None:
     """It is one of `realize`, of an anchor that has a kernel too."""
-    assert good in REALIZED
+    assert good in SOMEWHERE
     with pytest.raises(RuleError, match=told):
-        rule_file.read(write(tmp_path, REALIZED.replace(good, bad)))
+        rule_file.read(write(tmp_path, SOMEWHERE.replace(good, bad)))
