@@ -122,10 +122,6 @@ def _runs(one: Examined, providers: list[str]) -> str:
     from onnxfuse.verification import sessions
     from onnxfuse.verification.truth import random_node
 
-    model = one.original()
-    drawn = random_node(model.graph.node)
-    if drawn is not None:
-        return f"{drawn.op_type} '{drawn.name}' draws random numbers: no two runs are the same"
     unusable = runtime.cuda_unusable() if sessions.CUDA in providers else None  # loads the CUDA libraries, too
     if unusable:
         raise sessions.no_cuda(unusable)
@@ -139,6 +135,10 @@ def _runs(one: Examined, providers: list[str]) -> str:
         )  # fmt: skip
     except sessions.ORT_ERRORS as error:
         return _line(error)
+    model = one.original()
+    drawn = random_node(model.graph.node)
+    if drawn is not None:
+        return f"{drawn.op_type} '{drawn.name}' draws random numbers: no two runs are the same"
     try:
         sessions.run(session, inputs.feeds(model, 0))
     except sessions.ORT_ERRORS as error:

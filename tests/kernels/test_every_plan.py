@@ -15,6 +15,7 @@ from onnxfuse import kernels
 from onnxfuse.kernels import launch_plan, limits
 from onnxfuse.kernels.arch import SUPPORTED, Arch
 from onnxfuse.kernels.launch_plan import LaunchPlan, TensorMap
+from onnxfuse.kernels.proof import takes
 from onnxfuse.kernels.templates.gemm import plan as gemm
 from tests.kernels import chains, images, joined, moved, ops, pools, products, rows, windows
 from tests.kernels.ops import BRAIN, FLOAT, HALF
@@ -151,7 +152,9 @@ def test_reductions(name, dtype, bits, aligned, arch):
     """From no element over none of the last rows to 2^36 of them."""
     family = rows.TEMPLATES[name]
     for shapes in (family.small, family.large(2**bits)):
-        planned(family.op(dtype), shapes, aligned, arch)
+        # Of no images at all ONNX defines no Reshape to [0, 32, -1].
+        if takes(family.op(dtype), tuple(map(tuple, shapes))):
+            planned(family.op(dtype), shapes, aligned, arch)
 
 
 @PROFILE

@@ -102,7 +102,7 @@ def test_a_rewrite_that_makes_an_invalid_model_is_left_out(tmp_path: Path) -> No
 
 def test_what_no_rule_is_to_blame_for_comes_out_as_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mistake beside the rules: nothing is done, and that is said."""
-    monkeypatch.setattr(pipeline, "_attach", lambda model, ops: model.graph.node.add(op_type="Abs", output=["w"]))
+    monkeypatch.setattr(pipeline, "attach", lambda model, ops: model.graph.node.add(op_type="Abs", output=["w"]))
     made, report = optimized(TEXT)
     assert ops(made) == [n.op_type for n in parse(TEXT).graph.node]
     (note,) = report.notes
