@@ -1,11 +1,15 @@
 """Write what the survey found, as Markdown."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import geometric_mean
 from typing import Any
 
 from models.survey.racing import ENOUGH
+
+WHERE = re.compile(r"\S*/onnxfuse-survey-\w+/")
+"""The folder of a worker, which says nothing of the model in it."""
 
 Row = Mapping[str, Any]
 
@@ -62,7 +66,7 @@ def _grouped(title: str, rows: Sequence[Row]) -> list[str]:
         groups.setdefault((row["step"], kind(row["error"])), []).append(row)
     ordered = sorted(groups.items(), key=lambda item: -len(item[1]))
     return _table(title, ["exports", "step", "first", "message"], [
-        [str(len(found)), step, f"{found[0]['subject']}, {found[0]['way']}", found[0]["error"][:200]]
+        [str(len(found)), step, f"{found[0]['subject']}, {found[0]['way']}", WHERE.sub("", found[0]["error"])[:200]]
         for (step, _), found in ordered])  # fmt: skip
 
 
