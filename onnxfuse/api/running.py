@@ -69,8 +69,7 @@ def verify(
     from onnxfuse.verification import verify as compare  # ONNX Runtime is imported where something is to be run.
     from onnxfuse.verification.crashes import Run, report_of
 
-    chosen = Options(rules=tuple(Path(r) for r in rules))
-    chosen.chosen()  # A folder that is none, or a wrong rule, is told before anything runs.
+    chosen = _with_rules(rules)
     before, after, show = plain(original), plain(fused), progress or quiet
     several = None if inputs is None else [inputs] if isinstance(inputs, str | Path | Mapping) else list(inputs)
     run = Run(before, after, several, seeds, shapes, providers, fused_providers, use_tf32, rules)
@@ -89,6 +88,14 @@ def verify(
     if bisect is None or report.crash is not None:
         return report
     return _blamed(report, run, bisect, chosen, show)
+
+
+def _with_rules(folders: Sequence[str | Path]) -> Options:
+    """Return the options; a folder that is none, or a wrong rule in it, is told here, before anything runs."""
+    options = Options(rules=tuple(Path(folder) for folder in folders))
+    if folders:  # the shipped rules need no look, and reading them takes longer than a small model
+        options.chosen()
+    return options
 
 
 def _save_inputs(path: Path, original: Source, run: "Run") -> None:
@@ -155,8 +162,7 @@ def bench(
 
         check(plot)
         writable(plot)
-    chosen = Options(rules=tuple(Path(r) for r in rules))
-    chosen.chosen()  # A folder that is none, or a wrong rule, is told before anything runs.
+    chosen = _with_rules(rules)
     before = plain(original)
     after = optimize(before, chosen).model if fused is None else plain(fused)
     report = surviving(
