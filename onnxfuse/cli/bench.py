@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress
 from rich.table import Table
 
 from onnxfuse.api.running import PROVIDERS, ROUNDS, RUNS, bench
-from onnxfuse.cli.console import errors as standard_error
-from onnxfuse.cli.console import output, print_json
+from onnxfuse.cli.console import bar, output, print_json
 from onnxfuse.cli.outputs import Outputs, output_options
 from onnxfuse.cli.parameters import PROVIDER_OPTION, TF32_OPTION, ShapeOption, Shapes
 from onnxfuse.model.errors import EXPECTATION_NOT_MET
@@ -69,15 +67,7 @@ def command(
     Without OUT.onnx, IN.onnx is optimized in memory. The speed-up is the original's best median over the fused
     model's. Several --shape sizes are taken together: batch=1,8 with sequence=128,512 runs 1x128 and 8x512.
     """
-    errors = standard_error()
-    # Drawn at each step only: a bar that moves by itself would run in the midst of what is timed.
-    with Progress(console=errors, transient=True, auto_refresh=False, disable=not errors.is_terminal) as bar:
-        task = bar.add_task("optimize" if fused is None else "load", total=None)
-        bar.refresh()
-
-        def show_progress(step: str, done: int, total: int) -> None:
-            bar.update(task, description=step, completed=done, total=total, refresh=True)
-
+    with bar("optimize" if fused is None else "load", still=True) as show_progress:
         timed = bench(
             original,
             fused,

@@ -77,3 +77,20 @@ def working(first: str) -> Iterator[Callable[[str], None]]:
 
     yield next_step
     next_step("")
+
+
+@contextmanager
+def bar(first: str, *, still: bool = False, hidden: bool = False) -> Iterator[Callable[[str, int, int], None]]:
+    """Show how far the block is, on a terminal; yields the function that takes a step, how much is done, and of what.
+
+    `still`: drawn at each step only, so that nothing runs in the midst of what is timed.
+    """
+    from rich.progress import Progress  # two commands alone want it
+
+    console = errors()
+    disable = hidden or not console.is_terminal
+    with Progress(console=console, transient=True, auto_refresh=not still, disable=disable) as shown:
+        task = shown.add_task(first, total=None)
+        if still:
+            shown.refresh()
+        yield lambda step, done, total: shown.update(task, description=step, completed=done, total=total, refresh=still)

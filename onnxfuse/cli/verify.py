@@ -3,11 +3,9 @@
 from pathlib import Path
 
 import click
-from rich.progress import Progress
 
 from onnxfuse.api.running import CPU, CUDA, PROVIDERS, verify
-from onnxfuse.cli.console import errors as standard_error
-from onnxfuse.cli.console import output, print_json
+from onnxfuse.cli.console import bar, output, print_json
 from onnxfuse.cli.outputs import Outputs, output_options
 from onnxfuse.cli.parameters import TF32_OPTION, ShapeOption, Shapes, ToleranceOption
 from onnxfuse.cli.verified import show
@@ -140,13 +138,7 @@ def command(
     op must also have run as its kernel.
     """
     ours, theirs = AGAINST[provider] if provider in AGAINST else (PROVIDERS[provider], None)
-    errors = standard_error()
-    with Progress(console=errors, transient=True, disable=quiet or not errors.is_terminal) as bar:
-        task = bar.add_task("opening", total=None)
-
-        def show_progress(step: str, done: int, total: int) -> None:
-            bar.update(task, description=step, completed=done, total=total)
-
+    with bar("opening", hidden=quiet) as show_progress:
         report = verify(
             original,
             fused,
