@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from onnxfuse.kernels import launch_plan
 from onnxfuse.kernels.emit import expressions
 from onnxfuse.kernels.emit.source import DEVICE, KernelSource, generated, identifier, template
-from onnxfuse.kernels.ir import strides as layout
 from onnxfuse.kernels.ir import types
+from onnxfuse.kernels.ir.strides import divisor
 from onnxfuse.kernels.ir.window import Places
 from onnxfuse.kernels.launch_plan import Area
 from onnxfuse.kernels.templates.conv import stencil_cpp
@@ -141,7 +141,7 @@ def parameters(work: Work) -> bytes:
     words += [height * width * channels, 1 if last else height * width, width * channels if last else width]
     words += [rows * columns * filters, 1, columns * filters]
     for blocks in (1, 1, 1) if work.slab is None else work.slab.blocks:
-        words += layout.divisor(max(blocks, 1), work.bits)
+        words += divisor(max(blocks, 1), work.bits)
     for strides in [o.strides for o in work.operands if o.kind != "cell"] or [(0,) * 4]:
         words += strides
     return launch_plan.packed(words, work.bits)

@@ -9,9 +9,8 @@ from functools import cached_property
 from onnxfuse.kernels import launch_plan
 from onnxfuse.kernels.emit import expressions
 from onnxfuse.kernels.emit.source import DEVICE, KernelSource, generated, identifier, template
-from onnxfuse.kernels.ir import strides as layout
 from onnxfuse.kernels.ir import types
-from onnxfuse.kernels.ir.strides import Shape
+from onnxfuse.kernels.ir.strides import Shape, divisor, strides_in
 from onnxfuse.kernels.ir.window import Places, Resizing
 from onnxfuse.kernels.launch_plan import Band, Patch
 from onnxfuse.kernels.templates.conv.convolution import Convolution, Problem
@@ -93,7 +92,7 @@ class Surroundings:
     def _operand(self, number: int) -> Operand:
         position = self.parts.operands[number - 1]
         shape = self.input_shapes[position]
-        strides = _by_axis(self.parts, layout.strides_in(shape, self.size.full))
+        strides = _by_axis(self.parts, strides_in(shape, self.size.full))
         cell = math.prod(shape) == math.prod(self.size.full)
         kind = "cell" if cell else "strided" if any(strides[2:]) else "once"
         return Operand(f"in{position}", types.TYPES[self.parts.program.inputs[number]].stored, strides, kind)
@@ -165,7 +164,7 @@ def parameters(work: Work) -> bytes:
         else:
             words += [channels * rows * columns, rows * columns, columns]
     for blocks in work.tile.blocks:
-        words += layout.divisor(max(blocks, 1), work.bits)
+        words += divisor(max(blocks, 1), work.bits)
     for strides in [o.strides for o in work.operands if o.kind != "cell"] or [(0,) * 4]:
         words += strides
     return launch_plan.packed(words, work.bits)

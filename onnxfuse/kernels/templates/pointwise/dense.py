@@ -7,9 +7,8 @@ from onnxfuse.kernels import launch_plan
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.emit import expressions
 from onnxfuse.kernels.emit.source import DEVICE, KernelSource, generated, template
-from onnxfuse.kernels.ir import strides as layout
 from onnxfuse.kernels.ir.program import Program, broadcast
-from onnxfuse.kernels.ir.strides import Layout, Shape
+from onnxfuse.kernels.ir.strides import Layout, Shape, collapse, divisor, strides_in, vector_width
 from onnxfuse.kernels.launch_plan import LaunchPlan, Operand, Tuning
 
 
@@ -39,7 +38,7 @@ def plan(
     """Return how to run a program without reductions on inputs of these shapes."""
     operands = launch_plan.operands(program, input_shapes)
     full = broadcast(*(o.shape for o in operands))
-    space = layout.collapse(full, tuple(layout.strides_in(o.shape, full) for o in operands))
+    space = collapse(full, tuple(strides_in(o.shape, full) for o in operands))
     count = math.prod(full)
     bits = launch_plan.index_bits(count)
     width = _width(operands, count, aligned, arch, tuning)
@@ -77,7 +76,7 @@ def plan(
 def _width(operands: tuple[Operand, ...], count: int, aligned: bool, arch: Arch, tuning: Tuning) -> int:
     if not aligned:
         return 1
-    widest = layout.vector_width(tuple(o.size for o in operands if math.prod(o.shape) == count))
+    widest = vector_width(tuple(o.size for o in operands if math.prod(o.shape) == count))
     return tuning.width or launch_plan.spread(widest, count, arch)
 
 
@@ -195,7 +194,7 @@ def parameters(count: int, space: Layout, placed: tuple[Placed, ...], bits: int)
     """Return the parameters as pointwise/pointwise.cuh declares them."""
     words = [count]
     for extent in space.extents:
-        words.extend(layout.divisor(extent, bits))
+        words.extend(divisor(extent, bits))
     strides = [s for p, s in zip(placed, space.strides, strict=True) if p.slot >= 0]
     for row in strides or [(0,) * len(space.extents)]:
         words.extend(row)

@@ -8,8 +8,7 @@ from onnxfuse.kernels import launch_plan
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.emit import expressions
 from onnxfuse.kernels.emit.source import CLUSTER, DEVICE, KernelSource, generated, template
-from onnxfuse.kernels.ir import strides as layout
-from onnxfuse.kernels.ir.strides import Layout, Shape
+from onnxfuse.kernels.ir.strides import Layout, Shape, divisor, vector_width
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.launch_plan import LaunchPlan, Operand, Tuning
 from onnxfuse.kernels.templates.reduction.problem import Reduced
@@ -265,7 +264,7 @@ def _width(placed: tuple[Placed, ...], spaces: Spaces, inner: int, aligned: bool
     vectors = [p for p in placed if p.along == "vector"]
     # What is reduced is most of the work: positions of 8 bytes do not narrow it.
     deciding = [p for p in vectors if p.reduced] or vectors or list(placed)
-    widest = tuning.width or layout.vector_width(tuple(p.operand.size for p in deciding))
+    widest = tuning.width or vector_width(tuple(p.operand.size for p in deciding))
     steps = [s for p in vectors for s in (*spaces.outer.strides[p.slot], *spaces.reduced.strides[p.slot])]
     return math.gcd(widest, inner, *steps)
 
@@ -370,11 +369,11 @@ def _store(name: str, outputs: tuple[Placed, ...]) -> str:
 def _parameters(
     count: int, inner: int, tiles: int, places: int, parts: int, counters: int, spaces: Spaces, bits: int
 ) -> bytes:
-    words = [count, inner, *layout.divisor(tiles, bits), *layout.divisor(places, bits), parts, counters]
+    words = [count, inner, *divisor(tiles, bits), *divisor(places, bits), parts, counters]
     groups = (spaces.outer, spaces.reduced, spaces.inner)
     for space in groups:
         for extent in space.extents:
-            words.extend(layout.divisor(extent, bits))
+            words.extend(divisor(extent, bits))
     for space in groups:
         for strides in space.strides:
             words.extend(strides)

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.ir import strides as layout
 from onnxfuse.kernels.ir.program import Program
-from onnxfuse.kernels.ir.strides import Layout, Shape
+from onnxfuse.kernels.ir.strides import Layout, Shape, collapse, strides_by, strides_in
 from onnxfuse.kernels.ir.unify_axes import Lookup
 from onnxfuse.kernels.launch_plan import Operand, Tuning
 
@@ -42,9 +41,9 @@ class Reduced:
     def strides(self) -> tuple[Shape, ...]:
         """Of each operand along each axis."""
         return tuple(
-            layout.strides_by(o.shape, self.full, self.orders[o.name])
+            strides_by(o.shape, self.full, self.orders[o.name])
             if o.name in self.orders
-            else layout.strides_in(o.shape, self.full)
+            else strides_in(o.shape, self.full)
             for o in self.operands
         )
 
@@ -54,4 +53,4 @@ class Reduced:
 
     def layout(self, axes: tuple[int, ...]) -> Layout:
         """Return these axes as few dimensions, with the strides of each operand."""
-        return layout.collapse(self.extents(axes), tuple(tuple(s[d] for d in axes) for s in self.strides))
+        return collapse(self.extents(axes), tuple(tuple(s[d] for d in axes) for s in self.strides))

@@ -11,8 +11,7 @@ from onnxfuse.kernels import launch_plan
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.emit import expressions
 from onnxfuse.kernels.emit.source import CLUSTER, DEVICE, KernelSource, generated, template
-from onnxfuse.kernels.ir import strides as layout
-from onnxfuse.kernels.ir.strides import Layout, Shape
+from onnxfuse.kernels.ir.strides import Layout, Shape, divisor, row_major, vector_width
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.ir.unify_axes import Lookup
 from onnxfuse.kernels.launch_plan import LaunchPlan, Operand, Tuning
@@ -168,7 +167,7 @@ def _place(
     ]
     width = 0
     if runs:
-        widest = tuning.width or layout.vector_width(tuple(o.size for o, _ in runs))
+        widest = tuning.width or vector_width(tuple(o.size for o, _ in runs))
         width = math.gcd(widest, *(s for _, steps in runs for s in steps)) if aligned else 1
     placed: list[Placed] = []
     outer_slots = row_slots = 0
@@ -181,8 +180,7 @@ def _place(
             along in ("columns", "scalar")
             and size == rows * own_columns
             and all(
-                s in (0, step * own_columns)
-                for s, step in zip(outer_strides, layout.row_major(outer.extents), strict=True)
+                s in (0, step * own_columns) for s, step in zip(outer_strides, row_major(outer.extents), strict=True)
             )
             and (operand.is_output or len(operand.shape) > axes)
         )
@@ -328,7 +326,7 @@ def _width(placed: tuple[Placed, ...], columns: int, aligned: bool, small: bool,
     if not aligned:
         return 1, False
     sizes = tuple(p.operand.size for p in placed if p.dense and p.along == "columns")
-    widest = layout.vector_width(sizes or tuple(p.operand.size for p in placed))
+    widest = vector_width(sizes or tuple(p.operand.size for p in placed))
     # Positions of 8 bytes beside 16-bit scores: two accesses of a thread side by side are all that a warp coalesces.
     widest = tuning.width or min(widest, 32 // max((p.operand.size for p in placed if p.along == "columns"), default=1))
     divides = math.gcd(columns, widest)
@@ -517,7 +515,7 @@ def _parameters(rows: int, columns: int, outer: Layout, inner: Layout, placed: t
     words = [rows, columns]
     for space, slots in ((outer, [p.outer_slot for p in placed]), (inner, [p.row_slot for p in placed])):
         for extent in space.extents:
-            words.extend(layout.divisor(extent, bits))
+            words.extend(divisor(extent, bits))
         strides = [s for slot, s in zip(slots, space.strides, strict=True) if slot >= 0]
         for row in strides or [(0,) * len(space.extents)]:
             words.extend(row)

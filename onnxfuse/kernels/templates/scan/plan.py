@@ -14,11 +14,10 @@ from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.emit import expressions
 from onnxfuse.kernels.emit.source import CLUSTER, DEVICE, KernelSource, generated, identifier, template
 from onnxfuse.kernels.ir import read, types
-from onnxfuse.kernels.ir import strides as layout
 from onnxfuse.kernels.ir.node import Node
 from onnxfuse.kernels.ir.pointwise_ops import POINTWISE
 from onnxfuse.kernels.ir.program import Program, Reduce, Term, broadcast
-from onnxfuse.kernels.ir.strides import Layout, Shape
+from onnxfuse.kernels.ir.strides import Layout, Shape, collapse, strides_in, vector_width
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.launch_plan import LaunchPlan, Operand, Tuning
 from onnxfuse.kernels.templates.pointwise import dense
@@ -161,10 +160,10 @@ def _cpp(flag: bool) -> str:
 
 def _space(work: Problem) -> tuple[Layout, int]:
     """Return the axes before, the axis and those after it, each as few dimensions; and which of them is the axis."""
-    strides = tuple(layout.strides_in(o.shape, work.full) for o in work.operands)
+    strides = tuple(strides_in(o.shape, work.full) for o in work.operands)
 
     def part(begin: int, end: int) -> Layout:
-        return layout.collapse(work.full[begin:end], tuple(s[begin:end] for s in strides))
+        return collapse(work.full[begin:end], tuple(s[begin:end] for s in strides))
 
     before, after = part(0, work.axis), part(work.axis + 1, len(work.full))
     parts = [
@@ -182,7 +181,7 @@ def _width(work: Problem, neighbours: int, aligned: bool, tuning: Tuning) -> int
     program = work.scan.program
     sizes = [o.size for o in work.operands if o.is_output]
     sizes += [types.TYPES[program.values[i].dtype].size for i in program.reductions()]
-    widest = layout.vector_width(tuple(sizes)) if aligned else 1
+    widest = vector_width(tuple(sizes)) if aligned else 1
     return math.gcd(tuning.width or widest, neighbours)
 
 
