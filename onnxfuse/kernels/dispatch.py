@@ -13,6 +13,7 @@ from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.launch_plan import DEFAULT, LaunchPlan, Tuning
+from onnxfuse.kernels.programs.family import Family, Key
 from onnxfuse.kernels.templates.template import Extents, Planner
 from onnxfuse.model.errors import KernelError
 from onnxfuse.model.fused import FusedOp
@@ -108,6 +109,11 @@ def plan(
     `aligned`: every input and output pointer is a multiple of 16 bytes. The plan holds for all pointers of that kind.
     """
     return _guarded(op, input_shapes, lambda: _launchable(op, input_shapes, aligned, arch, tuning))
+
+
+def family(op: FusedOp, key: Key, aligned: bool, arch: Arch) -> Family:
+    """Return the launch program of `op` for shapes of one family, which knows no answer yet."""
+    return Family(key, lambda shapes: _launchable(op, shapes, aligned, arch, DEFAULT))
 
 
 def _launchable(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: Tuning) -> LaunchPlan:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import cast
 
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.emit import expressions
@@ -13,6 +14,7 @@ from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.ir.program import Program
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
+from onnxfuse.kernels.programs.numbers import is_recorded
 from onnxfuse.model.fused import FusedOp
 
 PARAMETER_LIMIT = 4000  # bytes; CUDA takes 4096 with the pointers
@@ -368,13 +370,29 @@ def index_type(bits: int) -> str:
     return "unsigned" if bits == 32 else "unsigned long long"
 
 
+@dataclass(frozen=True)
+class Packed:
+    """Parameters whose words are recorded, before they are bytes."""
+
+    words: tuple[int, ...]
+    bits: int
+
+    def __len__(self) -> int:
+        """Bytes."""
+        return len(self.words) * self.bits // 8
+
+    def data(self) -> bytes:
+        """Return the bytes."""
+        whole = [w % (1 << self.bits) for w in self.words]
+        return struct.pack(f"<{len(whole)}{'I' if self.bits == 32 else 'Q'}", *whole)
+
+
 def packed(words: Iterable[int], bits: int) -> bytes:
     """Return the parameters, all of them words of the index type, as the kernel reads them."""
-    values = list(words)
-    if any(not -(1 << (bits - 1)) <= w < 1 << bits for w in values):
+    values = Packed(tuple(words), bits)
+    if any(not -(1 << (bits - 1)) <= w < 1 << bits for w in values.words):
         raise UnsupportedError(f"numbers beyond {bits} bits among the kernel's parameters")
-    values = [w % (1 << bits) for w in values]
-    data = struct.pack(f"<{len(values)}{'I' if bits == 32 else 'Q'}", *values)
-    if len(data) > PARAMETER_LIMIT:
-        raise UnsupportedError(f"{len(data)} bytes of kernel parameters, expected at most {PARAMETER_LIMIT}")
-    return data
+    if len(values) > PARAMETER_LIMIT:
+        raise UnsupportedError(f"{len(values)} bytes of kernel parameters, expected at most {PARAMETER_LIMIT}")
+    # While a planner is recorded its words are not known yet: what they are computed from takes the place of the bytes.
+    return cast(bytes, values) if any(is_recorded(w) for w in values.words) else values.data()

@@ -1,7 +1,7 @@
 """The law of plans: for every body that a template takes, every size and every GPU there is one, and a GPU launches it.
 
 The tables of the other tests give the bodies; hypothesis draws sizes that nobody would write: odd, none, huge. Nothing
-is allocated.
+is allocated. And the law of launch programs: recorded once, they answer what the planner does.
 """
 
 import math
@@ -17,7 +17,7 @@ from onnxfuse.kernels.arch import SUPPORTED, Arch
 from onnxfuse.kernels.launch_plan import LaunchPlan, TensorMap
 from onnxfuse.kernels.proof import takes
 from onnxfuse.kernels.templates.gemm import plan as gemm
-from tests.kernels import chains, images, joined, moved, ops, pools, products, rows, windows
+from tests.kernels import chains, images, joined, moved, ops, pools, products, programs, rows, windows
 from tests.kernels.ops import BRAIN, FLOAT, HALF
 
 A100, A10, L4, H200, B200, RTX5090 = SUPPORTED
@@ -34,7 +34,10 @@ def planned(fused, shapes, aligned: bool, arch: Arch) -> LaunchPlan | None:
     """Plan, as a session does: `kernels.plan` raises where there is no plan, or none that `arch` can launch."""
     if kernels.supports(fused, lambda: arch) is not None:
         return None
-    return kernels.plan(fused, tuple(map(tuple, shapes)), aligned, arch)
+    shapes = tuple(map(tuple, shapes))
+    made = kernels.plan(fused, shapes, aligned, arch)
+    programs.agrees(fused, shapes, aligned, arch)
+    return made
 
 
 @pytest.fixture(autouse=True)

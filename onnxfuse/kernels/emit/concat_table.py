@@ -3,12 +3,12 @@
 Where an element lies is looked up, however many inputs there are; the comparisons are done once for a block.
 """
 
-import math
 from dataclasses import dataclass
 
 from onnxfuse.kernels.emit import index_maps
 from onnxfuse.kernels.ir.index_map import Digit, Index
 from onnxfuse.kernels.ir.lower_movement import Case, Lowered, Read
+from onnxfuse.kernels.programs.choice import gcd
 
 FEWEST = 3
 """Inputs from which the table is faster than a comparison with each. DenseNet-121, float16, 32 images, H200, 2026-11:
@@ -51,7 +51,7 @@ def starts(read: Read, lowered: Lowered, width: int, most: int) -> Starts | None
     across = differ[0] if differ else along - 1
     if len(differ) > 1 or across in (along, -1):
         return None
-    run = math.gcd(*edges)
+    run = gcd(*edges)
     entries = lowered.extents[along] // run
     if entries > most:
         return None

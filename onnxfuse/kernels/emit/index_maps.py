@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from onnxfuse.kernels.ir import strides
 from onnxfuse.kernels.ir.index_map import Bound, Digit, Index, Shape, Space
 from onnxfuse.kernels.ir.lower_movement import Guard, Read, Source
+from onnxfuse.kernels.programs.choice import gcd
 
 
 @dataclass
@@ -123,7 +124,7 @@ def run(source: Source, extents: Shape, width: int) -> int:
         if not all(_dense(i, extents, dimensions[0]) for i in source.indices):
             break
         whole = k == len(extents)
-        best = max(best, granularity(source, dimensions, width if whole else math.gcd(width, math.prod(extents[-k:]))))
+        best = max(best, granularity(source, dimensions, width if whole else gcd(width, math.prod(extents[-k:]))))
     return best
 
 
@@ -139,14 +140,14 @@ def granularity(source: Source, dimensions: tuple[int, ...], width: int) -> int:
     for index in _positions(source):
         if index.factor(dimensions[-1]) != 1 or any(index.divides_by_digit(d) for d in dimensions):
             return 1
-        common = math.gcd(common, index.constant, *_others(index, dimensions))
+        common = gcd(common, index.constant, *_others(index, dimensions))
     for bound in _bounds(source):
         if not any(varies(bound.index, d) for d in dimensions):
             continue
         if bound.index.factor(dimensions[-1]) != 1 or any(bound.index.divides_by_digit(d) for d in dimensions):
             return 1
         edges = (bound.low - bound.index.constant, bound.high - bound.index.constant)
-        common = math.gcd(common, *edges, *_others(bound.index, dimensions))
+        common = gcd(common, *edges, *_others(bound.index, dimensions))
     return common
 
 

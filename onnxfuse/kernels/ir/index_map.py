@@ -31,6 +31,9 @@ class Divided:
     rest: bool
     """True: the remainder."""
 
+    def __hash__(self) -> int:
+        return hash((self.index, self.rest))
+
 
 Atom = Digit | Divided
 
@@ -42,10 +45,14 @@ class Index:
     terms: tuple[tuple[Atom, int], ...] = ()
     constant: int = 0
 
+    def __hash__(self) -> int:
+        # Its digits alone: a launch program asks nothing about the numbers where maps are told apart by their digits.
+        return hash(tuple(a.number if isinstance(a, Digit) else -1 for a, _ in self.terms))
+
     def __add__(self, other: Index | int) -> Index:
-        if isinstance(other, int):
-            return Index(self.terms, self.constant + other)
-        return _index([*self.terms, *other.terms], self.constant + other.constant)
+        if isinstance(other, Index):
+            return _index([*self.terms, *other.terms], self.constant + other.constant)
+        return Index(self.terms, self.constant + other)
 
     def __mul__(self, factor: int) -> Index:
         return _index(((a, f * factor) for a, f in self.terms), self.constant * factor)
@@ -93,6 +100,9 @@ class Bound:
     index: Index
     low: int
     high: int
+
+    def __hash__(self) -> int:
+        return hash(self.index)
 
     def excludes(self, other: Bound) -> bool:
         """Return whether the two never hold at once."""

@@ -372,9 +372,10 @@ def _within(read: Read, wanted: Wanted) -> Read:
 
 
 def _ordered(conditions: Wanted) -> list[frozenset[Bound]]:
-    return sorted(conditions, key=lambda c: sorted(map(repr, c)))
+    return sorted(conditions, key=lambda c: sorted(map(repr, c))) if len(conditions) > 1 else list(conditions)
 
 
 def _in_order(bounds: frozenset[Bound], first: Bounds) -> Bounds:
     """Return the bounds in an order that does not depend on hashes: the same op gives the same text."""
-    return (*dict.fromkeys(first), *sorted(bounds - set(first), key=repr))
+    rest = bounds - set(first)
+    return (*dict.fromkeys(first), *(sorted(rest, key=repr) if len(rest) > 1 else rest))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from onnxfuse.kernels.ir.index_map import Bound, Index, Shape, Space, reshaped
 from onnxfuse.kernels.ir.movement import (
@@ -34,6 +33,7 @@ from onnxfuse.kernels.ir.movement import (
     Unsqueezed,
 )
 from onnxfuse.kernels.ir.types import UnsupportedError
+from onnxfuse.kernels.programs.choice import remembered
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ MOST = 2**62
 """Elements of a value at most: no place in it, and no product on the way to one, passes 64 bits."""
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def shape(how: Movement, shapes: tuple[Shape, ...]) -> Shape:
     """Return the shape of the result for these shapes of the operands.
 

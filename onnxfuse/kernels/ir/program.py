@@ -11,8 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import numpy as np
-
 from onnxfuse.kernels.ir import movement_maps, types
 from onnxfuse.kernels.ir.movement import Expanded, Movement
 from onnxfuse.kernels.ir.types import UnsupportedError
@@ -282,10 +280,15 @@ def arguments(value: Value) -> tuple[int, ...]:
 
 def broadcast(*shapes: Shape) -> Shape:
     """Return the shape that these broadcast to by numpy's rule."""
-    try:
-        return tuple(int(n) for n in np.broadcast_shapes(*shapes))
-    except ValueError:
-        raise UnsupportedError(f"shapes {', '.join(map(str, shapes))} do not broadcast") from None
+    rank = max(map(len, shapes), default=0)
+    found = [1] * rank
+    for shape in shapes:
+        for place, n in enumerate(shape, rank - len(shape)):
+            if n != 1:
+                if found[place] not in (1, n):
+                    raise UnsupportedError(f"shapes {', '.join(map(str, shapes))} do not broadcast")
+                found[place] = n
+    return tuple(found)
 
 
 def _images(shape: Shape, dims: int) -> Shape:

@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+from onnxfuse.kernels.programs import numbers
+
 Shape = tuple[int, ...]
 
 
@@ -89,5 +91,7 @@ def divisor(extent: int, bits: int) -> tuple[int, int, int]:
     Granlund and Montgomery, "Division by invariant integers using multiplication", 1994.
     """
     shift = max(extent - 1, 0).bit_length()
+    if numbers.is_recorded(extent):
+        return max(extent, 1), numbers.divisor_multiplier(extent, bits), shift
     multiplier = ((1 << bits) * ((1 << shift) - extent)) // max(extent, 1) + 1
     return max(extent, 1), multiplier % (1 << bits), shift

@@ -15,6 +15,7 @@ from onnxfuse.kernels.ir import strides, types
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.launch_plan import LaunchPlan, Queries, Tuning
+from onnxfuse.kernels.programs.choice import least
 from onnxfuse.kernels.templates.attention.body import Attention, Operand, take_apart
 from onnxfuse.kernels.templates.template import Extents
 from onnxfuse.model.fused import FusedOp
@@ -181,8 +182,8 @@ def choose(mine: Work, arch: Arch) -> Queries:
     warps = tiles if WARPS < tiles < 2 * WARPS else WARPS
     rounds = max(-(-tiles // warps), 1)
     ways = [(-(-rounds // passes), passes) for passes in range(1, rounds + 1)]
-    enough = [way for way in ways if 2 * heads * way[0] >= 3 * arch.sm_count] or ways[:1]
-    _, passes = min(enough, key=lambda way: (way[0] * way[1], way[0]))
+    enough = least(ways, lambda way: (way[0] * way[1], way[0]), lambda way: 2 * heads * way[0] >= 3 * arch.sm_count)
+    _, passes = enough or ways[0]
     return Queries(warps, 1, passes, _step(mine))
 
 

@@ -10,6 +10,7 @@ from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.launch_plan import Area, LaunchPlan, Tuning
+from onnxfuse.kernels.programs.choice import gcd, least
 from onnxfuse.kernels.templates.conv import convolution, direct_cpp
 from onnxfuse.kernels.templates.conv.convolution import Convolution, Problem
 from onnxfuse.kernels.templates.conv.direct_cpp import THREADS, WARPS, Group, Slab, Work
@@ -111,9 +112,9 @@ def _group(op: FusedOp, parts: Convolution, size: Problem, aligned: bool) -> Gro
         read = 1
     elif planes:
         # Pieces of a row lie on their own boundaries: each is wholly inside the image or outside.
-        read = math.gcd(4 * terms, size.places.shape[2], 8 * size.places.strides[1])
+        read = gcd(4 * terms, size.places.shape[2], 8 * size.places.strides[1])
     else:
-        read = math.gcd(4 * terms, size.places.shape[3])
+        read = gcd(4 * terms, size.places.shape[3])
     return Group(size.places, parts.groups, channels, filters, planes, terms, vector, read)
 
 
@@ -141,7 +142,7 @@ def _slab(group: Group, area: Area) -> Slab:
     rows_in, columns_in = (
         (n - 1) * s + r for n, s, r in zip((area.rows, area.columns), places.strides, reach, strict=True)
     )
-    read = group.read if group.planes else math.gcd(group.read, area.groups * group.channels)
+    read = group.read if group.planes else gcd(group.read, area.groups * group.channels)
     if group.planes:
         copies = 2 if group.terms == 2 and places.strides[1] % 2 else 1
         reads = -(-(group.shift + columns_in) // read)
@@ -189,7 +190,7 @@ def _areas(group: Group) -> Iterator[Area]:
 
 def choose(group: Group, arch: Arch) -> Slab | None:
     """Return the slab with the least estimated time, None where none fits the shared memory."""
-    return min(_fitting(group, arch), key=lambda s: _cycles(group, s, arch), default=None)
+    return least(_fitting(group, arch), lambda s: _cycles(group, s, arch))
 
 
 def _fitting(group: Group, arch: Arch) -> list[Slab]:

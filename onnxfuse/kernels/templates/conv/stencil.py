@@ -11,6 +11,7 @@ from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import ElementType, UnsupportedError
 from onnxfuse.kernels.ir.window import Places
 from onnxfuse.kernels.launch_plan import Band, LaunchPlan, Patch, Tuning
+from onnxfuse.kernels.programs.choice import gcd, least
 from onnxfuse.kernels.templates.conv import convolution, stencil_cpp
 from onnxfuse.kernels.templates.conv.convolution import MOST_TAPS, Convolution, Problem
 from onnxfuse.kernels.templates.conv.stencil_cpp import Patches, Strips, Work
@@ -30,7 +31,7 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     if tile is None:
         patch = tuning.patch or choose(parts, size, element, arch)
         # Vectors of channels start on their own boundaries: a power of 2 that divides all of them.
-        channels = math.gcd(patch.channels, size.places.shape[3]) if aligned and parts.channels_last else 1
+        channels = gcd(patch.channels, size.places.shape[3]) if aligned and parts.channels_last else 1
         laid = _patches(parts, size, replace(patch, channels=channels))
         made: Patches | Strips = laid
         grid = size.places.shape[0] * math.prod(laid.blocks)
@@ -122,7 +123,7 @@ def strips(parts: Convolution, size: Problem, element: ElementType, arch: Arch, 
     fitting = [b for b in bands if _shared_words(places, b, block_channels) * 4 <= SHARED_LIMIT]
     if not fitting:
         return None
-    band = min(fitting, key=lambda b: _instructions(places, b))
+    band = least(fitting, lambda b: _instructions(places, b)) or fitting[0]
     tiles = -(-places.out[1] // (band.strips * 8)), -(-places.out[0] // (band.segments * band.rows))
     blocks = (-(-channels // block_channels), *tiles)
     if tuning.band is None and places.shape[0] * math.prod(blocks) < 2 * arch.sm_count:
@@ -198,13 +199,13 @@ def choose(parts: Convolution, size: Problem, element: ElementType, arch: Arch) 
         columns = max(c for c in (1, 2, 4, 8) if across % c == 0)
         rows = min(4 if columns > 2 else 7, down)
     elif parts.resizing is not None:
-        channels = math.gcd(16 // element.size, size.places.shape[3])
+        channels = gcd(16 // element.size, size.places.shape[3])
         rows, columns = 1, min(2, across)
     elif parts.pooling is not None:
         # 2 x 2 outputs of 4 and of 8 channels, batch 32, float16, H200, 2026-11, microseconds: 3 x 3, stride 2 over
         # 64 x 112 x 112 18.9 and 21.8; 2 x 2, stride 2 over 64 x 224 x 224 61.4 and 66.7; 3 x 3 over 512 x 14 x 14 6.5
         # and 7.2, over 192 x 28 x 28 9.9 and 8.7.
-        channels = math.gcd(8 // element.size, size.places.shape[3])
+        channels = gcd(8 // element.size, size.places.shape[3])
         rows, columns = min(2, down), min(2, across)
     else:
         # 7 x 7 over 96 x 56 x 56, batch 32: float16 2 x 7 x 2 37.1 us, 4 x 4 x 2 38.1; float32 4 x 4 x 1 40.1, with 2
@@ -273,7 +274,7 @@ def _patches(parts: Convolution, size: Problem, patch: Patch) -> Patches:
             return block(max(channels, 1), around, down)
         room = max((MEAN_THREADS if few else patch.threads) // max(channels, 1), 1)
     candidates = [block(max(channels, 1), c, r) for c in range(1, room + 1) for r in range(1, room // c + 1)]
-    return min(candidates, key=lambda b: _cost(size, b))
+    return least(candidates, lambda b: _cost(size, b)) or candidates[0]
 
 
 def _cost(size: Problem, block: Patches) -> float:

@@ -13,6 +13,7 @@ from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.ir.strides import Shape, divisor, strides_in
 from onnxfuse.kernels.ir.window import Places, Resizing
 from onnxfuse.kernels.launch_plan import Band, Patch
+from onnxfuse.kernels.programs.choice import gcd
 from onnxfuse.kernels.templates.conv.convolution import Convolution, Problem
 from onnxfuse.model.fused import FusedOp
 
@@ -207,7 +208,7 @@ def _patch_constants(work: Work, tile: Patches) -> dict[str, int]:
         read = patch.channels
     else:
         # Vectors of columns lie on their own boundaries: each is wholly inside the image or outside.
-        read = math.gcd(16 // work.x.size, places.shape[2], patch.columns * places.strides[1]) if work.aligned else 1
+        read = gcd(16 // work.x.size, places.shape[2], patch.columns * places.strides[1]) if work.aligned else 1
     return {
         "ROWS": patch.rows, "COLUMNS": patch.columns, "CHANNELS": patch.channels,
         "BLOCK_CHANNELS": tile.channels, "BLOCK_COLUMNS": tile.columns, "BLOCK_ROWS": tile.rows,

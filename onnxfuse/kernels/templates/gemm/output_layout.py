@@ -10,6 +10,7 @@ from onnxfuse.kernels.ir import movement_maps, strides
 from onnxfuse.kernels.ir.movement import Reshaped, Transposed
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
+from onnxfuse.kernels.programs.choice import gcd
 
 DIGITS = 3
 """Of a row's number and of a column's, at most."""
@@ -58,7 +59,7 @@ class Stored:
 
 
 def _beside(first: Digit, *others: Digit) -> int:
-    return math.gcd(first.extent, *(d.step for d in others)) if first.step == 1 else 1
+    return gcd(first.extent, *(d.step for d in others)) if first.step == 1 else 1
 
 
 def _words(digits: Sequence[Digit]) -> list[int]:
@@ -93,7 +94,7 @@ def stored(full: Shape, moves: Moves) -> Stored:
     )
     if any(way < n < way * extent or (way >= n and way % n) for way, extent, _ in placed if n):
         raise UnsupportedError("a Reshape that cuts across the rows and columns of the product")
-    columns, rows = ([(e, s) for w, e, s in placed if (w < n) is below] for below in (True, False))
+    columns, rows = ([(e, s) for w, e, s in placed if (w < n) == below] for below in (True, False))
     return Stored(shape, _digits(rows, "rows"), _digits(columns, "columns"))
 
 

@@ -51,11 +51,11 @@ def problem(parts: Anatomy, input_shapes: tuple[Shape, ...]) -> Problem:
     """Return the size of the products for these shapes of the op's inputs."""
     if parts.prologue is not None:
         input_shapes = (*input_shapes, parts.prologue.shape(input_shapes))
-    sizes = {_problem(product, input_shapes[product.a], input_shapes[product.b]) for product in parts.products}
-    if len(sizes) > 1:
-        columns = ", ".join(map(str, sorted(s.n for s in sizes)))
+    first, *others = [_problem(product, input_shapes[product.a], input_shapes[product.b]) for product in parts.products]
+    if any(other != first for other in others):
+        columns = ", ".join(map(str, sorted({first.n, *(s.n for s in others)})))
         raise UnsupportedError(f"products side by side of {columns} columns")
-    return sizes.pop()
+    return first
 
 
 def _problem(product: Product, a: Shape, b: Shape) -> Problem:

@@ -9,6 +9,7 @@ from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.launch_plan import Block, LaunchPlan
+from onnxfuse.kernels.programs.choice import gcd, least
 from onnxfuse.kernels.templates.gemm import cpp as gemm_cpp
 from onnxfuse.kernels.templates.gemm import prologue_cpp
 from onnxfuse.kernels.templates.gemm.body import ROW_BYTES, Anatomy
@@ -117,9 +118,9 @@ def plan(work: Work, aligned: bool, block: Block | None, arch: Arch) -> LaunchPl
 
 def choose(parts: Anatomy, size: Problem, arch: Arch) -> Block:
     """Return the block with the least estimated time."""
-    fitting = candidates(parts, arch)
-    if fitting:
-        return min(fitting, key=lambda block: microseconds(block, parts, size, arch))
+    best = least(candidates(parts, arch), lambda block: microseconds(block, parts, size, arch))
+    if best is not None:
+        return best
     spare = _fitting(SPARE, parts, arch)
     if not spare:
         raise UnsupportedError(f"{len(parts.epilogues[0].products)} products in one body")
@@ -217,7 +218,7 @@ def _fit(work: Work, block: Block, aligned: bool, arch: Arch) -> Fit:
     if size.places is not None:
         along_a = size.places.shape[3]
     stored = [types.TYPES[o.dtype].size for o in work.program.outputs]
-    width = math.gcd(size.n, 16 // min(stored), *(s.width for s in work.stored)) if aligned and size.n else 1
+    width = gcd(size.n, 16 // min(stored), *(s.width for s in work.stored)) if aligned and size.n else 1
     return Fit(
         block,
         stages,
@@ -225,10 +226,10 @@ def _fit(work: Work, block: Block, aligned: bool, arch: Arch) -> Fit:
         width,
         _piece(along_a, item, aligned),
         _piece(along_b, item, aligned),
-        math.gcd(size.k, 16) if aligned else 1,
+        gcd(size.k, 16) if aligned else 1,
     )
 
 
 def _piece(along: int, item: int, aligned: bool) -> int:
     """Return the bytes of a factor that lie on a boundary of as many in every line of so many elements."""
-    return math.gcd(along * item, 16) if aligned and along else item
+    return gcd(along * item, 16) if aligned and along else item

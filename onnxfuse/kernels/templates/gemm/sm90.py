@@ -9,6 +9,7 @@ from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.ir.program import Apply
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.launch_plan import LaunchPlan, Tile
+from onnxfuse.kernels.programs.choice import larger, least, smaller
 from onnxfuse.kernels.templates.gemm import cpp as gemm_cpp
 from onnxfuse.kernels.templates.gemm import prologue_cpp, sm90_cpp, tensor_maps
 from onnxfuse.kernels.templates.gemm.body import ROW_BYTES, Anatomy
@@ -120,7 +121,7 @@ def _shared_bytes(work: Work, tile: Tile, stages: int) -> int:
 
 def left_rows(size: Problem, tile: Tile) -> int:
     """Return the rows of the left factor that are fetched for a tile: no more than there are, but for windows."""
-    return tile.m if size.places is not None else min(tile.m, max(-(-size.m // 8) * 8, 8))
+    return tile.m if size.places is not None else smaller(tile.m, larger(-(-size.m // 8) * 8, 8))
 
 
 LEAST_STAGES = 3
@@ -231,17 +232,31 @@ def _light(parts: Anatomy) -> bool:
 
 def fitting(work: Work) -> list[Tile]:
     """Return the tiles that fit and are not much too large, with the columns of all products of a gate."""
-    accumulated = work.first_operand
-    narrow = accumulated == 1 and output_bytes(work.parts) == 2 and work.parts.prologue is None
-    tiles = [
+    tiles = [tile for tile in _cut(work) if _is_held(work, tile)]
+    return [tile for tile in tiles if _is_near(work, tile)] or tiles
+
+
+def _cut(work: Work) -> list[Tile]:
+    """Return the tiles that the columns can be cut in, whose sums fit the registers."""
+    narrow = work.first_operand == 1 and output_bytes(work.parts) == 2 and work.parts.prologue is None
+    return [
         tile
         for tile in COSTS
-        if _takes_columns(work, tile) and (narrow or tile.m * tile.n // (tile.warpgroups * 128) <= 128)
+        if _takes_columns(work, tile)
+        and (narrow or tile.m * tile.n // (tile.warpgroups * 128) <= 128)
+        and _has_registers(work.parts, tile, tile.n)
     ]
-    tiles = [t for t in tiles if _has_registers(work.parts, t, t.n)]
-    fitting = [t for t in tiles if _most_stages(work, replace(t, n=t.n // accumulated)) >= LEAST_STAGES]
-    rows, columns = -(-work.size.m // 64) * 64, -(-work.size.n // 64) * 64 * accumulated
-    return [t for t in fitting if t.m * t.cluster <= 2 * rows and t.n <= 2 * columns] or fitting
+
+
+def _is_held(work: Work, tile: Tile) -> bool:
+    """Return whether enough stages of a tile fit the shared memory."""
+    return _shared_bytes(work, replace(tile, n=tile.n // work.first_operand), LEAST_STAGES) <= SHARED_LIMIT
+
+
+def _is_near(work: Work, tile: Tile) -> bool:
+    """Return whether a tile is not much larger than the product."""
+    rows, columns = -(-work.size.m // 64) * 64, -(-work.size.n // 64) * 64 * work.first_operand
+    return tile.m * tile.cluster <= 2 * rows and tile.n <= 2 * columns
 
 
 def _takes_columns(work: Work, tile: Tile) -> bool:
@@ -254,54 +269,63 @@ def _takes_columns(work: Work, tile: Tile) -> bool:
 
 def choose(work: Work, arch: Arch) -> tuple[Tile, float]:
     """Return the tile with the least estimated time, and the time."""
-    estimated = _estimated(work, arch)
-    if not estimated:
+
+    def tries(tile: Tile) -> bool:
+        if tile.split > 1:
+            return _splits(work, arch, tile.split)
+        return _is_near(work, tile) and _is_held(work, tile)
+
+    best = least([*_cut(work), *SPLIT], lambda tile: _microseconds(work, tile, arch), tries)
+    if best is None:
         raise UnsupportedError(f"{work.first_operand} products in one body")
-    best = min(estimated, key=lambda tile: estimated[tile])
-    return replace(best, n=best.n // work.first_operand), estimated[best]
+    return replace(best, n=best.n // work.first_operand), _microseconds(work, best, arch)
 
 
 def _estimated(work: Work, arch: Arch) -> dict[Tile, float]:
     """Return the microseconds of each tile that fits, split where they are few."""
-    parts, size, accumulated = work.parts, work.size, work.first_operand
+    tiles = [*fitting(work), *(tile for tile in SPLIT if _splits(work, arch, tile.split))]
+    return {tile: _microseconds(work, tile, arch) for tile in tiles}
+
+
+def _count(work: Work, tile: Tile) -> int:
+    """Return how many tiles there are, those of a cluster together."""
+    across = -(-work.size.n * work.first_operand // tile.n) * len(work.parts.epilogues)
+    return -(-work.size.m // (tile.m * tile.cluster)) * across
+
+
+def _microseconds(work: Work, tile: Tile, arch: Arch) -> float:
+    """Return the estimated time by a tile that has the columns of all products of a gate."""
+    parts, size = work.parts, work.size
     steps, light = _steps(size, parts.terms), _light(parts)
-
-    costs = TF32_COSTS if parts.to_tf32 else COSTS
     moved = output_bytes(parts) * (1 if work.staged is None else 2)
-
-    def count(tile: Tile) -> int:
-        across = -(-size.n * accumulated // tile.n) * len(parts.epilogues)
-        return -(-size.m // (tile.m * tile.cluster)) * across
-
-    def microseconds(tile: Tile) -> float:
-        cost, rounds = costs[replace(tile, teams=2, split=1) if tile.split > 1 else tile], 1
-        if tile.split == 1:
-            rounds = -(-count(tile) // (arch.sm_count // tile.cluster))
-        if tile.cluster > 1 and rounds < SHARED_FROM:
-            return math.inf
-        computed = prologue_cpp.microseconds(parts, left_rows(size, tile))
-        if rounds > 1:
-            one = steps * max(cost.several, computed) + (cost.light if light else cost.finish)
-            # One team stores and then multiplies, of two the one while the other does.
-            behind = 0.0 if tile.teams > 1 else steps * cost.several
-            return LAUNCH + rounds * max(one, behind + BESIDE + tile.m * tile.n * moved / SHARE)
-        once, each = GATHER
-        warps = sm90_cpp.part_warps(tile, left_rows(size, tile))
-        gather = once + each * tile.split * warps if tile.split > 1 else 0.0
-        return (
-            cost.launch + -(-steps // tile.split) * max(cost.step, computed) + gather - (LIGHT_SAVES if light else 0.0)
-        )
-
-    splits = [s for s in _splits(steps) if count(SMALLEST) * s <= arch.sm_count * CLUSTERED] if accumulated == 1 else []
-    tiles = [*fitting(work), *(replace(SMALLEST, teams=1, split=s) for s in splits)]
-    return {tile: microseconds(tile) for tile in tiles}
+    costs = TF32_COSTS if parts.to_tf32 else COSTS
+    cost, rounds = costs[replace(tile, teams=2, split=1) if tile.split > 1 else tile], 1
+    if tile.split == 1:
+        rounds = -(-_count(work, tile) // (arch.sm_count // tile.cluster))
+    if tile.cluster > 1 and rounds < SHARED_FROM:
+        return math.inf
+    computed = prologue_cpp.microseconds(parts, left_rows(size, tile))
+    if rounds > 1:
+        one = steps * larger(cost.several, computed) + (cost.light if light else cost.finish)
+        # One team stores and then multiplies, of two the one while the other does.
+        behind = 0.0 if tile.teams > 1 else steps * cost.several
+        return LAUNCH + rounds * larger(one, behind + BESIDE + tile.m * tile.n * moved / SHARE)
+    once, each = GATHER
+    gather = once + each * tile.split * sm90_cpp.part_warps(tile, left_rows(size, tile)) if tile.split > 1 else 0.0
+    return (
+        cost.launch + -(-steps // tile.split) * larger(cost.step, computed) + gather - (LIGHT_SAVES if light else 0.0)
+    )
 
 
 SMALLEST = Tile(64, 64, 1)
+SPLIT = tuple(replace(SMALLEST, teams=1, split=s) for s in SPLITS)
 
 
-def _splits(steps: int) -> list[int]:
-    return [s for s in SPLITS if steps >= SPLIT_FROM]
+def _splits(work: Work, arch: Arch, split: int) -> bool:
+    """Return whether the smallest tiles are few enough that so many blocks for each may be faster."""
+    if work.first_operand > 1 or _steps(work.size, work.parts.terms) < SPLIT_FROM:
+        return False
+    return _count(work, SMALLEST) * split <= arch.sm_count * CLUSTERED
 
 
 def worth_measuring(work: Work, arch: Arch) -> list[Tile]:
@@ -310,5 +334,5 @@ def worth_measuring(work: Work, arch: Arch) -> list[Tile]:
     tiles = [t for t in fitting(work) if estimated[t] <= NEAR * min(estimated.values())]
     few = -(-work.size.m // 64) * -(-work.size.n // 64) * len(work.parts.epilogues) * 2 <= arch.sm_count
     if work.first_operand == 1 and few:
-        tiles += [replace(SMALLEST, teams=1, split=s) for s in _splits(_steps(work.size, work.parts.terms))]
+        tiles += SPLIT if _steps(work.size, work.parts.terms) >= SPLIT_FROM else ()
     return [replace(t, n=t.n // work.first_operand) for t in tiles]

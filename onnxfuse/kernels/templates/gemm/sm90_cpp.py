@@ -4,6 +4,7 @@ from onnxfuse.kernels.emit.source import KernelSource
 from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.ir.program import Program
 from onnxfuse.kernels.launch_plan import Tile
+from onnxfuse.kernels.programs.choice import smaller
 from onnxfuse.kernels.templates.gemm import prologue_cpp
 from onnxfuse.kernels.templates.gemm.body import TYPES
 from onnxfuse.kernels.templates.gemm.cpp import arguments, kernel
@@ -61,7 +62,7 @@ def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int) -> K
 
 def part_warps(tile: Tile, left_rows: int) -> int:
     """Return the warps that have rows of the left factor: those whose sums are sent."""
-    return min(4 * tile.warpgroups, -(-left_rows // 16))
+    return smaller(4 * tile.warpgroups, -(-left_rows // 16))
 
 
 def _beside(work: Work) -> int:

@@ -17,6 +17,7 @@ from onnxfuse.kernels.ir.lower_movement import Lowered, Read, lower
 from onnxfuse.kernels.ir.program import Program
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.launch_plan import LaunchPlan, Operand, Tuning
+from onnxfuse.kernels.programs.choice import gcd
 from onnxfuse.kernels.templates.pointwise import transpose_tile
 
 NARROWEST = 4
@@ -125,7 +126,7 @@ def _width(tensors: tuple[Operand, ...], lowered: Lowered, aligned: bool, tuning
         return 1
     sizes = tuple(t.size for t in tensors if 2 * math.prod(t.shape) >= math.prod(lowered.extents))
     width = tuning.width or strides.vector_width(sizes)
-    narrow = math.gcd(width, lowered.extents[-1])
+    narrow = gcd(width, lowered.extents[-1])
     inner = len(lowered.extents) - 1
     along = [s for s in lowered.sources.values() if isinstance(s, Read) and not index_maps.fixed(s, (inner,))]
     if narrow == width and along and all(abs(c.position.factor(inner)) > 1 for s in along for c in s.cases):

@@ -13,6 +13,7 @@ from onnxfuse.kernels.ir.lower_movement import Lowered, Read, Source
 from onnxfuse.kernels.ir.program import Program
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.launch_plan import LaunchPlan, Operand, Tuning
+from onnxfuse.kernels.programs.choice import gcd
 
 SIDE = 64
 """Rows and columns of a tile: 128 bytes of float16 on both sides of memory."""
@@ -168,7 +169,7 @@ def plan(
     # A vector runs through one seam at most.
     widest = min(widest, 1 << (tile.columns.bit_length() - 1))
     along = tile.columns * tile.rows if tile.written_flat else tile.columns
-    width = math.gcd(widest, along, lowered.extents[inner] * (lowered.extents[tile.row] if tile.written_flat else 1))
+    width = gcd(widest, along, lowered.extents[inner] * (lowered.extents[tile.row] if tile.written_flat else 1))
     # Below half the widest vectors rows are shifted: 1025 columns of float16, element by element, are 34% of a copy.
     shifted = not tile.written_flat and not tile.read_flat and width < widest // 2 and tile.columns % widest == 0
     width = widest if shifted else width
@@ -228,7 +229,7 @@ def _flat_grain(source: Read, lowered: Lowered, tile: Tile, most: int) -> int:
     inner = len(lowered.extents) - 1
     (case,) = source.cases
     others = (f for a, f in case.position.terms if a not in (Digit(tile.row), Digit(inner)))
-    return math.gcd(most, tile.rows * tile.columns, case.position.constant, *others)
+    return gcd(most, tile.rows * tile.columns, case.position.constant, *others)
 
 
 def _tiles(
@@ -276,7 +277,7 @@ def _fill(
         grain = _flat_grain(source, lowered, tile, 16 // size) if aligned else 1
         return f"fill_flat<{f.struct}, {grain}>(tiles.s{f.number}, {operand}, block, p)"
     most = min(16 // size, tile.rows & -tile.rows)
-    grain = math.gcd(index_maps.granularity(source, (tile.row,), most), lowered.extents[tile.row]) if aligned else 1
+    grain = gcd(index_maps.granularity(source, (tile.row,), most), lowered.extents[tile.row]) if aligned else 1
     whole = len(source.cases) == 1 and not any(index_maps.varies(b.index, tile.row) for b in source.cases[0].bounds)
     if aligned and whole and grain * size < 8:
         count = numbers.number(next(math.prod(t.shape) for t in tensors if t.name == f"in{source.inputs[0]}"))

@@ -11,6 +11,7 @@ from onnxfuse.kernels.emit.source import CLUSTER, DEVICE, KernelSource, generate
 from onnxfuse.kernels.ir.strides import Layout, Shape, divisor, vector_width
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.launch_plan import LaunchPlan, Operand, Tuning
+from onnxfuse.kernels.programs.choice import gcd, larger, most, settled, smaller
 from onnxfuse.kernels.templates.reduction.problem import Reduced
 
 SHARED_BYTES = 40 * 1024  # of partial results; 48 KB need no asking
@@ -61,6 +62,23 @@ class Split:
     """Vectors that a walking thread fetches together."""
     parts: int = 1
     """Blocks that share it through memory, where they walk along it once."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """How blocks may share the work."""
+
+    lanes: int
+    """Vectors side by side."""
+    threads: int
+    """Of a block."""
+    cluster: int
+    """Blocks that share the reduced axis."""
+
+    @property
+    def rows(self) -> int:
+        """Threads of a block that share it."""
+        return self.threads // self.lanes
 
 
 @dataclass(frozen=True)
@@ -181,33 +199,34 @@ def share_out(
     threads_first = tuning.column_threads or 128
     if not again:
         return _walk(placed, vectors, width, outer, count, ahead, results, arch, tuning)
-    best: tuple[tuple[float, ...], Split] | None = None
-    for lanes, threads in _shapes(vectors, threads_first):
-        rows = threads // lanes
-        if results.shared_bytes(lanes, rows) * width > SHARED_BYTES:
-            continue
-        tiles = outer * -(-vectors // lanes)
-        for cluster in (c for c in (1, 2, 4, 8) if c <= arch.cluster):
-            items = max(1, -(-count // (rows * cluster)))
-            fits = items * held <= HELD_BYTES
-            if cluster > 1 and count < cluster * rows * LEAST_ROWS and fits:
-                continue
-            # Read once before read twice; then blocks for all multiprocessors alike; then segments of at least a line;
-            # then small clusters.
-            blocks = tiles * cluster
-            busy = blocks / (arch.sm_count * -(-blocks // arch.sm_count))
-            busy *= min(1.0, blocks * threads / (arch.sm_count * BUSY_THREADS))
-            filled = vectors / (lanes * -(-vectors // lanes))
-            filled *= 0.5 + 0.5 * count / (items * rows * cluster)
-            busy *= CLUSTER_COST if cluster > 1 else 1.0
-            busy *= LARGE_COST if threads > 256 else 1.0
-            segment = min(1.0, lanes * width * _size(placed) / tuning.row_segment)
-            score = (float(fits), round(busy * filled * (0.5 + 0.5 * segment), 2), -cluster, lanes)
-            split = Split(width, lanes, rows, cluster, items if fits else 0, ahead)
-            if best is None or score > best[0]:
-                best = (score, split)
+    widest = 1 << larger(0, vectors - 1).bit_length()
+
+    def items(way: Way) -> int:
+        return larger(1, -(-count // (way.rows * way.cluster)))
+
+    def tries(way: Way) -> bool:
+        if results.shared_bytes(way.lanes, way.rows) * width > SHARED_BYTES or way.lanes > widest:
+            return False
+        return way.cluster == 1 or count >= way.cluster * way.rows * LEAST_ROWS or items(way) * held > HELD_BYTES
+
+    def score(way: Way) -> tuple[float, ...]:
+        # Read once before read twice; then blocks for all multiprocessors alike; then segments of at least a line;
+        # then small clusters.
+        blocks = outer * -(-vectors // way.lanes) * way.cluster
+        busy = blocks / (arch.sm_count * -(-blocks // arch.sm_count))
+        busy *= smaller(1.0, blocks * way.threads / (arch.sm_count * BUSY_THREADS))
+        filled = vectors / (way.lanes * -(-vectors // way.lanes))
+        filled *= 0.5 + 0.5 * count / (items(way) * way.rows * way.cluster)
+        busy *= CLUSTER_COST if way.cluster > 1 else 1.0
+        busy *= LARGE_COST if way.threads > 256 else 1.0
+        segment = min(1.0, way.lanes * width * _size(placed) / tuning.row_segment)
+        held_at_once = items(way) * held <= HELD_BYTES
+        return (held_at_once, round(busy * filled * (0.5 + 0.5 * segment), 2), -way.cluster, way.lanes)
+
+    best = most(_ways(threads_first, arch), score, tries)
     assert best is not None
-    return best[1]
+    found = items(best)
+    return Split(width, best.lanes, best.rows, best.cluster, found if found * held <= HELD_BYTES else 0, ahead)
 
 
 def _walk(
@@ -242,14 +261,11 @@ def _walk(
     return Split(width, lanes, rows, 1, 0, ahead, parts)
 
 
-def _shapes(vectors: int, threads: int) -> Iterator[tuple[int, int]]:
-    """The blocks to choose from: (vectors side by side, threads)."""
-    widest = 1 << max(0, vectors - 1).bit_length()
+def _ways(threads: int, arch: Arch) -> Iterator[Way]:
+    """The blocks and clusters to choose from."""
     for lanes in (64, 32, 16, 8, 4, 2, 1):
-        if lanes <= widest:
-            yield lanes, max(threads, 32)
-            if threads < 512:
-                yield lanes, 512
+        for several in (max(threads, 32), *([512] if threads < 512 else [])):
+            yield from (Way(lanes, several, c) for c in (1, 2, 4, 8) if c <= arch.cluster)
 
 
 def _size(placed: tuple[Placed, ...]) -> int:
@@ -266,7 +282,7 @@ def _width(placed: tuple[Placed, ...], spaces: Spaces, inner: int, aligned: bool
     deciding = [p for p in vectors if p.reduced] or vectors or list(placed)
     widest = tuning.width or vector_width(tuple(p.operand.size for p in deciding))
     steps = [s for p in vectors for s in (*spaces.outer.strides[p.slot], *spaces.reduced.strides[p.slot])]
-    return math.gcd(widest, inner, *steps)
+    return settled(gcd(widest, inner, *steps))
 
 
 def _constants(bits: int, spaces: Spaces, placed: tuple[Placed, ...], split: Split, whole: bool, early: bool) -> str:

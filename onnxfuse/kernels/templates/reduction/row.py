@@ -15,6 +15,7 @@ from onnxfuse.kernels.ir.strides import Layout, Shape, divisor, row_major, vecto
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.ir.unify_axes import Lookup
 from onnxfuse.kernels.launch_plan import LaunchPlan, Operand, Tuning
+from onnxfuse.kernels.programs.choice import gcd
 from onnxfuse.kernels.templates.reduction.problem import Reduced
 
 LOOP_THREADS = 1024
@@ -168,7 +169,7 @@ def _place(
     width = 0
     if runs:
         widest = tuning.width or vector_width(tuple(o.size for o, _ in runs))
-        width = math.gcd(widest, *(s for _, steps in runs for s in steps)) if aligned else 1
+        width = gcd(widest, *(s for _, steps in runs for s in steps)) if aligned else 1
     placed: list[Placed] = []
     outer_slots = row_slots = 0
     for operand, size, outer_strides, inner_strides in zip(operands, sizes, outer.strides, inner.strides, strict=True):
@@ -253,7 +254,7 @@ def share_out(
     if not width:
         width, shifted = _width(placed, columns, aligned, small, tuning)
     # A row of 197 halves, shifted by at most 7 of them, touches 26 vectors of 8.
-    vectors = -(-(columns + (width - math.gcd(columns, width) if shifted else 0)) // width)
+    vectors = -(-(columns + (width - gcd(columns, width) if shifted else 0)) // width)
     inputs = [p for p in placed if not p.operand.is_output and p.along != "scalar"]
     size = min((p.operand.size for p in placed if p.dense), default=1)
     written = any(p.operand.is_output and p.along != "scalar" for p in placed)
@@ -329,7 +330,7 @@ def _width(placed: tuple[Placed, ...], columns: int, aligned: bool, small: bool,
     widest = vector_width(sizes or tuple(p.operand.size for p in placed))
     # Positions of 8 bytes beside 16-bit scores: two accesses of a thread side by side are all that a warp coalesces.
     widest = tuning.width or min(widest, 32 // max((p.operand.size for p in placed if p.along == "columns"), default=1))
-    divides = math.gcd(columns, widest)
+    divides = gcd(columns, widest)
     if small:
         return min(divides, SMALL_ELEMENTS), False
     if tuning.shifted and sizes and divides < widest // 2 and columns > widest:

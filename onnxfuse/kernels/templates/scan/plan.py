@@ -20,6 +20,7 @@ from onnxfuse.kernels.ir.program import Program, Reduce, Term, broadcast
 from onnxfuse.kernels.ir.strides import Layout, Shape, collapse, strides_in, vector_width
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.launch_plan import LaunchPlan, Operand, Tuning
+from onnxfuse.kernels.programs.choice import gcd
 from onnxfuse.kernels.templates.pointwise import dense
 from onnxfuse.model.fused import FusedOp
 
@@ -182,7 +183,7 @@ def _width(work: Problem, neighbours: int, aligned: bool, tuning: Tuning) -> int
     sizes = [o.size for o in work.operands if o.is_output]
     sizes += [types.TYPES[program.values[i].dtype].size for i in program.reductions()]
     widest = vector_width(tuple(sizes)) if aligned else 1
-    return math.gcd(tuning.width or widest, neighbours)
+    return gcd(tuning.width or widest, neighbours)
 
 
 def _row_threads(vectors: int) -> int:
