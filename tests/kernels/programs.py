@@ -7,6 +7,7 @@ from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.launch_plan import LaunchPlan
 from onnxfuse.kernels.programs.family import Family, Key
 from onnxfuse.kernels.programs.graph import UnansweredError
+from onnxfuse.kernels.programs.tape import Tape, written
 from onnxfuse.model.errors import KernelError
 from onnxfuse.model.fused import FusedOp
 
@@ -39,9 +40,10 @@ def others(shapes: Shapes, count: int) -> list[Shapes]:
     return found
 
 
-def agrees(op: FusedOp, shapes: Shapes, aligned: bool, arch: Arch, count: int = 3) -> Family:
+def agrees(op: FusedOp, shapes: Shapes, aligned: bool, arch: Arch, count: int = 2) -> Family:
     """Check the program of `op`, recorded for these shapes, on them and on others like them; return it."""
     made = dispatch.family(op, any_extents(shapes), aligned, arch)
+    answered: list[tuple[Shapes, LaunchPlan | None]] = []
     for now in (shapes, *others(shapes, count)):
         expected, answer = plan(op, now, aligned, arch), made.answer(now)
         if answer is None:
@@ -49,6 +51,12 @@ def agrees(op: FusedOp, shapes: Shapes, aligned: bool, arch: Arch, count: int = 
             if answer is None:
                 continue
         assert answer == expected, f"{now} of {shapes}: {difference(answer, expected)}"
+        answered.append((now, expected))
+    if answered:
+        tape = Tape(written(made) or b"")
+        for now, expected in answered:
+            by_tape = tape.answer(now, made.kernels)
+            assert by_tape == expected, f"{now} of {shapes}, by the tape: {difference(by_tape, expected)}"
     return made
 
 

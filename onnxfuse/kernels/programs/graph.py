@@ -136,7 +136,8 @@ class Graph:
         return found
 
     def integer(self, value: int) -> int:
-        """Return the constant."""
+        """Return the constant; `UnansweredError` where it is none of 64 bits."""
+        _int64(value)
         return self.node(INTEGER, value)
 
     def constant(self, number: int) -> Value | None:

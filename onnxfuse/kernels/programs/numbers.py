@@ -311,6 +311,8 @@ def _compared(op: str, a: Any, b: Any) -> Any:
         return NotImplemented
     if isinstance(a, REALS) or isinstance(b, REALS):
         return _real(f"real_{op}", a, b)
+    if _is_beyond(a) or _is_beyond(b):  # no evaluation gets there
+        return op == "lt" and (b > 0 if _is_beyond(b) else a < 0)
     recorder = _recorder(a, b)
     left, right = operand(recorder.graph, a), operand(recorder.graph, b)
     if left[0] == right[0]:
@@ -318,6 +320,10 @@ def _compared(op: str, a: Any, b: Any) -> Any:
     if op == "eq" and left[0] > right[0]:
         left, right = right, left
     return _made(recorder, op, [left, right])
+
+
+def _is_beyond(value: Any) -> bool:
+    return type(value) is int and not -(2**63) <= value < 2**63
 
 
 def _negated(condition: Any) -> Any:
