@@ -1,9 +1,10 @@
 """The native bridge (bridge.cpp): registers fused ops with ONNX Runtime and launches their kernels."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from onnxfuse.kernels import TensorMap
-from onnxfuse.runtime.launch import Row
+from onnxfuse.runtime.launch import Program, Row
 
 API_VERSION: int
 """The ONNX Runtime API version whose function table is asked for."""
@@ -24,6 +25,15 @@ def encoded_tensor_maps(maps: Iterable[TensorMap], addresses: Iterable[int]) -> 
 
 def launches() -> dict[str, int]:
     """Return the kernel launches of each registered op since the start or the last reset."""
+
+def answers() -> dict[str, int]:
+    """Return how many shapes of each registered op were answered by its programs, since the start or the last reset."""
+
+def evaluated(program: Program, shapes: Iterable[tuple[int, ...]]) -> dict[str, Any] | None:
+    """Return the fields of the launch that a program answers for these shapes, None where the planner has to be asked.
+
+    Raises RuntimeError where the program's bytes are none of this version.
+    """
 
 def reset_launches() -> None:
     """Set every count to zero."""

@@ -18,6 +18,7 @@
 #include <array>
 #include <atomic>
 #include <climits>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -29,6 +30,7 @@
 
 #include "cuda_driver.h"
 #include "ort_api.h"
+#include "tape.h"
 
 namespace py = pybind11;
 
@@ -62,6 +64,7 @@ struct TensorMap {
   std::vector<int> lower, upper;
   std::vector<uint32_t> steps;
 
+  TensorMap() = default;
   explicit TensorMap(const py::handle& map)
       : pointer(map.attr("pointer").cast<size_t>()),
         offset(map.attr("offset").cast<size_t>()),
@@ -97,6 +100,58 @@ std::vector<TensorMap> tensor_maps_in(const py::object& maps) {
   return all;
 }
 
+// Something of Python's that others share; the last one to let go of it may hold no GIL.
+using SharedObject = std::shared_ptr<const py::object>;
+
+SharedObject shared(py::object object) {
+  return SharedObject(new py::object(std::move(object)), [](const py::object* held) {
+    if (python_is_leaving()) return;
+    py::gil_scoped_acquire gil;
+    delete held;
+  });
+}
+
+// A kernel that programs launch.
+struct Loaded {
+  cuda::Function function = nullptr;  // none: not compiled yet
+  bool early = false;
+  SharedObject owner;  // keeps the function's module loaded
+  mutable std::atomic<unsigned> shared_bytes{cuda::kSharedBytesWithoutAsking};  // that were asked for
+
+  explicit Loaded(const py::handle& kernel)
+      : function(reinterpret_cast<cuda::Function>(kernel.attr("function").cast<uintptr_t>())),
+        early(kernel.attr("early").cast<bool>()),
+        owner(shared(py::reinterpret_borrow<py::object>(kernel.attr("module")))) {}
+};
+
+// What answers for the shapes of a family on one device, by pointers of one kind.
+struct Program {
+  tape::Tape tape;
+  std::vector<std::shared_ptr<const Loaded>> kernels;
+  int64_t family;        // the number by which a program takes the place of the one before
+  int64_t context;
+  bool aligned;
+  std::vector<std::vector<int64_t>> apart;  // shapes that the planner plans itself: those with a measured variant
+  SharedObject rooms;    // bytes -> what gives scratch memory, as a launch of the planner's has it
+
+  Program(const py::handle& program, int64_t context, bool aligned)
+      : tape(program.attr("tape").cast<std::string>()),
+        family(program.attr("family").cast<int64_t>()),
+        context(context),
+        aligned(aligned),
+        apart(program.attr("apart").cast<std::vector<std::vector<int64_t>>>()),
+        rooms(shared(program.attr("rooms"))) {
+    for (const py::handle& kernel : program.attr("kernels")) kernels.push_back(std::make_shared<const Loaded>(kernel));
+    if (kernels.size() != tape.kernels) throw std::runtime_error("a launch program of other kernels than are there");
+  }
+
+  bool plans_itself(const int64_t* begin, const int64_t* end) const {
+    return std::any_of(apart.begin(), apart.end(), [&](const auto& shapes) {
+      return std::equal(shapes.begin(), shapes.end(), begin, end);
+    });
+  }
+};
+
 struct Launch {
   cuda::Function function;
   Dim3 grid, block;
@@ -109,7 +164,12 @@ struct Launch {
   mutable std::mutex scratch_mutex;
   mutable std::unordered_map<void*, void*> scratch;  // by stream, on which launches run one after the other
   std::vector<std::unique_ptr<const Launch>> then;  // after this one, on the same pointers
-  py::object owner;  // keeps the function's module loaded, and the scratch memory; touched only under the GIL
+  // Keeps the function's module loaded, and the scratch memory; touched only under the GIL. By a program there is none
+  // until there is scratch memory.
+  mutable py::object owner;
+  size_t scratch_bytes = 0;
+  std::shared_ptr<const Program> program;  // by which it was made, and its kernel
+  std::shared_ptr<const Loaded> kernel;
 
   explicit Launch(const py::object& answer)
       : function(reinterpret_cast<cuda::Function>(answer.attr("function").cast<uintptr_t>())),
@@ -126,6 +186,64 @@ struct Launch {
       then.push_back(std::make_unique<const Launch>(py::reinterpret_borrow<py::object>(next)));
   }
 
+  // The answer of a program that its tape has found at `at`; the tape was checked, so its words are in their bounds.
+  Launch(std::shared_ptr<const Program> by, const tape::Register* held, size_t& at) : program(std::move(by)) {
+    const std::vector<uint32_t>& words = program->tape.words;
+    const auto number = [&] { return held[words[at++]].integer; };
+    const auto small = [&] {
+      const int64_t value = number();
+      if (value < 0 || value > UINT_MAX) throw std::runtime_error("a launch program that launches nothing possible");
+      return static_cast<unsigned>(value);
+    };
+    const auto several = [&](auto& to) {
+      to.resize(words[at++]);
+      for (auto& value : to) value = static_cast<std::decay_t<decltype(value)>>(number());
+    };
+    kernel = program->kernels[words[at++]];
+    function = kernel->function;
+    early = kernel->early;
+    for (unsigned& n : grid) n = small();
+    for (unsigned& n : block) n = small();
+    shared_bytes = small();
+    scratch_bytes = static_cast<size_t>(number());
+    uses_scratch = scratch_bytes > 0;
+    const size_t width = words[at++] / 8, count = words[at++];
+    parameters.resize(width * count);
+    for (size_t i = 0; i < count; ++i) {
+      const int64_t value = number();
+      std::memcpy(&parameters[i * width], &value, width);  // the low half first: little-endian, as the GPU
+    }
+    output_shapes.resize(words[at++]);
+    for (Shape& shape : output_shapes) several(shape);
+    tensor_maps.resize(words[at++]);
+    for (TensorMap& map : tensor_maps) {
+      map.pointer = words[at++];
+      const int type = static_cast<int>(words[at++]);
+      map.type = TensorMap::tensor_map_type(type, words[at++] != 0);
+      const bool window = words[at++] != 0;
+      map.offset = static_cast<size_t>(number());
+      several(map.extents);
+      several(map.strides);
+      several(map.box);
+      map.steps.assign(map.extents.size(), 1);
+      if (window) {
+        several(map.lower);
+        several(map.upper);
+        std::vector<uint32_t> steps;
+        several(steps);
+        std::copy(steps.begin(), steps.end(), map.steps.begin() + 1);
+      }
+    }
+    const uint32_t after = words[at++];
+    for (uint32_t i = 0; i < after; ++i) then.push_back(std::make_unique<const Launch>(program, held, at));
+  }
+
+  bool has_owner() const {
+    return owner || std::any_of(then.begin(), then.end(), [](const auto& next) { return next->has_owner(); });
+  }
+  bool is_loaded() const {
+    return function && std::all_of(then.begin(), then.end(), [](const auto& next) { return next->is_loaded(); });
+  }
   bool has_scratch() const {
     return uses_scratch || std::any_of(then.begin(), then.end(), [](const auto& next) { return next->has_scratch(); });
   }
@@ -152,6 +270,10 @@ using SharedLaunch = std::shared_ptr<const Launch>;
 
 // The last one to let go of a launch may be a run, without the GIL.
 void free_launch(const Launch* launch) {
+  if (!launch->has_owner()) {
+    delete launch;
+    return;
+  }
   if (python_is_leaving()) return;  // the process takes it with it
   py::gil_scoped_acquire gil;
   delete launch;
@@ -165,6 +287,7 @@ struct Kept {
 };
 
 using Launches = std::unordered_map<Key, Kept, KeyHash>;
+constexpr size_t kMostPrograms = 64;    // of an op: families of shapes, each for the nodes that have the same weights
 constexpr size_t kMostLaunches = 1024;  // of an op: a server's lengths of text; each is a few kilobytes
 
 // ---- In place: ONNX Runtime asks for pairs (input, output) without saying of which op ------------------------------
@@ -215,22 +338,30 @@ Counters& counters() {
   return *all;
 }
 
-Counter& counter_of(const std::string& name) {
-  std::lock_guard<std::mutex> lock(counters().mutex);
-  return counters().by_name[name];
+// Shapes that programs answered.
+Counters& answers() {
+  static auto* all = new Counters;
+  return *all;
+}
+
+Counter& counter_of(Counters& all, const std::string& name) {
+  std::lock_guard<std::mutex> lock(all.mutex);
+  return all.by_name[name];
 }
 
 struct Op : ort::CustomOp {
   std::string op_name;
   std::vector<ort::ElementType> inputs, outputs;
-  py::object planner;   // (shapes, aligned, device) -> launch
+  py::object planner;   // (shapes, aligned, device, which extents vary or None) -> launch
   py::object planning;  // a threading.Lock: one thread plans, and the GIL is free while others wait
   Counter& launch_count;
   size_t kernels = 0;      // of living sessions; guarded by the GIL
   bool registered = true;  // in options that are still there; guarded by the GIL
   std::shared_mutex mutex;
   Launches launches;  // guarded by `mutex`
+  std::vector<std::shared_ptr<const Program>> programs;  // guarded by `mutex`
   std::atomic<uint64_t> clock{0};
+  Counter& by_programs;  // launches that no planner was asked for
 
   explicit Op(const py::handle& row);
 
@@ -260,6 +391,37 @@ struct Op : ort::CustomOp {
     return kept;
   }
 
+  // The launch that a program has for these shapes, if one has; without the GIL, in the registers that are given.
+  SharedLaunch by_program(const Key& key, std::vector<tape::Register>& held) {
+    std::shared_lock<std::shared_mutex> lock(mutex);
+    for (const auto& program : programs) {
+      if (program->context != key[0] || program->aligned != (key[kAlignedWord] != 0)) continue;
+      const int64_t found = program->tape.evaluate(key.data() + kShapesBegin, key.size() - kShapesBegin, held);
+      if (found < 0 || program->plans_itself(key.data() + kShapesBegin, key.data() + key.size())) continue;
+      size_t at = static_cast<size_t>(found);
+      SharedLaunch launch(new Launch(program, held.data(), at), free_launch);
+      if (launch->is_loaded()) return launch;
+    }
+    return nullptr;
+  }
+
+  // In the place of the program that it grew from; the newest first.
+  void learn(std::shared_ptr<const Program> program) {
+    std::shared_ptr<const Program> gone;  // freed outside the lock: that can run Python code
+    std::unique_lock<std::shared_mutex> lock(mutex);
+    for (auto& one : programs)
+      if (one->family == program->family && one->context == program->context) {
+        gone = std::exchange(one, std::move(program));
+        return lock.unlock();
+      }
+    programs.insert(programs.begin(), std::move(program));
+    if (programs.size() > kMostPrograms) {
+      gone = std::move(programs.back());
+      programs.pop_back();
+    }
+    lock.unlock();
+  }
+
   // With the GIL: where no session and no options are left that could ask, nothing is planned any more.
   void forget_planner() {
     if (kernels > 0 || registered) return;
@@ -269,16 +431,40 @@ struct Op : ort::CustomOp {
 
   void forget_launches() {
     Launches gone;  // freed outside the lock: that can run Python code
+    std::vector<std::shared_ptr<const Program>> programs_gone;
     {
       std::unique_lock<std::shared_mutex> lock(mutex);
       gone.swap(launches);
+      programs_gone.swap(programs);
     }
   }
 };
 
+// Of one node.
 struct Kernel {
   Op& op;
   ort::Api api;
+  mutable std::mutex mutex;
+  mutable std::vector<int64_t> first;  // rank and extents of each input in its first run; guarded by `mutex`
+  mutable std::vector<char> varies;    // which of them have been others since; guarded by `mutex`
+
+  Kernel(Op& op, ort::Api api) : op(op), api(api) {}
+
+  // Which words of the shapes have varied in this node's runs, with this one; none where none has.
+  std::vector<char> varied(const Key& key) const {
+    std::lock_guard<std::mutex> lock(mutex);
+    const size_t count = key.size() - kShapesBegin;
+    if (first.size() != count) {
+      first.assign(key.begin() + kShapesBegin, key.end());
+      varies.assign(count, 0);
+    }
+    bool any = false;
+    for (size_t i = 0; i < count; ++i) {
+      varies[i] |= first[i] != key[kShapesBegin + i];
+      any |= varies[i] != 0;
+    }
+    return any ? varies : std::vector<char>();
+  }
 };
 
 // As many as onnxfuse/kernels/limits.py lets a plan have.
@@ -290,6 +476,7 @@ struct Call {
   std::vector<void*> pointers;   // inputs, outputs, scratch memory
   std::array<cuda::TensorMap, kMostTensorMaps> tensor_maps;
   std::vector<void*> arguments;  // addresses of the pointers, then of the tensor maps, then of the parameters
+  std::vector<tape::Register> held;  // what programs compute with
 
   bool aligned() const {
     return std::all_of(pointers.begin(), pointers.end(),
@@ -403,23 +590,46 @@ class Held {
 
 void ask_for_shared_memory(const Launch& launch) {
   for (const auto& next : launch.then) ask_for_shared_memory(*next);
-  if (launch.shared_bytes <= cuda::kSharedBytesWithoutAsking) return;
+  if (launch.shared_bytes <= (launch.kernel ? launch.kernel->shared_bytes.load() : cuda::kSharedBytesWithoutAsking))
+    return;
   int result = cuda::driver().set_function_attribute(launch.function, cuda::kMaxDynamicSharedBytes,
                                                      static_cast<int>(launch.shared_bytes));
   if (result != cuda::kSuccess)
     fail(result, "asking for " + std::to_string(launch.shared_bytes) + " bytes of shared memory per block");
+  if (launch.kernel) launch.kernel->shared_bytes.store(launch.shared_bytes);
 }
 
-SharedLaunch ask_python(Op& op, const Key& key) {
+// Which extents vary, as the planner takes it: for each input, for each extent.
+py::object extents_that_vary(const Key& key, const std::vector<char>& varied) {
+  if (varied.empty()) return py::none();
+  py::list inputs;
+  for (size_t i = kShapesBegin; i < key.size(); i += 1 + key[i]) {
+    py::list extents;
+    for (int64_t n = 1; n <= key[i]; ++n) extents.append(varied[i - kShapesBegin + n] != 0);
+    inputs.append(py::tuple(extents));
+  }
+  return py::tuple(inputs);
+}
+
+SharedLaunch ask_python(const Kernel& kernel, const Key& key) {
+  Op& op = kernel.op;
   int device = 0;
   check(cuda::driver().device(&device), "cuCtxGetDevice");
   py::tuple shapes(py::cast(shapes_in(key)));
   for (size_t i = 0; i < shapes.size(); ++i) shapes[i] = py::tuple(shapes[i]);
-  SharedLaunch launch(new Launch(op.planner(shapes, key[kAlignedWord] != 0, device)), free_launch);
+  const bool aligned = key[kAlignedWord] != 0;
+  const py::object answer = op.planner(shapes, aligned, device, extents_that_vary(key, kernel.varied(key)));
+  SharedLaunch launch(new Launch(answer), free_launch);
   if (launch->output_shapes.size() != op.outputs.size())
     throw std::runtime_error("the plan has " + std::to_string(launch->output_shapes.size()) +
                              " output shapes, the op " + std::to_string(op.outputs.size()) + " outputs");
   ask_for_shared_memory(*launch);
+  const py::object program = answer.attr("program");
+  if (!program.is_none()) {
+    auto made = std::make_shared<const Program>(program, key[0], aligned);
+    if (made->tape.outputs != op.outputs.size()) throw std::runtime_error("a launch program of other outputs");
+    op.learn(std::move(made));
+  }
   return launch;
 }
 
@@ -429,21 +639,27 @@ std::string words(const py::error_already_set& error) {
   return py::str(error.value()).cast<std::string>() + " " + py::str(error.value().attr("hint")).cast<std::string>();
 }
 
-SharedLaunch plan(Op& op, const Key& key) {
+SharedLaunch plan(const Kernel& kernel, const Key& key) {
+  Op& op = kernel.op;
   if (python_is_leaving()) throw std::runtime_error("Python is shutting down, no kernel can be planned");
   py::gil_scoped_acquire gil;
   Held lock(op.planning);
   if (SharedLaunch launch = op.find(key)) return launch;  // another thread planned it meanwhile
   try {
-    return op.keep(key, ask_python(op, key));
+    return op.keep(key, ask_python(kernel, key));
   } catch (const py::error_already_set& error) {
     throw std::runtime_error(words(error));  // as text, while the GIL is held
   }
 }
 
-SharedLaunch launch_for(Op& op, const Key& key) {
-  if (SharedLaunch launch = op.find(key)) return launch;
-  return plan(op, key);
+SharedLaunch launch_for(const Kernel& kernel, Call& call) {
+  if (SharedLaunch launch = kernel.op.find(call.key)) return launch;
+  if (SharedLaunch launch = kernel.op.by_program(call.key, call.held)) {
+    ask_for_shared_memory(*launch);
+    kernel.op.by_programs.fetch_add(1, std::memory_order_relaxed);
+    return kernel.op.keep(call.key, std::move(launch));
+  }
+  return plan(kernel, call.key);
 }
 
 // The addresses of tensors change from run to run, so the maps are encoded for every launch.
@@ -481,6 +697,7 @@ void* scratch_of(const Launch& launch, void* stream) {
   {
     py::gil_scoped_acquire gil;
     try {
+      if (!launch.owner) launch.owner = (*launch.program->rooms)(launch.scratch_bytes);
       memory = reinterpret_cast<void*>(launch.owner.attr("scratch")().cast<uintptr_t>());
     } catch (const py::error_already_set& error) {
       throw std::runtime_error(words(error));  // as text, while the GIL is held
@@ -522,11 +739,11 @@ void run(const Kernel& kernel, ort::KernelContext* context, Call& call) {
   call.key.assign({reinterpret_cast<int64_t>(current), 0});
   read_inputs(kernel, context, call);
   call.key[kAlignedWord] = call.aligned();
-  SharedLaunch launch = launch_for(kernel.op, call.key);
+  SharedLaunch launch = launch_for(kernel, call);
   allocate_outputs(kernel, context, *launch, call);
   if (call.key[kAlignedWord] && !call.aligned()) {  // an output bound by the caller can start anywhere
     call.key[kAlignedWord] = 0;
-    launch = launch_for(kernel.op, call.key);
+    launch = launch_for(kernel, call);
   }
   void* stream = nullptr;
   check(ort::ContextStream::in(kernel.api)(context, &stream));
@@ -545,7 +762,7 @@ ort::Status* create_kernel(const ort::CustomOp* op, ort::Api api, const ort::Ker
   py::gil_scoped_acquire gil;
   auto& mine = const_cast<Op&>(of(op));
   ++mine.kernels;
-  *kernel = new Kernel{mine, api};
+  *kernel = new Kernel(mine, api);
   return nullptr;
 }
 
@@ -578,7 +795,8 @@ Op::Op(const py::handle& row)
       outputs(row.attr("outputs").cast<std::vector<ort::ElementType>>()),
       planner(row.attr("planner")),
       planning(py::module_::import("threading").attr("Lock")()),
-      launch_count(counter_of(op_name)) {
+      launch_count(counter_of(counters(), op_name)),
+      by_programs(counter_of(answers(), op_name)) {
   name = [](const CustomOp* op) { return of(op).op_name.c_str(); };
   provider = [](const CustomOp*) { return kProvider; };
   input_type = [](const CustomOp* op, size_t i) { return of(op).inputs[i]; };
@@ -619,16 +837,46 @@ void forget(const std::vector<uintptr_t>& ops) {
   }
 }
 
-std::map<std::string, uint64_t> launches() {
-  std::lock_guard<std::mutex> lock(counters().mutex);
+py::dict facts(const Launch& launch) {
+  py::list maps, then;
+  for (const TensorMap& map : launch.tensor_maps)
+    maps.append(py::make_tuple(map.pointer, map.offset, map.type, map.extents, map.strides, map.box, map.lower, map.upper,
+                               map.steps));
+  for (const auto& next : launch.then) then.append(facts(*next));
+  return py::dict(py::arg("function") = reinterpret_cast<uintptr_t>(launch.function), py::arg("grid") = launch.grid,
+                  py::arg("block") = launch.block, py::arg("shared_bytes") = launch.shared_bytes,
+                  py::arg("parameters") = py::bytes(launch.parameters), py::arg("output_shapes") = launch.output_shapes,
+                  py::arg("tensor_maps") = maps, py::arg("scratch_bytes") = launch.scratch_bytes,
+                  py::arg("then") = then);
+}
+
+std::map<std::string, uint64_t> counted(Counters& by) {
+  std::lock_guard<std::mutex> lock(by.mutex);
   std::map<std::string, uint64_t> all;
-  for (const auto& [name, count] : counters().by_name) all.emplace(name, count.load(std::memory_order_relaxed));
+  for (const auto& [name, count] : by.by_name) all.emplace(name, count.load(std::memory_order_relaxed));
   return all;
 }
 
 void reset_launches() {
-  std::lock_guard<std::mutex> lock(counters().mutex);
-  for (auto& [name, count] : counters().by_name) count.store(0, std::memory_order_relaxed);
+  for (Counters* by : {&counters(), &answers()}) {
+    std::lock_guard<std::mutex> lock(by->mutex);
+    for (auto& [name, count] : by->by_name) count.store(0, std::memory_order_relaxed);
+  }
+}
+
+// What a program answers, for tests: the fields of a launch by name, None where the planner has to be asked.
+py::object evaluated(const py::object& program, const std::vector<Shape>& shapes) {
+  auto made = std::make_shared<const Program>(program, 0, true);
+  std::vector<int64_t> words;
+  for (const Shape& shape : shapes) {
+    words.push_back(static_cast<int64_t>(shape.size()));
+    words.insert(words.end(), shape.begin(), shape.end());
+  }
+  std::vector<tape::Register> held;
+  const int64_t found = made->tape.evaluate(words.data(), words.size(), held);
+  if (found < 0 || made->plans_itself(words.data(), words.data() + words.size())) return py::none();
+  size_t at = static_cast<size_t>(found);
+  return facts(Launch(made, held.data(), at));
 }
 
 ort::Status* add_domain(ort::Api api, ort::SessionOptions* options) {
@@ -666,7 +914,9 @@ PYBIND11_MODULE(_bridge, m) {
   m.def("stage", &stage, py::arg("rows"));
   m.def("forget", &forget, py::arg("ops"));
   m.def("encoded_tensor_maps", &encoded_tensor_maps, py::arg("maps"), py::arg("addresses"));
-  m.def("launches", &launches);
+  m.def("launches", [] { return counted(counters()); });
+  m.def("answers", [] { return counted(answers()); });
+  m.def("evaluated", &evaluated, py::arg("program"), py::arg("shapes"));
   m.def("reset_launches", &reset_launches);
   m.attr("API_VERSION") = ort::kApiVersion;
   m.attr("API_SLOTS") = py::dict(

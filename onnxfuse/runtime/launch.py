@@ -38,10 +38,53 @@ class Launch:
     """Whatever must stay alive for `function` to stay loaded."""
     then: tuple[Launch, ...] = ()
     """Launches after this one, on the same pointers."""
+    program: Program | None = None
+    """What the bridge asks for the next shapes, before it asks for another launch; None: nothing new."""
 
 
-Planner = Callable[[tuple[Shape, ...], bool, int], Launch]
-"""(input shapes, all pointers 16-byte aligned?, device) -> the launch. Asked once; the bridge keeps the answer."""
+@dataclass(frozen=True)
+class Kernel:
+    """A loaded kernel that a program launches."""
+
+    function: int
+    """The `CUfunction`."""
+    early: bool
+    """As of a `Launch`."""
+    module: object
+    """Whatever must stay alive for `function` to stay loaded."""
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """The scratch memory of a launch that a program made."""
+
+    scratch: Callable[[], int]
+    """As of a `Launch`."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A launch program: answers for the shapes of a family, on the device and by the pointers that it was made for."""
+
+    family: int
+    """The next program of this number takes its place."""
+    tape: bytes
+    """`onnxfuse.kernels.programs.tape`."""
+    kernels: tuple[Kernel, ...]
+    """By their numbers in the tape."""
+    apart: tuple[tuple[int, ...], ...]
+    """Shapes that the planner plans itself: rank and extents of each input in turn."""
+    rooms: Callable[[int], Rooms]
+    """From bytes to scratch memory."""
+
+
+Varied = tuple[tuple[bool, ...], ...]
+"""For each extent of each input whether it has been another one in some run of the same node."""
+
+Planner = Callable[[tuple[Shape, ...], bool, int, Varied | None], Launch]
+"""(input shapes, all pointers 16-byte aligned?, device, what varies, None of a node's first shapes) -> the launch.
+
+Asked once; the bridge keeps the answer."""
 
 
 @dataclass(frozen=True)

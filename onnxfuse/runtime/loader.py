@@ -3,14 +3,14 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from onnxfuse import kernels
 from onnxfuse.kernels.launch_plan import DEFAULT, LaunchPlan, Tuning
 from onnxfuse.kernels.measurements import changed, extents
 from onnxfuse.kernels.templates.template import Extents
 from onnxfuse.model.fused import FusedOp
-from onnxfuse.runtime.launch import Launch, Planner, Shape
+from onnxfuse.runtime.launch import Launch, Planner, Shape, Varied
+from onnxfuse.runtime.programs import Programs, rooms
 from onnxfuse.runtime.variants import Variants
 
 
@@ -39,16 +39,24 @@ def planner(op: FusedOp, variants: Variants = lambda device: {}) -> Planner:
     """Return the function that plans, compiles and loads the kernel of `op` for one set of input shapes.
 
     `variants` are those that were measured fastest; for other shapes the plan chooses by itself, and so it does for a
-    variant that is none of the op's own: a file chooses among our kernels, it makes none.
+    variant that is none of the op's own: a file chooses among our kernels, it makes none. Where extents vary from run
+    to run the launch brings a program for all of them.
     """
+    programs = Programs(op)
 
-    def launch(input_shapes: tuple[Shape, ...], aligned: bool, device: int) -> Launch:
+    def launch(input_shapes: tuple[Shape, ...], aligned: bool, device: int, varied: Varied | None = None) -> Launch:
         arch = kernels.arch_of(device)
-        tuning = variants(device).get((op.name, tuple(map(tuple, input_shapes))), DEFAULT)
+        own = variants(device)
+        tuning = own.get((op.name, tuple(map(tuple, input_shapes))), DEFAULT)
         if tuning != DEFAULT and not kernels.is_candidate(op, input_shapes, arch, tuning):
             warnings.warn(_no_variant(op, input_shapes, tuning), stacklevel=1)
             tuning = DEFAULT
-        return _launch(kernels.plan(op, input_shapes, aligned, arch, tuning), device)
+        plan = kernels.plan(op, input_shapes, aligned, arch, tuning)
+        made = load(plan, device)
+        if varied is None or tuning != DEFAULT:
+            return made
+        apart = tuple(shapes for name, shapes in own if name == op.name)
+        return replace(made, program=programs.learn(input_shapes, aligned, device, varied, plan, apart))
 
     return launch
 
@@ -60,15 +68,9 @@ def _no_variant(op: FusedOp, input_shapes: tuple[Shape, ...], tuning: Tuning) ->
     )
 
 
-def _launch(plan: LaunchPlan, device: int) -> Launch:
+def load(plan: LaunchPlan, device: int) -> Launch:
     """Compile and load the kernels of a plan."""
     function = kernels.load(plan.kernel, device)
-    rooms: list[Any] = []
-
-    def scratch() -> int:
-        rooms.append(kernels.zeros(plan.scratch_bytes, device))
-        return int(rooms[-1].ptr)
-
     return Launch(
         function=function.kernel.ptr,
         grid=plan.grid,
@@ -79,7 +81,7 @@ def _launch(plan: LaunchPlan, device: int) -> Launch:
         output_shapes=plan.output_shapes,
         tensor_maps=plan.tensor_maps,
         scratch_bytes=plan.scratch_bytes,
-        scratch=scratch,
+        scratch=rooms(plan.scratch_bytes, device).scratch,
         module=function,
-        then=tuple(_launch(after, device) for after in plan.then),
+        then=tuple(load(after, device) for after in plan.then),
     )

@@ -24,7 +24,7 @@ MAGIC, VERSION = b"OFLP", 1
 HEADER = struct.Struct("<4sI8I")
 """Magic, version; ranks, extents, constants, registers, instructions, words of answers, kernels, outputs."""
 JUMP, ANSWER, MISS = range(3)
-"""Go on at the third operand unless the first two are equal; the answer at this word; ask the planner."""
+"""Go on at the third operand unless the first two are equal; the answer at the word of the third; ask the planner."""
 FIRST = 16
 """Number of the first operation."""
 NUMBERS = {op: FIRST + n for n, op in enumerate(OPERATIONS)}
@@ -103,7 +103,7 @@ class _Writer:
         if node.answer is not None:
             for number in node.answer.expressions():
                 self.compute(number, done)
-            self.code.append((ANSWER, 0, len(self.words), 0, 0))
+            self.code.append((ANSWER, 0, 0, 0, len(self.words)))
             self.leaf(node.answer)
             return
         if node.asked is not None:
@@ -223,7 +223,7 @@ class Tape:
             if op == MISS:
                 return None
             if op == ANSWER:
-                return int(operands[0])
+                return int(operands[2])
             if op == JUMP:
                 at = at if held[operands[0]] == held[operands[1]] else operands[2]
                 continue

@@ -1,0 +1,98 @@
+"""What a session learns of an op: a launch program for each family of shapes, from what the planner answers."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from typing import Any
+
+from onnxfuse import kernels
+from onnxfuse.kernels.launch_plan import LaunchPlan
+from onnxfuse.kernels.programs.family import Family, Key
+from onnxfuse.kernels.programs.graph import UnansweredError
+from onnxfuse.kernels.programs.tape import written
+from onnxfuse.model.fused import FusedOp
+from onnxfuse.runtime.launch import Kernel, Program, Rooms, Shape, Varied
+
+MOST_FAMILIES = 64
+"""Of an op on a device; of one with more the first are kept."""
+
+_numbers = count()
+
+
+@dataclass
+class _Learned:
+    family: Family
+    number: int = field(default_factory=lambda: next(_numbers))
+    wrong: bool = False
+
+
+class Programs:
+    """The programs of an op."""
+
+    def __init__(self, op: FusedOp) -> None:
+        self.op = op
+        self.learned: dict[tuple[int, bool, Key], _Learned] = {}
+
+    def learn(
+        self,
+        shapes: tuple[Shape, ...],
+        aligned: bool,
+        device: int,
+        varied: Varied,
+        plan: LaunchPlan,
+        apart: Sequence[tuple[Shape, ...]],
+    ) -> Program | None:
+        """Return the program that answers for these shapes, too, as the planner has: by `plan`. None: nothing new.
+
+        `apart`: shapes that no program answers for.
+        """
+        dims = [n for s in shapes for n in s]
+        free = [v for s in varied for v in s]
+        key = Key(tuple(map(len, shapes)), tuple(None if v else n for n, v in zip(dims, free, strict=True)))
+        place = (device, aligned, key)
+        if place not in self.learned:
+            if len(self.learned) >= MOST_FAMILIES:
+                return None
+            self.learned[place] = _Learned(kernels.family(self.op, key, aligned, kernels.arch_of(device)))
+        mine = self.learned[place]
+        if mine.wrong:
+            return None
+        try:
+            mine.family.record(shapes)
+        except UnansweredError:  # beyond 64 bits, or more questions than a program holds: the planner is asked
+            return None
+        if mine.family.answer(shapes) != plan:
+            mine.wrong = True
+            warnings.warn(
+                f"{self.op.name}: its launch program for {shapes} is not what was planned; each shape is planned by "
+                "itself. Please report it: the fault is onnxfuse's",
+                stacklevel=1,
+            )
+            return None
+        tape = written(mine.family)
+        if tape is None:
+            return None
+        return Program(
+            mine.number,
+            tape,
+            tuple(self._kernel(k, device) for k in mine.family.kernels),
+            tuple(tuple(n for s in shapes for n in (len(s), *s)) for shapes in apart),
+            partial(rooms, device=device),
+        )
+
+    def _kernel(self, source: kernels.KernelSource, device: int) -> Kernel:
+        function = kernels.load(source, device)  # compiled before: each answer was a plan that was loaded
+        return Kernel(function.kernel.ptr, kernels.arch_of(device).starts_early, function)
+
+
+def rooms(size: int, device: int) -> Rooms:
+    """Return what allocates scratch memory of so many bytes, as often as it is asked to; it lives as long as this."""
+    held: list[Any] = []
+
+    def scratch() -> int:
+        held.append(kernels.zeros(size, device))
+        return int(held[-1].ptr)
+
+    return Rooms(scratch)

@@ -1,0 +1,186 @@
+"""Launch programs in the bridge: they answer what the planner would, and it is asked for few shapes of many."""
+
+import contextlib
+import dataclasses
+import random
+import struct
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onnxfuse import kernels, runtime
+from onnxfuse.kernels.arch import Arch
+from onnxfuse.kernels.launch_plan import LaunchPlan
+from onnxfuse.kernels.programs.tape import HEADER, written
+from onnxfuse.runtime.bridge import bridge
+from onnxfuse.runtime.launch import Kernel, Program
+from tests.kernels import products, programs, rows
+from tests.kernels.ops import HALF
+from tests.runtime import fused_models as models
+from tests.runtime import growth
+from tests.runtime.conftest import FakeCuda
+
+H200 = Arch("sm_90a", 132)
+
+
+def program(family: programs.Family) -> Program:
+    """Return the program of a family whose kernels' functions are their numbers, from 1 on."""
+    tape = written(family)
+    assert tape is not None
+    found = tuple(Kernel(n + 1, True, None) for n in range(len(family.kernels)))
+    return Program(0, tape, found, (), lambda size: SimpleNamespace())
+
+
+def facts(plan: LaunchPlan, family: programs.Family) -> dict[str, Any]:
+    """Return the plan as the bridge tells it."""
+    maps = []
+    for m in plan.tensor_maps:
+        type_ = {1: 11 if m.to_tf32 else 7, 10: 6, 16: 9}[m.dtype]
+        steps = [1] * len(m.extents)
+        if m.window is not None:
+            steps[1 : 1 + len(m.window.strides)] = m.window.strides
+        sides = ([], []) if m.window is None else (list(m.window.lower), list(m.window.upper))
+        maps.append((m.pointer, m.offset, type_, list(m.extents), list(m.strides), list(m.box), *sides, steps))
+    return {
+        "function": family.numbers[plan.kernel] + 1, "grid": list(plan.grid), "block": list(plan.block),
+        "shared_bytes": plan.shared_bytes, "parameters": plan.parameters,
+        "output_shapes": [list(s) for s in plan.output_shapes], "tensor_maps": maps,
+        "scratch_bytes": plan.scratch_bytes, "then": [facts(after, family) for after in plan.then],
+    }  # fmt: skip
+
+
+BODIES = {
+    "gelu": lambda m, n, k: products.case(products.GELU, HALF, m, n, k),
+    "heads": lambda m, n, k: products.case(products.RESIDUAL, HALF, m, n, k),
+    **{name: (lambda m, n, k, of=of: (of.op(HALF), of.small)) for name, of in sorted(rows.TEMPLATES.items())},
+}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(sorted(BODIES)), st.integers(1, 40), st.integers(1, 520), st.booleans())
+def test_the_bridge_evaluates_as_the_planner_plans(name: str, batch: int, length: int, aligned: bool) -> None:
+    """Bit for bit: grid, block, parameters, tensor maps, scratch memory, shapes."""
+    op, shapes = BODIES[name]((batch, length), 3072, 768)
+    family = programs.agrees(op, tuple(map(tuple, shapes)), aligned, H200)
+    if not family.kernels:
+        return
+    made = program(family)
+    asked = 0
+    for now in (tuple(map(tuple, shapes)), *programs.others(tuple(map(tuple, shapes)), 6)):
+        found, expected = bridge().evaluated(made, now), programs.plan(op, now, aligned, H200)
+        assert (found is None) == (family.answer(now) is None)
+        if found is not None:
+            assert expected is not None
+            assert found == facts(expected, family)
+            asked += 1
+    assert asked
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_no_byte_of_a_program_leads_astray(data: st.DataObject) -> None:
+    """What is damaged is refused, or evaluates to something; nothing beside it is read."""
+    op, shapes = products.case(products.GELU, HALF, (2, 33), 768, 768)
+    family = programs.agrees(op, tuple(map(tuple, shapes)), True, H200, 0)
+    made = program(family)
+    tape = bytearray(made.tape)
+    for _ in range(data.draw(st.integers(1, 4))):
+        word = data.draw(st.integers(0, len(tape) // 4 - 1))
+        struct.pack_into(
+            "<I", tape, 4 * word, data.draw(st.sampled_from([0, 1, 2, 15, 16, 40, 41, 255, 2**16, 2**31, 2**32 - 1]))
+        )
+    damaged = dataclasses.replace(made, tape=bytes(tape[: data.draw(st.sampled_from([len(tape), 3, HEADER.size]))]))
+    with contextlib.suppress(RuntimeError):
+        bridge().evaluated(damaged, shapes)
+
+
+# ---- sessions
+
+
+def many_shapes() -> Any:
+    growth.install()
+    asked = []
+    plan = kernels.plan
+    kernels.plan = lambda op, *rest: (asked.append(op.name), plan(op, *rest))[1]  # type: ignore[assignment]
+    session = runtime.session(models.chain(), growth.CUDA)
+    chance = random.Random(1)
+    shapes = [session.run(None, growth.feeds(chance.randint(1, 4096)))[0].shape for _ in range(300)]
+    return {"asked": len(asked), "answered": sum(bridge().answers().values()), "right": all(s[1] == 8 for s in shapes)}
+
+
+def test_few_of_many_shapes_are_planned(on_fake_cuda: FakeCuda) -> None:
+    """300 lengths of a chain of ops; once each of them was planned for each op."""
+    found = on_fake_cuda(many_shapes)
+    assert found["right"]
+    assert found["asked"] < 20
+    assert found["answered"] > 200
+
+
+def eight_threads() -> Any:
+    growth.install()
+    session = runtime.session(models.chain(), growth.CUDA)
+    wrong = []
+
+    def work(seed: int) -> None:
+        chance = random.Random(seed)
+        for _ in range(200):
+            count = chance.randint(1, 3000)
+            if session.run(None, growth.feeds(count))[0].shape != (count, 8):
+                wrong.append(count)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return {"wrong": wrong, "launches": sum(runtime.launches().values()), "answered": sum(bridge().answers().values())}
+
+
+def test_threads_with_shapes_of_their_own(on_fake_cuda: FakeCuda) -> None:
+    found = on_fake_cuda(eight_threads)
+    assert found["wrong"] == []
+    assert found["answered"] > 0
+    assert found["launches"] % 1600 == 0
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_node_whose_shapes_stay_is_not_recorded(same: bool, on_fake_cuda: FakeCuda) -> None:
+    """A model of fixed shapes pays for no programs, however many nodes and shapes it has."""
+    found = on_fake_cuda(fixed if same else varying)
+    assert found["programs"] == (0 if same else found["programs"])
+    assert same or found["programs"] > 0
+
+
+def _programs(lengths: list[int]) -> Any:
+    growth.install()
+    made = []
+    family = kernels.family
+    kernels.family = lambda *facts: (made.append(facts), family(*facts))[1]  # type: ignore[assignment]
+    session = runtime.session(models.chain(), growth.CUDA)
+    for length in lengths:
+        session.run(None, growth.feeds(length))
+    return {"programs": len(made)}
+
+
+def fixed() -> Any:
+    return _programs([7, 7, 7])
+
+
+def varying() -> Any:
+    return _programs([7, 8])
+
+
+def test_shapes_with_a_measured_variant_are_planned() -> None:
+    """No program answers for them."""
+    op, shapes = products.case(products.GELU, HALF, (2, 33), 768, 768)
+    family = programs.agrees(op, tuple(map(tuple, shapes)), True, H200, 0)
+    made = program(family)
+    assert bridge().evaluated(made, shapes) is not None
+    words = tuple(n for s in shapes for n in (len(s), *s))
+    assert bridge().evaluated(dataclasses.replace(made, apart=(words,)), shapes) is None
+    assert np.prod(words) > 0
