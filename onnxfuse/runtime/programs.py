@@ -12,11 +12,15 @@ from onnxfuse.kernels.launch_plan import LaunchPlan
 from onnxfuse.kernels.programs.family import Family, Key
 from onnxfuse.kernels.programs.graph import UnansweredError
 from onnxfuse.kernels.programs.tape import written
+from onnxfuse.model.errors import KernelError
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.launch import Kernel, Program, Rooms, Shape, Varied
 
 MOST_FAMILIES = 64
 """Of an op on a device; of one with more the first are kept."""
+
+DEFECTS = (AssertionError, ArithmeticError, AttributeError, KernelError, LookupError, TypeError, ValueError)
+"""What a planner raises that cannot be recorded: a mistake that the tests look for, and no reason to stop a session."""
 
 _numbers = count()
 
@@ -61,13 +65,16 @@ class Programs:
             return None
         try:
             mine.family.record(shapes)
+            wrong = "" if mine.family.answer(shapes) == plan else "it is not what was planned"
         except UnansweredError:  # beyond 64 bits, or more questions than a program holds: the planner is asked
             return None
-        if mine.family.answer(shapes) != plan:
+        except DEFECTS as error:
+            wrong = f"{type(error).__name__}: {error}"
+        if wrong:
             mine.wrong = True
             warnings.warn(
-                f"{self.op.name}: its launch program for {shapes} is not what was planned; each shape is planned by "
-                "itself. Please report it: the fault is onnxfuse's",
+                f"{self.op.name}: no launch program for {shapes} ({wrong}); each new shape is planned by itself. "
+                "Please report it: the fault is onnxfuse's",
                 stacklevel=1,
             )
             return None

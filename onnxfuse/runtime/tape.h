@@ -174,6 +174,11 @@ class Tape {
       rest = static_cast<uint32_t>(a) % static_cast<uint32_t>(b);
       return true;
     }
+    if (a < 0 && a > -(1ll << 31) && b > 0 && b < (1ll << 31)) {  // of a quotient that is rounded up
+      quotient = -static_cast<int64_t>((static_cast<uint32_t>(-a) + static_cast<uint32_t>(b) - 1) / static_cast<uint32_t>(b));
+      rest = a - quotient * b;
+      return true;
+    }
     quotient = a / b;
     rest = a % b;
     if (rest != 0 && ((rest < 0) != (b < 0))) {

@@ -96,7 +96,7 @@ def check(op: FusedOp) -> None:
 def _shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
     """Return the shape of each part."""
     found = tuple(_writers()[p.template].output_shapes(p, input_shapes)[0] for p in parts(op))
-    if len({s[:-1] for s in found}) > 1 or any(len(s) != 4 or s[-1] % MULTIPLE for s in found):
+    if any(s[:-1] != found[0][:-1] for s in found) or any(len(s) != 4 or s[-1] % MULTIPLE for s in found):
         raise UnsupportedError(f"parts of shapes {', '.join(str(list(s)) for s in found)}")
     return found
 

@@ -124,11 +124,11 @@ def placed(parts: Anatomy, op: FusedOp, input_shapes: tuple[Shape, ...]) -> Anat
     # Of one row a matrix is a vector, too; what has the factor's shape is fetched ahead.
     given = (input_shapes[i] for i in prologue.inputs)
     kinds = tuple("cell" if s == shape else operand_kind(s, shape) or _group(s, shape) for s in given)
-    groups = {math.prod(shape[first:-1]) for first in kinds if isinstance(first, int)}
-    if len(groups) > 1:
-        raise UnsupportedError(f"vectors of terms for groups of {' and '.join(map(str, sorted(groups)))} rows")
+    groups = [math.prod(shape[first:-1]) for first in kinds if isinstance(first, int)]
+    if any(rows != groups[0] for rows in groups):
+        raise UnsupportedError(f"vectors of terms for groups of {' and '.join(map(str, sorted(set(groups))))} rows")
     named = tuple("group" if isinstance(kind, int) else kind for kind in kinds)
-    prologue = replace(prologue, kinds=named, group=next(iter(groups), 0))
+    prologue = replace(prologue, kinds=named, group=groups[0] if groups else 0)
     if not prologue.cells:
         raise UnsupportedError("a left factor that is computed from vectors alone")
     size = types.TYPES[parts.dtype].size
