@@ -70,7 +70,7 @@ def session(
             fused = as_functions(facts, missing)
         else:
             fused, through_library = register_kernels(
-                options, facts, library=True, tf32=tf32, rules=rules, folder=data_folder(model)
+                options, facts, library=True, tf32=tf32, rules=rules, folder=data_folder(model), device=_device(cuda)
             )
     else:
         fused = as_functions(model, _why_not_cuda(providers))

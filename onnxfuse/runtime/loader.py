@@ -9,6 +9,7 @@ from onnxfuse.kernels.launch_plan import DEFAULT, LaunchPlan, Tuning
 from onnxfuse.kernels.measurements import changed, extents
 from onnxfuse.kernels.templates.template import Extents
 from onnxfuse.model.fused import FusedOp
+from onnxfuse.runtime.ahead import Ahead
 from onnxfuse.runtime.launch import Launch, Planner, Shape, Varied
 from onnxfuse.runtime.programs import Programs, rooms
 from onnxfuse.runtime.variants import Variants
@@ -35,12 +36,12 @@ def may_alias(op: FusedOp) -> tuple[int, ...]:
     return tuple(i for i, output in kernels.inplace(op) if output == 0)
 
 
-def planner(op: FusedOp, variants: Variants = lambda device: {}) -> Planner:
+def planner(op: FusedOp, variants: Variants = lambda device: {}, ahead: Ahead | None = None) -> Planner:
     """Return the function that plans, compiles and loads the kernel of `op` for one set of input shapes.
 
     `variants` are those that were measured fastest; for other shapes the plan chooses by itself, and so it does for a
     variant that is none of the op's own: a file chooses among our kernels, it makes none. Where extents vary from run
-    to run the launch brings a program for all of them.
+    to run the launch brings a program for all of them. `ahead` may have compiled the kernel by then.
     """
     programs = Programs(op)
 
@@ -51,7 +52,10 @@ def planner(op: FusedOp, variants: Variants = lambda device: {}) -> Planner:
         if tuning != DEFAULT and not kernels.is_candidate(op, input_shapes, arch, tuning):
             warnings.warn(_no_variant(op, input_shapes, tuning), stacklevel=1)
             tuning = DEFAULT
-        plan = kernels.plan(op, input_shapes, aligned, arch, tuning)
+        if ahead is None:
+            plan = kernels.plan(op, input_shapes, aligned, arch, tuning)
+        else:
+            plan = ahead.plan(op, input_shapes, aligned, device, tuning)
         made = load(plan, device)
         if varied is None or tuning != DEFAULT:
             return made

@@ -14,6 +14,7 @@ from onnxfuse.model.fused import FusedOp, fused_ops
 from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.rewrite.fuse.realize import Realized, realize
 from onnxfuse.rewrite.language import rule_file
+from onnxfuse.runtime.ahead import Ahead
 from onnxfuse.runtime.bridge import bridge
 from onnxfuse.runtime.cuda import cuda_unusable
 from onnxfuse.runtime.launch import Row
@@ -60,19 +61,25 @@ def register_kernels(
     tf32: bool = True,
     rules: Sequence[str | Path] = (),
     folder: Path | None = None,
+    device: int | None = None,
 ) -> tuple[tuple[Placement, ...], dict[str, FusedOp]]:
     """Register every fused op that has a kernel; the others keep their bodies, each with the reason.
 
     `library`: the caller lets the library compute those that are placed so, which are also returned, each with the form
     that its rule makes of its body. What the file says of that form is not read. `tf32` and `rules`: as for `register`.
-    `folder` holds the external data.
+    `folder` holds the external data. `device`: the GPU of the session, if it is known, for which kernels are compiled
+    from now on; else from the first run on.
     """
     facts = read(model)
     ops, refusals = _with_forms(facts, tf32, rules, folder)
     variants = variants_of(facts)
-    rows = [_row(op, variants) for name, op in ops.items() if refusals[name] is None]
+    ahead = Ahead(facts, {name: op for name, op in ops.items() if refusals[name] is None}, variants)
+    rows = [_row(op, variants, ahead) for op in ahead.ops.values()]
     if rows:
         _register(session_options, rows)
+        weakref.finalize(session_options, ahead.stop).atexit = False
+        if device is not None:
+            ahead.start(device)
     counts = node_counts(facts)
     through = {n: op for n, op in ops.items() if library and refusals[n] is not None and op.library is not None}
     placements = tuple(_placement(op, counts[name], refusals[name]) for name, op in ops.items())
@@ -159,5 +166,5 @@ def _placement(op: FusedOp, nodes: int, reason: str | None) -> Placement:
     return Placement(op.name, op.rule, nodes, "function", reason)
 
 
-def _row(op: FusedOp, variants: Variants) -> Row:
-    return Row(op.name, op.inputs, op.outputs, may_alias(op), planner(op, variants))
+def _row(op: FusedOp, variants: Variants, ahead: Ahead) -> Row:
+    return Row(op.name, op.inputs, op.outputs, may_alias(op), planner(op, variants, ahead))

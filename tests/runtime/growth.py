@@ -43,6 +43,7 @@ def install() -> None:
     handle = driver.fake_function(b"nothing", callback)
     loaded = SimpleNamespace(kernel=SimpleNamespace(ptr=handle), callback=callback)
     kernels.load = lambda kernel, device: loaded
+    kernels.compile = lambda kernel, arch: b""
     kernels.arch_of = lambda device: Arch("sm_90a", 132)
 
 

@@ -20,7 +20,7 @@ from onnxfuse.kernels import Arch, TensorMap, Tuning
 from onnxfuse.kernels.programs.family import Key
 from onnxfuse.kernels.programs.graph import UnansweredError
 from onnxfuse.model.fused import FusedOp
-from onnxfuse.runtime import loader, programs
+from onnxfuse.runtime import ahead, loader, programs
 
 Shape = tuple[int, ...]
 HostKernel = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p))
@@ -153,5 +153,6 @@ def _view(pointer: int, shape: Shape, element: int) -> np.ndarray:
 def install(**settings: Any) -> StandInKernels:
     """Let the runtime of this process plan and load through a new stand-in, and return it."""
     stand_in = StandInKernels(**settings)
-    loader.kernels = programs.kernels = stand_in  # type: ignore[attr-defined]
+    loader.kernels = programs.kernels = ahead.kernels = stand_in  # type: ignore[attr-defined]
+    ahead.MOST_THREADS = 0  # what is planned is counted: nothing ahead
     return stand_in

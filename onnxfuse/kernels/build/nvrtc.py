@@ -12,6 +12,8 @@ from onnxfuse.kernels.emit.source import KernelSource
 from onnxfuse.model.errors import KernelError
 
 _lock = threading.Lock()
+_compiling: dict[str, threading.Lock] = {}
+"""By the key on disk: threads do not compile the same kernel at the same time."""
 _loaded: dict[tuple[KernelSource, int], Any] = {}
 
 
@@ -20,7 +22,11 @@ def compile(kernel: KernelSource, arch: Arch) -> bytes:
 
     Needs NVRTC (a wheel), no GPU. Raises `KernelError` with the compiler's words, file and line.
     """
-    return cache.get(_key(kernel, arch), lambda: build(kernel, arch)[0])
+    key = _key(kernel, arch)
+    with _lock:
+        mine = _compiling.setdefault(key, threading.Lock())
+    with mine:  # who asks for it meanwhile finds it on disk
+        return cache.get(key, lambda: build(kernel, arch)[0])
 
 
 def build(kernel: KernelSource, arch: Arch, flags: tuple[str, ...] = ()) -> tuple[bytes, str]:

@@ -1,0 +1,190 @@
+"""Kernels before runs ask for them: what a session will launch is planned and compiled on all cores.
+
+Where the model's shapes are known that begins with the session. Else the first run tells them: its first op binds the
+names of dimensions, and what comes behind it is compiled while it goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+
+import onnx
+
+from onnxfuse import kernels
+from onnxfuse.kernels.launch_plan import DEFAULT, LaunchPlan, Tuning
+from onnxfuse.model.concrete_shapes import every_type, fused_nodes, input_shapes, with_sizes
+from onnxfuse.model.errors import OnnxfuseError
+from onnxfuse.model.fused import FusedOp
+from onnxfuse.model.inference import may_multiply
+from onnxfuse.model.types import Dim, infer, shell
+from onnxfuse.runtime.launch import Shape
+from onnxfuse.runtime.variants import Variants
+
+MOST_THREADS = 16
+MOST_SIZES = 8
+"""Sets of dimensions for which a session compiles ahead: later ones mostly meet kernels that are there."""
+
+Asked = tuple[str, tuple[Shape, ...], bool, int, Tuning]
+"""Op, input shapes, all pointers aligned?, device, variant."""
+Places = Mapping[str, list[tuple[tuple[Dim, ...] | None, ...]]]
+"""Of each op the shapes of its inputs wherever it stands, as far as they are known."""
+
+
+class Ahead:
+    """What is compiled ahead for one session, or for the sessions of the same options."""
+
+    def __init__(self, model: onnx.ModelProto, ops: Mapping[str, FusedOp], variants: Variants) -> None:
+        self.model, self.ops, self.variants = shell(model), ops, variants
+        self.lock = threading.Lock()
+        self.waiting: deque[tuple[Future[LaunchPlan | None], Callable[[], LaunchPlan | None]]] = deque()
+        self.threads = 0
+        self.jobs: dict[Asked, Future[LaunchPlan | None]] = {}
+        self.started: set[int] = set()
+        self.names: frozenset[str] = frozenset()
+        """The dimensions of the model's inputs that are not known."""
+        self.places: Places = {}
+        self.sizes: set[tuple[int, tuple[tuple[str, int], ...]]] = set()
+        """By device, what the dimensions have been bound to."""
+
+    def start(self, device: int) -> None:
+        """Begin with what is known without a run."""
+        with self.lock:
+            if device in self.started:
+                return
+            self.started.add(device)
+        self._later(lambda: self._prepare(device))
+
+    def stop(self) -> None:
+        """Do not begin with anything more."""
+        with self.lock:
+            for future, _ in self.waiting:
+                future.cancel()
+            self.waiting.clear()
+            self.jobs.clear()
+
+    def plan(self, op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, device: int, tuning: Tuning) -> LaunchPlan:
+        """Return the plan of `op`, whose kernels may be compiled by then; raises what the planner raises."""
+        self.start(device)
+        with self.lock:
+            job = self.jobs.pop((op.name, shapes, aligned, device, tuning), None)
+        if job is not None and not job.cancel():
+            made = job.result()
+            if made is not None:
+                return made
+        self._bind(op.name, shapes, device)
+        return kernels.plan(op, shapes, aligned, kernels.arch_of(device), tuning)
+
+    # ---- which shapes
+
+    def _prepare(self, device: int) -> None:
+        if may_multiply(self.model):  # ONNX's inference would need a process of its own
+            return
+        light, assumed = with_sizes(self.model, {})
+        self.names = frozenset(assumed)
+        if not assumed:
+            self._submit(infer(light), device)
+            return
+        graph = infer(self.model).graph
+        types, nodes = every_type(graph), fused_nodes(graph)
+        self.places = {
+            name: [tuple(types[v].shape if v in types else None for v in n.input) for n in nodes.get(name, ())]
+            for name in self.ops
+        }
+
+    def _bind(self, name: str, shapes: tuple[Shape, ...], device: int) -> None:
+        """Begin with all that a run has whose op `name` has these shapes."""
+        places = self.places.get(name, ())
+        found = {tuple(sorted(b.items())) for p in places if (b := _bound(p, shapes, self.names)) is not None}
+        if len(found) != 1:
+            return
+        (sizes,) = found
+        with self.lock:
+            if {n for n, _ in sizes} != self.names or (device, sizes) in self.sizes or len(self.sizes) >= MOST_SIZES:
+                return
+            self.sizes.add((device, sizes))
+        self._later(lambda: self._submit(infer(with_sizes(self.model, dict(sizes))[0]), device))
+
+    def _submit(self, model: onnx.ModelProto, device: int) -> None:
+        types, nodes = every_type(model.graph), fused_nodes(model.graph)
+        variants = self.variants(device)
+        for name, op in self.ops.items():
+            for shapes in dict.fromkeys(s for n in nodes.get(name, ()) if (s := input_shapes(n, types)) is not None):
+                asked = (name, shapes, True, device, variants.get((name, shapes), DEFAULT))
+                with self.lock:
+                    if asked in self.jobs:
+                        continue
+                    future = self.jobs[asked] = Future[LaunchPlan | None]()
+                self._later(lambda op=op, asked=asked: _compiled(op, asked), future)  # type: ignore[misc]
+
+    # ---- threads
+
+    def _later(self, work: Callable[[], LaunchPlan | None], future: Future[LaunchPlan | None] | None = None) -> None:
+        if future is None:
+            future = Future()
+            future.add_done_callback(_tell)
+        with self.lock:
+            self.waiting.append((future, work))
+            begin = self.threads < min(MOST_THREADS, os.cpu_count() or 1)
+            self.threads += begin
+        if begin:
+            threading.Thread(target=self._work, name="onnxfuse compiles").start()
+
+    def _work(self) -> None:
+        for future, work in self._next():
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(work())
+                except BaseException as error:  # raised where the plan is asked for; no thread ends silently
+                    future.set_exception(error)
+
+    def _next(self) -> Iterator[tuple[Future[LaunchPlan | None], Callable[[], LaunchPlan | None]]]:
+        while True:
+            with self.lock:
+                # A process that ends waits for its threads: for what they are at, not for what would be next.
+                if not self.waiting or not threading.main_thread().is_alive():
+                    self.threads -= 1
+                    return
+                now = self.waiting.popleft()
+            yield now
+
+
+def _tell(done: Future[LaunchPlan | None]) -> None:
+    if not done.cancelled() and (error := done.exception()) is not None:
+        warnings.warn(f"kernels are compiled when they are needed, not ahead: {error}", stacklevel=1)
+
+
+def _bound(
+    place: tuple[tuple[Dim, ...] | None, ...], shapes: tuple[Shape, ...], names: frozenset[str]
+) -> dict[str, int] | None:
+    """Return what the names of a place are where its inputs have these shapes, None where they cannot."""
+    found: dict[str, int] = {}
+    for told, shape in zip(place, shapes, strict=True):
+        if told is None:
+            continue
+        if len(told) != len(shape):
+            return None
+        for dim, n in zip(told, shape, strict=True):
+            if isinstance(dim, int) and dim != n:
+                return None
+            if isinstance(dim, str) and dim in names and found.setdefault(dim, n) != n:
+                return None
+    return found
+
+
+def _compiled(op: FusedOp, asked: Asked) -> LaunchPlan | None:
+    """Return the plan with its kernels on disk; None where there is none: whoever asks for it is told why."""
+    _, shapes, aligned, device, tuning = asked
+    arch = kernels.arch_of(device)
+    try:
+        made = kernels.plan(op, shapes, aligned, arch, tuning)
+        if made.grid[0] or made.then:
+            for launch in (made, *made.then):
+                kernels.compile(launch.kernel, arch)
+    except OnnxfuseError:
+        return None
+    return made

@@ -1,0 +1,123 @@
+"""Kernels are compiled before they are asked for: at once where shapes are known, else from the first op's on."""
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from onnxfuse import kernels
+from onnxfuse.kernels import Arch
+from onnxfuse.kernels.launch_plan import DEFAULT
+from onnxfuse.model.errors import KernelError
+from onnxfuse.model.fused import fused_ops
+from onnxfuse.runtime import ahead as module
+from onnxfuse.runtime import session
+from onnxfuse.runtime.ahead import Ahead
+from tests.runtime import fused_models as models
+from tests.runtime import growth
+from tests.runtime.conftest import FakeCuda
+
+H200 = Arch("sm_90a", 132)
+
+
+class Compiler:
+    """Counts what is compiled, by which threads, and how many at a time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float = 0.02) -> None:
+        self.entries: list[str] = []
+        self.threads: set[int] = set()
+        self.seconds, self.now, self.most = seconds, 0, 0
+        monkeypatch.setattr(module.kernels, "compile", self.compile)
+        monkeypatch.setattr(module.kernels, "arch_of", lambda device: H200)
+        monkeypatch.setattr(module.os, "cpu_count", lambda: 4)
+
+    def compile(self, kernel: kernels.KernelSource, arch: Arch) -> bytes:
+        self.entries.append(kernel.entry)
+        self.threads.add(threading.get_ident())
+        self.now += 1
+        self.most = max(self.most, self.now)
+        time.sleep(self.seconds)
+        self.now -= 1
+        return b""
+
+    def wait_for(self, count: int) -> None:
+        for _ in range(400):
+            if len(self.entries) >= count:
+                return
+            time.sleep(0.01)
+        raise AssertionError(f"{len(self.entries)} kernels, expected {count}")
+
+
+def made(dims: str) -> Ahead:
+    """Return what compiles ahead for three ops, one after the other, on inputs of these dimensions."""
+    graph = f"""chain (float[{dims}, 8] x, float[8] b) => (float[{dims}, 8] y) {{
+      s = onnxfuse.BiasRelu_1 (x, b) t = onnxfuse.Negate_3 (s) y = onnxfuse.BiasRelu_1 (t, b) }}"""
+    model = models.model(graph, models.BIAS_RELU, models.NEGATE)
+    return Ahead(model, fused_ops(model), lambda device: {})
+
+
+def test_what_is_known_is_compiled_at_once_on_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each once, whoever asks for it; none by the thread that opens the session."""
+    compiler = Compiler(monkeypatch)
+    ahead = made("3")
+    ahead.start(0)
+    compiler.wait_for(2)
+    assert threading.get_ident() not in compiler.threads
+    for op in ahead.ops.values():
+        shapes = ((3, 8), (8,))[: len(op.inputs)]
+        assert ahead.plan(op, shapes, True, 0, DEFAULT) == kernels.plan(op, shapes, True, H200)
+    assert sorted(compiler.entries) == sorted(set(compiler.entries))
+    assert compiler.most == 2
+
+
+def test_the_first_op_of_a_run_tells_the_shapes_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = Compiler(monkeypatch)
+    ahead = made("N")
+    ahead.start(0)
+    for _ in range(200):
+        if ahead.places:
+            break
+        time.sleep(0.01)
+    first, second = ahead.ops.values()
+    assert not compiler.entries
+    ahead.plan(first, ((5, 8), (8,)), True, 0, DEFAULT)
+    compiler.wait_for(2)
+    assert ahead.plan(second, ((5, 8),), True, 0, DEFAULT) == kernels.plan(second, ((5, 8),), True, H200)
+
+
+def test_an_op_without_a_plan_is_told_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = Compiler(monkeypatch)
+
+    def refuse(*facts: Any) -> Any:
+        raise KernelError("no kernel", "")
+
+    monkeypatch.setattr(module.kernels, "plan", refuse)
+    ahead = made("3")
+    ahead.start(0)
+    with pytest.raises(KernelError, match="no kernel"):
+        ahead.plan(next(iter(ahead.ops.values())), ((3, 8), (8,)), True, 0, DEFAULT)
+    assert not compiler.entries
+
+
+def test_what_is_not_begun_when_the_options_go_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = Compiler(monkeypatch, 0.3)
+    monkeypatch.setattr(module.os, "cpu_count", lambda: 1)
+    ahead = made("3")
+    ahead.start(0)
+    compiler.wait_for(1)
+    ahead.stop()
+    time.sleep(0.5)
+    assert len(compiler.entries) == 1
+
+
+def one_session() -> Any:
+    growth.install()
+    begun = time.perf_counter()
+    opened = session(models.chain(), growth.CUDA)
+    y = opened.run(None, growth.feeds(3))[0]
+    return {"shape": y.shape, "seconds": time.perf_counter() - begun}
+
+
+def test_a_session_runs_with_it(on_fake_cuda: FakeCuda) -> None:
+    assert on_fake_cuda(one_session)["shape"] == [3, 8]
