@@ -10,7 +10,7 @@ import os
 import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 
 import onnx
@@ -26,8 +26,10 @@ from onnxfuse.runtime.launch import Shape
 from onnxfuse.runtime.variants import Variants
 
 MOST_THREADS = 16
-MOST_SIZES = 8
-"""Sets of dimensions for which a session compiles ahead: later ones mostly meet kernels that are there."""
+MOST_INFERRED = 8
+"""Sets of dimensions for which shapes are inferred that are no dimensions of the inputs: 0.1 s for BERT-base."""
+MOST_JOBS = 128
+"""Plans that nobody has asked for yet: programs answer for most of them."""
 
 Asked = tuple[str, tuple[Shape, ...], bool, int, Tuning]
 """Op, input shapes, all pointers aligned?, device, variant."""
@@ -48,8 +50,9 @@ class Ahead:
         self.names: frozenset[str] = frozenset()
         """The dimensions of the model's inputs that are not known."""
         self.places: Places = {}
-        self.sizes: set[tuple[int, tuple[tuple[str, int], ...]]] = set()
-        """By device, what the dimensions have been bound to."""
+        self.sizes: dict[int, tuple[tuple[str, int], ...]] = {}
+        """By device, what the dimensions were bound to last."""
+        self.inferred = 0
 
     def start(self, device: int) -> None:
         """Begin with what is known without a run."""
@@ -87,7 +90,7 @@ class Ahead:
         light, assumed = with_sizes(self.model, {})
         self.names = frozenset(assumed)
         if not assumed:
-            self._submit(infer(light), device)
+            self._submit(_known(infer(light)), device)
             return
         graph = infer(self.model).graph
         types, nodes = every_type(graph), fused_nodes(graph)
@@ -104,21 +107,30 @@ class Ahead:
             return
         (sizes,) = found
         with self.lock:
-            if {n for n, _ in sizes} != self.names or (device, sizes) in self.sizes or len(self.sizes) >= MOST_SIZES:
+            if {n for n, _ in sizes} != self.names or self.sizes.get(device) == sizes:
                 return
-            self.sizes.add((device, sizes))
-        self._later(lambda: self._submit(infer(with_sizes(self.model, dict(sizes))[0]), device))
+            self.sizes[device] = sizes  # a run asks for one op after the other
+        self._later(lambda: self._of_sizes(dict(sizes), device))
 
-    def _submit(self, model: onnx.ModelProto, device: int) -> None:
-        types, nodes = every_type(model.graph), fused_nodes(model.graph)
+    def _of_sizes(self, sizes: Mapping[str, int], device: int) -> None:
+        known = {n: [s for p in ps if (s := _at(p, sizes)) is not None] for n, ps in self.places.items()}
+        self._submit(known, device)
+        if any(len(known[n]) < len(ps) for n, ps in self.places.items()) and self.inferred < MOST_INFERRED:
+            self.inferred += 1
+            self._submit(_known(infer(with_sizes(self.model, sizes)[0])), device)
+
+    def _submit(self, known: Mapping[str, Sequence[tuple[Shape, ...]]], device: int) -> None:
+        """Begin with the ops on inputs of known shapes."""
         variants = self.variants(device)
         for name, op in self.ops.items():
-            for shapes in dict.fromkeys(s for n in nodes.get(name, ()) if (s := input_shapes(n, types)) is not None):
+            for shapes in dict.fromkeys(known.get(name, ())):
                 asked = (name, shapes, True, device, variants.get((name, shapes), DEFAULT))
                 with self.lock:
                     if asked in self.jobs:
                         continue
                     future = self.jobs[asked] = Future[LaunchPlan | None]()
+                    if len(self.jobs) > MOST_JOBS:
+                        self.jobs.pop(next(iter(self.jobs))).cancel()
                 self._later(lambda op=op, asked=asked: _compiled(op, asked), future)  # type: ignore[misc]
 
     # ---- threads
@@ -174,6 +186,19 @@ def _bound(
             if isinstance(dim, str) and dim in names and found.setdefault(dim, n) != n:
                 return None
     return found
+
+
+def _at(place: tuple[tuple[Dim, ...] | None, ...], sizes: Mapping[str, int]) -> tuple[Shape, ...] | None:
+    """Return the shapes of a place by the numbers of the names, None where they do not follow from these alone."""
+    if any(t is None or any(not isinstance(d, int) and d not in sizes for d in t) for t in place):
+        return None
+    return tuple(tuple(d if isinstance(d, int) else sizes[str(d)] for d in told or ()) for told in place)
+
+
+def _known(model: onnx.ModelProto) -> dict[str, list[tuple[Shape, ...]]]:
+    """Return the shapes of the inputs of each op wherever it stands, where all are known; the model has its types."""
+    types, nodes = every_type(model.graph), fused_nodes(model.graph)
+    return {name: [s for n in mine if (s := input_shapes(n, types)) is not None] for name, mine in nodes.items()}
 
 
 def _compiled(op: FusedOp, asked: Asked) -> LaunchPlan | None:

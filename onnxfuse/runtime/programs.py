@@ -65,7 +65,10 @@ class Programs:
             return None
         try:
             mine.family.record(shapes)
-            wrong = "" if mine.family.answer(shapes) == plan else "it is not what was planned"
+            answer = mine.family.answer(shapes)
+            if answer is None:
+                raise UnansweredError
+            wrong = "" if answer == plan else "it is not what was planned"
         except UnansweredError:  # beyond 64 bits, or more questions than a program holds: the planner is asked
             return None
         except DEFECTS as error:

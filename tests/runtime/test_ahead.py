@@ -24,10 +24,11 @@ H200 = Arch("sm_90a", 132)
 class Compiler:
     """Counts what is compiled, by which threads, and how many at a time."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float = 0.02) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.entries: list[str] = []
         self.threads: set[int] = set()
-        self.seconds, self.now, self.most = seconds, 0, 0
+        self.now, self.most = 0, 0
+        self.until: threading.Event | threading.Barrier | None = None
         monkeypatch.setattr(module.kernels, "compile", self.compile)
         monkeypatch.setattr(module.kernels, "arch_of", lambda device: H200)
         monkeypatch.setattr(module.os, "cpu_count", lambda: 4)
@@ -37,7 +38,10 @@ class Compiler:
         self.threads.add(threading.get_ident())
         self.now += 1
         self.most = max(self.most, self.now)
-        time.sleep(self.seconds)
+        if self.until is None:
+            time.sleep(0.05)
+        else:
+            self.until.wait(20)
         self.now -= 1
         return b""
 
@@ -60,6 +64,7 @@ def made(dims: str) -> Ahead:
 def test_what_is_known_is_compiled_at_once_on_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each once, whoever asks for it; none by the thread that opens the session."""
     compiler = Compiler(monkeypatch)
+    compiler.until = threading.Barrier(2)  # neither goes on before the other has begun
     ahead = made("3")
     ahead.start(0)
     compiler.wait_for(2)
@@ -68,7 +73,7 @@ def test_what_is_known_is_compiled_at_once_on_all_cores(monkeypatch: pytest.Monk
         shapes = ((3, 8), (8,))[: len(op.inputs)]
         assert ahead.plan(op, shapes, True, 0, DEFAULT) == kernels.plan(op, shapes, True, H200)
     assert sorted(compiler.entries) == sorted(set(compiler.entries))
-    assert compiler.most == 2
+    assert len(compiler.entries) == 2
 
 
 def test_the_first_op_of_a_run_tells_the_shapes_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,6 +91,20 @@ def test_the_first_op_of_a_run_tells_the_shapes_of_the_others(monkeypatch: pytes
     assert ahead.plan(second, ((5, 8),), True, 0, DEFAULT) == kernels.plan(second, ((5, 8),), True, H200)
 
 
+def test_plans_that_nobody_asks_for_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program answers for most shapes of a stream."""
+    compiler = Compiler(monkeypatch)
+    compiler.until = threading.Event()
+    compiler.until.set()
+    ahead = made("N")
+    ahead._prepare(0)
+    first = next(iter(ahead.ops.values()))
+    for rows in range(1, 3 * module.MOST_JOBS):
+        ahead.plan(first, ((rows, 8), (8,)), True, 0, DEFAULT)
+    assert len(ahead.jobs) <= module.MOST_JOBS
+    ahead.stop()
+
+
 def test_an_op_without_a_plan_is_told_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = Compiler(monkeypatch)
 
@@ -101,14 +120,20 @@ def test_an_op_without_a_plan_is_told_where_it_is_asked_for(monkeypatch: pytest.
 
 
 def test_what_is_not_begun_when_the_options_go_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiler = Compiler(monkeypatch, 0.3)
+    compiler = Compiler(monkeypatch)
     monkeypatch.setattr(module.os, "cpu_count", lambda: 1)
+    go_on = threading.Event()
+    compiler.until = go_on
     ahead = made("3")
     ahead.start(0)
     compiler.wait_for(1)
     ahead.stop()
-    time.sleep(0.5)
-    assert len(compiler.entries) == 1
+    go_on.set()
+    for _ in range(400):
+        if not ahead.threads:
+            break
+        time.sleep(0.01)
+    assert (ahead.threads, len(compiler.entries)) == (0, 1)
 
 
 def one_session() -> Any:

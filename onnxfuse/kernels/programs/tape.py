@@ -46,6 +46,10 @@ class _Writer:
     results: dict[int, int] = field(default_factory=dict)
     code: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     words: list[int] = field(default_factory=list)
+    registers: dict[int, int] = field(default_factory=dict)
+    """Of constants and results."""
+    count: int = 0
+    """Of registers."""
 
     @property
     def graph(self) -> Graph:
@@ -73,29 +77,33 @@ class _Writer:
                         wanted.extend(int(a) for a in args)
             waiting.extend(at.children.values())
 
-    def register(self, number: int) -> int:
-        op, args = self.graph.nodes[number]
-        if op == DIM:
-            return int(args[0])
+    def settle(self) -> None:
+        """Number the registers: extents, constants, results."""
         dims = len(self.family.key.fixed)
-        if number in self.constants:
-            return dims + self.constants[number]
-        return dims + len(self.bits) + self.results[number]
+        after = dims + len(self.bits)
+        self.registers = {n: dims + place for n, place in self.constants.items()}
+        self.registers |= {n: after + place for n, place in self.results.items()}
+        self.count = after + len(self.results)
+
+    def register(self, number: int) -> int:
+        found = self.registers.get(number)
+        return int(self.graph.nodes[number][1][0]) if found is None else found
 
     def compute(self, number: int, done: set[int]) -> None:
+        results, nodes = self.results, self.graph.nodes
         waiting = [number]
         while waiting:
             top = waiting[-1]
-            if top in done or top not in self.results:
+            if top in done or top not in results:
                 waiting.pop()
                 continue
-            op, args = self.graph.nodes[top]
-            missing = [int(a) for a in args if int(a) in self.results and int(a) not in done]
+            op, args = nodes[top]
+            missing = [int(a) for a in args if a in results and a not in done]
             if missing:
                 waiting.extend(missing)
                 continue
-            operands = [*(self.register(int(a)) for a in args), 0, 0][:3]
-            self.code.append((NUMBERS[op], self.register(top), operands[0], operands[1], operands[2]))
+            a, b, c = (*(self.register(int(a)) for a in args), 0, 0)[:3]
+            self.code.append((NUMBERS[op], self.registers[top], a, b, c))
             done.add(top)
             waiting.pop()
 
@@ -144,9 +152,9 @@ def written(family: Family) -> bytes | None:
     """Return the program of a family; None where it is larger than an evaluator takes."""
     made = _Writer(family)
     made.collect(family.root, set())
+    made.settle()
     made.write(family.root, set())
-    dims = len(family.key.fixed)
-    registers = dims + len(made.bits) + len(made.results)
+    dims, registers = len(family.key.fixed), made.count
     if registers > MOST_REGISTERS or len(made.code) > MOST_INSTRUCTIONS or len(made.words) > MOST_WORDS:
         return None
     ranks = family.key.ranks
