@@ -4,7 +4,7 @@ Pure Python up to the plan; `compile` needs NVRTC, `load` needs a GPU.
 """
 
 from onnxfuse.kernels.arch import SUPPORTED, Arch
-from onnxfuse.kernels.build.nvrtc import arch_of, compile, load, zeros
+from onnxfuse.kernels.build.nvrtc import arch_of, compile, is_compiled, load, zeros
 from onnxfuse.kernels.cost import LAUNCH
 from onnxfuse.kernels.dispatch import (
     TEMPLATES,
@@ -15,6 +15,8 @@ from onnxfuse.kernels.dispatch import (
     inplace,
     is_candidate,
     is_template,
+    keep_family,
+    kept_family,
     output_shapes,
     plan,
     reads_library_form,
@@ -88,12 +90,15 @@ __all__ = [
     "fits",
     "inplace",
     "is_candidate",
+    "is_compiled",
     "is_free",
     "is_movement",
     "is_pointwise",
     "is_reduction",
     "is_template",
     "item_size",
+    "keep_family",
+    "kept_family",
     "load",
     "output_shapes",
     "plan",

@@ -10,9 +10,11 @@ import onnx
 from onnxfuse.kernels import cost as costs
 from onnxfuse.kernels import launch_plan, limits, templates
 from onnxfuse.kernels.arch import Arch
+from onnxfuse.kernels.build import cache
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.launch_plan import DEFAULT, LaunchPlan, Tuning
+from onnxfuse.kernels.programs import stored
 from onnxfuse.kernels.programs.family import Family, Key
 from onnxfuse.kernels.templates.template import Extents, Planner
 from onnxfuse.model.errors import KernelError
@@ -114,6 +116,18 @@ def plan(
 def family(op: FusedOp, key: Key, aligned: bool, arch: Arch) -> Family:
     """Return the launch program of `op` for shapes of one family, which knows no answer yet."""
     return Family(key, lambda shapes: _launchable(op, shapes, aligned, arch, DEFAULT))
+
+
+def kept_family(op: FusedOp, key: Key, aligned: bool, arch: Arch) -> Family:
+    """Return the same with the answers that a process on this machine has kept, if any has."""
+    fresh = family(op, key, aligned, arch)
+    data = cache.find(stored.key_of(op, key, aligned, arch))
+    return fresh if data is None else stored.loaded(data, key, fresh.plan)
+
+
+def keep_family(op: FusedOp, made: Family, aligned: bool, arch: Arch) -> None:
+    """Keep what a program answers, for other processes on this machine."""
+    cache.keep(stored.key_of(op, made.key, aligned, arch), stored.dumped(made))
 
 
 def _launchable(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: Tuning) -> LaunchPlan:

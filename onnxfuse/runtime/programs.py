@@ -59,13 +59,15 @@ class Programs:
         if place not in self.learned:
             if len(self.learned) >= MOST_FAMILIES:
                 return None
-            self.learned[place] = _Learned(kernels.family(self.op, key, aligned, kernels.arch_of(device)))
+            self.learned[place] = _Learned(kernels.kept_family(self.op, key, aligned, kernels.arch_of(device)))
         mine = self.learned[place]
         if mine.wrong:
             return None
         try:
-            mine.family.record(shapes)
-            answer = mine.family.answer(shapes)
+            known = mine.family.answer(shapes)
+            if known is None:
+                mine.family.record(shapes)
+            answer = known or mine.family.answer(shapes)
             if answer is None:
                 raise UnansweredError
             wrong = "" if answer == plan else "it is not what was planned"
@@ -84,6 +86,8 @@ class Programs:
         tape = written(mine.family)
         if tape is None:
             return None
+        if known is None:
+            kernels.keep_family(self.op, mine.family, aligned, kernels.arch_of(device))
         return Program(
             mine.number,
             tape,
@@ -93,8 +97,11 @@ class Programs:
         )
 
     def _kernel(self, source: kernels.KernelSource, device: int) -> Kernel:
-        function = kernels.load(source, device)  # compiled before: each answer was a plan that was loaded
-        return Kernel(function.kernel.ptr, kernels.arch_of(device).starts_early, function)
+        early = kernels.arch_of(device).starts_early
+        if not kernels.is_compiled(source, device):  # once a shape wants it: the planner is asked, and all is told anew
+            return Kernel(0, early, None)
+        function = kernels.load(source, device)
+        return Kernel(function.kernel.ptr, early, function)
 
 
 def rooms(size: int, device: int) -> Rooms:

@@ -1,4 +1,4 @@
-"""Launch programs on a real GPU: a stream of shapes gives, bit for bit, what a session gives that plans each of them."""
+"""Launch programs on a real GPU: a stream of shapes gives, bit for bit, what planning each of them gives."""
 
 import random
 import threading

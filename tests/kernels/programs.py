@@ -5,6 +5,7 @@ import random
 from onnxfuse.kernels import dispatch
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.launch_plan import LaunchPlan
+from onnxfuse.kernels.programs import stored
 from onnxfuse.kernels.programs.family import Family, Key
 from onnxfuse.kernels.programs.graph import UnansweredError
 from onnxfuse.kernels.programs.tape import Tape, written
@@ -57,6 +58,9 @@ def agrees(op: FusedOp, shapes: Shapes, aligned: bool, arch: Arch, count: int = 
         for now, expected in answered:
             by_tape = tape.answer(now, made.kernels)
             assert by_tape == expected, f"{now} of {shapes}, by the tape: {difference(by_tape, expected)}"
+        again = stored.loaded(stored.dumped(made), made.key, made.plan)
+        assert stored.dumped(again) == stored.dumped(made)
+        assert [again.answer(now) for now, _ in answered] == [expected for _, expected in answered]
     return made
 
 

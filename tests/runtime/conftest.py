@@ -34,7 +34,10 @@ class FakeCuda:
         """Return what the scenario returned, through JSON; its traceback fails the test."""
         output = self.folder / f"{scenario.__name__}.json"
         command = [sys.executable, "-m", "tests.runtime.run_scenario", scenario.__module__, scenario.__name__, output]
-        environment = os.environ | {"LD_LIBRARY_PATH": str(self.libraries), "FAKE_CUDA_TRACE": str(self._trace)}
+        environment = os.environ | {
+            "LD_LIBRARY_PATH": str(self.libraries), "FAKE_CUDA_TRACE": str(self._trace),
+            "XDG_CACHE_HOME": str(self.folder / "cache"),
+        }  # fmt: skip
         done = subprocess.run(
             command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=60
         )

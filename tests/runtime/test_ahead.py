@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,6 +20,16 @@ from tests.runtime import growth
 from tests.runtime.conftest import FakeCuda
 
 H200 = Arch("sm_90a", 132)
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a test began ends with it: its threads would compile by the next one's compiler."""
+    yield
+    for thread in threading.enumerate():
+        if thread.name == "onnxfuse compiles":
+            thread.join(20)
+            assert not thread.is_alive()
 
 
 class Compiler:

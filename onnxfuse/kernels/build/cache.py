@@ -67,6 +67,25 @@ def get(key: str, make: Callable[[], bytes]) -> bytes:
     return made
 
 
+def find(key: str) -> bytes | None:
+    """Return what is kept under `key`, a SHA-256 in hex, None where nothing whole and of ours is."""
+    try:
+        place = folder()
+        return None if _unusable(place) is not None else _read(place / f"{key}{SUFFIX}", key)
+    except (OSError, RuntimeError):  # what cannot be read is made anew
+        return None
+
+
+def keep(key: str, data: bytes) -> None:
+    """Keep `data` under `key` in place of what is there. Trouble with the disk is a warning."""
+    try:
+        place = folder()
+        if _unusable(place) is None:
+            _write(place / f"{key}{SUFFIX}", _packed(key, data))
+    except (OSError, RuntimeError) as error:
+        _warn(f"launch programs are not kept: {error}")
+
+
 def size() -> tuple[int, int]:
     """Return how many kernels are kept, and their bytes."""
     files = _entries(folder())

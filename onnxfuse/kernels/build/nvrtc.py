@@ -29,6 +29,11 @@ def compile(kernel: KernelSource, arch: Arch) -> bytes:
         return cache.get(key, lambda: build(kernel, arch)[0])
 
 
+def is_compiled(kernel: KernelSource, device: int) -> bool:
+    """Return whether `load` would not have to compile."""
+    return (kernel, device) in _loaded or cache.find(_key(kernel, arch_of(device))) is not None
+
+
 def build(kernel: KernelSource, arch: Arch, flags: tuple[str, ...] = ()) -> tuple[bytes, str]:
     """Return (cubin, compiler's log) of `kernel`, past the cache. `-Xptxas=-v` among `flags` logs the registers."""
     nvrtc = _nvrtc()
