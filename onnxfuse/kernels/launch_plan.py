@@ -125,7 +125,7 @@ class Area:
 class Tuning:
     """The constants that plans choose by. The defaults are the plan's own choice; a benchmark may sweep them.
 
-    Figures: float16, tensors of 64 MB and more, H200, 2026-11 (`python tests/gpu/bandwidth.py --sweep NAME=VALUES`).
+    Figures: float16, tensors of 64 MB and more, H200, 2026-11 (`python -m benchmarks.bandwidth --sweep NAME=VALUES`).
     """
 
     pointwise_threads: int = 256

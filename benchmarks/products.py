@@ -1,4 +1,4 @@
-"""Matrix products of the gemm template against cuBLAS on the GPU at hand: `python tests/gpu/products.py --help`
+"""Matrix products of the gemm template against cuBLAS on the GPU at hand: `python -m benchmarks.products --help`
 
 Each row: the product alone by cuBLAS (torch.mm); bias + GELU (--gate: SwiGLU of two products) by cuBLAS and one kernel
 of the pointwise template; all of it in one kernel; and in the kernel for sm_80 and later. One CUDA graph of twenty
@@ -8,14 +8,11 @@ launches each, in turns, medians. Needs torch.
 import argparse
 import math
 import statistics
-import sys
-from pathlib import Path
 
 import torch
 from onnx import TensorProto
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
+from benchmarks import timing
 from onnxfuse import kernels
 from onnxfuse.kernels import Tuning
 from onnxfuse.kernels.templates.gemm import body as gemm_body
@@ -23,7 +20,6 @@ from onnxfuse.kernels.templates.gemm import plan as gemm
 from onnxfuse.kernels.templates.gemm import problem as gemm_problem
 from onnxfuse.kernels.templates.gemm import sm80
 from onnxfuse.model.fused import FusedOp
-from tests.gpu import timing
 from tests.kernels import ops, products
 
 SIZES = [

@@ -1,4 +1,4 @@
-"""Attention by our kernel, by ONNX Runtime's op and by the plain nodes, in turns: `python -m tests.gpu.attentions`.
+"""Attention by our kernel, by ONNX Runtime's op and by the plain nodes, in turns: `python -m benchmarks.attentions`.
 
 What the choice of the rule attention rests on, and RoPE beside ONNX Runtime's RotaryEmbedding. Microseconds; the kernel
 as its plan chooses it, with --variants also in its fastest variant. The sessions are those of `optimize --tune`.

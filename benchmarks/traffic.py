@@ -1,4 +1,4 @@
-"""Hold the bytes that `onnxfuse profile` counts against the card's own counters: python tests/gpu/traffic.py
+"""Hold the bytes that `onnxfuse profile` counts against the card's own counters: python -m benchmarks.traffic
 
 Runs itself under Nsight Compute, which reads the bytes that went through device memory in each kernel, with the L2
 cache emptied before it. Tensors are far larger than the cache (0.4 to 0.5 GB against 50 MB): of what a kernel wrote
@@ -17,8 +17,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import models
 import onnxfuse

@@ -7,21 +7,17 @@ more memory than the L2 cache holds, CUDA graphs, in turns, medians. `--help` fo
 
 import argparse
 import statistics
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
+from benchmarks import timing
 from onnxfuse import kernels
 from onnxfuse.kernels import Tuning
-from tests.gpu import timing
 from tests.kernels.images import PLAIN, SILU, Case
 
 TYPES = {"float16": (TensorProto.FLOAT16, torch.float16), "float32": (TensorProto.FLOAT, torch.float32)}

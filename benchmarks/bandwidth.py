@@ -1,4 +1,4 @@
-"""Measure the share of the copy bandwidth that the memory-bound kernels reach: python tests/gpu/bandwidth.py --help
+"""Measure the share of the copy bandwidth that the memory-bound kernels reach: python -m benchmarks.bandwidth --help
 
 Buffers rotate through more memory than the L2 cache holds; a sample is the GPU time of a round of launches in a CUDA
 graph, and the table shows medians. `--sweep NAME=A,B,C` measures every combination of a plan's constants
@@ -8,23 +8,19 @@ graph, and the table shows medians. `--sweep NAME=A,B,C` measures every combinat
 import argparse
 import itertools
 import statistics
-import sys
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 
 import cupy
 import numpy as np
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
+from benchmarks import timing
 from onnxfuse import kernels
 from onnxfuse.kernels import KernelSource, Tuning
 from onnxfuse.kernels.emit.source import DEVICE, Section, template
 from onnxfuse.kernels.launch_plan import DEFAULT
 from onnxfuse.model.fused import FusedOp
-from tests.gpu import timing
 from tests.gpu.launching import early_launch
 from tests.kernels import moved, ops
 from tests.kernels.ops import BOOL, FLOAT, HALF, INT32, INT64

@@ -7,21 +7,17 @@ ONNX Runtime only the time in its kernels counts, one after the other. Medians. 
 import argparse
 import math
 import statistics
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import onnx
 import onnxruntime
 import torch
 from onnx import helper
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
+from benchmarks import timing
+from benchmarks.bandwidth import Case, cases, ours
 from onnxfuse import kernels
-from tests.gpu import timing
-from tests.gpu.bandwidth import Case, cases, ours
 from tests.kernels import ops
 from tests.kernels.ops import FLOAT
 

@@ -1,4 +1,4 @@
-"""Convolutions of real nets on the GPU at hand: our kernel beside cuDNN's: `python tests/gpu/convolutions.py --help`
+"""Convolutions of real nets on the GPU at hand: our kernel beside cuDNN's: `python -m benchmarks.convolutions --help`
 
 Each row is a convolution with bias and ReLU, with a residual between them where the net has one, images channels last:
 one kernel of ours, as the plan chooses or, with --tune, the best of all candidates; torch's `cudnn_convolution_relu` or
@@ -10,24 +10,20 @@ import argparse
 import math
 import multiprocessing
 import statistics
-import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 from onnx import TensorProto
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
+from benchmarks.depthwise import ROTATED, Work, microseconds
 from onnxfuse import kernels
 from onnxfuse.kernels import Tuning
 from onnxfuse.model.errors import KernelError
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.bridge import bridge
-from tests.gpu.depthwise import ROTATED, Work, microseconds
 from tests.kernels import ops
 
 TYPES = {
