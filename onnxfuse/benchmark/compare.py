@@ -173,7 +173,7 @@ def _look_at_fused(
     """Return the nodes that one run of the fused model executes by provider, and how its fused ops ran in it."""
     on_cuda = CUDA in providers
     if on_cuda:
-        runtime.reset_launches()
+        runtime.reset_counts()
     session, nodes = profiled(model, setting, providers, ort_values(arrays), "fused")
     placed: Sequence[runtime.Placement] = session.fused
     ops = FusedOps(

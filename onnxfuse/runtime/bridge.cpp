@@ -204,10 +204,15 @@ size_t inplace_mask(const std::vector<size_t>& inputs) {
 
 using Counter = std::atomic<uint64_t>;
 
+// An op without elements is called and launches nothing; a plan may be several launches.
+struct Counts {
+  Counter calls{0}, launches{0};
+};
+
 // By op name, for the whole process. Never destroyed: a session may outlive static destructors.
 struct Counters {
   std::mutex mutex;
-  std::map<std::string, Counter> by_name;
+  std::map<std::string, Counts> by_name;
 };
 
 Counters& counters() {
@@ -215,7 +220,7 @@ Counters& counters() {
   return *all;
 }
 
-Counter& counter_of(const std::string& name) {
+Counts& counts_of(const std::string& name) {
   std::lock_guard<std::mutex> lock(counters().mutex);
   return counters().by_name[name];
 }
@@ -225,7 +230,7 @@ struct Op : ort::CustomOp {
   std::vector<ort::ElementType> inputs, outputs;
   py::object planner;   // (shapes, aligned, device) -> launch
   py::object planning;  // a threading.Lock: one thread plans, and the GIL is free while others wait
-  Counter& launch_count;
+  Counts& counts;
   size_t kernels = 0;      // of living sessions; guarded by the GIL
   bool registered = true;  // in options that are still there; guarded by the GIL
   std::shared_mutex mutex;
@@ -505,7 +510,7 @@ void launch_kernel(const Kernel& kernel, void* stream, const Launch& launch, Cal
   if (result != cuda::kSuccess)
     fail(result, "launching grid " + text(launch.grid) + " block " + text(launch.block) + " with " +
                      std::to_string(launch.shared_bytes) + " bytes of shared memory");
-  kernel.op.launch_count.fetch_add(1, std::memory_order_relaxed);
+  kernel.op.counts.launches.fetch_add(1, std::memory_order_relaxed);
 }
 
 void launch_kernels(const Kernel& kernel, void* stream, const Launch& launch, Call& call) {
@@ -531,6 +536,7 @@ void run(const Kernel& kernel, ort::KernelContext* context, Call& call) {
   void* stream = nullptr;
   check(ort::ContextStream::in(kernel.api)(context, &stream));
   launch_kernels(kernel, stream, *launch, call);
+  kernel.op.counts.calls.fetch_add(1, std::memory_order_relaxed);
 }
 
 ort::Status* status(ort::Api api, const std::string& message) {
@@ -578,7 +584,7 @@ Op::Op(const py::handle& row)
       outputs(row.attr("outputs").cast<std::vector<ort::ElementType>>()),
       planner(row.attr("planner")),
       planning(py::module_::import("threading").attr("Lock")()),
-      launch_count(counter_of(op_name)) {
+      counts(counts_of(op_name)) {
   name = [](const CustomOp* op) { return of(op).op_name.c_str(); };
   provider = [](const CustomOp*) { return kProvider; };
   input_type = [](const CustomOp* op, size_t i) { return of(op).inputs[i]; };
@@ -619,16 +625,18 @@ void forget(const std::vector<uintptr_t>& ops) {
   }
 }
 
-std::map<std::string, uint64_t> launches() {
+std::map<std::string, uint64_t> counted(Counter Counts::*which) {
   std::lock_guard<std::mutex> lock(counters().mutex);
   std::map<std::string, uint64_t> all;
-  for (const auto& [name, count] : counters().by_name) all.emplace(name, count.load(std::memory_order_relaxed));
+  for (const auto& [name, counts] : counters().by_name)
+    all.emplace(name, (counts.*which).load(std::memory_order_relaxed));
   return all;
 }
 
-void reset_launches() {
+void reset_counts() {
   std::lock_guard<std::mutex> lock(counters().mutex);
-  for (auto& [name, count] : counters().by_name) count.store(0, std::memory_order_relaxed);
+  for (auto& [name, counts] : counters().by_name)
+    for (Counter* count : {&counts.calls, &counts.launches}) count->store(0, std::memory_order_relaxed);
 }
 
 ort::Status* add_domain(ort::Api api, ort::SessionOptions* options) {
@@ -666,8 +674,9 @@ PYBIND11_MODULE(_bridge, m) {
   m.def("stage", &stage, py::arg("rows"));
   m.def("forget", &forget, py::arg("ops"));
   m.def("encoded_tensor_maps", &encoded_tensor_maps, py::arg("maps"), py::arg("addresses"));
-  m.def("launches", &launches);
-  m.def("reset_launches", &reset_launches);
+  m.def("calls", [] { return counted(&Counts::calls); });
+  m.def("launches", [] { return counted(&Counts::launches); });
+  m.def("reset_counts", &reset_counts);
   m.attr("API_VERSION") = ort::kApiVersion;
   m.attr("API_SLOTS") = py::dict(
       py::arg("CreateStatus") = ort::CreateStatus::number, py::arg("CreateCustomOpDomain") = ort::CreateDomain::number,

@@ -13,7 +13,6 @@ from onnx import TensorProto
 
 from onnxfuse import runtime
 from onnxfuse.model import io
-from onnxfuse.model.concrete_shapes import without_elements
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.isolation import doing
 from onnxfuse.verification import budget, sessions
@@ -83,7 +82,6 @@ def compare(
             # the next ones open.
             cuda = sessions.tf32_options(judging.use_tf32, fused_model)
             fused_file = sessions.openable(fused, fused_model, folder)
-            nothing = without_elements(fused_model)
             del fused_model
             file = sessions.openable(original, original_model, folder)
             # An original that ONNX Runtime does not open is told as that, and not as one without a truth.
@@ -134,7 +132,7 @@ def compare(
                 rounded, scores, limits, needs, wide, why_not_wide,
             )  # fmt: skip
             report = _run(
-                comparison, plan, lambda kinds: more_of(specs, plan, kinds, shapes), nothing, report, progress,
+                comparison, plan, lambda kinds: more_of(specs, plan, kinds, shapes), report, progress,
                 by_kind=by_kind,
             )  # fmt: skip
             exact = _pooled(comparison.exact, comparison.cases, by_kind=by_kind)
@@ -181,7 +179,6 @@ def _run(
     comparison: Comparison,
     plan: Sequence[Case],
     more: Callable[[Collection[str]], Sequence[Case]],
-    nothing: Collection[str],
     empty: Report,
     progress: Progress,
     *,
@@ -191,7 +188,7 @@ def _run(
 
     Raises UsageError if the original takes none of them.
     """
-    runtime.reset_launches()
+    runtime.reset_counts()
     comparison.run_all(plan, progress)
     doubtful = _doubtful(_pooled(comparison.rows, comparison.cases, by_kind=by_kind), comparison.cases)
     if doubtful:
@@ -223,19 +220,19 @@ def _run(
         problems=(
             *comparison.problems,
             *(why for name, why in wide.items() if name not in wrong),
-            *(launch_problems(kernels, nothing) if (empty.fused_provider or empty.provider) == sessions.CUDA else ()),
+            *(launch_problems(kernels) if (empty.fused_provider or empty.provider) == sessions.CUDA else ()),
         ),
     )
 
 
-def launch_problems(kernels: Sequence[KernelRow], nothing: Collection[str] = ()) -> list[str]:
-    """Return which fused ops did not run as kernels or in the library, and why; `nothing` have nothing to compute."""
+def launch_problems(kernels: Sequence[KernelRow]) -> list[str]:
+    """Return which fused ops did not run as kernels or in the library, and why."""
     problems = []
     for row in kernels:
         if row.runs_as == "function":
             problems.append(f"fused op {row.op} ran as its body, not as a kernel: {row.reason or 'no reason given'}")
-        elif row.runs_as == "kernel" and row.launches == 0 and row.op not in nothing:
-            problems.append(f"the kernel of fused op {row.op} was never launched (a branch that no case took?)")
+        elif row.runs_as == "kernel" and row.calls == 0:
+            problems.append(f"fused op {row.op} was never called (a branch that no case took?)")
     return problems
 
 
@@ -274,5 +271,8 @@ def _why_without_tf32(judging: Judging, fused: onnx.ModelProto, providers: Seque
 
 
 def _kernels(session: Any) -> tuple[KernelRow, ...]:
-    launches = runtime.launches()
-    return tuple(KernelRow(p.op, p.rule, p.nodes, p.runs_as, p.reason, launches.get(p.op, 0)) for p in session.fused)
+    calls, launches = runtime.calls(), runtime.launches()
+    return tuple(
+        KernelRow(p.op, p.rule, p.nodes, p.runs_as, p.reason, calls.get(p.op, 0), launches.get(p.op, 0))
+        for p in session.fused
+    )

@@ -20,7 +20,7 @@ changes its meaning; new keys alone leave it.
 | | `difference` (the fields of `metrics.Difference`), and max_abs, max_rel, cosine, rtol, atol out of it |
 | undecided, unverified | positions of cases in which an output could not be judged; outputs of which most could not |
 | cases | `name`, `seed` (null for real inputs), `shapes`, `seconds`, `note` (why it was left out) |
-| kernels | one per fused op: `op`, `rule`, `nodes`, `runs_as` (kernel, library, function), `reason`, `launches` |
+| kernels | per fused op: `op`, `rule`, `nodes`, `runs_as` (kernel, library, function), `reason`, `calls`, `launches` |
 | never_ran | bodies of If, Loop and Scan that no case entered |
 | searched | values of dynamic dimensions that were searched for until the original ran |
 | limits | what it might cost: `seconds` for the cases, bytes of `memory` for the values of one |
@@ -160,8 +160,10 @@ class KernelRow:
     """`kernel`, `library` or `function`."""
     reason: str
     """Why as a function."""
+    calls: int
+    """How often it was served as a kernel during the verification; without elements that is no launch."""
     launches: int
-    """Launches of its kernel during the verification."""
+    """Launches of its kernels during the verification."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the op's facts for JSON."""

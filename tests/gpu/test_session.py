@@ -59,7 +59,7 @@ def test_kernels_agree_with_bodies_for_every_batch(make: MakeModel, feeds: Calla
 def test_each_op_launches_once_per_run() -> None:
     """Launch counters count each fused op's kernel, once per run."""
     session = runtime.session(models.chain(), CUDA)
-    runtime.reset_launches()
+    runtime.reset_counts()
     for _ in range(3):
         session.run(None, chain_feeds(5))
     counts = runtime.launches()
