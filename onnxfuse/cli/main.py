@@ -16,6 +16,7 @@ import click
 from click.shell_completion import CompletionItem
 
 import onnxfuse
+from onnxfuse.cli import leave
 from onnxfuse.cli.console import VERBOSITY, errors, print_json
 from onnxfuse.model import isolation
 from onnxfuse.model.errors import OnnxfuseError
@@ -120,6 +121,7 @@ def group() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave the process with its exit code."""
+    ours = arguments is None
     if arguments is None:
         # The process is this command's alone: what it runs of a model, it may run in children.
         isolation.allow()
@@ -129,6 +131,8 @@ def main(arguments: list[str] | None = None) -> None:
         # A pipeline that runs out of time ends the process by this signal: half-written files go, as after any error.
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
+        if signal.getsignal(signal.SIGINT) is leave:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         code = group.main(arguments, prog_name="onnxfuse", standalone_mode=False)
     except OnnxfuseError as error:
         _complain(str(error), error.hint, error.exit_code, arguments)
@@ -141,8 +145,8 @@ def main(arguments: list[str] | None = None) -> None:
                 error.show()
             click.echo(printable(told.getvalue()), err=True, nl=False)
         code = 2
-    except click.Abort:
-        code = 130
+    except (click.Abort, KeyboardInterrupt):
+        code = 128 + signal.SIGINT
     except SystemExit as left:
         if not isinstance(left.__context__, BrokenPipeError):
             raise
@@ -167,6 +171,8 @@ def main(arguments: list[str] | None = None) -> None:
     except Exception as error:
         _own_fault(error, arguments)
         code = FAULT
+    if ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, leave)  # libraries take themselves down; all is said
     sys.exit(code or 0)
 
 

@@ -57,6 +57,21 @@ def test_a_damaged_entry_is_made_again_and_mended(place: Path, damage) -> None:
     assert cache.get(KEY, never) == CUBIN
 
 
+@pytest.mark.parametrize("says_so", [False, True], ids=["longer than it says", "as long as it says"])
+def test_an_entry_larger_than_the_memory_is_not_read(place: Path, says_so: bool) -> None:
+    """A sparse file takes no room on the disk, and a terabyte where somebody reads it."""
+    cache.get(KEY, lambda: CUBIN)
+    (file,) = place.iterdir()
+    os.truncate(file, 1 << 40)
+    if says_so:
+        with file.open("r+b") as stream:
+            stream.seek(cache._HEADER - 8)
+            stream.write(((1 << 40) - cache._HEADER).to_bytes(8, "little"))
+    assert cache.get(KEY, lambda: CUBIN) == CUBIN
+    assert cache.get(KEY, never) == CUBIN
+    assert file.stat().st_size < 10_000
+
+
 def test_an_entry_of_another_kernel_is_not_taken(place: Path) -> None:
     """A whole entry under a wrong name is none."""
     cache.get(KEY, lambda: CUBIN)
