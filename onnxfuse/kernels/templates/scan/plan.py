@@ -7,8 +7,6 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-import onnx
-
 from onnxfuse.kernels import launch_plan
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.emit import expressions
@@ -21,7 +19,7 @@ from onnxfuse.kernels.ir.strides import Layout, Shape, collapse, strides_in, vec
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.launch_plan import LaunchPlan, Operand, Tuning
 from onnxfuse.kernels.templates.pointwise import dense
-from onnxfuse.model.fused import FusedOp
+from onnxfuse.model.fused import FusedOp, Meaning
 
 THREADS = 256
 """Of a block."""
@@ -59,11 +57,11 @@ class Problem:
 
 def check(op: FusedOp) -> Scan:
     """Return the body of `op` taken apart; raises `UnsupportedError` with the reason where no kernel fits it."""
-    return _check(op.inputs, op.outputs, op.body.SerializeToString(deterministic=True))
+    return _check(op.meaning)
 
 
 @lru_cache(maxsize=1024)
-def _check(inputs: tuple[int, ...], outputs: tuple[int, ...], text: bytes) -> Scan:
+def _check(meaning: Meaning) -> Scan:
     found: dict[tuple[int, bool, bool], None] = {}
 
     def running_sum(node: Node) -> tuple[Term, ...]:
@@ -73,8 +71,7 @@ def _check(inputs: tuple[int, ...], outputs: tuple[int, ...], text: bytes) -> Sc
         found[axes[0], bool(node.number("exclusive", 0)), bool(node.number("reverse", 0))] = None
         return (x.builder.term(Reduce("sum", x.index, (), False, x.dtype)),)
 
-    op = FusedOp("scan", "", "scan", inputs, outputs, onnx.FunctionProto.FromString(text))
-    program = read.program_by(op, {**POINTWISE, ("", "CumSum"): running_sum})
+    program = read.program_by(meaning, {**POINTWISE, ("", "CumSum"): running_sum})
     if len(expressions.phases(program)) != 1 or len(found) != 1:
         raise UnsupportedError(f"{len(found)} kinds of CumSum, one after the other or not, expected one")
     ((axis, exclusive, reverse),) = found
