@@ -12,12 +12,13 @@ from onnx import FunctionProto, numpy_helper
 
 from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.ir.attention_ops import ATTENTION
+from onnxfuse.kernels.ir.builder import Builder
 from onnxfuse.kernels.ir.contraction_ops import CONTRACTION
 from onnxfuse.kernels.ir.extents import folded
 from onnxfuse.kernels.ir.movement_ops import MOVEMENT
 from onnxfuse.kernels.ir.node import Array, Extents, Handler, Known, Node, ShapeOf
 from onnxfuse.kernels.ir.pointwise_ops import POINTWISE
-from onnxfuse.kernels.ir.program import Builder, Input, Output, Program
+from onnxfuse.kernels.ir.program import Input, Output, Program
 from onnxfuse.kernels.ir.reduction_ops import REDUCTIONS
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.ir.window_ops import WINDOW

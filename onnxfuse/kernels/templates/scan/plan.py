@@ -12,9 +12,10 @@ from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.emit import expressions
 from onnxfuse.kernels.emit.source import CLUSTER, DEVICE, KernelSource, generated, identifier, template
 from onnxfuse.kernels.ir import read, types
+from onnxfuse.kernels.ir.builder import Term
 from onnxfuse.kernels.ir.node import Node
 from onnxfuse.kernels.ir.pointwise_ops import POINTWISE
-from onnxfuse.kernels.ir.program import Program, Reduce, Term, broadcast
+from onnxfuse.kernels.ir.program import Program, Reduce, broadcast
 from onnxfuse.kernels.ir.strides import Layout, Shape, collapse, strides_in, vector_width
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.launch_plan import LaunchPlan, Operand, Tuning
