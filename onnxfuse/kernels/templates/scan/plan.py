@@ -9,7 +9,9 @@ from functools import lru_cache
 
 from onnxfuse.kernels import launch_plan
 from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.emit import expressions
+from onnxfuse.kernels.emit import access, expressions
+from onnxfuse.kernels.emit.access import Operand
+from onnxfuse.kernels.emit.entry import entry_point
 from onnxfuse.kernels.emit.source import CLUSTER, DEVICE, KernelSource, generated, identifier, template
 from onnxfuse.kernels.ir import read, types
 from onnxfuse.kernels.ir.builder import Term
@@ -18,7 +20,7 @@ from onnxfuse.kernels.ir.pointwise_ops import POINTWISE
 from onnxfuse.kernels.ir.program import Program, Reduce, broadcast
 from onnxfuse.kernels.ir.strides import Layout, Shape, collapse, strides_in, vector_width
 from onnxfuse.kernels.ir.types import UnsupportedError
-from onnxfuse.kernels.launch_plan import LaunchPlan, Operand, Tuning
+from onnxfuse.kernels.launch_plan import LaunchPlan, Tuning
 from onnxfuse.kernels.templates.pointwise import dense
 from onnxfuse.model.fused import FusedOp, Meaning
 
@@ -85,7 +87,7 @@ def problem(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Problem:
     if len(input_shapes) != len(op.inputs):
         raise UnsupportedError(f"{len(input_shapes)} input shapes, expected {len(op.inputs)}")
     shapes = scan.program.shapes(input_shapes)
-    operands = launch_plan.operands(scan.program, input_shapes)
+    operands = access.operands(scan.program, input_shapes)
     full = broadcast(*(o.shape for o in operands))
     summed = [shapes[i] for i in scan.program.reductions()]
     other = next((s for s in (*summed, *(shapes[o.value] for o in scan.program.outputs)) if s != full), None)
@@ -144,7 +146,8 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
             generated(entry, dense.accesses(placed)),
             *(template(f) for f in ("scan/scan.cuh", file)),
             generated(
-                entry, launch_plan.entry_point(entry, "scan", work.scan.program, work.operands, tuning.min_blocks)
+                entry,
+                entry_point(entry, "scan", work.scan.program, work.operands, tuning.min_blocks),
             ),
         ),
     )
