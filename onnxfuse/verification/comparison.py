@@ -14,6 +14,7 @@ from onnxfuse.model.types import first_line
 from onnxfuse.verification import budget, sessions
 from onnxfuse.verification.inputs import Case, nudge
 from onnxfuse.verification.limits import Limits, at_most, gigabytes
+from onnxfuse.verification.measured import Measure
 from onnxfuse.verification.planning import Progress, shape_key, shapes_text
 from onnxfuse.verification.report import LEFT_OUT, CaseRow, OutputRow
 from onnxfuse.verification.rounding import Rounding
@@ -181,7 +182,7 @@ class Comparison:
         return ""
 
     def _tolerated(
-        self, name: str, fused: npt.NDArray[Any], original: npt.NDArray[Any], measure: budget.Measure
+        self, name: str, fused: npt.NDArray[Any], original: npt.NDArray[Any], measure: Measure
     ) -> Tolerated | None:
         given = self.judging.tolerances.of(name, str(original.dtype))
         if given is None or measure.unlike or original.dtype.kind in "SUO":

@@ -16,7 +16,7 @@ changes its meaning; new keys alone leave it.
 | outputs | the worst row of each output; `rows`: each output in each case |
 | a row | `output`, `dtype`, `case` (position in `cases`), `verdict` (ok, mismatch, undecided), `fault` in words |
 | | `judged_by` (budget, tolerance), `tolerance` (null, or the fields of `tolerance.Tolerated`) |
-| | the numbers of `budget.Measure`, its `budget` and `typical_budget` |
+| | the numbers of `Measure`, its `budget` and `typical_budget` |
 | | `difference` (the fields of `metrics.Difference`), and max_abs, max_rel, cosine, rtol, atol out of it |
 | undecided, unverified | positions of cases in which an output could not be judged; outputs of which most could not |
 | cases | `name`, `seed` (null for real inputs), `shapes`, `seconds`, `note` (why it was left out) |
@@ -35,9 +35,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from onnxfuse.verification.budget import Measure
 from onnxfuse.verification.finding import CrashSite, Finding
 from onnxfuse.verification.inputs import Case
+from onnxfuse.verification.measured import Measure
 from onnxfuse.verification.tolerance import Tolerated
 
 SCHEMA = 1

@@ -4,7 +4,8 @@ import pytest
 
 import onnxfuse
 from onnxfuse.model import types
-from onnxfuse.model.dims import Dim, broadcast, quotient
+from onnxfuse.model.extents import broadcast, quotient
+from onnxfuse.model.types import Dim
 from tests.rewrite.small import assert_same_numbers, ops, optimize, parse
 
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from onnxfuse.verification import budget
-from onnxfuse.verification.budget import Measure, measure, rounding_step
+from onnxfuse.verification.budget import measure, rounding_step
+from onnxfuse.verification.measured import Measure
 
 INF, NAN = math.inf, math.nan
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from onnx import TensorProto
 
 from onnxfuse.kernels.emit import expressions
+from onnxfuse.kernels.ir.builder import Builder, Term
 from onnxfuse.kernels.ir.index_map import Bound, Digit, Dimensions, Index, Shape, Space, linear, merged
 from onnxfuse.kernels.ir.movement import LookedUp, Padded
 from onnxfuse.kernels.ir.movement_maps import broadcast, pieces
-from onnxfuse.kernels.ir.program import Apply, Builder, Constant, Input, Move, Output, Program, Reduce, Term, Value
+from onnxfuse.kernels.ir.program import Apply, Constant, Input, Move, Output, Program, Reduce, Value
 from onnxfuse.kernels.ir.types import UnsupportedError
 
 MAX_CASES = 16

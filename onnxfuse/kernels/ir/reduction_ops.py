@@ -6,9 +6,10 @@ from collections.abc import Callable
 from onnx import TensorProto
 
 from onnxfuse.kernels.ir import types
+from onnxfuse.kernels.ir.builder import Term
 from onnxfuse.kernels.ir.movement import Alike, Channelled, Grouped, Movement, Squeezed
 from onnxfuse.kernels.ir.node import Handler, Node
-from onnxfuse.kernels.ir.program import Move, Reduce, Term
+from onnxfuse.kernels.ir.program import Move, Reduce
 from onnxfuse.kernels.ir.types import UnsupportedError
 
 MICROSOFT = "com.microsoft"

@@ -1,16 +1,19 @@
 """Launch plans of the column template: reductions across neighbours in memory, with the pointwise work around them."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from onnxfuse.kernels import launch_plan
 from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.emit import expressions
+from onnxfuse.kernels.emit import access, expressions
+from onnxfuse.kernels.emit.access import Held, Load, Operand, Pointer, Store, element, store
+from onnxfuse.kernels.emit.entry import entry_point
 from onnxfuse.kernels.emit.source import CLUSTER, DEVICE, KernelSource, generated, template
-from onnxfuse.kernels.ir.strides import Layout, Shape, divisor, vector_width
+from onnxfuse.kernels.ir.strides import Layout, Shape, divisor, divisors, vector_width
 from onnxfuse.kernels.ir.types import UnsupportedError
-from onnxfuse.kernels.launch_plan import LaunchPlan, Operand, Tuning
+from onnxfuse.kernels.launch_plan import LaunchPlan, Tuning
+from onnxfuse.kernels.templates.pointwise.asked import Asked
 from onnxfuse.kernels.templates.reduction.problem import Reduced
 
 SHARED_BYTES = 40 * 1024  # of partial results; 48 KB need no asking
@@ -93,7 +96,7 @@ def plan(work: Reduced) -> LaunchPlan:
     """
     if work.lookups:
         raise UnsupportedError("Gather by computed numbers beside a reduction across neighbours")
-    entry, program, operands = work.entry, work.program, work.operands
+    entry, program, operands = work.asked.entry, work.program, work.operands
     spaces = Spaces(
         work.layout(tuple(d for d in work.kept if d < max(work.axes))),
         work.layout(work.axes),
@@ -109,10 +112,11 @@ def plan(work: Reduced) -> LaunchPlan:
     early = bool(whole) and all(not levels[o.value] for n, o in enumerate(program.outputs) if f"out{n}" in whole)
     again = (bool(whole) and not early) or len(expressions.phases(program)) > 1
     results = Results(expressions.accumulator_bytes(program, bits), expressions.reduced_bytes(program))
-    split = share_out(placed, spaces, outer, count, inner, again, results, work.aligned, work.arch, work.tuning)
+    split = share_out(placed, spaces, outer, count, inner, again, results, work.asked)
     tiles = -(-inner // (split.lanes * split.width))
     places = outer * tiles
     shared = split.parts > 1
+    pointers: tuple[Operand | Pointer, ...] = (*operands, access.scratch(used=shared))
 
     kernel = KernelSource(
         entry,
@@ -120,13 +124,11 @@ def plan(work: Reduced) -> LaunchPlan:
             *(template(f) for f in (DEVICE, CLUSTER, "cuda/math.cuh", "cuda/memory.cuh")),
             generated(entry, _constants(bits, spaces, placed, split, bool(whole), early) + expressions.source(program)),
             *(template(f) for f in ("cuda/reduce.cuh", "reduction/column.cuh")),
-            generated(entry, _glue(placed, whole if early else frozenset())),
+            generated(entry, _around(placed, pointers, whole if early else frozenset())),
             template("reduction/column.cu"),
             generated(
                 entry,
-                launch_plan.entry_point(
-                    entry, "column", program, operands, work.tuning.min_blocks, split.cluster, shared
-                ),
+                entry_point(entry, "column", program, pointers, work.asked.tuning.min_blocks, split.cluster),
             ),
         ),
     )
@@ -138,7 +140,7 @@ def plan(work: Reduced) -> LaunchPlan:
         block=(split.lanes * split.rows, 1, 1),
         shared_bytes=0,
         parameters=_parameters(count, inner, tiles, places, split.parts, counters, spaces, bits),
-        output_shapes=work.output_shapes,
+        output_shapes=work.asked.output_shapes,
         scratch_bytes=4 * counters + found if shared else 0,
     )
 
@@ -163,15 +165,14 @@ def share_out(
     inner: int,
     again: bool,
     results: Results,
-    aligned: bool,
-    arch: Arch,
-    tuning: Tuning,
+    asked: Asked,
 ) -> Split:
     """Return how to share [outer, count, inner] elements out.
 
     `again`: what is reduced is needed once more, so it stays in registers where it fits.
     """
-    width = _width(placed, spaces, inner, aligned, tuning)
+    arch, tuning = asked.arch, asked.tuning
+    width = _width(placed, spaces, inner, asked.aligned, tuning)
     while width > 1 and width * results.partial * 2 * 32 > SHARED_BYTES:
         width //= 2
     vectors = max(1, -(-inner // width))
@@ -283,35 +284,24 @@ def _constants(bits: int, spaces: Spaces, placed: tuple[Placed, ...], split: Spl
     )
 
 
-def _glue(placed: tuple[Placed, ...], early: frozenset[str]) -> str:
-    """Return the C++ between functor and template: what is held, how it is loaded, turned into elements and stored."""
-    inputs = tuple(p for p in placed if not p.operand.is_output)
-    outputs = tuple(p for p in placed if p.operand.is_output)
-    held, late = tuple(p for p in inputs if p.reduced), tuple(p for p in inputs if not p.reduced)
-    return "".join(
-        (
-            launch_plan.pointers(tuple(p.operand for p in placed), scratch=True),
-            _struct("Held", held),
-            _struct("Late", late),
-            _pointers_at(placed),
-            "DEVICE void load_all(Held& held, const Pointers& base, const Reach& at, Index column, "
-            "const Parameters& p) {\n",
-            *(f"  held.{p.operand.name} = {_load(p)};\n" for p in held),
-            "}\n",
-            "DEVICE Late load_late(const Pointers& base, const Reach& at, Index column, const Parameters& p) {\n",
-            f"  return {{{', '.join(_load(p) for p in late)}}};\n}}\n",
-            _element(inputs),
-            _store("store_early", tuple(p for p in outputs if p.operand.name in early)),
-            _store("store_all", tuple(p for p in outputs if p.operand.name not in early)),
-        )
-    )
-
-
-def _struct(name: str, placed: Iterable[Placed]) -> str:
-    def kind(p: Placed) -> str:
-        return f"Splat<{p.operand.stored}>" if p.along == "splat" else f"Pack<{p.operand.stored}, WIDTH>"
-
-    return f"struct {name} {{\n" + "".join(f"  {kind(p)} {p.operand.name};\n" for p in placed) + "};\n"
+def _around(placed: tuple[Placed, ...], pointers: tuple[Operand | Pointer, ...], early: frozenset[str]) -> str:
+    """Return what surrounds the core: the outputs `early` are stored by a function of their own."""
+    inputs, outputs = ([p for p in placed if p.operand.is_output is output] for output in (False, True))
+    held = Held("Held", "held", tuple(_load(p) for p in inputs if p.reduced))
+    late = Held("Late", "late", tuple(_load(p) for p in inputs if not p.reduced))
+    reach = "const Reach& at, Index column, const Parameters& p"
+    to = f"const Pointers& base, const Result (&result)[WIDTH], const Outer& outer, {reach}"
+    return "".join((
+        access.pointers(pointers),
+        held.hold(),
+        late.hold(),
+        _pointers_at(placed),
+        held.fill("load_all", f"const Pointers& base, {reach}"),
+        late.load("load_late", f"const Pointers& base, {reach}"),
+        element((p.operand.name for p in inputs), (held, late), "const Held& held, const Late& late, int lane"),
+        store("store_early", to, (_store(p) for p in outputs if p.operand.name in early), "WIDTH"),
+        store("store_all", to, (_store(p) for p in outputs if p.operand.name not in early), "WIDTH"),
+    ))  # fmt: skip
 
 
 def _pointers_at(placed: tuple[Placed, ...]) -> str:
@@ -330,39 +320,23 @@ def _at(p: Placed) -> str:
     return f"base.{p.operand.name} + at.offset(p.reduced_stride[{p.slot}])"
 
 
-def _load(p: Placed) -> str:
+def _load(p: Placed) -> Load:
+    pack = f"Pack<{p.operand.stored}, WIDTH>"
     match p.along:
         case "vector":
-            return f"load<WIDTH>({_at(p)})"
+            return Load(p.operand.name, pack, f"load<WIDTH>({_at(p)})")
         case "splat":
-            return f"load_splat({_at(p)})"
+            return Load(p.operand.name, f"Splat<{p.operand.stored}>", f"load_splat({_at(p)})")
         case _:
-            return f"load_gather({_at(p)}, column, p.inner_stride[{p.slot}], p)"
+            return Load(p.operand.name, pack, f"load_gather({_at(p)}, column, p.inner_stride[{p.slot}], p)")
 
 
-def _element(inputs: tuple[Placed, ...]) -> str:
-    values = ", ".join(f"{'held' if p.reduced else 'late'}.{p.operand.name}.get(lane)" for p in inputs)
-    return f"DEVICE Element element(const Held& held, const Late& late, int lane) {{\n  return {{{values}}};\n}}\n"
-
-
-def _store(name: str, outputs: tuple[Placed, ...]) -> str:
-    lines = []
-    for p in outputs:
-        o, at = p.operand, f"({_at(p)}, {p.operand.name}"
-        call = f"store_values<WIDTH>{at})" if p.along == "vector" else (
-            f"store_first{at}, column, p.inner_stride[{p.slot}], p)"
-        )  # fmt: skip
-        lines.append(
-            f"  if (outer.first(p.outer_stride[{p.slot}]) && at.first(p.reduced_stride[{p.slot}])) {{\n"
-            f"    Stored<{o.stored}>::Value {o.name}[WIDTH];\n"
-            f"    UNROLLED for (int w = 0; w < WIDTH; ++w) {o.name}[w] = result[w].{o.field};\n"
-            f"    {call};\n"
-            "  }\n"
-        )
-    return (
-        f"DEVICE void {name}(const Pointers& base, const Result (&result)[WIDTH], const Outer& outer, "
-        "const Reach& at,\n"
-        "                      Index column, const Parameters& p) {\n" + "".join(lines) + "}\n"
+def _store(p: Placed) -> Store:
+    first = f"outer.first(p.outer_stride[{p.slot}]) && at.first(p.reduced_stride[{p.slot}])"
+    if p.along == "vector":
+        return Store.of(p.operand, f"if ({first}) store_values<WIDTH>({_at(p)}, {p.operand.name})")
+    return Store.of(
+        p.operand, f"if ({first}) store_first({_at(p)}, {p.operand.name}, column, p.inner_stride[{p.slot}], p)"
     )
 
 
@@ -372,8 +346,7 @@ def _parameters(
     words = [count, inner, *divisor(tiles, bits), *divisor(places, bits), parts, counters]
     groups = (spaces.outer, spaces.reduced, spaces.inner)
     for space in groups:
-        for extent in space.extents:
-            words.extend(divisor(extent, bits))
+        words += divisors(space.extents, bits)
     for space in groups:
         for strides in space.strides:
             words.extend(strides)

@@ -4,17 +4,20 @@ A row may also be made of several runs of neighbours, as the channels' planes of
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from onnxfuse.kernels import launch_plan
 from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.emit import expressions
+from onnxfuse.kernels.emit import access, expressions
+from onnxfuse.kernels.emit.access import Held, Load, Operand, Store, element, store
+from onnxfuse.kernels.emit.entry import entry_point
 from onnxfuse.kernels.emit.source import CLUSTER, DEVICE, KernelSource, generated, template
-from onnxfuse.kernels.ir.strides import Layout, Shape, divisor, row_major, vector_width
+from onnxfuse.kernels.ir.strides import Layout, Shape, divisors, row_major, slots, vector_width
+from onnxfuse.kernels.ir.strides import rows as strided
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.ir.unify_axes import Lookup
-from onnxfuse.kernels.launch_plan import LaunchPlan, Operand, Tuning
+from onnxfuse.kernels.launch_plan import LaunchPlan, Tuning
 from onnxfuse.kernels.templates.reduction.problem import Reduced
 
 LOOP_THREADS = 1024
@@ -108,7 +111,13 @@ class Choice:
 
 def plan(work: Reduced) -> LaunchPlan:
     """Return how to run a program that reduces the innermost axis, and others or not."""
-    program, operands, aligned, arch, tuning = work.program, work.operands, work.aligned, work.arch, work.tuning
+    program, operands, aligned, arch, tuning = (
+        work.program,
+        work.operands,
+        work.asked.aligned,
+        work.asked.arch,
+        work.asked.tuning,
+    )
     rows, columns = math.prod(work.extents(work.kept)), math.prod(work.extents(work.axes))
     bits = launch_plan.index_bits(max(rows * columns, rows, columns, *(t.rows for t in work.lookups.values())))
     outer, inner = work.layout(work.kept), work.layout(work.axes)
@@ -120,19 +129,24 @@ def plan(work: Reduced) -> LaunchPlan:
     row_threads = split.threads // split.cluster
     threads = max(row_threads, tuning.row_threads if split.threads <= 32 else 0)
 
-    entry = work.entry
+    entry = work.asked.entry
     kernel = KernelSource(
         entry,
         (
             *(template(f) for f in (DEVICE, CLUSTER, "cuda/math.cuh", "cuda/memory.cuh")),
-            generated(entry, _constants(bits, outer, inner, placed, split, threads) + expressions.source(program)),
+            generated(entry, constants(bits, outer, inner, placed, split, threads) + expressions.source(program)),
             *(template(f) for f in ("cuda/reduce.cuh", "reduction/row.cuh")),
-            generated(entry, _glue(operands, placed, split)),
+            generated(entry, around(placed, split)),
             template("reduction/row.cu" if split.items else "reduction/row_loop.cu"),
             generated(
                 entry,
-                launch_plan.entry_point(
-                    entry, "row", program, operands, tuning.min_blocks or split.min_blocks, split.cluster
+                entry_point(
+                    entry,
+                    "row",
+                    program,
+                    operands,
+                    tuning.min_blocks or split.min_blocks,
+                    split.cluster,
                 ),
             ),
         ),
@@ -142,8 +156,8 @@ def plan(work: Reduced) -> LaunchPlan:
         grid=(-(-rows // (threads // row_threads)) * split.cluster, 1, 1),
         block=(threads, 1, 1),
         shared_bytes=0,
-        parameters=_parameters(rows, columns, outer, inner, placed, bits),
-        output_shapes=work.output_shapes,
+        parameters=parameters(rows, columns, outer, inner, placed, bits),
+        output_shapes=work.asked.output_shapes,
     )
 
 
@@ -169,8 +183,7 @@ def _place(
     if runs:
         widest = tuning.width or vector_width(tuple(o.size for o, _ in runs))
         width = math.gcd(widest, *(s for _, steps in runs for s in steps)) if aligned else 1
-    placed: list[Placed] = []
-    outer_slots = row_slots = 0
+    kinds: list[tuple[str, str]] = []
     for operand, size, outer_strides, inner_strides in zip(operands, sizes, outer.strides, inner.strides, strict=True):
         in_runs = any(operand is o for o, _ in runs)
         along = "runs" if in_runs else _along(inner_strides, inner, columns)
@@ -184,20 +197,13 @@ def _place(
             )
             and (operand.is_output or len(operand.shape) > axes)
         )
-        how = _outer_kind(operand, along, dense, any(outer_strides))
-        has_row_slot = along in ("gather", "runs")
-        placed.append(
-            Placed(
-                operand,
-                along,
-                how,
-                outer_slots if how == "strided" else -1,
-                row_slots if has_row_slot else -1,
-                operand.name in reduced,
-            )
-        )
-        outer_slots += how == "strided"
-        row_slots += has_row_slot
+        kinds.append((along, _outer_kind(operand, along, dense, any(outer_strides))))
+    outer_slots = slots(how == "strided" for _, how in kinds)
+    row_slots = slots(along in ("gather", "runs") for along, _ in kinds)
+    placed = (
+        Placed(operand, along, how, outer_slot, row_slot, operand.name in reduced)
+        for operand, (along, how), outer_slot, row_slot in zip(operands, kinds, outer_slots, row_slots, strict=True)
+    )
     return tuple(placed), width
 
 
@@ -337,7 +343,7 @@ def _width(placed: tuple[Placed, ...], columns: int, aligned: bool, small: bool,
     return divides, False
 
 
-def _constants(bits: int, outer: Layout, inner: Layout, placed: tuple[Placed, ...], split: Split, threads: int) -> str:
+def constants(bits: int, outer: Layout, inner: Layout, placed: tuple[Placed, ...], split: Split, threads: int) -> str:
     outer_slots = sum(p.outer_slot >= 0 for p in placed)
     row_slots = sum(p.row_slot >= 0 for p in placed)
     along = any(p.operand.is_output and p.along != "scalar" for p in placed)
@@ -363,38 +369,38 @@ def _ahead(placed: tuple[Placed, ...], split: Split) -> int:
     return max(1, min(4, LOOP_BYTES_IN_FLIGHT // max(held, 1)))
 
 
-def _glue(operands: tuple[Operand, ...], placed: tuple[Placed, ...], split: Split) -> str:
-    """Return the C++ between functor and template: what is held, how it is loaded, turned into elements and stored."""
-    inputs = tuple(p for p in placed if not p.operand.is_output)
-    outputs = tuple(p for p in placed if p.operand.is_output)
-    scalars = tuple(p for p in inputs if p.along == "scalar")
-    rest = tuple(p for p in inputs if p.along != "scalar")
-    late = tuple(p for p in rest if split.fetches_late(p))
-    held = tuple(p for p in rest if not split.fetches_late(p))
-    return "".join(
-        (
-            launch_plan.pointers(operands),
-            _struct("RowHeld", (f"Splat<{p.operand.stored}> {p.operand.name};" for p in scalars)),
-            _struct("Held", (_holder(p) for p in held)),
-            _struct("Late", (_holder(p) for p in late)),
-            _pointers_at(placed, split.shifted),
-            _load_scalars(scalars),
-            _load(held),
-            _load_late(late),
-            _element(inputs, late),
-            _store(tuple(p for p in outputs if p.along != "scalar")),
-            _store_scalars(tuple(p for p in outputs if p.along == "scalar")),
-        )
+def around(placed: tuple[Placed, ...], split: Split) -> str:
+    """Return what surrounds the core: operands of the row's vectors, early and late, and what is one per row."""
+    inputs, outputs = ([p for p in placed if p.operand.is_output is output] for output in (False, True))
+    early, late = (
+        [p for p in inputs if p.along != "scalar" and split.fetches_late(p) is late] for late in (False, True)
     )
-
-
-def _holder(p: Placed) -> str:
-    kind = f"Splat<{p.operand.stored}>" if p.along == "spread" else f"Pack<{p.operand.stored}, WIDTH>"
-    return f"{kind} {p.operand.name};"
-
-
-def _struct(name: str, fields: Iterable[str]) -> str:
-    return f"struct {name} {{\n" + "".join(f"  {field}\n" for field in fields) + "};\n"
+    scalars = Held("RowHeld", "scalars", tuple(_load(p) for p in inputs if p.along == "scalar"))
+    held, lates = Held("Held", "held", tuple(map(_load, early))), Held("Late", "late", tuple(map(_load, late)))
+    where = "const OuterPlace& at, const Parameters& p"
+    vector = f"const Pointers& row, const Span& span, {where}"
+    return "".join((
+        access.pointers(p.operand for p in placed),
+        *(group.hold() for group in (scalars, held, lates)),
+        _pointers_at(placed, split.shifted),
+        scalars.load("load_scalars", "const Pointers& row"),
+        # Dense operands by one function, the others, which all rows share or many, by another one.
+        held.fill("load_dense", "const Pointers& row, const Span& span", [_load(p) for p in early if p.dense]),
+        held.fill("load_shared_operands", vector, [_load(p) for p in early if not p.dense]),
+        lates.load("load_late", vector),
+        element(
+            (p.operand.name for p in inputs), (held, lates, scalars),
+            "const Held& held, const Late& late, const RowHeld& scalars, int lane",
+        ),
+        "// As the reductions see it, which read nothing that is late.\n"
+        "DEVICE Element element(const Held& held, const RowHeld& scalars, int lane) {\n"
+        "  return element(held, Late{}, scalars, lane);\n}\n",
+        store(
+            "store_all", f"const Pointers& row, const Result (&result)[WIDTH], const Span& span, {where}",
+            (_store(p) for p in outputs if p.along != "scalar"), "WIDTH",
+        ),
+        _store_scalars([p for p in outputs if p.along == "scalar"], where),
+    ))  # fmt: skip
 
 
 def _pointers_at(placed: tuple[Placed, ...], shifted: bool) -> str:
@@ -421,104 +427,53 @@ def _pointers_at(placed: tuple[Placed, ...], shifted: bool) -> str:
     )
 
 
-def _load_scalars(scalars: tuple[Placed, ...]) -> str:
-    loads = ", ".join(f"load_splat(row.{p.operand.name})" for p in scalars)
-    return f"DEVICE RowHeld load_scalars(const Pointers& row) {{\n  return {{{loads}}};\n}}\n"
-
-
-def _load(held: tuple[Placed, ...]) -> str:
-    """Dense operands by one function, the others, which all rows share or many, by another one."""
-    dense = "".join(f"  held.{p.operand.name} = {_fetch(p)};\n" for p in held if p.dense)
-    others = "".join(f"  held.{p.operand.name} = {_fetch(p)};\n" for p in held if not p.dense)
-    return (
-        f"DEVICE void load_dense(Held& held, const Pointers& row, const Span& span) {{\n{dense}}}\n"
-        "DEVICE void load_shared_operands(Held& held, const Pointers& row, const Span& span, const OuterPlace& at,\n"
-        f"                                 const Parameters& p) {{\n{others}}}\n"
-    )
-
-
-def _load_late(late: tuple[Placed, ...]) -> str:
-    fields = ", ".join(_fetch(p) for p in late)
-    return (
-        "DEVICE Late load_late(const Pointers& row, const Span& span, const OuterPlace& at, const Parameters& p) {\n"
-        f"  return {{{fields}}};\n"
-        "}\n"
-    )
+def _load(p: Placed) -> Load:
+    kind = f"Splat<{p.operand.stored}>" if p.along in ("spread", "scalar") else f"Pack<{p.operand.stored}, WIDTH>"
+    return Load(p.operand.name, kind, _fetch(p))
 
 
 def _fetch(p: Placed) -> str:
-    if p.along == "spread":
-        return f"load_spread(row.{p.operand.name}, span, p.row_stride[{p.row_slot}], p)"
-    if p.along == "runs":
-        return f"load_run(row.{p.operand.name}, span, p.row_stride[{p.row_slot}], p)"
+    row, stride = f"row.{p.operand.name}", f"p.row_stride[{p.row_slot}]"
     if p.lookup is not None:
-        return f"load_row(row.{p.operand.name}, span)"
-    if p.along == "columns":
-        return f"load_columns<{'true' if p.dense else 'false'}>(row.{p.operand.name}, span)"
-    return f"load_gather(row.{p.operand.name}, span, at, p.row_stride[{p.row_slot}], p)"
+        return f"load_row({row}, span)"
+    match p.along:
+        case "scalar":
+            return f"load_splat({row})"
+        case "columns":
+            return f"load_columns<{str(p.dense).lower()}>({row}, span)"
+        case "spread":
+            return f"load_spread({row}, span, {stride}, p)"
+        case "runs":
+            return f"load_run({row}, span, {stride}, p)"
+        case _:
+            return f"load_gather({row}, span, at, {stride}, p)"
 
 
-def _element(inputs: tuple[Placed, ...], late: tuple[Placed, ...]) -> str:
-    def holder(p: Placed) -> str:
-        return "scalars" if p.along == "scalar" else ("late" if p in late else "held")
+def _store(p: Placed) -> Store:
+    name, stride = p.operand.name, f"p.row_stride[{p.row_slot}]"
+    match p.along:
+        case "columns":
+            call = f"store_columns<{str(p.dense).lower()}>(row.{name}, {name}, span)"
+        case "runs":
+            call = f"store_run(row.{name}, {name}, span, {stride}, p)"
+        case _:
+            call = f"store_first(row.{name}, {name}, span, at, {stride}, p)"
+    return Store.of(p.operand, _condition(p) + call)
 
-    values = ", ".join(f"{holder(p)}.{p.operand.name}.get(lane)" for p in inputs)
-    return (
-        "DEVICE Element element(const Held& held, const Late& late, const RowHeld& scalars, int lane) {\n"
-        f"  return {{{values}}};\n"
-        "}\n"
-        "// As the reductions see it, which read nothing that is late.\n"
-        "DEVICE Element element(const Held& held, const RowHeld& scalars, int lane) {\n"
-        "  return element(held, Late{}, scalars, lane);\n"
-        "}\n"
-    )
+
+def _store_scalars(outputs: list[Placed], where: str) -> str:
+    lines = [f"  {_condition(p)}store_scalar(row.{p.operand.name}, result.{p.operand.field});\n" for p in outputs]
+    return f"DEVICE void store_scalars(const Pointers& row, const Result& result, {where}) {{\n{''.join(lines)}}}\n"
 
 
 def _condition(p: Placed) -> str:
     return f"if (at.first(p.outer_stride[{p.outer_slot}])) " if p.outer == "strided" else ""
 
 
-def _store(outputs: tuple[Placed, ...]) -> str:
-    lines = []
-    for p in outputs:
-        o = p.operand
-        match p.along:
-            case "columns":
-                call = f"store_columns<{'true' if p.dense else 'false'}>(row.{o.name}, {o.name}, span)"
-            case "runs":
-                call = f"store_run(row.{o.name}, {o.name}, span, p.row_stride[{p.row_slot}], p)"
-            case _:
-                call = f"store_first(row.{o.name}, {o.name}, span, at, p.row_stride[{p.row_slot}], p)"
-        lines.append(
-            f"  Stored<{o.stored}>::Value {o.name}[WIDTH];\n"
-            f"  UNROLLED for (int w = 0; w < WIDTH; ++w) {o.name}[w] = result[w].{o.field};\n"
-            f"  {_condition(p)}{call};\n"
-        )
-    head = (
-        "DEVICE void store_all(const Pointers& row, const Result (&result)[WIDTH], const Span& span, "
-        "const OuterPlace& at,\n"
-        "                      const Parameters& p) {\n"
-    )
-    return head + "".join(lines) + "}\n"
-
-
-def _store_scalars(outputs: tuple[Placed, ...]) -> str:
-    lines = [f"  {_condition(p)}store_scalar(row.{p.operand.name}, result.{p.operand.field});\n" for p in outputs]
-    head = (
-        "DEVICE void store_scalars(const Pointers& row, const Result& result, const OuterPlace& at, "
-        "const Parameters& p) {\n"
-    )
-    return head + "".join(lines) + "}\n"
-
-
-def _parameters(rows: int, columns: int, outer: Layout, inner: Layout, placed: tuple[Placed, ...], bits: int) -> bytes:
+def parameters(rows: int, columns: int, outer: Layout, inner: Layout, placed: tuple[Placed, ...], bits: int) -> bytes:
     words = [rows, columns]
-    for space, slots in ((outer, [p.outer_slot for p in placed]), (inner, [p.row_slot for p in placed])):
-        for extent in space.extents:
-            words.extend(divisor(extent, bits))
-        strides = [s for slot, s in zip(slots, space.strides, strict=True) if slot >= 0]
-        for row in strides or [(0,) * len(space.extents)]:
-            words.extend(row)
+    for space, numbers in ((outer, [p.outer_slot for p in placed]), (inner, [p.row_slot for p in placed])):
+        words += [*divisors(space.extents, bits), *strided(space.strides, numbers, len(space.extents))]
     looked_up = [word for p in placed if p.lookup is not None for word in (p.lookup.rows, p.lookup.length)]
     words.extend(looked_up or (0, 0))
     return launch_plan.packed(words, bits)

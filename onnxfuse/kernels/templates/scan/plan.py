@@ -7,21 +7,22 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-import onnx
-
 from onnxfuse.kernels import launch_plan
 from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.emit import expressions
+from onnxfuse.kernels.emit import access, expressions
+from onnxfuse.kernels.emit.access import Operand
+from onnxfuse.kernels.emit.entry import entry_point
 from onnxfuse.kernels.emit.source import CLUSTER, DEVICE, KernelSource, generated, identifier, template
 from onnxfuse.kernels.ir import read, types
+from onnxfuse.kernels.ir.builder import Term
 from onnxfuse.kernels.ir.node import Node
 from onnxfuse.kernels.ir.pointwise_ops import POINTWISE
-from onnxfuse.kernels.ir.program import Program, Reduce, Term, broadcast
+from onnxfuse.kernels.ir.program import Program, Reduce, broadcast
 from onnxfuse.kernels.ir.strides import Layout, Shape, collapse, strides_in, vector_width
 from onnxfuse.kernels.ir.types import UnsupportedError
-from onnxfuse.kernels.launch_plan import LaunchPlan, Operand, Tuning
+from onnxfuse.kernels.launch_plan import LaunchPlan, Tuning
 from onnxfuse.kernels.templates.pointwise import dense
-from onnxfuse.model.fused import FusedOp
+from onnxfuse.model.fused import FusedOp, Meaning
 
 THREADS = 256
 """Of a block."""
@@ -59,11 +60,11 @@ class Problem:
 
 def check(op: FusedOp) -> Scan:
     """Return the body of `op` taken apart; raises `UnsupportedError` with the reason where no kernel fits it."""
-    return _check(op.inputs, op.outputs, op.body.SerializeToString(deterministic=True))
+    return _check(op.meaning)
 
 
 @lru_cache(maxsize=1024)
-def _check(inputs: tuple[int, ...], outputs: tuple[int, ...], text: bytes) -> Scan:
+def _check(meaning: Meaning) -> Scan:
     found: dict[tuple[int, bool, bool], None] = {}
 
     def running_sum(node: Node) -> tuple[Term, ...]:
@@ -73,8 +74,7 @@ def _check(inputs: tuple[int, ...], outputs: tuple[int, ...], text: bytes) -> Sc
         found[axes[0], bool(node.number("exclusive", 0)), bool(node.number("reverse", 0))] = None
         return (x.builder.term(Reduce("sum", x.index, (), False, x.dtype)),)
 
-    op = FusedOp("scan", "", "scan", inputs, outputs, onnx.FunctionProto.FromString(text))
-    program = read.program_by(op, {**POINTWISE, ("", "CumSum"): running_sum})
+    program = read.program_by(meaning, {**POINTWISE, ("", "CumSum"): running_sum})
     if len(expressions.phases(program)) != 1 or len(found) != 1:
         raise UnsupportedError(f"{len(found)} kinds of CumSum, one after the other or not, expected one")
     ((axis, exclusive, reverse),) = found
@@ -87,7 +87,7 @@ def problem(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Problem:
     if len(input_shapes) != len(op.inputs):
         raise UnsupportedError(f"{len(input_shapes)} input shapes, expected {len(op.inputs)}")
     shapes = scan.program.shapes(input_shapes)
-    operands = launch_plan.operands(scan.program, input_shapes)
+    operands = access.operands(scan.program, input_shapes)
     full = broadcast(*(o.shape for o in operands))
     summed = [shapes[i] for i in scan.program.reductions()]
     other = next((s for s in (*summed, *(shapes[o.value] for o in scan.program.outputs)) if s != full), None)
@@ -146,7 +146,8 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
             generated(entry, dense.accesses(placed)),
             *(template(f) for f in ("scan/scan.cuh", file)),
             generated(
-                entry, launch_plan.entry_point(entry, "scan", work.scan.program, work.operands, tuning.min_blocks)
+                entry,
+                entry_point(entry, "scan", work.scan.program, work.operands, tuning.min_blocks),
             ),
         ),
     )

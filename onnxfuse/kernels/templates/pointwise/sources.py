@@ -4,13 +4,13 @@ import math
 from dataclasses import dataclass, replace
 
 from onnxfuse.kernels import launch_plan
-from onnxfuse.kernels.emit import concat_table, index_maps
+from onnxfuse.kernels.emit import access, concat_table, index_maps
+from onnxfuse.kernels.emit.access import Load, Operand, Store
 from onnxfuse.kernels.emit.concat_table import Starts
-from onnxfuse.kernels.ir import strides, types
+from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.ir.lower_movement import Guard, Lowered, Read, Source
 from onnxfuse.kernels.ir.program import Program
-from onnxfuse.kernels.ir.strides import Shape
-from onnxfuse.kernels.launch_plan import Operand
+from onnxfuse.kernels.ir.strides import Shape, divisors
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Fetch:
 def operands(program: Program, lowered: Lowered, input_shapes: tuple[Shape, ...]) -> tuple[Operand, ...]:
     """Return the inputs that are read, then the outputs."""
     read = sorted({i for s in lowered.sources.values() if isinstance(s, Read) for i in s.inputs})
-    inputs = [launch_plan.operand(f"in{i}", "", program.inputs[i], input_shapes[i], False) for i in read]
+    inputs = [access.operand(f"in{i}", "", program.inputs[i], input_shapes[i], False) for i in read]
     outputs = [
-        launch_plan.operand(f"out{n}", f"b{n}", o.dtype, lowered.extents, True) for n, o in enumerate(program.outputs)
+        access.operand(f"out{n}", f"b{n}", o.dtype, lowered.extents, True) for n, o in enumerate(program.outputs)
     ]
     return (*inputs, *outputs)
 
@@ -76,8 +76,7 @@ def constants(lowered: Lowered, numbers: index_maps.Numbers, width: int, unroll:
 
 def parameters(count: int, lowered: Lowered, numbers: index_maps.Numbers) -> bytes:
     """Return the struct `Parameters` of mapped.cuh."""
-    extents = [w for n in lowered.extents for w in strides.divisor(n, numbers.bits)]
-    return launch_plan.packed((count, *extents, *numbers.words()), numbers.bits)
+    return launch_plan.packed((count, *divisors(lowered.extents, numbers.bits), *numbers.words()), numbers.bits)
 
 
 def finders(fetches: list[Fetch], lowered: Lowered, numbers: index_maps.Numbers) -> str:
@@ -110,22 +109,17 @@ def after_tables(fetches: list[Fetch], work: str) -> str:
     )
 
 
-def held(fetches: list[Fetch]) -> str:
-    """Return the struct of what a thread holds for a vector."""
-    return "template <int W> struct Held {\n" + "".join(f"  {f.holder} s{f.number};\n" for f in fetches) + "};\n"
-
-
-def load(fetches: list[Fetch]) -> str:
-    """Return the function that fetches all sources of a vector."""
-    lines = [
-        f"  held.s{f.number} = {f.call}({'' if f.starts is not None else place_of(f.source)}at, p);\n" for f in fetches
-    ]
-    return (
-        "template <int W>\n"
-        "DEVICE void load_all(Held<W>& held, const Pointers& from, const Place& at, const Parameters& p) {\n"
-        + "".join(lines)
-        + "}\n"
+def loads(fetches: list[Fetch]) -> tuple[Load, ...]:
+    """Return how all sources of a vector are loaded."""
+    return tuple(
+        Load(f"s{f.number}", f.holder, f"{f.call}({'' if f.starts is not None else place_of(f.source)}at, p)")
+        for f in fetches
     )
+
+
+def stores(tensors: tuple[Operand, ...]) -> tuple[Store, ...]:
+    """Return how a vector of each output is stored."""
+    return tuple(Store.of(o, f"store_linear<W>(to.{o.name}, {o.name}, at)") for o in tensors if o.is_output)
 
 
 def place_of(source: Source) -> str:
@@ -133,25 +127,3 @@ def place_of(source: Source) -> str:
     if isinstance(source, Guard):
         return ""
     return f"from.in{source.inputs[0]}, " if len(source.inputs) == 1 else "from, "
-
-
-def element(fetches: list[Fetch]) -> str:
-    """Return the function that gives the operands of one lane."""
-    values = ", ".join(f"held.s{f.number}.get(lane)" for f in fetches)
-    return f"template <int W> DEVICE Element element(const Held<W>& held, int lane) {{\n  return {{{values}}};\n}}\n"
-
-
-def store(tensors: tuple[Operand, ...]) -> str:
-    """Return the function that writes a vector of each output."""
-    lines = [
-        f"  Stored<{o.stored}>::Value {o.name}[W];\n"
-        f"  UNROLLED for (int lane = 0; lane < W; ++lane) {o.name}[lane] = result[lane].{o.field};\n"
-        f"  store_linear<W>(to.{o.name}, {o.name}, at);\n"
-        for o in tensors
-        if o.is_output
-    ]
-    head = (
-        "template <int W> DEVICE void store_all(const Pointers& to, const Result (&result)[W], const Place& at, "
-        "const Parameters& p) {\n"
-    )
-    return head + "".join(lines) + "}\n"
