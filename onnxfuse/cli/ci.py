@@ -110,5 +110,5 @@ def _print_outcome(outcome: Outcome, console: Console, lock: str) -> None:
         console.print(f"[bold red]{name}: lost:[/] {escape(str(change))} [dim](against {lock})[/]")
     for line in dict.fromkeys(outcome.why):
         console.print(f"  why: {escape(line)}")
-    if outcome.entry.output is not None and not outcome.exit_code:
+    if outcome.entry.output is not None and outcome.optimized is not None and outcome.optimized["target"] is not None:
         console.print(f"{escape(str(outcome.entry.output))} written", style="dim")

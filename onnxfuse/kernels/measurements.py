@@ -17,7 +17,8 @@ from onnxfuse.kernels.launch_plan import DEFAULT, Area, Band, Block, Patch, Quer
 from onnxfuse.model import facts as known_facts
 from onnxfuse.model import io
 from onnxfuse.model.errors import ModelError
-from onnxfuse.model.facts import Facts, as_integer, as_list, as_number, as_text
+from onnxfuse.model.facts import Facts, as_integer, as_list, as_number, as_text, shown
+from onnxfuse.model.text import read_text
 
 VERSION = 1
 """Of the file's form; it grows when a fact changes its name, its place or its meaning."""
@@ -196,8 +197,8 @@ MOST_EXTENT = 2**62
 def read(path: Path) -> Book:
     """Return what the file holds; raises ModelError where it is missing or of another form."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_text(path)
+    except (OSError, ValueError) as error:
         raise ModelError(
             f"{path}: cannot be read as a tuning file: {error}", "Make one with optimize --tune."
         ) from None
@@ -228,7 +229,7 @@ def parse(text: str, place: str) -> Book:
         facts = known_facts.parse(text)
         if facts.at("version")[0] != VERSION:
             raise ModelError(
-                f"{place}: is a tuning file of version {facts.all['version']!r}, expected {VERSION}",
+                f"{place}: is a tuning file of version {shown(facts.all['version'])}, expected {VERSION}",
                 "Tune again: optimize --tune.",
             )
         return dict(_section(Facts(*machine)) for machine in facts.list("machines"))

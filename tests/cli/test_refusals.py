@@ -104,6 +104,8 @@ CANNOT: dict[str, tuple[str, tuple[str, ...], int, str]] = {
                      ("verify", "bench", "profile"), 2, "'y' is"),
     "words in": ("g (string[2] x) => (string[2] y) { y = Identity(x) }",
                  ("verify", "bench", "profile"), 2, "input 'x' is of type STRING: no values can be made up for it"),
+    "no such size": ("g (float[4611686018427387904,3] x) => (float[4611686018427387904,3] y) { y = Relu(x) }",
+                     ("verify", "bench", "profile"), 2, "input 'x' would be of shape 4611686018427387904x3, which no"),
     "fixed inside": ("g (float[N,4] x) => (float[M,35] y) <int64[2] s = {-1, 35}> { r = Reshape(x, s) y = Relu(r) }",
                      ("verify", "bench", "profile"), 2, "cannot be reshaped"),
 }  # fmt: skip
@@ -336,11 +338,11 @@ def test_nor_is_there_a_traceback_where_it_is_read(onnxfuse_command: Command, co
 
 
 def test_a_lock_that_cannot_be_written_is_told(folder: Path, onnxfuse_command: Command) -> None:
-    """A folder in its place: exit 2, by name."""
+    """A folder in its place: exit 3, by name, as for any file that is to be written."""
     (folder / "onnxfuse.toml").write_text('[[model]]\npath = "in.onnx"\nprovider = "cpu"\nverify = false\n')
     (folder / "onnxfuse.lock").mkdir()
     done = onnxfuse_command("ci", "--update")
-    assert done.code == 2
+    assert done.code == 3
     assert "onnxfuse.lock" in done.err
 
 

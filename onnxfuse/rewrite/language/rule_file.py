@@ -10,7 +10,8 @@ from typing import Any
 from onnx import TensorProto
 
 from onnxfuse.model.errors import RuleError
-from onnxfuse.model.text import read_toml
+from onnxfuse.model.facts import shown
+from onnxfuse.model.text import read_text, read_toml
 from onnxfuse.rewrite.language import pattern as patterns
 from onnxfuse.rewrite.language import predicate as predicates
 from onnxfuse.rewrite.language.fuse_table import Fuse, read_fuse, read_parts
@@ -142,7 +143,7 @@ def read(path: Path, *, spellings: bool = True) -> Rule:
 
 def _read(path: Path) -> tuple[str, dict[str, Any]]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
         return text, read_toml(text)
     except (OSError, ValueError) as error:
         raise RuleError(f"{path}: {error}", "See rules/README.md.") from None
@@ -244,11 +245,11 @@ class Reader:
     def optional(self, table: dict[str, Any], key: str, kind: type, default: Any) -> Any:
         value = table.get(key, default)
         if key in table and not isinstance(value, kind):
-            raise RuleError(f"{self.place(key)}: '{key}' must be a {kind.__name__}, got {value!r}")
+            raise RuleError(f"{self.place(key)}: '{key}' must be a {kind.__name__}, got {shown(value)}")
         one = dict if key in TABLES else str
         odd = next((v for v in value if not isinstance(v, one)), None) if isinstance(value, list) else None
         if odd is not None:
-            raise RuleError(f"{self.place(key)}: '{key}' must be a list of {one.__name__}, got {odd!r} in it")
+            raise RuleError(f"{self.place(key)}: '{key}' must be a list of {one.__name__}, got {shown(odd)} in it")
         return value
 
     def place(self, fragment: str) -> str:
