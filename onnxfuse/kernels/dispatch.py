@@ -14,7 +14,7 @@ from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.launch_plan import DEFAULT, LaunchPlan, Tuning
 from onnxfuse.kernels.templates.template import Extents, Planner
-from onnxfuse.model.errors import KernelError
+from onnxfuse.model.errors import NoPlanError
 from onnxfuse.model.fused import FusedOp
 
 Result = TypeVar("Result")
@@ -158,7 +158,7 @@ def _guarded(op: FusedOp, input_shapes: tuple[Shape, ...], work: Callable[[], Re
         return work()
     except UnsupportedError as reason:
         shapes = ", ".join("x".join(map(str, s)) or "scalar" for s in input_shapes)
-        raise KernelError(
+        raise NoPlanError(
             f"{op.name}: no kernel for input shapes {shapes}: {reason}",
             f"run without onnxfuse's kernels, or optimize without rule {op.rule}",
         ) from reason
