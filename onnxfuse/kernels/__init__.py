@@ -4,7 +4,7 @@ Pure Python up to the plan; `compile` needs NVRTC, `load` needs a GPU.
 """
 
 from onnxfuse.kernels.arch import SUPPORTED, Arch
-from onnxfuse.kernels.build.nvrtc import arch_of, compile, load, zeros
+from onnxfuse.kernels.build.nvrtc import arch_of, compile, copy, load, wait, zeros
 from onnxfuse.kernels.cost import LAUNCH
 from onnxfuse.kernels.dispatch import (
     TEMPLATES,
@@ -82,6 +82,7 @@ __all__ = [
     "arch_of",
     "candidates",
     "compile",
+    "copy",
     "estimate",
     "fits",
     "inplace",
@@ -101,5 +102,6 @@ __all__ = [
     "unplanned",
     "unreadable",
     "unreadable_before",
+    "wait",
     "zeros",
 ]

@@ -12,7 +12,7 @@ from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.launch_plan import DEFAULT, LaunchPlan, Tuning
 from onnxfuse.kernels.templates.template import Extents, Planner
-from onnxfuse.model.errors import KernelError
+from onnxfuse.model.errors import NoPlanError
 from onnxfuse.model.fused import FusedOp, Meaning
 
 Result = TypeVar("Result")
@@ -150,7 +150,7 @@ def _guarded(op: FusedOp, input_shapes: tuple[Shape, ...], work: Callable[[], Re
         return work()
     except UnsupportedError as reason:
         shapes = ", ".join("x".join(map(str, s)) or "scalar" for s in input_shapes)
-        raise KernelError(
+        raise NoPlanError(
             f"{op.name}: no kernel for input shapes {shapes}: {reason}",
             f"run without onnxfuse's kernels, or optimize without rule {op.rule}",
         ) from reason

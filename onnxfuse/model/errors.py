@@ -55,3 +55,7 @@ class KernelError(OnnxfuseError):
     """A fused kernel cannot be generated, compiled or launched: names op, shapes and CUDA's words."""
 
     exit_code = 5
+
+
+class NoPlanError(KernelError):
+    """No kernel of a fused op takes inputs of these shapes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from onnxfuse.kernels import TensorMap
@@ -38,6 +38,8 @@ class Launch:
     """Whatever must stay alive for `function` to stay loaded."""
     then: tuple[Launch, ...] = ()
     """Launches after this one, on the same pointers."""
+    nodes: Callable[[Sequence[int], int], None] | None = None
+    """Computes the outputs where no kernel takes the shapes, in the place of one: given the pointers and the stream."""
 
 
 Planner = Callable[[tuple[Shape, ...], bool, int], Launch]

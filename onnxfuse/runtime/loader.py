@@ -9,7 +9,9 @@ from onnxfuse import kernels
 from onnxfuse.kernels.launch_plan import DEFAULT, LaunchPlan, Tuning
 from onnxfuse.kernels.measurements import changed, extents
 from onnxfuse.kernels.templates.template import Extents
+from onnxfuse.model.errors import NoPlanError
 from onnxfuse.model.fused import FusedOp
+from onnxfuse.runtime.by_nodes import by_nodes
 from onnxfuse.runtime.launch import Launch, Planner, Shape
 from onnxfuse.runtime.variants import Variants
 
@@ -35,8 +37,10 @@ def may_alias(op: FusedOp) -> tuple[int, ...]:
     return tuple(i for i, output in kernels.inplace(op) if output == 0)
 
 
-def planner(op: FusedOp, variants: Variants = lambda device: {}) -> Planner:
+def planner(op: FusedOp, variants: Variants = lambda device: {}, tf32: bool = True) -> Planner:
     """Return the function that plans, compiles and loads the kernel of `op` for one set of input shapes.
+
+    Where no kernel takes them, the answer runs the nodes of the body, and a warning says so; `tf32` is for these.
 
     `variants` are those that were measured fastest; for other shapes the plan chooses by itself, and so it does for a
     variant that is none of the op's own: a file chooses among our kernels, it makes none.
@@ -48,7 +52,13 @@ def planner(op: FusedOp, variants: Variants = lambda device: {}) -> Planner:
         if tuning != DEFAULT and not kernels.is_candidate(op, input_shapes, arch, tuning):
             warnings.warn(_no_variant(op, input_shapes, tuning), stacklevel=1)
             tuning = DEFAULT
-        return _launch(kernels.plan(op, input_shapes, aligned, arch, tuning), device)
+        try:
+            plan = kernels.plan(op, input_shapes, aligned, arch, tuning)
+        except NoPlanError as why:
+            through = by_nodes(op, input_shapes, device, tf32, why)
+            warnings.warn(f"{why}; its nodes run through ONNX Runtime, which is slower", stacklevel=1)
+            return through
+        return _launch(plan, device)
 
     return launch
 

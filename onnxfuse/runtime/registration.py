@@ -70,7 +70,7 @@ def register_kernels(
     facts = read(model)
     ops, refusals = _with_forms(facts, tf32, rules, folder)
     variants = variants_of(facts)
-    rows = [_row(op, variants) for name, op in ops.items() if refusals[name] is None]
+    rows = [_row(op, variants, tf32) for name, op in ops.items() if refusals[name] is None]
     if rows:
         _register(session_options, rows)
     counts = node_counts(facts)
@@ -159,5 +159,5 @@ def _placement(op: FusedOp, nodes: int, reason: str | None) -> Placement:
     return Placement(op.name, op.rule, nodes, "function", reason)
 
 
-def _row(op: FusedOp, variants: Variants) -> Row:
-    return Row(op.name, op.inputs, op.outputs, may_alias(op), planner(op, variants))
+def _row(op: FusedOp, variants: Variants, tf32: bool) -> Row:
+    return Row(op.name, op.inputs, op.outputs, may_alias(op), planner(op, variants, tf32))
