@@ -70,6 +70,8 @@ class Examined:
     """The sizes of the two cases, or ONE_SHAPE."""
     facts: dict[str, Any] = field(default_factory=dict)
     """What goes into the row."""
+    tell: Callable[[str], None] = lambda step: None
+    """Hears what a long step is doing: each word is worth the time limit of a step."""
 
     @property
     def fused(self) -> Path:
@@ -356,10 +358,12 @@ def steps(stage: str) -> tuple[Step, ...]:
     return (*STAGES[stage], raced)
 
 
-def examined(path: Path, stage: str, archs: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
-    """Yield a line as each step begins, and at the end the row of the export."""
+def examined(
+    path: Path, stage: str, archs: tuple[str, ...] = (), tell: Callable[[str], None] = lambda step: None
+) -> Iterator[dict[str, Any]]:
+    """Yield a line as each step begins, and at the end the row of the export; `tell` hears more within long steps."""
     with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
-        one = Examined(path, Path(folder), archs or tuple(a.name for a in ARCHS))
+        one = Examined(path, Path(folder), archs or tuple(a.name for a in ARCHS), tell=tell)
         verdict, where, error = "right", "", ""
         for step in steps(stage):
             yield {"step": step.__name__}
