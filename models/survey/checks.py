@@ -43,6 +43,9 @@ ONE_SHAPE = (0, 0)
 ASKED = 8
 """How often the original is run to see whether its bits change."""
 
+SECONDS = 60.0
+"""For the cases of a verification, a quarter of what a step may take: as much again goes into each doubt."""
+
 SHOWN = 400
 """Characters of a message that a row keeps."""
 
@@ -285,7 +288,9 @@ def same_on_gpu(one: Examined) -> None:
 
 def _verified(one: Examined, providers: list[str]) -> None:
     began = time.perf_counter()
-    report = onnxfuse.verify(one.path, one.fused, inputs=one.cases(), providers=providers, isolate=False)
+    report = onnxfuse.verify(
+        one.path, one.fused, inputs=one.cases(), providers=providers, isolate=False, seconds=SECONDS
+    )
     one.facts |= {"truth": report.truth, "tf32": report.tf32, "verify_s": round(time.perf_counter() - began, 1)}
     undecided = [r.output for r in report.outputs if r.verdict == "undecided"]
     if report.problems or any(r.verdict == "mismatch" for r in report.rows):
