@@ -59,7 +59,8 @@ def alone(setting: Setting) -> Setting:
     """Return the setting with no threads beside the one that runs.
 
     Nine sessions of each of 34 workers make 9,000 threads on 32 cores; where no more of them can be had ONNX Runtime
-    hangs in a constructor that failed half-way (1.31.1, at a limit of 12 threads of a user), and libraries abort.
+    hangs in a constructor that failed half-way (1.31.1, at a limit of 12 threads of a user), and a library that holds
+    its threads in a vector aborts: "terminate called without an active exception".
     """
     return replace(setting, threads=1)
 
