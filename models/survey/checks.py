@@ -43,6 +43,9 @@ ONE_SHAPE = (0, 0)
 ASKED = 8
 """How often the original is run to see whether its bits change."""
 
+SECONDS = 60.0
+"""For the cases of a verification, a quarter of what a step may take: as much again goes into each doubt."""
+
 SHOWN = 400
 """Characters of a message that a row keeps."""
 
@@ -70,6 +73,8 @@ class Examined:
     """The sizes of the two cases, or ONE_SHAPE."""
     facts: dict[str, Any] = field(default_factory=dict)
     """What goes into the row."""
+    tell: Callable[[str], None] = lambda step: None
+    """Hears what a long step is doing: each word is worth the time limit of a step."""
 
     @property
     def fused(self) -> Path:
@@ -283,7 +288,9 @@ def same_on_gpu(one: Examined) -> None:
 
 def _verified(one: Examined, providers: list[str]) -> None:
     began = time.perf_counter()
-    report = onnxfuse.verify(one.path, one.fused, inputs=one.cases(), providers=providers, isolate=False)
+    report = onnxfuse.verify(
+        one.path, one.fused, inputs=one.cases(), providers=providers, isolate=False, seconds=SECONDS
+    )
     one.facts |= {"truth": report.truth, "tf32": report.tf32, "verify_s": round(time.perf_counter() - began, 1)}
     undecided = [r.output for r in report.outputs if r.verdict == "undecided"]
     if report.problems or any(r.verdict == "mismatch" for r in report.rows):
@@ -356,10 +363,12 @@ def steps(stage: str) -> tuple[Step, ...]:
     return (*STAGES[stage], raced)
 
 
-def examined(path: Path, stage: str, archs: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
-    """Yield a line as each step begins, and at the end the row of the export."""
+def examined(
+    path: Path, stage: str, archs: tuple[str, ...] = (), tell: Callable[[str], None] = lambda step: None
+) -> Iterator[dict[str, Any]]:
+    """Yield a line as each step begins, and at the end the row of the export; `tell` hears more within long steps."""
     with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
-        one = Examined(path, Path(folder), archs or tuple(a.name for a in ARCHS))
+        one = Examined(path, Path(folder), archs or tuple(a.name for a in ARCHS), tell=tell)
         verdict, where, error = "right", "", ""
         for step in steps(stage):
             yield {"step": step.__name__}

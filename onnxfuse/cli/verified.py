@@ -89,7 +89,8 @@ def _legend(report: "Report") -> str:
         sizes = ", ".join(f"{name}={','.join(map(str, values))}" for name, values in report.searched.items())
         text += f"\nsizes searched upward until the original ran: {escape(sizes)}; say which with --shape"
     if skipped:
-        text += f"\n{skipped} cases left out: {escape(next(c.note for c in report.cases if c.note))}"
+        why = next(c.note for c in report.cases if c.note).removeprefix("left out: ")
+        text += f"\n{skipped} case{'s' * (skipped > 1)} left out: {escape(why)}"
     kernels = [k for k in report.kernels if k.runs_as == "kernel"]
     return text + (_kernel_text(kernels, report.kernels) if report.kernels else "")
 
@@ -132,6 +133,8 @@ def _next_steps(report: "Report") -> list[str]:
             "made-up inputs tell too little about this model: give real ones with --inputs, or say how far the outputs "
             "may be apart with --rtol and --atol"
         )
+    if any(c.note.endswith("(--time)") for c in report.cases):
+        steps.append(f"cases were left out for their time: --time {2 * report.limits['seconds']:g} gives them more")
     if any(k.runs_as == "function" for k in report.kernels) and report.provider.startswith("CUDA"):
         steps.append("the bodies alone can be verified with --provider cpu")
     return steps

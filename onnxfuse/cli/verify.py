@@ -98,7 +98,8 @@ AGAINST = {"both": (CPU, CUDA), "cpu,cuda": (CPU, CUDA), "cuda,cpu": (CUDA, CPU)
     type=click.FloatRange(min=0, min_open=True),
     default=300.0,
     show_default=True,
-    help="Seconds for the cases, and as much again where there is doubt; cases beyond are left out, and told.",
+    help="Seconds for the cases, and as much again for more of them or another rounding where there is doubt; what is "
+    "beyond is left out, and told.",
 )
 @click.option(
     "--memory",

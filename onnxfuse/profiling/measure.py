@@ -10,6 +10,7 @@ import onnx
 from onnxfuse.model import io
 from onnxfuse.model.errors import DeviceError, ModelError, UsageError
 from onnxfuse.model.fused import fused_ops
+from onnxfuse.model.isolation import doing
 from onnxfuse.profiling import cupti, device
 from onnxfuse.profiling.bound import REFUSALS, Bound, bind, opened, ort_values, outputs_of, reason
 from onnxfuse.profiling.kernels import follow, joined
@@ -154,6 +155,8 @@ def _timed(
     inputs = ort_values(case.make())
 
     def session(at: Setting, profile: str = "") -> Bound:
+        # A crash from here on is this model's, at this setting.
+        doing(model=name, setting="" if at.name == DEFAULT.name else at.name, case=case)
         try:
             found = opened(file, at, providers, fused=ours, profile=profile)
             return bind(found, inputs, outputs_of(found, inputs, name))

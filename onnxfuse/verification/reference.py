@@ -25,11 +25,17 @@ from onnxfuse.verification.witness import Witness
 Array = npt.NDArray[Any]
 
 
+class OutOfTime(RuntimeError):  # noqa: N818 - it names what was found, no mistake in this program
+    """A run that was to end before it was done; the text says how far it came."""
+
+
 class Float64(ReferenceEvaluator):
     """The evaluator, with the operators below in place of onnx's own, in function bodies and subgraphs too."""
 
     witness: Witness | None = None
     """Who is asked whether an operator is right; None to believe them all."""
+    until: float = math.inf
+    """When a run ends at the latest, by `time.perf_counter`; like the witness, of all evaluators of one model."""
 
     def __init__(self, proto: Any, **options: Any) -> None:
         options["new_ops"] = [*OPERATORS, *(options.get("new_ops") or [])]
@@ -47,7 +53,7 @@ class Float64(ReferenceEvaluator):
     ) -> list[Any]:
         """Return the outputs in order, holding no value longer than its last reader needs it.
 
-        Raises RuntimeError where that takes longer than `limit`.
+        Raises RuntimeError where that takes longer than `limit`, OutOfTime where it is later than `until`.
         """
         began = time.thread_time()
         results: dict[str, Any] = {"": None, **self.rt_inits_, **feed_inputs}
@@ -66,6 +72,8 @@ class Float64(ReferenceEvaluator):
                 results.pop(name, None)
             if time.thread_time() - began > self.limit:
                 raise RuntimeError(f"a case takes more than {self.limit:g} s, as far as {node.op_type}")
+            if time.perf_counter() > self.until:
+                raise OutOfTime(f"the time for it is used up at {node.op_type} (--time)")
         return [results[name] for name in (output_names or self.output_names)]
 
     def read(self, operator: str, inputs: list[Any]) -> list[Any]:

@@ -21,6 +21,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
 from onnxfuse import runtime
 from onnxfuse.benchmark import compare
+from onnxfuse.benchmark.ceilings import Ceilings
 from onnxfuse.cli.main import main
 from onnxfuse.model import io, isolation
 from onnxfuse.profiling import device
@@ -57,6 +58,7 @@ def install_setting(how: str, who: str, setting: str) -> None:
     name, _, shape = setting.partition(" on ")
     warm = compare._warm
     device.cores = lambda: 2  # the settings are: default, 1 thread, 2 threads
+    compare.measured = lambda types, providers, setting: Ceilings(1e9, {})  # each attempt would measure anew
 
     def dying(contender: compare.Contender, providers: Any, inputs: Any, outputs: Any) -> Any:
         shapes = ["x".join(map(str, value.shape())) for value in inputs.values()]
@@ -91,6 +93,7 @@ def install(how: str, which: str, op: str) -> None:
 
 if __name__ == "__main__":
     install(*sys.argv[1:4])
-    isolation.PATIENCE = crashes.HANG = 4.0
+    if sys.argv[1] == "hangs" and sys.argv[2] not in ("original", "fused"):  # else a busy machine would hang, too
+        isolation.PATIENCE = crashes.HANG = 4.0
     sys.argv[1:] = sys.argv[4:]
     main()

@@ -77,9 +77,10 @@ def test_guard_takes_back_what_crashes(fused: Path, onnxfuse_command: Command) -
 
 
 @pytest.mark.usefixtures("fused")
-def test_bench_names_the_op_that_crashes() -> None:
-    """It has no verdict of its own: the error names it, and the exit code is that of a wrong model."""
-    done = crashing("SIGABRT", "kernels", "LayerN", "bench", "in.onnx", "out.onnx", "--provider", "cpu")
+@pytest.mark.parametrize("command", ["bench", "profile"])
+def test_what_has_no_verdict_of_its_own_names_the_op_that_crashes(command: str) -> None:
+    """In an error, with the exit code of a wrong model."""
+    done = crashing("SIGABRT", "kernels", "LayerN", command, "in.onnx", "out.onnx", "--provider", "cpu")
     assert done.returncode == 1
     told = f"error: the fused model ends the process by SIGABRT (Aborted) on normal x=1x2 r=1x3, in {NORM}"
     assert done.stderr.startswith(told)
@@ -95,7 +96,7 @@ SETTINGS = [
 @pytest.mark.parametrize(("how", "which", "kind", "reason"), SETTINGS)
 def test_bench_leaves_out_a_setting_of_the_original_that_crashes(how: str, which: str, kind: str, reason: str) -> None:
     """The others are timed, at every shape; what was timed before it is kept, and the table says what is missing."""
-    fast = ("--provider", "cpu", "--runs", "1", "--rounds", "1", "--shape", "N=1,2", "--patience", "1")
+    fast = ("--provider", "cpu", "--runs", "1", "--rounds", "1", "--shape", "N=1,2")
     done = crashing(how, "original", which, "bench", "in.onnx", "out.onnx", *fast, "--json")
     assert done.returncode == 0, done.stderr
     first, second = json.loads(done.stdout)["blocks"]
@@ -114,12 +115,12 @@ def test_bench_leaves_out_a_setting_of_the_original_that_crashes(how: str, which
 @pytest.mark.usefixtures("fused")
 def test_bench_tells_in_the_table_what_is_left_out() -> None:
     """A word in place of the times, why below, and what to do about it."""
-    fast = ("--provider", "cpu", "--runs", "1", "--rounds", "1", "--patience", "1")
+    fast = ("--provider", "cpu", "--runs", "1", "--rounds", "1", "--patience", "3")
     done = crashing("hangs", "original", "1 thread", "bench", "in.onnx", "out.onnx", *fast)
     assert done.returncode == 0, done.stderr
     lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
     assert "original: 1 thread no answer" in lines
-    assert "no answer original: 1 thread: it hangs: no word for 1 s" in lines
+    assert "no answer original: 1 thread: it hangs: no word for 3 s" in lines
     assert "to wait longer: --patience SECONDS" in lines
 
 
