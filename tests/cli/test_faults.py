@@ -85,3 +85,19 @@ def test_names_are_printed_and_not_obeyed(folder: Path, onnxfuse_command: Comman
         for line in (done.out + done.err).splitlines():
             assert not line.lstrip().startswith("::"), call
             assert "##[" not in line, call
+
+
+@pytest.mark.usefixtures("folder")
+def test_onnx_runtime_prints_nothing_of_its_own(capfd: pytest.CaptureFixture[str]) -> None:
+    """It would quote the file past every escape, in colours: what it refuses is told by us alone."""
+    empty = onnx.helper.make_model(
+        onnx.helper.make_graph([], "g", [], []), opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9
+    )
+    onnx.save(empty, "empty.onnx")
+    with pytest.raises(SystemExit) as left:
+        main(["verify", "empty.onnx", "empty.onnx", "--provider", "cpu"])
+    told = capfd.readouterr().err
+    assert left.value.code == 3
+    assert "ONNX Runtime cannot open" in told
+    assert "\x1b" not in told
+    assert "[E:onnxruntime" not in told
