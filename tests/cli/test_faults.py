@@ -1,6 +1,9 @@
 """What no command expects, and names that want to be obeyed."""
 
+import errno
 import json
+import os
+import tempfile
 from pathlib import Path
 
 import onnx
@@ -58,6 +61,33 @@ def test_memory_that_runs_out_is_the_machines(onnxfuse_command: Command, monkeyp
     done = onnxfuse_command("optimize", "in.onnx", "out.onnx")
     assert done.code == 5
     assert "memory" in done.err
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE, errno.EAGAIN])
+def test_what_the_system_has_run_out_of_is_the_machines(
+    onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Exit 5 in its words, wherever it is met."""
+
+    def short(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(pipeline, "run", short)
+    done = onnxfuse_command("optimize", "in.onnx", "out.onnx")
+    assert (done.code, os.strerror(number) in done.err) == (5, True), done.err
+
+
+@pytest.mark.usefixtures("folder")
+def test_no_place_for_temporary_files_is_told(onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk, or a TMPDIR that is none and nothing else to take."""
+
+    def none() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", none)
+    done = onnxfuse_command("verify", "in.onnx", "in.onnx", "--provider", "cpu")
+    assert (done.code, "no folder for temporary files" in done.err) == (5, True), done.err
 
 
 def test_names_are_printed_and_not_obeyed(folder: Path, onnxfuse_command: Command) -> None:
