@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import wraps
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -136,10 +136,17 @@ def environment() -> dict[str, str]:
     """Return the versions that a report's figures stand on."""
     names = ("onnxfuse", "onnx", "onnxruntime-gpu", "cupy-cuda13x", "numpy")
     return {
-        **{name: version(name) for name in names},
+        **{name: _version(name) for name in names},
         "Python": platform.python_version(),
         "system": platform.platform(),
     }
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:  # this is also what tells of a fault, which an installation like that may have
+        return "not installed"
 
 
 def _light(model: "onnx.ModelProto | Path | str") -> onnx.ModelProto:

@@ -4,12 +4,14 @@ import errno
 import json
 import os
 import tempfile
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import onnx
 import pytest
 
 import onnxfuse
+from onnxfuse.cli import outputs
 from onnxfuse.cli.main import main
 from onnxfuse.rewrite import pipeline
 from tests.cli.conftest import Command
@@ -48,6 +50,22 @@ def test_the_report_to_send_is_asked_for(capsys: pytest.CaptureFixture[str], mon
     assert "Traceback (most recent call last)" in told
     assert f"onnxfuse {onnxfuse.__version__}" in told
     assert "\x1b" not in told
+
+
+def test_what_is_not_installed_is_told_and_hides_no_fault(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    """The versions are told where a package is missing, too: from a source tree, or without the GPU's packages."""
+
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(outputs, "version", missing)
+    monkeypatch.setattr(pipeline, "run", _fail)
+    with pytest.raises(SystemExit) as left:
+        main(["optimize", str(folder / "in.onnx"), "out.onnx", "--traceback"])
+    assert left.value.code == 70
+    assert "onnxruntime-gpu not installed" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("folder")
