@@ -131,7 +131,7 @@ def _runs(one: Examined, providers: list[str]) -> str:
     if unusable:
         raise sessions.no_cuda(unusable)
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = sessions.QUIET
+    options.log_severity_level = sessions.SILENT
     try:
         # By ONNX Runtime alone: what we do not read and it does is our failure.
         session = onnxruntime.InferenceSession(

@@ -19,8 +19,6 @@ from onnxfuse.model.errors import EXPECTATION_NOT_MET, MISMATCH, OnnxfuseError, 
 from onnxfuse.rewrite.language.rule_file import Rule
 from onnxfuse.rewrite.report import Report
 
-LOCK = ".lock"
-
 
 @dataclass
 class Outcome:
@@ -134,7 +132,7 @@ def holding(
     if update and (locked or names):
         raise UsageError("--update writes the whole lock file: it goes with neither --locked nor --model")
     promised = _chosen(contract.read(config), names)
-    lock_file = config.with_suffix(LOCK)
+    lock_file = config.with_suffix(contract.LOCK)
     was = None if update else contract.read_lock(lock_file)
     if locked and was is None:
         raise UsageError(f"{lock_file}: no such file, and --locked asks for it", "Write it: onnxfuse ci --update")

@@ -12,7 +12,9 @@ from typing import Any
 import click
 import rich.console
 from rich.console import ConsoleOptions, RenderableType
+from rich.markup import escape
 from rich.segment import Segment
+from rich.text import Text
 
 from onnxfuse.model.printable import printable
 
@@ -65,8 +67,8 @@ def working(first: str) -> Iterator[Callable[[str], None]]:
     """
     console = errors(quiet=verbosity() < 0)
     if verbosity() <= 0:
-        with console.status(f"{first} ...") as status:
-            yield lambda step: status.update(f"{step} ...")
+        with console.status(Text(f"{first} ...")) as status:
+            yield lambda step: status.update(Text(f"{step} ..."))
         return
     step, start = first, time.perf_counter()
 
@@ -90,7 +92,9 @@ def bar(first: str, *, still: bool = False, hidden: bool = False) -> Iterator[Ca
     console = errors()
     disable = hidden or not console.is_terminal
     with Progress(console=console, transient=True, auto_refresh=not still, disable=disable) as shown:
-        task = shown.add_task(first, total=None)
+        task = shown.add_task(escape(first), total=None)
         if still:
             shown.refresh()
-        yield lambda step, done, total: shown.update(task, description=step, completed=done, total=total, refresh=still)
+        yield lambda step, done, total: shown.update(
+            task, description=escape(step), completed=done, total=total, refresh=still
+        )

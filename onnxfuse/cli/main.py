@@ -2,11 +2,13 @@
 
 import contextlib
 import difflib
+import errno
 import importlib
 import io
 import os
 import signal
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Callable
@@ -154,7 +156,11 @@ def main(arguments: list[str] | None = None) -> None:
     except OSError as error:
         # What the system refuses where no command expects it, such as a name that is too long; without a file it is
         # no mistake of the caller's.
-        if error.filename is None:
+        lacking = _lacking(error)
+        if lacking:
+            _complain(lacking, "Free some, or raise the limit (ulimit -a).", ENVIRONMENT, arguments)
+            code = ENVIRONMENT
+        elif error.filename is None:
             _own_fault(error, arguments)
             code = FAULT
         else:
@@ -174,6 +180,17 @@ def main(arguments: list[str] | None = None) -> None:
     if ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, leave)  # libraries take themselves down; all is said
     sys.exit(code or 0)
+
+
+def _lacking(error: OSError) -> str:
+    """Return what this machine or this process has run out of, empty where it is something else."""
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError:
+        return "no folder for temporary files can be written to: neither TMPDIR nor /tmp"
+    exhausted = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
+    place = "" if error.filename is None else f"{error.filename}: "
+    return f"{place}{error.strerror}" if error.errno in exhausted else ""
 
 
 def _open_streams() -> None:

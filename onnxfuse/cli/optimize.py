@@ -1,7 +1,6 @@
 """`onnxfuse optimize`: apply the rules, write the model, print one screen of what was done."""
 
 import contextlib
-import os
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from onnxfuse.cli.optimized import show
 from onnxfuse.cli.outputs import Outputs, output_options
 from onnxfuse.cli.parameters import ShapeOption, Shapes, rule_names
 from onnxfuse.model.errors import EXPECTATION_NOT_MET, UsageError
+from onnxfuse.model.replacing import same_file
 
 
 @click.command("optimize")
@@ -98,8 +98,7 @@ def command(
             "--undo goes with none of --only, --skip, --require, --guard, --tune, --tuning, --strict-fp32 and "
             "--freeze-initializers"
         )
-    # Not Path.exists, which raises where the system does not take the name; that is told when it is written.
-    if not in_place and os.path.exists(source) and os.path.exists(target) and os.path.samefile(source, target):
+    if not in_place and same_file(source, target):
         raise UsageError(
             f"{target}: is IN.onnx itself, which would be gone", "Give another name, or --in-place to write over it."
         )

@@ -13,18 +13,21 @@ bench = { min_speedup = 1.2 }
 import operator
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from onnxfuse.model.errors import UsageError
 from onnxfuse.model.facts import MOST_NUMBER, as_integer, shown
+from onnxfuse.model.replacing import same_file
 from onnxfuse.model.text import read_text, read_toml
 from onnxfuse.rewrite.language.pattern import did_you_mean
 
 RELATIONS = {"==": operator.eq, ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 SEE = "See onnxfuse ci --help."
+LOCK = ".lock"
+"""In place of the suffix of the configuration's name."""
 KINDS: dict[type, str] = {str: "a text", list: "a list", dict: "a table", bool: "true or false"}
 MOST_COUNT = 2**31
 MOST_SEEDS = 10_000
@@ -105,6 +108,7 @@ def read(path: Path) -> Contract:
     twice = next((m for i, m in enumerate(models) if m.name in {o.name for o in models[:i]}), None)
     if twice is not None:
         raise UsageError(f"{path}:{twice.line}: two models are called '{twice.name}'", "Give one of them another name.")
+    reader.outputs_apart(models)
     return Contract(path, models)
 
 
@@ -172,6 +176,16 @@ class _Reader:
         if not Path(os.path.realpath(folder / output)).is_relative_to(folder):
             raise self.wrong(f"output is {shown(output)}, which is outside {self.path.parent or Path()}", line)
         return self.path.parent / output
+
+    def outputs_apart(self, models: Sequence[Entry]) -> None:
+        """Complain of an output that would take the place of a model, of another output, or of our own files."""
+        taken = [self.path, self.path.with_suffix(LOCK), *(m.path for m in models)]
+        for model in models:
+            if model.output is None:
+                continue
+            if any(same_file(model.output, other) for other in taken):
+                raise self.wrong(f"output is {shown(str(model.output))}, which is another file's place", model.line)
+            taken.append(model.output)
 
     def requirement(self, rule: str, given: object, line: int) -> Requirement:
         if isinstance(given, int) and not isinstance(given, bool) and given >= 0:

@@ -131,7 +131,7 @@ class Comparison:
         said = case if case.generated else case.name
         doing(model="original", case=said)
         try:
-            expected = sessions.run(self.plain, inputs, quiet=case.generated)
+            expected = sessions.run(self.plain, inputs)
         except sessions.ORT_ERRORS as error:
             if not case.generated:
                 raise UsageError(

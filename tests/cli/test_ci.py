@@ -111,6 +111,15 @@ def test_a_rule_that_changed_is_told(repository: Path, onnxfuse_command: Command
     assert not (repository / "out.onnx").exists()
 
 
+@pytest.mark.parametrize("name", ["[/]", "[/red]", "[link=file:///x]y[/link]", "[bold"])
+def test_a_name_is_no_markup(repository: Path, onnxfuse_command: Command, name: str) -> None:
+    """It is shown as it stands, also where the step at hand is."""
+    (repository / "onnxfuse.toml").write_text(CONFIG.replace('"small"', f'"{name}"'))
+    result = onnxfuse_command("ci")
+    assert result.code == 0, result.err
+    assert name in result.out
+
+
 def test_a_lock_that_does_not_end_is_not_read(repository: Path, onnxfuse_command: Command) -> None:
     """A device or a pipe in its place is told at once."""
     lock = repository / "onnxfuse.lock"
