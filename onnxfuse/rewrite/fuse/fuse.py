@@ -203,7 +203,7 @@ def _made(attempt: Attempt) -> tuple[FusedOp, Node] | Refusal:
         attempt.nodes = attempt.given = nodes
     declined = _declined(around, made)
     if declined is not None and declined.library:
-        through = make_op(graph, attempt.nodes, attempt.rule, THROUGH_LIBRARY, start.realization)
+        through = make_op(graph, attempt.nodes, attempt.rule, THROUGH_LIBRARY, start.realization, around.ops)
         assert not isinstance(through, str), through  # the kernel was made of the same form
         made = through
         declined = _declined(around, made)
