@@ -45,20 +45,6 @@ def _const(graph: Graph, match: Match, *names: str) -> Cause | None:
     return None
 
 
-def _trailing(graph: Graph, match: Match, axes: str, of: str) -> Cause | None:
-    rank = _rank(graph, match, of)
-    if rank is None:
-        return Cause("label", f"rank({of})")
-    found = match.values.get(axes, match.labels.get(axes))
-    array = graph.constant(found) if isinstance(found, str) else found
-    if array is None:
-        return Cause("axes", axes, "computed by the graph" if found else "all")
-    numbers = sorted(int(a) % rank for a in np.asarray(array).reshape(-1))
-    if numbers != list(range(rank - len(numbers), rank)) or not numbers:
-        return Cause("axes", axes, f"{numbers} of {rank}")
-    return None
-
-
 def _covers(graph: Graph, match: Match, mask: str, scores: str) -> Cause | None:
     values = match.values[mask], match.values[scores]
     if all(isinstance(v, str) for v in values) and covers(graph, str(values[0]), str(values[1])):
@@ -131,11 +117,6 @@ def _after(graph: Graph, match: Match, name: str) -> Value:
 
 TESTS: dict[str, Entry] = {
     "const": Entry(_const, ("value", "..."), "const(a, b, ...): each is a weight or a constant"),
-    "trailing": Entry(
-        _trailing,
-        ("name", "value"),
-        "trailing(axes, x): the constant or attribute `axes` names the last axes of x, one or several",
-    ),
     "covers": Entry(
         _covers, ("value", "value"), "covers(mask, s): the mask is not repeated along the last two axes of s"
     ),
@@ -167,6 +148,7 @@ TERMS: dict[str, Entry] = {
 """What a comparison can ask: the meaning returns None where the model does not tell."""
 
 FORMERLY = {
+    "trailing": "value(axis) in (-1, rank(x) - 1)",
     "fixes_last": "value(perm)[-1] == rank(x) - 1",
     "nonzero": "value(shape)[0] != 0",
     "channels": "size(m) == 1 or size(m) == dim(m, 1 - rank(c)) == dim(c, 1)",
