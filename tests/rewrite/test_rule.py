@@ -150,6 +150,58 @@ def test_a_mistake_in_a_fuse_rule_is_told_too(tmp_path: Path, good: str, bad: st
     assert str(caught.value).startswith(f"{path}:{line}: ")
 
 
+CLASSES = """summary = "What works on each element may stand behind the transpose."
+[[rewrite]]
+from = '(x, c) => (y) { f = Pointwise <_: string = @f> (x, c)  g = Pointwise <_: string = @g> (f)  y = Transpose (g) }'
+to = '(x, c) => (y) { t = Transpose (x)  f = Pointwise <_: string = @f> (t, c)  y = Pointwise <_: string = @g> (f) }'
+where = ["size(c) == 1"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("nodes", "left"),
+    [
+        ("f = Sub (x, c)  g = LeakyRelu <alpha = 0.25> (f)", ["Transpose", "Sub", "LeakyRelu"]),
+        ("f = Mul (c, x)  g = Elu <alpha = 0.5> (f)", ["Transpose", "Mul", "Elu"]),
+        ("f = Div (c, x)  g = Elu (f)", ["Div", "Elu", "Transpose"]),
+        ("f = Mul (c, x)  g = Softmax (f)", ["Mul", "Softmax", "Transpose"]),
+    ],
+)
+def test_a_class_stands_for_each_of_its_operators(tmp_path: Path, nodes: str, left: list[str]) -> None:
+    """What `to` writes is the operator that was there, with its attributes; other operators do not match."""
+    text = f"g (float[2,3] x) => (float[3,2] y) <float c = {{1.5}}> {{ {nodes} y = Transpose (g) }}"
+    made = parse(text)
+    pipeline.run(made, [rule_file.read(write(tmp_path, CLASSES))])
+    assert [n.op_type for n in made.graph.node] == left
+    assert_same_numbers(parse(text), made)
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "line", "told"),
+    [
+        ("y = Pointwise <_: string = @g>", "y = Pointwise <_: string = @h>", 4, "has a Pointwise, but `from` does not"),
+        ("y = Pointwise <_: string = @g>", "y = Reduction <_: string = @g>", 4, "has a Reduction, but `from` does not"),
+        ("g = Pointwise <_: string = @g>", "g = Pointwise <alpha = 1.0>", 3, "operators, which have no 'alpha' in"),
+        ("f = Pointwise <_: string = @f> (x", "f = Pointwize (x", 3, "not an ONNX operator. Did you mean Pointwise?"),
+    ],
+)  # fmt: skip
+def test_a_mistake_with_a_class_is_told(tmp_path: Path, good: str, bad: str, line: int, told: str) -> None:
+    """Which operator is written must be known, and what all have in common is all that can be asked."""
+    assert good in CLASSES
+    path = write(tmp_path, CLASSES.replace(good, bad, 1))
+    with pytest.raises(RuleError) as caught:
+        rule_file.read(path)
+    assert told in str(caught.value)
+    assert str(caught.value).startswith(f"{path}:{line}: ")
+
+
+def test_a_librarys_form_has_no_class(tmp_path: Path) -> None:
+    """Nothing says there which operator it is."""
+    text = REALIZED.replace("y = com.microsoft.Norm <n: int = @width> (x)", "y = Pointwise <_: string = @f> (x)")
+    with pytest.raises(RuleError, match="`realize` has a Pointwise, but its anchor does not say which"):
+        rule_file.read(write(tmp_path, text))
+
+
 @pytest.mark.parametrize(
     ("good", "bad", "line", "told"),
     [

@@ -154,7 +154,11 @@ def _left_to_the_library(reader: Reader, allowed: frozenset[Growth], anchors: tu
         return False
     nodes = [[n for n in a.pattern.nodes if n.op != "Constant" and not n.alternatives] for a in anchors]
     left = [
-        not all(kernels.is_pointwise(n.op, n.domain) or kernels.is_movement(n.op, n.domain) for n in of_one)
+        not all(
+            kernels.is_pointwise(op, n.domain) or kernels.is_movement(op, n.domain)
+            for n in of_one
+            for op in n.operators
+        )
         for of_one in nodes
     ]
     if len(set(left)) > 1:

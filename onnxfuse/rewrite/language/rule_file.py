@@ -203,6 +203,13 @@ class Reader:
         """Refuse a replacement that yields something else than `source`, or uses what is not among the names given."""
         if target.outputs != source.outputs:
             raise RuleError(f"{self.place(target.text)}: {what} yields {target.outputs}, {of} yields {source.outputs}")
+        classes = {(n.op, n.rest) for n in source.nodes if n.is_class and n.rest} if what == "`to`" else set()
+        for node in target.nodes:
+            if node.is_class and (node.op, node.rest) not in classes:
+                raise RuleError(
+                    f"{self.place(target.text)}: {what} has a {node.op}, but {of} does not say which",
+                    f"Where both have <_: string = @label> of one label, {what} has the operator that was there.",
+                )
         for kind, used, known in (("value", set(target.inputs), values), ("label", set(target.labels), labels)):
             unknown = used - known
             if unknown:
