@@ -15,7 +15,7 @@ def writable(target: Path) -> None:
         raise ModelError(f"{target}: the folder {target.parent} does not exist", "Create it first.")
 
 
-def written(path: Path, text: str, *, add: bool = False) -> None:
+def write_text(path: Path, text: str, *, add: bool = False) -> None:
     """Write `text` to `path`, or add it there; raises ModelError where that cannot be done."""
     try:
         with path.open("a" if add else "w", encoding="utf-8") as file:
