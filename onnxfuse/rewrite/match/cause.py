@@ -28,14 +28,13 @@ TEXTS = {
     "label": "{subject} is not known",
     "excluded": "{subject}; the rule leaves that alone",
     "finite": "'{subject}' is not known to be finite",
-    "repeated": "'{subject}' is not known to have an element for each of '{wanted}'",
 }
 """What each kind says. Other kinds (no kernel, too little, slower, ...) say what they saw."""
 
 COMPARED = frozenset({"relation", "type", "multiple", "unknown", "mask"})
 """The kinds whose words end with what the rule wants instead."""
 
-CONDITIONS = COMPARED | {"label", "excluded", "finite", "repeated", "quantized", "not constant", "none of"}
+CONDITIONS = COMPARED | {"label", "excluded", "finite", "quantized", "not constant", "none of"}
 """The kinds that a rule's conditions give."""
 
 
