@@ -16,7 +16,7 @@ def writable(target: Path) -> None:
         raise ModelError(f"{target}: the folder {target.parent} does not exist", "Create it first.")
 
 
-def written(path: Path, text: str, *, add: bool = False) -> None:
+def write_text(path: Path, text: str, *, add: bool = False) -> None:
     """Write `text` to `path` whole or not at all, or add it there; raises ModelError where that cannot be done."""
     if not add:
         io.write_text(path, text)

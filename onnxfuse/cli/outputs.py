@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import click
 import onnx
 
-from onnxfuse.api.files import writable, written
+from onnxfuse.api.files import writable, write_text
 from onnxfuse.model import io
 from onnxfuse.model.errors import OnnxfuseError, UsageError
 from onnxfuse.model.replacing import same_file
@@ -56,16 +56,16 @@ class Outputs:
             for line in reporting.annotations(found):
                 click.echo(line, err=True)
         if self.junit is not None:
-            written(self.junit, reporting.junit(found))
+            write_text(self.junit, reporting.junit(found))
         if self.markdown is not None:
-            written(self.markdown, reporting.markdown(command, facts), add=True)
+            write_text(self.markdown, reporting.markdown(command, facts), add=True)
         if self.report is not None:
             sides = more if more is not None else {"": models or {}}
             graphs = {
                 name: {side: reporting.graph_of(_light(m)) for side, m in ms.items()} for name, ms in sides.items()
             }
             drawn = {name: sides for name, sides in graphs.items() if sides}
-            written(self.report, reporting.page(command, facts, drawn, command_line(), environment()))
+            write_text(self.report, reporting.page(command, facts, drawn, command_line(), environment()))
 
     def check(self) -> None:
         """Complain about a file that cannot be written before the work starts, not after it."""

@@ -32,7 +32,7 @@ Kind = Literal["fused", "library", "split", "alone"]
 what the other rules make of the body, the library's node and a kernel after it; `alone`: the nodes as ONNX Runtime runs
 them."""
 Key = tuple[str, tuple[Shape, ...]]
-"""A fused op's name, which holds a hash of body and element types, and the shapes of its inputs."""
+"""The digest in a fused op's name, of its body and element types, and the shapes of its inputs."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Measured:
     @property
     def key(self) -> Key:
         """What it is looked up by."""
-        return self.op, self.shapes
+        return key(self.op, self.shapes)
 
     @property
     def ran(self) -> bool:
@@ -102,6 +102,14 @@ class Measured:
         fastest = min(ran, key=_time, default=None)
         own = next((c for c in ran if c.tuning == DEFAULT), None)
         return own if own is not None and fastest is not None and _meet(own, fastest) else fastest
+
+
+def key(op: str, shapes: tuple[Shape, ...]) -> Key:
+    """Return what the times of a fused op are looked up by: the digest at the end of its name, and the shapes.
+
+    The words before it change where a rule is renamed, and with them no time that was measured.
+    """
+    return op.rpartition("_")[2], shapes
 
 
 Section = dict[Key, Measured]
@@ -253,8 +261,8 @@ def as_dict(book: Book) -> dict[str, Any]:
     }
 
 
-def _order(measured: Measured) -> tuple[str, Key]:
-    return measured.rule, measured.key
+def _order(measured: Measured) -> tuple[str, str, tuple[Shape, ...]]:
+    return measured.rule, measured.op, measured.shapes
 
 
 def of_model(model: onnx.ModelProto) -> Book:

@@ -7,7 +7,7 @@ from typing import Any
 
 from onnxfuse import kernels
 from onnxfuse.kernels.launch_plan import DEFAULT, LaunchPlan, Tuning
-from onnxfuse.kernels.measurements import changed, extents
+from onnxfuse.kernels.measurements import changed, extents, key
 from onnxfuse.kernels.templates.template import Extents
 from onnxfuse.model.errors import NoPlanError
 from onnxfuse.model.fused import FusedOp
@@ -48,7 +48,7 @@ def planner(op: FusedOp, variants: Variants = lambda device: {}, tf32: bool = Tr
 
     def launch(input_shapes: tuple[Shape, ...], aligned: bool, device: int) -> Launch:
         arch = kernels.arch_of(device)
-        tuning = variants(device).get((op.name, tuple(map(tuple, input_shapes))), DEFAULT)
+        tuning = variants(device).get(key(op.name, tuple(map(tuple, input_shapes))), DEFAULT)
         if tuning != DEFAULT and not kernels.is_candidate(op, input_shapes, arch, tuning):
             warnings.warn(_no_variant(op, input_shapes, tuning), stacklevel=1)
             tuning = DEFAULT

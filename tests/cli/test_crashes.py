@@ -44,7 +44,12 @@ SIGSEGV, SIGKILL = (
 GPU = "breaks the GPU's context (an illegal memory access was encountered, CUDA error 700)"
 CRASHES = [
     ("SIGSEGV", "kernels", "LayerN", f"the fused model {SIGSEGV} on normal x=1x2 r=1x3, in {NORM}"),
-    ("SIGKILL", "opening", "AddRelu", f"the fused model {SIGKILL} memory runs out on normal x=1x2 r=1x3, in fused op"),
+    (
+        "SIGKILL",
+        "opening",
+        "Linear_AddRelu",
+        f"the fused model {SIGKILL} memory runs out on normal x=1x2 r=1x3, in fused op",
+    ),
     ("SIGSEGV", "plain", "Relu", f"the original model {SIGSEGV} on normal x=1x2 r=1x3, in Relu (act)"),
     ("gpu", "kernels", "LayerN", f"the fused model {GPU} on normal x=1x2 r=1x3, in {NORM}"),
     ("hangs", "kernels", "LayerN", f"the fused model hangs: no word for 4 s on normal x=1x2 r=1x3, in {NORM}"),
@@ -61,7 +66,7 @@ def test_verify_names_the_op_that_crashes(fused: Path, how: str, which: str, op:
     assert facts["ok"] is False
     assert facts["summary"].startswith(told)
     assert facts["problems"] == [facts["summary"]]
-    assert facts["crash"]["node"]["output"] == {"LayerN": "y", "AddRelu": "s", "Relu": "a"}[op]
+    assert facts["crash"]["node"]["output"] == {"LayerN": "y", "Linear_AddRelu": "s", "Relu": "a"}[op]
     assert facts["crash"]["node"]["node"] in (fused / "j.xml").read_text()
 
 

@@ -5,6 +5,7 @@ import onnx
 import pytest
 
 from onnxfuse.model.fused import DOMAIN, fused_ops
+from onnxfuse.rewrite.fuse.make_op import op_name
 from onnxfuse.rewrite.fuse.pointwise import MAX_INPUTS, MAX_NODES, MAX_OUTPUTS
 from onnxfuse.runtime.shape_math import shape_math
 from tests.rewrite.small import assert_same_numbers, evaluate, fuses, ops, optimize, parse, reasons, signed_inputs
@@ -381,6 +382,21 @@ def test_equal_regions_share_one_body() -> None:
     made, _ = optimize(parse(text), "pointwise")
     assert ops(made) == ["{Exp Neg}", "MatMul", "{Exp Neg}", "MatMul", "{Exp Neg}"]
     assert len(made.functions) == 1
+
+
+def test_a_fused_op_is_called_by_its_rule() -> None:
+    """And by its operators where they are few; a word that both have stands once, and a digest tells names apart."""
+    several = ["Add", "Mul", "Neg", "Exp"]
+    for rule, operators, name in (
+        ("attention", several, "Attention_0123456789"),
+        ("linear", ["Transpose", "Add", "Gelu"], "Linear_AddGelu_0123456789"),
+        ("gemm", ["Gemm", "Add", "Gelu"], "GemmAddGelu_0123456789"),
+        ("layer_norm", ["LayerNormalization"], "LayerNormalization_0123456789"),
+        ("softmax", ["Softmax"], "Softmax_0123456789"),
+        ("2-my rule", several, "Rule2MyRule_0123456789"),
+    ):
+        assert op_name(rule, operators, "0123456789", ()) == name
+    assert op_name("softmax", several, "0123456789", ["Gone_9876543210", "Old_0123456789"]) == "Old_0123456789"
 
 
 def test_regions_that_differ_in_a_constant_or_a_type_do_not_share_a_body() -> None:

@@ -100,23 +100,6 @@ def test_channels_is_axis_1_and_no_other(shape: str, so: bool) -> None:
     assert (reason(condition, text) is None) is so
 
 
-@pytest.mark.parametrize(
-    ("axes", "rank", "so"),
-    [("-1", 3, True), ("2", 3, True), ("1,2", 3, True), ("2,1", 3, True), ("-2,-1", 3, True), ("0,1,2", 3, True),
-     ("1", 3, False), ("0", 3, False), ("0,2", 3, False)],
-)  # fmt: skip
-def test_trailing_is_the_last_axes_without_a_gap(axes: str, rank: int, so: bool) -> None:
-    """Counted from either end, in any order."""
-    pattern = parse_pattern("(x, axes) => (y) { e = Exp (x) y = ReduceMean (e, axes) }", "here")
-    shape = ",".join("4" * rank)
-    model = parse(f"g (float[{shape}] x) => (float[A,B,C] y) {{ e = Exp (x) y = ReduceMean <axes = [{axes}]> (e) }}")
-    graph = Graph(model.graph, infer(model).graph, 17)
-    match = next(matches(pattern, graph, graph.nodes[-1], Trace()))
-    told = predicate.holds(predicate.parse("trailing(axes, x)", pattern, "here"), graph, match)
-    assert (told is None) is so
-    assert told is None or f"of {rank}, the rule wants the last ones" in told.text
-
-
 @pytest.mark.parametrize(("value", "so"), [("0.5", True), ("0.25", False)])
 def test_value_is_the_number_of_a_constant(value: str, so: bool) -> None:
     """Of one element, whatever its shape."""

@@ -67,7 +67,7 @@ class Region:
     """Shapes of what a reduction leaves of `work`, with axes of extent 1 or without: nodes inside may have them too."""
     axes: frozenset[int] | None = None
     """What the region reduces, where further reductions over the same axes may join; None: none may."""
-    spread: tuple[Dim, ...] | None = None
+    broadcast: tuple[Dim, ...] | None = None
     """The shape of a value that is broadcast to `work`: nodes inside may compute values of it, once for each place."""
     stops: dict[Node, str] = field(default_factory=dict)
     """Neighbours that stayed outside, with the reason."""

@@ -131,7 +131,7 @@ def _cannot_do(graph: Graph, region: Region, node: Node, host: frozenset[str]) -
     if reason is not None:
         return reason
     shape = graph.type(node.outputs[0]).shape
-    if region.spread is not None and shape == region.spread:
+    if region.broadcast is not None and shape == region.broadcast:
         if _read_elsewhere(graph, region, node):
             return f"computes {graph.type(node.outputs[0])}, which is read elsewhere, too"
     elif not (
