@@ -96,7 +96,7 @@ def _with_forms(
     told = fused_ops(model)
     ops = {name: replace(op, library=None) for name, op in told.items()}
     on_host = "works on shapes, which ONNX Runtime keeps on the CPU"
-    refusals: dict[str, str | None] = dict.fromkeys(shape_math(model.graph), on_host)
+    refusals: dict[str, str | None] = dict.fromkeys(shape_math(model), on_host)
     for name, op in ops.items():
         if name not in refusals and (told[name].library is None or not reads_library_form(op.template)):
             refusals[name] = no_kernel(op, tf32)

@@ -13,7 +13,7 @@ from onnxfuse.model.types import ValueType, infer, value_types
 
 CARRIERS = frozenset(
     {"Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity", "Transpose", "Expand", "Slice", "Concat", "Tile",
-     "Split", "Max", "Min", "Abs"}
+     "Split", "Max", "Min", "Abs", "Gather", "GatherElements", "GatherND"}
 )  # fmt: skip
 """Operators that hand their first input's values on."""
 

@@ -6,6 +6,7 @@ import pytest
 
 from onnxfuse.model.fused import DOMAIN, fused_ops
 from onnxfuse.rewrite.fuse.pointwise import MAX_INPUTS, MAX_NODES, MAX_OUTPUTS
+from onnxfuse.runtime.shape_math import shape_math
 from tests.rewrite.small import assert_same_numbers, evaluate, fuses, ops, optimize, parse, reasons, signed_inputs
 
 # ---- what is read elsewhere
@@ -270,6 +271,24 @@ def test_a_product_with_a_shape_keeps_the_shape_outside() -> None:
       a = Relu (x) b = Mul (a, r) y = Neg (b)
     }"""
     assert fuses(text, "pointwise") == ["Size", "Cast", "Sqrt", "{Relu Mul Neg}"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "left"),
+    [
+        ("o = ConstantOfShape (s) f = Cast <to = 1> (o) a = Exp (f) y = Neg (a)", ["Shape", "ConstantOfShape"]),
+        ("n = Size (x) r = Range (zero, n, one) f = Cast <to = 1> (r) a = Exp (f) y = Neg (a)", ["Size", "Range"]),
+        ("n = Size (x) h = Cast <to = 10> (n) a = Exp (h) b = Neg (a) y = Cast <to = 1> (b)", ["Size", "Cast"]),
+    ],
+)
+def test_what_cuda_makes_of_a_shape_is_on_the_device(nodes: str, left: list[str]) -> None:
+    """Positions and masks are made there of a shape that CUDA reads in host memory, and half types never leave it."""
+    text = f"""g (float[N,C] x) => (float[A,B] y) <int64 zero = {{0}}, int64 one = {{1}}> {{ s = Shape (x) {nodes} }}"""
+    made, _ = optimize(parse(text), "pointwise")
+    kept = [op for op in ops(made) if op in left]
+    assert kept == left
+    assert any("{" in op for op in ops(made))
+    assert shape_math(made) == set()
 
 
 # ---- products

@@ -22,6 +22,7 @@ from onnxfuse.kernels import Arch, TensorMap, Tuning
 from onnxfuse.kernels import plan as real_plan
 from onnxfuse.model.errors import DeviceError, KernelError, UsageError
 from onnxfuse.model.fused import FusedOp
+from onnxfuse.model.host import READ_ON_HOST
 from onnxfuse.model.tf32 import set_strict_fp32
 from onnxfuse.rewrite import pipeline
 from tests.rewrite import shared_input
@@ -498,6 +499,20 @@ def test_arithmetic_on_shapes_keeps_its_body(on_fake_cuda: FakeCuda) -> None:
         [["Divide_6", "kernel"], ["Negate_3", "kernel"]],
         [["Divide_6", "kernel"]],
     ]
+
+
+def read_on_host() -> Any:
+    stand_in_kernels.install()
+    made = {op: models.divide_by_what_reads_on_host(op) for op in READ_ON_HOST} | {
+        "half": models.divide_halves_by_size()
+    }
+    return {name: [p.runs_as for p in runtime.session(m, CUDA).fused] for name, m in made.items()}
+
+
+def test_what_cuda_makes_of_a_shape_is_read_by_kernels(on_fake_cuda: FakeCuda) -> None:
+    """ONNX Runtime opens the sessions: it leaves on the device what a CUDA kernel computes of a shape that it reads in
+    host memory, and what reads a half type."""
+    assert on_fake_cuda(read_on_host) == {name: ["kernel"] for name in (*READ_ON_HOST, "half")}
 
 
 # ---- errors

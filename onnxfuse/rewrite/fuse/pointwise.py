@@ -11,6 +11,7 @@ from onnxfuse.kernels import Growth
 from onnxfuse.model.fold import is_repeatable
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.graph import Graph, Node
+from onnxfuse.model.host import SMALL, leaves_on_host
 from onnxfuse.model.types import ValueType, is_unknown, shapes_differ
 from onnxfuse.rewrite.fuse.attempt import Attempt, Region
 
@@ -23,9 +24,6 @@ MAX_OUTPUTS = 4
 
 RESHAPING = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten"})
 """Ops that may follow a reduction where they only add or drop axes of extent 1."""
-
-SMALL_CONSTANT = 100
-"""Elements of a constant next to which ONNX Runtime still computes on the CPU."""
 
 TYPES = frozenset({
     TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE, TensorProto.INT64,
@@ -317,22 +315,21 @@ def convex(graph: Graph, nodes: dict[Node, None]) -> bool:
 
 
 def host_values(graph: Graph) -> frozenset[str]:
-    """Return the values computed from shapes: ONNX Runtime keeps them on the CPU, and so does onnxfuse.
+    """Return the values computed from shapes: ONNX Runtime keeps them on the CPU, and so does onnxfuse (`model.host`).
 
-    That is a node that reads such a value when each of its other inputs is one too, a small constant or a graph input
-    (ONNX Runtime 1.31, `GetCpuPreferredNodes`): positions are computed there, what a table holds for them is not. What
-    depends on constants alone is a constant there.
+    What depends on constants alone is a constant there.
     """
     found: set[str] = set()
     folded: set[str] = set()
+
+    def near(value: str) -> bool:
+        return value in graph.inputs or _is_small(graph, value, folded)
+
     for node in graph.nodes:
         inputs = [v for v in node.inputs if v]
         if inputs and all(v in folded or graph.is_constant(v) for v in inputs) and is_repeatable(node):
             folded.update(node.outputs)
-        elif (node.op in ("Shape", "Size") and node.domain == "") or (
-            any(v in found for v in inputs)
-            and all(v in found or v in graph.inputs or _is_small(graph, v, folded) for v in inputs)
-        ):
+        elif leaves_on_host(node.op, node.domain, node.inputs, found, near, lambda v: graph.type(v).dtype):
             found.update(node.outputs)
     return frozenset(found)
 
@@ -342,4 +339,4 @@ def _is_small(graph: Graph, value: str, folded: Collection[str]) -> bool:
     if count is None and value in folded:
         shape = graph.type(value).shape
         count = math.prod(d for d in shape if isinstance(d, int)) if shape is not None else 0
-    return count is not None and count <= SMALL_CONSTANT
+    return count is not None and count <= SMALL
