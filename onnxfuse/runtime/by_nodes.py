@@ -16,7 +16,7 @@ from onnxfuse.model.fused import FusedOp
 from onnxfuse.model.types import infer, value_types
 from onnxfuse.runtime.cuda import PROVIDER
 from onnxfuse.runtime.launch import Launch, Shape
-from onnxfuse.runtime.opening import ORT_ERRORS, QUIET
+from onnxfuse.runtime.opening import ORT_ERRORS, SILENT
 
 DEVICE = "cuda"
 """Where the pointers of an op lie, in ONNX Runtime's word."""
@@ -68,7 +68,7 @@ def _model(op: FusedOp, shapes: Sequence[Shape | None]) -> ModelProto:
 
 def _runner(op: FusedOp, shapes: Sequence[Shape], device: int, tf32: bool, why: NoPlanError) -> Run:
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = QUIET
+    options.log_severity_level = SILENT
     options.intra_op_num_threads = 1
     model = _model(op, shapes).SerializeToString()
     try:

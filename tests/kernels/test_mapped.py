@@ -103,6 +103,14 @@ def test_an_empty_operand_of_a_concat_is_nowhere():
     check(ops.op(f"(x) => (y) {{ {moved.ints(p=(2, 3))} y = Pad (x, p) }}", (FLOAT,), (FLOAT,)), [(0,)])
 
 
+def test_what_is_wanted_nowhere_is_not_read():
+    """Registers put between the class token and the patches of an image: the token is a part that has no patch."""
+    cut = moved.ints(z=(0,), o=(1,), e=(2**62,))
+    text = f"""(t, x, p, r) => (y) {{ {cut} j = Concat <axis = 1> (t, x) a = Add (j, p) f = Slice (a, z, o, o)
+      l = Slice (a, o, e, o) y = Concat <axis = 1> (f, r, l) }}"""
+    check(ops.op(text, (HALF,) * 4, (HALF,)), [(2, 1, 64), (2, 16, 64), (1, 17, 64), (2, 1, 64)])
+
+
 @pytest.mark.parametrize("name", ["rope", "window reverse", "to nhwc, 64", "to nchw, 197", "swiglu of 33"])
 def test_wide_indices(name):
     """Above 2^31 elements the same text runs on 64-bit indices; forced here on small tensors."""

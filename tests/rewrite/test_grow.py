@@ -492,3 +492,25 @@ def test_a_larger_anchor_comes_before_its_parts() -> None:
     made, report = optimize(parse(text))
     assert ops(made) == ["{Add Mul ReduceMean Add Sqrt Div}"]
     assert set(report.by_rule()) == {"rms_norm"}
+
+
+def test_no_kernel_begins_at_what_is_computed_once() -> None:
+    """ONNX Runtime standardizes weights as it makes a session: CUDA need not know how, and no run waits for it."""
+    text = """g (float[N,4] x) => (float[N,4] y) <float[4,4] w = {1,2,3,4,-1,-2,-3,-4,5,6,7,8,1,0,1,0}> {
+      mean = ReduceMean <axes = [0]> (w) d = Sub (w, mean) s = Mul (d, d) v = ReduceMean <axes = [0]> (s)
+      n = Div (d, v) m = MatMul (x, n) y = Relu (m)
+    }"""
+    made, _ = optimize(parse(text))
+    assert ops(made) == ["ReduceMean", "Sub", "Mul", "ReduceMean", "Div", "MatMul", "Relu"]
+    assert_same_numbers(parse(text), made)
+    in_half, _ = optimize(parse(text.replace("float", "float16")))  # ONNX Runtime's CPU has no kernels for it
+    assert ops(in_half)[0] == "{ReduceMean Sub Mul ReduceMean Div}"
+
+
+def test_no_kernel_begins_at_arithmetic_on_shapes() -> None:
+    """ONNX Runtime does it on the CPU, whatever rule would have it."""
+    text = """g (float[A,B,C] x) => (int64[D] y) <int64 n0 = {0}, int64[1] two = {2}> {
+      s = Shape (x) c = CumSum (s, n0) y = Mul (c, two)
+    }"""
+    made, _ = optimize(parse(text))
+    assert not fused_ops(made)

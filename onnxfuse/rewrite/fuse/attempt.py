@@ -20,6 +20,8 @@ class Surroundings:
 
     host: frozenset[str]
     """Values that live on the CPU."""
+    once: frozenset[str]
+    """Values that are computed before the first run."""
     choices: Choices | None
     """What was measured; None: what the rules say of cost holds."""
     heads: tuple[Anchor, ...]

@@ -15,7 +15,7 @@ from onnxfuse.rewrite.fuse.growth import grown
 from onnxfuse.rewrite.fuse.left_operand import is_computed
 from onnxfuse.rewrite.fuse.make_op import make_op
 from onnxfuse.rewrite.fuse.movement import sampled
-from onnxfuse.rewrite.fuse.pointwise import host_values
+from onnxfuse.rewrite.fuse.pointwise import computed_once, host_values
 from onnxfuse.rewrite.fuse.proof import proven_op, unproven
 from onnxfuse.rewrite.fuse.start import start_at
 from onnxfuse.rewrite.language.fuse_table import THROUGH_LIBRARY, Anchor, Fuse
@@ -52,7 +52,7 @@ def fuse(
             rf[0].name,
         )
     )
-    around = Surroundings(host_values(graph), choices, _heads([how for _, how in fusing]), ops)
+    around = Surroundings(host_values(graph), computed_once(graph), choices, _heads([how for _, how in fusing]), ops)
     splits = [s for _, how in fusing for node in list(graph.nodes) if (s := _split(graph, how, node)) is not None]
     for rule, how in fusing:
         told = len(report.stopped)
@@ -69,7 +69,7 @@ def _fuse_by(graph: Graph, rule: Rule, how: Fuse, report: Report, around: Surrou
     before = len(report.applied)
     # What a larger anchor holds may be a smaller one: from the end of the graph the larger comes first.
     for node in _in_turn(graph, how):
-        if node.order < 0 or node.domain == DOMAIN or node in around.alone:
+        if node.order < 0 or node.domain == DOMAIN or node in around.alone or _off_gpu(node, around):
             continue
         fuse_at = _join_at if how.wants(Growth.CONCAT) else _fuse_at
         outcome = fuse_at(graph, rule, how, node, around)
@@ -80,6 +80,11 @@ def _fuse_by(graph: Graph, rule: Rule, how: Fuse, report: Report, around: Surrou
             around.ops[op.name] = op
             report.applied.append(applied)
     return len(report.applied) > before
+
+
+def _off_gpu(node: Node, around: Surroundings) -> bool:
+    """Return whether ONNX Runtime computes `node` before the first run, or on the CPU: no kernel begins there."""
+    return all(o in around.host or o in around.once for o in node.outputs if o)
 
 
 def _heads(hows: Sequence[Fuse]) -> tuple[Anchor, ...]:

@@ -11,7 +11,7 @@ from onnxfuse.kernels import Growth
 from onnxfuse.model.fold import is_repeatable
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.graph import Graph, Node
-from onnxfuse.model.host import SMALL, leaves_on_host
+from onnxfuse.model.host import HALF, SMALL, leaves_on_host
 from onnxfuse.model.types import ValueType, is_unknown, shapes_differ
 from onnxfuse.rewrite.fuse.attempt import Attempt, Region
 
@@ -330,6 +330,21 @@ def host_values(graph: Graph) -> frozenset[str]:
         if inputs and all(v in folded or graph.is_constant(v) for v in inputs) and is_repeatable(node):
             folded.update(node.outputs)
         elif leaves_on_host(node.op, node.domain, node.inputs, found, near, lambda v: graph.type(v).dtype):
+            found.update(node.outputs)
+    return frozenset(found)
+
+
+def computed_once(graph: Graph) -> frozenset[str]:
+    """Return what depends on constants alone and ONNX Runtime computes as it makes a session.
+
+    Some of it may have no kernel on CUDA at all, as a BatchNormalization in training mode that standardizes weights: a
+    fused op before it would leave it there. What has a half type, or is dequantized, is computed in each run.
+    """
+    found: set[str] = set()
+    for node in graph.nodes:
+        inputs = [v for v in node.inputs if v]
+        known = inputs and all(v in found or graph.is_constant(v) for v in inputs) and is_repeatable(node)
+        if known and node.op != "DequantizeLinear" and all(graph.type(v).dtype not in HALF for v in inputs):
             found.update(node.outputs)
     return frozenset(found)
 
