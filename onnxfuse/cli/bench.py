@@ -11,7 +11,15 @@ from rich.table import Table
 from onnxfuse.api.running import PATIENCE, PROVIDERS, ROUNDS, RUNS, bench
 from onnxfuse.cli.console import bar, output, print_json
 from onnxfuse.cli.outputs import Outputs, output_options
-from onnxfuse.cli.parameters import PROVIDER_OPTION, TF32_OPTION, ShapeOption, Shapes
+from onnxfuse.cli.parameters import (
+    JSON_OPTION,
+    PROVIDER_OPTION,
+    SEED_OPTION,
+    TF32_OPTION,
+    Shapes,
+    rules_option,
+    shapes_option,
+)
 from onnxfuse.model.errors import EXPECTATION_NOT_MET
 from onnxfuse.profiling.report import flops_text, size_text
 
@@ -25,13 +33,7 @@ LEFT_OUT = {"refused": "refused", "crashed": "crashed", "hangs": "no answer"}
 @click.command("bench")
 @click.argument("original", metavar="IN.onnx", type=click.Path(path_type=Path))
 @click.argument("fused", metavar="[OUT.onnx]", required=False, type=click.Path(path_type=Path))
-@click.option(
-    "--shape",
-    "shapes",
-    type=ShapeOption(),
-    multiple=True,
-    help="Sizes of a dynamic dimension, taken in turn (batch=1,8,32), or the shape of an input. May be repeated.",
-)
+@shapes_option("Sizes of a dynamic dimension, taken in turn (batch=1,8,32), or the shape of an input.")
 @PROVIDER_OPTION
 @TF32_OPTION
 @click.option("--runs", type=click.IntRange(1), default=RUNS, show_default=True, help="Timed runs per round.")
@@ -45,11 +47,8 @@ LEFT_OUT = {"refused": "refused", "crashed": "crashed", "hangs": "no answer"}
     help="Leave out a setting of the original that does not run for so long.",
 )
 @click.option("--min-speedup", type=click.FloatRange(0), metavar="X", help="Exit 4 if a shape is less than X faster.")
-@click.option(
-    "--rules", "folders", metavar="DIR", multiple=True, type=click.Path(path_type=Path),
-    help="Rules beside the shipped ones that OUT.onnx was made with, or is to be.",
-)  # fmt: skip
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs.")
+@rules_option("Rules beside the shipped ones that OUT.onnx was made with, or is to be.")
+@SEED_OPTION
 @click.option(
     "--plot",
     metavar="FILE.png",
@@ -57,7 +56,7 @@ LEFT_OUT = {"refused": "refused", "crashed": "crashed", "hangs": "no answer"}
     help="Draw latency by shape and the roofline; .png, .svg or .pdf.",
 )
 @output_options
-@click.option("--json", "as_json", is_flag=True, help="Print every fact as JSON.")
+@JSON_OPTION
 def command(
     original: Path,
     fused: Path | None,

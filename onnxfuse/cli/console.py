@@ -5,7 +5,7 @@ Colours only on a terminal, and none where NO_COLOR is set: rich sees to both. `
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,6 +14,7 @@ import rich.console
 from rich.console import ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 
 from onnxfuse.model.printable import printable
@@ -98,3 +99,23 @@ def bar(first: str, *, still: bool = False, hidden: bool = False) -> Iterator[Ca
         yield lambda step, done, total: shown.update(
             task, description=escape(step), completed=done, total=total, refresh=still
         )
+
+
+def print_rows(
+    console: rich.console.Console,
+    title: str,
+    headings: tuple[str, ...],
+    rows: Sequence[tuple[str, ...]],
+    limit: int | None,
+) -> None:
+    """Print a table of a count, a rule and more, as far as `limit`; nothing without rows."""
+    if not rows:
+        return
+    console.print()
+    table = Table(title, "rule", *headings, box=None, pad_edge=False, header_style="bold")
+    table.columns[0].justify = "right"
+    for row in rows[:limit]:
+        table.add_row(*(escape(cell) for cell in row))
+    console.print(table)
+    if limit is not None and len(rows) > limit:
+        console.print(f"... and {len(rows) - limit} more rows: --all", style="dim")

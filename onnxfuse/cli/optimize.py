@@ -12,7 +12,7 @@ from onnxfuse.api.options import Dump, Guarding, Options, Tuning, requirement
 from onnxfuse.cli.console import output, print_json, working
 from onnxfuse.cli.optimized import show
 from onnxfuse.cli.outputs import Outputs, output_options
-from onnxfuse.cli.parameters import ShapeOption, Shapes, rule_names
+from onnxfuse.cli.parameters import JSON_OPTION, ShapeOption, Shapes, rule_names, rules_option
 from onnxfuse.model.errors import EXPECTATION_NOT_MET, UsageError
 from onnxfuse.model.replacing import same_file
 
@@ -20,7 +20,7 @@ from onnxfuse.model.replacing import same_file
 @click.command("optimize")
 @click.argument("source", metavar="IN.onnx", type=click.Path(path_type=Path))
 @click.argument("target", metavar="OUT.onnx", type=click.Path(path_type=Path))
-@click.option("--rules", "folders", metavar="DIR", multiple=True, type=click.Path(path_type=Path), help="More rules.")
+@rules_option()
 @click.option(
     "--only", metavar="RULE", multiple=True, shell_complete=rule_names, help="Apply this rule alone; may be repeated."
 )
@@ -66,7 +66,7 @@ from onnxfuse.model.replacing import same_file
     help="With --dump, --tune and --tuning: a dynamic dimension; for tuning its sizes, batch=1,32.",
 )
 @output_options
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@JSON_OPTION
 def command(
     source: Path,
     target: Path,

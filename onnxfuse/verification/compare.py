@@ -19,7 +19,7 @@ from onnxfuse.verification import budget, sessions
 from onnxfuse.verification.branches import Bodies
 from onnxfuse.verification.class_outputs import class_outputs
 from onnxfuse.verification.comparison import Comparison, Judging
-from onnxfuse.verification.inputs import Case, Shapes, input_specs
+from onnxfuse.verification.inputs import Case, InputSpec, Shapes, input_specs
 from onnxfuse.verification.interface import interface_problems
 from onnxfuse.verification.limits import EVALUATIONS, Limits, gigabytes, peak
 from onnxfuse.verification.planning import (
@@ -87,23 +87,9 @@ def compare(
             # An original that ONNX Runtime does not open is told as that, and not as one without a truth.
             doing(model="original", case=None)
             plain = sessions.plain(file, providers, cuda=cuda)
-            runs, said = taker(plain, progress), shapes or {}
-            if inputs is None:
-                until = SEARCHING * limits.seconds
-                found = searched_sizes(runs, original_model, specs, plan, said, lambda: limits.spent > until)
-                shapes, report = {**(shapes or {}), **found}, replace(report, searched=found)
-                plan = plan_of(specs, inputs, seeds, shapes) if found else plan
-            bodies = Bodies(original_model)
-            if bodies.every:
-                try:
-                    latest = limits.spent + SEARCHING * limits.seconds
-                    plan = plan + branch_cases(
-                        bodies, runs, original_model, specs, plan, said, lambda: limits.spent > latest
-                    )
-                    never = tuple(b.text for b in bodies.never)
-                except ModelError as error:
-                    never = (f"which branches ran could not be seen: {error}",)
-                report = replace(report, never_ran=never)
+            plan, shapes, report = _reaching(
+                original_model, taker(plain, progress), plan, specs, inputs, seeds, shapes, limits, report
+            )
             scores = class_outputs(original_model) if judging.top_k is None else frozenset()
             needs = {key: EVALUATIONS * peak(original_model, dict(key)) for key in {shape_key(c) for c in plan}}
             too_much = _too_much_in_float64(original_model, plan, limits) if truth == "auto" else ""
@@ -115,11 +101,7 @@ def compare(
             rounded = {"tf32": as_tf32, "half": as_half}[judging.rounding](original_model) if judging.rounding else None
             why_not_wide = ""
             if judging.wide and halves and oracle.kind == "float64":
-                try:
-                    eps = step_of_half(original_model)
-                    wide = Wide(lambda: load(original, "original"), eps, load(fused, "fused"))
-                except ModelError as error:
-                    why_not_wide = str(error)
+                wide, why_not_wide = _wide(original, fused, original_model)
             del original_model
             # On two providers the original's own error is the worse one of the two.
             twin = None if elsewhere is None else sessions.plain(file, elsewhere, cuda=cuda)
@@ -145,19 +127,9 @@ def compare(
     if rounding:
         permitted = replace(judging, rounding=rounding, wide=False)  # What was wide was no problem.
         again = compare(
-            original,
-            fused,
-            inputs,
-            seeds,
-            shapes,
-            providers,
-            truth,
-            progress,
-            permitted,
-            fused_providers,
-            limits.anew(),
-            rules,
-        )
+            original, fused, inputs, seeds, shapes, providers, truth, progress, permitted, fused_providers,
+            limits.anew(), rules,
+        )  # fmt: skip
         # Both begin with the same plan; what was doubtful the first time had more seeds.
         planned = report.cases[: len(again.cases)]
         as_much = sum(not c.note for c in again.cases) >= sum(not c.note for c in planned)
@@ -166,6 +138,47 @@ def compare(
                 again, searched=report.searched, wide=report.wide, tf32=rounding == "tf32", half=rounding == "half"
             )
     return replace(report, seconds=time.perf_counter() - began)
+
+
+def _reaching(
+    model: onnx.ModelProto,
+    runs: Callable[[Case], bool],
+    plan: list[Case],
+    specs: Sequence[InputSpec],
+    inputs: Sequence[RealInputs] | None,
+    seeds: Sequence[int],
+    shapes: Shapes | None,
+    limits: Limits,
+    report: Report,
+) -> tuple[list[Case], Shapes | None, Report]:
+    """Return the plan with sizes that the original takes and cases that enter its branches, and what is told of that.
+
+    `runs`: whether the original takes a case.
+    """
+    said = shapes or {}
+    if inputs is None:
+        until = SEARCHING * limits.seconds
+        found = searched_sizes(runs, model, specs, plan, said, lambda: limits.spent > until)
+        shapes, report = {**said, **found}, replace(report, searched=found)
+        plan = plan_of(specs, inputs, seeds, shapes) if found else plan
+    bodies = Bodies(model)
+    if not bodies.every:
+        return plan, shapes, report
+    try:
+        latest = limits.spent + SEARCHING * limits.seconds
+        plan = [*plan, *branch_cases(bodies, runs, model, specs, plan, said, lambda: limits.spent > latest)]
+        never = tuple(b.text for b in bodies.never)
+    except ModelError as error:
+        never = (f"which branches ran could not be seen: {error}",)
+    return plan, shapes, replace(report, never_ran=never)
+
+
+def _wide(original: Source, fused: Source, model: onnx.ModelProto) -> tuple[Wide | None, str]:
+    """Return the look at the fusions in float32 of a model of half precision; or why there is none."""
+    try:
+        return Wide(lambda: load(original, "original"), step_of_half(model), load(fused, "fused")), ""
+    except ModelError as error:
+        return None, str(error)
 
 
 def _too_much_in_float64(model: onnx.ModelProto, plan: Sequence[Case], limits: Limits) -> str:

@@ -54,7 +54,7 @@ def test_across_neighbours(shape, attributes, few, monkeypatch):
     fused = ops.op(running(axis, attributes), (FLOAT,) * 2, (FLOAT,), "scan")
     text = check(fused, [shape, shape[-1:]]).kernel.text
     assert "scan/column.cu" in text
-    assert ("SEGMENTS = 1," in text) != few
+    assert ("SEGMENTS = 1;" in text) != few
 
 
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT, DOUBLE, INT32, INT64, UINT32])

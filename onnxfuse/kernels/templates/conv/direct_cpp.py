@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from onnxfuse.kernels import launch_plan
 from onnxfuse.kernels.emit import expressions
 from onnxfuse.kernels.emit.entry import entry_point
-from onnxfuse.kernels.emit.source import DEVICE, KernelSource, generated, identifier, template
+from onnxfuse.kernels.emit.source import DEVICE, KernelSource, constants, generated, identifier, template
 from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.ir.strides import divisors
 from onnxfuse.kernels.ir.window import Places
@@ -158,11 +158,8 @@ def _constants(work: Work) -> str:
         **({"CHANNELS": 1} if work.slab is None else _slab_constants(group, work.slab)),
     }  # fmt: skip
     whole = work.aligned and work.packed and not group.planes and group.channels % group.terms == 0
-    flags = {"PLANES": group.planes, "PACKED": work.packed, "WHOLE_WORDS": whole}
-    return (
-        f"using X = {types.TYPES[work.op.inputs[work.parts.x]].stored};\n"
-        + "".join(f"constexpr int {name} = {int(value)};\n" for name, value in facts.items())
-        + "".join(f"constexpr bool {name} = {str(value).lower()};\n" for name, value in flags.items())
+    return f"using X = {types.TYPES[work.op.inputs[work.parts.x]].stored};\n" + constants(
+        {**facts, "PLANES": group.planes, "PACKED": work.packed, "WHOLE_WORDS": whole}
     )
 
 

@@ -11,7 +11,7 @@ from onnxfuse.kernels import launch_plan
 from onnxfuse.kernels.emit import access, expressions
 from onnxfuse.kernels.emit.access import Held, Load, Pointer, Store
 from onnxfuse.kernels.emit.entry import entry_point
-from onnxfuse.kernels.emit.source import DEVICE, KernelSource, generated, identifier, template
+from onnxfuse.kernels.emit.source import DEVICE, KernelSource, constants, generated, identifier, template
 from onnxfuse.kernels.ir import strides, types
 from onnxfuse.kernels.ir.strides import Shape, divisors, strides_in
 from onnxfuse.kernels.ir.window import Places, Resizing
@@ -190,9 +190,8 @@ def _constants(work: Work) -> str:
     facts |= _strip_constants(work.tile) if isinstance(work.tile, Strips) else _patch_constants(work, work.tile)
     return (
         f"using X = {work.x.stored};\n"
-        + "".join(f"constexpr int {name} = {int(value)};\n" for name, value in facts.items())
-        + f"constexpr bool PACKED_WEIGHTS = {str(work.parts.packed).lower()};\n"
-        + ("" if work.parts.mean is None else f"constexpr bool MEETS = {str(work.meets).lower()};\n")
+        + constants({**facts, "PACKED_WEIGHTS": work.parts.packed})
+        + ("" if work.parts.mean is None else constants({"MEETS": work.meets}))
         + lines
     )
 

@@ -1,13 +1,14 @@
 """The generated text of the kernel for Hopper: its tensor maps, its products, how a chunk of results is put."""
 
+from onnxfuse.kernels.emit import entry as entries
 from onnxfuse.kernels.emit.source import KernelSource
 from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.ir.program import Program
 from onnxfuse.kernels.launch_plan import Tile
 from onnxfuse.kernels.templates.gemm import prologue_cpp
 from onnxfuse.kernels.templates.gemm.body import TYPES
-from onnxfuse.kernels.templates.gemm.cpp import arguments, kernel
-from onnxfuse.kernels.templates.gemm.epilogue_cpp import result_pointers
+from onnxfuse.kernels.templates.gemm.cpp import kernel, pointers
+from onnxfuse.kernels.templates.gemm.epilogue_cpp import choice, result_pointers
 from onnxfuse.kernels.templates.gemm.work import Work, output_bytes
 
 _SWIZZLED = {
@@ -20,12 +21,10 @@ the copy engine has them; elements of 4 bytes take two such blocks of rows."""
 
 def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int) -> KernelSource:
     """Return the kernel for Hopper's tensor cores; of the left factor `left_rows` are fetched for a tile."""
-    inputs = ", ".join(f"in{i}" for i in range(len(work.op.inputs)))
-    outputs = ", ".join(f"out{n}" for n in range(len(work.op.outputs)))
-    end = (
-        f"CLUSTERED_KERNEL(THREADS, TOGETHER) {work.entry}({arguments(work.op)}, TENSOR_MAPS maps, PARAMETERS p) {{\n"
-        f"  gemm({{{inputs}}}, {{{outputs}}}, maps, p);\n}}\n"
-    )
+    end = entries.kernel(
+        work.entry, len(work.op.inputs), len(work.op.outputs), f"  gemm({pointers(work.op)}, maps, p);\n",
+        bounds="CLUSTERED_KERNEL(THREADS, TOGETHER)", more="TENSOR_MAPS maps",
+    )  # fmt: skip
     constants = {
         "THREADS": threads, "TILE_M": tile.m, "TILE_N": tile.n, "TILE_K": work.parts.terms, "CLUSTER": tile.cluster,
         "WARPGROUPS": tile.warpgroups, "TEAMS": tile.teams, "SPLIT": tile.split, "TOGETHER": tile.cluster * tile.split,
@@ -33,6 +32,7 @@ def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int) -> K
         "PART_WARPS": part_warps(tile, left_rows),
         "EVERY_BLOCK": (1 << tile.cluster) - 1, "STAGES": stages, "OUTPUT_BYTES": output_bytes(work.parts),
         "STAGED": int(work.staged is not None), "BESIDE": _beside(work),
+        "PROLOGUE": work.parts.prologue is not None,
     }  # fmt: skip
     middle = (
         result_pointers(work)
@@ -47,7 +47,7 @@ def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int) -> K
         work.first_operand * tile.n, TYPES[work.parts.dtype], right_rows=not work.parts.products[0].transposed
     )
     prologue = work.parts.prologue
-    middle += f"constexpr bool PROLOGUE = {str(prologue is not None).lower()};\n" + _fetch_beside(_beside(work))
+    middle += _fetch_beside(_beside(work))
     middle += f"using Factor = {types.TYPES[work.parts.dtype].stored};\n"
     middle += "struct GivenFactor {\n  DEVICE GivenFactor(const Operands&, const Groups&, Index, Index) {}\n};\n"
     if prologue is None:
@@ -55,7 +55,12 @@ def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int) -> K
     else:
         middle += prologue_cpp.sm90(work.op, work.parts, prologue)
     before = ("cuda/sm90.cuh",) if prologue is None else ("cuda/sm90.cuh", "conv/neighbours.cuh")
-    files = (f"gemm/fetch_{work.source}.cuh", *(("gemm/put_moved.cuh",) if work.stored else ()), "gemm/sm90.cu")
+    files = (
+        f"gemm/fetch_{work.source}.cuh",
+        *(("gemm/put_moved.cuh",) if work.stored else ()),
+        "gemm/sm90.cuh",
+        "gemm/sm90.cu",
+    )
     return kernel(work, before, constants, work.staged, middle, files, end)
 
 
@@ -164,14 +169,12 @@ def _put_moved(work: Work) -> str:
     if not work.stored:
         moved = put.replace(" row,", " row, Index m, Index n,")
         return f"DEVICE void put_moved(const Results&, const Stores&, int lane, {moved}) {{}}\n"
-    epilogues = work.parts.epilogues
     word = f"Raw<{types.TYPES[work.program.outputs[0].dtype].size}>::Word"
-    choices = "".join(f"lane == {k} ? to.out{epilogue.outputs[0]} : " for k, epilogue in list(enumerate(epilogues))[1:])
     return (
         f"DEVICE void put_chunk(const TensorMaps&, int lane, {put}) {{}}\n"
         f"using Word = {word};\n"
         "DEVICE Word* output_of(const Results& to, int lane) {\n"
-        f"  return (Word*)({choices}to.out{epilogues[0].outputs[0]});\n}}\n"
+        f"  return (Word*)({choice(work, 0)});\n}}\n"
     )
 
 

@@ -53,7 +53,7 @@ def plan(asked: Asked) -> LaunchPlan:
         (
             *(template(f) for f in (DEVICE, "cuda/math.cuh", "cuda/memory.cuh")),
             generated(asked.entry, constants + expressions.source(program)),
-            *(template(f) for f in ("cuda/place.cuh", "pointwise/pointwise.cuh")),
+            *(template(f) for f in ("cuda/coordinates.cuh", "cuda/place.cuh", "pointwise/pointwise.cuh")),
             generated(asked.entry, accesses(placed)),
             template("pointwise/pointwise.cu"),
             generated(

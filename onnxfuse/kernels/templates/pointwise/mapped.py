@@ -70,7 +70,7 @@ def _direct(asked: Asked, lowered: Lowered) -> LaunchPlan:
         (
             *(template(f) for f in (DEVICE, "cuda/math.cuh", "cuda/memory.cuh")),
             generated(entry, constants + expressions.source(lowered.program)),
-            *(template(f) for f in ("cuda/place.cuh", "pointwise/mapped.cuh")),
+            *(template(f) for f in ("cuda/coordinates.cuh", "cuda/place.cuh", "pointwise/mapped.cuh")),
             generated(entry, found + access.pointers(tensors)),
             *([template("concat/beside.cuh")] if by_tables else []),
             generated(entry, tables + dense.around(sources.loads(fetches), sources.stores(tensors))),

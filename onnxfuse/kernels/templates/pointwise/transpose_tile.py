@@ -191,7 +191,7 @@ def plan(asked: Asked, lowered: Lowered, tile: Tile) -> LaunchPlan:
                 + shape
                 + expressions.source(lowered.program),
             ),
-            *(template(f) for f in ("cuda/place.cuh", "pointwise/mapped.cuh")),
+            *(template(f) for f in ("cuda/coordinates.cuh", "cuda/place.cuh", "pointwise/mapped.cuh")),
             generated(entry, found),
             template("pointwise/transpose_tile.cu"),
             generated(

@@ -26,30 +26,6 @@ struct Parameters {
   Index inner_stride[OPERANDS][INNER_RANK];
 };
 
-// A position in a space of RANK dimensions.
-template <int RANK> struct Coordinates {
-  Index at[RANK];
-
-  DEVICE Coordinates(Index index, const Divisor<Index>* extent) {
-    UNROLLED for (int d = RANK - 1; d > 0; --d) {
-      const Index outer = extent[d].quotient(index);
-      at[d] = index - outer * extent[d].value;
-      index = outer;
-    }
-    at[0] = index;
-  }
-  DEVICE Index offset(const Index* stride) const {
-    Index sum = 0;
-    UNROLLED for (int d = 0; d < RANK; ++d) sum += at[d] * stride[d];
-    return sum;
-  }
-  // An output that is broadcast along a dimension is written at its coordinate 0.
-  DEVICE bool first(const Index* stride) const {
-    bool first = true;
-    UNROLLED for (int d = 0; d < RANK; ++d) first = first && (stride[d] != 0 || at[d] == 0);
-    return first;
-  }
-};
 using Outer = Coordinates<OUTER_RANK>;
 using Reach = Coordinates<REDUCED_RANK>;
 using Inner = Coordinates<INNER_RANK>;

@@ -9,7 +9,7 @@ from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.emit import access, expressions
 from onnxfuse.kernels.emit.access import Held, Load, Operand, Pointer, Store, element, store
 from onnxfuse.kernels.emit.entry import entry_point
-from onnxfuse.kernels.emit.source import CLUSTER, DEVICE, KernelSource, generated, template
+from onnxfuse.kernels.emit.source import CLUSTER, DEVICE, KernelSource, constants, generated, template
 from onnxfuse.kernels.ir.strides import Layout, Shape, divisor, divisors, vector_width
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.launch_plan import LaunchPlan, Tuning
@@ -123,7 +123,7 @@ def plan(work: Reduced) -> LaunchPlan:
         (
             *(template(f) for f in (DEVICE, CLUSTER, "cuda/math.cuh", "cuda/memory.cuh")),
             generated(entry, _constants(bits, spaces, placed, split, bool(whole), early) + expressions.source(program)),
-            *(template(f) for f in ("cuda/reduce.cuh", "reduction/column.cuh")),
+            *(template(f) for f in ("cuda/coordinates.cuh", "cuda/reduce.cuh", "reduction/column.cuh")),
             generated(entry, _around(placed, pointers, whole if early else frozenset())),
             template("reduction/column.cu"),
             generated(
@@ -271,17 +271,14 @@ def _width(placed: tuple[Placed, ...], spaces: Spaces, inner: int, aligned: bool
 
 
 def _constants(bits: int, spaces: Spaces, placed: tuple[Placed, ...], split: Split, whole: bool, early: bool) -> str:
-    return (
-        f"using Index = {launch_plan.index_type(bits)};\n"
-        f"constexpr int OUTER_RANK = {len(spaces.outer.extents)}, REDUCED_RANK = {len(spaces.reduced.extents)}, "
-        f"INNER_RANK = {len(spaces.inner.extents)}, OPERANDS = {len(placed)};\n"
-        f"constexpr int WIDTH = {split.width}, LANES = {split.lanes}, ROWS = {split.rows}, "
-        f"THREADS = {split.lanes * split.rows};\n"
-        f"constexpr int CLUSTER = {split.cluster}, ITEMS = {split.items}, AHEAD = {split.ahead};\n"
-        f"constexpr bool SPLIT = {'true' if split.parts > 1 else 'false'};\n"
-        f"constexpr bool FULL = {'true' if whole and not early else 'false'}, "
-        f"EARLY = {'true' if early else 'false'};\n\n"
-    )
+    facts = {
+        "OUTER_RANK": len(spaces.outer.extents), "REDUCED_RANK": len(spaces.reduced.extents),
+        "INNER_RANK": len(spaces.inner.extents), "OPERANDS": len(placed),
+        "WIDTH": split.width, "LANES": split.lanes, "ROWS": split.rows, "THREADS": split.lanes * split.rows,
+        "CLUSTER": split.cluster, "ITEMS": split.items, "AHEAD": split.ahead,
+        "SPLIT": split.parts > 1, "FULL": whole and not early, "EARLY": early,
+    }  # fmt: skip
+    return f"using Index = {launch_plan.index_type(bits)};\n" + constants(facts)
 
 
 def _around(placed: tuple[Placed, ...], pointers: tuple[Operand | Pointer, ...], early: frozenset[str]) -> str:

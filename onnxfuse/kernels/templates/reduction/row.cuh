@@ -19,57 +19,16 @@ struct Parameters {
   Lookup lookup[LOOKUPS];
 };
 
-struct OuterPlace {
+struct OuterPlace : Coordinates<OUTER_RANK> {
   Index row;
   Index shift;  // SHIFTED: elements of the row's first vector that belong to the rows before it
-  Index coordinate[OUTER_RANK];
 
-  DEVICE OuterPlace(Index index, const Parameters& p) : row(index), shift(SHIFTED ? index * p.columns % WIDTH : 0) {
-    Index rest = index;
-    UNROLLED for (int d = OUTER_RANK - 1; d > 0; --d) {
-      const Index outer = p.outer_extent[d].quotient(rest);
-      coordinate[d] = rest - outer * p.outer_extent[d].value;
-      rest = outer;
-    }
-    coordinate[0] = rest;
-  }
-  DEVICE Index offset(const Index* stride) const {
-    Index sum = 0;
-    UNROLLED for (int d = 0; d < OUTER_RANK; ++d) sum += coordinate[d] * stride[d];
-    return sum;
-  }
-  // An output that is broadcast along an outer dimension is written by the rows at its coordinate 0.
-  DEVICE bool first(const Index* stride) const {
-    bool first = true;
-    UNROLLED for (int d = 0; d < OUTER_RANK; ++d) first = first && (stride[d] != 0 || coordinate[d] == 0);
-    return first;
-  }
+  DEVICE OuterPlace(Index index, const Parameters& p)
+      : Coordinates<OUTER_RANK>(index, p.outer_extent), row(index), shift(SHIFTED ? index * p.columns % WIDTH : 0) {}
 };
 
-// The offset, inside a row, of an operand that is broadcast along part of the row.
-struct RowPlace {
-  Index coordinate[ROW_RANK];
-
-  DEVICE RowPlace(Index column, const Parameters& p) {
-    Index rest = column;
-    UNROLLED for (int d = ROW_RANK - 1; d > 0; --d) {
-      const Index outer = p.row_extent[d].quotient(rest);
-      coordinate[d] = rest - outer * p.row_extent[d].value;
-      rest = outer;
-    }
-    coordinate[0] = rest;
-  }
-  DEVICE Index offset(const Index* stride) const {
-    Index sum = 0;
-    UNROLLED for (int d = 0; d < ROW_RANK; ++d) sum += coordinate[d] * stride[d];
-    return sum;
-  }
-  DEVICE bool first(const Index* stride) const {
-    bool first = true;
-    UNROLLED for (int d = 0; d < ROW_RANK; ++d) first = first && (stride[d] != 0 || coordinate[d] == 0);
-    return first;
-  }
-};
+// The place, inside a row, of an operand that is broadcast along part of the row.
+using RowPlace = Coordinates<ROW_RANK>;
 
 // A vector of a row: WIDTH neighbours.
 //
@@ -134,17 +93,17 @@ template <class T> DEVICE Pack<T, WIDTH> load_row(const T* row, const Span& span
 // The vector lies inside one run of neighbours in memory.
 template <class T>
 DEVICE Pack<T, WIDTH> load_run(const T* row, const Span& span, const Index* stride, const Parameters& p) {
-  return load<WIDTH>(row + RowPlace(span.position, p).offset(stride));
+  return load<WIDTH>(row + RowPlace(span.position, p.row_extent).offset(stride));
 }
 // The same element for the whole vector.
 template <class T>
 DEVICE Splat<T> load_spread(const T* row, const Span& span, const Index* stride, const Parameters& p) {
-  return load_splat(row + RowPlace(span.position, p).offset(stride));
+  return load_splat(row + RowPlace(span.position, p.row_extent).offset(stride));
 }
 template <class T>
 DEVICE void store_run(T* row, const typename Stored<T>::Value (&value)[WIDTH], const Span& span, const Index* stride,
                       const Parameters& p) {
-  store_values<WIDTH>(row + RowPlace(span.position, p).offset(stride), value);
+  store_values<WIDTH>(row + RowPlace(span.position, p.row_extent).offset(stride), value);
 }
 template <class T>
 DEVICE Pack<T, WIDTH> load_gather(const T* row, const Span& span, const OuterPlace& at, const Index* stride,
@@ -153,7 +112,7 @@ DEVICE Pack<T, WIDTH> load_gather(const T* row, const Span& span, const OuterPla
   UNROLLED for (int lane = 0; lane < WIDTH; ++lane) {
     // Lanes of other rows read the first column, not nothing: so operands share what finds a column's place.
     const Index column = span.owns(lane) ? span.position + lane - at.shift : 0;
-    pack.set_bits(lane, load_bits(row + RowPlace(column, p).offset(stride)));
+    pack.set_bits(lane, load_bits(row + RowPlace(column, p.row_extent).offset(stride)));
   }
   return pack;
 }
@@ -172,7 +131,7 @@ template <class T>
 DEVICE void store_first(T* row, const typename Stored<T>::Value (&value)[WIDTH], const Span& span,
                         const OuterPlace& at, const Index* stride, const Parameters& p) {
   UNROLLED for (int lane = 0; lane < WIDTH; ++lane) {
-    const RowPlace place(span.position + lane - at.shift, p);
+    const RowPlace place(span.position + lane - at.shift, p.row_extent);
     const typename Stored<T>::Value one[1] = {value[lane]};
     if (span.owns(lane) && place.first(stride)) store_values<1>(row + place.offset(stride), one);
   }

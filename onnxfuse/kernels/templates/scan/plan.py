@@ -12,7 +12,7 @@ from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.emit import access, expressions
 from onnxfuse.kernels.emit.access import Operand
 from onnxfuse.kernels.emit.entry import entry_point
-from onnxfuse.kernels.emit.source import CLUSTER, DEVICE, KernelSource, generated, identifier, template
+from onnxfuse.kernels.emit.source import CLUSTER, DEVICE, KernelSource, constants, generated, identifier, template
 from onnxfuse.kernels.ir import read, types
 from onnxfuse.kernels.ir.builder import Term
 from onnxfuse.kernels.ir.node import Node
@@ -125,24 +125,29 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     width = _width(work, length if inner == 1 else inner, aligned, tuning)
     placed = dense.place(work.operands, space, count, width)
     text = dense.index_space(bits, space, placed)
-    text += f"constexpr int AXIS = {axis}, WIDTH = {width}, THREADS = {THREADS}, CLUSTER = 1;\n"
-    text += f"constexpr bool EXCLUSIVE = {_cpp(work.scan.exclusive)}, REVERSE = {_cpp(work.scan.reverse)};\n"
+    facts = {
+        "AXIS": axis, "WIDTH": width, "THREADS": THREADS, "CLUSTER": 1,
+        "EXCLUSIVE": work.scan.exclusive, "REVERSE": work.scan.reverse,
+    }  # fmt: skip
     if inner == 1:
         threads = _row_threads(length // width)
-        text += f"constexpr int ROW_THREADS = {threads};\n\n"
+        facts |= {"ROW_THREADS": threads}
         blocks, file = -(-(count // length) // (THREADS // threads)), "scan/row.cu"
     else:
         columns = count // length // width
         segments = _segments(columns, length, arch)
-        text += f"constexpr int SEGMENTS = {segments}, STEPS = {STEPS};\n\n"
+        facts |= {"SEGMENTS": segments, "STEPS": STEPS}
         blocks, file = -(-columns // (THREADS // segments)), "scan/column.cu"
     entry = identifier(op.name)
     kernel = KernelSource(
         entry,
         (
             *(template(f) for f in (DEVICE, CLUSTER, "cuda/math.cuh", "cuda/memory.cuh")),
-            generated(entry, text + expressions.source(work.scan.program)),
-            *(template(f) for f in ("cuda/reduce.cuh", "cuda/place.cuh", "pointwise/pointwise.cuh")),
+            generated(entry, text + constants(facts) + expressions.source(work.scan.program)),
+            *(
+                template(f)
+                for f in ("cuda/reduce.cuh", "cuda/coordinates.cuh", "cuda/place.cuh", "pointwise/pointwise.cuh")
+            ),
             generated(entry, dense.accesses(placed)),
             *(template(f) for f in ("scan/scan.cuh", file)),
             generated(
@@ -153,10 +158,6 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     )
     parameters = dense.parameters(count, space, placed, bits)
     return LaunchPlan(kernel, (blocks, 1, 1), (THREADS, 1, 1), 0, parameters, outputs)
-
-
-def _cpp(flag: bool) -> str:
-    return "true" if flag else "false"
 
 
 def _space(work: Problem) -> tuple[Layout, int]:
