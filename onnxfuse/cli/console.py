@@ -32,6 +32,9 @@ VERBOSITY = "onnxfuse.verbosity"
 class _Printing(rich.console.Console):
     """Prints names as they are, and never obeys them: they come from files that anyone may have written."""
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, emoji=False, **options)  # `:x:` in a name is no sign, markup or not
+
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         for segment in super().render(renderable, options):
             text = segment.text
@@ -41,12 +44,12 @@ class _Printing(rich.console.Console):
 
 def output() -> rich.console.Console:
     """Return the console for results; with --quiet it swallows them."""
-    return _Printing(highlight=False, width=max(WIDTH, rich.console.Console().width), quiet=verbosity() < 0)
+    return _Printing(width=max(WIDTH, rich.console.Console().width), quiet=verbosity() < 0)
 
 
 def errors(*, quiet: bool = False) -> rich.console.Console:
     """Return the console for what is going on and what went wrong, on standard error."""
-    return _Printing(stderr=True, highlight=False, quiet=quiet)
+    return _Printing(stderr=True, quiet=quiet)
 
 
 def verbosity() -> int:

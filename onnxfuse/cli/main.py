@@ -130,8 +130,11 @@ def main(arguments: list[str] | None = None) -> None:
         _open_streams()
         arguments = sys.argv[1:]
     if threading.current_thread() is threading.main_thread():
-        # A pipeline that runs out of time ends the process by this signal: half-written files go, as after any error.
-        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+        # A pipeline that runs out of time ends the process by SIGTERM: half-written files go, as after any error.
+        signal.signal(signal.SIGTERM, _end)
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as a shell has it for what runs behind
+            signal.signal(signal.SIGINT, _end)
+        _Ended.by = 0
     try:
         if signal.getsignal(signal.SIGINT) is leave:
             signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -175,11 +178,27 @@ def main(arguments: list[str] | None = None) -> None:
         )
         code = ENVIRONMENT
     except Exception as error:
-        _own_fault(error, arguments)
-        code = FAULT
+        if _Ended.by:  # what is compiled, such as NumPy while it is imported, makes an error of its own of a signal
+            code = 128 + _Ended.by
+        else:
+            _own_fault(error, arguments)
+            code = FAULT
     if ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, leave)  # libraries take themselves down; all is said
     sys.exit(code or 0)
+
+
+class _Ended:
+    """The signal that ends this call; 0 without."""
+
+    by = 0
+
+
+def _end(number: int, _: object) -> None:
+    _Ended.by = number
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    sys.exit(128 + number)
 
 
 def _lacking(error: OSError) -> str:

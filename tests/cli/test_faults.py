@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import signal
 import tempfile
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -50,6 +51,34 @@ def test_the_report_to_send_is_asked_for(capsys: pytest.CaptureFixture[str], mon
     assert "Traceback (most recent call last)" in told
     assert f"onnxfuse {onnxfuse.__version__}" in told
     assert "\x1b" not in told
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_no_fault(
+    onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """Also where it comes while what is compiled runs, which makes an error of its own of it."""
+
+    def interrupted(*_: object, **__: object) -> None:
+        try:
+            signal.raise_signal(number)
+        except BaseException:
+            raise ImportError("import numpy failed") from None
+
+    monkeypatch.setattr(pipeline, "run", interrupted)
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    try:
+        done = onnxfuse_command("optimize", "in.onnx", "out.onnx")
+    finally:
+        signal.signal(signal.SIGINT, before[0])
+        signal.signal(signal.SIGTERM, before[1])
+    assert (done.code, done.err) == (128 + number, "")
+
+
+def test_a_name_is_no_sign(onnxfuse_command: Command) -> None:
+    """`:x:` stays what it is."""
+    assert "a:x:b.onnx: no such file" in onnxfuse_command("optimize", "a:x:b.onnx", "out.onnx").err
 
 
 def test_what_is_not_installed_is_told_and_hides_no_fault(
