@@ -137,7 +137,7 @@ TERMS: dict[str, Entry] = {
     "until": Entry(
         _until,
         ("value", "value"),
-        "until(mask, s) == 0: what it is known to be up to the diagonal of the last two axes of s, each of which it has",
+        "until(mask, s) == 0: what it is known to be up to the diagonal of the last two axes of s, which it has",
     ),
     "after": Entry(_after, ("value", "value"), "after(mask, s) <= -60000: what it is known to be after that diagonal"),
 }
