@@ -213,6 +213,7 @@ def test_a_librarys_form_has_no_class(tmp_path: Path) -> None:
         ("[[fuse.anchor]]", "[[fuse.define]]", 7, "'define' is not a key any more: a part is written [[fuse.part"),
         ("where =", "realize_where =", 9, "'realize_where' is not a key any more: [fuse.anchor.realize] has"),
         ("[fuse]", "[layout]", 3, "'layout' is not a key any more: channels_last = "),
+        ('"value(axis)', '"covers(x, x) or value(axis)', 9, "'covers' is not a predicate any more: until(mask, s) and"),
         ('"value(axis)', '"trailing(axis, x) or value(axis)', 9, "'trailing' is not a predicate any more: value(axis)"),
     ],
 )  # fmt: skip
