@@ -53,13 +53,13 @@ def _table(report: "Report") -> Table:
     ):  # fmt: skip
         table.add_column(title, justify=justify, no_wrap=title != "output")  # type: ignore[arg-type]
     for row in report.outputs:
-        m = row.measure
+        m, d = row.measure, row.measure.difference
         color = {"ok": "green", "mismatch": "red", "undecided": "yellow"}[row.verdict]
         given = row.tolerance
         judged = (f"{m.error:.2g}", f"{m.budget:.2g}") if given is None else (f"{given.worst:.2g}x", "tolerance")
         table.add_row(
-            escape(row.output), row.dtype, *judged, f"{m.own:.2g}", f"{m.max_abs:.2g}",
-            f"{m.max_rel:.2g}", f"{m.cosine:.7f}", f"rtol {m.rtol:.0e} atol {m.atol:.1e}", f"[{color}]{row.verdict}[/]",
+            escape(row.output), row.dtype, *judged, f"{m.own:.2g}", f"{d.max_abs:.2g}",
+            f"{d.max_rel:.2g}", f"{d.cosine:.7f}", f"rtol {d.rtol:.0e} atol {d.atol:.1e}", f"[{color}]{row.verdict}[/]",
         )  # fmt: skip
     return table
 

@@ -55,31 +55,6 @@ class Measure:
     """Whether fused and original are the same in every element, and some element is a number."""
 
     @property
-    def max_abs(self) -> float:
-        """Largest difference of fused and original."""
-        return self.difference.max_abs
-
-    @property
-    def max_rel(self) -> float:
-        """Largest difference of fused and original, as a share of the original; infinite where that is zero."""
-        return self.difference.max_rel
-
-    @property
-    def cosine(self) -> float:
-        """Cosine of the angle between fused and original."""
-        return self.difference.cosine
-
-    @property
-    def rtol(self) -> float:
-        """Customary relative tolerance of the type."""
-        return self.difference.rtol
-
-    @property
-    def atol(self) -> float:
-        """With `rtol`, the smallest absolute tolerance with which numpy.testing.assert_allclose passes."""
-        return self.difference.atol
-
-    @property
     def budget(self) -> float:
         """The largest error that is allowed at `where`."""
         return FACTOR * self.own + self.step

@@ -111,7 +111,7 @@ class OutputRow:
         """Return the row's facts for JSON; numbers that are not finite become strings."""
         m = self.measure
         facts = {f.name: getattr(m, f.name) for f in fields(Measure) if f.name not in NOT_TOLD}
-        told = {name: getattr(m, name) for name in ("max_abs", "max_rel", "cosine", "rtol", "atol")}
+        told = {name: getattr(m.difference, name) for name in ("max_abs", "max_rel", "cosine", "rtol", "atol")}
         row = {
             "output": self.output,
             "dtype": self.dtype,

@@ -128,9 +128,9 @@ class Held:
         return f"{head} {{\n{_statements(self.loads if loads is None else loads)}}}\n"
 
     def load(self, function: str, arguments: str, *, after: str = "", later: str = "", of: str = "") -> str:
-        """Return the function that gives the struct with all but the input `later`, zeros where it ends `after` that.
+        """Return the function that gives the struct with all but the input `later`, which the core fills.
 
-        `of`: what follows the arguments of a member function.
+        `after`: what it does first, on zeros; `of`: what follows the arguments of a member function.
         """
         loads = _statements(load for load in self.loads if load.name != later)
         head = f"{_template(self.wide)}DEVICE {self._type} {function}({arguments}){of}"

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from onnxfuse.kernels import launch_plan
-from onnxfuse.kernels.emit import expressions
-from onnxfuse.kernels.emit.entry import entry_point
-from onnxfuse.kernels.emit.source import DEVICE, KernelSource, constants, generated, identifier, template
+from onnxfuse.kernels.emit.source import KernelSource, constants
 from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.ir.strides import divisors
 from onnxfuse.kernels.ir.window import Places
@@ -115,22 +113,8 @@ class Work(Surroundings):
 
 def kernel(work: Work, min_blocks: int) -> KernelSource:
     """Return the kernel; `min_blocks`: blocks of a multiprocessor that it must leave registers for, 0 = any."""
-    entry = identifier(work.op.name)
-    index = "int" if work.bits == 32 else "long long"
-    pointers = stencil_cpp.pointers(work)
-    return KernelSource(
-        entry,
-        (
-            template(DEVICE),
-            generated(entry, f"using Index = {launch_plan.index_type(work.bits)};\nusing Offset = {index};\n"),
-            *(template(f) for f in ("cuda/math.cuh", "cuda/memory.cuh")),
-            generated(entry, _constants(work) + expressions.source(work.parts.program)),
-            template("conv/images.cuh"),
-            generated(entry, stencil_cpp.around(work, pointers)),
-            template("conv/direct_plain.cu" if work.slab is None else "conv/direct.cu"),
-            generated(entry, entry_point(entry, "direct", work.op, pointers, min_blocks)),
-        ),
-    )
+    file = "conv/direct_plain.cu" if work.slab is None else "conv/direct.cu"
+    return stencil_cpp.kernel_of(work, _constants(work), (file,), "direct", stencil_cpp.pointers(work), min_blocks)
 
 
 def parameters(work: Work) -> bytes:

@@ -132,20 +132,25 @@ def _by_axis(parts: Convolution, strides: Shape) -> tuple[int, ...]:
 
 def kernel(work: Work, min_blocks: int) -> KernelSource:
     """Return the kernel; `min_blocks`: blocks of a multiprocessor that it must leave registers for, 0 = any."""
-    entry = identifier(work.op.name)
-    index = "int" if work.bits == 32 else "long long"
-    given = pointers(work, scratch=work.meets)
     body = "depthwise" if work.parts.mean is None else "depthwise_with_mean"
+    return kernel_of(work, _constants(work), _templates(work), body, pointers(work, scratch=work.meets), min_blocks)
+
+
+def kernel_of(
+    work: Surroundings, text: str, files: tuple[str, ...], body: str, given: tuple[Pointer, ...], min_blocks: int
+) -> KernelSource:
+    """Return the kernel of a core in `files`, whose function is `body`, with its constants."""
+    entry, index = identifier(work.op.name), "int" if work.bits == 32 else "long long"
     return KernelSource(
         entry,
         (
             template(DEVICE),
             generated(entry, f"using Index = {launch_plan.index_type(work.bits)};\nusing Offset = {index};\n"),
             *(template(f) for f in ("cuda/math.cuh", "cuda/memory.cuh")),
-            generated(entry, _constants(work) + expressions.source(work.parts.program)),
+            generated(entry, text + expressions.source(work.parts.program)),
             template("conv/images.cuh"),
             generated(entry, around(work, given)),
-            *(template(f) for f in _templates(work)),
+            *(template(f) for f in files),
             generated(entry, entry_point(entry, body, work.op, given, min_blocks)),
         ),
     )
