@@ -136,8 +136,6 @@ def main(arguments: list[str] | None = None) -> None:
             signal.signal(signal.SIGINT, _end)
         _Ended.by = 0
     try:
-        if signal.getsignal(signal.SIGINT) is leave:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
         code = group.main(arguments, prog_name="onnxfuse", standalone_mode=False)
     except OnnxfuseError as error:
         _complain(str(error), error.hint, error.exit_code, arguments)
@@ -183,7 +181,7 @@ def main(arguments: list[str] | None = None) -> None:
         else:
             _own_fault(error, arguments)
             code = FAULT
-    if ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    if ours and signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, leave)  # libraries take themselves down; all is said
     sys.exit(code or 0)
 
