@@ -79,7 +79,7 @@ class Load:
     name: str
     """Its field in the struct that holds it."""
     holder: str
-    """C++ type of that: `Pack<f16, W>`, neighbours; `Splat<f16>`, one element for all lanes; ..."""
+    """C++ type of that: `Pack<f16, W>`, neighbours; `Splat<f16>`, one element for all elements; ..."""
     call: str
     """The load, as C++."""
     halves: bool = False
@@ -119,8 +119,8 @@ class Held:
         return f"{_template(self.wide)}struct {self.struct} {{\n{fields}}};\n"
 
     def values(self) -> dict[str, str]:
-        """Return the element of a lane of each, as C++, by its name."""
-        return {v.name: f"{self.name}.{v.name}{'[half]' if v.halves else ''}.get(lane)" for v in self.loads}
+        """Return the element of a element of each, as C++, by its name."""
+        return {v.name: f"{self.name}.{v.name}{'[half]' if v.halves else ''}.get(w)" for v in self.loads}
 
     def fill(self, function: str, arguments: str, loads: Iterable[Load] | None = None) -> str:
         """Return the function that loads all of them, or some, to a struct `held`, its first argument."""
@@ -159,7 +159,7 @@ class Store:
         """Return what stores `width` results."""
         return (
             f"  Stored<{self.stored}>::Value {self.name}[{width}];\n"
-            f"  UNROLLED for (int lane = 0; lane < {width}; ++lane) {self.name}[lane] = result[lane].{self.field};\n"
+            f"  UNROLLED for (int w = 0; w < {width}; ++w) {self.name}[w] = result[w].{self.field};\n"
             f"  {self.call};\n"
         )
 
@@ -170,7 +170,7 @@ def pointers(fields: Iterable[Operand | Pointer]) -> str:
 
 
 def element(operands: Iterable[str], held: Iterable[Held], arguments: str) -> str:
-    """Return the function that gives the body its operands of a lane, in their order.
+    """Return the function that gives the body its operands of a element, in their order.
 
     They are told by their names in what is `held`; what is not held is C++ itself.
     """
@@ -181,7 +181,7 @@ def element(operands: Iterable[str], held: Iterable[Held], arguments: str) -> st
 
 
 def store(function: str, arguments: str, stores: Iterable[Store], width: str, before: str = "", after: str = "") -> str:
-    """Return the function that stores the outputs of an array `result` of so many lanes, with what it does around."""
+    """Return the function that stores the outputs of an array `result` of `width` elements, and what it does around."""
     statements = "".join(s.statements(width) for s in stores)
     return f"{_template(width == 'W')}DEVICE void {function}({arguments}) {{\n{before}{statements}{after}}}\n"
 

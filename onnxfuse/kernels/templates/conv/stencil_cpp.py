@@ -255,7 +255,7 @@ def around(work: Surroundings, pointers: Iterable[Pointer]) -> str:
         each.load("load_each", f"{place}, Index linear, int step, const Parameters& p"),
         access.element(
             ("sum", *(o.name for o in work.operands)), (once, each),
-            "float sum, const Once& once, const Each<W>& each, int lane",
+            "float sum, const Once& once, const Each<W>& each, int w",
         ),
         _store(work),
     ))  # fmt: skip
@@ -297,12 +297,12 @@ def _store(work: Surroundings) -> str:
     )
     compute = (
         "  Result result[W];\n"
-        "  UNROLLED for (int lane = 0; lane < W; ++lane) result[lane] = apply(element(sum[lane], once, each, lane));\n"
+        "  UNROLLED for (int w = 0; w < W; ++w) result[w] = apply(element(sum[w], once, each, w));\n"
     )
     rest = "const Once& once, const Each<W>& each, Index linear, int step"
     if mean is None:
         return access.store("store_all", f"const Pointers& to, const float (&sum)[W], {rest}", stores, "W", compute)
-    kept = f"  UNROLLED for (int lane = 0; lane < W; ++lane) sum[lane] = (float)out{places[mean.of]}[lane];\n"
+    kept = f"  UNROLLED for (int w = 0; w < W; ++w) sum[w] = (float)out{places[mean.of]}[w];\n"
     return access.store("store_all", f"const Pointers& to, float (&sum)[W], {rest}", stores, "W", compute, kept) + (
         "DEVICE void store_mean(const Pointers& to, Index at, float mean) {\n"
         f"  const Stored<{stored[mean.position]}>::Value value[1] = {{mean}};\n"

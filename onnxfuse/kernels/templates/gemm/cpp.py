@@ -74,10 +74,10 @@ def kernel(
 ) -> KernelSource:
     """Return the kernel: the constants, the body, its operands, then the template and the entry point."""
     text = constants({
-        **facts, "ACCUMULATED": work.first_operand, "LANES": len(work.parts.epilogues),
+        **facts, "ACCUMULATED": work.first_operand, "SIBLINGS": len(work.parts.epilogues),
         "B_TRANSPOSED": work.parts.products[0].transposed, "MOVED": bool(work.stored),
     })  # fmt: skip
-    text += f"struct Stores {{{' Layout layouts[LANES]; ' if work.stored else ''}}};\n"
+    text += f"struct Stores {{{' Layout layouts[SIBLINGS]; ' if work.stored else ''}}};\n"
     text += f"struct Groups {{{' Divisor<Index> group; ' if work.group_words else ''}}};\n"
     text += expressions.source(work.program) + around(work, staged) + middle
     moved = ("gemm/stored.cuh",) if work.stored else ()

@@ -48,22 +48,22 @@ def around(work: Work, staged: int | None) -> str:
         access.element(
             named, (rows, column, cell),
             "const float* product, const ColumnHeld<W>& column, const CellHeld<W>& cell, const RowHeld& rows, "
-            "int half, int lane",
+            "int half, int sibling",
         ),
     ))  # fmt: skip
 
 
 def _operands(work: Work, stored: dict[int, str]) -> str:
     """Return the struct of a launch's inputs, which gives the pointers of each epilogue."""
-    of_lane = [
+    of_sibling = [
         ", ".join(f"(const {t}*)in{epilogue.operands[i - work.first_operand]}" for i, t in stored.items())
         for epilogue in work.parts.epilogues
     ]
-    choices = "".join(f"    if (lane == {k}) return {{{p}}};\n" for k, p in list(enumerate(of_lane))[1:])
+    choices = "".join(f"    if (sibling == {k}) return {{{p}}};\n" for k, p in list(enumerate(of_sibling))[1:])
     pointers = "".join(f"  const void* in{i};\n" for i in range(len(work.op.inputs)))
     return (
-        f"struct Operands {{\n{pointers}  DEVICE Pointers of(int lane) const {{\n{choices}"
-        f"    return {{{of_lane[0]}}};\n  }}\n{_factors(work)}}};\n"
+        f"struct Operands {{\n{pointers}  DEVICE Pointers of(int sibling) const {{\n{choices}"
+        f"    return {{{of_sibling[0]}}};\n  }}\n{_factors(work)}}};\n"
     )
 
 
@@ -88,19 +88,19 @@ def results(work: Work) -> str:
     for n, output in enumerate(work.program.outputs):
         stored, to = types.TYPES[output.dtype].stored, choice(work, n)
         stores.append(Store(f"value{n}", stored, f"b{n}", f"store_values<W>(({stored}*)({to}) + offset, value{n})"))
-    offset = "stores.layouts[lane].at(at.row, at.column)" if work.stored else _offset(work.op.slot)
+    offset = "stores.layouts[sibling].at(at.row, at.column)" if work.stored else _offset(work.op.slot)
     # W neighbouring cells of a row.
     return result_pointers(work) + access.store(
         "store_results",
-        "const Results& to, const Stores& stores, int lane, const Place& at, const Result (&result)[W]",
+        "const Results& to, const Stores& stores, int sibling, const Place& at, const Result (&result)[W]",
         stores, "W", f"  const unsigned long long offset = {offset};\n",
     )  # fmt: skip
 
 
 def choice(work: Work, n: int) -> str:
-    """Return the pointer of output `n` of the epilogue `lane`."""
+    """Return the pointer of output `n` of the epilogue `sibling`."""
     first, *others = (f"to.out{epilogue.outputs[n]}" for epilogue in work.parts.epilogues)
-    return "".join(f"lane == {k} ? {out} : " for k, out in enumerate(others, 1)) + first
+    return "".join(f"sibling == {k} ? {out} : " for k, out in enumerate(others, 1)) + first
 
 
 def result_pointers(work: Work) -> str:

@@ -141,8 +141,8 @@ def _struct(op: FusedOp, parts: Anatomy, prologue: Prologue, along: int, cells: 
         + cells
         + "  // Beyond the end of a row are zeros, whatever the functor makes of nothing.\n"
         "  static DEVICE void compute(unsigned (&word)[4], const Cells& cell, const Columns& column, const Rows& row, "
-        "int left) {\n    Stored<Factor>::Value value[W];\n    UNROLLED for (int lane = 0; lane < W; ++lane)\n"
-        f"      value[lane] = lane < left ? left_factor::apply({{{element}}}).b0 : 0.0f;\n"
+        "int left) {\n    Stored<Factor>::Value value[W];\n    UNROLLED for (int w = 0; w < W; ++w)\n"
+        f"      value[w] = w < left ? left_factor::apply({{{element}}}).b0 : 0.0f;\n"
         f"    const Pack<Factor, W> pack = {packed}(value);\n"
         f"    UNROLLED for (int i = 0; i < 4; ++i) word[i] = {word};\n  }}\n}};\n"
     )

@@ -13,8 +13,8 @@
 // too small to keep the GPU busy. The sums then take the ring's place, from where all threads go over them row by row for
 // the body, so that operands and outputs move in 16 bytes.
 //
-// The body reads ACCUMULATED products of a tile at once (a gate). LANES of such bodies lie side by side, as more output
-// tiles, each with factors, operands and outputs of its own; one of ACCUMULATED and LANES is 1.
+// The body reads ACCUMULATED products of a tile at once (a gate). SIBLINGS of such bodies lie side by side, as more output
+// tiles, each with factors, operands and outputs of its own; one of ACCUMULATED and SIBLINGS is 1.
 
 // ---- products
 
@@ -79,7 +79,7 @@ struct Fetching {
   DEVICE Fetching(const Operands& from, const Tile& tile, const Parameters& p)
       : a(left_of(from, p, tile.a, p.m, p.k), tile.row, p.m, p.k, p) {
     UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
-      b[g] = Right(right_factor(from, tile.lane + g) + (unsigned long long)tile.b * p.k * p.n, tile.column, p.n, p.k, p);
+      b[g] = Right(right_factor(from, tile.sibling + g) + (unsigned long long)tile.b * p.k * p.n, tile.column, p.n, p.k, p);
   }
   // One share of a stage, of `shares`: so that copies do not stand in line before the fragments that are due.
   DEVICE void fetch(SharedAddress stage, int share, int shares) const {
@@ -211,7 +211,7 @@ DEVICE void finish(const Pointers& operands, const Results& to, const Tile& tile
         UNROLLED for (int g = 0; g < ACCUMULATED; ++g) mine[g] = sum[g][i];
         result[i] = apply(element(mine, columns, cells, rows, 0, i));
       }
-      store_results<WIDTH>(to, p, tile.lane, at, result);
+      store_results<WIDTH>(to, p, tile.sibling, at, result);
     }
   }
 }
@@ -228,5 +228,5 @@ DEVICE void gemm(const Operands& operands, const Results& to, const Parameters& 
   wait_for_block();
   put_sums(sums, part);
   wait_for_block();
-  finish(operands.of(tile.lane), to, tile, p);
+  finish(operands.of(tile.sibling), to, tile, p);
 }

@@ -29,11 +29,11 @@ struct Parameters : Source, Stores, Groups {
 
 struct Tile {
   Index row, column;  // of the product
-  int lane;           // which of the bodies side by side
+  int sibling;           // which of the bodies side by side
   Index batch, a, b;  // which product, which of the matrices A and B
 
   DEVICE Tile(Index number, const Parameters& p) : batch(0), a(0), b(0) {
-    const Index across = p.columns * LANES;
+    const Index across = p.columns * SIBLINGS;
     if constexpr (BATCHED) {
       batch = number / (p.rows * across);
       number -= batch * (p.rows * across);
@@ -44,9 +44,9 @@ struct Tile {
     const Index panel = number / (PANEL * across), inside = number - panel * (PANEL * across);
     const Index first = panel * PANEL, height = p.rows - first < PANEL ? p.rows - first : PANEL;
     const Index x = inside / height;
-    lane = LANES == 1 ? 0 : (int)(x / p.columns);
+    sibling = SIBLINGS == 1 ? 0 : (int)(x / p.columns);
     row = (first + inside % height) * TILE_M;
-    column = (x - lane * p.columns) * TILE_N;
+    column = (x - sibling * p.columns) * TILE_N;
   }
 };
 

@@ -25,8 +25,8 @@
 //
 // Outputs that are written reshaped and transposed (MOVED: head by head) leave from shared memory by the threads.
 //
-// The body reads ACCUMULATED products of a tile at once (a gate). LANES of such bodies lie side by side, as more output
-// tiles, each with factors, operands and outputs of its own; one of ACCUMULATED and LANES is 1.
+// The body reads ACCUMULATED products of a tile at once (a gate). SIBLINGS of such bodies lie side by side, as more output
+// tiles, each with factors, operands and outputs of its own; one of ACCUMULATED and SIBLINGS is 1.
 
 // ---- the body
 
@@ -35,7 +35,7 @@ DEVICE void stage(const TensorMaps& maps, const Tile& tile, unsigned puts, unsig
   wait_until_read<0>();
   barrier_expect(arrived, CHUNK_NUMBER * PUTS_BYTES);
   UNROLLED for (int number = 0; number < CHUNK_NUMBER; ++number)
-    fetch_staged(maps, tile.lane, tile.column + number % CHUNKS * CHUNK,
+    fetch_staged(maps, tile.sibling, tile.column + number % CHUNKS * CHUNK,
                  tile.row + number / CHUNKS * 64 + thread_index() / 32 % 4 * CHUNK_ROWS,
                  puts + number * PUTS_BYTES, arrived);
 }
@@ -116,7 +116,7 @@ DEVICE void finish_from(const Accumulators& sums, const RowsHeld& rows, const Co
     const Index row = tile.row + NUMBER / CHUNKS * 64 + thread_index() / 32 % 4 * CHUNK_ROWS;
     if constexpr (MOVED) {
       wait_for_warp();
-      put_moved(to, stores, tile.lane, column, row, at.m, at.n, here);
+      put_moved(to, stores, tile.sibling, column, row, at.m, at.n, here);
       if constexpr (STAGED) {  // there the copy engine fetches the next tile's operand
         show_to_copy_engine();
         wait_for_warp();
@@ -125,7 +125,7 @@ DEVICE void finish_from(const Accumulators& sums, const RowsHeld& rows, const Co
       show_to_copy_engine();
       wait_for_warp();
       if (first_lane) {
-        put_chunk(maps, tile.lane, column, row, here);
+        put_chunk(maps, tile.sibling, column, row, here);
         close_group_of_puts();
       }
     }
@@ -154,7 +154,7 @@ DEVICE void consume_all(const Shared& shared, const TensorMaps& maps, unsigned r
       continue;
     }
     const Place at = place_in(tile, p);
-    const Pointers mine = operands.of(tile.lane);
+    const Pointers mine = operands.of(tile.sibling);
     const bool first = SPLIT == 1 || rank == 0, present = tile.row + warp % 4 * CHUNK_ROWS < p.m;
     if (STAGED && first && present && thread_index() % 32 == 0) stage(maps, tile, puts, arrived);
     RowsHeld rows;

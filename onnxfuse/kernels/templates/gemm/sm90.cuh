@@ -34,16 +34,16 @@ struct Parameters : Source, Stores, Groups {
 
 struct Tile {
   Index row, column;  // of the output
-  int lane;           // which of the bodies side by side
+  int sibling;           // which of the bodies side by side
 
   DEVICE Tile(Index number, unsigned rank, const Parameters& p) {
-    const Index across = p.columns * LANES;
+    const Index across = p.columns * SIBLINGS;
     const Index panel = number / (PANEL * across), inside = number - panel * (PANEL * across);
     const Index first = panel * PANEL, height = p.rows - first < PANEL ? p.rows - first : PANEL;
     const Index x = inside / height;
-    lane = LANES == 1 ? 0 : (int)(x / p.columns);
+    sibling = SIBLINGS == 1 ? 0 : (int)(x / p.columns);
     row = ((first + inside % height) * CLUSTER + (CLUSTER > 1 ? rank : 0)) * TILE_M;
-    column = (x - lane * p.columns) * TILE_N;
+    column = (x - sibling * p.columns) * TILE_N;
   }
 };
 
@@ -57,7 +57,7 @@ struct Steps {
   }
 };
 
-DEVICE Index tiles(const Parameters& p) { return p.rows * p.columns * LANES; }
+DEVICE Index tiles(const Parameters& p) { return p.rows * p.columns * SIBLINGS; }
 DEVICE Index first_tile() { return block_index() / TOGETHER; }
 DEVICE Index tile_stride() { return (last_block() + 1) / TOGETHER; }
 
@@ -102,7 +102,7 @@ DEVICE void fetch_stage(const Shared& shared, const TensorMaps& maps, const Tile
   terms.fetch_left(a, &maps.a, full);
   fetch_beside(maps, terms, a + FACTORS_BYTES, A_BYTES, full);
   UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
-    terms.fetch_right(a + A_BYTES + g * B_BYTES, &maps.b[tile.lane + g], tile.column, CLUSTER > 1 ? rank : 0, full);
+    terms.fetch_right(a + A_BYTES + g * B_BYTES, &maps.b[tile.sibling + g], tile.column, CLUSTER > 1 ? rank : 0, full);
 }
 
 DEVICE void fetch_all(const Shared& shared, const TensorMaps& maps, unsigned rank, const Parameters& p) {

@@ -109,14 +109,14 @@ def _take_staged(work: Work) -> str:
     if work.staged is not None:
         size = output_bytes(work.parts)
         fetch = "".join(
-            f"  fetch_box<false>(to + {part * 2048}, &maps.staged[lane], column + {part * 32}, row, arrived, 0);\n"
+            f"  fetch_box<false>(to + {part * 2048}, &maps.staged[sibling], column + {part * 32}, row, arrived, 0);\n"
             for part in range(size // 2)
         )
         take = f"  const unsigned from = {_SWIZZLED[size]};\n" + "".join(
             f"  held.in{work.staged}.word({w}) = load_shared(from + half * 1024 + {w * 4});\n" for w in range(size // 2)
         )
     return (
-        "DEVICE void fetch_staged(const TensorMaps& maps, int lane, Index column, Index row, unsigned to, "
+        "DEVICE void fetch_staged(const TensorMaps& maps, int sibling, Index column, Index row, unsigned to, "
         f"unsigned arrived) {{\n{fetch}}}\n"
         "DEVICE void take_staged(CellHeld<2>& held, unsigned puts, int row, int half, int group, int pair) {\n"
         f"{take}}}\n"
@@ -154,10 +154,12 @@ def _put_chunk(program: Program) -> str:
     for n, output in enumerate(program.outputs):
         size = types.TYPES[output.dtype].size
         for part in range(size // 2):
-            lines.append(f"  put_box(&maps.out{n}[lane], column + {part * 32}, row, puts + {offset + part * 2048});\n")
+            lines.append(
+                f"  put_box(&maps.out{n}[sibling], column + {part * 32}, row, puts + {offset + part * 2048});\n"
+            )
         offset += 16 * 64 * size
     return (
-        "DEVICE void put_chunk(const TensorMaps& maps, int lane, Index column, Index row, unsigned puts) {\n"
+        "DEVICE void put_chunk(const TensorMaps& maps, int sibling, Index column, Index row, unsigned puts) {\n"
         + "".join(lines)
         + "}\n"
     )
@@ -168,12 +170,12 @@ def _put_moved(work: Work) -> str:
     put = "Index column, Index row, unsigned puts"
     if not work.stored:
         moved = put.replace(" row,", " row, Index m, Index n,")
-        return f"DEVICE void put_moved(const Results&, const Stores&, int lane, {moved}) {{}}\n"
+        return f"DEVICE void put_moved(const Results&, const Stores&, int sibling, {moved}) {{}}\n"
     word = f"Raw<{types.TYPES[work.program.outputs[0].dtype].size}>::Word"
     return (
-        f"DEVICE void put_chunk(const TensorMaps&, int lane, {put}) {{}}\n"
+        f"DEVICE void put_chunk(const TensorMaps&, int sibling, {put}) {{}}\n"
         f"using Word = {word};\n"
-        "DEVICE Word* output_of(const Results& to, int lane) {\n"
+        "DEVICE Word* output_of(const Results& to, int sibling) {\n"
         f"  return (Word*)({choice(work, 0)});\n}}\n"
     )
 

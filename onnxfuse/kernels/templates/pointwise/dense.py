@@ -153,7 +153,7 @@ def around(loads: tuple[Load, ...], stores: tuple[Store, ...], load_all: str = "
     return (
         held.hold()
         + (load_all or held.fill("load_all", f"const Pointers& from, {place}"))
-        + element((load.name for load in loads), (held,), "const Held<W>& held, int lane")
+        + element((load.name for load in loads), (held,), "const Held<W>& held, int w")
         + store("store_all", f"const Pointers& to, const Result (&result)[W], {place}", stores, "W")
     )
 

@@ -52,7 +52,7 @@ class Split:
 
     width: int
     """Elements per vector."""
-    lanes: int
+    across: int
     """Vectors side by side in a block, a power of 2."""
     rows: int
     """Threads of a block that share the reduced axis."""
@@ -75,9 +75,9 @@ class Results:
     finished: int
     """By all of them, with what is settled then."""
 
-    def shared_bytes(self, lanes: int, rows: int) -> int:
-        """Return the shared memory of a block per lane of its vectors: each group's results, the block's, finished."""
-        return lanes * ((max(1, lanes * rows // max(lanes, 32)) + 1) * self.partial + self.finished)
+    def shared_bytes(self, across: int, rows: int) -> int:
+        """Return the shared memory of a block per thread across: each group's results, the block's, finished."""
+        return across * ((max(1, across * rows // max(across, 32)) + 1) * self.partial + self.finished)
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def plan(work: Reduced) -> LaunchPlan:
     again = (bool(whole) and not early) or len(expressions.phases(program)) > 1
     results = Results(expressions.accumulator_bytes(program, bits), expressions.reduced_bytes(program))
     split = share_out(placed, spaces, outer, count, inner, again, results, work.asked)
-    tiles = -(-inner // (split.lanes * split.width))
+    tiles = -(-inner // (split.across * split.width))
     places = outer * tiles
     shared = split.parts > 1
     pointers: tuple[Operand | Pointer, ...] = (*operands, access.scratch(used=shared))
@@ -133,11 +133,11 @@ def plan(work: Reduced) -> LaunchPlan:
         ),
     )
     counters = -(-places // 4) * 4  # words: what follows begins on a boundary of 16 bytes
-    found = places * split.parts * split.lanes * split.width * results.partial
+    found = places * split.parts * split.across * split.width * results.partial
     return LaunchPlan(
         kernel=kernel,
         grid=(places * split.cluster * split.parts, 1, 1),
-        block=(split.lanes * split.rows, 1, 1),
+        block=(split.across * split.rows, 1, 1),
         shared_bytes=0,
         parameters=_parameters(count, inner, tiles, places, split.parts, counters, spaces, bits),
         output_shapes=work.asked.output_shapes,
@@ -183,11 +183,11 @@ def share_out(
     if not again:
         return _walk(placed, vectors, width, outer, count, ahead, results, arch, tuning)
     best: tuple[tuple[float, ...], Split] | None = None
-    for lanes, threads in _shapes(vectors, threads_first):
-        rows = threads // lanes
-        if results.shared_bytes(lanes, rows) * width > SHARED_BYTES:
+    for across, threads in _shapes(vectors, threads_first):
+        rows = threads // across
+        if results.shared_bytes(across, rows) * width > SHARED_BYTES:
             continue
-        tiles = outer * -(-vectors // lanes)
+        tiles = outer * -(-vectors // across)
         for cluster in (c for c in (1, 2, 4, 8) if c <= arch.cluster):
             items = max(1, -(-count // (rows * cluster)))
             fits = items * held <= HELD_BYTES
@@ -198,13 +198,13 @@ def share_out(
             blocks = tiles * cluster
             busy = blocks / (arch.sm_count * -(-blocks // arch.sm_count))
             busy *= min(1.0, blocks * threads / (arch.sm_count * BUSY_THREADS))
-            filled = vectors / (lanes * -(-vectors // lanes))
+            filled = vectors / (across * -(-vectors // across))
             filled *= 0.5 + 0.5 * count / (items * rows * cluster)
             busy *= CLUSTER_COST if cluster > 1 else 1.0
             busy *= LARGE_COST if threads > 256 else 1.0
-            segment = min(1.0, lanes * width * _size(placed) / tuning.row_segment)
-            score = (float(fits), round(busy * filled * (0.5 + 0.5 * segment), 2), -cluster, lanes)
-            split = Split(width, lanes, rows, cluster, items if fits else 0, ahead)
+            segment = min(1.0, across * width * _size(placed) / tuning.row_segment)
+            score = (float(fits), round(busy * filled * (0.5 + 0.5 * segment), 2), -cluster, across)
+            split = Split(width, across, rows, cluster, items if fits else 0, ahead)
             if best is None or score > best[0]:
                 best = (score, split)
     assert best is not None
@@ -224,33 +224,33 @@ def _walk(
 ) -> Split:
     """Return how blocks walk along the reduced axis once; several share it where there are too few otherwise."""
     segment = max(1, WALK_SEGMENT // (width * _size(placed)))
-    lanes = 1 << max(0, min(segment, vectors) - 1).bit_length()
+    across = 1 << max(0, min(segment, vectors) - 1).bit_length()
     threads = tuning.column_threads or WALK_THREADS
-    rows = max(1, min(threads // lanes, 1 << max(0, (count // WALK_ROWS).bit_length() - 1)))
-    while lanes < vectors and lanes * rows < FEWEST_THREADS:
-        lanes *= 2
+    rows = max(1, min(threads // across, 1 << max(0, (count // WALK_ROWS).bit_length() - 1)))
+    while across < vectors and across * rows < FEWEST_THREADS:
+        across *= 2
     # Exchanges are between the threads of a warp.
-    rows = max(rows, 32 // lanes)
+    rows = max(rows, 32 // across)
 
     def shared_bytes() -> int:
-        return results.shared_bytes(lanes, rows) + lanes * max(1, rows // width) * results.partial
+        return results.shared_bytes(across, rows) + across * max(1, rows // width) * results.partial
 
-    while lanes * rows > 32 and shared_bytes() * width > SHARED_BYTES:
-        lanes, rows = (lanes, rows // 2) if rows > 1 else (lanes // 2, rows)
-    places = outer * -(-vectors // lanes)
+    while across * rows > 32 and shared_bytes() * width > SHARED_BYTES:
+        across, rows = (across, rows // 2) if rows > 1 else (across // 2, rows)
+    places = outer * -(-vectors // across)
     most = count // (rows * ahead * 2)
     parts = max(1, min(WALK_BLOCKS * arch.sm_count // places, most, MOST_PARTS))
-    return Split(width, lanes, rows, 1, 0, ahead, parts)
+    return Split(width, across, rows, 1, 0, ahead, parts)
 
 
 def _shapes(vectors: int, threads: int) -> Iterator[tuple[int, int]]:
     """The blocks to choose from: (vectors side by side, threads)."""
     widest = 1 << max(0, vectors - 1).bit_length()
-    for lanes in (64, 32, 16, 8, 4, 2, 1):
-        if lanes <= widest:
-            yield lanes, max(threads, 32)
+    for across in (64, 32, 16, 8, 4, 2, 1):
+        if across <= widest:
+            yield across, max(threads, 32)
             if threads < 512:
-                yield lanes, 512
+                yield across, 512
 
 
 def _size(placed: tuple[Placed, ...]) -> int:
@@ -274,7 +274,7 @@ def _constants(bits: int, spaces: Spaces, placed: tuple[Placed, ...], split: Spl
     facts = {
         "OUTER_RANK": len(spaces.outer.extents), "REDUCED_RANK": len(spaces.reduced.extents),
         "INNER_RANK": len(spaces.inner.extents), "OPERANDS": len(placed),
-        "WIDTH": split.width, "LANES": split.lanes, "ROWS": split.rows, "THREADS": split.lanes * split.rows,
+        "WIDTH": split.width, "ACROSS": split.across, "ROWS": split.rows, "THREADS": split.across * split.rows,
         "CLUSTER": split.cluster, "ITEMS": split.items, "AHEAD": split.ahead,
         "SPLIT": split.parts > 1, "FULL": whole and not early, "EARLY": early,
     }  # fmt: skip
@@ -295,7 +295,7 @@ def _around(placed: tuple[Placed, ...], pointers: tuple[Operand | Pointer, ...],
         _pointers_at(placed),
         held.fill("load_all", f"const Pointers& base, {reach}"),
         late.load("load_late", f"const Pointers& base, {reach}"),
-        element((p.operand.name for p in inputs), (held, late), "const Held& held, const Late& late, int lane"),
+        element((p.operand.name for p in inputs), (held, late), "const Held& held, const Late& late, int w"),
         store("store_early", to, (_store(p) for p in outputs if p.operand.name in early), "WIDTH"),
         store("store_all", to, (_store(p) for p in outputs if p.operand.name not in early), "WIDTH"),
     ))  # fmt: skip

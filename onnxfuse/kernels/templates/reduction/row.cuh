@@ -38,15 +38,15 @@ using RowPlace = Coordinates<ROW_RANK>;
 //     [. . . 0 1 2 3 4] [5 ... 12] ... [189 ... 196]        columns; dots belong to the row before
 //
 // Lanes of neighbouring rows are read with the vector and computed with, but never reduced and never written: `own`
-// says which lanes are the row's. So dense operands keep 16-byte accesses in all but the first and last vector stored.
-constexpr unsigned ALL_LANES = (1u << WIDTH) - 1;
+// says which elements are the row's. So dense operands keep 16-byte accesses in all but the first and last vector stored.
+constexpr unsigned ALL_ELEMENTS = (1u << WIDTH) - 1;
 // Up to a warp, every lane works on every vector that it may have, and `own` decides: a branch would save nothing.
 constexpr bool MASKED = SHIFTED && ROW_THREADS <= 32;
 
 struct Span {
   Index position;  // of its first element, counted from the first one of the row's first vector
   Index offset;    // the same, counted from the thread's first vector: a constant where the row is in registers
-  unsigned own;    // bit w: lane w is an element of the row
+  unsigned own;    // bit w: element w of the vector is one of the row
   bool readable;   // a dense operand holds the whole vector: it does not stick out behind the last row
 
   // The vector that the thread comes to after `step` others; the threads' vectors lie ROW_THREADS apart.
@@ -54,18 +54,18 @@ struct Span {
   DEVICE Span(int thread, Index step, const OuterPlace& at, const Parameters& p, bool inner = false)
       : position((thread + step * ROW_THREADS) * WIDTH), offset(step * ROW_THREADS * WIDTH) {
     if (EXACT || inner) {
-      own = ALL_LANES;
+      own = ALL_ELEMENTS;
     } else if constexpr (!SHIFTED) {
-      own = position < p.columns ? ALL_LANES : 0;
+      own = position < p.columns ? ALL_ELEMENTS : 0;
     } else {
       const Index end = at.shift + p.columns;
       const Index before = position < at.shift ? at.shift : 0;
       const Index count = position < end ? (end - position < WIDTH ? end - position : WIDTH) : 0;
-      own = ALL_LANES >> (WIDTH - count) & ALL_LANES << before;
+      own = ALL_ELEMENTS >> (WIDTH - count) & ALL_ELEMENTS << before;
     }
     readable = !SHIFTED || inner || position + WIDTH <= (p.rows - at.row) * p.columns + at.shift;
   }
-  DEVICE bool owns(int lane) const { return !SHIFTED || (own >> lane & 1); }
+  DEVICE bool owns(int w) const { return !SHIFTED || (own >> w & 1); }
   // Whether a thread has work here; a constant where it always goes on.
   DEVICE bool present() const { return EXACT || own != 0; }
 };
@@ -74,8 +74,8 @@ struct Span {
 template <bool DENSE, class T> DEVICE Pack<T, WIDTH> load_columns(const T* row, const Span& span) {
   if (!SHIFTED || (DENSE && span.readable)) return load<WIDTH>(row + span.offset);
   Pack<T, WIDTH> pack = {};
-  UNROLLED for (int lane = 0; lane < WIDTH; ++lane) {
-    if (span.owns(lane)) pack.set_bits(lane, load_bits(row + span.offset + lane));
+  UNROLLED for (int w = 0; w < WIDTH; ++w) {
+    if (span.owns(w)) pack.set_bits(w, load_bits(row + span.offset + w));
   }
   return pack;
 }
@@ -109,31 +109,31 @@ template <class T>
 DEVICE Pack<T, WIDTH> load_gather(const T* row, const Span& span, const OuterPlace& at, const Index* stride,
                                   const Parameters& p) {
   Pack<T, WIDTH> pack = {};
-  UNROLLED for (int lane = 0; lane < WIDTH; ++lane) {
+  UNROLLED for (int w = 0; w < WIDTH; ++w) {
     // Lanes of other rows read the first column, not nothing: so operands share what finds a column's place.
-    const Index column = span.owns(lane) ? span.position + lane - at.shift : 0;
-    pack.set_bits(lane, load_bits(row + RowPlace(column, p.row_extent).offset(stride)));
+    const Index column = span.owns(w) ? span.position + w - at.shift : 0;
+    pack.set_bits(w, load_bits(row + RowPlace(column, p.row_extent).offset(stride)));
   }
   return pack;
 }
 template <bool DENSE, class T>
 DEVICE void store_columns(T* row, const typename Stored<T>::Value (&value)[WIDTH], const Span& span) {
-  if (!SHIFTED || (DENSE && span.own == ALL_LANES)) {
+  if (!SHIFTED || (DENSE && span.own == ALL_ELEMENTS)) {
     store_values<WIDTH>(row + span.offset, value);
     return;
   }
-  UNROLLED for (int lane = 0; lane < WIDTH; ++lane) {
-    const typename Stored<T>::Value one[1] = {value[lane]};
-    if (span.owns(lane)) store_values<1>(row + span.offset + lane, one);
+  UNROLLED for (int w = 0; w < WIDTH; ++w) {
+    const typename Stored<T>::Value one[1] = {value[w]};
+    if (span.owns(w)) store_values<1>(row + span.offset + w, one);
   }
 }
 template <class T>
 DEVICE void store_first(T* row, const typename Stored<T>::Value (&value)[WIDTH], const Span& span,
                         const OuterPlace& at, const Index* stride, const Parameters& p) {
-  UNROLLED for (int lane = 0; lane < WIDTH; ++lane) {
-    const RowPlace place(span.position + lane - at.shift, p.row_extent);
-    const typename Stored<T>::Value one[1] = {value[lane]};
-    if (span.owns(lane) && place.first(stride)) store_values<1>(row + place.offset(stride), one);
+  UNROLLED for (int w = 0; w < WIDTH; ++w) {
+    const RowPlace place(span.position + w - at.shift, p.row_extent);
+    const typename Stored<T>::Value one[1] = {value[w]};
+    if (span.owns(w) && place.first(stride)) store_values<1>(row + place.offset(stride), one);
   }
 }
 template <class T> DEVICE void store_scalar(T* row, typename Stored<T>::Value value) {

@@ -51,11 +51,11 @@ def around(placed: tuple[Placed, ...], split: Split) -> str:
         lates.load("load_late", vector),
         element(
             (p.operand.name for p in inputs), (held, lates, scalars),
-            "const Held& held, const Late& late, const RowHeld& scalars, int lane",
+            "const Held& held, const Late& late, const RowHeld& scalars, int w",
         ),
         "// As the reductions see it, which read nothing that is late.\n"
-        "DEVICE Element element(const Held& held, const RowHeld& scalars, int lane) {\n"
-        "  return element(held, Late{}, scalars, lane);\n}\n",
+        "DEVICE Element element(const Held& held, const RowHeld& scalars, int w) {\n"
+        "  return element(held, Late{}, scalars, w);\n}\n",
         store(
             "store_all", f"const Pointers& row, const Result (&result)[WIDTH], const Span& span, {where}",
             (_store(p) for p in outputs if p.along != "scalar"), "WIDTH",
@@ -78,7 +78,7 @@ def _pointers_at(placed: tuple[Placed, ...], shifted: bool) -> str:
             pointer += " + thread * WIDTH - at.shift"
         if p.lookup is not None:
             return f"looked_up({pointer}, {moved(by_name[f'in{p.lookup.number}'])}, p.lookup[{tables.index(p)}])"
-        # Settled only where lanes are reached one by one: elsewhere it would cost an addition.
+        # Settled only where elements are reached one by one: elsewhere it would cost an addition.
         return f"settled({pointer})" if p.along == "columns" and shifted else pointer
 
     return (

@@ -30,7 +30,7 @@ STEPS = 4
 """Vectors along the axis that a thread holds where it scans across neighbours."""
 BUSY = 1024
 """Threads of a multiprocessor below which several share a column."""
-FEWEST_LANES = 8
+FEWEST_ACROSS = 8
 """Vectors side by side in a block that scans across neighbours, at least: 128 bytes in one access of a warp's part."""
 
 
@@ -196,7 +196,7 @@ def _segments(columns: int, length: int, arch: Arch) -> int:
     """Return how many threads share a column, a power of 2: more where columns are few."""
     segments = 1
     while (
-        columns * segments < arch.sm_count * BUSY and segments * STEPS < length and segments < THREADS // FEWEST_LANES
+        columns * segments < arch.sm_count * BUSY and segments * STEPS < length and segments < THREADS // FEWEST_ACROSS
     ):
         segments *= 2
     return segments
