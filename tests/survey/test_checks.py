@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from models.survey import inputs
 from models.survey.checks import ONE_SHAPE, Examined, changing, examined, original_on_cpu
 from models.survey.racing import contenders
 from onnxfuse.profiling.bound import opened
@@ -27,6 +28,23 @@ def test_one_that_takes_one_shape_alone_is_timed_at_that(tmp_path: Path) -> None
         one = Examined(written(nodes, tmp_path), tmp_path, ())
         original_on_cpu(one)
         assert (one.turns, one.timed()["x"].shape) == (turns, (rows, 4))
+
+
+def test_the_original_runs_each_case_that_is_checked(tmp_path: Path) -> None:
+    """What it makes of one hangs on its values, too: an export is made for as many experts as were chosen."""
+    shown = Examined(written("y = Relu (x)", tmp_path), tmp_path, ()).original()
+    first, second = (float(inputs.feeds(shown, 0, seed)["x"].max()) for seed in (0, 1))
+    other = float(inputs.feeds(shown, 1, 1)["x"].max())
+    assert len({first, second, other}) == 3
+    for turns, largest in (((0, 1), (first, other)), (ONE_SHAPE, (first, second)), ((0,), (first,))):
+        # As many rows are found as the largest value has equals among these: none do not fill a Reshape to [1].
+        these = ", ".join(repr(v) for v in largest)
+        nodes = f"""these = Constant <value_floats = [{these}]> ()  one = Constant <value_ints = [1]> ()
+          m = ReduceMax <keepdims = 0> (x)  e = Equal (these, m)  f = NonZero (e)  g = Reshape (f, one)
+          h = Cast <to = 1> (g)  y = Add (x, h)"""
+        one = Examined(written(nodes, tmp_path), tmp_path, ())
+        original_on_cpu(one)
+        assert (one.on_cpu, one.turns, len(one.cases())) == (True, turns, len(turns))
 
 
 def test_sessions_that_are_timed_beside_other_workers_start_no_threads(tmp_path: Path) -> None:
