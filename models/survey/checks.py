@@ -40,8 +40,8 @@ LIBRARIES = Path(__file__).parents[2] / "tests" / "fake_cuda" / "build.py"
 ONE_SHAPE = (0, 0)
 """The cases of an export that takes no other sizes than those it was made with."""
 
-TURNS = ((0, 1), ONE_SHAPE, (0,))
-"""The cases that are tried, the first that the original runs: some exports fail where a case chooses other experts."""
+TURNS: tuple[tuple[int, ...], ...] = ((0, 1), ONE_SHAPE, (0,))
+"""The cases that are tried: those that the original runs. One made for four experts fails where three are chosen."""
 
 ASKED = 8
 """How often the original is run to see whether its bits change."""

@@ -132,7 +132,7 @@ def test_a_rule_may_write_a_shared_part_its_own_way(tmp_path: Path) -> None:
 def test_every_rule_shows_where_it_applies(one: rule_file.Rule) -> None:
     """A rule file holds an example that fuses and one that must not, and says in one line what is saved.
 
-    What joins the ops of other rules does nothing by itself: tests/rewrite/test_concat.py shows it among them.
+    What joins the ops of other rules does nothing by itself: tests/rewrite/fuse/test_concat.py shows it among them.
     """
     joins = one.fuse is not None and one.fuse.anchor == "concat"
     assert bool([e for e in one.examples if e.after]) != joins

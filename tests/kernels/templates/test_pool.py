@@ -14,7 +14,7 @@ from onnxfuse.kernels.templates.conv.convolution import MOST_TAPS
 from tests.kernels import emulate, ops
 from tests.kernels.ops import FLOAT, HALF
 from tests.kernels.pools import ALONE, BIAS_RELU, OPERANDS, Pool, pools
-from tests.kernels.test_emulated import H200
+from tests.kernels.templates.test_emulated import H200
 
 STEM = Pool("MaxPool", BIAS_RELU, HALF, 2, 24, (13, 18), (3, 3), (2, 2), pads=(1, 1, 1, 1))
 

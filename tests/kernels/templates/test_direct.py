@@ -16,7 +16,7 @@ from onnxfuse.model.errors import KernelError
 from tests.kernels import emulate, ops
 from tests.kernels.images import PLAIN, RESIDUAL, SILU
 from tests.kernels.ops import BRAIN, FLOAT, HALF
-from tests.kernels.test_emulated import H200
+from tests.kernels.templates.test_emulated import H200
 from tests.kernels.windows import TEXTS, Case, cases
 
 STEM = Case(SILU, HALF, False, 2, 3, 64, (19, 21), (7, 7), strides=(2, 2), pads=(3, 3, 3, 3))

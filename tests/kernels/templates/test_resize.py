@@ -9,7 +9,7 @@ from onnxfuse.kernels.launch_plan import LaunchPlan
 from tests.kernels import emulate, ops
 from tests.kernels.ops import BRAIN, FLOAT, HALF
 from tests.kernels.resized import Resize
-from tests.kernels.test_emulated import H200
+from tests.kernels.templates.test_emulated import H200
 
 
 def check(case: Resize, aligned: bool = True) -> LaunchPlan:

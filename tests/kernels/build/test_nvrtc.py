@@ -16,7 +16,7 @@ from onnxfuse.model.errors import KernelError
 from tests.kernels import moved, ops
 from tests.kernels.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF
 from tests.kernels.rows import TEMPLATES
-from tests.kernels.test_emulated import CHAIN, LAYER_NORM, SOFTMAX
+from tests.kernels.templates.test_emulated import CHAIN, LAYER_NORM, SOFTMAX
 
 A100, H200 = Arch("sm_80", 108), Arch("sm_90a", 132)
 BIG = (4096, 1024)

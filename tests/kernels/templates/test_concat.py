@@ -8,7 +8,7 @@ from onnxfuse.kernels import Arch
 from onnxfuse.model.errors import KernelError
 from tests.kernels import emulate, joined, ops
 from tests.kernels.ops import FLOAT, HALF
-from tests.kernels.test_emulated import H200
+from tests.kernels.templates.test_emulated import H200
 
 A100 = Arch("sm_80", 108)
 

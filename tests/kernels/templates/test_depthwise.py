@@ -18,7 +18,7 @@ from onnxfuse.model.errors import KernelError
 from tests.kernels import emulate, ops
 from tests.kernels.images import PLAIN, RELU, RESIDUAL, SEVERAL, SILU, Case, cases
 from tests.kernels.ops import BRAIN, FLOAT, HALF
-from tests.kernels.test_emulated import H200
+from tests.kernels.templates.test_emulated import H200
 
 A100 = Arch("sm_80", 108)
 IMAGE = Case(SILU, HALF, True, 2, 24, (13, 19), (3, 3), pads=(1, 1, 1, 1))

@@ -12,7 +12,7 @@ from onnxfuse.model.errors import KernelError
 from tests.kernels import emulate, ops
 from tests.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF, INT32, INT64
 from tests.kernels.rows import TEMPLATES, axes
-from tests.kernels.test_emulated import H200, SMALL, check
+from tests.kernels.templates.test_emulated import H200, SMALL, check
 
 
 def checked(fused, inputs, aligned=True):

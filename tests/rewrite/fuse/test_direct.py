@@ -3,8 +3,8 @@
 import pytest
 
 from onnxfuse.model.fused import fused_ops
+from tests.rewrite.nhwc.test_layout import weights
 from tests.rewrite.small import assert_same_numbers, ops, optimize, parse
-from tests.rewrite.test_layout import weights
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
 

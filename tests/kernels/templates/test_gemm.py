@@ -18,7 +18,7 @@ from onnxfuse.model.errors import KernelError
 from tests.kernels import emulate, ops, products
 from tests.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF
 from tests.kernels.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED
-from tests.kernels.test_emulated import H200, check
+from tests.kernels.templates.test_emulated import H200, check
 
 BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL]
 OLD = Arch("sm_75", 40)

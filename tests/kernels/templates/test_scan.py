@@ -12,7 +12,7 @@ from onnxfuse.kernels.templates.scan import plan as scan
 from onnxfuse.model.errors import KernelError
 from tests.kernels import emulate, ops
 from tests.kernels.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF, INT32, INT64
-from tests.kernels.test_emulated import H200, check
+from tests.kernels.templates.test_emulated import H200, check
 
 UINT32 = 12
 

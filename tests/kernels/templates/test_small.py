@@ -7,7 +7,7 @@ from onnxfuse.kernels import launch_plan
 from tests.kernels import moved, ops
 from tests.kernels.ops import BRAIN, FLOAT, HALF
 from tests.kernels.rows import TEMPLATES
-from tests.kernels.test_emulated import H200, check
+from tests.kernels.templates.test_emulated import H200, check
 
 
 @pytest.fixture(autouse=True)

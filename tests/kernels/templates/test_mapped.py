@@ -14,7 +14,7 @@ from onnxfuse.kernels import Arch
 from tests.kernels import moved, ops
 from tests.kernels.chains import chains
 from tests.kernels.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF, INT32, INT64
-from tests.kernels.test_emulated import H200, SMALL, check
+from tests.kernels.templates.test_emulated import H200, SMALL, check
 
 TEMPLATES = moved.small(HALF)
 
@@ -150,7 +150,7 @@ def test_the_same_op_gives_the_same_text():
     """Conditions are sets inside; the order in which they are written does not depend on hashes."""
     script = (
         "from onnxfuse import kernels; from tests.kernels import moved\n"
-        "from tests.kernels.test_emulated import H200, HALF\n"
+        "from tests.kernels.templates.test_emulated import H200, HALF\n"
         "fused, shapes = moved.small(HALF)['window reverse']\n"
         "print(kernels.plan(fused, tuple(shapes), True, H200).kernel.text)"
     )

@@ -6,8 +6,8 @@ import pytest
 
 import models
 from onnxfuse.rewrite import pipeline
+from tests.rewrite.fuse.test_attention_masks import run
 from tests.rewrite.small import parse
-from tests.rewrite.test_attention_masks import run
 
 LAYER = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[N,5,4] x) => (OUTPUTS)

@@ -17,7 +17,7 @@ from onnxfuse.model.errors import KernelError
 from tests.kernels import emulate, ops
 from tests.kernels.attentions import Case, within_budget
 from tests.kernels.ops import BRAIN, FLOAT, HALF
-from tests.kernels.test_emulated import H200
+from tests.kernels.templates.test_emulated import H200
 
 A100 = Arch("sm_80", 108)
 
