@@ -147,7 +147,7 @@ def test_the_library_survives_what_crashes(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "sitecustomize.py").write_text(
         "from tests.cli import crashing\ncrashing.install('SIGSEGV', 'kernels', 'LayerN')\n"
     )
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT)]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT), os.environ.get("PYTHONPATH", "")]))
     report = onnxfuse.verify("in.onnx", onnx.load("out.onnx"), providers=["CPUExecutionProvider"])
     assert not report.ok
     assert report.crash is not None

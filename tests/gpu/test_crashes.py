@@ -60,7 +60,7 @@ def test_a_caller_that_holds_the_gpu_keeps_it(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "sitecustomize.py").write_text(
         "from tests.cli import crashing\ncrashing.install('illegal', 'kernels', 'LayerN')\n"
     )
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT)]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT), os.environ.get("PYTHONPATH", "")]))
     report = onnxfuse.verify("in.onnx", "out.onnx", providers=["CUDAExecutionProvider", "CPUExecutionProvider"])
     assert report.crash is not None
     assert report.summary.endswith(f"in {NORM}")

@@ -44,11 +44,11 @@ def around(work: Work, staged: int | None) -> str:
         cell.hold(),
         # The copy engine brings the staged one.
         cell.load("load_cell", f"{place}, int down, int right", later=f"in{staged}"),
-        # Of a cell: `half` of the thread's two rows, `lane` of its neighbouring columns.
+        # Of a cell: `half` of the thread's two rows, `w` of its neighbouring columns.
         access.element(
             named, (rows, column, cell),
             "const float* product, const ColumnHeld<W>& column, const CellHeld<W>& cell, const RowHeld& rows, "
-            "int half, int sibling",
+            "int half, int w",
         ),
     ))  # fmt: skip
 
