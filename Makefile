@@ -66,7 +66,7 @@ test-gpu: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m models.speed bert_base vit_b_16 resnet50
-	$(BIN)/python tests/gpu/bandwidth.py
+	$(BIN)/python -m benchmarks.bandwidth
 
 $(READY): pyproject.toml setup.py onnxfuse/runtime/bridge.cpp onnxfuse/runtime/ort_api.h onnxfuse/runtime/cuda_driver.h onnxfuse/runtime/tape.h
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

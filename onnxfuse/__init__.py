@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxfuse.model.errors import DeviceError, KernelError, ModelError, OnnxfuseError, RuleError, UsageError
+from onnxfuse.model.errors import CrashError, DeviceError, KernelError, ModelError, OnnxfuseError, RuleError, UsageError
 
 if TYPE_CHECKING:
     import onnx
@@ -196,35 +196,41 @@ def register(
     return register_kernels(session_options, model, tf32=tf32, rules=rules)
 
 
-def verify(original: "Model", fused: "Model", **options: Any) -> "VerifyReport":
+def verify(original: "Model", fused: "Model", *, isolate: bool = True, **options: Any) -> "VerifyReport":
     """Return the report of running both models on the same inputs: `.ok` where `fused` is as exact as `original`.
 
-    For the options see `onnxfuse.api.running.verify`. Raises ModelError, UsageError, DeviceError.
+    `isolate`: they run in a new process, which takes a second to start, so that a crash of ONNX Runtime or of the GPU
+    is a report that names the op, as `onnxfuse verify` gives it, and leaves this process and its GPU as they are.
+    False runs them here. For the other options see `onnxfuse.api.running.verify`. Raises ModelError, UsageError,
+    DeviceError.
     """
-    from onnxfuse.api.running import verify as compare
+    from onnxfuse.api import apart
 
-    return compare(original, fused, **options)
+    return apart.call(apart.verify, original, fused, isolate=isolate, **options)
 
 
-def bench(original: "Model", fused: "Model | None" = None, **options: Any) -> "BenchReport":
+def bench(original: "Model", fused: "Model | None" = None, *, isolate: bool = True, **options: Any) -> "BenchReport":
     """Return the report of timing both models in turns, the original at each of ONNX Runtime's settings that matter.
 
-    Without `fused`, the original is optimized. For the options see `onnxfuse.api.running.bench`. Raises ModelError,
-    UsageError, DeviceError.
+    Without `fused`, the original is optimized. `isolate`: in a new process, as `verify`; a setting at which the
+    original crashes or hangs is then left out, and the report says so. For the other options see
+    `onnxfuse.api.running.bench`. Raises ModelError, UsageError, DeviceError, CrashError that names the op of a crash.
     """
-    from onnxfuse.api.running import bench as compare
+    from onnxfuse.api import apart
 
-    return compare(original, fused, **options).report
+    return apart.call(apart.bench, original, fused, isolate=isolate, **options)
 
 
-def profile(model: "Model", fused: "Model | None" = None, **options: Any) -> "Profile":
+def profile(model: "Model", fused: "Model | None" = None, *, isolate: bool = True, **options: Any) -> "Profile":
     """Return where the bytes, the operations and the time of one run of `model` go, and beside it those of `fused`.
 
-    For the options see `onnxfuse.api.running.profile`. Raises ModelError, UsageError, DeviceError, KernelError.
+    `isolate`: in a new process, as `verify`, unless `time=False` runs nothing. For the other options see
+    `onnxfuse.api.running.profile`. Raises ModelError, UsageError, DeviceError, KernelError, CrashError that names the
+    op of a crash.
     """
-    from onnxfuse.api.running import profile as look
+    from onnxfuse.api import apart
 
-    return look(model, fused, **options).report
+    return apart.call(apart.profile, model, fused, isolate=isolate and options.get("time", True), **options)
 
 
 def __getattr__(name: str) -> Any:
@@ -237,6 +243,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "CrashError",
     "DeviceError",
     "KernelError",
     "ModelError",

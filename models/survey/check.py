@@ -6,7 +6,9 @@ Prints a line of JSON as each step begins, and the row at the end.
 import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -21,8 +23,12 @@ def main(file: Path, stage: str, archs: tuple[str, ...]) -> None:
     """Take FILE through the steps of a stage."""
     lines = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is not ours
-    for line in examined(file, stage, archs):
+
+    def say(line: Mapping[str, Any]) -> None:
         print(json.dumps(line), file=lines, flush=True)
+
+    for line in examined(file, stage, archs, lambda step: say({"step": step})):
+        say(line)
     sys.stderr.flush()
     os._exit(0)  # the row is written; no tear-down of a library spoils it
 

@@ -40,8 +40,14 @@ LIBRARIES = Path(__file__).parents[2] / "tests" / "fake_cuda" / "build.py"
 ONE_SHAPE = (0, 0)
 """The cases of an export that takes no other sizes than those it was made with."""
 
+TURNS: tuple[tuple[int, ...], ...] = ((0, 1), ONE_SHAPE, (0,))
+"""The cases that are tried: those that the original runs. One made for four experts fails where three are chosen."""
+
 ASKED = 8
 """How often the original is run to see whether its bits change."""
+
+SECONDS = 60.0
+"""For the cases of a verification, a quarter of what a step may take: as much again goes into each doubt."""
 
 SHOWN = 400
 """Characters of a message that a row keeps."""
@@ -66,10 +72,12 @@ class Examined:
     """What kernels are compiled for; planned they are for all."""
     on_cpu: bool = False
     """Whether ONNX Runtime runs the original on the CPU; it has no bfloat16 there."""
-    turns: tuple[int, int] = (0, 1)
-    """The sizes of the two cases, or ONE_SHAPE."""
+    turns: tuple[int, ...] = (0, 1)
+    """The sizes of the cases, one of TURNS; each case has values of its own, too."""
     facts: dict[str, Any] = field(default_factory=dict)
     """What goes into the row."""
+    tell: Callable[[str], None] = lambda step: None
+    """Hears what a long step is doing: each word is worth the time limit of a step."""
 
     @property
     def fused(self) -> Path:
@@ -81,13 +89,13 @@ class Examined:
         return io.load(self.path)
 
     def cases(self) -> list[Mapping[str, Any]]:
-        """Return inputs at both shapes."""
+        """Return the inputs of each case."""
         model = self.original()
         return [inputs.feeds(model, turn, seed) for seed, turn in enumerate(self.turns)]
 
     def timed(self) -> Mapping[str, Any]:
         """Return the inputs that are timed: of a larger batch, where the original takes one."""
-        return inputs.feeds(self.original(), 0, **({} if self.turns == ONE_SHAPE else inputs.TIMED))
+        return inputs.feeds(self.original(), 0, **(inputs.TIMED if 1 in self.turns else {}))
 
 
 Step = Callable[[Examined], None]
@@ -109,13 +117,13 @@ def original_on_gpu(one: Examined) -> None:
     why = _runs(one, ["CUDAExecutionProvider", "CPUExecutionProvider"])
     if why:
         raise Refused(why)
-    if one.turns != ONE_SHAPE:
+    if 1 in one.turns:
         # The kernels of CUDA look at no index: of an export that is made for one length alone only the CPU says so.
         _runs(one, ["CPUExecutionProvider"])
 
 
 def _runs(one: Examined, providers: list[str]) -> str:
-    """Return why the original does not run, or never twice the same; notes where it takes one shape alone."""
+    """Return why the original does not run, or never twice the same; notes the cases that it runs."""
     import onnxruntime
 
     from onnxfuse import runtime
@@ -126,7 +134,7 @@ def _runs(one: Examined, providers: list[str]) -> str:
     if unusable:
         raise sessions.no_cuda(unusable)
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = sessions.QUIET
+    options.log_severity_level = sessions.SILENT
     try:
         # By ONNX Runtime alone: what we do not read and it does is our failure.
         session = onnxruntime.InferenceSession(
@@ -143,11 +151,13 @@ def _runs(one: Examined, providers: list[str]) -> str:
         sessions.run(session, inputs.feeds(model, 0))
     except sessions.ORT_ERRORS as error:
         return _line(error)
-    try:
-        sessions.run(session, inputs.feeds(model, 1))
-    except sessions.ORT_ERRORS as error:
-        one.turns = ONE_SHAPE
-        one.facts["one_shape"] = _line(error)[:200]
+    for turns in TURNS[TURNS.index(one.turns) :]:
+        one.turns = turns
+        try:
+            sessions.run(session, one.cases()[-1])
+            break
+        except sessions.ORT_ERRORS as error:
+            one.facts.setdefault("one_shape", _line(error)[:200])
     return ""
 
 
@@ -283,7 +293,9 @@ def same_on_gpu(one: Examined) -> None:
 
 def _verified(one: Examined, providers: list[str]) -> None:
     began = time.perf_counter()
-    report = onnxfuse.verify(one.path, one.fused, inputs=one.cases(), providers=providers)
+    report = onnxfuse.verify(
+        one.path, one.fused, inputs=one.cases(), providers=providers, isolate=False, seconds=SECONDS
+    )
     one.facts |= {"truth": report.truth, "tf32": report.tf32, "verify_s": round(time.perf_counter() - began, 1)}
     undecided = [r.output for r in report.outputs if r.verdict == "undecided"]
     if report.problems or any(r.verdict == "mismatch" for r in report.rows):
@@ -356,10 +368,12 @@ def steps(stage: str) -> tuple[Step, ...]:
     return (*STAGES[stage], raced)
 
 
-def examined(path: Path, stage: str, archs: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
-    """Yield a line as each step begins, and at the end the row of the export."""
+def examined(
+    path: Path, stage: str, archs: tuple[str, ...] = (), tell: Callable[[str], None] = lambda step: None
+) -> Iterator[dict[str, Any]]:
+    """Yield a line as each step begins, and at the end the row of the export; `tell` hears more within long steps."""
     with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
-        one = Examined(path, Path(folder), archs or tuple(a.name for a in ARCHS))
+        one = Examined(path, Path(folder), archs or tuple(a.name for a in ARCHS), tell=tell)
         verdict, where, error = "right", "", ""
         for step in steps(stage):
             yield {"step": step.__name__}

@@ -3,7 +3,7 @@
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -12,11 +12,18 @@ from typing import Any
 import numpy as np
 
 from models.survey.checks import Broken, Examined
+from onnxfuse.benchmark import leaving_out
+from onnxfuse.benchmark.leaving_out import PATIENCE, at, patient
+from onnxfuse.benchmark.report import Refused
 from onnxfuse.benchmark.timing import interleaved
+from onnxfuse.model import isolation
+from onnxfuse.model.isolation import Crash, Progress
 from onnxfuse.profiling.bound import REFUSALS, bind, opened, ort_values, outputs_of, reason
-from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, WARM_UP, Setting, cuda_settings
+from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, WARM_UP, ModelName, Setting, cuda_settings
+from onnxfuse.verification import sessions
 from onnxfuse.verification.sessions import CPU, CUDA
 
+PROVIDERS = [CUDA, CPU]
 ROUNDS, RUNS = 8, 10
 ENOUGH = 0.98
 """Slower than this against ONNX Runtime's best is told: less is what a clock does."""
@@ -40,66 +47,108 @@ def clock() -> Iterator[None]:
         yield
 
 
-def contenders(one: Examined, *, convolutions: bool) -> list[tuple[str, Path, Setting]]:
+def contenders(path: Path, fused: Path, *, convolutions: bool) -> list[tuple[ModelName, Path, Setting]]:
     """Return who runs: what it is, its file, its setting."""
-    theirs = [("original", one.path, alone(s)) for s in cuda_settings(convolutions=convolutions)]
-    return theirs + [("fused", one.fused, alone(s)) for s in (DEFAULT, CUDA_GRAPH)]
+    theirs: list[tuple[ModelName, Path, Setting]] = [
+        ("original", path, alone(s)) for s in cuda_settings(convolutions=convolutions)
+    ]
+    return [*theirs, *(("fused", fused, alone(s)) for s in (DEFAULT, CUDA_GRAPH))]
 
 
 def alone(setting: Setting) -> Setting:
     """Return the setting with no threads beside the one that runs.
 
     Nine sessions of each of 34 workers make 9,000 threads on 32 cores; where no more of them can be had ONNX Runtime
-    hangs in a constructor that failed half-way (1.31.1, at a limit of 12 threads of a user), and libraries abort.
+    hangs in a constructor that failed half-way (1.31.1, at a limit of 12 threads of a user), and a library that holds
+    its threads in a vector aborts: "terminate called without an active exception".
     """
     return replace(setting, threads=1)
 
 
 def raced(one: Examined) -> None:
     """It is not slower than ONNX Runtime's best, and with a CUDA graph gives what it gives without."""
-    providers = [CUDA, CPU]
-    model = one.original()
-    convolutions = any(n.op_type == "Conv" for n in model.graph.node)
-    given = one.timed()
+    convolutions = any(n.op_type == "Conv" for n in one.original().graph.node)
+    # This process has used the GPU: in a new one the race can be run in children.
+    found = isolation.apart(
+        surviving, one.path, one.fused, one.timed(), convolutions=convolutions,
+        progress=lambda step, done, total: one.tell(f"raced: {step}"),
+    )  # fmt: skip
+    if isinstance(found, Crash):
+        raise Broken(_told(found))
+    one.facts |= found
+
+
+def surviving(
+    path: Path, fused: Path, given: Mapping[str, Any], *, convolutions: bool, progress: Progress
+) -> dict[str, Any] | Crash:
+    """Return the facts of the race without the settings of the original that crash or hang, or another crash."""
+    return leaving_out.raced(
+        lambda tell, earlier: race(contenders(path, fused, convolutions=convolutions), given, earlier.left_out, tell),
+        progress,
+    )
+
+
+def _told(crash: Crash) -> str:
+    who, setting = crash.doing.get("model") or "no model", crash.doing.get("setting") or DEFAULT.name
+    return f"{who}, {setting}: it {crash.how}, at the step '{crash.step}'"
+
+
+def race(
+    runners: Sequence[tuple[ModelName, Path, Setting]],
+    given: Mapping[str, Any],
+    left_out: Mapping[str, Refused],
+    tell: Progress,
+) -> dict[str, Any]:
+    """Return the times of all that run, and why the others do not."""
+    providers = sessions.chosen_providers(PROVIDERS)
     values = ort_values(given)
-    first = opened(one.path, alone(DEFAULT), providers, fused=False)
+    at("original", DEFAULT)
+    first = opened(runners[0][1], alone(DEFAULT), providers, fused=False)
     # What these inputs give, for shapes: every session then writes to memory of its own.
     shapes = outputs_of(first, values, "original")
-    calls, names, refused = [], [], {}
+    calls, names = [], list[tuple[ModelName, Setting]]()
+    refused = {f"original, {name}": why.reason for name, why in left_out.items()}
     results: dict[str, list[bytes]] = {}
-    for who, path, setting in contenders(one, convolutions=convolutions):
+    for who, path, setting in runners:
+        if f"{who}, {setting.name}" in refused:
+            continue
+        tell(f"{who}, {setting.name}", 0, 0)
+        at(who, setting)
         try:
-            session = opened(path, setting, providers, fused=who == "fused")
-            bound = bind(session, values, shapes)
-            for _ in range(WARM_UP):
-                bound.run()
+            with patient(who, setting, PATIENCE):
+                bound = bind(opened(path, setting, providers, fused=who == "fused"), values, shapes)
+                for _ in range(WARM_UP):
+                    bound.run()
         except REFUSALS as error:
+            sessions.raise_if_lost(error)
             refused[f"{who}, {setting.name}"] = reason(error)[:120]
             continue
         calls.append(bound.run)
-        names.append((who, setting.name))
+        names.append((who, setting))
         if who == "fused":
             results[setting.name] = [_bits(v) for v in shapes.values()]
-    if "default" not in results:
+    if DEFAULT.name not in results:
         raise Broken(f"the fused model does not run bound: {refused.get('fused, default')}")
+    facts: dict[str, Any] = {"refused_settings": refused}
     graph = results.get(CUDA_GRAPH.name)
-    if graph is not None and graph != results["default"]:
-        one.facts["graph_differs"] = True
+    if graph is not None and graph != results[DEFAULT.name]:
+        facts["graph_differs"] = True
     if "fused, CUDA graph" in refused and "original, CUDA graph" not in refused:
         raise Broken(f"with a CUDA graph the original runs, the fused model does not: {refused['fused, CUDA graph']}")
+    tell("waiting for the clock", 0, 0)
     with clock():
-        for _ in range(TRIES):
-            times = interleaved(calls, ROUNDS, RUNS)
-            found = {name: 1e6 * median(t) for name, t in zip(names, times, strict=True)}
+        for n in range(TRIES):
+            tell(f"timed {n + 1} of {TRIES}", 0, 0)
+            times = interleaved(calls, ROUNDS, RUNS, turn=lambda n: at(*names[n]))
+            found = {(who, s.name): 1e6 * median(t) for (who, s), t in zip(names, times, strict=True)}
             theirs = {s: t for (who, s), t in found.items() if who == "original"}
             ours = min(t for (who, _), t in found.items() if who == "fused")
             best = min(theirs, key=lambda s: theirs[s])
             if theirs[best] >= ENOUGH * ours:
                 break
-    one.facts |= {
+    return facts | {
         "best": best, "best_us": round(theirs[best], 1), "fused_us": round(ours, 1),
-        "default_us": round(theirs.get("default", theirs[best]), 1), "over": round(theirs[best] / ours, 3),
-        "refused_settings": refused,
+        "default_us": round(theirs.get(DEFAULT.name, theirs[best]), 1), "over": round(theirs[best] / ours, 3),
     }  # fmt: skip
 
 

@@ -19,8 +19,6 @@ from onnxfuse.model.errors import EXPECTATION_NOT_MET, MISMATCH, OnnxfuseError, 
 from onnxfuse.rewrite.language.rule_file import Rule
 from onnxfuse.rewrite.report import Report
 
-LOCK = ".lock"
-
 
 @dataclass
 class Outcome:
@@ -36,6 +34,8 @@ class Outcome:
     changes: list[Change] = field(default_factory=list)
     why: list[str] = field(default_factory=list)
     """The nearest misses of the rules that lost a fusion."""
+    strict: bool = False
+    """Whether every difference to the lock counts."""
     models: Mapping[str, onnx.ModelProto] = field(default_factory=dict)
     """Before and after, by these names."""
 
@@ -51,7 +51,7 @@ class Outcome:
             return self.error.exit_code
         if self.verified is not None and not self.verified["ok"]:
             return MISMATCH
-        return EXPECTATION_NOT_MET if self.not_met or self.lost else 0
+        return EXPECTATION_NOT_MET if self.not_met or self.lost or (self.strict and self.changes) else 0
 
     def as_dict(self) -> dict[str, Any]:
         """Return every fact for JSON."""
@@ -132,20 +132,22 @@ def holding(
     if update and (locked or names):
         raise UsageError("--update writes the whole lock file: it goes with neither --locked nor --model")
     promised = _chosen(contract.read(config), names)
-    lock_file = config.with_suffix(LOCK)
+    lock_file = config.with_suffix(contract.LOCK)
     was = None if update else contract.read_lock(lock_file)
     if locked and was is None:
         raise UsageError(f"{lock_file}: no such file, and --locked asks for it", "Write it: onnxfuse ci --update")
     with ExitStack() as pending:
         rules = {e.name: _options(e).chosen() for e in promised.models}
         _check_rules(promised, rules)
-        done = tuple(_hold(entry, was, progress, pending, bench=bench) for entry in promised.models)
         hashes = contract.rule_hashes({r.name: r for chosen in rules.values() for r in chosen}.values())
+        general = [] if was is None or names else _general(was, hashes, promised)
+        # What differs beside the models is known before they are run: then no output is written at all.
+        place = None if locked and general else pending
+        done = tuple(_hold(Outcome(e, strict=locked), was, progress, place, bench=bench) for e in promised.models)
         now = Lock(hashes, {o.entry.name: o.locked for o in done if o.locked is not None})
-        general = _general(was, now, whole=not names)
         code = next((c for c in (5, 3, 2, MISMATCH, EXPECTATION_NOT_MET) if c in {o.exit_code for o in done}), 0)
-        if locked and not code and (general or any(o.changes for o in done)):
-            code = EXPECTATION_NOT_MET
+        if locked and general:
+            code = code or EXPECTATION_NOT_MET
         state = "written" if update and not code else "absent" if was is None else "read"
         yield Held(config, lock_file, state, done, tuple(general), code)
         if state == "written":
@@ -174,17 +176,15 @@ def _check_rules(promised: Contract, rules: Mapping[str, tuple[Rule, ...]]) -> N
                 raise UsageError(f"{promised.path}:{entry.line}: require: {error}", error.hint) from None
 
 
-def _general(was: Lock | None, now: Lock, *, whole: bool) -> list[Change]:
-    """Return what differs from the lock beside the models that were run."""
-    if was is None:
-        return []
-    changes = contract.compare(was, now)
-    return [c for c in changes if whole and (not c.model or c.now == "no longer checked")]
+def _general(was: Lock, hashes: Mapping[str, str], promised: Contract) -> list[Change]:
+    """Return what differs from the lock beside the models that are run."""
+    run = {e.name for e in promised.models}
+    others = {name: model for name, model in was.models.items() if name not in run}
+    return list(contract.compare(Lock(was.rules, others), Lock(hashes, {})))
 
 
-def _hold(entry: Entry, was: Lock | None, progress: Progress, pending: ExitStack, *, bench: bool) -> Outcome:
+def _hold(outcome: Outcome, was: Lock | None, progress: Progress, pending: ExitStack | None, *, bench: bool) -> Outcome:
     """Run one model; what is wrong with it does not keep the others from being run."""
-    outcome = Outcome(entry)
     try:
         _run(outcome, was, progress, pending, bench=bench)
     except OnnxfuseError as error:
@@ -192,7 +192,8 @@ def _hold(entry: Entry, was: Lock | None, progress: Progress, pending: ExitStack
     return outcome
 
 
-def _run(outcome: Outcome, was: Lock | None, progress: Progress, pending: ExitStack, *, bench: bool) -> None:
+def _run(outcome: Outcome, was: Lock | None, progress: Progress, pending: ExitStack | None, *, bench: bool) -> None:
+    """As `_hold`; the output takes its place when `pending` ends, and is not written without."""
     entry = outcome.entry
     progress(f"{entry.name}: optimize")
     original = io.load(entry.path)
@@ -210,7 +211,7 @@ def _run(outcome: Outcome, was: Lock | None, progress: Progress, pending: ExitSt
     outcome.locked = contract.lock_model(made.report, outcome.verified)
     if was is not None:
         _against_lock(outcome, outcome.locked, made.report, was)
-    if entry.output is not None and not outcome.exit_code:
+    if entry.output is not None and pending is not None and not outcome.exit_code:
         progress(f"{entry.name}: write")
         pending.enter_context(io.saving(made.model, entry.output))
     elif entry.output is not None:

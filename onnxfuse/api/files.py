@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from onnxfuse.model import io
 from onnxfuse.model.errors import ModelError
 
 
@@ -15,10 +16,13 @@ def writable(target: Path) -> None:
         raise ModelError(f"{target}: the folder {target.parent} does not exist", "Create it first.")
 
 
-def written(path: Path, text: str, *, add: bool = False) -> None:
-    """Write `text` to `path`, or add it there; raises ModelError where that cannot be done."""
+def write_text(path: Path, text: str, *, add: bool = False) -> None:
+    """Write `text` to `path` whole or not at all, or add it there; raises ModelError where that cannot be done."""
+    if not add:
+        io.write_text(path, text)
+        return
     try:
-        with path.open("a" if add else "w", encoding="utf-8") as file:
+        with path.open("a", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
         raise ModelError(f"{path}: cannot be written: {error.strerror}", "Check the folder's permissions.") from None

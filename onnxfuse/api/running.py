@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import onnx
 
 from onnxfuse import benchmark, profiling
-from onnxfuse.api.files import writable, written
+from onnxfuse.api.files import writable, write_text
 from onnxfuse.api.optimizing import optimize
 from onnxfuse.api.options import Options
 from onnxfuse.api.source import Model, Origin, Source, plain
 from onnxfuse.api.way import Way
+from onnxfuse.benchmark.leaving_out import raced
 from onnxfuse.model import io, isolation
 from onnxfuse.model.errors import DeviceError
 from onnxfuse.model.fused import fused_ops
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 RUNS, ROUNDS, PROFILED = benchmark.RUNS, benchmark.ROUNDS, profiling.RUNS
 """Timed runs per round, and rounds; runs that are profiled."""
+PATIENCE = benchmark.PATIENCE
+"""Seconds for a setting of the original to be opened and warmed up."""
 
 Shapes = Mapping[str, Sequence[int]]
 
@@ -147,15 +150,18 @@ def bench(
     rounds: int = ROUNDS,
     seed: int = 0,
     rules: Sequence[str | Path] = (),
+    patience: float = PATIENCE,
     plot: Path | None = None,
     progress: Progress | None = None,
 ) -> Benched:
     """Return the times of `fused`, of the optimized original without one; as `onnxfuse.benchmark.bench`.
 
-    `plot`: a .png, .svg or .pdf for latency by shape and the roofline. Raises CrashError that names the op at fault.
+    A setting at which the original crashes, or gives no answer for `patience` seconds, is left out and told; a crash of
+    the fused model, or at the default setting, is CrashError that names the op at fault. `plot`: a .png, .svg or .pdf
+    for latency by shape and the roofline.
     """
     from onnxfuse.benchmark import bench as compare
-    from onnxfuse.verification.crashes import Run, surviving
+    from onnxfuse.verification.crashes import Run, survived
 
     if plot is not None:
         from onnxfuse.benchmark.plot import check
@@ -165,14 +171,15 @@ def bench(
     chosen = _with_rules(rules)
     before = plain(original)
     after = optimize(before, chosen).model if fused is None else plain(fused)
-    report = surviving(
-        lambda tell: compare(
+    found = raced(
+        lambda tell, earlier: compare(
             before, after, shapes=shapes, providers=providers, use_tf32=use_tf32, runs=runs, rounds=rounds, seed=seed,
-            rules=rules, progress=tell,
+            rules=rules, patience=patience, progress=tell, earlier=earlier,
         ),
-        Run(before, after, None, (seed,), shapes, providers, use_tf32=use_tf32, rules=rules),
         progress or quiet,
     )  # fmt: skip
+    run = Run(before, after, None, (seed,), shapes, providers, use_tf32=use_tf32, rules=rules)
+    report = survived(found, run, progress or quiet)
     if plot is not None:
         from onnxfuse.benchmark.plot import draw
 
@@ -241,4 +248,4 @@ def _write_trace(report: "Profile", trace: Path) -> None:
 
     if report.untimed:
         raise DeviceError(f"--trace: the kernels on the GPU cannot be seen: {report.untimed}", HINT)
-    written(trace, json.dumps(chrome_trace(report)))
+    write_text(trace, json.dumps(chrome_trace(report)))

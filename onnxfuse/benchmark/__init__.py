@@ -10,9 +10,10 @@ from pathlib import Path
 
 import onnx
 
+from onnxfuse.benchmark.leaving_out import PATIENCE, Earlier
 from onnxfuse.benchmark.report import Block, FusedOps, Refused, Report, Row, Timing
 
-__all__ = ["Block", "FusedOps", "Refused", "Report", "Row", "Timing", "bench"]
+__all__ = ["PATIENCE", "Block", "FusedOps", "Refused", "Report", "Row", "Timing", "bench"]
 
 Source = str | Path | bytes | onnx.ModelProto
 
@@ -34,7 +35,9 @@ def bench(
     rounds: int = ROUNDS,
     seed: int = 0,
     rules: Sequence[str | Path] = (),
+    patience: float = PATIENCE,
     progress: Progress | None = None,
+    earlier: Earlier | None = None,
 ) -> Report:
     """Return the times of `fused`, and of `original` at each of ONNX Runtime's settings that make a difference.
 
@@ -44,13 +47,18 @@ def bench(
     default 0 where the fused file was made with `--strict-fp32`, else 1. All sessions run on the same seeded inputs,
     which are bound to the device, in `rounds` interleaved rounds of `runs` timed runs each.
     `rules` are the folders of your own rules that made the fused model, as for `onnxfuse.session`.
+    `patience` are the seconds that a setting of the original beside the default may take to be opened and warmed up,
+    where this runs in a child (`leaving_out.raced`, whose `earlier` tells what is left out).
     `progress(step, done, total)` is called along the way, never while anything is timed.
 
     Raises ModelError, UsageError, DeviceError, KernelError.
     """
     from onnxfuse.benchmark.compare import compare  # ONNX Runtime is imported when something is to be run.
 
-    return compare(original, fused, shapes or {}, providers, use_tf32, runs, rounds, seed, progress or _silent, rules)
+    return compare(
+        original, fused, shapes or {}, providers, use_tf32, runs, rounds, seed, progress or _silent, rules, patience,
+        earlier,
+    )  # fmt: skip
 
 
 def _silent(step: str, done: int, total: int) -> None:

@@ -12,12 +12,14 @@ import onnxruntime
 
 from onnxfuse import runtime
 from onnxfuse.benchmark.ceilings import Ceilings, measured
+from onnxfuse.benchmark.leaving_out import PATIENCE, SLOWER, Earlier, at, done, patient
 from onnxfuse.benchmark.report import Block, FusedOps, Refused, Report, Row, Timing, Work
 from onnxfuse.benchmark.timing import interleaved
 from onnxfuse.model import io
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.graph import bodies
+from onnxfuse.model.isolation import doing
 from onnxfuse.profiling import cupti, device
 from onnxfuse.profiling.bound import REFUSALS, Bound, Values, bind, opened, ort_values, outputs_of, profiled, reason
 from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, WARM_UP, ModelName, Setting, cpu_settings, cuda_settings
@@ -55,6 +57,10 @@ class Race:
     rounds: int
     counted: bool
     """Whether launches can be counted."""
+    patience: float
+    """Seconds of one of the original's settings."""
+    left_out: Mapping[str, Refused]
+    """Settings of the original that crashed before."""
 
 
 def compare(
@@ -68,9 +74,12 @@ def compare(
     seed: int,
     progress: Progress,
     rules: Sequence[str | Path] = (),
+    patience: float = PATIENCE,
+    earlier: Earlier | None = None,
 ) -> Report:
     """Return the report of `onnxfuse.benchmark.bench`, which tells what the arguments are."""
     began = time.perf_counter()
+    earlier = earlier or Earlier()
     original_model, fused_model = _load(original, "original"), _load(fused, "fused")
     _check(original_model, fused_model)
     providers = sessions.chosen_providers(providers)
@@ -91,18 +100,22 @@ def compare(
         del original_model, fused_model  # From here on the sessions hold what they need of the weights.
         progress("looking at what runs where", 1, total)
         arrays = plan[0].make()
+        at("original", default, case=plan[0])
         first, original_nodes = profiled(before, default, providers, ort_values(arrays), "original")
+        at("fused", default)
         fused_nodes, ops = _look_at_fused(after, default, providers, arrays)
+        doing(model="")
         progress("measuring what this machine can do", 2, total)
         types = {n.element for both in work for one in both.values() for n in one.nodes}
         ceilings = measured(types, providers, default)
         uncounted = cupti.missing() if CUDA in providers else "nothing is launched on a CPU"
-        race = Race(contenders, providers, first, ceilings, runs, rounds, uncounted is None)
-        blocks = []
-        for number, case in enumerate(plan, start=1):
+        race = Race(contenders, providers, first, ceilings, runs, rounds, uncounted is None, patience, earlier.left_out)
+        blocks: list[Block] = list(earlier.done)
+        for number, case in list(enumerate(plan, start=1))[len(blocks) :]:
             begun = BEFORE_THE_RACE + (number - 1) * (1 + rounds)
             told = partial(_tell, progress, f"shape {number} of {len(plan)}", begun, total)
             blocks.append(_run(race, case, specs, work[number - 1], told))
+            done(blocks)
     return Report(
         provider=providers[0],
         blocks=tuple(blocks),
@@ -173,7 +186,7 @@ def _look_at_fused(
     """Return the nodes that one run of the fused model executes by provider, and how its fused ops ran in it."""
     on_cuda = CUDA in providers
     if on_cuda:
-        runtime.reset_launches()
+        runtime.reset_counts()
     session, nodes = profiled(model, setting, providers, ort_values(arrays), "fused")
     placed: Sequence[runtime.Placement] = session.fused
     ops = FusedOps(
@@ -196,22 +209,38 @@ def _run(
     """Return the times of all contenders on one set of shapes; `tell(step, done)` hears of 1 + `race.rounds` steps."""
     tell("warming up", 0)
     arrays = case.make()
+    at("original", DEFAULT, case=case)
     inputs = ort_values(arrays)
     outputs = outputs_of(race.first, inputs, "original")
     ready: list[tuple[Contender, Bound, int | None]] = []
     refused = []
+    longest = 0.0
     for contender in race.contenders:
+        name, setting = contender.name, contender.setting
+        if name == "original" and setting.name in race.left_out:
+            refused.append(race.left_out[setting.name])
+            continue
+        tell(f"warming up {name}: {setting.name}", 0)
+        at(name, setting)
+        began = time.perf_counter()
         try:
-            ready.append((contender, *_warm(contender, race.providers, inputs, outputs)))
+            with patient(name, setting, max(race.patience, SLOWER * longest)):
+                ready.append((contender, *_warm(contender, race.providers, inputs, outputs)))
         except REFUSALS as error:
             sessions.raise_if_lost(error)
-            refused.append(Refused(contender.name, contender.setting.name, reason(error)))
+            refused.append(Refused(name, setting.name, reason(error)))
+        if setting.name == DEFAULT.name:
+            longest = time.perf_counter() - began
     for name in {c.name for c in race.contenders} - {c.name for c, _, _ in ready}:
         why = next(r.reason for r in refused if r.model == name)
         raise ModelError(f"the {name} model runs at none of the settings: {why}", "Try onnxfuse verify.")
     calls = [bound.run for _, bound, _ in ready]
-    times = interleaved(calls, race.rounds, race.runs, at=lambda n: tell(f"round {n + 1} of {race.rounds}", 1 + n))
-    launches = [_launches(bound) if race.counted else None for _, bound, _ in ready]
+    times = interleaved(
+        calls, race.rounds, race.runs,
+        at=lambda n: tell(f"round {n + 1} of {race.rounds}", 1 + n),
+        turn=lambda n: at(ready[n][0].name, ready[n][0].setting),
+    )  # fmt: skip
+    launches = [_launches(one, bound) if race.counted else None for one, bound, _ in ready]
     return Block(
         dimensions={name: case.shapes[s.name][axis] for s in specs for name, axis in dynamic(s)},
         shapes=case.shapes,
@@ -225,8 +254,9 @@ def _run(
     )
 
 
-def _launches(bound: Bound) -> int:
+def _launches(contender: Contender, bound: Bound) -> int:
     """Return how many kernels one run launches; copies and fills by the driver are none."""
+    at(contender.name, contender.setting)
     (kernels,) = cupti.traced(bound.run, 1, 0)
     return sum(not k.copy for k in kernels)
 

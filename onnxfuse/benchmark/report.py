@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -43,11 +43,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Refused:
-    """A setting that ONNX Runtime does not take."""
+    """A setting at which a model was not timed."""
 
     model: ModelName
     setting: str
     reason: str
+    kind: Literal["refused", "crashed", "hangs"] = "refused"
+    """ONNX Runtime does not take it; it ended the process or broke the GPU; it gave no answer in time."""
 
 
 @dataclass(frozen=True)

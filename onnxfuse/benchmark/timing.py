@@ -10,15 +10,17 @@ def interleaved(
     count: int,
     clock: Callable[[], float] = perf_counter,
     at: Callable[[int], None] = lambda number: None,
+    turn: Callable[[int], None] = lambda number: None,
 ) -> list[list[float]]:
     """Return the seconds of each run, `count` in each of `rounds` rounds: A A B B A A B B for two of two in two.
 
-    `at(number)` is called before each round, numbered from 0.
+    `at(number)` is called before each round, `turn(number)` before each run's turn in it, numbered from 0.
     """
     times: list[list[float]] = [[] for _ in runs]
     for number in range(rounds):
         at(number)
-        for run, seconds in zip(runs, times, strict=True):
+        for index, (run, seconds) in enumerate(zip(runs, times, strict=True)):
+            turn(index)
             run()  # Not timed: caches hold the data of the one before, whose threads may still spin.
             for _ in range(count):
                 start = clock()

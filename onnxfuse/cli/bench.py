@@ -8,37 +8,47 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from onnxfuse.api.running import PROVIDERS, ROUNDS, RUNS, bench
+from onnxfuse.api.running import PATIENCE, PROVIDERS, ROUNDS, RUNS, bench
 from onnxfuse.cli.console import bar, output, print_json
 from onnxfuse.cli.outputs import Outputs, output_options
-from onnxfuse.cli.parameters import PROVIDER_OPTION, TF32_OPTION, ShapeOption, Shapes
+from onnxfuse.cli.parameters import (
+    JSON_OPTION,
+    PROVIDER_OPTION,
+    SEED_OPTION,
+    TF32_OPTION,
+    Shapes,
+    rules_option,
+    shapes_option,
+)
 from onnxfuse.model.errors import EXPECTATION_NOT_MET
 from onnxfuse.profiling.report import flops_text, size_text
 
 if TYPE_CHECKING:
     from onnxfuse.benchmark import Block, FusedOps, Report
 
+LEFT_OUT = {"refused": "refused", "crashed": "crashed", "hangs": "no answer"}
+"""What stands in place of the times, by the kind of `Refused`."""
+
 
 @click.command("bench")
 @click.argument("original", metavar="IN.onnx", type=click.Path(path_type=Path))
 @click.argument("fused", metavar="[OUT.onnx]", required=False, type=click.Path(path_type=Path))
-@click.option(
-    "--shape",
-    "shapes",
-    type=ShapeOption(),
-    multiple=True,
-    help="Sizes of a dynamic dimension, taken in turn (batch=1,8,32), or the shape of an input. May be repeated.",
-)
+@shapes_option("Sizes of a dynamic dimension, taken in turn (batch=1,8,32), or the shape of an input.")
 @PROVIDER_OPTION
 @TF32_OPTION
 @click.option("--runs", type=click.IntRange(1), default=RUNS, show_default=True, help="Timed runs per round.")
 @click.option("--rounds", type=click.IntRange(1), default=ROUNDS, show_default=True, help="Rounds, settings in turn.")
-@click.option("--min-speedup", type=click.FloatRange(0), metavar="X", help="Exit 4 if a shape is less than X faster.")
 @click.option(
-    "--rules", "folders", metavar="DIR", multiple=True, type=click.Path(path_type=Path),
-    help="Rules beside the shipped ones that OUT.onnx was made with, or is to be.",
-)  # fmt: skip
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs.")
+    "--patience",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    default=PATIENCE,
+    show_default=True,
+    help="Leave out a setting of the original that does not run for so long.",
+)
+@click.option("--min-speedup", type=click.FloatRange(0), metavar="X", help="Exit 4 if a shape is less than X faster.")
+@rules_option("Rules beside the shipped ones that OUT.onnx was made with, or is to be.")
+@SEED_OPTION
 @click.option(
     "--plot",
     metavar="FILE.png",
@@ -46,7 +56,7 @@ if TYPE_CHECKING:
     help="Draw latency by shape and the roofline; .png, .svg or .pdf.",
 )
 @output_options
-@click.option("--json", "as_json", is_flag=True, help="Print every fact as JSON.")
+@JSON_OPTION
 def command(
     original: Path,
     fused: Path | None,
@@ -55,6 +65,7 @@ def command(
     use_tf32: bool | None,
     runs: int,
     rounds: int,
+    patience: float,
     min_speedup: float | None,
     folders: tuple[Path, ...],
     seed: int,
@@ -76,6 +87,7 @@ def command(
             use_tf32=use_tf32,
             runs=runs,
             rounds=rounds,
+            patience=patience,
             seed=seed,
             rules=folders,
             plot=plot,
@@ -131,7 +143,7 @@ def _add_rows(table: Table, block: "Block", *, on_cuda: bool) -> None:
         facts = (*times, f"{block.throughput(row):.0f}", *memory, *launches, _percent(share), faster)
         table.add_row(escape(f"  {row.model}: {row.setting}"), *facts, style="green" if row in best else None)
     for refused in block.refused:
-        table.add_row(escape(f"  {refused.model}: {refused.setting}"), "refused")
+        table.add_row(escape(f"  {refused.model}: {refused.setting}"), LEFT_OUT[refused.kind])
 
 
 def _percent(share: float | None) -> str:
@@ -142,9 +154,14 @@ def _percent(share: float | None) -> str:
 
 def _legend(report: "Report", on_cuda: bool) -> list[str]:
     """Return the lines under the tables: refusals, what ran, how it was measured, on what machine."""
-    refused = {(r.reason, f"{r.model}: {r.setting}"): None for b in report.blocks for r in b.refused}
-    reasons = dict.fromkeys(reason for reason, _ in refused)
-    lines = [f"refused {', '.join(who for why, who in refused if why == reason)}: {reason}" for reason in reasons]
+    refused = {(r.kind, r.reason, f"{r.model}: {r.setting}"): None for b in report.blocks for r in b.refused}
+    reasons = dict.fromkeys((kind, reason) for kind, reason, _ in refused)
+    lines = [
+        f"{LEFT_OUT[kind]} {', '.join(who for *why, who in refused if why == [kind, reason])}: {reason}"
+        for kind, reason in reasons
+    ]
+    if any(kind == "hangs" for kind, _ in reasons):
+        lines.append("to wait longer: --patience SECONDS")
     if report.assumed:
         names = " ".join(f"{name}=1" for name in report.assumed)
         lines.append(f"assumed {names}: say otherwise with --shape {report.assumed[0]}=8")

@@ -11,6 +11,7 @@ from rich.table import Table
 from onnxfuse.api.ci import Held, Outcome, holding
 from onnxfuse.cli.console import output, print_json, working
 from onnxfuse.cli.outputs import Outputs, output_options
+from onnxfuse.cli.parameters import JSON_OPTION
 
 
 @click.command("ci")
@@ -20,7 +21,7 @@ from onnxfuse.cli.outputs import Outputs, output_options
 @click.option("--model", "names", metavar="NAME", multiple=True, help="This model alone; may be repeated.")
 @click.option("--no-bench", is_flag=True, help="Leave the timing out: on a machine without the GPU.")
 @output_options
-@click.option("--json", "as_json", is_flag=True, help="Print every fact as JSON.")
+@JSON_OPTION
 def command(
     config: Path,
     update: bool,
@@ -110,5 +111,5 @@ def _print_outcome(outcome: Outcome, console: Console, lock: str) -> None:
         console.print(f"[bold red]{name}: lost:[/] {escape(str(change))} [dim](against {lock})[/]")
     for line in dict.fromkeys(outcome.why):
         console.print(f"  why: {escape(line)}")
-    if outcome.entry.output is not None and not outcome.exit_code:
+    if outcome.entry.output is not None and outcome.optimized is not None and outcome.optimized["target"] is not None:
         console.print(f"{escape(str(outcome.entry.output))} written", style="dim")

@@ -5,14 +5,17 @@ Colours only on a terminal, and none where NO_COLOR is set: rich sees to both. `
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import click
 import rich.console
 from rich.console import ConsoleOptions, RenderableType
+from rich.markup import escape
 from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
 
 from onnxfuse.model.printable import printable
 
@@ -29,6 +32,9 @@ VERBOSITY = "onnxfuse.verbosity"
 class _Printing(rich.console.Console):
     """Prints names as they are, and never obeys them: they come from files that anyone may have written."""
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, emoji=False, **options)  # `:x:` in a name is no sign, markup or not
+
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         for segment in super().render(renderable, options):
             text = segment.text
@@ -38,12 +44,12 @@ class _Printing(rich.console.Console):
 
 def output() -> rich.console.Console:
     """Return the console for results; with --quiet it swallows them."""
-    return _Printing(highlight=False, width=max(WIDTH, rich.console.Console().width), quiet=verbosity() < 0)
+    return _Printing(width=max(WIDTH, rich.console.Console().width), quiet=verbosity() < 0)
 
 
 def errors(*, quiet: bool = False) -> rich.console.Console:
     """Return the console for what is going on and what went wrong, on standard error."""
-    return _Printing(stderr=True, highlight=False, quiet=quiet)
+    return _Printing(stderr=True, quiet=quiet)
 
 
 def verbosity() -> int:
@@ -65,8 +71,8 @@ def working(first: str) -> Iterator[Callable[[str], None]]:
     """
     console = errors(quiet=verbosity() < 0)
     if verbosity() <= 0:
-        with console.status(f"{first} ...") as status:
-            yield lambda step: status.update(f"{step} ...")
+        with console.status(Text(f"{first} ...")) as status:
+            yield lambda step: status.update(Text(f"{step} ..."))
         return
     step, start = first, time.perf_counter()
 
@@ -90,7 +96,29 @@ def bar(first: str, *, still: bool = False, hidden: bool = False) -> Iterator[Ca
     console = errors()
     disable = hidden or not console.is_terminal
     with Progress(console=console, transient=True, auto_refresh=not still, disable=disable) as shown:
-        task = shown.add_task(first, total=None)
+        task = shown.add_task(escape(first), total=None)
         if still:
             shown.refresh()
-        yield lambda step, done, total: shown.update(task, description=step, completed=done, total=total, refresh=still)
+        yield lambda step, done, total: shown.update(
+            task, description=escape(step), completed=done, total=total, refresh=still
+        )
+
+
+def print_rows(
+    console: rich.console.Console,
+    title: str,
+    headings: tuple[str, ...],
+    rows: Sequence[tuple[str, ...]],
+    limit: int | None,
+) -> None:
+    """Print a table of a count, a rule and more, as far as `limit`; nothing without rows."""
+    if not rows:
+        return
+    console.print()
+    table = Table(title, "rule", *headings, box=None, pad_edge=False, header_style="bold")
+    table.columns[0].justify = "right"
+    for row in rows[:limit]:
+        table.add_row(*(escape(cell) for cell in row))
+    console.print(table)
+    if limit is not None and len(rows) > limit:
+        console.print(f"... and {len(rows) - limit} more rows: --all", style="dim")

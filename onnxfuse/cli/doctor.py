@@ -8,6 +8,7 @@ from rich.table import Table
 
 from onnxfuse.api.doctor import Diagnosis, doctor
 from onnxfuse.cli.console import output, print_json, working
+from onnxfuse.cli.parameters import JSON_OPTION
 from onnxfuse.model.errors import DeviceError
 
 
@@ -19,7 +20,7 @@ from onnxfuse.model.errors import DeviceError
     show_default=True,
     help="What has to work: auto wants CUDA where there is an NVIDIA driver.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print every fact as JSON.")
+@JSON_OPTION
 def command(provider: Literal["auto", "cpu", "cuda"], as_json: bool) -> int:
     """Say what is installed, what works and what is missing, with the command that mends it.
 

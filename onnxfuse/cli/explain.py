@@ -1,18 +1,15 @@
 """`onnxfuse explain`: what fuses in a model, what does not, the node and the reason where an attempt stopped."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from onnxfuse.api.explaining import Explained, explain
 from onnxfuse.api.options import Options, Tuning
 from onnxfuse.cli import tuning
-from onnxfuse.cli.console import output, print_json, working
-from onnxfuse.cli.parameters import rule_names
+from onnxfuse.cli.console import output, print_json, print_rows, working
+from onnxfuse.cli.parameters import JSON_OPTION, rule_names, rules_option
 from onnxfuse.model.errors import UsageError
 
 SCREEN = 12
@@ -29,7 +26,7 @@ SCREEN = 12
     shell_complete=rule_names,
     help="Look at this rule alone; may be repeated.",
 )
-@click.option("--rules", "folders", metavar="DIR", multiple=True, type=click.Path(path_type=Path), help="More rules.")
+@rules_option()
 @click.option(
     "--tuning",
     "tuning_file",
@@ -40,7 +37,7 @@ SCREEN = 12
 @click.option("--near", "nearest", is_flag=True, help="Rank what nearly fused over the whole model, with hints.")
 @click.option("--at", metavar="NODE", multiple=True, help="Each rule's furthest attempt at this node or value alone.")
 @click.option("--all", "everything", is_flag=True, help="Print every row.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@JSON_OPTION
 def command(
     source: Path,
     only: tuple[str, ...],
@@ -78,7 +75,7 @@ def _print_near(found: Explained, limit: int | None) -> None:
     console = output()
     count, rows = found.nearest(everything=limit is None)
     console.print(f"[bold]{count} near misses[/] of {len(rows)} kinds, nearest first")
-    _table(console, "places", ("matched", "first stopped at", "because it -> what would help"), rows, limit)
+    print_rows(console, "places", ("matched", "first stopped at", "because it -> what would help"), rows, limit)
 
 
 def _print_place(found: Explained, name: str, limit: int | None) -> None:
@@ -88,7 +85,7 @@ def _print_place(found: Explained, name: str, limit: int | None) -> None:
     console.print(f"[bold]{escape(name)}[/]: {escape('; '.join(took) or 'no rule took it')}")
     if not rows and not took:
         console.print("no rule begins at its operator", style="dim")
-    _table(console, "matched", ("stopped at", "because it -> what would help"), rows, limit)
+    print_rows(console, "matched", ("stopped at", "because it -> what would help"), rows, limit)
 
 
 def _print(found: Explained, limit: int | None) -> None:
@@ -99,20 +96,5 @@ def _print(found: Explained, limit: int | None) -> None:
     )
     for note in report.notes:
         console.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
-    _table(console, "fused", ("nodes", "first at", "grew no further because"), found.fused(), limit)
-    _table(console, "not fused", ("from", "first stopped at", "because it"), found.not_fused(), limit)
-
-
-def _table(
-    console: Console, title: str, headings: tuple[str, ...], rows: Sequence[tuple[str, ...]], limit: int | None
-) -> None:
-    if not rows:
-        return
-    console.print()
-    table = Table(title, "rule", *headings, box=None, pad_edge=False, header_style="bold")
-    table.columns[0].justify = "right"
-    for row in rows[:limit]:
-        table.add_row(*(escape(cell) for cell in row))
-    console.print(table)
-    if limit is not None and len(rows) > limit:
-        console.print(f"... and {len(rows) - limit} more rows: --all", style="dim")
+    print_rows(console, "fused", ("nodes", "first at", "grew no further because"), found.fused(), limit)
+    print_rows(console, "not fused", ("from", "first stopped at", "because it"), found.not_fused(), limit)

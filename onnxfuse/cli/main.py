@@ -2,11 +2,13 @@
 
 import contextlib
 import difflib
+import errno
 import importlib
 import io
 import os
 import signal
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Callable
@@ -16,6 +18,7 @@ import click
 from click.shell_completion import CompletionItem
 
 import onnxfuse
+from onnxfuse.cli import leave
 from onnxfuse.cli.console import VERBOSITY, errors, print_json
 from onnxfuse.model import isolation
 from onnxfuse.model.errors import OnnxfuseError
@@ -120,14 +123,18 @@ def group() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave the process with its exit code."""
+    ours = arguments is None
     if arguments is None:
         # The process is this command's alone: what it runs of a model, it may run in children.
         isolation.allow()
         _open_streams()
         arguments = sys.argv[1:]
     if threading.current_thread() is threading.main_thread():
-        # A pipeline that runs out of time ends the process by this signal: half-written files go, as after any error.
-        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+        # A pipeline that runs out of time ends the process by SIGTERM: half-written files go, as after any error.
+        signal.signal(signal.SIGTERM, _end)
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as a shell has it for what runs behind
+            signal.signal(signal.SIGINT, _end)
+        _Ended.by = 0
     try:
         code = group.main(arguments, prog_name="onnxfuse", standalone_mode=False)
     except OnnxfuseError as error:
@@ -141,8 +148,8 @@ def main(arguments: list[str] | None = None) -> None:
                 error.show()
             click.echo(printable(told.getvalue()), err=True, nl=False)
         code = 2
-    except click.Abort:
-        code = 130
+    except (click.Abort, KeyboardInterrupt):
+        code = 128 + signal.SIGINT
     except SystemExit as left:
         if not isinstance(left.__context__, BrokenPipeError):
             raise
@@ -150,7 +157,11 @@ def main(arguments: list[str] | None = None) -> None:
     except OSError as error:
         # What the system refuses where no command expects it, such as a name that is too long; without a file it is
         # no mistake of the caller's.
-        if error.filename is None:
+        lacking = _lacking(error)
+        if lacking:
+            _complain(lacking, "Free some, or raise the limit (ulimit -a).", ENVIRONMENT, arguments)
+            code = ENVIRONMENT
+        elif error.filename is None:
             _own_fault(error, arguments)
             code = FAULT
         else:
@@ -165,9 +176,38 @@ def main(arguments: list[str] | None = None) -> None:
         )
         code = ENVIRONMENT
     except Exception as error:
-        _own_fault(error, arguments)
-        code = FAULT
+        if _Ended.by:  # what is compiled, such as NumPy while it is imported, makes an error of its own of a signal
+            code = 128 + _Ended.by
+        else:
+            _own_fault(error, arguments)
+            code = FAULT
+    if ours and signal.getsignal(signal.SIGINT) is _end:
+        signal.signal(signal.SIGINT, leave)  # libraries take themselves down; all is said
     sys.exit(code or 0)
+
+
+class _Ended:
+    """The signal that ends this call; 0 without."""
+
+    by = 0
+
+
+def _end(number: int, _: object) -> None:
+    _Ended.by = number
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    sys.exit(128 + number)
+
+
+def _lacking(error: OSError) -> str:
+    """Return what this machine or this process has run out of, empty where it is something else."""
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError:
+        return "no folder for temporary files can be written to: neither TMPDIR nor /tmp"
+    exhausted = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
+    place = "" if error.filename is None else f"{error.filename}: "
+    return f"{place}{error.strerror}" if error.errno in exhausted else ""
 
 
 def _open_streams() -> None:

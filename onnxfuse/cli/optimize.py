@@ -1,7 +1,6 @@
 """`onnxfuse optimize`: apply the rules, write the model, print one screen of what was done."""
 
 import contextlib
-import os
 from functools import partial
 from pathlib import Path
 
@@ -13,14 +12,15 @@ from onnxfuse.api.options import Dump, Guarding, Options, Tuning, requirement
 from onnxfuse.cli.console import output, print_json, working
 from onnxfuse.cli.optimized import show
 from onnxfuse.cli.outputs import Outputs, output_options
-from onnxfuse.cli.parameters import ShapeOption, Shapes, rule_names
+from onnxfuse.cli.parameters import JSON_OPTION, ShapeOption, Shapes, rule_names, rules_option
 from onnxfuse.model.errors import EXPECTATION_NOT_MET, UsageError
+from onnxfuse.model.replacing import same_file
 
 
 @click.command("optimize")
 @click.argument("source", metavar="IN.onnx", type=click.Path(path_type=Path))
 @click.argument("target", metavar="OUT.onnx", type=click.Path(path_type=Path))
-@click.option("--rules", "folders", metavar="DIR", multiple=True, type=click.Path(path_type=Path), help="More rules.")
+@rules_option()
 @click.option(
     "--only", metavar="RULE", multiple=True, shell_complete=rule_names, help="Apply this rule alone; may be repeated."
 )
@@ -66,7 +66,7 @@ from onnxfuse.model.errors import EXPECTATION_NOT_MET, UsageError
     help="With --dump, --tune and --tuning: a dynamic dimension; for tuning its sizes, batch=1,32.",
 )
 @output_options
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@JSON_OPTION
 def command(
     source: Path,
     target: Path,
@@ -98,8 +98,7 @@ def command(
             "--undo goes with none of --only, --skip, --require, --guard, --tune, --tuning, --strict-fp32 and "
             "--freeze-initializers"
         )
-    # Not Path.exists, which raises where the system does not take the name; that is told when it is written.
-    if not in_place and os.path.exists(source) and os.path.exists(target) and os.path.samefile(source, target):
+    if not in_place and same_file(source, target):
         raise UsageError(
             f"{target}: is IN.onnx itself, which would be gone", "Give another name, or --in-place to write over it."
         )

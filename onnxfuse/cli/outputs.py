@@ -10,16 +10,17 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import wraps
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 import onnx
 
-from onnxfuse.api.files import writable, written
+from onnxfuse.api.files import writable, write_text
 from onnxfuse.model import io
-from onnxfuse.model.errors import OnnxfuseError
+from onnxfuse.model.errors import OnnxfuseError, UsageError
+from onnxfuse.model.replacing import same_file
 
 Models = Mapping[str, "onnx.ModelProto | Path | str"]
 """The models of a command by side: `before`, `after`."""
@@ -55,16 +56,16 @@ class Outputs:
             for line in reporting.annotations(found):
                 click.echo(line, err=True)
         if self.junit is not None:
-            written(self.junit, reporting.junit(found))
+            write_text(self.junit, reporting.junit(found))
         if self.markdown is not None:
-            written(self.markdown, reporting.markdown(command, facts), add=True)
+            write_text(self.markdown, reporting.markdown(command, facts), add=True)
         if self.report is not None:
             sides = more if more is not None else {"": models or {}}
             graphs = {
                 name: {side: reporting.graph_of(_light(m)) for side, m in ms.items()} for name, ms in sides.items()
             }
             drawn = {name: sides for name, sides in graphs.items() if sides}
-            written(self.report, reporting.page(command, facts, drawn, command_line(), environment()))
+            write_text(self.report, reporting.page(command, facts, drawn, command_line(), environment()))
 
     def check(self) -> None:
         """Complain about a file that cannot be written before the work starts, not after it."""
@@ -92,6 +93,7 @@ def output_options(command: Command) -> Command:
     ) -> Any:
         outputs = Outputs(report, junit, markdown)
         outputs.check()
+        _check_apart(options | {"report": report, "junit": junit, "markdown": markdown})
         try:
             return command(*arguments, outputs=outputs, **options)
         except OnnxfuseError as error:
@@ -104,6 +106,27 @@ def output_options(command: Command) -> Command:
     return with_outputs  # type: ignore[return-value]  # click sees the options that were added, the caller one argument
 
 
+WRITTEN = ("report", "junit", "markdown", "plot", "trace", "save_inputs", "tuning_file", "dump", "bisect")
+"""Options that name what is written beside a model."""
+
+
+def _check_apart(options: Mapping[str, Any]) -> None:
+    """Raise UsageError where a file that is to be written is one that is read, or written, too: it would be gone.
+
+    Devices and pipes take any number.
+    """
+    named = [
+        (name, path)
+        for name, given in options.items()
+        for path in (given if isinstance(given, tuple) else (given,))
+        if isinstance(path, Path) and (os.path.isfile(path) or os.path.isdir(path) or not os.path.exists(path))
+    ]
+    for name, path in named:
+        if name in WRITTEN and any(other != name and same_file(path, beside) for other, beside in named):
+            option = f"--{name.removesuffix('_file').replace('_', '-')}"
+            raise UsageError(f"{option} {path}: is named twice, and would be overwritten", "Give another name.")
+
+
 def command_line() -> str:
     """Return the call as a person would type it."""
     return shlex.join(["onnxfuse", *sys.argv[1:]])
@@ -113,10 +136,17 @@ def environment() -> dict[str, str]:
     """Return the versions that a report's figures stand on."""
     names = ("onnxfuse", "onnx", "onnxruntime-gpu", "cupy-cuda13x", "numpy")
     return {
-        **{name: version(name) for name in names},
+        **{name: _version(name) for name in names},
         "Python": platform.python_version(),
         "system": platform.platform(),
     }
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:  # this is also what tells of a fault, which an installation like that may have
+        return "not installed"
 
 
 def _light(model: "onnx.ModelProto | Path | str") -> onnx.ModelProto:

@@ -1,9 +1,15 @@
 """Options that several commands have, and how their texts are read."""
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
 import click
 
 from onnxfuse.api.options import shipped_names
 from onnxfuse.api.running import PROVIDERS
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 """What `--shape` gives: each name with its sizes."""
@@ -56,3 +62,19 @@ TF32_OPTION = click.option(
 PROVIDER_OPTION = click.option(
     "--provider", type=click.Choice(list(PROVIDERS)), default="auto", show_default=True, help="Where to run."
 )
+
+SEED_OPTION = click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs.")
+
+JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print every fact as JSON.")
+
+
+def shapes_option(text: str) -> Callable[[Command], Command]:
+    """Return the option for sizes of dimensions and shapes of inputs, which may be repeated."""
+    return click.option(
+        "--shapes", "--shape", "shapes", type=ShapeOption(), multiple=True, help=f"{text} May be repeated."
+    )
+
+
+def rules_option(text: str = "More rules.") -> Callable[[Command], Command]:
+    """Return the option for folders of rules."""
+    return click.option("--rules", "folders", metavar="DIR", multiple=True, type=click.Path(path_type=Path), help=text)

@@ -8,7 +8,7 @@ from rich.markup import escape
 from onnxfuse.api.running import PROFILED, PROVIDERS, profile
 from onnxfuse.cli.console import output, print_json, working
 from onnxfuse.cli.outputs import Outputs, output_options
-from onnxfuse.cli.parameters import PROVIDER_OPTION, TF32_OPTION, ShapeOption, Shapes
+from onnxfuse.cli.parameters import JSON_OPTION, PROVIDER_OPTION, SEED_OPTION, TF32_OPTION, Shapes, shapes_option
 from onnxfuse.cli.profiled import show
 from onnxfuse.model.errors import UsageError
 
@@ -18,14 +18,7 @@ TOP = 12
 @click.command("profile")
 @click.argument("model", metavar="IN.onnx", type=click.Path(path_type=Path))
 @click.argument("fused", metavar="[OUT.onnx]", required=False, type=click.Path(path_type=Path))
-@click.option(
-    "--shape",
-    "--shapes",
-    "shapes",
-    type=ShapeOption(),
-    multiple=True,
-    help="Size of a dynamic dimension (batch=32), or the shape of an input. May be repeated.",
-)
+@shapes_option("Size of a dynamic dimension (batch=32), or the shape of an input.")
 @PROVIDER_OPTION
 @TF32_OPTION
 @click.option("--no-time", is_flag=True, help="Count bytes and operations from shapes alone; run nothing.")
@@ -34,10 +27,10 @@ TOP = 12
 @click.option("--top", type=click.IntRange(1), default=TOP, show_default=True, help="Rows of each table.")
 @click.option("--nodes", is_flag=True, help="A row for each node in the tables, not for each kind.")
 @click.option("--runs", type=click.IntRange(1), default=PROFILED, show_default=True, help="Runs that are profiled.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs.")
+@SEED_OPTION
 @click.option("--trace", metavar="FILE.json", type=click.Path(path_type=Path), help="Write one run as a Chrome trace.")
 @output_options
-@click.option("--json", "as_json", is_flag=True, help="Print every fact as JSON.")
+@JSON_OPTION
 def command(
     model: Path,
     fused: Path | None,

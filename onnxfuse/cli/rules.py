@@ -12,7 +12,7 @@ from rich.table import Table
 
 from onnxfuse.api import rules as library
 from onnxfuse.cli.console import output, print_json
-from onnxfuse.cli.parameters import rule_names
+from onnxfuse.cli.parameters import JSON_OPTION, rule_names, rules_option
 
 if TYPE_CHECKING:
     from onnxfuse.rewrite.language.rule_file import Rule
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 @click.command("rules")
 @click.argument("name", required=False, shell_complete=rule_names)
-@click.option("--rules", "folders", metavar="DIR", multiple=True, type=click.Path(path_type=Path), help="More rules.")
+@rules_option()
 @click.option("--predicates", is_flag=True, help="List the words that `where` understands.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@JSON_OPTION
 def command(name: str | None, folders: tuple[Path, ...], predicates: bool, as_json: bool) -> int:
     """List the fusion rules, or explain the rule NAME with models before and after it."""
     console = output()

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from onnxfuse.api import tuning
+from onnxfuse.cli.console import print_rows
 
 if TYPE_CHECKING:
     from onnxfuse.tuning import Tuned
@@ -41,10 +41,4 @@ def print_candidates(tuned: "Tuned", console: Console, limit: int | None) -> Non
     console.print()
     console.print(f"measured on {escape('; '.join(map(str, tuned.book)))}", style="dim", soft_wrap=True)
     rows = [row for d in tuned.decisions.decided for row in tuning.rows(d, everything=limit is None)]
-    table = Table("places", "rule", "nodes", "shapes", "decision", "us", box=None, pad_edge=False, header_style="bold")
-    table.columns[0].justify = "right"
-    for row in rows[:limit]:
-        table.add_row(*(escape(cell) for cell in row))
-    console.print(table)
-    if limit is not None and len(rows) > limit:
-        console.print(f"... and {len(rows) - limit} more rows: --all", style="dim")
+    print_rows(console, "places", ("nodes", "shapes", "decision", "us"), rows, limit)

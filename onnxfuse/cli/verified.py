@@ -53,13 +53,13 @@ def _table(report: "Report") -> Table:
     ):  # fmt: skip
         table.add_column(title, justify=justify, no_wrap=title != "output")  # type: ignore[arg-type]
     for row in report.outputs:
-        m = row.measure
+        m, d = row.measure, row.measure.difference
         color = {"ok": "green", "mismatch": "red", "undecided": "yellow"}[row.verdict]
         given = row.tolerance
         judged = (f"{m.error:.2g}", f"{m.budget:.2g}") if given is None else (f"{given.worst:.2g}x", "tolerance")
         table.add_row(
-            escape(row.output), row.dtype, *judged, f"{m.own:.2g}", f"{m.max_abs:.2g}",
-            f"{m.max_rel:.2g}", f"{m.cosine:.7f}", f"rtol {m.rtol:.0e} atol {m.atol:.1e}", f"[{color}]{row.verdict}[/]",
+            escape(row.output), row.dtype, *judged, f"{m.own:.2g}", f"{d.max_abs:.2g}",
+            f"{d.max_rel:.2g}", f"{d.cosine:.7f}", f"rtol {d.rtol:.0e} atol {d.atol:.1e}", f"[{color}]{row.verdict}[/]",
         )  # fmt: skip
     return table
 
@@ -89,7 +89,8 @@ def _legend(report: "Report") -> str:
         sizes = ", ".join(f"{name}={','.join(map(str, values))}" for name, values in report.searched.items())
         text += f"\nsizes searched upward until the original ran: {escape(sizes)}; say which with --shape"
     if skipped:
-        text += f"\n{skipped} cases left out: {escape(next(c.note for c in report.cases if c.note))}"
+        why = next(c.note for c in report.cases if c.note).removeprefix("left out: ")
+        text += f"\n{skipped} case{'s' * (skipped > 1)} left out: {escape(why)}"
     kernels = [k for k in report.kernels if k.runs_as == "kernel"]
     return text + (_kernel_text(kernels, report.kernels) if report.kernels else "")
 
@@ -132,6 +133,8 @@ def _next_steps(report: "Report") -> list[str]:
             "made-up inputs tell too little about this model: give real ones with --inputs, or say how far the outputs "
             "may be apart with --rtol and --atol"
         )
+    if any(c.note.endswith("(--time)") for c in report.cases):
+        steps.append(f"cases were left out for their time: --time {2 * report.limits['seconds']:g} gives them more")
     if any(k.runs_as == "function" for k in report.kernels) and report.provider.startswith("CUDA"):
         steps.append("the bodies alone can be verified with --provider cpu")
     return steps

@@ -7,7 +7,15 @@ import click
 from onnxfuse.api.running import CPU, CUDA, PROVIDERS, verify
 from onnxfuse.cli.console import bar, output, print_json
 from onnxfuse.cli.outputs import Outputs, output_options
-from onnxfuse.cli.parameters import TF32_OPTION, ShapeOption, Shapes, ToleranceOption
+from onnxfuse.cli.parameters import (
+    JSON_OPTION,
+    SEED_OPTION,
+    TF32_OPTION,
+    Shapes,
+    ToleranceOption,
+    rules_option,
+    shapes_option,
+)
 from onnxfuse.cli.verified import show
 from onnxfuse.model.errors import MISMATCH
 
@@ -24,15 +32,8 @@ AGAINST = {"both": (CPU, CUDA), "cpu,cuda": (CPU, CUDA), "cuda,cpu": (CUDA, CPU)
     multiple=True,
     help="Real inputs: .npz, .npy, .json, .pb, or a folder with input_0.pb or test_data_set_*. May be repeated.",
 )
-@click.option(
-    "--shapes",
-    "--shape",
-    "shapes",
-    type=ShapeOption(),
-    multiple=True,
-    help="Values of a dynamic dimension (batch=1,7) or the shape of an input (x=1x3x224x224). May be repeated.",
-)
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs.")
+@shapes_option("Values of a dynamic dimension (batch=1,7) or the shape of an input (x=1x3x224x224).")
+@SEED_OPTION
 @click.option(
     "--seeds", type=click.IntRange(1), default=1, show_default=True, help="How many seeds to run, from --seed."
 )
@@ -77,14 +78,7 @@ AGAINST = {"both": (CPU, CUDA), "cpu,cuda": (CPU, CUDA), "cuda,cpu": (CUDA, CPU)
     metavar="DIR",
     help="After a mismatch, name the fused op or rule at fault, and write the smallest failing model to DIR.",
 )
-@click.option(
-    "--rules",
-    "folders",
-    metavar="DIR",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="Rules that FUSED was made with beside the shipped ones.",
-)
+@rules_option("Rules that FUSED was made with beside the shipped ones.")
 @click.option(
     "--truth",
     type=click.Choice(["auto", "float64", "float32"]),
@@ -98,7 +92,8 @@ AGAINST = {"both": (CPU, CUDA), "cpu,cuda": (CPU, CUDA), "cuda,cpu": (CUDA, CPU)
     type=click.FloatRange(min=0, min_open=True),
     default=300.0,
     show_default=True,
-    help="Seconds for the cases, and as much again where there is doubt; cases beyond are left out, and told.",
+    help="Seconds for the cases, and as much again for more of them or another rounding where there is doubt; what is "
+    "beyond is left out, and told.",
 )
 @click.option(
     "--memory",
@@ -106,7 +101,7 @@ AGAINST = {"both": (CPU, CUDA), "cpu,cuda": (CPU, CUDA), "cuda,cpu": (CUDA, CPU)
     help="Gigabytes that the values of a case may take; by default half of what is free.",
 )
 @output_options
-@click.option("--json", "as_json", is_flag=True, help="Print every fact as JSON.")
+@JSON_OPTION
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing; the exit code is the verdict.")
 def command(
     original: Path,

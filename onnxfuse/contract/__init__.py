@@ -1,6 +1,6 @@
 """What a repository promises of its models: `onnxfuse.toml` says it, `onnxfuse.lock` remembers what was reached."""
 
-from onnxfuse.contract.config import Contract, Entry, Requirement, read
+from onnxfuse.contract.config import LOCK, Contract, Entry, Requirement, read
 from onnxfuse.contract.lock import (
     Change,
     Lock,
@@ -14,6 +14,7 @@ from onnxfuse.contract.lock import (
 )
 
 __all__ = [
+    "LOCK",
     "Change",
     "Contract",
     "Entry",

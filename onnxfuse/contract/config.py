@@ -13,17 +13,25 @@ bench = { min_speedup = 1.2 }
 import operator
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from onnxfuse.model.errors import UsageError
-from onnxfuse.model.text import read_toml
+from onnxfuse.model.facts import MOST_NUMBER, as_integer, shown
+from onnxfuse.model.replacing import same_file
+from onnxfuse.model.text import read_text, read_toml
 from onnxfuse.rewrite.language.pattern import did_you_mean
 
 RELATIONS = {"==": operator.eq, ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 SEE = "See onnxfuse ci --help."
+LOCK = ".lock"
+"""In place of the suffix of the configuration's name."""
+KINDS: dict[type, str] = {str: "a text", list: "a list", dict: "a table", bool: "true or false"}
+MOST_COUNT = 2**31
+MOST_SEEDS = 10_000
+"""Each seed is five cases, which are planned before the first is run; verify stops after five minutes of them."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +89,7 @@ class Contract:
 def read(path: Path) -> Contract:
     """Return what `path` says; paths in it are relative to its folder. Raises UsageError with file and line."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
         data = read_toml(text)
     except FileNotFoundError:
         raise UsageError(
@@ -92,7 +100,7 @@ def read(path: Path) -> Contract:
     reader = _Reader(path, text)
     reader.keys(data, {"rules", "model"}, path.name, 1)
     shared = reader.paths(data, "rules", 1)
-    tables = reader.get(data, "model", list, [], 1)
+    tables = reader.list(data, "model", dict, 1)
     if not tables:
         raise UsageError(f"{path}: names no model", "Add a table [[model]] with the key path.")
     lines = [n for n, line in enumerate(text.splitlines(), 1) if re.match(r"\s*\[\[\s*model\s*\]\]", line)]
@@ -100,6 +108,7 @@ def read(path: Path) -> Contract:
     twice = next((m for i, m in enumerate(models) if m.name in {o.name for o in models[:i]}), None)
     if twice is not None:
         raise UsageError(f"{path}:{twice.line}: two models are called '{twice.name}'", "Give one of them another name.")
+    reader.outputs_apart(models)
     return Contract(path, models)
 
 
@@ -135,7 +144,7 @@ class _Reader:
         bench = self.table(table, "bench", {"min_speedup"}, line)
         provider = self.get(table, "provider", str, "auto", line)
         if provider not in ("auto", "cpu", "cuda"):
-            raise self.wrong(f"provider is '{provider}', expected auto, cpu or cuda", line)
+            raise self.wrong(f"provider is {shown(provider)}, expected auto, cpu or cuda", line)
         output = self.get(table, "output", str, None, line)
         return Entry(
             name=self.get(table, "name", str, Path(source).stem, line),
@@ -143,7 +152,7 @@ class _Reader:
             line=line,
             output=None if output is None else self.inside(output, line),
             rules=(*shared, *self.paths(table, "rules", line)),
-            skip=tuple(self.get(table, "skip", list, [], line)),
+            skip=tuple(self.list(table, "skip", str, line)),
             freeze_initializers=self.get(table, "freeze_initializers", bool, False, line),
             require=tuple(
                 self.requirement(rule, given, line)
@@ -153,9 +162,9 @@ class _Reader:
                     self.get(table, "shapes", dict, {}, line).items()},
             provider=provider,
             inputs=self.paths(checks, "inputs", line),
-            seeds=int(self.number(checks, "seeds", line, least=1) or 1),
+            seeds=self.integer(checks, "seeds", line, least=1, most=MOST_SEEDS) or 1,
             verify=not off,
-            nodes=None if "nodes" not in budget else int(self.number(budget, "nodes", line) or 0),
+            nodes=self.integer(budget, "nodes", line),
             megabytes=self.number(budget, "megabytes", line),
             error=self.number(budget, "error", line),
             min_speedup=self.number(bench, "min_speedup", line),
@@ -165,30 +174,47 @@ class _Reader:
         """Return the path of an output; links and `..` may not lead out of the folder of the file that names it."""
         folder = Path(os.path.realpath(self.path.parent))
         if not Path(os.path.realpath(folder / output)).is_relative_to(folder):
-            raise self.wrong(f"output is {output!r}, which is outside {self.path.parent or Path()}", line)
+            raise self.wrong(f"output is {shown(output)}, which is outside {self.path.parent or Path()}", line)
         return self.path.parent / output
+
+    def outputs_apart(self, models: Sequence[Entry]) -> None:
+        """Complain of an output that would take the place of a model, of another output, or of our own files."""
+        taken = [self.path, self.path.with_suffix(LOCK), *(m.path for m in models)]
+        for model in models:
+            if model.output is None:
+                continue
+            if any(same_file(model.output, other) for other in taken):
+                raise self.wrong(f"output is {shown(str(model.output))}, which is another file's place", model.line)
+            taken.append(model.output)
 
     def requirement(self, rule: str, given: object, line: int) -> Requirement:
         if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
             return Requirement(rule, ">=", given)
         found = re.fullmatch(r"\s*(==|>=|<=|>|<)\s*(\d+)\s*", given) if isinstance(given, str) else None
         if found is None:
-            raise self.wrong(f'require: {rule} is {given!r}, expected a number or a text such as "==24"', line)
+            raise self.wrong(f'require: {rule} is {shown(given)}, expected a number or a text such as "==24"', line)
         return Requirement(rule, found[1], int(found[2]))
 
     def sizes(self, name: str, given: object, line: int) -> tuple[int, ...]:
         sizes = given if isinstance(given, list) else [given]
         if not sizes or not all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in sizes):
-            raise self.wrong(f"shapes: {name} is {given!r}, expected a number or a list of numbers", line)
+            raise self.wrong(f"shapes: {name} is {shown(given)}, expected a number or a list of numbers", line)
         return tuple(sizes)
 
-    def number(self, table: Mapping[str, Any], key: str, line: int, least: float = 0) -> float | None:
+    def number(self, table: Mapping[str, Any], key: str, line: int) -> float | None:
         value = table.get(key)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or value < least:
-            raise self.wrong(f"{key} is {value!r}, expected a number of at least {least:g}", line)
-        return value
+        # Compared, not converted: a whole number of TOML may be larger than any float, and nan is no bound.
+        if value is None or (isinstance(value, int | float) and value is not True and 0 <= value <= MOST_NUMBER):
+            return None if value is None else float(value)
+        raise self.wrong(f"{key} is {shown(value)}, expected a number of at least 0", line)
+
+    def integer(
+        self, table: Mapping[str, Any], key: str, line: int, least: int = 0, most: int = MOST_COUNT
+    ) -> int | None:
+        try:
+            return None if key not in table else as_integer(table[key], key, least, most)
+        except ValueError as error:
+            raise self.wrong(str(error), line) from None
 
     def table(self, table: Mapping[str, Any], key: str, known: set[str], line: int) -> dict[str, Any]:
         found: dict[str, Any] = self.get(table, key, dict, {}, line)
@@ -196,14 +222,26 @@ class _Reader:
         return found
 
     def paths(self, table: Mapping[str, Any], key: str, line: int) -> tuple[Path, ...]:
-        return tuple(self.path.parent / str(p) for p in self.get(table, key, list, [], line))
+        return tuple(self.path.parent / p for p in self.list(table, key, str, line))
+
+    def list(self, table: Mapping[str, Any], key: str, kind: type, line: int) -> list[Any]:
+        """Return a list whose elements are all of one kind."""
+        values: list[Any] = self.get(table, key, list, [], line)
+        for value in values:
+            self.kind(f"{key} holds", value, kind, line)
+        return values
 
     def get(self, table: Mapping[str, Any], key: str, kind: type, default: Any, line: int) -> Any:
         value = table.get(key, default)
-        if key in table and not isinstance(value, kind):
-            names: dict[type, str] = {str: "a text", list: "a list", dict: "a table", bool: "true or false"}
-            raise self.wrong(f"{key} is {value!r}, expected {names[kind]}", line)
+        if key in table:
+            self.kind(f"{key} is", value, kind, line)
         return value
+
+    def kind(self, what: str, value: object, kind: type, line: int) -> None:
+        if not isinstance(value, kind):
+            raise self.wrong(f"{what} {shown(value)}, expected {KINDS[kind]}", line)
+        if isinstance(value, str) and "\0" in value:
+            raise self.wrong(f"{what} {shown(value)}, which holds a NUL character", line)
 
     def keys(self, table: Mapping[str, Any], known: set[str], what: str, line: int) -> None:
         for key in table:

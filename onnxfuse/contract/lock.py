@@ -3,15 +3,17 @@
 import hashlib
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from onnxfuse.model import facts
+from onnxfuse.model import facts, io
 from onnxfuse.model.errors import UsageError
 from onnxfuse.model.facts import Facts, as_integer, as_list, as_number, as_text
+from onnxfuse.model.text import read_text
 from onnxfuse.rewrite.language.rule_file import Rule
 from onnxfuse.rewrite.report import Report
 
@@ -104,13 +106,13 @@ def _sorted(table: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_lock(path: Path) -> Lock | None:
     """Return the lock in `path`, None where there is none; raises UsageError for a file that is no lock."""
-    if not path.exists():
+    if not os.path.lexists(path):
         return None
     try:
-        data = facts.parse(path.read_text(encoding="utf-8"))
+        data = facts.parse(read_text(path))
         if data.at("schema")[0] != SCHEMA:
             raise UsageError(
-                f"{path}: is of version {data.all['schema']!r}, this onnxfuse reads version {SCHEMA}", AGAIN
+                f"{path}: is of version {facts.shown(data.all['schema'])}, this onnxfuse reads version {SCHEMA}", AGAIN
             )
         models = data.object("models")
         return Lock(_table(data.object("rules"), as_text), {name: _model(models.object(name)) for name in models.all})
@@ -143,12 +145,9 @@ def _table(known: Facts, read: Callable[[object, str], Kept]) -> dict[str, Kept]
 
 
 def write_lock(lock: Lock, path: Path) -> None:
-    """Write `lock`: the same facts give the same bytes. Raises UsageError where it cannot be written."""
+    """Write `lock`, whole or not at all: the same facts give the same bytes. Raises ModelError."""
     known = {"schema": SCHEMA, "rules": lock.rules, "models": {n: asdict(m) for n, m in sorted(lock.models.items())}}
-    try:
-        path.write_text(json.dumps(known, indent=2) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error.strerror}", "Check the folder's permissions.") from None
+    io.write_text(path, json.dumps(known, indent=2) + "\n")
 
 
 def compare(was: Lock, now: Lock) -> tuple[Change, ...]:

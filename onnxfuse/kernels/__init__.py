@@ -4,7 +4,7 @@ Pure Python up to the plan; `compile` needs NVRTC, `load` needs a GPU.
 """
 
 from onnxfuse.kernels.arch import SUPPORTED, Arch
-from onnxfuse.kernels.build.nvrtc import arch_of, compile, is_compiled, load, zeros
+from onnxfuse.kernels.build.nvrtc import arch_of, compile, copy, is_compiled, load, wait, zeros
 from onnxfuse.kernels.cost import LAUNCH
 from onnxfuse.kernels.dispatch import (
     TEMPLATES,
@@ -85,6 +85,7 @@ __all__ = [
     "arch_of",
     "candidates",
     "compile",
+    "copy",
     "estimate",
     "family",
     "fits",
@@ -108,5 +109,6 @@ __all__ = [
     "unplanned",
     "unreadable",
     "unreadable_before",
+    "wait",
     "zeros",
 ]

@@ -5,8 +5,6 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
-import onnx
-
 from onnxfuse.kernels import cost as costs
 from onnxfuse.kernels import launch_plan, limits, templates
 from onnxfuse.kernels.arch import Arch
@@ -17,8 +15,8 @@ from onnxfuse.kernels.launch_plan import DEFAULT, LaunchPlan, Tuning
 from onnxfuse.kernels.programs import stored
 from onnxfuse.kernels.programs.family import Family, Key
 from onnxfuse.kernels.templates.template import Extents, Planner
-from onnxfuse.model.errors import KernelError
-from onnxfuse.model.fused import FusedOp
+from onnxfuse.model.errors import NoPlanError
+from onnxfuse.model.fused import FusedOp, Meaning
 
 Result = TypeVar("Result")
 TEMPLATES = dict(templates.every())
@@ -81,19 +79,13 @@ def unreadable_before(template: str, shape: Extents | None, full: Extents | None
 
 def estimate(op: FusedOp, input_shapes: tuple[Shape, ...]) -> float | str:
     """Return what a launch of a pointwise op on such inputs costs, as bytes of traffic; or why there is none."""
-    text = op.body.SerializeToString(deterministic=True)
-    return _estimate(op.template, op.inputs, op.outputs, text, input_shapes)
+    return _estimate(op.meaning, op.template, input_shapes)
 
 
 @lru_cache(maxsize=4096)
-def _estimate(
-    template: str, inputs: tuple[int, ...], outputs: tuple[int, ...], body: bytes, input_shapes: tuple[Shape, ...]
-) -> float | str:
-    function = onnx.FunctionProto.FromString(body)
-    # Equal bodies cost the same, whatever they are called: the layers of a model are estimated once.
-    op = FusedOp(name="", rule="", template=template, inputs=inputs, outputs=outputs, body=function)
+def _estimate(meaning: Meaning, template: str, input_shapes: tuple[Shape, ...]) -> float | str:
     try:
-        return costs.estimate(op, input_shapes)
+        return costs.estimate(meaning.op(template), input_shapes)
     except UnsupportedError as reason:
         return str(reason)
 
@@ -178,7 +170,7 @@ def _guarded(op: FusedOp, input_shapes: tuple[Shape, ...], work: Callable[[], Re
         return work()
     except UnsupportedError as reason:
         shapes = ", ".join("x".join(map(str, s)) or "scalar" for s in input_shapes)
-        raise KernelError(
+        raise NoPlanError(
             f"{op.name}: no kernel for input shapes {shapes}: {reason}",
             f"run without onnxfuse's kernels, or optimize without rule {op.rule}",
         ) from reason

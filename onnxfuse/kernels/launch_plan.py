@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from typing import cast
 
 from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.emit import expressions
+from onnxfuse.kernels.emit import entry as entries
 from onnxfuse.kernels.emit.source import DEVICE, KernelSource, generated, identifier, template
-from onnxfuse.kernels.ir import types
-from onnxfuse.kernels.ir.program import Program
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.programs.numbers import is_recorded
@@ -127,7 +125,7 @@ class Area:
 class Tuning:
     """The constants that plans choose by. The defaults are the plan's own choice; a benchmark may sweep them.
 
-    Figures: float16, tensors of 64 MB and more, H200, 2026-11 (`python tests/gpu/bandwidth.py --sweep NAME=VALUES`).
+    Figures: float16, tensors of 64 MB and more, H200, 2026-11 (`python -m benchmarks.bandwidth --sweep NAME=VALUES`).
     """
 
     pointwise_threads: int = 256
@@ -282,80 +280,11 @@ class LaunchPlan:
     """Launches after this one, on the same pointers."""
 
 
-@dataclass(frozen=True)
-class Operand:
-    """An input that is read, or an output."""
-
-    name: str
-    """`in3`, `out0`: its name in the kernel."""
-    field: str
-    """Its field of `Element` or `Result`."""
-    stored: str
-    """C++ type in memory."""
-    size: int
-    """Bytes of an element."""
-    shape: Shape
-    is_output: bool
-
-    @property
-    def pointer(self) -> str:
-        """Its field of `Pointers`, as C++."""
-        return f"{'' if self.is_output else 'const '}{self.stored}* {self.name};"
-
-    @property
-    def cast(self) -> str:
-        """The kernel's argument as that field."""
-        return f"({'' if self.is_output else 'const '}{self.stored}*){self.name}"
-
-
-def operands(program: Program, input_shapes: tuple[Shape, ...]) -> tuple[Operand, ...]:
-    """Return the inputs that are read and then the outputs, with the shapes of their values (keepdims=1)."""
-    shapes = program.shapes(input_shapes)
-    inputs = [
-        operand(f"in{i}", f"a{i}", program.inputs[i], input_shapes[i], False) for i in expressions.live_inputs(program)
-    ]
-    outputs = [operand(f"out{n}", f"b{n}", o.dtype, shapes[o.value], True) for n, o in enumerate(program.outputs)]
-    return (*inputs, *outputs)
-
-
-def operand(name: str, field: str, dtype: int, shape: Shape, is_output: bool) -> Operand:
-    """Return the operand of this element type."""
-    facts = types.TYPES[dtype]
-    return Operand(name, field, facts.stored, facts.size, shape, is_output)
-
-
-def pointers(operands_: tuple[Operand, ...], scratch: bool = False) -> str:
-    """Return the C++ struct with one typed pointer per operand, and that of the scratch memory."""
-    fields = [*(o.pointer for o in operands_), *(["unsigned* scratch;"] if scratch else [])]
-    return "struct Pointers {\n" + "".join(f"  {f}\n" for f in fields) + "};\n"
-
-
-def entry_point(
-    entry: str,
-    work: str,
-    program: Program,
-    operands_: tuple[Operand, ...],
-    min_blocks: int,
-    cluster: int = 1,
-    scratch: bool = False,
-) -> str:
-    """Return the kernel function: input, output and scratch pointers, then the parameters by value."""
-    arguments = [f"const void* in{i}" for i in range(len(program.inputs))]
-    arguments += [f"void* out{n}" for n in range(len(program.outputs))]
-    arguments += ["void* scratch"] if scratch else []
-    bounds = f"THREADS, {min_blocks}" if min_blocks else "THREADS"
-    casts = ", ".join([*(o.cast for o in operands_), *(["(unsigned*)scratch"] if scratch else [])])
-    head = f"CLUSTER_KERNEL({cluster}, {bounds})" if cluster > 1 else f"KERNEL({bounds})"
-    body = f"  join_stream();\n  {work}({{{casts}}}, p);\n"
-    return f"{head} {entry}({', '.join(arguments)}, PARAMETERS p) {{\n{body}}}\n"
-
-
 def nothing(op: FusedOp, output_shapes: tuple[Shape, ...]) -> LaunchPlan:
     """Return the plan for outputs without elements: a kernel that is never launched."""
-    arguments = [f"const void* in{i}" for i in range(len(op.inputs))]
-    arguments += [f"void* out{n}" for n in range(len(op.outputs))]
     entry = identifier(op.name)
-    text = f"struct Parameters {{ unsigned count; }};\nKERNEL(32) {entry}({', '.join(arguments)}, PARAMETERS p) {{}}\n"
+    text = "struct Parameters { unsigned count; };\n"
+    text += entries.kernel(entry, len(op.inputs), len(op.outputs), "", bounds="KERNEL(32)")
     kernel = KernelSource(entry, (template(DEVICE), generated(entry, text)))
     return LaunchPlan(kernel, (0, 1, 1), (32, 1, 1), 0, packed((0,), 32), output_shapes)
 

@@ -17,7 +17,8 @@ from onnxfuse.kernels.launch_plan import DEFAULT, Area, Band, Block, Patch, Quer
 from onnxfuse.model import facts as known_facts
 from onnxfuse.model import io
 from onnxfuse.model.errors import ModelError
-from onnxfuse.model.facts import Facts, as_integer, as_list, as_number, as_text
+from onnxfuse.model.facts import Facts, as_integer, as_list, as_number, as_text, shown
+from onnxfuse.model.text import read_text
 
 VERSION = 1
 """Of the file's form; it grows when a fact changes its name, its place or its meaning."""
@@ -31,7 +32,7 @@ Kind = Literal["fused", "library", "split", "alone"]
 what the other rules make of the body, the library's node and a kernel after it; `alone`: the nodes as ONNX Runtime runs
 them."""
 Key = tuple[str, tuple[Shape, ...]]
-"""A fused op's name, which holds a hash of body and element types, and the shapes of its inputs."""
+"""The digest in a fused op's name, of its body and element types, and the shapes of its inputs."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class Measured:
     @property
     def key(self) -> Key:
         """What it is looked up by."""
-        return self.op, self.shapes
+        return key(self.op, self.shapes)
 
     @property
     def ran(self) -> bool:
@@ -101,6 +102,14 @@ class Measured:
         fastest = min(ran, key=_time, default=None)
         own = next((c for c in ran if c.tuning == DEFAULT), None)
         return own if own is not None and fastest is not None and _meet(own, fastest) else fastest
+
+
+def key(op: str, shapes: tuple[Shape, ...]) -> Key:
+    """Return what the times of a fused op are looked up by: the digest at the end of its name, and the shapes.
+
+    The words before it change where a rule is renamed, and with them no time that was measured.
+    """
+    return op.rpartition("_")[2], shapes
 
 
 Section = dict[Key, Measured]
@@ -196,8 +205,8 @@ MOST_EXTENT = 2**62
 def read(path: Path) -> Book:
     """Return what the file holds; raises ModelError where it is missing or of another form."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_text(path)
+    except (OSError, ValueError) as error:
         raise ModelError(
             f"{path}: cannot be read as a tuning file: {error}", "Make one with optimize --tune."
         ) from None
@@ -228,7 +237,7 @@ def parse(text: str, place: str) -> Book:
         facts = known_facts.parse(text)
         if facts.at("version")[0] != VERSION:
             raise ModelError(
-                f"{place}: is a tuning file of version {facts.all['version']!r}, expected {VERSION}",
+                f"{place}: is a tuning file of version {shown(facts.all['version'])}, expected {VERSION}",
                 "Tune again: optimize --tune.",
             )
         return dict(_section(Facts(*machine)) for machine in facts.list("machines"))
@@ -252,8 +261,8 @@ def as_dict(book: Book) -> dict[str, Any]:
     }
 
 
-def _order(measured: Measured) -> tuple[str, Key]:
-    return measured.rule, measured.key
+def _order(measured: Measured) -> tuple[str, str, tuple[Shape, ...]]:
+    return measured.rule, measured.op, measured.shapes
 
 
 def of_model(model: onnx.ModelProto) -> Book:

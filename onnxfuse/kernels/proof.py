@@ -5,13 +5,13 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 import onnx
-from onnx import FunctionProto, helper
+from onnx import helper
 
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.dispatch import output_shapes, plan, planner_of
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.model.errors import KernelError
-from onnxfuse.model.fused import FusedOp
+from onnxfuse.model.fused import FusedOp, Meaning
 
 Case = tuple[Arch, bool]
 """A GPU, and whether every pointer is a multiple of 16 bytes."""
@@ -63,14 +63,15 @@ def _failure(op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, arch: Arch) 
 
 def takes(op: FusedOp, shapes: tuple[Shape, ...]) -> bool:
     """Return whether the nodes of the body run on inputs of these shapes, as far as ONNX's own inference tells."""
-    return _takes(op.inputs, op.outputs, op.body.SerializeToString(deterministic=True), shapes)
+    return _takes(op.meaning, shapes)
 
 
 @lru_cache(maxsize=1024)
-def _takes(inputs: tuple[int, ...], outputs: tuple[int, ...], text: bytes, shapes: tuple[Shape, ...]) -> bool:
-    body = FunctionProto.FromString(text)
-    given = [helper.make_tensor_value_info(*facts) for facts in zip(body.input, inputs, shapes, strict=True)]
-    made = [helper.make_tensor_value_info(name, dtype, None) for name, dtype in zip(body.output, outputs, strict=True)]
+def _takes(meaning: Meaning, shapes: tuple[Shape, ...]) -> bool:
+    op = meaning.op()
+    body = op.body
+    given = [helper.make_tensor_value_info(*facts) for facts in zip(body.input, op.inputs, shapes, strict=True)]
+    made = [helper.make_tensor_value_info(*facts, None) for facts in zip(body.output, op.outputs, strict=True)]
     graph = helper.make_graph(body.node, "body", given, made)
     model = helper.make_model(graph, opset_imports=body.opset_import)
     # Without a Shape there is no data to propagate; of any vector it would keep as many numbers as that has elements.

@@ -65,15 +65,3 @@ def input_shapes(node: NodeProto, types: Mapping[str, ValueType]) -> tuple[Shape
     if any(s is None or not all(isinstance(d, int) for d in s) for s in shapes):
         return None
     return tuple(tuple(int(d or 0) for d in s or ()) for s in shapes)
-
-
-def without_elements(model: onnx.ModelProto) -> frozenset[str]:
-    """Return the fused ops that have nothing to compute: each output of each of their nodes is known to be empty."""
-    types = every_type(infer(model).graph)
-
-    def is_empty(value: str) -> bool:
-        shape = types[value].shape if value in types else None
-        return shape is not None and 0 in shape
-
-    nodes = fused_nodes(model.graph)
-    return frozenset(op for op, mine in nodes.items() if all(is_empty(o) for n in mine for o in n.output if o))

@@ -6,7 +6,6 @@ wherever it comes back.
 """
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,10 +14,10 @@ import numpy as np
 import onnx
 from onnx import NodeProto, numpy_helper
 
+from onnxfuse.model.extents import Shape, broadcast, equal, quotient, smaller, steps, times, where
 from onnxfuse.model.inference import infer_node
-from onnxfuse.model.types import INVENTED, Dim, ValueType, factors, is_unknown, type_of, value_info, value_types
+from onnxfuse.model.types import INVENTED, Dim, ValueType, is_unknown, type_of, value_info, value_types
 
-Shape = tuple[Dim, ...] | None
 Numbers = tuple[Dim, ...] | None
 """The elements of an integer vector or scalar; None where one is not known, and for a vector of which nothing is."""
 
@@ -168,29 +167,6 @@ def _outputs(state: _State, node: NodeProto) -> Sequence[Shape]:
     return [] if shape_of is None else shape_of(state, node, shapes)
 
 
-def broadcast(shapes: Sequence[Shape]) -> Shape:
-    """Return the shape that numpy's rule gives, None for an extent that it leaves open."""
-    known = [s for s in shapes if s is not None]
-    if len(known) != len(shapes) or not known:
-        return None
-    rank = max(len(s) for s in known)
-    columns = zip(*((1,) * (rank - len(s)) + s for s in known), strict=True)
-    return tuple(_common(column) for column in columns)
-
-
-def _common(column: Sequence[Dim]) -> Dim:
-    """Return the extent that numpy's rule gives.
-
-    A smaller one beside an extent that it was cut to is that extent: 1 is repeated, and any other does not run.
-    """
-    wide = {d for d in column if d != 1}
-    wide -= {d for d in wide for other in wide if isinstance(d, str) and _is_cut(d, other)}
-    number = next((d for d in wide if isinstance(d, int)), None)
-    if number is not None:
-        return number
-    return 1 if not wide else next(iter(wide)) if len(wide) == 1 else None
-
-
 def _attribute(node: NodeProto, name: str, default: object = None) -> object:
     return next((onnx.helper.get_attribute_value(a) for a in node.attribute if a.name == name), default)
 
@@ -274,7 +250,7 @@ def _slice(state: _State, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
         return []
     cut = {a % len(shapes[0]) for a in axes}
     first = _first(state, node)
-    return [tuple(_smaller(d, first) if i in cut else d for i, d in enumerate(shapes[0]))]
+    return [tuple(smaller(d, first) if i in cut else d for i, d in enumerate(shapes[0]))]
 
 
 def _first(state: _State, node: NodeProto) -> Dim:
@@ -282,26 +258,6 @@ def _first(state: _State, node: NodeProto) -> Dim:
     start, end = (state.numbers.get(v) for v in node.input[1:3])
     step = state.numbers.get(node.input[4]) if len(node.input) > 4 else (1,)
     return end[0] if end is not None and len(end) == 1 and start == (0,) and step == (1,) else None
-
-
-def _smaller(extent: Dim, named: Dim) -> Dim:
-    """Return the smaller one of two extents, by a name of its own where one has a name; None where that has none.
-
-    >>> _smaller(512, "sequence")
-    'min(512,sequence)'
-    """
-    if isinstance(extent, int) and isinstance(named, int):
-        return min(extent, named) if named >= 0 else None
-    if extent is None or not isinstance(named, str):
-        return None
-    if is_unknown(extent) or is_unknown(named) or "*" in f"{extent}{named}":
-        return None
-    return named if extent == named else f"min({extent},{named})"
-
-
-def _is_cut(dim: str, named: Dim) -> bool:
-    """Return whether `dim` is the name of the smaller one of some extent and this one."""
-    return dim.startswith("min(") and dim.endswith(f",{named})")
 
 
 def _concat(state: _State, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
@@ -356,20 +312,9 @@ def _slide(state: _State, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
             places.append(extent if strides[axis] == 1 else f"ceil({extent}/{strides[axis]})")
         else:
             padding = pads[axis] + pads[axis + axes] if auto_pad == b"NOTSET" else 0
-            places.append(_steps(extent, padding - dilations[axis] * (size - 1) - 1, strides[axis]))
+            places.append(steps(extent, padding - dilations[axis] * (size - 1) - 1, strides[axis]))
     channels = image[1] if node.op_type != "Conv" else None if weight is None else weight[0]
     return [(image[0], channels, *places)]
-
-
-def _steps(extent: str, more: int, stride: int) -> str:
-    """Return (extent + more) // stride + 1 as the name of an extent.
-
-    >>> _steps("H", -1, 1), _steps("H", -3, 1), _steps("H", -1, 2)
-    ('H', '(H-2)', '((H-1)//2+1)')
-    """
-    if stride == 1:
-        return extent if more == -1 else f"({extent}{more + 1:+d})"
-    return f"(({extent}{more:+d})//{stride}+1)" if more else f"({extent}//{stride}+1)"
 
 
 _SHAPES: dict[str, Callable[[_State, NodeProto, list[Shape]], list[Shape]]] = {
@@ -378,40 +323,6 @@ _SHAPES: dict[str, Callable[[_State, NodeProto, list[Shape]], list[Shape]]] = {
     "ReduceMean": _reduce, "ReduceSum": _reduce, "ReduceMax": _reduce, "Range": _range,
     "Conv": _slide, "MaxPool": _slide, "AveragePool": _slide,
 }  # fmt: skip
-
-
-def quotient(source: Shape, divisor: Sequence[Dim]) -> Dim:
-    """Return what a -1 in the target of a Reshape stands for, None where the division does not come out.
-
-    quotient(("b", "s", 64), ("b", "s", 16)) = 4
-    """
-    above, below = (_product(source) if source is not None else None), _product(divisor)
-    if above is None or below is None or below[0] == 0 or above[0] % below[0] or below[1] - above[1]:
-        return None
-    number, names = above[0] // below[0], sorted((above[1] - below[1]).elements())
-    if not names:
-        return number
-    # The number first, as torch writes it; an invented name before it: the whole is then as little known as its part.
-    if len(names) + (number != 1) > 1:
-        names = [n if factors(f"{n}*n") == [n, "n"] else f"({n})" for n in names]
-    parts = names if number == 1 else [str(number), *names]
-    return "*".join(sorted(parts, key=lambda f: not f.startswith(INVENTED)))
-
-
-def _product(shape: Sequence[Dim]) -> tuple[int, Counter[str]] | None:
-    number, names = 1, Counter[str]()
-    for extent in shape:
-        if extent is None:
-            return None
-        if isinstance(extent, int):
-            number *= extent
-            continue
-        for factor in factors(extent):
-            if factor.isdigit():
-                number *= int(factor)
-            else:
-                names[factor] += 1
-    return number, names
 
 
 # ---- integers computed from shapes
@@ -464,22 +375,4 @@ def _elementwise(op: str, given: list[Numbers]) -> Numbers:
     return tuple(_ELEMENTS[op](*row) for row in rows)
 
 
-def _times(a: Dim, b: Dim) -> Dim:
-    if isinstance(a, int) and isinstance(b, int):
-        return a * b
-    return quotient((a, b), ()) if not (isinstance(a, int) and a < 0) and not (isinstance(b, int) and b < 0) else None
-
-
-def _equal(a: Dim, b: Dim) -> Dim:
-    """An extent is never negative; two names may be one number."""
-    if isinstance(a, int) and isinstance(b, int):
-        return int(a == b)
-    negative = any(isinstance(d, int) and d < 0 for d in (a, b))
-    return 0 if negative and None not in (a, b) else None
-
-
-def _where(condition: Dim, yes: Dim, no: Dim) -> Dim:
-    return None if not isinstance(condition, int) else yes if condition else no
-
-
-_ELEMENTS: dict[str, Callable[..., Dim]] = {"Mul": _times, "Equal": _equal, "Where": _where}
+_ELEMENTS: dict[str, Callable[..., Dim]] = {"Mul": times, "Equal": equal, "Where": where}

@@ -20,13 +20,9 @@ class OnnxfuseError(Exception):
 class UsageError(OnnxfuseError):
     """The call itself asks for something that does not exist or cannot be combined."""
 
-    exit_code = 2
-
 
 class RuleError(OnnxfuseError):
     """A rule file is wrong: names the file, the line, what was expected and the nearest valid word."""
-
-    exit_code = 2
 
 
 class ModelError(OnnxfuseError):
@@ -55,3 +51,7 @@ class KernelError(OnnxfuseError):
     """A fused kernel cannot be generated, compiled or launched: names op, shapes and CUDA's words."""
 
     exit_code = 5
+
+
+class NoPlanError(KernelError):
+    """No kernel of a fused op takes inputs of these shapes."""

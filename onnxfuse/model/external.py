@@ -38,6 +38,11 @@ def following_links() -> Iterator[None]:
         _follow.reset(token)
 
 
+def follows_links() -> bool:
+    """Return whether data files may be links out of the model's folder here."""
+    return _follow.get()
+
+
 def needed(model: onnx.ModelProto) -> int:
     """Return the bytes that the model has in other files."""
     return sum(_number(t, "length") or 0 for t in tensors(model) if is_external(t))
@@ -86,7 +91,7 @@ def _open(path: Path, location: str, tensor: TensorProto) -> BinaryIO:
     file = path.parent / location
     folder = Path(os.path.realpath(path.parent))
     where = Path(os.path.realpath(file))
-    if not where.is_relative_to(folder) and not _follow.get():
+    if not where.is_relative_to(folder) and not follows_links():
         raise ModelError(
             f"its data file {location} is a link to {where}, outside the model's folder",
             "Where you trust it, as in the cache of a model hub, say --follow-links; else copy the file there.",

@@ -1,10 +1,12 @@
 """JSON that somebody else may have written: each fact is read with the type that it must have, or told where it is."""
 
-import math
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 from onnxfuse.model.text import read_json
+
+MOST_NUMBER = sys.float_info.max
 
 
 def parse(text: str) -> "Facts":
@@ -81,11 +83,17 @@ def as_integer(value: object, place: str, low: int, high: int) -> int:
 
 def as_number(value: object, place: str) -> float:
     """Return a finite number."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+    # Compared, not converted: a whole number of JSON may be larger than any float.
+    if not isinstance(value, int | float) or isinstance(value, bool) or not -MOST_NUMBER <= value <= MOST_NUMBER:
         raise _wrong(place, value, "a number")
     return float(value)
 
 
 def _wrong(place: str, value: object, expected: str) -> ValueError:
-    shown = repr(value)
-    return ValueError(f"{place} is {shown if len(shown) <= 60 else shown[:57] + '...'}, expected {expected}")
+    return ValueError(f"{place} is {shown(value)}, expected {expected}")
+
+
+def shown(value: object) -> str:
+    """Return a value as a message quotes it: in one line of at most 60 characters, whatever a file holds there."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

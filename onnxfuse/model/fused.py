@@ -22,6 +22,19 @@ class Slot:
 
 
 @dataclass(frozen=True)
+class Meaning:
+    """What an op computes, whatever it is called, as a key: what is found of one body is found once."""
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    text: bytes
+
+    def op(self, template: str = "") -> "FusedOp":
+        """Return an op without a name that computes it."""
+        return FusedOp("", "", template, self.inputs, self.outputs, onnx.FunctionProto.FromString(self.text))
+
+
+@dataclass(frozen=True)
 class FusedOp:
     """One distinct fused op of a model. All nodes of the same op share one body and so one kernel."""
 
@@ -41,6 +54,11 @@ class FusedOp:
     """The same computation through an op of ONNX Runtime's own, for a session on CUDA; None where a kernel is made."""
     slot: Slot | None = None
     """Of a part of another op, which no model holds; None: the output is its own."""
+
+    @property
+    def meaning(self) -> Meaning:
+        """Its body and the element types around it; it holds on to no model."""
+        return Meaning(self.inputs, self.outputs, self.body.SerializeToString(deterministic=True))
 
     @property
     def opset(self) -> int:

@@ -3,6 +3,7 @@
 import contextlib
 import math
 import os
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -17,6 +18,9 @@ from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.replacing import collect, folder_locked, is_through, put, real, replacing, temporary
 from onnxfuse.model.validate import validate
 
+PROTOBUF_READS = 1 << 31
+"""Bytes, beyond which protobuf reads no message."""
+
 PROTOBUF_LIMIT = 2_000_000_000
 """Bytes. A protobuf file must stay below 2 GiB; beyond this the weights go into a file beside the model."""
 
@@ -30,6 +34,14 @@ def load(path: str | Path, *, weights: bool = True) -> onnx.ModelProto:
     if path.is_dir():
         raise ModelError(f"{path}: is a directory", "Give the .onnx file inside it.")
     try:
+        known = path.stat()
+        if stat.S_ISCHR(known.st_mode) or stat.S_ISBLK(known.st_mode):
+            raise ModelError(f"{path}: is a device, which does not end", "Give an .onnx file.")
+        if known.st_size >= PROTOBUF_READS:
+            raise ModelError(
+                f"{path}: has {known.st_size / 1e9:.1f} GB, and no .onnx file has more than 2",
+                "Is it the file with the weights? Give the model beside it.",
+            )
         data = path.read_bytes()
     except FileNotFoundError:
         raise ModelError(f"{path}: no such file", "Check the path.") from None

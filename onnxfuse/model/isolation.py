@@ -3,22 +3,27 @@
 ONNX Runtime and CUDA run code that was not written here. A wrong kernel reads memory that is not there, and every later
 call of the process fails; a wrong optimizer ends the process by a signal; too large a model is killed by the system.
 A child is a fork, so models are not copied and it starts in milliseconds; for that the parent itself may never have
-opened a session or touched the GPU. The command line keeps to that; in any other process the work runs where it is.
+opened a session or touched the GPU. The command line keeps to that. Nobody knows it of the process that calls the
+library: what is to be safe there runs in a new process (`apart`), which keeps to it as the command line does.
 """
 
 import ctypes
 import multiprocessing
 import os
+import pickle
 import signal
+import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any, TypeVar
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, Protocol, TypeVar
 
-from onnxfuse.model.errors import DeviceLostError
+from onnxfuse.model.errors import DeviceError, DeviceLostError, UsageError
 
 T = TypeVar("T")
 Progress = Callable[[str, int, int], None]
@@ -63,6 +68,19 @@ def doing(**facts: Any) -> None:
         _State.parent.send(("doing", facts))
 
 
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Let the parent, where there is one, take this process for one that hangs if the block lasts longer than that."""
+    if _State.parent is None:
+        yield
+        return
+    _State.parent.send(("patience", seconds))
+    try:
+        yield
+    finally:
+        _State.parent.send(("patience", None))
+
+
 def isolated(
     work: Callable[[Progress], T],
     progress: Progress = lambda step, done, total: None,
@@ -83,13 +101,103 @@ def isolated(
         sys.stderr.flush()
         child = os.fork()
         if child == 0:
-            _work(work, sender, scratch)
+            _die_with_parent()
+            _State.parent, tempfile.tempdir = sender, scratch
+            _answer(work, sender)
         sender.close()
+        found: T | Crash = _follow(_Fork(child), receiver, progress, PATIENCE if patience is None else patience)
+        return found
+
+
+def apart(
+    work: Callable[..., T],
+    *arguments: Any,
+    progress: Progress = lambda step, done, total: None,
+    **options: Any,
+) -> T | Crash:
+    """Return what `work(*arguments, progress=..., **options)` returns in a new process, or how that ended.
+
+    Raises what it raises. All of it must be picklable, `work` a function that the new process can import. It takes a
+    second to start, and can make children whatever this one has done; where this one can or is one, the work runs here.
+    It may be silent for as long as it likes: its children are looked after there.
+    """
+    if _State.may_fork or _State.parent is not None:
+        return work(*arguments, progress=progress, **options)
+    if not sys.executable:
+        raise DeviceError(
+            "no process can be started: this program does not say where its Python is (sys.executable)",
+            "isolate=False keeps the work in this process.",
+        )
+    ours, theirs = multiprocessing.Pipe()
+    with tempfile.TemporaryDirectory(prefix="onnxfuse-") as scratch, ours:
         try:
-            found: T | Crash = _follow(child, receiver, progress, PATIENCE if patience is None else patience)
-            return found
-        finally:
-            _end(child)
+            asked = ForkingPickler.dumps((scratch, work, arguments, options))
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            raise UsageError(
+                f"something of what is given cannot be sent to another process: {error}",
+                "Give files, arrays and plain values; isolate=False keeps the work in this process.",
+            ) from error
+        with theirs:
+            # Not by `multiprocessing`, which would run the caller's script once more.
+            code = f"import sys; sys.path[:] = {sys.path!r}; from onnxfuse.model.isolation import serve; serve()"
+            child = _Group(
+                [sys.executable, "-c", code, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], process_group=0,
+            )  # fmt: skip
+        with suppress(BrokenPipeError, ConnectionResetError):  # it has ended already: how is told below
+            ours.send_bytes(asked)
+        found: T | Crash = _follow(child, ours, progress, None)
+        return found
+
+
+def serve() -> None:
+    """Do in a process that `apart` started what it asks for."""
+    _die_with_parent()
+    parent = Connection(int(sys.argv[1]))
+    allow()
+    tempfile.tempdir, work, arguments, options = parent.recv()
+    _answer(lambda tell: work(*arguments, progress=tell, **options), parent)
+
+
+def _die_with_parent() -> None:
+    """Let the system end this process when its parent ends, however that does: nobody would wait for it any more."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+PR_SET_PDEATHSIG = 1
+
+
+class _Child(Protocol):
+    def kill(self) -> None: ...
+
+    def wait(self) -> int:
+        """Return the exit code, negative for a signal."""
+
+
+@dataclass
+class _Fork:
+    """A child that was forked, to be handled as `subprocess.Popen` is."""
+
+    pid: int
+    code: int | None = None
+
+    def kill(self) -> None:
+        if self.code is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self) -> int:
+        if self.code is None:
+            self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.code
+
+
+class _Group(subprocess.Popen[bytes]):
+    """A process with its children: they are ended with it."""
+
+    def kill(self) -> None:
+        if self.returncode is None:
+            os.killpg(self.pid, signal.SIGKILL)
 
 
 def _gpu_started() -> bool:
@@ -105,32 +213,39 @@ NOT_INITIALIZED = 3
 """What CUDA's driver answers before it was started."""
 
 
-def _follow(child: int, receiver: Connection, progress: Progress, patience: float) -> Any:
-    step, last, hangs = "", dict[str, Any](), False
-    while True:
-        if not receiver.poll(patience):
-            os.kill(child, signal.SIGKILL)
-            hangs = True
-        try:
-            kind, value = receiver.recv()
-        except EOFError:
-            return Crash(_how(child, patience if hangs else None), step, last, hangs)
-        if kind == "step":
-            step = value[0]
-            progress(*value)
-        elif kind == "doing":
-            last |= value
-        elif kind == "lost":
-            return Crash(value, step, last)
-        elif kind == "raised":
-            raise value
-        else:
-            return value
+def _follow(child: _Child, receiver: Connection, progress: Progress, patience: float | None) -> Any:
+    """Return what a child says in the end, or its crash; nothing is left of it."""
+    step, last, hangs, limit = "", dict[str, Any](), False, patience
+    try:
+        while True:
+            if not receiver.poll(limit):
+                child.kill()
+                hangs = True
+            try:
+                kind, value = receiver.recv()
+            except (EOFError, ConnectionResetError):
+                return Crash(_how(child.wait(), limit if hangs else None), step, last, hangs)
+            if kind == "step":
+                step = value[0]
+                progress(*value)
+            elif kind == "doing":
+                last |= value
+            elif kind == "patience":
+                limit = patience if value is None else value
+            elif kind == "lost":
+                return Crash(value, step, last)
+            elif kind == "raised":
+                raise value
+            else:
+                return value
+    finally:
+        child.kill()
+        child.wait()
 
 
-def _work(work: Callable[[Progress], Any], parent: Connection, scratch: str) -> None:
+def _answer(work: Callable[[Progress], Any], parent: Connection) -> None:
     """Do the work and leave the process at once: what CUDA does at a normal exit after an error can crash it."""
-    _State.parent, tempfile.tempdir, code = parent, scratch, 0
+    code = 0
     try:
         parent.send(("done", work(lambda *step: parent.send(("step", step)))))
     except (KeyboardInterrupt, SystemExit) as error:
@@ -146,23 +261,12 @@ def _work(work: Callable[[Progress], Any], parent: Connection, scratch: str) -> 
         os._exit(code)
 
 
-def _how(child: int, silent: float | None) -> str:
+def _how(code: int, silent: float | None) -> str:
     """Return how a child ended that sent no result; `silent` are the seconds after which it was ended for that."""
-    _, status = os.waitpid(child, 0)
     if silent is not None:
         return f"hangs: no word for {silent:.0f} s"
-    if not os.WIFSIGNALED(status):
-        return f"ends the process with exit code {os.waitstatus_to_exitcode(status)}"
-    number = os.WTERMSIG(status)
-    if number == signal.SIGKILL:
+    if code >= 0:
+        return f"ends the process with exit code {code}"
+    if code == -signal.SIGKILL:
         return "is killed by the system (SIGKILL), as it does when memory runs out"
-    return f"ends the process by {signal.Signals(number).name} ({signal.strsignal(number)})"
-
-
-def _end(child: int) -> None:
-    """End the child where it still runs, and take note of it."""
-    try:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-    except (ProcessLookupError, ChildProcessError):
-        return  # It has ended and was waited for.
+    return f"ends the process by {signal.Signals(-code).name} ({signal.strsignal(-code)})"

@@ -38,6 +38,14 @@ def is_through(path: Path) -> bool:
     return not stat.S_ISREG(mode)
 
 
+def same_file(path: Path, other: Path) -> bool:
+    """Return whether two names mean one file, which may not be there yet; by links of either kind, too."""
+    # Not Path.exists, which raises where the system does not take the name; that is told when it is written.
+    if os.path.exists(path) and os.path.exists(other):
+        return os.path.samefile(path, other)
+    return os.path.realpath(path) == os.path.realpath(other)
+
+
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Yield a file that takes the place of `path` when the block ends well, and vanishes otherwise.

@@ -4,8 +4,11 @@ ONNX's parser calls itself for each bracket and ends the process where the stack
 """
 
 import json
+import os
 import re
+import stat
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import onnx
@@ -16,6 +19,32 @@ from onnxfuse.model.errors import ModelError
 MOST_BRACKETS = 2000
 """Opening brackets in one text, which bounds their depth whatever the text says: the parser of onnx 1.23 bears 3,000
 nested graphs on a stack of 8 MB, and not 10,000; the longest text of ours, an attention, has 300."""
+
+MOST_BYTES = 1 << 31
+"""Of a file that is read whole: the longest are inputs."""
+
+
+def read_file(path: Path) -> bytes:
+    """Return what is in a file that somebody else may have put there.
+
+    Raises OSError as opening does, ValueError for what is too long, or no regular file: a device does not end, a pipe
+    may never begin, and some of the system's files do not say how long they are.
+    """
+    known = os.stat(path)
+    if not stat.S_ISREG(known.st_mode):
+        raise ValueError("is no regular file")
+    if known.st_size > MOST_BYTES:
+        raise ValueError(f"is longer than {MOST_BYTES >> 30} GB")
+    with path.open("rb") as file:
+        data = file.read(known.st_size + 1)
+    if len(data) > known.st_size:
+        raise ValueError("is longer than the system says")
+    return data
+
+
+def read_text(path: Path) -> str:
+    """Return the text in a file; raises as `read_file`, and ValueError for what is no UTF-8."""
+    return read_file(path).decode("utf-8")
 
 
 def parse_function(text: str) -> onnx.FunctionProto:

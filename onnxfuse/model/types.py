@@ -1,6 +1,6 @@
 """What is known of each value before the model runs: element type and shape, from ONNX's own shape inference."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 import onnx
@@ -89,11 +89,13 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return `model` without its weights and with the type of every value that can be inferred as `value_info`.
 
     Weights become graph inputs of the same type, so that the cost does not grow with their size. What ONNX Runtime
-    alone knows has no type here, and what is declared counts where inference says nothing else.
+    alone knows has no type here, and what is declared counts where inference says nothing else; but for the names of
+    extents that outputs declare.
     """
     from onnxfuse.model import dims, lenient
 
     light = shell(model)
+    _forget_labels(light.graph)
     taken = _stand_in(light.graph, opset_of(light))
     try:
         inferred = infer_shapes(light, strict=True)
@@ -103,6 +105,33 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
         graph.node[i].CopyFrom(node)
     dims.refine(inferred)
     return inferred
+
+
+def _forget_labels(graph: onnx.GraphProto, around: Collection[str] = ()) -> None:
+    """Take out, of `graph` and the bodies in it, what outputs call their extents: nothing holds two of a name equal.
+
+    ONNX Runtime runs a model whose output `[height]` is half of its input `[height]`, and torch's tracer gives images
+    of four sizes one name. Such a name goes from values on the way, too, where no input has it, here or `around`.
+    """
+    bound = {*around} | {d.dim_param for i in graph.input for d in i.type.tensor_type.shape.dim}
+    computed = {o for n in graph.node for o in n.output}
+    labels = set[str]()
+    for output in graph.output:
+        if output.name in computed:
+            labels.update(d.dim_param for d in output.type.tensor_type.shape.dim)
+            _unname(output, lambda name: True)
+    labels = {name for name in labels - bound if name.isidentifier()}  # an expression says itself what it is
+    for value in graph.value_info:
+        _unname(value, labels.__contains__)
+    for node in graph.node:
+        for body in bodies(node):
+            _forget_labels(body, bound)
+
+
+def _unname(value: onnx.ValueInfoProto, is_label: Callable[[str], bool]) -> None:
+    for dim in value.type.tensor_type.shape.dim:
+        if dim.dim_param and is_label(dim.dim_param):
+            dim.ClearField("dim_param")
 
 
 def shell(model: onnx.ModelProto) -> onnx.ModelProto:

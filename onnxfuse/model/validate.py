@@ -6,6 +6,7 @@ that their operators declare, as many inputs and outputs as these have, function
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -22,6 +23,10 @@ AGAIN = "The file is damaged, or was made to do harm; export it again."
 
 MOST_NODES = 1_000_000
 """Nodes of a model whose functions are all opened, one in another: shape inference and inlining walk each of them."""
+
+MOST_DEPTH = 64
+"""Functions that call one another: all that walks them calls itself, onnx's evaluator several times for each. Exporters
+nest one for each level of modules."""
 
 MOST_ELEMENTS = 2**48
 """Elements that a tensor may say it has: beyond any memory, and far below where 64-bit sizes wrap around."""
@@ -163,8 +168,15 @@ def _functions(model: ModelProto) -> dict[tuple[str, str], FunctionProto]:
             raise ModelError(f"the function {function.domain}.{function.name} is there twice", AGAIN)
         found[key] = function
     sizes = dict[tuple[str, str], int]()
+    depths = dict[tuple[str, str], int]()
     for key in found:
-        _opened(key, found, sizes)
+        _opened(key, found, sizes, depths)
+    deepest = max(depths.values(), default=0)
+    if deepest > MOST_DEPTH:
+        raise ModelError(
+            f"its functions call each other {deepest} deep, at most {MOST_DEPTH} are taken",
+            "Export the model with functions that nest less.",
+        )
     total = _count(model.graph.node, sizes)
     if total > MOST_NODES:
         raise ModelError(
@@ -175,9 +187,12 @@ def _functions(model: ModelProto) -> dict[tuple[str, str], FunctionProto]:
 
 
 def _opened(
-    key: tuple[str, str], functions: dict[tuple[str, str], FunctionProto], sizes: dict[tuple[str, str], int]
+    key: tuple[str, str],
+    functions: dict[tuple[str, str], FunctionProto],
+    sizes: dict[tuple[str, str], int],
+    depths: dict[tuple[str, str], int],
 ) -> None:
-    """Enter into `sizes` how many nodes a function is when all that it calls is opened; innermost first."""
+    """Enter how many nodes a function is when all that it calls is opened, and how deep it is; innermost first."""
     waiting = [key]
     on_the_way: set[tuple[str, str]] = set()
     while waiting:
@@ -189,6 +204,7 @@ def _opened(
         missing = [c for c in calls if c not in sizes]
         if not missing:
             sizes[top] = _count(functions[top].node, sizes)
+            depths[top] = 1 + max((depths[c] for c in calls), default=0)
             on_the_way.discard(top)
             waiting.pop()
         elif top in on_the_way:
@@ -238,7 +254,7 @@ def _graph(
 
 def _named_once(names: Sequence[str], what: str) -> None:
     if len(set(names)) < len(names):
-        twice = next(n for i, n in enumerate(names) if n in names[:i])
+        twice, _ = Counter(names).most_common(1)[0]
         raise ModelError(f"{what} '{twice}' is there twice", AGAIN)
 
 

@@ -10,6 +10,7 @@ import onnx
 from onnxfuse.model import io
 from onnxfuse.model.errors import DeviceError, ModelError, UsageError
 from onnxfuse.model.fused import fused_ops
+from onnxfuse.model.isolation import doing
 from onnxfuse.profiling import cupti, device
 from onnxfuse.profiling.bound import REFUSALS, Bound, bind, opened, ort_values, outputs_of, reason
 from onnxfuse.profiling.kernels import follow, joined
@@ -20,7 +21,7 @@ from onnxfuse.profiling.shapes import cases_per_shape, dynamic, unsaid
 from onnxfuse.profiling.summary import each, kernel_rows, kinds, run_time, with_device_times
 from onnxfuse.profiling.traffic import ModelWork, count
 from onnxfuse.verification import sessions
-from onnxfuse.verification.inputs import Case, Shapes, input_specs
+from onnxfuse.verification.inputs import Case, InputSpec, Shapes, input_specs
 from onnxfuse.verification.interface import interface_problems
 from onnxfuse.verification.sessions import CUDA, Source
 
@@ -49,20 +50,8 @@ def measure(
             raise ModelError(f"the two models do not belong together: {problems[0]}", "Optimize the original again.")
     specs = input_specs(models["original"])
     assumed = unsaid(specs, shapes)
-    plan = cases_per_shape(specs, {**shapes, **dict.fromkeys(assumed, (1,))}, seed)
-    if len(plan) > 1:
-        raise UsageError(
-            f"{len(plan)} sets of shapes: a profile is of one", "Give each dimension one size: --shape batch=8."
-        )
-    case = plan[0]
-    chosen = sessions.chosen_providers(providers) if time else []
-    if cuda_graph and CUDA not in chosen:
-        raise UsageError("a CUDA graph was asked for, and the models run on the CPU", "Leave out --cuda-graph.")
-    untimed = cupti.missing() if CUDA in chosen else None
-    if untimed is not None:
-        if providers is not None or cuda_graph:
-            raise DeviceError(f"the kernels on the GPU cannot be seen: {untimed}", cupti.HINT)
-        time, chosen = False, []
+    case = _only_case(specs, {**shapes, **dict.fromkeys(assumed, (1,))}, seed)
+    chosen, untimed = _timed_on(providers, time=time, cuda_graph=cuda_graph)
     # Of two models the fused one says whether float32 may be rounded, of one it is that one.
     tf32 = sessions.tf32_options(use_tf32, models["original" if fused is None else "fused"])
     setting = (CUDA_GRAPH if cuda_graph else DEFAULT).with_options(tf32)
@@ -73,7 +62,7 @@ def measure(
         one = _named(models.pop(name))
         work, ours = count(one, case.shapes), bool(fused_ops(one))
         del one
-        if not time:
+        if not chosen:
             sides.append(Side(work))
             continue
         progress(f"run: {name}")
@@ -85,17 +74,39 @@ def measure(
         sides.append(side)
     return Profile(
         provider=chosen[0] if chosen else "",
-        setting=setting.name if time else "",
+        setting=setting.name if chosen else "",
         dimensions={name: case.shapes[s.name][axis] for s in specs for name, axis in dynamic(s)},
         shapes=case.shapes,
         assumed=assumed,
         before=sides[0],
         after=sides[1] if len(sides) > 1 else None,
         environment=environment,
-        runs=runs if time else 0,
-        untimed=untimed or "",
+        runs=runs if chosen else 0,
+        untimed=untimed,
         seconds=clock.perf_counter() - began,
     )
+
+
+def _only_case(specs: Sequence[InputSpec], shapes: Shapes, seed: int) -> Case:
+    plan = cases_per_shape(specs, shapes, seed)
+    if len(plan) > 1:
+        raise UsageError(
+            f"{len(plan)} sets of shapes: a profile is of one", "Give each dimension one size: --shape batch=8."
+        )
+    return plan[0]
+
+
+def _timed_on(providers: Sequence[str] | None, *, time: bool, cuda_graph: bool) -> tuple[list[str], str]:
+    """Return the providers on which runs are timed, none where they are not, and why they cannot be."""
+    chosen = sessions.chosen_providers(providers) if time else []
+    if cuda_graph and CUDA not in chosen:
+        raise UsageError("a CUDA graph was asked for, and the models run on the CPU", "Leave out --cuda-graph.")
+    untimed = cupti.missing() if CUDA in chosen else None
+    if untimed is None:
+        return chosen, ""
+    if providers is not None or cuda_graph:
+        raise DeviceError(f"the kernels on the GPU cannot be seen: {untimed}", cupti.HINT)
+    return [], untimed
 
 
 def _without_data(source: Source, name: str) -> onnx.ModelProto:
@@ -154,6 +165,8 @@ def _timed(
     inputs = ort_values(case.make())
 
     def session(at: Setting, profile: str = "") -> Bound:
+        # A crash from here on is this model's, at this setting.
+        doing(model=name, setting="" if at.name == DEFAULT.name else at.name, case=case)
         try:
             found = opened(file, at, providers, fused=ours, profile=profile)
             return bind(found, inputs, outputs_of(found, inputs, name))

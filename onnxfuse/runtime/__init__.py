@@ -1,6 +1,6 @@
 """Run fused models: sessions on ONNX Runtime in which the fused ops are CUDA kernels."""
 
-from onnxfuse.runtime.bridge import launches, reset_launches
+from onnxfuse.runtime.bridge import calls, launches, reset_counts
 from onnxfuse.runtime.cuda import cuda_unusable, device_fault
 from onnxfuse.runtime.inference import Provider, Session, session
 from onnxfuse.runtime.placement import Placement
@@ -10,10 +10,11 @@ __all__ = [
     "Placement",
     "Provider",
     "Session",
+    "calls",
     "cuda_unusable",
     "device_fault",
     "launches",
     "register",
-    "reset_launches",
+    "reset_counts",
     "session",
 ]

@@ -23,6 +23,9 @@ def encoded_tensor_maps(maps: Iterable[TensorMap], addresses: Iterable[int]) -> 
     `addresses`: the kernel's pointers, inputs and then outputs. Raises RuntimeError in the driver's words.
     """
 
+def calls() -> dict[str, int]:
+    """Return the calls of each registered op that came to their end since the start or the last reset."""
+
 def launches() -> dict[str, int]:
     """Return the kernel launches of each registered op since the start or the last reset."""
 
@@ -35,5 +38,5 @@ def evaluated(program: Program, shapes: Iterable[tuple[int, ...]]) -> dict[str, 
     Raises RuntimeError where the program's bytes are none of this version.
     """
 
-def reset_launches() -> None:
+def reset_counts() -> None:
     """Set every count to zero."""

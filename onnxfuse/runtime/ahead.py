@@ -17,6 +17,7 @@ import onnx
 
 from onnxfuse import kernels
 from onnxfuse.kernels.launch_plan import DEFAULT, LaunchPlan, Tuning
+from onnxfuse.kernels.measurements import key
 from onnxfuse.model.concrete_shapes import every_type, fused_nodes, input_shapes, with_sizes
 from onnxfuse.model.errors import OnnxfuseError
 from onnxfuse.model.fused import FusedOp
@@ -124,7 +125,7 @@ class Ahead:
         variants = self.variants(device)
         for name, op in self.ops.items():
             for shapes in dict.fromkeys(known.get(name, ())):
-                asked = (name, shapes, True, device, variants.get((name, shapes), DEFAULT))
+                asked = (name, shapes, True, device, variants.get(key(name, shapes), DEFAULT))
                 with self.lock:
                     if asked in self.jobs:
                         continue

@@ -161,6 +161,7 @@ struct Launch {
   std::vector<Shape> output_shapes;
   std::vector<TensorMap> tensor_maps;
   bool uses_scratch;
+  bool by_nodes = false;  // no kernel takes these shapes: Python runs the nodes
   mutable std::mutex scratch_mutex;
   mutable std::unordered_map<void*, void*> scratch;  // by stream, on which launches run one after the other
   std::vector<std::unique_ptr<const Launch>> then;  // after this one, on the same pointers
@@ -181,6 +182,7 @@ struct Launch {
         output_shapes(answer.attr("output_shapes").cast<std::vector<Shape>>()),
         tensor_maps(tensor_maps_in(answer.attr("tensor_maps"))),
         uses_scratch(answer.attr("scratch_bytes").cast<size_t>() > 0),
+        by_nodes(!answer.attr("nodes").is_none()),
         owner(answer) {
     for (const py::handle& next : answer.attr("then"))
       then.push_back(std::make_unique<const Launch>(py::reinterpret_borrow<py::object>(next)));
@@ -327,10 +329,15 @@ size_t inplace_mask(const std::vector<size_t>& inputs) {
 
 using Counter = std::atomic<uint64_t>;
 
+// An op without elements is called and launches nothing; a plan may be several launches. Programs answer for shapes.
+struct Counts {
+  Counter calls{0}, launches{0}, answers{0};
+};
+
 // By op name, for the whole process. Never destroyed: a session may outlive static destructors.
 struct Counters {
   std::mutex mutex;
-  std::map<std::string, Counter> by_name;
+  std::map<std::string, Counts> by_name;
 };
 
 Counters& counters() {
@@ -338,15 +345,9 @@ Counters& counters() {
   return *all;
 }
 
-// Shapes that programs answered.
-Counters& answers() {
-  static auto* all = new Counters;
-  return *all;
-}
-
-Counter& counter_of(Counters& all, const std::string& name) {
-  std::lock_guard<std::mutex> lock(all.mutex);
-  return all.by_name[name];
+Counts& counts_of(const std::string& name) {
+  std::lock_guard<std::mutex> lock(counters().mutex);
+  return counters().by_name[name];
 }
 
 struct Op : ort::CustomOp {
@@ -354,14 +355,13 @@ struct Op : ort::CustomOp {
   std::vector<ort::ElementType> inputs, outputs;
   py::object planner;   // (shapes, aligned, device, which extents vary or None) -> launch
   py::object planning;  // a threading.Lock: one thread plans, and the GIL is free while others wait
-  Counter& launch_count;
+  Counts& counts;
   size_t kernels = 0;      // of living sessions; guarded by the GIL
   bool registered = true;  // in options that are still there; guarded by the GIL
   std::shared_mutex mutex;
   Launches launches;  // guarded by `mutex`
   std::vector<std::shared_ptr<const Program>> programs;  // guarded by `mutex`
   std::atomic<uint64_t> clock{0};
-  Counter& by_programs;  // launches that no planner was asked for
 
   explicit Op(const py::handle& row);
 
@@ -656,7 +656,7 @@ SharedLaunch launch_for(const Kernel& kernel, Call& call) {
   if (SharedLaunch launch = kernel.op.find(call.key)) return launch;
   if (SharedLaunch launch = kernel.op.by_program(call.key, call.held)) {
     ask_for_shared_memory(*launch);
-    kernel.op.by_programs.fetch_add(1, std::memory_order_relaxed);
+    kernel.op.counts.answers.fetch_add(1, std::memory_order_relaxed);
     return kernel.op.keep(call.key, std::move(launch));
   }
   return plan(kernel, call.key);
@@ -722,10 +722,23 @@ void launch_kernel(const Kernel& kernel, void* stream, const Launch& launch, Cal
   if (result != cuda::kSuccess)
     fail(result, "launching grid " + text(launch.grid) + " block " + text(launch.block) + " with " +
                      std::to_string(launch.shared_bytes) + " bytes of shared memory");
-  kernel.op.launch_count.fetch_add(1, std::memory_order_relaxed);
+  kernel.op.counts.launches.fetch_add(1, std::memory_order_relaxed);
+}
+
+void run_nodes(const Launch& launch, void* stream, const Call& call) {
+  if (python_is_leaving()) throw std::runtime_error("Python is shutting down, no nodes can be run");
+  std::vector<uintptr_t> pointers;
+  for (void* pointer : call.pointers) pointers.push_back(reinterpret_cast<uintptr_t>(pointer));
+  py::gil_scoped_acquire gil;
+  try {
+    launch.owner.attr("nodes")(pointers, reinterpret_cast<uintptr_t>(stream));
+  } catch (const py::error_already_set& error) {
+    throw std::runtime_error(words(error));  // as text, while the GIL is held
+  }
 }
 
 void launch_kernels(const Kernel& kernel, void* stream, const Launch& launch, Call& call) {
+  if (launch.by_nodes) return run_nodes(launch, stream, call);
   const size_t tensors = call.pointers.size();
   if (!launch.empty()) launch_kernel(kernel, stream, launch, call);
   call.pointers.resize(tensors);  // without the scratch memory
@@ -748,6 +761,7 @@ void run(const Kernel& kernel, ort::KernelContext* context, Call& call) {
   void* stream = nullptr;
   check(ort::ContextStream::in(kernel.api)(context, &stream));
   launch_kernels(kernel, stream, *launch, call);
+  kernel.op.counts.calls.fetch_add(1, std::memory_order_relaxed);
 }
 
 ort::Status* status(ort::Api api, const std::string& message) {
@@ -795,8 +809,7 @@ Op::Op(const py::handle& row)
       outputs(row.attr("outputs").cast<std::vector<ort::ElementType>>()),
       planner(row.attr("planner")),
       planning(py::module_::import("threading").attr("Lock")()),
-      launch_count(counter_of(counters(), op_name)),
-      by_programs(counter_of(answers(), op_name)) {
+      counts(counts_of(op_name)) {
   name = [](const CustomOp* op) { return of(op).op_name.c_str(); };
   provider = [](const CustomOp*) { return kProvider; };
   input_type = [](const CustomOp* op, size_t i) { return of(op).inputs[i]; };
@@ -850,18 +863,18 @@ py::dict facts(const Launch& launch) {
                   py::arg("then") = then);
 }
 
-std::map<std::string, uint64_t> counted(Counters& by) {
-  std::lock_guard<std::mutex> lock(by.mutex);
+std::map<std::string, uint64_t> counted(Counter Counts::*which) {
+  std::lock_guard<std::mutex> lock(counters().mutex);
   std::map<std::string, uint64_t> all;
-  for (const auto& [name, count] : by.by_name) all.emplace(name, count.load(std::memory_order_relaxed));
+  for (const auto& [name, counts] : counters().by_name)
+    all.emplace(name, (counts.*which).load(std::memory_order_relaxed));
   return all;
 }
 
-void reset_launches() {
-  for (Counters* by : {&counters(), &answers()}) {
-    std::lock_guard<std::mutex> lock(by->mutex);
-    for (auto& [name, count] : by->by_name) count.store(0, std::memory_order_relaxed);
-  }
+void reset_counts() {
+  std::lock_guard<std::mutex> lock(counters().mutex);
+  for (auto& [name, counts] : counters().by_name)
+    for (Counter* count : {&counts.calls, &counts.launches, &counts.answers}) count->store(0, std::memory_order_relaxed);
 }
 
 // What a program answers, for tests: the fields of a launch by name, None where the planner has to be asked.
@@ -914,10 +927,11 @@ PYBIND11_MODULE(_bridge, m) {
   m.def("stage", &stage, py::arg("rows"));
   m.def("forget", &forget, py::arg("ops"));
   m.def("encoded_tensor_maps", &encoded_tensor_maps, py::arg("maps"), py::arg("addresses"));
-  m.def("launches", [] { return counted(counters()); });
-  m.def("answers", [] { return counted(answers()); });
+  m.def("calls", [] { return counted(&Counts::calls); });
+  m.def("launches", [] { return counted(&Counts::launches); });
+  m.def("answers", [] { return counted(&Counts::answers); });
+  m.def("reset_counts", &reset_counts);
   m.def("evaluated", &evaluated, py::arg("program"), py::arg("shapes"));
-  m.def("reset_launches", &reset_launches);
   m.attr("API_VERSION") = ort::kApiVersion;
   m.attr("API_SLOTS") = py::dict(
       py::arg("CreateStatus") = ort::CreateStatus::number, py::arg("CreateCustomOpDomain") = ort::CreateDomain::number,

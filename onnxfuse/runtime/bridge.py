@@ -30,6 +30,15 @@ def bridge() -> ModuleType:
     return importlib.import_module(MODULE)
 
 
+def calls() -> dict[str, int]:
+    """Return how often each fused op was served as a kernel in this process, since the start or the last reset.
+
+    One without elements is served by launching nothing. Ops that were registered and never called count 0. Replays of a
+    CUDA graph are not calls.
+    """
+    return dict(bridge().calls())
+
+
 def launches() -> dict[str, int]:
     """Return how often each fused op's kernel was launched in this process, since the start or the last reset.
 
@@ -38,6 +47,6 @@ def launches() -> dict[str, int]:
     return dict(bridge().launches())
 
 
-def reset_launches() -> None:
-    """Set the count of every op to zero."""
-    bridge().reset_launches()
+def reset_counts() -> None:
+    """Set the calls and launches of every op to zero."""
+    bridge().reset_counts()

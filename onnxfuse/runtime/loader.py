@@ -6,10 +6,12 @@ from dataclasses import replace
 
 from onnxfuse import kernels
 from onnxfuse.kernels.launch_plan import DEFAULT, LaunchPlan, Tuning
-from onnxfuse.kernels.measurements import changed, extents
+from onnxfuse.kernels.measurements import changed, extents, key
 from onnxfuse.kernels.templates.template import Extents
+from onnxfuse.model.errors import NoPlanError
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.ahead import Ahead
+from onnxfuse.runtime.by_nodes import by_nodes
 from onnxfuse.runtime.launch import Launch, Planner, Shape, Varied
 from onnxfuse.runtime.programs import Programs, rooms
 from onnxfuse.runtime.variants import Variants
@@ -36,8 +38,12 @@ def may_alias(op: FusedOp) -> tuple[int, ...]:
     return tuple(i for i, output in kernels.inplace(op) if output == 0)
 
 
-def planner(op: FusedOp, variants: Variants = lambda device: {}, ahead: Ahead | None = None) -> Planner:
+def planner(
+    op: FusedOp, variants: Variants = lambda device: {}, tf32: bool = True, ahead: Ahead | None = None
+) -> Planner:
     """Return the function that plans, compiles and loads the kernel of `op` for one set of input shapes.
+
+    Where no kernel takes them, the answer runs the nodes of the body, and a warning says so; `tf32` is for these.
 
     `variants` are those that were measured fastest; for other shapes the plan chooses by itself, and so it does for a
     variant that is none of the op's own: a file chooses among our kernels, it makes none. Where extents vary from run
@@ -47,19 +53,24 @@ def planner(op: FusedOp, variants: Variants = lambda device: {}, ahead: Ahead | 
 
     def launch(input_shapes: tuple[Shape, ...], aligned: bool, device: int, varied: Varied | None = None) -> Launch:
         arch = kernels.arch_of(device)
-        own = variants(device)
-        tuning = own.get((op.name, tuple(map(tuple, input_shapes))), DEFAULT)
+        own, mine = variants(device), key(op.name, tuple(map(tuple, input_shapes)))
+        tuning = own.get(mine, DEFAULT)
         if tuning != DEFAULT and not kernels.is_candidate(op, input_shapes, arch, tuning):
             warnings.warn(_no_variant(op, input_shapes, tuning), stacklevel=1)
             tuning = DEFAULT
-        if ahead is None:
-            plan = kernels.plan(op, input_shapes, aligned, arch, tuning)
-        else:
-            plan = ahead.plan(op, input_shapes, aligned, device, tuning)
+        try:
+            if ahead is None:
+                plan = kernels.plan(op, input_shapes, aligned, arch, tuning)
+            else:
+                plan = ahead.plan(op, input_shapes, aligned, device, tuning)
+        except NoPlanError as why:
+            through = by_nodes(op, input_shapes, device, tf32, why)
+            warnings.warn(f"{why}; its nodes run through ONNX Runtime, which is slower", stacklevel=1)
+            return through
         made = load(plan, device)
         if varied is None or tuning != DEFAULT:
             return made
-        apart = tuple(shapes for name, shapes in own if name == op.name)
+        apart = tuple(shapes for digest, shapes in own if digest == mine[0])
         return replace(made, program=programs.learn(input_shapes, aligned, device, varied, plan, apart))
 
     return launch

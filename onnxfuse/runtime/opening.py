@@ -28,8 +28,8 @@ UNREGISTERED = "is not a registered function/op"
 PATIENCE = 120.0
 """Seconds that the opening may take: 2 GB of weights take ten."""
 
-QUIET, SILENT = 3, 4
-"""ONNX Runtime's severities: errors only; not even those. What goes wrong is raised and told by us."""
+SILENT = 4
+"""ONNX Runtime's severity for nothing, not even errors: what goes wrong is raised and told by us."""
 
 
 def refusal(model: onnx.ModelProto) -> Refused | None:

@@ -74,7 +74,7 @@ def register_kernels(
     ops, refusals = _with_forms(facts, tf32, rules, folder)
     variants = variants_of(facts)
     ahead = Ahead(facts, {name: op for name, op in ops.items() if refusals[name] is None}, variants)
-    rows = [_row(op, variants, ahead) for op in ahead.ops.values()]
+    rows = [_row(op, variants, tf32, ahead) for op in ahead.ops.values()]
     if rows:
         _register(session_options, rows)
         weakref.finalize(session_options, ahead.stop).atexit = False
@@ -103,7 +103,7 @@ def _with_forms(
     told = fused_ops(model)
     ops = {name: replace(op, library=None) for name, op in told.items()}
     on_host = "works on shapes, which ONNX Runtime keeps on the CPU"
-    refusals: dict[str, str | None] = dict.fromkeys(shape_math(model.graph), on_host)
+    refusals: dict[str, str | None] = dict.fromkeys(shape_math(model), on_host)
     for name, op in ops.items():
         if name not in refusals and (told[name].library is None or not reads_library_form(op.template)):
             refusals[name] = no_kernel(op, tf32)
@@ -166,5 +166,5 @@ def _placement(op: FusedOp, nodes: int, reason: str | None) -> Placement:
     return Placement(op.name, op.rule, nodes, "function", reason)
 
 
-def _row(op: FusedOp, variants: Variants, ahead: Ahead) -> Row:
-    return Row(op.name, op.inputs, op.outputs, may_alias(op), planner(op, variants, ahead))
+def _row(op: FusedOp, variants: Variants, tf32: bool, ahead: Ahead) -> Row:
+    return Row(op.name, op.inputs, op.outputs, may_alias(op), planner(op, variants, tf32, ahead))

@@ -1,33 +1,46 @@
 """Find the fused ops that ONNX Runtime would put on the CPU, although the session is on CUDA.
 
-ONNX Runtime keeps arithmetic on shapes on the CPU: a node that reads a value computed from a `Shape` goes there if each
-of its other inputs is such a value too, a graph input, or a small initializer (GetCpuPreferredNodes, release 1.31). A
-registered op has no CPU kernel, and the session would fail; so these ops keep their bodies.
+A registered op has no CPU kernel, and the session would fail; so these ops keep their bodies.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import onnx
 
+from onnxfuse.model.errors import ModelError
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.graph import bodies
+from onnxfuse.model.host import SMALL, leaves_on_host
 from onnxfuse.model.schema import is_random
-
-SMALL = 100
-"""Elements. ONNX Runtime's bound for an initializer that it would rather copy than keep a node on the GPU."""
-
-SHAPE_READERS = ("Shape", "Size")
-"""Ops whose CUDA kernels leave their output in host memory."""
+from onnxfuse.model.types import infer, value_types
 
 
-def shape_math(
-    graph: onnx.GraphProto, outer: frozenset[str] = frozenset(), outer_small: frozenset[str] = frozenset()
+def shape_math(model: onnx.ModelProto) -> set[str]:
+    """Return the names of the fused ops with a node in `model` or its subgraphs that works on shapes only."""
+    found = _found(model.graph, model.graph)
+    if not found:
+        return found
+    try:  # Which types are not declared decides only here, and inferring takes long.
+        return _found(model.graph, infer(model).graph)
+    except ModelError:  # ONNX Runtime may open it all the same
+        return found
+
+
+def _found(
+    graph: onnx.GraphProto,
+    typed: onnx.GraphProto,
+    outer: frozenset[str] = frozenset(),
+    outer_small: frozenset[str] = frozenset(),
+    outer_types: Mapping[str, int] = MappingProxyType({}),
 ) -> set[str]:
-    """Return the names of the fused ops with a node in `graph` or its subgraphs that works on shapes only.
+    """Return the names of such ops in one graph, whose types `typed` tells, the same graph.
 
-    `outer` are the constants of the graphs around this one, `outer_small` the small ones of them.
+    `outer` are the constants of the graphs around this one, `outer_small` the small ones of them, `outer_types` the
+    element types known there.
     """
+    types = {**outer_types, **{name: t.dtype for name, t in value_types(typed).items()}}
     sizes = {t.name: math.prod(t.dims) for t in graph.initializer}
     constants = outer | sizes.keys()
     sizes |= {v.name: size for v in graph.value_info if (size := _size(v.type)) is not None}
@@ -35,7 +48,11 @@ def shape_math(
     given = {v.name for v in graph.input}
     on_host: set[str] = set()
     found: set[str] = set()
-    for node in graph.node:
+
+    def near(value: str) -> bool:
+        return value in given or value in small
+
+    for node, like in zip(graph.node, typed.node, strict=True):
         inputs = {v for v in node.input if v}
         if node.op_type == "Constant" and not node.domain:
             constants |= {node.output[0]}
@@ -44,12 +61,12 @@ def shape_math(
             # ONNX Runtime computes it once, before it places nodes. One whose size nobody knows may be small.
             constants |= {*node.output}
             small |= {v for v in node.output if sizes.get(v, 0) <= SMALL}
-        elif node.op_type in SHAPE_READERS or (inputs & on_host and inputs <= on_host | small | given):
+        elif leaves_on_host(node.op_type, node.domain, node.input, on_host, near, lambda v: types.get(v, 0)):
             on_host.update(node.output)
             if node.domain == DOMAIN:
                 found.add(node.op_type)
-        for body in bodies(node):
-            found |= shape_math(body, constants, small)
+        for body, typed_body in zip(bodies(node), bodies(like), strict=True):
+            found |= _found(body, typed_body, constants, small, types)
     return found
 
 

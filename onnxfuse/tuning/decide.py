@@ -129,9 +129,9 @@ class _Search:
         found: dict[Measured, None] = {}
         for types in seen.types:
             shapes = input_shapes(node, types)
-            key = proposed.op, shapes or ()
+            key = measurements.key(proposed.op, shapes or ())
             if shapes is None:
-                of_op = (m for (name, _), measured in self.known.items() if name == proposed.op for m in measured)
+                of_op = (m for (name, _), measured in self.known.items() if name == key[0] for m in measured)
                 found.update(dict.fromkeys(of_op))
                 continue
             if key not in self.known and key not in self.new and self.measure is not None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
-from onnxfuse.kernels.measurements import Key
+from onnxfuse.kernels.measurements import Key, key
 from onnxfuse.model.concrete_shapes import Shape, every_graph
 from onnxfuse.model.fused import DOMAIN, FusedOp
 from onnxfuse.model.graph import captured
@@ -34,7 +34,7 @@ class Work:
     @property
     def key(self) -> Key:
         """What the times are looked up by."""
-        return self.op.name, self.shapes
+        return key(self.op.name, self.shapes)
 
 
 def cut_out(

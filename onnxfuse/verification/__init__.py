@@ -12,8 +12,9 @@ from typing import Any, Literal
 import numpy.typing as npt
 import onnx
 
-from onnxfuse.verification.budget import Measure, NanPolicy
+from onnxfuse.verification.budget import NanPolicy
 from onnxfuse.verification.finding import Finding, Suspect
+from onnxfuse.verification.measured import Measure
 from onnxfuse.verification.metrics import Difference
 from onnxfuse.verification.report import SCHEMA, CaseRow, KernelRow, OutputRow, Report
 from onnxfuse.verification.tolerance import ALL, Tolerances, Tolerated

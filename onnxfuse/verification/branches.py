@@ -90,7 +90,7 @@ class Bodies:
             session = sessions.unoptimized(file, profile=f"{folder}/profile")
             for case in cases:
                 try:
-                    sessions.run(session, case.make(), quiet=True)
+                    sessions.run(session, case.make())
                 except sessions.ORT_ERRORS:
                     continue
                 taken.append(case)

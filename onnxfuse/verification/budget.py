@@ -23,143 +23,30 @@ A float32 or bfloat16 result below the smallest normal number may be flushed to 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from onnxfuse.verification.floats import float_type
-from onnxfuse.verification.metrics import Difference, Quantiles, chunks, difference
+from onnxfuse.verification.measured import NOTHING, Measure
+from onnxfuse.verification.metrics import Quantiles, chunks, difference
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-FACTOR = 2.0
-"""How many times the original's own error the fused error may be."""
 PERCENTILE = 95.0
 """The typical error is this percentile of the errors in rounding steps."""
 TYPICAL_FROM = 100
 """Elements from which on the typical error is judged: five lie beyond the percentile."""
-BLUNT = 0.1
-"""An original whose own error is more than this share of the largest value proves nothing about another one. Below,
-what makes so much of a rounding makes more of a wrong weight: the truth is right, ONNX Runtime was asked."""
 APART, APART_HALF = 1e-3, 3e-2
 """An error of this share of the largest value is ten thousand rounding steps in float32, thirty in float16: more than
 the original's rounding leaves as a rule. The truth is looked at again."""
 
 NanPolicy = Literal["equal", "fail"]
 """What becomes of a NaN or an infinity that the original gives too: right, or a fault."""
-
-
-@dataclass(frozen=True)
-class Measure:
-    """One output in one case, measured."""
-
-    elements: int
-    """Elements of the output."""
-    compared: int
-    """Elements that could be judged; none where no run of the original has an own error."""
-    difference: Difference
-    """Fused against original, without the truth."""
-    scale: float
-    """Largest finite true value."""
-    own: float
-    """Largest error of the original against truth."""
-    own_typical: float
-    """Typical error of the original, in rounding steps."""
-    error: float
-    """Error of the fused model against truth at `where`."""
-    step: float
-    """The rounding step of the type at the true value at `where`."""
-    typical: float
-    """Typical error of the fused model, in rounding steps; 0 where there are too few elements to speak of one."""
-    where: tuple[int, ...]
-    """The element with the largest error beyond its rounding step, or the first one that breaks a law."""
-    fused: float
-    """The fused value there."""
-    original: float
-    """The original's value there."""
-    truth: float
-    """The true value there."""
-    broken: str = ""
-    """A law that holds without any tolerance and is broken at `where`."""
-    unlike: bool = False
-    """Whether there was nothing to compare: another shape or element type."""
-    asked: bool = False
-    """Whether `broken` is what was asked for beside the budget, and holds with tolerances too: `nan="fail"`."""
-    unsure: bool = False
-    """Whether the original is far from the truth, and some operator of the truth could not be looked at."""
-    identical: bool = False
-    """Whether fused and original are the same in every element, and some element is a number."""
-
-    @property
-    def max_abs(self) -> float:
-        """Largest difference of fused and original."""
-        return self.difference.max_abs
-
-    @property
-    def max_rel(self) -> float:
-        """Largest difference of fused and original, as a share of the original; infinite where that is zero."""
-        return self.difference.max_rel
-
-    @property
-    def cosine(self) -> float:
-        """Cosine of the angle between fused and original."""
-        return self.difference.cosine
-
-    @property
-    def rtol(self) -> float:
-        """Customary relative tolerance of the type."""
-        return self.difference.rtol
-
-    @property
-    def atol(self) -> float:
-        """With `rtol`, the smallest absolute tolerance with which numpy.testing.assert_allclose passes."""
-        return self.difference.atol
-
-    @property
-    def budget(self) -> float:
-        """The largest error that is allowed at `where`."""
-        return FACTOR * self.own + self.step
-
-    @property
-    def typical_budget(self) -> float:
-        """The largest typical error that is allowed, in rounding steps."""
-        return FACTOR * self.own_typical + 1.0
-
-    @property
-    def blunt(self) -> bool:
-        """Whether the original's own error is too large to judge anything by it."""
-        return self.own > BLUNT * self.scale and self.own > self.step
-
-    @property
-    def undecided(self) -> bool:
-        """Whether nothing could be judged: no element, too large an error of the original's own, or no sure truth.
-
-        What is the same in every element is right whatever the truth is.
-        """
-        return self.elements > 0 and not self.identical and (not self.compared or self.blunt or self.unsure)
-
-    @property
-    def fault(self) -> str:
-        """What is wrong, in words; empty where the promise holds."""
-        if self.broken:
-            return self.broken
-        if self.error > self.budget:
-            return f"error {self.error:.3g}, allowed {self.budget:.3g}"
-        if self.typical > self.typical_budget:
-            return f"typical error {self.typical:.3g} rounding steps, allowed {self.typical_budget:.3g}"
-        return ""
-
-    @property
-    def severity(self) -> float:
-        """How much of the budget is used; above 1 is a fault."""
-        if self.broken:
-            return float("inf")
-        largest = self.error / self.budget if self.budget else float(self.error > 0)
-        return max(largest, self.typical / self.typical_budget)
 
 
 def measure(
@@ -227,10 +114,6 @@ def rounding_step(truth: Floats | np.float64, dtype: np.dtype[Any]) -> Floats:
     exponent = np.where(truth == 0, facts.lowest_exponent, np.frexp(truth)[1] - 1)
     steps: Floats = np.ldexp(1.0, np.maximum(exponent, facts.lowest_exponent) - facts.digits)
     return steps
-
-
-NOTHING = Measure(0, 0, Difference(), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, (), 0.0, 0.0, 0.0)
-"""The measure of an output without elements."""
 
 
 def _measure_floats(

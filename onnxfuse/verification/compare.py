@@ -13,14 +13,13 @@ from onnx import TensorProto
 
 from onnxfuse import runtime
 from onnxfuse.model import io
-from onnxfuse.model.concrete_shapes import without_elements
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.isolation import doing
 from onnxfuse.verification import budget, sessions
 from onnxfuse.verification.branches import Bodies
 from onnxfuse.verification.class_outputs import class_outputs
 from onnxfuse.verification.comparison import Comparison, Judging
-from onnxfuse.verification.inputs import Case, Shapes, input_specs
+from onnxfuse.verification.inputs import Case, InputSpec, Shapes, input_specs
 from onnxfuse.verification.interface import interface_problems
 from onnxfuse.verification.limits import EVALUATIONS, Limits, gigabytes, peak
 from onnxfuse.verification.planning import (
@@ -83,29 +82,14 @@ def compare(
             # the next ones open.
             cuda = sessions.tf32_options(judging.use_tf32, fused_model)
             fused_file = sessions.openable(fused, fused_model, folder)
-            nothing = without_elements(fused_model)
             del fused_model
             file = sessions.openable(original, original_model, folder)
             # An original that ONNX Runtime does not open is told as that, and not as one without a truth.
             doing(model="original", case=None)
             plain = sessions.plain(file, providers, cuda=cuda)
-            runs, said = taker(plain, progress), shapes or {}
-            if inputs is None:
-                until = SEARCHING * limits.seconds
-                found = searched_sizes(runs, original_model, specs, plan, said, lambda: limits.spent > until)
-                shapes, report = {**(shapes or {}), **found}, replace(report, searched=found)
-                plan = plan_of(specs, inputs, seeds, shapes) if found else plan
-            bodies = Bodies(original_model)
-            if bodies.every:
-                try:
-                    latest = limits.spent + SEARCHING * limits.seconds
-                    plan = plan + branch_cases(
-                        bodies, runs, original_model, specs, plan, said, lambda: limits.spent > latest
-                    )
-                    never = tuple(b.text for b in bodies.never)
-                except ModelError as error:
-                    never = (f"which branches ran could not be seen: {error}",)
-                report = replace(report, never_ran=never)
+            plan, shapes, report = _reaching(
+                original_model, taker(plain, progress), plan, specs, inputs, seeds, shapes, limits, report
+            )
             scores = class_outputs(original_model) if judging.top_k is None else frozenset()
             needs = {key: EVALUATIONS * peak(original_model, dict(key)) for key in {shape_key(c) for c in plan}}
             too_much = _too_much_in_float64(original_model, plan, limits) if truth == "auto" else ""
@@ -117,11 +101,7 @@ def compare(
             rounded = {"tf32": as_tf32, "half": as_half}[judging.rounding](original_model) if judging.rounding else None
             why_not_wide = ""
             if judging.wide and halves and oracle.kind == "float64":
-                try:
-                    eps = step_of_half(original_model)
-                    wide = Wide(lambda: load(original, "original"), eps, load(fused, "fused"))
-                except ModelError as error:
-                    why_not_wide = str(error)
+                wide, why_not_wide = _wide(original, fused, original_model)
             del original_model
             # On two providers the original's own error is the worse one of the two.
             twin = None if elsewhere is None else sessions.plain(file, elsewhere, cuda=cuda)
@@ -134,7 +114,7 @@ def compare(
                 rounded, scores, limits, needs, wide, why_not_wide,
             )  # fmt: skip
             report = _run(
-                comparison, plan, lambda kinds: more_of(specs, plan, kinds, shapes), nothing, report, progress,
+                comparison, plan, lambda kinds: more_of(specs, plan, kinds, shapes), report, progress,
                 by_kind=by_kind,
             )  # fmt: skip
             exact = _pooled(comparison.exact, comparison.cases, by_kind=by_kind)
@@ -147,19 +127,9 @@ def compare(
     if rounding:
         permitted = replace(judging, rounding=rounding, wide=False)  # What was wide was no problem.
         again = compare(
-            original,
-            fused,
-            inputs,
-            seeds,
-            shapes,
-            providers,
-            truth,
-            progress,
-            permitted,
-            fused_providers,
-            limits.anew(),
-            rules,
-        )
+            original, fused, inputs, seeds, shapes, providers, truth, progress, permitted, fused_providers,
+            limits.anew(), rules,
+        )  # fmt: skip
         # Both begin with the same plan; what was doubtful the first time had more seeds.
         planned = report.cases[: len(again.cases)]
         as_much = sum(not c.note for c in again.cases) >= sum(not c.note for c in planned)
@@ -168,6 +138,47 @@ def compare(
                 again, searched=report.searched, wide=report.wide, tf32=rounding == "tf32", half=rounding == "half"
             )
     return replace(report, seconds=time.perf_counter() - began)
+
+
+def _reaching(
+    model: onnx.ModelProto,
+    runs: Callable[[Case], bool],
+    plan: list[Case],
+    specs: Sequence[InputSpec],
+    inputs: Sequence[RealInputs] | None,
+    seeds: Sequence[int],
+    shapes: Shapes | None,
+    limits: Limits,
+    report: Report,
+) -> tuple[list[Case], Shapes | None, Report]:
+    """Return the plan with sizes that the original takes and cases that enter its branches, and what is told of that.
+
+    `runs`: whether the original takes a case.
+    """
+    said = shapes or {}
+    if inputs is None:
+        until = SEARCHING * limits.seconds
+        found = searched_sizes(runs, model, specs, plan, said, lambda: limits.spent > until)
+        shapes, report = {**said, **found}, replace(report, searched=found)
+        plan = plan_of(specs, inputs, seeds, shapes) if found else plan
+    bodies = Bodies(model)
+    if not bodies.every:
+        return plan, shapes, report
+    try:
+        latest = limits.spent + SEARCHING * limits.seconds
+        plan = [*plan, *branch_cases(bodies, runs, model, specs, plan, said, lambda: limits.spent > latest)]
+        never = tuple(b.text for b in bodies.never)
+    except ModelError as error:
+        never = (f"which branches ran could not be seen: {error}",)
+    return plan, shapes, replace(report, never_ran=never)
+
+
+def _wide(original: Source, fused: Source, model: onnx.ModelProto) -> tuple[Wide | None, str]:
+    """Return the look at the fusions in float32 of a model of half precision; or why there is none."""
+    try:
+        return Wide(lambda: load(original, "original"), step_of_half(model), load(fused, "fused")), ""
+    except ModelError as error:
+        return None, str(error)
 
 
 def _too_much_in_float64(model: onnx.ModelProto, plan: Sequence[Case], limits: Limits) -> str:
@@ -181,7 +192,6 @@ def _run(
     comparison: Comparison,
     plan: Sequence[Case],
     more: Callable[[Collection[str]], Sequence[Case]],
-    nothing: Collection[str],
     empty: Report,
     progress: Progress,
     *,
@@ -191,7 +201,7 @@ def _run(
 
     Raises UsageError if the original takes none of them.
     """
-    runtime.reset_launches()
+    runtime.reset_counts()
     comparison.run_all(plan, progress)
     doubtful = _doubtful(_pooled(comparison.rows, comparison.cases, by_kind=by_kind), comparison.cases)
     if doubtful:
@@ -223,19 +233,19 @@ def _run(
         problems=(
             *comparison.problems,
             *(why for name, why in wide.items() if name not in wrong),
-            *(launch_problems(kernels, nothing) if (empty.fused_provider or empty.provider) == sessions.CUDA else ()),
+            *(launch_problems(kernels) if (empty.fused_provider or empty.provider) == sessions.CUDA else ()),
         ),
     )
 
 
-def launch_problems(kernels: Sequence[KernelRow], nothing: Collection[str] = ()) -> list[str]:
-    """Return which fused ops did not run as kernels or in the library, and why; `nothing` have nothing to compute."""
+def launch_problems(kernels: Sequence[KernelRow]) -> list[str]:
+    """Return which fused ops did not run as kernels or in the library, and why."""
     problems = []
     for row in kernels:
         if row.runs_as == "function":
             problems.append(f"fused op {row.op} ran as its body, not as a kernel: {row.reason or 'no reason given'}")
-        elif row.runs_as == "kernel" and row.launches == 0 and row.op not in nothing:
-            problems.append(f"the kernel of fused op {row.op} was never launched (a branch that no case took?)")
+        elif row.runs_as == "kernel" and row.calls == 0:
+            problems.append(f"fused op {row.op} was never called (a branch that no case took?)")
     return problems
 
 
@@ -274,5 +284,8 @@ def _why_without_tf32(judging: Judging, fused: onnx.ModelProto, providers: Seque
 
 
 def _kernels(session: Any) -> tuple[KernelRow, ...]:
-    launches = runtime.launches()
-    return tuple(KernelRow(p.op, p.rule, p.nodes, p.runs_as, p.reason, launches.get(p.op, 0)) for p in session.fused)
+    calls, launches = runtime.calls(), runtime.launches()
+    return tuple(
+        KernelRow(p.op, p.rule, p.nodes, p.runs_as, p.reason, calls.get(p.op, 0), launches.get(p.op, 0))
+        for p in session.fused
+    )

@@ -14,7 +14,9 @@ from onnxfuse.model.types import first_line
 from onnxfuse.verification import budget, sessions
 from onnxfuse.verification.inputs import Case, nudge
 from onnxfuse.verification.limits import Limits, at_most, gigabytes
+from onnxfuse.verification.measured import Measure
 from onnxfuse.verification.planning import Progress, shape_key, shapes_text
+from onnxfuse.verification.reference import OutOfTime
 from onnxfuse.verification.report import LEFT_OUT, CaseRow, OutputRow
 from onnxfuse.verification.rounding import Rounding
 from onnxfuse.verification.tolerance import Tolerances, Tolerated, tolerated
@@ -33,6 +35,9 @@ NUDGES = 8
 
 NUDGED_ELEMENTS = 1 << 22
 """Outputs of up to so many elements are run on nudged inputs in doubtful cases: eight copies of 16 MB."""
+
+FOR_FLOAT64 = 0.5
+"""Share of the time that the truth of the first case may take in float64: a float32 one is a matter of seconds."""
 
 CLASS_RANKS = (1, 5)
 """The top-k agreements that are told of class scores when nothing else is asked for."""
@@ -85,6 +90,8 @@ class Comparison:
         self.exact: list[OutputRow] = []
         """The same of the fused model in float32, whose last value alone is rounded: an error there is no rounding."""
         self.problems: list[str] = []
+        self._longest = 0.0
+        """Seconds of the case that took most, by the truth at hand."""
 
     def run_all(self, plan: Sequence[Case], progress: Progress) -> None:
         """Run the cases one after another."""
@@ -94,14 +101,17 @@ class Comparison:
 
     def run(self, case: Case) -> None:
         """Run one case; made-up inputs that the original itself refuses are noted and left out."""
-        began = time.perf_counter()
+        began, truth = time.perf_counter(), self.truth
         note = self._too_much(case) or self._run(case)
+        seconds = time.perf_counter() - began
+        # What float64 took says nothing of the others once it is left.
+        self._longest = max(self._longest, seconds) if self.truth is truth else 0.0
         self.cases.append(
             CaseRow(
                 case.name,
                 case.seed,
                 dict(case.shapes),
-                time.perf_counter() - began,
+                seconds,
                 note,
                 case if case.generated else None,
             )
@@ -112,8 +122,7 @@ class Comparison:
         need, least = self.needs.get(shape_key(case), 0), min(self.needs.values(), default=0)
         if need > max(self.limits.memory, least):
             return f"{LEFT_OUT}about {gigabytes(need)}, and it may take {gigabytes(self.limits.memory)} (--memory)"
-        longest = max((c.seconds for c in self.cases), default=0.0)
-        if self.rows and self.limits.spent + longest > self.limits.seconds:
+        if self.rows and self.limits.spent + self._longest > self.limits.seconds:
             return f"{LEFT_OUT}the time of {self.limits.seconds:g} s is used up (--time)"
         return ""
 
@@ -122,7 +131,7 @@ class Comparison:
         said = case if case.generated else case.name
         doing(model="original", case=said)
         try:
-            expected = sessions.run(self.plain, inputs, quiet=case.generated)
+            expected = sessions.run(self.plain, inputs)
         except sessions.ORT_ERRORS as error:
             if not case.generated:
                 raise UsageError(
@@ -145,6 +154,8 @@ class Comparison:
         doing(model="truth", case=said)
         try:
             truth, unsure = self._true(inputs, expected)
+        except OutOfTime:
+            return f"{LEFT_OUT}the time of {self.limits.seconds:g} s is used up (--time)"
         except sessions.ORT_ERRORS as error:
             # The kernels of CUDA look at no index: what the CPU refuses runs there, and nobody knows what is right.
             why = f"the original runs, but has no true result: {first_line(error)}"
@@ -181,7 +192,7 @@ class Comparison:
         return ""
 
     def _tolerated(
-        self, name: str, fused: npt.NDArray[Any], original: npt.NDArray[Any], measure: budget.Measure
+        self, name: str, fused: npt.NDArray[Any], original: npt.NDArray[Any], measure: Measure
     ) -> Tolerated | None:
         given = self.judging.tolerances.of(name, str(original.dtype))
         if given is None or measure.unlike or original.dtype.kind in "SUO":
@@ -194,10 +205,12 @@ class Comparison:
         Where the original is further from them than it rounds, each operator is looked at again on these inputs. What
         is far all the same, though they all agree with ONNX Runtime, is rounding that adds up; where some could not be
         asked about, nobody knows. An operator that float64 turns out to lack, or time or memory, ends float64. Raises
-        what ONNX Runtime raises for inputs on which no operator is defined.
+        what ONNX Runtime raises for inputs on which no operator is defined, OutOfTime where others were judged before.
         """
         if self.truth.kind != "float64":
             return self.truth.evaluate(inputs), set()
+        left = max(self.limits.seconds - self.limits.spent, 0.0)
+        self.truth.end(time.perf_counter() + (left if self.rows else FOR_FLOAT64 * left))
         try:
             with at_most(self.limits.memory):
                 true = self.truth.evaluate(inputs)
@@ -208,6 +221,8 @@ class Comparison:
             self.truth.witness.unsure |= bool(unsure)
             return true, unsure
         except (MemoryError, *REFERENCE_GAPS) as error:
+            if isinstance(error, OutOfTime) and self.rows:
+                raise
             wide = self.in_float32(no_float64(error))
             true = wide.evaluate(inputs)  # where that fails, too, the inputs are at fault, and float64 stays for others
             self.truth = wide

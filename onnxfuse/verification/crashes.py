@@ -64,7 +64,11 @@ def report_of(crash: Crash, run: Run, progress: Progress = lambda step, done, to
 
 def surviving(work: Callable[[Progress], T], run: Run, progress: Progress = lambda step, done, total: None) -> T:
     """Return what `work` returns, which runs the models of `run` in a child. Raises CrashError that names the op."""
-    outcome = isolated(work, progress)
+    return survived(isolated(work, progress), run, progress)
+
+
+def survived(outcome: T | Crash, run: Run, progress: Progress) -> T:
+    """Return the outcome of a child that ran the models of `run`. Raises CrashError that names the op for a crash."""
     if isinstance(outcome, Crash):
         raise CrashError(site_of(outcome, run, progress).text, "To have this in a report: onnxfuse verify.")
     return outcome
@@ -75,7 +79,7 @@ def site_of(crash: Crash, run: Run, progress: Progress = lambda step, done, tota
     case = _case(crash, run)
     doing = crash.doing.get("model", "")
     text = "" if case is None else f"{case.name} {shapes_text(case)}".strip()
-    base = CrashSite(doing, crash.how, text, crash.step, None)
+    base = CrashSite(doing, crash.how, text, crash.step, None, crash.doing.get("setting", ""))
     if case is None:
         return base
     # What was run is asked first, and the model that we made before the other.

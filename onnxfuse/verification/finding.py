@@ -33,16 +33,20 @@ class CrashSite:
     step: str
     """What the command was doing."""
     node: Suspect | None
-    """The op; None where the crash did not happen again."""
+    """The op; None where the crash did not happen again, at the default setting."""
+    setting: str = ""
+    """The setting of ONNX Runtime, as `bench` calls it; empty at the default one."""
 
     @property
     def text(self) -> str:
         """The crash in one line."""
         who = f"the {self.model} model" if self.model in ("original", "fused") else "ONNX Runtime"
+        who += f" at {self.setting}" * bool(self.setting)
         at = f" on {self.case}" * bool(self.case)
         if self.node is None:
             step = f", at the step '{self.step}'" * bool(self.step)
-            return f"{who} {self.how}{at}{step}; it did not happen again, so no op can be named"
+            again = " at the default setting" * bool(self.setting)
+            return f"{who} {self.how}{at}{step}; it did not happen again{again}, so no op can be named"
         rule = f" of rule {self.node.rule}, made of {', '.join(self.node.nodes)}" * bool(self.node.rule)
         what = "fused op " * bool(self.node.rule)
         return f"{who} {self.how}{at}, in {what}{self.node.op} ({self.node.node}){rule}"

@@ -201,7 +201,7 @@ def _feeds(original: ModelProto, inputs: Sequence[RealInputs] | None, providers:
     def runs(case: Case) -> bool:
         nonlocal reason
         try:
-            sessions.run(session, case.make(), quiet=True)
+            sessions.run(session, case.make())
         except sessions.ORT_ERRORS as error:
             reason = first_line(error)
             return False

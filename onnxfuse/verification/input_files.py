@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from onnx import TensorProto, numpy_helper
 
 from onnxfuse.model.errors import UsageError
-from onnxfuse.model.text import read_json
+from onnxfuse.model.text import read_file, read_json, read_text
 from onnxfuse.verification.inputs import Case, InputSpec
 
 Array = npt.NDArray[Any]
@@ -148,7 +148,7 @@ def _read_json(path: Path, specs: Sequence[InputSpec]) -> list[dict[str, Array]]
     JSON has no element types: numbers become what the model wants, as long as that loses nothing but digits of a float.
     """
     try:
-        found = read_json(path.read_text(encoding="utf-8"))
+        found = read_json(read_text(path))
     except (ValueError, OSError) as error:
         raise UsageError(f"{path}: is not readable JSON: {error}", FORMS) from None
     sets = found if isinstance(found, list) else [found]
@@ -191,7 +191,7 @@ def _read_folder(folder: Path, specs: Sequence[InputSpec]) -> dict[str, Array]:
 def _read_tensor(file: Path, spec: InputSpec) -> Array:
     tensor = TensorProto()
     try:
-        tensor.ParseFromString(file.read_bytes())
+        tensor.ParseFromString(read_file(file))
         array = numpy_helper.to_array(tensor)
     except (DecodeError, ValueError, TypeError) as error:
         raise UsageError(f"{file}: does not hold a tensor: {error}", "It should be a serialized TensorProto.") from None

@@ -13,7 +13,7 @@ from onnxfuse.model.types import ValueType, infer, value_types
 
 CARRIERS = frozenset(
     {"Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity", "Transpose", "Expand", "Slice", "Concat", "Tile",
-     "Split", "Max", "Min", "Abs"}
+     "Split", "Max", "Min", "Abs", "Gather", "GatherElements", "GatherND"}
 )  # fmt: skip
 """Operators that hand their first input's values on."""
 
@@ -69,25 +69,29 @@ class _Use:
 def roles(model: onnx.ModelProto) -> dict[str, Role]:
     """Return the role of each graph input, by name. Follows values into subgraphs and local functions."""
     typed = infer(model)
-    types = value_types(typed.graph)
     functions = {(f.domain, f.name): f for f in typed.functions}
-    readers = _readers(typed.graph.node)
-    numbers = _numbers(model)
-    return {i.name: _role(i.name, readers, types, functions, numbers) for i in model.graph.input}
+    scope = _Scope(_readers(typed.graph.node), value_types(typed.graph), functions, _numbers(model))
+    return {i.name: _role(i.name, scope) for i in model.graph.input}
 
 
-def _role(
-    name: str,
-    readers: dict[str, list[_Use]],
-    types: dict[str, ValueType],
-    functions: dict[tuple[str, str], FunctionProto],
-    numbers: dict[str, int],
-) -> Role:
+@dataclass(frozen=True)
+class _Scope:
+    """A graph or the body of a function."""
+
+    readers: dict[str, list[_Use]]
+    types: dict[str, ValueType]
+    functions: dict[tuple[str, str], FunctionProto]
+    """Those of the model, by domain and name."""
+    numbers: dict[str, int]
+    """Constants of one whole number."""
+
+
+def _role(name: str, graph: _Scope) -> Role:
     bounds: list[int] = []
     least = 0
     tested = sized = False
-    for use, scope in _uses(name, readers, types, functions, numbers):
-        bound = _bound(use, scope, numbers)
+    for use, scope in _uses(name, graph):
+        bound = _bound(use, scope, graph.numbers)
         if bound is not None:
             bounds.append(bound - use.shift)
             least = max(least, -use.shift)
@@ -100,14 +104,7 @@ def _role(
     return Role("mask") if tested else Role("number")
 
 
-def _uses(
-    name: str,
-    readers: dict[str, list[_Use]],
-    types: dict[str, ValueType],
-    functions: dict[tuple[str, str], FunctionProto],
-    numbers: dict[str, int],
-    moved: int = 0,
-) -> Iterator[tuple[_Use, dict[str, ValueType]]]:
+def _uses(name: str, scope: _Scope, moved: int = 0) -> Iterator[tuple[_Use, dict[str, ValueType]]]:
     """Yield every use of the value and of what only carries its values on, with the types known where it stands.
 
     `moved` is what has been added to the value so far.
@@ -115,21 +112,22 @@ def _uses(
     pending, seen = [(name, moved)], {name}
     while pending:
         value, shift = pending.pop()
-        for plain in readers.get(value, ()):
+        for plain in scope.readers.get(value, ()):
             use = replace(plain, shift=shift)
             node = use.node
             if node.domain in OWNERS:
-                yield use, types
-            function = functions.get((node.domain, node.op_type))
+                yield use, scope.types
+            function = scope.functions.get((node.domain, node.op_type))
             if function is not None and use.position < len(function.input):
                 inner = {
-                    formal: types[actual]
+                    formal: scope.types[actual]
                     for formal, actual in zip(function.input, node.input, strict=False)
-                    if actual in types
+                    if actual in scope.types
                 }
-                yield from _uses(function.input[use.position], _readers(function.node), inner, functions, {}, shift)
+                body = _Scope(_readers(function.node), inner, scope.functions, {})
+                yield from _uses(function.input[use.position], body, shift)
                 continue
-            step = _carried(use, numbers) if node.domain in OWNERS else None
+            step = _carried(use, scope.numbers) if node.domain in OWNERS else None
             if step is not None:
                 fresh = [o for o in node.output if o not in seen]
                 seen.update(fresh)

@@ -3,6 +3,7 @@
 Uniform numbers in [0, 1) are never used: they cannot tell Relu from Identity.
 """
 
+import math
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from onnx import TensorProto
 
 from onnxfuse.model.errors import UsageError
 from onnxfuse.model.types import Dim, value_types
+from onnxfuse.model.validate import MOST_ELEMENTS
 from onnxfuse.verification.floats import float_type
 from onnxfuse.verification.input_roles import Role, roles
 
@@ -123,6 +125,12 @@ def shape_sets(specs: Sequence[InputSpec], shapes: Shapes) -> list[dict[str, tup
     for n in range(count):
         chosen = {**{k: v[n % len(v)] for k, v in values.items()}, **fixed}
         sets.append({s.name: tuple(_extent(s, a, d, chosen) for a, d in enumerate(s.shape)) for s in specs})
+    for name, shape in (item for chosen in sets for item in chosen.items()):
+        if math.prod(shape) > MOST_ELEMENTS:
+            raise UsageError(
+                f"input '{name}' would be of shape {'x'.join(map(str, shape))}, which no tensor has",
+                "Say a size that it can have: --shape NAME=SIZES.",
+            )
     return [s for n, s in enumerate(sets) if s not in sets[:n]]
 
 

@@ -292,6 +292,50 @@ def _along(parameter: Array, x: Array, axis: int, block_size: int) -> Array:
     return np.repeat(parameter, block_size, axis=axis).take(range(x.shape[axis]), axis=axis)
 
 
+class NonMaxSuppression(OpRun):
+    """The best boxes of each class of each image, without those that overlap a better one: [how many, 3]."""
+
+    def _run(
+        self,
+        boxes: Array,
+        scores: Array,
+        most: Array | None = None,
+        overlap: Array | None = None,
+        least: Array | None = None,
+        center_point_box: int | None = None,
+    ) -> tuple[Array]:
+        count, limit = (0 if most is None else int(most.item())), 0.0 if overlap is None else float(overlap.item())
+        found = []
+        for image, (corners, by_class) in enumerate(zip(_corners(boxes, center_point_box), scores, strict=True)):
+            for number, one in enumerate(by_class):
+                order = np.argsort(-one, kind="stable")
+                order = order if least is None else order[one[order] > least.item()]
+                for _ in range(min(count, order.size)):
+                    if not order.size:
+                        break
+                    best, order = order[0], order[1:]
+                    found.append((image, number, best))
+                    order = order[_overlaps(corners[best], corners[order]) <= limit]
+        return (np.array(found, np.int64).reshape(-1, 3),)
+
+
+def _corners(boxes: Array, center_point_box: int | None) -> Array:
+    """Return boxes as least and greatest corner: [..., 2, 2]."""
+    if center_point_box:
+        middle, half = boxes[..., :2], boxes[..., 2:] / 2
+        return np.stack([middle - half, middle + half], axis=-2)
+    pairs = boxes.reshape(*boxes.shape[:-1], 2, 2)
+    return np.stack([pairs.min(axis=-2), pairs.max(axis=-2)], axis=-2)
+
+
+def _overlaps(box: Array, others: Array) -> Array:
+    """Return intersection over union of a box and others; 0 where one of them is empty."""
+    common = np.maximum(np.minimum(box[1], others[:, 1]) - np.maximum(box[0], others[:, 0]), 0).prod(axis=-1)
+    own, theirs = (box[1] - box[0]).prod(), (others[:, 1] - others[:, 0]).prod(axis=-1)
+    real = (common > 0) & (own > 0) & (theirs > 0)
+    return np.asarray(np.where(real, common / np.where(real, own + theirs - common, 1), 0))
+
+
 # ---- what onnx's own does, but for defaults and names of older opsets
 
 
@@ -308,8 +352,9 @@ class RoiAlign(OnnxRoiAlign):
 ONNX_ROI_ALIGN: Any = OnnxRoiAlign._run
 """onnx's own, which is right from opset 16 on."""
 
+
 OPERATORS: tuple[type[OpRun], ...] = (
     Erf, Sigmoid, HardSwish, Softsign, Mean, Softmax, LogSoftmax, Hardmax, LpNormalization, MeanVarianceNormalization,
     BatchNormalization, GroupNormalization, LRN, GlobalMaxPool, GlobalLpPool, Pad, GatherElements, Scatter,
-    DequantizeLinear, RoiAlign,
+    DequantizeLinear, RoiAlign, NonMaxSuppression,
 )  # fmt: skip

@@ -97,7 +97,7 @@ def taker(plain: Any, progress: Progress) -> Callable[[Case], bool]:
         progress(f"which inputs does the original take: {shapes_text(case)}", 0, 1)
         doing(model="original", case=case)
         try:
-            sessions.run(plain, case.make(), quiet=True)
+            sessions.run(plain, case.make())
         except sessions.ORT_ERRORS:
             return False
         return True

@@ -16,11 +16,11 @@ changes its meaning; new keys alone leave it.
 | outputs | the worst row of each output; `rows`: each output in each case |
 | a row | `output`, `dtype`, `case` (position in `cases`), `verdict` (ok, mismatch, undecided), `fault` in words |
 | | `judged_by` (budget, tolerance), `tolerance` (null, or the fields of `tolerance.Tolerated`) |
-| | the numbers of `budget.Measure`, its `budget` and `typical_budget` |
+| | the numbers of `Measure`, its `budget` and `typical_budget` |
 | | `difference` (the fields of `metrics.Difference`), and max_abs, max_rel, cosine, rtol, atol out of it |
 | undecided, unverified | positions of cases in which an output could not be judged; outputs of which most could not |
 | cases | `name`, `seed` (null for real inputs), `shapes`, `seconds`, `note` (why it was left out) |
-| kernels | one per fused op: `op`, `rule`, `nodes`, `runs_as` (kernel, library, function), `reason`, `launches` |
+| kernels | per fused op: `op`, `rule`, `nodes`, `runs_as` (kernel, library, function), `reason`, `calls`, `launches` |
 | never_ran | bodies of If, Loop and Scan that no case entered |
 | searched | values of dynamic dimensions that were searched for until the original ran |
 | limits | what it might cost: `seconds` for the cases, bytes of `memory` for the values of one |
@@ -35,9 +35,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from onnxfuse.verification.budget import Measure
 from onnxfuse.verification.finding import CrashSite, Finding
 from onnxfuse.verification.inputs import Case
+from onnxfuse.verification.measured import Measure
 from onnxfuse.verification.tolerance import Tolerated
 
 SCHEMA = 1
@@ -111,7 +111,7 @@ class OutputRow:
         """Return the row's facts for JSON; numbers that are not finite become strings."""
         m = self.measure
         facts = {f.name: getattr(m, f.name) for f in fields(Measure) if f.name not in NOT_TOLD}
-        told = {name: getattr(m, name) for name in ("max_abs", "max_rel", "cosine", "rtol", "atol")}
+        told = {name: getattr(m.difference, name) for name in ("max_abs", "max_rel", "cosine", "rtol", "atol")}
         row = {
             "output": self.output,
             "dtype": self.dtype,
@@ -160,8 +160,10 @@ class KernelRow:
     """`kernel`, `library` or `function`."""
     reason: str
     """Why as a function."""
+    calls: int
+    """How often it was served as a kernel during the verification; without elements that is no launch."""
     launches: int
-    """Launches of its kernel during the verification."""
+    """Launches of its kernels during the verification."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the op's facts for JSON."""

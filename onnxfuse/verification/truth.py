@@ -64,11 +64,18 @@ class Truth:
     """The outputs by name for the inputs by name; floats in at least the precision of `kind`."""
     witness: Witness | None = None
     """Who was asked about the operators of float64."""
+    evaluator: Float64 | None = None
+    """Who computes it in float64, where that may be left for float32."""
 
     @property
     def why(self) -> str:
         """Why not all of it is float64 by the reference: `reason`, or what turned out not to be believed so far."""
         return self.reason or (self.witness.text if self.witness else "")
+
+    def end(self, at: float) -> None:
+        """Let evaluating raise OutOfTime from then on, by `time.perf_counter`, where there is float32 instead."""
+        if self.evaluator is not None:
+            type(self.evaluator).until = at
 
     def wider_than(self, dtype: np.dtype[Any]) -> bool:
         """Return whether the truth has more digits than a value of `dtype`."""
@@ -192,7 +199,9 @@ def _float64(model: onnx.ModelProto, work: int, kind: type[Float64] = Float64, *
             values = evaluator.run(names, {n: _wide(x, np.float64) for n, x in inputs.items()})
         return {n: np.asarray(v) for n, v in zip(names, values, strict=True)}
 
-    return Truth("float64", "onnx's reference operators", "", evaluate, witness)
+    # Who asks for float64 waits for it.
+    bounded = None if math.isinf(seconds) else evaluator
+    return Truth("float64", "onnx's reference operators", "", evaluate, witness, bounded)
 
 
 def _too_big(model: onnx.ModelProto, work: int) -> str:

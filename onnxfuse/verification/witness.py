@@ -220,7 +220,7 @@ def _alone(node: Any, attributes: Mapping[str, Any] | None, inputs: Sequence[Any
         opset = helper.make_opsetid("", node.run_params["opsets"][""])
         try:
             one = helper.make_model(graph, opset_imports=[opset], ir_version=10)
-            session = sessions.unoptimized(one, sessions.SILENT)
+            session = sessions.unoptimized(one)
             made = _Alone(session, dtype, present, len(proto.output))
             made.outputs(inputs)  # Some kernels refuse a type only when they run.
         except REFUSALS:

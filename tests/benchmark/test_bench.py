@@ -56,9 +56,9 @@ def test_every_setting_of_both_models_runs_on_every_shape(original: onnx.ModelPr
     assert found.fused_ops.nodes == found.fused_ops.bodies > 0
     assert found.fused_ops.kernels == 0
     assert found.fused_ops.launches is None
-    assert [(done, total) for _, done, total in steps] == [(n, 9) for n in range(9)]
+    assert list(dict.fromkeys((done, total) for _, done, total in steps)) == [(n, 9) for n in range(9)]
     assert [step for step, _, _ in steps][-3:] == [
-        "shape 2 of 2: warming up", "shape 2 of 2: round 1 of 2", "shape 2 of 2: round 2 of 2",
+        f"shape 2 of 2: warming up fused: {settings[-1]}", "shape 2 of 2: round 1 of 2", "shape 2 of 2: round 2 of 2",
     ]  # fmt: skip
     assert set(found.environment) == {"device", "onnxruntime"}
 

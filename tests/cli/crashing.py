@@ -3,7 +3,9 @@
     python -m tests.cli.crashing HOW WHICH OP ARGUMENTS
 
 HOW is a signal, `hangs`, `illegal` for a kernel that writes where no memory is, or `gpu` for what CUDA says after one.
-WHICH are the sessions that it happens in: `kernels`, `plain`, or `opening` for those with kernels, as they are opened.
+WHICH are the sessions that it happens in: `kernels`, `plain`, or `opening` for those with kernels, as they are opened;
+or `original` or `fused` for those that `bench` times, of which OP is then the setting, `N threads on SHAPE` where it
+happens to inputs of one shape alone.
 """
 
 import os
@@ -18,8 +20,11 @@ import onnx
 from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
 from onnxfuse import runtime
+from onnxfuse.benchmark import compare
+from onnxfuse.benchmark.ceilings import Ceilings
 from onnxfuse.cli.main import main
 from onnxfuse.model import io, isolation
+from onnxfuse.profiling import device
 from onnxfuse.verification import crashes, sessions
 
 
@@ -48,8 +53,27 @@ def after_crash(how: str, run: Callable[..., Any]) -> Callable[..., Any]:
     return crashing
 
 
+def install_setting(how: str, who: str, setting: str) -> None:
+    """Let the sessions that are timed of one model at one setting crash, where they run on inputs of that shape."""
+    name, _, shape = setting.partition(" on ")
+    warm = compare._warm
+    device.cores = lambda: 2  # the settings are: default, 1 thread, 2 threads
+    compare.measured = lambda types, providers, setting: Ceilings(1e9, {})  # each attempt would measure anew
+
+    def dying(contender: compare.Contender, providers: Any, inputs: Any, outputs: Any) -> Any:
+        shapes = ["x".join(map(str, value.shape())) for value in inputs.values()]
+        if (contender.name, contender.setting.name) == (who, name) and (not shape or shape in shapes):
+            crash(how)
+        return warm(contender, providers, inputs, outputs)
+
+    compare._warm = dying
+
+
 def install(how: str, which: str, op: str) -> None:
     """Let the sessions of models with a node of that operator crash; a fused op is called by how its name begins."""
+    if which in ("original", "fused"):
+        install_setting(how, which, op)
+        return
     module, name = (sessions, "plain") if which == "plain" else (runtime, "session")
     opened = getattr(module, name)
 
@@ -69,6 +93,7 @@ def install(how: str, which: str, op: str) -> None:
 
 if __name__ == "__main__":
     install(*sys.argv[1:4])
-    isolation.PATIENCE = crashes.HANG = 4.0
+    if sys.argv[1] == "hangs" and sys.argv[2] not in ("original", "fused"):  # else a busy machine would hang, too
+        isolation.PATIENCE = crashes.HANG = 4.0
     sys.argv[1:] = sys.argv[4:]
     main()

@@ -27,7 +27,7 @@ def times(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare.device, "cores", lambda: 1)
 
     def interleaved(
-        runs: Sequence[Callable[[], None]], rounds: int, count: int, at: Callable[[int], None]
+        runs: Sequence[Callable[[], None]], rounds: int, count: int, **_: Callable[[int], None]
     ) -> list[list[float]]:
         for run in runs:
             run()

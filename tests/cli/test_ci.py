@@ -1,6 +1,7 @@
 """`onnxfuse ci`: a repository's models are held to onnxfuse.toml, and to what onnxfuse.lock remembers."""
 
 import json
+import os
 from pathlib import Path
 
 import onnx
@@ -83,13 +84,17 @@ def test_an_export_that_loses_a_fusion_fails_and_says_which_and_why(
 
 
 def test_a_change_that_loses_nothing_passes_unless_locked(repository: Path, onnxfuse_command: Command) -> None:
-    """It is told; --locked makes it exit 4."""
+    """It is told; --locked makes it exit 4, and then no output is written."""
     onnxfuse_command("ci", "--update")
     change(repository, "Relu (h)", "Tanh (h)")
     result = onnxfuse_command("ci")
     assert result.code == 0
     assert "small: exported Tanh: 0 -> 1" in result.out
-    assert onnxfuse_command("ci", "--locked").code == 4
+    (repository / "out.onnx").unlink()
+    result = onnxfuse_command("ci", "--locked")
+    assert result.code == 4
+    assert "failed: 0 of 1 models hold" in result.out
+    assert not (repository / "out.onnx").exists()
 
 
 def test_a_rule_that_changed_is_told(repository: Path, onnxfuse_command: Command) -> None:
@@ -101,6 +106,29 @@ def test_a_rule_that_changed_is_told(repository: Path, onnxfuse_command: Command
     result = onnxfuse_command("ci")
     assert result.code == 0
     assert "rule linear: 000000000000 -> " in result.out
+    (repository / "out.onnx").unlink()
+    assert onnxfuse_command("ci", "--locked").code == 4
+    assert not (repository / "out.onnx").exists()
+
+
+@pytest.mark.parametrize("name", ["[/]", "[/red]", "[link=file:///x]y[/link]", "[bold"])
+def test_a_name_is_no_markup(repository: Path, onnxfuse_command: Command, name: str) -> None:
+    """It is shown as it stands, also where the step at hand is."""
+    (repository / "onnxfuse.toml").write_text(CONFIG.replace('"small"', f'"{name}"'))
+    result = onnxfuse_command("ci")
+    assert result.code == 0, result.err
+    assert name in result.out
+
+
+def test_a_lock_that_does_not_end_is_not_read(repository: Path, onnxfuse_command: Command) -> None:
+    """A device or a pipe in its place is told at once."""
+    lock = repository / "onnxfuse.lock"
+    lock.symlink_to("/dev/zero")
+    result = onnxfuse_command("ci")
+    assert (result.code, "onnxfuse.lock: is no lock file of onnxfuse (is no regular file)" in result.err) == (2, True)
+    lock.unlink()
+    os.mkfifo(lock)
+    assert onnxfuse_command("ci").code == 2
 
 
 def test_a_larger_difference_than_locked_is_lost(repository: Path, onnxfuse_command: Command) -> None:
@@ -187,7 +215,17 @@ def test_min_speedup_is_timed_unless_told_not_to(repository: Path, onnxfuse_comm
         ),
         ('[[model]]\npath = "a.onnx"\nshapes = { N = "x" }\n', "shapes: N is 'x', expected a number or a list"),
         ('[[model]]\npath = "a.onnx"\nprovider = "gpu"\n', "provider is 'gpu', expected auto, cpu or cuda"),
-        ('[[model]]\npath = "a.onnx"\nbudget = { nodes = -1 }\n', "nodes is -1, expected a number of at least 0"),
+        ('[[model]]\npath = "a.onnx"\nbudget = { nodes = -1 }\n', "nodes is -1, expected a whole number from 0"),
+        ('[[model]]\npath = "a.onnx"\nbudget = { nodes = nan }\n', "nodes is nan, expected a whole number"),
+        ('[[model]]\npath = "a.onnx"\nbudget = { megabytes = inf }\n', "megabytes is inf, expected a number"),
+        (f'[[model]]\npath = "a.onnx"\nbudget = {{ error = {"9" * 400} }}\n', "..., expected a number of at least 0"),
+        ('[[model]]\npath = "a.onnx"\nverify = { seeds = inf }\n', "seeds is inf, expected a whole number"),
+        ('[[model]]\npath = "a.onnx"\nverify = { seeds = 99999999 }\n', "a whole number from 1 to 10000"),
+        ('[[model]]\npath = "a.onnx"\nskip = [["gemm"]]\n', "skip holds ['gemm'], expected a text"),
+        ('[[model]]\npath = "a.onnx"\nrules = [1]\n', "rules holds 1, expected a text"),
+        ("model = [1]\n", "model holds 1, expected a table"),
+        ('[[model]]\npath = "a\\u0000"\n', "path is 'a\\x00', which holds a NUL character"),
+        ('[[model]]\npath = "a.onnx"\noutput = "\\u0000"\n', "output is '\\x00', which holds a NUL character"),
         ('[[model]]\npath = "a.onnx"\nbudget = 3\n', "budget is 3, expected a table"),
         ('[[model]]\npath = "a.onnx"\n[[model]]\npath = "b/a.onnx"\n', "onnxfuse.toml:3: two models are called 'a'"),
         ('rules = ["nowhere"]\n[[model]]\npath = "a.onnx"\n', "nowhere: no such folder of rules"),
@@ -198,6 +236,7 @@ def test_a_wrong_config_is_exit_2(folder: Path, onnxfuse_command: Command, confi
     (folder / "onnxfuse.toml").write_text(config)
     result = onnxfuse_command("ci")
     assert (result.code, told in result.err) == (2, True), result.err
+    assert len(result.err) < 500
 
 
 @pytest.mark.parametrize(
@@ -225,7 +264,7 @@ ENTRY = '{"schema": 1, "rules": {}, "models": {"a": {"fusions": {}, "exported": 
         "", "[]", "{}", "[" * 100_000, '{"schema": 9}', '{"schema": 1, "rules": {}, "models": {"a": {}}}',
         '{"schema": 1, "rules": {"linear": 3}, "models": {}}', '{"schema": 1, "rules": [], "models": {}}',
         ENTRY % '"tolerances": {"y": "small"}', ENTRY % '"provider": 3', ENTRY % '"places": {"linear": "Add"}',
-        ENTRY % '"fusions": {"linear": true}', ENTRY % '"speed": 3',
+        ENTRY % '"fusions": {"linear": true}', ENTRY % '"speed": 3', ENTRY % ('"tolerances": {"y": %s}' % ("9" * 400)),
     ],
 )  # fmt: skip
 def test_a_damaged_lock_is_exit_2(repository: Path, onnxfuse_command: Command, text: str) -> None:

@@ -2,13 +2,16 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 
+import onnxfuse
 from onnxfuse.cli.main import main
 from tests.cli.conftest import Command
 
@@ -41,7 +44,12 @@ SIGSEGV, SIGKILL = (
 GPU = "breaks the GPU's context (an illegal memory access was encountered, CUDA error 700)"
 CRASHES = [
     ("SIGSEGV", "kernels", "LayerN", f"the fused model {SIGSEGV} on normal x=1x2 r=1x3, in {NORM}"),
-    ("SIGKILL", "opening", "AddRelu", f"the fused model {SIGKILL} memory runs out on normal x=1x2 r=1x3, in fused op"),
+    (
+        "SIGKILL",
+        "opening",
+        "Linear_AddRelu",
+        f"the fused model {SIGKILL} memory runs out on normal x=1x2 r=1x3, in fused op",
+    ),
     ("SIGSEGV", "plain", "Relu", f"the original model {SIGSEGV} on normal x=1x2 r=1x3, in Relu (act)"),
     ("gpu", "kernels", "LayerN", f"the fused model {GPU} on normal x=1x2 r=1x3, in {NORM}"),
     ("hangs", "kernels", "LayerN", f"the fused model hangs: no word for 4 s on normal x=1x2 r=1x3, in {NORM}"),
@@ -58,7 +66,7 @@ def test_verify_names_the_op_that_crashes(fused: Path, how: str, which: str, op:
     assert facts["ok"] is False
     assert facts["summary"].startswith(told)
     assert facts["problems"] == [facts["summary"]]
-    assert facts["crash"]["node"]["output"] == {"LayerN": "y", "AddRelu": "s", "Relu": "a"}[op]
+    assert facts["crash"]["node"]["output"] == {"LayerN": "y", "Linear_AddRelu": "s", "Relu": "a"}[op]
     assert facts["crash"]["node"]["node"] in (fused / "j.xml").read_text()
 
 
@@ -74,12 +82,79 @@ def test_guard_takes_back_what_crashes(fused: Path, onnxfuse_command: Command) -
 
 
 @pytest.mark.usefixtures("fused")
-def test_bench_names_the_op_that_crashes() -> None:
-    """It has no verdict of its own: the error names it, and the exit code is that of a wrong model."""
-    done = crashing("SIGABRT", "kernels", "LayerN", "bench", "in.onnx", "out.onnx", "--provider", "cpu")
+@pytest.mark.parametrize("command", ["bench", "profile"])
+def test_what_has_no_verdict_of_its_own_names_the_op_that_crashes(command: str) -> None:
+    """In an error, with the exit code of a wrong model."""
+    done = crashing("SIGABRT", "kernels", "LayerN", command, "in.onnx", "out.onnx", "--provider", "cpu")
     assert done.returncode == 1
     told = f"error: the fused model ends the process by SIGABRT (Aborted) on normal x=1x2 r=1x3, in {NORM}"
     assert done.stderr.startswith(told)
+
+
+SETTINGS = [
+    ("SIGABRT", "1 thread", "crashed", "it ends the process by SIGABRT (Aborted)"),
+    ("gpu", "1 thread on 2x2", "crashed", "it breaks the GPU's context (an illegal memory access was"),
+]
+
+
+@pytest.mark.usefixtures("fused")
+@pytest.mark.parametrize(("how", "which", "kind", "reason"), SETTINGS)
+def test_bench_leaves_out_a_setting_of_the_original_that_crashes(how: str, which: str, kind: str, reason: str) -> None:
+    """The others are timed, at every shape; what was timed before it is kept, and the table says what is missing."""
+    fast = ("--provider", "cpu", "--runs", "1", "--rounds", "1", "--shape", "N=1,2")
+    done = crashing(how, "original", which, "bench", "in.onnx", "out.onnx", *fast, "--json")
+    assert done.returncode == 0, done.stderr
+    first, second = json.loads(done.stdout)["blocks"]
+    setting, _, shape = which.partition(" on ")
+    (refused,) = second["refused"]
+    assert (refused["model"], refused["setting"], refused["kind"]) == ("original", setting, kind)
+    assert refused["reason"].startswith(reason)
+    # A crash at the second shape says nothing of the first, whose times stand.
+    assert first["refused"] == ([] if shape else [refused])
+    every = {("original", "default"), ("original", "1 thread"), ("original", "2 threads"),
+             ("fused", "default"), ("fused", "1 thread"), ("fused", "2 threads")}  # fmt: skip
+    for block in (first, second):
+        assert {(r["model"], r["setting"]) for r in (*block["rows"], *block["refused"])} == every
+
+
+@pytest.mark.usefixtures("fused")
+def test_bench_tells_in_the_table_what_is_left_out() -> None:
+    """A word in place of the times, why below, and what to do about it."""
+    fast = ("--provider", "cpu", "--runs", "1", "--rounds", "1", "--patience", "3")
+    done = crashing("hangs", "original", "1 thread", "bench", "in.onnx", "out.onnx", *fast)
+    assert done.returncode == 0, done.stderr
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert "original: 1 thread no answer" in lines
+    assert "no answer original: 1 thread: it hangs: no word for 3 s" in lines
+    assert "to wait longer: --patience SECONDS" in lines
+
+
+@pytest.mark.usefixtures("fused")
+@pytest.mark.parametrize(
+    ("who", "setting", "told"),
+    [("fused", "1 thread", "the fused model at 1 thread"), ("original", "default", "the original model")],
+)
+def test_bench_fails_where_what_it_needs_crashes(who: str, setting: str, told: str) -> None:
+    """The fused model at any setting is ours; without the original's default there is nothing to compare with."""
+    done = crashing("SIGSEGV", who, setting, "bench", "in.onnx", "out.onnx", "--provider", "cpu")
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: {told} ends the process by SIGSEGV (Segmentation fault) on normal x=1x2")
+
+
+@pytest.mark.usefixtures("fused")
+def test_the_library_survives_what_crashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever calls it may hold a GPU: `verify` gives the report that the command gives, `bench` an error."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "from tests.cli import crashing\ncrashing.install('SIGSEGV', 'kernels', 'LayerN')\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    report = onnxfuse.verify("in.onnx", onnx.load("out.onnx"), providers=["CPUExecutionProvider"])
+    assert not report.ok
+    assert report.crash is not None
+    assert report.summary.startswith(f"the fused model {SIGSEGV}")
+    assert report.summary.endswith(f"in {NORM}")
+    with pytest.raises(onnxfuse.CrashError, match=f"the fused model {re.escape(SIGSEGV)} .* in fused op LayerNorm"):
+        onnxfuse.bench("in.onnx", "out.onnx", providers=["CPUExecutionProvider"])
 
 
 @pytest.mark.usefixtures("fused")

@@ -1,12 +1,18 @@
 """What no command expects, and names that want to be obeyed."""
 
+import errno
 import json
+import os
+import signal
+import tempfile
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import onnx
 import pytest
 
 import onnxfuse
+from onnxfuse.cli import outputs
 from onnxfuse.cli.main import main
 from onnxfuse.rewrite import pipeline
 from tests.cli.conftest import Command
@@ -48,6 +54,50 @@ def test_the_report_to_send_is_asked_for(capsys: pytest.CaptureFixture[str], mon
 
 
 @pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_no_fault(
+    onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """Also where it comes while what is compiled runs, which makes an error of its own of it."""
+
+    def interrupted(*_: object, **__: object) -> None:
+        try:
+            signal.raise_signal(number)
+        except BaseException:
+            raise ImportError("import numpy failed") from None
+
+    monkeypatch.setattr(pipeline, "run", interrupted)
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    try:
+        done = onnxfuse_command("optimize", "in.onnx", "out.onnx")
+    finally:
+        signal.signal(signal.SIGINT, before[0])
+        signal.signal(signal.SIGTERM, before[1])
+    assert (done.code, done.err) == (128 + number, "")
+
+
+def test_a_name_is_no_sign(onnxfuse_command: Command) -> None:
+    """`:x:` stays what it is."""
+    assert "a:x:b.onnx: no such file" in onnxfuse_command("optimize", "a:x:b.onnx", "out.onnx").err
+
+
+def test_what_is_not_installed_is_told_and_hides_no_fault(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    """The versions are told where a package is missing, too: from a source tree, or without the GPU's packages."""
+
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(outputs, "version", missing)
+    monkeypatch.setattr(pipeline, "run", _fail)
+    with pytest.raises(SystemExit) as left:
+        main(["optimize", str(folder / "in.onnx"), "out.onnx", "--traceback"])
+    assert left.value.code == 70
+    assert "onnxruntime-gpu not installed" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("folder")
 def test_memory_that_runs_out_is_the_machines(onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exit 5."""
 
@@ -58,6 +108,33 @@ def test_memory_that_runs_out_is_the_machines(onnxfuse_command: Command, monkeyp
     done = onnxfuse_command("optimize", "in.onnx", "out.onnx")
     assert done.code == 5
     assert "memory" in done.err
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE, errno.EAGAIN])
+def test_what_the_system_has_run_out_of_is_the_machines(
+    onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Exit 5 in its words, wherever it is met."""
+
+    def short(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(pipeline, "run", short)
+    done = onnxfuse_command("optimize", "in.onnx", "out.onnx")
+    assert (done.code, os.strerror(number) in done.err) == (5, True), done.err
+
+
+@pytest.mark.usefixtures("folder")
+def test_no_place_for_temporary_files_is_told(onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk, or a TMPDIR that is none and nothing else to take."""
+
+    def none() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", none)
+    done = onnxfuse_command("verify", "in.onnx", "in.onnx", "--provider", "cpu")
+    assert (done.code, "no folder for temporary files" in done.err) == (5, True), done.err
 
 
 def test_names_are_printed_and_not_obeyed(folder: Path, onnxfuse_command: Command) -> None:
@@ -85,3 +162,19 @@ def test_names_are_printed_and_not_obeyed(folder: Path, onnxfuse_command: Comman
         for line in (done.out + done.err).splitlines():
             assert not line.lstrip().startswith("::"), call
             assert "##[" not in line, call
+
+
+@pytest.mark.usefixtures("folder")
+def test_onnx_runtime_prints_nothing_of_its_own(capfd: pytest.CaptureFixture[str]) -> None:
+    """It would quote the file past every escape, in colours: what it refuses is told by us alone."""
+    empty = onnx.helper.make_model(
+        onnx.helper.make_graph([], "g", [], []), opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9
+    )
+    onnx.save(empty, "empty.onnx")
+    with pytest.raises(SystemExit) as left:
+        main(["verify", "empty.onnx", "empty.onnx", "--provider", "cpu"])
+    told = capfd.readouterr().err
+    assert left.value.code == 3
+    assert "ONNX Runtime cannot open" in told
+    assert "\x1b" not in told
+    assert "[E:onnxruntime" not in told

@@ -215,6 +215,27 @@ main(["optimize", "in.onnx", "out.onnx"])
     assert set(os.listdir(folder)) == before
 
 
+@pytest.mark.parametrize("module", ["click", "rich", "onnxfuse.cli.optimize", "onnx", "numpy", "onnxruntime"])
+def test_a_command_that_is_stopped_shows_no_traceback(folder: Path, module: str) -> None:
+    """Also while it still reads its modules in: here that of each of them."""
+    (folder / "sitecustomize.py").write_text(f"""
+import os, signal, sys
+class Stop:
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Stop())
+""")
+    call = [sys.executable, "-m", "onnxfuse", "optimize", "in.onnx", "out.onnx"]
+    path = os.pathsep.join([str(folder), str(ROOT)])
+    done = subprocess.run(
+        call, cwd=folder, env=environment(PYTHONPATH=path), capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (128 + signal.SIGINT, "", "")
+    assert not (folder / "out.onnx").exists()
+
+
 # ---- doctor
 
 

@@ -183,6 +183,38 @@ def test_no_output_is_left_where_a_report_cannot_be_written(
     assert sorted(p.name for p in folder.iterdir()) == ["in.onnx", "onnxfuse.toml", "out.onnx"]
 
 
+@pytest.mark.parametrize("option", ["--report", "--junit", "--markdown"])
+def test_a_report_takes_no_other_files_place(folder: Path, onnxfuse_command: Command, option: str) -> None:
+    """Neither that of a model, by any of its names, nor that of another output; devices take any number."""
+    (folder / "link.onnx").symlink_to("in.onnx")
+    (folder / "hard.onnx").hardlink_to(folder / "in.onnx")
+    before = (folder / "in.onnx").read_bytes()
+    for target in ("in.onnx", "./in.onnx", "link.onnx", "hard.onnx", "out.onnx"):
+        done = onnxfuse_command("optimize", "in.onnx", "out.onnx", option, target)
+        assert done.code == 2
+        assert f"{option} {Path(target)}: is named twice, and would be overwritten" in done.err
+        assert (folder / "in.onnx").read_bytes() == before
+        assert not (folder / "out.onnx").exists()
+    assert onnxfuse_command("optimize", "in.onnx", "out.onnx", "--report", "r", "--junit", "r").code == 2
+    assert onnxfuse_command("optimize", "in.onnx", "/dev/null", option, "/dev/null").code == 0
+
+
+def test_an_output_of_ci_takes_no_other_files_place(folder: Path, onnxfuse_command: Command) -> None:
+    """It would be the model itself, the configuration, its lock, or another model's output."""
+    before = (folder / "in.onnx").read_bytes()
+    one = '[[model]]\nname = "{}"\npath = "in.onnx"\noutput = "{}"\nverify = false\n'
+    for text in (
+        one.format("a", "in.onnx"), one.format("a", "onnxfuse.toml"), one.format("a", "onnxfuse.lock"),
+        one.format("a", "o.onnx") + one.format("b", "./o.onnx"),
+    ):  # fmt: skip
+        (folder / "onnxfuse.toml").write_text(text)
+        done = onnxfuse_command("ci")
+        assert done.code == 2
+        assert "which is another file's place" in done.err
+        assert (folder / "in.onnx").read_bytes() == before
+        assert (folder / "onnxfuse.toml").read_text() == text
+
+
 def test_the_outputs_of_ci_stay_in_its_folder(folder: Path, onnxfuse_command: Command) -> None:
     """Neither `..` nor a link leads out."""
     (folder / "inner").mkdir()

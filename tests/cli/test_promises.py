@@ -49,6 +49,27 @@ def test_what_undo_writes_opens(folder: Path, onnxfuse_command: Command, way: st
     assert_same_numbers(onnx.load(folder / "two.onnx"), plain)
 
 
+def test_files_are_read_whatever_their_ops_are_called(folder: Path, onnxfuse_command: Command) -> None:
+    """A file of an older version, whose ops were called by their operators alone: it opens, is verified and undone."""
+    assert onnxfuse_command("optimize", "in.onnx", "fused.onnx").code == 0
+    model = onnx.load(folder / "fused.onnx")
+    new = list(fused_ops(model))
+    old = {name: f"MatMulAddOnce_{name.rpartition('_')[2]}" for name in new}
+    for function in (f for f in model.functions if f.domain == DOMAIN):
+        function.name = old[function.name]
+    for node in (n for n in model.graph.node if n.domain == DOMAIN):
+        node.op_type = old[node.op_type]
+    onnx.save(model, folder / "old.onnx")
+    assert {op.op for op in onnxfuse.session(folder / "old.onnx").fused} == set(old.values())
+    assert onnxfuse_command("verify", "in.onnx", "old.onnx").code == 0
+    assert onnxfuse_command("optimize", "old.onnx", "again.onnx").code == 0
+    assert list(fused_ops(onnx.load(folder / "again.onnx"))) == list(old.values())
+    assert onnxfuse_command("optimize", "--undo", "old.onnx", "plain.onnx").code == 0
+    plain = onnx.load(folder / "plain.onnx")
+    assert pipeline.count_ops(plain) == pipeline.count_ops(onnx.load(folder / "in.onnx"))
+    assert_same_numbers(onnx.load(folder / "in.onnx"), plain)
+
+
 def test_what_onnx_runtime_does_not_open_is_not_written(
     folder: Path, onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

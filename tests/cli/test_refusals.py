@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnxfuse
 from tests.cli.conftest import Command
-from tests.rewrite import test_rule as rule_files
+from tests.rewrite.language import test_rule as rule_files
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
 ROWS = np.ones((4, 2), np.float32), np.ones((4, 3), np.float32)
@@ -104,6 +104,10 @@ CANNOT: dict[str, tuple[str, tuple[str, ...], int, str]] = {
                      ("verify", "bench", "profile"), 2, "'y' is"),
     "words in": ("g (string[2] x) => (string[2] y) { y = Identity(x) }",
                  ("verify", "bench", "profile"), 2, "input 'x' is of type STRING: no values can be made up for it"),
+    "bytes out": ("g (float[2] x) => (string[1] y, float[2] z) <string[1] w = {\"?\"}> { y = Identity(w) z = Relu(x) }",
+                  ("verify",), 3, "an output holds a text that is not UTF-8: b'\\xff'"),
+    "no such size": ("g (float[4611686018427387904,3] x) => (float[4611686018427387904,3] y) { y = Relu(x) }",
+                     ("verify", "bench", "profile"), 2, "input 'x' would be of shape 4611686018427387904x3, which no"),
     "fixed inside": ("g (float[N,4] x) => (float[M,35] y) <int64[2] s = {-1, 35}> { r = Reshape(x, s) y = Relu(r) }",
                      ("verify", "bench", "profile"), 2, "cannot be reshaped"),
 }  # fmt: skip
@@ -113,7 +117,10 @@ CANNOT: dict[str, tuple[str, tuple[str, ...], int, str]] = {
 def test_a_model_that_cannot_be_run_is_told(folder: Path, onnxfuse_command: Command, name: str) -> None:
     """The node, the value or the shapes at fault; the same in every command that runs models."""
     text, commands, code, told = CANNOT[name]
-    onnx.save(model(text), folder / "odd.onnx")
+    made = model(text)
+    for tensor in made.graph.initializer:
+        tensor.string_data[:] = [b"\xff" for _ in tensor.string_data]  # ONNX's syntax has no such text
+    onnx.save(made, folder / "odd.onnx")
     for command in commands:
         done = onnxfuse_command(command, "odd.onnx", "odd.onnx", "--provider", "cpu")
         assert (done.code, done.out) == (code, ""), (command, done.err)
@@ -336,11 +343,11 @@ def test_nor_is_there_a_traceback_where_it_is_read(onnxfuse_command: Command, co
 
 
 def test_a_lock_that_cannot_be_written_is_told(folder: Path, onnxfuse_command: Command) -> None:
-    """A folder in its place: exit 2, by name."""
+    """A folder in its place: exit 3, by name, as for any file that is to be written."""
     (folder / "onnxfuse.toml").write_text('[[model]]\npath = "in.onnx"\nprovider = "cpu"\nverify = false\n')
     (folder / "onnxfuse.lock").mkdir()
     done = onnxfuse_command("ci", "--update")
-    assert done.code == 2
+    assert done.code == 3
     assert "onnxfuse.lock" in done.err
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from onnxfuse.cli.main import main
 from onnxfuse.verification import sessions
+from tests.cli.conftest import Command
 
 RIGHT = "y = Relu(x)"
 WRONG = "y = Identity(x)"
@@ -268,3 +269,16 @@ def test_no_cuda_for_one_of_the_two(where: str, capsys: pytest.CaptureFixture[st
     assert _run("in.onnx", "same.onnx", "--providers", where, "--json") == 5
     facts = _facts(capsys)
     assert (facts["ok"], facts["exit_code"]) == (False, 5)
+
+
+@pytest.mark.usefixtures("folder")
+def test_what_is_left_out_for_its_time_is_told(onnxfuse_command: Command) -> None:
+    """With the verdict on the rest, and where that is bad with how to have more."""
+    fast = ("--provider", "cpu", "--time", "0.001")
+    left = "5 cases left out: the time of 0.001 s is used up (--time)"
+    done = onnxfuse_command("verify", "in.onnx", "same.onnx", *fast)
+    assert done.code == 0
+    assert left in done.out.splitlines()
+    done = onnxfuse_command("verify", "in.onnx", "other.onnx", *fast)
+    assert done.code == 1
+    assert "cases were left out for their time: --time 0.002 gives them more" in done.out

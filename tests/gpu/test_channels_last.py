@@ -11,8 +11,8 @@ from onnx import ModelProto
 
 import onnxfuse
 from onnxfuse import runtime
+from tests.rewrite.nhwc.test_layout import weights
 from tests.rewrite.small import assert_within_budget, doubled, evaluate, halved, parse, signed_inputs
-from tests.rewrite.test_layout import weights
 from tests.runtime.test_channels_last import MODELS
 
 pytestmark = [

@@ -10,8 +10,8 @@ from tests.gpu.launching import launcher
 from tests.gpu.test_kernels import DeviceBuffer, _gpu
 from tests.kernels import joined, ops
 from tests.kernels.ops import BRAIN, FLOAT, HALF
+from tests.rewrite.fuse.test_concat import inception
 from tests.rewrite.small import assert_within_budget, doubled, evaluate, signed_inputs
-from tests.rewrite.test_concat import inception
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 CUDA = ["CUDAExecutionProvider", "CPUExecutionProvider"]

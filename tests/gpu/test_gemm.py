@@ -23,7 +23,7 @@ from tests.gpu.test_kernels import DeviceBuffer, _gpu
 from tests.kernels import ops, products
 from tests.kernels.ops import BRAIN, FLOAT, HALF
 from tests.kernels.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED, TRANSPOSED_GELU
-from tests.kernels.test_gemm import EXACT
+from tests.kernels.templates.test_gemm import EXACT
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]

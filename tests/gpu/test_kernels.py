@@ -7,7 +7,7 @@ from onnxfuse import kernels
 from tests.gpu.launching import launcher
 from tests.kernels import ops
 from tests.kernels.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF
-from tests.kernels.test_emulated import CHAIN, LAYER_NORM, POINTWISE_SHAPES, SOFTMAX, SOFTMAX_SHAPES
+from tests.kernels.templates.test_emulated import CHAIN, LAYER_NORM, POINTWISE_SHAPES, SOFTMAX, SOFTMAX_SHAPES
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 

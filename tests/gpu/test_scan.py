@@ -6,7 +6,7 @@ import pytest
 from tests.gpu.test_kernels import check, pytestmark
 from tests.kernels import ops
 from tests.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF, INT64
-from tests.kernels.test_scan import WAYS, plain, running
+from tests.kernels.templates.test_scan import WAYS, plain, running
 
 __all__ = ["pytestmark"]
 

@@ -10,7 +10,9 @@ import pytest
 from onnx import TensorProto
 
 from onnxfuse import runtime
+from tests.rewrite.small import optimize, parse
 from tests.runtime import fused_models as models
+from tests.runtime.test_by_nodes import IMAGES, LINEAR
 
 pytestmark = [
     pytest.mark.gpu,
@@ -59,7 +61,7 @@ def test_kernels_agree_with_bodies_for_every_batch(make: MakeModel, feeds: Calla
 def test_each_op_launches_once_per_run() -> None:
     """Launch counters count each fused op's kernel, once per run."""
     session = runtime.session(models.chain(), CUDA)
-    runtime.reset_launches()
+    runtime.reset_counts()
     for _ in range(3):
         session.run(None, chain_feeds(5))
     counts = runtime.launches()
@@ -136,6 +138,22 @@ def test_misaligned_buffers(x_offset: int, y_offset: int) -> None:
     inside = written[y_offset:][: 197 * 8]
     np.testing.assert_allclose(inside.reshape(197, 8), bodies.run(None, given)[0], **FLOAT32)
     assert np.all(np.delete(written, np.s_[y_offset : y_offset + 197 * 8]) == 7)
+
+
+@pytest.mark.parametrize("text", [LINEAR, IMAGES])
+def test_shapes_that_the_names_do_not_allow(text: str) -> None:
+    """Where no kernel takes them the nodes run, on the session's memory and in its turn; small integers are exact."""
+    made = optimize(parse(text))[0]
+    fused, bodies = runtime.session(made, CUDA), runtime.session(made, CPU)
+    assert {p.runs_as for p in fused.fused} == {"kernel"}
+    rng = np.random.default_rng(0)
+    for images, residuals in ((4, 4), (4, 1), (1, 7), (4, 4), (4, 1)):
+        batch = {"x": images, "r": residuals}
+        given = {
+            i.name: rng.integers(-2, 3, [batch.get(i.name, 8), *i.shape[1:]]).astype(np.float32)
+            for i in fused.get_inputs()
+        }
+        np.testing.assert_array_equal(fused.run(None, given)[0], bodies.run(None, given)[0])
 
 
 def test_sessions_come_and_go() -> None:

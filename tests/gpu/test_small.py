@@ -7,7 +7,7 @@ from tests.gpu.test_kernels import check, pytestmark
 from tests.kernels import moved, ops
 from tests.kernels.ops import BRAIN, FLOAT, HALF
 from tests.kernels.rows import TEMPLATES
-from tests.kernels.test_emulated import CHAIN, POINTWISE_SHAPES
+from tests.kernels.templates.test_emulated import CHAIN, POINTWISE_SHAPES
 
 __all__ = ["pytestmark"]
 

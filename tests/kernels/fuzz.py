@@ -11,7 +11,7 @@ from onnxfuse import kernels
 from onnxfuse.kernels import Arch
 from onnxfuse.model.errors import OnnxfuseError
 from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops
-from onnxfuse.verification.reference import MaxPool
+from onnxfuse.verification.windows import MaxPool
 from tests.kernels import emulate, ops
 from tests.kernels.random_models import Case
 

@@ -1,11 +1,13 @@
 """Extents are carried through the arithmetic that exporters write on shapes."""
 
+import numpy as np
 import pytest
 
 import onnxfuse
 from onnxfuse.model import types
-from onnxfuse.model.dims import Dim, broadcast, quotient
-from tests.rewrite.small import assert_same_numbers, ops, optimize, parse
+from onnxfuse.model.extents import broadcast, quotient
+from onnxfuse.model.types import Dim
+from tests.rewrite.small import assert_same_numbers, ops, optimize, parse, run
 
 
 def shapes(text: str, opset: int = 17) -> dict[str, tuple[Dim, ...] | None]:
@@ -102,6 +104,24 @@ def test_an_extent_is_read_where_it_first_appears() -> None:
     assert "{Exp Tanh Neg}" in ops(made)
     assert [list(n.input) for n in made.graph.node if n.op_type == "Shape"] == [["x"]]
     assert_same_numbers(model, made)
+
+
+@pytest.mark.parametrize("declared", ["", "<float[1,2,hh,ww] less, float[1,2,hh,ww] more>"])
+def test_what_outputs_call_their_extents_holds_nothing_equal(declared: str) -> None:
+    """A person calls the height of a smaller image `h`, too, and torch's tracer gives images of four sizes one name."""
+    text = f"""g (float[1,2,h,w] x) => (float[1,2,h,w] half, float[1,2,hh,ww] least, int64[6] n) {declared} {{
+      half = MaxPool <kernel_shape = [2,2], strides = [2,2], ceil_mode = 1> (x)
+      less = MaxPool <kernel_shape = [2,2], ceil_mode = 1> (half)
+      more = MaxPool <kernel_shape = [2,2], pads = [1,1,1,1], ceil_mode = 1> (less)
+      least = MaxPool <kernel_shape = [2,2], strides = [2,2], ceil_mode = 1> (more)
+      a = Shape <start = 2> (half) b = Shape <start = 2> (less) c = Shape <start = 2> (more)
+      all = Concat <axis = 0> (a, b, c) n = Neg (all)
+    }}"""
+    model = parse(text)
+    made, _ = optimize(model)
+    given = {"x": np.arange(2 * 9 * 7, dtype=np.float32).reshape(1, 2, 9, 7)}
+    sizes = [run(m, given)[-1].tolist() for m in (model, made)]
+    assert sizes == 2 * [[-5, -4, -4, -3, -5, -4]]
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,19 @@ def test_a_missing_file_and_a_folder_are_told(tmp_path: Path) -> None:
         io.load(tmp_path)
 
 
+def test_what_does_not_end_is_not_read(tmp_path: Path) -> None:
+    """A device, and a file that is longer than any model: told before memory is taken for them."""
+    endless = tmp_path / "endless.onnx"
+    endless.symlink_to("/dev/zero")
+    with pytest.raises(ModelError, match="is a device, which does not end"):
+        io.load(endless)
+    weights = tmp_path / "weights.onnx"
+    weights.touch()
+    os.truncate(weights, 1 << 40)
+    with pytest.raises(ModelError, match=r"has 1099.5 GB, and no .onnx file has more than 2"):
+        io.load(weights)
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_file_without_permission_is_told(tmp_path: Path, model: onnx.ModelProto) -> None:
     """The system's own words are in the message."""

@@ -14,7 +14,7 @@ from onnxfuse.model import inference, io
 from onnxfuse.model.bounds import result_elements
 from onnxfuse.model.errors import ModelError
 from onnxfuse.model.text import MOST_BRACKETS, parse_function, read_json
-from onnxfuse.model.validate import validate
+from onnxfuse.model.validate import MOST_DEPTH, validate
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]> '
 
@@ -179,6 +179,22 @@ def test_functions_that_double_are_refused(domain: str) -> None:
     with pytest.raises(ModelError, match=r"its functions open to .* nodes, at most"):
         validate(odd)
     assert time.perf_counter() - start < 5
+
+
+def test_functions_nest_as_deep_as_what_walks_them() -> None:
+    """A chain of calls that is longer than any module tree is told; one that is taken can be verified."""
+    odd = model("g (float[2] x) => (float[2] y) { y = Relu (x) }")
+    odd.opset_import.append(helper.make_opsetid("mine", 1))
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)]
+    for n in range(MOST_DEPTH):
+        node = helper.make_node(f"F{n - 1}" if n else "Relu", ["a"], ["b"], domain="mine" if n else "")
+        odd.functions.append(helper.make_function("mine", f"F{n}", ["a"], ["b"], [node], imports))
+    odd.graph.node[0].CopyFrom(helper.make_node(f"F{MOST_DEPTH - 1}", ["x"], ["y"], domain="mine"))
+    assert onnxfuse.verify(odd, odd, providers=["CPUExecutionProvider"]).ok
+    node = helper.make_node(f"F{MOST_DEPTH - 1}", ["a"], ["b"], domain="mine")
+    odd.functions.append(helper.make_function("mine", "last", ["a"], ["b"], [node], imports))
+    with pytest.raises(ModelError, match=f"its functions call each other {MOST_DEPTH + 1} deep, at most"):
+        validate(odd)
 
 
 BOMBS = {

@@ -12,6 +12,7 @@ from onnxfuse.cli.main import main
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.rewrite import pipeline
 from onnxfuse.rewrite.language import predicate, rule_file
+from onnxfuse.rewrite.language.fuse_table import FUSE_KEYS
 from onnxfuse.runtime.ort_ops import with_library_ops
 from tests.rewrite.small import assert_same_numbers, parse
 
@@ -94,8 +95,10 @@ def test_every_key_predicate_and_template_is_on_the_page() -> None:
         assert f"`{word}(" in README, word
     for template in kernels.TEMPLATES.values():
         assert f'`"{template.name}"` ({template.summary})' in README, template.name
-    keys = "summary rewrite from to where optional fuse anchor split template library prologue epilogue least pattern"
-    for word in f"{keys} define name let realize example model after refusal".split():
+    keys = (
+        "summary rewrite from to where optional fuse pattern kernel cost let realize channels_last example model after"
+    )
+    for word in (*keys.split(), "refusal", *FUSE_KEYS):
         assert re.search(rf"`[^`]*\b{word}\b[^`]*`", README), word
 
 

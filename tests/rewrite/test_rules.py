@@ -118,8 +118,8 @@ def test_shared_parts_hide_no_operator_and_are_used() -> None:
 def test_a_rule_may_write_a_shared_part_its_own_way(tmp_path: Path) -> None:
     """Its own spellings take the place of all that are shared."""
     anchor = "[[fuse.anchor]]\npattern = '(x) => (y) { s = Square (x) y = Sqrt (s) }'\n"
-    head = 'summary = "s"\n[fuse]\ntemplate = "pointwise"\nepilogue = "pointwise"\n'
-    own = "[[fuse.define]]\nname = 'Square'\npattern = '(x) => (s) { s = Abs (x) }'\n"
+    head = 'summary = "s"\n[fuse]\ntemplate = "pointwise"\n'
+    own = "[[fuse.part.Square]]\npattern = '(x) => (s) { s = Abs (x) }'\n"
     (tmp_path / "mine.toml").write_text(head + own + anchor)
     (tmp_path / "shared.toml").write_text(head + anchor)
     by_abs = "g (float[4] x) => (float[4] y) { s = Abs (x) y = Sqrt (s) }"
@@ -132,7 +132,7 @@ def test_a_rule_may_write_a_shared_part_its_own_way(tmp_path: Path) -> None:
 def test_every_rule_shows_where_it_applies(one: rule_file.Rule) -> None:
     """A rule file holds an example that fuses and one that must not, and says in one line what is saved.
 
-    What joins the ops of other rules does nothing by itself: tests/rewrite/test_concat.py shows it among them.
+    What joins the ops of other rules does nothing by itself: tests/rewrite/fuse/test_concat.py shows it among them.
     """
     joins = one.fuse is not None and one.fuse.anchor == "concat"
     assert bool([e for e in one.examples if e.after]) != joins

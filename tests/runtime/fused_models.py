@@ -34,6 +34,9 @@ SHAPE_PRODUCT = fused_op(
     "ShapeProduct_5 (a, b) => (y) { p = Mul(a, b)  y = Neg(p) }", inputs=2, element=TensorProto.INT64
 )
 DIVIDE = fused_op("Divide_6 (x, n) => (y) { q = Div(x, n)  y = Neg(q) }", inputs=2)
+DIVIDE_HALVES = fused_op(
+    "DivideHalves_7 (x, n) => (y) { q = Div(x, n)  y = Neg(q) }", inputs=2, element=TensorProto.FLOAT16
+)
 
 
 def chain(shapes_known: bool = True) -> onnx.ModelProto:
@@ -94,6 +97,38 @@ def divide_by_size() -> onnx.ModelProto:
       y = onnxfuse.Divide_6 (x, f)
     }"""
     return model(graph, DIVIDE)
+
+
+READS_ON_HOST = {
+    "ConstantOfShape": "o = ConstantOfShape (s)  f = Cast <to = 1> (o)",
+    "Expand": "o = Expand (one, s)  f = Cast <to = 1> (o)",
+    "Range": "n = Size (x)  o = Range (zero, n, n)  f = Cast <to = 1> (o)",
+    "Reshape": "v = Neg (s)  o = Reshape (v, s)  f = Cast <to = 1> (o)",
+    "Slice": "o = Slice (s, first, s)  f = Cast <to = 1> (o)",
+    "Tile": "n = Size (x)  t = Unsqueeze (n, first)  o = Tile (s, t)  f = Cast <to = 1> (o)",
+}
+"""For each operator whose CUDA kernel reads a shape in host memory, nodes that make a float of it."""
+
+
+def divide_by_what_reads_on_host(op: str) -> onnx.ModelProto:
+    """A fused op that reads a graph input and what `op` makes of a shape."""
+    graph = f"""mean (float[N, 8] x) => (float y)
+      <int64[1] first = {{0}}, int64[1, 1] one = {{1}}, int64 zero = {{0}}> {{
+      s = Shape (x)
+      {READS_ON_HOST[op]}
+      y = onnxfuse.Divide_6 (x, f)
+    }}"""
+    return model(graph, DIVIDE)
+
+
+def divide_halves_by_size() -> onnx.ModelProto:
+    """A fused op that reads a half-type graph input and a value computed from a shape."""
+    graph = """mean (float16[N, 8] x) => (float16[N, 8] y) {
+      n = Size (x)
+      f = Cast <to = 10> (n)
+      y = onnxfuse.DivideHalves_7 (x, f)
+    }"""
+    return model(graph, DIVIDE_HALVES)
 
 
 def divide_by_device_value() -> onnx.ModelProto:

@@ -16,8 +16,8 @@ from onnxfuse.model.fused import fused_ops
 from onnxfuse.rewrite import pipeline
 from onnxfuse.rewrite.language import rule_file
 from onnxfuse.runtime.ort_ops import with_library_ops
+from tests.rewrite.nhwc.test_layout import between, weights
 from tests.rewrite.small import assert_within_budget, doubled, evaluate, halved, optimize, parse, run, signed_inputs
-from tests.rewrite.test_layout import between, weights
 from tests.runtime import stand_in_kernels
 from tests.runtime.conftest import FakeCuda
 

@@ -18,10 +18,10 @@ from onnxfuse.model import external, io
 from onnxfuse.model.fused import DOMAIN, fused_ops
 from onnxfuse.runtime.ort_ops import with_library_ops
 from tests.gpu import library_forms
+from tests.rewrite.fuse.test_attention import attention
+from tests.rewrite.fuse.test_attention_masks import CAUSAL, CHOSEN, KEEP, SAFE, infinite
+from tests.rewrite.fuse.test_attention_masks import attention as masked
 from tests.rewrite.small import halved, optimize
-from tests.rewrite.test_attention import attention
-from tests.rewrite.test_attention_masks import CAUSAL, CHOSEN, KEEP, SAFE, infinite
-from tests.rewrite.test_attention_masks import attention as masked
 from tests.runtime import stand_in_kernels
 from tests.runtime.conftest import FakeCuda
 

@@ -22,6 +22,7 @@ from onnxfuse.kernels import Arch, TensorMap, Tuning
 from onnxfuse.kernels import plan as real_plan
 from onnxfuse.model.errors import DeviceError, KernelError, UsageError
 from onnxfuse.model.fused import FusedOp
+from onnxfuse.model.host import READ_ON_HOST
 from onnxfuse.model.tf32 import set_strict_fp32
 from onnxfuse.rewrite import pipeline
 from tests.rewrite import shared_input
@@ -290,12 +291,13 @@ def test_output_takes_over_an_input_where_that_is_safe(on_fake_cuda: FakeCuda) -
 def zero_rows() -> Any:
     kernels = stand_in_kernels.install()
     error = chain_error(runtime.session(models.chain(), CUDA), rows=0)
-    return {"error": error, "planned": len(kernels.planned), "launches": sum(runtime.launches().values())}
+    counted = [sum(count().values()) for count in (runtime.calls, runtime.launches)]
+    return {"error": error, "planned": len(kernels.planned), "calls and launches": counted}
 
 
 def test_nothing_is_launched_for_zero_rows(on_fake_cuda: FakeCuda) -> None:
     """An empty batch gives empty outputs of the right shape without a launch."""
-    assert on_fake_cuda(zero_rows) == {"error": 0, "planned": 3, "launches": 0}
+    assert on_fake_cuda(zero_rows) == {"error": 0, "planned": 3, "calls and launches": [3, 0]}
     assert on_fake_cuda.trace("cuLaunchKernel") == []
 
 
@@ -427,6 +429,7 @@ def several_launches() -> Any:
     session.run(None, feeds())  # in place: what the stand-in computes three times is no longer right
     words = [struct.unpack("<Q", launch.tensor_maps[n : n + 8])[0] for launch in kernels.launched for n in (0, 128)]
     return {
+        "calls": runtime.calls(),
         "launches": runtime.launches(),
         "rooms": len({launch.scratch for launch in kernels.launched}),
         "pointers": len({(r.op, *r.inputs, *r.outputs) for r in kernels.launched[:9]}),
@@ -438,6 +441,7 @@ def test_a_plan_may_be_several_launches(on_fake_cuda: FakeCuda) -> None:
     """On the same pointers, one after the other; each has its own scratch memory, and maps begin where they say."""
     facts = on_fake_cuda(several_launches)
     assert set(facts["launches"].values()) == {3}
+    assert set(facts["calls"].values()) == {1}
     assert facts["rooms"] == 9
     assert facts["pointers"] == 3
     assert facts["offsets"] == [48]
@@ -498,6 +502,20 @@ def test_arithmetic_on_shapes_keeps_its_body(on_fake_cuda: FakeCuda) -> None:
         [["Divide_6", "kernel"], ["Negate_3", "kernel"]],
         [["Divide_6", "kernel"]],
     ]
+
+
+def read_on_host() -> Any:
+    stand_in_kernels.install()
+    made = {op: models.divide_by_what_reads_on_host(op) for op in READ_ON_HOST} | {
+        "half": models.divide_halves_by_size()
+    }
+    return {name: [p.runs_as for p in runtime.session(m, CUDA).fused] for name, m in made.items()}
+
+
+def test_what_cuda_makes_of_a_shape_is_read_by_kernels(on_fake_cuda: FakeCuda) -> None:
+    """ONNX Runtime opens the sessions: it leaves on the device what a CUDA kernel computes of a shape that it reads in
+    host memory, and what reads a half type."""
+    assert on_fake_cuda(read_on_host) == {name: ["kernel"] for name in (*READ_ON_HOST, "half")}
 
 
 # ---- errors
@@ -575,13 +593,13 @@ def register_by_hand() -> Any:
     session = onnxruntime.InferenceSession(model, options, providers=CUDA)
     given = feeds()
     error = float(np.abs(session.run(None, given)[0] - chain_of(**given)).max())
-    counted = runtime.launches()
-    runtime.reset_launches()
+    counted = [runtime.calls(), runtime.launches()]
+    runtime.reset_counts()
     return {
         "error": error,
         "runs_as": [p.runs_as for p in placements],
-        "launches": counted,
-        "reset": runtime.launches(),
+        "calls and launches": counted,
+        "reset": [runtime.calls(), runtime.launches()],
         "default": runtime.session(model).get_providers()[0],
     }
 
@@ -591,8 +609,8 @@ def test_register_serves_a_session_built_by_hand(on_fake_cuda: FakeCuda) -> None
     assert on_fake_cuda(register_by_hand) == {
         "error": 0,
         "runs_as": ["kernel"] * 3,
-        "launches": dict.fromkeys(CHAIN, 1),
-        "reset": dict.fromkeys(CHAIN, 0),
+        "calls and launches": [dict.fromkeys(CHAIN, 1)] * 2,
+        "reset": [dict.fromkeys(CHAIN, 0)] * 2,
         "default": "CUDAExecutionProvider",
     }
 

@@ -31,7 +31,7 @@ BIG = ", ".join(["1"] * 101)
 )
 def test_an_op_on_shapes_graph_inputs_and_small_constants_is_found(nodes: str, constants: str) -> None:
     """Such a node moves to the CPU: it reads a shape, and nothing else that lives on the device."""
-    assert shape_math(graph(nodes, constants)) == {"F"}
+    assert shape_math(model(nodes, constants)) == {"F"}
 
 
 @pytest.mark.parametrize(
@@ -45,13 +45,17 @@ def test_an_op_on_shapes_graph_inputs_and_small_constants_is_found(nodes: str, c
         ("y = onnxfuse.F (x, w)", "float[1] w = {1}"),
         (f"s = Size (x)  w = Constant <value_floats = [{BIG}]> ()  y = onnxfuse.F (s, w)", ""),
         ("s = Size (x)  a = RandomUniformLike (c)  y = onnxfuse.F (a, s)", "float[1] c = {1}"),
+        ("s = Size (x)  p = Range (zero, s, zero)  y = onnxfuse.F (p, s)", "int64 zero = {0}"),
+        ("s = Shape (x)  e = ConstantOfShape (s)  y = onnxfuse.F (x, e)", ""),
+        ("s = Size (x)  f = Cast <to = 10> (s)  y = onnxfuse.F (h, f)", ""),
         ("s = Shape (x)  y = onnxfuse.G (s, s)  z = Neg (x)  v = onnxfuse.F (z, z)", ""),
     ],
 )
 def test_an_op_that_reads_a_device_value_is_not(nodes: str, constants: str) -> None:
     """A value computed on the device, or a weight of more than 100 elements, keeps the node on the GPU."""
-    assert "F" not in shape_math(graph(nodes, constants))
+    assert "F" not in shape_math(model(nodes, constants))
 
 
-def graph(nodes: str, constants: str) -> onnx.GraphProto:
-    return onnx.parser.parse_model(f"{HEAD} g (bool b, float[N, 8] x) => (float y) <{constants}> {{ {nodes} }}").graph
+def model(nodes: str, constants: str) -> onnx.ModelProto:
+    inputs = "bool b, float[N, 8] x, float16[N, 8] h"
+    return onnx.parser.parse_model(f"{HEAD} g ({inputs}) => (float y) <{constants}> {{ {nodes} }}")

@@ -1,15 +1,22 @@
 """What the survey does with originals that ONNX Runtime runs at one shape alone, or never twice the same."""
 
 import os
+import signal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 
+import onnxfuse
+from models.survey import inputs, racing
 from models.survey.checks import ONE_SHAPE, Examined, changing, examined, original_on_cpu
 from models.survey.racing import contenders
+from onnxfuse.model.isolation import Crash, Progress, apart
 from onnxfuse.profiling.bound import opened
+from onnxfuse.profiling.settings import Setting
 from onnxfuse.verification import sessions
+from onnxfuse.verification.sessions import CPU
 
 
 def written(nodes: str, folder: Path) -> Path:
@@ -29,10 +36,27 @@ def test_one_that_takes_one_shape_alone_is_timed_at_that(tmp_path: Path) -> None
         assert (one.turns, one.timed()["x"].shape) == (turns, (rows, 4))
 
 
+def test_the_original_runs_each_case_that_is_checked(tmp_path: Path) -> None:
+    """What it makes of one hangs on its values, too: an export is made for as many experts as were chosen."""
+    shown = Examined(written("y = Relu (x)", tmp_path), tmp_path, ()).original()
+    first, second = (float(inputs.feeds(shown, 0, seed)["x"].max()) for seed in (0, 1))
+    other = float(inputs.feeds(shown, 1, 1)["x"].max())
+    assert len({first, second, other}) == 3
+    for turns, largest in (((0, 1), (first, other)), (ONE_SHAPE, (first, second)), ((0,), (first,))):
+        # As many rows are found as the largest value has equals among these: none do not fill a Reshape to [1].
+        these = ", ".join(repr(v) for v in largest)
+        nodes = f"""these = Constant <value_floats = [{these}]> ()  one = Constant <value_ints = [1]> ()
+          m = ReduceMax <keepdims = 0> (x)  e = Equal (these, m)  f = NonZero (e)  g = Reshape (f, one)
+          h = Cast <to = 1> (g)  y = Add (x, h)"""
+        one = Examined(written(nodes, tmp_path), tmp_path, ())
+        original_on_cpu(one)
+        assert (one.on_cpu, one.turns, len(one.cases())) == (True, turns, len(turns))
+
+
 def test_sessions_that_are_timed_beside_other_workers_start_no_threads(tmp_path: Path) -> None:
     """Each session would start one for each core, in each worker."""
     one = Examined(written("y = Relu (x)", tmp_path), tmp_path, ())
-    timed = contenders(one, convolutions=True)
+    timed = contenders(one.path, one.fused, convolutions=True)
     assert {(who, s.name) for who, _, s in timed} >= {("original", "NHWC"), ("fused", "CUDA graph")}
     before = len(os.listdir("/proc/self/task"))
     sessions = [
@@ -40,6 +64,36 @@ def test_sessions_that_are_timed_beside_other_workers_start_no_threads(tmp_path:
     ]
     assert len(sessions) == 6
     assert len(os.listdir("/proc/self/task")) == before
+
+
+def racing_on_cpu(path: Path, dying: tuple[str, str], *, progress: Progress) -> dict[str, Any] | Crash:
+    """Race on the CPU, where one setting of one model aborts; to be done in a process of its own."""
+    really = racing.opened
+
+    def opened(file: Path, setting: Setting, providers: Any, *, fused: bool) -> Any:
+        if ("fused" if fused else "original", setting.name) == dying:
+            os.kill(os.getpid(), signal.SIGABRT)
+        return really(file, setting, providers, fused=fused)
+
+    racing.opened, racing.PROVIDERS, racing.ROUNDS, racing.TRIES = opened, [CPU], 1, 1
+    racing._bits = lambda value: value.numpy().tobytes()
+    made = path.parent / "fused.onnx"
+    onnx.save(onnxfuse.optimize(path), made)
+    return racing.surviving(path, made, {"x": np.ones((2, 4), np.float32)}, convolutions=True, progress=progress)
+
+
+def test_a_setting_of_the_original_that_crashes_is_left_out(tmp_path: Path) -> None:
+    """The race is run without it; what crashes of ours is no race."""
+    file, steps = written("r = Exp (x)  y = Neg (r)", tmp_path), list[str]()
+    found = apart(racing_on_cpu, file, ("original", "NHWC"), progress=lambda step, *_: steps.append(step))  # type: ignore[misc]
+    assert isinstance(found, dict)
+    assert found["refused_settings"] == {"original, NHWC": "it ends the process by SIGABRT (Aborted)"}
+    assert found["over"] > 0
+    assert steps.count("original, CUDA graph") == 2
+    assert steps.count("original, NHWC") == 1
+    ours = apart(racing_on_cpu, file, ("fused", "CUDA graph"))
+    assert isinstance(ours, Crash)
+    assert racing._told(ours).startswith("fused, CUDA graph: it ends the process by SIGABRT")
 
 
 def test_one_that_draws_numbers_is_compared_with_nothing(tmp_path: Path) -> None:

@@ -105,6 +105,7 @@ def test_shapes_that_cannot_be(shapes: dict[str, list[int]], message: str) -> No
         ("y = Gather <axis = 1> (t, i)", Role("index", 5)),
         ("j = Cast <to = 6> (i)  k = Unsqueeze(j, a)  y = Gather(t, k)", Role("index", 7)),
         ("y = Gather(t, i)  z = Gather <axis = 1> (t, i)", Role("index", 5)),
+        ("j = Gather <axis = 1> (i, two)  y = Gather(t, j)", Role("index", 7)),
         ("p = Equal(i, a)  y = Gather(t, i)", Role("index", 7)),
         ("y = GatherElements <axis = -1> (t, i)", Role("index", 5)),
         ("y = Cast <to = 1> (i)", Role("mask")),

@@ -1,11 +1,17 @@
 """What a verification may cost: seconds and memory, and what is left out is told."""
 
+import itertools
+import time
+import types
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
 
-from onnxfuse.verification import verify
+from onnxfuse.verification import comparison, limits, reference, verify
 from onnxfuse.verification.limits import at_most, peak
+from onnxfuse.verification.reference import Float64
 from tests.verification.small_models import text_model
 
 CPU = ["CPUExecutionProvider"]
@@ -30,6 +36,34 @@ def test_without_time_one_case_is_run() -> None:
         "same within the error budget: 1 output, 1 case; 5 cases left out: the time of 1e-09 s is used up (--time)"
     )
     assert report.as_dict()["limits"]["seconds"] == 1e-9
+
+
+@pytest.mark.parametrize(
+    ("quick", "truth", "ran"), [(0, "float32", 6), (4, "float64", 1)], ids=["the first case", "a later one"]
+)
+def test_a_truth_that_takes_the_time_away_is_left(
+    monkeypatch: pytest.MonkeyPatch, quick: int, truth: str, ran: int
+) -> None:
+    """At the first case, for float32, and all cases are run; at a later one that is left out. Both are told.
+
+    A case has four nodes, each of which takes 20 s of the 60 from a certain one on, by a clock that runs ahead.
+    """
+    ahead, nodes = [0.0], itertools.count()
+
+    def read(evaluator: Float64, operator: str, inputs: list[Any]) -> list[Any]:
+        ahead[0] += 20.0 * (next(nodes) >= quick)
+        return inputs
+
+    clock = types.SimpleNamespace(perf_counter=lambda: time.perf_counter() + ahead[0], thread_time=time.thread_time)
+    for module in (reference, limits, comparison):
+        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(Float64, "read", read)
+    report = verify(WIDE, WIDE, providers=CPU, seconds=60.0)
+    assert (report.ok, report.truth) == (True, truth)
+    notes = [c.note for c in report.cases]
+    assert notes == [""] * ran + ["left out: the time of 60 s is used up (--time)"] * (6 - ran)
+    why = "not possible in float64: the time for it is used up at Exp (--time)"
+    assert report.truth_why == (why if truth == "float32" else "")
 
 
 def test_large_cases_are_left_out_for_their_memory() -> None:

@@ -7,6 +7,7 @@ import onnx
 
 from onnxfuse.model.errors import UsageError
 from onnxfuse.verification.compare import compare
+from tests.runtime import fused_models, stand_in_kernels
 from tests.runtime.conftest import FakeCuda
 
 CUDA = ["CUDAExecutionProvider", "CPUExecutionProvider"]
@@ -38,3 +39,27 @@ def test_an_index_that_only_cuda_does_not_look_at_has_no_truth(on_fake_cuda: Fak
     assert facts["truth"] == "float64"
     assert why in facts["told"]
     assert "out of data bounds" in facts["told"]
+
+
+def without_rows() -> Any:
+    stand_in_kernels.install()
+    x = np.empty((0, 8), np.float32)
+    found = {}
+    for model, more in ((fused_models.chain(), {"b": np.ones(8, np.float32)}), (fused_models.branches(), {"c": True})):
+        report = compare(model, model, [{"x": x} | {k: np.asarray(v) for k, v in more.items()}], providers=CUDA)
+        counts = {k.op: [k.calls, k.launches] for k in report.kernels}
+        found[model.graph.name] = {"counts": counts, "problems": list(report.problems)}
+    return found
+
+
+def test_a_kernel_that_got_no_elements_was_called_and_one_in_another_branch_was_not(on_fake_cuda: FakeCuda) -> None:
+    """A detector that found nothing launches nothing, and is not wrong for it; what nobody called proves nothing."""
+    facts = on_fake_cuda(without_rows)
+    assert facts["chain"] == {
+        "counts": {"BiasRelu_1": [1, 0], "TwiceTanh_2": [1, 0], "Negate_3": [1, 0]},
+        "problems": [],
+    }
+    assert facts["branches"] == {
+        "counts": {"Negate_3": [1, 0], "TwiceTanh_2": [0, 0]},
+        "problems": ["fused op TwiceTanh_2 was never called (a branch that no case took?)"],
+    }

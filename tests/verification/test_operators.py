@@ -10,7 +10,8 @@ from onnxfuse.kernels.ir.movement_ops import FREE, MOVEMENT
 from onnxfuse.kernels.ir.pointwise_ops import POINTWISE
 from onnxfuse.kernels.ir.reduction_ops import REDUCTIONS
 from onnxfuse.rewrite.language.rule_file import parts_file, shipped_files
-from onnxfuse.rewrite.nhwc.ops import _CONVOLUTIONS, _FORMS
+from onnxfuse.rewrite.nhwc.convolutions import CONVOLUTIONS
+from onnxfuse.rewrite.nhwc.ops import _FORMS
 from tests.verification.operator_rows import ROWS
 from tests.verification.operators import NotHereError, Row, peer, versions
 
@@ -31,7 +32,7 @@ def touched() -> set[str]:
         for word in re.findall(r"(?<![\w.])[A-Z]\w+", f.read_text())
     }
     tables = {op for domain, op in (*POINTWISE, *MOVEMENT, *REDUCTIONS) if not domain}
-    return (named | tables | set(FREE) | set(_FORMS) | set(_CONVOLUTIONS)) & known
+    return (named | tables | set(FREE) | set(_FORMS) | set(CONVOLUTIONS)) & known
 
 
 @pytest.mark.parametrize("op", sorted(touched() | set(BY_OP)))

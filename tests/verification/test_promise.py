@@ -312,42 +312,21 @@ def test_no_cuda_where_it_was_asked_for_is_a_device_error() -> None:
 
 
 def test_on_cuda_a_fused_op_that_was_not_launched_is_a_problem() -> None:
-    """A body in place of a kernel, or a kernel that never ran, proves nothing about the kernel."""
-    ran = KernelRow("A_1", "pointwise", 2, "kernel", "", 6)
-    body = KernelRow("B_2", "row", 1, "function", "no kernel for float64", 0)
-    idle = KernelRow("C_3", "row", 1, "kernel", "", 0)
-    assert compare.launch_problems([ran]) == []
+    """A body in place of a kernel, or a kernel that was never asked, proves nothing about the kernel."""
+    ran = KernelRow("A_1", "pointwise", 2, "kernel", "", 3, 6)
+    empty = KernelRow("D_4", "pointwise", 2, "kernel", "", 3, 0)
+    body = KernelRow("B_2", "row", 1, "function", "no kernel for float64", 0, 0)
+    idle = KernelRow("C_3", "row", 1, "kernel", "", 0, 0)
+    assert compare.launch_problems([ran, empty]) == []
     assert compare.launch_problems([ran, body, idle]) == [
         "fused op B_2 ran as its body, not as a kernel: no kernel for float64",
-        "the kernel of fused op C_3 was never launched (a branch that no case took?)",
+        "fused op C_3 was never called (a branch that no case took?)",
     ]
 
 
-@pytest.mark.parametrize(("rows", "ok"), [("0", True), ("3", False)])
-def test_on_cuda_an_op_without_elements_need_not_be_launched(
-    rows: str, ok: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A model whose file says that there is nothing to compute is not wrong for launching nothing."""
-    plain = text_model(f"g (float[{rows}, 4] x) => (float[{rows}, 4] y) {{ h = Softplus(x)  t = Tanh(h)  y = Neg(t) }}")
-    made = onnxfuse.optimize(plain)
-    (node,) = made.graph.node
-    on_cpu = sessions.plain
-    fused = on_cpu(plain, CPU)
-    fused.fused = (runtime.Placement(node.op_type, "pointwise", 1, "kernel", ""),)
-    monkeypatch.setattr(sessions, "chosen_providers", list)
-    monkeypatch.setattr(sessions, "plain", lambda source, providers, cuda: on_cpu(source, CPU))
-    monkeypatch.setattr(sessions, "with_kernels", lambda source, providers, cuda, _: fused)
-    monkeypatch.setattr(runtime, "launches", lambda: {node.op_type: 0})
-    monkeypatch.setattr(runtime, "reset_launches", lambda: None)
-    report = verify(plain, made, providers=["CUDAExecutionProvider"])
-    assert [k.launches for k in report.kernels] == [0]
-    assert [p for p in report.problems if "never launched" in p] == ([] if ok else list(report.problems))
-    assert bool(report.problems) is not ok
-
-
-@pytest.mark.parametrize("launched", [0, 3])
-def test_a_run_on_cuda_counts_launches(launched: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The report of a CUDA run is ok only if the kernels were launched; CPU sessions stand in."""
+@pytest.mark.parametrize(("called", "launched"), [(0, 0), (3, 0), (3, 6)])
+def test_a_run_on_cuda_counts_calls(called: int, launched: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report of a CUDA run is ok only if the kernels were called; CPU sessions stand in."""
     plain = model("y = Relu(x)")
     placed = runtime.Placement("Relu_1", "pointwise", 1, "kernel", "")
     on_cpu = sessions.plain
@@ -356,11 +335,12 @@ def test_a_run_on_cuda_counts_launches(launched: int, monkeypatch: pytest.Monkey
     monkeypatch.setattr(sessions, "chosen_providers", list)
     monkeypatch.setattr(sessions, "plain", lambda source, providers, cuda: on_cpu(source, CPU))
     monkeypatch.setattr(sessions, "with_kernels", lambda source, providers, cuda, rules: fused)
+    monkeypatch.setattr(runtime, "calls", lambda: {"Relu_1": called})
     monkeypatch.setattr(runtime, "launches", lambda: {"Relu_1": launched})
-    monkeypatch.setattr(runtime, "reset_launches", lambda: None)
+    monkeypatch.setattr(runtime, "reset_counts", lambda: None)
     report = verify(plain, plain, providers=["CUDAExecutionProvider"])
-    assert [k.launches for k in report.kernels] == [launched]
-    assert report.ok is (launched > 0)
+    assert [(k.calls, k.launches) for k in report.kernels] == [(called, launched)]
+    assert report.ok is (called > 0)
     assert all(r.verdict == "ok" for r in report.rows)
 
 

@@ -13,9 +13,10 @@ from onnx.reference.ops.op_loop import Loop as OpLoop
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from onnxfuse.model.errors import UsageError
-from onnxfuse.verification import operators, reference, sessions, truth, verify, witness
+from onnxfuse.verification import operators, sessions, truth, verify, windows, witness
 from onnxfuse.verification.precision import widened
-from onnxfuse.verification.reference import AveragePool, Conv, ConvTranspose, MaxPool, float64_evaluator
+from onnxfuse.verification.reference import float64_evaluator
+from onnxfuse.verification.windows import AveragePool, Conv, ConvTranspose, MaxPool
 from tests.verification.small_models import model, text_model
 
 RNG = np.random.default_rng(0)
@@ -83,7 +84,7 @@ def test_a_convolution_over_some_channels_at_a_time_is_the_same(
     at_once: int, group: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However little is copied together, down to one channel, and where the last part is a smaller one."""
-    monkeypatch.setattr(reference, "COLUMNS", at_once)
+    monkeypatch.setattr(windows, "COLUMNS", at_once)
     x, w = RNG.standard_normal((2, 15, 5, 4)), RNG.standard_normal((12, 15 // group, 3, 2))
     _agree(Conv, [x, w], group=group, pads=[1, 0, 1, 0])
 

@@ -19,6 +19,9 @@ MAGIC = b"onnxfuse kernel 1\n"
 LIMIT = 2_000_000_000
 """Bytes of all entries. A kernel has 10 to 100 kB, so a hundred models stay; what was used longest ago goes first."""
 
+LARGEST = 100_000_000
+"""Bytes of one kernel: a file that has more is none, and is not read: it may be sparse, and larger than the memory."""
+
 SUFFIX = ".kernel"
 
 TEMPORARY = ".tmp"
@@ -131,10 +134,14 @@ def _read(file: Path, key: str) -> bytes | None:
         handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # a FIFO would be waited for
         try:
             found = os.fstat(handle)
-            if found.st_uid != os.geteuid() or not stat.S_ISREG(found.st_mode):
+            length = found.st_size - _HEADER
+            if found.st_uid != os.geteuid() or not stat.S_ISREG(found.st_mode) or length > LARGEST:
                 return None
             with open(handle, "rb", closefd=False) as stream:
-                data = stream.read()
+                data = stream.read(_HEADER)
+                if data[-8:] != length.to_bytes(8, "little", signed=True):
+                    return None
+                data += stream.read(length)
         finally:
             os.close(handle)
     except OSError:  # not there, or not to be read: it is made anew

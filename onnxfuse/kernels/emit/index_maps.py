@@ -34,8 +34,7 @@ class Numbers:
 
     def words(self) -> list[int]:
         """Return the numbers as the words of `Parameters`: divisors, then plain numbers; one of each at least."""
-        divisors = [w for d in self.divisors or [1] for w in strides.divisor(d, self.bits)]
-        return [*divisors, *(self.numbers or [0])]
+        return [*strides.divisors(self.divisors or [1], self.bits), *(self.numbers or [0])]
 
 
 def _place(held: list[int], value: int) -> int:

@@ -1,9 +1,12 @@
 """The text of a kernel: the template files, with the generated functor and constants between them."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+
+from onnxfuse.kernels.programs.numbers import is_truth
 
 DEVICE = "cuda/device.cuh"
 CLUSTER = "cuda/cluster.cuh"
@@ -50,6 +53,15 @@ def template(file: str) -> Section:
 def generated(entry: str, text: str) -> Section:
     """Return generated text as a section."""
     return Section(f"{entry} (generated)", text)
+
+
+def constants(facts: Mapping[str, bool | int], number: str = "int") -> str:
+    """Return the constants of a template as C++: flags, and numbers of this type."""
+    return "".join(
+        f"constexpr bool {name} = {str(bool(value)).lower()};\n" if is_truth(value)
+        else f"constexpr {number} {name} = {value};\n"
+        for name, value in facts.items()
+    )  # fmt: skip
 
 
 def identifier(name: str) -> str:

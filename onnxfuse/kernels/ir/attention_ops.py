@@ -1,7 +1,8 @@
 """The body language of attention: what the library's op means, by (domain, op type)."""
 
+from onnxfuse.kernels.ir.builder import Term
 from onnxfuse.kernels.ir.node import Handler, Node
-from onnxfuse.kernels.ir.program import Attend, Term
+from onnxfuse.kernels.ir.program import Attend
 from onnxfuse.kernels.ir.reduction_ops import MICROSOFT
 from onnxfuse.kernels.ir.types import UnsupportedError
 

@@ -3,8 +3,9 @@
 from onnx import TensorProto
 
 from onnxfuse.kernels.ir import types
+from onnxfuse.kernels.ir.builder import Term
 from onnxfuse.kernels.ir.node import Handler, Node
-from onnxfuse.kernels.ir.program import Contract, Term
+from onnxfuse.kernels.ir.program import Contract
 from onnxfuse.kernels.ir.types import UnsupportedError
 
 

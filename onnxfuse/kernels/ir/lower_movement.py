@@ -5,15 +5,17 @@ between. A value that is reached at two places (RoPE: at i and at i + 32) is two
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from onnx import TensorProto
 
 from onnxfuse.kernels.emit import expressions
+from onnxfuse.kernels.ir import types
+from onnxfuse.kernels.ir.builder import Builder, Term
 from onnxfuse.kernels.ir.index_map import Bound, Digit, Dimensions, Index, Shape, Space, linear, merged
 from onnxfuse.kernels.ir.movement import LookedUp, Padded
 from onnxfuse.kernels.ir.movement_maps import broadcast, pieces
-from onnxfuse.kernels.ir.program import Apply, Builder, Constant, Input, Move, Output, Program, Reduce, Term, Value
+from onnxfuse.kernels.ir.program import Apply, Constant, Input, Move, Output, Program, Reduce, Value
 from onnxfuse.kernels.ir.types import UnsupportedError
 
 MAX_CASES = 16
@@ -295,13 +297,17 @@ class _Walk:
 def _finished(walk: _Walk, outputs: tuple[Output, ...]) -> Lowered:
     """Return the plain program, each read only where it is wanted, over merged dimensions."""
     plain = Program(tuple(walk.builder.values), outputs, tuple(walk.types))
-    wanted = _wanted(plain, walk.choices)
     sources: dict[int, Source] = {}
-    for value, where in wanted.items():
+    values = list(plain.values)
+    for value, where in _wanted(plain, walk.choices).items():
         read = plain.values[value]
         if isinstance(read, Input):
             source = walk.sources[read.index]
             sources[read.index] = _within(source, where) if isinstance(source, Read) else source
+            if sources[read.index] == Read(()):  # no element of it is wanted: of a token and an image, the token alone
+                del sources[read.index]
+                values[value] = Constant(types.as_python(0, read.dtype), read.dtype, ())
+    plain = replace(plain, values=tuple(values))
     assert set(expressions.live_inputs(plain)) == set(sources)
     bounds = [b for s in sources.values() for b in _bounds(s)]
     dense = linear(tuple(Index(((Digit(n), 1),)) for n in walk.space.extents), tuple(walk.space.extents.values()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from onnxfuse.kernels.ir.index_map import Bound, Index, Shape, Space, reshaped
 from onnxfuse.kernels.ir.movement import (
@@ -200,20 +201,20 @@ def pieces(how: Movement, space: Space, at: tuple[Index, ...], shapes: tuple[Sha
             return (Piece(0, (*at[:axis], Index((), element), *at[axis:])),)
         case Gathered(axis=axis, runs=runs):
             axis = _axis(axis, len(of))
-            firsts = [sum(r.length for r in runs[:n]) for n in range(len(runs))]
+            ends = accumulate(r.length for r in runs)
             return tuple(
                 Piece(
                     0,
-                    (*at[:axis], (at[axis] + -first) * r.step + r.start, *at[axis + 1 :]),
-                    (Bound(at[axis], first, first + r.length),),
+                    (*at[:axis], (at[axis] + (r.length - end)) * r.step + r.start, *at[axis + 1 :]),
+                    (Bound(at[axis], end - r.length, end),),
                 )
-                for first, r in zip(firsts, runs, strict=True)
+                for end, r in zip(ends, runs, strict=True)
             )
         case LookedUp():
             raise AssertionError("no index map: lowered.check refuses it")
         case Concatenated(axis=axis):
             axis = _axis(axis, len(of))
-            ends = [sum(s[axis] for s in shapes[: n + 1]) for n in range(len(shapes))]
+            ends = accumulate(s[axis] for s in shapes)
             return tuple(
                 Piece(n, _shifted(at, axis, s[axis] - end), (Bound(at[axis], end - s[axis], end),))
                 for n, (s, end) in enumerate(zip(shapes, ends, strict=True))

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from onnxfuse.kernels.ir import types
+from onnxfuse.kernels.ir.builder import Term
 from onnxfuse.kernels.ir.movement import (
     Alike,
     Concatenated,
@@ -30,7 +31,7 @@ from onnxfuse.kernels.ir.movement import (
     Unsqueezed,
 )
 from onnxfuse.kernels.ir.node import Extents, Handler, Node, ShapeOf
-from onnxfuse.kernels.ir.program import Move, Term
+from onnxfuse.kernels.ir.program import Move
 from onnxfuse.kernels.ir.types import UnsupportedError
 
 MOVEMENT: dict[tuple[str, str], Handler] = {}

@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 
 from onnxfuse.kernels.ir import types
+from onnxfuse.kernels.ir.builder import Builder, Term
 from onnxfuse.kernels.ir.movement import Extent
-from onnxfuse.kernels.ir.program import Builder, Term
 from onnxfuse.kernels.ir.types import UnsupportedError
 
 

@@ -10,8 +10,9 @@ from typing import TypeGuard
 from onnx import TensorProto
 
 from onnxfuse.kernels.ir import types
+from onnxfuse.kernels.ir.builder import Term
 from onnxfuse.kernels.ir.node import Handler, Node
-from onnxfuse.kernels.ir.program import Apply, Constant, Term, Value
+from onnxfuse.kernels.ir.program import Apply, Constant, Value
 from onnxfuse.kernels.ir.reduction_ops import MICROSOFT
 from onnxfuse.kernels.ir.types import UnsupportedError
 

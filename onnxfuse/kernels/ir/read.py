@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -12,16 +12,17 @@ from onnx import FunctionProto, numpy_helper
 
 from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.ir.attention_ops import ATTENTION
+from onnxfuse.kernels.ir.builder import Builder
 from onnxfuse.kernels.ir.contraction_ops import CONTRACTION
 from onnxfuse.kernels.ir.extents import folded
 from onnxfuse.kernels.ir.movement_ops import MOVEMENT
 from onnxfuse.kernels.ir.node import Array, Extents, Handler, Known, Node, ShapeOf
 from onnxfuse.kernels.ir.pointwise_ops import POINTWISE
-from onnxfuse.kernels.ir.program import Builder, Input, Output, Program
+from onnxfuse.kernels.ir.program import Input, Output, Program
 from onnxfuse.kernels.ir.reduction_ops import REDUCTIONS
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.ir.window_ops import WINDOW
-from onnxfuse.model.fused import FusedOp
+from onnxfuse.model.fused import FusedOp, Meaning
 
 Handlers = Mapping[tuple[str, str], Handler]
 
@@ -46,27 +47,24 @@ def program(op: FusedOp) -> Program:
     """
     if isinstance(op, Part) and op.program is not None:
         return op.program
-    return _program(op.inputs, op.outputs, op.body.SerializeToString(deterministic=True))
+    return _program(op.meaning)
 
 
 def library_program(op: FusedOp) -> Program:
     """Return the program of the form of `op` through the library's ops; raises `UnsupportedError` like `program`."""
     if op.library is None:
         raise UnsupportedError("the op has no form through the library's own ops")
-    return _program(op.inputs, op.outputs, op.library.SerializeToString(deterministic=True))
-
-
-def program_by(op: FusedOp, handlers: Handlers) -> Program:
-    """Return the program of the body of `op` whose ops mean what `handlers` say: a template's own, for one."""
-    return _read(op.inputs, op.outputs, op.body, handlers)
+    return _program(replace(op, body=op.library).meaning)
 
 
 @lru_cache(maxsize=2048)
-def _program(inputs: tuple[int, ...], outputs: tuple[int, ...], text: bytes) -> Program:
-    return _read(inputs, outputs, FunctionProto.FromString(text), HANDLERS)
+def _program(meaning: Meaning) -> Program:
+    return program_by(meaning, HANDLERS)
 
 
-def _read(inputs: tuple[int, ...], outputs: tuple[int, ...], function: FunctionProto, handlers: Handlers) -> Program:
+def program_by(meaning: Meaning, handlers: Handlers) -> Program:
+    """Return the program of a body whose ops mean what `handlers` say: a template's own, for one."""
+    inputs, outputs, function = meaning.inputs, meaning.outputs, meaning.op().body
     for dtype in (*inputs, *outputs):
         types.require(dtype)
     builder = Builder()

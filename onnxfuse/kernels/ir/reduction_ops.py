@@ -6,9 +6,10 @@ from collections.abc import Callable
 from onnx import TensorProto
 
 from onnxfuse.kernels.ir import types
+from onnxfuse.kernels.ir.builder import Term
 from onnxfuse.kernels.ir.movement import Alike, Channelled, Grouped, Movement, Squeezed
 from onnxfuse.kernels.ir.node import Handler, Node
-from onnxfuse.kernels.ir.program import Move, Reduce, Term
+from onnxfuse.kernels.ir.program import Move, Reduce
 from onnxfuse.kernels.ir.types import UnsupportedError
 
 MICROSOFT = "com.microsoft"
@@ -32,28 +33,25 @@ def _layer_normalization(node: Node) -> tuple[Term, ...]:
 
 @_reduction("SkipLayerNormalization", domain=MICROSOFT)
 def _skip_layer_normalization(node: Node) -> tuple[Term, ...]:
-    total = node.term(0) + node.term(1)
-    bias = node.optional(4)
-    total = total if bias is None else total + bias
+    total = _skipped(node, node.optional(4))
     y, mean, inverse = _normalized(node, total, node.term(2), node.optional(3), epsilon=1e-12)
     return y, mean, inverse, total
 
 
 @_reduction("RMSNormalization", "SimplifiedLayerNormalization")
+@_reduction("SimplifiedLayerNormalization", domain=MICROSOFT)
 def _rms_normalization(node: Node) -> tuple[Term, ...]:
     return _root_mean_square(node, node.term(0), node.term(1), 1e-5)
 
 
-@_reduction("SimplifiedLayerNormalization", domain=MICROSOFT)
-def _simplified_layer_normalization(node: Node) -> tuple[Term, ...]:
-    return _root_mean_square(node, node.term(0), node.term(1), 1e-5)
+def _skipped(node: Node, bias: Term | None) -> Term:
+    total = node.term(0) + node.term(1)
+    return total if bias is None else total + bias
 
 
 @_reduction("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
 def _skip_simplified_layer_normalization(node: Node) -> tuple[Term, ...]:
-    total = node.term(0) + node.term(1)
-    bias = node.optional(3)
-    total = total if bias is None else total + bias
+    total = _skipped(node, node.optional(3))
     y, inverse = _root_mean_square(node, total, node.term(2), 1e-12)
     return y, inverse, inverse, total
 

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from onnxfuse.kernels.ir.program import (  # fmt: skip
+from onnxfuse.kernels.ir.builder import Builder
+from onnxfuse.kernels.ir.program import (
     Apply,
     Attend,
-    Builder,
     Constant,
     Contract,
     Input,

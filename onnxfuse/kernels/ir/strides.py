@@ -1,6 +1,8 @@
 """Dimensions and strides: broadcast operands over one shape, with neighbouring dimensions merged where all agree."""
 
+import itertools
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from onnxfuse.kernels.programs import numbers
@@ -95,3 +97,20 @@ def divisor(extent: int, bits: int) -> tuple[int, int, int]:
         return max(extent, 1), numbers.divisor_multiplier(extent, bits), shift
     multiplier = ((1 << bits) * ((1 << shift) - extent)) // max(extent, 1) + 1
     return max(extent, 1), multiplier % (1 << bits), shift
+
+
+def divisors(extents: Iterable[int], bits: int) -> list[int]:
+    """Return numbers that a kernel divides by as the words of its parameters."""
+    return [word for extent in extents for word in divisor(extent, bits)]
+
+
+def slots(needed: Iterable[bool]) -> tuple[int, ...]:
+    """Return for each operand its row of strides among the parameters, -1 where it needs none."""
+    number = itertools.count()
+    return tuple(next(number) if need else -1 for need in needed)
+
+
+def rows(strides: Iterable[Shape], slots: Iterable[int], rank: int) -> list[int]:
+    """Return the rows of strides of those that have one, as words; one at least."""
+    words = [step for row, slot in zip(strides, slots, strict=True) if slot >= 0 for step in row]
+    return words or [0] * rank

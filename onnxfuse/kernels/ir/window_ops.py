@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 from onnxfuse.kernels.ir import movement_ops, types
+from onnxfuse.kernels.ir.builder import Term
 from onnxfuse.kernels.ir.contraction_ops import accumulator
 from onnxfuse.kernels.ir.movement import Squeezed
 from onnxfuse.kernels.ir.node import Handler, Known, Node
-from onnxfuse.kernels.ir.program import Contract, Reduce, Resample, Term, Window
+from onnxfuse.kernels.ir.program import Contract, Reduce, Resample, Window
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.ir.window import CENTRES, Pair, Resizing, Sliding
 

@@ -187,6 +187,11 @@ INTEGERS = (int, Number, Condition)
 REALS = (float, Real)
 
 
+def is_truth(value: Any) -> bool:
+    """Return whether a value is a truth, no number: one of Python's, or one that is recorded."""
+    return isinstance(value, bool | Condition)
+
+
 def is_recorded(value: object) -> bool:
     """Return whether a value carries where it comes from."""
     return isinstance(value, _Expression)

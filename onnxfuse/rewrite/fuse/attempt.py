@@ -20,6 +20,8 @@ class Surroundings:
 
     host: frozenset[str]
     """Values that live on the CPU."""
+    once: frozenset[str]
+    """Values that are computed before the first run."""
     choices: Choices | None
     """What was measured; None: what the rules say of cost holds."""
     heads: tuple[Anchor, ...]
@@ -67,7 +69,7 @@ class Region:
     """Shapes of what a reduction leaves of `work`, with axes of extent 1 or without: nodes inside may have them too."""
     axes: frozenset[int] | None = None
     """What the region reduces, where further reductions over the same axes may join; None: none may."""
-    spread: tuple[Dim, ...] | None = None
+    broadcast: tuple[Dim, ...] | None = None
     """The shape of a value that is broadcast to `work`: nodes inside may compute values of it, once for each place."""
     stops: dict[Node, str] = field(default_factory=dict)
     """Neighbours that stayed outside, with the reason."""

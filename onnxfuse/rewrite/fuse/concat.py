@@ -1,6 +1,5 @@
 """Fused ops whose results are put side by side: one op of all of them, each part of which writes its own channels."""
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,6 +10,7 @@ from onnxfuse import kernels
 from onnxfuse.model import provenance
 from onnxfuse.model.fused import DOMAIN, FusedOp
 from onnxfuse.model.graph import Graph, Node
+from onnxfuse.rewrite.fuse.make_op import digest_of, op_name
 from onnxfuse.rewrite.fuse.pointwise import convex
 
 MOST_PARTS = 8
@@ -41,7 +41,9 @@ def join(
         library.name = "library"
     types = tuple(graph.type(v).dtype for v in inputs)
     op = FusedOp("", rule, template, types, (graph.type(node.outputs[0]).dtype,), body, library)
-    op = replace(op, name=_name(op, members, ops))
+    words = [n.op_type for n in ops[members[0].op].body.node if n.op_type not in ("Transpose", "Constant")]
+    chain = (*words[:1], f"Concat{len(members)}")
+    op = replace(op, name=op_name(rule, chain, digest_of(body, library, op.template, op.inputs, op.outputs), ops))
     body.name = op.name
     reason = kernels.supports(op)
     return reason if reason is not None else (op, _node(op, members, node, inputs, inner), members)
@@ -112,16 +114,6 @@ def _merged(
 def _actual(member: Node) -> dict[str, str]:
     """Return what the names inside a fused node's body stand for in the model."""
     return {f"v{i}": name for i, name in enumerate(_facts(member, "values"))}
-
-
-def _name(op: FusedOp, members: Sequence[Node], ops: Mapping[str, FusedOp]) -> str:
-    digest = hashlib.sha256(op.body.SerializeToString(deterministic=True))
-    if op.library is not None:
-        digest.update(op.library.SerializeToString(deterministic=True))
-    digest.update(repr((op.template, op.inputs, op.outputs)).encode())
-    first = ops[members[0].op]
-    word = next((n.op_type for n in first.body.node if n.op_type not in ("Transpose", "Constant")), "")
-    return f"{word}Concat{len(members)}_{digest.hexdigest()[:10]}"
 
 
 def _node(op: FusedOp, members: Sequence[Node], node: Node, inputs: Sequence[str], inner: Sequence[str]) -> Node:

@@ -15,7 +15,7 @@ def offer_endings(attempt: Attempt) -> None:
     assert step is not None
     for value in graph.outputs_of(attempt.nodes):
         for reader in graph.readers(value):
-            for ending in (e for e in step.endings if e.pattern.root.op == reader.op):
+            for ending in (e for e in step.endings if reader.op in e.pattern.root.operators):
                 found = find(graph, ending.pattern, ending.where, reader)
                 if isinstance(found, Match) and found.values[ending.pattern.inputs[0]] == value:
                     attempt.extra = tuple(n for n in found.nodes.values() if n.op != "Constant")

@@ -15,10 +15,11 @@ from onnxfuse.rewrite.fuse.growth import grown
 from onnxfuse.rewrite.fuse.left_operand import is_computed
 from onnxfuse.rewrite.fuse.make_op import make_op
 from onnxfuse.rewrite.fuse.movement import sampled
-from onnxfuse.rewrite.fuse.pointwise import host_values
+from onnxfuse.rewrite.fuse.pointwise import computed_once, host_values
 from onnxfuse.rewrite.fuse.proof import proven_op, unproven
 from onnxfuse.rewrite.fuse.start import start_at
 from onnxfuse.rewrite.language.fuse_table import THROUGH_LIBRARY, Anchor, Fuse
+from onnxfuse.rewrite.language.pattern import PatternNode
 from onnxfuse.rewrite.language.rule_file import Rule
 from onnxfuse.rewrite.match.cause import Cause
 from onnxfuse.rewrite.match.match import Match, Refusal
@@ -51,7 +52,7 @@ def fuse(
             rf[0].name,
         )
     )
-    around = Surroundings(host_values(graph), choices, _heads([how for _, how in fusing]), ops)
+    around = Surroundings(host_values(graph), computed_once(graph), choices, _heads([how for _, how in fusing]), ops)
     splits = [s for _, how in fusing for node in list(graph.nodes) if (s := _split(graph, how, node)) is not None]
     for rule, how in fusing:
         told = len(report.stopped)
@@ -68,7 +69,7 @@ def _fuse_by(graph: Graph, rule: Rule, how: Fuse, report: Report, around: Surrou
     before = len(report.applied)
     # What a larger anchor holds may be a smaller one: from the end of the graph the larger comes first.
     for node in _in_turn(graph, how):
-        if node.order < 0 or node.domain == DOMAIN or node in around.alone:
+        if node.order < 0 or node.domain == DOMAIN or node in around.alone or _off_gpu(node, around):
             continue
         fuse_at = _join_at if how.wants(Growth.CONCAT) else _fuse_at
         outcome = fuse_at(graph, rule, how, node, around)
@@ -81,10 +82,19 @@ def _fuse_by(graph: Graph, rule: Rule, how: Fuse, report: Report, around: Surrou
     return len(report.applied) > before
 
 
+def _off_gpu(node: Node, around: Surroundings) -> bool:
+    """Return whether ONNX Runtime computes `node` before the first run, or on the CPU: no kernel begins there."""
+    return all(o in around.host or o in around.once for o in node.outputs if o)
+
+
 def _heads(hows: Sequence[Fuse]) -> tuple[Anchor, ...]:
     anchors = (a for how in hows if _takes_what_follows(how) for a in how.anchors)
     # What is pointwise through and through takes what follows it for no less than another kernel would.
-    return tuple(a for a in anchors if any(not kernels.is_pointwise(n.op, n.domain) for n in a.pattern.nodes))
+    return tuple(a for a in anchors if any(not _is_pointwise(n) for n in a.pattern.nodes))
+
+
+def _is_pointwise(node: PatternNode) -> bool:
+    return all(kernels.is_pointwise(op, node.domain) for op in node.operators)
 
 
 def _takes_what_follows(how: Fuse) -> bool:
@@ -104,8 +114,8 @@ def _in_turn(graph: Graph, how: Fuse) -> list[Node]:
 
 def _nested(anchors: Sequence[Anchor]) -> bool:
     """Return whether one anchor is a node that stands inside another one, as Conv does between two Transposes."""
-    single = {a.pattern.root.op for a in anchors if len(a.pattern.nodes) == 1}
-    return any(n is not a.pattern.root and n.op in single for a in anchors for n in a.pattern.nodes)
+    single = {op for a in anchors if len(a.pattern.nodes) == 1 for op in a.pattern.root.operators}
+    return any(n is not a.pattern.root and not single.isdisjoint(n.operators) for a in anchors for n in a.pattern.nodes)
 
 
 def _size(how: Fuse) -> int:
@@ -126,7 +136,7 @@ class _Split:
 
 def _split(graph: Graph, how: Fuse, node: Node) -> _Split | None:
     for split in how.splits:
-        match = find(graph, split.source, split.where, node) if node.op == split.source.root.op else None
+        match = find(graph, split.source, split.where, node) if node.op in split.source.root.operators else None
         bound = bind(split.let, graph, match) if isinstance(match, Match) else None
         new = instantiate(split.target, graph, bound, {}) if isinstance(bound, Match) else None
         # A product of constants alone is folded into the rest: the library is left nothing.
@@ -203,7 +213,7 @@ def _made(attempt: Attempt) -> tuple[FusedOp, Node] | Refusal:
         attempt.nodes = attempt.given = nodes
     declined = _declined(around, made)
     if declined is not None and declined.library:
-        through = make_op(graph, attempt.nodes, attempt.rule, THROUGH_LIBRARY, start.realization)
+        through = make_op(graph, attempt.nodes, attempt.rule, THROUGH_LIBRARY, start.realization, around.ops)
         assert not isinstance(through, str), through  # the kernel was made of the same form
         made = through
         declined = _declined(around, made)

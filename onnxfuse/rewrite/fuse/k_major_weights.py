@@ -3,13 +3,12 @@
 TF32 products of Hopper's tensor cores read both factors so; the weight is turned once, when the model is optimized.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 from onnx.helper import make_attribute, make_node
 
-from onnxfuse.kernels import Growth
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.nested import bodies, graphs_in
 from onnxfuse.model.types import ValueType
@@ -20,25 +19,23 @@ SUFFIX = ".terms_last"
 
 
 def store_k_major(attempt: Attempt) -> None:
-    """Give the products of the step's element types weights [n, k], where they are constants [k, n].
+    """Give the products of float32 weights [n, k], where they are constants [k, n].
 
     The nodes that are new take the place of theirs in the graph; `graph.replace` with both lists undoes it.
     """
-    step = attempt.how.step(Growth.K_MAJOR_WEIGHTS)
-    assert step is not None
     graph = attempt.graph
     # MatMul(x, w) -> MatMul(x, Transpose(v)), Gemm(x, w) -> Gemm <transB = 1> (x, v): v is w with its axes exchanged.
     found: list[Node] = []
     for node in attempt.nodes:
-        turned = _turned(graph, node) if _wants(graph, node, step.types) else None
+        turned = _turned(graph, node) if _wants(graph, node) else None
         if turned is not None:
             graph.replace([node], turned)
         found.extend([node] if turned is None else turned)
     attempt.nodes = found
 
 
-def _wants(graph: Graph, node: Node, types: Collection[int]) -> bool:
-    if node.op not in ("MatMul", "Gemm") or node.domain or graph.type(node.inputs[0]).dtype not in types:
+def _wants(graph: Graph, node: Node) -> bool:
+    if node.op not in ("MatMul", "Gemm") or node.domain or graph.type(node.inputs[0]).dtype != TensorProto.FLOAT:
         return False
     weight = graph.type(node.inputs[1])
     standing = weight.shape is not None and len(weight.shape) == 2 and graph.is_constant(node.inputs[1])

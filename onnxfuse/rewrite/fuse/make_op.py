@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -24,7 +25,7 @@ PLACES_LIMIT = 4096
 """Elements of a constant that says where data goes: the numbers of a Gather."""
 
 NAMED_OPS = 3
-"""How many operators the name of a fused op spells out."""
+"""A chain of so many operators is spelled out in the name of a fused op, after its rule's; a longer one says less."""
 
 
 LIBRARY_VERSIONS = {"com.ms.internal.nhwc": 17}
@@ -40,11 +41,17 @@ class Realization:
 
 
 def make_op(
-    graph: Graph, nodes: Sequence[Node], rule: str, template: str, realization: Realization | None = None
+    graph: Graph,
+    nodes: Sequence[Node],
+    rule: str,
+    template: str,
+    realization: Realization | None = None,
+    known: Collection[str] = (),
 ) -> tuple[FusedOp, Node] | str:
     """Return the fused op for `nodes` (a convex region, in topological order) and the node that takes their place.
 
-    Values read outside become outputs, so none is lost. Returns the reason where no kernel can be generated.
+    Values read outside become outputs, so none is lost; an op that is one of `known` has its name.
+    Returns the reason where no kernel can be generated.
     """
     # ONNX Runtime 1.31.1 crashes on a function with an operator of the default domain that this opset does not have,
     # LayerNormalization before 17 for one, though it takes it as a node (2026-11).
@@ -74,7 +81,8 @@ def make_op(
     library = None if realization is None else library_form(body, [realization], formal, graph.opset)
     if isinstance(library, str):
         return library
-    body.name = _name(body, library, nodes, template, types_in, types_out)
+    digest = digest_of(body, library, template, types_in, types_out)
+    body.name = op_name(rule, [n.op for n in nodes], digest, known)
     op = FusedOp(body.name, rule, template, types_in, types_out, body, library)
     reason = kernels.supports(op) if library is None or kernels.is_template(template) else None
     if reason is not None:
@@ -170,20 +178,28 @@ def _renamed(proto: NodeProto, formal: dict[str, str]) -> NodeProto:
     return copy
 
 
-def _name(
-    body: FunctionProto,
-    library: FunctionProto | None,
-    nodes: Sequence[Node],
-    template: str,
-    inputs: tuple[int, ...],
-    outputs: tuple[int, ...],
+def op_name(rule: str, operators: Sequence[str], digest: str, known: Collection[str]) -> str:
+    """Return a fused op's name: its rule, its operators where they are few, and the digest, which alone tells it apart.
+
+    `Attention_29b67c0f12`, `Linear_AddGelu_d2f1a04c3b`; `GemmAddGelu_6be92d279a` where the chain says the rule, too.
+    What another rule has made already keeps its name of `known`.
+    """
+    if (made := next((name for name in known if name.rpartition("_")[2] == digest), None)) is not None:
+        return made
+    title = "".join(word[0].upper() + word[1:] for word in re.findall("[A-Za-z0-9]+", rule))
+    title = title if title[:1].isalpha() else f"Rule{title}"
+    # The Transposes that only say in which order the axes stand are not what a reader looks for.
+    words = [op for op in operators if op != "Transpose"] or list(operators)
+    chain = "".join(words) if len(words) <= NAMED_OPS else ""
+    return "_".join((chain,) if chain.startswith(title) else filter(None, (title, chain))) + f"_{digest}"
+
+
+def digest_of(
+    body: FunctionProto, library: FunctionProto | None, template: str, inputs: tuple[int, ...], outputs: tuple[int, ...]
 ) -> str:
-    """Return a name that says what is inside and differs where body, library form, template or element types differ."""
+    """Return what differs where body, library form, template or element types differ."""
     digest = hashlib.sha256(body.SerializeToString(deterministic=True))
     if library is not None:
         digest.update(library.SerializeToString(deterministic=True))
     digest.update(repr((template, inputs, outputs)).encode())
-    # The Transposes that only say in which order the axes stand are not what a reader looks for.
-    words = [n.op for n in nodes if n.op != "Transpose"] or [n.op for n in nodes]
-    shown = words if len(words) <= NAMED_OPS else [words[0], words[1], words[-1]]
-    return f"{''.join(shown)}_{digest.hexdigest()[:10]}"
+    return digest.hexdigest()[:10]

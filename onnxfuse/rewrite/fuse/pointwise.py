@@ -11,6 +11,7 @@ from onnxfuse.kernels import Growth
 from onnxfuse.model.fold import is_repeatable
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.graph import Graph, Node
+from onnxfuse.model.host import HALF, SMALL, leaves_on_host
 from onnxfuse.model.types import ValueType, is_unknown, shapes_differ
 from onnxfuse.rewrite.fuse.attempt import Attempt, Region
 
@@ -23,9 +24,6 @@ MAX_OUTPUTS = 4
 
 RESHAPING = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten"})
 """Ops that may follow a reduction where they only add or drop axes of extent 1."""
-
-SMALL_CONSTANT = 100
-"""Elements of a constant next to which ONNX Runtime still computes on the CPU."""
 
 TYPES = frozenset({
     TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE, TensorProto.INT64,
@@ -133,7 +131,7 @@ def _cannot_do(graph: Graph, region: Region, node: Node, host: frozenset[str]) -
     if reason is not None:
         return reason
     shape = graph.type(node.outputs[0]).shape
-    if region.spread is not None and shape == region.spread:
+    if region.broadcast is not None and shape == region.broadcast:
         if _read_elsewhere(graph, region, node):
             return f"computes {graph.type(node.outputs[0])}, which is read elsewhere, too"
     elif not (
@@ -317,22 +315,36 @@ def convex(graph: Graph, nodes: dict[Node, None]) -> bool:
 
 
 def host_values(graph: Graph) -> frozenset[str]:
-    """Return the values computed from shapes: ONNX Runtime keeps them on the CPU, and so does onnxfuse.
+    """Return the values computed from shapes: ONNX Runtime keeps them on the CPU, and so does onnxfuse (`model.host`).
 
-    That is a node that reads such a value when each of its other inputs is one too, a small constant or a graph input
-    (ONNX Runtime 1.31, `GetCpuPreferredNodes`): positions are computed there, what a table holds for them is not. What
-    depends on constants alone is a constant there.
+    What depends on constants alone is a constant there.
     """
     found: set[str] = set()
     folded: set[str] = set()
+
+    def near(value: str) -> bool:
+        return value in graph.inputs or _is_small(graph, value, folded)
+
     for node in graph.nodes:
         inputs = [v for v in node.inputs if v]
         if inputs and all(v in folded or graph.is_constant(v) for v in inputs) and is_repeatable(node):
             folded.update(node.outputs)
-        elif (node.op in ("Shape", "Size") and node.domain == "") or (
-            any(v in found for v in inputs)
-            and all(v in found or v in graph.inputs or _is_small(graph, v, folded) for v in inputs)
-        ):
+        elif leaves_on_host(node.op, node.domain, node.inputs, found, near, lambda v: graph.type(v).dtype):
+            found.update(node.outputs)
+    return frozenset(found)
+
+
+def computed_once(graph: Graph) -> frozenset[str]:
+    """Return what depends on constants alone and ONNX Runtime computes as it makes a session.
+
+    Some of it may have no kernel on CUDA at all, as a BatchNormalization in training mode that standardizes weights: a
+    fused op before it would leave it there. What has a half type, or is dequantized, is computed in each run.
+    """
+    found: set[str] = set()
+    for node in graph.nodes:
+        inputs = [v for v in node.inputs if v]
+        known = inputs and all(v in found or graph.is_constant(v) for v in inputs) and is_repeatable(node)
+        if known and node.op != "DequantizeLinear" and all(graph.type(v).dtype not in HALF for v in inputs):
             found.update(node.outputs)
     return frozenset(found)
 
@@ -342,4 +354,4 @@ def _is_small(graph: Graph, value: str, folded: Collection[str]) -> bool:
     if count is None and value in folded:
         shape = graph.type(value).shape
         count = math.prod(d for d in shape if isinstance(d, int)) if shape is not None else 0
-    return count is not None and count <= SMALL_CONSTANT
+    return count is not None and count <= SMALL

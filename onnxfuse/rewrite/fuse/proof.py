@@ -40,7 +40,7 @@ def proven_op(
     known: Collection[str] = (),
 ) -> tuple[FusedOp, Node] | str:
     """Return what `make_op` does where the op has a plan, else why not; `known`: those of other places."""
-    made = make_op(graph, nodes, rule, template, realization)
+    made = make_op(graph, nodes, rule, template, realization, known)
     return made if isinstance(made, str) else unproven(graph, *made, known) or made
 
 

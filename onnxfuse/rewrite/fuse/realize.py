@@ -217,7 +217,7 @@ def _first(
     """Return the first anchor that stands at `root` within the nodes that are free."""
     for anchor in anchors:
         assert anchor.realize is not None
-        if anchor.pattern.root.op != root.op:
+        if root.op not in anchor.pattern.root.operators:
             continue
         for match in matches(anchor.pattern, graph, root, trace):
             if not free.issuperset(match.nodes.values()):

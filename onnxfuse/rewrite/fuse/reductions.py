@@ -27,4 +27,4 @@ def let_reductions_join(attempt: Attempt) -> None:
 
 def let_input_be_broadcast(attempt: Attempt) -> None:
     """Let what computes a smaller input of the anchor join, anew for each element."""
-    attempt.region.spread = attempt.graph.type(attempt.input(Growth.BROADCAST_INPUT)).shape
+    attempt.region.broadcast = attempt.graph.type(attempt.input(Growth.BROADCAST_INPUT)).shape

@@ -33,7 +33,7 @@ def start_at(graph: Graph, how: Fuse, node: Node, around: Surroundings) -> Start
             furthest = found
     # A node that was not split for a reason of its own is told by that reason, not by the spelling it was left in.
     for split in how.splits:
-        found = find(graph, split.source, split.where, node) if node.op == split.source.root.op else None
+        found = find(graph, split.source, split.where, node) if node.op in split.source.root.operators else None
         if isinstance(found, Refusal) and (furthest is None or found.depth > furthest.depth):
             furthest = found
     return furthest
@@ -41,7 +41,7 @@ def start_at(graph: Graph, how: Fuse, node: Node, around: Surroundings) -> Start
 
 def anchored(graph: Graph, anchor: Anchor, node: Node, around: Surroundings) -> Match | Refusal | None:
     """Return the match of `anchor` at `node`, or its refusal; where nothing was measured, cost refuses too."""
-    if node.op != anchor.pattern.root.op:
+    if node.op not in anchor.pattern.root.operators:
         return None
     decides = around.choices is None and not anchor.kernel  # else it chooses between the kernel and the library's op
     asked = (*anchor.where, *anchor.cost) if decides else anchor.where

@@ -17,10 +17,7 @@ from onnxfuse.rewrite.language.predicate import Binding, Predicate
 if TYPE_CHECKING:
     from onnxfuse.rewrite.language.rule_file import Reader, Rewrite
 
-FUSE_KEYS = {
-    "anchor", "define", "split", "template", "library", "prologue", "epilogue", "beside", "over", "broadcast", "least",
-    "terms_last", "transposes", "ending",
-}  # fmt: skip
+FUSE_KEYS = {"anchor", "part", "split", "template", "prologue", "beside", "over", "least", "transposes", "ending"}
 THROUGH_LIBRARY = "library"
 """The template without kernels: `realize` does the work."""
 
@@ -28,7 +25,8 @@ ANY_POINTWISE = "pointwise"
 """An anchor that is this word instead of a pattern: any operator of the body language."""
 
 ANY_CONCAT = "concat"
-"""An anchor that is this word: a Concat of channels, all of which other fused ops compute for it alone."""
+"""What stands for the anchor of a template that joins others' slots: a Concat of channels, all of which other fused ops
+compute for it alone."""
 
 ANY_MOVEMENT = "movement"
 """The same for data movement: the region grows through both, where that saves a pass."""
@@ -60,8 +58,6 @@ class Step:
     kind: Growth
     input: str = ""
     """The input of the anchors that it is about."""
-    types: tuple[int, ...] = ()
-    """Element types (`onnx.TensorProto.DataType`) that it holds for."""
     endings: tuple[Anchor, ...] = ()
     """What it takes in, as patterns."""
 
@@ -97,24 +93,22 @@ def read_fuse(reader: Reader, table: dict[str, Any]) -> Fuse:
     if template not in kernels.TEMPLATES:
         near = did_you_mean(template, set(kernels.TEMPLATES)) or f" There are: {', '.join(kernels.TEMPLATES)}."
         raise RuleError(f"{reader.place(template)}: '{template}' is not a template.{near}")
-    anchor = table.get("anchor")
-    if anchor in (ANY_POINTWISE, ANY_MOVEMENT, ANY_CONCAT):
+    allowed = kernels.TEMPLATES[template].growth
+    anchor = ANY_CONCAT if Growth.CONCAT in allowed and "anchor" not in table else table.get("anchor")
+    if anchor in (ANY_POINTWISE, ANY_MOVEMENT) or anchor is ANY_CONCAT:
         anchors: tuple[Anchor, ...] = ()
     elif isinstance(anchor, list) and anchor:
-        parts = read_parts(reader, reader.optional(table, "define", list, []), reader.shared)
+        parts = read_parts(reader, reader.optional(table, "part", dict, {}), reader.shared)
         anchors = tuple(a for t in reader.want(table, "anchor", list, "[fuse]") for a in _anchors(reader, t, parts))
     else:
-        words = f'"{ANY_POINTWISE}", "{ANY_MOVEMENT}", "{ANY_CONCAT}"'
+        words = f'"{ANY_POINTWISE}" or "{ANY_MOVEMENT}"'
         raise RuleError(f"{reader.place('anchor')}: `anchor` must be {words} or tables [[fuse.anchor]]")
-    extra = next((k for k in ("library", *DIRECTIONS) if table.get(k) and any(a.realize for a in anchors)), None)
-    if extra is not None and not kernels.is_template(template):
-        raise RuleError(f"{reader.place(extra)}: `{extra}` and `realize` exclude each other: it is the whole anchor")
     if any(a.realizable for a in anchors) and not kernels.is_template(template):
         raise RuleError(
-            f"{reader.place('realize_where')}: without a kernel, `where` says where the library's op does it"
+            f"{reader.place('fuse.anchor.realize')}: without a kernel, the `where` of the anchor says where the "
+            "library's op does it"
         )
-    steps = _steps(reader, table, anchors)
-    allowed = kernels.TEMPLATES[template].growth
+    steps = _steps(reader, table, str(anchor), anchors)
     for key, step in steps:
         if step.kind not in allowed:
             raise RuleError(
@@ -126,80 +120,116 @@ def read_fuse(reader: Reader, table: dict[str, Any]) -> Fuse:
     return Fuse(template, "" if anchors else str(anchor), anchors, tuple(step for _, step in steps), splits, least)
 
 
-DIRECTIONS = {"prologue": Growth.PROLOGUE, "epilogue": Growth.EPILOGUE}
-OF_INPUTS = {"over": Growth.WHOLE_INPUT, "broadcast": Growth.BROADCAST_INPUT, "beside": Growth.SIBLINGS}
+OF_INPUTS = {"over": Growth.WHOLE_INPUT, "beside": Growth.SIBLINGS}
 """Keys whose value is an input of every anchor."""
 
 
-def _steps(reader: Reader, table: dict[str, Any], anchors: tuple[Anchor, ...]) -> list[tuple[str, Step]]:
-    """Return the steps that a table wants, each with the key that says so."""
+def _steps(reader: Reader, table: dict[str, Any], anchor: str, anchors: tuple[Anchor, ...]) -> list[tuple[str, Step]]:
+    """Return the steps that a table wants, each with the key that says so; those without one, the template allows."""
     allowed = kernels.TEMPLATES[table["template"]].growth
-    found: list[tuple[str, Step]] = []
-    for word, kind in ((ANY_MOVEMENT, Growth.MOVEMENT), (ANY_CONCAT, Growth.CONCAT)):
-        found += [("anchor", Step(kind))] if table["anchor"] == word else []
+    by_itself = [Growth.PROLOGUE] if table.get("prologue") is not False else []
+    by_itself += [Growth.EPILOGUE, Growth.K_MAJOR_WEIGHTS, Growth.CONCAT]
+    found: list[tuple[str, Step]] = [("template", Step(kind)) for kind in by_itself if kind in allowed]
+    found += [("anchor", Step(Growth.MOVEMENT))] if anchor == ANY_MOVEMENT else []
+    found += [("anchor", Step(Growth.LIBRARY_ANCHOR))] if _left_to_the_library(reader, allowed, anchors) else []
     for key, kind in OF_INPUTS.items():
         name = _common_input(reader, table, key, anchors)
         found += [(key, Step(kind, name))] if name else []
     if any(key == "over" for key, _ in found) and Growth.REDUCTIONS in allowed:
         found.append(("over", Step(Growth.REDUCTIONS)))
-    if reader.optional(table, "library", bool, False):
-        found.append(("library", Step(Growth.LIBRARY_ANCHOR)))
-    for key, kind in DIRECTIONS.items():
-        word = reader.optional(table, key, str, "")
-        if key == "prologue" and word not in ("", "pointwise"):
-            found.append((key, Step(Growth.LEFT_OPERAND, _common_input(reader, table, key, anchors))))
-        elif word not in ("", "pointwise"):
-            raise RuleError(f'{reader.place(word)}: `{key}` can only be "pointwise", got "{word}"')
-        elif word:
-            found.append((key, Step(kind)))
+    if table.get("prologue") is not False and (name := _common_input(reader, table, "prologue", anchors)):
+        of_input = (Growth.BROADCAST_INPUT, Growth.LEFT_OPERAND)
+        found.append(("prologue", Step(next((kind for kind in of_input if kind in allowed), of_input[1]), name)))
     if reader.optional(table, "transposes", bool, False):
         both = (Growth.TRANSPOSED_INPUT, Growth.TRANSPOSED_OUTPUT)
         found += [("transposes", Step(kind)) for kind in both if kind in allowed] or [("transposes", Step(both[1]))]
-    if types := tuple(reader.element_type(t) for t in reader.optional(table, "terms_last", list, [])):
-        found.append(("terms_last", Step(Growth.K_MAJOR_WEIGHTS, types=types)))
     if endings := tuple(_ending(reader, t) for t in reader.optional(table, "ending", list, [])):
         found.append(("ending", Step(Growth.EXTRA_OUTPUTS, endings=endings)))
     return found
 
 
-def read_parts(reader: Reader, tables: list[dict[str, Any]], shared: Parts) -> Parts:
-    """Return the named parts with those that are shared; one may use those that were defined before it."""
-    found = dict(shared)
-    for name in {str(table.get("name")) for table in tables} & set(shared):
-        del found[name]
-    for table in tables:
-        reader.keys(table, {"name", "pattern", "where", "let", "realize"}, "[[fuse.define]]")
-        name, text = (reader.want(table, key, str, "[[fuse.define]]") for key in ("name", "pattern"))
-        if any(n.op_type == name for n in patterns.parse_function(text, reader.place(text)).node):
-            raise RuleError(f"{reader.place(text)}: the part '{name}' uses itself", "Write it out.")
-        pattern = patterns.parse(text, reader.place(text), found, part=True)
-        where = tuple(Line(line, reader.place(line)) for line in reader.lines(table, "where"))
-        let = {k: Line(str(v), reader.place(str(v))) for k, v in reader.optional(table, "let", dict, {}).items()}
-        realize = reader.pattern(reader.want(table, "realize", str, "[[fuse]]")).nodes if "realize" in table else ()
-        found[name] = (*found.get(name, ()), Alternative(pattern, where, let, realize))
+def _left_to_the_library(reader: Reader, allowed: frozenset[Growth], anchors: tuple[Anchor, ...]) -> bool:
+    """Return whether the anchors stay plain nodes around which a kernel grows: what its template does not compute."""
+    if Growth.LIBRARY_ANCHOR not in allowed:
+        return False
+    nodes = [[n for n in a.pattern.nodes if n.op != "Constant" and not n.alternatives] for a in anchors]
+    left = [
+        not all(
+            kernels.is_pointwise(op, n.domain) or kernels.is_movement(op, n.domain)
+            for n in of_one
+            for op in n.operators
+        )
+        for of_one in nodes
+    ]
+    if len(set(left)) > 1:
+        place = anchors[left.index(not left[0])].pattern.place
+        raise RuleError(f"{place}: this anchor and the first one: the kernel computes one of them, not the other")
+    return any(left)
+
+
+def read_parts(reader: Reader, tables: dict[str, Any], shared: Parts) -> Parts:
+    """Return the named parts with those that are shared; one may use others, in any order, but not itself."""
+    found = {name: spellings for name, spellings in shared.items() if name not in tables}
+    read: dict[str, list[tuple[dict[str, Any], str]]] = {}
+    for name, spellings in tables.items():
+        if not isinstance(spellings, list) or not all(isinstance(s, dict) for s in spellings):
+            raise RuleError(f"{reader.place(f'part.{name}')}: a part is written [[fuse.part.{name}]]")
+        what = f"[[fuse.part.{name}]]"
+        for table in spellings:
+            reader.keys(table, {"pattern", "where", "let", "realize"}, what)
+        read[name] = [(table, reader.want(table, "pattern", str, what)) for table in spellings]
+
+    def complete(name: str, above: tuple[str, ...]) -> None:
+        """Read a part after those that it uses."""
+        for _, text in read[name] if name not in found else ():
+            for used in (n.op_type for n in patterns.parse_function(text, reader.place(text)).node):
+                if used not in read:
+                    continue
+                if used in (*above, name):
+                    raise RuleError(f"{reader.place(text)}: the part '{used}' uses itself", "Write it out.")
+                complete(used, (*above, name))
+        if name not in found:
+            found[name] = tuple(_spelling(reader, table, text, found) for table, text in read[name])
+
+    for name in read:
+        complete(name, ())
     return found
+
+
+def _spelling(reader: Reader, table: dict[str, Any], text: str, parts: Parts) -> Alternative:
+    pattern = patterns.parse(text, reader.place(text), parts, part=True)
+    where = tuple(Line(line, reader.place(line)) for line in reader.lines(table, "where"))
+    let = {k: Line(str(v), reader.place(str(v))) for k, v in reader.optional(table, "let", dict, {}).items()}
+    realize = reader.pattern(reader.want(table, "realize", str, "[[fuse]]")).nodes if "realize" in table else ()
+    return Alternative(pattern, where, let, realize)
 
 
 def _anchors(reader: Reader, table: dict[str, Any], parts: Parts) -> Iterator[Anchor]:
     """Yield one anchor for each operator that the table's pattern may end in."""
-    reader.keys(table, {"pattern", "where", "cost", "let", "realize", "realize_where", "kernel"}, "[[fuse.anchor]]")
+    reader.keys(table, {"pattern", "where", "cost", "let", "realize", "kernel"}, "[[fuse.anchor]]")
     text = reader.want(table, "pattern", str, "[[fuse.anchor]]")
-    realize = reader.pattern(reader.want(table, "realize", str, "[[fuse]]")) if "realize" in table else None
+    realize, realizable = _realize(reader, table)
     where, let = reader.lines(table, "where"), reader.optional(table, "let", dict, {})
     cost, kernel = reader.lines(table, "cost"), reader.lines(table, "kernel")
-    if kernel and realize is None:
-        raise RuleError(f"{reader.place('kernel')}: `kernel` says where `realize` does not, which is missing here")
-    realizable = reader.lines(table, "realize_where")
-    if realizable and (realize is None or kernel):
-        raise RuleError(
-            f"{reader.place('realize_where')}: `realize_where` stands beside `realize`, and without `kernel`"
-        )
+    if kernel and (realize is None or realizable):
+        wanted = "which is missing here" if realize is None else "so `realize` has no `where` of its own"
+        raise RuleError(f"{reader.place('kernel')}: `kernel` says where `realize` does not, {wanted}")
     whole = patterns.parse(text, reader.place(text), parts)
     if reader.spellings:
         for spelling in patterns.every_spelling(whole):
             _anchor(reader, spelling, where, cost, let, realize, kernel, realizable)
     for pattern in patterns.roots(whole):
         yield _anchor(reader, pattern, where, cost, let, realize, kernel, realizable)
+
+
+def _realize(reader: Reader, table: dict[str, Any]) -> tuple[Pattern | None, list[str]]:
+    """Return the library's form of an anchor, a text or a table with conditions of its own, and the conditions."""
+    form = table.get("realize")
+    if isinstance(form, dict):
+        reader.keys(form, {"pattern", "where"}, "[fuse.anchor.realize]")
+        text = reader.want(form, "pattern", str, "[fuse.anchor.realize]")
+        return reader.pattern(text), reader.lines(form, "where")
+    return (reader.pattern(reader.want(table, "realize", str, "[[fuse.anchor]]")) if form is not None else None), []
 
 
 def _anchor(
@@ -232,6 +262,9 @@ def _ending(reader: Reader, table: dict[str, Any]) -> Anchor:
 
 def _common_input(reader: Reader, table: dict[str, Any], key: str, anchors: tuple[Anchor, ...]) -> str:
     name: str = reader.optional(table, key, str, "")
-    if name and any(name not in a.pattern.inputs for a in anchors):
+    if key == "prologue" and name == "pointwise":
+        now = "joins wherever the template allows it; delete the line"
+        raise RuleError(f"{reader.place(key)}: `prologue` names an input: what is pointwise before the anchor {now}")
+    if name and not (anchors and all(name in a.pattern.inputs for a in anchors)):
         raise RuleError(f"{reader.place(key)}: `{key}` is '{name}', which is not an input of every anchor")
     return name

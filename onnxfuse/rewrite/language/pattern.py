@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from onnxfuse import kernels
 from onnxfuse.model import schema
 from onnxfuse.model import text as model_text
 from onnxfuse.model.errors import ModelError, RuleError
@@ -24,6 +25,12 @@ from onnxfuse.rewrite.language import expression
 
 NEWEST = onnx.defs.onnx_opset_version()
 """The opset in which patterns are written; older spellings in a model are matched all the same."""
+
+CLASSES: dict[str, frozenset[str]] = {
+    "Pointwise": kernels.pointwise_ops(),
+    "Reduction": frozenset(s.name for s in onnx.defs.get_all_schemas() if not s.domain and s.name.startswith("Reduce")),
+}
+"""Words that stand for any of several operators; in `to`, under the same label, for the one that was there."""
 
 REST = "_"
 """The attribute name that stands for all attributes that a pattern node does not write."""
@@ -56,6 +63,16 @@ class PatternNode:
     """The open attributes that are declared as float: a whole number bound to them is written as one."""
     alternatives: tuple["Alternative", ...] = ()
     """The spellings of a part that a rule has named, where the node stands for one; no operator then."""
+
+    @property
+    def is_class(self) -> bool:
+        """Whether it stands for any operator of a class."""
+        return not self.domain and self.op in CLASSES and not self.alternatives
+
+    @property
+    def operators(self) -> frozenset[str]:
+        """The operators that may stand there: its own, or those of its class."""
+        return CLASSES[self.op] if self.is_class else frozenset({self.op})
 
     @property
     def constant(self) -> np.ndarray | None:
@@ -280,8 +297,15 @@ def _node(proto: onnx.NodeProto, place: str, parts: Parts) -> PatternNode:
             op, domain, tuple(proto.input), tuple(proto.output), {}, {}, None, frozenset(), tuple(parts[op])
         )
     found = schema.find(op, domain, NEWEST) if domain == "" else None
-    if domain == "" and found is None:
-        names = {s.name for s in onnx.defs.get_all_schemas() if s.domain == ""} | set(parts)
+    if domain == "" and op in CLASSES:
+        odd = next((a.name for a in proto.attribute if a.name != REST or not a.ref_attr_name), None)
+        if odd is not None:
+            raise RuleError(
+                f"{place}: {op} stands for any of {len(CLASSES[op])} operators, which have no '{odd}' in common.",
+                f"<{REST}: string = @label> takes all attributes.",
+            )
+    elif domain == "" and found is None:
+        names = {s.name for s in onnx.defs.get_all_schemas() if s.domain == ""} | set(parts) | set(CLASSES)
         raise RuleError(f"{place}: '{op}' is not an ONNX operator.{did_you_mean(op, names)}")
     written = {a.name: onnx.helper.get_attribute_value(a) for a in proto.attribute if not a.ref_attr_name}
     labels = {a.name: a.ref_attr_name for a in proto.attribute if a.ref_attr_name}

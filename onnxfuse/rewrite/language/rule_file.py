@@ -10,15 +10,27 @@ from typing import Any
 from onnx import TensorProto
 
 from onnxfuse.model.errors import RuleError
-from onnxfuse.model.text import read_toml
+from onnxfuse.model.facts import shown
+from onnxfuse.model.text import read_text, read_toml
 from onnxfuse.rewrite.language import pattern as patterns
 from onnxfuse.rewrite.language import predicate as predicates
 from onnxfuse.rewrite.language.fuse_table import Fuse, read_fuse, read_parts
 from onnxfuse.rewrite.language.pattern import Parts, Pattern, did_you_mean
 from onnxfuse.rewrite.language.predicate import Binding, Predicate
 
-TABLES = frozenset({"rewrite", "example", "anchor", "define", "split", "ending"})
+TABLES = frozenset({"rewrite", "example", "anchor", "split", "ending"})
 """Keys whose lists are of tables; all other lists are of texts."""
+
+FORMERLY = {
+    "define": "a part is written [[fuse.part.NAME]], without `name`",
+    "epilogue": "pointwise nodes behind the anchor join wherever the template allows it; delete the line",
+    "library": "an anchor that the template does not compute stays a plain node by itself; delete the line",
+    "terms_last": "a template that wants them so stores weights of float32 so by itself; delete the line",
+    "broadcast": "`prologue` names the input",
+    "realize_where": "[fuse.anchor.realize] has `pattern` and `where`",
+    "layout": 'channels_last = ["float16", "bfloat16"], beside `summary`',
+}
+"""Keys that were, and how the same is said now."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +103,8 @@ def shared_parts() -> Parts:
     """Return the parts that all rule files may use by name."""
     text, data = _read(parts_file())
     reader = Reader(parts_file(), text, spellings=True, shared={})
-    reader.keys(data, {"define"}, "the file of parts")
-    return read_parts(reader, reader.want(data, "define", list, "the file of parts"), {})
+    reader.keys(data, {"part"}, "the file of parts")
+    return read_parts(reader, reader.want(data, "part", dict, "the file of parts"), {})
 
 
 @cache
@@ -128,13 +140,13 @@ def read(path: Path, *, spellings: bool = True) -> Rule:
     text, data = _read(path)
     shared = shared_parts()
     reader = Reader(path, text, spellings=spellings, shared=shared)
-    reader.keys(data, {"summary", "rewrite", "fuse", "layout", "example"}, "a rule file")
+    reader.keys(data, {"summary", "rewrite", "fuse", "channels_last", "example"}, "a rule file")
     summary = reader.want(data, "summary", str, "a rule file")
     rewrites = tuple(reader.rewrite(r, "[[rewrite]]") for r in reader.optional(data, "rewrite", list, []))
     fuse = read_fuse(reader, reader.want(data, "fuse", dict, "a rule file")) if "fuse" in data else None
-    layout = reader.layout(reader.want(data, "layout", dict, "a rule file")) if "layout" in data else None
+    layout = reader.layout(data) if "channels_last" in data else None
     if not rewrites and fuse is None and layout is None:
-        raise RuleError(f"{path}: has neither [[rewrite]] nor [fuse] nor [layout]", "See rules/README.md.")
+        raise RuleError(f"{path}: has neither [[rewrite]] nor [fuse] nor channels_last", "See rules/README.md.")
     examples = tuple(reader.example(e) for e in reader.optional(data, "example", list, []))
     files = (path, parts_file()) if any(re.search(rf"= {name} ?[<(]", text) for name in shared) else (path,)
     return Rule(path.stem, summary, path, rewrites, fuse, layout, examples, files)
@@ -142,7 +154,7 @@ def read(path: Path, *, spellings: bool = True) -> Rule:
 
 def _read(path: Path) -> tuple[str, dict[str, Any]]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
         return text, read_toml(text)
     except (OSError, ValueError) as error:
         raise RuleError(f"{path}: {error}", "See rules/README.md.") from None
@@ -175,10 +187,7 @@ class Reader:
         return Rewrite(source, target, self.where(self.lines(table, "where"), source), optional, let)
 
     def layout(self, table: dict[str, Any]) -> Layout:
-        self.keys(table, {"channels", "types"}, "[layout]")
-        if self.want(table, "channels", str, "[layout]") != "last":
-            raise RuleError(f'{self.place("channels")}: `channels` can only be "last", got "{table["channels"]}"')
-        return Layout(tuple(self.element_type(t) for t in self.want(table, "types", list, "[layout]")))
+        return Layout(tuple(self.element_type(t) for t in self.want(table, "channels_last", list, "a rule file")))
 
     def element_type(self, word: Any) -> int:
         known = {name.lower(): number for name, number in TensorProto.DataType.items()}
@@ -195,6 +204,13 @@ class Reader:
         """Refuse a replacement that yields something else than `source`, or uses what is not among the names given."""
         if target.outputs != source.outputs:
             raise RuleError(f"{self.place(target.text)}: {what} yields {target.outputs}, {of} yields {source.outputs}")
+        classes = {(n.op, n.rest) for n in source.nodes if n.is_class and n.rest} if what == "`to`" else set()
+        for node in target.nodes:
+            if node.is_class and (node.op, node.rest) not in classes:
+                raise RuleError(
+                    f"{self.place(target.text)}: {what} has a {node.op}, but {of} does not say which",
+                    f"Where both have <_: string = @label> of one label, {what} has the operator that was there.",
+                )
         for kind, used, known in (("value", set(target.inputs), values), ("label", set(target.labels), labels)):
             unknown = used - known
             if unknown:
@@ -227,6 +243,8 @@ class Reader:
     def keys(self, table: dict[str, Any], known: set[str], what: str) -> None:
         for key in table:
             if key not in known:
+                if key in FORMERLY:
+                    raise RuleError(f"{self.place(key)}: '{key}' is not a key any more: {FORMERLY[key]}")
                 near = did_you_mean(key, known) or f" It may have: {', '.join(sorted(known))}."
                 raise RuleError(f"{self.place(key)}: '{key}' is not a key of {what}.{near}", "See rules/README.md.")
 
@@ -244,11 +262,11 @@ class Reader:
     def optional(self, table: dict[str, Any], key: str, kind: type, default: Any) -> Any:
         value = table.get(key, default)
         if key in table and not isinstance(value, kind):
-            raise RuleError(f"{self.place(key)}: '{key}' must be a {kind.__name__}, got {value!r}")
+            raise RuleError(f"{self.place(key)}: '{key}' must be a {kind.__name__}, got {shown(value)}")
         one = dict if key in TABLES else str
         odd = next((v for v in value if not isinstance(v, one)), None) if isinstance(value, list) else None
         if odd is not None:
-            raise RuleError(f"{self.place(key)}: '{key}' must be a list of {one.__name__}, got {odd!r} in it")
+            raise RuleError(f"{self.place(key)}: '{key}' must be a list of {one.__name__}, got {shown(odd)} in it")
         return value
 
     def place(self, fragment: str) -> str:

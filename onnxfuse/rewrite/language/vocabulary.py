@@ -12,7 +12,7 @@ from onnx import TensorProto
 from onnxfuse.model.graph import Graph
 from onnxfuse.rewrite.match.cause import Cause
 from onnxfuse.rewrite.match.match import Bound, Match
-from onnxfuse.rewrite.simplify.mask_facts import covers, diagonal, everywhere
+from onnxfuse.rewrite.simplify.mask_facts import Seen, covers, diagonal, everywhere
 from onnxfuse.rewrite.simplify.shrink_masks import is_finite
 
 Value = int | float | str | None
@@ -43,27 +43,6 @@ def _const(graph: Graph, match: Match, *names: str) -> Cause | None:
             quantized = maker is not None and maker.op == "DequantizeLinear"
             return Cause("quantized" if quantized else "not constant", value)
     return None
-
-
-def _trailing(graph: Graph, match: Match, axes: str, of: str) -> Cause | None:
-    rank = _rank(graph, match, of)
-    if rank is None:
-        return Cause("label", f"rank({of})")
-    found = match.values.get(axes, match.labels.get(axes))
-    array = graph.constant(found) if isinstance(found, str) else found
-    if array is None:
-        return Cause("axes", axes, "computed by the graph" if found else "all")
-    numbers = sorted(int(a) % rank for a in np.asarray(array).reshape(-1))
-    if numbers != list(range(rank - len(numbers), rank)) or not numbers:
-        return Cause("axes", axes, f"{numbers} of {rank}")
-    return None
-
-
-def _covers(graph: Graph, match: Match, mask: str, scores: str) -> Cause | None:
-    values = match.values[mask], match.values[scores]
-    if all(isinstance(v, str) for v in values) and covers(graph, str(values[0]), str(values[1])):
-        return None
-    return Cause("repeated", _shown(match, mask), wanted=_shown(match, scores))
 
 
 def _finite(graph: Graph, match: Match, name: str) -> Cause | None:
@@ -117,28 +96,24 @@ def _everywhere(graph: Graph, match: Match, name: str) -> Value:
     return everywhere(graph, value) if isinstance(value, str) else None
 
 
-def _until(graph: Graph, match: Match, name: str) -> Value:
-    value = match.values[name]
-    seen = diagonal(graph, value) if isinstance(value, str) else None
+def _until(graph: Graph, match: Match, mask: str, scores: str) -> Value:
+    seen = _diagonal(graph, match, mask, scores)
     return None if seen is None else seen.before
 
 
-def _after(graph: Graph, match: Match, name: str) -> Value:
-    value = match.values[name]
-    seen = diagonal(graph, value) if isinstance(value, str) else None
+def _after(graph: Graph, match: Match, mask: str, scores: str) -> Value:
+    seen = _diagonal(graph, match, mask, scores)
     return None if seen is None else seen.after
+
+
+def _diagonal(graph: Graph, match: Match, mask: str, scores: str) -> Seen | None:
+    """Return what a mask is on both sides of the diagonal of the scores, None where it is repeated along their axes."""
+    of, to = match.values[mask], match.values[scores]
+    return diagonal(graph, of) if isinstance(of, str) and isinstance(to, str) and covers(graph, of, to) else None
 
 
 TESTS: dict[str, Entry] = {
     "const": Entry(_const, ("value", "..."), "const(a, b, ...): each is a weight or a constant"),
-    "trailing": Entry(
-        _trailing,
-        ("name", "value"),
-        "trailing(axes, x): the constant or attribute `axes` names the last axes of x, one or several",
-    ),
-    "covers": Entry(
-        _covers, ("value", "value"), "covers(mask, s): the mask is not repeated along the last two axes of s"
-    ),
     "finite": Entry(_finite, ("value",), "finite(mask): its elements are known to be numbers, none of them infinite"),
 }
 """Conditions by themselves: the meaning returns why it does not hold, or None."""
@@ -160,21 +135,25 @@ TERMS: dict[str, Entry] = {
         _everywhere, ("value",), "everywhere(mask) == 0: the number that each element is known to be, 1 of what holds"
     ),
     "until": Entry(
-        _until, ("value",), "until(mask) == 0: what it is known to be up to the diagonal of the last two axes"
+        _until,
+        ("value", "value"),
+        "until(mask, s) == 0: what it is known to be up to the diagonal of the last two axes of s, which it has",
     ),
-    "after": Entry(_after, ("value",), "after(mask) <= -60000: what it is known to be after that diagonal"),
+    "after": Entry(_after, ("value", "value"), "after(mask, s) <= -60000: what it is known to be after that diagonal"),
 }
 """What a comparison can ask: the meaning returns None where the model does not tell."""
 
 FORMERLY = {
+    "covers": "until(mask, s) and after(mask, s) ask it, too",
+    "trailing": "value(axis) in (-1, rank(x) - 1)",
     "fixes_last": "value(perm)[-1] == rank(x) - 1",
     "nonzero": "value(shape)[0] != 0",
     "channels": "size(m) == 1 or size(m) == dim(m, 1 - rank(c)) == dim(c, 1)",
     "extents": "value(kernel) == shape(w)[2:]",
     "lowest": "value(c) == -inf",
-    "causal": "until(mask) == 0 and after(mask) <= -59000",
-    "lower": "until(keep) == 1 and after(keep) == 0",
-    "upper": "until(hide) == 0 and after(hide) == 1",
+    "causal": "until(mask, s) == 0 and after(mask, s) <= -59000",
+    "lower": "until(keep, s) == 1 and after(keep, s) == 0",
+    "upper": "until(hide, s) == 0 and after(hide, s) == 1",
     "zeros": "everywhere(mask) == 0",
     "ones": "everywhere(keep) == 1",
     "leading": "shape(x)[:-1] == shape(y)[:-1]",

@@ -27,16 +27,14 @@ TEXTS = {
     "mask": "{subject} is not known",
     "label": "{subject} is not known",
     "excluded": "{subject}; the rule leaves that alone",
-    "axes": "the axes are {seen}, the rule wants the last ones",
     "finite": "'{subject}' is not known to be finite",
-    "repeated": "'{subject}' is not known to have an element for each of '{wanted}'",
 }
 """What each kind says. Other kinds (no kernel, too little, slower, ...) say what they saw."""
 
 COMPARED = frozenset({"relation", "type", "multiple", "unknown", "mask"})
 """The kinds whose words end with what the rule wants instead."""
 
-CONDITIONS = COMPARED | {"label", "excluded", "axes", "finite", "repeated", "quantized", "not constant", "none of"}
+CONDITIONS = COMPARED | {"label", "excluded", "finite", "quantized", "not constant", "none of"}
 """The kinds that a rule's conditions give."""
 
 

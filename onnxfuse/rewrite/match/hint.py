@@ -32,7 +32,6 @@ HINTS = {
     "multiple": "make that extent a multiple of {of}, for instance by channels of zeros",
     "mask": MASK,
     "finite": MASK,
-    "repeated": MASK,
     "unknown": KNOWN,
     "label": KNOWN,
 }

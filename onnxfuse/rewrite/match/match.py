@@ -118,7 +118,7 @@ def _match_node(wanted: PatternNode, graph: Graph, node: Node, match: Match, tra
         return
     if node in match.nodes.values():
         return
-    if (node.op, node.domain) != (wanted.op, wanted.domain):
+    if node.domain != wanted.domain or node.op not in wanted.operators:
         trace.stop(node, Cause("operator", seen=node.op, wanted=wanted.op), depth)
         return
     bound = _match_attributes(wanted, graph, node, match)

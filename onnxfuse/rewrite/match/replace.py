@@ -1,6 +1,7 @@
 """Put a rewrite's replacement in the place of a match. What depends on constants alone is computed here, in float64."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -26,6 +27,7 @@ def instantiate(target: Pattern, graph: Graph, match: Match, optional: Mapping[s
     weight would not fit that type, or where a node cannot be written in the model's operator set.
     """
     root = next(iter(match.nodes.values()))
+    target = _of_the_match(target, match)
     constants = _constant_inputs(target, graph, match, optional)
     # What others read under the name of an output stays a node, be it of constants alone: it is theirs to fold.
     ends = set(target.outputs)
@@ -61,6 +63,13 @@ def instantiate(target: Pattern, graph: Graph, match: Match, optional: Mapping[s
     ]
     _keep_names(protos, match)
     return [Node(proto) for proto in protos]
+
+
+def _of_the_match(target: Pattern, match: Match) -> Pattern:
+    """Return `target` with the operators that were there in the place of classes, by their labels."""
+    there = {wanted.rest: node.op for wanted, node in match.nodes.items() if wanted.is_class}
+    nodes = tuple(replace(n, op=there[n.rest]) if n.is_class else n for n in target.nodes)
+    return replace(target, nodes=nodes) if there else target
 
 
 def _keep_names(protos: list[NodeProto], match: Match) -> None:

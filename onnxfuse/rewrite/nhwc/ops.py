@@ -3,8 +3,7 @@
 An operator that is not in the table below, or not in the way that it is used, stays channels first.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from math import prod
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx
@@ -13,16 +12,18 @@ from onnx.helper import make_node
 
 from onnxfuse import kernels
 from onnxfuse.model import schema
-from onnxfuse.model.channels import FIRST, LAST, has_form, perm_of, place, to_first, to_last, with_row
+from onnxfuse.model.channels import FIRST, LAST, has_form, place
 from onnxfuse.model.graph import Graph, Node
-from onnxfuse.model.types import ValueType, is_unknown
+from onnxfuse.model.types import ValueType
+from onnxfuse.rewrite.nhwc.channel_groups import channel_shuffle, group_norm, grouped_norm
+from onnxfuse.rewrite.nhwc.convolutions import CONVOLUTIONS
 from onnxfuse.rewrite.nhwc.writer import (
     Form,
     Writer,
+    between,
     both_ends,
     entries,
     images,
-    inner,
     integer,
     integers,
     like,
@@ -31,10 +32,8 @@ from onnxfuse.rewrite.nhwc.writer import (
     named,
     operand,
     part,
-    read_twice,
     spatial,
     stands_still,
-    transpose,
     turned,
 )
 
@@ -43,149 +42,10 @@ def form(graph: Graph, node: Node, types: Sequence[int]) -> Form | None:
     """Return the channels-last form of `node`, None where it has none; convolutions only of these element types."""
     if node.domain or node.captures:
         return None
-    if node.op in _CONVOLUTIONS:
-        return _CONVOLUTIONS[node.op](graph, node) if graph.type(node.inputs[0]).dtype in types else None
+    if node.op in CONVOLUTIONS:
+        return CONVOLUTIONS[node.op](graph, node) if graph.type(node.inputs[0]).dtype in types else None
     make = _FORMS.get(node.op, _pointwise if kernels.is_pointwise(node.op) else None)
     return None if make is None else make(graph, node)
-
-
-# ---- convolutions
-
-
-def _conv(graph: Graph, node: Node) -> Form | None:
-    w, y = node.inputs[1], node.outputs[0]
-    attributes = graph.attributes(node)
-    pad, pads = _padding(graph, node, attributes)
-    x = node.inputs[0] if pad is None else pad.inputs[0]
-    if not spatial(graph, x, y, w) or not graph.is_constant(w):
-        return None
-    rank = len(graph.type(x).shape or ())
-    # Only the library's own op takes volumes, and it has no bfloat16.
-    if rank == 5 and graph.type(x).dtype == onnx.TensorProto.BFLOAT16:
-        return None
-    if pad is not None:
-        attributes = {**attributes, "pads": pads}
-
-    def write(to: Writer) -> list[NodeProto]:
-        weight = graph.constant(w)
-        assert weight is not None, w
-        product, rest = _apart(to, node)
-        if _is_product(attributes, weight.shape):
-            # Conv<1x1>(x, w[O,C,1,1]) -> MatMul(x[N,H,W,C], w[C,O])
-            packed = to.constant(w, "co", lambda: weight.reshape(weight.shape[:2]).T)
-            return [named(make_node("MatMul", [to.last(x), packed], [product]), node), *rest]
-        depthwise = weight.shape[1] == 1 and attributes.get("group") == weight.shape[0]
-        # Depthwise weights are [kernel, kernel, C, 1]: neighbouring threads work on neighbouring channels. Of larger
-        # windows there is no such kernel.
-        by_pixel = depthwise and rank != 5 and prod(weight.shape[2:]) <= kernels.MOST_TAPS
-        order, back = ((2, 3, 0, 1), (2, 3, 0, 1)) if by_pixel else (to_last(rank), to_first(rank))
-        oihw = weight.reshape(with_row(weight.shape, 1))
-        packed = to.constant(w, "hwc" if by_pixel else "ohwi", lambda: oihw.transpose(order))
-        first, kernel, convolved = inner(to, x), inner(to, w), inner(to, y)
-        changes = _over_rows(attributes, rank) if pad is None else {"pads": pads, "auto_pad": None}
-        return [
-            transpose(to.last(x), first, to_first(rank)),
-            transpose(packed, kernel, back),
-            like(node, [first, kernel], [convolved], **changes),
-            transpose(convolved, product, to_last(rank)),
-            *rest,
-        ]
-
-    return Form((x,), (y,), write, saves=True, inner=() if pad is None else (pad,))
-
-
-def _padding(
-    graph: Graph, node: Node, attributes: Mapping[str, schema.AttributeValue]
-) -> tuple[Node | None, list[int]]:
-    """Return the Pad before a Conv that can be the convolution's own, and the padding of both together."""
-    pad = graph.producer(node.inputs[0])
-    if pad is None or pad.op != "Pad" or pad.domain or graph.opset < 11 or read_twice(graph, pad):
-        return None, []
-    value, axes = (pad.inputs[i] if len(pad.inputs) > i else "" for i in (2, 3))
-    widths, number = graph.constant(pad.inputs[1]), graph.constant(value)
-    zeros = not value or (number is not None and not number.any())
-    if widths is None or widths.size != 8 or axes or not zeros or (widths < 0).any():
-        return None, []
-    constant = graph.attributes(pad).get("mode", b"constant") == b"constant"
-    if not constant or widths.reshape(2, 4)[:, :2].any() or attributes.get("auto_pad") not in (b"NOTSET", b"VALID"):
-        return None, []
-    own = integers(attributes, "pads") if attributes.get("auto_pad") == b"NOTSET" else []
-    added = widths.reshape(2, 4)[:, 2:].reshape(-1)
-    return pad, [a + int(b) for a, b in zip(own or [0] * 4, added, strict=True)]
-
-
-def _over_rows(attributes: Mapping[str, schema.AttributeValue], rank: int) -> dict[str, list[int]]:
-    """Return what a convolution over signals says as one over images of one row; nothing for other ranks."""
-    if rank != 3:
-        return {}
-    ends = integers(attributes, "pads")
-    along = {"kernel_shape": 1, "strides": 1, "dilations": 1, "output_padding": 0, "output_shape": 1}
-    changes = {name: [one, *told] for name, one in along.items() if (told := integers(attributes, name))}
-    return {**changes, **({"pads": [0, ends[0], 0, ends[1]]} if ends else {})}
-
-
-def _conv_transpose(graph: Graph, node: Node) -> Form | None:
-    x, w = node.inputs[:2]
-    y = node.outputs[0]
-    rank = graph.type(x).rank
-    # Of volumes the library's own takes channels first alone.
-    if not spatial(graph, x, y, w) or rank not in (3, 4) or not graph.is_constant(w):
-        return None
-
-    def write(to: Writer) -> list[NodeProto]:
-        weight = graph.constant(w)
-        assert weight is not None, w
-        kernel = w if rank == 4 else to.constant(w, "row", lambda: weight.reshape(with_row(weight.shape, 1)))
-        product, rest = _apart(to, node)
-        first, convolved = inner(to, x), inner(to, y)
-        return [
-            transpose(to.last(x), first, FIRST),
-            like(node, [first, kernel], [convolved], **_over_rows(graph.attributes(node), rank)),
-            transpose(convolved, product, LAST),
-            *rest,
-        ]
-
-    return Form((x,), (y,), write, saves=True)
-
-
-def _apart(to: Writer, node: Node) -> tuple[str, list[NodeProto]]:
-    """Return the name of the convolution without its bias, and the nodes that add the bias: [O] to [N,H,W,O]."""
-    y = node.outputs[0]
-    if len(node.inputs) < 3 or not node.inputs[2]:
-        return to.last(y), []
-    product = to.fresh(f"{y}.product", turned(to.graph.type(y)))
-    return product, [make_node("Add", [product, node.inputs[2]], [to.last(y)])]
-
-
-def _is_product(attributes: Mapping[str, schema.AttributeValue], weight: Sequence[int]) -> bool:
-    """Return whether a convolution is a matrix product over the channels, pixel by pixel."""
-    plain = all(step == 1 for step in integers(attributes, "strides")) and not any(integers(attributes, "pads"))
-    return plain and attributes.get("group", 1) == 1 and all(extent == 1 for extent in weight[2:])
-
-
-# ---- operators that exist channels first alone: between two Transposes, for the library's own or a fused kernel
-
-
-def _between(graph: Graph, node: Node) -> Form | None:
-    x, y = node.inputs[0], node.outputs[0]
-    dilated = any(step != 1 for step in integers(graph.attributes(node), "dilations"))
-    # The library's AveragePool knows no dilations.
-    if not images(graph, x, y) or many_outputs(node) or (node.op == "AveragePool" and dilated):
-        return None
-
-    def write(to: Writer) -> list[NodeProto]:
-        first, made = inner(to, x), inner(to, y)
-        dropped = {"dilations": None} if node.op == "AveragePool" else {}
-        return [
-            transpose(to.last(x), first, FIRST),
-            like(node, [first, *node.inputs[1:]], [made], **dropped),
-            transpose(made, to.last(y), LAST),
-        ]
-
-    return Form((x,), (y,), write)
-
-
-# ---- operators that take the axes in any order
 
 
 def _pointwise(graph: Graph, node: Node) -> Form | None:
@@ -346,7 +206,7 @@ def _interpolated(graph: Graph, node: Node) -> Form | None:
     if numbers is None or numbers.size != 4 or not np.all(numbers > 0):
         return None
     kept = (1, 1) if np.issubdtype(numbers.dtype, np.floating) else (graph.type(x).shape or (None,) * 2)[:2]
-    return _between(graph, node) if tuple(numbers[:2]) == tuple(kept) else None
+    return between(graph, node) if tuple(numbers[:2]) == tuple(kept) else None
 
 
 def _reduce(graph: Graph, node: Node) -> Form | None:
@@ -381,7 +241,7 @@ _GLOBAL = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
 
 
 def _reshape(graph: Graph, node: Node) -> Form | None:
-    return _channel_shuffle(graph, node) or _grouped_norm(graph, node) or _flat(graph, node)
+    return channel_shuffle(graph, node) or grouped_norm(graph, node) or _flat(graph, node)
 
 
 def _flat(graph: Graph, node: Node) -> Form | None:
@@ -401,87 +261,6 @@ def _flat(graph: Graph, node: Node) -> Form | None:
         return [like(node, [to.last(x), *node.inputs[1:]], [y])]
 
     return Form((x,), (), write)
-
-
-GROUP_ELEMENTS = 262_144
-"""Of a group of channels that a cluster of blocks holds in registers; a walk along runs of few channels is slow.
-
-1 x 512 x 512 x 128 by 32 groups, float16, H200, 2026-11: 641 us, channels first 88; 8 x 64 x 64 x 320 43 and 18, beside
-two Transposes of about 9.
-"""
-
-
-def _fits(graph: Graph, x: str, groups: int) -> bool:
-    """Return whether a group of channels is not known to be too large."""
-    shape = graph.type(x).shape or ()
-    known = [n for n in shape[1:] if isinstance(n, int)]
-    return groups > 0 and prod(known) // groups <= GROUP_ELEMENTS
-
-
-def _group_norm(graph: Graph, node: Node) -> Form | None:
-    groups = integer(graph.attributes(node), "num_groups", 0)
-    return _between(graph, node) if _fits(graph, node.inputs[0], groups) else None
-
-
-def _grouped_norm(graph: Graph, node: Node) -> Form | None:
-    """Group normalization as [N, C, H, W] -> [N, groups, rest] -> InstanceNormalization -> [N, C, H, W]."""
-    norm = graph.producer(node.inputs[0])
-    grouped = graph.producer(norm.inputs[0]) if norm is not None and norm.op == "InstanceNormalization" else None
-    if norm is None or grouped is None or grouped.op != "Reshape" or any(n.domain for n in (norm, grouped)):
-        return None
-    x, y = grouped.inputs[0], node.outputs[0]
-    if not images(graph, x, y) or graph.type(x).shape != graph.type(y).shape or graph.type(norm.outputs[0]).rank != 3:
-        return None
-    target = graph.constant(grouped.inputs[1])
-    groups = int(target.reshape(-1)[1]) if target is not None and target.size == 3 else 0
-    if any(read_twice(graph, n) for n in (grouped, norm)) or not _fits(graph, x, groups):
-        return None
-
-    def write(to: Writer) -> list[NodeProto]:
-        first, made = inner(to, x), inner(to, y)
-        return [
-            transpose(to.last(x), first, FIRST),
-            like(grouped, [first, *grouped.inputs[1:]], [grouped.outputs[0]]),
-            norm.proto,
-            like(node, [norm.outputs[0], *node.inputs[1:]], [made]),
-            transpose(made, to.last(y), LAST),
-        ]
-
-    return Form((x,), (y,), write, inner=(grouped, norm))
-
-
-def _channel_shuffle(graph: Graph, node: Node) -> Form | None:
-    """[N, C, H, W] -> [N, a, b, H, W] -> [N, b, a, H, W] -> [N, C, H, W]: the channels of `a` groups dealt out."""
-    swap = graph.producer(node.inputs[0])
-    apart = graph.producer(swap.inputs[0]) if swap is not None and perm_of(swap) == (0, 2, 1, 3, 4) else None
-    if swap is None or apart is None or apart.op != "Reshape" or apart.domain:
-        return None
-    x, y = apart.inputs[0], node.outputs[0]
-    before, split, after = (graph.type(v).shape for v in (x, apart.outputs[0], y))
-    if before is None or split is None or after is None or len(before) != 4 or before[1:] != after[1:]:
-        return None
-    if split[3:] != before[2:] or any(is_unknown(extent) for extent in before[1:]):
-        return None
-    groups = split[1:3]
-    if not all(isinstance(g, int) for g in groups) or any(read_twice(graph, n) for n in (apart, swap)):
-        return None
-
-    def write(to: Writer) -> list[NodeProto]:
-        rows = turned(graph.type(x))
-        assert rows.shape is not None, x
-        lead, c = rows.shape[:3], rows.shape[3]
-        parts = to.fresh(f"{y}.groups", ValueType(rows.dtype, (*lead, *groups)))
-        dealt = to.fresh(f"{y}.dealt", ValueType(rows.dtype, (*lead, *reversed(groups))))
-        # 0 takes over batch, height and width.
-        apart_to = to.constant(y, "groups", lambda: np.asarray([0, 0, 0, *groups], np.int64))
-        joined_to = to.constant(y, "channels", lambda: np.asarray([0, 0, 0, c], np.int64))
-        return [
-            make_node("Reshape", [to.last(x), apart_to], [parts]),
-            transpose(parts, dealt, (0, 1, 2, 4, 3)),
-            named(make_node("Reshape", [dealt, joined_to], [to.last(y)]), node),
-        ]
-
-    return Form((x,), (y,), write, inner=(apart, swap))
 
 
 def _global_pool(graph: Graph, node: Node) -> Form | None:
@@ -519,15 +298,14 @@ def _shape(graph: Graph, node: Node) -> Form | None:
     return Form((x,), (), write)
 
 
-_CONVOLUTIONS = {"Conv": _conv, "ConvTranspose": _conv_transpose}
 _FORMS: dict[str, Callable[[Graph, Node], Form | None]] = {
-    "MaxPool": _between,
-    "AveragePool": _between,
-    "DepthToSpace": _between,
-    "SpaceToDepth": _between,
-    "LRN": _between,
-    "GroupNormalization": _group_norm,
-    "InstanceNormalization": _between,
+    "MaxPool": between,
+    "AveragePool": between,
+    "DepthToSpace": between,
+    "SpaceToDepth": between,
+    "LRN": between,
+    "GroupNormalization": group_norm,
+    "InstanceNormalization": between,
     "BatchNormalization": _batch_normalization,
     "Concat": _along_axis,
     "Split": _along_axis,

@@ -167,3 +167,23 @@ def like(node: Node, inputs: Sequence[str], outputs: Sequence[str], **changes: o
 def stands_still(shape: tuple[Dim, ...] | None) -> bool:
     """Return whether the numbers of an image lie in memory alike either way: one channel, or one pixel."""
     return shape is not None and (shape[1] == 1 or all(extent == 1 for extent in shape[2:]))
+
+
+def between(graph: Graph, node: Node) -> Form | None:
+    """Return an operator that exists channels first alone between two Transposes: for the library's own or a kernel."""
+    x, y = node.inputs[0], node.outputs[0]
+    dilated = any(step != 1 for step in integers(graph.attributes(node), "dilations"))
+    # The library's AveragePool knows no dilations.
+    if not images(graph, x, y) or many_outputs(node) or (node.op == "AveragePool" and dilated):
+        return None
+
+    def write(to: Writer) -> list[NodeProto]:
+        first, made = inner(to, x), inner(to, y)
+        dropped = {"dilations": None} if node.op == "AveragePool" else {}
+        return [
+            transpose(to.last(x), first, FIRST),
+            like(node, [first, *node.inputs[1:]], [made], **dropped),
+            transpose(made, to.last(y), LAST),
+        ]
+
+    return Form((x,), (y,), write)

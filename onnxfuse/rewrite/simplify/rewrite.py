@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from onnx import ModelProto
@@ -69,7 +69,7 @@ def rewrite(graph: Graph, simplify: Sequence[Simplify], rules: Sequence[Rule], r
         for rule, one in rewrites:
             if len(report.applied) > counted:
                 of_op, counted = _by_op(graph), len(report.applied)
-            for node in of_op.get(one.source.root.op, ()):
+            for node in _at_root(of_op, one):
                 outcome = _apply(graph, rule, one, node) if node.order >= 0 else None
                 if isinstance(outcome, Applied):
                     report.applied.append(outcome)
@@ -86,6 +86,12 @@ def rewrite(graph: Graph, simplify: Sequence[Simplify], rules: Sequence[Rule], r
         if states[state] == SEEN:
             raise endless(report.applied[begun:], "the graph goes in circles")
     raise endless(report.applied[begun:], f"it goes on after {MAX_ROUNDS} rounds")
+
+
+def _at_root(of_op: Mapping[str, list[Node]], one: Rewrite) -> list[Node]:
+    """Return the nodes at which the root of a rewrite may stand, in order."""
+    of_each = [of_op[op] for op in one.source.root.operators if op in of_op]
+    return of_each[0] if len(of_each) == 1 else sorted((n for nodes in of_each for n in nodes), key=lambda n: n.order)
 
 
 def _by_op(graph: Graph) -> dict[str, list[Node]]:

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from onnxfuse.model.dims import broadcast
+from onnxfuse.model.extents import broadcast
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import ValueType
 from onnxfuse.rewrite.simplify.mask_facts import everywhere

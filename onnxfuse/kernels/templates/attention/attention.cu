@@ -14,6 +14,10 @@
 // A sum over SIZE terms may take them in any order: lane t of the four that share a row holds its t-th quarter, so that
 // queries and keys are read 16 bytes at a time. As mma.m16n8k16 numbers them, its terms would lie in pairs.
 
+struct Parameters {
+  unsigned none;  // all sizes are constants
+};
+
 constexpr int PITCH = SIZE + 8;  // elements of a row in shared memory: eight rows begin in different banks
 constexpr int KEY_ROWS = (KEYS + 15) / 16 * 16, STEPS = (KEY_ROWS + STEP - 1) / STEP;
 constexpr int TERMS = SIZE / 16, COLUMNS = SIZE / 8, UNITS = SIZE / 8;
@@ -273,7 +277,7 @@ DEVICE void store_rows(const Rows& rows, E* y, int first) {
     }
 }
 
-DEVICE void attend(const Pointers& pointers) {
+DEVICE void attend(const Pointers& pointers, const Parameters&) {
   DYNAMIC_SHARED(unsigned, shared_words, KEY_ROWS * (PITCH + 1));
   E* keys = (E*)shared_words;
   const Kept shared = {keys, keys + KEY_ROWS * PITCH, (float*)(keys + 2 * KEY_ROWS * PITCH)};

@@ -12,8 +12,9 @@ from functools import lru_cache
 from onnx import TensorProto
 
 from onnxfuse.kernels.ir import read, types
+from onnxfuse.kernels.ir.builder import Builder, Term
 from onnxfuse.kernels.ir.movement import Expanded, Gathered, Reshaped, Run, Transposed
-from onnxfuse.kernels.ir.program import Apply, Attend, Builder, Constant, Input, Move, Program, Term, Value
+from onnxfuse.kernels.ir.program import Apply, Attend, Constant, Input, Move, Program, Value
 from onnxfuse.kernels.ir.reduction_ops import softmax
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.model.fused import FusedOp

@@ -10,7 +10,10 @@ from onnx import TensorProto
 
 from onnxfuse.kernels import launch_plan
 from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.emit.source import DEVICE, KernelSource, generated, identifier, template
+from onnxfuse.kernels.emit import access
+from onnxfuse.kernels.emit.access import Pointer
+from onnxfuse.kernels.emit.entry import entry_point
+from onnxfuse.kernels.emit.source import DEVICE, KernelSource, constants, generated, identifier, template
 from onnxfuse.kernels.ir import strides, types
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
@@ -248,9 +251,9 @@ def _kernel(mine: Work, queries: Queries, blocks: int, aligned: bool, min_blocks
         (
             template(DEVICE),
             template("cuda/memory.cuh"),
-            generated(entry, _constants(mine, queries, blocks, aligned) + _pointers(mine)),
+            generated(entry, _constants(mine, queries, blocks, aligned) + access.pointers(_pointers(mine))),
             template("attention/attention.cu"),
-            generated(entry, _entry(entry, mine, min_blocks)),
+            generated(entry, entry_point(entry, "attend", mine.op, _pointers(mine), min_blocks)),
         ),
     )
 
@@ -263,6 +266,7 @@ def _constants(mine: Work, queries: Queries, blocks: int, aligned: bool) -> str:
         "WARPS": queries.warps, "TILES": queries.tiles, "PASSES": queries.passes, "STEP": queries.step,
         "THREADS": queries.warps * 32, "BLOCKS": max(blocks, 1), "HEADS": parts.heads, "SIZE": mine.size,
         "QUERIES": mine.queries, "KEYS": mine.keys, "BIAS_QUERY": bias[2], "BIAS_KEY": bias[3], "WINDOWS": mine.windows,
+        "ALIGNED": aligned, "CAUSAL": parts.causal, "SAFE": parts.safe,
     }  # fmt: skip
     wide = {"BIAS_BATCH": bias[0], "BIAS_HEAD": bias[1]}
     for name, operand, rows in (
@@ -276,27 +280,17 @@ def _constants(mine: Work, queries: Queries, blocks: int, aligned: bool) -> str:
     scale = parts.scale or mine.size**-0.5
     return (
         f"using E = {types.TYPES[parts.dtype].stored};\n"
-        + "".join(f"constexpr int {name} = {value};\n" for name, value in facts.items())
-        + "".join(f"constexpr unsigned long long {name} = {value};\n" for name, value in wide.items())
+        + constants(facts)
+        + constants(wide, "unsigned long long")
         + f"constexpr float SCALE = {types.literal(scale * LOG2_E, TensorProto.FLOAT)};\n"
-        + f"constexpr bool ALIGNED = {str(aligned).lower()}, CAUSAL = {str(parts.causal).lower()};\n"
-        + f"constexpr bool SAFE = {str(parts.safe).lower()};\n"
         + f"enum Bias {{ {', '.join(kinds)} }};\n"
         + f"constexpr Bias BIAS = {kinds[0 if mine.bias is None else 2 if bias[2] else 1]};\n"
     )
 
 
-def _pointers(mine: Work) -> str:
-    return "struct Pointers {\n  const E *q, *k, *v, *bias;\n  E* y;\n};\nstruct Parameters { unsigned none; };\n"
-
-
-def _entry(entry: str, mine: Work, min_blocks: int) -> str:
+def _pointers(mine: Work) -> tuple[Pointer, ...]:
     parts = mine.parts
-    arguments = [*(f"const void* in{i}" for i in range(len(mine.op.inputs))), "void* out0"]
-    casts = [f"(const E*)in{o.position}" for o in (parts.q, parts.k, parts.v)]
-    casts += ["nullptr" if parts.bias is None else f"(const E*)in{parts.bias}", "(E*)out0"]
-    bounds = f"THREADS, {min_blocks}" if min_blocks else "THREADS"
-    return (
-        f"KERNEL({bounds}) {entry}({', '.join(arguments)}, PARAMETERS p) {{\n"
-        f"  join_stream();\n  attend({{{', '.join(casts)}}});\n}}\n"
-    )
+    bias = "nullptr" if parts.bias is None else f"in{parts.bias}"
+    places = zip("qkv", (parts.q, parts.k, parts.v), strict=True)
+    inputs = (Pointer("const E", name, f"in{operand.position}") for name, operand in places)
+    return (*inputs, Pointer("const E", "bias", bias), Pointer("E", "y", "out0"))

@@ -10,8 +10,9 @@ from functools import lru_cache
 from onnxfuse.kernels import templates
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.ir import read
+from onnxfuse.kernels.ir.builder import Builder
 from onnxfuse.kernels.ir.movement import Concatenated, Transposed
-from onnxfuse.kernels.ir.program import Builder, Input, Move, Output, Program
+from onnxfuse.kernels.ir.program import Input, Move, Output, Program
 from onnxfuse.kernels.ir.read import Part
 from onnxfuse.kernels.ir.slices import between
 from onnxfuse.kernels.ir.strides import Shape

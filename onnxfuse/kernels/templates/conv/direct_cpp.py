@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from onnxfuse.kernels import launch_plan
-from onnxfuse.kernels.emit import expressions
-from onnxfuse.kernels.emit.source import DEVICE, KernelSource, generated, identifier, template
+from onnxfuse.kernels.emit.source import KernelSource, constants
 from onnxfuse.kernels.ir import types
-from onnxfuse.kernels.ir.strides import divisor
+from onnxfuse.kernels.ir.strides import divisors
 from onnxfuse.kernels.ir.window import Places
 from onnxfuse.kernels.launch_plan import Area
 from onnxfuse.kernels.templates.conv import stencil_cpp
@@ -114,22 +113,8 @@ class Work(Surroundings):
 
 def kernel(work: Work, min_blocks: int) -> KernelSource:
     """Return the kernel; `min_blocks`: blocks of a multiprocessor that it must leave registers for, 0 = any."""
-    entry = identifier(work.op.name)
-    index = "int" if work.bits == 32 else "long long"
-    operands = (stencil_cpp.pointers, stencil_cpp.once, stencil_cpp.each, stencil_cpp.element)
-    return KernelSource(
-        entry,
-        (
-            template(DEVICE),
-            generated(entry, f"using Index = {launch_plan.index_type(work.bits)};\nusing Offset = {index};\n"),
-            *(template(f) for f in ("cuda/math.cuh", "cuda/memory.cuh")),
-            generated(entry, _constants(work) + expressions.source(work.parts.program)),
-            template("conv/images.cuh"),
-            generated(entry, "".join(make(work) for make in (*operands, stencil_cpp.store))),
-            template("conv/direct_plain.cu" if work.slab is None else "conv/direct.cu"),
-            generated(entry, stencil_cpp.entry_point(entry, work, min_blocks, "direct")),
-        ),
-    )
+    file = "conv/direct_plain.cu" if work.slab is None else "conv/direct.cu"
+    return stencil_cpp.kernel_of(work, _constants(work), (file,), "direct", stencil_cpp.pointers(work), min_blocks)
 
 
 def parameters(work: Work) -> bytes:
@@ -140,11 +125,9 @@ def parameters(work: Work) -> bytes:
     last = work.parts.images_last
     words += [height * width * channels, 1 if last else height * width, width * channels if last else width]
     words += [rows * columns * filters, 1, columns * filters]
-    for blocks in (1, 1, 1) if work.slab is None else work.slab.blocks:
-        words += divisor(max(blocks, 1), work.bits)
-    for strides in [o.strides for o in work.operands if o.kind != "cell"] or [(0,) * 4]:
-        words += strides
-    return launch_plan.packed(words, work.bits)
+    blocks = (1, 1, 1) if work.slab is None else work.slab.blocks
+    words += divisors((max(n, 1) for n in blocks), work.bits)
+    return launch_plan.packed((*words, *work.stride_words), work.bits)
 
 
 def _constants(work: Work) -> str:
@@ -159,11 +142,8 @@ def _constants(work: Work) -> str:
         **({"CHANNELS": 1} if work.slab is None else _slab_constants(group, work.slab)),
     }  # fmt: skip
     whole = work.aligned and work.packed and not group.planes and group.channels % group.terms == 0
-    flags = {"PLANES": group.planes, "PACKED": work.packed, "WHOLE_WORDS": whole}
-    return (
-        f"using X = {types.TYPES[work.op.inputs[work.parts.x]].stored};\n"
-        + "".join(f"constexpr int {name} = {int(value)};\n" for name, value in facts.items())
-        + "".join(f"constexpr bool {name} = {str(value).lower()};\n" for name, value in flags.items())
+    return f"using X = {types.TYPES[work.op.inputs[work.parts.x]].stored};\n" + constants(
+        {**facts, "PLANES": group.planes, "PACKED": work.packed, "WHOLE_WORDS": whole}
     )
 
 

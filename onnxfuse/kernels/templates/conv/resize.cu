@@ -32,10 +32,10 @@ DEVICE void depthwise(const Pointers& pointers, const Parameters& p) {
       const auto b = load<CHANNELS>(above + (Offset)across.second * X_COLUMN);
       const auto c = load<CHANNELS>(below + (Offset)across.first * X_COLUMN);
       const auto d = load<CHANNELS>(below + (Offset)across.second * X_COLUMN);
-      UNROLLED for (int lane = 0; lane < CHANNELS; ++lane) {
-        const float high = (1.0f - across.share) * a.get(lane) + across.share * b.get(lane);
-        const float low = (1.0f - across.share) * c.get(lane) + across.share * d.get(lane);
-        sums.at(row, column, lane) = (1.0f - down.share) * high + down.share * low;
+      UNROLLED for (int w = 0; w < CHANNELS; ++w) {
+        const float high = (1.0f - across.share) * a.get(w) + across.share * b.get(w);
+        const float low = (1.0f - across.share) * c.get(w) + across.share * d.get(w);
+        sums.at(row, column, w) = (1.0f - down.share) * high + down.share * low;
       }
     }
   }

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 from onnxfuse.kernels import launch_plan
-from onnxfuse.kernels.emit import expressions
-from onnxfuse.kernels.emit.source import DEVICE, KernelSource, generated, identifier, template
-from onnxfuse.kernels.ir import types
-from onnxfuse.kernels.ir.strides import Shape, divisor, strides_in
+from onnxfuse.kernels.emit import access, expressions
+from onnxfuse.kernels.emit.access import Held, Load, Pointer, Store
+from onnxfuse.kernels.emit.entry import entry_point
+from onnxfuse.kernels.emit.source import DEVICE, KernelSource, constants, generated, identifier, template
+from onnxfuse.kernels.ir import strides, types
+from onnxfuse.kernels.ir.strides import Shape, divisors, strides_in
 from onnxfuse.kernels.ir.window import Places, Resizing
 from onnxfuse.kernels.launch_plan import Band, Patch
 from onnxfuse.kernels.programs.choice import gcd
@@ -93,15 +96,20 @@ class Surroundings:
     def _operand(self, number: int) -> Operand:
         position = self.parts.operands[number - 1]
         shape = self.input_shapes[position]
-        strides = _by_axis(self.parts, strides_in(shape, self.size.full))
+        by_axis = _by_axis(self.parts, strides_in(shape, self.size.full))
         cell = math.prod(shape) == math.prod(self.size.full)
-        kind = "cell" if cell else "strided" if any(strides[2:]) else "once"
-        return Operand(f"in{position}", types.TYPES[self.parts.program.inputs[number]].stored, strides, kind)
+        kind = "cell" if cell else "strided" if any(by_axis[2:]) else "once"
+        return Operand(f"in{position}", types.TYPES[self.parts.program.inputs[number]].stored, by_axis, kind)
 
     @property
     def slots(self) -> dict[str, int]:
         """The row of strides of each operand that needs one."""
         return {o.name: n for n, o in enumerate(o for o in self.operands if o.kind != "cell")}
+
+    @property
+    def stride_words(self) -> list[int]:
+        """These rows, one at least."""
+        return strides.rows((o.strides for o in self.operands), (self.slots.get(o.name, -1) for o in self.operands), 4)
 
 
 @dataclass(frozen=True)
@@ -125,20 +133,26 @@ def _by_axis(parts: Convolution, strides: Shape) -> tuple[int, ...]:
 
 def kernel(work: Work, min_blocks: int) -> KernelSource:
     """Return the kernel; `min_blocks`: blocks of a multiprocessor that it must leave registers for, 0 = any."""
-    entry = identifier(work.op.name)
-    index = "int" if work.bits == 32 else "long long"
     body = "depthwise" if work.parts.mean is None else "depthwise_with_mean"
+    return kernel_of(work, _constants(work), _templates(work), body, pointers(work, scratch=work.meets), min_blocks)
+
+
+def kernel_of(
+    work: Surroundings, text: str, files: tuple[str, ...], body: str, given: tuple[Pointer, ...], min_blocks: int
+) -> KernelSource:
+    """Return the kernel of a core in `files`, whose function is `body`, with its constants."""
+    entry, index = identifier(work.op.name), "int" if work.bits == 32 else "long long"
     return KernelSource(
         entry,
         (
             template(DEVICE),
             generated(entry, f"using Index = {launch_plan.index_type(work.bits)};\nusing Offset = {index};\n"),
             *(template(f) for f in ("cuda/math.cuh", "cuda/memory.cuh")),
-            generated(entry, _constants(work) + expressions.source(work.parts.program)),
+            generated(entry, text + expressions.source(work.parts.program)),
             template("conv/images.cuh"),
-            generated(entry, pointers(work) + once(work) + each(work) + element(work) + store(work)),
-            *(template(f) for f in _templates(work)),
-            generated(entry, entry_point(entry, work, min_blocks, body, scratch=work.meets)),
+            generated(entry, around(work, given)),
+            *(template(f) for f in files),
+            generated(entry, entry_point(entry, body, work.op, given, min_blocks)),
         ),
     )
 
@@ -164,11 +178,8 @@ def parameters(work: Work) -> bytes:
             words += [rows * columns * channels, 1, columns * channels]
         else:
             words += [channels * rows * columns, rows * columns, columns]
-    for blocks in work.tile.blocks:
-        words += divisor(max(blocks, 1), work.bits)
-    for strides in [o.strides for o in work.operands if o.kind != "cell"] or [(0,) * 4]:
-        words += strides
-    return launch_plan.packed(words, work.bits)
+    words += divisors((max(blocks, 1) for blocks in work.tile.blocks), work.bits)
+    return launch_plan.packed((*words, *work.stride_words), work.bits)
 
 
 def _constants(work: Work) -> str:
@@ -185,9 +196,8 @@ def _constants(work: Work) -> str:
     facts |= _strip_constants(work.tile) if isinstance(work.tile, Strips) else _patch_constants(work, work.tile)
     return (
         f"using X = {work.x.stored};\n"
-        + "".join(f"constexpr int {name} = {int(value)};\n" for name, value in facts.items())
-        + f"constexpr bool PACKED_WEIGHTS = {str(work.parts.packed).lower()};\n"
-        + ("" if work.parts.mean is None else f"constexpr bool MEETS = {str(work.meets).lower()};\n")
+        + constants({**facts, "PACKED_WEIGHTS": work.parts.packed})
+        + ("" if work.parts.mean is None else constants({"MEETS": work.meets}))
         + lines
     )
 
@@ -224,58 +234,53 @@ def _strip_constants(tile: Strips) -> dict[str, int]:
     }  # fmt: skip
 
 
-def pointers(work: Surroundings) -> str:
-    weights = ["  const X* w;"] if work.parts.w >= 0 else []
-    fields = ["  const X* x;", *weights, *(f"  const {o.stored}* {o.name};" for o in work.operands)]
-    fields += [f"  {types.TYPES[t].stored}* out{n};" for n, t in enumerate(work.op.outputs)]
-    fields += ["  unsigned* scratch;"] if work.parts.mean is not None else []
-    return "struct Pointers {\n" + "\n".join(fields) + "\n};\n"
+def pointers(work: Surroundings, *, scratch: bool = False) -> tuple[Pointer, ...]:
+    """Return the fields of `Pointers`: images, weights, operands, outputs, and scratch memory where a mean is taken."""
+    op, parts = work.op, work.parts
+    factors = [access.Pointer("const X", name, f"in{i}") for name, i in (("x", parts.x), ("w", parts.w)) if i >= 0]
+    operands = [access.Pointer(f"const {o.stored}", o.name, o.name) for o in work.operands]
+    outputs = [access.Pointer(types.TYPES[t].stored, f"out{n}", f"out{n}") for n, t in enumerate(op.outputs)]
+    return (*factors, *operands, *outputs, *([access.scratch(scratch)] if parts.mean is not None else []))
 
 
-def once(work: Surroundings) -> str:
-    """Return the struct with the operands that a thread loads once, and the function that loads it."""
-    fields, loads = "", ""
-    for o in work.operands:
-        if o.kind == "once":
-            # Channels last, a vector of channels; channels first, the thread's one channel.
-            wide = work.parts.channels_last and o.strides[1] == 1
-            fields += f"  {f'Pack<{o.stored}, CHANNELS>' if wide else f'Splat<{o.stored}>'} {o.name};\n"
-            load = "load<CHANNELS>" if wide else "load_splat"
-            loads += f"  held.{o.name} = {load}(from.{o.name} + at.offset(p.stride[{work.slots[o.name]}]));\n"
-    return (
-        f"struct Once {{\n{fields}}};\n"
-        "DEVICE Once load_once(const Pointers& from, const Place& at, const Parameters& p) {\n"
-        f"  Once held;\n{loads}  return held;\n}}\n"
-    )
+def around(work: Surroundings, pointers: Iterable[Pointer]) -> str:
+    """Return what surrounds the core: operands that a thread loads once, and those that it loads for each vector."""
+    once = Held("Once", "once", tuple(_once(work, o) for o in work.operands if o.kind == "once"))
+    each = Held("Each", "each", tuple(_each(work, o) for o in work.operands if o.kind != "once"), wide=True)
+    place = "const Pointers& from, const Place& at"
+    return "".join((
+        access.pointers(pointers),
+        once.hold(),
+        once.load("load_once", f"{place}, const Parameters& p"),
+        each.hold(),
+        each.load("load_each", f"{place}, Index linear, int step, const Parameters& p"),
+        access.element(
+            ("sum", *(o.name for o in work.operands)), (once, each),
+            "float sum, const Once& once, const Each<W>& each, int w",
+        ),
+        _store(work),
+    ))  # fmt: skip
 
 
-def each(work: Surroundings) -> str:
-    """Return the struct with the operands that a thread loads for each vector, and the function that loads it."""
-    fields, loads = "", ""
-    for o in work.operands:
-        if o.kind != "once":
-            along = o.strides[1 if work.parts.channels_last else 3]
-            offset = "linear" if o.kind == "cell" else f"at.offset(p.stride[{work.slots[o.name]}])"
-            wide = o.kind == "cell" or along == 1
-            fields += f"  {f'Pack<{o.stored}, W>' if wide else f'Splat<{o.stored}>'} {o.name};\n"
-            place = f"from.{o.name} + {offset}" + (" + step" if o.kind == "cell" else "")
-            loads += f"  held.{o.name} = {'load<W>' if wide else 'load_splat'}({place});\n"
-    return (
-        f"template <int W> struct Each {{\n{fields}}};\n"
-        "template <int W>\nDEVICE Each<W> load_each(const Pointers& from, const Place& at, Index linear, int step, "
-        f"const Parameters& p) {{\n  Each<W> held;\n{loads}  return held;\n}}\n"
-    )
+def _once(work: Surroundings, o: Operand) -> Load:
+    # Channels last, a vector of channels; channels first, the thread's one channel.
+    wide = work.parts.channels_last and o.strides[1] == 1
+    place = f"from.{o.name} + at.offset(p.stride[{work.slots[o.name]}])"
+    if wide:
+        return Load(o.name, f"Pack<{o.stored}, CHANNELS>", f"load<CHANNELS>({place})")
+    return Load(o.name, f"Splat<{o.stored}>", f"load_splat({place})")
 
 
-def element(work: Surroundings) -> str:
-    values = ["sum", *(f"{'once' if o.kind == 'once' else 'each'}.{o.name}.get(lane)" for o in work.operands)]
-    return (
-        "template <int W>\nDEVICE Element element(float sum, const Once& once, const Each<W>& each, int lane) {\n"
-        f"  return {{{', '.join(values)}}};\n}}\n"
-    )
+def _each(work: Surroundings, o: Operand) -> Load:
+    if o.kind == "cell":
+        return Load(o.name, f"Pack<{o.stored}, W>", f"load<W>(from.{o.name} + linear + step)")
+    place = f"from.{o.name} + at.offset(p.stride[{work.slots[o.name]}])"
+    if o.strides[1 if work.parts.channels_last else 3] == 1:
+        return Load(o.name, f"Pack<{o.stored}, W>", f"load<W>({place})")
+    return Load(o.name, f"Splat<{o.stored}>", f"load_splat({place})")
 
 
-def store(work: Surroundings) -> str:
+def _store(work: Surroundings) -> str:
     """Return the function that computes the body for a vector and stores its outputs.
 
     Where there is a mean of an output, that one takes the place of the sums.
@@ -286,44 +291,21 @@ def store(work: Surroundings) -> str:
     if (slot := work.op.slot) is not None:
         # From one place of the image to the next it is as many elements more as the output has channels of others.
         where += f" + ((linear + step) / {channels} * {slot.total - channels} + {slot.first})"
-    stores = "".join(
-        f"  Stored<{types.TYPES[work.op.outputs[n]].stored}>::Value out{n}[W];\n"
-        f"  UNROLLED for (int lane = 0; lane < W; ++lane) out{n}[lane] = result[lane].b{k};\n"
-        f"  store_values<W>(to.out{n} + {where}, out{n});\n"
+    stored = [types.TYPES[t].stored for t in work.op.outputs]
+    stores = (
+        Store(f"out{n}", stored[n], f"b{k}", f"store_values<W>(to.out{n} + {where}, out{n})")
         for k, n in enumerate(places)
     )
-    given, kept, store_mean = "const ", "", ""
-    if mean is not None:
-        given = ""
-        kept = f"  UNROLLED for (int lane = 0; lane < W; ++lane) sum[lane] = (float)out{places[mean.of]}[lane];\n"
-        stored = types.TYPES[work.op.outputs[mean.position]].stored
-        store_mean = (
-            "DEVICE void store_mean(const Pointers& to, Index at, float mean) {\n"
-            f"  const Stored<{stored}>::Value value[1] = {{mean}};\n"
-            f"  store_values<1>(to.out{mean.position} + at, value);\n}}\n"
-        )
-    return (
-        f"template <int W>\nDEVICE void store_all(const Pointers& to, {given}float (&sum)[W], const Once& once, "
-        "const Each<W>& each, Index linear, int step) {\n  Result result[W];\n"
-        "  UNROLLED for (int lane = 0; lane < W; ++lane) result[lane] = apply(element(sum[lane], once, each, lane));\n"
-        f"{stores}{kept}}}\n{store_mean}"
+    compute = (
+        "  Result result[W];\n"
+        "  UNROLLED for (int w = 0; w < W; ++w) result[w] = apply(element(sum[w], once, each, w));\n"
     )
-
-
-def entry_point(
-    entry: str, work: Surroundings, min_blocks: int, body: str = "depthwise", *, scratch: bool = False
-) -> str:
-    """Return the kernel function, which calls the template's function `body`: pointers, then the parameters."""
-    op, parts = work.op, work.parts
-    arguments = [f"const void* in{i}" for i in range(len(op.inputs))]
-    arguments += [f"void* out{n}" for n in range(len(op.outputs))]
-    arguments += ["void* scratch"] if scratch else []
-    casts = [f"(const X*)in{i}" for i in (parts.x, parts.w) if i >= 0]
-    casts += [f"(const {o.stored}*){o.name}" for o in work.operands]
-    casts += [f"({types.TYPES[t].stored}*)out{n}" for n, t in enumerate(op.outputs)]
-    casts += ["(unsigned*)scratch" if scratch else "nullptr"] if parts.mean is not None else []
-    bounds = f"THREADS, {min_blocks}" if min_blocks else "THREADS"
-    return (
-        f"KERNEL({bounds}) {entry}({', '.join(arguments)}, PARAMETERS p) {{\n"
-        f"  join_stream();\n  {body}({{{', '.join(casts)}}}, p);\n}}\n"
+    rest = "const Once& once, const Each<W>& each, Index linear, int step"
+    if mean is None:
+        return access.store("store_all", f"const Pointers& to, const float (&sum)[W], {rest}", stores, "W", compute)
+    kept = f"  UNROLLED for (int w = 0; w < W; ++w) sum[w] = (float)out{places[mean.of]}[w];\n"
+    return access.store("store_all", f"const Pointers& to, float (&sum)[W], {rest}", stores, "W", compute, kept) + (
+        "DEVICE void store_mean(const Pointers& to, Index at, float mean) {\n"
+        f"  const Stored<{stored[mean.position]}>::Value value[1] = {{mean}};\n"
+        f"  store_values<1>(to.out{mean.position} + at, value);\n}}\n"
     )

@@ -3,11 +3,11 @@
 // The thread's outputs, a vector at a time: the channels of one output, or the columns of one row.
 DEVICE void finish_vectors(Sums& sums, const Once& once, const Pointers& pointers, const Place& at, Index first,
                            const Parameters& p) {
-  Each<LANES> each[ROWS][VECTORS];
+  Each<BESIDE> each[ROWS][VECTORS];
   UNROLLED for (int row = 0; row < ROWS; ++row)
     UNROLLED for (int v = 0; v < VECTORS; ++v)
       if (at.row + row < p.rows && at.column + v < p.columns)
-        each[row][v] = load_each<LANES>(pointers, {at.image, at.channel, at.row + row, at.column + v},
+        each[row][v] = load_each<BESIDE>(pointers, {at.image, at.channel, at.row + row, at.column + v},
                                         first + row * p.y_row, v * X_COLUMN, p);
   UNROLLED for (int row = 0; row < ROWS; ++row)
     UNROLLED for (int v = 0; v < VECTORS; ++v)

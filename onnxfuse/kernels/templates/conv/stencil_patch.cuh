@@ -4,7 +4,7 @@
 constexpr int INPUT_ROWS = (ROWS - 1) * STRIDE_H + (KERNEL_H - 1) * DILATION_H + 1;
 constexpr int INPUT_COLUMNS = (COLUMNS - 1) * STRIDE_W + (KERNEL_W - 1) * DILATION_W + 1;
 constexpr int READS = CHANNELS_LAST ? INPUT_COLUMNS : (SHIFT + INPUT_COLUMNS + READ - 1) / READ;
-constexpr int VECTORS = CHANNELS_LAST ? COLUMNS : 1, LANES = CHANNELS_LAST ? CHANNELS : COLUMNS;
+constexpr int VECTORS = CHANNELS_LAST ? COLUMNS : 1, BESIDE = CHANNELS_LAST ? CHANNELS : COLUMNS;
 
 // The innermost dimension of memory is the block's innermost, too, so that the threads of a warp read neighbours.
 DEVICE Place place(const Parameters& p) {
@@ -22,7 +22,7 @@ DEVICE Place place(const Parameters& p) {
 }
 
 struct Sums {
-  float of[ROWS][VECTORS][LANES];
+  float of[ROWS][VECTORS][BESIDE];
   DEVICE float& at(int row, int column, int channel) {
     if constexpr (CHANNELS_LAST) return of[row][column][channel];
     else return of[row][0][column];

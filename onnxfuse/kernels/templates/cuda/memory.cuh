@@ -1,5 +1,5 @@
 // Elements in memory and in registers. A Pack holds W neighbours as they lie in memory (raw words: half as many
-// registers as floats for 16-bit types), moves in accesses of at most 16 bytes, and decodes one lane at a time.
+// registers as floats for 16-bit types), moves in accesses of at most 16 bytes, and decodes one element at a time.
 
 struct f16 { unsigned short bits; };
 struct bf16 { unsigned short bits; };
@@ -44,7 +44,7 @@ template <class T, int W> struct Pack {
   static constexpr int BYTES = int(sizeof(T)) * W;
   static constexpr int CHUNK = BYTES < 16 ? BYTES : 16;
   static constexpr int CHUNKS = BYTES / CHUNK;
-  static constexpr int LANES_PER_WORD = sizeof(T) < 4 ? (CHUNK < 4 ? W : 4 / int(sizeof(T))) : 1;
+  static constexpr int PER_WORD = sizeof(T) < 4 ? (CHUNK < 4 ? W : 4 / int(sizeof(T))) : 1;
   static constexpr int WORDS = sizeof(Chunk<CHUNK>) / sizeof(Chunk<CHUNK>{}.word[0]);
   using Value = typename Stored<T>::Value;
   using Bits = typename Raw<sizeof(T)>::Word;
@@ -54,27 +54,27 @@ template <class T, int W> struct Pack {
   DEVICE auto& word(int i) { return chunk[i / WORDS].word[i % WORDS]; }
   DEVICE auto word(int i) const { return chunk[i / WORDS].word[i % WORDS]; }
 
-  DEVICE Bits bits(int lane) const {
+  DEVICE Bits bits(int w) const {
     if constexpr (sizeof(T) == 8) {
-      return (Bits)word(2 * lane) | (Bits)word(2 * lane + 1) << 32;
+      return (Bits)word(2 * w) | (Bits)word(2 * w + 1) << 32;
     } else {
-      return (Bits)(word(lane / LANES_PER_WORD) >> (lane % LANES_PER_WORD * 8 * int(sizeof(T)) & 31));
+      return (Bits)(word(w / PER_WORD) >> (w % PER_WORD * 8 * int(sizeof(T)) & 31));
     }
   }
-  DEVICE Value get(int lane) const { return decode(bits(lane), (T*)nullptr); }
+  DEVICE Value get(int w) const { return decode(bits(w), (T*)nullptr); }
 
   // Lanes are set in order, each one once, on a Pack that began as zeros.
-  DEVICE void set_bits(int lane, Bits bits) {
+  DEVICE void set_bits(int w, Bits bits) {
     if constexpr (sizeof(T) == 8) {
-      word(2 * lane) = (unsigned)bits;
-      word(2 * lane + 1) = (unsigned)(bits >> 32);
+      word(2 * w) = (unsigned)bits;
+      word(2 * w + 1) = (unsigned)(bits >> 32);
     } else {
-      word(lane / LANES_PER_WORD) |= (unsigned)bits << (lane % LANES_PER_WORD * 8 * int(sizeof(T)) & 31);
+      word(w / PER_WORD) |= (unsigned)bits << (w % PER_WORD * 8 * int(sizeof(T)) & 31);
     }
   }
 };
 
-// One element for all lanes.
+// One number for all elements.
 template <class T> struct Splat {
   Pack<T, 1> one;
   DEVICE typename Stored<T>::Value get(int) const { return one.get(0); }

@@ -1,11 +1,14 @@
 """The generated text of the gemm template's kernels: the plain one, that for sm_80 and what all have."""
 
+from collections.abc import Mapping
+
+from onnxfuse.kernels.emit import entry as entries
 from onnxfuse.kernels.emit import expressions
-from onnxfuse.kernels.emit.source import AMPERE, DEVICE, KernelSource, generated, template
+from onnxfuse.kernels.emit.source import AMPERE, DEVICE, KernelSource, constants, generated, template
 from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.launch_plan import Block
 from onnxfuse.kernels.templates.gemm import prologue_cpp
-from onnxfuse.kernels.templates.gemm.epilogue_cpp import operands, results
+from onnxfuse.kernels.templates.gemm.epilogue_cpp import around, results
 from onnxfuse.kernels.templates.gemm.problem import Problem
 from onnxfuse.kernels.templates.gemm.work import Fit, Work
 from onnxfuse.model.fused import FusedOp
@@ -13,41 +16,24 @@ from onnxfuse.model.fused import FusedOp
 
 def plain(work: Work, threads: int) -> KernelSource:
     """Return the kernel that takes any size and any pointers."""
-    inputs = ", ".join(f"in{i}" for i in range(len(work.op.inputs)))
-    outputs = ", ".join(f"out{n}" for n in range(len(work.op.outputs)))
-    end = (
-        f"KERNEL(THREADS) {work.entry}({arguments(work.op)}, PARAMETERS p) {{\n  join_stream();\n"
-        f"  gemm({{{inputs}}}, {{{outputs}}}, p);\n}}\n"
-    )
-    return kernel(work, (), {"THREADS": threads}, None, results(work), ("gemm/plain.cu",), end)
+    return kernel(work, (), {"THREADS": threads}, None, results(work), ("gemm/plain.cu",), entry(work))
 
 
 def sm80(work: Work, fit: Fit) -> KernelSource:
     """Return the kernel for the tensor cores of sm_80 and later."""
-    inputs = ", ".join(f"in{i}" for i in range(len(work.op.inputs)))
-    outputs = ", ".join(f"out{n}" for n in range(len(work.op.outputs)))
     block = fit.block
-    end = (
-        f"KERNEL(THREADS) {work.entry}({arguments(work.op)}, PARAMETERS p) {{\n  join_stream();\n"
-        f"  gemm({{{inputs}}}, {{{outputs}}}, p);\n}}\n"
-    )
-    constants = {
+    products, places, prologue = work.parts.products, work.size.places, work.parts.prologue
+    facts = {
         "THREADS": block.threads, "TILE_M": block.m, "TILE_N": block.n, "WARPS_M": block.warps_m,
         "WARPS_N": block.warps_n, "WARPS_K": block.warps_k, "STAGES": fit.stages, "SHARED_BYTES": fit.shared_bytes,
         "WIDTH": fit.width, "A_PIECE": fit.a_piece, "B_PIECE": fit.b_piece,
-    }  # fmt: skip
-    products = work.parts.products
-    places = work.size.places
-    prologue = work.parts.prologue
-    flags = {
+        "CHANNELS": places.shape[3] if places else 1, "WINDOW_WIDTH": places.kernel[1] if places else 1,
         "A_TURNED": products[0].turned, "BATCHED": work.size.batch is not None, "WINDOW": places is not None,
         "PROLOGUE": prologue is not None, "STREAMED": streamed(block),
     }  # fmt: skip
-    constants |= {"CHANNELS": places.shape[3] if places else 1, "WINDOW_WIDTH": places.kernel[1] if places else 1}
-    middle = "".join(f"constexpr bool {name} = {str(value).lower()};\n" for name, value in flags.items())
     stored = types.TYPES[work.parts.dtype].stored
     choices = "".join(f"  if (number == {k}) return from.b<{k}>();\n" for k in range(1, len(products)))
-    middle += (
+    middle = (
         f"using Factor = {stored};\n"
         f"DEVICE const Factor* right_factor(const Operands& from, int number) {{\n{choices}  return from.b<0>();\n}}\n"
     )
@@ -56,7 +42,9 @@ def sm80(work: Work, fit: Fit) -> KernelSource:
     else:
         middle += prologue_cpp.sm80(work.op, work.parts, prologue, block.m, fit.along)
     ahead = () if prologue is None else ("conv/neighbours.cuh", "conv/neighbours_ahead.cuh")
-    return kernel(work, (AMPERE, *ahead), constants, None, middle + results(work), ("gemm/sm80.cu",), end)
+    return kernel(
+        work, (AMPERE, *ahead), facts, None, middle + results(work), ("gemm/sm80.cuh", "gemm/sm80.cu"), entry(work)
+    )
 
 
 def streamed(block: Block) -> bool:
@@ -78,20 +66,20 @@ def source_fields(size: Problem) -> tuple[int, ...]:
 def kernel(
     work: Work,
     before: tuple[str, ...],
-    constants: dict[str, int],
+    facts: Mapping[str, bool | int],
     staged: int | None,
     middle: str,
     after: tuple[str, ...],
     end: str,
 ) -> KernelSource:
     """Return the kernel: the constants, the body, its operands, then the template and the entry point."""
-    facts = {**constants, "ACCUMULATED": work.first_operand, "LANES": len(work.parts.epilogues)}
-    text = "".join(f"constexpr int {name} = {value};\n" for name, value in facts.items())
-    text += f"constexpr bool B_TRANSPOSED = {str(work.parts.products[0].transposed).lower()};\n"
-    text += f"constexpr bool MOVED = {str(bool(work.stored)).lower()};\n"
-    text += f"struct Stores {{{' Layout layouts[LANES]; ' if work.stored else ''}}};\n"
+    text = constants({
+        **facts, "ACCUMULATED": work.first_operand, "SIBLINGS": len(work.parts.epilogues),
+        "B_TRANSPOSED": work.parts.products[0].transposed, "MOVED": bool(work.stored),
+    })  # fmt: skip
+    text += f"struct Stores {{{' Layout layouts[SIBLINGS]; ' if work.stored else ''}}};\n"
     text += f"struct Groups {{{' Divisor<Index> group; ' if work.group_words else ''}}};\n"
-    text += expressions.source(work.program) + operands(work, staged) + middle
+    text += expressions.source(work.program) + around(work, staged) + middle
     moved = ("gemm/stored.cuh",) if work.stored else ()
     files = (DEVICE, "cuda/math.cuh", "cuda/memory.cuh", "gemm/gemm.cuh", f"gemm/{work.source}.cuh", *moved, *before)
     head, *rest = (template(f) for f in files)
@@ -108,6 +96,16 @@ def kernel(
     )
 
 
-def arguments(op: FusedOp) -> str:
-    arguments = [f"const void* in{i}" for i in range(len(op.inputs))]
-    return ", ".join(arguments + [f"void* out{n}" for n in range(len(op.outputs))])
+def entry(work: Work) -> str:
+    """Return the kernel function."""
+    return entries.kernel(
+        work.entry, len(work.op.inputs), len(work.op.outputs), f"  join_stream();\n  gemm({pointers(work.op)}, p);\n"
+    )
+
+
+def pointers(op: FusedOp) -> str:
+    """Return the kernel's arguments as what the templates take them: the inputs, and the outputs."""
+    inputs, outputs = (
+        ", ".join(f"{n}{i}" for i in range(len(of))) for n, of in (("in", op.inputs), ("out", op.outputs))
+    )
+    return f"{{{inputs}}}, {{{outputs}}}"

@@ -1,34 +1,69 @@
 """The generated text of a product's epilogue: what it reads beside the products, and how its results are stored."""
 
-from onnxfuse.kernels.emit import expressions
+from onnxfuse.kernels.emit import access, expressions
+from onnxfuse.kernels.emit.access import Held, Load, Store
 from onnxfuse.kernels.ir import types
-from onnxfuse.kernels.ir.program import Program
 from onnxfuse.kernels.templates.gemm.work import Work
 from onnxfuse.model.fused import Slot
 
+_LOADS = {
+    "row": ("Splat<{}>", "load_row(from.{}, at, down + half * 8)"),
+    "uniform": ("Splat<{}>", "load_splat(from.{})"),
+    "column": ("Pack<{}, W>", "load_column<W>(from.{}, at, right)"),
+    "cell": ("Pack<{}, W>", "load_cell<W>(from.{}, at, down, right)"),
+}
+"""What a thread holds of an operand, and its load, by how it lies in the output."""
 
-def operands(work: Work, staged: int | None) -> str:
-    """Return the C++ types that hold the operands, and how they are loaded."""
+
+def around(work: Work, staged: int | None) -> str:
+    """Return what the epilogue reads: `Operands`, as a launch gives them, and how a thread holds and loads them."""
     op, parts, kinds = work.op, work.parts, work.kinds
-    epilogue = parts.epilogues[0]
-    first = work.first_operand
-    stored = [types.TYPES[op.inputs[i]].stored for i in epilogue.operands]
+    epilogue, first = parts.epilogues[0], work.first_operand
     live = [i for i in expressions.live_inputs(epilogue.program) if i >= first]
-    used = {f"in{i}": (kinds[i - first], stored[i - first]) for i in live}
-    of_lane = [
-        ", ".join(f"(const {stored[i - first]}*)in{epilogue.operands[i - first]}" for i in live)
-        for epilogue in parts.epilogues
+    stored = {i: types.TYPES[op.inputs[epilogue.operands[i - first]]].stored for i in live}
+
+    def held(struct: str, name: str, *of: str) -> Held:
+        lies = ((i, kinds[i - first]) for i in live if kinds[i - first] in of)
+        loads = (
+            Load(f"in{i}", _LOADS[kind][0].format(stored[i]), _LOADS[kind][1].format(f"in{i}"), halves=kind == "row")
+            for i, kind in lies
+        )
+        return Held(struct, name, tuple(loads), wide="row" not in of)
+
+    rows, column = held("RowHeld", "rows", "row", "uniform"), held("ColumnHeld", "column", "column")
+    cell = held("CellHeld", "cell", "cell")
+    place = "const Pointers& from, const Place& at"
+    named = (f"product[{i}]" if i < first else f"in{i}" for i in expressions.live_inputs(epilogue.program))
+    return "".join((
+        access.pointers(access.Pointer(f"const {stored[i]}", f"in{i}", f"in{i}") for i in live),
+        _operands(work, {i: stored[i] for i in live}),
+        rows.hold(),
+        rows.load("load_rows", f"{place}, int down"),
+        column.hold(),
+        column.load("load_column", f"{place}, int right"),
+        cell.hold(),
+        # The copy engine brings the staged one.
+        cell.load("load_cell", f"{place}, int down, int right", later=f"in{staged}"),
+        # Of a cell: `half` of the thread's two rows, `w` of its neighbouring columns.
+        access.element(
+            named, (rows, column, cell),
+            "const float* product, const ColumnHeld<W>& column, const CellHeld<W>& cell, const RowHeld& rows, "
+            "int half, int w",
+        ),
+    ))  # fmt: skip
+
+
+def _operands(work: Work, stored: dict[int, str]) -> str:
+    """Return the struct of a launch's inputs, which gives the pointers of each epilogue."""
+    of_sibling = [
+        ", ".join(f"(const {t}*)in{epilogue.operands[i - work.first_operand]}" for i, t in stored.items())
+        for epilogue in work.parts.epilogues
     ]
-    choices = "".join(f"    if (lane == {k}) return {{{p}}};\n" for k, p in list(enumerate(of_lane))[1:])
-    pointers = "".join(f"  const void* in{i};\n" for i in range(len(op.inputs)))
+    choices = "".join(f"    if (sibling == {k}) return {{{p}}};\n" for k, p in list(enumerate(of_sibling))[1:])
+    pointers = "".join(f"  const void* in{i};\n" for i in range(len(work.op.inputs)))
     return (
-        "struct Pointers {\n" + "".join(f"  const {t}* {n};\n" for n, (_, t) in used.items()) + "};\n"
-        f"struct Operands {{\n{pointers}  DEVICE Pointers of(int lane) const {{\n{choices}"
-        f"    return {{{of_lane[0]}}};\n  }}\n{_factors(work)}}};\n"
-        + _held("RowHeld", "load_rows", used, ("row", "uniform"))
-        + _held("ColumnHeld", "load_column", used, ("column",))
-        + _held("CellHeld", "load_cell", used, ("cell",), f"in{staged}")
-        + _element(first, epilogue.program, kinds)
+        f"struct Operands {{\n{pointers}  DEVICE Pointers of(int sibling) const {{\n{choices}"
+        f"    return {{{of_sibling[0]}}};\n  }}\n{_factors(work)}}};\n"
     )
 
 
@@ -47,79 +82,25 @@ def _factors(work: Work) -> str:
     )
 
 
-def _held(name: str, function: str, used: dict[str, tuple[str, str]], kinds: tuple[str, ...], later: str = "") -> str:
-    """Return a struct with the operands of these kinds, and the function that loads all but the one for `later`."""
-    mine = {n: (kind, t) for n, (kind, t) in used.items() if kind in kinds}
-    by_row = function == "load_rows"
-    holder = {
-        "row": "Splat<{}> {}[2];",
-        "uniform": "Splat<{}> {};",
-        "column": "Pack<{}, W> {};",
-        "cell": "Pack<{}, W> {};",
-    }
-    load = {
-        "row": "for (int half = 0; half < 2; ++half) held.{0}[half] = load_row(from.{0}, at, down + half * 8);",
-        "uniform": "held.{0} = load_splat(from.{0});",
-        "column": "held.{0} = load_column<W>(from.{0}, at, right);",
-        "cell": "held.{0} = load_cell<W>(from.{0}, at, down, right);",
-    }
-    head, held = ("", name) if by_row else ("template <int W> ", f"{name}<W>")
-    extra = {"load_rows": ", int down", "load_column": ", int right", "load_cell": ", int down, int right"}[function]
-    return (
-        f"{head}struct {name} {{\n"
-        + "".join(f"  {holder[kind].format(t, n)}\n" for n, (kind, t) in mine.items())
-        + f"}};\n{head}DEVICE {held} {function}(const Pointers& from, const Place& at{extra}) {{\n"
-        + f"  {held} held = {{}};\n"
-        + "".join(f"  {load[kind].format(n)}\n" for n, (kind, _) in mine.items() if n != later)
-        + "  return held;\n}\n"
-    )
-
-
-def _element(first: int, program: Program, kinds: tuple[str, ...]) -> str:
-    """Return what the body reads for a cell: `half` of the thread's two rows, `next` of its neighbouring columns."""
-
-    def value(i: int) -> str:
-        if i < first:
-            return f"product[{i}]"
-        match kinds[i - first]:
-            case "row":
-                return f"rows.in{i}[half].get(next)"
-            case "uniform":
-                return f"rows.in{i}.get(next)"
-            case kind:
-                return f"{kind}.in{i}.get(next)"
-
-    values = ", ".join(value(i) for i in expressions.live_inputs(program))
-    return (
-        "template <int W>\nDEVICE Element element(const float* product, const ColumnHeld<W>& column, "
-        f"const CellHeld<W>& cell, const RowHeld& rows, int half, int next) {{\n  return {{{values}}};\n}}\n"
-    )
-
-
 def results(work: Work) -> str:
     """Return the outputs' pointers and how neighbouring elements of each are stored."""
-    epilogues = work.parts.epilogues
     stores = []
     for n, output in enumerate(work.program.outputs):
-        stored = types.TYPES[output.dtype].stored
-        choices = "".join(
-            f"lane == {k} ? to.out{epilogue.outputs[n]} : " for k, epilogue in list(enumerate(epilogues))[1:]
-        )
-        stores.append(
-            f"  Stored<{stored}>::Value value{n}[W];\n"
-            f"  UNROLLED for (int i = 0; i < W; ++i) value{n}[i] = result[i].b{n};\n"
-            f"  store_values<W>(({stored}*)({choices}to.out{epilogues[0].outputs[n]}) + offset, value{n});\n"
-        )
-    offset = _offset(work.op.slot)
-    if work.stored:
-        offset = "stores.layouts[lane].at(at.row, at.column)"
-    return (
-        result_pointers(work) + "// W neighbouring cells of a row.\n"
-        "template <int W>\n"
-        "DEVICE void store_results(const Results& to, const Stores& stores, int lane, const Place& at, "
-        "const Result (&result)[W]) {\n"
-        f"  const unsigned long long offset = {offset};\n" + "".join(stores) + "}\n"
-    )
+        stored, to = types.TYPES[output.dtype].stored, choice(work, n)
+        stores.append(Store(f"value{n}", stored, f"b{n}", f"store_values<W>(({stored}*)({to}) + offset, value{n})"))
+    offset = "stores.layouts[sibling].at(at.row, at.column)" if work.stored else _offset(work.op.slot)
+    # W neighbouring cells of a row.
+    return result_pointers(work) + access.store(
+        "store_results",
+        "const Results& to, const Stores& stores, int sibling, const Place& at, const Result (&result)[W]",
+        stores, "W", f"  const unsigned long long offset = {offset};\n",
+    )  # fmt: skip
+
+
+def choice(work: Work, n: int) -> str:
+    """Return the pointer of output `n` of the epilogue `sibling`."""
+    first, *others = (f"to.out{epilogue.outputs[n]}" for epilogue in work.parts.epilogues)
+    return "".join(f"sibling == {k} ? {out} : " for k, out in enumerate(others, 1)) + first
 
 
 def result_pointers(work: Work) -> str:

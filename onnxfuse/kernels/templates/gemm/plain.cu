@@ -8,28 +8,28 @@ struct Parameters : Source, Stores, Groups {
   Index m, n, k;
 };
 
-template <int LANE, int PRODUCT> DEVICE void multiply(float (&sums)[ACCUMULATED], const Operands& from, Index row,
+template <int SIBLING, int PRODUCT> DEVICE void multiply(float (&sums)[ACCUMULATED], const Operands& from, Index row,
                                                       Index column, const Parameters& p) {
   if constexpr (PRODUCT < ACCUMULATED) {
-    const auto* b = from.template b<LANE + PRODUCT>() + (B_TRANSPOSED ? (unsigned long long)column * p.k : column);
+    const auto* b = from.template b<SIBLING + PRODUCT>() + (B_TRANSPOSED ? (unsigned long long)column * p.k : column);
     float sum = 0.0f;
     for (Index k = 0; k < p.k; ++k)
       sum += left_element(from.a(), row, k, p.k, p) *
              load_splat(b + (B_TRANSPOSED ? k : (unsigned long long)k * p.n)).get(0);
     sums[PRODUCT] = sum;
-    multiply<LANE, PRODUCT + 1>(sums, from, row, column, p);
+    multiply<SIBLING, PRODUCT + 1>(sums, from, row, column, p);
   }
 }
 
-template <int LANE> DEVICE void finish(const Operands& from, const Results& to, const Place& at, const Parameters& p) {
-  if constexpr (LANE < LANES) {
+template <int SIBLING> DEVICE void finish(const Operands& from, const Results& to, const Place& at, const Parameters& p) {
+  if constexpr (SIBLING < SIBLINGS) {
     float sums[ACCUMULATED];
-    multiply<LANE, 0>(sums, from, at.row, at.column, p);
-    const Pointers operands = from.of(LANE);
+    multiply<SIBLING, 0>(sums, from, at.row, at.column, p);
+    const Pointers operands = from.of(SIBLING);
     const Result result[1] = {apply(element(sums, load_column<1>(operands, at, 0), load_cell<1>(operands, at, 0, 0),
                                             load_rows(operands, at, 0), 0, 0))};
-    store_results<1>(to, p, LANE, at, result);
-    finish<LANE + 1>(from, to, at, p);
+    store_results<1>(to, p, SIBLING, at, result);
+    finish<SIBLING + 1>(from, to, at, p);
   }
 }
 

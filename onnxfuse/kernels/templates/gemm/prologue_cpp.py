@@ -1,6 +1,7 @@
 """The generated text of a product's prologue: what computes its left factor, 16 bytes at a time."""
 
 from onnxfuse.kernels.emit import expressions
+from onnxfuse.kernels.emit.access import Held, Load
 from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.ir.program import Apply
 from onnxfuse.kernels.templates.gemm.body import ROW_BYTES, Anatomy, Prologue
@@ -51,14 +52,17 @@ def sm80(op: FusedOp, parts: Anatomy, prologue: Prologue, rows: int, along: int)
             place = f"beside + ({behind} + number * {wide * size})"
             behind += rows * (ROW_BYTES // PIECE_BYTES) * wide * size
         fetches.append(f"    copy_neighbours<{wide}, {along}>({place}, in{i} + offset, left);\n")
-        takes.append(f"    held.in{i} = take_neighbours<{stored}, {wide}, {along}>({place}, in{i} + offset, left);\n")
+        take = f"take_neighbours<{stored}, {wide}, {along}>({place}, in{i} + offset, left)"
+        takes.append(Load(f"in{i}", f"Pack<{stored}, {wide}>", take))
     return _struct(
         op, parts, prologue, along,
         f"  static constexpr int BESIDE_BYTES = {behind};  // of the stage: matrices that do not lie where A will\n"
         "  DEVICE void fetch(SharedAddress a, SharedAddress beside, int number, unsigned long long offset, int left) "
         f"const {{\n{''.join(fetches)}  }}\n"
-        "  DEVICE Cells take(SharedAddress a, SharedAddress beside, int number, unsigned long long offset, int left) "
-        f"const {{\n    Cells held;\n{''.join(takes)}    return held;\n  }}\n",
+        + Held("Cells", "cell", tuple(takes)).load(
+            "take", "SharedAddress a, SharedAddress beside, int number, unsigned long long offset, int left",
+            of=" const",
+        ),
     ) + (
         "template <class From> DEVICE constexpr int beside_bytes() { return From::BESIDE_BYTES; }\n"
         "DEVICE Prologue left_of(const Operands& from, const Groups& p, Index matrix, Index m, Index k) {\n"
@@ -93,56 +97,52 @@ def _struct(op: FusedOp, parts: Anatomy, prologue: Prologue, along: int, cells: 
     """Return `Prologue`: pointers to what the functor reads, how a thread takes its share, and what it makes of it."""
     wide = _wide(parts)
     live = [(prologue.inputs[i], prologue.kinds[i]) for i in expressions.live_inputs(prologue.program)]
-    pack, splat = f"Pack<{{}}, {wide}>", "Splat<{}>"
-    holders = {"cell": pack, "column": pack, "row": splat, "uniform": splat, "group": pack}
     stored = {i: types.TYPES[op.inputs[i]].stored for i, _ in live}
     first = {"cell": " + (unsigned long long)before * k", "row": " + before", "column": "", "uniform": "", "group": ""}
     by_group = ", before(before), k(k), group(p.group)" if prologue.group else ""
     given = ", ".join(f"in{i}((const {stored[i]}*)from.in{i}{first[kind]})" for i, kind in live)
-    values = {
-        "cell": "cell.in{}.get(next)", "column": "column.in{}.get(next)", "row": "row.in{}.get(next)",
-        "uniform": "row.in{}.get(next)", "group": "row.in{}.get(next)",
+    neighbours = f"load_neighbours<{wide}, {along}>"
+    loads = {
+        "cell": "", "column": f"{neighbours}(in{{}} + term, left)", "row": "load_splat(in{} + row)",
+        "uniform": "load_splat(in{})",
+        "group": f"{neighbours}(in{{}} + (unsigned long long)group.quotient(before + row) * k + term, left)",
     }  # fmt: skip
 
-    def held(name: str, *kinds: str) -> str:
-        fields = "".join(f" {holders[kind].format(stored[i])} in{i};" for i, kind in live if kind in kinds)
-        return f"  struct {name} {{{fields} }};\n"
+    def held(struct: str, name: str, *of: str) -> Held:
+        def load(i: int, kind: str) -> Load:
+            holder = f"Splat<{stored[i]}>" if kind in ("row", "uniform") else f"Pack<{stored[i]}, {wide}>"
+            return Load(f"in{i}", holder, loads[kind].format(i))
 
-    def load(kind: str, text: str) -> str:
-        return "".join(f"    held.in{i} = {text.format(i)};\n" for i, k in live if k == kind)
+        return Held(struct, name, tuple(load(i, kind) for i, kind in live if kind in of))
 
-    of_group = (
-        f"load_neighbours<{wide}, {along}>(in{{}} + (unsigned long long)group.quotient(before + row) * k + term, left)"
-    )
+    cell, column = held("Cells", "cell", "cell"), held("Columns", "column", "column")
+    row = held("Rows", "row", "row", "uniform", "group")
+    values = cell.values() | column.values() | row.values()
+    element = ", ".join(values[f"in{i}"] for i, _ in live)
     packed = {"f16": "packed_f16<W>", "bf16": "packed_bf16<W>"}.get(
         types.TYPES[parts.dtype].stored, "packed<Factor, W>"
     )
     word = "round_to_tf32(pack.word(i))" if parts.to_tf32 else "pack.word(i)"
-    element = ", ".join(values[kind].format(i) for i, kind in live)
     return (
         f"namespace left_factor {{\n{expressions.source(prologue.program)}}}\nstruct Prologue {{\n"
         f"  static constexpr int W = {wide};  // terms that a thread computes at once\n"
         + "".join(f"  const {stored[i]}* in{i};\n" for i, _ in live)
         + ("  Index before, k;\n  Divisor<Index> group;\n" if prologue.group else "")
-        + held("Cells", "cell")
-        + held("Columns", "column")
-        + held("Rows", "row", "uniform", "group")
+        + cell.hold()
+        + column.hold()
+        + row.hold()
         + "  DEVICE Prologue(const Operands& from, const Groups& p, Index before, Index k)\n"
         f"      : {given}{by_group} {{}}\n"
         "  // Of the terms from `term` on, of which there are `left`.\n"
-        "  DEVICE Columns columns(Index term, int left) const {\n    Columns held = {};\n"
-        + load("column", f"load_neighbours<{wide}, {along}>(in{{}} + term, left)")
-        + "    return held;\n  }\n  DEVICE Rows rows(Index row, bool there, Index term, int left) const {\n"
-        "    Rows held = {};\n    if (!there) return held;\n"
-        + load("row", "load_splat(in{} + row)")
-        + load("uniform", "load_splat(in{})")
-        + load("group", of_group)
-        + "    return held;\n  }\n"
+        + column.load("columns", "Index term, int left", of=" const")
+        + row.load(
+            "rows", "Index row, bool there, Index term, int left", after="    if (!there) return held;\n", of=" const"
+        )
         + cells
         + "  // Beyond the end of a row are zeros, whatever the functor makes of nothing.\n"
         "  static DEVICE void compute(unsigned (&word)[4], const Cells& cell, const Columns& column, const Rows& row, "
-        "int left) {\n    Stored<Factor>::Value value[W];\n    UNROLLED for (int next = 0; next < W; ++next)\n"
-        f"      value[next] = next < left ? left_factor::apply({{{element}}}).b0 : 0.0f;\n"
+        "int left) {\n    Stored<Factor>::Value value[W];\n    UNROLLED for (int w = 0; w < W; ++w)\n"
+        f"      value[w] = w < left ? left_factor::apply({{{element}}}).b0 : 0.0f;\n"
         f"    const Pack<Factor, W> pack = {packed}(value);\n"
         f"    UNROLLED for (int i = 0; i < 4; ++i) word[i] = {word};\n  }}\n}};\n"
     )

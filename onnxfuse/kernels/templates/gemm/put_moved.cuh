@@ -64,10 +64,10 @@ DEVICE void put_words(Word* to, const Layout& layout, Index column, Index row, I
   }
 }
 
-DEVICE void put_moved(const Results& results, const Stores& stores, int lane, Index column, Index row, Index m, Index n,
+DEVICE void put_moved(const Results& results, const Stores& stores, int sibling, Index column, Index row, Index m, Index n,
                       unsigned puts) {
-  const Layout& layout = stores.layouts[lane];
-  Word* to = output_of(results, lane);
+  const Layout& layout = stores.layouts[sibling];
+  Word* to = output_of(results, sibling);
   if (layout.together == 1) put_pieces(to, layout, column, row, m, n, puts);
   else if (layout.together == 2) put_columns(to, layout, column, row, m, n, puts);
   else put_words(to, layout, column, row, m, n, puts);

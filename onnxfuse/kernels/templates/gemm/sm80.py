@@ -59,7 +59,7 @@ PACES = {
 }
 """The blocks, by the rows and columns of all products of a gate together.
 
-Fitted to 23 sizes from 1 x 768 x 768 to 16384 x 3072 x 768 with bias and GELU (tests/gpu/products.py), float16, H200,
+Fitted to 23 sizes from 1 x 768 x 768 to 16384 x 3072 x 768 with bias and GELU (benchmarks/products.py), float16, H200,
 2026-11: what they choose takes 0.6% more time than the best block of each size, 2.4% in float32 (geometric means).
 """
 SPARE = (Block(64, 192, 2, 2), Block(64, 256, 2, 2))

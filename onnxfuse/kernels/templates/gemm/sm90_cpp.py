@@ -1,5 +1,6 @@
 """The generated text of the kernel for Hopper: its tensor maps, its products, how a chunk of results is put."""
 
+from onnxfuse.kernels.emit import entry as entries
 from onnxfuse.kernels.emit.source import KernelSource
 from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.ir.program import Program
@@ -7,8 +8,8 @@ from onnxfuse.kernels.launch_plan import Tile
 from onnxfuse.kernels.programs.choice import smaller
 from onnxfuse.kernels.templates.gemm import prologue_cpp
 from onnxfuse.kernels.templates.gemm.body import TYPES
-from onnxfuse.kernels.templates.gemm.cpp import arguments, kernel
-from onnxfuse.kernels.templates.gemm.epilogue_cpp import result_pointers
+from onnxfuse.kernels.templates.gemm.cpp import kernel, pointers
+from onnxfuse.kernels.templates.gemm.epilogue_cpp import choice, result_pointers
 from onnxfuse.kernels.templates.gemm.work import Work, output_bytes
 
 _SWIZZLED = {
@@ -21,12 +22,10 @@ the copy engine has them; elements of 4 bytes take two such blocks of rows."""
 
 def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int) -> KernelSource:
     """Return the kernel for Hopper's tensor cores; of the left factor `left_rows` are fetched for a tile."""
-    inputs = ", ".join(f"in{i}" for i in range(len(work.op.inputs)))
-    outputs = ", ".join(f"out{n}" for n in range(len(work.op.outputs)))
-    end = (
-        f"CLUSTERED_KERNEL(THREADS, TOGETHER) {work.entry}({arguments(work.op)}, TENSOR_MAPS maps, PARAMETERS p) {{\n"
-        f"  gemm({{{inputs}}}, {{{outputs}}}, maps, p);\n}}\n"
-    )
+    end = entries.kernel(
+        work.entry, len(work.op.inputs), len(work.op.outputs), f"  gemm({pointers(work.op)}, maps, p);\n",
+        bounds="CLUSTERED_KERNEL(THREADS, TOGETHER)", more="TENSOR_MAPS maps",
+    )  # fmt: skip
     constants = {
         "THREADS": threads, "TILE_M": tile.m, "TILE_N": tile.n, "TILE_K": work.parts.terms, "CLUSTER": tile.cluster,
         "WARPGROUPS": tile.warpgroups, "TEAMS": tile.teams, "SPLIT": tile.split, "TOGETHER": tile.cluster * tile.split,
@@ -34,6 +33,7 @@ def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int) -> K
         "PART_WARPS": part_warps(tile, left_rows),
         "EVERY_BLOCK": (1 << tile.cluster) - 1, "STAGES": stages, "OUTPUT_BYTES": output_bytes(work.parts),
         "STAGED": int(work.staged is not None), "BESIDE": _beside(work),
+        "PROLOGUE": work.parts.prologue is not None,
     }  # fmt: skip
     middle = (
         result_pointers(work)
@@ -48,7 +48,7 @@ def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int) -> K
         work.first_operand * tile.n, TYPES[work.parts.dtype], right_rows=not work.parts.products[0].transposed
     )
     prologue = work.parts.prologue
-    middle += f"constexpr bool PROLOGUE = {str(prologue is not None).lower()};\n" + _fetch_beside(_beside(work))
+    middle += _fetch_beside(_beside(work))
     middle += f"using Factor = {types.TYPES[work.parts.dtype].stored};\n"
     middle += "struct GivenFactor {\n  DEVICE GivenFactor(const Operands&, const Groups&, Index, Index) {}\n};\n"
     if prologue is None:
@@ -56,7 +56,12 @@ def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int) -> K
     else:
         middle += prologue_cpp.sm90(work.op, work.parts, prologue)
     before = ("cuda/sm90.cuh",) if prologue is None else ("cuda/sm90.cuh", "conv/neighbours.cuh")
-    files = (f"gemm/fetch_{work.source}.cuh", *(("gemm/put_moved.cuh",) if work.stored else ()), "gemm/sm90.cu")
+    files = (
+        f"gemm/fetch_{work.source}.cuh",
+        *(("gemm/put_moved.cuh",) if work.stored else ()),
+        "gemm/sm90.cuh",
+        "gemm/sm90.cu",
+    )
     return kernel(work, before, constants, work.staged, middle, files, end)
 
 
@@ -105,14 +110,14 @@ def _take_staged(work: Work) -> str:
     if work.staged is not None:
         size = output_bytes(work.parts)
         fetch = "".join(
-            f"  fetch_box<false>(to + {part * 2048}, &maps.staged[lane], column + {part * 32}, row, arrived, 0);\n"
+            f"  fetch_box<false>(to + {part * 2048}, &maps.staged[sibling], column + {part * 32}, row, arrived, 0);\n"
             for part in range(size // 2)
         )
         take = f"  const unsigned from = {_SWIZZLED[size]};\n" + "".join(
             f"  held.in{work.staged}.word({w}) = load_shared(from + half * 1024 + {w * 4});\n" for w in range(size // 2)
         )
     return (
-        "DEVICE void fetch_staged(const TensorMaps& maps, int lane, Index column, Index row, unsigned to, "
+        "DEVICE void fetch_staged(const TensorMaps& maps, int sibling, Index column, Index row, unsigned to, "
         f"unsigned arrived) {{\n{fetch}}}\n"
         "DEVICE void take_staged(CellHeld<2>& held, unsigned puts, int row, int half, int group, int pair) {\n"
         f"{take}}}\n"
@@ -150,10 +155,12 @@ def _put_chunk(program: Program) -> str:
     for n, output in enumerate(program.outputs):
         size = types.TYPES[output.dtype].size
         for part in range(size // 2):
-            lines.append(f"  put_box(&maps.out{n}[lane], column + {part * 32}, row, puts + {offset + part * 2048});\n")
+            lines.append(
+                f"  put_box(&maps.out{n}[sibling], column + {part * 32}, row, puts + {offset + part * 2048});\n"
+            )
         offset += 16 * 64 * size
     return (
-        "DEVICE void put_chunk(const TensorMaps& maps, int lane, Index column, Index row, unsigned puts) {\n"
+        "DEVICE void put_chunk(const TensorMaps& maps, int sibling, Index column, Index row, unsigned puts) {\n"
         + "".join(lines)
         + "}\n"
     )
@@ -164,15 +171,13 @@ def _put_moved(work: Work) -> str:
     put = "Index column, Index row, unsigned puts"
     if not work.stored:
         moved = put.replace(" row,", " row, Index m, Index n,")
-        return f"DEVICE void put_moved(const Results&, const Stores&, int lane, {moved}) {{}}\n"
-    epilogues = work.parts.epilogues
+        return f"DEVICE void put_moved(const Results&, const Stores&, int sibling, {moved}) {{}}\n"
     word = f"Raw<{types.TYPES[work.program.outputs[0].dtype].size}>::Word"
-    choices = "".join(f"lane == {k} ? to.out{epilogue.outputs[0]} : " for k, epilogue in list(enumerate(epilogues))[1:])
     return (
-        f"DEVICE void put_chunk(const TensorMaps&, int lane, {put}) {{}}\n"
+        f"DEVICE void put_chunk(const TensorMaps&, int sibling, {put}) {{}}\n"
         f"using Word = {word};\n"
-        "DEVICE Word* output_of(const Results& to, int lane) {\n"
-        f"  return (Word*)({choices}to.out{epilogues[0].outputs[0]});\n}}\n"
+        "DEVICE Word* output_of(const Results& to, int sibling) {\n"
+        f"  return (Word*)({choice(work, 0)});\n}}\n"
     )
 
 

@@ -43,8 +43,8 @@ def count(work: Work) -> int:
     """Return how many tensors the copy engine would be told of."""
     parts = work.parts
     left = 1 if parts.prologue is None else len(parts.prologue.cells)
-    of_lane = (0 if work.stored else len(parts.epilogues[0].outputs)) + (work.staged is not None)
-    return left + len(parts.products) + of_lane * len(parts.epilogues)
+    of_sibling = (0 if work.stored else len(parts.epilogues[0].outputs)) + (work.staged is not None)
+    return left + len(parts.products) + of_sibling * len(parts.epilogues)
 
 
 def _in_slot(whole: TensorMap, slot: Slot | None) -> TensorMap:

@@ -1,12 +1,12 @@
 // Sources of a pointwise kernel whose inputs are read through index maps, and how W neighbours of them are fetched.
 //
 // The output is one linear space of p.count elements; its dimensions are merged to RANK. A read is
-//   splat   the same element for all lanes of a vector;
+//   splat   the same for all elements of a vector;
 //   pieces  contiguous in accesses of G elements, each of which lies in one piece;
 //           G = 1: anything at all, element by element.
 // `find` of its generated struct gives the position of an element in the input, or false where nothing is to be read.
 // Of several inputs side by side, `input` of its struct tells in which one: `from` is then all pointers.
-// A guard tells which piece an element comes from: for all lanes alike, or a bit for each lane.
+// A guard tells which piece an element comes from: for all elements alike, or a bit for each element.
 
 struct Parameters {
   Index count;
@@ -23,8 +23,8 @@ struct Flag {
   DEVICE bool get(int) const { return holds; }
 };
 struct Flags {
-  unsigned lanes;
-  DEVICE bool get(int lane) const { return lanes >> lane & 1; }
+  unsigned elements;
+  DEVICE bool get(int w) const { return elements >> w & 1; }
 };
 
 template <class R, class T> DEVICE const T* input(const T* from, const Place&, const Parameters&) { return from; }
@@ -47,13 +47,13 @@ template <class R, int G, int W, class F> DEVICE auto load_pieces(const F& from,
     Index position;
     if (R::find(at, p, position)) pack = load<W>(input<R>(from, at, p) + position);
   } else {
-    UNROLLED for (int lane = 0; lane < W; lane += G) {
+    UNROLLED for (int w = 0; w < W; w += G) {
       Index position;
       if (R::find(at, p, position)) {
         const Pack<T, G> piece = load<G>(input<R>(from, at, p) + position);
-        UNROLLED for (int i = 0; i < G; ++i) pack.set_bits(lane + i, piece.bits(i));
+        UNROLLED for (int i = 0; i < G; ++i) pack.set_bits(w + i, piece.bits(i));
       }
-      if (lane + G < W) at.template advance<G>(p);
+      if (w + G < W) at.template advance<G>(p);
     }
   }
   return pack;
@@ -62,9 +62,9 @@ template <class R, int G, int W, class F> DEVICE auto load_pieces(const F& from,
 template <class R> DEVICE Flag load_flag(const Place& at, const Parameters& p) { return {R::holds(at, p)}; }
 template <class R, int W> DEVICE Flags load_flags(Place at, const Parameters& p) {
   Flags flags = {0};
-  UNROLLED for (int lane = 0; lane < W; ++lane) {
-    flags.lanes |= (unsigned)R::holds(at, p) << lane;
-    if (lane + 1 < W) at.template advance<1>(p);
+  UNROLLED for (int w = 0; w < W; ++w) {
+    flags.elements |= (unsigned)R::holds(at, p) << w;
+    if (w + 1 < W) at.template advance<1>(p);
   }
   return flags;
 }

@@ -5,20 +5,20 @@ is the same kernel.
 """
 
 import math
-from dataclasses import replace
 
 from onnxfuse.kernels import launch_plan
 from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.emit import concat_table, expressions, index_maps, operands
-from onnxfuse.kernels.emit.operands import Fetch
+from onnxfuse.kernels.emit import access, concat_table, expressions, index_maps
+from onnxfuse.kernels.emit.access import Operand
+from onnxfuse.kernels.emit.entry import entry_point
 from onnxfuse.kernels.emit.source import DEVICE, KernelSource, generated, template
 from onnxfuse.kernels.ir import strides, types
 from onnxfuse.kernels.ir.lower_movement import Lowered, Read, lower
-from onnxfuse.kernels.ir.program import Program
-from onnxfuse.kernels.ir.strides import Shape
-from onnxfuse.kernels.launch_plan import LaunchPlan, Operand, Tuning
+from onnxfuse.kernels.launch_plan import LaunchPlan, Tuning
 from onnxfuse.kernels.programs.choice import gcd
-from onnxfuse.kernels.templates.pointwise import transpose_tile
+from onnxfuse.kernels.templates.pointwise import dense, sources, transpose_tile
+from onnxfuse.kernels.templates.pointwise.asked import Asked
+from onnxfuse.kernels.templates.pointwise.sources import Fetch
 
 NARROWEST = 4
 """Bytes of a vector that is narrower than the types allow, so that it divides the inner dimension; twice as many where
@@ -40,74 +40,44 @@ SpaceToDepth of 112x112 by 2 elements 86% of copy bandwidth, by 4 83%, by 8 69%;
 """
 
 
-def plan(
-    entry: str,
-    program: Program,
-    input_shapes: tuple[Shape, ...],
-    output_shapes: tuple[Shape, ...],
-    aligned: bool,
-    arch: Arch,
-    tuning: Tuning,
-) -> LaunchPlan:
-    """Return how to run a program with data movement on inputs of these shapes."""
-    count = math.prod(output_shapes[0])
-    lowered = lower(program, input_shapes)
-    bits = operands.index_bits(lowered, input_shapes)
-    tensors = operands.operands(program, lowered, input_shapes)
-    tile = None if launch_plan.is_small(count, arch) else transpose_tile.choose(lowered)
-    if tile is not None:
-        return transpose_tile.plan(entry, program, lowered, tile, tensors, output_shapes, aligned, bits, tuning)
-    return direct(entry, program, lowered, tensors, output_shapes, aligned, bits, arch, tuning)
+def plan(asked: Asked) -> LaunchPlan:
+    """Return how to run a program with data movement."""
+    lowered = lower(asked.program, asked.input_shapes)
+    small = launch_plan.is_small(math.prod(asked.output_shapes[0]), asked.arch)
+    tile = None if small else transpose_tile.choose(lowered)
+    return _direct(asked, lowered) if tile is None else transpose_tile.plan(asked, lowered, tile)
 
 
-# ---- every thread fetches what it computes from
-
-
-def direct(
-    entry: str,
-    program: Program,
-    lowered: Lowered,
-    tensors: tuple[Operand, ...],
-    output_shapes: tuple[Shape, ...],
-    aligned: bool,
-    bits: int,
-    arch: Arch,
-    tuning: Tuning,
-) -> LaunchPlan:
-    """Return the plan in which a thread fetches the operands of a vector of outputs by itself."""
+def _direct(asked: Asked, lowered: Lowered) -> LaunchPlan:
+    """Return the plan in which every thread fetches the operands of a vector of outputs by itself."""
+    entry, arch, tuning = asked.entry, asked.arch, asked.tuning
     count = math.prod(lowered.extents)
-    width = launch_plan.spread(_width(tensors, lowered, aligned, tuning), count, arch)
+    tensors = sources.operands(asked.program, lowered, asked.input_shapes)
+    width = launch_plan.spread(_width(tensors, lowered, asked.aligned, tuning), count, arch)
     tail = index_maps.tail(lowered.extents, width)
-    fetches = [operands.fetch(n, s, lowered, width, tail, aligned) for n, s in sorted(lowered.sources.items())]
+    fetches = [sources.fetch(n, s, lowered, width, tail, asked.aligned) for n, s in sorted(lowered.sources.items())]
     vectors = count // width
-    fetches = [operands.looked_up(f, lowered, width, tuning.mapped_threads) for f in fetches]
+    fetches = [sources.looked_up(f, lowered, width, tuning.mapped_threads) for f in fetches]
     by_tables = any(f.starts is not None for f in fetches)
-    work = "by_tables" if by_tables else "pointwise"
     flight = tuning.bytes_in_flight * (concat_table.FLIGHT if by_tables else 1)
-    unroll = _unroll(fetches, lowered, width, vectors, arch, replace(tuning, bytes_in_flight=flight))
-    numbers = index_maps.Numbers(bits)
-    found = operands.finders(fetches, lowered, numbers)
-    tables = operands.tables(fetches, lowered, numbers)
-    constants = operands.constants(lowered, numbers, width, unroll, tail, tuning.mapped_threads)
+    unroll = _unroll(fetches, lowered, width, vectors, arch, flight)
+    numbers = index_maps.Numbers(sources.index_bits(lowered, asked.input_shapes))
+    found = sources.finders(fetches, lowered, numbers)
+    tables = sources.tables(fetches, lowered, numbers)
+    constants = sources.constants(lowered, numbers, width, unroll, tail, tuning.mapped_threads)
+    work = "by_tables" if by_tables else "pointwise"
     kernel = KernelSource(
         entry,
         (
             *(template(f) for f in (DEVICE, "cuda/math.cuh", "cuda/memory.cuh")),
             generated(entry, constants + expressions.source(lowered.program)),
-            *(template(f) for f in ("cuda/place.cuh", "pointwise/mapped.cuh")),
-            generated(entry, found + launch_plan.pointers(tensors)),
+            *(template(f) for f in ("cuda/coordinates.cuh", "cuda/place.cuh", "pointwise/mapped.cuh")),
+            generated(entry, found + access.pointers(tensors)),
             *([template("concat/beside.cuh")] if by_tables else []),
-            generated(
-                entry,
-                tables
-                + operands.held(fetches)
-                + operands.load(fetches)
-                + operands.element(fetches)
-                + operands.store(tensors),
-            ),
+            generated(entry, tables + dense.around(sources.loads(fetches), sources.stores(tensors))),
             template("pointwise/pointwise.cu"),
-            generated(entry, operands.after_tables(fetches, "pointwise") if by_tables else ""),
-            generated(entry, launch_plan.entry_point(entry, work, program, tensors, tuning.min_blocks)),
+            generated(entry, sources.after_tables(fetches, "pointwise") if by_tables else ""),
+            generated(entry, entry_point(entry, work, asked.program, tensors, tuning.min_blocks)),
         ),
     )
     return LaunchPlan(
@@ -115,8 +85,8 @@ def direct(
         grid=(max(1, -(-vectors // (tuning.mapped_threads * unroll))), 1, 1),
         block=(tuning.mapped_threads, 1, 1),
         shared_bytes=0,
-        parameters=operands.parameters(count, lowered, numbers),
-        output_shapes=output_shapes,
+        parameters=sources.parameters(count, lowered, numbers),
+        output_shapes=asked.output_shapes,
     )
 
 
@@ -137,11 +107,11 @@ def _width(tensors: tuple[Operand, ...], lowered: Lowered, aligned: bool, tuning
     return narrow if narrow * min(t.size for t in tensors if t.is_output) >= least else width
 
 
-def _unroll(fetches: list[Fetch], lowered: Lowered, width: int, vectors: int, arch: Arch, tuning: Tuning) -> int:
+def _unroll(fetches: list[Fetch], lowered: Lowered, width: int, vectors: int, arch: Arch, flight: int) -> int:
     """Vectors per thread: enough bytes in flight, but one where a single wave of threads holds all of them anyway."""
     if vectors <= arch.sm_count * arch.threads_per_sm:
         return 1
     held = [types.TYPES[lowered.program.inputs[f.number]].size * width for f in fetches if f.holder.startswith("Pack")]
     # Narrow accesses: many. Pad of 56x56 48.2 us by 4 or 8 of 4 bytes, 52.1 by 2; SpaceToDepth 38.7 and 43.0.
-    in_flight = tuning.bytes_in_flight * (NARROW_IN_FLIGHT if max(held, default=16) < 16 else 1)
+    in_flight = flight * (NARROW_IN_FLIGHT if max(held, default=16) < 16 else 1)
     return max(1, min(8, in_flight // max(sum(held), 8)))

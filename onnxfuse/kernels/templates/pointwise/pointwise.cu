@@ -9,7 +9,7 @@
 
 template <int W> DEVICE void store_results(const Pointers& to, const Held<W>& held, const Place& at, const Parameters& p) {
   Result result[W];
-  UNROLLED for (int lane = 0; lane < W; ++lane) result[lane] = apply(element(held, lane));
+  UNROLLED for (int w = 0; w < W; ++w) result[w] = apply(element(held, w));
   store_all<W>(to, result, at, p);
 }
 

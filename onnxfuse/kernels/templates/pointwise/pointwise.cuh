@@ -16,7 +16,7 @@ struct Parameters {
   Index stride[STRIDED_SLOTS][RANK];    // of every operand that is neither linear nor uniform; 0 = broadcast
 };
 
-// The lanes of a vector that come before the next inner row begins.
+// The elements of a vector that come before the next inner row begins.
 DEVICE Index before_seam(const Place& at, const Parameters& p) {
   return p.extent[RANK - 1].value - at.coordinate[RANK - 1];
 }
@@ -36,13 +36,13 @@ template <int W, class T> DEVICE Splat<T> load_strided_splat(const T* from, cons
 template <int W, class T> DEVICE Pack<T, W> load_inner(const T* from, const Place& at, const Index* stride) {
   return load<W>(from + at.offset(stride));
 }
-// Where no lane lies behind the seam, nothing is read there: it may be behind the tensor.
+// Where no element lies behind the seam, nothing is read there: it may be behind the tensor.
 template <int W, class T>
 DEVICE Pack<T, W> load_seam(const T* from, const Place& at, const Index* stride, const Parameters& p) {
   const Index before = before_seam(at, p), here = at.offset(stride), there = offset_after_seam(at, stride, p) - before;
   Pack<T, W> pack = {};
-  UNROLLED for (int lane = 0; lane < W; ++lane)
-    pack.set_bits(lane, load_bits(from + (Index)((lane < before ? here : there) + lane)));
+  UNROLLED for (int w = 0; w < W; ++w)
+    pack.set_bits(w, load_bits(from + (Index)((w < before ? here : there) + w)));
   return pack;
 }
 template <int W, class T>
@@ -51,15 +51,15 @@ DEVICE Pack<T, W> load_seam_splat(const T* from, const Place& at, const Index* s
   const auto left = load_bits(from + here);
   const auto right = load_bits(from + (before < W ? offset_after_seam(at, stride, p) : here));
   Pack<T, W> pack = {};
-  UNROLLED for (int lane = 0; lane < W; ++lane) pack.set_bits(lane, lane < before ? left : right);
+  UNROLLED for (int w = 0; w < W; ++w) pack.set_bits(w, w < before ? left : right);
   return pack;
 }
 template <int W, class T>
 DEVICE Pack<T, W> load_gather(const T* from, Place at, const Index* stride, const Parameters& p) {
   Pack<T, W> pack = {};
-  UNROLLED for (int lane = 0; lane < W; ++lane) {
-    pack.set_bits(lane, load_bits(from + at.offset(stride)));
-    if (lane + 1 < W) at.advance<1>(p);
+  UNROLLED for (int w = 0; w < W; ++w) {
+    pack.set_bits(w, load_bits(from + at.offset(stride)));
+    if (w + 1 < W) at.advance<1>(p);
   }
   return pack;
 }
@@ -71,9 +71,9 @@ DEVICE void store_linear(T* to, const typename Stored<T>::Value (&value)[W], con
 template <int W, class T>
 DEVICE void store_first(T* to, const typename Stored<T>::Value (&value)[W], Place at, const Index* stride,
                         const Parameters& p) {
-  UNROLLED for (int lane = 0; lane < W; ++lane) {
-    const typename Stored<T>::Value one[1] = {value[lane]};
+  UNROLLED for (int w = 0; w < W; ++w) {
+    const typename Stored<T>::Value one[1] = {value[w]};
     if (at.first(stride)) store_values<1>(to + at.offset(stride), one);
-    if (lane + 1 < W) at.advance<1>(p);
+    if (w + 1 < W) at.advance<1>(p);
   }
 }

@@ -15,6 +15,7 @@ from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.launch_plan import LaunchPlan, Tuning
 from onnxfuse.kernels.templates.pointwise import dense, mapped
+from onnxfuse.kernels.templates.pointwise.asked import Asked
 from onnxfuse.kernels.templates.reduction import plan as reduction
 from onnxfuse.model.fused import FusedOp
 
@@ -41,7 +42,7 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     if not any(math.prod(s) for s in outputs):
         return launch_plan.nothing(op, outputs)
     make = reduction.plan if phases(built) else mapped.plan if built.moves() else dense.plan
-    made = make(identifier(op.name), built, input_shapes, outputs, aligned, arch, tuning)
+    made = make(Asked(identifier(op.name), built, input_shapes, outputs, aligned, arch, tuning))
     if made.grid[0] == 0 and any(math.prod(s) for s in outputs):
         raise UnsupportedError("an empty input beside an output that is not empty")
     if made.grid[0] >= 2**31:

@@ -7,7 +7,7 @@
 //
 // SHIFTED: rows of the output begin and end inside vectors. Vectors then lie on the boundaries of memory, not on those of
 // rows: those of a tile begin up to WIDTH - 1 columns to the left of it, so that many columns more are in shared memory,
-// and `own` says which lanes are the row's. Sources whose runs begin inside vectors are read the same way.
+// and `own` says which elements are the row's. Sources whose runs begin inside vectors are read the same way.
 //
 // Shared rows are an odd number of words apart: a warp that writes along ROW, a word a lane, meets 32 banks; one that
 // reads 8 columns further with each lane meets each bank twice.
@@ -47,10 +47,10 @@ template <int G, class T> DEVICE void put(Tile<T>& tile, int row, int column, co
 // The neighbours of the element at (row, held column); WRITTEN_FLAT: the next row follows the last column.
 template <int W, class T> DEVICE Pack<T, W> pick(const Tile<T>& tile, int row, int column) {
   Pack<T, W> pack = {};
-  UNROLLED for (int lane = 0; lane < W; ++lane) {
-    const bool over = WRITTEN_FLAT && column + lane >= COLUMNS;
+  UNROLLED for (int w = 0; w < W; ++w) {
+    const bool over = WRITTEN_FLAT && column + w >= COLUMNS;
     static_assert(!WRITTEN_FLAT || W <= COLUMNS);
-    pack.set_bits(lane, tile.bits[(column + lane - (over ? COLUMNS : 0)) * PITCH<T> + row + (over ? 1 : 0)]);
+    pack.set_bits(w, tile.bits[(column + w - (over ? COLUMNS : 0)) * PITCH<T> + row + (over ? 1 : 0)]);
   }
   return pack;
 }
@@ -109,15 +109,15 @@ DEVICE void fill_shifted(Tile<T>& tile, const T* from, Index count, const Block&
     if (begin + G <= count) {
       held[i] = load<G>(from + begin);
     } else {
-      UNROLLED for (int lane = 0; lane < G; ++lane)
-        if (begin + lane < count) held[i].set_bits(lane, load_bits(from + begin + lane));
+      UNROLLED for (int w = 0; w < G; ++w)
+        if (begin + w < count) held[i].set_bits(w, load_bits(from + begin + w));
     }
   }
   UNROLLED for (int i = 0; i < EACH; ++i) {
     const int column = (thread_index() + i * THREADS) / EACH_COLUMN;
-    UNROLLED for (int lane = 0; lane < G; ++lane) {
-      const int row = first[i] + lane;
-      if (0 <= row && row < ROWS) tile.bits[column * PITCH<T> + row] = held[i].bits(lane);
+    UNROLLED for (int w = 0; w < G; ++w) {
+      const int row = first[i] + w;
+      if (0 <= row && row < ROWS) tile.bits[column * PITCH<T> + row] = held[i].bits(w);
     }
   }
 }
@@ -139,32 +139,32 @@ DEVICE void fill_flat(Tile<T>& tile, const T* from, const Block& block, const Pa
     if (first + G <= whole) {
       held[i] = load<G>(from + start + first);
     } else {
-      for (int lane = 0; first + lane < whole; ++lane) held[i].set_bits(lane, load_bits(from + start + first + lane));
+      for (int w = 0; first + w < whole; ++w) held[i].set_bits(w, load_bits(from + start + first + w));
     }
   }
   UNROLLED for (int i = 0; i < EACH; ++i) {
     const int first = (thread_index() + i * THREADS) * G;
     if (first >= ROWS * COLUMNS) continue;
-    UNROLLED for (int lane = 0; lane < G; ++lane)
-      tile.bits[(first + lane) / ROWS * PITCH<T> + (first + lane) % ROWS] = held[i].bits(lane);
+    UNROLLED for (int w = 0; w < G; ++w)
+      tile.bits[(first + w) / ROWS * PITCH<T> + (first + w) % ROWS] = held[i].bits(w);
   }
 }
 
-// Of a vector of the output, of which only some lanes lie in the row.
+// Of a vector of the output, of which only some elements lie in the row.
 template <int W, class T> DEVICE Pack<T, W> load_written(const T* from, const Place& at, const Parameters& p) {
   if (at.linear + W <= p.count) return load<W>(from + at.linear);
   Pack<T, W> pack = {};
-  UNROLLED for (int lane = 0; lane < W; ++lane)
-    if (at.linear + lane < p.count) pack.set_bits(lane, load_bits(from + at.linear + lane));
+  UNROLLED for (int w = 0; w < W; ++w)
+    if (at.linear + w < p.count) pack.set_bits(w, load_bits(from + at.linear + w));
   return pack;
 }
 template <class R, int W, class F>
 DEVICE auto load_owned(const F& from, Place at, unsigned own, const Parameters& p) {
   Pack<decltype(element_of(input<R>(from, at, p))), W> pack = {};
-  UNROLLED for (int lane = 0; lane < W; ++lane) {
+  UNROLLED for (int w = 0; w < W; ++w) {
     Index position;
-    if ((own >> lane & 1) && R::find(at, p, position))
-      pack.set_bits(lane, load_bits(input<R>(from, at, p) + position));
+    if ((own >> w & 1) && R::find(at, p, position))
+      pack.set_bits(w, load_bits(input<R>(from, at, p) + position));
     at.template advance<1>(p);
   }
   return pack;

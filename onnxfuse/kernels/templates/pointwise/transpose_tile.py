@@ -3,17 +3,19 @@
 import math
 from dataclasses import dataclass, replace
 
-from onnxfuse.kernels import launch_plan
-from onnxfuse.kernels.emit import expressions, index_maps, operands
-from onnxfuse.kernels.emit.operands import Fetch
+from onnxfuse.kernels.emit import access, expressions, index_maps
+from onnxfuse.kernels.emit.access import Operand
+from onnxfuse.kernels.emit.entry import entry_point
 from onnxfuse.kernels.emit.source import DEVICE, KernelSource, generated, template
 from onnxfuse.kernels.ir import strides, types
 from onnxfuse.kernels.ir.index_map import Digit, Index
 from onnxfuse.kernels.ir.lower_movement import Lowered, Read, Source
-from onnxfuse.kernels.ir.program import Program
 from onnxfuse.kernels.ir.strides import Shape
-from onnxfuse.kernels.launch_plan import LaunchPlan, Operand, Tuning
+from onnxfuse.kernels.launch_plan import LaunchPlan
 from onnxfuse.kernels.programs.choice import gcd
+from onnxfuse.kernels.templates.pointwise import dense, sources
+from onnxfuse.kernels.templates.pointwise.asked import Asked
+from onnxfuse.kernels.templates.pointwise.sources import Fetch
 
 SIDE = 64
 """Rows and columns of a tile: 128 bytes of float16 on both sides of memory."""
@@ -152,18 +154,10 @@ def _side(extent: int, limit: int, step: int, waste: float) -> int:
     return side(parts // 2) if parts == 4 and wasted > waste * extent else side(parts)
 
 
-def plan(
-    entry: str,
-    program: Program,
-    lowered: Lowered,
-    tile: Tile,
-    tensors: tuple[Operand, ...],
-    output_shapes: tuple[Shape, ...],
-    aligned: bool,
-    bits: int,
-    tuning: Tuning,
-) -> LaunchPlan:
+def plan(asked: Asked, lowered: Lowered, tile: Tile) -> LaunchPlan:
     """Return the plan in which a block fetches a tile of the inputs that run across."""
+    entry, aligned, tuning = asked.entry, asked.aligned, asked.tuning
+    tensors = sources.operands(asked.program, lowered, asked.input_shapes)
     inner = len(lowered.extents) - 1
     widest = strides.vector_width(tuple(t.size for t in tensors)) if aligned else 1
     # A vector runs through one seam at most.
@@ -174,11 +168,11 @@ def plan(
     shifted = not tile.written_flat and not tile.read_flat and width < widest // 2 and tile.columns % widest == 0
     width = widest if shifted else width
     tail = 2 if tile.written_flat else 1
-    numbers = index_maps.Numbers(bits)
+    numbers = index_maps.Numbers(sources.index_bits(lowered, asked.input_shapes))
     down = -(-lowered.extents[tile.row] // tile.rows)
     across = -(-(lowered.extents[inner] + (width - 1 if shifted else 0)) // tile.columns)
-    fetches = [operands.fetch(n, s, lowered, width, tail, aligned) for n, s in sorted(lowered.sources.items())]
-    found = operands.finders(fetches, lowered, numbers)
+    fetches = [sources.fetch(n, s, lowered, width, tail, aligned) for n, s in sorted(lowered.sources.items())]
+    found = sources.finders(fetches, lowered, numbers)
     work = _tiles(tile, lowered, shifted, aligned, fetches, tensors, numbers)
     found += (
         f"DEVICE const Divisor<Index>& tiles_down(const Parameters& p) {{ return {numbers.divisor(down)}; }}\n"
@@ -194,23 +188,19 @@ def plan(
             *(template(f) for f in (DEVICE, "cuda/math.cuh", "cuda/memory.cuh")),
             generated(
                 entry,
-                operands.constants(lowered, numbers, width, 1, tail, tuning.pointwise_threads)
+                sources.constants(lowered, numbers, width, 1, tail, tuning.pointwise_threads)
                 + shape
                 + expressions.source(lowered.program),
             ),
-            *(template(f) for f in ("cuda/place.cuh", "pointwise/mapped.cuh")),
+            *(template(f) for f in ("cuda/coordinates.cuh", "cuda/place.cuh", "pointwise/mapped.cuh")),
             generated(entry, found),
             template("pointwise/transpose_tile.cu"),
             generated(
                 entry,
-                launch_plan.pointers(tensors)
-                + operands.held(fetches)
-                + work
-                + operands.element(fetches)
-                + operands.store(tensors),
+                access.pointers(tensors) + dense.around(sources.loads(fetches), sources.stores(tensors), work),
             ),
             template("pointwise/transpose_tile_work.cu"),
-            generated(entry, launch_plan.entry_point(entry, "tiled", program, tensors, tuning.min_blocks)),
+            generated(entry, entry_point(entry, "tiled", asked.program, tensors, tuning.min_blocks)),
         ),
     )
     blocks = math.prod(lowered.extents) // lowered.extents[inner] // lowered.extents[tile.row] * down * across
@@ -219,8 +209,8 @@ def plan(
         grid=(blocks, 1, 1),
         block=(tuning.pointwise_threads, 1, 1),
         shared_bytes=0,
-        parameters=operands.parameters(math.prod(lowered.extents), lowered, numbers),
-        output_shapes=output_shapes,
+        parameters=sources.parameters(math.prod(lowered.extents), lowered, numbers),
+        output_shapes=asked.output_shapes,
     )
 
 
@@ -272,7 +262,7 @@ def _fill(
 ) -> str:
     """Return the call that brings a source to shared memory."""
     size = types.TYPES[lowered.program.inputs[f.number]].size
-    operand = operands.place_of(source).removesuffix(", ")
+    operand = sources.place_of(source).removesuffix(", ")
     if f.number in tile.read_flat:
         grain = _flat_grain(source, lowered, tile, 16 // size) if aligned else 1
         return f"fill_flat<{f.struct}, {grain}>(tiles.s{f.number}, {operand}, block, p)"
@@ -287,7 +277,7 @@ def _fill(
 
 def _other(f: Fetch, lowered: Lowered, shifted: bool) -> str:
     """Return the load of a source that is read where it is used."""
-    start = operands.place_of(f.source)
+    start = sources.place_of(f.source)
     if not shifted or f.holder.startswith("Splat") or index_maps.fixed(f.source, (len(lowered.extents) - 1,)):
         return f"{f.call}({start}at, p)"
     if not isinstance(f.source, Read):

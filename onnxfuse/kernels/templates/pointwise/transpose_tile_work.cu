@@ -1,14 +1,14 @@
 // The work of a block: fill the tiles, wait, compute.
 
-constexpr unsigned ALL_LANES = (1u << WIDTH) - 1;
+constexpr unsigned ALL_ELEMENTS = (1u << WIDTH) - 1;
 
 template <int W> DEVICE void compute(const Pointers& pointers, const Tiles& tiles, const Block& block, int row, int column,
                                      const Parameters& p) {
   const Place at = block.at(row, column, p);
   Held<W> held;
-  load_all<W>(held, pointers, tiles, row, column, at, ALL_LANES, p);
+  load_all<W>(held, pointers, tiles, row, column, at, ALL_ELEMENTS, p);
   Result result[W];
-  UNROLLED for (int lane = 0; lane < W; ++lane) result[lane] = apply(element(held, lane));
+  UNROLLED for (int w = 0; w < W; ++w) result[w] = apply(element(held, w));
   store_all<W>(pointers, result, at, p);
 }
 
@@ -19,23 +19,23 @@ DEVICE void compute_shifted(const Pointers& pointers, const Tiles& tiles, const 
   const int shift = at.linear % WIDTH;
   at.linear -= shift;
   const Index first = at.coordinate[RANK - 1] -= shift, end = p.extent[RANK - 1].value;
-  unsigned own = ALL_LANES;
+  unsigned own = ALL_ELEMENTS;
   if (first >= end || first + WIDTH > end) {
     own = 0;
-    UNROLLED for (int lane = 0; lane < WIDTH; ++lane) own |= (unsigned)(first + lane < end) << lane;
+    UNROLLED for (int w = 0; w < WIDTH; ++w) own |= (unsigned)(first + w < end) << w;
     if (own == 0) return;
   }
   Held<WIDTH> held;
   load_all<WIDTH>(held, pointers, tiles, row, column - shift, at, own, p);
   Result result[WIDTH];
-  UNROLLED for (int lane = 0; lane < WIDTH; ++lane) result[lane] = apply(element(held, lane));
-  if (own == ALL_LANES) {
+  UNROLLED for (int w = 0; w < WIDTH; ++w) result[w] = apply(element(held, w));
+  if (own == ALL_ELEMENTS) {
     store_all<WIDTH>(pointers, result, at, p);
     return;
   }
-  UNROLLED for (int lane = 0; lane < WIDTH; ++lane) {
-    const Result one[1] = {result[lane]};
-    if (own >> lane & 1) store_all<1>(pointers, one, at, p);
+  UNROLLED for (int w = 0; w < WIDTH; ++w) {
+    const Result one[1] = {result[w]};
+    if (own >> w & 1) store_all<1>(pointers, one, at, p);
     ++at.linear;
   }
 }

@@ -11,9 +11,9 @@ struct Stand {
   DEVICE explicit Stand(const Parameters& p) {
     part = SPLIT ? p.places.quotient(block_index()) : 0;
     place = SPLIT ? block_index() - part * p.places.value : block_index() / CLUSTER;
-    first = (SPLIT ? part : rank_of_block()) * ROWS + thread_index() / LANES;
+    first = (SPLIT ? part : rank_of_block()) * ROWS + thread_index() / ACROSS;
     const Index outer = p.tiles.quotient(place);
-    column = ((place - outer * p.tiles.value) * LANES + thread_index() % LANES) * WIDTH;
+    column = ((place - outer * p.tiles.value) * ACROSS + thread_index() % ACROSS) * WIDTH;
     live = column < p.inner;
   }
   DEVICE Index outer(const Parameters& p) const { return p.tiles.quotient(place); }
@@ -42,7 +42,7 @@ DEVICE void give_early(const Held& held, const Pointers& base, const Outer& oute
 // the same order. Return whether this is that one; it then has the totals.
 template <class Partial> DEVICE bool across_blocks(Partial* totals, const Pointers& base, const Stand& stand,
                                                    const Parameters& p) {
-  constexpr int COLUMNS = LANES * WIDTH, TEAMS = THREADS > COLUMNS ? THREADS / COLUMNS : 1;
+  constexpr int COLUMNS = ACROSS * WIDTH, TEAMS = THREADS > COLUMNS ? THREADS / COLUMNS : 1;
   constexpr int AT_ONCE = 16;  // loads that wait together
   SHARED Shared<Partial, TEAMS * COLUMNS> of_team;
   SHARED Shared<unsigned, 1> before;
@@ -78,28 +78,28 @@ template <class Partial> DEVICE bool across_blocks(Partial* totals, const Pointe
   return true;
 }
 
-// Combine over all threads that share the vector's columns, and finish: each thread gets the results of its lanes.
+// Combine over all threads that share the vector's columns, and finish: each thread gets the results of its columns.
 // Return whether this block has them; SPLIT: the last one to come.
 template <class Partial> DEVICE bool across_rows(Partial (&partial)[WIDTH], Reduced (&done)[WIDTH],
                                                  const Pointers& base, const Stand& stand, const Parameters& p) {
-  constexpr int SIDE = LANES < 32 ? 32 : LANES;  // threads after which the columns come again
-  constexpr int GROUPS = LANES * ROWS / SIDE;
-  constexpr int COLUMNS = LANES * WIDTH;
-  if constexpr (LANES < 32) {
-    UNROLLED for (int w = 0; w < WIDTH; ++w) partial[w] = across_lanes<32 / LANES, LANES>(partial[w]);
+  constexpr int SIDE = ACROSS < 32 ? 32 : ACROSS;  // threads after which the columns come again
+  constexpr int GROUPS = ACROSS * ROWS / SIDE;
+  constexpr int COLUMNS = ACROSS * WIDTH;
+  if constexpr (ACROSS < 32) {
+    UNROLLED for (int w = 0; w < WIDTH; ++w) partial[w] = across_lanes<32 / ACROSS, ACROSS>(partial[w]);
   }
   if constexpr (GROUPS == 1 && CLUSTER == 1 && !SPLIT) {
     UNROLLED for (int w = 0; w < WIDTH; ++w) partial[w].finish(done[w], p.reduced);
     return true;
   }
-  const int lane = thread_index() % LANES;
+  const int thread = thread_index() % ACROSS;
   SHARED Shared<Partial, GROUPS * COLUMNS> of_group;
   SHARED Shared<Partial, COLUMNS> of_block;
   SHARED Shared<Reduced, COLUMNS> finished;
   // Lanes side by side, so that threads side by side write to different banks.
-  if (thread_index() % SIDE < LANES) {
+  if (thread_index() % SIDE < ACROSS) {
     UNROLLED for (int w = 0; w < WIDTH; ++w)
-      of_group.mine()[thread_index() / SIDE * COLUMNS + w * LANES + lane] = partial[w];
+      of_group.mine()[thread_index() / SIDE * COLUMNS + w * ACROSS + thread] = partial[w];
   }
   wait_for_block();
   for (int c = thread_index(); c < COLUMNS; c += THREADS) {
@@ -120,7 +120,7 @@ template <class Partial> DEVICE bool across_rows(Partial (&partial)[WIDTH], Redu
     finished.mine()[c] = mine;
   }
   wait_for_block();
-  UNROLLED for (int w = 0; w < WIDTH; ++w) Partial::take(done[w], finished.mine()[w * LANES + lane]);
+  UNROLLED for (int w = 0; w < WIDTH; ++w) Partial::take(done[w], finished.mine()[w * ACROSS + thread]);
   return true;
 }
 
@@ -195,7 +195,7 @@ DEVICE void column(const Pointers& pointers, const Parameters& p) {
 
   if constexpr (!FULL) {
     // Nothing depends on the place along the reduced axis; nor is there one where it is empty.
-    if (thread_index() < LANES && rank_of_block() == 0 && stand.live) {
+    if (thread_index() < ACROSS && rank_of_block() == 0 && stand.live) {
       if (ITEMS == 0 && p.reduced > 0) fetch(held[0], base, 0, stand, p);
       give(held[0], base, outer, 0, stand.column, done, p);
     }

@@ -5,7 +5,7 @@
 // Accuracy: float accumulators for 16-bit floats and float, double for double; per thread in order of r, then threads,
 // warps and blocks in an order that never changes.
 //
-// A block takes LANES vectors of WIDTH neighbours; ROWS threads below each other share the reduced axis, and CLUSTER
+// A block takes ACROSS vectors of WIDTH neighbours; ROWS threads below each other share the reduced axis, and CLUSTER
 // blocks. ITEMS: vectors that a thread keeps in registers, so that each input is read once; 0: it walks along the
 // reduced axis, AHEAD vectors at a time, once per round of reductions and once more for full-size outputs. EARLY: these
 // need no reduction, and are written in the last round.
@@ -15,7 +15,7 @@
 
 struct Parameters {
   Index reduced, inner;                           // elements
-  Divisor<Index> tiles;                           // of LANES * WIDTH elements along inner
+  Divisor<Index> tiles;                           // of ACROSS * WIDTH elements along inner
   Divisor<Index> places;                          // tiles of all outer dimensions
   Index parts, counters;                          // words of scratch before the partial results
   Divisor<Index> outer_extent[OUTER_RANK];        // outermost first
@@ -26,30 +26,6 @@ struct Parameters {
   Index inner_stride[OPERANDS][INNER_RANK];
 };
 
-// A position in a space of RANK dimensions.
-template <int RANK> struct Coordinates {
-  Index at[RANK];
-
-  DEVICE Coordinates(Index index, const Divisor<Index>* extent) {
-    UNROLLED for (int d = RANK - 1; d > 0; --d) {
-      const Index outer = extent[d].quotient(index);
-      at[d] = index - outer * extent[d].value;
-      index = outer;
-    }
-    at[0] = index;
-  }
-  DEVICE Index offset(const Index* stride) const {
-    Index sum = 0;
-    UNROLLED for (int d = 0; d < RANK; ++d) sum += at[d] * stride[d];
-    return sum;
-  }
-  // An output that is broadcast along a dimension is written at its coordinate 0.
-  DEVICE bool first(const Index* stride) const {
-    bool first = true;
-    UNROLLED for (int d = 0; d < RANK; ++d) first = first && (stride[d] != 0 || at[d] == 0);
-    return first;
-  }
-};
 using Outer = Coordinates<OUTER_RANK>;
 using Reach = Coordinates<REDUCED_RANK>;
 using Inner = Coordinates<INNER_RANK>;

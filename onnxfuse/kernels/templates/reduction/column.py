@@ -1,17 +1,20 @@
 """Launch plans of the column template: reductions across neighbours in memory, with the pointwise work around them."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from onnxfuse.kernels import launch_plan
 from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.emit import expressions
-from onnxfuse.kernels.emit.source import CLUSTER, DEVICE, KernelSource, generated, template
-from onnxfuse.kernels.ir.strides import Layout, Shape, divisor, vector_width
+from onnxfuse.kernels.emit import access, expressions
+from onnxfuse.kernels.emit.access import Held, Load, Operand, Pointer, Store, element, store
+from onnxfuse.kernels.emit.entry import entry_point
+from onnxfuse.kernels.emit.source import CLUSTER, DEVICE, KernelSource, constants, generated, template
+from onnxfuse.kernels.ir.strides import Layout, Shape, divisor, divisors, vector_width
 from onnxfuse.kernels.ir.types import UnsupportedError
-from onnxfuse.kernels.launch_plan import LaunchPlan, Operand, Tuning
+from onnxfuse.kernels.launch_plan import LaunchPlan, Tuning
 from onnxfuse.kernels.programs.choice import gcd, larger, most, settled, smaller
+from onnxfuse.kernels.templates.pointwise.asked import Asked
 from onnxfuse.kernels.templates.reduction.problem import Reduced
 
 SHARED_BYTES = 40 * 1024  # of partial results; 48 KB need no asking
@@ -50,7 +53,7 @@ class Split:
 
     width: int
     """Elements per vector."""
-    lanes: int
+    across: int
     """Vectors side by side in a block, a power of 2."""
     rows: int
     """Threads of a block that share the reduced axis."""
@@ -68,7 +71,7 @@ class Split:
 class Way:
     """How blocks may share the work."""
 
-    lanes: int
+    across: int
     """Vectors side by side."""
     threads: int
     """Of a block."""
@@ -78,7 +81,7 @@ class Way:
     @property
     def rows(self) -> int:
         """Threads of a block that share it."""
-        return self.threads // self.lanes
+        return self.threads // self.across
 
 
 @dataclass(frozen=True)
@@ -90,9 +93,9 @@ class Results:
     finished: int
     """By all of them, with what is settled then."""
 
-    def shared_bytes(self, lanes: int, rows: int) -> int:
-        """Return the shared memory of a block per lane of its vectors: each group's results, the block's, finished."""
-        return lanes * ((max(1, lanes * rows // max(lanes, 32)) + 1) * self.partial + self.finished)
+    def shared_bytes(self, across: int, rows: int) -> int:
+        """Return the shared memory of a block per thread across: each group's results, the block's, finished."""
+        return across * ((max(1, across * rows // max(across, 32)) + 1) * self.partial + self.finished)
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,7 @@ def plan(work: Reduced) -> LaunchPlan:
     """
     if work.lookups:
         raise UnsupportedError("Gather by computed numbers beside a reduction across neighbours")
-    entry, program, operands = work.entry, work.program, work.operands
+    entry, program, operands = work.asked.entry, work.program, work.operands
     spaces = Spaces(
         work.layout(tuple(d for d in work.kept if d < max(work.axes))),
         work.layout(work.axes),
@@ -127,36 +130,35 @@ def plan(work: Reduced) -> LaunchPlan:
     early = bool(whole) and all(not levels[o.value] for n, o in enumerate(program.outputs) if f"out{n}" in whole)
     again = (bool(whole) and not early) or len(expressions.phases(program)) > 1
     results = Results(expressions.accumulator_bytes(program, bits), expressions.reduced_bytes(program))
-    split = share_out(placed, spaces, outer, count, inner, again, results, work.aligned, work.arch, work.tuning)
-    tiles = -(-inner // (split.lanes * split.width))
+    split = share_out(placed, spaces, outer, count, inner, again, results, work.asked)
+    tiles = -(-inner // (split.across * split.width))
     places = outer * tiles
     shared = split.parts > 1
+    pointers: tuple[Operand | Pointer, ...] = (*operands, access.scratch(used=shared))
 
     kernel = KernelSource(
         entry,
         (
             *(template(f) for f in (DEVICE, CLUSTER, "cuda/math.cuh", "cuda/memory.cuh")),
             generated(entry, _constants(bits, spaces, placed, split, bool(whole), early) + expressions.source(program)),
-            *(template(f) for f in ("cuda/reduce.cuh", "reduction/column.cuh")),
-            generated(entry, _glue(placed, whole if early else frozenset())),
+            *(template(f) for f in ("cuda/coordinates.cuh", "cuda/reduce.cuh", "reduction/column.cuh")),
+            generated(entry, _around(placed, pointers, whole if early else frozenset())),
             template("reduction/column.cu"),
             generated(
                 entry,
-                launch_plan.entry_point(
-                    entry, "column", program, operands, work.tuning.min_blocks, split.cluster, shared
-                ),
+                entry_point(entry, "column", program, pointers, work.asked.tuning.min_blocks, split.cluster),
             ),
         ),
     )
     counters = -(-places // 4) * 4  # words: what follows begins on a boundary of 16 bytes
-    found = places * split.parts * split.lanes * split.width * results.partial
+    found = places * split.parts * split.across * split.width * results.partial
     return LaunchPlan(
         kernel=kernel,
         grid=(places * split.cluster * split.parts, 1, 1),
-        block=(split.lanes * split.rows, 1, 1),
+        block=(split.across * split.rows, 1, 1),
         shared_bytes=0,
         parameters=_parameters(count, inner, tiles, places, split.parts, counters, spaces, bits),
-        output_shapes=work.output_shapes,
+        output_shapes=work.asked.output_shapes,
         scratch_bytes=4 * counters + found if shared else 0,
     )
 
@@ -181,15 +183,14 @@ def share_out(
     inner: int,
     again: bool,
     results: Results,
-    aligned: bool,
-    arch: Arch,
-    tuning: Tuning,
+    asked: Asked,
 ) -> Split:
     """Return how to share [outer, count, inner] elements out.
 
     `again`: what is reduced is needed once more, so it stays in registers where it fits.
     """
-    width = _width(placed, spaces, inner, aligned, tuning)
+    arch, tuning = asked.arch, asked.tuning
+    width = _width(placed, spaces, inner, asked.aligned, tuning)
     while width > 1 and width * results.partial * 2 * 32 > SHARED_BYTES:
         width //= 2
     vectors = max(1, -(-inner // width))
@@ -205,28 +206,28 @@ def share_out(
         return larger(1, -(-count // (way.rows * way.cluster)))
 
     def tries(way: Way) -> bool:
-        if results.shared_bytes(way.lanes, way.rows) * width > SHARED_BYTES or way.lanes > widest:
+        if results.shared_bytes(way.across, way.rows) * width > SHARED_BYTES or way.across > widest:
             return False
         return way.cluster == 1 or count >= way.cluster * way.rows * LEAST_ROWS or items(way) * held > HELD_BYTES
 
     def score(way: Way) -> tuple[float, ...]:
         # Read once before read twice; then blocks for all multiprocessors alike; then segments of at least a line;
         # then small clusters.
-        blocks = outer * -(-vectors // way.lanes) * way.cluster
+        blocks = outer * -(-vectors // way.across) * way.cluster
         busy = blocks / (arch.sm_count * -(-blocks // arch.sm_count))
         busy *= smaller(1.0, blocks * way.threads / (arch.sm_count * BUSY_THREADS))
-        filled = vectors / (way.lanes * -(-vectors // way.lanes))
+        filled = vectors / (way.across * -(-vectors // way.across))
         filled *= 0.5 + 0.5 * count / (items(way) * way.rows * way.cluster)
         busy *= CLUSTER_COST if way.cluster > 1 else 1.0
         busy *= LARGE_COST if way.threads > 256 else 1.0
-        segment = min(1.0, way.lanes * width * _size(placed) / tuning.row_segment)
+        segment = min(1.0, way.across * width * _size(placed) / tuning.row_segment)
         held_at_once = items(way) * held <= HELD_BYTES
-        return (held_at_once, round(busy * filled * (0.5 + 0.5 * segment), 2), -way.cluster, way.lanes)
+        return (held_at_once, round(busy * filled * (0.5 + 0.5 * segment), 2), -way.cluster, way.across)
 
     best = most(_ways(threads_first, arch), score, tries)
     assert best is not None
     found = items(best)
-    return Split(width, best.lanes, best.rows, best.cluster, found if found * held <= HELD_BYTES else 0, ahead)
+    return Split(width, best.across, best.rows, best.cluster, found if found * held <= HELD_BYTES else 0, ahead)
 
 
 def _walk(
@@ -242,30 +243,30 @@ def _walk(
 ) -> Split:
     """Return how blocks walk along the reduced axis once; several share it where there are too few otherwise."""
     segment = max(1, WALK_SEGMENT // (width * _size(placed)))
-    lanes = 1 << max(0, min(segment, vectors) - 1).bit_length()
+    across = 1 << max(0, min(segment, vectors) - 1).bit_length()
     threads = tuning.column_threads or WALK_THREADS
-    rows = max(1, min(threads // lanes, 1 << max(0, (count // WALK_ROWS).bit_length() - 1)))
-    while lanes < vectors and lanes * rows < FEWEST_THREADS:
-        lanes *= 2
+    rows = max(1, min(threads // across, 1 << max(0, (count // WALK_ROWS).bit_length() - 1)))
+    while across < vectors and across * rows < FEWEST_THREADS:
+        across *= 2
     # Exchanges are between the threads of a warp.
-    rows = max(rows, 32 // lanes)
+    rows = max(rows, 32 // across)
 
     def shared_bytes() -> int:
-        return results.shared_bytes(lanes, rows) + lanes * max(1, rows // width) * results.partial
+        return results.shared_bytes(across, rows) + across * max(1, rows // width) * results.partial
 
-    while lanes * rows > 32 and shared_bytes() * width > SHARED_BYTES:
-        lanes, rows = (lanes, rows // 2) if rows > 1 else (lanes // 2, rows)
-    places = outer * -(-vectors // lanes)
+    while across * rows > 32 and shared_bytes() * width > SHARED_BYTES:
+        across, rows = (across, rows // 2) if rows > 1 else (across // 2, rows)
+    places = outer * -(-vectors // across)
     most = count // (rows * ahead * 2)
     parts = max(1, min(WALK_BLOCKS * arch.sm_count // places, most, MOST_PARTS))
-    return Split(width, lanes, rows, 1, 0, ahead, parts)
+    return Split(width, across, rows, 1, 0, ahead, parts)
 
 
 def _ways(threads: int, arch: Arch) -> Iterator[Way]:
     """The blocks and clusters to choose from."""
-    for lanes in (64, 32, 16, 8, 4, 2, 1):
+    for across in (64, 32, 16, 8, 4, 2, 1):
         for several in (max(threads, 32), *([512] if threads < 512 else [])):
-            yield from (Way(lanes, several, c) for c in (1, 2, 4, 8) if c <= arch.cluster)
+            yield from (Way(across, several, c) for c in (1, 2, 4, 8) if c <= arch.cluster)
 
 
 def _size(placed: tuple[Placed, ...]) -> int:
@@ -286,48 +287,34 @@ def _width(placed: tuple[Placed, ...], spaces: Spaces, inner: int, aligned: bool
 
 
 def _constants(bits: int, spaces: Spaces, placed: tuple[Placed, ...], split: Split, whole: bool, early: bool) -> str:
-    return (
-        f"using Index = {launch_plan.index_type(bits)};\n"
-        f"constexpr int OUTER_RANK = {len(spaces.outer.extents)}, REDUCED_RANK = {len(spaces.reduced.extents)}, "
-        f"INNER_RANK = {len(spaces.inner.extents)}, OPERANDS = {len(placed)};\n"
-        f"constexpr int WIDTH = {split.width}, LANES = {split.lanes}, ROWS = {split.rows}, "
-        f"THREADS = {split.lanes * split.rows};\n"
-        f"constexpr int CLUSTER = {split.cluster}, ITEMS = {split.items}, AHEAD = {split.ahead};\n"
-        f"constexpr bool SPLIT = {'true' if split.parts > 1 else 'false'};\n"
-        f"constexpr bool FULL = {'true' if whole and not early else 'false'}, "
-        f"EARLY = {'true' if early else 'false'};\n\n"
-    )
+    facts = {
+        "OUTER_RANK": len(spaces.outer.extents), "REDUCED_RANK": len(spaces.reduced.extents),
+        "INNER_RANK": len(spaces.inner.extents), "OPERANDS": len(placed),
+        "WIDTH": split.width, "ACROSS": split.across, "ROWS": split.rows, "THREADS": split.across * split.rows,
+        "CLUSTER": split.cluster, "ITEMS": split.items, "AHEAD": split.ahead,
+        "SPLIT": split.parts > 1, "FULL": whole and not early, "EARLY": early,
+    }  # fmt: skip
+    return f"using Index = {launch_plan.index_type(bits)};\n" + constants(facts)
 
 
-def _glue(placed: tuple[Placed, ...], early: frozenset[str]) -> str:
-    """Return the C++ between functor and template: what is held, how it is loaded, turned into elements and stored."""
-    inputs = tuple(p for p in placed if not p.operand.is_output)
-    outputs = tuple(p for p in placed if p.operand.is_output)
-    held, late = tuple(p for p in inputs if p.reduced), tuple(p for p in inputs if not p.reduced)
-    return "".join(
-        (
-            launch_plan.pointers(tuple(p.operand for p in placed), scratch=True),
-            _struct("Held", held),
-            _struct("Late", late),
-            _pointers_at(placed),
-            "DEVICE void load_all(Held& held, const Pointers& base, const Reach& at, Index column, "
-            "const Parameters& p) {\n",
-            *(f"  held.{p.operand.name} = {_load(p)};\n" for p in held),
-            "}\n",
-            "DEVICE Late load_late(const Pointers& base, const Reach& at, Index column, const Parameters& p) {\n",
-            f"  return {{{', '.join(_load(p) for p in late)}}};\n}}\n",
-            _element(inputs),
-            _store("store_early", tuple(p for p in outputs if p.operand.name in early)),
-            _store("store_all", tuple(p for p in outputs if p.operand.name not in early)),
-        )
-    )
-
-
-def _struct(name: str, placed: Iterable[Placed]) -> str:
-    def kind(p: Placed) -> str:
-        return f"Splat<{p.operand.stored}>" if p.along == "splat" else f"Pack<{p.operand.stored}, WIDTH>"
-
-    return f"struct {name} {{\n" + "".join(f"  {kind(p)} {p.operand.name};\n" for p in placed) + "};\n"
+def _around(placed: tuple[Placed, ...], pointers: tuple[Operand | Pointer, ...], early: frozenset[str]) -> str:
+    """Return what surrounds the core: the outputs `early` are stored by a function of their own."""
+    inputs, outputs = ([p for p in placed if p.operand.is_output is output] for output in (False, True))
+    held = Held("Held", "held", tuple(_load(p) for p in inputs if p.reduced))
+    late = Held("Late", "late", tuple(_load(p) for p in inputs if not p.reduced))
+    reach = "const Reach& at, Index column, const Parameters& p"
+    to = f"const Pointers& base, const Result (&result)[WIDTH], const Outer& outer, {reach}"
+    return "".join((
+        access.pointers(pointers),
+        held.hold(),
+        late.hold(),
+        _pointers_at(placed),
+        held.fill("load_all", f"const Pointers& base, {reach}"),
+        late.load("load_late", f"const Pointers& base, {reach}"),
+        element((p.operand.name for p in inputs), (held, late), "const Held& held, const Late& late, int w"),
+        store("store_early", to, (_store(p) for p in outputs if p.operand.name in early), "WIDTH"),
+        store("store_all", to, (_store(p) for p in outputs if p.operand.name not in early), "WIDTH"),
+    ))  # fmt: skip
 
 
 def _pointers_at(placed: tuple[Placed, ...]) -> str:
@@ -346,39 +333,23 @@ def _at(p: Placed) -> str:
     return f"base.{p.operand.name} + at.offset(p.reduced_stride[{p.slot}])"
 
 
-def _load(p: Placed) -> str:
+def _load(p: Placed) -> Load:
+    pack = f"Pack<{p.operand.stored}, WIDTH>"
     match p.along:
         case "vector":
-            return f"load<WIDTH>({_at(p)})"
+            return Load(p.operand.name, pack, f"load<WIDTH>({_at(p)})")
         case "splat":
-            return f"load_splat({_at(p)})"
+            return Load(p.operand.name, f"Splat<{p.operand.stored}>", f"load_splat({_at(p)})")
         case _:
-            return f"load_gather({_at(p)}, column, p.inner_stride[{p.slot}], p)"
+            return Load(p.operand.name, pack, f"load_gather({_at(p)}, column, p.inner_stride[{p.slot}], p)")
 
 
-def _element(inputs: tuple[Placed, ...]) -> str:
-    values = ", ".join(f"{'held' if p.reduced else 'late'}.{p.operand.name}.get(lane)" for p in inputs)
-    return f"DEVICE Element element(const Held& held, const Late& late, int lane) {{\n  return {{{values}}};\n}}\n"
-
-
-def _store(name: str, outputs: tuple[Placed, ...]) -> str:
-    lines = []
-    for p in outputs:
-        o, at = p.operand, f"({_at(p)}, {p.operand.name}"
-        call = f"store_values<WIDTH>{at})" if p.along == "vector" else (
-            f"store_first{at}, column, p.inner_stride[{p.slot}], p)"
-        )  # fmt: skip
-        lines.append(
-            f"  if (outer.first(p.outer_stride[{p.slot}]) && at.first(p.reduced_stride[{p.slot}])) {{\n"
-            f"    Stored<{o.stored}>::Value {o.name}[WIDTH];\n"
-            f"    UNROLLED for (int w = 0; w < WIDTH; ++w) {o.name}[w] = result[w].{o.field};\n"
-            f"    {call};\n"
-            "  }\n"
-        )
-    return (
-        f"DEVICE void {name}(const Pointers& base, const Result (&result)[WIDTH], const Outer& outer, "
-        "const Reach& at,\n"
-        "                      Index column, const Parameters& p) {\n" + "".join(lines) + "}\n"
+def _store(p: Placed) -> Store:
+    first = f"outer.first(p.outer_stride[{p.slot}]) && at.first(p.reduced_stride[{p.slot}])"
+    if p.along == "vector":
+        return Store.of(p.operand, f"if ({first}) store_values<WIDTH>({_at(p)}, {p.operand.name})")
+    return Store.of(
+        p.operand, f"if ({first}) store_first({_at(p)}, {p.operand.name}, column, p.inner_stride[{p.slot}], p)"
     )
 
 
@@ -388,8 +359,7 @@ def _parameters(
     words = [count, inner, *divisor(tiles, bits), *divisor(places, bits), parts, counters]
     groups = (spaces.outer, spaces.reduced, spaces.inner)
     for space in groups:
-        for extent in space.extents:
-            words.extend(divisor(extent, bits))
+        words += divisors(space.extents, bits)
     for space in groups:
         for strides in space.strides:
             words.extend(strides)

@@ -4,14 +4,15 @@ import math
 from dataclasses import dataclass
 
 from onnxfuse.kernels import launch_plan
-from onnxfuse.kernels.arch import Arch
+from onnxfuse.kernels.emit import access
 from onnxfuse.kernels.ir import unify_axes
-from onnxfuse.kernels.ir.program import Program, Reduce, broadcast, reduced_axes
+from onnxfuse.kernels.ir.program import Reduce, broadcast, reduced_axes
 from onnxfuse.kernels.ir.recentre import alone
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.ir.unify_axes import Spread
-from onnxfuse.kernels.launch_plan import LaunchPlan, Tuning
+from onnxfuse.kernels.launch_plan import LaunchPlan
+from onnxfuse.kernels.templates.pointwise.asked import Asked
 from onnxfuse.kernels.templates.reduction import column, row
 from onnxfuse.kernels.templates.reduction.problem import Reduced
 
@@ -28,39 +29,20 @@ class Axes:
     """Those that the reductions run over; all the same."""
 
 
-def plan(
-    entry: str,
-    program: Program,
-    input_shapes: tuple[Shape, ...],
-    output_shapes: tuple[Shape, ...],
-    aligned: bool,
-    arch: Arch,
-    tuning: Tuning,
-) -> LaunchPlan:
-    """Return how to run a program with reductions on inputs of these shapes."""
-    flat = unify_axes.spread(program, input_shapes)
-    operands = launch_plan.operands(flat.program, flat.input_shapes)
+def plan(asked: Asked) -> LaunchPlan:
+    """Return how to run a program with reductions."""
+    flat = unify_axes.spread(asked.program, asked.input_shapes)
+    operands = access.operands(flat.program, flat.input_shapes)
     axes = axes_of(flat, broadcast(*(o.shape for o in operands)))
     one = all(axes.full[d] == 1 for d in axes.reduced)
     lookups = {f"in{i}": lookup for i, lookup in flat.lookups.items()}
-    work = Reduced(
-        entry,
-        alone(flat.program) if one else flat.program,
-        operands,
-        axes.full,
-        tuple(sorted(axes.reduced)),
-        output_shapes,
-        lookups,
-        flat.orders,
-        aligned,
-        arch,
-        tuning,
-    )
+    program = alone(flat.program) if one else flat.program
+    work = Reduced(asked, program, operands, axes.full, tuple(sorted(axes.reduced)), lookups, flat.orders)
     # The innermost axis decides: neighbours in memory are summed, or stand side by side.
     wide = [d for d, n in enumerate(axes.full) if n != 1]
     across = bool(wide) and wide[-1] not in axes.reduced
     # Small tensors come from the cache: threads may read what lies apart, and no block exchanges partial sums.
-    apart = launch_plan.is_small(math.prod(axes.full), arch) and math.prod(work.extents(work.axes)) <= FEW_COLUMNS
+    apart = launch_plan.is_small(math.prod(axes.full), asked.arch) and math.prod(work.extents(work.axes)) <= FEW_COLUMNS
     return column.plan(work) if across and not apart else row.plan(work)
 
 

@@ -3,34 +3,29 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from onnxfuse.kernels.arch import Arch
+from onnxfuse.kernels.emit.access import Operand
 from onnxfuse.kernels.ir.program import Program
 from onnxfuse.kernels.ir.strides import Layout, Shape, collapse, strides_by, strides_in
 from onnxfuse.kernels.ir.unify_axes import Lookup
-from onnxfuse.kernels.launch_plan import Operand, Tuning
+from onnxfuse.kernels.templates.pointwise.asked import Asked
 
 
 @dataclass(frozen=True)
 class Reduced:
     """A program without moves, whose reductions all run over the same axes."""
 
-    entry: str
-    """Name of the kernel."""
+    asked: Asked
     program: Program
+    """That of what is asked, its axes the space's."""
     operands: tuple[Operand, ...]
     full: Shape
     """The space: the extents of its axes, outermost first."""
     axes: tuple[int, ...]
     """Those that are reduced, in order."""
-    output_shapes: tuple[Shape, ...]
     lookups: Mapping[str, Lookup]
     """By the name of the operand that is the table."""
     orders: Mapping[str, tuple[int, ...]]
     """The axes as memory has them of operands, by name, where that is another order than the space's."""
-    aligned: bool
-    """Every pointer is a multiple of 16 bytes."""
-    arch: Arch
-    tuning: Tuning
 
     @property
     def kept(self) -> tuple[int, ...]:

@@ -9,18 +9,18 @@
 // Up to 32 threads per row a block takes THREADS / ROW_THREADS rows. EXACT: the threads' vectors are just the row.
 //
 // The rows of dense operands are fetched first, all of them: they come from memory, the rest mostly from the caches.
-// An output may lie exactly over an input of the same shape and type: a lane that a thread reads and does not own is
+// An output may lie exactly over an input of the same shape and type: an element that a thread reads and does not own is
 // never used, whatever its owner has made of it by then.
 //
 // CLUSTER: so many blocks share a row, each with a part of its vectors: few, long rows keep more multiprocessors busy,
 // and rows too long for the registers of one block fit those of several.
 
 // Vector number i of a thread. SHIFTED: all but the first one, up to INNER_ITEMS, lie inside the row wherever it begins.
-DEVICE Span item(int i, int lane, const OuterPlace& at, const Parameters& p) {
-  return Span(lane, i, at, p, 0 < i && i < INNER_ITEMS);
+DEVICE Span item(int i, int thread, const OuterPlace& at, const Parameters& p) {
+  return Span(thread, i, at, p, 0 < i && i < INNER_ITEMS);
 }
 
-template <int P> DEVICE void reduce(const Held (&held)[ITEMS], const RowHeld& scalars, int lane, const OuterPlace& at,
+template <int P> DEVICE void reduce(const Held (&held)[ITEMS], const RowHeld& scalars, int thread, const OuterPlace& at,
                                     const Parameters& p, Reduced& done) {
   if constexpr (P < PHASES) {
     // A sum for each vector, then in pairs: terms added one after the other lose more digits, and wait for each other.
@@ -29,42 +29,42 @@ template <int P> DEVICE void reduce(const Held (&held)[ITEMS], const RowHeld& sc
     Phase<P> partial[SUMS];
     UNROLLED for (int i = 0; i < SUMS; ++i) partial[i] = Phase<P>::identity();
     UNROLLED for (int i = 0; i < ITEMS; ++i) {
-      const Span span = item(i, lane, at, p);
+      const Span span = item(i, thread, at, p);
       if (MASKED || span.present()) accumulate(partial[i % SUMS], held[i], scalars, span, done, at);
     }
     UNROLLED for (int apart = 1; apart < SUMS; apart *= 2)
       UNROLLED for (int i = 0; i + apart < SUMS; i += 2 * apart) partial[i].combine(partial[i + apart]);
     across_row<ROW_THREADS / CLUSTER>(partial[0]).finish(done, p.columns);
-    reduce<P + 1>(held, scalars, lane, at, p, done);
+    reduce<P + 1>(held, scalars, thread, at, p, done);
   }
 }
 
 DEVICE void row(const Pointers& pointers, const Parameters& p) {
-  const int lane = rank_of_block() * THREADS + thread_index() % ROW_THREADS;
+  const int thread = rank_of_block() * THREADS + thread_index() % ROW_THREADS;
   const Index index =
       CLUSTER > 1 ? block_index() / CLUSTER : (Index)block_index() * (THREADS / ROW_THREADS) + thread_index() / ROW_THREADS;
   // Threads past the last row work on it again, for the warp's exchanges, and store nothing.
   const bool live = index < p.rows;
   const OuterPlace at(live ? index : p.rows - 1, p);
-  const Pointers row = pointers_at(pointers, lane, at, p);
+  const Pointers row = pointers_at(pointers, thread, at, p);
 
   const RowHeld scalars = load_scalars(row);
   Held held[ITEMS] = {};
   UNROLLED for (int i = 0; i < ITEMS; ++i) {
-    const Span span = item(i, lane, at, p);
+    const Span span = item(i, thread, at, p);
     if (span.present()) load_dense(held[i], row, span);
   }
   UNROLLED for (int i = 0; i < ITEMS; ++i) {
-    const Span span = item(i, lane, at, p);
+    const Span span = item(i, thread, at, p);
     if (MASKED || span.present()) load_shared_operands(held[i], row, span, at, p);
   }
 
   Reduced done;
-  reduce<0>(held, scalars, lane, at, p, done);
+  reduce<0>(held, scalars, thread, at, p, done);
   if (!live) return;
 
   UNROLLED for (int i = 0; i < ITEMS; ++i) {
-    const Span span = item(i, lane, at, p);
+    const Span span = item(i, thread, at, p);
     if (MASKED || span.present()) {
       const Late late = load_late(row, span, at, p);
       Result result[WIDTH];
@@ -72,6 +72,6 @@ DEVICE void row(const Pointers& pointers, const Parameters& p) {
       store_all(row, result, span, at, p);
     }
   }
-  if (lane == 0) store_scalars(row, apply(element(held[0], Late(), scalars, 0), done), at, p);
+  if (thread == 0) store_scalars(row, apply(element(held[0], Late(), scalars, 0), done), at, p);
   leave_together();
 }

@@ -19,57 +19,16 @@ struct Parameters {
   Lookup lookup[LOOKUPS];
 };
 
-struct OuterPlace {
+struct OuterPlace : Coordinates<OUTER_RANK> {
   Index row;
   Index shift;  // SHIFTED: elements of the row's first vector that belong to the rows before it
-  Index coordinate[OUTER_RANK];
 
-  DEVICE OuterPlace(Index index, const Parameters& p) : row(index), shift(SHIFTED ? index * p.columns % WIDTH : 0) {
-    Index rest = index;
-    UNROLLED for (int d = OUTER_RANK - 1; d > 0; --d) {
-      const Index outer = p.outer_extent[d].quotient(rest);
-      coordinate[d] = rest - outer * p.outer_extent[d].value;
-      rest = outer;
-    }
-    coordinate[0] = rest;
-  }
-  DEVICE Index offset(const Index* stride) const {
-    Index sum = 0;
-    UNROLLED for (int d = 0; d < OUTER_RANK; ++d) sum += coordinate[d] * stride[d];
-    return sum;
-  }
-  // An output that is broadcast along an outer dimension is written by the rows at its coordinate 0.
-  DEVICE bool first(const Index* stride) const {
-    bool first = true;
-    UNROLLED for (int d = 0; d < OUTER_RANK; ++d) first = first && (stride[d] != 0 || coordinate[d] == 0);
-    return first;
-  }
+  DEVICE OuterPlace(Index index, const Parameters& p)
+      : Coordinates<OUTER_RANK>(index, p.outer_extent), row(index), shift(SHIFTED ? index * p.columns % WIDTH : 0) {}
 };
 
-// The offset, inside a row, of an operand that is broadcast along part of the row.
-struct RowPlace {
-  Index coordinate[ROW_RANK];
-
-  DEVICE RowPlace(Index column, const Parameters& p) {
-    Index rest = column;
-    UNROLLED for (int d = ROW_RANK - 1; d > 0; --d) {
-      const Index outer = p.row_extent[d].quotient(rest);
-      coordinate[d] = rest - outer * p.row_extent[d].value;
-      rest = outer;
-    }
-    coordinate[0] = rest;
-  }
-  DEVICE Index offset(const Index* stride) const {
-    Index sum = 0;
-    UNROLLED for (int d = 0; d < ROW_RANK; ++d) sum += coordinate[d] * stride[d];
-    return sum;
-  }
-  DEVICE bool first(const Index* stride) const {
-    bool first = true;
-    UNROLLED for (int d = 0; d < ROW_RANK; ++d) first = first && (stride[d] != 0 || coordinate[d] == 0);
-    return first;
-  }
-};
+// The place, inside a row, of an operand that is broadcast along part of the row.
+using RowPlace = Coordinates<ROW_RANK>;
 
 // A vector of a row: WIDTH neighbours.
 //
@@ -79,15 +38,15 @@ struct RowPlace {
 //     [. . . 0 1 2 3 4] [5 ... 12] ... [189 ... 196]        columns; dots belong to the row before
 //
 // Lanes of neighbouring rows are read with the vector and computed with, but never reduced and never written: `own`
-// says which lanes are the row's. So dense operands keep 16-byte accesses in all but the first and last vector stored.
-constexpr unsigned ALL_LANES = (1u << WIDTH) - 1;
+// says which elements are the row's. So dense operands keep 16-byte accesses in all but the first and last vector stored.
+constexpr unsigned ALL_ELEMENTS = (1u << WIDTH) - 1;
 // Up to a warp, every lane works on every vector that it may have, and `own` decides: a branch would save nothing.
 constexpr bool MASKED = SHIFTED && ROW_THREADS <= 32;
 
 struct Span {
   Index position;  // of its first element, counted from the first one of the row's first vector
   Index offset;    // the same, counted from the thread's first vector: a constant where the row is in registers
-  unsigned own;    // bit w: lane w is an element of the row
+  unsigned own;    // bit w: element w of the vector is one of the row
   bool readable;   // a dense operand holds the whole vector: it does not stick out behind the last row
 
   // The vector that the thread comes to after `step` others; the threads' vectors lie ROW_THREADS apart.
@@ -95,18 +54,18 @@ struct Span {
   DEVICE Span(int thread, Index step, const OuterPlace& at, const Parameters& p, bool inner = false)
       : position((thread + step * ROW_THREADS) * WIDTH), offset(step * ROW_THREADS * WIDTH) {
     if (EXACT || inner) {
-      own = ALL_LANES;
+      own = ALL_ELEMENTS;
     } else if constexpr (!SHIFTED) {
-      own = position < p.columns ? ALL_LANES : 0;
+      own = position < p.columns ? ALL_ELEMENTS : 0;
     } else {
       const Index end = at.shift + p.columns;
       const Index before = position < at.shift ? at.shift : 0;
       const Index count = position < end ? (end - position < WIDTH ? end - position : WIDTH) : 0;
-      own = ALL_LANES >> (WIDTH - count) & ALL_LANES << before;
+      own = ALL_ELEMENTS >> (WIDTH - count) & ALL_ELEMENTS << before;
     }
     readable = !SHIFTED || inner || position + WIDTH <= (p.rows - at.row) * p.columns + at.shift;
   }
-  DEVICE bool owns(int lane) const { return !SHIFTED || (own >> lane & 1); }
+  DEVICE bool owns(int w) const { return !SHIFTED || (own >> w & 1); }
   // Whether a thread has work here; a constant where it always goes on.
   DEVICE bool present() const { return EXACT || own != 0; }
 };
@@ -115,8 +74,8 @@ struct Span {
 template <bool DENSE, class T> DEVICE Pack<T, WIDTH> load_columns(const T* row, const Span& span) {
   if (!SHIFTED || (DENSE && span.readable)) return load<WIDTH>(row + span.offset);
   Pack<T, WIDTH> pack = {};
-  UNROLLED for (int lane = 0; lane < WIDTH; ++lane) {
-    if (span.owns(lane)) pack.set_bits(lane, load_bits(row + span.offset + lane));
+  UNROLLED for (int w = 0; w < WIDTH; ++w) {
+    if (span.owns(w)) pack.set_bits(w, load_bits(row + span.offset + w));
   }
   return pack;
 }
@@ -134,47 +93,47 @@ template <class T> DEVICE Pack<T, WIDTH> load_row(const T* row, const Span& span
 // The vector lies inside one run of neighbours in memory.
 template <class T>
 DEVICE Pack<T, WIDTH> load_run(const T* row, const Span& span, const Index* stride, const Parameters& p) {
-  return load<WIDTH>(row + RowPlace(span.position, p).offset(stride));
+  return load<WIDTH>(row + RowPlace(span.position, p.row_extent).offset(stride));
 }
 // The same element for the whole vector.
 template <class T>
 DEVICE Splat<T> load_spread(const T* row, const Span& span, const Index* stride, const Parameters& p) {
-  return load_splat(row + RowPlace(span.position, p).offset(stride));
+  return load_splat(row + RowPlace(span.position, p.row_extent).offset(stride));
 }
 template <class T>
 DEVICE void store_run(T* row, const typename Stored<T>::Value (&value)[WIDTH], const Span& span, const Index* stride,
                       const Parameters& p) {
-  store_values<WIDTH>(row + RowPlace(span.position, p).offset(stride), value);
+  store_values<WIDTH>(row + RowPlace(span.position, p.row_extent).offset(stride), value);
 }
 template <class T>
 DEVICE Pack<T, WIDTH> load_gather(const T* row, const Span& span, const OuterPlace& at, const Index* stride,
                                   const Parameters& p) {
   Pack<T, WIDTH> pack = {};
-  UNROLLED for (int lane = 0; lane < WIDTH; ++lane) {
+  UNROLLED for (int w = 0; w < WIDTH; ++w) {
     // Lanes of other rows read the first column, not nothing: so operands share what finds a column's place.
-    const Index column = span.owns(lane) ? span.position + lane - at.shift : 0;
-    pack.set_bits(lane, load_bits(row + RowPlace(column, p).offset(stride)));
+    const Index column = span.owns(w) ? span.position + w - at.shift : 0;
+    pack.set_bits(w, load_bits(row + RowPlace(column, p.row_extent).offset(stride)));
   }
   return pack;
 }
 template <bool DENSE, class T>
 DEVICE void store_columns(T* row, const typename Stored<T>::Value (&value)[WIDTH], const Span& span) {
-  if (!SHIFTED || (DENSE && span.own == ALL_LANES)) {
+  if (!SHIFTED || (DENSE && span.own == ALL_ELEMENTS)) {
     store_values<WIDTH>(row + span.offset, value);
     return;
   }
-  UNROLLED for (int lane = 0; lane < WIDTH; ++lane) {
-    const typename Stored<T>::Value one[1] = {value[lane]};
-    if (span.owns(lane)) store_values<1>(row + span.offset + lane, one);
+  UNROLLED for (int w = 0; w < WIDTH; ++w) {
+    const typename Stored<T>::Value one[1] = {value[w]};
+    if (span.owns(w)) store_values<1>(row + span.offset + w, one);
   }
 }
 template <class T>
 DEVICE void store_first(T* row, const typename Stored<T>::Value (&value)[WIDTH], const Span& span,
                         const OuterPlace& at, const Index* stride, const Parameters& p) {
-  UNROLLED for (int lane = 0; lane < WIDTH; ++lane) {
-    const RowPlace place(span.position + lane - at.shift, p);
-    const typename Stored<T>::Value one[1] = {value[lane]};
-    if (span.owns(lane) && place.first(stride)) store_values<1>(row + place.offset(stride), one);
+  UNROLLED for (int w = 0; w < WIDTH; ++w) {
+    const RowPlace place(span.position + w - at.shift, p.row_extent);
+    const typename Stored<T>::Value one[1] = {value[w]};
+    if (span.owns(w) && place.first(stride)) store_values<1>(row + place.offset(stride), one);
   }
 }
 template <class T> DEVICE void store_scalar(T* row, typename Stored<T>::Value value) {

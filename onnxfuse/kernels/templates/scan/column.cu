@@ -4,14 +4,14 @@
 //
 // Each element is loaded before it is stored, by the same thread: an output may lie exactly over an input.
 
-constexpr int LANES = THREADS / SEGMENTS, CHUNK = SEGMENTS * STEPS;
+constexpr int ACROSS = THREADS / SEGMENTS, CHUNK = SEGMENTS * STEPS;
 
 DEVICE void scan(const Pointers& pointers, const Parameters& p) {
   const Index length = length_of_axis(p);
   Index inner = 1;
   UNROLLED for (int d = AXIS + 1; d < RANK; ++d) inner *= p.extent[d].value;
-  const unsigned lane = thread_index() % LANES, segment = thread_index() / LANES;
-  const Index column = ((Index)block_index() * LANES + lane) * WIDTH;
+  const unsigned thread = thread_index() % ACROSS, segment = thread_index() / ACROSS;
+  const Index column = ((Index)block_index() * ACROSS + thread) * WIDTH;
   const Index outer = column / inner, first = outer * length * inner + (column - outer * inner);
   const bool mine = column < p.count / length;
   auto place = [&](Index at) { return Place(first + (REVERSE ? length - 1 - at : at) * inner, p); };
@@ -29,19 +29,19 @@ DEVICE void scan(const Pointers& pointers, const Parameters& p) {
     UNROLLED for (int w = 0; w < WIDTH; ++w) running[w] = carry[w];
     if constexpr (SEGMENTS > 1) {
       // Written in turns: who is a chunk ahead does not write what another still reads.
-      SHARED Sum totals[2][SEGMENTS][WIDTH][LANES];
+      SHARED Sum totals[2][SEGMENTS][WIDTH][ACROSS];
       UNROLLED for (int w = 0; w < WIDTH; ++w) {
         Sum own = Sum::identity();
         UNROLLED for (int s = 0; s < STEPS; ++s) {
           if (from + s < length) own.accumulate(element(held[s], w), Reduced{}, 0);
         }
-        totals[odd][segment][w][lane] = own;
+        totals[odd][segment][w][thread] = own;
       }
       wait_for_block();
       UNROLLED for (int w = 0; w < WIDTH; ++w) {
         for (unsigned s = 0; s < SEGMENTS; ++s) {
-          if (s < segment) running[w].combine(totals[odd][s][w][lane]);
-          carry[w].combine(totals[odd][s][w][lane]);
+          if (s < segment) running[w].combine(totals[odd][s][w][thread]);
+          carry[w].combine(totals[odd][s][w][thread]);
         }
       }
     }

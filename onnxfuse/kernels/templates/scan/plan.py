@@ -7,22 +7,23 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-import onnx
-
 from onnxfuse.kernels import launch_plan
 from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.emit import expressions
-from onnxfuse.kernels.emit.source import CLUSTER, DEVICE, KernelSource, generated, identifier, template
+from onnxfuse.kernels.emit import access, expressions
+from onnxfuse.kernels.emit.access import Operand
+from onnxfuse.kernels.emit.entry import entry_point
+from onnxfuse.kernels.emit.source import CLUSTER, DEVICE, KernelSource, constants, generated, identifier, template
 from onnxfuse.kernels.ir import read, types
+from onnxfuse.kernels.ir.builder import Term
 from onnxfuse.kernels.ir.node import Node
 from onnxfuse.kernels.ir.pointwise_ops import POINTWISE
-from onnxfuse.kernels.ir.program import Program, Reduce, Term, broadcast
+from onnxfuse.kernels.ir.program import Program, Reduce, broadcast
 from onnxfuse.kernels.ir.strides import Layout, Shape, collapse, strides_in, vector_width
 from onnxfuse.kernels.ir.types import UnsupportedError
-from onnxfuse.kernels.launch_plan import LaunchPlan, Operand, Tuning
+from onnxfuse.kernels.launch_plan import LaunchPlan, Tuning
 from onnxfuse.kernels.programs.choice import gcd
 from onnxfuse.kernels.templates.pointwise import dense
-from onnxfuse.model.fused import FusedOp
+from onnxfuse.model.fused import FusedOp, Meaning
 
 THREADS = 256
 """Of a block."""
@@ -30,7 +31,7 @@ STEPS = 4
 """Vectors along the axis that a thread holds where it scans across neighbours."""
 BUSY = 1024
 """Threads of a multiprocessor below which several share a column."""
-FEWEST_LANES = 8
+FEWEST_ACROSS = 8
 """Vectors side by side in a block that scans across neighbours, at least: 128 bytes in one access of a warp's part."""
 
 
@@ -60,11 +61,11 @@ class Problem:
 
 def check(op: FusedOp) -> Scan:
     """Return the body of `op` taken apart; raises `UnsupportedError` with the reason where no kernel fits it."""
-    return _check(op.inputs, op.outputs, op.body.SerializeToString(deterministic=True))
+    return _check(op.meaning)
 
 
 @lru_cache(maxsize=1024)
-def _check(inputs: tuple[int, ...], outputs: tuple[int, ...], text: bytes) -> Scan:
+def _check(meaning: Meaning) -> Scan:
     found: dict[tuple[int, bool, bool], None] = {}
 
     def running_sum(node: Node) -> tuple[Term, ...]:
@@ -74,8 +75,7 @@ def _check(inputs: tuple[int, ...], outputs: tuple[int, ...], text: bytes) -> Sc
         found[axes[0], bool(node.number("exclusive", 0)), bool(node.number("reverse", 0))] = None
         return (x.builder.term(Reduce("sum", x.index, (), False, x.dtype)),)
 
-    op = FusedOp("scan", "", "scan", inputs, outputs, onnx.FunctionProto.FromString(text))
-    program = read.program_by(op, {**POINTWISE, ("", "CumSum"): running_sum})
+    program = read.program_by(meaning, {**POINTWISE, ("", "CumSum"): running_sum})
     if len(expressions.phases(program)) != 1 or len(found) != 1:
         raise UnsupportedError(f"{len(found)} kinds of CumSum, one after the other or not, expected one")
     ((axis, exclusive, reverse),) = found
@@ -88,7 +88,7 @@ def problem(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Problem:
     if len(input_shapes) != len(op.inputs):
         raise UnsupportedError(f"{len(input_shapes)} input shapes, expected {len(op.inputs)}")
     shapes = scan.program.shapes(input_shapes)
-    operands = launch_plan.operands(scan.program, input_shapes)
+    operands = access.operands(scan.program, input_shapes)
     full = broadcast(*(o.shape for o in operands))
     summed = [shapes[i] for i in scan.program.reductions()]
     other = next((s for s in (*summed, *(shapes[o.value] for o in scan.program.outputs)) if s != full), None)
@@ -126,37 +126,39 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     width = _width(work, length if inner == 1 else inner, aligned, tuning)
     placed = dense.place(work.operands, space, count, width)
     text = dense.index_space(bits, space, placed)
-    text += f"constexpr int AXIS = {axis}, WIDTH = {width}, THREADS = {THREADS}, CLUSTER = 1;\n"
-    text += f"constexpr bool EXCLUSIVE = {_cpp(work.scan.exclusive)}, REVERSE = {_cpp(work.scan.reverse)};\n"
+    facts = {
+        "AXIS": axis, "WIDTH": width, "THREADS": THREADS, "CLUSTER": 1,
+        "EXCLUSIVE": work.scan.exclusive, "REVERSE": work.scan.reverse,
+    }  # fmt: skip
     if inner == 1:
         threads = _row_threads(length // width)
-        text += f"constexpr int ROW_THREADS = {threads};\n\n"
+        facts |= {"ROW_THREADS": threads}
         blocks, file = -(-(count // length) // (THREADS // threads)), "scan/row.cu"
     else:
         columns = count // length // width
         segments = _segments(columns, length, arch)
-        text += f"constexpr int SEGMENTS = {segments}, STEPS = {STEPS};\n\n"
+        facts |= {"SEGMENTS": segments, "STEPS": STEPS}
         blocks, file = -(-columns // (THREADS // segments)), "scan/column.cu"
     entry = identifier(op.name)
     kernel = KernelSource(
         entry,
         (
             *(template(f) for f in (DEVICE, CLUSTER, "cuda/math.cuh", "cuda/memory.cuh")),
-            generated(entry, text + expressions.source(work.scan.program)),
-            *(template(f) for f in ("cuda/reduce.cuh", "cuda/place.cuh", "pointwise/pointwise.cuh")),
+            generated(entry, text + constants(facts) + expressions.source(work.scan.program)),
+            *(
+                template(f)
+                for f in ("cuda/reduce.cuh", "cuda/coordinates.cuh", "cuda/place.cuh", "pointwise/pointwise.cuh")
+            ),
             generated(entry, dense.accesses(placed)),
             *(template(f) for f in ("scan/scan.cuh", file)),
             generated(
-                entry, launch_plan.entry_point(entry, "scan", work.scan.program, work.operands, tuning.min_blocks)
+                entry,
+                entry_point(entry, "scan", work.scan.program, work.operands, tuning.min_blocks),
             ),
         ),
     )
     parameters = dense.parameters(count, space, placed, bits)
     return LaunchPlan(kernel, (blocks, 1, 1), (THREADS, 1, 1), 0, parameters, outputs)
-
-
-def _cpp(flag: bool) -> str:
-    return "true" if flag else "false"
 
 
 def _space(work: Problem) -> tuple[Layout, int]:
@@ -195,7 +197,7 @@ def _segments(columns: int, length: int, arch: Arch) -> int:
     """Return how many threads share a column, a power of 2: more where columns are few."""
     segments = 1
     while (
-        columns * segments < arch.sm_count * BUSY and segments * STEPS < length and segments < THREADS // FEWEST_LANES
+        columns * segments < arch.sm_count * BUSY and segments * STEPS < length and segments < THREADS // FEWEST_ACROSS
     ):
         segments *= 2
     return segments

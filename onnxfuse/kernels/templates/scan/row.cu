@@ -7,7 +7,7 @@ constexpr int ROWS = THREADS / ROW_THREADS, CHUNK = ROW_THREADS * WIDTH;
 constexpr int WARPS = ROW_THREADS / 32 > 1 ? ROW_THREADS / 32 : 1;
 
 // The element of a vector that comes at `step` of the sum.
-DEVICE int lane_at(int step) { return REVERSE ? WIDTH - 1 - step : step; }
+DEVICE int element_at(int step) { return REVERSE ? WIDTH - 1 - step : step; }
 
 DEVICE void scan(const Pointers& pointers, const Parameters& p) {
   const Index length = length_of_axis(p), rows = p.count / length;
@@ -26,7 +26,7 @@ DEVICE void scan(const Pointers& pointers, const Parameters& p) {
     Held<WIDTH> ahead = {};
     if (there(start + CHUNK)) load_all<WIDTH>(ahead, pointers, place(start + CHUNK), p);
     Sum before = Sum::identity(), all = Sum::identity();
-    if (there(start)) UNROLLED for (int i = 0; i < WIDTH; ++i) all.accumulate(element(held, lane_at(i)), Reduced{}, 0);
+    if (there(start)) UNROLLED for (int i = 0; i < WIDTH; ++i) all.accumulate(element(held, element_at(i)), Reduced{}, 0);
     scan_lanes<(ROW_THREADS < 32 ? ROW_THREADS : 32)>(before, all, thread);
     if constexpr (WARPS > 1) {
       // Written in turns: who is a chunk ahead does not write what another still reads.
@@ -49,7 +49,7 @@ DEVICE void scan(const Pointers& pointers, const Parameters& p) {
     if (there(start)) {
       Result result[WIDTH];
       UNROLLED for (int i = 0; i < WIDTH; ++i) {
-        result[lane_at(i)] = next(running, element(held, lane_at(i)), length);
+        result[element_at(i)] = next(running, element(held, element_at(i)), length);
       }
       store_all<WIDTH>(pointers, result, place(start), p);
     }

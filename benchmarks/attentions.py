@@ -1,0 +1,203 @@
+"""Attention by our kernel, by ONNX Runtime's op and by the plain nodes, in turns: `python -m benchmarks.attentions`.
+
+What the choice of the rule attention rests on, and RoPE beside ONNX Runtime's RotaryEmbedding. Microseconds; the kernel
+as its plan chooses it, with --variants also in its fastest variant. The sessions are those of `optimize --tune`.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import onnx
+
+from onnxfuse.kernels import measurements
+from onnxfuse.kernels.launch_plan import DEFAULT
+from onnxfuse.kernels.measurements import Timed
+from onnxfuse.model.concrete_shapes import every_type, fused_nodes, input_shapes
+from onnxfuse.model.fused import fused_ops
+from onnxfuse.model.types import infer
+from onnxfuse.rewrite import pipeline
+from onnxfuse.rewrite.language import rule_file
+from onnxfuse.tuning import stopwatch, tune
+from onnxfuse.tuning.candidates import Candidate
+from onnxfuse.tuning.work import Work
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One self attention: a number for each extent, and how it is masked."""
+
+    batch: int
+    sequence: int
+    heads: int = 12
+    size: int = 64
+    mask: str = ""
+    """`padding`: an addend by key; `causal`: an addend that is known to be causal; `bias`: an addend by head."""
+
+    @classmethod
+    def named(cls, name: str) -> "Layer":
+        """Return the layer whose `name` this is; raises ValueError where it is none."""
+        found = re.fullmatch(r"(\d+)x(\d+)x(\d+)x(\d+)(?: (padding|causal|bias))?", name)
+        if found is None:
+            raise ValueError(f"'{name}' is no layer, expected one like '8x12x512x64 causal'")
+        batch, heads, sequence, size = map(int, found.groups()[:4])
+        return cls(batch, sequence, heads, size, found[5] or "")
+
+    @property
+    def name(self) -> str:
+        """Batch x heads x sequence x size, and the mask."""
+        return f"{self.batch}x{self.heads}x{self.sequence}x{self.size} {self.mask}".strip()
+
+    def model(self) -> onnx.ModelProto:
+        """Return the layer between its projections, as exporters write it."""
+        b, s, h, d = self.batch, self.sequence, self.heads, self.size
+        row = f"float16[{b},{s},{h * d}]"
+        given = {"padding": f", float16[{b},1,1,{s}] mask", "bias": f", float16[1,{h},{s},{s}] mask"}.get(self.mask, "")
+        mask = "masked = Add (t, mask)" if given else "masked = Identity (t)"
+        if self.mask == "causal":
+            mask = """keys = Unsqueeze (places, front)  queries = Unsqueeze (places, back)
+              keep = LessOrEqual (keys, queries)  masked = Where (keep, t, low)"""
+        return onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 20]>
+        g ({row} q, {row} k, {row} v{given}) => ({row} y)
+        <int64[4] split = {{0, 0, {h}, {d}}}, int64[3] join = {{0, 0, -1}}, int64[1] front = {{0}},
+         int64[1] back = {{1}}, int64 zero = {{0}}, int64 one = {{1}}, int64 n = {{{s}}}> {{
+          scale = Constant <value = float16 {{12288}}> ()  low = Constant <value = float16 {{64511}}> ()
+          places = Range (zero, n, one)
+          q4 = Reshape (q, split)  qh = Transpose <perm = [0,2,1,3]> (q4)
+          k4 = Reshape (k, split)  kt = Transpose <perm = [0,2,3,1]> (k4)
+          v4 = Reshape (v, split)  vh = Transpose <perm = [0,2,1,3]> (v4)
+          m = MatMul (qh, kt)  t = Mul (m, scale)  {mask}
+          p = Softmax <axis = -1> (masked)  c = MatMul (p, vh)
+          ct = Transpose <perm = [0,2,1,3]> (c)  y = Reshape (ct, join)
+        }}""")
+
+
+LAYERS = (
+    Layer(32, 128, mask="padding"), Layer(32, 197), Layer(32, 256, mask="padding"), Layer(32, 256), Layer(32, 512),
+    Layer(8, 512, mask="causal"), Layer(1, 128, mask="padding"), Layer(1, 197), Layer(32, 77, 8, mask="causal"),
+    Layer(32, 128, mask="causal"), Layer(2048, 49, 3, 32, "bias"), Layer(16, 128, 16, 128), Layer(2, 4096),
+    Layer(2, 4096, mask="causal"), Layer(1, 512),
+)  # fmt: skip
+
+
+def timed(layer: Layer, *, variants: bool) -> dict[str, Timed | None]:
+    """Return the time of each way, None for a way that there is not or that failed."""
+    watch, rules, found = stopwatch.on_gpu(), rule_file.shipped(), dict[str, Timed | None]()
+
+    def time(work: Work, candidates: Sequence[Candidate]) -> Sequence[Timed]:
+        if work.op.rule != "attention":
+            return [Timed(c.kind, c.tuning, failed="not asked") for c in candidates]
+        asked = [c for c in candidates if variants or c.tuning == DEFAULT]
+        times = watch.time(work, asked)
+        for one in times:
+            kind = "library" if one.kind == "fused" and work.op.template == "library" else one.kind
+            if one.microseconds is not None:
+                best = found.get(kind if one.tuning == DEFAULT else "variant")
+                if best is None or one.microseconds < (best.microseconds or 0):
+                    found[kind if one.tuning == DEFAULT else "variant"] = one
+            elif one.tuning == DEFAULT:
+                print(f"  {one.name}: {one.failed}")
+        return times
+
+    tune(layer.model(), rules, {}, stopwatch=stopwatch.Stopwatch(watch.machine, watch.arch, time))
+    return found
+
+
+# ---- RoPE
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """Queries [batch, sequence, heads * size] of LLaMA, turned by their positions."""
+
+    batch: int
+    sequence: int
+    heads: int
+    size: int
+
+    def model(self, *, library: bool) -> onnx.ModelProto:
+        """Return the nodes as LLaMA has them, or ONNX Runtime's op in their place; both from the same two tables."""
+        b, s, h, d = self.batch, self.sequence, self.heads, self.size
+        row, table = f"float16[{b},{s},{h * d}]", f"float16[{s},{d // 2}]"
+        theirs = f"""places = Unsqueeze (range, first)  all = Expand (places, sizes)
+          y = com.microsoft.RotaryEmbedding <num_heads = {h}> (x, all, cos, sin)"""
+        ours = """x4 = Reshape (x, split)  h = Transpose <perm = [0,2,1,3]> (x4)
+          c = Concat <axis = -1> (cos, cos)  s = Concat <axis = -1> (sin, sin)
+          c4 = Unsqueeze (c, fronts)  s4 = Unsqueeze (s, fronts)
+          straight = Mul (h, c4)
+          left = Slice (h, none, half, last)  right = Slice (h, half, end, last)
+          back = Neg (right)  turned = Concat <axis = -1> (back, left)
+          across = Mul (turned, s4)  r = Add (straight, across)
+          t = Transpose <perm = [0,2,1,3]> (r)  y = Reshape (t, join)"""
+        return onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 17, "com.microsoft" : 1]>
+        g ({row} x, {table} cos, {table} sin) => ({row} y)
+        <int64[4] split = {{0, 0, {h}, {d}}}, int64[3] join = {{0, 0, -1}}, int64[1] none = {{0}},
+         int64[2] fronts = {{0, 1}}, int64[1] first = {{0}}, int64[1] half = {{{d // 2}}},
+         int64[1] end = {{{d}}}, int64[1] last = {{3}},
+         int64[2] sizes = {{{b}, {s}}}, int64[{s}] range = {{{", ".join(map(str, range(s)))}}}> {{
+          {theirs if library else ours}
+        }}""")
+
+
+ROTATIONS = (Rotation(1, 128, 32, 128), Rotation(1, 512, 32, 128), Rotation(8, 512, 16, 64), Rotation(4, 1024, 32, 128))
+
+
+def rotated(rotation: Rotation) -> Sequence[Timed]:
+    """Return the time of the fused nodes and of ONNX Runtime's op; raises where the nodes are not one kernel."""
+    ours, theirs = (rotation.model(library=library) for library in (False, True))
+    pipeline.run(ours, rule_file.shipped())
+    (op,) = fused_ops(ours).values()
+    (node,) = fused_nodes(ours.graph)[op.name]
+    work = Work(op, input_shapes(node, every_type(infer(ours).graph)) or (), ours, theirs)
+    times = stopwatch.on_gpu().time(work, [Candidate("fused", ours), Candidate("alone", theirs)])
+    for one in times:
+        if one.failed:
+            raise RuntimeError(f"{work.op.name} {one.kind}: {one.failed}")
+    return times
+
+
+class LayerType(click.ParamType[Layer]):
+    """A layer on the command line."""
+
+    name = "layer"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Layer:
+        """Return the layer of that name."""
+        try:
+            return Layer.named(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+@click.command()
+@click.argument("layers", nargs=-1, type=LayerType())
+@click.option("--variants", is_flag=True, help="Time every variant of the kernel, too.")
+@click.option("--rope/--no-rope", default=True)
+def main(layers: tuple[Layer, ...], variants: bool, rope: bool) -> None:
+    """Print a line for each layer: how long each way takes, and which the rule takes by itself.
+
+    A layer is named as it is printed, such as '8x12x512x64 causal'; without any, those of the table and RoPE.
+    """
+    for layer in layers or LAYERS:
+        model = layer.model()
+        pipeline.run(model, rule_file.shipped())
+        taken = {"attention": "kernel", "library": "library"}[
+            next((op.template for op in fused_ops(model).values() if op.rule == "attention"), "library")
+        ]
+        found = timed(layer, variants=variants)
+        told = ", ".join(
+            f"{ {'fused': 'kernel', 'alone': 'nodes'}.get(kind, kind) } {one.microseconds:.1f}"
+            + (f" ({measurements.changed(one.tuning)})" if kind == "variant" else "")
+            for kind, one in found.items()
+            if one is not None
+        )
+        print(f"{layer.name}: {told}; the rule takes the {taken}", flush=True)
+    for rotation in ROTATIONS if rope and not layers else ():
+        kernel, library = rotated(rotation)
+        print(f"{rotation}: kernel {kernel.microseconds:.1f}, RotaryEmbedding {library.microseconds:.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

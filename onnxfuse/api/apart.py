@@ -1,0 +1,79 @@
+"""Verify, time and profile from any program: in a process of its own, which may crash.
+
+The caller may hold a GPU, sessions and threads, so nothing can be forked of it, and what breaks the GPU there is broken
+for all that it does afterwards. A new process starts in a second, and there everything happens as in a command.
+"""
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import onnx
+
+from onnxfuse.api import running
+from onnxfuse.api.source import Model, Source, plain
+from onnxfuse.model import external, io, isolation
+from onnxfuse.model.errors import CrashError
+from onnxfuse.model.isolation import Crash, Progress
+
+if TYPE_CHECKING:
+    from onnxfuse.benchmark import Report as BenchReport
+    from onnxfuse.profiling import Profile
+
+T = TypeVar("T")
+
+verify = running.verify
+
+
+def bench(*models: Any, **options: Any) -> "BenchReport":
+    """Return the report of `running.bench` alone."""
+    return running.bench(*models, **options).report
+
+
+def profile(*models: Any, **options: Any) -> "Profile":
+    """Return the report of `running.profile` alone."""
+    return running.profile(*models, **options).report
+
+
+def call(
+    work: Callable[..., T],
+    *models: "Model | None",
+    isolate: bool,
+    progress: Progress | None = None,
+    **options: Any,
+) -> T:
+    """Return `work(*models, **options)`, one of the functions here; `isolate`: from a process of its own.
+
+    Raises what it raises; CrashError where that process itself ends, UsageError for what cannot be sent to it.
+    """
+    if not isolate:
+        return work(*models, progress=progress, **options)
+    with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
+        given = [None if m is None else _sent(plain(m), Path(folder) / f"{n}.onnx") for n, m in enumerate(models)]
+        found: T | Crash = isolation.apart(
+            _linked, external.follows_links(), work, *given, progress=progress or running.quiet, **options
+        )
+    if isinstance(found, Crash):
+        step = f", at the step '{found.step}'" * bool(found.step)
+        raise CrashError(
+            f"the process that was started for this {found.how}{step}",
+            "What it printed says more. isolate=False does the work in the caller's own process.",
+        )
+    return found
+
+
+def _sent(model: Source, file: Path) -> Source:
+    """Return the model as another process can have it: in `file` where it is too big to be sent."""
+    if not isinstance(model, onnx.ModelProto) or io.size(model) <= io.PROTOBUF_LIMIT:
+        return model
+    io.save(model, file)
+    return file
+
+
+def _linked(links: bool, work: Callable[..., T], *models: Source | None, **options: Any) -> T:
+    """Do the work there as here: with or without data files that are links."""
+    if not links:
+        return work(*models, **options)
+    with external.following_links():
+        return work(*models, **options)

@@ -1,0 +1,280 @@
+// What the kernel of sm90.cu does up to the sums of a tile: fetching, computing a left factor, products.
+
+constexpr int BLOCKS_M = TILE_M / 64 / WARPGROUPS;  // warpgroup products below each other
+constexpr int WIDTH = ACCUMULATED * TILE_N;      // of a warpgroup product: the tiles of a gate lie side by side
+constexpr int ROW_BYTES = 128;                   // of a factor's tile: TILE_K terms
+constexpr int A_BYTES = (LEFT_ROWS * ROW_BYTES + 1023) / 1024 * 1024;  // rows that there are not are read from B
+constexpr int B_BYTES = TILE_N * ROW_BYTES;
+constexpr int FACTORS_BYTES = A_BYTES + ACCUMULATED * B_BYTES;
+constexpr int STAGE_BYTES = FACTORS_BYTES + BESIDE * A_BYTES;
+constexpr int CHUNK = 64;                        // columns that a warp puts at once; of 32 the rest lie outside the output
+constexpr int CHUNK_ROWS = 16;
+constexpr int PUTS_BYTES = CHUNK_ROWS * CHUNK * OUTPUT_BYTES;  // of all outputs together
+constexpr int CHUNKS = (TILE_N + CHUNK - 1) / CHUNK;     // beside each other
+constexpr int CHUNK_NUMBER = CHUNKS * BLOCKS_M;          // of a warp's share of a tile
+constexpr int BUFFERS = STAGED ? CHUNK_NUMBER : 2;       // of a warp, for chunks
+constexpr int CONSUMERS = TEAMS * WARPGROUPS;
+constexpr int FETCHER_REGISTERS = 24;
+// What 65536 registers leave: of a thread at first, and once the fetching warpgroup has given its own back.
+constexpr int LAUNCHED_REGISTERS = 65536 / THREADS / 8 * 8;
+constexpr int COMPUTER_REGISTERS = 96;           // of the warpgroup that computes the left factor
+constexpr int CONSUMER_REGISTERS =
+    (THREADS * LAUNCHED_REGISTERS - 128 * FETCHER_REGISTERS - (PROLOGUE ? 128 * COMPUTER_REGISTERS : 0)) /
+    (CONSUMERS * 128) / 8 * 8;
+constexpr int CONSUMER_WARPS = 4 * CONSUMERS;
+static_assert(SPLIT == 1 || (CLUSTER == 1 && CONSUMERS == 1), "who waits for the sums of all blocks");
+constexpr int PART_BYTES = BLOCKS_M * WIDTH / 2 * 32 * 4;  // a warp's sums
+constexpr int PANEL = 8;                         // cluster tiles below each other before the next column: stays in L2
+
+struct Parameters : Source, Stores, Groups {
+  Index m, n, steps;          // steps: TILE_K terms each
+  Index rows, columns;        // cluster tiles below each other; tiles side by side, of one product
+  Index k;
+};
+
+struct Tile {
+  Index row, column;  // of the output
+  int sibling;           // which of the bodies side by side
+
+  DEVICE Tile(Index number, unsigned rank, const Parameters& p) {
+    const Index across = p.columns * SIBLINGS;
+    const Index panel = number / (PANEL * across), inside = number - panel * (PANEL * across);
+    const Index first = panel * PANEL, height = p.rows - first < PANEL ? p.rows - first : PANEL;
+    const Index x = inside / height;
+    sibling = SIBLINGS == 1 ? 0 : (int)(x / p.columns);
+    row = ((first + inside % height) * CLUSTER + (CLUSTER > 1 ? rank : 0)) * TILE_M;
+    column = (x - sibling * p.columns) * TILE_N;
+  }
+};
+
+// The steps of a block: all of them, or its share.
+struct Steps {
+  Index first, count;
+
+  DEVICE Steps(unsigned rank, const Parameters& p) {
+    first = SPLIT > 1 ? p.steps * rank / SPLIT : 0;
+    count = (SPLIT > 1 ? p.steps * (rank + 1) / SPLIT : p.steps) - first;
+  }
+};
+
+DEVICE Index tiles(const Parameters& p) { return p.rows * p.columns * SIBLINGS; }
+DEVICE Index first_tile() { return block_index() / TOGETHER; }
+DEVICE Index tile_stride() { return (last_block() + 1) / TOGETHER; }
+
+// Shared memory: the ring, what the warps put out, what other blocks send, the barriers.
+struct Shared {
+  unsigned ring, puts, parts, full, empty, staged, made;
+
+  DEVICE Shared() {
+    ring = (shared_address(dynamic_shared) + 1023) & ~1023u;
+    puts = ring + STAGES * STAGE_BYTES;
+    parts = puts + CONSUMER_WARPS * BUFFERS * PUTS_BYTES;
+    full = parts + (SPLIT - 1) * PART_WARPS * PART_BYTES;
+    empty = full + STAGES * 8;
+    staged = empty + STAGES * 8;
+    made = staged + CONSUMER_WARPS * 8;
+  }
+};
+
+struct Turn {
+  int stage = 0;
+  unsigned parity = 0;
+
+  DEVICE void advance(Index by) {
+    const Index sum = stage + by;
+    parity ^= (sum / STAGES) & 1;
+    stage = sum % STAGES;
+  }
+  DEVICE void next() {
+    if (++stage == STAGES) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+// ---- fetching
+
+DEVICE void fetch_stage(const Shared& shared, const TensorMaps& maps, const Tile& tile, const Terms& terms, int stage,
+                        unsigned rank) {
+  const unsigned full = shared.full + stage * 8, a = shared.ring + stage * STAGE_BYTES;
+  barrier_expect(full, (1 + BESIDE) * LEFT_ROWS * ROW_BYTES + ACCUMULATED * B_BYTES);
+  terms.fetch_left(a, &maps.a, full);
+  fetch_beside(maps, terms, a + FACTORS_BYTES, A_BYTES, full);
+  UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
+    terms.fetch_right(a + A_BYTES + g * B_BYTES, &maps.b[tile.sibling + g], tile.column, CLUSTER > 1 ? rank : 0, full);
+}
+
+DEVICE void fetch_all(const Shared& shared, const TensorMaps& maps, unsigned rank, const Parameters& p) {
+  Turn turn;
+  for (Index number = first_tile(); number < tiles(p); number += tile_stride()) {
+    const Tile tile(number, rank, p);
+    const Steps steps(rank, p);
+    Terms terms(tile.row, p);
+    for (Index step = 0; step < steps.first; ++step) terms.next();
+    for (Index step = 0; step < steps.count; ++step) {
+      barrier_wait(shared.empty + turn.stage * 8, turn.parity ^ 1);
+      fetch_stage(shared, maps, tile, terms, turn.stage, rank);
+      terms.next();
+      turn.next();
+    }
+  }
+}
+
+// ---- the left factor
+
+// What is needed to compute the rows of a tile.
+struct LeftRows {
+  Prologue from;
+  Index row, term, m, k;  // the first ones
+
+  DEVICE LeftRows(const Operands& operands, Index row, Index step, const Parameters& p)
+      : from(operands, p, 0, p.k), row(row), term(step * TILE_K), m(p.m), k(p.k) {}
+};
+
+// A thread computes 16 bytes of every sixteenth row. The vectors for them it loads a step ahead: from global memory they
+// take longer than all else.
+constexpr int TURNS = TILE_M / 16;
+template <class From> struct Ahead {
+  typename From::Columns columns;
+  typename From::Rows rows[TURNS];
+  int there;  // terms from this thread's on
+
+  DEVICE void load(const From& from, const LeftRows& left, Index step) {
+    const Index term = left.term + step * TILE_K + thread_index() % 8 * From::W, row = left.row + thread_index() % 128 / 8;
+    there = term < left.k ? (int)(left.k - term) : 0;
+    columns = from.columns(term, there);
+    UNROLLED for (int turn = 0; turn < TURNS; ++turn)
+      rows[turn] = from.rows(row + turn * 16, row + turn * 16 < left.m, term, there);
+  }
+  DEVICE void compute(unsigned a) const {
+    const int down = thread_index() % 128 / 8, piece = thread_index() % 8;
+    const unsigned place = a + down * ROW_BYTES + ((piece ^ down % 8) << 4);
+    UNROLLED for (int first = 0; first < TURNS; first += 4) {
+      typename From::Cells cells[4];
+      UNROLLED for (int i = 0; i < 4; ++i) {
+        const unsigned there = place + (first + i) * 16 * ROW_BYTES;
+        if (down + (first + i) * 16 < LEFT_ROWS) cells[i] = From::take(there, there + FACTORS_BYTES, A_BYTES);
+      }
+      UNROLLED for (int i = 0; i < 4; ++i) {
+        if (down + (first + i) * 16 >= LEFT_ROWS) break;
+        unsigned word[4];
+        From::compute(word, cells[i], columns, rows[first + i], there);
+        store_shared(place + (first + i) * 16 * ROW_BYTES, word);
+      }
+    }
+  }
+};
+
+// A warpgroup of its own computes it, stage by stage, as far ahead of the products as the ring is long.
+template <class From>
+DEVICE void compute_all(const Shared& shared, const Operands& operands, unsigned rank, const Parameters& p) {
+  Turn turn;
+  for (Index number = first_tile(); number < tiles(p); number += tile_stride()) {
+    const Steps steps(rank, p);
+    const LeftRows left(operands, Tile(number, rank, p).row, steps.first, p);
+    Ahead<From> ahead;
+    ahead.load(left.from, left, 0);
+    for (Index step = 0; step < steps.count; ++step, turn.next()) {
+      barrier_wait(shared.full + turn.stage * 8, turn.parity);
+      ahead.compute(shared.ring + turn.stage * STAGE_BYTES);
+      if (step + 1 < steps.count) ahead.load(left.from, left, step + 1);
+      show_to_copy_engine();
+      wait_for_warp();
+      if (thread_index() % 32 == 0) barrier_arrive(shared.made + turn.stage * 8);
+    }
+  }
+}
+template <>
+DEVICE void compute_all<GivenFactor>(const Shared&, const Operands&, unsigned, const Parameters&) {}
+
+// ---- products
+
+struct Accumulators {
+  float of[BLOCKS_M][WIDTH / 2];
+};
+
+DEVICE void multiply_stage(Accumulators& sums, unsigned a, unsigned b, bool begun) {
+  UNROLLED for (int k = 0; k < ROW_BYTES / 32; ++k) {
+    const unsigned long long right = B_TRANSPOSED ? operand(b + k * 32, 16, 1024) : operand(b + k * 2048, 8192, 1024);
+    UNROLLED for (int block = 0; block < BLOCKS_M; ++block)
+      warpgroup_product(sums.of[block], operand(a + block * 8192 + k * 32, 16, 1024), right, begun || k > 0);
+  }
+}
+
+// One warp of this warpgroup is done with a stage, for every block that may fetch into it.
+DEVICE void release(const Shared& shared, int stage) {
+  const unsigned lane = thread_index() % 32;
+  if constexpr (CLUSTER > 1) {
+    if (lane < CLUSTER) barrier_arrive_at(shared.empty + stage * 8, lane);
+  } else {
+    if (lane == 0) barrier_arrive(shared.empty + stage * 8);
+  }
+}
+
+// Until both factors of a stage are there.
+DEVICE void wait_for_stage(const Shared& shared, const Turn& turn) {
+  barrier_wait(shared.full + turn.stage * 8, turn.parity);
+  if constexpr (PROLOGUE) barrier_wait(shared.made + turn.stage * 8, turn.parity);
+}
+
+DEVICE int this_team() { return thread_index() / (128 * WARPGROUPS); }
+
+// The products of this warpgroup's rows, the `member`th of its team.
+DEVICE void multiply(Accumulators& sums, const Shared& shared, Turn& turn, int member, Index steps) {
+  int before = 0;
+  if constexpr (TEAMS > 1) wait_for_turn<CONSUMERS * 128>(1 + this_team());
+  for (Index step = 0; step < steps; ++step) {
+    const unsigned a = shared.ring + turn.stage * STAGE_BYTES;
+    wait_for_stage(shared, turn);
+    products_begin();
+    multiply_stage(sums, a + member * BLOCKS_M * 8192, a + A_BYTES, step > 0);
+    close_group_of_products();
+    if (step > 0) {
+      wait_for_products<1>();
+      release(shared, before);
+    }
+    before = turn.stage;
+    turn.next();
+  }
+  // Teams fetch from the ring strictly in turns: a barrier's parity tells apart two rounds, not three.
+  if constexpr (TEAMS > 1) pass_turn_to<CONSUMERS * 128>(2 - this_team());
+  wait_for_products<0>();
+  release(shared, before);
+}
+
+// A warpgroup whose rows all lie below the matrix lets its stages go by.
+DEVICE void let_pass(const Shared& shared, Turn& turn, Index steps) {
+  if constexpr (TEAMS > 1) wait_for_turn<CONSUMERS * 128>(1 + this_team());
+  for (Index step = 0; step < steps; ++step, turn.next()) {
+    wait_for_stage(shared, turn);
+    release(shared, turn.stage);
+  }
+  if constexpr (TEAMS > 1) pass_turn_to<CONSUMERS * 128>(2 - this_team());
+}
+
+// ---- sums of several blocks; a warp's lie as its lanes hold them, four at a time
+
+// Until every block of the cluster has come here; each of its threads must, once. A split block has one tile.
+DEVICE void wait_for_all() {
+  wait_for_warp();
+  wait_for_cluster();
+}
+
+DEVICE void send(const Accumulators& sums, const Shared& shared, unsigned rank) {
+  const unsigned lane = thread_index() % 32, warp = thread_index() / 32;
+  const unsigned to = address_in(shared.parts + ((rank - 1) * PART_WARPS + warp) * PART_BYTES + lane * 16, 0);
+  UNROLLED for (int block = 0; block < BLOCKS_M; ++block)
+    UNROLLED for (int i = 0; i < WIDTH / 8; ++i)
+      store_there(to + (block * (WIDTH / 8) + i) * 512, &sums.of[block][i * 4]);
+}
+
+DEVICE void gather(Accumulators& sums, const Shared& shared) {
+  const unsigned lane = thread_index() % 32, warp = thread_index() / 32;
+  for (int rank = 1; rank < SPLIT; ++rank) {
+    const unsigned from = shared.parts + ((rank - 1) * PART_WARPS + warp) * PART_BYTES + lane * 16;
+    UNROLLED for (int block = 0; block < BLOCKS_M; ++block)
+      UNROLLED for (int i = 0; i < WIDTH / 8; ++i)
+        add_shared(&sums.of[block][i * 4], from + (block * (WIDTH / 8) + i) * 512);
+  }
+}

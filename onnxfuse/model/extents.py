@@ -1,0 +1,114 @@
+"""Arithmetic on extents, numbers and names alike: what they broadcast to, divide to and are called."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from onnxfuse.model.types import INVENTED, Dim, factors, is_unknown
+
+Shape = tuple[Dim, ...] | None
+
+
+def broadcast(shapes: Sequence[Shape]) -> Shape:
+    """Return the shape that numpy's rule gives, None for an extent that it leaves open."""
+    known = [s for s in shapes if s is not None]
+    if len(known) != len(shapes) or not known:
+        return None
+    rank = max(len(s) for s in known)
+    columns = zip(*((1,) * (rank - len(s)) + s for s in known), strict=True)
+    return tuple(_common(column) for column in columns)
+
+
+def _common(column: Sequence[Dim]) -> Dim:
+    """Return the extent that numpy's rule gives.
+
+    A smaller one beside an extent that it was cut to is that extent: 1 is repeated, and any other does not run.
+    """
+    wide = {d for d in column if d != 1}
+    wide -= {d for d in wide for other in wide if isinstance(d, str) and _is_cut(d, other)}
+    number = next((d for d in wide if isinstance(d, int)), None)
+    if number is not None:
+        return number
+    return 1 if not wide else next(iter(wide)) if len(wide) == 1 else None
+
+
+def smaller(extent: Dim, named: Dim) -> Dim:
+    """Return the smaller one of two extents, by a name of its own where one has a name; None where that has none.
+
+    >>> smaller(512, "sequence")
+    'min(512,sequence)'
+    """
+    if isinstance(extent, int) and isinstance(named, int):
+        return min(extent, named) if named >= 0 else None
+    if extent is None or not isinstance(named, str):
+        return None
+    if is_unknown(extent) or is_unknown(named) or "*" in f"{extent}{named}":
+        return None
+    return named if extent == named else f"min({extent},{named})"
+
+
+def _is_cut(dim: str, named: Dim) -> bool:
+    """Return whether `dim` is the name of the smaller one of some extent and this one."""
+    return dim.startswith("min(") and dim.endswith(f",{named})")
+
+
+def steps(extent: str, more: int, stride: int) -> str:
+    """Return (extent + more) // stride + 1 as the name of an extent.
+
+    >>> steps("H", -1, 1), steps("H", -3, 1), steps("H", -1, 2)
+    ('H', '(H-2)', '((H-1)//2+1)')
+    """
+    if stride == 1:
+        return extent if more == -1 else f"({extent}{more + 1:+d})"
+    return f"(({extent}{more:+d})//{stride}+1)" if more else f"({extent}//{stride}+1)"
+
+
+def quotient(source: Shape, divisor: Sequence[Dim]) -> Dim:
+    """Return what a -1 in the target of a Reshape stands for, None where the division does not come out.
+
+    quotient(("b", "s", 64), ("b", "s", 16)) = 4
+    """
+    above, below = (_product(source) if source is not None else None), _product(divisor)
+    if above is None or below is None or below[0] == 0 or above[0] % below[0] or below[1] - above[1]:
+        return None
+    number, names = above[0] // below[0], sorted((above[1] - below[1]).elements())
+    if not names:
+        return number
+    # The number first, as torch writes it; an invented name before it: the whole is then as little known as its part.
+    if len(names) + (number != 1) > 1:
+        names = [n if factors(f"{n}*n") == [n, "n"] else f"({n})" for n in names]
+    parts = names if number == 1 else [str(number), *names]
+    return "*".join(sorted(parts, key=lambda f: not f.startswith(INVENTED)))
+
+
+def _product(shape: Sequence[Dim]) -> tuple[int, Counter[str]] | None:
+    number, names = 1, Counter[str]()
+    for extent in shape:
+        if extent is None:
+            return None
+        if isinstance(extent, int):
+            number *= extent
+            continue
+        for factor in factors(extent):
+            if factor.isdigit():
+                number *= int(factor)
+            else:
+                names[factor] += 1
+    return number, names
+
+
+def times(a: Dim, b: Dim) -> Dim:
+    if isinstance(a, int) and isinstance(b, int):
+        return a * b
+    return quotient((a, b), ()) if not (isinstance(a, int) and a < 0) and not (isinstance(b, int) and b < 0) else None
+
+
+def equal(a: Dim, b: Dim) -> Dim:
+    """An extent is never negative; two names may be one number."""
+    if isinstance(a, int) and isinstance(b, int):
+        return int(a == b)
+    negative = any(isinstance(d, int) and d < 0 for d in (a, b))
+    return 0 if negative and None not in (a, b) else None
+
+
+def where(condition: Dim, yes: Dim, no: Dim) -> Dim:
+    return None if not isinstance(condition, int) else yes if condition else no

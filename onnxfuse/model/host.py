@@ -1,0 +1,48 @@
+"""Which values ONNX Runtime keeps on the CPU, although the session is on CUDA: arithmetic on shapes.
+
+Optimizing and registering ask here alike. What is said here is what GetCpuPreferredNodes of ONNX Runtime 1.31 decides.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from onnx import TensorProto
+
+SMALL = 100
+"""Elements. ONNX Runtime's bound for an initializer that it would rather copy than keep a node on the GPU."""
+
+SHAPE_READERS = frozenset({"Shape", "Size"})
+"""Operators whose CUDA kernels leave their output in host memory."""
+
+READ_ON_HOST: Mapping[str, Collection[int]] = {
+    "ConstantOfShape": (0,), "Expand": (1,), "Range": (0, 1, 2), "Reshape": (1,), "Slice": (1, 2, 3, 4), "Tile": (1,),
+}  # fmt: skip
+"""Inputs that CUDA kernels read in host memory: what they make of a shape is on the device.
+
+Only operators that CUDA has for every element type of shapes: an int64 Pad has no kernel there, and is on the CPU.
+"""
+
+HALF = frozenset({
+    TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E4M3FNUZ,
+    TensorProto.FLOAT8E5M2, TensorProto.FLOAT8E5M2FNUZ,
+})  # fmt: skip
+"""Element types of which ONNX Runtime moves nothing to the CPU."""
+
+
+def leaves_on_host(
+    op: str, domain: str, inputs: Sequence[str], on_host: Collection[str], near: Callable[[str], bool],
+    dtype: Callable[[str], int],
+) -> bool:  # fmt: skip
+    """Return whether a node's outputs are on the CPU, given what is there before it.
+
+    That is where it reads a shape, and where it reads a value on the CPU and each of its other inputs is one too, a
+    graph input or a small constant; not where an input is of a half type, or is one that the node's CUDA kernel itself
+    reads on the CPU. `near` tells of a value whether it is a graph input or a small constant, `dtype` its
+    `onnx.TensorProto.DataType`, 0 where nobody knows.
+    """
+    if domain == "" and op in SHAPE_READERS:
+        return True
+    read_there = READ_ON_HOST.get(op, ()) if domain == "" else ()
+    values = [(i, v) for i, v in enumerate(inputs) if v]
+    return any(v in on_host for _, v in values) and all(
+        dtype(v) not in HALF and (near(v) or (v in on_host and i not in read_there)) for i, v in values
+    )

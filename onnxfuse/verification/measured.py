@@ -1,0 +1,101 @@
+"""One output in one case, measured, and what the measures say."""
+
+from dataclasses import dataclass
+
+from onnxfuse.verification.metrics import Difference
+
+FACTOR = 2.0
+"""How many times the original's own error the fused error may be."""
+
+
+BLUNT = 0.1
+"""An original whose own error is more than this share of the largest value proves nothing about another one. Below,
+what makes so much of a rounding makes more of a wrong weight: the truth is right, ONNX Runtime was asked."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One output in one case, measured."""
+
+    elements: int
+    """Elements of the output."""
+    compared: int
+    """Elements that could be judged; none where no run of the original has an own error."""
+    difference: Difference
+    """Fused against original, without the truth."""
+    scale: float
+    """Largest finite true value."""
+    own: float
+    """Largest error of the original against truth."""
+    own_typical: float
+    """Typical error of the original, in rounding steps."""
+    error: float
+    """Error of the fused model against truth at `where`."""
+    step: float
+    """The rounding step of the type at the true value at `where`."""
+    typical: float
+    """Typical error of the fused model, in rounding steps; 0 where there are too few elements to speak of one."""
+    where: tuple[int, ...]
+    """The element with the largest error beyond its rounding step, or the first one that breaks a law."""
+    fused: float
+    """The fused value there."""
+    original: float
+    """The original's value there."""
+    truth: float
+    """The true value there."""
+    broken: str = ""
+    """A law that holds without any tolerance and is broken at `where`."""
+    unlike: bool = False
+    """Whether there was nothing to compare: another shape or element type."""
+    asked: bool = False
+    """Whether `broken` is what was asked for beside the budget, and holds with tolerances too: `nan="fail"`."""
+    unsure: bool = False
+    """Whether the original is far from the truth, and some operator of the truth could not be looked at."""
+    identical: bool = False
+    """Whether fused and original are the same in every element, and some element is a number."""
+
+    @property
+    def budget(self) -> float:
+        """The largest error that is allowed at `where`."""
+        return FACTOR * self.own + self.step
+
+    @property
+    def typical_budget(self) -> float:
+        """The largest typical error that is allowed, in rounding steps."""
+        return FACTOR * self.own_typical + 1.0
+
+    @property
+    def blunt(self) -> bool:
+        """Whether the original's own error is too large to judge anything by it."""
+        return self.own > BLUNT * self.scale and self.own > self.step
+
+    @property
+    def undecided(self) -> bool:
+        """Whether nothing could be judged: no element, too large an error of the original's own, or no sure truth.
+
+        What is the same in every element is right whatever the truth is.
+        """
+        return self.elements > 0 and not self.identical and (not self.compared or self.blunt or self.unsure)
+
+    @property
+    def fault(self) -> str:
+        """What is wrong, in words; empty where the promise holds."""
+        if self.broken:
+            return self.broken
+        if self.error > self.budget:
+            return f"error {self.error:.3g}, allowed {self.budget:.3g}"
+        if self.typical > self.typical_budget:
+            return f"typical error {self.typical:.3g} rounding steps, allowed {self.typical_budget:.3g}"
+        return ""
+
+    @property
+    def severity(self) -> float:
+        """How much of the budget is used; above 1 is a fault."""
+        if self.broken:
+            return float("inf")
+        largest = self.error / self.budget if self.budget else float(self.error > 0)
+        return max(largest, self.typical / self.typical_budget)
+
+
+NOTHING = Measure(0, 0, Difference(), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, (), 0.0, 0.0, 0.0)
+"""The measure of an output without elements."""

@@ -1,0 +1,258 @@
+"""Operators with a sliding window, plainly, in NumPy: convolutions and poolings of any rank."""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from onnx.reference.op_run import OpRun
+
+Array = npt.NDArray[Any]
+
+
+class Conv(OpRun):
+    """Convolution of any rank, depthwise tap by tap, else as products of matrices over some channels at a time."""
+
+    def _run(
+        self, x: Array, w: Array, b: Array | None = None, group: int | None = None, **sliding: Any
+    ) -> tuple[Array]:
+        group = group or 1
+        window = _window(x.shape[2:], **{**sliding, "kernel_shape": w.shape[2:]})
+        padded = window.pad(x, 0.0)
+        padded = padded.reshape(x.shape[0], group, x.shape[1] // group, *padded.shape[2:])
+        weight = w.reshape(group, w.shape[0] // group, x.shape[1] // group, -1)
+        y = (_depthwise if weight.shape[2] == 1 else _products)(padded, weight, window)
+        y = y.reshape(x.shape[0], w.shape[0], *window.output)
+        return (y if b is None else y + b.reshape(-1, *[1] * len(window.output)),)
+
+
+def _depthwise(padded: Array, weight: Array, window: "_Window") -> Array:
+    """Return [batch, group, maps, places] of `padded` [batch, group, 1, ...] and `weight` [group, maps, 1, taps]."""
+    y: Array | None = None
+    for tap, position in enumerate(window.positions()):
+        seen = window.at(padded, position).reshape(*padded.shape[:3], -1)
+        term = weight[..., tap] * seen
+        y = term if y is None else np.add(y, term, out=y)
+    assert y is not None, "a kernel has at least one tap"
+    return y
+
+
+def _products(padded: Array, weight: Array, window: "_Window") -> Array:
+    """Return [batch, maps of all groups, places] of `padded` [batch, group, channels, ...].
+
+    `weight` is [group, maps, channels, taps]. Its rows are read as they lie, what they meet is copied together: BLAS
+    takes no matrix whose numbers lie apart.
+    """
+    group, maps, channels, taps = weight.shape
+    batch, places = len(padded), math.prod(window.output)
+    rows = weight.reshape(group, maps, channels * taps)
+    at_once = max(1, COLUMNS // max(1, group * taps * batch * places))
+    y = np.zeros((group, maps, batch * places), padded.dtype)
+    for first in range(0, channels, at_once):
+        some = padded[:, :, first : first + at_once]
+        columns = np.empty((group, some.shape[2], taps, batch, *window.output), padded.dtype)
+        for tap, position in enumerate(window.positions()):
+            columns[:, :, tap] = np.moveaxis(window.at(some, position), 0, 2)
+        y += rows[..., first * taps : (first + at_once) * taps] @ columns.reshape(group, -1, batch * places)
+    return np.moveaxis(y.reshape(group * maps, batch, places), 1, 0)
+
+
+COLUMNS = 1 << 22
+"""Numbers that a convolution copies together at a time: 32 MB in float64."""
+
+
+class MaxPool(OpRun):
+    """The largest value under the window; as a second output, where in the flat input it lies."""
+
+    def _run(self, x: Array, storage_order: int | None = None, **sliding: Any) -> tuple[Array, ...]:
+        window = _window(x.shape[2:], **sliding)
+        lowest = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
+        padded = window.pad(x, lowest)
+        y = np.full((*x.shape[:2], *window.output), lowest, x.dtype)
+        if len(self.onnx_node.output) == 1:
+            for position in window.positions():
+                np.maximum(y, window.at(padded, position), out=y)
+            return (y,)
+        order: Literal["F", "C"] = "F" if storage_order else "C"
+        flat = np.arange(math.prod(x.shape[2:])).reshape(x.shape[2:], order=order)
+        flat = flat + np.arange(math.prod(x.shape[:2])).reshape(*x.shape[:2], *[1] * flat.ndim) * flat.size
+        places, indices = window.pad(flat, -1), np.full(y.shape, -1)
+        for position in window.positions():
+            value, place = window.at(padded, position), window.at(places, position)
+            better = (place >= 0) & ((indices < 0) | (value > y))
+            y, indices = np.where(better, value, y), np.where(better, place, indices)
+        return y, indices
+
+
+class AveragePool(OpRun):
+    """The mean under the window; padding counts only with `count_include_pad`."""
+
+    def _run(self, x: Array, count_include_pad: int | None = None, **sliding: Any) -> tuple[Array]:
+        window = _window(x.shape[2:], **sliding)
+        # Only what `pads` adds may count; what ceil_mode lets the window overhang never does.
+        inside = np.ones((1, 1, *x.shape[2:]))
+        if count_include_pad:
+            inside = _padded(inside, window.pads, 1.0)
+            counted = window.overhang(inside)
+        else:
+            counted = window.pad(inside, 0.0)
+        padded = window.pad(x, 0.0)
+        total = np.zeros((*x.shape[:2], *window.output), x.dtype)
+        count = np.zeros((1, 1, *window.output))
+        for position in window.positions():
+            total += window.at(padded, position)
+            count += window.at(counted, position)
+        return ((total / count).astype(x.dtype),)
+
+
+class LpPool(OpRun):
+    """The p-norm under the window."""
+
+    def _run(self, x: Array, p: int = 2, **sliding: Any) -> tuple[Array]:
+        window = _window(x.shape[2:], **sliding)
+        powers = window.pad(np.abs(x) ** p, 0.0)
+        total = sum(window.at(powers, position) for position in window.positions())
+        return (np.asarray(total ** (1 / p)).astype(x.dtype),)
+
+
+class ConvTranspose(OpRun):
+    """The gradient of a convolution: each input is spread over its window, and what is padding is cut away."""
+
+    def _run(
+        self,
+        x: Array,
+        w: Array,
+        b: Array | None = None,
+        auto_pad: str | None = None,
+        dilations: Sequence[int] | None = None,
+        group: int | None = None,
+        kernel_shape: Sequence[int] | None = None,
+        output_padding: Sequence[int] | None = None,
+        output_shape: Sequence[int] | None = None,
+        pads: Sequence[int] | None = None,
+        strides: Sequence[int] | None = None,
+    ) -> tuple[Array]:
+        group, rank, places = group or 1, x.ndim - 2, math.prod(x.shape[2:])
+        strides, dilations, more = strides or [1] * rank, dilations or [1] * rank, output_padding or [0] * rank
+        sizes = list(zip(x.shape[2:], w.shape[2:], strides, dilations, strict=True))
+        spans = [(n - 1) * stride + (k - 1) * dilation + 1 for n, k, stride, dilation in sizes]
+        whole = [span + extra for span, extra in zip(spans, more, strict=True)]
+        y = np.zeros((x.shape[0], group, w.shape[1], *whole), x.dtype)
+        rows = x.reshape(x.shape[0], group, -1, places)
+        taps = np.ascontiguousarray(w.reshape(group, -1, w.shape[1], math.prod(w.shape[2:])).transpose(3, 0, 2, 1))
+        first = [slice(None)] * 3
+        for tap, position in enumerate(itertools.product(*map(range, w.shape[2:]))):
+            starts = [p * dilation for p, (_, _, _, dilation) in zip(position, sizes, strict=True)]
+            reached = [
+                slice(start, start + (n - 1) * stride + 1, stride)
+                for start, (n, _, stride, _) in zip(starts, sizes, strict=True)
+            ]
+            y[(*first, *reached)] += (taps[tap] @ rows).reshape(*y.shape[:3], *x.shape[2:])
+        if output_shape or auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+            wanted = output_shape or [n * stride for n, _, stride, _ in sizes]
+            cut = [n - size for n, size in zip(whole, wanted, strict=True)]
+            cut = cut if output_shape else [max(0, n) for n in cut]
+            before = [n // 2 if auto_pad == "SAME_UPPER" else n - n // 2 for n in cut]
+            pads = [*before, *(n - b for n, b in zip(cut, before, strict=True))]
+        pads = pads if pads and auto_pad != "VALID" else [0] * 2 * rank
+        # An output may be larger than what is reached: nothing lies there.
+        y = _padded(y.reshape(x.shape[0], -1, *whole), [(max(0, -a), max(0, -b)) for a, b in _ends(pads)], 0.0)
+        kept = [slice(max(0, a), n - max(0, b)) for n, (a, b) in zip(y.shape[2:], _ends(pads), strict=True)]
+        y = y[(*first[:2], *kept)]
+        return (y if b is None else y + b.reshape(-1, *[1] * rank),)
+
+
+@dataclass(frozen=True)
+class _Window:
+    """A sliding window over the last axes: where it stands for each output, what lies under one of its positions."""
+
+    kernel: Sequence[int]
+    pads: list[tuple[int, int]]
+    strides: Sequence[int]
+    dilations: Sequence[int]
+    output: tuple[int, ...]
+    beyond: list[int]
+    """What ceil_mode lets the window overhang at the end of each axis."""
+
+    def positions(self) -> Iterator[tuple[int, ...]]:
+        """Return where it looks, tap by tap."""
+        return itertools.product(*map(range, self.kernel))
+
+    def pad(self, x: Array, value: float) -> Array:
+        """Return `x` with everything around it that the window can touch."""
+        return self.overhang(_padded(x, self.pads, value), value)
+
+    def overhang(self, x: Array, value: float = 0.0) -> Array:
+        """Return the padded `x` with what ceil_mode lets the window overhang at the end."""
+        return _padded(x, [(0, n) for n in self.beyond], value)
+
+    def at(self, padded: Array, position: Sequence[int]) -> Array:
+        """Return the values under one position of the window, one for each output."""
+        slices = (
+            slice(p * d, p * d + (n - 1) * s + 1, s)
+            for p, d, n, s in zip(position, self.dilations, self.output, self.strides, strict=True)
+        )
+        before = [slice(None)] * (padded.ndim - len(self.strides))
+        return padded[(*before, *slices)]
+
+
+def _ends(pads: Sequence[int]) -> list[tuple[int, int]]:
+    """Return pairs of what is before and after, by axis, of an attribute `pads`."""
+    return list(zip(pads[: len(pads) // 2], pads[len(pads) // 2 :], strict=True))
+
+
+def _padded(x: Array, widths: Sequence[tuple[int, int]], value: float) -> Array:
+    """Return `x` with so much of `value` before and after it along its last axes; `x` itself where that is nothing."""
+    if not any(itertools.chain(*widths)):
+        return x
+    return np.pad(x, [(0, 0), (0, 0), *widths], constant_values=value)
+
+
+def _window(
+    extents: Sequence[int],
+    kernel_shape: Sequence[int],
+    auto_pad: str | None = None,
+    dilations: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+    ceil_mode: int | None = None,
+) -> _Window:
+    """Return the window that the attributes of an operator tell, over images of these extents."""
+    rank = len(extents)
+    strides, dilations = strides or [1] * rank, dilations or [1] * rank
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel_shape, dilations, strict=True)]
+    ends = _padding(extents, spans, strides, auto_pad, pads)
+    output, overhang = [], []
+    for extent, span, stride, (before, after) in zip(extents, spans, strides, ends, strict=True):
+        room = extent + before + after - span
+        count = (math.ceil(room / stride) if ceil_mode else room // stride) + 1
+        if ceil_mode and (count - 1) * stride >= extent + before:
+            count -= 1  # A window that starts in the padding behind the data is left out.
+        output.append(count)
+        overhang.append(max(0, (count - 1) * stride - room))
+    return _Window(kernel_shape, ends, strides, dilations, tuple(output), overhang)
+
+
+def _padding(
+    extents: Sequence[int],
+    spans: Sequence[int],
+    strides: Sequence[int],
+    auto_pad: str | None,
+    pads: Sequence[int] | None,
+) -> list[tuple[int, int]]:
+    rank = len(extents)
+    if auto_pad not in ("SAME_UPPER", "SAME_LOWER"):
+        pads = pads if pads is not None and auto_pad != "VALID" else [0] * 2 * rank
+        return _ends(pads)
+    ends = []
+    for extent, span, stride in zip(extents, spans, strides, strict=True):
+        total = max(0, (math.ceil(extent / stride) - 1) * stride + span - extent)
+        small, large = total // 2, total - total // 2
+        ends.append((small, large) if auto_pad == "SAME_UPPER" else (large, small))
+    return ends
+
+
+OPERATORS = (Conv, ConvTranspose, MaxPool, AveragePool, LpPool)

@@ -1,0 +1,510 @@
+"""The gemm template: a body taken apart, the plan for each size, and the kernels that the host's compiler can run."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from onnxfuse import kernels
+from onnxfuse.kernels import Arch, Tuning
+from onnxfuse.kernels.build import nvrtc
+from onnxfuse.kernels.launch_plan import Block, TensorMap, Tile, Window
+from onnxfuse.kernels.templates.gemm import body as gemm_body
+from onnxfuse.kernels.templates.gemm import plan as gemm
+from onnxfuse.kernels.templates.gemm import problem as gemm_problem
+from onnxfuse.kernels.templates.gemm import sm80, sm90
+from onnxfuse.model.errors import KernelError
+from tests.kernels import emulate, ops, products
+from tests.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF
+from tests.kernels.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED
+from tests.kernels.templates.test_emulated import H200, check
+
+BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL]
+OLD = Arch("sm_75", 40)
+"""Without the products that the fast kernels are made of: plans are the plain kernel's."""
+A100, A10, L4, B200, RTX5090 = (
+    Arch("sm_80", 108), Arch("sm_86", 72, 1536), Arch("sm_89", 58, 1536), Arch("sm_100", 148),
+    Arch("sm_120", 170, 1536),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", BODIES)
+@pytest.mark.parametrize("dtype", [HALF, BRAIN])
+@pytest.mark.parametrize("size", [((1,), 1, 1), ((5,), 3, 7), ((33,), 24, 16)])
+def test_the_plain_kernel_gives_the_body(text, dtype, size):
+    """Any size, any alignment: pointers off the boundary and sizes that are no multiples of 8."""
+    fused, shapes = products.case(text, dtype, *size)
+    check(fused, shapes, aligned=False, arch=OLD)
+
+
+@pytest.mark.parametrize("count", [3, 4])
+def test_three_and_four_products_of_one_output_fit_99_kb(count):
+    """Blocks that are made for two are too large for them on an A10."""
+    weights = [f"w{i}" for i in range(count)]
+    nodes = [f"m{i} = MatMul(x, w{i})" for i in range(count)]
+    sums = [f"s{i} = Mul({f's{i - 1}' if i > 1 else 'm0'}, m{i})" for i in range(1, count)]
+    text = f"({', '.join(['x', *weights])}) => (y) {{ {' '.join([*nodes, *sums])} y = Tanh(s{count - 1}) }}"
+    fused = ops.op(text, (HALF,) * (count + 1), (HALF,), "gemm")
+    plan = check(fused, [(70, 40), *[(40, 72)] * count], arch=A10)
+    assert plan.shared_bytes <= A10.shared_bytes
+
+
+def test_leading_dimensions_are_rows():
+    fused, shapes = products.case(RESIDUAL, HALF, (2, 3), 5, 4)
+    check(fused, shapes, aligned=False, arch=OLD)
+
+
+@pytest.mark.parametrize("rows", [(0,), (3, 0)])
+def test_no_rows_launch_nothing(rows):
+    fused, shapes = products.case(GELU, HALF, rows, 64, 64)
+    for aligned in (True, False):
+        plan = kernels.plan(fused, tuple(shapes), aligned, H200)
+        assert plan.grid[0] == 0
+        assert plan.output_shapes == ((*rows, 64),)
+
+
+@pytest.mark.parametrize("arch", [OLD, A100, H200])
+def test_products_of_no_terms_are_zero(arch):
+    fused, shapes = products.case(GELU, HALF, (3,), 8, 0)
+    check(fused, shapes, arch=arch)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("(x, w) => (y) { y = Relu(x) }", "no matrix product in the body"),
+        ("(x, w) => (y) { m = MatMul(x, w) y = Softmax(m) }", "a reduction after a matrix product"),
+        (
+            "(x, w) => (y) { r = Relu(w) y = MatMul(x, r) }",
+            "a matrix product whose right factor is computed in the body",
+        ),
+        ("(x, w) => (y) { m = MatMul(x, w) n = Gemm <transA = 1> (x, w) y = Add(m, n) }", "left factors of both"),
+        ("(x, w) => (y) { m = MatMul(x, w) n = Gemm <transB = 1> (x, w) y = Add(m, n) }", "right factors of both"),
+        ("(x, w) => (y, z) { y = MatMul(x, w) z = Relu(w) }", "an output that reads no product"),
+        ("(x, w) => (y, z) { m = MatMul(x, w) n = MatMul(x, w) y = Relu(m) z = Abs(n) }", "different bodies"),
+        ("(x, w) => (y) { m = MatMul(x, w) n = MatMul(w, x) y = Add(m, n) }", "different left factors"),
+    ],
+)
+def test_what_no_kernel_fits_is_refused_with_the_reason(text, reason):
+    function = ops.op(text, (HALF, HALF), (HALF,) * text.split("=>")[1].split(")")[0].count(",") + (HALF,), "gemm")
+    assert reason in str(kernels.supports(function))
+
+
+def test_float32_products_take_hoppers_kernel_where_their_terms_lie_side_by_side():
+    """Elsewhere the kernel of sm_80 and later: its fragments are loaded element by element."""
+    for text, body in ((GELU, "mma.sync"), (TRANSPOSED, "wgmma")):
+        fused, shapes = products.case(text, FLOAT, (4096,), 768, 64)
+        assert kernels.supports(fused, lambda: H200) is None
+        assert body in kernels.plan(fused, tuple(shapes), True, H200).kernel.text
+    assert kernels.supports(products.case(TRANSPOSED, DOUBLE, (8,), 8, 8)[0]) == "products of DOUBLE"
+
+
+def test_float32_is_not_rounded_where_the_session_forbids_it():
+    exact = Arch("sm_90a", 132, tf32=False)
+    assert kernels.supports(products.case(TRANSPOSED, HALF, (8,), 8, 8)[0], lambda: exact) is None
+    refusal = kernels.supports(products.case(TRANSPOSED, FLOAT, (8,), 8, 8)[0], lambda: exact)
+    assert refusal == "the kernel rounds float32 to TF32, and use_tf32 is 0"
+
+
+def test_float32_takes_half_as_many_terms_at_once():
+    """The rows of the factors' tiles are 128 bytes, whatever the type."""
+    fused, shapes = products.case(TRANSPOSED, FLOAT, (100,), 72, 40)
+    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=Tile(128, 128, 1)))
+    assert [(m.box, m.to_tf32) for m in plan.tensor_maps] == [((32, 104), True), ((32, 128), True), ((32, 16), False)]
+    assert "wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32" in plan.kernel.text
+
+
+def test_tensor_cores_begin_with_ampere():
+    """Before, the body runs: the library's product beats the plain kernel."""
+    fused, _ = products.case(GELU, HALF, (8,), 8, 8)
+    convolution, _ = products.window(HALF, (2, 6, 5, 8), 8, (3, 3))
+    for arch in (A100, A10, L4, H200, RTX5090):
+        assert kernels.supports(fused, lambda arch=arch: arch) is None
+        assert kernels.supports(convolution, lambda arch=arch: arch) is None
+    refusal = "the library multiplies by instructions of sm_100 that the product's kernels do not use"
+    assert kernels.supports(fused, lambda: B200) == refusal
+    refusal = "the product's kernels are made for sm_80 and later, this GPU is sm_75"
+    assert kernels.supports(fused, lambda: OLD) == refusal
+
+
+# ---- sm_80 and later
+
+
+def emulated(fused, shapes, aligned, arch, block=None):
+    """Run the kernel against the body; float32 keeps the bits that the tensor cores read."""
+    rng = np.random.default_rng(0)
+    inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
+    for i in products.multiplied(fused):
+        if fused.inputs[i] == FLOAT:
+            inputs[i] = (inputs[i].view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+    plan = kernels.plan(fused, tuple(shapes), aligned, arch, Tuning(block=block))
+    got = emulate.run(plan, inputs, [ops.NUMPY[t] for t in fused.outputs], aligned)
+    ops.within_budget(fused, inputs, got)
+
+
+@pytest.mark.parametrize("text", BODIES)
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
+def test_tensor_cores_give_the_body(text, dtype):
+    """Sizes that stick out of the block, more steps than the ring has stages, pieces down to one element."""
+    emulated(*products.case(text, dtype, (70,), 72, 200), True, A100, Block(64, 64, 2, 2))
+    emulated(*products.case(text, dtype, (5,), 33, 27), False, A100, Block(64, 64, 2, 2))
+
+
+@pytest.mark.parametrize("block", sm80.PACES)
+@pytest.mark.parametrize("dtype", [HALF, FLOAT])
+def test_every_block_gives_the_body(block, dtype):
+    text = GELU if dtype == HALF else TRANSPOSED
+    emulated(*products.case(text, dtype, (140,), 264, 130), True, H200, block)
+
+
+@pytest.mark.parametrize("name", products.TABLE)
+@pytest.mark.parametrize("dtype", [HALF, FLOAT])
+def test_every_layout_batch_scale_and_extreme(name, dtype):
+    """Each runs in the kernel, and right."""
+    fused, shapes = products.table(name, dtype)
+    assert kernels.supports(fused, lambda: A100) is None
+    emulated(fused, shapes, True, A100)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "reason"),
+    [
+        ([(40,), (40, 24), (24,)], "a product of ranks 1 and 2, expected 2 or more"),
+        ([(20, 40), (40,), (20,)], "a product of ranks 2 and 1, expected 2 or more"),
+        ([(3, 20, 40), (2, 40, 24), (24,)], "batches of [3] and [2] products"),
+        (
+            [(3, 20, 40), (3, 40, 24), (3, 1, 24)],
+            "an operand of shape [3, 1, 24] beside a product of shape [3, 20, 24]",
+        ),
+        ([(2, 1, 2, 1, 9, 8), (1, 3, 1, 2, 8, 16), (16,)], "broadcast in more than three ways"),
+        ([(2**16, 2**16, 8), (2**16, 8, 8), (8,)], "rows, expected less than 2^31 in all"),
+    ],
+)
+def test_what_no_kernel_multiplies_is_refused_with_the_reason(shapes, reason):
+    fused = ops.op(products.BATCHED, (HALF,) * 3, (HALF,), "gemm")
+    with pytest.raises(KernelError, match=re.escape(reason)):
+        kernels.plan(fused, tuple(shapes), True, A100)
+
+
+def test_products_are_rounded_to_tf32_and_not_cut():
+    """1 + 3 * 2^-12 is 1 + 2^-10 in TF32; cut off it would be 1."""
+    fused = ops.op(PLAIN, (FLOAT,) * 2, (FLOAT,), "gemm")
+    x = np.full((1, 8), 1 + 3 * 2.0**-12, np.float32)
+    plan = kernels.plan(fused, ((1, 8), (8, 8)), True, A100)
+    (got,) = emulate.run(plan, [x, np.eye(8, dtype=np.float32)], [np.float32])
+    assert (got == 1 + 2.0**-10).all()
+
+
+@pytest.mark.parametrize("name", products.PROLOGUES)
+@pytest.mark.parametrize("dtype", [HALF, FLOAT])
+def test_the_left_factor_may_be_computed(name, dtype):
+    """Rows and terms that stick out of the block, pieces of 16 bytes and of one element, a ring in several rounds."""
+    if dtype == FLOAT and name not in EXACT:
+        pytest.skip("what is rounded to TF32 after the functor has no truth of its own")
+    emulated(*products.prologue(name, dtype, 70, 72, 200), True, A100, Block(64, 64, 2, 2))
+    emulated(*products.prologue(name, dtype, 35, 24, 27), False, A100)
+
+
+EXACT = ("a gate", "side by side", "the greater, and Gemm", "of wide numbers")
+"""Prologues that choose among their inputs: what those are in TF32, the left factor is."""
+
+
+@pytest.mark.parametrize("block", [Block(128, 64, 2, 2), Block(32, 64, 1, 2, 2), Block(16, 64, 1, 2, 4)])
+def test_blocks_compute_the_left_factor_of_each_share_of_the_terms(block):
+    emulated(*products.prologue("silu and gate", BRAIN, 140, 72, 330), True, A100, block)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("(x, w) => (y) { r = Relu(x) y = Gemm <transA = 1> (r, w) }", "a left factor [k, m] that is computed"),
+        ("(x, w) => (y) { r = Relu(x) m = MatMul(r, w) y = Add(m, r) }", "a matrix product that is read after it"),
+        ("(x, w) => (y) { r = Softmax(x) y = MatMul(r, w) }", "a reduction, or moved data, before a matrix product"),
+        ("(x, w) => (y) { r = Relu(x) m = MatMul(r, w) n = MatMul(x, w) y = Add(m, n) }", "different left factors"),
+    ],
+)  # fmt: skip
+def test_what_no_kernel_computes_before_a_product_is_refused(text, reason):
+    assert reason in str(kernels.supports(ops.op(text, (HALF,) * 2, (HALF,), "gemm")))
+
+
+def test_a_left_factor_is_not_computed_from_vectors_alone():
+    fused = ops.op("(r, c, w) => (y) { a = Mul(r, c) y = MatMul(a, w) }", (HALF,) * 3, (HALF,), "gemm")
+    with pytest.raises(KernelError, match="computed from vectors alone"):
+        kernels.plan(fused, ((9, 1), (8,), (8, 8)), True, A100)
+
+
+def test_what_is_worth_measuring_is_near_the_plans_own_choice():
+    """Some blocks, the own choice among them; none before sm_80 and of convolutions that Hopper's kernel takes."""
+    fused, shapes = products.case(GELU, HALF, (4096,), 768, 3072)
+    parts = gemm_body.anatomy(fused)
+    worth = sm80.worth_measuring(parts, gemm_problem.problem(parts, tuple(shapes)), A100)
+    assert own(fused, shapes, A100) in worth
+    assert Block(16, 64, 1, 2, 4) not in worth
+    tunings = kernels.candidates(fused, tuple(shapes), H200)
+    assert {t.tile is None and t.block is None for t in tunings[1:]} == {False}
+    tiles = [t.tile for t in tunings if t.tile is not None]
+    assert Tile(128, 192, 1) in tiles
+    assert Tile(64, 64, 1) not in tiles
+    window, images = products.window(HALF, (2, 14, 14, 64), 64, (3, 3))
+    assert all(t.block is None for t in kernels.candidates(window, tuple(images), H200))
+
+
+def test_a_factor_may_be_a_transposed_input():
+    """As float32 weights are stored for TF32: the terms of a column side by side."""
+    text = "(x, w, b) => (y) { t = Transpose <perm = [1, 0]> (w) m = MatMul(x, t) y = Add(m, b) }"
+    fused = ops.op(text, (FLOAT,) * 3, (FLOAT,), "gemm")
+    assert gemm_body.anatomy(fused).products[0].transposed
+    emulated(fused, [(2, 9, 40), (24, 40), (24,)], True, A100)
+
+
+@pytest.mark.parametrize("arch", [A100, A10, L4, H200, B200, RTX5090], ids=lambda arch: arch.name)
+@pytest.mark.parametrize(("text", "dtype"), [(GELU, HALF), (GELU, FLOAT), (SWIGLU, HALF)])
+def test_each_gpu_has_blocks_that_fit_it(arch, text, dtype):
+    """Shared memory as its compute capability has it; what the plan chooses is one of them and compiles unspilled."""
+    fused, shapes = products.case(text, dtype, (4096,), 3072, 768)
+    for block in sm80.candidates(gemm_body.anatomy(fused), arch):
+        plan = kernels.plan(fused, tuple(shapes), True, arch, Tuning(block=block))
+        assert plan.shared_bytes <= arch.shared_bytes
+    chosen = kernels.plan(fused, tuple(shapes), True, arch, Tuning(block=own(fused, shapes, arch)))
+    _, log = nvrtc.build(chosen.kernel, arch, ("-Xptxas=-v",))
+    assert set(re.findall(r"(\d+) bytes spill stores", log)) == {"0"}
+
+
+def own(fused, shapes, arch):
+    parts = gemm_body.anatomy(fused)
+    return sm80.choose(parts, gemm_problem.problem(parts, tuple(shapes)), arch)
+
+
+# ---- Hopper
+
+
+@pytest.mark.parametrize("text", BODIES)
+@pytest.mark.parametrize("tile", [*sm90.COSTS, Tile(64, 64, 1, teams=1, split=4)], ids=str)
+def test_every_variant_compiles_without_spilling_much(text, tile):
+    """The accumulators stay in registers: what is spilled is a handful of operands."""
+    fused, shapes = products.case(text, HALF, (256,), 32 if tile.n < 64 else 256, 128)
+    if text == SWIGLU and tile.n < 128:
+        pytest.skip("the columns of a gate's two products come 64 at a time")
+    tile = replace(tile, n=tile.n // 2) if text == SWIGLU else tile
+    if tile not in gemm.tiles(fused, tuple(shapes)) and tile.split == 1:
+        pytest.skip("this body takes no tile as large")
+    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=tile))
+    cubin, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
+    assert cubin[:4] == b"\x7fELF"
+    spilled = [int(line.split(" bytes spill stores")[0].split()[-1]) for line in log.splitlines() if "spill" in line]
+    assert all(s <= 160 for s in spilled), log
+    assert plan.shared_bytes <= sm90.SHARED_LIMIT
+
+
+@pytest.mark.parametrize(
+    "tile", [Tile(64, 64, 1), Tile(128, 128, 1), Tile(192, 192, 1, warpgroups=3, teams=1)], ids=str
+)
+@pytest.mark.parametrize("name", ["written head by head", "written by windows"])
+def test_outputs_written_elsewhere_leave_without_the_copy_engine(name, tile):
+    """It is told of no output; the threads that write instead need no memory of their own."""
+    fused, shapes = products.table(name, HALF)
+    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=tile))
+    assert not {m.pointer for m in plan.tensor_maps} & set(range(len(shapes), len(shapes) + len(fused.outputs)))
+    _, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
+    assert set(re.findall(r"(\d+) bytes spill stores", log)) == {"0"}
+
+
+def chosen(text: str, rows: int, n: int, k: int) -> Tile | Block:
+    fused, shapes = products.case(text, HALF, (rows,), n, k)
+    return gemm.chosen(fused, tuple(shapes), H200)
+
+
+@pytest.mark.parametrize(
+    ("size", "tile"),
+    [
+        ((128, 3072, 768), "64x64x1"), ((512, 768, 768), "64x64x1"), ((1024, 1024, 1024), "64x128x1 t1"),
+        ((512, 3072, 768), "128x128x1 w2 t1"), ((4096, 768, 3072), "128x192x1 w2 t1"), ((4096, 3072, 768), "128x128x1"),
+        ((6304, 768, 3072), "192x192x1 w3 t1"), ((4096, 4096, 4096), "128x128x2"),
+    ],
+)  # fmt: skip
+def test_the_tile_follows_the_size(size, tile):
+    """Few rows take small tiles, so that more multiprocessors work; many the one that leaves the last round full."""
+    assert str(chosen(GELU, *size)) == tile
+
+
+@pytest.mark.parametrize("size", [(16, 768, 3072), (128, 768, 3072)])
+def test_few_tiles_of_long_sums_are_split(size):
+    tile = chosen(GELU, *size)
+    assert tile.split > 1
+    assert (-(-size[0] // 64)) * (size[1] // 64) * tile.split <= H200.sm_count
+
+
+def test_short_sums_and_many_tiles_are_not_split():
+    assert chosen(GELU, 512, 768, 768).split == chosen(GELU, 128, 5632, 3072).split == 1
+
+
+@pytest.mark.parametrize("size", [(1, 768, 768), (128, 768, 768), (16, 5632, 2048)])
+def test_few_rows_take_blocks_of_few_rows(size):
+    """The kernel for sm_80 has them, and the plan takes it for pointers on the boundary, too."""
+    assert chosen(GELU, *size) == Block(16, 64, 1, 2, 4)
+    fused, shapes = products.case(GELU, HALF, size[:1], *size[1:])
+    assert "mma.sync" in kernels.plan(fused, tuple(shapes), True, H200).kernel.text
+
+
+def test_blocks_that_split_a_tile_are_one_cluster():
+    fused, shapes = products.case(GELU, HALF, (16,), 768, 3072)
+    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=Tile(64, 64, 1, teams=1, split=4)))
+    assert plan.grid == (12 * 4, 1, 1)
+    assert plan.block == (256, 1, 1)
+    assert "TOGETHER = 4" in plan.kernel.text
+    assert plan.tensor_maps[0].box == (64, 16)  # no more rows than there are
+
+
+def test_a_light_body_leaves_room_for_the_widest_tile_of_a_warpgroup():
+    assert chosen(PLAIN, 4096, 3072, 768) == Tile(128, 192, 1)
+
+
+def test_a_gate_shares_the_columns_of_a_tile():
+    assert chosen(SWIGLU, 4096, 5632, 2048) == Tile(256, 64, 1, warpgroups=2, teams=1)
+    assert chosen(SWIGLU, 512, 5632, 2048) == Tile(128, 64, 1)
+    parts = gemm_body.anatomy(products.case(SWIGLU, HALF, (8,), 64, 64)[0])
+    assert [epilogue.products for epilogue in parts.epilogues] == [(0, 1)]
+
+
+@pytest.mark.parametrize("text", BODIES)
+@pytest.mark.parametrize("size", [((1,), 8, 8), ((16,), 768, 3072), ((4096,), 768, 768)])
+def test_what_tuning_tries_can_be_planned(text, size):
+    """Every candidate fits the shared memory, and the plan's own choice is one of them or a split."""
+    fused, shapes = products.case(text, HALF, *size)
+    tried = gemm.candidates(fused, tuple(shapes), H200)
+    assert tried
+    for tuning in tried:
+        assert kernels.plan(fused, tuple(shapes), True, H200, tuning).shared_bytes <= sm90.SHARED_LIMIT
+    assert gemm.chosen(fused, tuple(shapes), H200) in [t.tile or t.block for t in tried]
+
+
+def test_products_side_by_side_keep_their_own_operands():
+    parts = gemm_body.anatomy(products.case(QKV, HALF, (8,), 8, 8)[0])
+    assert [(epilogue.products, epilogue.operands, epilogue.outputs) for epilogue in parts.epilogues] == [
+        ((0,), (4,), (0,)), ((1,), (5,), (1,)), ((2,), (6,), (2,)),
+    ]  # fmt: skip
+
+
+def test_the_copy_engine_is_told_the_matrices():
+    """Left factor, right factors, outputs: pointer, extents innermost first, bytes from row to row, box."""
+    fused, shapes = products.case(TRANSPOSED, HALF, (100,), 72, 40)
+    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=Tile(128, 128, 2)))
+    assert [(m.pointer, m.extents, m.strides, m.box) for m in plan.tensor_maps] == [
+        (0, (40, 100), (80,), (64, 104)), (1, (40, 72), (80,), (64, 64)), (3, (72, 100), (144,), (64, 16)),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind"),
+    [
+        ((), "uniform"), ((1, 1), "uniform"), ((768,), "column"), ((1, 1, 768), "column"), (("B", "S", 768), "cell"),
+        (("B", "S", 1), "row"), (("S", 768), None), (("B", 1, 768), None), ((1, "B", "S", 768), None),
+    ],
+)  # fmt: skip
+def test_how_an_operand_lies_in_the_output(shape, kind):
+    assert gemm_problem.operand_kind(shape, ("B", "S", 768)) == kind
+
+
+# ---- convolutions: the left factor is what a window sees
+
+
+@pytest.mark.parametrize("attributes", ["strides = [2, 3], pads = [0, 1, 2, 1]", 'auto_pad = "SAME_LOWER"'])
+def test_the_plain_kernel_gives_a_convolution(attributes):
+    fused, shapes = products.window(HALF, (2, 7, 8, 5), 6, (3, 2), attributes)
+    check(fused, shapes, aligned=False, arch=OLD)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "channels", "aligned", "attributes"),
+    [
+        (HALF, 72, True, "pads = [1, 1, 1, 1]"), (BRAIN, 16, True, "strides = [2, 3], pads = [0, 1, 2, 1]"),
+        (FLOAT, 40, True, "dilations = [2, 1]"), (HALF, 5, False, 'auto_pad = "SAME_UPPER", strides = [2, 2]'),
+        (FLOAT, 6, True, 'auto_pad = "SAME_LOWER"'), (HALF, 12, True, 'auto_pad = "VALID"'), (BRAIN, 6, True, ""),
+    ],
+)  # fmt: skip
+def test_windows_before_hopper(dtype, channels, aligned, attributes):
+    """A step may see several elements of the window; pieces of 16 bytes down to one element, each of one of them."""
+    emulated(*products.window(dtype, (2, 7, 8, channels), 10, (3, 2), attributes), aligned, A100)
+
+
+@pytest.mark.parametrize("dtype", [HALF, FLOAT])
+@pytest.mark.parametrize("tile", [Tile(64, 64, 1), Tile(128, 64, 2), Tile(128, 128, 2)])
+def test_a_convolution_compiles(tile, dtype):
+    fused, shapes = products.window(dtype, (2, 14, 14, 64), 64, (3, 3), "pads = [1, 1, 1, 1]")
+    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=tile))
+    cubin, _ = nvrtc.build(plan.kernel, H200, ())
+    assert cubin[:4] == b"\x7fELF"
+
+
+def test_the_copy_engine_is_told_how_the_window_slides():
+    """Corners and strides are (across, down); a copy moves a tile's worth of places, 64 channels each."""
+    attributes = "pads = [1, 2, 0, 1], strides = [2, 3], dilations = [1, 2]"
+    fused, shapes = products.window(HALF, (2, 14, 20, 24), 40, (3, 5), attributes)
+    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=Tile(128, 64, 2)))
+    images, filters, put, staged = plan.tensor_maps
+    window = Window((-2, -1), (-7, -2), (3, 2))
+    assert images == TensorMap(0, HALF, (24, 20, 14, 2), (48, 960, 13440), (64, 128), window)
+    assert filters == TensorMap(1, HALF, (24, 15, 40), (48, 720), (64, 1, 32))
+    assert (put.pointer, staged.pointer) == (4, 3)
+    assert put.extents == staged.extents == (40, 2 * 7 * 5)
+    assert plan.output_shapes == (shapes[3],) == ((2, 7, 5, 40),)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "reason"),
+    [
+        ("group = 2", "a convolution in 2 groups"),
+        ("strides = [1]", "a window along 1 dimensions over images of rank 4"),
+    ],
+)
+def test_what_no_window_fits_is_refused_with_the_reason(attributes, reason):
+    text = products.CONV.replace("ATTRIBUTES", attributes)
+    assert reason in str(kernels.supports(ops.op(text, (HALF,) * 4, (HALF,), "gemm")))
+
+
+def test_a_convolution_of_channels_first_is_refused():
+    text = "(x, w) => (y) { y = Conv(x, w) }"
+    assert "do not have their channels last" in str(kernels.supports(ops.op(text, (HALF,) * 2, (HALF,), "gemm")))
+
+
+@pytest.mark.parametrize(
+    ("shape", "first"),
+    [
+        (("B", 1, 1, 8), 1),
+        (("B", "H", 1, 8), 2),
+        (("B", 1, 1, 1), None),
+        ((1, 1, 1, 8), None),
+        ((1, "H", 1, 8), None),
+        (("B", 1, "W", 8), None),
+        (("N", 1, 1, 8), None),
+        (("B", 1, 8), None),
+        (("B", None, 1, 8), None),
+    ],
+)
+def test_vectors_of_terms_for_groups_of_rows(shape, first):
+    """A gate of each image: ones from some dimension on, up to the last; the dimensions before agree by name."""
+    assert gemm_problem.group_kind(shape, ("B", "H", "W", 8)) == first
+
+
+def test_groups_of_rows_are_of_one_size():
+    text = "(x, g, h, w) => (y) { a = Mul(x, g) b = Add(a, h) y = MatMul(b, w) }"
+    fused = ops.op(text, (HALF,) * 4, (HALF,), "gemm")
+    with pytest.raises(KernelError, match="vectors of terms for groups of 3 and 15 rows"):
+        kernels.plan(fused, ((2, 5, 3, 8), (2, 1, 1, 8), (2, 5, 1, 8), (8, 8)), True, A100)
+
+
+def test_a_matrix_of_one_row_is_fetched_ahead_like_any_other():
+    """It is a vector of terms, too; the kernel is then that of more rows."""
+    texts = set()
+    for rows in (1, 2):
+        fused, shapes = products.prologue("silu and gate", HALF, rows, 72, 200)
+        texts.add(kernels.plan(fused, tuple(shapes), True, A100, Tuning(block=Block(16, 64, 1, 2, 4))).kernel.text)
+    assert len(texts) == 1
+
+
+def test_wide_columns_are_chosen_where_the_left_factor_is_costly():
+    """Each tile of columns computes it anew."""
+    plain, shapes = products.case(GELU, HALF, (4096,), 256, 768)
+    costly, more = products.prologue("silu and gate", HALF, 4096, 256, 768)
+    assert gemm.chosen(costly, tuple(more), H200).n > gemm.chosen(plain, tuple(shapes), H200).n
