@@ -5,6 +5,7 @@ import dataclasses
 import random
 import struct
 import threading
+import warnings
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,16 +18,20 @@ from onnxfuse import kernels, runtime
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.launch_plan import LaunchPlan
 from onnxfuse.kernels.programs.tape import HEADER, written
-from onnxfuse.runtime import ahead
+from onnxfuse.runtime import ahead, by_nodes
 from onnxfuse.runtime.bridge import bridge
 from onnxfuse.runtime.launch import Kernel, Program
 from tests.kernels import products, programs, rows
 from tests.kernels.ops import HALF
+from tests.rewrite.small import optimize, parse
 from tests.runtime import fused_models as models
 from tests.runtime import growth
 from tests.runtime.conftest import FakeCuda
+from tests.runtime.test_by_nodes import LINEAR
 
 H200 = Arch("sm_90a", 132)
+WEIGHTS = np.reshape([7.0 * i % 5 - 2 for i in range(64)], (8, 8)).astype(np.float32)
+"""Of LINEAR."""
 
 
 def program(family: programs.Family) -> Program:
@@ -103,6 +108,45 @@ def test_no_byte_of_a_program_leads_astray(data: st.DataObject) -> None:
 # ---- sessions
 
 
+def some_by_nodes() -> Any:
+    growth.install()
+    ahead.MOST_THREADS = 0
+    by_nodes.DEVICE = "cpu"
+    by_nodes.providers = lambda device, tf32: ["CPUExecutionProvider"]  # type: ignore[assignment]
+    kernels.wait = lambda stream, device: True
+    session = runtime.session(optimize(parse(LINEAR))[0], growth.CUDA)
+    rng = np.random.default_rng(0)
+
+    def run(batch: int, beside: int) -> tuple[np.ndarray, np.ndarray]:
+        x, r = (rng.standard_normal((n, 5, 8), np.float32) for n in (batch, beside))
+        return session.run(None, {"x": x, "r": r})[0], np.maximum(x @ WEIGHTS + r, 0)
+
+    for batch in range(2, 40):
+        run(batch, batch)
+    known = sum(bridge().answers().values())
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        errors = [float(np.abs(np.subtract(*run(batch, 1))).max()) for batch in (4, 9, 4, 30)]
+    after = sum(bridge().answers().values())
+    run(40, 40)
+    return {
+        "known": known, "by programs among nodes": after - known, "errors": errors, "told": len(told),
+        "calls": sum(runtime.calls().values()), "launches": sum(runtime.launches().values()),
+        "and then": sum(bridge().answers().values()) - after,
+    }  # fmt: skip
+
+
+def test_what_runs_by_its_nodes_is_in_no_program(on_fake_cuda: FakeCuda) -> None:
+    """A node whose shapes vary and which no kernel takes at some: each of them is asked for, and computed right."""
+    found = on_fake_cuda(some_by_nodes)
+    assert found["known"] > 20
+    assert found["by programs among nodes"] == 0
+    assert max(found["errors"]) < 1e-4
+    assert found["told"] == 3
+    assert (found["calls"], found["launches"]) == (38 + 4 + 1, 38 + 1)
+    assert found["and then"] == 1
+
+
 def many_shapes() -> Any:
     growth.install()
     ahead.MOST_THREADS = 0  # what is asked for is counted, not what is planned ahead
@@ -112,7 +156,12 @@ def many_shapes() -> Any:
     session = runtime.session(models.chain(), growth.CUDA)
     chance = random.Random(1)
     shapes = [session.run(None, growth.feeds(chance.randint(1, 4096)))[0].shape for _ in range(300)]
-    return {"asked": len(asked), "answered": sum(bridge().answers().values()), "right": all(s[1] == 8 for s in shapes)}
+    return {
+        "asked": len(asked),
+        "answered": sum(bridge().answers().values()),
+        "calls": sum(runtime.calls().values()),
+        "right": all(s[1] == 8 for s in shapes),
+    }
 
 
 def test_few_of_many_shapes_are_planned(on_fake_cuda: FakeCuda) -> None:
@@ -121,6 +170,7 @@ def test_few_of_many_shapes_are_planned(on_fake_cuda: FakeCuda) -> None:
     assert found["right"]
     assert found["asked"] < 20
     assert found["answered"] > 200
+    assert found["calls"] == 3 * 300
 
 
 def test_what_one_process_learned_the_next_one_knows(on_fake_cuda: FakeCuda) -> None:
