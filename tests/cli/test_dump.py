@@ -87,6 +87,7 @@ def test_a_wrong_call_is_told(
     """One message and its exit code; no model is written."""
     (folder / "full").mkdir()
     (folder / "full" / "file").write_text("old")
+    (folder / "other").write_text("old")
     result = onnxfuse_command("optimize", "in.onnx", "out.onnx", *arguments)
     assert (result.code, told in result.err) == (code, True), result.err
     assert not (folder / "out.onnx").exists()
