@@ -4,10 +4,11 @@ Colours only on a terminal, and none where NO_COLOR is set: rich sees to both. `
 """
 
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from typing import IO, Any, cast
 
 import click
 import rich.console
@@ -42,6 +43,25 @@ class _Printing(rich.console.Console):
             yield segment if shown == text else Segment(shown, segment.style)
 
 
+class _Failing:
+    """A stream of which nothing depends on what it takes: where it is full, the work and its exit code go on."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self.stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self.stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
 def output() -> rich.console.Console:
     """Return the console for results; with --quiet it swallows them."""
     return _Printing(width=max(WIDTH, rich.console.Console().width), quiet=verbosity() < 0)
@@ -49,7 +69,7 @@ def output() -> rich.console.Console:
 
 def errors(*, quiet: bool = False) -> rich.console.Console:
     """Return the console for what is going on and what went wrong, on standard error."""
-    return _Printing(stderr=True, quiet=quiet)
+    return _Printing(file=cast(IO[str], _Failing(sys.stderr)), quiet=quiet)
 
 
 def verbosity() -> int:

@@ -146,7 +146,8 @@ def main(arguments: list[str] | None = None) -> None:
         else:
             with contextlib.redirect_stderr(io.StringIO()) as told:
                 error.show()
-            click.echo(printable(told.getvalue()), err=True, nl=False)
+            with contextlib.suppress(OSError):  # as in _complain
+                click.echo(printable(told.getvalue()), err=True, nl=False)
         code = 2
     except (click.Abort, KeyboardInterrupt):
         code = 128 + signal.SIGINT
@@ -181,8 +182,10 @@ def main(arguments: list[str] | None = None) -> None:
         else:
             _own_fault(error, arguments)
             code = FAULT
-    if ours and signal.getsignal(signal.SIGINT) is _end:
-        signal.signal(signal.SIGINT, leave)  # libraries take themselves down; all is said
+    if ours:
+        _flush_streams()
+        if signal.getsignal(signal.SIGINT) is _end:
+            signal.signal(signal.SIGINT, leave)  # libraries take themselves down; all is said
     sys.exit(code or 0)
 
 
@@ -217,6 +220,15 @@ def _open_streams() -> None:
             setattr(sys, name, open(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))  # noqa: SIM115 - stays open
 
 
+def _flush_streams() -> None:
+    """Let what a stream could not take lead nowhere: Python would say so as it ends, with an exit code of its own."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
 def _own_fault(error: Exception, arguments: list[str]) -> None:
     """Tell of what no command expects: a mistake of ours, in one line; with --traceback everything that finds it."""
     frames = traceback.extract_tb(error.__traceback__)
@@ -239,11 +251,15 @@ def _own_fault(error: Exception, arguments: list[str]) -> None:
 
 
 def _complain(message: str, hint: str, code: int, arguments: list[str]) -> None:
-    """Print an error: on standard error for people, as JSON on standard output for scripts that asked for JSON."""
+    """Print an error: on standard error for people, as JSON on standard output for scripts that asked for JSON.
+
+    Where standard output takes nothing the error goes to standard error; where that does not, the exit code tells it.
+    """
     if "--json" in arguments:
         command = next((a for a in arguments if a in COMMANDS), "")
-        print_json(command, {"ok": False, "exit_code": code, "error": message, "hint": hint})
-        return
+        with contextlib.suppress(OSError):
+            print_json(command, {"ok": False, "exit_code": code, "error": message, "hint": hint})
+            return
     console = errors()
     console.print("error:", style="bold red", end=" ")
     console.print(message, markup=False, soft_wrap=True)

@@ -45,7 +45,12 @@ def follows_links() -> bool:
 
 def needed(model: onnx.ModelProto) -> int:
     """Return the bytes that the model has in other files."""
-    return sum(_number(t, "length") or 0 for t in tensors(model) if is_external(t))
+    return sum(bytes_of(t) for t in tensors(model) if is_external(t))
+
+
+def bytes_of(tensor: TensorProto) -> int:
+    """Return the bytes that a weight of this type and shape takes, whatever its file says."""
+    return -(-int(math.prod(tensor.dims)) * bits(tensor.data_type) // 8)
 
 
 def is_external(tensor: TensorProto) -> bool:
@@ -62,7 +67,7 @@ def fetch(model: onnx.ModelProto, path: Path, *, small: bool = False) -> None:
     opened: dict[str, BinaryIO] = {}
     with contextlib.ExitStack() as files:
         for tensor in tensors(model):
-            if not is_external(tensor) or (small and math.prod(tensor.dims) * bits(tensor.data_type) > 8 * SMALL):
+            if not is_external(tensor) or (small and bytes_of(tensor) > SMALL):
                 continue
             location = _fact(tensor, "location")
             if location not in opened:
@@ -108,9 +113,15 @@ def _open(path: Path, location: str, tensor: TensorProto) -> BinaryIO:
 
 def _read(tensor: TensorProto, file: BinaryIO, location: str) -> None:
     offset, length = _number(tensor, "offset") or 0, _number(tensor, "length")
+    check_tensor(tensor)
+    wanted = bytes_of(tensor)
+    if length is not None and length != wanted:
+        raise ModelError(
+            f"weight '{tensor.name}' has {length} bytes of {location}, and its shape wants {wanted}", "Export it again."
+        )
+    length = wanted
     available = os.fstat(file.fileno()).st_size
-    length = available - offset if length is None else length
-    if offset + length > available or length < 0:
+    if offset + length > available:
         raise ModelError(
             f"weight '{tensor.name}' is at bytes {offset} to {offset + length} of {location}, which has {available}",
             "The data file is cut, or another model's: copy or export it again.",

@@ -12,7 +12,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto
 
-from onnxfuse.model import bodies, external
+from onnxfuse.model import bodies, external, pipes
 from onnxfuse.model.errors import DeviceError, ModelError
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.replacing import collect, folder_locked, is_through, put, real, replacing, temporary
@@ -42,7 +42,7 @@ def load(path: str | Path, *, weights: bool = True) -> onnx.ModelProto:
                 f"{path}: has {known.st_size / 1e9:.1f} GB, and no .onnx file has more than 2",
                 "Is it the file with the weights? Give the model beside it.",
             )
-        data = path.read_bytes()
+        data = pipes.read(path, PROTOBUF_READS) if stat.S_ISFIFO(known.st_mode) else path.read_bytes()
     except FileNotFoundError:
         raise ModelError(f"{path}: no such file", "Check the path.") from None
     except OSError as error:
@@ -64,6 +64,14 @@ def load(path: str | Path, *, weights: bool = True) -> onnx.ModelProto:
     except ModelError as error:
         raise ModelError(f"{path}: {error}", error.hint) from None
     return model
+
+
+def name_in_utf8(path: Path) -> str:
+    """Return the name under which ONNX Runtime opens a file; raises ModelError for one that it does not take."""
+    try:
+        return os.fsencode(path).decode()
+    except UnicodeDecodeError:
+        raise ModelError(f"{path}: the name is not UTF-8, and ONNX Runtime opens no such file", "Rename it.") from None
 
 
 def check(model: onnx.ModelProto) -> None:
@@ -119,7 +127,7 @@ def saving(model: onnx.ModelProto, path: str | Path) -> Iterator[None]:
                 "Name a file to write.",
             )
         if through:
-            with named.open("wb") as device:
+            with pipes.writing(named) as device:
                 _stream(model, device)
     if through:
         yield

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from onnxfuse.model import pipes
 from onnxfuse.model.errors import ModelError
 
 SUFFIX = ".onnxfuse~"
@@ -53,7 +54,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     Links stay, and what they lead to is replaced; a device or a pipe is written through.
     """
     if is_through(path):
-        with path.open("wb") as file:
+        with pipes.writing(path) as file:
             yield file
         return
     path = real(path)

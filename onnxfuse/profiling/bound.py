@@ -15,6 +15,7 @@ import onnxruntime
 from onnx import TensorProto
 
 from onnxfuse import runtime
+from onnxfuse.model import io
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.types import first_line
 from onnxfuse.profiling.settings import ModelName, Setting
@@ -70,7 +71,7 @@ def opened(
     safe = without_crashes(model, providers)
     if fused:
         return runtime.session(model, providers=chosen, session_options=options, rules=setting.rules, **safe)
-    source = str(model) if isinstance(model, Path) else model.SerializeToString()
+    source = io.name_in_utf8(model) if isinstance(model, Path) else model.SerializeToString()
     session = onnxruntime.InferenceSession(source, options, providers=chosen, enable_fallback=0, **safe)
     if CUDA in providers and CUDA not in session.get_providers():
         raise no_cuda("ONNX Runtime leaves its provider out")

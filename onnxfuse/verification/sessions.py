@@ -189,7 +189,7 @@ def _open(
         # The file may go when the session is open: what ONNX Runtime has mapped into memory stays there.
         with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
             return _open(openable(model, model, folder), options, providers, what, **more)
-    source = str(model) if isinstance(model, Path) else model.SerializeToString()
+    source = io.name_in_utf8(model) if isinstance(model, Path) else model.SerializeToString()
     try:
         return onnxruntime.InferenceSession(source, options, providers=list(providers), enable_fallback=0, **more)
     except ORT_ERRORS as error:

@@ -164,6 +164,15 @@ def test_names_are_printed_and_not_obeyed(folder: Path, onnxfuse_command: Comman
             assert "##[" not in line, call
 
 
+@pytest.mark.parametrize("command", ["verify", "bench"])
+def test_a_name_that_onnx_runtime_does_not_take_is_told(folder: Path, onnxfuse_command: Command, command: str) -> None:
+    """Its names are UTF-8, those of the system are bytes."""
+    name = os.fsdecode(b"\xff.onnx")
+    (folder / "in.onnx").rename(folder / name)
+    done = onnxfuse_command(command, name, name, "--provider", "cpu")
+    assert (done.code, "is not UTF-8" in done.err) == (3, True), done.err
+
+
 @pytest.mark.usefixtures("folder")
 def test_onnx_runtime_prints_nothing_of_its_own(capfd: pytest.CaptureFixture[str]) -> None:
     """It would quote the file past every escape, in colours: what it refuses is told by us alone."""

@@ -325,6 +325,26 @@ def test_whoever_stops_reading_gets_no_verdict() -> None:
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
 
 
+@pytest.mark.parametrize(
+    ("call", "code", "told"),
+    [
+        ("explain in.onnx --json >/dev/full", 5, "No space left"),
+        ("explain nope.onnx --json >/dev/full", 3, "no such file"),
+        ("explain nope.onnx 2>/dev/full", 3, ""),
+        ("explain --nope 2>/dev/full", 2, ""),
+        ("optimize in.onnx out.onnx -v 2>/dev/full", 0, ""),
+        ("explain nope.onnx --json >/dev/full 2>&1", 3, ""),
+    ],
+)
+def test_a_stream_that_takes_nothing_is_no_verdict(folder: Path, call: str, code: int, told: str) -> None:
+    """The exit code says the same as ever, and the error goes to the other stream where that is left."""
+    done = subprocess.run(
+        f"{sys.executable} -m onnxfuse {call}", shell=True, cwd=folder, env=environment(), capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, "Traceback" in done.stderr, told in done.stderr) == (code, False, True), done.stderr
+
+
 def test_closed_streams_lead_nowhere(tmp_path: Path) -> None:
     """No file that is written gets the number of a stream, and nothing fails for want of one."""
     text = '<ir_version: 8, opset_import: ["" : 17]> g (float[4] x) => (float[4] y) { t = Relu(x)  y = Tanh(t) }'

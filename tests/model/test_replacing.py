@@ -197,6 +197,26 @@ def test_places_in_a_data_file_are_numbers_inside_it(tmp_path: Path, key: str, v
         io.load(tmp_path / "m.onnx")
 
 
+@pytest.mark.parametrize("facts", [{}, {"length": str(1 << 40)}])
+def test_no_more_is_read_of_a_data_file_than_the_shape_wants(tmp_path: Path, facts: dict[str, str]) -> None:
+    """Whatever the file says, and however long it is: room is looked for and taken for the weight alone."""
+    model = kills.model(3)
+    tensor = model.graph.initializer[0]
+    raw = tensor.raw_data
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in ({"location": "w.data"} | facts).items():
+        tensor.external_data.add(key=key, value=value)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    (tmp_path / "w.data").write_bytes(raw)
+    os.truncate(tmp_path / "w.data", 1 << 40)
+    if facts:
+        with pytest.raises(ModelError, match=r"has 1099511627776 bytes of w.data, and its shape wants"):
+            io.load(tmp_path / "m.onnx")
+    else:
+        assert io.load(tmp_path / "m.onnx").graph.initializer[0].raw_data == raw
+
+
 def test_small_weights_are_read_from_the_models_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shapes are known without the large weights, wherever the process happens to be."""
     text = "g (float[2,6] x) => (float[a,b] y) <int64[2] to = {4,3}> { y = Reshape (x, to) }"
