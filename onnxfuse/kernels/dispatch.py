@@ -113,13 +113,13 @@ def family(op: FusedOp, key: Key, aligned: bool, arch: Arch) -> Family:
 def kept_family(op: FusedOp, key: Key, aligned: bool, arch: Arch) -> Family:
     """Return the same with the answers that a process on this machine has kept, if any has."""
     fresh = family(op, key, aligned, arch)
-    data = cache.find(stored.key_of(op, key, aligned, arch))
+    data = cache.find(stored.key_of(op, key, aligned, arch), cache.PROGRAMS)
     return fresh if data is None else stored.loaded(data, key, fresh.plan)
 
 
 def keep_family(op: FusedOp, made: Family, aligned: bool, arch: Arch) -> None:
     """Keep what a program answers, for other processes on this machine."""
-    cache.keep(stored.key_of(op, made.key, aligned, arch), stored.dumped(made))
+    cache.keep_programs(stored.key_of(op, made.key, aligned, arch), stored.dumped(made))
 
 
 def _launchable(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: Tuning) -> LaunchPlan:

@@ -8,8 +8,9 @@
 // Lifetime. ONNX Runtime keeps raw pointers to the ops for as long as any session or session options know them; the ops
 // themselves are never freed (a few hundred bytes each). What is big goes: the launches when the last session that uses
 // the op goes, what plans them when the options that it was registered in are gone, too. Of launches an op keeps those
-// of the shapes that it met last. One may go while its kernel runs or stands in a CUDA graph: its parameters were copied,
-// its function stays loaded. Scratch memory does not go like that, so launches with scratch memory stay.
+// of the shapes that it met again since others came. One may go while its kernel runs or stands in a CUDA graph: its
+// parameters were copied, its function stays loaded. Scratch memory does not go like that, so launches with scratch
+// memory stay.
 
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -283,9 +284,9 @@ void free_launch(const Launch* launch) {
 
 struct Kept {
   SharedLaunch launch;
-  std::atomic<uint64_t> used;  // when, by the op's clock
+  std::atomic<bool> met{false};  // again, since it was looked at for a place
 
-  Kept(SharedLaunch launch, uint64_t now) : launch(std::move(launch)), used(now) {}
+  explicit Kept(SharedLaunch launch) : launch(std::move(launch)) {}
 };
 
 using Launches = std::unordered_map<Key, Kept, KeyHash>;
@@ -361,7 +362,8 @@ struct Op : ort::CustomOp {
   std::shared_mutex mutex;
   Launches launches;  // guarded by `mutex`
   std::vector<std::shared_ptr<const Program>> programs;  // guarded by `mutex`
-  std::atomic<uint64_t> clock{0};
+  std::vector<Launches::value_type*> ring;  // of all `launches`, by which the place for a new one is found
+  size_t hand = 0;                          // in the ring, where that begins
 
   explicit Op(const py::handle& row);
 
@@ -369,26 +371,37 @@ struct Op : ort::CustomOp {
     std::shared_lock<std::shared_mutex> lock(mutex);
     auto found = launches.find(key);
     if (found == launches.end()) return nullptr;
-    found->second.used.store(++clock, std::memory_order_relaxed);
+    auto& met = found->second.met;
+    if (!met.load(std::memory_order_relaxed)) met.store(true, std::memory_order_relaxed);
     return found->second.launch;
   }
 
   SharedLaunch keep(const Key& key, SharedLaunch launch) {
     SharedLaunch gone;  // freed outside the lock: that can run Python code
     std::unique_lock<std::shared_mutex> lock(mutex);
-    if (launches.size() >= kMostLaunches) {
-      auto oldest = launches.end();
-      for (auto one = launches.begin(); one != launches.end(); ++one)
-        if (!one->second.launch->has_scratch() && (oldest == launches.end() || one->second.used < oldest->second.used))
-          oldest = one;
-      if (oldest != launches.end()) {
-        gone = std::move(oldest->second.launch);
-        launches.erase(oldest);
-      }
+    const auto [at, fresh] = launches.try_emplace(key, std::move(launch));
+    if (!fresh) return at->second.launch;
+    Launches::value_type** const place = launches.size() > kMostLaunches ? unmet() : nullptr;
+    if (place) {
+      gone = std::move((*place)->second.launch);
+      launches.erase(launches.find((*place)->first));
+      *place = &*at;
+    } else {
+      ring.push_back(&*at);
     }
-    SharedLaunch kept = launches.try_emplace(key, std::move(launch), ++clock).first->second.launch;
-    lock.unlock();
-    return kept;
+    return at->second.launch;
+  }
+
+  // The place in the ring of a launch that was not met again since the hand came by, behind which the hand then is: a
+  // few steps, however many there are. None where all have scratch memory.
+  Launches::value_type** unmet() {
+    for (size_t left = 2 * ring.size(); left > 0; --left) {
+      Launches::value_type*& one = ring[hand];
+      hand = (hand + 1) % ring.size();
+      Kept& kept = one->second;
+      if (!kept.launch->has_scratch() && !kept.met.exchange(false, std::memory_order_relaxed)) return &one;
+    }
+    return nullptr;
   }
 
   // The launch that a program has for these shapes, if one has; without the GIL, in the registers that are given.
@@ -435,6 +448,8 @@ struct Op : ort::CustomOp {
     {
       std::unique_lock<std::shared_mutex> lock(mutex);
       gone.swap(launches);
+      ring.clear();
+      hand = 0;
       programs_gone.swap(programs);
     }
   }
@@ -853,8 +868,8 @@ void forget(const std::vector<uintptr_t>& ops) {
 py::dict facts(const Launch& launch) {
   py::list maps, then;
   for (const TensorMap& map : launch.tensor_maps)
-    maps.append(py::make_tuple(map.pointer, map.offset, map.type, map.extents, map.strides, map.box, map.lower, map.upper,
-                               map.steps));
+    maps.append(py::make_tuple(map.pointer, map.offset, map.type, map.extents, map.strides, map.box, map.lower,
+                               map.upper, map.steps));
   for (const auto& next : launch.then) then.append(facts(*next));
   return py::dict(py::arg("function") = reinterpret_cast<uintptr_t>(launch.function), py::arg("grid") = launch.grid,
                   py::arg("block") = launch.block, py::arg("shared_bytes") = launch.shared_bytes,
@@ -874,7 +889,8 @@ std::map<std::string, uint64_t> counted(Counter Counts::*which) {
 void reset_counts() {
   std::lock_guard<std::mutex> lock(counters().mutex);
   for (auto& [name, counts] : counters().by_name)
-    for (Counter* count : {&counts.calls, &counts.launches, &counts.answers}) count->store(0, std::memory_order_relaxed);
+    for (Counter* count : {&counts.calls, &counts.launches, &counts.answers})
+      count->store(0, std::memory_order_relaxed);
 }
 
 // What a program answers, for tests: the fields of a launch by name, None where the planner has to be asked.

@@ -1,4 +1,4 @@
-"""Compiled kernels on disk, as a help that is never trusted and never needed.
+"""Compiled kernels and launch programs on disk, as a help that is never trusted and never needed.
 
 An entry is taken only where it is whole and of its key, in a folder that is ours alone. Where the folder is another
 user's, read-only, full or not to be found, kernels are compiled in memory, and a warning says so once.
@@ -23,6 +23,9 @@ LARGEST = 100_000_000
 """Bytes of one kernel: a file that has more is none, and is not read: it may be sparse, and larger than the memory."""
 
 SUFFIX = ".kernel"
+
+PROGRAMS = ".programs"
+"""The end of a file's name that holds what launch programs have learned, which is no kernel."""
 
 TEMPORARY = ".tmp"
 """What a process that was killed in the midst of writing leaves behind."""
@@ -63,35 +66,35 @@ def get(key: str, make: Callable[[], bytes]) -> bytes:
     made = make()
     try:
         _write(file, _packed(key, made))
-        if key[0] == "0":  # one write in 16 looks at them all
-            evict(place)
+        _evict_at_times(place, key)
     except OSError as error:
         _warn(f"compiled kernels are not kept: {place}: {error.strerror or error}")
     return made
 
 
-def find(key: str) -> bytes | None:
+def find(key: str, suffix: str = SUFFIX) -> bytes | None:
     """Return what is kept under `key`, a SHA-256 in hex, None where nothing whole and of ours is."""
     try:
         place = folder()
-        return None if _unusable(place) is not None else _read(place / f"{key}{SUFFIX}", key)
+        return None if _unusable(place) is not None else _read(place / f"{key}{suffix}", key)
     except (OSError, RuntimeError):  # what cannot be read is made anew
         return None
 
 
-def keep(key: str, data: bytes) -> None:
-    """Keep `data` under `key` in place of what is there. Trouble with the disk is a warning."""
+def keep_programs(key: str, data: bytes) -> None:
+    """Keep what launch programs have learned, in place of what is there. Trouble with the disk is a warning."""
     try:
         place = folder()
         if _unusable(place) is None:
-            _write(place / f"{key}{SUFFIX}", _packed(key, data))
+            _write(place / f"{key}{PROGRAMS}", _packed(key, data))
+            _evict_at_times(place, key)
     except (OSError, RuntimeError) as error:
         _warn(f"launch programs are not kept: {error}")
 
 
 def size() -> tuple[int, int]:
     """Return how many kernels are kept, and their bytes."""
-    files = _entries(folder())
+    files = _entries(folder(), SUFFIX)
     return len(files), sum(s for _, s, _ in files)
 
 
@@ -167,10 +170,10 @@ def _write(file: Path, data: bytes) -> None:
         raise
 
 
-def _entries(place: Path) -> list[tuple[float, int, Path]]:
-    """Return the entries as (last used, bytes, file); another process may take any of them away meanwhile."""
+def _entries(place: Path, *suffixes: str) -> list[tuple[float, int, Path]]:
+    """Return such entries as (last used, bytes, file); another process may take any of them away meanwhile."""
     found = []
-    for file in place.glob(f"*{SUFFIX}"):
+    for file in (f for suffix in suffixes for f in place.glob(f"*{suffix}")):
         with contextlib.suppress(FileNotFoundError):
             facts = file.lstat()
             if stat.S_ISDIR(facts.st_mode):
@@ -179,9 +182,15 @@ def _entries(place: Path) -> list[tuple[float, int, Path]]:
     return found
 
 
+def _evict_at_times(place: Path, key: str) -> None:
+    """Evict at one write in 16: that looks at all entries."""
+    if key[0] == "0":
+        evict(place)
+
+
 def evict(place: Path) -> None:
     """Remove what was used longest ago until all fit LIMIT, and what killed processes and older versions left."""
-    entries = sorted(_entries(place))
+    entries = sorted(_entries(place, SUFFIX, PROGRAMS))
     total = sum(s for _, s, _ in entries)
     now = max((used for used, _, _ in entries), default=0.0)
     for _, taken, file in entries:

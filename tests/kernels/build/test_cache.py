@@ -35,6 +35,18 @@ def test_what_is_kept_is_not_made_again(place: Path) -> None:
     assert stat.S_IMODE(place.stat().st_mode) == 0o700
 
 
+def test_programs_are_no_kernels(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A doctor who counts kernels does not count them; where there is no room they go as kernels do."""
+    cache.keep_programs(KEY, b"learned")
+    cache.get(OTHER, lambda: CUBIN)
+    assert cache.size()[0] == 1
+    assert cache.find(KEY, cache.PROGRAMS) == b"learned"
+    assert cache.find(KEY) is None
+    monkeypatch.setattr(cache, "LIMIT", 0)
+    cache.keep_programs(KEY, b"learned more")
+    assert list(place.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     "damage",
     [
