@@ -71,7 +71,8 @@ def test_dimensions_that_nobody_named_count_as_1_and_the_index_says_so(folder: P
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (["--dump", "in.onnx"], 3, "in.onnx: is not a folder"),
+        (["--dump", "in.onnx"], 2, "--dump in.onnx: is named twice"),
+        (["--dump", "file"], 3, "file: is not a folder"),
         (["--dump", "full"], 3, "full: is not empty"),
         (["--dump", "in.onnx/d"], 3, "in.onnx/d: cannot be written"),
         (["--dump", "d", "--arch", "hopper"], 2, "--arch hopper is not of the form"),
@@ -84,6 +85,7 @@ def test_a_wrong_call_is_told(
     folder: Path, onnxfuse_command: Command, arguments: list[str], code: int, told: str
 ) -> None:
     """One message and its exit code; no model is written."""
+    (folder / "file").touch()
     (folder / "full").mkdir()
     (folder / "full" / "file").write_text("old")
     result = onnxfuse_command("optimize", "in.onnx", "out.onnx", *arguments)
