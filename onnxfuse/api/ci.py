@@ -16,6 +16,7 @@ from onnxfuse.api.running import PROVIDERS, verify
 from onnxfuse.contract import Change, Contract, Entry, Lock, ModelLock
 from onnxfuse.model import io
 from onnxfuse.model.errors import EXPECTATION_NOT_MET, MISMATCH, OnnxfuseError, UsageError
+from onnxfuse.model.replacing import together
 from onnxfuse.rewrite.language.rule_file import Rule
 from onnxfuse.rewrite.report import Report
 
@@ -136,7 +137,7 @@ def holding(
     was = None if update else contract.read_lock(lock_file)
     if locked and was is None:
         raise UsageError(f"{lock_file}: no such file, and --locked asks for it", "Write it: onnxfuse ci --update")
-    with ExitStack() as pending:
+    with ExitStack() as pending, together():
         rules = {e.name: _options(e).chosen() for e in promised.models}
         _check_rules(promised, rules)
         hashes = contract.rule_hashes({r.name: r for chosen in rules.values() for r in chosen}.values())

@@ -1,7 +1,10 @@
 """The graph at each phase, and every fused op with its kernel, as files to look at."""
 
 import re
+import shutil
 from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import onnx
@@ -10,6 +13,7 @@ from onnxfuse.api.options import Dump, Progress
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.dump import H200, Dumped, dump, phases
 from onnxfuse.model.errors import ModelError, UsageError
+from onnxfuse.model.replacing import at_failure
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,19 @@ def dumping(asked: Dump) -> Dumping:
         raise ModelError(f"{folder}: is not a folder", "Give --dump the name of a folder.")
     if folder.is_dir() and any(folder.iterdir()):
         raise ModelError(f"{folder}: is not empty", "Give --dump a new folder, so that nothing stale is in it.")
+    there = next(p for p in (folder, *folder.parents) if p.exists())
+    at_failure(partial(_remove, folder, there))
     return Dumping(asked, _arch_here() if asked.arch is None else Arch(asked.arch, H200.sm_count))
+
+
+def _remove(folder: Path, there: Path) -> None:
+    """Remove what was written into `folder`, and the folders that were made for it in `there`."""
+    for entry in folder.iterdir() if folder.is_dir() else ():
+        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    for made in (folder, *folder.parents):
+        if made == there or not made.is_dir():
+            return
+        made.rmdir()
 
 
 def _arch_here() -> Arch:

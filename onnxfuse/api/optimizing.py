@@ -19,6 +19,7 @@ from onnxfuse.api.way import Way
 from onnxfuse.contract import Requirement
 from onnxfuse.model import io
 from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.replacing import together
 from onnxfuse.model.tf32 import set_strict_fp32
 from onnxfuse.rewrite import pipeline
 from onnxfuse.rewrite.language.rule_file import Rule
@@ -97,9 +98,13 @@ def optimize(model: Model, options: Options | None = None, progress: Progress = 
 
     Raises ModelError, RuleError, UsageError; DeviceError where it is to be measured and there is no GPU.
     """
+    with together():  # a dump goes with what it was made for
+        return _optimize(model, options or Options(), progress)
+
+
+def _optimize(model: Model, options: Options, progress: Progress) -> Optimized:
     from onnxfuse.runtime import opening  # ONNX Runtime is imported where something is to be run.
 
-    options = options or Options()
     dumped = None if options.dump is None else dumping(options.dump)
     rules = options.chosen()
     if options.tuning is not None:
@@ -156,14 +161,14 @@ def undo(model: Model, progress: Progress = silent, *, keep: bool = False) -> Op
 
 @contextlib.contextmanager
 def written(make: Callable[[], Optimized], target: Path, progress: Progress = silent) -> Iterator[Optimized]:
-    """Write what `make` returns; it takes its place as `target` when the block ends well.
+    """Write what `make` returns; it takes its place as `target` when the block ends well, after all else written there.
 
     Otherwise, and where something that was required is missed, nothing is left of it.
     """
     writable(target)
-    made = make()
-    begun = time.perf_counter()
-    with contextlib.ExitStack() as pending:
+    with contextlib.ExitStack() as pending, together():
+        made = make()
+        begun = time.perf_counter()
         if not made.missed:
             progress("write")
             pending.enter_context(io.saving(made.model, target))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import onnx
 
 from onnxfuse import benchmark, profiling
-from onnxfuse.api.files import writable, write_text
+from onnxfuse.api.files import writable
 from onnxfuse.api.optimizing import optimize
 from onnxfuse.api.options import Options
 from onnxfuse.api.source import Model, Origin, Source, plain
@@ -248,4 +248,4 @@ def _write_trace(report: "Profile", trace: Path) -> None:
 
     if report.untimed:
         raise DeviceError(f"--trace: the kernels on the GPU cannot be seen: {report.untimed}", HINT)
-    write_text(trace, json.dumps(chrome_trace(report)))
+    io.write_text(trace, json.dumps(chrome_trace(report)))

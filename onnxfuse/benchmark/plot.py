@@ -2,10 +2,12 @@
 
 import importlib
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxfuse.benchmark.report import Block, Report
+from onnxfuse.model import io
 from onnxfuse.model.errors import DeviceError, UsageError
 
 if TYPE_CHECKING:
@@ -39,7 +41,9 @@ def draw(report: Report, path: Path) -> None:
     if roofed:
         _roofline(axes[1], report)
     figure.suptitle(f"{report.summary}\n{report.environment.get('device', '')}", fontsize=10)
-    figure.savefig(path, dpi=150)
+    drawn = BytesIO()
+    figure.savefig(drawn, format=path.suffix.removeprefix("."), dpi=150)
+    io.write_bytes(path, drawn.getvalue())
 
 
 def axis_of(blocks: Sequence[Block]) -> tuple[str, list[float]] | None:

@@ -21,6 +21,7 @@ from onnxfuse.cli.parameters import (
     shapes_option,
 )
 from onnxfuse.model.errors import EXPECTATION_NOT_MET
+from onnxfuse.model.replacing import together
 from onnxfuse.profiling.report import flops_text, size_text
 
 if TYPE_CHECKING:
@@ -78,29 +79,31 @@ def command(
     Without OUT.onnx, IN.onnx is optimized in memory. The speed-up is the original's best median over the fused
     model's. Several --shape sizes are taken together: batch=1,8 with sequence=128,512 runs 1x128 and 8x512.
     """
-    with bar("optimize" if fused is None else "load", still=True) as show_progress:
-        timed = bench(
-            original,
-            fused,
-            shapes=dict(shapes),
-            providers=PROVIDERS[provider],
-            use_tf32=use_tf32,
-            runs=runs,
-            rounds=rounds,
-            patience=patience,
-            seed=seed,
-            rules=folders,
-            plot=plot,
-            progress=show_progress,
-        )
-    report = timed.report
-    missed = () if min_speedup is None else report.missed(min_speedup)
-    not_met = [
-        f"--min-speedup {min_speedup:g}: {b.speedup:.4g}x over {b.best('original').setting} at {b.name}" for b in missed
-    ]
-    facts = {"ok": not missed, **report.as_dict(), "min_speedup": min_speedup, "not_met": not_met}
-    facts["plot"] = None if plot is None else str(plot)
-    outputs.write("bench", facts, {"before": original, "after": timed.fused})
+    with together():
+        with bar("optimize" if fused is None else "load", still=True) as show_progress:
+            timed = bench(
+                original,
+                fused,
+                shapes=dict(shapes),
+                providers=PROVIDERS[provider],
+                use_tf32=use_tf32,
+                runs=runs,
+                rounds=rounds,
+                patience=patience,
+                seed=seed,
+                rules=folders,
+                plot=plot,
+                progress=show_progress,
+            )
+        report = timed.report
+        missed = () if min_speedup is None else report.missed(min_speedup)
+        not_met = [
+            f"--min-speedup {min_speedup:g}: {b.speedup:.4g}x over {b.best('original').setting} at {b.name}"
+            for b in missed
+        ]
+        facts = {"ok": not missed, **report.as_dict(), "min_speedup": min_speedup, "not_met": not_met}
+        facts["plot"] = None if plot is None else str(plot)
+        outputs.write("bench", facts, {"before": original, "after": timed.fused})
     if as_json:
         print_json("bench", facts)
     else:

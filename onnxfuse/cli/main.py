@@ -48,6 +48,9 @@ ENVIRONMENT = 5
 FAULT = 70
 """What sysexits.h calls an internal software error: no other exit code of ours, and no shell's, is the same."""
 
+EXHAUSTED = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
+"""What the system says of what it has run out of."""
+
 WORDS = 300
 """Characters of an exception's words that are told: some quote a whole model."""
 
@@ -205,12 +208,16 @@ def _end(number: int, _: object) -> None:
 def _lacking(error: OSError) -> str:
     """Return what this machine or this process has run out of, empty where it is something else."""
     try:
+        os.close(os.open(os.devnull, os.O_RDONLY))  # where that fails, so does all that is tried of folders
+    except OSError as nothing:
+        error = nothing
+    try:
         tempfile.gettempdir()
     except FileNotFoundError:
-        return "no folder for temporary files can be written to: neither TMPDIR nor /tmp"
-    exhausted = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
+        if error.errno not in EXHAUSTED:
+            return "no folder for temporary files can be written to: neither TMPDIR nor /tmp"
     place = "" if error.filename is None else f"{error.filename}: "
-    return f"{place}{error.strerror}" if error.errno in exhausted else ""
+    return f"{place}{error.strerror}" if error.errno in EXHAUSTED else ""
 
 
 def _open_streams() -> None:

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 import click
 import onnx
 
-from onnxfuse.api.files import writable, write_text
+from onnxfuse.api.files import writable
 from onnxfuse.model import io
 from onnxfuse.model.errors import OnnxfuseError, UsageError
-from onnxfuse.model.replacing import same_file
+from onnxfuse.model.replacing import add, same_file
 
 Models = Mapping[str, "onnx.ModelProto | Path | str"]
 """The models of a command by side: `before`, `after`."""
@@ -56,16 +56,16 @@ class Outputs:
             for line in reporting.annotations(found):
                 click.echo(line, err=True)
         if self.junit is not None:
-            write_text(self.junit, reporting.junit(found))
-        if self.markdown is not None:
-            write_text(self.markdown, reporting.markdown(command, facts), add=True)
+            io.write_text(self.junit, reporting.junit(found))
         if self.report is not None:
             sides = more if more is not None else {"": models or {}}
             graphs = {
                 name: {side: reporting.graph_of(_light(m)) for side, m in ms.items()} for name, ms in sides.items()
             }
             drawn = {name: sides for name, sides in graphs.items() if sides}
-            write_text(self.report, reporting.page(command, facts, drawn, command_line(), environment()))
+            io.write_text(self.report, reporting.page(command, facts, drawn, command_line(), environment()))
+        if self.markdown is not None:
+            add(self.markdown, reporting.markdown(command, facts).encode())
 
     def check(self) -> None:
         """Complain about a file that cannot be written before the work starts, not after it."""

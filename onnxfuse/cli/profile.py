@@ -11,6 +11,7 @@ from onnxfuse.cli.outputs import Outputs, output_options
 from onnxfuse.cli.parameters import JSON_OPTION, PROVIDER_OPTION, SEED_OPTION, TF32_OPTION, Shapes, shapes_option
 from onnxfuse.cli.profiled import show
 from onnxfuse.model.errors import UsageError
+from onnxfuse.model.replacing import together
 
 TOP = 12
 
@@ -59,26 +60,27 @@ def command(
         raise UsageError("--alone looks at one model, and two were given")
     if no_time and (trace is not None or cuda_graph):
         raise UsageError("--no-time runs nothing: it goes with neither --trace nor --cuda-graph")
-    with working("load") as progress:
-        found = profile(
-            model,
-            fused,
-            alone=alone,
-            shapes=dict(shapes),
-            providers=PROVIDERS[provider],
-            time=not no_time,
-            cuda_graph=cuda_graph,
-            use_tf32=use_tf32,
-            runs=runs,
-            seed=seed,
-            trace=trace,
-            progress=lambda step, done, total: progress(step),
+    with together():
+        with working("load") as progress:
+            found = profile(
+                model,
+                fused,
+                alone=alone,
+                shapes=dict(shapes),
+                providers=PROVIDERS[provider],
+                time=not no_time,
+                cuda_graph=cuda_graph,
+                use_tf32=use_tf32,
+                runs=runs,
+                seed=seed,
+                trace=trace,
+                progress=lambda step, done, total: progress(step),
+            )
+        report = found.report
+        facts = {"ok": True, **report.as_dict(), "trace": None if trace is None else str(trace)}
+        outputs.write(
+            "profile", facts, {"before": model} if found.fused is None else {"before": model, "after": found.fused}
         )
-    report = found.report
-    facts = {"ok": True, **report.as_dict(), "trace": None if trace is None else str(trace)}
-    outputs.write(
-        "profile", facts, {"before": model} if found.fused is None else {"before": model, "after": found.fused}
-    )
     if as_json:
         print_json("profile", facts)
     else:

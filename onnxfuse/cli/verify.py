@@ -18,6 +18,7 @@ from onnxfuse.cli.parameters import (
 )
 from onnxfuse.cli.verified import show
 from onnxfuse.model.errors import MISMATCH
+from onnxfuse.model.replacing import together
 
 AGAINST = {"both": (CPU, CUDA), "cpu,cuda": (CPU, CUDA), "cuda,cpu": (CUDA, CPU)}
 """Where the original runs, and where the fused model does."""
@@ -133,29 +134,30 @@ def command(
     op must also have run as its kernel.
     """
     ours, theirs = AGAINST[provider] if provider in AGAINST else (PROVIDERS[provider], None)
-    with bar("opening", hidden=quiet) as show_progress:
-        report = verify(
-            original,
-            fused,
-            inputs=inputs or None,
-            seeds=range(seed, seed + seeds),
-            shapes=dict(shapes) or None,
-            providers=ours,
-            fused_providers=theirs,
-            use_tf32=use_tf32,
-            seconds=seconds,
-            save_inputs=save_inputs,
-            bisect=bisect,
-            rules=folders,
-            truth=truth,
-            rtol=dict(rtol),
-            atol=dict(atol),
-            nan=nan,
-            top_k=top_k or None,
-            memory=None if memory is None else int(memory * 1e9),
-            progress=show_progress,
-        )
-    outputs.write("verify", report.as_dict(), {"before": original, "after": fused})
+    with together():
+        with bar("opening", hidden=quiet) as show_progress:
+            report = verify(
+                original,
+                fused,
+                inputs=inputs or None,
+                seeds=range(seed, seed + seeds),
+                shapes=dict(shapes) or None,
+                providers=ours,
+                fused_providers=theirs,
+                use_tf32=use_tf32,
+                seconds=seconds,
+                save_inputs=save_inputs,
+                bisect=bisect,
+                rules=folders,
+                truth=truth,
+                rtol=dict(rtol),
+                atol=dict(atol),
+                nan=nan,
+                top_k=top_k or None,
+                memory=None if memory is None else int(memory * 1e9),
+                progress=show_progress,
+            )
+        outputs.write("verify", report.as_dict(), {"before": original, "after": fused})
     if as_json:
         print_json("verify", report.as_dict())
     elif not quiet:

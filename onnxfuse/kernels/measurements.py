@@ -214,8 +214,8 @@ def read(path: Path) -> Book:
 
 
 def write(path: Path, book: Book) -> None:
-    """Write the file: whole, or the old one stays. Raises ModelError."""
-    io.write_text(path, _lines(as_dict(book)) + "\n")
+    """Write the file: whole, or the old one stays; what was measured stays measured. Raises ModelError."""
+    io.write_text(path, _lines(as_dict(book)) + "\n", at_once=True)
 
 
 def _lines(facts: Any, indent: str = "") -> str:

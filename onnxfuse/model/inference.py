@@ -3,6 +3,7 @@
 Where the numbers of a file can come to more than shapes have, inference runs in a child process that may be ended.
 """
 
+import itertools
 import math
 import os
 import re
@@ -210,7 +211,11 @@ def _child(data: bytes, write: int, strict: bool) -> int:
         with open("/proc/self/statm", encoding="ascii") as file:
             used = int(file.read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
-        answer = b"R" + onnx.shape_inference.infer_shapes(data, strict_mode=strict, data_prop=True).SerializeToString()
+        model = ModelProto.FromString(data)
+        cut = _cut(model)
+        inferred = onnx.shape_inference.infer_shapes(model, strict_mode=strict, data_prop=True)
+        _mend(inferred.graph, cut)
+        answer = b"R" + inferred.SerializeToString()
     except NOT_VALID as error:
         answer = b"E" + str(error).encode()
     except MemoryError:
@@ -218,3 +223,36 @@ def _child(data: bytes, write: int, strict: bool) -> int:
     with os.fdopen(write, "wb") as file:
         file.write(answer)
     return 0
+
+
+def _cut(model: ModelProto) -> Mapping[str, str]:
+    """Let no operator of the graph follow a vector that is long whatever its integers are; returns the names to mend.
+
+    No shape has so many extents, and each inference of such a model would take a second for every ten million.
+    """
+    graph = model.graph
+    known = onnx.shape_inference.infer_shapes(model, data_prop=False).graph
+    long = {v.name: v for v in known.value_info if math.prod(d.dim_value for d in v.type.tensor_type.shape.dim) > LARGE}
+    taken = {v for n in graph.node for v in (*n.input, *n.output)}
+    cut: dict[str, str] = {}
+    for node in graph.node:
+        for n, value in enumerate(node.input):
+            if node.op_type in _FOLLOWED and value in long:
+                name = next(name for k in itertools.count() if (name := f"{value}_{k}") not in taken)
+                if name not in cut:
+                    cut[name] = value
+                    rank_alone = graph.input.add(name=name).type.tensor_type
+                    rank_alone.elem_type = long[value].type.tensor_type.elem_type
+                    for _ in long[value].type.tensor_type.shape.dim:
+                        rank_alone.shape.dim.add()
+                node.input[n] = name
+    return cut
+
+
+def _mend(graph: GraphProto, cut: Mapping[str, str]) -> None:
+    """Put the names back that `_cut` changed."""
+    for node in graph.node:
+        node.input[:] = [cut.get(v, v) for v in node.input]
+    kept = [v for v in graph.input if v.name not in cut]
+    del graph.input[:]
+    graph.input.extend(kept)

@@ -15,7 +15,7 @@ from onnx import TensorProto
 from onnxfuse.model import bodies, external, pipes
 from onnxfuse.model.errors import DeviceError, ModelError
 from onnxfuse.model.fused import DOMAIN
-from onnxfuse.model.replacing import collect, folder_locked, is_through, put, real, replacing, temporary
+from onnxfuse.model.replacing import collect, folder_locked, is_through, put, real, replacing, temporary, told
 from onnxfuse.model.validate import validate
 
 PROTOBUF_READS = 1 << 31
@@ -118,7 +118,7 @@ def saving(model: onnx.ModelProto, path: str | Path) -> Iterator[None]:
     Where `path` is a device or a pipe, it is written before the block. As `save` in all else.
     """
     named = Path(path)
-    with _told(named):
+    with told(named):
         through = is_through(named)
         beside = size(model) > PROTOBUF_LIMIT
         if through and beside:
@@ -139,7 +139,7 @@ def saving(model: onnx.ModelProto, path: str | Path) -> Iterator[None]:
             f"Name the file itself: {path}",
         )
     with contextlib.ExitStack() as open_files:
-        with _told(named):
+        with told(named):
             collect(path)
             data_name, placed, light = None, "", model
             if beside:
@@ -155,7 +155,7 @@ def saving(model: onnx.ModelProto, path: str | Path) -> Iterator[None]:
             _stream(light, file)
             file.flush()
         yield
-        with _told(named), folder_locked(path.parent) as alone:
+        with told(named), folder_locked(path.parent) as alone:
             # The data first and the model last: at any moment the model that is there finds its own weights.
             if data_name is not None:
                 put(data_name, path.with_name(placed))
@@ -164,21 +164,18 @@ def saving(model: onnx.ModelProto, path: str | Path) -> Iterator[None]:
                 external.remove_stale(path, placed)
 
 
-@contextlib.contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """Tell the system's refusals as ModelError."""
-    try:
-        yield
-    except OSError as error:
-        raise ModelError(
-            f"{path}: cannot be written: {error.strerror or error}", "Check the folder, its permissions and free space."
-        ) from None
+def write_text(path: Path, text: str, *, at_once: bool = False) -> None:
+    """Write `text` to `path` as `write_bytes` does."""
+    write_bytes(path, text.encode(), at_once=at_once)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write `text` to `path` atomically: the old file stays whole until the new one is complete. Raises ModelError."""
-    with _told(path), replacing(path) as file:
-        file.write(text.encode())
+def write_bytes(path: Path, data: bytes, *, at_once: bool = False) -> None:
+    """Write `data` to `path` atomically: the old file stays whole until the new one is complete. Raises ModelError.
+
+    `at_once` also within `together`: for what is of worth whatever becomes of the rest.
+    """
+    with told(path), replacing(path, at_once=at_once) as file:
+        file.write(data)
 
 
 def _stream(model: onnx.ModelProto, file: BinaryIO) -> None:

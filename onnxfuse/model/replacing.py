@@ -10,7 +10,9 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -48,10 +50,11 @@ def same_file(path: Path, other: Path) -> bool:
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
+def replacing(path: Path, *, at_once: bool = False) -> Iterator[BinaryIO]:
     """Yield a file that takes the place of `path` when the block ends well, and vanishes otherwise.
 
-    Links stay, and what they lead to is replaced; a device or a pipe is written through.
+    Within `together` it waits for the end of that, unless it is to be there `at_once`. Links stay, and what they lead
+    to is replaced; a device or a pipe is written through.
     """
     if is_through(path):
         with pipes.writing(path) as file:
@@ -59,10 +62,94 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         return
     path = real(path)
     collect(path)
-    with temporary(path) as (file, name):
+    with contextlib.ExitStack() as own:
+        file, name = own.enter_context(temporary(path))
         yield file
         file.flush()
-        put(name, path)
+        pending = None if at_once else _pending.get()
+        if pending is None:
+            put(name, path)
+        else:
+            pending.enter_context(_put_later(own.pop_all(), name, path))
+
+
+@contextlib.contextmanager
+def _put_later(own: contextlib.ExitStack, name: Path, path: Path) -> Iterator[None]:
+    with own:
+        yield
+        with told(path):
+            put(name, path)
+
+
+_pending: ContextVar[contextlib.ExitStack | None] = ContextVar("pending", default=None)
+"""What waits for the end of the block at hand."""
+
+
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+    """Let the files that are written in the block take their places when it ends well, and vanish otherwise.
+
+    They are complete by then, so that a full disk is met before the first is put in its place. What goes through a
+    device or a pipe has gone. A block within another waits for that one's end.
+    """
+    outer = _pending.get()
+    with contextlib.ExitStack() as own:
+        token = _pending.set(own)
+        try:
+            yield
+        finally:
+            _pending.reset(token)
+        if outer is not None:
+            outer.push(own.pop_all())
+
+
+def at_failure(undo: Callable[[], None]) -> None:
+    """Let `undo` be called where the block of `together` ends by an error: for what is no single file."""
+
+    def leave(kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            undo()
+
+    pending = _pending.get()
+    if pending is not None:
+        pending.push(leave)
+
+
+def add(path: Path, data: bytes) -> None:
+    """Add `data` at the end of the file, or nothing; it goes again where `together` fails. Raises ModelError."""
+    new = not os.path.lexists(path)
+    with told(path), path.open("ab", buffering=0) as file:
+        start = None if is_through(path) else file.seek(0, os.SEEK_END)
+        undo = partial(_cut, path, start, len(data), new=new)
+        try:
+            left = memoryview(data)
+            while left:
+                left = left[file.write(left) :]
+        except OSError:
+            undo()
+            raise
+    at_failure(undo)
+
+
+def _cut(path: Path, start: int | None, length: int, *, new: bool) -> None:
+    """Take back what was added at `start`, unless somebody else has added to it since."""
+    if start is None or path.stat().st_size > start + length:
+        return
+    if new:
+        path.unlink()
+    else:
+        os.truncate(path, start)
+
+
+@contextlib.contextmanager
+def told(path: Path) -> Iterator[None]:
+    """Tell the system's refusals as ModelError."""
+    try:
+        yield
+    except OSError as error:
+        raise ModelError(
+            f"{path}: cannot be written: {error.strerror or error}", "Check the folder, its permissions and free space."
+        ) from None
 
 
 @contextlib.contextmanager

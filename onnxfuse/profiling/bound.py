@@ -16,7 +16,7 @@ from onnx import TensorProto
 
 from onnxfuse import runtime
 from onnxfuse.model import io
-from onnxfuse.model.errors import ModelError, UsageError
+from onnxfuse.model.errors import DeviceError, ModelError, UsageError
 from onnxfuse.model.types import first_line
 from onnxfuse.profiling.settings import ModelName, Setting
 from onnxfuse.verification.inputs import Array
@@ -150,9 +150,26 @@ def profiled(
                 "Check that it runs there: onnxfuse verify.",
             ) from error
         outputs_of(session, inputs, name)
-        events = json.loads(Path(session.end_profiling()).read_text())
+        events = events_of(session)
     ran = (e["args"].get("provider") for e in events if e.get("cat") == "Node")
     return session, Counter(p.removesuffix("ExecutionProvider") for p in ran if p)
+
+
+def events_of(session: onnxruntime.InferenceSession) -> list[dict[str, Any]]:
+    """Return the events of a session that was opened with a profile, and end that; raises DeviceError where it is cut.
+
+    ONNX Runtime says nothing of what it could not write.
+    """
+    file = Path(session.end_profiling())
+    try:
+        events: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DeviceError(
+            f"{file}: ONNX Runtime's profile is cut: {first_line(error)}",
+            "Is the folder for temporary files full? Free some, or name another: TMPDIR.",
+        ) from error
+    file.unlink()
+    return events
 
 
 def reason(error: BaseException) -> str:

@@ -3,16 +3,14 @@
 On CUDA these are times of the host, which only launches; what the device does is in `kernels.py`.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime
 
-from onnxfuse.profiling.bound import Bound
+from onnxfuse.profiling.bound import Bound, events_of
 
 SUFFIX = "_kernel_time"
 """How ONNX Runtime names the event of a node that computes; waits and the like are other events."""
@@ -85,10 +83,7 @@ def profiled_runs(bound: Bound, warm_up: int, runs: int) -> list[list[Ran]]:
 
 def finished(session: onnxruntime.InferenceSession) -> list[list[Ran]]:
     """Return the nodes of every run of a session that was opened with a profile, and end the profile."""
-    file = Path(session.end_profiling())
-    events = json.loads(file.read_text(encoding="utf-8"))
-    file.unlink()
-    return runs_of(events)
+    return runs_of(events_of(session))
 
 
 def _is_node(event: Event) -> bool:

@@ -72,7 +72,7 @@ def test_dimensions_that_nobody_named_count_as_1_and_the_index_says_so(folder: P
     ("arguments", "code", "told"),
     [
         (["--dump", "in.onnx"], 2, "--dump in.onnx: is named twice"),
-        (["--dump", "other"], 3, "other: is not a folder"),
+        (["--dump", "file"], 3, "file: is not a folder"),
         (["--dump", "full"], 3, "full: is not empty"),
         (["--dump", "in.onnx/d"], 3, "in.onnx/d: cannot be written"),
         (["--dump", "d", "--arch", "hopper"], 2, "--arch hopper is not of the form"),
@@ -85,9 +85,9 @@ def test_a_wrong_call_is_told(
     folder: Path, onnxfuse_command: Command, arguments: list[str], code: int, told: str
 ) -> None:
     """One message and its exit code; no model is written."""
+    (folder / "file").touch()
     (folder / "full").mkdir()
     (folder / "full" / "file").write_text("old")
-    (folder / "other").write_text("old")
     result = onnxfuse_command("optimize", "in.onnx", "out.onnx", *arguments)
     assert (result.code, told in result.err) == (code, True), result.err
     assert not (folder / "out.onnx").exists()

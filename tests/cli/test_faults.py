@@ -4,6 +4,8 @@ import errno
 import json
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -135,6 +137,27 @@ def test_no_place_for_temporary_files_is_told(onnxfuse_command: Command, monkeyp
     monkeypatch.setattr(tempfile, "gettempdir", none)
     done = onnxfuse_command("verify", "in.onnx", "in.onnx", "--provider", "cpu")
     assert (done.code, "no folder for temporary files" in done.err) == (5, True), done.err
+
+
+def test_too_few_open_files_are_not_told_as_a_missing_folder(folder: Path) -> None:
+    """Where no file can be opened any more, no folder for temporary ones is found, either."""
+    script = """
+import os, resource, tempfile
+from onnxfuse.cli.main import main
+from onnxfuse.rewrite import pipeline
+def hungry(*_, **__):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+    tempfile.tempdir = None
+    os.open(os.devnull, os.O_RDONLY)
+pipeline.run = hungry
+main(["optimize", "in.onnx", "out.onnx"])
+"""
+    path = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=folder, env=path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, "Too many open files" in done.stderr) == (5, True), done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_names_are_printed_and_not_obeyed(folder: Path, onnxfuse_command: Command) -> None:

@@ -12,6 +12,8 @@ import pytest
 
 import onnxfuse
 from onnxfuse.cli.console import SCHEMA
+from onnxfuse.model.errors import ModelError
+from onnxfuse.rewrite import pipeline
 from tests.cli.conftest import MODEL, Command
 from tests.fuzz import kills
 
@@ -181,6 +183,64 @@ def test_no_output_is_left_where_a_report_cannot_be_written(
     (folder / "onnxfuse.toml").write_text('[[model]]\npath = "in.onnx"\noutput = "ci.onnx"\nverify = false\n')
     assert onnxfuse_command("ci", "--update", option, "/dev/full").code == 3
     assert sorted(p.name for p in folder.iterdir()) == ["in.onnx", "onnxfuse.toml", "out.onnx"]
+
+
+REPORTS = ("--report", "r.html", "--junit", "r.xml", "--markdown", "r.md")
+
+
+@pytest.mark.parametrize("last", [4, 2, 0])
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("optimize", "in.onnx", "out.onnx", "--dump", "deep/dump", "--arch", "sm_90a"),
+        ("profile", "in.onnx", "--provider", "cpu", "--trace", "trace.json"),
+        ("verify", "in.onnx", "in.onnx", "--provider", "cpu"),
+        ("ci", "--update"),
+    ],
+)
+def test_nothing_takes_its_place_before_everything_can(
+    folder: Path, onnxfuse_command: Command, call: tuple[str, ...], last: int
+) -> None:
+    """Whichever report cannot be written: no page, dump, trace or lock is left; the others tell that, or stay."""
+    (folder / "onnxfuse.toml").write_text('[[model]]\npath = "in.onnx"\noutput = "ci.onnx"\nverify = false\n')
+    for old in ("r.md", "r.xml"):
+        (folder / old).write_text("old\n")
+    before = sorted(p.name for p in folder.iterdir())
+    reports = list(REPORTS)
+    reports[last + 1] = "/dev/full"
+    assert onnxfuse_command(*call, *reports).code == 3
+    assert sorted(p.name for p in folder.iterdir()) == before
+    for text in ((folder / "r.md").read_text().removeprefix("old\n"), (folder / "r.xml").read_text()):
+        assert text in ("", "old\n") or "/dev/full: cannot be written" in text
+    assert onnxfuse_command(*call, *REPORTS).code == 0
+    assert (folder / "r.md").read_text().startswith("old\n")
+    assert (folder / "r.xml").read_text() != "old\n"
+    assert (folder / "deep" / "dump" / "index.json").exists() == (call[0] == "optimize")
+
+
+def test_a_dump_that_fails_leaves_the_folder_as_it_was(
+    folder: Path, onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was there is there, and empty."""
+
+    def fail(*_: object) -> None:
+        raise ModelError("the disk is full")
+
+    monkeypatch.setattr("onnxfuse.api.dumping.dump", fail)
+    (folder / "there").mkdir()
+    for place in ("there", "a/b"):
+        assert onnxfuse_command("optimize", "in.onnx", "out.onnx", "--dump", place, "--arch", "sm_90a").code == 3
+    assert sorted(p.name for p in folder.rglob("*")) == ["in.onnx", "there"]
+
+
+def test_a_name_that_is_too_long_is_told_before_the_work(
+    folder: Path, onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is made for it."""
+    monkeypatch.setattr(pipeline, "run", lambda *_, **__: pytest.fail("it was made"))
+    for call in (("optimize", "in.onnx", "x" * 256), ("optimize", "in.onnx", "out.onnx", "--report", "x" * 256)):
+        done = onnxfuse_command(*call)
+        assert (done.code, "File name too long" in done.err) == (3, True), done.err
 
 
 @pytest.mark.parametrize("option", ["--report", "--junit", "--markdown"])

@@ -1,9 +1,11 @@
 """`onnxfuse profile`: the verdict first, tables of one screen, facts as JSON, a trace, and an exit code."""
 
 import json
+import os
 from pathlib import Path
 
 import onnx
+import onnxruntime
 import pytest
 
 import onnxfuse
@@ -121,3 +123,21 @@ def test_no_cuda_where_it_was_asked_for(onnxfuse_command: Command) -> None:
     done = onnxfuse_command("profile", "in.onnx", "--provider", "cuda")
     assert (done.code, done.out) == (5, "")
     assert "CUDA" in done.err
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("command", ["profile", "bench"])
+def test_a_profile_that_a_full_disk_cuts_is_told(
+    onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """ONNX Runtime says nothing of it, and leaves half a file."""
+    ended = onnxruntime.InferenceSession.end_profiling
+
+    def cut(session: onnxruntime.InferenceSession) -> str:
+        name = str(ended(session))
+        os.truncate(name, 100)
+        return name
+
+    monkeypatch.setattr(onnxruntime.InferenceSession, "end_profiling", cut)
+    done = onnxfuse_command(command, "in.onnx", "--provider", "cpu")
+    assert (done.code, "profile is cut" in done.err, "TMPDIR" in done.err) == (5, True, True), done.err
