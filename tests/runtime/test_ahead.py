@@ -9,12 +9,14 @@ import pytest
 
 from onnxfuse import kernels
 from onnxfuse.kernels import Arch
-from onnxfuse.kernels.launch_plan import DEFAULT
+from onnxfuse.kernels.launch_plan import DEFAULT, Tuning
+from onnxfuse.kernels.measurements import key
 from onnxfuse.model.errors import KernelError
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.runtime import ahead as module
 from onnxfuse.runtime import session
 from onnxfuse.runtime.ahead import Ahead
+from onnxfuse.runtime.variants import Variants
 from tests.runtime import fused_models as models
 from tests.runtime import growth
 from tests.runtime.conftest import FakeCuda
@@ -64,12 +66,12 @@ class Compiler:
         raise AssertionError(f"{len(self.entries)} kernels, expected {count}")
 
 
-def made(dims: str) -> Ahead:
+def made(dims: str, variants: Variants = lambda device: {}) -> Ahead:
     """Return what compiles ahead for three ops, one after the other, on inputs of these dimensions."""
     graph = f"""chain (float[{dims}, 8] x, float[8] b) => (float[{dims}, 8] y) {{
       s = onnxfuse.BiasRelu_1 (x, b) t = onnxfuse.Negate_3 (s) y = onnxfuse.BiasRelu_1 (t, b) }}"""
     model = models.model(graph, models.BIAS_RELU, models.NEGATE)
-    return Ahead(model, fused_ops(model), lambda device: {})
+    return Ahead(model, fused_ops(model), variants)
 
 
 def test_what_is_known_is_compiled_at_once_on_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,6 +87,15 @@ def test_what_is_known_is_compiled_at_once_on_all_cores(monkeypatch: pytest.Monk
         assert ahead.plan(op, shapes, True, 0, DEFAULT) == kernels.plan(op, shapes, True, H200)
     assert sorted(compiler.entries) == sorted(set(compiler.entries))
     assert len(compiler.entries) == 2
+
+
+def test_the_variant_that_was_measured_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = Compiler(monkeypatch)
+    shapes, narrow = ((3, 8), (8,)), Tuning(width=1)
+    ahead = made("3", lambda device: {key("BiasRelu_1", shapes): narrow})
+    ahead.start(0)
+    compiler.wait_for(2)
+    assert {tuning for name, *_, tuning in ahead.jobs if name == "BiasRelu_1"} == {narrow}
 
 
 def test_the_first_op_of_a_run_tells_the_shapes_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import random
 import struct
 import threading
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,8 +18,9 @@ from hypothesis import strategies as st
 from onnxfuse import kernels, runtime
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.launch_plan import LaunchPlan
+from onnxfuse.kernels.measurements import key
 from onnxfuse.kernels.programs.tape import HEADER, written
-from onnxfuse.runtime import ahead, by_nodes
+from onnxfuse.runtime import ahead, by_nodes, loader
 from onnxfuse.runtime.bridge import bridge
 from onnxfuse.runtime.launch import Kernel, Program
 from tests.kernels import products, programs, rows
@@ -245,3 +247,27 @@ def test_shapes_with_a_measured_variant_are_planned() -> None:
     words = tuple(n for s in shapes for n in (len(s), *s))
     assert bridge().evaluated(dataclasses.replace(made, apart=(words,)), shapes) is None
     assert np.prod(words) > 0
+
+
+def test_a_planner_keeps_what_was_measured_from_its_programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The variant that was fastest for some shapes runs for them, also where a program knows all others."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(kernels, "arch_of", lambda device: H200)
+    monkeypatch.setattr(kernels, "is_compiled", lambda kernel, device: True)
+    monkeypatch.setattr(kernels, "load", lambda kernel, device: SimpleNamespace(kernel=SimpleNamespace(ptr=1)))
+    unnamed, first = products.case(products.GELU, HALF, (2, 33), 768, 768)
+    op = dataclasses.replace(unnamed, name="Gelu_0123456789")
+
+    def rows(count: int) -> programs.Shapes:
+        return tuple(tuple(count if n == 33 else n for n in s) for s in first)
+
+    varied = tuple(tuple(n == 33 for n in s) for s in first)
+    variant = kernels.candidates(op, rows(33), H200)[1]
+    plan = loader.planner(op, lambda device: {key(op.name, rows(33)): variant})
+    learned = plan(rows(40), True, 0, varied).program
+    assert learned is not None
+    assert bridge().evaluated(learned, rows(41)) is not None
+    assert bridge().evaluated(learned, rows(33)) is None
+    measured = plan(rows(33), True, 0, varied)
+    assert measured.program is None
+    assert measured.parameters == kernels.plan(op, rows(33), True, H200, variant).parameters
