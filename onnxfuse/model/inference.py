@@ -3,7 +3,6 @@
 Where the numbers of a file can come to more than shapes have, inference runs in a child process that may be ended.
 """
 
-import itertools
 import math
 import os
 import re
@@ -211,13 +210,7 @@ def _child(data: bytes, write: int, strict: bool) -> int:
         with open("/proc/self/statm", encoding="ascii") as file:
             used = int(file.read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
-        model = ModelProto.FromString(data)
-        unfollowed = onnx.shape_inference.infer_shapes(model, data_prop=False).graph
-        cut = _cut(model.graph, unfollowed)
-        inferred = onnx.shape_inference.infer_shapes(model, strict_mode=strict, data_prop=True)
-        if cut:
-            _mend(inferred.graph, cut, unfollowed)
-        answer = b"R" + inferred.SerializeToString()
+        answer = b"R" + onnx.shape_inference.infer_shapes(data, strict_mode=strict, data_prop=True).SerializeToString()
     except NOT_VALID as error:
         answer = b"E" + str(error).encode()
     except MemoryError:
@@ -225,38 +218,3 @@ def _child(data: bytes, write: int, strict: bool) -> int:
     with os.fdopen(write, "wb") as file:
         file.write(answer)
     return 0
-
-
-def _cut(graph: GraphProto, known: GraphProto) -> Mapping[str, str]:
-    """Let no operator follow a vector that is long whatever its integers are (`known`); returns the names to mend.
-
-    No shape has so many extents, and each inference of such a model would take a second for every ten million.
-    """
-    vectors = ((v, v.type.tensor_type.shape.dim) for v in known.value_info)
-    long = {v.name: v.type.tensor_type.elem_type for v, dims in vectors if len(dims) == 1 and dims[0].dim_value > LARGE}
-    taken = {v for n in graph.node for v in (*n.input, *n.output)}
-    cut: dict[str, str] = {}
-    for node in graph.node:
-        for n, value in enumerate(node.input):
-            if node.op_type in _FOLLOWED and value in long:
-                name = next(name for k in itertools.count() if (name := f"{value}_{k}") not in taken)
-                if name not in cut:
-                    cut[name] = value
-                    vector = graph.input.add(name=name).type.tensor_type
-                    vector.elem_type = long[value]
-                    vector.shape.dim.add()  # of a length that it knows, inference would follow this one, too
-                node.input[n] = name
-    return cut
-
-
-def _mend(graph: GraphProto, cut: Mapping[str, str], known: GraphProto) -> None:
-    """Put the names back that `_cut` changed, and the extents that are `known` without following anything."""
-    for node in graph.node:
-        node.input[:] = [cut.get(v, v) for v in node.input]
-    kept = [v for v in graph.input if v.name not in cut]
-    del graph.input[:]
-    graph.input.extend(kept)
-    fixed = {v.name: v for v in known.value_info if all(d.dim_value for d in v.type.tensor_type.shape.dim)}
-    for value in graph.value_info:
-        if value.name in fixed and value.type.tensor_type.HasField("shape"):
-            value.CopyFrom(fixed[value.name])

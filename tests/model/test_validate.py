@@ -240,26 +240,6 @@ def test_the_child_says_what_this_process_says() -> None:
         inference.infer_shapes(wrong)
 
 
-def test_a_long_vector_is_not_followed() -> None:
-    """Twelve million floats that a Slice reads are no shape: what is beside them is inferred as ever, and at once."""
-    text = "g (float[a,b] x) => (float[1] y, int64[1] n) <int64 z = {0}, int64 e = {12}, int64 d = {1}, "
-    text += "int64[1] many = {1000000}, int64[1] zero = {0}, "
-    text += "int64[1] one = {1}, int64[3] wide = {8,100,100}, float[1,1,1] image = {1}> { r = Range (z, e, d) "
-    text += "f = Cast <to = 1> (r) "
-    made = model(
-        text + "t = Tile (f, many) y = Slice (t, zero, one, zero) s = Shape (x) n = Slice (s, zero, one, zero) "
-        "w = Expand (image, wide) c = Concat <axis = 1> (w, w) u = Add (t, t) }"
-    )
-    start = time.perf_counter()
-    inferred = inference.infer_shapes(made)
-    assert time.perf_counter() - start < 1
-    assert [list(n.input) for n in inferred.graph.node] == [list(n.input) for n in made.graph.node]
-    assert [v.name for v in inferred.graph.input] == ["x"]
-    types = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in inferred.graph.value_info}
-    assert (types["t"], types["u"]) == ([12_000_000], [12_000_000])
-    assert (types["s"], types["c"]) == ([2], [8, 200, 100])
-
-
 def test_ordinary_models_need_no_child() -> None:
     """Slices to the end, shapes put together, weights: all are inferred in this process."""
     made = model(

@@ -285,7 +285,7 @@ REFUSED: dict[str, tuple[str, str]] = {
         changed("{1.7}", "{1,2,3,4,5}").replace("float c1", "float[5] c1"),
         "scale = 1 / value(divisor) is not known",
     ),
-    "softmax over the queries": (changed("<axis = -1> (s)", "<axis = 2> (s)"), "the axes are [2] of 4"),
+    "softmax over the queries": (changed("<axis = -1> (s)", "<axis = 2> (s)"), "value(axis) is 2 and rank(p) - 1 is 3"),
     "values of another size": (
         changed("float[2,5,8] v", "float[2,5,12] v").replace("(v, split)", "(v, wide)")
         .replace("int64[4] split", "int64[4] wide = {0, 0, 2, 6}, int64[4] split")
