@@ -7,6 +7,7 @@ or gives no answer, the race is run again without it, in another child; of what 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from onnxfuse.benchmark.report import Refused
@@ -39,7 +40,7 @@ def raced(race: Callable[[Progress, Earlier], T], progress: Progress) -> T | Cra
     """
     earlier = Earlier()
     while True:
-        found = isolated(lambda tell, known=earlier: race(tell, known), progress)  # type: ignore[misc]
+        found = isolated(partial(_attempt, race, earlier), progress)
         if not isinstance(found, Crash):
             return found
         name = found.doing.get("setting", "")
@@ -48,6 +49,10 @@ def raced(race: Callable[[Progress, Earlier], T], progress: Progress) -> T | Cra
         progress(f"once more, as original: {name} {found.how}", 0, 0)
         more = {one.setting: one for one in _left_out(found, name)}
         earlier = Earlier({**more, **earlier.left_out}, found.doing.get("done", earlier.done))
+
+
+def _attempt(race: Callable[[Progress, Earlier], T], earlier: Earlier, tell: Progress) -> T:
+    return race(tell, earlier)
 
 
 def _left_out(crash: Crash, name: str) -> Iterator[Refused]:

@@ -35,8 +35,11 @@ def number(dim: Dim, numbers: Numbers) -> int | None:
         value = _computed(factor, numbers)
         if value is None:
             return None
-        found *= value
-    return int(found) if found >= 0 and found == int(found) else None
+        try:
+            found *= value
+        except OverflowError:  # a number of more digits than a float has is no extent
+            return None
+    return int(found) if 0 <= found < math.inf and found == int(found) else None
 
 
 def _factors(dim: str) -> Iterator[str]:

@@ -8,6 +8,8 @@ import onnx
 import pytest
 
 import onnxfuse
+
+# pytest finds a fixture by the name of a parameter, which is that of the import (F811).
 from tests.cli.conftest import Command, folder, onnxfuse_command  # noqa: F401  # fixtures
 from tests.cli.test_crashes import NORM, ROOT, crashing
 

@@ -50,7 +50,7 @@ def waits(seconds: float, file: str, *, progress: Progress) -> Any:
 def test_a_new_process_does_the_work() -> None:
     """It gets what is given, tells how far it is, and may fork, whatever the caller has done."""
     steps: list[Any] = []
-    number, process, forks = apart(told, 2, more=3, progress=lambda *step: steps.append(step))  # type: ignore[misc]
+    number, process, forks = apart(told, 2, more=3, progress=lambda *step: steps.append(step))
     assert (number, forks, steps) == (5, True, [("adding", 1, 2)])
     assert process != os.getpid()
 

@@ -11,6 +11,9 @@ NUMBERS = {"batch": 3, "height": 7, "seq": 512, "a.b/c": 5, "": 11, "unk__/x/Add
     ("dim", "expected"),
     [
         (24, 24),
+        (f"batch*{10**400}", None),
+        (f"1e300*{10**300}*batch", None),
+        ("1e300*1e300", None),
         (None, 11),
         ("batch", 3),
         ("4*batch", 12),

@@ -92,8 +92,8 @@ def through_the_bridge() -> Any:
     stand_in_kernels.install(on_plan=refuse)
     waited = []
     by_nodes.DEVICE = "cpu"
-    by_nodes.providers = lambda device, tf32: ["CPUExecutionProvider"]  # type: ignore[assignment]
-    by_nodes.kernels = SimpleNamespace(  # type: ignore[assignment]
+    by_nodes.providers = lambda device, tf32: ["CPUExecutionProvider"]
+    by_nodes.kernels = SimpleNamespace(
         item_size=kernels.item_size,
         wait=lambda stream, device: waited.append(stream) or len(waited) <= 9,
         copy=lambda source, to, size, device: ctypes.memmove(to, source, size),

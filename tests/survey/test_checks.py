@@ -85,7 +85,7 @@ def racing_on_cpu(path: Path, dying: tuple[str, str], *, progress: Progress) -> 
 def test_a_setting_of_the_original_that_crashes_is_left_out(tmp_path: Path) -> None:
     """The race is run without it; what crashes of ours is no race."""
     file, steps = written("r = Exp (x)  y = Neg (r)", tmp_path), list[str]()
-    found = apart(racing_on_cpu, file, ("original", "NHWC"), progress=lambda step, *_: steps.append(step))  # type: ignore[misc]
+    found = apart(racing_on_cpu, file, ("original", "NHWC"), progress=lambda step, *_: steps.append(step))
     assert isinstance(found, dict)
     assert found["refused_settings"] == {"original, NHWC": "it ends the process by SIGABRT (Aborted)"}
     assert found["over"] > 0
