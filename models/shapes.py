@@ -22,8 +22,7 @@ from rich.table import Table
 
 import models
 import onnxfuse
-from models.counted import Counted
-from models.start import CACHED, EMPTY, ORIGINAL, PACKED, called
+from models.apart import CACHED, EMPTY, ORIGINAL, PACKED, Counted, called
 from onnxfuse.kernels.pack.file import beside as beside_of
 from onnxfuse.model import io
 from onnxfuse.runtime.cuda import device_count

@@ -7,9 +7,7 @@ there are several, as many models at a time.
 """
 
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,14 +24,13 @@ from rich.table import Table
 
 import models
 import onnxfuse
-from models.counted import Counted
+from models.apart import CACHED, EMPTY, ORIGINAL, PACKED, Counted, called
 from onnxfuse.model import io
 from onnxfuse.runtime.cuda import device_count
 from onnxfuse.verification.inputs import cases, input_specs
 
 STARTS = 3
 """Of each kind but the one with nothing on disk; medians."""
-ORIGINAL, PACKED, EMPTY, CACHED = "original", "fused, kernel pack", "fused, nothing on disk", "fused, caches on disk"
 OVER = 0.3
 """Seconds that a first run with a pack may take longer than ONNX Runtime's own."""
 MEDIAN, WORST = 1.5, 5.0
@@ -79,15 +76,6 @@ def in_a_process(path: Path, feeds: Path, cache: Path, gpu: int, *, fused: bool)
     """Return the times of a start in a process of its own, with what is in the folder `cache`."""
     command = [sys.executable, "-m", "models.start", "--one", str(path), str(feeds), "fused" if fused else "original"]
     return Start(**json.loads(called(command, cache, gpu).splitlines()[-1]))
-
-
-def called(command: Sequence[str], cache: Path, gpu: int) -> str:
-    """Return what a command prints; the caches of this machine are in the folder `cache`."""
-    environment = {**os.environ, "XDG_CACHE_HOME": str(cache), "CUDA_VISIBLE_DEVICES": str(gpu)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise click.ClickException(f"{' '.join(command[1:4])} ends with {done.returncode}:\n{done.stderr[-2000:]}")
-    return done.stdout
 
 
 def compare(name: str, dtype: str, batch: int, sequence: int, starts: int, gpu: int) -> dict[str, Start]:

@@ -1,11 +1,19 @@
-"""What a process does in Python for kernels: how often it plans, for how long, and how much it compiles."""
+"""What is measured in processes of their own: with which caches and GPU, and what one plans and compiles."""
 
+import os
+import subprocess
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+
+import click
 
 from onnxfuse import kernels
 from onnxfuse.kernels.build import nvrtc
 from onnxfuse.kernels.launch_plan import LaunchPlan
+
+ORIGINAL, PACKED, EMPTY, CACHED = "original", "fused, kernel pack", "fused, nothing on disk", "fused, caches on disk"
 
 
 class Counted:
@@ -29,3 +37,12 @@ class Counted:
 
         vars(kernels).update(plan=planned)
         vars(nvrtc).update(build=built)
+
+
+def called(command: Sequence[str], cache: Path, gpu: int) -> str:
+    """Return what a command prints; the caches of this machine are in the folder `cache`."""
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cache), "CUDA_VISIBLE_DEVICES": str(gpu)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise click.ClickException(f"{' '.join(command[1:4])} ends with {done.returncode}:\n{done.stderr[-2000:]}")
+    return done.stdout
