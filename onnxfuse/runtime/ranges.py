@@ -24,7 +24,7 @@ Sizes = Mapping[str, int]
 
 MOST_SHAPES = 1_000_000
 """Of an op: evaluating them takes a second. Of more, this many are looked at."""
-MOST_ALONG = 50_000
+MOST_ALONG = 20_000
 """Values of one dimension, of a model with more shapes than that."""
 MOST_INFERRED = 48
 """Sizes at which shapes are inferred where they do not follow from names: 0.1 s each for BERT-base."""
@@ -152,7 +152,7 @@ def _sizes(ranges: Mapping[str, Range]) -> tuple[Rows, bool]:
         return found, True
     some = set(_along(sides))
     chance = np.random.default_rng(0)
-    by_chance = np.stack([chance.integers(s.start, s.stop, MOST_SHAPES // 4) for s in sides], 1)
+    by_chance = np.stack([chance.integers(s.start, s.stop, MOST_SHAPES // 8) for s in sides], 1)
     return np.unique(np.concatenate([np.array(sorted(some), np.int64), by_chance]), axis=0), False
 
 
