@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -113,6 +113,11 @@ class Packed:
             found = tuple(_kernel(here.loaded.get(k), here.early) for k in one.kernels)
             return Program(number, one.tape, found, words, partial(rooms, device=device))
         return None
+
+    def has(self, ops: Collection[str], device: int) -> bool:
+        """Return whether there are programs for all of these ops."""
+        here = self._on(device)
+        return here is not None and all(here.programs.get(op) for op in ops)
 
     def answers(self, op: str, shapes: tuple[Shape, ...], aligned: bool, device: int) -> bool:
         """Return whether `program` has one for these shapes; loads nothing."""
