@@ -15,7 +15,6 @@ from onnxfuse import kernels
 from onnxfuse.kernels.programs.cover import Domain, Rows
 from onnxfuse.kernels.programs.family import Key
 from onnxfuse.model.concrete_shapes import every_type, fused_nodes, input_shapes, with_sizes
-from onnxfuse.model.inference import may_multiply
 from onnxfuse.model.named import number
 from onnxfuse.model.types import Dim, infer, is_unknown, shell
 
@@ -57,8 +56,6 @@ def domains(model: onnx.ModelProto, ranges: Mapping[str, Range]) -> dict[str, li
     out.
     """
     light = _named(shell(model))
-    if may_multiply(light):  # ONNX's inference would need a process of its own
-        return {}
     graph = infer(light).graph
     types, nodes = every_type(graph), fused_nodes(graph)
     rows: dict[str, dict[Key, list[tuple[Rows, bool]]]] = {}
