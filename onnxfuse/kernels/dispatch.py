@@ -105,9 +105,9 @@ def plan(
     return _guarded(op, input_shapes, lambda: _launchable(op, input_shapes, aligned, arch, tuning))
 
 
-def family(op: FusedOp, key: Key, aligned: bool, arch: Arch) -> Family:
+def family(op: FusedOp, key: Key, aligned: bool, arch: Arch, tuning: Tuning = DEFAULT) -> Family:
     """Return the launch program of `op` for shapes of one family, which knows no answer yet."""
-    return Family(key, lambda shapes: _launchable(op, shapes, aligned, arch, DEFAULT))
+    return Family(key, lambda shapes: _launchable(op, shapes, aligned, arch, tuning))
 
 
 def kept_family(op: FusedOp, key: Key, aligned: bool, arch: Arch) -> Family:

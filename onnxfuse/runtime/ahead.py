@@ -17,7 +17,7 @@ import onnx
 
 from onnxfuse import kernels
 from onnxfuse.kernels.launch_plan import DEFAULT, LaunchPlan, Tuning
-from onnxfuse.kernels.measurements import key
+from onnxfuse.kernels.measurements import key, variant_name
 from onnxfuse.model.concrete_shapes import every_type, fused_nodes, input_shapes, with_sizes
 from onnxfuse.model.errors import OnnxfuseError
 from onnxfuse.model.fused import FusedOp
@@ -139,8 +139,9 @@ class Ahead:
         variants = self.variants(device)
         for name, op in self.ops.items():
             for shapes in dict.fromkeys(known.get(name, ())):
-                asked = (name, shapes, True, device, variants.get(key(name, shapes), DEFAULT))
-                if self.packed is not None and self.packed.answers(name, shapes, True, device):
+                tuning = variants.get(key(name, shapes), DEFAULT)
+                asked = (name, shapes, True, device, tuning)
+                if self.packed is not None and self.packed.answers(name, shapes, True, device, variant_name(tuning)):
                     continue
                 with self.lock:
                     if asked in self.jobs:
