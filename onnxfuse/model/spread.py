@@ -21,58 +21,80 @@ class EndedError(RuntimeError):
     """A process that ended without a result."""
 
 
-def spread(
-    work: Callable[[S], T],
-    pieces: Sequence[S],
-    done: Callable[[int], None] = lambda count: None,
-    processes: int | None = None,
-) -> list[T]:
-    """Return what `work` returns for each piece, in order; raises what it raises first, and nothing goes on then.
+class Workers:
+    """Processes that work until the end of a `with` block; each starts when there is a piece for it.
 
-    `work` must be a function that a new process can import; pieces and results are pickled. The pieces are begun in
-    their order. `done` is told how many are. `processes`: by default as many as there are cores; where that comes to
-    one, the work is done here: a process takes half a second to start.
+    `processes`: by default as many as there are cores; where that comes to one, the work is done here: a process takes
+    half a second to start.
     """
-    count = min(len(pieces), len(os.sched_getaffinity(0)) if processes is None else processes)
-    results: list[Any] = [None] * len(pieces)
-    if count <= 1 or not sys.executable:
-        for n, piece in enumerate(pieces):
-            results[n] = work(piece)
-            done(n + 1)
-        return results
-    waiting, lock, failed = iter(range(len(pieces))), threading.Lock(), list[BaseException]()
-    finished = 0
 
-    def feed(pipe: Connection) -> None:
-        nonlocal finished
-        while True:
-            with lock:
-                n = None if failed else next(waiting, None)
-            if n is None:
-                return
-            try:
-                pipe.send((work, pieces[n]))
-                kind, value = pipe.recv()
-            except (EOFError, OSError):
-                kind, value = "raised", EndedError("a process that compiles was ended; memory may have run out")
-            with lock:
-                if kind == "raised":
-                    failed.append(value)
-                    return
-                results[n] = value
-                finished += 1
-                done(finished)
+    def __init__(self, processes: int | None = None) -> None:
+        self.most = (len(os.sched_getaffinity(0)) if processes is None else processes) if sys.executable else 1
+        self.pipes: list[Connection] = []
+        self.stack = ExitStack()
 
-    with ExitStack() as all_of_them:
+    def __enter__(self) -> "Workers":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stack.close()
+
+    def spread(
+        self, work: Callable[[S], T], pieces: Sequence[S], done: Callable[[int], None] = lambda count: None
+    ) -> list[T]:
+        """Return what `work` returns for each piece, in order; raises what it raises first: the block then ends.
+
+        `work` must be a function that a new process can import; pieces and results are pickled. The pieces are begun in
+        their order. `done` is told how many are.
+        """
+        if min(len(pieces), self.most) <= 1:
+            results = []
+            for piece in pieces:
+                results.append(work(piece))
+                done(len(results))
+            return results
         # From this thread: they end with the thread that started them.
-        threads = [threading.Thread(target=feed, args=(_worker(all_of_them),), daemon=True) for _ in range(count)]
+        while len(self.pipes) < min(len(pieces), self.most):
+            self.pipes.append(_worker(self.stack))
+        return _Round(work, pieces, done).by(self.pipes)
+
+
+class _Round:
+    """Pieces on their way through processes, each of which has a thread that feeds it."""
+
+    def __init__(self, work: Callable[[Any], Any], pieces: Sequence[Any], done: Callable[[int], None]) -> None:
+        self.work, self.pieces, self.done = work, pieces, done
+        self.waiting, self.lock = iter(range(len(pieces))), threading.Lock()
+        self.results: dict[int, Any] = {}
+        self.failed: list[BaseException] = []
+
+    def by(self, pipes: Sequence[Connection]) -> list[Any]:
+        threads = [threading.Thread(target=self._feed, args=(pipe,), daemon=True) for pipe in pipes]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    if failed:
-        raise failed[0]
-    return results
+        if self.failed:
+            raise self.failed[0]
+        return [self.results[n] for n in range(len(self.pieces))]
+
+    def _feed(self, pipe: Connection) -> None:
+        while True:
+            with self.lock:
+                n = None if self.failed else next(self.waiting, None)
+            if n is None:
+                return
+            try:
+                pipe.send((self.work, self.pieces[n]))
+                kind, value = pipe.recv()
+            except (EOFError, OSError):
+                kind, value = "raised", EndedError("a process that compiles was ended; memory may have run out")
+            with self.lock:
+                if kind == "raised":
+                    self.failed.append(value)
+                    return
+                self.results[n] = value
+                self.done(len(self.results))
 
 
 def _worker(until: ExitStack) -> Connection:

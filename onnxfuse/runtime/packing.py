@@ -20,7 +20,7 @@ from onnxfuse.kernels.programs.cover import Covered, Domain, cover
 from onnxfuse.kernels.programs.family import Key
 from onnxfuse.model.errors import KernelError
 from onnxfuse.model.fused import FusedOp
-from onnxfuse.model.spread import spread
+from onnxfuse.model.spread import Workers
 from onnxfuse.runtime.bridge import bridge
 from onnxfuse.runtime.loader import may_alias
 from onnxfuse.runtime.programs import DEFECTS
@@ -100,19 +100,19 @@ def make(
     bridge()
     step("shapes", 0, 0)
     ops, tasks, without = _tasks(model, targets, ranges, tf32, rules, folder)
-    answers = spread(_covered, tasks, lambda n: step("programs", n, len(tasks)), processes)
-    wanted = {
-        (kernel, targets.index(task.target)): None
-        for task, answer in zip(tasks, answers, strict=True)
-        if isinstance(answer, Covered)
-        for kernel in answer.kernels
-    }
-    # The largest first: what takes longest does not begin when all else is done.
-    order = sorted(wanted, key=lambda w: -len(w[0].text))
-    pieces = [(kernel, targets[place]) for kernel, place in order]
-    images = dict(
-        zip(order, spread(_compiled, pieces, lambda n: step("kernels", n, len(order)), processes), strict=True)
-    )
+    with Workers(processes) as workers:
+        answers = workers.spread(_covered, tasks, lambda n: step("programs", n, len(tasks)))
+        wanted = {
+            (kernel, targets.index(task.target)): None
+            for task, answer in zip(tasks, answers, strict=True)
+            if isinstance(answer, Covered)
+            for kernel in answer.kernels
+        }
+        # The largest first: what takes longest does not begin when all else is done.
+        order = sorted(wanted, key=lambda w: -len(w[0].text))
+        pieces = [(kernel, targets[place]) for kernel, place in order]
+        made = workers.spread(_compiled, pieces, lambda n: step("kernels", n, len(order)))
+    images = dict(zip(order, made, strict=True))
     kept = sorted(wanted, key=lambda w: (w[1], w[0].entry, w[0].text))
     numbers = {w: n for n, w in enumerate(kept)}
     programs: dict[str, list[Stored]] = {name: [] for name in ops}

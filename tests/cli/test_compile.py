@@ -11,6 +11,7 @@ import onnxfuse
 from onnxfuse import kernels
 from onnxfuse.kernels.pack import file
 from onnxfuse.model.errors import KernelError, ModelError, UsageError
+from onnxfuse.model.spread import Workers
 from onnxfuse.runtime import packing
 from tests.cli.conftest import Command
 
@@ -18,8 +19,7 @@ from tests.cli.conftest import Command
 @pytest.fixture(autouse=True)
 def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what is compiled be the kernel's name."""
-    spread = packing.spread
-    monkeypatch.setattr(packing, "spread", lambda work, pieces, done, processes: spread(work, pieces, done, 1))
+    monkeypatch.setattr(packing, "Workers", lambda processes: Workers(1))
     for name in ("compile", "portable"):
         monkeypatch.setattr(kernels, name, lambda kernel, arch: f"{arch.name} {kernel.entry}".encode())
 

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from onnxfuse.model.errors import KernelError
-from onnxfuse.model.spread import EndedError, spread
+from onnxfuse.model.spread import EndedError, Workers
 
 
 def square(n: int) -> tuple[int, int]:
@@ -31,28 +31,33 @@ def unsendable(n: int) -> object:
 @pytest.mark.parametrize("processes", [1, 2])
 def test_results_come_in_order(processes: int) -> None:
     done: list[int] = []
-    found = spread(square, range(9), done.append, processes)
+    with Workers(processes) as workers:
+        found = workers.spread(square, range(9), done.append)
+        again = workers.spread(square, range(9))
     assert [value for value, _ in found] == [n * n for n in range(9)]
     assert sorted(done) == list(range(1, 10))
+    assert len({pid for _, pid in [*found, *again]}) <= processes
     assert (os.getpid() in {pid for _, pid in found}) == (processes == 1)
 
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_what_is_raised_is_raised(processes: int) -> None:
-    with pytest.raises(KernelError, match="two is too many") as raised:
-        spread(refuse, range(100), processes=processes)
+    with pytest.raises(KernelError, match="two is too many") as raised, Workers(processes) as workers:
+        workers.spread(refuse, range(100))
     assert raised.value.hint == "take one"
 
 
 def test_a_process_that_ends_is_told() -> None:
-    with pytest.raises(EndedError, match="was ended"):
-        spread(end, range(4), processes=2)
+    with pytest.raises(EndedError, match="was ended"), Workers(2) as workers:
+        workers.spread(end, range(4))
 
 
 def test_what_cannot_be_sent_is_told() -> None:
-    with pytest.raises(EndedError, match="cannot be sent"):
-        spread(unsendable, range(4), processes=2)
+    with pytest.raises(EndedError, match="cannot be sent"), Workers(2) as workers:
+        workers.spread(unsendable, range(4))
 
 
 def test_nothing_is_done_of_nothing() -> None:
-    assert spread(square, []) == []
+    with Workers() as workers:
+        assert workers.spread(square, []) == []
+        assert not workers.pipes

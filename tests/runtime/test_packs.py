@@ -22,6 +22,7 @@ from onnxfuse.kernels.pack import file
 from onnxfuse.kernels.pack.layout import CUBIN, PTX, Stored, Target, best
 from onnxfuse.model import io
 from onnxfuse.model.fused import fused_ops
+from onnxfuse.model.spread import Workers
 from onnxfuse.runtime import ahead, packing
 from onnxfuse.runtime import variants as runtime_tuned
 from onnxfuse.runtime.bridge import bridge
@@ -53,8 +54,7 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what is compiled be the kernel's name."""
     monkeypatch.setattr(kernels, "compile", image)
     monkeypatch.setattr(kernels, "portable", image)
-    spread = packing.spread
-    monkeypatch.setattr(packing, "spread", lambda work, pieces, done, processes: spread(work, pieces, done, 1))
+    monkeypatch.setattr(packing, "Workers", lambda processes: Workers(1))
 
 
 # ---- sessions
@@ -89,8 +89,7 @@ def counted() -> SimpleNamespace:
 
 def begin() -> tuple[Path, SimpleNamespace]:
     growth.install()
-    spread = packing.spread
-    packing.spread = lambda work, pieces, done, processes: spread(work, pieces, done, 1)  # type: ignore[assignment]
+    packing.Workers = lambda processes: Workers(1)  # type: ignore[assignment,misc]
     path = compiled(Path(os.environ["XDG_CACHE_HOME"]).parent)
     return path, counted()
 
@@ -306,7 +305,8 @@ def test_what_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     """By NVRTC, in processes of their own: cubins, and PTX for later GPUs."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     path = tmp_path / "chain.onnx"
-    io.save(models.chain(), path)
+    one = "g (float[N, 8] x) => (float[N, 8] y) { y = onnxfuse.Negate_3 (x) }"
+    io.save(models.model(one, models.NEGATE), path)
     made = compiling.compile(path, Compiling(("sm_89",), {"N": (1, 4)}, ptx=True))
     pack = file.opened(made.target, named=False)
     images = [(pack.index.targets[k.target].kind, pack.image(k)) for k in pack.index.kernels]
