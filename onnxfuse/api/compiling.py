@@ -17,7 +17,7 @@ from onnxfuse.kernels.arch import SUPPORTED, Arch
 from onnxfuse.kernels.pack import file
 from onnxfuse.kernels.pack.layout import PTX, PackError, Target, sizes
 from onnxfuse.kernels.programs import stored
-from onnxfuse.model import io
+from onnxfuse.model import external, io
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.replacing import replacing, told
@@ -204,7 +204,7 @@ def inspect(model: Path) -> Inspected | None:
     place = file.beside(model)
     mend = f"onnxfuse compile {model}"
     try:
-        pack = file.opened(place, named=False)
+        pack = file.opened(place, named=False, links=external.follows_links())
     except FileNotFoundError:
         return None
     except PackError as error:

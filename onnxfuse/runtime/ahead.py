@@ -71,8 +71,11 @@ class Ahead:
             self.started.add(device)
         packed = self.packed
         if packed is not None:  # ONNX Runtime takes longer to open a session than it takes to load them
-            self._later(lambda: packed.load(device, lambda: not self.stopped and threading.main_thread().is_alive()))
+            self._later(lambda: packed.load(device, self._goes_on))
         self._later(lambda: self._prepare(device))
+
+    def _goes_on(self) -> bool:
+        return not self.stopped and threading.main_thread().is_alive()
 
     def stop(self) -> None:
         """Do not begin with anything more."""

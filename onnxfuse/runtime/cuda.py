@@ -42,6 +42,14 @@ def device_fault() -> str | None:
     return None if code in NO_FAULT else f"{_words(driver, code)}, CUDA error {code}"
 
 
+def beside_captures() -> None:
+    """Let this thread load and allocate while another one captures a CUDA graph, which would end by an error else."""
+    ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode(ctypes.byref(ctypes.c_int(RELAXED)))
+
+
+RELAXED = 2
+"""CU_STREAM_CAPTURE_MODE_RELAXED: what this thread does is not counted among what a capture forbids."""
+
 NO_FAULT = (0, 3, 4, 201)
 """What cuCtxSynchronize returns where it is well, or where no CUDA was started in this thread."""
 

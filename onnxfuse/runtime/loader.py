@@ -66,6 +66,8 @@ def planner(
         tuning = own.get(mine, DEFAULT)
         apart = tuple(shapes for (digest, shapes), best in own.items() if digest == mine[0] and best != DEFAULT)
         if packed is not None:
+            if ahead is not None:
+                ahead.start(device)
             known = packed.program(op.name, input_shapes, aligned, device, apart, variant_name(tuning))
             if known is not None:
                 return known

@@ -19,6 +19,7 @@ from onnxfuse.model import external
 from onnxfuse.model.errors import KernelError, ModelError
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.bridge import bridge
+from onnxfuse.runtime.cuda import beside_captures
 from onnxfuse.runtime.launch import Kernel, Program, Shape
 from onnxfuse.runtime.programs import next_number, rooms
 
@@ -38,7 +39,7 @@ def pack_of(model: object, kernels: Kernels, ops: Mapping[str, FusedOp]) -> Pack
     named = kernels is not None
     place = Path(kernels) if kernels is not None else file.beside(path or Path())
     try:
-        pack = file.opened(place, named=named or external.follows_links())
+        pack = file.opened(place, named=named, links=external.follows_links())
     except FileNotFoundError:
         if named:
             raise ModelError(f"{place}: there is no such kernel pack", _again(path, place)) from None
@@ -139,10 +140,11 @@ class Packed:
             return False
 
     def load(self, device: int, go_on: Callable[[], bool]) -> None:
-        """Load the kernels that the GPU runs, one after the other, until `go_on` says no."""
+        """Load the kernels that the GPU runs, one after the other, until `go_on` says no; for a thread of its own."""
         here = self._on(device)
         if here is None:
             return
+        beside_captures()
         for number in dict.fromkeys(k for ones in here.programs.values() for one, _ in ones for k in one.kernels):
             if not go_on() or here.out:
                 return

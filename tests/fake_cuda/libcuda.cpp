@@ -30,6 +30,10 @@ int cuDeviceGetCount(int* count) { return *count = 1, 0; }
 int cuCtxGetCurrent(void** context) { return *context = reinterpret_cast<void*>(1), 0; }
 int cuCtxSynchronize() { return 0; }
 int cuCtxGetDevice(int* device) { return *device = 0, 0; }
+int cuThreadExchangeStreamCaptureMode(int* mode) {
+  trace("cuThreadExchangeStreamCaptureMode", ", \"mode\": %d", *mode);
+  return *mode = 0, 0;
+}
 int cuModuleLoadData(void** module, const void*) { return *module = malloc(8), 0; }
 int cuModuleGetFunction(void** function, void*, const char* name) {
   return *function = fake_function(name, nullptr), 0;

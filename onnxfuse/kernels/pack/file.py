@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,19 +35,16 @@ class Pack:
             raise PackError(f"is damaged: the kernel {kernel.entry} is not what was written")
         return data
 
-    def __del__(self) -> None:
-        os.close(self.handle)
 
-
-def opened(path: Path, *, named: bool) -> Pack:
+def opened(path: Path, *, named: bool, links: bool = False) -> Pack:
     """Return the pack in a file; raises `PackError` where it is none, FileNotFoundError where there is none.
 
-    Kernels are machine code: unless the user has `named` the file, it must be no link, be the user's own or root's, and
-    not be writable to everybody.
+    Kernels are machine code: unless the user has `named` the file, it must be no link, where these are not followed, be
+    the user's own or root's, and not be writable to everybody.
     """
     try:
         # A FIFO would be waited for.
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if named else os.O_NOFOLLOW))
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if named or links else os.O_NOFOLLOW))
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -61,7 +59,9 @@ def opened(path: Path, *, named: bool) -> Pack:
         if not named and found.st_mode & stat.S_IWOTH:
             raise PackError("can be written by anyone")
         head = head_of(_read(handle, HEADER.size, 0), found.st_size)
-        return Pack(path, handle, head, index_of(_read(handle, head.index, HEADER.size), head))
+        pack = Pack(path, handle, head, index_of(_read(handle, head.index, HEADER.size), head))
+        weakref.finalize(pack, os.close, handle).atexit = False
+        return pack
     except BaseException:
         os.close(handle)
         raise

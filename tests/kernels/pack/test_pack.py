@@ -137,6 +137,10 @@ def test_who_may_write_a_pack(tmp_path: Path) -> None:
     for place, words in ((path, "can be written by anyone"), (link, "is a link")):
         with pytest.raises(PackError, match=words):
             file.opened(place, named=False)
+    with pytest.raises(PackError, match="can be written by anyone"):
+        file.opened(link, named=False, links=True)
+    path.chmod(0o644)
+    assert file.opened(link, named=False, links=True).path == link
     with pytest.raises(FileNotFoundError):
         file.opened(tmp_path / "nowhere", named=True)
 
