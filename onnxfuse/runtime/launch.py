@@ -36,6 +36,8 @@ class Launch:
     """Returns the address of such memory, zeros, that lives as long as this; called once for each stream."""
     module: object
     """Whatever must stay alive for `function` to stay loaded."""
+    passing: bool = False
+    """Whether that memory holds nothing from one plan to the next, so that one room serves all shapes of the op."""
     then: tuple[Launch, ...] = ()
     """Launches after this one, on the same pointers."""
     program: Program | None = None

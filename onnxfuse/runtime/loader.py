@@ -98,5 +98,6 @@ def load(plan: LaunchPlan, device: int) -> Launch:
         scratch_bytes=plan.scratch_bytes,
         scratch=rooms(plan.scratch_bytes, device).scratch,
         module=function,
+        passing=plan.passing,
         then=tuple(load(after, device) for after in plan.then),
     )

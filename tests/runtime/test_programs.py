@@ -58,7 +58,8 @@ def facts(plan: LaunchPlan, family: programs.Family) -> dict[str, Any]:
         "function": family.numbers[plan.kernel] + 1, "grid": list(plan.grid), "block": list(plan.block),
         "shared_bytes": plan.shared_bytes, "parameters": plan.parameters,
         "output_shapes": [list(s) for s in plan.output_shapes], "tensor_maps": maps,
-        "scratch_bytes": plan.scratch_bytes, "then": [facts(after, family) for after in plan.then],
+        "scratch_bytes": plan.scratch_bytes, "passing": plan.passing,
+        "then": [facts(after, family) for after in plan.then],
     }  # fmt: skip
 
 
