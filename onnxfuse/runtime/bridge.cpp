@@ -163,7 +163,6 @@ struct Launch {
   std::vector<TensorMap> tensor_maps;
   bool uses_scratch;
   bool passing = false;  // the scratch memory is the op's, for all of its shapes
-  bool by_nodes = false;  // no kernel takes these shapes: Python runs the nodes
   mutable std::mutex scratch_mutex;
   mutable std::unordered_map<void*, void*> scratch;  // by stream, on which launches run one after the other
   std::vector<std::unique_ptr<const Launch>> then;  // after this one, on the same pointers
@@ -185,7 +184,6 @@ struct Launch {
         tensor_maps(tensor_maps_in(answer.attr("tensor_maps"))),
         uses_scratch(answer.attr("scratch_bytes").cast<size_t>() > 0),
         passing(answer.attr("passing").cast<bool>()),
-        by_nodes(!answer.attr("nodes").is_none()),
         owner(answer),
         scratch_bytes(answer.attr("scratch_bytes").cast<size_t>()) {
     for (const py::handle& next : answer.attr("then"))
@@ -772,20 +770,7 @@ void launch_kernel(const Kernel& kernel, void* stream, const Launch& launch, Cal
   kernel.op.counts.launches.fetch_add(1, std::memory_order_relaxed);
 }
 
-void run_nodes(const Launch& launch, void* stream, const Call& call) {
-  if (python_is_leaving()) throw std::runtime_error("Python is shutting down, no nodes can be run");
-  std::vector<uintptr_t> pointers;
-  for (void* pointer : call.pointers) pointers.push_back(reinterpret_cast<uintptr_t>(pointer));
-  py::gil_scoped_acquire gil;
-  try {
-    launch.owner.attr("nodes")(pointers, reinterpret_cast<uintptr_t>(stream));
-  } catch (const py::error_already_set& error) {
-    throw std::runtime_error(words(error));  // as text, while the GIL is held
-  }
-}
-
 void launch_kernels(const Kernel& kernel, void* stream, const Launch& launch, Call& call) {
-  if (launch.by_nodes) return run_nodes(launch, stream, call);
   const size_t tensors = call.pointers.size();
   if (!launch.empty()) launch_kernel(kernel, stream, launch, call);
   call.pointers.resize(tensors);  // without the scratch memory

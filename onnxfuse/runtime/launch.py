@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from onnxfuse.kernels import TensorMap
@@ -42,8 +42,6 @@ class Launch:
     """Launches after this one, on the same pointers."""
     program: Program | None = None
     """What the bridge asks for the next shapes, before it asks for another launch; None: nothing new."""
-    nodes: Callable[[Sequence[int], int], None] | None = None
-    """Computes the outputs where no kernel takes the shapes, in the place of one: given the pointers and the stream."""
 
 
 @dataclass(frozen=True)
