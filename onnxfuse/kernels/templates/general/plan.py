@@ -18,7 +18,7 @@ from onnxfuse.kernels.emit import entry as entries
 from onnxfuse.kernels.emit.access import Pointer, pointers
 from onnxfuse.kernels.emit.source import DEVICE, KernelSource, generated, identifier, template
 from onnxfuse.kernels.ir import types
-from onnxfuse.kernels.ir.program import Apply, Attend, Constant, Contract, Program, Reduce, Resample
+from onnxfuse.kernels.ir.program import Apply, Attend, Constant, Contract, Program, Reduce, Resample, Window
 from onnxfuse.kernels.ir.recentre import alone, centred
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.launch_plan import LaunchPlan
@@ -30,6 +30,8 @@ from onnxfuse.kernels.templates.general.values_cpp import Running, Text, read_by
 THREADS = 128
 BLOCKS = 16
 """Blocks of a multiprocessor, at most: a thread takes more than one element beyond that."""
+SHARED_FLOATS = 2 * 16 * 65
+"""Of the tiles of factors, as general.cuh has them."""
 ALIGNMENT = 16
 """Bytes of which each value in scratch memory begins at a multiple."""
 
@@ -56,15 +58,18 @@ def plan(
     last = max((levels[i] for i in kept), default=0)
     loops = [[text.stage(i) for i in sorted(kept) if levels[i] == step + 1] for step in range(last)]
     loops.append([text.output(n) for n in range(len(program.outputs))])
-    counts = [[math.prod(of[i]) for i in kept if levels[i] == step + 1] for step in range(last)]
+    counts = [
+        [math.prod(of[i]) * _threads(program, i) for i in sorted(kept) if levels[i] == step + 1] for step in range(last)
+    ]
     counts.append([math.prod(of[o.value]) for o in program.outputs])
     kernel = _kernel(name, program, functions, loops, len(numbers.words), bool(kept))
+    shared = 4 * SHARED_FLOATS if any(isinstance(program.values[i], Contract | Reduce) for i in kept) else 0
     # By powers of two, so that the scratch memory of many shapes is that of a few.
     scratch = 1 << larger(used - 1, 0).bit_length() if kept else 0
     outputs = tuple(of[o.value] for o in program.outputs)
     launches = [
         LaunchPlan(
-            kernel, (_blocks(counts[step], arch), 1, 1), (THREADS, 1, 1), 0,
+            kernel, (_blocks(counts[step], arch), 1, 1), (THREADS, 1, 1), shared,
             launch_plan.packed((step, *(numbers.words or [0])), 64), outputs, scratch_bytes=scratch, passing=bool(kept),
         )
         for step in range(last + 1)
@@ -77,6 +82,12 @@ def _blocks(counts: Iterable[int], arch: Arch) -> int:
     for count in counts:
         most = larger(most, smaller(-(-count // THREADS), arch.sm_count * BLOCKS))
     return most
+
+
+def _threads(program: Program, index: int) -> int:
+    """Return how many threads work on an element of a value: of a reduction a block, but of what a window sees."""
+    value = program.values[index]
+    return THREADS if isinstance(value, Reduce) and not isinstance(program.values[value.arg], Window) else 1
 
 
 def _kept(program: Program) -> frozenset[int]:
@@ -137,7 +148,7 @@ def _kernel(
     outputs = [Pointer(types.TYPES[o.dtype].stored, f"out{n}", f"out{n}") for n, o in enumerate(program.outputs)]
     fields = [*inputs, *outputs, *([Pointer("char", "scratch", "scratch")] if scratch else [])]
     head = (
-        f"using Index = long long;\nconstexpr int THREADS = {THREADS};\n"
+        f"using Index = long long;\nconstexpr int THREADS = {THREADS}, SHARED_FLOATS = {SHARED_FLOATS};\n"
         f"struct Parameters {{ Index step, number[{max(count, 1)}]; }};\n"
     )
     steps = "".join(f"  if (p.step == {step}) {{\n{''.join(texts)}  }}\n" for step, texts in enumerate(loops))

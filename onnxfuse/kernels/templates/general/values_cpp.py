@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from onnxfuse.kernels.emit import expressions
-from onnxfuse.kernels.emit.operations import COMBINE
 from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.ir.program import (
     Apply,
@@ -21,12 +20,11 @@ from onnxfuse.kernels.ir.program import (
     Value,
     Window,
     arguments,
-    reduced_axes,
 )
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.ir.window import Resizing
-from onnxfuse.kernels.templates.general import movement_cpp, shapes
+from onnxfuse.kernels.templates.general import movement_cpp, products_cpp, reductions_cpp, shapes
 from onnxfuse.kernels.templates.general.numbers import Numbers
 
 ARGUMENTS = "const Pointers& t, const Parameters& p, const Index* c"
@@ -154,12 +152,12 @@ class Text:
 
     # ---- what is kept, and outputs
 
-    def loop(self, shape: Shape, lines: Sequence[str]) -> str:
-        """Return the loop of all threads over the elements `n` of a shape, at the coordinates `c`."""
+    def loop(self, shape: Shape, lines: Sequence[str], begin: str = "first()", step: str = "stride()") -> str:
+        """Return the loop of all threads, or blocks, over the elements `n` of a shape, at the coordinates `c`."""
         rank, extents = len(shape), self.numbers.extents(shape)
         body = "".join(f"      {line}\n" for line in lines)
         return (
-            f"    for (Index n = first(), all = elements<{rank}>({extents}); n < all; n += stride()) {{\n"
+            f"    for (Index n = {begin}, all = elements<{rank}>({extents}); n < all; n += {step}) {{\n"
             f"      Index c[{max(rank, 1)}];\n      coordinates<{rank}>(n, {extents}, c);\n{body}    }}\n"
         )
 
@@ -173,14 +171,10 @@ class Text:
         """Return the loop that computes a value which is kept."""
         value, shape, to = self.program.values[index], self.shapes[index], self.kept[index]
         match value:
-            case Reduce(axes=()) if self.running is not None:
-                return self._running_sum(value, shape, to, self.running)
             case Reduce():
-                return self.loop(shape, [*self._reduced(index, value), f"keep({to}, n, r);"])
-            case Contract(args=(left, _)) if isinstance(self.program.values[left], Window):
-                return self.loop(shape, [*self._convolved(value), f"keep({to}, n, r);"])
+                return reductions_cpp.stage(self, value, shape, to)
             case Contract():
-                return self.loop(shape, [*self._multiplied(value, len(shape)), f"keep({to}, n, r);"])
+                return products_cpp.stage(self, value, shape, to)
             case Resample():
                 return self.loop(shape, [*self._resampled(value), f"keep({to}, n, r);"])
             case Attend():
@@ -191,88 +185,6 @@ class Text:
             case _:
                 before = replace(self, kept={k: v for k, v in self.kept.items() if k != index})
                 return self.loop(shape, [*before.scalar(index, len(shape)), f"keep({to}, n, r);"])
-
-    def _element(self, index: int, rank: int) -> list[str]:
-        """Return the statements after which `r` is an element that is reduced; what no window sees is passed over."""
-        value = self.program.values[index]
-        if not isinstance(value, Window):
-            return self.scalar(index, rank)
-        lines = ["bool seen;", f"const {types.computed(value.dtype)} r = value{index}(t, p, c, seen);"]
-        return lines if value.padded else [*lines, "if (!seen) continue;"]
-
-    def _reduced(self, index: int, reduce: Reduce) -> list[str]:
-        of, computed = self.shapes[reduce.arg], types.computed(reduce.dtype)
-        axes = sorted(reduced_axes(reduce, len(of)))
-        wide = _wide(self.program.values[reduce.arg].dtype)
-        position = reduce.kind.startswith("arg")
-        if position and len(axes) > 1:
-            raise UnsupportedError(f"{reduce.kind} over several axes")
-        total = f"math::Found<{wide}, Index>" if position else wide
-        lines = [f"{total} found = {_identity(reduce, self.program.values[reduce.arg].dtype)};", "Index terms = 0;"]
-        for axis in axes:
-            lines.append(f"for (c[{axis}] = 0; c[{axis}] < {self.numbers.extent(of, axis)}; ++c[{axis}])")
-        if position:
-            least, last = (str(w in reduce.kind).lower() for w in ("argmin", "_last"))
-            add = f"math::follow<{least}, {last}>(found, ({wide})r, {f'c[{axes[0]}]' if axes else '(Index)0'});"
-        else:
-            add = f"found = {COMBINE[reduce.kind].format('found', f'({wide})r')};"
-        lines += ["{", *self._element(reduce.arg, len(of)), add, "++terms;", "}"]
-        lines += [f"c[{axis}] = 0;" for axis in axes]
-        result = "math::position(found)" if position else f"found / ({wide})terms" if reduce.kind == "mean" else "found"
-        return [*lines, f"const {computed} r = ({computed})({result});"]
-
-    def _running_sum(self, reduce: Reduce, shape: Shape, to: str, running: Running) -> str:
-        axis = running.axis % len(shape)
-        lines = (*shape[:axis], 1, *shape[axis + 1 :])
-        extent, wide = self.numbers.extent(shape, axis), _wide(reduce.dtype)
-        place = f"position<{len(shape)}>(c, {self.numbers.extents(shape)})"
-        write, add = f"keep({to}, {place}, ({types.computed(reduce.dtype)})found);", f"found = found + ({wide})r;"
-        work = [write, add] if running.exclusive else [add, write]
-        return self.loop(
-            lines,
-            [
-                f"{wide} found = 0;",
-                f"for (Index i = 0; i < {extent}; ++i) {{",
-                f"c[{axis}] = {f'{extent} - 1 - i' if running.reverse else 'i'};",
-                *self.scalar(reduce.arg, len(shape)), *work, "}",
-            ],
-        )  # fmt: skip
-
-    def _multiplied(self, contract: Contract, rank: int) -> list[str]:
-        wide = _wide_product(contract)
-        lines, terms = [], ""
-        for name, arg, axis, other in zip("ab", contract.args, contract.axes, (rank - 2, rank - 1), strict=True):
-            of = self.shapes[arg]
-            batch = [f"c[{rank - len(of) + d}]" for d in range(len(of) - 2)]
-            place = len(of) + axis
-            ends = ["0", f"c[{other}]"] if place == len(of) - 2 else [f"c[{other}]", "0"]
-            lines.append(f"Index {name}[] = {{{', '.join([*batch, *ends])}}};")
-            terms += f" {name}[{place}] = k;"
-        left, right = contract.args
-        extent = self.numbers.extent(self.shapes[left], len(self.shapes[left]) + contract.axes[0])
-        return [
-            *lines, f"Sum<{wide}> sum;",
-            f"for (Index k = 0; k < {extent}; ++k) {{{terms} sum.add(value{left}(t, p, a), value{right}(t, p, b)); }}",
-            f"const {types.computed(contract.dtype)} r = ({types.computed(contract.dtype)})sum.get();",
-        ]  # fmt: skip
-
-    def _convolved(self, contract: Contract) -> list[str]:
-        seen, filters = contract.args
-        of = self.shapes[filters]
-        dims, extent = len(of) - 2, self.numbers.extent
-        group = self.numbers.one(of[0] // contract.groups)
-        channels, wide = extent(of, 1), _wide_product(contract)
-        taps = [f"k{d}" for d in range(dims)]
-        places = [f"c[{2 + d}]" for d in range(dims)]
-        lines = [f"Sum<{wide}> sum;", f"const Index begin = quotient(c[1], {group}) * {channels};"]
-        lines.append(f"for (Index i = 0; i < {channels}; ++i)")
-        lines += [f"for (Index k{d} = 0; k{d} < {extent(of, 2 + d)}; ++k{d})" for d in range(dims)]
-        lines += [
-            "{", "bool seen;", f"const auto a = {self.call(seen, ['c[0]', 'begin + i', *places, *taps], ', seen')};",
-            f"if (seen) sum.add(a, {self.call(filters, ['c[1]', 'i', *taps])});", "}",
-        ]  # fmt: skip
-        computed = types.computed(contract.dtype)
-        return [*lines, f"const {computed} r = ({computed})sum.get();"]
 
     def _resampled(self, resample: Resample) -> list[str]:
         of, lines = self.shapes[resample.arg], []
@@ -300,12 +212,14 @@ class Text:
     def _attended(self, index: int, attend: Attend) -> str:
         """Online softmax: a thread takes one query of a head and some channels of its result."""
         q, k, v, *bias = attend.args
-        wide, extent = types.computed(attend.dtype), self.numbers.extent
+        extent = self.numbers.extent
+        if types.computed(attend.dtype) != "float":
+            raise UnsupportedError(f"attention on {types.name(attend.dtype)}")
         of_q, of_k, of_v = (self.shapes[a] for a in (q, k, v))
         head, width = of_v[2] // attend.heads, self.numbers.one(of_v[2] // attend.heads)
         size = self.numbers.one(of_q[2] // attend.heads)
         work = (of_q[0], attend.heads, -(-head // CHUNK), of_q[1])
-        scale = f"({wide}){attend.scale!r}" if attend.scale else f"1 / math::sqrt(({wide}){size})"
+        scale = f"(float){attend.scale!r}" if attend.scale else f"1 / math::sqrt((float){size})"
         whole = ["c[0]", "c[1]", "c[3]", "i"]
         score = f"sum.get() * {scale}" + "".join(f" + {self.call(b, whole[4 - len(self.shapes[b]) :])}" for b in bias)
         at = f"Coordinates<3>{{c[0], c[3], c[1] * {width} + channel}}.c"
@@ -314,19 +228,19 @@ class Text:
         key = self.call(k, ["c[0]", "i", f"c[1] * {size} + d"])
         lines = [
             f"const Index begin = c[2] * {CHUNK};",
-            f"{wide} y[{CHUNK}] = {{}}, most = {types.literal(float('-inf'), attend.dtype)}, total = 0;",
-            f"const {wide} least = most;",
+            f"float y[{CHUNK}] = {{}}, most = {types.literal(float('-inf'), attend.dtype)}, total = 0;",
+            "const float least = most;",
             f"for (Index i = 0; i < {extent(of_k, 1)}; ++i) {{",
             *(["if (i > c[3]) break;"] if attend.causal else []),
-            f"Sum<{wide}> sum;",
+            "Sum sum;",
             f"for (Index d = 0; d < {size}; ++d) sum.add({query}, {key});",
-            f"const {wide} score = {score};",
+            f"const float score = {score};",
             "if (score == least && most == least) continue;",
             "if (score > most) {",
-            f"const {wide} less = math::exp(most - score);",
+            "const float less = math::exp(most - score);",
             f"total *= less; most = score; for (int j = 0; j < {CHUNK}; ++j) y[j] *= less;",
             "}",
-            f"const {wide} weight = math::exp(score - most);",
+            "const float weight = math::exp(score - most);",
             "total += weight;",
             f"for (int j = 0; j < {CHUNK}; ++j) if (begin + j < {width}) "
             f"y[j] += weight * {self.call(v, ['c[0]', 'i', f'c[1] * {width} + begin + j'])};",
@@ -335,32 +249,6 @@ class Text:
             f"keep({self.kept[index]}, {result}, {extent(of_k, 1)} == 0 ? 0 : y[j] / total); }}",
         ]  # fmt: skip
         return self.loop(work, lines)
-
-
-def _wide(dtype: int) -> str:
-    """Return the C++ type in which elements are reduced: of n terms no rounding counts."""
-    if types.is_real(dtype):
-        return "double"
-    return "unsigned long long" if types.computed(dtype) == "unsigned long long" else "long long"
-
-
-def _wide_product(contract: Contract) -> str:
-    return types.computed(contract.accumulator) if types.is_real(contract.accumulator) else _wide(contract.accumulator)
-
-
-def _identity(reduce: Reduce, dtype: int) -> str:
-    if reduce.kind in ("sum", "mean", "prod"):
-        return str(int(reduce.kind == "prod"))
-    upward = reduce.kind in ("max", "argmax", "argmax_last")
-    if types.is_real(dtype):
-        bits = "0xFFF0" if upward else "0x7FF0"
-        least = f"double_of_bits({bits}ull << 48)"
-    else:
-        facts = types.TYPES[dtype]
-        least = types.literal(facts.low if upward else facts.high, dtype)
-    if not reduce.kind.startswith("arg"):
-        return least
-    return f"{{{least}, {'0' if reduce.kind.endswith('_last') else '(Index)-1'}}}"
 
 
 def _line(how: Resizing, axis: int, name: str, size: str, out: str) -> list[str]:
