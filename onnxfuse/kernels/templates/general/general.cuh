@@ -101,7 +101,8 @@ DEVICE void multiply(Index batches, Index rows, Index columns, Index terms, Left
         b[j * PITCH + n] = column + n < columns && begin + j < terms ? right(batch, begin + j, column + n) : 0.0f;
       }
       wait_for_block();
-      UNROLLED for (int k = 0; k < DEPTH; ++k) {
+      // Unrolled as a whole it takes 168 registers in place of 120, and NVRTC a fifth more time.
+      _Pragma("unroll 4") for (int k = 0; k < DEPTH; ++k) {
         UNROLLED for (int m = 0; m < TALL; ++m) {
           const float one = a[k * PITCH + y + m * (SIDE / TALL)];
           UNROLLED for (int n = 0; n < WIDE; ++n) run[m][n] += one * b[k * PITCH + x + n * BESIDE];
