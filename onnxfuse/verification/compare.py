@@ -16,7 +16,7 @@ from onnxfuse.model import io
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.isolation import doing
 from onnxfuse.verification import budget, sessions
-from onnxfuse.verification.branches import Bodies
+from onnxfuse.verification.branches import Bodies, only_in_bodies
 from onnxfuse.verification.class_outputs import class_outputs
 from onnxfuse.verification.comparison import Comparison, Judging
 from onnxfuse.verification.inputs import Case, InputSpec, Shapes, input_specs
@@ -82,6 +82,7 @@ def compare(
             # the next ones open.
             cuda = sessions.tf32_options(judging.use_tf32, fused_model)
             fused_file = sessions.openable(fused, fused_model, folder)
+            in_branches = only_in_bodies(fused_model)
             del fused_model
             file = sessions.openable(original, original_model, folder)
             # An original that ONNX Runtime does not open is told as that, and not as one without a truth.
@@ -115,7 +116,7 @@ def compare(
             )  # fmt: skip
             report = _run(
                 comparison, plan, lambda kinds: more_of(specs, plan, kinds, shapes), report, progress,
-                by_kind=by_kind,
+                by_kind=by_kind, in_branches=in_branches,
             )  # fmt: skip
             exact = _pooled(comparison.exact, comparison.cases, by_kind=by_kind)
             wrong_in_float32 = bool(wide and wide.problems) or any(r.verdict == "mismatch" for r in exact)
@@ -196,10 +197,11 @@ def _run(
     progress: Progress,
     *,
     by_kind: bool,
+    in_branches: Collection[str],
 ) -> Report:
     """Return the report after every case of `plan`, and those that `more` gives for the kinds of a doubtful one.
 
-    Raises UsageError if the original takes none of them.
+    `in_branches` are the fused ops that stand in branches alone. Raises UsageError if the original takes no case.
     """
     runtime.reset_counts()
     comparison.run_all(plan, progress)
@@ -218,6 +220,8 @@ def _run(
             refused, "Say what its dynamic dimensions are (--shape name=1,7), or give real inputs (--inputs)."
         )
     kernels = _kernels(comparison.session)
+    # Of a branch that never ran the report tells; what stands in no other place was not to be called.
+    excused = in_branches if empty.never_ran else ()
     rows = _pooled(comparison.rows, comparison.cases, by_kind=by_kind)
     wrong = {r.output for r in rows if r.verdict == "mismatch"}
     wide = comparison.wide.problems if comparison.wide else {}
@@ -233,19 +237,19 @@ def _run(
         problems=(
             *comparison.problems,
             *(why for name, why in wide.items() if name not in wrong),
-            *(launch_problems(kernels) if (empty.fused_provider or empty.provider) == sessions.CUDA else ()),
+            *(launch_problems(kernels, excused) if (empty.fused_provider or empty.provider) == sessions.CUDA else ()),
         ),
     )
 
 
-def launch_problems(kernels: Sequence[KernelRow]) -> list[str]:
-    """Return which fused ops did not run as kernels or in the library, and why."""
+def launch_problems(kernels: Sequence[KernelRow], excused: Collection[str] = ()) -> list[str]:
+    """Return which fused ops did not run as kernels or in the library, and why; `excused` ones need not be called."""
     problems = []
     for row in kernels:
         if row.runs_as == "function":
             problems.append(f"fused op {row.op} ran as its body, not as a kernel: {row.reason or 'no reason given'}")
-        elif row.runs_as == "kernel" and row.calls == 0:
-            problems.append(f"fused op {row.op} was never called (a branch that no case took?)")
+        elif row.runs_as == "kernel" and row.calls == 0 and row.op not in excused:
+            problems.append(f"fused op {row.op} was never called")
     return problems
 
 
