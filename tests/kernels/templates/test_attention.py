@@ -207,14 +207,14 @@ def test_every_length_fits_every_gpu(arch):
     kilobytes = {"sm_86": 99, "sm_89": 99, "sm_120": 99, "sm_80": 163}.get(arch.name, 227)
     for size in (16, 64, 128):
         longest = kilobytes * 256 // (size + 9) // 16 * 16
-        for keys, kept in ((1, True), (197, longest >= 197), (longest, True), (longest + 1, False), (5000, False)):
+        for keys, stays in ((1, True), (197, longest >= 197), (longest, True), (longest + 1, False), (5000, False)):
             case = Case(2, 3, 40, keys, size)
             q, k, v = case.shapes()
             assert kernels.fits(case.op(), (("batch", *q[1:]), ("batch", *k[1:]), ("batch", *v[1:])), arch) is None
             made = kernels.plan(case.op(), (q, k, v), True, arch)
             assert made.shared_bytes <= kilobytes * 1024
-            assert ("attention/kept.cu" in [s.file for s in made.kernel.sections]) is kept
-            if not kept:
+            assert ("attention/kept.cu" in [s.file for s in made.kernel.sections]) is stays
+            if not stays:
                 with pytest.raises(KernelError, match="do not fit the shared memory of a block on " + arch.name):
                     kernels.plan(case.op(), (q, k, v), True, arch, Tuning(queries=Queries(4, 1, 1, 64)))
 

@@ -26,7 +26,7 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     """Return how to run `op` on inputs of these shapes."""
     mine = work(op, input_shapes)
     streams = _streams(mine, arch) if tuning.queries is None else tuning.queries.streamed
-    return (streamed if streams else kept).plan(mine, aligned, arch, tuning)
+    return streamed.plan(mine, aligned, arch, tuning) if streams else kept.plan(mine, aligned, arch, tuning)
 
 
 def _streams(mine: Work, arch: Arch) -> bool:

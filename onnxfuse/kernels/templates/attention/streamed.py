@@ -20,11 +20,15 @@ def plan(mine: Work, aligned: bool, arch: Arch, tuning: Tuning) -> LaunchPlan:
     """Return the launch, whatever the numbers of queries and keys."""
     queries = tuning.queries or choose(mine, arch)
     if queries.step % 16 or queries.passes != 1:
-        raise UnsupportedError(f"{queries.step} keys at a time in {queries.passes} passes, expected a multiple of 16 in 1")
+        raise UnsupportedError(
+            f"{queries.step} keys at a time in {queries.passes} passes, expected a multiple of 16 in 1"
+        )
     blocks = -(-mine.queries // _rows(queries))
     grid = mine.batch * mine.parts.heads * blocks
     if grid >= MOST or mine.queries >= MOST or mine.keys >= MOST:
-        raise UnsupportedError(f"{grid} blocks for {mine.queries} queries and {mine.keys} keys, expected less than 2^31")
+        raise UnsupportedError(
+            f"{grid} blocks for {mine.queries} queries and {mine.keys} keys, expected less than 2^31"
+        )
     bias = mine.bias or (0, 0, 0, 0)
     return LaunchPlan(
         kernel=_kernel(mine, queries, aligned, tuning.min_blocks or _resident(queries, mine)),
@@ -75,7 +79,7 @@ def _shared_bytes(queries: Queries, size: int) -> int:
 
 
 def _resident(queries: Queries, mine: Work) -> int:
-    """Return the blocks that share the registers of a multiprocessor: what the sums and the scores of a thread leave."""
+    """Return the blocks that share the registers of a multiprocessor, beside the sums and the scores of a thread."""
     held = queries.tiles * (mine.size + queries.step // 2) + (32 if mine.is_bias_by_query else 0)
     return max(65536 // (queries.warps * 32 * (128 if held <= 64 else 168 if held <= 96 else 255)), 1)
 
