@@ -28,7 +28,7 @@ from tests.kernels.attentions import Case
 from tests.kernels.ops import BRAIN, HALF
 
 LAUNCHES, ROUNDS = 50, 9
-MOST_PRODUCTS = 2**35
+MOST_PRODUCTS = 2**40
 """Multiplications of all launches of a graph, about: of long ones it holds fewer."""
 LIBRARY = {"cuDNN": {}, "flash": {"sdpa_kernel": "1"}}
 """The library's ways, by the options of the CUDA provider."""
