@@ -23,6 +23,7 @@ def key_of(op: FusedOp, key: Key, aligned: bool, arch: Arch) -> str:
     """Return the SHA-256 in hex of all that a family follows from, the planners themselves among it."""
     facts = (
         op.name, op.template, op.inputs, op.outputs, None if op.slot is None else asdict(op.slot),
+        op.open_length,
         hashlib.sha256(op.body.SerializeToString(deterministic=True)).hexdigest(),
         None if op.library is None else hashlib.sha256(op.library.SerializeToString(deterministic=True)).hexdigest(),
         asdict(key), aligned, asdict(arch), _planners(),
