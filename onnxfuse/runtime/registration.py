@@ -109,7 +109,7 @@ def _with_forms(
             refusals[name] = no_kernel(op, tf32)
     asked = {name: op for name, op in told.items() if op.library is not None and refusals.get(name, "") is not None}
     for name, made in _realized(model, asked, rules, folder).items():
-        ops[name] = replace(ops[name], library=made.form)
+        ops[name] = replace(ops[name], library=made.form, open_length=_is_open(made))
         reason = refusals.get(name)
         if reason is None:
             reason = made.reason or _library_alone(ops[name]) or no_kernel(ops[name], tf32) or _no_plan(ops[name], made)
@@ -133,6 +133,11 @@ def _library_alone(op: FusedOp) -> str | None:
     if is_template(op.template):
         return None
     return "ONNX Runtime's own op computes it in sessions that onnxfuse.session opens"
+
+
+def _is_open(made: Realized) -> bool:
+    """Return whether some place of the op has extents, but the batch, that a run brings."""
+    return any(s is None or not all(isinstance(n, int) for n in s[1:]) for shapes in made.shapes for s in shapes)
 
 
 def _no_plan(op: FusedOp, made: Realized) -> str | None:

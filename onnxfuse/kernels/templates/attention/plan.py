@@ -31,13 +31,17 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
 
 def _streams(mine: Work, arch: Arch) -> bool:
     """Return whether keys go by step by step: where a kernel for every length would be made, or they do not fit."""
-    return mine.op.open_length or not mine.keys or kept.too_many(mine.keys, mine.size, arch) is not None
+    return mine.op.open_length or not _fit(mine, arch)
+
+
+def _fit(mine: Work, arch: Arch) -> bool:
+    return bool(mine.keys) and kept.too_many(mine.keys, mine.size, arch) is None
 
 
 def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[Tuning, ...]:
     """Return other ways to share the queries among blocks and warps, by either kernel."""
     mine = work(op, input_shapes)
-    short = () if _streams(mine, arch) else kept.candidates(mine)
+    short = kept.candidates(mine) if _fit(mine, arch) else ()
     return tuple(Tuning(queries=way) for way in (*short, *streamed.candidates(mine)))
 
 
