@@ -1,6 +1,7 @@
 """A model file may say anything: what contradicts itself is refused where it is read, in one message, in no time."""
 
 import contextlib
+import os
 import resource
 import time
 from collections.abc import Callable
@@ -23,6 +24,11 @@ def model(text: str = "g (float[2,3] x) => (float[3,2] y) <float[3] w = {1,2,3}>
           "[turn] y = Transpose <perm = [1,0]> (a) }") -> onnx.ModelProto:  # fmt: skip
     """Return a model, by default one that is valid."""
     return onnx.parser.parse_model(HEAD + text)
+
+
+def seconds() -> float:
+    """Return the processor's time that this process and its children took, whatever else the machine does."""
+    return sum(os.times()[:4])
 
 
 def _dims(m: onnx.ModelProto) -> None:
@@ -221,10 +227,10 @@ def test_what_a_few_bytes_ask_for_is_not_computed(name: str) -> None:
 def test_integers_that_double_are_ended() -> None:
     """Forty Concats, each of the one before with itself, are 2^40 integers; the message says what is too long."""
     steps = " ".join(f"c{n + 1} = Concat <axis = 0> (c{n}, c{n})" for n in range(40))
-    start = time.perf_counter()
+    start = seconds()
     with pytest.raises(ModelError, match=r"do not come to an end: .* comes to 5.4e\+08 elements in 'c29'"):
         onnxfuse.optimize(model(f"g (int64[1] x) => (int64[n] c40) {{ c0 = Shape (x) {steps} }}"))
-    assert time.perf_counter() - start < 10
+    assert seconds() - start < 10
 
 
 def test_what_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,9 +245,9 @@ def test_what_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_extents_that_double_are_open(op: str, dims: str) -> None:
     """Forty products of a shape with itself are a name of 2^40 letters, or a number of as many bits: no extent."""
     steps = " ".join(f"c{n + 1} = {op} (c{n}, c{n})" for n in range(25))
-    start = time.perf_counter()
+    start = seconds()
     onnxfuse.optimize(model(f"g (float[{dims}] x) => (int64[n] y) {{ c0 = Shape (x) {steps} y = Neg (c25) }}"))
-    assert time.perf_counter() - start < 5
+    assert seconds() - start < 5
 
 
 TILED = (
@@ -265,9 +271,9 @@ LONG = {
 @pytest.mark.parametrize("place", LONG)
 def test_a_long_vector_is_not_followed(place: str) -> None:
     """Twelve million numbers that are read one by one are no shape, though inference would follow each of them."""
-    start = time.perf_counter()
+    start = seconds()
     assert onnxfuse.optimize(model(LONG[place])).ByteSize() < 10_000
-    assert time.perf_counter() - start < 4
+    assert seconds() - start < 4
 
 
 def test_lengths_need_no_following() -> None:
@@ -335,6 +341,7 @@ def test_ordinary_models_need_no_child() -> None:
     [
         ("y = ConstantOfShape (a)", 6), ("y = Expand (a, b)", 20), ("y = Tile (b, c)", 10),
         ("y = Concat <axis=0> (a, b)", 4),
+        ('y = Expand (a, "")', 0), ('y = Range (i, "", k)', 0), ('y = Gather ("", a)', 0), ('y = Tile ("", "")', 0),
         ("y = Add (a, c)", 2), ("y = Gather (b, a)", 2), ("y = Range (i, j, k)", 4), ("y = Loop (a, b)", None),
     ],
 )  # fmt: skip
