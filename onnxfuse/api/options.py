@@ -101,7 +101,7 @@ def without(rules: Sequence[Rule], names: Collection[str]) -> tuple[Rule, ...]:
 
 def requirement(text: str) -> Requirement:
     """Return what `RULE` or `RULE>=N` asks for; raises UsageError for another text."""
-    found = re.fullmatch(r"\s*(\w+)\s*(?:>=\s*(\d+))?\s*", text)
+    found = re.fullmatch(r"\s*(\w+)\s*(?:>=\s*([0-9]{1,18}))?\s*", text)
     if found is None:
         raise UsageError(f"--require '{text}' is not of the form RULE or RULE>=N")
     return Requirement(found[1], ">=", int(found[2] or 1))

@@ -1,5 +1,6 @@
 """Options that several commands have, and how their texts are read."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -45,7 +46,7 @@ class ShapeOption(click.ParamType[tuple[str, tuple[int, ...]]]):
         """Return the name and the sizes."""
         name, equals, sizes = str(value).rpartition("=")
         numbers = sizes.replace("x", ",").split(",")
-        if not equals or not name or not all(n.strip().isdigit() for n in numbers):
+        if not equals or not name or not all(re.fullmatch(r"\s*[0-9]{1,18}\s*", n) for n in numbers):
             self.fail(f"'{value}' is neither DIMENSION=1,7 nor INPUT=1x3x224x224", param, ctx)
         return name, tuple(int(n) for n in numbers)
 

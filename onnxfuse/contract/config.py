@@ -190,7 +190,7 @@ class _Reader:
     def requirement(self, rule: str, given: object, line: int) -> Requirement:
         if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
             return Requirement(rule, ">=", given)
-        found = re.fullmatch(r"\s*(==|>=|<=|>|<)\s*(\d+)\s*", given) if isinstance(given, str) else None
+        found = re.fullmatch(r"\s*(==|>=|<=|>|<)\s*([0-9]{1,18})\s*", given) if isinstance(given, str) else None
         if found is None:
             raise self.wrong(f'require: {rule} is {shown(given)}, expected a number or a text such as "==24"', line)
         return Requirement(rule, found[1], int(found[2]))
