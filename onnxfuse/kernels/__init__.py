@@ -4,7 +4,7 @@ Pure Python up to the plan; `compile` needs NVRTC, `load` needs a GPU.
 """
 
 from onnxfuse.kernels.arch import SUPPORTED, Arch
-from onnxfuse.kernels.build.nvrtc import arch_of, compile, copy, is_compiled, load, wait, zeros
+from onnxfuse.kernels.build.nvrtc import arch_of, compile, is_compiled, load, zeros
 from onnxfuse.kernels.cost import LAUNCH
 from onnxfuse.kernels.dispatch import (
     TEMPLATES,
@@ -12,6 +12,8 @@ from onnxfuse.kernels.dispatch import (
     estimate,
     family,
     fits,
+    general,
+    general_family,
     inplace,
     is_candidate,
     is_template,
@@ -85,10 +87,11 @@ __all__ = [
     "arch_of",
     "candidates",
     "compile",
-    "copy",
     "estimate",
     "family",
     "fits",
+    "general",
+    "general_family",
     "inplace",
     "is_candidate",
     "is_compiled",
@@ -109,6 +112,5 @@ __all__ = [
     "unplanned",
     "unreadable",
     "unreadable_before",
-    "wait",
     "zeros",
 ]

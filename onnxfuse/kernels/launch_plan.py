@@ -278,6 +278,9 @@ class LaunchPlan:
 
     Zeros before the first launch; a launch may rely on what the one before left there.
     """
+    passing: bool = False
+    """Whether the scratch memory holds nothing from one plan to the next: one room serves all shapes of the op, and all
+    launches of a plan share it."""
     then: tuple[LaunchPlan, ...] = ()
     """Launches after this one, on the same pointers."""
 

@@ -11,7 +11,6 @@ from onnxfuse.kernels.templates.template import Extents
 from onnxfuse.model.errors import NoPlanError
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.ahead import Ahead
-from onnxfuse.runtime.by_nodes import by_nodes
 from onnxfuse.runtime.launch import Launch, Planner, Shape, Varied
 from onnxfuse.runtime.programs import Programs, rooms
 from onnxfuse.runtime.variants import Variants
@@ -38,12 +37,10 @@ def may_alias(op: FusedOp) -> tuple[int, ...]:
     return tuple(i for i, output in kernels.inplace(op) if output == 0)
 
 
-def planner(
-    op: FusedOp, variants: Variants = lambda device: {}, tf32: bool = True, ahead: Ahead | None = None
-) -> Planner:
+def planner(op: FusedOp, variants: Variants = lambda device: {}, ahead: Ahead | None = None) -> Planner:
     """Return the function that plans, compiles and loads the kernel of `op` for one set of input shapes.
 
-    Where no kernel takes them, the answer runs the nodes of the body, and a warning says so; `tf32` is for these.
+    Where its template has no kernel for them, the answer is the one that takes all shapes, and a warning says so.
 
     `variants` are those that were measured fastest; for other shapes the plan chooses by itself, and so it does for a
     variant that is none of the op's own: a file chooses among our kernels, it makes none. Where extents vary from run
@@ -64,9 +61,9 @@ def planner(
             else:
                 plan = ahead.plan(op, input_shapes, aligned, device, tuning)
         except NoPlanError as why:
-            through = by_nodes(op, input_shapes, device, tf32, why)
-            warnings.warn(f"{why}; its nodes run through ONNX Runtime, which is slower", stacklevel=1)
-            return through
+            plan = kernels.general(op, input_shapes, arch)
+            warnings.warn(f"{why}; the kernel for all shapes runs, which is slower", stacklevel=1)
+            return load(plan, device)
         made = load(plan, device)
         if varied is None or tuning != DEFAULT:
             return made
@@ -98,5 +95,6 @@ def load(plan: LaunchPlan, device: int) -> Launch:
         scratch_bytes=plan.scratch_bytes,
         scratch=rooms(plan.scratch_bytes, device).scratch,
         module=function,
+        passing=plan.passing,
         then=tuple(load(after, device) for after in plan.then),
     )

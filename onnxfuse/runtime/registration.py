@@ -74,7 +74,7 @@ def register_kernels(
     ops, refusals = _with_forms(facts, tf32, rules, folder)
     variants = variants_of(facts)
     ahead = Ahead(facts, {name: op for name, op in ops.items() if refusals[name] is None}, variants)
-    rows = [_row(op, variants, tf32, ahead) for op in ahead.ops.values()]
+    rows = [_row(op, variants, ahead) for op in ahead.ops.values()]
     if rows:
         _register(session_options, rows)
         weakref.finalize(session_options, ahead.stop).atexit = False
@@ -171,5 +171,5 @@ def _placement(op: FusedOp, nodes: int, reason: str | None) -> Placement:
     return Placement(op.name, op.rule, nodes, "function", reason)
 
 
-def _row(op: FusedOp, variants: Variants, tf32: bool, ahead: Ahead) -> Row:
-    return Row(op.name, op.inputs, op.outputs, may_alias(op), planner(op, variants, tf32, ahead))
+def _row(op: FusedOp, variants: Variants, ahead: Ahead) -> Row:
+    return Row(op.name, op.inputs, op.outputs, may_alias(op), planner(op, variants, ahead))

@@ -99,7 +99,7 @@ def _leaf(told: dict[str, Any]) -> Leaf:
     return Leaf(
         told["kernel"], tuple(told["grid"]), tuple(told["block"]), told["shared_bytes"], told["bits"],
         tuple(told["parameters"]), tuple(tuple(s) for s in told["output_shapes"]), tuple(Map(**m) for m in maps),
-        told["scratch_bytes"], tuple(_leaf(after) for after in told["then"]),
+        told["scratch_bytes"], told["passing"], tuple(_leaf(after) for after in told["then"]),
     )  # fmt: skip
 
 
