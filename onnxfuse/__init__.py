@@ -17,12 +17,13 @@ TYPE_CHECKING = False  # what `typing` calls so, without importing it
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
-    from typing import Any
+    from typing import Any, Literal
 
     import onnx
     import onnxruntime
 
     from onnxfuse.api.ci import Held
+    from onnxfuse.api.compiling import Compiled
     from onnxfuse.api.optimizing import Optimized
     from onnxfuse.api.options import Options
     from onnxfuse.api.source import Model
@@ -139,6 +140,34 @@ def tune(
     return measure(model, Tuning(Path(file), measure=True, sizes=tuple(sizes)), options, **how)
 
 
+def compile(
+    model: Model,
+    *,
+    archs: Sequence[str] = (),
+    shapes: Mapping[str, int | tuple[int, int]] | None = None,
+    ptx: bool | None = None,
+    rules: Sequence[str | Path] = (),
+    target: str | Path | None = None,
+    **how: Any,
+) -> Compiled:
+    """Write the kernel pack of a fused model, which its sessions find: they plan and compile nothing in its ranges.
+
+    `model`: an optimized one; beside its file is the pack, or in `target`. `archs`: as sm_90a; by default the GPU here,
+    without one all that kernels are made for. `shapes`: of each dimension of the inputs a number or (least, greatest);
+    those left out go from 1 to 32 where they are the first of an input, to 512 elsewhere. `ptx`: kernels for later GPUs
+    are in it, too. `rules`: as for `session`. `step(what, done, of)` is called along the way. No GPU is needed.
+    Raises ModelError for a model without fused ops, UsageError for a name or range that is none, DeviceError without
+    the native bridge, KernelError without NVRTC.
+    """
+    from pathlib import Path
+
+    from onnxfuse.api.compiling import compile as make
+    from onnxfuse.api.options import Compiling
+
+    ranges = {n: (s, s) if isinstance(s, int) else s for n, s in (shapes or {}).items()}
+    return make(model, Compiling(tuple(archs), ranges, ptx, tuple(Path(r) for r in rules)), target, **how)
+
+
 def ci(config: str | Path = "onnxfuse.toml", **how: Any) -> Held:
     """Return what became of the models that `config` names: `.exit_code`, `.outcomes` (one per model), `.as_dict()`.
 
@@ -183,7 +212,8 @@ def session(
 
     Its attribute `fused` tells for each op whether it runs as a kernel or through its body, and why. `providers` and
     `session_options` are ONNX Runtime's own; without `providers`, CUDA is taken where it works and the CPU elsewhere.
-    `rules=` names the folders of your own rules that made the model, if they have a `realize`.
+    `rules=` names the folders of your own rules that made the model, if they have a `realize`. `kernels=` is the kernel
+    pack that `compile` wrote, by default the one beside a model in a file; False uses none.
     Raises DeviceError where CUDA is asked for and does not work.
     """
     from onnxfuse.runtime import session as open_session
@@ -197,16 +227,18 @@ def register(
     *,
     tf32: bool | None = None,
     rules: Sequence[str | Path] = (),
+    kernels: str | Path | Literal[False] | None = None,
 ) -> tuple[Placement, ...]:
     """Register the kernels that `model` needs with `session_options`, for those who open CUDA sessions themselves.
 
     Returns where each fused op runs. Use it for CUDA sessions alone: a registered op has no CPU kernel. `tf32=False`
     goes with the provider option `use_tf32` 0: what would round float32 to TF32 keeps its body; None is False for a
     model made with `strict_fp32`. `rules` are the folders of your own rules that made attention, if any did.
+    `kernels` is the kernel pack, by default the one beside a model in a file; False uses none.
     """
     from onnxfuse.runtime import register as register_kernels
 
-    return register_kernels(session_options, model, tf32=tf32, rules=rules)
+    return register_kernels(session_options, model, tf32=tf32, rules=rules, kernels=kernels)
 
 
 def verify(original: Model, fused: Model, *, isolate: bool = True, **options: Any) -> VerifyReport:
@@ -266,6 +298,7 @@ __all__ = [
     "UsageError",
     "bench",
     "ci",
+    "compile",
     "dump",
     "explain",
     "guard",

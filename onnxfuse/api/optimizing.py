@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from onnx import ModelProto
 
+from onnxfuse.api import compiling, tuning
 from onnxfuse.api import options as asked
-from onnxfuse.api import tuning
+from onnxfuse.api.compiling import Compiled
 from onnxfuse.api.dumping import Dumping, Written, dumping
 from onnxfuse.api.files import writable
-from onnxfuse.api.options import Options, Progress, silent
+from onnxfuse.api.options import Compiling, Options, Progress, silent
 from onnxfuse.api.source import Model, Origin, copied, own, plain
 from onnxfuse.api.way import Way
 from onnxfuse.contract import Requirement
+from onnxfuse.kernels.pack.file import beside
 from onnxfuse.model import io
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.replacing import together
@@ -48,6 +50,7 @@ class Optimized:
     guarded: "Guarded | None" = None
     tuned: "Tuned | None" = None
     dumped: Written | None = None
+    compiled: Compiled | None = None
 
     @property
     def models(self) -> dict[str, ModelProto]:
@@ -88,6 +91,8 @@ class Optimized:
             facts["guard"] = self.guarded.as_dict()
         if self.dumped is not None:
             facts["dump"] = self.dumped.as_dict()
+        if self.compiled is not None:
+            facts["compiled"] = self.compiled.as_dict()
         if self.tuned is not None and self.options.tuning is not None:
             facts["tuning"] = tuning.facts(self.tuned, self.options.tuning.file)
         return facts
@@ -170,9 +175,24 @@ def written(make: Callable[[], Optimized], target: Path, progress: Progress = si
         made = make()
         begun = time.perf_counter()
         if not made.missed:
+            if made.options.compile is not None:
+                made = replace(made, compiled=_compiled(made, made.options.compile, target, progress))
             progress("write")
             pending.enter_context(io.saving(made.model, target))
         yield replace(made, seconds=made.seconds + time.perf_counter() - begun)
+
+
+def _compiled(made: Optimized, how: Compiling, target: Path, progress: Progress) -> Compiled:
+    """Write the kernel pack beside where the model will be; it goes again where the model is not written."""
+    begun = time.perf_counter()
+
+    def step(what: str, done: int, of: int) -> None:
+        progress(f"compile {what}{f' {done} of {of}' if of else ''}")
+
+    pack, assumed = compiling.build(made.model, replace(how, rules=made.options.rules), step)
+    place = beside(target)
+    compiling.write(pack, place)
+    return Compiled(place, pack, assumed, time.perf_counter() - begun)
 
 
 def _guarded(

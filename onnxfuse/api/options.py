@@ -53,6 +53,21 @@ class Dump:
 
 
 @dataclass(frozen=True)
+class Compiling:
+    """A kernel pack: all launch programs and compiled kernels for ranges of shapes, in a file beside the model's."""
+
+    archs: tuple[str, ...] = ()
+    """GPUs, as sm_90a: by default the one here, without one all that kernels are made for."""
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """By dimension of the inputs, the least and the greatest; by default 1 to 32 for the first one of an input, 1 to
+    512 for the others."""
+    ptx: bool | None = None
+    """Whether kernels that later GPUs take are in it, too; by default where no GPU is named and none is here."""
+    rules: tuple[Path, ...] = ()
+    """Folders of the rules that made the model, beside the shipped ones."""
+
+
+@dataclass(frozen=True)
 class Options:
     """What a caller chooses of how a model is optimized."""
 
@@ -71,6 +86,8 @@ class Options:
     guard: Guarding | None = None
     tuning: Tuning | None = None
     dump: Dump | None = None
+    compile: Compiling | None = None
+    """Where the model is written, its kernel pack is, too."""
     keep: bool = False
     """Whether the result holds the model as it came, too."""
 

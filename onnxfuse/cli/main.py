@@ -31,6 +31,7 @@ COMMANDS = {
     "profile": "Tell where the bytes and the time of a model go, before and after fusion.",
     "rules": "List the rules, or explain one.",
     "explain": "Say what fuses in a model, what does not, and why.",
+    "compile": "Compile a fused model's kernels for ranges of shapes into one file beside it.",
     "ci": "Hold models to what onnxfuse.toml and onnxfuse.lock promise.",
     "doctor": "Say what is installed, what is missing, and how to mend it.",
     "completion": "Print the completion script for a shell.",

@@ -8,11 +8,11 @@ import click
 
 from onnxfuse.api import misses
 from onnxfuse.api.optimizing import optimize, undo, written
-from onnxfuse.api.options import Dump, Guarding, Options, Tuning, requirement
+from onnxfuse.api.options import Compiling, Dump, Guarding, Options, Tuning, requirement
 from onnxfuse.cli.console import output, print_json, working
 from onnxfuse.cli.optimized import show
 from onnxfuse.cli.outputs import Outputs, output_options
-from onnxfuse.cli.parameters import JSON_OPTION, ShapeOption, Shapes, rule_names, rules_option
+from onnxfuse.cli.parameters import JSON_OPTION, ShapeOption, Shapes, arch_names, ranges, rule_names, rules_option
 from onnxfuse.model.errors import EXPECTATION_NOT_MET, UsageError
 from onnxfuse.model.replacing import same_file
 
@@ -56,14 +56,15 @@ from onnxfuse.model.replacing import same_file
     "--undo", "plain", is_flag=True, help="Replace the fused ops of IN.onnx by the nodes that they stand for."
 )
 @click.option("--dump", metavar="DIR", type=click.Path(path_type=Path), help="Write every phase and kernel there.")
-@click.option("--arch", metavar="sm_NN", help="With --dump: compile for it; default the GPU here, or sm_90a.")
+@click.option("--compile", "packed", is_flag=True, help="Write OUT.onnx.kernels, too, as onnxfuse compile does.")
+@click.option("--arch", metavar="sm_NN", help="With --dump and --compile: compile for it; default the GPU here.")
 @click.option(
     "--shape",
     "shapes",
     metavar="NAME=N",
     type=ShapeOption(),
     multiple=True,
-    help="With --dump, --tune and --tuning: a dynamic dimension; for tuning its sizes, batch=1,32.",
+    help="With --dump, --tune, --tuning, --compile: a dynamic dimension; its sizes, batch=1,32, or range, 1..32.",
 )
 @output_options
 @JSON_OPTION
@@ -83,6 +84,7 @@ def command(
     in_place: bool,
     plain: bool,
     dump: Path | None,
+    packed: bool,
     arch: str | None,
     shapes: Shapes,
     as_json: bool,
@@ -106,10 +108,17 @@ def command(
         raise UsageError("--undo makes no kernels: --dump goes with optimizing")
     if guard_inputs and not guard:
         raise UsageError("--guard-inputs goes with --guard")
-    if dump is None and arch is not None:
-        raise UsageError("--arch goes with --dump DIR")
-    if shapes and dump is None and not tune and tuning_file is None:
-        raise UsageError("--shape goes with --dump DIR, --tune and --tuning FILE")
+    if plain and packed:
+        raise UsageError("--undo makes no kernels: --compile goes with optimizing")
+    if dump is None and not packed and arch is not None:
+        raise UsageError("--arch goes with --dump DIR and --compile")
+    if shapes and dump is None and not packed and not tune and tuning_file is None:
+        raise UsageError("--shape goes with --dump DIR, --tune, --tuning FILE and --compile")
+    if shapes and packed and (dump is not None or tune or tuning_file is not None):
+        raise UsageError(
+            "--shape has sizes for --dump, --tune and --tuning, and ranges for --compile",
+            "Compile what was made by a command of its own: onnxfuse compile OUT.onnx --shape batch=1..32",
+        )
     options = Options(
         rules=folders,
         only=only,
@@ -119,6 +128,7 @@ def command(
         freeze_initializers=freeze,
         guard=Guarding(guard_inputs) if guard else None,
         tuning=_tuning(tune, tuning_file, target, shapes),
+        compile=Compiling(arch_names([arch] if arch else []), ranges(shapes)) if packed else None,
         dump=None if dump is None else Dump(dump, arch, _one_size(shapes)),
         keep=outputs.report is not None,
     )

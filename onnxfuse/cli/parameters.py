@@ -1,7 +1,7 @@
 """Options that several commands have, and how their texts are read."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -9,10 +9,11 @@ import click
 
 from onnxfuse.api.options import shipped_names
 from onnxfuse.api.running import PROVIDERS
+from onnxfuse.model.errors import UsageError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+Shapes = tuple[tuple[str, Sequence[int]], ...]
 """What `--shape` gives: each name with its sizes."""
 
 
@@ -35,20 +36,37 @@ class ToleranceOption(click.ParamType[tuple[str, float]]):
             self.fail(f"'{value}' is neither a number nor OUTPUT=NUMBER nor TYPE=NUMBER", param, ctx)
 
 
-class ShapeOption(click.ParamType[tuple[str, tuple[int, ...]]]):
-    """`name=1,7` for the values of a dimension, `input=1x3x224x224` for the shape of an input."""
+class ShapeOption(click.ParamType[tuple[str, Sequence[int]]]):
+    """`name=1,7` or `name=1..32` for the values of a dimension, `input=1x3x224x224` for the shape of an input."""
 
     name = "NAME=SIZES"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, tuple[int, ...]]:
+    ) -> tuple[str, Sequence[int]]:
         """Return the name and the sizes."""
         name, equals, sizes = str(value).rpartition("=")
+        least, dots, most = sizes.partition("..")
+        if name and dots and least.strip().isdecimal() and most.strip().isdecimal() and int(least) <= int(most):
+            return name, range(int(least), int(most) + 1)
         numbers = sizes.replace("x", ",").split(",")
         if not equals or not name or not all(re.fullmatch(r"\s*[0-9]{1,18}\s*", n) for n in numbers):
-            self.fail(f"'{value}' is neither DIMENSION=1,7 nor INPUT=1x3x224x224", param, ctx)
+            self.fail(f"'{value}' is neither DIMENSION=1,7 nor DIMENSION=1..32 nor INPUT=1x3x224x224", param, ctx)
         return name, tuple(int(n) for n in numbers)
+
+
+def ranges(shapes: Shapes) -> dict[str, tuple[int, int]]:
+    """Return the least and the greatest size of each dimension. Raises UsageError for sizes that are no range."""
+    for name, sizes in shapes:
+        if not isinstance(sizes, range) and len(sizes) != 1:
+            told = ",".join(map(str, sizes))
+            raise UsageError(f"--shape {name}={told}: kernels are compiled for a range", "Say --shape batch=1..32.")
+    return {name: (sizes[0], sizes[-1]) for name, sizes in shapes}
+
+
+def arch_names(given: Sequence[str]) -> tuple[str, ...]:
+    """Return the architectures of `--arch`, which may be repeated and have commas."""
+    return tuple(name.strip() for names in given for name in names.split(",") if name.strip())
 
 
 TF32_OPTION = click.option(

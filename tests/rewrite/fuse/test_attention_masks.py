@@ -168,7 +168,10 @@ def test_a_bias_by_head_on_small_windows_is_found(size: int, template: str) -> N
 def test_the_kernel_runs_where_it_measured_faster(
     batch: int | str, sequence: int | str, size: int, causal: int, template: str, spelled: bool
 ) -> None:
-    """Up to a number of keys, beyond it where there is little to do in all, which an open batch does not tell; of open length always."""
+    """Up to a number of keys, beyond it where there is little to do in all; an open batch does not tell that.
+
+    Of open length always: for each the library would make a plan of its own.
+    """
     row = f"float16[{batch},{sequence},{12 * size}]"
     body = f"y = Attention <is_causal = {causal}, q_num_heads = 12, kv_num_heads = 12> (q, k, v)"
     if spelled:
