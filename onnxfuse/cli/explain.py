@@ -9,6 +9,7 @@ from onnxfuse.api.explaining import Explained, explain
 from onnxfuse.api.options import Options, Tuning
 from onnxfuse.cli import tuning
 from onnxfuse.cli.console import output, print_json, print_rows, working
+from onnxfuse.cli.lowered import print_precision
 from onnxfuse.cli.parameters import JSON_OPTION, rule_names, rules_option
 from onnxfuse.model.errors import UsageError
 
@@ -64,6 +65,8 @@ def command(
         _print_near(found, limit)
     else:
         _print(found, limit)
+        if found.lowered is not None:
+            print_precision(found.lowered.as_dict(), output(), limit)
         if found.tuned is not None:
             tuning.print_summary(found.tuned, found.file, output())
             tuning.print_candidates(found.tuned, output(), limit)
