@@ -27,20 +27,21 @@ class Choice:
 def choose(trial: Trial, places: Mapping[str, Place], met: Mapping[str, Met], *, mixed: bool) -> Choice:
     """Return the choice with which every output holds the contract, or the one that came nearest."""
     low = trial.low
-    beyond = suspects.beyond_range(places, met, low)
+    beyond, unknown = suspects.beyond_range(places, met, low), suspects.never_met(places, met)
     wide = TensorProto.BFLOAT16 if mixed else FLOAT
-    every = [suspects.types_of(g, places, wide) for g in beyond]
+    stay = [suspects.types_of(g, places, FLOAT) for g in unknown]
+    every = [*stay, *(suspects.types_of(g, places, wide) for g in beyond)]
     tried = trial.run(_merged(every))
     if not tried.ok and mixed and beyond:
-        every = [suspects.types_of(g, places, FLOAT) for g in beyond]
+        every = [*stay, *(suspects.types_of(g, places, FLOAT) for g in beyond)]
         tried = trial.run(_merged(every))
-    reasons = _reasons(beyond)
+    reasons = _reasons([*beyond, *unknown])
     for find in (suspects.sensitive, suspects.by_error):
         if tried.ok:
             break
         groups = find(places, met, low)
         found = _enough(trial, places, every, groups)
-        every += [suspects.types_of(g, places, FLOAT) for g in found]
+        every += _needed(trial, every, [suspects.types_of(g, places, FLOAT) for g in found])
         reasons = {**_reasons(found), **reasons}
         tried = trial.run(_merged(every))
     kept = _merged(every)
@@ -57,6 +58,12 @@ def _enough(trial: Trial, places: Mapping[str, Place], every: list[Kinds], group
     while count < len(groups) and not trial.over and not holds(groups[:count]):
         count *= 2
     return fewest(list(groups[:count]), holds, lambda: trial.over)
+
+
+def _needed(trial: Trial, every: list[Kinds], found: list[Kinds]) -> list[Kinds]:
+    """Return the nodes of the groups that are needed, one by one: a group goes back as far as it may have to."""
+    alone: list[Kinds] = [{name: type_} for kinds in found for name, type_ in kinds.items()]
+    return fewest(alone, lambda chosen: trial.run(_merged([*every, *chosen])).ok, lambda: trial.over)
 
 
 def _merged(every: Sequence[Kinds]) -> Kinds:

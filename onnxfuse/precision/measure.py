@@ -27,9 +27,9 @@ from onnxfuse.verification.witness import Witness
 
 Array = npt.NDArray[Any]
 
-SENSITIVE = 64.0
-"""Roundings that a node may make of those of its inputs before it is asked which of them matters: more than a sum of
-thousands of terms of either sign makes, and a hundredth of what a cancellation to a few digits does."""
+SENSITIVE = 8.0
+"""Roundings that a node may make of those of its inputs before it is asked which of them matters: a norm or a product
+makes two or three, a difference of numbers that are alike in three binary digits makes eight."""
 
 FIRST_SHARE = 4.0
 """Times the limit that the first case may take: without one nothing is known."""
@@ -48,8 +48,8 @@ class Met:
     no number and should."""
     blamed: dict[int, dict[int, float]] = field(default_factory=dict)
     """By type, the same for each input that is rounded alone: of nodes that make much of roundings."""
-    inexact: dict[int, set[int]] = field(default_factory=dict)
-    """By type, the inputs that hold numbers which that type does not have."""
+    inexact: dict[int, dict[int, float]] = field(default_factory=dict)
+    """By type, the inputs that hold numbers which that type does not have, and their own relative RMS error then."""
 
 
 @dataclass
@@ -100,7 +100,9 @@ class Meter(Witness):
             for n in reads:
                 low[n], same = self._low(inputs[n], type_, constant=self._is_constant(place, n))
                 exact |= {n} if same else set()
-            met.inexact.setdefault(type_, set()).update(set(reads) - exact)
+            inexact = met.inexact.setdefault(type_, {})
+            for n in set(reads) - exact:
+                inexact[n] = max(inexact.get(n, 0.0), relative_rms(low[n], inputs[n])[0])
             if len(exact) == len(reads):
                 met.error.setdefault(type_, 0.0)
                 continue

@@ -58,6 +58,11 @@ def beyond_range(places: Mapping[str, Place], met: Mapping[str, Met], type_: int
     return found
 
 
+def never_met(places: Mapping[str, Place], met: Mapping[str, Met]) -> list[Group]:
+    """Return a group for each node that no case came to: nothing is known of its values."""
+    return [Group(0.0, {n: "never ran on these inputs"}) for n, p in places.items() if p.types and n not in met]
+
+
 def sensitive(places: Mapping[str, Place], met: Mapping[str, Met], type_: int) -> list[Group]:
     """Return a group for each node that makes much of the roundings of `type_`, the worst first."""
     unit = numbers.facts(type_).eps / 2
@@ -83,7 +88,10 @@ def by_error(places: Mapping[str, Place], met: Mapping[str, Met], type_: int) ->
 def _blame(
     group: Group, name: str, places: Mapping[str, Place], met: Mapping[str, Met], type_: int, unit: float
 ) -> None:
-    """Fill the group: the node, and what gives it digits that the type does not hold."""
+    """Fill the group: the node, and what gives it digits that the type does not hold.
+
+    What an input's rounding does at the group's first node is its error here times the gain of the nodes between.
+    """
     waiting = [(name, 1.0, "", 0)]
     while waiting:
         one, gain, reader, depth = waiting.pop(0)
@@ -91,18 +99,19 @@ def _blame(
         if one in group.reasons or not place.types:
             continue
         error = 0.0 if seen is None else seen.error.get(type_, 0.0)
-        group.reasons[one] = f"gives {reader} digits that {NAMES[type_]} does not hold" if reader else ""
-        if not depth:
-            group.reasons[one] = _why(place, seen, error, type_)
+        group.reasons[one] = (
+            f"gives {reader} digits that {NAMES[type_]} does not hold" if depth else _why(place, seen, error, type_)
+        )
         if seen is None or depth == DEEP or (place.node.op_type in PRODUCTS and depth):
             continue
-        if depth and error * gain <= SENSITIVE * unit:
-            continue
-        blamed = {n for n, e in seen.blamed.get(type_, {}).items() if e * gain > SENSITIVE * unit}
-        for n in sorted(blamed or seen.inexact.get(type_, set())):
+        alone = seen.blamed.get(type_, {})
+        for n, rounding in sorted(seen.inexact.get(type_, {}).items()):
+            does = alone.get(n, error)
             made = place.scope.producer(place.node.input[n]) if n < len(place.node.input) else None
-            if made is not None and key(made[1]) in places:
-                waiting.append((key(made[1]), gain * max(1.0, error / unit), called(place.node), depth + 1))
+            if does * gain > SENSITIVE * unit and made is not None and key(made[1]) in places:
+                # A value beyond the range, which has no error to compare with, is a matter of `beyond_range`.
+                own = does / rounding if 0 < rounding < np.inf and np.isfinite(does) else 1.0
+                waiting.append((key(made[1]), gain * own, called(place.node), depth + 1))
 
 
 def _why(place: Place, seen: Met | None, error: float, type_: int) -> str:

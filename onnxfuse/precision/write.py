@@ -51,7 +51,7 @@ class Writer:
         for scope in graphs:
             for node in scope.proto.node:
                 self._read(scope, node)
-        for scope in graphs:
+        for scope in reversed(graphs):  # a graph is written anew with its nodes, and the bodies in them
             self._finish(scope, ends[id(scope)])
 
     def _homes(self, scope: Scope, ends: int) -> None:
