@@ -17,6 +17,7 @@ from onnxfuse import runtime
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.isolation import doing
 from onnxfuse.model.lowered import TYPES, Lowered
+from onnxfuse.model.nested import nodes_of
 from onnxfuse.model.types import first_line
 from onnxfuse.verification import sessions
 from onnxfuse.verification.class_outputs import class_outputs
@@ -85,7 +86,7 @@ def verified(
                     note = f"the original refuses it: {first_line(error)}"
             if not note:
                 doing(model="fused", case=case.name)
-                got = run(_as_declared(feeds, fused))
+                got = run(as_declared(feeds, fused))
                 doing(model="truth", case=case.name)
                 true, oracle = _true(oracle, feeds, original)
                 for name, value in own.items():
@@ -136,11 +137,12 @@ def _fused(fused: onnx.ModelProto, providers: Sequence[str], folder: str, rules:
 
 def _holds(model: onnx.ModelProto, type_: int) -> bool:
     declared = (v.type.tensor_type.elem_type for v in (*model.graph.input, *model.graph.output))
-    casts = (a.i for n in model.graph.node for a in n.attribute if a.name == "to")
+    nodes = [*nodes_of(model.graph), *(n for f in model.functions for n in f.node)]
+    casts = (a.i for n in nodes for a in n.attribute if a.name == "to")
     return type_ in {*declared, *casts, *(t.data_type for t in model.graph.initializer)}
 
 
-def _as_declared(feeds: Arrays, model: onnx.ModelProto) -> dict[str, npt.NDArray[Any]]:
+def as_declared(feeds: Arrays, model: onnx.ModelProto) -> dict[str, npt.NDArray[Any]]:
     """Return the inputs in the types that the file declares."""
     types = {i.name: i.type.tensor_type.elem_type for i in model.graph.input}
     low = {TYPES[n] for n in ("float16", "bfloat16")}
