@@ -44,6 +44,10 @@ def optimize(
     tuning: str | Path | None = None,
     strict_fp32: bool = False,
     freeze_initializers: bool = False,
+    precision: str | None = None,
+    inputs: Sequence[str | Path | Mapping[str, Any]] = (),
+    tolerance: float | None = None,
+    io_precision: str = "float32",
 ) -> onnx.ModelProto:
     """Return the optimized model; the one given is left as it is.
 
@@ -54,12 +58,18 @@ def optimize(
     Runtime's CUDA option `use_tf32` to 0, without which its own products round. A model that says so keeps to it.
     `freeze_initializers`: weights that are graph inputs, too, become constants; without it a caller may replace them,
     and a warning says so. A warning also names what was left alone because an op made of it would not be valid.
+    `precision`: "float16", "bfloat16" or "mixed": converted to that first; what leaves its range, and the fewest nodes
+    without which an output leaves the contract of lower precision, stay float32, and a warning says how many. `inputs`:
+    files or arrays by name to measure that on, by default made-up ones. `tolerance`: the relative RMS error that
+    outputs may have. `io_precision`: the type of float32 inputs and outputs. The full account is `.lowered` of
+    what `onnxfuse.api.optimizing.optimize` returns.
     Raises ModelError for a model or tuning file that is not valid, RuleError for a rule file that is not.
     """
     import warnings
     from pathlib import Path
 
     from onnxfuse.api import optimizing
+    from onnxfuse.api.lowering import lowering
     from onnxfuse.api.options import Options, Tuning
 
     made = optimizing.optimize(
@@ -69,6 +79,7 @@ def optimize(
             strict_fp32=strict_fp32,
             freeze_initializers=freeze_initializers,
             tuning=None if tuning is None else Tuning(Path(tuning)),
+            precision=lowering(precision, tuple(inputs), tolerance, io_precision),
         ),
     )
     for note in made.notes:

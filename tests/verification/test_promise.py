@@ -14,7 +14,7 @@ from onnxfuse import runtime
 from onnxfuse.model import io
 from onnxfuse.model.errors import DeviceError, ModelError, UsageError
 from onnxfuse.reporting.checks import checks
-from onnxfuse.verification import Report, branches, compare, sessions, verify
+from onnxfuse.verification import Report, branches, launched, sessions, verify
 from onnxfuse.verification.report import KernelRow
 from tests.verification.small_models import model, text_model
 
@@ -317,12 +317,12 @@ def test_on_cuda_a_fused_op_that_was_not_launched_is_a_problem() -> None:
     empty = KernelRow("D_4", "pointwise", 2, "kernel", "", 3, 0)
     body = KernelRow("B_2", "row", 1, "function", "no kernel for float64", 0, 0)
     idle = KernelRow("C_3", "row", 1, "kernel", "", 0, 0)
-    assert compare.launch_problems([ran, empty]) == []
-    assert compare.launch_problems([ran, body, idle]) == [
+    assert launched.launch_problems([ran, empty]) == []
+    assert launched.launch_problems([ran, body, idle]) == [
         "fused op B_2 ran as its body, not as a kernel: no kernel for float64",
         "fused op C_3 was never called",
     ]
-    assert compare.launch_problems([ran, idle], excused={"C_3"}) == []
+    assert launched.launch_problems([ran, idle], excused={"C_3"}) == []
 
 
 @pytest.mark.parametrize(("called", "launched"), [(0, 0), (3, 0), (3, 6)])
