@@ -1,16 +1,17 @@
 """A stream of random shapes through a session, as a server meets them: `python -m models.shapes bert_base`.
 
 Each shape runs twice: what the first run takes longer is what a new shape costs. Original and fused model run in
-processes of their own, the fused one also with all its compiled kernels on disk. Needs a GPU.
+processes of their own, the fused one with its kernel pack, with nothing on disk, and with what the stream before has
+left there. Needs a GPU; where there are two, the original runs on the second one meanwhile.
 """
 
 import json
-import os
 import random
-import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -21,9 +22,10 @@ from rich.table import Table
 
 import models
 import onnxfuse
-from onnxfuse import kernels
-from onnxfuse.kernels.launch_plan import LaunchPlan
+from models.apart import CACHED, EMPTY, ORIGINAL, PACKED, Counted, called
+from onnxfuse.kernels.pack.file import beside as beside_of
 from onnxfuse.model import io
+from onnxfuse.runtime.cuda import device_count
 
 
 @dataclass(frozen=True)
@@ -41,28 +43,12 @@ class Stream:
     answered: int
     """Shapes of an op that a launch program answered."""
     compiled: int
-    """Kernels that were compiled, or taken from the disk."""
+    """Kernels that NVRTC compiled."""
 
-
-class _Counted:
-    """Counts the plans and the compilations of this process from here on."""
-
-    def __init__(self) -> None:
-        self.planned, self.planning, self.compiled = 0, 0.0, set[str]()
-        plan, load = kernels.plan, kernels.load
-
-        def planned(*facts: object) -> LaunchPlan:
-            begun = time.perf_counter()
-            made = plan(*facts)  # type: ignore[arg-type]
-            self.planned += 1
-            self.planning += time.perf_counter() - begun
-            return made
-
-        def loaded(kernel: kernels.KernelSource, device: int) -> object:
-            self.compiled.add(kernel.text)
-            return load(kernel, device)
-
-        vars(kernels).update(plan=planned, load=loaded)
+    @property
+    def throughput(self) -> float:
+        """Of the stream, beside that of a session that knows every shape."""
+        return self.again / (self.again + sum(self.extra))
 
 
 def streamed(
@@ -73,7 +59,7 @@ def streamed(
     from onnxfuse.profiling.settings import DEFAULT
     from onnxfuse.runtime.bridge import bridge
 
-    counted = _Counted()
+    counted = Counted()
     session = opened(path, DEFAULT, ["CUDAExecutionProvider", "CPUExecutionProvider"], fused=fused)
     chance, extra, again = random.Random(seed), [], 0.0
     for _ in range(count):
@@ -87,19 +73,15 @@ def streamed(
         extra.append(times[0] - times[1])
         again += times[1]
     answered = sum(bridge().answers().values()) if fused else 0
-    return Stream(tuple(extra), again, counted.planned, counted.planning, answered, len(counted.compiled))
+    return Stream(tuple(extra), again, counted.planned, counted.planning, answered, counted.compiled)
 
 
-def in_a_process(path: Path, cache: Path, *, fused: bool, **settings: str | int) -> Stream:
-    """Return the same of a process of its own, with the kernels that are in `cache`."""
+def in_a_process(path: Path, cache: Path, gpu: int, *, fused: bool, **settings: str | int) -> Stream:
+    """Return the same of a process of its own, with what is in the folder `cache`."""
     command = [sys.executable, "-m", "models.shapes", "--one", str(path), "fused" if fused else "original"]
     command += [str(v) for k, v in settings.items() if k == "name"]
     command += [f"--{k}={v}" for k, v in settings.items() if k != "name"]
-    environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise click.ClickException(f"{path.name} does not run:\n{done.stderr[-2000:]}")
-    return Stream(**json.loads(done.stdout.splitlines()[-1]))
+    return Stream(**json.loads(called(command, cache, gpu).splitlines()[-1]))
 
 
 def row(kind: str, found: Stream) -> tuple[str, ...]:
@@ -107,8 +89,8 @@ def row(kind: str, found: Stream) -> tuple[str, ...]:
     extra = 1e3 * np.asarray(found.extra)
     return (
         kind, f"{np.median(extra):.2f}", f"{np.percentile(extra, 99):.1f}", f"{np.percentile(extra, 99.9):.1f}",
-        f"{extra.max():.0f}", f"{extra.sum() / 1e3:.2f}", f"{found.again:.2f}", str(found.planned),
-        f"{found.planning:.2f}", str(found.answered), str(found.compiled),
+        f"{extra.max():.0f}", f"{extra.sum() / 1e3:.2f}", f"{found.again:.2f}", f"{found.throughput:.3f}",
+        str(found.planned), f"{found.planning:.2f}", str(found.answered), str(found.compiled),
     )  # fmt: skip
 
 
@@ -130,18 +112,59 @@ def main(name: str, dtype: str, count: int, batches: int, lengths: int, seed: in
         "name": name, "dtype": dtype, "count": count, "batches": batches, "lengths": lengths, "seed": seed,
     }  # fmt: skip
     table = Table(
-        "", "extra, ms: median", "99%", "99.9%", "most", "sum, s", "second runs, s", "plans", "s", "answers", "kernels",
-        box=None,
+        "", "extra, ms: median", "99%", "99.9%", "most", "sum, s", "second runs, s", "throughput", "plans", "s",
+        "answers", "compiled", box=None,
     )  # fmt: skip
+    ranges = [f"--shape={name}=1..{most}" for name, most in (("batch", batches), ("sequence", lengths))]
     with tempfile.TemporaryDirectory() as folder:
-        original, fused, cache = (Path(folder) / n for n in ("a.onnx", "b.onnx", "cache"))
+        original, fused, cache, none = (Path(folder) / n for n in ("a.onnx", "b.onnx", "cache", "none"))
         model = models.build(name, dtype=dtype)
         io.save(model, original)
         io.save(onnxfuse.optimize(model), fused)
-        table.add_row(*row("original", in_a_process(original, cache, fused=False, **settings)))
-        table.add_row(*row("fused, no kernels on disk", in_a_process(fused, cache, fused=True, **settings)))
-        table.add_row(*row("fused, kernels on disk", in_a_process(fused, cache, fused=True, **settings)))
-    Console(width=180).print(table)
+        with ThreadPoolExecutor(1) as beside:
+            plain = beside.submit(in_a_process, original, none, min(device_count(), 2) - 1, fused=False, **settings)
+            if device_count() < 2:
+                plain.result()
+            streams = {
+                EMPTY: in_a_process(fused, cache, 0, fused=True, **settings),
+                CACHED: in_a_process(fused, cache, 0, fused=True, **settings),
+            }
+            begun = time.perf_counter()
+            called([sys.executable, "-m", "onnxfuse", "compile", str(fused), *ranges], Path(folder) / "packed", 0)
+            taken = time.perf_counter() - begun
+            streams = {
+                ORIGINAL: plain.result(),
+                PACKED: in_a_process(fused, none, 0, fused=True, **settings),
+                **streams,
+            }
+        size = beside_of(fused).stat().st_size
+    for kind, found in streams.items():
+        table.add_row(*row(kind, found))
+    console = Console(width=190)
+    console.print(table)
+    console.print(f"onnxfuse compile: {taken:.1f} s, {size / 1e6:.1f} MB")
+    for holds, what in verdicts(streams):
+        console.print(f"{'holds' if holds else 'FAILS'}: {what}")
+
+
+def verdicts(found: Mapping[str, Stream]) -> list[tuple[bool, str]]:
+    """Return what is asked of streams, and whether it holds."""
+    extra = {kind: 1e3 * np.asarray(stream.extra) for kind, stream in found.items()}
+    pack, empty = extra[PACKED], extra[EMPTY]
+    middle, rare = float(np.median(pack)), float(np.percentile(pack, 99.9))
+    work, throughput = found[PACKED].planned + found[PACKED].compiled, found[PACKED].throughput
+    return [
+        (work == 0, f"with a pack nothing planned or compiled: {work}"),
+        (middle <= 0.2, f"with a pack, median of a model run <= 0.2 ms: {middle:.3f}"),
+        (rare <= 5, f"with a pack, 99.9% <= 5 ms: {rare:.2f}"),
+        (
+            pack.sum() <= extra[ORIGINAL].sum(),
+            f"with a pack, sum <= ONNX Runtime's: {pack.sum() / 1e3:.2f} and {extra[ORIGINAL].sum() / 1e3:.2f} s",
+        ),
+        (throughput >= 0.97, f"with a pack, throughput >= 0.97 of a session that knows every shape: {throughput:.3f}"),
+        (empty.sum() <= 10e3, f"nothing on disk, sum <= 10 s: {empty.sum() / 1e3:.2f}"),
+        (empty.max() <= 1500, f"nothing on disk, worst <= 1.5 s: {empty.max() / 1e3:.2f}"),
+    ]
 
 
 if __name__ == "__main__":

@@ -1,18 +1,21 @@
-"""Time a session up to its first answer, before and after fusion: `python -m models.start bert_base`.
+"""Time a session up to its first answer, before and after fusion: `python -m models.start bert_base resnet50`.
 
-Every start is a process of its own: ONNX Runtime on the original; the fused model with no compiled kernels on disk; the
-same with all of them there. The time begins after the imports and ends when the first run has given its outputs.
+Every start is a process of its own: ONNX Runtime on the original; the fused model with its kernel pack and nothing
+else; with nothing on disk; with all that a start before has left in the caches. The time begins after the imports and
+ends when the first run has given its outputs. Models are samples by name, or exports: FILE.onnx. Needs a GPU; where
+there are several, as many models at a time.
 """
 
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from queue import SimpleQueue
 
 import click
 import numpy as np
@@ -21,20 +24,29 @@ from rich.table import Table
 
 import models
 import onnxfuse
+from models.apart import CACHED, EMPTY, ORIGINAL, PACKED, Counted, called
 from onnxfuse.model import io
+from onnxfuse.runtime.cuda import device_count
+from onnxfuse.verification.inputs import cases, input_specs
 
 STARTS = 3
-"""Of each kind but the cold one; medians."""
+"""Of each kind but the one with nothing on disk; medians."""
+OVER = 0.3
+"""Seconds that a first run with a pack may take longer than ONNX Runtime's own."""
+MEDIAN, WORST = 1.5, 5.0
+"""Seconds that first runs may take with nothing on disk."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """Seconds of one start."""
+    """One start: seconds, and what was done on the way."""
 
     session: float
     """Until the session is there."""
     first_run: float
-    """Of the first run; it plans, compiles and loads the kernels."""
+    """Of the first run; without a pack it plans, compiles and loads the kernels."""
+    planned: int = 0
+    compiled: int = 0
 
     @property
     def total(self) -> float:
@@ -50,46 +62,64 @@ def started(path: Path, feeds: Path, *, fused: bool) -> Start:
     # The CUDA provider's libraries load with the first session, whichever model it is for.
     providers = ["CUDAExecutionProvider", "CPUExecutionProvider"]
     opened(models.build("lenet5"), DEFAULT, providers, fused=False)
+    counted = Counted()
     begun = time.perf_counter()
     session = opened(path, DEFAULT, providers, fused=fused)
     created = time.perf_counter()
     with np.load(feeds) as arrays:
         inputs = ort_values(dict(arrays))
     bind(session, inputs, outputs_of(session, inputs, path.stem)).run()
-    return Start(created - begun, time.perf_counter() - created)
+    return Start(created - begun, time.perf_counter() - created, counted.planned, counted.compiled)
 
 
-def in_a_process(path: Path, feeds: Path, cache: Path, *, fused: bool) -> Start:
-    """Return the times of a start in a process of its own, with the kernels that are in `cache`."""
+def in_a_process(path: Path, feeds: Path, cache: Path, gpu: int, *, fused: bool) -> Start:
+    """Return the times of a start in a process of its own, with what is in the folder `cache`."""
     command = [sys.executable, "-m", "models.start", "--one", str(path), str(feeds), "fused" if fused else "original"]
-    environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise click.ClickException(f"{path.name} does not start:\n{done.stderr[-2000:]}")
-    return Start(**json.loads(done.stdout.splitlines()[-1]))
+    return Start(**json.loads(called(command, cache, gpu).splitlines()[-1]))
 
 
-def compare(name: str, dtype: str, batch: int, sequence: int) -> dict[str, Start]:
+def compare(name: str, dtype: str, batch: int, sequence: int, starts: int, gpu: int) -> dict[str, Start]:
     """Return the median start of each kind."""
     with tempfile.TemporaryDirectory() as folder:
-        original, fused, feeds, cache = (Path(folder) / n for n in ("a.onnx", "b.onnx", "feeds.npz", "cache"))
-        model = models.build(name, dtype=dtype, batch=batch, sequence=sequence)
+        original, fused, feeds = (Path(folder) / n for n in ("a.onnx", "b.onnx", "feeds.npz"))
+        if name.endswith(".onnx"):
+            model = io.load(name)
+            arrays = dict(cases(input_specs(model), [0])[0].make())
+        else:
+            model = models.build(name, dtype=dtype, batch=batch, sequence=sequence)
+            arrays = models.example_inputs(name, batch=batch, sequence=sequence, dtype=dtype)
         io.save(model, original)
         io.save(onnxfuse.optimize(model), fused)
-        arrays = models.example_inputs(name, batch=batch, sequence=sequence, dtype=dtype)
         np.savez(feeds, **arrays)  # type: ignore[arg-type]
-        in_a_process(original, feeds, cache, fused=False)  # so that the files are in memory for all of them
-        cold = in_a_process(fused, feeds, cache, fused=True)
-        found: dict[str, list[Start]] = {
-            "original": [], "fused, no kernels on disk": [cold], "fused, kernels on disk": [],
-        }  # fmt: skip
-        for _ in range(STARTS):
-            found["original"].append(in_a_process(original, feeds, cache, fused=False))
-            found["fused, kernels on disk"].append(in_a_process(fused, feeds, cache, fused=True))
-    return {
-        kind: Start(statistics.median(s.session for s in starts), statistics.median(s.first_run for s in starts))
-        for kind, starts in found.items()
-    }
+        caches = [Path(folder) / n for n in ("none", "cache", "packed")]
+        in_a_process(original, feeds, caches[0], gpu, fused=False)  # so that the files are in memory for all of them
+        found = {ORIGINAL: [], EMPTY: [in_a_process(fused, feeds, caches[1], gpu, fused=True)], CACHED: [], PACKED: []}
+        for _ in range(starts):
+            found[ORIGINAL].append(in_a_process(original, feeds, caches[0], gpu, fused=False))
+            found[CACHED].append(in_a_process(fused, feeds, caches[1], gpu, fused=True))
+        called([sys.executable, "-m", "onnxfuse", "compile", str(fused)], caches[2], gpu)
+        for _ in range(starts):
+            found[PACKED].append(in_a_process(fused, feeds, caches[0], gpu, fused=True))
+    return {kind: _median(found[kind]) for kind in (ORIGINAL, PACKED, EMPTY, CACHED)}
+
+
+def _median(starts: Sequence[Start]) -> Start:
+    middle = {n: statistics.median_low([asdict(s)[n] for s in starts]) for n in asdict(starts[0])}
+    return Start(**middle)
+
+
+def verdicts(found: Mapping[str, Mapping[str, Start]]) -> list[tuple[bool, str]]:
+    """Return what is asked of starts, and whether it holds."""
+    over = {name: starts[PACKED].first_run - starts[ORIGINAL].first_run for name, starts in found.items()}
+    worst = max(over, key=lambda name: over[name])
+    empty = [starts[EMPTY].first_run for starts in found.values()]
+    work = sum(starts[PACKED].planned + starts[PACKED].compiled for starts in found.values())
+    return [
+        (over[worst] <= OVER, f"with a pack at most {OVER} s over ONNX Runtime: {over[worst]:+.2f} ({worst})"),
+        (work == 0, f"with a pack nothing planned or compiled: {work}"),
+        (statistics.median(empty) <= MEDIAN, f"nothing on disk, median <= {MEDIAN} s: {statistics.median(empty):.2f}"),
+        (max(empty) <= WORST, f"nothing on disk, worst <= {WORST} s: {max(empty):.2f}"),
+    ]
 
 
 @click.command()
@@ -97,20 +127,42 @@ def compare(name: str, dtype: str, batch: int, sequence: int) -> dict[str, Start
 @click.option("--dtype", default="float16", show_default=True, type=click.Choice(["float16", "float32"]))
 @click.option("--batch", default=32, show_default=True)
 @click.option("--sequence", default=128, show_default=True)
+@click.option("--starts", default=STARTS, show_default=True, help="Of each kind but that with nothing on disk.")
 @click.option("--one", nargs=3, type=str, hidden=True, help="MODEL FEEDS KIND: one start, in this process.")
-def main(names: tuple[str, ...], dtype: str, batch: int, sequence: int, one: tuple[str, str, str] | None) -> None:
-    """Time starts and print a table."""
+def main(
+    names: tuple[str, ...], dtype: str, batch: int, sequence: int, starts: int, one: tuple[str, str, str] | None
+) -> None:
+    """Time starts and print a table, then what is asked of them."""
     if one is not None:
-        found = started(Path(one[0]), Path(one[1]), fused=one[2] == "fused")
-        click.echo(json.dumps({"session": found.session, "first_run": found.first_run}))
+        click.echo(json.dumps(asdict(started(Path(one[0]), Path(one[1]), fused=one[2] == "fused"))))
         return
-    table = Table("model", "start", "session, s", "first run, s", "over the original, s", box=None)
-    for name in names:
-        starts = compare(name, dtype, batch, sequence)
-        for kind, start in starts.items():
-            over = start.total - starts["original"].total
-            table.add_row(name, kind, f"{start.session:.2f}", f"{start.first_run:.2f}", f"{over:+.2f}")
-    Console(width=160).print(table)
+    if not names:
+        raise click.UsageError("give models by name, or files of exports")
+    free: SimpleQueue[int] = SimpleQueue()
+    for gpu in range(max(device_count(), 1)):
+        free.put(gpu)
+
+    def on_a_free_one(name: str) -> dict[str, Start]:
+        gpu = free.get()
+        try:
+            return compare(name, dtype, batch, sequence, starts, gpu)
+        finally:
+            free.put(gpu)
+
+    with ThreadPoolExecutor(free.qsize()) as pool:
+        found = dict(zip(names, pool.map(on_a_free_one, names), strict=True))
+    table = Table("model", "start", "session, s", "first run, s", "over the original, s", "plans", "kernels", box=None)
+    for name, kinds in found.items():
+        for kind, start in kinds.items():
+            over = start.total - kinds[ORIGINAL].total
+            table.add_row(
+                name, kind, f"{start.session:.2f}", f"{start.first_run:.2f}", f"{over:+.2f}", str(start.planned),
+                str(start.compiled),
+            )  # fmt: skip
+    console = Console(width=160)
+    console.print(table)
+    for holds, what in verdicts(found):
+        console.print(f"{'holds' if holds else 'FAILS'}: {what}")
 
 
 if __name__ == "__main__":

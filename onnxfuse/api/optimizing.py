@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from onnx import ModelProto
 
+from onnxfuse.api import compiling, tuning
 from onnxfuse.api import options as asked
-from onnxfuse.api import tuning
+from onnxfuse.api.compiling import Compiled
 from onnxfuse.api.dumping import Dumping, Written, dumping
 from onnxfuse.api.files import writable
-from onnxfuse.api.options import Options, Progress, silent
+from onnxfuse.api.lowering import Lowered, converted
+from onnxfuse.api.options import Compiling, Options, Progress, silent
 from onnxfuse.api.source import Model, Origin, copied, own, plain
 from onnxfuse.api.way import Way
 from onnxfuse.contract import Requirement
+from onnxfuse.kernels.pack.file import beside
 from onnxfuse.model import io
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.replacing import together
@@ -48,6 +51,9 @@ class Optimized:
     guarded: "Guarded | None" = None
     tuned: "Tuned | None" = None
     dumped: Written | None = None
+    compiled: Compiled | None = None
+    lowered: Lowered | None = None
+    """How the model was converted to lower precision, now or before."""
 
     @property
     def models(self) -> dict[str, ModelProto]:
@@ -57,7 +63,9 @@ class Optimized:
     @property
     def notes(self) -> list[str]:
         """What a user should know of it, one line each."""
-        return [*([self.tuned.note] if self.tuned is not None and self.tuned.note else []), *self.report.notes]
+        kept = self.lowered is not None and self.options.precision is not None and self.lowered.kept
+        stays = [f"{self.lowered.summary}: see onnxfuse explain"] if kept and self.lowered else []
+        return [*stays, *([self.tuned.note] if self.tuned is not None and self.tuned.note else []), *self.report.notes]
 
     @property
     def missed(self) -> list[Requirement]:
@@ -84,10 +92,14 @@ class Optimized:
         }
         if self.undone is not None:
             facts["undone"] = self.undone
+        if self.lowered is not None:
+            facts["precision"] = self.lowered.as_dict()
         if self.guarded is not None:
             facts["guard"] = self.guarded.as_dict()
         if self.dumped is not None:
             facts["dump"] = self.dumped.as_dict()
+        if self.compiled is not None:
+            facts["compiled"] = self.compiled.as_dict()
         if self.tuned is not None and self.options.tuning is not None:
             facts["tuning"] = tuning.facts(self.tuned, self.options.tuning.file)
         return facts
@@ -115,6 +127,9 @@ def _optimize(model: Model, options: Options, progress: Progress) -> Optimized:
     before = io.size(first)
     origin.marked(first)
     made = Optimized(first, Report(), options, came=copied(first) if options.keep else None)
+    exported = pipeline.count_ops(first)
+    origin, done = converted(first, origin, options, progress)
+    made = replace(made, lowered=done)
     if options.tuning is not None:
         made = replace(made, tuned=tuning.find(first, options.tuning, rules, progress))
     way = Way(origin, options.freeze_initializers, made.tuned)
@@ -126,6 +141,8 @@ def _optimize(model: Model, options: Options, progress: Progress) -> Optimized:
         made, follow = _guarded(made, way, rules, options.guard.inputs, dumped, progress)
         progress("open")
         opens(made.model)
+    if options.precision is not None:
+        made.report.before = exported
     if dumped is not None:
         progress("dump")
         follow("result")
@@ -170,9 +187,24 @@ def written(make: Callable[[], Optimized], target: Path, progress: Progress = si
         made = make()
         begun = time.perf_counter()
         if not made.missed:
+            if made.options.compile is not None:
+                made = replace(made, compiled=_compiled(made, made.options.compile, target, progress))
             progress("write")
             pending.enter_context(io.saving(made.model, target))
         yield replace(made, seconds=made.seconds + time.perf_counter() - begun)
+
+
+def _compiled(made: Optimized, how: Compiling, target: Path, progress: Progress) -> Compiled:
+    """Write the kernel pack beside where the model will be; it goes again where the model is not written."""
+    begun = time.perf_counter()
+
+    def step(what: str, done: int, of: int) -> None:
+        progress(f"compile {what}{f' {done} of {of}' if of else ''}")
+
+    pack, assumed = compiling.build(made.model, replace(how, rules=made.options.rules), step)
+    place = beside(target)
+    compiling.write(pack, place)
+    return Compiled(place, pack, assumed, time.perf_counter() - begun)
 
 
 def _guarded(

@@ -5,10 +5,12 @@ from pathlib import Path
 import click
 from rich.markup import escape
 
+from onnxfuse.api.compiling import Inspected
 from onnxfuse.api.explaining import Explained, explain
 from onnxfuse.api.options import Options, Tuning
-from onnxfuse.cli import tuning
+from onnxfuse.cli import compiled, tuning
 from onnxfuse.cli.console import output, print_json, print_rows, working
+from onnxfuse.cli.lowered import print_precision
 from onnxfuse.cli.parameters import JSON_OPTION, rule_names, rules_option
 from onnxfuse.model.errors import UsageError
 
@@ -64,10 +66,25 @@ def command(
         _print_near(found, limit)
     else:
         _print(found, limit)
+        if found.pack is not None:
+            _print_pack(found.pack)
+        if found.lowered is not None:
+            print_precision(found.lowered.as_dict(), output(), limit)
         if found.tuned is not None:
             tuning.print_summary(found.tuned, found.file, output())
             tuning.print_candidates(found.tuned, output(), limit)
     return 0
+
+
+def _print_pack(pack: Inspected) -> None:
+    console = output()
+    console.print(f"[bold]kernels[/] {escape(str(pack.path))}: {compiled.megabytes(pack.size)}", soft_wrap=True)
+    if pack.fault:
+        console.print(
+            f"[yellow]not used:[/] it {escape(pack.fault)}. Build it again: {escape(pack.mend)}", soft_wrap=True
+        )
+    if pack.facts is not None:
+        compiled.covered(pack.as_dict(), console)
 
 
 def _print_near(found: Explained, limit: int | None) -> None:

@@ -31,6 +31,7 @@ COMMANDS = {
     "profile": "Tell where the bytes and the time of a model go, before and after fusion.",
     "rules": "List the rules, or explain one.",
     "explain": "Say what fuses in a model, what does not, and why.",
+    "compile": "Compile a fused model's kernels for ranges of shapes into one file beside it.",
     "ci": "Hold models to what onnxfuse.toml and onnxfuse.lock promise.",
     "doctor": "Say what is installed, what is missing, and how to mend it.",
     "completion": "Print the completion script for a shell.",
@@ -130,6 +131,8 @@ def main(arguments: list[str] | None = None) -> None:
     if arguments is None:
         # The process is this command's alone: what it runs of a model, it may run in children.
         isolation.allow()
+        # ONNX Runtime tells its makers of what it runs, and complains in colours where HOME takes no file for that.
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         _open_streams()
         arguments = sys.argv[1:]
     if threading.current_thread() is threading.main_thread():

@@ -7,12 +7,22 @@ from pathlib import Path
 import click
 
 from onnxfuse.api import misses
+from onnxfuse.api.lowering import lowering
 from onnxfuse.api.optimizing import optimize, undo, written
-from onnxfuse.api.options import Dump, Guarding, Options, Tuning, requirement
+from onnxfuse.api.options import Compiling, Dump, Guarding, Options, Tuning, requirement
 from onnxfuse.cli.console import output, print_json, working
 from onnxfuse.cli.optimized import show
 from onnxfuse.cli.outputs import Outputs, output_options
-from onnxfuse.cli.parameters import JSON_OPTION, ShapeOption, Shapes, rule_names, rules_option
+from onnxfuse.cli.parameters import (
+    JSON_OPTION,
+    ShapeOption,
+    Shapes,
+    arch_names,
+    precision_options,
+    ranges,
+    rule_names,
+    rules_option,
+)
 from onnxfuse.model.errors import EXPECTATION_NOT_MET, UsageError
 from onnxfuse.model.replacing import same_file
 
@@ -28,6 +38,7 @@ from onnxfuse.model.replacing import same_file
     "--skip", metavar="RULE", multiple=True, shell_complete=rule_names, help="Leave this rule out; may be repeated."
 )
 @click.option("--require", metavar="RULE[>=N]", multiple=True, help="Exit 4 unless the rule applied so often.")
+@precision_options
 @click.option("--guard", is_flag=True, help="Check every fusion on inputs; undo what leaves the error budget.")
 @click.option(
     "--guard-inputs", metavar="PATH", multiple=True, type=click.Path(path_type=Path), help="Real inputs for --guard."
@@ -56,14 +67,15 @@ from onnxfuse.model.replacing import same_file
     "--undo", "plain", is_flag=True, help="Replace the fused ops of IN.onnx by the nodes that they stand for."
 )
 @click.option("--dump", metavar="DIR", type=click.Path(path_type=Path), help="Write every phase and kernel there.")
-@click.option("--arch", metavar="sm_NN", help="With --dump: compile for it; default the GPU here, or sm_90a.")
+@click.option("--compile", "packed", is_flag=True, help="Write OUT.onnx.kernels, too, as onnxfuse compile does.")
+@click.option("--arch", metavar="sm_NN", help="With --dump and --compile: compile for it; default the GPU here.")
 @click.option(
     "--shape",
     "shapes",
     metavar="NAME=N",
     type=ShapeOption(),
     multiple=True,
-    help="With --dump, --tune and --tuning: a dynamic dimension; for tuning its sizes, batch=1,32.",
+    help="With --dump, --tune, --tuning, --compile: a dynamic dimension; its sizes, batch=1,32, or range, 1..32.",
 )
 @output_options
 @JSON_OPTION
@@ -74,6 +86,11 @@ def command(
     only: tuple[str, ...],
     skip: tuple[str, ...],
     require: tuple[str, ...],
+    precision: str | None,
+    inputs: tuple[Path, ...],
+    tolerance: float | None,
+    io_precision: str | None,
+    seconds: float | None,
     guard: bool,
     guard_inputs: tuple[Path, ...],
     tune: bool,
@@ -83,6 +100,7 @@ def command(
     in_place: bool,
     plain: bool,
     dump: Path | None,
+    packed: bool,
     arch: str | None,
     shapes: Shapes,
     as_json: bool,
@@ -93,10 +111,10 @@ def command(
     OUT.onnx runs in any ONNX Runtime, on any provider; with onnxfuse and a GPU its fused ops run as CUDA kernels.
     Nothing is written unless everything went well.
     """
-    if plain and (only or skip or require or guard or tune or tuning_file or strict_fp32 or freeze):
+    if plain and (only or skip or require or guard or tune or tuning_file or strict_fp32 or freeze or precision):
         raise UsageError(
-            "--undo goes with none of --only, --skip, --require, --guard, --tune, --tuning, --strict-fp32 and "
-            "--freeze-initializers"
+            "--undo goes with none of --only, --skip, --require, --guard, --tune, --tuning, --strict-fp32, "
+            "--freeze-initializers and --precision"
         )
     if not in_place and same_file(source, target):
         raise UsageError(
@@ -104,12 +122,21 @@ def command(
         )
     if plain and dump is not None:
         raise UsageError("--undo makes no kernels: --dump goes with optimizing")
+    if precision is None and (inputs or tolerance is not None or io_precision or seconds is not None):
+        raise UsageError("--inputs, --tolerance, --io-precision and --time go with --precision")
     if guard_inputs and not guard:
         raise UsageError("--guard-inputs goes with --guard")
-    if dump is None and arch is not None:
-        raise UsageError("--arch goes with --dump DIR")
-    if shapes and dump is None and not tune and tuning_file is None:
-        raise UsageError("--shape goes with --dump DIR, --tune and --tuning FILE")
+    if plain and packed:
+        raise UsageError("--undo makes no kernels: --compile goes with optimizing")
+    if dump is None and not packed and arch is not None:
+        raise UsageError("--arch goes with --dump DIR and --compile")
+    if shapes and dump is None and not packed and not tune and tuning_file is None:
+        raise UsageError("--shape goes with --dump DIR, --tune, --tuning FILE and --compile")
+    if shapes and packed and (dump is not None or tune or tuning_file is not None):
+        raise UsageError(
+            "--shape has sizes for --dump, --tune and --tuning, and ranges for --compile",
+            "Compile what was made by a command of its own: onnxfuse compile OUT.onnx --shape batch=1..32",
+        )
     options = Options(
         rules=folders,
         only=only,
@@ -117,8 +144,10 @@ def command(
         require=tuple(requirement(text) for text in require),
         strict_fp32=strict_fp32,
         freeze_initializers=freeze,
+        precision=lowering(precision, inputs, tolerance, io_precision, seconds),
         guard=Guarding(guard_inputs) if guard else None,
         tuning=_tuning(tune, tuning_file, target, shapes),
+        compile=Compiling(arch_names([arch] if arch else []), ranges(shapes)) if packed else None,
         dump=None if dump is None else Dump(dump, arch, _one_size(shapes)),
         keep=outputs.report is not None,
     )

@@ -7,7 +7,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from onnxfuse.cli import tuning
+from onnxfuse.cli import compiled, tuning
+from onnxfuse.cli.compiled import megabytes
+from onnxfuse.cli.lowered import print_precision
 
 if TYPE_CHECKING:
     from onnxfuse.tuning import Tuned
@@ -34,6 +36,8 @@ def show(facts: dict[str, Any], tuned: "Tuned | None", console: Console) -> None
     if tuned is not None:
         file = facts["tuning"]["file"]
         tuning.print_summary(tuned, Path(file) if file else None, console)
+    if "precision" in facts:
+        print_precision(facts["precision"], console)
     if "guard" in facts:
         _print_guard(facts["guard"], facts["fused_nodes"], console)
     if facts["rules"]:
@@ -44,7 +48,7 @@ def show(facts: dict[str, Any], tuned: "Tuned | None", console: Console) -> None
         console.print(table)
     if facts["target"] is not None:
         size, seconds = facts["bytes"], facts["seconds"]
-        sizes = f"{_megabytes(size['after'])} (was {_megabytes(size['before'])})"
+        sizes = f"{megabytes(size['after'])} (was {megabytes(size['before'])})"
         console.print(f"{escape(facts['target'])}: {sizes}, {seconds:.1f} s")
         if "undone" not in facts:
             console.print(
@@ -54,6 +58,8 @@ def show(facts: dict[str, Any], tuned: "Tuned | None", console: Console) -> None
             )
     if "dump" in facts:
         _print_dump(facts["dump"], console)
+    if "compiled" in facts:
+        compiled.show(facts["compiled"], console)
     console.print(f"why not more: onnxfuse explain {escape(facts['source'])}", style="dim", soft_wrap=True)
 
 
@@ -79,8 +85,3 @@ def _print_dump(dump: dict[str, Any], console: Console) -> None:
     for note in dict.fromkeys(op["note"] for op in dump["ops"] if op["note"]):
         without = ", ".join(op["op"] for op in dump["ops"] if op["note"] == note)
         console.print(f"no kernel of {escape(without)}: {escape(note)}", style="dim", soft_wrap=True)
-
-
-def _megabytes(size: int) -> str:
-    """Return a size for people."""
-    return f"{size / 1e6:.1f} MB" if size >= 100_000 else f"{size / 1e3:.1f} kB"

@@ -1,6 +1,7 @@
 """Options that several commands have, and how their texts are read."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -8,10 +9,12 @@ import click
 
 from onnxfuse.api.options import shipped_names
 from onnxfuse.api.running import PROVIDERS
+from onnxfuse.model.errors import UsageError
+from onnxfuse.model.lowered import PRECISIONS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+Shapes = tuple[tuple[str, Sequence[int]], ...]
 """What `--shape` gives: each name with its sizes."""
 
 
@@ -34,20 +37,37 @@ class ToleranceOption(click.ParamType[tuple[str, float]]):
             self.fail(f"'{value}' is neither a number nor OUTPUT=NUMBER nor TYPE=NUMBER", param, ctx)
 
 
-class ShapeOption(click.ParamType[tuple[str, tuple[int, ...]]]):
-    """`name=1,7` for the values of a dimension, `input=1x3x224x224` for the shape of an input."""
+class ShapeOption(click.ParamType[tuple[str, Sequence[int]]]):
+    """`name=1,7` or `name=1..32` for the values of a dimension, `input=1x3x224x224` for the shape of an input."""
 
     name = "NAME=SIZES"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, tuple[int, ...]]:
+    ) -> tuple[str, Sequence[int]]:
         """Return the name and the sizes."""
         name, equals, sizes = str(value).rpartition("=")
+        least, dots, most = sizes.partition("..")
+        if name and dots and least.strip().isdecimal() and most.strip().isdecimal() and int(least) <= int(most):
+            return name, range(int(least), int(most) + 1)
         numbers = sizes.replace("x", ",").split(",")
-        if not equals or not name or not all(n.strip().isdigit() for n in numbers):
-            self.fail(f"'{value}' is neither DIMENSION=1,7 nor INPUT=1x3x224x224", param, ctx)
+        if not equals or not name or not all(re.fullmatch(r"\s*[0-9]{1,18}\s*", n) for n in numbers):
+            self.fail(f"'{value}' is neither DIMENSION=1,7 nor DIMENSION=1..32 nor INPUT=1x3x224x224", param, ctx)
         return name, tuple(int(n) for n in numbers)
+
+
+def ranges(shapes: Shapes) -> dict[str, tuple[int, int]]:
+    """Return the least and the greatest size of each dimension. Raises UsageError for sizes that are no range."""
+    for name, sizes in shapes:
+        if not isinstance(sizes, range) and len(sizes) != 1:
+            told = ",".join(map(str, sizes))
+            raise UsageError(f"--shape {name}={told}: kernels are compiled for a range", "Say --shape batch=1..32.")
+    return {name: (sizes[0], sizes[-1]) for name, sizes in shapes}
+
+
+def arch_names(given: Sequence[str]) -> tuple[str, ...]:
+    """Return the architectures of `--arch`, which may be repeated and have commas."""
+    return tuple(name.strip() for names in given for name in names.split(",") if name.strip())
 
 
 TF32_OPTION = click.option(
@@ -78,3 +98,32 @@ def shapes_option(text: str) -> Callable[[Command], Command]:
 def rules_option(text: str = "More rules.") -> Callable[[Command], Command]:
     """Return the option for folders of rules."""
     return click.option("--rules", "folders", metavar="DIR", multiple=True, type=click.Path(path_type=Path), help=text)
+
+
+def precision_options(command: Command) -> Command:
+    """Give a command the options for lower precision."""
+    for option in (
+        click.option(
+            "--time", "seconds", metavar="S", type=click.FloatRange(min=0, min_open=True),
+            help="With --precision: seconds for measuring, and as much for trying; by default 300.",
+        ),
+        click.option(
+            "--io-precision", metavar="TYPE", type=click.Choice(["float32", "float16", "bfloat16"]),
+            help="With --precision: the type of float32 inputs and outputs; by default they keep theirs.",
+        ),
+        click.option(
+            "--tolerance", metavar="X", type=click.FloatRange(min=0, max=1, min_open=True, max_open=True),
+            help="With --precision: the relative RMS error that outputs may have; by default 20 roundings, 0.0098.",
+        ),
+        click.option(
+            "--inputs", metavar="PATH", multiple=True, type=click.Path(path_type=Path),
+            help="With --precision: real inputs to measure on, by default made-up ones.",
+        ),
+        click.option(
+            "--precision", type=click.Choice(PRECISIONS),
+            help="Convert float32 to it where the outputs stay as near the truth as a contract asks; what would leave "
+            "it stays float32, by name and reason.",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command

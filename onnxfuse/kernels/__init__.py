@@ -4,7 +4,16 @@ Pure Python up to the plan; `compile` needs NVRTC, `load` needs a GPU.
 """
 
 from onnxfuse.kernels.arch import SUPPORTED, Arch
-from onnxfuse.kernels.build.nvrtc import arch_of, compile, is_compiled, load, zeros
+from onnxfuse.kernels.build.nvrtc import (
+    arch_of,
+    compile,
+    compiles_for,
+    is_compiled,
+    load,
+    load_image,
+    portable,
+    zeros,
+)
 from onnxfuse.kernels.cost import LAUNCH
 from onnxfuse.kernels.dispatch import (
     TEMPLATES,
@@ -87,6 +96,7 @@ __all__ = [
     "arch_of",
     "candidates",
     "compile",
+    "compiles_for",
     "estimate",
     "family",
     "fits",
@@ -104,9 +114,11 @@ __all__ = [
     "keep_family",
     "kept_family",
     "load",
+    "load_image",
     "output_shapes",
     "plan",
     "pointwise_ops",
+    "portable",
     "reads_library_form",
     "supports",
     "unplanned",

@@ -97,9 +97,11 @@ class Queries:
     """How often it does, over the same keys."""
     step: int
     """Keys at a time; a multiple of 16."""
+    streamed: int = 0
+    """1: so many keys at a time go through shared memory; 0: all of a head stay there."""
 
     def __str__(self) -> str:
-        return f"{self.warps}x{self.tiles}x{self.passes}x{self.step}"
+        return f"{self.warps}x{self.tiles}x{self.passes}x{self.step}{' streamed' if self.streamed else ''}"
 
 
 @dataclass(frozen=True)

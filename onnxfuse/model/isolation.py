@@ -101,7 +101,7 @@ def isolated(
         sys.stderr.flush()
         child = os.fork()
         if child == 0:
-            _die_with_parent()
+            die_with_parent()
             _State.parent, tempfile.tempdir = sender, scratch
             _answer(work, sender)
         sender.close()
@@ -152,14 +152,14 @@ def apart(
 
 def serve() -> None:
     """Do in a process that `apart` started what it asks for."""
-    _die_with_parent()
+    die_with_parent()
     parent = Connection(int(sys.argv[1]))
     allow()
     tempfile.tempdir, work, arguments, options = parent.recv()
     _answer(lambda tell: work(*arguments, progress=tell, **options), parent)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Let the system end this process when its parent ends, however that does: nobody would wait for it any more."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -38,5 +38,12 @@ def evaluated(program: Program, shapes: Iterable[tuple[int, ...]]) -> dict[str, 
     Raises RuntimeError where the program's bytes are none of this version.
     """
 
+def unanswered(tape: bytes, shapes: bytes, width: int) -> list[int]:
+    """Return which of many shapes a tape does not answer, by their numbers; the GIL is free meanwhile.
+
+    `shapes`: `width` int64 words for each, the rank and the extents of each input in turn. Raises RuntimeError where
+    the bytes are no program of this version.
+    """
+
 def reset_counts() -> None:
     """Set every count to zero."""

@@ -24,6 +24,7 @@ from onnxfuse.model.fused import FusedOp
 from onnxfuse.model.inference import may_multiply
 from onnxfuse.model.types import Dim, infer, shell
 from onnxfuse.runtime.launch import Shape
+from onnxfuse.runtime.packs import Packed
 from onnxfuse.runtime.variants import Variants
 
 MOST_THREADS = 16
@@ -41,8 +42,15 @@ Places = Mapping[str, list[tuple[tuple[Dim, ...] | None, ...]]]
 class Ahead:
     """What is compiled ahead for one session, or for the sessions of the same options."""
 
-    def __init__(self, model: onnx.ModelProto, ops: Mapping[str, FusedOp], variants: Variants) -> None:
-        self.model, self.ops, self.variants = shell(model), ops, variants
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        ops: Mapping[str, FusedOp],
+        variants: Variants,
+        packed: Packed | None = None,
+    ) -> None:
+        self.model, self.ops, self.variants, self.packed = shell(model), ops, variants, packed
+        self.stopped = False
         self.lock = threading.Lock()
         self.waiting: deque[tuple[Future[LaunchPlan | None], Callable[[], LaunchPlan | None]]] = deque()
         self.threads = 0
@@ -61,10 +69,17 @@ class Ahead:
             if device in self.started:
                 return
             self.started.add(device)
+        if self.packed is not None:
+            self.packed_first(device, self.packed)
         self._later(lambda: self._prepare(device))
+
+    def packed_first(self, device: int, packed: Packed) -> None:
+        """Begin with loading what a pack has: ONNX Runtime takes longer to open a session."""
+        self._later(lambda: packed.load(device, lambda: not self.stopped and threading.main_thread().is_alive()))
 
     def stop(self) -> None:
         """Do not begin with anything more."""
+        self.stopped = True
         with self.lock:
             for future, _ in self.waiting:
                 future.cancel()
@@ -126,6 +141,8 @@ class Ahead:
         for name, op in self.ops.items():
             for shapes in dict.fromkeys(known.get(name, ())):
                 asked = (name, shapes, True, device, variants.get(key(name, shapes), DEFAULT))
+                if self.packed is not None and self.packed.answers(name, shapes, True, device):
+                    continue
                 with self.lock:
                     if asked in self.jobs:
                         continue

@@ -25,6 +25,7 @@
 #include <mutex>
 #include <shared_mutex>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -284,6 +285,16 @@ void free_launch(const Launch* launch) {
   delete launch;
 }
 
+// The launch that a program has for these shapes, if it has one and its kernels are loaded; in the registers given.
+SharedLaunch launch_by(const std::shared_ptr<const Program>& program, const Key& key, std::vector<tape::Register>& held) {
+  if (program->context != key[0] || program->aligned != (key[kAlignedWord] != 0)) return nullptr;
+  const int64_t found = program->tape.evaluate(key.data() + kShapesBegin, key.size() - kShapesBegin, held);
+  if (found < 0 || program->plans_itself(key.data() + kShapesBegin, key.data() + key.size())) return nullptr;
+  size_t at = static_cast<size_t>(found);
+  SharedLaunch launch(new Launch(program, held.data(), at), free_launch);
+  return launch->is_loaded() ? launch : nullptr;
+}
+
 struct Kept {
   SharedLaunch launch;
   std::atomic<bool> met{false};  // again, since it was looked at for a place
@@ -418,14 +429,8 @@ struct Op : ort::CustomOp {
   // The launch that a program has for these shapes, if one has; without the GIL, in the registers that are given.
   SharedLaunch by_program(const Key& key, std::vector<tape::Register>& held) {
     std::shared_lock<std::shared_mutex> lock(mutex);
-    for (const auto& program : programs) {
-      if (program->context != key[0] || program->aligned != (key[kAlignedWord] != 0)) continue;
-      const int64_t found = program->tape.evaluate(key.data() + kShapesBegin, key.size() - kShapesBegin, held);
-      if (found < 0 || program->plans_itself(key.data() + kShapesBegin, key.data() + key.size())) continue;
-      size_t at = static_cast<size_t>(found);
-      SharedLaunch launch(new Launch(program, held.data(), at), free_launch);
-      if (launch->is_loaded()) return launch;
-    }
+    for (const auto& program : programs)
+      if (SharedLaunch launch = launch_by(program, key, held)) return launch;
     return nullptr;
   }
 
@@ -638,6 +643,14 @@ py::object extents_that_vary(const Key& key, const std::vector<char>& varied) {
   return py::tuple(inputs);
 }
 
+std::shared_ptr<const Program> learned(Op& op, const py::object& program, const Key& key) {
+  auto made = std::make_shared<const Program>(program, key[0], key[kAlignedWord] != 0);
+  if (made->tape.outputs != op.outputs.size()) throw std::runtime_error("a launch program of other outputs");
+  op.learn(made);
+  return made;
+}
+
+// Python answers with a launch, which may bring a program along, or with a program alone that has the launch.
 SharedLaunch ask_python(const Kernel& kernel, const Key& key) {
   Op& op = kernel.op;
   int device = 0;
@@ -646,17 +659,22 @@ SharedLaunch ask_python(const Kernel& kernel, const Key& key) {
   for (size_t i = 0; i < shapes.size(); ++i) shapes[i] = py::tuple(shapes[i]);
   const bool aligned = key[kAlignedWord] != 0;
   const py::object answer = op.planner(shapes, aligned, device, extents_that_vary(key, kernel.varied(key)));
-  SharedLaunch launch(new Launch(answer), free_launch);
-  if (launch->output_shapes.size() != op.outputs.size())
-    throw std::runtime_error("the plan has " + std::to_string(launch->output_shapes.size()) +
-                             " output shapes, the op " + std::to_string(op.outputs.size()) + " outputs");
-  ask_for_shared_memory(*launch);
-  const py::object program = answer.attr("program");
-  if (!program.is_none()) {
-    auto made = std::make_shared<const Program>(program, key[0], aligned);
-    if (made->tape.outputs != op.outputs.size()) throw std::runtime_error("a launch program of other outputs");
-    op.learn(std::move(made));
+  SharedLaunch launch;
+  if (py::hasattr(answer, "tape")) {
+    const auto program = learned(op, answer, key);
+    std::vector<tape::Register> held;
+    launch = launch_by(program, key, held);
+    if (!launch) throw std::runtime_error("the launch program that was given has no launch for these shapes");
+    op.counts.answers.fetch_add(1, std::memory_order_relaxed);
+  } else {
+    launch = SharedLaunch(new Launch(answer), free_launch);
+    if (launch->output_shapes.size() != op.outputs.size())
+      throw std::runtime_error("the plan has " + std::to_string(launch->output_shapes.size()) +
+                               " output shapes, the op " + std::to_string(op.outputs.size()) + " outputs");
+    const py::object program = answer.attr("program");
+    if (!program.is_none()) learned(op, program, key);
   }
+  ask_for_shared_memory(*launch);
   return launch;
 }
 
@@ -928,6 +946,23 @@ py::object evaluated(const py::object& program, const std::vector<Shape>& shapes
   return facts(Launch(made, held.data(), at));
 }
 
+// Of many shapes, each as ranks and extents and all equally long, those that a tape does not answer, by their numbers.
+std::vector<size_t> unanswered(const std::string& bytes, const py::bytes& shapes, size_t width) {
+  const tape::Tape tape(bytes);
+  const std::string_view given = shapes;
+  if (width == 0 || given.size() % (width * sizeof(int64_t)) != 0) throw std::runtime_error("shapes of unequal lengths");
+  py::gil_scoped_release release;
+  std::vector<size_t> found;
+  std::vector<tape::Register> held;
+  std::vector<int64_t> words(width);
+  const size_t count = given.size() / (width * sizeof(int64_t));
+  for (size_t i = 0; i < count; ++i) {
+    std::memcpy(words.data(), given.data() + i * width * sizeof(int64_t), width * sizeof(int64_t));
+    if (tape.evaluate(words.data(), width, held) < 0) found.push_back(i);
+  }
+  return found;
+}
+
 ort::Status* add_domain(ort::Api api, ort::SessionOptions* options) {
   ort::CustomOpDomain* domain = nullptr;
   if (auto* failed = ort::CreateDomain::in(api)(kDomain, &domain)) return failed;
@@ -968,6 +1003,7 @@ PYBIND11_MODULE(_bridge, m) {
   m.def("answers", [] { return counted(&Counts::answers); });
   m.def("reset_counts", &reset_counts);
   m.def("evaluated", &evaluated, py::arg("program"), py::arg("shapes"));
+  m.def("unanswered", &unanswered, py::arg("tape"), py::arg("shapes"), py::arg("width"));
   m.attr("API_VERSION") = ort::kApiVersion;
   m.attr("API_SLOTS") = py::dict(
       py::arg("CreateStatus") = ort::CreateStatus::number, py::arg("CreateCustomOpDomain") = ort::CreateDomain::number,

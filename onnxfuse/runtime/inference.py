@@ -16,7 +16,8 @@ from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.runtime.bridge import bridge_missing
 from onnxfuse.runtime.cuda import PROVIDER, cuda_unusable, device_count
 from onnxfuse.runtime.ort_ops import with_library_ops
-from onnxfuse.runtime.placement import Model, Placement, data_folder, read
+from onnxfuse.runtime.packs import Kernels
+from onnxfuse.runtime.placement import Model, Placement, path_of, read
 from onnxfuse.runtime.registration import as_functions, register_kernels
 
 CPU = "CPUExecutionProvider"
@@ -38,6 +39,7 @@ def session(
     session_options: onnxruntime.SessionOptions | None = None,
     dump: str | Path | None = None,
     rules: Sequence[str | Path] = (),
+    kernels: Kernels = None,
     **kwargs: Any,
 ) -> Session:
     """Return a session for `model` in which each fused op that has a kernel runs as one, if the session is on CUDA.
@@ -48,7 +50,8 @@ def session(
     gets every fused op's body, kernel and launch plan to look at, for the session's GPU, an H200 on the CPU.
     A file made with `--strict-fp32` gets the CUDA option `use_tf32` 0, unless the option is given here. `rules` are the
     folders of your own rules that made the model, if any did: ONNX Runtime's own op takes a body's place where the
-    rule finds in the body what that op computes, and the body runs where the rule is not known.
+    rule finds in the body what that op computes, and the body runs where the rule is not known. `kernels` is the kernel
+    pack (`onnxfuse compile`), by default the one beside a model in a file, where there is one; False uses none.
 
     >>> onnxfuse.session("fused.onnx", providers=["CUDAExecutionProvider"]).fused
     (Placement(op='Linear_1f0c', rule='linear', nodes=24, runs_as='kernel', reason=''), ...)
@@ -70,8 +73,9 @@ def session(
             fused = as_functions(facts, missing)
         else:
             fused, through_library = register_kernels(
-                options, facts, library=True, tf32=tf32, rules=rules, folder=data_folder(model), device=_device(cuda)
-            )
+                options, facts, library=True, tf32=tf32, rules=rules, path=path_of(model), device=_device(cuda),
+                kernels=kernels,
+            )  # fmt: skip
     else:
         fused = as_functions(model, _why_not_cuda(providers))
     if through_library:

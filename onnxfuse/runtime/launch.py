@@ -83,8 +83,9 @@ class Program:
 Varied = tuple[tuple[bool, ...], ...]
 """For each extent of each input whether it has been another one in some run of the same node."""
 
-Planner = Callable[[tuple[Shape, ...], bool, int, Varied | None], Launch]
-"""(input shapes, all pointers 16-byte aligned?, device, what varies, None of a node's first shapes) -> the launch.
+Planner = Callable[[tuple[Shape, ...], bool, int, Varied | None], Launch | Program]
+"""(input shapes, all pointers 16-byte aligned?, device, what varies, None of a node's first shapes) -> the launch, or a
+program that answers with it.
 
 Asked once; the bridge keeps the answer."""
 

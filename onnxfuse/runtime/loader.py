@@ -5,31 +5,33 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from onnxfuse import kernels
+from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.launch_plan import DEFAULT, LaunchPlan, Tuning
 from onnxfuse.kernels.measurements import changed, extents, key
 from onnxfuse.kernels.templates.template import Extents
 from onnxfuse.model.errors import NoPlanError
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.ahead import Ahead
-from onnxfuse.runtime.launch import Launch, Planner, Shape, Varied
+from onnxfuse.runtime.launch import Launch, Planner, Program, Shape, Varied
+from onnxfuse.runtime.packs import Packed
 from onnxfuse.runtime.programs import Programs, rooms
 from onnxfuse.runtime.variants import Variants
 
 
-def no_kernel(op: FusedOp, tf32: bool = True) -> str | None:
-    """Return why no kernel can be made for `op` on the first GPU, in one line; None if one can.
+def no_kernel(op: FusedOp, tf32: bool = True, arch: Arch | None = None) -> str | None:
+    """Return why no kernel can be made for `op` on a GPU, by default the first one, in one line; None if one can.
 
     `tf32`: products of float32 may be rounded to TF32.
     """
-    return kernels.supports(op, lambda: replace(kernels.arch_of(0), tf32=tf32))
+    return kernels.supports(op, lambda: replace(arch or kernels.arch_of(0), tf32=tf32))
 
 
-def no_plan(op: FusedOp, shapes: Sequence[Extents | None]) -> str | None:
-    """Return why the kernel of `op` may have no plan for inputs of these shapes on the first GPU; None: it has one.
+def no_plan(op: FusedOp, shapes: Sequence[Extents | None], arch: Arch | None = None) -> str | None:
+    """Return why the kernel of `op` may have no plan for such inputs on a GPU, by default the first; None: it has one.
 
     Of the shapes parts may be unknown: what a run brings is then not known to have a plan.
     """
-    return kernels.fits(op, shapes, kernels.arch_of(0))
+    return kernels.fits(op, shapes, arch or kernels.arch_of(0))
 
 
 def may_alias(op: FusedOp) -> tuple[int, ...]:
@@ -37,10 +39,16 @@ def may_alias(op: FusedOp) -> tuple[int, ...]:
     return tuple(i for i, output in kernels.inplace(op) if output == 0)
 
 
-def planner(op: FusedOp, variants: Variants = lambda device: {}, ahead: Ahead | None = None) -> Planner:
+def planner(
+    op: FusedOp,
+    variants: Variants = lambda device: {},
+    ahead: Ahead | None = None,
+    packed: Packed | None = None,
+) -> Planner:
     """Return the function that plans, compiles and loads the kernel of `op` for one set of input shapes.
 
-    Where its template has no kernel for them, the answer is the one that takes all shapes, and a warning says so.
+    What the kernel pack `packed` answers is neither planned nor compiled. Where the template has no kernel for the
+    shapes, the answer is the one that takes all of them, and a warning says so.
 
     `variants` are those that were measured fastest; for other shapes the plan chooses by itself, and so it does for a
     variant that is none of the op's own: a file chooses among our kernels, it makes none. Where extents vary from run
@@ -48,13 +56,20 @@ def planner(op: FusedOp, variants: Variants = lambda device: {}, ahead: Ahead | 
     """
     programs = Programs(op)
 
-    def launch(input_shapes: tuple[Shape, ...], aligned: bool, device: int, varied: Varied | None = None) -> Launch:
+    def launch(
+        input_shapes: tuple[Shape, ...], aligned: bool, device: int, varied: Varied | None = None
+    ) -> Launch | Program:
         arch = kernels.arch_of(device)
         own, mine = variants(device), key(op.name, tuple(map(tuple, input_shapes)))
         tuning = own.get(mine, DEFAULT)
         if tuning != DEFAULT and not kernels.is_candidate(op, input_shapes, arch, tuning):
             warnings.warn(_no_variant(op, input_shapes, tuning), stacklevel=1)
             tuning = DEFAULT
+        apart = tuple(shapes for digest, shapes in own if digest == mine[0])
+        if packed is not None and tuning == DEFAULT:
+            known = packed.program(op.name, input_shapes, aligned, device, apart)
+            if known is not None:
+                return known
         try:
             if ahead is None:
                 plan = kernels.plan(op, input_shapes, aligned, arch, tuning)
@@ -67,7 +82,6 @@ def planner(op: FusedOp, variants: Variants = lambda device: {}, ahead: Ahead | 
         made = load(plan, device)
         if varied is None or tuning != DEFAULT:
             return made
-        apart = tuple(shapes for digest, shapes in own if digest == mine[0])
         return replace(made, program=programs.learn(input_shapes, aligned, device, varied, plan, apart))
 
     return launch

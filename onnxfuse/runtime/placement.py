@@ -41,9 +41,9 @@ def read(model: Model) -> onnx.ModelProto:
     return io.load(model, weights=False)
 
 
-def data_folder(model: Model) -> Path | None:
-    """Return the folder in which the external data of a model in a file lies."""
-    return Path(model).parent if isinstance(model, str | Path) else None
+def path_of(model: Model) -> Path | None:
+    """Return the path of a model in a file, beside which its external data and its kernel pack lie."""
+    return Path(model) if isinstance(model, str | Path) else None
 
 
 def node_counts(model: onnx.ModelProto) -> Counter[str]:

@@ -25,10 +25,15 @@ DEFECTS = (AssertionError, ArithmeticError, AttributeError, KernelError, LookupE
 _numbers = count()
 
 
+def next_number() -> int:
+    """Return a number for a family of programs that no other one of this process has."""
+    return next(_numbers)
+
+
 @dataclass
 class _Learned:
     family: Family
-    number: int = field(default_factory=lambda: next(_numbers))
+    number: int = field(default_factory=next_number)
     wrong: bool = False
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import onnx
 from onnxruntime import SessionOptions
 
-from onnxfuse.kernels import is_template, reads_library_form
+from onnxfuse.kernels import Arch, is_template, reads_library_form
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.fused import FusedOp, fused_ops
 from onnxfuse.model.tf32 import is_strict_fp32
@@ -19,7 +19,8 @@ from onnxfuse.runtime.bridge import bridge
 from onnxfuse.runtime.cuda import cuda_unusable
 from onnxfuse.runtime.launch import Row
 from onnxfuse.runtime.loader import may_alias, no_kernel, no_plan, planner
-from onnxfuse.runtime.placement import Model, Placement, data_folder, node_counts, read
+from onnxfuse.runtime.packs import Kernels, Packed, pack_of
+from onnxfuse.runtime.placement import Model, Placement, node_counts, path_of, read
 from onnxfuse.runtime.shape_math import shape_math
 from onnxfuse.runtime.variants import Variants, variants_of
 
@@ -28,7 +29,12 @@ MARK = "onnxfuse.registered"
 
 
 def register(
-    session_options: SessionOptions, model: Model, *, tf32: bool | None = None, rules: Sequence[str | Path] = ()
+    session_options: SessionOptions,
+    model: Model,
+    *,
+    tf32: bool | None = None,
+    rules: Sequence[str | Path] = (),
+    kernels: Kernels = None,
 ) -> tuple[Placement, ...]:
     """Register the kernels of the model's fused ops in `session_options`, and return what becomes of each op.
 
@@ -36,8 +42,9 @@ def register(
     contain CUDA (a registered op has no other kernel). Where CUDA cannot be used nothing is registered and every
     placement says so. `tf32=False` goes with the provider option `use_tf32` 0: what would round float32 to TF32 keeps
     its body; None is False for a file made with `--strict-fp32`. `rules` are the folders of your own rules that made
-    attention, if any did: its kernel runs what the rule finds in the body. Raises DeviceError where CUDA can be used
-    and the native bridge is missing.
+    attention, if any did: its kernel runs what the rule finds in the body. `kernels` is the kernel pack, by default the
+    one beside a model in a file; False uses none. Raises DeviceError where CUDA can be used and the native bridge is
+    missing.
 
     >>> options = onnxruntime.SessionOptions()
     >>> onnxfuse.register(options, "fused.onnx")
@@ -49,8 +56,9 @@ def register(
     facts = read(model)
     strict = is_strict_fp32(facts)
     return register_kernels(
-        session_options, facts, tf32=not strict if tf32 is None else tf32, rules=rules, folder=data_folder(model)
-    )[0]
+        session_options, facts, tf32=not strict if tf32 is None else tf32, rules=rules, path=path_of(model),
+        kernels=kernels,
+    )[0]  # fmt: skip
 
 
 def register_kernels(
@@ -60,21 +68,25 @@ def register_kernels(
     library: bool = False,
     tf32: bool = True,
     rules: Sequence[str | Path] = (),
-    folder: Path | None = None,
+    path: Path | None = None,
     device: int | None = None,
+    kernels: Kernels = None,
 ) -> tuple[tuple[Placement, ...], dict[str, FusedOp]]:
     """Register every fused op that has a kernel; the others keep their bodies, each with the reason.
 
     `library`: the caller lets the library compute those that are placed so, which are also returned, each with the form
-    that its rule makes of its body. What the file says of that form is not read. `tf32` and `rules`: as for `register`.
-    `folder` holds the external data. `device`: the GPU of the session, if it is known, for which kernels are compiled
-    from now on; else from the first run on.
+    that its rule makes of its body. What the file says of that form is not read. `tf32`, `rules` and `kernels`: as for
+    `register`. `path` is that of the model's file, beside which external data and the kernel pack are. `device`: the
+    GPU of the session, if it is known, for which kernels are loaded and compiled from now on; else from the first run
+    on.
     """
     facts = read(model)
-    ops, refusals = _with_forms(facts, tf32, rules, folder)
+    ops, refusals = with_forms(facts, tf32, rules, None if path is None else path.parent)
     variants = variants_of(facts)
-    ahead = Ahead(facts, {name: op for name, op in ops.items() if refusals[name] is None}, variants)
-    rows = [_row(op, variants, ahead) for op in ahead.ops.values()]
+    as_kernels = {name: op for name, op in ops.items() if refusals[name] is None}
+    packed = pack_of(path, kernels, as_kernels)
+    ahead = Ahead(facts, as_kernels, variants, packed)
+    rows = [_row(op, variants, ahead, packed) for op in as_kernels.values()]
     if rows:
         _register(session_options, rows)
         weakref.finalize(session_options, ahead.stop).atexit = False
@@ -93,12 +105,13 @@ def as_functions(model: Model, reason: str) -> tuple[Placement, ...]:
     return tuple(_placement(op, counts[name], reason) for name, op in fused_ops(facts).items())
 
 
-def _with_forms(
-    model: onnx.ModelProto, tf32: bool, rules: Sequence[str | Path], folder: Path | None
+def with_forms(
+    model: onnx.ModelProto, tf32: bool, rules: Sequence[str | Path], folder: Path | None, arch: Arch | None = None
 ) -> tuple[dict[str, FusedOp], dict[str, str | None]]:
     """Return the fused ops of `model`, and for each why its body or the library has to run, None where the kernel can.
 
-    An op has a library form where that decides something, and then the one that its rule makes of its body.
+    An op has a library form where that decides something, and then the one that its rule makes of its body. `arch`: the
+    GPU that is asked about, the first one here by default.
     """
     told = fused_ops(model)
     ops = {name: replace(op, library=None) for name, op in told.items()}
@@ -106,13 +119,18 @@ def _with_forms(
     refusals: dict[str, str | None] = dict.fromkeys(shape_math(model), on_host)
     for name, op in ops.items():
         if name not in refusals and (told[name].library is None or not reads_library_form(op.template)):
-            refusals[name] = no_kernel(op, tf32)
+            refusals[name] = no_kernel(op, tf32, arch)
     asked = {name: op for name, op in told.items() if op.library is not None and refusals.get(name, "") is not None}
     for name, made in _realized(model, asked, rules, folder).items():
-        ops[name] = replace(ops[name], library=made.form)
+        ops[name] = replace(ops[name], library=made.form, open_length=_is_open(made))
         reason = refusals.get(name)
         if reason is None:
-            reason = made.reason or _library_alone(ops[name]) or no_kernel(ops[name], tf32) or _no_plan(ops[name], made)
+            reason = (
+                made.reason
+                or _library_alone(ops[name])
+                or no_kernel(ops[name], tf32, arch)
+                or _no_plan(ops[name], made, arch)
+            )
         refusals[name] = f"{reason}; {made.reason}" if made.reason and reason != made.reason else reason
     return ops, refusals
 
@@ -135,9 +153,14 @@ def _library_alone(op: FusedOp) -> str | None:
     return "ONNX Runtime's own op computes it in sessions that onnxfuse.session opens"
 
 
-def _no_plan(op: FusedOp, made: Realized) -> str | None:
+def _is_open(made: Realized) -> bool:
+    """Return whether some place of the op has extents, but the batch, that a run brings."""
+    return any(s is None or not all(isinstance(n, int) for n in s[1:]) for shapes in made.shapes for s in shapes)
+
+
+def _no_plan(op: FusedOp, made: Realized, arch: Arch | None) -> str | None:
     """Return why some place of the op may have no plan on the GPU; what is not known to have one has none."""
-    return next((r for shapes in made.shapes if (r := no_plan(op, shapes)) is not None), None)
+    return next((r for shapes in made.shapes if (r := no_plan(op, shapes, arch)) is not None), None)
 
 
 def _register(session_options: SessionOptions, rows: list[Row]) -> None:
@@ -166,5 +189,5 @@ def _placement(op: FusedOp, nodes: int, reason: str | None) -> Placement:
     return Placement(op.name, op.rule, nodes, "function", reason)
 
 
-def _row(op: FusedOp, variants: Variants, ahead: Ahead) -> Row:
-    return Row(op.name, op.inputs, op.outputs, may_alias(op), planner(op, variants, ahead))
+def _row(op: FusedOp, variants: Variants, ahead: Ahead, packed: Packed | None) -> Row:
+    return Row(op.name, op.inputs, op.outputs, may_alias(op), planner(op, variants, ahead, packed))

@@ -4,6 +4,7 @@ import functools
 import hashlib
 import tempfile
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from onnxfuse.kernels.arch import Arch
@@ -15,6 +16,8 @@ _lock = threading.Lock()
 _compiling: dict[str, threading.Lock] = {}
 """By the key on disk: threads do not compile the same kernel at the same time."""
 _loaded: dict[tuple[KernelSource, int], Any] = {}
+_images: dict[tuple[bytes, str, int], Any] = {}
+"""By the SHA-256 of what was loaded, its entry and the device."""
 
 
 def compile(kernel: KernelSource, arch: Arch) -> bytes:
@@ -29,18 +32,25 @@ def compile(kernel: KernelSource, arch: Arch) -> bytes:
         return cache.get(key, lambda: build(kernel, arch)[0])
 
 
+def portable(kernel: KernelSource, arch: Arch) -> bytes:
+    """Return the PTX of `kernel` for `arch`, which the driver compiles for that and later ones; as `compile`."""
+    key = _key(kernel, arch, "compute")
+    return cache.get(key, lambda: build(kernel, arch, ptx=True)[0])
+
+
 def is_compiled(kernel: KernelSource, device: int) -> bool:
     """Return whether `load` would not have to compile."""
     return (kernel, device) in _loaded or cache.find(_key(kernel, arch_of(device))) is not None
 
 
-def build(kernel: KernelSource, arch: Arch, flags: tuple[str, ...] = ()) -> tuple[bytes, str]:
-    """Return (cubin, compiler's log) of `kernel`, past the cache. `-Xptxas=-v` among `flags` logs the registers."""
+def build(kernel: KernelSource, arch: Arch, flags: tuple[str, ...] = (), *, ptx: bool = False) -> tuple[bytes, str]:
+    """Return (cubin or PTX, compiler's log) of `kernel`, past the cache. `-Xptxas=-v` in `flags` logs the registers."""
     nvrtc = _nvrtc()
     program = nvrtc.createProgram(kernel.text, f"{kernel.entry}.cu", (), ())
     try:
-        nvrtc.compileProgram(program, (*kernel.flags, f"-arch={arch.name}", *flags))
-        return nvrtc.getCUBIN(program), nvrtc.getProgramLog(program)
+        target = f"compute_{arch.number}" if ptx else arch.name
+        nvrtc.compileProgram(program, (*kernel.flags, f"-arch={target}", *flags))
+        return nvrtc.getPTX(program) if ptx else nvrtc.getCUBIN(program), nvrtc.getProgramLog(program)
     except nvrtc.NVRTCError as error:
         raise KernelError(
             f"{kernel.entry}: NVRTC does not compile it for {arch.name} ({error}): {nvrtc.getProgramLog(program)}",
@@ -48,6 +58,23 @@ def build(kernel: KernelSource, arch: Arch, flags: tuple[str, ...] = ()) -> tupl
         ) from error
     finally:
         nvrtc.destroyProgram(program)
+
+
+def load_image(image: Callable[[], bytes], digest: bytes, entry: str, device: int) -> Any:
+    """Return the CuPy function `entry` of a compiled kernel on the GPU number `device`; it stays loaded.
+
+    `image` gives it where none of this SHA-256 was loaded. Raises `KernelError` where the driver does not take it.
+    """
+    import cupy
+
+    key = (digest, entry, device)
+    with _lock, cupy.cuda.Device(device):
+        if key not in _images:
+            try:
+                _images[key] = _function(image(), entry)
+            except cupy.cuda.driver.CUDADriverError as error:
+                raise KernelError(f"{entry}: the driver does not load it: {error}") from error
+        return _images[key]
 
 
 def load(kernel: KernelSource, device: int) -> Any:
@@ -77,6 +104,11 @@ def _function(cubin: bytes, entry: str) -> Any:
     return function
 
 
+def compiles_for() -> tuple[int, ...]:
+    """Return the compute capabilities, times ten, that NVRTC compiles for. Raises `KernelError` without NVRTC."""
+    return tuple(_nvrtc().getSupportedArchs())
+
+
 def zeros(size: int, device: int) -> Any:
     """Return memory of `size` bytes on a GPU, all of them 0, as CuPy's `MemoryPointer`."""
     import cupy
@@ -103,8 +135,8 @@ def arch_of(device: int) -> Arch:
     )
 
 
-def _key(kernel: KernelSource, arch: Arch) -> str:
-    facts = (kernel.text, *kernel.flags, arch.name, *map(str, _nvrtc().getVersion()))
+def _key(kernel: KernelSource, arch: Arch, form: str = "") -> str:
+    facts = (kernel.text, *kernel.flags, arch.name, *map(str, _nvrtc().getVersion()), *([form] if form else ()))
     return hashlib.sha256("\0".join(facts).encode()).hexdigest()
 
 

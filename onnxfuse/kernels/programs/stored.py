@@ -21,18 +21,27 @@ from onnxfuse.model.fused import FusedOp
 
 def key_of(op: FusedOp, key: Key, aligned: bool, arch: Arch) -> str:
     """Return the SHA-256 in hex of all that a family follows from, the planners themselves among it."""
-    facts = (
-        op.name, op.template, op.inputs, op.outputs, None if op.slot is None else asdict(op.slot),
-        hashlib.sha256(op.body.SerializeToString(deterministic=True)).hexdigest(),
-        None if op.library is None else hashlib.sha256(op.library.SerializeToString(deterministic=True)).hexdigest(),
-        asdict(key), aligned, asdict(arch), _planners(),
-    )  # fmt: skip
+    facts = (*_facts(op), asdict(key), aligned, asdict(arch), planners())
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
+def digest_of(op: FusedOp) -> bytes:
+    """Return the SHA-256 of all that an op is."""
+    return hashlib.sha256(json.dumps(_facts(op)).encode()).digest()
+
+
+def _facts(op: FusedOp) -> tuple[object, ...]:
+    return (
+        op.name, op.template, op.inputs, op.outputs, None if op.slot is None else asdict(op.slot),
+        op.open_length,
+        hashlib.sha256(op.body.SerializeToString(deterministic=True)).hexdigest(),
+        None if op.library is None else hashlib.sha256(op.library.SerializeToString(deterministic=True)).hexdigest(),
+    )  # fmt: skip
+
+
 @cache
-def _planners() -> str:
-    """Return a hash of the files that plans follow from."""
+def planners() -> str:
+    """Return a hash of the files that plans follow from, in hex."""
     found = hashlib.sha256()
     waiting = [resources.files("onnxfuse.kernels")]
     while waiting:

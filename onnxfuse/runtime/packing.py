@@ -1,0 +1,198 @@
+"""Make a kernel pack: every launch program and every compiled kernel that a model's ops need for ranges of shapes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from onnxfuse import kernels
+from onnxfuse.kernels.pack.layout import CUBIN, Entry, Stored, Target, packed, sizes
+from onnxfuse.kernels.programs import stored
+from onnxfuse.kernels.programs.cover import Covered, Domain, cover
+from onnxfuse.model.errors import KernelError
+from onnxfuse.model.fused import FusedOp
+from onnxfuse.model.spread import spread
+from onnxfuse.runtime.bridge import bridge
+from onnxfuse.runtime.loader import may_alias
+from onnxfuse.runtime.programs import DEFECTS
+from onnxfuse.runtime.ranges import Range, domains, outside
+from onnxfuse.runtime.registration import with_forms
+
+Step = Callable[[str, int, int], None]
+"""Called with what is done, how much of it, of how much."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A launch program that a pack holds, for one op on one target."""
+
+    op: str
+    target: str
+    aligned: bool
+    kernels: int
+    shapes: int
+    """That were asked for and evaluated, each of them."""
+    left: int
+    """Of these, those that it does not answer: they are planned when they come."""
+    whole: bool
+    """Whether the shapes are all of the ranges, or some of very many."""
+    why: str
+    """Why some are left."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A kernel pack that was made."""
+
+    parts: tuple[bytes, ...]
+    """Its bytes, one after the other."""
+    ranges: Mapping[str, Range]
+    targets: tuple[Target, ...]
+    programs: tuple[Part, ...]
+    kernels: Mapping[str, tuple[int, int]]
+    """By target: how many, and their bytes."""
+    without: Mapping[str, str]
+    """Ops for which no kernel is launched on any of the targets, or no shape is known, and why."""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(map(len, self.parts))
+
+
+@dataclass(frozen=True)
+class _Task:
+    op: FusedOp
+    domain: Domain
+    aligned: bool
+    target: Target
+
+
+def make(
+    model: onnx.ModelProto,
+    targets: Sequence[Target],
+    ranges: Mapping[str, Range],
+    *,
+    tf32: bool = True,
+    rules: Sequence[str | Path] = (),
+    folder: Path | None = None,
+    step: Step = lambda what, count, of: None,
+    processes: int | None = None,
+) -> Made:
+    """Return the pack of a fused model for these targets and these ranges of its inputs' dimensions, by name.
+
+    `tf32`, `rules` and `folder` as for the session that will run it. Every shape of the ranges is evaluated by the
+    programs, up to a million for an op; of more some are, and it says so. Needs NVRTC and the native bridge, no GPU.
+    `processes`: by default as many as there are cores.
+    """
+    bridge()
+    step("shapes", 0, 0)
+    ops, tasks, without = _tasks(model, targets, ranges, tf32, rules, folder)
+    answers = spread(_covered, tasks, lambda n: step("programs", n, len(tasks)), processes)
+    wanted = {
+        (kernel, targets.index(task.target)): None
+        for task, answer in zip(tasks, answers, strict=True)
+        if isinstance(answer, Covered)
+        for kernel in answer.kernels
+    }
+    # The largest first: what takes longest does not begin when all else is done.
+    order = sorted(wanted, key=lambda w: -len(w[0].text))
+    pieces = [(kernel, targets[place]) for kernel, place in order]
+    images = dict(
+        zip(order, spread(_compiled, pieces, lambda n: step("kernels", n, len(order)), processes), strict=True)
+    )
+    kept = sorted(wanted, key=lambda w: (w[1], w[0].entry, w[0].text))
+    numbers = {w: n for n, w in enumerate(kept)}
+    programs: dict[str, list[Stored]] = {name: [] for name in ops}
+    told = []
+    for task, answer in zip(tasks, answers, strict=True):
+        told.append(_told(task, answer))
+        if isinstance(answer, Covered):
+            place = targets.index(task.target)
+            mine = tuple(numbers[k, place] for k in answer.kernels)
+            programs[task.op.name].append(Stored(place, task.aligned, mine, answer.tape))
+    entries = [
+        Entry(name, stored.digest_of(op), op.inputs, op.outputs, may_alias(op), tuple(programs[name]))
+        for name, op in ops.items()
+    ]
+    index, parts = packed(
+        _facts(ranges, told, without),
+        targets,
+        entries,
+        [(kernel.entry, place, images[kernel, place]) for kernel, place in kept],
+        bytes.fromhex(stored.planners()),
+    )
+    return Made(tuple(parts), dict(ranges), tuple(targets), tuple(told), sizes(index), without)
+
+
+def _tasks(
+    model: onnx.ModelProto,
+    targets: Sequence[Target],
+    ranges: Mapping[str, Range],
+    tf32: bool,
+    rules: Sequence[str | Path],
+    folder: Path | None,
+) -> tuple[dict[str, FusedOp], list[_Task], dict[str, str]]:
+    """Return the ops that are kernels somewhere, what is to be covered of each where, and why others are not."""
+    seen, exposed = domains(model, ranges), outside(model)
+    ops: dict[str, FusedOp] = {}
+    tasks: list[_Task] = []
+    without: dict[str, str] = {}
+    for target in targets:
+        formed, refusals = with_forms(model, tf32, rules, folder, target.arch)
+        for name, op in formed.items():
+            reason = refusals[name] or ("" if seen.get(name) else "the shapes of its inputs are not known")
+            if reason:
+                without.setdefault(name, reason)
+                continue
+            ops[name] = op  # of the same form on every GPU
+            tasks += [
+                _Task(op, domain, aligned, target)
+                for domain in seen[name]
+                for aligned in ((True, False) if name in exposed else (True,))
+            ]
+    return ops, tasks, {name: why for name, why in without.items() if name not in ops}
+
+
+def _told(task: _Task, answer: Covered | str) -> Part:
+    name, target, whole, count = task.op.name, task.target.name, task.domain.whole, len(task.domain.extents)
+    if isinstance(answer, str):
+        return Part(name, target, task.aligned, 0, count, count, whole, answer)
+    return Part(name, target, task.aligned, len(answer.kernels), count, answer.left, whole, answer.why)
+
+
+def _facts(ranges: Mapping[str, Range], programs: Collection[Part], without: Mapping[str, str]) -> str:
+    """Return what people ask a pack for, as JSON."""
+    rows: list[dict[str, Any]] = [
+        {
+            "op": p.op, "target": p.target, "aligned": p.aligned, "shapes": p.shapes, "left": p.left, "whole": p.whole,
+            "why": p.why,
+        }
+        for p in programs
+    ]  # fmt: skip
+    return json.dumps({"ranges": {n: list(r) for n, r in ranges.items()}, "programs": rows, "without": dict(without)})
+
+
+def _covered(task: _Task) -> Covered | str:
+    """Return the program of a task, or why there is none."""
+    family = kernels.family(task.op, task.domain.key, task.aligned, task.target.arch)
+    try:
+        found = cover(family, task.domain, bridge().unanswered)
+    except DEFECTS as error:
+        return f"it cannot be recorded, please report it: {type(error).__name__}: {error}"
+    return "no kernel takes these shapes, or none that fits a launch program" if found is None else found
+
+
+def _compiled(piece: tuple[kernels.KernelSource, Target]) -> bytes:
+    kernel, target = piece
+    make_it = kernels.compile if target.kind == CUBIN else kernels.portable
+    try:
+        return make_it(kernel, target.arch)
+    except KernelError as error:
+        error.add_note(f"while {kernel.entry} was compiled for {target.name}")
+        raise

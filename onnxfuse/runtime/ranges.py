@@ -1,0 +1,221 @@
+"""From ranges of a model's own dimensions to the shapes that each of its fused ops sees there."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import onnx
+
+from onnxfuse import kernels
+from onnxfuse.kernels.programs.cover import Domain, Rows
+from onnxfuse.kernels.programs.family import Key
+from onnxfuse.model.concrete_shapes import every_type, fused_nodes, input_shapes, with_sizes
+from onnxfuse.model.inference import may_multiply
+from onnxfuse.model.named import number
+from onnxfuse.model.types import Dim, infer, is_unknown, shell
+
+Range = tuple[int, int]
+"""The least and the greatest."""
+Sizes = Mapping[str, int]
+
+MOST_SHAPES = 1_000_000
+"""Of an op: evaluating them takes a second. Of more, this many are looked at."""
+MOST_ALONG = 20_000
+"""Values of one dimension, of a model with more shapes than that."""
+MOST_INFERRED = 48
+"""Sizes at which shapes are inferred where they do not follow from names: 0.1 s each for BERT-base."""
+BATCH, REST = (1, 32), (1, 512)
+"""What a dimension is taken to go through where nothing is said: the first one of an input, and the others."""
+
+
+def dimensions(model: onnx.ModelProto) -> dict[str, Range]:
+    """Return the dimensions of the model's inputs that are not known, by name, each with its default range.
+
+    One without a name is called INPUT[AXIS]. A name that is computed from others, as `past+1`, is none of its own.
+    """
+    constants = {w.name for w in model.graph.initializer}
+    found: dict[str, Range] = {}
+    for value in model.graph.input:
+        if value.name in constants:
+            continue
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            if not dim.HasField("dim_value"):
+                found.setdefault(dim.dim_param or f"{value.name}[{axis}]", REST if axis else BATCH)
+    computed = {n for n in found if n not in (names := _names(n)) and names and names <= set(found)}
+    return {n: r for n, r in found.items() if n not in computed}
+
+
+def domains(model: onnx.ModelProto, ranges: Mapping[str, Range]) -> dict[str, list[Domain]]:
+    """Return for each fused op the shapes that it sees while the model's dimensions go through their ranges.
+
+    One domain for each set of extents that never change, as those of weights. An op of which no shape is known is left
+    out.
+    """
+    light = _named(shell(model))
+    if may_multiply(light):  # ONNX's inference would need a process of its own
+        return {}
+    graph = infer(light).graph
+    types, nodes = every_type(graph), fused_nodes(graph)
+    rows: dict[str, dict[Key, list[tuple[Rows, bool]]]] = {}
+    unknown = False
+    for name, mine in nodes.items():
+        for node in mine:
+            place = [types[v].shape if v in types else None for v in node.input]
+            if any(s is None or not all(_follows(d, ranges) for d in s) for s in place):
+                unknown = True
+                continue
+            sides = [tuple(s or ()) for s in place]
+            made, whole = _extents([d for s in sides for d in s], ranges)
+            _add(rows.setdefault(name, {}), tuple(map(len, sides)), made, whole)
+    if unknown:
+        _inferred(light, ranges, rows)
+    return {name: [_domain(key, parts) for key, parts in by_key.items()] for name, by_key in rows.items()}
+
+
+def outside(model: onnx.ModelProto) -> set[str]:
+    """Return the fused ops that read the model's inputs or write its outputs: buffers of the caller, at any address."""
+    constants = {w.name for w in model.graph.initializer}
+    values = {v.name for v in model.graph.input} - constants
+    for node in model.graph.node:
+        if kernels.is_free(node.op_type, node.domain) and node.input and node.input[0] in values:
+            values.update(node.output)
+    values |= {v.name for v in model.graph.output}
+    return {
+        name
+        for name, nodes in fused_nodes(model.graph).items()
+        if any(v in values for n in nodes for v in (*n.input, *n.output))
+    }
+
+
+def _named(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model, of which every dimension of an input has a name or a number."""
+    for value in model.graph.input:
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            if not dim.HasField("dim_value") and not dim.dim_param:
+                dim.dim_param = f"{value.name}[{axis}]"
+    return model
+
+
+def _follows(dim: Dim, ranges: Mapping[str, Range]) -> bool:
+    if isinstance(dim, int) or dim in ranges:
+        return True
+    if is_unknown(dim):
+        return False
+    names = _names(str(dim))
+    return bool(names) and names <= set(ranges)
+
+
+def _names(dim: str) -> set[str]:
+    """Return the names from which an extent is computed; its own, where it is no expression."""
+    names: list[str] = []
+
+    def one(name: str) -> int:
+        names.append(name)
+        return 1
+
+    number(dim, one)
+    return set(names)
+
+
+def _extents(dims: Sequence[Dim], ranges: Mapping[str, Range]) -> tuple[Rows, bool]:
+    """Return the extents at all sizes, a row for each, and whether these are all."""
+    names = {n for d in dims if isinstance(d, str) for n in ({d} if d in ranges else _names(d))}
+    used = [n for n in ranges if n in names]
+    sizes, whole = _sizes({n: ranges[n] for n in used})
+    known = {n: sizes[:, c] for c, n in enumerate(used)}
+    columns = []
+    for dim in dims:
+        if isinstance(dim, int):
+            columns.append(np.full(len(sizes), dim, np.int64))
+        elif dim in known:
+            columns.append(known[dim])
+        else:
+            at = [{n: int(row[c]) for c, n in enumerate(used)} for row in sizes]
+            values = [number(dim, lambda n, s=s: s[n]) for s in at]  # type: ignore[misc]
+            columns.append(np.array([-1 if v is None else v for v in values], np.int64))
+    made = np.stack(columns, 1) if columns else np.empty((len(sizes), 0), np.int64)
+    return np.unique(made[(made >= 0).all(1)], axis=0), whole
+
+
+def _sizes(ranges: Mapping[str, Range]) -> tuple[Rows, bool]:
+    """Return sizes of the dimensions, a row for each set, and whether these are all in the ranges.
+
+    Of too many: every size of each with the others at their ends, and sets by chance.
+    """
+    sides = [range(least, most + 1) for least, most in ranges.values()]
+    if math.prod(map(len, sides)) <= MOST_SHAPES:
+        found = np.array(list(itertools.product(*sides)), np.int64).reshape(-1, len(sides))
+        return found, True
+    some = set(_along(sides))
+    chance = np.random.default_rng(0)
+    by_chance = np.stack([chance.integers(s.start, s.stop, MOST_SHAPES // 8) for s in sides], 1)
+    return np.unique(np.concatenate([np.array(sorted(some), np.int64), by_chance]), axis=0), False
+
+
+def _along(sides: Sequence[range]) -> Iterator[tuple[int, ...]]:
+    for axis, side in enumerate(sides):
+        ends = [_values(side) if a == axis else sorted({s.start, s.stop - 1}) for a, s in enumerate(sides)]
+        yield from itertools.product(*ends)
+
+
+def _values(side: range) -> Sequence[int]:
+    """Return all values; of very many some, and those beside the powers of 2, at which planners change their minds."""
+    if len(side) <= MOST_ALONG:
+        return side
+    beside = {2**k + more for k in range(side.stop.bit_length()) for more in (-1, 0, 1)}
+    some = set(np.linspace(side.start, side.stop - 1, MOST_ALONG).astype(np.int64).tolist())
+    return sorted(some | {n for n in beside if n in side})
+
+
+def _inferred(
+    model: onnx.ModelProto, ranges: Mapping[str, Range], rows: dict[str, dict[Key, list[tuple[Rows, bool]]]]
+) -> None:
+    """Add what is seen at some sizes, or at all where these are few, by nodes whose shapes do not follow from names."""
+    sizes, whole = _few(ranges)
+    seen: dict[tuple[str, int], list[tuple[tuple[int, ...], ...]]] = {}
+    for at in sizes:
+        graph = infer(with_sizes(model, at)[0]).graph
+        types = every_type(graph)
+        for name, nodes in fused_nodes(graph).items():
+            for place, node in enumerate(nodes):
+                shapes = input_shapes(node, types)
+                if shapes is not None:
+                    seen.setdefault((name, place), []).append(shapes)
+    for (name, _), all_shapes in seen.items():
+        for ranks in {tuple(map(len, shapes)) for shapes in all_shapes}:
+            mine = [[d for s in shapes for d in s] for shapes in all_shapes if tuple(map(len, shapes)) == ranks]
+            extents = np.unique(np.array(mine, np.int64).reshape(len(mine), -1), axis=0)
+            _add(rows.setdefault(name, {}), ranks, extents, whole)
+
+
+def _few(ranges: Mapping[str, Range]) -> tuple[list[Sizes], bool]:
+    sides = [range(least, most + 1) for least, most in ranges.values()]
+    if math.prod(map(len, sides)) <= MOST_INFERRED:
+        return [dict(zip(ranges, at, strict=True)) for at in itertools.product(*sides)], True
+    chance = random.Random(0)
+    ends = list(itertools.product(*(sorted({s.start, s.stop - 1}) for s in sides)))[: MOST_INFERRED // 2]
+    by_chance = [tuple(chance.choice(s) for s in sides) for _ in range(MOST_INFERRED - len(ends))]
+    return [dict(zip(ranges, at, strict=True)) for at in dict.fromkeys([*ends, *by_chance])], False
+
+
+def _add(by_key: dict[Key, list[tuple[Rows, bool]]], ranks: tuple[int, ...], extents: Rows, whole: bool) -> None:
+    """Add shapes to the family of those that have the same extents wherever these never change."""
+    if not len(extents):
+        return
+    same = (extents == extents[0]).all(0)
+    fixed = tuple(int(n) if s else None for n, s in zip(extents[0], same, strict=True))
+    by_key.setdefault(Key(ranks, fixed), []).append((extents, whole))
+
+
+def _domain(key: Key, parts: Sequence[tuple[Rows, bool]]) -> Domain:
+    if len(parts) == 1:
+        return Domain(key, *parts[0])
+    extents = np.unique(np.concatenate([rows for rows, _ in parts]), axis=0)
+    if len(extents) <= MOST_SHAPES:
+        return Domain(key, extents, all(whole for _, whole in parts))
+    chosen = np.random.default_rng(0).choice(len(extents), MOST_SHAPES, replace=False)
+    return Domain(key, extents[np.sort(chosen)], False)
