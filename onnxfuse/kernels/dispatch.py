@@ -136,9 +136,9 @@ def _general_program(op: FusedOp) -> tuple[Program, Running | None]:
     return (read.library_program if reads_library_form(op.template) else read.program)(op), None
 
 
-def family(op: FusedOp, key: Key, aligned: bool, arch: Arch) -> Family:
+def family(op: FusedOp, key: Key, aligned: bool, arch: Arch, tuning: Tuning = DEFAULT) -> Family:
     """Return the launch program of `op` for shapes of one family, which knows no answer yet."""
-    return Family(key, lambda shapes: _launchable(op, shapes, aligned, arch, DEFAULT))
+    return Family(key, lambda shapes: _launchable(op, shapes, aligned, arch, tuning))
 
 
 def kept_family(op: FusedOp, key: Key, aligned: bool, arch: Arch) -> Family:

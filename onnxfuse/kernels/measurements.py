@@ -191,6 +191,12 @@ def changed(tuning: Tuning) -> dict[str, Any]:
     return {f.name: getattr(tuning, f.name) for f in fields(Tuning) if getattr(tuning, f.name) != f.default}
 
 
+def variant_name(tuning: Tuning) -> str:
+    """Return a text by which a variant is known, empty for the plan's own choice."""
+    facts = changed(tuning)
+    return repr(sorted(facts.items())) if facts else ""
+
+
 # ---- the file
 
 PARTS: dict[str, type[Any]] = {

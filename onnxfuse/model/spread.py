@@ -82,7 +82,7 @@ def _worker(until: ExitStack) -> Connection:
     with theirs:
         code = f"import sys; sys.path[:] = {sys.path!r}; from onnxfuse.model.spread import serve; serve()"
         command = [sys.executable, "-c", code, str(theirs.fileno())]
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], process_group=0)
     until.callback(child.wait)
     until.callback(child.kill)
     return ours

@@ -17,7 +17,7 @@ import onnx
 
 from onnxfuse import kernels
 from onnxfuse.kernels.launch_plan import DEFAULT, LaunchPlan, Tuning
-from onnxfuse.kernels.measurements import key
+from onnxfuse.kernels.measurements import key, variant_name
 from onnxfuse.model.concrete_shapes import every_type, fused_nodes, input_shapes, with_sizes
 from onnxfuse.model.errors import OnnxfuseError
 from onnxfuse.model.fused import FusedOp
@@ -69,13 +69,10 @@ class Ahead:
             if device in self.started:
                 return
             self.started.add(device)
-        if self.packed is not None:
-            self.packed_first(device, self.packed)
+        packed = self.packed
+        if packed is not None:  # ONNX Runtime takes longer to open a session than it takes to load them
+            self._later(lambda: packed.load(device, lambda: not self.stopped and threading.main_thread().is_alive()))
         self._later(lambda: self._prepare(device))
-
-    def packed_first(self, device: int, packed: Packed) -> None:
-        """Begin with loading what a pack has: ONNX Runtime takes longer to open a session."""
-        self._later(lambda: packed.load(device, lambda: not self.stopped and threading.main_thread().is_alive()))
 
     def stop(self) -> None:
         """Do not begin with anything more."""
@@ -101,6 +98,8 @@ class Ahead:
     # ---- which shapes
 
     def _prepare(self, device: int) -> None:
+        if self.packed is not None and self.packed.has(self.ops, device):
+            return  # what lies beyond its ranges is planned when it comes
         if may_multiply(self.model):  # ONNX's inference would need a process of its own
             return
         light, assumed = with_sizes(self.model, {})
@@ -140,8 +139,9 @@ class Ahead:
         variants = self.variants(device)
         for name, op in self.ops.items():
             for shapes in dict.fromkeys(known.get(name, ())):
-                asked = (name, shapes, True, device, variants.get(key(name, shapes), DEFAULT))
-                if self.packed is not None and self.packed.answers(name, shapes, True, device):
+                tuning = variants.get(key(name, shapes), DEFAULT)
+                asked = (name, shapes, True, device, tuning)
+                if self.packed is not None and self.packed.answers(name, shapes, True, device, variant_name(tuning)):
                     continue
                 with self.lock:
                     if asked in self.jobs:

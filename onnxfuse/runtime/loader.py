@@ -7,7 +7,7 @@ from dataclasses import replace
 from onnxfuse import kernels
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.launch_plan import DEFAULT, LaunchPlan, Tuning
-from onnxfuse.kernels.measurements import changed, extents, key
+from onnxfuse.kernels.measurements import changed, extents, key, variant_name
 from onnxfuse.kernels.templates.template import Extents
 from onnxfuse.model.errors import NoPlanError
 from onnxfuse.model.fused import FusedOp
@@ -62,14 +62,14 @@ def planner(
         arch = kernels.arch_of(device)
         own, mine = variants(device), key(op.name, tuple(map(tuple, input_shapes)))
         tuning = own.get(mine, DEFAULT)
+        apart = tuple(shapes for (digest, shapes), best in own.items() if digest == mine[0] and best != DEFAULT)
+        if packed is not None:
+            known = packed.program(op.name, input_shapes, aligned, device, apart, variant_name(tuning))
+            if known is not None:
+                return known
         if tuning != DEFAULT and not kernels.is_candidate(op, input_shapes, arch, tuning):
             warnings.warn(_no_variant(op, input_shapes, tuning), stacklevel=1)
             tuning = DEFAULT
-        apart = tuple(shapes for digest, shapes in own if digest == mine[0])
-        if packed is not None and tuning == DEFAULT:
-            known = packed.program(op.name, input_shapes, aligned, device, apart)
-            if known is not None:
-                return known
         try:
             if ahead is None:
                 plan = kernels.plan(op, input_shapes, aligned, arch, tuning)

@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 
 from onnxfuse import kernels
+from onnxfuse.kernels import measurements
+from onnxfuse.kernels.launch_plan import DEFAULT, Tuning
 from onnxfuse.kernels.pack.layout import CUBIN, Entry, Stored, Target, packed, sizes
 from onnxfuse.kernels.programs import stored
 from onnxfuse.kernels.programs.cover import Covered, Domain, cover
+from onnxfuse.kernels.programs.family import Key
 from onnxfuse.model.errors import KernelError
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.model.spread import spread
@@ -43,6 +47,8 @@ class Part:
     """Whether the shapes are all of the ranges, or some of very many."""
     why: str
     """Why some are left."""
+    variant: str
+    """What was measured fastest for these shapes, empty for what the planner chooses by itself."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,7 @@ class _Task:
     domain: Domain
     aligned: bool
     target: Target
+    tuning: Tuning = DEFAULT
 
 
 def make(
@@ -115,7 +122,8 @@ def make(
         if isinstance(answer, Covered):
             place = targets.index(task.target)
             mine = tuple(numbers[k, place] for k in answer.kernels)
-            programs[task.op.name].append(Stored(place, task.aligned, mine, answer.tape))
+            variant = measurements.variant_name(task.tuning)
+            programs[task.op.name].append(Stored(place, task.aligned, mine, answer.tape, variant))
     entries = [
         Entry(name, stored.digest_of(op), op.inputs, op.outputs, may_alias(op), tuple(programs[name]))
         for name, op in ops.items()
@@ -156,14 +164,37 @@ def _tasks(
                 for domain in seen[name]
                 for aligned in ((True, False) if name in exposed else (True,))
             ]
+    tasks += _measured(model, ops, targets, exposed)
     return ops, tasks, {name: why for name, why in without.items() if name not in ops}
+
+
+def _measured(
+    model: onnx.ModelProto, ops: Mapping[str, FusedOp], targets: Sequence[Target], exposed: Collection[str]
+) -> list[_Task]:
+    """Return the variants that were measured fastest, of any machine: a session takes those of its own."""
+    wanted = {
+        (name, shapes, tuning): op
+        for section in measurements.of_model(model).values()
+        for (digest, shapes), tuning in measurements.variants(section).items()
+        for name, op in ops.items()
+        if tuning != DEFAULT and measurements.key(name, ())[0] == digest and len(shapes) == len(op.inputs)
+    }
+    tasks = []
+    for (name, shapes, tuning), op in wanted.items():
+        extents = [n for s in shapes for n in s]
+        domain = Domain(Key(tuple(map(len, shapes)), tuple(extents)), np.array([extents], np.int64), True)
+        for target in targets:
+            if kernels.is_candidate(op, shapes, target.arch, tuning):  # a file chooses among our kernels
+                tasks += [_Task(op, domain, a, target, tuning) for a in ((True, False) if name in exposed else (True,))]
+    return tasks
 
 
 def _told(task: _Task, answer: Covered | str) -> Part:
     name, target, whole, count = task.op.name, task.target.name, task.domain.whole, len(task.domain.extents)
+    variant = measurements.variant_name(task.tuning)
     if isinstance(answer, str):
-        return Part(name, target, task.aligned, 0, count, count, whole, answer)
-    return Part(name, target, task.aligned, len(answer.kernels), count, answer.left, whole, answer.why)
+        return Part(name, target, task.aligned, 0, count, count, whole, answer, variant)
+    return Part(name, target, task.aligned, len(answer.kernels), count, answer.left, whole, answer.why, variant)
 
 
 def _facts(ranges: Mapping[str, Range], programs: Collection[Part], without: Mapping[str, str]) -> str:
@@ -171,7 +202,7 @@ def _facts(ranges: Mapping[str, Range], programs: Collection[Part], without: Map
     rows: list[dict[str, Any]] = [
         {
             "op": p.op, "target": p.target, "aligned": p.aligned, "shapes": p.shapes, "left": p.left, "whole": p.whole,
-            "why": p.why,
+            "why": p.why, "variant": p.variant,
         }
         for p in programs
     ]  # fmt: skip
@@ -180,7 +211,7 @@ def _facts(ranges: Mapping[str, Range], programs: Collection[Part], without: Map
 
 def _covered(task: _Task) -> Covered | str:
     """Return the program of a task, or why there is none."""
-    family = kernels.family(task.op, task.domain.key, task.aligned, task.target.arch)
+    family = kernels.family(task.op, task.domain.key, task.aligned, task.target.arch, task.tuning)
     try:
         found = cover(family, task.domain, bridge().unanswered)
     except DEFECTS as error:

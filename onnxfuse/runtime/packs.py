@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -87,17 +87,24 @@ class Packed:
         self.here: dict[int, _Here | None] = {}
 
     def program(
-        self, op: str, shapes: tuple[Shape, ...], aligned: bool, device: int, apart: Sequence[tuple[Shape, ...]] = ()
+        self,
+        op: str,
+        shapes: tuple[Shape, ...],
+        aligned: bool,
+        device: int,
+        apart: Sequence[tuple[Shape, ...]] = (),
+        variant: str = "",
     ) -> Program | None:
         """Return the program that answers for these shapes, with the kernels that it launches for them loaded.
 
-        None where the pack has none. `apart`: shapes that no program answers for.
+        None where the pack has none. `apart`: shapes that a program answers for only in the variant that was measured
+        fastest for them, which is `variant`, empty for the planner's own choice.
         """
         here = self._on(device)
         if here is None:
             return None
         for one, number in here.programs.get(op, ()):
-            if one.aligned != aligned:
+            if (one.aligned, one.variant) != (aligned, variant):
                 continue
             try:
                 wanted = _launched(one, shapes)
@@ -109,17 +116,25 @@ class Packed:
                 return None
             if wanted is None:
                 continue
-            words = tuple(tuple(n for s in shapes for n in (len(s), *s)) for shapes in apart)
+            words = () if variant else tuple(tuple(n for s in shapes for n in (len(s), *s)) for shapes in apart)
             found = tuple(_kernel(here.loaded.get(k), here.early) for k in one.kernels)
             return Program(number, one.tape, found, words, partial(rooms, device=device))
         return None
 
-    def answers(self, op: str, shapes: tuple[Shape, ...], aligned: bool, device: int) -> bool:
+    def has(self, ops: Collection[str], device: int) -> bool:
+        """Return whether there are programs for all of these ops."""
+        here = self._on(device)
+        return here is not None and all(here.programs.get(op) for op in ops)
+
+    def answers(self, op: str, shapes: tuple[Shape, ...], aligned: bool, device: int, variant: str = "") -> bool:
         """Return whether `program` has one for these shapes; loads nothing."""
         here = self._on(device)
         mine = [] if here is None else here.programs.get(op, [])
         try:
-            return any(one.aligned == aligned and _launched(one, shapes) is not None for one, _ in mine)
+            return any(
+                (one.aligned, one.variant) == (aligned, variant) and _launched(one, shapes) is not None
+                for one, _ in mine
+            )
         except PackError:  # told where a run wants it
             return False
 

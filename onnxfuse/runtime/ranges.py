@@ -8,13 +8,13 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 
 from onnxfuse import kernels
 from onnxfuse.kernels.programs.cover import Domain, Rows
 from onnxfuse.kernels.programs.family import Key
 from onnxfuse.model.concrete_shapes import every_type, fused_nodes, input_shapes, with_sizes
-from onnxfuse.model.inference import may_multiply
 from onnxfuse.model.named import number
 from onnxfuse.model.types import Dim, infer, is_unknown, shell
 
@@ -56,15 +56,12 @@ def domains(model: onnx.ModelProto, ranges: Mapping[str, Range]) -> dict[str, li
     out.
     """
     light = _named(shell(model))
-    if may_multiply(light):  # ONNX's inference would need a process of its own
-        return {}
     graph = infer(light).graph
     types, nodes = every_type(graph), fused_nodes(graph)
     rows: dict[str, dict[Key, list[tuple[Rows, bool]]]] = {}
     unknown = False
     for name, mine in nodes.items():
-        for node in mine:
-            place = [types[v].shape if v in types else None for v in node.input]
+        for place in dict.fromkeys(tuple(types[v].shape if v in types else None for v in n.input) for n in mine):
             if any(s is None or not all(_follows(d, ranges) for d in s) for s in place):
                 unknown = True
                 continue
@@ -134,11 +131,17 @@ def _extents(dims: Sequence[Dim], ranges: Mapping[str, Range]) -> tuple[Rows, bo
         elif dim in known:
             columns.append(known[dim])
         else:
-            at = [{n: int(row[c]) for c, n in enumerate(used)} for row in sizes]
-            values = [number(dim, lambda n, s=s: s[n]) for s in at]  # type: ignore[misc]
-            columns.append(np.array([-1 if v is None else v for v in values], np.int64))
+            columns.append(_computed(str(dim), known))
     made = np.stack(columns, 1) if columns else np.empty((len(sizes), 0), np.int64)
     return np.unique(made[(made >= 0).all(1)], axis=0), whole
+
+
+def _computed(dim: str, known: Mapping[str, npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+    """Return a computed extent at all sizes, -1 where it comes out as none: once for each set of the sizes it is of."""
+    names = sorted(_names(dim))
+    sets, places = np.unique(np.stack([known[n] for n in names], 1), axis=0, return_inverse=True)
+    found = (number(dim, dict(zip(names, values, strict=True)).__getitem__) for values in sets.tolist())
+    return np.array([-1 if v is None else v for v in found], np.int64)[places.reshape(-1)]
 
 
 def _sizes(ranges: Mapping[str, Range]) -> tuple[Rows, bool]:

@@ -13,19 +13,24 @@ import pytest
 from onnxfuse import kernels, runtime
 from onnxfuse.api import compiling
 from onnxfuse.api.options import Compiling
+from onnxfuse.kernels import dispatch, measurements
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.build import nvrtc
+from onnxfuse.kernels.launch_plan import Tuning
+from onnxfuse.kernels.measurements import Measured, Timed
 from onnxfuse.kernels.pack import file
 from onnxfuse.kernels.pack.layout import CUBIN, PTX, Stored, Target, best
 from onnxfuse.model import io
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.runtime import ahead, packing
+from onnxfuse.runtime import variants as runtime_tuned
 from onnxfuse.runtime.bridge import bridge
 from onnxfuse.runtime.launch import Kernel, Program
 from onnxfuse.runtime.packs import pack_of
 from tests.runtime import fused_models as models
 from tests.runtime import growth
 from tests.runtime.conftest import FakeCuda
+from tests.runtime.test_tuned import HERE, WIDE, carrying
 
 H200 = Arch("sm_90a", 132)
 
@@ -128,6 +133,37 @@ def test_nothing_is_planned_or_compiled_in_a_packs_ranges(on_fake_cuda: FakeCuda
         assert found[kind]["launches"] == 3 * 200
         assert found[kind]["answers"] >= 3 * 150
     assert found["outside"]
+
+
+def tuned() -> Any:
+    path, counts = begin()
+    runtime_tuned.machine_of = lambda device: HERE
+    model = carrying(HERE, 3)
+    book = measurements.of_model(model)
+    shapes = ((7, 8), (8,))
+    book[HERE]["BiasRelu_1".rpartition("_")[2], shapes] = Measured(
+        "BiasRelu_1", "by_hand", (), (), shapes, (Timed("fused", Tuning(), 1.0),)
+    )
+    measurements.attach(model, book)
+    io.save(model, path)
+    made = compiling.compile(path, Compiling(("sm_90a",), {"N": (1, 64)}))
+    counts.plans = counts.builds = 0
+    session = runtime.session(path, growth.CUDA)
+    right = run(session, [5, 3, 7, 3, 9])
+    wide = [p for e in file.opened(made.target, named=False).index.ops for p in e.programs if p.variant]
+    plan = dispatch.plan(fused_ops(model)["BiasRelu_1"], ((3, 8), (8,)), True, H200, WIDE)
+    return {
+        "right": right, "plans": counts.plans, "builds": counts.builds, "variants": len(wide),
+        "blocks": list(launched(wide[0], ((3, 8), (8,)))["block"]), "wanted": list(plan.block),
+    }  # fmt: skip
+
+
+def test_what_was_measured_fastest_is_in_the_pack(on_fake_cuda: FakeCuda) -> None:
+    """For its shapes alone, and where it was measured on this machine; what was measured slower leaves all as it is."""
+    found = on_fake_cuda(tuned)
+    assert (found["right"], found["plans"], found["builds"]) == (True, 0, 0)
+    assert found["blocks"] == found["wanted"]
+    assert found["variants"] == 2  # by aligned pointers, and by others
 
 
 def without() -> Any:
@@ -264,6 +300,19 @@ def test_a_pack_of_several_gpus(tmp_path: Path) -> None:
         mine = [k for k in pack.index.kernels if k.target == n]
         assert mine
         assert {pack.image(k).decode().split()[0] for k in mine} == {target.arch.name}
+
+
+def test_what_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By NVRTC, in processes of their own: cubins, and PTX for later GPUs."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    path = tmp_path / "chain.onnx"
+    io.save(models.chain(), path)
+    made = compiling.compile(path, Compiling(("sm_89",), {"N": (1, 4)}, ptx=True))
+    pack = file.opened(made.target, named=False)
+    images = [(pack.index.targets[k.target].kind, pack.image(k)) for k in pack.index.kernels]
+    assert {kind for kind, _ in images} == {CUBIN, PTX}
+    for kind, data in images:
+        assert data.startswith(b"\x7fELF") if kind == CUBIN else b".target sm_86" in data
 
 
 def test_which_kernels_a_gpu_runs() -> None:

@@ -9,6 +9,7 @@ from onnxfuse.kernels.dispatch import family
 from onnxfuse.kernels.programs import cover as covering
 from onnxfuse.kernels.programs.cover import Domain, cover
 from onnxfuse.kernels.programs.family import Key
+from onnxfuse.model.inference import may_multiply
 from onnxfuse.runtime import ranges
 from onnxfuse.runtime.bridge import bridge
 from tests.kernels import products
@@ -52,6 +53,14 @@ def test_what_no_name_tells_is_inferred_at_some_sizes() -> None:
     (domain,) = large["Negate_3"]
     assert not domain.whole
     assert {1, 2500} <= set(domain.extents[:, 0].tolist())
+
+
+def test_large_vectors_are_no_reason_to_know_nothing() -> None:
+    """Inference then runs in a child, as everywhere else."""
+    text = """g (float[N, 8] x, float[60000] table) => (float[a, b] y) { y = onnxfuse.Negate_3 (x) }"""
+    made = model(text, models.NEGATE)
+    assert may_multiply(made)
+    assert ranges.domains(made, {"N": (1, 2)})["Negate_3"][0].extents.tolist() == [[1, 8], [2, 8]]
 
 
 def test_of_too_many_shapes_some_are_looked_at() -> None:

@@ -71,6 +71,8 @@ class Stored:
     kernels: tuple[int, ...]
     """By their numbers in the tape: their places among the kernels of the pack."""
     tape: bytes
+    variant: str = ""
+    """What was measured fastest for these shapes, by a name for it; empty: what the planner chooses by itself."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,7 @@ def _index_bytes(index: Index) -> bytes:
         for p in op.programs:
             out.u32(p.target, p.aligned)
             out.several(p.kernels)
+            out.blob(p.variant.encode())
             out.blob(p.tape)
     return b"".join(out.parts)
 
@@ -293,7 +296,8 @@ def _stored(reader: _Reader, targets: Sequence[Target], kernels: Sequence[Kernel
     numbers = reader.several(lambda: reader.below(len(kernels), "kernel"))
     if any(kernels[n].target != target for n in numbers):
         raise PackError("has a launch program with kernels of another GPU")
-    return Stored(target, aligned, numbers, reader.take(reader.u32()))
+    variant = reader.text()
+    return Stored(target, aligned, numbers, reader.take(reader.u32()), variant)
 
 
 def best(targets: Sequence[Target], arch: Arch) -> int | None:
