@@ -5,18 +5,20 @@
     onnx.save(onnxfuse.optimize("in.onnx"), "out.onnx")
     session = onnxfuse.session("out.onnx")
 
-Importing this module imports neither ONNX Runtime nor CuPy; the functions do, when they need them.
+Importing this module imports neither ONNX Runtime nor CuPy; the functions do, when they need them. It imports next to
+nothing at all: until the first line of a command runs (`onnxfuse.cli`), Python answers ^C by a traceback.
 """
 
-import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from __future__ import annotations
 
 from onnxfuse.model.errors import CrashError, DeviceError, KernelError, ModelError, OnnxfuseError, RuleError, UsageError
 
+TYPE_CHECKING = False  # what `typing` calls so, without importing it
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+    from typing import Any, Literal
+
     import onnx
     import onnxruntime
 
@@ -36,13 +38,17 @@ __version__ = "0.1.0"
 
 
 def optimize(
-    model: "Model",
+    model: Model,
     *,
     rules: Sequence[str | Path] = (),
     tuning: str | Path | None = None,
     strict_fp32: bool = False,
     freeze_initializers: bool = False,
-) -> "onnx.ModelProto":
+    precision: str | None = None,
+    inputs: Sequence[str | Path | Mapping[str, Any]] = (),
+    tolerance: float | None = None,
+    io_precision: str = "float32",
+) -> onnx.ModelProto:
     """Return the optimized model; the one given is left as it is.
 
     `model`: a ModelProto, the path of an .onnx file, or an onnx-graphsurgeon Graph. `rules`: folders of rule files
@@ -52,9 +58,18 @@ def optimize(
     Runtime's CUDA option `use_tf32` to 0, without which its own products round. A model that says so keeps to it.
     `freeze_initializers`: weights that are graph inputs, too, become constants; without it a caller may replace them,
     and a warning says so. A warning also names what was left alone because an op made of it would not be valid.
+    `precision`: "float16", "bfloat16" or "mixed": converted to that first; what leaves its range, and the fewest nodes
+    without which an output leaves the contract of lower precision, stay float32, and a warning says how many. `inputs`:
+    files or arrays by name to measure that on, by default made-up ones. `tolerance`: the relative RMS error that
+    outputs may have. `io_precision`: the type of float32 inputs and outputs. The full account is `.lowered` of
+    what `onnxfuse.api.optimizing.optimize` returns.
     Raises ModelError for a model or tuning file that is not valid, RuleError for a rule file that is not.
     """
+    import warnings
+    from pathlib import Path
+
     from onnxfuse.api import optimizing
+    from onnxfuse.api.lowering import lowering
     from onnxfuse.api.options import Options, Tuning
 
     made = optimizing.optimize(
@@ -64,6 +79,7 @@ def optimize(
             strict_fp32=strict_fp32,
             freeze_initializers=freeze_initializers,
             tuning=None if tuning is None else Tuning(Path(tuning)),
+            precision=lowering(precision, tuple(inputs), tolerance, io_precision),
         ),
     )
     for note in made.notes:
@@ -71,15 +87,16 @@ def optimize(
     return made.model
 
 
-def guard(
-    model: "Model", inputs: Sequence[str | Path] = (), options: "Options | None" = None, **how: Any
-) -> "Optimized":
+def guard(model: Model, inputs: Sequence[str | Path] = (), options: Options | None = None, **how: Any) -> Optimized:
     """Return what `optimize` makes of the model without what leaves the error budget: each fusion checked by itself.
 
     `.model`, `.guarded.undone` (each with rule, nodes and fault), `.report`. `inputs`: files with real inputs, by
     default made-up ones of every kind. `options`: an `onnxfuse.Options`. `progress(step)` is called along the way.
     Raises ModelError, RuleError, UsageError where the model runs on none of the inputs.
     """
+    from dataclasses import replace
+    from pathlib import Path
+
     from onnxfuse.api.optimizing import optimize as make
     from onnxfuse.api.options import Guarding, Options
 
@@ -88,20 +105,23 @@ def guard(
 
 
 def dump(
-    model: "Model",
+    model: Model,
     folder: str | Path,
     *,
     arch: str | None = None,
     shapes: Mapping[str, int] | None = None,
-    options: "Options | None" = None,
+    options: Options | None = None,
     **how: Any,
-) -> "Optimized":
+) -> Optimized:
     """Return what `optimize` makes of the model, with every phase and every kernel of it as files in a new `folder`.
 
     `.model`, `.dumped.ops` (each with folder, registers, spilled bytes, and why it has no kernel). `arch`: what kernels
     are compiled for, as sm_90a, by default the GPU here, or an H200. `shapes`: sizes of dynamic dimensions.
     `options`: an `onnxfuse.Options`. Raises ModelError for a folder that is not empty, UsageError.
     """
+    from dataclasses import replace
+    from pathlib import Path
+
     from onnxfuse.api.optimizing import optimize as make
     from onnxfuse.api.options import Dump, Options
 
@@ -110,19 +130,21 @@ def dump(
 
 
 def tune(
-    model: "Model",
+    model: Model,
     file: str | Path,
     *,
     sizes: Sequence[Mapping[str, int]] = (),
-    options: "Options | None" = None,
+    options: Options | None = None,
     **how: Any,
-) -> "Tuned":
+) -> Tuned:
     """Return every way to do each fused op's work with its time on this GPU, all kept in `file`, and what it decides.
 
     `optimize(model, tuning=file)` then chooses by it, on any machine. `sizes`: the sets of sizes of the dynamic
     dimensions. What the file tells of this GPU already is not measured again. `options`: an `onnxfuse.Options`.
     Raises DeviceError without a GPU, UsageError for a dynamic dimension without a size.
     """
+    from pathlib import Path
+
     from onnxfuse.api.options import Tuning
     from onnxfuse.api.tuning import tune as measure
 
@@ -130,15 +152,15 @@ def tune(
 
 
 def compile(
-    model: "Model",
+    model: Model,
     *,
     archs: Sequence[str] = (),
-    shapes: "Mapping[str, int | tuple[int, int]] | None" = None,
+    shapes: Mapping[str, int | tuple[int, int]] | None = None,
     ptx: bool | None = None,
     rules: Sequence[str | Path] = (),
     target: str | Path | None = None,
     **how: Any,
-) -> "Compiled":
+) -> Compiled:
     """Write the kernel pack of a fused model, which its sessions find: they plan and compile nothing in its ranges.
 
     `model`: an optimized one; beside its file is the pack, or in `target`. `archs`: as sm_90a; by default the GPU here,
@@ -148,6 +170,8 @@ def compile(
     Raises ModelError for a model without fused ops, UsageError for a name or range that is none, DeviceError without
     the native bridge, KernelError without NVRTC.
     """
+    from pathlib import Path
+
     from onnxfuse.api.compiling import compile as make
     from onnxfuse.api.options import Compiling
 
@@ -155,7 +179,7 @@ def compile(
     return make(model, Compiling(tuple(archs), ranges, ptx, tuple(Path(r) for r in rules)), target, **how)
 
 
-def ci(config: str | Path = "onnxfuse.toml", **how: Any) -> "Held":
+def ci(config: str | Path = "onnxfuse.toml", **how: Any) -> Held:
     """Return what became of the models that `config` names: `.exit_code`, `.outcomes` (one per model), `.as_dict()`.
 
     For the options see `onnxfuse.api.ci.ci`. Raises UsageError for a mistake in the file.
@@ -165,18 +189,20 @@ def ci(config: str | Path = "onnxfuse.toml", **how: Any) -> "Held":
     return hold(config, **how)
 
 
-def explain(model: "Model", *, rules: Sequence[str | Path] = ()) -> "Report":
+def explain(model: Model, *, rules: Sequence[str | Path] = ()) -> Report:
     """Return what `optimize` would do to the model, what it would not, and why; the model is left as it is.
 
     Where the model carries what was measured of it, that decides.
     """
+    from pathlib import Path
+
     from onnxfuse.api.explaining import explain as tell
     from onnxfuse.api.options import Options
 
     return tell(model, Options(rules=tuple(Path(r) for r in rules))).report
 
 
-def unfuse(model: "Model") -> "onnx.ModelProto":
+def unfuse(model: Model) -> onnx.ModelProto:
     """Return the model with every fused op replaced by the nodes that it stands for; the one given is left as it is.
 
     What was folded into weights or rewritten stays so: it is the same computation. The result needs no onnxfuse and
@@ -188,11 +214,11 @@ def unfuse(model: "Model") -> "onnx.ModelProto":
 
 
 def session(
-    model: "onnx.ModelProto | bytes | str | Path",
-    providers: "Sequence[str | tuple[str, Mapping[str, Any]]] | None" = None,
-    session_options: "onnxruntime.SessionOptions | None" = None,
+    model: onnx.ModelProto | bytes | str | Path,
+    providers: Sequence[str | tuple[str, Mapping[str, Any]]] | None = None,
+    session_options: onnxruntime.SessionOptions | None = None,
     **options: Any,
-) -> "Session":
+) -> Session:
     """Return an `onnxruntime.InferenceSession` in which the fused ops of `model` run as kernels on CUDA.
 
     Its attribute `fused` tells for each op whether it runs as a kernel or through its body, and why. `providers` and
@@ -207,13 +233,13 @@ def session(
 
 
 def register(
-    session_options: "onnxruntime.SessionOptions",
-    model: "onnx.ModelProto | bytes | str | Path",
+    session_options: onnxruntime.SessionOptions,
+    model: onnx.ModelProto | bytes | str | Path,
     *,
     tf32: bool | None = None,
     rules: Sequence[str | Path] = (),
-    kernels: "str | Path | Literal[False] | None" = None,
-) -> "tuple[Placement, ...]":
+    kernels: str | Path | Literal[False] | None = None,
+) -> tuple[Placement, ...]:
     """Register the kernels that `model` needs with `session_options`, for those who open CUDA sessions themselves.
 
     Returns where each fused op runs. Use it for CUDA sessions alone: a registered op has no CPU kernel. `tf32=False`
@@ -226,7 +252,7 @@ def register(
     return register_kernels(session_options, model, tf32=tf32, rules=rules, kernels=kernels)
 
 
-def verify(original: "Model", fused: "Model", *, isolate: bool = True, **options: Any) -> "VerifyReport":
+def verify(original: Model, fused: Model, *, isolate: bool = True, **options: Any) -> VerifyReport:
     """Return the report of running both models on the same inputs: `.ok` where `fused` is as exact as `original`.
 
     `isolate`: they run in a new process, which takes a second to start, so that a crash of ONNX Runtime or of the GPU
@@ -239,7 +265,7 @@ def verify(original: "Model", fused: "Model", *, isolate: bool = True, **options
     return apart.call(apart.verify, original, fused, isolate=isolate, **options)
 
 
-def bench(original: "Model", fused: "Model | None" = None, *, isolate: bool = True, **options: Any) -> "BenchReport":
+def bench(original: Model, fused: Model | None = None, *, isolate: bool = True, **options: Any) -> BenchReport:
     """Return the report of timing both models in turns, the original at each of ONNX Runtime's settings that matter.
 
     Without `fused`, the original is optimized. `isolate`: in a new process, as `verify`; a setting at which the
@@ -251,7 +277,7 @@ def bench(original: "Model", fused: "Model | None" = None, *, isolate: bool = Tr
     return apart.call(apart.bench, original, fused, isolate=isolate, **options)
 
 
-def profile(model: "Model", fused: "Model | None" = None, *, isolate: bool = True, **options: Any) -> "Profile":
+def profile(model: Model, fused: Model | None = None, *, isolate: bool = True, **options: Any) -> Profile:
     """Return where the bytes, the operations and the time of one run of `model` go, and beside it those of `fused`.
 
     `isolate`: in a new process, as `verify`, unless `time=False` runs nothing. For the other options see

@@ -19,10 +19,12 @@ MAY_IMPORT = {
     "verification": {"runtime", "kernels", "model"},
     "profiling": {"verification", "runtime", "kernels", "model"},
     "benchmark": {"profiling", "verification", "runtime", "kernels", "model"},
+    "precision": {"verification", "runtime", "kernels", "model"},
     "contract": {"rewrite", "kernels", "model"},
     "tuning": {"rewrite", "benchmark", "profiling", "verification", "runtime", "kernels", "model"},
     "reporting": {"model"},
     "api": {
+        "precision",
         "tuning",
         "contract",
         "benchmark",

@@ -17,11 +17,14 @@ import onnx
 
 import onnxfuse
 from models.survey import inputs
+from onnxfuse.api.lowering import lowering
+from onnxfuse.api.optimizing import optimize
+from onnxfuse.api.options import Options
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.build import nvrtc
 from onnxfuse.kernels.dispatch import is_template, plan, supports
 from onnxfuse.model import concrete_shapes, io
-from onnxfuse.model.errors import OnnxfuseError
+from onnxfuse.model.errors import ModelError, OnnxfuseError, UsageError
 from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops
 from onnxfuse.model.types import infer
 
@@ -48,6 +51,9 @@ ASKED = 8
 
 SECONDS = 60.0
 """For the cases of a verification, a quarter of what a step may take: as much again goes into each doubt."""
+
+SHOWN_KEPT = 20
+"""Nodes that stay in float32 which a row names."""
 
 SHOWN = 400
 """Characters of a message that a row keeps."""
@@ -305,8 +311,33 @@ def _verified(one: Examined, providers: list[str]) -> None:
         one.facts["undecided"] = len(undecided)
 
 
+def converted(one: Examined) -> None:
+    """In float32 it is converted to float16 and fused; what does not hold the contract is refused by its output."""
+    if not any(t.data_type == onnx.TensorProto.FLOAT for t in one.original().graph.initializer):
+        raise Refused("holds no float32 weights")
+    began = time.perf_counter()
+    try:
+        asked = lowering("float16", tuple(one.cases()), seconds=SECONDS)
+        made = optimize(one.path, Options(precision=asked), progress=one.tell)
+    except (ModelError, UsageError) as error:
+        raise Refused(_line(error)) from None
+    assert made.lowered is not None
+    io.save(made.model, one.fused)
+    one.facts |= {"optimize_s": round(time.perf_counter() - began, 2), "precision": made.lowered.summary}
+    one.facts["kept"] = [f"{k.op} {k.node}: {k.reason}" for k in made.lowered.kept][:SHOWN_KEPT]
+
+
+def held(one: Examined) -> None:
+    """The converted file holds the contract, by `verify`, on the GPU where there is one."""
+    from onnxfuse import runtime
+    from onnxfuse.verification import sessions
+
+    _verified(one, [sessions.CPU] if runtime.cuda_unusable() else [sessions.CUDA, sessions.CPU])
+
+
 STAGES: Mapping[str, tuple[Step, ...]] = {
     "cpu": (original_on_cpu, optimized, same_again, undone, planned, opens_on_stand_ins, same_on_cpu),
+    "precision": (original_on_cpu, converted, undone, opens_on_stand_ins, held),
     "gpu": (original_on_gpu, optimized, same_twice, same_on_gpu),
 }
 """The steps of each stage; `models.survey.racing` adds the times to `gpu`."""

@@ -10,6 +10,7 @@ import onnx
 
 from onnxfuse import contract
 from onnxfuse.api import misses, running
+from onnxfuse.api.lowering import lowering
 from onnxfuse.api.optimizing import Optimized, optimize
 from onnxfuse.api.options import Options, Progress, find, missed, silent, told
 from onnxfuse.api.running import PROVIDERS, verify
@@ -156,7 +157,12 @@ def holding(
 
 
 def _options(entry: Entry) -> Options:
-    return Options(rules=entry.rules, skip=entry.skip, freeze_initializers=entry.freeze_initializers)
+    return Options(
+        rules=entry.rules,
+        skip=entry.skip,
+        freeze_initializers=entry.freeze_initializers,
+        precision=lowering(entry.precision, entry.inputs, entry.tolerance, entry.io_precision),
+    )
 
 
 def _chosen(promised: Contract, names: Sequence[str]) -> Contract:
@@ -209,7 +215,7 @@ def _run(outcome: Outcome, was: Lock | None, progress: Progress, pending: ExitSt
     if entry.min_speedup is not None and bench:
         progress(f"{entry.name}: bench")
         _bench(outcome, entry.min_speedup)
-    outcome.locked = contract.lock_model(made.report, outcome.verified)
+    outcome.locked = contract.lock_model(made.report, outcome.verified, made.lowered)
     if was is not None:
         _against_lock(outcome, outcome.locked, made.report, was)
     if entry.output is not None and pending is not None and not outcome.exit_code:

@@ -13,7 +13,7 @@ from onnxfuse.api.options import Dump, Progress
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.dump import H200, Dumped, dump, phases
 from onnxfuse.model.errors import ModelError, UsageError
-from onnxfuse.model.replacing import at_failure
+from onnxfuse.model.replacing import at_failure, told
 
 
 @dataclass(frozen=True)
@@ -28,23 +28,21 @@ class Dumping:
 
         Call it with "result" at the end, and `write` after that.
         """
-        try:
+        with told(self.asked.folder):
             state = phases(self.asked.folder / "phases", model)
-        except OSError as error:
-            raise ModelError(
-                f"{self.asked.folder}: cannot be written: {error.strerror}", "Give --dump a folder that can be written."
-            ) from None
 
         def step(phase: str) -> None:
             if phase != "result":
                 progress(phase)
-            state(phase)
+            with told(self.asked.folder):
+                state(phase)
 
         return step
 
     def write(self, model: onnx.ModelProto) -> "Written":
         """Write every fused op of `model`, and return what was written."""
-        return Written(self, dump(model, self.asked.folder, self.arch, self.asked.sizes))
+        with told(self.asked.folder):
+            return Written(self, dump(model, self.asked.folder, self.arch, self.asked.sizes))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import onnx
 
 from onnxfuse.api import misses, tuning
 from onnxfuse.api.compiling import Inspected, inspect
+from onnxfuse.api.lowering import Lowered, converted
 from onnxfuse.api.misses import reason, told
 from onnxfuse.api.options import Options, Progress, silent
 from onnxfuse.api.source import Model, Origin, plain
@@ -41,6 +42,8 @@ class Explained:
     """Where the times are; None where the model carries them."""
     pack: Inspected | None = None
     """What the kernel pack beside the model covers, where there is one."""
+    lowered: Lowered | None = None
+    """How the model was converted to lower precision, or would be."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain data; with `places` only what is about these nodes, however little it tells."""
@@ -64,6 +67,8 @@ class Explained:
         }
         if self.pack is not None:
             facts["kernels"] = self.pack.as_dict()
+        if self.lowered is not None:
+            facts["precision"] = self.lowered.as_dict()
         return facts if self.tuned is None else {**facts, "tuning": tuning.facts(self.tuned, self.file)}
 
     def fused(self) -> Rows:
@@ -120,12 +125,13 @@ def explain(
     rules = options.chosen()
     origin = Origin(plain(model), options.strict_fp32)
     ours = origin.fresh()
+    origin, done = converted(ours, origin, options, progress)
     places = {name: _place(ours, name, origin) for name in at}
     asked = options.tuning
     found = tuning.carried(ours, rules, progress) if asked is None else tuning.find(ours, asked, rules, progress)
     report = Way(origin, options.freeze_initializers, found).run(ours, rules, progress)
     pack = inspect(Path(origin.source)) if isinstance(origin.source, str | Path) else None
-    return Explained(report, places, found, None if asked is None else asked.file, pack)
+    return Explained(report, places, found, None if asked is None else asked.file, pack, done)
 
 
 def _place(model: onnx.ModelProto, name: str, origin: Origin) -> str:

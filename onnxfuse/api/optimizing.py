@@ -14,6 +14,7 @@ from onnxfuse.api import options as asked
 from onnxfuse.api.compiling import Compiled
 from onnxfuse.api.dumping import Dumping, Written, dumping
 from onnxfuse.api.files import writable
+from onnxfuse.api.lowering import Lowered, converted
 from onnxfuse.api.options import Compiling, Options, Progress, silent
 from onnxfuse.api.source import Model, Origin, copied, own, plain
 from onnxfuse.api.way import Way
@@ -51,6 +52,8 @@ class Optimized:
     tuned: "Tuned | None" = None
     dumped: Written | None = None
     compiled: Compiled | None = None
+    lowered: Lowered | None = None
+    """How the model was converted to lower precision, now or before."""
 
     @property
     def models(self) -> dict[str, ModelProto]:
@@ -60,7 +63,9 @@ class Optimized:
     @property
     def notes(self) -> list[str]:
         """What a user should know of it, one line each."""
-        return [*([self.tuned.note] if self.tuned is not None and self.tuned.note else []), *self.report.notes]
+        kept = self.lowered is not None and self.options.precision is not None and self.lowered.kept
+        stays = [f"{self.lowered.summary}: see onnxfuse explain"] if kept and self.lowered else []
+        return [*stays, *([self.tuned.note] if self.tuned is not None and self.tuned.note else []), *self.report.notes]
 
     @property
     def missed(self) -> list[Requirement]:
@@ -87,6 +92,8 @@ class Optimized:
         }
         if self.undone is not None:
             facts["undone"] = self.undone
+        if self.lowered is not None:
+            facts["precision"] = self.lowered.as_dict()
         if self.guarded is not None:
             facts["guard"] = self.guarded.as_dict()
         if self.dumped is not None:
@@ -120,6 +127,9 @@ def _optimize(model: Model, options: Options, progress: Progress) -> Optimized:
     before = io.size(first)
     origin.marked(first)
     made = Optimized(first, Report(), options, came=copied(first) if options.keep else None)
+    exported = pipeline.count_ops(first)
+    origin, done = converted(first, origin, options, progress)
+    made = replace(made, lowered=done)
     if options.tuning is not None:
         made = replace(made, tuned=tuning.find(first, options.tuning, rules, progress))
     way = Way(origin, options.freeze_initializers, made.tuned)
@@ -131,6 +141,8 @@ def _optimize(model: Model, options: Options, progress: Progress) -> Optimized:
         made, follow = _guarded(made, way, rules, options.guard.inputs, dumped, progress)
         progress("open")
         opens(made.model)
+    if options.precision is not None:
+        made.report.before = exported
     if dumped is not None:
         progress("dump")
         follow("result")

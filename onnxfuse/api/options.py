@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from onnxfuse.contract import Requirement
 from onnxfuse.model.errors import UsageError
@@ -11,6 +12,9 @@ from onnxfuse.rewrite.language import rule_file
 from onnxfuse.rewrite.language.pattern import did_you_mean
 from onnxfuse.rewrite.language.rule_file import Rule
 from onnxfuse.rewrite.report import Report
+
+if TYPE_CHECKING:
+    from onnxfuse.precision import Lowering
 
 Progress = Callable[[str], None]
 """Called with the name of each step as it starts."""
@@ -83,6 +87,8 @@ class Options:
     """No kernel rounds float32 to TF32, and the model says so; a model that says so keeps to it without."""
     freeze_initializers: bool = False
     """Weights that are graph inputs, too, become constants."""
+    precision: "Lowering | None" = None
+    """The model is converted to lower precision first, where its outputs keep what the contract asks."""
     guard: Guarding | None = None
     tuning: Tuning | None = None
     dump: Dump | None = None
@@ -118,7 +124,7 @@ def without(rules: Sequence[Rule], names: Collection[str]) -> tuple[Rule, ...]:
 
 def requirement(text: str) -> Requirement:
     """Return what `RULE` or `RULE>=N` asks for; raises UsageError for another text."""
-    found = re.fullmatch(r"\s*(\w+)\s*(?:>=\s*(\d+))?\s*", text)
+    found = re.fullmatch(r"\s*(\w+)\s*(?:>=\s*([0-9]{1,18}))?\s*", text)
     if found is None:
         raise UsageError(f"--require '{text}' is not of the form RULE or RULE>=N")
     return Requirement(found[1], ">=", int(found[2] or 1))

@@ -117,6 +117,11 @@ def _blamed(report: "VerifyReport", run: "Run", folder: Path, options: Options, 
 
     assert run.fused is not None
     original, fused = plain(run.original), run.fused
+    if report.contract is not None:
+        from onnxfuse.verification import first_loss
+
+        lost = isolated(lambda _: first_loss.investigate(original, fused, report, run.inputs, run.seeds), progress)
+        return report if isinstance(lost, Crash) else lost
     reoptimize = Way(Origin(original)).reoptimizer(options.chosen(), lambda _: None, [])
     found = isolated(
         lambda tell: investigate(

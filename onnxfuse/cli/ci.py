@@ -34,9 +34,10 @@ def command(
     """Hold the models of CONFIG (onnxfuse.toml) to what it asks for, and to what CONFIG's lock file remembers.
 
     Each [[model]] has path, and may have output, require (fusions with counts), shapes, budget (nodes, megabytes,
-    error), verify (seeds, inputs; or false), bench (min_speedup), provider, rules, skip, freeze_initializers, name. A
-    lost fusion, a node more than was locked or a larger error exits 4 and says what and why; a wrong number exits 1. An
-    output is written only where everything held.
+    error), verify (seeds, inputs; or false), bench (min_speedup), precision with io_precision and tolerance,
+    provider, rules, skip, freeze_initializers, name. A lost fusion, a node more than was locked, one more that keeps
+    float32 or a larger error exits 4 and says what and why; a wrong number exits 1. An output is written only where
+    everything held.
     """
     # Outputs and the lock take their places last: where a report cannot be written, they stay as they were.
     with ExitStack() as pending:

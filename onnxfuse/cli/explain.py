@@ -10,6 +10,7 @@ from onnxfuse.api.explaining import Explained, explain
 from onnxfuse.api.options import Options, Tuning
 from onnxfuse.cli import compiled, tuning
 from onnxfuse.cli.console import output, print_json, print_rows, working
+from onnxfuse.cli.lowered import print_precision
 from onnxfuse.cli.parameters import JSON_OPTION, rule_names, rules_option
 from onnxfuse.model.errors import UsageError
 
@@ -67,6 +68,8 @@ def command(
         _print(found, limit)
         if found.pack is not None:
             _print_pack(found.pack)
+        if found.lowered is not None:
+            print_precision(found.lowered.as_dict(), output(), limit)
         if found.tuned is not None:
             tuning.print_summary(found.tuned, found.file, output())
             tuning.print_candidates(found.tuned, output(), limit)

@@ -131,6 +131,8 @@ def main(arguments: list[str] | None = None) -> None:
     if arguments is None:
         # The process is this command's alone: what it runs of a model, it may run in children.
         isolation.allow()
+        # ONNX Runtime tells its makers of what it runs, and complains in colours where HOME takes no file for that.
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         _open_streams()
         arguments = sys.argv[1:]
     if threading.current_thread() is threading.main_thread():

@@ -7,12 +7,22 @@ from pathlib import Path
 import click
 
 from onnxfuse.api import misses
+from onnxfuse.api.lowering import lowering
 from onnxfuse.api.optimizing import optimize, undo, written
 from onnxfuse.api.options import Compiling, Dump, Guarding, Options, Tuning, requirement
 from onnxfuse.cli.console import output, print_json, working
 from onnxfuse.cli.optimized import show
 from onnxfuse.cli.outputs import Outputs, output_options
-from onnxfuse.cli.parameters import JSON_OPTION, ShapeOption, Shapes, arch_names, ranges, rule_names, rules_option
+from onnxfuse.cli.parameters import (
+    JSON_OPTION,
+    ShapeOption,
+    Shapes,
+    arch_names,
+    precision_options,
+    ranges,
+    rule_names,
+    rules_option,
+)
 from onnxfuse.model.errors import EXPECTATION_NOT_MET, UsageError
 from onnxfuse.model.replacing import same_file
 
@@ -28,6 +38,7 @@ from onnxfuse.model.replacing import same_file
     "--skip", metavar="RULE", multiple=True, shell_complete=rule_names, help="Leave this rule out; may be repeated."
 )
 @click.option("--require", metavar="RULE[>=N]", multiple=True, help="Exit 4 unless the rule applied so often.")
+@precision_options
 @click.option("--guard", is_flag=True, help="Check every fusion on inputs; undo what leaves the error budget.")
 @click.option(
     "--guard-inputs", metavar="PATH", multiple=True, type=click.Path(path_type=Path), help="Real inputs for --guard."
@@ -75,6 +86,11 @@ def command(
     only: tuple[str, ...],
     skip: tuple[str, ...],
     require: tuple[str, ...],
+    precision: str | None,
+    inputs: tuple[Path, ...],
+    tolerance: float | None,
+    io_precision: str | None,
+    seconds: float | None,
     guard: bool,
     guard_inputs: tuple[Path, ...],
     tune: bool,
@@ -95,10 +111,10 @@ def command(
     OUT.onnx runs in any ONNX Runtime, on any provider; with onnxfuse and a GPU its fused ops run as CUDA kernels.
     Nothing is written unless everything went well.
     """
-    if plain and (only or skip or require or guard or tune or tuning_file or strict_fp32 or freeze):
+    if plain and (only or skip or require or guard or tune or tuning_file or strict_fp32 or freeze or precision):
         raise UsageError(
-            "--undo goes with none of --only, --skip, --require, --guard, --tune, --tuning, --strict-fp32 and "
-            "--freeze-initializers"
+            "--undo goes with none of --only, --skip, --require, --guard, --tune, --tuning, --strict-fp32, "
+            "--freeze-initializers and --precision"
         )
     if not in_place and same_file(source, target):
         raise UsageError(
@@ -106,6 +122,8 @@ def command(
         )
     if plain and dump is not None:
         raise UsageError("--undo makes no kernels: --dump goes with optimizing")
+    if precision is None and (inputs or tolerance is not None or io_precision or seconds is not None):
+        raise UsageError("--inputs, --tolerance, --io-precision and --time go with --precision")
     if guard_inputs and not guard:
         raise UsageError("--guard-inputs goes with --guard")
     if plain and packed:
@@ -126,6 +144,7 @@ def command(
         require=tuple(requirement(text) for text in require),
         strict_fp32=strict_fp32,
         freeze_initializers=freeze,
+        precision=lowering(precision, inputs, tolerance, io_precision, seconds),
         guard=Guarding(guard_inputs) if guard else None,
         tuning=_tuning(tune, tuning_file, target, shapes),
         compile=Compiling(arch_names([arch] if arch else []), ranges(shapes)) if packed else None,

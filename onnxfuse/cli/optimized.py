@@ -9,6 +9,7 @@ from rich.table import Table
 
 from onnxfuse.cli import compiled, tuning
 from onnxfuse.cli.compiled import megabytes
+from onnxfuse.cli.lowered import print_precision
 
 if TYPE_CHECKING:
     from onnxfuse.tuning import Tuned
@@ -35,6 +36,8 @@ def show(facts: dict[str, Any], tuned: "Tuned | None", console: Console) -> None
     if tuned is not None:
         file = facts["tuning"]["file"]
         tuning.print_summary(tuned, Path(file) if file else None, console)
+    if "precision" in facts:
+        print_precision(facts["precision"], console)
     if "guard" in facts:
         _print_guard(facts["guard"], facts["fused_nodes"], console)
     if facts["rules"]:

@@ -1,5 +1,6 @@
 """Options that several commands have, and how their texts are read."""
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,6 +10,7 @@ import click
 from onnxfuse.api.options import shipped_names
 from onnxfuse.api.running import PROVIDERS
 from onnxfuse.model.errors import UsageError
+from onnxfuse.model.lowered import PRECISIONS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -49,7 +51,7 @@ class ShapeOption(click.ParamType[tuple[str, Sequence[int]]]):
         if name and dots and least.strip().isdecimal() and most.strip().isdecimal() and int(least) <= int(most):
             return name, range(int(least), int(most) + 1)
         numbers = sizes.replace("x", ",").split(",")
-        if not equals or not name or not all(n.strip().isdigit() for n in numbers):
+        if not equals or not name or not all(re.fullmatch(r"\s*[0-9]{1,18}\s*", n) for n in numbers):
             self.fail(f"'{value}' is neither DIMENSION=1,7 nor DIMENSION=1..32 nor INPUT=1x3x224x224", param, ctx)
         return name, tuple(int(n) for n in numbers)
 
@@ -96,3 +98,32 @@ def shapes_option(text: str) -> Callable[[Command], Command]:
 def rules_option(text: str = "More rules.") -> Callable[[Command], Command]:
     """Return the option for folders of rules."""
     return click.option("--rules", "folders", metavar="DIR", multiple=True, type=click.Path(path_type=Path), help=text)
+
+
+def precision_options(command: Command) -> Command:
+    """Give a command the options for lower precision."""
+    for option in (
+        click.option(
+            "--time", "seconds", metavar="S", type=click.FloatRange(min=0, min_open=True),
+            help="With --precision: seconds for measuring, and as much for trying; by default 300.",
+        ),
+        click.option(
+            "--io-precision", metavar="TYPE", type=click.Choice(["float32", "float16", "bfloat16"]),
+            help="With --precision: the type of float32 inputs and outputs; by default they keep theirs.",
+        ),
+        click.option(
+            "--tolerance", metavar="X", type=click.FloatRange(min=0, max=1, min_open=True, max_open=True),
+            help="With --precision: the relative RMS error that outputs may have; by default 20 roundings, 0.0098.",
+        ),
+        click.option(
+            "--inputs", metavar="PATH", multiple=True, type=click.Path(path_type=Path),
+            help="With --precision: real inputs to measure on, by default made-up ones.",
+        ),
+        click.option(
+            "--precision", type=click.Choice(PRECISIONS),
+            help="Convert float32 to it where the outputs stay as near the truth as a contract asks; what would leave "
+            "it stays float32, by name and reason.",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command

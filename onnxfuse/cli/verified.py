@@ -57,9 +57,13 @@ def _table(report: "Report") -> Table:
         color = {"ok": "green", "mismatch": "red", "undecided": "yellow"}[row.verdict]
         given = row.tolerance
         judged = (f"{m.error:.2g}", f"{m.budget:.2g}") if given is None else (f"{given.worst:.2g}x", "tolerance")
+        own, cosine = m.own, d.cosine
+        if row.contract is not None:
+            judged = f"{row.contract.error:.2g}", f"{row.contract.allowed:.2g}"
+            own, cosine = row.contract.own, row.contract.cosine
         table.add_row(
-            escape(row.output), row.dtype, *judged, f"{m.own:.2g}", f"{d.max_abs:.2g}",
-            f"{d.max_rel:.2g}", f"{d.cosine:.7f}", f"rtol {d.rtol:.0e} atol {d.atol:.1e}", f"[{color}]{row.verdict}[/]",
+            escape(row.output), row.dtype, *judged, f"{own:.2g}", f"{d.max_abs:.2g}",
+            f"{d.max_rel:.2g}", f"{cosine:.7f}", f"rtol {d.rtol:.0e} atol {d.atol:.1e}", f"[{color}]{row.verdict}[/]",
         )  # fmt: skip
     return table
 
@@ -70,7 +74,10 @@ def _legend(report: "Report") -> str:
     kinds = ", ".join(dict.fromkeys(c.name for c in ran))
     where = [p.removesuffix("ExecutionProvider") for p in (report.provider, report.fused_provider) if p]
     text = f"worst of {len(ran)} cases ({kinds}) on {' against '.join(where)}"
-    text += f"; error against {report.truth} ({report.truth_how}); max and cosine against the original"
+    if report.contract is None:
+        text += f"; error against {report.truth} ({report.truth_how}); max and cosine against the original"
+    else:
+        text += f"; relative RMS error and cosine against {report.truth} ({report.truth_how}); max against the original"
     text += f"; {report.seconds:.1f} s"
     for row in report.outputs:
         agreed = ", ".join(f"top-{k} {share:.2%}" for k, share in row.measure.difference.agreement.items())
@@ -85,6 +92,13 @@ def _legend(report: "Report") -> str:
             "\nby its own error the original is better; judged by what factors rounded to TF32 do to it, as the "
             "session allows (use_tf32, ONNX Runtime's default); to keep float32: optimize --strict-fp32"
         )
+    for row in report.outputs:
+        if row.contract is not None and row.contract.agreement is not None:
+            text += f"\n{escape(row.output)}: the best class is the truth's in {row.contract.agreement:.2%} of the rows"
+    if report.contract is not None:
+        text += f"\nconverted, {report.contract.summary}"
+        if report.half:
+            text += "\nONNX Runtime has no bfloat16 on the CPU: each value was computed in float32 and rounded"
     if report.searched:
         sizes = ", ".join(f"{name}={','.join(map(str, values))}" for name, values in report.searched.items())
         text += f"\nsizes searched upward until the original ran: {escape(sizes)}; say which with --shape"
@@ -107,6 +121,9 @@ def _kernel_text(kernels: Iterable["KernelRow"], every: Iterable["KernelRow"]) -
 def _place(report: "Report", row: "OutputRow") -> str:
     m, case = row.measure, report.cases[row.case]
     d = m.difference
+    if row.contract is not None:
+        sizes = " ".join(f"{n}={'x'.join(map(str, s)) or 'scalar'}" for n, s in case.shapes.items())
+        return escape(f"{row.output}: {row.fault}\n  case {case.name}: {sizes}")
     shapes = " ".join(f"{n}={'x'.join(map(str, s)) or 'scalar'}" for n, s in case.shapes.items())
     place = f"{row.output}[{', '.join(map(str, m.where))}]"
     return escape(

@@ -8,6 +8,7 @@ require = { layer_norm = 25, linear = "==74" }
 budget = { nodes = 200, megabytes = 450, error = 0.8 }
 verify = { seeds = 2 }
 bench = { min_speedup = 1.2 }
+precision = "float16"
 """
 
 import operator
@@ -20,6 +21,7 @@ from typing import Any
 
 from onnxfuse.model.errors import UsageError
 from onnxfuse.model.facts import MOST_NUMBER, as_integer, shown
+from onnxfuse.model.lowered import PRECISIONS, TYPES
 from onnxfuse.model.replacing import same_file
 from onnxfuse.model.text import read_text, read_toml
 from onnxfuse.rewrite.language.pattern import did_you_mean
@@ -66,6 +68,12 @@ class Entry:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     freeze_initializers: bool = False
     """Whether weights that are graph inputs, too, become constants."""
+    precision: str | None = None
+    """What float32 is converted to: float16, bfloat16 or mixed."""
+    io_precision: str | None = None
+    """The type of float32 inputs and outputs; None where they keep theirs."""
+    tolerance: float | None = None
+    """The relative RMS error that outputs may have in lower precision; None for the default of the contract."""
     provider: str = "auto"
     inputs: tuple[Path, ...] = ()
     seeds: int = 1
@@ -133,6 +141,9 @@ class _Reader:
             "budget",
             "verify",
             "bench",
+            "precision",
+            "io_precision",
+            "tolerance",
         }
         self.keys(table, known, "[[model]]", line)
         if "path" not in table:
@@ -160,6 +171,9 @@ class _Reader:
             ),
             shapes={name: self.sizes(name, given, line) for name, given in
                     self.get(table, "shapes", dict, {}, line).items()},
+            precision=self.one_of(table, "precision", PRECISIONS, line),
+            io_precision=self.one_of(table, "io_precision", tuple(TYPES), line),
+            tolerance=self.number(table, "tolerance", line),
             provider=provider,
             inputs=self.paths(checks, "inputs", line),
             seeds=self.integer(checks, "seeds", line, least=1, most=MOST_SEEDS) or 1,
@@ -169,6 +183,15 @@ class _Reader:
             error=self.number(budget, "error", line),
             min_speedup=self.number(bench, "min_speedup", line),
         )  # fmt: skip
+
+    def one_of(self, table: Mapping[str, Any], key: str, known: Sequence[str], line: int) -> str | None:
+        """Return the word under a key, None where there is none."""
+        word: str | None = self.get(table, key, str, None, line)
+        if word is not None and word not in known:
+            raise self.wrong(f"{key} is {shown(word)}, expected {', '.join(known)}", line)
+        if word is not None and key == "io_precision" and "precision" not in table:
+            raise self.wrong("io_precision goes with precision", line)
+        return word
 
     def inside(self, output: str, line: int) -> Path:
         """Return the path of an output; links and `..` may not lead out of the folder of the file that names it."""
@@ -190,7 +213,7 @@ class _Reader:
     def requirement(self, rule: str, given: object, line: int) -> Requirement:
         if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
             return Requirement(rule, ">=", given)
-        found = re.fullmatch(r"\s*(==|>=|<=|>|<)\s*(\d+)\s*", given) if isinstance(given, str) else None
+        found = re.fullmatch(r"\s*(==|>=|<=|>|<)\s*([0-9]{1,18})\s*", given) if isinstance(given, str) else None
         if found is None:
             raise self.wrong(f'require: {rule} is {shown(given)}, expected a number or a text such as "==24"', line)
         return Requirement(rule, found[1], int(found[2]))

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from onnxfuse.model import facts, io
 from onnxfuse.model.errors import UsageError
 from onnxfuse.model.facts import Facts, as_integer, as_list, as_number, as_text
+from onnxfuse.model.lowered import Lowered
 from onnxfuse.model.text import read_text
 from onnxfuse.rewrite.language.rule_file import Rule
 from onnxfuse.rewrite.report import Report
@@ -36,6 +37,10 @@ class ModelLock:
     """Where `tolerances` were measured."""
     tolerances: Mapping[str, float] = field(default_factory=dict)
     """The largest difference to the original that each output may have."""
+    precision: str = ""
+    """What float32 was converted to; empty where it was not."""
+    kept: Mapping[str, str] = field(default_factory=dict)
+    """Nodes that do not compute in that, as "Op name", with the reason."""
     places: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Where each rule applied: the first of the nodes that it took, as "Op name". No promise: it helps to say why."""
 
@@ -71,7 +76,7 @@ def rule_hashes(rules: Iterable[Rule]) -> dict[str, str]:
     return {name: hashlib.sha256(b"".join(f.read_bytes() for f in each)).hexdigest() for name, each in files.items()}
 
 
-def lock_model(report: Report, verified: Mapping[str, Any] | None) -> ModelLock:
+def lock_model(report: Report, verified: Mapping[str, Any] | None, lowered: Lowered | None = None) -> ModelLock:
     """Return what to remember of an optimized model; `verified` is the dictionary of verify's report.
 
     The tolerance of an output is twice the largest difference seen, and at least what verify allows its error: a run
@@ -97,6 +102,8 @@ def lock_model(report: Report, verified: Mapping[str, Any] | None) -> ModelLock:
         provider=provider,
         tolerances=_sorted(tolerances),
         places=_sorted(places),
+        precision="" if lowered is None else lowered.precision,
+        kept={} if lowered is None else _sorted({f"{k.op} {k.node}": k.reason for k in lowered.kept}),
     )
 
 
@@ -133,6 +140,8 @@ def _model(known: Facts) -> ModelLock:
         provider=known.text("provider") if "provider" in known else "",
         tolerances=_table(known.object("tolerances"), as_number) if "tolerances" in known else {},
         places=_table(known.object("places"), _texts) if "places" in known else {},
+        precision=known.text("precision") if "precision" in known else "",
+        kept=_table(known.object("kept"), as_text) if "kept" in known else {},
     )
 
 
@@ -172,6 +181,11 @@ def _compare_models(name: str, was: ModelLock, now: ModelLock) -> list[Change]:
         Change(name, f"fusions by {rule}", str(old), str(new), new < old)
         for rule, old, new in _differences(was.fusions, now.fusions)
     ]
+    if was.precision != now.precision:
+        words = (was.precision or "as exported", now.precision or "as exported")
+        changes.append(Change(name, "precision", *words, not now.precision))
+    for node in sorted(now.kept.keys() - was.kept.keys() if was.precision == now.precision else ()):
+        changes.append(Change(name, f"{node} of lower precision", "converted", f"kept: {now.kept[node]}", True))
     nodes = sum(was.operators.values()), sum(now.operators.values())
     if nodes[0] != nodes[1]:
         changes.append(Change(name, "nodes of the optimized model", str(nodes[0]), str(nodes[1]), nodes[1] > nodes[0]))

@@ -9,11 +9,16 @@ from onnxfuse.kernels import cost as costs
 from onnxfuse.kernels import launch_plan, limits, templates
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.build import cache
+from onnxfuse.kernels.ir import read
+from onnxfuse.kernels.ir.program import Program
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.launch_plan import DEFAULT, LaunchPlan, Tuning
 from onnxfuse.kernels.programs import stored
 from onnxfuse.kernels.programs.family import Family, Key
+from onnxfuse.kernels.templates.general import plan as general_plan
+from onnxfuse.kernels.templates.general.values_cpp import Running
+from onnxfuse.kernels.templates.scan import plan as scan
 from onnxfuse.kernels.templates.template import Extents, Planner
 from onnxfuse.model.errors import NoPlanError
 from onnxfuse.model.fused import FusedOp, Meaning
@@ -103,6 +108,32 @@ def plan(
     `aligned`: every input and output pointer is a multiple of 16 bytes. The plan holds for all pointers of that kind.
     """
     return _guarded(op, input_shapes, lambda: _launchable(op, input_shapes, aligned, arch, tuning))
+
+
+def general(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> LaunchPlan:
+    """Return how to run `op` on inputs of these shapes by the kernel that takes all shapes and alignments, slowly."""
+    return _guarded(op, input_shapes, lambda: _general(op, input_shapes, arch))
+
+
+def general_family(op: FusedOp, key: Key, arch: Arch) -> Family:
+    """Return the launch program of that kernel for shapes of one family, which knows no answer yet: it needs one."""
+    return Family(key, lambda shapes: _general(op, shapes, arch))
+
+
+def _general(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> LaunchPlan:
+    program, running = _general_program(op)
+    made = general_plan.plan(op.name, program, running, input_shapes, arch)
+    reason = limits.exceeded(made, len(op.inputs) + len(op.outputs), arch)
+    if reason is not None:
+        raise UnsupportedError(reason)
+    return made
+
+
+def _general_program(op: FusedOp) -> tuple[Program, Running | None]:
+    if op.template == "scan":
+        found = scan.check(op)
+        return found.program, Running(found.axis, found.exclusive, found.reverse)
+    return (read.library_program if reads_library_form(op.template) else read.program)(op), None
 
 
 def family(op: FusedOp, key: Key, aligned: bool, arch: Arch, tuning: Tuning = DEFAULT) -> Family:

@@ -16,7 +16,7 @@ from onnxfuse.kernels.dispatch import is_template, plan, supports
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.launch_plan import LaunchPlan
 from onnxfuse.model import concrete_shapes, provenance
-from onnxfuse.model.errors import KernelError, ModelError
+from onnxfuse.model.errors import KernelError
 from onnxfuse.model.fused import FusedOp, fused_ops
 from onnxfuse.model.types import ValueType, infer, value_info
 
@@ -101,22 +101,17 @@ def dump(
     """Write one folder per fused op of `model` under `folder`/ops, and `folder`/index.json; return what was written.
 
     `sizes` gives numbers to dynamic dimensions by name; others count as 1, and the index says so. Kernels are compiled
-    for `arch`, by default an H200's. Raises ModelError where the folder cannot be written.
+    for `arch`, by default an H200's. Raises OSError where the folder cannot be written.
     """
     arch = arch or H200
-    try:
-        (folder / "ops").mkdir(parents=True, exist_ok=True)
-        light, assumed = concrete_shapes.with_sizes(model, sizes or {})
-        graph = infer(light).graph
-        types, nodes = concrete_shapes.every_type(graph), concrete_shapes.fused_nodes(graph)
-        ops = fused_ops(model)
-        found = tuple(_op(folder / "ops", op, nodes.get(name, []), types, arch) for name, op in ops.items())
-        index = {"schema": 1, "arch": arch.name, "assumed": assumed, "ops": [asdict(d) for d in found]}
-        _json(folder / "index.json", index)
-    except OSError as error:
-        raise ModelError(
-            f"{folder}: cannot be written: {error.strerror or error}", "Give --dump a folder that can be written."
-        ) from None
+    (folder / "ops").mkdir(parents=True, exist_ok=True)
+    light, assumed = concrete_shapes.with_sizes(model, sizes or {})
+    graph = infer(light).graph
+    types, nodes = concrete_shapes.every_type(graph), concrete_shapes.fused_nodes(graph)
+    ops = fused_ops(model)
+    found = tuple(_op(folder / "ops", op, nodes.get(name, []), types, arch) for name, op in ops.items())
+    index = {"schema": 1, "arch": arch.name, "assumed": assumed, "ops": [asdict(d) for d in found]}
+    _json(folder / "index.json", index)
     return found
 
 

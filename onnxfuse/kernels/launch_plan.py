@@ -97,9 +97,11 @@ class Queries:
     """How often it does, over the same keys."""
     step: int
     """Keys at a time; a multiple of 16."""
+    streamed: int = 0
+    """1: so many keys at a time go through shared memory; 0: all of a head stay there."""
 
     def __str__(self) -> str:
-        return f"{self.warps}x{self.tiles}x{self.passes}x{self.step}"
+        return f"{self.warps}x{self.tiles}x{self.passes}x{self.step}{' streamed' if self.streamed else ''}"
 
 
 @dataclass(frozen=True)
@@ -276,6 +278,9 @@ class LaunchPlan:
 
     Zeros before the first launch; a launch may rely on what the one before left there.
     """
+    passing: bool = False
+    """Whether the scratch memory holds nothing from one plan to the next: one room serves all shapes of the op, and all
+    launches of a plan share it."""
     then: tuple[LaunchPlan, ...] = ()
     """Launches after this one, on the same pointers."""
 

@@ -15,6 +15,13 @@ def result_elements(node: NodeProto, inputs: Mapping[str, np.ndarray]) -> int | 
 
     For values on which the operator is not defined any number: computing it refuses.
     """
+    try:
+        return _elements(node, inputs)
+    except (IndexError, ValueError):  # an input that it wants has no name
+        return 0
+
+
+def _elements(node: NodeProto, inputs: Mapping[str, np.ndarray]) -> int | None:
     arrays = [inputs[v] for v in node.input if v]
     attributes = {a.name: a for a in node.attribute}
     match node.op_type:

@@ -21,8 +21,11 @@ from onnxfuse.model.types import INVENTED, Dim, ValueType, is_unknown, type_of, 
 Numbers = tuple[Dim, ...] | None
 """The elements of an integer vector or scalar; None where one is not known, and for a vector of which nothing is."""
 
-LIMIT = 16
-"""Elements of an integer vector that is followed: shapes have no more."""
+LIMIT = 64
+"""Extents of a shape, and elements of an integer vector that is followed: a few shapes behind one another."""
+
+LONGEST_NAME = 1000
+"""Letters of an extent that is put together here: a name times itself is twice as long at each node."""
 
 KEEPS = frozenset({
     "Cast", "Identity", "Softmax", "LogSoftmax", "LayerNormalization", "Relu", "Erf", "Sqrt", "Tanh", "Neg", "Not",
@@ -105,12 +108,22 @@ def _told(state: _State, node: NodeProto) -> Sequence[Shape]:
     ONNX's inference is silent there, too. Such a node does not run; in a branch that is never taken it need not.
     """
     try:
-        shapes = _outputs(state, node)
+        shapes = [_bounded(shape) for shape in _outputs(state, node)]
         if len(node.output) == 1 and node.output[0]:
-            state.numbers[node.output[0]] = _numbers(state, node)
+            state.numbers[node.output[0]] = _bounded(_numbers(state, node))
     except (IndexError, ValueError, TypeError, ZeroDivisionError, StopIteration):
         return []
     return shapes
+
+
+def _bounded(dims: Shape) -> Shape:
+    """Return what may be a shape or a part of one: each node puts together what the nodes before it did."""
+    if dims is None or len(dims) > LIMIT:
+        return None
+    return tuple(
+        d if (len(d) <= LONGEST_NAME if isinstance(d, str) else d is not None and abs(d) < 2**63) else None
+        for d in dims
+    )
 
 
 def _remember(state: _State, name: str, tensor: onnx.TensorProto) -> None:

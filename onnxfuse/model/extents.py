@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from onnxfuse.model.types import INVENTED, Dim, factors, is_unknown
+from onnxfuse.model.types import INVENTED, Dim, factors, is_unknown, whole
 
 Shape = tuple[Dim, ...] | None
 
@@ -89,10 +89,11 @@ def _product(shape: Sequence[Dim]) -> tuple[int, Counter[str]] | None:
             number *= extent
             continue
         for factor in factors(extent):
-            if factor.isdigit():
-                number *= int(factor)
-            else:
+            digits = whole(factor)
+            if digits is None:
                 names[factor] += 1
+            else:
+                number *= digits
     return number, names
 
 

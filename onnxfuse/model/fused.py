@@ -54,6 +54,8 @@ class FusedOp:
     """The same computation through an op of ONNX Runtime's own, for a session on CUDA; None where a kernel is made."""
     slot: Slot | None = None
     """Of a part of another op, which no model holds; None: the output is its own."""
+    open_length: bool = False
+    """Whether a session may bring sequences of any length: no kernel is made for each of them. Not in the file."""
 
     @property
     def meaning(self) -> Meaning:

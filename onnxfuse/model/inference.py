@@ -28,11 +28,21 @@ SECONDS, SECONDS_PER_NODE = 10.0, 0.002
 MEMORY = 1_000_000_000
 """Bytes that the child may take beyond what this process has."""
 
+FOLLOWING, FOLLOWING_PER_BYTE = 100_000_000, 20
+"""Bytes that it may take where it follows integers, and for each byte of the model: 1.5 million of them take 0.2 s, and
+a model is inferred six times until it is optimized."""
+
+LONGEST = 2**28
+"""Elements of a vector that is made of integers in the file: more are refused."""
+
 NOT_VALID = (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError)
 """What ONNX's C++ raises for a model that is not valid; its own exceptions are not all there are."""
 
 _FOLLOWED = frozenset({"Add", "Cast", "Concat", "Gather", "Mul", "Slice", "Squeeze", "Sub", "Unsqueeze"})
 """Operators whose integers ONNX 1.23 computes in shape inference, beside Shape and Size."""
+
+_ELEMENTWISE = frozenset({"Add", "Mul", "Sub"})
+"""Those of them that follow nothing unless they know all that they read: a bias that is added to an image is none."""
 
 _MAKERS = frozenset({"ConstantOfShape", "Expand", "OneHot", "Pad", "Range", "Resize", "Tile", "Upsample"})
 """Operators whose results have extents that are numbers of the graph."""
@@ -108,7 +118,12 @@ def _may_multiply(graph: GraphProto | onnx.FunctionProto) -> bool:
         {n.output[0]: a.t for n in graph.node if n.op_type == "Constant" for a in n.attribute if a.HasField("t")}
     )
     numbers = {name: _largest(t) for name, t in tensors.items()}
-    return _grows(graph.node, {n: math.prod(t.dims) for n, t in tensors.items()}) or _made(graph.node, numbers)
+    sizes = {n: math.prod(t.dims) for n, t in tensors.items()}
+    for value in declared:  # weights stand as inputs here
+        dims = value.type.tensor_type.shape.dim
+        if len(dims) == 1 and dims[0].dim_value:
+            sizes.setdefault(value.name, dims[0].dim_value)
+    return _grows(graph.node, sizes) or _made(graph.node, numbers)
 
 
 def _grows(nodes: "list[NodeProto]", sizes: dict[str, int]) -> bool:
@@ -122,6 +137,8 @@ def _grows(nodes: "list[NodeProto]", sizes: dict[str, int]) -> bool:
             found = 64  # no more axes than that
         elif node.op_type == "Concat":
             found = sum(known)
+        elif node.op_type in _ELEMENTWISE and not all(known):
+            found = 0
         else:
             found = max(known, default=0) if node.op_type in _FOLLOWED else 0
         sizes.update((v, found) for v in node.output)
@@ -163,32 +180,47 @@ def _not_valid(words: str) -> ContradictionError:
 
 
 def _in_a_child(light: ModelProto, strict: bool) -> ModelProto:
-    """Run the inference in a child that is a copy of this process, and end it where it takes too much."""
+    """Run the inference in a child that is a copy of this process, and end it where it takes too much.
+
+    Where following integers takes too much memory, none are: they are no shapes, and lengths need no following.
+    """
     seconds = SECONDS + SECONDS_PER_NODE * len(light.graph.node)
     data = light.SerializeToString()
-    read, write = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(read)
-        os._exit(_child(data, write, strict))
-    os.close(write)
-    try:
-        answer = _answer(read, seconds)
-    finally:
-        os.close(read)
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-    if answer is None or not answer:
-        raise ModelError(
-            f"its shapes do not come to an end: ONNX's inference took more than "
-            f"{f'{seconds:.0f} s' if answer is None else f'{MEMORY / 1e9:.0f} GB'}",
-            "A size in the file is far beyond any tensor, doubles from node to node, or an Einsum's equation is none: "
-            "export it again.",
-        )
+    answer = _asked(data, strict, seconds, following=True)
+    if answer == b"":
+        answer = _asked(data, strict, seconds, following=False)
+    if not answer:
+        raise _endless(f"took more than {f'{seconds:.0f} s' if answer is None else f'{MEMORY / 1e9:.0f} GB'}")
+    if answer[:1] == b"L":
+        raise _endless(f"comes to {answer[1:].decode(errors='replace')}")
     if answer[:1] == b"E":
         raise _not_valid(answer[1:].decode(errors="replace"))
     inferred: ModelProto = ModelProto.FromString(answer[1:])
     return inferred
+
+
+def _endless(found: str) -> ModelError:
+    return ModelError(
+        f"its shapes do not come to an end: ONNX's inference {found}",
+        "A size in the file is far beyond any tensor, doubles from node to node, or an Einsum's equation is none: "
+        "export it again.",
+    )
+
+
+def _asked(data: bytes, strict: bool, seconds: float, *, following: bool) -> bytes | None:
+    """Return what a child answers, None where it is not in time; empty where its memory does not do."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(read)
+        os._exit(_child(data, write, strict, following))
+    os.close(write)
+    try:
+        return _answer(read, seconds)
+    finally:
+        os.close(read)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 def _answer(read: int, seconds: float) -> bytes | None:
@@ -204,13 +236,20 @@ def _answer(read: int, seconds: float) -> bytes | None:
         parts.append(part)
 
 
-def _child(data: bytes, write: int, strict: bool) -> int:
-    """Infer and write the answer: R and the model, or E and what is wrong; nothing where the memory does not do."""
+def _child(data: bytes, write: int, strict: bool, following: bool) -> int:
+    """Infer and write the answer: R and the model, E and what is wrong, or L and a vector that is too long.
+
+    Nothing is written where the memory does not do.
+    """
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             used = int(file.read().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
-        answer = b"R" + onnx.shape_inference.infer_shapes(data, strict_mode=strict, data_prop=True).SerializeToString()
+        limit = used + (FOLLOWING + FOLLOWING_PER_BYTE * len(data) if following else MEMORY)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        inferred = onnx.shape_inference.infer_shapes(data, strict_mode=strict, data_prop=following)
+        answer = b"R" + inferred.SerializeToString()
+        if not following:
+            answer = next(_too_long(inferred), answer)
     except NOT_VALID as error:
         answer = b"E" + str(error).encode()
     except MemoryError:
@@ -218,3 +257,12 @@ def _child(data: bytes, write: int, strict: bool) -> int:
     with os.fdopen(write, "wb") as file:
         file.write(answer)
     return 0
+
+
+def _too_long(inferred: ModelProto) -> Iterator[bytes]:
+    """Yield the answer for a vector that is longer than LONGEST."""
+    for graph in _graphs(inferred):
+        for value in graph.value_info:
+            dims = value.type.tensor_type.shape.dim
+            if len(dims) == 1 and dims[0].dim_value > LONGEST:
+                yield f"L{dims[0].dim_value:.2g} elements in '{value.name}'".encode()

@@ -20,6 +20,10 @@ FUNCTIONS: Mapping[str, Callable[..., float]] = {
 """What exporters, ONNX's inference and `dims` compute extents by."""
 
 
+MOST = 2.0**63
+"""No extent has so many bits."""
+
+
 def number(dim: Dim, numbers: Numbers) -> int | None:
     """Return the number for an extent; None where what computes it does not come out as one from 0.
 
@@ -39,7 +43,7 @@ def number(dim: Dim, numbers: Numbers) -> int | None:
             found *= value
         except OverflowError:  # a number of more digits than a float has is no extent
             return None
-    return int(found) if 0 <= found < math.inf and found == int(found) else None
+    return int(found) if 0 <= found < MOST and found == int(found) else None
 
 
 def _factors(dim: str) -> Iterator[str]:
@@ -59,13 +63,13 @@ def _computed(text: str, numbers: Numbers) -> float | None:
         return numbers(text)
     try:
         tree = ast.parse(text, mode="eval").body
-    except SyntaxError:
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two of what nests beyond Python's depth
         return numbers(text)
     if not all(isinstance(n, KNOWN) for n in ast.walk(tree)):
         return numbers(text)
     try:
         return _value(tree, numbers)
-    except (ArithmeticError, KeyError, TypeError):  # such as a division by zero, or a function that is not known
+    except (ArithmeticError, KeyError, TypeError, ValueError, RecursionError):  # such as a division by zero
         return None
 
 

@@ -8,6 +8,7 @@ import contextlib
 import fcntl
 import os
 import re
+import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
@@ -115,6 +116,23 @@ def at_failure(undo: Callable[[], None]) -> None:
         pending.push(leave)
 
 
+@contextlib.contextmanager
+def filling(folder: Path) -> Iterator[None]:
+    """Make `folder` with its parents; those that were not there before go, with all in them, where the block fails.
+
+    Raises ModelError where it cannot be made.
+    """
+    missing = [p for p in (folder, *folder.parents) if not os.path.exists(p)]
+    try:
+        with told(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:  # a signal, too
+        if missing:
+            shutil.rmtree(missing[-1], ignore_errors=True)
+        raise
+
+
 def add(path: Path, data: bytes) -> None:
     """Add `data` at the end of the file, or nothing; it goes again where `together` fails. Raises ModelError."""
     new = not os.path.lexists(path)
@@ -156,10 +174,13 @@ def told(path: Path) -> Iterator[None]:
 def temporary(path: Path) -> Iterator[tuple[BinaryIO, Path]]:
     """Yield a locked file beside `path`, and its name; it goes when the block ends, unless it was put somewhere."""
     handle, name = _locked(path)
+    file = os.fdopen(handle, "wb")
     try:
-        with os.fdopen(handle, "wb") as file:
-            yield file, name
+        yield file, name
     finally:
+        # What was put somewhere was flushed before; what a full disk does not take is told already, and goes.
+        with contextlib.suppress(OSError):
+            file.close()
         with contextlib.suppress(FileNotFoundError):
             name.unlink()
 

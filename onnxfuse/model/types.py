@@ -78,6 +78,15 @@ def factors(name: str) -> list[str]:
     return parts if all(parts) else [name]
 
 
+def whole(factor: str) -> int | None:
+    """Return the number that a factor of an extent's name is, None for a name: so are `²`, and digits beyond 64 bits.
+
+    >>> whole("64"), whole("batch"), whole("9" * 5000)
+    (64, None, None)
+    """
+    return int(factor) if factor.isascii() and factor.isdigit() and len(factor) <= 18 else None
+
+
 def shapes_differ(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> bool:
     """Return whether two shapes are known to be different; unknown parts are taken as equal."""
     if a is None or b is None:

@@ -31,6 +31,9 @@ nest one for each level of modules."""
 MOST_ELEMENTS = 2**48
 """Elements that a tensor may say it has: beyond any memory, and far below where 64-bit sizes wrap around."""
 
+LONGEST_NAME = 10_000
+"""Letters of the name of an extent. Exporters write expressions of some hundred."""
+
 _TYPES = frozenset(int(v) for v in TensorProto.DataType.values()) - {TensorProto.UNDEFINED}
 
 _FIELDS: dict[int, str] = {
@@ -248,6 +251,12 @@ def _graph(
             if element not in _TYPES and element != TensorProto.UNDEFINED:
                 raise ModelError(
                     f"{place}'{value.name}' is of the element type {element}, which ONNX does not have", AGAIN
+                )
+            longest = max((len(d.dim_param) for d in value.type.tensor_type.shape.dim), default=0)
+            if longest > LONGEST_NAME:
+                raise ModelError(
+                    f"{place}'{value.name}' names an extent by {longest} letters, at most {LONGEST_NAME} are taken",
+                    "Export it with short names.",
                 )
     _nodes(graph.node, opsets, functions, place, inside=inside)
 

@@ -12,7 +12,7 @@ from onnxfuse.model.bounds import result_elements
 from onnxfuse.model.evaluate import FOLDABLE, REFUSALS, evaluate
 from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops
 from onnxfuse.model.normalize import normalize
-from onnxfuse.model.types import UNKNOWN, Dim, ValueType, factors, infer, value_types
+from onnxfuse.model.types import UNKNOWN, Dim, ValueType, factors, infer, value_types, whole
 from onnxfuse.model.validate import bits
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -190,6 +190,6 @@ def _number(dim: Dim, numbers: Mapping[str, int]) -> Dim:
     """Return what a name or a product of names, `2*batch`, is in numbers; what is not known of it stays a name."""
     if not isinstance(dim, str):
         return dim
-    parts = [int(f) if f.isdigit() else numbers.get(f) for f in factors(dim)]
+    parts = [numbers.get(f) if (digits := whole(f)) is None else digits for f in factors(dim)]
     known = [f for f in parts if f is not None]
     return math.prod(known) if len(known) == len(parts) else dim

@@ -78,11 +78,13 @@ def mend(
 
 
 def _rules_of(made: ModelProto) -> dict[str, str]:
-    """Return the rule that made each op; what is not valid cannot be read as one."""
+    """Return the rule that made each op; what is not valid cannot be read as one. A function without is another's."""
     return {
-        f.name: next(p.value for p in f.metadata_props if p.key == f"{DOMAIN}.rule")
+        f.name: p.value
         for f in made.functions
         if f.domain == DOMAIN
+        for p in f.metadata_props
+        if p.key == f"{DOMAIN}.rule"
     }
 
 

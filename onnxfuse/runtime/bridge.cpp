@@ -163,7 +163,7 @@ struct Launch {
   std::vector<Shape> output_shapes;
   std::vector<TensorMap> tensor_maps;
   bool uses_scratch;
-  bool by_nodes = false;  // no kernel takes these shapes: Python runs the nodes
+  bool passing = false;  // the scratch memory is the op's, for all of its shapes
   mutable std::mutex scratch_mutex;
   mutable std::unordered_map<void*, void*> scratch;  // by stream, on which launches run one after the other
   std::vector<std::unique_ptr<const Launch>> then;  // after this one, on the same pointers
@@ -184,8 +184,9 @@ struct Launch {
         output_shapes(answer.attr("output_shapes").cast<std::vector<Shape>>()),
         tensor_maps(tensor_maps_in(answer.attr("tensor_maps"))),
         uses_scratch(answer.attr("scratch_bytes").cast<size_t>() > 0),
-        by_nodes(!answer.attr("nodes").is_none()),
-        owner(answer) {
+        passing(answer.attr("passing").cast<bool>()),
+        owner(answer),
+        scratch_bytes(answer.attr("scratch_bytes").cast<size_t>()) {
     for (const py::handle& next : answer.attr("then"))
       then.push_back(std::make_unique<const Launch>(py::reinterpret_borrow<py::object>(next)));
   }
@@ -211,6 +212,7 @@ struct Launch {
     shared_bytes = small();
     scratch_bytes = static_cast<size_t>(number());
     uses_scratch = scratch_bytes > 0;
+    passing = words[at++] != 0;
     const size_t width = words[at++] / 8, count = words[at++];
     parameters.resize(width * count);
     for (size_t i = 0; i < count; ++i) {
@@ -249,7 +251,7 @@ struct Launch {
     return function && std::all_of(then.begin(), then.end(), [](const auto& next) { return next->is_loaded(); });
   }
   bool has_scratch() const {
-    return uses_scratch || std::any_of(then.begin(), then.end(), [](const auto& next) { return next->has_scratch(); });
+    return (uses_scratch && !passing) || std::any_of(then.begin(), then.end(), [](const auto& next) { return next->has_scratch(); });
   }
   bool empty() const { return grid[0] == 0 || grid[1] == 0 || grid[2] == 0; }
 };
@@ -362,6 +364,13 @@ Counts& counts_of(const std::string& name) {
   return counters().by_name[name];
 }
 
+// Scratch memory that holds nothing from one plan to the next.
+struct Room {
+  void* memory;
+  size_t bytes;
+  py::object owner;  // touched only under the GIL
+};
+
 struct Op : ort::CustomOp {
   std::string op_name;
   std::vector<ort::ElementType> inputs, outputs;
@@ -375,6 +384,8 @@ struct Op : ort::CustomOp {
   std::vector<std::shared_ptr<const Program>> programs;  // guarded by `mutex`
   std::vector<Launches::value_type*> ring;  // of all `launches`, by which the place for a new one is found
   size_t hand = 0;                          // in the ring, where that begins
+  std::mutex launching;  // plans of several launches that share a room: those of two threads do not mix on a stream
+  std::unordered_map<void*, std::vector<Room>> rooms;  // by stream; guarded by `launching`
 
   explicit Op(const py::handle& row);
 
@@ -450,6 +461,7 @@ struct Op : ort::CustomOp {
   void forget_launches() {
     Launches gone;  // freed outside the lock: that can run Python code
     std::vector<std::shared_ptr<const Program>> programs_gone;
+    rooms.clear();  // with the GIL, and no run is left
     {
       std::unique_lock<std::shared_mutex> lock(mutex);
       gone.swap(launches);
@@ -740,8 +752,26 @@ void* scratch_of(const Launch& launch, void* stream) {
   return launch.scratch.emplace(stream, memory).first->second;
 }
 
+// The first room of the op that is large enough, so that all launches of a plan get the same.
+void* room_of(Op& op, const Launch& launch, void* stream) {
+  std::vector<Room>& rooms = op.rooms[stream];
+  for (const Room& room : rooms)
+    if (room.bytes >= launch.scratch_bytes) return room.memory;
+  if (python_is_leaving()) throw std::runtime_error("Python is shutting down, no scratch memory can be allocated");
+  py::gil_scoped_acquire gil;
+  try {
+    py::object owner = launch.program ? (*launch.program->rooms)(launch.scratch_bytes) : launch.owner;
+    void* memory = reinterpret_cast<void*>(owner.attr("scratch")().cast<uintptr_t>());
+    rooms.push_back({memory, launch.scratch_bytes, std::move(owner)});
+    return memory;
+  } catch (const py::error_already_set& error) {
+    throw std::runtime_error(words(error));  // as text, while the GIL is held
+  }
+}
+
 void launch_kernel(const Kernel& kernel, void* stream, const Launch& launch, Call& call) {
-  if (launch.uses_scratch) call.pointers.push_back(scratch_of(launch, stream));
+  if (launch.uses_scratch)
+    call.pointers.push_back(launch.passing ? room_of(kernel.op, launch, stream) : scratch_of(launch, stream));
   call.arguments.clear();
   for (void*& pointer : call.pointers) call.arguments.push_back(&pointer);
   encode(launch.tensor_maps, call.pointers, call.tensor_maps);
@@ -758,20 +788,7 @@ void launch_kernel(const Kernel& kernel, void* stream, const Launch& launch, Cal
   kernel.op.counts.launches.fetch_add(1, std::memory_order_relaxed);
 }
 
-void run_nodes(const Launch& launch, void* stream, const Call& call) {
-  if (python_is_leaving()) throw std::runtime_error("Python is shutting down, no nodes can be run");
-  std::vector<uintptr_t> pointers;
-  for (void* pointer : call.pointers) pointers.push_back(reinterpret_cast<uintptr_t>(pointer));
-  py::gil_scoped_acquire gil;
-  try {
-    launch.owner.attr("nodes")(pointers, reinterpret_cast<uintptr_t>(stream));
-  } catch (const py::error_already_set& error) {
-    throw std::runtime_error(words(error));  // as text, while the GIL is held
-  }
-}
-
 void launch_kernels(const Kernel& kernel, void* stream, const Launch& launch, Call& call) {
-  if (launch.by_nodes) return run_nodes(launch, stream, call);
   const size_t tensors = call.pointers.size();
   if (!launch.empty()) launch_kernel(kernel, stream, launch, call);
   call.pointers.resize(tensors);  // without the scratch memory
@@ -793,6 +810,8 @@ void run(const Kernel& kernel, ort::KernelContext* context, Call& call) {
   }
   void* stream = nullptr;
   check(ort::ContextStream::in(kernel.api)(context, &stream));
+  std::unique_lock<std::mutex> launching;
+  if (launch->passing) launching = std::unique_lock<std::mutex>(kernel.op.launching);
   launch_kernels(kernel, stream, *launch, call);
   kernel.op.counts.calls.fetch_add(1, std::memory_order_relaxed);
 }
@@ -893,6 +912,7 @@ py::dict facts(const Launch& launch) {
                   py::arg("block") = launch.block, py::arg("shared_bytes") = launch.shared_bytes,
                   py::arg("parameters") = py::bytes(launch.parameters), py::arg("output_shapes") = launch.output_shapes,
                   py::arg("tensor_maps") = maps, py::arg("scratch_bytes") = launch.scratch_bytes,
+                  py::arg("passing") = launch.passing,
                   py::arg("then") = then);
 }
 

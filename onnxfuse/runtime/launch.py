@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from onnxfuse.kernels import TensorMap
@@ -36,12 +36,12 @@ class Launch:
     """Returns the address of such memory, zeros, that lives as long as this; called once for each stream."""
     module: object
     """Whatever must stay alive for `function` to stay loaded."""
+    passing: bool = False
+    """Whether that memory holds nothing from one plan to the next, so that one room serves all shapes of the op."""
     then: tuple[Launch, ...] = ()
     """Launches after this one, on the same pointers."""
     program: Program | None = None
     """What the bridge asks for the next shapes, before it asks for another launch; None: nothing new."""
-    nodes: Callable[[Sequence[int], int], None] | None = None
-    """Computes the outputs where no kernel takes the shapes, in the place of one: given the pointers and the stream."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from onnxfuse.kernels.templates.template import Extents
 from onnxfuse.model.errors import NoPlanError
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.ahead import Ahead
-from onnxfuse.runtime.by_nodes import by_nodes
 from onnxfuse.runtime.launch import Launch, Planner, Program, Shape, Varied
 from onnxfuse.runtime.packs import Packed
 from onnxfuse.runtime.programs import Programs, rooms
@@ -43,14 +42,13 @@ def may_alias(op: FusedOp) -> tuple[int, ...]:
 def planner(
     op: FusedOp,
     variants: Variants = lambda device: {},
-    tf32: bool = True,
     ahead: Ahead | None = None,
     packed: Packed | None = None,
 ) -> Planner:
     """Return the function that plans, compiles and loads the kernel of `op` for one set of input shapes.
 
-    What the kernel pack `packed` answers is neither planned nor compiled. Where no kernel takes the shapes, the answer
-    runs the nodes of the body, and a warning says so; `tf32` is for these.
+    What the kernel pack `packed` answers is neither planned nor compiled. Where the template has no kernel for the
+    shapes, the answer is the one that takes all of them, and a warning says so.
 
     `variants` are those that were measured fastest; for other shapes the plan chooses by itself, and so it does for a
     variant that is none of the op's own: a file chooses among our kernels, it makes none. Where extents vary from run
@@ -80,9 +78,9 @@ def planner(
             else:
                 plan = ahead.plan(op, input_shapes, aligned, device, tuning)
         except NoPlanError as why:
-            through = by_nodes(op, input_shapes, device, tf32, why)
-            warnings.warn(f"{why}; its nodes run through ONNX Runtime, which is slower", stacklevel=1)
-            return through
+            plan = kernels.general(op, input_shapes, arch)
+            warnings.warn(f"{why}; the kernel for all shapes runs, which is slower", stacklevel=1)
+            return load(plan, device)
         made = load(plan, device)
         if varied is None or tuning != DEFAULT:
             return made
@@ -113,5 +111,6 @@ def load(plan: LaunchPlan, device: int) -> Launch:
         scratch_bytes=plan.scratch_bytes,
         scratch=rooms(plan.scratch_bytes, device).scratch,
         module=function,
+        passing=plan.passing,
         then=tuple(load(after, device) for after in plan.then),
     )

@@ -86,7 +86,7 @@ def register_kernels(
     as_kernels = {name: op for name, op in ops.items() if refusals[name] is None}
     packed = pack_of(path, kernels, as_kernels)
     ahead = Ahead(facts, as_kernels, variants, packed)
-    rows = [_row(op, variants, tf32, ahead, packed) for op in as_kernels.values()]
+    rows = [_row(op, variants, ahead, packed) for op in as_kernels.values()]
     if rows:
         _register(session_options, rows)
         weakref.finalize(session_options, ahead.stop).atexit = False
@@ -122,7 +122,7 @@ def with_forms(
             refusals[name] = no_kernel(op, tf32, arch)
     asked = {name: op for name, op in told.items() if op.library is not None and refusals.get(name, "") is not None}
     for name, made in _realized(model, asked, rules, folder).items():
-        ops[name] = replace(ops[name], library=made.form)
+        ops[name] = replace(ops[name], library=made.form, open_length=_is_open(made))
         reason = refusals.get(name)
         if reason is None:
             reason = (
@@ -151,6 +151,11 @@ def _library_alone(op: FusedOp) -> str | None:
     if is_template(op.template):
         return None
     return "ONNX Runtime's own op computes it in sessions that onnxfuse.session opens"
+
+
+def _is_open(made: Realized) -> bool:
+    """Return whether some place of the op has extents, but the batch, that a run brings."""
+    return any(s is None or not all(isinstance(n, int) for n in s[1:]) for shapes in made.shapes for s in shapes)
 
 
 def _no_plan(op: FusedOp, made: Realized, arch: Arch | None) -> str | None:
@@ -184,5 +189,5 @@ def _placement(op: FusedOp, nodes: int, reason: str | None) -> Placement:
     return Placement(op.name, op.rule, nodes, "function", reason)
 
 
-def _row(op: FusedOp, variants: Variants, tf32: bool, ahead: Ahead, packed: Packed | None) -> Row:
-    return Row(op.name, op.inputs, op.outputs, may_alias(op), planner(op, variants, tf32, ahead, packed))
+def _row(op: FusedOp, variants: Variants, ahead: Ahead, packed: Packed | None) -> Row:
+    return Row(op.name, op.inputs, op.outputs, may_alias(op), planner(op, variants, ahead, packed))

@@ -18,9 +18,10 @@ from onnx import ModelProto, numpy_helper
 from onnxruntime import InferenceSession
 
 from onnxfuse.model import io
-from onnxfuse.model.errors import CrashError, ModelError
+from onnxfuse.model.errors import CrashError
 from onnxfuse.model.fused import DOMAIN, fused_ops, replaced_nodes
 from onnxfuse.model.isolation import Crash, doing, isolated
+from onnxfuse.model.replacing import filling, together
 from onnxfuse.model.tf32 import is_strict_fp32, set_strict_fp32
 from onnxfuse.verification import sessions
 from onnxfuse.verification.compare import compare, load
@@ -171,18 +172,19 @@ def write_report(folder: Path, fault: Fault) -> Path:
     """Leave the window in `folder`: original.onnx, model.onnx, and in test_data_set_0 what goes in and should come out.
 
     `onnxfuse verify original.onnx model.onnx --inputs test_data_set_0` shows the fault there. Returns the folder.
+    Raises ModelError where not all of it can be written: none of it is there then.
     """
     data = folder / "test_data_set_0"
-    try:
-        data.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ModelError(f"{folder}: cannot be written: {error.strerror or error}", "Give another folder.") from None
-    io.save(fault.original, folder / "original.onnx")
-    io.save(fault.fused, folder / "model.onnx")
     expected = sessions.run(sessions.plain(fault.original, [sessions.CPU]), fault.feeds)
-    for kind, arrays in (("input", fault.feeds), ("output", expected)):
-        for n, (name, array) in enumerate(arrays.items()):
-            (data / f"{kind}_{n}.pb").write_bytes(numpy_helper.from_array(array, name).SerializeToString())
+    with (
+        filling(data),
+        io.saving(fault.original, folder / "original.onnx"),
+        io.saving(fault.fused, folder / "model.onnx"),
+        together(),
+    ):
+        for kind, arrays in (("input", fault.feeds), ("output", expected)):
+            for n, (name, array) in enumerate(arrays.items()):
+                io.write_bytes(data / f"{kind}_{n}.pb", numpy_helper.from_array(array, name).SerializeToString())
     return folder
 
 

@@ -20,6 +20,7 @@ import numpy as np
 import onnx
 from onnx import GraphProto, ModelProto, TensorProto, numpy_helper
 
+from onnxfuse.runtime.placement import node_counts
 from onnxfuse.verification import sessions
 from onnxfuse.verification.inputs import Array, Case, InputSpec
 
@@ -52,6 +53,12 @@ class Body:
     def text(self) -> str:
         """The body in words."""
         return f"{self.name} ({self.nodes} node{'s' * (self.nodes != 1)})"
+
+
+def only_in_bodies(model: ModelProto) -> frozenset[str]:
+    """Return the fused ops that stand in bodies of If, Loop and Scan, and nowhere else."""
+    above = {n.op_type for nodes in (model.graph.node, *(f.node for f in model.functions)) for n in nodes}
+    return frozenset(node_counts(model)) - above
 
 
 class Bodies:

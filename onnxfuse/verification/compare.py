@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import onnx
 from onnx import TensorProto
@@ -15,12 +14,15 @@ from onnxfuse import runtime
 from onnxfuse.model import io
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.isolation import doing
+from onnxfuse.model.lowered import read as read_lowered
 from onnxfuse.verification import budget, sessions
-from onnxfuse.verification.branches import Bodies
+from onnxfuse.verification.branches import Bodies, only_in_bodies
 from onnxfuse.verification.class_outputs import class_outputs
 from onnxfuse.verification.comparison import Comparison, Judging
+from onnxfuse.verification.contracted import verified
 from onnxfuse.verification.inputs import Case, InputSpec, Shapes, input_specs
 from onnxfuse.verification.interface import interface_problems
+from onnxfuse.verification.launched import kernel_rows, launch_problems
 from onnxfuse.verification.limits import EVALUATIONS, Limits, gigabytes, peak
 from onnxfuse.verification.planning import (
     SEARCHING,
@@ -34,7 +36,7 @@ from onnxfuse.verification.planning import (
     taker,
 )  # fmt: skip
 from onnxfuse.verification.precision import is_narrower
-from onnxfuse.verification.report import CaseRow, KernelRow, OutputRow, Report
+from onnxfuse.verification.report import CaseRow, OutputRow, Report
 from onnxfuse.verification.rounding import rounding_behind
 from onnxfuse.verification.sessions import Source
 from onnxfuse.verification.truth import Choice, as_half, as_tf32, float32_truth, truth_of
@@ -64,6 +66,12 @@ def compare(
     judging, limits = judging or Judging(), limits or Limits()
     judging.tolerances.check([o.name for o in original_model.graph.output])
     providers = sessions.chosen_providers(providers)
+    lowered = read_lowered(fused_model)
+    if lowered is not None and not judging.tolerances.rtol and not judging.tolerances.atol:
+        return verified(
+            original_model, fused_model, lowered, inputs=inputs, seeds=seeds, shapes=shapes, providers=providers,
+            truth=truth, limits=limits, rules=rules, progress=progress, top_k=judging.top_k,
+        )  # fmt: skip
     elsewhere = None if fused_providers is None else sessions.chosen_providers(fused_providers)
     report = Report(
         providers[0], "", "", "", (), (), (), tuple(interface_problems(original_model, fused_model)), 0.0,
@@ -82,6 +90,7 @@ def compare(
             # the next ones open.
             cuda = sessions.tf32_options(judging.use_tf32, fused_model)
             fused_file = sessions.openable(fused, fused_model, folder)
+            in_branches = only_in_bodies(fused_model)
             del fused_model
             file = sessions.openable(original, original_model, folder)
             # An original that ONNX Runtime does not open is told as that, and not as one without a truth.
@@ -115,7 +124,7 @@ def compare(
             )  # fmt: skip
             report = _run(
                 comparison, plan, lambda kinds: more_of(specs, plan, kinds, shapes), report, progress,
-                by_kind=by_kind,
+                by_kind=by_kind, in_branches=in_branches,
             )  # fmt: skip
             exact = _pooled(comparison.exact, comparison.cases, by_kind=by_kind)
             wrong_in_float32 = bool(wide and wide.problems) or any(r.verdict == "mismatch" for r in exact)
@@ -196,10 +205,11 @@ def _run(
     progress: Progress,
     *,
     by_kind: bool,
+    in_branches: Collection[str],
 ) -> Report:
     """Return the report after every case of `plan`, and those that `more` gives for the kinds of a doubtful one.
 
-    Raises UsageError if the original takes none of them.
+    `in_branches` are the fused ops that stand in branches alone. Raises UsageError if the original takes no case.
     """
     runtime.reset_counts()
     comparison.run_all(plan, progress)
@@ -217,7 +227,9 @@ def _run(
         raise UsageError(
             refused, "Say what its dynamic dimensions are (--shape name=1,7), or give real inputs (--inputs)."
         )
-    kernels = _kernels(comparison.session)
+    kernels = kernel_rows(comparison.session)
+    # Of a branch that never ran the report tells; what stands in no other place was not to be called.
+    excused = in_branches if empty.never_ran else ()
     rows = _pooled(comparison.rows, comparison.cases, by_kind=by_kind)
     wrong = {r.output for r in rows if r.verdict == "mismatch"}
     wide = comparison.wide.problems if comparison.wide else {}
@@ -233,20 +245,9 @@ def _run(
         problems=(
             *comparison.problems,
             *(why for name, why in wide.items() if name not in wrong),
-            *(launch_problems(kernels) if (empty.fused_provider or empty.provider) == sessions.CUDA else ()),
+            *(launch_problems(kernels, excused) if (empty.fused_provider or empty.provider) == sessions.CUDA else ()),
         ),
     )
-
-
-def launch_problems(kernels: Sequence[KernelRow]) -> list[str]:
-    """Return which fused ops did not run as kernels or in the library, and why."""
-    problems = []
-    for row in kernels:
-        if row.runs_as == "function":
-            problems.append(f"fused op {row.op} ran as its body, not as a kernel: {row.reason or 'no reason given'}")
-        elif row.runs_as == "kernel" and row.calls == 0:
-            problems.append(f"fused op {row.op} was never called (a branch that no case took?)")
-    return problems
 
 
 def _pooled(rows: Sequence[OutputRow], ran: Sequence[CaseRow], *, by_kind: bool) -> tuple[OutputRow, ...]:
@@ -281,11 +282,3 @@ def _why_without_tf32(judging: Judging, fused: onnx.ModelProto, providers: Seque
     if sessions.CUDA not in providers or sessions.tf32_options(judging.use_tf32, fused).get("use_tf32") != "0":
         return ""
     return "asked for" if judging.use_tf32 is False else "the fused file was made with --strict-fp32"
-
-
-def _kernels(session: Any) -> tuple[KernelRow, ...]:
-    calls, launches = runtime.calls(), runtime.launches()
-    return tuple(
-        KernelRow(p.op, p.rule, p.nodes, p.runs_as, p.reason, calls.get(p.op, 0), launches.get(p.op, 0))
-        for p in session.fused
-    )

@@ -15,8 +15,6 @@ from onnx import ModelProto
 from onnxfuse.model.errors import UsageError
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.isolation import Crash, isolated
-from onnxfuse.model.types import first_line
-from onnxfuse.verification import sessions
 from onnxfuse.verification.bisect import (
     Fault,
     Progress,
@@ -31,10 +29,8 @@ from onnxfuse.verification.bisect import (
 from onnxfuse.verification.crashes import Run, chosen_providers, surviving
 from onnxfuse.verification.cuts import Window, differing, windows
 from onnxfuse.verification.finding import Suspect
-from onnxfuse.verification.inputs import Case, cases, input_specs, shape_sets
-from onnxfuse.verification.limits import Limits
-from onnxfuse.verification.planning import RealInputs, plan_of
-from onnxfuse.verification.sizes import searched
+from onnxfuse.verification.planning import RealInputs
+from onnxfuse.verification.usual import usual_cases
 
 Arrays = dict[str, npt.NDArray[Any]]
 Wrong = tuple[Arrays, Fault]
@@ -89,7 +85,10 @@ def guard(
     rule is left out, and everything is made and checked again. Raises UsageError where no inputs suit the original.
     """
     providers = chosen_providers(providers)
-    feeds = surviving(lambda _: _feeds(original, inputs, providers), Run(original, None, inputs, providers=providers))
+    feeds = surviving(
+        lambda _: [case.make() for case in usual_cases(original, inputs, providers, "--guard")],
+        Run(original, None, inputs, providers=providers),
+    )
     undone: list[Undone] = []
     left_out: list[str] = []
     fused, applied = reoptimize(())
@@ -185,35 +184,3 @@ def _looked_at(
         found += [(arrays, fault) for fault in looked_at if fault is not None]
         waiting = [w for w, fault in zip(waiting, looked_at, strict=True) if fault is None]
     return found
-
-
-def _feeds(original: ModelProto, inputs: Sequence[RealInputs] | None, providers: Sequence[str]) -> list[Arrays]:
-    """Return the inputs to run: the real ones, else each kind in the first set of shapes that the original takes.
-
-    Where it takes none of the usual ones, they are searched for.
-    """
-    specs = input_specs(original)
-    if inputs is not None:
-        return [case.make() for case in plan_of(specs, inputs, (), None)]
-    session = sessions.for_few_runs(original, providers)
-    reason = ""
-
-    def runs(case: Case) -> bool:
-        nonlocal reason
-        try:
-            sessions.run(session, case.make())
-        except sessions.ORT_ERRORS as error:
-            reason = first_line(error)
-            return False
-        return True
-
-    made = next((c for c in (cases(specs, (0,), shapes) for shapes in shape_sets(specs, {})) if runs(c[0])), None)
-    if made is None:
-        limits = Limits()
-        found = searched(original, specs, {}, runs, lambda: limits.over)
-        made = cases(specs, (0,), shape_sets(specs, found)[0]) if found else []
-    if not made:
-        raise UsageError(
-            f"--guard: the original runs on none of the made-up inputs: {reason}", "Give real ones with --guard-inputs."
-        )
-    return [case.make() for case in made]

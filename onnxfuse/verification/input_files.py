@@ -1,5 +1,6 @@
 """Real inputs from files, and made-up ones into files: NumPy's, JSON, or ONNX's own `test_data_set_*` folders."""
 
+import contextlib
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,9 @@ import numpy.typing as npt
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, numpy_helper
 
+from onnxfuse.model import io
 from onnxfuse.model.errors import UsageError
+from onnxfuse.model.replacing import filling, replacing, together, told
 from onnxfuse.model.text import read_file, read_json, read_text
 from onnxfuse.verification.inputs import Case, InputSpec
 
@@ -47,23 +50,25 @@ def given_cases(path: str | Path, specs: Sequence[InputSpec]) -> list[Case]:
 def save_cases(path: Path, plan: Sequence[Case]) -> None:
     """Write the inputs of the cases so that `given_cases` reads them again, one case at a time.
 
-    A path that ends in .npz takes a single case; any other is a folder of test_data_set_*. Raises UsageError.
+    A path that ends in .npz takes a single case; any other is a folder of test_data_set_*, each of which is there whole
+    or not at all. Raises UsageError, and ModelError where nothing can be written: what is new is gone then.
     """
     if path.suffix == ".npz" and len(plan) != 1:
         raise UsageError(f"{path}: a .npz holds one set of inputs, there are {len(plan)}", "Give a folder.")
-    try:
-        if path.suffix == ".npz":
+    if path.suffix == ".npz":
+        with told(path), replacing(path) as file:
             # NumPy's own writer of archives has no name for bfloat16, and stores its bytes.
-            np.savez(path, **plan[0].make())  # type: ignore[arg-type]  # an input may be called as an option is
-            return
+            np.savez(file, **plan[0].make())  # type: ignore[arg-type]  # an input may be called as an option is
+        return
+    with contextlib.ExitStack() as folders:
+        folders.enter_context(filling(path))
         for number, case in enumerate(plan):
             folder = path / f"test_data_set_{number}"
-            folder.mkdir(parents=True, exist_ok=True)
-            for n, (name, array) in enumerate(case.make().items()):
-                tensor = numpy_helper.from_array(array, name)
-                (folder / f"input_{n}.pb").write_bytes(tensor.SerializeToString(deterministic=True))
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error.strerror or error}", "Give another place.") from None
+            folders.enter_context(filling(folder))
+            with together():
+                for n, (name, array) in enumerate(case.make().items()):
+                    tensor = numpy_helper.from_array(array, name)
+                    io.write_bytes(folder / f"input_{n}.pb", tensor.SerializeToString(deterministic=True))
 
 
 def case_of(name: str, inputs: Mapping[str, Array], specs: Sequence[InputSpec]) -> Case:

@@ -1,12 +1,16 @@
 """What a caller of a fused model would trip over before anything runs."""
 
 import onnx
+from onnx import TensorProto
 
 from onnxfuse.model.types import UNKNOWN, ValueType, value_types
 
 
-def interface_problems(original: onnx.ModelProto, fused: onnx.ModelProto) -> list[str]:
-    """Return what a caller of the fused model would trip over: inputs and outputs of other names, types or shapes."""
+def interface_problems(original: onnx.ModelProto, fused: onnx.ModelProto, *, lower: bool = False) -> list[str]:
+    """Return what a caller of the fused model would trip over: inputs and outputs of other names, types or shapes.
+
+    With `lower` a float32 one may be of a half type: that was asked for.
+    """
     problems = []
     for what in ("input", "output"):
         ours, theirs = _interface(original, what), _interface(fused, what)
@@ -15,7 +19,7 @@ def interface_problems(original: onnx.ModelProto, fused: onnx.ModelProto) -> lis
         problems += [
             f"{what} '{name}' is {theirs[name]} in the fused model, {ours[name]} in the original"
             for name in ours
-            if name in theirs and _types_differ(ours[name], theirs[name])
+            if name in theirs and _types_differ(ours[name], theirs[name], lower=lower)
         ]
         if not problems and list(ours) != list(theirs):
             problems.append(f"{what}s stand in another order: {', '.join(theirs)}; original: {', '.join(ours)}")
@@ -29,8 +33,9 @@ def _interface(model: onnx.ModelProto, what: str) -> dict[str, ValueType]:
     return {v.name: types.get(v.name, UNKNOWN) for v in values}
 
 
-def _types_differ(a: ValueType, b: ValueType) -> bool:
-    if a.dtype and b.dtype and a.dtype != b.dtype:
+def _types_differ(a: ValueType, b: ValueType, *, lower: bool) -> bool:
+    halved = lower and a.dtype == TensorProto.FLOAT and b.dtype in (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+    if a.dtype and b.dtype and a.dtype != b.dtype and not halved:
         return True
     if a.shape is None or b.shape is None:
         return False

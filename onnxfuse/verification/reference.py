@@ -99,16 +99,22 @@ def to_tf32(x: Array) -> Array:
     return np.asarray(np.ldexp(np.rint(fraction * 2048) / 2048, exponent))
 
 
-def float64_evaluator(model: onnx.ModelProto, kind: type[Float64] = Float64, witness: Witness | None = None) -> Float64:
+def float64_evaluator(
+    model: onnx.ModelProto,
+    kind: type[Float64] = Float64,
+    witness: Witness | None = None,
+    to: int = TensorProto.DOUBLE,
+) -> Float64:
     """Return an evaluator of `model` in float64. Raises what onnx raises where an operator is not implemented.
 
-    `witness` is asked whether its operators are right, those in function bodies and subgraphs too.
+    `witness` is asked whether its operators are right, those in function bodies and subgraphs too. `to` is another type
+    for a model too big for float64: FLOAT.
     """
     # Function bodies and subgraphs make evaluators of the same class by themselves: the witness goes with the class.
     witnessed = type(kind.__name__, (kind,), {"witness": witness})
-    evaluator: Float64 = witnessed(widened(model, TensorProto.DOUBLE, weights=False))
+    evaluator: Float64 = witnessed(widened(model, to, weights=False))
     for tensor in model.graph.initializer:
-        evaluator.rt_inits_[tensor.name] = numpy_helper.to_array(widen_tensor(tensor, TensorProto.DOUBLE))
+        evaluator.rt_inits_[tensor.name] = numpy_helper.to_array(widen_tensor(tensor, to))
     return evaluator
 
 

@@ -15,7 +15,8 @@ changes its meaning; new keys alone leave it.
 | problems | what is wrong besides numbers, one sentence each |
 | outputs | the worst row of each output; `rows`: each output in each case |
 | a row | `output`, `dtype`, `case` (position in `cases`), `verdict` (ok, mismatch, undecided), `fault` in words |
-| | `judged_by` (budget, tolerance), `tolerance` (null, or the fields of `tolerance.Tolerated`) |
+| | `judged_by` (budget, tolerance, contract), `tolerance` (null, or the fields of `tolerance.Tolerated`) |
+| | `contract` (null, or the fields of `lower_precision.Judged`: error, own and budget are relative RMS then) |
 | | the numbers of `Measure`, its `budget` and `typical_budget` |
 | | `difference` (the fields of `metrics.Difference`), and max_abs, max_rel, cosine, rtol, atol out of it |
 | undecided, unverified | positions of cases in which an output could not be judged; outputs of which most could not |
@@ -24,6 +25,7 @@ changes its meaning; new keys alone leave it.
 | never_ran | bodies of If, Loop and Scan that no case entered |
 | searched | values of dynamic dimensions that were searched for until the original ran |
 | limits | what it might cost: `seconds` for the cases, bytes of `memory` for the values of one |
+| precision | null, or how the file was converted to lower precision: then a row's `contract` judges it |
 | crash | null, or the fields of `finding.CrashSite`: which op ended the process, or broke the GPU |
 | bisection | null, or the fields of `finding.Finding`: what `--bisect` found |
 
@@ -35,8 +37,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from onnxfuse.model.lowered import Lowered
 from onnxfuse.verification.finding import CrashSite, Finding
 from onnxfuse.verification.inputs import Case
+from onnxfuse.verification.lower_precision import Judged
 from onnxfuse.verification.measured import Measure
 from onnxfuse.verification.tolerance import Tolerated
 
@@ -51,6 +55,9 @@ BODIES_TOLD = 3
 
 MOSTLY = 0.5
 """An output that could not be judged in more than this share of the kinds of cases has not been verified."""
+
+WITHIN = {"contract": "contract for lower precision", "tolerance": "tolerance", "budget": "error budget"}
+"""What an output holds, by how it is judged."""
 
 NOT_TOLD = ("broken", "unlike", "asked", "difference")
 """Fields of a measure that `fault` tells in words, or that have a key of their own."""
@@ -69,9 +76,14 @@ class OutputRow:
     tolerance: Tolerated | None = None
     """How far a tolerance is used that was given for this output; None where the error budget judges it."""
 
+    contract: Judged | None = None
+    """What the output is worth by the contract of lower precision; None where the file is not in one."""
+
     @property
     def fault(self) -> str:
         """What is wrong, in words; empty where nothing is."""
+        if self.contract is not None:
+            return self.contract.fault
         if self.tolerance is None or self.measure.unlike:
             return self.measure.fault
         return self.measure.fault if self.measure.asked else self.tolerance.fault
@@ -81,7 +93,7 @@ class OutputRow:
         """`mismatch`; `undecided` where nothing could be judged; else `ok`."""
         if self.fault:
             return "mismatch"
-        if self.tolerance is None and self.measure.undecided:
+        if self.tolerance is None and self.contract is None and self.measure.undecided:
             return "undecided"
         return "ok"
 
@@ -103,8 +115,17 @@ class OutputRow:
         return "no element is finite" if floats else "the original itself differs from the truth, or has ties"
 
     @property
+    def judged_by(self) -> str:
+        """`contract`, `tolerance` or `budget`."""
+        if self.contract is not None:
+            return "contract"
+        return "budget" if self.tolerance is None else "tolerance"
+
+    @property
     def severity(self) -> float:
         """How much of the budget or tolerance is used; above 1 is a fault."""
+        if self.contract is not None:
+            return self.contract.severity
         return self.measure.severity if self.tolerance is None else self.tolerance.worst
 
     def as_dict(self) -> dict[str, Any]:
@@ -118,14 +139,17 @@ class OutputRow:
             "case": self.case,
             "verdict": self.verdict,
             "fault": self.fault,
-            "judged_by": "budget" if self.tolerance is None else "tolerance",
+            "judged_by": self.judged_by,
             **told,
             **facts,
             "budget": m.budget,
             "typical_budget": m.typical_budget,
             "tolerance": None if self.tolerance is None else asdict(self.tolerance),
             "difference": asdict(m.difference),
+            "contract": None if self.contract is None else asdict(self.contract),
         }
+        if self.contract is not None:
+            row |= {"error": self.contract.error, "budget": self.contract.allowed, "own": self.contract.own}
         return {key: _json(value) for key, value in row.items()}
 
 
@@ -210,6 +234,8 @@ class Report:
     """Where the model crashed that was run; None where nothing did. It is among the problems, too."""
     bisection: Finding | None = None
     """What `bisect` found; None where it was not asked for, or nothing was wrong."""
+    contract: Lowered | None = None
+    """How the file was converted to lower precision; None where it was not, and the error budget judges."""
 
     @property
     def ok(self) -> bool:
@@ -253,11 +279,12 @@ class Report:
         """The verdict in one line."""
         run = sum(not c.note for c in self.cases)
         if self.ok:
-            within = {"tolerance" if r.tolerance else "error budget" for r in self.outputs}
+            within = {WITHIN[r.judged_by] for r in self.outputs}
             cases = _count(run, "case")
             what = f"{_count(len(self.outputs), 'output')}, {f'{run - len(self.undecided)} of ' * bool(self.undecided)}"
             left_out = self._undecided_text("; ") + self._left_out_text()
-            return f"same within the {' and the '.join(sorted(within))}: {what}{cases}{left_out}"
+            same = "same" if self.contract is None else f"in {self.contract.precision}, as near the truth as asked,"
+            return f"{same} within the {' and the '.join(sorted(within))}: {what}{cases}{left_out}"
         if self.crash is not None:
             return self.crash.text
         wrong = [r.output for r in self.outputs if r.verdict == "mismatch"]
@@ -308,6 +335,7 @@ class Report:
             "limits": dict(self.limits),
             "crash": None if self.crash is None else self.crash.as_dict(),
             "bisection": None if self.bisection is None else self.bisection.as_dict(),
+            "precision": None if self.contract is None else self.contract.as_dict(),
             "seconds": self.seconds,
         }
 

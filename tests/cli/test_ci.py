@@ -209,6 +209,7 @@ def test_min_speedup_is_timed_unless_told_not_to(repository: Path, onnxfuse_comm
             "onnxfuse.toml:1: require: 'liner' is not a rule",
         ),
         ('[[model]]\npath = "a.onnx"\nrequire = { linear = "=>2" }\n', "linear is '=>2', expected a number or a text"),
+        (f'[[model]]\npath = "a.onnx"\nrequire = {{ linear = "=={"9" * 5000}" }}\n', "expected a number or a text"),
         (
             '[[model]]\npath = "a.onnx"\nshape = { N = 1 }\n',
             "onnxfuse.toml:3: 'shape' is not a key of [[model]]. Did",

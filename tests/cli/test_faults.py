@@ -210,3 +210,14 @@ def test_onnx_runtime_prints_nothing_of_its_own(capfd: pytest.CaptureFixture[str
     assert "ONNX Runtime cannot open" in told
     assert "\x1b" not in told
     assert "[E:onnxruntime" not in told
+
+
+def test_a_command_lets_onnx_runtime_send_and_keep_nothing(folder: Path) -> None:
+    """It would tell its makers of each session, by files in HOME and TMPDIR, and complain of a HOME that takes none."""
+    (folder / "scratch").mkdir()
+    here = {"PYTHONPATH": str(Path(__file__).parents[2]), "HOME": "/dev/null", "TMPDIR": str(folder / "scratch")}
+    place = {k: v for k, v in os.environ.items() if k not in ("XDG_CACHE_HOME", "ORT_DISABLE_TELEMETRY")}
+    command = [sys.executable, "-m", "onnxfuse", "explain", "in.onnx"]
+    done = subprocess.run(command, cwd=folder, env=place | here, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not list((folder / "scratch").iterdir())

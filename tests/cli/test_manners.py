@@ -236,6 +236,16 @@ sys.meta_path.insert(0, Stop())
     assert not (folder / "out.onnx").exists()
 
 
+def test_a_command_can_be_stopped_from_its_first_moment_on() -> None:
+    """Nothing but what stops it is imported before: Python would answer ^C by a traceback meanwhile."""
+    code = "import sys; sys.path.insert(0, {!r}); import {}; print(*sorted(sys.modules))"
+    found = [
+        set(subprocess.check_output([sys.executable, "-S", "-c", code.format(str(ROOT), names)], text=True).split())
+        for names in ("onnxfuse.cli", "__future__, os, signal, types")
+    ]
+    assert {name for name in found[0] - found[1] if not name.startswith("onnxfuse")} == set()
+
+
 # ---- doctor
 
 

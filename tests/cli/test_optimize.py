@@ -200,6 +200,7 @@ def test_a_requirement_that_is_not_met_is_exit_4_and_no_file(
         (["in.onnx", "out.onnx", "--skip", "xyz"], "'xyz' is not a rule. There are: attention, batch_first,"),
         (["in.onnx", "out.onnx", "--require", "liner>=2"], "'liner' is not a rule. Did you mean linear?"),
         (["in.onnx", "out.onnx", "--require", "linear=>2"], "is not of the form RULE or RULE>=N"),
+        (["in.onnx", "out.onnx", "--require", f"linear>={'9' * 5000}"], "is not of the form RULE or RULE>=N"),
         (["in.onnx", "out.onnx", "--undo", "--only", "linear"], "--undo goes with none of"),
         (["in.onnx", "out.onnx", "--rules", "nowhere"], "nowhere: no such folder of rules"),
     ],

@@ -137,6 +137,8 @@ def test_shapes_seeds_and_real_inputs(capsys: pytest.CaptureFixture[str]) -> Non
     [
         (["--shape", "n"], "neither DIMENSION=1,7 nor INPUT=1x3x224x224"),
         (["--shape", "n=one"], "neither DIMENSION=1,7 nor INPUT=1x3x224x224"),
+        (["--shape", "n=²"], "neither DIMENSION=1,7 nor INPUT=1x3x224x224"),
+        (["--shape", f"n={'9' * 5000}"], "neither DIMENSION=1,7 nor INPUT=1x3x224x224"),
         (["--shape", "m=1"], "shape m: no input or dimension has that name"),
         (["--shape", "x=1x9"], "axis 1 must be 8"),
         (["--inputs", "none.npz"], "none.npz: no such file or folder"),

@@ -46,6 +46,20 @@ WORDS = (
     "axis",
     "perm",
 )
+EXTENTS = (
+    "N*N",
+    "N*" * 3000 + "N",
+    "1+" * 2000 + "N",
+    "(" * 300 + "N" + ")" * 300,
+    "-" * 5000 + "N",
+    "9" * 5000 + "*N",
+    "\u00b2*N",
+    "N%0",
+    "min()",
+    "floor(1e400-1e400)",
+    "min(*N)",
+    "unk__0*N",
+)
 OPERATORS = (
     "Add",
     "Conv",
@@ -372,7 +386,7 @@ def _value(rng: Random, model: onnx.ModelProto) -> None:
     if change == 0 and shape.dim:
         shape.dim[rng.randrange(len(shape.dim))].dim_value = rng.choice(NUMBERS)
     elif change == 1 and shape.dim:
-        shape.dim[rng.randrange(len(shape.dim))].dim_param = rng.choice(WORDS)
+        shape.dim[rng.randrange(len(shape.dim))].dim_param = rng.choice((*WORDS, *EXTENTS))
     elif change == 2:
         value.type.tensor_type.elem_type = rng.choice((*range(28), 99, -1))
     elif change == 3:
@@ -478,6 +492,24 @@ def _constant(rng: Random, model: onnx.ModelProto) -> None:
         tensor.int64_data[rng.randrange(len(tensor.int64_data))] = rng.choice(NUMBERS)
 
 
+def _grown(rng: Random, model: onnx.ModelProto) -> None:
+    """Let an integer vector, or another value, be put together with itself node after node."""
+    name, nodes = rng.choice(_names(model)), model.graph.node
+    if rng.random() < 0.7:
+        nodes.append(helper.make_node("Shape", [name], ["grown"]))
+        name = "grown"
+    if rng.random() < 0.3:
+        many = rng.choice((5_000, 10**6, 10**9))
+        nodes.append(helper.make_node("Constant", [], ["many"], value_ints=[many]))
+        nodes.append(helper.make_node(rng.choice(("Tile", "Expand")), [name, "many"], ["tiled"]))
+        name = "tiled"
+    operator = rng.choice(("Concat", "Mul", "Add", "MatMul"))
+    for n in range(rng.choice((1, 8, 40))):
+        more = {"axis": 0} if operator == "Concat" else {}
+        nodes.append(helper.make_node(operator, [name, name], [f"grown_{n}"], **more))
+        name = f"grown_{n}"
+
+
 CHANGES: tuple[Callable[[Random, onnx.ModelProto], None], ...] = (
     _dims,
     _type_of_tensor,
@@ -496,4 +528,5 @@ CHANGES: tuple[Callable[[Random, onnx.ModelProto], None], ...] = (
     _function,
     _constant,
     _constant,
+    _grown,
 )

@@ -3,6 +3,7 @@
 import ctypes
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any
 
 import cupy
 import numpy as np
@@ -19,15 +20,17 @@ def launcher(plan: LaunchPlan, addresses: Sequence[int], early: bool = False) ->
 
     `early`: as sessions do, before the kernel ahead has ended.
     """
-    works = [_launcher(p, addresses, early) for p in (plan, *plan.then) if p.grid[0]]
+    room = [kernels.zeros(plan.scratch_bytes, 0)] if plan.passing else None
+    works = [_launcher(p, addresses, early, room) for p in (plan, *plan.then) if p.grid[0]]
     return works[0] if len(works) == 1 else lambda: [work() for work in works]
 
 
-def _launcher(plan: LaunchPlan, addresses: Sequence[int], early: bool) -> Work:
+def _launcher(plan: LaunchPlan, addresses: Sequence[int], early: bool, room: list[Any] | None) -> Work:
     function = kernels.load(plan.kernel, 0)
     if plan.shared_bytes > 48 * 1024:
         function.max_dynamic_shared_size_bytes = plan.shared_bytes
-    scratch = [kernels.zeros(plan.scratch_bytes, 0)] if plan.scratch_bytes else []
+    own = [kernels.zeros(plan.scratch_bytes, 0)] if plan.scratch_bytes and room is None else []
+    scratch = own if room is None else room
     pointers = [*addresses, *(s.ptr for s in scratch)]
     blobs = [bridge().encoded_tensor_maps(plan.tensor_maps, list(addresses))] if plan.tensor_maps else []
     if early and kernels.arch_of(0).starts_early:

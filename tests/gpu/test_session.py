@@ -12,7 +12,7 @@ from onnx import TensorProto
 from onnxfuse import runtime
 from tests.rewrite.small import optimize, parse
 from tests.runtime import fused_models as models
-from tests.runtime.test_by_nodes import IMAGES, LINEAR
+from tests.runtime.test_any_shapes import IMAGES, LINEAR
 
 pytestmark = [
     pytest.mark.gpu,
@@ -142,7 +142,7 @@ def test_misaligned_buffers(x_offset: int, y_offset: int) -> None:
 
 @pytest.mark.parametrize("text", [LINEAR, IMAGES])
 def test_shapes_that_the_names_do_not_allow(text: str) -> None:
-    """Where no kernel takes them the nodes run, on the session's memory and in its turn; small integers are exact."""
+    """Where its template has no kernel for them the general one runs; small integers are exact."""
     made = optimize(parse(text))[0]
     fused, bodies = runtime.session(made, CUDA), runtime.session(made, CPU)
     assert {p.runs_as for p in fused.fused} == {"kernel"}

@@ -1,5 +1,7 @@
 """The attention kernel on a real GPU, through CuPy alone: sizes, layouts, biases and ways to share against float64."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,10 +19,11 @@ cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
 
 
-def check(case: Case, aligned: bool = True, tuning: Tuning | None = None) -> None:
+def check(case: Case, aligned: bool = True, tuning: Tuning | None = None, *, any_length: bool = False) -> None:
     """Fresh inputs, poisoned output between guards."""
     inputs = case.inputs(np.random.default_rng(case.keys))
-    plan = kernels.plan(case.op(), case.shapes(), aligned, kernels.arch_of(0), tuning or Tuning())
+    op = replace(case.op(), open_length=any_length)
+    plan = kernels.plan(op, case.shapes(), aligned, kernels.arch_of(0), tuning or Tuning())
     sources = [DeviceBuffer(x.shape, x.dtype, aligned, x) for x in inputs]
     (shape,) = plan.output_shapes
     result = DeviceBuffer(shape, ops.NUMPY[case.dtype], aligned)

@@ -122,7 +122,7 @@ class Case:
         if self.causal:
             scores = np.where(np.tri(self.queries, self.keys, dtype=bool), scores, -np.inf)
         with np.errstate(invalid="ignore"):
-            weights = np.exp(scores - scores.max(-1, keepdims=True))
+            weights = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf))
             shares = weights / weights.sum(-1, keepdims=True)
             y = rounded(rounded(np.nan_to_num(shares) if self.safe else shares) @ v)
         flat = y if "y" in self.heads_first else y.swapaxes(1, 2).reshape(self.batch, self.queries, -1)

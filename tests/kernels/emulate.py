@@ -106,11 +106,12 @@ def run(
     results = [Buffer(s, np.dtype(t), aligned) for s, t in zip(plan.output_shapes, output_types, strict=True)]
     if over is not None:
         results[0] = sources[over]
-    scratch = [Buffer((plan.scratch_bytes,), np.dtype(np.uint8), True, np.uint8(0))] if plan.scratch_bytes else []
+    left = np.uint8(POISON if plan.passing else 0)
+    scratch = [Buffer((plan.scratch_bytes,), np.dtype(np.uint8), True, left)] if plan.scratch_bytes else []
     buffers = [*sources, *results, *scratch]
     written = 0
     for part in (p for p in (plan, *plan.then) if p.grid[0]):
-        assert part is plan or not part.scratch_bytes, "scratch memory of a part"
+        assert part is plan or plan.passing or not part.scratch_bytes, "scratch memory of a part"
         pointers = (ctypes.c_void_p * len(buffers))(*(b.address for b in buffers))
         compiled = library(host_text(part.kernel, len(buffers)))
         sizes = (ctypes.c_size_t * len(buffers))(*(b.array.nbytes for b in buffers))

@@ -34,6 +34,18 @@ struct Copy {
 };
 std::vector<std::deque<std::vector<Copy>>> copies;
 
+// The barrier of each block of a cluster: threads that have come, that are still running, and how often it has opened.
+struct Barrier {
+  unsigned come = 0, present = 0, opened = 0;
+
+  void open_when_complete() {
+    if (come < present || !come) return;
+    come = 0;
+    ++opened;
+  }
+};
+Barrier barriers[8];
+
 bool finished[Machine::MOST];
 ucontext_t scheduler;
 std::vector<ucontext_t> fiber;
@@ -44,9 +56,13 @@ void* captured;
 void run_fiber() {
   body(captured);
   finished[machine.thread] = true;
+  Barrier& mine = barriers[block_of_cluster()];
+  --mine.present;
+  mine.open_when_complete();
 }
 
 void run_block() {
+  for (Barrier& barrier : barriers) barrier = {0, machine.threads / machine.cluster, 0};
   for (unsigned t = 0; t < machine.threads; ++t) {
     getcontext(&fiber[t]);
     fiber[t].uc_stack.ss_sp = stack.get() + t * STACK;
@@ -69,6 +85,16 @@ void run_block() {
 }  // namespace
 
 void Machine::pause() { swapcontext(&fiber[thread], &scheduler); }
+
+// Whoever comes last pauses, too: the lanes of a warp go on in the same round.
+void Machine::wait_for_block() {
+  Barrier& mine = barriers[block_of_cluster()];
+  const unsigned opened = mine.opened;
+  ++mine.come;
+  mine.open_when_complete();
+  do pause();
+  while (mine.opened == opened);
+}
 
 void run_on_fibers(unsigned blocks, unsigned threads, void (*of_thread)(void*), void* with) {
   machine.blocks = blocks;

@@ -1,6 +1,7 @@
 // The CPU twin of templates/device.cuh, cluster.cuh and ampere.cuh: the same functions, so that functors and whole kernels
 // run without a GPU.
-// The threads of a block are fibers that run in lockstep from one exchange or barrier to the next.
+// The threads of a block are fibers that run in lockstep from one exchange to the next; at the barrier of a block the
+// threads that are still there wait for each other, as many exchanges as some warps have in between.
 
 // What is the same for all kernels is compiled once, in host.cpp.
 
@@ -30,6 +31,7 @@ struct Machine {
   static const char* row[MOST];
 
   void pause();
+  void wait_for_block();
 };
 extern Machine machine;
 
@@ -42,7 +44,7 @@ DEVICE unsigned block_of_cluster() { return machine.thread / (machine.threads / 
 DEVICE unsigned block_index() { return machine.block + block_of_cluster(); }
 DEVICE unsigned last_block() { return machine.blocks - 1; }
 DEVICE unsigned thread_index() { return machine.thread % (machine.threads / machine.cluster); }
-DEVICE void wait_for_block() { machine.pause(); }
+DEVICE void wait_for_block() { machine.wait_for_block(); }
 DEVICE void wait_for_warp() { machine.pause(); }
 DEVICE void wait_for_blocks() { machine.pause(); }
 DEVICE void publish() {}

@@ -37,6 +37,8 @@ def planned(fused, shapes, aligned: bool, arch: Arch) -> LaunchPlan | None:
     shapes = tuple(map(tuple, shapes))
     made = kernels.plan(fused, shapes, aligned, arch)
     programs.agrees(fused, shapes, aligned, arch)
+    # And the general kernel has one, too, which is for the same outputs.
+    assert kernels.general(fused, shapes, arch).output_shapes == made.output_shapes
     return made
 
 

@@ -79,6 +79,17 @@ def test_a_fused_op_that_is_not_valid_is_undone_and_its_rule_named(monkeypatch: 
     assert {a.op for a in report.applied} == {n.op_type for n in made.graph.node if n.domain == DOMAIN}
 
 
+def test_a_function_of_the_files_own_is_no_op_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One in our domain that says of no rule, and that nothing calls: another tool's, which is not to blame."""
+    plant(monkeypatch, no_type)
+    made = parse(TEXT)
+    strange = onnx.helper.make_function(DOMAIN, "Strange", ["a"], ["b"], [onnx.helper.make_node("Abs", ["a"], ["b"])],
+                                        [onnx.helper.make_opsetid("", 17)])  # fmt: skip
+    made.functions.append(strange)
+    report = pipeline.run(made, rule_file.shipped(), opens=refusal, again=lambda: parse(TEXT))
+    assert any("the rule 'softmax' made" in note for note in report.notes)
+
+
 def test_a_body_that_does_not_give_the_nodes_back_costs_the_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it stands for is not known any more: the model is made again without the rule."""
     plant(monkeypatch, no_type)

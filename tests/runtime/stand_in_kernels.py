@@ -19,6 +19,7 @@ from onnxfuse import kernels
 from onnxfuse.kernels import Arch, TensorMap, Tuning
 from onnxfuse.kernels.programs.family import Key
 from onnxfuse.kernels.programs.graph import UnansweredError
+from onnxfuse.model.errors import NoPlanError
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime import ahead, loader, programs
 
@@ -38,6 +39,10 @@ class StandInKernels:
     shared_bytes: int = 0
     tensor_maps: tuple[TensorMap, ...] = ()
     scratch_bytes: int = 0
+    passing: bool = False
+    """Whether that memory is the op's, for all of its shapes."""
+    unplanned: bool = False
+    """Whether only the general kernel takes the shapes."""
     launches: int = 1
     """Of a plan, all of which do the same."""
     rooms: list[Any] = field(default_factory=list)
@@ -74,6 +79,14 @@ class StandInKernels:
         self.tunings.append(tuning)
         self.planned.append((op.name, shapes, aligned))
         self.on_plan(op.name)
+        if self.unplanned:
+            raise NoPlanError(f"{op.name}: no kernel for input shapes", "")
+        return self._planned(op, shapes, aligned)
+
+    def general(self, op: FusedOp, shapes: tuple[Shape, ...], arch: Arch) -> Any:
+        return self._planned(op, shapes, True)
+
+    def _planned(self, op: FusedOp, shapes: tuple[Shape, ...], aligned: bool) -> Any:
         zeros = [np.zeros(s, tensor_dtype_to_np_dtype(t)) for s, t in zip(shapes, op.inputs, strict=True)]
         outputs = tuple(y.shape for y in _evaluate(op, zeros))
         blocks = max(-(-math.prod(s) // self.block[0]) for s in outputs)
@@ -86,6 +99,7 @@ class StandInKernels:
             output_shapes=outputs,
             tensor_maps=self.tensor_maps,
             scratch_bytes=self.scratch_bytes,
+            passing=self.passing,
             then=(),
         )
         return SimpleNamespace(**{**vars(one), "then": (one,) * (self.launches - 1)})

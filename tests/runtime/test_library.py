@@ -245,7 +245,7 @@ def lies_on_cuda() -> Any:
     stand_in_kernels.install()
     found = {}
     short = onnxfuse.optimize(through_nodes("float16", 77))
-    honest = onnxfuse.optimize(through_nodes("float16", 0))
+    honest = onnxfuse.optimize(through_nodes("float16", 512))
     softmax = onnxfuse.optimize(
         onnx.parser.parse_model(HEAD + "g (float[2,4] x) => (float[2,4] y) { a = Exp (x) y = Softmax (a) }")
     )
@@ -313,8 +313,6 @@ def on_smaller_gpus() -> Any:
     return found
 
 
-def test_a_sequence_too_long_for_the_gpu_is_the_librarys(on_fake_cuda: FakeCuda) -> None:
+def test_a_sequence_too_long_for_a_block_of_the_gpu_goes_by_step_by_step(on_fake_cuda: FakeCuda) -> None:
     """640 keys of 64 elements take 187 KB: a block has 163 on an A100, 99 on an L4, 227 on an H100."""
-    assert on_fake_cuda(on_smaller_gpus) == {
-        "sm_80": ["library"], "sm_86": ["library"], "sm_89": ["library"], "sm_90a": ["kernel"], "sm_100": ["kernel"],
-    }  # fmt: skip
+    assert set(map(tuple, on_fake_cuda(on_smaller_gpus).values())) == {("kernel",)}

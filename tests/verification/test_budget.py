@@ -4,6 +4,7 @@ import math
 
 import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from onnxfuse.verification import budget
@@ -140,6 +141,23 @@ def test_whole_numbers_differ_only_where_the_original_does() -> None:
     assert (got.where, got.fused, got.original) == ((0,), 0.0, 3.0)
     assert got.compared == 1
     assert measure(np.array([True]), [np.array([False])], np.array([False])).fault
+
+
+def test_as_many_whole_numbers_may_differ_as_one_run_of_the_original_has_for_itself() -> None:
+    """Codes of a quantizer: each run crosses thresholds that the others do not, and the fused model does."""
+    truth = np.zeros(1000, np.int64)
+
+    def at(*places: int) -> npt.NDArray[np.int64]:
+        moved = truth.copy()
+        moved[[*places]] = 1
+        return moved
+
+    runs = [truth, *(at(n) for n in range(8))]
+    assert not measure(at(500, 501), runs, truth).fault
+    assert measure(at(500, 501, 502), runs, truth).fault == "3 of 1000 whole values differ"
+    assert measure(at(500), [truth] * 9, truth).fault == "1 of 1000 whole values differ"
+    few = [x[:90] for x in runs]
+    assert measure(at(50)[:90], few, truth[:90]).fault == "1 of 90 whole values differ"
 
 
 def test_another_shape_or_type_is_broken() -> None:

@@ -1,6 +1,8 @@
 """Real inputs from files: read as they are, refused with a reason where they do not suit the model."""
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import ml_dtypes
@@ -8,7 +10,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from onnxfuse.model.errors import UsageError
+from onnxfuse.model import io
+from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.verification import verify
 from onnxfuse.verification.input_files import case_of, given_cases, save_cases
 from onnxfuse.verification.input_roles import Role
@@ -133,8 +136,34 @@ def test_places_where_nothing_can_be_saved(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"a \.npz holds one set of inputs, there are"):
         save_cases(tmp_path / "x.npz", plan)
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="cannot be written"):
-        save_cases(tmp_path / "file", plan)
+    for place in ("file", "file/deeper", "file/x.npz"):
+        with pytest.raises(ModelError, match="cannot be written"):
+            save_cases(tmp_path / place, plan[: 1 if place.endswith("npz") else None])
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_inputs_that_do_not_fit_the_disk_leave_nothing(
+    there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No half a file and no half a set; what was in the folder stays."""
+    plan, place = cases(SPECS, (0,)), tmp_path / "deep" / "saved"
+    if there:
+        place.mkdir(parents=True)
+        (place / "test_data_set_9").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    left = [3]
+    write = io.write_bytes
+
+    def full(path: Path, data: bytes) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise ModelError(f"{path}: cannot be written: {os.strerror(errno.ENOSPC)}")
+        write(path, data)
+
+    monkeypatch.setattr(io, "write_bytes", full)
+    with pytest.raises(ModelError, match="No space left"):
+        save_cases(place, plan)
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize(

@@ -121,27 +121,6 @@ def zeros(size: int, device: int) -> Any:
     return memory
 
 
-def wait(stream: int, device: int) -> bool:
-    """Wait for all that was launched on a stream; False, and no waiting, where it is being captured."""
-    import cupy
-
-    with cupy.cuda.Device(device):
-        there = cupy.cuda.ExternalStream(stream)
-        if there.is_capturing():
-            return False
-        there.synchronize()
-    return True
-
-
-def copy(source: int, to: int, size: int, device: int) -> None:
-    """Copy bytes from one address of a GPU to another one, and wait for it."""
-    import cupy
-
-    with cupy.cuda.Device(device):
-        cupy.cuda.runtime.memcpy(to, source, size, cupy.cuda.runtime.memcpyDeviceToDevice)
-        cupy.cuda.Stream.null.synchronize()
-
-
 @functools.cache
 def arch_of(device: int) -> Arch:
     """Return what plans need to know of the GPU number `device`."""

@@ -55,6 +55,16 @@ def source(program: Program) -> str:
     return "\n".join(parts)
 
 
+def statements(program: Program, targets: Iterable[int]) -> list[str]:
+    """Return the statements that compute values of a program without reductions from the fields of a struct `x`."""
+    return _statements(program, targets, frozenset())
+
+
+def name(program: Program, index: int) -> str:
+    """Return what a value is called behind those statements."""
+    return _operand(program, index, frozenset())
+
+
 def _struct(name: str, fields: Iterable[tuple[str, str]]) -> str:
     return f"struct {name} {{\n" + "".join(f"  {cpp} {field};\n" for cpp, field in fields) + "};\n"
 

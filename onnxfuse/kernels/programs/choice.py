@@ -47,6 +47,12 @@ def larger(a: T, b: T) -> T:
     return cast(T, numbers.selected(numbers.less(a, b), b, a))
 
 
+def merged(function: Callable[[], T]) -> T:
+    """Return what a function gives, a number or a tuple of such, about whose branches a program asks nothing."""
+    recording = active()
+    return function() if recording is None else recording.merged(function)
+
+
 def gcd(*values: int) -> int:
     """Return the greatest common divisor."""
     if not any(numbers.is_recorded(v) for v in values):

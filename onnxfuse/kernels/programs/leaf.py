@@ -43,6 +43,7 @@ class Leaf:
     output_shapes: tuple[Expressions, ...]
     tensor_maps: tuple[Map, ...]
     scratch_bytes: int
+    passing: bool
     then: tuple[Leaf, ...]
 
     def expressions(self) -> list[int]:
@@ -88,6 +89,7 @@ def of(plan: LaunchPlan, graph: Graph, number: Callable[[KernelSource], int]) ->
         tuple(several(s) for s in plan.output_shapes),
         tuple(map(tensor_map, plan.tensor_maps)),
         one(plan.scratch_bytes),
+        plan.passing,
         tuple(of(after, graph, number) for after in plan.then),
     )
 
@@ -112,5 +114,6 @@ def launch(leaf: Leaf, kernels: Sequence[KernelSource], value: Callable[[int], A
         tuple(several(s) for s in leaf.output_shapes),
         tuple(map(tensor_map, leaf.tensor_maps)),
         value(leaf.scratch_bytes),
+        leaf.passing,
         tuple(launch(after, kernels, value) for after in leaf.then),
     )

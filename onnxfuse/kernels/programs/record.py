@@ -223,6 +223,15 @@ class Recording:
             self.facts, self.branches = facts, None
         return self._merged(found, 0)  # type: ignore[no-any-return]
 
+    def merged(self, work: Callable[[], T]) -> T:
+        """Return the same; where it can go too many ways, the one that it goes."""
+        if self.branches is not None:
+            return work()
+        try:
+            return self.outcomes(work)
+        except _TooManyError:
+            return work()
+
     def _merged(self, found: list[tuple[list[int], list[bool], Any]], depth: int) -> Any:
         if len(found) == 1:
             return found[0][2]

@@ -33,6 +33,7 @@ def digest_of(op: FusedOp) -> bytes:
 def _facts(op: FusedOp) -> tuple[object, ...]:
     return (
         op.name, op.template, op.inputs, op.outputs, None if op.slot is None else asdict(op.slot),
+        op.open_length,
         hashlib.sha256(op.body.SerializeToString(deterministic=True)).hexdigest(),
         None if op.library is None else hashlib.sha256(op.library.SerializeToString(deterministic=True)).hexdigest(),
     )  # fmt: skip
@@ -106,7 +107,7 @@ def _leaf(told: dict[str, Any]) -> Leaf:
     return Leaf(
         told["kernel"], tuple(told["grid"]), tuple(told["block"]), told["shared_bytes"], told["bits"],
         tuple(told["parameters"]), tuple(tuple(s) for s in told["output_shapes"]), tuple(Map(**m) for m in maps),
-        told["scratch_bytes"], tuple(_leaf(after) for after in told["then"]),
+        told["scratch_bytes"], told["passing"], tuple(_leaf(after) for after in told["then"]),
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from onnxfuse.kernels.programs.graph import DIM, OPERATIONS, Graph, UnansweredEr
 from onnxfuse.kernels.programs.leaf import Leaf, Map
 from onnxfuse.kernels.programs.record import Node
 
-MAGIC, VERSION = b"OFLP", 1
+MAGIC, VERSION = b"OFLP", 2
 HEADER = struct.Struct("<4sI8I")
 """Magic, version; ranks, extents, constants, registers, instructions, words of answers, kernels, outputs."""
 JUMP, ANSWER, MISS = range(3)
@@ -129,7 +129,13 @@ class _Writer:
 
     def leaf(self, at: Leaf) -> None:
         fixed = (*at.grid, *at.block, at.shared_bytes, at.scratch_bytes)
-        self.words += [at.kernel, *(self.register(n) for n in fixed), at.bits, *self.several(at.parameters)]
+        self.words += [
+            at.kernel,
+            *(self.register(n) for n in fixed),
+            int(at.passing),
+            at.bits,
+            *self.several(at.parameters),
+        ]
         self.words.append(len(at.output_shapes))
         for shape in at.output_shapes:
             self.words += self.several(shape)
@@ -260,7 +266,7 @@ class Tape:
             return int(words[at - 1])
 
         kernel, *registers = (one() for _ in range(9))
-        bits, parameters = one(), several()
+        passing, bits, parameters = bool(one()), one(), several()
         shapes = tuple(several() for _ in range(one()))
         maps = []
         for _ in range(one()):
@@ -273,5 +279,7 @@ class Tape:
             after, at = self._leaf(at)
             then.append(after)
         grid, block = tuple(registers[:3]), tuple(registers[3:6])
-        made = Leaf(kernel, grid, block, registers[6], bits, parameters, shapes, tuple(maps), registers[7], tuple(then))
+        made = Leaf(
+            kernel, grid, block, registers[6], bits, parameters, shapes, tuple(maps), registers[7], passing, tuple(then)
+        )
         return made, at

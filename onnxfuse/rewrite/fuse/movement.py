@@ -13,7 +13,7 @@ from onnxfuse import kernels
 from onnxfuse.kernels import LAUNCH, Growth
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.graph import Graph, Node
-from onnxfuse.model.types import ValueType, factors
+from onnxfuse.model.types import ValueType, factors, whole
 from onnxfuse.rewrite.fuse.attempt import Attempt, Region
 from onnxfuse.rewrite.fuse.make_op import make_op, structure
 from onnxfuse.rewrite.fuse.pointwise import LEFT_ALONE, MAX_NODES, MAX_OUTPUTS, TYPES, convex, not_pointwise
@@ -206,7 +206,10 @@ def sampled(type_: ValueType, open_: int = SAMPLE) -> tuple[int, ...] | None:
 
 def _product(name: str | None, open_: int) -> int:
     """Return a number for an extent by name: `4*batch` is 4 times the number for `batch`."""
-    return open_ if name is None else math.prod(int(p) if p.isdigit() else open_ for p in factors(name))
+    if name is None:
+        return open_
+    found = math.prod(open_ if n is None else n for n in map(whole, factors(name)))
+    return found if found < 2**62 else open_  # a name of thousands of factors is as open as any
 
 
 def _megabytes(count: float) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 
 from onnxfuse.model.graph import Graph, Node
-from onnxfuse.model.types import Dim, factors
+from onnxfuse.model.types import Dim, factors, whole
 
 
 def fix_targets(graph: Graph) -> bool:
@@ -54,7 +54,8 @@ def _agree(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> bool:
         parts = [f for extent in shape for f in factors(str(extent))]
         if "None" in parts:
             return True
-        counted.append((math.prod(int(f) for f in parts if f.isdigit()), sorted(f for f in parts if not f.isdigit())))
+        numbers = [n for f in parts if (n := whole(f)) is not None]
+        counted.append((math.prod(numbers), sorted(f for f in parts if whole(f) is None)))
     return counted[0] == counted[1]
 
 

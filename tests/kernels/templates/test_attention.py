@@ -12,7 +12,8 @@ from onnxfuse import kernels
 from onnxfuse.kernels import Arch, Tuning
 from onnxfuse.kernels.build import nvrtc
 from onnxfuse.kernels.launch_plan import Queries
-from onnxfuse.kernels.templates.attention import plan as attention
+from onnxfuse.kernels.templates.attention import kept
+from onnxfuse.kernels.templates.attention.work import work
 from onnxfuse.model.errors import KernelError
 from tests.kernels import emulate, ops
 from tests.kernels.attentions import Case, within_budget
@@ -133,9 +134,7 @@ def test_nothing_to_compute_launches_nothing(empty):
     ("case", "told"),
     [
         (Case(1, 2, 9, 21, 24), "heads of 24 elements"),
-        (Case(1, 2, 9, 21, 144), "heads of 144 elements"),
-        (Case(1, 2, 9, 0, 16), "queries without keys"),
-        (Case(1, 2, 9, 2000, 64), "do not fit the shared memory"),
+        (Case(1, 2, 9, 21, 272), "heads of 272 elements"),
         (Case(1, 2, 9, 21, 16, causal=True), "a causal mask over other keys"),
         (Case(1, 2, 9, 21, 16, bias=(7,)), "a bias of shape [7]"),
     ],
@@ -203,33 +202,30 @@ GPUS = [A100, Arch("sm_86", 84), Arch("sm_89", 58), H200, Arch("sm_100", 148), A
 
 
 @pytest.mark.parametrize("arch", GPUS, ids=lambda arch: arch.name)
-def test_what_is_said_to_fit_has_a_plan_on_every_gpu(arch):
-    """And what has none is not said to: by the shared memory that a block may have there."""
+def test_every_length_fits_every_gpu(arch):
+    """Short sequences stay in the shared memory that a block may have there; others go through it."""
     kilobytes = {"sm_86": 99, "sm_89": 99, "sm_120": 99, "sm_80": 163}.get(arch.name, 227)
     for size in (16, 64, 128):
         longest = kilobytes * 256 // (size + 9) // 16 * 16
-        for keys, fits in ((1, True), (197, longest >= 197), (longest, True), (longest + 1, False), (5000, False)):
+        for keys, stays in ((1, True), (197, longest >= 197), (longest, True), (longest + 1, False), (5000, False)):
             case = Case(2, 3, 40, keys, size)
             q, k, v = case.shapes()
-            open_batch = (("batch", *q[1:]), ("batch", *k[1:]), ("batch", *v[1:]))
-            told = kernels.fits(case.op(), open_batch, arch)
-            assert (told is None) == fits, (size, keys, told)
-            if fits:
-                assert kernels.plan(case.op(), (q, k, v), True, arch).shared_bytes <= kilobytes * 1024
-            else:
-                assert "do not fit the shared memory of a block on " + arch.name in (told or "")
-                with pytest.raises(KernelError, match="do not fit the shared memory"):
-                    kernels.plan(case.op(), (q, k, v), True, arch)
+            assert kernels.fits(case.op(), (("batch", *q[1:]), ("batch", *k[1:]), ("batch", *v[1:])), arch) is None
+            made = kernels.plan(case.op(), (q, k, v), True, arch)
+            assert made.shared_bytes <= kilobytes * 1024
+            assert ("attention/kept.cu" in [s.file for s in made.kernel.sections]) is stays
+            if not stays:
+                with pytest.raises(KernelError, match="do not fit the shared memory of a block on " + arch.name):
+                    kernels.plan(case.op(), (q, k, v), True, arch, Tuning(queries=Queries(4, 1, 1, 64)))
 
 
 @pytest.mark.parametrize(
     ("shapes", "told"),
     [
-        ([(2, 40, 192), (2, "S", 192), (2, "S", 192)], "the number of keys"),
-        ([(2, 40, 192), None, None], "the number of keys"),
-        ([(2, 40, 192), (2, 0, 192), (2, 0, 192)], "the number of keys"),
-        ([(2, 40, "W"), (2, 40, "W"), (2, 40, "W")], "the number of keys, or the size of a head"),
+        ([(2, 40, "W"), (2, 40, "W"), (2, 40, "W")], "the size of a head is not known"),
+        ([None, None, None], "the size of a head is not known"),
         ([(2, 40, 72), (2, 40, 72), (2, 40, 72)], "heads of 24 elements"),
+        ([(2, 40, 816), (2, 40, 816), (2, 40, 816)], "heads of 272 elements"),
     ],
 )
 def test_what_is_not_known_to_have_a_plan_has_none(shapes, told):
@@ -237,10 +233,19 @@ def test_what_is_not_known_to_have_a_plan_has_none(shapes, told):
     assert told in (kernels.fits(Case(2, 3, 40, 40).op(), shapes, H200) or "")
 
 
+@pytest.mark.parametrize("keys", [0, "S", None])
+def test_the_number_of_keys_need_not_be_known(keys):
+    assert kernels.fits(Case(2, 3, 40, 40).op(), [("B", "Q", 192), ("B", keys, 192), ("B", keys, 192)], H200) is None
+
+
 def test_a_causal_mask_over_other_keys_does_not_fit():
     case = Case(2, 3, 40, 40, causal=True)
     assert kernels.fits(case.op(), case.shapes(), H200) is None
     assert "a causal mask" in (kernels.fits(case.op(), Case(2, 3, 40, 41).shapes(), H200) or "")
+    of_length, of_other = ("B", "S", 192), ("B", "T", 192)
+    assert kernels.fits(case.op(), [of_length] * 3, H200) is None
+    assert "a causal mask" in (kernels.fits(case.op(), [of_length, of_other, of_other], H200) or "")
+    assert "a causal mask" in (kernels.fits(case.op(), [("B", None, 192)] * 3, H200) or "")
 
 
 @pytest.mark.parametrize("arch", [A100, H200])
@@ -261,7 +266,7 @@ def test_blocks_fill_the_gpu():
 
     def chosen(*sizes: int) -> Queries:
         case = Case(*sizes)
-        return attention.choose(attention.work(case.op(), case.shapes()), H200)
+        return kept.choose(work(case.op(), case.shapes()), H200)
 
     assert chosen(32, 12, 128, 128) == Queries(4, 1, 2, 128)
     assert chosen(32, 12, 197, 197) == Queries(4, 1, 4, 112)

@@ -160,14 +160,18 @@ def test_a_bias_by_head_on_small_windows_is_found(size: int, template: str) -> N
         (2, 256, 64, 0, "attention"), (2, 512, 64, 0, "library"), ("N", 256, 64, 0, "library"),
         (1, 640, 64, 0, "attention"),
         (1, 1024, 64, 0, "library"), (1, 128, 128, 0, "attention"), (16, 128, 128, 0, "library"),
-        (32, 256, 64, 1, "attention"), (1, 384, 64, 1, "library"), ("N", "S", 64, 1, "library"),
+        (32, 256, 64, 1, "attention"), (1, 384, 64, 1, "library"), ("N", "S", 64, 1, "attention"),
+        ("N", "S", 64, 0, "attention"), ("N", "S", 128, 0, "attention"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("spelled", [True, False], ids=["nodes", "op"])
 def test_the_kernel_runs_where_it_measured_faster(
     batch: int | str, sequence: int | str, size: int, causal: int, template: str, spelled: bool
 ) -> None:
-    """Up to a number of keys, beyond it where there is little to do in all, which an open batch does not tell."""
+    """Up to a number of keys, beyond it where there is little to do in all; an open batch does not tell that.
+
+    Of open length always: for each the library would make a plan of its own.
+    """
     row = f"float16[{batch},{sequence},{12 * size}]"
     body = f"y = Attention <is_causal = {causal}, q_num_heads = 12, kv_num_heads = 12> (q, k, v)"
     if spelled:

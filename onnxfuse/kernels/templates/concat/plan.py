@@ -68,7 +68,7 @@ def _offered(op: FusedOp, program: Program) -> Part:
     """Return the part with the first template that takes it."""
     reasons = []
     for name, planner in _writers().items():
-        part = Part(op.name, op.rule, name, op.inputs, op.outputs, op.body, None, op.slot, program)
+        part = Part(op.name, op.rule, name, op.inputs, op.outputs, op.body, None, op.slot, program=program)
         try:
             planner.check(part)
         except UnsupportedError as reason:

@@ -1,0 +1,195 @@
+"""The time of attention's kernels alone, ours and the library's two: `python -m benchmarks.attention_kernels`.
+
+Microseconds of one launch among many in a CUDA graph, in turns, medians: neither side pays for its host code. `kept`
+holds all keys of a head in shared memory, `streamed` takes any length; the library's op is MultiHeadAttention as it
+runs by default (cuDNN) and with the CUDA provider's option sdpa_kernel=1 (flash attention). What is chosen where rests
+on these numbers. Needs torch. Rows are named as they are printed: `... attention_kernels 32x12x512x64:causal`.
+"""
+
+import statistics
+import time
+from dataclasses import replace
+
+import click
+import ml_dtypes
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+
+from benchmarks import timing
+from onnxfuse import kernels
+from onnxfuse.kernels import Tuning
+from onnxfuse.kernels.templates.attention import kept, streamed
+from onnxfuse.kernels.templates.attention.work import work
+from onnxfuse.model.errors import KernelError, UsageError
+from onnxfuse.profiling.bound import REFUSALS, Bound, bind, ort_values, outputs_of
+from tests.kernels.attentions import Case
+from tests.kernels.ops import BRAIN, HALF
+
+LAUNCHES, ROUNDS = 50, 9
+MOST_PRODUCTS = 2**40
+"""Multiplications of all launches of a graph, about: of long ones it holds fewer."""
+LIBRARY = {"cuDNN": {}, "flash": {"sdpa_kernel": "1"}}
+"""The library's ways, by the options of the CUDA provider."""
+NUMPY = {HALF: np.dtype(np.float16), BRAIN: np.dtype(ml_dtypes.bfloat16)}
+
+ROWS = (
+    "1x12x128x64", "8x12x384x64", "32x12x128x64", "32x12x200x64", "32x12x512x64", "4x12x2048x64",
+    "1x12x128x64:causal", "8x12x384x64:causal", "32x12x128x64:causal", "32x12x200x64:causal", "32x12x512x64:causal",
+    "4x12x2048x64:causal", "8x16x2048x128", "8x16x2048x128:causal", "32x12x512x64:mask", "2048x3x49x32:bias",
+    "32x12x512x64:bfloat16", "4x12x2048x64:causal:bfloat16",
+)  # fmt: skip
+
+
+def case_of(name: str) -> Case:
+    """Return what a row says: batch x heads x sequence x size, then its mask and type."""
+    sizes, *marks = name.split(":")
+    batch, heads, sequence, size = map(int, sizes.split("x"))
+    bias = {"mask": (batch, 1, 1, sequence), "bias": (1, heads, sequence, sequence)}
+    return Case(
+        batch, heads, sequence, sequence, size, BRAIN if "bfloat16" in marks else HALF,
+        next((bias[m] for m in marks if m in bias), None), "causal" in marks,
+    )  # fmt: skip
+
+
+def launches(case: Case) -> int:
+    """Return how many launches a graph holds."""
+    products = case.batch * case.heads * case.queries * case.keys * case.size * 2
+    return min(LAUNCHES, max(4, MOST_PRODUCTS // products))
+
+
+# ---- ours
+
+
+def ways(case: Case) -> dict[str, Tuning]:
+    """Return our kernels by name: the choice for any length, each way to stream, and the kernel for short ones."""
+    mine = work(case.op(), case.shapes())
+    return {
+        "ours": Tuning(),
+        **{f"{w.warps}x{w.tiles}": Tuning(queries=w) for w in streamed.ways(mine)},
+        "kept": Tuning(queries=kept.choose(mine, kernels.arch_of(0))),
+    }
+
+
+def ours(case: Case, tuning: Tuning, arrays: list[np.ndarray]) -> timing.Work | None:
+    """Return what launches our kernel, checked against the library's numbers beside; None where it has no plan."""
+    op = replace(case.op(), open_length=True)
+    try:
+        plan = kernels.plan(op if tuning == Tuning() else case.op(), case.shapes(), True, kernels.arch_of(0), tuning)
+    except KernelError:
+        return None
+    of = torch.float16 if case.dtype == HALF else torch.bfloat16
+    tensors = [torch.from_numpy(x.view(np.int16)).cuda().view(of) for x in arrays]
+    result = torch.empty(plan.output_shapes[0], device="cuda", dtype=of)
+    launch = timing.launcher(plan, [t.data_ptr() for t in (*tensors, result)])
+    launch()
+    torch.cuda.synchronize()
+    q, k, v = (t.view(case.batch, -1, case.heads, case.size).transpose(1, 2)[:1].float() for t in tensors[:3])
+    bias = tensors[3].float() if case.bias is not None else None
+    added = bias[:1] if bias is not None else None
+    truth = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=added, is_causal=case.causal)
+    torch.testing.assert_close(
+        result[:1].float(), truth.transpose(1, 2).reshape(result[:1].shape), rtol=2e-2, atol=2e-2
+    )
+    return lambda keep=(tensors, result): launch()
+
+
+# ---- the library's
+
+
+def model(case: Case, count: int) -> onnx.ModelProto:
+    """Return so many of the library's op beside each other; sessions must not put equal ones together."""
+    element = "float16" if case.dtype == HALF else "bfloat16"
+    shapes = [f"{element}[{','.join(map(str, s))}] {n}" for n, s in zip("qkvb", case.shapes(), strict=False)]
+    extra, whole = (", , , w", "") if case.bias is not None else ("", "")
+    if case.bias is not None:
+        # The op reads a mask of all scores; it is made once, not in each launch.
+        whole = f"""to = Constant <value_ints = [{case.bias[0]}, {case.bias[1]}, {case.queries}, {case.keys}]> ()
+          w = Expand (b, to)"""
+    ops = " ".join(
+        f"y{i} = com.microsoft.MultiHeadAttention <num_heads = {case.heads}, unidirectional = {int(case.causal)}>"
+        f" (q, k, v{extra})"
+        for i in range(count)
+    )
+    q = case.shapes()[0]
+    return onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 17, "com.microsoft" : 1]> g ({", ".join(shapes)}) => '
+        f"({element}[{','.join(map(str, q))}] y0) {{ {whole} {ops} }}"
+    )
+
+
+def bound(case: Case, options: dict[str, str], arrays: list[np.ndarray], graph: bool) -> Bound:
+    """Return the session of the library's way with its inputs, run twice."""
+    settings = onnxruntime.SessionOptions()
+    settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    settings.log_severity_level = 4
+    chosen = {**options, **({"enable_cuda_graph": "1"} if graph else {})}
+    proto = model(case, launches(case)).SerializeToString()
+    values = ort_values(dict(zip("qkvb", arrays, strict=False)))
+    plain = onnxruntime.InferenceSession(proto, settings, providers=[("CUDAExecutionProvider", options)])
+    outputs = outputs_of(plain, values, "measured")
+    session = onnxruntime.InferenceSession(proto, settings, providers=[("CUDAExecutionProvider", chosen)])
+    made = bind(session, values, outputs)
+    for _ in range(3):
+        made.run()
+    return made
+
+
+def library(case: Case, options: dict[str, str], arrays: list[np.ndarray]) -> tuple[Bound | None, str]:
+    """Return what runs the library's op, and a mark: `*` where no CUDA graph is made of it, and host code counts."""
+    for graph in (True, False):
+        try:
+            return bound(case, options, arrays, graph), "" if graph else "*"
+        except (*REFUSALS, UsageError) as error:
+            reason = str(error).splitlines()[0][:100]
+    return None, reason
+
+
+def measured(case: Case) -> dict[str, str]:
+    """Return the time of each way as it is shown."""
+    random = np.random.default_rng(0)
+    arrays = [random.standard_normal(s, np.float32).astype(NUMPY[case.dtype]) for s in case.shapes()]
+    count, times, marks = launches(case), dict[str, list[float]](), dict[str, str]()
+    # What a graph reads and writes lives as long as it is replayed.
+    mine = {n: made for n, tuning in ways(case).items() if (made := ours(case, tuning, arrays)) is not None}
+    graphs = {name: timing.graph_of([made] * count) for name, made in mine.items()}
+    sessions = {name: library(case, options, arrays) for name, options in LIBRARY.items()}
+    for _ in range(ROUNDS):
+        for name, graph in graphs.items():
+            started = time.perf_counter()
+            graph.replay()
+            torch.cuda.synchronize()
+            times.setdefault(name, []).append((time.perf_counter() - started) * 1e6 / count)
+        for name, (session, mark) in sessions.items():
+            marks[name] = mark
+            if session is not None:
+                started = time.perf_counter()
+                session.run()
+                times.setdefault(name, []).append((time.perf_counter() - started) * 1e6 / count)
+    return {
+        name: f"{statistics.median(times[name][2:]):.1f}{marks.get(name, '')}" if name in times else marks[name]
+        for name in (*graphs, *sessions)
+    }
+
+
+@click.command()
+@click.argument("rows", nargs=-1)
+def main(rows: tuple[str, ...]) -> None:
+    """Print a line for each row."""
+    print(f"{torch.cuda.get_device_name()}, onnxruntime {onnxruntime.__version__}; microseconds, * = with host code")
+    for name in rows or ROWS:
+        case = case_of(name)
+        products = 4 * case.batch * case.heads * case.queries * case.keys * case.size / (2 if case.causal else 1)
+        found = measured(case)
+        best = float(found["ours"])
+        print(
+            f"{name:30s} "
+            + "  ".join(f"{way} {shown}" for way, shown in found.items())
+            + f"  ours {products / best / 1e6:.0f} TFLOP/s",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,265 @@
+"""Lower precision from float32 files: how fast, how near, and what other converters make of the same traps.
+
+    python -m benchmarks.precision speed resnet50 bert_base   # on a GPU; each model by itself takes one to two minutes
+    python -m benchmarks.precision sentences                  # MiniLM on real sentences; anywhere
+    python -m benchmarks.precision traps                      # ours and two others beside it; anywhere
+
+`speed` races, in turns, in one process: ONNX Runtime on the float32 file at each of its settings, and what
+`onnxruntime.transformers.optimizer` makes of it; the native float16 file, fused; the float32 file, converted and fused.
+"""
+
+import math
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import click
+import numpy as np
+import numpy.typing as npt
+import onnx
+from rich.console import Console
+from rich.table import Table
+
+import models
+import onnxfuse
+from models import minilm, rivals, traps
+from onnxfuse.api.lowering import lowering
+from onnxfuse.api.optimizing import Optimized, optimize
+from onnxfuse.api.options import Options
+from onnxfuse.benchmark.timing import interleaved
+from onnxfuse.model import io
+from onnxfuse.model.errors import OnnxfuseError
+from onnxfuse.model.normalize import normalize
+from onnxfuse.precision import Lowering, convert
+from onnxfuse.profiling.bound import REFUSALS, Bound, bind, opened, ort_values, outputs_of
+from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, WARM_UP, Setting, cuda_settings
+from onnxfuse.verification import sessions
+from onnxfuse.verification.lower_precision import relative_rms
+from onnxfuse.verification.reference import float64_evaluator
+
+SIZES: dict[str, dict[str, int]] = {
+    "resnet50": {"batch": 32}, "efficientnet_b0": {"batch": 32}, "convnext_tiny": {"batch": 32},
+    "bert_base": {"batch": 32, "sequence": 128}, "vit_b_16": {"batch": 32}, "gpt2": {"batch": 8, "sequence": 512},
+    "minilm": {"batch": 32, "sequence": 128},
+}  # fmt: skip
+"""The sizes that are timed."""
+
+SMALL = {"batch": 1, "sequence": 32}
+"""The sizes that are measured in float64: the truth of a run of the sizes above takes minutes."""
+
+ROUNDS, RUNS = 8, 20
+PROVIDERS = [sessions.CUDA, sessions.CPU]
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+@click.group()
+def main() -> None:
+    """Lower precision from float32 files."""
+
+
+# ---- speed
+
+
+@main.command()
+@click.argument("names", nargs=-1)
+@click.option("--precision", default="float16", show_default=True)
+def speed(names: Sequence[str], precision: str) -> None:
+    """Time models, all of the table without names."""
+    table = Table("model", "ORT float32, us", "native float16", "converted", "to native", "over ORT", "kept", box=None)
+    gains = []
+    for name in names or SIZES:
+        best, native, ours, made = _raced(name, precision)
+        assert made.lowered is not None
+        gains.append(best[1] / ours)
+        table.add_row(
+            name, f"{best[1]:.0f} ({best[0]})", f"{native:.0f}", f"{ours:.0f}", f"{ours / native - 1:+.1%}",
+            f"{gains[-1]:.2f}x", f"{len(made.lowered.kept)} of {made.lowered.nodes}",
+        )  # fmt: skip
+        click.echo(f"{name}: {made.lowered.summary}")
+    Console(width=160).print(table)
+    click.echo(f"geometric mean over ONNX Runtime's best on the float32 file: {_geometric(gains):.2f}x")
+
+
+def _raced(name: str, precision: str) -> tuple[tuple[str, float], float, float, Optimized]:
+    """Return ONNX Runtime's fastest setting on the float32 file, and the medians of native and converted, in us."""
+    sizes = SIZES[name]
+    with tempfile.TemporaryDirectory() as folder:
+        plain, theirs, native, ours = (Path(folder) / f"{n}.onnx" for n in ("plain", "theirs", "native", "ours"))
+        io.save(models.build(name, **sizes), plain)
+        io.save(onnxfuse.optimize(models.build(name, dtype="float16", **sizes)), native)
+        began = time.perf_counter()
+        made = _converted(name, precision)
+        click.echo(f"{name}: converted in {time.perf_counter() - began:.0f} s")
+        io.save(made.model, ours)
+        files: list[tuple[str, Path, str]] = [("plain", plain, "float32")]
+        if rivals.optimized(plain, name, theirs) is None:
+            files.append(("transformers.optimizer", theirs, "float32"))
+        convolves = any(n.op_type == "Conv" for n in io.load(plain, weights=False).graph.node)
+        entries = [
+            (f"{what}: {s.name}", path, s, dtype, False)
+            for what, path, dtype in files for s in cuda_settings(convolutions=convolves)
+        ]  # fmt: skip
+        entries += [("native", native, CUDA_GRAPH, "float16", True), ("ours", ours, CUDA_GRAPH, "float32", True)]
+        medians = _medians(entries, lambda dtype: models.example_inputs(name, dtype=dtype, **sizes))
+    best = min(((k, v) for k, v in medians.items() if k not in ("native", "ours")), key=lambda pair: pair[1])
+    return best, medians["native"], medians["ours"], made
+
+
+def _converted(name: str, precision: str) -> Optimized:
+    """Return the float32 file of the sizes that are timed, converted by what was measured at small ones, and fused."""
+    small = {k: v for k, v in SMALL.items() if k in SIZES[name]}
+    feeds = tuple(models.example_inputs(name, seed=n, **small) for n in range(2))
+    model = models.build(name)
+    normalize(model)
+    convert(model, Lowering(precision, feeds))
+    for value in (*model.graph.input, *model.graph.output):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param in SIZES[name]:
+                dim.dim_value = SIZES[name][dim.dim_param]
+    return optimize(model)
+
+
+def _medians(
+    entries: Sequence[tuple[str, Path, Setting, str, bool]], feeds: Callable[[str], Mapping[str, npt.NDArray[Any]]]
+) -> dict[str, float]:
+    """Return the median microseconds of each that runs, timed in turns."""
+    arrays = {dtype: feeds(dtype) for dtype in {e[3] for e in entries}}
+    values = {dtype: ort_values(one) for dtype, one in arrays.items()}
+    ready: dict[str, Bound] = {}
+    for name, path, setting, dtype, fused in entries:
+        try:
+            plain = opened(path, DEFAULT, PROVIDERS, fused=fused)
+            outputs = outputs_of(plain, values[dtype], name)
+            del plain
+            bound = bind(opened(path, setting, PROVIDERS, fused=fused), values[dtype], outputs)
+            for _ in range(WARM_UP):
+                bound.run()
+        except REFUSALS as error:
+            click.echo(f"{name}: refused: {str(error)[:160]}")
+            continue
+        ready[name] = bound
+    times = interleaved([b.run for b in ready.values()], ROUNDS, RUNS)
+    return {name: 1e6 * median(seconds) for name, seconds in zip(ready, times, strict=True)}
+
+
+def _geometric(numbers: Sequence[float]) -> float:
+    return math.exp(sum(map(math.log, numbers)) / len(numbers)) if numbers else math.nan
+
+
+# ---- real sentences
+
+
+@main.command()
+@click.option("--precision", default="float16", show_default=True)
+def sentences(precision: str) -> None:
+    """Print the smallest cosine of MiniLM's embeddings of real sentences to float64."""
+    feeds = minilm.encode(minilm.sentences())
+    original = models.build("minilm")
+    made = optimize(original, Options(precision=lowering(precision, (feeds,))))
+    (true,) = float64_evaluator(original).run(["sentence_embedding"], feeds)
+    session = onnxfuse.session(made.model)
+    (got,) = session.run(None, feeds)
+    cosines = (got.astype(np.float64) * true).sum(axis=1) / np.linalg.norm(got, axis=1) / np.linalg.norm(true, axis=1)
+    where = session.get_providers()[0].removesuffix("ExecutionProvider")
+    click.echo(f"{len(true)} sentences, {precision}, {where}: smallest cosine to float64 {cosines.min():.7f}")
+    assert made.lowered is not None
+    click.echo(made.lowered.summary)
+
+
+# ---- traps
+
+
+@main.command("traps")
+def show_traps() -> None:
+    """Print what becomes of each trap: ours, onnxconverter-common's two ways, onnxruntime.transformers.float16."""
+    table = Table("trap", "onnxfuse", "kept", *OTHERS, box=None)
+    for trap in traps.TRAPS:
+        model, feeds = traps.planted(trap), traps.feeds(trap, 1)
+        names = [o.name for o in model.graph.output]
+        true = [dict(zip(names, float64_evaluator(model).run(names, _wide(f)), strict=True)) for f in feeds]
+        made = optimize(model, Options(precision=lowering("float16", tuple(feeds))))
+        assert made.lowered is not None
+        kept = f"{len(made.lowered.kept)} of {made.lowered.nodes}"
+        ours = _outcome(lambda made: made, made.model, feeds, true)
+        others = [_outcome(partial(c, feeds=feeds), _copy(model), feeds, true) for c in OTHERS.values()]
+        table.add_row(trap.name, ours, kept, *others)
+    Console(width=180).print(table)
+    click.echo("the largest relative RMS error of an output to float64, on the CPU; the contract allows 0.0098")
+
+
+def _outcome(
+    convert: Callable[[onnx.ModelProto], onnx.ModelProto],
+    model: onnx.ModelProto,
+    feeds: Sequence[Mapping[str, Any]],
+    true: Sequence[Mapping[str, Any]],
+) -> str:
+    """Return the error of what a converter makes, each half value rounded behind its node; or how it fails."""
+    try:
+        run = _runner(convert(model))
+        worst = 0.0
+        for feed, truth in zip(feeds, true, strict=True):
+            got = run(dict(feed))
+            worst = max(worst, *(relative_rms(got[n], np.asarray(truth[n]))[0] for n in truth))
+    except (OnnxfuseError, *FAILURES) as error:
+        return f"fails: {type(error).__name__}"
+    return "NaN or infinite" if math.isinf(worst) else f"{worst:.2g}"
+
+
+def _runner(model: onnx.ModelProto) -> Callable[[Arrays], Mapping[str, Any]]:
+    """Return what runs a model as ONNX defines its types: each value is rounded behind its node."""
+    from onnxfuse.verification.truth import as_half
+
+    sessions.plain(model, [sessions.CPU])  # What does not open is no model.
+    return as_half(onnxfuse.unfuse(model))
+
+
+def _common(model: onnx.ModelProto, feeds: Sequence[Mapping[str, Any]]) -> onnx.ModelProto:
+    from onnxconverter_common import float16
+
+    made: onnx.ModelProto = float16.convert_float_to_float16(model, keep_io_types=True)
+    return made
+
+
+def _common_automatic(model: onnx.ModelProto, feeds: Sequence[Mapping[str, Any]]) -> onnx.ModelProto:
+    from onnxconverter_common import auto_mixed_precision
+
+    made: onnx.ModelProto = auto_mixed_precision.auto_convert_mixed_precision(
+        model, dict(feeds[0]), rtol=0.01, atol=0.001, keep_io_types=True
+    )
+    return made
+
+
+def _transformers(model: onnx.ModelProto, feeds: Sequence[Mapping[str, Any]]) -> onnx.ModelProto:
+    from onnxruntime.transformers import float16
+
+    made: onnx.ModelProto = float16.convert_float_to_float16(model, keep_io_types=True)
+    return made
+
+
+OTHERS: dict[str, Callable[[onnx.ModelProto, Sequence[Mapping[str, Any]]], onnx.ModelProto]] = {
+    "onnxconverter-common": _common,
+    "its auto_mixed_precision": _common_automatic,
+    "onnxruntime.transformers.float16": _transformers,
+}
+"""Other converters; onnxconverter-common is on PyPI, the other one comes with ONNX Runtime."""
+
+FAILURES: tuple[type[Exception], ...] = (
+    ImportError, ValueError, TypeError, KeyError, AttributeError, RuntimeError, IndexError, *sessions.ORT_ERRORS,
+)  # fmt: skip
+"""What they raise, and ONNX Runtime of what they made."""
+
+
+def _copy(model: onnx.ModelProto) -> onnx.ModelProto:
+    return onnx.ModelProto.FromString(model.SerializeToString())
+
+
+def _wide(feed: Mapping[str, npt.NDArray[Any]]) -> Arrays:
+    return {n: x.astype(np.float64) if x.dtype.kind == "f" else x for n, x in feed.items()}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""Lower precision on the way of a model: converted before it is fused, and told afterwards."""
+
+from typing import TYPE_CHECKING
+
+from onnx import ModelProto
+
+from onnxfuse.api.options import Options, Progress
+from onnxfuse.api.source import Origin, copied
+from onnxfuse.model import lowered
+from onnxfuse.model.lowered import Lowered
+from onnxfuse.model.normalize import normalize
+from onnxfuse.rewrite.unfuse import unfuse
+
+if TYPE_CHECKING:
+    from onnxfuse.precision import Lowering
+
+__all__ = ["Lowered", "converted", "lowering"]
+
+
+def lowering(
+    precision: str | None, inputs: tuple[object, ...] = (), tolerance: float | None = None, io: str | None = None,
+    seconds: float | None = None,
+) -> "Lowering | None":  # fmt: skip
+    """Return what is asked for, None where nothing is. Raises UsageError for what there is not."""
+    if precision is None:
+        return None
+    from onnxfuse.precision import SECONDS, Lowering  # ONNX Runtime is imported where something is to be run.
+
+    return Lowering(precision, tuple(inputs), tolerance, io or "float32", seconds or SECONDS)  # type: ignore[arg-type]  # paths or arrays
+
+
+def converted(model: ModelProto, origin: Origin, options: Options, progress: Progress) -> tuple[Origin, Lowered | None]:
+    """Convert `model`, fresh from `origin`, as the options ask; return where it comes from now, and how it says it is.
+
+    Raises ModelError where the contract does not hold, UsageError.
+    """
+    if options.precision is None:
+        return origin, lowered.read(model)
+    from onnxfuse.precision import convert
+
+    with origin.named():
+        normalize(model, freeze=options.freeze_initializers)
+        unfuse(model)
+        done = convert(model, options.precision, progress)
+    return Origin(copied(model), origin.strict_fp32), done

@@ -1,0 +1,29 @@
+"""How a model was converted to lower precision: the verdict, and each node that stayed, with its reason."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+SCREEN = 12
+"""Nodes that are told one by one, where not all are wanted."""
+
+
+def print_precision(facts: Mapping[str, Any], console: Console, limit: int | None = SCREEN) -> None:
+    """Print what `Lowered.as_dict` tells."""
+    console.print(f"[bold green]precision:[/] {escape(facts['summary'])}", soft_wrap=True)
+    kept = facts["kept"]
+    for one in kept[:limit]:
+        console.print(
+            f"  - {escape(one['op'])} {escape(one['node'])} stays {one['type']}: {escape(one['reason'])}",
+            soft_wrap=True,
+        )
+    if limit is not None and len(kept) > limit:
+        console.print(f"  - {len(kept) - limit} more: onnxfuse explain --all, or --json", style="dim")
+    for told, names in (
+        ("masks brought into its range, which changes nothing", facts["clamped"]),
+        ("weights that are there in two types", facts["doubled"]),
+    ):
+        if names:
+            console.print(f"  {told}: {escape(', '.join(names))}", soft_wrap=True)

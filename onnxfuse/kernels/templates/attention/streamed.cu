@@ -1,0 +1,313 @@
+// y = softmax(q k^T * scale + bias) v, head by head, of any number of queries and keys
+//
+// q [batch, HEADS, queries, SIZE], k and v [batch, HEADS, keys, SIZE], y as q, each with strides of its own along all
+// but the last axis; bias broadcast to [batch, HEADS, queries, keys], or to [windows, HEADS, queries, keys], again and
+// again along the batch. 16-bit types. No length stands in the text: one kernel is for all of them. Accuracy: products
+// exact, sums and exponentials in float; weights are rounded to the element type before they meet the values, and
+// divided by their sum, which is of the unrounded ones, at the end. Where the bias is minus infinity for all keys of a
+// query, y is NaN, as 0 / 0, or 0 if SAFE; without a key it is 0.
+//
+// A block takes WARPS * TILES * 16 queries of a head; a warp holds TILES * 16 of them and their part of y in registers.
+// The keys and their values go by STEP at a time, through two places in shared memory: while one is multiplied, the
+// other is filled. A warp scales what it has whenever a greater score comes (Dao, FlashAttention-2, 2023). Under the
+// causal mask steps without a key for a query of the block are not fetched; comparisons with the ends and the diagonal
+// are for the steps that they cross alone.
+
+struct Parameters {
+  long long queries, keys;
+  long long blocks;   // of a head
+  long long windows;  // of so many in a row each has a bias of its own
+  long long bias_batch, bias_head, bias_query, bias_key;  // elements
+};
+
+constexpr int PITCH = SIZE + 8;  // elements of a row in shared memory: eight rows begin in different banks
+constexpr int ROW_BYTES = PITCH * 2, STEP_BYTES = STEP * ROW_BYTES;
+constexpr int ROWS = WARPS * TILES * 16;  // queries of a block
+constexpr int GROUPS = STEP / 16;         // products of 16 keys, of a step
+
+struct Place {
+  long long batch, head;
+  int first_query, queries, keys;
+  int end;  // of the keys that any query of the block may see
+};
+
+DEVICE Place place(const Parameters& p) {
+  const unsigned blocks = (unsigned)p.blocks, part = block_index() % blocks, rest = block_index() / blocks;
+  // Under the causal mask the last queries have the most keys: the longest work first.
+  const int first = (int)(CAUSAL ? blocks - 1 - part : part) * ROWS;
+  const int keys = (int)p.keys, queries = (int)p.queries;
+  return {rest / HEADS, rest % HEADS, first, queries, keys, CAUSAL && first + ROWS < keys ? first + ROWS : keys};
+}
+
+// ---- keys and values
+
+DEVICE void fetch_unit(SharedAddress to, const E* from, bool there) {
+  if constexpr (ALIGNED) {
+    copy_beside<16>(to, from, there);
+  } else {
+    unsigned word[4] = {};
+    if (there)
+      UNROLLED for (int i = 0; i < 8; ++i) word[i / 2] |= (unsigned)load_bits(from + i) << i % 2 * 16;
+    store_shared(to, word);
+  }
+}
+
+// A step's rows from `first` on; those behind the last one are zeros, since no number times a weight of 0 is one.
+template <int STRIDE> DEVICE void fetch_rows(SharedAddress to, const E* from, int first, int count) {
+  UNROLLED for (int i = 0; i < (STEP * UNITS + THREADS - 1) / THREADS; ++i) {
+    const int unit = i * THREADS + (int)thread_index(), row = unit / UNITS, column = unit % UNITS;
+    if ((STEP * UNITS) % THREADS == 0 || unit < STEP * UNITS) {
+      const bool there = first + row < count;
+      fetch_unit(to + row * ROW_BYTES + column * 16, from + (there ? first + row : 0) * (long long)STRIDE + column * 8, there);
+    }
+  }
+}
+
+// The bias of a step's keys, times log2(e), is on its way in registers while the step before is multiplied.
+constexpr int BIASES = BIAS == PER_KEY ? (STEP + THREADS - 1) / THREADS : 1;
+struct KeyBias {
+  float of[BIASES];
+
+  DEVICE void load_from(const E* bias, int first, int keys, long long stride) {
+    UNROLLED for (int i = 0; i < BIASES; ++i) {
+      const int key = first + i * THREADS + (int)thread_index();
+      of[i] = key < keys ? load<1>(bias + key * stride).get(0) * LOG2_E : lowest();
+    }
+  }
+  DEVICE void put(float* to) const {
+    UNROLLED for (int i = 0; i < BIASES; ++i) {
+      const int key = i * THREADS + (int)thread_index();
+      if (key < STEP) to[key] = of[i];
+    }
+  }
+};
+
+// ---- the queries of a warp
+
+struct Rows {
+  unsigned q[TILES][TERMS][4];
+  float y[TILES][COLUMNS][4];
+  float highest[TILES][2], sum[TILES][2];  // the sum of this lane's keys
+};
+
+// Of a row behind the last one, the last one again.
+DEVICE int row_of(const Place& at, int first, int tile, int half) {
+  const int wanted = first + tile * 16 + (int)thread_index() % 32 / 4 + half * 8;
+  return wanted < at.queries ? wanted : at.queries - 1;
+}
+
+DEVICE unsigned load_pair(const E* from) {
+  if constexpr (ALIGNED) return load<2>(from).word(0);
+  else return load_bits(from) | (unsigned)load_bits(from + 1) << 16;
+}
+
+DEVICE void load_queries(Rows& rows, const E* q, const Place& at, int first) {
+  UNROLLED for (int tile = 0; tile < TILES; ++tile)
+    UNROLLED for (int half = 0; half < 2; ++half) {
+      const E* row = q + row_of(at, first, tile, half) * (long long)Q_ROW + thread_index() % 4 * 2;
+      UNROLLED for (int k = 0; k < TERMS; ++k)
+        UNROLLED for (int right = 0; right < 2; ++right)
+          rows.q[tile][k][right * 2 + half] = load_pair(row + k * 16 + right * 8);
+    }
+  UNROLLED for (int tile = 0; tile < TILES; ++tile) {
+    UNROLLED for (int column = 0; column < COLUMNS; ++column)
+      UNROLLED for (int i = 0; i < 4; ++i) rows.y[tile][column][i] = 0.0f;
+    UNROLLED for (int half = 0; half < 2; ++half) {
+      rows.highest[tile][half] = lowest();
+      rows.sum[tile][half] = 0.0f;
+    }
+  }
+}
+
+// ---- a step: EDGE where some of its keys do not count, for all or for some queries
+
+struct Scores {
+  float of[TILES][STEP / 8][4];
+};
+
+// Groups of 16 keys that count: in a step that the end cuts short, not all.
+template <bool EDGE> DEVICE int groups_of(int first_key, int end) {
+  return EDGE && end - first_key < STEP ? (end - first_key + 15) / 16 : GROUPS;
+}
+
+template <bool EDGE> DEVICE void multiply_keys(Scores& scores, const Rows& rows, SharedAddress keys, int groups) {
+  const int lane = thread_index() % 32;
+  const SharedAddress row = keys + (lane / 16 * 8 + lane % 8) * ROW_BYTES + lane / 8 % 2 * 16;
+  UNROLLED for (int group = 0; group < GROUPS; ++group) {
+    if (EDGE && group >= groups) break;
+    UNROLLED for (int k = 0; k < TERMS; ++k) {
+      unsigned key[4];
+      load_blocks<false>(key, row + group * 16 * ROW_BYTES + k * 32);
+      UNROLLED for (int tile = 0; tile < TILES; ++tile) {
+        product(scores.of[tile][2 * group], rows.q[tile][k], key[0], key[1], (E*)nullptr);
+        product(scores.of[tile][2 * group + 1], rows.q[tile][k], key[2], key[3], (E*)nullptr);
+      }
+    }
+  }
+}
+
+// What is added to two neighbouring keys of a query, from `at` on.
+template <bool EDGE> DEVICE Pair load_bias(const E* at, long long stride, bool wide, int key, int keys) {
+  Pack<E, 2> both = {};
+  if (!EDGE && wide) {
+    both = load<2>(at);
+  } else {
+    if (!EDGE || key < keys) both.set_bits(0, load_bits(at));
+    if (!EDGE || key + 1 < keys) both.set_bits(1, load_bits(at + stride));
+  }
+  return {both.get(0) * LOG2_E, both.get(1) * LOG2_E};
+}
+
+// Times log2(e), so that 2^x takes the place of e^x.
+template <bool EDGE>
+DEVICE void scale_scores(Scores& scores, const float* key_bias, const E* bias, const Place& at, int first_query,
+                         int first_key, const Parameters& p) {
+  const int lane = thread_index() % 32, inside = lane % 4 * 2;
+  // Whether both of a pair can be read at once.
+  const bool wide = BIAS == PER_PAIR && p.bias_key == 1 && p.bias_query % 2 == 0 && (unsigned long long)bias % 4 == 0;
+  UNROLLED for (int tile = 0; tile < TILES; ++tile)
+    UNROLLED for (int half = 0; half < 2; ++half) {
+      const int query = first_query + tile * 16 + lane / 4 + half * 8;
+      const E* row = bias;
+      if constexpr (BIAS == PER_PAIR) row += row_of(at, first_query, tile, half) * p.bias_query + (first_key + inside) * p.bias_key;
+      UNROLLED for (int column = 0; column < STEP / 8; ++column) {
+        const int key = first_key + column * 8 + inside;
+        Pair added = {};
+        if constexpr (BIAS == PER_KEY) added = *(const Pair*)(key_bias + column * 8 + inside);
+        if constexpr (BIAS == PER_PAIR) added = load_bias<EDGE>(row + column * 8 * p.bias_key, p.bias_key, wide, key, at.keys);
+        UNROLLED for (int i = 0; i < 2; ++i) {
+          float& score = scores.of[tile][column][half * 2 + i];
+          if (!SCALED_LATE) score = score * SCALE + added.at[i];
+          if (EDGE) score = key + i < at.keys && (!CAUSAL || key + i <= query) ? score : lowest();
+        }
+      }
+    }
+}
+
+// Scores become weights; what there is of the keys before shrinks where a greater score has come.
+DEVICE void weigh(Scores& scores, Rows& rows) {
+  constexpr float UNIT = SCALED_LATE ? SCALE : 1.0f;
+  UNROLLED for (int tile = 0; tile < TILES; ++tile)
+    UNROLLED for (int half = 0; half < 2; ++half) {
+      float highest = rows.highest[tile][half];
+      UNROLLED for (int column = 0; column < STEP / 8; ++column)
+        UNROLLED for (int i = 0; i < 2; ++i) highest = greater(highest, scores.of[tile][column][half * 2 + i]);
+      UNROLLED for (int distance = 1; distance <= 2; distance *= 2)
+        highest = greater(highest, float_of_bits(exchange(bits_of_float(highest), distance)));
+      const float base = highest == lowest() ? 0.0f : highest * UNIT;  // nothing seen: 2^(-inf - 0) is 0, not NaN
+      const float factor = exp2_fast(rows.highest[tile][half] * UNIT - base);
+      float sum = rows.sum[tile][half] * factor;
+      UNROLLED for (int column = 0; column < COLUMNS; ++column)
+        UNROLLED for (int i = 0; i < 2; ++i) rows.y[tile][column][half * 2 + i] *= factor;
+      UNROLLED for (int column = 0; column < STEP / 8; ++column)
+        UNROLLED for (int i = 0; i < 2; ++i) {
+          float& score = scores.of[tile][column][half * 2 + i];
+          score = exp2_fast(score * UNIT - base);
+          sum += score;
+        }
+      rows.sum[tile][half] = sum;
+      rows.highest[tile][half] = highest;
+    }
+}
+
+template <bool EDGE> DEVICE void multiply_values(Rows& rows, const Scores& weights, SharedAddress values, int groups) {
+  const int lane = thread_index() % 32;
+  const SharedAddress row = values + (lane / 8 % 2 * 8 + lane % 8) * ROW_BYTES + lane / 16 * 16;
+  UNROLLED for (int group = 0; group < GROUPS; ++group) {
+    if (EDGE && group >= groups) break;
+    unsigned weight[TILES][4];
+    UNROLLED for (int tile = 0; tile < TILES; ++tile)
+      UNROLLED for (int part = 0; part < 4; ++part) {
+        const float* from = &weights.of[tile][2 * group + part / 2][part % 2 * 2];
+        weight[tile][part] = rounded(from[0], from[1], (E*)nullptr);
+      }
+    UNROLLED for (int k = 0; k < TERMS; ++k) {
+      unsigned value[4];
+      load_blocks<true>(value, row + group * 16 * ROW_BYTES + k * 32);
+      UNROLLED for (int tile = 0; tile < TILES; ++tile) {
+        product(rows.y[tile][2 * k], weight[tile], value[0], value[1], (E*)nullptr);
+        product(rows.y[tile][2 * k + 1], weight[tile], value[2], value[3], (E*)nullptr);
+      }
+    }
+  }
+}
+
+template <bool EDGE>
+DEVICE void attend_step(Rows& rows, SharedAddress keys, SharedAddress values, const float* key_bias,
+                        const E* bias, const Place& at, int first_query, int first_key, const Parameters& p) {
+  const int groups = groups_of<EDGE>(first_key, at.end);
+  Scores scores = {};
+  multiply_keys<EDGE>(scores, rows, keys, groups);
+  if (EDGE || !SCALED_LATE) scale_scores<EDGE>(scores, key_bias, bias, at, first_query, first_key, p);
+  weigh(scores, rows);
+  multiply_values<EDGE>(rows, scores, values, groups);
+}
+
+DEVICE void store_rows(const Rows& rows, E* y, const Place& at, int first) {
+  UNROLLED for (int tile = 0; tile < TILES; ++tile)
+    UNROLLED for (int half = 0; half < 2; ++half) {
+      float sum = rows.sum[tile][half];
+      UNROLLED for (int distance = 1; distance <= 2; distance *= 2)
+        sum += float_of_bits(exchange(bits_of_float(sum), distance));
+      const float part = sum == 0.0f && (SAFE || at.keys == 0) ? 0.0f : reciprocal_fast(sum);
+      unsigned word[COLUMNS];
+      UNROLLED for (int column = 0; column < COLUMNS; ++column) {
+        const float* pair = &rows.y[tile][column][half * 2];
+        word[column] = rounded(pair[0] * part, pair[1] * part, (E*)nullptr);
+      }
+      const int row = first + tile * 16 + (int)thread_index() % 32 / 4 + half * 8;
+      store_row(word, y + row * (long long)Y_ROW, row < at.queries);
+    }
+}
+
+// Where the matrix of a head begins.
+template <bool HEADS_FIRST> DEVICE long long start_of(const Place& at, int rows) {
+  return HEADS_FIRST ? (at.batch * HEADS + at.head) * rows * SIZE : (at.batch * rows * HEADS + at.head) * SIZE;
+}
+
+DEVICE void attend(const Pointers& pointers, const Parameters& p) {
+  DYNAMIC_SHARED(unsigned, shared_words, (4 * STEP_BYTES + 2 * STEP * 4) / 4);
+  const SharedAddress keys = shared_address(shared_words), values = keys + 2 * STEP_BYTES;
+  float* key_bias = (float*)(shared_words + STEP_BYTES);  // behind two steps of keys and of values
+  const Place at = place(p);
+  const E* k = pointers.k + start_of<K_HEADS_FIRST>(at, at.keys);
+  const E* v = pointers.v + start_of<V_HEADS_FIRST>(at, at.keys);
+  const E* added = BIAS == NONE ? nullptr
+                                : pointers.bias + ((WINDOWED ? at.batch % p.windows : at.batch) * p.bias_batch +
+                                                   at.head * p.bias_head);
+  const int first_query = at.first_query + (int)thread_index() / 32 * (TILES * 16);
+  KeyBias next;
+  if (at.end > 0) {
+    fetch_rows<K_ROW>(keys, k, 0, at.keys);
+    fetch_rows<V_ROW>(values, v, 0, at.keys);
+    if constexpr (BIAS == PER_KEY) {
+      next.load_from(added, 0, at.keys, p.bias_key);
+      next.put(key_bias);
+    }
+  }
+  close_group_of_copies();
+  Rows rows;
+  load_queries(rows, pointers.q + start_of<Q_HEADS_FIRST>(at, at.queries), at, first_query);
+  for (int first_key = 0, place = 0; first_key < at.end; first_key += STEP, place ^= 1) {
+    wait_for_copies<0>();
+    wait_for_block();  // and nobody reads the other place any more
+    const int after = first_key + STEP;
+    if (after < at.end) {
+      fetch_rows<K_ROW>(keys + (place ^ 1) * STEP_BYTES, k, after, at.keys);
+      fetch_rows<V_ROW>(values + (place ^ 1) * STEP_BYTES, v, after, at.keys);
+      if constexpr (BIAS == PER_KEY) next.load_from(added, after, at.keys, p.bias_key);
+    }
+    close_group_of_copies();
+    const SharedAddress key = keys + place * STEP_BYTES, value = values + place * STEP_BYTES;
+    const float* of_keys = key_bias + place * STEP;
+    if (first_query < at.queries && (!CAUSAL || first_key < first_query + TILES * 16)) {
+      if (after > at.keys || (CAUSAL && after > first_query + 1))
+        attend_step<true>(rows, key, value, of_keys, added, at, first_query, first_key, p);
+      else
+        attend_step<false>(rows, key, value, of_keys, added, at, first_query, first_key, p);
+    }
+    if constexpr (BIAS == PER_KEY)
+      if (after < at.end) next.put(key_bias + (place ^ 1) * STEP);
+  }
+  store_rows(rows, pointers.y + start_of<Y_HEADS_FIRST>(at, at.queries), at, first_query);
+}

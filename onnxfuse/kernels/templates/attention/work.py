@@ -1,0 +1,133 @@
+"""An attention with its sizes, and what its kernels have in common: where operands lie, as C++."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from onnx import TensorProto
+
+from onnxfuse.kernels.emit.access import Pointer
+from onnxfuse.kernels.emit.source import constants
+from onnxfuse.kernels.ir import strides, types
+from onnxfuse.kernels.ir.strides import Shape
+from onnxfuse.kernels.ir.types import UnsupportedError
+from onnxfuse.kernels.templates.attention.body import Attention, Operand, take_apart
+from onnxfuse.model.fused import FusedOp
+
+LARGEST_SIZE = 256
+"""Elements of a head: more accumulators would not fit the registers."""
+LOG2_E = math.log2(math.e)
+
+
+@dataclass(frozen=True)
+class Work:
+    """An attention with its sizes."""
+
+    op: FusedOp
+    parts: Attention
+    batch: int
+    queries: int
+    keys: int
+    size: int
+    """Elements of a head."""
+    bias: Shape | None
+    """Strides of the bias along batch, heads, queries and keys, 0 = broadcast."""
+    windows: int
+    """Of so many in a row each has a bias of its own, then they begin again; 0 = the bias is that of the batch."""
+    output_shapes: tuple[Shape, ...]
+
+    @property
+    def is_bias_by_query(self) -> bool:
+        """Whether queries have biases of their own; else a key has one for all of them, or there is none."""
+        return self.bias is not None and bool(self.bias[2] != 0)
+
+
+def work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
+    """Return the attention on inputs of these shapes; raises `UnsupportedError` where the kernel does not take them."""
+    parts = take_apart(op)
+    (batch, queries, size), (k_batch, keys, k_size), (v_batch, v_keys, v_size) = (
+        _sizes(operand, parts.heads, input_shapes) for operand in (parts.q, parts.k, parts.v)
+    )
+    if not (batch == k_batch == v_batch and keys == v_keys and size == k_size == v_size):
+        raise UnsupportedError("queries, keys and values whose batch, sequence or head size differ")
+    if size % 16 or not 16 <= size <= LARGEST_SIZE:
+        raise UnsupportedError(f"heads of {size} elements, expected a multiple of 16 up to {LARGEST_SIZE}")
+    if parts.causal and queries != keys:
+        raise UnsupportedError("a causal mask over other keys than those of the queries")
+    full, windows = (batch, parts.heads, queries, keys), 0
+    bias = None
+    if parts.bias is not None:
+        shape = input_shapes[parts.bias]
+        if parts.windows:
+            if len(shape) != 5 or shape[0] != 1 or not shape[1] or batch % shape[1]:
+                raise UnsupportedError(f"a bias of shape {list(shape)} for the windows of a batch of {batch}")
+            shape, windows = shape[1:], shape[1]
+            full = (windows, *full[1:])
+        if len(shape) > 4 or any(n not in (1, m) for n, m in zip(strides.padded(shape, 4), full, strict=True)):
+            raise UnsupportedError(f"a bias of shape {list(shape)} beside scores of shape {list(full)}")
+        bias = strides.strides_in(shape, full)
+    wide = (batch, parts.heads, queries, size)
+    flat: Shape = (batch, queries, parts.heads * size)
+    if parts.target is not None:
+        flat = _reshaped((batch, queries, parts.heads, size), parts.target)
+    return Work(op, parts, batch, queries, keys, size, bias, windows, (wide if parts.y.heads_first else flat,))
+
+
+def _reshaped(shape: Shape, target: tuple[int, ...]) -> Shape:
+    """Return the shape that a Reshape gives: a 0 copies an extent, a -1 is what is left."""
+    if any(n == 0 and axis >= len(shape) for axis, n in enumerate(target)) or target.count(-1) > 1:
+        raise UnsupportedError(f"a result of shape {list(shape)} as {list(target)}")
+    given = [shape[axis] if n == 0 else n for axis, n in enumerate(target)]
+    rest, elements = math.prod(n for n in given if n != -1), math.prod(shape)
+    found = tuple(n if n != -1 else elements // max(rest, 1) for n in given)
+    if math.prod(found) != elements or (-1 in given and not rest):
+        raise UnsupportedError(f"a result of shape {list(shape)} as {list(target)}")
+    return found
+
+
+def _sizes(operand: Operand, heads: int, input_shapes: tuple[Shape, ...]) -> tuple[int, int, int]:
+    """Return batch, sequence and size of a head."""
+    shape = input_shapes[operand.position]
+    if len(shape) not in ((4,) if operand.heads_first else (3, 4)):
+        raise UnsupportedError(f"an operand of rank {len(shape)}")
+    if len(shape) == 4:
+        many, sequence = (shape[1], shape[2]) if operand.heads_first else (shape[2], shape[1])
+        if many != heads:
+            raise UnsupportedError(f"{many} heads, expected {heads}")
+        return shape[0], sequence, shape[3]
+    if shape[2] % heads:
+        raise UnsupportedError(f"{shape[2]} columns for {heads} heads")
+    return shape[0], shape[1], shape[2] // heads
+
+
+# ---- the text
+
+
+def common_constants(mine: Work, facts: dict[str, bool | int]) -> str:
+    """Return the constants that all kernels have: types, scale, flags, and how far rows lie apart; and `facts`."""
+    parts, kinds = mine.parts, ("NONE", "PER_KEY", "PER_PAIR")
+    both = {**facts, "HEADS": parts.heads, "SIZE": mine.size, "CAUSAL": parts.causal, "SAFE": parts.safe}
+    for name, operand in named(parts):
+        both[f"{name}_ROW"] = mine.size if operand.heads_first else parts.heads * mine.size
+    scale = parts.scale or mine.size**-0.5
+    return (
+        f"using E = {types.TYPES[parts.dtype].stored};\n"
+        + constants(both)
+        + f"constexpr float SCALE = {types.literal(scale * LOG2_E, TensorProto.FLOAT)};\n"
+        + f"enum Bias {{ {', '.join(kinds)} }};\n"
+        + f"constexpr Bias BIAS = {kinds[0 if mine.bias is None else 2 if mine.is_bias_by_query else 1]};\n"
+    )
+
+
+def named(parts: Attention) -> tuple[tuple[str, Operand], ...]:
+    """Return queries, keys, values and result by the names that they have in the text."""
+    return (("Q", parts.q), ("K", parts.k), ("V", parts.v), ("Y", parts.y))
+
+
+def pointers(mine: Work) -> tuple[Pointer, ...]:
+    """Return the fields of `Pointers`."""
+    parts = mine.parts
+    bias = "nullptr" if parts.bias is None else f"in{parts.bias}"
+    inputs = (Pointer("const E", name.lower(), f"in{operand.position}") for name, operand in named(parts)[:3])
+    return (*inputs, Pointer("const E", "bias", bias), Pointer("E", "y", "out0"))

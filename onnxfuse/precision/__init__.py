@@ -1,0 +1,185 @@
+"""Lower precision: a float32 model converted to float16 or bfloat16, where its outputs keep what a contract asks.
+
+`convert` is the whole way. What can be converted is told by ONNX's schemas (`plan`); what that does to each node is
+measured beside the truth (`measure`); nodes whose values leave the range stay, and the fewest of those that lose digits
+(`suspects`, `choose`), tried as a whole (`trial`); then weights are converted and Casts put at borders (`write`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from onnx import ModelProto, TensorProto
+
+from onnxfuse.model import lowered
+from onnxfuse.model.errors import ModelError, UsageError
+from onnxfuse.model.io import without_weights
+from onnxfuse.model.lowered import TYPES, Kept, Lowered
+from onnxfuse.precision import masks, plan
+from onnxfuse.precision.choose import Choice, choose
+from onnxfuse.precision.measure import Measured, measure
+from onnxfuse.precision.plan import FLOAT, Place
+from onnxfuse.precision.scopes import called, every, scopes_of
+from onnxfuse.precision.trial import Trial
+from onnxfuse.precision.write import constants_as_tensors
+from onnxfuse.verification import sessions
+from onnxfuse.verification.inputs import Case
+from onnxfuse.verification.lower_precision import relative_rms
+from onnxfuse.verification.planning import RealInputs
+from onnxfuse.verification.reference import OutOfTime
+from onnxfuse.verification.truth import FLOAT64_PARAMETERS, REFERENCE_GAPS, no_float64, random_node
+from onnxfuse.verification.usual import usual_cases
+
+Progress = Callable[[str], None]
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+SECONDS = 300.0
+"""For measuring, and as much again for trying what may be converted."""
+
+NOTHING = 1e-9
+"""A difference of this share of an output is none: float64 has six digits more."""
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """What is asked for."""
+
+    precision: str
+    """`float16`, `bfloat16` or `mixed`."""
+    inputs: tuple[RealInputs, ...] = field(default=())
+    """Real inputs; without them made-up ones of every kind, in the range of float16."""
+    tolerance: float | None = None
+    """The largest relative RMS error of an output; None for the default of the contract."""
+    io: str = "float32"
+    """The type of the model's float32 inputs and outputs."""
+    seconds: float = SECONDS
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for what there is not."""
+        if self.precision not in lowered.PRECISIONS:
+            raise UsageError(f"precision is {self.precision!r}, expected one of {', '.join(lowered.PRECISIONS)}")
+        if self.io not in TYPES:
+            raise UsageError(f"io_precision is {self.io!r}, expected one of {', '.join(TYPES)}")
+        if self.tolerance is not None and not 0 < self.tolerance < 1:
+            raise UsageError(f"tolerance is {self.tolerance:g}, expected a share above 0 and below 1", "Such as 0.01.")
+
+
+def convert(model: ModelProto, asked: Lowering, progress: Progress = lambda _: None) -> Lowered:
+    """Convert a normalized model without fused ops, in place; return what was done, which the model says from now on.
+
+    Raises ModelError, which names the output, where no choice holds the contract; UsageError where the model runs on
+    none of the made-up inputs.
+    """
+    known = lowered.read(model)
+    if known is not None:
+        return known
+    _check(model)
+    began = time.perf_counter()
+    constants_as_tensors(model, [s.proto for s in every(scopes_of(model))])
+    low = TYPES["float16" if asked.precision == "mixed" else asked.precision]
+    tolerance = lowered.tolerance_of(asked.precision) if asked.tolerance is None else asked.tolerance
+    progress("inputs")
+    cases = usual_cases(model, asked.inputs or None, [sessions.CPU], "--precision", half=True)
+    feeds = [case.make() for case in cases]
+    clamped, places, seen, truth = _measured(model, asked, low, feeds, progress)
+    until = max(began, time.perf_counter()) + asked.seconds
+    trial = Trial(model, low, tolerance, feeds, seen.outputs, until, progress)
+    choice = choose(trial, places, seen.met, mixed=asked.precision == "mixed")
+    _require(choice, places, tolerance, asked)
+    made, doubled = trial.converted(choice.kept, TYPES[asked.io])
+    facts = Lowered(
+        precision=asked.precision,
+        tolerance=tolerance,
+        inputs=_told(cases[: len(seen.outputs)], seen.note),
+        truth=truth,
+        nodes=sum(bool(p.types) for p in places.values()),
+        kept=tuple(
+            Kept(called(places[n].node), places[n].node.op_type, lowered.NAMES[t], choice.reasons[n])
+            for n, t in choice.kept.items()
+        ),
+        fixed=tuple(Kept(called(p.node), p.node.op_type, "float32", p.why) for p in places.values() if p.why),
+        clamped=tuple(clamped),
+        doubled=tuple(doubled),
+        error=float(f"{choice.tried.judged.error:.3g}"),
+    )
+    model.CopyFrom(made)
+    lowered.write(model, facts)
+    return facts
+
+
+def _check(model: ModelProto) -> None:
+    """Raise UsageError for a model that has nothing to convert, or whose truth nobody knows."""
+    random = random_node(model.graph.node)
+    if random is not None:
+        raise UsageError(
+            f"{random.op_type} '{called(random)}' draws random numbers: what lower precision does cannot be told",
+            "Export the model for inference, or cut it before that node.",
+        )
+    places = plan.places(scopes_of(model), plan.opsets_of(model))
+    if not any(p.types for p in places.values()):
+        raise UsageError("no node of the model can be converted: none computes with float32", "Leave out --precision.")
+
+
+def _measured(
+    model: ModelProto, asked: Lowering, low: int, feeds: Sequence[Arrays], progress: Progress
+) -> tuple[list[str], dict[str, Place], Measured, str]:
+    """Return the masks that were clamped in `model`, its nodes, what they meet, and the type of the truth."""
+    types = [low] if asked.precision != "mixed" else [low, TensorProto.BFLOAT16]
+    truth = TensorProto.DOUBLE if _parameters(model) <= FLOAT64_PARAMETERS else FLOAT
+
+    def look(at: ModelProto, types: Sequence[int]) -> tuple[dict[str, Place], Measured]:
+        main = scopes_of(at)
+        places = plan.places(main, plan.opsets_of(at))
+        try:
+            return places, measure(at, places, types, feeds, asked.seconds, progress, truth)
+        except OutOfTime as error:
+            raise UsageError(f"--precision: {error}", "Give smaller inputs with --inputs, or more --time.") from None
+        except REFERENCE_GAPS as error:
+            raise UsageError(f"--precision: the truth is {no_float64(error)}", "Leave out --precision.") from error
+
+    hidden = without_weights(model, lambda weight: weight)
+    clamped = masks.clamp(scopes_of(hidden))
+    places, seen = look(hidden, types)
+    if clamped:
+        progress("masks")
+        as_it_is = look(model, [])[1]
+        pairs = zip(as_it_is.outputs, seen.outputs, strict=False)
+        if not all(relative_rms(b[n], a[n])[0] <= NOTHING for a, b in pairs for n in a if np.asarray(a[n]).size):
+            clamped = []
+            places, seen = look(model, types)
+        else:
+            model.CopyFrom(hidden)
+    return clamped, places, seen, "float64" if truth == TensorProto.DOUBLE else "float32"
+
+
+def _parameters(model: ModelProto) -> int:
+    return sum(int(np.prod(t.dims, dtype=np.int64)) for t in model.graph.initializer)
+
+
+def _require(choice: Choice, places: Mapping[str, Place], tolerance: float, asked: Lowering) -> None:
+    """Raise ModelError where the contract does not hold, with the output and the node at which it is left."""
+    if choice.tried.ok:
+        return
+    first = next(iter(choice.kept), None)
+    worst = f"; the worst node is {places[first].node.op_type} '{called(places[first].node)}'" if first else ""
+    raise ModelError(
+        f"--precision {asked.precision}: output '{choice.tried.output}' does not hold the contract: "
+        f"{choice.tried.judged.fault}, with {len(choice.kept)} nodes kept in float32{worst}",
+        f"Allow more than {tolerance:.2g} with --tolerance, try another precision, or give real inputs with --inputs.",
+    )
+
+
+def _told(cases: Sequence[Case], note: str) -> str:
+    """Return what was run, in words."""
+    names = ", ".join(dict.fromkeys(c.name for c in cases))
+    count = f"{len(cases)} case{'s' * (len(cases) != 1)}"
+    made = "made-up" if cases and cases[0].generated else "given"
+    return f"{count} of {made} inputs ({names})" + f", {note}" * bool(note)
+
+
+__all__ = ["Lowering", "convert"]

@@ -1,0 +1,194 @@
+"""What each node meets and gives when the model runs in its truth, and what lower precision would make of it there.
+
+The reference calls a witness behind every node, those of bodies too. Ours keeps how large each value gets, and runs the
+node once more on its inputs as they are in the lower type: the difference is the node's own error, whatever comes of it
+behind.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import NodeProto, TensorProto
+
+from onnxfuse.precision import numbers
+from onnxfuse.precision.plan import Place
+from onnxfuse.precision.scopes import key
+from onnxfuse.verification.lower_precision import relative_rms
+from onnxfuse.verification.reference import Float64, OutOfTime, float64_evaluator
+from onnxfuse.verification.witness import Witness
+
+Array = npt.NDArray[Any]
+
+SENSITIVE = 8.0
+"""Roundings that a node may make of those of its inputs before it is asked which of them matters: a norm or a product
+makes two or three, a difference of numbers that are alike in three binary digits makes eight."""
+
+FIRST_SHARE = 4.0
+"""Times the limit that the first case may take: without one nothing is known."""
+
+
+@dataclass
+class Met:
+    """What one node met over all cases."""
+
+    largest: float = 0.0
+    """The largest finite number that it gave."""
+    infinite: bool = False
+    """Whether it gave an infinity or NaN itself."""
+    error: dict[int, float] = field(default_factory=dict)
+    """By type, the relative RMS error of what it gives for inputs that are rounded to that; infinite where it gives
+    no number and should."""
+    blamed: dict[int, dict[int, float]] = field(default_factory=dict)
+    """By type, the same for each input that is rounded alone: of nodes that make much of roundings."""
+    inexact: dict[int, dict[int, float]] = field(default_factory=dict)
+    """By type, the inputs that hold numbers which that type does not have, and their own relative RMS error then."""
+
+
+@dataclass
+class Measured:
+    """What was seen of a model."""
+
+    met: dict[str, Met]
+    """By a node's first output."""
+    outputs: list[dict[str, Array]]
+    """The true outputs of each case that was run."""
+    note: str = ""
+    """Why not all cases were run."""
+
+
+class Meter(Witness):
+    """The witness that measures."""
+
+    def __init__(self, places: Mapping[str, Place], types: Sequence[int]) -> None:
+        super().__init__()
+        self.places, self.types = places, types
+        self.met: dict[str, Met] = {}
+        self._weights: dict[tuple[int, int], tuple[Any, Array, bool]] = {}
+        """Weights in the lower type by the identity of what they are there in, and whether they are the same."""
+
+    def believed(self, node: Any, attributes: Mapping[str, Any] | None, inputs: Sequence[Any], ours: Any) -> Any:
+        """Return the outputs to go on with, after a look at them."""
+        outputs = super().believed(node, attributes, inputs, ours)
+        proto: NodeProto = node.onnx_node
+        place = self.places.get(key(proto))
+        if place is not None and place.node.op_type == proto.op_type:
+            self._look(node, attributes, place, inputs, outputs)
+        return outputs
+
+    def _look(
+        self, node: Any, attributes: Mapping[str, Any] | None, place: Place, inputs: Sequence[Any], outputs: Any
+    ) -> None:
+        met = self.met.setdefault(key(place.node), Met())
+        for x in outputs:
+            if isinstance(x, np.ndarray | np.generic) and np.asarray(x).dtype.kind == "f" and np.size(x):
+                met.largest = max(met.largest, largest(np.asarray(x)))
+                met.infinite |= not bool(np.isfinite(x).all())
+        if node.need_context() or any(a.HasField("g") for a in place.node.attribute):
+            return
+        how = {"linked_attributes": attributes} if node.has_linked_attribute and attributes else {}
+        for type_ in self.types:
+            reads = [n for n, x in enumerate(inputs) if isinstance(x, np.ndarray) and x.dtype.kind == "f"]
+            low, exact = {}, set()
+            for n in reads:
+                low[n], same = self._low(inputs[n], type_, constant=self._is_constant(place, n))
+                exact |= {n} if same else set()
+            inexact = met.inexact.setdefault(type_, {})
+            for n in set(reads) - exact:
+                inexact[n] = max(inexact.get(n, 0.0), relative_rms(low[n], inputs[n])[0])
+            if len(exact) == len(reads):
+                met.error.setdefault(type_, 0.0)
+                continue
+            error = _error(node, how, inputs, low, outputs)
+            met.error[type_] = max(met.error.get(type_, 0.0), error)
+            if error > SENSITIVE * numbers.facts(type_).eps / 2 and len(reads) > 1:
+                blamed = met.blamed.setdefault(type_, {})
+                for n in set(reads) - exact:
+                    blamed[n] = max(blamed.get(n, 0.0), _error(node, how, inputs, {n: low[n]}, outputs))
+
+    def _is_constant(self, place: Place, position: int) -> bool:
+        names = place.node.input
+        return position < len(names) and place.scope.constant(names[position]) is not None
+
+    def _low(self, x: Array, type_: int, *, constant: bool) -> tuple[Array, bool]:
+        """Return the numbers as they are in the lower type, and whether they are the same."""
+        if not constant:
+            low = numbers.rounded(x, type_)
+            return low, bool(np.array_equal(low, x, equal_nan=True))
+        if (id(x), type_) not in self._weights:  # The array is kept with it: its id is another's once it is gone.
+            low = numbers.constant(x, type_)
+            self._weights[id(x), type_] = (x, low, bool(np.array_equal(low.astype(x.dtype), x, equal_nan=True)))
+        _, low, same = self._weights[id(x), type_]
+        return low.astype(x.dtype), same
+
+
+def _error(node: Any, how: Mapping[str, Any], inputs: Sequence[Any], low: Mapping[int, Array], truth: Any) -> float:
+    with np.errstate(all="ignore"):
+        got = node.run(*(low.get(n, x) for n, x in enumerate(inputs)), **how)
+    return max((difference(a, b) for a, b in zip(got, truth, strict=True)), default=0.0)
+
+
+def difference(got: Any, truth: Any) -> float:
+    """Return how far values are from the truth: the relative RMS error of floats, else the share that differs."""
+    if not isinstance(got, np.ndarray | np.generic) or not isinstance(truth, np.ndarray | np.generic):
+        return 0.0
+    a, b = np.asarray(got), np.asarray(truth)
+    if a.shape != b.shape:
+        return math.inf
+    if not b.size:
+        return 0.0
+    if b.dtype.kind not in "fV":
+        return float(np.mean(a != b))
+    return relative_rms(a, b)[0]
+
+
+def largest(x: Array) -> float:
+    """Return the largest magnitude among the finite numbers."""
+    low, high = float(np.min(x)), float(np.max(x))
+    if math.isfinite(low) and math.isfinite(high):
+        return max(abs(low), abs(high))
+    finite = np.abs(x[np.isfinite(x)])
+    return float(finite.max(initial=0.0))
+
+
+def measure(
+    model: onnx.ModelProto,
+    places: Mapping[str, Place],
+    types: Sequence[int],
+    feeds: Sequence[Mapping[str, Array]],
+    seconds: float,
+    progress: Callable[[str], None],
+    truth: int = TensorProto.DOUBLE,
+) -> Measured:
+    """Return what the nodes of `model` meet on each of `feeds`, the first of them at least; `truth` is the type of it.
+
+    Raises what onnx's reference raises for an operator that it lacks, OutOfTime where even the first takes too long.
+    """
+    meter = Meter(places, types)
+    evaluator: Float64 = float64_evaluator(model, witness=meter, to=truth)
+    names = [o.name for o in model.graph.output]
+    dtype = np.float64 if truth == TensorProto.DOUBLE else np.float32
+    began, note = time.perf_counter(), ""
+    outputs: list[dict[str, Array]] = []
+    type(evaluator).until = began + FIRST_SHARE * seconds
+    for n, feed in enumerate(feeds):
+        progress(f"measure {n + 1} of {len(feeds)}")
+        wide = {k: x.astype(dtype) if x.dtype.kind in "fV" else x for k, x in feed.items()}
+        try:
+            with np.errstate(all="ignore"):
+                values = evaluator.run(names, wide)
+        except OutOfTime:
+            if not outputs:
+                raise
+            note = f"{len(outputs)} of {len(feeds)} cases in {seconds:g} s"
+            break
+        outputs.append(dict(zip(names, map(np.asarray, values), strict=True)))
+        type(evaluator).until = began + seconds
+    return Measured(meter.met, outputs, note)

@@ -1,0 +1,158 @@
+"""Which nodes can compute in a lower precision, and which of their values then have its type."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import onnx
+from onnx import NodeProto, TensorProto
+
+from onnxfuse.model import schema
+from onnxfuse.model.lowered import TYPES
+from onnxfuse.precision import schemas
+from onnxfuse.precision.scopes import Scope, every, key
+from onnxfuse.verification.input_roles import SIZES
+
+FLOAT = TensorProto.FLOAT
+LOW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+TEXT = {TYPES[name]: f"tensor({name})" for name in ("float16", "bfloat16")}
+
+CARRIERS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+"""Operators with bodies: what goes in and out of a body keeps its type, so that a state that adds up does not round."""
+
+QUANTIZED = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
+
+TYPELESS = frozenset({"Shape", "Size", "Cast"})
+"""Operators whose first input may have any type, whatever the node gives."""
+
+STAY = {"Resize": (1, 2), "Upsample": (1,)}
+"""Inputs that stay float32: scales and regions, which ONNX Runtime reads on the host."""
+
+ON_CPU = frozenset({"Atan", "GridSample", "STFT", "DFT", "InstanceNormalization"})
+"""Operators that ONNX Runtime 1.31 takes to the CPU in a session on CUDA in a half type."""
+
+DECIDING = {"If": (0,), "Loop": (0, 1), "Resize": (1, 2, 3), "Upsample": (1,)}
+"""Inputs, beside `SIZES`, that say how many or which way: what they are made of keeps its digits."""
+
+ON_HOST = 100
+"""Elements up to which a value may be arithmetic on shapes; ONNX Runtime draws its line there, too."""
+
+Slots = tuple[tuple[int, ...], tuple[int, ...]]
+"""Positions of inputs and of outputs."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """One node that reads or gives float32 values."""
+
+    scope: Scope
+    node: NodeProto
+    types: Mapping[int, Slots]
+    """The types beside float32 that it can compute in, each with the slots that then have it; others stay float32."""
+    why: str
+    """Why it has none; empty where it has."""
+
+
+def places(main: Scope, opsets: dict[str, int]) -> dict[str, Place]:
+    """Return every node with float32 values by its first output, in the order of the file."""
+    deciding = _deciding(main)
+    found: dict[str, Place] = {}
+    for scope in every(main):
+        for node in scope.proto.node:
+            if any(scope.type(v).dtype == FLOAT for v in (*node.input, *node.output) if v):
+                if node.op_type == "Constant" and not node.domain:
+                    continue
+                found[key(node)] = _place(scope, node, opsets, deciding=id(node) in deciding)
+    return found
+
+
+def _place(scope: Scope, node: NodeProto, opsets: dict[str, int], *, deciding: bool) -> Place:
+    types: dict[int, Slots] = {}
+    why = _stays(scope, node, deciding=deciding)
+    if not why:
+        inputs, outputs = schemas.allowed(node, opsets)
+        stay = STAY.get(node.op_type, ()) if not node.domain else ()
+        reads = [
+            n for n, v in enumerate(node.input)
+            if v and scope.type(v).dtype == FLOAT and n not in stay and not is_typeless(node, n)
+        ]  # fmt: skip
+        gives = [n for n, v in enumerate(node.output) if v and scope.type(v).dtype == FLOAT]
+        for low in LOW:
+            slots = (
+                tuple(n for n in reads if TEXT[low] in inputs[n]),
+                tuple(n for n in gives if TEXT[low] in outputs[n]),
+            )
+            if slots[1] or (slots[0] and not gives):
+                types[low] = slots
+        why = "" if types else "has no form for lower precision"
+    return Place(scope, node, types, why)
+
+
+def is_typeless(node: NodeProto, position: int) -> bool:
+    """Return whether an input of a node may have any type, whatever the node gives."""
+    return position == 0 and not node.domain and node.op_type in TYPELESS
+
+
+def _stays(scope: Scope, node: NodeProto, *, deciding: bool) -> str:
+    """Return why a node stays as it is; empty where it need not."""
+    if node.op_type in CARRIERS:
+        return "values keep their types on the way into its body and out"
+    if schema.is_random(node):
+        return "draws random numbers"
+    if node.op_type in QUANTIZED:
+        return "is quantized"
+    if node.op_type in ON_CPU and not node.domain:
+        return "runs on the CPU in lower precision"
+    if deciding:
+        return "decides on a shape, a number of turns or a branch"
+    if any(v and not scope.type(v).dtype for v in (*node.input, *node.output)):
+        return "reads or gives a value of unknown type"
+    return ""
+
+
+def _deciding(main: Scope) -> set[int]:
+    """Return the nodes, by identity, of which shapes, numbers of turns and branches are made."""
+    found: set[int] = set()
+    for scope in every(main):
+        waiting: list[tuple[Scope, str]] = []
+        for node in scope.proto.node:
+            if node.domain:
+                continue
+            asked = {*SIZES.get(node.op_type, ()), *DECIDING.get(node.op_type, ())}
+            waiting += [(scope, node.input[n]) for n in sorted(asked) if n < len(node.input) and node.input[n]]
+        while waiting:
+            where, name = waiting.pop()
+            made = where.producer(name)
+            if made is None or id(made[1]) in found or not _is_small(where, name):
+                continue
+            found.add(id(made[1]))
+            if made[1].op_type not in ("Shape", "Size"):
+                waiting += [(made[0], v) for v in made[1].input if v]
+    return found
+
+
+def _is_small(scope: Scope, name: str) -> bool:
+    shape = scope.type(name).shape
+    return shape is not None and all(isinstance(d, int) for d in shape) and math.prod(map(int, shape)) <= ON_HOST  # type: ignore[arg-type]  # all are
+
+
+def converted(every_place: Mapping[str, Place], kept: Mapping[str, int], low: int) -> dict[str, int]:
+    """Return the type that each node computes in: `kept` says it of some, the others have `low` where they can."""
+    return {
+        name: kept.get(name, low if low in place.types else FLOAT)
+        if kept.get(name, low) in place.types
+        else FLOAT
+        for name, place in every_place.items()
+    }  # fmt: skip
+
+
+def opsets_of(model: onnx.ModelProto) -> dict[str, int]:
+    """Return the version of each domain that the model imports."""
+    return {("" if o.domain == "ai.onnx" else o.domain): int(o.version) for o in model.opset_import}
+
+
+def float_values(place: Place) -> Iterable[str]:
+    """Yield the float32 values that a node gives."""
+    return (v for v in place.node.output if v and place.scope.type(v).dtype == FLOAT)

@@ -1,0 +1,51 @@
+"""What types each input and output of an operator may have, as ONNX says, and ONNX Runtime of its own operators."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import onnx
+
+from onnxfuse.model import schema
+
+Types = frozenset[str]
+"""As `tensor(float16)`; empty where nothing is known."""
+
+
+def allowed(node: onnx.NodeProto, opsets: dict[str, int]) -> tuple[tuple[Types, ...], tuple[Types, ...]]:
+    """Return the types that each input and each output of `node` may have."""
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    return _allowed(node.op_type, domain, opsets.get(domain, 1), len(node.input), len(node.output))
+
+
+@cache
+def _allowed(
+    op: str, domain: str, opset: int, inputs: int, outputs: int
+) -> tuple[tuple[Types, ...], tuple[Types, ...]]:
+    found = schema.find(op, domain, opset) or _of_runtime(op, domain, opset)
+    if found is None:
+        return (Types(),) * inputs, (Types(),) * outputs
+    variables = {c.type_param_str: Types(c.allowed_type_strs) for c in found.type_constraints}
+
+    def of(formals: Sequence[Any], count: int) -> tuple[Types, ...]:
+        names = [p.typeStr if hasattr(p, "typeStr") else p.type_str for p in formals]
+        each = [variables.get(name, Types([name])) for name in names]
+        return tuple(each[min(i, len(each) - 1)] if each else Types() for i in range(count))
+
+    return of(found.inputs, inputs), of(found.outputs, outputs)
+
+
+def _of_runtime(op: str, domain: str, opset: int) -> Any:
+    """Return ONNX Runtime's schema of an operator of its own, None where it has none."""
+    known = [s for s in _runtime_schemas().get((domain, op), ()) if s.since_version <= opset]
+    return max(known, key=lambda s: s.since_version, default=None)
+
+
+@cache
+def _runtime_schemas() -> dict[tuple[str, str], list[Any]]:
+    from onnxruntime.capi import onnxruntime_pybind11_state as ort
+
+    found: dict[tuple[str, str], list[Any]] = {}
+    for one in ort.get_all_operator_schema():
+        found.setdefault((one.domain, one.name), []).append(one)
+    return found

@@ -1,0 +1,139 @@
+"""Nodes that lower precision would harm, by what was measured: in groups that help only together, each with its reason.
+
+A value that leaves the range is given and read in float32 by all; so is what a node reads that makes much of roundings,
+back to where the type holds the numbers exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from onnx import numpy_helper
+
+from onnxfuse.model.lowered import NAMES
+from onnxfuse.precision import numbers
+from onnxfuse.precision.measure import SENSITIVE, Met
+from onnxfuse.precision.plan import FLOAT, Place, float_values
+from onnxfuse.precision.scopes import called, key
+
+HEADROOM = 2.0
+"""A value may reach this part of the largest number: other inputs make larger ones."""
+
+PRODUCTS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "Attention", "MultiHeadAttention"})
+"""Operators behind which no digits are looked for: their sums are rounded anyway."""
+
+DEEP = 12
+"""Nodes back from one that makes much of roundings, at most."""
+
+
+@dataclass
+class Group:
+    """Nodes that stay in float32 together."""
+
+    severity: float
+    reasons: dict[str, str] = field(default_factory=dict)
+    """Why, by the node's first output."""
+
+
+def beyond_range(places: Mapping[str, Place], met: Mapping[str, Met], type_: int) -> list[Group]:
+    """Return a group for each node that gives what `type_` does not hold: the node, and who reads that."""
+    found = []
+    most = numbers.facts(type_).largest
+    for name, place in places.items():
+        largest = met[name].largest if name in met else 0.0
+        if largest * HEADROOM <= most or not place.types or not list(float_values(place)):
+            continue
+        size = f"{largest:.3g}, {NAMES[type_]} holds {most:.5g}"
+        group = Group(
+            largest / most, {name: f"gives up to {size}" if largest > most else f"comes near the end: {size}"}
+        )
+        for value in float_values(place):
+            for _, reader in place.scope.uses(value):
+                other = places.get(key(reader))
+                if other is not None and other.types and other.node is reader and key(reader) not in group.reasons:
+                    group.reasons[key(reader)] = f"reads '{value}', up to {size}"
+        found.append(group)
+    return found
+
+
+def never_met(places: Mapping[str, Place], met: Mapping[str, Met]) -> list[Group]:
+    """Return a group for each node that no case came to: nothing is known of its values."""
+    return [Group(0.0, {n: "never ran on these inputs"}) for n, p in places.items() if p.types and n not in met]
+
+
+def sensitive(places: Mapping[str, Place], met: Mapping[str, Met], type_: int) -> list[Group]:
+    """Return a group for each node that makes much of the roundings of `type_`, the worst first."""
+    unit = numbers.facts(type_).eps / 2
+    found = []
+    for name, place in places.items():
+        error = met[name].error.get(type_, 0.0) if name in met else 0.0
+        if error > SENSITIVE * unit and type_ in place.types:
+            group = Group(error)
+            _blame(group, name, places, met, type_, unit)
+            found.append(group)
+    return sorted(found, key=lambda g: -g.severity)
+
+
+def by_error(places: Mapping[str, Place], met: Mapping[str, Met], type_: int) -> list[Group]:
+    """Return each node alone, those first whose own error is the largest: where no one of them stands out."""
+    ranked = sorted(
+        ((met[n].error.get(type_, 0.0) if n in met else 0.0, n) for n, p in places.items() if type_ in p.types),
+        key=lambda pair: -pair[0],
+    )
+    return [Group(e, {n: f"its own error, {e:.2g}, is among the largest"}) for e, n in ranked]
+
+
+def _blame(
+    group: Group, name: str, places: Mapping[str, Place], met: Mapping[str, Met], type_: int, unit: float
+) -> None:
+    """Fill the group: the node, and what gives it digits that the type does not hold.
+
+    What an input's rounding does at the group's first node is its error here times the gain of the nodes between.
+    """
+    waiting = [(name, 1.0, "", 0)]
+    while waiting:
+        one, gain, reader, depth = waiting.pop(0)
+        place, seen = places[one], met.get(one)
+        if one in group.reasons or not place.types:
+            continue
+        error = 0.0 if seen is None else seen.error.get(type_, 0.0)
+        group.reasons[one] = (
+            f"gives {reader} digits that {NAMES[type_]} does not hold" if depth else _why(place, seen, error, type_)
+        )
+        if seen is None or depth == DEEP or (place.node.op_type in PRODUCTS and depth):
+            continue
+        alone = seen.blamed.get(type_, {})
+        for n, rounding in sorted(seen.inexact.get(type_, {}).items()):
+            does = alone.get(n, error)
+            made = place.scope.producer(place.node.input[n]) if n < len(place.node.input) else None
+            if does * gain > SENSITIVE * unit and made is not None and key(made[1]) in places:
+                # A value beyond the range, which has no error to compare with, is a matter of `beyond_range`.
+                own = does / rounding if 0 < rounding < np.inf and np.isfinite(does) else 1.0
+                waiting.append((key(made[1]), gain * own, called(place.node), depth + 1))
+
+
+def _why(place: Place, seen: Met | None, error: float, type_: int) -> str:
+    """Return why a node makes much of roundings: a constant that the type does not hold, or what it does."""
+    known = numbers.facts(type_)
+    for name in place.node.input:
+        tensor = place.scope.constant(name) if name else None
+        if tensor is None or tensor.data_type != FLOAT:
+            continue
+        x = np.abs(numpy_helper.to_array(tensor))
+        least, most = float(x[x > 0].min(initial=np.inf)), float(x[np.isfinite(x)].max(initial=0.0))
+        if most > known.largest:
+            return f"its constant {most:.3g} is beyond {NAMES[type_]}, which holds {known.largest:.5g}"
+        if least < known.tiny and x.size == 1:
+            return f"its constant {least:.3g} is below {NAMES[type_]}'s smallest, {known.tiny:.2g}"
+    blamed = sorted((seen.blamed.get(type_, {}) if seen else {}).items(), key=lambda pair: -pair[1])
+    of = f" of '{place.node.input[blamed[0][0]]}'" if blamed and blamed[0][0] < len(place.node.input) else ""
+    much = "no number" if error == float("inf") else f"an error of {error:.2g}"
+    return f"makes {much} of the rounding{of} to {NAMES[type_]}"
+
+
+def types_of(group: Group, places: Mapping[str, Place], type_: int) -> dict[str, int]:
+    """Return the type for each node of a group: `type_` where all of it can compute in that, else float32."""
+    whole = type_ == FLOAT or all(type_ in places[n].types for n in group.reasons)
+    return dict.fromkeys(group.reasons, type_ if whole else FLOAT)

@@ -1,0 +1,113 @@
+"""A converted model tried as a whole: each value rounded behind its node, the outputs held against the truth."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from onnx import ModelProto
+
+from onnxfuse.model.io import without_weights
+from onnxfuse.precision import numbers
+from onnxfuse.precision.plan import FLOAT, converted, opsets_of, places
+from onnxfuse.precision.scopes import scopes_of
+from onnxfuse.precision.write import Writer
+from onnxfuse.verification.class_outputs import class_outputs
+from onnxfuse.verification.lower_precision import Judged, judge
+from onnxfuse.verification.truth import as_half, in_float32
+
+T = TypeVar("T")
+Array = npt.NDArray[Any]
+Arrays = Mapping[str, Array]
+Kinds = dict[str, int]
+"""The types of nodes that do not have the low one, by first output."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What came of one choice."""
+
+    output: str
+    """The worst output."""
+    judged: Judged
+
+    @property
+    def ok(self) -> bool:
+        """Whether every output holds the contract."""
+        return not self.judged.fault
+
+
+@dataclass
+class Trial:
+    """A model, the cases that it was measured on, and what their outputs should be."""
+
+    model: ModelProto
+    low: int
+    tolerance: float
+    feeds: Sequence[Arrays]
+    truth: Sequence[Arrays]
+    until: float
+    """When no more choices are tried, by `time.perf_counter`."""
+    progress: Callable[[str], None]
+    own: list[dict[str, Array]] = field(default_factory=list)
+    """What the original gives in float32."""
+    count: int = 0
+    scores: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        """Run the original once on each case."""
+        run = in_float32(self.model)
+        self.own = [run(dict(feed)) for feed in self.feeds[: len(self.truth)]]
+        self.scores = frozenset(class_outputs(self.model))
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is used up."""
+        return time.perf_counter() > self.until
+
+    def converted(self, kept: Kinds, io_type: int = FLOAT) -> tuple[ModelProto, list[str]]:
+        """Return the model with these nodes kept, and the weights that it now has in two types."""
+        made = without_weights(self.model, lambda weight: weight)
+        main = scopes_of(made)
+        every = places(main, opsets_of(made))
+        writer = Writer(made, main, every, converted(every, kept, self.low))
+        writer.run(io_type)
+        return made, writer.doubled
+
+    def run(self, kept: Kinds) -> Tried:
+        """Return the worst output over all cases, with these nodes kept."""
+        self.count += 1
+        self.progress(f"try {self.count}: {len(kept)} nodes kept")
+        run = as_half(self.converted(kept)[0])
+        tiny = numbers.facts(self.low).tiny
+        worst: Tried | None = None
+        for feed, truth, own in zip(self.feeds, self.truth, self.own, strict=False):
+            with np.errstate(all="ignore"):
+                got = run(dict(feed))
+            for name, x in got.items():
+                judged = judge(x, own[name], truth[name], self.tolerance, tiny=tiny, scores=name in self.scores)
+                if worst is None or judged.severity > worst.judged.severity:
+                    worst = Tried(name, judged)
+        assert worst is not None
+        return worst
+
+
+def fewest(every: list[T], holds: Callable[[Sequence[T]], bool], over: Callable[[], bool]) -> list[T]:
+    """Return a part of what holds, of which nothing more can be left out: halves are tried first, the last ones first.
+
+    Where the time is over, what is left then.
+    """
+    kept, size = every, -(-len(every) // 2)
+    while size:
+        start = len(kept) - size
+        while start > -size and kept and not over():
+            without = kept[: max(start, 0)] + kept[start + size :]
+            if holds(without):
+                kept = without
+            start -= size
+        size = size // 2 if size > 1 else 0
+    return kept

@@ -1,0 +1,223 @@
+"""Write a model in which each node computes in the type that was chosen for it: weights converted, Casts at borders.
+
+A value keeps its name in the type of the node that gives it; another form of it is `NAME.float16` or `NAME.float32`,
+cast once beside that node, whoever reads it. What goes in and out of the model and of bodies keeps its type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
+
+from onnxfuse.model.lowered import NAMES
+from onnxfuse.model.nested import every_name
+from onnxfuse.precision import numbers
+from onnxfuse.precision.plan import FLOAT, Place, is_typeless
+from onnxfuse.precision.scopes import Scope, every, key
+
+TYPED = ("to", "dtype", "output_dtype", "output_datatype")
+"""Attributes that hold the element type of what a node gives."""
+
+
+@dataclass
+class _Value:
+    """One float32 value of the model as it came."""
+
+    home: int
+    """The type in which it is given."""
+    forms: dict[int, str] = field(default_factory=dict)
+    """Its names by type, of those that are read."""
+
+
+class Writer:
+    """Writes one model once; `main` is its graph, `chosen` the type of each node by its first output."""
+
+    def __init__(self, model: ModelProto, main: Scope, places: Mapping[str, Place], chosen: Mapping[str, int]) -> None:
+        self.model, self.main, self.places, self.chosen = model, main, places, chosen
+        self.taken = every_name(model.graph)
+        self.values: dict[tuple[int, str], _Value] = {}
+        self.doubled: list[str] = []
+        """Weights that are there in two types."""
+
+    def run(self, io_type: int = FLOAT) -> None:
+        """Convert the model in place; `io_type` is that of its float32 inputs and outputs."""
+        graphs = list(every(self.main))
+        ends = {id(s): io_type if s is self.main else FLOAT for s in graphs}
+        for scope in graphs:
+            self._homes(scope, ends[id(scope)])
+        for scope in graphs:
+            for node in scope.proto.node:
+                self._read(scope, node)
+        for scope in reversed(graphs):  # a graph is written anew with its nodes, and the bodies in them
+            self._finish(scope, ends[id(scope)])
+
+    def _homes(self, scope: Scope, ends: int) -> None:
+        """Say in which type each value of a graph is given."""
+        for name in [i.name for i in scope.proto.input if i.name not in scope.constants]:
+            if scope.types[name].dtype == FLOAT:
+                self._add(scope, name, ends)
+        outputs = {o.name for o in scope.proto.output}
+        for node in scope.proto.node:
+            type_, slots = self._chosen(node)
+            for n, name in enumerate(node.output):
+                if name and name not in scope.constants and scope.type(name).dtype == FLOAT:
+                    value = self._add(scope, name, type_ if n in slots[1] else FLOAT)
+                    if name in outputs and value.home != ends:
+                        value.forms = {value.home: self._fresh(name, value.home), ends: name}
+        for name in outputs & scope.constants.keys():
+            self._form(scope, name, ends)
+
+    def _read(self, scope: Scope, node: NodeProto) -> None:
+        """Let a node read and give the types that it computes in."""
+        type_, slots = self._chosen(node)
+        for n, name in enumerate(node.input):
+            if not name or scope.type(name).dtype != FLOAT:
+                continue
+            value = self._value(scope, name)
+            wanted = type_ if n in slots[0] else FLOAT
+            if is_typeless(node, n):
+                wanted = value.home
+            node.input[n] = self._form(scope, name, wanted)
+        for n, name in enumerate(node.output):
+            known = self.values.get((id(scope), name))
+            if known is not None and name not in scope.constants:
+                node.output[n] = known.forms[known.home]
+        if type_ != FLOAT:
+            _retype(node, type_)
+
+    def _finish(self, scope: Scope, ends: int) -> None:
+        """Write the Casts, weights and declarations of a graph."""
+        graph = scope.proto
+        casts: dict[str, list[NodeProto]] = {}
+        for (where, name), value in self.values.items():
+            if where == id(scope) and name not in scope.constants:
+                source = value.forms[value.home]
+                casts[source] = [_cast(source, form, t) for t, form in value.forms.items() if t != value.home]
+        first = [c for i in graph.input for c in casts.pop(i.name, [])]
+        nodes = first
+        for node in graph.node:
+            if node.op_type == "Constant" and node.output[0] in scope.constants:
+                nodes += self._constants(scope, node)
+                continue
+            nodes.append(node)
+            nodes += [c for o in node.output for c in casts.pop(o, [])]
+        nodes = [_copy(n) for n in nodes]
+        del graph.node[:]
+        graph.node.extend(nodes)
+        self._weights(scope)
+        _declare(graph, {n: v for (where, n), v in self.values.items() if where == id(scope)}, ends)
+
+    def _constants(self, scope: Scope, node: NodeProto) -> list[NodeProto]:
+        """Return a Constant node in each type that is read."""
+        value = self.values.get((id(scope), node.output[0]))
+        if value is None:
+            return [node]
+        made = []
+        for type_, name in value.forms.items():
+            one = _copy(node)
+            one.output[0] = name
+            if type_ != FLOAT:
+                one.attribute[0].t.CopyFrom(numbers.tensor(node.attribute[0].t, type_, ""))
+                one.name += f".{NAMES[type_]}" * bool(one.name)
+            made.append(one)
+        return made
+
+    def _weights(self, scope: Scope) -> None:
+        """Convert the weights of a graph, and add those that are read in two types."""
+        more = []
+        for tensor in scope.proto.initializer:
+            value = self.values.get((id(scope), tensor.name))
+            if value is None or tensor.name not in scope.constants:
+                continue
+            forms = dict(value.forms)
+            if len(forms) > 1:
+                self.doubled.append(tensor.name)
+            more += [numbers.tensor(tensor, t, name) for t, name in forms.items() if t != FLOAT and name != tensor.name]
+            own = next((t for t, name in forms.items() if name == tensor.name), FLOAT)
+            if own != FLOAT:
+                tensor.CopyFrom(numbers.tensor(tensor, own, tensor.name))
+        scope.proto.initializer.extend(more)
+
+    def _add(self, scope: Scope, name: str, home: int) -> _Value:
+        value = _Value(home, {home: name})
+        self.values[id(scope), name] = value
+        return value
+
+    def _value(self, scope: Scope, name: str) -> _Value:
+        home = scope.home(name)
+        assert home is not None
+        known = self.values.get((id(home), name))
+        if known is None:  # a constant, or a sparse weight: float32 until somebody reads it in another type
+            known = self.values[id(home), name] = _Value(FLOAT, {} if name in home.constants else {FLOAT: name})
+        return known
+
+    def _form(self, scope: Scope, name: str, type_: int) -> str:
+        """Return the name of a value in `type_`, from now on there."""
+        value = self._value(scope, name)
+        if type_ not in value.forms:
+            # A constant keeps its name in the first type that is read: mostly there is no other.
+            value.forms[type_] = self._fresh(name, type_) if value.forms else name
+        return value.forms[type_]
+
+    def _chosen(self, node: NodeProto) -> tuple[int, tuple[tuple[int, ...], tuple[int, ...]]]:
+        place = self.places.get(key(node))
+        type_ = self.chosen.get(key(node), FLOAT)
+        if place is None or (place.node is not node and place.node.op_type != node.op_type):
+            return FLOAT, ((), ())
+        return (type_, place.types[type_]) if type_ in place.types else (FLOAT, ((), ()))
+
+    def _fresh(self, name: str, type_: int) -> str:
+        made = f"{name}.{NAMES[type_]}"
+        while made in self.taken:
+            made += "_"
+        self.taken.add(made)
+        return made
+
+
+def _retype(node: NodeProto, type_: int) -> None:
+    """Let a node that says itself what it gives say `type_`."""
+    if node.op_type == "ConstantOfShape" and not node.domain:
+        given = next((a.t for a in node.attribute if a.name == "value"), None)
+        array = np.zeros(1, np.float32) if given is None else numpy_helper.to_array(given)
+        del node.attribute[:]
+        low = numpy_helper.from_array(np.asarray(numbers.constant(array, type_)))
+        node.attribute.append(helper.make_attribute("value", low))
+    for attribute in node.attribute:
+        if attribute.name in TYPED and attribute.i == FLOAT:
+            attribute.i = type_
+
+
+def _declare(graph: GraphProto, values: Mapping[str, _Value], ends: int) -> None:
+    """Let declarations say the types that values have now."""
+    for info in graph.value_info:
+        value = values.get(info.name)
+        if value is not None and info.type.tensor_type.elem_type == FLOAT:
+            info.type.tensor_type.elem_type = next(t for t, name in value.forms.items() if name == info.name)
+    for info in (*graph.input, *graph.output):
+        if info.type.tensor_type.elem_type == FLOAT and info.name in values:
+            info.type.tensor_type.elem_type = ends
+
+
+def _cast(source: str, target: str, type_: int) -> NodeProto:
+    return helper.make_node("Cast", [source], [target], name=f"{target}/Cast", to=type_)
+
+
+def _copy(node: NodeProto) -> NodeProto:
+    made = NodeProto()
+    made.CopyFrom(node)
+    return made
+
+
+def constants_as_tensors(model: ModelProto, graphs: Collection[GraphProto]) -> None:
+    """Let every Constant of floats hold a tensor, which alone can have another type."""
+    for graph in graphs:
+        for node in graph.node:
+            if node.op_type != "Constant" or node.domain or not node.attribute:
+                continue
+            attribute = node.attribute[0]
+            if attribute.name in ("value_float", "value_floats"):
+                value = np.asarray(helper.get_attribute_value(attribute), np.float32)
+                attribute.CopyFrom(helper.make_attribute("value", numpy_helper.from_array(value)))

@@ -1,0 +1,170 @@
+"""Verify a file in lower precision: each output held against the truth by the contract for it (`lower_precision`)."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto
+
+from onnxfuse import runtime
+from onnxfuse.model.errors import ModelError, UsageError
+from onnxfuse.model.isolation import doing
+from onnxfuse.model.lowered import TYPES, Lowered
+from onnxfuse.model.nested import nodes_of
+from onnxfuse.model.types import first_line
+from onnxfuse.verification import sessions
+from onnxfuse.verification.class_outputs import class_outputs
+from onnxfuse.verification.floats import float_type
+from onnxfuse.verification.inputs import Case, Shapes, input_specs
+from onnxfuse.verification.interface import interface_problems
+from onnxfuse.verification.launched import kernel_rows, launch_problems
+from onnxfuse.verification.limits import Limits
+from onnxfuse.verification.lower_precision import judge
+from onnxfuse.verification.measured import NOTHING
+from onnxfuse.verification.metrics import difference
+from onnxfuse.verification.planning import Progress, RealInputs, plan_of, shapes_text
+from onnxfuse.verification.report import LEFT_OUT, CaseRow, OutputRow, Report
+from onnxfuse.verification.truth import REFERENCE_GAPS, Choice, Truth, float32_truth, no_float64, truth_of
+from onnxfuse.verification.truth import as_half as rounded_run
+from onnxfuse.verification.usual import as_half, usual_cases, widened
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+Run = Callable[[dict[str, npt.NDArray[Any]]], Mapping[str, npt.NDArray[Any]]]
+
+
+def verified(
+    original: onnx.ModelProto,
+    fused: onnx.ModelProto,
+    lowered: Lowered,
+    *,
+    inputs: Sequence[RealInputs] | None,
+    seeds: Sequence[int],
+    shapes: Shapes | None,
+    providers: Sequence[str],
+    truth: Choice,
+    limits: Limits,
+    rules: Sequence[Any],
+    progress: Progress,
+    top_k: Sequence[int] | None,
+) -> Report:
+    """Return the report on `fused`, which says that it is in lower precision. Raises UsageError, ModelError."""
+    began = time.perf_counter()
+    problems = tuple(interface_problems(original, fused, lower=True))
+    report = Report(providers[0], "", "", "", (), (), (), problems, 0.0, contract=lowered)
+    if problems:
+        return report
+    plan = _plan(original, inputs, seeds, shapes)
+    with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
+        doing(model="original", case=None)
+        file = sessions.openable(original, original, folder)
+        plain = sessions.plain(file, providers)
+        oracle = truth_of(original, truth, [c.shapes for c in plan], file)
+        doing(model="fused", case=None)
+        run, session = _fused(fused, providers, folder, rules)
+        runtime.reset_counts()
+        scores = class_outputs(original)
+        tiny = float_type(np.dtype(np.float32 if lowered.precision == "bfloat16" else np.float16)).tiny
+        cases: list[CaseRow] = []
+        rows: list[OutputRow] = []
+        for number, case in enumerate(plan):
+            progress(f"{case.name} {shapes_text(case)}", number, len(plan))
+            started = time.perf_counter()
+            note = _late(cases, limits)
+            if not note:
+                feeds = case.make()
+                doing(model="original", case=case.name)
+                try:
+                    own = sessions.run(plain, feeds)
+                except sessions.ORT_ERRORS as error:
+                    note = f"the original refuses it: {first_line(error)}"
+            if not note:
+                doing(model="fused", case=case.name)
+                got = run(as_declared(feeds, fused))
+                doing(model="truth", case=case.name)
+                true, oracle = _true(oracle, feeds, original)
+                for name, value in own.items():
+                    judged = judge(got[name], value, true[name], lowered.tolerance, tiny=tiny, scores=name in scores)
+                    told = difference(
+                        got[name].astype(value.dtype), value, top_k or ((1,) if name in scores else ())
+                    ) if got[name].shape == value.shape else NOTHING.difference  # fmt: skip
+                    measure = replace(NOTHING, elements=value.size, compared=value.size, difference=told)
+                    rows.append(OutputRow(name, str(got[name].dtype), len(cases), measure, contract=judged))
+            seconds = time.perf_counter() - started
+            cases.append(
+                CaseRow(case.name, case.seed, dict(case.shapes), seconds, note, case if case.seed is not None else None)
+            )
+        if not rows:
+            raise UsageError(
+                f"the original runs on none of the inputs: {cases[-1].note}" if cases else "no inputs to run",
+                "Say what its dynamic dimensions are (--shape name=1,7), or give real inputs (--inputs).",
+            )
+    kernels = kernel_rows(session) if session is not None else ()
+    on_gpu = providers[0] == sessions.CUDA
+    return replace(
+        report, truth=oracle.kind, truth_how=oracle.how, truth_why=oracle.why, cases=tuple(cases), rows=tuple(rows),
+        kernels=kernels, problems=(*problems, *(launch_problems(kernels) if on_gpu else ())),
+        half=session is None, seconds=time.perf_counter() - began,
+    )  # fmt: skip
+
+
+def _plan(
+    original: onnx.ModelProto, inputs: Sequence[RealInputs] | None, seeds: Sequence[int], shapes: Shapes | None
+) -> list[Case]:
+    """Return the cases: real inputs, or made-up ones in the range of float16, of sizes that the original takes."""
+    if inputs is None and not shapes:
+        usual = usual_cases(original, None, [sessions.CPU], "verify", half=True)
+        shapes = dict(usual[0].shapes)
+    specs = input_specs(original)
+    if inputs is not None:
+        return plan_of(specs, inputs, seeds, shapes)
+    return [widened(case, half=True) for case in plan_of(as_half(specs), None, seeds, shapes)]
+
+
+def _fused(fused: onnx.ModelProto, providers: Sequence[str], folder: str, rules: Sequence[Any]) -> tuple[Run, Any]:
+    """Return what runs the fused model, and its session; None for a type that the CPU has no kernels for."""
+    if providers[0] == sessions.CPU and _holds(fused, TensorProto.BFLOAT16):
+        return rounded_run(fused), None
+    session = sessions.with_kernels(sessions.openable(fused, fused, folder), providers, rules=rules)
+    return (lambda feeds: sessions.run(session, feeds)), session
+
+
+def _holds(model: onnx.ModelProto, type_: int) -> bool:
+    declared = (v.type.tensor_type.elem_type for v in (*model.graph.input, *model.graph.output))
+    nodes = [*nodes_of(model.graph), *(n for f in model.functions for n in f.node)]
+    casts = (a.i for n in nodes for a in n.attribute if a.name == "to")
+    return type_ in {*declared, *casts, *(t.data_type for t in model.graph.initializer)}
+
+
+def as_declared(feeds: Arrays, model: onnx.ModelProto) -> dict[str, npt.NDArray[Any]]:
+    """Return the inputs in the types that the file declares."""
+    types = {i.name: i.type.tensor_type.elem_type for i in model.graph.input}
+    low = {TYPES[n] for n in ("float16", "bfloat16")}
+    return {
+        n: x.astype(onnx.helper.tensor_dtype_to_np_dtype(types[n])) if types.get(n) in low else x
+        for n, x in feeds.items()
+    }  # fmt: skip
+
+
+def _late(cases: Sequence[CaseRow], limits: Limits) -> str:
+    longest = max((c.seconds for c in cases), default=0.0)
+    if cases and limits.spent + longest > limits.seconds:
+        return f"{LEFT_OUT}the time of {limits.seconds:g} s is used up (--time)"
+    return ""
+
+
+def _true(truth: Truth, feeds: dict[str, npt.NDArray[Any]], original: onnx.ModelProto) -> tuple[Arrays, Truth]:
+    """Return the true outputs, in float32 from now on where float64 is not possible."""
+    try:
+        return truth.evaluate(feeds), truth
+    except REFERENCE_GAPS as error:
+        if truth.kind == "float32":
+            raise ModelError(f"the truth is not possible: {first_line(error)}") from error
+        other = float32_truth(original, no_float64(error))
+        return other.evaluate(feeds), other

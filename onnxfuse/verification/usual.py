@@ -1,0 +1,74 @@
+"""The cases that one model is looked at with: real inputs, or each kind of made-up ones in sizes that it takes."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from onnxfuse.model.errors import UsageError
+from onnxfuse.model.types import first_line
+from onnxfuse.verification import sessions
+from onnxfuse.verification.inputs import Array, Case, InputSpec, cases, input_specs, shape_sets
+from onnxfuse.verification.limits import Limits
+from onnxfuse.verification.planning import RealInputs, plan_of
+from onnxfuse.verification.sizes import searched
+
+
+def usual_cases(
+    original: onnx.ModelProto,
+    inputs: Sequence[RealInputs] | None,
+    providers: Sequence[str],
+    option: str,
+    *,
+    half: bool = False,
+) -> list[Case]:
+    """Return the real inputs, else each kind in the first set of shapes that the original takes.
+
+    Where it takes none of the usual ones, they are searched for. With `half` float32 inputs are made up in the range of
+    float16. Raises UsageError, which names `option`, where the original runs on none.
+    """
+    specs = input_specs(original)
+    if inputs is not None:
+        return plan_of(specs, inputs, (), None)
+    if half:
+        specs = as_half(specs)
+    session = sessions.for_few_runs(original, providers)
+    reason = ""
+
+    def runs(case: Case) -> bool:
+        nonlocal reason
+        try:
+            sessions.run(session, widened(case, half=half).make())
+        except sessions.ORT_ERRORS as error:
+            reason = first_line(error)
+            return False
+        return True
+
+    made = next((c for c in (cases(specs, (0,), shapes) for shapes in shape_sets(specs, {})) if runs(c[0])), None)
+    if made is None:
+        limits = Limits()
+        found = searched(original, specs, {}, runs, lambda: limits.over)
+        made = cases(specs, (0,), shape_sets(specs, found)[0]) if found else []
+    if not made:
+        raise UsageError(
+            f"{option}: the original runs on none of the made-up inputs: {reason}",
+            f"Give real ones with {option}-inputs." if option == "--guard" else "Give real ones with --inputs.",
+        )
+    return [widened(case, half=half) for case in made]
+
+
+def as_half(specs: Sequence[InputSpec]) -> tuple[InputSpec, ...]:
+    """Return the inputs with float16 in the place of float32: in its range values are made up."""
+    return tuple(replace(s, dtype=TensorProto.FLOAT16) if s.dtype == TensorProto.FLOAT else s for s in specs)
+
+
+def widened(case: Case, *, half: bool) -> Case:
+    """Return a case that was made up in float16 with float32 numbers; without `half` the case as it is."""
+    return replace(case, make=partial(_in_float32, case.make)) if half else case
+
+
+def _in_float32(make: Callable[[], dict[str, Array]]) -> dict[str, Array]:
+    return {n: x.astype(np.float32) if x.dtype == np.float16 else x for n, x in make().items()}

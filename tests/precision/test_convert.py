@@ -1,0 +1,184 @@
+"""`optimize --precision` as a user meets it: the same bytes, what the file says, what other commands make of it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, numpy_helper
+
+import onnxfuse
+from models import traps
+from onnxfuse.api.lowering import lowering
+from onnxfuse.api.optimizing import optimize
+from onnxfuse.api.options import Guarding, Options
+from onnxfuse.model import io, lowered
+from onnxfuse.model.errors import ModelError, UsageError
+from tests.cli.conftest import Command, folder, onnxfuse_command  # noqa: F401 - fixtures
+from tests.precision.small import model_of
+
+CPU = ["CPUExecutionProvider"]
+BIG = """g (float[2,8] x) => (float[2,8] y) <float big = {100000}> {
+    [up] a = Mul(x, big) [root] b = Abs(a) [down] c = Div(b, big) [out] y = Sqrt(c)
+}"""
+
+
+@pytest.fixture
+def big(folder: Path) -> Path:  # noqa: F811 - a fixture
+    """A folder with big.onnx, whose values leave float16."""
+    onnx.save(model_of(BIG), folder / "big.onnx")
+    return folder
+
+
+def test_two_runs_give_the_same_bytes(big: Path, onnxfuse_command: Command) -> None:  # noqa: F811
+    """And the file says what stays and why; a second conversion changes nothing."""
+    result = onnxfuse_command("optimize", "big.onnx", "one.onnx", "--precision", "float16")
+    assert result.code == 0
+    assert "Mul up stays float32: gives up to" in result.out
+    assert onnxfuse_command("optimize", "big.onnx", "two.onnx", "--precision", "float16").code == 0
+    assert (big / "one.onnx").read_bytes() == (big / "two.onnx").read_bytes()
+    assert onnxfuse_command("optimize", "one.onnx", "three.onnx", "--precision", "float16").code == 0
+    assert (big / "one.onnx").read_bytes() == (big / "three.onnx").read_bytes()
+    said = lowered.read(onnx.load(big / "one.onnx"))
+    assert said is not None
+    assert [k.node for k in said.kept] == ["up", "root", "down"]
+    assert (said.precision, said.truth, said.nodes) == ("float16", "float64", 4)
+    assert "made-up inputs (normal, small, wide, edge)" in said.inputs
+
+
+def test_explain_and_verify_tell_what_the_file_says(big: Path, onnxfuse_command: Command) -> None:  # noqa: F811
+    """`verify` judges by the contract, and exits 1 where it is missed; --bisect names the node."""
+    onnxfuse_command("optimize", "big.onnx", "one.onnx", "--precision", "float16")
+    assert "Mul up stays float32" in onnxfuse_command("explain", "one.onnx").out
+    result = onnxfuse_command("verify", "big.onnx", "one.onnx")
+    assert result.code == 0, result.out
+    assert "within the contract for lower precision" in result.out
+    facts = json.loads(onnxfuse_command("verify", "big.onnx", "one.onnx", "--json").out)
+    (row,) = facts["outputs"]
+    assert row["judged_by"] == "contract"
+    assert row["contract"]["allowed"] == pytest.approx(20 * 2.0**-11)
+    assert facts["precision"]["kept"][0]["node"] == "up"
+
+    plain = onnxfuse.unfuse(onnx.load(big / "one.onnx"))
+    for node in plain.graph.node:
+        if node.op_type == "Sqrt":
+            node.op_type = "Softplus"  # another function, in the type of the file
+    onnx.save(plain, big / "wrong.onnx")
+    result = onnxfuse_command("verify", "big.onnx", "wrong.onnx", "--bisect", "report")
+    assert result.code == 1
+    assert "relative RMS error" in result.out
+    assert "Softplus (out)" in result.out
+
+
+def test_what_does_not_hold_is_refused_with_its_output(big: Path, onnxfuse_command: Command) -> None:  # noqa: F811
+    """Nothing is written then."""
+    text = "g (float[2,8] x) => (float[2,8] y) { y = Exp(x) }"
+    onnx.save(model_of(text), big / "one.onnx")
+    result = onnxfuse_command(
+        "optimize", "one.onnx", "out.onnx", "--precision", "float16", "--io-precision", "float16", "--tolerance", "1e-9"
+    )
+    assert result.code == 0  # the one node stays; inputs and outputs are not what is judged
+    np.savez(big / "far.npz", x=np.full((2, 8), np.inf, np.float32))
+    result = onnxfuse_command("optimize", "big.onnx", "out2.onnx", "--precision", "int8")
+    assert result.code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--tolerance", "0.1"], "go with --precision"),
+        (["--inputs", "x.npz"], "go with --precision"),
+        (["--undo", "--precision", "float16"], "--undo goes with none of"),
+    ],
+)
+def test_a_wrong_call_is_exit_2(big: Path, onnxfuse_command: Command, arguments: list[str], told: str) -> None:  # noqa: F811
+    """With a sentence."""
+    result = onnxfuse_command("optimize", "big.onnx", "out.onnx", *arguments)
+    assert result.code == 2
+    assert told in result.err
+
+
+def test_real_inputs_decide(big: Path, onnxfuse_command: Command) -> None:  # noqa: F811
+    """Values that stay small on the inputs that are given need no float32."""
+    np.savez(big / "small.npz", x=np.linspace(0.001, 0.01, 16, dtype=np.float32).reshape(2, 8))
+    result = onnxfuse_command("optimize", "big.onnx", "o.onnx", "--precision", "float16", "--inputs", "small.npz")
+    assert result.code == 0
+    said = lowered.read(onnx.load(big / "o.onnx"))
+    assert said is not None
+    assert "given inputs (small.npz)" in said.inputs
+    assert all("gives up to" not in k.reason for k in said.kept)
+
+
+def test_mixed_takes_bfloat16_where_the_range_is_left() -> None:
+    """And float32 where that loses too much; bfloat16 alone converts all."""
+    trap = traps.TRAPS[0]
+    model, feeds = traps.planted(trap), tuple(traps.feeds(trap, 1))
+    mixed = optimize(model, Options(precision=lowering("mixed", feeds)))
+    assert mixed.lowered is not None
+    assert {k.type for k in mixed.lowered.kept} == {"bfloat16"}
+    assert onnxfuse.verify(model, mixed.model, inputs=list(feeds), providers=CPU, isolate=False).ok
+    brief = optimize(model, Options(precision=lowering("bfloat16", feeds)))
+    assert brief.lowered is not None
+    assert not brief.lowered.kept
+    report = onnxfuse.verify(model, brief.model, inputs=list(feeds), providers=CPU, isolate=False)
+    assert report.ok
+    assert report.half
+
+
+def test_guard_looks_at_fusions_of_the_converted_model() -> None:
+    """Both at once: what was converted is the original of the guard."""
+    made = optimize(model_of(BIG), Options(precision=lowering("float16"), guard=Guarding()))
+    assert made.guarded is not None
+    assert not made.guarded.undone
+    assert made.lowered is not None
+
+
+def test_python_takes_the_same_options() -> None:
+    """`onnxfuse.optimize(..., precision=)` warns of what stays."""
+    with pytest.warns(UserWarning, match="3 of 4 float nodes kept"):
+        made = onnxfuse.optimize(model_of(BIG), precision="float16", io_precision="float16")
+    assert made.graph.input[0].type.tensor_type.elem_type == TensorProto.FLOAT16
+    with pytest.raises(UsageError, match="expected one of float16, bfloat16, mixed"):
+        onnxfuse.optimize(model_of(BIG), precision="half")
+    random = model_of("g (float[4] x) => (float[4] y) { r = RandomNormalLike(x) y = Add(x, r) }")
+    with pytest.raises(UsageError, match="draws random numbers"):
+        onnxfuse.optimize(random, precision="float16")
+
+
+def test_external_data_is_converted(tmp_path: Path) -> None:
+    """Weights of a file beside the model come out at half their size."""
+    rng = np.random.default_rng(0)
+    model = model_of("g (float[2,256] x) => (float[2,256] y) <float[1] w = {0}> { y = Mul(x, w) }")
+    weight = (rng.standard_normal((256, 256)) / 16).astype(np.float32)
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(weight, "w"))
+    model.graph.node[0].op_type = "MatMul"
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0)
+    made = onnxfuse.optimize(tmp_path / "m.onnx", precision="float16")
+    assert io.size(made) < 0.6 * weight.nbytes
+    assert onnxfuse.verify(tmp_path / "m.onnx", made, providers=CPU, isolate=False).ok
+
+
+def test_metadata_that_is_not_ours_is_told() -> None:
+    """A tool may have changed it."""
+    model = model_of(BIG)
+    model.metadata_props.add(key=lowered.METADATA, value='{"precision": "float8"}')
+    with pytest.raises(ModelError, match="is not as onnxfuse writes it"):
+        lowered.read(model)
+
+
+def test_ci_holds_what_stays(big: Path, onnxfuse_command: Command) -> None:  # noqa: F811
+    """`precision` in onnxfuse.toml; the lock remembers the kept nodes, and one more is a loss."""
+    config = '[[model]]\npath = "big.onnx"\nprecision = "float16"\nprovider = "cpu"\n'
+    (big / "onnxfuse.toml").write_text(config)
+    result = onnxfuse_command("ci", "--update")
+    assert result.code == 0, result.out
+    lock = json.loads((big / "onnxfuse.lock").read_text())["models"]["big"]
+    assert lock["precision"] == "float16"
+    assert list(lock["kept"]) == ["Abs root", "Div down", "Mul up"]
+    (big / "onnxfuse.lock").write_text((big / "onnxfuse.lock").read_text().replace('"Abs root"', '"Abs other"'))
+    result = onnxfuse_command("ci")
+    assert result.code == 4
+    assert "Abs root of lower precision" in result.out
+    (big / "onnxfuse.toml").write_text(config.replace("float16", "half"))
+    assert "precision is 'half', expected float16, bfloat16, mixed" in onnxfuse_command("ci").err
