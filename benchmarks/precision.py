@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 import models
@@ -189,7 +190,7 @@ def show_traps() -> None:
         kept = f"{len(made.lowered.kept)} of {made.lowered.nodes}"
         ours = _outcome(lambda made: made, made.model, feeds, true)
         others = [_outcome(partial(c, feeds=feeds), _copy(model), feeds, true) for c in OTHERS.values()]
-        table.add_row(trap.name, ours, kept, *others)
+        table.add_row(escape(trap.name), ours, kept, *others)
     Console(width=180).print(table)
     click.echo("the largest relative RMS error of an output to float64, on the CPU; the contract allows 0.0098")
 
