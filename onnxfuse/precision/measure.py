@@ -113,7 +113,9 @@ class Meter(Witness):
             if error > SENSITIVE * numbers.facts(type_).eps / 2 and len(reads) > 1:
                 blamed = met.blamed.setdefault(type_, {})
                 for n in set(reads) - exact:
-                    blamed[n] = max(blamed.get(n, 0.0), _error(node, how, inputs, {n: low[n]}, outputs))
+                    blamed[n] = max(
+                        blamed.get(n, 0.0), _error(node, how, inputs, {n: low[n].astype(inputs[n].dtype)}, outputs)
+                    )
 
     def _is_constant(self, place: Place, position: int) -> bool:
         names = place.node.input
