@@ -17,12 +17,14 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import NodeProto, TensorProto
+from threadpoolctl import ThreadpoolController
 
 from onnxfuse.precision import numbers
 from onnxfuse.precision.plan import Place
 from onnxfuse.precision.scopes import key
 from onnxfuse.verification.lower_precision import relative_rms
 from onnxfuse.verification.reference import Float64, OutOfTime, float64_evaluator
+from onnxfuse.verification.truth import ONE_THREAD_FLOPS, flops
 from onnxfuse.verification.witness import Witness
 
 Array = npt.NDArray[Any]
@@ -111,14 +113,19 @@ class Meter(Witness):
             if error > SENSITIVE * numbers.facts(type_).eps / 2 and len(reads) > 1:
                 blamed = met.blamed.setdefault(type_, {})
                 for n in set(reads) - exact:
-                    blamed[n] = max(blamed.get(n, 0.0), _error(node, how, inputs, {n: low[n]}, outputs))
+                    blamed[n] = max(
+                        blamed.get(n, 0.0), _error(node, how, inputs, {n: low[n].astype(inputs[n].dtype)}, outputs)
+                    )
 
     def _is_constant(self, place: Place, position: int) -> bool:
         names = place.node.input
         return position < len(names) and place.scope.constant(names[position]) is not None
 
     def _low(self, x: Array, type_: int, *, constant: bool) -> tuple[Array, bool]:
-        """Return the numbers as they are in the lower type, and whether they are the same."""
+        """Return the numbers as they are in the lower type, and whether they are the same.
+
+        In float32, as kernels compute with them: what that rounds is less than a thousandth of what the type does.
+        """
         if not constant:
             low = numbers.rounded(x, type_)
             return low, bool(np.array_equal(low, x, equal_nan=True))
@@ -126,7 +133,7 @@ class Meter(Witness):
             low = numbers.constant(x, type_)
             self._weights[id(x), type_] = (x, low, bool(np.array_equal(low.astype(x.dtype), x, equal_nan=True)))
         _, low, same = self._weights[id(x), type_]
-        return low.astype(x.dtype), same
+        return low.astype(np.float32), same
 
 
 def _error(node: Any, how: Mapping[str, Any], inputs: Sequence[Any], low: Mapping[int, Array], truth: Any) -> float:
@@ -171,7 +178,7 @@ def measure(
 
     Raises what onnx's reference raises for an operator that it lacks, OutOfTime where even the first takes too long.
     """
-    meter = Meter(places, types)
+    meter, pools = Meter(places, types), ThreadpoolController()
     evaluator: Float64 = float64_evaluator(model, witness=meter, to=truth)
     names = [o.name for o in model.graph.output]
     dtype = np.float64 if truth == TensorProto.DOUBLE else np.float32
@@ -181,8 +188,10 @@ def measure(
     for n, feed in enumerate(feeds):
         progress(f"measure {n + 1} of {len(feeds)}")
         wide = {k: x.astype(dtype) if x.dtype.kind in "fV" else x for k, x in feed.items()}
+        shapes = {name: x.shape for name, x in feed.items()}
+        threads = 1 if flops(model, shapes) <= ONE_THREAD_FLOPS else None
         try:
-            with np.errstate(all="ignore"):
+            with np.errstate(all="ignore"), pools.limit(limits=threads, user_api="blas"):
                 values = evaluator.run(names, wide)
         except OutOfTime:
             if not outputs:

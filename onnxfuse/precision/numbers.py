@@ -24,9 +24,9 @@ def facts(type_: int) -> FloatType:
 
 
 def rounded(x: Array, type_: int) -> Array:
-    """Return the numbers rounded to `type_`, in the type that they came in; what is beyond its range is infinite."""
+    """Return the numbers rounded to `type_`, as float32, which holds them; what is beyond its range is infinite."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return x.astype(DTYPES[type_]).astype(x.dtype)
+        return x.astype(DTYPES[type_]).astype(np.float32)
 
 
 def constant(x: Array, type_: int) -> Array:

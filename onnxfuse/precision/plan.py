@@ -61,11 +61,17 @@ def places(main: Scope, opsets: dict[str, int]) -> dict[str, Place]:
     found: dict[str, Place] = {}
     for scope in every(main):
         for node in scope.proto.node:
-            if any(scope.type(v).dtype == FLOAT for v in (*node.input, *node.output) if v):
-                if node.op_type == "Constant" and not node.domain:
-                    continue
+            if _has_floats(scope, node):
                 found[key(node)] = _place(scope, node, opsets, deciding=id(node) in deciding)
     return found
+
+
+def _has_floats(scope: Scope, node: NodeProto) -> bool:
+    """Return whether a node computes with float32: one that gives a shape or another type does not."""
+    if node.op_type == "Constant" and not node.domain:
+        return False
+    read = [v for n, v in enumerate(node.input) if v and not is_typeless(node, n)]
+    return any(scope.type(v).dtype == FLOAT for v in (*read, *node.output) if v)
 
 
 def _place(scope: Scope, node: NodeProto, opsets: dict[str, int], *, deciding: bool) -> Place:

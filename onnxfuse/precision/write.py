@@ -52,13 +52,14 @@ class Writer:
             for node in scope.proto.node:
                 self._read(scope, node)
         for scope in reversed(graphs):  # a graph is written anew with its nodes, and the bodies in them
-            self._finish(scope, ends[id(scope)])
+            self._finish(scope)
 
     def _homes(self, scope: Scope, ends: int) -> None:
         """Say in which type each value of a graph is given."""
+        replaceable = {t.name for t in scope.proto.initializer}
         for name in [i.name for i in scope.proto.input if i.name not in scope.constants]:
             if scope.types[name].dtype == FLOAT:
-                self._add(scope, name, ends)
+                self._add(scope, name, FLOAT if name in replaceable else ends)
         outputs = {o.name for o in scope.proto.output}
         for node in scope.proto.node:
             type_, slots = self._chosen(node)
@@ -88,7 +89,7 @@ class Writer:
         if type_ != FLOAT:
             _retype(node, type_)
 
-    def _finish(self, scope: Scope, ends: int) -> None:
+    def _finish(self, scope: Scope) -> None:
         """Write the Casts, weights and declarations of a graph."""
         graph = scope.proto
         casts: dict[str, list[NodeProto]] = {}
@@ -96,19 +97,19 @@ class Writer:
             if where == id(scope) and name not in scope.constants:
                 source = value.forms[value.home]
                 casts[source] = [_cast(source, form, t) for t, form in value.forms.items() if t != value.home]
-        first = [c for i in graph.input for c in casts.pop(i.name, [])]
-        nodes = first
+        computed = {o for node in graph.node for o in node.output}
+        nodes = [c for source in sorted(casts.keys() - computed) for c in casts[source]]
         for node in graph.node:
             if node.op_type == "Constant" and node.output[0] in scope.constants:
                 nodes += self._constants(scope, node)
                 continue
             nodes.append(node)
-            nodes += [c for o in node.output for c in casts.pop(o, [])]
+            nodes += [c for o in node.output for c in casts.get(o, [])]
         nodes = [_copy(n) for n in nodes]
         del graph.node[:]
         graph.node.extend(nodes)
         self._weights(scope)
-        _declare(graph, {n: v for (where, n), v in self.values.items() if where == id(scope)}, ends)
+        _declare(graph, {n: v for (where, n), v in self.values.items() if where == id(scope)})
 
     def _constants(self, scope: Scope, node: NodeProto) -> list[NodeProto]:
         """Return a Constant node in each type that is read."""
@@ -190,15 +191,13 @@ def _retype(node: NodeProto, type_: int) -> None:
             attribute.i = type_
 
 
-def _declare(graph: GraphProto, values: Mapping[str, _Value], ends: int) -> None:
+def _declare(graph: GraphProto, values: Mapping[str, _Value]) -> None:
     """Let declarations say the types that values have now."""
-    for info in graph.value_info:
+    for info in (*graph.value_info, *graph.input, *graph.output):
         value = values.get(info.name)
         if value is not None and info.type.tensor_type.elem_type == FLOAT:
-            info.type.tensor_type.elem_type = next(t for t, name in value.forms.items() if name == info.name)
-    for info in (*graph.input, *graph.output):
-        if info.type.tensor_type.elem_type == FLOAT and info.name in values:
-            info.type.tensor_type.elem_type = ends
+            forms = (t for t, name in value.forms.items() if name == info.name)
+            info.type.tensor_type.elem_type = next(forms, FLOAT)
 
 
 def _cast(source: str, target: str, type_: int) -> NodeProto:

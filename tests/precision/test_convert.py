@@ -182,3 +182,29 @@ def test_ci_holds_what_stays(big: Path, onnxfuse_command: Command) -> None:  # n
     assert "Abs root of lower precision" in result.out
     (big / "onnxfuse.toml").write_text(config.replace("float16", "half"))
     assert "precision is 'half', expected float16, bfloat16, mixed" in onnxfuse_command("ci").err
+
+
+def test_functions_are_converted_where_they_are_called() -> None:
+    """They are inlined first: one that two places call may stay float32 in one of them."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 17, "local" : 1]>
+        g (float[2,8] x) => (float[2,8] y) { a = local.twice(x) y = local.twice(a) }
+        <domain: "local", opset_import: ["" : 17]>
+        twice (x) => (y) { c = Constant<value_float = 3000.0>() m = Mul(x, c) n = Abs(m) y = Sqrt(n) }""")
+    made = optimize(model, Options(precision=lowering("float16", ({"x": np.full((2, 8), 0.5, np.float32)},))))
+    assert made.lowered is not None
+    assert [(k.op, k.reason.split(",")[0]) for k in made.lowered.kept] == [
+        ("Mul", "gives up to 1.16e+05"), ("Abs", "reads 'm__2'"), ("Sqrt", "reads 'n__2'"),
+    ]  # fmt: skip
+
+
+def test_what_is_too_big_for_float64_is_measured_in_float32(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a model beyond protobuf's limit goes to ONNX Runtime through a file."""
+    import onnxfuse.precision as whole
+
+    monkeypatch.setattr(whole, "FLOAT64_PARAMETERS", 0)
+    monkeypatch.setattr(io, "PROTOBUF_LIMIT", 100)
+    made = optimize(model_of(BIG), Options(precision=lowering("float16")))
+    assert made.lowered is not None
+    assert made.lowered.truth == "float32"
+    assert [k.node for k in made.lowered.kept] == ["up", "root", "down"]

@@ -157,3 +157,12 @@ def test_what_draws_quantizes_or_takes_float_alone_stays() -> None:
     assert why == {
         "q": "is quantized", "d": "is quantized", "r": "draws random numbers", "z": "has no form for lower precision",
     }  # fmt: skip
+
+
+def test_weights_that_a_caller_may_replace_keep_their_type() -> None:
+    """They are inputs, and stay what callers give."""
+    model = model_of("g (float[3] x) => (float[3] y) <float[3] w = {1, 2, 3}> { y = Mul(x, w) }")
+    model.graph.input.add().CopyFrom(onnx.helper.make_tensor_value_info("w", FLOAT, [3]))
+    made, _ = written(model, io=FLOAT16)
+    assert casts(made) == [("w", "w.float16")]
+    assert [i.type.tensor_type.elem_type for i in made.graph.input] == [FLOAT16, FLOAT]
