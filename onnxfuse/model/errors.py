@@ -53,5 +53,9 @@ class KernelError(OnnxfuseError):
     exit_code = 5
 
 
+class NoCompilerError(KernelError):
+    """A kernel would have to be compiled, and there is no NVRTC here."""
+
+
 class NoPlanError(KernelError):
     """No kernel of a fused op takes inputs of these shapes."""

@@ -3,13 +3,14 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from onnxfuse import kernels
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.launch_plan import DEFAULT, LaunchPlan, Tuning
 from onnxfuse.kernels.measurements import changed, extents, key, variant_name
 from onnxfuse.kernels.templates.template import Extents
-from onnxfuse.model.errors import NoPlanError
+from onnxfuse.model.errors import KernelError, NoCompilerError, NoPlanError
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.ahead import Ahead
 from onnxfuse.runtime.launch import Launch, Planner, Program, Shape, Varied
@@ -78,10 +79,13 @@ def planner(
             else:
                 plan = ahead.plan(op, input_shapes, aligned, device, tuning)
         except NoPlanError as why:
-            plan = kernels.general(op, input_shapes, arch)
-            warnings.warn(f"{why}; the kernel for all shapes runs, which is slower", stacklevel=1)
-            return load(plan, device)
-        made = load(plan, device)
+            return general(op, input_shapes, device, packed, why)
+        try:
+            made = load(plan, device)
+        except NoCompilerError as why:
+            if packed is None:
+                raise
+            return general(op, input_shapes, device, packed, why)
         if varied is None or tuning != DEFAULT:
             return made
         return replace(made, program=programs.learn(input_shapes, aligned, device, varied, plan, apart))
@@ -96,9 +100,19 @@ def _no_variant(op: FusedOp, input_shapes: tuple[Shape, ...], tuning: Tuning) ->
     )
 
 
-def load(plan: LaunchPlan, device: int) -> Launch:
-    """Compile and load the kernels of a plan."""
-    function = kernels.load(plan.kernel, device)
+def general(
+    op: FusedOp, input_shapes: tuple[Shape, ...], device: int, packed: Packed | None, why: KernelError
+) -> Launch:
+    """Return the launch of the kernel that takes all shapes, from the pack where that has it; a warning says why."""
+    plan = kernels.general(op, input_shapes, kernels.arch_of(device))
+    made = load(plan, device, None if packed is None else packed.general(op.name, device))
+    warnings.warn(f"{why}; the kernel for all shapes runs, which is slower", stacklevel=1)
+    return made
+
+
+def load(plan: LaunchPlan, device: int, function: Any = None) -> Launch:
+    """Compile and load the kernels of a plan, but for what all of its launches call, where that is given."""
+    given, function = function, function or kernels.load(plan.kernel, device)
     return Launch(
         function=function.kernel.ptr,
         grid=plan.grid,
@@ -112,5 +126,5 @@ def load(plan: LaunchPlan, device: int) -> Launch:
         scratch=rooms(plan.scratch_bytes, device).scratch,
         module=function,
         passing=plan.passing,
-        then=tuple(load(after, device) for after in plan.then),
+        then=tuple(load(after, device, given) for after in plan.then),
     )

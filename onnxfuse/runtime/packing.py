@@ -27,6 +27,9 @@ from onnxfuse.runtime.programs import DEFECTS
 from onnxfuse.runtime.ranges import Range, domains, outside
 from onnxfuse.runtime.registration import with_forms
 
+MOST_TRIED = 256
+"""Shapes that a program for all shapes is tried on."""
+
 Step = Callable[[str, int, int], None]
 """Called with what is done, how much of it, of how much."""
 
@@ -78,6 +81,8 @@ class _Task:
     aligned: bool
     target: Target
     tuning: Tuning = DEFAULT
+    general: bool = False
+    """Whether the program is that of the kernel for all shapes, of which the domain names the ranks."""
 
 
 def make(
@@ -118,12 +123,14 @@ def make(
     programs: dict[str, list[Stored]] = {name: [] for name in ops}
     told = []
     for task, answer in zip(tasks, answers, strict=True):
-        told.append(_told(task, answer))
+        if not task.general:
+            told.append(_told(task, answer))
         if isinstance(answer, Covered):
             place = targets.index(task.target)
             mine = tuple(numbers[k, place] for k in answer.kernels)
             variant = measurements.variant_name(task.tuning)
-            programs[task.op.name].append(Stored(place, task.aligned, mine, answer.tape, variant))
+            one = Stored(place, task.aligned, mine, answer.tape, variant, task.general)
+            programs[task.op.name].append(one)
     entries = [
         Entry(name, stored.digest_of(op), op.inputs, op.outputs, may_alias(op), tuple(programs[name]))
         for name, op in ops.items()
@@ -164,6 +171,8 @@ def _tasks(
                 for domain in seen[name]
                 for aligned in ((True, False) if name in exposed else (True,))
             ]
+            ranks = {domain.key.ranks: domain for domain in seen[name]}
+            tasks += [_Task(op, domain, False, target, general=True) for domain in map(_of_any, ranks.values())]
     tasks += _measured(model, ops, targets, exposed)
     return ops, tasks, {name: why for name, why in without.items() if name not in ops}
 
@@ -189,6 +198,11 @@ def _measured(
     return tasks
 
 
+def _of_any(domain: Domain) -> Domain:
+    """Return shapes of the same ranks for a program that answers for all of them."""
+    return Domain(Key(domain.key.ranks, (None,) * len(domain.key.fixed)), domain.extents[:MOST_TRIED], True)
+
+
 def _told(task: _Task, answer: Covered | str) -> Part:
     name, target, whole, count = task.op.name, task.target.name, task.domain.whole, len(task.domain.extents)
     variant = measurements.variant_name(task.tuning)
@@ -211,7 +225,10 @@ def _facts(ranges: Mapping[str, Range], programs: Collection[Part], without: Map
 
 def _covered(task: _Task) -> Covered | str:
     """Return the program of a task, or why there is none."""
-    family = kernels.family(task.op, task.domain.key, task.aligned, task.target.arch, task.tuning)
+    if task.general:
+        family = kernels.general_family(task.op, task.domain.key, task.target.arch)
+    else:
+        family = kernels.family(task.op, task.domain.key, task.aligned, task.target.arch, task.tuning)
     try:
         found = cover(family, task.domain, bridge().unanswered)
     except DEFECTS as error:

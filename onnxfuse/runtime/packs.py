@@ -105,7 +105,7 @@ class Packed:
         if here is None:
             return None
         for one, number in here.programs.get(op, ()):
-            if (one.aligned, one.variant) != (aligned, variant):
+            if one.general or (one.aligned, one.variant) != (aligned, variant):
                 continue
             try:
                 wanted = _launched(one, shapes)
@@ -127,13 +127,30 @@ class Packed:
         here = self._on(device)
         return here is not None and all(here.programs.get(op) for op in ops)
 
+    def general(self, op: str, device: int) -> Any:
+        """Return the function of the op's general kernel, None where the pack has none."""
+        here = self._on(device)
+        found = next((one for one, _ in here.programs.get(op, ()) if one.general), None) if here is not None else None
+        if here is None or found is None:
+            return None
+        (number,) = found.kernels
+        try:
+            self._load(here, number, device)
+        except (PackError, KernelError) as fault:
+            here.out = True
+            _warn(self.pack.path, str(fault), self.model)
+            return None
+        return here.loaded[number]
+
     def answers(self, op: str, shapes: tuple[Shape, ...], aligned: bool, device: int, variant: str = "") -> bool:
         """Return whether `program` has one for these shapes; loads nothing."""
         here = self._on(device)
         mine = [] if here is None else here.programs.get(op, [])
         try:
             return any(
-                (one.aligned, one.variant) == (aligned, variant) and _launched(one, shapes) is not None
+                not one.general
+                and (one.aligned, one.variant) == (aligned, variant)
+                and _launched(one, shapes) is not None
                 for one, _ in mine
             )
         except PackError:  # told where a run wants it
@@ -145,7 +162,9 @@ class Packed:
         if here is None:
             return
         beside_captures()
-        for number in dict.fromkeys(k for ones in here.programs.values() for one, _ in ones for k in one.kernels):
+        for number in dict.fromkeys(
+            k for ones in here.programs.values() for one, _ in ones if not one.general for k in one.kernels
+        ):
             if not go_on() or here.out:
                 return
             try:

@@ -150,9 +150,9 @@ def _sizes(ranges: Mapping[str, Range]) -> tuple[Rows, bool]:
     Of too many: every size of each with the others at their ends, and sets by chance.
     """
     sides = [range(least, most + 1) for least, most in ranges.values()]
-    if math.prod(map(len, sides)) <= MOST_SHAPES:
-        found = np.array(list(itertools.product(*sides)), np.int64).reshape(-1, len(sides))
-        return found, True
+    count = math.prod(map(len, sides))
+    if count <= MOST_SHAPES:
+        return np.array(list(itertools.product(*sides)), np.int64).reshape(count, len(sides)), True
     some = set(_along(sides))
     chance = np.random.default_rng(0)
     by_chance = np.stack([chance.integers(s.start, s.stop, MOST_SHAPES // 8) for s in sides], 1)

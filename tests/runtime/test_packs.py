@@ -21,6 +21,7 @@ from onnxfuse.kernels.measurements import Measured, Timed
 from onnxfuse.kernels.pack import file
 from onnxfuse.kernels.pack.layout import CUBIN, PTX, Stored, Target, best
 from onnxfuse.model import io
+from onnxfuse.model.errors import NoCompilerError
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.spread import Workers
 from onnxfuse.runtime import ahead, packing
@@ -31,6 +32,7 @@ from onnxfuse.runtime.packs import pack_of
 from tests.runtime import fused_models as models
 from tests.runtime import growth
 from tests.runtime.conftest import FakeCuda
+from tests.runtime.test_session_on_cuda import message_of
 from tests.runtime.test_tuned import HERE, WIDE, carrying
 
 H200 = Arch("sm_90a", 132)
@@ -254,6 +256,31 @@ def test_what_is_no_pack_is_one_line_and_the_session_runs(on_fake_cuda: FakeCuda
         assert "\n" not in line
 
 
+def no_nvrtc() -> Any:
+    path, counts = begin()
+    ahead.MOST_THREADS = 0
+
+    def load(*facts: Any) -> Any:
+        raise NoCompilerError("NVRTC cannot be loaded")
+
+    kernels.load = load
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        right = run(runtime.session(path, growth.CUDA), [5000, 3, 5000, 70000])
+    without = message_of(Exception, run, runtime.session(path, growth.CUDA, kernels=False), [5000])
+    return {"right": right, "told": [str(w.message) for w in said], "loads": counts.loads, "without": without}
+
+
+def test_where_nothing_can_be_compiled_the_packs_general_kernels_run(on_fake_cuda: FakeCuda) -> None:
+    """Beyond its ranges, slowly and with a warning for each shape; without a pack there is nothing to run."""
+    found = on_fake_cuda(no_nvrtc)
+    assert found["right"]
+    assert len(found["told"]) == 2 * 3
+    assert all("NVRTC cannot be loaded" in t and "the kernel for all shapes runs" in t for t in found["told"])
+    assert found["loads"] == 2 * 3  # of each op the general kernel, and that of the shape inside of the ranges
+    assert "NVRTC cannot be loaded" in found["without"]
+
+
 # ---- what a pack holds
 
 
@@ -272,13 +299,15 @@ def test_a_program_answers_what_the_planner_plans(tmp_path: Path) -> None:
     chance = random.Random(3)
     aligned = {p.aligned for e in packed.pack.index.ops for p in e.programs}
     assert aligned == {True, False}  # the first op reads the caller's buffers, the last one writes them
+    assert [sum(p.general for p in e.programs) for e in packed.pack.index.ops] == [1, 1, 1]
     for entry in packed.pack.index.ops:
         op = ops[entry.name]
         for program in entry.programs:
             for n in (1, 4096, *(chance.randint(1, 4096) for _ in range(20))):
                 shapes = ((n, 8), (8,))[: len(op.inputs)]
-                plan, found = kernels.plan(op, shapes, program.aligned, H200), launched(program, shapes)
-                for name in ("parameters", "shared_bytes", "scratch_bytes"):
+                found, plan = launched(program, shapes), kernels.general(op, shapes, H200)
+                plan = plan if program.general else kernels.plan(op, shapes, program.aligned, H200)
+                for name in ("parameters", "shared_bytes", "scratch_bytes", "passing"):
                     assert found[name] == getattr(plan, name)
                 assert [tuple(found[f]) for f in ("grid", "block")] == [plan.grid, plan.block]
                 assert [tuple(s) for s in found["output_shapes"]] == list(plan.output_shapes)

@@ -34,6 +34,14 @@ def test_each_op_sees_what_follows_from_the_names() -> None:
     assert fixed.key == Key((2,), (3, 8))
 
 
+def test_a_model_whose_extents_are_all_written_has_one_shape() -> None:
+    """Also where another input has a name: the op sees no size of it."""
+    text = "g (float[3, 8] x, float[N] z) => (float[3, 8] y) { y = onnxfuse.Negate_3 (x) }"
+    for sizes in ({}, {"N": (1, 4)}):
+        (domain,) = ranges.domains(model(text, models.NEGATE), sizes)["Negate_3"]
+        assert (domain.extents.tolist(), domain.whole) == ([[3, 8]], True)
+
+
 def test_computed_extents_follow() -> None:
     """Of a convolution's output, of a Reshape: by the arithmetic of their names."""
     text = """g (float[B, 3, H, 8] x, float[4, 3, 3, 3] w) => (float[a, b, c, d] y) {

@@ -10,7 +10,7 @@ from typing import Any
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.build import cache
 from onnxfuse.kernels.emit.source import KernelSource
-from onnxfuse.model.errors import KernelError
+from onnxfuse.model.errors import KernelError, NoCompilerError
 
 _lock = threading.Lock()
 _compiling: dict[str, threading.Lock] = {}
@@ -147,7 +147,7 @@ def _nvrtc() -> Any:
 
         nvrtc.getVersion()
     except (ImportError, RuntimeError) as error:
-        raise KernelError(
+        raise NoCompilerError(
             f"NVRTC, the CUDA compiler library, cannot be loaded: {error}",
             "pip install 'onnxfuse[cuda]'",
         ) from error

@@ -26,6 +26,8 @@ MOST_INDEX = 256_000_000
 MOST_BYTES = 8_000_000_000
 """Of a pack."""
 CUBIN, PTX = 0, 1
+GENERAL = 2
+"""In place of whether pointers are aligned."""
 
 
 class PackError(ValueError):
@@ -73,6 +75,8 @@ class Stored:
     tape: bytes
     variant: str = ""
     """What was measured fastest for these shapes, by a name for it; empty: what the planner chooses by itself."""
+    general: bool = False
+    """Whether it is that of the kernel for all shapes and any pointers, for where no other one answers."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +148,7 @@ def _index_bytes(index: Index) -> bytes:
             out.several(numbers)
         out.u32(len(op.programs))
         for p in op.programs:
-            out.u32(p.target, p.aligned)
+            out.u32(p.target, GENERAL if p.general else p.aligned)
             out.several(p.kernels)
             out.blob(p.variant.encode())
             out.blob(p.tape)
@@ -292,12 +296,12 @@ def _entry(reader: _Reader, targets: Sequence[Target], kernels: Sequence[Kernel]
 
 
 def _stored(reader: _Reader, targets: Sequence[Target], kernels: Sequence[Kernel]) -> Stored:
-    target, aligned = reader.below(len(targets), "target"), bool(reader.below(2, "flag"))
+    target, kind = reader.below(len(targets), "target"), reader.below(GENERAL + 1, "flag")
     numbers = reader.several(lambda: reader.below(len(kernels), "kernel"))
     if any(kernels[n].target != target for n in numbers):
         raise PackError("has a launch program with kernels of another GPU")
     variant = reader.text()
-    return Stored(target, aligned, numbers, reader.take(reader.u32()), variant)
+    return Stored(target, kind == 1, numbers, reader.take(reader.u32()), variant, kind == GENERAL)
 
 
 def best(targets: Sequence[Target], arch: Arch) -> int | None:
