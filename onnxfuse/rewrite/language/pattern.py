@@ -125,6 +125,22 @@ class Pattern:
         return tuple(n for n in self.nodes if n.alternatives)
 
     @cached_property
+    def opened(self) -> int:
+        """How many operators it has with the longest spelling of each part in its place."""
+        return sum(max((a.pattern.opened for a in n.alternatives), default=1) for n in self.nodes)
+
+    @cached_property
+    def ends(self) -> int:
+        """How many patterns it stands for whose last node is an operator."""
+        root = self.producer(self.outputs[0])
+        return 1 if root is None else sum(a.pattern.ends for a in root.alternatives) or 1
+
+    @cached_property
+    def rests(self) -> frozenset[str]:
+        """The labels that stand for all other attributes of a node."""
+        return frozenset(n.rest for n in self.nodes if n.rest)
+
+    @cached_property
     def labels(self) -> frozenset[str]:
         """Every label that an attribute is bound to."""
         return frozenset(label for n in self.nodes for label in (*n.open.values(), *([n.rest] if n.rest else [])))
@@ -143,6 +159,13 @@ class Alternative:
 
 
 Parts = Mapping[str, tuple[Alternative, ...]]
+
+
+MOST_OPERATORS = 64
+"""Of a pattern that names parts, which may name others twice. The longest that comes with onnxfuse has 33."""
+
+MOST_ENDS = 1000
+"""Spellings of the end of a pattern, each of which is an anchor of its own."""
 
 
 def parse(text: str, place: str, parts: Parts | None = None, *, part: bool = False) -> Pattern:
@@ -281,6 +304,13 @@ def _arity(of: PatternNode | Pattern) -> str:
 def _pattern(function: onnx.FunctionProto, text: str, place: str, parts: Parts, part: bool) -> Pattern:
     nodes = tuple(_node(n, place, parts) for n in function.node)
     pattern = Pattern(tuple(function.input), tuple(function.output), nodes, text.strip(), place=place)
+    if not pattern.outputs:
+        raise RuleError(f"{place}: the pattern yields nothing", "Name its output: (x) => (y) { ... }")
+    for what, found, most in (("operators", pattern.opened, MOST_OPERATORS), ("spellings", pattern.ends, MOST_ENDS)):
+        if pattern.calls and found > most:
+            raise RuleError(
+                f"{place}: its parts open to {found:.3g} {what}, at most {most} are read", "Name fewer parts."
+            )
     for output in pattern.outputs:
         if pattern.producer(output) is None and not part:
             raise RuleError(f"{place}: output '{output}' is computed by no node of the pattern")

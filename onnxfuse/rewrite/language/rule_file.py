@@ -211,6 +211,12 @@ class Reader:
                     f"{self.place(target.text)}: {what} has a {node.op}, but {of} does not say which",
                     f"Where both have <_: string = @label> of one label, {what} has the operator that was there.",
                 )
+        single = {label for n in target.nodes for label in n.open.values()}
+        for word in sorted((target.rests - source.rests | single & source.rests) & labels):
+            stands, use = ("all other attributes", "one") if word in source.rests else ("one attribute", "all others")
+            raise RuleError(
+                f"{self.place(target.text)}: {what} uses '{word}' for {use}, in {of} it stands for {stands}"
+            )
         for kind, used, known in (("value", set(target.inputs), values), ("label", set(target.labels), labels)):
             unknown = used - known
             if unknown:
