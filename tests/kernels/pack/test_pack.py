@@ -119,7 +119,7 @@ def test_what_says_that_it_has_much_takes_no_memory() -> None:
         layout.head_of(head, 2**50)
 
 
-@pytest.mark.parametrize(("at", "words"), [(8, "version 2.1"), (12, f"version 1.{VERSION + 1}")])
+@pytest.mark.parametrize(("at", "words"), [(8, f"version 2.{VERSION}"), (12, f"version 1.{VERSION + 1}")])
 def test_another_version_is_told(at: int, words: str) -> None:
     data = bytearray(parts())
     data[at] += 1
@@ -156,5 +156,6 @@ def test_the_format_is_told() -> None:
     """docs/KERNEL_PACK.md, which others read packs by, has this version and these sizes."""
     text = (Path(__file__).parents[3] / "docs" / "KERNEL_PACK.md").read_text()
     assert f"version {layout.VERSION}" in text
+    assert f"`OFLP`, version {VERSION}" in text
     assert f"{HEADER.size} bytes" in text
     assert layout.MAGIC.decode() in text
