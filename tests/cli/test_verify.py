@@ -93,7 +93,7 @@ def test_json_holds_every_fact(capsys: pytest.CaptureFixture[str]) -> None:
     assert set(row) == {
         "output", "dtype", "case", "verdict", "fault", "judged_by", "elements", "compared", "max_abs", "max_rel",
         "cosine", "rtol", "atol", "scale", "own", "own_typical", "error", "step", "typical", "where", "fused",
-        "original", "truth", "budget", "typical_budget", "tolerance", "difference", "identical", "unsure",
+        "original", "truth", "budget", "typical_budget", "tolerance", "contract", "difference", "identical", "unsure",
     }  # fmt: skip
     assert set(row["difference"]) == {
         "elements", "finite", "max_abs", "max_abs_at", "mean_abs", "max_rel", "max_rel_at", "mean_rel", "quantiles",
