@@ -17,9 +17,7 @@ from onnxfuse.kernels.launch_plan import DEFAULT, LaunchPlan, Tuning
 from onnxfuse.kernels.programs import stored
 from onnxfuse.kernels.programs.family import Family, Key
 from onnxfuse.kernels.templates.general import plan as general_plan
-from onnxfuse.kernels.templates.general.values_cpp import Running
-from onnxfuse.kernels.templates.scan import plan as scan
-from onnxfuse.kernels.templates.template import Extents, Planner
+from onnxfuse.kernels.templates.template import Extents, Planner, Running
 from onnxfuse.model.errors import NoPlanError
 from onnxfuse.model.fused import FusedOp, Meaning
 
@@ -130,9 +128,9 @@ def _general(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> Launch
 
 
 def _general_program(op: FusedOp) -> tuple[Program, Running | None]:
-    if op.template == "scan":
-        found = scan.check(op)
-        return found.program, Running(found.axis, found.exclusive, found.reverse)
+    planner = TEMPLATES[op.template].planner
+    if planner is not None and planner.running is not None:
+        return planner.running(op)
     return (read.library_program if reads_library_form(op.template) else read.program)(op), None
 
 

@@ -32,6 +32,10 @@ FOLLOWING, FOLLOWING_PER_BYTE = 100_000_000, 20
 """Bytes that it may take where it follows integers, and for each byte of the model: 1.5 million of them take 0.2 s, and
 a model is inferred six times until it is optimized."""
 
+FOLLOWING_SECONDS = 1
+"""What it may take of the processor there, and for each node as above: the copy of a process that has freed memory
+takes that first, and a GB of it holds integers for 10 s."""
+
 LONGEST = 2**28
 """Elements of a vector that is made of integers in the file: more are refused."""
 
@@ -182,14 +186,14 @@ def _not_valid(words: str) -> ContradictionError:
 def _in_a_child(light: ModelProto, strict: bool) -> ModelProto:
     """Run the inference in a child that is a copy of this process, and end it where it takes too much.
 
-    Where following integers takes too much memory, none are: they are no shapes, and lengths need no following.
+    Where following integers takes too much memory or time, none are: they are no shapes, and lengths need no following.
     """
-    seconds = SECONDS + SECONDS_PER_NODE * len(light.graph.node)
-    data = light.SerializeToString()
-    answer = _asked(data, strict, seconds, following=True)
+    nodes, data = len(light.graph.node), light.SerializeToString()
+    answer = _asked(data, strict, nodes, following=True)
     if answer == b"":
-        answer = _asked(data, strict, seconds, following=False)
+        answer = _asked(data, strict, nodes, following=False)
     if not answer:
+        seconds = SECONDS + SECONDS_PER_NODE * nodes
         raise _endless(f"took more than {f'{seconds:.0f} s' if answer is None else f'{MEMORY / 1e9:.0f} GB'}")
     if answer[:1] == b"L":
         raise _endless(f"comes to {answer[1:].decode(errors='replace')}")
@@ -207,16 +211,17 @@ def _endless(found: str) -> ModelError:
     )
 
 
-def _asked(data: bytes, strict: bool, seconds: float, *, following: bool) -> bytes | None:
-    """Return what a child answers, None where it is not in time; empty where its memory does not do."""
+def _asked(data: bytes, strict: bool, nodes: int, *, following: bool) -> bytes | None:
+    """Return what a child answers, None where it is not in time; empty where what it may take does not do."""
     read, write = os.pipe()
     child = os.fork()
     if not child:
         os.close(read)
-        os._exit(_child(data, write, strict, following))
+        busy = FOLLOWING_SECONDS + int(SECONDS_PER_NODE * nodes) if following else None
+        os._exit(_child(data, write, strict, busy))
     os.close(write)
     try:
-        return _answer(read, seconds)
+        return _answer(read, SECONDS + SECONDS_PER_NODE * nodes)
     finally:
         os.close(read)
         os.kill(child, signal.SIGKILL)
@@ -236,16 +241,19 @@ def _answer(read: int, seconds: float) -> bytes | None:
         parts.append(part)
 
 
-def _child(data: bytes, write: int, strict: bool, following: bool) -> int:
+def _child(data: bytes, write: int, strict: bool, busy: int | None) -> int:
     """Infer and write the answer: R and the model, E and what is wrong, or L and a vector that is too long.
 
-    Nothing is written where the memory does not do.
+    Integers are followed for `busy` seconds of the processor. Nothing is written where those or the memory do not do.
     """
+    following = busy is not None
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             used = int(file.read().split()[0]) * resource.getpagesize()
         limit = used + (FOLLOWING + FOLLOWING_PER_BYTE * len(data) if following else MEMORY)
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        if busy is not None:
+            resource.setrlimit(resource.RLIMIT_CPU, (busy, busy))
         inferred = onnx.shape_inference.infer_shapes(data, strict_mode=strict, data_prop=following)
         answer = b"R" + inferred.SerializeToString()
         if not following:

@@ -58,9 +58,9 @@ class Scope:
         return [] if home is None else home.readers.get(name, [])
 
 
-def scopes_of(model: onnx.ModelProto) -> Scope:
-    """Return the main graph of `model`, with the bodies in it."""
-    main = _scope(model.graph, infer(model).graph, None)
+def scopes_of(model: onnx.ModelProto, inferred: onnx.ModelProto | None = None) -> Scope:
+    """Return the main graph of `model`, with the bodies in it; `inferred` is what `infer` gave for the same nodes."""
+    main = _scope(model.graph, (inferred or infer(model)).graph, None)
     replaced = {i.name for i in model.graph.input}
     main.constants = {n: t for n, t in main.constants.items() if n not in replaced}
     for scope in every(main):

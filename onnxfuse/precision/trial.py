@@ -12,6 +12,7 @@ import numpy.typing as npt
 from onnx import ModelProto
 
 from onnxfuse.model.io import without_weights
+from onnxfuse.model.types import infer
 from onnxfuse.precision import numbers
 from onnxfuse.precision.plan import FLOAT, converted, opsets_of, places
 from onnxfuse.precision.scopes import scopes_of
@@ -57,12 +58,15 @@ class Trial:
     """What the original gives in float32."""
     count: int = 0
     scores: frozenset[str] = frozenset()
+    inferred: ModelProto = field(default_factory=ModelProto)
+    """The types of the model's values."""
 
     def __post_init__(self) -> None:
         """Run the original once on each case."""
         run = in_float32(self.model)
         self.own = [run(dict(feed)) for feed in self.feeds[: len(self.truth)]]
         self.scores = frozenset(class_outputs(self.model))
+        self.inferred = infer(self.model)
 
     @property
     def over(self) -> bool:
@@ -72,7 +76,7 @@ class Trial:
     def converted(self, kept: Kinds, io_type: int = FLOAT) -> tuple[ModelProto, list[str]]:
         """Return the model with these nodes kept, and the weights that it now has in two types."""
         made = without_weights(self.model, lambda weight: weight)
-        main = scopes_of(made)
+        main = scopes_of(made, self.inferred)
         every = places(main, opsets_of(made))
         writer = Writer(made, main, every, converted(every, kept, self.low))
         writer.run(io_type)

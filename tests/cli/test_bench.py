@@ -151,7 +151,7 @@ def test_a_plot_without_matplotlib_is_exit_5(onnxfuse_command: Command, monkeypa
     ("arguments", "message"),
     [
         (["--plot", "p.jpg"], "not one of .png, .svg, .pdf"),
-        (["--shape", "N=one"], "neither DIMENSION=1,7 nor INPUT=1x3x224x224"),
+        (["--shape", "N=one"], "neither DIMENSION=1,7 nor DIMENSION=1..32 nor INPUT=1x3x224x224"),
         (["--shape", "M=1"], "shape M: no input or dimension has that name"),
         (["--shape", "x=1x9"], "axis 1 must be 2"),
         (["--runs", "0"], "0 is not in the range"),

@@ -80,7 +80,7 @@ def test_json_and_trace_hold_every_fact(folder: Path, onnxfuse_command: Command)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--shape", "N=one"], "neither DIMENSION=1,7 nor INPUT=1x3x224x224"),
+        (["--shape", "N=one"], "neither DIMENSION=1,7 nor DIMENSION=1..32 nor INPUT=1x3x224x224"),
         (["--shape", "N=1,2"], "2 sets of shapes: a profile is of one"),
         (["--shape", "M=1"], "shape M: no input or dimension has that name"),
         (["--runs", "0"], "0 is not in the range"),

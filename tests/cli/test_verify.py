@@ -83,7 +83,7 @@ def test_json_holds_every_fact(capsys: pytest.CaptureFixture[str]) -> None:
     assert set(facts) == {
         "schema", "command", "ok", "summary", "provider", "fused_provider", "truth", "tf32", "half", "wide",
         "without_tf32", "problems", "outputs", "rows", "cases", "undecided", "unverified", "kernels", "searched",
-        "never_ran", "limits", "crash", "bisection", "seconds",
+        "never_ran", "limits", "crash", "bisection", "precision", "seconds",
     }  # fmt: skip
     assert facts["ok"] is False
     assert facts["truth"] == {"kind": "float64", "how": "onnx's reference operators", "why": ""}
@@ -93,7 +93,7 @@ def test_json_holds_every_fact(capsys: pytest.CaptureFixture[str]) -> None:
     assert set(row) == {
         "output", "dtype", "case", "verdict", "fault", "judged_by", "elements", "compared", "max_abs", "max_rel",
         "cosine", "rtol", "atol", "scale", "own", "own_typical", "error", "step", "typical", "where", "fused",
-        "original", "truth", "budget", "typical_budget", "tolerance", "difference", "identical", "unsure",
+        "original", "truth", "budget", "typical_budget", "tolerance", "contract", "difference", "identical", "unsure",
     }  # fmt: skip
     assert set(row["difference"]) == {
         "elements", "finite", "max_abs", "max_abs_at", "mean_abs", "max_rel", "max_rel_at", "mean_rel", "quantiles",
@@ -135,10 +135,10 @@ def test_shapes_seeds_and_real_inputs(capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--shape", "n"], "neither DIMENSION=1,7 nor INPUT=1x3x224x224"),
-        (["--shape", "n=one"], "neither DIMENSION=1,7 nor INPUT=1x3x224x224"),
-        (["--shape", "n=²"], "neither DIMENSION=1,7 nor INPUT=1x3x224x224"),
-        (["--shape", f"n={'9' * 5000}"], "neither DIMENSION=1,7 nor INPUT=1x3x224x224"),
+        (["--shape", "n"], "neither DIMENSION=1,7 nor DIMENSION=1..32 nor INPUT=1x3x224x224"),
+        (["--shape", "n=one"], "neither DIMENSION=1,7 nor DIMENSION=1..32 nor INPUT=1x3x224x224"),
+        (["--shape", "n=²"], "neither DIMENSION=1,7 nor DIMENSION=1..32 nor INPUT=1x3x224x224"),
+        (["--shape", f"n={'9' * 5000}"], "neither DIMENSION=1,7 nor DIMENSION=1..32 nor INPUT=1x3x224x224"),
         (["--shape", "m=1"], "shape m: no input or dimension has that name"),
         (["--shape", "x=1x9"], "axis 1 must be 8"),
         (["--inputs", "none.npz"], "none.npz: no such file or folder"),

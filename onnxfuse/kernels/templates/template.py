@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from onnxfuse.kernels.arch import Arch
+from onnxfuse.kernels.ir.program import Program
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.launch_plan import LaunchPlan, Tuning
 from onnxfuse.model.fused import FusedOp
@@ -58,6 +59,15 @@ def _nowhere(op: FusedOp) -> tuple[tuple[int, int], ...]:
 
 
 @dataclass(frozen=True)
+class Running:
+    """What a reduction over no axes is in a program: a running sum along an axis."""
+
+    axis: int
+    exclusive: bool
+    reverse: bool
+
+
+@dataclass(frozen=True)
 class Planner:
     """From a fused op of the template to its launch plan.
 
@@ -82,6 +92,8 @@ class Planner:
 
     Those that make the same plan are measured once. One that raises `UnsupportedError` in `plan` is told as failed.
     """
+    running: Callable[[FusedOp], tuple[Program, Running]] | None = None
+    """The body's program with the running sum that stands in it as a reduction; absent: there are none."""
 
 
 @dataclass(frozen=True)

@@ -156,5 +156,6 @@ def test_the_format_is_told() -> None:
     """docs/KERNEL_PACK.md, which others read packs by, has this version and these sizes."""
     text = (Path(__file__).parents[3] / "docs" / "KERNEL_PACK.md").read_text()
     assert f"version {layout.VERSION}" in text
+    assert f"`OFLP`, version {VERSION}" in text
     assert f"{HEADER.size} bytes" in text
     assert layout.MAGIC.decode() in text

@@ -49,15 +49,20 @@ SAMPLES = ("conformer", "deberta-v2", "gpt2+cache")
 
 
 def planned(model: onnx.ModelProto) -> Iterator[tuple[str, str | None]]:
-    """Plan every fused op at every sizes for the GPUs whose limits differ most; yield its name and why it has none."""
+    """Plan every fused op at every sizes for the GPUs whose limits differ most; yield its name and why it has none.
+
+    What a session leaves to the library, because its kernel may not take such shapes, has no plan to be asked for.
+    """
     known = concrete_shapes.every_type(types.infer(model).graph)
     for name, nodes in concrete_shapes.fused_nodes(model.graph).items():
         op = fused_ops(model)[name]
         for given in {tuple(known.get(v) for v in node.input) for node in nodes}:
+            told = [None if t is None else t.shape for t in given]
+            archs = [a for a in (SUPPORTED[1], SUPPORTED[3]) if kernels.fits(op, told, a) is None]
             for sizes in SIZES if kernels.is_template(op.template) else ():
                 shapes = shapes_at(given, sizes)
                 if shapes is not None and math.prod(map(math.prod, shapes)):
-                    cases = [(arch, aligned) for arch in (SUPPORTED[1], SUPPORTED[3]) for aligned in (True, False)]
+                    cases = [(arch, aligned) for arch in archs for aligned in (True, False)]
                     yield name, kernels.unplanned(op, shapes, cases)
 
 

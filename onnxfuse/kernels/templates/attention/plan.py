@@ -61,7 +61,16 @@ def fits(op: FusedOp, shapes: Sequence[Extents | None], arch: Arch) -> str | Non
         return f"heads of {size} elements, expected a multiple of 16 up to {LARGEST_SIZE}"
     if parts.causal and (queries != keys or queries is None):
         return "a causal mask over other keys than those of the queries"
+    if parts.bias is not None and not _fits_bias(shapes[parts.bias], queries, keys):
+        return "a bias that may have more rows or columns than the scores"
     return None
+
+
+def _fits_bias(bias: Extents | None, queries: object, keys: object) -> bool:
+    """Return whether a bias has one row or that of each query, and one column or that of each key; it has the names."""
+    if bias is None:
+        return False
+    return all(n == 1 or (n is not None and n == m) for n, m in zip([*bias][::-1], (keys, queries), strict=False))
 
 
 def _ends(operand: Operand, heads: int, shapes: Sequence[Extents | None]) -> tuple[object, object]:

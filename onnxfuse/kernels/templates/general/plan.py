@@ -25,7 +25,8 @@ from onnxfuse.kernels.launch_plan import LaunchPlan
 from onnxfuse.kernels.programs.choice import larger, smaller
 from onnxfuse.kernels.templates.general import shapes
 from onnxfuse.kernels.templates.general.numbers import Numbers
-from onnxfuse.kernels.templates.general.values_cpp import Running, Text, read_by
+from onnxfuse.kernels.templates.general.values_cpp import Text, read_by
+from onnxfuse.kernels.templates.template import Running
 
 THREADS = 128
 BLOCKS = 16

@@ -11,7 +11,8 @@ from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
 
 if TYPE_CHECKING:
-    from onnxfuse.kernels.templates.general.values_cpp import Running, Text
+    from onnxfuse.kernels.templates.general.values_cpp import Text
+    from onnxfuse.kernels.templates.template import Running
 
 
 def stage(text: Text, reduce: Reduce, shape: Shape, to: str) -> str:

@@ -26,19 +26,11 @@ from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.ir.window import Resizing
 from onnxfuse.kernels.templates.general import movement_cpp, products_cpp, reductions_cpp, shapes
 from onnxfuse.kernels.templates.general.numbers import Numbers
+from onnxfuse.kernels.templates.template import Running
 
 ARGUMENTS = "const Pointers& t, const Parameters& p, const Index* c"
 CHUNK = 32
 """Channels of an attention's result that a thread sums at once: the scores are computed again for each chunk."""
-
-
-@dataclass(frozen=True)
-class Running:
-    """What a reduction over no axes is: a running sum along an axis."""
-
-    axis: int
-    exclusive: bool
-    reverse: bool
 
 
 @dataclass

@@ -23,6 +23,7 @@ from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.launch_plan import LaunchPlan, Tuning
 from onnxfuse.kernels.programs.choice import gcd
 from onnxfuse.kernels.templates.pointwise import dense
+from onnxfuse.kernels.templates.template import Running
 from onnxfuse.model.fused import FusedOp, Meaning
 
 THREADS = 256
@@ -62,6 +63,12 @@ class Problem:
 def check(op: FusedOp) -> Scan:
     """Return the body of `op` taken apart; raises `UnsupportedError` with the reason where no kernel fits it."""
     return _check(op.meaning)
+
+
+def running(op: FusedOp) -> tuple[Program, Running]:
+    """Return the program of the body, and along which axis the sum in it runs."""
+    found = check(op)
+    return found.program, Running(found.axis, found.exclusive, found.reverse)
 
 
 @lru_cache(maxsize=1024)

@@ -1,12 +1,12 @@
 """The template of running sums."""
 
-from onnxfuse.kernels.templates.scan.plan import check, inplace, output_shapes, plan
+from onnxfuse.kernels.templates.scan.plan import check, inplace, output_shapes, plan, running
 from onnxfuse.kernels.templates.template import Growth, Planner, Template
 
 TEMPLATES = (
     Template(
         "scan", 35, "running sums along an axis",
-        Planner(check, output_shapes, plan, inplace=inplace),
+        Planner(check, output_shapes, plan, inplace=inplace, running=running),
         growth=frozenset({Growth.PROLOGUE, Growth.EPILOGUE}),
     ),
 )  # fmt: skip
