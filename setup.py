@@ -1,22 +1,46 @@
-"""Builds the native bridge and finds the packages. Everything else about the package stands in pyproject.toml."""
+"""Builds the engine, a library of its own that knows no Python. All else about the package stands in pyproject.toml."""
 
-import pybind11
+from pathlib import Path
+
 from setuptools import Extension, find_packages, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
 
-bridge = Extension(
-    "onnxfuse.runtime._bridge",
-    sources=["onnxfuse/runtime/bridge.cpp"],
-    depends=["onnxfuse/runtime/ort_api.h", "onnxfuse/runtime/cuda_driver.h", "onnxfuse/runtime/tape.h"],
-    include_dirs=[pybind11.get_include()],
+engine = Extension(
+    "onnxfuse.runtime.libonnxfuse",
+    sources=sorted(map(str, Path("engine").glob("*.cpp"))),
+    depends=sorted(str(p) for p in Path("engine").iterdir() if p.suffix in (".h", ".map")),
     extra_compile_args=["-std=c++17", "-O2", "-fvisibility=hidden", "-ffp-contract=off"],
-    extra_link_args=["-ldl"],
+    # Loaded by processes that have a C++ library of their own. Never unloaded: ONNX Runtime keeps pointers to the ops.
+    extra_link_args=[
+        "-s", "-static-libstdc++", "-static-libgcc", "-Wl,--version-script=engine/onnxfuse.map", "-Wl,-z,nodelete",
+        "-Wl,--no-undefined", "-ldl", "-lpthread",
+    ],
     language="c++",
     # Without a compiler the install goes on: everything but running fused kernels works, and says so when asked.
     optional=True,
-)
+)  # fmt: skip
+
+
+class Library(build_ext):
+    """A library is no module: its name says nothing of a Python."""
+
+    def get_ext_filename(self, fullname: str) -> str:
+        """Return the path of the library in the package."""
+        return fullname.replace(".", "/") + ".so"
+
+
+class Wheel(bdist_wheel):
+    """One for every Python of a platform."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """Return Python, ABI and platform."""
+        return "py3", "none", super().get_tag()[2]
+
 
 setup(
     packages=[*find_packages(include=["onnxfuse", "onnxfuse.*"]), "onnxfuse.rules"],
     package_dir={"onnxfuse.rules": "rules"},
-    ext_modules=[bridge],
+    ext_modules=[engine],
+    cmdclass={"build_ext": Library, "bdist_wheel": Wheel},
 )

@@ -168,7 +168,7 @@ def compile(
     those left out go from 1 to 32 where they are the first of an input, to 512 elsewhere. `ptx`: kernels for later GPUs
     are in it, too. `rules`: as for `session`. `step(what, done, of)` is called along the way. No GPU is needed.
     Raises ModelError for a model without fused ops, UsageError for a name or range that is none, DeviceError without
-    the native bridge, KernelError without NVRTC.
+    the engine, KernelError without NVRTC.
     """
     from pathlib import Path
 

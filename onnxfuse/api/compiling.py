@@ -76,7 +76,7 @@ def compile(
     """Write the kernel pack of a fused model, by default beside its file, and return what it holds.
 
     Raises ModelError for a model without fused ops, or one that cannot be read; UsageError for a dimension that it does
-    not have, a range or an architecture that is none; DeviceError without the native bridge, KernelError without NVRTC.
+    not have, a range or an architecture that is none; DeviceError without the engine, KernelError without NVRTC.
     """
     begun = time.perf_counter()
     asked = asked or Compiling()

@@ -32,7 +32,7 @@ class ModelError(OnnxfuseError):
 
 
 class DeviceError(OnnxfuseError):
-    """The environment lacks what was asked for: a CUDA provider, the native bridge, a CUDA library."""
+    """The environment lacks what was asked for: a CUDA provider, the engine, a CUDA library."""
 
     exit_code = 5
 

@@ -1,33 +1,41 @@
-"""Access to the native bridge, which an install without a C++ compiler lacks."""
+"""Access to the engine, the library that an install without a C++ compiler lacks."""
 
-import importlib
-from types import ModuleType
+from functools import cache
+from pathlib import Path
 
 from onnxfuse.model.errors import DeviceError
+from onnxfuse.runtime.engine import Engine
 
-MODULE = "onnxfuse.runtime._bridge"
+LIBRARY = Path(__file__).with_name("libonnxfuse.so")
 
 
 def bridge_missing() -> str | None:
-    """Return why the native bridge is not there, in one line; None if it is."""
+    """Return why the engine is not there, in one line; None if it is."""
+    if not LIBRARY.exists():
+        return f"the engine is not built (no {LIBRARY})"
     try:
-        importlib.import_module(MODULE)
-    except ImportError as error:
-        return f"the native bridge is not built ({error})"
+        _opened(LIBRARY)
+    except OSError as error:
+        return f"the engine does not load ({error})"
     return None
 
 
-def bridge() -> ModuleType:
-    """Return the native bridge; DeviceError says why it is not there and how to get it."""
+def bridge() -> Engine:
+    """Return the engine; DeviceError says why it is not there and how to get it."""
     missing = bridge_missing()
     if missing is not None:
         raise DeviceError(
             f"fused kernels cannot run: {missing}",
-            "Install a C++17 compiler (for instance: apt install g++), then install onnxfuse again: "
-            "pip install --force-reinstall --no-deps onnxfuse. "
+            "Install onnxfuse's wheel, which has it built; from source, install a C++17 compiler (for instance: "
+            "apt install g++), then onnxfuse again: pip install --force-reinstall --no-deps onnxfuse. "
             "Without it the model runs on providers=['CPUExecutionProvider'].",
         )
-    return importlib.import_module(MODULE)
+    return _opened(LIBRARY)
+
+
+@cache
+def _opened(path: Path) -> Engine:
+    return Engine(path)
 
 
 def calls() -> dict[str, int]:
@@ -36,7 +44,7 @@ def calls() -> dict[str, int]:
     One without elements is served by launching nothing. Ops that were registered and never called count 0. Replays of a
     CUDA graph are not calls.
     """
-    return dict(bridge().calls())
+    return bridge().calls()
 
 
 def launches() -> dict[str, int]:
@@ -44,7 +52,7 @@ def launches() -> dict[str, int]:
 
     Ops that were registered and never launched count 0. Replays of a CUDA graph are not launches.
     """
-    return dict(bridge().launches())
+    return bridge().launches()
 
 
 def reset_counts() -> None:

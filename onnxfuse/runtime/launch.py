@@ -1,4 +1,4 @@
-"""What Python and the native bridge tell each other: the row of an op, and the launch for one set of shapes."""
+"""What Python and the engine tell each other: the row of an op, and the launch for one set of shapes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Launch:
     then: tuple[Launch, ...] = ()
     """Launches after this one, on the same pointers."""
     program: Program | None = None
-    """What the bridge asks for the next shapes, before it asks for another launch; None: nothing new."""
+    """What the engine asks for the next shapes, before it asks for another launch; None: nothing new."""
 
 
 @dataclass(frozen=True)
@@ -87,12 +87,12 @@ Planner = Callable[[tuple[Shape, ...], bool, int, Varied | None], Launch | Progr
 """(input shapes, all pointers 16-byte aligned?, device, what varies, None of a node's first shapes) -> the launch, or a
 program that answers with it.
 
-Asked once; the bridge keeps the answer."""
+Asked once; the engine keeps the answer."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One fused op as the bridge registers it."""
+    """One fused op as the engine registers it."""
 
     name: str
     """`op_type` in the domain `onnxfuse`."""

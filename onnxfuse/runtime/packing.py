@@ -99,7 +99,7 @@ def make(
     """Return the pack of a fused model for these targets and these ranges of its inputs' dimensions, by name.
 
     `tf32`, `rules` and `folder` as for the session that will run it. Every shape of the ranges is evaluated by the
-    programs, up to a million for an op; of more some are, and it says so. Needs NVRTC and the native bridge, no GPU.
+    programs, up to a million for an op; of more some are, and it says so. Needs NVRTC and the engine, no GPU.
     `processes`: by default as many as there are cores.
     """
     bridge()

@@ -43,8 +43,7 @@ def register(
     placement says so. `tf32=False` goes with the provider option `use_tf32` 0: what would round float32 to TF32 keeps
     its body; None is False for a file made with `--strict-fp32`. `rules` are the folders of your own rules that made
     attention, if any did: its kernel runs what the rule finds in the body. `kernels` is the kernel pack, by default the
-    one beside a model in a file; False uses none. Raises DeviceError where CUDA can be used and the native bridge is
-    missing.
+    one beside a model in a file; False uses none. Raises DeviceError where CUDA can be used and the engine is missing.
 
     >>> options = onnxruntime.SessionOptions()
     >>> onnxfuse.register(options, "fused.onnx")
@@ -172,7 +171,7 @@ def _register(session_options: SessionOptions, rows: list[Row]) -> None:
     native = bridge()
     # A session holds its options: without both nobody asks for a plan any more.
     weakref.finalize(session_options, native.forget, native.stage(rows)).atexit = False
-    session_options.register_custom_ops_library(native.__file__)
+    session_options.register_custom_ops_library(str(native.path))
     session_options.add_session_config_entry(MARK, "1")
 
 

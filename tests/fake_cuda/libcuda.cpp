@@ -1,5 +1,9 @@
-// The driver. A function handle is a name and, if a test gave one, a host function that stands for the kernel.
+// The driver. A function handle is a name and, if a test gave one, a host function that stands for the kernel. An image
+// that is "host-kernels:" and the path of a library has the functions of that.
+#include <dlfcn.h>
+
 #include <cstring>
+#include <memory>
 #include <set>
 
 #include "trace.h"
@@ -13,7 +17,12 @@ struct Function {
   HostKernel host;
 };
 
-constexpr int kInvalidValue = 1;
+struct Module {
+  void* library;
+};
+
+constexpr char kHostKernels[] = "host-kernels:";
+constexpr int kInvalidValue = 1, kInvalidImage = 200;
 constexpr unsigned kMostThreads = 1024;
 
 }  // namespace
@@ -34,9 +43,37 @@ int cuThreadExchangeStreamCaptureMode(int* mode) {
   trace("cuThreadExchangeStreamCaptureMode", ", \"mode\": %d", *mode);
   return *mode = 0, 0;
 }
-int cuModuleLoadData(void** module, const void*) { return *module = malloc(8), 0; }
-int cuModuleGetFunction(void** function, void*, const char* name) {
-  return *function = fake_function(name, nullptr), 0;
+int cuCtxPushCurrent_v2(void*) { return 0; }
+int cuCtxPopCurrent_v2(void** context) { return cuCtxGetCurrent(context); }
+int cuStreamSynchronize(void*) { return 0; }
+
+// An H200; FAKE_CUDA_CAPABILITY makes it another GPU: 75.
+int cuDeviceGetAttribute(int* value, int attribute, int) {
+  const char* other = getenv("FAKE_CUDA_CAPABILITY");
+  const int capability = other ? atoi(other) : 90;
+  switch (attribute) {
+    case 16: return *value = 132, 0;  // MULTIPROCESSOR_COUNT
+    case 75: return *value = capability / 10, 0;
+    case 76: return *value = capability % 10, 0;
+    case 97: return *value = 232448, 0;  // MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+    default: return *value = 1, 0;
+  }
+}
+
+int cuMemAlloc_v2(void** memory, size_t bytes) { return *memory = aligned_alloc(256, (bytes + 255) / 256 * 256), 0; }
+int cuMemFree_v2(void* memory) { return free(memory), 0; }
+int cuMemsetD8_v2(void* memory, unsigned char value, size_t bytes) { return memset(memory, value, bytes), 0; }
+
+int cuModuleLoadData(void** module, const void* image) {
+  const char* text = static_cast<const char*>(image);
+  trace("cuModuleLoadData");
+  if (strncmp(text, kHostKernels, sizeof kHostKernels - 1) != 0) return *module = new Module{nullptr}, 0;
+  void* library = dlopen(text + sizeof kHostKernels - 1, RTLD_NOW | RTLD_LOCAL);
+  return library ? (*module = new Module{library}, 0) : kInvalidImage;
+}
+int cuModuleGetFunction(void** function, void* module, const char* name) {
+  void* library = static_cast<Module*>(module)->library;
+  return *function = fake_function(name, library ? reinterpret_cast<HostKernel>(dlsym(library, name)) : nullptr), 0;
 }
 
 int cuFuncSetAttribute(void* function, int attribute, int value) {

@@ -1,27 +1,46 @@
-"""The bridge's view of ONNX Runtime's function table, held against the installed library."""
+"""The engine's view of ONNX Runtime's function table, held against the installed library."""
 
 import ctypes
+import re
 from pathlib import Path
 from typing import Any
 
 import onnxruntime
 import pytest
 
-from onnxfuse.runtime import _bridge
+from onnxfuse.runtime.bridge import LIBRARY
 
-SLOTS = _bridge.API_SLOTS
+HEADER = (Path(__file__).parents[2] / "engine" / "ort_api.h").read_text(encoding="utf-8")
+NAMES = {
+    "CreateStatus": "CreateStatus",
+    "StatusMessage": "GetErrorMessage",
+    "CreateDomain": "CreateCustomOpDomain",
+    "AddOp": "CustomOpDomain_Add",
+    "AddDomain": "AddCustomOpDomain",
+    "TensorData": "GetTensorMutableData",
+    "ContextInput": "KernelContext_GetInput",
+    "ContextOutput": "KernelContext_GetOutput",
+    "ContextStream": "KernelContext_GetGPUComputeStream",
+    "ReleaseStatus": "ReleaseStatus",
+    "HasConfig": "HasSessionConfigEntry",
+    "Config": "GetSessionConfigEntry",
+    "TensorShape": "GetTensorElementTypeAndShapeDataReference",
+}
+"""Of the engine and of ONNX Runtime."""
+SLOTS = {NAMES[name]: int(slot) for name, slot in re.findall(r"using (\w+) = Slot<(\d+),", HEADER)}
+VERSION = int(re.findall(r"kApiVersion = (\d+);", HEADER)[0])
 FLOAT, RANK = 1, 2
 
 
 class Api:
-    """The installed library's functions, called through the bridge's slot numbers."""
+    """The installed library's functions, called through the engine's slot numbers."""
 
     def __init__(self) -> None:
         (library,) = (Path(onnxruntime.__file__).parent / "capi").glob("libonnxruntime.so.*")
         base = ctypes.CDLL(str(library)).OrtGetApiBase
         base.restype = ctypes.POINTER(ctypes.c_void_p)
         get_api = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint32)(base()[0])
-        self.table = (ctypes.c_void_p * (max(SLOTS.values()) + 1)).from_address(get_api(_bridge.API_VERSION))
+        self.table = (ctypes.c_void_p * (max(SLOTS.values()) + 1)).from_address(get_api(VERSION))
 
     def at(self, slot: int, *arguments: Any) -> Any:
         """Call the function in a slot; return its pointer, None for the null that means success."""
@@ -32,7 +51,7 @@ class Api:
         assert status is None, f"{name}: {self.message(status)}"
 
     def message(self, status: int) -> str:
-        get_message = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_void_p)(self.table[2])
+        get_message = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_void_p)(self.table[SLOTS["GetErrorMessage"]])
         return (get_message(status) or b"").decode()
 
 
@@ -42,9 +61,10 @@ def api() -> Api:
 
 
 def test_create_status(api: Api) -> None:
-    """CreateStatus keeps code and message."""
+    """CreateStatus keeps code and message, which GetErrorMessage tells; ReleaseStatus takes what was made."""
     status = api.at(SLOTS["CreateStatus"], 1, b"all is lost")
     assert api.message(status) == "all is lost"
+    api.at(SLOTS["ReleaseStatus"], ctypes.c_void_p(status))
 
 
 def test_domain_functions_add_an_op_to_options(api: Api) -> None:
@@ -57,6 +77,22 @@ def test_domain_functions_add_an_op_to_options(api: Api) -> None:
     create_options = 10
     assert api.at(create_options, ctypes.byref(options)) is None
     api.call("AddCustomOpDomain", options, domain)
+
+
+def test_config_functions_read_what_options_say(api: Api) -> None:
+    """HasSessionConfigEntry and GetSessionConfigEntry, which gives the size of what it has no room for."""
+    options, there, size = ctypes.c_void_p(), ctypes.c_int(-1), ctypes.c_size_t(0)
+    create_options, add_entry = 10, 130
+    assert api.at(create_options, ctypes.byref(options)) is None
+    api.call("HasSessionConfigEntry", options, b"a.key", ctypes.byref(there))
+    assert there.value == 0
+    assert api.at(add_entry, options, b"a.key", b"value") is None
+    api.call("HasSessionConfigEntry", options, b"a.key", ctypes.byref(there))
+    assert there.value == 1
+    api.call("GetSessionConfigEntry", options, b"a.key", None, ctypes.byref(size))
+    value = ctypes.create_string_buffer(size.value)
+    api.call("GetSessionConfigEntry", options, b"a.key", value, ctypes.byref(size))
+    assert value.value == b"value"
 
 
 def test_tensor_functions_read_data_and_shape(api: Api) -> None:
@@ -89,6 +125,10 @@ def test_the_other_slots_are_the_kernel_context_functions() -> None:
     """The three slots left need a running kernel: test_session_on_cuda.py fails if one of them is wrong."""
     tested_here = {
         "CreateStatus",
+        "GetErrorMessage",
+        "ReleaseStatus",
+        "HasSessionConfigEntry",
+        "GetSessionConfigEntry",
         "CreateCustomOpDomain",
         "CustomOpDomain_Add",
         "AddCustomOpDomain",
@@ -105,4 +145,4 @@ def test_the_other_slots_are_the_kernel_context_functions() -> None:
 def test_registering_the_library_by_itself_is_an_error() -> None:
     """Without a staged table there is nothing to register, and ONNX Runtime passes on what to do."""
     with pytest.raises(Exception, match=r"register with onnxfuse\.register\(session_options, model\)"):
-        onnxruntime.SessionOptions().register_custom_ops_library(_bridge.__file__)
+        onnxruntime.SessionOptions().register_custom_ops_library(str(LIBRARY))

@@ -48,12 +48,9 @@ def facts(plan: LaunchPlan, family: programs.Family) -> dict[str, Any]:
     """Return the plan as the bridge tells it."""
     maps = []
     for m in plan.tensor_maps:
-        type_ = {1: 11 if m.to_tf32 else 7, 10: 6, 16: 9}[m.dtype]
-        steps = [1] * len(m.extents)
-        if m.window is not None:
-            steps[1 : 1 + len(m.window.strides)] = m.window.strides
-        sides = ([], []) if m.window is None else (list(m.window.lower), list(m.window.upper))
-        maps.append((m.pointer, m.offset, type_, list(m.extents), list(m.strides), list(m.box), *sides, steps))
+        window = ((), (), ()) if m.window is None else (m.window.lower, m.window.upper, m.window.strides)
+        lists = map(list, (m.extents, m.strides, m.box, *window))
+        maps.append((m.pointer, m.offset, m.dtype, m.to_tf32, *lists))
     return {
         "function": family.numbers[plan.kernel] + 1, "grid": list(plan.grid), "block": list(plan.block),
         "shared_bytes": plan.shared_bytes, "parameters": plan.parameters,

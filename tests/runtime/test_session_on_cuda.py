@@ -566,7 +566,7 @@ def errors_of_the_environment() -> Any:
 def _hide_bridge() -> None:
     from onnxfuse.runtime import bridge
 
-    bridge.MODULE = "onnxfuse.runtime._not_built"
+    bridge.LIBRARY = Path("libnot_built.so")
 
 
 def test_what_is_missing_is_said_with_the_remedy(on_fake_cuda: FakeCuda) -> None:
@@ -574,11 +574,9 @@ def test_what_is_missing_is_said_with_the_remedy(on_fake_cuda: FakeCuda) -> None
     facts = on_fake_cuda(errors_of_the_environment)
     assert "already hold the fused kernels" in facts["twice"]
     assert "device_id is 3, and the driver shows 1 device" in facts["device"]
-    assert "the native bridge is not built" in facts["bridge"]
+    assert "the engine is not built" in facts["bridge"]
     assert "apt install g++" in facts["bridge"]
-    assert all(
-        runs_as == "function" and "native bridge is not built" in reason for runs_as, reason in facts["by default"]
-    )
+    assert all(runs_as == "function" and "engine is not built" in reason for runs_as, reason in facts["by default"])
     assert facts["providers"][0] == "CUDAExecutionProvider"
 
 

@@ -1,4 +1,4 @@
-// The eight functions of the CUDA driver that the bridge calls, found in libcuda.so.1 at run time.
+// The functions of the CUDA driver that the engine calls, found in libcuda.so.1 at run time.
 #pragma once
 
 #include <dlfcn.h>
@@ -12,6 +12,8 @@ namespace cuda {
 using Context = void*;
 using Function = void*;
 using Stream = void*;
+using Module = void*;
+using Address = unsigned long long;  // CUdeviceptr
 
 // CUlaunchAttribute and CUlaunchConfig.
 struct LaunchAttribute {
@@ -34,6 +36,9 @@ struct alignas(64) TensorMap {
 constexpr int kSwizzle128B = 3, kPromoteToL2_128B = 2;  // CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B
 constexpr int kSuccess = 0;
 constexpr int kMaxDynamicSharedBytes = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+// CUdevice_attribute.
+constexpr int kMultiprocessors = 16, kMajor = 75, kMinor = 76, kMostSharedBytes = 97;
+constexpr int kRelaxedCapture = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
 constexpr unsigned kSharedBytesWithoutAsking = 48 * 1024;
 
 struct Driver {
@@ -47,6 +52,19 @@ struct Driver {
   int (*encode_window_map)(TensorMap*, int type, unsigned rank, void* address, const uint64_t* extents,
                            const uint64_t* strides, const int* lower, const int* upper, unsigned channels,
                            unsigned pixels, const uint32_t* steps, int interleave, int swizzle, int promotion, int fill);
+  // For those who have no host.
+  int (*init)(unsigned);
+  int (*count)(int*);
+  int (*attribute)(int*, int which, int device);
+  int (*push)(Context);
+  int (*pop)(Context*);
+  int (*load)(Module*, const void* image);
+  int (*function)(Function*, Module, const char* name);
+  int (*allocate)(Address*, size_t bytes);
+  int (*free)(Address);
+  int (*set)(Address, unsigned char value, size_t bytes);
+  int (*wait)(Stream);
+  int (*exchange_capture_mode)(int*);
   int (*error_name)(int code, const char**);
   int (*error_string)(int code, const char**);
 
@@ -78,6 +96,18 @@ inline const Driver& driver() {
     find(library, "cuLaunchKernelEx", d.launch);
     find(library, "cuTensorMapEncodeTiled", d.encode_tensor_map);
     find(library, "cuTensorMapEncodeIm2col", d.encode_window_map);
+    find(library, "cuInit", d.init);
+    find(library, "cuDeviceGetCount", d.count);
+    find(library, "cuDeviceGetAttribute", d.attribute);
+    find(library, "cuCtxPushCurrent_v2", d.push);
+    find(library, "cuCtxPopCurrent_v2", d.pop);
+    find(library, "cuModuleLoadData", d.load);
+    find(library, "cuModuleGetFunction", d.function);
+    find(library, "cuMemAlloc_v2", d.allocate);
+    find(library, "cuMemFree_v2", d.free);
+    find(library, "cuMemsetD8_v2", d.set);
+    find(library, "cuStreamSynchronize", d.wait);
+    find(library, "cuThreadExchangeStreamCaptureMode", d.exchange_capture_mode);
     find(library, "cuGetErrorName", d.error_name);
     find(library, "cuGetErrorString", d.error_string);
     return d;

@@ -1,4 +1,4 @@
-// The part of ONNX Runtime's C interface that the bridge uses, declared by its binary layout.
+// The part of ONNX Runtime's C interface that the engine uses, declared by its binary layout.
 //
 // `OrtApi` is a table of function pointers to which releases only append, so a slot number holds for every later
 // release. The wheels ship no headers; tests/runtime/test_ort_api.py proves each slot against the installed library.
@@ -42,6 +42,7 @@ struct Slot {
 };
 
 using CreateStatus = Slot<0, Status*(ErrorCode, const char* message)>;
+using StatusMessage = Slot<2, const char*(const Status*)>;
 using CreateDomain = Slot<26, Status*(const char* name, CustomOpDomain**)>;
 using AddOp = Slot<27, Status*(CustomOpDomain*, const CustomOp*)>;
 using AddDomain = Slot<28, Status*(SessionOptions*, CustomOpDomain*)>;
@@ -49,6 +50,9 @@ using TensorData = Slot<51, Status*(Value*, void**)>;
 using ContextInput = Slot<90, Status*(const KernelContext*, size_t index, const Value**)>;
 using ContextOutput = Slot<91, Status*(KernelContext*, size_t index, const int64_t* dims, size_t rank, Value**)>;
 using ContextStream = Slot<193, Status*(const KernelContext*, void** stream)>;
+using HasConfig = Slot<237, Status*(const SessionOptions*, const char* key, int* there)>;
+using Config = Slot<238, Status*(const SessionOptions*, const char* key, char* value, size_t* size)>;
+using ReleaseStatus = Slot<93, void(Status*)>;
 using TensorShape = Slot<414, Status*(const Value*, ElementType*, const int64_t** dims, size_t* rank)>;
 
 // What a custom op tells ONNX Runtime. `version` says up to which member the struct is valid.

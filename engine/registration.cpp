@@ -1,0 +1,105 @@
+// Ops into the options of a session: by a pointer to these, or when ONNX Runtime asks for it.
+
+#include "registration.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ops.h"
+#include "pack_host.h"
+
+namespace engine {
+namespace {
+
+constexpr const char* kPackEntry = "onnxfuse.pack";
+constexpr const char* kSuffix = ".kernels";
+
+// What the next RegisterCustomOps of this thread is for.
+thread_local const onnxfuse_ops* staged = nullptr;
+
+ort::Status* status(ort::Api api, const std::string& message) {
+  return ort::CreateStatus::in(api)(ort::kFail, message.c_str());
+}
+
+ort::Status* too_old(const ort::ApiBase* base) {
+  return status(base->get_api(1),
+                std::string("onnxfuse needs ONNX Runtime 1.24 or newer, this is ") + base->version());
+}
+
+// The pack that options name; empty where they name none.
+std::string named_pack(ort::Api api, const ort::SessionOptions* options) {
+  const auto check = [&](ort::Status* failed) {
+    if (!failed) return;
+    const std::string words = ort::StatusMessage::in(api)(failed);
+    ort::ReleaseStatus::in(api)(failed);
+    throw std::runtime_error(words);
+  };
+  int there = 0;
+  check(ort::HasConfig::in(api)(options, kPackEntry, &there));
+  if (!there) return "";
+  size_t size = 0;
+  check(ort::Config::in(api)(options, kPackEntry, nullptr, &size));
+  std::string path(size, '\0');
+  check(ort::Config::in(api)(options, kPackEntry, &path[0], &size));
+  path.resize(path.find('\0') == std::string::npos ? path.size() : path.find('\0'));
+  return path;
+}
+
+// The one pack that lies beside this library.
+std::string pack_beside() {
+  Dl_info mine{};
+  if (!dladdr(&kSuffix, &mine) || !mine.dli_fname) throw std::runtime_error("the library does not know where it lies");
+  const std::string library = mine.dli_fname;
+  const size_t slash = library.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : library.substr(0, slash);
+  std::vector<std::string> packs;
+  if (DIR* const opened = opendir(folder.c_str())) {
+    while (const dirent* entry = readdir(opened)) {
+      const std::string name = entry->d_name, suffix = kSuffix;
+      if (name.size() > suffix.size() && name.compare(name.size() - suffix.size(), suffix.size(), suffix) == 0)
+        packs.push_back(name);
+    }
+    closedir(opened);
+  }
+  if (packs.size() == 1) return folder + "/" + packs[0];
+  if (packs.empty())
+    throw std::runtime_error(
+        "no fused ops are staged: register with onnxfuse.register(session_options, model). Without Python, name the "
+        "model's kernel pack in the session config entry \"onnxfuse.pack\", or put it into " + folder);
+  throw std::runtime_error("there are " + std::to_string(packs.size()) + " kernel packs in " + folder +
+                           ": name the model's one in the session config entry \"onnxfuse.pack\"");
+}
+
+}  // namespace
+
+ort::Status* add_domain(ort::SessionOptions* options, const ort::ApiBase* base, const onnxfuse_ops& ops) {
+  ort::Api api = base->get_api(ort::kApiVersion);
+  if (!api) return too_old(base);
+  ort::CustomOpDomain* domain = nullptr;
+  if (auto* failed = ort::CreateDomain::in(api)(kDomain, &domain)) return failed;
+  for (const Op* op : ops.all)
+    if (auto* failed = ort::AddOp::in(api)(domain, op)) return failed;
+  return ort::AddDomain::in(api)(options, domain);
+}
+
+ort::Status* add_what_is_there(ort::SessionOptions* options, const ort::ApiBase* base) {
+  if (const onnxfuse_ops* ops = std::exchange(staged, nullptr)) return add_domain(options, base, *ops);
+  ort::Api api = base->get_api(ort::kApiVersion);
+  if (!api) return too_old(base);
+  try {
+    std::string path = named_pack(api, options);
+    if (path.empty()) path = pack_beside();
+    return add_domain(options, base, ops_of_pack(path));
+  } catch (const std::exception& error) {
+    return status(api, error.what());
+  }
+}
+
+void stage(const onnxfuse_ops* ops) { staged = ops; }
+
+}  // namespace engine
