@@ -133,6 +133,12 @@ def test_both_registrations_with_and_without_a_stream_of_the_user(how: list[str]
     assert right(Served(made, fake_cuda, *how, "--rows", "5"), 5)
 
 
+def test_the_first_sessions_of_a_process_are_opened_at_once(made: Path, fake_cuda: Path) -> None:
+    """ONNX Runtime adds a domain to its table without a lock: of sixteen threads some would find it added meanwhile."""
+    for _ in range(12):
+        assert right(Served(made, fake_cuda, "--threads", "16", "--rows", "3"), 3, 16)
+
+
 def test_four_threads_open_and_close_a_hundred_sessions_each(made: Path, fake_cuda: Path) -> None:
     """All right; the last half of them left 1 kB a session at most, handles among it that the stand-ins do not free."""
     served = Served(made, fake_cuda, "--threads", "4", "--cycles", "100", "--rows", "3")
