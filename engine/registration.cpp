@@ -4,6 +4,8 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <limits.h>
+#include <unistd.h>
 
 #include <mutex>
 #include <stdexcept>
@@ -51,13 +53,21 @@ std::string named_pack(ort::Api api, const ort::SessionOptions* options) {
   return path;
 }
 
-// The one pack that lies beside this library.
-std::string pack_beside() {
+// Where this library lies: asked for when it is loaded, as its path may begin at the current folder.
+const std::string own_folder = [] {
   Dl_info mine{};
-  if (!dladdr(&kSuffix, &mine) || !mine.dli_fname) throw std::runtime_error("the library does not know where it lies");
+  if (!dladdr(&kSuffix, &mine) || !mine.dli_fname) return std::string();
   const std::string library = mine.dli_fname;
   const size_t slash = library.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : library.substr(0, slash);
+  char current[PATH_MAX];
+  return folder[0] == '/' || !getcwd(current, sizeof current) ? folder : std::string(current) + "/" + folder;
+}();
+
+// The one pack that lies beside this library.
+std::string pack_beside() {
+  const std::string& folder = own_folder;
+  if (folder.empty()) throw std::runtime_error("the library does not know where it lies");
   std::vector<std::string> packs;
   if (DIR* const opened = opendir(folder.c_str())) {
     while (const dirent* entry = readdir(opened)) {

@@ -9,6 +9,7 @@
 //   --cycles N       how often each of them is opened, run and closed (1)
 //   --old            register by RegisterCustomOpsLibrary, as Triton does, in the place of RegisterCustomOpsLibrary_V2
 //   --user-stream    run on a stream of the program's own
+//   --device N       the GPU (0)
 
 #include <dlfcn.h>
 #include <malloc.h>
@@ -40,7 +41,7 @@ using Shape = std::unique_ptr<OrtTensorTypeAndShapeInfo, ort::Release<ort::kRele
 struct Asked {
   std::string model, library, pack;
   int64_t rows = 4;
-  int threads = 1, cycles = 1;
+  int threads = 1, cycles = 1, device = 0;
   bool old = false, user_stream = false;
 };
 
@@ -63,6 +64,12 @@ void* new_stream() {
   return stream;
 }
 
+void set(OrtCUDAProviderOptionsV2* cuda, const char* key, const std::string& value) {
+  const char* text = value.c_str();
+  ort::call<ort::kUpdateCUDAProviderOptions>(cuda, static_cast<const char* const*>(&key),
+                                             static_cast<const char* const*>(&text), size_t{1});
+}
+
 // A library that the old registration has opened, for the program to close.
 struct Closed {
   void operator()(void* library) const { dlclose(library); }
@@ -74,11 +81,9 @@ class Served {
     auto options = made<ort::kCreateSessionOptions, Options>();
     ort::call<ort::kSetIntraOpNumThreads>(options.get(), 1);
     auto cuda = made<ort::kCreateCUDAProviderOptions, CudaOptions>();
-    if (asked.user_stream) {
-      const std::string address = std::to_string(reinterpret_cast<uintptr_t>(new_stream()));
-      const char *key = "user_compute_stream", *value = address.c_str();
-      ort::call<ort::kUpdateCUDAProviderOptions>(cuda.get(), &key, &value, size_t{1});
-    }
+    set(cuda.get(), "device_id", std::to_string(asked.device));
+    if (asked.user_stream)
+      set(cuda.get(), "user_compute_stream", std::to_string(reinterpret_cast<uintptr_t>(new_stream())));
     if (!asked.pack.empty()) ort::call<ort::kAddSessionConfigEntry>(options.get(), "onnxfuse.pack", asked.pack.c_str());
     if (asked.old) {
       void* handle = nullptr;
@@ -198,6 +203,7 @@ Asked asked_for(int count, char** words) {
     else if (word == "--rows") asked.rows = std::stol(next());
     else if (word == "--threads") asked.threads = std::stoi(next());
     else if (word == "--cycles") asked.cycles = std::stoi(next());
+    else if (word == "--device") asked.device = std::stoi(next());
     else if (word == "--old") asked.old = true;
     else if (word == "--user-stream") asked.user_stream = true;
     else plain.push_back(word);
