@@ -29,23 +29,22 @@ def build(folder: Path) -> Path:
     return folder
 
 
-def libraries() -> str:
-    """Return the folders in which ONNX Runtime's CUDA provider finds the CUDA libraries of the wheels."""
+def environment() -> dict[str, str]:
+    """Return the environment in which ONNX Runtime's CUDA provider finds the CUDA libraries of the wheels."""
     site = Path(onnxruntime.__file__).parents[1]
-    return ":".join(map(str, (*sorted(site.glob("nvidia/*/lib")), CAPI)))
+    places = (os.environ.get("LD_LIBRARY_PATH"), *map(str, sorted(site.glob("nvidia/*/lib"))), str(CAPI))
+    return os.environ | {"LD_LIBRARY_PATH": ":".join(filter(None, places))}
 
 
 class Worker:
     """The process, which ends with the `with` block. `library`: None is ONNX Runtime alone. `flags`: as it has them."""
 
     def __init__(
-        self, programs: Path, model: Path, library: Path | None, *flags: str, environment: dict[str, str] | None = None
+        self, programs: Path, model: Path, library: Path | None, *flags: str, more: dict[str, str] | None = None
     ) -> None:
-        own = os.environ.get("LD_LIBRARY_PATH")
-        there = {"LD_LIBRARY_PATH": ":".join(filter(None, (own, libraries())))}
         self.process = subprocess.Popen(
             [programs / "worker", model, library or "-", *flags],
-            env=os.environ | there | (environment or {}), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            env=environment() | (more or {}), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
 
     def run(self, inputs: Arrays) -> list[np.ndarray[Any, Any]]:

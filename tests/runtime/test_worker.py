@@ -30,9 +30,7 @@ def worker(made: Path, fake_cuda: Path, *flags: str, trace: Path | None = None, 
     more = {"LD_LIBRARY_PATH": f"{fake_cuda}:{serving.CAPI}"} | (
         {} if trace is None else {"FAKE_CUDA_TRACE": str(trace)}
     )
-    return Worker(
-        made / "built", made / "model.onnx", made / LIBRARY.name if library else None, *flags, environment=more
-    )
+    return Worker(made / "built", made / "model.onnx", made / LIBRARY.name if library else None, *flags, more=more)
 
 
 @pytest.mark.parametrize("flags", [(), ("--graph",), ("--old", "--user-stream")])
