@@ -8,7 +8,6 @@ import importlib.util
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -26,16 +25,11 @@ from onnxfuse.model.spread import Workers
 from onnxfuse.runtime import packing
 from tests.runtime import fused_models as models
 from tests.runtime import serving
+from tests.serving.ports import free_port
 
 MISSING = [n for n in ("pytriton", "tritonclient") if importlib.util.find_spec(n) is None]
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"no {', '.join(MISSING)}: make test-serving installs them")
 HERE = Path(__file__).parent
-
-
-def port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +61,7 @@ class Server:
         stub = distribution / "python_backend_stubs" / version / "triton_python_backend_stub"
         (backends / "python" / stub.name).symlink_to(stub)
         shutil.copytree(HERE / "triton_backend", backends / "onnxruntime")
-        self.http, self.log = port(), folder / "server.log"
+        self.http, self.log = free_port(), folder / "server.log"
         own = Path(np.__file__).parents[1]
         environment = os.environ | {
             "PACKAGES": str(own),
