@@ -66,7 +66,7 @@ def test_cpp_gives_the_bits_of_python(session: runtime.Session, worker: Worker) 
         assert [y.tobytes() for y in worker.run(ordered(session, given))] == expected, [*map(np.shape, given.values())]
 
 
-@pytest.mark.parametrize("flags", [("--graph",), ("--user-stream",), ("--old",), ("--old", "--graph", "--user-stream")])
+@pytest.mark.parametrize("flags", [("--graph",), ("--user-stream",), ("--old",), ("--old", "--user-stream")])
 def test_graphs_and_streams_of_the_user(
     flags: tuple[str, ...], session: runtime.Session, programs: Path, bert: Path
 ) -> None:

@@ -140,6 +140,7 @@ def test_a_session_on_a_foreign_gpu_beside_another_is_refused_when_it_is_made(ma
     )
     assert "with inputs" not in served.error, "it was refused by the first run"
     assert right(Served(made, fake_cuda, **two), 4)
+    assert right(Served(made, fake_cuda, "--device", "1", FAKE_CUDA_CAPABILITY="75,90"), 4)
 
 
 def test_a_later_gpu_takes_ptx(made: Path, fake_cuda: Path, tmp_path: Path) -> None:
