@@ -39,8 +39,8 @@ docs: $(READY)
 
 # Of nvidia-pytriton only the server is used: what it asks for itself (NumPy 1) is not taken.
 test-serving: $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps nvidia-pytriton==0.7.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS),serving]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps nvidia-pytriton==0.7.0
 	$(BIN)/python -m pytest tests/serving
 
 format: $(READY)
