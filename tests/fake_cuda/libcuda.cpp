@@ -32,10 +32,11 @@ extern "C" {
 // Not part of CUDA: tests make their handles with it.
 void* fake_function(const char* name, HostKernel host) { return new Function{name, host}; }
 
-int cuInit(unsigned) { return 0; }
+bool initialized = false;
+int cuInit(unsigned) { return initialized = true, 0; }
 int cuDriverGetVersion(int* version) { return *version = 13000, 0; }
 int cuDeviceGet(int* device, int ordinal) { return *device = ordinal, 0; }
-int cuDeviceGetCount(int* count) { return *count = 1, 0; }
+int cuDeviceGetCount(int* count) { return *count = 1, initialized ? 0 : 3; }  // CUDA_ERROR_NOT_INITIALIZED
 int cuCtxGetCurrent(void** context) { return *context = reinterpret_cast<void*>(1), 0; }
 int cuCtxSynchronize() { return 0; }
 int cuCtxGetDevice(int* device) { return *device = 0, 0; }
