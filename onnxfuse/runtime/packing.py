@@ -167,9 +167,7 @@ def _tasks(
                 continue
             ops[name] = op  # of the same form on every GPU
             tasks += [
-                _Task(op, domain, aligned, target)
-                for domain in seen[name]
-                for aligned in ((True, False) if name in exposed else (True,))
+                _Task(op, domain, aligned, target) for domain in seen[name] for aligned in _alignments(name, exposed)
             ]
             ranks = {domain.key.ranks: domain for domain in seen[name]}
             tasks += [_Task(op, domain, False, target, general=True) for domain in map(_of_any, ranks.values())]
@@ -194,8 +192,13 @@ def _measured(
         domain = Domain(Key(tuple(map(len, shapes)), tuple(extents)), np.array([extents], np.int64), True)
         for target in targets:
             if kernels.is_candidate(op, shapes, target.arch, tuning):  # a file chooses among our kernels
-                tasks += [_Task(op, domain, a, target, tuning) for a in ((True, False) if name in exposed else (True,))]
+                tasks += [_Task(op, domain, a, target, tuning) for a in _alignments(name, exposed)]
     return tasks
+
+
+def _alignments(name: str, exposed: Collection[str]) -> tuple[bool, ...]:
+    """Return how pointers of an op may lie: those of ONNX Runtime's own are aligned, a caller's may not be."""
+    return (True, False) if name in exposed else (True,)
 
 
 def _of_any(domain: Domain) -> Domain:
