@@ -24,7 +24,7 @@ from onnxfuse.verification.planning import RealInputs, plan_of
 from onnxfuse.verification.reference import float64_evaluator
 from onnxfuse.verification.report import Report
 from onnxfuse.verification.sessions import Source
-from onnxfuse.verification.truth import as_half
+from onnxfuse.verification.truth import as_half, in_type
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -79,9 +79,8 @@ def _values(original: ModelProto, fused: ModelProto, feeds: Arrays) -> Arrays:
     names = list(dict.fromkeys(came.values()))
     with with_outputs(original, names) as given:
         evaluator = float64_evaluator(given)
-        wide = {n: x.astype(np.float64) if x.dtype.kind in "fV" else x for n, x in feeds.items()}
         with np.errstate(all="ignore"):
-            values = evaluator.run(names, wide)
+            values = evaluator.run(names, in_type(feeds, np.float64))
     floats = {n: np.asarray(x) for n, x in zip(names, values, strict=True) if np.asarray(x).dtype.kind == "f"}
     return {o: floats[name] for o, name in came.items() if name in floats}
 
