@@ -3,7 +3,7 @@
 Values keep their names when a model is converted and fused, so each that both models have is held against the truth.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -93,10 +93,7 @@ def _as_it_came(value: str) -> str:
 def _run(fused: ModelProto, names: Sequence[str], feeds: Arrays, providers: Sequence[str]) -> Arrays:
     """Return what the fused model gives for these values; bfloat16 on the CPU as float32 that is rounded."""
     with with_outputs(fused, names) as given:
-        run: Callable[[dict[str, npt.NDArray[Any]]], Arrays]
+        arrays = as_declared(feeds, fused)
         if providers[0] == sessions.CPU:
-            run = as_half(given)
-        else:
-            session = sessions.with_kernels(given, providers)
-            run = lambda arrays: sessions.run(session, arrays, names)  # noqa: E731 - the other one is a function, too
-        return run(as_declared(feeds, fused))
+            return as_half(given)(arrays)
+        return sessions.run(sessions.with_kernels(given, providers), arrays, names)
