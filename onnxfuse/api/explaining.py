@@ -85,7 +85,7 @@ class Explained:
 
     def not_fused(self) -> Rows:
         """Return the attempts that stopped, equal ones as one row: how many, rule, from, first stopped at, why."""
-        nearest = sorted(self.report.near, key=lambda n: n.refusal.nearness, reverse=True)
+        nearest = sorted(misses.ranked(self.report), key=lambda n: not misses.telling(n))
         return [
             (str(len(found)), rule, what, found[0].refusal.node, found[0].refusal.reason)
             for (rule, what, _), found in _alike((_kind(n), n) for n in nearest).items()
@@ -100,7 +100,7 @@ class Explained:
         taken = misses.fused_nodes(self.report)
         near = [n for n in misses.ranked(self.report) if n.root not in taken and (everything or misses.telling(n))]
         kinds = _alike((_kind(n), n) for n in near)
-        found = sorted(kinds.values(), key=lambda ns: (ns[0].refusal.missing, -len(ns)))
+        found = sorted(kinds.values(), key=lambda ns: (ns[0].refusal.nearness, len(ns)), reverse=True)
         rows = [
             (str(len(ns)), ns[0].rule, places.matched(ns[0]), ns[0].refusal.node, told(ns[0].refusal)) for ns in found
         ]

@@ -15,8 +15,23 @@ WHYS = 3
 
 
 def ranked(report: Report) -> list[Near]:
-    """Return the near misses, nearest first: fewest pattern nodes missing, then the bigger pattern."""
-    return sorted(report.near, key=lambda n: (n.refusal.missing, -n.refusal.depth, n.rule))
+    """Return the near misses, nearest first: how much more of the pattern was there than was missing."""
+    return sorted(_largest(report.near), key=lambda n: (*(-of for of in n.refusal.nearness), n.rule))
+
+
+def _largest(near: Sequence[Near]) -> list[Near]:
+    """Return the attempts without those that are a part of another one of the same rule, which tells more."""
+    through: dict[tuple[str, str], list[frozenset[str]]] = {}
+    for one in near:
+        nodes = frozenset(one.refusal.nodes)
+        for node in nodes:
+            through.setdefault((one.rule, node), []).append(nodes)
+    return [
+        one
+        for one in near
+        if not (nodes := frozenset(one.refusal.nodes))
+        or not any(nodes < other for other in through[one.rule, next(iter(nodes))])
+    ]
 
 
 def telling(near: Near) -> bool:
@@ -24,7 +39,7 @@ def telling(near: Near) -> bool:
     r = near.refusal
     op = near.root.split()[0]
     any_node = r.size == 1 and r.cause.kind in CONDITIONS | SPELLINGS and (is_pointwise(op) or op in MOVES)
-    return not r.far and not any_node
+    return r.near and not r.far and not any_node
 
 
 def told(refusal: Refusal) -> str:

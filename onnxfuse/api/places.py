@@ -139,7 +139,7 @@ def rows(report: Report, place: Place, lost: Sequence[Lost], *, everything: bool
     out: where nothing else was tried, some of it.
     """
     found = attempts(report, place)
-    telling = [n for n in found if misses.telling(n) and n.refusal.near]
+    telling = [n for n in found if misses.telling(n)]
     if any(n.refusal.depth > 1 for n in telling):
         # Where a block is nearly there, any one operator that another rule begins with has nothing to do with it.
         telling = [n for n in telling if n.refusal.depth > 1 or n.refusal.cause.kind not in SPELLINGS]

@@ -37,7 +37,12 @@ SCREEN = 12
     help="Show what optimize --tune measured, and decide by it; by default what IN.onnx carries.",
 )
 @click.option("--near", "nearest", is_flag=True, help="Rank what nearly fused over the whole model, with hints.")
-@click.option("--at", metavar="NODE", multiple=True, help="Each rule's furthest attempt at this node or value alone.")
+@click.option(
+    "--at",
+    metavar="NODE",
+    multiple=True,
+    help="Why this node, value or pattern of names is as it is: the rules' furthest attempts, the cause first.",
+)
 @click.option("--all", "everything", is_flag=True, help="Print every row.")
 @JSON_OPTION
 def command(
