@@ -85,10 +85,10 @@ def _example(one: Rule, text: str) -> onnx.ModelProto:
 
 
 def _nodes(nodes: Sequence[onnx.NodeProto]) -> tuple[str, ...]:
-    return tuple(_line(n) for n in nodes)
+    return tuple(as_line(n) for n in nodes)
 
 
-def _line(node: onnx.NodeProto) -> str:
+def as_line(node: onnx.NodeProto) -> str:
     """Return a node as one line of ONNX text, without its provenance."""
     shown = onnx.NodeProto(op_type=node.op_type, input=node.input, output=node.output, attribute=node.attribute)
     text: str = onnx.printer.to_text(shown)
