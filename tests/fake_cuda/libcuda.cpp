@@ -36,6 +36,8 @@ int cuInit(unsigned) { return 0; }
 int cuDriverGetVersion(int* version) { return *version = 13000, 0; }
 int cuDeviceGet(int* device, int ordinal) { return *device = ordinal, 0; }
 int cuDeviceGetCount(int* count) { return *count = 1, 0; }
+int cuDeviceGetName(char* name, int room, int) { return snprintf(name, room, "a stand-in"), 0; }
+int cuDevicePrimaryCtxRetain(void** context, int) { return *context = reinterpret_cast<void*>(1), 0; }
 int cuCtxGetCurrent(void** context) { return *context = reinterpret_cast<void*>(1), 0; }
 int cuCtxSynchronize() { return 0; }
 int cuCtxGetDevice(int* device) { return *device = 0, 0; }
@@ -53,6 +55,7 @@ int cuDeviceGetAttribute(int* value, int attribute, int) {
   const int capability = other ? atoi(other) : 90;
   switch (attribute) {
     case 16: return *value = 132, 0;  // MULTIPROCESSOR_COUNT
+    case 39: return *value = 2048, 0;  // MAX_THREADS_PER_MULTIPROCESSOR
     case 75: return *value = capability / 10, 0;
     case 76: return *value = capability % 10, 0;
     case 97: return *value = 232448, 0;  // MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
