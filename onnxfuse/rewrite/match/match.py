@@ -53,12 +53,14 @@ class Refusal:
         return max(self.size - self.depth, 0)
 
     @property
-    def nearness(self) -> tuple[bool, int, int, bool]:
+    def nearness(self) -> tuple[bool, int, int, int]:
         """What attempts compare by: more than the root's operator, then how much more is there than is missing.
 
-        Of two alike, what the rule asks for says more than a spelling that does not fit.
+        Of two alike, what the rule asks for says more than a spelling that does not fit, and a value that is not
+        the one wanted says least: where operands go in any order, the wrong order ends so.
         """
-        return self.depth > 1 or not self.missing, self.depth - self.missing, self.depth, self.cause.kind in CONDITIONS
+        kind = 2 if self.cause.kind in CONDITIONS else int(self.cause.kind != "other value")
+        return self.depth > 1 or not self.missing, self.depth - self.missing, self.depth, kind
 
     @property
     def far(self) -> bool:
