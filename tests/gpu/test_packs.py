@@ -2,6 +2,7 @@
 
 import random
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,14 +11,24 @@ import pytest
 import models
 import onnxfuse
 from onnxfuse import kernels, runtime
+from onnxfuse.kernels import launch_plan
 from onnxfuse.kernels.build import nvrtc
 from onnxfuse.model import io
+from tests.gpu.conftest import SMALL
 from tests.gpu.test_programs import CUDA, SHAPES, THREADS, bits, feeds, planned  # noqa: F401 - planned is a fixture
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(runtime.cuda_unusable() is not None, reason=f"no GPU: {runtime.cuda_unusable()}"),
 ]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def plans_as_they_are() -> Iterator[None]:
+    """The processes that make a pack plan as ever, whatever is set here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch_plan, "SMALL", SMALL)
+        yield
 
 
 @pytest.fixture(scope="module")
