@@ -54,7 +54,11 @@ def command(name: str | None, folders: tuple[Path, ...], test: bool, predicates:
         for step in library.built_in():
             table.add_row(step.name, f"built in, {step.phase}", escape(step.summary))
         console.print(table)
-        console.print("one of them in full: onnxfuse rules NAME", style="dim")
+        console.print(
+            "order: those of --rules first, then by priority, template and length of the pattern (rules/README.md)\n"
+            "one of them in full: onnxfuse rules NAME",
+            style="dim",
+        )
     else:
         _explain(console, rules[0])
     return 0

@@ -65,7 +65,7 @@ class Refusal:
     @property
     def far(self) -> bool:
         """Whether hardly anything was there: nothing but the root's operator of a pattern of three nodes and more."""
-        return self.depth <= 1 and self.size > 2 and self.cause.kind in SPELLINGS
+        return self.size > 2 and self.depth <= (self.cause.kind in SPELLINGS)
 
     @property
     def near(self) -> bool:
