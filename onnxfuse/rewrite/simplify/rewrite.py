@@ -185,7 +185,7 @@ def find(graph: Graph, pattern: Pattern, where: Sequence[Predicate], node: Node)
         failed = next((c for p in asked if (c := predicate.holds(p, graph, match)) is not None), None)
         if failed is None:
             return match
-        trace.stop(_owner(failed, match) or node, failed, match)
+        trace.stop(_owner(failed, match) or node, failed, match, whole=True)
     return None if trace.furthest is None or trace.at is None else _with_rest(graph, trace.furthest, trace.at)
 
 
