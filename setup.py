@@ -1,5 +1,6 @@
 """Builds the engine, a library of its own that knows no Python. All else about the package stands in pyproject.toml."""
 
+import re
 from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
@@ -30,12 +31,21 @@ class Library(build_ext):
         return fullname.replace(".", "/") + ".so"
 
 
+OLDEST_GLIBC = 28
+"""2.28: what the wheels of the dependencies need."""
+
+
 class Wheel(bdist_wheel):
-    """One for every Python of a platform."""
+    """One for every Python of a platform, which is the oldest glibc that has all functions of the engine."""
 
     def get_tag(self) -> tuple[str, str, str]:
-        """Return Python, ABI and platform."""
-        return "py3", "none", super().get_tag()[2]
+        """Return Python, ABI and platform; without the engine the wheel is for the machine that made it."""
+        platform = super().get_tag()[2]
+        built = list(Path(self.bdist_dir).rglob("libonnxfuse.so"))
+        if built and platform.startswith("linux_"):
+            needed = [int(n) for n in re.findall(rb"GLIBC_2\.(\d+)", built[0].read_bytes())]
+            platform = platform.replace("linux_", f"manylinux_2_{max(OLDEST_GLIBC, *needed)}_", 1)
+        return "py3", "none", platform
 
 
 setup(

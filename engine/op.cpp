@@ -272,8 +272,23 @@ ort::Status* status(ort::Api api, const std::string& message) {
 
 const Op& of(const ort::CustomOp* op) { return *static_cast<const Op*>(op); }
 
+// ONNX Runtime makes the kernels of a session on the session's device. Where this thread has none the first run asks.
+void expect_device(const Op& op) {
+  int device = 0;
+  if (!op.host->begins || cuda::driver().device(&device) != cuda::kSuccess) return;
+  onnxfuse_reply reply(op.host);
+  const Held planner = op.planner();
+  op.host->begins(planner.get(), device, &reply);
+  if (!reply.error.empty()) throw std::runtime_error(reply.error);
+}
+
 ort::Status* create_kernel(const ort::CustomOp* op, ort::Api api, const ort::KernelInfo*, void** kernel) {
   auto& mine = const_cast<Op&>(of(op));
+  try {
+    expect_device(mine);
+  } catch (const std::exception& error) {
+    return status(api, std::string(kDomain) + "." + mine.op_name + ": " + error.what());
+  }
   *kernel = new Kernel(mine, api);
   mine.session_begins();
   return nullptr;

@@ -3,7 +3,7 @@
 import json
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,18 +56,24 @@ class Compiled:
 
     def as_dict(self) -> dict[str, Any]:
         """Return every fact for JSON."""
-        made = self.made
         return {
             "ok": True,
             "target": str(self.target),
-            "bytes": made.size,
+            "bytes": self.made.size,
             "seconds": round(self.seconds, 3),
-            "ranges": {n: list(r) for n, r in made.ranges.items()},
-            "assumed": list(self.assumed),
-            "targets": {n: {"kernels": c, "bytes": b} for n, (c, b) in made.kernels.items()},
-            "programs": [asdict(p) for p in made.programs],
-            "without": dict(made.without),
+            **covered(self.made, self.assumed),
         }
+
+
+def covered(made: "Made", assumed: Sequence[str]) -> dict[str, Any]:
+    """Return what a pack covers, for JSON. `assumed`: the dimensions whose ranges nobody gave."""
+    return {
+        "ranges": {n: list(r) for n, r in made.ranges.items()},
+        "assumed": list(assumed),
+        "targets": {n: {"kernels": c, "bytes": b} for n, (c, b) in made.kernels.items()},
+        "programs": [asdict(p) for p in made.programs],
+        "without": dict(made.without),
+    }
 
 
 def compile(

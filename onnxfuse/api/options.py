@@ -72,6 +72,18 @@ class Compiling:
 
 
 @dataclass(frozen=True)
+class Exporting:
+    """A folder that serves a fused model without Python."""
+
+    compiling: Compiling = Compiling(ptx=True)
+    at: str | None = None
+    """The path of the folder where the server sees it, by default where it is written."""
+    batch: bool | None = None
+    """Whether Triton joins requests along the dimension that all inputs and outputs begin with; by default where there
+    is one."""
+
+
+@dataclass(frozen=True)
 class Options:
     """What a caller chooses of how a model is optimized."""
 

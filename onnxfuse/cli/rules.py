@@ -11,8 +11,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from onnxfuse.api import rules as library
-from onnxfuse.cli.console import output, print_json
+from onnxfuse.cli import tested
+from onnxfuse.cli.console import output, print_json, working
 from onnxfuse.cli.parameters import JSON_OPTION, rule_names, rules_option
+from onnxfuse.model.errors import MISMATCH
 
 if TYPE_CHECKING:
     from onnxfuse.rewrite.language.rule_file import Rule
@@ -21,11 +23,18 @@ if TYPE_CHECKING:
 @click.command("rules")
 @click.argument("name", required=False, shell_complete=rule_names)
 @rules_option()
+@click.option("--test", is_flag=True, help="Hold each rule to its examples: what fuses, what is refused, the numbers.")
 @click.option("--predicates", is_flag=True, help="List the words that `where` understands.")
 @JSON_OPTION
-def command(name: str | None, folders: tuple[Path, ...], predicates: bool, as_json: bool) -> int:
-    """List the fusion rules, or explain the rule NAME with models before and after it."""
+def command(name: str | None, folders: tuple[Path, ...], test: bool, predicates: bool, as_json: bool) -> int:
+    """List the fusion rules, or explain the rule NAME with models before and after it.
+
+    With --test every example of NAME, of the rules of --rules DIR, or of all rules is run: exit 1 where one does not
+    hold.
+    """
     console = output()
+    if test:
+        return _test(name, folders, as_json=as_json)
     if predicates:
         words = library.predicates()
         if as_json:
@@ -51,6 +60,19 @@ def command(name: str | None, folders: tuple[Path, ...], predicates: bool, as_js
     return 0
 
 
+def _test(name: str | None, folders: tuple[Path, ...], *, as_json: bool) -> int:
+    """Hold rules to their examples and print what came of it."""
+    from onnxfuse.api.testing import held  # it runs models
+
+    with working("read rules") as progress:
+        found = held(library.own(folders, name), folders, progress)
+    if as_json:
+        print_json("rules", {"ok": all(one.ok for one in found), "tested": [one.as_dict() for one in found]})
+    else:
+        tested.show(found, output())
+    return 0 if all(one.ok for one in found) else MISMATCH
+
+
 def _explain(console: Console, one: "Rule") -> None:
     console.print(f"[bold]{one.name}[/] ({library.kind(one)}): {escape(one.summary)}")
     console.print(f"{one.path}\n", style="dim", soft_wrap=True)
@@ -62,7 +84,7 @@ def _explain(console: Console, one: "Rule") -> None:
             for refusal in example.refusals:
                 console.print(f"  {refusal}", markup=False)
         else:
-            console.print("[bold]after[/]")
+            console.print("[bold]after[/]" if not example.fault else f"[bold red]{escape(example.fault)}[/]")
             _print_lines(console, example.after, "  ")
             for op, body in example.bodies.items():
                 console.print(f"  [dim]where[/] {op} [dim]is[/]")

@@ -4,8 +4,16 @@ Pure Python up to the plan; `compile` needs NVRTC, `load` needs a GPU.
 """
 
 from onnxfuse.kernels.arch import SUPPORTED, Arch
-from onnxfuse.kernels.build.driver import arch_of, cuda_version, gpu_name, zeros
-from onnxfuse.kernels.build.nvrtc import compile, compiles_for, is_compiled, load, load_image, portable
+from onnxfuse.kernels.build.nvrtc import (
+    arch_of,
+    compile,
+    compiles_for,
+    is_compiled,
+    load,
+    load_image,
+    portable,
+    zeros,
+)
 from onnxfuse.kernels.cost import LAUNCH
 from onnxfuse.kernels.dispatch import (
     TEMPLATES,
@@ -89,13 +97,11 @@ __all__ = [
     "candidates",
     "compile",
     "compiles_for",
-    "cuda_version",
     "estimate",
     "family",
     "fits",
     "general",
     "general_family",
-    "gpu_name",
     "inplace",
     "is_candidate",
     "is_compiled",

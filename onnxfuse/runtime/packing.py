@@ -67,6 +67,10 @@ class Made:
     """By target: how many, and their bytes."""
     without: Mapping[str, str]
     """Ops for which no kernel is launched on any of the targets, or no shape is known, and why."""
+    launched: Mapping[str, frozenset[str]]
+    """By op, the targets on which a kernel of it is launched."""
+    library: Mapping[str, FusedOp]
+    """Ops that the library computes on some of the targets, with the form that it does."""
 
     @property
     def size(self) -> int:
@@ -104,7 +108,7 @@ def make(
     """
     bridge()
     step("shapes", 0, 0)
-    ops, tasks, without = _tasks(model, targets, ranges, tf32, rules, path)
+    ops, tasks, without, library = _tasks(model, targets, ranges, tf32, rules, path)
     with Workers(processes) as workers:
         answers = workers.spread(_covered, tasks, lambda n: step("programs", n, len(tasks)))
         wanted = {
@@ -142,7 +146,8 @@ def make(
         [(kernel.entry, place, images[kernel, place]) for kernel, place in kept],
         bytes.fromhex(stored.planners()),
     )
-    return Made(tuple(parts), dict(ranges), tuple(targets), tuple(told), sizes(index), without)
+    launched = {name: frozenset(targets[p.target].name for p in mine) for name, mine in programs.items()}
+    return Made(tuple(parts), dict(ranges), tuple(targets), tuple(told), sizes(index), without, launched, library)
 
 
 def _tasks(
@@ -152,10 +157,12 @@ def _tasks(
     tf32: bool,
     rules: Sequence[str | Path],
     path: Path | None,
-) -> tuple[dict[str, FusedOp], list[_Task], dict[str, str]]:
-    """Return the ops that are kernels somewhere, what is to be covered of each where, and why others are not."""
+) -> tuple[dict[str, FusedOp], list[_Task], dict[str, str], dict[str, FusedOp]]:
+    """Return the ops that are kernels somewhere, what is to be covered of each where, why others are not, and which the
+    library computes somewhere."""
     seen, exposed = domains(model, ranges), outside(model)
     ops: dict[str, FusedOp] = {}
+    library: dict[str, FusedOp] = {}
     tasks: list[_Task] = []
     without: dict[str, str] = {}
     for target in targets:
@@ -164,6 +171,8 @@ def _tasks(
             reason = refusals[name] or ("" if seen.get(name) else "the shapes of its inputs are not known")
             if reason:
                 without.setdefault(name, reason)
+                if op.library is not None:
+                    library[name] = op
                 continue
             ops[name] = op  # of the same form on every GPU
             tasks += [
@@ -172,7 +181,7 @@ def _tasks(
             ranks = {domain.key.ranks: domain for domain in seen[name]}
             tasks += [_Task(op, domain, False, target, general=True) for domain in map(_of_any, ranks.values())]
     tasks += _measured(model, ops, targets, exposed)
-    return ops, tasks, {name: why for name, why in without.items() if name not in ops}
+    return ops, tasks, {name: why for name, why in without.items() if name not in ops}, library
 
 
 def _measured(

@@ -15,6 +15,8 @@ from onnxfuse.model.graph import bodies
 Model = str | Path | bytes | onnx.ModelProto
 """A path, the bytes of a file, or the model itself."""
 
+How = Literal["kernel", "library", "function"]
+
 
 @dataclass(frozen=True)
 class Placement:
@@ -26,7 +28,7 @@ class Placement:
     """The rule that made the op."""
     nodes: int
     """How many nodes of the model are this op."""
-    runs_as: Literal["kernel", "library", "function"]
+    runs_as: How
     """`kernel`: our CUDA kernel; `library`: an op of ONNX Runtime's own; `function`: ONNX Runtime inlines the body."""
     reason: str
     """Why the body runs; empty for a kernel and the library."""

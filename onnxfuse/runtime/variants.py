@@ -9,7 +9,6 @@ from pathlib import Path
 import onnx
 import onnxruntime
 
-from onnxfuse import kernels
 from onnxfuse.kernels import measurements
 from onnxfuse.kernels.launch_plan import Tuning
 from onnxfuse.kernels.measurements import Book, Key, Machine, Section
@@ -22,10 +21,13 @@ Variants = Callable[[int], Mapping[Key, Tuning]]
 
 
 def machine_of(device: int) -> Machine:
-    """Return what times on the GPU number `device` hold for. Needs a GPU."""
+    """Return what times on the GPU number `device` hold for. Needs CuPy and a GPU."""
+    import cupy
+
+    name = cupy.cuda.runtime.getDeviceProperties(device)["name"].decode()
     found = re.search(r"\b\d{3,}\.\d[\d.]*", DRIVER_VERSION.read_text()) if DRIVER_VERSION.exists() else None
-    driver = found[0] if found else f"CUDA {kernels.cuda_version()}"
-    return Machine(kernels.gpu_name(device), driver, onnxruntime.__version__)
+    driver = found[0] if found else f"CUDA {cupy.cuda.runtime.driverGetVersion()}"
+    return Machine(name, driver, onnxruntime.__version__)
 
 
 def section(book: Book, device: int) -> tuple[Section, str]:

@@ -5,6 +5,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import onnx
+import onnx.parser
 import onnxruntime
 import pytest
 
@@ -14,6 +16,10 @@ HEADER = (Path(__file__).parents[2] / "engine" / "ort_api.h").read_text(encoding
 NAMES = {
     "CreateStatus": "CreateStatus",
     "StatusMessage": "GetErrorMessage",
+    "CreateEnv": "CreateEnv",
+    "CreateSession": "CreateSessionFromArray",
+    "CreateOptions": "CreateSessionOptions",
+    "SetThreads": "SetIntraOpNumThreads",
     "CreateDomain": "CreateCustomOpDomain",
     "AddOp": "CustomOpDomain_Add",
     "AddDomain": "AddCustomOpDomain",
@@ -21,7 +27,10 @@ NAMES = {
     "ContextInput": "KernelContext_GetInput",
     "ContextOutput": "KernelContext_GetOutput",
     "ContextStream": "KernelContext_GetGPUComputeStream",
+    "ReleaseEnv": "ReleaseEnv",
     "ReleaseStatus": "ReleaseStatus",
+    "ReleaseSession": "ReleaseSession",
+    "ReleaseOptions": "ReleaseSessionOptions",
     "HasConfig": "HasSessionConfigEntry",
     "Config": "GetSessionConfigEntry",
     "TensorShape": "GetTensorElementTypeAndShapeDataReference",
@@ -74,16 +83,15 @@ def test_domain_functions_add_an_op_to_options(api: Api) -> None:
     assert domain.value
     op = ctypes.create_string_buffer(256)
     api.call("CustomOpDomain_Add", domain, op)
-    create_options = 10
-    assert api.at(create_options, ctypes.byref(options)) is None
+    api.call("CreateSessionOptions", ctypes.byref(options))
     api.call("AddCustomOpDomain", options, domain)
 
 
 def test_config_functions_read_what_options_say(api: Api) -> None:
     """HasSessionConfigEntry and GetSessionConfigEntry, which gives the size of what it has no room for."""
     options, there, size = ctypes.c_void_p(), ctypes.c_int(-1), ctypes.c_size_t(0)
-    create_options, add_entry = 10, 130
-    assert api.at(create_options, ctypes.byref(options)) is None
+    add_entry = 130
+    api.call("CreateSessionOptions", ctypes.byref(options))
     api.call("HasSessionConfigEntry", options, b"a.key", ctypes.byref(there))
     assert there.value == 0
     assert api.at(add_entry, options, b"a.key", b"value") is None
@@ -93,6 +101,22 @@ def test_config_functions_read_what_options_say(api: Api) -> None:
     value = ctypes.create_string_buffer(size.value)
     api.call("GetSessionConfigEntry", options, b"a.key", value, ctypes.byref(size))
     assert value.value == b"value"
+
+
+def test_session_functions_open_a_model(api: Api) -> None:
+    """CreateEnv, CreateSessionOptions, SetIntraOpNumThreads and CreateSessionFromArray, and what gives each back."""
+    env, options, session = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    warning = 2
+    api.call("CreateEnv", warning, b"test", ctypes.byref(env))
+    api.call("CreateSessionOptions", ctypes.byref(options))
+    api.call("SetIntraOpNumThreads", options, 1)
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 13]> one (bool[] x) => (bool[] y) { y = Identity(x) }'
+    ).SerializeToString()
+    api.call("CreateSessionFromArray", env, model, ctypes.c_size_t(len(model)), options, ctypes.byref(session))
+    for name, thing in (("Session", session), ("SessionOptions", options), ("Env", env)):
+        assert thing.value
+        api.at(SLOTS[f"Release{name}"], thing)
 
 
 def test_tensor_functions_read_data_and_shape(api: Api) -> None:
@@ -126,7 +150,14 @@ def test_the_other_slots_are_the_kernel_context_functions() -> None:
     tested_here = {
         "CreateStatus",
         "GetErrorMessage",
+        "CreateEnv",
+        "CreateSessionFromArray",
+        "CreateSessionOptions",
+        "SetIntraOpNumThreads",
+        "ReleaseEnv",
         "ReleaseStatus",
+        "ReleaseSession",
+        "ReleaseSessionOptions",
         "HasSessionConfigEntry",
         "GetSessionConfigEntry",
         "CreateCustomOpDomain",

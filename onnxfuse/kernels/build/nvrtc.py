@@ -1,4 +1,4 @@
-"""Compile kernels by NVRTC, keep the cubins on disk, load them: through CuPy what was compiled here."""
+"""Compile kernels by NVRTC, keep the cubins on disk, load them through CuPy."""
 
 import functools
 import hashlib
@@ -8,8 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.build import cache, driver
-from onnxfuse.kernels.build.driver import Loaded, arch_of
+from onnxfuse.kernels.build import cache
 from onnxfuse.kernels.emit.source import KernelSource
 from onnxfuse.model.errors import KernelError, NoCompilerError
 
@@ -17,7 +16,7 @@ _lock = threading.Lock()
 _compiling: dict[str, threading.Lock] = {}
 """By the key on disk: threads do not compile the same kernel at the same time."""
 _loaded: dict[tuple[KernelSource, int], Any] = {}
-_images: dict[tuple[bytes, str, int], Loaded] = {}
+_images: dict[tuple[bytes, str, int], Any] = {}
 """By the SHA-256 of what was loaded, its entry and the device."""
 
 
@@ -61,15 +60,20 @@ def build(kernel: KernelSource, arch: Arch, flags: tuple[str, ...] = (), *, ptx:
         nvrtc.destroyProgram(program)
 
 
-def load_image(image: Callable[[], bytes], digest: bytes, entry: str, device: int) -> Loaded:
-    """Return the function `entry` of a compiled kernel on the GPU number `device`; it stays loaded.
+def load_image(image: Callable[[], bytes], digest: bytes, entry: str, device: int) -> Any:
+    """Return the CuPy function `entry` of a compiled kernel on the GPU number `device`; it stays loaded.
 
     `image` gives it where none of this SHA-256 was loaded. Raises `KernelError` where the driver does not take it.
     """
+    import cupy
+
     key = (digest, entry, device)
-    with _lock:
+    with _lock, cupy.cuda.Device(device):
         if key not in _images:
-            _images[key] = driver.load(image(), entry, device)
+            try:
+                _images[key] = _function(image(), entry)
+            except cupy.cuda.driver.CUDADriverError as error:
+                raise KernelError(f"{entry}: the driver does not load it: {error}") from error
         return _images[key]
 
 
@@ -103,6 +107,32 @@ def _function(cubin: bytes, entry: str) -> Any:
 def compiles_for() -> tuple[int, ...]:
     """Return the compute capabilities, times ten, that NVRTC compiles for. Raises `KernelError` without NVRTC."""
     return tuple(_nvrtc().getSupportedArchs())
+
+
+def zeros(size: int, device: int) -> Any:
+    """Return memory of `size` bytes on a GPU, all of them 0, as CuPy's `MemoryPointer`."""
+    import cupy
+
+    with cupy.cuda.Device(device):
+        memory = cupy.cuda.alloc(size)
+        memory.memset(0, size)
+        # The kernels that use it run on streams that do not wait for this one.
+        cupy.cuda.Stream.null.synchronize()
+    return memory
+
+
+@functools.cache
+def arch_of(device: int) -> Arch:
+    """Return what plans need to know of the GPU number `device`."""
+    import cupy
+
+    facts = cupy.cuda.runtime.getDeviceProperties(device)
+    capability = f"{facts['major']}{facts['minor']}"
+    return Arch(
+        name=f"sm_{capability}a" if capability == "90" else f"sm_{capability}",
+        sm_count=int(facts["multiProcessorCount"]),
+        threads_per_sm=int(facts["maxThreadsPerMultiProcessor"]),
+    )
 
 
 def _key(kernel: KernelSource, arch: Arch, form: str = "") -> str:
