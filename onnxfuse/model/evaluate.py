@@ -26,7 +26,9 @@ def evaluate(
 
     Raises one of REFUSALS where an operator is not defined on its values: the model is at fault, if the node ever runs.
     """
-    from onnx.reference import ReferenceEvaluator  # takes 20 ms, which a session that computes no constants does without
+    from onnx.reference import (
+        ReferenceEvaluator,
+    )  # takes 20 ms, which a session that computes no constants does without
 
     imports = [onnx.helper.make_opsetid("", opset)]
     function = onnx.helper.make_function("constant", "constant", list(inputs), list(outputs), list(nodes), imports)
