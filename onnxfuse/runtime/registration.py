@@ -171,7 +171,10 @@ def _register(session_options: SessionOptions, rows: list[Row]) -> None:
     native = bridge()
     # A session holds its options: without both nobody asks for a plan any more.
     weakref.finalize(session_options, native.forget, native.stage(rows)).atexit = False
-    session_options.register_custom_ops_library(str(native.path))
+    try:
+        session_options.register_custom_ops_library(str(native.path))
+    finally:
+        native.unstage()
     session_options.add_session_config_entry(MARK, "1")
 
 

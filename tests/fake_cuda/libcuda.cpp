@@ -67,6 +67,7 @@ int cuStreamSynchronize(void*) { return 0; }
 int cuDeviceGetAttribute(int* value, int attribute, int device) {
   switch (attribute) {
     case 16: return *value = 132, 0;  // MULTIPROCESSOR_COUNT
+    case 39: return *value = 2048, 0;  // MAX_THREADS_PER_MULTIPROCESSOR
     case 75: return *value = capability(device) / 10, 0;
     case 76: return *value = capability(device) % 10, 0;
     case 97: return *value = 232448, 0;  // MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
