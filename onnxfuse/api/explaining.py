@@ -1,33 +1,33 @@
 """What fuses in a model, what does not, and the node and the reason where each attempt stopped."""
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import onnx
-
-from onnxfuse.api import misses, tuning
+from onnxfuse.api import misses, places, tuning
 from onnxfuse.api.compiling import Inspected, inspect
 from onnxfuse.api.lowering import Lowered, converted
 from onnxfuse.api.misses import reason, told
 from onnxfuse.api.options import Options, Progress, silent
+from onnxfuse.api.outdone import Outdone, outdone
+from onnxfuse.api.places import Inside, Place, Rows
 from onnxfuse.api.source import Model, Origin, plain
 from onnxfuse.api.way import Way
-from onnxfuse.model.errors import UsageError
-from onnxfuse.model.graph import Node, bodies
-from onnxfuse.rewrite.language.pattern import did_you_mean
+from onnxfuse.model import lost_types
+from onnxfuse.model.lost_types import Lost
+from onnxfuse.rewrite.each_graph import each_graph
 from onnxfuse.rewrite.report import Near, Report
+from onnxfuse.rewrite.unfuse import unfuse
 
 if TYPE_CHECKING:
     from onnxfuse.tuning import Tuned
 
-FEW = 12
-"""Operators that are told one by one: a region of convolutions has hundreds."""
 
-Rows = list[tuple[str, ...]]
-"""Of a table: a number, the rule, and what the rest of the columns say."""
+T = TypeVar("T")
+
+Kind = tuple[str, str, str]
+"""Of a table's row: the rule, what it is about, and why, without names."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,14 @@ class Explained:
     """What `optimize` would do to a model, and what it would not."""
 
     report: Report
-    places: dict[str, str] = field(default_factory=dict)
-    """The nodes that were asked about, as reports call them, by the names that were given."""
+    places: dict[str, Place] = field(default_factory=dict)
+    """The nodes that were asked about, by the names that were given."""
+    inside: Sequence[Inside] = ()
+    """The fused ops that stand in the model as it came."""
+    lost: Sequence[Lost] = ()
+    """Where its types are lost."""
+    outdone: Sequence[Outdone] = ()
+    """Where rules of the user's own match, and others were first."""
     tuned: "Tuned | None" = None
     file: Path | None = None
     """Where the times are; None where the model carries them."""
@@ -47,9 +53,10 @@ class Explained:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain data; with `places` only what is about these nodes, however little it tells."""
-        report, places = self.report, set(self.places.values())
-        applied = [a for a in report.applied if not places or any(_name(n) in places for n in a.nodes)]
-        stopped = [n for n in report.stopped if _name(n.root) in places] if places else misses.ranked(report)
+        report, asked = self.report, {name for place in self.places.values() for name in place.nodes}
+        applied = [a for a in report.applied if not asked or any(places.name_of(n) in asked for n in a.nodes)]
+        of_places = [n for place in self.places.values() for n in places.attempts(report, place)]
+        stopped = list(dict.fromkeys(of_places)) if self.places else misses.ranked(report)
         facts = {
             "ok": True,
             "nodes": {"before": report.before.total(), "after": report.after.total()},
@@ -64,6 +71,11 @@ class Explained:
                 for a in applied
             ],
             "near": misses.facts(stopped, report),
+            "outdone": [
+                {"rule": o.rule, "nodes": list(o.nodes), "by": o.by, "why": o.why}
+                for o in self.outdone
+                if not asked or any(places.name_of(n) in asked for n in o.nodes)
+            ],
         }
         if self.pack is not None:
             facts["kernels"] = self.pack.as_dict()
@@ -73,16 +85,28 @@ class Explained:
 
     def fused(self) -> Rows:
         """Return the fusions, equal ones as one row: how many, rule, nodes, the first, why it grew no further."""
-        kinds = [(a.rule, _operators(a.nodes), reason(a.stops[:1])) for a in self.report.applied]
-        first = {kind: a.nodes[0] for kind, a in reversed([*zip(kinds, self.report.applied, strict=True)])}
-        return [(str(n), rule, what, first[rule, what, why], why) for (rule, what, why), n in Counter(kinds).items()]
+        kinds = _alike(((a.rule, places.operators(a.nodes), reason(a.stops[:1])), a) for a in self.report.applied)
+        return [
+            (str(len(found)), rule, what, found[0].nodes[0], found[0].stops[0].reason if found[0].stops else "")
+            for (rule, what, _), found in kinds.items()
+        ]
 
     def not_fused(self) -> Rows:
         """Return the attempts that stopped, equal ones as one row: how many, rule, from, first stopped at, why."""
-        deepest = sorted(self.report.near, key=lambda n: -n.refusal.depth)
-        kinds = [_kind(n) for n in deepest]
-        first = {kind: n.refusal.node for kind, n in reversed([*zip(kinds, deepest, strict=True)])}
-        return [(str(n), rule, what, first[rule, what, why], why) for (rule, what, why), n in Counter(kinds).items()]
+        nearest = sorted(misses.ranked(self.report), key=lambda n: not misses.telling(n))
+        return [
+            (str(len(found)), rule, what, found[0].refusal.node, found[0].refusal.reason)
+            for (rule, what, _), found in _alike((_kind(n), n) for n in nearest).items()
+        ]
+
+    def first_taken(self, name: str = "") -> Rows:
+        """Return where rules of the user's own match and others were first, equal ones as one row: how many, rule,
+        nodes, the first, why; with `name` those at the nodes that were asked for by it.
+        """
+        asked = self.places[name].nodes if name else frozenset()
+        there = [o for o in self.outdone if not name or any(places.name_of(n) in asked for n in o.nodes)]
+        kinds = _alike(((o.rule, places.operators(o.nodes), o.why), o) for o in there)
+        return [(str(len(found)), rule, what, found[0].nodes[0], why) for (rule, what, why), found in kinds.items()]
 
     def nearest(self, *, everything: bool) -> tuple[int, Rows]:
         """Return how many places nearly fused and are in no fused op now, and the kinds of them, nearest first.
@@ -92,25 +116,23 @@ class Explained:
         """
         taken = misses.fused_nodes(self.report)
         near = [n for n in misses.ranked(self.report) if n.root not in taken and (everything or misses.telling(n))]
-        kinds: dict[tuple[str, str, str], list[Near]] = {}
-        for one in near:
-            kinds.setdefault(_kind(one), []).append(one)
-        found = sorted(kinds.values(), key=lambda ns: (misses.missing(ns[0]), -len(ns)))
-        rows = [(str(len(ns)), ns[0].rule, _matched(ns[0]), ns[0].refusal.node, told(ns[0].refusal)) for ns in found]
+        kinds = _alike((_kind(n), n) for n in near)
+        found = sorted(kinds.values(), key=lambda ns: (ns[0].refusal.nearness, len(ns)), reverse=True)
+        rows = [
+            (str(len(ns)), ns[0].rule, places.matched(ns[0]), ns[0].refusal.node, told(ns[0].refusal)) for ns in found
+        ]
         return len(near), [*rows]
 
-    def at(self, place: str) -> tuple[list[str], Rows]:
-        """Return who took a node with what, and every rule's furthest attempt that began there.
+    def at(self, name: str, *, everything: bool = False) -> tuple[list[str], Rows]:
+        """Return what became of the nodes asked for by `name`, and the rules' furthest attempts that they had part in.
 
-        Of each attempt: matched, rule, stopped at, why and what would help.
+        Of each attempt: matched, rule, stopped at, why and what would help; nearest first.
         """
-        took = [a for a in self.report.applied if any(_name(n) == place for n in a.nodes)]
-        tried = [n for n in self.report.stopped if _name(n.root) == place]
-        rows = [
-            (_matched(n), n.rule, n.refusal.node, told(n.refusal))
-            for n in sorted(tried, key=lambda n: (misses.missing(n), n.rule))
-        ]
-        return [f"{a.rule} took it with {_operators(a.nodes)}" for a in took], [*rows]
+        place = self.places[name]
+        now = [one.verdict for one in place.inside]
+        return [*now, *places.took(self.report, place)], places.rows(
+            self.report, place, self.lost, everything=everything
+        )
 
 
 def explain(
@@ -126,47 +148,35 @@ def explain(
     origin = Origin(plain(model), options.strict_fp32)
     ours = origin.fresh()
     origin, done = converted(ours, origin, options, progress)
-    places = {name: _place(ours, name, origin) for name in at}
+    inside = places.held(ours)
     asked = options.tuning
     found = tuning.carried(ours, rules, progress) if asked is None else tuning.find(ours, asked, rules, progress)
-    report = Way(origin, options.freeze_initializers, found).run(ours, rules, progress)
+    if at:
+        # What is fused in the file is asked about as the nodes that it was.
+        unfuse(ours, places.undoable(ours))
+    names = places.Names(ours, inside, origin.source)
+    lost: list[Lost] = []
+
+    def follow(phase: str) -> None:
+        if phase == "rewrite":
+            lost.extend(loss for of_graph in each_graph(ours, lost_types.lost) for loss in of_graph)
+        progress(phase)
+
+    report = Way(origin, options.freeze_initializers, found).run(ours, rules, follow)
+    report.notes += [f"{loss.fact}: {loss.mend}" for loss in lost]
     pack = inspect(Path(origin.source)) if isinstance(origin.source, str | Path) else None
-    return Explained(report, places, found, None if asked is None else asked.file, pack, done)
+    asked_for = {name: names.place(name, report) for name in at}
+    others = outdone(report, rules, Way(origin, options.freeze_initializers), progress)
+    return Explained(report, asked_for, inside, lost, others, found, None if asked is None else asked.file, pack, done)
 
 
-def _place(model: onnx.ModelProto, name: str, origin: Origin) -> str:
-    """Return the name that reports use for the node called `name`, or that computes the value `name`."""
-    known: dict[str, str] = {}
-    waiting = [model.graph]
-    while waiting:
-        for proto in waiting.pop().node:
-            node = Node(proto)
-            for word in (*node.outputs, node.name):
-                known[word] = node.name
-            waiting.extend(bodies(proto))
-    if name not in known:
-        near = did_you_mean(name, set(known))
-        where = "the model" if isinstance(origin.source, onnx.ModelProto) else origin.source
-        raise UsageError(f"{where}: has no node and no computed value called '{name}'.{near}")
-    return known[name]
+def _alike(of_kinds: Iterable[tuple[Kind, T]]) -> dict[Kind, list[T]]:
+    """Return what differs in names alone together, in order."""
+    found: dict[Kind, list[T]] = {}
+    for kind, one in of_kinds:
+        found.setdefault(kind, []).append(one)
+    return found
 
 
-def _name(node: str) -> str:
-    """Return the name of what is told as "Op name"."""
-    return node.partition(" ")[2]
-
-
-def _kind(near: Near) -> tuple[str, str, str]:
+def _kind(near: Near) -> Kind:
     return near.rule, near.root.split()[0], reason((near.refusal,))
-
-
-def _matched(near: Near) -> str:
-    return f"{near.refusal.depth} of {near.refusal.size}"
-
-
-def _operators(nodes: tuple[str, ...]) -> str:
-    """Return the operators in order; of more than a few, how many there are of each."""
-    ops = [n.split()[0] for n in nodes]
-    if len(ops) <= FEW:
-        return " + ".join(ops)
-    return ", ".join(f"{n} {op}" for op, n in Counter(ops).items())

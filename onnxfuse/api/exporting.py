@@ -84,7 +84,7 @@ def export_library(model: Model, folder: str | Path, asked: Exporting | None = N
     path = None if isinstance(source, onnx.ModelProto) else Path(source)
     light = source if isinstance(source, onnx.ModelProto) else io.load(source, weights=False)
     seen = signature(light)
-    made, assumed = build(light, asked.compiling, step, None if path is None else path.parent, path)
+    made, assumed = build(light, asked.compiling, step, path)
     batch = _batch(seen, asked, made)
     step("files", 0, 0)
     whole = copied(source) if isinstance(source, onnx.ModelProto) else io.load(source)

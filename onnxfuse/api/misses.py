@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from onnxfuse.kernels import is_pointwise
+from onnxfuse.model.display_names import MOVES
+from onnxfuse.rewrite.match.cause import CONDITIONS, SPELLINGS
 from onnxfuse.rewrite.match.hint import hint, without_names
 from onnxfuse.rewrite.match.match import Refusal
 from onnxfuse.rewrite.report import Near, Report
@@ -13,19 +15,31 @@ WHYS = 3
 
 
 def ranked(report: Report) -> list[Near]:
-    """Return the near misses, nearest first: fewest pattern nodes missing, then the bigger pattern."""
-    return sorted(report.near, key=lambda n: (missing(n), -n.refusal.depth, n.rule))
+    """Return the near misses, nearest first: how much more of the pattern was there than was missing."""
+    return sorted(_largest(report.near), key=lambda n: (*(-of for of in n.refusal.nearness), n.rule))
 
 
-def missing(near: Near) -> int:
-    """Return how many nodes of the pattern were not matched."""
-    return max(near.refusal.size - near.refusal.depth, 0)
+def _largest(near: Sequence[Near]) -> list[Near]:
+    """Return the attempts without those that are a part of another one of the same rule, which tells more."""
+    through: dict[tuple[str, str], list[frozenset[str]]] = {}
+    for one in near:
+        nodes = frozenset(one.refusal.nodes)
+        for node in nodes:
+            through.setdefault((one.rule, node), []).append(nodes)
+    return [
+        one
+        for one in near
+        if not (nodes := frozenset(one.refusal.nodes))
+        or not any(nodes < other for other in through[one.rule, next(iter(nodes))])
+    ]
 
 
 def telling(near: Near) -> bool:
-    """Whether it was near at all: more was there than one operator of the pattern, or than any Add or Mul."""
+    """Whether it was near at all: more was there than one operator of the pattern, or than any Add or Reshape."""
     r = near.refusal
-    return not r.far and not (r.size == 1 and is_pointwise(near.root.split()[0]))
+    op = near.root.split()[0]
+    any_node = r.size == 1 and r.cause.kind in CONDITIONS | SPELLINGS and (is_pointwise(op) or op in MOVES)
+    return r.near and not r.far and not any_node
 
 
 def told(refusal: Refusal) -> str:

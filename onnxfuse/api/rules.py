@@ -23,6 +23,8 @@ class Example:
     before: tuple[str, ...]
     after: tuple[str, ...] | None
     """None where the rule refuses the example."""
+    fault: str
+    """Why it is not as its file says; the whole of it is told by `onnxfuse rules --test`."""
     bodies: dict[str, tuple[str, ...]]
     """The nodes of each fused op."""
     refusals: tuple[str, ...]
@@ -32,6 +34,13 @@ def rules(folders: Sequence[Path] = (), name: str | None = None) -> tuple[Rule, 
     """Return the shipped rules and those in `folders`, or the one called `name`; raises RuleError, UsageError."""
     found = rule_file.select(folders)
     return found if name is None else (options.find(found, name),)
+
+
+def own(folders: Sequence[Path], name: str | None = None) -> tuple[Rule, ...]:
+    """Return the rules in `folders`, without any the shipped ones; or the one called `name`."""
+    if name is not None:
+        return rules(folders, name)
+    return tuple(r for folder in folders for r in rule_file.load(folder)) if folders else rule_file.shipped()
 
 
 @dataclass(frozen=True)
@@ -66,16 +75,18 @@ def examples(one: Rule) -> list[Example]:
 
 
 def _shown(one: Rule, text: str, *, refused: bool) -> Example:
-    model = _example(one, text)
+    model = example_model(one, text)
     before = _nodes(model.graph.node)
     report = pipeline.run(model, [one])
-    if refused:
-        return Example(before, None, {}, tuple(f"{n.refusal.node}: {n.refusal.reason}" for n in report.near))
+    fault = "applies, though its file says that it is refused" if refused and report.applied else ""
+    if refused and not report.applied:
+        return Example(before, None, "", {}, tuple(f"{n.refusal.node}: {n.refusal.reason}" for n in report.near))
     bodies = {op.name: _nodes(op.body.node) for op in fused_ops(model).values()}
-    return Example(before, _nodes(model.graph.node), bodies, ())
+    return Example(before, _nodes(model.graph.node), fault, bodies, ())
 
 
-def _example(one: Rule, text: str) -> onnx.ModelProto:
+def example_model(one: Rule, text: str) -> onnx.ModelProto:
+    """Return the model of an example; raises RuleError for one that is no valid model."""
     try:
         model = parse_model(text)
         validate(model)
@@ -85,10 +96,10 @@ def _example(one: Rule, text: str) -> onnx.ModelProto:
 
 
 def _nodes(nodes: Sequence[onnx.NodeProto]) -> tuple[str, ...]:
-    return tuple(_line(n) for n in nodes)
+    return tuple(as_line(n) for n in nodes)
 
 
-def _line(node: onnx.NodeProto) -> str:
+def as_line(node: onnx.NodeProto) -> str:
     """Return a node as one line of ONNX text, without its provenance."""
     shown = onnx.NodeProto(op_type=node.op_type, input=node.input, output=node.output, attribute=node.attribute)
     text: str = onnx.printer.to_text(shown)

@@ -137,6 +137,8 @@ def print_rows(
     console.print()
     table = Table(title, "rule", *headings, box=None, pad_edge=False, header_style="bold")
     table.columns[0].justify = "right"
+    for column in table.columns:
+        column.overflow = "fold"  # a name that is cut is none to ask about
     for row in rows[:limit]:
         table.add_row(*(escape(cell) for cell in row))
     console.print(table)

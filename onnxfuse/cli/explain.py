@@ -37,7 +37,12 @@ SCREEN = 12
     help="Show what optimize --tune measured, and decide by it; by default what IN.onnx carries.",
 )
 @click.option("--near", "nearest", is_flag=True, help="Rank what nearly fused over the whole model, with hints.")
-@click.option("--at", metavar="NODE", multiple=True, help="Each rule's furthest attempt at this node or value alone.")
+@click.option(
+    "--at",
+    metavar="NODE",
+    multiple=True,
+    help="Why this node, value or pattern of names is as it is: the rules' furthest attempts, the cause first.",
+)
 @click.option("--all", "everything", is_flag=True, help="Print every row.")
 @JSON_OPTION
 def command(
@@ -98,10 +103,17 @@ def _print_near(found: Explained, limit: int | None) -> None:
 def _print_place(found: Explained, name: str, limit: int | None) -> None:
     """Print what became of one node, and every rule's furthest attempt that began there."""
     console = output()
-    took, rows = found.at(found.places[name])
-    console.print(f"[bold]{escape(name)}[/]: {escape('; '.join(took) or 'no rule took it')}")
+    place = found.places[name]
+    took, rows = found.at(name, everything=limit is None)
+    many = f" ({len(place.nodes)} nodes)" if len(place.nodes) > 1 and not place.inside else ""
+    console.print(f"[bold]{escape(name)}[/]{many}: {escape('; '.join(took) or 'no rule took it')}", soft_wrap=True)
+    for one in place.inside[:limit]:
+        console.print(f"{escape(one.node)} came from {escape(', '.join(one.came_from))}", soft_wrap=True)
+        console.print("inside it is", style="dim")
+        console.print("\n".join(f"  {line}" for line in one.body), markup=False, soft_wrap=True)
     if not rows and not took:
         console.print("no rule begins at its operator", style="dim")
+    print_rows(console, "lost", ("nodes", "first at", "because"), found.first_taken(name), limit)
     print_rows(console, "matched", ("stopped at", "because it -> what would help"), rows, limit)
 
 
@@ -114,4 +126,5 @@ def _print(found: Explained, limit: int | None) -> None:
     for note in report.notes:
         console.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
     print_rows(console, "fused", ("nodes", "first at", "grew no further because"), found.fused(), limit)
+    print_rows(console, "lost", ("nodes", "first at", "because"), found.first_taken(), limit)
     print_rows(console, "not fused", ("from", "first stopped at", "because it"), found.not_fused(), limit)

@@ -44,6 +44,8 @@ class Report:
     applied: list[Applied] = field(default_factory=list)
     stopped: list[Near] = field(default_factory=list)
     """The furthest attempt of each rule at each root that it did not take, those that tell hardly anything included."""
+    earlier: dict[tuple[str, str], Near] = field(default_factory=dict)
+    """Those of rounds of rewriting before the last one, by rule and root: of nodes that are others since, too."""
     before: Counter[str] = field(default_factory=Counter)
     """Operators of the model as it came, bodies of If, Loop and Scan included."""
     after: Counter[str] = field(default_factory=Counter)
@@ -51,6 +53,20 @@ class Report:
     """Time of each phase."""
     notes: list[str] = field(default_factory=list)
     """What a user should know of it: what was left alone for another reason than a rule's, and what would help."""
+
+    def forget(self) -> None:
+        """Begin anew to say what stopped; what was said becomes what stopped earlier."""
+        self.earlier.update({(n.rule, n.root): n for n in self.stopped})
+        self.stopped.clear()
+
+    def attempts(self) -> list[Near]:
+        """Return the last attempt of each rule at each root that it did not take, those at nodes that are others since
+        included.
+        """
+        done = {(a.rule, node) for a in self.applied for node in a.nodes}
+        last = {at: n for at, n in self.earlier.items() if at not in done}
+        last.update({(n.rule, n.root): n for n in self.stopped})
+        return list(last.values())
 
     @property
     def near(self) -> list[Near]:

@@ -35,12 +35,12 @@ class Placement:
 
 
 def read(model: Model) -> onnx.ModelProto:
-    """Return the model for looking at its graph and functions; external weights stay where they are."""
+    """Return the model for looking at its graph and functions; weights in files stay where they are."""
     if isinstance(model, onnx.ModelProto):
         return model
     if isinstance(model, bytes):
         return io.parse(model, "the model given as bytes")
-    return io.load(model, weights=False)
+    return io.outline(model)
 
 
 def path_of(model: Model) -> Path | None:

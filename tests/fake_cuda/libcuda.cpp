@@ -45,12 +45,13 @@ void* fake_function(const char* name, HostKernel host) { return new Function{nam
 // Not part of CUDA: what the runtime's cudaSetDevice does to the driver.
 void fake_set_device(int device) { current = device; }
 
-int cuInit(unsigned) { return 0; }
+bool initialized = false;
+int cuInit(unsigned) { return initialized = true, 0; }
 int cuDriverGetVersion(int* version) { return *version = 13000, 0; }
 int cuDeviceGet(int* device, int ordinal) { return *device = ordinal, 0; }
 int cuDeviceGetCount(int* count) {
   for (*count = 1; capability(*count); ++*count) {}
-  return 0;
+  return initialized ? 0 : 3;  // CUDA_ERROR_NOT_INITIALIZED
 }
 int cuCtxGetCurrent(void** context) { return *context = reinterpret_cast<void*>(1 + current), 0; }
 int cuCtxSynchronize() { return 0; }
@@ -66,6 +67,7 @@ int cuStreamSynchronize(void*) { return 0; }
 int cuDeviceGetAttribute(int* value, int attribute, int device) {
   switch (attribute) {
     case 16: return *value = 132, 0;  // MULTIPROCESSOR_COUNT
+    case 39: return *value = 2048, 0;  // MAX_THREADS_PER_MULTIPROCESSOR
     case 75: return *value = capability(device) / 10, 0;
     case 76: return *value = capability(device) % 10, 0;
     case 97: return *value = 232448, 0;  // MAX_SHARED_MEMORY_PER_BLOCK_OPTIN

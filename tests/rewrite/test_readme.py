@@ -45,7 +45,7 @@ def test_every_command_on_the_page_prints_what_the_page_says(capsys: pytest.Capt
     """Line by line; spaces at the ends of table rows do not count."""
     sessions = [b for b in blocks("") if b.startswith("$ ")]
     calls = [call for b in sessions for call in re.split(r"^\$ ", b, flags=re.MULTILINE)[1:]]
-    assert len(calls) == 3
+    assert len(calls) == 4
     for call in calls:
         command, _, expected = call.partition("\n")
         with pytest.raises(SystemExit):

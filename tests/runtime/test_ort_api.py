@@ -10,7 +10,9 @@ import onnx.parser
 import onnxruntime
 import pytest
 
+from onnxfuse.runtime import registration
 from onnxfuse.runtime.bridge import LIBRARY
+from onnxfuse.runtime.launch import Row
 
 HEADER = (Path(__file__).parents[2] / "engine" / "ort_api.h").read_text(encoding="utf-8")
 NAMES = {
@@ -192,3 +194,20 @@ def test_registering_the_library_by_itself_is_an_error() -> None:
     """Without a staged table there is nothing to register, and ONNX Runtime passes on what to do."""
     with pytest.raises(Exception, match=r"register with onnxfuse\.register\(session_options, model\)"):
         onnxruntime.SessionOptions().register_custom_ops_library(str(LIBRARY))
+
+
+class Failing:
+    """Session options of which ONNX Runtime asks for nothing."""
+
+    def get_session_config_entry(self, key: str) -> str:
+        raise RuntimeError("no such entry")
+
+    def register_custom_ops_library(self, path: str) -> None:
+        raise OSError(f"{path}: no more memory to map it")
+
+
+def test_what_nobody_asked_for_is_no_others() -> None:
+    """A registration that failed leaves nothing for the next one in its thread, which is for another model."""
+    with pytest.raises(OSError, match="no more memory"):
+        registration._register(Failing(), [Row("Left_1", (1,), (1,), (), lambda *asked: pytest.fail("asked"))])
+    test_registering_the_library_by_itself_is_an_error()

@@ -18,6 +18,7 @@ from onnxfuse.rewrite.fuse.movement import sampled
 from onnxfuse.rewrite.fuse.pointwise import computed_once, host_values
 from onnxfuse.rewrite.fuse.proof import proven_op, unproven
 from onnxfuse.rewrite.fuse.start import start_at
+from onnxfuse.rewrite.language import order
 from onnxfuse.rewrite.language.fuse_table import THROUGH_LIBRARY, Anchor, Fuse
 from onnxfuse.rewrite.language.pattern import PatternNode
 from onnxfuse.rewrite.language.rule_file import Rule
@@ -26,6 +27,9 @@ from onnxfuse.rewrite.match.match import Match, Refusal
 from onnxfuse.rewrite.match.replace import instantiate
 from onnxfuse.rewrite.report import Applied, Near, Report, names
 from onnxfuse.rewrite.simplify.rewrite import bind, find
+
+FOLLOWERS = 8
+"""Nodes after an anchor that are told of it where it does not fuse: what people take for one block is no longer."""
 
 Outcome = tuple[FusedOp, Applied] | Refusal
 """A fused op with what it took the place of, or why there is none."""
@@ -42,16 +46,7 @@ def fuse(
 
     With `choices`, what rules say of cost is not asked, and the places that measuring declined are left out.
     """
-    fusing = [(rule, rule.fuse) for rule in rules if rule.fuse is not None]
-    # Data movement before other pointwise work, which it takes in; the other way round it would find less.
-    fusing.sort(
-        key=lambda rf: (
-            kernels.TEMPLATES[rf[1].template].order,
-            not rf[1].wants(Growth.MOVEMENT),
-            -_size(rf[1]),
-            rf[0].name,
-        )
-    )
+    fusing = order.fusing(rules)
     around = Surroundings(host_values(graph), computed_once(graph), choices, _heads([how for _, how in fusing]), ops)
     splits = [s for _, how in fusing for node in list(graph.nodes) if (s := _split(graph, how, node)) is not None]
     for rule, how in fusing:
@@ -74,12 +69,26 @@ def _fuse_by(graph: Graph, rule: Rule, how: Fuse, report: Report, around: Surrou
         fuse_at = _join_at if how.wants(Growth.CONCAT) else _fuse_at
         outcome = fuse_at(graph, rule, how, node, around)
         if isinstance(outcome, Refusal):
-            report.stopped.append(Near(rule.name, f"{node.op} {node.name}", outcome))
+            report.stopped.append(Near(rule.name, f"{node.op} {node.name}", _with_followers(graph, how, node, outcome)))
         elif outcome is not None:
             op, applied = outcome
             around.ops[op.name] = op
             report.applied.append(applied)
     return len(report.applied) > before
+
+
+def _with_followers(graph: Graph, how: Fuse, root: Node, refusal: Refusal) -> Refusal:
+    """Return the refusal of an anchor with the pointwise nodes after it, which would have joined it."""
+    if (refusal.missing and refusal.size > 1) or not how.anchors or not how.wants(Growth.EPILOGUE):
+        return refusal
+    found = {refusal.node: None}
+    waiting = [root]
+    for node in waiting:
+        for reader in (r for o in node.outputs if o for r in graph.readers(o)):
+            if len(found) < FOLLOWERS and reader.name not in found and kernels.is_pointwise(reader.op, reader.domain):
+                found[reader.name] = None
+                waiting.append(reader)
+    return replace(refusal, around=tuple(found))
 
 
 def _off_gpu(node: Node, around: Surroundings) -> bool:
@@ -116,10 +125,6 @@ def _nested(anchors: Sequence[Anchor]) -> bool:
     """Return whether one anchor is a node that stands inside another one, as Conv does between two Transposes."""
     single = {op for a in anchors if len(a.pattern.nodes) == 1 for op in a.pattern.root.operators}
     return any(n is not a.pattern.root and not single.isdisjoint(n.operators) for a in anchors for n in a.pattern.nodes)
-
-
-def _size(how: Fuse) -> int:
-    return max((len(anchor.pattern.nodes) for anchor in how.anchors), default=0)
 
 
 # ---- products and what the library would do to them
@@ -220,8 +225,7 @@ def _made(attempt: Attempt) -> tuple[FusedOp, Node] | Refusal:
     if declined is None:
         return made
     around.alone.update((*start.kept, *attempt.given) if declined.alone else ())
-    given = len(attempt.given)
-    return Refusal(start.root.name, Cause("slower", seen=declined.reason), given, given)
+    return replace(attempt.refusal(declined.reason, "slower"), depth=len(attempt.given), size=len(attempt.given))
 
 
 def _declined(around: Surroundings, made: tuple[FusedOp, Node]) -> Declined | None:
@@ -245,10 +249,11 @@ def _join_at(graph: Graph, rule: Rule, how: Fuse, node: Node, around: Surroundin
         # What is no Concat of images at all was not near.
         return Refusal(node.name, Cause("no concat", seen=made), int(joins_channels(graph, node)), 1 + len(node.inputs))
     op, fused, members = made
+    together = Refusal(node.name, Cause("slower"), len(members), len(members), tuple(n.name for n in members))
     if (reason := unproven(graph, op, fused, around.ops)) is not None:
-        return Refusal(node.name, Cause("no kernel", seen=reason), len(members), len(members))
+        return replace(together, cause=Cause("no kernel", seen=reason))
     if (declined := _declined(around, (op, fused))) is not None:
-        return Refusal(node.name, Cause("slower", seen=declined.reason), len(members), len(members))
+        return replace(together, cause=Cause("slower", seen=declined.reason))
     replaced = names([*members, node])
     graph.replace([*members, node], [fused])
     return op, Applied(rule.name, op.name, replaced, (), fused.outputs)

@@ -10,6 +10,7 @@ from onnxfuse.rewrite.fuse.pointwise import not_pointwise
 from onnxfuse.rewrite.language import predicate
 from onnxfuse.rewrite.language.fuse_table import ANY_MOVEMENT, THROUGH_LIBRARY, Anchor, Fuse
 from onnxfuse.rewrite.language.pattern import realized
+from onnxfuse.rewrite.match.cause import Cause
 from onnxfuse.rewrite.match.match import Match, Refusal
 from onnxfuse.rewrite.simplify.rewrite import bind, find
 
@@ -22,19 +23,24 @@ def start_at(graph: Graph, how: Fuse, node: Node, around: Surroundings) -> Start
         )
         return Start(node, graph.outputs_of([node])[0], (node,)) if moves else None
     if not how.anchors:
-        mine = not_pointwise(graph, node, around.host) is None
-        return Start(node, node.outputs[0], (node,)) if mine else None
+        reason = not_pointwise(graph, node, around.host)
+        if reason is None:
+            return Start(node, node.outputs[0], (node,))
+        if not kernels.is_pointwise(node.op, node.domain):
+            return None
+        untyped = any(not graph.type(v).dtype for v in (*node.reads, *node.outputs))
+        return Refusal(node.name, Cause("untyped" if untyped else "outside", seen=reason), 1, 1, (node.name,))
     furthest: Refusal | None = None
     for anchor in how.anchors:
         found = anchored(graph, anchor, node, around)
         if isinstance(found, Match):
             return _start_from(graph, how, anchor, found, node, around)
-        if found is not None and (furthest is None or found.depth > furthest.depth):
+        if found is not None and (furthest is None or found.nearness > furthest.nearness):
             furthest = found
     # A node that was not split for a reason of its own is told by that reason, not by the spelling it was left in.
     for split in how.splits:
         found = find(graph, split.source, split.where, node) if node.op in split.source.root.operators else None
-        if isinstance(found, Refusal) and (furthest is None or found.depth > furthest.depth):
+        if isinstance(found, Refusal) and (furthest is None or found.nearness > furthest.nearness):
             furthest = found
     return furthest
 

@@ -130,6 +130,11 @@ class Pattern:
         return sum(max((a.pattern.opened for a in n.alternatives), default=1) for n in self.nodes)
 
     @cached_property
+    def least(self) -> int:
+        """How many operators it has with the shortest spelling of each part in its place; constants do not count."""
+        return sum(min((a.pattern.least for a in n.alternatives), default=1) for n in self.nodes if n.op != "Constant")
+
+    @cached_property
     def ends(self) -> int:
         """How many patterns it stands for whose last node is an operator."""
         root = self.producer(self.outputs[0])

@@ -34,6 +34,12 @@ TEXTS = {
 COMPARED = frozenset({"relation", "type", "multiple", "unknown", "mask"})
 """The kinds whose words end with what the rule wants instead."""
 
+SPELLINGS = frozenset({
+    "operator", "operand", "attribute", "same attribute", "constant", "list", "number", "arity", "missing",
+    "other value",
+})  # fmt: skip
+"""The kinds of what does not stand as a pattern has it."""
+
 CONDITIONS = COMPARED | {"label", "excluded", "finite", "quantized", "not constant", "none of"}
 """The kinds that a rule's conditions give."""
 

@@ -33,6 +33,7 @@ HINTS = {
     "mask": MASK,
     "finite": MASK,
     "unknown": KNOWN,
+    "untyped": KNOWN,
     "label": KNOWN,
 }
 
@@ -45,6 +46,8 @@ def hint(cause: Cause) -> str:
         return f"export the model, or convert it, in {cause.of}: the kernel is for these types" if cause.of else ""
     if cause.kind == "operand" and cause.seen == "a constant":
         return f"nothing to do: it is no {cause.wanted} that is divided by or added there, but a number"
+    if cause.kind == "unknown" and cause.subject.startswith("value("):
+        return ""  # an attribute that the model does not write, or a number that it computes: no type would tell it
     words = {"subject": cause.subject, "seen": cause.seen, "wanted": cause.wanted, "of": cause.of}
     return HINTS.get(cause.kind, "").format(**words)
 

@@ -11,7 +11,7 @@ import onnx
 from onnxfuse.model import schema
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.rewrite.language.pattern import NEWEST, Pattern, PatternNode, choices
-from onnxfuse.rewrite.match.cause import Cause
+from onnxfuse.rewrite.match.cause import CONDITIONS, SPELLINGS, Cause
 
 RELATIVE = 1e-3
 """Constants and float attributes match within this relative tolerance: 1.4142 in float16 is the square root of 2, and
@@ -33,17 +33,52 @@ class Refusal:
     depth: int
     """How many nodes of the pattern had matched before."""
     size: int = 0
-    """How many nodes the pattern has, 0 where no pattern is behind it."""
+    """How many nodes the pattern has, at the least, 0 where no pattern is behind it."""
+    nodes: tuple[str, ...] = ()
+    """Names of the graph nodes that had matched."""
+    around: tuple[str, ...] = ()
+    """Names of the node where it stopped and of those near it that would have joined next."""
+    names: tuple[tuple[str, str], ...] = ()
+    """Of the names of the pattern that the cause speaks of: the value of the model that each stands for."""
+    whole: bool = False
+    """Whether all of the pattern stood there, and what it computes inside, or the rule's conditions, stopped it."""
 
     @property
     def reason(self) -> str:
         """What stopped it, in words."""
-        return self.cause.text
+        called = ", ".join(f"{name} is '{value}'" for name, value in self.names)
+        return f"{self.cause.text} ({called})" if called else self.cause.text
+
+    @property
+    def missing(self) -> int:
+        """How many nodes of the pattern had not matched."""
+        return max(self.size - self.depth, 0)
+
+    @property
+    def nearness(self) -> tuple[bool, int, int, int]:
+        """What attempts compare by: more than the root's operator, then how much more is there than is missing.
+
+        Of two alike, what the rule asks of all that stands there says more than a spelling that does not fit, and a
+        value that is not the one wanted says least: where operands go in any order, the wrong order ends so.
+        """
+        kind = 2 if self.whole else int(self.cause.kind != "other value")
+        return self.depth > 1 or not self.missing, self.depth - self.missing, self.depth, kind
 
     @property
     def far(self) -> bool:
         """Whether hardly anything was there: nothing but the root's operator of a pattern of three nodes and more."""
-        return self.depth == 0 and self.size > 2
+        return self.size > 2 and self.depth <= (self.cause.kind in SPELLINGS)
+
+    @property
+    def near(self) -> bool:
+        """Whether it is about the place at all: more than one node of several was there, or all there is.
+
+        Where another operator stands, as much must have been there as was missing.
+        """
+        if self.size == 1 or not self.missing or self.cause.kind not in SPELLINGS | CONDITIONS:
+            return True
+        another = self.cause.kind in ("operator", "operand", "not constant")
+        return self.depth > 1 and (self.depth >= self.missing or not another)
 
     @property
     def trivial(self) -> bool:
@@ -63,20 +98,42 @@ class Match:
     labels: dict[str, schema.AttributeValue | tuple[onnx.AttributeProto, ...] | None] = field(default_factory=dict)
     """What each attribute label stands for."""
 
+    def refusal(self, cause: Cause) -> Refusal:
+        """Return why nothing is done at this place, where all of the pattern stands."""
+        found = tuple(n.name for n in self.nodes.values())
+        return Refusal(self.nodes[self.pattern.root].name, cause, len(found), len(found), found, whole=True)
+
 
 class Trace:
     """Remembers the furthest point that a matching attempt reached."""
 
-    def __init__(self, size: int = 0) -> None:
+    def __init__(self) -> None:
         self.furthest: Refusal | None = None
-        self.size = size
+        self.at: Node | None = None
 
-    def stop(self, node: Node, cause: Cause, depth: int) -> None:
-        """Note that an attempt stopped here."""
-        if self.furthest is None or depth > self.furthest.depth:
-            # A named part counts as one node until its spelling is chosen: then more may have matched.
-            size = max(self.size, depth)
-            self.furthest = Refusal(node.name, cause, depth, size)
+    def stop(self, node: Node, cause: Cause, match: Match, *, there: bool = False, whole: bool = False) -> None:
+        """Note that an attempt stopped here, with what had matched; `there`: the node's operator is right, too.
+
+        `whole`: all of the pattern stood there.
+        """
+        depth, size = len(match.nodes) + there, match.pattern.least
+        if self.furthest is None or (depth > 1 or depth >= size) >= self.furthest.nearness[0]:
+            stopped = Refusal(node.name, cause, depth, max(size, depth), whole=whole)
+            if self.furthest is None or stopped.nearness > self.furthest.nearness:
+                found = (*(n.name for n in match.nodes.values()), *([node.name] if there else []))
+                self.at = node
+                self.furthest = replace(stopped, nodes=found, names=_spoken_of(cause, match))
+
+
+def _spoken_of(cause: Cause, match: Match) -> tuple[tuple[str, str], ...]:
+    """Return the names of the pattern that the words of a condition have, with the values that they stand for."""
+    if cause.kind not in CONDITIONS:
+        return ()
+    words = dict.fromkeys(
+        word for call in re.findall(r"\w\(([^()]*)\)", cause.text) for word in re.findall(r"\w+", call)
+    )
+    bound = {word: match.values.get(word) for word in words}
+    return tuple((word, value) for word, value in bound.items() if isinstance(value, str) and value not in ("", word))
 
 
 def matches(pattern: Pattern, graph: Graph, node: Node, trace: Trace) -> Iterator[Match]:
@@ -92,7 +149,7 @@ def matches(pattern: Pattern, graph: Graph, node: Node, trace: Trace) -> Iterato
         if leak is None:
             yield found
         else:
-            trace.stop(*leak, len(found.nodes))
+            trace.stop(*leak, found, whole=True)
 
 
 def _ends(graph: Graph, match: Match, trace: Trace) -> Iterator[Match]:
@@ -111,7 +168,6 @@ def _ends(graph: Graph, match: Match, trace: Trace) -> Iterator[Match]:
 
 
 def _match_node(wanted: PatternNode, graph: Graph, node: Node, match: Match, trace: Trace) -> Iterator[Match]:
-    depth = len(match.nodes)
     if wanted in match.nodes:
         if match.nodes[wanted] is node:
             yield match
@@ -119,14 +175,14 @@ def _match_node(wanted: PatternNode, graph: Graph, node: Node, match: Match, tra
     if node in match.nodes.values():
         return
     if node.domain != wanted.domain or node.op not in wanted.operators:
-        trace.stop(node, Cause("operator", seen=node.op, wanted=wanted.op), depth)
+        trace.stop(node, Cause("operator", seen=node.op, wanted=wanted.op), match)
         return
     bound = _match_attributes(wanted, graph, node, match)
     if isinstance(bound, Cause):
-        trace.stop(node, bound, depth)
+        trace.stop(node, bound, match, there=True)
         return
     if any(v for v in node.outputs[len(wanted.outputs) :]):
-        trace.stop(node, Cause("arity", "", f"{len(node.outputs)} outputs", str(len(wanted.outputs))), depth)
+        trace.stop(node, Cause("arity", "", f"{len(node.outputs)} outputs", str(len(wanted.outputs))), match)
         return
     for name, value in zip(wanted.outputs, node.outputs, strict=False):
         if name:
@@ -134,7 +190,7 @@ def _match_node(wanted: PatternNode, graph: Graph, node: Node, match: Match, tra
     bound.nodes[wanted] = node
     operands = operands_of(graph, node)
     if len([o for o in operands[len(wanted.inputs) :] if not _absent(o)]) > 0:
-        trace.stop(node, Cause("arity", "", f"{len(operands)} inputs", str(len(wanted.inputs))), depth)
+        trace.stop(node, Cause("arity", "", f"{len(operands)} inputs", str(len(wanted.inputs))), match)
         return
     operands += [""] * (len(wanted.inputs) - len(operands))
     orders = [operands]
@@ -155,26 +211,25 @@ def _match_operands(
 
 
 def _match_value(name: str, graph: Graph, reader: Node, operand: Bound, match: Match, trace: Trace) -> Iterator[Match]:
-    depth = len(match.nodes)
     if not name:
         if _absent(operand):
             yield match
         else:
-            trace.stop(reader, Cause("arity", "", f"the optional input {_show(operand)}", "none"), depth)
+            trace.stop(reader, Cause("arity", "", f"the optional input {_show(operand)}", "none"), match)
         return
     if name in match.values:
         if _same(graph, match.values[name], operand):
             yield match
         else:
             seen, again = _show(operand), _show(match.values[name])
-            trace.stop(reader, Cause("other value", name, seen, again), depth)
+            trace.stop(reader, Cause("other value", name, seen, again), match)
         return
     wanted = match.pattern.producer(name)
     if wanted is not None and wanted.alternatives:
         for spelled in choices(match.pattern, wanted):
             yield from _match_value(name, graph, reader, operand, replace(match, pattern=spelled), trace)
     elif _absent(operand) and name not in match.pattern.optional:
-        trace.stop(reader, Cause("missing", name), depth)
+        trace.stop(reader, Cause("missing", name), match)
     elif wanted is None:
         yield replace(match, values={**match.values, name: operand})
     elif wanted.op == "Constant":
@@ -185,22 +240,21 @@ def _match_value(name: str, graph: Graph, reader: Node, operand: Bound, match: M
     else:
         constant = isinstance(operand, np.ndarray) or graph.is_constant(operand)
         what = "a constant" if constant else "an input of the graph"
-        trace.stop(reader, Cause("operand", _show(operand), what, wanted.op), depth)
+        trace.stop(reader, Cause("operand", _show(operand), what, wanted.op), match)
 
 
 def _match_constant(
     wanted: PatternNode, name: str, graph: Graph, reader: Node, operand: Bound, match: Match, trace: Trace
 ) -> Iterator[Match]:
-    depth = len(match.nodes)
     array = array_of(graph, operand)
     if array is None:
-        trace.stop(reader, Cause("not constant", str(operand)), depth)
+        trace.stop(reader, Cause("not constant", str(operand)), match)
         return
     values = {**match.values, name: operand}
     expected = wanted.constant
     if expected is None:
         if array.size != 1:
-            trace.stop(reader, Cause("number", name, str(list(array.shape))), depth)
+            trace.stop(reader, Cause("number", name, str(list(array.shape))), match)
             return
         (label,) = wanted.open.values()
         yield replace(match, values=values, labels={**match.labels, label: array.reshape(-1)[0].item()})
@@ -209,7 +263,7 @@ def _match_constant(
         array.astype(np.float64).reshape(-1), expected.astype(np.float64).reshape(-1), rtol=RELATIVE, atol=0
     ):
         one = array.size == expected.size == 1
-        trace.stop(reader, Cause("constant" if one else "list", name, _number(array), _number(expected)), depth)
+        trace.stop(reader, Cause("constant" if one else "list", name, _number(array), _number(expected)), match)
         return
     yield replace(match, values=values)
 

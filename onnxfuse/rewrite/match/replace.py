@@ -36,7 +36,7 @@ def instantiate(target: Pattern, graph: Graph, match: Match, optional: Mapping[s
     for node in kept:
         reason = not_in_opset(node, graph.opset)
         if reason:
-            return Refusal(root.name, Cause("opset", seen=reason), len(match.nodes), len(match.nodes))
+            return match.refusal(Cause("opset", seen=reason))
     names = {name: value for name, value in match.values.items() if isinstance(value, str)}
     names.update({o: str(match.values[o]) for o in target.outputs})
     base = root.outputs[0]
@@ -48,7 +48,7 @@ def instantiate(target: Pattern, graph: Graph, match: Match, optional: Mapping[s
     for name, element in dict.fromkeys((v, e) for v in computed for (_, read), e in asked.items() if v == read):
         stored = _store(computed[name], element)
         if isinstance(stored, str):
-            return Refusal(root.name, Cause("too large", seen=stored), len(match.nodes), len(match.nodes))
+            return match.refusal(Cause("too large", seen=stored))
         constant[name, element] = graph.fresh(f"{base}.{name}")
         graph.add_constant(constant[name, element], stored)
     for output in (o for n in kept for o in n.outputs if o and o not in target.outputs):

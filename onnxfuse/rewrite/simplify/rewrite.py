@@ -1,6 +1,7 @@
 """The rewrite phase: apply every rewrite rule, everywhere, until nothing changes."""
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -11,14 +12,15 @@ from onnxfuse.model.errors import RuleError
 from onnxfuse.model.fold import FEW
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.rewrite.each_graph import each_graph
-from onnxfuse.rewrite.language import predicate
+from onnxfuse.rewrite.language import order, predicate
 from onnxfuse.rewrite.language.pattern import Pattern
 from onnxfuse.rewrite.language.predicate import Binding, Predicate
 from onnxfuse.rewrite.language.rule_file import Rewrite, Rule
-from onnxfuse.rewrite.match.cause import CONDITIONS, Cause
+from onnxfuse.rewrite.match.cause import Cause
 from onnxfuse.rewrite.match.match import Match, Refusal, Trace, matches
 from onnxfuse.rewrite.match.replace import instantiate
 from onnxfuse.rewrite.report import Applied, Near, Report, names
+from onnxfuse.rewrite.simplify import unlike
 
 Simplify = Callable[[Graph], bool]
 """A rewrite that is built in: changes the graph, and says whether it did."""
@@ -27,9 +29,12 @@ MAX_ROUNDS = 50
 """Rounds of rewriting over the whole graph; models settle in three, so this many means rules that undo each other."""
 
 GROWTH = 4
-ROOM = 1000
+ROOM = 200
 """A graph that has grown to so many times its nodes, and so many more, is one whose rules feed themselves: what rules
 write is never larger than a few nodes for one, and they settle."""
+
+BETWEEN = 4
+"""Nodes that may stand between those that a pattern has: a mask, a cast, a scale, of which it knows nothing."""
 
 SEEN = 3
 """A graph that looks the same as after an earlier round for the third time goes in circles."""
@@ -44,7 +49,7 @@ def settle(model: ModelProto, simplify: Sequence[Simplify], rules: Sequence[Rule
     rounds = 0
     while rounds < MAX_ROUNDS:
         before = len(report.applied)
-        report.stopped.clear()
+        report.forget()
         if not any(each_graph(model, lambda graph: rewrite(graph, simplify, rules, report))):
             return
         rounds += len(report.applied) > before
@@ -56,7 +61,7 @@ def rewrite(graph: Graph, simplify: Sequence[Simplify], rules: Sequence[Rule], r
 
     Raises RuleError for rules that never settle.
     """
-    rewrites = [(rule, one) for rule in rules for one in rule.rewrites]
+    rewrites = [(rule, one) for rule in order.rewriting(rules) for one in rule.rewrites]
     most = GROWTH * len(graph.nodes) + ROOM
     states = Counter[bytes]()
     for turn in range(MAX_ROUNDS):
@@ -82,6 +87,7 @@ def rewrite(graph: Graph, simplify: Sequence[Simplify], rules: Sequence[Rule], r
         if not changed:
             report.stopped += near.values()
             return turn > 0
+        report.earlier.update({(n.rule, n.root): n for n in near.values()})
         states[state := _state(graph)] += 1
         if states[state] == SEEN:
             raise endless(report.applied[begun:], "the graph goes in circles")
@@ -140,17 +146,10 @@ def _token(graph: Graph, value: str, numbers: dict[str, int]) -> object:
 
 
 def _keep_furthest(near: dict[tuple[str, Node], Near], rule: str, node: Node, refusal: Refusal) -> None:
-    """A rule has several spellings; of all that were tried at one root, the one that got furthest tells most.
-
-    Of two that got as far, what the rule asks for says more than a spelling that does not fit.
-    """
+    """A rule has several spellings; of all that were tried at one root, the one that got furthest tells most."""
     known = near.get((rule, node))
-    if known is None or _told(refusal) > _told(known.refusal):
+    if known is None or refusal.nearness > known.refusal.nearness:
         near[rule, node] = Near(rule, f"{node.op} {node.name}", refusal)
-
-
-def _told(refusal: Refusal) -> tuple[int, bool]:
-    return refusal.depth, refusal.cause.kind in CONDITIONS
 
 
 def _apply(graph: Graph, rule: Rule, rewrite: Rewrite, node: Node) -> Applied | Refusal | None:
@@ -162,6 +161,7 @@ def _apply(graph: Graph, rule: Rule, rewrite: Rewrite, node: Node) -> Applied | 
     if isinstance(new, Refusal):
         return new
     old = list(match.nodes.values())
+    unlike.check(graph, rule, old, new)
     graph.replace(old, new)
     return Applied(rule.name, "", names(old))
 
@@ -172,20 +172,40 @@ def bind(let: Sequence[Binding], graph: Graph, match: Match) -> Match | Refusal:
     for binding in (*let, *predicate.bound(match.pattern)):
         value = predicate.bind(binding, graph, match)
         if isinstance(value, Cause):
-            root, size = match.nodes[match.pattern.root], len(match.pattern.nodes)
-            return Refusal(root.name, value, len(match.nodes), size)
+            return match.refusal(value)
         labels[binding.label] = value
     return replace(match, labels=labels)
 
 
 def find(graph: Graph, pattern: Pattern, where: Sequence[Predicate], node: Node) -> Match | Refusal | None:
     """Return the first match at `node` for which `where` holds; else the furthest refusal, None if nothing matched."""
-    trace = Trace(sum(n.op != "Constant" for n in pattern.nodes))
+    trace = Trace()
     for match in matches(pattern, graph, node, trace):
         asked = (*where, *predicate.asked(match.pattern))
         failed = next((c for p in asked if (c := predicate.holds(p, graph, match)) is not None), None)
         if failed is None:
             return match
-        # What a rule leaves alone on purpose says more than a spelling that does not fit.
-        trace.stop(node, failed, len(match.nodes) + (failed.kind == "excluded"))
-    return trace.furthest
+        trace.stop(_owner(failed, match) or node, failed, match, whole=True)
+    return None if trace.furthest is None or trace.at is None else _with_rest(graph, trace.furthest, trace.at)
+
+
+def _owner(failed: Cause, match: Match) -> Node | None:
+    """Return the node whose attribute a condition is about, None where it is about none."""
+    words = set(re.findall(r"value\((\w+)\)", failed.subject))
+    return next((n for wanted, n in match.nodes.items() if words.intersection(wanted.open.values())), None)
+
+
+def _with_rest(graph: Graph, refusal: Refusal, stopped: Node) -> Refusal:
+    """Return the refusal with the nodes on which the rest of the pattern would have stood: what they compute is read
+    where it stopped.
+    """
+    if refusal.depth < 2 or not refusal.missing:
+        return replace(refusal, around=(refusal.node,))
+    matched, found, most = set(refusal.nodes), {refusal.node: None}, refusal.missing + BETWEEN
+    waiting = [stopped]
+    for node in waiting:
+        for before in (p for v in node.inputs if v and (p := graph.producer(v)) is not None):
+            if len(found) <= most and before.name not in matched and before.name not in found:
+                found[before.name] = None
+                waiting.append(before)
+    return replace(refusal, around=tuple(found))

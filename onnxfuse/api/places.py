@@ -1,0 +1,204 @@
+"""What became of nodes that somebody asks about: who took them, and the attempts that came nearest to more."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import onnx
+
+from onnxfuse.api import misses
+from onnxfuse.api.rules import as_line
+from onnxfuse.model import provenance
+from onnxfuse.model.errors import UsageError
+from onnxfuse.model.fused import DOMAIN, fused_ops, replaced_nodes
+from onnxfuse.model.graph import Node
+from onnxfuse.model.lost_types import Lost
+from onnxfuse.model.nested import nodes_of
+from onnxfuse.rewrite.language.pattern import did_you_mean
+from onnxfuse.rewrite.match.cause import SPELLINGS
+from onnxfuse.rewrite.match.match import Refusal
+from onnxfuse.rewrite.report import Applied, Near, Report
+
+FEW = 12
+"""Operators that are told one by one: a region of convolutions has hundreds."""
+
+FAR = 3
+"""Attempts that are told where none came near."""
+
+Rows = list[tuple[str, ...]]
+"""Of a table: a number, the rule, and what the rest of the columns say."""
+
+
+@dataclass(frozen=True)
+class Inside:
+    """A fused op that stands in the file."""
+
+    node: str
+    """The fused node's name."""
+    op: str
+    rule: str
+    template: str
+    came_from: tuple[str, ...]
+    """The original nodes, as "Op name"."""
+    body: tuple[str, ...]
+    """What is inside, lines of ONNX's text."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Every name by which it may be asked for."""
+        return frozenset((self.node, *(name_of(n) for n in self.came_from)))
+
+    @property
+    def verdict(self) -> str:
+        """What it is, in one line."""
+        what = f"{self.op} (rule {self.rule}, kernel {self.template})"
+        return f"is in the fused op {what}, which stands for {operators(self.came_from)}"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Nodes that were asked about by one name or pattern."""
+
+    nodes: frozenset[str]
+    """Their names, as reports call them."""
+    inside: tuple[Inside, ...] = ()
+    """The fused ops of the file that hold any of them."""
+
+
+def held(model: onnx.ModelProto) -> tuple[Inside, ...]:
+    """Return the fused ops that stand in a model, one for each node."""
+    ops = fused_ops(model)
+    bodies = {name: tuple(as_line(n) for n in op.body.node) for name, op in ops.items()}
+    return tuple(
+        Inside(Node(n).name, n.op_type, op.rule, op.template, replaced_nodes(n, op), bodies[n.op_type])
+        for n in nodes_of(model.graph)
+        if n.domain == DOMAIN and (op := ops.get(n.op_type)) is not None
+    )
+
+
+def undoable(model: onnx.ModelProto) -> set[str]:
+    """Return the first outputs of the fused nodes that remember which nodes they replaced."""
+    return {
+        n.output[0] for n in nodes_of(model.graph) if n.domain == DOMAIN and provenance.names(n, "nodes") is not None
+    }
+
+
+class Names:
+    """Every name of a model's nodes and computed values, and what reports call the node."""
+
+    def __init__(self, model: onnx.ModelProto, inside: Sequence[Inside], source: str | Path | onnx.ModelProto) -> None:
+        self.source = source
+        self.inside = inside
+        self.known: dict[str, str] = {}
+        self.printed: dict[str, str] = {}
+        """Names as they are printed, "Op name"."""
+        for node in map(Node, nodes_of(model.graph)):
+            for word in (*node.outputs, node.name):
+                self.known.setdefault(word, node.name)
+            self.printed.setdefault(f"{node.op} {node.name}", node.name)
+        self.known.pop("", None)
+
+    def place(self, asked: str, report: Report) -> Place:
+        """Return the nodes behind a name, "Op name", or a pattern with * and ?; raises UsageError for none."""
+        told = {word: name_of(word) for word in _told(report)}
+        known = {**{name: name for name in told.values()}, **self.known, **{one.node: one.node for one in self.inside}}
+        exact = {**told, **self.printed, **known}
+        found = {exact[asked]} if asked in exact else {known[w] for w in known if fnmatchcase(w, asked)}
+        if not found:
+            near = did_you_mean(asked, set(known))
+            where = "the model" if isinstance(self.source, onnx.ModelProto) else self.source
+            raise UsageError(
+                f"{where}: has no node and no computed value called '{asked}'.{near}",
+                "Names are those that explain prints, and those of the model; * and ? stand for any letters.",
+            )
+        held = tuple(one for one in self.inside if found & one.names)
+        return Place(frozenset(found) | {n for one in held if one.node in found for n in one.names}, held)
+
+
+def took(report: Report, place: Place) -> list[str]:
+    """Return who took the nodes, with what."""
+    took = [a for a in report.applied if any(name_of(n) in place.nodes for n in a.nodes)]
+    kinds = Counter((a.rule, operators(a.nodes)) for a in took)
+    return [
+        f"{rule} took it with {what}" if n == 1 else f"{rule} took {n} of them with {what}"
+        for (rule, what), n in kinds.items()
+    ]
+
+
+def attempts(report: Report, place: Place) -> list[Near]:
+    """Return each rule's furthest attempt that a node of the place had part in, wherever it began, nearest first."""
+    return sorted(_furthest(report, place).values(), key=_rank, reverse=True)
+
+
+def rows(report: Report, place: Place, lost: Sequence[Lost], *, everything: bool) -> Rows:
+    """Return the rules' furthest attempts that nodes of the place had part in, wherever they began, nearest first.
+
+    Of each: matched, rule, stopped at, why and what would help. Without `everything` what tells hardly anything is left
+    out: where nothing else was tried, some of it.
+    """
+    found = attempts(report, place)
+    telling = [n for n in found if misses.telling(n)]
+    if any(n.refusal.depth > 1 for n in telling):
+        # Where a block is nearly there, any one operator that another rule begins with has nothing to do with it.
+        telling = [n for n in telling if n.refusal.depth > 1 or n.refusal.cause.kind not in SPELLINGS]
+    beside = [("beside", a.rule, s.node, f"{a.op or a.rule}: {misses.told(s)}") for a, s in _stops(report, place)]
+    shown = found if everything else telling
+    if not shown and not beside and not took(report, place):
+        shown = found[:FAR]
+    return [*((matched(n), n.rule, n.refusal.node, why(n, lost)) for n in shown), *beside]
+
+
+def why(near: Near, lost: Sequence[Lost]) -> str:
+    """Return why an attempt stopped, and what would help: where types are lost before it, that."""
+    if near.refusal.cause.kind in ("unknown", "untyped"):
+        loss = next((one for one in lost if near.refusal.node in one.after), None)
+        if loss is not None:
+            where = "" if f"'{loss.value}'" in near.refusal.reason else f" types are lost at '{loss.value}',"
+            return f"{near.refusal.reason}:{where} {loss.maker}\n-> {loss.mend}"
+    return misses.told(near.refusal)
+
+
+def name_of(node: str) -> str:
+    """Return the name of what is told as "Op name"."""
+    return node.partition(" ")[2]
+
+
+def matched(near: Near) -> str:
+    """Return how much of the pattern was there."""
+    return f"{near.refusal.depth} of {near.refusal.size}"
+
+
+def operators(nodes: Sequence[str]) -> str:
+    """Return the operators in order; of more than a few, how many there are of each."""
+    ops = [n.split()[0] for n in nodes]
+    if len(ops) <= FEW:
+        return " + ".join(ops)
+    return ", ".join(f"{n} {op}" for op, n in Counter(ops).items())
+
+
+def _furthest(report: Report, place: Place) -> Mapping[str, Near]:
+    """Return, by rule, the furthest attempt that a node of the place had part in."""
+    found: dict[str, Near] = {}
+    for near in report.attempts():
+        refusal = near.refusal
+        part = {name_of(near.root), refusal.node, *refusal.nodes, *refusal.around}
+        if not place.nodes.isdisjoint(part) and (near.rule not in found or _rank(near) > _rank(found[near.rule])):
+            found[near.rule] = near
+    return found
+
+
+def _rank(near: Near) -> tuple[object, ...]:
+    return near.refusal.nearness
+
+
+def _stops(report: Report, place: Place) -> Iterable[tuple[Applied, Refusal]]:
+    """Return the fused ops that grew up to a node of the place and could not take it."""
+    return ((a, s) for a in report.applied for s in a.stops if s.node in place.nodes)
+
+
+def _told(report: Report) -> Iterable[str]:
+    """Return every node that the report names, as "Op name"."""
+    yield from (n for a in report.applied for n in a.nodes)
+    yield from (n.root for n in report.attempts())

@@ -1,0 +1,285 @@
+"""Rules held to their own examples: what fuses, what is refused and why, and whether the numbers stay."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+
+from onnxfuse.api import running
+from onnxfuse.api.rules import as_line, example_model
+from onnxfuse.model.errors import ModelError, OnnxfuseError, RuleError
+from onnxfuse.model.fused import DOMAIN, fused_ops
+from onnxfuse.model.graph import bodies
+from onnxfuse.model.isolation import Crash, isolated
+from onnxfuse.model.isolation import Progress as Tell
+from onnxfuse.model.validate import validate
+from onnxfuse.rewrite import pipeline
+from onnxfuse.rewrite.report import Report
+
+if TYPE_CHECKING:
+    from onnxfuse.rewrite.language.rule_file import Example, Rule
+
+TYPES = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16}
+"""The types in which an example is tried beside its own."""
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A promise of a rule file that does not hold."""
+
+    example: int
+    """Counted from 1; 0: the rule as a whole."""
+    fact: str
+    """What is wrong, and what was expected."""
+    diff: tuple[str, ...] = ()
+    """What the file says or the model was, with "-", and what came out, with "+": operators, or lines of graph text."""
+
+
+@dataclass(frozen=True)
+class Tested:
+    """What came of the examples of one rule."""
+
+    rule: str
+    file: Path
+    examples: int
+    types: tuple[str, ...] = ()
+    """The element types in which numbers were compared."""
+    cases: int = 0
+    """Inputs on which they were compared, all examples, types and ways to run together."""
+    kernels: int = 0
+    """Those of them on which fused ops ran as kernels."""
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether all that the file promises holds."""
+        return not self.faults
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the facts as plain data."""
+        return {
+            "rule": self.rule,
+            "file": str(self.file),
+            "ok": self.ok,
+            "examples": self.examples,
+            "types": list(self.types),
+            "cases": self.cases,
+            "kernels": self.kernels,
+            "faults": [{"example": f.example, "fact": f.fact, "diff": list(f.diff)} for f in self.faults],
+        }
+
+
+@dataclass
+class _Count:
+    """What is added up on the way through the examples of a rule."""
+
+    types: dict[str, None] = field(default_factory=dict)
+    cases: int = 0
+    kernels: int = 0
+
+
+def held(rules: Sequence[Rule], folders: Sequence[Path] = (), progress: Progress = lambda _: None) -> list[Tested]:
+    """Return what came of each rule's examples.
+
+    The rule alone is applied to each: it has to become `after`, or to stay as it is for the reason given. What applies
+    is run as the example has it, and in the other of float32 and float16 where the rule applies there, too, on made-up
+    inputs of several kinds and sizes, against the example in float64: by the plain nodes of the bodies, and where there
+    is a GPU by the kernels, too. `folders` are those that the rules were read from.
+    """
+    found = []
+    for one in rules:
+        progress(one.name)
+        done = isolated(partial(_held, one, folders))
+        if isinstance(done, Crash):
+            fault = Fault(0, f"its examples end the process: {done.how} ({done.step})")
+            done = Tested(one.name, one.path, len(one.examples), faults=(fault,))
+        found.append(done)
+    return found
+
+
+def _held(one: Rule, folders: Sequence[Path], tell: Tell) -> Tested:
+    from onnxfuse.verification.sessions import CUDA, chosen_providers  # ONNX Runtime is imported where it is needed.
+
+    ways = [running.CPU, *([running.CUDA] if chosen_providers(None)[0] == CUDA else [])]
+    count, faults = _Count(), list[Fault]()
+    for index, example in enumerate(one.examples, 1):
+        tell(f"example {index}", index, len(one.examples))
+        faults += _faults(one, index, example, ways, folders, count)
+    joins = one.fuse is not None and one.fuse.anchor == "concat"  # it joins what other rules make
+    if not joins and not any(e.after for e in one.examples):
+        faults.append(Fault(0, "has no [[example]] that applies: nothing shows what it does. See rules/README.md"))
+    done = Tested(one.name, one.path, len(one.examples))
+    return replace(done, types=tuple(count.types), cases=count.cases, kernels=count.kernels, faults=tuple(faults))
+
+
+def _faults(
+    one: Rule, index: int, example: Example, ways: Sequence[list[str]], folders: Sequence[Path], count: _Count
+) -> Iterator[Fault]:
+    try:
+        before, after = example_model(one, example.text), example_model(one, example.text)
+        report = pipeline.run(after, [one])
+    except OnnxfuseError as error:
+        yield Fault(index, f"{error}. {error.hint}".strip())
+        return
+    if example.refusal:
+        fault = _wrongly_refused(example, before, after, report)
+    else:
+        fault = _wrongly_made(example, after) or _not_valid(after)
+    if fault is not None:
+        yield replace(fault, example=index)
+        return
+    if example.after:
+        for name, given in _variants(before):
+            fault = _other_numbers(one, name, given, ways, folders, count)
+            if fault is not None:
+                yield replace(fault, example=index)
+
+
+def _wrongly_refused(example: Example, before: onnx.ModelProto, after: onnx.ModelProto, report: Report) -> Fault | None:
+    """Return the fault of an example that must stay as it is, and say why."""
+    if report.applied:
+        return Fault(0, f"the rule applies, though `refusal` says '{example.refusal}'", changed(before, after))
+    told = [f"{n.refusal.node}: {n.refusal.reason}" for n in report.near]
+    if any(example.refusal in line for line in told):
+        return None
+    seen = [f"+ {line}" for line in told] or ["+ (no attempt got anywhere)"]
+    return Fault(0, "it stays as it is for another reason", (f"- {example.refusal}", *seen))
+
+
+def _wrongly_made(example: Example, after: onnx.ModelProto) -> Fault | None:
+    """Return the fault of an example that does not become what its file says."""
+    made = operators(after)
+    if made == list(example.after):
+        return None
+    return Fault(0, "it becomes something else than `after` says", _diff(example.after, made))
+
+
+def _not_valid(after: onnx.ModelProto) -> Fault | None:
+    try:
+        validate(after)
+    except ModelError as error:
+        return Fault(0, f"it becomes a model that is not valid: {error}", tuple(f"+ {line}" for line in lines(after)))
+    return None
+
+
+def _other_numbers(
+    one: Rule, name: str, given: onnx.ModelProto, ways: Sequence[list[str]], folders: Sequence[Path], count: _Count
+) -> Fault | None:
+    """Return the fault of an example that computes something else once the rule is applied, None where it does not."""
+    made = onnx.ModelProto()
+    made.CopyFrom(given)
+    try:
+        if not pipeline.run(made, [one]).applied:
+            return None  # the rule is for other types
+        for providers in ways:
+            with np.errstate(all="ignore"):
+                report = running.verify(given, made, providers=providers, rules=folders)
+            count.types[name] = None
+            count.cases += len(report.cases)
+            count.kernels += len(report.cases) if any(k.launches for k in report.kernels) else 0
+            if not report.ok:
+                where = "as kernels" if providers is running.CUDA else "as plain nodes"
+                wrong = next((f"{r.output}: {r.fault}" for r in report.rows if r.fault), "")
+                said = "; ".join(dict.fromkeys(word for word in (report.summary, wrong, *report.problems) if word))
+                return Fault(0, f"other numbers in {name}, {where}: {said}", changed(given, made))
+    except (RuleError, ModelError) as error:
+        return Fault(0, f"in {name}: {error}", changed(given, made))
+    return None
+
+
+def _variants(model: onnx.ModelProto) -> Iterator[tuple[str, onnx.ModelProto]]:
+    """Yield the model as it is, and in the other types that it may have: each a model that is valid."""
+    elements = [_element(v) for v in model.graph.input]
+    own = next((t for t in elements if t in TYPES.values()), None)
+    written = next(iter(elements), 0) if own is None else own
+    yield next((n for n, t in TYPES.items() if t == own), TensorProto.DataType.Name(written).lower()), model
+    for name, element in TYPES.items():
+        if own is not None and element != own:
+            other = _retyped(model, own, element)
+            if _is_valid(other):
+                yield name, other
+
+
+def _is_valid(model: onnx.ModelProto) -> bool:
+    """Return whether a model is one that may be optimized: an operator may not be for its types, a Cast in the way."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    try:
+        validate(copy)
+        pipeline.run(copy, [])
+    except ModelError:
+        return False
+    return True
+
+
+def _element(value: onnx.ValueInfoProto) -> int:
+    return int(value.type.tensor_type.elem_type)
+
+
+def _retyped(model: onnx.ModelProto, own: int, element: int) -> onnx.ModelProto:
+    """Return the model with values, weights and constants of one element type in another."""
+    other = onnx.ModelProto()
+    other.CopyFrom(model)
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(element)
+
+    def turn(graph: onnx.GraphProto) -> None:
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            if _element(value) == own:
+                value.type.tensor_type.elem_type = element
+        constants = [a.t for n in graph.node if n.op_type == "Constant" for a in n.attribute if a.name == "value"]
+        for tensor in (*graph.initializer, *constants):
+            if tensor.data_type == own:
+                with np.errstate(over="ignore"):
+                    array = numpy_helper.to_array(tensor).astype(dtype)
+                tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+        for node in graph.node:
+            for cast in (a for a in node.attribute if node.op_type == "Cast" and a.name == "to" and a.i == own):
+                cast.i = element
+            for body in bodies(node):
+                turn(body)
+
+    turn(other.graph)
+    return other
+
+
+# ---- as text
+
+
+def operators(model: onnx.ModelProto) -> list[str]:
+    """Return the operators that are left, in order, as `after` has them: a fused op as its nodes in braces."""
+    fused = fused_ops(model)
+    return [
+        "{" + " ".join(n.op_type for n in fused[node.op_type].body.node if n.op_type != "Constant") + "}"
+        if node.domain == DOMAIN
+        else node.op_type
+        for node in model.graph.node
+    ]
+
+
+def lines(model: onnx.ModelProto) -> list[str]:
+    """Return a model's nodes as lines of ONNX's text, what is inside fused ops under them."""
+    fused, found = fused_ops(model), list[str]()
+    for node in model.graph.node:
+        found.append(as_line(node))
+        if node.domain == DOMAIN:
+            found += [f"  {as_line(inner)}" for inner in fused[node.op_type].body.node]
+    return found
+
+
+def changed(before: onnx.ModelProto, after: onnx.ModelProto) -> tuple[str, ...]:
+    """Return what became of a model, in lines of its text: "-" is gone, "+" is new."""
+    return _diff(lines(before), lines(after))
+
+
+def _diff(before: Sequence[str], after: Sequence[str]) -> tuple[str, ...]:
+    return tuple(line for line in difflib.ndiff(list(before), list(after)) if not line.startswith("?"))

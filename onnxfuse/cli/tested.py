@@ -1,0 +1,48 @@
+"""What `rules --test` found, on one screen: the verdict, a line for each rule, each fault with what differs."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from onnxfuse.api.testing import Fault, Tested
+
+MOST_LINES = 40
+"""Of one difference: what is longer is a model to look at with other means."""
+
+COLORS = {"-": "red", "+": "green"}
+
+
+def show(found: "Sequence[Tested]", console: Console) -> None:
+    """Print what came of the rules' examples."""
+    failed = [one for one in found if not one.ok]
+    examples, cases, kernels = (sum(getattr(one, what) for one in found) for what in ("examples", "cases", "kernels"))
+    ran = f"{kernels} of them as kernels" if kernels else "as plain nodes; no GPU here, so no kernel ran"
+    verdict = f"[bold red]failed:[/] {len(failed)} of {len(found)}" if failed else f"[bold green]ok:[/] {len(found)}"
+    console.print(f"{verdict} rules, {examples} examples; numbers compared on {cases} inputs, {ran}")
+    table = Table("rule", "examples", "inputs", "types", "verdict", box=None, pad_edge=False, header_style="bold")
+    for column in table.columns[1:3]:
+        column.justify = "right"
+    for one in found:
+        word = "ok" if one.ok else "[red]failed[/]"
+        table.add_row(escape(one.rule), str(one.examples), str(one.cases), ", ".join(one.types), word)
+    console.print(table)
+    for one in failed:
+        for fault in one.faults:
+            _print_fault(one, fault, console)
+    if failed:
+        console.print("mend the rule or the example, then: onnxfuse rules --test", style="dim")
+
+
+def _print_fault(one: "Tested", fault: "Fault", console: Console) -> None:
+    where = f"example {fault.example}" if fault.example else "the rule"
+    console.print(
+        f"\n[bold]{escape(one.rule)}[/], {where} ({escape(str(one.file))}): {escape(fault.fact)}", soft_wrap=True
+    )
+    for line in fault.diff[:MOST_LINES]:
+        console.print(f"  {line}", style=COLORS.get(line[:1], "dim"), markup=False, soft_wrap=True)
+    if len(fault.diff) > MOST_LINES:
+        console.print(f"  ... and {len(fault.diff) - MOST_LINES} lines more", style="dim")

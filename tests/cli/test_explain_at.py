@@ -1,0 +1,116 @@
+"""`onnxfuse explain --at`: the first row is the cause, whichever node of the region is asked about."""
+
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+
+from onnxfuse.api.explaining import explain
+from tests.cli.conftest import Command
+from tests.cli.seeded import SEEDED, Seeded
+
+
+@pytest.mark.parametrize("seeded", SEEDED, ids=lambda one: one.name)
+def test_the_first_row_is_the_cause_at_every_node(seeded: Seeded) -> None:
+    """Wherever the attempt began that got furthest; the node, the reason in the model's names, what to do."""
+    found = explain(seeded.model, at=seeded.region)
+    for node in seeded.region:
+        _, rows = found.at(node)
+        assert rows, node
+        matched, rule, stopped, reason = rows[0]
+        assert rule == seeded.rule, (node, rows[0])
+        assert stopped == (seeded.stopped or node), (node, rows[0])
+        assert seeded.reason in reason, (node, rows[0])
+        assert " of " in matched
+
+
+@pytest.mark.parametrize("seeded", SEEDED, ids=lambda one: one.name)
+def test_every_node_that_a_row_names_is_in_the_model(seeded: Seeded) -> None:
+    """And may be asked about by the name that was printed."""
+    found = explain(seeded.model, at=seeded.region)
+    names = {n.name for n in seeded.model.graph.node}
+    printed = {row[2] for node in seeded.region for row in found.at(node)[1]}
+    assert printed <= names
+    assert set(explain(seeded.model, at=sorted(printed)).places) == printed
+
+
+@pytest.mark.parametrize("seeded", SEEDED, ids=lambda one: one.name)
+def test_rules_that_have_nothing_to_do_with_the_place_have_no_row(seeded: Seeded) -> None:
+    """At most a handful of rows, each of a rule once."""
+    found = explain(seeded.model, at=seeded.region)
+    for node in seeded.region:
+        rows = [row for row in found.at(node)[1] if row[0] != "beside"]
+        assert len(rows) <= 6, (node, rows)
+        assert len({rule for _, rule, _, _ in rows}) == len(rows)
+        assert not {"image_turn", "open_mask", "expand", "window_bias", "rotary"} & {rule for _, rule, _, _ in rows}
+
+
+def _saved(folder: Path, name: str) -> str:
+    (seeded,) = [one for one in SEEDED if one.name == name]
+    onnx.save(seeded.model, folder / "seeded.onnx")
+    return "seeded.onnx"
+
+
+def test_names_with_stars_and_names_as_they_are_printed(folder: Path, onnxfuse_command: Command) -> None:
+    """`*` and `?` stand for any letters; "Op name" is a name; a typo is answered with the nearest one."""
+    model = _saved(folder, "a product of 61 terms")
+    several = onnxfuse_command("explain", model, "--at", "*a*").out
+    assert several.splitlines()[0].startswith("*a* (2 nodes): linear took")
+    assert "dim(w, 0) % 8 is 5" in several
+    printed = onnxfuse_command("explain", model, "--at", "MatMul product").out
+    assert printed.splitlines()[0] == "MatMul product: linear took it with MatMul + Add + Relu"
+    wrong = onnxfuse_command("explain", model, "--at", "produkt")
+    assert wrong.code == 2
+    assert "Did you mean product?" in wrong.err
+
+
+def test_lost_types_are_told_with_what_restores_them(folder: Path, onnxfuse_command: Command) -> None:
+    """Once for the model, with the number of nodes that depend on it, and the line of Python that mends it."""
+    model = _saved(folder, "an operator that nobody knows")
+    out = onnxfuse_command("explain", model).out
+    (note,) = [line for line in out.splitlines() if line.startswith("note:")]
+    assert "the element type of 'u', made by Special mine, an operator of my.ops" in note
+    assert "3 nodes depend on it" in note
+    assert "make_tensor_value_info('u', TYPE, SHAPE)" in note
+    mended = onnx.load(folder / model)
+    mended.graph.value_info.append(onnx.helper.make_tensor_value_info("u", onnx.TensorProto.FLOAT16, [32, 64]))
+    onnx.save(mended, folder / model)
+    assert "pointwise took it with Add + Relu + Mul" in onnxfuse_command("explain", model, "--at", "bias").out
+
+
+def test_a_fused_file_tells_what_a_node_was_and_what_is_inside(folder: Path, onnxfuse_command: Command) -> None:
+    """By the fused node's name, and by that of each node that it replaced; the cause is told as of the original."""
+    model = _saved(folder, "a product of 61 terms")
+    assert onnxfuse_command("optimize", model, "fused.onnx").code == 0
+    (fused,) = [n for n in onnx.load(folder / "fused.onnx").graph.node if n.domain == "onnxfuse"]
+    for name in ("bias", fused.name or fused.output[0]):
+        out = onnxfuse_command("explain", "fused.onnx", "--at", name).out
+        assert f"is in the fused op {fused.op_type} (rule linear, kernel pointwise)" in out
+        assert "came from Add bias, Relu act" in out
+        assert "= Relu (" in out
+        assert "dim(w, 0) % 8 is 5" in out
+
+
+def test_an_attempt_at_a_node_that_was_rewritten_since_is_told(folder: Path, onnxfuse_command: Command) -> None:
+    """Another rule took the BatchNormalization apart; why it is not in the convolution is told all the same."""
+    model = _saved(folder, "a kernel that is an input")
+    facts = json.loads(onnxfuse_command("explain", model, "--at", "bn", "--json").out)
+    assert {a["rule"] for a in facts["applied"]} >= {"batchnorm_alone"}
+    assert ("batchnorm", "'w' is not a constant") in {(n["rule"], n["reason"]) for n in facts["near"]}
+
+
+def test_a_whole_table_names_real_values(folder: Path, onnxfuse_command: Command) -> None:
+    """Equal misses are one row, and the row has the names of the first."""
+    model = _saved(folder, "a norm over two axes")
+    out = onnxfuse_command("explain", model, "--rule", "layer_norm", "--near").out
+    assert "reads 'other' where the rule wants 'last' again" in out
+    assert "a value" not in out
+
+
+def test_conditions_say_which_value_a_name_of_the_rule_is() -> None:
+    """A rule's own names mean nothing to who reads them."""
+    (seeded,) = [one for one in SEEDED if one.name == "an attention of a whole layer in float32"]
+    near = explain(seeded.model).report.near
+    first, *_ = [n for n in near if n.rule == "attention" and n.refusal.cause.kind == "type"]
+    assert first.refusal.names == (("qh", "q"),)

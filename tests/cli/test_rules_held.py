@@ -1,0 +1,119 @@
+"""`onnxfuse rules --test`: a rule that breaks a promise of its file is exit 1, with what differs."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command
+
+FROM = '''[[rewrite]]
+from = """(x) => (y) {
+  three = Constant <value = float {3.0}> () a = Add (x, three)
+  low = Constant <value = float {0.0}> () high = Constant <value = float {6.0}> () c = Clip (a, low, high)
+  m = Mul (x, c) six = Constant <value = float {6.0}> () y = Div (m, six)
+}"""
+'''
+MODEL = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,4] x) => (float[N,4] y)
+<float k = {3}, float zero = {0}, float six = {%d}> {
+  a = Add (k, x) c = Clip (a, zero, six) m = Mul (c, x) y = Div (m, six) }"""
+
+
+def rule(to: str = "y = HardSwish (x)", *examples: str) -> str:
+    """Return a rule file that writes `to` in the place of HardSwish spelled out."""
+    return "\n".join(['summary = "HardSwish."', FROM, f'to = "(x) => (y) {{ {to} }}"', *examples])
+
+
+def example(says: str, top: int = 6, model: str = MODEL) -> str:
+    """Return an example of the rule, at whose end stands what it promises."""
+    return f"[[example]]\nmodel = '''{model % top if '%d' in model else model}'''\n{says}"
+
+
+RIGHT = example('after = ["HardSwish"]')
+
+WRONG = {
+    "numbers": (
+        rule("y = HardSigmoid (x)", example('after = ["HardSigmoid"]')),
+        ["other numbers in float32, as plain nodes: not the same", "y = Div (m, six)", "y = HardSigmoid (x)"],
+    ),
+    "after": (
+        rule("y = HardSwish (x)", example('after = ["Relu"]')),
+        ["something else than `after`", "- Relu", "+ HardSwish"],
+    ),
+    "applies": (
+        rule("y = HardSwish (x)", RIGHT, example('refusal = "graph output"')),
+        ["example 2", "the rule applies, though `refusal` says 'graph output'", "+ y = HardSwish (x)"],
+    ),
+    "another reason": (
+        rule("y = HardSwish (x)", RIGHT, example('refusal = "graph output"', 5)),
+        ["it stays as it is for another reason", "- graph output", "+ c: has the constant 5, the rule wants 6"],
+    ),
+    "no model": (
+        rule("y = HardSwish (x)", example('after = ["Relu"]', model="g (float[4] x) => (float[4] y { y = Relu (x) }")),
+        ["[[example]]", "mine.toml"],
+    ),
+    "another shape": (
+        rule("y = ReduceMax (x)", example('after = ["ReduceMax"]')),
+        ["the rule 'mine' makes something else of 'y' (Div y): float[N,4] would become float[1,1]"],
+    ),
+    "no example": (rule(), ["has no [[example]] that applies"]),
+}  # fmt: skip
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the rule goes."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    return tmp_path / "mine" / "mine.toml"
+
+
+def test_a_rule_that_keeps_its_promises_is_ok(mine: Path, onnxfuse_command: Command) -> None:
+    """The verdict, the number of inputs, the types in which it applies: at least two, on several inputs each."""
+    mine.write_text(rule("y = HardSwish (x)", RIGHT, example('refusal = "has the constant 5"', 5)))
+    done = onnxfuse_command("rules", "--test", "--rules", "mine")
+    assert done.code == 0, done.out
+    assert done.out.startswith("ok: 1 rules, 2 examples; numbers compared on 12 inputs, as plain nodes; no GPU here")
+    assert "float32, float16" in done.out
+    facts = json.loads(onnxfuse_command("rules", "mine", "--test", "--rules", "mine", "--json").out)
+    (one,) = facts["tested"]
+    assert (one["rule"], one["ok"], one["types"], one["cases"]) == ("mine", True, ["float32", "float16"], 12)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_broken_promise_is_exit_1_with_what_differs(name: str, mine: Path, onnxfuse_command: Command) -> None:
+    """Which example of which file, the fact, and a difference in operators or in graph text."""
+    text, told = WRONG[name]
+    mine.write_text(text)
+    done = onnxfuse_command("rules", "--test", "--rules", "mine")
+    assert done.code == 1, (done.out, done.err)
+    assert done.out.startswith("failed: 1 of 1 rules")
+    for words in told:
+        assert words in done.out, done.out
+
+
+def test_an_example_that_applies_against_its_file_is_not_shown_as_refused(
+    mine: Path, onnxfuse_command: Command
+) -> None:
+    """`rules NAME` shows what the rule makes of it, and that this is not what the file says."""
+    text, _ = WRONG["applies"]
+    mine.write_text(text)
+    done = onnxfuse_command("rules", "mine", "--rules", "mine")
+    assert "stays as it is" not in done.out
+    assert "applies, though its file says that it is refused" in done.out
+
+
+def test_an_example_that_does_not_parse_is_told_by_file(mine: Path, onnxfuse_command: Command) -> None:
+    """No traceback: exit 2, the file, what the parser says."""
+    text, _ = WRONG["no model"]
+    mine.write_text(text)
+    done = onnxfuse_command("rules", "mine", "--rules", "mine")
+    assert done.code == 2
+    assert "mine.toml: [[example]]:" in done.err
+
+
+@pytest.mark.parametrize("name", ["softmax", "bias_sink", "pool_first", "concat"])
+def test_shipped_rules_keep_their_promises(name: str, onnxfuse_command: Command) -> None:
+    """Some of each kind; tests/rewrite/test_rules.py holds all of them to their examples."""
+    done = onnxfuse_command("rules", name, "--test")
+    assert done.code == 0, done.out
