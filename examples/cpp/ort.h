@@ -61,7 +61,8 @@ struct Release {
   }
 };
 
-constexpr size_t kCreateEnv = 3, kCreateSession = 7, kRun = 9, kCreateSessionOptions = 10, kSetIntraOpNumThreads = 24,
+constexpr size_t kCreateEnv = 3, kCreateSession = 7, kRun = 9, kCreateSessionOptions = 10,
+                 kCloneSessionOptions = 12, kSetIntraOpNumThreads = 24,
                  kRegisterCustomOpsLibrary = 29, kSessionGetInputCount = 30, kSessionGetOutputCount = 31,
                  kSessionGetInputTypeInfo = 33, kSessionGetInputName = 36, kSessionGetOutputName = 37,
                  kCreateRunOptions = 39, kCreateTensorWithDataAsOrtValue = 49, kGetTensorMutableData = 51,

@@ -7,7 +7,7 @@
 //   --rows N         what the dimensions are that the model leaves open (4)
 //   --threads N      sessions at the same time, each in a thread of its own (1)
 //   --cycles N       how often each of them is opened, run and closed (1)
-//   --old            register by RegisterCustomOpsLibrary, as Triton does, in the place of RegisterCustomOpsLibrary_V2
+//   --old            as Triton does it: options that are copied, RegisterCustomOpsLibrary in the place of _V2
 //   --user-stream    run on a stream of the program's own
 //   --device N       the GPU (0)
 

@@ -43,7 +43,7 @@ Signature* cuda_function(const char* name) {
 struct How {
   std::string model, library, pack;  // no library: ONNX Runtime alone; no pack: the one beside the library
   int device = 0;
-  bool old = false;          // by RegisterCustomOpsLibrary, as Triton does, in the place of RegisterCustomOpsLibrary_V2
+  bool old = false;          // as Triton does it: options that are copied, RegisterCustomOpsLibrary in the place of _V2
   bool user_stream = false;  // on a stream of the program's own
   bool graph = false;        // runs are captured in a CUDA graph
 };
@@ -62,6 +62,10 @@ class Opened {
       set(cuda.get(), "user_compute_stream", std::to_string(reinterpret_cast<uintptr_t>(stream)));
     }
     if (!how.pack.empty()) ort::call<ort::kAddSessionConfigEntry>(options.get(), "onnxfuse.pack", how.pack.c_str());
+    if (how.old)  // each instance of a model has options of its own
+      options = made<ort::kCloneSessionOptions, Options>(static_cast<const OrtSessionOptions*>(options.get()));
+    ort::call<ort::kSessionOptionsAppendExecutionProvider_CUDA_V2>(
+        options.get(), static_cast<const OrtCUDAProviderOptionsV2*>(cuda.get()));
     if (how.old) {
       void* handle = nullptr;
       ort::call<ort::kRegisterCustomOpsLibrary>(options.get(), how.library.c_str(), &handle);
@@ -69,8 +73,6 @@ class Opened {
     } else if (!how.library.empty()) {
       ort::call<ort::kRegisterCustomOpsLibrary_V2>(options.get(), how.library.c_str());
     }
-    ort::call<ort::kSessionOptionsAppendExecutionProvider_CUDA_V2>(
-        options.get(), static_cast<const OrtCUDAProviderOptionsV2*>(cuda.get()));
     session_ = made<ort::kCreateSession, Session>(environment, how.model.c_str(),
                                                   static_cast<const OrtSessionOptions*>(options.get()));
     inputs = names<ort::kSessionGetInputCount, ort::kSessionGetInputName>();

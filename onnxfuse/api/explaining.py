@@ -10,6 +10,7 @@ from onnxfuse.api.compiling import Inspected, inspect
 from onnxfuse.api.lowering import Lowered, converted
 from onnxfuse.api.misses import reason, told
 from onnxfuse.api.options import Options, Progress, silent
+from onnxfuse.api.outdone import Outdone, outdone
 from onnxfuse.api.places import Inside, Place, Rows
 from onnxfuse.api.source import Model, Origin, plain
 from onnxfuse.api.way import Way
@@ -40,6 +41,8 @@ class Explained:
     """The fused ops that stand in the model as it came."""
     lost: Sequence[Lost] = ()
     """Where its types are lost."""
+    outdone: Sequence[Outdone] = ()
+    """Where rules of the user's own match, and others were first."""
     tuned: "Tuned | None" = None
     file: Path | None = None
     """Where the times are; None where the model carries them."""
@@ -68,6 +71,11 @@ class Explained:
                 for a in applied
             ],
             "near": misses.facts(stopped, report),
+            "outdone": [
+                {"rule": o.rule, "nodes": list(o.nodes), "by": o.by, "why": o.why}
+                for o in self.outdone
+                if not asked or any(places.name_of(n) in asked for n in o.nodes)
+            ],
         }
         if self.pack is not None:
             facts["kernels"] = self.pack.as_dict()
@@ -90,6 +98,15 @@ class Explained:
             (str(len(found)), rule, what, found[0].refusal.node, found[0].refusal.reason)
             for (rule, what, _), found in _alike((_kind(n), n) for n in nearest).items()
         ]
+
+    def first_taken(self, name: str = "") -> Rows:
+        """Return where rules of the user's own match and others were first, equal ones as one row: how many, rule,
+        nodes, the first, why; with `name` those at the nodes that were asked for by it.
+        """
+        asked = self.places[name].nodes if name else frozenset()
+        there = [o for o in self.outdone if not name or any(places.name_of(n) in asked for n in o.nodes)]
+        kinds = _alike(((o.rule, places.operators(o.nodes), o.why), o) for o in there)
+        return [(str(len(found)), rule, what, found[0].nodes[0], why) for (rule, what, why), found in kinds.items()]
 
     def nearest(self, *, everything: bool) -> tuple[int, Rows]:
         """Return how many places nearly fused and are in no fused op now, and the kinds of them, nearest first.
@@ -149,7 +166,8 @@ def explain(
     report.notes += [f"{loss.fact}: {loss.mend}" for loss in lost]
     pack = inspect(Path(origin.source)) if isinstance(origin.source, str | Path) else None
     asked_for = {name: names.place(name, report) for name in at}
-    return Explained(report, asked_for, inside, lost, found, None if asked is None else asked.file, pack, done)
+    others = outdone(report, rules, Way(origin, options.freeze_initializers), progress)
+    return Explained(report, asked_for, inside, lost, others, found, None if asked is None else asked.file, pack, done)
 
 
 def _alike(of_kinds: Iterable[tuple[Kind, T]]) -> dict[Kind, list[T]]:

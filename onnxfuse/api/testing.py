@@ -129,7 +129,7 @@ def _faults(
         before, after = example_model(one, example.text), example_model(one, example.text)
         report = pipeline.run(after, [one])
     except OnnxfuseError as error:
-        yield Fault(index, f"{error} {error.hint}".strip())
+        yield Fault(index, f"{error}. {error.hint}".strip())
         return
     if example.refusal:
         fault = _wrongly_refused(example, before, after, report)

@@ -113,6 +113,7 @@ def _print_place(found: Explained, name: str, limit: int | None) -> None:
         console.print("\n".join(f"  {line}" for line in one.body), markup=False, soft_wrap=True)
     if not rows and not took:
         console.print("no rule begins at its operator", style="dim")
+    print_rows(console, "lost", ("nodes", "first at", "because"), found.first_taken(name), limit)
     print_rows(console, "matched", ("stopped at", "because it -> what would help"), rows, limit)
 
 
@@ -125,4 +126,5 @@ def _print(found: Explained, limit: int | None) -> None:
     for note in report.notes:
         console.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
     print_rows(console, "fused", ("nodes", "first at", "grew no further because"), found.fused(), limit)
+    print_rows(console, "lost", ("nodes", "first at", "because"), found.first_taken(), limit)
     print_rows(console, "not fused", ("from", "first stopped at", "because it"), found.not_fused(), limit)

@@ -69,7 +69,13 @@ def _print(made: Exported) -> None:
         f"[bold green]exported:[/] {megabytes(facts['bytes'])} in {made.seconds:.1f} s: {escape(str(made.folder))}",
         soft_wrap=True,
     )
-    covered(facts["pack"], console)
+    covered({**facts["pack"], "without": {}}, console)
+    for p in made.placements:
+        if p.runs_as != "kernel":
+            how = "ONNX Runtime's own op" if p.runs_as == "library" else "its body"
+            console.print(
+                f"{escape(p.op)}: {how}{escape(f'; {p.reason}' if p.reason else '')}", style="dim", soft_wrap=True
+            )
     if made.triton:
         console.print(f"[yellow]no config.pbtxt:[/] {escape(made.triton)}", soft_wrap=True)
     if made.batch is not None:

@@ -14,7 +14,7 @@ from onnxfuse.api import rules as library
 from onnxfuse.cli import tested
 from onnxfuse.cli.console import output, print_json, working
 from onnxfuse.cli.parameters import JSON_OPTION, rule_names, rules_option
-from onnxfuse.model.errors import MISMATCH
+from onnxfuse.model.errors import MISMATCH, UsageError
 
 if TYPE_CHECKING:
     from onnxfuse.rewrite.language.rule_file import Rule
@@ -24,15 +24,34 @@ if TYPE_CHECKING:
 @click.argument("name", required=False, shell_complete=rule_names)
 @rules_option()
 @click.option("--test", is_flag=True, help="Hold each rule to its examples: what fuses, what is refused, the numbers.")
+@click.option("--new", is_flag=True, help="Begin the rule NAME: a file with a pattern and an example cut from a model.")
+@click.option("--from", "model", metavar="IN.onnx", type=click.Path(path_type=Path), help="With --new: the model.")
+@click.option("--at", metavar="NODE", multiple=True, help="With --new: the node, value or pattern of names to cut out.")
 @click.option("--predicates", is_flag=True, help="List the words that `where` understands.")
 @JSON_OPTION
-def command(name: str | None, folders: tuple[Path, ...], test: bool, predicates: bool, as_json: bool) -> int:
+def command(
+    name: str | None,
+    folders: tuple[Path, ...],
+    test: bool,
+    new: bool,
+    model: Path | None,
+    at: tuple[str, ...],
+    predicates: bool,
+    as_json: bool,
+) -> int:
     """List the fusion rules, or explain the rule NAME with models before and after it.
 
     With --test every example of NAME, of the rules of --rules DIR, or of all rules is run: exit 1 where one does not
-    hold.
+    hold. With --new NAME --from IN.onnx --at NODE the file of a new rule is written into --rules DIR, by default here.
     """
+    if new != (model is not None) or new != bool(at) or (new and (name is None or test or len(folders) > 1)):
+        raise UsageError(
+            "--new goes with a name, --from and --at, and with one --rules at most",
+            "onnxfuse rules NAME --new --from IN.onnx --at NODE --rules DIR",
+        )
     console = output()
+    if model is not None and name is not None:
+        return _new(name, model, at, folders[0] if folders else Path(), as_json=as_json)
     if test:
         return _test(name, folders, as_json=as_json)
     if predicates:
@@ -54,9 +73,33 @@ def command(name: str | None, folders: tuple[Path, ...], test: bool, predicates:
         for step in library.built_in():
             table.add_row(step.name, f"built in, {step.phase}", escape(step.summary))
         console.print(table)
-        console.print("one of them in full: onnxfuse rules NAME", style="dim")
+        console.print(
+            "order: those of --rules first, then by priority, template and length of the pattern (rules/README.md)\n"
+            "one of them in full: onnxfuse rules NAME",
+            style="dim",
+        )
     else:
         _explain(console, rules[0])
+    return 0
+
+
+def _new(name: str, model: Path, at: tuple[str, ...], folder: Path, *, as_json: bool) -> int:
+    """Begin a rule and say what to do next."""
+    from onnxfuse.api.cutting import begin  # it runs the examples
+
+    with working("load"):
+        made = begin(name, model, at, folder)
+    if as_json:
+        facts = {"rule": name, "file": str(made.path), "kind": made.kind, "nodes": list(made.nodes)}
+        print_json("rules", {"ok": True, "new": facts})
+        return 0
+    console = output()
+    what = (
+        "becomes other nodes: write them into `to`" if made.kind == "rewrite" else f"one kernel, template {made.kind}"
+    )
+    console.print(f"[bold green]written:[/] {escape(str(made.path))}: {escape(', '.join(made.nodes))}", soft_wrap=True)
+    console.print(f"{what}; with an example of what applies, cut from {escape(str(model))}", soft_wrap=True)
+    console.print(f"next: onnxfuse rules {name} --test --rules {escape(str(folder))}", style="dim", soft_wrap=True)
     return 0
 
 

@@ -54,7 +54,7 @@ WRONG = {
     ),
     "another shape": (
         rule("y = ReduceMax (x)", example('after = ["ReduceMax"]')),
-        ["y: is float32[1, 1], the original gives float32[1, 4]", "+ y = ReduceMax (x)"],
+        ["the rule 'mine' makes something else of 'y' (Div y): float[N,4] would become float[1,1]"],
     ),
     "no example": (rule(), ["has no [[example]] that applies"]),
 }  # fmt: skip

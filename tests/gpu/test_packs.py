@@ -1,5 +1,6 @@
 """Kernel packs on a real GPU: bit for bit what planning gives, without a plan; PTX for a GPU that is not in a pack."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -8,14 +9,24 @@ import pytest
 import models
 import onnxfuse
 from onnxfuse import kernels, runtime
+from onnxfuse.kernels import launch_plan
 from onnxfuse.kernels.build import nvrtc
 from onnxfuse.model import io
+from tests.gpu.conftest import SMALL
 from tests.gpu.test_programs import CUDA, bits, planned, stream, wrong_in_threads  # noqa: F401 - planned is a fixture
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(runtime.cuda_unusable() is not None, reason=f"no GPU: {runtime.cuda_unusable()}"),
 ]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def plans_as_they_are() -> Iterator[None]:
+    """The processes that make a pack plan as ever, whatever is set here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch_plan, "SMALL", SMALL)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -132,6 +132,6 @@ def test_without_a_way_to_begin_anew_it_is_an_error(tmp_path: Path) -> None:
 def test_a_users_rule_is_an_error_with_its_file(tmp_path: Path) -> None:
     """Nothing is left out silently of what a user asked for."""
     own = replace(as_shipped(tmp_path, HALVES), path=tmp_path / "halves.toml")
-    with pytest.raises(RuleError, match="the rule 'halves' makes a model that is not valid") as told:
+    with pytest.raises(RuleError, match="the rule 'halves' makes something else of 'c'") as told:
         optimized(TEXT, (own,))
     assert str(tmp_path / "halves.toml") in str(told.value)

@@ -71,6 +71,21 @@ def api() -> Api:
     return Api()
 
 
+def test_an_older_onnx_runtime_is_refused_with_its_version(api: Api) -> None:
+    """By the one table that every release has."""
+    get = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint32)
+    tell, words = ctypes.CFUNCTYPE(ctypes.c_void_p), ctypes.create_string_buffer(b"1.20.1")
+    older = get(lambda version: ctypes.addressof(api.table) if version <= 20 else None)
+    named = tell(lambda: ctypes.addressof(words))
+    base = (ctypes.c_void_p * 2)(ctypes.cast(older, ctypes.c_void_p), ctypes.cast(named, ctypes.c_void_p))
+    options = ctypes.c_void_p()
+    api.call("CreateSessionOptions", ctypes.byref(options))
+    register = ctypes.CDLL(str(LIBRARY)).RegisterCustomOps
+    register.restype = ctypes.c_void_p
+    status = register(options, base)
+    assert api.message(status) == "onnxfuse needs ONNX Runtime 1.24 or newer, this is 1.20.1"
+
+
 def test_create_status(api: Api) -> None:
     """CreateStatus keeps code and message, which GetErrorMessage tells; ReleaseStatus takes what was made."""
     status = api.at(SLOTS["CreateStatus"], 1, b"all is lost")

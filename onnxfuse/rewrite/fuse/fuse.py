@@ -18,6 +18,7 @@ from onnxfuse.rewrite.fuse.movement import sampled
 from onnxfuse.rewrite.fuse.pointwise import computed_once, host_values
 from onnxfuse.rewrite.fuse.proof import proven_op, unproven
 from onnxfuse.rewrite.fuse.start import start_at
+from onnxfuse.rewrite.language import order
 from onnxfuse.rewrite.language.fuse_table import THROUGH_LIBRARY, Anchor, Fuse
 from onnxfuse.rewrite.language.pattern import PatternNode
 from onnxfuse.rewrite.language.rule_file import Rule
@@ -45,16 +46,7 @@ def fuse(
 
     With `choices`, what rules say of cost is not asked, and the places that measuring declined are left out.
     """
-    fusing = [(rule, rule.fuse) for rule in rules if rule.fuse is not None]
-    # Data movement before other pointwise work, which it takes in; the other way round it would find less.
-    fusing.sort(
-        key=lambda rf: (
-            kernels.TEMPLATES[rf[1].template].order,
-            not rf[1].wants(Growth.MOVEMENT),
-            -_size(rf[1]),
-            rf[0].name,
-        )
-    )
+    fusing = order.fusing(rules)
     around = Surroundings(host_values(graph), computed_once(graph), choices, _heads([how for _, how in fusing]), ops)
     splits = [s for _, how in fusing for node in list(graph.nodes) if (s := _split(graph, how, node)) is not None]
     for rule, how in fusing:
@@ -133,10 +125,6 @@ def _nested(anchors: Sequence[Anchor]) -> bool:
     """Return whether one anchor is a node that stands inside another one, as Conv does between two Transposes."""
     single = {op for a in anchors if len(a.pattern.nodes) == 1 for op in a.pattern.root.operators}
     return any(n is not a.pattern.root and not single.isdisjoint(n.operators) for a in anchors for n in a.pattern.nodes)
-
-
-def _size(how: Fuse) -> int:
-    return max((len(anchor.pattern.nodes) for anchor in how.anchors), default=0)
 
 
 # ---- products and what the library would do to them

@@ -227,7 +227,7 @@ def _first(
         for match in matches(anchor.pattern, graph, root, trace):
             if not free.issuperset(match.nodes.values()):
                 outside = Cause("outside", seen="what the rule finds is not all in the body")
-                trace.stop(root, outside, match)
+                trace.stop(root, outside, match, whole=True)
                 continue
             asked = (*anchor.where, *anchor.realizable, *predicate.asked(match.pattern))
             failed = next((r for p in asked if (r := predicate.holds(p, graph, match)) is not None), None)
@@ -236,7 +236,7 @@ def _first(
                 return anchor, Realization(realized(anchor.realize, match.pattern), bound)
             why = bound.cause if bound is not None else failed
             assert why is not None
-            trace.stop(root, why, match)
+            trace.stop(root, why, match, whole=True)
     return None
 
 

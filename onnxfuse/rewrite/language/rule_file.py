@@ -77,6 +77,8 @@ class Rule:
     fuse: Fuse | None
     layout: Layout | None
     examples: tuple[Example, ...]
+    priority: int = 0
+    """Of two rules that want the same nodes the one with more goes first; see `order`."""
     files: tuple[Path, ...] = ()
     """The files that say what it does: its own, and that of the shared parts where it uses one."""
 
@@ -140,7 +142,7 @@ def read(path: Path, *, spellings: bool = True) -> Rule:
     text, data = _read(path)
     shared = shared_parts()
     reader = Reader(path, text, spellings=spellings, shared=shared)
-    reader.keys(data, {"summary", "rewrite", "fuse", "channels_last", "example"}, "a rule file")
+    reader.keys(data, {"summary", "priority", "rewrite", "fuse", "channels_last", "example"}, "a rule file")
     summary = reader.want(data, "summary", str, "a rule file")
     rewrites = tuple(reader.rewrite(r, "[[rewrite]]") for r in reader.optional(data, "rewrite", list, []))
     fuse = read_fuse(reader, reader.want(data, "fuse", dict, "a rule file")) if "fuse" in data else None
@@ -149,7 +151,8 @@ def read(path: Path, *, spellings: bool = True) -> Rule:
         raise RuleError(f"{path}: has neither [[rewrite]] nor [fuse] nor channels_last", "See rules/README.md.")
     examples = tuple(reader.example(e) for e in reader.optional(data, "example", list, []))
     files = (path, parts_file()) if any(re.search(rf"= {name} ?[<(]", text) for name in shared) else (path,)
-    return Rule(path.stem, summary, path, rewrites, fuse, layout, examples, files)
+    priority = reader.optional(data, "priority", int, 0)
+    return Rule(path.stem, summary, path, rewrites, fuse, layout, examples, priority, files)
 
 
 def _read(path: Path) -> tuple[str, dict[str, Any]]:

@@ -40,6 +40,8 @@ class Refusal:
     """Names of the node where it stopped and of those near it that would have joined next."""
     names: tuple[tuple[str, str], ...] = ()
     """Of the names of the pattern that the cause speaks of: the value of the model that each stands for."""
+    whole: bool = False
+    """Whether all of the pattern stood there, and what it computes inside, or the rule's conditions, stopped it."""
 
     @property
     def reason(self) -> str:
@@ -56,16 +58,16 @@ class Refusal:
     def nearness(self) -> tuple[bool, int, int, int]:
         """What attempts compare by: more than the root's operator, then how much more is there than is missing.
 
-        Of two alike, what the rule asks for says more than a spelling that does not fit, and a value that is not
-        the one wanted says least: where operands go in any order, the wrong order ends so.
+        Of two alike, what the rule asks of all that stands there says more than a spelling that does not fit, and a
+        value that is not the one wanted says least: where operands go in any order, the wrong order ends so.
         """
-        kind = 2 if self.cause.kind in CONDITIONS else int(self.cause.kind != "other value")
+        kind = 2 if self.whole else int(self.cause.kind != "other value")
         return self.depth > 1 or not self.missing, self.depth - self.missing, self.depth, kind
 
     @property
     def far(self) -> bool:
         """Whether hardly anything was there: nothing but the root's operator of a pattern of three nodes and more."""
-        return self.depth <= 1 and self.size > 2 and self.cause.kind in SPELLINGS
+        return self.size > 2 and self.depth <= (self.cause.kind in SPELLINGS)
 
     @property
     def near(self) -> bool:
@@ -99,7 +101,7 @@ class Match:
     def refusal(self, cause: Cause) -> Refusal:
         """Return why nothing is done at this place, where all of the pattern stands."""
         found = tuple(n.name for n in self.nodes.values())
-        return Refusal(self.nodes[self.pattern.root].name, cause, len(found), len(found), found)
+        return Refusal(self.nodes[self.pattern.root].name, cause, len(found), len(found), found, whole=True)
 
 
 class Trace:
@@ -109,11 +111,14 @@ class Trace:
         self.furthest: Refusal | None = None
         self.at: Node | None = None
 
-    def stop(self, node: Node, cause: Cause, match: Match, *, there: bool = False) -> None:
-        """Note that an attempt stopped here, with what had matched; `there`: the node's operator is right, too."""
+    def stop(self, node: Node, cause: Cause, match: Match, *, there: bool = False, whole: bool = False) -> None:
+        """Note that an attempt stopped here, with what had matched; `there`: the node's operator is right, too.
+
+        `whole`: all of the pattern stood there.
+        """
         depth, size = len(match.nodes) + there, match.pattern.least
         if self.furthest is None or (depth > 1 or depth >= size) >= self.furthest.nearness[0]:
-            stopped = Refusal(node.name, cause, depth, max(size, depth))
+            stopped = Refusal(node.name, cause, depth, max(size, depth), whole=whole)
             if self.furthest is None or stopped.nearness > self.furthest.nearness:
                 found = (*(n.name for n in match.nodes.values()), *([node.name] if there else []))
                 self.at = node
@@ -144,7 +149,7 @@ def matches(pattern: Pattern, graph: Graph, node: Node, trace: Trace) -> Iterato
         if leak is None:
             yield found
         else:
-            trace.stop(*leak, found)
+            trace.stop(*leak, found, whole=True)
 
 
 def _ends(graph: Graph, match: Match, trace: Trace) -> Iterator[Match]:

@@ -19,6 +19,7 @@ from onnx.helper import make_node
 from onnxfuse.model.channels import ROW, to_first, to_last, turns_first, turns_last, with_row
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import Dim
+from onnxfuse.rewrite.language import order
 from onnxfuse.rewrite.language.rule_file import Rule
 from onnxfuse.rewrite.match.cause import Cause
 from onnxfuse.rewrite.match.match import Refusal
@@ -40,7 +41,7 @@ QUANTIZED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLi
 
 def lay_out(graph: Graph, rules: Sequence[Rule], report: Report) -> None:
     """Write the convolutions of `graph` and what stands between them channels last, where a rule asks for it."""
-    rule = next((r for r in rules if r.layout is not None), None)
+    rule = next((r for r in order.rewriting(rules) if r.layout is not None), None)
     if rule is None or rule.layout is None or any(n.op in QUANTIZED for n in graph.nodes):
         return
     found = {n: f for n in graph.nodes if (f := form(graph, n, rule.layout.types)) is not None}

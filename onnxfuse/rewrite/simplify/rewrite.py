@@ -12,7 +12,7 @@ from onnxfuse.model.errors import RuleError
 from onnxfuse.model.fold import FEW
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.rewrite.each_graph import each_graph
-from onnxfuse.rewrite.language import predicate
+from onnxfuse.rewrite.language import order, predicate
 from onnxfuse.rewrite.language.pattern import Pattern
 from onnxfuse.rewrite.language.predicate import Binding, Predicate
 from onnxfuse.rewrite.language.rule_file import Rewrite, Rule
@@ -20,6 +20,7 @@ from onnxfuse.rewrite.match.cause import Cause
 from onnxfuse.rewrite.match.match import Match, Refusal, Trace, matches
 from onnxfuse.rewrite.match.replace import instantiate
 from onnxfuse.rewrite.report import Applied, Near, Report, names
+from onnxfuse.rewrite.simplify import unlike
 
 Simplify = Callable[[Graph], bool]
 """A rewrite that is built in: changes the graph, and says whether it did."""
@@ -28,7 +29,7 @@ MAX_ROUNDS = 50
 """Rounds of rewriting over the whole graph; models settle in three, so this many means rules that undo each other."""
 
 GROWTH = 4
-ROOM = 1000
+ROOM = 200
 """A graph that has grown to so many times its nodes, and so many more, is one whose rules feed themselves: what rules
 write is never larger than a few nodes for one, and they settle."""
 
@@ -60,7 +61,7 @@ def rewrite(graph: Graph, simplify: Sequence[Simplify], rules: Sequence[Rule], r
 
     Raises RuleError for rules that never settle.
     """
-    rewrites = [(rule, one) for rule in rules for one in rule.rewrites]
+    rewrites = [(rule, one) for rule in order.rewriting(rules) for one in rule.rewrites]
     most = GROWTH * len(graph.nodes) + ROOM
     states = Counter[bytes]()
     for turn in range(MAX_ROUNDS):
@@ -160,6 +161,7 @@ def _apply(graph: Graph, rule: Rule, rewrite: Rewrite, node: Node) -> Applied | 
     if isinstance(new, Refusal):
         return new
     old = list(match.nodes.values())
+    unlike.check(graph, rule, old, new)
     graph.replace(old, new)
     return Applied(rule.name, "", names(old))
 
@@ -183,7 +185,7 @@ def find(graph: Graph, pattern: Pattern, where: Sequence[Predicate], node: Node)
         failed = next((c for p in asked if (c := predicate.holds(p, graph, match)) is not None), None)
         if failed is None:
             return match
-        trace.stop(_owner(failed, match) or node, failed, match)
+        trace.stop(_owner(failed, match) or node, failed, match, whole=True)
     return None if trace.furthest is None or trace.at is None else _with_rest(graph, trace.furthest, trace.at)
 
 

@@ -1,0 +1,117 @@
+"""`onnxfuse rules --new`: a rule begun from a model holds to its examples, or says what is left to write."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from onnxfuse.rewrite.language import rule_file
+from tests.cli.conftest import Command
+
+MODEL = """<ir_version: 8, opset_import: ["" : %d]> g (float[batch,4] x, float[batch,4] z) => (float[batch,4] y)
+<float three = {3}, float zero = {0}, float six = {6}> {
+  [first] r = Relu (x)
+  [layer_add] a = Add (three, r)
+  [layer_clip] c = Clip (a, zero, six)
+  [layer_mul] m = Mul (r, c)
+  [layer_div] d = Div (m, six)
+  [last] y = Add (d, z)
+}"""
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a model that holds HardSwish spelled out."""
+    monkeypatch.chdir(tmp_path)
+    onnx.save(onnx.parser.parse_model(MODEL % 17), "in.onnx")
+    return tmp_path
+
+
+@pytest.mark.parametrize("at", [["layer_div"], ["d"], ["layer_*"], ["Div layer_div"]], ids=str)
+def test_a_block_that_a_kernel_takes_is_a_fusion_that_holds(
+    at: list[str], source: Path, onnxfuse_command: Command
+) -> None:
+    """Its examples, one that applies and one that does not, are true; and it finds the block in the model again."""
+    begun = onnxfuse_command("rules", "swish", "--new", "--from", "in.onnx", "--at", *at, "--rules", "mine")
+    assert begun.code == 0, begun.err
+    assert "written: mine/swish.toml" in begun.out
+    assert "next: onnxfuse rules swish --test --rules mine" in begun.out
+    one = rule_file.read(source / "mine" / "swish.toml")
+    assert [len(one.examples), bool(one.examples[0].after), bool(one.examples[1].refusal)] == [2, True, True]
+    held = onnxfuse_command("rules", "swish", "--test", "--rules", "mine")
+    assert held.code == 0, held.out
+    made = onnxfuse_command("optimize", "in.onnx", "out.onnx", "--rules", "mine", "--require", "swish")
+    assert made.code == 0, made.err
+
+
+def test_of_one_node_those_before_it_that_nobody_else_reads_come_along(source: Path, onnxfuse_command: Command) -> None:
+    """Relu is one of them: what it computes is read by two of the block."""
+    done = onnxfuse_command("rules", "s", "--new", "--from", "in.onnx", "--at", "last", "--rules", "mine", "--json")
+    nodes = json.loads(done.out)["new"]["nodes"]
+    assert nodes == ["Relu first", "Add layer_add", "Clip layer_clip", "Mul layer_mul", "Div layer_div", "Add last"]
+    assert (source / "mine" / "s.toml").exists()
+
+
+def test_what_no_kernel_takes_is_a_rewrite_that_says_what_is_left(source: Path, onnxfuse_command: Command) -> None:
+    """`to` is marked, and --test fails until it is written; a large weight is an input of the pattern."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 11]>
+        g (double[N,16] x) => (double[N,16] y) { [p] p = MatMul (x, w) [e] y = Det (p) }""".replace("Det", "Acosh")
+    )
+    weight = np.random.default_rng(0).standard_normal((16, 16))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    onnx.save(model, "double.onnx")
+    begun = onnxfuse_command("rules", "mine", "--new", "--from", "double.onnx", "--at", "e", "--rules", "mine")
+    assert begun.code == 0, begun.err
+    assert "becomes other nodes: write them into `to`" in begun.out
+    text = (source / "mine" / "mine.toml").read_text()
+    assert "`to` is yours to write" in text
+    assert "is a weight of the model, too large to be written here" in text
+    assert len(text) < 1500
+    assert onnxfuse_command("rules", "--test", "--rules", "mine").code == 1
+
+
+def test_attributes_of_old_operators_are_inputs_of_the_pattern(source: Path, onnxfuse_command: Command) -> None:
+    """A rule is written in the newest form, the example in that of the model; half types by their bits."""
+    text = """<ir_version: 8, opset_import: ["" : 10]> g (float16[N,4] x) => (float16[N,4] y) <float16 k = {16896}> {
+      [a] a = Add (x, k) [c] c = Clip <min = 0.0, max = 6.0> (a) [m] y = Mul (x, c) }"""
+    onnx.save(onnx.parser.parse_model(text), "old.onnx")
+    begun = onnxfuse_command("rules", "old", "--new", "--from", "old.onnx", "--at", "m", "--rules", "mine")
+    assert begun.code == 0, begun.err
+    rule = (source / "mine" / "old.toml").read_text()
+    assert "Constant <value = float {3.0}>" in rule
+    assert "float16 c0 = {16896}" in rule
+    assert "Clip <" not in rule.split("[[example]]")[0]
+    assert onnxfuse_command("rules", "old", "--test", "--rules", "mine").code == 0
+
+
+@pytest.mark.usefixtures("source")
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["bad-name", "--new", "--from", "in.onnx", "--at", "last"], "'bad-name' is no name for a rule"),
+        (["mine", "--new", "--from", "in.onnx", "--at", "lst"], "Did you mean last?"),
+        (["mine", "--new", "--at", "last"], "--new goes with a name, --from and --at"),
+        (["mine", "--from", "in.onnx"], "--new goes with a name, --from and --at"),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_a_mistake_is_exit_2_and_writes_nothing(
+    arguments: list[str], told: str, source: Path, onnxfuse_command: Command
+) -> None:
+    """What is wrong, and what to do."""
+    done = onnxfuse_command("rules", *arguments)
+    assert done.code == 2
+    assert told in done.err
+    assert [p.name for p in source.iterdir()] == ["in.onnx"]
+
+
+def test_a_file_that_is_there_is_kept(source: Path, onnxfuse_command: Command) -> None:
+    """No rule is written over another."""
+    (source / "mine.toml").write_text("mine")
+    done = onnxfuse_command("rules", "mine", "--new", "--from", "in.onnx", "--at", "last")
+    assert done.code == 2
+    assert "mine.toml: is there already" in done.err
+    assert (source / "mine.toml").read_text() == "mine"
