@@ -245,8 +245,9 @@ void launch_kernels(const Kernel& kernel, void* stream, const Launch& launch, Ca
 
 void run(const Kernel& kernel, ort::KernelContext* context, Call& call) {
   cuda::Context current = nullptr;
-  check(cuda::driver().context(&current), "cuCtxGetCurrent");
   call.pointers.clear();
+  call.key.clear();  // messages tell what was read of this call
+  check(cuda::driver().context(&current), "cuCtxGetCurrent");
   call.key.assign({reinterpret_cast<int64_t>(current), 0});
   read_inputs(kernel, context, call);
   call.key[kAlignedWord] = call.aligned();
@@ -259,7 +260,7 @@ void run(const Kernel& kernel, ort::KernelContext* context, Call& call) {
   void* stream = nullptr;
   check(ort::ContextStream::in(kernel.api)(context, &stream));
   std::unique_lock<std::mutex> launching;
-  if (launch->passing) launching = std::unique_lock<std::mutex>(kernel.op.launching);
+  if (launch->passes()) launching = std::unique_lock<std::mutex>(kernel.op.launching);
   launch_kernels(kernel, stream, *launch, call);
   kernel.op.counts.calls.fetch_add(1, std::memory_order_relaxed);
 }
@@ -286,10 +287,10 @@ ort::Status* create_kernel(const ort::CustomOp* op, ort::Api api, const ort::Ker
   auto& mine = const_cast<Op&>(of(op));
   try {
     expect_device(mine);
+    *kernel = new Kernel(mine, api);
   } catch (const std::exception& error) {
     return status(api, std::string(kDomain) + "." + mine.op_name + ": " + error.what());
   }
-  *kernel = new Kernel(mine, api);
   mine.session_begins();
   return nullptr;
 }

@@ -103,7 +103,7 @@ class _Place:
 
 def _expanded(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, _Place]]:
     """Return the model with every fused op's nodes in its place, and which place a node of this name belongs to."""
-    whole = without_weights(model, lambda weight: weight)
+    whole = without_weights(model, lambda _: None)
     functions = {f.name: f for f in whole.functions if f.domain == DOMAIN}
     places: dict[str, _Place] = {}
     for graph in list(every_graph(whole.graph)):
@@ -118,6 +118,8 @@ def _expanded(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, _Place
         kept = [NodeProto.FromString(n.SerializeToString()) for n in nodes]
         del graph.node[:]
         graph.node.extend(kept)
+    products = _products(whole.graph)
+    whole.graph.initializer.extend(_shell(w) if w.name in products else w for w in model.graph.initializer)
     for value in whole.graph.output:
         value.type.tensor_type.ClearField("shape")
     others = [f for f in whole.functions if f.domain != DOMAIN]
@@ -158,15 +160,29 @@ LARGEST_MASK = 2**26
 """Bytes of a weight in a file that are read for what they say: a mask of 8192 positions has as many."""
 
 PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose", "Gather")
-"""Whose weights no rule asks for their numbers."""
+"""Of whose weights no rule asks what they hold, beyond SMALL bytes."""
+
+
+def _products(graph: GraphProto) -> set[str]:
+    """Return what products read."""
+    return {v for one in every_graph(graph) for n in one.node if n.op_type in PRODUCTS for v in n.input}
+
+
+def _shell(weight: TensorProto) -> TensorProto:
+    """Return what stands for a weight of a product, unless it is small: BERT-base's would be copied for 0.1 s."""
+    if external.bytes_of(weight) <= external.SMALL or external.is_external(weight):
+        return weight
+    return TensorProto(
+        name=weight.name, data_type=weight.data_type, dims=weight.dims, data_location=TensorProto.EXTERNAL
+    )
 
 
 def _masks(graph: GraphProto) -> list[TensorProto]:
     """Return the weights of the main graph that may be masks: what they hold decides whether one is causal."""
-    multiplied = {v for one in every_graph(graph) for n in one.node if n.op_type in PRODUCTS for v in n.input}
+    products = _products(graph)
     return [
         w for w in graph.initializer
-        if external.is_external(w) and w.name not in multiplied and external.bytes_of(w) <= LARGEST_MASK
+        if external.is_external(w) and w.name not in products and external.bytes_of(w) <= LARGEST_MASK
     ]  # fmt: skip
 
 
