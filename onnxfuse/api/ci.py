@@ -18,6 +18,7 @@ from onnxfuse.contract import Change, Contract, Entry, Lock, ModelLock
 from onnxfuse.model import io
 from onnxfuse.model.errors import EXPECTATION_NOT_MET, MISMATCH, OnnxfuseError, UsageError
 from onnxfuse.model.replacing import together
+from onnxfuse.rewrite.language import pack
 from onnxfuse.rewrite.language.rule_file import Rule
 from onnxfuse.rewrite.report import Report
 
@@ -141,12 +142,13 @@ def holding(
     with ExitStack() as pending, together():
         rules = {e.name: _options(e).chosen() for e in promised.models}
         _check_rules(promised, rules)
-        hashes = contract.rule_hashes({r.name: r for chosen in rules.values() for r in chosen}.values())
-        general = [] if was is None or names else _general(was, hashes, promised)
+        every = {r.name: r for chosen in rules.values() for r in chosen}.values()
+        hashes, packs = contract.rule_hashes(every), pack.versions(every)
+        general = [] if was is None or names else _general(was, Lock(hashes, {}, packs), promised)
         # What differs beside the models is known before they are run: then no output is written at all.
         place = None if locked and general else pending
         done = tuple(_hold(Outcome(e, strict=locked), was, progress, place, bench=bench) for e in promised.models)
-        now = Lock(hashes, {o.entry.name: o.locked for o in done if o.locked is not None})
+        now = Lock(hashes, {o.entry.name: o.locked for o in done if o.locked is not None}, packs)
         code = next((c for c in (5, 3, 2, MISMATCH, EXPECTATION_NOT_MET) if c in {o.exit_code for o in done}), 0)
         if locked and general:
             code = code or EXPECTATION_NOT_MET
@@ -183,11 +185,11 @@ def _check_rules(promised: Contract, rules: Mapping[str, tuple[Rule, ...]]) -> N
                 raise UsageError(f"{promised.path}:{entry.line}: require: {error}", error.hint) from None
 
 
-def _general(was: Lock, hashes: Mapping[str, str], promised: Contract) -> list[Change]:
+def _general(was: Lock, now: Lock, promised: Contract) -> list[Change]:
     """Return what differs from the lock beside the models that are run."""
     run = {e.name for e in promised.models}
     others = {name: model for name, model in was.models.items() if name not in run}
-    return list(contract.compare(Lock(was.rules, others), Lock(hashes, {})))
+    return list(contract.compare(Lock(was.rules, others, was.packs), now))
 
 
 def _hold(outcome: Outcome, was: Lock | None, progress: Progress, pending: ExitStack | None, *, bench: bool) -> Outcome:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnx import ModelProto
 
-from onnxfuse.api import compiling, tuning
+from onnxfuse.api import compiling, left, tuning
 from onnxfuse.api import options as asked
 from onnxfuse.api.compiling import Compiled
 from onnxfuse.api.dumping import Dumping, Written, dumping
@@ -92,6 +92,9 @@ class Optimized:
         }
         if self.undone is not None:
             facts["undone"] = self.undone
+        elif not missed:
+            facts["operators"] = {op: {"before": n, "after": m} for op, (n, m) in left.operators(report).items()}
+            facts["left"] = left.left(self.model, report).as_dict()
         if self.lowered is not None:
             facts["precision"] = self.lowered.as_dict()
         if self.guarded is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from onnxfuse.contract import Requirement
 from onnxfuse.model.errors import UsageError
-from onnxfuse.rewrite.language import rule_file
+from onnxfuse.rewrite.language import pack, rule_file
 from onnxfuse.rewrite.language.pattern import did_you_mean
 from onnxfuse.rewrite.language.rule_file import Rule
 from onnxfuse.rewrite.report import Report
@@ -111,7 +111,7 @@ class Options:
 
     def chosen(self) -> tuple[Rule, ...]:
         """Return the rules that apply. Raises RuleError for a rule file, UsageError for a name that is no rule."""
-        rules = rule_file.select(self.rules)
+        rules = pack.select(self.rules)
         for name in (*self.only, *self.skip):
             find(rules, name)
         left = tuple(r for r in rules if (not self.only or r.name in self.only) and r.name not in self.skip)

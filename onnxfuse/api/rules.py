@@ -12,7 +12,7 @@ from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.text import parse_model
 from onnxfuse.model.validate import validate
 from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.language import predicate, rule_file
+from onnxfuse.rewrite.language import pack, predicate, rule_file
 from onnxfuse.rewrite.language.rule_file import Rule
 
 
@@ -31,16 +31,16 @@ class Example:
 
 
 def rules(folders: Sequence[Path] = (), name: str | None = None) -> tuple[Rule, ...]:
-    """Return the shipped rules and those in `folders`, or the one called `name`; raises RuleError, UsageError."""
-    found = rule_file.select(folders)
+    """Return all rules, those in `folders` included, or the one called `name`; raises RuleError, UsageError."""
+    found = pack.select(folders)
     return found if name is None else (options.find(found, name),)
 
 
 def own(folders: Sequence[Path], name: str | None = None) -> tuple[Rule, ...]:
-    """Return the rules in `folders`, without any the shipped ones; or the one called `name`."""
+    """Return the rules in `folders`, without any the shipped ones and those of packs; or the one called `name`."""
     if name is not None:
         return rules(folders, name)
-    return tuple(r for folder in folders for r in rule_file.load(folder)) if folders else rule_file.shipped()
+    return tuple(r for folder in folders for r in rule_file.load(folder)) if folders else pack.select()
 
 
 @dataclass(frozen=True)

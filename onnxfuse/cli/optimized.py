@@ -14,6 +14,9 @@ from onnxfuse.cli.lowered import print_precision
 if TYPE_CHECKING:
     from onnxfuse.tuning import Tuned
 
+OPERATORS, LEFT = 6, 3
+"""Rows of each table: what was done and what is left fit one screen."""
+
 
 def show(facts: dict[str, Any], tuned: "Tuned | None", console: Console) -> None:
     """Print what was done; `facts` is what `--json` prints of it."""
@@ -46,6 +49,8 @@ def show(facts: dict[str, Any], tuned: "Tuned | None", console: Console) -> None
         for name, count in facts["rules"].items():
             table.add_row(name, str(count))
         console.print(table)
+    if "operators" in facts:
+        _print_operators(facts["operators"], console)
     if facts["target"] is not None:
         size, seconds = facts["bytes"], facts["seconds"]
         sizes = f"{megabytes(size['after'])} (was {megabytes(size['before'])})"
@@ -56,11 +61,53 @@ def show(facts: dict[str, Any], tuned: "Tuned | None", console: Console) -> None
                 style="dim",
                 soft_wrap=True,
             )
+    if "left" in facts:
+        _print_left(facts["left"], console)
     if "dump" in facts:
         _print_dump(facts["dump"], console)
     if "compiled" in facts:
         compiled.show(facts["compiled"], console)
     console.print(f"why not more: onnxfuse explain {escape(facts['source'])}", style="dim", soft_wrap=True)
+
+
+def _print_operators(operators: dict[str, dict[str, int]], console: Console) -> None:
+    """Print the operators that became fewer or more; the rest in one line."""
+    changed = {op: n for op, n in operators.items() if n["before"] != n["after"]}
+    table = Table("operator", "before", "after", box=None, pad_edge=False, header_style="bold")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for op, n in [*changed.items()][:OPERATORS]:
+        table.add_row(escape(op), str(n["before"]), str(n["after"]))
+    others = [n for op, n in operators.items() if op not in [*changed][:OPERATORS]]
+    if others:
+        before, after = (sum(n[when] for n in others) for when in ("before", "after"))
+        table.add_row(f"{len(others)} others", str(before), str(after), style="dim")
+    console.print(table)
+
+
+def _print_left(left: dict[str, Any], console: Console) -> None:
+    """Print the operators that are left and cost most, each with what keeps the largest of them out of a fused op."""
+    if left["note"]:
+        console.print(escape(left["note"]), style="dim", soft_wrap=True)
+    if not left["kinds"]:
+        return
+    sizes = ", ".join(f"{name}={n}" for name, n in left["sizes"].items())
+    at = f" at {escape(sizes)}" if sizes else ""
+    table = Table("left", "launches", "MB", "of all", "because", box=None, pad_edge=False, header_style="bold")
+    for column in table.columns[1:4]:
+        column.justify = "right"
+    table.columns[4].overflow = "fold"
+    for kind in left["kinds"][:LEFT]:
+        why = kind["why"] or "no rule is for it"
+        table.add_row(
+            f"{kind['nodes']} {escape(kind['op'])}",
+            str(kind["launches"]),
+            f"{kind['bytes'] / 1e6:.1f}",
+            f"{kind['share']:.0%}",
+            escape(f"{kind['at']}: {why}"),
+        )
+    console.print(table)
+    console.print(f"estimated{at} from bytes and launches; more of it: onnxfuse explain --at NODE", style="dim")
 
 
 def _print_guard(guard: dict[str, Any], fused: int, console: Console) -> None:

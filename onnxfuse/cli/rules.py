@@ -63,18 +63,22 @@ def command(
         return 0
     rules = library.rules(folders, name)
     if as_json:
-        facts = [{"name": r.name, "summary": r.summary, "kind": library.kind(r), "file": str(r.path)} for r in rules]
+        facts = [
+            {"name": r.name, "summary": r.summary, "kind": library.kind(r), "file": str(r.path), "pack": r.pack}
+            for r in rules
+        ]
         built_in = [asdict(step) for step in library.built_in()] if name is None else []
         print_json("rules", {"ok": True, "rules": facts, "built_in": built_in})
     elif name is None:
         table = Table("rule", "kind", "what it does", box=None, pad_edge=False, header_style="bold")
         for one in rules:
-            table.add_row(one.name, library.kind(one), escape(one.summary))
+            pack = f", of {escape(one.pack)}" if one.pack else ""
+            table.add_row(one.name, f"{library.kind(one)}{pack}", escape(one.summary))
         for step in library.built_in():
             table.add_row(step.name, f"built in, {step.phase}", escape(step.summary))
         console.print(table)
         console.print(
-            "order: those of --rules first, then by priority, template and length of the pattern (rules/README.md)\n"
+            "order: those of --rules, then of packs; by priority, template, length of the pattern (rules/README.md)\n"
             "one of them in full: onnxfuse rules NAME",
             style="dim",
         )

@@ -52,6 +52,8 @@ class Lock:
     rules: Mapping[str, str]
     """SHA-256 of each rule file, by rule."""
     models: Mapping[str, ModelLock]
+    packs: Mapping[str, str] = field(default_factory=dict)
+    """Version of each package with rules."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,9 @@ def read_lock(path: Path) -> Lock | None:
                 f"{path}: is of version {facts.shown(data.all['schema'])}, this onnxfuse reads version {SCHEMA}", AGAIN
             )
         models = data.object("models")
-        return Lock(_table(data.object("rules"), as_text), {name: _model(models.object(name)) for name in models.all})
+        packs = _table(data.object("packs"), as_text) if "packs" in data else {}
+        known = {name: _model(models.object(name)) for name in models.all}
+        return Lock(_table(data.object("rules"), as_text), known, packs)
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: is no lock file of onnxfuse ({error})", AGAIN) from None
 
@@ -155,7 +159,9 @@ def _table(known: Facts, read: Callable[[object, str], Kept]) -> dict[str, Kept]
 
 def write_lock(lock: Lock, path: Path) -> None:
     """Write `lock`, whole or not at all: the same facts give the same bytes. Raises ModelError."""
-    known = {"schema": SCHEMA, "rules": lock.rules, "models": {n: asdict(m) for n, m in sorted(lock.models.items())}}
+    packs = {"packs": _sorted(lock.packs)} if lock.packs else {}
+    models = {n: asdict(m) for n, m in sorted(lock.models.items())}
+    known = {"schema": SCHEMA, **packs, "rules": lock.rules, "models": models}
     io.write_text(path, json.dumps(known, indent=2) + "\n")
 
 
@@ -165,6 +171,11 @@ def compare(was: Lock, now: Lock) -> tuple[Change, ...]:
         Change("", f"rule {name}", was.rules.get(name, "none")[:12], now.rules.get(name, "none")[:12], False)
         for name in sorted({*was.rules, *now.rules})
         if was.rules.get(name) != now.rules.get(name)
+    ]
+    changes += [
+        Change("", f"rule pack {name}", was.packs.get(name, "none"), now.packs.get(name, "none"), False)
+        for name in sorted({*was.packs, *now.packs})
+        if was.packs.get(name) != now.packs.get(name)
     ]
     for name in sorted({*was.models, *now.models}):
         old, new = was.models.get(name), now.models.get(name)

@@ -28,6 +28,7 @@ from onnxfuse.rewrite.fuse.attach import attach
 from onnxfuse.rewrite.fuse.choices import Choices
 from onnxfuse.rewrite.fuse.fuse import fuse
 from onnxfuse.rewrite.fuse.k_major_weights import store_k_major
+from onnxfuse.rewrite.language import pack
 from onnxfuse.rewrite.language.rule_file import Rule, shipped
 from onnxfuse.rewrite.nhwc.min_cut import lay_out
 from onnxfuse.rewrite.report import Report
@@ -117,6 +118,7 @@ def run(
             if mended.model is not model:
                 model.CopyFrom(mended.model)
             report = mended.report
+    pack.record(model, [r for r in rules if r.name in report.by_rule()])
     report.notes += judge.notes()
     if weights := normalize.replaceable(model):
         report.notes.append(

@@ -13,7 +13,7 @@ from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.fused import FusedOp, fused_ops
 from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.rewrite.fuse.realize import Realized, realize
-from onnxfuse.rewrite.language import rule_file
+from onnxfuse.rewrite.language import pack, rule_file
 from onnxfuse.runtime.ahead import Ahead
 from onnxfuse.runtime.bridge import bridge
 from onnxfuse.runtime.cuda import cuda_unusable
@@ -140,6 +140,9 @@ def _realized(
     if not ops:
         return {}
     own = [r for place in rules for r in rule_file.load(Path(place))]
+    known = {*rule_file.shipped_files(), *(r.name for r in own)}
+    if any(op.rule not in known for op in ops.values()):
+        own += pack.rules()
     try:
         return realize(model, ops, own, path)
     except ModelError as error:  # what ONNX Runtime may open all the same runs through its bodies

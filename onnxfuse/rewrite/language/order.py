@@ -1,9 +1,9 @@
 """In which order rules take their nodes: never by the names of their files.
 
-Rules of one's own go before those that come with onnxfuse, among each the higher `priority` first; fusions then by
-their template. Of what is left the rule with the longer pattern goes first, of two as long the one that grows in more
-ways; otherwise it is all the same: where it is not, `priority` says which. A rule of one's own that takes the place of
-a shipped one keeps its place.
+Rules of one's own go first, then those of packs, then those that come with onnxfuse; among each the higher `priority`
+first; fusions then by their template. Of what is left the rule with the longer pattern goes first, of two as long the
+one that grows in more ways; otherwise it is all the same: where it is not, `priority` says which. A rule of one's own
+that takes the place of a shipped one keeps its place.
 """
 
 from collections.abc import Iterable, Sequence
@@ -42,9 +42,10 @@ def why_first(winner: Rule, loser: Rule) -> str:
     if winner.rewrites and loser.fuse is not None and not loser.rewrites:
         return f"rewrites go before fusions; {skip}"
     mend = f"priority = {winner.priority + 1} in {loser.path.name} lets {loser.name} go first"
-    (w_shipped, w_priority), (l_shipped, l_priority) = _first(winner), _first(loser)
-    if w_shipped < l_shipped:
-        return f"rules of one's own go before shipped ones; {skip}"
+    (w_group, w_priority), (l_group, l_priority) = _first(winner), _first(loser)
+    if w_group < l_group:
+        groups = ("rules of one's own", "those of packs", "shipped ones")
+        return f"{groups[w_group]} go before {groups[l_group]}; {skip}"
     if w_priority < l_priority:
         return f"its priority is {winner.priority}, that of {loser.name} {loser.priority}; {mend}"
     if winner.fuse is not None and loser.fuse is not None:
@@ -56,8 +57,8 @@ def why_first(winner: Rule, loser: Rule) -> str:
     return f"they are alike in priority and length; {mend}"
 
 
-def _first(one: Rule) -> tuple[bool, int]:
-    return one.name in shipped_files(), -one.priority
+def _first(one: Rule) -> tuple[int, int]:
+    return 2 if one.name in shipped_files() else int(bool(one.pack)), -one.priority
 
 
 def _longest(one: Rule) -> int:

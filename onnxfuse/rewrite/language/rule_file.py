@@ -79,6 +79,8 @@ class Rule:
     examples: tuple[Example, ...]
     priority: int = 0
     """Of two rules that want the same nodes the one with more goes first; see `order`."""
+    pack: str = ""
+    """The package that it comes with, and its version: "acme-rules 1.2"; empty for others."""
     files: tuple[Path, ...] = ()
     """The files that say what it does: its own, and that of the shared parts where it uses one."""
 
@@ -152,7 +154,7 @@ def read(path: Path, *, spellings: bool = True) -> Rule:
     examples = tuple(reader.example(e) for e in reader.optional(data, "example", list, []))
     files = (path, parts_file()) if any(re.search(rf"= {name} ?[<(]", text) for name in shared) else (path,)
     priority = reader.optional(data, "priority", int, 0)
-    return Rule(path.stem, summary, path, rewrites, fuse, layout, examples, priority, files)
+    return Rule(path.stem, summary, path, rewrites, fuse, layout, examples, priority, files=files)
 
 
 def _read(path: Path) -> tuple[str, dict[str, Any]]:
