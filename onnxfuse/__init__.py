@@ -209,9 +209,10 @@ def export_library(
     return export(model, folder, Exporting(compiling, at, batch), **how)
 
 
-def ci(config: str | Path = "onnxfuse.toml", **how: Any) -> Held:
+def ci(config: str | Path | None = None, **how: Any) -> Held:
     """Return what became of the models that `config` names: `.exit_code`, `.outcomes` (one per model), `.as_dict()`.
 
+    Without `config` it is the nearest onnxfuse.toml.
     For the options see `onnxfuse.api.ci.ci`. Raises UsageError for a mistake in the file.
     """
     from onnxfuse.api.ci import ci as hold
