@@ -24,15 +24,16 @@ DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 def with_library_ops(model: Model, session_options: SessionOptions, ops: Mapping[str, FusedOp]) -> onnx.ModelProto:
     """Return a copy of `model` in which the library computes these fused ops, as their forms tell it.
 
-    External data stays where it is; `session_options` learn its folder.
+    Weights in files stay where they are, those of the model's own file too; `session_options` learn its folder.
     """
     if isinstance(model, onnx.ModelProto):
         own = io.without_weights(model, lambda weight: weight)
     elif isinstance(model, bytes):
         own = io.parse(model, "the model given as bytes")
     else:
-        own = io.load(model, weights=False)
-        session_options.add_session_config_entry(DATA_FOLDER, str(Path(model).resolve().parent))
+        place = Path(model).resolve()
+        own = io.outline(place)
+        session_options.add_session_config_entry(DATA_FOLDER, str(place.parent))
     place_library_ops(own, ops)
     return own
 
