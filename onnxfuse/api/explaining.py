@@ -15,7 +15,9 @@ from onnxfuse.api.places import Inside, Place, Rows
 from onnxfuse.api.source import Model, Origin, plain
 from onnxfuse.api.way import Way
 from onnxfuse.model import lost_types
+from onnxfuse.model.graph import Node
 from onnxfuse.model.lost_types import Lost
+from onnxfuse.model.nested import nodes_of
 from onnxfuse.rewrite.each_graph import each_graph
 from onnxfuse.rewrite.report import Near, Report
 from onnxfuse.rewrite.unfuse import unfuse
@@ -99,6 +101,11 @@ class Explained:
             for (rule, what, _), found in _alike((_kind(n), n) for n in nearest).items()
         ]
 
+    def held(self) -> Rows:
+        """Return the fused ops that stand in the file, alike ones as one row: how many, rule, nodes, first, kernel."""
+        kinds = _alike(((o.rule, places.operators(o.came_from), o.template), o) for o in self.inside)
+        return [(str(len(ops)), rule, what, ops[0].node, kernel) for (rule, what, kernel), ops in kinds.items()]
+
     def first_taken(self, name: str = "") -> Rows:
         """Return where rules of the user's own match and others were first, equal ones as one row: how many, rule,
         nodes, the first, why; with `name` those at the nodes that were asked for by it.
@@ -165,7 +172,8 @@ def explain(
     report = Way(origin, options.freeze_initializers, found).run(ours, rules, follow)
     report.notes += [f"{loss.fact}: {loss.mend}" for loss in lost]
     pack = inspect(Path(origin.source)) if isinstance(origin.source, str | Path) else None
-    asked_for = {name: names.place(name, report) for name in at}
+    left = {Node(n).name for n in nodes_of(ours.graph)} if at else set()
+    asked_for = {name: names.place(name, report, left) for name in at}
     others = outdone(report, rules, Way(origin, options.freeze_initializers), progress)
     return Explained(report, asked_for, inside, lost, others, found, None if asked is None else asked.file, pack, done)
 
