@@ -95,7 +95,7 @@ class Explained:
 
     def not_fused(self) -> Rows:
         """Return the attempts that stopped, equal ones as one row: how many, rule, from, first stopped at, why."""
-        nearest = sorted(misses.ranked(self.report), key=lambda n: not misses.telling(n))
+        nearest = sorted(self._open(misses.ranked(self.report)), key=lambda n: not misses.telling(n))
         return [
             (str(len(found)), rule, what, found[0].refusal.node, found[0].refusal.reason)
             for (rule, what, _), found in _alike((_kind(n), n) for n in nearest).items()
@@ -105,6 +105,11 @@ class Explained:
         """Return the fused ops that stand in the file, alike ones as one row: how many, rule, nodes, first, kernel."""
         kinds = _alike(((o.rule, places.operators(o.came_from), o.template), o) for o in self.inside)
         return [(str(len(ops)), rule, what, ops[0].node, kernel) for (rule, what, kernel), ops in kinds.items()]
+
+    def _open(self, near: Sequence[Near]) -> list[Near]:
+        """Return the attempts that did not stop at what is fused in the file: of that the original tells more."""
+        fused = {o.op for o in self.inside}
+        return [n for n in near if n.refusal.cause.seen not in fused]
 
     def first_taken(self, name: str = "") -> Rows:
         """Return where rules of the user's own match and others were first, equal ones as one row: how many, rule,
@@ -122,7 +127,11 @@ class Explained:
         out unless `everything` is wanted.
         """
         taken = misses.fused_nodes(self.report)
-        near = [n for n in misses.ranked(self.report) if n.root not in taken and (everything or misses.telling(n))]
+        near = [
+            n
+            for n in self._open(misses.ranked(self.report))
+            if n.root not in taken and (everything or misses.telling(n))
+        ]
         kinds = _alike((_kind(n), n) for n in near)
         found = sorted(kinds.values(), key=lambda ns: (ns[0].refusal.nearness, len(ns)), reverse=True)
         rows = [

@@ -130,3 +130,5 @@ def _print(found: Explained, limit: int | None) -> None:
     print_rows(console, "fused", ("nodes", "first at", "grew no further because"), found.fused(), limit)
     print_rows(console, "lost", ("nodes", "first at", "because"), found.first_taken(), limit)
     print_rows(console, "not fused", ("from", "first stopped at", "because it"), found.not_fused(), limit)
+    if found.inside:
+        console.print("why a fused op holds no more: onnxfuse explain of the original, or --at NODE here", style="dim")
