@@ -120,6 +120,17 @@ def test_an_attempt_at_a_node_that_was_rewritten_since_is_told(folder: Path, onn
     assert ("batchnorm", "'w' is not a constant") in {(n["rule"], n["reason"]) for n in facts["near"]}
 
 
+def test_a_batchnorm_behind_something_else_has_its_row() -> None:
+    """Half of a pattern of two is near where its root is no node of any kind."""
+    (seeded,) = [one for one in SEEDED if one.name == "a kernel that is an input"]
+    text = seeded.text.replace("BatchNormalization (c,", "BatchNormalization (h,").replace(
+        "[bn]", "[high] h = Exp (c) [bn]"
+    )
+    _, rows = explain(onnx.parser.parse_model(text), at=["bn"]).at("bn")
+    assert rows[0][1:3] == ("batchnorm", "high")
+    assert "is an Exp, the rule wants a Conv" in rows[0][3]
+
+
 def test_a_whole_table_names_real_values(folder: Path, onnxfuse_command: Command) -> None:
     """Equal misses are one row, and the row has the names of the first."""
     model = _saved(folder, "a norm over two axes")
