@@ -15,7 +15,9 @@ from onnxfuse.api.places import Inside, Place, Rows
 from onnxfuse.api.source import Model, Origin, plain
 from onnxfuse.api.way import Way
 from onnxfuse.model import lost_types
+from onnxfuse.model.graph import Node
 from onnxfuse.model.lost_types import Lost
+from onnxfuse.model.nested import nodes_of
 from onnxfuse.rewrite.each_graph import each_graph
 from onnxfuse.rewrite.report import Near, Report
 from onnxfuse.rewrite.unfuse import unfuse
@@ -93,11 +95,21 @@ class Explained:
 
     def not_fused(self) -> Rows:
         """Return the attempts that stopped, equal ones as one row: how many, rule, from, first stopped at, why."""
-        nearest = sorted(misses.ranked(self.report), key=lambda n: not misses.telling(n))
+        nearest = sorted(self._open(misses.ranked(self.report)), key=lambda n: not misses.telling(n))
         return [
             (str(len(found)), rule, what, found[0].refusal.node, found[0].refusal.reason)
             for (rule, what, _), found in _alike((_kind(n), n) for n in nearest).items()
         ]
+
+    def held(self) -> Rows:
+        """Return the fused ops that stand in the file, alike ones as one row: how many, rule, nodes, first, kernel."""
+        kinds = _alike(((o.rule, places.operators(o.came_from), o.template), o) for o in self.inside)
+        return [(str(len(ops)), rule, what, ops[0].node, kernel) for (rule, what, kernel), ops in kinds.items()]
+
+    def _open(self, near: Sequence[Near]) -> list[Near]:
+        """Return the attempts that did not stop at what is fused in the file: of that the original tells more."""
+        fused = {o.op for o in self.inside}
+        return [n for n in near if n.refusal.cause.seen not in fused]
 
     def first_taken(self, name: str = "") -> Rows:
         """Return where rules of the user's own match and others were first, equal ones as one row: how many, rule,
@@ -115,7 +127,11 @@ class Explained:
         out unless `everything` is wanted.
         """
         taken = misses.fused_nodes(self.report)
-        near = [n for n in misses.ranked(self.report) if n.root not in taken and (everything or misses.telling(n))]
+        near = [
+            n
+            for n in self._open(misses.ranked(self.report))
+            if n.root not in taken and (everything or misses.telling(n))
+        ]
         kinds = _alike((_kind(n), n) for n in near)
         found = sorted(kinds.values(), key=lambda ns: (ns[0].refusal.nearness, len(ns)), reverse=True)
         rows = [
@@ -165,7 +181,8 @@ def explain(
     report = Way(origin, options.freeze_initializers, found).run(ours, rules, follow)
     report.notes += [f"{loss.fact}: {loss.mend}" for loss in lost]
     pack = inspect(Path(origin.source)) if isinstance(origin.source, str | Path) else None
-    asked_for = {name: names.place(name, report) for name in at}
+    left = {Node(n).name for n in nodes_of(ours.graph)} if at else set()
+    asked_for = {name: names.place(name, report, left) for name in at}
     others = outdone(report, rules, Way(origin, options.freeze_initializers), progress)
     return Explained(report, asked_for, inside, lost, others, found, None if asked is None else asked.file, pack, done)
 

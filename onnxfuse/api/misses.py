@@ -38,7 +38,8 @@ def telling(near: Near) -> bool:
     """Whether it was near at all: more was there than one operator of the pattern, or than any Add or Reshape."""
     r = near.refusal
     op = near.root.split()[0]
-    any_node = r.size == 1 and r.cause.kind in CONDITIONS | SPELLINGS and (is_pointwise(op) or op in MOVES)
+    one = r.size == 1 or (r.depth <= 1 and r.cause.kind in SPELLINGS)
+    any_node = one and r.cause.kind in CONDITIONS | SPELLINGS and (is_pointwise(op) or op in MOVES)
     return r.near and not r.far and not any_node
 
 

@@ -1,7 +1,8 @@
 """What became of nodes that somebody asks about: who took them, and the attempts that came nearest to more."""
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -65,6 +66,8 @@ class Place:
     """Their names, as reports call them."""
     inside: tuple[Inside, ...] = ()
     """The fused ops of the file that hold any of them."""
+    gone: bool = False
+    """Whether none of them is left, and no rule took any: a built-in step did."""
 
 
 def held(model: onnx.ModelProto) -> tuple[Inside, ...]:
@@ -86,35 +89,48 @@ def undoable(model: onnx.ModelProto) -> set[str]:
 
 
 class Names:
-    """Every name of a model's nodes and computed values, and what reports call the node."""
+    """Every name of a model, and the nodes that it means: those that compute a value, or that read a given one."""
 
     def __init__(self, model: onnx.ModelProto, inside: Sequence[Inside], source: str | Path | onnx.ModelProto) -> None:
         self.source = source
         self.inside = inside
-        self.known: dict[str, str] = {}
-        self.printed: dict[str, str] = {}
-        """Names as they are printed, "Op name"."""
+        self.known: dict[str, set[str]] = {}
+        self.printed: dict[str, set[str]] = {}
+        """Names as they are printed, "Op name"; names of fused ops."""
+        read: dict[str, set[str]] = {}
         for node in map(Node, nodes_of(model.graph)):
-            for word in (*node.outputs, node.name):
-                self.known.setdefault(word, node.name)
-            self.printed.setdefault(f"{node.op} {node.name}", node.name)
-        self.known.pop("", None)
+            for word in {*node.outputs, node.name} - {""}:
+                self.known.setdefault(word, set()).add(node.name)
+            for word in node.reads:
+                read.setdefault(word, set()).add(node.name)
+            self.printed.setdefault(f"{node.op} {node.name}", set()).add(node.name)
+        for word, readers in read.items():
+            self.known.setdefault(word, readers)
+        for one in inside:
+            self.known.setdefault(one.node, set()).update(one.names)
+            self.printed.setdefault(one.op, set()).update(one.names)
 
-    def place(self, asked: str, report: Report) -> Place:
-        """Return the nodes behind a name, "Op name", or a pattern with * and ?; raises UsageError for none."""
-        told = {word: name_of(word) for word in _told(report)}
-        known = {**{name: name for name in told.values()}, **self.known, **{one.node: one.node for one in self.inside}}
-        exact = {**told, **self.printed, **known}
-        found = {exact[asked]} if asked in exact else {known[w] for w in known if fnmatchcase(w, asked)}
+    def place(self, asked: str, report: Report, left: Collection[str] = ()) -> Place:
+        """Return the nodes behind a name, "Op name", or a pattern with * and ?; raises UsageError for none.
+
+        `left` are the names of the nodes that the optimized model still has.
+        """
+        told = _told(report)
+        exact = {**told, **self.printed, **self.known}
+        if asked in exact:
+            found = set(exact[asked])
+        else:
+            found = {name for word, names in self.known.items() if fnmatchcase(word, asked) for name in names}
         if not found:
-            near = did_you_mean(asked, set(known))
+            near = did_you_mean(asked, set(exact))
             where = "the model" if isinstance(self.source, onnx.ModelProto) else self.source
             raise UsageError(
-                f"{where}: has no node and no computed value called '{asked}'.{near}",
+                f"{where}: has no node and no value called '{asked}'.{near}",
                 "Names are those that explain prints, and those of the model; * and ? stand for any letters.",
             )
-        held = tuple(one for one in self.inside if found & one.names)
-        return Place(frozenset(found) | {n for one in held if one.node in found for n in one.names}, held)
+        taken = {name_of(n) for a in report.applied for n in a.nodes}
+        gone = bool(left) and found.isdisjoint(left) and found.isdisjoint(taken)
+        return Place(frozenset(found), tuple(one for one in self.inside if found & one.names), gone)
 
 
 def took(report: Report, place: Place) -> list[str]:
@@ -198,7 +214,17 @@ def _stops(report: Report, place: Place) -> Iterable[tuple[Applied, Refusal]]:
     return ((a, s) for a in report.applied for s in a.stops if s.node in place.nodes)
 
 
-def _told(report: Report) -> Iterable[str]:
-    """Return every node that the report names, as "Op name"."""
-    yield from (n for a in report.applied for n in a.nodes)
-    yield from (n.root for n in report.attempts())
+def _told(report: Report) -> dict[str, set[str]]:
+    """Return every name that the report prints: nodes as "Op name" and by name, fused ops, values in reasons."""
+    found: dict[str, set[str]] = {}
+    for applied in report.applied:
+        names = {name_of(n) for n in applied.nodes}
+        found.setdefault(applied.op or applied.rule, set()).update(names)
+        for node in applied.nodes:
+            found.setdefault(node, set()).add(name_of(node))
+    for near in report.attempts():
+        for node in (near.root, f" {near.refusal.node}"):
+            found.setdefault(node.strip(), set()).add(name_of(node))
+        for value in re.findall(r"'([^']+)'", near.refusal.reason):
+            found.setdefault(value, {near.refusal.node})
+    return {**{name: {name} for names in found.values() for name in names}, **found}

@@ -58,6 +58,8 @@ class Tested:
     """Inputs on which they were compared, all examples, types and ways to run together."""
     kernels: int = 0
     """Those of them on which fused ops ran as kernels."""
+    bodies: tuple[str, ...] = ()
+    """Why fused ops ran through their bodies on a GPU, each reason once."""
     faults: tuple[Fault, ...] = ()
 
     @property
@@ -75,6 +77,7 @@ class Tested:
             "types": list(self.types),
             "cases": self.cases,
             "kernels": self.kernels,
+            "bodies": list(self.bodies),
             "faults": [{"example": f.example, "fact": f.fact, "diff": list(f.diff)} for f in self.faults],
         }
 
@@ -86,6 +89,7 @@ class _Count:
     types: dict[str, None] = field(default_factory=dict)
     cases: int = 0
     kernels: int = 0
+    bodies: dict[str, None] = field(default_factory=dict)
 
 
 def held(rules: Sequence[Rule], folders: Sequence[Path] = (), progress: Progress = lambda _: None) -> list[Tested]:
@@ -119,7 +123,8 @@ def _held(one: Rule, folders: Sequence[Path], tell: Tell) -> Tested:
     if not joins and not any(e.after for e in one.examples):
         faults.append(Fault(0, "has no [[example]] that applies: nothing shows what it does. See rules/README.md"))
     done = Tested(one.name, one.path, len(one.examples))
-    return replace(done, types=tuple(count.types), cases=count.cases, kernels=count.kernels, faults=tuple(faults))
+    found = replace(done, types=tuple(count.types), cases=count.cases, kernels=count.kernels, faults=tuple(faults))
+    return replace(found, bodies=tuple(count.bodies))
 
 
 def _faults(
@@ -176,6 +181,8 @@ def _other_numbers(
     one: Rule, name: str, given: onnx.ModelProto, ways: Sequence[list[str]], folders: Sequence[Path], count: _Count
 ) -> Fault | None:
     """Return the fault of an example that computes something else once the rule is applied, None where it does not."""
+    from onnxfuse.verification.launched import launch_problems  # ONNX Runtime is imported where it is needed.
+
     made = onnx.ModelProto()
     made.CopyFrom(given)
     try:
@@ -187,7 +194,12 @@ def _other_numbers(
             count.types[name] = None
             count.cases += len(report.cases)
             count.kernels += len(report.cases) if any(k.launches for k in report.kernels) else 0
-            if not report.ok:
+            # That there is no kernel for a small example on this GPU is no fault of the rule: its numbers are.
+            not_launched = launch_problems(report.kernels, ()) if providers is running.CUDA else []
+            count.bodies.update(
+                dict.fromkeys(k.reason for k in report.kernels if providers is running.CUDA and k.reason)
+            )
+            if not replace(report, problems=tuple(p for p in report.problems if p not in not_launched)).ok:
                 where = "as kernels" if providers is running.CUDA else "as plain nodes"
                 wrong = next((f"{r.output}: {r.fault}" for r in report.rows if r.fault), "")
                 said = "; ".join(dict.fromkeys(word for word in (report.summary, wrong, *report.problems) if word))

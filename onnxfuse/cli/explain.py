@@ -105,13 +105,14 @@ def _print_place(found: Explained, name: str, limit: int | None) -> None:
     console = output()
     place = found.places[name]
     took, rows = found.at(name, everything=limit is None)
+    nobody = "folded or left out by a built-in step: onnxfuse rules lists them" if place.gone else "no rule took it"
     many = f" ({len(place.nodes)} nodes)" if len(place.nodes) > 1 and not place.inside else ""
-    console.print(f"[bold]{escape(name)}[/]{many}: {escape('; '.join(took) or 'no rule took it')}", soft_wrap=True)
+    console.print(f"[bold]{escape(name)}[/]{many}: {escape('; '.join(took) or nobody)}", soft_wrap=True)
     for one in place.inside[:limit]:
         console.print(f"{escape(one.node)} came from {escape(', '.join(one.came_from))}", soft_wrap=True)
         console.print("inside it is", style="dim")
         console.print("\n".join(f"  {line}" for line in one.body), markup=False, soft_wrap=True)
-    if not rows and not took:
+    if not rows and not took and not place.gone:
         console.print("no rule begins at its operator", style="dim")
     print_rows(console, "lost", ("nodes", "first at", "because"), found.first_taken(name), limit)
     print_rows(console, "matched", ("stopped at", "because it -> what would help"), rows, limit)
@@ -125,6 +126,9 @@ def _print(found: Explained, limit: int | None) -> None:
     )
     for note in report.notes:
         console.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
+    print_rows(console, "in the file", ("came from", "first", "kernel"), found.held(), limit)
     print_rows(console, "fused", ("nodes", "first at", "grew no further because"), found.fused(), limit)
     print_rows(console, "lost", ("nodes", "first at", "because"), found.first_taken(), limit)
     print_rows(console, "not fused", ("from", "first stopped at", "because it"), found.not_fused(), limit)
+    if found.inside:
+        console.print("why a fused op holds no more: onnxfuse explain of the original, or --at NODE here", style="dim")

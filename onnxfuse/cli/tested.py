@@ -28,6 +28,7 @@ def show(found: "Sequence[Tested]", console: Console) -> None:
         column.justify = "right"
     for one in found:
         word = "ok" if one.ok else "[red]failed[/]"
+        word += f"; some through bodies: {escape(one.bodies[0])}" if one.bodies else ""
         table.add_row(escape(one.rule), str(one.examples), str(one.cases), ", ".join(one.types), word)
     console.print(table)
     for one in failed:

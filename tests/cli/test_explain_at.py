@@ -65,6 +65,25 @@ def test_names_with_stars_and_names_as_they_are_printed(folder: Path, onnxfuse_c
     assert "Did you mean product?" in wrong.err
 
 
+def test_fused_ops_values_and_weights_are_names_too(folder: Path, onnxfuse_command: Command) -> None:
+    """Whatever a row or a reason prints; of what is given, the nodes that read it."""
+    model = _saved(folder, "a product with a computed weight")
+    (applied,) = json.loads(onnxfuse_command("explain", model, "--json").out)["applied"]
+    for name in ("w", "x", "b", "m", applied["op"]):
+        told = onnxfuse_command("explain", model, "--at", name)
+        assert told.code == 0, (name, told.err)
+        assert "'w' is not a constant" in told.out, name
+
+
+def test_a_node_that_is_folded_says_so(folder: Path, onnxfuse_command: Command) -> None:
+    """No rule took it, and it is not left: a built-in step did."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[4] x) => (float[4] y) <float[1] k = {2}> {
+      [folded] two = Neg (k) [act] a = Relu (x) [sum] y = Add (a, two) }"""
+    onnx.save(onnx.parser.parse_model(text), folder / "fold.onnx")
+    out = onnxfuse_command("explain", "fold.onnx", "--at", "folded").out
+    assert out.startswith("folded: folded or left out by a built-in step")
+
+
 def test_lost_types_are_told_with_what_restores_them(folder: Path, onnxfuse_command: Command) -> None:
     """Once for the model, with the number of nodes that depend on it, and the line of Python that mends it."""
     model = _saved(folder, "an operator that nobody knows")
@@ -84,7 +103,8 @@ def test_a_fused_file_tells_what_a_node_was_and_what_is_inside(folder: Path, onn
     model = _saved(folder, "a product of 61 terms")
     assert onnxfuse_command("optimize", model, "fused.onnx").code == 0
     (fused,) = [n for n in onnx.load(folder / "fused.onnx").graph.node if n.domain == "onnxfuse"]
-    for name in ("bias", fused.name or fused.output[0]):
+    assert "in the file  rule    came from   first" in onnxfuse_command("explain", "fused.onnx").out
+    for name in ("bias", fused.name or fused.output[0], fused.op_type):
         out = onnxfuse_command("explain", "fused.onnx", "--at", name).out
         assert f"is in the fused op {fused.op_type} (rule linear, kernel pointwise)" in out
         assert "came from Add bias, Relu act" in out
@@ -98,6 +118,17 @@ def test_an_attempt_at_a_node_that_was_rewritten_since_is_told(folder: Path, onn
     facts = json.loads(onnxfuse_command("explain", model, "--at", "bn", "--json").out)
     assert {a["rule"] for a in facts["applied"]} >= {"batchnorm_alone"}
     assert ("batchnorm", "'w' is not a constant") in {(n["rule"], n["reason"]) for n in facts["near"]}
+
+
+def test_a_batchnorm_behind_something_else_has_its_row() -> None:
+    """Half of a pattern of two is near where its root is no node of any kind."""
+    (seeded,) = [one for one in SEEDED if one.name == "a kernel that is an input"]
+    text = seeded.text.replace("BatchNormalization (c,", "BatchNormalization (h,").replace(
+        "[bn]", "[high] h = Exp (c) [bn]"
+    )
+    _, rows = explain(onnx.parser.parse_model(text), at=["bn"]).at("bn")
+    assert rows[0][1:3] == ("batchnorm", "high")
+    assert "is an Exp, the rule wants a Conv" in rows[0][3]
 
 
 def test_a_whole_table_names_real_values(folder: Path, onnxfuse_command: Command) -> None:

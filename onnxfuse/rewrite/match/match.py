@@ -71,14 +71,13 @@ class Refusal:
 
     @property
     def near(self) -> bool:
-        """Whether it is about the place at all: more than one node of several was there, or all there is.
-
-        Where another operator stands, as much must have been there as was missing.
+        """Whether it is about the place at all: where another operator stands, as much was there as was missing; where
+        another number or value does, more than one node.
         """
         if self.size == 1 or not self.missing or self.cause.kind not in SPELLINGS | CONDITIONS:
             return True
         another = self.cause.kind in ("operator", "operand", "not constant")
-        return self.depth > 1 and (self.depth >= self.missing or not another)
+        return self.depth >= self.missing if another else self.depth > 1
 
     @property
     def trivial(self) -> bool:
