@@ -1,7 +1,7 @@
 """A model file read without its weights: each stays where it is, told as a place in that very file.
 
-A session looks at the graph, at shapes and at a few masks; BERT-base's 219 MB would be read, parsed and copied for
-that: 0.65 s, now 0.01 (one core, 2026-11).
+A session looks at the graph, at shapes and at a few masks. To read and parse the 219 MB of BERT-base for that took
+0.4 s, this 0.02 (one core, 2026-11).
 """
 
 from collections.abc import Iterator

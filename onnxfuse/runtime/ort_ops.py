@@ -32,7 +32,8 @@ def with_library_ops(model: Model, session_options: SessionOptions, ops: Mapping
         own = io.parse(model, "the model given as bytes")
     else:
         place = Path(model).resolve()
-        own = io.outline(place)
+        # What ONNX Runtime writes of it would look for the weights beside the place where that is written.
+        own = io.load(place, weights=False) if session_options.optimized_model_filepath else io.outline(place)
         session_options.add_session_config_entry(DATA_FOLDER, str(place.parent))
     place_library_ops(own, ops)
     return own

@@ -152,6 +152,10 @@ def test_weights_of_the_file_itself_are_read_from_it(
     assert places == [file.name]
     session = onnxruntime.InferenceSession(opened.SerializeToString(), options, providers=CPU)
     np.testing.assert_allclose(session.run(None, feeds())[0], plain(before), rtol=1e-5, atol=1e-5)
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "elsewhere" / "seen.onnx")
+    whole = with_library_ops(path, options, fused_ops(made))
+    assert not any(external.is_external(t) for t in whole.graph.initializer)
 
 
 def test_external_data_is_found_where_the_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
