@@ -42,6 +42,8 @@ class Refusal:
     """Of the names of the pattern that the cause speaks of: the value of the model that each stands for."""
     whole: bool = False
     """Whether all of the pattern stood there, and what it computes inside, or the rule's conditions, stopped it."""
+    held: int = 0
+    """How many of the conditions held before that one."""
 
     @property
     def reason(self) -> str:
@@ -58,10 +60,11 @@ class Refusal:
     def nearness(self) -> tuple[bool, int, int, int]:
         """What attempts compare by: more than the root's operator, then how much more is there than is missing.
 
-        Of two alike, what the rule asks of all that stands there says more than a spelling that does not fit, and a
+        Of two alike, what the rule asks of all that stands there says more than a spelling that does not fit, the more
+        the later it is asked, and a
         value that is not the one wanted says least: where operands go in any order, the wrong order ends so.
         """
-        kind = 2 if self.whole else int(self.cause.kind != "other value")
+        kind = 2 + self.held if self.whole else int(self.cause.kind != "other value")
         return self.depth > 1 or not self.missing, self.depth - self.missing, self.depth, kind
 
     @property
@@ -110,14 +113,16 @@ class Trace:
         self.furthest: Refusal | None = None
         self.at: Node | None = None
 
-    def stop(self, node: Node, cause: Cause, match: Match, *, there: bool = False, whole: bool = False) -> None:
+    def stop(
+        self, node: Node, cause: Cause, match: Match, *, there: bool = False, whole: bool = False, held: int = 0
+    ) -> None:
         """Note that an attempt stopped here, with what had matched; `there`: the node's operator is right, too.
 
-        `whole`: all of the pattern stood there.
+        `whole`: all of the pattern stood there, and so many of the conditions `held`.
         """
         depth, size = len(match.nodes) + there, match.pattern.least
         if self.furthest is None or (depth > 1 or depth >= size) >= self.furthest.nearness[0]:
-            stopped = Refusal(node.name, cause, depth, max(size, depth), whole=whole)
+            stopped = Refusal(node.name, cause, depth, max(size, depth), whole=whole, held=held)
             if self.furthest is None or stopped.nearness > self.furthest.nearness:
                 found = (*(n.name for n in match.nodes.values()), *([node.name] if there else []))
                 self.at = node

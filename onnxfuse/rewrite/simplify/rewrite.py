@@ -182,10 +182,13 @@ def find(graph: Graph, pattern: Pattern, where: Sequence[Predicate], node: Node)
     trace = Trace()
     for match in matches(pattern, graph, node, trace):
         asked = (*where, *predicate.asked(match.pattern))
-        failed = next((c for p in asked if (c := predicate.holds(p, graph, match)) is not None), None)
-        if failed is None:
+        for held, one in enumerate(asked):
+            failed = predicate.holds(one, graph, match)
+            if failed is not None:
+                trace.stop(_owner(failed, match) or node, failed, match, whole=True, held=held)
+                break
+        else:
             return match
-        trace.stop(_owner(failed, match) or node, failed, match, whole=True)
     return None if trace.furthest is None or trace.at is None else _with_rest(graph, trace.furthest, trace.at)
 
 
