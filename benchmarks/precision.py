@@ -1,6 +1,7 @@
 """Lower precision from float32 files: how fast, how near, and what other converters make of the same traps.
 
-    python -m benchmarks.precision speed resnet50 bert_base   # on a GPU; each model by itself takes one to two minutes
+    python -m benchmarks.precision speed resnet50 bert_base   # on a GPU; converts side by side, races one by one
+    python -m benchmarks.precision prepare FOLDER             # converts alone, for `speed --files FOLDER`
     python -m benchmarks.precision sentences                  # MiniLM on real sentences; anywhere
     python -m benchmarks.precision traps                      # ours and two others beside it; anywhere
 
@@ -8,14 +9,20 @@
 `onnxruntime.transformers.optimizer` makes of it; the native float16 file, fused; the float32 file, converted and fused.
 """
 
+from __future__ import annotations
+
 import contextlib
 import io as stdio
+import json
 import math
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -71,46 +78,93 @@ def main() -> None:
 @main.command()
 @click.argument("names", nargs=-1)
 @click.option("--precision", default="float16", show_default=True)
-def speed(names: Sequence[str], precision: str) -> None:
+@click.option("--files", type=click.Path(path_type=Path), help="Take the files of `prepare` that are there.")
+def speed(names: Sequence[str], precision: str, files: Path | None) -> None:
     """Time models, all of the table without names."""
     table = Table("model", "ORT float32, us", "native float16", "converted", "to native", "over ORT", "kept", box=None)
     gains = []
-    for name in names or SIZES:
-        best, native, ours, made = _raced(name, precision)
-        assert made.lowered is not None
-        gains.append(best[1] / ours)
-        table.add_row(
-            name, f"{best[1]:.0f} ({best[0]})", f"{native:.0f}", f"{ours:.0f}", f"{ours / native - 1:+.1%}",
-            f"{gains[-1]:.2f}x", f"{len(made.lowered.kept)} of {made.lowered.nodes}",
-        )  # fmt: skip
-        click.echo(f"{name}: {made.lowered.summary}")
+    with tempfile.TemporaryDirectory() as own:
+        folder = files or Path(own)
+        for name, made in _all_prepared(list(names or SIZES), precision, folder):
+            click.echo(f"{name}: converted in {made.seconds:.0f} s; {made.summary}")
+            best, native, ours = _raced(name, folder / name)
+            click.echo(f"{name}: {best[0]} {best[1]:.0f} us, native float16 {native:.0f}, converted {ours:.0f}")
+            gains.append(best[1] / ours)
+            table.add_row(
+                name, f"{best[1]:.0f} ({best[0]})", f"{native:.0f}", f"{ours:.0f}", f"{ours / native - 1:+.1%}",
+                f"{gains[-1]:.2f}x", f"{made.kept} of {made.nodes}",
+            )  # fmt: skip
     Console(width=160).print(table)
     click.echo(f"geometric mean over ONNX Runtime's best on the float32 file: {_geometric(gains):.2f}x")
 
 
-def _raced(name: str, precision: str) -> tuple[tuple[str, float], float, float, Optimized]:
-    """Return ONNX Runtime's fastest setting on the float32 file, and the medians of native and converted, in us."""
+@main.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("names", nargs=-1)
+@click.option("--precision", default="float16", show_default=True)
+def prepare(folder: Path, names: Sequence[str], precision: str) -> None:
+    """Write the files that `speed` races to FOLDER; no GPU is needed."""
+    for name, made in _all_prepared(list(names or SIZES), precision, folder):
+        click.echo(f"{name}: converted in {made.seconds:.0f} s; {made.summary}")
+
+
+def _all_prepared(names: Sequence[str], precision: str, folder: Path) -> Iterator[tuple[str, Prepared]]:
+    """Yield the files of each model in turn; those that are not there yet are made side by side."""
+    folder.mkdir(exist_ok=True)
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        made = {n: pool.submit(_prepared, n, precision, folder / n) for n in names if not (folder / n / TOLD).exists()}
+        for name in names:
+            if name in made:
+                made[name].result()
+            yield name, Prepared(**json.loads((folder / name / TOLD).read_text()))
+
+
+PLAIN, THEIRS, NATIVE, OURS = (f"{n}.onnx" for n in ("plain", "theirs", "native", "ours"))
+TOLD = "told.json"
+"""A `Prepared`, written when all else is there."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The files of a model that are raced, in a folder."""
+
+    seconds: float
+    """That the conversion took."""
+    summary: str
+    kept: int
+    nodes: int
+    """Of the model, and how many of them are kept in float32."""
+
+
+def _prepared(name: str, precision: str, folder: Path) -> None:
+    """Write the files of a model."""
+    folder.mkdir(exist_ok=True)
     sizes = SIZES[name]
-    with tempfile.TemporaryDirectory() as folder:
-        plain, theirs, native, ours = (Path(folder) / f"{n}.onnx" for n in ("plain", "theirs", "native", "ours"))
-        io.save(models.build(name, **sizes), plain)
-        io.save(onnxfuse.optimize(models.build(name, dtype="float16", **sizes)), native)
-        began = time.perf_counter()
-        made = _converted(name, precision)
-        click.echo(f"{name}: converted in {time.perf_counter() - began:.0f} s")
-        io.save(made.model, ours)
-        files: list[tuple[str, Path, str]] = [("plain", plain, "float32")]
-        if rivals.optimized(plain, name, theirs) is None:
-            files.append(("transformers.optimizer", theirs, "float32"))
-        convolves = any(n.op_type == "Conv" for n in io.load(plain, weights=False).graph.node)
-        entries = [
-            (f"{what}: {s.name}", path, s, dtype, False)
-            for what, path, dtype in files for s in cuda_settings(convolutions=convolves)
-        ]  # fmt: skip
-        entries += [("native", native, CUDA_GRAPH, "float16", True), ("ours", ours, CUDA_GRAPH, "float32", True)]
-        medians = _medians(entries, lambda dtype: models.example_inputs(name, dtype=dtype, **sizes))
+    io.save(models.build(name, **sizes), folder / PLAIN)
+    rivals.optimized(folder / PLAIN, name, folder / THEIRS)
+    io.save(onnxfuse.optimize(models.build(name, dtype="float16", **sizes)), folder / NATIVE)
+    began = time.perf_counter()
+    made = _converted(name, precision)
+    seconds = time.perf_counter() - began
+    io.save(made.model, folder / OURS)
+    assert made.lowered is not None
+    told = Prepared(seconds, made.lowered.summary, len(made.lowered.kept), made.lowered.nodes)
+    (folder / TOLD).write_text(json.dumps(asdict(told)))
+
+
+def _raced(name: str, folder: Path) -> tuple[tuple[str, float], float, float]:
+    """Return ONNX Runtime's fastest setting on the float32 file, and the medians of native and converted, in us."""
+    convolves = any(n.op_type == "Conv" for n in io.load(folder / PLAIN, weights=False).graph.node)
+    entries = [
+        (f"{what}: {s.name}", folder / file, s, "float32", False)
+        for what, file in (("plain", PLAIN), ("transformers.optimizer", THEIRS)) if (folder / file).exists()
+        for s in cuda_settings(convolutions=convolves)
+    ]  # fmt: skip
+    entries += [("native", folder / NATIVE, CUDA_GRAPH, "float16", True)]
+    entries += [("ours", folder / OURS, CUDA_GRAPH, "float32", True)]
+    medians = _medians(entries, lambda dtype: models.example_inputs(name, dtype=dtype, **SIZES[name]))
     best = min(((k, v) for k, v in medians.items() if k not in ("native", "ours")), key=lambda pair: pair[1])
-    return best, medians["native"], medians["ours"], made
+    return best, medians["native"], medians["ours"]
 
 
 def _converted(name: str, precision: str) -> Optimized:

@@ -227,6 +227,11 @@ bool Launch::has_scratch() const {
          std::any_of(then.begin(), then.end(), [](const auto& next) { return next->has_scratch(); });
 }
 
+bool Launch::passes() const {
+  return (scratch_bytes > 0 && passing) ||
+         std::any_of(then.begin(), then.end(), [](const auto& next) { return next->passes(); });
+}
+
 void* Launch::scratch_of(const SharedHost& host, void* stream) const {
   {
     std::lock_guard<std::mutex> lock(scratch_mutex_);

@@ -101,6 +101,7 @@ struct Launch {
   bool empty() const { return grid[0] == 0 || grid[1] == 0 || grid[2] == 0; }
   bool is_loaded() const;
   bool has_scratch() const;
+  bool passes() const;  // whether it, or one after it, takes the op's room
 
   // The scratch memory of a stream: asked for once, in one of the runs before a CUDA graph is captured.
   void* scratch_of(const SharedHost&, void* stream) const;

@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-#define ONNXFUSE_ABI 1
+#define ONNXFUSE_ABI 2
 #define ONNXFUSE_EXPORT __attribute__((visibility("default")))
 
 struct OrtSessionOptions;
@@ -114,6 +114,8 @@ typedef struct onnxfuse_host {
   int (*is_there)(void);
   int (*is_leaving)(void);
   const char* name; /* in messages; "Python" */
+  /* A session of the op is made on a device: onnxfuse_reply_error refuses it. NULL: none is refused. */
+  void (*begins)(void* planner, int32_t device, onnxfuse_reply*);
 } onnxfuse_host;
 
 ONNXFUSE_EXPORT void onnxfuse_reply_launch(onnxfuse_reply*, const onnxfuse_launch*, const onnxfuse_program* /* or NULL */);

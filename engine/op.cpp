@@ -245,8 +245,9 @@ void launch_kernels(const Kernel& kernel, void* stream, const Launch& launch, Ca
 
 void run(const Kernel& kernel, ort::KernelContext* context, Call& call) {
   cuda::Context current = nullptr;
-  check(cuda::driver().context(&current), "cuCtxGetCurrent");
   call.pointers.clear();
+  call.key.clear();  // messages tell what was read of this call
+  check(cuda::driver().context(&current), "cuCtxGetCurrent");
   call.key.assign({reinterpret_cast<int64_t>(current), 0});
   read_inputs(kernel, context, call);
   call.key[kAlignedWord] = call.aligned();
@@ -259,7 +260,7 @@ void run(const Kernel& kernel, ort::KernelContext* context, Call& call) {
   void* stream = nullptr;
   check(ort::ContextStream::in(kernel.api)(context, &stream));
   std::unique_lock<std::mutex> launching;
-  if (launch->passing) launching = std::unique_lock<std::mutex>(kernel.op.launching);
+  if (launch->passes()) launching = std::unique_lock<std::mutex>(kernel.op.launching);
   launch_kernels(kernel, stream, *launch, call);
   kernel.op.counts.calls.fetch_add(1, std::memory_order_relaxed);
 }
@@ -272,9 +273,24 @@ ort::Status* status(ort::Api api, const std::string& message) {
 
 const Op& of(const ort::CustomOp* op) { return *static_cast<const Op*>(op); }
 
+// ONNX Runtime makes the kernels of a session on the session's device. Where this thread has none the first run asks.
+void expect_device(const Op& op) {
+  int device = 0;
+  if (!op.host->begins || cuda::driver().device(&device) != cuda::kSuccess) return;
+  onnxfuse_reply reply(op.host);
+  const Held planner = op.planner();
+  op.host->begins(planner.get(), device, &reply);
+  if (!reply.error.empty()) throw std::runtime_error(reply.error);
+}
+
 ort::Status* create_kernel(const ort::CustomOp* op, ort::Api api, const ort::KernelInfo*, void** kernel) {
   auto& mine = const_cast<Op&>(of(op));
-  *kernel = new Kernel(mine, api);
+  try {
+    expect_device(mine);
+    *kernel = new Kernel(mine, api);
+  } catch (const std::exception& error) {
+    return status(api, std::string(kDomain) + "." + mine.op_name + ": " + error.what());
+  }
   mine.session_begins();
   return nullptr;
 }

@@ -13,6 +13,8 @@ namespace ort {
 constexpr uint32_t kApiVersion = 24;
 
 struct Status;
+struct Env;
+struct Session;
 struct SessionOptions;
 struct CustomOpDomain;
 struct KernelInfo;
@@ -22,6 +24,7 @@ struct Value;
 struct CustomOp;
 
 enum ErrorCode : int { kFail = 1, kInvalidArgument = 2 };
+enum LogLevel : int { kWarning = 2 };
 enum Arity : int { kRequired = 0 };
 enum MemoryType : int { kDeviceMemory = 0 };
 // The numbers are those of onnx.TensorProto.DataType.
@@ -43,6 +46,10 @@ struct Slot {
 
 using CreateStatus = Slot<0, Status*(ErrorCode, const char* message)>;
 using StatusMessage = Slot<2, const char*(const Status*)>;
+using CreateEnv = Slot<3, Status*(LogLevel, const char* name, Env**)>;
+using CreateSession = Slot<8, Status*(const Env*, const void* model, size_t bytes, const SessionOptions*, Session**)>;
+using CreateOptions = Slot<10, Status*(SessionOptions**)>;
+using SetThreads = Slot<24, Status*(SessionOptions*, int)>;
 using CreateDomain = Slot<26, Status*(const char* name, CustomOpDomain**)>;
 using AddOp = Slot<27, Status*(CustomOpDomain*, const CustomOp*)>;
 using AddDomain = Slot<28, Status*(SessionOptions*, CustomOpDomain*)>;
@@ -52,7 +59,10 @@ using ContextOutput = Slot<91, Status*(KernelContext*, size_t index, const int64
 using ContextStream = Slot<193, Status*(const KernelContext*, void** stream)>;
 using HasConfig = Slot<237, Status*(const SessionOptions*, const char* key, int* there)>;
 using Config = Slot<238, Status*(const SessionOptions*, const char* key, char* value, size_t* size)>;
+using ReleaseEnv = Slot<92, void(Env*)>;
 using ReleaseStatus = Slot<93, void(Status*)>;
+using ReleaseSession = Slot<95, void(Session*)>;
+using ReleaseOptions = Slot<100, void(SessionOptions*)>;
 using TensorShape = Slot<414, Status*(const Value*, ElementType*, const int64_t** dims, size_t* rank)>;
 
 // What a custom op tells ONNX Runtime. `version` says up to which member the struct is valid.

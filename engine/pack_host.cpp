@@ -148,6 +148,12 @@ class PackHost {
 
   const onnxfuse_ops& ops() const { return *ops_; }
 
+  // Throws where the pack has no kernels for a GPU: of several in a machine it may be for some.
+  void begins(int device) const {
+    if (const pack::Gpu gpu = gpu_of(device); best(pack_->targets, gpu) == pack::kNone)
+      throw std::runtime_error(without(gpu));
+  }
+
   void plan(const Planner& planner, const onnxfuse_question& asked, onnxfuse_reply& reply) {
     const pack::Gpu gpu = gpu_of(asked.device);
     const uint32_t target = best(pack_->targets, gpu);
@@ -209,6 +215,9 @@ class PackHost {
         auto* memory = new Memory(bytes);
         onnxfuse_reply_scratch(reply, reinterpret_cast<void*>(memory->address), static_cast<Object*>(memory));
       });
+    };
+    host.begins = [](void* planner, int32_t device, onnxfuse_reply* reply) {
+      answered(reply, [&] { static_cast<Planner*>(static_cast<Object*>(planner))->host.begins(device); });
     };
     host.release = [](void* object) { delete static_cast<Object*>(object); };
     host.name = "the kernel pack";

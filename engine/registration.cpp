@@ -4,7 +4,10 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <limits.h>
+#include <unistd.h>
 
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -50,13 +53,21 @@ std::string named_pack(ort::Api api, const ort::SessionOptions* options) {
   return path;
 }
 
-// The one pack that lies beside this library.
-std::string pack_beside() {
+// Where this library lies: asked for when it is loaded, as its path may begin at the current folder.
+const std::string own_folder = [] {
   Dl_info mine{};
-  if (!dladdr(&kSuffix, &mine) || !mine.dli_fname) throw std::runtime_error("the library does not know where it lies");
+  if (!dladdr(&kSuffix, &mine) || !mine.dli_fname) return std::string();
   const std::string library = mine.dli_fname;
   const size_t slash = library.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : library.substr(0, slash);
+  char current[PATH_MAX];
+  return folder[0] == '/' || !getcwd(current, sizeof current) ? folder : std::string(current) + "/" + folder;
+}();
+
+// The one pack that lies beside this library.
+std::string pack_beside() {
+  const std::string& folder = own_folder;
+  if (folder.empty()) throw std::runtime_error("the library does not know where it lies");
   std::vector<std::string> packs;
   if (DIR* const opened = opendir(folder.c_str())) {
     while (const dirent* entry = readdir(opened)) {
@@ -75,6 +86,33 @@ std::string pack_beside() {
                            ": name the model's one in the session config entry \"onnxfuse.pack\"");
 }
 
+// Where sessions are made, ONNX Runtime looks whether the process knows a domain and else adds it, without a lock: two
+// threads that open the first sessions of the process at once would both add it, and one of them fail. So the first
+// session that has the domain is made here, by one thread.
+ort::Status* make_known(ort::Api api, ort::CustomOpDomain* domain) {
+  static std::mutex mutex;
+  static bool known = false;
+  // y = Identity(x), bool, opset 13.
+  static constexpr char kModel[] =
+      "\x08\x04:-\n\x12\n\x01x\x12\x01y\"\x08Identity:\0\x12\x01gZ\t\n\x01x\x12\x04\n\x02\x08\tb\t\n\x01y\x12\x04\n\x02\x08\tB\x04"
+      "\n\0\x10\r";
+  std::lock_guard<std::mutex> lock(mutex);
+  if (known) return nullptr;
+  ort::Env* env = nullptr;
+  ort::SessionOptions* options = nullptr;
+  ort::Session* session = nullptr;
+  ort::Status* failed = ort::CreateEnv::in(api)(ort::kWarning, kDomain, &env);  // the process's own where it has one
+  if (!failed) failed = ort::CreateOptions::in(api)(&options);
+  if (!failed) failed = ort::SetThreads::in(api)(options, 1);
+  if (!failed) failed = ort::AddDomain::in(api)(options, domain);
+  if (!failed) failed = ort::CreateSession::in(api)(env, kModel, sizeof kModel - 1, options, &session);
+  if (session) ort::ReleaseSession::in(api)(session);
+  if (options) ort::ReleaseOptions::in(api)(options);
+  if (env) ort::ReleaseEnv::in(api)(env);
+  known = !failed;
+  return failed;
+}
+
 }  // namespace
 
 ort::Status* add_domain(ort::SessionOptions* options, const ort::ApiBase* base, const onnxfuse_ops& ops) {
@@ -84,6 +122,7 @@ ort::Status* add_domain(ort::SessionOptions* options, const ort::ApiBase* base, 
   if (auto* failed = ort::CreateDomain::in(api)(kDomain, &domain)) return failed;
   for (const Op* op : ops.all)
     if (auto* failed = ort::AddOp::in(api)(domain, op)) return failed;
+  if (auto* failed = make_known(api, domain)) return failed;
   return ort::AddDomain::in(api)(options, domain);
 }
 

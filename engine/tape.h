@@ -65,7 +65,7 @@ class Tape {
                                std::to_string(kVersion));
     const uint64_t known = uint64_t{head.dims} + head.constants;
     const uint64_t size = sizeof head + 8 * known + 4 * (uint64_t{head.ranks} + 5ull * head.instructions + head.words);
-    if (bytes.size() != size || known > head.registers || head.registers > kMostRegisters ||
+    if (bytes.size() != size || known > head.registers || head.registers == 0 || head.registers > kMostRegisters ||
         head.instructions > kMostInstructions || head.instructions == 0 || head.words > kMostWords)
       throw std::runtime_error("a launch program of another size than it says");
     registers = head.registers;
@@ -113,19 +113,24 @@ class Tape {
   }
 
   void check() const {
+    size_t looked_at = 0;
     for (size_t i = 0; i < code.size(); ++i) {
       const Instruction& now = code[i];
       const bool last = i + 1 == code.size();
+      // Evaluating reads these of every instruction, whatever it is.
+      if (now.to >= registers || now.a >= registers || now.b >= registers)
+        throw std::runtime_error("a launch program with an instruction out of range");
       if (now.op == kJump) {
-        if (now.a >= registers || now.b >= registers || now.c <= i || now.c >= code.size())
+        if (now.c <= i || now.c >= code.size())
           throw std::runtime_error("a launch program with a jump out of range");
       } else if (now.op == kAnswer) {
         Reader reader(words, now.c);
         check_answer(reader, 0);
-      } else if (now.op != kMiss) {
-        if (now.op < kAdd || now.op >= kEnd || now.to >= registers || now.a >= registers || now.b >= registers ||
-            now.c >= registers)
-          throw std::runtime_error("a launch program with an instruction out of range");
+        looked_at += reader.at() - now.c;
+        if (looked_at > words.size())  // each has words of its own; looking at the same again and again takes days
+          throw std::runtime_error("a launch program with answers that overlap");
+      } else if (now.op != kMiss && (now.op < kAdd || now.op >= kEnd || now.c >= registers)) {
+        throw std::runtime_error("a launch program with an instruction out of range");
       }
       if (last && now.op != kMiss && now.op != kAnswer)
         throw std::runtime_error("a launch program without an end");

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from onnxfuse.api.ci import Held
     from onnxfuse.api.compiling import Compiled
+    from onnxfuse.api.exporting import Exported
     from onnxfuse.api.optimizing import Optimized
     from onnxfuse.api.options import Options
     from onnxfuse.api.source import Model
@@ -179,9 +180,39 @@ def compile(
     return make(model, Compiling(tuple(archs), ranges, ptx, tuple(Path(r) for r in rules)), target, **how)
 
 
-def ci(config: str | Path = "onnxfuse.toml", **how: Any) -> Held:
+def export_library(
+    model: Model,
+    folder: str | Path,
+    *,
+    archs: Sequence[str] = (),
+    shapes: Mapping[str, int | tuple[int, int]] | None = None,
+    ptx: bool = True,
+    at: str | None = None,
+    batch: bool | None = None,
+    rules: Sequence[str | Path] = (),
+    **how: Any,
+) -> Exported:
+    """Write a folder that serves a fused model without Python: to C++, C#, Java, and NVIDIA Triton Inference Server.
+
+    It holds the model with ONNX Runtime's own ops where `session` would put them, the library, the kernel pack, a
+    manifest, a `config.pbtxt` and a README. `archs`, `shapes`, `ptx`, `rules`: as for `compile`. `at`: where the server
+    sees the folder. `batch`: whether Triton joins requests along the dimension that all inputs and outputs begin with,
+    by default where there is one. Raises what `compile` raises, UsageError for a folder of other things.
+    """
+    from pathlib import Path
+
+    from onnxfuse.api.exporting import export_library as export
+    from onnxfuse.api.options import Compiling, Exporting
+
+    ranges = {n: (s, s) if isinstance(s, int) else s for n, s in (shapes or {}).items()}
+    compiling = Compiling(tuple(archs), ranges, ptx, tuple(Path(r) for r in rules))
+    return export(model, folder, Exporting(compiling, at, batch), **how)
+
+
+def ci(config: str | Path | None = None, **how: Any) -> Held:
     """Return what became of the models that `config` names: `.exit_code`, `.outcomes` (one per model), `.as_dict()`.
 
+    Without `config` it is the nearest onnxfuse.toml.
     For the options see `onnxfuse.api.ci.ci`. Raises UsageError for a mistake in the file.
     """
     from onnxfuse.api.ci import ci as hold
@@ -312,6 +343,7 @@ __all__ = [
     "compile",
     "dump",
     "explain",
+    "export_library",
     "guard",
     "optimize",
     "profile",

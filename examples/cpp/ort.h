@@ -1,4 +1,4 @@
-// The part of ONNX Runtime's C API that serve.cpp calls, found in the function table of the libonnxruntime that the
+// The part of ONNX Runtime's C API that is called here, found in the function table of the libonnxruntime that the
 // Python wheel brings: that has no headers. With ONNX Runtime's own headers include onnxruntime_c_api.h in its place.
 #pragma once
 
@@ -13,6 +13,7 @@ struct OrtEnv;
 struct OrtSession;
 struct OrtSessionOptions;
 struct OrtRunOptions;
+struct OrtIoBinding;
 struct OrtValue;
 struct OrtMemoryInfo;
 struct OrtAllocator;
@@ -60,15 +61,18 @@ struct Release {
   }
 };
 
-constexpr size_t kCreateEnv = 3, kCreateSession = 7, kRun = 9, kCreateSessionOptions = 10, kSetIntraOpNumThreads = 24,
+constexpr size_t kCreateEnv = 3, kCreateSession = 7, kRun = 9, kCreateSessionOptions = 10,
+                 kCloneSessionOptions = 12, kSetIntraOpNumThreads = 24,
                  kRegisterCustomOpsLibrary = 29, kSessionGetInputCount = 30, kSessionGetOutputCount = 31,
                  kSessionGetInputTypeInfo = 33, kSessionGetInputName = 36, kSessionGetOutputName = 37,
-                 kCreateTensorWithDataAsOrtValue = 49, kGetTensorMutableData = 51, kCastTypeInfoToTensorInfo = 55,
-                 kGetTensorElementType = 60, kGetDimensionsCount = 61, kGetDimensions = 62,
-                 kGetTensorTypeAndShape = 65, kCreateCpuMemoryInfo = 69, kAllocatorFree = 76,
-                 kGetAllocatorWithDefaultOptions = 78, kReleaseEnv = 92, kReleaseMemoryInfo = 94, kReleaseSession = 95,
-                 kReleaseValue = 96, kReleaseTypeInfo = 98, kReleaseTensorTypeAndShapeInfo = 99,
-                 kReleaseSessionOptions = 100, kAddSessionConfigEntry = 130,
+                 kCreateRunOptions = 39, kCreateTensorWithDataAsOrtValue = 49, kGetTensorMutableData = 51,
+                 kCastTypeInfoToTensorInfo = 55, kGetTensorElementType = 60, kGetDimensionsCount = 61,
+                 kGetDimensions = 62, kGetTensorTypeAndShape = 65, kCreateMemoryInfo = 68, kCreateCpuMemoryInfo = 69,
+                 kAllocatorFree = 76, kGetAllocatorWithDefaultOptions = 78, kReleaseEnv = 92, kReleaseMemoryInfo = 94,
+                 kReleaseSession = 95, kReleaseValue = 96, kReleaseRunOptions = 97, kReleaseTypeInfo = 98,
+                 kReleaseTensorTypeAndShapeInfo = 99, kReleaseSessionOptions = 100, kAddSessionConfigEntry = 130,
+                 kRunWithBinding = 133, kCreateIoBinding = 134, kReleaseIoBinding = 135, kBindInput = 136,
+                 kBindOutput = 137, kBindOutputToDevice = 138, kGetBoundOutputValues = 140, kAddRunConfigEntry = 165,
                  kSessionOptionsAppendExecutionProvider_CUDA_V2 = 204, kCreateCUDAProviderOptions = 205,
                  kUpdateCUDAProviderOptions = 206, kReleaseCUDAProviderOptions = 208,
                  kRegisterCustomOpsLibrary_V2 = 228;

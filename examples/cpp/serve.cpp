@@ -7,100 +7,39 @@
 //   --rows N         what the dimensions are that the model leaves open (4)
 //   --threads N      sessions at the same time, each in a thread of its own (1)
 //   --cycles N       how often each of them is opened, run and closed (1)
-//   --old            register by RegisterCustomOpsLibrary, as Triton does, in the place of RegisterCustomOpsLibrary_V2
+//   --old            as Triton does it: options that are copied, RegisterCustomOpsLibrary in the place of _V2
 //   --user-stream    run on a stream of the program's own
+//   --device N       the GPU (0)
 
-#include <dlfcn.h>
 #include <malloc.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <memory>
 #include <numeric>
 #include <sstream>
-#include <string>
 #include <thread>
-#include <vector>
 
-#include "ort.h"
+#include "session.h"
 
 namespace {
 
-using Environment = std::unique_ptr<OrtEnv, ort::Release<ort::kReleaseEnv>>;
-using Options = std::unique_ptr<OrtSessionOptions, ort::Release<ort::kReleaseSessionOptions>>;
-using Session = std::unique_ptr<OrtSession, ort::Release<ort::kReleaseSession>>;
-using Value = std::unique_ptr<OrtValue, ort::Release<ort::kReleaseValue>>;
-using MemoryInfo = std::unique_ptr<OrtMemoryInfo, ort::Release<ort::kReleaseMemoryInfo>>;
-using CudaOptions = std::unique_ptr<OrtCUDAProviderOptionsV2, ort::Release<ort::kReleaseCUDAProviderOptions>>;
-using TypeInfo = std::unique_ptr<OrtTypeInfo, ort::Release<ort::kReleaseTypeInfo>>;
-using Shape = std::unique_ptr<OrtTensorTypeAndShapeInfo, ort::Release<ort::kReleaseTensorTypeAndShapeInfo>>;
-
-struct Asked {
-  std::string model, library, pack;
+struct Asked : How {
   int64_t rows = 4;
   int threads = 1, cycles = 1;
-  bool old = false, user_stream = false;
 };
 
-// Makes a thing by the function of a slot, whose last argument is where it goes.
-template <size_t kSlot, class Owned, class... Arguments>
-Owned made(Arguments... arguments) {
-  typename Owned::pointer thing = nullptr;
-  ort::call<kSlot, Arguments..., typename Owned::pointer*>(arguments..., &thing);
-  return Owned(thing);
-}
-
-// A stream of the CUDA runtime that ONNX Runtime's CUDA provider has loaded.
-void* new_stream() {
-  void* runtime = nullptr;
-  for (const char* name : {"libcudart.so.13", "libcudart.so.12"})
-    if (!runtime) runtime = dlopen(name, RTLD_NOW);
-  auto* const create = runtime ? reinterpret_cast<int (*)(void**)>(dlsym(runtime, "cudaStreamCreate")) : nullptr;
-  void* stream = nullptr;
-  if (!create || create(&stream) != 0) throw std::runtime_error("no CUDA stream can be made");
-  return stream;
-}
-
-// A library that the old registration has opened, for the program to close.
-struct Closed {
-  void operator()(void* library) const { dlclose(library); }
-};
-
-class Served {
+class Served : public Opened {
  public:
-  Served(OrtEnv* environment, const Asked& asked) {
-    auto options = made<ort::kCreateSessionOptions, Options>();
-    ort::call<ort::kSetIntraOpNumThreads>(options.get(), 1);
-    auto cuda = made<ort::kCreateCUDAProviderOptions, CudaOptions>();
-    if (asked.user_stream) {
-      const std::string address = std::to_string(reinterpret_cast<uintptr_t>(new_stream()));
-      const char *key = "user_compute_stream", *value = address.c_str();
-      ort::call<ort::kUpdateCUDAProviderOptions>(cuda.get(), &key, &value, size_t{1});
-    }
-    if (!asked.pack.empty()) ort::call<ort::kAddSessionConfigEntry>(options.get(), "onnxfuse.pack", asked.pack.c_str());
-    if (asked.old) {
-      void* handle = nullptr;
-      ort::call<ort::kRegisterCustomOpsLibrary>(options.get(), asked.library.c_str(), &handle);
-      library_.reset(handle);
-    } else {
-      ort::call<ort::kRegisterCustomOpsLibrary_V2>(options.get(), asked.library.c_str());
-    }
-    ort::call<ort::kSessionOptionsAppendExecutionProvider_CUDA_V2>(
-        options.get(), static_cast<const OrtCUDAProviderOptionsV2*>(cuda.get()));
-    session_ = made<ort::kCreateSession, Session>(environment, asked.model.c_str(),
-                                                  static_cast<const OrtSessionOptions*>(options.get()));
-    inputs_ = names<ort::kSessionGetInputCount, ort::kSessionGetInputName>();
-    outputs_ = names<ort::kSessionGetOutputCount, ort::kSessionGetOutputName>();
-  }
+  using Opened::Opened;
 
   // What comes out, as text: each output's shape and values.
   std::string run(int64_t rows) const {
     auto memory = made<ort::kCreateCpuMemoryInfo, MemoryInfo>(0, 0);
-    std::vector<std::vector<float>> data(inputs_.size());
+    std::vector<std::vector<float>> data(inputs.size());
     std::vector<Value> values;
-    for (size_t i = 0; i < inputs_.size(); ++i) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
       const std::vector<int64_t> shape = input_shape(i, rows);
       data[i].resize(std::accumulate(shape.begin(), shape.end(), size_t{1}, std::multiplies<>()));
       for (size_t n = 0; n < data[i].size(); ++n) data[i][n] = (static_cast<float>((n + i) % 17) - 8) / 8;
@@ -111,10 +50,10 @@ class Served {
     std::vector<const OrtValue*> in;
     for (const Value& value : values) in.push_back(value.get());
     std::vector<const char*> input_names, output_names;
-    for (const std::string& name : inputs_) input_names.push_back(name.c_str());
-    for (const std::string& name : outputs_) output_names.push_back(name.c_str());
-    std::vector<OrtValue*> out(outputs_.size());
-    ort::call<ort::kRun>(session_.get(), static_cast<const OrtRunOptions*>(nullptr), input_names.data(), in.data(),
+    for (const std::string& name : inputs) input_names.push_back(name.c_str());
+    for (const std::string& name : outputs) output_names.push_back(name.c_str());
+    std::vector<OrtValue*> out(outputs.size());
+    ort::call<ort::kRun>(session(), static_cast<const OrtRunOptions*>(nullptr), input_names.data(), in.data(),
                          in.size(), output_names.data(), output_names.size(), out.data());
     std::ostringstream text;
     text.precision(9);
@@ -122,7 +61,7 @@ class Served {
       const Value owned(value);
       auto info = made<ort::kGetTensorTypeAndShape, Shape>(static_cast<const OrtValue*>(value));
       size_t count = 1;
-      for (int64_t n : dims(info.get())) {
+      for (int64_t n : dims_of(info.get())) {
         count *= static_cast<size_t>(n);
         text << n << " ";
       }
@@ -136,46 +75,17 @@ class Served {
   }
 
  private:
-  static std::vector<int64_t> dims(const OrtTensorTypeAndShapeInfo* info) {
-    size_t rank = 0;
-    ort::call<ort::kGetDimensionsCount>(info, &rank);
-    std::vector<int64_t> found(rank);
-    ort::call<ort::kGetDimensions>(info, found.data(), rank);
-    return found;
-  }
-
   std::vector<int64_t> input_shape(size_t input, int64_t rows) const {
-    auto type = made<ort::kSessionGetInputTypeInfo, TypeInfo>(static_cast<const OrtSession*>(session_.get()), input);
+    auto type = made<ort::kSessionGetInputTypeInfo, TypeInfo>(static_cast<const OrtSession*>(session()), input);
     const OrtTensorTypeAndShapeInfo* info = nullptr;
     ort::call<ort::kCastTypeInfoToTensorInfo>(static_cast<const OrtTypeInfo*>(type.get()), &info);
     int element = 0;
     ort::call<ort::kGetTensorElementType>(info, &element);
-    if (element != 1) throw std::runtime_error("input " + inputs_[input] + " is no float tensor");
-    std::vector<int64_t> shape = dims(info);
+    if (element != 1) throw std::runtime_error("input " + inputs[input] + " is no float tensor");
+    std::vector<int64_t> shape = dims_of(info);
     for (int64_t& n : shape) n = n < 0 ? rows : n;
     return shape;
   }
-
-  template <size_t kCount, size_t kName>
-  std::vector<std::string> names() const {
-    const auto* session = static_cast<const OrtSession*>(session_.get());
-    OrtAllocator* allocator = nullptr;
-    ort::call<ort::kGetAllocatorWithDefaultOptions>(&allocator);
-    size_t count = 0;
-    ort::call<kCount>(session, &count);
-    std::vector<std::string> all;
-    for (size_t i = 0; i < count; ++i) {
-      char* name = nullptr;
-      ort::call<kName>(session, i, allocator, &name);
-      all.emplace_back(name);
-      ort::call<ort::kAllocatorFree>(allocator, static_cast<void*>(name));
-    }
-    return all;
-  }
-
-  std::unique_ptr<void, Closed> library_;  // closed behind the session
-  Session session_;
-  std::vector<std::string> inputs_, outputs_;
 };
 
 size_t kilobytes() {
@@ -198,6 +108,7 @@ Asked asked_for(int count, char** words) {
     else if (word == "--rows") asked.rows = std::stol(next());
     else if (word == "--threads") asked.threads = std::stoi(next());
     else if (word == "--cycles") asked.cycles = std::stoi(next());
+    else if (word == "--device") asked.device = std::stoi(next());
     else if (word == "--old") asked.old = true;
     else if (word == "--user-stream") asked.user_stream = true;
     else plain.push_back(word);

@@ -11,7 +11,7 @@ import onnx
 from onnxfuse import contract
 from onnxfuse.api import misses, running
 from onnxfuse.api.lowering import lowering
-from onnxfuse.api.optimizing import Optimized, optimize
+from onnxfuse.api.optimizing import Optimized, optimize, why
 from onnxfuse.api.options import Options, Progress, find, missed, silent, told
 from onnxfuse.api.running import PROVIDERS, verify
 from onnxfuse.contract import Change, Contract, Entry, Lock, ModelLock
@@ -41,6 +41,8 @@ class Outcome:
     """Whether every difference to the lock counts."""
     models: Mapping[str, onnx.ModelProto] = field(default_factory=dict)
     """Before and after, by these names."""
+    notes: list[str] = field(default_factory=list)
+    """What its figures do not say."""
 
     @property
     def lost(self) -> list[Change]:
@@ -74,6 +76,7 @@ class Outcome:
             "lost": [str(c) for c in self.lost],
             "changed": [str(c) for c in self.changes if not c.lost],
             "why": self.why,
+            "notes": self.notes,
         }
 
 
@@ -103,7 +106,7 @@ class Held:
 
 
 def ci(
-    config: str | Path = "onnxfuse.toml",
+    config: str | Path | None = None,
     *,
     update: bool = False,
     locked: bool = False,
@@ -113,17 +116,25 @@ def ci(
 ) -> Held:
     """Return what became of the models of `config`: optimized, verified and timed as it asks for.
 
+    Without `config` it is the nearest onnxfuse.toml, in the current folder or one above it.
     `update` writes the lock file as things are now, where all models hold; with `locked` any difference to it counts.
     `names`: these models alone. `bench=False` leaves the timing out. An output is written where everything held. What
     is wrong with one model does not keep the others from being run. Raises UsageError for a mistake in the file.
     """
-    with holding(Path(config), update=update, locked=locked, names=names, bench=bench, progress=progress) as held:
+    with holding(
+        None if config is None else Path(config),
+        update=update,
+        locked=locked,
+        names=names,
+        bench=bench,
+        progress=progress,
+    ) as held:
         return held
 
 
 @contextmanager
 def holding(
-    config: Path,
+    config: Path | None,
     *,
     update: bool = False,
     locked: bool = False,
@@ -134,6 +145,7 @@ def holding(
     """Give what `ci` returns; outputs and the lock take their places when the block ends well, else nothing does."""
     if update and (locked or names):
         raise UsageError("--update writes the whole lock file: it goes with neither --locked nor --model")
+    config = contract.nearest() if config is None else config
     promised = _chosen(contract.read(config), names)
     lock_file = config.with_suffix(contract.LOCK)
     was = None if update else contract.read_lock(lock_file)
@@ -232,7 +244,7 @@ def _require(outcome: Outcome, made: Optimized) -> None:
     entry, size = outcome.entry, made.sizes[1]
     for required in missed(made.report, entry.require):
         outcome.not_met.append(told(made.report, required))
-        outcome.why += misses.why(made.report, required.rule)
+        outcome.why += why(made.report, required)
     nodes = made.report.after.total()
     if entry.nodes is not None and nodes > entry.nodes:
         outcome.not_met.append(f"nodes<={entry.nodes}: {nodes}")
@@ -264,6 +276,8 @@ def _bench(outcome: Outcome, least: float) -> None:
     report = running.bench(before, after, shapes=dict(entry.shapes), providers=PROVIDERS[entry.provider]).report
     slow = report.missed(least)
     not_met = [f"min_speedup {least:g}: {b.speedup:.4g}x at {b.name}" for b in slow]
+    if report.portable:
+        outcome.notes.append(f"timed without a GPU: {report.portable}; --no-bench leaves the timing out")
     outcome.benched = {"ok": not slow, **report.as_dict(), "min_speedup": least, "not_met": not_met}
     outcome.not_met += not_met
 

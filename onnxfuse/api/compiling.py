@@ -3,7 +3,7 @@
 import json
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,18 +56,24 @@ class Compiled:
 
     def as_dict(self) -> dict[str, Any]:
         """Return every fact for JSON."""
-        made = self.made
         return {
             "ok": True,
             "target": str(self.target),
-            "bytes": made.size,
+            "bytes": self.made.size,
             "seconds": round(self.seconds, 3),
-            "ranges": {n: list(r) for n, r in made.ranges.items()},
-            "assumed": list(self.assumed),
-            "targets": {n: {"kernels": c, "bytes": b} for n, (c, b) in made.kernels.items()},
-            "programs": [asdict(p) for p in made.programs],
-            "without": dict(made.without),
+            **covered(self.made, self.assumed),
         }
+
+
+def covered(made: "Made", assumed: Sequence[str]) -> dict[str, Any]:
+    """Return what a pack covers, for JSON. `assumed`: the dimensions whose ranges nobody gave."""
+    return {
+        "ranges": {n: list(r) for n, r in made.ranges.items()},
+        "assumed": list(assumed),
+        "targets": {n: {"kernels": c, "bytes": b} for n, (c, b) in made.kernels.items()},
+        "programs": [asdict(p) for p in made.programs],
+        "without": dict(made.without),
+    }
 
 
 def compile(
@@ -86,22 +92,22 @@ def compile(
         raise UsageError("a model in memory has no file beside which its pack could be", "Say where: target=FILE.")
     place = Path(target) if target is not None else file.beside(path or Path())
     writable(place)
-    light = source if isinstance(source, onnx.ModelProto) else io.load(source, weights=False)
-    made, assumed = build(light, asked, step, None if path is None else path.parent, path)
+    light = source if isinstance(source, onnx.ModelProto) else io.outline(source)
+    made, assumed = build(light, asked, step, path)
     write(made, place)
     return Compiled(place, made, assumed, time.perf_counter() - begun)
 
 
 def build(
-    model: onnx.ModelProto, asked: Compiling, step: Step, folder: Path | None = None, name: Path | None = None
+    model: onnx.ModelProto, asked: Compiling, step: Step, path: Path | None = None
 ) -> "tuple[Made, tuple[str, ...]]":
-    """Return the pack of a model in memory, and which ranges were assumed. `folder`: where its data files are."""
+    """Return the pack of a model in memory, and which ranges were assumed. `path`: its file."""
     from onnxfuse.runtime.packing import make
     from onnxfuse.runtime.ranges import dimensions
 
     if not fused_ops(model):
         raise ModelError(
-            f"{name or 'the model'}: has no fused ops, and needs no kernels",
+            f"{path or 'the model'}: has no fused ops, and needs no kernels",
             "Optimize it first: onnxfuse optimize IN.onnx OUT.onnx --compile.",
         )
     known = dimensions(model)
@@ -112,7 +118,7 @@ def build(
             raise UsageError(f"--shape {dim}={least}..{most}: is no range", "Say the least and the greatest: 1..32.")
     ranges = {n: asked.ranges.get(n, usual) for n, usual in known.items()}
     targets = _targets(asked)
-    made = make(model, targets, ranges, tf32=not is_strict_fp32(model), rules=asked.rules, folder=folder, step=step)
+    made = make(model, targets, ranges, tf32=not is_strict_fp32(model), rules=asked.rules, path=path, step=step)
     return made, tuple(n for n in known if n not in asked.ranges)
 
 
@@ -210,7 +216,7 @@ def inspect(model: Path) -> Inspected | None:
     except PackError as error:
         return Inspected(place, str(error), mend)
     index, fault = pack.index, ""
-    ops, there = set(fused_ops(io.load(model, weights=False))), {e.name for e in index.ops}
+    ops, there = set(fused_ops(io.outline(model))), {e.name for e in index.ops}
     facts = _facts(index.facts)
     missing = ops - there - set(facts["without"])
     if pack.head.planners.hex() != stored.planners():

@@ -13,12 +13,13 @@ from onnxfuse.rewrite.unfuse import unfuse
 
 if TYPE_CHECKING:
     from onnxfuse.precision import Lowering
+    from onnxfuse.verification.planning import RealInputs
 
 __all__ = ["Lowered", "converted", "lowering"]
 
 
 def lowering(
-    precision: str | None, inputs: tuple[object, ...] = (), tolerance: float | None = None, io: str | None = None,
+    precision: str | None, inputs: "tuple[RealInputs, ...]" = (), tolerance: float | None = None, io: str | None = None,
     seconds: float | None = None,
 ) -> "Lowering | None":  # fmt: skip
     """Return what is asked for, None where nothing is. Raises UsageError for what there is not."""
@@ -26,7 +27,7 @@ def lowering(
         return None
     from onnxfuse.precision import SECONDS, Lowering  # ONNX Runtime is imported where something is to be run.
 
-    return Lowering(precision, tuple(inputs), tolerance, io or "float32", seconds or SECONDS)  # type: ignore[arg-type]  # paths or arrays
+    return Lowering(precision, tuple(inputs), tolerance, io or "float32", seconds or SECONDS)
 
 
 def converted(model: ModelProto, origin: Origin, options: Options, progress: Progress) -> tuple[Origin, Lowered | None]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnx import ModelProto
 
-from onnxfuse.api import compiling, left, tuning
+from onnxfuse.api import compiling, left, misses, tuning
 from onnxfuse.api import options as asked
 from onnxfuse.api.compiling import Compiled
 from onnxfuse.api.dumping import Dumping, Written, dumping
@@ -89,6 +89,7 @@ class Optimized:
             "notes": report.notes,
             "phases": {k: round(v, 3) for k, v in report.seconds.items()},
             "not_met": [asked.told(report, r) for r in missed],
+            "why": [line for r in missed for line in why(report, r)],
         }
         if self.undone is not None:
             facts["undone"] = self.undone
@@ -106,6 +107,14 @@ class Optimized:
         if self.tuned is not None and self.options.tuning is not None:
             facts["tuning"] = tuning.facts(self.tuned, self.options.tuning.file)
         return facts
+
+
+def why(report: Report, required: Requirement) -> list[str]:
+    """Return why a requirement is missed: where the rule stopped short, or where it applied and was not to."""
+    applied = [a for a in report.applied if a.rule == required.rule]
+    if required.relation in ("==", "<=", "<") and len(applied) >= required.count:
+        return [f"{a.rule} applied at {a.nodes[0] if a.nodes else a.op}" for a in applied[: misses.WHYS]]
+    return misses.why(report, required.rule)
 
 
 def optimize(model: Model, options: Options | None = None, progress: Progress = silent) -> Optimized:

@@ -72,6 +72,18 @@ class Compiling:
 
 
 @dataclass(frozen=True)
+class Exporting:
+    """A folder that serves a fused model without Python."""
+
+    compiling: Compiling = Compiling(ptx=True)
+    at: str | None = None
+    """The path of the folder where the server sees it, by default where it is written."""
+    batch: bool | None = None
+    """Whether Triton joins requests along the dimension that all inputs and outputs begin with; by default where there
+    is one."""
+
+
+@dataclass(frozen=True)
 class Options:
     """What a caller chooses of how a model is optimized."""
 
@@ -123,11 +135,14 @@ def without(rules: Sequence[Rule], names: Collection[str]) -> tuple[Rule, ...]:
 
 
 def requirement(text: str) -> Requirement:
-    """Return what `RULE` or `RULE>=N` asks for; raises UsageError for another text."""
-    found = re.fullmatch(r"\s*(\w+)\s*(?:>=\s*([0-9]{1,18}))?\s*", text)
-    if found is None:
-        raise UsageError(f"--require '{text}' is not of the form RULE or RULE>=N")
-    return Requirement(found[1], ">=", int(found[2] or 1))
+    """Return what `RULE`, `RULE>=N` or `RULE==N` asks for, as in onnxfuse.toml; raises UsageError for another text."""
+    named = re.match(r"\s*(\w+)", text)
+    asked = None if named is None else Requirement.of(named[1], text[named.end() :].strip() or ">=1")
+    if asked is None:
+        raise UsageError(
+            f"require: '{text}' is not of the form RULE, RULE>=N or RULE==N", "The relations are ==, >=, <=, > and <."
+        )
+    return asked
 
 
 def missed(report: Report, required: Sequence[Requirement]) -> list[Requirement]:

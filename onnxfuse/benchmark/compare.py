@@ -246,7 +246,7 @@ def _run(
         shapes=case.shapes,
         items=next((case.shapes[s.name][0] for s in specs if s.shape), 1),
         rows=tuple(
-            Row(c.name, c.setting.name, Timing.of(seconds), memory, launched)
+            Row(c.name, c.setting.name, Timing.of(seconds, race.rounds), memory, launched)
             for (c, _, memory), seconds, launched in zip(ready, times, launches, strict=True)
         ),
         refused=tuple(refused),

@@ -1,5 +1,6 @@
 """What a benchmark found: for each set of shapes the times of each model at each setting, and the speed-up."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,11 +21,38 @@ class Timing:
     p90: float
     p99: float
     min: float
+    low: float
+    """With `high`: between which the median lies, at 95% confidence."""
+    high: float
 
     @classmethod
-    def of(cls, seconds: Sequence[float]) -> "Timing":
-        """Return the percentiles, interpolated between the two nearest runs."""
-        return cls(*(float(p) * 1e6 for p in np.percentile(seconds, (50, 90, 99, 0))))
+    def of(cls, seconds: Sequence[float], rounds: int = 1) -> "Timing":
+        """Return the percentiles, interpolated between the two nearest runs, and the interval of the median.
+
+        `seconds` are those of `rounds` rounds of as many runs each, one after the other.
+        """
+        samples = np.median(np.reshape(seconds, (rounds, -1)), axis=1) if rounds > 1 else seconds
+        found = (*np.percentile(seconds, (50, 90, 99, 0)), *interval([float(s) for s in samples]))
+        return cls(*(float(p) * 1e6 for p in found))
+
+    def differs(self, other: "Timing") -> bool:
+        """Return whether the intervals of the medians are apart: what overlaps may be chance."""
+        return self.high < other.low or other.high < self.low
+
+
+def interval(samples: Sequence[float]) -> tuple[float, float]:
+    """Return where the median of what `samples` were drawn from lies, at 95% confidence, whatever its distribution.
+
+    By order statistics: it is below the k-th of n with the probability of fewer than k heads in n throws. Of fewer than
+    six that is the whole of their range. Of several rounds each is one sample: its runs share the clock of the moment.
+    """
+    ordered = sorted(samples)
+    n, k, below = len(ordered), 0, 0.5 ** len(ordered)
+    while below <= 0.025:
+        k += 1
+        below += math.comb(n, k) * 0.5**n
+    k = max(k, 1)
+    return ordered[k - 1], ordered[n - k]
 
 
 @dataclass(frozen=True)
@@ -88,6 +116,17 @@ class Block:
         """The original's best median over the fused model's."""
         return self.best("original").timing.p50 / self.best("fused").timing.p50
 
+    @property
+    def differs(self) -> bool:
+        """Whether the two best medians are apart by more than chance."""
+        return self.best("original").timing.differs(self.best("fused").timing)
+
+    @property
+    def verdict(self) -> str:
+        """The speed-up in words, and over what."""
+        setting = self.best("original").setting
+        return f"{self.speedup:.2f}x over {setting}" if self.differs else f"no difference to {setting}"
+
     def best(self, model: ModelName) -> Row:
         """Return the model's row with the smallest median."""
         return min((r for r in self.rows if r.model == model), key=lambda r: r.timing.p50)
@@ -113,6 +152,8 @@ class Block:
             "shapes": {n: list(s) for n, s in self.shapes.items()},
             "items": self.items,
             "speedup": self.speedup,
+            "differs": self.differs,
+            "verdict": self.verdict,
             "best_setting": self.best("original").setting,
             "fused_setting": self.best("fused").setting,
             "rows": rows,
@@ -171,11 +212,30 @@ class Report:
     @property
     def summary(self) -> str:
         """The verdict in one line."""
+        same = [b for b in self.blocks if not b.differs]
         if len(self.blocks) == 1:
-            verdict = f"{self.speedup:.2f}x over" if self.speedup >= 1 else f"slower, {self.speedup:.2f}x of"
-            return f"{verdict} ONNX Runtime's best ({self.blocks[0].best('original').setting})"
+            best, x = self.blocks[0].best("original").setting, f"{self.speedup:.2f}x"
+            if same:
+                return f"no difference to ONNX Runtime's best ({best}): {x} is within the spread of the rounds"
+            verdict = f"{x} over" if self.speedup >= 1 else f"slower, {x} of"
+            return f"{verdict} ONNX Runtime's best ({best})"
         most = max(b.speedup for b in self.blocks)
-        return f"{self.speedup:.2f}x to {most:.2f}x over ONNX Runtime's best settings, {len(self.blocks)} shapes"
+        told = f"{self.speedup:.2f}x to {most:.2f}x over ONNX Runtime's best settings, {len(self.blocks)} shapes"
+        return f"{told}; no difference at {', '.join(b.name for b in same)}" if same else told
+
+    @property
+    def portable(self) -> str:
+        """What was timed where no kernel can run, and how it compares; empty on CUDA, and without fused ops."""
+        if self.provider.startswith("CUDA") or not self.fused_ops.nodes:
+            return ""
+        block = min(self.blocks, key=lambda b: b.speedup)
+        if not block.differs:
+            how = "no faster and no slower than the original"
+        elif block.speedup < 1:
+            how = f"{1 / block.speedup:.2f}x as slow as the original at {block.name}"
+        else:
+            how = f"{block.speedup:.2f}x as fast as the original at {block.name}"
+        return f"no kernel runs on the CPU; this is the portable form, the bodies of the fused ops: {how}"
 
     def missed(self, least: float) -> tuple[Block, ...]:
         """Return the shapes whose speed-up is below `least`."""
@@ -203,4 +263,5 @@ class Report:
                 "by_type": dict(self.ceilings.flops_per_second),
             },
             "uncounted": self.uncounted,
+            "portable": self.portable,
         }

@@ -115,13 +115,16 @@ def command(
 
 def show(report: "Report", not_met: list[str], console: Console) -> None:
     """Print the verdict, a block of rows per set of shapes, and what the figures stand on, on one screen."""
-    console.print(f"[bold {'green' if report.speedup >= 1 else 'red'}]{escape(report.summary)}[/]")
+    color = "" if not any(b.differs for b in report.blocks) else " green" if report.speedup >= 1 else " red"
+    console.print(f"[bold{color}]{escape(report.summary)}[/]")
+    if report.portable:
+        console.print(f"[yellow]note:[/] {escape(report.portable)}")
     for line in not_met:
         console.print(f"[bold red]not met:[/] {escape(line)}")
     on_cuda = report.provider.startswith("CUDA")
     counted = any(row.launches is not None for block in report.blocks for row in block.rows)
     more = (*(["memory"] if on_cuda else []), *(["launches"] if counted else []), "roofline", "fused faster")
-    titles = ("p50 us", "p90", "p99", "min", "items/s", *more)
+    titles = ("p50 us", "95% of it", "p90", "p99", "min", "items/s", *more)
     table = Table("", box=None, pad_edge=False, header_style="bold")
     for title in titles:
         table.add_column(title, justify="right", no_wrap=True)
@@ -138,12 +141,23 @@ def _add_rows(table: Table, block: "Block", *, on_cuda: bool) -> None:
     best = (block.best("original"), block.best("fused"))
     for row in block.rows:
         t = row.timing
-        times = (f"{us:.{0 if us >= 100 else 1}f}" for us in (t.p50, t.p90, t.p99, t.min))
+        p50, low, high, *times = (
+            f"{us:.{0 if us >= 100 else 1}f}" for us in (t.p50, t.low, t.high, t.p90, t.p99, t.min)
+        )
         memory = ["?" if row.memory is None else f"{row.memory / 1e6:.0f} MB"] if on_cuda else []
-        faster = f"{t.p50 / best[1].timing.p50:.2f}x" if row.model == "original" else ""
+        faster = f"{t.p50 / best[1].timing.p50:.2f}x" if t.differs(best[1].timing) else "no difference"
         launches = [] if row.launches is None else [str(row.launches)]
         share = block.roofline(row)
-        facts = (*times, f"{block.throughput(row):.0f}", *memory, *launches, _percent(share), faster)
+        facts = (
+            p50,
+            f"{low}..{high}",
+            *times,
+            f"{block.throughput(row):.0f}",
+            *memory,
+            *launches,
+            _percent(share),
+            faster if row.model == "original" else "",
+        )
         table.add_row(escape(f"  {row.model}: {row.setting}"), *facts, style="green" if row in best else None)
     for refused in block.refused:
         table.add_row(escape(f"  {refused.model}: {refused.setting}"), LEFT_OUT[refused.kind])
@@ -180,6 +194,9 @@ def _legend(report: "Report", on_cuda: bool) -> list[str]:
         lines.append(f"launches not counted: {report.uncounted}: pip install 'onnxfuse[profile]'")
     how = (
         f"{report.rounds} x {report.runs} timed runs of each in turns, inputs and outputs bound; {report.seconds:.0f} s"
+    )
+    lines.append(
+        "all times in us per run; 95% of it: where the median of the rounds lies; what overlaps is no difference"
     )
     unknown = any(row.memory is None for block in report.blocks for row in block.rows)
     memory = f"; memory is by how much the card's use grew{', ? where other processes freed some' if unknown else ''}"

@@ -15,7 +15,7 @@ from onnxfuse.cli.parameters import JSON_OPTION
 
 
 @click.command("ci")
-@click.argument("config", required=False, default="onnxfuse.toml", type=click.Path(path_type=Path))
+@click.argument("config", required=False, type=click.Path(path_type=Path))
 @click.option("--update", is_flag=True, help="Write the lock file as things are now.")
 @click.option("--locked", is_flag=True, help="Exit 4 for any difference to the lock file, not only for losses.")
 @click.option("--model", "names", metavar="NAME", multiple=True, help="This model alone; may be repeated.")
@@ -23,7 +23,7 @@ from onnxfuse.cli.parameters import JSON_OPTION
 @output_options
 @JSON_OPTION
 def command(
-    config: Path,
+    config: Path | None,
     update: bool,
     locked: bool,
     names: tuple[str, ...],
@@ -31,8 +31,9 @@ def command(
     as_json: bool,
     outputs: Outputs,
 ) -> int:
-    """Hold the models of CONFIG (onnxfuse.toml) to what it asks for, and to what CONFIG's lock file remembers.
+    """Hold the models of CONFIG to what it asks for, and to what CONFIG's lock file remembers.
 
+    Without CONFIG it is the onnxfuse.toml of this folder, or of the nearest folder above that has one.
     Each [[model]] has path, and may have output, require (fusions with counts), shapes, budget (nodes, megabytes,
     error), verify (seeds, inputs; or false), bench (min_speedup), precision with io_precision and tolerance,
     provider, rules, skip, freeze_initializers, name. A lost fusion, a node more than was locked, one more that keeps
@@ -87,7 +88,10 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
         return (escape(outcome.entry.name), "", "", "", "", "[red]error[/]")
     nodes = outcome.optimized["nodes"]
     verified = "not run" if outcome.verified is None else "ok" if outcome.verified["ok"] else "[red]MISMATCH[/]"
-    speedup = "not run" if outcome.benched is None else f"{outcome.benched['speedup']:.2f}x"
+    speedup = "not run"
+    if outcome.benched is not None:
+        differs = any(block["differs"] for block in outcome.benched["blocks"])
+        speedup = f"{outcome.benched['speedup']:.2f}x" if differs else "no difference"
     return (
         escape(outcome.entry.name),
         f"{nodes['before']} -> {nodes['after']}",
@@ -112,5 +116,7 @@ def _print_outcome(outcome: Outcome, console: Console, lock: str) -> None:
         console.print(f"[bold red]{name}: lost:[/] {escape(str(change))} [dim](against {lock})[/]")
     for line in dict.fromkeys(outcome.why):
         console.print(f"  why: {escape(line)}")
+    for line in outcome.notes:
+        console.print(f"[yellow]{name}: note:[/] {escape(line)}")
     if outcome.entry.output is not None and outcome.optimized is not None and outcome.optimized["target"] is not None:
         console.print(f"{escape(str(outcome.entry.output))} written", style="dim")

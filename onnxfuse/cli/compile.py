@@ -8,26 +8,13 @@ from onnxfuse.api.compiling import compile
 from onnxfuse.api.options import Compiling
 from onnxfuse.cli.compiled import show
 from onnxfuse.cli.console import output, print_json, working
-from onnxfuse.cli.parameters import JSON_OPTION, ShapeOption, Shapes, arch_names, ranges, rules_option
+from onnxfuse.cli.parameters import ARCH_OPTION, JSON_OPTION, RANGE_OPTION, Shapes, arch_names, ranges, rules_option
 
 
 @click.command("compile")
 @click.argument("model", metavar="MODEL.onnx", type=click.Path(path_type=Path))
-@click.option(
-    "--arch",
-    "archs",
-    metavar="sm_NN[,...]",
-    multiple=True,
-    help="GPUs to compile for; default the one here, without one sm_80 to sm_120.",
-)
-@click.option(
-    "--shape",
-    "shapes",
-    metavar="NAME=N..M",
-    type=ShapeOption(),
-    multiple=True,
-    help="The range of a dimension, or its number; default 1..32 for the first of an input, 1..512 for others.",
-)
+@ARCH_OPTION
+@RANGE_OPTION
 @click.option(
     "--ptx/--no-ptx", default=None, help="Kernels for later GPUs, too; default where no GPU is here or named."
 )

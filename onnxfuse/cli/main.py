@@ -32,11 +32,13 @@ COMMANDS = {
     "rules": "List the rules, or explain one.",
     "explain": "Say what fuses in a model, what does not, and why.",
     "compile": "Compile a fused model's kernels for ranges of shapes into one file beside it.",
+    "export-library": "Write a folder that C++, C#, Java and Triton serve a fused model from, without Python.",
     "ci": "Hold models to what onnxfuse.toml and onnxfuse.lock promise.",
     "doctor": "Say what is installed, what is missing, and how to mend it.",
     "completion": "Print the completion script for a shell.",
 }
-"""Each command is a module of this package with a click command called `command`, imported when it is used."""
+"""Each command is a module of this package with a click command called `command`, imported when it is used: a hyphen of
+its name is an underscore of the module's."""
 
 EXIT_CODES = """\
 Exit codes: 0 ok, 1 numerical mismatch, 2 usage, 3 unreadable or invalid model,
@@ -67,7 +69,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"onnxfuse.cli.{name}").command
+        command: click.Command = importlib.import_module(f"onnxfuse.cli.{name.replace('-', '_')}").command
         taken = {option for parameter in command.params for option in parameter.opts}
         command.params += [option for option in manners() if not taken & set(option.opts)]
         return command

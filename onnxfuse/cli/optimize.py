@@ -37,7 +37,12 @@ from onnxfuse.model.replacing import same_file
 @click.option(
     "--skip", metavar="RULE", multiple=True, shell_complete=rule_names, help="Leave this rule out; may be repeated."
 )
-@click.option("--require", metavar="RULE[>=N]", multiple=True, help="Exit 4 unless the rule applied so often.")
+@click.option(
+    "--require",
+    metavar="RULE[>=N|==N]",
+    multiple=True,
+    help="Exit 4 unless the rule applied so often; as in onnxfuse.toml.",
+)
 @precision_options
 @click.option("--guard", is_flag=True, help="Check every fusion on inputs; undo what leaves the error budget.")
 @click.option(

@@ -23,6 +23,8 @@ def show(facts: dict[str, Any], tuned: "Tuned | None", console: Console) -> None
     nodes = facts["nodes"]
     for line in facts["not_met"]:
         console.print(f"[bold red]not met:[/] {escape(line)}; nothing was written")
+    for line in dict.fromkeys(facts["why"]):
+        console.print(f"  why: {escape(line)}", soft_wrap=True)
     if "undone" in facts:
         console.print(
             f"[bold green]undone:[/] {facts['undone']} fused nodes are plain ones again: {nodes['after']} nodes. "

@@ -70,6 +70,22 @@ def arch_names(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(name.strip() for names in given for name in names.split(",") if name.strip())
 
 
+ARCH_OPTION = click.option(
+    "--arch",
+    "archs",
+    metavar="sm_NN[,...]",
+    multiple=True,
+    help="GPUs to compile for; default the one here, without one sm_80 to sm_120.",
+)
+RANGE_OPTION = click.option(
+    "--shape",
+    "shapes",
+    metavar="NAME=N..M",
+    type=ShapeOption(),
+    multiple=True,
+    help="The range of a dimension, or its number; default 1..32 for the first of an input, 1..512 for others.",
+)
+
 TF32_OPTION = click.option(
     "--tf32/--no-tf32",
     "use_tf32",

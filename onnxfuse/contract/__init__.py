@@ -1,6 +1,6 @@
 """What a repository promises of its models: `onnxfuse.toml` says it, `onnxfuse.lock` remembers what was reached."""
 
-from onnxfuse.contract.config import LOCK, Contract, Entry, Requirement, read
+from onnxfuse.contract.config import LOCK, Contract, Entry, Requirement, nearest, read
 from onnxfuse.contract.lock import (
     Change,
     Lock,
@@ -24,6 +24,7 @@ __all__ = [
     "beyond_tolerance",
     "compare",
     "lock_model",
+    "nearest",
     "read",
     "read_lock",
     "rule_hashes",

@@ -28,6 +28,7 @@ from onnxfuse.rewrite.language.pattern import did_you_mean
 
 RELATIONS = {"==": operator.eq, ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 SEE = "See onnxfuse ci --help."
+NAME = "onnxfuse.toml"
 LOCK = ".lock"
 """In place of the suffix of the configuration's name."""
 KINDS: dict[type, str] = {str: "a text", list: "a list", dict: "a table", bool: "true or false"}
@@ -50,6 +51,12 @@ class Requirement:
 
     def __str__(self) -> str:
         return f"{self.rule}{self.relation}{self.count}"
+
+    @classmethod
+    def of(cls, rule: str, text: str) -> "Requirement | None":
+        """Return what a relation and a number, such as `>=3`, ask of a rule; None for another text."""
+        found = re.fullmatch(r"\s*(==|>=|<=|>|<)\s*([0-9]{1,18})\s*", text)
+        return None if found is None else cls(rule, found[1], int(found[2]))
 
 
 @dataclass(frozen=True)
@@ -92,6 +99,13 @@ class Contract:
 
     path: Path
     models: tuple[Entry, ...]
+
+
+def nearest() -> Path:
+    """Return the onnxfuse.toml of the current folder, or of the nearest folder above that has one."""
+    here = Path.cwd()
+    above = next((n for n, folder in enumerate((here, *here.parents)) if (folder / NAME).is_file()), 0)
+    return Path(*[".."] * above, NAME)
 
 
 def read(path: Path) -> Contract:
@@ -213,10 +227,10 @@ class _Reader:
     def requirement(self, rule: str, given: object, line: int) -> Requirement:
         if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
             return Requirement(rule, ">=", given)
-        found = re.fullmatch(r"\s*(==|>=|<=|>|<)\s*([0-9]{1,18})\s*", given) if isinstance(given, str) else None
+        found = Requirement.of(rule, given) if isinstance(given, str) else None
         if found is None:
             raise self.wrong(f'require: {rule} is {shown(given)}, expected a number or a text such as "==24"', line)
-        return Requirement(rule, found[1], int(found[2]))
+        return found
 
     def sizes(self, name: str, given: object, line: int) -> tuple[int, ...]:
         sizes = given if isinstance(given, list) else [given]

@@ -4,8 +4,8 @@ Pure Python up to the plan; `compile` needs NVRTC, `load` needs a GPU.
 """
 
 from onnxfuse.kernels.arch import SUPPORTED, Arch
+from onnxfuse.kernels.build.gpu import arch_of
 from onnxfuse.kernels.build.nvrtc import (
-    arch_of,
     compile,
     compiles_for,
     is_compiled,

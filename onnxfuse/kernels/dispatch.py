@@ -120,11 +120,7 @@ def general_family(op: FusedOp, key: Key, arch: Arch) -> Family:
 
 def _general(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> LaunchPlan:
     program, running = _general_program(op)
-    made = general_plan.plan(op.name, program, running, input_shapes, arch)
-    reason = limits.exceeded(made, len(op.inputs) + len(op.outputs), arch)
-    if reason is not None:
-        raise UnsupportedError(reason)
-    return made
+    return _within_limits(op, general_plan.plan(op.name, program, running, input_shapes, arch), arch)
 
 
 def _general_program(op: FusedOp) -> tuple[Program, Running | None]:
@@ -158,7 +154,10 @@ def _launchable(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arc
         outputs = mine.output_shapes(op, input_shapes)
         if not any(math.prod(s) for s in outputs):
             return launch_plan.nothing(op, outputs)
-    made = mine.plan(op, input_shapes, aligned, arch, tuning)
+    return _within_limits(op, mine.plan(op, input_shapes, aligned, arch, tuning), arch)
+
+
+def _within_limits(op: FusedOp, made: LaunchPlan, arch: Arch) -> LaunchPlan:
     reason = limits.exceeded(made, len(op.inputs) + len(op.outputs), arch)
     if reason is not None:
         raise UnsupportedError(reason)

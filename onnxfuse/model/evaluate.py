@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
-from onnx.reference import ReferenceEvaluator
 
 FOLDABLE = frozenset({
     "Abs", "Add", "And", "Cast", "Ceil", "Clip", "Concat", "ConstantOfShape", "Div", "Equal", "Exp", "Expand",
@@ -27,6 +26,10 @@ def evaluate(
 
     Raises one of REFUSALS where an operator is not defined on its values: the model is at fault, if the node ever runs.
     """
+    from onnx.reference import (
+        ReferenceEvaluator,
+    )  # takes 20 ms, which a session that computes no constants does without
+
     imports = [onnx.helper.make_opsetid("", opset)]
     function = onnx.helper.make_function("constant", "constant", list(inputs), list(outputs), list(nodes), imports)
     with np.errstate(all="ignore"):  # what the model divides by zero is its own affair; the result is the same

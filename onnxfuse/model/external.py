@@ -5,7 +5,7 @@ import hashlib
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
 from typing import BinaryIO
@@ -64,17 +64,21 @@ def fetch(model: onnx.ModelProto, path: Path, *, small: bool = False) -> None:
     With `small` only those that can be the target of a Reshape, axes and the like, where they can be had. Raises
     ModelError where weights are missing, cut, or outside the model's folder.
     """
+    wanted = (t for t in tensors(model) if is_external(t) and (not small or bytes_of(t) <= SMALL))
+    read(wanted, path, as_far_as_there=small)
+
+
+def read(wanted: Iterable[TensorProto], path: Path, *, as_far_as_there: bool = False) -> None:
+    """Read these tensors, which are external, of the model of the file `path`; as `fetch`."""
     opened: dict[str, BinaryIO] = {}
     with contextlib.ExitStack() as files:
-        for tensor in tensors(model):
-            if not is_external(tensor) or (small and bytes_of(tensor) > SMALL):
-                continue
+        for tensor in wanted:
             location = _fact(tensor, "location")
             if location not in opened:
                 try:
                     opened[location] = files.enter_context(_open(path, location, tensor))
                 except ModelError:
-                    if small:
+                    if as_far_as_there:
                         continue
                     raise
             _read(tensor, opened[location], location)
@@ -96,7 +100,8 @@ def _open(path: Path, location: str, tensor: TensorProto) -> BinaryIO:
     file = path.parent / location
     folder = Path(os.path.realpath(path.parent))
     where = Path(os.path.realpath(file))
-    if not where.is_relative_to(folder) and not follows_links():
+    own = location == path.name  # whoever named that file trusts it, wherever it is a link to
+    if not own and not where.is_relative_to(folder) and not follows_links():
         raise ModelError(
             f"its data file {location} is a link to {where}, outside the model's folder",
             "Where you trust it, as in the cache of a model hub, say --follow-links; else copy the file there.",
@@ -152,6 +157,13 @@ def _number(tensor: TensorProto, key: str) -> int | None:
 # ---- writing
 
 
+def locate(tensor: TensorProto, location: str, offset: int, length: int) -> None:
+    """Let a tensor without numbers say at which place of a file they are."""
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", str(offset)), ("length", str(length))):
+        tensor.external_data.add(key=key, value=value)
+
+
 class Moved:
     """The weights that go into a data file, and the hash of what was written."""
 
@@ -171,9 +183,7 @@ class Moved:
             self.digest.update(part)
         self.length = offset + len(raw)
         shell = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
-        shell.data_location = TensorProto.EXTERNAL
-        for key, value in (("location", ""), ("offset", str(offset)), ("length", str(len(raw)))):
-            shell.external_data.add(key=key, value=value)
+        locate(shell, "", offset, len(raw))
         return shell
 
     def name(self, path: Path) -> str:

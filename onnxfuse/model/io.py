@@ -15,6 +15,8 @@ from onnx import TensorProto
 from onnxfuse.model import bodies, external, pipes
 from onnxfuse.model.errors import DeviceError, ModelError
 from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.outline import GRAPH, INITIALIZER, embedded
+from onnxfuse.model.outline import outline as outlined
 from onnxfuse.model.replacing import collect, folder_locked, is_through, put, real, replacing, temporary, told
 from onnxfuse.model.validate import validate
 
@@ -31,24 +33,7 @@ def load(path: str | Path, *, weights: bool = True) -> onnx.ModelProto:
     Raises ModelError where the file is missing, unreadable, truncated, not an ONNX model, or lacks its external data.
     """
     path = Path(path)
-    if path.is_dir():
-        raise ModelError(f"{path}: is a directory", "Give the .onnx file inside it.")
-    try:
-        known = path.stat()
-        if stat.S_ISCHR(known.st_mode) or stat.S_ISBLK(known.st_mode):
-            raise ModelError(f"{path}: is a device, which does not end", "Give an .onnx file.")
-        if known.st_size >= PROTOBUF_READS:
-            raise ModelError(
-                f"{path}: has {known.st_size / 1e9:.1f} GB, and no .onnx file has more than 2",
-                "Is it the file with the weights? Give the model beside it.",
-            )
-        data = pipes.read(path, PROTOBUF_READS) if stat.S_ISFIFO(known.st_mode) else path.read_bytes()
-    except FileNotFoundError:
-        raise ModelError(f"{path}: no such file", "Check the path.") from None
-    except OSError as error:
-        raise ModelError(f"{path}: cannot be read: {error.strerror}", "Check the file's permissions.") from None
-    model = parse(data, str(path))
-    del data
+    model = parse(_data(path), str(path))
     try:
         if not weights:
             external.fetch(model, path, small=True)
@@ -64,6 +49,47 @@ def load(path: str | Path, *, weights: bool = True) -> onnx.ModelProto:
     except ModelError as error:
         raise ModelError(f"{path}: {error}", error.hint) from None
     return model
+
+
+def outline(path: str | Path) -> onnx.ModelProto:
+    """Return the model in `path` with every weight that is not small told as a place of its file, or of another one.
+
+    For looking at the graph, at shapes and at single weights (`external.read`): as cheap for 2 GB as for 2 MB. Raises
+    what `load` raises, but for external data that is not there.
+    """
+    path = Path(path)
+    try:
+        light = outlined(path) if path.is_file() else None
+        model = None if light is None else parse(light, str(path))
+    except (OSError, ModelError):
+        model = None
+    if model is None:  # the whole of it may be read, or says why not
+        return load(path, weights=False)
+    try:
+        external.fetch(model, path, small=True)
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}", error.hint) from None
+    return model
+
+
+def _data(path: Path) -> bytes:
+    """Return what the file holds; raises ModelError where it cannot be read."""
+    if path.is_dir():
+        raise ModelError(f"{path}: is a directory", "Give the .onnx file inside it.")
+    try:
+        known = path.stat()
+        if stat.S_ISCHR(known.st_mode) or stat.S_ISBLK(known.st_mode):
+            raise ModelError(f"{path}: is a device, which does not end", "Give an .onnx file.")
+        if known.st_size >= PROTOBUF_READS:
+            raise ModelError(
+                f"{path}: has {known.st_size / 1e9:.1f} GB, and no .onnx file has more than 2",
+                "Is it the file with the weights? Give the model beside it.",
+            )
+        return pipes.read(path, PROTOBUF_READS) if stat.S_ISFIFO(known.st_mode) else path.read_bytes()
+    except FileNotFoundError:
+        raise ModelError(f"{path}: no such file", "Check the path.") from None
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror}", "Check the file's permissions.") from None
 
 
 def name_in_utf8(path: Path) -> str:
@@ -184,29 +210,13 @@ def _stream(model: onnx.ModelProto, file: BinaryIO) -> None:
     graph = light.graph.SerializeToString(deterministic=True)
     light.ClearField("graph")
     sizes = [tensor.ByteSize() for tensor in model.graph.initializer]
-    total = len(graph) + sum(len(_field(_INITIALIZER, size)) + size for size in sizes)
+    total = len(graph) + sum(len(embedded(INITIALIZER, size)) + size for size in sizes)
     file.write(light.SerializeToString(deterministic=True))
-    file.write(_field(_GRAPH, total))
+    file.write(embedded(GRAPH, total))
     file.write(graph)
     for tensor, size in zip(model.graph.initializer, sizes, strict=True):
-        file.write(_field(_INITIALIZER, size))
+        file.write(embedded(INITIALIZER, size))
         file.write(tensor.SerializeToString(deterministic=True))
-
-
-_GRAPH = onnx.ModelProto.DESCRIPTOR.fields_by_name["graph"].number
-_INITIALIZER = onnx.GraphProto.DESCRIPTOR.fields_by_name["initializer"].number
-
-
-def _field(number: int, length: int) -> bytes:
-    """Return what stands before an embedded message in protobuf's wire format: its field number and its length."""
-    key = number << 3 | 2
-    encoded = bytearray()
-    for value in (key, length):
-        while value >= 0x80:
-            encoded.append(value & 0x7F | 0x80)
-            value >>= 7
-        encoded.append(value)
-    return bytes(encoded)
 
 
 def size(model: onnx.ModelProto) -> int:

@@ -32,7 +32,7 @@ from onnxfuse.verification.inputs import Case
 from onnxfuse.verification.lower_precision import relative_rms
 from onnxfuse.verification.planning import RealInputs
 from onnxfuse.verification.reference import OutOfTime
-from onnxfuse.verification.truth import FLOAT64_PARAMETERS, REFERENCE_GAPS, no_float64, random_node
+from onnxfuse.verification.truth import FLOAT64_PARAMETERS, REFERENCE_GAPS, no_float64, parameters, random_node
 from onnxfuse.verification.usual import usual_cases
 
 Progress = Callable[[str], None]
@@ -130,7 +130,7 @@ def _measured(
 ) -> tuple[list[str], dict[str, Place], Measured, str]:
     """Return the masks that were clamped in `model`, its nodes, what they meet, and the type of the truth."""
     types = [low] if asked.precision != "mixed" else [low, TensorProto.BFLOAT16]
-    truth = TensorProto.DOUBLE if _parameters(model) <= FLOAT64_PARAMETERS else FLOAT
+    truth = TensorProto.DOUBLE if parameters(model) <= FLOAT64_PARAMETERS else FLOAT
 
     def look(at: ModelProto, types: Sequence[int]) -> tuple[dict[str, Place], Measured]:
         main = scopes_of(at)
@@ -155,10 +155,6 @@ def _measured(
         else:
             model.CopyFrom(hidden)
     return clamped, places, seen, "float64" if truth == TensorProto.DOUBLE else "float32"
-
-
-def _parameters(model: ModelProto) -> int:
-    return sum(int(np.prod(t.dims, dtype=np.int64)) for t in model.graph.initializer)
 
 
 def _require(choice: Choice, places: Mapping[str, Place], tolerance: float, asked: Lowering) -> None:

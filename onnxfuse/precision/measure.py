@@ -24,7 +24,7 @@ from onnxfuse.precision.plan import Place
 from onnxfuse.precision.scopes import key
 from onnxfuse.verification.lower_precision import relative_rms
 from onnxfuse.verification.reference import Float64, OutOfTime, float64_evaluator
-from onnxfuse.verification.truth import ONE_THREAD_FLOPS, flops
+from onnxfuse.verification.truth import ONE_THREAD_FLOPS, flops, in_type
 from onnxfuse.verification.witness import Witness
 
 Array = npt.NDArray[Any]
@@ -187,12 +187,11 @@ def measure(
     type(evaluator).until = began + FIRST_SHARE * seconds
     for n, feed in enumerate(feeds):
         progress(f"measure {n + 1} of {len(feeds)}")
-        wide = {k: x.astype(dtype) if x.dtype.kind in "fV" else x for k, x in feed.items()}
         shapes = {name: x.shape for name, x in feed.items()}
         threads = 1 if flops(model, shapes) <= ONE_THREAD_FLOPS else None
         try:
             with np.errstate(all="ignore"), pools.limit(limits=threads, user_api="blas"):
-                values = evaluator.run(names, wide)
+                values = evaluator.run(names, in_type(feed, dtype))
         except OutOfTime:
             if not outputs:
                 raise

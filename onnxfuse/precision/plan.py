@@ -141,7 +141,8 @@ def _deciding(main: Scope) -> set[int]:
 
 def _is_small(scope: Scope, name: str) -> bool:
     shape = scope.type(name).shape
-    return shape is not None and all(isinstance(d, int) for d in shape) and math.prod(map(int, shape)) <= ON_HOST  # type: ignore[arg-type]  # all are
+    known = [d for d in shape or () if isinstance(d, int)]
+    return shape is not None and len(known) == len(shape) and math.prod(known) <= ON_HOST
 
 
 def converted(every_place: Mapping[str, Place], kept: Mapping[str, int], low: int) -> dict[str, int]:

@@ -67,7 +67,7 @@ def _bench(facts: Facts) -> Iterator[Check]:
     least, seconds = facts.get("min_speedup"), facts["seconds"] / len(facts["blocks"])
     for block in facts["blocks"]:
         name = " ".join(f"{k}={v}" for k, v in block["dimensions"].items()) or "fixed shapes"
-        text = f"{block['speedup']:.2f}x over {block['best_setting']}"
+        text = block["verdict"]
         ok = least is None or block["speedup"] >= least
         yield Check("bench", name, ok, text if ok else f"{text}; --min-speedup {least:g}", seconds)
     if missed and not any(least is not None and b["speedup"] < least for b in facts["blocks"]):

@@ -53,7 +53,7 @@ def _sections(command: str, facts: Mapping[str, Any], prefix: str = "") -> Itera
     elif command == "bench":
         timed: list[tuple[object, ...]] = [
             (" ".join(f"{k}={v}" for k, v in b["dimensions"].items()) or "fixed", r["model"], r["setting"],
-             f"{r['p50']:.1f}", f"{r['p90']:.1f}", f"{b['speedup']:.2f}x" if r["model"] == "fused" else "")
+             f"{r['p50']:.1f}", f"{r['p90']:.1f}", b["verdict"] if r["model"] == "fused" else "")
             for b in facts["blocks"] for r in b["rows"]
         ]  # fmt: skip
         yield f"{prefix}Times", ("shapes", "model", "setting", "p50 us", "p90 us", "speed-up"), timed

@@ -238,7 +238,7 @@ def _times(benched: Facts) -> str:
     parts = []
     for block in benched["blocks"]:
         name = " ".join(f"{k}={v}" for k, v in block["dimensions"].items()) or "fixed shapes"
-        parts.append(f"<h3>{escape(name)}: {block['speedup']:.2f}x over {escape(block['best_setting'])}</h3>")
+        parts.append(f"<h3>{escape(name)}: {escape(block['verdict'])}</h3>")
         parts.append(
             bars([
                 Bar(f"{r['model']}: {r['setting']}", r["p50"], f"{r['p50']:.1f} us (p99 {r['p99']:.1f})",

@@ -17,7 +17,7 @@ from ctypes import (
 from pathlib import Path
 from typing import Any, TypeVar
 
-VERSION = 1
+VERSION = 2
 """`ONNXFUSE_ABI`."""
 
 Sized_ = TypeVar("Sized_", bound=Structure)
@@ -76,7 +76,7 @@ See = CFUNCTYPE(None, c_void_p, POINTER(Launch))
 class Host(Structure):
     _fields_ = (
         ("size", c_size_t), ("plan", Plan), ("scratch", Scratch),  ("release", Release),
-        ("is_there", c_void_p), ("is_leaving", c_void_p), ("name", c_char_p),
+        ("is_there", c_void_p), ("is_leaving", c_void_p), ("name", c_char_p), ("begins", c_void_p),
     )  # fmt: skip
 
 

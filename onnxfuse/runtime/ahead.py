@@ -12,6 +12,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 
 import onnx
 
@@ -152,7 +153,7 @@ class Ahead:
                     future = self.jobs[asked] = Future[LaunchPlan | None]()
                     if len(self.jobs) > MOST_JOBS:
                         self.jobs.pop(next(iter(self.jobs))).cancel()
-                self._later(lambda op=op, asked=asked: _compiled(op, asked), future)  # type: ignore[misc]
+                self._later(partial(_compiled, op, asked), future)
 
     # ---- threads
 

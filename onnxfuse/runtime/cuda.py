@@ -26,7 +26,8 @@ def device_count() -> int:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
         return 0
-    return count.value if driver.cuDeviceGetCount(ctypes.byref(count)) == 0 else 0
+    # Before cuInit the driver tells of none.
+    return count.value if driver.cuInit(0) == driver.cuDeviceGetCount(ctypes.byref(count)) == 0 else 0
 
 
 def device_fault() -> str | None:

@@ -58,6 +58,10 @@ class Engine:
         self.library.onnxfuse_stage(ops)
         return int(ops.value or 0)
 
+    def unstage(self) -> None:
+        """Take back what was made for a registration of this thread that ONNX Runtime did not come to ask for."""
+        self.library.onnxfuse_stage(None)
+
     def forget(self, ops: int) -> None:
         """Let go of what plans these ops, once no session has them: the options of their registration are gone."""
         self.library.onnxfuse_close(ops)

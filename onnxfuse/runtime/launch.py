@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from onnxfuse.kernels import TensorMap
@@ -75,9 +75,14 @@ class Program:
     kernels: tuple[Kernel, ...]
     """By their numbers in the tape."""
     apart: tuple[tuple[int, ...], ...]
-    """Shapes that the planner plans itself: rank and extents of each input in turn."""
+    """Shapes that the planner plans itself: the words of each."""
     rooms: Callable[[int], Rooms]
     """From bytes to scratch memory."""
+
+
+def words_of(shapes: Sequence[Shape]) -> tuple[int, ...]:
+    """Return shapes as programs read them: rank and extents of each in turn."""
+    return tuple(n for s in shapes for n in (len(s), *s))
 
 
 Varied = tuple[tuple[bool, ...], ...]

@@ -1,9 +1,10 @@
 """Fused ops that an op of ONNX Runtime's own computes: on CUDA its function takes the place of the portable body.
 
-Only in the model that a session opens, never in a file: the library's op has no kernel for every provider and type.
+Only in the model that a session opens, and in one that is exported for CUDA alone: the library's op has no kernel for
+every provider and type.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import onnx
@@ -23,18 +24,28 @@ DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 def with_library_ops(model: Model, session_options: SessionOptions, ops: Mapping[str, FusedOp]) -> onnx.ModelProto:
     """Return a copy of `model` in which the library computes these fused ops, as their forms tell it.
 
-    External data stays where it is; `session_options` learn its folder.
+    Weights in files stay where they are, those of the model's own file too; `session_options` learn its folder.
     """
     if isinstance(model, onnx.ModelProto):
         own = io.without_weights(model, lambda weight: weight)
     elif isinstance(model, bytes):
         own = io.parse(model, "the model given as bytes")
     else:
-        own = io.load(model, weights=False)
-        session_options.add_session_config_entry(DATA_FOLDER, str(Path(model).resolve().parent))
-    inferred = types.infer(own)
-    through_library = []
-    for function in own.functions:
+        place = Path(model).resolve()
+        own = io.outline(place)
+        session_options.add_session_config_entry(DATA_FOLDER, str(place.parent))
+    place_library_ops(own, ops)
+    return own
+
+
+def place_library_ops(model: onnx.ModelProto, ops: Mapping[str, FusedOp], called: Collection[str] = ()) -> None:
+    """Let the library compute these fused ops of `model`, as their forms tell it.
+
+    Those of `called` stay functions that are called: for where a kernel of the op may be registered.
+    """
+    inferred = types.infer(model)
+    in_place = []
+    for function in model.functions:
         library = ops[function.name].library if function.domain == DOMAIN and function.name in ops else None
         if library is not None:
             del function.node[:]
@@ -42,12 +53,12 @@ def with_library_ops(model: Model, session_options: SessionOptions, ops: Mapping
             del function.opset_import[:]
             function.opset_import.extend(library.opset_import)
             # ONNX Runtime goes by the imports of the model when it puts the function's nodes into the graph.
-            known = {o.domain for o in own.opset_import}
-            own.opset_import.extend(o for o in library.opset_import if o.domain not in known)
-            through_library.append((function.domain, function.name))
-    if through_library:
-        _put_in_place(own, inferred, through_library)
-    return own
+            known = {o.domain for o in model.opset_import}
+            model.opset_import.extend(o for o in library.opset_import if o.domain not in known)
+            if function.name not in called:
+                in_place.append((function.domain, function.name))
+    if in_place:
+        _put_in_place(model, inferred, in_place)
 
 
 def _put_in_place(model: onnx.ModelProto, inferred: onnx.ModelProto, functions: list[tuple[str, str]]) -> None:

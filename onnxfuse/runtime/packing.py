@@ -67,6 +67,10 @@ class Made:
     """By target: how many, and their bytes."""
     without: Mapping[str, str]
     """Ops for which no kernel is launched on any of the targets, or no shape is known, and why."""
+    launched: Mapping[str, frozenset[str]]
+    """By op, the targets on which a kernel of it is launched."""
+    library: Mapping[str, FusedOp]
+    """Ops that the library computes on some of the targets, with the form that it does."""
 
     @property
     def size(self) -> int:
@@ -92,19 +96,19 @@ def make(
     *,
     tf32: bool = True,
     rules: Sequence[str | Path] = (),
-    folder: Path | None = None,
+    path: Path | None = None,
     step: Step = lambda what, count, of: None,
     processes: int | None = None,
 ) -> Made:
     """Return the pack of a fused model for these targets and these ranges of its inputs' dimensions, by name.
 
-    `tf32`, `rules` and `folder` as for the session that will run it. Every shape of the ranges is evaluated by the
+    `tf32`, `rules` and `path` as for the session that will run it. Every shape of the ranges is evaluated by the
     programs, up to a million for an op; of more some are, and it says so. Needs NVRTC and the engine, no GPU.
     `processes`: by default as many as there are cores.
     """
     bridge()
     step("shapes", 0, 0)
-    ops, tasks, without = _tasks(model, targets, ranges, tf32, rules, folder)
+    ops, tasks, without, library = _tasks(model, targets, ranges, tf32, rules, path)
     with Workers(processes) as workers:
         answers = workers.spread(_covered, tasks, lambda n: step("programs", n, len(tasks)))
         wanted = {
@@ -142,7 +146,8 @@ def make(
         [(kernel.entry, place, images[kernel, place]) for kernel, place in kept],
         bytes.fromhex(stored.planners()),
     )
-    return Made(tuple(parts), dict(ranges), tuple(targets), tuple(told), sizes(index), without)
+    launched = {name: frozenset(targets[p.target].name for p in mine) for name, mine in programs.items()}
+    return Made(tuple(parts), dict(ranges), tuple(targets), tuple(told), sizes(index), without, launched, library)
 
 
 def _tasks(
@@ -151,30 +156,32 @@ def _tasks(
     ranges: Mapping[str, Range],
     tf32: bool,
     rules: Sequence[str | Path],
-    folder: Path | None,
-) -> tuple[dict[str, FusedOp], list[_Task], dict[str, str]]:
-    """Return the ops that are kernels somewhere, what is to be covered of each where, and why others are not."""
+    path: Path | None,
+) -> tuple[dict[str, FusedOp], list[_Task], dict[str, str], dict[str, FusedOp]]:
+    """Return the ops that are kernels somewhere, what is to be covered of each where, why others are not, and which the
+    library computes somewhere."""
     seen, exposed = domains(model, ranges), outside(model)
     ops: dict[str, FusedOp] = {}
+    library: dict[str, FusedOp] = {}
     tasks: list[_Task] = []
     without: dict[str, str] = {}
     for target in targets:
-        formed, refusals = with_forms(model, tf32, rules, folder, target.arch)
+        formed, refusals = with_forms(model, tf32, rules, path, target.arch)
         for name, op in formed.items():
             reason = refusals[name] or ("" if seen.get(name) else "the shapes of its inputs are not known")
             if reason:
                 without.setdefault(name, reason)
+                if op.library is not None:
+                    library[name] = op
                 continue
             ops[name] = op  # of the same form on every GPU
             tasks += [
-                _Task(op, domain, aligned, target)
-                for domain in seen[name]
-                for aligned in ((True, False) if name in exposed else (True,))
+                _Task(op, domain, aligned, target) for domain in seen[name] for aligned in _alignments(name, exposed)
             ]
             ranks = {domain.key.ranks: domain for domain in seen[name]}
             tasks += [_Task(op, domain, False, target, general=True) for domain in map(_of_any, ranks.values())]
     tasks += _measured(model, ops, targets, exposed)
-    return ops, tasks, {name: why for name, why in without.items() if name not in ops}
+    return ops, tasks, {name: why for name, why in without.items() if name not in ops}, library
 
 
 def _measured(
@@ -194,8 +201,13 @@ def _measured(
         domain = Domain(Key(tuple(map(len, shapes)), tuple(extents)), np.array([extents], np.int64), True)
         for target in targets:
             if kernels.is_candidate(op, shapes, target.arch, tuning):  # a file chooses among our kernels
-                tasks += [_Task(op, domain, a, target, tuning) for a in ((True, False) if name in exposed else (True,))]
+                tasks += [_Task(op, domain, a, target, tuning) for a in _alignments(name, exposed)]
     return tasks
+
+
+def _alignments(name: str, exposed: Collection[str]) -> tuple[bool, ...]:
+    """Return how pointers of an op may lie: those of ONNX Runtime's own are aligned, a caller's may not be."""
+    return (True, False) if name in exposed else (True,)
 
 
 def _of_any(domain: Domain) -> Domain:

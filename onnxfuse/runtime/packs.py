@@ -20,34 +20,38 @@ from onnxfuse.model.errors import KernelError, ModelError
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.bridge import bridge
 from onnxfuse.runtime.cuda import beside_captures
-from onnxfuse.runtime.launch import Kernel, Program, Shape
+from onnxfuse.runtime.launch import Kernel, Program, Shape, words_of
 from onnxfuse.runtime.programs import next_number, rooms
 
 Kernels = str | Path | Literal[False] | None
 """A pack that is named; None: the one beside the model, where there is one; False: none."""
 
 
-def pack_of(model: object, kernels: Kernels, ops: Mapping[str, FusedOp]) -> Packed | None:
+def pack_of(model: Path | None, kernels: Kernels, ops: Mapping[str, FusedOp]) -> Packed | None:
     """Return what the pack of a model answers in a session that has these ops as kernels; None where there is none.
 
-    A pack that is damaged, of another version, or of other ops is told in a warning, with what builds it again, and not
-    used. Raises ModelError where `kernels` names a file that is not there.
+    `model`: its file, if it has one. A pack that is damaged, of another version, or of other ops is told in a warning,
+    with what builds it again, and not used. Raises ModelError where `kernels` names a file that is not there.
     """
-    path = Path(model) if isinstance(model, str | Path) else None
-    if kernels is False or (kernels is None and path is None):
+    place, named = _place(model, kernels), kernels is not None
+    if place is None:
         return None
-    named = kernels is not None
-    place = Path(kernels) if kernels is not None else file.beside(path or Path())
     try:
         pack = file.opened(place, named=named, links=external.follows_links())
     except FileNotFoundError:
         if named:
-            raise ModelError(f"{place}: there is no such kernel pack", _again(path, place)) from None
+            raise ModelError(f"{place}: there is no such kernel pack", _again(model, place)) from None
         return None
     except PackError as fault:
-        _warn(place, str(fault), path)
+        _warn(place, str(fault), model)
         return None
-    return _of_ops(pack, ops, path)
+    return _of_ops(pack, ops, model)
+
+
+def _place(model: Path | None, kernels: Kernels) -> Path | None:
+    if kernels is None:
+        return None if model is None else file.beside(model)
+    return None if kernels is False else Path(kernels)
 
 
 def _of_ops(pack: Pack, ops: Mapping[str, FusedOp], model: Path | None) -> Packed | None:
@@ -109,15 +113,14 @@ class Packed:
                 continue
             try:
                 wanted = _launched(one, shapes)
-                for n in wanted or ():
-                    self._load(here, one.kernels[n], device)
-            except (PackError, KernelError) as fault:
-                here.out = True
-                _warn(self.pack.path, str(fault), self.model)
+            except PackError as fault:
+                self._leave(here, fault)
                 return None
             if wanted is None:
                 continue
-            words = () if variant else tuple(tuple(n for s in shapes for n in (len(s), *s)) for shapes in apart)
+            if not self._loaded(here, [one.kernels[n] for n in wanted], device):
+                return None
+            words = () if variant else tuple(map(words_of, apart))
             found = tuple(_kernel(here.loaded.get(k), here.early) for k in one.kernels)
             return Program(number, one.tape, found, words, partial(rooms, device=device))
         return None
@@ -134,13 +137,7 @@ class Packed:
         if here is None or found is None:
             return None
         (number,) = found.kernels
-        try:
-            self._load(here, number, device)
-        except (PackError, KernelError) as fault:
-            here.out = True
-            _warn(self.pack.path, str(fault), self.model)
-            return None
-        return here.loaded[number]
+        return here.loaded[number] if self._loaded(here, [number], device) else None
 
     def answers(self, op: str, shapes: tuple[Shape, ...], aligned: bool, device: int, variant: str = "") -> bool:
         """Return whether `program` has one for these shapes; loads nothing."""
@@ -191,6 +188,20 @@ class Packed:
             name: [(p, next_number()) for p in entry.programs if p.target == target] for name, entry in self.ops.items()
         }
         return _Here(mine, targets[target].arch.starts_early)
+
+    def _loaded(self, here: _Here, numbers: Sequence[int], device: int) -> bool:
+        """Return whether these kernels are loaded; the first that cannot be is told, and ends the use of the pack."""
+        try:
+            for number in numbers:
+                self._load(here, number, device)
+        except (PackError, KernelError) as fault:
+            self._leave(here, fault)
+            return False
+        return True
+
+    def _leave(self, here: _Here, fault: PackError | KernelError) -> None:
+        here.out = True
+        _warn(self.pack.path, str(fault), self.model)
 
     def _load(self, here: _Here, number: int, device: int) -> None:
         if number not in here.loaded:

@@ -15,6 +15,8 @@ from onnxfuse.model.graph import bodies
 Model = str | Path | bytes | onnx.ModelProto
 """A path, the bytes of a file, or the model itself."""
 
+How = Literal["kernel", "library", "function"]
+
 
 @dataclass(frozen=True)
 class Placement:
@@ -26,19 +28,19 @@ class Placement:
     """The rule that made the op."""
     nodes: int
     """How many nodes of the model are this op."""
-    runs_as: Literal["kernel", "library", "function"]
+    runs_as: How
     """`kernel`: our CUDA kernel; `library`: an op of ONNX Runtime's own; `function`: ONNX Runtime inlines the body."""
     reason: str
     """Why the body runs; empty for a kernel and the library."""
 
 
 def read(model: Model) -> onnx.ModelProto:
-    """Return the model for looking at its graph and functions; external weights stay where they are."""
+    """Return the model for looking at its graph and functions; weights in files stay where they are."""
     if isinstance(model, onnx.ModelProto):
         return model
     if isinstance(model, bytes):
         return io.parse(model, "the model given as bytes")
-    return io.load(model, weights=False)
+    return io.outline(model)
 
 
 def path_of(model: Model) -> Path | None:

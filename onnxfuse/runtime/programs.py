@@ -14,7 +14,7 @@ from onnxfuse.kernels.programs.graph import UnansweredError
 from onnxfuse.kernels.programs.tape import written
 from onnxfuse.model.errors import KernelError
 from onnxfuse.model.fused import FusedOp
-from onnxfuse.runtime.launch import Kernel, Program, Rooms, Shape, Varied
+from onnxfuse.runtime.launch import Kernel, Program, Rooms, Shape, Varied, words_of
 
 MOST_FAMILIES = 64
 """Of an op on a device; of one with more the first are kept."""
@@ -69,35 +69,27 @@ class Programs:
         if mine.wrong:
             return None
         try:
-            known = mine.family.answer(shapes)
-            if known is None:
-                mine.family.record(shapes)
-            answer = known or mine.family.answer(shapes)
-            if answer is None:
-                raise UnansweredError
-            wrong = "" if answer == plan else "it is not what was planned"
+            is_new = mine.family.learn(shapes, plan)
         except UnansweredError:  # beyond 64 bits, or more questions than a program holds: the planner is asked
             return None
         except DEFECTS as error:
-            wrong = f"{type(error).__name__}: {error}"
-        if wrong:
             mine.wrong = True
             warnings.warn(
-                f"{self.op.name}: no launch program for {shapes} ({wrong}); each new shape is planned by itself. "
-                "Please report it: the fault is onnxfuse's",
+                f"{self.op.name}: no launch program for {shapes} ({type(error).__name__}: {error}); each new shape is "
+                "planned by itself. Please report it: the fault is onnxfuse's",
                 stacklevel=1,
             )
             return None
         tape = written(mine.family)
         if tape is None:
             return None
-        if known is None:
+        if is_new:
             kernels.keep_family(self.op, mine.family, aligned, kernels.arch_of(device))
         return Program(
             mine.number,
             tape,
             tuple(self._kernel(k, device) for k in mine.family.kernels),
-            tuple(tuple(n for s in shapes for n in (len(s), *s)) for shapes in apart),
+            tuple(map(words_of, apart)),
             partial(rooms, device=device),
         )
 

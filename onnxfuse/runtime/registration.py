@@ -80,7 +80,7 @@ def register_kernels(
     on.
     """
     facts = read(model)
-    ops, refusals = with_forms(facts, tf32, rules, None if path is None else path.parent)
+    ops, refusals = with_forms(facts, tf32, rules, path)
     variants = variants_of(facts)
     as_kernels = {name: op for name, op in ops.items() if refusals[name] is None}
     packed = pack_of(path, kernels, as_kernels)
@@ -105,7 +105,7 @@ def as_functions(model: Model, reason: str) -> tuple[Placement, ...]:
 
 
 def with_forms(
-    model: onnx.ModelProto, tf32: bool, rules: Sequence[str | Path], folder: Path | None, arch: Arch | None = None
+    model: onnx.ModelProto, tf32: bool, rules: Sequence[str | Path], path: Path | None, arch: Arch | None = None
 ) -> tuple[dict[str, FusedOp], dict[str, str | None]]:
     """Return the fused ops of `model`, and for each why its body or the library has to run, None where the kernel can.
 
@@ -120,7 +120,7 @@ def with_forms(
         if name not in refusals and (told[name].library is None or not reads_library_form(op.template)):
             refusals[name] = no_kernel(op, tf32, arch)
     asked = {name: op for name, op in told.items() if op.library is not None and refusals.get(name, "") is not None}
-    for name, made in _realized(model, asked, rules, folder).items():
+    for name, made in _realized(model, asked, rules, path).items():
         ops[name] = replace(ops[name], library=made.form, open_length=_is_open(made))
         reason = refusals.get(name)
         if reason is None:
@@ -135,7 +135,7 @@ def with_forms(
 
 
 def _realized(
-    model: onnx.ModelProto, ops: Mapping[str, FusedOp], rules: Sequence[str | Path], folder: Path | None
+    model: onnx.ModelProto, ops: Mapping[str, FusedOp], rules: Sequence[str | Path], path: Path | None
 ) -> dict[str, Realized]:
     if not ops:
         return {}
@@ -144,7 +144,7 @@ def _realized(
     if any(op.rule not in known for op in ops.values()):
         own += pack.rules()
     try:
-        return realize(model, ops, own, folder)
+        return realize(model, ops, own, path)
     except ModelError as error:  # what ONNX Runtime may open all the same runs through its bodies
         return dict.fromkeys(ops, Realized(None, str(error), ()))
 
@@ -174,7 +174,10 @@ def _register(session_options: SessionOptions, rows: list[Row]) -> None:
     native = bridge()
     # A session holds its options: without both nobody asks for a plan any more.
     weakref.finalize(session_options, native.forget, native.stage(rows)).atexit = False
-    session_options.register_custom_ops_library(str(native.path))
+    try:
+        session_options.register_custom_ops_library(str(native.path))
+    finally:
+        native.unstage()
     session_options.add_session_config_entry(MARK, "1")
 
 

@@ -1,6 +1,5 @@
 """Run two models on the same inputs and judge the second by the first's own error against truth."""
 
-import math
 import tempfile
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -12,11 +11,11 @@ from onnx import TensorProto
 
 from onnxfuse import runtime
 from onnxfuse.model import io
-from onnxfuse.model.errors import ModelError, UsageError
+from onnxfuse.model.errors import ModelError
 from onnxfuse.model.isolation import doing
 from onnxfuse.model.lowered import read as read_lowered
 from onnxfuse.verification import budget, sessions
-from onnxfuse.verification.branches import Bodies, only_in_bodies
+from onnxfuse.verification.branches import only_in_bodies
 from onnxfuse.verification.class_outputs import class_outputs
 from onnxfuse.verification.comparison import Comparison, Judging
 from onnxfuse.verification.contracted import verified
@@ -28,7 +27,7 @@ from onnxfuse.verification.planning import (
     SEARCHING,
     Progress,
     RealInputs,
-    branch_cases,
+    entering,
     more_of,
     plan_of,
     searched_sizes,
@@ -36,10 +35,10 @@ from onnxfuse.verification.planning import (
     taker,
 )  # fmt: skip
 from onnxfuse.verification.precision import is_narrower
-from onnxfuse.verification.report import CaseRow, OutputRow, Report
+from onnxfuse.verification.report import CaseRow, OutputRow, Report, none_ran
 from onnxfuse.verification.rounding import rounding_behind
 from onnxfuse.verification.sessions import Source
-from onnxfuse.verification.truth import Choice, as_half, as_tf32, float32_truth, truth_of
+from onnxfuse.verification.truth import Choice, as_half, as_tf32, float32_truth, parameters, truth_of
 from onnxfuse.verification.wide import Wide, step_of_half
 
 NO_LUCK = 100.0
@@ -170,15 +169,7 @@ def _reaching(
         found = searched_sizes(runs, model, specs, plan, said, lambda: limits.spent > until)
         shapes, report = {**said, **found}, replace(report, searched=found)
         plan = plan_of(specs, inputs, seeds, shapes) if found else plan
-    bodies = Bodies(model)
-    if not bodies.every:
-        return plan, shapes, report
-    try:
-        latest = limits.spent + SEARCHING * limits.seconds
-        plan = [*plan, *branch_cases(bodies, runs, model, specs, plan, said, lambda: limits.spent > latest)]
-        never = tuple(b.text for b in bodies.never)
-    except ModelError as error:
-        never = (f"which branches ran could not be seen: {error}",)
+    plan, never = entering(runs, model, specs, plan, said, limits)
     return plan, shapes, replace(report, never_ran=never)
 
 
@@ -192,7 +183,7 @@ def _wide(original: Source, fused: Source, model: onnx.ModelProto) -> tuple[Wide
 
 def _too_much_in_float64(model: onnx.ModelProto, plan: Sequence[Case], limits: Limits) -> str:
     """Return why the truth is not computed in float64, empty where the smallest case and the weights fit."""
-    weights = 8 * sum(math.prod(t.dims) for t in model.graph.initializer)
+    weights = 8 * parameters(model)
     need = weights + min((peak(model, dict(key), float_bytes=8) for key in {shape_key(c) for c in plan}), default=0)
     return f"about {gigabytes(need)} in float64, of {gigabytes(limits.memory)}" if need > limits.memory else ""
 
@@ -221,12 +212,7 @@ def _run(
         comparison.run_all(more(doubtful), progress)
     progress("judging", len(plan), len(plan))
     if not comparison.rows and not comparison.problems:
-        refused = (
-            f"the original runs on none of the inputs: {comparison.cases[-1].note}" if plan else "no inputs to run"
-        )
-        raise UsageError(
-            refused, "Say what its dynamic dimensions are (--shape name=1,7), or give real inputs (--inputs)."
-        )
+        raise none_ran(comparison.cases)
     kernels = kernel_rows(comparison.session)
     # Of a branch that never ran the report tells; what stands in no other place was not to be called.
     excused = in_branches if empty.never_ran else ()

@@ -123,7 +123,7 @@ class Comparison:
         if need > max(self.limits.memory, least):
             return f"{LEFT_OUT}about {gigabytes(need)}, and it may take {gigabytes(self.limits.memory)} (--memory)"
         if self.rows and self.limits.spent + self._longest > self.limits.seconds:
-            return f"{LEFT_OUT}the time of {self.limits.seconds:g} s is used up (--time)"
+            return f"{LEFT_OUT}{self.limits.used_up}"
         return ""
 
     def _run(self, case: Case) -> str:
@@ -142,9 +142,7 @@ class Comparison:
         try:
             got = sessions.run(self.session, inputs)
         except sessions.ORT_ERRORS as error:
-            self.problems.append(
-                f"the fused model fails where the original runs ({shapes_text(case)}): {first_line(error)}"
-            )
+            self.problems.append(fused_fails(case, error))
             return FUSED_FAILS
         unsound = [n for n, x in expected.items() if not isinstance(x, np.ndarray)]
         if unsound:
@@ -155,7 +153,7 @@ class Comparison:
         try:
             truth, unsure = self._true(inputs, expected)
         except OutOfTime:
-            return f"{LEFT_OUT}the time of {self.limits.seconds:g} s is used up (--time)"
+            return f"{LEFT_OUT}{self.limits.used_up}"
         except sessions.ORT_ERRORS as error:
             # The kernels of CUDA look at no index: what the CPU refuses runs there, and nobody knows what is right.
             why = f"the original runs, but has no true result: {first_line(error)}"
@@ -269,6 +267,11 @@ class Comparison:
         runs = [nudge(inputs, seed) for seed in range(NUDGES if many else 0)]
         values = [sessions.run(self.plain, moved, many) for moved in runs if moved is not None]
         return {name: [v[name] for v in values] for name in many}
+
+
+def fused_fails(case: Case, error: Exception) -> str:
+    """Return what is told of a case that the original takes and the fused model does not."""
+    return f"the fused model fails where the original runs ({shapes_text(case)}): {first_line(error)}"
 
 
 def _apart(expected: Arrays, true: Arrays) -> set[str]:

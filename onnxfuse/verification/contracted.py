@@ -14,13 +14,15 @@ import onnx
 from onnx import TensorProto
 
 from onnxfuse import runtime
-from onnxfuse.model.errors import ModelError, UsageError
+from onnxfuse.model.errors import ModelError
 from onnxfuse.model.isolation import doing
 from onnxfuse.model.lowered import TYPES, Lowered
 from onnxfuse.model.nested import nodes_of
 from onnxfuse.model.types import first_line
 from onnxfuse.verification import sessions
+from onnxfuse.verification.branches import only_in_bodies
 from onnxfuse.verification.class_outputs import class_outputs
+from onnxfuse.verification.comparison import FUSED_FAILS, fused_fails
 from onnxfuse.verification.floats import float_type
 from onnxfuse.verification.inputs import Case, Shapes, input_specs
 from onnxfuse.verification.interface import interface_problems
@@ -29,8 +31,8 @@ from onnxfuse.verification.limits import Limits
 from onnxfuse.verification.lower_precision import judge
 from onnxfuse.verification.measured import NOTHING
 from onnxfuse.verification.metrics import difference
-from onnxfuse.verification.planning import Progress, RealInputs, plan_of, shapes_text
-from onnxfuse.verification.report import LEFT_OUT, CaseRow, OutputRow, Report
+from onnxfuse.verification.planning import Progress, RealInputs, entering, plan_of, shapes_text, taker
+from onnxfuse.verification.report import LEFT_OUT, CaseRow, OutputRow, Report, none_ran
 from onnxfuse.verification.truth import REFERENCE_GAPS, Choice, Truth, float32_truth, no_float64, truth_of
 from onnxfuse.verification.truth import as_half as rounded_run
 from onnxfuse.verification.usual import as_half, usual_cases, widened
@@ -65,6 +67,7 @@ def verified(
         doing(model="original", case=None)
         file = sessions.openable(original, original, folder)
         plain = sessions.plain(file, providers)
+        plan, never = entering(taker(plain, progress), original, input_specs(original), plan, shapes or {}, limits)
         oracle = truth_of(original, truth, [c.shapes for c in plan], file)
         doing(model="fused", case=None)
         run, session = _fused(fused, providers, folder, rules)
@@ -73,6 +76,7 @@ def verified(
         tiny = float_type(np.dtype(np.float32 if lowered.precision == "bfloat16" else np.float16)).tiny
         cases: list[CaseRow] = []
         rows: list[OutputRow] = []
+        failures: list[str] = []
         for number, case in enumerate(plan):
             progress(f"{case.name} {shapes_text(case)}", number, len(plan))
             started = time.perf_counter()
@@ -86,7 +90,12 @@ def verified(
                     note = f"the original refuses it: {first_line(error)}"
             if not note:
                 doing(model="fused", case=case.name)
-                got = run(as_declared(feeds, fused))
+                try:
+                    got = run(as_declared(feeds, fused))
+                except sessions.ORT_ERRORS as error:
+                    failures.append(fused_fails(case, error))
+                    note = FUSED_FAILS
+            if not note:
                 doing(model="truth", case=case.name)
                 true, oracle = _true(oracle, feeds, original)
                 for name, value in own.items():
@@ -100,16 +109,14 @@ def verified(
             cases.append(
                 CaseRow(case.name, case.seed, dict(case.shapes), seconds, note, case if case.seed is not None else None)
             )
-        if not rows:
-            raise UsageError(
-                f"the original runs on none of the inputs: {cases[-1].note}" if cases else "no inputs to run",
-                "Say what its dynamic dimensions are (--shape name=1,7), or give real inputs (--inputs).",
-            )
+        if not rows and not failures:
+            raise none_ran(cases)
     kernels = kernel_rows(session) if session is not None else ()
-    on_gpu = providers[0] == sessions.CUDA
+    # Of a branch that never ran the report tells; what stands in no other place was not to be called.
+    idle = launch_problems(kernels, only_in_bodies(fused) if never else ()) if providers[0] == sessions.CUDA else ()
     return replace(
         report, truth=oracle.kind, truth_how=oracle.how, truth_why=oracle.why, cases=tuple(cases), rows=tuple(rows),
-        kernels=kernels, problems=(*problems, *(launch_problems(kernels) if on_gpu else ())),
+        kernels=kernels, problems=(*failures, *idle), never_ran=never,
         half=session is None, seconds=time.perf_counter() - began,
     )  # fmt: skip
 
@@ -155,7 +162,7 @@ def as_declared(feeds: Arrays, model: onnx.ModelProto) -> dict[str, npt.NDArray[
 def _late(cases: Sequence[CaseRow], limits: Limits) -> str:
     longest = max((c.seconds for c in cases), default=0.0)
     if cases and limits.spent + longest > limits.seconds:
-        return f"{LEFT_OUT}the time of {limits.seconds:g} s is used up (--time)"
+        return f"{LEFT_OUT}{limits.used_up}"
     return ""
 
 

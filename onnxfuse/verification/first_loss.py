@@ -3,7 +3,7 @@
 Values keep their names when a model is converted and fused, so each that both models have is held against the truth.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from onnxfuse.verification.planning import RealInputs, plan_of
 from onnxfuse.verification.reference import float64_evaluator
 from onnxfuse.verification.report import Report
 from onnxfuse.verification.sessions import Source
-from onnxfuse.verification.truth import as_half
+from onnxfuse.verification.truth import as_half, in_type
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -79,9 +79,8 @@ def _values(original: ModelProto, fused: ModelProto, feeds: Arrays) -> Arrays:
     names = list(dict.fromkeys(came.values()))
     with with_outputs(original, names) as given:
         evaluator = float64_evaluator(given)
-        wide = {n: x.astype(np.float64) if x.dtype.kind in "fV" else x for n, x in feeds.items()}
         with np.errstate(all="ignore"):
-            values = evaluator.run(names, wide)
+            values = evaluator.run(names, in_type(feeds, np.float64))
     floats = {n: np.asarray(x) for n, x in zip(names, values, strict=True) if np.asarray(x).dtype.kind == "f"}
     return {o: floats[name] for o, name in came.items() if name in floats}
 
@@ -94,10 +93,7 @@ def _as_it_came(value: str) -> str:
 def _run(fused: ModelProto, names: Sequence[str], feeds: Arrays, providers: Sequence[str]) -> Arrays:
     """Return what the fused model gives for these values; bfloat16 on the CPU as float32 that is rounded."""
     with with_outputs(fused, names) as given:
-        run: Callable[[dict[str, npt.NDArray[Any]]], Arrays]
+        arrays = as_declared(feeds, fused)
         if providers[0] == sessions.CPU:
-            run = as_half(given)
-        else:
-            session = sessions.with_kernels(given, providers)
-            run = lambda arrays: sessions.run(session, arrays, names)  # noqa: E731 - the other one is a function, too
-        return run(as_declared(feeds, fused))
+            return as_half(given)(arrays)
+        return sessions.run(sessions.with_kernels(given, providers), arrays, names)

@@ -52,6 +52,11 @@ class Limits:
         """Seconds since it began."""
         return time.perf_counter() - self.began
 
+    @property
+    def used_up(self) -> str:
+        """What is told of a case that comes after that."""
+        return f"the time of {self.seconds:g} s is used up (--time)"
+
     def anew(self) -> "Limits":
         """Return the same, from now on."""
         return Limits(self.seconds, self.memory)

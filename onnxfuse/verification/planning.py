@@ -8,12 +8,13 @@ from typing import Any
 import numpy.typing as npt
 import onnx
 
-from onnxfuse.model.errors import UsageError
+from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.isolation import doing
 from onnxfuse.verification import sessions
 from onnxfuse.verification.branches import Bodies, Change, reaching
 from onnxfuse.verification.input_files import case_of, given_cases
 from onnxfuse.verification.inputs import Case, InputSpec, Shapes, cases
+from onnxfuse.verification.limits import Limits
 from onnxfuse.verification.sizes import free_dimensions, searched
 
 RealInputs = str | Path | Mapping[str, npt.NDArray[Any]]
@@ -105,7 +106,27 @@ def taker(plain: Any, progress: Progress) -> Callable[[Case], bool]:
     return runs
 
 
-def branch_cases(
+def entering(
+    runs: Callable[[Case], bool],
+    model: onnx.ModelProto,
+    specs: Sequence[InputSpec],
+    plan: Sequence[Case],
+    shapes: Shapes,
+    limits: Limits,
+) -> tuple[list[Case], tuple[str, ...]]:
+    """Return the plan with cases that enter the branches of `model`, and what is told of those that none enters."""
+    bodies = Bodies(model)
+    if not bodies.every:
+        return [*plan], ()
+    latest = limits.spent + SEARCHING * limits.seconds
+    try:
+        more = _branch_cases(bodies, runs, model, specs, plan, shapes, lambda: limits.spent > latest)
+    except ModelError as error:
+        return [*plan], (f"which branches ran could not be seen: {error}",)
+    return [*plan, *more], tuple(b.text for b in bodies.never)
+
+
+def _branch_cases(
     bodies: Bodies,
     runs: Callable[[Case], bool],
     model: onnx.ModelProto,

@@ -1,6 +1,7 @@
 """RNN, GRU and LSTM in float64: onnx's own ignore sequence lengths, activations, clip and more."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -164,5 +165,9 @@ def _functions(names: Sequence[str], alphas: list[float], betas: list[float]) ->
         alpha, beta, function = ACTIVATIONS[name.lower()]
         alpha = alphas.pop(0) if alphas and alpha else alpha
         beta = betas.pop(0) if betas and name.lower() in ("affine", "scaledtanh", "hardsigmoid") else beta
-        made.append(lambda x, f=function, a=alpha, b=beta: np.asarray(f(x, a, b)))  # type: ignore[misc]
+        made.append(partial(_activated, function, alpha, beta))
     return made
+
+
+def _activated(function: Callable[[Array, float, float], Any], alpha: float, beta: float, x: Array) -> Array:
+    return np.asarray(function(x, alpha, beta))

@@ -33,10 +33,11 @@ Numbers that are not finite are strings: "inf", "-inf", "nan".
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from onnxfuse.model.errors import UsageError
 from onnxfuse.model.lowered import Lowered
 from onnxfuse.verification.finding import CrashSite, Finding
 from onnxfuse.verification.inputs import Case
@@ -171,6 +172,14 @@ class CaseRow:
         """Return the case's facts for JSON."""
         shapes = {n: list(s) for n, s in self.shapes.items()}
         return {"name": self.name, "seed": self.seed, "shapes": shapes, "seconds": self.seconds, "note": self.note}
+
+
+def none_ran(cases: Sequence[CaseRow]) -> UsageError:
+    """Return the error of a verification in which the original took none of the cases, or there was none."""
+    return UsageError(
+        f"the original runs on none of the inputs: {cases[-1].note}" if cases else "no inputs to run",
+        "Say what its dynamic dimensions are (--shape name=1,7), or give real inputs (--inputs).",
+    )
 
 
 @dataclass(frozen=True)

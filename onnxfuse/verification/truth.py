@@ -144,7 +144,7 @@ def _node_by_node(model: sessions.Model) -> Callable[[Arrays], Arrays]:
     session = sessions.unoptimized(model)
 
     def evaluate(inputs: Arrays) -> Arrays:
-        return sessions.run(session, {n: _wide(x, np.float32) for n, x in inputs.items()})
+        return sessions.run(session, in_type(inputs, np.float32))
 
     return evaluate
 
@@ -196,7 +196,7 @@ def _float64(model: onnx.ModelProto, work: int, kind: type[Float64] = Float64, *
 
     def evaluate(inputs: Arrays) -> Arrays:
         with np.errstate(all="ignore"), pools.limit(limits=threads, user_api="blas"):
-            values = evaluator.run(names, {n: _wide(x, np.float64) for n, x in inputs.items()})
+            values = evaluator.run(names, in_type(inputs, np.float64))
         return {n: np.asarray(v) for n, v in zip(names, values, strict=True)}
 
     # Who asks for float64 waits for it.
@@ -205,12 +205,17 @@ def _float64(model: onnx.ModelProto, work: int, kind: type[Float64] = Float64, *
 
 
 def _too_big(model: onnx.ModelProto, work: int) -> str:
-    parameters = sum(math.prod(t.dims) for t in model.graph.initializer)
-    if parameters > FLOAT64_PARAMETERS:
-        return f"{parameters / 1e6:.0f} M parameters, float64 up to {FLOAT64_PARAMETERS / 1e6:.0f} M"
+    count = parameters(model)
+    if count > FLOAT64_PARAMETERS:
+        return f"{count / 1e6:.0f} M parameters, float64 up to {FLOAT64_PARAMETERS / 1e6:.0f} M"
     if work > FLOAT64_FLOPS:
         return f"{work / 1e9:.0f} GFLOP in one run, float64 up to {FLOAT64_FLOPS / 1e9:.0f}"
     return ""
+
+
+def parameters(model: onnx.ModelProto) -> int:
+    """Return the elements of all weights of the main graph."""
+    return sum(math.prod(t.dims) for t in model.graph.initializer)
 
 
 def _elements(shapes: Mapping[str, tuple[int, ...]]) -> int:
@@ -242,5 +247,7 @@ def random_node(nodes: Iterable[onnx.NodeProto]) -> onnx.NodeProto | None:
     return None
 
 
-def _wide(x: npt.NDArray[Any], to: type[np.floating[Any]]) -> npt.NDArray[Any]:
-    return x.astype(to) if x.dtype.kind in "fV" and x.dtype.itemsize < np.dtype(to).itemsize else x
+def in_type(inputs: Mapping[str, npt.NDArray[Any]], to: type[np.floating[Any]]) -> Arrays:
+    """Return inputs with floats of `to` in the place of narrower ones."""
+    size = np.dtype(to).itemsize
+    return {n: x.astype(to) if x.dtype.kind in "fV" and x.dtype.itemsize < size else x for n, x in inputs.items()}

@@ -1,11 +1,12 @@
 """What needs no session: percentiles, speed-ups, the order of runs, the settings, the shapes."""
 
 import itertools
+from dataclasses import replace
 
 import onnx
 import pytest
 
-from onnxfuse.benchmark.report import Block, FusedOps, ModelName, Report, Row, Timing
+from onnxfuse.benchmark.report import Block, FusedOps, ModelName, Report, Row, Timing, interval
 from onnxfuse.benchmark.timing import interleaved
 from onnxfuse.profiling.settings import cpu_settings, cuda_settings
 from onnxfuse.profiling.shapes import cases_per_shape, unsaid
@@ -13,7 +14,7 @@ from onnxfuse.verification.inputs import input_specs
 
 
 def row(model: ModelName, setting: str, p50: float) -> Row:
-    return Row(model, setting, Timing(p50, p50, p50, p50), None)
+    return Row(model, setting, Timing(p50, p50, p50, p50, p50 * 0.99, p50 * 1.01), None)
 
 
 def block(original: float, graph: float, fused: float) -> Block:
@@ -42,6 +43,38 @@ def test_speedup_is_against_the_best_setting() -> None:
     assert report(block(400, 300, 600)).summary == "slower, 0.50x of ONNX Runtime's best (CUDA graph)"
 
 
+def test_what_overlaps_is_no_difference() -> None:
+    """A median that may as well be the other's is no speed-up, nor a loss; of several shapes it is named."""
+    near = block(400, 300, 298)
+    assert (near.differs, near.verdict) == (False, "no difference to CUDA graph")
+    assert report(near).summary == (
+        "no difference to ONNX Runtime's best (CUDA graph): 1.01x is within the spread of the rounds"
+    )
+    assert (block(400, 300, 150).differs, block(400, 300, 150).verdict) == (True, "2.00x over CUDA graph")
+    assert report(near, block(300, 400, 100)).summary.endswith("2 shapes; no difference at n=4")
+
+
+def test_the_interval_of_a_median() -> None:
+    """Of ten samples the second and the ninth (97.9%); of few the whole range; a round is one sample."""
+    assert interval([float(n) for n in range(10)]) == (1.0, 8.0)
+    assert interval([float(n) for n in range(6)]) == (0.0, 5.0)
+    assert interval([3.0, 1.0, 2.0]) == (1.0, 3.0)
+    assert interval([float(n) for n in range(100)]) == (39.0, 60.0)
+    rounds = Timing.of([1e-6, 1e-6, 9e-6, 2e-6, 2e-6, 2e-6], rounds=2)
+    assert (rounds.low, rounds.high) == pytest.approx((1, 2))
+
+
+def test_what_is_timed_on_a_cpu_is_called_the_portable_form() -> None:
+    """No kernel runs there: how the bodies compare is said, and by how much."""
+    fused = replace(report(block(400, 300, 600)), fused_ops=FusedOps(2, 0, 2, None, ()))
+    assert fused.portable == (
+        "no kernel runs on the CPU; this is the portable form, the bodies of the fused ops: "
+        "2.00x as slow as the original at n=4"
+    )
+    assert replace(fused, blocks=(block(400, 300, 299),)).portable.endswith("no faster and no slower than the original")
+    assert (report(block(4, 3, 6)).portable, replace(fused, provider="CUDAExecutionProvider").portable) == ("", "")
+
+
 def test_every_shape_has_to_be_fast_enough() -> None:
     """A report is as fast as its slowest shape, and names the shapes below the bound; the bound itself passes."""
     slow, fast = block(300, 400, 250), block(300, 400, 100)
@@ -53,7 +86,7 @@ def test_every_shape_has_to_be_fast_enough() -> None:
 
 
 def test_runs_take_turns_and_the_first_of_a_turn_is_not_timed() -> None:
-    """Two rounds of two: a (a a) b (b b) a (a a) b (b b), with the clock read around the timed ones only."""
+    """Two rounds of two, there and back: a (a a) b (b b) b (b b) a (a a), the clock read around the timed ones only."""
     log: list[str] = []
     ticks = itertools.count()
 
@@ -62,7 +95,7 @@ def test_runs_take_turns_and_the_first_of_a_turn_is_not_timed() -> None:
         return float(next(ticks))
 
     times = interleaved([lambda: log.append("a"), lambda: log.append("b")], rounds=2, count=2, clock=clock)
-    assert "".join(log) == "a|a||a|b|b||b|" * 2
+    assert "".join(log) == "a|a||a|b|b||b|" + "b|b||b|a|a||a|"
     assert times == [[1.0] * 4, [1.0] * 4]
 
 

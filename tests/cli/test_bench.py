@@ -55,12 +55,13 @@ def test_the_verdict_comes_first_and_all_fits_one_screen(onnxfuse_command: Comma
     assert done.code == 0
     lines = done.out.splitlines()
     assert lines[0] == "1.50x over ONNX Runtime's best (1 thread)"
-    assert len(lines) <= 16
+    assert lines[1].startswith("note: no kernel runs on the CPU; this is the portable form")
+    assert len(lines) <= 18
     cells = [line.split() for line in lines]
     # A row of 3 floats is 12 bytes. Before: 44 + 36 + 24 + 36 + 60 + 36 = 236; with three nodes as one: 188.
-    assert ["original:", "default", "300", "300", "300", "300", "3333", "79%", "1.88x"] in cells
-    assert ["original:", "1", "thread", "240", "240", "240", "240", "4167", "98%", "1.50x"] in cells
-    assert ["fused:", "1", "thread", "160", "160", "160", "160", "6250", "118%"] in cells
+    assert ["original:", "default", "300", "300..300", "300", "300", "300", "3333", "79%", "1.88x"] in cells
+    assert ["original:", "1", "thread", "240", "240..240", "240", "240", "240", "4167", "98%", "1.50x"] in cells
+    assert ["fused:", "1", "thread", "160", "160..160", "160", "160", "160", "6250", "118%"] in cells
     assert "own work: 236 B -> 188 B and 63 FLOP at N=1; measured here 1 MB/s, float32 1000 TFLOP/s" in done.out
     assert "assumed N=1: say otherwise with --shape N=8" in done.out
     assert re.search(r"nodes per run: \d+ on CPU -> \d+ on CPU; fused (\d+); \1 as bodies", done.out)
@@ -90,7 +91,7 @@ def test_json_holds_every_fact(onnxfuse_command: Command) -> None:
     assert set(facts) == {
         "schema", "command",
         "ok", "summary", "speedup", "provider", "blocks", "assumed", "nodes", "fused_ops", "environment", "runs",
-        "rounds", "seconds", "min_speedup", "not_met", "ceilings", "uncounted", "plot",
+        "rounds", "seconds", "min_speedup", "not_met", "ceilings", "uncounted", "plot", "portable",
     }  # fmt: skip
     assert (facts["ok"], facts["min_speedup"], facts["not_met"], facts["assumed"]) == (True, None, [], [])
     assert facts["speedup"] == pytest.approx(1.5)
@@ -98,13 +99,14 @@ def test_json_holds_every_fact(onnxfuse_command: Command) -> None:
     assert [b["dimensions"] for b in facts["blocks"]] == [{"N": 1}, {"N": 8}]
     block = facts["blocks"][1]
     assert set(block) == {
-        "dimensions", "shapes", "items", "speedup", "best_setting", "fused_setting", "rows", "refused", "work",
+        "dimensions", "shapes", "items", "speedup", "differs", "verdict", "best_setting", "fused_setting", "rows",
+        "refused", "work",
     }  # fmt: skip
     assert block["shapes"] == {"x": [8, 2], "r": [8, 3]}
     assert (block["best_setting"], block["fused_setting"], block["items"]) == ("1 thread", "1 thread", 8)
     row = block["rows"][0]
-    assert set(row) == {"model", "setting", "p50", "p90", "p99", "min", "items_per_second", "memory_bytes", "launches",
-                        "roofline"}  # fmt: skip
+    assert set(row) == {"model", "setting", "p50", "p90", "p99", "min", "low", "high", "items_per_second",
+                        "memory_bytes", "launches", "roofline"}  # fmt: skip
     assert block["work"]["original"] == {"bytes": 8 * 152 + 84, "flops": 8 * 63, "floor_us": pytest.approx(1300)}
     assert (row["launches"], row["roofline"]) == (None, pytest.approx(1300 / 300))
     assert facts["ceilings"] == {"bytes_per_second": 1e6, "flops_per_second": 1e15, "by_type": {"float32": 1e15}}

@@ -43,6 +43,27 @@ def test_a_model_that_holds_is_written(repository: Path, onnxfuse_command: Comma
     assert not (repository / "onnxfuse.lock").exists()
 
 
+def test_the_file_is_found_in_a_folder_above(
+    repository: Path, onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From anywhere in the repository; the nearest one counts, and its paths are relative to it."""
+    (repository / "a" / "b").mkdir(parents=True)
+    monkeypatch.chdir(repository / "a" / "b")
+    result = onnxfuse_command("ci")
+    assert (result.code, result.out.splitlines()[0]) == (0, "ok: 1 of 1 models hold to ../../onnxfuse.toml")
+    assert (repository / "out.onnx").is_file()
+    (repository / "a" / "onnxfuse.toml").write_text("[[model]]\npath = 'none.onnx'\n")
+    assert "../none.onnx: no such file" in onnxfuse_command("ci").out
+
+
+def test_a_time_without_a_gpu_is_called_so(repository: Path, onnxfuse_command: Command) -> None:
+    """What was timed there is the portable form; no figure stands without that."""
+    (repository / "onnxfuse.toml").write_text(CONFIG + "bench = { min_speedup = 0 }\n")
+    told = " ".join(onnxfuse_command("ci").out.split())
+    assert "small: note: timed without a GPU: no kernel runs on the CPU; this is the portable form" in told
+    assert "--no-bench leaves the timing out" in told
+
+
 def test_the_lock_holds_rules_fusions_operators_and_tolerances(repository: Path, onnxfuse_command: Command) -> None:
     """Written by --update; the same facts give the same bytes, and nothing differs the next time."""
     assert onnxfuse_command("ci", "--update").code == 0

@@ -164,7 +164,7 @@ def test_a_folder_of_rules_joins(folder: Path, onnxfuse_command: Command) -> Non
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("require", ["linear", "linear>=1", " linear >= 1 ", "linear>=0"])
+@pytest.mark.parametrize("require", ["linear", "linear>=1", " linear >= 1 ", "linear>=0", "linear==1", "linear<2"])
 def test_a_requirement_that_is_met_changes_nothing(onnxfuse_command: Command, require: str) -> None:
     """Exit 0."""
     assert onnxfuse_command("optimize", "in.onnx", "out.onnx", "--require", require).code == 0
@@ -188,6 +188,17 @@ def test_a_requirement_that_is_not_met_is_exit_4_and_no_file(
     assert (folder / "out.onnx").read_bytes() == b"the old one"
 
 
+def test_a_missed_requirement_says_why(folder: Path, onnxfuse_command: Command) -> None:
+    """Of a rule that applied too rarely where it stopped short, of one that applied too often where it did."""
+    lost = onnxfuse_command("optimize", "in.onnx", "out.onnx", "--require", "linear==2")
+    assert lost.code == 4
+    assert "not met: linear==2: applied 1 times; nothing was written\n  why: linear at " in lost.out
+    often = onnxfuse_command("optimize", "in.onnx", "out.onnx", "--require", "linear==0")
+    assert often.code == 4
+    assert "  why: linear applied at MatMul product\n" in often.out
+    assert files(folder) == ["in.onnx"]
+
+
 # ---- what the user got wrong
 
 
@@ -199,8 +210,8 @@ def test_a_requirement_that_is_not_met_is_exit_4_and_no_file(
         (["in.onnx", "out.onnx", "--only", "liner"], "'liner' is not a rule. Did you mean linear?"),
         (["in.onnx", "out.onnx", "--skip", "xyz"], "'xyz' is not a rule. There are: attention, batch_first,"),
         (["in.onnx", "out.onnx", "--require", "liner>=2"], "'liner' is not a rule. Did you mean linear?"),
-        (["in.onnx", "out.onnx", "--require", "linear=>2"], "is not of the form RULE or RULE>=N"),
-        (["in.onnx", "out.onnx", "--require", f"linear>={'9' * 5000}"], "is not of the form RULE or RULE>=N"),
+        (["in.onnx", "out.onnx", "--require", "linear=>2"], "is not of the form RULE, RULE>=N or RULE==N"),
+        (["in.onnx", "out.onnx", "--require", f"linear>={'9' * 5000}"], "is not of the form RULE, RULE>=N or RULE==N"),
         (["in.onnx", "out.onnx", "--undo", "--only", "linear"], "--undo goes with none of"),
         (["in.onnx", "out.onnx", "--rules", "nowhere"], "nowhere: no such folder of rules"),
     ],

@@ -24,6 +24,7 @@ CALLS = {
     "optimize, dumped": ["optimize", "in.onnx", "out.onnx", "--dump", "d"],
     "compile": ["compile", "fused.onnx", "--arch", "sm_80", "--shape", "N=4"],
     "compile, no such dimension": ["compile", "fused.onnx", "--shape", "M=4"],
+    "export-library": ["export-library", "fused.onnx", "m", "--arch", "sm_80", "--shape", "N=4", "--no-ptx"],
     "optimize, compiled": ["optimize", "in.onnx", "out.onnx", "--compile", "--arch", "sm_80", "--shape", "N=4"],
     "verify": ["verify", "in.onnx", "fused.onnx", "--provider", "cpu"],
     "verify, mismatch": ["verify", "in.onnx", "other.onnx", "--provider", "cpu"],

@@ -25,6 +25,16 @@ constexpr char kHostKernels[] = "host-kernels:";
 constexpr int kInvalidValue = 1, kInvalidImage = 200;
 constexpr unsigned kMostThreads = 1024;
 
+thread_local int current = 0;  // device
+
+// Of a device: one H200, unless FAKE_CUDA_CAPABILITY names others: 75, or 90,75 for two.
+int capability(int device) {
+  const char* at = getenv("FAKE_CUDA_CAPABILITY");
+  if (!at) return device == 0 ? 90 : 0;
+  for (; device > 0 && at; --device) at = strchr(at, ',') ? strchr(at, ',') + 1 : nullptr;
+  return at ? atoi(at) : 0;
+}
+
 }  // namespace
 
 extern "C" {
@@ -32,13 +42,20 @@ extern "C" {
 // Not part of CUDA: tests make their handles with it.
 void* fake_function(const char* name, HostKernel host) { return new Function{name, host}; }
 
-int cuInit(unsigned) { return 0; }
+// Not part of CUDA: what the runtime's cudaSetDevice does to the driver.
+void fake_set_device(int device) { current = device; }
+
+bool initialized = false;
+int cuInit(unsigned) { return initialized = true, 0; }
 int cuDriverGetVersion(int* version) { return *version = 13000, 0; }
 int cuDeviceGet(int* device, int ordinal) { return *device = ordinal, 0; }
-int cuDeviceGetCount(int* count) { return *count = 1, 0; }
-int cuCtxGetCurrent(void** context) { return *context = reinterpret_cast<void*>(1), 0; }
+int cuDeviceGetCount(int* count) {
+  for (*count = 1; capability(*count); ++*count) {}
+  return initialized ? 0 : 3;  // CUDA_ERROR_NOT_INITIALIZED
+}
+int cuCtxGetCurrent(void** context) { return *context = reinterpret_cast<void*>(1 + current), 0; }
 int cuCtxSynchronize() { return 0; }
-int cuCtxGetDevice(int* device) { return *device = 0, 0; }
+int cuCtxGetDevice(int* device) { return *device = current, 0; }
 int cuThreadExchangeStreamCaptureMode(int* mode) {
   trace("cuThreadExchangeStreamCaptureMode", ", \"mode\": %d", *mode);
   return *mode = 0, 0;
@@ -47,14 +64,12 @@ int cuCtxPushCurrent_v2(void*) { return 0; }
 int cuCtxPopCurrent_v2(void** context) { return cuCtxGetCurrent(context); }
 int cuStreamSynchronize(void*) { return 0; }
 
-// An H200; FAKE_CUDA_CAPABILITY makes it another GPU: 75.
-int cuDeviceGetAttribute(int* value, int attribute, int) {
-  const char* other = getenv("FAKE_CUDA_CAPABILITY");
-  const int capability = other ? atoi(other) : 90;
+int cuDeviceGetAttribute(int* value, int attribute, int device) {
   switch (attribute) {
     case 16: return *value = 132, 0;  // MULTIPROCESSOR_COUNT
-    case 75: return *value = capability / 10, 0;
-    case 76: return *value = capability % 10, 0;
+    case 39: return *value = 2048, 0;  // MAX_THREADS_PER_MULTIPROCESSOR
+    case 75: return *value = capability(device) / 10, 0;
+    case 76: return *value = capability(device) % 10, 0;
     case 97: return *value = 232448, 0;  // MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
     default: return *value = 1, 0;
   }

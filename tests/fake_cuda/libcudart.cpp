@@ -1,6 +1,7 @@
 // The runtime: host memory for device memory, an H200 for the device, nothing computed. A captured CUDA graph is empty.
 #include <cuda_runtime_api.h>
 #include <cxxabi.h>
+#include <dlfcn.h>
 
 #include <cstring>
 #include <map>
@@ -67,6 +68,13 @@ int attribute(cudaDeviceAttr which) {
   }
 }
 
+// A function of the stand-in driver.
+template <typename Function>
+Function* of_driver(const char* name) {
+  static void* driver = dlopen("libcuda.so.1", RTLD_NOW);
+  return reinterpret_cast<Function*>(dlsym(driver, name));
+}
+
 thread_local struct {
   dim3 grid, block;
   size_t shared_bytes;
@@ -77,8 +85,9 @@ thread_local struct {
 
 extern "C" {
 
-cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
-cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
+cudaError_t cudaGetDeviceCount(int* count) { return of_driver<int(int*)>("cuDeviceGetCount")(count), cudaSuccess; }
+cudaError_t cudaGetDevice(int* device) { return of_driver<int(int*)>("cuCtxGetDevice")(device), cudaSuccess; }
+cudaError_t cudaSetDevice(int device) { return of_driver<void(int)>("fake_set_device")(device), cudaSuccess; }
 cudaError_t cudaRuntimeGetVersion(int* version) { return *version = 13000, cudaSuccess; }
 cudaError_t cudaDriverGetVersion(int* version) { return *version = 13000, cudaSuccess; }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int) {

@@ -6,6 +6,8 @@ import pytest
 
 from onnxfuse.kernels import launch_plan
 
+SMALL = launch_plan.SMALL
+
 
 @pytest.fixture(autouse=True, scope="package")
 def plans_of_large_tensors() -> Iterator[None]:

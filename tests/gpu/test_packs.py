@@ -1,7 +1,6 @@
 """Kernel packs on a real GPU: bit for bit what planning gives, without a plan; PTX for a GPU that is not in a pack."""
 
-import random
-import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,14 +9,24 @@ import pytest
 import models
 import onnxfuse
 from onnxfuse import kernels, runtime
+from onnxfuse.kernels import launch_plan
 from onnxfuse.kernels.build import nvrtc
 from onnxfuse.model import io
-from tests.gpu.test_programs import CUDA, SHAPES, THREADS, bits, feeds, planned  # noqa: F401 - planned is a fixture
+from tests.gpu.conftest import SMALL
+from tests.gpu.test_programs import CUDA, bits, planned, stream, wrong_in_threads  # noqa: F401 - planned is a fixture
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(runtime.cuda_unusable() is not None, reason=f"no GPU: {runtime.cuda_unusable()}"),
 ]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def plans_as_they_are() -> Iterator[None]:
+    """The processes that make a pack plan as ever, whatever is set here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch_plan, "SMALL", SMALL)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -54,27 +63,12 @@ def nothing_made(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("pack", "nothing_made")
 def test_a_stream_by_a_pack_is_what_is_planned(path: Path, planned: list[list[bytes]]) -> None:  # noqa: F811
     session = runtime.session(path, CUDA)
-    chance = random.Random(1)
-    assert [bits(session, feeds(chance)) for _ in range(SHAPES)] == planned
+    assert [bits(session, given) for given in stream()] == planned
 
 
 @pytest.mark.usefixtures("pack", "nothing_made")
 def test_threads_by_a_pack(path: Path, planned: list[list[bytes]]) -> None:  # noqa: F811
-    session = runtime.session(path, CUDA)
-    chance = random.Random(1)
-    stream = [feeds(chance) for _ in range(SHAPES)]
-    wrong: list[int] = []
-
-    def work(seed: int) -> None:
-        order = random.Random(seed).sample(range(SHAPES), SHAPES)
-        wrong.extend(n for n in order if bits(session, stream[n]) != planned[n])
-
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    assert not wrong_in_threads(runtime.session(path, CUDA), planned)
 
 
 def test_ptx_runs_where_the_gpu_is_not_in_the_pack(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

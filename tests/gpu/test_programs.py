@@ -29,8 +29,29 @@ def feeds(chance: random.Random) -> dict[str, np.ndarray]:
     )
 
 
+def stream() -> list[dict[str, np.ndarray]]:
+    chance = random.Random(1)
+    return [feeds(chance) for _ in range(SHAPES)]
+
+
 def bits(session: onnxruntime.InferenceSession, given: dict[str, np.ndarray]) -> list[bytes]:
     return [y.tobytes() for y in session.run(None, given)]
+
+
+def wrong_in_threads(session: onnxruntime.InferenceSession, planned: list[list[bytes]]) -> list[int]:
+    """Return which of the stream came out otherwise than `planned` in threads, each of which takes its own order."""
+    given, wrong = stream(), list[int]()
+
+    def work(seed: int) -> None:
+        order = random.Random(seed).sample(range(SHAPES), SHAPES)
+        wrong.extend(n for n in order if bits(session, given[n]) != planned[n])
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return wrong
 
 
 @pytest.fixture(scope="module")
@@ -45,33 +66,16 @@ def planned(fused: bytes) -> list[list[bytes]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(programs.Programs, "learn", lambda *facts: None)
         session = runtime.session(fused, CUDA)
-        chance = random.Random(1)
-        return [bits(session, feeds(chance)) for _ in range(SHAPES)]
+        return [bits(session, given) for given in stream()]
 
 
 def test_a_stream_is_what_is_planned_shape_by_shape(fused: bytes, planned: list[list[bytes]]) -> None:
     session = runtime.session(fused, CUDA)
     before = sum(bridge().answers().values())
-    chance = random.Random(1)
-    assert [bits(session, feeds(chance)) for _ in range(SHAPES)] == planned
+    assert [bits(session, given) for given in stream()] == planned
     # Seven ops, of which each has seen its first shape, and others that its program had to learn.
     assert sum(bridge().answers().values()) - before > 3 * SHAPES
 
 
 def test_threads_with_shapes_in_other_orders(fused: bytes, planned: list[list[bytes]]) -> None:
-    session = runtime.session(fused, CUDA)
-    chance = random.Random(1)
-    stream = [feeds(chance) for _ in range(SHAPES)]
-    wrong: list[int] = []
-
-    def work(seed: int) -> None:
-        order = list(range(SHAPES))
-        random.Random(seed).shuffle(order)
-        wrong.extend(n for n in order if bits(session, stream[n]) != planned[n])
-
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    assert not wrong_in_threads(runtime.session(fused, CUDA), planned)

@@ -39,17 +39,18 @@ def test_the_layers_of_real_nets(dtype, sequence, size):
     check(Case(8, 12, sequence, sequence, size, dtype, bias=(8, 1, 1, sequence)))
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        Case(64, 3, 49, 49, 32, bias=(1, 3, 49, 49)),
-        Case(64, 3, 49, 49, 32, bias=(1, 16, 3, 49, 49), apart="qk", target=(-1, 7, 7, 96)),
-        Case(4, 8, 77, 77, causal=True),
-        Case(32, 12, 1, 197),
-        Case(2, 4, 40, 250, 64, heads_first="qky"),
-        Case(2, 2, 100, 100, 128),
-    ],
-)
+OF_NETS = [
+    Case(64, 3, 49, 49, 32, bias=(1, 3, 49, 49)),
+    Case(64, 3, 49, 49, 32, bias=(1, 16, 3, 49, 49), apart="qk", target=(-1, 7, 7, 96)),
+    Case(4, 8, 77, 77, causal=True),
+    Case(32, 12, 1, 197),
+    Case(2, 4, 40, 250, 64, heads_first="qky"),
+    Case(2, 2, 100, 100, 128),
+]
+"""Windows, captions, one query, crossed sequences."""
+
+
+@pytest.mark.parametrize("case", OF_NETS)
 def test_windows_captions_one_query_and_crossed_sequences(case):
     check(case)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from onnxfuse.kernels import Tuning
 from onnxfuse.kernels.launch_plan import Queries
 from tests.gpu.test_kernels import _gpu
-from tests.gpu.test_short_attention import check
+from tests.gpu.test_short_attention import OF_NETS, check
 from tests.kernels.attentions import Case
 from tests.kernels.ops import BRAIN, HALF
 
@@ -45,9 +45,7 @@ def test_every_size_of_a_head(size, dtype, aligned):
 @pytest.mark.parametrize(
     "case",
     [
-        Case(64, 3, 49, 49, 32, bias=(1, 3, 49, 49)),
-        Case(64, 3, 49, 49, 32, bias=(1, 16, 3, 49, 49), apart="qk", target=(-1, 7, 7, 96)),
-        Case(4, 8, 77, 77, causal=True),
+        *OF_NETS,
         Case(32, 12, 1, 1970),
         Case(2, 4, 40, 2500, 64, heads_first="qky"),
         Case(2, 2, 1000, 1000, 128, heads_first="kv"),

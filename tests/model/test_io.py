@@ -229,7 +229,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
     def fail(*_: object) -> bytes:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(io, "_field", fail)
+    monkeypatch.setattr(io, "embedded", fail)
     with pytest.raises(ModelError, match="cannot be written: No space left on device"):
         io.save(model, path)
     assert path.read_bytes() == b"the old model"
@@ -246,7 +246,7 @@ def test_an_interrupt_while_writing_leaves_the_old_file(
     def interrupt(*_: object) -> bytes:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(io, "_field", interrupt)
+    monkeypatch.setattr(io, "embedded", interrupt)
     with pytest.raises(KeyboardInterrupt):
         io.save(model, path)
     assert path.read_bytes() == b"the old model"

@@ -15,6 +15,8 @@ from onnxfuse.api.optimizing import optimize
 from onnxfuse.api.options import Guarding, Options
 from onnxfuse.model import io, lowered
 from onnxfuse.model.errors import ModelError, UsageError
+from onnxfuse.model.lowered import Lowered
+from onnxfuse.verification.comparison import FUSED_FAILS
 from tests.cli.conftest import Command, folder, onnxfuse_command  # noqa: F401 - fixtures
 from tests.precision.small import model_of
 
@@ -208,3 +210,14 @@ def test_what_is_too_big_for_float64_is_measured_in_float32(tmp_path: Path, monk
     assert made.lowered is not None
     assert made.lowered.truth == "float32"
     assert [k.node for k in made.lowered.kept] == ["up", "root", "down"]
+
+
+def test_a_converted_file_that_fails_is_told_as_that() -> None:
+    """And not as a fault of ours: the original runs where it does not."""
+    plain = model_of("g (float[n,8] x) => (float[n,8] y) { y = Abs(x) }")
+    wrong = model_of("g (float[n,8] x) => (float[n,8] y) <int64[2] two = {2, 8}> { r = Reshape(x, two) y = Abs(r) }")
+    lowered.write(wrong, Lowered("float16", 0.01, "", "", 1))
+    report = onnxfuse.verify(plain, wrong, providers=CPU, isolate=False, shapes={"n": (2, 3)})
+    assert not report.ok
+    assert {case.shapes["x"][0]: case.note for case in report.cases} == {2: "", 3: FUSED_FAILS}
+    assert all(p.startswith("the fused model fails where the original runs (x=3x8): ") for p in report.problems)

@@ -71,7 +71,7 @@ def facts() -> dict[str, Any]:
                            "outputs": [OUTPUT], "problems": [], "cases": [{"note": ""}],
                            "provider": "CPU", "truth": {"kind": "float64", "how": "numpy"}},
                 "bench": {"seconds": 1.0,
-                          "blocks": [{"dimensions": {"batch": 8}, "speedup": 1.5, "best_setting": "CUDA graph",
+                          "blocks": [{"dimensions": {"batch": 8}, "speedup": 1.5, "verdict": "1.50x over CUDA graph",
                                       "rows": ROWS, "work": WORK}], "min_speedup": 2.0, "not_met": ["min_speedup 2"],
                           "ceilings": {"bytes_per_second": 4e12, "flops_per_second": 9e14}},
                 "not_met": [], "lost": ["fusions by linear: 12 -> 10"], "changed": ["exported Tanh: 9 -> 10"],

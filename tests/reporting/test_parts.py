@@ -131,7 +131,7 @@ def test_the_times_of_junit_add_up() -> None:
     """A suite takes what the command took, however many promises it holds."""
     row = {"output": "y", "error": 1.0, "budget": 2.0, "verdict": "ok", "fault": ""}
     verified = {"outputs": [row, {**row, "output": "z"}], "problems": [], "seconds": 2.5}
-    blocks = [{"dimensions": {"n": n}, "speedup": 2.0, "best_setting": "default"} for n in (1, 2)]
+    blocks = [{"dimensions": {"n": n}, "speedup": 2.0, "verdict": "2.00x over default"} for n in (1, 2)]
     benched = {"blocks": blocks, "seconds": 3.0}
     for command, facts, seconds in (("verify", verified, "2.500"), ("bench", benched, "3.000")):
         suite = ElementTree.fromstring(junit(checks(command, facts)).encode())[0]

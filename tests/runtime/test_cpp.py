@@ -4,16 +4,13 @@ The stand-in driver runs a kernel by its name from the library that an image nam
 what comes out is right exactly if the engine has read pack and program right.
 """
 
-import os
+import re
 import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import onnx
-import onnxruntime
 import pytest
 
 from onnxfuse.kernels import dispatch
@@ -25,8 +22,9 @@ from onnxfuse.kernels.programs.tape import written
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.bridge import LIBRARY
 from tests.runtime import fused_models as models
+from tests.runtime import serving
+from tests.runtime.serving import right
 
-ROOT = Path(__file__).parents[2]
 H200, A100 = Arch("sm_90a", 132), Arch("sm_80", 108)
 INPUTS = {"BiasRelu_1": (("N", 8), (8,)), "TwiceTanh_2": (("N", 8),), "Negate_3": (("N", 8),)}
 OPS = (models.BIAS_RELU, models.TWICE_TANH, models.NEGATE)
@@ -69,15 +67,7 @@ def pack(image: bytes, targets: Sequence[Target] = (Target(H200),), kinds: Seque
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the program, the kernels, the model, and the library beside the model's pack."""
     folder = tmp_path_factory.mktemp("cpp")
-    capi = Path(onnxruntime.__file__).parent / "capi"
-    built = folder / "built"
-    for command in (
-        ["cmake", "-S", ROOT / "examples/cpp", "-B", built, f"-DONNXRUNTIME={capi}"],
-        ["cmake", "--build", built],
-        ["g++", "-O1", "-shared", "-fPIC", ROOT / "tests/runtime/host_kernels.cpp", "-o", folder / "kernels.so"],
-    ):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+    serving.build(folder)
     onnx.save(models.chain(), folder / "model.onnx")
     (folder / "served").mkdir()
     shutil.copy(LIBRARY, folder / "served")
@@ -86,51 +76,29 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def image(folder: Path) -> bytes:
-    """Return what the stand-in driver takes as a module of the host's functions."""
-    return f"host-kernels:{folder / 'kernels.so'}\0".encode()
+    return serving.image(folder / "kernels.so")
 
 
-class Served:
-    """What a run of the program has said."""
+class Served(serving.Served):
+    """What a run of the program has said of the model in the folder."""
 
     def __init__(
         self, made: Path, libraries: Path, *options: str | Path, model: Path | None = None, **more: str
     ) -> None:
         library = made / "served" / LIBRARY.name
-        command = [made / "built" / "serve", model or made / "model.onnx", library, *options]
-        capi = Path(onnxruntime.__file__).parent / "capi"
-        environment = os.environ | {"LD_LIBRARY_PATH": f"{libraries}:{capi}"} | more
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment)
-        self.code, self.error = done.returncode, done.stderr
-        *answers, last = done.stdout.splitlines() or [""]
-        self.answers = [np.array(a.split(":")[1].split(), np.float32).reshape(_shape(a)) for a in answers]
-        self.kilobytes = int(last.split()[-1]) if last else 0
-
-
-def _shape(answer: str) -> list[int]:
-    return list(map(int, answer.split(":")[0].split()))
-
-
-def expected(rows: int) -> np.ndarray:
-    """Return what the model makes of the program's inputs."""
-    x = ((np.arange(rows * 8) % 17 - 8) / 8).astype(np.float32).reshape(rows, 8)
-    b = (((np.arange(8) + 1) % 17 - 8) / 8).astype(np.float32)
-    return -np.tanh(2 * np.maximum(x + b, 0))
-
-
-def right(served: Served, first: int, count: int = 1) -> bool:
-    """Return whether `count` sessions have answered right for as many rows from `first` on."""
-    assert served.code == 0, served.error
-    return len(served.answers) == count and all(
-        np.allclose(a, expected(first + n), atol=1e-6) and a.shape == (first + n, 8)
-        for n, a in enumerate(served.answers)
-    )
+        super().__init__(made, libraries, model or made / "model.onnx", library, *options, **more)
 
 
 @pytest.mark.parametrize("how", [[], ["--old"], ["--user-stream"], ["--old", "--user-stream"]])
 def test_both_registrations_with_and_without_a_stream_of_the_user(how: list[str], made: Path, fake_cuda: Path) -> None:
     """The pack is found beside the library."""
     assert right(Served(made, fake_cuda, *how, "--rows", "5"), 5)
+
+
+def test_the_first_sessions_of_a_process_are_opened_at_once(made: Path, fake_cuda: Path) -> None:
+    """ONNX Runtime adds a domain to its table without a lock: of sixteen threads some would find it added meanwhile."""
+    for _ in range(12):
+        assert right(Served(made, fake_cuda, "--threads", "16", "--rows", "3"), 3, 16)
 
 
 def test_four_threads_open_and_close_a_hundred_sessions_each(made: Path, fake_cuda: Path) -> None:
@@ -160,6 +128,19 @@ def test_a_foreign_gpu_is_refused_by_name(made: Path, fake_cuda: Path) -> None:
     assert served.code == 1
     assert "has no kernels for this GPU, sm_75; it has sm_90a" in served.error
     assert "onnxfuse compile MODEL --arch sm_75" in served.error
+
+
+def test_a_session_on_a_foreign_gpu_beside_another_is_refused_when_it_is_made(made: Path, fake_cuda: Path) -> None:
+    """By name, before a run; the GPU that the pack is for serves."""
+    two = {"FAKE_CUDA_CAPABILITY": "90,75"}
+    served = Served(made, fake_cuda, "--device", "1", **two)
+    assert served.code == 1
+    assert re.search(
+        r"onnxfuse\.\w+: the kernel pack .* has no kernels for this GPU, sm_75; it has sm_90a", served.error
+    )
+    assert "with inputs" not in served.error, "it was refused by the first run"
+    assert right(Served(made, fake_cuda, **two), 4)
+    assert right(Served(made, fake_cuda, "--device", "1", FAKE_CUDA_CAPABILITY="75,90"), 4)
 
 
 def test_a_later_gpu_takes_ptx(made: Path, fake_cuda: Path, tmp_path: Path) -> None:

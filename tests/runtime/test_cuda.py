@@ -1,6 +1,10 @@
 """What is said when CUDA cannot be used."""
 
 import ctypes
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import onnxruntime
@@ -39,6 +43,13 @@ def test_a_missing_library_is_named_and_looked_for_among_wheels(monkeypatch: pyt
     monkeypatch.setattr(onnxruntime, "preload_dlls", lambda cuda: preloaded.append(cuda))
     assert cuda.cuda_unusable() == "a CUDA library is missing (libcudart.so.13)"
     assert preloaded == [True]
+
+
+def test_devices_are_counted_before_anything_else_starts_cuda(fake_cuda: Path) -> None:
+    """A driver that nobody has started tells of none."""
+    ask = "from onnxfuse.runtime.cuda import device_count; print(device_count())"
+    environment = os.environ | {"LD_LIBRARY_PATH": str(fake_cuda)}
+    assert subprocess.run([sys.executable, "-c", ask], capture_output=True, env=environment).stdout == b"1\n"
 
 
 def _cannot_open(library: str, *_: Any) -> ctypes.CDLL:

@@ -14,7 +14,7 @@ from onnx import ModelProto
 import onnxfuse
 from onnxfuse import runtime
 from onnxfuse.kernels import Arch
-from onnxfuse.model import external, io
+from onnxfuse.model import external, io, outline
 from onnxfuse.model.fused import DOMAIN, fused_ops
 from onnxfuse.runtime.ort_ops import with_library_ops
 from tests.gpu import library_forms
@@ -120,19 +120,48 @@ def test_the_file_runs_without_its_library_form(fused: ModelProto) -> None:
     np.testing.assert_array_equal(session.run(None, feeds())[0], plain(fused))
 
 
-def test_external_data_is_found_where_the_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model is opened as bytes, its weights stay in the file beside it, whatever the working folder is."""
+def with_a_product() -> tuple[ModelProto, ModelProto]:
+    """Return an attention that a product with a weight follows, before and after it is fused."""
     before = original()
     before.graph.node[-1].output[0] = "attended"
     before.graph.node.append(onnx.helper.make_node("MatMul", ["attended", "w"], ["y"]))
     weight = np.random.default_rng(1).standard_normal((8, 8), np.float32)
     before.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
-    made = optimize(before)[0]
+    return before, optimize(before)[0]
+
+
+@pytest.mark.parametrize("pad", range(4))
+@pytest.mark.parametrize("linked", [False, True])
+def test_weights_of_the_file_itself_are_read_from_it(
+    pad: int, linked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model is opened as bytes without them, at whatever byte of the file they are, behind a link too."""
+    before, made = with_a_product()
+    made.producer_name = "p" * pad
+    for module in (external, outline):
+        monkeypatch.setattr(module, "SMALL", 16)
+    path = tmp_path / "m.onnx"
+    (tmp_path / "blobs").mkdir()
+    file = tmp_path / "blobs" / "5d0c" if linked else path
+    file.write_bytes(made.SerializeToString())
+    if linked:
+        path.symlink_to(file)
+    options = onnxruntime.SessionOptions()
+    opened = with_library_ops(path, options, fused_ops(made))
+    places = [e.value for t in opened.graph.initializer for e in t.external_data if e.key == "location"]
+    assert places == [file.name]
+    session = onnxruntime.InferenceSession(opened.SerializeToString(), options, providers=CPU)
+    np.testing.assert_allclose(session.run(None, feeds())[0], plain(before), rtol=1e-5, atol=1e-5)
+
+
+def test_external_data_is_found_where_the_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model is opened as bytes, its weights stay in the file beside it, whatever the working folder is."""
+    before, made = with_a_product()
     monkeypatch.setattr(io, "PROTOBUF_LIMIT", 100)
     monkeypatch.setattr(external, "SMALL", 16)
     io.save(made, tmp_path / "m.onnx")
     (data,) = tmp_path.glob("m.onnx.*.data")
-    assert data.stat().st_size >= weight.nbytes
+    assert data.stat().st_size >= 8 * 8 * 4
     (tmp_path / "elsewhere").mkdir()
     for folder, path in ((tmp_path, "m.onnx"), (tmp_path / "elsewhere", str(tmp_path / "m.onnx"))):
         monkeypatch.chdir(folder)

@@ -5,15 +5,23 @@ import re
 from pathlib import Path
 from typing import Any
 
+import onnx
+import onnx.parser
 import onnxruntime
 import pytest
 
+from onnxfuse.runtime import registration
 from onnxfuse.runtime.bridge import LIBRARY
+from onnxfuse.runtime.launch import Row
 
 HEADER = (Path(__file__).parents[2] / "engine" / "ort_api.h").read_text(encoding="utf-8")
 NAMES = {
     "CreateStatus": "CreateStatus",
     "StatusMessage": "GetErrorMessage",
+    "CreateEnv": "CreateEnv",
+    "CreateSession": "CreateSessionFromArray",
+    "CreateOptions": "CreateSessionOptions",
+    "SetThreads": "SetIntraOpNumThreads",
     "CreateDomain": "CreateCustomOpDomain",
     "AddOp": "CustomOpDomain_Add",
     "AddDomain": "AddCustomOpDomain",
@@ -21,7 +29,10 @@ NAMES = {
     "ContextInput": "KernelContext_GetInput",
     "ContextOutput": "KernelContext_GetOutput",
     "ContextStream": "KernelContext_GetGPUComputeStream",
+    "ReleaseEnv": "ReleaseEnv",
     "ReleaseStatus": "ReleaseStatus",
+    "ReleaseSession": "ReleaseSession",
+    "ReleaseOptions": "ReleaseSessionOptions",
     "HasConfig": "HasSessionConfigEntry",
     "Config": "GetSessionConfigEntry",
     "TensorShape": "GetTensorElementTypeAndShapeDataReference",
@@ -60,6 +71,21 @@ def api() -> Api:
     return Api()
 
 
+def test_an_older_onnx_runtime_is_refused_with_its_version(api: Api) -> None:
+    """By the one table that every release has."""
+    get = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint32)
+    tell, words = ctypes.CFUNCTYPE(ctypes.c_void_p), ctypes.create_string_buffer(b"1.20.1")
+    older = get(lambda version: ctypes.addressof(api.table) if version <= 20 else None)
+    named = tell(lambda: ctypes.addressof(words))
+    base = (ctypes.c_void_p * 2)(ctypes.cast(older, ctypes.c_void_p), ctypes.cast(named, ctypes.c_void_p))
+    options = ctypes.c_void_p()
+    api.call("CreateSessionOptions", ctypes.byref(options))
+    register = ctypes.CDLL(str(LIBRARY)).RegisterCustomOps
+    register.restype = ctypes.c_void_p
+    status = register(options, base)
+    assert api.message(status) == "onnxfuse needs ONNX Runtime 1.24 or newer, this is 1.20.1"
+
+
 def test_create_status(api: Api) -> None:
     """CreateStatus keeps code and message, which GetErrorMessage tells; ReleaseStatus takes what was made."""
     status = api.at(SLOTS["CreateStatus"], 1, b"all is lost")
@@ -74,16 +100,15 @@ def test_domain_functions_add_an_op_to_options(api: Api) -> None:
     assert domain.value
     op = ctypes.create_string_buffer(256)
     api.call("CustomOpDomain_Add", domain, op)
-    create_options = 10
-    assert api.at(create_options, ctypes.byref(options)) is None
+    api.call("CreateSessionOptions", ctypes.byref(options))
     api.call("AddCustomOpDomain", options, domain)
 
 
 def test_config_functions_read_what_options_say(api: Api) -> None:
     """HasSessionConfigEntry and GetSessionConfigEntry, which gives the size of what it has no room for."""
     options, there, size = ctypes.c_void_p(), ctypes.c_int(-1), ctypes.c_size_t(0)
-    create_options, add_entry = 10, 130
-    assert api.at(create_options, ctypes.byref(options)) is None
+    add_entry = 130
+    api.call("CreateSessionOptions", ctypes.byref(options))
     api.call("HasSessionConfigEntry", options, b"a.key", ctypes.byref(there))
     assert there.value == 0
     assert api.at(add_entry, options, b"a.key", b"value") is None
@@ -93,6 +118,22 @@ def test_config_functions_read_what_options_say(api: Api) -> None:
     value = ctypes.create_string_buffer(size.value)
     api.call("GetSessionConfigEntry", options, b"a.key", value, ctypes.byref(size))
     assert value.value == b"value"
+
+
+def test_session_functions_open_a_model(api: Api) -> None:
+    """CreateEnv, CreateSessionOptions, SetIntraOpNumThreads and CreateSessionFromArray, and what gives each back."""
+    env, options, session = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    warning = 2
+    api.call("CreateEnv", warning, b"test", ctypes.byref(env))
+    api.call("CreateSessionOptions", ctypes.byref(options))
+    api.call("SetIntraOpNumThreads", options, 1)
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 13]> one (bool[] x) => (bool[] y) { y = Identity(x) }'
+    ).SerializeToString()
+    api.call("CreateSessionFromArray", env, model, ctypes.c_size_t(len(model)), options, ctypes.byref(session))
+    for name, thing in (("Session", session), ("SessionOptions", options), ("Env", env)):
+        assert thing.value
+        api.at(SLOTS[f"Release{name}"], thing)
 
 
 def test_tensor_functions_read_data_and_shape(api: Api) -> None:
@@ -126,7 +167,14 @@ def test_the_other_slots_are_the_kernel_context_functions() -> None:
     tested_here = {
         "CreateStatus",
         "GetErrorMessage",
+        "CreateEnv",
+        "CreateSessionFromArray",
+        "CreateSessionOptions",
+        "SetIntraOpNumThreads",
+        "ReleaseEnv",
         "ReleaseStatus",
+        "ReleaseSession",
+        "ReleaseSessionOptions",
         "HasSessionConfigEntry",
         "GetSessionConfigEntry",
         "CreateCustomOpDomain",
@@ -146,3 +194,20 @@ def test_registering_the_library_by_itself_is_an_error() -> None:
     """Without a staged table there is nothing to register, and ONNX Runtime passes on what to do."""
     with pytest.raises(Exception, match=r"register with onnxfuse\.register\(session_options, model\)"):
         onnxruntime.SessionOptions().register_custom_ops_library(str(LIBRARY))
+
+
+class Failing:
+    """Session options of which ONNX Runtime asks for nothing."""
+
+    def get_session_config_entry(self, key: str) -> str:
+        raise RuntimeError("no such entry")
+
+    def register_custom_ops_library(self, path: str) -> None:
+        raise OSError(f"{path}: no more memory to map it")
+
+
+def test_what_nobody_asked_for_is_no_others() -> None:
+    """A registration that failed leaves nothing for the next one in its thread, which is for another model."""
+    with pytest.raises(OSError, match="no more memory"):
+        registration._register(Failing(), [Row("Left_1", (1,), (1,), (), lambda *asked: pytest.fail("asked"))])
+    test_registering_the_library_by_itself_is_an_error()

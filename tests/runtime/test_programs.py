@@ -6,6 +6,7 @@ import random
 import struct
 import threading
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +20,7 @@ from onnxfuse import kernels, runtime
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.launch_plan import LaunchPlan
 from onnxfuse.kernels.measurements import key
-from onnxfuse.kernels.programs.tape import HEADER, written
+from onnxfuse.kernels.programs.tape import ANSWER, HEADER, JUMP, MAGIC, MISS, VERSION, written
 from onnxfuse.runtime import ahead, loader
 from onnxfuse.runtime.bridge import bridge
 from onnxfuse.runtime.launch import Kernel, Program
@@ -103,6 +104,37 @@ def test_no_byte_of_a_program_leads_astray(data: st.DataObject) -> None:
     damaged = dataclasses.replace(made, tape=bytes(tape[: data.draw(st.sampled_from([len(tape), 3, HEADER.size]))]))
     with contextlib.suppress(RuntimeError):
         bridge().evaluated(damaged, shapes)
+
+
+ANSWERED = (0, *[0] * 8, 0, 32, 0, 0, 0, 0)
+"""Kernel 0, whose numbers are all register 0: no parameters, no outputs, no tensor maps, nothing after it."""
+
+
+def tape_of(code: Sequence[tuple[int, ...]], registers: int = 1, kernels: int = 1) -> bytes:
+    """Return a program for one scalar, with a constant where there is a register, and the words of an answer."""
+    head = HEADER.pack(MAGIC, VERSION, 1, 0, registers, registers, len(code), len(ANSWERED), kernels, 0)
+    words = [0, *(word for instruction in code for word in instruction), *ANSWERED]
+    return head + struct.pack(f"<{registers}q", *[1] * registers) + struct.pack(f"<{len(words)}I", *words)
+
+
+@pytest.mark.parametrize(
+    ("tape", "told"),
+    [
+        (tape_of([(MISS, 0, 0, 0, 0)], registers=0), "another size"),
+        (tape_of([(MISS, 0, 2**31, 0, 0)]), "an instruction out of range"),
+        (tape_of([(MISS, 0, 0, 1, 0)]), "an instruction out of range"),
+        (tape_of([(ANSWER, 2**20, 0, 0, 0)]), "an instruction out of range"),
+        (tape_of([(ANSWER, 0, 0, 2**30, 0)]), "an instruction out of range"),
+        (tape_of([(JUMP, 1, 0, 0, 1), (MISS, 0, 0, 0, 0)]), "an instruction out of range"),
+        (tape_of([(ANSWER, 0, 0, 0, 0)] * 2), "answers that overlap"),
+    ],
+)
+def test_what_every_instruction_reads_is_in_its_bounds(tape: bytes, told: str) -> None:
+    """Those too that compute nothing: the evaluator reads two registers before it looks at what it is to do."""
+    with pytest.raises(RuntimeError, match=told):
+        bridge().unanswered(tape, struct.pack("<q", 0), 1)
+    assert bridge().unanswered(tape_of([(ANSWER, 0, 0, 0, 0)]), struct.pack("<q", 0), 1) == []
+    assert bridge().unanswered(tape_of([(MISS, 0, 0, 0, 0)]), struct.pack("<q", 0), 1) == [0]
 
 
 # ---- sessions

@@ -4,6 +4,7 @@ import re
 from collections import defaultdict
 
 import onnx
+import onnxruntime
 import pytest
 
 from onnxfuse.kernels.ir.movement_ops import FREE, MOVEMENT
@@ -21,6 +22,9 @@ for _row in ROWS:
 
 NOT_IN_ONNX_RUNTIME = {("GlobalLpPool", 22), ("RoiAlign", 22)}
 """Versions that its CPU provider has no kernel for (1.31)."""
+WRONG_THERE = {("1.28", "AveragePool"): (19, {"ceil_mode": 1, "count_include_pad": 1})}
+"""Of releases of ONNX Runtime and operators, before which opset and with which attributes they are wrong: 1.28 counts
+what lies beyond the padding, 1.29 does not."""
 
 
 def touched() -> set[str]:
@@ -38,7 +42,10 @@ def touched() -> set[str]:
 @pytest.mark.parametrize("op", sorted(touched() | set(BY_OP)))
 def test_the_truth_agrees_with_onnx_runtime(op: str) -> None:
     """In float64 where ONNX Runtime has a kernel, else in float32; at every version something was compared."""
-    wrong, compared = [], set()
+    before, at_fault = WRONG_THERE.get((onnxruntime.__version__.rpartition(".")[0], op), (0, {}))
+    wrong: list[str] = []
+    theirs: list[str] = []
+    compared: set[int] = set()
     for row in BY_OP[op]:
         for opset in row.opsets():
             try:
@@ -46,8 +53,10 @@ def test_the_truth_agrees_with_onnx_runtime(op: str) -> None:
             except NotHereError:
                 continue
             compared.add(max(v for v in versions(op) if v <= opset))
-            wrong += [f"{row.text} opset {opset}: {what}" for what in found.differences()]
+            known = opset < before and at_fault.items() <= row.attributes.items()
+            (theirs if known else wrong).extend(f"{row.text} opset {opset}: {w}" for w in found.differences())
     assert not wrong, "\n".join(wrong)
+    assert theirs or not at_fault, "ONNX Runtime is right here"
     missing = set(versions(op)) - compared - {v for name, v in NOT_IN_ONNX_RUNTIME if name == op}
     assert not missing, f"no row of {op} at opsets {sorted(missing)}"
 

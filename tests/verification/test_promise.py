@@ -11,8 +11,9 @@ from onnx import numpy_helper
 
 import onnxfuse
 from onnxfuse import runtime
-from onnxfuse.model import io
+from onnxfuse.model import io, lowered
 from onnxfuse.model.errors import DeviceError, ModelError, UsageError
+from onnxfuse.model.lowered import Lowered
 from onnxfuse.reporting.checks import checks
 from onnxfuse.verification import Report, branches, launched, sessions, verify
 from onnxfuse.verification.report import KernelRow
@@ -356,17 +357,26 @@ BRANCHED = """g (float[2, 3] x) => (float[2, 3] y) {
 }"""
 
 
-def test_an_op_of_a_branch_that_never_ran_is_told_as_that_branch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A detector with other weights finds no box: what it would do with one is left out, and no failure of a kernel."""
+@pytest.mark.parametrize("precision", ["", "float16"])
+def test_an_op_of_a_branch_that_never_ran_is_told_as_that_branch(
+    precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A detector with other weights finds no box: what it would do with one is left out, and no failure of a kernel.
+
+    So where a file is held to the budget, and where to the contract for lower precision.
+    """
     plain = text_model(BRANCHED)
-    made = onnxfuse.optimize(plain)
+    made, same = onnxfuse.optimize(plain), text_model(BRANCHED)
+    if precision:
+        for one in (made, same):
+            lowered.write(one, Lowered(precision, 0.01, "", "", 1))
     (name,) = branches.only_in_bodies(made)
     on_cpu = sessions.plain
     fused = on_cpu(made, CPU)
     fused.fused = (runtime.Placement(name, "pointwise", 1, "kernel", ""),)
     monkeypatch.setattr(sessions, "chosen_providers", list)
-    monkeypatch.setattr(sessions, "plain", lambda source, providers, cuda: on_cpu(source, CPU))
-    monkeypatch.setattr(sessions, "with_kernels", lambda source, providers, cuda, rules: fused)
+    monkeypatch.setattr(sessions, "plain", lambda source, providers, options=None, cuda=None: on_cpu(source, CPU))
+    monkeypatch.setattr(sessions, "with_kernels", lambda source, providers, cuda=None, rules=(): fused)
     monkeypatch.setattr(runtime, "calls", dict)
     monkeypatch.setattr(runtime, "launches", dict)
     monkeypatch.setattr(runtime, "reset_counts", lambda: None)
@@ -374,7 +384,7 @@ def test_an_op_of_a_branch_that_never_ran_is_told_as_that_branch(monkeypatch: py
     assert report.ok, report.problems
     assert report.never_ran
     assert report.never_ran[0] in report.summary
-    everywhere = verify(plain, plain, providers=["CUDAExecutionProvider"])
+    everywhere = verify(plain, same, providers=["CUDAExecutionProvider"])
     assert everywhere.problems == (f"fused op {name} was never called",)
 
 

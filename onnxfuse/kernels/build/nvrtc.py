@@ -9,6 +9,7 @@ from typing import Any
 
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.build import cache
+from onnxfuse.kernels.build.gpu import arch_of
 from onnxfuse.kernels.emit.source import KernelSource
 from onnxfuse.model.errors import KernelError, NoCompilerError
 
@@ -119,20 +120,6 @@ def zeros(size: int, device: int) -> Any:
         # The kernels that use it run on streams that do not wait for this one.
         cupy.cuda.Stream.null.synchronize()
     return memory
-
-
-@functools.cache
-def arch_of(device: int) -> Arch:
-    """Return what plans need to know of the GPU number `device`."""
-    import cupy
-
-    facts = cupy.cuda.runtime.getDeviceProperties(device)
-    capability = f"{facts['major']}{facts['minor']}"
-    return Arch(
-        name=f"sm_{capability}a" if capability == "90" else f"sm_{capability}",
-        sm_count=int(facts["multiProcessorCount"]),
-        threads_per_sm=int(facts["maxThreadsPerMultiProcessor"]),
-    )
 
 
 def _key(kernel: KernelSource, arch: Arch, form: str = "") -> str:

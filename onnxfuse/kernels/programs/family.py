@@ -72,6 +72,21 @@ class Family:
             recording.at.answer = leaf.of(made, self.graph, self._number)
             self.answers += 1
 
+    def learn(self, shapes: tuple[Shape, ...], expected: LaunchPlan) -> bool:
+        """Answer these shapes, too, as the planner does, which is by `expected`; return whether that is new.
+
+        Raises what `record` raises, and AssertionError, a defect, where the answer is another launch.
+        """
+        known = self.answer(shapes)
+        if known is None:
+            self.record(shapes)
+        answer = known or self.answer(shapes)
+        if answer is None:
+            raise UnansweredError
+        if answer != expected:
+            raise AssertionError(f"the launch program for {shapes} is not what is planned")
+        return known is None
+
     def _number(self, kernel: KernelSource) -> int:
         if kernel not in self.numbers:
             self.numbers[kernel] = len(self.kernels)

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from onnxfuse.kernels.ir.types import UnsupportedError
@@ -221,7 +222,8 @@ class Recording:
             raise _TooManyError from error
         finally:
             self.facts, self.branches = facts, None
-        return self._merged(found, 0)  # type: ignore[no-any-return]
+        merged: T = self._merged(found, 0)
+        return merged
 
     def merged(self, work: Callable[[], T]) -> T:
         """Return the same; where it can go too many ways, the one that it goes."""
@@ -273,10 +275,10 @@ class Recording:
         best: Any = -1
         any_yet: Any = False
         for index, candidate in enumerate(candidates):
-            able = True if where is None else self.outcomes(lambda c=candidate: where(c))  # type: ignore[misc]
+            able = True if where is None else self.outcomes(partial(where, candidate))
             if able is False:
                 continue
-            cost = self.outcomes(lambda c=candidate: key(c))  # type: ignore[misc]
+            cost = self.outcomes(partial(key, candidate))
             if best_key is None:
                 best_key, best, any_yet = cost, numbers.selected(able, index, -1), able
                 continue

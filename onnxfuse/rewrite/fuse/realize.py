@@ -5,22 +5,21 @@ holds for the nodes that the rule itself finds in a body, at the place where the
 shapes and the mask that comes in. So they are put in place again, and the rule looks for its anchor there.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 import onnx
-from onnx import FunctionProto, GraphProto, NodeProto
-from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
+from onnx import FunctionProto, GraphProto, NodeProto, TensorProto
 
 from onnxfuse import kernels
+from onnxfuse.model import external
 from onnxfuse.model.concrete_shapes import every_graph
 from onnxfuse.model.errors import ModelError
 from onnxfuse.model.fused import DOMAIN, FusedOp
 from onnxfuse.model.graph import Graph, Node, bodies
-from onnxfuse.model.io import ELEMENT_BYTES, without_weights
+from onnxfuse.model.io import without_weights
 from onnxfuse.model.types import Dim, infer
 from onnxfuse.rewrite.fuse.make_op import Realization, library_form
 from onnxfuse.rewrite.language import predicate
@@ -45,17 +44,17 @@ class Realized:
 
 
 def realize(
-    model: onnx.ModelProto, ops: Mapping[str, FusedOp], rules: Sequence[Rule] = (), folder: Path | None = None
+    model: onnx.ModelProto, ops: Mapping[str, FusedOp], rules: Sequence[Rule] = (), path: Path | None = None
 ) -> dict[str, Realized]:
     """Return what the rules make of `ops`, which are fused ops of `model`; the model is left as it is.
 
-    `rules` are the user's own; those that come with onnxfuse are known. `folder` holds the external data, of which
-    masks are read. Neither the library forms nor the shapes that
-    the file writes down are read. Raises ModelError for a model that is not valid.
+    `rules` are the user's own; those that come with onnxfuse are known. `path` is the model's file: of the weights that
+    are still in files masks are read. Neither the library forms nor the shapes that the file writes down are read.
+    Raises ModelError for a model that is not valid.
     """
     whole, places = _expanded(model)
-    if folder is not None:
-        _read_masks(whole.graph, folder)
+    if path is not None:
+        external.read(_masks(whole.graph), path)
     found: dict[str, list[Realized]] = {name: [] for name in ops}
     anchors = {name: _anchors(op, rules) for name, op in ops.items()}
     opset = next((o.version for o in whole.opset_import if o.domain == ""), 1)
@@ -104,7 +103,7 @@ class _Place:
 
 def _expanded(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, _Place]]:
     """Return the model with every fused op's nodes in its place, and which place a node of this name belongs to."""
-    whole = without_weights(model, lambda weight: weight)
+    whole = without_weights(model, lambda _: None)
     functions = {f.name: f for f in whole.functions if f.domain == DOMAIN}
     places: dict[str, _Place] = {}
     for graph in list(every_graph(whole.graph)):
@@ -119,6 +118,8 @@ def _expanded(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, _Place
         kept = [NodeProto.FromString(n.SerializeToString()) for n in nodes]
         del graph.node[:]
         graph.node.extend(kept)
+    products = _products(whole.graph)
+    whole.graph.initializer.extend(_shell(w) if w.name in products else w for w in model.graph.initializer)
     for value in whole.graph.output:
         value.type.tensor_type.ClearField("shape")
     others = [f for f in whole.functions if f.domain != DOMAIN]
@@ -156,29 +157,33 @@ def _inlined(node: NodeProto, body: FunctionProto, places: dict[str, _Place]) ->
 
 
 LARGEST_MASK = 2**26
-"""Bytes of external data that are read for what they say: a mask of 8192 positions has as many."""
+"""Bytes of a weight in a file that are read for what they say: a mask of 8192 positions has as many."""
 
 PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose", "Gather")
-"""Whose weights no rule asks for their numbers."""
+"""Of whose weights no rule asks what they hold, beyond SMALL bytes."""
 
 
-def _read_masks(graph: GraphProto, folder: Path) -> None:
-    """Read the external weights of the main graph that may be masks: what they hold decides whether one is causal."""
-    multiplied = {v for one in every_graph(graph) for n in one.node if n.op_type in PRODUCTS for v in n.input}
-    for tensor in graph.initializer:
-        size = math.prod(tensor.dims) * ELEMENT_BYTES.get(tensor.data_type, LARGEST_MASK + 1)
-        if not uses_external_data(tensor) or tensor.name in multiplied or not 0 <= size <= LARGEST_MASK:
-            continue
-        try:
-            load_external_data_for_tensor(tensor, str(folder))
-        except (OSError, ValueError, onnx.checker.ValidationError) as error:
-            raise ModelError(f"'{tensor.name}' cannot be read from its file: {error}", "Copy the data file.") from None
-        if len(tensor.raw_data) != size:
-            raise ModelError(
-                f"'{tensor.name}' has {len(tensor.raw_data)} bytes in its file, its shape wants {size}",
-                "Export it again.",
-            )
-        tensor.data_location = onnx.TensorProto.DEFAULT
+def _products(graph: GraphProto) -> set[str]:
+    """Return what products read."""
+    return {v for one in every_graph(graph) for n in one.node if n.op_type in PRODUCTS for v in n.input}
+
+
+def _shell(weight: TensorProto) -> TensorProto:
+    """Return what stands for a weight of a product, unless it is small: BERT-base's would be copied for 0.1 s."""
+    if external.bytes_of(weight) <= external.SMALL or external.is_external(weight):
+        return weight
+    return TensorProto(
+        name=weight.name, data_type=weight.data_type, dims=weight.dims, data_location=TensorProto.EXTERNAL
+    )
+
+
+def _masks(graph: GraphProto) -> list[TensorProto]:
+    """Return the weights of the main graph that may be masks: what they hold decides whether one is causal."""
+    products = _products(graph)
+    return [
+        w for w in graph.initializer
+        if external.is_external(w) and w.name not in products and external.bytes_of(w) <= LARGEST_MASK
+    ]  # fmt: skip
 
 
 # ---- the rule at a place

@@ -163,11 +163,15 @@ def _inside(tree: Tree) -> tuple[Tree, ...]:
 
 def renamed(text: str, names: Mapping[str, str]) -> str:
     """Return the expression with other names for the values and labels of a pattern."""
-    if all(names.get(name, name) == name for name in _arguments(text)):
-        return text
-    tree = _parsed(text)
+    others = tuple((name, names[name]) for name in sorted(_arguments(text)) if names.get(name, name) != name)
+    return _renamed(text, others) if others else text
+
+
+@cache
+def _renamed(text: str, names: tuple[tuple[str, str], ...]) -> str:
+    tree, others = _parsed(text), dict(names)
     for argument in _names(tree):
-        argument.id = names.get(argument.id, argument.id)
+        argument.id = others.get(argument.id, argument.id)
     return ast.unparse(tree)
 
 

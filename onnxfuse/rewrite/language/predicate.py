@@ -6,7 +6,7 @@ What the model does not tell does not hold; `not X` holds where X does not.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -73,8 +73,8 @@ class Binding:
 def parse(text: str, pattern: Pattern, place: str, why: Cause | None = None) -> Predicate:
     """Return the condition in `text`; raises RuleError that begins with `place`."""
     try:
-        tree = expression.read(text)
-        _check(tree, pattern)
+        tree, calls = _condition(text)
+        _check_names(calls, pattern)
     except RuleError as error:
         raise RuleError(f"{place}: {error}", error.hint) from None
     return Predicate(text, tree, why)
@@ -86,9 +86,8 @@ def parse_let(label: str, text: str, pattern: Pattern, place: str) -> Binding:
     Raises RuleError.
     """
     try:
-        trees, many = expression.read_values(text)
-        for tree in trees:
-            _check_calls(tree, pattern)
+        trees, many, calls = _numbers(text)
+        _check_names(calls, pattern)
     except RuleError as error:
         raise RuleError(f"{place}: {error}", error.hint) from None
     return Binding(label, text, trees, many)
@@ -106,13 +105,27 @@ def bound(pattern: Pattern) -> tuple[Binding, ...]:
     return tuple(parse_let(k, line.text, pattern, f"{line.place}: let") for k, line in pattern.let.items())
 
 
-def _check(tree: Tree, pattern: Pattern) -> None:
-    """Refuse words that there are not, in the place of a condition."""
+@cache
+def _condition(text: str) -> tuple[Tree, tuple[Call, ...]]:
+    """Return the condition in `text` with the calls in it, all of words that there are; patterns by the hundred ask."""
+    tree = expression.read(text)
+    return tree, tuple(_tests(tree))
+
+
+@cache
+def _numbers(text: str) -> tuple[tuple[Tree, ...], bool, tuple[Call, ...]]:
+    """Return the same of arithmetic: one number or the elements of a list, and whether it is one."""
+    trees, many = expression.read_values(text)
+    return trees, many, tuple(call for tree in trees for call in _terms(tree))
+
+
+def _tests(tree: Tree) -> Iterator[Call]:
+    """Yield the calls in the place of a condition; refuses words that there are not."""
     if isinstance(tree, Combined):
         for part in tree.parts:
-            _check(part, pattern)
+            yield from _tests(part)
     elif isinstance(tree, Compare):
-        _check_calls(tree, pattern)
+        yield from _terms(tree)
         if any(isinstance(side, Call) and side.name == "dtype" for side in (tree.left, *tree.right)):
             words = [side.text for side in (tree.left, *tree.right) if isinstance(side, Word)]
             unknown = next((word for word in words if word not in DTYPES), None)
@@ -121,15 +134,17 @@ def _check(tree: Tree, pattern: Pattern) -> None:
     elif isinstance(tree, Call) and tree.name in TERMS:
         raise RuleError(f"'{tree.name}' wants a comparison after it, got '{tree}'", SEE)
     elif isinstance(tree, Call):
-        _check_call(tree, pattern, test=True)
+        _check_word(tree, test=True)
+        yield tree
 
 
-def _check_calls(tree: Tree, pattern: Pattern) -> None:
+def _terms(tree: Tree) -> Iterator[Call]:
     for call in expression.calls(tree):
-        _check_call(call, pattern, test=False)
+        _check_word(call, test=False)
+        yield call
 
 
-def _check_call(call: Call, pattern: Pattern, *, test: bool) -> None:
+def _check_word(call: Call, *, test: bool) -> None:
     name, known = call.name, TESTS if test else TERMS
     if name not in known:
         if name in TESTS:
@@ -137,19 +152,28 @@ def _check_call(call: Call, pattern: Pattern, *, test: bool) -> None:
         if name in FORMERLY:
             raise RuleError(f"'{name}' is not a predicate any more: {FORMERLY[name]}", SEE)
         raise RuleError(f"'{name}' is not a predicate.{did_you_mean(name, {*TERMS, *TESTS})}", SEE)
-    wanted = known[name].arguments
-    if "..." in wanted:
-        wanted = wanted[:1] * max(len(call.arguments), 1)
+    wanted = _wanted(call)
     if len(wanted) != len(call.arguments):
         raise RuleError(f"{name} wants {len(wanted)} arguments, got {len(call.arguments)}", SEE)
-    names = {"value": pattern.values, "name": pattern.values | pattern.labels}
     for kind, argument in zip(wanted, call.arguments, strict=True):
-        if kind == "number":
-            if isinstance(argument, str) or (isinstance(argument, Number) and not isinstance(argument.value, int)):
-                raise RuleError(f"{name} wants a whole number, got '{argument}'", SEE)
-        elif not isinstance(argument, str) or argument not in names[kind]:
-            near = did_you_mean(str(argument), names[kind])
-            raise RuleError(f"'{argument}' is not a name of the pattern.{near}", SEE)
+        whole = isinstance(argument, Number) and isinstance(argument.value, int)
+        if kind == "number" and (isinstance(argument, str) or (isinstance(argument, Number) and not whole)):
+            raise RuleError(f"{name} wants a whole number, got '{argument}'", SEE)
+
+
+def _wanted(call: Call) -> tuple[str, ...]:
+    """Return what kind of thing each argument has to be."""
+    wanted = tuple((TESTS.get(call.name) or TERMS[call.name]).arguments)
+    return wanted[:1] * max(len(call.arguments), 1) if "..." in wanted else wanted
+
+
+def _check_names(calls: tuple[Call, ...], pattern: Pattern) -> None:
+    names = {"value": pattern.values, "name": pattern.values | pattern.labels}
+    for call in calls:
+        for kind, argument in zip(_wanted(call), call.arguments, strict=True):
+            if kind != "number" and (not isinstance(argument, str) or argument not in names[kind]):
+                near = did_you_mean(str(argument), names[kind])
+                raise RuleError(f"'{argument}' is not a name of the pattern.{near}", SEE)
 
 
 # ---- asking

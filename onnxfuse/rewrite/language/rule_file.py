@@ -173,6 +173,8 @@ class Reader:
         self.text = text
         self.spellings = spellings
         self.shared = shared
+        self.places: dict[str, str] = {}
+        """What was looked for in the text: each anchor asks for each of its conditions again."""
 
     def rewrite(self, table: dict[str, Any], what: str) -> Rewrite:
         self.keys(table, {"from", "to", "where", "let", "optional"}, what)
@@ -282,6 +284,11 @@ class Reader:
 
     def place(self, fragment: str) -> str:
         """Return "file:line" of the first line where `fragment` begins."""
+        if fragment not in self.places:
+            self.places[fragment] = self._found(fragment)
+        return self.places[fragment]
+
+    def _found(self, fragment: str) -> str:
         first = next((line for line in fragment.splitlines() if line.strip()), fragment)
         position = self.text.find(first)
         return f"{self.path}:{self.text.count(chr(10), 0, position) + 1}" if position >= 0 else str(self.path)

@@ -185,7 +185,7 @@ def test_a_mask_in_external_data_is_read(tmp_path: Path) -> None:
     assert "unidirectional" in text(op.library)
     onnx.save(fused, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=100)
     light = onnx.load(tmp_path / "m.onnx", load_external_data=False)
-    (found,) = realize(light, fused_ops(light), (), tmp_path).values()
+    (found,) = realize(light, fused_ops(light), (), tmp_path / "m.onnx").values()
     assert text(found.form) == text(op.library)
     found = of_rule(light)
     assert found.form is None or "unidirectional" not in text(found.form)

@@ -74,12 +74,6 @@ DEVICE void fetch_bias(const Kept& shared, const E* bias) {
 
 // ---- the queries of a warp
 
-struct Rows {
-  unsigned q[TILES][TERMS][4];
-  float y[TILES][COLUMNS][4];
-  float highest[TILES][2], sum[TILES][2];  // the sum of this lane's keys
-};
-
 // What a lane holds of a row for PIECE products.
 constexpr int PIECE = TERMS % 2 ? 1 : 2;
 using Piece = Pack<E, 4 * PIECE>;
@@ -103,19 +97,8 @@ DEVICE void load_queries(Rows& rows, const E* q, int first) {
           UNROLLED for (int right = 0; right < 2; ++right) rows.q[tile][k + i][right * 2 + half] = piece.word(i * 2 + right);
       }
     }
-  UNROLLED for (int tile = 0; tile < TILES; ++tile) {
-    UNROLLED for (int column = 0; column < COLUMNS; ++column)
-      UNROLLED for (int i = 0; i < 4; ++i) rows.y[tile][column][i] = 0.0f;
-    UNROLLED for (int half = 0; half < 2; ++half) {
-      rows.highest[tile][half] = lowest();
-      rows.sum[tile][half] = 0.0f;
-    }
-  }
+  clear(rows);
 }
-
-template <int COUNT> struct Scores {
-  float of[TILES][COUNT / 8][4];
-};
 
 template <class S> DEVICE void multiply_keys(Scores<S::COUNT>& scores, const Rows& rows, const Kept& shared) {
   const int lane = thread_index() % 32;
@@ -152,51 +135,16 @@ DEVICE void scale_scores(Scores<S::COUNT>& scores, const Kept& shared, const E* 
   }
 }
 
-template <class S> DEVICE void weigh(Scores<S::COUNT>& scores, Rows& rows) {
-  constexpr float UNIT = SCALED_LATE ? SCALE : 1.0f;
-  UNROLLED for (int tile = 0; tile < TILES; ++tile)
-    UNROLLED for (int half = 0; half < 2; ++half) {
-      float highest = rows.highest[tile][half];
-      UNROLLED for (int column = 0; column < S::COUNT / 8; ++column)
-        UNROLLED for (int i = 0; i < 2; ++i) highest = greater(highest, scores.of[tile][column][half * 2 + i]);
-      UNROLLED for (int distance = 1; distance <= 2; distance *= 2)
-        highest = greater(highest, float_of_bits(exchange(bits_of_float(highest), distance)));
-      const float base = highest == lowest() ? 0.0f : highest * UNIT;  // nothing seen: 2^(-inf - 0) is 0, not NaN
-      float sum = 0.0f;
-      if constexpr (S::FIRST > 0) {
-        const float factor = exp2_fast(rows.highest[tile][half] * UNIT - base);
-        sum = rows.sum[tile][half] * factor;
-        UNROLLED for (int column = 0; column < COLUMNS; ++column)
-          UNROLLED for (int i = 0; i < 2; ++i) rows.y[tile][column][half * 2 + i] *= factor;
-      }
-      UNROLLED for (int column = 0; column < S::COUNT / 8; ++column)
-        UNROLLED for (int i = 0; i < 2; ++i) {
-          float& score = scores.of[tile][column][half * 2 + i];
-          score = exp2_fast(score * UNIT - base);
-          sum += score;
-        }
-      rows.sum[tile][half] = sum;
-      rows.highest[tile][half] = highest;
-    }
-}
-
 template <class S> DEVICE void multiply_values(Rows& rows, const Scores<S::COUNT>& weights, const Kept& shared) {
   const int lane = thread_index() % 32;
   const E* row = shared.values + (S::FIRST + lane / 8 % 2 * 8 + lane % 8) * PITCH + lane / 16 * 8;
   UNROLLED for (int pair = 0; pair < S::COUNT / 16; ++pair) {
     unsigned weight[TILES][4];
-    UNROLLED for (int tile = 0; tile < TILES; ++tile)
-      UNROLLED for (int part = 0; part < 4; ++part) {
-        const float* from = &weights.of[tile][2 * pair + part / 2][part % 2 * 2];
-        weight[tile][part] = rounded(from[0], from[1], (E*)nullptr);
-      }
+    round_weights(weight, weights, pair);
     UNROLLED for (int k = 0; k < TERMS; ++k) {
       unsigned value[4];
       load_matrices_transposed(value, row + pair * 16 * PITCH + k * 16);
-      UNROLLED for (int tile = 0; tile < TILES; ++tile) {
-        product(rows.y[tile][2 * k], weight[tile], value[0], value[1], (E*)nullptr);
-        product(rows.y[tile][2 * k + 1], weight[tile], value[2], value[3], (E*)nullptr);
-      }
+      add_values(rows, weight, value, k);
     }
   }
 }
@@ -212,7 +160,7 @@ template <int NUMBER> DEVICE void attend_from(Rows& rows, const Kept& shared, co
       Scores<S::COUNT> scores = {};
       multiply_keys<S>(scores, rows, shared);
       scale_scores<S>(scores, shared, bias, first);
-      weigh<S>(scores, rows);
+      weigh<S::FIRST == 0>(scores, rows);
       multiply_values<S>(rows, scores, shared);
     }
     attend_from<NUMBER + 1>(rows, shared, bias, first, waits);
@@ -222,15 +170,8 @@ template <int NUMBER> DEVICE void attend_from(Rows& rows, const Kept& shared, co
 DEVICE void store_rows(const Rows& rows, E* y, int first) {
   UNROLLED for (int tile = 0; tile < TILES; ++tile)
     UNROLLED for (int half = 0; half < 2; ++half) {
-      float sum = rows.sum[tile][half];
-      UNROLLED for (int distance = 1; distance <= 2; distance *= 2)
-        sum += float_of_bits(exchange(bits_of_float(sum), distance));
-      const float part = SAFE && sum == 0.0f ? 0.0f : reciprocal_fast(sum);
       unsigned word[COLUMNS];
-      UNROLLED for (int column = 0; column < COLUMNS; ++column) {
-        const float* pair = &rows.y[tile][column][half * 2];
-        word[column] = rounded(pair[0] * part, pair[1] * part, (E*)nullptr);
-      }
+      finish_row(word, rows, tile, half, SAFE);
       const int row = first + tile * 16 + (int)thread_index() % 32 / 4 + half * 8;
       store_row(word, y + row * Y_ROW, row < QUERIES);
     }

@@ -117,7 +117,7 @@ def _kernel(mine: Work, queries: Queries, blocks: int, aligned: bool, min_blocks
             template(DEVICE),
             template("cuda/memory.cuh"),
             generated(entry, _constants(mine, queries, blocks, aligned) + access.pointers(pointers(mine))),
-            template("attention/result.cuh"),
+            template("attention/rows.cuh"),
             template("attention/kept.cu"),
             generated(entry, entry_point(entry, "attend", mine.op, pointers(mine), min_blocks)),
         ),

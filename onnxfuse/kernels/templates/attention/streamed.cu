@@ -84,12 +84,6 @@ struct KeyBias {
 
 // ---- the queries of a warp
 
-struct Rows {
-  unsigned q[TILES][TERMS][4];
-  float y[TILES][COLUMNS][4];
-  float highest[TILES][2], sum[TILES][2];  // the sum of this lane's keys
-};
-
 // Of a row behind the last one, the last one again.
 DEVICE int row_of(const Place& at, int first, int tile, int half) {
   const int wanted = first + tile * 16 + (int)thread_index() % 32 / 4 + half * 8;
@@ -109,28 +103,18 @@ DEVICE void load_queries(Rows& rows, const E* q, const Place& at, int first) {
         UNROLLED for (int right = 0; right < 2; ++right)
           rows.q[tile][k][right * 2 + half] = load_pair(row + k * 16 + right * 8);
     }
-  UNROLLED for (int tile = 0; tile < TILES; ++tile) {
-    UNROLLED for (int column = 0; column < COLUMNS; ++column)
-      UNROLLED for (int i = 0; i < 4; ++i) rows.y[tile][column][i] = 0.0f;
-    UNROLLED for (int half = 0; half < 2; ++half) {
-      rows.highest[tile][half] = lowest();
-      rows.sum[tile][half] = 0.0f;
-    }
-  }
+  clear(rows);
 }
 
 // ---- a step: EDGE where some of its keys do not count, for all or for some queries
-
-struct Scores {
-  float of[TILES][STEP / 8][4];
-};
 
 // Groups of 16 keys that count: in a step that the end cuts short, not all.
 template <bool EDGE> DEVICE int groups_of(int first_key, int end) {
   return EDGE && end - first_key < STEP ? (end - first_key + 15) / 16 : GROUPS;
 }
 
-template <bool EDGE> DEVICE void multiply_keys(Scores& scores, const Rows& rows, SharedAddress keys, int groups) {
+template <bool EDGE>
+DEVICE void multiply_keys(Scores<STEP>& scores, const Rows& rows, SharedAddress keys, int groups) {
   const int lane = thread_index() % 32;
   const SharedAddress row = keys + (lane / 16 * 8 + lane % 8) * ROW_BYTES + lane / 8 % 2 * 16;
   UNROLLED for (int group = 0; group < GROUPS; ++group) {
@@ -160,7 +144,7 @@ template <bool EDGE> DEVICE Pair load_bias(const E* at, long long stride, bool w
 
 // Times log2(e), so that 2^x takes the place of e^x.
 template <bool EDGE>
-DEVICE void scale_scores(Scores& scores, const float* key_bias, const E* bias, const Place& at, int first_query,
+DEVICE void scale_scores(Scores<STEP>& scores, const float* key_bias, const E* bias, const Place& at, int first_query,
                          int first_key, const Parameters& p) {
   const int lane = thread_index() % 32, inside = lane % 4 * 2;
   // Whether both of a pair can be read at once.
@@ -184,50 +168,18 @@ DEVICE void scale_scores(Scores& scores, const float* key_bias, const E* bias, c
     }
 }
 
-// Scores become weights; what there is of the keys before shrinks where a greater score has come.
-DEVICE void weigh(Scores& scores, Rows& rows) {
-  constexpr float UNIT = SCALED_LATE ? SCALE : 1.0f;
-  UNROLLED for (int tile = 0; tile < TILES; ++tile)
-    UNROLLED for (int half = 0; half < 2; ++half) {
-      float highest = rows.highest[tile][half];
-      UNROLLED for (int column = 0; column < STEP / 8; ++column)
-        UNROLLED for (int i = 0; i < 2; ++i) highest = greater(highest, scores.of[tile][column][half * 2 + i]);
-      UNROLLED for (int distance = 1; distance <= 2; distance *= 2)
-        highest = greater(highest, float_of_bits(exchange(bits_of_float(highest), distance)));
-      const float base = highest == lowest() ? 0.0f : highest * UNIT;  // nothing seen: 2^(-inf - 0) is 0, not NaN
-      const float factor = exp2_fast(rows.highest[tile][half] * UNIT - base);
-      float sum = rows.sum[tile][half] * factor;
-      UNROLLED for (int column = 0; column < COLUMNS; ++column)
-        UNROLLED for (int i = 0; i < 2; ++i) rows.y[tile][column][half * 2 + i] *= factor;
-      UNROLLED for (int column = 0; column < STEP / 8; ++column)
-        UNROLLED for (int i = 0; i < 2; ++i) {
-          float& score = scores.of[tile][column][half * 2 + i];
-          score = exp2_fast(score * UNIT - base);
-          sum += score;
-        }
-      rows.sum[tile][half] = sum;
-      rows.highest[tile][half] = highest;
-    }
-}
-
-template <bool EDGE> DEVICE void multiply_values(Rows& rows, const Scores& weights, SharedAddress values, int groups) {
+template <bool EDGE>
+DEVICE void multiply_values(Rows& rows, const Scores<STEP>& weights, SharedAddress values, int groups) {
   const int lane = thread_index() % 32;
   const SharedAddress row = values + (lane / 8 % 2 * 8 + lane % 8) * ROW_BYTES + lane / 16 * 16;
   UNROLLED for (int group = 0; group < GROUPS; ++group) {
     if (EDGE && group >= groups) break;
     unsigned weight[TILES][4];
-    UNROLLED for (int tile = 0; tile < TILES; ++tile)
-      UNROLLED for (int part = 0; part < 4; ++part) {
-        const float* from = &weights.of[tile][2 * group + part / 2][part % 2 * 2];
-        weight[tile][part] = rounded(from[0], from[1], (E*)nullptr);
-      }
+    round_weights(weight, weights, group);
     UNROLLED for (int k = 0; k < TERMS; ++k) {
       unsigned value[4];
       load_blocks<true>(value, row + group * 16 * ROW_BYTES + k * 32);
-      UNROLLED for (int tile = 0; tile < TILES; ++tile) {
-        product(rows.y[tile][2 * k], weight[tile], value[0], value[1], (E*)nullptr);
-        product(rows.y[tile][2 * k + 1], weight[tile], value[2], value[3], (E*)nullptr);
-      }
+      add_values(rows, weight, value, k);
     }
   }
 }
@@ -236,25 +188,18 @@ template <bool EDGE>
 DEVICE void attend_step(Rows& rows, SharedAddress keys, SharedAddress values, const float* key_bias,
                         const E* bias, const Place& at, int first_query, int first_key, const Parameters& p) {
   const int groups = groups_of<EDGE>(first_key, at.end);
-  Scores scores = {};
+  Scores<STEP> scores = {};
   multiply_keys<EDGE>(scores, rows, keys, groups);
   if (EDGE || !SCALED_LATE) scale_scores<EDGE>(scores, key_bias, bias, at, first_query, first_key, p);
-  weigh(scores, rows);
+  weigh<false>(scores, rows);
   multiply_values<EDGE>(rows, scores, values, groups);
 }
 
 DEVICE void store_rows(const Rows& rows, E* y, const Place& at, int first) {
   UNROLLED for (int tile = 0; tile < TILES; ++tile)
     UNROLLED for (int half = 0; half < 2; ++half) {
-      float sum = rows.sum[tile][half];
-      UNROLLED for (int distance = 1; distance <= 2; distance *= 2)
-        sum += float_of_bits(exchange(bits_of_float(sum), distance));
-      const float part = sum == 0.0f && (SAFE || at.keys == 0) ? 0.0f : reciprocal_fast(sum);
       unsigned word[COLUMNS];
-      UNROLLED for (int column = 0; column < COLUMNS; ++column) {
-        const float* pair = &rows.y[tile][column][half * 2];
-        word[column] = rounded(pair[0] * part, pair[1] * part, (E*)nullptr);
-      }
+      finish_row(word, rows, tile, half, SAFE || at.keys == 0);
       const int row = first + tile * 16 + (int)thread_index() % 32 / 4 + half * 8;
       store_row(word, y + row * (long long)Y_ROW, row < at.queries);
     }

@@ -49,6 +49,7 @@ from onnxfuse.kernels.ir.program import (
 )
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
+from onnxfuse.kernels.ir.window import Resizing
 from onnxfuse.kernels.programs.choice import larger, merged, smaller
 from onnxfuse.kernels.programs.numbers import both, either, selected
 
@@ -84,9 +85,7 @@ def of_values(program: Program, input_shapes: tuple[Shape, ...]) -> dict[int, Sh
                 seen = isinstance(program.values[left], Window)
                 shapes[index] = (_convolved if seen else _multiplied)(contract, shapes[left], shapes[right])
             case Resample(arg=arg, how=resizing):
-                want(len(shapes[arg]) == 4, lambda a=arg: f"images of rank {len(shapes[a])}")  # type: ignore[misc]
-                batch, channels, *image = shapes[arg]
-                shapes[index] = (batch, channels, *resizing.over((image[0], image[1])))
+                shapes[index] = _resampled(resizing, shapes[arg])
             case Attend() as attend:
                 shapes[index] = _attended(attend, tuple(shapes[a] for a in attend.args))
     return shapes
@@ -290,6 +289,12 @@ def _multiplied(contract: Contract, left: Shape, right: Shape) -> Shape:
     a, b = contract.axes
     want(left[a] == right[b], lambda: f"a product of {left[a]} columns and {right[b]} rows")
     return (*broadcast((left[:-2], right[:-2])), left[-3 - a], right[-3 - b])
+
+
+def _resampled(how: Resizing, shape: Shape) -> Shape:
+    want(len(shape) == 4, lambda: f"images of rank {len(shape)}")
+    batch, channels, *image = shape
+    return (batch, channels, *how.over((image[0], image[1])))
 
 
 def _attended(attend: Attend, shapes: tuple[Shape, ...]) -> Shape:

@@ -1,0 +1,189 @@
+"""`onnxfuse export-library`: the folder, what is told of it, its config.pbtxt, and what is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+import onnxfuse
+from onnxfuse import kernels
+from onnxfuse.api.triton import config, signature
+from onnxfuse.model.errors import ModelError, UsageError
+from onnxfuse.model.spread import Workers
+from onnxfuse.runtime import packing
+from tests.cli.conftest import Command
+
+CONFIG = """\
+backend: "onnxruntime"
+max_batch_size: 16
+input [
+  {
+    name: "x"
+    data_type: TYPE_FP32
+    dims: [ 2 ]
+  }
+]
+input [
+  {
+    name: "r"
+    data_type: TYPE_FP32
+    dims: [ 3 ]
+  }
+]
+output [
+  {
+    name: "y"
+    data_type: TYPE_FP32
+    dims: [ 3 ]
+  }
+]
+dynamic_batching { }
+# Each instance is a session with a stream of its own.
+instance_group [ { kind: KIND_GPU count: 1 } ]
+# Where the server sees the library, beside which the model's kernel pack lies.
+model_operations { op_library_filename: "/models/m/1/libonnxfuse.so" }
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what is compiled be the kernel's name."""
+    monkeypatch.setattr(packing, "Workers", lambda processes: Workers(1))
+    for name in ("compile", "portable"):
+        monkeypatch.setattr(kernels, name, lambda kernel, arch: f"{arch.name} {kernel.entry}".encode())
+
+
+def exported(command: Command, *arguments: Any) -> Any:
+    result = command("export-library", "fused.onnx", "m", "--arch", "sm_90", *arguments, "--json")
+    assert result.code == 0, result.err
+    return json.loads(result.out)
+
+
+@pytest.fixture
+def fused(folder: Path, onnxfuse_command: Command) -> Path:
+    assert onnxfuse_command("optimize", "in.onnx", "fused.onnx").code == 0
+    return folder
+
+
+def test_the_folder_is_a_model_of_a_triton_repository(fused: Path, onnxfuse_command: Command) -> None:
+    """With what Triton joins requests to, and the library's path where the server sees it."""
+    facts = exported(onnxfuse_command, "--shape", "N=1..16", "--at", "/models/m")
+    assert (facts["folder"], facts["triton"], facts["batch"]) == ("m", "", {"dimension": "N", "most": 16})
+    assert sorted(facts["files"]) == [
+        "1/libonnxfuse.so", "1/model.onnx", "1/model.onnx.kernels", "LICENSE", "README.md", "config.pbtxt",
+        "manifest.json",
+    ]  # fmt: skip
+    assert {n: (fused / "m" / n).stat().st_size for n in facts["files"]} == facts["files"]
+    assert (fused / "m" / "config.pbtxt").read_text() == CONFIG
+    page = (fused / "m" / "README.md").read_text()
+    assert "tritonserver --model-repository /models\n" in page
+    assert "`N` 1..16" in page
+    assert "$" not in page
+
+
+def test_exporting_again_takes_the_place_of_what_was_there(fused: Path, onnxfuse_command: Command) -> None:
+    """And nothing else is there afterwards."""
+    exported(onnxfuse_command)
+    before = sorted(p.name for p in (fused / "m").rglob("*"))
+    facts = exported(onnxfuse_command, "--no-batch")
+    assert facts["batch"] is None
+    text = (fused / "m" / "config.pbtxt").read_text()
+    assert "max_batch_size: 0" in text
+    assert "dims: [ -1, 2 ]" in text
+    assert "dynamic_batching" not in text
+    assert sorted(p.name for p in (fused / "m").rglob("*")) == before
+
+
+def test_people_are_told_what_is_assumed(fused: Path, onnxfuse_command: Command) -> None:
+    out = onnxfuse_command("export-library", "fused.onnx", "m", "--arch", "sm_90").out
+    assert out.startswith("exported: ")
+    assert "N: 1..32 (assumed: --shape)" in out
+    assert "Triton joins requests along N, to 32 rows; if rows depend on each other, export with --no-batch" in out
+
+
+def test_a_folder_of_other_things_is_left_as_it_is(fused: Path, onnxfuse_command: Command) -> None:
+    """Refused before anything is compiled; so are a file, a model without fused ops, a dimension that is not there."""
+    (fused / "m").mkdir()
+    (fused / "m" / "mine.txt").write_text("mine")
+    result = onnxfuse_command("export-library", "fused.onnx", "m")
+    assert result.code == 2
+    assert "m: is not empty, and no exported model" in result.err
+    assert [p.name for p in (fused / "m").iterdir()] == ["mine.txt"]
+    assert "fused.onnx: is no folder" in onnxfuse_command("export-library", "fused.onnx", "fused.onnx").err
+    assert "has no fused ops" in onnxfuse_command("export-library", "in.onnx", "new").err
+    assert "no dimension of that name" in onnxfuse_command("export-library", "fused.onnx", "new", "--shape", "M=3").err
+    assert not (fused / "new").exists()
+
+
+def test_nothing_is_left_of_an_export_that_fails(fused: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last of its files cannot be written."""
+
+    def full(*facts: Any) -> None:
+        raise ModelError("no space is left")
+
+    monkeypatch.setattr("onnxfuse.api.exporting._manifest", full)
+    with pytest.raises(ModelError, match="no space"):
+        onnxfuse.export_library(fused / "fused.onnx", fused / "m", archs=["sm_90"])
+    assert not (fused / "m").exists()
+
+
+def described(graph: str) -> Any:
+    return signature(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]> {graph}'))
+
+
+def test_triton_has_scalars_strings_and_open_dimensions() -> None:
+    """A row without dimensions is of one element that is no dimension."""
+    seen = described("""g (int64[N] ids, string[N, S] text, float16[N, K, 3] image) => (bool[N] y) {
+        y = Greater (ids, ids) }""")
+    assert seen.batch == "N"
+    text = config(seen, Path("/m/1/libonnxfuse.so"), 4)
+    assert text.count("reshape { shape: [ ] }") == 2
+    assert "data_type: TYPE_STRING\n    dims: [ -1 ]" in text
+    assert "data_type: TYPE_FP16\n    dims: [ -1, 3 ]" in text
+    assert "data_type: TYPE_BOOL\n    dims: [ 1 ]" in text
+
+
+@pytest.mark.parametrize(
+    ("graph", "why"),
+    [
+        (
+            "g (float8e4m3fn[N] x) => (float8e4m3fn[N] y) { y = Identity (x) }",
+            "a type that Triton has not: FLOAT8E4M3FN",
+        ),
+        ("g (float x) => (float[] y) { y = Identity (x) }", ""),
+    ],
+)
+def test_what_triton_cannot_serve_is_said(graph: str, why: str) -> None:
+    refusal = described(graph).refusal
+    assert why in refusal if why else not refusal
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        "g (float[N, 2] x, float[M, 2] b) => (float[N, 2] y) { y = Identity (x) }",
+        "g (float[N, 2] x) => (float[2, N] y) { y = Transpose (x) }",
+        "g (float[3, 2] x) => (float[3, 2] y) { y = Identity (x) }",
+    ],
+)
+def test_requests_are_joined_only_along_what_all_begin_with(graph: str) -> None:
+    assert described(graph).batch is None
+
+
+def test_batching_that_there_is_not_is_refused(fused: Path, onnxfuse_command: Command) -> None:
+    model = onnx.load(fused / "fused.onnx")
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = 4
+    onnx.save(model, fused / "fixed.onnx")
+    with pytest.raises(UsageError, match="there is no dimension that all inputs and outputs begin with"):
+        onnxfuse.export_library(fused / "fixed.onnx", fused / "m", archs=["sm_90"], batch=True)
+    assert not (fused / "m").exists()
+
+
+def test_a_model_that_is_not_to_be_rounded_tells_triton_so(fused: Path) -> None:
+    strict = onnxfuse.optimize(fused / "in.onnx", strict_fp32=True)
+    onnxfuse.export_library(strict, fused / "m", archs=["sm_90"])
+    assert 'name: "cuda" parameters { key: "use_tf32" value: "0" }' in (fused / "m" / "config.pbtxt").read_text()
+    assert "`use_tf32` is to be 0" in (fused / "m" / "README.md").read_text()

@@ -1,0 +1,100 @@
+"""A file read without its weights is the file read whole, but for the weights; and damaged files are told alike."""
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, numpy_helper, parser
+
+from onnxfuse.model import external, io
+from onnxfuse.model.errors import ModelError
+
+GRAPH = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[n, 64] x) => (float[n, 64] z) {
+      y = MatMul (x, w)  c = Constant <value = float[3] {1, 2, 3}> ()  [add] z = Add (y, b)
+    }"""
+
+
+def model() -> onnx.ModelProto:
+    """Weights beyond what is small, one of them not as raw bytes, and a bias within."""
+    made = parser.parse_model(GRAPH)
+    chance = np.random.default_rng(0)
+    w = chance.normal(size=(64, 64)).astype(np.float32)
+    made.graph.initializer.append(numpy_helper.from_array(w, "w"))
+    made.graph.initializer[0].doc_string = "of x"
+    made.graph.initializer.append(numpy_helper.from_array(np.arange(64, dtype=np.float32), "b"))
+    made.graph.initializer.append(onnx.helper.make_tensor("spelled", TensorProto.FLOAT, [400], range(400)))
+    made.metadata_props.add(key="kept", value="yes")
+    return made
+
+
+def whole(light: onnx.ModelProto, path: Path) -> onnx.ModelProto:
+    """Return the model with the weights that are in its file."""
+    tensor = light.graph.initializer[0]
+    external.read([tensor], path)
+    tensor.ClearField("data_location")  # the default is written down
+    return light
+
+
+def test_all_but_the_large_weights_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    made = model()
+    path.write_bytes(made.SerializeToString())
+    light = io.outline(path)
+    placed = [t.name for t in light.graph.initializer if external.is_external(t)]
+    assert placed == ["w"]
+    assert light.ByteSize() < 8000 < path.stat().st_size
+    assert whole(light, path) == made
+
+
+def test_a_model_behind_a_link_reads_its_weights(tmp_path: Path) -> None:
+    """As in the caches of model hubs, where other files would have to be followed to on purpose."""
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "snapshot").mkdir()
+    (tmp_path / "blobs" / "5d0c").write_bytes(model().SerializeToString())
+    path = tmp_path / "snapshot" / "m.onnx"
+    path.symlink_to("../blobs/5d0c")
+    assert whole(io.outline(path), path) == model()
+
+
+def test_a_name_that_is_not_utf_8_is_read_whole(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"m\xff.onnx")
+    path.write_bytes(model().SerializeToString())
+    assert io.outline(path) == model()
+
+
+def test_external_data_stays_where_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(model(), path, save_as_external_data=True, location="w.bin", size_threshold=2000)
+    assert io.outline(path) == io.load(path, weights=False)
+    (tmp_path / "w.bin").unlink()
+    assert [t.name for t in io.outline(path).graph.initializer if external.is_external(t)] == ["w"]
+
+
+def told(read: Callable[[Path], onnx.ModelProto], path: Path) -> str:
+    try:
+        read(path)
+    except ModelError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_damaged_is_told_as_of_the_whole_file(tmp_path: Path, seed: int) -> None:
+    """Cut anywhere, or with other bytes anywhere: nothing else is raised, and nothing is taken that `load` refuses."""
+    data, chance = model().SerializeToString(), random.Random(seed)
+    graph = data.index(b"of x")  # what comes first; behind it is one large weight
+    path = tmp_path / "m.onnx"
+    for n in range(200):
+        place = chance.randrange(len(data)) if n % 2 else chance.randrange(graph)
+        if n % 3:
+            wrong = bytearray(data)
+            wrong[place] ^= 1 << chance.randrange(8)
+        else:
+            wrong = bytearray(data[:place])
+        path.write_bytes(bytes(wrong))
+        assert told(io.outline, path) == told(io.load, path)
