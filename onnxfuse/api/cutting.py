@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from onnxfuse import kernels
 from onnxfuse.api import places
 from onnxfuse.api.rules import as_line
 from onnxfuse.api.source import Model, Origin, plain
@@ -30,9 +31,6 @@ MOST = 8
 
 FEW = 64
 """Elements of a weight that is written into an example; a larger one becomes an input of it."""
-
-TEMPLATES = ("pointwise", "row", "scan", "gemm")
-"""Kernels that are tried for the nodes, simplest first."""
 
 TO_DO = "`to` is yours to write: as it stands it is wrong, and --test says so."
 
@@ -227,7 +225,8 @@ def _text(path: Path, cut: _Cut) -> tuple[str, str]:
     where = f'where = ["const({", ".join(weights)})"]\n' if weights else ""
     large = [v for v in cut.inputs if cut.graph.is_constant(v)]
     note = "".join(f"# {cut.names[v]} is a weight of the model, too large to be written here.\n" for v in large)
-    for template in TEMPLATES:
+    # What is tried first is what takes its nodes last: the kernel for the most, and for nothing special.
+    for template in (t.name for t in sorted(kernels.TEMPLATES.values(), key=lambda t: -t.order)):
         head = f"[fuse]\ntemplate = \"{template}\"\n\n[[fuse.anchor]]\npattern = '''{pattern}'''\n{where}"
         summary = f'summary = "{ops} in one kernel."\n\n{note}'
         examples = _examples(path, cut, f"{summary}{head}")

@@ -121,7 +121,9 @@ def _held(one: Rule, folders: Sequence[Path], tell: Tell) -> Tested:
         faults += _faults(one, index, example, ways, folders, count)
     joins = one.fuse is not None and one.fuse.anchor == "concat"  # it joins what other rules make
     if not joins and not any(e.after for e in one.examples):
-        faults.append(Fault(0, "has no [[example]] that applies: nothing shows what it does. See rules/README.md"))
+        faults.append(
+            Fault(0, "has no [[example]] that applies: nothing shows what it does; --new cuts one from a model")
+        )
     done = Tested(one.name, one.path, len(one.examples))
     found = replace(done, types=tuple(count.types), cases=count.cases, kernels=count.kernels, faults=tuple(faults))
     return replace(found, bodies=tuple(count.bodies))

@@ -22,7 +22,8 @@ def show(found: "Sequence[Tested]", console: Console) -> None:
     examples, cases, kernels = (sum(getattr(one, what) for one in found) for what in ("examples", "cases", "kernels"))
     ran = f"{kernels} of them as kernels" if kernels else "as plain nodes; no GPU here, so no kernel ran"
     verdict = f"[bold red]failed:[/] {len(failed)} of {len(found)}" if failed else f"[bold green]ok:[/] {len(found)}"
-    console.print(f"{verdict} rules, {examples} examples; numbers compared on {cases} inputs, {ran}")
+    rules = f"{verdict} rule{'s' * (len(found) != 1)}, {examples} example{'s' * (examples != 1)}"
+    console.print(f"{rules}; numbers compared on {cases} inputs, {ran}")
     table = Table("rule", "examples", "inputs", "types", "verdict", box=None, pad_edge=False, header_style="bold")
     for column in table.columns[1:3]:
         column.justify = "right"

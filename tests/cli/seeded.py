@@ -130,6 +130,11 @@ SEEDED = (
         ("scores", "scale", "soft", "gain", "context"), "attention", "gain", "is a Mul, the rule wants a Softmax",
     ),
     Seeded(
+        "a gain between softmax and values of single heads",
+        _attention("float16").replace("[context] y = MatMul (p,", "[gain] pg = Mul (p, p) [context] y = MatMul (pg,"),
+        (*_OF_ATTENTION, "gain"), "attention", "gain", "that is Softmax soft, before it",
+    ),
+    Seeded(
         "a convolution that others read, too",
         _batchnorm(weights=_KERNEL, outputs=", float[N,8,6,6] z", other="[other] z = Sigmoid (c)"),
         ("conv", "bn"), "batchnorm", "conv", "value 'c' is also read by Sigmoid other",

@@ -26,12 +26,13 @@ def test_the_first_row_is_the_cause_at_every_node(seeded: Seeded) -> None:
 
 
 @pytest.mark.parametrize("seeded", SEEDED, ids=lambda one: one.name)
-def test_every_node_that_a_row_names_is_in_the_model(seeded: Seeded) -> None:
-    """And may be asked about by the name that was printed."""
+def test_every_node_that_a_row_names_may_be_asked_about(seeded: Seeded) -> None:
+    """By the name that was printed; that of a first row is of the model as it came."""
     found = explain(seeded.model, at=seeded.region)
     names = {n.name for n in seeded.model.graph.node}
-    printed = {row[2] for node in seeded.region for row in found.at(node)[1]}
-    assert printed <= names
+    rows = [found.at(node)[1] for node in seeded.region]
+    assert {of_node[0][2] for of_node in rows} <= names
+    printed = {row[2] for of_node in rows for row in of_node}
     assert set(explain(seeded.model, at=sorted(printed)).places) == printed
 
 

@@ -73,7 +73,7 @@ def test_a_rule_that_keeps_its_promises_is_ok(mine: Path, onnxfuse_command: Comm
     mine.write_text(rule("y = HardSwish (x)", RIGHT, example('refusal = "has the constant 5"', 5)))
     done = onnxfuse_command("rules", "--test", "--rules", "mine")
     assert done.code == 0, done.out
-    assert done.out.startswith("ok: 1 rules, 2 examples; numbers compared on 12 inputs, as plain nodes; no GPU here")
+    assert done.out.startswith("ok: 1 rule, 2 examples; numbers compared on 12 inputs, as plain nodes; no GPU here")
     assert "float32, float16" in done.out
     facts = json.loads(onnxfuse_command("rules", "mine", "--test", "--rules", "mine", "--json").out)
     (one,) = facts["tested"]
@@ -87,7 +87,7 @@ def test_a_broken_promise_is_exit_1_with_what_differs(name: str, mine: Path, onn
     mine.write_text(text)
     done = onnxfuse_command("rules", "--test", "--rules", "mine")
     assert done.code == 1, (done.out, done.err)
-    assert done.out.startswith("failed: 1 of 1 rules")
+    assert done.out.startswith("failed: 1 of 1 rule")
     for words in told:
         assert words in done.out, done.out
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 TEXTS = {
     "operator": "is {a_seen}, the rule wants {a_wanted}",
+    "between": "is {a_seen}, the rule wants {a_wanted}: that is {subject}, before it",
     "operand": "reads {subject}, {seen}, where the rule wants {a_wanted}",
     "attribute": "{of} has {subject} = {seen}, the rule wants {wanted}",
     "same attribute": "{of} has {subject} = {seen}, another node of the match {wanted}",
@@ -35,7 +36,7 @@ COMPARED = frozenset({"relation", "type", "multiple", "unknown", "mask"})
 """The kinds whose words end with what the rule wants instead."""
 
 SPELLINGS = frozenset({
-    "operator", "operand", "attribute", "same attribute", "constant", "list", "number", "arity", "missing",
+    "operator", "between", "operand", "attribute", "same attribute", "constant", "list", "number", "arity", "missing",
     "other value",
 })  # fmt: skip
 """The kinds of what does not stand as a pattern has it."""

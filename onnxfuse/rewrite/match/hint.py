@@ -21,6 +21,7 @@ HINTS = {
     "graph output": "take '{subject}' out of the model's outputs if nobody needs it",
     "read elsewhere": "let the other reader take another value than '{subject}'",
     "operator": "where {seen} stands, the rule knows {wanted}; a rule of your own may add this spelling",
+    "between": "take {seen} out of the model where it does nothing there; a rule of your own may add this spelling",
     "operand": "where {seen} stands, the rule knows {wanted}; a rule of your own may add this spelling",
     "too little": "nothing pointwise stands beside it, so one kernel would save nothing",
     "slower": "measured on another GPU it may be the faster way: tune there",

@@ -8,10 +8,12 @@ from itertools import permutations
 import numpy as np
 import onnx
 
+from onnxfuse.kernels import is_pointwise
 from onnxfuse.model import schema
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.rewrite.language.pattern import NEWEST, Pattern, PatternNode, choices
-from onnxfuse.rewrite.match.cause import CONDITIONS, SPELLINGS, Cause
+from onnxfuse.rewrite.match.cause import CONDITIONS, Cause
+from onnxfuse.rewrite.match.refusal import Refusal as Refusal
 
 RELATIVE = 1e-3
 """Constants and float attributes match within this relative tolerance: 1.4142 in float16 is the square root of 2, and
@@ -20,69 +22,6 @@ exporters write it with four to eight digits. Nearest distinct constants of know
 Bound = str | np.ndarray
 """What a name of the pattern stands for: a value of the graph ("" for an absent one), or a constant that the model
 holds as an attribute."""
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """Why a rule did not apply, at the point where the attempt got furthest."""
-
-    node: str
-    """Name of the graph node at which it stopped."""
-    cause: Cause
-    """What stopped it."""
-    depth: int
-    """How many nodes of the pattern had matched before."""
-    size: int = 0
-    """How many nodes the pattern has, at the least, 0 where no pattern is behind it."""
-    nodes: tuple[str, ...] = ()
-    """Names of the graph nodes that had matched."""
-    around: tuple[str, ...] = ()
-    """Names of the node where it stopped and of those near it that would have joined next."""
-    names: tuple[tuple[str, str], ...] = ()
-    """Of the names of the pattern that the cause speaks of: the value of the model that each stands for."""
-    whole: bool = False
-    """Whether all of the pattern stood there, and what it computes inside, or the rule's conditions, stopped it."""
-
-    @property
-    def reason(self) -> str:
-        """What stopped it, in words."""
-        called = ", ".join(f"{name} is '{value}'" for name, value in self.names)
-        return f"{self.cause.text} ({called})" if called else self.cause.text
-
-    @property
-    def missing(self) -> int:
-        """How many nodes of the pattern had not matched."""
-        return max(self.size - self.depth, 0)
-
-    @property
-    def nearness(self) -> tuple[bool, int, int, int]:
-        """What attempts compare by: more than the root's operator, then how much more is there than is missing.
-
-        Of two alike, what the rule asks of all that stands there says more than a spelling that does not fit, and a
-        value that is not the one wanted says least: where operands go in any order, the wrong order ends so.
-        """
-        kind = 2 if self.whole else int(self.cause.kind != "other value")
-        return self.depth > 1 or not self.missing, self.depth - self.missing, self.depth, kind
-
-    @property
-    def far(self) -> bool:
-        """Whether hardly anything was there: nothing but the root's operator of a pattern of three nodes and more."""
-        return self.size > 2 and self.depth <= (self.cause.kind in SPELLINGS)
-
-    @property
-    def near(self) -> bool:
-        """Whether it is about the place at all: where another operator stands, as much was there as was missing; where
-        another number or value does, more than one node.
-        """
-        if self.size == 1 or not self.missing or self.cause.kind not in SPELLINGS | CONDITIONS:
-            return True
-        another = self.cause.kind in ("operator", "operand", "not constant")
-        return self.depth >= self.missing if another else self.depth > 1
-
-    @property
-    def trivial(self) -> bool:
-        """Whether it tells nothing: hardly more than the root's operator was there."""
-        return self.cause.kind in ("operator", "operand") and self.depth <= 1
 
 
 @dataclass(frozen=True)
@@ -109,19 +48,46 @@ class Trace:
     def __init__(self) -> None:
         self.furthest: Refusal | None = None
         self.at: Node | None = None
+        """Where that was."""
+        self.missed: tuple[PatternNode, Match] | None = None
+        """Where another operator stood: the node of the pattern that was wanted, and what had matched."""
 
-    def stop(self, node: Node, cause: Cause, match: Match, *, there: bool = False, whole: bool = False) -> None:
-        """Note that an attempt stopped here, with what had matched; `there`: the node's operator is right, too.
+    def stop(
+        self, node: Node, cause: Cause, match: Match, *, there: bool = False, whole: bool = False, held: int = 0
+    ) -> bool:
+        """Note that an attempt stopped here, with what had matched; return whether it is the furthest.
 
-        `whole`: all of the pattern stood there.
+        `there`: the node's operator is right, too. `whole`: all of the pattern stood there, and so many of the
+        conditions `held`.
         """
         depth, size = len(match.nodes) + there, match.pattern.least
         if self.furthest is None or (depth > 1 or depth >= size) >= self.furthest.nearness[0]:
-            stopped = Refusal(node.name, cause, depth, max(size, depth), whole=whole)
+            stopped = Refusal(node.name, cause, depth, max(size, depth), whole=whole, held=held)
             if self.furthest is None or stopped.nearness > self.furthest.nearness:
                 found = (*(n.name for n in match.nodes.values()), *([node.name] if there else []))
-                self.at = node
+                self.at, self.missed = node, None
                 self.furthest = replace(stopped, nodes=found, names=_spoken_of(cause, match))
+                return True
+        return False
+
+
+def between(graph: Graph, trace: Trace) -> Refusal | None:
+    """Return the furthest refusal; where an elementwise node stands before all that was wanted, as far as that goes."""
+    refusal, node = trace.furthest, trace.at
+    if refusal is None or node is None or trace.missed is None or not is_pointwise(node.op, node.domain):
+        return refusal
+    wanted, match = trace.missed
+    for before in (p for v in node.inputs if v and (p := graph.producer(v)) is not None):
+        probe = Trace()
+        found = next(_match_node(wanted, graph, before, match, probe), None)
+        matched = None if found is None else tuple(n.name for n in found.nodes.values())
+        if matched is None and probe.furthest is not None:
+            matched = probe.furthest.nodes
+        if matched is not None and len(matched) > refusal.depth:
+            cause = Cause("between", f"{before.op} {before.name}", node.op, wanted.op)
+            size = max(refusal.size, len(matched))
+            return replace(refusal, cause=cause, depth=len(matched), size=size, nodes=matched)
+    return refusal
 
 
 def _spoken_of(cause: Cause, match: Match) -> tuple[tuple[str, str], ...]:
@@ -174,7 +140,8 @@ def _match_node(wanted: PatternNode, graph: Graph, node: Node, match: Match, tra
     if node in match.nodes.values():
         return
     if node.domain != wanted.domain or node.op not in wanted.operators:
-        trace.stop(node, Cause("operator", seen=node.op, wanted=wanted.op), match)
+        if trace.stop(node, Cause("operator", seen=node.op, wanted=wanted.op), match):
+            trace.missed = wanted, match
         return
     bound = _match_attributes(wanted, graph, node, match)
     if isinstance(bound, Cause):

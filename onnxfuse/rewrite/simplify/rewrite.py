@@ -17,7 +17,7 @@ from onnxfuse.rewrite.language.pattern import Pattern
 from onnxfuse.rewrite.language.predicate import Binding, Predicate
 from onnxfuse.rewrite.language.rule_file import Rewrite, Rule
 from onnxfuse.rewrite.match.cause import Cause
-from onnxfuse.rewrite.match.match import Match, Refusal, Trace, matches
+from onnxfuse.rewrite.match.match import Match, Refusal, Trace, between, matches
 from onnxfuse.rewrite.match.replace import instantiate
 from onnxfuse.rewrite.report import Applied, Near, Report, names
 from onnxfuse.rewrite.simplify import unlike
@@ -182,11 +182,15 @@ def find(graph: Graph, pattern: Pattern, where: Sequence[Predicate], node: Node)
     trace = Trace()
     for match in matches(pattern, graph, node, trace):
         asked = (*where, *predicate.asked(match.pattern))
-        failed = next((c for p in asked if (c := predicate.holds(p, graph, match)) is not None), None)
-        if failed is None:
+        for held, one in enumerate(asked):
+            failed = predicate.holds(one, graph, match)
+            if failed is not None:
+                trace.stop(_owner(failed, match) or node, failed, match, whole=True, held=held)
+                break
+        else:
             return match
-        trace.stop(_owner(failed, match) or node, failed, match, whole=True)
-    return None if trace.furthest is None or trace.at is None else _with_rest(graph, trace.furthest, trace.at)
+    furthest = between(graph, trace)
+    return None if furthest is None or trace.at is None else _with_rest(graph, furthest, trace.at)
 
 
 def _owner(failed: Cause, match: Match) -> Node | None:
