@@ -99,6 +99,10 @@ class Options:
     """No kernel rounds float32 to TF32, and the model says so; a model that says so keeps to it without."""
     freeze_initializers: bool = False
     """Weights that are graph inputs, too, become constants."""
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """Numbers for dynamic dimensions, by their names, and shapes of inputs: the model is made for these alone."""
+    external_data: bool | None = None
+    """Whether weights are written into a file beside the model's; None leaves them where they were."""
     precision: "Lowering | None" = None
     """The model is converted to lower precision first, where its outputs keep what the contract asks."""
     guard: Guarding | None = None

@@ -58,6 +58,11 @@ def is_external(tensor: TensorProto) -> bool:
     return tensor.data_location == TensorProto.EXTERNAL
 
 
+def location(tensor: TensorProto) -> str:
+    """Return the name of the file in which an external tensor's numbers are."""
+    return _fact(tensor, "location")
+
+
 def fetch(model: onnx.ModelProto, path: Path, *, small: bool = False) -> None:
     """Read the weights that lie beside the model of the file `path` into it.
 

@@ -22,6 +22,8 @@ CALLS = {
     "optimize": ["optimize", "in.onnx", "out.onnx"],
     "optimize, not met": ["optimize", "in.onnx", "out.onnx", "--require", "softmax"],
     "optimize, dumped": ["optimize", "in.onnx", "out.onnx", "--dump", "d"],
+    "optimize, several": ["optimize", "in.onnx", "fused.onnx", "-o", "d"],
+    "optimize, frozen": ["optimize", "in.onnx", "out.onnx", "--shape", "N=4"],
     "compile": ["compile", "fused.onnx", "--arch", "sm_80", "--shape", "N=4"],
     "compile, no such dimension": ["compile", "fused.onnx", "--shape", "M=4"],
     "export-library": ["export-library", "fused.onnx", "m", "--arch", "sm_80", "--shape", "N=4", "--no-ptx"],
