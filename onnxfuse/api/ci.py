@@ -66,7 +66,7 @@ class Outcome:
             "line": self.entry.line,
             "ok": not self.exit_code,
             "exit_code": self.exit_code,
-            "error": None if self.error is None else str(self.error),
+            "error": None if self.error is None else f"{self.error}",
             "hint": "" if self.error is None else self.error.hint,
             "optimize": self.optimized,
             "verify": self.verified,

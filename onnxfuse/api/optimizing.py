@@ -31,6 +31,7 @@ from onnxfuse.rewrite.unfuse import unfuse
 
 if TYPE_CHECKING:
     from onnxfuse.tuning import Tuned
+    from onnxfuse.verification import RealInputs
     from onnxfuse.verification.guard import Guarded
 
 
@@ -240,7 +241,12 @@ def _compiled(made: Optimized, how: Compiling, target: Path, progress: Progress)
 
 
 def _guarded(
-    came: Optimized, way: Way, rules: Sequence[Rule], inputs: Sequence[Path], dumped: Dumping | None, progress: Progress
+    came: Optimized,
+    way: Way,
+    rules: Sequence[Rule],
+    inputs: "Sequence[RealInputs]",
+    dumped: Dumping | None,
+    progress: Progress,
 ) -> tuple[Optimized, Progress]:
     """Return the model without what was taken back, with the report on what is left; and what follows its phases.
 

@@ -15,6 +15,7 @@ from onnxfuse.rewrite.report import Report
 
 if TYPE_CHECKING:
     from onnxfuse.precision import Lowering
+    from onnxfuse.verification import RealInputs
 
 Progress = Callable[[str], None]
 """Called with the name of each step as it starts."""
@@ -28,8 +29,8 @@ def silent(step: str) -> None:
 class Guarding:
     """Each fusion is checked by itself, and taken back where it leaves the error budget."""
 
-    inputs: tuple[Path, ...] = ()
-    """Real inputs; without them made-up ones of every kind."""
+    inputs: "tuple[RealInputs, ...]" = ()
+    """Real inputs, in files or as arrays by name; without them made-up ones of every kind."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import onnx
 
 from onnxfuse.model import io
-from onnxfuse.model.errors import ModelError
+from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.frozen_shapes import Shapes, freeze_shapes
 from onnxfuse.model.tf32 import set_strict_fp32
 from onnxfuse.model.validate import validate
@@ -25,6 +25,11 @@ def plain(model: Model) -> Source:
     """Return a path or a ModelProto; a graph of onnx-graphsurgeon is exported."""
     if isinstance(model, str | Path | onnx.ModelProto):
         return model
+    if type(model).__module__.partition(".")[0] != "onnx_graphsurgeon":
+        raise UsageError(
+            f"the model is of the type {type(model).__name__}; expected a ModelProto, a path, or an onnx-graphsurgeon "
+            "Graph"
+        )
     from onnx_graphsurgeon import export_onnx
 
     exported: onnx.ModelProto = export_onnx(model, do_type_check=False)

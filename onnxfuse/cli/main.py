@@ -146,7 +146,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         code = group.main(arguments, prog_name="onnxfuse", standalone_mode=False)
     except OnnxfuseError as error:
-        _complain(str(error), error.hint, error.exit_code, arguments)
+        _complain(f"{error}", error.hint, error.exit_code, arguments)
         code = error.exit_code
     except click.ClickException as error:
         if "--json" in arguments:
@@ -246,7 +246,7 @@ def _own_fault(error: Exception, arguments: list[str]) -> None:
     frames = traceback.extract_tb(error.__traceback__)
     ours = next((f for f in reversed(frames) if Path(f.filename).is_relative_to(PACKAGE)), frames[-1])
     place = f"{Path(ours.filename).name}:{ours.lineno}"
-    words = " ".join(str(error).split())
+    words = " ".join(f"{error}".split())
     shown = "--traceback" in arguments
     if shown:
         from onnxfuse.cli.outputs import environment

@@ -63,7 +63,7 @@ def _tried(job: Job, one: Callable[[Job], Done]) -> dict[str, Any]:
             return one(job).facts
     except OnnxfuseError as error:
         return {
-            "ok": False, "source": job.name, "target": None, "exit_code": error.exit_code, "error": str(error),
+            "ok": False, "source": job.name, "target": None, "exit_code": error.exit_code, "error": f"{error}",
             "hint": error.hint,
         }  # fmt: skip
 
