@@ -31,6 +31,7 @@ COMMANDS = {
     "profile": "Tell where the bytes and the time of a model go, before and after fusion.",
     "rules": "List the rules, or explain one.",
     "explain": "Say what fuses in a model, what does not, and why.",
+    "inspect": "Tell what a model is: sizes, operators, dimensions, precision, what is fused.",
     "compile": "Compile a fused model's kernels for ranges of shapes into one file beside it.",
     "export-library": "Write a folder that C++, C#, Java and Triton serve a fused model from, without Python.",
     "ci": "Hold models to what onnxfuse.toml and onnxfuse.lock promise.",

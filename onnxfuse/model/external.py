@@ -53,6 +53,11 @@ def bytes_of(tensor: TensorProto) -> int:
     return -(-int(math.prod(tensor.dims)) * bits(tensor.data_type) // 8)
 
 
+def elements_of(tensor: TensorProto) -> int:
+    """Return how many numbers a weight has."""
+    return int(math.prod(tensor.dims))
+
+
 def is_external(tensor: TensorProto) -> bool:
     """Return whether the tensor's numbers are in another file."""
     return tensor.data_location == TensorProto.EXTERNAL

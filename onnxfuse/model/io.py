@@ -51,11 +51,11 @@ def load(path: str | Path, *, weights: bool = True) -> onnx.ModelProto:
     return model
 
 
-def outline(path: str | Path) -> onnx.ModelProto:
+def outline(path: str | Path, *, small: bool = True) -> onnx.ModelProto:
     """Return the model in `path` with every weight that is not small told as a place of its file, or of another one.
 
-    For looking at the graph, at shapes and at single weights (`external.read`): as cheap for 2 GB as for 2 MB. Raises
-    what `load` raises, but for external data that is not there.
+    For looking at the graph, at shapes and at single weights (`external.read`): as cheap for 2 GB as for 2 MB. `small`:
+    small weights of other files are read. Raises what `load` raises, but for external data that is not there.
     """
     path = Path(path)
     try:
@@ -66,7 +66,8 @@ def outline(path: str | Path) -> onnx.ModelProto:
     if model is None:  # the whole of it may be read, or says why not
         return load(path, weights=False)
     try:
-        external.fetch(model, path, small=True)
+        if small:
+            external.fetch(model, path, small=True)
     except ModelError as error:
         raise ModelError(f"{path}: {error}", error.hint) from None
     return model

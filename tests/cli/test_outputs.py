@@ -35,6 +35,7 @@ CALLS = {
     "profile, counted": ["profile", "in.onnx", "--alone", "--no-time"],
     "profile, missing file": ["profile", "nowhere.onnx"],
     "explain": ["explain", "in.onnx"],
+    "inspect": ["inspect", "fused.onnx"],
     "explain, one node": ["explain", "in.onnx", "--at", "norm"],
     "rules": ["rules"],
     "rules, predicates": ["rules", "--predicates"],
