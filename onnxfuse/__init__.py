@@ -11,7 +11,16 @@ nothing at all: until the first line of a command runs (`onnxfuse.cli`), Python 
 
 from __future__ import annotations
 
-from onnxfuse.model.errors import CrashError, DeviceError, KernelError, ModelError, OnnxfuseError, RuleError, UsageError
+from onnxfuse.model.errors import (
+    CrashError,
+    DeviceError,
+    KernelError,
+    ModelError,
+    OnnxfuseError,
+    RequirementError,
+    RuleError,
+    UsageError,
+)
 
 TYPE_CHECKING = False  # what `typing` calls so, without importing it
 if TYPE_CHECKING:
@@ -42,7 +51,12 @@ def optimize(
     model: Model,
     *,
     rules: Sequence[str | Path] = (),
+    only: Sequence[str] = (),
+    skip: Sequence[str] = (),
+    guard: bool = False,
+    require: Sequence[str] = (),
     tuning: str | Path | None = None,
+    shapes: Mapping[str, int | Sequence[int]] | None = None,
     strict_fp32: bool = False,
     freeze_initializers: bool = False,
     precision: str | None = None,
@@ -53,7 +67,10 @@ def optimize(
     """Return the optimized model; the one given is left as it is.
 
     `model`: a ModelProto, the path of an .onnx file, or an onnx-graphsurgeon Graph. `rules`: folders of rule files
-    beside the shipped ones. `tuning`: a file of `onnxfuse optimize --tune`, whose times then decide; where they are
+    beside the shipped ones. `only`, `skip`: names of rules that apply alone, or not at all. `guard`: each fusion is
+    checked by itself on `inputs`, and taken back where it leaves the error budget; a warning names it. `require`: what
+    has to be fused, as `"gemm>=3"` or `"gemm==3"`. `shapes`: numbers for dynamic dimensions, or shapes of inputs, that
+    the model is made for alone. `tuning`: a file of `onnxfuse optimize --tune`, whose times then decide; where they are
     not of this GPU, driver and ONNX Runtime, a warning says so and the rules decide. `strict_fp32`: no kernel is made
     that rounds float32 to TF32, and the model says so: `session`, `verify`, `bench` and `profile` then set ONNX
     Runtime's CUDA option `use_tf32` to 0, without which its own products round. A model that says so keeps to it.
@@ -64,27 +81,40 @@ def optimize(
     files or arrays by name to measure that on, by default made-up ones. `tolerance`: the relative RMS error that
     outputs may have. `io_precision`: the type of float32 inputs and outputs. The full account is `.lowered` of
     what `onnxfuse.api.optimizing.optimize` returns.
-    Raises ModelError for a model or tuning file that is not valid, RuleError for a rule file that is not.
+    Raises ModelError for a model or tuning file that is not valid, RuleError for a rule file that is not, UsageError
+    for an argument that is not what is expected, RequirementError where less is fused than `require` says, and why.
     """
     import warnings
-    from pathlib import Path
 
-    from onnxfuse.api import optimizing
+    from onnxfuse.api import arguments, optimizing
     from onnxfuse.api.lowering import lowering
-    from onnxfuse.api.options import Options, Tuning
+    from onnxfuse.api.options import Guarding, Options, Tuning, requirement, told
+
+    given = arguments.given_inputs("inputs", inputs)
+    within = None if tolerance is None else arguments.number("tolerance", tolerance)
 
     made = optimizing.optimize(
         model,
         Options(
-            rules=tuple(Path(r) for r in rules),
-            strict_fp32=strict_fp32,
-            freeze_initializers=freeze_initializers,
-            tuning=None if tuning is None else Tuning(Path(tuning)),
-            precision=lowering(precision, tuple(inputs), tolerance, io_precision),
+            rules=arguments.paths("rules", rules),
+            only=arguments.texts("only", only),
+            skip=arguments.texts("skip", skip),
+            require=tuple(requirement(r) for r in arguments.texts("require", require)),
+            guard=Guarding(given) if arguments.flag("guard", guard) else None,
+            shapes=arguments.shapes("shapes", shapes or {}),
+            strict_fp32=arguments.flag("strict_fp32", strict_fp32),
+            freeze_initializers=arguments.flag("freeze_initializers", freeze_initializers),
+            tuning=None if tuning is None else Tuning(arguments.path("tuning", tuning)),
+            precision=lowering(precision, given, within, io_precision),
         ),
     )
+    if made.missed:
+        why = [line for r in made.missed for line in optimizing.why(made.report, r)]
+        raise RequirementError("; ".join(told(made.report, r) for r in made.missed), "\n".join(why))
     for note in made.notes:
         warnings.warn(note, stacklevel=2)
+    for gone in () if made.guarded is None else made.guarded.undone:
+        warnings.warn(f"taken back at {', '.join(gone.nodes)}: rule {gone.rule}: {gone.fault}", stacklevel=2)
     return made.model
 
 
@@ -336,6 +366,7 @@ __all__ = [
     "ModelError",
     "OnnxfuseError",
     "Options",
+    "RequirementError",
     "RuleError",
     "UsageError",
     "bench",

@@ -1,5 +1,6 @@
 """The front door: `import onnxfuse` and what it takes."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,60 @@ def test_what_is_required_keeps_a_model_from_being_written(block: Path) -> None:
         assert (target.exists(), not made.missed) == (there, there)
     with pytest.raises(onnxfuse.UsageError, match=r"'layer_nrom' is not a rule\. Did you mean layer_norm\?"):
         optimizing.optimize(block, onnxfuse.Options(only=("layer_nrom",)))
+
+
+def test_optimize_takes_what_the_command_takes(block: Path) -> None:
+    """Rules by name, what is required, sizes, the guard: typed, and by the names of the command's options."""
+    made = onnxfuse.optimize(block, only=["pointwise"], require=["pointwise==1"], shapes={"N": 3}, guard=True)
+    assert [d.dim_value for d in made.graph.input[0].type.tensor_type.shape.dim] == [3, 16]
+    assert [n.domain for n in made.graph.node] == ["onnxfuse", "", ""]
+    with pytest.raises(onnxfuse.RequirementError, match=r"layer_norm==2: applied 1 times") as missed:
+        onnxfuse.optimize(block, require=["layer_norm==2"])
+    assert (missed.value.exit_code, isinstance(missed.value, onnxfuse.OnnxfuseError)) == (4, True)
+    with pytest.raises(onnxfuse.RequirementError, match=r"(?s)applied 1 times.*layer_norm applied at "):
+        onnxfuse.optimize(block, require=["layer_norm==0"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"only": "pointwise"}, "only is 'pointwise', a str; expected a list of texts"),
+        ({"skip": [3]}, "expected a list of texts"),
+        ({"rules": "mine"}, "rules is 'mine', a str; expected a list of paths"),
+        ({"guard": "yes"}, "guard is 'yes', a str; expected True or False"),
+        ({"require": ["layer_norm=2"]}, "is not of the form RULE, RULE>=N or RULE==N"),
+        ({"tuning": 3}, "tuning is 3, a int; expected a path"),
+        ({"shapes": {"N": "three"}}, "expected a whole number of at least 0"),
+        ({"shapes": {"M": 3}}, "no dynamic dimension and no input of that name"),
+        ({"tolerance": "low", "precision": "float16"}, "tolerance is 'low', a str; expected a number"),
+        ({"inputs": "x.npz"}, "expected a list of paths, or of dicts"),
+        ({"precision": "float8"}, "precision is 'float8', expected one of float16"),
+    ],
+)
+def test_a_wrong_argument_is_told_with_what_is_expected(block: Path, arguments: dict[str, Any], told: str) -> None:
+    """An OnnxfuseError as all else that a caller can mend, never a fault from the midst of the work."""
+    with pytest.raises(onnxfuse.UsageError, match=re.escape(told)):
+        onnxfuse.optimize(block, **arguments)
+
+
+def test_a_model_of_a_wrong_type_is_told(block: Path) -> None:
+    """Whatever is done with it."""
+    for call in (onnxfuse.optimize, onnxfuse.explain, onnxfuse.unfuse):
+        with pytest.raises(
+            onnxfuse.UsageError, match="the model is of the type int; expected a ModelProto, a path, or"
+        ):
+            call(3)  # type: ignore[operator]  # that is the mistake
+
+
+def test_the_text_of_an_error_has_its_hint(block: Path) -> None:
+    """What to do next stands below the message; who puts a place before a message has the message alone."""
+    error = onnxfuse.ModelError("x.onnx: no such file", "Check the path.")
+    assert str(error) == "x.onnx: no such file\nCheck the path."
+    assert f"{error}" == "x.onnx: no such file"
+    assert str(onnxfuse.ModelError("m")) == "m"
+    with pytest.raises(onnxfuse.ModelError) as told:
+        onnxfuse.optimize(block.parent / "none.onnx")
+    assert str(told.value).splitlines() == [f"{block.parent / 'none.onnx'}: no such file", "Check the path."]
 
 
 def test_a_contract_is_held_from_python(block: Path) -> None:

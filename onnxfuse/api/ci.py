@@ -67,7 +67,7 @@ class Outcome:
             "line": self.entry.line,
             "ok": not self.exit_code,
             "exit_code": self.exit_code,
-            "error": None if self.error is None else str(self.error),
+            "error": None if self.error is None else f"{self.error}",
             "hint": "" if self.error is None else self.error.hint,
             "optimize": self.optimized,
             "verify": self.verified,
@@ -234,7 +234,7 @@ def _run(outcome: Outcome, was: Lock | None, progress: Progress, pending: ExitSt
         _against_lock(outcome, outcome.locked, made.report, was)
     if entry.output is not None and pending is not None and not outcome.exit_code:
         progress(f"{entry.name}: write")
-        pending.enter_context(io.saving(made.model, entry.output))
+        pending.enter_context(io.saving(made.model, entry.output, beside=made.external_data))
     elif entry.output is not None:
         outcome.optimized["target"] = None
 

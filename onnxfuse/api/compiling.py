@@ -214,7 +214,7 @@ def inspect(model: Path) -> Inspected | None:
     except FileNotFoundError:
         return None
     except PackError as error:
-        return Inspected(place, str(error), mend)
+        return Inspected(place, f"{error}", mend)
     index, fault = pack.index, ""
     ops, there = set(fused_ops(io.outline(model))), {e.name for e in index.ops}
     facts = _facts(index.facts)

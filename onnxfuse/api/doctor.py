@@ -171,7 +171,7 @@ def _compiler(wanted: bool) -> Iterator[Finding]:
     try:
         cubin, _ = nvrtc.build(KernelSource("probe", (generated("probe", text),)), Arch("sm_90", 132))
     except KernelError as error:
-        yield Finding("NVRTC", _verdict(str(error), wanted), str(error), "pip install 'onnxfuse[cuda]'")
+        yield Finding("NVRTC", _verdict(f"{error}", wanted), f"{error}", "pip install 'onnxfuse[cuda]'")
         return
     from cupy_backends.cuda.libs import nvrtc as library
 
@@ -188,7 +188,7 @@ def _folders() -> Iterator[Finding]:
         count, size = cache.size()
         reason = _not_writable(cache.folder())
     except RuntimeError as error:  # no home
-        folder, reason, count, size = "none", str(error), 0, 0
+        folder, reason, count, size = "none", f"{error}", 0, 0
     fact = f"{folder}: {reason or f'{count} kernels, {size / 1e6:.1f} of at most {cache.LIMIT / 1e6:.0f} MB'}"
     mend = "export XDG_CACHE_HOME=FOLDER with a folder of yours that can be written" if reason else ""
     yield Finding("kernel cache", _verdict(reason, True), fact, mend)

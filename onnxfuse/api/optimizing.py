@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from onnx import ModelProto
 
@@ -16,7 +16,7 @@ from onnxfuse.api.dumping import Dumping, Written, dumping
 from onnxfuse.api.files import writable
 from onnxfuse.api.lowering import Lowered, converted
 from onnxfuse.api.options import Compiling, Options, Progress, silent
-from onnxfuse.api.source import Model, Origin, copied, own, plain
+from onnxfuse.api.source import Model, Origin, Source, copied, own, plain
 from onnxfuse.api.way import Way
 from onnxfuse.contract import Requirement
 from onnxfuse.kernels.pack.file import beside
@@ -31,6 +31,7 @@ from onnxfuse.rewrite.unfuse import unfuse
 
 if TYPE_CHECKING:
     from onnxfuse.tuning import Tuned
+    from onnxfuse.verification import RealInputs
     from onnxfuse.verification.guard import Guarded
 
 
@@ -46,6 +47,8 @@ class Optimized:
     seconds: float = 0.0
     came: ModelProto | None = None
     """The model as it came, where it was to be kept."""
+    apart: bool = False
+    """Whether weights of the model as it came are in files beside it."""
     undone: int | None = None
     """Of `undo`: the fused nodes that are plain ones again."""
     guarded: "Guarded | None" = None
@@ -59,6 +62,11 @@ class Optimized:
     def models(self) -> dict[str, ModelProto]:
         """The model as it came, where it was kept, and as it is."""
         return {"after": self.model} if self.came is None else {"before": self.came, "after": self.model}
+
+    @property
+    def external_data(self) -> bool:
+        """Whether its weights are to be in a file beside it: as they were, unless the options say."""
+        return self.apart if self.options.external_data is None else self.options.external_data
 
     @property
     def notes(self) -> list[str]:
@@ -91,6 +99,8 @@ class Optimized:
             "not_met": [asked.told(report, r) for r in missed],
             "why": [line for r in missed for line in why(report, r)],
         }
+        if self.options.shapes:
+            facts["shapes"] = {name: list(sizes) for name, sizes in self.options.shapes.items()}
         if self.undone is not None:
             facts["undone"] = self.undone
         elif not missed:
@@ -134,11 +144,12 @@ def _optimize(model: Model, options: Options, progress: Progress) -> Optimized:
     if options.tuning is not None:
         tuning.check(options.tuning)
     begun = time.perf_counter()
-    origin = Origin(plain(model), options.strict_fp32)
+    origin = Origin(plain(model), options.strict_fp32, options.shapes)
     first = own(origin.source)
     before = io.size(first)
     origin.marked(first)
-    made = Optimized(first, Report(), options, came=copied(first) if options.keep else None)
+    came = copied(first) if options.keep else None
+    made = Optimized(first, Report(), options, came=came, apart=_apart(origin.source))
     exported = pipeline.count_ops(first)
     origin, done = converted(first, origin, options, progress)
     made = replace(made, lowered=done)
@@ -164,19 +175,21 @@ def _optimize(model: Model, options: Options, progress: Progress) -> Optimized:
     return replace(made, sizes=(before, io.size(made.model)), seconds=time.perf_counter() - begun)
 
 
-def undo(model: Model, progress: Progress = silent, *, keep: bool = False) -> Optimized:
+def undo(model: Model, progress: Progress = silent, options: Options | None = None) -> Optimized:
     """Return the model with every fused op replaced by the nodes that it stands for; the one given is left as it is.
 
-    What was folded into weights or rewritten stays so: it is the same computation. With `keep` the result holds the
-    model as it came, too. Raises ModelError where ONNX Runtime opens `model` and not the result.
+    What was folded into weights or rewritten stays so: it is the same computation. Of `options` it is said whether the
+    result holds the model as it came, too, and where its weights go. Raises ModelError where ONNX Runtime opens `model`
+    and not the result.
     """
     from onnxfuse.runtime import opening  # ONNX Runtime is imported where something is to be run.
 
     begun = time.perf_counter()
-    made = own(plain(model))
+    options, source = options or Options(), plain(model)
+    made = own(source)
     before = io.size(made)
     opens = opening.require(made)
-    came = copied(made) if keep else None
+    came = copied(made) if options.keep else None
     progress("undo")
     report = Report(before=pipeline.count_ops(made))
     count = unfuse(made)
@@ -185,25 +198,36 @@ def undo(model: Model, progress: Progress = silent, *, keep: bool = False) -> Op
     progress("open")
     opens(made)
     sizes = (before, io.size(made))
-    return Optimized(made, report, sizes=sizes, seconds=time.perf_counter() - begun, came=came, undone=count)
+    seconds = time.perf_counter() - begun
+    return Optimized(
+        made, report, options, sizes=sizes, seconds=seconds, came=came, apart=_apart(source), undone=count
+    )  # fmt: skip
+
+
+def _apart(source: Source) -> bool:
+    return not isinstance(source, ModelProto) and io.has_external_data(source)
 
 
 @contextlib.contextmanager
-def written(make: Callable[[], Optimized], target: Path, progress: Progress = silent) -> Iterator[Optimized]:
+def written(make: Callable[[], Optimized], target: Path | BinaryIO, progress: Progress = silent) -> Iterator[Optimized]:
     """Write what `make` returns; it takes its place as `target` when the block ends well, after all else written there.
 
-    Otherwise, and where something that was required is missed, nothing is left of it.
+    Otherwise, and where something that was required is missed, nothing is left of it. A stream is written then, too.
     """
-    writable(target)
+    if isinstance(target, Path):
+        writable(target)
     with contextlib.ExitStack() as pending, together():
         made = make()
         begun = time.perf_counter()
         if not made.missed:
-            if made.options.compile is not None:
+            if isinstance(target, Path) and made.options.compile is not None:
                 made = replace(made, compiled=_compiled(made, made.options.compile, target, progress))
             progress("write")
-            pending.enter_context(io.saving(made.model, target))
+            if isinstance(target, Path):
+                pending.enter_context(io.saving(made.model, target, beside=made.external_data))
         yield replace(made, seconds=made.seconds + time.perf_counter() - begun)
+    if not isinstance(target, Path) and not made.missed:
+        io.write_stream(made.model, target)
 
 
 def _compiled(made: Optimized, how: Compiling, target: Path, progress: Progress) -> Compiled:
@@ -220,7 +244,12 @@ def _compiled(made: Optimized, how: Compiling, target: Path, progress: Progress)
 
 
 def _guarded(
-    came: Optimized, way: Way, rules: Sequence[Rule], inputs: Sequence[Path], dumped: Dumping | None, progress: Progress
+    came: Optimized,
+    way: Way,
+    rules: Sequence[Rule],
+    inputs: "Sequence[RealInputs]",
+    dumped: Dumping | None,
+    progress: Progress,
 ) -> tuple[Optimized, Progress]:
     """Return the model without what was taken back, with the report on what is left; and what follows its phases.
 

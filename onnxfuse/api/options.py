@@ -15,6 +15,7 @@ from onnxfuse.rewrite.report import Report
 
 if TYPE_CHECKING:
     from onnxfuse.precision import Lowering
+    from onnxfuse.verification import RealInputs
 
 Progress = Callable[[str], None]
 """Called with the name of each step as it starts."""
@@ -28,8 +29,8 @@ def silent(step: str) -> None:
 class Guarding:
     """Each fusion is checked by itself, and taken back where it leaves the error budget."""
 
-    inputs: tuple[Path, ...] = ()
-    """Real inputs; without them made-up ones of every kind."""
+    inputs: "tuple[RealInputs, ...]" = ()
+    """Real inputs, in files or as arrays by name; without them made-up ones of every kind."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,10 @@ class Options:
     """No kernel rounds float32 to TF32, and the model says so; a model that says so keeps to it without."""
     freeze_initializers: bool = False
     """Weights that are graph inputs, too, become constants."""
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """Numbers for dynamic dimensions, by their names, and shapes of inputs: the model is made for these alone."""
+    external_data: bool | None = None
+    """Whether weights are written into a file beside the model's; None leaves them where they were."""
     precision: "Lowering | None" = None
     """The model is converted to lower precision first, where its outputs keep what the contract asks."""
     guard: Guarding | None = None

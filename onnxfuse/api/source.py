@@ -2,14 +2,15 @@
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import onnx
 
 from onnxfuse.model import io
-from onnxfuse.model.errors import ModelError
+from onnxfuse.model.errors import ModelError, UsageError
+from onnxfuse.model.frozen_shapes import Shapes, freeze_shapes
 from onnxfuse.model.tf32 import set_strict_fp32
 from onnxfuse.model.validate import validate
 
@@ -24,6 +25,11 @@ def plain(model: Model) -> Source:
     """Return a path or a ModelProto; a graph of onnx-graphsurgeon is exported."""
     if isinstance(model, str | Path | onnx.ModelProto):
         return model
+    if type(model).__module__.partition(".")[0] != "onnx_graphsurgeon":
+        raise UsageError(
+            f"the model is of the type {type(model).__name__}; expected a ModelProto, a path, or an onnx-graphsurgeon "
+            "Graph"
+        )
     from onnx_graphsurgeon import export_onnx
 
     exported: onnx.ModelProto = export_onnx(model, do_type_check=False)
@@ -50,6 +56,8 @@ class Origin:
     source: Source
     strict_fp32: bool = False
     """Whether it is to say that no float32 product is rounded; what says so by itself goes on saying it."""
+    shapes: Shapes = field(default_factory=dict)
+    """Numbers that stand in place of its dynamic dimensions."""
 
     def fresh(self) -> onnx.ModelProto:
         """Return the model as it came, ours to change."""
@@ -57,6 +65,7 @@ class Origin:
 
     def marked(self, model: onnx.ModelProto) -> onnx.ModelProto:
         """Return `model`, in which now stands what is asked for."""
+        freeze_shapes(model, self.shapes)
         if self.strict_fp32:
             set_strict_fp32(model)
         return model

@@ -16,6 +16,7 @@ from onnxfuse.cli.parameters import (
     PROVIDER_OPTION,
     SEED_OPTION,
     TF32_OPTION,
+    ModelFile,
     Shapes,
     rules_option,
     shapes_option,
@@ -32,7 +33,7 @@ LEFT_OUT = {"refused": "refused", "crashed": "crashed", "hangs": "no answer"}
 
 
 @click.command("bench")
-@click.argument("original", metavar="IN.onnx", type=click.Path(path_type=Path))
+@click.argument("original", metavar="IN.onnx", type=ModelFile())
 @click.argument("fused", metavar="[OUT.onnx]", required=False, type=click.Path(path_type=Path))
 @shapes_option("Sizes of a dynamic dimension, taken in turn (batch=1,8,32), or the shape of an input.")
 @PROVIDER_OPTION

@@ -105,7 +105,7 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
 def _print_outcome(outcome: Outcome, console: Console, lock: str) -> None:
     name = escape(outcome.entry.name)
     if outcome.error is not None:
-        console.print(f"[bold red]{name}:[/] {escape(str(outcome.error))}")
+        console.print(f"[bold red]{name}:[/] {escape(f'{outcome.error}')}")
         console.print(escape(outcome.error.hint), style="dim")
         return
     if outcome.verified is not None and not outcome.verified["ok"]:

@@ -31,6 +31,7 @@ COMMANDS = {
     "profile": "Tell where the bytes and the time of a model go, before and after fusion.",
     "rules": "List the rules, or explain one.",
     "explain": "Say what fuses in a model, what does not, and why.",
+    "inspect": "Tell what a model is: sizes, operators, dimensions, precision, what is fused.",
     "compile": "Compile a fused model's kernels for ranges of shapes into one file beside it.",
     "export-library": "Write a folder that C++, C#, Java and Triton serve a fused model from, without Python.",
     "ci": "Hold models to what onnxfuse.toml and onnxfuse.lock promise.",
@@ -146,7 +147,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         code = group.main(arguments, prog_name="onnxfuse", standalone_mode=False)
     except OnnxfuseError as error:
-        _complain(str(error), error.hint, error.exit_code, arguments)
+        _complain(f"{error}", error.hint, error.exit_code, arguments)
         code = error.exit_code
     except click.ClickException as error:
         if "--json" in arguments:
@@ -246,7 +247,7 @@ def _own_fault(error: Exception, arguments: list[str]) -> None:
     frames = traceback.extract_tb(error.__traceback__)
     ours = next((f for f in reversed(frames) if Path(f.filename).is_relative_to(PACKAGE)), frames[-1])
     place = f"{Path(ours.filename).name}:{ours.lineno}"
-    words = " ".join(str(error).split())
+    words = " ".join(f"{error}".split())
     shown = "--traceback" in arguments
     if shown:
         from onnxfuse.cli.outputs import environment

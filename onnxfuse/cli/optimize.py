@@ -1,6 +1,9 @@
 """`onnxfuse optimize`: apply the rules, write the model, print one screen of what was done."""
 
 import contextlib
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +13,9 @@ from onnxfuse.api import misses
 from onnxfuse.api.lowering import lowering
 from onnxfuse.api.optimizing import optimize, undo, written
 from onnxfuse.api.options import Compiling, Dump, Guarding, Options, Tuning, requirement
-from onnxfuse.cli.console import output, print_json, working
+from onnxfuse.cli import several
+from onnxfuse.cli.console import errors, print_json, verbosity, working
+from onnxfuse.cli.console import output as results
 from onnxfuse.cli.optimized import show
 from onnxfuse.cli.outputs import Outputs, output_options
 from onnxfuse.cli.parameters import (
@@ -23,13 +28,27 @@ from onnxfuse.cli.parameters import (
     rule_names,
     rules_option,
 )
+from onnxfuse.cli.several import Done
+from onnxfuse.cli.targets import Job, jobs
 from onnxfuse.model.errors import EXPECTATION_NOT_MET, UsageError
-from onnxfuse.model.replacing import same_file
 
 
 @click.command("optimize")
-@click.argument("source", metavar="IN.onnx", type=click.Path(path_type=Path))
-@click.argument("target", metavar="OUT.onnx", type=click.Path(path_type=Path))
+@click.argument("models", metavar="IN.onnx... [OUT.onnx]", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Write each model into this folder, under its name; of one model, this file.",
+)
+@click.option("--in-place", is_flag=True, help="Write over each IN.onnx: the original is gone then.")
+@click.option(
+    "--external-data/--no-external-data",
+    "external_data",
+    default=None,
+    help="Weights in a file beside OUT.onnx, or in it; by default as those of IN.onnx, and beside above 2 GB.",
+)
 @rules_option()
 @click.option(
     "--only", metavar="RULE", multiple=True, shell_complete=rule_names, help="Apply this rule alone; may be repeated."
@@ -67,7 +86,6 @@ from onnxfuse.model.replacing import same_file
     is_flag=True,
     help="Weights that are graph inputs, too, become constants: no caller can give others.",
 )
-@click.option("--in-place", is_flag=True, help="Let OUT.onnx be IN.onnx: the original is gone then.")
 @click.option(
     "--undo", "plain", is_flag=True, help="Replace the fused ops of IN.onnx by the nodes that they stand for."
 )
@@ -80,13 +98,16 @@ from onnxfuse.model.replacing import same_file
     metavar="NAME=N",
     type=ShapeOption(),
     multiple=True,
-    help="With --dump, --tune, --tuning, --compile: a dynamic dimension; its sizes, batch=1,32, or range, 1..32.",
+    help="Make the model for this size of a dynamic dimension (batch=8) or shape of an input. With --dump, --tune, "
+    "--tuning and --compile it stays dynamic, and these are its sizes there, batch=1,32, or its range, 1..32.",
 )
 @output_options
 @JSON_OPTION
 def command(
-    source: Path,
-    target: Path,
+    models: tuple[Path, ...],
+    output: Path | None,
+    in_place: bool,
+    external_data: bool | None,
     folders: tuple[Path, ...],
     only: tuple[str, ...],
     skip: tuple[str, ...],
@@ -102,7 +123,6 @@ def command(
     tuning_file: Path | None,
     strict_fp32: bool,
     freeze: bool,
-    in_place: bool,
     plain: bool,
     dump: Path | None,
     packed: bool,
@@ -114,16 +134,13 @@ def command(
     """Apply the fusion rules to IN.onnx and write OUT.onnx.
 
     OUT.onnx runs in any ONNX Runtime, on any provider; with onnxfuse and a GPU its fused ops run as CUDA kernels.
-    Nothing is written unless everything went well.
+    Nothing is written unless everything went well. Several models, or all of a folder, go to -o DIR, or each over
+    itself with --in-place; - is standard input, or standard output.
     """
     if plain and (only or skip or require or guard or tune or tuning_file or strict_fp32 or freeze or precision):
         raise UsageError(
             "--undo goes with none of --only, --skip, --require, --guard, --tune, --tuning, --strict-fp32, "
             "--freeze-initializers and --precision"
-        )
-    if not in_place and same_file(source, target):
-        raise UsageError(
-            f"{target}: is IN.onnx itself, which would be gone", "Give another name, or --in-place to write over it."
         )
     if plain and dump is not None:
         raise UsageError("--undo makes no kernels: --dump goes with optimizing")
@@ -133,15 +150,20 @@ def command(
         raise UsageError("--guard-inputs goes with --guard")
     if plain and packed:
         raise UsageError("--undo makes no kernels: --compile goes with optimizing")
+    if plain and shapes:
+        raise UsageError("--undo gives back what was there: --shape goes with optimizing")
     if dump is None and not packed and arch is not None:
         raise UsageError("--arch goes with --dump DIR and --compile")
-    if shapes and dump is None and not packed and not tune and tuning_file is None:
-        raise UsageError("--shape goes with --dump DIR, --tune, --tuning FILE and --compile")
-    if shapes and packed and (dump is not None or tune or tuning_file is not None):
+    sized = dump is not None or tune or tuning_file is not None
+    if shapes and packed and sized:
         raise UsageError(
             "--shape has sizes for --dump, --tune and --tuning, and ranges for --compile",
             "Compile what was made by a command of its own: onnxfuse compile OUT.onnx --shape batch=1..32",
         )
+    todo = jobs(models, output, in_place=in_place)
+    single = {"--report": outputs.report, "--junit": outputs.junit, "--markdown": outputs.markdown, "--dump": dump,
+              "--tuning": tuning_file}  # fmt: skip
+    _check_each(todo, single, packed=packed, measured=tune and tuning_file is None, as_json=as_json)
     options = Options(
         rules=folders,
         only=only,
@@ -149,37 +171,65 @@ def command(
         require=tuple(requirement(text) for text in require),
         strict_fp32=strict_fp32,
         freeze_initializers=freeze,
+        shapes={} if packed or sized else dict(shapes),
+        external_data=external_data,
         precision=lowering(precision, inputs, tolerance, io_precision, seconds),
         guard=Guarding(guard_inputs) if guard else None,
-        tuning=_tuning(tune, tuning_file, target, shapes),
         compile=Compiling(arch_names([arch] if arch else []), ranges(shapes)) if packed else None,
         dump=None if dump is None else Dump(dump, arch, _one_size(shapes)),
         keep=outputs.report is not None,
     )
-    # The output takes its place last: where a report cannot be written, none is left.
+
+    def one(job: Job) -> Done:
+        measured = _tuning(tune, tuning_file, job.target, shapes)
+        return _one(job, replace(options, tuning=measured), outputs, plain=plain)
+
+    if len(todo) > 1 or (output is not None and todo[0].target not in (output, None)):
+        return several.run(todo, one, as_json=as_json)
+    done = one(todo[0])
+    if as_json:
+        print_json("optimize", done.facts)
+    else:
+        show(done.facts, done.tuned, errors(quiet=verbosity() < 0) if todo[0].target is None else results())
+    return EXPECTATION_NOT_MET if done.facts["not_met"] else 0
+
+
+def _check_each(
+    todo: Sequence[Job], single: Mapping[str, Path | None], *, packed: bool, measured: bool, as_json: bool
+) -> None:
+    """Raise UsageError for an option that names a file of one model where there are several, or of none."""
+    given = [name for name, path in single.items() if path is not None]
+    if len(todo) > 1 and given:
+        raise UsageError(f"{given[0]} is of one model, and there are {len(todo)}", "Call it for each by itself.")
+    if todo[0].target is None and (packed or measured):
+        option, place = ("--compile", "") if packed else ("--tune", ", or say --tuning FILE")
+        raise UsageError(f"{option} writes a file beside OUT.onnx, and - has none", f"Name OUT.onnx{place}.")
+    if todo[0].target is None and as_json:
+        raise UsageError("--json prints to standard output, where the model goes", "Name OUT.onnx.")
+
+
+def _one(job: Job, options: Options, outputs: Outputs, *, plain: bool) -> Done:
+    """Make one model, and write it; it takes its place last: where a report cannot be written, none is left."""
     with contextlib.ExitStack() as pending:
         with working("load") as progress:
             make = (
-                partial(undo, source, progress, keep=options.keep)
+                partial(undo, job.source, progress, options)
                 if plain
-                else partial(optimize, source, options, progress)
+                else partial(optimize, job.source, options, progress)
             )
+            target = sys.stdout.buffer if job.target is None else job.target
             made = pending.enter_context(written(make, target, progress))
-        facts = made.as_dict(source, target)
+        facts = made.as_dict(job.name, job.target_name)
         near = misses.facts(misses.ranked(made.report), made.report) if options.keep else []
         outputs.write("optimize", {**facts, "near": near}, made.models)
-    if as_json:
-        print_json("optimize", facts)
-    else:
-        show(facts, made.tuned, output())
-    return EXPECTATION_NOT_MET if made.missed else 0
+    return Done(facts, made.tuned)
 
 
-def _tuning(tune: bool, file: Path | None, target: Path, shapes: Shapes) -> Tuning | None:
+def _tuning(tune: bool, file: Path | None, target: Path | None, shapes: Shapes) -> Tuning | None:
     """Return what the options ask for, None where for nothing; by default the file stands beside the model's."""
-    if file is None and not tune:
-        return None
-    return Tuning(file or target.with_suffix(".tuning.json"), tune, _size_sets(shapes))
+    if file is None and tune and target is not None:
+        file = target.with_suffix(".tuning.json")
+    return None if file is None else Tuning(file, tune, _size_sets(shapes))
 
 
 def _size_sets(shapes: Shapes) -> tuple[dict[str, int], ...]:

@@ -36,6 +36,9 @@ def show(facts: dict[str, Any], tuned: "Tuned | None", console: Console) -> None
             f"[bold green]{verdict}:[/] {nodes['before']} nodes -> {nodes['after']}, {facts['fused_nodes']} of them "
             f"fused, by {facts['distinct_kernels']} distinct kernels"
         )
+    if "shapes" in facts:
+        sizes = ", ".join(f"{name}={'x'.join(map(str, of))}" for name, of in facts["shapes"].items())
+        console.print(f"made for {escape(sizes)} alone", soft_wrap=True)
     for note in facts["notes"]:
         console.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
     if tuned is not None:

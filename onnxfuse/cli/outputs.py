@@ -99,7 +99,7 @@ def output_options(command: Command) -> Command:
         except OnnxfuseError as error:
             # A pipeline reads why it failed where it reads everything else.
             name = click.get_current_context().info_name or ""
-            facts = {"ok": False, "exit_code": error.exit_code, "error": str(error), "hint": error.hint}
+            facts = {"ok": False, "exit_code": error.exit_code, "error": f"{error}", "hint": error.hint}
             replace(outputs, report=None).write(name, facts)
             raise
 

@@ -1,6 +1,9 @@
 """Options that several commands have, and how their texts are read."""
 
 import re
+import shutil
+import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +19,35 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 Shapes = tuple[tuple[str, Sequence[int]], ...]
 """What `--shape` gives: each name with its sizes."""
+
+
+STREAM = "-"
+"""In place of a model's name: standard input, or standard output."""
+
+
+def from_stdin() -> Path:
+    """Return a file with the model that comes through standard input; it goes when the command ends."""
+    if sys.stdin.isatty():
+        raise UsageError(
+            "-: standard input is a terminal, and a model is no text", "Send one: onnxfuse ... - < IN.onnx"
+        )
+    context = click.get_current_context()
+    folder = context.find_root().with_resource(tempfile.TemporaryDirectory(prefix="onnxfuse-"))
+    file = Path(folder) / "stdin.onnx"
+    with file.open("wb") as copy:
+        shutil.copyfileobj(sys.stdin.buffer, copy)
+    return file
+
+
+class ModelFile(click.Path):
+    """The path of a model; `-` is what comes through standard input."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path of a file."""
+        return from_stdin() if value == STREAM else super().convert(value, param, ctx)
 
 
 def rule_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:

@@ -8,7 +8,15 @@ from rich.markup import escape
 from onnxfuse.api.running import PROFILED, PROVIDERS, profile
 from onnxfuse.cli.console import output, print_json, working
 from onnxfuse.cli.outputs import Outputs, output_options
-from onnxfuse.cli.parameters import JSON_OPTION, PROVIDER_OPTION, SEED_OPTION, TF32_OPTION, Shapes, shapes_option
+from onnxfuse.cli.parameters import (
+    JSON_OPTION,
+    PROVIDER_OPTION,
+    SEED_OPTION,
+    TF32_OPTION,
+    ModelFile,
+    Shapes,
+    shapes_option,
+)
 from onnxfuse.cli.profiled import show
 from onnxfuse.model.errors import UsageError
 from onnxfuse.model.replacing import together
@@ -17,7 +25,7 @@ TOP = 12
 
 
 @click.command("profile")
-@click.argument("model", metavar="IN.onnx", type=click.Path(path_type=Path))
+@click.argument("model", metavar="IN.onnx", type=ModelFile())
 @click.argument("fused", metavar="[OUT.onnx]", required=False, type=click.Path(path_type=Path))
 @shapes_option("Size of a dynamic dimension (batch=32), or the shape of an input.")
 @PROVIDER_OPTION

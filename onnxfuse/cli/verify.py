@@ -11,6 +11,7 @@ from onnxfuse.cli.parameters import (
     JSON_OPTION,
     SEED_OPTION,
     TF32_OPTION,
+    ModelFile,
     Shapes,
     ToleranceOption,
     rules_option,
@@ -25,7 +26,7 @@ AGAINST = {"both": (CPU, CUDA), "cpu,cuda": (CPU, CUDA), "cuda,cpu": (CUDA, CPU)
 
 
 @click.command("verify")
-@click.argument("original", type=click.Path(path_type=Path))
+@click.argument("original", type=ModelFile())
 @click.argument("fused", type=click.Path(path_type=Path))
 @click.option(
     "--inputs",

@@ -251,7 +251,7 @@ class _Reader:
         try:
             return None if key not in table else as_integer(table[key], key, least, most)
         except ValueError as error:
-            raise self.wrong(str(error), line) from None
+            raise self.wrong(f"{error}", line) from None
 
     def table(self, table: Mapping[str, Any], key: str, known: set[str], line: int) -> dict[str, Any]:
         found: dict[str, Any] = self.get(table, key, dict, {}, line)

@@ -141,7 +141,7 @@ def _op(folder: Path, op: FusedOp, nodes: list[NodeProto], types: Mapping[str, V
                 stem = f"kernel{number or ''}" + (f".{part}" if part else "")
                 _write_plan(place, stem, shape, launch, arch, compiled)
         except KernelError as error:
-            note = str(error)
+            note = f"{error}"
     spills = [r.spill_stores + r.spill_loads for r in compiled.values()]
     registers = [r.registers for r in compiled.values()]
     return Dumped(op.name, op.rule, place.name, layers, len(shapes), max(registers, default=None),

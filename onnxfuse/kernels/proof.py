@@ -57,7 +57,7 @@ def _failure(op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, arch: Arch) 
     try:
         plan(op, shapes, aligned, arch)
     except KernelError as error:
-        return str(error.__cause__)
+        return f"{error.__cause__}"
     return None
 
 

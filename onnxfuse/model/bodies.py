@@ -134,7 +134,7 @@ def _check_schema(node: NodeProto, opset: int) -> None:
     try:
         onnx.checker.check_node(node, context)
     except (onnx.checker.ValidationError, RuntimeError, UnicodeDecodeError) as error:
-        text = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        text = next((line.strip() for line in f"{error}".splitlines() if line.strip()), type(error).__name__)
         raise ValueError(shown(text)) from None
 
 
@@ -194,7 +194,7 @@ def _check_constant(node: NodeProto) -> None:
         try:
             array: np.ndarray = onnx.numpy_helper.to_array(value)
         except (TypeError, ValueError, KeyError, OverflowError) as error:
-            raise ValueError(f"a constant that cannot be read: {shown(str(error))}") from None
+            raise ValueError(f"a constant that cannot be read: {shown(f'{error}')}") from None
         if array.shape != tuple(value.dims):
             raise ValueError(f"a constant of shape {list(value.dims)} with {array.size} elements")
 

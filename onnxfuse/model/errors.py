@@ -7,7 +7,8 @@ MISMATCH, EXPECTATION_NOT_MET = 1, 4
 class OnnxfuseError(Exception):
     """A mistake in the input or the environment, told in one message without a traceback.
 
-    `exit_code` is what the command line returns for it; `hint` is what to do next.
+    `exit_code` is what the command line returns for it; `hint` is what to do next. As text it is the message with the
+    hint in a line below; within an f-string the message alone, for those who put a place before it or tell both.
     """
 
     exit_code = 2
@@ -16,9 +17,21 @@ class OnnxfuseError(Exception):
         super().__init__(message)
         self.hint = hint
 
+    def __str__(self) -> str:
+        return f"{self}\n{self.hint}" if self.hint else f"{self}"
+
+    def __format__(self, spec: str) -> str:
+        return format(super().__str__(), spec)
+
 
 class UsageError(OnnxfuseError):
     """The call itself asks for something that does not exist or cannot be combined."""
+
+
+class RequirementError(OnnxfuseError):
+    """A fusion that was required is not there: names the rule, how often it applied, and why it did not."""
+
+    exit_code = EXPECTATION_NOT_MET
 
 
 class RuleError(OnnxfuseError):

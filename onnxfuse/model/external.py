@@ -53,9 +53,19 @@ def bytes_of(tensor: TensorProto) -> int:
     return -(-int(math.prod(tensor.dims)) * bits(tensor.data_type) // 8)
 
 
+def elements_of(tensor: TensorProto) -> int:
+    """Return how many numbers a weight has."""
+    return int(math.prod(tensor.dims))
+
+
 def is_external(tensor: TensorProto) -> bool:
     """Return whether the tensor's numbers are in another file."""
     return tensor.data_location == TensorProto.EXTERNAL
+
+
+def location(tensor: TensorProto) -> str:
+    """Return the name of the file in which an external tensor's numbers are."""
+    return _fact(tensor, "location")
 
 
 def fetch(model: onnx.ModelProto, path: Path, *, small: bool = False) -> None:

@@ -142,7 +142,7 @@ def _library(function: onnx.FunctionProto, text: str) -> onnx.FunctionProto:
     try:
         parsed = parse_function(text)
     except ModelError as error:
-        raise _damaged(function, f"holds a library form that cannot be read: {bodies.shown(str(error))}") from None
+        raise _damaged(function, f"holds a library form that cannot be read: {bodies.shown(f'{error}')}") from None
     bodies.check(parsed)
     return parsed
 

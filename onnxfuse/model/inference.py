@@ -65,7 +65,7 @@ def infer_shapes(light: ModelProto, *, strict: bool = False) -> ModelProto:
         try:
             return onnx.shape_inference.infer_shapes(light, strict_mode=strict, data_prop=True)
         except NOT_VALID as error:
-            raise _not_valid(str(error)) from None
+            raise _not_valid(f"{error}") from None
     return _in_a_child(light, strict)
 
 
@@ -259,7 +259,7 @@ def _child(data: bytes, write: int, strict: bool, busy: int | None) -> int:
         if not following:
             answer = next(_too_long(inferred), answer)
     except NOT_VALID as error:
-        answer = b"E" + str(error).encode()
+        answer = b"E" + f"{error}".encode()
     except MemoryError:
         return 1
     with os.fdopen(write, "wb") as file:

@@ -18,7 +18,7 @@ from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.outline import GRAPH, INITIALIZER, embedded
 from onnxfuse.model.outline import outline as outlined
 from onnxfuse.model.replacing import collect, folder_locked, is_through, put, real, replacing, temporary, told
-from onnxfuse.model.validate import validate
+from onnxfuse.model.validate import tensors, validate
 
 PROTOBUF_READS = 1 << 31
 """Bytes, beyond which protobuf reads no message."""
@@ -51,11 +51,11 @@ def load(path: str | Path, *, weights: bool = True) -> onnx.ModelProto:
     return model
 
 
-def outline(path: str | Path) -> onnx.ModelProto:
+def outline(path: str | Path, *, small: bool = True) -> onnx.ModelProto:
     """Return the model in `path` with every weight that is not small told as a place of its file, or of another one.
 
-    For looking at the graph, at shapes and at single weights (`external.read`): as cheap for 2 GB as for 2 MB. Raises
-    what `load` raises, but for external data that is not there.
+    For looking at the graph, at shapes and at single weights (`external.read`): as cheap for 2 GB as for 2 MB. `small`:
+    small weights of other files are read. Raises what `load` raises, but for external data that is not there.
     """
     path = Path(path)
     try:
@@ -66,7 +66,8 @@ def outline(path: str | Path) -> onnx.ModelProto:
     if model is None:  # the whole of it may be read, or says why not
         return load(path, weights=False)
     try:
-        external.fetch(model, path, small=True)
+        if small:
+            external.fetch(model, path, small=True)
     except ModelError as error:
         raise ModelError(f"{path}: {error}", error.hint) from None
     return model
@@ -75,7 +76,9 @@ def outline(path: str | Path) -> onnx.ModelProto:
 def _data(path: Path) -> bytes:
     """Return what the file holds; raises ModelError where it cannot be read."""
     if path.is_dir():
-        raise ModelError(f"{path}: is a directory", "Give the .onnx file inside it.")
+        raise ModelError(
+            f"{path}: is a directory", "Give the .onnx file inside it; optimize takes all of a folder with -o DIR."
+        )
     try:
         known = path.stat()
         if stat.S_ISCHR(known.st_mode) or stat.S_ISBLK(known.st_mode):
@@ -138,16 +141,18 @@ def save(model: onnx.ModelProto, path: str | Path) -> None:
 
 
 @contextlib.contextmanager
-def saving(model: onnx.ModelProto, path: str | Path) -> Iterator[None]:
+def saving(model: onnx.ModelProto, path: str | Path, *, beside: bool = False) -> Iterator[None]:
     """Write `model`, and put it in the place of `path` when the block ends well; otherwise nothing is left of it.
 
+    `beside`: its weights go into a file beside it, whatever their size.
     Where `path` is a device or a pipe, it is written before the block. As `save` in all else.
     """
     named = Path(path)
     with told(named):
         through = is_through(named)
-        beside = size(model) > PROTOBUF_LIMIT
-        if through and beside:
+        large = size(model) > PROTOBUF_LIMIT
+        beside = large or (beside and not through)
+        if through and large:
             raise ModelError(
                 f"{named}: is no file, and a model over 2 GB keeps its weights in one beside it",
                 "Name a file to write.",
@@ -161,7 +166,7 @@ def saving(model: onnx.ModelProto, path: str | Path) -> Iterator[None]:
     path = real(named)
     if beside and Path(os.path.realpath(path.parent)) != Path(os.path.realpath(named.parent)):
         raise ModelError(
-            f"{named}: is a link into {path.parent}, and a model over 2 GB keeps its weights beside it",
+            f"{named}: is a link into {path.parent}, and the model's weights are kept beside it",
             f"Name the file itself: {path}",
         )
     with contextlib.ExitStack() as open_files:
@@ -188,6 +193,24 @@ def saving(model: onnx.ModelProto, path: str | Path) -> Iterator[None]:
             put(name, path)
             if alone:
                 external.remove_stale(path, placed)
+
+
+def has_external_data(path: str | Path) -> bool:
+    """Return whether the model in `path` has weights in other files, as far as it can be looked at again."""
+    path = Path(path)
+    light = outlined(path) if path.is_file() else None
+    if light is None:
+        return False
+    places = (t for t in tensors(onnx.ModelProto.FromString(light)) if external.is_external(t))
+    return any(external.location(t) != path.name for t in places)
+
+
+def write_stream(model: onnx.ModelProto, stream: BinaryIO) -> None:
+    """Write `model` into a stream. Raises ModelError for one that is too big for a single file."""
+    if size(model) > PROTOBUF_LIMIT:
+        raise ModelError("-: a model over 2 GB keeps its weights in a file beside it", "Name a file to write.")
+    _stream(model, stream)
+    stream.flush()
 
 
 def write_text(path: Path, text: str, *, at_once: bool = False) -> None:

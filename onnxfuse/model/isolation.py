@@ -251,7 +251,7 @@ def _answer(work: Callable[[Progress], Any], parent: Connection) -> None:
     except (KeyboardInterrupt, SystemExit) as error:
         code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 130
     except DeviceLostError as error:
-        parent.send(("lost", str(error)))
+        parent.send(("lost", f"{error}"))
     except BaseException as error:  # whatever it is, the parent raises it
         error.add_note("".join(traceback.format_exception(error)))
         parent.send(("raised", error))

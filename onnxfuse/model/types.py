@@ -208,7 +208,7 @@ def opset_of(model: onnx.ModelProto) -> int:
 
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's text that says something."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return next((line.strip() for line in f"{error}".splitlines() if line.strip()), type(error).__name__)
 
 
 def value_types(graph: onnx.GraphProto) -> dict[str, ValueType]:

@@ -76,7 +76,7 @@ def unreadable(model: ModelProto) -> str | None:
     try:
         io.check(model)
     except ModelError as error:
-        return str(error)
+        return f"{error}"
     return None
 
 

@@ -91,5 +91,5 @@ def _cannot_load(library: str, mode: int = ctypes.DEFAULT_MODE) -> str | None:
     try:
         ctypes.CDLL(library, mode)
     except OSError as error:
-        return str(error)
+        return f"{error}"
     return None

@@ -43,7 +43,7 @@ def pack_of(model: Path | None, kernels: Kernels, ops: Mapping[str, FusedOp]) ->
             raise ModelError(f"{place}: there is no such kernel pack", _again(model, place)) from None
         return None
     except PackError as fault:
-        _warn(place, str(fault), model)
+        _warn(place, f"{fault}", model)
         return None
     return _of_ops(pack, ops, model)
 
@@ -201,7 +201,7 @@ class Packed:
 
     def _leave(self, here: _Here, fault: PackError | KernelError) -> None:
         here.out = True
-        _warn(self.pack.path, str(fault), self.model)
+        _warn(self.pack.path, f"{fault}", self.model)
 
     def _load(self, here: _Here, number: int, device: int) -> None:
         if number not in here.loaded:

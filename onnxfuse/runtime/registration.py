@@ -146,7 +146,7 @@ def _realized(
     try:
         return realize(model, ops, own, path)
     except ModelError as error:  # what ONNX Runtime may open all the same runs through its bodies
-        return dict.fromkeys(ops, Realized(None, str(error), ()))
+        return dict.fromkeys(ops, Realized(None, f"{error}", ()))
 
 
 def _library_alone(op: FusedOp) -> str | None:

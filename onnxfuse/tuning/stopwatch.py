@@ -93,7 +93,7 @@ def _compiled(work: Work, candidates: Sequence[Candidate], arch: Arch) -> dict[i
             for launch in (plan, *plan.then):
                 kernels.compile(launch.kernel, arch)
         except KernelError as error:
-            return str(error)
+            return f"{error}"
         return ""
 
     numbers = [n for n, c in enumerate(candidates) if c.kind == "fused"]

@@ -178,7 +178,7 @@ def _wide(original: Source, fused: Source, model: onnx.ModelProto) -> tuple[Wide
     try:
         return Wide(lambda: load(original, "original"), step_of_half(model), load(fused, "fused")), ""
     except ModelError as error:
-        return None, str(error)
+        return None, f"{error}"
 
 
 def _too_much_in_float64(model: onnx.ModelProto, plan: Sequence[Case], limits: Limits) -> str:

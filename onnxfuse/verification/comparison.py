@@ -233,7 +233,7 @@ class Comparison:
         try:
             return self.wide.add(inputs, truth)
         except ModelError as error:
-            why = str(error)
+            why = f"{error}"
         except sessions.ORT_ERRORS as error:
             why = first_line(error)
         self.wide, self.why_not_wide = None, why

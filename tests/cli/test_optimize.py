@@ -199,6 +199,136 @@ def test_a_missed_requirement_says_why(folder: Path, onnxfuse_command: Command) 
     assert files(folder) == ["in.onnx"]
 
 
+# ---- which models, and where they go
+
+
+@pytest.fixture
+def several(folder: Path) -> Path:
+    """A folder with three models, one of them in a folder of its own."""
+    (folder / "zoo" / "deep").mkdir(parents=True)
+    for name in ("a.onnx", "b.onnx", "deep/a.onnx"):
+        (folder / "zoo" / name).write_bytes((folder / "in.onnx").read_bytes())
+    return folder
+
+
+def test_a_folder_and_several_models_go_to_a_folder(several: Path, onnxfuse_command: Command) -> None:
+    """Each under its name, those of a folder below it as they were; a line for each."""
+    onnxfuse_command("optimize", "in.onnx", "one.onnx")
+    done = onnxfuse_command("optimize", "zoo", "in.onnx", "-o", "out/new")
+    assert (done.code, done.out.splitlines()[0]) == (0, "optimized: 4 of 4 models")
+    made = sorted(str(p.relative_to(several / "out" / "new")) for p in several.glob("out/new/**/*") if p.is_file())
+    assert made == ["a.onnx", "b.onnx", "deep/a.onnx", "in.onnx"]
+    assert {digest(several / "out" / "new" / name) for name in made} == {digest(several / "one.onnx")}
+    facts = json.loads(onnxfuse_command("optimize", "zoo/a.onnx", "zoo/b.onnx", "-o", "x", "--json").out)
+    assert [one["target"] for one in facts["models"]] == ["x/a.onnx", "x/b.onnx"]
+    assert onnxfuse_command("optimize", "in.onnx", "-o", "file.onnx").out.startswith("fused: 6 nodes -> 4")
+
+
+def test_one_wrong_model_keeps_no_other_from_being_made(several: Path, onnxfuse_command: Command) -> None:
+    """It is told, the exit code is its, and nothing is left in its place."""
+    (several / "zoo" / "b.onnx").write_bytes(b"no model")
+    done = onnxfuse_command("optimize", "zoo", "-o", "out")
+    assert (done.code, done.out.splitlines()[0]) == (3, "optimized: 2 of 3 models")
+    assert "error: zoo/b.onnx: is not an ONNX model" in done.out
+    assert sorted(p.name for p in (several / "out").rglob("*.onnx")) == ["a.onnx", "a.onnx"]
+    assert onnxfuse_command("optimize", "zoo/a.onnx", "in.onnx", "-o", "y", "--require", "softmax").code == 4
+    assert not (several / "y").exists() or files(several / "y") == []
+
+
+def test_in_place_is_each_over_itself(several: Path, onnxfuse_command: Command) -> None:
+    """And nothing is, without it."""
+    came = digest(several / "in.onnx")
+    assert onnxfuse_command("optimize", "zoo", "in.onnx", "--in-place").code == 0
+    assert {digest(p) for p in several.rglob("*.onnx")} != {came}
+    assert len({digest(p) for p in several.rglob("*.onnx")}) == 1
+    assert len(list(several.rglob("*.onnx"))) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["zoo/a.onnx", "zoo/b.onnx", "in.onnx"], "3 models, and no place for them"),
+        (["zoo/a.onnx", "zoo/deep/a.onnx", "-o", "out"], "zoo/deep/a.onnx and zoo/a.onnx would both be out/a.onnx"),
+        (["zoo", "-o", "zoo"], "zoo/a.onnx: is IN.onnx itself"),
+        (["in.onnx", "--in-place", "-o", "out"], "they do not go together"),
+        (["zoo", "-o", "out", "--dump", "d"], "--dump is of one model, and there are 3"),
+        (["zoo", "in.onnx", "-o", "-"], "- has no name in a folder"),
+        (["in.onnx", "-", "--compile"], "--compile writes a file beside OUT.onnx, and - has none"),
+    ],
+)
+def test_what_has_no_clear_place_is_refused(
+    several: Path, onnxfuse_command: Command, arguments: list[str], told: str
+) -> None:
+    """Before anything is read; no file is lost by a call that was meant otherwise."""
+    before = sorted((str(p), digest(p)) for p in several.rglob("*.onnx"))
+    result = onnxfuse_command("optimize", *arguments)
+    assert (result.code, result.out) == (2, "")
+    assert told in result.err
+    assert sorted((str(p), digest(p)) for p in several.rglob("*.onnx")) == before
+
+
+def test_a_model_comes_and_goes_through_pipes(folder: Path, onnxfuse_command: Command) -> None:
+    """`-` is standard input and standard output; what is told goes to standard error. Other commands read it, too."""
+    onnxfuse_command("optimize", "in.onnx", "out.onnx")
+    model = (folder / "in.onnx").read_bytes()
+
+    def run(*arguments: str, given: bytes = model) -> subprocess.CompletedProcess[bytes]:
+        call = [sys.executable, "-m", "onnxfuse", *arguments]
+        return subprocess.run(call, cwd=folder, input=given, capture_output=True, check=False)
+
+    done = run("optimize", "-", "-")
+    assert (done.returncode, done.stdout) == (0, (folder / "out.onnx").read_bytes())
+    assert done.stderr.startswith(b"fused: 6 nodes -> 4")
+    assert run("optimize", "-", "x.onnx").returncode == 0
+    assert digest(folder / "x.onnx") == digest(folder / "out.onnx")
+    missed = run("optimize", "-", "-", "--require", "softmax")
+    assert (missed.returncode, missed.stdout) == (4, b"")
+    assert run("profile", "-", "--no-time").returncode == 0
+    assert run("optimize", "-", "-", given=b"").returncode == 3
+    assert b"--json prints to standard output, where the model goes" in run("optimize", "-", "-", "--json").stdout
+
+
+def test_external_data_stays_as_it_was(folder: Path, onnxfuse_command: Command) -> None:
+    """In files of its own where it was so, in the model where not; the options say otherwise. The numbers stay."""
+    made = onnx.load(folder / "in.onnx")
+    for tensor in made.graph.initializer:
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor), tensor.name))
+    onnx.save(made, folder / "apart.onnx", save_as_external_data=True, location="apart.weights", size_threshold=0)
+    calls = {
+        "kept": ["apart.onnx"], "whole": ["apart.onnx", "--no-external-data"], "in": ["in.onnx"],
+        "out": ["in.onnx", "--external-data"],
+    }  # fmt: skip
+    for name, (source, *options) in calls.items():
+        (folder / name).mkdir()
+        assert onnxfuse_command("optimize", source, f"{name}/m.onnx", *options).code == 0
+        assert_same_numbers(onnx.load(folder / "in.onnx"), onnx.load(folder / name / "m.onnx"))
+    assert {name: len(files(folder / name)) for name in calls} == {"kept": 2, "whole": 1, "in": 1, "out": 2}
+    onnxfuse_command("optimize", "--undo", "kept/m.onnx", "kept/plain.onnx")
+    assert len(files(folder / "kept")) == 4
+
+
+def test_a_dimension_is_frozen(folder: Path, onnxfuse_command: Command) -> None:
+    """The model is for that size alone, by the dimension's name or by an input's shape; what there is not is told."""
+    assert onnxfuse_command("optimize", "in.onnx", "out.onnx", "--shape", "N=8").code == 0
+    made = onnx.load(folder / "out.onnx")
+    values = [*made.graph.input, *made.graph.output]
+    shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in values}
+    assert shapes == {"x": [8, 2], "r": [8, 3], "y": [8, 3]}
+    assert onnxfuse_command("optimize", "in.onnx", "same.onnx", "--shape", "x=8x2").code == 0
+    assert digest(folder / "same.onnx") == digest(folder / "out.onnx")
+    facts = json.loads(onnxfuse_command("optimize", "in.onnx", "out.onnx", "--shape", "N=8", "--guard", "--json").out)
+    assert facts["shapes"] == {"N": [8]}
+    for shape, told in (
+        ("M=8", "no dynamic dimension and no input of that name"),
+        ("N=1,8", "a model is made for one size of it"),
+        ("x=8x2x1", "the input has 2 dimensions"),
+        ("x=8x3", "x[1] is 2, and not 3"),
+    ):
+        refused = onnxfuse_command("optimize", "in.onnx", "no.onnx", "--shape", shape)
+        assert (refused.code, told in refused.err) == (2, True), refused.err
+    assert not (folder / "no.onnx").exists()
+
+
 # ---- what the user got wrong
 
 

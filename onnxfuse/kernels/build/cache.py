@@ -53,7 +53,7 @@ def get(key: str, make: Callable[[], bytes]) -> bytes:
         place = folder()
         reason = _unusable(place)
     except RuntimeError as error:  # no home
-        reason = str(error)
+        reason = f"{error}"
     except OSError as error:
         reason = f"{place}: {error.strerror or error}"
     if reason is not None:

@@ -136,5 +136,5 @@ def _refused(graph: Graph, nodes: dict[Node, None], region: Region, rule: str) -
         if kernels.TEMPLATES[region.template].moves_runs:
             kernels.plan(op, known, True, ANY_GPU)
     except KernelError as error:
-        return str(error.__cause__)
+        return f"{error.__cause__}"
     return None
