@@ -157,6 +157,32 @@ def test_the_text_of_an_error_has_its_hint(block: Path) -> None:
     assert str(told.value).splitlines() == [f"{block.parent / 'none.onnx'}: no such file", "Check the path."]
 
 
+def test_a_report_prints_as_a_short_table_and_in_notebooks_as_html(block: Path) -> None:
+    """The verdict first; names from files are no markup."""
+    made = onnxfuse.optimize(block)
+    cpu: dict[str, Any] = {"providers": ["CPUExecutionProvider"], "shapes": {"N": (3,)}}
+    told = onnxfuse.explain(block)
+    assert str(told) == repr(told)
+    assert str(told).splitlines()[:2] == ["1 fusions: 4 nodes -> 1", "rule        applied  first at"]
+    verified = onnxfuse.verify(block, made, isolate=False, **cpu)
+    assert str(verified).startswith("ok: same within the error budget")
+    assert str(verified).splitlines()[2].split()[:2] == ["y", "float32"]
+    timed = onnxfuse.bench(block, made, isolate=False, runs=1, rounds=1, **cpu)
+    assert "no kernel runs on the CPU; this is the portable form" in str(timed).splitlines()[0]
+    assert "N=3" in str(timed).splitlines()[2]
+    profile = onnxfuse.profile(block, made, time=False, shapes={"N": (3,)})
+    assert [line.split()[:2] for line in str(profile).splitlines()[2:]] == [["before", "4"], ["after", "1"]]
+    for report in (told, verified, timed, profile):
+        assert len(str(report).splitlines()) <= 22
+        assert report._repr_html_().startswith("<p><b>")
+    evil = onnx.parser.parse_model(BLOCK)
+    evil.graph.node[0].name = "<script>\x1b[2J"
+    page = onnxfuse.explain(evil)._repr_html_()
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+    assert "\x1b" not in page + str(onnxfuse.explain(evil))
+
+
 def test_a_contract_is_held_from_python(block: Path) -> None:
     """One outcome per model; a mistake in one does not keep the others from being run, the exit code is the worst."""
     config = block.parent / "onnxfuse.toml"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from onnxfuse.model.tabled import Table, Tabled
 from onnxfuse.profiling.settings import ModelName
 
 if TYPE_CHECKING:
@@ -180,8 +181,8 @@ class FusedOps:
     """Why those run as their bodies."""
 
 
-@dataclass(frozen=True)
-class Report:
+@dataclass(frozen=True, repr=False)
+class Report(Tabled):
     """The result of `bench`."""
 
     provider: str
@@ -236,6 +237,16 @@ class Report:
         else:
             how = f"{block.speedup:.2f}x as fast as the original at {block.name}"
         return f"no kernel runs on the CPU; this is the portable form, the bodies of the fused ops: {how}"
+
+    def table(self) -> Table:
+        """Return the times of each setting, in microseconds per run, and the interval of each median."""
+        rows = [
+            (b.name, r.model, r.setting, f"{r.timing.p50:.1f}", f"{r.timing.low:.1f}..{r.timing.high:.1f}",
+             b.verdict if r == b.best("fused") else "")
+            for b in self.blocks for r in b.rows
+        ]  # fmt: skip
+        verdict = f"{self.summary}; {self.portable}" if self.portable else self.summary
+        return Table(verdict, ("shapes", "model", "setting", "p50 us", "95% of it", "speed-up"), rows)
 
     def missed(self, least: float) -> tuple[Block, ...]:
         """Return the shapes whose speed-up is below `least`."""

@@ -109,8 +109,20 @@ def working(first: str) -> Iterator[Callable[[str], None]]:
 def bar(first: str, *, still: bool = False, hidden: bool = False) -> Iterator[Callable[[str, int, int], None]]:
     """Show how far the block is, on a terminal; yields the function that takes a step, how much is done, and of what.
 
-    `still`: drawn at each step only, so that nothing runs in the midst of what is timed.
+    `still`: drawn at each step only, so that nothing runs in the midst of what is timed. With -v one line per step with
+    its time, as `working`.
     """
+    if verbosity() > 0 and not hidden:
+        with working(first) as next_step:
+            steps = [first]
+
+            def tell(step: str, done: int, total: int) -> None:
+                if step != steps[-1]:
+                    steps.append(step)
+                    next_step(step)
+
+            yield tell
+        return
     from rich.progress import Progress  # two commands alone want it
 
     console = errors()

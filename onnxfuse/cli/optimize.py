@@ -94,6 +94,7 @@ from onnxfuse.model.errors import EXPECTATION_NOT_MET, UsageError
 @click.option("--arch", metavar="sm_NN", help="With --dump and --compile: compile for it; default the GPU here.")
 @click.option(
     "--shape",
+    "--shapes",
     "shapes",
     metavar="NAME=N",
     type=ShapeOption(),

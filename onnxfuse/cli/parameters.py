@@ -111,6 +111,7 @@ ARCH_OPTION = click.option(
 )
 RANGE_OPTION = click.option(
     "--shape",
+    "--shapes",
     "shapes",
     metavar="NAME=N..M",
     type=ShapeOption(),
@@ -128,7 +129,13 @@ TF32_OPTION = click.option(
 """Whether float32 products may be rounded, for every command that opens sessions."""
 
 PROVIDER_OPTION = click.option(
-    "--provider", type=click.Choice(list(PROVIDERS)), default="auto", show_default=True, help="Where to run."
+    "--provider",
+    "--providers",
+    "provider",
+    type=click.Choice(list(PROVIDERS)),
+    default="auto",
+    show_default=True,
+    help="Where to run.",
 )
 
 SEED_OPTION = click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs.")

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from onnxfuse.model.tabled import Table, Tabled
 from onnxfuse.profiling.traffic import ModelWork, Removed, Row, pairs, removed, rows
 from onnxfuse.profiling.work import CONTROL
 
@@ -117,8 +118,8 @@ class Side:
         }
 
 
-@dataclass(frozen=True)
-class Profile:
+@dataclass(frozen=True, repr=False)
+class Profile(Tabled):
     """The result of `profile`."""
 
     provider: str
@@ -159,6 +160,15 @@ class Profile:
     def removed(self) -> Removed:
         """The intermediate values that exist no more."""
         return removed(self.before.work, (self.after or self.before).work)
+
+    def table(self) -> Table:
+        """Return what one run of each model does."""
+        sides = [("before", self.before), *([("after", self.after)] if self.after is not None else [])]
+        rows = [
+            (side, str(len(one.work.nodes)), size_text(one.work.bytes), flops_text(one.work.flops))
+            for side, one in sides
+        ]
+        return Table(self.summary, ("one run", "nodes", "device memory", "operations"), rows)
 
     @property
     def summary(self) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from onnxfuse.model.graph import Node
+from onnxfuse.model.tabled import Table, Tabled
 from onnxfuse.rewrite.match.match import Refusal
 
 
@@ -37,8 +38,8 @@ class Near:
     refusal: Refusal
 
 
-@dataclass
-class Report:
+@dataclass(repr=False)
+class Report(Tabled):
     """What was done to a model, and what was not, and why."""
 
     applied: list[Applied] = field(default_factory=list)
@@ -67,6 +68,13 @@ class Report:
         last = {at: n for at, n in self.earlier.items() if at not in done}
         last.update({(n.rule, n.root): n for n in self.stopped})
         return list(last.values())
+
+    def table(self) -> Table:
+        """Return how often each rule applied, and where first."""
+        first = {a.rule: a.nodes for a in reversed(self.applied)}
+        rows = [(rule, str(n), ", ".join(first[rule][:1])) for rule, n in self.by_rule().items()]
+        verdict = f"{len(self.applied)} fusions: {self.before.total()} nodes -> {self.after.total()}"
+        return Table(verdict, ("rule", "applied", "first at"), rows)
 
     @property
     def near(self) -> list[Near]:

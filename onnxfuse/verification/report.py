@@ -39,6 +39,7 @@ from typing import Any
 
 from onnxfuse.model.errors import UsageError
 from onnxfuse.model.lowered import Lowered
+from onnxfuse.model.tabled import Table, Tabled
 from onnxfuse.verification.finding import CrashSite, Finding
 from onnxfuse.verification.inputs import Case
 from onnxfuse.verification.lower_precision import Judged
@@ -203,8 +204,8 @@ class KernelRow:
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
-@dataclass(frozen=True)
-class Report:
+@dataclass(frozen=True, repr=False)
+class Report(Tabled):
     """The result of `verify`. `ok` is the verdict."""
 
     provider: str
@@ -271,6 +272,17 @@ class Report:
             kinds[kind] = kinds.get(kind, False) or row.verdict != "undecided"
         open_ = {name: sum(not known for known in kinds.values()) for name, kinds in judged.items()}
         return tuple(name for name, kinds in judged.items() if open_[name] > MOSTLY * len(kinds))
+
+    def table(self) -> Table:
+        """Return the worst case of each output: its error against the truth, and what it may be."""
+        rows = [
+            (r.output, r.dtype, f"{r.measure.error:.2g}", f"{r.measure.budget:.2g}", self.cases[r.case].name, r.verdict)
+            for r in self.outputs
+        ]
+        return Table(
+            f"{'ok' if self.ok else 'MISMATCH'}: {self.summary}",
+            ("output", "type", "error", "allowed", "worst case", "verdict"), rows,
+        )  # fmt: skip
 
     @property
     def outputs(self) -> tuple[OutputRow, ...]:

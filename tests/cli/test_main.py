@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -65,3 +66,22 @@ finally:
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_verbose_tells_each_step_and_its_time(folder: Path, onnxfuse_command: Command) -> None:
+    """On standard error, of the commands that draw a bar, too; what they print on standard output is the same."""
+    assert onnxfuse_command("optimize", "in.onnx", "out.onnx", "-v").code == 0
+    for call in (["verify", "in.onnx", "out.onnx"], ["bench", "in.onnx", "out.onnx", "--runs", "1", "--rounds", "2"]):
+        done = onnxfuse_command(*call, "--provider", "cpu", "-v")
+        steps = re.findall(r"^(.+): \d+\.\d\d s$", done.err, flags=re.MULTILINE)
+        assert done.code == 0
+        assert len(steps) >= 3
+        assert len(steps) == len(done.err.splitlines())
+
+
+@pytest.mark.parametrize("command", ["optimize", "verify", "bench", "profile", "compile", "export-library"])
+def test_an_option_is_spelled_alike_everywhere(onnxfuse_command: Command, command: str) -> None:
+    """Whoever learned --shape or --shapes, --provider or --providers of one command has learned it of all."""
+    told = onnxfuse_command(command, "--help").out
+    assert ("--shapes" in told, "--shape" in told) == (True, True)
+    assert ("--provider " in told or "--provider," in told) == ("--providers" in told)
