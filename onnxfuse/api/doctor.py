@@ -73,7 +73,7 @@ def doctor(provider: Literal["auto", "cpu", "cuda"] = "auto") -> Diagnosis:
 
 
 def _has_driver() -> bool:
-    return any(f.exists() for f in DRIVER_FILES) or importlib.import_module("onnxfuse.runtime.cuda").device_count() > 0
+    return any(f.exists() for f in DRIVER_FILES) or bool(importlib.import_module("onnxfuse.runtime.cuda").has_driver())
 
 
 def _packages() -> Iterator[Finding]:

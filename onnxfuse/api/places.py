@@ -195,11 +195,15 @@ def operators(nodes: Sequence[str]) -> str:
 
 
 def _furthest(report: Report, place: Place) -> Mapping[str, Near]:
-    """Return, by rule, the furthest attempt that a node of the place had part in."""
+    """Return, by rule, the furthest attempt that a node of the place had part in.
+
+    On what else stands around, another block may as well begin: it counts where more was there than was missing.
+    """
     found: dict[str, Near] = {}
     for near in report.attempts():
         refusal = near.refusal
-        part = {name_of(near.root), refusal.node, *refusal.nodes, *refusal.around}
+        rest = refusal.around if refusal.depth > refusal.missing else ()
+        part = {name_of(near.root), refusal.node, *refusal.nodes, *rest}
         if not place.nodes.isdisjoint(part) and (near.rule not in found or _rank(near) > _rank(found[near.rule])):
             found[near.rule] = near
     return found

@@ -30,6 +30,14 @@ def device_count() -> int:
     return count.value if driver.cuInit(0) == driver.cuDeviceGetCount(ctypes.byref(count)) == 0 else 0
 
 
+def has_driver() -> bool:
+    """Return whether there is a CUDA driver, started or not, that does not say that there is no GPU."""
+    try:
+        return bool(ctypes.CDLL("libcuda.so.1").cuInit(0) != NO_DEVICE)
+    except OSError:
+        return False
+
+
 def device_fault() -> str | None:
     """Return CUDA's words for an error that every later call of this process gets, None while the GPU works.
 
@@ -47,6 +55,9 @@ def beside_captures() -> None:
     """Let this thread load and allocate while another one captures a CUDA graph, which would end by an error else."""
     ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode(ctypes.byref(ctypes.c_int(RELAXED)))
 
+
+NO_DEVICE = 100
+"""CUDA_ERROR_NO_DEVICE."""
 
 RELAXED = 2
 """CU_STREAM_CAPTURE_MODE_RELAXED: what this thread does is not counted among what a capture forbids."""

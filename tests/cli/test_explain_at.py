@@ -146,3 +146,22 @@ def test_conditions_say_which_value_a_name_of_the_rule_is() -> None:
     near = explain(seeded.model).report.near
     first, *_ = [n for n in near if n.rule == "attention" and n.refusal.cause.kind == "type"]
     assert first.refusal.names == (("qh", "q"),)
+
+
+def test_what_begins_behind_the_place_has_no_row_for_it() -> None:
+    """A product whose sums a norm has taken: half of another rule's pattern stands behind the norm."""
+    text = """<ir_version: 10, opset_import: ["" : 18]>
+      g (float16[2,32,64] x, float16[2,32,64] r) => (float16[2,32,4,16] y)
+      <float16[64,64] w = {W}, float16[64,64] u = {W}, float16[64] b = {B}, float16[64] s = {B},
+       int64[4] heads = {0,0,4,16}> {
+        [product] m = MatMul (x, w)
+        [residual] a = Add (m, r)
+        [norm] n = LayerNormalization (a, s, b)
+        [query] q = MatMul (n, u)
+        [bias] c = Add (q, b)
+        [split] y = Reshape (c, heads)
+      }""".replace("W", ",".join(["15360"] * 4096)).replace("B", ",".join(["15360"] * 64))
+    found = explain(onnx.parser.parse_model(text), at=["product"])
+    rows = [row for row in found.at("product")[1] if row[0] != "beside"]
+    assert rows[0][1] == "gemm"
+    assert "window_bias" not in {rule for _, rule, _, _ in rows}
