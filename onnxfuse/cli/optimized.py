@@ -10,6 +10,7 @@ from rich.table import Table
 from onnxfuse.cli import compiled, tuning
 from onnxfuse.cli.compiled import megabytes
 from onnxfuse.cli.lowered import print_precision
+from onnxfuse.cli.parameters import STREAM
 
 if TYPE_CHECKING:
     from onnxfuse.tuning import Tuned
@@ -60,7 +61,7 @@ def show(facts: dict[str, Any], tuned: "Tuned | None", console: Console) -> None
         size, seconds = facts["bytes"], facts["seconds"]
         sizes = f"{megabytes(size['after'])} (was {megabytes(size['before'])})"
         console.print(f"{escape(facts['target'])}: {sizes}, {seconds:.1f} s")
-        if "undone" not in facts:
+        if "undone" not in facts and STREAM not in (facts["source"], facts["target"]):
             console.print(
                 f"next: onnxfuse verify {escape(facts['source'])} {escape(facts['target'])}",
                 style="dim",
@@ -72,7 +73,8 @@ def show(facts: dict[str, Any], tuned: "Tuned | None", console: Console) -> None
         _print_dump(facts["dump"], console)
     if "compiled" in facts:
         compiled.show(facts["compiled"], console)
-    console.print(f"why not more: onnxfuse explain {escape(facts['source'])}", style="dim", soft_wrap=True)
+    if facts["source"] != STREAM:  # what came through it is gone
+        console.print(f"why not more: onnxfuse explain {escape(facts['source'])}", style="dim", soft_wrap=True)
 
 
 def _print_operators(operators: dict[str, dict[str, int]], console: Console) -> None:
