@@ -63,6 +63,7 @@ def optimize(
     inputs: Sequence[str | Path | Mapping[str, Any]] = (),
     tolerance: float | None = None,
     io_precision: str = "float32",
+    custom_ops: Sequence[str | Path] = (),
 ) -> onnx.ModelProto:
     """Return the optimized model; the one given is left as it is.
 
@@ -79,8 +80,9 @@ def optimize(
     `precision`: "float16", "bfloat16" or "mixed": converted to that first; what leaves its range, and the fewest nodes
     without which an output leaves the contract of lower precision, stay float32, and a warning says how many. `inputs`:
     files or arrays by name to measure that on, by default made-up ones. `tolerance`: the relative RMS error that
-    outputs may have. `io_precision`: the type of float32 inputs and outputs. The full account is `.lowered` of
-    what `onnxfuse.api.optimizing.optimize` returns.
+    outputs may have. `io_precision`: the type of float32 inputs and outputs. `custom_ops`: libraries with operators of
+    your own, for ONNX Runtime to load: they tell the types of what these give, and run them for `guard`. The full
+    account is `.lowered` of what `onnxfuse.api.optimizing.optimize` returns.
     Raises ModelError for a model or tuning file that is not valid, RuleError for a rule file that is not, UsageError
     for an argument that is not what is expected, RequirementError where less is fused than `require` says, and why.
     """
@@ -106,6 +108,7 @@ def optimize(
             freeze_initializers=arguments.flag("freeze_initializers", freeze_initializers),
             tuning=None if tuning is None else Tuning(arguments.path("tuning", tuning)),
             precision=lowering(precision, given, within, io_precision),
+            custom_ops=arguments.paths("custom_ops", custom_ops),
         ),
     )
     if made.missed:
@@ -250,7 +253,7 @@ def ci(config: str | Path | None = None, **how: Any) -> Held:
     return hold(config, **how)
 
 
-def explain(model: Model, *, rules: Sequence[str | Path] = ()) -> Report:
+def explain(model: Model, *, rules: Sequence[str | Path] = (), custom_ops: Sequence[str | Path] = ()) -> Report:
     """Return what `optimize` would do to the model, what it would not, and why; the model is left as it is.
 
     Where the model carries what was measured of it, that decides.
@@ -260,7 +263,8 @@ def explain(model: Model, *, rules: Sequence[str | Path] = ()) -> Report:
     from onnxfuse.api.explaining import explain as tell
     from onnxfuse.api.options import Options
 
-    return tell(model, Options(rules=tuple(Path(r) for r in rules))).report
+    libraries = tuple(Path(c) for c in custom_ops)
+    return tell(model, Options(rules=tuple(Path(r) for r in rules), custom_ops=libraries)).report
 
 
 def unfuse(model: Model) -> onnx.ModelProto:
@@ -313,7 +317,9 @@ def register(
     return register_kernels(session_options, model, tf32=tf32, rules=rules, kernels=kernels)
 
 
-def verify(original: Model, fused: Model, *, isolate: bool = True, **options: Any) -> VerifyReport:
+def verify(
+    original: Model, fused: Model, *, isolate: bool = True, custom_ops: Sequence[str | Path] = (), **options: Any
+) -> VerifyReport:
     """Return the report of running both models on the same inputs: `.ok` where `fused` is as exact as `original`.
 
     `isolate`: they run in a new process, which takes a second to start, so that a crash of ONNX Runtime or of the GPU
@@ -322,11 +328,20 @@ def verify(original: Model, fused: Model, *, isolate: bool = True, **options: An
     DeviceError.
     """
     from onnxfuse.api import apart
+    from onnxfuse.model.custom_ops import using
 
-    return apart.call(apart.verify, original, fused, isolate=isolate, **options)
+    with using(custom_ops):
+        return apart.call(apart.verify, original, fused, isolate=isolate, **options)
 
 
-def bench(original: Model, fused: Model | None = None, *, isolate: bool = True, **options: Any) -> BenchReport:
+def bench(
+    original: Model,
+    fused: Model | None = None,
+    *,
+    isolate: bool = True,
+    custom_ops: Sequence[str | Path] = (),
+    **options: Any,
+) -> BenchReport:
     """Return the report of timing both models in turns, the original at each of ONNX Runtime's settings that matter.
 
     Without `fused`, the original is optimized. `isolate`: in a new process, as `verify`; a setting at which the
@@ -334,11 +349,20 @@ def bench(original: Model, fused: Model | None = None, *, isolate: bool = True, 
     `onnxfuse.api.running.bench`. Raises ModelError, UsageError, DeviceError, CrashError that names the op of a crash.
     """
     from onnxfuse.api import apart
+    from onnxfuse.model.custom_ops import using
 
-    return apart.call(apart.bench, original, fused, isolate=isolate, **options)
+    with using(custom_ops):
+        return apart.call(apart.bench, original, fused, isolate=isolate, **options)
 
 
-def profile(model: Model, fused: Model | None = None, *, isolate: bool = True, **options: Any) -> Profile:
+def profile(
+    model: Model,
+    fused: Model | None = None,
+    *,
+    isolate: bool = True,
+    custom_ops: Sequence[str | Path] = (),
+    **options: Any,
+) -> Profile:
     """Return where the bytes, the operations and the time of one run of `model` go, and beside it those of `fused`.
 
     `isolate`: in a new process, as `verify`, unless `time=False` runs nothing. For the other options see
@@ -346,8 +370,10 @@ def profile(model: Model, fused: Model | None = None, *, isolate: bool = True, *
     op of a crash.
     """
     from onnxfuse.api import apart
+    from onnxfuse.model.custom_ops import using
 
-    return apart.call(apart.profile, model, fused, isolate=isolate and options.get("time", True), **options)
+    with using(custom_ops):
+        return apart.call(apart.profile, model, fused, isolate=isolate and options.get("time", True), **options)
 
 
 def __getattr__(name: str) -> Any:

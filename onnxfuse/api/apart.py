@@ -4,8 +4,9 @@ The caller may hold a GPU, sessions and threads, so nothing can be forked of it,
 for all that it does afterwards. A new process starts in a second, and there everything happens as in a command.
 """
 
+import contextlib
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,7 +14,7 @@ import onnx
 
 from onnxfuse.api import running
 from onnxfuse.api.source import Model, Source, plain
-from onnxfuse.model import external, io, isolation
+from onnxfuse.model import custom_ops, external, io, isolation
 from onnxfuse.model.errors import CrashError
 from onnxfuse.model.isolation import Crash, Progress
 
@@ -52,7 +53,13 @@ def call(
     with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
         given = [None if m is None else _sent(plain(m), Path(folder) / f"{n}.onnx") for n, m in enumerate(models)]
         found: T | Crash = isolation.apart(
-            _linked, external.follows_links(), work, *given, progress=progress or running.quiet, **options
+            _as_here,
+            external.follows_links(),
+            custom_ops.libraries(),
+            work,
+            *given,
+            progress=progress or running.quiet,
+            **options,
         )
     if isinstance(found, Crash):
         step = f", at the step '{found.step}'" * bool(found.step)
@@ -71,9 +78,9 @@ def _sent(model: Source, file: Path) -> Source:
     return file
 
 
-def _linked(links: bool, work: Callable[..., T], *models: Source | None, **options: Any) -> T:
-    """Do the work there as here: with or without data files that are links."""
-    if not links:
-        return work(*models, **options)
-    with external.following_links():
+def _as_here(
+    links: bool, libraries: Sequence[Path], work: Callable[..., T], *models: Source | None, **options: Any
+) -> T:
+    """Do the work there as here: with or without data files that are links, and with the user's own operators."""
+    with external.following_links() if links else contextlib.nullcontext(), custom_ops.using(libraries):
         return work(*models, **options)

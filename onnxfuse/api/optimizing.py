@@ -20,7 +20,7 @@ from onnxfuse.api.source import Model, Origin, Source, copied, own, plain
 from onnxfuse.api.way import Way
 from onnxfuse.contract import Requirement
 from onnxfuse.kernels.pack.file import beside
-from onnxfuse.model import io
+from onnxfuse.model import custom_ops, io
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.replacing import together
 from onnxfuse.model.tf32 import set_strict_fp32
@@ -132,8 +132,9 @@ def optimize(model: Model, options: Options | None = None, progress: Progress = 
 
     Raises ModelError, RuleError, UsageError; DeviceError where it is to be measured and there is no GPU.
     """
-    with together():  # a dump goes with what it was made for
-        return _optimize(model, options or Options(), progress)
+    options = options or Options()
+    with together(), custom_ops.using(options.custom_ops):  # a dump goes with what it was made for
+        return _optimize(model, options, progress)
 
 
 def _optimize(model: Model, options: Options, progress: Progress) -> Optimized:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import onnx
 
-from onnxfuse.model import io
+from onnxfuse.model import custom_ops, io
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.frozen_shapes import Shapes, freeze_shapes
 from onnxfuse.model.tf32 import set_strict_fp32
@@ -66,6 +66,10 @@ class Origin:
     def marked(self, model: onnx.ModelProto) -> onnx.ModelProto:
         """Return `model`, in which now stands what is asked for."""
         freeze_shapes(model, self.shapes)
+        if custom_ops.libraries():
+            from onnxfuse.runtime.opening import declare_custom_ops  # ONNX Runtime is imported where it is to run.
+
+            declare_custom_ops(model)
         if self.strict_fp32:
             set_strict_fp32(model)
         return model

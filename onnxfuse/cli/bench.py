@@ -18,6 +18,7 @@ from onnxfuse.cli.parameters import (
     TF32_OPTION,
     ModelFile,
     Shapes,
+    custom_ops_option,
     rules_option,
     shapes_option,
 )
@@ -57,6 +58,7 @@ LEFT_OUT = {"refused": "refused", "crashed": "crashed", "hangs": "no answer"}
     type=click.Path(path_type=Path),
     help="Draw latency by shape and the roofline; .png, .svg or .pdf.",
 )
+@custom_ops_option
 @output_options
 @JSON_OPTION
 def command(

@@ -11,7 +11,7 @@ from rich.table import Table
 from onnxfuse.api.ci import Held, Outcome, holding
 from onnxfuse.cli.console import output, print_json, working
 from onnxfuse.cli.outputs import Outputs, output_options
-from onnxfuse.cli.parameters import JSON_OPTION
+from onnxfuse.cli.parameters import JSON_OPTION, custom_ops_option
 
 
 @click.command("ci")
@@ -20,6 +20,7 @@ from onnxfuse.cli.parameters import JSON_OPTION
 @click.option("--locked", is_flag=True, help="Exit 4 for any difference to the lock file, not only for losses.")
 @click.option("--model", "names", metavar="NAME", multiple=True, help="This model alone; may be repeated.")
 @click.option("--no-bench", is_flag=True, help="Leave the timing out: on a machine without the GPU.")
+@custom_ops_option
 @output_options
 @JSON_OPTION
 def command(

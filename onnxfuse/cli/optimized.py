@@ -11,6 +11,7 @@ from onnxfuse.cli import compiled, tuning
 from onnxfuse.cli.compiled import megabytes
 from onnxfuse.cli.lowered import print_precision
 from onnxfuse.cli.parameters import STREAM
+from onnxfuse.model.custom_ops import again
 
 if TYPE_CHECKING:
     from onnxfuse.tuning import Tuned
@@ -63,7 +64,7 @@ def show(facts: dict[str, Any], tuned: "Tuned | None", console: Console) -> None
         console.print(f"{escape(facts['target'])}: {sizes}, {seconds:.1f} s")
         if "undone" not in facts and STREAM not in (facts["source"], facts["target"]):
             console.print(
-                f"next: onnxfuse verify {escape(facts['source'])} {escape(facts['target'])}",
+                f"next: onnxfuse verify {escape(facts['source'])} {escape(facts['target'])}{escape(again())}",
                 style="dim",
                 soft_wrap=True,
             )
@@ -74,7 +75,9 @@ def show(facts: dict[str, Any], tuned: "Tuned | None", console: Console) -> None
     if "compiled" in facts:
         compiled.show(facts["compiled"], console)
     if facts["source"] != STREAM:  # what came through it is gone
-        console.print(f"why not more: onnxfuse explain {escape(facts['source'])}", style="dim", soft_wrap=True)
+        console.print(
+            f"why not more: onnxfuse explain {escape(facts['source'])}{escape(again())}", style="dim", soft_wrap=True
+        )
 
 
 def _print_operators(operators: dict[str, dict[str, int]], console: Console) -> None:
