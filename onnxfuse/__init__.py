@@ -270,12 +270,18 @@ def explain(model: Model, *, rules: Sequence[str | Path] = (), custom_ops: Seque
 def unfuse(model: Model) -> onnx.ModelProto:
     """Return the model with every fused op replaced by the nodes that it stands for; the one given is left as it is.
 
-    What was folded into weights or rewritten stays so: it is the same computation. The result needs no onnxfuse and
+    What was folded into weights or rewritten stays so: it is the same computation, and a warning says what and how
+    often (`.undone` of what `onnxfuse.api.optimizing.undo` returns has every fact). The result needs no onnxfuse and
     holds no functions of its domain. Raises ModelError where ONNX Runtime opens `model` and not the result.
     """
+    import warnings
+
     from onnxfuse.api.optimizing import undo
 
-    return undo(model).model
+    made = undo(model)
+    if made.undone is not None and made.undone.known and not made.undone.whole:
+        warnings.warn(f"{made.undone}", stacklevel=2)
+    return made.model
 
 
 def session(

@@ -29,9 +29,9 @@ def show(facts: dict[str, Any], tuned: "Tuned | None", console: Console) -> None
         console.print(f"  why: {escape(line)}", soft_wrap=True)
     if "undone" in facts:
         console.print(
-            f"[bold green]undone:[/] {facts['undone']} fused nodes are plain ones again: {nodes['after']} nodes. "
-            "What was folded or rewritten stays so: it computes the same"
+            f"[bold green]undone:[/] {facts['undone']} fused nodes are plain ones again: {nodes['after']} nodes"
         )
+        _print_back(facts["back"], console)
     elif facts["ok"]:
         verdict = "fused" if facts["fused_nodes"] else "nothing to fuse"
         console.print(
@@ -74,10 +74,38 @@ def show(facts: dict[str, Any], tuned: "Tuned | None", console: Console) -> None
         _print_dump(facts["dump"], console)
     if "compiled" in facts:
         compiled.show(facts["compiled"], console)
-    if facts["source"] != STREAM:  # what came through it is gone
+    if facts["source"] != STREAM and "undone" not in facts:  # what came through it is gone
         console.print(
             f"why not more: onnxfuse explain {escape(facts['source'])}{escape(again())}", style="dim", soft_wrap=True
         )
+
+
+def _print_back(back: dict[str, Any], console: Console) -> None:
+    """Print what of the original is not back: what stays by rule, and which operators there are in another number."""
+    nodes = back["nodes"]
+    if not back["known"] or nodes["original"] == nodes["back"] == nodes["after"]:
+        console.print(back["summary"])
+        return
+    console.print(
+        f"{nodes['back']} of the original's {nodes['original']} nodes are back as they were; "
+        f"{nodes['original'] - nodes['back']} are not, and {nodes['after'] - nodes['back']} are in their place. They "
+        "compute the same; the original itself is in the file that was optimized"
+    )
+    for what in back["made"]:
+        console.print(f"stays: {escape(what)}", soft_wrap=True)
+    if back["rewrites"]:
+        table = Table("rewrite that stays", "applied", box=None, pad_edge=False, header_style="bold")
+        table.columns[1].justify = "right"
+        for rule, count in back["rewrites"].items():
+            table.add_row(escape(rule), str(count))
+        console.print(table)
+    table = Table("operator", "original", "now", box=None, pad_edge=False, header_style="bold")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for op, n in back["operators"].items():
+        table.add_row(escape(op), str(n["original"]), str(n["after"]))
+    if back["operators"]:
+        console.print(table)
 
 
 def _print_operators(operators: dict[str, dict[str, int]], console: Console) -> None:
