@@ -6,13 +6,14 @@ for all that it does afterwards. A new process starts in a second, and there eve
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import onnx
 
 from onnxfuse.api import running
+from onnxfuse.api.showing import showing
 from onnxfuse.api.source import Model, Source, plain
 from onnxfuse.model import custom_ops, external, io, isolation
 from onnxfuse.model.errors import CrashError
@@ -35,6 +36,14 @@ def bench(*models: Any, **options: Any) -> "BenchReport":
 def profile(*models: Any, **options: Any) -> "Profile":
     """Return the report of `running.profile` alone."""
     return running.profile(*models, **options).report
+
+
+def shown(work: Callable[..., T], name: str, given: Mapping[str, Any]) -> T:
+    """Return what `call` does of the arguments of a public function, with its libraries, and a bar where one is due."""
+    options = dict(given)
+    models = [options.pop(key) for key in ("model", "original", "fused") if key in options]
+    with custom_ops.using(options.pop("custom_ops")), showing(options.pop("progress"), name) as show:
+        return call(work, *models, progress=show, **options)
 
 
 def call(

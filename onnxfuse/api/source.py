@@ -21,11 +21,17 @@ Model: TypeAlias = "onnx.ModelProto | onnx_graphsurgeon.Graph | str | Path"
 Source = str | Path | onnx.ModelProto
 
 
+def is_model(given: object) -> bool:
+    """Return whether something is a model in a form that is taken."""
+    ours = isinstance(given, str | Path | onnx.ModelProto)
+    return ours or type(given).__module__.partition(".")[0] == "onnx_graphsurgeon"
+
+
 def plain(model: Model) -> Source:
     """Return a path or a ModelProto; a graph of onnx-graphsurgeon is exported."""
     if isinstance(model, str | Path | onnx.ModelProto):
         return model
-    if type(model).__module__.partition(".")[0] != "onnx_graphsurgeon":
+    if not is_model(model):
         raise UsageError(
             f"the model is of the type {type(model).__name__}; expected a ModelProto, a path, or an onnx-graphsurgeon "
             "Graph"
