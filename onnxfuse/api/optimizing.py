@@ -60,6 +60,9 @@ class Optimized:
     lowered: Lowered | None = None
     """How the model was converted to lower precision, now or before."""
 
+    removed: list[Path] = field(default_factory=list)
+    """Of `written`: data files of the model that was in its place, which nothing else reads; known when it ends."""
+
     @property
     def models(self) -> dict[str, ModelProto]:
         """The model as it came, where it was kept, and as it is."""
@@ -259,7 +262,8 @@ def written(make: Callable[[], Optimized], target: Path | BinaryIO, progress: Pr
                 made = replace(made, compiled=_compiled(made, made.options.compile, target, progress))
             progress("write")
             if isinstance(target, Path):
-                pending.enter_context(io.saving(made.model, target, beside=made.external_data))
+                removed = pending.enter_context(io.saving(made.model, target, beside=made.external_data))
+                made = replace(made, removed=removed)
         yield replace(made, seconds=made.seconds + time.perf_counter() - begun)
     if not isinstance(target, Path) and not made.missed:
         io.write_stream(made.model, target)

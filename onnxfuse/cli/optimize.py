@@ -225,6 +225,8 @@ def _one(job: Job, options: Options, outputs: Outputs, *, plain: bool) -> Done:
         facts = made.as_dict(job.name, job.target_name)
         near = misses.facts(misses.ranked(made.report), made.report) if options.keep else []
         outputs.write("optimize", {**facts, "near": near}, made.models)
+    if made.removed:
+        facts["removed"] = [str(file) for file in made.removed]
     return Done(facts, made.tuned)
 
 

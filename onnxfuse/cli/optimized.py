@@ -62,6 +62,8 @@ def show(facts: dict[str, Any], tuned: "Tuned | None", console: Console) -> None
         size, seconds = facts["bytes"], facts["seconds"]
         sizes = f"{megabytes(size['after'])} (was {megabytes(size['before'])})"
         console.print(f"{escape(facts['target'])}: {sizes}, {seconds:.1f} s")
+        for file in facts.get("removed", ()):
+            console.print(f"removed: {escape(file)}, which only the model that was there before read", soft_wrap=True)
         if "undone" not in facts and STREAM not in (facts["source"], facts["target"]):
             console.print(
                 f"next: onnxfuse verify {escape(facts['source'])} {escape(facts['target'])}{escape(again())}",
