@@ -91,14 +91,16 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
     verified = "not run" if outcome.verified is None else "ok" if outcome.verified["ok"] else "[red]MISMATCH[/]"
     speedup = "not run"
     if outcome.benched is not None:
-        differs = any(block["differs"] for block in outcome.benched["blocks"])
-        speedup = f"{outcome.benched['speedup']:.2f}x" if differs else "no difference"
+        slowest = min(outcome.benched["blocks"], key=lambda block: float(block["speedup"]))
+        at = " ".join(f"{k}={v}" for k, v in slowest["dimensions"].items())
+        speedup = f"{slowest['speedup']:.2f}x" if slowest["differs"] else "no difference"
+        speedup += f" at {at}" if at else ""
     return (
         escape(outcome.entry.name),
         f"{nodes['before']} -> {nodes['after']}",
         str(sum(outcome.optimized["rules"].values())),
         verified,
-        speedup,
+        escape(speedup),
         "[red]failed[/]" if outcome.exit_code else "[green]ok[/]",
     )
 

@@ -147,7 +147,10 @@ def _print_left(left: dict[str, Any], console: Console) -> None:
             escape(f"{kind['at']}: {why}"),
         )
     console.print(table)
-    console.print(f"estimated{at} from bytes and launches; more of it: onnxfuse explain --at NODE", style="dim")
+    console.print(
+        f"of all: of the time estimated{at} from bytes and launches; more of it: onnxfuse explain --at NODE",
+        style="dim",
+    )
 
 
 def _print_guard(guard: dict[str, Any], fused: int, console: Console) -> None:
