@@ -39,7 +39,7 @@ site: $(READY)
 	$(BIN)/python -m manual
 
 docs: site
-	$(BIN)/python -m pytest tests/test_docs.py tests/test_manual.py tests/rewrite/test_readme.py
+	$(BIN)/python -m pytest tests/test_docs.py tests/test_manual.py tests/test_pages.py tests/rewrite/test_readme.py
 
 # Of nvidia-pytriton only the server is used: what it asks for itself (NumPy 1) is not taken.
 test-serving: $(READY)

@@ -27,6 +27,7 @@ def page(name: str) -> str:
     usage = inner.get_usage().removeprefix("Usage: ")
     described, about = options(command, inner)
     parts = [f"# onnxfuse {name}", COMMANDS[name], f"```\n{usage}\n```", *about]
+    parts += [f"[What it is for, and what it promises](../commands.md#onnxfuse-{name})."]
     rows = "\n".join(f"| {_options(left)} | {_cell(right)} |" for left, right in described)
     parts += ["## Options", f"| option | |\n|---|---|\n{rows}", "## Exit codes", EXIT_CODES.partition(": ")[2]]
     return "\n\n".join(parts) + "\n"

@@ -15,19 +15,32 @@ Menu = list[tuple[str, "str | Menu"]]
 
 WRITTEN = {
     "index.md": "README.md",
-    "serving.md": "docs/SERVING.md",
+    "tutorial.md": "docs/TUTORIAL.md",
+    "your_fusion.md": "docs/YOUR_FUSION.md",
+    "guides/verify.md": "docs/VERIFY.md",
+    "guides/explain.md": "docs/EXPLAIN.md",
+    "guides/measuring.md": "docs/MEASURING.md",
+    "guides/first_run.md": "docs/FIRST_RUN.md",
+    "guides/pipeline.md": "docs/PIPELINE.md",
+    "guides/serving.md": "docs/SERVING.md",
+    "guides/example_pipeline.md": "examples/README.md",
+    "guides/example_cpp.md": "examples/cpp/README.md",
+    "guides/example_ray.md": "examples/ray/README.md",
+    "rules/index.md": "docs/RULES.md",
     "rules/language.md": "rules/README.md",
+    "reference/commands.md": "docs/COMMANDS.md",
+    "reference/python.md": "docs/PYTHON.md",
     "reference/kernel_pack.md": "docs/KERNEL_PACK.md",
     "reference/glossary.md": "docs/GLOSSARY.md",
+    "performance/models.md": "docs/SPEED.md",
     "performance/kernels.md": "models/PERFORMANCE.md",
     "performance/survey.md": "models/SURVEY.md",
     "performance/attention.md": "models/ATTENTION.md",
+    "project/how_it_works.md": "docs/HOW_IT_WORKS.md",
+    "project/developing.md": "docs/DEVELOPING.md",
     "project/models.md": "models/README.md",
     "project/security.md": "SECURITY.md",
     "project/changelog.md": "CHANGELOG.md",
-    "examples/pipeline.md": "examples/README.md",
-    "examples/cpp.md": "examples/cpp/README.md",
-    "examples/ray.md": "examples/ray/README.md",
 }
 """Pages that people write, by the place on the site; they read well in the repository, too."""
 
@@ -46,18 +59,28 @@ def menu() -> Menu:
     """Return the menu."""
     return [
         ("onnxfuse", "index.md"),
-        ("Guides", [("Serving without Python", "serving.md"), ("A pipeline", "examples/pipeline.md"),
-                    ("From C++", "examples/cpp.md"), ("With Ray Serve", "examples/ray.md")]),
-        ("Rules", [("The rule language", "rules/language.md"), *_groups()]),
+        ("Tutorial", [("A verified speed-up", "tutorial.md"), ("A fusion of your own", "your_fusion.md")]),
+        ("Guides", [
+            ("How verify judges", "guides/verify.md"), ("Why was it not fused?", "guides/explain.md"),
+            ("Measuring", "guides/measuring.md"), ("The first run, and new shapes", "guides/first_run.md"),
+            ("In a pipeline", "guides/pipeline.md"), ("Serving without Python", "guides/serving.md"),
+            ("Examples", [
+                ("A pipeline", "guides/example_pipeline.md"), ("C++", "guides/example_cpp.md"),
+                ("Ray Serve", "guides/example_ray.md"),
+            ]),
+        ]),
+        ("Rules", [("What fuses", "rules/index.md"), ("The rule language", "rules/language.md"), *_groups()]),
         ("Reference", [
-            ("Commands", _commands()), ("Python", _python()), ("Kernel packs", "reference/kernel_pack.md"),
-            ("Glossary", "reference/glossary.md"),
+            ("Commands", [("At a glance", "reference/commands.md"), *_commands()]),
+            ("Python", [("At a glance", "reference/python.md"), *_python()]),
+            ("Kernel packs", "reference/kernel_pack.md"), ("Glossary", "reference/glossary.md"),
         ]),
         ("Performance", [
-            ("Kernels", "performance/kernels.md"), ("Survey of exports", "performance/survey.md"),
-            ("Attention", "performance/attention.md"),
+            ("Models", "performance/models.md"), ("Kernels", "performance/kernels.md"),
+            ("Survey of exports", "performance/survey.md"), ("Attention", "performance/attention.md"),
         ]),
         ("The project", [
+            ("How it works", "project/how_it_works.md"), ("Developing", "project/developing.md"),
             ("Sample models", "project/models.md"), ("Security", "project/security.md"),
             ("Changes", "project/changelog.md"),
         ]),

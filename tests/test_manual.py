@@ -1,6 +1,7 @@
 """The documentation site: every rule, command and public name has its place, and says what there is to say of it."""
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -92,3 +93,15 @@ def test_without_a_clone_the_history_is_the_changelogs(monkeypatch: pytest.Monke
     rule_page.commits.cache_clear()
     assert "From [the changelog]" in text
     assert "Changes of the file" not in text
+
+
+@pytest.mark.parametrize("source", pages.WRITTEN.values())
+def test_a_list_begins_after_an_empty_line_and_a_list_in_it_four_in(source: str) -> None:
+    """Hosts of repositories take less; the site's Markdown makes a paragraph of it."""
+    lines = re.sub(r"^```.*?^```$", "", (ROOT / source).read_text(encoding="utf-8"), flags=re.M | re.S).splitlines()
+    inside = False
+    for before, line in pairwise(["", *lines]):
+        begins = re.match(r"([-*]|\d+\.) ", line) is not None
+        assert not begins or inside or not before.strip(), line
+        assert not re.match(r" {1,3}([-*]|\d+\.) ", line), line
+        inside = bool(line.strip()) and (inside or begins)
