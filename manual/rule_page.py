@@ -10,6 +10,7 @@ from pathlib import Path
 
 import onnx
 
+from figures import data, tables
 from manual.diagram import drawing, keys
 from manual.python_reference import markdown, prose
 from onnxfuse import kernels
@@ -160,8 +161,12 @@ def _figures(one: Rule, applied: Sequence[Tried], measured: Sequence[str]) -> It
         ops = [" + ".join(n.op_type for n in f.body.node if launched(n)) for f in fused_ops(example.after).values()]
         counts = [sum(map(launched, m.graph.node)) for m in (example.before, example.after)]
         rows.append(f"| {counts[0]} | {counts[1]} | {'; '.join(ops) or 'plain nodes'} |")
-    if rows or measured:
+    times = tables.of_rule(data.read(), one.name)
+    if rows or measured or times:
         yield "## Figures"
+    if times:
+        yield "Microseconds of whole models, with all rules and without this one:"
+        yield times
     if rows:
         yield "Launches of a kernel in the examples above; nodes that ONNX Runtime runs without one do not count."
         yield "\n".join(["| before | after | in one kernel |", "|---|---|---|", *rows])

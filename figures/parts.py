@@ -1,0 +1,171 @@
+"""What is measured: parts with rows, each of which one process measures on one card."""
+
+import importlib.util
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+import models
+import models.start as starts
+from models import rivals, shapes, speed, vision
+from models.launches import CUDA
+from onnxfuse.api.optimizing import optimize
+from onnxfuse.api.options import Options
+from onnxfuse.benchmark import ROUNDS, RUNS, bench
+from onnxfuse.benchmark.timing import interleaved
+from onnxfuse.model import io
+from onnxfuse.profiling.bound import bind, opened, ort_values, outputs_of
+from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, WARM_UP
+
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows that one function measures."""
+
+    rows: Mapping[str, Mapping[str, Any]]
+    """By their names, what the function is called with."""
+    measure: Callable[..., Values]
+    seconds: float
+    """That a row takes at most, where it was never measured."""
+
+
+def model_row(
+    name: str, dtype: str, batch: int, sequence: int = 128, *, card: int = 0, providers: Sequence[str] = CUDA
+) -> Values:
+    """Return the microseconds of a model at each of ONNX Runtime's settings, fused, and by torch.compile."""
+    has_torch = list(providers) == CUDA and importlib.util.find_spec("torch") is not None
+    compiled = rivals.compiled_apart(name, dtype, batch, sequence) if has_torch and name != vision.UNET else {}
+    found = speed.compare(name, dtype, batch, sequence, providers=list(providers))
+    timing = found.report.blocks[0].best("fused").timing
+    launches = [None if k is None else sum(count for count, _ in k.values()) for k in found.kernels]
+    return {
+        "settings": found.medians,
+        "fused": timing.p50,
+        "between": [timing.low, timing.high],
+        "compiled": {} if isinstance(compiled, str) else compiled,
+        "launches": launches,
+        "bodies": list(found.report.fused_ops.reasons),
+    }
+
+
+def strict_row(name: str, batch: int, *, card: int = 0, providers: Sequence[str] = CUDA) -> Values:
+    """Return the microseconds of a float32 model with TF32 off on both sides."""
+    with tempfile.TemporaryDirectory() as folder:
+        original, fused = (Path(folder) / f"{which}.onnx" for which in ("original", "fused"))
+        io.save(models.build(name, dtype="float32", batch=batch, sequence=128), original)
+        io.save(optimize(original, Options(strict_fp32=True)).model, fused)
+        report = bench(original, fused, providers=list(providers))
+    block = report.blocks[0]
+    return {"original": block.best("original").timing.p50, "fused": block.best("fused").timing.p50}
+
+
+def start_row(name: str, *, card: int = 0) -> Values:
+    """Return the seconds from nothing to the first answer, by what is on disk."""
+    found = starts.compare(name, "float16", 32, 128, 1, card)
+    return {kind: one.total for kind, one in found.items()}
+
+
+def shapes_row(name: str, *, card: int = 0) -> Values:
+    """Return what the first run of each of a thousand shapes takes longer than the second: milliseconds, kernels."""
+    found = {}
+    for kind, one in shapes.streams(name, cards=(card, card)).streams.items():
+        extra = 1e3 * np.asarray(one.extra)
+        found[kind] = {
+            "median": float(np.median(extra)),
+            "99%": float(np.percentile(extra, 99)),
+            "most": float(extra.max()),
+            "sum": float(extra.sum()),
+            "again": 1e3 * one.again,
+            "compiled": one.compiled,
+        }
+    return found
+
+
+def rules_row(name: str, batch: int, sequence: int = 128, *, card: int = 0, providers: Sequence[str] = CUDA) -> Values:
+    """Return the microseconds of a fused model, and of the same without each of the rules that applied."""
+    model = models.build(
+        name, dtype="float16" if list(providers) == CUDA else "float32", batch=batch, sequence=sequence
+    )
+    feeds = models.example_inputs(
+        name, batch=batch, sequence=sequence, dtype="float16" if list(providers) == CUDA else "float32"
+    )
+    whole = optimize(model, Options())
+    applied = sorted(whole.report.by_rule())
+    inputs = ort_values(feeds)
+    setting = CUDA_GRAPH if list(providers) == CUDA else DEFAULT
+    runs = []
+    with tempfile.TemporaryDirectory() as folder:
+        for number, skipped in enumerate(["", *applied]):
+            path = Path(folder) / f"{number}.onnx"
+            io.save(optimize(model, Options(skip=(skipped,))).model if skipped else whole.model, path)
+            outputs = outputs_of(opened(path, DEFAULT, providers, fused=True), inputs, skipped)
+            runs.append(bind(opened(path, setting, providers, fused=True), inputs, outputs).run)
+        for run in runs:
+            for _ in range(WARM_UP):
+                run()
+        times = [1e6 * median(seconds) for seconds in interleaved(runs, ROUNDS, RUNS)]
+    return {"fused": times[0], "without": dict(zip(applied, times[1:], strict=True))}
+
+
+def printed_row(command: Sequence[str], *, card: int = 0) -> Values:
+    """Return what a script prints."""
+    done = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True, check=True)
+    return {"command": " ".join(["python", "-m", *command]), "text": done.stdout.rstrip()}
+
+
+def _images(name: str, dtype: str, batch: int) -> tuple[str, Mapping[str, Any]]:
+    return f"{name} {dtype}, {batch} image{'s' * (batch > 1)}", {"name": name, "dtype": dtype, "batch": batch}
+
+
+def _tokens(name: str, batch: int, sequence: int) -> tuple[str, Mapping[str, Any]]:
+    size = {"name": name, "dtype": "float16", "batch": batch, "sequence": sequence}
+    return f"{name} float16, {batch}x{sequence} tokens", size
+
+
+SCRIPTS = (
+    ("benchmarks.bandwidth",), ("benchmarks.bandwidth", "--only", "scan"), ("benchmarks.products",),
+    ("benchmarks.convolutions", "--net", "resnet50"), ("benchmarks.depthwise",), ("benchmarks.attentions",),
+    ("benchmarks.attention_kernels",), ("benchmarks.general",),
+)  # fmt: skip
+
+PARTS: Mapping[str, Part] = {
+    "models": Part(
+        dict([
+            _images("resnet50", "float16", 32), _images("resnet50", "float16", 1), _images("resnet50", "float32", 32),
+            _images("efficientnet_b0", "float16", 32), _images("efficientnet_b0", "float16", 1),
+            _images("convnext_tiny", "float16", 32), _images("convnext_tiny", "float16", 1),
+            _tokens("bert_base", 32, 128), _tokens("bert_base", 1, 128),
+            _images("vit_b_16", "float16", 32), _images("vit_b_16", "float16", 1), _tokens("gpt2", 8, 512),
+            ("mlp float16, 4096 rows", {"name": "mlp", "dtype": "float16", "batch": 4096}),
+        ]),
+        model_row, 150,
+    ),
+    "cnns": Part(
+        {name: {"name": name, "dtype": "float16", "batch": 32} for name in vision.TEMPLATES}, model_row, 180
+    ),
+    "strict": Part({"resnet50, 32 images": {"name": "resnet50", "batch": 32}}, strict_row, 90),
+    "start": Part({name: {"name": name} for name in ("bert_base", "resnet50", "vit_b_16", "gpt2")}, start_row, 90),
+    "shapes": Part({"bert_base": {"name": "bert_base"}}, shapes_row, 180),
+    "rules": Part(
+        {
+            "resnet50, 32 images": {"name": "resnet50", "batch": 32},
+            "efficientnet_b0, 32 images": {"name": "efficientnet_b0", "batch": 32},
+            "convnext_tiny, 32 images": {"name": "convnext_tiny", "batch": 32},
+            "bert_base, 32x128 tokens": {"name": "bert_base", "batch": 32},
+            "vit_b_16, 32 images": {"name": "vit_b_16", "batch": 32},
+            "gpt2, 8x512 tokens": {"name": "gpt2", "batch": 8, "sequence": 512},
+        },
+        rules_row, 180,
+    ),
+    "kernels": Part({" ".join(s): {"command": s} for s in SCRIPTS}, printed_row, 240),
+}  # fmt: skip
+"""In the order in which they are measured."""
