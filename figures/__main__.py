@@ -44,10 +44,10 @@ def _measured(only: tuple[str, ...], cards: str, seconds: float, commit: str, fi
     from onnxfuse.runtime.cuda import device_count
 
     at = commit or measuring.commit()
+    todo = list(measuring.jobs(data.read(file), at, only, again=again))
     chosen = [int(card) for card in cards.split(",") if card] or list(range(device_count()))
     if not chosen:
         raise DeviceError("no GPU here: figures are measured on one", "python -m figures write needs none.")
-    todo = list(measuring.jobs(data.read(file), at, only, again=again))
     click.echo(f"{len(todo)} rows at commit {at} on {len(chosen)} card{'s' * (len(chosen) > 1)}")
     faults, left = measuring.measure(todo, at, chosen, seconds, measuring.in_a_process, file)
     for line in (*(f"FAILED {fault}" for fault in faults), *(f"left: {row}" for row in left)):
