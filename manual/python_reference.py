@@ -14,6 +14,8 @@ import onnxfuse
 from onnxfuse.api.options import Options
 from onnxfuse.model.errors import OnnxfuseError
 
+LINE = 100
+"""Characters of a signature on one line."""
 TITLES = {"functions": "Functions", "values": "Reports and other values", "options": "Options", "errors": "Errors"}
 
 
@@ -136,19 +138,23 @@ def _function(function: Any, links: Links) -> str:
 
 def _signature(function: Any) -> str:
     """Return the signature as it is written; on several lines where one is too short."""
-    signature = inspect.signature(function)
-    parts, star = [], False
-    for p in signature.parameters.values():
-        if p.kind is p.KEYWORD_ONLY and not star:
-            parts.append("*")
-            star = True
-        parts.append(str(p).replace("'", "") if p.default is p.empty else str(p))
-    text = f"{function.__name__}({', '.join(parts)}) -> {signature.return_annotation}".replace('"', "")
-    text = re.sub(r": '([^']*)'", r": \1", text)
-    if len(text) <= 100:
-        return text
-    inner = "".join(f"    {part},\n" for part in (re.sub(r": '([^']*)'", r": \1", p) for p in parts))
-    return f"{function.__name__}(\n{inner}) -> {signature.return_annotation}"
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+    assert isinstance(tree, ast.FunctionDef)
+    told = tree.args
+    plain = [*told.posonlyargs, *told.args]
+    first = len(plain) - len(told.defaults)
+    parts = [_argument(a, None if i < first else told.defaults[i - first]) for i, a in enumerate(plain)]
+    if told.kwonlyargs:
+        parts += ["*", *(_argument(a, d) for a, d in zip(told.kwonlyargs, told.kw_defaults, strict=True))]
+    parts += [f"**{ast.unparse(told.kwarg)}"] if told.kwarg else []
+    returned = ast.unparse(tree.returns) if tree.returns else "None"
+    text = f"{function.__name__}({', '.join(parts)}) -> {returned}"
+    inner = "".join(f"    {part},\n" for part in parts)
+    return text if len(text) <= LINE else f"{function.__name__}(\n{inner}) -> {returned}"
+
+
+def _argument(one: ast.arg, default: ast.expr | None) -> str:
+    return ast.unparse(one) if default is None else f"{ast.unparse(one)} = {ast.unparse(default)}"
 
 
 def _class(one: type, links: Links) -> str:

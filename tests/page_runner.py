@@ -1,8 +1,10 @@
 """Runs a page of the documentation: its files are written, its commands must print what the page says."""
 
+import os
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from onnxfuse.cli.main import main
 
+ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MACHINE = re.compile(r"\b\d+(\.\d+)? (s|ms)\b")
 """Times, which no two runs have in common."""
@@ -48,7 +51,9 @@ def _compared(command: str, expected: str, capsys: pytest.CaptureFixture[str]) -
         found, told = int(left.value.code or 0), capsys.readouterr()
         printed = told.out + told.err
     else:
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        words = [sys.executable, *words[1:]] if words[0] == "python" else words
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
         found, printed = done.returncode, done.stdout + done.stderr
     assert found == (int(code[1]) if code else 0), f"{command}: {printed}"
     parts = re.split(r"^\[.*\]$", EXIT.sub("", expected), flags=re.MULTILINE)

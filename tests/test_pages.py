@@ -37,6 +37,11 @@ def test_the_tutorial(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(DOCS / "TUTORIAL.md", folder, capsys) == 3
 
 
+def test_why_it_was_not_fused_and_what_was_made(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On the small model that the page makes."""
+    assert run(DOCS / "EXPLAIN.md", folder, capsys) == 7
+
+
 def test_the_proof_on_the_front_page_is_the_tutorials() -> None:
     """Which runs it."""
     front, tutorial = ((DOCS / name).read_text(encoding="utf-8") for name in ("../README.md", "TUTORIAL.md"))
