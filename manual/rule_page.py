@@ -64,6 +64,8 @@ def page(one: Rule) -> str:
     parts = [f"# {one.name}", one.summary, _facts(one), *(prose for prose, _ in told if prose)]
     if applied:
         parts += ["## Before and after", *_applied(applied)]
+    else:
+        parts.append("It joins what other rules have made, so none of its examples shows it at work by itself.")
     if refused:
         parts += ["## What it refuses, and why", *_refused(refused)]
     parts += _figures(one, applied, [measured for _, measured in told if measured])
@@ -115,8 +117,11 @@ def _said(block: str) -> tuple[str, str]:
         block, measured = block[:cut].strip(), block[cut:].strip()
     formulas: list[str] = []
     while " = " in block.partition("\n")[0] or (formulas and block[:1].islower()):
-        line, _, block = block.partition("\n")
+        line, _, rest = block.partition("\n")
+        if re.search(r"\. [A-Z]", line):
+            break
         formulas.append(line)
+        block = rest
     code = ["```\n" + "\n".join(formulas) + "\n```"] if formulas else []
     return "\n\n".join([*code, *prose(block)]), measured
 
@@ -156,11 +161,13 @@ def _refused(examples: Sequence[Tried]) -> Iterator[str]:
 
 def _figures(one: Rule, applied: Sequence[Tried], measured: Sequence[str]) -> Iterator[str]:
     """Yield what is counted and what was measured of the rule."""
-    rows = []
+    rows: list[tuple[int, int, str]] = []
     for example in applied:
+        before, after = (sum(map(launched, m.graph.node)) for m in (example.before, example.after))
         ops = [" + ".join(n.op_type for n in f.body.node if launched(n)) for f in fused_ops(example.after).values()]
-        counts = [sum(map(launched, m.graph.node)) for m in (example.before, example.after)]
-        rows.append(f"| {counts[0]} | {counts[1]} | {'; '.join(ops) or 'plain nodes'} |")
+        rows.append((before, after, "; ".join(ops)))
+    if one.fuse is None:  # other rules take what a rewrite leaves, so that alone it may even add launches
+        rows = [row for row in rows if row[1] < row[0]]
     times = tables.of_rule(data.read(), one.name)
     if rows or measured or times:
         yield "## Figures"
@@ -169,7 +176,9 @@ def _figures(one: Rule, applied: Sequence[Tried], measured: Sequence[str]) -> It
         yield times
     if rows:
         yield "Launches of a kernel in the examples above; nodes that ONNX Runtime runs without one do not count."
-        yield "\n".join(["| before | after | in one kernel |", "|---|---|---|", *rows])
+        head = ("before", "after", "in one kernel")[: 3 if one.fuse is not None else 2]
+        lines = [" | ".join(map(str, row[: len(head)])) for row in rows]
+        yield "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *(f"| {line} |" for line in lines)])
     if measured:
         yield "What the rule's file says was measured:"
     yield from (f"```\n{block}\n```" for block in measured)
@@ -210,9 +219,13 @@ def changes() -> tuple[str, ...]:
 
 @cache
 def commits() -> dict[str, list[tuple[str, str, str]]]:
-    """Return date, commit and subject of the changes of each rule file, newest first; none outside of a clone."""
+    """Return date, commit and subject of the changes of each rule file, newest first; none outside of a whole clone."""
     command = ["git", "log", "--no-merges", "--format=%x00%as %h %s", "--name-only", "--", "rules"]
+    shallow = ["git", "rev-parse", "--is-shallow-repository"]
     try:
+        # In a clone of the last commits alone the oldest one of these looks as if it had made all files.
+        if subprocess.run(shallow, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip() != "false":
+            return {}
         log = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     except FileNotFoundError:
         return {}
