@@ -1,6 +1,8 @@
 """What is measured: parts with rows, each of which one process measures on one card."""
 
 import importlib.util
+import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -24,6 +26,7 @@ from onnxfuse.model import io
 from onnxfuse.profiling.bound import bind, opened, ort_values, outputs_of
 from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, WARM_UP
 
+ROOT = Path(__file__).parents[1]
 Values = dict[str, Any]
 
 
@@ -116,10 +119,21 @@ def rules_row(name: str, batch: int, sequence: int = 128, *, card: int = 0, prov
     return {"fused": times[0], "without": dict(zip(applied, times[1:], strict=True))}
 
 
-def printed_row(command: Sequence[str], *, card: int = 0) -> Values:
-    """Return what a script prints."""
-    done = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True, check=True)
-    return {"command": " ".join(["python", "-m", *command]), "text": done.stdout.rstrip()}
+def printed_row(commands: Sequence[str], *, begins: str = "", lines: int = 1000, card: int = 0) -> Values:
+    """Return what the last of the commands prints, in a folder of their own: `lines` from the one that `begins` so."""
+    text = ""
+    with tempfile.TemporaryDirectory() as folder:
+        for command in commands:
+            words = shlex.split(command)
+            words = [sys.executable, *(words[1:] if words[0] == "python" else ["-m", *words])]
+            environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "120"}
+            text = subprocess.run(
+                words, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=True
+            ).stdout
+    shown = [line.rstrip() for line in text.strip().splitlines()]
+    first = next((i for i, line in enumerate(shown) if line.startswith(begins)), 0)
+    cut = ["[more rows]"] if len(shown) > first + lines else []
+    return {"command": commands[-1], "text": "\n".join([*shown[first : first + lines], *cut])}
 
 
 def _images(name: str, dtype: str, batch: int) -> tuple[str, Mapping[str, Any]]:
@@ -131,10 +145,35 @@ def _tokens(name: str, batch: int, sequence: int) -> tuple[str, Mapping[str, Any
     return f"{name} float16, {batch}x{sequence} tokens", size
 
 
+BERT = "python -m models bert_base {}.onnx --dtype float16"
+OUTPUTS: Mapping[str, Mapping[str, Any]] = {
+    "profile": {
+        "commands": [
+            BERT.format("bert_base"),
+            "onnxfuse profile bert_base.onnx --shape batch=32 --shape sequence=128 --top 3 --trace trace.json",
+        ],
+    },
+    "bench": {
+        "commands": [
+            BERT.format("bert") + " --layers 2 --vocabulary 1000",
+            "onnxfuse bench bert.onnx --shape batch=1,8,32 --shape sequence=128 --rounds 3 --plot bench.png "
+            "--min-speedup 1.2",
+        ],
+    },
+    "tune": {
+        "commands": [
+            BERT.format("bert_base"),
+            "onnxfuse optimize bert_base.onnx tuned.onnx --tune --tuning bert_base.tuning.json --shape batch=32 "
+            "--shape sequence=128",
+            "onnxfuse explain bert_base.onnx --tuning bert_base.tuning.json",
+        ],
+        "begins": "measured on", "lines": 8,
+    },
+}  # fmt: skip
+"""What commands print, for the pages that show them."""
 SCRIPTS = (
-    ("benchmarks.bandwidth",), ("benchmarks.bandwidth", "--only", "scan"), ("benchmarks.products",),
-    ("benchmarks.convolutions", "--net", "resnet50"), ("benchmarks.depthwise",), ("benchmarks.attentions",),
-    ("benchmarks.attention_kernels",), ("benchmarks.general",),
+    "bandwidth", "bandwidth --only scan", "products", "convolutions --net resnet50", "depthwise", "attentions",
+    "attention_kernels", "general",
 )  # fmt: skip
 
 PARTS: Mapping[str, Part] = {
@@ -166,6 +205,7 @@ PARTS: Mapping[str, Part] = {
         },
         rules_row, 180,
     ),
-    "kernels": Part({" ".join(s): {"command": s} for s in SCRIPTS}, printed_row, 240),
+    "outputs": Part(OUTPUTS, printed_row, 180),
+    "kernels": Part({s: {"commands": [f"python -m benchmarks.{s}"]} for s in SCRIPTS}, printed_row, 240),
 }  # fmt: skip
 """In the order in which they are measured."""

@@ -14,7 +14,7 @@ from models import vision
 from models.apart import CACHED, EMPTY, ORIGINAL, PACKED
 from onnxfuse.model.errors import UsageError
 
-PAGES = ("README.md", "docs/SPEED.md", "docs/FIRST_RUN.md", "models/PERFORMANCE.md")
+PAGES = ("README.md", "docs/SPEED.md", "docs/FIRST_RUN.md", "docs/MEASURING.md", "models/PERFORMANCE.md")
 BLOCK = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
 MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
 FRONT = (
@@ -183,19 +183,27 @@ def _three(number: float) -> str:
     return f"{number:.0f}" if number >= 100 else f"{number:.1f}"
 
 
-def _kernels(rows: Rows) -> str:
-    found = _of(rows, "kernels")
-    if not found:
-        return "Not measured yet: `make figures`."
-    return "\n\n".join(
-        f"### `{row.values['command']}`\n\nMeasured {row.stamp.told}.\n\n```\n{row.values['text']}\n```"
-        for row in found.values()
-    )
+def _printed(part: str, names: Sequence[str] = ()) -> Callable[[Rows], str]:
+    """Return what shows the outputs of a part's commands, as they were printed."""
+
+    def shown(rows: Rows) -> str:
+        last = newest(rows)
+        blocks = []
+        for row in _of(rows, part, names).values():
+            old = last is not None and row.stamp.commit != last.commit
+            also = f" The newest figures of these pages are of commit {last.commit}." if last and old else ""
+            blocks.append(
+                f"```\n$ {row.values['command']}\n{row.values['text']}\n```\n\nMeasured {row.stamp.told}.{also}"
+            )
+        return "\n\n".join(blocks) or "Not measured yet: `make figures`."
+
+    return shown
 
 
 TABLES: Mapping[str, Callable[[Rows], str]] = {
     "front": _front, "models": _models, "cnns": _cnns, "strict": _strict, "start": _start, "shapes": _shapes,
-    "kernels": _kernels,
+    "profile": _printed("outputs", ["profile"]), "bench": _printed("outputs", ["bench"]),
+    "tune": _printed("outputs", ["tune"]), "kernels": _printed("kernels"),
 }  # fmt: skip
 
 

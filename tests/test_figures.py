@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from figures import measuring, tables
 from figures.__main__ import main
 from figures.data import Row, Rows, Stamp, read, write
-from figures.parts import PARTS, model_row, rules_row
+from figures.parts import PARTS, model_row, printed_row, rules_row
 from onnxfuse.model.errors import ModelError, UsageError
 
 CPU = ["CPUExecutionProvider"]
@@ -127,3 +127,12 @@ def test_a_rule_is_measured_by_leaving_it_out() -> None:
     assert text is not None
     assert f"{found['without']['linear']:.0f} |" in text
     assert tables.of_rule(rows, "attention") is None
+
+
+def test_what_a_command_prints_is_kept_from_where_the_page_wants_it() -> None:
+    """Commands run one after the other in a folder of their own; of the last one a part, and that it is one."""
+    commands = ["python -m models mlp mlp.onnx", "onnxfuse inspect mlp.onnx --json"]
+    found = printed_row(commands, begins="{", lines=1)
+    assert found == {"command": commands[-1], "text": "{\n[more rows]"}
+    rows: Rows = {"outputs": {"bench": Row(Stamp("2026-11-20", "abc", **MACHINE), 1, found)}}
+    assert "$ onnxfuse inspect mlp.onnx --json\n{" in tables.TABLES["bench"](rows)
