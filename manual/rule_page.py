@@ -24,6 +24,7 @@ NUMBERS = 10
 """A line of a file's comments with so many numbers is of what was measured."""
 NODES = 30
 """A drawing of more nodes tells less than its text."""
+LEGEND = "What changes is outlined; a filled node is one fused op with one kernel."
 MEASURED = {
     "row": ("Memory-bound kernels", "memory-bound-kernels"),
     "pointwise": ("Memory-bound kernels", "memory-bound-kernels"),
@@ -63,7 +64,7 @@ def page(one: Rule) -> str:
     told = [_said(block) for block in _comments(text)]
     parts = [f"# {one.name}", one.summary, _facts(one), *(prose for prose, _ in told if prose)]
     if applied:
-        parts += ["## Before and after", *_applied(applied)]
+        parts += ["## Before and after", LEGEND, *_applied(applied)]
     else:
         parts.append("It joins what other rules have made, so none of its examples shows it at work by itself.")
     if refused:

@@ -1,12 +1,18 @@
 """What the pages for people show is what the commands print."""
 
+import re
 from pathlib import Path
 
+import click
+import numpy as np
 import onnx
 import pytest
 
 import models
 import onnxfuse
+from manual import pages
+from models import minilm
+from onnxfuse.cli.main import COMMANDS, group
 from tests.page_runner import BLOCK, run
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -27,12 +33,8 @@ def test_the_fusion_of_your_own(folder: Path, capsys: pytest.CaptureFixture[str]
 
 def test_the_tutorial(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """On the model that `make demo` leaves."""
-    from models import minilm
-
     (folder / "zoo").mkdir()
     onnx.save(models.build("minilm"), folder / "zoo" / "minilm.onnx")
-    import numpy as np
-
     np.savez(folder / "zoo" / "sentences.npz", **minilm.encode(minilm.sentences()))
     assert run(DOCS / "TUTORIAL.md", folder, capsys) == 3
 
@@ -60,8 +62,21 @@ def test_every_function_has_a_line_on_the_page_of_python() -> None:
 
 def test_every_command_has_its_part_of_the_page() -> None:
     """With what it promises; its options are the reference's."""
-    from onnxfuse.cli.main import COMMANDS
-
     text = (DOCS / "COMMANDS.md").read_text(encoding="utf-8")
     for name in COMMANDS:
         assert f"## onnxfuse {name}\n" in text, name
+
+
+CALL = re.compile(r"^(?:`|\$ )?onnxfuse ([a-z-]+)([^`\n]*)", re.MULTILINE)
+
+
+@pytest.mark.parametrize("source", sorted(set(pages.WRITTEN.values()) - {"CHANGELOG.md"}))  # as it was called then
+def test_every_command_on_a_page_has_the_options_that_it_is_given(source: str) -> None:
+    """In prose as in samples; what is run is held to its output besides."""
+    for code in pages.CODE.findall((DOCS.parent / source).read_text(encoding="utf-8")):
+        for name, rest in CALL.findall(code):
+            command = group.get_command(click.Context(group), name)
+            assert command is not None, code
+            known = {opt for p in command.params for opt in (*p.opts, *p.secondary_opts)} | {"--help"}
+            given = re.findall(r"(?<![\w-])--?[a-z][\w-]*", rest.partition(" # ")[0])
+            assert set(given) <= known, f"onnxfuse {name}{rest}"
