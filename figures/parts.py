@@ -42,11 +42,18 @@ class Part:
 
 
 def model_row(
-    name: str, dtype: str, batch: int, sequence: int = 128, *, card: int = 0, providers: Sequence[str] = CUDA
+    name: str,
+    dtype: str,
+    batch: int,
+    sequence: int = 128,
+    *,
+    rival: bool = True,
+    card: int = 0,
+    providers: Sequence[str] = CUDA,
 ) -> Values:
-    """Return the microseconds of a model at each of ONNX Runtime's settings, fused, and by torch.compile."""
+    """Return the microseconds of a model at ONNX Runtime's settings, fused, and with `rival` by torch.compile."""
     has_torch = list(providers) == CUDA and importlib.util.find_spec("torch") is not None
-    compiled = rivals.compiled_apart(name, dtype, batch, sequence) if has_torch and name != vision.UNET else {}
+    compiled = rivals.compiled_apart(name, dtype, batch, sequence) if has_torch and rival else {}
     found = speed.compare(name, dtype, batch, sequence, providers=list(providers))
     timing = found.report.blocks[0].best("fused").timing
     launches = [None if k is None else sum(count for count, _ in k.values()) for k in found.kernels]
@@ -126,7 +133,8 @@ def printed_row(commands: Sequence[str], *, begins: str = "", lines: int = 1000,
         for command in commands:
             words = shlex.split(command)
             words = [sys.executable, *(words[1:] if words[0] == "python" else ["-m", *words])]
-            environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "120"}
+            path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+            environment = os.environ | {"PYTHONPATH": path, "COLUMNS": "120"}
             text = subprocess.run(
                 words, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=True
             ).stdout
@@ -189,7 +197,8 @@ PARTS: Mapping[str, Part] = {
         model_row, 150,
     ),
     "cnns": Part(
-        {name: {"name": name, "dtype": "float16", "batch": 32} for name in vision.TEMPLATES}, model_row, 180
+        {name: {"name": name, "dtype": "float16", "batch": 32, "rival": False} for name in vision.TEMPLATES},
+        model_row, 120,
     ),
     "strict": Part({"resnet50, 32 images": {"name": "resnet50", "batch": 32}}, strict_row, 90),
     "start": Part({name: {"name": name} for name in ("bert_base", "resnet50", "vit_b_16", "gpt2")}, start_row, 90),

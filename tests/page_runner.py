@@ -52,7 +52,9 @@ def _compared(command: str, expected: str, capsys: pytest.CaptureFixture[str]) -
         printed = told.out + told.err
     else:
         words = [sys.executable, *words[1:]] if words[0] == "python" else words
-        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        }
         done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
         found, printed = done.returncode, done.stdout + done.stderr
     assert found == (int(code[1]) if code else 0), f"{command}: {printed}"
