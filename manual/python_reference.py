@@ -28,8 +28,8 @@ def pages() -> dict[str, str]:
     public = {name: getattr(onnxfuse, name) for name in onnxfuse.__all__}
     errors = [v for v in public.values() if inspect.isclass(v) and issubclass(v, Exception)]
     functions = [v for v in public.values() if inspect.isfunction(v)]
-    reached = list(reachable(_returned()))
-    given = [c for c in reachable([Options]) if c not in reached]
+    given = list(reachable([Options]))
+    reached = [c for c in reachable(_returned()) if c not in given]
     links = {c: (_called(c, reached), f"values.md#{_anchor(c)}") for c in reached}
     links |= {c: (_called(c, given), f"options.md#{_anchor(c)}") for c in given}
     return {

@@ -79,6 +79,7 @@ def test_every_public_name_is_in_the_reference(site: dict[str, str]) -> None:
     text = "".join(t for place, t in site.items() if place.startswith("reference/python/"))
     for name in onnxfuse.__all__:
         assert re.search(rf"^## {name}\b", text, re.MULTILINE), name
+    assert "## Options" in site["reference/python/options.md"]
     assert "onnxfuse.unfuse(model: Model) -> onnx.ModelProto" in text
     for field in ("`speedup`", "`as_dict()`", "`guarded`", "`strict_fp32`"):
         assert field in text
