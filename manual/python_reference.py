@@ -58,9 +58,11 @@ def _page(title: str, about: str, entries: Iterator[str]) -> str:
 
 @cache
 def _named() -> dict[str, Any]:
-    """Return what the annotations of `onnxfuse` name: its imports for type checkers, by their names there."""
+    """Return what the annotations of public functions name: their modules' imports for type checkers, by name."""
     found: dict[str, Any] = {}
-    for node in ast.walk(ast.parse(Path(onnxfuse.__file__).read_text(encoding="utf-8"))):
+    files = {inspect.getsourcefile(f) for f in vars(onnxfuse).values() if inspect.isfunction(f)}
+    trees = [ast.parse(Path(file).read_text(encoding="utf-8")) for file in sorted(filter(None, files))]
+    for node in (n for tree in trees for n in ast.walk(tree)):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("onnxfuse."):
             module = importlib.import_module(node.module)
             found |= {alias.asname or alias.name: getattr(module, alias.name, None) for alias in node.names}
