@@ -14,7 +14,7 @@ from onnxfuse.api.outdone import Outdone, outdone
 from onnxfuse.api.places import Inside, Place, Rows
 from onnxfuse.api.source import Model, Origin, plain
 from onnxfuse.api.way import Way
-from onnxfuse.model import lost_types
+from onnxfuse.model import custom_ops, lost_types
 from onnxfuse.model.graph import Node
 from onnxfuse.model.lost_types import Lost
 from onnxfuse.model.nested import nodes_of
@@ -160,6 +160,11 @@ def explain(
     values that are asked about. Raises UsageError for one that there is not.
     """
     options = options or Options()
+    with custom_ops.using(options.custom_ops):
+        return _explain(model, options, at, progress)
+
+
+def _explain(model: Model, options: Options, at: Sequence[str], progress: Progress) -> Explained:
     rules = options.chosen()
     origin = Origin(plain(model), options.strict_fp32)
     ours = origin.fresh()

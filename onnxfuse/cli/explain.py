@@ -11,7 +11,7 @@ from onnxfuse.api.options import Options, Tuning
 from onnxfuse.cli import compiled, tuning
 from onnxfuse.cli.console import output, print_json, print_rows, working
 from onnxfuse.cli.lowered import print_precision
-from onnxfuse.cli.parameters import JSON_OPTION, rule_names, rules_option
+from onnxfuse.cli.parameters import JSON_OPTION, custom_ops_option, rule_names, rules_option
 from onnxfuse.model.errors import UsageError
 
 SCREEN = 12
@@ -29,6 +29,7 @@ SCREEN = 12
     help="Look at this rule alone; may be repeated.",
 )
 @rules_option()
+@custom_ops_option
 @click.option(
     "--tuning",
     "tuning_file",

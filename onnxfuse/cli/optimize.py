@@ -23,6 +23,7 @@ from onnxfuse.cli.parameters import (
     ShapeOption,
     Shapes,
     arch_names,
+    custom_ops_option,
     precision_options,
     ranges,
     rule_names,
@@ -50,6 +51,7 @@ from onnxfuse.model.errors import EXPECTATION_NOT_MET, UsageError
     help="Weights in a file beside OUT.onnx, or in it; by default as those of IN.onnx, and beside above 2 GB.",
 )
 @rules_option()
+@custom_ops_option
 @click.option(
     "--only", metavar="RULE", multiple=True, shell_complete=rule_names, help="Apply this rule alone; may be repeated."
 )
@@ -223,6 +225,8 @@ def _one(job: Job, options: Options, outputs: Outputs, *, plain: bool) -> Done:
         facts = made.as_dict(job.name, job.target_name)
         near = misses.facts(misses.ranked(made.report), made.report) if options.keep else []
         outputs.write("optimize", {**facts, "near": near}, made.models)
+    if made.removed:
+        facts["removed"] = [str(file) for file in made.removed]
     return Done(facts, made.tuned)
 
 

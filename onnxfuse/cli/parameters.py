@@ -143,6 +143,21 @@ SEED_OPTION = click.option("--seed", type=int, default=0, show_default=True, hel
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print every fact as JSON.")
 
 
+def custom_ops_option(command: Command) -> Command:
+    """Give a command the option for libraries with the user's own operators: its sessions load them."""
+
+    def load(context: click.Context, _: click.Parameter, given: tuple[Path, ...]) -> None:
+        if given:
+            from onnxfuse.model.custom_ops import using  # ONNX is imported where a model is read
+
+            context.with_resource(using(given))
+
+    return click.option(
+        "--custom-ops", metavar="LIB.so", multiple=True, type=click.Path(path_type=Path), expose_value=False,
+        callback=load, help="A library with operators of your own, for ONNX Runtime to load; may be repeated.",
+    )(command)  # fmt: skip
+
+
 def shapes_option(text: str) -> Callable[[Command], Command]:
     """Return the option for sizes of dimensions and shapes of inputs, which may be repeated."""
     return click.option(
