@@ -117,6 +117,7 @@ def pages() -> dict[str, str]:
     linked: set[str] = set()
     for place, source in WRITTEN.items():
         text = (ROOT / source).read_text(encoding="utf-8")
+        text = DRAWING.sub(lambda mark: rule_page.drawn(mark[1]), text)
         found[place] = turned(text, source, place, places, linked)
     for one in rules:
         found[place_of_rule(one.name)] = rule_page.page(one)
@@ -128,6 +129,8 @@ def pages() -> dict[str, str]:
     return found
 
 
+DRAWING = re.compile(r"^<!-- drawing: (\w+) -->$", re.MULTILINE)
+"""Where the site shows a rule at work; elsewhere the comment shows nothing."""
 CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 

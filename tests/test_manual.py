@@ -63,6 +63,13 @@ def test_a_drawing_shows_what_became_one_kernel(site: dict[str, str]) -> None:
     assert softmax.examples[0].after == ("{Div Add Softmax}",)
 
 
+def test_the_front_page_has_a_drawing(site: dict[str, str]) -> None:
+    """Of a rule, with a link to it; in the repository the place shows nothing."""
+    assert site["index.md"].count("<svg") == 2
+    assert "[softmax](rules/softmax.md)" in site["index.md"]
+    assert "<svg" not in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_of_a_command_is_in_the_reference(name: str, site: dict[str, str]) -> None:
     """As the command itself has them."""
