@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from manual import command_line, python_reference, rule_page
+from onnxfuse.model.errors import UsageError
 from onnxfuse.rewrite.language import rule_file
 
 ROOT = Path(__file__).parents[1]
@@ -136,7 +137,10 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 def turned(text: str, source: str, place: str, places: dict[str, str], linked: set[str]) -> str:
-    """Return a page's text with its links as the site has them; files that are no pages are added to `linked`."""
+    """Return a page's text with its links as the site has them; files that are no pages are added to `linked`.
+
+    Raises UsageError for one that is not there.
+    """
 
     def link(found: re.Match[str]) -> str:
         target, mark, heading = found[1].partition("#")
@@ -144,6 +148,8 @@ def turned(text: str, source: str, place: str, places: dict[str, str], linked: s
             return found[0]
         path = os.path.normpath(os.path.join(os.path.dirname(source), target))
         if path not in places:
+            if not (ROOT / path).is_file():
+                raise UsageError(f"{source}: {target} is not there", "A link leads to a file of this repository.")
             linked.add(path)
         there = os.path.relpath(places.get(path, f"source/{path}.md"), os.path.dirname(place) or ".")
         return f"]({there}{mark}{heading})"
