@@ -5,6 +5,7 @@ it shows: it makes no request, and works from a folder without a server.
 """
 
 import logging
+import re
 import shutil
 import sys
 from functools import partial
@@ -14,8 +15,11 @@ from pathlib import Path
 import click
 
 from manual.pages import ROOT, Menu, menu, pages
+from onnxfuse.model.errors import UsageError
 
 LOOK = Path(__file__).with_name("look")
+ELSEWHERE = re.compile(r"<(?:script|link|img|iframe)[^>]*\b(?:src|href)=[\"']?(https?:[^\"' >]+)")
+"""What a page would ask another host for; a link that a reader may follow is none."""
 
 
 def written(folder: Path) -> None:
@@ -28,14 +32,18 @@ def written(folder: Path) -> None:
 
 
 def built(folder: Path, sources: Path) -> None:
-    """Make the site of the Markdown in `sources`; raises mkdocs' Abort where a page is not right."""
+    """Make the site of the Markdown in `sources`; raises mkdocs' Abort where a page is not right, or not whole."""
     from mkdocs.commands.build import build
     from mkdocs.config import load_config
+    from mkdocs.exceptions import Abort
 
     config = load_config(
         str(ROOT / "mkdocs.yml"), docs_dir=str(sources), site_dir=str(folder), nav=_nav(menu()), strict=True
     )
     build(config)
+    for page in folder.rglob("*.html"):
+        if found := ELSEWHERE.search(page.read_text(encoding="utf-8")):
+            raise Abort(f"{page.relative_to(folder)} asks another host: {found[1]}")
 
 
 def _nav(entries: Menu) -> list[dict[str, object]]:
@@ -52,10 +60,10 @@ def main(out: Path, serve: bool) -> None:
 
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     sources = out.with_name(f"{out.name}.pages").resolve()
-    written(sources)
     try:
+        written(sources)
         built(out.resolve(), sources)
-    except Abort as error:
+    except (Abort, UsageError) as error:
         sys.exit(f"the site is not right: {error}")
     click.echo(f"{len(list(out.rglob('*.html')))} pages: {out}/index.html")
     if serve:

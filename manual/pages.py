@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from manual import command_line, python_reference, rule_page
+from onnxfuse.model.errors import UsageError
 from onnxfuse.rewrite.language import rule_file
 
 ROOT = Path(__file__).parents[1]
@@ -117,6 +118,7 @@ def pages() -> dict[str, str]:
     linked: set[str] = set()
     for place, source in WRITTEN.items():
         text = (ROOT / source).read_text(encoding="utf-8")
+        text = DRAWING.sub(lambda mark: rule_page.drawn(mark[1]), text)
         found[place] = turned(text, source, place, places, linked)
     for one in rules:
         found[place_of_rule(one.name)] = rule_page.page(one)
@@ -128,12 +130,17 @@ def pages() -> dict[str, str]:
     return found
 
 
+DRAWING = re.compile(r"^<!-- drawing: (\w+) -->$", re.MULTILINE)
+"""Where the site shows a rule at work; elsewhere the comment shows nothing."""
 CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 def turned(text: str, source: str, place: str, places: dict[str, str], linked: set[str]) -> str:
-    """Return a page's text with its links as the site has them; files that are no pages are added to `linked`."""
+    """Return a page's text with its links as the site has them; files that are no pages are added to `linked`.
+
+    Raises UsageError for one that is not there.
+    """
 
     def link(found: re.Match[str]) -> str:
         target, mark, heading = found[1].partition("#")
@@ -141,6 +148,8 @@ def turned(text: str, source: str, place: str, places: dict[str, str], linked: s
             return found[0]
         path = os.path.normpath(os.path.join(os.path.dirname(source), target))
         if path not in places:
+            if not (ROOT / path).is_file():
+                raise UsageError(f"{source}: {target} is not there", "A link leads to a file of this repository.")
             linked.add(path)
         there = os.path.relpath(places.get(path, f"source/{path}.md"), os.path.dirname(place) or ".")
         return f"]({there}{mark}{heading})"

@@ -7,7 +7,7 @@ import re
 import textwrap
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
+from itertools import groupby
 from typing import Any
 
 import onnxfuse
@@ -58,14 +58,14 @@ def _page(title: str, about: str, entries: Iterator[str]) -> str:
 
 @cache
 def _named() -> dict[str, Any]:
-    """Return what the annotations of public functions name: their modules' imports for type checkers, by name."""
+    """Return what the annotations of public functions name: the imports of their modules, by their names there."""
     found: dict[str, Any] = {}
-    files = {inspect.getsourcefile(f) for f in vars(onnxfuse).values() if inspect.isfunction(f)}
-    trees = [ast.parse(Path(file).read_text(encoding="utf-8")) for file in sorted(filter(None, files))]
-    for node in (n for tree in trees for n in ast.walk(tree)):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("onnxfuse."):
-            module = importlib.import_module(node.module)
-            found |= {alias.asname or alias.name: getattr(module, alias.name, None) for alias in node.names}
+    public = (getattr(onnxfuse, name) for name in onnxfuse.__all__)
+    for module in dict.fromkeys(inspect.getmodule(f) for f in public if inspect.isfunction(f)):
+        for node in ast.walk(ast.parse(inspect.getsource(module))) if module is not None else ():
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("onnxfuse."):
+                inner = importlib.import_module(node.module)
+                found |= {alias.asname or alias.name: getattr(inner, alias.name, None) for alias in node.names}
     return found
 
 
@@ -129,12 +129,12 @@ def _title(one: type) -> str:
 
 def _function(function: Any, links: Links) -> str:
     told = inspect.getdoc(function) or ""
-    parts = [f"## {function.__name__}", f"```python\nonnxfuse.{_signature(function)}\n```", *prose(told)]
+    parts = [f"## {function.__name__}", f"```python\nonnxfuse.{_signature(function)}\n```", *listed(told)]
     for name in re.findall(r"options see\s+`([\w.]+)`", told):
         module, _, inner = name.rpartition(".")
         other = getattr(importlib.import_module(module), inner)
         parts += [f"The other options, of `{name}`:", f"```python\n{_signature(other)}\n```"]
-        parts += prose(inspect.getdoc(other) or "")
+        parts += listed(inspect.getdoc(other) or "")
     return "\n\n".join([*parts, *_seen(_words(function), _named(), links)])
 
 
@@ -191,6 +191,18 @@ def _error(error: type) -> str:
 
 def _code(text: str) -> str:
     return f"`{text}`"
+
+
+def listed(text: str) -> Iterator[str]:
+    """Yield the paragraphs of a function's docstring, each argument that one tells of on a line of its own."""
+    for block in prose(text):
+        items = block.startswith("```") or re.split(r"(?<=[.)]) (?=(?:`\w+`(?:, )?)+: |Raises [A-Z])", block)
+        if items is True or len(items) == 1:
+            yield block
+            continue
+        for is_argument, group in groupby(items, key=lambda item: item.startswith("`")):
+            lines = list(group)
+            yield "\n".join(f"- {line}" for line in lines) if is_argument else " ".join(lines)
 
 
 def prose(text: str) -> Iterator[str]:

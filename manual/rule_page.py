@@ -146,6 +146,14 @@ def _pair(before: onnx.ModelProto, after: onnx.ModelProto) -> str:
     return f'<div class="graphs">{"".join(figures)}</div>'
 
 
+def drawn(name: str) -> str:
+    """Return the first example of a rule before and after it, with what the colours mean."""
+    (one,) = (r for r in rules() if r.name == name)
+    example = _tried(one, one.examples[0])
+    file = f"rules/{one.path.relative_to(shipped_folder())}"
+    return f"{_pair(example.before, example.after)}\n\nThe rule [{name}]({file}) on its own example. {LEGEND}"
+
+
 def folded(title: str, body: str) -> str:
     """Return a block that opens when its title is touched."""
     inner = "\n".join(f"    {line}" if line else "" for line in body.splitlines())

@@ -10,6 +10,7 @@ import pytest
 import onnxfuse
 from manual import pages, rule_page
 from onnxfuse.cli.main import COMMANDS, group
+from onnxfuse.model.errors import UsageError
 from onnxfuse.rewrite.language import rule_file
 
 ROOT = Path(__file__).parents[1]
@@ -36,6 +37,17 @@ def test_every_link_of_a_page_leads_to_a_page(site: dict[str, str]) -> None:
                 assert str(path.resolve().relative_to(ROOT)) in site, f"{place}: {target}"
 
 
+def test_a_link_to_a_file_that_there_is_not_is_told() -> None:
+    """With the page that has it; one to a file that is no page leads to the file's text."""
+    linked: set[str] = set()
+    places = {"docs/SPEED.md": "performance/models.md"}
+    text = pages.turned("[a](SPEED.md#b) `[c](D.md)` [e](../setup.py)", "docs/X.md", "guides/x.md", places, linked)
+    assert text == "[a](../performance/models.md#b) `[c](D.md)` [e](../source/setup.py.md)"
+    assert linked == {"setup.py"}
+    with pytest.raises(UsageError, match=re.escape("docs/X.md: GONE.md is not there")):
+        pages.turned("[a](GONE.md)", "docs/X.md", "guides/x.md", places, linked)
+
+
 @pytest.mark.parametrize("one", rule_page.rules(), ids=lambda r: r.name)
 def test_the_page_of_a_rule_has_all_that_its_file_says(one: rule_file.Rule, site: dict[str, str]) -> None:
     """Its summary, a drawing before and after of what applies, each refusal with its reason, the file."""
@@ -50,6 +62,13 @@ def test_the_page_of_a_rule_has_all_that_its_file_says(one: rule_file.Rule, site
     assert "## History" in text
 
 
+def test_every_rule_is_among_what_fuses() -> None:
+    """With a link to its file, which is its page on the site."""
+    text = (ROOT / "docs" / "RULES.md").read_text(encoding="utf-8")
+    for name, file in rule_file.shipped_files().items():
+        assert f"[{name}](../rules/{file.relative_to(rule_file.shipped_folder())})" in text, name
+
+
 def test_a_drawing_shows_what_became_one_kernel(site: dict[str, str]) -> None:
     """Before it the nodes that go, after it the kernel, and what stays in neither colour."""
     (softmax,) = (r for r in rule_page.rules() if r.name == "softmax")
@@ -61,6 +80,13 @@ def test_a_drawing_shows_what_became_one_kernel(site: dict[str, str]) -> None:
         "Div + Add + Softmax"
     ]
     assert softmax.examples[0].after == ("{Div Add Softmax}",)
+
+
+def test_the_front_page_has_a_drawing(site: dict[str, str]) -> None:
+    """Of a rule, with a link to it; in the repository the place shows nothing."""
+    assert site["index.md"].count("<svg") == 2
+    assert "[softmax](rules/softmax.md)" in site["index.md"]
+    assert "<svg" not in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -81,6 +107,7 @@ def test_every_public_name_is_in_the_reference(site: dict[str, str]) -> None:
         assert re.search(rf"^## {name}\b", text, re.MULTILINE), name
     assert "## Options" in site["reference/python/options.md"]
     assert "onnxfuse.unfuse(model: Model) -> onnx.ModelProto" in text
+    assert "\n- `tolerance`: the relative RMS error that outputs may have.\n" in text
     for field in ("`speedup`", "`as_dict()`", "`guarded`", "`strict_fp32`"):
         assert field in text
 
