@@ -78,6 +78,8 @@ def test_what_is_timed_on_a_cpu_is_called_the_portable_form() -> None:
         "2.00x as slow as the original at n=4"
     )
     assert replace(fused, blocks=(block(400, 300, 299),)).portable.endswith("no faster and no slower than the original")
+    both = replace(fused, blocks=(block(400, 300, 320), block(400, 300, 302)))
+    assert both.portable.endswith("1.07x as slow as the original at n=4")
     assert (report(block(4, 3, 6)).portable, replace(fused, provider="CUDAExecutionProvider").portable) == ("", "")
 
 

@@ -147,7 +147,8 @@ def _match_node(wanted: PatternNode, graph: Graph, node: Node, match: Match, tra
     if isinstance(bound, Cause):
         trace.stop(node, bound, match, there=True)
         return
-    if any(v for v in node.outputs[len(wanted.outputs) :]):
+    lacks = not set(wanted.outputs[len(node.outputs) :]).isdisjoint(match.pattern.outputs)
+    if lacks or any(v for v in node.outputs[len(wanted.outputs) :]):
         trace.stop(node, Cause("arity", "", f"{len(node.outputs)} outputs", str(len(wanted.outputs))), match)
         return
     for name, value in zip(wanted.outputs, node.outputs, strict=False):
