@@ -2,13 +2,15 @@
 
 import onnx
 
+from onnxfuse.model import channels
 from onnxfuse.model.graph import Graph, Node
 
 
 def merge_transposes(graph: Graph) -> bool:
     """Let a Transpose read what the Transpose before it reads; return whether any did.
 
-    The one before stays where others read it. What turns every axis back to where it was is an Identity.
+    The one before stays where others read it. What turns every axis back to where it was is an Identity; but an image
+    that is turned channels last and back is how the layout is written: the kernels behind it take both.
     """
     changed = False
     for node in [n for n in graph.nodes if _turns(n)]:
@@ -19,6 +21,8 @@ def merge_transposes(graph: Graph) -> bool:
         if second is None or first is None or len(first) != len(second):
             continue
         order = [first[axis] for axis in second]
+        if order == sorted(order) and channels.turns_first(node):
+            continue
         new = onnx.NodeProto()
         new.CopyFrom(node.proto)
         new.input[0] = before.inputs[0]

@@ -30,6 +30,16 @@ def test_transposes_behind_each_other_are_one(nodes: str, left: list[str]) -> No
     assert_same_numbers(model, alone)
 
 
+def test_an_image_that_is_turned_over_and_back_stays_so() -> None:
+    """The other way round it is what two kernels that are channels last leave between them."""
+    head = f"{HEAD} g (float[N,3,4,5] x) => (float[A,B,C,D] y)"
+    for first, second, left in (("0,2,3,1", "0,3,1,2", 2), ("0,3,1,2", "0,2,3,1", 0)):
+        model = parse(
+            f"{head} {{ t = Transpose <perm = [{first}]> (x)  u = Transpose <perm = [{second}]> (t)  y = Neg (u) }}"
+        )
+        assert ops(onnxfuse.optimize(model, only=["softmax"])).count("Transpose") == left
+
+
 def test_an_output_keeps_its_name() -> None:
     """What is turned back to the model's input is still an output of its own."""
     model = parse(f"""{HEAD} g (float[3,4] x) => (float[3,4] y) {{ t = Transpose (x)  y = Transpose (t) }}""")
