@@ -210,7 +210,8 @@ def _furthest(report: Report, place: Place) -> Mapping[str, Near]:
 
 
 def _rank(near: Near) -> tuple[object, ...]:
-    return near.refusal.nearness
+    refusal = near.refusal
+    return refusal.alone and refusal.size > 1, refusal.nearness
 
 
 def _stops(report: Report, place: Place) -> Iterable[tuple[Applied, Refusal]]:

@@ -114,7 +114,10 @@ def _print_place(found: Explained, name: str, limit: int | None) -> None:
         console.print("inside it is", style="dim")
         console.print("\n".join(f"  {line}" for line in one.body), markup=False, soft_wrap=True)
     if not rows and not took and not place.gone:
-        console.print("no rule begins at its operator", style="dim")
+        for note in found.report.notes:
+            console.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
+        if not found.report.notes:
+            console.print("no rule begins at its operator", style="dim")
     print_rows(console, "lost", ("nodes", "first at", "because"), found.first_taken(name), limit)
     print_rows(console, "matched", ("stopped at", "because it -> what would help"), rows, limit)
 
