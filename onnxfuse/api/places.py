@@ -11,8 +11,8 @@ import onnx
 
 from onnxfuse.api import misses
 from onnxfuse.api.rules import as_line
-from onnxfuse.model import provenance
-from onnxfuse.model.errors import UsageError
+from onnxfuse.model import io, provenance
+from onnxfuse.model.errors import OnnxfuseError, UsageError
 from onnxfuse.model.fused import DOMAIN, fused_ops, replaced_nodes
 from onnxfuse.model.graph import Node
 from onnxfuse.model.lost_types import Lost
@@ -131,6 +131,15 @@ class Names:
         taken = {name_of(n) for a in report.applied for n in a.nodes}
         gone = bool(left) and found.isdisjoint(left) and found.isdisjoint(taken)
         return Place(frozenset(found), tuple(one for one in self.inside if found & one.names), gone)
+
+
+def node_names(path: Path) -> list[str]:
+    """Return the names of a model's nodes, those without one by their first output; none where it cannot be read."""
+    try:
+        model = io.load(path, weights=False)
+    except OnnxfuseError:
+        return []
+    return list(dict.fromkeys(Node(node).name for node in nodes_of(model.graph)))
 
 
 def took(report: Report, place: Place) -> list[str]:

@@ -11,7 +11,7 @@ from onnxfuse.api.options import Options, Tuning
 from onnxfuse.cli import compiled, tuning
 from onnxfuse.cli.console import output, print_json, print_rows, working
 from onnxfuse.cli.lowered import print_precision
-from onnxfuse.cli.parameters import JSON_OPTION, custom_ops_option, rule_names, rules_option
+from onnxfuse.cli.parameters import JSON_OPTION, custom_ops_option, node_names, rule_names, rules_option
 from onnxfuse.model.errors import UsageError
 
 SCREEN = 12
@@ -21,6 +21,7 @@ SCREEN = 12
 @click.command("explain")
 @click.argument("source", metavar="IN.onnx", type=click.Path(path_type=Path))
 @click.option(
+    "--only",
     "--rule",
     "only",
     metavar="NAME",
@@ -42,6 +43,7 @@ SCREEN = 12
     "--at",
     metavar="NODE",
     multiple=True,
+    shell_complete=node_names,
     help="Why this node, value or pattern of names is as it is: the rules' furthest attempts, the cause first.",
 )
 @click.option("--all", "everything", is_flag=True, help="Print every row.")
