@@ -60,7 +60,7 @@ STEPS = (
          "order, domains imported, foreign functions inlined.", normalize.normalize),
     Step("drop_identities", "rewrite", "What reads an Identity reads what it passes on.", drop_identities),
     Step("fold_constants", "rewrite", "What depends on constants alone is computed once, unless that would make the "
-         "file bigger.", fold_constants),
+         "file much bigger.", fold_constants),
     Step("share_extents", "rewrite", "An extent is read where it first appears, or is a constant where it is known.",
          share_extents),
     Step("fix_targets", "rewrite", "The target of a Reshape or Expand that the types tell is a constant.", fix_targets),

@@ -168,11 +168,12 @@ def _match_node(wanted: PatternNode, graph: Graph, node: Node, match: Match, tra
         if wanted is not trace.lenient:
             return
         bound = replace(match, nodes=dict(match.nodes), values=dict(match.values))
-    if any(v for v in node.outputs[len(wanted.outputs) :]):
+    lacks = not set(wanted.outputs[len(node.outputs) :]).isdisjoint(match.pattern.outputs)
+    if lacks or any(v for v in node.outputs[len(wanted.outputs) :]):
         cause = Cause("arity", "", f"{len(node.outputs)} outputs", str(len(wanted.outputs)))
         if trace.stop(node, cause, match, there=True):
             trace.unlike = wanted, match
-        if wanted is not trace.lenient:
+        if lacks or wanted is not trace.lenient:
             return
     for name, value in zip(wanted.outputs, node.outputs, strict=False):
         if name:

@@ -69,6 +69,8 @@ def rewrite(graph: Graph, simplify: Sequence[Simplify], rules: Sequence[Rule], r
         changed = False
         for act in simplify:
             changed |= act(graph)
+        # What only a target read that is a constant now would keep rules from what it asked for its shape.
+        changed |= bool(graph.remove_dead())
         begun = counted = len(report.applied)
         of_op = _by_op(graph)
         for rule, one in rewrites:

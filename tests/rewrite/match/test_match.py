@@ -351,3 +351,17 @@ def test_a_pattern_may_have_several_ends() -> None:
     (found,) = matches(pattern, graph, graph.producers["a"], Trace())
     assert (found.values["a"], found.values["b"]) == ("a", "b")
     assert not list(matches(pattern, graph, graph.producers["b"], Trace()))  # b reads the second part, not the first
+
+
+def test_a_node_has_all_outputs_that_the_pattern_gives() -> None:
+    """A cut in two is no cut in three."""
+    said = refusal(
+        "(x) => (p, q, r) { p, q, r = Split <axis = 1, _: string = @rest> (x) }",
+        """g (float[N,4] x) => (float[N,2] y, float[N,2] z) {
+          p, q = Split <axis = 1> (x)
+          y = Exp (p)
+          z = Exp (q)
+        }""",
+        13,
+    )
+    assert "2 outputs" in said
