@@ -11,8 +11,8 @@ import onnx
 
 from onnxfuse.api import misses
 from onnxfuse.api.rules import as_line
-from onnxfuse.model import provenance
-from onnxfuse.model.errors import UsageError
+from onnxfuse.model import io, provenance
+from onnxfuse.model.errors import OnnxfuseError, UsageError
 from onnxfuse.model.fused import DOMAIN, fused_ops, replaced_nodes
 from onnxfuse.model.graph import Node
 from onnxfuse.model.lost_types import Lost
@@ -133,6 +133,15 @@ class Names:
         return Place(frozenset(found), tuple(one for one in self.inside if found & one.names), gone)
 
 
+def node_names(path: Path) -> list[str]:
+    """Return the names of a model's nodes, those without one by their first output; none where it cannot be read."""
+    try:
+        model = io.load(path, weights=False)
+    except OnnxfuseError:
+        return []
+    return list(dict.fromkeys(Node(node).name for node in nodes_of(model.graph)))
+
+
 def took(report: Report, place: Place) -> list[str]:
     """Return who took the nodes, with what."""
     took = [a for a in report.applied if any(name_of(n) in place.nodes for n in a.nodes)]
@@ -210,7 +219,8 @@ def _furthest(report: Report, place: Place) -> Mapping[str, Near]:
 
 
 def _rank(near: Near) -> tuple[object, ...]:
-    return near.refusal.nearness
+    refusal = near.refusal
+    return refusal.alone and refusal.size > 1, refusal.nearness
 
 
 def _stops(report: Report, place: Place) -> Iterable[tuple[Applied, Refusal]]:

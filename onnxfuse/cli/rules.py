@@ -13,7 +13,7 @@ from rich.table import Table
 from onnxfuse.api import rules as library
 from onnxfuse.cli import tested
 from onnxfuse.cli.console import output, print_json, working
-from onnxfuse.cli.parameters import JSON_OPTION, rule_names, rules_option
+from onnxfuse.cli.parameters import JSON_OPTION, node_names, rule_names, rules_option
 from onnxfuse.model.errors import MISMATCH, UsageError
 
 if TYPE_CHECKING:
@@ -26,7 +26,13 @@ if TYPE_CHECKING:
 @click.option("--test", is_flag=True, help="Hold each rule to its examples: what fuses, what is refused, the numbers.")
 @click.option("--new", is_flag=True, help="Begin the rule NAME: a file with a pattern and an example cut from a model.")
 @click.option("--from", "model", metavar="IN.onnx", type=click.Path(path_type=Path), help="With --new: the model.")
-@click.option("--at", metavar="NODE", multiple=True, help="With --new: the node, value or pattern of names to cut out.")
+@click.option(
+    "--at",
+    metavar="NODE",
+    multiple=True,
+    shell_complete=node_names,
+    help="With --new: the node, value or pattern of names to cut out.",
+)
 @click.option("--predicates", is_flag=True, help="List the words that `where` understands.")
 @JSON_OPTION
 def command(
@@ -116,7 +122,8 @@ def _test(name: str | None, folders: tuple[Path, ...], *, as_json: bool) -> int:
     if as_json:
         print_json("rules", {"ok": all(one.ok for one in found), "tested": [one.as_dict() for one in found]})
     else:
-        tested.show(found, output())
+        again = ["onnxfuse rules", *([name] if name else []), "--test", *(f"--rules {f}" for f in folders)]
+        tested.show(found, output(), " ".join(again))
     return 0 if all(one.ok for one in found) else MISMATCH
 
 

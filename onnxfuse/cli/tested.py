@@ -16,7 +16,7 @@ MOST_LINES = 40
 COLORS = {"-": "red", "+": "green"}
 
 
-def show(found: "Sequence[Tested]", console: Console) -> None:
+def show(found: "Sequence[Tested]", console: Console, again: str) -> None:
     """Print what came of the rules' examples."""
     failed = [one for one in found if not one.ok]
     examples, cases, kernels = (sum(getattr(one, what) for one in found) for what in ("examples", "cases", "kernels"))
@@ -36,7 +36,7 @@ def show(found: "Sequence[Tested]", console: Console) -> None:
         for fault in one.faults:
             _print_fault(one, fault, console)
     if failed:
-        console.print("mend the rule or the example, then: onnxfuse rules --test", style="dim")
+        console.print(f"mend the rule or the example, then: {escape(again)}", style="dim", soft_wrap=True)
 
 
 def _print_fault(one: "Tested", fault: "Fault", console: Console) -> None:

@@ -288,6 +288,7 @@ def test_a_model_comes_and_goes_through_pipes(folder: Path, onnxfuse_command: Co
     missed = run("optimize", "-", "-", "--require", "softmax")
     assert (missed.returncode, missed.stdout) == (4, b"")
     assert run("profile", "-", "--no-time").returncode == 0
+    assert run("inspect", "-").stdout.startswith(b"-: 6 nodes")
     assert run("optimize", "-", "-", given=b"").returncode == 3
     assert b"--json prints to standard output, where the model goes" in run("optimize", "-", "-", "--json").stdout
 
