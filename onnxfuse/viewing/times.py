@@ -1,0 +1,59 @@
+"""The times in a file of `onnxfuse profile --json`, by node: somebody else may have written it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from onnxfuse.model.errors import ModelError, UsageError
+from onnxfuse.model.text import read_json, read_text
+
+
+@dataclass(frozen=True)
+class Times:
+    """What a profile tells of nodes."""
+
+    path: Path
+    shapes: Mapping[str, Sequence[int]]
+    """Of each input, as it ran."""
+    sides: Mapping[str, Mapping[str, Mapping[str, float]]]
+    """For `before` and `after`, by the name of a node, `us`: microseconds of one run."""
+
+    def check(self, names: Mapping[str, set[str]]) -> None:
+        """Raise UsageError where it names no node of the models, given by side."""
+        if not any(self.sides.get(side, {}).keys() & known for side, known in names.items()):
+            raise UsageError(
+                f"{self.path}: names no node of this model", "Profile the same files: onnxfuse profile IN OUT --json"
+            )
+
+
+def read_times(path: Path) -> Times:
+    """Return the times in the file. Raises ModelError for what is no profile, UsageError for one without times."""
+    try:
+        facts = read_json(read_text(path))
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror}", "Check the path.") from None
+    except ValueError as error:
+        raise ModelError(f"{path}: is not what onnxfuse profile --json prints: {error}") from None
+    if not isinstance(facts, dict) or facts.get("command") != "profile" or not facts.get("ok", False):
+        raise ModelError(f"{path}: is not what onnxfuse profile --json prints", "Write it: onnxfuse profile IN --json")
+    try:
+        shapes = {str(name): tuple(int(s) for s in shape) for name, shape in facts["shapes"].items()}
+        sides = {side: _side(facts[side]) for side in ("before", "after") if facts[side] is not None}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ModelError(f"{path}: is not what onnxfuse profile --json prints: {error!r}") from None
+    if facts["after"] is None:  # one model alone, which may be the fused one
+        sides["after"] = sides["before"]
+    if not any(sides.values()):
+        why = facts.get("untimed") or "it was made with --no-time"
+        raise UsageError(f"{path}: holds no times: {why}", "Without --profile the colours are estimated bytes.")
+    return Times(path, shapes, sides)
+
+
+def _side(facts: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Return the time of each node: on the device where kernels were seen, else of ONNX Runtime's node."""
+    found: dict[str, dict[str, float]] = {}
+    for node in facts["nodes"]:
+        us = node["device_us"] if node["device_us"] is not None else node["us"]
+        found.setdefault(str(node["name"]), {"us": 0.0})["us"] += float(us)
+    return found
