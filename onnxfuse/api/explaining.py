@@ -149,8 +149,11 @@ class Explained:
         took, rows = asked.at(node)
         if took:
             return took[0]
-        told = [f"{rule}: {matched} matched, stopped at {where}: {why}" for matched, rule, where, why in rows[:1]]
-        return told[0] if told else "no rule begins at its operator"
+        if not rows:
+            return "no rule begins at its operator"
+        matched, rule, where, why = rows[0]
+        part = f"{matched} matched, stopped at {where}" if matched[0].isdigit() else f"{matched} it"
+        return f"{rule} ({part}): {why}"
 
     def at(self, name: str, *, everything: bool = False) -> tuple[list[str], Rows]:
         """Return what became of the nodes asked for by `name`, and the rules' furthest attempts that they had part in.

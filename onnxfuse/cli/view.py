@@ -12,6 +12,7 @@ from onnxfuse.cli.console import output, print_json, working
 from onnxfuse.cli.outputs import command_line, environment
 from onnxfuse.cli.parameters import JSON_OPTION, ModelFile, Shapes, rules_option, shapes_option
 from onnxfuse.viewing import LOCAL, view
+from onnxfuse.viewing.times import read_times
 
 
 @click.command("view")
@@ -51,7 +52,7 @@ def command(
             model,
             fused,
             options=Options(folders),
-            profile=profile,
+            profile=None if profile is None else read_times(profile),
             shapes=dict(shapes),
             host=host,
             port=port,

@@ -169,11 +169,17 @@ class Pane {
     return [...found.values()].map((r) => ({ ...r, ...around(r.nodes.map((i) => this.boxes[i])), element: null }));
   }
 
+  // The upper end, as large as what is in sight then allows.
   fit() {
     const [w, h] = [this.box.clientWidth, this.box.clientHeight];
     const { left, right, top, bottom } = this.size;
-    this.zoom = Math.min(1, (w - 40) / Math.max(right - left, 1));
-    this.x = (w - (left + right) * this.zoom) / 2;
+    let sight = { left, right };
+    for (this.zoom = 1; this.zoom > 0.2; this.zoom *= 0.85) {
+      const seen = this.boxes.filter((b) => b.y < top + h / this.zoom);
+      if (seen.length) sight = around(seen);
+      if ((sight.right - sight.left) * this.zoom < w - 50) break;
+    }
+    this.x = (w - 14 - (sight.left + sight.right) * this.zoom) / 2;
     this.y = Math.max(16 - top * this.zoom, (h - (top + bottom) * this.zoom) / 2);
     this.place();
   }

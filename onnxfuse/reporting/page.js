@@ -1,6 +1,8 @@
 // The page around the graphs: search, colours, what is known of a node, and an address for what is chosen.
 const data = JSON.parse(document.getElementById("graphs").textContent);
-const served = data.served || null; // what a server adds that made this page: it can be asked
+// What a server adds that made this page: it can be asked. `archs`: GPUs to see kernels for, `arch`: the first of them,
+// `pending`: whether the model is still being optimized, and this page is of it as it came.
+const served = data.served || null;
 const FOUND = 60; // rows of a search
 const works = new Map();
 
@@ -352,6 +354,19 @@ function visit() {
   if (!document.body.classList.contains("view")) work.root.scrollIntoView({ block: "nearest" });
 }
 
+// While the model is optimized: the step at hand, then the page of both.
+async function follow() {
+  const told = document.querySelector("header").appendChild(element("span", { class: "pending", role: "status" }));
+  for (;;) {
+    let state;
+    try { state = await ask("state", {}); } catch (error) { state = { step: "", failed: error.message }; }
+    if (state.failed) { told.textContent = state.failed; told.classList.add("failed"); return; }
+    if (!state.step) { location.reload(); return; }
+    told.textContent = `optimizing: ${state.step} …`;
+    await new Promise((done) => setTimeout(done, 500));
+  }
+}
+
 document.querySelectorAll("[data-work]").forEach((root) => works.set(root.dataset.work, new Work(root)));
 document.querySelectorAll("tr[data-rule]").forEach((row) => row.addEventListener("click", () => {
   document.querySelectorAll("tr.chosen").forEach((other) => other.classList.remove("chosen"));
@@ -372,4 +387,5 @@ window.addEventListener("keydown", (event) => {
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => works.forEach((work) => work.panes.forEach((pane) => pane.drawStrip())));
 visit();
+if (served && served.pending) follow();
 document.body.dataset.ready = String(Math.round(performance.now()));

@@ -35,7 +35,7 @@ def page(
     """Return the page for a command's facts.
 
     `graphs`: for each model (for commands on one model: under "") the graphs `before` and `after`, from `graph_of`.
-    That of `view` is served, and asks the server for what is made on request: its `archs` are GPUs.
+    That of `view` is served, and asks the server for what is made on request: see `served` in page.js.
     """
     ok = bool(facts.get("ok", True))
     view = command == "view"
@@ -43,7 +43,7 @@ def page(
     drawn: dict[str, Any] = {"graphs": {}, "near": {}}
     if view:
         models = [{"name": "", "optimize": facts}]
-        drawn["served"] = {"archs": facts["archs"], "arch": facts["arch"]}
+        drawn["served"] = facts["served"]
     parts = [] if view else [_Part("Verdict", _verdict(command, facts))]
     for model in models:
         title = f"{model['name']}: " if model["name"] else ""

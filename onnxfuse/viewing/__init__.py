@@ -8,14 +8,14 @@ import webbrowser
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from onnxfuse.api.options import Options, Progress, silent
-from onnxfuse.api.source import Model
+from onnxfuse.api.source import Model, plain
 from onnxfuse.viewing.server import Server, listen
-from onnxfuse.viewing.showing import show
+from onnxfuse.viewing.showing import Asked, Showing
+from onnxfuse.viewing.times import Times
 
 LOCAL = "127.0.0.1"
 """Nobody on another machine can ask."""
@@ -26,10 +26,14 @@ class View:
     """A page that is being served until `close`; in a `with` block until its end."""
 
     url: str
-    summary: str
-    """What it shows, in one line."""
+    _shown: Showing = field(repr=False)
     server: Server = field(repr=False)
     _thread: threading.Thread = field(repr=False)
+
+    @property
+    def summary(self) -> str:
+        """What it shows, in one line."""
+        return self._shown.summary
 
     def close(self) -> None:
         """End it; to do so again is no mistake."""
@@ -38,9 +42,11 @@ class View:
         self.server.server_close()
 
     def wait(self) -> None:
-        """Return when it is closed, from another thread or by ^C."""
-        while self._thread.is_alive():
-            self._thread.join(1)  # a join without an end hears no signal on every system
+        """Return when it is closed, from another thread or by ^C; raises what ended the work behind the page."""
+        while self._thread.is_alive() and self._shown.failed is None:
+            self._thread.join(0.5)  # a join without an end hears no signal on every system
+        if self._shown.failed is not None:
+            raise self._shown.failed
 
     def __enter__(self) -> Self:
         return self
@@ -58,7 +64,7 @@ def view(
     fused: "Model | None" = None,
     *,
     options: Options | None = None,
-    profile: Path | None = None,
+    profile: Times | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     host: str = LOCAL,
     port: int = 0,
@@ -69,13 +75,23 @@ def view(
 ) -> View:
     """Return the page of `model` and `fused`, which is being served; as `onnxfuse.view`.
 
-    `call`, `environment`: what the page tells of how it was made. Raises ModelError, UsageError, RuleError.
+    `profile`: see `times`. `call`, `environment`: what the page tells of how it was made. Raises ModelError,
+    UsageError, RuleError.
     """
-    shown = show(model, fused, options or Options(), profile, shapes or {}, call, environment or {}, progress)
+    asked = Asked(
+        plain(model),
+        None if fused is None else plain(fused),
+        options or Options(),
+        profile,
+        shapes or {},
+        call,
+        environment or {},
+    )
+    shown = Showing(asked, progress)
     progress("listen")
     server = listen(shown, host, port)
     thread = threading.Thread(target=server.serve_forever, args=(0.2,), name="onnxfuse view", daemon=True)
     thread.start()
     if browser:
         webbrowser.open(server.url)
-    return View(server.url, shown.summary, server, thread)
+    return View(server.url, shown, server, thread)

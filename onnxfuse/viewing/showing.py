@@ -3,52 +3,101 @@
 import dataclasses
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import onnx
-from onnx import NodeProto, TensorProto
+from onnx import ModelProto, NodeProto, TensorProto
 
 from onnxfuse import reporting
 from onnxfuse.api import misses
 from onnxfuse.api.costs import Costs, costs
 from onnxfuse.api.dumping import arch_here
 from onnxfuse.api.explaining import Explained, explain
-from onnxfuse.api.options import Options, Progress
-from onnxfuse.api.source import Model, Source, plain
+from onnxfuse.api.options import Options, Progress, silent
+from onnxfuse.api.source import Source
 from onnxfuse.kernels import SUPPORTED
 from onnxfuse.model import concrete_shapes, external, io
-from onnxfuse.model.errors import ModelError, UsageError
-from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops
+from onnxfuse.model.errors import ModelError, OnnxfuseError, UsageError
+from onnxfuse.model.fused import DOMAIN, fused_ops
 from onnxfuse.model.types import infer
 from onnxfuse.viewing.kernel_text import Shapes, kernel_text
-from onnxfuse.viewing.times import Times, read_times
+from onnxfuse.viewing.times import Times
 
 Question = Mapping[str, str]
 Facts = Mapping[str, Any]
 
 
-@dataclass
-class Showing:
-    """A page, and the answers to what it asks."""
+@dataclass(frozen=True)
+class Asked:
+    """What is to be shown, and how."""
 
-    page: str
-    policy: str
-    summary: str
-    explaining: Callable[[], Explained]
-    """What tells why nodes are as they are: takes as long as to optimize, once."""
-    ops: Mapping[str, FusedOp]
-    shapes: Mapping[str, Shapes | None]
-    """Of the inputs of each fused node, by its first output; None where one is not known."""
-    _known: dict[object, Facts] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    source: Source
+    fused: Source | None
+    options: Options
+    times: Times | None
+    sizes: Mapping[str, Sequence[int]]
+    call: str
+    environment: Mapping[str, str]
+
+
+PATIENCE = 3.0
+"""Seconds that the page waits for the optimized model; one that takes longer is shown as it came until then."""
+
+
+LARGE = 1000
+"""Nodes, beyond which a model is shown as it came at once: to optimize it takes longer than that."""
+
+
+class Showing:
+    """A page, and the answers to what it asks; while the model is optimized, the page of it as it came."""
+
+    policy = f"{reporting.policy()}; frame-ancestors 'none'"
+
+    def __init__(self, asked: Asked, progress: Progress) -> None:
+        self.asked = asked
+        self.step = "load"
+        self.failed: BaseException | None = None
+        """What ended the work behind the page."""
+        self._explained: Explained | None = None
+        self._drawn: dict[str, dict[str, Any]] = {}
+        self._counted: dict[str, Costs | str] = {}
+        """By side, what does not change when the other one comes."""
+        self._known: dict[object, Facts] = {}
+        self._lock = threading.Lock()
+        self._tell: Progress = progress
+        first = _light(asked.source)
+        if asked.fused is not None:
+            self._draw({"before": first, "after": _light(asked.fused)})
+        elif fused_ops(first):
+            self._draw({"after": first})
+        else:
+            self._begin(first)
+        self._tell = silent
+
+    def _begin(self, first: ModelProto) -> None:
+        """Optimize in a thread; where that takes long there is a page without it. Raises what ends it early."""
+        made = threading.Thread(target=self._make, args=(first,), name="onnxfuse view: optimize", daemon=True)
+        large = len(first.graph.node) > LARGE
+        if large:  # both at once would take as long as one after the other
+            self._draw({"before": first}, pending=True)
+        made.start()
+        made.join(0 if large else PATIENCE)
+        if self.failed is not None:
+            raise self.failed
+        if made.is_alive() and not large:
+            self._draw({"before": first}, pending=True)
 
     @property
     def answers(self) -> dict[str, Callable[[Question], Facts]]:
         """What makes facts of a question, by its first word."""
-        return {"kernel": self.kernel, "why": self.why}
+        return {"kernel": self.kernel, "why": self.why, "state": self.state}
+
+    def state(self, _: Question) -> Facts:
+        """Return what is going on: no step where all is there."""
+        failed = "" if self.failed is None else " ".join(filter(None, (f"{self.failed}", _hint(self.failed))))
+        return {"step": self.step, "failed": failed}
 
     def kernel(self, asked: Question) -> Facts:
         """Return the source of the kernels of the fused node that makes `value`, for the GPU `arch`."""
@@ -61,10 +110,9 @@ class Showing:
         return self._once((op.name, shapes, name), partial(kernel_text, op, shapes, arch))
 
     def why(self, asked: Question) -> Facts:
-        """Return why the plain node called `node` is as it is, in one line."""
+        """Return why the plain node called `node` is as it is, in one line; the first time as long as to optimize."""
         node = asked.get("node", "")
-        found = self._once(None, lambda: {"explained": self.explaining()})["explained"]
-        return self._once(("why", node), lambda: {"why": found.cause(node)})
+        return self._once(("why", node), lambda: {"why": self._explanation().cause(node)})
 
     def _once(self, key: object, make: Callable[[], Facts]) -> Facts:
         with self._lock:
@@ -72,70 +120,73 @@ class Showing:
                 self._known[key] = make()
             return self._known[key]
 
+    def _explanation(self) -> Explained:
+        if self._explained is None:
+            self._explained = dataclasses.replace(explain(self.asked.source, self.asked.options), made=None)
+        return self._explained
 
-def show(
-    model: Model,
-    fused: "Model | None",
-    options: Options,
-    profile: Path | None,
-    sizes: Mapping[str, Sequence[int]],
-    call: str,
-    environment: Mapping[str, str],
-    progress: Progress,
-) -> Showing:
-    """Return what is served of `model` and `fused`, of what optimizing makes of it without one.
+    def _make(self, first: ModelProto) -> None:
+        """Optimize the model, and put the page of both in the place of what is shown."""
 
-    A model that has fused ops is shown alone. `profile`: a file of `onnxfuse profile --json`, whose times colour the
-    nodes, and whose sizes count where `sizes` says nothing.
-    """
-    times = None if profile is None else read_times(profile)
-    source = plain(model)
-    progress("load")
-    before = _light(source)
-    sides, found = {"before": before}, None
-    if fused is not None:
-        sides["after"] = _light(plain(fused))
-    elif fused_ops(before):
-        sides = {"after": before}
-    else:
-        found = explain(source, options, progress=progress)
-        assert found.made is not None
-        sides["after"] = io.without_weights(found.made, _told)
-        found = dataclasses.replace(found, made=None)  # its weights may be gigabytes
-    progress("draw")
-    if times is not None:
-        times.check({side: {n.name or next(iter(n.output), "") for n in m.graph.node} for side, m in sides.items()})
-        sizes = sizes or times.shapes
-    counted = {side: _costs(m, sizes) for side, m in sides.items()}
-    notes = [c for c in counted.values() if isinstance(c, str)]
-    graphs = {side: _graph(m, counted[side], times, side) for side, m in sides.items()}
-    name = "model" if isinstance(source, onnx.ModelProto) else Path(source).name
-    summary = f"{name}: {_counted(sides)}"
-    last = sides.get("after", before)
-    known = next((c for c in counted.values() if not isinstance(c, str)), None)
-    facts = {
-        "name": name,
-        "summary": summary,
-        "archs": [a.name for a in SUPPORTED],
-        "arch": arch_here().name,
-        "sizes": {} if known is None else dict(known.sizes),
-        "notes": [*notes, *([] if found is None else found.report.notes)],
-        "near": [] if found is None else misses.facts(misses.ranked(found.report), found.report),
-        "rules": None if found is None else dict(found.report.by_rule()),
-    }
-    html = reporting.page("view", facts, {"": graphs}, call, environment)
-    return Showing(
-        html,
-        f"{reporting.policy()}; frame-ancestors 'none'",
-        summary,
-        (lambda: explain(source, options)) if found is None else (lambda: found),
-        fused_ops(last),
-        _shapes(last, known),
-    )
+        def follow(step: str) -> None:
+            self.step = step
+            self._tell(step)
+
+        try:
+            found = explain(self.asked.source, self.asked.options, progress=follow)
+            assert found.made is not None
+            after = io.without_weights(found.made, _told)
+            self._explained = dataclasses.replace(found, made=None)  # its weights may be gigabytes
+            del found
+            follow("draw")
+            self._draw({"before": first, "after": after})
+        except BaseException as error:  # whoever waits raises it
+            self.failed = error
+
+    def _draw(self, sides: Mapping[str, ModelProto], *, pending: bool = False) -> None:
+        """Make the page; `pending` where another one will take its place."""
+        asked, found, times = self.asked, None if pending else self._explained, self.asked.times
+        sizes = asked.sizes or ({} if times is None else times.shapes)
+        if times is not None and not pending:
+            times.check({side: {n.name or next(iter(n.output), "") for n in m.graph.node} for side, m in sides.items()})
+        counted = {side: self._counted.get(side) or _costs(m, sizes) for side, m in sides.items()}
+        self._counted = counted
+        known = next((c for c in counted.values() if not isinstance(c, str)), None)
+        name = "model" if isinstance(asked.source, ModelProto) else Path(asked.source).name
+        summary = f"{name}: {_counted(sides)}{', being optimized' if pending else ''}"
+        facts = {
+            "name": name,
+            "summary": summary,
+            "served": {"archs": [a.name for a in SUPPORTED], "arch": arch_here().name, "pending": pending},
+            "sizes": {} if known is None else dict(known.sizes),
+            "notes": [
+                *dict.fromkeys(c for c in counted.values() if isinstance(c, str)),
+                *([] if found is None else found.report.notes),
+            ],
+            "near": [] if found is None else misses.facts(misses.ranked(found.report), found.report),
+            "rules": None if found is None else dict(found.report.by_rule()),
+        }
+        for side, m in sides.items():
+            if side not in self._drawn:
+                self._drawn[side] = _graph(m, counted[side], times, side)
+        graphs = {side: self._drawn[side] for side in sides}
+        last = sides.get("after")
+        ops = {} if last is None else fused_ops(last)
+        shapes = {} if last is None else _shapes(last, known)
+        page = reporting.page("view", facts, {"": graphs}, asked.call, asked.environment)
+        with self._lock:
+            if pending and not self.step:
+                return  # it is there by now
+            self.page, self.summary, self.ops, self.shapes = page, summary, ops, shapes
+            self.step = self.step if pending else ""
 
 
-def _light(source: Source) -> onnx.ModelProto:
-    return source if isinstance(source, onnx.ModelProto) else io.outline(source)
+def _hint(error: BaseException) -> str:
+    return error.hint if isinstance(error, OnnxfuseError) else ""
+
+
+def _light(source: Source) -> ModelProto:
+    return source if isinstance(source, ModelProto) else io.outline(source)
 
 
 def _told(weight: TensorProto) -> TensorProto:
@@ -147,7 +198,7 @@ def _told(weight: TensorProto) -> TensorProto:
     return told
 
 
-def _costs(model: onnx.ModelProto, sizes: Mapping[str, Sequence[int]]) -> Costs | str:
+def _costs(model: ModelProto, sizes: Mapping[str, Sequence[int]]) -> Costs | str:
     """Return what its nodes cost, or why that cannot be told."""
     try:
         return costs(model, sizes)
@@ -155,20 +206,21 @@ def _costs(model: onnx.ModelProto, sizes: Mapping[str, Sequence[int]]) -> Costs 
         return f"bytes cannot be estimated: {error}"
 
 
-def _graph(model: onnx.ModelProto, counted: Costs | str, times: Times | None, side: str) -> dict[str, Any]:
+def _graph(model: ModelProto, counted: Costs | str, times: Times | None, side: str) -> dict[str, Any]:
     facts = {} if isinstance(counted, str) else {fact["name"]: fact for fact in counted.facts()}
     timed = {} if times is None else times.sides.get(side, {})
     each = [{"name": name, **facts.get(name, {}), **timed.get(name, {})} for name in {**facts, **timed}]
     return reporting.graph_of(model, each)
 
 
-def _counted(sides: Mapping[str, onnx.ModelProto]) -> str:
+def _counted(sides: Mapping[str, ModelProto]) -> str:
     counts = [str(sum(n.op_type != "Constant" for n in m.graph.node)) for m in sides.values()]
-    fused = sum(n.domain == DOMAIN for n in sides["after"].graph.node) if "after" in sides else 0
-    return f"{' nodes -> '.join(counts)}{' nodes' if len(counts) == 1 else ''}, {fused} of them fused"
+    told = f"{' nodes -> '.join(counts)}{' nodes' if len(counts) == 1 else ''}"
+    fused = sum(n.domain == DOMAIN for n in sides["after"].graph.node) if "after" in sides else None
+    return told if fused is None else f"{told}, {fused} of them fused"
 
 
-def _shapes(model: onnx.ModelProto, known: Costs | None) -> dict[str, Shapes | None]:
+def _shapes(model: ModelProto, known: Costs | None) -> dict[str, Shapes | None]:
     """Return the shapes that each fused node of the main graph sees."""
     nodes: list[NodeProto] = [n for n in model.graph.node if n.domain == DOMAIN]
     if known is None:
