@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from onnxfuse.runtime import Placement, Session
     from onnxfuse.tuning import Tuned
     from onnxfuse.verification import Report as VerifyReport
+    from onnxfuse.viewing import view
 
 __version__ = "0.1.0"
 
@@ -351,12 +352,16 @@ def profile(model: Model, fused: Model | None = None, *, isolate: bool = True, *
 
 
 def __getattr__(name: str) -> Any:
-    """Return `Options`, whose module imports ONNX: it is imported when it is asked for."""
-    if name != "Options":
-        raise AttributeError(f"module 'onnxfuse' has no attribute '{name}'")
-    from onnxfuse.api.options import Options
+    """Return `Options` or `view`, whose modules import ONNX: they are imported when they are asked for."""
+    if name == "Options":
+        from onnxfuse.api.options import Options
 
-    return Options
+        return Options
+    if name == "view":
+        from onnxfuse.viewing import view
+
+        return view
+    raise AttributeError(f"module 'onnxfuse' has no attribute '{name}'")
 
 
 __all__ = [
@@ -383,4 +388,5 @@ __all__ = [
     "tune",
     "unfuse",
     "verify",
+    "view",
 ]

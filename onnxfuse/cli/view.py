@@ -11,7 +11,8 @@ from onnxfuse.api.options import Options
 from onnxfuse.cli.console import output, print_json, working
 from onnxfuse.cli.outputs import command_line, environment
 from onnxfuse.cli.parameters import JSON_OPTION, ModelFile, Shapes, rules_option, shapes_option
-from onnxfuse.viewing import LOCAL, view
+from onnxfuse.viewing import LOCAL, serve
+from onnxfuse.viewing.showing import Asked
 from onnxfuse.viewing.times import read_times
 
 
@@ -48,19 +49,16 @@ def command(
     stayed plain the reason. Colours are rules, estimated bytes, or the times of --profile.
     """
     with working("load") as progress:
-        shown = view(
+        asked = Asked(
             model,
             fused,
-            options=Options(folders),
-            profile=None if profile is None else read_times(profile),
-            shapes=dict(shapes),
-            host=host,
-            port=port,
-            call=command_line(),
-            environment=environment(),
-            browser=not no_browser and _has_display(),
-            progress=progress,
+            Options(folders),
+            None if profile is None else read_times(profile),
+            dict(shapes),
+            command_line(),
+            environment(),
         )
+        shown = serve(asked, host, port, browser=not no_browser and _has_display(), progress=progress)
     try:
         if as_json:
             print_json("view", {"ok": True, "url": shown.url, "summary": shown.summary})

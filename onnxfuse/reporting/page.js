@@ -29,6 +29,19 @@ const MEASURES = {
   time: { of: (c) => c.us === undefined ? null : c.us, text: microseconds, how: "time of one run, measured" },
 };
 
+// A kernel's source in the files that it is made of: what was written for this op, and the kernel itself, are open.
+function pieces(text) {
+  const parts = text.split(/^#line 1 "(.*)"\n/m);
+  return parts.slice(1).flatMap((name, k) => k % 2 ? [] : [element("details", name.endsWith(".cuh") ? {} : { open: "" },
+    element("summary", {}, `${name} `, element("small", {}, `${parts[k + 2].trimEnd().split("\n").length} lines`)), element("pre", {}, parts[k + 2].trimEnd()))]);
+}
+
+function copying(text) {
+  const button = element("button", { class: "fold" }, "copy all");
+  button.addEventListener("click", () => navigator.clipboard.writeText(text).then(() => { button.textContent = "copied"; }, () => { button.textContent = "the browser refused"; }));
+  return button;
+}
+
 class Work {
   constructor(root) {
     this.root = root;
@@ -258,7 +271,8 @@ class Work {
         const blocks = found.launches.flatMap((one, k) => [
           element("p", { class: "hint" }, `${found.launches.length > 1 ? `launch ${k + 1} of ${found.launches.length}: ` : ""}${one.entry}, grid ${one.grid.join("×")}, block ${one.block.join("×")}, `
             + `${amount(one.shared, "B")} shared${one.scratch ? `, ${amount(one.scratch, "B")} scratch` : ""}`),
-          element("pre", {}, one.text),
+          copying(one.text),
+          ...pieces(one.text),
         ]);
         const at = found.inputs ? `at ${found.inputs.map((s) => `[${s.join(",")}]`).join(" ")}` : "";
         const note = [found.note, at].filter(Boolean).join(" ");

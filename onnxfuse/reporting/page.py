@@ -299,4 +299,5 @@ def _spots(benched: Facts) -> Iterator[Spot]:
 
 def _environment(command_line: str, facts: Facts, environment: Facts) -> str:
     known = {**environment, **(facts.get("environment") or {})}
-    return f"<pre>$ {escape(command_line)}</pre>" + table(("", ""), list(known.items()))
+    prompt = "" if command_line.startswith("onnxfuse.") else "$ "
+    return f"<pre>{prompt}{escape(command_line)}</pre>" + table(("", ""), list(known.items()))

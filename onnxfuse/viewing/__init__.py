@@ -8,14 +8,19 @@ import webbrowser
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
+from onnxfuse.api import arguments
 from onnxfuse.api.options import Options, Progress, silent
 from onnxfuse.api.source import Model, plain
 from onnxfuse.viewing.server import Server, listen
 from onnxfuse.viewing.showing import Asked, Showing
-from onnxfuse.viewing.times import Times
+from onnxfuse.viewing.times import read_times, times_of
+
+if TYPE_CHECKING:
+    from onnxfuse.profiling import Profile
 
 LOCAL = "127.0.0.1"
 """Nobody on another machine can ask."""
@@ -63,30 +68,43 @@ def view(
     model: Model,
     fused: "Model | None" = None,
     *,
-    options: Options | None = None,
-    profile: Times | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    profile: "Profile | str | Path | None" = None,
+    shapes: Mapping[str, int | Sequence[int]] | None = None,
+    rules: Sequence[str | Path] = (),
     host: str = LOCAL,
     port: int = 0,
     browser: bool = False,
-    call: str = "",
-    environment: Mapping[str, str] | None = None,
-    progress: Progress = silent,
 ) -> View:
-    """Return the page of `model` and `fused`, which is being served; as `onnxfuse.view`.
+    """Return the page of the model before and after fusion, being served: `.url`, and `.close()` or `with` ends it.
 
-    `profile`: see `times`. `call`, `environment`: what the page tells of how it was made. Raises ModelError,
-    UsageError, RuleError.
+    Without `fused`, the model is optimized in memory; one that has fused ops is shown alone. `profile`: what
+    `onnxfuse.profile` returned, or a file of `onnxfuse profile --json`, of the same models, colours the nodes by time.
+    `shapes`: sizes of dynamic dimensions, or shapes of inputs, for bytes and kernels; by default those of the profile,
+    else 1 for the first dimension of an input and 128 for others. `rules`: folders of rule files beside the shipped
+    ones. `port`: by default a free one. `browser`: open it. In a notebook what is returned shows a link.
+    Raises ModelError, RuleError, UsageError.
     """
+    times = None
+    if isinstance(profile, str | Path):
+        times = read_times(Path(profile))
+    elif profile is not None:
+        if not hasattr(profile, "as_dict"):
+            raise arguments.wrong("profile", profile, "what onnxfuse.profile returned, or a path")
+        times = times_of(profile.as_dict())
     asked = Asked(
         plain(model),
         None if fused is None else plain(fused),
-        options or Options(),
-        profile,
-        shapes or {},
-        call,
-        environment or {},
+        Options(arguments.paths("rules", rules)),
+        times,
+        arguments.shapes("shapes", shapes or {}),
+        "onnxfuse.view(...)",
+        {},
     )
+    return serve(asked, host, port, browser=arguments.flag("browser", browser))
+
+
+def serve(asked: Asked, host: str, port: int, *, browser: bool = False, progress: Progress = silent) -> View:
+    """Return the page of what is asked for, being served; raises as `view`."""
     shown = Showing(asked, progress)
     progress("listen")
     server = listen(shown, host, port)

@@ -92,7 +92,6 @@ def listen(shown: Shown, host: str, port: int) -> Server:
 class _Handler(BaseHTTPRequestHandler):
     server: Server
     server_version, sys_version = "onnxfuse", ""
-    protocol_version = "HTTP/1.1"
     timeout = PATIENCE
 
     def do_GET(self) -> None:

@@ -13,7 +13,8 @@ from onnxfuse.model.text import read_json, read_text
 class Times:
     """What a profile tells of nodes."""
 
-    path: Path
+    where: str
+    """Where they came from."""
     shapes: Mapping[str, Sequence[int]]
     """Of each input, as it ran."""
     sides: Mapping[str, Mapping[str, Mapping[str, float]]]
@@ -23,7 +24,7 @@ class Times:
         """Raise UsageError where it names no node of the models, given by side."""
         if not any(self.sides.get(side, {}).keys() & known for side, known in names.items()):
             raise UsageError(
-                f"{self.path}: names no node of this model", "Profile the same files: onnxfuse profile IN OUT --json"
+                f"{self.where}: names no node of this model", "Profile the same files: onnxfuse profile IN OUT --json"
             )
 
 
@@ -38,16 +39,21 @@ def read_times(path: Path) -> Times:
     if not isinstance(facts, dict) or facts.get("command") != "profile" or not facts.get("ok", False):
         raise ModelError(f"{path}: is not what onnxfuse profile --json prints", "Write it: onnxfuse profile IN --json")
     try:
-        shapes = {str(name): tuple(int(s) for s in shape) for name, shape in facts["shapes"].items()}
-        sides = {side: _side(facts[side]) for side in ("before", "after") if facts[side] is not None}
+        return times_of(facts, str(path))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ModelError(f"{path}: is not what onnxfuse profile --json prints: {error!r}") from None
+
+
+def times_of(facts: Mapping[str, Any], where: str = "the profile") -> Times:
+    """Return the times in the facts of a profile; raises UsageError for one without times."""
+    shapes = {str(name): tuple(int(s) for s in shape) for name, shape in facts["shapes"].items()}
+    sides = {side: _side(facts[side]) for side in ("before", "after") if facts[side] is not None}
     if facts["after"] is None:  # one model alone, which may be the fused one
         sides["after"] = sides["before"]
     if not any(sides.values()):
         why = facts.get("untimed") or "it was made with --no-time"
-        raise UsageError(f"{path}: holds no times: {why}", "Without --profile the colours are estimated bytes.")
-    return Times(path, shapes, sides)
+        raise UsageError(f"{where}: holds no times: {why}", "Without a profile the colours are estimated bytes.")
+    return Times(where, shapes, sides)
 
 
 def _side(facts: Mapping[str, Any]) -> dict[str, dict[str, float]]:

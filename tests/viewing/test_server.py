@@ -15,8 +15,9 @@ import onnx
 import pytest
 
 import onnxfuse
+from onnxfuse import view
 from onnxfuse.api.explaining import explain
-from onnxfuse.viewing import View, view
+from onnxfuse.viewing import View
 from onnxfuse.viewing.times import read_times
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[batch,64] x, float[64,64] w) => (float[batch,64] y)
@@ -168,7 +169,7 @@ def profiled(path: Path, names: tuple[str, ...] = ("one", "two")) -> Path:
 
 def test_a_profile_tells_times_and_shapes(tmp_path: Path) -> None:
     """By the names of nodes, at the shapes that ran."""
-    with view(model(), profile=read_times(profiled(tmp_path / "p.json"))) as served:
+    with view(model(), profile=profiled(tmp_path / "p.json")) as served:
         page = ask(served, below(served, ""))[1]
     assert '"us":2.0' in page
     assert '"reads":1792' in page  # 7 rows of 64 floats
@@ -194,7 +195,7 @@ def test_another_file_is_no_profile(tmp_path: Path, text: str, told: str) -> Non
 def test_a_profile_of_another_model_is_told(tmp_path: Path) -> None:
     """It names no node of this one."""
     with pytest.raises(onnxfuse.UsageError, match="names no node of this model"):
-        view(model(), profile=read_times(profiled(tmp_path / "p.json", ("a", "b"))))
+        view(model(), profile=profiled(tmp_path / "p.json", ("a", "b")))
 
 
 def test_a_port_that_is_taken_is_told(shown: View) -> None:
