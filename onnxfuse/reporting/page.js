@@ -125,9 +125,10 @@ class Work {
         const costs = p.graph.nodes.map((n) => n.cost ? measure.of(n.cost) : null);
         const known = costs.filter((c) => c !== null);
         const nodes = p.graph.nodes.filter((n) => !isEnd(n)).length;
-        return `${p.side} ${measure.text(known.reduce((a, b) => a + b, 0))}${known.length < nodes ? ` of ${known.length} of ${nodes} nodes` : ""}`;
+        return `${p.side} ${measure.text(known.reduce((a, b) => a + b, 0))}${known.length < nodes ? ` in ${known.length} of ${nodes} nodes` : ""}`;
       });
-      legend.append("0", scale, `${measure.text(this.most)} a node`, element("span", { class: "hint" }, `${measure.how}: ${sums.join(", ")}`));
+      const lost = colour === "time" && sums.some((sum) => sum.includes(" in ")) ? "; the others ONNX Runtime merged, or ran under other names" : "";
+      legend.append("0", scale, `${measure.text(this.most)} a node`, element("span", { class: "hint" }, `${measure.how}: ${sums.join(", ")}${lost}`));
     }
   }
 
@@ -202,7 +203,8 @@ class Work {
     const owner = pane.owner[i];
     if (owner !== undefined && inner < 0) row("went into", this.link(others[0], owner, others[0].graph.nodes[owner].op), ` by rule ${others[0].graph.nodes[owner].rule}`);
     const reason = !isEnd(node) && !node.fused && owner === undefined && inner < 0 ? element("dd", { class: "why" }) : null;
-    if (reason) this.reason(reason, node, rows);
+    const gone = reason && pane.side === "before" && others.length > 0 && !this.counterparts(pane, i, others[0], -1).length;
+    if (reason) this.reason(reason, node, rows, gone);
     const cost = inner < 0 ? node.cost : null;
     if (cost) {
       if (cost.us !== undefined) row("time", microseconds(cost.us));
@@ -241,14 +243,14 @@ class Work {
   }
 
   // Why a plain node is one: the server knows, or what nearly fused does.
-  reason(place, node, rows) {
-    rows.push(element("dt", {}, "stays plain"), place);
+  reason(place, node, rows, gone) {
+    rows.push(element("dt", {}, gone ? "is gone" : "stays plain"), place);
     const near = this.near.find((n) => n.node === node.name || n.root === `${node.op} ${node.name}`);
     if (near && !served) place.textContent = `${near.rule}: ${near.reason}${near.hint ? ` → ${near.hint}` : ""}`;
     else if (!served) place.textContent = `onnxfuse explain --at '${node.name}' says why`;
     else {
       place.textContent = "…";
-      ask("why", { node: node.name }).then((found) => { place.textContent = found.why; }, (error) => { place.textContent = error.message; });
+      ask("why", { node: node.name }).then((found) => { place.textContent = gone && found.why.startsWith("no rule") ? "folded or left out by a built-in step: onnxfuse rules lists them" : found.why; }, (error) => { place.textContent = error.message; });
     }
   }
 

@@ -148,7 +148,7 @@ class Showing:
         asked, found, times = self.asked, None if pending else self._explained, self.asked.times
         sizes = asked.sizes or ({} if times is None else times.shapes)
         if times is not None and not pending:
-            times.check({side: {n.name or next(iter(n.output), "") for n in m.graph.node} for side, m in sides.items()})
+            times.check(sides)
         counted = {side: self._counted.get(side) or _costs(m, sizes) for side, m in sides.items()}
         self._counted = counted
         known = next((c for c in counted.values() if not isinstance(c, str)), None)
@@ -185,6 +185,13 @@ def _hint(error: BaseException) -> str:
     return error.hint if isinstance(error, OnnxfuseError) else ""
 
 
+def drawn(
+    model: ModelProto, side: str, sizes: Mapping[str, Sequence[int]] | None = None, times: Times | None = None
+) -> dict[str, Any]:
+    """Return the graph of a model for a page, with what each node costs by estimate, and by `times` of this side."""
+    return _graph(model, _costs(model, sizes or {}), times, side)
+
+
 def _light(source: Source) -> ModelProto:
     return source if isinstance(source, ModelProto) else io.outline(source)
 
@@ -208,7 +215,7 @@ def _costs(model: ModelProto, sizes: Mapping[str, Sequence[int]]) -> Costs | str
 
 def _graph(model: ModelProto, counted: Costs | str, times: Times | None, side: str) -> dict[str, Any]:
     facts = {} if isinstance(counted, str) else {fact["name"]: fact for fact in counted.facts()}
-    timed = {} if times is None else times.sides.get(side, {})
+    timed = {} if times is None else times.named(side, model)
     each = [{"name": name, **facts.get(name, {}), **timed.get(name, {})} for name in {**facts, **timed}]
     return reporting.graph_of(model, each)
 

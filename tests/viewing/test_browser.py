@@ -166,7 +166,7 @@ def test_colours_are_times_where_there_is_a_profile(tab: Any) -> None:
     assert tab.get_attribute(".work", "data-painted") == "time"
     assert node(tab, "before", "MatMul").evaluate(kind) == "plain heat h8"
     assert node(tab, "before", "Tanh").evaluate(kind) == "plain unknown"
-    assert "3 of 5 nodes" in tab.inner_text(".legend")
+    assert "in 3 of 5 nodes" in tab.inner_text(".legend")
     assert "4.00 µs a node" in tab.inner_text(".legend")
     fill = "e => getComputedStyle(e.querySelector('rect')).fill"
     hot = node(tab, "before", "Relu").evaluate(fill)
@@ -175,6 +175,17 @@ def test_colours_are_times_where_there_is_a_profile(tab: Any) -> None:
     assert node(tab, "before", "Relu").evaluate(fill) != hot
     node(tab, "before", "Relu").click()
     assert "2.00 µs" in tab.inner_text(".details")
+
+
+def test_what_was_folded_is_told_as_gone(browser: Any) -> None:
+    """A node of the original that no fused op holds, and that is not there any more."""
+    made = model()
+    made.graph.node.insert(1, onnx.helper.make_node("Identity", ["a"], ["a2"], "same"))
+    made.graph.node[2].input[0] = "a2"
+    with onnxfuse.view(made) as served:
+        for tab in _tab(browser, f"{served.url}#node=0/before/same"):
+            tab.locator(".why", has_text="built-in step").wait_for()
+            assert "is gone" in tab.inner_text(".details")
 
 
 def test_one_side_fills_the_room(tab: Any) -> None:
