@@ -340,6 +340,9 @@ class Pane {
     Object.assign(this, arrange(this.graph, this.open));
     const now = this.boxes[i]; // its upper edge stays where it is
     [this.x, this.y] = [x - now.x * this.zoom, y - (now.y - now.h / 2) * this.zoom];
+    const [left, right] = [now.x - now.w / 2, now.x + now.w / 2].map((side) => side * this.zoom + this.x);
+    if (right > this.box.clientWidth - 26) this.x -= right - this.box.clientWidth + 26;
+    if (left < 12) this.x += 12 - left;
     this.lay();
   }
 

@@ -188,7 +188,7 @@ class Work {
       const [value, type] = at < 0 ? [v, ""] : [v.slice(0, at), v.slice(at + 2)];
       return element("li", {}, ...broken(value), element("small", {}, type));
     }))) : null;
-    const title = element("h3", { class: inner >= 0 ? "" : pane.kind(i) }, element("i"), shown.op);
+    const title = element("h3", { class: inner >= 0 ? "plain" : pane.kind(i) }, element("i"), shown.op);
     const name = inner >= 0 ? node.members[inner] || shown.name : node.name;
     const parts = [title, element("p", { class: "name" }, ...broken(name))];
     if (inner >= 0) row("inside", this.link(pane, i, node.op));
@@ -237,7 +237,10 @@ class Work {
       const of = fused === node ? "" : " of what it went into";
       parts.push(this.source(fused, of), element("details", {}, element("summary", {}, `body${of}`), element("pre", {}, there.graph.ops[fused.fused].text)));
     }
-    parts.push(tensors("inputs", shown.inputs), tensors("outputs", shown.outputs));
+    // What is inside has the types of the node that it was, where that is known.
+    const was = inner >= 0 && others.length ? (others[0].byMark.get(`node ${name}`) || [])[0] : undefined;
+    const typed = was === undefined ? shown : others[0].graph.nodes[was];
+    parts.push(tensors("inputs", typed.inputs), tensors("outputs", typed.outputs));
     this.details.replaceChildren(...parts.filter(Boolean));
     this.details.scrollTop = 0;
   }

@@ -7,16 +7,21 @@ import re
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
+import jsonschema
 import onnx
 import pytest
 
 import onnxfuse
 from onnxfuse import view
-from onnxfuse.api.explaining import explain
+from onnxfuse.api.explaining import Explained, explain
 from onnxfuse.viewing import View
 from onnxfuse.viewing.times import read_times, times_of
 
@@ -117,15 +122,43 @@ def test_the_reason_is_that_of_explain(shown: View) -> None:
 
 def test_a_large_model_is_shown_before_it_is_optimized(monkeypatch: pytest.MonkeyPatch) -> None:
     """The page is there at once, says what is done, and is that of both in the end."""
+    seen = threading.Event()
+
+    def slow(*arguments: Any, **options: Any) -> Explained:
+        seen.wait(20)
+        return explain(*arguments, **options)
+
     monkeypatch.setattr("onnxfuse.viewing.showing.LARGE", 2)
+    monkeypatch.setattr("onnxfuse.viewing.showing.explain", slow)
     with view(model()) as served:
+        assert served.summary == "model: 5 nodes, being optimized"
         first = ask(served, below(served, ""))[1]
-        while json.loads(ask(served, below(served, "state"))[1])["step"]:
-            pass
         assert '"pending":true' in first
         assert 'data-side="after"' not in first
+        assert json.loads(ask(served, below(served, "state"))[1])["step"]
+        seen.set()
+        while json.loads(ask(served, below(served, "state"))[1])["step"]:
+            time.sleep(0.02)
         assert 'data-side="after"' in ask(served, below(served, ""))[1]
         assert served.summary == "model: 5 nodes -> 3, 1 of them fused"
+
+
+def test_what_ends_the_work_behind_the_page_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the page, and to whoever waits for its end."""
+    seen = threading.Event()
+
+    def broken(*_: Any, **__: Any) -> Explained:
+        seen.wait(20)
+        raise onnxfuse.ModelError("the model is no model", "Export it again.")
+
+    monkeypatch.setattr("onnxfuse.viewing.showing.LARGE", 2)
+    monkeypatch.setattr("onnxfuse.viewing.showing.explain", broken)
+    with view(model()) as served:
+        seen.set()
+        with pytest.raises(onnxfuse.ModelError, match="no model"):
+            served.wait()
+        told = json.loads(ask(served, below(served, "state"))[1])["failed"]
+        assert told == "the model is no model Export it again."
 
 
 def test_no_weight_is_in_the_page() -> None:
@@ -210,6 +243,21 @@ def test_a_port_that_is_taken_is_told(shown: View) -> None:
     """With what to do."""
     with pytest.raises(onnxfuse.UsageError, match="cannot listen at"):
         view(model(), port=int(urlsplit(shown.url).port or 0))
+
+
+def test_the_address_is_json_where_json_is_asked_for(tmp_path: Path) -> None:
+    """In the documented form, for what opens the page itself."""
+    onnx.save(model(), tmp_path / "m.onnx")
+    call = [sys.executable, "-m", "onnxfuse", "view", "m.onnx", "--json", "--no-browser"]
+    process = subprocess.Popen(call, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    text = "".join(iter(process.stdout.readline, "}\n")) + "}"
+    process.terminate()
+    process.communicate(timeout=20)
+    facts = json.loads(text)
+    form = json.loads((resources.files("onnxfuse.reporting") / "schema.json").read_text())
+    jsonschema.Draft202012Validator(form).validate(facts)
+    assert (facts["command"], facts["url"][:17]) == ("view", "http://127.0.0.1:")
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
