@@ -107,6 +107,7 @@ def test_either_side_selects_the_other(tab: Any) -> None:
         "rect"
     ).evaluate(hue)
     tab.click(".details a")
+    tab.locator(".details .fold").wait_for()  # the address changes first, what it chooses follows
     assert tab.url.endswith("#node=0/after/three")
     assert marked(tab, "before") == ["Relu", "Sigmoid", "Mul"]
     told = tab.inner_text(".details")
