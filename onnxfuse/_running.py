@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from onnxfuse.runtime import Placement, Provider, Session
     from onnxfuse.verification import RealInputs, Tolerance
     from onnxfuse.verification import Report as VerifyReport
+    from onnxfuse.viewing import View
 
 
 def session(
@@ -215,3 +216,30 @@ def ci(
     del given["progress"]
     with using(given.pop("custom_ops")), stepping(progress, "ci") as show:
         return hold(**given, progress=show)
+
+
+def view(
+    model: Model,
+    fused: Model | None = None,
+    *,
+    profile: Profile | str | Path | None = None,
+    shapes: Mapping[str, int | Sequence[int]] | None = None,
+    rules: Sequence[str | Path] = (),
+    host: str = "127.0.0.1",
+    port: int = 0,
+    browser: bool = False,
+) -> View:
+    """Return the page of the model before and after fusion, being served: `.url`, and `.close()` or `with` ends it.
+
+    Without `fused`, the model is optimized in memory; one that has fused ops is shown alone. `profile`: what
+    `onnxfuse.profile` returned, or a file of `onnxfuse profile --json`, of the same models, colours the nodes by time.
+    `shapes`: sizes of dynamic dimensions, or shapes of inputs, for bytes and kernels; by default those of the profile,
+    else 1 for the first dimension of an input and 128 for others. `rules`: folders of rule files beside the shipped
+    ones. `host`: by default nobody on another machine can ask. `port`: by default a free one. `browser`: open it. In a
+    notebook what is returned shows a link. Raises ModelError, RuleError, UsageError.
+    """
+    arguments = locals()
+    from onnxfuse.api.arguments import taken
+    from onnxfuse.viewing import view as shown
+
+    return shown(**taken(view, arguments))

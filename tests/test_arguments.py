@@ -9,7 +9,7 @@ import onnx.parser
 import pytest
 
 import onnxfuse
-from onnxfuse import benchmark, profiling
+from onnxfuse import benchmark, profiling, viewing
 from onnxfuse.api import arguments
 from onnxfuse.benchmark import leaving_out
 from onnxfuse.model import io
@@ -32,7 +32,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_all_public_functions_are_here() -> None:
     """The errors and `Options` are the rest."""
-    assert len(FUNCTIONS) == 14
+    assert len(FUNCTIONS) == 15
     assert all(inspect.isclass(getattr(onnxfuse, n)) for n in {*onnxfuse.__all__} - {f.__name__ for f in FUNCTIONS})
 
 
@@ -99,3 +99,4 @@ def test_written_defaults_are_those_of_the_parts() -> None:
     assert (timed["runs"].default, timed["rounds"].default) == (benchmark.RUNS, benchmark.ROUNDS)
     assert timed["patience"].default == leaving_out.PATIENCE
     assert inspect.signature(onnxfuse.profile).parameters["runs"].default == profiling.RUNS
+    assert inspect.signature(onnxfuse.view).parameters["host"].default == viewing.LOCAL

@@ -279,18 +279,25 @@ def progress(name: str, given: Any) -> Any:
     return given
 
 
+def measured(name: str, given: Any) -> Any:
+    """Return what `onnxfuse.profile` made, or the path of a file of `onnxfuse profile --json`."""
+    if not isinstance(given, str | Path) and not hasattr(given, "as_dict"):
+        raise wrong(name, given, "what onnxfuse.profile returned, or a path")
+    return given
+
+
 KINDS: Mapping[str, Reader] = {
     **dict.fromkeys(("model", "original", "fused"), model),
     **dict.fromkeys(("rules", "custom_ops"), paths),
     **dict.fromkeys(("only", "skip", "require", "names", "archs", "disabled_optimizers"), texts),
     **dict.fromkeys(
         ("guard", "strict_fp32", "freeze_initializers", "isolate", "alone", "time", "cuda_graph", "update", "locked",
-         "bench", "use_tf32", "tf32", "ptx", "batch"), flag,
+         "bench", "use_tf32", "tf32", "ptx", "batch", "browser"), flag,
     ),
     **dict.fromkeys(
         ("tuning", "file", "folder", "target", "config", "save_inputs", "bisect", "plot", "trace", "dump"), path
     ),
-    **dict.fromkeys(("arch", "at"), text),
+    **dict.fromkeys(("arch", "at", "host"), text),
     **dict.fromkeys(("seconds", "patience"), amount),
     **dict.fromkeys(("runs", "rounds", "memory"), whole(1)),
     **dict.fromkeys(("rtol", "atol"), tolerances),
@@ -303,13 +310,14 @@ KINDS: Mapping[str, Reader] = {
     "shapes": shapes,
     "sizes": size_sets,
     "tolerance": number,
-    "seed": whole(0),
+    **dict.fromkeys(("seed", "port"), whole(0)),
     "seeds": wholes(0),
     "top_k": wholes(1),
     "options": options,
     "session_options": session_options,
     "provider_options": option_dicts,
     "kernels": pack,
+    "profile": measured,
     "progress": progress,
 }  # fmt: skip
 """Every argument by its name."""

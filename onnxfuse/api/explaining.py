@@ -1,9 +1,11 @@
 """What fuses in a model, what does not, and the node and the reason where each attempt stopped."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import onnx
 
 from onnxfuse.api import misses, places, tuning
 from onnxfuse.api.compiling import Inspected, inspect
@@ -52,6 +54,8 @@ class Explained:
     """What the kernel pack beside the model covers, where there is one."""
     lowered: Lowered | None = None
     """How the model was converted to lower precision, or would be."""
+    made: onnx.ModelProto | None = None
+    """The optimized model."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain data; with `places` only what is about these nodes, however little it tells."""
@@ -139,6 +143,18 @@ class Explained:
         ]
         return len(near), [*rows]
 
+    def cause(self, node: str) -> str:
+        """Return in one line what became of a node, or why it is as it is: the first thing that `at` tells."""
+        asked = replace(self, places={node: Place(frozenset((node,)))})
+        took, rows = asked.at(node)
+        if took:
+            return took[0]
+        if not rows:
+            return "no rule begins at its operator"
+        matched, rule, where, why = rows[0]
+        part = f"{matched} matched, stopped at {where}" if matched[0].isdigit() else f"{matched} it"
+        return f"{rule} ({part}): {why}"
+
     def at(self, name: str, *, everything: bool = False) -> tuple[list[str], Rows]:
         """Return what became of the nodes asked for by `name`, and the rules' furthest attempts that they had part in.
 
@@ -189,7 +205,8 @@ def _explain(model: Model, options: Options, at: Sequence[str], progress: Progre
     left = {Node(n).name for n in nodes_of(ours.graph)} if at else set()
     asked_for = {name: names.place(name, report, left) for name in at}
     others = outdone(report, rules, Way(origin, options.freeze_initializers), progress)
-    return Explained(report, asked_for, inside, lost, others, found, None if asked is None else asked.file, pack, done)
+    file = None if asked is None else asked.file
+    return Explained(report, asked_for, inside, lost, others, found, file, pack, done, ours)
 
 
 def _alike(of_kinds: Iterable[tuple[Kind, T]]) -> dict[Kind, list[T]]:

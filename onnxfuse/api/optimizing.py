@@ -85,6 +85,9 @@ class Optimized:
         """What was required and is not there."""
         return asked.missed(self.report, self.options.require)
 
+    def _repr_html_(self) -> str:
+        return self.report._repr_html_()
+
     def as_dict(self, source: str | Path, target: str | Path) -> dict[str, Any]:
         """Return every fact for JSON; `source` and `target` are the names of the files."""
         report, missed = self.report, self.missed

@@ -260,8 +260,9 @@ class Report(Tabled):
              b.verdict if r == b.best("fused") else "")
             for b in self.blocks for r in b.rows
         ]  # fmt: skip
+        bars = [r.timing.p50 for b in self.blocks for r in b.rows]
         verdict = f"{self.summary}; {self.portable}" if self.portable else self.summary
-        return Table(verdict, ("shapes", "model", "setting", "p50 us", "95% of it", "speed-up"), rows)
+        return Table(verdict, ("shapes", "model", "setting", "p50 us", "95% of it", "speed-up"), rows, bars)
 
     def missed(self, least: float) -> tuple[Block, ...]:
         """Return the shapes whose speed-up is below `least`."""

@@ -168,11 +168,14 @@ class Profile(Tabled):
     def table(self) -> Table:
         """Return what one run of each model does."""
         sides = [("before", self.before), *([("after", self.after)] if self.after is not None else [])]
+        timed = all(one.us is not None for _, one in sides)
         rows = [
-            (side, str(len(one.work.nodes)), size_text(one.work.bytes), flops_text(one.work.flops))
+            (side, str(len(one.work.nodes)), size_text(one.work.bytes), flops_text(one.work.flops),
+             *([f"{one.us or 0:.1f}"] if timed else []))
             for side, one in sides
-        ]
-        return Table(self.summary, ("one run", "nodes", "device memory", "operations"), rows)
+        ]  # fmt: skip
+        headings = ("one run", "nodes", "device memory", "operations", *(["us"] if timed else []))
+        return Table(self.summary, headings, rows, [one.us or 0 if timed else one.work.bytes for _, one in sides])
 
     @property
     def at(self) -> str:

@@ -141,6 +141,13 @@ def test_the_report_is_one_page_with_everything(models: Path, onnxfuse_command: 
         assert link not in text
 
 
+def test_the_graph_of_a_report_has_what_nodes_cost(models: Path, onnxfuse_command: Command) -> None:
+    """Bytes by estimate in every report, times in that of a profile that ran."""
+    for call, key in (("optimize", '"reads":'), ("profile", '"us":'), ("profile, counted", '"launches":')):
+        onnxfuse_command(*CALLS[call], "--report", "report.html")
+        assert key in (models / "report.html").read_text()
+
+
 def test_the_report_of_a_profile_has_bytes_times_and_both_graphs(models: Path, onnxfuse_command: Command) -> None:
     """The rows that the command prints, whether it was given the fused model or made it; counted alone, no times."""
     wide = ("--shape", "N=64", "--report", "report.html", "--markdown", "summary.md")
