@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from onnxfuse.profiling import Profile
     from onnxfuse.rewrite.report import Report
     from onnxfuse.runtime import Placement, Session
+    from onnxfuse.runtime.capture import Capture
     from onnxfuse.tuning import Tuned
     from onnxfuse.verification import Report as VerifyReport
 
@@ -263,6 +264,18 @@ def explain(model: Model, *, rules: Sequence[str | Path] = ()) -> Report:
     return tell(model, Options(rules=tuple(Path(r) for r in rules))).report
 
 
+def explain_graph(model: Model, *, rules: Sequence[str | Path] = (), isolate: bool = True) -> Capture:
+    """Return what blocks a CUDA graph of what `optimize` makes of the model: `.ok`, `.blocking`, `.frozen`.
+
+    Each reason has `.nodes` by their names in `model`, `.why` and `.mend`. ONNX Runtime's CUDA provider is asked, in a
+    new process with `isolate`. `rules`: folders of your own rules. Raises DeviceError where CUDA cannot be used,
+    ModelError where the model does not open on it.
+    """
+    from onnxfuse.api import apart
+
+    return apart.call(apart.explain_graph, model, isolate=isolate, rules=tuple(rules))
+
+
 def unfuse(model: Model) -> onnx.ModelProto:
     """Return the model with every fused op replaced by the nodes that it stands for; the one given is left as it is.
 
@@ -374,6 +387,7 @@ __all__ = [
     "compile",
     "dump",
     "explain",
+    "explain_graph",
     "export_library",
     "guard",
     "optimize",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import onnx
 
-from onnxfuse.api import running
+from onnxfuse.api import capturing, running
 from onnxfuse.api.source import Model, Source, plain
 from onnxfuse.model import external, io, isolation
 from onnxfuse.model.errors import CrashError
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 verify = running.verify
+explain_graph = capturing.explain_graph
 
 
 def bench(*models: Any, **options: Any) -> "BenchReport":
