@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from onnxfuse.rewrite.report import Report
     from onnxfuse.runtime import Placement, Session
     from onnxfuse.runtime.capture import Capture
+    from onnxfuse.runtime.runner import Runner
     from onnxfuse.tuning import Tuned
     from onnxfuse.verification import Report as VerifyReport
 
@@ -267,9 +268,8 @@ def explain(model: Model, *, rules: Sequence[str | Path] = ()) -> Report:
 def explain_graph(model: Model, *, rules: Sequence[str | Path] = (), isolate: bool = True) -> Capture:
     """Return what blocks a CUDA graph of what `optimize` makes of the model: `.ok`, `.blocking`, `.frozen`.
 
-    Each reason has `.nodes` by their names in `model`, `.why` and `.mend`. ONNX Runtime's CUDA provider is asked, in a
-    new process with `isolate`. `rules`: folders of your own rules. Raises DeviceError where CUDA cannot be used,
-    ModelError where the model does not open on it.
+    Each reason has `.nodes`, `.why` and `.mend`. ONNX Runtime's CUDA provider is asked, by default in a new process.
+    Raises DeviceError where CUDA cannot be used, ModelError where the model does not open on it.
     """
     from onnxfuse.api import apart
 
@@ -304,6 +304,25 @@ def session(
     from onnxfuse.runtime import session as open_session
 
     return open_session(model, providers, session_options, **options)
+
+
+def runner(
+    model: onnx.ModelProto | bytes | str | Path,
+    *,
+    graphs: int = 8,
+    providers: Sequence[str | tuple[str, Mapping[str, Any]]] | None = None,
+    rules: Sequence[str | Path] = (),
+    kernels: str | Path | Literal[False] | None = None,
+) -> Runner:
+    """Return the model as a function of arrays that captures CUDA graphs by itself: `runner(model)({"x": x})["y"]`.
+
+    Arrays are NumPy's, CuPy's, torch's, or speak DLPack; outputs are of the kind of the first input. Shapes that come
+    again get a CUDA graph, at most `graphs` at a time. What cannot be captured runs plainly, and `.why_not` says why;
+    `.bind(inputs)` is a graph with its memory, which copies nothing. The rest is as for `session`.
+    """
+    from onnxfuse.runtime.runner import Runner
+
+    return Runner(model, graphs=graphs, providers=providers, rules=rules, kernels=kernels)
 
 
 def register(
@@ -393,6 +412,7 @@ __all__ = [
     "optimize",
     "profile",
     "register",
+    "runner",
     "session",
     "tune",
     "unfuse",

@@ -9,7 +9,6 @@ from onnxfuse.api.options import Options
 from onnxfuse.api.source import Model
 from onnxfuse.model.errors import CrashError, DeviceError, ModelError
 from onnxfuse.model.isolation import Crash, Progress, isolated
-from onnxfuse.model.types import first_line
 
 if TYPE_CHECKING:
     from onnxfuse.runtime.capture import Capture
@@ -34,7 +33,7 @@ def explain_graph(
     """
     from onnxfuse.runtime.capture import capture  # ONNX Runtime is imported where something is to be run.
     from onnxfuse.runtime.cuda import cuda_unusable
-    from onnxfuse.runtime.opening import ORT_ERRORS
+    from onnxfuse.runtime.opening import ORT_ERRORS, reason
 
     asked = options or Options(rules=tuple(Path(r) for r in rules))
     missing = isolated(lambda _: cuda_unusable())
@@ -49,7 +48,7 @@ def explain_graph(
         found = isolated(lambda _: capture(made, asked.rules))
     except ORT_ERRORS as error:
         raise ModelError(
-            f"ONNX Runtime does not open the optimized model on CUDA: {first_line(error)}",
+            f"ONNX Runtime does not open the optimized model on CUDA: {reason(error)}",
             "Check that the original runs there: onnxfuse verify.",
         ) from error
     if isinstance(found, Crash):

@@ -20,10 +20,10 @@ from onnxfuse.model.fused import DOMAIN, fused_ops, replaced_nodes
 from onnxfuse.model.graph import Node
 from onnxfuse.model.inference import infer_shapes
 from onnxfuse.model.nested import bodies
-from onnxfuse.model.types import first_line, shell, value_types
+from onnxfuse.model.types import shell, value_types
 from onnxfuse.runtime.cuda import PROVIDER
 from onnxfuse.runtime.inference import CPU, Session, session
-from onnxfuse.runtime.opening import ORT_ERRORS, SILENT
+from onnxfuse.runtime.opening import ORT_ERRORS, SILENT, reason
 
 Kind = Literal["control flow", "no kernel", "copied shape", "waits", "read at capture", "random", "refused"]
 
@@ -125,7 +125,7 @@ def _refusal(light: onnx.ModelProto, rules: Sequence[str | Path]) -> str:
     try:
         session(light, [(PROVIDER, {"enable_cuda_graph": "1"}), CPU], options, rules=rules, kernels=False)
     except ORT_ERRORS as error:
-        return first_line(error)
+        return reason(error)
     return ""
 
 

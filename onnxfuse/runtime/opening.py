@@ -5,6 +5,7 @@ A file can make ONNX Runtime end the process while it opens it: 1.31.1 does for 
 below opset 17. So a command asks in a child.
 """
 
+import re
 from collections.abc import Callable
 
 import onnx
@@ -30,6 +31,11 @@ PATIENCE = 120.0
 
 SILENT = 4
 """ONNX Runtime's severity for nothing, not even errors: what goes wrong is raised and told by us."""
+
+
+def reason(error: BaseException) -> str:
+    """Return what ONNX Runtime says in its first line, without the code in front."""
+    return re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", first_line(error))
 
 
 def refusal(model: onnx.ModelProto) -> Refused | None:
