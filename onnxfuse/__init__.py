@@ -12,7 +12,7 @@ nothing at all: until the first line of a command runs (`onnxfuse.cli`), Python 
 from __future__ import annotations
 
 from onnxfuse._making import compile, dump, explain, export_library, guard, optimize, tune, unfuse
-from onnxfuse._running import bench, ci, profile, register, session, verify, view
+from onnxfuse._running import bench, ci, explain_graph, profile, register, runner, session, verify, view
 from onnxfuse.model.errors import (
     CrashError,
     DeviceError,
@@ -57,11 +57,13 @@ __all__ = [
     "compile",
     "dump",
     "explain",
+    "explain_graph",
     "export_library",
     "guard",
     "optimize",
     "profile",
     "register",
+    "runner",
     "session",
     "tune",
     "unfuse",

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from onnxfuse.benchmark import Report as BenchReport
     from onnxfuse.profiling import Profile
     from onnxfuse.runtime import Placement, Provider, Session
+    from onnxfuse.runtime.capture import Capture
+    from onnxfuse.runtime.runner import Runner
     from onnxfuse.verification import RealInputs, Tolerance
     from onnxfuse.verification import Report as VerifyReport
     from onnxfuse.viewing import View
@@ -49,6 +51,42 @@ def session(
     given = taken(session, arguments, model=opened_model, providers=providers_with_options)
     more = {key: given.pop(key) for key in ("provider_options", "disabled_optimizers")}
     return open_session(**given, **{key: value for key, value in more.items() if value is not None})
+
+
+def runner(
+    model: onnx.ModelProto | bytes | str | Path,
+    *,
+    graphs: int = 8,
+    providers: Sequence[Provider] | None = None,
+    rules: Sequence[str | Path] = (),
+    kernels: str | Path | Literal[False] | None = None,
+) -> Runner:
+    """Return the model as a function of arrays that captures CUDA graphs by itself: `runner(model)({"x": x})["y"]`.
+
+    Arrays are NumPy's, CuPy's, torch's, or speak DLPack; outputs are of the kind of the first input. Shapes that come
+    again get a CUDA graph, at most `graphs` at a time. What cannot be captured runs plainly, and `.why_not` says why;
+    `.bind(inputs)` is a graph with its memory, which copies nothing. `providers`, `rules`, `kernels`: as for `session`.
+    """
+    arguments = locals()
+    from onnxfuse.api.arguments import opened_model, providers_with_options, taken
+    from onnxfuse.runtime.runner import Runner
+
+    return Runner(**taken(runner, arguments, model=opened_model, providers=providers_with_options))
+
+
+def explain_graph(model: Model, *, rules: Sequence[str | Path] = (), isolate: bool = True) -> Capture:
+    """Return what blocks a CUDA graph of what `optimize` makes of the model: `.ok`, `.blocking`, `.frozen`.
+
+    Each reason has `.nodes`, `.why` and `.mend`. `rules`: folders of rule files beside the shipped ones. ONNX Runtime's
+    CUDA provider is asked, in a new process where `isolate` is True. Raises DeviceError where CUDA cannot be used,
+    ModelError where the model does not open on it.
+    """
+    arguments = locals()
+    from onnxfuse.api import apart
+    from onnxfuse.api.arguments import taken
+
+    given = taken(explain_graph, arguments)
+    return apart.call(apart.explain_graph, given.pop("model"), **given)
 
 
 def register(

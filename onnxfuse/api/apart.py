@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import onnx
 
-from onnxfuse.api import running
+from onnxfuse.api import capturing, running
 from onnxfuse.api.showing import showing
 from onnxfuse.api.source import Model, Source, plain
 from onnxfuse.model import custom_ops, external, io, isolation
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 verify = running.verify
+explain_graph = capturing.explain_graph
 
 
 def bench(*models: Any, **options: Any) -> "BenchReport":
@@ -58,7 +59,7 @@ def call(
     Raises what it raises; CrashError where that process itself ends, UsageError for what cannot be sent to it.
     """
     if not isolate:
-        return work(*models, progress=progress, **options)
+        return work(*models, progress=progress or running.quiet, **options)
     with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
         given = [None if m is None else _sent(plain(m), Path(folder) / f"{n}.onnx") for n, m in enumerate(models)]
         found: T | Crash = isolation.apart(

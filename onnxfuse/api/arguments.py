@@ -310,7 +310,7 @@ KINDS: Mapping[str, Reader] = {
     "shapes": shapes,
     "sizes": size_sets,
     "tolerance": number,
-    **dict.fromkeys(("seed", "port"), whole(0)),
+    **dict.fromkeys(("seed", "port", "graphs"), whole(0)),
     "seeds": wholes(0),
     "top_k": wholes(1),
     "options": options,

@@ -5,10 +5,11 @@ from pathlib import Path
 import click
 from rich.markup import escape
 
+from onnxfuse.api.capturing import explain_graph
 from onnxfuse.api.compiling import Inspected
 from onnxfuse.api.explaining import Explained, explain
 from onnxfuse.api.options import Options, Tuning
-from onnxfuse.cli import compiled, tuning
+from onnxfuse.cli import capturing, compiled, tuning
 from onnxfuse.cli.console import output, print_json, print_rows, working
 from onnxfuse.cli.lowered import print_precision
 from onnxfuse.cli.parameters import JSON_OPTION, custom_ops_option, node_names, rule_names, rules_option
@@ -46,6 +47,7 @@ SCREEN = 12
     shell_complete=node_names,
     help="Why this node, value or pattern of names is as it is: the rules' furthest attempts, the cause first.",
 )
+@click.option("--graph", is_flag=True, help="What blocks a CUDA graph of the optimized model, and why; needs a GPU.")
 @click.option("--all", "everything", is_flag=True, help="Print every row.")
 @JSON_OPTION
 def command(
@@ -55,6 +57,7 @@ def command(
     tuning_file: Path | None,
     nearest: bool,
     at: tuple[str, ...],
+    graph: bool,
     everything: bool,
     as_json: bool,
 ) -> int:
@@ -62,6 +65,16 @@ def command(
     if nearest and at:
         raise UsageError("--near and --at exclude each other: the whole model, or one node")
     options = Options(folders, only, tuning=None if tuning_file is None else Tuning(tuning_file))
+    if graph:
+        if nearest or at:
+            raise UsageError("--graph looks at the whole model as it will run: it goes with neither --near nor --at")
+        with working("load") as progress:
+            captured = explain_graph(source, options=options, progress=lambda step, done, total: progress(step))
+        if as_json:
+            print_json("explain", {"ok": True, "graph": captured.as_dict()})
+        else:
+            capturing.show(captured, output(), None if everything else SCREEN)
+        return 0
     with working("load") as progress:
         found = explain(source, options, at, progress)
     limit = None if everything else SCREEN

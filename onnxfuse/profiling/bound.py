@@ -1,7 +1,6 @@
 """Sessions whose inputs and outputs stay where they run: nothing is copied between the runs that are timed."""
 
 import json
-import re
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from onnxfuse.model.errors import DeviceError, ModelError, UsageError
 from onnxfuse.model.types import first_line
 from onnxfuse.profiling.settings import ModelName, Setting
 from onnxfuse.runtime.opening import load_custom_ops, unregistered
+from onnxfuse.runtime.opening import reason as reason
 from onnxfuse.verification.inputs import Array
 from onnxfuse.verification.sessions import (
     CUDA,
@@ -172,11 +172,6 @@ def events_of(session: onnxruntime.InferenceSession) -> list[dict[str, Any]]:
         ) from error
     file.unlink()
     return events
-
-
-def reason(error: BaseException) -> str:
-    """Return what ONNX Runtime says in its first line, without the code in front."""
-    return re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", first_line(error))
 
 
 def _ort_value(x: Array) -> onnxruntime.OrtValue:

@@ -62,8 +62,9 @@ NO_DEVICE = 100
 RELAXED = 2
 """CU_STREAM_CAPTURE_MODE_RELAXED: what this thread does is not counted among what a capture forbids."""
 
-NO_FAULT = (0, 3, 4, 201)
-"""What cuCtxSynchronize returns where it is well, or where no CUDA was started in this thread."""
+NO_FAULT = (0, 3, 4, 201, *range(900, 909))
+"""What cuCtxSynchronize returns where it is well, where no CUDA was started in this thread, and while a capture that
+failed is still open in it (CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED and those after it)."""
 
 
 def _words(driver: ctypes.CDLL, code: int) -> str:

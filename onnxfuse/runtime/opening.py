@@ -35,6 +35,11 @@ SILENT = 4
 """ONNX Runtime's severity for nothing, not even errors: what goes wrong is raised and told by us."""
 
 
+def reason(error: BaseException) -> str:
+    """Return what ONNX Runtime says in its first line, without the code in front."""
+    return re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", first_line(error))
+
+
 def load_custom_ops(options: onnxruntime.SessionOptions, libraries: Sequence[Path] | None = None) -> None:
     """Let sessions of these options have the operators of the user's libraries, by default those of `--custom-ops`.
 

@@ -1,0 +1,134 @@
+"""What blocks a CUDA graph: asked of ONNX Runtime's own CUDA provider, on the stand-in CUDA libraries."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnxruntime
+
+import onnxfuse
+from onnxfuse.runtime.capture import capture
+from onnxfuse.runtime.cuda import cuda_unusable
+from tests.runtime.conftest import ROOT, FakeCuda
+
+HEAD = '<ir_version: 10, opset_import: ["" : 22]>'
+
+BLOCKED = {
+    "no kernel": """g (float[N,8] x) => (float[N,8] y) {
+      [up] a = Relu (x)  [curve] b = Asinh (a)  [down] y = Relu (b) }""",
+    "no kernel in float16": """g (float16[N,2,8,8] x, float16[N,8,8,2] t) => (float16[N,2,8,8] y) {
+      [warp] w = GridSample (x, t)  [act] y = Relu (w) }""",
+    "copied shape": """g (float[N,8] x) => (float[N,8] y) {
+      s = Shape <start = 0, end = 1> (x)  [count] n = Cast <to = 1> (s)
+      [act] a = Relu (x)  [scaled] y = Mul (a, n) }""",
+    "input on the CPU": """g (float[N,8] x) => (float[N,8] y) {
+      s = Shape <start = 0, end = 1> (x)  [count] n = Cast <to = 1> (s)  [scaled] y = Mul (x, n) }""",
+    "shapes alone": """g (float[N,2,4] x) => (float[M,K] y) {
+      [extents] s = Shape <start = 0, end = 1> (x)  m1 = Constant <value = int64[1] {-1}> ()
+      [both] d = Concat <axis = 0> (s, m1)  [flat] r = Reshape (x, d)  [act] y = Relu (r) }""",
+    "control flow": """g (float[N,8] x, bool c) => (float[N,8] y) {
+      [choice] y = If (c) <then_branch = a () => (float[N,8] t) { t = Relu (x) },
+                           else_branch = b () => (float[N,8] e) { e = Neg (x) }> }""",
+    "waits": "g (float[N,8] x) => (int64[2,K] y) { [found] y = NonZero (x) }",
+    "read at capture": "g (float[N,8] x, int64[2] s) => (float[A,B] y) { [as_told] y = Reshape (x, s) }",
+    "random": "g (float[N,8] x) => (float[N,8] y) { [noise] r = RandomNormalLike (x)  [sum] y = Add (x, r) }",
+}
+
+
+def model(name: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(HEAD + BLOCKED[name])
+
+
+def reasons() -> Any:
+    found = {}
+    for name in BLOCKED:
+        told = capture(model(name))
+        found[name] = {
+            "ok": told.ok,
+            "blocking": [[b.kind, list(b.nodes)] for b in told.blocking],
+            "frozen": [[b.kind, list(b.nodes)] for b in told.frozen],
+            "on CPU": told.on_cpu,
+            "opens": opens(model(name)),
+        }
+    return found
+
+
+def opens(given: onnx.ModelProto) -> bool:
+    """Whether ONNX Runtime itself opens a session with CUDA graphs."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    cuda = ("CUDAExecutionProvider", {"enable_cuda_graph": "1"})
+    try:
+        onnxruntime.InferenceSession(given.SerializeToString(), options, providers=[cuda, "CPUExecutionProvider"])
+    except Exception as error:
+        return "graph capture" not in str(error)
+    return True
+
+
+def test_each_reason_is_told_with_its_nodes(on_fake_cuda: FakeCuda) -> None:
+    """And the verdict is ONNX Runtime's, but for what waits, which it refuses only in the run that captures."""
+    found = on_fake_cuda(reasons)
+    assert {n: f["blocking"] for n, f in found.items()} == {
+        "no kernel": [["no kernel", ["Asinh curve"]]],
+        "no kernel in float16": [["no kernel", ["GridSample warp"]]],
+        "copied shape": [["copied shape", ["Cast count"]]],
+        "input on the CPU": [["copied shape", ["Mul scaled"]]],
+        "shapes alone": [],
+        "control flow": [["control flow", ["If choice"]]],
+        "waits": [["waits", ["NonZero found"]]],
+        "read at capture": [],
+        "random": [],
+    }
+    assert {n: f["frozen"] for n, f in found.items() if f["frozen"]} == {
+        "control flow": [["read at capture", ["c"]]],
+        "read at capture": [["read at capture", ["s"]]],
+        "random": [["random", ["RandomNormalLike noise"]]],
+    }
+    assert all(f["ok"] == f["opens"] for n, f in found.items() if n != "waits")
+    assert found["shapes alone"]["on CPU"] == 1
+
+
+def of_a_fused_model() -> Any:
+    made = onnx.parser.parse_model(
+        HEAD
+        + """g (float[N,8] x) => (float[N,8] y) {
+          [up] a = Relu (x)  [twice] b = Add (a, a)  s = Shape <start = 0, end = 1> (x)  [count] n = Cast <to = 1> (s)
+          [scaled] c = Mul (b, n)  [down] y = Sigmoid (c) }"""
+    )
+    return capture(onnxfuse.optimize(made)).as_dict()
+
+
+def test_a_fused_op_is_told_by_its_original_nodes(on_fake_cuda: FakeCuda) -> None:
+    """What reads the copied number is a node inside a fused op, and is called as it was."""
+    (blocker,) = on_fake_cuda(of_a_fused_model)["blocking"]
+    assert blocker["nodes"] == ["Cast count"]
+    assert "Mul scaled" in blocker["why"]
+    assert "--shape" in blocker["mend"]
+
+
+def command(file: Path, libraries: Path | None, *more: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | ({"LD_LIBRARY_PATH": str(libraries)} if libraries else {}) | {"COLUMNS": "200"}
+    line = [sys.executable, "-m", "onnxfuse", "explain", str(file), "--graph", *more]
+    return subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_the_command_names_what_blocks_and_what_to_do(fake_cuda: Path, tmp_path: Path) -> None:
+    """Of the model as optimize makes it; without CUDA it says that it has nobody to ask."""
+    file = tmp_path / "in.onnx"
+    onnx.save(model("copied shape"), file)
+    told = command(file, fake_cuda)
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.startswith("no CUDA graph: 1 node in the way, 1 reason; ONNX Runtime")
+    assert "Cast count" in told.stdout
+    assert "next: Fix the sizes" in told.stdout
+    facts = json.loads(command(file, fake_cuda, "--json").stdout)
+    assert facts["graph"]["dims"] == ["N"]
+    assert not facts["graph"]["ok"]
+    if cuda_unusable() is not None:
+        missing = command(file, None)
+        assert missing.returncode == 5
+        assert "asked of ONNX Runtime's CUDA provider, which cannot be used here" in missing.stderr
