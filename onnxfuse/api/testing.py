@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from onnxfuse.api import running
+from onnxfuse.api import misses, running
 from onnxfuse.api.rules import as_line, example_model
 from onnxfuse.model.errors import ModelError, OnnxfuseError, RuleError
 from onnxfuse.model.fused import DOMAIN, fused_ops
@@ -43,6 +43,8 @@ class Fault:
     """What is wrong, and what was expected."""
     diff: tuple[str, ...] = ()
     """What the file says or the model was, with "-", and what came out, with "+": operators, or lines of graph text."""
+    why: tuple[str, ...] = ()
+    """Of an example that does not become its `after`: where the rule's attempts that got furthest stopped, and why."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,9 @@ class Tested:
             "cases": self.cases,
             "kernels": self.kernels,
             "bodies": list(self.bodies),
-            "faults": [{"example": f.example, "fact": f.fact, "diff": list(f.diff)} for f in self.faults],
+            "faults": [
+                {"example": f.example, "fact": f.fact, "diff": list(f.diff), "why": list(f.why)} for f in self.faults
+            ],
         }
 
 
@@ -141,7 +145,7 @@ def _faults(
     if example.refusal:
         fault = _wrongly_refused(example, before, after, report)
     else:
-        fault = _wrongly_made(example, after) or _not_valid(after)
+        fault = _wrongly_made(one, example, after, report) or _not_valid(after)
     if fault is not None:
         yield replace(fault, example=index)
         return
@@ -163,12 +167,14 @@ def _wrongly_refused(example: Example, before: onnx.ModelProto, after: onnx.Mode
     return Fault(0, "it stays as it is for another reason", (f"- {example.refusal}", *seen))
 
 
-def _wrongly_made(example: Example, after: onnx.ModelProto) -> Fault | None:
+def _wrongly_made(one: Rule, example: Example, after: onnx.ModelProto, report: Report) -> Fault | None:
     """Return the fault of an example that does not become what its file says."""
     made = operators(after)
     if made == list(example.after):
         return None
-    return Fault(0, "it becomes something else than `after` says", _diff(example.after, made))
+    stops = [f"{a.op or a.rule} grew no further: at {s.node}: {s.reason}" for a in report.applied for s in a.stops]
+    why = stops if report.applied else misses.why(report, one.name) or ["no attempt got anywhere"]
+    return Fault(0, "it becomes something else than `after` says", _diff(example.after, made), tuple(why))
 
 
 def _not_valid(after: onnx.ModelProto) -> Fault | None:

@@ -48,3 +48,5 @@ def _print_fault(one: "Tested", fault: "Fault", console: Console) -> None:
         console.print(f"  {line}", style=COLORS.get(line[:1], "dim"), markup=False, soft_wrap=True)
     if len(fault.diff) > MOST_LINES:
         console.print(f"  ... and {len(fault.diff) - MOST_LINES} lines more", style="dim")
+    for line in fault.why:
+        console.print(f"  why: {line}", markup=False, soft_wrap=True)

@@ -40,6 +40,14 @@ WRONG = {
         rule("y = HardSwish (x)", example('after = ["Relu"]')),
         ["something else than `after`", "- Relu", "+ HardSwish"],
     ),
+    "why not": (
+        rule("y = HardSwish (x)", example('after = ["HardSwish"]', 5)),
+        ["- HardSwish", "why: mine at Div y: stopped at c: has the constant 5, the rule wants 6"],
+    ),
+    "nowhere": (
+        rule("y = HardSwish (x)", example('after = ["HardSwish"]', model=MODEL.replace("Div (m", "Sub (m"))),
+        ["+ Sub", "why: no attempt got anywhere"],
+    ),
     "applies": (
         rule("y = HardSwish (x)", RIGHT, example('refusal = "graph output"')),
         ["example 2", "the rule applies, though `refusal` says 'graph output'", "+ y = HardSwish (x)"],
