@@ -100,6 +100,18 @@ def test_a_broken_promise_is_exit_1_with_what_differs(name: str, mine: Path, onn
         assert words in done.out, done.out
 
 
+def test_types_that_a_rule_is_not_for_are_told(mine: Path, onnxfuse_command: Command) -> None:
+    """It was run in float32 alone, and why not in float16."""
+    text = rule("y = HardSwish (x)", RIGHT).replace('to = "', 'where = ["dtype(x) in (float32)"]\nto = "')
+    mine.write_text(text)
+    done = onnxfuse_command("rules", "--test", "--rules", "mine")
+    assert done.code == 0, done.out
+    assert "float32, not float16" in done.out
+    assert "example 1 in float16 stays as it is: mine at Div y: stopped at y: dtype(x) is float16" in done.out
+    (one,) = json.loads(onnxfuse_command("rules", "--test", "--rules", "mine", "--json").out)["tested"]
+    assert [(w["example"], w["type"]) for w in one["without"]] == [(1, "float16")]
+
+
 def test_an_example_that_applies_against_its_file_is_not_shown_as_refused(
     mine: Path, onnxfuse_command: Command
 ) -> None:
