@@ -18,6 +18,9 @@ MODEL = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,4] x) => (float[N
 <float k = {3}, float zero = {0}, float six = {%d}> {
   a = Add (k, x) c = Clip (a, zero, six) m = Mul (c, x) y = Div (m, six) }"""
 
+WITHOUT = MODEL.replace("<float k", "<float[4] w, float k").replace("(c, x)", "(c, w)")
+"""A weight is declared, and has no numbers."""
+
 
 def rule(to: str = "y = HardSwish (x)", *examples: str) -> str:
     """Return a rule file that writes `to` in the place of HardSwish spelled out."""
@@ -59,6 +62,10 @@ WRONG = {
     "no model": (
         rule("y = HardSwish (x)", example('after = ["Relu"]', model="g (float[4] x) => (float[4] y { y = Relu (x) }")),
         ["[[example]]", "mine.toml"],
+    ),
+    "no values": (
+        rule("y = HardSwish (x)", example('after = ["HardSwish"]', model=WITHOUT)),
+        ["'w' has no values, and nothing computes it", "make it an input of the example"],
     ),
     "another shape": (
         rule("y = ReduceMax (x)", example('after = ["ReduceMax"]')),
