@@ -234,9 +234,13 @@ def _known_inputs(graph: Graph, node: Node) -> dict[str, np.ndarray] | None:
     if elements is None:
         return None
     size = elements * onnx.helper.tensor_dtype_to_np_dtype(output.dtype).itemsize
-    table = max((a.nbytes for a in known.values()), default=0)
-    kept = size <= SMALL or size <= min(TABLED, SPREAD * table)
+    kept = size <= SMALL or _looks_up(node, known, size)
     return known if kept or _frees(graph, node, size) or _fills(graph, node, size) else None
+
+
+def _looks_up(node: Node, known: dict[str, np.ndarray], size: int) -> bool:
+    """Return whether `node` gathers from a table of constants what is small enough to be kept in its place."""
+    return node.op == "Gather" and size <= min(TABLED, SPREAD * max(a.nbytes for a in known.values()))
 
 
 def _fills(graph: Graph, node: Node, size: int) -> bool:
