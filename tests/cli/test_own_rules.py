@@ -14,10 +14,13 @@ from tests.cli.conftest import Command
 OWN = '''summary = "A Relu of a sum, as one op."
 [fuse]
 template = "pointwise"
-least = 2
+least = 0
 [[fuse.anchor]]
 pattern = """(x, y) => (z) { a = Add (x, y)  z = Relu (a) }"""
 '''
+
+SUM = """<ir_version: 10, opset_import: ["": 21]>
+g (float[N,8] x, float[N,8] y) => (float[N,8] z) { a = Add (x, y)  z = Relu (a) }"""
 
 
 @pytest.mark.parametrize(
@@ -56,6 +59,7 @@ def test_a_folder_that_is_none_is_told_first(command: str, onnxfuse_command: Com
 
 def test_what_to_do_next_has_the_rules_again(folder: Path, onnxfuse_command: Command) -> None:
     """Commands that are printed do what they are said to do; of an op whose rule is not given, that is told."""
+    onnx.save(onnx.parser.parse_model(SUM), folder / "in.onnx")
     (folder / "my rules").mkdir()
     (folder / "my rules" / "relu_of_sum.toml").write_text(OWN)
     done = onnxfuse_command("optimize", "in.onnx", "out.onnx", "--rules", "my rules", "--only", "relu_of_sum")
