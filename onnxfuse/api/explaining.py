@@ -21,6 +21,7 @@ from onnxfuse.model.graph import Node
 from onnxfuse.model.lost_types import Lost
 from onnxfuse.model.nested import nodes_of
 from onnxfuse.rewrite.each_graph import each_graph
+from onnxfuse.rewrite.language import pack
 from onnxfuse.rewrite.report import Near, Report
 from onnxfuse.rewrite.unfuse import unfuse
 
@@ -162,9 +163,10 @@ class Explained:
         """
         place = self.places[name]
         now = [one.verdict for one in place.inside]
-        return [*now, *places.took(self.report, place)], places.rows(
-            self.report, place, self.lost, everything=everything
-        )
+        took = places.took(self.report, place)
+        if any(not one.given for one in place.inside):
+            took = [f"without it, {what}" for what in took]
+        return [*now, *took], places.rows(self.report, place, self.lost, everything=everything)
 
 
 def explain(
@@ -185,7 +187,7 @@ def _explain(model: Model, options: Options, at: Sequence[str], progress: Progre
     origin = Origin(plain(model), options.strict_fp32)
     ours = origin.fresh()
     origin, done = converted(ours, origin, options, progress)
-    inside = places.held(ours)
+    inside = places.held(ours, {r.name for r in pack.select(options.rules)})
     asked = options.tuning
     found = tuning.carried(ours, rules, progress) if asked is None else tuning.find(ours, asked, rules, progress)
     if at:
@@ -201,12 +203,12 @@ def _explain(model: Model, options: Options, at: Sequence[str], progress: Progre
 
     report = Way(origin, options.freeze_initializers, found).run(ours, rules, follow)
     report.notes += [f"{loss.fact}: {loss.mend}" for loss in lost]
-    pack = inspect(Path(origin.source)) if isinstance(origin.source, str | Path) else None
+    compiled = inspect(Path(origin.source)) if isinstance(origin.source, str | Path) else None
     left = {Node(n).name for n in nodes_of(ours.graph)} if at else set()
     asked_for = {name: names.place(name, report, left) for name in at}
     others = outdone(report, rules, Way(origin, options.freeze_initializers), progress)
     file = None if asked is None else asked.file
-    return Explained(report, asked_for, inside, lost, others, found, file, pack, done, ours)
+    return Explained(report, asked_for, inside, lost, others, found, file, compiled, done, ours)
 
 
 def _alike(of_kinds: Iterable[tuple[Kind, T]]) -> dict[Kind, list[T]]:

@@ -45,6 +45,8 @@ class Inside:
     """The original nodes, as "Op name"."""
     body: tuple[str, ...]
     """What is inside, lines of ONNX's text."""
+    given: bool = True
+    """Whether its rule is among those that are looked at now."""
 
     @property
     def names(self) -> frozenset[str]:
@@ -55,7 +57,10 @@ class Inside:
     def verdict(self) -> str:
         """What it is, in one line."""
         what = f"{self.op} (rule {self.rule}, kernel {self.template})"
-        return f"is in the fused op {what}, which stands for {operators(self.came_from)}"
+        stands = f"is in the fused op {what}, which stands for {operators(self.came_from)}"
+        return (
+            stands if self.given else f"{stands}; made by rule '{self.rule}', which is not given here: --rules FOLDER"
+        )
 
 
 @dataclass(frozen=True)
@@ -70,12 +75,14 @@ class Place:
     """Whether none of them is left, and no rule took any: a built-in step did."""
 
 
-def held(model: onnx.ModelProto) -> tuple[Inside, ...]:
-    """Return the fused ops that stand in a model, one for each node."""
+def held(model: onnx.ModelProto, known: Collection[str]) -> tuple[Inside, ...]:
+    """Return the fused ops that stand in a model, one for each node; `known` are the names of the rules there are."""
     ops = fused_ops(model)
     bodies = {name: tuple(as_line(n) for n in op.body.node) for name, op in ops.items()}
     return tuple(
-        Inside(Node(n).name, n.op_type, op.rule, op.template, replaced_nodes(n, op), bodies[n.op_type])
+        Inside(
+            Node(n).name, n.op_type, op.rule, op.template, replaced_nodes(n, op), bodies[n.op_type], op.rule in known
+        )
         for n in nodes_of(model.graph)
         if n.domain == DOMAIN and (op := ops.get(n.op_type)) is not None
     )

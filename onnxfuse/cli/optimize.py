@@ -199,7 +199,8 @@ def command(
     if as_json:
         print_json("optimize", done.facts)
     else:
-        show(done.facts, done.tuned, errors(quiet=verbosity() < 0) if todo[0].target is None else results())
+        console = errors(quiet=verbosity() < 0) if todo[0].target is None else results()
+        show(done.facts, done.tuned, console, options.rules)
     return EXPECTATION_NOT_MET if done.facts["not_met"] else 0
 
 

@@ -1,5 +1,7 @@
 """What `optimize` did, on one screen: the verdict, what was measured, guarded and applied, what to do next."""
 
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +22,9 @@ OPERATORS, LEFT = 6, 3
 """Rows of each table: what was done and what is left fit one screen."""
 
 
-def show(facts: dict[str, Any], tuned: "Tuned | None", console: Console) -> None:
-    """Print what was done; `facts` is what `--json` prints of it."""
+def show(facts: dict[str, Any], tuned: "Tuned | None", console: Console, folders: Sequence[Path] = ()) -> None:
+    """Print what was done; `facts` is what `--json` prints of it, `folders` those of rules that were given."""
+    same = escape("".join(f" --rules {shlex.quote(str(f))}" for f in folders) + again())
     nodes = facts["nodes"]
     for line in facts["not_met"]:
         console.print(f"[bold red]not met:[/] {escape(line)}; nothing was written")
@@ -66,20 +69,18 @@ def show(facts: dict[str, Any], tuned: "Tuned | None", console: Console) -> None
             console.print(f"removed: {escape(file)}, which only the model that was there before read", soft_wrap=True)
         if "undone" not in facts and STREAM not in (facts["source"], facts["target"]):
             console.print(
-                f"next: onnxfuse verify {escape(facts['source'])} {escape(facts['target'])}{escape(again())}",
+                f"next: onnxfuse verify {escape(facts['source'])} {escape(facts['target'])}{same}",
                 style="dim",
                 soft_wrap=True,
             )
     if "left" in facts:
-        _print_left(facts["left"], console)
+        _print_left(facts["left"], console, same)
     if "dump" in facts:
         _print_dump(facts["dump"], console)
     if "compiled" in facts:
         compiled.show(facts["compiled"], console)
     if facts["source"] != STREAM and "undone" not in facts:  # what came through it is gone
-        console.print(
-            f"why not more: onnxfuse explain {escape(facts['source'])}{escape(again())}", style="dim", soft_wrap=True
-        )
+        console.print(f"why not more: onnxfuse explain {escape(facts['source'])}{same}", style="dim", soft_wrap=True)
 
 
 def _print_back(back: dict[str, Any], console: Console) -> None:
@@ -125,7 +126,7 @@ def _print_operators(operators: dict[str, dict[str, int]], console: Console) -> 
     console.print(table)
 
 
-def _print_left(left: dict[str, Any], console: Console) -> None:
+def _print_left(left: dict[str, Any], console: Console, same: str) -> None:
     """Print the operators that are left and cost most, each with what keeps the largest of them out of a fused op."""
     if left["note"]:
         console.print(escape(left["note"]), style="dim", soft_wrap=True)
@@ -148,8 +149,9 @@ def _print_left(left: dict[str, Any], console: Console) -> None:
         )
     console.print(table)
     console.print(
-        f"of all: of the time estimated{at} from bytes and launches; more of it: onnxfuse explain --at NODE",
+        f"of all: of the time estimated{at} from bytes and launches; more of it: onnxfuse explain --at NODE{same}",
         style="dim",
+        soft_wrap=True,
     )
 
 

@@ -1,7 +1,9 @@
 """`onnxfuse rules`: the rules there are; one rule explained, with what it makes of its own examples."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,6 +103,7 @@ def _new(name: str, model: Path, at: tuple[str, ...], folder: Path, *, as_json: 
         made = begin(name, model, at, folder)
     if as_json:
         facts = {"rule": name, "file": str(made.path), "kind": made.kind, "nodes": list(made.nodes)}
+        facts |= {"products": list(made.products), "cut": list(made.cut)}
         print_json("rules", {"ok": True, "new": facts})
         return 0
     console = output()
@@ -108,9 +111,26 @@ def _new(name: str, model: Path, at: tuple[str, ...], folder: Path, *, as_json: 
         "becomes other nodes: write them into `to`" if made.kind == "rewrite" else f"one kernel, template {made.kind}"
     )
     console.print(f"[bold green]written:[/] {escape(str(made.path))}: {escape(', '.join(made.nodes))}", soft_wrap=True)
+    if made.products:
+        behind = escape(", ".join(made.products))
+        console.print(f"begins behind {behind}: a product by a weight has a kernel of its own", soft_wrap=True)
+    if made.cut:
+        several = f"--at '{_together(made.nodes)}'" if _together(made.nodes) else "several --at"
+        console.print(
+            f"[yellow]cut at {len(made.nodes)} nodes;[/] left out: {escape(', '.join(made.cut))} and what is before; "
+            f"name the whole block to have all of it: {escape(several)}",
+            soft_wrap=True,
+        )
     console.print(f"{what}; with an example of what applies, cut from {escape(str(model))}", soft_wrap=True)
     console.print(f"next: onnxfuse rules {name} --test --rules {escape(str(folder))}", style="dim", soft_wrap=True)
     return 0
+
+
+def _together(nodes: Sequence[str]) -> str:
+    """Return a pattern for the names that nodes, as "Op name", begin with together: `layer.0/*`; "" for none."""
+    letters = zip(*(one.partition(" ")[2] for one in nodes), strict=False)
+    found = re.match(r".*[/.]", "".join(at[0] for at in takewhile(lambda at: len(set(at)) == 1, letters)))
+    return f"{found[0]}*" if found else ""
 
 
 def _test(name: str | None, folders: tuple[Path, ...], *, as_json: bool) -> int:

@@ -22,6 +22,9 @@ RELATIVE = 1e-3
 """Constants and float attributes match within this relative tolerance: 1.4142 in float16 is the square root of 2, and
 exporters write it with four to eight digits. Nearest distinct constants of known formulas are 2% apart."""
 
+HALF = 2
+"""Bytes of the least element type whose roundings still are the number: float8 has three bits of it."""
+
 Bound = str | np.ndarray
 """What a name of the pattern stands for: a value of the graph ("" for an absent one), or a constant that the model
 holds as an attribute."""
@@ -250,13 +253,27 @@ def _match_constant(
         (label,) = wanted.open.values()
         yield replace(match, values=values, labels={**match.labels, label: array.reshape(-1)[0].item()})
         return
-    if array.size != expected.size or not np.allclose(
-        array.astype(np.float64).reshape(-1), expected.astype(np.float64).reshape(-1), rtol=RELATIVE, atol=0
-    ):
+    if array.size != expected.size or not _are_these(array.reshape(-1), expected.reshape(-1)):
         one = array.size == expected.size == 1
         trace.stop(reader, Cause("constant" if one else "list", name, _number(array), _number(expected)), match)
         return
     yield replace(match, values=values)
+
+
+def _are_these(array: np.ndarray, expected: np.ndarray) -> bool:
+    """Return whether constants are the numbers that a pattern wants, or what their own type makes of these.
+
+    float16 has 1e-05 as 1.00136e-05, and bfloat16 has eight bits. A number that a type makes 0 or infinite is gone.
+    """
+    have = array.astype(np.float64)
+    if np.allclose(have, expected.astype(np.float64), rtol=RELATIVE, atol=0):
+        return True
+    if array.dtype.kind in "iub" or array.dtype.itemsize < HALF:
+        return False
+    with np.errstate(over="ignore"):
+        rounded = expected.astype(array.dtype).astype(np.float64)
+    kept = np.isfinite(rounded) & ((rounded != 0) | (expected == 0))
+    return bool(np.all(kept & (have == rounded)))
 
 
 def _match_attributes(wanted: PatternNode, graph: Graph, node: Node, match: Match) -> Match | Cause:
