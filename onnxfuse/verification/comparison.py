@@ -163,6 +163,8 @@ class Comparison:
         wide = self._compare_wide(inputs, truth)
         doing(model="original", case=said)
         siblings, shaken = self._on_nudged(inputs, expected), self._shaken(inputs, expected, got)
+        for name, values in self._on_moved_weights(inputs, expected, got).items():
+            siblings.setdefault(name, []).extend(values)
         for name, value in (sessions.run(self.twin, inputs) if self.twin is not None else {}).items():
             siblings.setdefault(name, []).append(value)
         for name, value in (self.rounded(inputs) if self.rounded is not None else {}).items():
@@ -267,6 +269,22 @@ class Comparison:
         runs = [nudge(inputs, seed) for seed in range(NUDGES if many else 0)]
         values = [sessions.run(self.plain, moved, many) for moved in runs if moved is not None]
         return {name: [v[name] for v in values] for name in many}
+
+    def _on_moved_weights(self, inputs: Arrays, expected: Arrays, got: Arrays) -> dict[str, list[npt.NDArray[Any]]]:
+        """Return what a half original gives where its weights are rounded otherwise, if whole values differ.
+
+        What is chosen among all but equal ones hangs on how a weight was rounded, and all that is computed from it
+        does, too. To nudge the inputs shows little of that, and of token ids nothing: there is nothing to nudge.
+        """
+        chosen = [n for n, x in expected.items() if x.dtype.kind in "biu" and not np.array_equal(x, got[n])]
+        if self.wide is None or not chosen:
+            return {}
+        runs: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in expected}
+        for moved in self.wide.moved:
+            for name, value in moved(inputs).items():
+                if value.shape == expected[name].shape:
+                    runs[name].append(value.astype(expected[name].dtype))
+        return runs
 
 
 def fused_fails(case: Case, error: Exception) -> str:
