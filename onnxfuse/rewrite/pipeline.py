@@ -33,6 +33,7 @@ from onnxfuse.rewrite.language.rule_file import Rule, shipped
 from onnxfuse.rewrite.nhwc.min_cut import lay_out
 from onnxfuse.rewrite.report import Report
 from onnxfuse.rewrite.simplify.constant_shapes import fix_targets
+from onnxfuse.rewrite.simplify.numbers_on_gpu import numbers_on_gpu
 from onnxfuse.rewrite.simplify.rewrite import settle
 from onnxfuse.rewrite.simplify.shrink_masks import slim_masks
 
@@ -66,6 +67,8 @@ STEPS = (
     Step("fix_targets", "rewrite", "The target of a Reshape or Expand that the types tell is a constant.", fix_targets),
     Step("slim_masks", "rewrite", "A mask that is the same for all queries is not written out for each of them.",
          slim_masks),
+    Step("numbers_on_gpu", "layout", "A number computed from shapes that a kernel reads reaches the GPU without a "
+         "copy, which would refuse a CUDA graph.", numbers_on_gpu),
     Step("channels_last", "layout", "The regions that the rule nhwc asks for are chosen by a minimal cut, and turned.",
          lay_out),
     Step("k_major_weights", "fuse", "Weights of products that a rule wants with their terms last are stored so.",
@@ -135,9 +138,10 @@ def _optimize(
     """Take a normalized model through the other phases, in place, whatever comes out."""
     ops: dict[str, FusedOp] = {}
     simplify = [s.act for s in STEPS if s.phase == "rewrite"]
+    turn = partial(lay_out, rules=rules, report=report)
     phases: tuple[tuple[str, Callable[[], object]], ...] = (
         ("rewrite", lambda: settle(model, simplify, rules, report)),
-        ("layout", lambda: each_graph(model, partial(lay_out, rules=rules, report=report))),
+        ("layout", lambda: (each_graph(model, numbers_on_gpu), each_graph(model, turn))),
         ("fuse", lambda: each_graph(model, partial(fuse, rules=rules, report=report, ops=ops, choices=choices))),
         ("attach bodies", lambda: attach(model, ops)),
     )
