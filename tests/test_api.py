@@ -175,6 +175,7 @@ def test_a_report_prints_as_a_short_table_and_in_notebooks_as_html(block: Path) 
     for report in (told, verified, timed, profile):
         assert len(str(report).splitlines()) <= 22
         assert report._repr_html_().startswith("<p><b>")
+        assert "width:160px" in report._repr_html_() or report is verified  # a bar beside each row
     evil = onnx.parser.parse_model(BLOCK)
     evil.graph.node[0].name = "<script>\x1b[2J"
     page = onnxfuse.explain(evil)._repr_html_()

@@ -35,7 +35,8 @@ MAY_IMPORT = {
         "kernels",
         "model",
     },
-    "cli": {"api", "reporting", "profiling", "model"},
+    "viewing": {"api", "reporting", "kernels", "model"},
+    "cli": {"viewing", "api", "reporting", "profiling", "model"},
 }
 """Each part with the parts that it may use: cli -> api -> benchmark -> profiling -> verification -> runtime -> rewrite
 -> kernels -> model. What the command line does with models, the library does; it has its units from `profiling`."""

@@ -4,16 +4,18 @@ The caller may hold a GPU, sessions and threads, so nothing can be forked of it,
 for all that it does afterwards. A new process starts in a second, and there everything happens as in a command.
 """
 
+import contextlib
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import onnx
 
 from onnxfuse.api import capturing, running
+from onnxfuse.api.showing import showing
 from onnxfuse.api.source import Model, Source, plain
-from onnxfuse.model import external, io, isolation
+from onnxfuse.model import custom_ops, external, io, isolation
 from onnxfuse.model.errors import CrashError
 from onnxfuse.model.isolation import Crash, Progress
 
@@ -37,6 +39,14 @@ def profile(*models: Any, **options: Any) -> "Profile":
     return running.profile(*models, **options).report
 
 
+def shown(work: Callable[..., T], name: str, given: Mapping[str, Any]) -> T:
+    """Return what `call` does of the arguments of a public function, with its libraries, and a bar where one is due."""
+    options = dict(given)
+    models = [options.pop(key) for key in ("model", "original", "fused") if key in options]
+    with custom_ops.using(options.pop("custom_ops")), showing(options.pop("progress"), name) as show:
+        return call(work, *models, progress=show, **options)
+
+
 def call(
     work: Callable[..., T],
     *models: "Model | None",
@@ -49,11 +59,17 @@ def call(
     Raises what it raises; CrashError where that process itself ends, UsageError for what cannot be sent to it.
     """
     if not isolate:
-        return work(*models, progress=progress, **options)
+        return work(*models, progress=progress or running.quiet, **options)
     with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
         given = [None if m is None else _sent(plain(m), Path(folder) / f"{n}.onnx") for n, m in enumerate(models)]
         found: T | Crash = isolation.apart(
-            _linked, external.follows_links(), work, *given, progress=progress or running.quiet, **options
+            _as_here,
+            external.follows_links(),
+            custom_ops.libraries(),
+            work,
+            *given,
+            progress=progress or running.quiet,
+            **options,
         )
     if isinstance(found, Crash):
         step = f", at the step '{found.step}'" * bool(found.step)
@@ -72,9 +88,9 @@ def _sent(model: Source, file: Path) -> Source:
     return file
 
 
-def _linked(links: bool, work: Callable[..., T], *models: Source | None, **options: Any) -> T:
-    """Do the work there as here: with or without data files that are links."""
-    if not links:
-        return work(*models, **options)
-    with external.following_links():
+def _as_here(
+    links: bool, libraries: Sequence[Path], work: Callable[..., T], *models: Source | None, **options: Any
+) -> T:
+    """Do the work there as here: with or without data files that are links, and with the user's own operators."""
+    with external.following_links() if links else contextlib.nullcontext(), custom_ops.using(libraries):
         return work(*models, **options)

@@ -247,9 +247,9 @@ def _require(outcome: Outcome, made: Optimized) -> None:
         outcome.why += why(made.report, required)
     nodes = made.report.after.total()
     if entry.nodes is not None and nodes > entry.nodes:
-        outcome.not_met.append(f"nodes<={entry.nodes}: {nodes}")
+        outcome.not_met.append(f"nodes<={entry.nodes}: {nodes} nodes")
     if entry.megabytes is not None and size > entry.megabytes * 1e6:
-        outcome.not_met.append(f"megabytes<={entry.megabytes:g}: {size / 1e6:.1f}")
+        outcome.not_met.append(f"megabytes<={entry.megabytes:g}: {size / 1e6:.3g} MB")
 
 
 def _verify(outcome: Outcome) -> None:
@@ -267,7 +267,10 @@ def _verify(outcome: Outcome) -> None:
         used, allowed = float(row["error"]), float(row["budget"])
         if entry.error is not None and not used <= entry.error * allowed:
             share = used / allowed if allowed else float("inf")
-            outcome.not_met.append(f"error<={entry.error:g}: output {row['output']} uses {share:.2f} of its budget")
+            outcome.not_met.append(
+                f"error<={entry.error:g}: output {row['output']} uses {share:.3g} of its budget, "
+                f"{used:.2g} of {allowed:.2g}"
+            )
 
 
 def _bench(outcome: Outcome, least: float) -> None:
@@ -275,7 +278,7 @@ def _bench(outcome: Outcome, least: float) -> None:
     before, after = outcome.models["before"], outcome.models["after"]
     report = running.bench(before, after, shapes=dict(entry.shapes), providers=PROVIDERS[entry.provider]).report
     slow = report.missed(least)
-    not_met = [f"min_speedup {least:g}: {b.speedup:.4g}x at {b.name}" for b in slow]
+    not_met = [f"min_speedup {least:g}: {b.measured}" for b in slow]
     if report.portable:
         outcome.notes.append(f"timed without a GPU: {report.portable}; --no-bench leaves the timing out")
     outcome.benched = {"ok": not slow, **report.as_dict(), "min_speedup": least, "not_met": not_met}

@@ -14,6 +14,7 @@ from onnxfuse.api import places
 from onnxfuse.api.rules import as_line
 from onnxfuse.api.source import Model, Origin, plain
 from onnxfuse.api.testing import operators
+from onnxfuse.kernels import is_pointwise
 from onnxfuse.model import schema
 from onnxfuse.model.errors import OnnxfuseError, UsageError
 from onnxfuse.model.graph import Graph, Node, bodies
@@ -26,7 +27,7 @@ from onnxfuse.rewrite.language.pattern import NEWEST
 from onnxfuse.rewrite.match.match import operands_of
 from onnxfuse.rewrite.report import Report
 
-MOST = 8
+MOST = 64
 """Nodes that are cut out where one alone is named: it and those before it."""
 
 FEW = 64
@@ -44,14 +45,26 @@ class Begun:
     """What was cut out, as "Op name"."""
     kind: str
     """What the skeleton does: the template of its kernel, or "rewrite"."""
+    products: tuple[str, ...] = ()
+    """The products by a weight, and their biases, behind which it begins; as "Op name", where one node was named."""
+    cut: tuple[str, ...] = ()
+    """Those that came along no more, because it had MOST nodes; as "Op name"."""
+
+
+@dataclass(frozen=True)
+class _Region:
+    nodes: list[Node]
+    products: list[Node]
+    cut: list[Node]
 
 
 def begin(name: str, model: Model, at: Sequence[str], folder: Path) -> Begun:
     """Write the file of a new rule into `folder` and return what it holds.
 
     `at` are the nodes that it is for, by name, value or pattern; of one alone also those before it that nothing else
-    reads. Where a kernel takes them, the rule fuses them; else it is a rewrite whose `to` is to be written. Raises
-    UsageError for a name that is none or taken, and for nodes that are no one block.
+    reads, MOST at most, back to products by a weight and their biases, which have kernels of their own. Where a kernel
+    takes them, the rule fuses them; else it is a rewrite whose `to` is to be written. Raises UsageError for a name that
+    is none or taken, and for nodes that are no one block.
     """
     if not re.fullmatch(r"[A-Za-z_]\w*", name):
         raise UsageError(f"'{name}' is no name for a rule", "Letters, digits and _: it is the name of the file, too.")
@@ -63,28 +76,38 @@ def begin(name: str, model: Model, at: Sequence[str], folder: Path) -> Begun:
     normalize(ours)
     graph = Graph(ours.graph, infer(ours).graph, opset_of(ours))
     region = _region(graph, places.Names(ours, (), origin.source), at)
-    cut = _Cut(graph, region)
+    cut = _Cut(graph, region.nodes)
     folder.mkdir(parents=True, exist_ok=True)
     kind, text = _text(path, cut)
     path.write_text(text, encoding="utf-8")
-    return Begun(path, tuple(f"{n.op} {n.name}" for n in region), kind)
+    nodes, products, left = (
+        tuple(f"{n.op} {n.name}" for n in which) for which in (region.nodes, region.products, region.cut)
+    )
+    return Begun(path, nodes, kind, products, left)
 
 
-def _region(graph: Graph, names: places.Names, at: Sequence[str]) -> list[Node]:
-    """Return the nodes that are meant, in order."""
+def _region(graph: Graph, names: places.Names, at: Sequence[str]) -> _Region:
+    """Return the nodes that are meant, in order, and those before them at which it ends."""
     asked = {node for one in at for node in names.place(one, Report()).nodes}
     found = dict.fromkeys(n for n in graph.nodes if n.name in asked and n.op != "Constant")
     if not found:
         raise UsageError(
             f"{', '.join(at)}: no node of the main graph computes that", "Name nodes that are in no branch or loop."
         )
+    products, cut = dict[Node, None](), dict[Node, None]()
     if len(found) == 1:
         waiting = list(found)
         for node in waiting:
-            for before in (p for v in node.inputs if v and (p := graph.producer(v)) is not None and p.op != "Constant"):
+            for before in _before(graph, node):
                 values = [v for v in before.outputs if v]
                 alone = all(not graph.is_output(v) and all(r in found for r in graph.readers(v)) for v in values)
-                if alone and before not in found and len(found) < MOST:
+                if not alone or before in found:
+                    continue
+                if _of_a_product(graph, before):
+                    products[before] = None
+                elif len(found) == MOST:
+                    cut[before] = None
+                else:
                     found[before] = None
                     waiting.append(before)
     region = sorted(found, key=lambda n: n.order)
@@ -94,7 +117,32 @@ def _region(graph: Graph, names: places.Names, at: Sequence[str]) -> list[Node]:
     untyped = next((v for n in region for v in (*n.reads, *n.outputs) if v and _unknown(graph.type(v))), None)
     if untyped is not None:
         raise UsageError(f"the type of '{untyped}' is not known", "See onnxfuse explain: it says where types are lost.")
-    return region
+    return _Region(region, list(products), list(cut))
+
+
+def _before(graph: Graph, node: Node) -> list[Node]:
+    found = (graph.producer(v) for v in node.inputs if v)
+    return [before for before in found if before is not None and before.op != "Constant"]
+
+
+def _of_a_product(graph: Graph, node: Node) -> bool:
+    """Return whether a node is a product by a weight, or adds the bias to one."""
+    weights = [v for v in node.reads if graph.is_constant(v)]
+    if node.op == "Add" and not node.domain:
+        return bool(weights) and any(_is_product(graph, before) for before in _before(graph, node))
+    return _is_product(graph, node)
+
+
+def _is_product(graph: Graph, node: Node) -> bool:
+    """Return whether a node reads a large matrix of weights, and does more with it than element by element."""
+    if is_pointwise(node.op, node.domain):
+        return False
+    shapes = [graph.type(v).shape or () for v in node.reads if graph.is_constant(v)]
+    return any(sum(d != 1 for d in shape) > 1 and _elements(shape) > FEW for shape in shapes)
+
+
+def _elements(shape: Sequence[int | str | None]) -> int:
+    return math.prod(d for d in shape if isinstance(d, int))
 
 
 def _unknown(known: ValueType) -> bool:

@@ -72,7 +72,7 @@ def dumping(asked: Dump) -> Dumping:
         raise ModelError(f"{folder}: is not empty", "Give --dump a new folder, so that nothing stale is in it.")
     there = next(p for p in (folder, *folder.parents) if p.exists())
     at_failure(partial(_remove, folder, there))
-    return Dumping(asked, _arch_here() if asked.arch is None else Arch(asked.arch, H200.sm_count))
+    return Dumping(asked, arch_here() if asked.arch is None else Arch(asked.arch, H200.sm_count))
 
 
 def _remove(folder: Path, there: Path) -> None:
@@ -85,7 +85,7 @@ def _remove(folder: Path, there: Path) -> None:
         made.rmdir()
 
 
-def _arch_here() -> Arch:
+def arch_here() -> Arch:
     """Return the GPU's own architecture where CUDA can be used, an H200's elsewhere."""
     from onnxfuse.runtime.cuda import cuda_unusable
 

@@ -1,9 +1,11 @@
 """What fuses in a model, what does not, and the node and the reason where each attempt stopped."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import onnx
 
 from onnxfuse.api import misses, places, tuning
 from onnxfuse.api.compiling import Inspected, inspect
@@ -14,11 +16,12 @@ from onnxfuse.api.outdone import Outdone, outdone
 from onnxfuse.api.places import Inside, Place, Rows
 from onnxfuse.api.source import Model, Origin, plain
 from onnxfuse.api.way import Way
-from onnxfuse.model import lost_types
+from onnxfuse.model import custom_ops, lost_types
 from onnxfuse.model.graph import Node
 from onnxfuse.model.lost_types import Lost
 from onnxfuse.model.nested import nodes_of
 from onnxfuse.rewrite.each_graph import each_graph
+from onnxfuse.rewrite.language import pack
 from onnxfuse.rewrite.report import Near, Report
 from onnxfuse.rewrite.unfuse import unfuse
 
@@ -52,6 +55,8 @@ class Explained:
     """What the kernel pack beside the model covers, where there is one."""
     lowered: Lowered | None = None
     """How the model was converted to lower precision, or would be."""
+    made: onnx.ModelProto | None = None
+    """The optimized model."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain data; with `places` only what is about these nodes, however little it tells."""
@@ -139,6 +144,18 @@ class Explained:
         ]
         return len(near), [*rows]
 
+    def cause(self, node: str) -> str:
+        """Return in one line what became of a node, or why it is as it is: the first thing that `at` tells."""
+        asked = replace(self, places={node: Place(frozenset((node,)))})
+        took, rows = asked.at(node)
+        if took:
+            return took[0]
+        if not rows:
+            return "no rule begins at its operator"
+        matched, rule, where, why = rows[0]
+        part = f"{matched} matched, stopped at {where}" if matched[0].isdigit() else f"{matched} it"
+        return f"{rule} ({part}): {why}"
+
     def at(self, name: str, *, everything: bool = False) -> tuple[list[str], Rows]:
         """Return what became of the nodes asked for by `name`, and the rules' furthest attempts that they had part in.
 
@@ -146,9 +163,10 @@ class Explained:
         """
         place = self.places[name]
         now = [one.verdict for one in place.inside]
-        return [*now, *places.took(self.report, place)], places.rows(
-            self.report, place, self.lost, everything=everything
-        )
+        took = places.took(self.report, place)
+        if any(not one.given for one in place.inside):
+            took = [f"without it, {what}" for what in took]
+        return [*now, *took], places.rows(self.report, place, self.lost, everything=everything)
 
 
 def explain(
@@ -160,11 +178,16 @@ def explain(
     values that are asked about. Raises UsageError for one that there is not.
     """
     options = options or Options()
+    with custom_ops.using(options.custom_ops):
+        return _explain(model, options, at, progress)
+
+
+def _explain(model: Model, options: Options, at: Sequence[str], progress: Progress) -> Explained:
     rules = options.chosen()
     origin = Origin(plain(model), options.strict_fp32)
     ours = origin.fresh()
     origin, done = converted(ours, origin, options, progress)
-    inside = places.held(ours)
+    inside = places.held(ours, {r.name for r in pack.select(options.rules)})
     asked = options.tuning
     found = tuning.carried(ours, rules, progress) if asked is None else tuning.find(ours, asked, rules, progress)
     if at:
@@ -180,11 +203,12 @@ def explain(
 
     report = Way(origin, options.freeze_initializers, found).run(ours, rules, follow)
     report.notes += [f"{loss.fact}: {loss.mend}" for loss in lost]
-    pack = inspect(Path(origin.source)) if isinstance(origin.source, str | Path) else None
+    compiled = inspect(Path(origin.source)) if isinstance(origin.source, str | Path) else None
     left = {Node(n).name for n in nodes_of(ours.graph)} if at else set()
     asked_for = {name: names.place(name, report, left) for name in at}
     others = outdone(report, rules, Way(origin, options.freeze_initializers), progress)
-    return Explained(report, asked_for, inside, lost, others, found, None if asked is None else asked.file, pack, done)
+    file = None if asked is None else asked.file
+    return Explained(report, asked_for, inside, lost, others, found, file, compiled, done, ours)
 
 
 def _alike(of_kinds: Iterable[tuple[Kind, T]]) -> dict[Kind, list[T]]:

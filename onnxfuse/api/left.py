@@ -7,16 +7,12 @@ from typing import Any
 import onnx
 
 from onnxfuse.api import misses
+from onnxfuse.api.costs import costs, dimensions, launches
 from onnxfuse.kernels import LAUNCH
 from onnxfuse.model.errors import ModelError
 from onnxfuse.model.fused import DOMAIN
-from onnxfuse.profiling import traffic
 from onnxfuse.profiling.traffic import NodeWork
-from onnxfuse.profiling.work import ON_HOST, VIEWS
 from onnxfuse.rewrite.report import Near, Report
-
-FIRST, OTHERS = 1, 128
-"""What dynamic dimensions are taken for: the first one of an input is its batch."""
 
 
 @dataclass(frozen=True)
@@ -66,16 +62,10 @@ def operators(report: Report) -> dict[str, tuple[int, int]]:
 
 def left(model: onnx.ModelProto, report: Report) -> Left:
     """Return what is left in the optimized `model`, by operator; an estimate from shapes, nothing is run."""
-    sizes = _sizes(model)
-    shapes = {
-        v.name: tuple(sizes[_name(v, axis)] if not d.HasField("dim_value") else d.dim_value for axis, d in _dims(v))
-        for v in model.graph.input
-        if v.type.HasField("tensor_type")
-    }
     try:
-        counted = traffic.count(model, shapes)
+        counted = costs(model)
     except ModelError as error:
-        return Left(sizes=sizes, note=f"what is left cannot be estimated: {error}")
+        return Left(sizes=dimensions(model), note=f"what is left cannot be estimated: {error}")
     reasons = _reasons(report, {n.label for n in counted.nodes})
     whole = sum(_cost(n) for n in counted.nodes) or 1
     kinds: dict[str, list[NodeWork]] = {}
@@ -83,7 +73,7 @@ def left(model: onnx.ModelProto, report: Report) -> Left:
         if node.work.bytes and not node.nodes:
             kinds.setdefault(node.op, []).append(node)
     made = [_kind(op, nodes, whole, reasons) for op, nodes in kinds.items()]
-    return Left(tuple(sorted(made, key=lambda k: -k.share)), sizes)
+    return Left(tuple(sorted(made, key=lambda k: -k.share)), counted.sizes)
 
 
 def _kind(op: str, nodes: list[NodeWork], whole: int, reasons: Mapping[str, Near]) -> Kind:
@@ -93,7 +83,7 @@ def _kind(op: str, nodes: list[NodeWork], whole: int, reasons: Mapping[str, Near
     return Kind(
         op,
         len(nodes),
-        sum(_launches(n) for n in nodes),
+        sum(launches(n) for n in nodes),
         sum(n.work.bytes for n in nodes),
         sum(_cost(n) for n in nodes) / whole,
         largest.name,
@@ -101,12 +91,8 @@ def _kind(op: str, nodes: list[NodeWork], whole: int, reasons: Mapping[str, Near
     )
 
 
-def _launches(node: NodeWork) -> bool:
-    return node.work.bytes > 0 and node.op not in VIEWS | ON_HOST
-
-
 def _cost(node: NodeWork) -> int:
-    return node.work.bytes + LAUNCH * _launches(node)
+    return node.work.bytes + LAUNCH * launches(node)
 
 
 def _reasons(report: Report, present: Collection[str]) -> dict[str, Near]:
@@ -124,23 +110,4 @@ def _reasons(report: Report, present: Collection[str]) -> dict[str, Near]:
             for name in {near.root.partition(" ")[2], near.refusal.node, *near.refusal.nodes}:
                 if name not in found or rank(near) > rank(found[name]):
                     found[name] = near
-    return found
-
-
-def _dims(value: onnx.ValueInfoProto) -> "enumerate[onnx.TensorShapeProto.Dimension]":
-    return enumerate(value.type.tensor_type.shape.dim)
-
-
-def _name(value: onnx.ValueInfoProto, axis: int) -> str:
-    return value.type.tensor_type.shape.dim[axis].dim_param or f"{value.name}[{axis}]"
-
-
-def _sizes(model: onnx.ModelProto) -> dict[str, int]:
-    """Return a number for each dynamic dimension of the inputs; the first one of an input stays the batch."""
-    found: dict[str, int] = {}
-    for value in model.graph.input:
-        for axis, dim in _dims(value):
-            if not dim.HasField("dim_value"):
-                name = _name(value, axis)
-                found[name] = FIRST if axis == 0 else found.get(name, OTHERS)
     return found

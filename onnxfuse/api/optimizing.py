@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,8 +21,9 @@ from onnxfuse.api.source import Model, Origin, Source, copied, own, plain
 from onnxfuse.api.way import Way
 from onnxfuse.contract import Requirement
 from onnxfuse.kernels.pack.file import beside
-from onnxfuse.model import io
+from onnxfuse.model import custom_ops, io, ledger
 from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.ledger import Ledger, Undone
 from onnxfuse.model.replacing import together
 from onnxfuse.model.tf32 import set_strict_fp32
 from onnxfuse.rewrite import pipeline
@@ -49,14 +51,17 @@ class Optimized:
     """The model as it came, where it was to be kept."""
     apart: bool = False
     """Whether weights of the model as it came are in files beside it."""
-    undone: int | None = None
-    """Of `undo`: the fused nodes that are plain ones again."""
+    undone: Undone | None = None
+    """Of `undo`: the fused nodes that are plain ones again, and what of the original is not back."""
     guarded: "Guarded | None" = None
     tuned: "Tuned | None" = None
     dumped: Written | None = None
     compiled: Compiled | None = None
     lowered: Lowered | None = None
     """How the model was converted to lower precision, now or before."""
+
+    removed: list[Path] = field(default_factory=list)
+    """Of `written`: data files of the model that was in its place, which nothing else reads; known when it ends."""
 
     @property
     def models(self) -> dict[str, ModelProto]:
@@ -80,6 +85,9 @@ class Optimized:
         """What was required and is not there."""
         return asked.missed(self.report, self.options.require)
 
+    def _repr_html_(self) -> str:
+        return self.report._repr_html_()
+
     def as_dict(self, source: str | Path, target: str | Path) -> dict[str, Any]:
         """Return every fact for JSON; `source` and `target` are the names of the files."""
         report, missed = self.report, self.missed
@@ -102,7 +110,7 @@ class Optimized:
         if self.options.shapes:
             facts["shapes"] = {name: list(sizes) for name, sizes in self.options.shapes.items()}
         if self.undone is not None:
-            facts["undone"] = self.undone
+            facts["undone"], facts["back"] = self.undone.fused, self.undone.as_dict()
         elif not missed:
             facts["operators"] = {op: {"before": n, "after": m} for op, (n, m) in left.operators(report).items()}
             facts["left"] = left.left(self.model, report).as_dict()
@@ -132,8 +140,9 @@ def optimize(model: Model, options: Options | None = None, progress: Progress = 
 
     Raises ModelError, RuleError, UsageError; DeviceError where it is to be measured and there is no GPU.
     """
-    with together():  # a dump goes with what it was made for
-        return _optimize(model, options or Options(), progress)
+    options = options or Options()
+    with together(), custom_ops.using(options.custom_ops):  # a dump goes with what it was made for
+        return _optimize(model, options, progress)
 
 
 def _optimize(model: Model, options: Options, progress: Progress) -> Optimized:
@@ -147,6 +156,7 @@ def _optimize(model: Model, options: Options, progress: Progress) -> Optimized:
     origin = Origin(plain(model), options.strict_fp32, options.shapes)
     first = own(origin.source)
     before = io.size(first)
+    kept = ledger.of(first)
     origin.marked(first)
     came = copied(first) if options.keep else None
     made = Optimized(first, Report(), options, came=came, apart=_apart(origin.source))
@@ -166,6 +176,7 @@ def _optimize(model: Model, options: Options, progress: Progress) -> Optimized:
         opens(made.model)
     if options.precision is not None:
         made.report.before = exported
+    _write_ledger(made, kept)
     if dumped is not None:
         progress("dump")
         follow("result")
@@ -175,12 +186,40 @@ def _optimize(model: Model, options: Options, progress: Progress) -> Optimized:
     return replace(made, sizes=(before, io.size(made.model)), seconds=time.perf_counter() - begun)
 
 
+def _write_ledger(made: Optimized, kept: Ledger | None) -> None:
+    """Let the model say what it was made of and what rewrote it, after all that it said before."""
+    if kept is None:
+        return
+    asked_for = [f"made for {_sizes(made.model)} alone"] if made.options.shapes else []
+    if made.options.precision is not None and made.lowered is not None:
+        asked_for.append(f"weights and nodes are in {made.lowered.precision}")
+    if made.options.freeze_initializers:
+        asked_for.append("weights that were inputs, too, are constants")
+    new = Counter(a.rule for a in made.report.applied if not a.op)
+    ledger.write(
+        made.model,
+        replace(
+            kept,
+            rewrites=dict(Counter(kept.rewrites) + new),
+            made=tuple(dict.fromkeys((*kept.made, *asked_for))),
+        ),
+    )
+
+
+def _sizes(model: ModelProto) -> str:
+    """Return the shapes of the inputs, by which name they were asked for or not."""
+    weights = {t.name for t in model.graph.initializer}
+    inputs = [i for i in model.graph.input if i.name not in weights]
+    dims = {i.name: [d.dim_param or str(d.dim_value) for d in i.type.tensor_type.shape.dim] for i in inputs}
+    return ", ".join(f"{name}={'x'.join(of)}" for name, of in dims.items())
+
+
 def undo(model: Model, progress: Progress = silent, options: Options | None = None) -> Optimized:
     """Return the model with every fused op replaced by the nodes that it stands for; the one given is left as it is.
 
-    What was folded into weights or rewritten stays so: it is the same computation. Of `options` it is said whether the
-    result holds the model as it came, too, and where its weights go. Raises ModelError where ONNX Runtime opens `model`
-    and not the result.
+    What was folded into weights or rewritten stays so: it is the same computation, and `.undone` says what it is.
+    Of `options` it is said whether the result holds the model as it came, too, and where its weights go. Raises
+    ModelError where ONNX Runtime opens `model` and not the result.
     """
     from onnxfuse.runtime import opening  # ONNX Runtime is imported where something is to be run.
 
@@ -193,6 +232,8 @@ def undo(model: Model, progress: Progress = silent, options: Options | None = No
     progress("undo")
     report = Report(before=pipeline.count_ops(made))
     count = unfuse(made)
+    undone = ledger.undone(made, count)
+    ledger.remove(made)
     set_strict_fp32(made, strict=False)
     report.after = pipeline.count_ops(made)
     progress("open")
@@ -200,7 +241,7 @@ def undo(model: Model, progress: Progress = silent, options: Options | None = No
     sizes = (before, io.size(made))
     seconds = time.perf_counter() - begun
     return Optimized(
-        made, report, options, sizes=sizes, seconds=seconds, came=came, apart=_apart(source), undone=count
+        made, report, options, sizes=sizes, seconds=seconds, came=came, apart=_apart(source), undone=undone
     )  # fmt: skip
 
 
@@ -224,7 +265,8 @@ def written(make: Callable[[], Optimized], target: Path | BinaryIO, progress: Pr
                 made = replace(made, compiled=_compiled(made, made.options.compile, target, progress))
             progress("write")
             if isinstance(target, Path):
-                pending.enter_context(io.saving(made.model, target, beside=made.external_data))
+                removed = pending.enter_context(io.saving(made.model, target, beside=made.external_data))
+                made = replace(made, removed=removed)
         yield replace(made, seconds=made.seconds + time.perf_counter() - begun)
     if not isinstance(target, Path) and not made.missed:
         io.write_stream(made.model, target)

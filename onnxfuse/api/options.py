@@ -111,6 +111,8 @@ class Options:
     dump: Dump | None = None
     compile: Compiling | None = None
     """Where the model is written, its kernel pack is, too."""
+    custom_ops: tuple[Path, ...] = ()
+    """Libraries with operators of the user's own, which ONNX Runtime loads."""
     keep: bool = False
     """Whether the result holds the model as it came, too."""
 

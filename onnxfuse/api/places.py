@@ -11,8 +11,8 @@ import onnx
 
 from onnxfuse.api import misses
 from onnxfuse.api.rules import as_line
-from onnxfuse.model import provenance
-from onnxfuse.model.errors import UsageError
+from onnxfuse.model import io, provenance
+from onnxfuse.model.errors import OnnxfuseError, UsageError
 from onnxfuse.model.fused import DOMAIN, fused_ops, replaced_nodes
 from onnxfuse.model.graph import Node
 from onnxfuse.model.lost_types import Lost
@@ -45,6 +45,8 @@ class Inside:
     """The original nodes, as "Op name"."""
     body: tuple[str, ...]
     """What is inside, lines of ONNX's text."""
+    given: bool = True
+    """Whether its rule is among those that are looked at now."""
 
     @property
     def names(self) -> frozenset[str]:
@@ -55,7 +57,10 @@ class Inside:
     def verdict(self) -> str:
         """What it is, in one line."""
         what = f"{self.op} (rule {self.rule}, kernel {self.template})"
-        return f"is in the fused op {what}, which stands for {operators(self.came_from)}"
+        stands = f"is in the fused op {what}, which stands for {operators(self.came_from)}"
+        return (
+            stands if self.given else f"{stands}; made by rule '{self.rule}', which is not given here: --rules FOLDER"
+        )
 
 
 @dataclass(frozen=True)
@@ -70,12 +75,14 @@ class Place:
     """Whether none of them is left, and no rule took any: a built-in step did."""
 
 
-def held(model: onnx.ModelProto) -> tuple[Inside, ...]:
-    """Return the fused ops that stand in a model, one for each node."""
+def held(model: onnx.ModelProto, known: Collection[str]) -> tuple[Inside, ...]:
+    """Return the fused ops that stand in a model, one for each node; `known` are the names of the rules there are."""
     ops = fused_ops(model)
     bodies = {name: tuple(as_line(n) for n in op.body.node) for name, op in ops.items()}
     return tuple(
-        Inside(Node(n).name, n.op_type, op.rule, op.template, replaced_nodes(n, op), bodies[n.op_type])
+        Inside(
+            Node(n).name, n.op_type, op.rule, op.template, replaced_nodes(n, op), bodies[n.op_type], op.rule in known
+        )
         for n in nodes_of(model.graph)
         if n.domain == DOMAIN and (op := ops.get(n.op_type)) is not None
     )
@@ -131,6 +138,15 @@ class Names:
         taken = {name_of(n) for a in report.applied for n in a.nodes}
         gone = bool(left) and found.isdisjoint(left) and found.isdisjoint(taken)
         return Place(frozenset(found), tuple(one for one in self.inside if found & one.names), gone)
+
+
+def node_names(path: Path) -> list[str]:
+    """Return the names of a model's nodes, those without one by their first output; none where it cannot be read."""
+    try:
+        model = io.load(path, weights=False)
+    except OnnxfuseError:
+        return []
+    return list(dict.fromkeys(Node(node).name for node in nodes_of(model.graph)))
 
 
 def took(report: Report, place: Place) -> list[str]:
@@ -210,7 +226,8 @@ def _furthest(report: Report, place: Place) -> Mapping[str, Near]:
 
 
 def _rank(near: Near) -> tuple[object, ...]:
-    return near.refusal.nearness
+    refusal = near.refusal
+    return refusal.alone and refusal.size > 1, refusal.nearness
 
 
 def _stops(report: Report, place: Place) -> Iterable[tuple[Applied, Refusal]]:

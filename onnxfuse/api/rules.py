@@ -1,6 +1,6 @@
 """The rules there are; one of them explained by what it makes of its own examples."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +9,7 @@ import onnx
 from onnxfuse.api import options
 from onnxfuse.model.errors import ModelError, RuleError
 from onnxfuse.model.fused import fused_ops
+from onnxfuse.model.graph import bodies
 from onnxfuse.model.text import parse_model
 from onnxfuse.model.validate import validate
 from onnxfuse.rewrite import pipeline
@@ -92,7 +93,22 @@ def example_model(one: Rule, text: str) -> onnx.ModelProto:
         validate(model)
     except ModelError as error:
         raise RuleError(f"{one.path}: [[example]]: {error}", "See rules/README.md.") from None
+    empty = next(_without_values(model.graph), None)
+    if empty is not None:
+        raise RuleError(
+            f"{one.path}: [[example]]: '{empty}' has no values, and nothing computes it",
+            f"Give them, <float[2] {empty} = {{1, 2}}>, or make it an input of the example",
+        )
     return model
+
+
+def _without_values(graph: onnx.GraphProto) -> Iterator[str]:
+    """Yield the names that a graph in ONNX's text declares with a type, and neither gives numbers nor computes."""
+    known = {v.name for v in (*graph.input, *graph.initializer)} | {o for n in graph.node for o in n.output}
+    yield from (v.name for v in graph.value_info if v.name not in known)
+    for node in graph.node:
+        for body in bodies(node):
+            yield from _without_values(body)
 
 
 def _nodes(nodes: Sequence[onnx.NodeProto]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import onnx
 
-from onnxfuse.model import io
+from onnxfuse.model import custom_ops, io
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.frozen_shapes import Shapes, freeze_shapes
 from onnxfuse.model.tf32 import set_strict_fp32
@@ -21,11 +21,17 @@ Model: TypeAlias = "onnx.ModelProto | onnx_graphsurgeon.Graph | str | Path"
 Source = str | Path | onnx.ModelProto
 
 
+def is_model(given: object) -> bool:
+    """Return whether something is a model in a form that is taken."""
+    ours = isinstance(given, str | Path | onnx.ModelProto)
+    return ours or type(given).__module__.partition(".")[0] == "onnx_graphsurgeon"
+
+
 def plain(model: Model) -> Source:
     """Return a path or a ModelProto; a graph of onnx-graphsurgeon is exported."""
     if isinstance(model, str | Path | onnx.ModelProto):
         return model
-    if type(model).__module__.partition(".")[0] != "onnx_graphsurgeon":
+    if not is_model(model):
         raise UsageError(
             f"the model is of the type {type(model).__name__}; expected a ModelProto, a path, or an onnx-graphsurgeon "
             "Graph"
@@ -66,6 +72,10 @@ class Origin:
     def marked(self, model: onnx.ModelProto) -> onnx.ModelProto:
         """Return `model`, in which now stands what is asked for."""
         freeze_shapes(model, self.shapes)
+        if custom_ops.libraries():
+            from onnxfuse.runtime.opening import declare_custom_ops  # ONNX Runtime is imported where it is to run.
+
+            declare_custom_ops(model)
         if self.strict_fp32:
             set_strict_fp32(model)
         return model

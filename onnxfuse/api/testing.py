@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from onnxfuse.api import running
+from onnxfuse.api import misses, running
 from onnxfuse.api.rules import as_line, example_model
 from onnxfuse.model.errors import ModelError, OnnxfuseError, RuleError
 from onnxfuse.model.fused import DOMAIN, fused_ops
@@ -43,6 +43,17 @@ class Fault:
     """What is wrong, and what was expected."""
     diff: tuple[str, ...] = ()
     """What the file says or the model was, with "-", and what came out, with "+": operators, or lines of graph text."""
+    why: tuple[str, ...] = ()
+    """Of an example that does not become its `after`: where the rule's attempts that got furthest stopped, and why."""
+
+
+@dataclass(frozen=True)
+class Without:
+    """An example that the rule applies to as it is written, and not in another element type."""
+
+    example: int
+    type: str
+    why: str
 
 
 @dataclass(frozen=True)
@@ -54,6 +65,8 @@ class Tested:
     examples: int
     types: tuple[str, ...] = ()
     """The element types in which numbers were compared."""
+    without: tuple[Without, ...] = ()
+    """The examples that the rule leaves alone in another type than their own."""
     cases: int = 0
     """Inputs on which they were compared, all examples, types and ways to run together."""
     kernels: int = 0
@@ -75,10 +88,13 @@ class Tested:
             "ok": self.ok,
             "examples": self.examples,
             "types": list(self.types),
+            "without": [asdict(one) for one in self.without],
             "cases": self.cases,
             "kernels": self.kernels,
             "bodies": list(self.bodies),
-            "faults": [{"example": f.example, "fact": f.fact, "diff": list(f.diff)} for f in self.faults],
+            "faults": [
+                {"example": f.example, "fact": f.fact, "diff": list(f.diff), "why": list(f.why)} for f in self.faults
+            ],
         }
 
 
@@ -87,6 +103,7 @@ class _Count:
     """What is added up on the way through the examples of a rule."""
 
     types: dict[str, None] = field(default_factory=dict)
+    without: list[Without] = field(default_factory=list)
     cases: int = 0
     kernels: int = 0
     bodies: dict[str, None] = field(default_factory=dict)
@@ -126,7 +143,7 @@ def _held(one: Rule, folders: Sequence[Path], tell: Tell) -> Tested:
         )
     done = Tested(one.name, one.path, len(one.examples))
     found = replace(done, types=tuple(count.types), cases=count.cases, kernels=count.kernels, faults=tuple(faults))
-    return replace(found, bodies=tuple(count.bodies))
+    return replace(found, bodies=tuple(count.bodies), without=tuple(count.without))
 
 
 def _faults(
@@ -141,13 +158,13 @@ def _faults(
     if example.refusal:
         fault = _wrongly_refused(example, before, after, report)
     else:
-        fault = _wrongly_made(example, after) or _not_valid(after)
+        fault = _wrongly_made(one, example, after, report) or _not_valid(after)
     if fault is not None:
         yield replace(fault, example=index)
         return
     if example.after:
         for name, given in _variants(before):
-            fault = _other_numbers(one, name, given, ways, folders, count)
+            fault = _other_numbers(one, index, name, given, ways, folders, count)
             if fault is not None:
                 yield replace(fault, example=index)
 
@@ -163,12 +180,19 @@ def _wrongly_refused(example: Example, before: onnx.ModelProto, after: onnx.Mode
     return Fault(0, "it stays as it is for another reason", (f"- {example.refusal}", *seen))
 
 
-def _wrongly_made(example: Example, after: onnx.ModelProto) -> Fault | None:
+def _wrongly_made(one: Rule, example: Example, after: onnx.ModelProto, report: Report) -> Fault | None:
     """Return the fault of an example that does not become what its file says."""
     made = operators(after)
     if made == list(example.after):
         return None
-    return Fault(0, "it becomes something else than `after` says", _diff(example.after, made))
+    stops = [f"{a.op or a.rule} grew no further: at {s.node}: {s.reason}" for a in report.applied for s in a.stops]
+    why = stops if report.applied else _why_not(one, report)
+    return Fault(0, "it becomes something else than `after` says", _diff(example.after, made), tuple(why))
+
+
+def _why_not(one: Rule, report: Report) -> list[str]:
+    """Return where the rule's attempts that got furthest stopped, and why: one at least."""
+    return misses.why(report, one.name) or ["no attempt got anywhere"]
 
 
 def _not_valid(after: onnx.ModelProto) -> Fault | None:
@@ -180,7 +204,13 @@ def _not_valid(after: onnx.ModelProto) -> Fault | None:
 
 
 def _other_numbers(
-    one: Rule, name: str, given: onnx.ModelProto, ways: Sequence[list[str]], folders: Sequence[Path], count: _Count
+    one: Rule,
+    index: int,
+    name: str,
+    given: onnx.ModelProto,
+    ways: Sequence[list[str]],
+    folders: Sequence[Path],
+    count: _Count,
 ) -> Fault | None:
     """Return the fault of an example that computes something else once the rule is applied, None where it does not."""
     from onnxfuse.verification.launched import launch_problems  # ONNX Runtime is imported where it is needed.
@@ -188,23 +218,23 @@ def _other_numbers(
     made = onnx.ModelProto()
     made.CopyFrom(given)
     try:
-        if not pipeline.run(made, [one]).applied:
-            return None  # the rule is for other types
+        report = pipeline.run(made, [one])
+        if not report.applied:  # the rule is for other types
+            count.without.append(Without(index, name, next(iter(_why_not(one, report)))))
+            return None
         for providers in ways:
             with np.errstate(all="ignore"):
-                report = running.verify(given, made, providers=providers, rules=folders)
+                ran = running.verify(given, made, providers=providers, rules=folders)
             count.types[name] = None
-            count.cases += len(report.cases)
-            count.kernels += len(report.cases) if any(k.launches for k in report.kernels) else 0
+            count.cases += len(ran.cases)
+            count.kernels += len(ran.cases) if any(k.launches for k in ran.kernels) else 0
             # That there is no kernel for a small example on this GPU is no fault of the rule: its numbers are.
-            not_launched = launch_problems(report.kernels, ()) if providers is running.CUDA else []
-            count.bodies.update(
-                dict.fromkeys(k.reason for k in report.kernels if providers is running.CUDA and k.reason)
-            )
-            if not replace(report, problems=tuple(p for p in report.problems if p not in not_launched)).ok:
+            not_launched = launch_problems(ran.kernels, ()) if providers is running.CUDA else []
+            count.bodies.update(dict.fromkeys(k.reason for k in ran.kernels if providers is running.CUDA and k.reason))
+            if not replace(ran, problems=tuple(p for p in ran.problems if p not in not_launched)).ok:
                 where = "as kernels" if providers is running.CUDA else "as plain nodes"
-                wrong = next((f"{r.output}: {r.fault}" for r in report.rows if r.fault), "")
-                said = "; ".join(dict.fromkeys(word for word in (report.summary, wrong, *report.problems) if word))
+                wrong = next((f"{r.output}: {r.fault}" for r in ran.rows if r.fault), "")
+                said = "; ".join(dict.fromkeys(word for word in (ran.summary, wrong, *ran.problems) if word))
                 return Fault(0, f"other numbers in {name}, {where}: {said}", changed(given, made))
     except (RuleError, ModelError) as error:
         return Fault(0, f"in {name}: {error}", changed(given, made))

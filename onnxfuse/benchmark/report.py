@@ -56,6 +56,9 @@ def interval(samples: Sequence[float]) -> tuple[float, float]:
     return ordered[k - 1], ordered[n - k]
 
 
+MODELS: tuple[ModelName, ModelName] = ("original", "fused")
+
+
 @dataclass(frozen=True)
 class Row:
     """One model at one setting."""
@@ -128,6 +131,14 @@ class Block:
         setting = self.best("original").setting
         return f"{self.speedup:.2f}x over {setting}" if self.differs else f"no difference to {setting}"
 
+    @property
+    def measured(self) -> str:
+        """The speed-up with the times that it is of; one that is within the spread is said to be none."""
+        times = " -> ".join(f"{self.best(model).timing.p50:.4g}" for model in MODELS)
+        spread = "" if self.differs else ", which is within the spread: no difference"
+        best = self.best("original").setting
+        return f"{self.speedup:.4g}x over {best} at {self.name} (p50 {times} us){spread}"
+
     def best(self, model: ModelName) -> Row:
         """Return the model's row with the smallest median."""
         return min((r for r in self.rows if r.model == model), key=lambda r: r.timing.p50)
@@ -155,6 +166,7 @@ class Block:
             "speedup": self.speedup,
             "differs": self.differs,
             "verdict": self.verdict,
+            "measured": self.measured,
             "best_setting": self.best("original").setting,
             "fused_setting": self.best("fused").setting,
             "rows": rows,
@@ -220,8 +232,11 @@ class Report(Tabled):
                 return f"no difference to ONNX Runtime's best ({best}): {x} is within the spread of the rounds"
             verdict = f"{x} over" if self.speedup >= 1 else f"slower, {x} of"
             return f"{verdict} ONNX Runtime's best ({best})"
-        most = max(b.speedup for b in self.blocks)
-        told = f"{self.speedup:.2f}x to {most:.2f}x over ONNX Runtime's best settings, {len(self.blocks)} shapes"
+        if len(same) == len(self.blocks):
+            return f"no difference to ONNX Runtime's best settings at any of {len(same)} shapes"
+        found = [b.speedup for b in self.blocks if b not in same]
+        range_ = f"{min(found):.2f}x" + (f" to {max(found):.2f}x" if len(found) > 1 else "")
+        told = f"{range_} over ONNX Runtime's best settings, {len(self.blocks)} shapes"
         return f"{told}; no difference at {', '.join(b.name for b in same)}" if same else told
 
     @property
@@ -229,7 +244,7 @@ class Report(Tabled):
         """What was timed where no kernel can run, and how it compares; empty on CUDA, and without fused ops."""
         if self.provider.startswith("CUDA") or not self.fused_ops.nodes:
             return ""
-        block = min(self.blocks, key=lambda b: b.speedup)
+        block = min(self.blocks, key=lambda b: (not b.differs, b.speedup))  # what is chance tells nothing
         if not block.differs:
             how = "no faster and no slower than the original"
         elif block.speedup < 1:
@@ -245,8 +260,9 @@ class Report(Tabled):
              b.verdict if r == b.best("fused") else "")
             for b in self.blocks for r in b.rows
         ]  # fmt: skip
+        bars = [r.timing.p50 for b in self.blocks for r in b.rows]
         verdict = f"{self.summary}; {self.portable}" if self.portable else self.summary
-        return Table(verdict, ("shapes", "model", "setting", "p50 us", "95% of it", "speed-up"), rows)
+        return Table(verdict, ("shapes", "model", "setting", "p50 us", "95% of it", "speed-up"), rows, bars)
 
     def missed(self, least: float) -> tuple[Block, ...]:
         """Return the shapes whose speed-up is below `least`."""

@@ -18,6 +18,7 @@ from onnxfuse.cli.parameters import (
     TF32_OPTION,
     ModelFile,
     Shapes,
+    custom_ops_option,
     rules_option,
     shapes_option,
 )
@@ -57,6 +58,7 @@ LEFT_OUT = {"refused": "refused", "crashed": "crashed", "hangs": "no answer"}
     type=click.Path(path_type=Path),
     help="Draw latency by shape and the roofline; .png, .svg or .pdf.",
 )
+@custom_ops_option
 @output_options
 @JSON_OPTION
 def command(
@@ -98,10 +100,7 @@ def command(
             )
         report = timed.report
         missed = () if min_speedup is None else report.missed(min_speedup)
-        not_met = [
-            f"--min-speedup {min_speedup:g}: {b.speedup:.4g}x over {b.best('original').setting} at {b.name}"
-            for b in missed
-        ]
+        not_met = [f"--min-speedup {min_speedup:g}: {b.measured}" for b in missed]
         facts = {"ok": not missed, **report.as_dict(), "min_speedup": min_speedup, "not_met": not_met}
         facts["plot"] = None if plot is None else str(plot)
         outputs.write("bench", facts, {"before": original, "after": timed.fused})
@@ -194,7 +193,7 @@ def _legend(report: "Report", on_cuda: bool) -> list[str]:
     if on_cuda and report.uncounted:
         lines.append(f"launches not counted: {report.uncounted}: pip install 'onnxfuse[profile]'")
     how = (
-        f"{report.rounds} x {report.runs} timed runs of each in turns, inputs and outputs bound; {report.seconds:.0f} s"
+        f"{report.rounds} x {report.runs} timed runs of each in turns, inputs and outputs bound; {report.seconds:.1f} s"
     )
     lines.append(
         "all times in us per run; 95% of it: where the median of the rounds lies; what overlaps is no difference"
@@ -214,7 +213,9 @@ def _work_text(report: "Report") -> str:
     rates = [f"{t} {flops_text(rate)}/s" for t, rate in report.ceilings.flops_per_second.items()]
     measured = ", ".join([f"{size_text(report.ceilings.bytes_per_second)}/s", *rates])
     flops = flops_text(block.work["original"].flops)
-    return f"roofline, of each model's own work: {bytes_} and {flops} at {block.name}; measured here {measured}"
+    cached = any((block.roofline(row) or 0) > 1 for block in report.blocks for row in block.rows)
+    above = "; above 100%: what a node writes is still in a cache where the next reads it" if cached else ""
+    return f"roofline, of each model's own work: {bytes_} and {flops} at {block.name}; measured here {measured}{above}"
 
 
 def _fused_text(ops: "FusedOps") -> str:

@@ -11,7 +11,7 @@ from rich.table import Table
 from onnxfuse.api.ci import Held, Outcome, holding
 from onnxfuse.cli.console import output, print_json, working
 from onnxfuse.cli.outputs import Outputs, output_options
-from onnxfuse.cli.parameters import JSON_OPTION
+from onnxfuse.cli.parameters import JSON_OPTION, custom_ops_option
 
 
 @click.command("ci")
@@ -20,6 +20,7 @@ from onnxfuse.cli.parameters import JSON_OPTION
 @click.option("--locked", is_flag=True, help="Exit 4 for any difference to the lock file, not only for losses.")
 @click.option("--model", "names", metavar="NAME", multiple=True, help="This model alone; may be repeated.")
 @click.option("--no-bench", is_flag=True, help="Leave the timing out: on a machine without the GPU.")
+@custom_ops_option
 @output_options
 @JSON_OPTION
 def command(
@@ -90,14 +91,16 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
     verified = "not run" if outcome.verified is None else "ok" if outcome.verified["ok"] else "[red]MISMATCH[/]"
     speedup = "not run"
     if outcome.benched is not None:
-        differs = any(block["differs"] for block in outcome.benched["blocks"])
-        speedup = f"{outcome.benched['speedup']:.2f}x" if differs else "no difference"
+        slowest = min(outcome.benched["blocks"], key=lambda block: float(block["speedup"]))
+        at = " ".join(f"{k}={v}" for k, v in slowest["dimensions"].items())
+        speedup = f"{slowest['speedup']:.2f}x" if slowest["differs"] else "no difference"
+        speedup += f" at {at}" if at else ""
     return (
         escape(outcome.entry.name),
         f"{nodes['before']} -> {nodes['after']}",
         str(sum(outcome.optimized["rules"].values())),
         verified,
-        speedup,
+        escape(speedup),
         "[red]failed[/]" if outcome.exit_code else "[green]ok[/]",
     )
 

@@ -12,7 +12,7 @@ from onnxfuse.api.options import Options, Tuning
 from onnxfuse.cli import capturing, compiled, tuning
 from onnxfuse.cli.console import output, print_json, print_rows, working
 from onnxfuse.cli.lowered import print_precision
-from onnxfuse.cli.parameters import JSON_OPTION, rule_names, rules_option
+from onnxfuse.cli.parameters import JSON_OPTION, custom_ops_option, node_names, rule_names, rules_option
 from onnxfuse.model.errors import UsageError
 
 SCREEN = 12
@@ -22,6 +22,7 @@ SCREEN = 12
 @click.command("explain")
 @click.argument("source", metavar="IN.onnx", type=click.Path(path_type=Path))
 @click.option(
+    "--only",
     "--rule",
     "only",
     metavar="NAME",
@@ -30,6 +31,7 @@ SCREEN = 12
     help="Look at this rule alone; may be repeated.",
 )
 @rules_option()
+@custom_ops_option
 @click.option(
     "--tuning",
     "tuning_file",
@@ -42,6 +44,7 @@ SCREEN = 12
     "--at",
     metavar="NODE",
     multiple=True,
+    shell_complete=node_names,
     help="Why this node, value or pattern of names is as it is: the rules' furthest attempts, the cause first.",
 )
 @click.option("--graph", is_flag=True, help="What blocks a CUDA graph of the optimized model, and why; needs a GPU.")
@@ -126,7 +129,10 @@ def _print_place(found: Explained, name: str, limit: int | None) -> None:
         console.print("inside it is", style="dim")
         console.print("\n".join(f"  {line}" for line in one.body), markup=False, soft_wrap=True)
     if not rows and not took and not place.gone:
-        console.print("no rule begins at its operator", style="dim")
+        for note in found.report.notes:
+            console.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
+        if not found.report.notes:
+            console.print("no rule begins at its operator", style="dim")
     print_rows(console, "lost", ("nodes", "first at", "because"), found.first_taken(name), limit)
     print_rows(console, "matched", ("stopped at", "because it -> what would help"), rows, limit)
 

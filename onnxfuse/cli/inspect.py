@@ -1,5 +1,6 @@
 """`onnxfuse inspect`: what a model is, on one screen."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -9,7 +10,7 @@ from rich.table import Table
 from onnxfuse.api.inspecting import Inspected, inspect
 from onnxfuse.cli.compiled import megabytes
 from onnxfuse.cli.console import output, print_json
-from onnxfuse.cli.parameters import JSON_OPTION, ModelFile
+from onnxfuse.cli.parameters import JSON_OPTION, STREAM, ModelFile, came_through_stdin
 
 OPERATORS = 12
 """Operators that are named; the rest is counted."""
@@ -24,6 +25,8 @@ def command(model: Path, as_json: bool) -> int:
     Nothing is run, and no weight beside the model is read.
     """
     found = inspect(model)
+    if came_through_stdin(model):
+        found = replace(found, name=STREAM)
     if as_json:
         print_json("inspect", found.as_dict())
     else:

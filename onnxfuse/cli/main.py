@@ -32,6 +32,7 @@ COMMANDS = {
     "rules": "List the rules, or explain one.",
     "explain": "Say what fuses in a model, what does not, and why.",
     "inspect": "Tell what a model is: sizes, operators, dimensions, precision, what is fused.",
+    "view": "Show a model before and after fusion in the browser: the graph, what each node costs, kernels' sources.",
     "compile": "Compile a fused model's kernels for ranges of shapes into one file beside it.",
     "export-library": "Write a folder that C++, C#, Java and Triton serve a fused model from, without Python.",
     "ci": "Hold models to what onnxfuse.toml and onnxfuse.lock promise.",

@@ -23,6 +23,7 @@ from onnxfuse.cli.parameters import (
     ShapeOption,
     Shapes,
     arch_names,
+    custom_ops_option,
     precision_options,
     ranges,
     rule_names,
@@ -50,6 +51,7 @@ from onnxfuse.model.errors import EXPECTATION_NOT_MET, UsageError
     help="Weights in a file beside OUT.onnx, or in it; by default as those of IN.onnx, and beside above 2 GB.",
 )
 @rules_option()
+@custom_ops_option
 @click.option(
     "--only", metavar="RULE", multiple=True, shell_complete=rule_names, help="Apply this rule alone; may be repeated."
 )
@@ -65,7 +67,11 @@ from onnxfuse.model.errors import EXPECTATION_NOT_MET, UsageError
 @precision_options
 @click.option("--guard", is_flag=True, help="Check every fusion on inputs; undo what leaves the error budget.")
 @click.option(
-    "--guard-inputs", metavar="PATH", multiple=True, type=click.Path(path_type=Path), help="Real inputs for --guard."
+    "--guard-inputs",
+    metavar="PATH",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Real inputs for --guard alone, in place of --inputs.",
 )
 @click.option("--tune", is_flag=True, help="Measure on the GPU what is not known yet; the fastest is chosen.")
 @click.option(
@@ -145,8 +151,10 @@ def command(
         )
     if plain and dump is not None:
         raise UsageError("--undo makes no kernels: --dump goes with optimizing")
-    if precision is None and (inputs or tolerance is not None or io_precision or seconds is not None):
-        raise UsageError("--inputs, --tolerance, --io-precision and --time go with --precision")
+    if precision is None and (tolerance is not None or io_precision or seconds is not None):
+        raise UsageError("--tolerance, --io-precision and --time go with --precision")
+    if precision is None and inputs and not guard:
+        raise UsageError("--inputs go with --precision and --guard, which run the model")
     if guard_inputs and not guard:
         raise UsageError("--guard-inputs goes with --guard")
     if plain and packed:
@@ -175,7 +183,7 @@ def command(
         shapes={} if packed or sized else dict(shapes),
         external_data=external_data,
         precision=lowering(precision, inputs, tolerance, io_precision, seconds),
-        guard=Guarding(guard_inputs) if guard else None,
+        guard=Guarding(guard_inputs or inputs) if guard else None,
         compile=Compiling(arch_names([arch] if arch else []), ranges(shapes)) if packed else None,
         dump=None if dump is None else Dump(dump, arch, _one_size(shapes)),
         keep=outputs.report is not None,
@@ -191,7 +199,8 @@ def command(
     if as_json:
         print_json("optimize", done.facts)
     else:
-        show(done.facts, done.tuned, errors(quiet=verbosity() < 0) if todo[0].target is None else results())
+        console = errors(quiet=verbosity() < 0) if todo[0].target is None else results()
+        show(done.facts, done.tuned, console, options.rules)
     return EXPECTATION_NOT_MET if done.facts["not_met"] else 0
 
 
@@ -223,6 +232,8 @@ def _one(job: Job, options: Options, outputs: Outputs, *, plain: bool) -> Done:
         facts = made.as_dict(job.name, job.target_name)
         near = misses.facts(misses.ranked(made.report), made.report) if options.keep else []
         outputs.write("optimize", {**facts, "near": near}, made.models)
+    if made.removed:
+        facts["removed"] = [str(file) for file in made.removed]
     return Done(facts, made.tuned)
 
 

@@ -1,5 +1,7 @@
 """What `optimize` did, on one screen: the verdict, what was measured, guarded and applied, what to do next."""
 
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,7 @@ from onnxfuse.cli import compiled, tuning
 from onnxfuse.cli.compiled import megabytes
 from onnxfuse.cli.lowered import print_precision
 from onnxfuse.cli.parameters import STREAM
+from onnxfuse.model.custom_ops import again
 
 if TYPE_CHECKING:
     from onnxfuse.tuning import Tuned
@@ -19,8 +22,9 @@ OPERATORS, LEFT = 6, 3
 """Rows of each table: what was done and what is left fit one screen."""
 
 
-def show(facts: dict[str, Any], tuned: "Tuned | None", console: Console) -> None:
-    """Print what was done; `facts` is what `--json` prints of it."""
+def show(facts: dict[str, Any], tuned: "Tuned | None", console: Console, folders: Sequence[Path] = ()) -> None:
+    """Print what was done; `facts` is what `--json` prints of it, `folders` those of rules that were given."""
+    same = escape("".join(f" --rules {shlex.quote(str(f))}" for f in folders) + again())
     nodes = facts["nodes"]
     for line in facts["not_met"]:
         console.print(f"[bold red]not met:[/] {escape(line)}; nothing was written")
@@ -28,9 +32,9 @@ def show(facts: dict[str, Any], tuned: "Tuned | None", console: Console) -> None
         console.print(f"  why: {escape(line)}", soft_wrap=True)
     if "undone" in facts:
         console.print(
-            f"[bold green]undone:[/] {facts['undone']} fused nodes are plain ones again: {nodes['after']} nodes. "
-            "What was folded or rewritten stays so: it computes the same"
+            f"[bold green]undone:[/] {facts['undone']} fused nodes are plain ones again: {nodes['after']} nodes"
         )
+        _print_back(facts["back"], console)
     elif facts["ok"]:
         verdict = "fused" if facts["fused_nodes"] else "nothing to fuse"
         console.print(
@@ -61,20 +65,50 @@ def show(facts: dict[str, Any], tuned: "Tuned | None", console: Console) -> None
         size, seconds = facts["bytes"], facts["seconds"]
         sizes = f"{megabytes(size['after'])} (was {megabytes(size['before'])})"
         console.print(f"{escape(facts['target'])}: {sizes}, {seconds:.1f} s")
+        for file in facts.get("removed", ()):
+            console.print(f"removed: {escape(file)}, which only the model that was there before read", soft_wrap=True)
         if "undone" not in facts and STREAM not in (facts["source"], facts["target"]):
             console.print(
-                f"next: onnxfuse verify {escape(facts['source'])} {escape(facts['target'])}",
+                f"next: onnxfuse verify {escape(facts['source'])} {escape(facts['target'])}{same}",
                 style="dim",
                 soft_wrap=True,
             )
     if "left" in facts:
-        _print_left(facts["left"], console)
+        _print_left(facts["left"], console, same)
     if "dump" in facts:
         _print_dump(facts["dump"], console)
     if "compiled" in facts:
         compiled.show(facts["compiled"], console)
-    if facts["source"] != STREAM:  # what came through it is gone
-        console.print(f"why not more: onnxfuse explain {escape(facts['source'])}", style="dim", soft_wrap=True)
+    if facts["source"] != STREAM and "undone" not in facts:  # what came through it is gone
+        console.print(f"why not more: onnxfuse explain {escape(facts['source'])}{same}", style="dim", soft_wrap=True)
+
+
+def _print_back(back: dict[str, Any], console: Console) -> None:
+    """Print what of the original is not back: what stays by rule, and which operators there are in another number."""
+    nodes = back["nodes"]
+    if not back["known"] or nodes["original"] == nodes["back"] == nodes["after"]:
+        console.print(back["summary"])
+        return
+    console.print(
+        f"{nodes['back']} of the original's {nodes['original']} nodes are back as they were; "
+        f"{nodes['original'] - nodes['back']} are not, and {nodes['after'] - nodes['back']} are in their place. They "
+        "compute the same; the original itself is in the file that was optimized"
+    )
+    for what in back["made"]:
+        console.print(f"stays: {escape(what)}", soft_wrap=True)
+    if back["rewrites"]:
+        table = Table("rewrite that stays", "applied", box=None, pad_edge=False, header_style="bold")
+        table.columns[1].justify = "right"
+        for rule, count in back["rewrites"].items():
+            table.add_row(escape(rule), str(count))
+        console.print(table)
+    table = Table("operator", "original", "now", box=None, pad_edge=False, header_style="bold")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for op, n in back["operators"].items():
+        table.add_row(escape(op), str(n["original"]), str(n["after"]))
+    if back["operators"]:
+        console.print(table)
 
 
 def _print_operators(operators: dict[str, dict[str, int]], console: Console) -> None:
@@ -92,7 +126,7 @@ def _print_operators(operators: dict[str, dict[str, int]], console: Console) -> 
     console.print(table)
 
 
-def _print_left(left: dict[str, Any], console: Console) -> None:
+def _print_left(left: dict[str, Any], console: Console, same: str) -> None:
     """Print the operators that are left and cost most, each with what keeps the largest of them out of a fused op."""
     if left["note"]:
         console.print(escape(left["note"]), style="dim", soft_wrap=True)
@@ -114,7 +148,11 @@ def _print_left(left: dict[str, Any], console: Console) -> None:
             escape(f"{kind['at']}: {why}"),
         )
     console.print(table)
-    console.print(f"estimated{at} from bytes and launches; more of it: onnxfuse explain --at NODE", style="dim")
+    console.print(
+        f"of all: of the time estimated{at} from bytes and launches; more of it: onnxfuse explain --at NODE{same}",
+        style="dim",
+        soft_wrap=True,
+    )
 
 
 def _print_guard(guard: dict[str, Any], fused: int, console: Console) -> None:

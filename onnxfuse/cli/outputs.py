@@ -58,9 +58,16 @@ class Outputs:
         if self.junit is not None:
             io.write_text(self.junit, reporting.junit(found))
         if self.report is not None:
+            from onnxfuse.viewing.showing import drawn as graph_of
+            from onnxfuse.viewing.times import times_of
+
             sides = more if more is not None else {"": models or {}}
+            profiled = command == "profile"
+            times = times_of(facts) if profiled and facts["before"]["nodes"] else None
+            sizes = facts["shapes"] if profiled else None
             graphs = {
-                name: {side: reporting.graph_of(_light(m)) for side, m in ms.items()} for name, ms in sides.items()
+                name: {side: graph_of(_light(m), side, sizes, times) for side, m in ms.items()}
+                for name, ms in sides.items()
             }
             drawn = {name: sides for name, sides in graphs.items() if sides}
             io.write_text(self.report, reporting.page(command, facts, drawn, command_line(), environment()))

@@ -21,6 +21,9 @@ Shapes = tuple[tuple[str, Sequence[int]], ...]
 """What `--shape` gives: each name with its sizes."""
 
 
+STDIN = "stdin.onnx"
+"""The name of the file that keeps what came through standard input, in a folder of its own."""
+
 STREAM = "-"
 """In place of a model's name: standard input, or standard output."""
 
@@ -33,10 +36,15 @@ def from_stdin() -> Path:
         )
     context = click.get_current_context()
     folder = context.find_root().with_resource(tempfile.TemporaryDirectory(prefix="onnxfuse-"))
-    file = Path(folder) / "stdin.onnx"
+    file = Path(folder) / STDIN
     with file.open("wb") as copy:
         shutil.copyfileobj(sys.stdin.buffer, copy)
     return file
+
+
+def came_through_stdin(file: Path) -> bool:
+    """Return whether a model's file is one that `from_stdin` made: its name tells the caller nothing."""
+    return file.name == STDIN and file.parent.name.startswith("onnxfuse-")
 
 
 class ModelFile(click.Path):
@@ -53,6 +61,22 @@ class ModelFile(click.Path):
 def rule_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
     """Return the shipped rules whose names begin so, for the shell's completion."""
     return shipped_names(incomplete)
+
+
+def node_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the nodes and values of the call's model whose names begin so, for the shell's completion."""
+    # An option that still waits for its value ends click's reading: what stood before it is left among the arguments.
+    words = (context.params.get("source"), context.params.get("model"), *context.args)
+    given = next((word for word in words if word and Path(word).is_file()), None)
+    if given is None:
+        return []
+    from onnxfuse.api.places import node_names as named  # ONNX is imported where a model is read
+
+    return [name for name in named(Path(given)) if name.startswith(incomplete)][:COMPLETED]
+
+
+COMPLETED = 200
+"""Names of nodes that a shell is given."""
 
 
 class ToleranceOption(click.ParamType[tuple[str, float]]):
@@ -143,6 +167,21 @@ SEED_OPTION = click.option("--seed", type=int, default=0, show_default=True, hel
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print every fact as JSON.")
 
 
+def custom_ops_option(command: Command) -> Command:
+    """Give a command the option for libraries with the user's own operators: its sessions load them."""
+
+    def load(context: click.Context, _: click.Parameter, given: tuple[Path, ...]) -> None:
+        if given:
+            from onnxfuse.model.custom_ops import using  # ONNX is imported where a model is read
+
+            context.with_resource(using(given))
+
+    return click.option(
+        "--custom-ops", metavar="LIB.so", multiple=True, type=click.Path(path_type=Path), expose_value=False,
+        callback=load, help="A library with operators of your own, for ONNX Runtime to load; may be repeated.",
+    )(command)  # fmt: skip
+
+
 def shapes_option(text: str) -> Callable[[Command], Command]:
     """Return the option for sizes of dimensions and shapes of inputs, which may be repeated."""
     return click.option(
@@ -172,7 +211,7 @@ def precision_options(command: Command) -> Command:
         ),
         click.option(
             "--inputs", metavar="PATH", multiple=True, type=click.Path(path_type=Path),
-            help="With --precision: real inputs to measure on, by default made-up ones.",
+            help="With --precision and --guard: real inputs to run, by default made-up ones.",
         ),
         click.option(
             "--precision", type=click.Choice(PRECISIONS),

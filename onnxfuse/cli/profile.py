@@ -15,6 +15,7 @@ from onnxfuse.cli.parameters import (
     TF32_OPTION,
     ModelFile,
     Shapes,
+    custom_ops_option,
     shapes_option,
 )
 from onnxfuse.cli.profiled import show
@@ -38,6 +39,7 @@ TOP = 12
 @click.option("--runs", type=click.IntRange(1), default=PROFILED, show_default=True, help="Runs that are profiled.")
 @SEED_OPTION
 @click.option("--trace", metavar="FILE.json", type=click.Path(path_type=Path), help="Write one run as a Chrome trace.")
+@custom_ops_option
 @output_options
 @JSON_OPTION
 def command(

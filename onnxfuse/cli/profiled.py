@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 def show(report: "Profile", console: Console, top: int, *, nodes: bool) -> None:
     """Print the verdict, what was counted, what was timed, and what the figures stand on."""
     console.print(f"[bold]{escape(report.summary)}[/]")
+    if report.portable:
+        console.print(f"[yellow]note:[/] {escape(report.portable)}")
     if report.after is not None:
         gone = report.removed
         console.print(
@@ -130,7 +132,7 @@ def _legend(report: "Profile") -> list[str]:
         lines.append("gap: before these launches the device did nothing; MB: of nodes that launch this kernel alone")
     if report.provider:
         how = "kernels seen by CUPTI" if report.before.kernels is not None else "ONNX Runtime's profiler"
-        lines.append(f"times: medians of {report.runs} runs, {how}, at {report.setting}; {report.seconds:.0f} s")
+        lines.append(f"times: medians of {report.runs} runs, {how}, at {report.setting}; {report.seconds:.1f} s")
         lines.append("; ".join(f"{name} {value}" for name, value in report.environment.items()))
     return lines
 

@@ -1,7 +1,9 @@
 """`onnxfuse rules`: the rules there are; one rule explained, with what it makes of its own examples."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +15,7 @@ from rich.table import Table
 from onnxfuse.api import rules as library
 from onnxfuse.cli import tested
 from onnxfuse.cli.console import output, print_json, working
-from onnxfuse.cli.parameters import JSON_OPTION, rule_names, rules_option
+from onnxfuse.cli.parameters import JSON_OPTION, node_names, rule_names, rules_option
 from onnxfuse.model.errors import MISMATCH, UsageError
 
 if TYPE_CHECKING:
@@ -26,7 +28,13 @@ if TYPE_CHECKING:
 @click.option("--test", is_flag=True, help="Hold each rule to its examples: what fuses, what is refused, the numbers.")
 @click.option("--new", is_flag=True, help="Begin the rule NAME: a file with a pattern and an example cut from a model.")
 @click.option("--from", "model", metavar="IN.onnx", type=click.Path(path_type=Path), help="With --new: the model.")
-@click.option("--at", metavar="NODE", multiple=True, help="With --new: the node, value or pattern of names to cut out.")
+@click.option(
+    "--at",
+    metavar="NODE",
+    multiple=True,
+    shell_complete=node_names,
+    help="With --new: the node, value or pattern of names to cut out.",
+)
 @click.option("--predicates", is_flag=True, help="List the words that `where` understands.")
 @JSON_OPTION
 def command(
@@ -95,6 +103,7 @@ def _new(name: str, model: Path, at: tuple[str, ...], folder: Path, *, as_json: 
         made = begin(name, model, at, folder)
     if as_json:
         facts = {"rule": name, "file": str(made.path), "kind": made.kind, "nodes": list(made.nodes)}
+        facts |= {"products": list(made.products), "cut": list(made.cut)}
         print_json("rules", {"ok": True, "new": facts})
         return 0
     console = output()
@@ -102,9 +111,26 @@ def _new(name: str, model: Path, at: tuple[str, ...], folder: Path, *, as_json: 
         "becomes other nodes: write them into `to`" if made.kind == "rewrite" else f"one kernel, template {made.kind}"
     )
     console.print(f"[bold green]written:[/] {escape(str(made.path))}: {escape(', '.join(made.nodes))}", soft_wrap=True)
+    if made.products:
+        behind = escape(", ".join(made.products))
+        console.print(f"begins behind {behind}: a product by a weight has a kernel of its own", soft_wrap=True)
+    if made.cut:
+        several = f"--at '{_together(made.nodes)}'" if _together(made.nodes) else "several --at"
+        console.print(
+            f"[yellow]cut at {len(made.nodes)} nodes;[/] left out: {escape(', '.join(made.cut))} and what is before; "
+            f"name the whole block to have all of it: {escape(several)}",
+            soft_wrap=True,
+        )
     console.print(f"{what}; with an example of what applies, cut from {escape(str(model))}", soft_wrap=True)
     console.print(f"next: onnxfuse rules {name} --test --rules {escape(str(folder))}", style="dim", soft_wrap=True)
     return 0
+
+
+def _together(nodes: Sequence[str]) -> str:
+    """Return a pattern for the names that nodes, as "Op name", begin with together: `layer.0/*`; "" for none."""
+    letters = zip(*(one.partition(" ")[2] for one in nodes), strict=False)
+    found = re.match(r".*[/.]", "".join(at[0] for at in takewhile(lambda at: len(set(at)) == 1, letters)))
+    return f"{found[0]}*" if found else ""
 
 
 def _test(name: str | None, folders: tuple[Path, ...], *, as_json: bool) -> int:
@@ -116,7 +142,8 @@ def _test(name: str | None, folders: tuple[Path, ...], *, as_json: bool) -> int:
     if as_json:
         print_json("rules", {"ok": all(one.ok for one in found), "tested": [one.as_dict() for one in found]})
     else:
-        tested.show(found, output())
+        again = ["onnxfuse rules", *([name] if name else []), "--test", *(f"--rules {f}" for f in folders)]
+        tested.show(found, output(), " ".join(again))
     return 0 if all(one.ok for one in found) else MISMATCH
 
 

@@ -16,7 +16,7 @@ MOST_LINES = 40
 COLORS = {"-": "red", "+": "green"}
 
 
-def show(found: "Sequence[Tested]", console: Console) -> None:
+def show(found: "Sequence[Tested]", console: Console, again: str) -> None:
     """Print what came of the rules' examples."""
     failed = [one for one in found if not one.ok]
     examples, cases, kernels = (sum(getattr(one, what) for one in found) for what in ("examples", "cases", "kernels"))
@@ -30,13 +30,22 @@ def show(found: "Sequence[Tested]", console: Console) -> None:
     for one in found:
         word = "ok" if one.ok else "[red]failed[/]"
         word += f"; some through bodies: {escape(one.bodies[0])}" if one.bodies else ""
-        table.add_row(escape(one.rule), str(one.examples), str(one.cases), ", ".join(one.types), word)
+        table.add_row(escape(one.rule), str(one.examples), str(one.cases), _types(one), word)
     console.print(table)
+    for left in [left for one in found for left in one.without] if len(found) == 1 else ():
+        console.print(f"example {left.example} in {left.type} stays as it is: {escape(left.why)}", soft_wrap=True)
     for one in failed:
         for fault in one.faults:
             _print_fault(one, fault, console)
     if failed:
-        console.print("mend the rule or the example, then: onnxfuse rules --test", style="dim")
+        console.print(f"mend the rule or the example, then: {escape(again)}", style="dim", soft_wrap=True)
+
+
+def _types(one: "Tested") -> str:
+    """Return the types in which the rule was run; of one that it is not for that, of some examples in part."""
+    left = dict.fromkeys(w.type for w in one.without)
+    ran = [f"{name} in part" if name in left else name for name in one.types]
+    return ", ".join([*ran, *(f"not {name}" for name in left if name not in one.types)])
 
 
 def _print_fault(one: "Tested", fault: "Fault", console: Console) -> None:
@@ -48,3 +57,5 @@ def _print_fault(one: "Tested", fault: "Fault", console: Console) -> None:
         console.print(f"  {line}", style=COLORS.get(line[:1], "dim"), markup=False, soft_wrap=True)
     if len(fault.diff) > MOST_LINES:
         console.print(f"  ... and {len(fault.diff) - MOST_LINES} lines more", style="dim")
+    for line in fault.why:
+        console.print(f"  why: {line}", markup=False, soft_wrap=True)

@@ -8,7 +8,17 @@ from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from onnxfuse.verification import Finding, KernelRow, OutputRow, Report
+    from onnxfuse.verification import CaseRow, Finding, KernelRow, OutputRow, Report
+
+
+WORST = 3
+"""Outputs whose worst case is told by name; of all it is in the JSON and in the reports."""
+
+
+def case_text(case: "CaseRow") -> str:
+    """Return a case and its shapes in words."""
+    shapes = " ".join(f"{n}={'x'.join(map(str, s)) or 'scalar'}" for n, s in case.shapes.items())
+    return f"{case.name} {shapes}".strip()
 
 
 def show(report: "Report", console: Console) -> None:
@@ -74,6 +84,12 @@ def _legend(report: "Report") -> str:
     kinds = ", ".join(dict.fromkeys(c.name for c in ran))
     where = [p.removesuffix("ExecutionProvider") for p in (report.provider, report.fused_provider) if p]
     text = f"worst of {len(ran)} cases ({kinds}) on {' against '.join(where)}"
+    for row in report.outputs[:WORST]:
+        # What an error means hangs on how large the values are.
+        text += (
+            f"; {escape(row.output)}: {escape(case_text(report.cases[row.case]))}, values to {row.measure.scale:.2g}"
+        )
+    text += f"; {len(report.outputs) - WORST} more outputs: --json" * (len(report.outputs) > WORST)
     if report.contract is None:
         text += f"; error against {report.truth} ({report.truth_how}); max and cosine against the original"
     else:

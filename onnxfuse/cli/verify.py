@@ -14,6 +14,7 @@ from onnxfuse.cli.parameters import (
     ModelFile,
     Shapes,
     ToleranceOption,
+    custom_ops_option,
     rules_option,
     shapes_option,
 )
@@ -102,6 +103,7 @@ AGAINST = {"both": (CPU, CUDA), "cpu,cuda": (CPU, CUDA), "cuda,cpu": (CUDA, CPU)
     type=click.FloatRange(min=0, min_open=True),
     help="Gigabytes that the values of a case may take; by default half of what is free.",
 )
+@custom_ops_option
 @output_options
 @JSON_OPTION
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing; the exit code is the verdict.")

@@ -227,6 +227,14 @@ def _reshape(state: _State, node: NodeProto, shapes: list[Shape]) -> list[Shape]
     return [tuple(whole)]
 
 
+def _flatten(state: _State, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
+    if shapes[0] is None:
+        return []
+    axis = int(str(_attribute(node, "axis", 1)))
+    axis += len(shapes[0]) if axis < 0 else 0
+    return [(quotient(shapes[0][:axis], ()), quotient(shapes[0][axis:], ()))]
+
+
 def _unsqueeze(state: _State, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
     if shapes[0] is None:
         return []
@@ -331,10 +339,10 @@ def _slide(state: _State, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
 
 
 _SHAPES: dict[str, Callable[[_State, NodeProto, list[Shape]], list[Shape]]] = {
-    "Transpose": _transpose, "MatMul": _matmul, "Gemm": _gemm, "Reshape": _reshape, "Unsqueeze": _unsqueeze,
-    "Squeeze": _squeeze, "Split": _split, "Slice": _slice, "Concat": _concat, "Gather": _gather, "Expand": _expand,
-    "ReduceMean": _reduce, "ReduceSum": _reduce, "ReduceMax": _reduce, "Range": _range,
-    "Conv": _slide, "MaxPool": _slide, "AveragePool": _slide,
+    "Transpose": _transpose, "MatMul": _matmul, "Gemm": _gemm, "Reshape": _reshape, "Flatten": _flatten,
+    "Unsqueeze": _unsqueeze, "Squeeze": _squeeze, "Split": _split, "Slice": _slice, "Concat": _concat,
+    "Gather": _gather, "Expand": _expand, "ReduceMean": _reduce, "ReduceSum": _reduce, "ReduceMax": _reduce,
+    "Range": _range, "Conv": _slide, "MaxPool": _slide, "AveragePool": _slide,
 }  # fmt: skip
 
 

@@ -21,6 +21,11 @@ from onnxfuse.model.types import ValueType
 SMALL = 65536
 """Bytes. A folded constant up to this size is kept whatever it came from."""
 
+TABLED, SPREAD = 1 << 20, 64
+"""Bytes of a constant that is made of a smaller one, at most, and how many times as many. A bias of positions is
+gathered from a table by constant indices: 49 tokens of a window 15 times, 197 of an image 53 times. It is read in every
+run, and gathered in every one, too, unless it is a constant."""
+
 FILLED = 1 << 28
 """Bytes. Weights that are a ConstantOfShape are written out as long as a model's weights take no more than this."""
 
@@ -56,7 +61,7 @@ def drop_identities(graph: Graph) -> bool:
 
 
 def fold_constants(graph: Graph) -> bool:
-    """Compute what depends on constants alone, unless that would make the file bigger."""
+    """Compute what depends on constants alone, unless that would make the file much bigger."""
     changed = False
     for node in list(graph.nodes):
         if node.op not in FOLDABLE or node.domain or len(node.outputs) != 1 or graph.is_output(node.outputs[0]):
@@ -210,7 +215,7 @@ def _packs(graph: Graph, node: Node) -> bool:
 
 
 def _known_inputs(graph: Graph, node: Node) -> dict[str, np.ndarray] | None:
-    """Return the inputs of `node` where all are constants and folding does not make the file bigger, else None."""
+    """Return the inputs of `node` where all are constants and the file stays about as big, else None."""
     if node.op in ("Shape", "Size"):
         shape = graph.type(node.inputs[0]).shape
         if shape is None or not all(isinstance(d, int) for d in shape):
@@ -229,7 +234,13 @@ def _known_inputs(graph: Graph, node: Node) -> dict[str, np.ndarray] | None:
     if elements is None:
         return None
     size = elements * onnx.helper.tensor_dtype_to_np_dtype(output.dtype).itemsize
-    return known if size <= SMALL or _frees(graph, node, size) or _fills(graph, node, size) else None
+    kept = size <= SMALL or _looks_up(node, known, size)
+    return known if kept or _frees(graph, node, size) or _fills(graph, node, size) else None
+
+
+def _looks_up(node: Node, known: dict[str, np.ndarray], size: int) -> bool:
+    """Return whether `node` gathers from a table of constants what is small enough to be kept in its place."""
+    return node.op == "Gather" and size <= min(TABLED, SPREAD * max(a.nbytes for a in known.values()))
 
 
 def _fills(graph: Graph, node: Node, size: int) -> bool:

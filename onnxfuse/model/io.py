@@ -12,7 +12,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto
 
-from onnxfuse.model import bodies, external, pipes
+from onnxfuse.model import bodies, external, orphans, pipes
 from onnxfuse.model.errors import DeviceError, ModelError
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.outline import GRAPH, INITIALIZER, embedded
@@ -141,10 +141,11 @@ def save(model: onnx.ModelProto, path: str | Path) -> None:
 
 
 @contextlib.contextmanager
-def saving(model: onnx.ModelProto, path: str | Path, *, beside: bool = False) -> Iterator[None]:
+def saving(model: onnx.ModelProto, path: str | Path, *, beside: bool = False) -> Iterator[list[Path]]:
     """Write `model`, and put it in the place of `path` when the block ends well; otherwise nothing is left of it.
 
-    `beside`: its weights go into a file beside it, whatever their size.
+    `beside`: its weights go into a file beside it, whatever their size. Yields a list that gets, at the end, the data
+    files of the model that was there which went with it: those that nothing else means (`orphans`).
     Where `path` is a device or a pipe, it is written before the block. As `save` in all else.
     """
     named = Path(path)
@@ -161,7 +162,7 @@ def saving(model: onnx.ModelProto, path: str | Path, *, beside: bool = False) ->
             with pipes.writing(named) as device:
                 _stream(model, device)
     if through:
-        yield
+        yield []
         return
     path = real(named)
     if beside and Path(os.path.realpath(path.parent)) != Path(os.path.realpath(named.parent)):
@@ -172,6 +173,7 @@ def saving(model: onnx.ModelProto, path: str | Path, *, beside: bool = False) ->
     with contextlib.ExitStack() as open_files:
         with told(named):
             collect(path)
+            left_behind, gone = orphans.read_by(path), list[Path]()
             data_name, placed, light = None, "", model
             if beside:
                 data, data_name = open_files.enter_context(temporary(path))
@@ -185,7 +187,7 @@ def saving(model: onnx.ModelProto, path: str | Path, *, beside: bool = False) ->
             file, name = open_files.enter_context(temporary(path))
             _stream(light, file)
             file.flush()
-        yield
+        yield gone
         with told(named), folder_locked(path.parent) as alone:
             # The data first and the model last: at any moment the model that is there finds its own weights.
             if data_name is not None:
@@ -193,6 +195,7 @@ def saving(model: onnx.ModelProto, path: str | Path, *, beside: bool = False) ->
             put(name, path)
             if alone:
                 external.remove_stale(path, placed)
+                gone += orphans.remove([file for file in left_behind if file.name != placed])
 
 
 def has_external_data(path: str | Path) -> bool:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from onnxfuse.model import custom_ops
+from onnxfuse.model.custom_ops import KNOWN_DOMAINS
 from onnxfuse.model.graph import Graph, Node
 
 
@@ -17,6 +19,8 @@ class Lost:
     """What it is, or who computes it."""
     after: frozenset[str]
     """Names of the nodes that read it, or what is computed from it."""
+    own: bool = False
+    """Whether an operator makes it that neither ONNX nor ONNX Runtime defines."""
 
     @property
     def fact(self) -> str:
@@ -26,8 +30,9 @@ class Lost:
     @property
     def mend(self) -> str:
         """What would restore the types."""
+        library = "name the library that has the operator (--custom-ops LIB.so), " if self.own else ""
         return (
-            f"say in the export what '{self.value}' is, or add it to the model: "
+            f"{library}say in the export what '{self.value}' is, or add it to the model: "
             f"model.graph.value_info.append(onnx.helper.make_tensor_value_info('{self.value}', TYPE, SHAPE))"
         )
 
@@ -46,7 +51,8 @@ def lost(graph: Graph) -> list[Lost]:
         for value in values:
             if missing := _missing(graph, value):
                 strange = f", an operator of {node.domain} that ONNX's inference does not know" if node.domain else ""
-                found.append(Lost(value, missing, f"made by {node.op} {node.name}{strange}", _after(graph, value)))
+                own = node.domain not in KNOWN_DOMAINS and not custom_ops.libraries()
+                found.append(Lost(value, missing, f"made by {node.op} {node.name}{strange}", _after(graph, value), own))
                 after |= found[-1].after
     return found
 

@@ -1,10 +1,14 @@
 """Reports as short text and in notebooks: a verdict in one line, and a table below it."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
 from onnxfuse.model.printable import printable
+
+WIDTH = 160
+"""Of the longest bar, in a notebook's pixels."""
 
 ROWS = 20
 """Of a table; the rest is counted."""
@@ -17,6 +21,8 @@ class Table:
     verdict: str
     headings: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
+    bars: Sequence[float] = ()
+    """A number for each row, drawn beside it in a notebook; empty where there is nothing to compare."""
 
 
 class Tabled:
@@ -38,13 +44,25 @@ class Tabled:
 
     def _repr_html_(self) -> str:
         shown = self.table()
-        head = "".join(f"<th>{escape(cell)}</th>" for cell in shown.headings)
+        head = "".join(f"<th>{escape(cell)}</th>" for cell in shown.headings) + ("<th></th>" if shown.bars else "")
+        bars = _bars(shown.bars[:ROWS]) or [""] * len(shown.rows)
         rows = "".join(
-            f"<tr>{''.join(f'<td>{escape(printable(cell))}</td>' for cell in row)}</tr>" for row in shown.rows[:ROWS]
+            f"<tr>{''.join(f'<td>{escape(printable(cell))}</td>' for cell in row)}{bar}</tr>"
+            for row, bar in zip(shown.rows[:ROWS], bars, strict=False)
         )
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>" if rows else ""
         more = "".join(f"<p>{line}</p>" for line in _more(shown))
         return f"<p><b>{escape(printable(shown.verdict))}</b></p>{table}{more}"
+
+
+def _bars(values: Sequence[float]) -> list[str]:
+    """Return a cell with a bar for each number, the longest for the greatest that is finite."""
+    most = max((v for v in values if math.isfinite(v)), default=0) or 1
+    return [
+        f'<td><div style="width:{WIDTH * (min(v / most, 1) if v == v else 0):.0f}px;height:0.8em;'
+        'background:#3b6fb6;border-radius:2px"></div></td>'
+        for v in values
+    ]
 
 
 def _more(shown: Table) -> list[str]:

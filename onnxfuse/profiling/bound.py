@@ -18,6 +18,7 @@ from onnxfuse.model import io
 from onnxfuse.model.errors import DeviceError, ModelError, UsageError
 from onnxfuse.model.types import first_line
 from onnxfuse.profiling.settings import ModelName, Setting
+from onnxfuse.runtime.opening import load_custom_ops, unregistered
 from onnxfuse.runtime.opening import reason as reason
 from onnxfuse.verification.inputs import Array
 from onnxfuse.verification.sessions import (
@@ -64,6 +65,7 @@ def opened(
     options = onnxruntime.SessionOptions()
     options.log_severity_level = SILENT  # the reason is raised, and told in the report
     options.intra_op_num_threads = setting.threads
+    load_custom_ops(options)
     if profile:
         options.enable_profiling = True
         options.profile_file_prefix = profile
@@ -145,7 +147,7 @@ def profiled(
             session = opened(model, setting, providers, fused=name == "fused", profile=f"{folder}/profile")
         except REFUSALS as error:
             raise_if_lost(error)
-            raise ModelError(
+            raise unregistered(error) or ModelError(
                 f"ONNX Runtime cannot open the {name} model on {providers[0]}: {reason(error)}",
                 "Check that it runs there: onnxfuse verify.",
             ) from error

@@ -20,6 +20,7 @@ from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, WARM_UP, ModelName,
 from onnxfuse.profiling.shapes import cases_per_shape, dynamic, unsaid
 from onnxfuse.profiling.summary import each, kernel_rows, kinds, run_time, with_device_times
 from onnxfuse.profiling.traffic import ModelWork, count
+from onnxfuse.runtime.opening import unregistered
 from onnxfuse.verification import sessions
 from onnxfuse.verification.inputs import Case, InputSpec, Shapes, input_specs
 from onnxfuse.verification.interface import interface_problems
@@ -172,7 +173,7 @@ def _timed(
             return bind(found, inputs, outputs_of(found, inputs, name))
         except REFUSALS as error:
             sessions.raise_if_lost(error)
-            raise ModelError(
+            raise unregistered(error) or ModelError(
                 f"ONNX Runtime cannot run the {name} model on {providers[0]} at {at.name}: {reason(error)}",
                 "Check that it runs there: onnxfuse verify.",
             ) from error

@@ -118,6 +118,10 @@ class Side:
         }
 
 
+INPUTS_TOLD = 3
+"""Of a model without dynamic dimensions, as many shapes are in the verdict; all are in the JSON."""
+
+
 @dataclass(frozen=True, repr=False)
 class Profile(Tabled):
     """The result of `profile`."""
@@ -164,18 +168,41 @@ class Profile(Tabled):
     def table(self) -> Table:
         """Return what one run of each model does."""
         sides = [("before", self.before), *([("after", self.after)] if self.after is not None else [])]
+        timed = all(one.us is not None for _, one in sides)
         rows = [
-            (side, str(len(one.work.nodes)), size_text(one.work.bytes), flops_text(one.work.flops))
+            (side, str(len(one.work.nodes)), size_text(one.work.bytes), flops_text(one.work.flops),
+             *([f"{one.us or 0:.1f}"] if timed else []))
             for side, one in sides
-        ]
-        return Table(self.summary, ("one run", "nodes", "device memory", "operations"), rows)
+        ]  # fmt: skip
+        headings = ("one run", "nodes", "device memory", "operations", *(["us"] if timed else []))
+        return Table(self.summary, headings, rows, [one.us or 0 if timed else one.work.bytes for _, one in sides])
+
+    @property
+    def at(self) -> str:
+        """The sizes that it is of."""
+        shapes = {n: "x".join(map(str, s)) or "scalar" for n, s in self.shapes.items()}
+        told = dict(self.dimensions) if self.dimensions or len(shapes) > INPUTS_TOLD else shapes
+        return " ".join(f"{k}={v}" for k, v in told.items())
+
+    @property
+    def portable(self) -> str:
+        """What was timed where no kernel can run, and how it compares; empty on CUDA, and of one model alone."""
+        if not self.provider or self.provider.startswith("CUDA") or self.after is None:
+            return ""
+        before, after = self.before.us or 0.0, self.after.us or 0.0
+        how = f": its nodes take {after / before:.2f}x the time of the original's" if before else ""
+        return (
+            f"no kernel runs on the CPU; after is the portable form, the bodies of the fused ops{how} "
+            "(onnxfuse bench: whole runs, with their spread)"
+        )
 
     @property
     def summary(self) -> str:
         """The verdict in one line."""
         before = self.before.work
         left_out = ", ".join(dict.fromkeys(n.op for n in before.nodes if n.op in CONTROL))
-        what = f"device memory per run without {left_out}" if left_out else "device memory per run"
+        at = f" at {self.at}" if self.at else ""
+        what = f"device memory per run{at} without {left_out}" if left_out else f"device memory per run{at}"
         if self.after is None:
             return f"{what}: {size_text(before.bytes)}; {flops_text(before.flops)}"
         after = self.after.work
@@ -201,6 +228,7 @@ class Profile(Tabled):
             "runs": self.runs,
             "seconds": self.seconds,
             "untimed": self.untimed,
+            "portable": self.portable,
         }
 
 

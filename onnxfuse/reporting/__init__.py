@@ -8,6 +8,6 @@ from onnxfuse.reporting.checks import Check, checks
 from onnxfuse.reporting.graph import graph_of
 from onnxfuse.reporting.junit import junit
 from onnxfuse.reporting.markdown import markdown
-from onnxfuse.reporting.page import page
+from onnxfuse.reporting.page import page, policy
 
-__all__ = ["Check", "annotations", "checks", "graph_of", "junit", "markdown", "page"]
+__all__ = ["Check", "annotations", "checks", "graph_of", "junit", "markdown", "page", "policy"]

@@ -47,6 +47,8 @@ def _verify(facts: Facts) -> Iterator[Check]:
     seconds = facts["seconds"]
     for row in facts["outputs"]:
         text = f"error {_number(row['error'])}, allowed {_number(row['budget'])}"
+        text += f", values to {_number(row['scale'])}" if "scale" in row else ""
+        text += f", worst case {case}" if (case := worst_case(facts, row)) else ""
         fault = row.get("fault") or ("could not be judged" if row["verdict"] == "undecided" else "")
         if fault:
             text = fault if fault.startswith("error") else f"{fault}; {text}"
@@ -67,7 +69,7 @@ def _bench(facts: Facts) -> Iterator[Check]:
     least, seconds = facts.get("min_speedup"), facts["seconds"] / len(facts["blocks"])
     for block in facts["blocks"]:
         name = " ".join(f"{k}={v}" for k, v in block["dimensions"].items()) or "fixed shapes"
-        text = block["verdict"]
+        text = block.get("measured", block["verdict"])
         ok = least is None or block["speedup"] >= least
         yield Check("bench", name, ok, text if ok else f"{text}; --min-speedup {least:g}", seconds)
     if missed and not any(least is not None and b["speedup"] < least for b in facts["blocks"]):
@@ -96,6 +98,34 @@ def _ci(facts: Facts) -> Iterator[Check]:
             yield Check(name, line.split(":")[0], False, f"{line} (against {facts['lock']})", **place)
         if not model["not_met"] and not model["lost"]:
             yield Check(name, "contract", True, "everything required is there")
+
+
+def worst_case(facts: Facts, row: Facts) -> str:
+    """Return the case in which an output was worst, with the shapes of its inputs; empty where it is not told."""
+    cases, place = facts.get("cases", ()), row.get("case", -1)
+    if not 0 <= place < len(cases):
+        return ""
+    case = cases[place]
+    shapes = " ".join(f"{n}={'x'.join(map(str, s)) or 'scalar'}" for n, s in case["shapes"].items())
+    return f"{case['name']} {shapes}".strip()
+
+
+def notes(command: str, facts: Facts) -> list[str]:
+    """Return what the figures of a command do not say by themselves: where they are from, and what did not run."""
+    if "error" in facts:
+        return []
+    found = [facts["portable"]] if facts.get("portable") else []
+    if command == "ci":
+        return [f"{model['name']}: {note}" for model in facts["models"] for note in model.get("notes", [])]
+    if command in ("bench", "profile") and facts.get("assumed"):
+        found.append(f"assumed {' '.join(f'{name}=1' for name in facts['assumed'])}")
+    if command == "bench" and "rounds" in facts:
+        found.append(f"us per run; medians of {facts['rounds']} x {facts['runs']} runs, 95% of it: where they lie")
+    if command == "profile" and facts.get("provider"):
+        found.append(f"times: medians of {facts['runs']} runs at {facts['setting']}")
+    if facts.get("environment"):
+        found.append("; ".join(f"{name} {value}" for name, value in facts["environment"].items()))
+    return found
 
 
 def _number(value: float | str) -> str:

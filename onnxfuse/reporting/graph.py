@@ -1,26 +1,40 @@
-"""A model's graph as plain data for drawing: nodes with labels and types, and who reads whom."""
+"""A model's graph as plain data for drawing: nodes, what is known of them, who reads whom, and what is in fused ops.
 
+No weight is in it: a graph of a model of 3 GB is as large as its names.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import onnx
+from onnx import AttributeProto, NodeProto, TensorProto
 
 from onnxfuse.model import provenance
 from onnxfuse.model.display_names import short
-from onnxfuse.model.fused import DOMAIN, fused_ops
-from onnxfuse.model.types import infer, value_types
+from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops, replaced_nodes
+from onnxfuse.model.types import ValueType, infer, value_types
 from onnxfuse.reporting.graph_drawing import layout
 
 CHARACTER = 7.0
 """Width of a letter of the label, in the page's units."""
 
+SIGN = 18.0
+"""Width of the sign by which a fused op unfolds."""
 
-def graph_of(model: onnx.ModelProto) -> dict[str, Any]:
-    """Return the main graph of `model`, laid out: nodes, and edges by the positions of their nodes.
+LIMIT = 160
+"""Letters of an attribute, and elements of a list in it that are looked at."""
 
-    Constants are left out. Inputs and outputs of the graph stand among the nodes.
+Cost = Mapping[str, Any]
+"""What one node does in a run: `name`, and any of `reads`, `writes` (bytes), `flops`, `launches`, `us`."""
+
+
+def graph_of(model: onnx.ModelProto, costs: Iterable[Cost] = ()) -> dict[str, Any]:
+    """Return the main graph of `model`, laid out: nodes, edges by the positions of their nodes, fused ops by name.
+
+    Constants are left out. Inputs and outputs of the graph stand among the nodes. Equal fused ops are one entry of
+    `ops`, each with its body as text and as a graph of its own. `costs` go to the nodes of the same names.
     """
-    light = infer(model)
-    types = value_types(light.graph)
+    types = value_types(infer(model).graph)
     ops = fused_ops(model)
     weights = {t.name for t in model.graph.initializer}
     nodes: list[dict[str, Any]] = []
@@ -31,31 +45,111 @@ def graph_of(model: onnx.ModelProto) -> dict[str, Any]:
             shown = [f"{value.name}: {types[value.name]}"]
             nodes.append({"op": "input", "name": value.name, "outputs": shown, "values": [value.name]})
     edges: list[tuple[int, int]] = []
+    constants = weights | {v for n in model.graph.node if n.op_type == "Constant" for v in n.output}
     for proto in model.graph.node:
         if proto.op_type == "Constant":
             continue
         edges += [(producers[v], len(nodes)) for v in dict.fromkeys(proto.input) if v in producers]
         producers.update((v, len(nodes)) for v in proto.output if v)
-        shown = [f"{v}: {types[v]}" if v in types else v for v in proto.output if v]
-        made = [v for v in proto.output if v]
-        nodes.append({"op": proto.op_type, "name": proto.name or made[0], "outputs": shown, "values": made})
+        nodes.append(_node(proto, types, constants))
         if proto.domain == DOMAIN:
-            body = [n.op_type for n in ops[proto.op_type].body.node if n.op_type != "Constant"]
-            nodes[-1] |= {"rule": ops[proto.op_type].rule, "body": body, "op": short(body)}
-            nodes[-1]["nodes"] = provenance.names(proto, "nodes") or []
-            # The values that are no more: by them a person finds the nodes of the original in here.
-            made += provenance.names(proto, "values") or []
+            nodes[-1] |= _fused(proto, ops[proto.op_type], nodes[-1]["values"])
     for value in model.graph.output:
         if value.name in producers:
             edges.append((producers[value.name], len(nodes)))
             nodes.append({"op": "output", "name": value.name, "outputs": [], "values": []})
-    drawn = layout([_width(n["op"]) for n in nodes], edges)
-    for node, (x, y) in zip(nodes, drawn.places, strict=True):
-        node |= {"x": round(x, 1), "y": round(y, 1), "w": _width(node["op"])}
+    _add(costs, nodes)
+    bodies = {name: _body(op) for name, op in ops.items()}
+    return {**_laid_out(nodes, edges), "ops": bodies}
+
+
+def _node(proto: NodeProto, types: Mapping[str, ValueType], constants: Iterable[str] = ()) -> dict[str, Any]:
+    made = [v for v in proto.output if v]
+
+    def shown(value: str) -> str:
+        constant = " constant" if value in constants else ""
+        return f"{value}: {types[value]}{constant}" if value in types else f"{value}{constant}"
+
+    return {
+        "op": proto.op_type,
+        "name": proto.name or (made[0] if made else proto.op_type),
+        "domain": proto.domain,
+        "inputs": [shown(v) for v in proto.input if v],
+        "outputs": [shown(v) for v in made],
+        "attributes": [f"{a.name} = {_attribute(a)}" for a in proto.attribute],
+        "values": made,
+    }
+
+
+def _fused(proto: NodeProto, op: FusedOp, made: Sequence[str]) -> dict[str, Any]:
+    """Return what a fused node has more: what made it, what is in it, and by what it is found in the original."""
+    body = [n.op_type for n in op.body.node if n.op_type != "Constant"]
+    return {
+        "op": short(body),
+        "fused": op.name,
+        "rule": op.rule,
+        "body": body,
+        "nodes": provenance.names(proto, "nodes") or [],
+        "members": [n.partition(" ")[2] for n in replaced_nodes(proto, op)],
+        # The values that are no more: by them a person finds the nodes of the original in here.
+        "values": [*made, *(provenance.names(proto, "values") or [])],
+    }
+
+
+def _body(op: FusedOp) -> dict[str, Any]:
+    """Return what all nodes of a fused op share."""
+    nodes: list[dict[str, Any]] = []
+    edges: list[tuple[int, int]] = []
+    producers: dict[str, int] = {}
+    for proto in op.body.node:
+        if proto.op_type != "Constant":
+            edges += [(producers[v], len(nodes)) for v in dict.fromkeys(proto.input) if v in producers]
+            producers.update((v, len(nodes)) for v in proto.output if v)
+            nodes.append(_node(proto, {}))
+    text = onnx.printer.to_text(op.body)
+    return {"rule": op.rule, "template": op.template, "text": text, **_laid_out(nodes, edges)}
+
+
+def _add(costs: Iterable[Cost], nodes: Sequence[dict[str, Any]]) -> None:
+    """Give each node the cost of its name; of nodes that share a name the first gets the first."""
+    waiting: dict[str, list[Cost]] = {}
+    for cost in costs:
+        waiting.setdefault(cost["name"], []).append(cost)
+    for node in nodes:
+        if "attributes" in node and waiting.get(node["name"]):
+            cost = waiting[node["name"]].pop(0)
+            node["cost"] = {key: value for key, value in cost.items() if key != "name"}
+
+
+def _laid_out(nodes: list[dict[str, Any]], edges: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    widths = [max(len(n["op"]), 4) * CHARACTER + 18 + (SIGN if "fused" in n else 0) for n in nodes]
+    drawn = layout(widths, edges)
+    for node, width, (x, y) in zip(nodes, widths, drawn.places, strict=True):
+        node |= {"x": round(x, 1), "y": round(y, 1), "w": width}
     paths = [[[round(x, 1), round(y, 1)] for x, y in line] for line in drawn.lines]
     return {"nodes": nodes, "edges": [list(e) for e in edges], "lines": paths, "width": drawn.width,
             "height": drawn.height}  # fmt: skip
 
 
-def _width(label: str) -> float:
-    return max(len(label), 4) * CHARACTER + 18
+def _attribute(attribute: AttributeProto) -> str:
+    """Return an attribute as short text: of tensors and graphs what they are, not what is in them."""
+    value = onnx.helper.get_attribute_value(attribute) if not attribute.ref_attr_name else None
+    if isinstance(value, TensorProto):
+        kinds = TensorProto.DataType.DESCRIPTOR.values_by_number
+        kind = kinds[value.data_type].name.lower() if value.data_type in kinds else "unknown"
+        return f"{kind}[{','.join(map(str, value.dims))}]"
+    if isinstance(value, onnx.GraphProto):
+        return f"a graph of {len(value.node)} nodes"
+    if isinstance(value, bytes):
+        text = value[: LIMIT + 1].decode(errors="replace")
+    elif isinstance(value, int | float):
+        text = f"{value:.7g}" if isinstance(value, float) else str(value)
+    elif attribute.ints:
+        text = ", ".join(map(str, attribute.ints[:LIMIT]))
+    elif attribute.floats:
+        text = ", ".join(f"{v:.7g}" for v in attribute.floats[:LIMIT])
+    elif attribute.strings:
+        text = ", ".join(v[:LIMIT].decode(errors="replace") for v in attribute.strings[:LIMIT])
+    else:
+        text = attribute.ref_attr_name or AttributeProto.AttributeType.Name(attribute.type).lower()
+    return text if len(text) <= LIMIT else f"{text[:LIMIT]}..."

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from onnxfuse.model.printable import controls_written_out
-from onnxfuse.reporting.checks import checks
+from onnxfuse.reporting.checks import checks, notes, worst_case
 from onnxfuse.reporting.profiled import TIME_TITLES, time_rows, traffic_rows
 
 ROWS = 200
@@ -22,6 +22,7 @@ def markdown(command: str, facts: Mapping[str, Any]) -> str:
     lines = [f"## {'✅' if ok else '❌'} {title}", ""]
     if facts.get("summary"):
         lines += [_cell(str(facts["summary"])), ""]
+    lines += [line for note in notes(command, facts) for line in (_cell(note), "")]
     broken = [(c.group, c.name, c.text) for c in found if not c.ok]
     if broken:
         lines += ["### What is wrong", "", *_table(("where", "what", "found"), broken), ""]
@@ -45,18 +46,22 @@ def _sections(command: str, facts: Mapping[str, Any], prefix: str = "") -> Itera
         taken: list[tuple[object, ...]] = [(u["rule"], u["node"], u["op"] or "left out", u["fault"]) for u in undone]
         yield f"{prefix}Taken back by --guard", ("rule", "at", "fused op", "what was wrong"), taken
     elif command == "verify":
+        keys = ("error", "budget", "scale", "max_abs", "max_rel")
         rows: list[tuple[object, ...]] = [
-            (r["output"], r["dtype"], *(_number(r[k]) for k in ("error", "budget", "max_abs", "max_rel")), r["verdict"])
+            (r["output"], r["dtype"], *(_number(r.get(k, "")) for k in keys),
+             worst_case(facts, r), r["verdict"])
             for r in facts["outputs"]
-        ]
-        yield f"{prefix}Errors", ("output", "type", "error", "allowed", "max abs", "max rel", "verdict"), rows
+        ]  # fmt: skip
+        titles = ("output", "type", "error", "allowed", "values to", "max abs", "max rel", "worst case", "verdict")
+        yield f"{prefix}Errors", titles, rows
     elif command == "bench":
         timed: list[tuple[object, ...]] = [
             (" ".join(f"{k}={v}" for k, v in b["dimensions"].items()) or "fixed", r["model"], r["setting"],
-             f"{r['p50']:.1f}", f"{r['p90']:.1f}", b["verdict"] if r["model"] == "fused" else "")
+             f"{r['p50']:.1f}", f"{r['low']:.1f}..{r['high']:.1f}" if "low" in r else "", f"{r['p90']:.1f}",
+             b["verdict"] if r["model"] == "fused" and r["setting"] == b.get("fused_setting", r["setting"]) else "")
             for b in facts["blocks"] for r in b["rows"]
         ]  # fmt: skip
-        yield f"{prefix}Times", ("shapes", "model", "setting", "p50 us", "p90 us", "speed-up"), timed
+        yield f"{prefix}Times", ("shapes", "model", "setting", "p50 us", "95% of it", "p90 us", "speed-up"), timed
     elif command == "profile":
         yield f"{prefix}Device memory", *traffic_rows(facts)
         for side in ("before", "after"):

@@ -1,8 +1,10 @@
 """One self-contained HTML page: verdict, graphs before and after, fusions, errors, times, environment. No network."""
 
+import hashlib
 import json
 import math
 import re
+from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -12,6 +14,7 @@ from typing import Any
 from onnxfuse.model.printable import controls_written_out
 from onnxfuse.reporting.charts import Bar, Spot, bars, histogram, roofline
 from onnxfuse.reporting.checks import checks
+from onnxfuse.reporting.graph_html import graph_html
 from onnxfuse.reporting.profiled import parts as profiled_parts
 from onnxfuse.reporting.tables import number, table
 
@@ -32,11 +35,16 @@ def page(
     """Return the page for a command's facts.
 
     `graphs`: for each model (for commands on one model: under "") the graphs `before` and `after`, from `graph_of`.
+    That of `view` is served, and asks the server for what is made on request: see `served` in page.js.
     """
     ok = bool(facts.get("ok", True))
+    view = command == "view"
     models: Sequence[Facts] = facts["models"] if command == "ci" else [{"name": "", command: facts}]
-    parts = [_Part("Verdict", _verdict(command, facts))]
-    drawn: dict[str, Any] = {}
+    drawn: dict[str, Any] = {"graphs": {}, "near": {}}
+    if view:
+        models = [{"name": "", "optimize": facts}]
+        drawn["served"] = facts["served"]
+    parts = [] if view else [_Part("Verdict", _verdict(command, facts))]
     for model in models:
         title = f"{model['name']}: " if model["name"] else ""
         parts += [_Part(f"{title}{p.name}", p.html) for p in _model_parts(model, graphs.get(model["name"], {}), drawn)]
@@ -44,16 +52,50 @@ def page(
     links = "".join(f'<a href="#s{i}">{escape(p.name)}</a>' for i, p in enumerate(parts))
     body = "".join(f'<section id="s{i}"><h2>{escape(p.name)}</h2>{p.html}</section>' for i, p in enumerate(parts))
     links, body = controls_written_out(links), controls_written_out(body)
-    title = f"onnxfuse {command}: {'ok' if ok else 'failed'}"
-    data = json.dumps(drawn, separators=(",", ":")).replace("<", "\\u003c")
+    title = controls_written_out(f"{facts['name']}: onnxfuse view" if view else f"onnxfuse {command}: {_word(ok)}")
+    headline = controls_written_out(facts["summary"]) if view else title
+    data = json.dumps(_shown(drawn), separators=(",", ":")).replace("<", "\\u003c")
+    icon = '<link rel="icon" href="data:,">' if view else ""  # a server would be asked for one
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<style>{_asset('page.css')}</style></head>"
-        f'<body><header class="{"good" if ok else "bad"}"><h1>{escape(title)}</h1><nav>{links}</nav></header>'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy()}">'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">{icon}'
+        f"<style>{_style()}</style></head>"
+        f'<body class="{command}"><header class="{"good" if ok else "bad"}"><h1>{escape(headline)}</h1>'
+        f"<nav>{links}</nav></header>"
         f'<main>{body}</main><script type="application/json" id="graphs">{data}</script>'
-        f"<script>{_asset('page.js')}</script></body></html>\n"
+        f"<script>{_script()}</script></body></html>\n"
     )
+
+
+def policy() -> str:
+    """Return what a page may do: run its own script, and ask nobody but a server that it came from."""
+    script, style = (b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (_script(), _style()))
+    return (
+        f"default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _script() -> str:
+    return '"use strict";\n' + _asset("graph.js") + _asset("page.js")
+
+
+def _style() -> str:
+    return _asset("page.css") + _asset("graph.css")
+
+
+def _word(ok: bool) -> str:
+    return "ok" if ok else "failed"
+
+
+def _shown(data: Any) -> Any:
+    """Return plain data in which no text holds what a page would obey instead of showing it."""
+    if isinstance(data, str):
+        return controls_written_out(data)
+    if isinstance(data, Mapping):
+        return {_shown(key): _shown(value) for key, value in data.items()}
+    return [_shown(value) for value in data] if isinstance(data, list | tuple) else data
 
 
 def _asset(name: str) -> str:
@@ -79,19 +121,23 @@ def _summary(command: str, facts: Facts) -> str:
 
 
 def _model_parts(model: Facts, graphs: Mapping[str, Any], drawn: dict[str, Any]) -> Iterator[_Part]:
-    number = len(drawn)
+    number = len(drawn["graphs"])
     finding = (model.get("verify") or {}).get("bisection")
     if finding:
         yield _Part("At fault" if finding["fault"] else "Bisect", _at_fault(finding, number if graphs else None))
-    undone = ((model.get("optimize") or {}).get("guard") or {}).get("undone")
+    optimized = model.get("optimize") or {}
+    undone = (optimized.get("guard") or {}).get("undone")
     if undone:
         yield _Part("Taken back by --guard", _taken_back(undone))
     if graphs:
-        drawn[str(number)] = graphs
-        yield _Part("Graph", _graph(number, graphs))
+        drawn["graphs"][str(number)] = graphs
+        drawn["near"][str(number)] = [
+            {key: n[key] for key in ("rule", "root", "node", "reason", "hint")} for n in optimized.get("near", [])
+        ]
+        yield _Part("Graph", graph_html(number, graphs))
     if graphs or model.get("optimize"):
-        yield _Part("Fusions by rule", _fusions(model.get("optimize") or {}, graphs))
-    near = (model.get("optimize") or {}).get("near", [])
+        yield _Part("Fusions by rule", _fusions(optimized, graphs))
+    near = optimized.get("near", [])
     if near:
         yield _Part("Nearly fused", _near(near))
     if model.get("lost") or model.get("changed"):
@@ -127,21 +173,6 @@ def _taken_back(undone: Sequence[Facts]) -> str:
         for u in undone
     ]
     return table(("rule", "fused op", "what was wrong", "in the original"), rows)
-
-
-def _graph(number: int, graphs: Mapping[str, Any]) -> str:
-    panes = "".join(
-        f"<figure><figcaption>{escape(side)}: {sum(n['op'] not in ('input', 'output') for n in graph['nodes'])} nodes "
-        "besides constants"
-        f'</figcaption><div class="pane" data-graph="{number}" data-side="{escape(side)}"></div></figure>'
-        for side, graph in graphs.items()
-    )
-    return (
-        f'<div class="tools"><input type="search" placeholder="find a node by name or operator" data-find="{number}">'
-        f'<button data-fit="{number}">fit</button><span class="hint">drag to move, wheel to zoom, click a node</span>'
-        f'</div><div class="panes">{panes}</div><div class="details" data-details="{number}">'
-        "Click a node: its counterpart in the other graph is marked.</div>"
-    )
 
 
 def _fusions(optimized: Facts, graphs: Mapping[str, Any]) -> str:
@@ -268,4 +299,5 @@ def _spots(benched: Facts) -> Iterator[Spot]:
 
 def _environment(command_line: str, facts: Facts, environment: Facts) -> str:
     known = {**environment, **(facts.get("environment") or {})}
-    return f"<pre>$ {escape(command_line)}</pre>" + table(("", ""), list(known.items()))
+    prompt = "" if command_line.startswith("onnxfuse.") else "$ "
+    return f"<pre>{prompt}{escape(command_line)}</pre>" + table(("", ""), list(known.items()))

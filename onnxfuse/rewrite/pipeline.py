@@ -36,6 +36,7 @@ from onnxfuse.rewrite.simplify.constant_shapes import fix_targets
 from onnxfuse.rewrite.simplify.numbers_on_gpu import numbers_on_gpu
 from onnxfuse.rewrite.simplify.rewrite import settle
 from onnxfuse.rewrite.simplify.shrink_masks import slim_masks
+from onnxfuse.rewrite.simplify.transposes import merge_transposes
 
 Progress = Callable[[str], None]
 """Called with the name of each phase as it starts."""
@@ -60,8 +61,9 @@ STEPS = (
     Step("inputs_in_order", "normalize", "What ONNX Runtime takes is written as ONNX's own tools take it: nodes in "
          "order, domains imported, foreign functions inlined.", normalize.normalize),
     Step("drop_identities", "rewrite", "What reads an Identity reads what it passes on.", drop_identities),
+    Step("merge_transposes", "rewrite", "A Transpose of a Transpose is one, or none.", merge_transposes),
     Step("fold_constants", "rewrite", "What depends on constants alone is computed once, unless that would make the "
-         "file bigger.", fold_constants),
+         "file much bigger.", fold_constants),
     Step("share_extents", "rewrite", "An extent is read where it first appears, or is a constant where it is known.",
          share_extents),
     Step("fix_targets", "rewrite", "The target of a Reshape or Expand that the types tell is a constant.", fix_targets),

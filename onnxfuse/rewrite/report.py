@@ -74,7 +74,7 @@ class Report(Tabled):
         first = {a.rule: a.nodes for a in reversed(self.applied)}
         rows = [(rule, str(n), ", ".join(first[rule][:1])) for rule, n in self.by_rule().items()]
         verdict = f"{len(self.applied)} fusions: {self.before.total()} nodes -> {self.after.total()}"
-        return Table(verdict, ("rule", "applied", "first at"), rows)
+        return Table(verdict, ("rule", "applied", "first at"), rows, list(self.by_rule().values()))
 
     @property
     def near(self) -> list[Near]:

@@ -9,12 +9,14 @@ import onnxruntime
 
 from onnxfuse.kernels import arch_of
 from onnxfuse.kernels.dump import dump as dump_ops
+from onnxfuse.model.custom_ops import found
 from onnxfuse.model.errors import DeviceError, ModelError
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.model.io import PROTOBUF_LIMIT
 from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.runtime.bridge import bridge_missing
 from onnxfuse.runtime.cuda import PROVIDER, cuda_unusable, device_count
+from onnxfuse.runtime.opening import load_custom_ops
 from onnxfuse.runtime.ort_ops import with_library_ops
 from onnxfuse.runtime.packs import Kernels
 from onnxfuse.runtime.placement import Model, Placement, path_of, read
@@ -40,6 +42,7 @@ def session(
     dump: str | Path | None = None,
     rules: Sequence[str | Path] = (),
     kernels: Kernels = None,
+    custom_ops: Sequence[str | Path] = (),
     **kwargs: Any,
 ) -> Session:
     """Return a session for `model` in which each fused op that has a kernel runs as one, if the session is on CUDA.
@@ -52,11 +55,13 @@ def session(
     folders of your own rules that made the model, if any did: ONNX Runtime's own op takes a body's place where the
     rule finds in the body what that op computes, and the body runs where the rule is not known. `kernels` is the kernel
     pack (`onnxfuse compile`), by default the one beside a model in a file, where there is one; False uses none.
+    `custom_ops` are libraries with operators of your own, for ONNX Runtime to load.
 
     >>> onnxfuse.session("fused.onnx", providers=["CUDAExecutionProvider"]).fused
     (Placement(op='Linear_1f0c', rule='linear', nodes=24, runs_as='kernel', reason=''), ...)
     """
     options = onnxruntime.SessionOptions() if session_options is None else session_options
+    load_custom_ops(options, found(custom_ops))
     chosen = _default_providers() if providers is None else list(providers)
     on_cuda = PROVIDER in map(_name, chosen)
     given, through_library = model, dict[str, FusedOp]()

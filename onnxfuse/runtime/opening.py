@@ -6,14 +6,15 @@ below opset 17. So a command asks in a child.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import onnx
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
-from onnxfuse.model import io, isolation
-from onnxfuse.model.errors import ModelError
+from onnxfuse.model import custom_ops, io, isolation
+from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.types import first_line, shell
 from onnxfuse.model.valid import Refused
 
@@ -25,6 +26,7 @@ ORT_ERRORS: tuple[type[Exception], ...] = (
 
 UNREGISTERED = "is not a registered function/op"
 """What ONNX Runtime says of an operator for which a library of the user's would have to be loaded."""
+_NAMED = re.compile(rf"([\w.\-]*):(\w+)\(-?\d+\) {UNREGISTERED}")
 
 PATIENCE = 120.0
 """Seconds that the opening may take: 2 GB of weights take ten."""
@@ -36,6 +38,51 @@ SILENT = 4
 def reason(error: BaseException) -> str:
     """Return what ONNX Runtime says in its first line, without the code in front."""
     return re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", first_line(error))
+
+
+def load_custom_ops(options: onnxruntime.SessionOptions, libraries: Sequence[Path] | None = None) -> None:
+    """Let sessions of these options have the operators of the user's libraries, by default those of `--custom-ops`.
+
+    Raises UsageError for a library that ONNX Runtime does not load.
+    """
+    for library in custom_ops.libraries() if libraries is None else libraries:
+        try:
+            options.register_custom_ops_library(str(library))
+        except ORT_ERRORS as error:
+            raise UsageError(f"--custom-ops {library}: {first_line(error)}", custom_ops.HINT) from error
+
+
+def unregistered(error: Exception) -> ModelError | None:
+    """Return the error for an operator that no library has, where that is why ONNX Runtime opens no session."""
+    found = _NAMED.search(f"{error}")
+    if found is None:
+        return None
+    given = ", ".join(library.name for library in custom_ops.libraries())
+    return ModelError(
+        f"operator {found[2]} of domain '{found[1]}' is neither ONNX Runtime's nor in "
+        + (f"the given libraries: {given}" if given else "a library that was given"),
+        "Name the library that has it: --custom-ops LIBRARY.so (in Python custom_ops=['LIBRARY.so']).",
+    )
+
+
+def declare_custom_ops(model: onnx.ModelProto) -> None:
+    """Let `model` say of what type is what the user's own operators give, as their libraries know it.
+
+    What it declares stays; where ONNX Runtime does not open it, nothing is added. Shapes are there where a library
+    infers them. Without these types, all that is computed from such a value would be of unknown type.
+    """
+    declared = {v.name for v in (*model.graph.value_info, *model.graph.output)}
+    functions = {(f.domain, f.name) for f in model.functions}
+    own = [n for n in model.graph.node if custom_ops.is_own(n) and (n.domain, n.op_type) not in functions]
+    names = [o for n in own for o in n.output if o and o not in declared]
+    if not names:
+        return
+    asked = shell(model)
+    asked.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    found = isolation.isolated(lambda _: _types(asked, names), patience=PATIENCE)
+    for name, (dtype, shape) in {} if isinstance(found, isolation.Crash) else found.items():
+        # Of a shape that is not known ONNX Runtime says that it has no dimensions.
+        model.graph.value_info.append(onnx.helper.make_tensor_value_info(name, dtype, shape or None))
 
 
 def refusal(model: onnx.ModelProto) -> Refused | None:
@@ -76,16 +123,30 @@ def _refusal(model: onnx.ModelProto) -> Refused | None:
 
 
 def _opened(model: onnx.ModelProto) -> Refused | None:
+    try:
+        _session(model)
+    except ORT_ERRORS as error:
+        why = first_line(error)
+        return Refused(why, isinstance(error, errors.NotImplemented) or UNREGISTERED in why)
+    return None
+
+
+def _types(model: onnx.ModelProto, names: Sequence[str]) -> dict[str, tuple[int, list[int | str | None]]]:
+    try:
+        outputs = _session(model).get_outputs()
+    except ORT_ERRORS:
+        return {}  # why is told by whoever wants to run it
+    tensors = ((o, re.fullmatch(r"tensor\((\w+)\)", o.type)) for o in outputs if o.name in names)
+    return {o.name: (onnx.TensorProto.DataType.Value(t[1].upper()), o.shape) for o, t in tensors if t is not None}
+
+
+def _session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = SILENT
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.add_session_config_entry("session.disable_prepacking", "1")
-    try:
-        onnxruntime.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"], enable_fallback=0
-        )
-    except ORT_ERRORS as error:
-        why = first_line(error)
-        return Refused(why, isinstance(error, errors.NotImplemented) or UNREGISTERED in why)
-    return None
+    load_custom_ops(options)
+    return onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"], enable_fallback=0
+    )

@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
+from onnxfuse.model.custom_ops import is_own
 from onnxfuse.model.graph import bodies
 from onnxfuse.model.io import without_weights
 from onnxfuse.model.nested import every_name
@@ -36,11 +37,37 @@ def widened(model: onnx.ModelProto, to: int, *, weights: bool = True) -> onnx.Mo
     narrow = NARROWER[to]
     copy = without_weights(model, lambda tensor: widen_tensor(tensor, to) if weights else None)
     _widen_graph(copy.graph, to, narrow)
+    if to == TensorProto.FLOAT and any(is_own(node) for node in model.graph.node):
+        _keep_types(copy, _halves(infer(model).graph))
     for function in copy.functions:
         for info in function.value_info:
             _widen_type(info.type, to, narrow)
         _widen_nodes(function.node, to, narrow)
     return copy
+
+
+def _keep_types(copy: onnx.ModelProto, halves: dict[str, int]) -> None:
+    """Let the operators of the user's libraries read the half types that they know, and what they give be float32.
+
+    What such an operator gives has often no type that is known: a Cast to float32 takes any.
+    """
+    functions = {(f.domain, f.name) for f in copy.functions}
+    declared = {v.name for v in (*copy.graph.value_info, *copy.graph.output) if v.type.tensor_type.elem_type}
+    taken, nodes = every_name(copy.graph), list[NodeProto]()
+    for node in copy.graph.node:
+        if not is_own(node) or (node.domain, node.op_type) in functions or not any(v in halves for v in node.input):
+            nodes.append(node)
+            continue
+        for n, name in enumerate(node.input):
+            if name in halves:
+                node.input[n] = _unused(f"{name}.half", taken)
+                nodes.append(helper.make_node("Cast", [name], [node.input[n]], to=halves[name]))
+        nodes.append(node)
+        for n, name in enumerate(node.output):
+            if name and (name in halves or name not in declared):
+                node.output[n] = _unused(f"{name}.half", taken)
+                nodes.append(helper.make_node("Cast", [node.output[n]], [name], to=TensorProto.FLOAT))
+    _replace(copy.graph, nodes)
 
 
 def rounded(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -80,6 +107,10 @@ def _round_graph(graph: GraphProto, halves: dict[str, int], taken: set[str]) -> 
             node.output[n] = exact
             nodes.append(helper.make_node("Cast", [exact], [half], to=halves[name]))
             nodes.append(helper.make_node("Cast", [half], [name], to=TensorProto.FLOAT))
+    _replace(graph, nodes)
+
+
+def _replace(graph: GraphProto, nodes: list[NodeProto]) -> None:
     kept = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
     del graph.node[:]
     graph.node.extend(kept)

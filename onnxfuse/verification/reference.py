@@ -18,7 +18,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from onnxfuse.model.graph import captured
-from onnxfuse.verification import operators, recurrent, resizing, windows
+from onnxfuse.verification import operators, own_operators, recurrent, resizing, windows
 from onnxfuse.verification.precision import widen_tensor, widened
 from onnxfuse.verification.witness import Witness
 
@@ -34,11 +34,13 @@ class Float64(ReferenceEvaluator):
 
     witness: Witness | None = None
     """Who is asked whether an operator is right; None to believe them all."""
+    own: tuple[type[OpRun], ...] = ()
+    """Operators of the user's libraries."""
     until: float = math.inf
     """When a run ends at the latest, by `time.perf_counter`; like the witness, of all evaluators of one model."""
 
     def __init__(self, proto: Any, **options: Any) -> None:
-        options["new_ops"] = [*OPERATORS, *(options.get("new_ops") or [])]
+        options["new_ops"] = [*OPERATORS, *self.own, *(options.get("new_ops") or [])]
         super().__init__(proto, **options)
         self.limit = math.inf
         """Seconds of this thread's work that a run may take, bodies of If and Loop with it."""
@@ -111,7 +113,7 @@ def float64_evaluator(
     for a model too big for float64: FLOAT.
     """
     # Function bodies and subgraphs make evaluators of the same class by themselves: the witness goes with the class.
-    witnessed = type(kind.__name__, (kind,), {"witness": witness})
+    witnessed = type(kind.__name__, (kind,), {"witness": witness, "own": own_operators.operators(model)})
     evaluator: Float64 = witnessed(widened(model, to, weights=False))
     for tensor in model.graph.initializer:
         evaluator.rt_inits_[tensor.name] = numpy_helper.to_array(widen_tensor(tensor, to))

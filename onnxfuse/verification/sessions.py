@@ -21,6 +21,7 @@ from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.model.types import first_line
 from onnxfuse.runtime.opening import ORT_ERRORS as ORT_ERRORS
 from onnxfuse.runtime.opening import SILENT as SILENT
+from onnxfuse.runtime.opening import load_custom_ops, unregistered
 
 Arrays = dict[str, npt.NDArray[Any]]
 Source = str | Path | bytes | onnx.ModelProto
@@ -88,7 +89,7 @@ def with_kernels(
         return runtime.session(model, with_options(providers, cuda), session_options=_quiet(), rules=rules, **safe)
     except ORT_ERRORS as error:
         raise_if_lost(error)
-        raise ModelError(
+        raise unregistered(error) or ModelError(
             f"ONNX Runtime cannot open the fused model: {first_line(error)}", "Optimize the original again."
         ) from error
 
@@ -194,7 +195,7 @@ def _open(
         return onnxruntime.InferenceSession(source, options, providers=list(providers), enable_fallback=0, **more)
     except ORT_ERRORS as error:
         raise_if_lost(error)
-        raise ModelError(
+        raise unregistered(error) or ModelError(
             f"ONNX Runtime cannot open {what} on {providers[0]}: {first_line(error)}",
             "Check that the original runs in plain ONNX Runtime there.",
         ) from error
@@ -216,6 +217,7 @@ def _quiet() -> onnxruntime.SessionOptions:
     # Threads that spin after a run take the cores from the truth, whose threads spin in the sessions' turns: without,
     # a case of ResNet-50 in 64 x 64 took 0.14 s on two cores instead of 0.49.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    load_custom_ops(options)
     return options
 
 

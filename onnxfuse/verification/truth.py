@@ -79,8 +79,8 @@ class Truth:
 
     def wider_than(self, dtype: np.dtype[Any]) -> bool:
         """Return whether the truth has more digits than a value of `dtype`."""
-        in_float32 = self.kind == "float32" or (self.witness is not None and self.witness.in_float32)
-        return dtype.itemsize < (4 if in_float32 else 8)
+        own = 4 if self.kind == "float32" else 8
+        return dtype.itemsize < min(own, own if self.witness is None else self.witness.itemsize)
 
     def again(self, inputs: Arrays) -> Arrays:
         """Return the outputs once more; in float64 each operator is looked at again, on these very inputs."""

@@ -18,6 +18,8 @@ from onnx import NodeProto, helper
 from onnxfuse.model.errors import ModelError
 from onnxfuse.verification import sessions
 from onnxfuse.verification.inputs import nudge
+from onnxfuse.verification.own_operators import OwnOperator, written_alone
+from onnxfuse.verification.own_operators import attributes as attributes_of
 
 Array = npt.NDArray[Any]
 Key = tuple[Any, ...]
@@ -33,6 +35,8 @@ REFUSALS: tuple[type[Exception], ...] = (ModelError, *sessions.ORT_ERRORS)
 
 TRIVIAL = frozenset({"Constant", "If"})
 """Operators that nobody need be asked about: the body of an If is made of others."""
+
+BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 BELIEVED: set[Key] = set()
 """Operators in forms that have been looked at in this process, and agreed."""
@@ -56,11 +60,26 @@ class Doubt:
         )
 
 
+@dataclass(frozen=True)
+class Own:
+    """An operator of a user's library, which nobody else computes."""
+
+    op: str
+    node: str
+    dtype: str
+    """The narrowest type that it was run in."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.op} (node '{self.node}') is of a given library: there the truth is what it gives, in {self.dtype}"
+        )
+
+
 class Witness:
     """What has been asked of ONNX Runtime about the nodes of one model."""
 
     def __init__(self) -> None:
-        self.doubts: dict[str, Doubt] = {}
+        self.doubts: dict[str, Doubt | Own] = {}
         """By what they say, in the order in which they were found."""
         self.unasked: dict[str, str] = {}
         """Operators that ONNX Runtime could not be asked about, with a node that holds one."""
@@ -76,10 +95,13 @@ class Witness:
         `node` is the reference's operator, `attributes` are those of the function that it stands in.
         """
         proto: NodeProto = node.onnx_node
+        if isinstance(node, OwnOperator) and node.dtype:
+            own = Own(f"{proto.domain}.{proto.op_type}", _called(proto), node.dtype)
+            self.doubts[str(own)] = own
         key = _key(node, attributes, inputs, ours)
         if key is None:
             if proto.op_type not in TRIVIAL and not proto.domain:
-                self.unasked.setdefault(proto.op_type, proto.name or next(o for o in proto.output if o))
+                self.unasked.setdefault(proto.op_type, _called(proto))
             return ours
         if key in BELIEVED and not self.again:
             return ours
@@ -88,12 +110,12 @@ class Witness:
         made = _alone(node, attributes, inputs)
         why = None if made is None else made.objection(node, attributes, inputs, ours)
         if made is None or why is None:
-            self.unasked.setdefault(proto.op_type, proto.name or next(o for o in proto.output if o))
+            self.unasked.setdefault(proto.op_type, _called(proto))
             return ours
         if not why:
             BELIEVED.add(key)
             return ours
-        doubt = Doubt(proto.op_type, proto.name or next(o for o in proto.output if o), why, made.dtype)
+        doubt = Doubt(proto.op_type, _called(proto), why, made.dtype)
         self.doubts[str(doubt)] = doubt
         self._instead[key] = made
         return made.outputs(inputs)
@@ -106,9 +128,9 @@ class Witness:
         return "; ".join((*self.doubts, *([far] if self.unsure else [])))
 
     @property
-    def in_float32(self) -> bool:
-        """Whether some of the truth is computed in float32."""
-        return any(d.dtype == "float32" for d in self.doubts.values())
+    def itemsize(self) -> int:
+        """The bytes of the narrowest type that some of the truth is computed in."""
+        return min((BYTES[d.dtype] for d in self.doubts.values()), default=8)
 
 
 class _Alone:
@@ -199,7 +221,7 @@ def _key(node: Any, attributes: Mapping[str, Any] | None, inputs: Sequence[Any],
         return None
     if not all(isinstance(x, np.ndarray | np.generic) for x in ours):
         return None
-    written = tuple(sorted(a.SerializeToString(deterministic=True) for a in _attributes(proto, attributes)))
+    written = tuple(sorted(a.SerializeToString(deterministic=True) for a in attributes_of(proto, attributes)))
     forms = tuple(None if x is None else (x.dtype.name, x.ndim) for x in inputs)
     return proto.op_type, node.run_params["opsets"].get("", 0), written, forms, tuple(map(bool, proto.output))
 
@@ -208,9 +230,7 @@ def _alone(node: Any, attributes: Mapping[str, Any] | None, inputs: Sequence[Any
     """Return the node as a session: in float64 if ONNX Runtime has a kernel, else in float32; None if in neither."""
     proto: NodeProto = node.onnx_node
     present = [n for n, x in enumerate(inputs) if x is not None]
-    alone = NodeProto(op_type=proto.op_type, output=[f"y{n}" if o else "" for n, o in enumerate(proto.output)])
-    alone.input.extend(f"x{n}" if n in present else "" for n in range(len(inputs)))
-    alone.attribute.extend(_attributes(proto, attributes))
+    alone = written_alone(proto, attributes)
     for dtype in ("float64", "float32"):
         feeds = [
             helper.make_tensor_value_info(f"x{n}", _type(inputs[n], dtype), [None] * inputs[n].ndim) for n in present
@@ -229,11 +249,8 @@ def _alone(node: Any, attributes: Mapping[str, Any] | None, inputs: Sequence[Any
     return None
 
 
-def _attributes(proto: NodeProto, given: Mapping[str, Any] | None) -> list[onnx.AttributeProto]:
-    """Return the node's attributes, with what the function that it stands in was given for those that refer to it."""
-    return [
-        helper.make_attribute(a.name, (given or {})[a.ref_attr_name]) if a.ref_attr_name else a for a in proto.attribute
-    ]
+def _called(proto: NodeProto) -> str:
+    return proto.name or next(o for o in proto.output if o)
 
 
 def _type(x: Array, dtype: str) -> int:

@@ -51,7 +51,13 @@ def test_what_overlaps_is_no_difference() -> None:
         "no difference to ONNX Runtime's best (CUDA graph): 1.01x is within the spread of the rounds"
     )
     assert (block(400, 300, 150).differs, block(400, 300, 150).verdict) == (True, "2.00x over CUDA graph")
-    assert report(near, block(300, 400, 100)).summary.endswith("2 shapes; no difference at n=4")
+    assert (
+        near.measured == "1.007x over CUDA graph at n=4 (p50 300 -> 298 us), which is within the spread: no difference"
+    )
+    assert report(near, block(300, 400, 100)).summary == (
+        "3.00x over ONNX Runtime's best settings, 2 shapes; no difference at n=4"
+    )
+    assert report(near, near).summary == "no difference to ONNX Runtime's best settings at any of 2 shapes"
 
 
 def test_the_interval_of_a_median() -> None:
@@ -72,6 +78,8 @@ def test_what_is_timed_on_a_cpu_is_called_the_portable_form() -> None:
         "2.00x as slow as the original at n=4"
     )
     assert replace(fused, blocks=(block(400, 300, 299),)).portable.endswith("no faster and no slower than the original")
+    both = replace(fused, blocks=(block(400, 300, 320), block(400, 300, 302)))
+    assert both.portable.endswith("1.07x as slow as the original at n=4")
     assert (report(block(4, 3, 6)).portable, replace(fused, provider="CUDAExecutionProvider").portable) == ("", "")
 
 

@@ -100,6 +100,16 @@ def _layer_norm(power: int = 2, axes: int = -1) -> str:
 _OF_NORM = ("mean", "centre", "square", "variance", "eps", "root", "divide", "scale", "shift")
 
 
+_WIDE_MASK = (
+    _heads("float16")
+    .replace("float16[2,1,1,32] mask", "float[2,1,1,32] mask")
+    .replace(
+        "[masked] sm = Add (s, mask)",
+        "[wide] sw = Cast <to = 1> (s) [masked] sb = Add (sw, mask) [narrow] sm = Cast <to = 10> (sb)",
+    )
+)
+
+
 def _product(terms: int, inputs: str = "", weights: str = "") -> str:
     return f"""{HEAD} g (float16[32,{terms}] x{inputs}) => (float16[32,64] y)
       <{weights}float16[64] b = {_numbers(64)}> {{
@@ -176,6 +186,63 @@ SEEDED = (
           [act] y = Relu (r)
         }}""",
         ("up", "act"), "image_resize", "up", "Resize has mode = cubic, the rule wants linear",
+    ),
+    Seeded(
+        "a mask that is added in float32", _WIDE_MASK,
+        ("scores", "scale", "wide", "masked", "narrow", "soft", "context"), "attention", "narrow",
+        "that is Add masked, before it",
+    ),
+    Seeded(
+        "a norm in training",
+        _batchnorm(weights=_KERNEL).replace("n = BatchNorm", "n, m1, v1 = BatchNorm").replace(
+            "BatchNormalization (", "BatchNormalization <training_mode = 1> ("
+        ),
+        ("conv", "bn"), "batchnorm", "bn", "has training_mode = 1, the rule wants 0",
+    ),
+    Seeded(
+        "a norm with a computed gain",
+        _batchnorm(weights=_KERNEL, inputs=", float[8] gain").replace("(c, s,", "(c, gain,"),
+        ("conv", "bn"), "batchnorm", "bn", "'gain' is not a constant",
+    ),
+    Seeded(
+        "a pooling that gives its indices",
+        f"""{HEAD} g (float16[2,8,16,16] x) => (float16[2,8,8,8] y, int64[2,8,8,8] i) {{
+          [pool] p, i = MaxPool <kernel_shape = [2,2], strides = [2,2]> (x)
+          [act] y = Relu (p)
+        }}""",
+        ("pool", "act"), "image_pool", "pool", "has 2 outputs, the rule wants 1",
+    ),
+    Seeded(
+        "a pooling in float64",
+        f"""{HEAD} g (double[2,8,16,16] x) => (double[2,8,8,8] y) {{
+          [pool] p = AveragePool <kernel_shape = [2,2], strides = [2,2]> (x)
+          [act] y = Relu (p)
+        }}""",
+        ("pool", "act"), "image_pool", "pool", "dtype(x) is double",
+    ),
+    Seeded(
+        "an attention of unknown sizes", _attention("float16").replace("[2,4,32,16]", "[B,H,S,D]"), _OF_ATTENTION,
+        "attention", "context", "is not known",
+    ),
+    Seeded(
+        "an attention with dropout", _heads(
+            "float16", between="[drop] pd = Dropout (p, ratio, training)", probabilities="pd"
+        ).replace("float16 root = {4}", "float16 root = {4}, float ratio = {0.1}, bool training = {1}"),
+        ("scores", "soft", "drop", "context"), "attention", "drop", "is a Dropout, the rule wants a Softmax",
+    ),
+    Seeded(
+        "a norm whose centred values are an output",
+        _layer_norm().replace("=> (float[N,16,64] y)", "=> (float[N,16,64] y, float[N,16,64] d)"), _OF_NORM,
+        "layer_norm", "centre", "value 'd' is a graph output",
+    ),
+    Seeded(
+        "a norm whose variance is an output",
+        _layer_norm().replace("=> (float[N,16,64] y)", "=> (float[N,16,64] y, float[N,16,1] v)"), _OF_NORM,
+        "layer_norm", "variance", "value 'v' is a graph output",
+    ),
+    Seeded(
+        "a convolution that is an output, too", _batchnorm(weights=_KERNEL, outputs=", float[N,8,6,6] c"),
+        ("conv", "bn"), "batchnorm", "conv", "value 'c' is a graph output",
     ),
 )  # fmt: skip
 """The cause of each is one thing: with it mended the region fuses."""

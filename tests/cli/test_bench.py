@@ -55,6 +55,7 @@ def test_the_verdict_comes_first_and_all_fits_one_screen(onnxfuse_command: Comma
     assert done.code == 0
     lines = done.out.splitlines()
     assert lines[0] == "1.50x over ONNX Runtime's best (1 thread)"
+    assert "above 100%: what a node writes is still in a cache where the next reads it" in done.out
     assert lines[1].startswith("note: no kernel runs on the CPU; this is the portable form")
     assert len(lines) <= 18
     cells = [line.split() for line in lines]
@@ -99,8 +100,8 @@ def test_json_holds_every_fact(onnxfuse_command: Command) -> None:
     assert [b["dimensions"] for b in facts["blocks"]] == [{"N": 1}, {"N": 8}]
     block = facts["blocks"][1]
     assert set(block) == {
-        "dimensions", "shapes", "items", "speedup", "differs", "verdict", "best_setting", "fused_setting", "rows",
-        "refused", "work",
+        "dimensions", "shapes", "items", "speedup", "differs", "verdict", "measured", "best_setting", "fused_setting",
+        "rows", "refused", "work",
     }  # fmt: skip
     assert block["shapes"] == {"x": [8, 2], "r": [8, 3]}
     assert (block["best_setting"], block["fused_setting"], block["items"]) == ("1 thread", "1 thread", 8)
@@ -121,12 +122,12 @@ def test_a_speedup_that_was_asked_for(onnxfuse_command: Command) -> None:
     assert onnxfuse_command("bench", "in.onnx", *FAST, "--min-speedup", "1.4").code == 0
     missed = onnxfuse_command("bench", "in.onnx", *FAST, "--shape", "N=8", "--min-speedup", "1.6")
     assert missed.code == 4
-    assert "not met: --min-speedup 1.6: 1.5x over 1 thread at N=8" in missed.out
+    assert "not met: --min-speedup 1.6: 1.5x over 1 thread at N=8 (p50 240 -> 160 us)" in missed.out
     as_json = onnxfuse_command("bench", "in.onnx", *FAST, "--shape", "N=8", "--min-speedup", "1.6", "--json")
     assert as_json.code == 4
     facts = json.loads(as_json.out)
     assert facts["ok"] is False
-    assert facts["not_met"] == ["--min-speedup 1.6: 1.5x over 1 thread at N=8"]
+    assert facts["not_met"] == ["--min-speedup 1.6: 1.5x over 1 thread at N=8 (p50 240 -> 160 us)"]
 
 
 @pytest.mark.usefixtures("times")

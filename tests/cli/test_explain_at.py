@@ -85,6 +85,25 @@ def test_a_node_that_is_folded_says_so(folder: Path, onnxfuse_command: Command) 
     assert out.startswith("folded: folded or left out by a built-in step")
 
 
+def test_equal_constants_of_other_names_are_one_value() -> None:
+    """Each reduction of a norm has its axes in a constant of its own, as exporters write them from opset 18 on."""
+    (seeded,) = [one for one in SEEDED if one.name == "a norm over two axes"]
+    text = seeded.text.replace("other = {1}", "other = {-1}")
+    assert "(q, other)" in text
+    (applied,) = explain(onnx.parser.parse_model(text)).report.applied
+    assert (applied.rule, len(applied.nodes)) == ("layer_norm", 9)
+
+
+def test_what_holds_for_the_whole_model_is_told_at_a_node(folder: Path, onnxfuse_command: Command) -> None:
+    """Below the oldest opset nothing is done, whatever the operator."""
+    text = """<ir_version: 3, opset_import: ["" : 6]> g (float[4,8] x) => (float[4,8] y) {
+      [a] t = Tanh (x) [b] y = Relu (t) }"""
+    onnx.save(onnx.parser.parse_model(text), folder / "old.onnx")
+    out = onnxfuse_command("explain", "old.onnx", "--at", "a").out
+    assert "opset 6 is older than what ONNX Runtime promises to run" in out
+    assert "no rule begins at its operator" not in out
+
+
 def test_lost_types_are_told_with_what_restores_them(folder: Path, onnxfuse_command: Command) -> None:
     """Once for the model, with the number of nodes that depend on it, and the line of Python that mends it."""
     model = _saved(folder, "an operator that nobody knows")

@@ -114,6 +114,8 @@ def test_completion_of_an_unknown_shell_is_exit_2(onnxfuse_command: Command) -> 
         ("onnxfuse optimize --requ", "--require"),
         ("onnxfuse rules lay", "layer_norm"),
         ("onnxfuse explain --rule soft", "softmax"),
+        ("onnxfuse explain --only soft", "softmax"),
+        ("onnxfuse explain in.onnx --at pro", "product"),
     ],
 )
 def test_commands_options_and_rules_complete(folder: Path, words: str, expected: str) -> None:

@@ -141,13 +141,20 @@ def test_the_report_is_one_page_with_everything(models: Path, onnxfuse_command: 
         assert link not in text
 
 
+def test_the_graph_of_a_report_has_what_nodes_cost(models: Path, onnxfuse_command: Command) -> None:
+    """Bytes by estimate in every report, times in that of a profile that ran."""
+    for call, key in (("optimize", '"reads":'), ("profile", '"us":'), ("profile, counted", '"launches":')):
+        onnxfuse_command(*CALLS[call], "--report", "report.html")
+        assert key in (models / "report.html").read_text()
+
+
 def test_the_report_of_a_profile_has_bytes_times_and_both_graphs(models: Path, onnxfuse_command: Command) -> None:
     """The rows that the command prints, whether it was given the fused model or made it; counted alone, no times."""
     wide = ("--shape", "N=64", "--report", "report.html", "--markdown", "summary.md")
     for call in (CALLS["profile"], ["profile", "in.onnx", "--provider", "cpu", "--runs", "1"]):
         assert onnxfuse_command(*call, *wide).code == 0
         text = (models / "report.html").read_text()
-        assert "device memory per run: 9.81 kB" in text
+        assert "device memory per run at N=64: 9.81 kB" in text
         assert [h for h in re.findall("<h2>(.*?)</h2>", text) if h != "Verdict"] == [
             "Graph", "Fusions by rule", "Device memory", "Times", "Environment",
         ]  # fmt: skip

@@ -4,18 +4,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 
 from onnxfuse import runtime
+from onnxfuse.model.fused import DOMAIN
 from tests.cli.conftest import Command
 
 OWN = '''summary = "A Relu of a sum, as one op."
 [fuse]
 template = "pointwise"
-least = 2
+least = 0
 [[fuse.anchor]]
 pattern = """(x, y) => (z) { a = Add (x, y)  z = Relu (a) }"""
 '''
+
+SUM = """<ir_version: 10, opset_import: ["": 21]>
+g (float[N,8] x, float[N,8] y) => (float[N,8] z) { a = Add (x, y)  z = Relu (a) }"""
 
 
 @pytest.mark.parametrize(
@@ -50,3 +55,20 @@ def test_a_folder_that_is_none_is_told_first(command: str, onnxfuse_command: Com
     done = onnxfuse_command(command, "in.onnx", "in.onnx", "--rules", "mine")
     assert done.code != 0
     assert "mine: no such folder of rules" in done.err
+
+
+def test_what_to_do_next_has_the_rules_again(folder: Path, onnxfuse_command: Command) -> None:
+    """Commands that are printed do what they are said to do; of an op whose rule is not given, that is told."""
+    onnx.save(onnx.parser.parse_model(SUM), folder / "in.onnx")
+    (folder / "my rules").mkdir()
+    (folder / "my rules" / "relu_of_sum.toml").write_text(OWN)
+    done = onnxfuse_command("optimize", "in.onnx", "out.onnx", "--rules", "my rules", "--only", "relu_of_sum")
+    assert "next: onnxfuse verify in.onnx out.onnx --rules 'my rules'" in done.out
+    assert "why not more: onnxfuse explain in.onnx --rules 'my rules'" in done.out
+    (op,) = [n for n in onnx.load("out.onnx").graph.node if n.domain == DOMAIN]
+    told = onnxfuse_command("explain", "out.onnx", "--at", op.output[0]).out.splitlines()[0]
+    assert "made by rule 'relu_of_sum', which is not given here: --rules FOLDER" in told
+    assert "; without it, pointwise took it with" in told
+    told = onnxfuse_command("explain", "out.onnx", "--at", op.output[0], "--rules", "my rules").out.splitlines()[0]
+    assert "not given here" not in told
+    assert "without it" not in told

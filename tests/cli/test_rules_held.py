@@ -18,6 +18,9 @@ MODEL = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,4] x) => (float[N
 <float k = {3}, float zero = {0}, float six = {%d}> {
   a = Add (k, x) c = Clip (a, zero, six) m = Mul (c, x) y = Div (m, six) }"""
 
+WITHOUT = MODEL.replace("<float k", "<float[4] w, float k").replace("(c, x)", "(c, w)")
+"""A weight is declared, and has no numbers."""
+
 
 def rule(to: str = "y = HardSwish (x)", *examples: str) -> str:
     """Return a rule file that writes `to` in the place of HardSwish spelled out."""
@@ -40,6 +43,14 @@ WRONG = {
         rule("y = HardSwish (x)", example('after = ["Relu"]')),
         ["something else than `after`", "- Relu", "+ HardSwish"],
     ),
+    "why not": (
+        rule("y = HardSwish (x)", example('after = ["HardSwish"]', 5)),
+        ["- HardSwish", "why: mine at Div y: stopped at c: has the constant 5, the rule wants 6"],
+    ),
+    "nowhere": (
+        rule("y = HardSwish (x)", example('after = ["HardSwish"]', model=MODEL.replace("Div (m", "Sub (m"))),
+        ["+ Sub", "why: no attempt got anywhere"],
+    ),
     "applies": (
         rule("y = HardSwish (x)", RIGHT, example('refusal = "graph output"')),
         ["example 2", "the rule applies, though `refusal` says 'graph output'", "+ y = HardSwish (x)"],
@@ -51,6 +62,10 @@ WRONG = {
     "no model": (
         rule("y = HardSwish (x)", example('after = ["Relu"]', model="g (float[4] x) => (float[4] y { y = Relu (x) }")),
         ["[[example]]", "mine.toml"],
+    ),
+    "no values": (
+        rule("y = HardSwish (x)", example('after = ["HardSwish"]', model=WITHOUT)),
+        ["'w' has no values, and nothing computes it", "make it an input of the example"],
     ),
     "another shape": (
         rule("y = ReduceMax (x)", example('after = ["ReduceMax"]')),
@@ -90,6 +105,18 @@ def test_a_broken_promise_is_exit_1_with_what_differs(name: str, mine: Path, onn
     assert done.out.startswith("failed: 1 of 1 rule")
     for words in told:
         assert words in done.out, done.out
+
+
+def test_types_that_a_rule_is_not_for_are_told(mine: Path, onnxfuse_command: Command) -> None:
+    """It was run in float32 alone, and why not in float16."""
+    text = rule("y = HardSwish (x)", RIGHT).replace('to = "', 'where = ["dtype(x) in (float32)"]\nto = "')
+    mine.write_text(text)
+    done = onnxfuse_command("rules", "--test", "--rules", "mine")
+    assert done.code == 0, done.out
+    assert "float32, not float16" in done.out
+    assert "example 1 in float16 stays as it is: mine at Div y: stopped at y: dtype(x) is float16" in done.out
+    (one,) = json.loads(onnxfuse_command("rules", "--test", "--rules", "mine", "--json").out)["tested"]
+    assert [(w["example"], w["type"]) for w in one["without"]] == [(1, "float16")]
 
 
 def test_an_example_that_applies_against_its_file_is_not_shown_as_refused(

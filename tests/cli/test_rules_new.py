@@ -54,6 +54,54 @@ def test_of_one_node_those_before_it_that_nobody_else_reads_come_along(source: P
     assert (source / "mine" / "s.toml").exists()
 
 
+@pytest.mark.usefixtures("source")
+def test_a_long_block_is_cut_out_whole_back_to_its_product(onnxfuse_command: Command) -> None:
+    """A gate of ten nodes with a mean inside; the product and its bias before it are named and left out."""
+    onnx.save(gate(1), "gate.onnx")
+    begun = onnxfuse_command("rules", "g", "--new", "--from", "gate.onnx", "--at", "g0/out", "--rules", "mine")
+    assert begun.code == 0, begun.err
+    assert "one kernel, template row" in begun.out
+    assert "begins behind Add bias: a product by a weight has a kernel of its own" in begun.out
+    assert "cut at" not in begun.out
+    assert len(rule_file.read(Path("mine/g.toml")).examples[0].after[0].split()) == 10
+    assert onnxfuse_command("optimize", "gate.onnx", "out.onnx", "--rules", "mine").code == 0
+    assert [n.op_type for n in onnx.load("out.onnx").graph.node if n.domain == ""] == ["MatMul"]
+
+
+@pytest.mark.usefixtures("source")
+def test_what_is_cut_off_is_named(onnxfuse_command: Command) -> None:
+    """Seven gates have 70 nodes: six stay behind, the nearest of them are named, and what to say for all."""
+    onnx.save(gate(7), "gate.onnx")
+    begun = onnxfuse_command("rules", "g", "--new", "--from", "gate.onnx", "--at", "g6/out", "--rules", "mine")
+    assert begun.code == 0, begun.err
+    assert "cut at 64 nodes; left out: Sqrt g0/root, Div g0/scale and what is before" in begun.out
+    assert "name the whole block to have all of it: several --at" in begun.out
+
+
+def gate(count: int) -> onnx.ModelProto:
+    """Return a product with its bias, and gates behind it: x * tanh(|x / 0.5|^3 / sqrt(mean(x^2) + 0.1))."""
+    lines, x = ["[fc] m = MatMul (x, w)", "[bias] a = Add (m, b)"], "a"
+    for i in range(count):
+        lines.append(
+            f"[g{i}_square] q{i} = Mul ({x}, {x}) [g{i}_mean] p{i} = ReduceMean (q{i}, last) "
+            f"[g{i}_size] s{i} = Abs ({x}) [g{i}_scale] h{i} = Div (s{i}, half) [g{i}_cube] c{i} = Pow (h{i}, three) "
+            f"[g{i}_eps] e{i} = Add (p{i}, tenth) [g{i}_root] r{i} = Sqrt (e{i}) [g{i}_div] n{i} = Div (c{i}, r{i}) "
+            f"[g{i}_tanh] t{i} = Tanh (n{i}) [g{i}_out] y{i} = Mul ({x}, t{i})"
+        )
+        x = f"y{i}"
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 18]> g (float[N,16] x) => (float[N,32] {x})
+        <int64[1] last = {{-1}}, float half = {{0.5}}, float three = {{3}}, float tenth = {{0.1}}>
+        {{ {" ".join(lines)} }}"""
+    )
+    for node in model.graph.node:
+        node.name = node.name.replace("_", "/")
+    weights = np.random.default_rng(0).standard_normal((17, 32)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights[:16], "w"))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights[16], "b"))
+    return model
+
+
 def test_what_no_kernel_takes_is_a_rewrite_that_says_what_is_left(source: Path, onnxfuse_command: Command) -> None:
     """`to` is marked, and --test fails until it is written; a large weight is an input of the pattern."""
     model = onnx.parser.parse_model(
@@ -63,7 +111,7 @@ def test_what_no_kernel_takes_is_a_rewrite_that_says_what_is_left(source: Path, 
     weight = np.random.default_rng(0).standard_normal((16, 16))
     model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
     onnx.save(model, "double.onnx")
-    begun = onnxfuse_command("rules", "mine", "--new", "--from", "double.onnx", "--at", "e", "--rules", "mine")
+    begun = onnxfuse_command("rules", "mine", "--new", "--from", "double.onnx", "--at", "[pe]", "--rules", "mine")
     assert begun.code == 0, begun.err
     assert "becomes other nodes: write them into `to`" in begun.out
     text = (source / "mine" / "mine.toml").read_text()

@@ -42,8 +42,8 @@ def test_a_value_that_is_read_twice_again_and_again_costs_no_more(step, last, te
     count = 400 if "Relu" in step else 60
     body = " ".join(f"v{i + 1} = {step.replace('V', f'v{i}')}" for i in range(count))
     fused = ops.op(f"(v0) => (y) {{ {body} y = {last} (v{count}) }}", (FLOAT,), (FLOAT,), template)
-    began = time.perf_counter()
+    began = time.process_time()
     kernels.inplace(fused)
     with nullcontext() if refused is None else pytest.raises(KernelError, match=refused):
         kernels.plan(fused, ((4, 1),), True, hostile.ARCHS[0])
-    assert time.perf_counter() - began < 10
+    assert time.process_time() - began < 10

@@ -231,3 +231,12 @@ def test_what_is_found_once_is_all_that_is_found() -> None:
     once = onnxfuse.optimize(model)
     assert [n.op_type for n in once.graph.node if n.op_type in ("Shape", "Concat")] == []
     assert onnxfuse.optimize(once) == once
+
+
+@pytest.mark.parametrize(
+    ("axis", "flat"), [(2, ("196*N", 512)), (-1, ("196*N", 512)), (0, (1, "100352*N")), (3, ("100352*N", 1))]
+)
+def test_what_is_flattened_has_as_many_elements(axis: int, flat: tuple[Dim, ...]) -> None:
+    """Either side of a Flatten is the product of its extents, whatever their names."""
+    text = f"g (float[N,196,512] x) => (float[A,B] y) {{ f = Flatten <axis = {axis}> (x)  y = Identity (f) }}"
+    assert shapes(text)["f"] == flat

@@ -1,8 +1,10 @@
 """What is computed twice is computed once, and extents are read where they first appear."""
 
+import numpy as np
 import onnx
 import pytest
 
+import onnxfuse
 from onnxfuse.model import types
 from onnxfuse.model.fold import drop_identities, share_equal, share_extents
 from onnxfuse.model.graph import Graph
@@ -109,3 +111,46 @@ def test_a_chain_of_identities_goes() -> None:
     assert ops(model) == ["Exp", "Neg", "Relu"]
     onnx.checker.check_model(model, full_check=True)
     assert_same_numbers(parse(text), model)
+
+
+def biased(heads: int, tokens: int, table: int) -> onnx.ModelProto:
+    """Return scores of windows with a bias that is gathered from a table of positions, as exporters write it."""
+    model = parse(
+        HEAD
+        + f"""g (float16[N,{heads},{tokens},{tokens}] x) => (float16[N,{heads},{tokens},{tokens}] y) {{
+      b = Gather <axis = 0> (table, index)  r = Reshape (b, square)
+      t = Transpose <perm = [2, 0, 1]> (r)  u = Unsqueeze (t, first)  y = Add (x, u)
+    }}"""
+    )
+    rng = np.random.default_rng(0)
+    numbers = {
+        "table": rng.standard_normal((table, heads)).astype(np.float16),
+        "index": rng.integers(0, table, tokens * tokens),
+        "square": np.array([tokens, tokens, heads]),
+        "first": np.array([0]),
+    }
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(a, name) for name, a in numbers.items())
+    return model
+
+
+@pytest.mark.parametrize(
+    ("heads", "tokens", "table", "left"),
+    [
+        (32, 49, 169, ["Add"]),  # 154 kB of 11
+        (24, 256, 961, ["Gather", "Reshape", "Transpose", "Unsqueeze", "Add"]),  # 3 MB of 46 kB
+    ],
+)
+def test_a_bias_gathered_from_a_table_is_a_constant(heads: int, tokens: int, table: int, left: list[str]) -> None:
+    """Windows' positions are, unless the file grew by megabytes."""
+    model = biased(heads, tokens, table)
+    fused = onnxfuse.optimize(model, rules=[])
+    assert ops(fused) == left
+    assert_same_numbers(model, fused)
+    assert onnxfuse.optimize(fused, rules=[]).SerializeToString() == fused.SerializeToString()
+
+
+def test_a_number_in_many_places_stays_one() -> None:
+    """A file does not hold 400 kB that are one number."""
+    text = """g (float[N,100000] x) => (float[N,100000] y)
+      <float k = {2}, int64[1] many = {100000}> { b = Expand (k, many)  y = Add (x, b) }"""
+    assert onnxfuse.optimize(parse(HEAD + text), rules=[]).ByteSize() < 1000

@@ -90,7 +90,7 @@ def test_what_does_not_hold_is_refused_with_its_output(big: Path, onnxfuse_comma
     ("arguments", "told"),
     [
         (["--tolerance", "0.1"], "go with --precision"),
-        (["--inputs", "x.npz"], "go with --precision"),
+        (["--inputs", "x.npz"], "go with --precision and --guard"),
         (["--undo", "--precision", "float16"], "--undo goes with none of"),
     ],
 )

@@ -36,7 +36,7 @@ def test_on_the_cpu_each_node_is_timed() -> None:
     }  # fmt: skip
     assert {k.kind: k.bytes for k in found.before.kinds} == {"Add": 192, "Tanh": 192, "Softmax": 192}
     assert (found.before.kernels, found.before.run, found.after) == (None, None, None)
-    assert found.summary == "device memory per run: 576 B; 168 FLOP"
+    assert found.summary == "device memory per run at N=6: 576 B; 168 FLOP"
 
 
 def test_before_and_after_are_side_by_side() -> None:

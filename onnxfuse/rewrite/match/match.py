@@ -15,9 +15,15 @@ from onnxfuse.rewrite.language.pattern import NEWEST, Pattern, PatternNode, choi
 from onnxfuse.rewrite.match.cause import CONDITIONS, Cause
 from onnxfuse.rewrite.match.refusal import Refusal as Refusal
 
+SMALL = 64
+"""Elements below which two constants are one value where their numbers are the same: axes, scales, shapes."""
+
 RELATIVE = 1e-3
 """Constants and float attributes match within this relative tolerance: 1.4142 in float16 is the square root of 2, and
 exporters write it with four to eight digits. Nearest distinct constants of known formulas are 2% apart."""
+
+HALF = 2
+"""Bytes of the least element type whose roundings still are the number: float8 has three bits of it."""
 
 Bound = str | np.ndarray
 """What a name of the pattern stands for: a value of the graph ("" for an absent one), or a constant that the model
@@ -45,7 +51,11 @@ class Match:
 class Trace:
     """Remembers the furthest point that a matching attempt reached."""
 
-    def __init__(self) -> None:
+    def __init__(self, lenient: PatternNode | None = None) -> None:
+        self.lenient = lenient
+        """The node of the pattern whose attributes and outputs may be any: to see whether all else stands there."""
+        self.unlike: tuple[PatternNode, Match] | None = None
+        """Where attributes or outputs were others: the node of the pattern that was wanted, and what had matched."""
         self.furthest: Refusal | None = None
         self.at: Node | None = None
         """Where that was."""
@@ -65,16 +75,27 @@ class Trace:
             stopped = Refusal(node.name, cause, depth, max(size, depth), whole=whole, held=held)
             if self.furthest is None or stopped.nearness > self.furthest.nearness:
                 found = (*(n.name for n in match.nodes.values()), *([node.name] if there else []))
-                self.at, self.missed = node, None
+                self.at, self.missed, self.unlike = node, None, None
                 self.furthest = replace(stopped, nodes=found, names=_spoken_of(cause, match))
                 return True
         return False
 
 
 def between(graph: Graph, trace: Trace) -> Refusal | None:
-    """Return the furthest refusal; where an elementwise node stands before all that was wanted, as far as that goes."""
+    """Return the furthest refusal, and how far the pattern stands beyond what stopped it.
+
+    Where an elementwise node stands before all that was wanted, as far as that goes. Where an attribute is another one
+    and all else stands, its nodes are those of all. The cause stays: it is the first that has to be mended.
+    """
     refusal, node = trace.furthest, trace.at
-    if refusal is None or node is None or trace.missed is None or not is_pointwise(node.op, node.domain):
+    if refusal is None or node is None:
+        return refusal
+    if trace.unlike is not None:
+        probe = Trace(trace.unlike[0])
+        found = next(_match_node(trace.unlike[0], graph, node, trace.unlike[1], probe), None)
+        # Another spelling of the rule may be what is meant: this one is no nearer for it, it only has part in more.
+        return refusal if found is None else replace(refusal, nodes=tuple(n.name for n in found.nodes.values()))
+    if trace.missed is None or not is_pointwise(node.op, node.domain):
         return refusal
     wanted, match = trace.missed
     for before in (p for v in node.inputs if v and (p := graph.producer(v)) is not None):
@@ -145,11 +166,18 @@ def _match_node(wanted: PatternNode, graph: Graph, node: Node, match: Match, tra
         return
     bound = _match_attributes(wanted, graph, node, match)
     if isinstance(bound, Cause):
-        trace.stop(node, bound, match, there=True)
-        return
-    if any(v for v in node.outputs[len(wanted.outputs) :]):
-        trace.stop(node, Cause("arity", "", f"{len(node.outputs)} outputs", str(len(wanted.outputs))), match)
-        return
+        if trace.stop(node, bound, match, there=True):
+            trace.unlike = wanted, match
+        if wanted is not trace.lenient:
+            return
+        bound = replace(match, nodes=dict(match.nodes), values=dict(match.values))
+    lacks = not set(wanted.outputs[len(node.outputs) :]).isdisjoint(match.pattern.outputs)
+    if lacks or any(v for v in node.outputs[len(wanted.outputs) :]):
+        cause = Cause("arity", "", f"{len(node.outputs)} outputs", str(len(wanted.outputs)))
+        if trace.stop(node, cause, match, there=True):
+            trace.unlike = wanted, match
+        if lacks or wanted is not trace.lenient:
+            return
     for name, value in zip(wanted.outputs, node.outputs, strict=False):
         if name:
             bound.values[name] = value
@@ -225,13 +253,27 @@ def _match_constant(
         (label,) = wanted.open.values()
         yield replace(match, values=values, labels={**match.labels, label: array.reshape(-1)[0].item()})
         return
-    if array.size != expected.size or not np.allclose(
-        array.astype(np.float64).reshape(-1), expected.astype(np.float64).reshape(-1), rtol=RELATIVE, atol=0
-    ):
+    if array.size != expected.size or not _are_these(array.reshape(-1), expected.reshape(-1)):
         one = array.size == expected.size == 1
         trace.stop(reader, Cause("constant" if one else "list", name, _number(array), _number(expected)), match)
         return
     yield replace(match, values=values)
+
+
+def _are_these(array: np.ndarray, expected: np.ndarray) -> bool:
+    """Return whether constants are the numbers that a pattern wants, or what their own type makes of these.
+
+    float16 has 1e-05 as 1.00136e-05, and bfloat16 has eight bits. A number that a type makes 0 or infinite is gone.
+    """
+    have = array.astype(np.float64)
+    if np.allclose(have, expected.astype(np.float64), rtol=RELATIVE, atol=0):
+        return True
+    if array.dtype.kind in "iub" or array.dtype.itemsize < HALF:
+        return False
+    with np.errstate(over="ignore"):
+        rounded = expected.astype(array.dtype).astype(np.float64)
+    kept = np.isfinite(rounded) & ((rounded != 0) | (expected == 0))
+    return bool(np.all(kept & (have == rounded)))
 
 
 def _match_attributes(wanted: PatternNode, graph: Graph, node: Node, match: Match) -> Match | Cause:
@@ -327,10 +369,21 @@ def array_of(graph: Graph, operand: Bound) -> np.ndarray | None:
 
 
 def _same(graph: Graph, a: Bound, b: Bound) -> bool:
+    """Return whether two operands are one value: by name, or two small constants of the same numbers.
+
+    Exporters write the axes of each reduction of a norm as a constant of its own.
+    """
     if isinstance(a, str) and isinstance(b, str):
-        return a == b
+        if a == b or not (a and b and graph.is_constant(a) and graph.is_constant(b)):
+            return a == b
+        if not all((graph.element_count(v) or 0) in range(1, SMALL) for v in (a, b)):
+            return False
     first, second = array_of(graph, a), array_of(graph, b)
-    return first is not None and second is not None and np.array_equal(first, second)
+    if first is None or second is None:
+        return False
+    return np.array_equal(first, second) and (
+        isinstance(a, np.ndarray) or isinstance(b, np.ndarray) or first.dtype == second.dtype
+    )
 
 
 def _equal(a: object, b: object) -> bool:

@@ -40,12 +40,17 @@ class Refusal:
         return max(self.size - self.depth, 0)
 
     @property
+    def alone(self) -> bool:
+        """Whether it is the only thing in the way: all else of the pattern stood there."""
+        return not self.missing or len(self.nodes) >= self.size
+
+    @property
     def nearness(self) -> tuple[bool, int, int, int]:
         """What attempts compare by: more than the root's operator, then how much more is there than is missing.
 
         Of two alike, what the rule asks of all that stands there says more than a spelling that does not fit, the more
-        the later it is asked, and a
-        value that is not the one wanted says least: where operands go in any order, the wrong order ends so.
+        the later it is asked, and a value that is not the one wanted says least: where operands go in any order, the
+        wrong order ends so.
         """
         kind = 2 + self.held if self.whole else int(self.cause.kind != "other value")
         return self.depth > 1 or not self.missing, self.depth - self.missing, self.depth, kind
@@ -60,7 +65,7 @@ class Refusal:
         """Whether it is about the place at all: where another operator stands, as much was there as was missing; where
         another number or value does, more than one node.
         """
-        if self.size == 1 or not self.missing or self.cause.kind not in SPELLINGS | CONDITIONS:
+        if self.size == 1 or self.alone or self.cause.kind not in SPELLINGS | CONDITIONS:
             return True
         another = self.cause.kind in ("operator", "between", "operand", "not constant")
         return self.depth >= self.missing if another else self.depth > 1

@@ -69,6 +69,8 @@ def rewrite(graph: Graph, simplify: Sequence[Simplify], rules: Sequence[Rule], r
         changed = False
         for act in simplify:
             changed |= act(graph)
+        # What only a target read that is a constant now would keep rules from what it asked for its shape.
+        changed |= bool(graph.remove_dead())
         begun = counted = len(report.applied)
         of_op = _by_op(graph)
         for rule, one in rewrites:
@@ -206,10 +208,12 @@ def _with_rest(graph: Graph, refusal: Refusal, stopped: Node) -> Refusal:
     if refusal.depth < 2 or not refusal.missing:
         return replace(refusal, around=(refusal.node,))
     matched, found, most = set(refusal.nodes), {refusal.node: None}, refusal.missing + BETWEEN
-    waiting = [stopped]
+    waiting, seen = [stopped], {stopped.name}
     for node in waiting:
         for before in (p for v in node.inputs if v and (p := graph.producer(v)) is not None):
-            if len(found) <= most and before.name not in matched and before.name not in found:
-                found[before.name] = None
+            if len(found) <= most and before.name not in seen:
+                seen.add(before.name)
                 waiting.append(before)
+                if before.name not in matched:  # what matched behind it is passed: the rest stands before that, too
+                    found[before.name] = None
     return replace(refusal, around=tuple(found))

@@ -283,6 +283,26 @@ def test_an_empty_input_is_an_absent_one() -> None:
     assert "has the optional input 'lo', the rule wants none" in refusal(pattern, model.format("r, lo, hi"))
 
 
+@pytest.mark.parametrize(
+    ("wanted", "type_", "bits", "is_it"),
+    [
+        ("0.00001", "float16", 168, True),  # 1.00136e-05
+        ("0.00001", "float16", 169, False),
+        ("0.3", "bfloat16", 0x3E9A, True),  # 0.30078
+        ("0.3", "bfloat16", 0x3E9B, False),
+        ("0.000000000001", "float16", 0, False),  # gone: nothing is added any more
+        ("100000.0", "float16", 0x7C00, False),  # infinite
+    ],
+)
+def test_a_constant_is_the_number_as_its_own_type_rounds_it(wanted: str, type_: str, bits: int, is_it: bool) -> None:
+    """Half types miss a thousandth; what is a step further is another number, and so is one that is gone."""
+    pattern = f"(x) => (y) {{ r = Relu (x) c = Constant <value = float {{{wanted}}}> () y = Add (r, c) }}"
+    found = match(
+        pattern, f"g ({type_}[3] x) => ({type_}[3] y) <{type_} e = {{{bits}}}> {{ r = Relu (x) y = Add (r, e) }}"
+    )
+    assert isinstance(found, Match) == is_it
+
+
 # ---- what is read elsewhere
 
 CHAIN = "(x) => (y) { a = Relu (x) y = Exp (a) }"
@@ -351,3 +371,17 @@ def test_a_pattern_may_have_several_ends() -> None:
     (found,) = matches(pattern, graph, graph.producers["a"], Trace())
     assert (found.values["a"], found.values["b"]) == ("a", "b")
     assert not list(matches(pattern, graph, graph.producers["b"], Trace()))  # b reads the second part, not the first
+
+
+def test_a_node_has_all_outputs_that_the_pattern_gives() -> None:
+    """A cut in two is no cut in three."""
+    said = refusal(
+        "(x) => (p, q, r) { p, q, r = Split <axis = 1, _: string = @rest> (x) }",
+        """g (float[N,4] x) => (float[N,2] y, float[N,2] z) {
+          p, q = Split <axis = 1> (x)
+          y = Exp (p)
+          z = Exp (q)
+        }""",
+        13,
+    )
+    assert "2 outputs" in said

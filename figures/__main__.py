@@ -1,0 +1,93 @@
+"""Measure all figures and write the tables of the pages: `python -m figures`; or a part of it.
+
+`measure` runs what is not measured at this commit, on all cards side by side, and goes on where it was stopped;
+`write` puts what was measured into the pages, `check` tells whether they have it.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from figures import data, measuring, tables
+from figures.parts import PARTS
+from onnxfuse.model.errors import DeviceError, OnnxfuseError
+
+FILE = click.option("--data", "file", type=click.Path(path_type=Path), default=data.FILE, help="docs/figures.json")
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def main(context: click.Context) -> None:
+    """Measure everything and write the tables."""
+    if context.invoked_subcommand is None:
+        whole = _measured((), "", float("inf"), "", data.FILE, again=False)
+        context.invoke(write)
+        sys.exit(not whole)
+
+
+@main.command()
+@click.option("--only", multiple=True, metavar="PART[:ROW]", help=f"Of {', '.join(PARTS)}; may be repeated.")
+@click.option("--cards", metavar="0,1", default="", help="The cards to measure on; by default all.")
+@click.option("--seconds", default=float("inf"), help="Begin no row that would not end within so many.")
+@click.option("--commit", default="", help="Of the sources, where they are no clone.")
+@click.option("--again", is_flag=True, help="Also what is measured at this commit already.")
+@FILE
+def measure(only: tuple[str, ...], cards: str, seconds: float, commit: str, again: bool, file: Path) -> None:
+    """Measure what is not measured at this commit; exit 1 where a row failed or is left."""
+    sys.exit(not _measured(only, cards, seconds, commit, file, again=again))
+
+
+def _measured(only: tuple[str, ...], cards: str, seconds: float, commit: str, file: Path, *, again: bool) -> bool:
+    """Measure, tell of each row, and return whether there is nothing left."""
+    from onnxfuse.runtime.cuda import device_count
+
+    at = commit or measuring.commit()
+    todo = list(measuring.jobs(data.read(file), at, only, again=again))
+    chosen = [int(card) for card in cards.split(",") if card] or list(range(device_count()))
+    if not chosen:
+        raise DeviceError("no GPU here: figures are measured on one", "python -m figures write needs none.")
+    click.echo(f"{len(todo)} rows at commit {at} on {len(chosen)} card{'s' * (len(chosen) > 1)}")
+    faults, left = measuring.measure(todo, at, chosen, seconds, measuring.in_a_process, file)
+    for line in (*(f"FAILED {fault}" for fault in faults), *(f"left: {row}" for row in left)):
+        click.echo(line)
+    return not faults and not left
+
+
+@main.command()
+@click.argument("part", type=click.Choice(list(PARTS)))
+@click.argument("row")
+@click.option("--card", default=0)
+def row(part: str, row: str, card: int) -> None:
+    """Measure one row in this process and print it as JSON; nothing is kept."""
+    values = PARTS[part].measure(**PARTS[part].rows[row], card=card)
+    click.echo(json.dumps({"values": values, "machine": measuring.machine()}))
+
+
+@main.command()
+@FILE
+def write(file: Path = data.FILE) -> None:
+    """Write the tables of the pages from what was measured; tell what is of an older commit."""
+    rows = data.read(file)
+    for page in tables.written(rows):
+        click.echo(f"written: {page}")
+    for line in tables.older(rows):
+        click.echo(line)
+
+
+@main.command()
+@FILE
+def check(file: Path = data.FILE) -> None:
+    """Exit 1 where a table of a page is not what was measured."""
+    faults = tables.faults(data.read(file))
+    for fault in faults:
+        click.echo(fault)
+    sys.exit(bool(faults))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except OnnxfuseError as error:
+        sys.exit(f"error: {error}")

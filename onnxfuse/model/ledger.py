@@ -1,0 +1,184 @@
+"""What an optimized file keeps of the model that it was made of: which nodes there were, and what rewrote them.
+
+The bodies of fused ops bring back what they took in. What was rewritten before, folded into weights or laid out
+otherwise does not come back: by this ledger `--undo` tells exactly what.
+"""
+
+import base64
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from onnx import GraphProto, ModelProto, NodeProto
+
+from onnxfuse.model.errors import ModelError
+from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.nested import bodies
+from onnxfuse.model.text import read_json
+
+METADATA = "onnxfuse.original"
+"""A key of `metadata_props`."""
+
+BYTES = 6
+"""Of the hash that stands for a node: of 10,000 nodes no two are alike by chance, and they take 80 kB."""
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The model as it came, in short."""
+
+    operators: Mapping[str, int]
+    """How often each operator stood in it; constants are weights to us, and not among them."""
+    nodes: tuple[str, ...]
+    """Its nodes, each as a hash of all that it says."""
+    rewrites: Mapping[str, int] = field(default_factory=dict)
+    """How often each rule rewrote something: that stays when fused ops are undone."""
+    made: tuple[str, ...] = ()
+    """What else was asked for and stays, in words: sizes, a lower precision."""
+
+
+@dataclass(frozen=True)
+class Undone:
+    """What came back of the original when the fused ops of a model were undone."""
+
+    fused: int
+    """The fused nodes that are plain ones again."""
+    known: bool = False
+    """Whether the file kept what tells the rest: one of an earlier version did not."""
+    nodes: int = 0
+    """Nodes of the original."""
+    back: int = 0
+    """Those that are there again, or still, the same in all that they say."""
+    after: int = 0
+    """Nodes of the result, without constants."""
+    operators: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Operators of which there are more or fewer than in the original, with both numbers."""
+    rewrites: Mapping[str, int] = field(default_factory=dict)
+    made: tuple[str, ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        """Whether every node of the original is back, and no other is there."""
+        return self.known and self.nodes == self.back == self.after
+
+    def __str__(self) -> str:
+        """In one sentence."""
+        if not self.known:
+            return (
+                "what was folded or rewritten stays so, and this file does not tell what: it was made without a ledger"
+            )
+        if self.whole:
+            return f"all {self.nodes} nodes of the original are back"
+        rules = ", ".join(f"{rule} {n}" for rule, n in self.rewrites.items())
+        why = "; ".join((*([f"rewrites stay ({rules})"] if rules else []), *self.made))
+        return (
+            f"{self.back} of the original's {self.nodes} nodes are back as they were, {self.nodes - self.back} are "
+            f"not, and {self.after - self.back} are in their place: "
+            + (why or "constants were folded, equal nodes shared")
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return every fact for JSON."""
+        return {
+            "summary": str(self),
+            "known": self.known,
+            "nodes": {"original": self.nodes, "back": self.back, "after": self.after},
+            "operators": {op: {"original": n, "after": m} for op, (n, m) in self.operators.items()},
+            "rewrites": dict(self.rewrites),
+            "made": list(self.made),
+        }
+
+
+def of(model: ModelProto) -> Ledger | None:
+    """Return the ledger of a model before it is optimized: its own where it has one, None where that was lost."""
+    known = read(model)
+    if known is not None:
+        return known
+    nodes = list(_nodes(model.graph))
+    if any(n.domain == DOMAIN for n in nodes):
+        return None
+    return Ledger(_counted(nodes), tuple(_hash(n) for n in nodes))
+
+
+def write(model: ModelProto, ledger: Ledger) -> None:
+    """Let `model` say what it was made of."""
+    remove(model)
+    facts = {
+        "operators": dict(ledger.operators),
+        "nodes": "".join(ledger.nodes),
+        "rewrites": dict(sorted(ledger.rewrites.items())),
+        "made": list(ledger.made),
+    }
+    model.metadata_props.add(key=METADATA, value=json.dumps(facts))
+
+
+def remove(model: ModelProto) -> None:
+    """Let `model` say nothing of it any more."""
+    for known in [p for p in model.metadata_props if p.key == METADATA]:
+        model.metadata_props.remove(known)
+
+
+def read(model: ModelProto) -> Ledger | None:
+    """Return what `model` says that it was made of, None for nothing. Raises ModelError for what we did not write."""
+    text = next((p.value for p in model.metadata_props if p.key == METADATA), None)
+    if text is None:
+        return None
+    try:
+        facts = read_json(text)
+        long = facts["nodes"]
+        return Ledger(
+            {str(op): int(n) for op, n in facts["operators"].items()},
+            tuple(long[i : i + LETTERS] for i in range(0, len(long), LETTERS)),
+            {str(rule): int(n) for rule, n in facts["rewrites"].items()},
+            tuple(map(str, facts["made"])),
+        )
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ModelError(
+            f"the metadata {METADATA} is not as onnxfuse writes it: {error}",
+            "A tool that rewrote the file changed it; optimize the original model again.",
+        ) from None
+
+
+LETTERS = BYTES * 4 // 3
+
+
+def undone(model: ModelProto, fused: int) -> Undone:
+    """Return what came back in `model`, whose fused ops were undone and which still has its ledger."""
+    ledger = read(model)
+    if ledger is None:
+        return Undone(fused)
+    nodes = list(_nodes(model.graph))
+    now, was = _counted(nodes), ledger.operators
+    back = Counter(_hash(n) for n in nodes) & Counter(ledger.nodes)
+    return Undone(
+        fused, True, len(ledger.nodes), back.total(), len(nodes),
+        {op: (was.get(op, 0), now[op]) for op in dict.fromkeys((*was, *now)) if was.get(op, 0) != now[op]},
+        ledger.rewrites, ledger.made,
+    )  # fmt: skip
+
+
+def _nodes(graph: GraphProto) -> Iterable[NodeProto]:
+    for node in graph.node:
+        if node.op_type != "Constant" or node.domain:
+            yield node
+        for body in bodies(node):
+            yield from _nodes(body)
+
+
+def _counted(nodes: Iterable[NodeProto]) -> Counter[str]:
+    return Counter(n.op_type if n.domain in ("", "ai.onnx") else f"{n.domain}:{n.op_type}" for n in nodes)
+
+
+def _hash(node: NodeProto) -> str:
+    """Return what stands for all that a node says but its documentation; bodies inside have nodes of their own."""
+    said = NodeProto(op_type=node.op_type, domain=node.domain.removeprefix("ai.onnx"), name=node.name)
+    said.input.extend(node.input)
+    said.output.extend(node.output)
+    said.attribute.extend(sorted((a for a in node.attribute if not a.HasField("g")), key=lambda a: a.name))
+    for attribute in said.attribute:
+        attribute.doc_string = ""
+    digest = hashlib.sha256(said.SerializeToString(deterministic=True)).digest()
+    return base64.b64encode(digest[:BYTES]).decode()

@@ -1,0 +1,79 @@
+"""Data files that a model which is replaced leaves behind: gone with it where nothing else can mean them.
+
+A file of weights may be read by several models, of any name and form, and by tools that know nothing of ours. So one
+goes only if the replaced model read it, it lies beside it, and no other file there holds its name.
+"""
+
+import contextlib
+import mmap
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import onnx
+
+from onnxfuse.model import external
+from onnxfuse.model.outline import outline
+from onnxfuse.model.validate import tensors
+
+LARGEST = 2**31
+"""Bytes of a message of protobuf: a larger file is no model, and is not looked through."""
+
+
+def read_by(path: Path) -> tuple[Path, ...]:
+    """Return the data files beside the model that is at `path` now and reads them; none where it cannot be looked at.
+
+    Links, files with a second name, and files in folders below stay: nobody knows who else means them.
+    """
+    if not path.is_file():
+        return ()
+    try:
+        light = outline(path)
+    except OSError:
+        return ()
+    if light is None:
+        return ()
+    places = {external.location(t) for t in tensors(onnx.ModelProto.FromString(light)) if external.is_external(t)}
+    beside = (path.with_name(name) for name in sorted(places) if name and name == Path(name).name and name != path.name)
+    return tuple(file for file in beside if _is_plain(file))
+
+
+def remove(files: Sequence[Path]) -> list[Path]:
+    """Remove those of the data files whose names no other file holds, in their folder or as a model above; return them.
+
+    The model that read them has been replaced. What cannot be read may hold any name.
+    """
+    gone = []
+    for file in files:
+        if _is_plain(file) and not any(_holds(other, os.fsencode(file.name)) for other in _around(file, files)):
+            with contextlib.suppress(OSError):  # another user's folder: it stays
+                file.unlink()
+                gone.append(file)
+    return gone
+
+
+def _is_plain(file: Path) -> bool:
+    try:
+        return not file.is_symlink() and file.is_file() and file.stat().st_nlink == 1
+    except OSError:
+        return False
+
+
+def _around(file: Path, leaving: Sequence[Path]) -> Iterator[Path]:
+    yield from (f for f in file.parent.iterdir() if f not in leaving and not f.is_dir())
+    for folder in file.resolve().parent.parents:
+        with contextlib.suppress(OSError):  # a folder that nobody may list holds no model of ours
+            yield from folder.glob("*.onnx")
+
+
+def _holds(other: Path, name: bytes) -> bool:
+    try:
+        size = other.stat().st_size
+        if not other.is_file() or not size or size > LARGEST:
+            return False
+        with other.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as held:
+            return held.find(name) >= 0
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True

@@ -1,0 +1,43 @@
+"""The part of a page around the graphs of one model: tools, the two drawings, and room for what is known of a node."""
+
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+HINT = "drag to move, wheel to zoom, + unfolds; arrows go along edges, / searches"
+
+
+def graph_html(number: int, graphs: Mapping[str, Any]) -> str:
+    """Return the HTML for the graphs of the model with this number on the page; the page's script fills it."""
+    fused = any("fused" in n for graph in graphs.values() for n in graph["nodes"])
+    unfold = '<button data-unfold aria-pressed="false">unfold all</button>' if fused else ""
+    panes = "".join(
+        f"<figure><figcaption><b>{escape(side)}</b> {_counted(graph)}</figcaption>"
+        f'<div class="pane" data-graph="{number}" data-side="{escape(side)}"></div></figure>'
+        for side, graph in graphs.items()
+    )
+    sides = _choice("show-side", ("both", *graphs), "both") if len(graphs) > 1 else ""
+    return (
+        f'<div class="work" data-work="{number}"><div class="tools"><div class="finding">'
+        '<input type="search" placeholder="find a node, an operator or a tensor" role="combobox" '
+        f'aria-expanded="false" aria-controls="found{number}" aria-label="find" data-find="{number}">'
+        f'<ul class="found" id="found{number}" role="listbox" hidden></ul></div>'
+        f"{_choice('colour', ('rules', 'bytes', 'time'), 'rules')}{sides}{unfold}"
+        f'<button data-fit="{number}">fit</button></div><div class="legend"></div>'
+        f'<div class="stage"><div class="panes">{panes}</div><aside class="details" data-details="{number}" '
+        f'aria-live="polite"><p class="hint">Click a node: what is known of it stands here, and its counterpart in '
+        f'the other graph is marked.</p><p class="hint">{escape(HINT)}</p></aside></div></div>'
+    )
+
+
+def _choice(what: str, values: tuple[str, ...], chosen: str) -> str:
+    buttons = "".join(
+        f'<button data-{what}="{escape(v)}" aria-pressed="{str(v == chosen).lower()}">{escape(v)}</button>'
+        for v in values
+    )
+    return f'<div class="choice" role="group" aria-label="{what.replace("-", " ")}">{buttons}</div>'
+
+
+def _counted(graph: Mapping[str, Any]) -> str:
+    count = sum(n["op"] not in ("input", "output") for n in graph["nodes"])
+    return f"{count} nodes besides constants"

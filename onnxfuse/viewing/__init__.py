@@ -1,0 +1,104 @@
+"""The report as a page that is served: a model before and after, with what is made on request beside it.
+
+`view` opens it; `server` speaks HTTP, `showing` knows the models.
+"""
+
+import threading
+import webbrowser
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from onnxfuse.api.options import Options, Progress, silent
+from onnxfuse.api.source import Model, plain
+from onnxfuse.viewing.server import Server, listen
+from onnxfuse.viewing.showing import Asked, Showing
+from onnxfuse.viewing.times import read_times, times_of
+
+if TYPE_CHECKING:
+    from onnxfuse.profiling import Profile
+
+LOCAL = "127.0.0.1"
+"""Nobody on another machine can ask."""
+
+
+@dataclass(frozen=True)
+class View:
+    """A page that is being served until `close`; in a `with` block until its end."""
+
+    url: str
+    _shown: Showing = field(repr=False)
+    server: Server = field(repr=False)
+    _thread: threading.Thread = field(repr=False)
+
+    @property
+    def summary(self) -> str:
+        """What it shows, in one line."""
+        return self._shown.summary
+
+    def close(self) -> None:
+        """End it; to do so again is no mistake."""
+        self.server.shutdown()
+        self._thread.join()
+        self.server.server_close()
+
+    def wait(self) -> None:
+        """Return when it is closed, from another thread or by ^C; raises what ended the work behind the page."""
+        while self._thread.is_alive() and self._shown.failed is None:
+            self._thread.join(0.5)  # a join without an end hears no signal on every system
+        if self._shown.failed is not None:
+            raise self._shown.failed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+        self.close()
+
+    def _repr_html_(self) -> str:
+        url = escape(self.url)
+        return f'<p>{escape(self.summary)}: <a href="{url}" target="_blank" rel="noopener">{url}</a></p>'
+
+
+def view(
+    model: Model,
+    fused: "Model | None",
+    *,
+    profile: "Profile | str | Path | None",
+    shapes: Mapping[str, Sequence[int]] | None,
+    rules: Sequence[str | Path],
+    host: str,
+    port: int,
+    browser: bool,
+) -> View:
+    """Return the page of the models, being served; see `onnxfuse.view`."""
+    times = None
+    if isinstance(profile, str | Path):
+        times = read_times(Path(profile))
+    elif profile is not None:
+        times = times_of(profile.as_dict())
+    asked = Asked(
+        plain(model),
+        None if fused is None else plain(fused),
+        Options(tuple(Path(r) for r in rules)),
+        times,
+        {name: tuple(sizes) for name, sizes in (shapes or {}).items()},
+        "onnxfuse.view(...)",
+        {},
+    )
+    return serve(asked, host, port, browser=browser)
+
+
+def serve(asked: Asked, host: str, port: int, *, browser: bool = False, progress: Progress = silent) -> View:
+    """Return the page of what is asked for, being served; raises as `view`."""
+    shown = Showing(asked, progress)
+    progress("listen")
+    server = listen(shown, host, port)
+    thread = threading.Thread(target=server.serve_forever, args=(0.2,), name="onnxfuse view", daemon=True)
+    thread.start()
+    if browser:
+        webbrowser.open(server.url)
+    return View(server.url, shown, server, thread)

@@ -1,0 +1,237 @@
+"""What is shown of one or two models: the page, made at once, and what takes longer, made when it is asked for."""
+
+import dataclasses
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from onnx import ModelProto, NodeProto, TensorProto
+
+from onnxfuse import reporting
+from onnxfuse.api import misses
+from onnxfuse.api.costs import Costs, costs
+from onnxfuse.api.dumping import arch_here
+from onnxfuse.api.explaining import Explained, explain
+from onnxfuse.api.options import Options, Progress, silent
+from onnxfuse.api.source import Source
+from onnxfuse.kernels import SUPPORTED
+from onnxfuse.model import concrete_shapes, external, io
+from onnxfuse.model.errors import ModelError, OnnxfuseError, UsageError
+from onnxfuse.model.fused import DOMAIN, fused_ops
+from onnxfuse.model.types import infer
+from onnxfuse.viewing.kernel_text import Shapes, kernel_text
+from onnxfuse.viewing.times import Times
+
+Question = Mapping[str, str]
+Facts = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be shown, and how."""
+
+    source: Source
+    fused: Source | None
+    options: Options
+    times: Times | None
+    sizes: Mapping[str, Sequence[int]]
+    call: str
+    environment: Mapping[str, str]
+
+
+PATIENCE = 3.0
+"""Seconds that the page waits for the optimized model; one that takes longer is shown as it came until then."""
+
+
+LARGE = 1000
+"""Nodes, beyond which a model is shown as it came at once: to optimize it takes longer than that."""
+
+
+class Showing:
+    """A page, and the answers to what it asks; while the model is optimized, the page of it as it came."""
+
+    policy = f"{reporting.policy()}; frame-ancestors 'none'"
+
+    def __init__(self, asked: Asked, progress: Progress) -> None:
+        self.asked = asked
+        self.step = "load"
+        self.failed: BaseException | None = None
+        """What ended the work behind the page."""
+        self._explained: Explained | None = None
+        self._drawn: dict[str, dict[str, Any]] = {}
+        self._counted: dict[str, Costs | str] = {}
+        """By side, what does not change when the other one comes."""
+        self._known: dict[object, Facts] = {}
+        self._lock = threading.Lock()
+        self._tell: Progress = progress
+        first = _light(asked.source)
+        if asked.fused is not None:
+            self._draw({"before": first, "after": _light(asked.fused)})
+        elif fused_ops(first):
+            self._draw({"after": first})
+        else:
+            self._begin(first)
+        self._tell = silent
+
+    def _begin(self, first: ModelProto) -> None:
+        """Optimize in a thread; where that takes long there is a page without it. Raises what ends it early."""
+        made = threading.Thread(target=self._make, args=(first,), name="onnxfuse view: optimize", daemon=True)
+        large = len(first.graph.node) > LARGE
+        if large:  # both at once would take as long as one after the other
+            self._draw({"before": first}, pending=True)
+        made.start()
+        made.join(0 if large else PATIENCE)
+        if self.failed is not None:
+            raise self.failed
+        if made.is_alive() and not large:
+            self._draw({"before": first}, pending=True)
+
+    @property
+    def answers(self) -> dict[str, Callable[[Question], Facts]]:
+        """What makes facts of a question, by its first word."""
+        return {"kernel": self.kernel, "why": self.why, "state": self.state}
+
+    def state(self, _: Question) -> Facts:
+        """Return what is going on: no step where all is there."""
+        failed = "" if self.failed is None else " ".join(filter(None, (f"{self.failed}", _hint(self.failed))))
+        return {"step": self.step, "failed": failed}
+
+    def kernel(self, asked: Question) -> Facts:
+        """Return the source of the kernels of the fused node that makes `value`, for the GPU `arch`."""
+        value, name = asked.get("value", ""), asked.get("arch", "")
+        arch = next((a for a in SUPPORTED if a.name == name), None)
+        op = self.ops.get(asked.get("op", ""))
+        if arch is None or op is None or value not in self.shapes:
+            raise UsageError("there is no such fused node, or no such GPU")
+        shapes = self.shapes[value]
+        return self._once((op.name, shapes, name), partial(kernel_text, op, shapes, arch))
+
+    def why(self, asked: Question) -> Facts:
+        """Return why the plain node called `node` is as it is, in one line; the first time as long as to optimize."""
+        node = asked.get("node", "")
+        return self._once(("why", node), lambda: {"why": self._explanation().cause(node)})
+
+    def _once(self, key: object, make: Callable[[], Facts]) -> Facts:
+        with self._lock:
+            if key not in self._known:
+                self._known[key] = make()
+            return self._known[key]
+
+    def _explanation(self) -> Explained:
+        if self._explained is None:
+            self._explained = dataclasses.replace(explain(self.asked.source, self.asked.options), made=None)
+        return self._explained
+
+    def _make(self, first: ModelProto) -> None:
+        """Optimize the model, and put the page of both in the place of what is shown."""
+
+        def follow(step: str) -> None:
+            self.step = step
+            self._tell(step)
+
+        try:
+            found = explain(self.asked.source, self.asked.options, progress=follow)
+            assert found.made is not None
+            after = io.without_weights(found.made, _told)
+            self._explained = dataclasses.replace(found, made=None)  # its weights may be gigabytes
+            del found
+            follow("draw")
+            self._draw({"before": first, "after": after})
+        except BaseException as error:  # whoever waits raises it
+            self.failed = error
+
+    def _draw(self, sides: Mapping[str, ModelProto], *, pending: bool = False) -> None:
+        """Make the page; `pending` where another one will take its place."""
+        asked, found, times = self.asked, None if pending else self._explained, self.asked.times
+        sizes = asked.sizes or ({} if times is None else times.shapes)
+        if times is not None and not pending:
+            times.check(sides)
+        counted = {side: self._counted.get(side) or _costs(m, sizes) for side, m in sides.items()}
+        self._counted = counted
+        known = next((c for c in counted.values() if not isinstance(c, str)), None)
+        name = "model" if isinstance(asked.source, ModelProto) else Path(asked.source).name
+        summary = f"{name}: {_counted(sides)}{', being optimized' if pending else ''}"
+        facts = {
+            "name": name,
+            "summary": summary,
+            "served": {"archs": [a.name for a in SUPPORTED], "arch": arch_here().name, "pending": pending},
+            "sizes": {} if known is None else dict(known.sizes),
+            "notes": [
+                *dict.fromkeys(c for c in counted.values() if isinstance(c, str)),
+                *([] if found is None else found.report.notes),
+            ],
+            "near": [] if found is None else misses.facts(misses.ranked(found.report), found.report),
+            "rules": None if found is None else dict(found.report.by_rule()),
+        }
+        for side, m in sides.items():
+            if side not in self._drawn:
+                self._drawn[side] = _graph(m, counted[side], times, side)
+        graphs = {side: self._drawn[side] for side in sides}
+        last = sides.get("after")
+        ops = {} if last is None else fused_ops(last)
+        shapes = {} if last is None else _shapes(last, known)
+        page = reporting.page("view", facts, {"": graphs}, asked.call, asked.environment)
+        with self._lock:
+            if pending and not self.step:
+                return  # it is there by now
+            self.page, self.summary, self.ops, self.shapes = page, summary, ops, shapes
+            self.step = self.step if pending else ""
+
+
+def _hint(error: BaseException) -> str:
+    return error.hint if isinstance(error, OnnxfuseError) else ""
+
+
+def drawn(
+    model: ModelProto, side: str, sizes: Mapping[str, Sequence[int]] | None = None, times: Times | None = None
+) -> dict[str, Any]:
+    """Return the graph of a model for a page, with what each node costs by estimate, and by `times` of this side."""
+    return _graph(model, _costs(model, sizes or {}), times, side)
+
+
+def _light(source: Source) -> ModelProto:
+    return source if isinstance(source, ModelProto) else io.outline(source)
+
+
+def _told(weight: TensorProto) -> TensorProto:
+    """Return a weight that is not small without its numbers, as one of a file that is not read."""
+    if io.tensor_bytes(weight) <= external.SMALL:
+        return weight
+    told = TensorProto(name=weight.name, data_type=weight.data_type, dims=weight.dims)
+    told.data_location = TensorProto.EXTERNAL
+    return told
+
+
+def _costs(model: ModelProto, sizes: Mapping[str, Sequence[int]]) -> Costs | str:
+    """Return what its nodes cost, or why that cannot be told."""
+    try:
+        return costs(model, sizes)
+    except ModelError as error:
+        return f"bytes cannot be estimated: {error}"
+
+
+def _graph(model: ModelProto, counted: Costs | str, times: Times | None, side: str) -> dict[str, Any]:
+    facts = {} if isinstance(counted, str) else {fact["name"]: fact for fact in counted.facts()}
+    timed = {} if times is None else times.named(side, model)
+    each = [{"name": name, **facts.get(name, {}), **timed.get(name, {})} for name in {**facts, **timed}]
+    return reporting.graph_of(model, each)
+
+
+def _counted(sides: Mapping[str, ModelProto]) -> str:
+    counts = [str(sum(n.op_type != "Constant" for n in m.graph.node)) for m in sides.values()]
+    told = f"{' nodes -> '.join(counts)}{' nodes' if len(counts) == 1 else ''}"
+    fused = sum(n.domain == DOMAIN for n in sides["after"].graph.node) if "after" in sides else None
+    return told if fused is None else f"{told}, {fused} of them fused"
+
+
+def _shapes(model: ModelProto, known: Costs | None) -> dict[str, Shapes | None]:
+    """Return the shapes that each fused node of the main graph sees."""
+    nodes: list[NodeProto] = [n for n in model.graph.node if n.domain == DOMAIN]
+    if known is None:
+        return {n.output[0]: None for n in nodes}
+    light, _ = concrete_shapes.with_sizes(model, known.sizes)
+    types = concrete_shapes.every_type(infer(light).graph)
+    return {n.output[0]: concrete_shapes.input_shapes(n, types) for n in nodes}

@@ -1,0 +1,48 @@
+"""A Transpose of a Transpose is one, or none."""
+
+import pytest
+
+import onnxfuse
+from tests.rewrite.small import assert_same_numbers, ops, parse
+
+HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
+
+
+@pytest.mark.parametrize(
+    ("nodes", "left"),
+    [
+        ("t = Transpose <perm = [0,2,1]> (x)  u = Transpose <perm = [1,0,2]> (t)  y = Neg (u)", ["Transpose", "Neg"]),
+        ("t = Transpose <perm = [1,2,0]> (x)  u = Transpose <perm = [2,0,1]> (t)  y = Neg (u)", ["Neg"]),
+        ("t = Transpose (x)  u = Transpose (t)  y = Neg (u)", ["Neg"]),
+        ("t = Transpose (x)  u = Transpose <perm = [0,2,1]> (t)  v = Transpose (u)  y = Neg (v)", ["Transpose", "Neg"]),
+        # The first one is read elsewhere: it stays, and the second one no longer waits for it.
+        (
+            "t = Transpose <perm = [0,2,1]> (x)  u = Transpose <perm = [2,0,1]> (t)  a = Neg (u)  b = ReduceSum (t) "
+            "y = Mul (a, b)",
+            ["Transpose", "Transpose", "Neg", "ReduceSum", "Mul"],
+        ),
+    ],
+)
+def test_transposes_behind_each_other_are_one(nodes: str, left: list[str]) -> None:
+    model = parse(f"{HEAD} g (float[N,3,4] x) => (float[A,B,C] y) {{ {nodes} }}")
+    alone = onnxfuse.optimize(model, only=["softmax"])
+    assert sorted(ops(alone)) == sorted(left)
+    assert_same_numbers(model, alone)
+
+
+def test_an_image_that_is_turned_over_and_back_stays_so() -> None:
+    """The other way round it is what two kernels that are channels last leave between them."""
+    head = f"{HEAD} g (float[N,3,4,5] x) => (float[A,B,C,D] y)"
+    for first, second, left in (("0,2,3,1", "0,3,1,2", 2), ("0,3,1,2", "0,2,3,1", 0)):
+        model = parse(
+            f"{head} {{ t = Transpose <perm = [{first}]> (x)  u = Transpose <perm = [{second}]> (t)  y = Neg (u) }}"
+        )
+        assert ops(onnxfuse.optimize(model, only=["softmax"])).count("Transpose") == left
+
+
+def test_an_output_keeps_its_name() -> None:
+    """What is turned back to the model's input is still an output of its own."""
+    model = parse(f"""{HEAD} g (float[3,4] x) => (float[3,4] y) {{ t = Transpose (x)  y = Transpose (t) }}""")
+    alone = onnxfuse.optimize(model, only=["softmax"])
+    assert ops(alone) == ["Identity"]
+    assert_same_numbers(model, alone)

@@ -1,0 +1,94 @@
+"""How far a function is: a bar in a notebook, silence elsewhere, or what the caller says."""
+
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import onnx.parser
+import pytest
+
+import onnxfuse
+from onnxfuse.api import showing
+from onnxfuse.model import io
+
+TEXT = '<ir_version: 8, opset_import: ["" : 17]> g (float[2,4] x) => (float[2,4] y) { a = Exp (x)  y = Neg (a) }'
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Return a model of two nodes."""
+    io.save(onnx.parser.parse_model(TEXT), tmp_path / "m.onnx")
+    return tmp_path / "m.onnx"
+
+
+@pytest.fixture
+def notebook(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Make this a notebook's kernel, as IPython shows it; what is drawn is in the list."""
+    drawn: list[Any] = []
+    shell = type("ZMQInteractiveShell", (), {})()
+    ipython, display = ModuleType("IPython"), ModuleType("IPython.display")
+    ipython.get_ipython = lambda: shell  # type: ignore[attr-defined]
+
+    def shown(what: Any, display_id: bool) -> Any:
+        drawn.append(what)
+        return SimpleNamespace(update=drawn.append)
+
+    display.display = shown  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    monkeypatch.setattr(showing, "SECONDS", 0.0)
+    return drawn
+
+
+def test_a_notebook_shows_a_bar_that_goes_in_the_end(
+    model: Path, notebook: list[Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Steps and how much is done, as HTML and as text; names from files are no markup."""
+    made = onnxfuse.optimize(model)
+    onnxfuse.verify(model, made, isolate=False, providers=["CPUExecutionProvider"])
+    texts = [repr(one) for one in notebook]
+    assert any(text.startswith("normalize") for text in texts)
+    assert any(text.startswith("normal") and "20%" in text for text in texts), texts
+    assert "<pre>" in notebook[1]._repr_html_()
+    assert "span style" in notebook[1]._repr_html_()
+    assert (texts[-1], notebook[-1]._repr_html_()) == ("", "")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_bar_of_a_notebook_goes_where_it_fails_too(notebook: list[Any], tmp_path: Path) -> None:
+    """An error stands alone."""
+    with pytest.raises(onnxfuse.ModelError):
+        onnxfuse.optimize(tmp_path / "none.onnx")
+    assert repr(notebook[-1]) == ""
+
+
+def test_elsewhere_nothing_is_shown_unless_asked_for(
+    model: Path, notebook: list[Any], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A script, IPython's terminal, and `progress=False` in a notebook are silent; True shows a bar on stderr."""
+    onnxfuse.optimize(model, progress=False)
+    terminal = type("TerminalInteractiveShell", (), {})()
+    monkeypatch.setattr(sys.modules["IPython"], "get_ipython", lambda: terminal)
+    onnxfuse.optimize(model)
+    monkeypatch.delitem(sys.modules, "IPython")
+    onnxfuse.optimize(model)
+    assert (notebook, *capfd.readouterr()) == ([], "", "")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    onnxfuse.optimize(model, progress=True)
+    told = capfd.readouterr()
+    assert (notebook, told.out) == ([], "")
+    assert "normalize" in told.err or "optimize" in told.err
+
+
+def test_a_function_of_the_callers_is_called(model: Path, notebook: list[Any]) -> None:
+    """With the steps alone, or with how much is done, as each function says."""
+    steps: list[str] = []
+    made = onnxfuse.optimize(model, progress=steps.append)
+    assert "normalize" in steps
+    told: list[tuple[str, int, int]] = []
+    onnxfuse.verify(
+        model, made, isolate=False, providers=["CPUExecutionProvider"], progress=lambda *step: told.append(step)
+    )
+    assert {total for _, _, total in told} == {5}
+    assert notebook == []
