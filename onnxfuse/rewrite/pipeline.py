@@ -16,7 +16,7 @@ from onnx import GraphProto, ModelProto
 from onnxfuse.model import normalize
 from onnxfuse.model.fold import drop_identities, fold_constants, share_extents
 from onnxfuse.model.fused import FusedOp
-from onnxfuse.model.graph import bodies
+from onnxfuse.model.graph import Graph, bodies
 from onnxfuse.model.nested import nodes_of
 from onnxfuse.model.share import share_weights
 from onnxfuse.model.types import opset_of
@@ -140,10 +140,14 @@ def _optimize(
     """Take a normalized model through the other phases, in place, whatever comes out."""
     ops: dict[str, FusedOp] = {}
     simplify = [s.act for s in STEPS if s.phase == "rewrite"]
-    turn = partial(lay_out, rules=rules, report=report)
+
+    def place(graph: Graph) -> None:
+        numbers_on_gpu(graph)
+        lay_out(graph, rules=rules, report=report)
+
     phases: tuple[tuple[str, Callable[[], object]], ...] = (
         ("rewrite", lambda: settle(model, simplify, rules, report)),
-        ("layout", lambda: (each_graph(model, numbers_on_gpu), each_graph(model, turn))),
+        ("layout", lambda: each_graph(model, place)),
         ("fuse", lambda: each_graph(model, partial(fuse, rules=rules, report=report, ops=ops, choices=choices))),
         ("attach bodies", lambda: attach(model, ops)),
     )

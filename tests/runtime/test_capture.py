@@ -1,5 +1,6 @@
 """What blocks a CUDA graph: asked of ONNX Runtime's own CUDA provider, on the stand-in CUDA libraries."""
 
+import json
 import os
 import subprocess
 import sys
@@ -24,8 +25,6 @@ BLOCKED = {
     "copied shape": """g (float[N,8] x) => (float[N,8] y) {
       s = Shape <start = 0, end = 1> (x)  [count] n = Cast <to = 1> (s)
       [act] a = Relu (x)  [scaled] y = Mul (a, n) }""",
-    "copied extents": """g (float[N,2] x) => (float[N,2] y) {
-      s = Shape (x)  [count] n = Cast <to = 1> (s)  [act] a = Relu (x)  [scaled] y = Mul (a, n) }""",
     "input on the CPU": """g (float[N,8] x) => (float[N,8] y) {
       s = Shape <start = 0, end = 1> (x)  [count] n = Cast <to = 1> (s)  [scaled] y = Mul (x, n) }""",
     "shapes alone": """g (float[N,2,4] x) => (float[M,K] y) {
@@ -77,7 +76,6 @@ def test_each_reason_is_told_with_its_nodes(on_fake_cuda: FakeCuda) -> None:
         "no kernel": [["no kernel", ["Asinh curve"]]],
         "no kernel in float16": [["no kernel", ["GridSample warp"]]],
         "copied shape": [["copied shape", ["Cast count"]]],
-        "copied extents": [["copied shape", ["Cast count"]]],
         "input on the CPU": [["copied shape", ["Mul scaled"]]],
         "shapes alone": [],
         "control flow": [["control flow", ["If choice"]]],
@@ -94,23 +92,14 @@ def test_each_reason_is_told_with_its_nodes(on_fake_cuda: FakeCuda) -> None:
     assert found["shapes alone"]["on CPU"] == 1
 
 
-def optimized() -> Any:
-    return {name: capture(onnxfuse.optimize(model(name))).ok for name in BLOCKED}
-
-
-def test_what_optimize_takes_out_of_the_way(on_fake_cuda: FakeCuda) -> None:
-    """A number from shapes reaches kernels as an argument, an input of the model is read on the GPU."""
-    found = on_fake_cuda(optimized)
-    assert {name for name, ok in found.items() if not ok} == {
-        "no kernel in float16", "copied extents", "control flow", "waits",
-    }  # fmt: skip
-
-
 def of_a_fused_model() -> Any:
-    text = """g (float[N,2] x) => (float[N,2] y) {
-      [up] a = Relu (x)  [twice] b = Add (a, a)  s = Shape (x)  [count] n = Cast <to = 1> (s)
-      [scaled] c = Mul (b, n)  [down] y = Sigmoid (c) }"""
-    return capture(onnxfuse.optimize(onnx.parser.parse_model(HEAD + text))).as_dict()
+    made = onnx.parser.parse_model(
+        HEAD
+        + """g (float[N,8] x) => (float[N,8] y) {
+          [up] a = Relu (x)  [twice] b = Add (a, a)  s = Shape <start = 0, end = 1> (x)  [count] n = Cast <to = 1> (s)
+          [scaled] c = Mul (b, n)  [down] y = Sigmoid (c) }"""
+    )
+    return capture(onnxfuse.optimize(made)).as_dict()
 
 
 def test_a_fused_op_is_told_by_its_original_nodes(on_fake_cuda: FakeCuda) -> None:
@@ -121,21 +110,24 @@ def test_a_fused_op_is_told_by_its_original_nodes(on_fake_cuda: FakeCuda) -> Non
     assert "--shape" in blocker["mend"]
 
 
-def command(file: Path, libraries: Path | None) -> subprocess.CompletedProcess[str]:
+def command(file: Path, libraries: Path | None, *more: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | ({"LD_LIBRARY_PATH": str(libraries)} if libraries else {}) | {"COLUMNS": "200"}
-    line = [sys.executable, "-m", "onnxfuse", "explain", str(file), "--graph"]
+    line = [sys.executable, "-m", "onnxfuse", "explain", str(file), "--graph", *more]
     return subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=60)
 
 
 def test_the_command_names_what_blocks_and_what_to_do(fake_cuda: Path, tmp_path: Path) -> None:
     """Of the model as optimize makes it; without CUDA it says that it has nobody to ask."""
     file = tmp_path / "in.onnx"
-    onnx.save(model("copied extents"), file)
+    onnx.save(model("copied shape"), file)
     told = command(file, fake_cuda)
     assert told.returncode == 0, told.stderr
     assert told.stdout.startswith("no CUDA graph: 1 node in the way, 1 reason; ONNX Runtime")
     assert "Cast count" in told.stdout
     assert "next: Fix the sizes" in told.stdout
+    facts = json.loads(command(file, fake_cuda, "--json").stdout)
+    assert facts["graph"]["dims"] == ["N"]
+    assert not facts["graph"]["ok"]
     if cuda_unusable() is not None:
         missing = command(file, None)
         assert missing.returncode == 5
