@@ -311,20 +311,12 @@ class _Placed:
         return any(self.nodes[j].op_type in COPIES for j in (*self._around(i), *shared))
 
     def _arithmetic_on_shapes(self) -> set[int]:
-        on_host: set[str] = set()
-        found: set[int] = set()
-
         def dtype(value: str) -> int:
             known = self.types.get(value)
             return known.dtype if known is not None else 0
 
-        for i, n in enumerate(self.nodes):
-            if host.leaves_on_host(
-                n.op_type, n.domain, n.input, on_host, lambda v: v in self.small or v in self.inputs, dtype
-            ):
-                found.add(i)
-                on_host.update(n.output)
-        return found
+        on_host = host.computed_on_host(self.nodes, lambda v: v in self.small or v in self.inputs, dtype)
+        return {i for i, n in enumerate(self.nodes) if not on_host.isdisjoint(n.output)}
 
     def _type(self, node: onnx.NodeProto) -> str:
         node = self.written.get(node.name, node)  # as it stood before Casts were put around it
