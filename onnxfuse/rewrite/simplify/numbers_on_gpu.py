@@ -53,7 +53,6 @@ def numbers_on_gpu(graph: Graph) -> bool:
     changed = False
     while _one_round(graph, there):  # what is on the GPU now may read further numbers there
         changed = True
-    graph.remove_dead()  # what nobody reads on the CPU any more
     return changed
 
 
