@@ -87,7 +87,9 @@ def sized(model: onnx.ModelProto, shapes: Shapes) -> Sized:
         inferred = infer(light)
     for name, t in value_types(inferred.graph).items():
         types[name] = _in_numbers(t, numbers) if t.shape is not None else types.get(name, t)
-    constants = weights | {v for n in nodes for p in (n.body or (n.proto,)) if p.op_type == "Constant" for v in p.output}
+    constants = weights | {
+        v for n in nodes for p in (n.body or (n.proto,)) if p.op_type == "Constant" for v in p.output
+    }
     inputs = frozenset(i.name for i in model.graph.input) - weights
     return Sized(
         nodes,

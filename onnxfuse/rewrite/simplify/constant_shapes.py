@@ -38,8 +38,11 @@ def fix_targets(graph: Graph) -> bool:
     return changed
 
 
-def _reshape(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> list[int] | None:
-    """An extent of 0 in the target copies the operand's; one may be -1, what is left, where no other can be 0."""
+def reshaped(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> list[int] | None:
+    """Return the target of a Reshape from one shape to another, None where it is no constant.
+
+    An extent of 0 copies the operand's; one may be -1, what is left, where no other can be 0.
+    """
     target = [_extent(n, source[axis] if axis < len(source) else None) for axis, n in enumerate(result)]
     if target.count(None) == 1 and 0 not in target and _agree(source, result):
         return [-1 if n is None else n for n in target]
@@ -78,4 +81,4 @@ def _expand(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> list[int] | Non
     return known if len(known) == len(target) else None
 
 
-TARGETS = {"Reshape": _reshape, "Expand": _expand}
+TARGETS = {"Reshape": reshaped, "Expand": _expand}
