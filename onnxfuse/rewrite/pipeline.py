@@ -68,8 +68,8 @@ STEPS = (
     Step("share_extents", "rewrite", "An extent is read where it first appears, or is a constant where it is known.",
          share_extents),
     Step("fix_targets", "rewrite", "The target of a Reshape or Expand that the types tell is a constant.", fix_targets),
-    Step("unmerge_batches", "rewrite", "Products over batch axes that were merged for them run over the axes "
-         "themselves.", unmerge_batches),
+    Step("unmerge_batches", "rewrite", "Products and Transposes of batch axes that were merged for them run over the "
+         "axes themselves.", unmerge_batches),
     Step("slim_masks", "rewrite", "A mask that is the same for all queries is not written out for each of them.",
          slim_masks),
     Step("numbers_on_gpu", "layout", "A number computed from shapes that a kernel reads reaches the GPU without a "

@@ -11,6 +11,7 @@ import onnx
 import onnxruntime
 
 import onnxfuse
+from models.survey import samples
 from onnxfuse.runtime.capture import capture
 from onnxfuse.runtime.cuda import cuda_unusable
 from tests.runtime.conftest import ROOT, FakeCuda
@@ -42,6 +43,9 @@ BLOCKED = {
     "read at capture": "g (float[N,8] x, int64[2] s) => (float[A,B] y) { [as_told] y = Reshape (x, s) }",
     "random": "g (float[N,8] x) => (float[N,8] y) { [noise] r = RandomNormalLike (x)  [sum] y = Add (x, r) }",
 }
+
+EXPORTS = ("gpt2+cache", "bert")
+"""Of the survey's samples."""
 
 
 def model(name: str) -> onnx.ModelProto:
@@ -110,6 +114,16 @@ def test_what_optimizing_takes_out_of_the_way(on_fake_cuda: FakeCuda) -> None:
     """
     left = ["no kernel in float16", "copied extents", "of an input", "control flow", "waits"]
     assert on_fake_cuda(optimized) == left
+
+
+def of_exports() -> Any:
+    return [capture(onnxfuse.optimize(samples.unpacked(file.read_bytes()))).ok for name in EXPORTS
+            for file in samples.FOLDER.glob(f"*-{name}-*")]  # fmt: skip
+
+
+def test_exports_can_be_captured(on_fake_cuda: FakeCuda) -> None:
+    """With positions behind a cache and a mask that is gathered by row, and with heads that torch's exporter merges."""
+    assert on_fake_cuda(of_exports) == [True] * len(EXPORTS)
 
 
 def of_a_fused_model() -> Any:
