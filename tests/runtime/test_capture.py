@@ -11,6 +11,7 @@ import onnx
 import onnxruntime
 
 import onnxfuse
+from models.survey import samples
 from onnxfuse.runtime.capture import capture
 from onnxfuse.runtime.cuda import cuda_unusable
 from tests.runtime.conftest import ROOT, FakeCuda
@@ -25,6 +26,11 @@ BLOCKED = {
     "copied shape": """g (float[N,8] x) => (float[N,8] y) {
       s = Shape <start = 0, end = 1> (x)  [count] n = Cast <to = 1> (s)
       [act] a = Relu (x)  [scaled] y = Mul (a, n) }""",
+    "copied extents": """g (float[N,2] x) => (float[N,2] y) {
+      s = Shape (x)  [count] n = Cast <to = 1> (s)  [act] a = Relu (x)  [scaled] y = Mul (a, n) }""",
+    "of an input": """g (float[N,8] x, int64[1] past) => (int64[N,8] y) {
+      s = Shape <start = 0, end = 1> (x)  [all] n = Add (s, past)
+      [whole] k = Cast <to = 7> (x)  [at] y = Add (k, n) }""",
     "input on the CPU": """g (float[N,8] x) => (float[N,8] y) {
       s = Shape <start = 0, end = 1> (x)  [count] n = Cast <to = 1> (s)  [scaled] y = Mul (x, n) }""",
     "shapes alone": """g (float[N,2,4] x) => (float[M,K] y) {
@@ -37,6 +43,9 @@ BLOCKED = {
     "read at capture": "g (float[N,8] x, int64[2] s) => (float[A,B] y) { [as_told] y = Reshape (x, s) }",
     "random": "g (float[N,8] x) => (float[N,8] y) { [noise] r = RandomNormalLike (x)  [sum] y = Add (x, r) }",
 }
+
+EXPORTS = ("gpt2+cache", "bert")
+"""Of the survey's samples."""
 
 
 def model(name: str) -> onnx.ModelProto:
@@ -76,6 +85,8 @@ def test_each_reason_is_told_with_its_nodes(on_fake_cuda: FakeCuda) -> None:
         "no kernel": [["no kernel", ["Asinh curve"]]],
         "no kernel in float16": [["no kernel", ["GridSample warp"]]],
         "copied shape": [["copied shape", ["Cast count"]]],
+        "copied extents": [["copied shape", ["Cast count"]]],
+        "of an input": [["copied shape", ["Add all"]]],
         "input on the CPU": [["copied shape", ["Mul scaled"]]],
         "shapes alone": [],
         "control flow": [["control flow", ["If choice"]]],
@@ -92,11 +103,34 @@ def test_each_reason_is_told_with_its_nodes(on_fake_cuda: FakeCuda) -> None:
     assert found["shapes alone"]["on CPU"] == 1
 
 
+def optimized() -> Any:
+    return [name for name in BLOCKED if not capture(onnxfuse.optimize(model(name))).ok]
+
+
+def test_what_optimizing_takes_out_of_the_way(on_fake_cuda: FakeCuda) -> None:
+    """A number from shapes reaches kernels as an argument, what has no CUDA kernel is fused.
+
+    What an input has a part in is copied as before: a replay would not see that input change.
+    """
+    left = ["no kernel in float16", "copied extents", "of an input", "control flow", "waits"]
+    assert on_fake_cuda(optimized) == left
+
+
+def of_exports() -> Any:
+    return [capture(onnxfuse.optimize(samples.unpacked(file.read_bytes()))).ok for name in EXPORTS
+            for file in samples.FOLDER.glob(f"*-{name}-*")]  # fmt: skip
+
+
+def test_exports_can_be_captured(on_fake_cuda: FakeCuda) -> None:
+    """With positions behind a cache and a mask that is gathered by row, and with heads that torch's exporter merges."""
+    assert on_fake_cuda(of_exports) == [True] * len(EXPORTS)
+
+
 def of_a_fused_model() -> Any:
     made = onnx.parser.parse_model(
         HEAD
-        + """g (float[N,8] x) => (float[N,8] y) {
-          [up] a = Relu (x)  [twice] b = Add (a, a)  s = Shape <start = 0, end = 1> (x)  [count] n = Cast <to = 1> (s)
+        + """g (float[N,2] x) => (float[N,2] y) {
+          [up] a = Relu (x)  [twice] b = Add (a, a)  s = Shape (x)  [count] n = Cast <to = 1> (s)
           [scaled] c = Mul (b, n)  [down] y = Sigmoid (c) }"""
     )
     return capture(onnxfuse.optimize(made)).as_dict()
@@ -119,7 +153,7 @@ def command(file: Path, libraries: Path | None, *more: str) -> subprocess.Comple
 def test_the_command_names_what_blocks_and_what_to_do(fake_cuda: Path, tmp_path: Path) -> None:
     """Of the model as optimize makes it; without CUDA it says that it has nobody to ask."""
     file = tmp_path / "in.onnx"
-    onnx.save(model("copied shape"), file)
+    onnx.save(model("copied extents"), file)
     told = command(file, fake_cuda)
     assert told.returncode == 0, told.stderr
     assert told.stdout.startswith("no CUDA graph: 1 node in the way, 1 reason; ONNX Runtime")

@@ -20,7 +20,7 @@ def fix_targets(graph: Graph) -> bool:
         if node.op not in TARGETS or node.domain or len(node.inputs) != 2 or graph.is_constant(node.inputs[1]):
             continue
         source, result = graph.type(node.inputs[0]).shape, graph.type(node.outputs[0]).shape
-        if source is None or result is None or graph.attributes(node).get("allowzero"):
+        if source is None or result is None:
             continue
         target = TARGETS[node.op](source, result)
         if target is None:
@@ -30,6 +30,9 @@ def fix_targets(graph: Graph) -> bool:
         new = onnx.NodeProto()
         new.CopyFrom(node.proto)
         new.input[1] = name
+        kept = [a for a in new.attribute if a.name != "allowzero"]  # of a target whose 0 would be none, not a copy
+        del new.attribute[:]
+        new.attribute.extend(kept)
         graph.replace([node], [Node(new)])
         changed = True
     return changed

@@ -25,6 +25,8 @@ merged with the batch beside an axis of heads, stay so."""
 
 ALONG_AN_AXIS = frozenset({"Softmax", "LogSoftmax"})
 
+MOVES = frozenset({"Reshape", "Transpose"})
+
 
 @dataclass(frozen=True)
 class _Merge:
@@ -145,7 +147,10 @@ def _keeps_first_axis(graph: Graph, node: Node, rank: int) -> bool:
 
 
 def _worth_it(graph: Graph, merge: _Merge, values: Set[str]) -> set[str]:
-    """Return those of the values that hang together with a product of two of them, and with an axis never merged."""
+    """Return those of the values that hang together with an axis never merged, and with a product of two of them.
+
+    Or that are only turned between the Reshapes: so torch's exporter transposes the keys of its attention.
+    """
     kept = set[str]()
     waiting = set(values)
     while waiting:
@@ -159,8 +164,9 @@ def _worth_it(graph: Graph, merge: _Merge, values: Set[str]) -> set[str]:
                 ahead += [v for n in around for v in (*n.inputs, *n.outputs) if v in values]
         makers = [n for v in together if (n := graph.producer(v)) is not None]
         product = any(n.op == "MatMul" and together.issuperset(n.inputs) for n in makers)
+        turned = any(n.op == "Transpose" for n in makers) and all(n.op in MOVES and not n.domain for n in makers)
         never = any(_is_reshape(n) and n.inputs[0] not in values and _is_apart(graph, merge, n) for n in makers)
-        kept |= together if product and never else set()
+        kept |= together if never and (product or turned) else set()
     return kept
 
 

@@ -92,6 +92,26 @@ def test_attention_is_one_op(text: str) -> None:
     assert "Softmax" not in left
 
 
+TURNED = """<ir_version: 8, opset_import: ["" : 18]> g (float[N,2,S,4] k) => (float[N,2,4,S] y)
+  <int64[1] rest = {-1}, int64[1] four = {4}> {
+  s = Shape <start = 2, end = 3> (k)
+  outer = Shape <start = 0, end = 2> (k)
+  merged = Concat <axis = 0> (rest, s, four)
+  k3 = Reshape (k, merged)
+  kx = Transpose <perm = [0,2,1]> (k3)
+  apart = Concat <axis = 0> (outer, four, s)
+  y = Reshape (kx, apart)
+}"""
+
+
+def test_what_is_turned_between_reshapes_is_turned_where_it_is() -> None:
+    """As torch's exporter writes the keys of an attention: no target is left that is computed in each run."""
+    model = parse(TURNED)
+    made, _ = optimize(model, "expand")
+    assert ops(made) == ["Transpose"]
+    assert_same_numbers(model, made)
+
+
 LEFT = {
     "nothing comes apart": """g (float[N,2,S,4] q, float[N,2,S,4] k) => (float[H,S,S] y) <int64[3] to = {-1, 5, 4}> {
       q3 = Reshape (q, to)  k3 = Reshape (k, to)  kx = Transpose <perm = [0,2,1]> (k3)  y = MatMul (q3, kx) }""",
