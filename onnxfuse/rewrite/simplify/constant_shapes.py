@@ -30,7 +30,7 @@ def fix_targets(graph: Graph) -> bool:
         new = onnx.NodeProto()
         new.CopyFrom(node.proto)
         new.input[1] = name
-        kept = [a for a in new.attribute if a.name != "allowzero"]  # of a target whose 0 would be none, not a copy
+        kept = [a for a in new.attribute if a.name != "allowzero" or not a.i]  # a 0 of the new target is a copy
         del new.attribute[:]
         new.attribute.extend(kept)
         graph.replace([node], [Node(new)])
