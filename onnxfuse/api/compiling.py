@@ -20,9 +20,9 @@ from onnxfuse.kernels.programs import stored
 from onnxfuse.model import external, io
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.fused import fused_ops
+from onnxfuse.model.nearest import did_you_mean
 from onnxfuse.model.replacing import replacing, told
 from onnxfuse.model.tf32 import is_strict_fp32
-from onnxfuse.rewrite.language.pattern import did_you_mean
 
 if TYPE_CHECKING:
     from onnxfuse.runtime.packing import Made

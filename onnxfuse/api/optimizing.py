@@ -77,7 +77,8 @@ class Optimized:
     def notes(self) -> list[str]:
         """What a user should know of it, one line each."""
         kept = self.lowered is not None and self.options.precision is not None and self.lowered.kept
-        stays = [f"{self.lowered.summary}: see onnxfuse explain"] if kept and self.lowered else []
+        hint = f"; {self.lowered.hint}" if self.lowered is not None and self.lowered.hint else ""
+        stays = [f"{self.lowered.summary}{hint}: see onnxfuse explain"] if kept and self.lowered else []
         return [*stays, *([self.tuned.note] if self.tuned is not None and self.tuned.note else []), *self.report.notes]
 
     @property

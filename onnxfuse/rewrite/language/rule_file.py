@@ -11,11 +11,12 @@ from onnx import TensorProto
 
 from onnxfuse.model.errors import RuleError
 from onnxfuse.model.facts import shown
+from onnxfuse.model.nearest import did_you_mean
 from onnxfuse.model.text import read_text, read_toml
 from onnxfuse.rewrite.language import pattern as patterns
 from onnxfuse.rewrite.language import predicate as predicates
 from onnxfuse.rewrite.language.fuse_table import Fuse, read_fuse, read_parts
-from onnxfuse.rewrite.language.pattern import Parts, Pattern, did_you_mean
+from onnxfuse.rewrite.language.pattern import Parts, Pattern
 from onnxfuse.rewrite.language.predicate import Binding, Predicate
 
 TABLES = frozenset({"rewrite", "example", "anchor", "split", "ending"})
