@@ -114,7 +114,8 @@ class Optimized:
             facts["undone"], facts["back"] = self.undone.fused, self.undone.as_dict()
         elif not missed:
             facts["operators"] = {op: {"before": n, "after": m} for op, (n, m) in left.operators(report).items()}
-            facts["left"] = left.left(self.model, report).as_dict()
+            if "fuse" in report.seconds:  # of a model that was left as it is no rule says why
+                facts["left"] = left.left(self.model, report).as_dict()
         if self.lowered is not None:
             facts["precision"] = self.lowered.as_dict()
         if self.guarded is not None:

@@ -61,6 +61,7 @@ def test_explain_and_verify_tell_what_the_file_says(big: Path, onnxfuse_command:
     (row,) = facts["outputs"]
     assert row["judged_by"] == "contract"
     assert row["contract"]["allowed"] == pytest.approx(20 * 2.0**-11)
+    assert row["scale"] > 1.0
     assert facts["precision"]["kept"][0]["node"] == "up"
 
     plain = onnxfuse.unfuse(onnx.load(big / "one.onnx"))

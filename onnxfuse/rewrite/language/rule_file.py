@@ -98,6 +98,12 @@ def shipped_files() -> Mapping[str, Path]:
     return {file.stem: file for file in sorted(shipped_folder().glob("*/*.toml"), key=lambda file: file.stem)}
 
 
+def replacing(rules: Iterable[Rule]) -> list[Rule]:
+    """Return those rules that take the place of one that comes with onnxfuse."""
+    ours = shipped_files()
+    return [r for r in rules if r.name in ours and r.path.resolve() != ours[r.name].resolve()]
+
+
 def parts_file() -> Path:
     """Return the file of the parts that all rule files may use by name."""
     return shipped_folder() / "parts.toml"
