@@ -25,6 +25,7 @@ from onnxfuse.model import custom_ops, io, ledger
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.ledger import Ledger, Undone
 from onnxfuse.model.replacing import together
+from onnxfuse.model.tabled import Table, Tabled
 from onnxfuse.model.tf32 import set_strict_fp32
 from onnxfuse.rewrite import pipeline
 from onnxfuse.rewrite.language.rule_file import Rule
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
     from onnxfuse.verification.guard import Guarded
 
 
-@dataclass(frozen=True)
-class Optimized:
+@dataclass(frozen=True, repr=False)
+class Optimized(Tabled):
     """A model that was made of another, and everything about how."""
 
     model: ModelProto
@@ -86,8 +87,9 @@ class Optimized:
         """What was required and is not there."""
         return asked.missed(self.report, self.options.require)
 
-    def _repr_html_(self) -> str:
-        return self.report._repr_html_()
+    def table(self) -> Table:
+        """Return which rules applied."""
+        return self.report.table()
 
     def as_dict(self, source: str | Path, target: str | Path) -> dict[str, Any]:
         """Return every fact for JSON; `source` and `target` are the names of the files."""
