@@ -4,7 +4,6 @@ Colours only on a terminal, and none where NO_COLOR is set: rich sees to both. `
 """
 
 import json
-import os
 import re
 import sys
 import time
@@ -24,7 +23,7 @@ from rich.text import Text
 from onnxfuse.model.printable import printable
 
 WIDTH = 118
-"""Columns where there is no terminal: in a file, a pipe, the log of a pipeline."""
+"""Columns where there is no terminal: in a file, a pipe, the log of a pipeline; more where COLUMNS says so."""
 
 FOLDED = 16
 """Columns that what can be folded has at least: a table that does not fit is wider than its terminal, and nothing of it
@@ -110,7 +109,7 @@ class _Failing:
 def output() -> rich.console.Console:
     """Return the console for results; with --quiet it swallows them."""
     known = rich.console.Console()
-    width = known.width if known.is_terminal or "COLUMNS" in os.environ else WIDTH
+    width = known.width if known.is_terminal else max(WIDTH, known.width)
     return _Printing(file=cast(IO[str], _Ending(sys.stdout)), width=width, quiet=verbosity() < 0)
 
 
