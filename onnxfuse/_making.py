@@ -37,6 +37,7 @@ def optimize(
     inputs: Sequence[str | Path | Mapping[str, Any]] = (),
     tolerance: float | None = None,
     io_precision: str = "float32",
+    keep_fp32: Sequence[str] = (),
     custom_ops: Sequence[str | Path] = (),
     progress: Callable[[str], Any] | bool | None = None,
 ) -> onnx.ModelProto:
@@ -55,7 +56,8 @@ def optimize(
     `precision`: "float16", "bfloat16" or "mixed": converted to that first; what leaves its range, and the fewest nodes
     without which an output leaves the contract of lower precision, stay float32, and a warning says how many. `inputs`:
     files or arrays by name to measure that on, by default made-up ones. `tolerance`: the relative RMS error that
-    outputs may have. `io_precision`: the type of float32 inputs and outputs. `custom_ops`: libraries with operators of
+    outputs may have. `io_precision`: the type of float32 inputs and outputs. `keep_fp32`: nodes that stay float32
+    whatever was measured: names, values, operators, or patterns of these. `custom_ops`: libraries with operators of
     your own, for ONNX Runtime to load: they tell the types of what these give, and run them for `guard`. `progress`:
     True shows a bar, False none, None one in a notebook alone; a function is called with each step. The full account is
     `.lowered` of what `onnxfuse.api.optimizing.optimize` returns.
@@ -82,7 +84,7 @@ def optimize(
         strict_fp32=strict_fp32,
         freeze_initializers=freeze_initializers,
         tuning=None if tuning is None else Tuning(given["tuning"]),
-        precision=lowering(precision, given["inputs"], given["tolerance"], io_precision),
+        precision=lowering(precision, given["inputs"], given["tolerance"], io_precision, keep_fp32=given["keep_fp32"]),
         custom_ops=given["custom_ops"],
     )
     with stepping(progress, "optimize") as show:

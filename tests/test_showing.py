@@ -1,15 +1,20 @@
 """How far a function is: a bar in a notebook, silence elsewhere, or what the caller says."""
 
 import sys
+from html import escape
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import onnx.parser
 import pytest
 
 import onnxfuse
 from onnxfuse.api import showing
+from onnxfuse.api.compiling import Compiled
+from onnxfuse.api.exporting import Exported
+from onnxfuse.api.optimizing import optimize
 from onnxfuse.model import io
 
 TEXT = '<ir_version: 8, opset_import: ["" : 17]> g (float[2,4] x) => (float[2,4] y) { a = Exp (x)  y = Neg (a) }'
@@ -92,3 +97,44 @@ def test_a_function_of_the_callers_is_called(model: Path, notebook: list[Any]) -
     )
     assert {total for _, _, total in told} == {5}
     assert notebook == []
+
+
+def test_what_functions_return_prints_as_a_short_table(model: Path, tmp_path: Path) -> None:
+    """No bytes of kernels or weights: a session, a pack, an exported folder, an optimized model, too."""
+    session = onnxfuse.session(onnxfuse.optimize(model), providers=["CPUExecutionProvider"])
+    made: Any = SimpleNamespace(parts=(bytes(10_000),), ranges={"batch": (1, 8)}, kernels={"sm_90a": (3, 84_093)})
+    for one, told in (
+        (session, "session on CPU: 0 of 1 fused ops run as kernels"),
+        (Compiled(tmp_path / "out.kernels", made, (), 1.0), f"kernel pack {tmp_path / 'out.kernels'} for batch 1..8"),
+        (Exported(tmp_path, made, (), (), None, "", {"a": 1_000_000}, 1.0), f"exported {tmp_path}, 1.0 MB, for batch"),
+        (optimize(model), "1 fusions: 2 nodes -> 1"),
+    ):
+        assert repr(one).startswith(told)
+        assert len(repr(one)) < 500
+        assert escape(told) in one._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"providers": ["cuda"]}, "Did you mean CUDAExecutionProvider?"),
+        ({"providers": [("CpuExecutionProvider", {})]}, "Did you mean CPUExecutionProvider?"),
+        (
+            {"kernels": "none.kernels", "providers": ["CPUExecutionProvider"]},
+            "none.kernels: there is no such kernel pack",
+        ),
+    ],
+)
+def test_a_session_is_not_opened_with_what_there_is_not(model: Path, arguments: dict[str, Any], told: str) -> None:
+    """A provider, a pack: named wrongly they would be left out without a word, or told by ONNX Runtime."""
+    for opened in (onnxfuse.session, onnxfuse.runner):
+        with pytest.raises(onnxfuse.OnnxfuseError) as caught:
+            opened(model, **arguments)
+        assert told in f"{caught.value}"
+
+
+def test_a_runner_says_how_it_is_called(model: Path) -> None:
+    """An array alone is of no input."""
+    with pytest.raises(onnxfuse.UsageError, match="the type ndarray; expected a dict of arrays") as caught:
+        onnxfuse.runner(model)(np.ones((2, 4), np.float32))  # type: ignore[arg-type]
+    assert caught.value.hint == "Such as {'x': array}; the model has x."

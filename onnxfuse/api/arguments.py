@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from onnxfuse.model.errors import UsageError
 from onnxfuse.model.facts import shown
 from onnxfuse.model.lowered import PRECISIONS, TYPES
+from onnxfuse.model.nearest import did_you_mean
 
 if TYPE_CHECKING:
     from onnxfuse.verification import RealInputs
@@ -204,7 +205,21 @@ def providers_with_options(name: str, given: Any) -> list[Any]:
         pair = isinstance(one, tuple) and len(one) == 2 and isinstance(one[0], str) and isinstance(one[1], Mapping)
         if not isinstance(one, str) and not pair:
             raise wrong(name, one, expected)
+        _known_provider(name, one if isinstance(one, str) else one[0])
     return list(given)
+
+
+def _known_provider(name: str, provider: str) -> None:
+    """Raise UsageError for what is no provider of any ONNX Runtime; one that this build lacks is its own matter."""
+    import onnxruntime  # ONNX Runtime is imported where something is to be run.
+
+    known = {*onnxruntime.get_all_providers(), *onnxruntime.get_available_providers()}
+    if provider not in known:
+        low = provider.lower().removesuffix("executionprovider")
+        full = next((one for one in known if one.lower() == f"{low}executionprovider"), None)
+        near = f" Did you mean {full}?" if full else did_you_mean(provider, known)
+        has = ", ".join(sorted(known))
+        raise UsageError(f"{name}: '{provider}' is no provider of ONNX Runtime.{near}", f"It has {has}.")
 
 
 def provider_names(name: str, given: Any) -> list[str]:
@@ -289,7 +304,7 @@ def measured(name: str, given: Any) -> Any:
 KINDS: Mapping[str, Reader] = {
     **dict.fromkeys(("model", "original", "fused"), model),
     **dict.fromkeys(("rules", "custom_ops"), paths),
-    **dict.fromkeys(("only", "skip", "require", "names", "archs", "disabled_optimizers"), texts),
+    **dict.fromkeys(("only", "skip", "require", "names", "archs", "disabled_optimizers", "keep_fp32"), texts),
     **dict.fromkeys(
         ("guard", "strict_fp32", "freeze_initializers", "isolate", "alone", "time", "cuda_graph", "update", "locked",
          "bench", "use_tf32", "tf32", "ptx", "batch", "browser"), flag,

@@ -175,7 +175,9 @@ def _options(entry: Entry) -> Options:
         rules=entry.rules,
         skip=entry.skip,
         freeze_initializers=entry.freeze_initializers,
-        precision=lowering(entry.precision, entry.inputs, entry.tolerance, entry.io_precision),
+        precision=lowering(
+            entry.precision, entry.inputs, entry.tolerance, entry.io_precision, keep_fp32=entry.keep_fp32
+        ),
     )
 
 

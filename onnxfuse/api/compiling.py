@@ -20,9 +20,10 @@ from onnxfuse.kernels.programs import stored
 from onnxfuse.model import external, io
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.fused import fused_ops
+from onnxfuse.model.nearest import did_you_mean
 from onnxfuse.model.replacing import replacing, told
+from onnxfuse.model.tabled import Table, Tabled
 from onnxfuse.model.tf32 import is_strict_fp32
-from onnxfuse.rewrite.language.pattern import did_you_mean
 
 if TYPE_CHECKING:
     from onnxfuse.runtime.packing import Made
@@ -39,8 +40,8 @@ def quiet(what: str, done: int, of: int) -> None:
     """Show no progress."""
 
 
-@dataclass(frozen=True)
-class Compiled:
+@dataclass(frozen=True, repr=False)
+class Compiled(Tabled):
     """A kernel pack that was made."""
 
     target: Path
@@ -54,6 +55,10 @@ class Compiled:
         """Shapes of the ranges, counted for each op and GPU, that are planned when they come."""
         return sum(p.left for p in self.made.programs)
 
+    def table(self) -> Table:
+        """Return the GPUs that it is for."""
+        return pack_table(f"kernel pack {self.target}", self.made)
+
     def as_dict(self) -> dict[str, Any]:
         """Return every fact for JSON."""
         return {
@@ -63,6 +68,13 @@ class Compiled:
             "seconds": round(self.seconds, 3),
             **covered(self.made, self.assumed),
         }
+
+
+def pack_table(what: str, made: "Made") -> Table:
+    """Return what a pack covers on one screen: ranges, and kernels for each GPU."""
+    ranges = ", ".join(f"{name} {least}..{most}" for name, (least, most) in made.ranges.items())
+    rows = [(name, str(count), f"{size / 1e3:.1f} kB") for name, (count, size) in made.kernels.items()]
+    return Table(f"{what} for {ranges or 'one shape'}", ("for", "kernels", "size"), rows)
 
 
 def covered(made: "Made", assumed: Sequence[str]) -> dict[str, Any]:

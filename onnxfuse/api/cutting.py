@@ -68,6 +68,11 @@ def begin(name: str, model: Model, at: Sequence[str], folder: Path) -> Begun:
     """
     if not re.fullmatch(r"[A-Za-z_]\w*", name):
         raise UsageError(f"'{name}' is no name for a rule", "Letters, digits and _: it is the name of the file, too.")
+    if name in rule_file.shipped_files():
+        raise UsageError(
+            f"'{name}' is a rule that comes with onnxfuse, and a file of that name would take its place",
+            f"Give another name; onnxfuse rules {name} shows what that one does.",
+        )
     path = folder / f"{name}.toml"
     if path.exists():
         raise UsageError(f"{path}: is there already", "Give another name, or remove it first.")

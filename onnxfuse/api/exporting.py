@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 
-from onnxfuse.api.compiling import Step, build, covered, quiet, write
+from onnxfuse.api.compiling import Step, build, covered, pack_table, quiet, write
 from onnxfuse.api.options import Exporting
 from onnxfuse.api.source import Model, copied, plain
 from onnxfuse.api.triton import Signature, config, signature
@@ -25,6 +25,7 @@ from onnxfuse.model import io
 from onnxfuse.model.errors import UsageError
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.replacing import filling, replacing, together, told
+from onnxfuse.model.tabled import Table, Tabled
 
 if TYPE_CHECKING:
     from onnxfuse.runtime.packing import Made
@@ -37,8 +38,8 @@ NO_SHAPES = "no launch program takes its shapes"
 MANIFEST, CONFIG, README, LICENSE = "manifest.json", "config.pbtxt", "README.md", "LICENSE"
 
 
-@dataclass(frozen=True)
-class Exported:
+@dataclass(frozen=True, repr=False)
+class Exported(Tabled):
     """A folder that was written."""
 
     folder: Path
@@ -54,6 +55,10 @@ class Exported:
     files: Mapping[str, int]
     """Bytes, by name."""
     seconds: float
+
+    def table(self) -> Table:
+        """Return the GPUs that it is for."""
+        return pack_table(f"exported {self.folder}, {sum(self.files.values()) / 1e6:.1f} MB,", self.made)
 
     def as_dict(self) -> dict[str, Any]:
         """Return every fact for JSON."""

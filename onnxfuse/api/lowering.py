@@ -20,14 +20,14 @@ __all__ = ["Lowered", "converted", "lowering"]
 
 def lowering(
     precision: str | None, inputs: "tuple[RealInputs, ...]" = (), tolerance: float | None = None, io: str | None = None,
-    seconds: float | None = None,
+    seconds: float | None = None, keep_fp32: tuple[str, ...] = (),
 ) -> "Lowering | None":  # fmt: skip
     """Return what is asked for, None where nothing is. Raises UsageError for what there is not."""
     if precision is None:
         return None
     from onnxfuse.precision import SECONDS, Lowering  # ONNX Runtime is imported where something is to be run.
 
-    return Lowering(precision, tuple(inputs), tolerance, io or "float32", seconds or SECONDS)
+    return Lowering(precision, tuple(inputs), tolerance, io or "float32", seconds or SECONDS, tuple(keep_fp32))
 
 
 def converted(model: ModelProto, origin: Origin, options: Options, progress: Progress) -> tuple[Origin, Lowered | None]:

@@ -25,6 +25,7 @@ from onnxfuse.model import custom_ops, io, ledger
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.ledger import Ledger, Undone
 from onnxfuse.model.replacing import together
+from onnxfuse.model.tabled import Table, Tabled
 from onnxfuse.model.tf32 import set_strict_fp32
 from onnxfuse.rewrite import pipeline
 from onnxfuse.rewrite.language.rule_file import Rule
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
     from onnxfuse.verification.guard import Guarded
 
 
-@dataclass(frozen=True)
-class Optimized:
+@dataclass(frozen=True, repr=False)
+class Optimized(Tabled):
     """A model that was made of another, and everything about how."""
 
     model: ModelProto
@@ -77,7 +78,8 @@ class Optimized:
     def notes(self) -> list[str]:
         """What a user should know of it, one line each."""
         kept = self.lowered is not None and self.options.precision is not None and self.lowered.kept
-        stays = [f"{self.lowered.summary}: see onnxfuse explain"] if kept and self.lowered else []
+        hint = f"; {self.lowered.hint}" if self.lowered is not None and self.lowered.hint else ""
+        stays = [f"{self.lowered.summary}{hint}: see onnxfuse explain"] if kept and self.lowered else []
         return [*stays, *([self.tuned.note] if self.tuned is not None and self.tuned.note else []), *self.report.notes]
 
     @property
@@ -85,8 +87,9 @@ class Optimized:
         """What was required and is not there."""
         return asked.missed(self.report, self.options.require)
 
-    def _repr_html_(self) -> str:
-        return self.report._repr_html_()
+    def table(self) -> Table:
+        """Return which rules applied."""
+        return self.report.table()
 
     def as_dict(self, source: str | Path, target: str | Path) -> dict[str, Any]:
         """Return every fact for JSON; `source` and `target` are the names of the files."""
@@ -113,7 +116,8 @@ class Optimized:
             facts["undone"], facts["back"] = self.undone.fused, self.undone.as_dict()
         elif not missed:
             facts["operators"] = {op: {"before": n, "after": m} for op, (n, m) in left.operators(report).items()}
-            facts["left"] = left.left(self.model, report).as_dict()
+            if "fuse" in report.seconds:  # of a model that was left as it is no rule says why
+                facts["left"] = left.left(self.model, report).as_dict()
         if self.lowered is not None:
             facts["precision"] = self.lowered.as_dict()
         if self.guarded is not None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from onnxfuse.contract import Requirement
 from onnxfuse.model.errors import UsageError
+from onnxfuse.model.nearest import did_you_mean
 from onnxfuse.rewrite.language import pack, rule_file
-from onnxfuse.rewrite.language.pattern import did_you_mean
 from onnxfuse.rewrite.language.rule_file import Rule
 from onnxfuse.rewrite.report import Report
 

@@ -16,8 +16,8 @@ from onnxfuse.model.errors import OnnxfuseError, UsageError
 from onnxfuse.model.fused import DOMAIN, fused_ops, replaced_nodes
 from onnxfuse.model.graph import Node
 from onnxfuse.model.lost_types import Lost
+from onnxfuse.model.nearest import did_you_mean
 from onnxfuse.model.nested import nodes_of
-from onnxfuse.rewrite.language.pattern import did_you_mean
 from onnxfuse.rewrite.match.cause import SPELLINGS
 from onnxfuse.rewrite.match.match import Refusal
 from onnxfuse.rewrite.report import Applied, Near, Report

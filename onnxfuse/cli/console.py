@@ -4,6 +4,7 @@ Colours only on a terminal, and none where NO_COLOR is set: rich sees to both. `
 """
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ import click
 import rich.console
 from rich.console import ConsoleOptions, RenderableType
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
@@ -21,10 +23,20 @@ from rich.text import Text
 from onnxfuse.model.printable import printable
 
 WIDTH = 118
-"""Columns. Tables are never narrower: in a CI log or a small window a wrapped line is better than a cut number."""
+"""Columns where there is no terminal: in a file, a pipe, the log of a pipeline; more where COLUMNS says so."""
+
+FOLDED = 16
+"""Columns that what can be folded has at least: a table that does not fit is wider than its terminal, and nothing of it
+is cut."""
 
 SCHEMA = 1
 """Version of what `--json` prints; it grows when a fact changes its name, its place or its meaning."""
+
+GAP = 2
+"""Columns between two of a table's, as rich leaves them."""
+
+_FILLED = re.compile(r"(?:\x1b\[[\d;]*m| )+\n")
+"""Spaces at the end of a line, with the colours that they have."""
 
 VERBOSITY = "onnxfuse.verbosity"
 """Key of the call's verbosity in click's context: -1 quiet, 0 as usual, 1 every step."""
@@ -36,11 +48,43 @@ class _Printing(rich.console.Console):
     def __init__(self, **options: Any) -> None:
         super().__init__(highlight=False, emoji=False, **options)  # `:x:` in a name is no sign, markup or not
 
+    def print(self, *objects: Any, **options: Any) -> None:
+        super().print(*objects, **{"crop": False, **options})
+
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        if isinstance(renderable, Table):
+            options = options or self.options
+            options = options.update_width(max(options.max_width, _whole(renderable, self, options)))
         for segment in super().render(renderable, options):
             text = segment.text
             shown = text if segment.control or text.isspace() or not text else printable(text)
             yield segment if shown == text else Segment(shown, segment.style)
+
+
+def _whole(table: Table, console: rich.console.Console, options: ConsoleOptions) -> int:
+    """Return the columns without which something of a table would be cut; its numbers stay whole, names are folded."""
+    needed, wide = 0, options.update_width(1 << 16)
+    for column in table.columns:
+        column.no_wrap = column.no_wrap or column.justify == "right"
+        column.overflow = "fold"  # a name that is cut is none to ask about
+        widths = [Measurement.get(console, wide, cell).maximum for cell in (column.header, *column.cells)]
+        width = min(max(widths), column.max_width or wide.max_width)
+        needed += width if column.no_wrap else min(width, max(FOLDED, column.min_width or 0))
+    return needed + GAP * (len(table.columns) - 1)
+
+
+class _Ending:
+    """A stream of lines that end where their text does: tables fill theirs with spaces."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        self.stream.write(_FILLED.sub(lambda end: end[0].replace(" ", ""), text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
 
 
 class _Failing:
@@ -64,7 +108,9 @@ class _Failing:
 
 def output() -> rich.console.Console:
     """Return the console for results; with --quiet it swallows them."""
-    return _Printing(width=max(WIDTH, rich.console.Console().width), quiet=verbosity() < 0)
+    known = rich.console.Console()
+    width = known.width if known.is_terminal else max(WIDTH, known.width)
+    return _Printing(file=cast(IO[str], _Ending(sys.stdout)), width=width, quiet=verbosity() < 0)
 
 
 def errors(*, quiet: bool = False) -> rich.console.Console:
@@ -149,8 +195,6 @@ def print_rows(
     console.print()
     table = Table(title, "rule", *headings, box=None, pad_edge=False, header_style="bold")
     table.columns[0].justify = "right"
-    for column in table.columns:
-        column.overflow = "fold"  # a name that is cut is none to ask about
     for row in rows[:limit]:
         table.add_row(*(escape(cell) for cell in row))
     console.print(table)

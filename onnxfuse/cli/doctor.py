@@ -44,7 +44,6 @@ def _print(found: Diagnosis) -> None:
         how = "fused ops run as CUDA kernels" if found.cuda else "models run on the CPU, through the bodies"
         console.print(f"[bold green]ok:[/] {how}")
     table = Table("", "what", "fact", box=None, pad_edge=False, header_style="bold")
-    table.columns[2].overflow = "fold"
     colors = {"ok": "green", "absent": "dim", "broken": "bold red"}
     for f in found.findings:
         mend = f"\n-> {f.mend}" if f.mend else ""

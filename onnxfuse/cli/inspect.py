@@ -63,8 +63,6 @@ def _print(found: Inspected) -> None:
     if found.fused:
         table = Table("fused", "rule", "op", "made of", box=None, pad_edge=False, header_style="bold")
         table.columns[0].justify = "right"
-        for column in table.columns:
-            column.overflow = "fold"
         for fused_op in found.fused:
             made_of = " + ".join(fused_op.made_of)
             table.add_row(str(fused_op.nodes), fused_op.rule, escape(fused_op.op), escape(made_of))

@@ -12,8 +12,12 @@ SCREEN = 12
 
 def print_precision(facts: Mapping[str, Any], console: Console, limit: int | None = SCREEN) -> None:
     """Print what `Lowered.as_dict` tells."""
-    console.print(f"[bold green]precision:[/] {escape(facts['summary'])}", soft_wrap=True)
     kept = facts["kept"]
+    nothing = len(kept) == facts["nodes"] and all(one["type"] == "float32" for one in kept)
+    color = "yellow" if nothing else "green"
+    console.print(f"[bold {color}]precision:[/] {escape(facts['summary'])}", soft_wrap=True)
+    if facts["hint"]:
+        console.print(f"  -> {escape(facts['hint'])}", soft_wrap=True)
     for one in kept[:limit]:
         console.print(
             f"  - {escape(one['op'])} {escape(one['node'])} stays {one['type']}: {escape(one['reason'])}",

@@ -123,6 +123,7 @@ def command(
     inputs: tuple[Path, ...],
     tolerance: float | None,
     io_precision: str | None,
+    keep_fp32: tuple[str, ...],
     seconds: float | None,
     guard: bool,
     guard_inputs: tuple[Path, ...],
@@ -151,8 +152,8 @@ def command(
         )
     if plain and dump is not None:
         raise UsageError("--undo makes no kernels: --dump goes with optimizing")
-    if precision is None and (tolerance is not None or io_precision or seconds is not None):
-        raise UsageError("--tolerance, --io-precision and --time go with --precision")
+    if precision is None and (tolerance is not None or io_precision or keep_fp32 or seconds is not None):
+        raise UsageError("--tolerance, --io-precision, --keep-fp32 and --time go with --precision")
     if precision is None and inputs and not guard:
         raise UsageError("--inputs go with --precision and --guard, which run the model")
     if guard_inputs and not guard:
@@ -182,7 +183,7 @@ def command(
         freeze_initializers=freeze,
         shapes={} if packed or sized else dict(shapes),
         external_data=external_data,
-        precision=lowering(precision, inputs, tolerance, io_precision, seconds),
+        precision=lowering(precision, inputs, tolerance, io_precision, seconds, keep_fp32),
         guard=Guarding(guard_inputs or inputs) if guard else None,
         compile=Compiling(arch_names([arch] if arch else []), ranges(shapes)) if packed else None,
         dump=None if dump is None else Dump(dump, arch, _one_size(shapes)),

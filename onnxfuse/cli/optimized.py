@@ -137,7 +137,6 @@ def _print_left(left: dict[str, Any], console: Console, same: str) -> None:
     table = Table("left", "launches", "MB", "of all", "because", box=None, pad_edge=False, header_style="bold")
     for column in table.columns[1:4]:
         column.justify = "right"
-    table.columns[4].overflow = "fold"
     for kind in left["kinds"][:LEFT]:
         why = kind["why"] or "no rule is for it"
         table.add_row(

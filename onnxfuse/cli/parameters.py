@@ -202,6 +202,10 @@ def precision_options(command: Command) -> Command:
             help="With --precision: seconds for measuring, and as much for trying; by default 300.",
         ),
         click.option(
+            "--keep-fp32", metavar="NODE", multiple=True,
+            help="With --precision: leave this node, operator or pattern of names in float32; may be repeated.",
+        ),
+        click.option(
             "--io-precision", metavar="TYPE", type=click.Choice(["float32", "float16", "bfloat16"]),
             help="With --precision: the type of float32 inputs and outputs; by default they keep theirs.",
         ),

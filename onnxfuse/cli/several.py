@@ -42,8 +42,6 @@ def run(todo: Sequence[Job], one: Callable[[Job], Done], *, as_json: bool) -> in
     console.print(f"[bold {'red' if code else 'green'}]optimized:[/] {good} of {len(every)} models")
     table = Table("model", "nodes", "fused", "size", "seconds", "written to", box=None, pad_edge=False)
     table.header_style = "bold"
-    for column in table.columns:
-        column.overflow = "fold"
     for facts in every:
         table.add_row(*_row(facts))
     console.print(table)

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from onnxfuse.verification import CaseRow, Finding, KernelRow, OutputRow, Report
 
 
+NAME = 28
+"""Columns up to which an output's name stays in one line."""
+
 WORST = 3
 """Outputs whose worst case is told by name; of all it is in the JSON and in the reports."""
 
@@ -62,6 +65,7 @@ def _table(report: "Report") -> Table:
         ("max abs", "right"), ("max rel", "right"), ("cosine", "right"), ("passes with", "left"), ("verdict", "left"),
     ):  # fmt: skip
         table.add_column(title, justify=justify, no_wrap=title != "output")  # type: ignore[arg-type]
+    table.columns[0].min_width = min(NAME, max((len(row.output) for row in report.outputs), default=0))
     for row in report.outputs:
         m, d = row.measure, row.measure.difference
         color = {"ok": "green", "mismatch": "red", "undecided": "yellow"}[row.verdict]

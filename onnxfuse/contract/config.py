@@ -22,9 +22,9 @@ from typing import Any
 from onnxfuse.model.errors import UsageError
 from onnxfuse.model.facts import MOST_NUMBER, as_integer, shown
 from onnxfuse.model.lowered import PRECISIONS, TYPES
+from onnxfuse.model.nearest import did_you_mean
 from onnxfuse.model.replacing import same_file
 from onnxfuse.model.text import read_text, read_toml
-from onnxfuse.rewrite.language.pattern import did_you_mean
 
 RELATIONS = {"==": operator.eq, ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 SEE = "See onnxfuse ci --help."
@@ -81,6 +81,8 @@ class Entry:
     """The type of float32 inputs and outputs; None where they keep theirs."""
     tolerance: float | None = None
     """The relative RMS error that outputs may have in lower precision; None for the default of the contract."""
+    keep_fp32: tuple[str, ...] = ()
+    """Nodes that lower precision leaves in float32."""
     provider: str = "auto"
     inputs: tuple[Path, ...] = ()
     seeds: int = 1
@@ -158,6 +160,7 @@ class _Reader:
             "precision",
             "io_precision",
             "tolerance",
+            "keep_fp32",
         }
         self.keys(table, known, "[[model]]", line)
         if "path" not in table:
@@ -170,6 +173,9 @@ class _Reader:
         provider = self.get(table, "provider", str, "auto", line)
         if provider not in ("auto", "cpu", "cuda"):
             raise self.wrong(f"provider is {shown(provider)}, expected auto, cpu or cuda", line)
+        for key in ("io_precision", "tolerance", "keep_fp32"):
+            if key in table and "precision" not in table:
+                raise self.wrong(f"{key} goes with precision", line)
         output = self.get(table, "output", str, None, line)
         return Entry(
             name=self.get(table, "name", str, Path(source).stem, line),
@@ -188,6 +194,7 @@ class _Reader:
             precision=self.one_of(table, "precision", PRECISIONS, line),
             io_precision=self.one_of(table, "io_precision", tuple(TYPES), line),
             tolerance=self.number(table, "tolerance", line),
+            keep_fp32=tuple(self.list(table, "keep_fp32", str, line)),
             provider=provider,
             inputs=self.paths(checks, "inputs", line),
             seeds=self.integer(checks, "seeds", line, least=1, most=MOST_SEEDS) or 1,
@@ -203,8 +210,6 @@ class _Reader:
         word: str | None = self.get(table, key, str, None, line)
         if word is not None and word not in known:
             raise self.wrong(f"{key} is {shown(word)}, expected {', '.join(known)}", line)
-        if word is not None and key == "io_precision" and "precision" not in table:
-            raise self.wrong("io_precision goes with precision", line)
         return word
 
     def inside(self, output: str, line: int) -> Path:

@@ -13,6 +13,7 @@ from typing import BinaryIO
 import onnx
 from onnx import TensorProto
 
+from onnxfuse.model import formats
 from onnxfuse.model.errors import ModelError
 from onnxfuse.model.validate import bits, check_tensor, tensors
 
@@ -137,9 +138,13 @@ def _read(tensor: TensorProto, file: BinaryIO, location: str) -> None:
     length = wanted
     available = os.fstat(file.fileno()).st_size
     if offset + length > available:
+        file.seek(0)
+        known = formats.of(file.read(formats.HEAD))
+        it_is = f", and is {known.what}" if known else ""
         raise ModelError(
-            f"weight '{tensor.name}' is at bytes {offset} to {offset + length} of {location}, which has {available}",
-            "The data file is cut, or another model's: copy or export it again.",
+            f"weight '{tensor.name}' is at bytes {offset} to {offset + length} of {location}, which has {available}"
+            f"{it_is}",
+            known.hint if known else "The data file is cut, or another model's: copy or export it again.",
         )
     file.seek(offset)
     tensor.raw_data = file.read(length)

@@ -12,7 +12,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto
 
-from onnxfuse.model import bodies, external, orphans, pipes
+from onnxfuse.model import bodies, external, formats, orphans, pipes
 from onnxfuse.model.errors import DeviceError, ModelError
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.outline import GRAPH, INITIALIZER, embedded
@@ -119,14 +119,23 @@ def parse(data: bytes, name: str) -> onnx.ModelProto:
     try:
         model: onnx.ModelProto = onnx.ModelProto.FromString(data)
     except DecodeError:
+        _refuse_known(data, name)
         raise ModelError(f"{name}: is not an ONNX model, or is truncated ({len(data)} bytes)", again) from None
     if not model.HasField("graph") or not model.opset_import:
+        _refuse_known(data, name)
         raise ModelError(f"{name}: is not an ONNX model: it has no graph or no operator set", again)
     try:
         check(model)
     except ModelError as error:
         raise ModelError(f"{name}: {error}", error.hint) from None
     return model
+
+
+def _refuse_known(data: bytes, name: str) -> None:
+    """Raise ModelError that says what `data` is, where it is something else that is known."""
+    known = formats.recognized(data)
+    if known is not None:
+        raise ModelError(f"{name}: is not an ONNX model, but {known.what}", known.hint) from None
 
 
 def save(model: onnx.ModelProto, path: str | Path) -> None:

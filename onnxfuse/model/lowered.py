@@ -64,19 +64,44 @@ class Lowered:
     """Weights that are there in two types."""
     error: float = 0.0
     """The largest relative RMS error that an output had, each value rounded behind its node."""
+    out_of_time: bool = False
+    """Whether the search for the fewest nodes that have to stay ended before it was done."""
+
+    @property
+    def nothing(self) -> bool:
+        """Whether no node computes in a lower type."""
+        return len(self.kept) == self.nodes and all(k.type == "float32" for k in self.kept)
 
     @property
     def summary(self) -> str:
         """What was done, in one line."""
+        if self.nothing:
+            return (
+                f"{self.precision}: no node was converted: all {self.nodes} stay float32, where outputs may have a "
+                f"relative RMS error of {self.tolerance:.2g} against {self.truth} on {self.inputs}"
+            )
         kept = f"; {len(self.kept)} of {self.nodes} float nodes kept" if self.kept else ""
         return (
             f"{self.precision}: relative RMS error {self.error:.2g} of {self.tolerance:.2g} against {self.truth} on "
             f"{self.inputs}{kept}"
         )
 
+    @property
+    def hint(self) -> str:
+        """What would convert more of it; empty where nothing is known to."""
+        hints = []
+        if self.kept and self.tolerance < UNIT[self.precision]:
+            hints.append(
+                f"the tolerance is less than one rounding of the type, {UNIT[self.precision]:.2g}: allow more with "
+                "--tolerance"
+            )
+        if self.out_of_time:
+            hints.append("the time was up before the fewest nodes were found: give more with --time")
+        return "; ".join(hints)
+
     def as_dict(self) -> dict[str, Any]:
         """Return every fact for JSON."""
-        return {"summary": self.summary, **asdict(self)}
+        return {"summary": self.summary, "hint": self.hint, **asdict(self)}
 
 
 def tolerance_of(precision: str) -> float:
@@ -120,6 +145,7 @@ def _read(facts: Any) -> Lowered:
         fixed=_kept(facts["fixed"]),
         clamped=tuple(map(str, facts["clamped"])),
         doubled=tuple(map(str, facts["doubled"])),
+        out_of_time=bool(facts.get("out_of_time", False)),
     )
 
 

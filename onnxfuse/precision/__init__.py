@@ -20,7 +20,7 @@ from onnxfuse.model import lowered
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.io import without_weights
 from onnxfuse.model.lowered import TYPES, Kept, Lowered
-from onnxfuse.precision import masks, plan
+from onnxfuse.precision import masks, plan, wishes
 from onnxfuse.precision.choose import Choice, choose
 from onnxfuse.precision.measure import Measured, measure
 from onnxfuse.precision.plan import FLOAT, Place
@@ -58,6 +58,8 @@ class Lowering:
     io: str = "float32"
     """The type of the model's float32 inputs and outputs."""
     seconds: float = SECONDS
+    keep_fp32: tuple[str, ...] = ()
+    """Nodes that stay float32 whatever was measured: names, values, operators, or patterns of these."""
 
     def __post_init__(self) -> None:
         """Raise UsageError for what there is not."""
@@ -81,6 +83,8 @@ def convert(model: ModelProto, asked: Lowering, progress: Progress = lambda _: N
     _check(model)
     began = time.perf_counter()
     constants_as_tensors(model, [s.proto for s in every(scopes_of(model))])
+    words = asked.keep_fp32
+    wanted = wishes.of(plan.places(scopes_of(model), plan.opsets_of(model)), words) if words else {}
     low = TYPES["float16" if asked.precision == "mixed" else asked.precision]
     tolerance = lowered.tolerance_of(asked.precision) if asked.tolerance is None else asked.tolerance
     progress("inputs")
@@ -89,8 +93,9 @@ def convert(model: ModelProto, asked: Lowering, progress: Progress = lambda _: N
     clamped, places, seen, truth = _measured(model, asked, low, feeds, progress)
     until = max(began, time.perf_counter()) + asked.seconds
     trial = Trial(model, low, tolerance, feeds, seen.outputs, until, progress)
-    choice = choose(trial, places, seen.met, mixed=asked.precision == "mixed")
-    _require(choice, places, tolerance, asked)
+    named = {name: why for name, why in wanted.items() if places[name].types}
+    choice = choose(trial, places, seen.met, named, mixed=asked.precision == "mixed")
+    _require(choice, places, tolerance, asked, cut=trial.cut)
     made, doubled = trial.converted(choice.kept, TYPES[asked.io])
     facts = Lowered(
         precision=asked.precision,
@@ -106,6 +111,7 @@ def convert(model: ModelProto, asked: Lowering, progress: Progress = lambda _: N
         clamped=tuple(clamped),
         doubled=tuple(doubled),
         error=float(f"{choice.tried.judged.error:.3g}"),
+        out_of_time=trial.cut,
     )
     model.CopyFrom(made)
     lowered.write(model, facts)
@@ -157,16 +163,19 @@ def _measured(
     return clamped, places, seen, "float64" if truth == TensorProto.DOUBLE else "float32"
 
 
-def _require(choice: Choice, places: Mapping[str, Place], tolerance: float, asked: Lowering) -> None:
+def _require(choice: Choice, places: Mapping[str, Place], tolerance: float, asked: Lowering, *, cut: bool) -> None:
     """Raise ModelError where the contract does not hold, with the output and the node at which it is left."""
     if choice.tried.ok:
         return
     first = next(iter(choice.kept), None)
     worst = f"; the worst node is {places[first].node.op_type} '{called(places[first].node)}'" if first else ""
+    more = (
+        f"Allow more than {tolerance:.2g} with --tolerance, try another precision, or give real inputs with --inputs."
+    )
     raise ModelError(
         f"--precision {asked.precision}: output '{choice.tried.output}' does not hold the contract: "
         f"{choice.tried.judged.fault}, with {len(choice.kept)} nodes kept in float32{worst}",
-        f"Allow more than {tolerance:.2g} with --tolerance, try another precision, or give real inputs with --inputs.",
+        "The time was up before a choice that holds it was found: give more with --time." if cut else more,
     )
 
 

@@ -24,18 +24,24 @@ class Choice:
     tried: Tried
 
 
-def choose(trial: Trial, places: Mapping[str, Place], met: Mapping[str, Met], *, mixed: bool) -> Choice:
-    """Return the choice with which every output holds the contract, or the one that came nearest."""
+def choose(
+    trial: Trial, places: Mapping[str, Place], met: Mapping[str, Met], named: Mapping[str, str], *, mixed: bool
+) -> Choice:
+    """Return the choice with which every output holds the contract, or the one that came nearest.
+
+    `named` are the nodes that somebody wants in float32, with the words that say so.
+    """
     low = trial.low
     beyond, unknown = suspects.beyond_range(places, met, low), suspects.never_met(places, met)
+    asked = [Group(0.0, dict(named))] if named else []
     wide = TensorProto.BFLOAT16 if mixed else FLOAT
-    stay = [suspects.types_of(g, places, FLOAT) for g in unknown]
+    stay = [suspects.types_of(g, places, FLOAT) for g in (*asked, *unknown)]
     every = [*stay, *(suspects.types_of(g, places, wide) for g in beyond)]
     tried = trial.run(_merged(every))
     if not tried.ok and mixed and beyond:
         every = [*stay, *(suspects.types_of(g, places, FLOAT) for g in beyond)]
         tried = trial.run(_merged(every))
-    reasons = _reasons([*beyond, *unknown])
+    reasons = _reasons([*asked, *beyond, *unknown])
     for find in (suspects.sensitive, suspects.by_error):
         if tried.ok:
             break

@@ -57,6 +57,8 @@ class Trial:
     own: list[dict[str, Array]] = field(default_factory=list)
     """What the original gives in float32."""
     count: int = 0
+    cut: bool = False
+    """Whether a choice was not tried as the time was used up."""
     scores: frozenset[str] = frozenset()
     inferred: ModelProto = field(default_factory=ModelProto)
     """The types of the model's values."""
@@ -70,8 +72,9 @@ class Trial:
 
     @property
     def over(self) -> bool:
-        """Whether the time is used up."""
-        return time.perf_counter() > self.until
+        """Whether the time is used up, asked where a choice is to be tried."""
+        self.cut = self.cut or time.perf_counter() > self.until
+        return self.cut
 
     def converted(self, kept: Kinds, io_type: int = FLOAT) -> tuple[ModelProto, list[str]]:
         """Return the model with these nodes kept, and the weights that it now has in two types."""

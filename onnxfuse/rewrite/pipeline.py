@@ -29,7 +29,7 @@ from onnxfuse.rewrite.fuse.choices import Choices
 from onnxfuse.rewrite.fuse.fuse import fuse
 from onnxfuse.rewrite.fuse.k_major_weights import store_k_major
 from onnxfuse.rewrite.language import pack
-from onnxfuse.rewrite.language.rule_file import Rule, shipped
+from onnxfuse.rewrite.language.rule_file import Rule, replacing, shipped
 from onnxfuse.rewrite.nhwc.min_cut import lay_out
 from onnxfuse.rewrite.report import Report
 from onnxfuse.rewrite.simplify.constant_shapes import fix_targets
@@ -113,7 +113,10 @@ def run(
     if opset >= OLDEST:
         _optimize(model, rules, report, progress, choices)
     elif any(not n.domain for n in nodes_of(model.graph)):
-        report.notes.append(f"opset {opset} is older than what ONNX Runtime promises to run, {OLDEST}: nothing is done")
+        report.notes.append(
+            f"opset {opset} is older than what ONNX Runtime promises to run, {OLDEST}: nothing is done. Export it with "
+            "a newer one, or convert it: onnx.version_converter.convert_version(model, 17)"
+        )
 
     def remake(without: Collection[str]) -> tuple[ModelProto, Report]:
         assert again is not None
@@ -131,6 +134,9 @@ def run(
             report = mended.report
     pack.record(model, [r for r in rules if r.name in report.by_rule()])
     report.notes += judge.notes()
+    report.notes += [
+        f"{r.path} takes the place of the rule {r.name} that comes with onnxfuse" for r in replacing(rules)
+    ]
     if weights := normalize.replaceable(model):
         report.notes.append(
             f"weights that are graph inputs, too ({len(weights)}, as '{weights[0]}'), may be replaced by a caller: "

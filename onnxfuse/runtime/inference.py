@@ -13,12 +13,14 @@ from onnxfuse.model.custom_ops import found
 from onnxfuse.model.errors import DeviceError, ModelError
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.model.io import PROTOBUF_LIMIT
+from onnxfuse.model.tabled import Table, Tabled
 from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.runtime.bridge import bridge_missing
 from onnxfuse.runtime.cuda import PROVIDER, cuda_unusable, device_count
 from onnxfuse.runtime.opening import load_custom_ops
 from onnxfuse.runtime.ort_ops import with_library_ops
 from onnxfuse.runtime.packs import Kernels
+from onnxfuse.runtime.packs import require as require_pack
 from onnxfuse.runtime.placement import Model, Placement, path_of, read
 from onnxfuse.runtime.registration import as_functions, register_kernels
 
@@ -28,11 +30,19 @@ Provider = str | tuple[str, Mapping[str, Any]]
 """A provider's name, or its name and options."""
 
 
-class Session(onnxruntime.InferenceSession):  # type: ignore[misc]
+class Session(Tabled, onnxruntime.InferenceSession):  # type: ignore[misc]
     """An `onnxruntime.InferenceSession` that knows how each fused op of its model runs."""
 
-    fused: tuple[Placement, ...]
+    fused: tuple[Placement, ...] = ()
     """One placement per fused op: kernel or function, and why."""
+
+    def table(self) -> Table:
+        """Return how each fused op runs, and why."""
+        kernels = sum(p.runs_as == "kernel" for p in self.fused)
+        where = ", ".join(name.removesuffix("ExecutionProvider") for name in self.get_providers())
+        verdict = f"session on {where}: {kernels} of {len(self.fused)} fused ops run as kernels"
+        rows = [(p.op, p.rule, str(p.nodes), p.runs_as, p.reason) for p in self.fused]
+        return Table(verdict, ("op", "rule", "nodes", "runs as", "because"), rows)
 
 
 def session(
@@ -82,6 +92,7 @@ def session(
                 kernels=kernels,
             )  # fmt: skip
     else:
+        require_pack(path_of(model), kernels)
         fused = as_functions(model, _why_not_cuda(providers))
     if through_library:
         model = with_library_ops(model, options, through_library)

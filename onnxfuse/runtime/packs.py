@@ -48,6 +48,13 @@ def pack_of(model: Path | None, kernels: Kernels, ops: Mapping[str, FusedOp]) ->
     return _of_ops(pack, ops, model)
 
 
+def require(model: Path | None, kernels: Kernels) -> None:
+    """Raise ModelError where `kernels` names a file that is not there: on the CPU, where no pack is used, too."""
+    place = _place(model, kernels)
+    if kernels is not None and place is not None and not place.is_file():
+        raise ModelError(f"{place}: there is no such kernel pack", _again(model, place))
+
+
 def _place(model: Path | None, kernels: Kernels) -> Path | None:
     if kernels is None:
         return None if model is None else file.beside(model)

@@ -178,6 +178,12 @@ class Runner:
     def _values(self, inputs: Mapping[str, Array]) -> dict[str, onnxruntime.OrtValue]:
         """Return what was given as ONNX Runtime takes it, in the order of the model's inputs; raises UsageError."""
         self._live()
+        if not isinstance(inputs, Mapping):
+            name = next(iter(self._inputs), "x")
+            raise UsageError(
+                f"inputs are of the type {type(inputs).__name__}; expected a dict of arrays by the names of the inputs",
+                f"Such as {{'{name}': array}}; the model has {', '.join(self._inputs) or 'none'}.",
+            )
         missing, unknown = self._inputs.keys() - inputs.keys(), inputs.keys() - self._inputs.keys()
         if missing or unknown:
             what = f"input '{min(missing)}' is missing" if missing else f"there is no input '{min(unknown)}'"

@@ -103,7 +103,9 @@ def verified(
                     told = difference(
                         got[name].astype(value.dtype), value, top_k or ((1,) if name in scores else ())
                     ) if got[name].shape == value.shape else NOTHING.difference  # fmt: skip
-                    measure = replace(NOTHING, elements=value.size, compared=value.size, difference=told)
+                    measure = replace(
+                        NOTHING, elements=value.size, compared=value.size, difference=told, scale=_largest(true[name])
+                    )
                     rows.append(OutputRow(name, str(got[name].dtype), len(cases), measure, contract=judged))
             seconds = time.perf_counter() - started
             cases.append(
@@ -119,6 +121,14 @@ def verified(
         kernels=kernels, problems=(*failures, *idle), never_ran=never,
         half=session is None, seconds=time.perf_counter() - began,
     )  # fmt: skip
+
+
+def _largest(truth: npt.NDArray[Any]) -> float:
+    """Return the largest finite value of an output; 0 where it has none, or no numbers."""
+    if truth.dtype.kind not in "biufV":
+        return 0.0
+    magnitudes = np.abs(truth.astype(np.float64))
+    return float(magnitudes.max(initial=0.0, where=np.isfinite(magnitudes)))
 
 
 def _plan(

@@ -303,7 +303,7 @@ class Report(Tabled):
             within = {WITHIN[r.judged_by] for r in self.outputs}
             cases = _count(run, "case")
             what = f"{_count(len(self.outputs), 'output')}, {f'{run - len(self.undecided)} of ' * bool(self.undecided)}"
-            left_out = self._undecided_text("; ") + self._left_out_text()
+            left_out = self._undecided_text("; ") + self._empty_text() + self._left_out_text()
             same = "same" if self.contract is None else f"in {self.contract.precision}, as near the truth as asked,"
             return f"{same} within the {' and the '.join(sorted(within))}: {what}{cases}{left_out}"
         if self.crash is not None:
@@ -316,6 +316,12 @@ class Report(Tabled):
         return (
             f"{known}: {'; '.join(parts) or 'nothing was compared'}{self._undecided_text(': ')}{self._left_out_text()}"
         )
+
+    def _empty_text(self) -> str:
+        """Return which outputs had no element in any case; empty where all had."""
+        had = {r.output for r in self.rows if r.measure.elements}
+        empty = [r.output for r in self.outputs if r.output not in had]
+        return f"; nothing of {', '.join(empty)} was compared: no case gave an element of it" if empty else ""
 
     def _left_out_text(self) -> str:
         notes = [c.note for c in self.cases if c.note.startswith(LEFT_OUT)]

@@ -102,6 +102,9 @@ def test_what_holds_for_the_whole_model_is_told_at_a_node(folder: Path, onnxfuse
     out = onnxfuse_command("explain", "old.onnx", "--at", "a").out
     assert "opset 6 is older than what ONNX Runtime promises to run" in out
     assert "no rule begins at its operator" not in out
+    out = onnxfuse_command("optimize", "old.onnx", "out.onnx").out
+    assert "convert it: onnx.version_converter.convert_version" in out
+    assert "no rule is for it" not in out
 
 
 def test_lost_types_are_told_with_what_restores_them(folder: Path, onnxfuse_command: Command) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from onnxfuse import runtime
 from onnxfuse.model.fused import DOMAIN
+from onnxfuse.rewrite.language import rule_file
 from tests.cli.conftest import Command
 
 OWN = '''summary = "A Relu of a sum, as one op."
@@ -55,6 +56,17 @@ def test_a_folder_that_is_none_is_told_first(command: str, onnxfuse_command: Com
     done = onnxfuse_command(command, "in.onnx", "in.onnx", "--rules", "mine")
     assert done.code != 0
     assert "mine: no such folder of rules" in done.err
+
+
+def test_a_rule_that_takes_the_place_of_one_of_ours_is_told(folder: Path, onnxfuse_command: Command) -> None:
+    """A file of that name may be there by mistake, and what ours fuses is then left; without it nothing is told."""
+    (folder / "mine").mkdir()
+    (folder / "mine" / "gemm.toml").write_text(OWN)
+    for command in (("optimize", "in.onnx", "out.onnx"), ("explain", "in.onnx")):
+        told = onnxfuse_command(*command, "--rules", "mine").out
+        assert "note: mine/gemm.toml takes the place of the rule gemm that comes with onnxfuse" in told
+        assert "takes the place" not in onnxfuse_command(*command).out
+        assert "takes the place" not in onnxfuse_command(*command, "--rules", rule_file.shipped_folder() / "gemm").out
 
 
 def test_what_to_do_next_has_the_rules_again(folder: Path, onnxfuse_command: Command) -> None:

@@ -141,6 +141,7 @@ def test_attributes_of_old_operators_are_inputs_of_the_pattern(source: Path, onn
     [
         (["bad-name", "--new", "--from", "in.onnx", "--at", "last"], "'bad-name' is no name for a rule"),
         (["mine", "--new", "--from", "in.onnx", "--at", "lst"], "Did you mean last?"),
+        (["gemm", "--new", "--from", "in.onnx", "--at", "last"], "'gemm' is a rule that comes with onnxfuse"),
         (["mine", "--new", "--at", "last"], "--new goes with a name, --from and --at"),
         (["mine", "--from", "in.onnx"], "--new goes with a name, --from and --at"),
     ],

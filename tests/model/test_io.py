@@ -56,7 +56,11 @@ def data_name(folder: Path) -> str:
     ("data", "told"),
     [
         (b"", "is empty"),
-        (b"not a model, but a text of some length\n" * 4, "is not an ONNX model, or is truncated"),
+        (
+            b"not a model, but a text of some length\n" * 4,
+            "is not an ONNX model, but a text that begins with 'not a model",
+        ),
+        (b"\x0f no field" + bytes(range(128, 200)), "is not an ONNX model, or is truncated"),
         (b"\x89PNG\r\n\x1a\n" + bytes(100), "is not an ONNX model"),
         (b"\x08\x08", "is not an ONNX model: it has no graph"),
     ],

@@ -16,6 +16,7 @@ from onnxfuse.api.options import Guarding, Options
 from onnxfuse.model import io, lowered
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.lowered import Lowered
+from onnxfuse.precision.trial import Trial
 from onnxfuse.verification.comparison import FUSED_FAILS
 from tests.cli.conftest import Command, folder, onnxfuse_command  # noqa: F401 - fixtures
 from tests.precision.small import model_of
@@ -60,6 +61,7 @@ def test_explain_and_verify_tell_what_the_file_says(big: Path, onnxfuse_command:
     (row,) = facts["outputs"]
     assert row["judged_by"] == "contract"
     assert row["contract"]["allowed"] == pytest.approx(20 * 2.0**-11)
+    assert row["scale"] > 1.0
     assert facts["precision"]["kept"][0]["node"] == "up"
 
     plain = onnxfuse.unfuse(onnx.load(big / "one.onnx"))
@@ -86,10 +88,68 @@ def test_what_does_not_hold_is_refused_with_its_output(big: Path, onnxfuse_comma
     assert result.code == 2
 
 
+def test_where_nothing_could_be_converted_that_is_said(big: Path, onnxfuse_command: Command) -> None:  # noqa: F811
+    """A bound below one rounding leaves all of it in float32; the verdict says so, and what would help."""
+    onnx.save(model_of("g (float[2,8] x) => (float[2,8] y) { a = Exp(x) y = Sin(a) }"), big / "two.onnx")
+    asked = ("--precision", "float16", "--tolerance", "1e-9")
+    result = onnxfuse_command("optimize", "two.onnx", "out.onnx", *asked)
+    assert "precision: float16: no node was converted: all 2 stay float32" in result.out
+    assert "less than one rounding of the type, 0.00049: allow more with --tolerance" in result.out
+    assert "the time was up" not in result.out
+    with pytest.warns(UserWarning, match=r"no node was converted.*less than one rounding"):
+        onnxfuse.optimize(big / "two.onnx", precision="float16", tolerance=1e-9)
+    result = onnxfuse_command("optimize", "two.onnx", "out.onnx", *asked, "--time", "1e-9")
+    assert result.code == 2  # measuring itself did not end
+    assert "--time" in result.err
+
+
+def test_a_search_that_ended_early_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More time may convert more of it; where nothing that holds was found, that is the reason."""
+    model = model_of("g (float[2,8] x) => (float[2,8] y) { a = Abs(x) b = Sin(a) c = Cos(b) y = Tanh(c) }")
+    asked = Options(precision=lowering("float16", tolerance=1e-9))
+
+    def ended_after(trials: int) -> None:
+        late = property(lambda trial: trial.__dict__.__setitem__("cut", trial.count >= trials) or trial.cut)
+        monkeypatch.setattr(Trial, "over", late)
+
+    ended_after(4)
+    made = optimize(model, asked)
+    assert made.lowered is not None
+    assert made.lowered.out_of_time
+    assert "give more with --time" in made.lowered.hint
+    ended_after(0)
+    with pytest.raises(ModelError, match="does not hold the contract") as caught:
+        optimize(model, asked)
+    assert "give more with --time" in caught.value.hint
+
+
+@pytest.mark.parametrize("word", ["root", "a", "Abs", "r?ot"])
+def test_a_node_that_is_named_stays_float32(big: Path, onnxfuse_command: Command, word: str) -> None:  # noqa: F811
+    """By its name, a value that it gives, its operator, or a pattern; the file and what is printed say why."""
+    model = model_of("g (float[2,8] x) => (float[2,8] y) { [up] b = Sin(x) [root] a = Abs(b) [out] y = Cos(a) }")
+    onnx.save(model, big / "in.onnx")
+    result = onnxfuse_command("optimize", "in.onnx", "out.onnx", "--precision", "float16", "--keep-fp32", word)
+    assert f"Abs root stays float32: --keep-fp32 {word} says so" in result.out
+    said = lowered.read(onnx.load(big / "out.onnx"))
+    assert said is not None
+    assert [k.node for k in said.kept] == ["root"]
+
+
+def test_a_name_to_keep_that_nothing_has_is_exit_2(big: Path, onnxfuse_command: Command) -> None:  # noqa: F811
+    """With the nearest one; and it goes with --precision alone."""
+    result = onnxfuse_command("optimize", "big.onnx", "out.onnx", "--precision", "float16", "--keep-fp32", "rot")
+    assert result.code == 2
+    assert "Did you mean root?" in result.err
+    assert not (big / "out.onnx").exists()
+    with pytest.warns(UserWarning, match="4 of 4 float nodes kept|no node was converted"):
+        onnxfuse.optimize(big / "big.onnx", precision="float16", keep_fp32=["*"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (["--tolerance", "0.1"], "go with --precision"),
+        (["--keep-fp32", "root"], "go with --precision"),
         (["--inputs", "x.npz"], "go with --precision and --guard"),
         (["--undo", "--precision", "float16"], "--undo goes with none of"),
     ],

@@ -238,6 +238,9 @@ def test_zero_size_outputs_pass() -> None:
     report = _run(plain, plain, shapes={"n": [0, 2]})
     assert report.ok
     assert {c.shapes["x"] for c in report.cases} == {(0, 4), (2, 4)}
+    assert "nothing of" not in report.summary
+    report = _run(plain, plain, shapes={"n": [0]})
+    assert report.summary.endswith("nothing of y was compared: no case gave an element of it")
 
 
 def test_control_flow_and_functions_are_compared_in_float64() -> None:

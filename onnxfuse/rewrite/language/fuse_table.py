@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from onnxfuse import kernels
 from onnxfuse.kernels import Growth
 from onnxfuse.model.errors import RuleError
+from onnxfuse.model.nearest import did_you_mean
 from onnxfuse.rewrite.language import pattern as patterns
 from onnxfuse.rewrite.language import predicate as predicates
-from onnxfuse.rewrite.language.pattern import Alternative, Line, Parts, Pattern, did_you_mean
+from onnxfuse.rewrite.language.pattern import Alternative, Line, Parts, Pattern
 from onnxfuse.rewrite.language.predicate import Binding, Predicate
 
 if TYPE_CHECKING:

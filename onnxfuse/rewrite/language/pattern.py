@@ -21,6 +21,7 @@ from onnxfuse import kernels
 from onnxfuse.model import schema
 from onnxfuse.model import text as model_text
 from onnxfuse.model.errors import ModelError, RuleError
+from onnxfuse.model.nearest import did_you_mean
 from onnxfuse.rewrite.language import expression
 
 NEWEST = onnx.defs.onnx_opset_version()
@@ -361,11 +362,3 @@ def _older_attributes(op: str) -> set[str]:
     return {
         a for s in onnx.defs.get_all_schemas_with_history() if s.name == op and s.domain == "" for a in s.attributes
     }
-
-
-def did_you_mean(word: str, known: "set[str] | frozenset[str]") -> str:
-    """Return " Did you mean X?" for the known word nearest to `word`, or "" where none is near."""
-    import difflib
-
-    near = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.5)
-    return f" Did you mean {near[0]}?" if near else ""

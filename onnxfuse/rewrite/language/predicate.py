@@ -12,6 +12,7 @@ from functools import cache
 
 from onnxfuse.model.errors import RuleError
 from onnxfuse.model.graph import Graph
+from onnxfuse.model.nearest import did_you_mean
 from onnxfuse.model.types import is_unknown, shapes_differ
 from onnxfuse.rewrite.language import expression
 from onnxfuse.rewrite.language.expression import (
@@ -26,7 +27,7 @@ from onnxfuse.rewrite.language.expression import (
     Tree,
     Word,
 )  # fmt: skip
-from onnxfuse.rewrite.language.pattern import Pattern, did_you_mean
+from onnxfuse.rewrite.language.pattern import Pattern
 from onnxfuse.rewrite.language.vocabulary import DTYPES, FORMERLY, Value, Values
 from onnxfuse.rewrite.language.vocabulary import TERMS as TERMS
 from onnxfuse.rewrite.language.vocabulary import TESTS as TESTS

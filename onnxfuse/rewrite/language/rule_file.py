@@ -11,11 +11,12 @@ from onnx import TensorProto
 
 from onnxfuse.model.errors import RuleError
 from onnxfuse.model.facts import shown
+from onnxfuse.model.nearest import did_you_mean
 from onnxfuse.model.text import read_text, read_toml
 from onnxfuse.rewrite.language import pattern as patterns
 from onnxfuse.rewrite.language import predicate as predicates
 from onnxfuse.rewrite.language.fuse_table import Fuse, read_fuse, read_parts
-from onnxfuse.rewrite.language.pattern import Parts, Pattern, did_you_mean
+from onnxfuse.rewrite.language.pattern import Parts, Pattern
 from onnxfuse.rewrite.language.predicate import Binding, Predicate
 
 TABLES = frozenset({"rewrite", "example", "anchor", "split", "ending"})
@@ -95,6 +96,12 @@ def shipped_folder() -> Path:
 def shipped_files() -> Mapping[str, Path]:
     """Return the files of the rules that come with onnxfuse, by the rules' names; their folders say what they fuse."""
     return {file.stem: file for file in sorted(shipped_folder().glob("*/*.toml"), key=lambda file: file.stem)}
+
+
+def replacing(rules: Iterable[Rule]) -> list[Rule]:
+    """Return those rules that take the place of one that comes with onnxfuse."""
+    ours = shipped_files()
+    return [r for r in rules if r.name in ours and r.path.resolve() != ours[r.name].resolve()]
 
 
 def parts_file() -> Path:

@@ -1,0 +1,36 @@
+"""Nodes that somebody wants in float32: found by the words that were given for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+
+from onnxfuse.model.errors import UsageError
+from onnxfuse.model.nearest import did_you_mean
+from onnxfuse.precision.plan import Place
+from onnxfuse.precision.scopes import called
+
+OPTION = "--keep-fp32"
+
+
+def of(places: Mapping[str, Place], words: Sequence[str]) -> dict[str, str]:
+    """Return the nodes by first output, each with the reason for which it stays.
+
+    A word is the name of a node, of a value that it gives, an operator, or a pattern with * and ? of any of these.
+    Raises UsageError for one that is no node with float32 values.
+    """
+    names = {key: {called(p.node), p.node.op_type, *p.node.output} - {""} for key, p in places.items()}
+    every = set().union(*names.values())
+    found: dict[str, str] = {}
+    for word in words:
+        keys = [k for k, of_it in names.items() if word in of_it]
+        keys = keys or [k for k, of_it in names.items() if any(fnmatchcase(name, word) for name in of_it)]
+        if not keys:
+            raise UsageError(
+                f"{OPTION} {word}: no node that computes with float32 has that name, gives that value or is that "
+                f"operator.{did_you_mean(word, every)}",
+                "Names are those that explain prints, and those of the model; * and ? stand for any letters.",
+            )
+        for key in keys:
+            found.setdefault(key, f"{OPTION} {word} says so")
+    return found
