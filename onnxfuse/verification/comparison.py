@@ -186,7 +186,7 @@ class Comparison:
             if name in wide and wide[name].dtype.kind == "f":
                 alone, nudged = wide[name].astype(value.dtype), shaken.get(name, ())
                 exact = budget.measure(alone, originals, true, nudged=nudged)
-                if exact.fault:  # the weights that were computed from others are rounded all the same
+                if exact.fault and self.wide is not None and self.wide.rounded_again:
                     exact = budget.measure(alone, [*originals, *rerounded().get(name, ())], true, nudged=nudged)
                 self.exact.append(OutputRow(name, str(value.dtype), len(self.cases), exact))
             measure = budget.measure(
