@@ -59,6 +59,7 @@ def reasons() -> Any:
         found[name] = {
             "ok": told.ok,
             "blocking": [[b.kind, list(b.nodes)] for b in told.blocking],
+            "mend": [b.mend for b in told.blocking],
             "frozen": [[b.kind, list(b.nodes)] for b in told.frozen],
             "on CPU": told.on_cpu,
             "opens": opens(model(name)),
@@ -94,6 +95,8 @@ def test_each_reason_is_told_with_its_nodes(on_fake_cuda: FakeCuda) -> None:
         "read at capture": [],
         "random": [],
     }
+    assert "--shape" in found["copied extents"]["mend"][0]
+    assert "--shape" not in found["of an input"]["mend"][0]  # no size makes a constant of it
     assert {n: f["frozen"] for n, f in found.items() if f["frozen"]} == {
         "control flow": [["read at capture", ["c"]]],
         "read at capture": [["read at capture", ["s"]]],
