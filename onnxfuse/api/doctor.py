@@ -117,7 +117,7 @@ def _cuda(wanted: bool) -> Iterator[Finding]:
 
     missing = bridge_missing()
     mend = "apt install g++ && pip install --force-reinstall --no-deps onnxfuse"
-    yield Finding("native bridge", _verdict(missing, True), missing or "built", mend if missing else "")
+    yield Finding("engine", _verdict(missing, True), missing or "built", mend if missing else "")
     yield Finding("providers", "ok", ", ".join(onnxruntime.get_available_providers()))
     unusable = cuda_unusable()
     yield Finding("CUDA", _verdict(unusable, wanted), unusable or "works", _mend_cuda(unusable))

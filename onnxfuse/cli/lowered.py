@@ -24,7 +24,7 @@ def print_precision(facts: Mapping[str, Any], console: Console, limit: int | Non
             soft_wrap=True,
         )
     if limit is not None and len(kept) > limit:
-        console.print(f"  - {len(kept) - limit} more: onnxfuse explain --all, or --json", style="dim")
+        console.print(f"  - {len(kept) - limit} more: onnxfuse explain OUT.onnx --all, or --json", style="dim")
     for told, names in (
         ("masks brought into its range, which changes nothing", facts["clamped"]),
         ("weights that are there in two types", facts["doubled"]),

@@ -13,6 +13,9 @@ import onnx
 
 from onnxfuse.model.errors import UsageError
 
+NAME_IT = "Name the library that has it: --custom-ops LIBRARY.so (in Python custom_ops=['LIBRARY.so'])."
+"""What to do about an operator that nobody knows."""
+
 HINT = "It is a shared library with RegisterCustomOps, as onnxruntime.SessionOptions.register_custom_ops_library takes."
 
 KNOWN_DOMAINS = frozenset(

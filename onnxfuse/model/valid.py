@@ -11,7 +11,7 @@ from functools import cached_property
 import onnx
 from onnx import ModelProto
 
-from onnxfuse.model import io
+from onnxfuse.model import custom_ops, io
 from onnxfuse.model.errors import ModelError
 from onnxfuse.model.inference import NOT_VALID
 from onnxfuse.model.types import first_line, infer, shell
@@ -56,6 +56,8 @@ class Judge:
         if refused is not None and not refused.lacking:
             raise ModelError(f"the model is not valid: {refused.why}", refused.next_step)
         self._source = shell(model)
+        self.neither = False
+        """Whether ONNX Runtime opened neither the model nor what was made of it, when it was last asked."""
 
     def wrong(self, made: ModelProto) -> str | None:
         """Return what is wrong with a model that was made of it, None where nothing is."""
@@ -63,15 +65,25 @@ class Judge:
         if found is not None or self.opens is None:
             return found
         refused = self.opens(made)
-        return None if refused is None or self.unopened is not None else refused.why
+        self.neither = refused is not None and self.unopened is not None
+        return None if refused is None or self.neither else refused.why
 
     def notes(self) -> list[str]:
         """Return what a user should know of it."""
-        if self.said is None:
-            return []
-        return [
-            f"ONNX's checker does not take the model ({self.said}), ONNX Runtime does: what has no known type stays"
-        ]
+        found = []
+        if self.said is not None:
+            found.append(
+                f"ONNX's checker does not take the model ({self.said}), ONNX Runtime does: what has no known type stays"
+            )
+        functions = {(f.domain, f.name) for f in self._source.functions}
+        strange = (n for n in self._source.graph.node if n.domain not in custom_ops.KNOWN_DOMAINS)
+        own = [n for n in strange if (n.domain, n.op_type) not in functions]
+        if self.neither and own and not custom_ops.libraries():
+            found.append(
+                f"ONNX Runtime opens neither the model nor what was made of it: operator {own[0].op_type} of domain "
+                f"'{own[0].domain}' is not its own. {custom_ops.NAME_IT}"
+            )
+        return found
 
     @cached_property
     def unopened(self) -> Refused | None:

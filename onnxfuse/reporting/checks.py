@@ -115,6 +115,8 @@ def notes(command: str, facts: Facts) -> list[str]:
     if "error" in facts:
         return []
     found = [facts["portable"]] if facts.get("portable") else []
+    if command == "optimize":
+        found += facts.get("notes", [])
     if command == "ci":
         return [f"{model['name']}: {note}" for model in facts["models"] for note in model.get("notes", [])]
     if command in ("bench", "profile") and facts.get("assumed"):
@@ -126,6 +128,21 @@ def notes(command: str, facts: Facts) -> list[str]:
     if facts.get("environment"):
         found.append("; ".join(f"{name} {value}" for name, value in facts["environment"].items()))
     return found
+
+
+KEPT = ("op", "node", "type", "because")
+"""Headings of what lower precision left."""
+
+
+def kept(lowered: Facts) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Return how a model was converted to lower precision, in lines, and a row for each node that stayed."""
+    lines = [line for line in (lowered["summary"], lowered["hint"]) if line]
+    for told, names in (
+        ("masks brought into its range, which changes nothing", lowered["clamped"]),
+        ("weights that are there in two types", lowered["doubled"]),
+    ):
+        lines += [f"{told}: {', '.join(names)}"] if names else []
+    return lines, [(k["op"], k["node"], k["type"], k["reason"]) for k in lowered["kept"]]
 
 
 def _number(value: float | str) -> str:

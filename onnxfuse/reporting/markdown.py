@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from onnxfuse.model.printable import controls_written_out
-from onnxfuse.reporting.checks import checks, notes, worst_case
+from onnxfuse.reporting.checks import KEPT, checks, kept, notes, worst_case
 from onnxfuse.reporting.profiled import TIME_TITLES, time_rows, traffic_rows
 
 ROWS = 200
@@ -42,6 +42,10 @@ def _sections(command: str, facts: Mapping[str, Any], prefix: str = "") -> Itera
         yield f"{prefix}Fusions", ("rule", "applied"), list(facts["rules"].items())
         nodes = facts["nodes"]
         yield f"{prefix}Nodes", ("before", "after", "fused"), [(nodes["before"], nodes["after"], facts["fused_nodes"])]
+        if "precision" in facts:
+            told, left = kept(facts["precision"])
+            yield f"{prefix}Lower precision", ("",), [(line,) for line in told]
+            yield f"{prefix}Not converted", KEPT, list(left)
         undone = (facts.get("guard") or {}).get("undone", [])
         taken: list[tuple[object, ...]] = [(u["rule"], u["node"], u["op"] or "left out", u["fault"]) for u in undone]
         yield f"{prefix}Taken back by --guard", ("rule", "at", "fused op", "what was wrong"), taken

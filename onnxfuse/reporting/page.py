@@ -13,7 +13,7 @@ from typing import Any
 
 from onnxfuse.model.printable import controls_written_out
 from onnxfuse.reporting.charts import Bar, Spot, bars, histogram, roofline
-from onnxfuse.reporting.checks import checks
+from onnxfuse.reporting.checks import KEPT, checks, kept
 from onnxfuse.reporting.graph_html import graph_html
 from onnxfuse.reporting.profiled import parts as profiled_parts
 from onnxfuse.reporting.tables import number, table
@@ -108,7 +108,8 @@ def _verdict(command: str, facts: Facts) -> str:
     summary = facts.get("summary") or _summary(command, facts)
     rows = [("✗" if not c.ok else "✓", c.group, c.name, c.text) for c in (*broken, *(c for c in found if c.ok))]
     counted = f"{len(found) - len(broken)} of {len(found)} checks held" if found else ""
-    return f'<p class="summary">{escape(str(summary))}</p><p>{counted}</p>' + table(
+    told = "".join(f"<p>note: {escape(note)}</p>" for note in facts.get("notes", ())) if command == "optimize" else ""
+    return f'<p class="summary">{escape(str(summary))}</p>{told}<p>{counted}</p>' + table(
         ("", "where", "what", "found"), rows
     )
 
@@ -126,6 +127,10 @@ def _model_parts(model: Facts, graphs: Mapping[str, Any], drawn: dict[str, Any])
     if finding:
         yield _Part("At fault" if finding["fault"] else "Bisect", _at_fault(finding, number if graphs else None))
     optimized = model.get("optimize") or {}
+    if optimized.get("precision"):
+        told, left = kept(optimized["precision"])
+        lines = "".join(f"<p>{escape(line)}</p>" for line in told)
+        yield _Part("Lower precision", lines + table(KEPT, left))
     undone = (optimized.get("guard") or {}).get("undone")
     if undone:
         yield _Part("Taken back by --guard", _taken_back(undone))

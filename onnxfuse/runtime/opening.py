@@ -61,7 +61,7 @@ def unregistered(error: Exception) -> ModelError | None:
     return ModelError(
         f"operator {found[2]} of domain '{found[1]}' is neither ONNX Runtime's nor in "
         + (f"the given libraries: {given}" if given else "a library that was given"),
-        "Name the library that has it: --custom-ops LIBRARY.so (in Python custom_ops=['LIBRARY.so']).",
+        custom_ops.NAME_IT,
     )
 
 

@@ -137,7 +137,7 @@ def no_cuda(reason: str) -> DeviceError:
     """Return the error for a CUDA provider that was asked for and is not there."""
     return DeviceError(
         f"CUDA was asked for and cannot be used: {reason}",
-        "Check nvidia-smi and the CUDA libraries (pip install 'onnxfuse[cuda]'), or verify on the CPU: --provider cpu.",
+        "Check nvidia-smi and the CUDA libraries (pip install 'onnxfuse[cuda]'), or stay on the CPU: --provider cpu.",
     )
 
 

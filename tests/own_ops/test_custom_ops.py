@@ -109,6 +109,10 @@ def test_without_the_library_every_command_says_what_is_missing(
         told = capsys.readouterr().err
         assert "operator Bend of domain 'my.ops' is neither ONNX Runtime's nor in a library that was given" in told
         assert "--custom-ops" in told
+    assert run("optimize", model, model.with_name("o.onnx")) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "opens neither the model nor what was made of it: operator Bend of domain 'my.ops' is not its own" in told
+    assert "--custom-ops LIBRARY.so" in told
 
 
 def test_bench_profile_and_lower_precision(model: Path, library: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,9 @@ from xml.etree import ElementTree
 
 import onnx
 
+from onnxfuse.api.lowering import lowering
+from onnxfuse.api.optimizing import optimize
+from onnxfuse.api.options import Options
 from onnxfuse.reporting.annotations import annotations
 from onnxfuse.reporting.charts import LETTER, WIDTH, Bar, Spot, bars, histogram, roofline
 from onnxfuse.reporting.checks import Check, checks
@@ -14,6 +17,8 @@ from onnxfuse.reporting.graph import graph_of
 from onnxfuse.reporting.graph_drawing import GAP, layout
 from onnxfuse.reporting.junit import junit
 from onnxfuse.reporting.markdown import ROWS, markdown
+from onnxfuse.reporting.page import page
+from tests.precision.small import model_of
 
 NASTY = 'a<b>&"c"|d`e`\x00\x1b]]>\n::error::% ,'
 
@@ -125,6 +130,23 @@ def test_what_guard_took_back_and_what_bisect_found_are_told_everywhere() -> Non
         ("output y", False, "error 2, allowed 1"),
         ("bisect", False, "fused op AddTanh_1 of rule linear"),
     ]
+
+
+def test_what_lower_precision_left_is_told_in_every_report() -> None:
+    """How near the outputs are, and each node that stays, with the reason; and what else is to be known of it."""
+    text = "g (float[2,8] x) => (float[2,8] y) { [up] b = Sin(x) [root] a = Abs(b) [out] y = Cos(a) }"
+    asked = Options(precision=lowering("float16", keep_fp32=("root",)))
+    facts = optimize(model_of(text), asked).as_dict("in.onnx", "out.onnx")
+    facts["notes"].append("a <note>")
+    html = page("optimize", facts, {}, "onnxfuse optimize", {})
+    assert "Lower precision</h2><p>float16: relative RMS error" in html
+    assert "<td>Abs</td><td>root</td><td>float32</td><td>--keep-fp32 root says so</td>" in html
+    assert "<p>note: a &lt;note&gt;</p>" in html
+    text = markdown("optimize", facts)
+    assert "| float16: relative RMS error" in text
+    assert "| Abs | root | float32 | --keep-fp32 root says so |" in text
+    assert "a \\<note\\>" in text
+    assert "Lower precision" not in markdown("optimize", {k: v for k, v in facts.items() if k != "precision"})
 
 
 def test_the_times_of_junit_add_up() -> None:
