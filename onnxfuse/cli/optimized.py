@@ -22,9 +22,19 @@ OPERATORS, LEFT = 6, 3
 """Rows of each table: what was done and what is left fit one screen."""
 
 
-def show(facts: dict[str, Any], tuned: "Tuned | None", console: Console, folders: Sequence[Path] = ()) -> None:
-    """Print what was done; `facts` is what `--json` prints of it, `folders` those of rules that were given."""
+def show(
+    facts: dict[str, Any],
+    tuned: "Tuned | None",
+    console: Console,
+    folders: Sequence[Path] = (),
+    inputs: Sequence[Path] = (),
+) -> None:
+    """Print what was done; `facts` is what `--json` prints of it.
+
+    `folders` are those of rules that were given, `inputs` what it was measured on: what to do next has them again.
+    """
     same = escape("".join(f" --rules {shlex.quote(str(f))}" for f in folders) + again())
+    real = escape("".join(f" --inputs {shlex.quote(str(f))}" for f in inputs))
     nodes = facts["nodes"]
     for line in facts["not_met"]:
         console.print(f"[bold red]not met:[/] {escape(line)}; nothing was written")
@@ -69,7 +79,7 @@ def show(facts: dict[str, Any], tuned: "Tuned | None", console: Console, folders
             console.print(f"removed: {escape(file)}, which only the model that was there before read", soft_wrap=True)
         if "undone" not in facts and STREAM not in (facts["source"], facts["target"]):
             console.print(
-                f"next: onnxfuse verify {escape(facts['source'])} {escape(facts['target'])}{same}",
+                f"next: onnxfuse verify {escape(facts['source'])} {escape(facts['target'])}{real}{same}",
                 style="dim",
                 soft_wrap=True,
             )

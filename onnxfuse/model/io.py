@@ -39,9 +39,9 @@ def load(path: str | Path, *, weights: bool = True) -> onnx.ModelProto:
             external.fetch(model, path, small=True)
             return model
         missing, needed = external.missing(model, path), external.needed(model)
-        if missing is not None:
+        if missing:
             raise ModelError(
-                f"its weights are in {missing}, which is not there",
+                f"its weights are in {missing[0]}, which is not there",
                 "Copy the data file beside the model, under the name it had at export.",
             )
         _check_room(path, needed)

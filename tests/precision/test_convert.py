@@ -169,6 +169,7 @@ def test_real_inputs_decide(big: Path, onnxfuse_command: Command) -> None:  # no
     said = lowered.read(onnx.load(big / "o.onnx"))
     assert said is not None
     assert "given inputs (small.npz)" in said.inputs
+    assert "next: onnxfuse verify big.onnx o.onnx --inputs small.npz\n" in result.out
     assert all("gives up to" not in k.reason for k in said.kept)
 
 
