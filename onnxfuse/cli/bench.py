@@ -130,6 +130,7 @@ def show(report: "Report", not_met: list[str], console: Console) -> None:
     more = (*(["memory"] if on_cuda else []), *(["launches"] if counted else []), "roofline", "fused faster")
     titles = ("p50 us", "95% of it", "p90", "p99", "min", "items/s", *more)
     table = Table("", box=None, pad_edge=False, header_style="bold")
+    table.columns[0].no_wrap = True
     for title in titles:
         table.add_column(title, justify="right", no_wrap=True)
     for block in report.blocks:
