@@ -16,7 +16,7 @@ from typing import Any
 import onnx
 
 import onnxfuse
-from models.survey import inputs
+from models.survey import as_run, inputs
 from onnxfuse.api.lowering import lowering
 from onnxfuse.api.optimizing import optimize
 from onnxfuse.api.options import Options
@@ -80,6 +80,8 @@ class Examined:
     """Whether ONNX Runtime runs the original on the CPU; it has no bfloat16 there."""
     turns: tuple[int, ...] = (0, 1)
     """The sizes of the cases, one of TURNS; each case has values of its own, too."""
+    ones: list[Mapping[str, Any]] = field(default_factory=list)
+    """More cases that the original runs: with a size of one."""
     facts: dict[str, Any] = field(default_factory=dict)
     """What goes into the row."""
     tell: Callable[[str], None] = lambda step: None
@@ -164,7 +166,27 @@ def _runs(one: Examined, providers: list[str]) -> str:
             break
         except sessions.ORT_ERRORS as error:
             one.facts.setdefault("one_shape", _line(error)[:200])
+    one.ones = [case for case in _of_ones(model) if 1 in one.turns and _ran(session, case)]
     return ""
+
+
+def _of_ones(model: onnx.ModelProto) -> Iterator[Mapping[str, Any]]:
+    """Yield the cases with sizes of one that the model's open dimensions leave."""
+    there = inputs.sizes_of(model, 0)
+    for seed, sizes in enumerate(inputs.ONES):
+        if sizes.keys() & there.keys():
+            yield inputs.feeds(model, 0, seed, **sizes)
+
+
+def _ran(session: Any, case: Mapping[str, Any]) -> bool:
+    """Return whether a session takes a case."""
+    from onnxfuse.verification import sessions
+
+    try:
+        sessions.run(session, case)
+    except sessions.ORT_ERRORS:
+        return False
+    return True
 
 
 def optimized(one: Examined) -> None:
@@ -206,20 +228,23 @@ def planned(one: Examined) -> None:
     ops = fused_ops(model)
     broken: dict[str, str] = {}
     compiled = set[tuple[str, str]]()
+    shapes = as_run.input_shapes(model, [*one.cases(), *one.ones]) if one.on_cpu else {}
     for turn in sorted(set(one.turns)):
         light, _ = concrete_shapes.with_sizes(model, inputs.sizes_of(model, turn))
         graph = infer(light).graph
         types, nodes = concrete_shapes.every_type(graph), concrete_shapes.fused_nodes(graph)
-        for name, op in ops.items():
-            shapes = {s for n in nodes.get(name, []) if (s := concrete_shapes.input_shapes(n, types)) is not None}
-            if not shapes and turn == 0:
-                one.facts["without_shapes"] = one.facts.get("without_shapes", 0) + 1
-            for arch in ARCHS if is_template(op.template) else ():
-                for shape in shapes:
-                    why = _compiles(op, shape, arch, one.archs, compiled)
-                    if why:
-                        broken.setdefault(name, f"{op.rule} on {arch.name} for {shape}: {why}")
-    one.facts["compiled"] = len(compiled)
+        for name in ops:
+            inferred = {s for n in nodes.get(name, []) if (s := concrete_shapes.input_shapes(n, types)) is not None}
+            shapes[name] = shapes.get(name, set()) | inferred
+    for name, op in ops.items():
+        for arch in ARCHS if is_template(op.template) else ():
+            for shape in sorted(shapes[name]):
+                why = _compiles(op, shape, arch, one.archs, compiled)
+                if why:
+                    broken.setdefault(name, f"{op.rule} on {arch.name} for {shape}: {why}")
+    one.facts |= {"compiled": len(compiled), "planned": sum(map(len, shapes.values()))}
+    if not all(shapes.values()):
+        one.facts["without_shapes"] = sum(not s for s in shapes.values())
     if broken:
         raise Broken(f"{len(broken)} of {len(ops)} fused ops have no kernel: {next(iter(broken.values()))}")
 
@@ -255,9 +280,9 @@ def opens_on_stand_ins(one: Examined) -> None:
 
 
 def same_on_cpu(one: Examined) -> None:
-    """The bodies compute on the CPU what the original does, by `verify`, at two shapes."""
+    """The bodies compute on the CPU what the original does, by `verify`, at two shapes and at sizes of one."""
     if one.on_cpu:
-        _verified(one, ["CPUExecutionProvider"])
+        _verified(one, ["CPUExecutionProvider"], one.ones)
 
 
 def same_twice(one: Examined) -> None:
@@ -297,10 +322,10 @@ def same_on_gpu(one: Examined) -> None:
     _verified(one, ["CUDAExecutionProvider", "CPUExecutionProvider"])
 
 
-def _verified(one: Examined, providers: list[str]) -> None:
+def _verified(one: Examined, providers: list[str], more: Sequence[Mapping[str, Any]] = ()) -> None:
     began = time.perf_counter()
     report = onnxfuse.verify(
-        one.path, one.fused, inputs=one.cases(), providers=providers, isolate=False, seconds=SECONDS
+        one.path, one.fused, inputs=[*one.cases(), *more], providers=providers, isolate=False, seconds=SECONDS
     )
     one.facts |= {"truth": report.truth, "tf32": report.tf32, "verify_s": round(time.perf_counter() - began, 1)}
     undecided = [r.output for r in report.outputs if r.verdict == "undecided"]

@@ -16,6 +16,10 @@ TIMED = {"batch": 8}
 """What is timed where the batch is open."""
 
 
+ONES = ({"batch": 1}, {"sequence": 1, "target": 1}, {"past": 1, "total": 2})
+"""Sizes of one: an extent of one spreads over others, and what tells axes apart by their sizes is wrong there."""
+
+
 def sizes_of(model: onnx.ModelProto, turn: int, **other: int) -> dict[str, int]:
     """Return the sizes of the open dimensions in one of two turns; `other` takes their place."""
     names = {d for s in input_specs(model) for d in s.shape if isinstance(d, str)}

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import NodeProto, numpy_helper
 
-from onnxfuse.model.extents import Shape, broadcast, equal, quotient, smaller, steps, times, where
+from onnxfuse.model.extents import Shape, broadcast, equal, exact, quotient, smaller, steps, times, where
 from onnxfuse.model.inference import infer_node
 from onnxfuse.model.types import INVENTED, Dim, ValueType, is_unknown, type_of, value_info, value_types
 
@@ -382,7 +382,7 @@ def _numbers(state: _State, node: NodeProto) -> Numbers:
         value = _attribute(node, "value")
         fill = int(numpy_helper.to_array(value).reshape(-1)[0]) if isinstance(value, onnx.TensorProto) else 0
         return (fill,) * int(first[0] or 0) if int(first[0] or 0) <= LIMIT else None
-    if node.op_type in ("Mul", "Equal", "Where"):
+    if node.op_type in _ELEMENTS:
         return _elementwise(node.op_type, given)
     return None
 
@@ -396,4 +396,4 @@ def _elementwise(op: str, given: list[Numbers]) -> Numbers:
     return tuple(_ELEMENTS[op](*row) for row in rows)
 
 
-_ELEMENTS: dict[str, Callable[..., Dim]] = {"Mul": times, "Equal": equal, "Where": where}
+_ELEMENTS: dict[str, Callable[..., Dim]] = {"Mul": times, "Div": exact, "Equal": equal, "Where": where}

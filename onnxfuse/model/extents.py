@@ -103,6 +103,11 @@ def times(a: Dim, b: Dim) -> Dim:
     return quotient((a, b), ()) if not (isinstance(a, int) and a < 0) and not (isinstance(b, int) and b < 0) else None
 
 
+def exact(a: Dim, b: Dim) -> Dim:
+    """Return a / b where nothing is left over, else None: 8 heads of a batch are `8*N`, and that by 8 is N again."""
+    return quotient((a,), (b,))
+
+
 def equal(a: Dim, b: Dim) -> Dim:
     """An extent is never negative; two names may be one number."""
     if isinstance(a, int) and isinstance(b, int):

@@ -98,6 +98,8 @@ def share_extents(graph: Graph) -> bool:
             continue
         source, indices, whole = wanted
         shape = graph.type(source).shape or ()
+        if len(indices) > 1 and sorted(indices) == list(range(len(shape))):
+            continue  # all of a shape, in an order of their own: two nodes, as channels-last regions write them
         places = [extent if isinstance(extent := shape[i], int) else homes.get(str(extent)) for i in indices]
         numbers = [p for p in places if isinstance(p, int)]
         if len(numbers) == len(places):

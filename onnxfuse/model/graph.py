@@ -22,7 +22,7 @@ from onnxfuse.model.types import UNKNOWN, ValueType, value_info, value_types
 class Node:
     """One node: a read-only view of its message, its place in the order, and the values its subgraphs read."""
 
-    __slots__ = ("_written", "captures", "domain", "inputs", "op", "order", "outputs", "proto")
+    __slots__ = ("_attributes", "_written", "captures", "domain", "inputs", "op", "order", "outputs", "proto")
 
     def __init__(self, proto: NodeProto) -> None:
         self.proto = proto
@@ -33,6 +33,7 @@ class Node:
         self.captures: tuple[str, ...] = tuple(captured(proto))
         self.order = -1
         self._written: dict[str, schema.AttributeValue] | None = None
+        self._attributes: tuple[int, dict[str, schema.AttributeValue]] | None = None
 
     @property
     def written(self) -> Mapping[str, schema.AttributeValue]:
@@ -40,6 +41,12 @@ class Node:
         if self._written is None:
             self._written = {a.name: onnx.helper.get_attribute_value(a) for a in self.proto.attribute}
         return self._written
+
+    def attributes(self, opset: int) -> Mapping[str, schema.AttributeValue]:
+        """Return its attributes, the schema's defaults where they are not written; put together once, too."""
+        if self._attributes is None or self._attributes[0] != opset:
+            self._attributes = opset, {**schema.defaults(self.op, self.domain, opset), **self.written}
+        return self._attributes[1]
 
     @property
     def name(self) -> str:
@@ -143,9 +150,9 @@ class Graph:
         tensor = self.constant_tensor(value)
         return None if tensor is None else int(np.prod(tensor.dims, dtype=np.int64))
 
-    def attributes(self, node: Node) -> dict[str, schema.AttributeValue]:
+    def attributes(self, node: Node) -> Mapping[str, schema.AttributeValue]:
         """Return the attributes of `node`, the schema's defaults where they are not written."""
-        return {**schema.defaults(node.op, node.domain, self.opset), **node.written}
+        return node.attributes(self.opset)
 
     def subgraphs(self) -> Iterator[GraphProto]:
         """Yield the bodies that the nodes hold."""

@@ -3,9 +3,9 @@
 Optimizing and registering ask here alike. What is said here is what GetCpuPreferredNodes of ONNX Runtime 1.31 decides.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from onnx import TensorProto
+from onnx import NodeProto, TensorProto
 
 SMALL = 100
 """Elements. ONNX Runtime's bound for an initializer that it would rather copy than keep a node on the GPU."""
@@ -46,3 +46,14 @@ def leaves_on_host(
     return any(v in on_host for _, v in values) and all(
         dtype(v) not in HALF and (near(v) or (v in on_host and i not in read_there)) for i, v in values
     )
+
+
+def computed_on_host(
+    nodes: Iterable[NodeProto], near: Callable[[str], bool], dtype: Callable[[str], int]
+) -> frozenset[str]:
+    """Return the values that nodes in order leave on the CPU; `near` and `dtype` as in `leaves_on_host`."""
+    found: set[str] = set()
+    for node in nodes:
+        if leaves_on_host(node.op_type, node.domain, node.input, found, near, dtype):
+            found.update(node.output)
+    return frozenset(found)

@@ -27,6 +27,16 @@ class Refused:
     """An operator or a kernel is not there, which another provider or a library of the user's may bring: the model may
     well be valid."""
 
+    @property
+    def next_step(self) -> str:
+        """What a user can do. Exporters leave float32 beside half types, and half types where no kernel is."""
+        if any(f"tensor({half})" in self.why for half in ("float16", "bfloat16")):
+            return (
+                "ONNX Runtime does not take it: export the module in float32, and convert the file with "
+                "--precision float16 or bfloat16."
+            )
+        return "ONNX Runtime does not take it: mend the export."
+
 
 Opens = Callable[[ModelProto], Refused | None]
 """Returns why ONNX Runtime does not open a model, None where it does."""
@@ -44,9 +54,7 @@ class Judge:
             raise ModelError(f"the model is not valid: {self.said}", "Check it with onnx.checker.")
         refused = opens(model) if self.said is not None and opens is not None else None
         if refused is not None and not refused.lacking:
-            raise ModelError(
-                f"the model is not valid: {refused.why}", "ONNX Runtime does not take it: mend the export."
-            )
+            raise ModelError(f"the model is not valid: {refused.why}", refused.next_step)
         self._source = shell(model)
         self.neither = False
         """Whether ONNX Runtime opened neither the model nor what was made of it, when it was last asked."""

@@ -1,7 +1,7 @@
 """The shape of every value of a model as numbers, for inputs of given shapes; the values inside fused ops included."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,6 +11,7 @@ from onnx import NodeProto, numpy_helper
 from onnxfuse.model.bounds import result_elements
 from onnxfuse.model.evaluate import FOLDABLE, REFUSALS, evaluate
 from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops
+from onnxfuse.model.host import SMALL, computed_on_host
 from onnxfuse.model.normalize import normalize
 from onnxfuse.model.types import UNKNOWN, Dim, ValueType, factors, infer, value_types, whole
 from onnxfuse.model.validate import bits
@@ -43,6 +44,8 @@ class Sized:
     """Weights, and the values of Constant nodes."""
     inputs: frozenset[str]
     outputs: frozenset[str]
+    on_host: frozenset[str]
+    """What is computed from shapes: ONNX Runtime keeps it on the CPU (`model.host`)."""
 
     def bytes_of(self, value: str) -> int | None:
         """Return the bytes of a value, None where its shape or its type is not known."""
@@ -84,14 +87,29 @@ def sized(model: onnx.ModelProto, shapes: Shapes) -> Sized:
         inferred = infer(light)
     for name, t in value_types(inferred.graph).items():
         types[name] = _in_numbers(t, numbers) if t.shape is not None else types.get(name, t)
-    constants = {v for n in nodes for p in (n.body or (n.proto,)) if p.op_type == "Constant" for v in p.output}
+    constants = weights | {
+        v for n in nodes for p in (n.body or (n.proto,)) if p.op_type == "Constant" for v in p.output
+    }
+    inputs = frozenset(i.name for i in model.graph.input) - weights
     return Sized(
         nodes,
         types,
-        frozenset(weights | constants),
-        frozenset(i.name for i in model.graph.input) - weights,
+        frozenset(constants),
+        inputs,
         frozenset(o.name for o in model.graph.output),
+        _on_host([n.proto for n in nodes], types, constants, inputs),
     )
+
+
+def _on_host(
+    nodes: Sequence[NodeProto], types: Mapping[str, ValueType], constants: Collection[str], inputs: Collection[str]
+) -> frozenset[str]:
+    def near(value: str) -> bool:
+        shape = types.get(value, UNKNOWN).shape
+        count = None if shape is None else math.prod(d for d in shape if isinstance(d, int))
+        return value in inputs or (value in constants and count is not None and count <= SMALL)
+
+    return computed_on_host(nodes, near, lambda v: types.get(v, UNKNOWN).dtype)
 
 
 def _fold(model: onnx.ModelProto, inferred: onnx.ModelProto) -> bool:

@@ -192,7 +192,7 @@ def _intermediates(model: Sized) -> dict[str, int]:
     read: set[str] = set()
     for placed in model.nodes:
         node = placed.proto
-        if node.op_type in ON_HOST and not node.domain:
+        if (node.op_type in ON_HOST and not node.domain) or model.on_host.issuperset(node.output):
             continue
         if node.op_type in VIEWS and not node.domain:
             source[node.output[0]] = source.get(node.input[0], node.input[0])

@@ -85,6 +85,8 @@ def work(node: Placed, model: Sized) -> Work:
         return Work(0, 0, 0, f"{node.proto.op_type}: how often its body runs is not known from shapes")
     if node.op is None and (node.proto.op_type in VIEWS or node.proto.op_type in ON_HOST):
         return Work(0, 0, 0)
+    if model.on_host.issuperset(node.proto.output):  # arithmetic on shapes, beside the device
+        return Work(0, 0, 0)
     reads = sum(_read(v, plain, model, notes) for v in dict.fromkeys(v for v in node.proto.input if v))
     writes = sum(_bytes(v, model, notes) for v in node.proto.output if v)
     operations = sum(_flops(n, model, notes) for n in plain)

@@ -16,7 +16,7 @@ from onnx import GraphProto, ModelProto
 from onnxfuse.model import normalize
 from onnxfuse.model.fold import drop_identities, fold_constants, share_extents
 from onnxfuse.model.fused import FusedOp
-from onnxfuse.model.graph import bodies
+from onnxfuse.model.graph import Graph, bodies
 from onnxfuse.model.nested import nodes_of
 from onnxfuse.model.share import share_weights
 from onnxfuse.model.types import opset_of
@@ -33,6 +33,9 @@ from onnxfuse.rewrite.language.rule_file import Rule, replacing, shipped
 from onnxfuse.rewrite.nhwc.min_cut import lay_out
 from onnxfuse.rewrite.report import Report
 from onnxfuse.rewrite.simplify.constant_shapes import fix_targets
+from onnxfuse.rewrite.simplify.late_views import late_views
+from onnxfuse.rewrite.simplify.merged_batches import unmerge_batches
+from onnxfuse.rewrite.simplify.numbers_on_gpu import numbers_on_gpu
 from onnxfuse.rewrite.simplify.rewrite import settle
 from onnxfuse.rewrite.simplify.shrink_masks import slim_masks
 from onnxfuse.rewrite.simplify.transposes import merge_transposes
@@ -66,8 +69,14 @@ STEPS = (
     Step("share_extents", "rewrite", "An extent is read where it first appears, or is a constant where it is known.",
          share_extents),
     Step("fix_targets", "rewrite", "The target of a Reshape or Expand that the types tell is a constant.", fix_targets),
+    Step("unmerge_batches", "rewrite", "Products and Transposes of batch axes that were merged for them run over the "
+         "axes themselves.", unmerge_batches),
+    Step("late_views", "rewrite", "Elementwise work on what a convolution's image is reshaped to is done on the image.",
+         late_views),
     Step("slim_masks", "rewrite", "A mask that is the same for all queries is not written out for each of them.",
          slim_masks),
+    Step("numbers_on_gpu", "layout", "A number computed from shapes that a kernel reads reaches the GPU without a "
+         "copy, which would refuse a CUDA graph.", numbers_on_gpu),
     Step("channels_last", "layout", "The regions that the rule nhwc asks for are chosen by a minimal cut, and turned.",
          lay_out),
     Step("k_major_weights", "fuse", "Weights of products that a rule wants with their terms last are stored so.",
@@ -143,9 +152,14 @@ def _optimize(
     """Take a normalized model through the other phases, in place, whatever comes out."""
     ops: dict[str, FusedOp] = {}
     simplify = [s.act for s in STEPS if s.phase == "rewrite"]
+
+    def place(graph: Graph) -> None:
+        numbers_on_gpu(graph)
+        lay_out(graph, rules=rules, report=report)
+
     phases: tuple[tuple[str, Callable[[], object]], ...] = (
         ("rewrite", lambda: settle(model, simplify, rules, report)),
-        ("layout", lambda: each_graph(model, partial(lay_out, rules=rules, report=report))),
+        ("layout", lambda: each_graph(model, place)),
         ("fuse", lambda: each_graph(model, partial(fuse, rules=rules, report=report, ops=ops, choices=choices))),
         ("attach bodies", lambda: attach(model, ops)),
     )

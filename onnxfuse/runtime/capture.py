@@ -230,30 +230,38 @@ class _Placed:
     def copied_shapes(self, names: _Names) -> list[Blocker]:
         """Return the arithmetic on shapes whose result a kernel reads as data, so that it is copied to the GPU."""
         found: dict[tuple[str, str], None] = {}
+        of_inputs: dict[tuple[str, str], None] = {}
         pulled: dict[str, None] = {}
         for node in self.nodes:
             if node.op_type == "MemcpyFromHost":
                 i, value = self.producer.get(node.input[0]), node.input[0]
                 if i is not None and i in self.shapes:
-                    found |= dict.fromkeys(
-                        [(name, reader) for name in names(self.nodes[i]) for r in self.readers.get(node.output[0], ())
-                         for reader in names(self.nodes[r])[:1]]
+                    (of_inputs if self._reads_an_input(i) else found).update(
+                        ((name, reader), None) for name in names(self.nodes[i])
+                        for r in self.readers.get(node.output[0], ()) for reader in names(self.nodes[r])[:1]
                     )  # fmt: skip
                 elif value in self.inputs:
                     pulled |= dict.fromkeys(n for r in self.readers[value] if r in self.shapes and self._on_cpu(r)
                                             for n in names(self.nodes[r]))  # fmt: skip
         mend = "Fix the sizes that it is computed from: onnxfuse optimize --shape NAME=SIZE makes it a constant."
-        readers = ", ".join(dict.fromkeys(r for _, r in found))
-        copied = Blocker(
-            "copied shape", tuple(dict.fromkeys(n for n, _ in found)),
-            f"a number computed from shapes, on the CPU, is copied to the GPU, where it is data: {readers}", mend,
-        )  # fmt: skip
+        fixed = "Make that input a constant if it never changes; a replay would not see it change."
+        copied = [
+            Blocker(
+                "copied shape", tuple(dict.fromkeys(n for n, _ in pairs)),
+                f"{what}, on the CPU, is copied to the GPU, where it is data: "
+                f"{', '.join(dict.fromkeys(r for _, r in pairs))}", how,
+            )
+            for pairs, what, how in (
+                (found, "a number computed from shapes", mend),
+                (of_inputs, "a number computed from shapes and from an input of the model", fixed),
+            ) if pairs
+        ]  # fmt: skip
         kept = Blocker(
             "copied shape", tuple(pulled), "it reads a number computed from shapes beside an input of the model, and "
             "nothing else: ONNX Runtime keeps it on the CPU for that, whatever the input's size, and copies the input",
             mend,
         )  # fmt: skip
-        return [copied] * bool(found) + [kept] * bool(pulled)
+        return copied + [kept] * bool(pulled)
 
     def waits(self, names: _Names) -> list[Blocker]:
         """Return the nodes on CUDA that wait for the GPU; ONNX Runtime refuses them only as it captures."""
@@ -311,20 +319,26 @@ class _Placed:
         return any(self.nodes[j].op_type in COPIES for j in (*self._around(i), *shared))
 
     def _arithmetic_on_shapes(self) -> set[int]:
-        on_host: set[str] = set()
-        found: set[int] = set()
-
         def dtype(value: str) -> int:
             known = self.types.get(value)
             return known.dtype if known is not None else 0
 
-        for i, n in enumerate(self.nodes):
-            if host.leaves_on_host(
-                n.op_type, n.domain, n.input, on_host, lambda v: v in self.small or v in self.inputs, dtype
-            ):
-                found.add(i)
-                on_host.update(n.output)
-        return found
+        on_host = host.computed_on_host(self.nodes, lambda v: v in self.small or v in self.inputs, dtype)
+        return {i for i, n in enumerate(self.nodes) if not on_host.isdisjoint(n.output)}
+
+    def _reads_an_input(self, i: int) -> bool:
+        """Return whether elements of an input of the model, not its shape alone, go into arithmetic on shapes."""
+        seen, waiting = {i}, [i]
+        while waiting:
+            node = self.nodes[waiting.pop()]
+            if node.domain == "" and node.op_type in host.SHAPE_READERS:
+                continue
+            if any(v in self.inputs for v in node.input):
+                return True
+            before = {self.producer[v] for v in node.input if v in self.producer} - seen
+            seen |= before
+            waiting += before
+        return False
 
     def _type(self, node: onnx.NodeProto) -> str:
         node = self.written.get(node.name, node)  # as it stood before Casts were put around it

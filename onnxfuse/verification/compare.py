@@ -176,7 +176,7 @@ def _reaching(
 def _wide(original: Source, fused: Source, model: onnx.ModelProto) -> tuple[Wide | None, str]:
     """Return the look at the fusions in float32 of a model of half precision; or why there is none."""
     try:
-        return Wide(lambda: load(original, "original"), step_of_half(model), load(fused, "fused")), ""
+        return Wide(lambda: load(original, "original"), step_of_half(model), lambda: load(fused, "fused")), ""
     except ModelError as error:
         return None, f"{error}"
 

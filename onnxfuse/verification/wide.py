@@ -55,13 +55,15 @@ class Difference:
 class Wide:
     """The fused model in float32, and how it differed from the truth in the cases so far.
 
-    `original` loads the original, which is moved where there is a difference to explain: mostly there is none, and four
-    runs of a case take as long as all else. Raises ModelError where the fused model does not open.
+    `original` and `fused` load the models. The original is moved where there is a difference to explain: mostly there
+    is none, and four runs of a case take as long as all else. Raises ModelError where the fused model does not open.
     """
 
-    def __init__(self, original: Callable[[], onnx.ModelProto], eps: float, fused: onnx.ModelProto) -> None:
-        self.original, self.eps = original, eps
-        self.fused = in_float32(fused)
+    def __init__(
+        self, original: Callable[[], onnx.ModelProto], eps: float, fused: Callable[[], onnx.ModelProto]
+    ) -> None:
+        self.original, self.eps, self.load_fused = original, eps, fused
+        self.fused = in_float32(fused())
         self.found: list[Difference] = []
 
     @cached_property
@@ -69,6 +71,11 @@ class Wide:
         """What runs the original with moved weights, each time others."""
         original = self.original()
         return [in_float32(with_moved_weights(original, seed)) for seed in range(MOVES)]
+
+    @cached_property
+    def rounded_again(self) -> bool:
+        """Whether the fused model holds weights that the original does not: computed from its own, and rounded."""
+        return not _weights(self.load_fused()) <= _weights(self.original())
 
     def add(self, inputs: dict[str, npt.NDArray[np.generic]], truth: Arrays) -> Arrays:
         """Take one more case; return what the fused model gives in float32.
@@ -126,6 +133,18 @@ def with_moved_weights(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
             if node.op_type == "Constant" and attribute.HasField("t"):
                 attribute.t.CopyFrom(moved(attribute.t))
     return copy
+
+
+def _weights(model: onnx.ModelProto) -> set[tuple[int, int, int]]:
+    """Return what is the same of half weights in any order: how many elements, the sums of their bits and squares."""
+    constants = [a.t for n in nodes_of(model.graph) for a in n.attribute if n.op_type == "Constant" and a.HasField("t")]
+    found = set[tuple[int, int, int]]()
+    for tensor in (*model.graph.initializer, *constants):
+        if tensor.data_type in NARROWER[TensorProto.FLOAT]:
+            bits = numpy_helper.to_array(tensor).ravel().view(np.uint16).astype(np.uint64)
+            if bits.size > 1:  # a scale or an epsilon is no weight
+                found.add((bits.size, int(bits.sum()), int(np.square(bits).sum())))
+    return found
 
 
 def _difference(

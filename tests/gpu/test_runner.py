@@ -11,6 +11,8 @@ import pytest
 import onnxfuse
 from onnxfuse import runtime
 from tests.gpu.test_session import chain_feeds
+from tests.rewrite.small import parse
+from tests.rewrite.test_numbers_on_gpu import LEGACY as NUMBERS
 from tests.runtime import fused_models as models
 from tests.runtime.test_runner import HEAD, REASONS
 
@@ -35,6 +37,22 @@ def test_replays_compute_what_plain_runs_do() -> None:
             np.testing.assert_allclose(kept, expected(**given), rtol=4e-6, atol=4e-6)
     assert run.why_not == ""
     assert run.replayed > run.plain
+
+
+def test_numbers_from_shapes_are_right_in_replays() -> None:
+    """They are arguments of launches: each shape's graph has its own."""
+    model = parse(NUMBERS)
+    plain = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    run = onnxfuse.runner(onnxfuse.optimize(model))
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        for shape in ((3, 5), (31, 7)):
+            given = {"x": rng.standard_normal(shape, np.float32), "ids": rng.integers(-9, 9, shape)}
+            found = run(given)
+            for output, wanted in zip(plain.get_outputs(), plain.run(None, given), strict=True):
+                np.testing.assert_allclose(found[output.name], wanted, rtol=2e-3, atol=2e-3)  # one is of float16
+    assert run.why_not == ""
+    assert run.replayed > 0
 
 
 def test_arrays_stay_on_the_device() -> None:

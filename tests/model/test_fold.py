@@ -154,3 +154,26 @@ def test_a_number_in_many_places_stays_one() -> None:
     text = """g (float[N,100000] x) => (float[N,100000] y)
       <float k = {2}, int64[1] many = {100000}> { b = Expand (k, many)  y = Add (x, b) }"""
     assert onnxfuse.optimize(parse(HEAD + text), rules=[]).ByteSize() < 1000
+
+
+def test_a_whole_shape_in_another_order_stays() -> None:
+    """Two nodes give it, an extent at a time six. Channels-last regions write it so, and come out as they went in."""
+    norm = """flat{n} = Constant <value_ints = [0, 1, -1]> ()  s{n} = Shape ({v})  r{n} = Reshape ({v}, flat{n})
+      i{n} = InstanceNormalization (r{n}, scale, zero)  b{n} = Reshape (i{n}, s{n})"""
+    model = parse(
+        HEAD
+        + f"""g (float16[N,3,H,W] x) => (float16[N,16,P,Q] y)
+        <float16[1] scale = {{1}}, float16[1] zero = {{0}}, float16[16] shift = {{{", ".join("1" * 16)}}}> {{
+      c = Conv <kernel_shape = [3,3], strides = [2,2], pads = [1,1,1,1]> (x, w)  {norm.format(n=0, v="c")}
+      d = Conv <kernel_shape = [1,1]> (b0, v)  a = Add (c, d)  {norm.format(n=1, v="a")}
+      y = Conv <kernel_shape = [3,3], pads = [1,1,1,1]> (b1, u, shift)
+    }}"""
+    )
+    rng = np.random.default_rng(0)
+    for name, shape in {"w": (16, 3, 3, 3), "v": (16, 16, 1, 1), "u": (16, 16, 3, 3)}.items():
+        weight = rng.standard_normal(shape).astype(np.float16)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(weight, name))
+    made = onnxfuse.optimize(model)
+    shapes = [n.op_type for n in made.graph.node if n.op_type in ("Shape", "Gather", "Concat")]
+    assert shapes == ["Shape", "Gather"] * 2
+    assert onnxfuse.optimize(made).SerializeToString(deterministic=True) == made.SerializeToString(deterministic=True)

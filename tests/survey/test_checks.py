@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 
 import onnxfuse
-from models.survey import inputs, racing
-from models.survey.checks import ONE_SHAPE, Examined, changing, examined, original_on_cpu
+from models.survey import as_run, inputs, racing
+from models.survey.checks import ONE_SHAPE, Examined, changing, examined, optimized, original_on_cpu, planned
 from models.survey.racing import contenders
 from onnxfuse.model.isolation import Crash, Progress, apart
 from onnxfuse.profiling.bound import opened
@@ -64,6 +64,21 @@ def test_sessions_that_are_timed_beside_other_workers_start_no_threads(tmp_path:
     ]
     assert len(sessions) == 6
     assert len(os.listdir("/proc/self/task")) == before
+
+
+def test_ops_are_planned_at_the_shapes_that_they_have_when_they_run(tmp_path: Path) -> None:
+    """Inference does not know how much of a table a computed mask leaves; a batch of one is among the cases."""
+    nodes = """t = Constant <value_floats = [0.5, -1.5, 2.5]> ()  none = Constant <value_float = 0.0> ()
+      z = ReduceMax <keepdims = 0> (x)  h = Sub (z, z)  m = Less (h, t)  c = Compress (t, m)  e = Exp (c)  r = Neg (e)
+      i = Constant <value_ints = [0]> ()  s = ReduceSum (r, i)  a = Exp (x)  b = Neg (a)  y = Add (b, s)"""
+    one = Examined(written(nodes, tmp_path), tmp_path, ())
+    for step in (original_on_cpu, optimized, planned):
+        step(one)
+    assert [case["x"].shape for case in one.ones] == [(1, 4)]
+    shapes = as_run.input_shapes(onnx.load(one.fused), [*one.cases(), *one.ones])
+    summed, added = (next(found for name, found in shapes.items() if what in name) for what in ("Sum", "NegAdd"))
+    assert (summed, {first for first, _ in added}) == ({((2,),)}, {(1, 4), (2, 4), (3, 4)})
+    assert "without_shapes" not in one.facts
 
 
 def racing_on_cpu(path: Path, dying: tuple[str, str], *, progress: Progress) -> dict[str, Any] | Crash:

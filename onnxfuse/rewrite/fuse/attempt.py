@@ -1,6 +1,6 @@
 """One attempt to fuse: where it starts, the region that grows from there, and what it has to heed."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onnxfuse.kernels import Growth
@@ -24,8 +24,8 @@ class Surroundings:
     """Values that are computed before the first run."""
     choices: Choices | None
     """What was measured; None: what the rules say of cost holds."""
-    heads: tuple[Anchor, ...]
-    """Of the rules whose kernels take the pointwise work after them."""
+    heads: Mapping[str, Sequence[Anchor]]
+    """Of the rules whose kernels take the pointwise work after them, by the operators that they end in."""
     ops: dict[str, FusedOp]
     """Those made so far, by their names."""
     alone: set[Node] = field(default_factory=set)

@@ -19,7 +19,7 @@ from onnxfuse.rewrite.fuse.pointwise import computed_once, host_values
 from onnxfuse.rewrite.fuse.proof import proven_op, unproven
 from onnxfuse.rewrite.fuse.start import start_at
 from onnxfuse.rewrite.language import order
-from onnxfuse.rewrite.language.fuse_table import THROUGH_LIBRARY, Anchor, Fuse
+from onnxfuse.rewrite.language.fuse_table import THROUGH_LIBRARY, Anchor, Fuse, by_operator
 from onnxfuse.rewrite.language.pattern import PatternNode
 from onnxfuse.rewrite.language.rule_file import Rule
 from onnxfuse.rewrite.match.cause import Cause
@@ -48,7 +48,13 @@ def fuse(
     """
     fusing = order.fusing(rules)
     around = Surroundings(host_values(graph), computed_once(graph), choices, _heads([how for _, how in fusing]), ops)
-    splits = [s for _, how in fusing for node in list(graph.nodes) if (s := _split(graph, how, node)) is not None]
+    splits = [
+        s
+        for _, how in fusing
+        if how.splits
+        for node in list(graph.nodes)
+        if (s := _split(graph, how, node)) is not None
+    ]
     for rule, how in fusing:
         told = len(report.stopped)
         while _fuse_by(graph, rule, how, report, around) and how.wants(Growth.SIBLINGS):
@@ -64,6 +70,8 @@ def _fuse_by(graph: Graph, rule: Rule, how: Fuse, report: Report, around: Surrou
     before = len(report.applied)
     # What a larger anchor holds may be a smaller one: from the end of the graph the larger comes first.
     for node in _in_turn(graph, how):
+        if how.anchors and node.op not in how.roots:
+            continue
         if node.order < 0 or node.domain == DOMAIN or node in around.alone or _off_gpu(node, around):
             continue
         fuse_at = _join_at if how.wants(Growth.CONCAT) else _fuse_at
@@ -96,10 +104,10 @@ def _off_gpu(node: Node, around: Surroundings) -> bool:
     return all(o in around.host or o in around.once for o in node.outputs if o)
 
 
-def _heads(hows: Sequence[Fuse]) -> tuple[Anchor, ...]:
+def _heads(hows: Sequence[Fuse]) -> dict[str, list[Anchor]]:
     anchors = (a for how in hows if _takes_what_follows(how) for a in how.anchors)
     # What is pointwise through and through takes what follows it for no less than another kernel would.
-    return tuple(a for a in anchors if any(not _is_pointwise(n) for n in a.pattern.nodes))
+    return by_operator(a for a in anchors if any(not _is_pointwise(n) for n in a.pattern.nodes))
 
 
 def _is_pointwise(node: PatternNode) -> bool:

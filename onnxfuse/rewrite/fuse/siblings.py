@@ -25,7 +25,7 @@ def take_siblings(attempt: Attempt) -> None:
             or shapes_differ(graph.type(node.outputs[0]).shape, graph.type(attempt.start.value).shape)
         ):
             continue
-        matches = (anchored(graph, a, node, around) for a in how.anchors)
+        matches = (anchored(graph, a, node, around) for a in how.anchors_at.get(node.op, ()))
         if any(isinstance(m, Match) and m.values[step.input] == shared for m in matches):
             found.append(node)
     parts = -(-(1 + len(found)) // kernels.TEMPLATES[how.template].beside)

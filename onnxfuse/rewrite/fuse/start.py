@@ -31,33 +31,35 @@ def start_at(graph: Graph, how: Fuse, node: Node, around: Surroundings) -> Start
         untyped = any(not graph.type(v).dtype for v in (*node.reads, *node.outputs))
         return Refusal(node.name, Cause("untyped" if untyped else "outside", seen=reason), 1, 1, (node.name,))
     furthest: Refusal | None = None
-    for anchor in how.anchors:
-        found = anchored(graph, anchor, node, around)
+    for anchor in how.anchors_at.get(node.op, ()):
+        found = anchored(graph, anchor, node, around, furthest)
         if isinstance(found, Match):
             return _start_from(graph, how, anchor, found, node, around)
-        if found is not None and (furthest is None or found.nearness > furthest.nearness):
-            furthest = found
+        furthest = found or furthest
     # A node that was not split for a reason of its own is told by that reason, not by the spelling it was left in.
     for split in how.splits:
-        found = find(graph, split.source, split.where, node) if node.op in split.source.root.operators else None
-        if isinstance(found, Refusal) and (furthest is None or found.nearness > furthest.nearness):
-            furthest = found
+        if node.op in split.source.root.operators:
+            found = find(graph, split.source, split.where, node, furthest)
+            furthest = found if isinstance(found, Refusal) else furthest
     return furthest
 
 
-def anchored(graph: Graph, anchor: Anchor, node: Node, around: Surroundings) -> Match | Refusal | None:
-    """Return the match of `anchor` at `node`, or its refusal; where nothing was measured, cost refuses too."""
-    if node.op not in anchor.pattern.root.operators:
-        return None
+def anchored(
+    graph: Graph, anchor: Anchor, node: Node, around: Surroundings, known: Refusal | None = None
+) -> Match | Refusal | None:
+    """Return the match of `anchor`, one of those for its operator, at `node`, or a refusal that got beyond `known`.
+
+    Where nothing was measured, cost refuses too.
+    """
     decides = around.choices is None and not anchor.kernel  # else it chooses between the kernel and the library's op
     asked = (*anchor.where, *anchor.cost) if decides else anchor.where
-    return find(graph, anchor.pattern, asked, node)
+    return find(graph, anchor.pattern, asked, node, known)
 
 
 def takes(graph: Graph, node: Node, around: Surroundings) -> bool:
     """Return whether the kernel of some rule begins at `node` and takes what follows it."""
     alone = node in around.alone or node.order < 0 or bool(node.domain)
-    return not alone and any(isinstance(anchored(graph, a, node, around), Match) for a in around.heads)
+    return not alone and any(isinstance(anchored(graph, a, node, around), Match) for a in around.heads.get(node.op, ()))
 
 
 def _start_from(

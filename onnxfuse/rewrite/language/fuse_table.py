@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from onnxfuse import kernels
@@ -79,6 +80,16 @@ class Fuse:
     least: int
     """With fewer grown nodes than this, nothing is fused."""
 
+    @cached_property
+    def anchors_at(self) -> Mapping[str, Sequence[Anchor]]:
+        """The anchors that may end in an operator, by its name."""
+        return by_operator(self.anchors)
+
+    @cached_property
+    def roots(self) -> frozenset[str]:
+        """The operators at which an anchor or a split may stand."""
+        return frozenset(self.anchors_at).union(*(s.source.root.operators for s in self.splits))
+
     def step(self, kind: Growth) -> Step | None:
         """Return the step of this kind, None where the rule does not want it."""
         return next((s for s in self.steps if s.kind is kind), None)
@@ -86,6 +97,15 @@ class Fuse:
     def wants(self, *kinds: Growth) -> bool:
         """Return whether the rule wants one of these steps."""
         return any(s.kind in kinds for s in self.steps)
+
+
+def by_operator(anchors: Iterable[Anchor]) -> dict[str, list[Anchor]]:
+    """Return the anchors by the operators that they may end in, in their order."""
+    found: dict[str, list[Anchor]] = {}
+    for anchor in anchors:
+        for op in anchor.pattern.root.operators:
+            found.setdefault(op, []).append(anchor)
+    return found
 
 
 def read_fuse(reader: Reader, table: dict[str, Any]) -> Fuse:

@@ -65,17 +65,17 @@ class PatternNode:
     alternatives: tuple["Alternative", ...] = ()
     """The spellings of a part that a rule has named, where the node stands for one; no operator then."""
 
-    @property
+    @cached_property
     def is_class(self) -> bool:
         """Whether it stands for any operator of a class."""
         return not self.domain and self.op in CLASSES and not self.alternatives
 
-    @property
+    @cached_property
     def operators(self) -> frozenset[str]:
         """The operators that may stand there: its own, or those of its class."""
         return CLASSES[self.op] if self.is_class else frozenset({self.op})
 
-    @property
+    @cached_property
     def constant(self) -> np.ndarray | None:
         """The value that a Constant node of the pattern wants, None for any other operator."""
         if self.op != "Constant" or not self.attributes:
@@ -108,7 +108,11 @@ class Pattern:
 
     def producer(self, value: str) -> PatternNode | None:
         """Return the node of the pattern that yields `value`, None for an input of the pattern."""
-        return next((n for n in self.nodes if value in n.outputs), None)
+        return self._producers.get(value)
+
+    @cached_property
+    def _producers(self) -> dict[str, PatternNode]:
+        return {o: n for n in reversed(self.nodes) for o in n.outputs}
 
     @cached_property
     def root(self) -> PatternNode:

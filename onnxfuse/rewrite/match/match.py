@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -12,8 +12,11 @@ from onnxfuse.kernels import is_pointwise
 from onnxfuse.model import schema
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.rewrite.language.pattern import NEWEST, Pattern, PatternNode, choices
-from onnxfuse.rewrite.match.cause import CONDITIONS, Cause
+from onnxfuse.rewrite.match.cause import Cause
 from onnxfuse.rewrite.match.refusal import Refusal as Refusal
+from onnxfuse.rewrite.match.trace import Bound as Bound
+from onnxfuse.rewrite.match.trace import Match as Match
+from onnxfuse.rewrite.match.trace import Trace as Trace
 
 SMALL = 64
 """Elements below which two constants are one value where their numbers are the same: axes, scales, shapes."""
@@ -25,101 +28,45 @@ exporters write it with four to eight digits. Nearest distinct constants of know
 HALF = 2
 """Bytes of the least element type whose roundings still are the number: float8 has three bits of it."""
 
-Bound = str | np.ndarray
-"""What a name of the pattern stands for: a value of the graph ("" for an absent one), or a constant that the model
-holds as an attribute."""
 
-
-@dataclass(frozen=True)
-class Match:
-    """A place where a pattern stands."""
-
-    pattern: Pattern
-    """The pattern, with the spellings that stand here."""
-    nodes: dict[PatternNode, Node] = field(default_factory=dict)
-    values: dict[str, Bound] = field(default_factory=dict)
-    """What each name of the pattern stands for."""
-    labels: dict[str, schema.AttributeValue | tuple[onnx.AttributeProto, ...] | None] = field(default_factory=dict)
-    """What each attribute label stands for."""
-
-    def refusal(self, cause: Cause) -> Refusal:
-        """Return why nothing is done at this place, where all of the pattern stands."""
-        found = tuple(n.name for n in self.nodes.values())
-        return Refusal(self.nodes[self.pattern.root].name, cause, len(found), len(found), found, whole=True)
-
-
-class Trace:
-    """Remembers the furthest point that a matching attempt reached."""
-
-    def __init__(self, lenient: PatternNode | None = None) -> None:
-        self.lenient = lenient
-        """The node of the pattern whose attributes and outputs may be any: to see whether all else stands there."""
-        self.unlike: tuple[PatternNode, Match] | None = None
-        """Where attributes or outputs were others: the node of the pattern that was wanted, and what had matched."""
-        self.furthest: Refusal | None = None
-        self.at: Node | None = None
-        """Where that was."""
-        self.missed: tuple[PatternNode, Match] | None = None
-        """Where another operator stood: the node of the pattern that was wanted, and what had matched."""
-
-    def stop(
-        self, node: Node, cause: Cause, match: Match, *, there: bool = False, whole: bool = False, held: int = 0
-    ) -> bool:
-        """Note that an attempt stopped here, with what had matched; return whether it is the furthest.
-
-        `there`: the node's operator is right, too. `whole`: all of the pattern stood there, and so many of the
-        conditions `held`.
-        """
-        depth, size = len(match.nodes) + there, match.pattern.least
-        if self.furthest is None or (depth > 1 or depth >= size) >= self.furthest.nearness[0]:
-            stopped = Refusal(node.name, cause, depth, max(size, depth), whole=whole, held=held)
-            if self.furthest is None or stopped.nearness > self.furthest.nearness:
-                found = (*(n.name for n in match.nodes.values()), *([node.name] if there else []))
-                self.at, self.missed, self.unlike = node, None, None
-                self.furthest = replace(stopped, nodes=found, names=_spoken_of(cause, match))
-                return True
-        return False
-
-
-def between(graph: Graph, trace: Trace) -> Refusal | None:
-    """Return the furthest refusal, and how far the pattern stands beyond what stopped it.
+def between(graph: Graph, trace: Trace, known: Refusal | None = None) -> Refusal | None:
+    """Return the furthest refusal, and how far the pattern stands beyond what stopped it; None if `known` got as far.
 
     Where an elementwise node stands before all that was wanted, as far as that goes. Where an attribute is another one
     and all else stands, its nodes are those of all. The cause stays: it is the first that has to be mended.
     """
-    refusal, node = trace.furthest, trace.at
-    if refusal is None or node is None:
+    further = _before(graph, trace)
+    reached = trace.nearness if further is None else further.nearness
+    if known is not None and reached <= known.nearness:
+        return None
+    refusal, node = further or trace.furthest, trace.at
+    if refusal is None or node is None or trace.unlike is None:
         return refusal
-    if trace.unlike is not None:
-        probe = Trace(trace.unlike[0])
-        found = next(_match_node(trace.unlike[0], graph, node, trace.unlike[1], probe), None)
-        # Another spelling of the rule may be what is meant: this one is no nearer for it, it only has part in more.
-        return refusal if found is None else replace(refusal, nodes=tuple(n.name for n in found.nodes.values()))
-    if trace.missed is None or not is_pointwise(node.op, node.domain):
-        return refusal
+    probe = Trace(trace.unlike[0])
+    found = next(_match_node(trace.unlike[0], graph, node, trace.unlike[1], probe), None)
+    # Another spelling of the rule may be what is meant: this one is no nearer for it, it only has part in more.
+    return refusal if found is None else replace(refusal, nodes=tuple(n.name for n in found.nodes.values()))
+
+
+def _before(graph: Graph, trace: Trace) -> Refusal | None:
+    """Return how far the pattern stands before the elementwise node that stopped it, None where it does not at all."""
+    node = trace.at
+    if node is None or trace.missed is None or not is_pointwise(node.op, node.domain):
+        return None
     wanted, match = trace.missed
     for before in (p for v in node.inputs if v and (p := graph.producer(v)) is not None):
+        if before.op not in wanted.operators or before.domain != wanted.domain:
+            continue
         probe = Trace()
         found = next(_match_node(wanted, graph, before, match, probe), None)
         matched = None if found is None else tuple(n.name for n in found.nodes.values())
-        if matched is None and probe.furthest is not None:
-            matched = probe.furthest.nodes
-        if matched is not None and len(matched) > refusal.depth:
+        if matched is None and (stopped := probe.furthest) is not None:
+            matched = stopped.nodes
+        if matched is not None and len(matched) > len(match.nodes) and (refusal := trace.furthest) is not None:
             cause = Cause("between", f"{before.op} {before.name}", node.op, wanted.op)
             size = max(refusal.size, len(matched))
             return replace(refusal, cause=cause, depth=len(matched), size=size, nodes=matched)
-    return refusal
-
-
-def _spoken_of(cause: Cause, match: Match) -> tuple[tuple[str, str], ...]:
-    """Return the names of the pattern that the words of a condition have, with the values that they stand for."""
-    if cause.kind not in CONDITIONS:
-        return ()
-    words = dict.fromkeys(
-        word for call in re.findall(r"\w\(([^()]*)\)", cause.text) for word in re.findall(r"\w+", call)
-    )
-    bound = {word: match.values.get(word) for word in words}
-    return tuple((word, value) for word, value in bound.items() if isinstance(value, str) and value not in ("", word))
+    return None
 
 
 def matches(pattern: Pattern, graph: Graph, node: Node, trace: Trace) -> Iterator[Match]:
@@ -170,7 +117,7 @@ def _match_node(wanted: PatternNode, graph: Graph, node: Node, match: Match, tra
             trace.unlike = wanted, match
         if wanted is not trace.lenient:
             return
-        bound = replace(match, nodes=dict(match.nodes), values=dict(match.values))
+        bound = match.copy()
     lacks = not set(wanted.outputs[len(node.outputs) :]).isdisjoint(match.pattern.outputs)
     if lacks or any(v for v in node.outputs[len(wanted.outputs) :]):
         cause = Cause("arity", "", f"{len(node.outputs)} outputs", str(len(wanted.outputs)))
@@ -221,11 +168,12 @@ def _match_value(name: str, graph: Graph, reader: Node, operand: Bound, match: M
     wanted = match.pattern.producer(name)
     if wanted is not None and wanted.alternatives:
         for spelled in choices(match.pattern, wanted):
-            yield from _match_value(name, graph, reader, operand, replace(match, pattern=spelled), trace)
+            other = Match(spelled, match.nodes, match.values, match.labels)
+            yield from _match_value(name, graph, reader, operand, other, trace)
     elif _absent(operand) and name not in match.pattern.optional:
         trace.stop(reader, Cause("missing", name), match)
     elif wanted is None:
-        yield replace(match, values={**match.values, name: operand})
+        yield match.binding(name, operand)
     elif wanted.op == "Constant":
         yield from _match_constant(wanted, name, graph, reader, operand, match, trace)
     elif isinstance(operand, str) and (producer := graph.producer(operand)) is not None:
@@ -244,20 +192,20 @@ def _match_constant(
     if array is None:
         trace.stop(reader, Cause("not constant", str(operand)), match)
         return
-    values = {**match.values, name: operand}
+    bound = match.binding(name, operand)
     expected = wanted.constant
     if expected is None:
         if array.size != 1:
             trace.stop(reader, Cause("number", name, str(list(array.shape))), match)
             return
         (label,) = wanted.open.values()
-        yield replace(match, values=values, labels={**match.labels, label: array.reshape(-1)[0].item()})
+        yield replace(bound, labels={**match.labels, label: array.reshape(-1)[0].item()})
         return
     if array.size != expected.size or not _are_these(array.reshape(-1), expected.reshape(-1)):
         one = array.size == expected.size == 1
         trace.stop(reader, Cause("constant" if one else "list", name, _number(array), _number(expected)), match)
         return
-    yield replace(match, values=values)
+    yield bound
 
 
 def _are_these(array: np.ndarray, expected: np.ndarray) -> bool:
@@ -279,7 +227,9 @@ def _are_these(array: np.ndarray, expected: np.ndarray) -> bool:
 def _match_attributes(wanted: PatternNode, graph: Graph, node: Node, match: Match) -> Match | Cause:
     """Return a match with the node's attributes bound, or the reason why they do not fit."""
     moved = schema.moved(node.op, node.domain, graph.opset)
-    have = {k: v for k, v in graph.attributes(node).items() if k not in moved}
+    have = graph.attributes(node)
+    if moved:
+        have = {k: v for k, v in have.items() if k not in moved}
     newest = schema.defaults(node.op, node.domain, NEWEST)
     labels = dict(match.labels)
     for name, value in wanted.attributes.items():
@@ -295,13 +245,13 @@ def _match_attributes(wanted: PatternNode, graph: Graph, node: Node, match: Matc
     others = {k: v for k, v in have.items() if k not in wanted.attributes and k not in wanted.open}
     if wanted.rest is not None:
         labels[wanted.rest] = tuple(a for a in node.proto.attribute if a.name in others)
-        return replace(match, nodes=dict(match.nodes), values=dict(match.values), labels=labels)
+        return Match(match.pattern, {**match.nodes}, {**match.values}, labels)
     for name, value in others.items():
         default = newest.get(name, _NEUTRAL.get(name))
         if not _equal(default, value) and not _fills(node.op, name, value):
             default_text = "no such attribute" if default is None else _plain(default)
             return Cause("attribute", name, _plain(value), default_text, node.op)
-    return replace(match, nodes=dict(match.nodes), values=dict(match.values), labels=labels)
+    return Match(match.pattern, {**match.nodes}, {**match.values}, labels)
 
 
 def _itself(value: schema.AttributeValue | None) -> object:

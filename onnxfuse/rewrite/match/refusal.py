@@ -4,6 +4,18 @@ from dataclasses import dataclass
 
 from onnxfuse.rewrite.match.cause import CONDITIONS, SPELLINGS, Cause
 
+Nearness = tuple[bool, int, int, int]
+
+
+def nearness(depth: int, missing: int, kind: str, whole: bool, held: int) -> Nearness:
+    """Return what attempts compare by: more than the root's operator, then how much more is there than is missing.
+
+    Of two alike, what the rule asks of all that stands there says more than a spelling that does not fit, the more the
+    later it is asked, and a value that is not the one wanted says least: where operands go in any order, the wrong
+    order ends so.
+    """
+    return depth > 1 or not missing, depth - missing, depth, 2 + held if whole else int(kind != "other value")
+
 
 @dataclass(frozen=True)
 class Refusal:
@@ -45,15 +57,9 @@ class Refusal:
         return not self.missing or len(self.nodes) >= self.size
 
     @property
-    def nearness(self) -> tuple[bool, int, int, int]:
-        """What attempts compare by: more than the root's operator, then how much more is there than is missing.
-
-        Of two alike, what the rule asks of all that stands there says more than a spelling that does not fit, the more
-        the later it is asked, and a value that is not the one wanted says least: where operands go in any order, the
-        wrong order ends so.
-        """
-        kind = 2 + self.held if self.whole else int(self.cause.kind != "other value")
-        return self.depth > 1 or not self.missing, self.depth - self.missing, self.depth, kind
+    def nearness(self) -> Nearness:
+        """What attempts compare by."""
+        return nearness(self.depth, self.missing, self.cause.kind, self.whole, self.held)
 
     @property
     def far(self) -> bool:

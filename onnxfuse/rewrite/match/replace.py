@@ -1,11 +1,12 @@
 """Put a rewrite's replacement in the place of a match. What depends on constants alone is computed here, in float64."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 
 import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto
+from onnx.defs import OpSchema
 
 from onnxfuse.model import schema
 from onnxfuse.model.errors import ModelError
@@ -33,10 +34,6 @@ def instantiate(target: Pattern, graph: Graph, match: Match, optional: Mapping[s
     ends = set(target.outputs)
     folded = [n for n in target.nodes if ends.isdisjoint(n.outputs) and _mark_folded(n, constants)]
     kept = [n for n in target.nodes if n not in folded]
-    for node in kept:
-        reason = not_in_opset(node, graph.opset)
-        if reason:
-            return match.refusal(Cause("opset", seen=reason))
     names = {name: value for name, value in match.values.items() if isinstance(value, str)}
     names.update({o: str(match.values[o]) for o in target.outputs})
     base = root.outputs[0]
@@ -58,9 +55,13 @@ def instantiate(target: Pattern, graph: Graph, match: Match, optional: Mapping[s
         if output in names:
             graph.types[fresh] = graph.type(names[output])
         names[output] = fresh
-    protos = [
-        node_proto(n, {**names, **{v: constant[v, e] for (at, v), e in asked.items() if at is n}}, match) for n in kept
-    ]
+    protos = []
+    for node in kept:
+        proto = node_proto(node, {**names, **{v: constant[v, e] for (at, v), e in asked.items() if at is node}}, match)
+        reason = _write_as_of(proto, graph)
+        if reason:
+            return match.refusal(Cause("opset", seen=reason))
+        protos.append(proto)
     _keep_names(protos, match)
     return [Node(proto) for proto in protos]
 
@@ -197,17 +198,48 @@ def _float_type(graph: Graph, match: Match) -> int:
     return next((t for t in types if t in FLOATS), 0)
 
 
+def _write_as_of(node: NodeProto, graph: Graph) -> str | None:
+    """Write a node, which is in its newest form, as the operator set of `graph` has it; return why it cannot be.
+
+    What was an attribute there is one again where it is constant: the axes of a reduction. That a Split has as many
+    parts as outputs went without saying.
+    """
+    opset, old = graph.opset, schema.find(node.op_type, node.domain, graph.opset)
+    if old is None:
+        return _not_in_opset(node.op_type, node.domain, len(node.input), set(), opset)
+    for name, index in schema.moved(node.op_type, node.domain, opset).items():
+        value = node.input[index] if index < len(node.input) else ""
+        array = graph.constant(value)
+        if array is not None:
+            several = old.attributes[name].type in (OpSchema.AttrType.INTS, OpSchema.AttrType.FLOATS)
+            numbers = array.reshape(-1).tolist() if several else array.item()
+            node.attribute.append(onnx.helper.make_attribute(name, numbers))
+            node.input[index] = ""
+        elif value:
+            return f"{node.op_type} of opset {opset} cannot compute its {name}"
+    while node.input and not node.input[-1]:
+        del node.input[-1]
+    if node.op_type == "Split" and "num_outputs" not in old.attributes:
+        kept = [a for a in node.attribute if a.name != "num_outputs"]
+        del node.attribute[:]
+        node.attribute.extend(kept)
+    return _not_in_opset(node.op_type, node.domain, len(node.input), {a.name for a in node.attribute}, opset)
+
+
 def not_in_opset(node: PatternNode, opset: int) -> str | None:
     """Return why a node of a pattern cannot be written in version `opset` of the default domain, None where it can."""
-    if node.domain or node.op == "Constant":
+    return _not_in_opset(node.op, node.domain, len(node.inputs), {*node.attributes, *node.open}, opset)
+
+
+def _not_in_opset(op: str, domain: str, inputs: int, attributes: Set[str], opset: int) -> str | None:
+    if domain or op == "Constant":
         return None
-    found = schema.find(node.op, "", opset)
+    found = schema.find(op, "", opset)
     if found is None:
-        return f"{node.op} does not exist in opset {opset}"
+        return f"{op} does not exist in opset {opset}"
     # A Gemm without a bias is no older than opset 11.
-    fits = found.min_input <= len(node.inputs) <= found.max_input
-    if not fits or any(a not in found.attributes for a in (*node.attributes, *node.open)):
-        return f"{node.op} of opset {opset} cannot be written this way"
+    if not found.min_input <= inputs <= found.max_input or not attributes <= found.attributes.keys():
+        return f"{op} of opset {opset} cannot be written this way"
     return None
 
 

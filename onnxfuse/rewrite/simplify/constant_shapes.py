@@ -20,7 +20,7 @@ def fix_targets(graph: Graph) -> bool:
         if node.op not in TARGETS or node.domain or len(node.inputs) != 2 or graph.is_constant(node.inputs[1]):
             continue
         source, result = graph.type(node.inputs[0]).shape, graph.type(node.outputs[0]).shape
-        if source is None or result is None or graph.attributes(node).get("allowzero"):
+        if source is None or result is None:
             continue
         target = TARGETS[node.op](source, result)
         if target is None:
@@ -30,13 +30,19 @@ def fix_targets(graph: Graph) -> bool:
         new = onnx.NodeProto()
         new.CopyFrom(node.proto)
         new.input[1] = name
+        kept = [a for a in new.attribute if a.name != "allowzero" or not a.i]  # a 0 of the new target is a copy
+        del new.attribute[:]
+        new.attribute.extend(kept)
         graph.replace([node], [Node(new)])
         changed = True
     return changed
 
 
-def _reshape(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> list[int] | None:
-    """An extent of 0 in the target copies the operand's; one may be -1, what is left, where no other can be 0."""
+def reshaped(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> list[int] | None:
+    """Return the target of a Reshape from one shape to another, None where it is no constant.
+
+    An extent of 0 copies the operand's; one may be -1, what is left, where no other can be 0.
+    """
     target = [_extent(n, source[axis] if axis < len(source) else None) for axis, n in enumerate(result)]
     if target.count(None) == 1 and 0 not in target and _agree(source, result):
         return [-1 if n is None else n for n in target]
@@ -75,4 +81,4 @@ def _expand(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> list[int] | Non
     return known if len(known) == len(target) else None
 
 
-TARGETS = {"Reshape": _reshape, "Expand": _expand}
+TARGETS = {"Reshape": reshaped, "Expand": _expand}

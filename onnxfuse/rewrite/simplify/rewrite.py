@@ -77,7 +77,8 @@ def rewrite(graph: Graph, simplify: Sequence[Simplify], rules: Sequence[Rule], r
             if len(report.applied) > counted:
                 of_op, counted = _by_op(graph), len(report.applied)
             for node in _at_root(of_op, one):
-                outcome = _apply(graph, rule, one, node) if node.order >= 0 else None
+                known = near.get((rule.name, node))
+                outcome = _apply(graph, rule, one, node, known) if node.order >= 0 else None
                 if isinstance(outcome, Applied):
                     report.applied.append(outcome)
                     changed = True
@@ -154,8 +155,8 @@ def _keep_furthest(near: dict[tuple[str, Node], Near], rule: str, node: Node, re
         near[rule, node] = Near(rule, f"{node.op} {node.name}", refusal)
 
 
-def _apply(graph: Graph, rule: Rule, rewrite: Rewrite, node: Node) -> Applied | Refusal | None:
-    match = find(graph, rewrite.source, rewrite.where, node)
+def _apply(graph: Graph, rule: Rule, rewrite: Rewrite, node: Node, known: Near | None) -> Applied | Refusal | None:
+    match = find(graph, rewrite.source, rewrite.where, node, known.refusal if known is not None else None)
     if not isinstance(match, Match):
         return match
     bound = bind(rewrite.let, graph, match)
@@ -179,8 +180,13 @@ def bind(let: Sequence[Binding], graph: Graph, match: Match) -> Match | Refusal:
     return replace(match, labels=labels)
 
 
-def find(graph: Graph, pattern: Pattern, where: Sequence[Predicate], node: Node) -> Match | Refusal | None:
-    """Return the first match at `node` for which `where` holds; else the furthest refusal, None if nothing matched."""
+def find(
+    graph: Graph, pattern: Pattern, where: Sequence[Predicate], node: Node, known: Refusal | None = None
+) -> Match | Refusal | None:
+    """Return the first match at `node` for which `where` holds; else the furthest refusal, None if nothing matched.
+
+    A refusal that got no further than `known`, that of another spelling there, is None, too: it is not put together.
+    """
     trace = Trace()
     for match in matches(pattern, graph, node, trace):
         asked = (*where, *predicate.asked(match.pattern))
@@ -191,7 +197,7 @@ def find(graph: Graph, pattern: Pattern, where: Sequence[Predicate], node: Node)
                 break
         else:
             return match
-    furthest = between(graph, trace)
+    furthest = between(graph, trace, known)
     return None if furthest is None or trace.at is None else _with_rest(graph, furthest, trace.at)
 
 

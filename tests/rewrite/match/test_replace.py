@@ -283,3 +283,50 @@ def test_a_constant_that_is_asked_for_in_two_types_is_stored_in_both(tmp_path: P
     assert reads == {"Mul": [half], "Cast": [], "Add": [single], "Sub": [single]}
     assert [types[v] for v in made.graph.node[-1].input if v in types] == [half]
     assert_same_numbers(halved(parse(text)), made)
+
+
+TWICE = """
+summary = "The means of halves."
+[[rewrite]]
+from = '''(x, axes) => (y) { m = ReduceMean <keepdims = 1> (x, axes)  y = Neg (m) }'''
+to = '''(x, axes) => (y) {
+  a, b = Split <axis = 0, num_outputs = 2> (x)
+  m = ReduceMean <keepdims = 1> (a, axes)
+  n = ReduceMean <keepdims = 1> (b, axes)
+  s = Concat <axis = 0> (m, n)
+  y = Neg (s)
+}'''
+where = ["dim(x, 0) == 4"]
+"""
+
+
+@pytest.mark.parametrize("opset", [13, 17, 18, 21])
+def test_what_a_rule_writes_is_of_the_operator_set_of_the_model(opset: int, tmp_path: Path) -> None:
+    """A rule has the newest form; axes are an attribute before 18, and a Split's parts are not counted there."""
+    (tmp_path / "twice.toml").write_text(TWICE)
+    axes, given = (" <axes = [1]>", "") if opset < 18 else ("", ", axes")
+    held = "<int64[1] axes = {1}>" if given else ""
+    model = parse(
+        f"g (float[4,6] x) => (float[4,1] y) {held} {{ m = ReduceMean{axes} (x{given})  y = Neg (m) }}", opset
+    )
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    pipeline.run(made, rule_file.load(tmp_path))
+    onnx.checker.check_model(made, full_check=True)
+    assert ops(made) == ["Split", "ReduceMean", "ReduceMean", "Concat", "Neg"]
+    assert_same_numbers(model, made)
+
+
+def test_what_its_operator_set_cannot_say_is_refused(tmp_path: Path) -> None:
+    """Axes that are computed are an input, or nothing."""
+    computed = TWICE.replace(
+        "m = ReduceMean <keepdims = 1> (x, axes)  y = Neg (m)", "m = ReduceSum (x, axes)  y = Neg (m)"
+    )
+    (tmp_path / "twice.toml").write_text(computed)
+    text = """g (float[4,6] x, int64[1] axes) => (float[P,Q] y) { m = ReduceSum (x, axes)  y = Neg (m) }"""
+    found = {}
+    for opset in (17, 18):
+        model = parse(text, opset)
+        report = pipeline.run(model, rule_file.load(tmp_path))
+        found[opset] = [*(near.refusal.reason for near in report.near), *("applied" for _ in report.applied)]
+    assert found == {17: ["ReduceMean of opset 17 cannot compute its axes"], 18: ["applied"]}

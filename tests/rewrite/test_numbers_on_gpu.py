@@ -1,0 +1,99 @@
+"""A number computed from shapes that a kernel reads as data is written on the GPU by Range: the same number."""
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from onnxfuse.rewrite import pipeline
+from tests.rewrite.small import parse
+
+LEGACY = """g (float[N,S] x, int64[N,S] ids) => (float[N,S] y, int64[N,S] z, int64[N,S] below, bool[N,S] late,
+                                             float[N,S] w) {
+  s = Shape (x)  i0 = Constant <value = int64 {0}> ()  i1 = Constant <value = int64 {1}> ()
+  n = Gather (s, i0)  t = Gather (s, i1)
+  f = Cast <to = 1> (t)  r = Sqrt (f)  a = Relu (x)  y = Div (a, r)
+  p = Mul (n, t)  k = Abs (ids)  z = Add (k, p)
+  late = Less (k, t)
+  b = Sub (i0, p)  e = Cast <to = 6> (b)  c = Cast <to = 6> (ids)  g0 = Mul (c, e)  below = Cast <to = 7> (g0)
+  m = Cast <to = 10> (n)  h = Cast <to = 10> (a)  q = Mul (h, m)  v = Cast <to = 1> (q)  w = Add (v, f)
+}"""
+"""Numbers in int64, int32, float32 and float16, one of them below 0, one read twice."""
+
+INPUT = """g (float[N,8] x) => (float[N,8] y) {
+  s = Shape <start = 0, end = 1> (x)  n = Cast <to = 1> (s)  y = Mul (x, n) }"""
+"""ONNX Runtime would keep the Mul on the CPU: it reads an input of the model and a number from a shape."""
+
+LEFT = {
+    "arguments": """g (float[N,8] x) => (float[M,K] y) { s = Shape <start = 0, end = 1> (x)
+      o = Constant <value = int64[1] {-1}> ()  d = Concat <axis = 0> (s, o)  r = Reshape (x, d)  y = Relu (r) }""",
+    "an output": "g (float[N,8] x) => (int64[1] y) { s = Shape <start = 0, end = 1> (x)  y = Add (s, s) }",
+    "a small input": """g (float[N,8] x, int64[1] past) => (float[M] y) {
+      s = Shape <start = 0, end = 1> (x)  t = Add (s, past)  y = ConstantOfShape (t) }""",
+    "a part of an input": """g (float[N,8] x, int64[1] past) => (int64[N,8] y) {
+      s = Shape <start = 0, end = 1> (x)  t = Add (s, past)  k = Cast <to = 7> (x)  y = Add (k, t) }""",
+    "an input that is a shape": """g (float[N,8] x, int64[K] grid) => (float[M] y) {
+      s = Shape <start = 0, end = 1> (x)  t = Mul (s, grid)  y = ConstantOfShape (t) }""",
+    "an input that is a shape in the end": """g (float[N,8] x, int64[K] grid) => (float[M] y) {
+      s = Shape <start = 0, end = 1> (x)  t = Mul (s, grid)  u = Neg (t)  v = Abs (u)  y = ConstantOfShape (v) }""",
+    "no number": """g (float[N,2] x) => (float[N,2] y) {
+      s = Shape (x)  n = Cast <to = 1> (s)  a = Relu (x)  y = Mul (a, n) }""",
+    "never captured": """g (float[N,8] x, bool c) => (float[N,8] y) {
+      s = Shape <start = 0, end = 1> (x)  n = Cast <to = 1> (s)  a = Relu (x)  b = Mul (a, n)
+      y = If (c) <then_branch = a () => (float[N,8] t) { t = Relu (b) },
+                  else_branch = b () => (float[N,8] e) { e = Mul (b, n) }> }""",
+    "a limit": """g (float[N,8] x, float low) => (float[N,8] y) {
+      s = Shape <start = 0, end = 1> (x)  e = Squeeze (s)  n = Cast <to = 1> (e)  y = Clip (x, low, n) }""",
+}
+
+
+def both(before: onnx.ModelProto, after: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[list[np.ndarray]]:
+    cpu = ["CPUExecutionProvider"]
+    return [
+        onnxruntime.InferenceSession(m.SerializeToString(), providers=cpu).run(None, feeds) for m in (before, after)
+    ]
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3])
+def test_numbers_are_the_same(rows: int) -> None:
+    """In every element type, each drawn once however many read it; optimizing again changes nothing."""
+    model = parse(LEGACY)
+    made = parse(LEGACY)
+    pipeline.run(made, rules=())
+    assert pipeline.count_ops(made)["Range"] == 4  # n, t, n * t and -n * t
+    assert pipeline.count_ops(made)["Sqrt"] == 1  # none is left on the CPU, where nobody reads it
+    rng = np.random.default_rng(rows)
+    feeds = {"x": rng.standard_normal((rows, 5), np.float32), "ids": rng.integers(-9, 9, (rows, 5))}
+    for mine, theirs in zip(*both(made, model, feeds), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    again = onnx.ModelProto()
+    again.CopyFrom(made)
+    pipeline.run(again, rules=())
+    assert again.SerializeToString(deterministic=True) == made.SerializeToString(deterministic=True)
+
+
+def test_an_input_beside_a_number_is_read_on_the_gpu() -> None:
+    """Only the number goes another way; the input is read as before."""
+    made = parse(INPUT)
+    pipeline.run(made, rules=())
+    (product,) = (n for n in made.graph.node if n.op_type == "Mul")
+    assert product.input[0] == "x"
+    assert product.input[1].endswith("on_gpu")
+    x = np.ones((3, 8), np.float32)
+    mine, theirs = both(made, parse(INPUT), {"x": x})
+    np.testing.assert_array_equal(mine[0], theirs[0])
+
+
+@pytest.mark.parametrize("name", list(LEFT))
+def test_what_is_read_on_the_cpu_stays_there(name: str) -> None:
+    """Kernels' arguments, outputs, what an input has a part in, and the limits of Clip; what no graph holds, too."""
+    made = parse(LEFT[name])
+    pipeline.run(made, rules=())
+    assert pipeline.count_ops(made)["Range"] == 0
+
+
+def test_older_operator_sets_have_no_range() -> None:
+    """Nothing is written that is not there."""
+    made = parse(INPUT.replace("Shape <start = 0, end = 1> (x)", "Shape (x)").replace("[N,8]", "[N]"), opset=10)
+    pipeline.run(made, rules=())
+    assert pipeline.count_ops(made)["Range"] == 0
