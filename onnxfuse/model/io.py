@@ -84,6 +84,8 @@ def _data(path: Path) -> bytes:
         if stat.S_ISCHR(known.st_mode) or stat.S_ISBLK(known.st_mode):
             raise ModelError(f"{path}: is a device, which does not end", "Give an .onnx file.")
         if known.st_size >= PROTOBUF_READS:
+            with path.open("rb") as file:
+                _refuse_known(file.read(formats.HEAD), str(path))
             raise ModelError(
                 f"{path}: has {known.st_size / 1e9:.1f} GB, and no .onnx file has more than 2",
                 "Is it the file with the weights? Give the model beside it.",
