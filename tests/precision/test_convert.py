@@ -191,6 +191,16 @@ def test_mixed_takes_bfloat16_where_the_range_is_left() -> None:
     assert report.half
 
 
+def test_each_of_several_models_tells_how_it_was_converted(big: Path, onnxfuse_command: Command) -> None:  # noqa: F811
+    """And what else is to be known of it."""
+    text = '<ir_version: 3, opset_import: ["" : 6]> g (float[4,8] x) => (float[4,8] y) { y = Tanh (x) }'
+    onnx.save(onnx.parser.parse_model(text), big / "old.onnx")
+    out = onnxfuse_command("optimize", "big.onnx", "old.onnx", "-o", "made", "--precision", "float16").out
+    assert "big.onnx: precision: float16: relative RMS error" in out
+    assert "3 of 4 float nodes kept" in out
+    assert "old.onnx: note: opset 6 is older" in onnxfuse_command("optimize", "old.onnx", "-o", "made").out
+
+
 def test_guard_looks_at_fusions_of_the_converted_model() -> None:
     """Both at once: what was converted is the original of the guard."""
     made = optimize(model_of(BIG), Options(precision=lowering("float16"), guard=Guarding()))
