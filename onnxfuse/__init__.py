@@ -42,6 +42,11 @@ def __getattr__(name: str) -> Any:
     return Options
 
 
+def __dir__() -> list[str]:
+    """Return what there is for callers: what completion offers."""
+    return [*__all__, "__version__"]
+
+
 __all__ = [
     "CrashError",
     "DeviceError",

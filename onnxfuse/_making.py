@@ -38,6 +38,7 @@ def optimize(
     tolerance: float | None = None,
     io_precision: str = "float32",
     keep_fp32: Sequence[str] = (),
+    seconds: float | None = None,
     custom_ops: Sequence[str | Path] = (),
     progress: Callable[[str], Any] | bool | None = None,
 ) -> onnx.ModelProto:
@@ -57,10 +58,11 @@ def optimize(
     without which an output leaves the contract of lower precision, stay float32, and a warning says how many. `inputs`:
     files or arrays by name to measure that on, by default made-up ones. `tolerance`: the relative RMS error that
     outputs may have. `io_precision`: the type of float32 inputs and outputs. `keep_fp32`: nodes that stay float32
-    whatever was measured: names, values, operators, or patterns of these. `custom_ops`: libraries with operators of
-    your own, for ONNX Runtime to load: they tell the types of what these give, and run them for `guard`. `progress`:
-    True shows a bar, False none, None one in a notebook alone; a function is called with each step. The full account is
-    `.lowered` of what `onnxfuse.api.optimizing.optimize` returns.
+    whatever was measured: names, values, operators, or patterns of these. `seconds`: for measuring, and as much for
+    trying what may be converted, by default 300. `custom_ops`: libraries with operators of your own, for ONNX Runtime
+    to load: they tell the types of what these give, and run them for `guard`. `progress`: True shows a bar, False none,
+    None one in a notebook alone; a function is called with each step. The full account is `.lowered` of what
+    `onnxfuse.api.optimizing.optimize` returns.
     Raises ModelError for a model or tuning file that is not valid, RuleError for a rule file that is not, UsageError
     for an argument that is not what is expected, RequirementError where less is fused than `require` says, and why.
     """
@@ -84,7 +86,9 @@ def optimize(
         strict_fp32=strict_fp32,
         freeze_initializers=freeze_initializers,
         tuning=None if tuning is None else Tuning(given["tuning"]),
-        precision=lowering(precision, given["inputs"], given["tolerance"], io_precision, keep_fp32=given["keep_fp32"]),
+        precision=lowering(
+            precision, given["inputs"], given["tolerance"], io_precision, given["seconds"], given["keep_fp32"]
+        ),
         custom_ops=given["custom_ops"],
     )
     with stepping(progress, "optimize") as show:

@@ -63,6 +63,8 @@ class Inspected:
     """Of the model with its weights."""
     external_bytes: int
     """Those of them that are in files beside the model's."""
+    missing: tuple[str, ...]
+    """Of these files those that are not there."""
     ir_version: int
     opsets: dict[str, int]
     """By domain; the empty one is ONNX's own."""
@@ -101,6 +103,7 @@ def inspect(model: Model, name: str = "") -> Inspected:
         name=name or ("" if isinstance(source, onnx.ModelProto) else str(source)),
         bytes=light.ByteSize() + away,
         external_bytes=sum(external.bytes_of(t) for t in beside),
+        missing=() if isinstance(source, onnx.ModelProto) else tuple(map(str, external.missing(light, Path(source)))),
         ir_version=light.ir_version,
         opsets={o.domain: o.version for o in light.opset_import},
         producer=" ".join(filter(None, (light.producer_name, light.producer_version))),

@@ -39,8 +39,12 @@ LEFT_OUT = {"refused": "refused", "crashed": "crashed", "hangs": "no answer"}
 @shapes_option("Sizes of a dynamic dimension, taken in turn (batch=1,8,32), or the shape of an input.")
 @PROVIDER_OPTION
 @TF32_OPTION
-@click.option("--runs", type=click.IntRange(1), default=RUNS, show_default=True, help="Timed runs per round.")
-@click.option("--rounds", type=click.IntRange(1), default=ROUNDS, show_default=True, help="Rounds, settings in turn.")
+@click.option(
+    "--runs", metavar="N", type=click.IntRange(1), default=RUNS, show_default=True, help="Timed runs per round."
+)
+@click.option(
+    "--rounds", metavar="N", type=click.IntRange(1), default=ROUNDS, show_default=True, help="Rounds, settings in turn."
+)
 @click.option(
     "--patience",
     type=click.FloatRange(min=0, min_open=True),
@@ -126,6 +130,7 @@ def show(report: "Report", not_met: list[str], console: Console) -> None:
     more = (*(["memory"] if on_cuda else []), *(["launches"] if counted else []), "roofline", "fused faster")
     titles = ("p50 us", "95% of it", "p90", "p99", "min", "items/s", *more)
     table = Table("", box=None, pad_edge=False, header_style="bold")
+    table.columns[0].no_wrap = True
     for title in titles:
         table.add_column(title, justify="right", no_wrap=True)
     for block in report.blocks:

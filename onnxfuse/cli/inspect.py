@@ -42,6 +42,8 @@ def _print(found: Inspected) -> None:
         f"[bold]{escape(found.name)}:[/] {nodes} nodes, {fused} of them fused, {megabytes(found.bytes)}{beside}",
         soft_wrap=True,
     )
+    for file in found.missing:
+        console.print(f"[yellow]missing:[/] {escape(file)}, which its weights are in", soft_wrap=True)
     opsets = ", ".join(f"{domain or 'opset'} {version}" for domain, version in found.opsets.items())
     maker = f"; made by {found.producer}" if found.producer else ""
     console.print(escape(f"IR {found.ir_version}; {opsets}{maker}"), soft_wrap=True)

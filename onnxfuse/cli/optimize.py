@@ -201,7 +201,7 @@ def command(
         print_json("optimize", done.facts)
     else:
         console = errors(quiet=verbosity() < 0) if todo[0].target is None else results()
-        show(done.facts, done.tuned, console, options.rules)
+        show(done.facts, done.tuned, console, options.rules, inputs)
     return EXPECTATION_NOT_MET if done.facts["not_met"] else 0
 
 

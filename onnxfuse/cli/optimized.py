@@ -22,9 +22,20 @@ OPERATORS, LEFT = 6, 3
 """Rows of each table: what was done and what is left fit one screen."""
 
 
-def show(facts: dict[str, Any], tuned: "Tuned | None", console: Console, folders: Sequence[Path] = ()) -> None:
-    """Print what was done; `facts` is what `--json` prints of it, `folders` those of rules that were given."""
+def show(
+    facts: dict[str, Any],
+    tuned: "Tuned | None",
+    console: Console,
+    folders: Sequence[Path] = (),
+    inputs: Sequence[Path] = (),
+) -> None:
+    """Print what was done; `facts` is what `--json` prints of it.
+
+    `folders` are those of rules that were given, `inputs` what it was measured on: what to do next has them again.
+    """
     same = escape("".join(f" --rules {shlex.quote(str(f))}" for f in folders) + again())
+    real = escape("".join(f" --inputs {shlex.quote(str(f))}" for f in inputs))
+    names = [escape(shlex.quote(facts[key] or "")) for key in ("source", "target")]
     nodes = facts["nodes"]
     for line in facts["not_met"]:
         console.print(f"[bold red]not met:[/] {escape(line)}; nothing was written")
@@ -69,18 +80,19 @@ def show(facts: dict[str, Any], tuned: "Tuned | None", console: Console, folders
             console.print(f"removed: {escape(file)}, which only the model that was there before read", soft_wrap=True)
         if "undone" not in facts and STREAM not in (facts["source"], facts["target"]):
             console.print(
-                f"next: onnxfuse verify {escape(facts['source'])} {escape(facts['target'])}{same}",
+                f"next: onnxfuse verify {names[0]} {names[1]}{real}{same}",
                 style="dim",
                 soft_wrap=True,
             )
     if "left" in facts:
-        _print_left(facts["left"], console, same)
+        source = "" if facts["source"] == STREAM else f"{names[0]} "
+        _print_left(facts["left"], console, f"onnxfuse explain {source}--at NODE{same}")
     if "dump" in facts:
         _print_dump(facts["dump"], console)
     if "compiled" in facts:
         compiled.show(facts["compiled"], console)
     if facts["source"] != STREAM and "undone" not in facts:  # what came through it is gone
-        console.print(f"why not more: onnxfuse explain {escape(facts['source'])}{same}", style="dim", soft_wrap=True)
+        console.print(f"why not more: onnxfuse explain {names[0]}{same}", style="dim", soft_wrap=True)
 
 
 def _print_back(back: dict[str, Any], console: Console) -> None:
@@ -126,8 +138,11 @@ def _print_operators(operators: dict[str, dict[str, int]], console: Console) -> 
     console.print(table)
 
 
-def _print_left(left: dict[str, Any], console: Console, same: str) -> None:
-    """Print the operators that are left and cost most, each with what keeps the largest of them out of a fused op."""
+def _print_left(left: dict[str, Any], console: Console, more: str) -> None:
+    """Print the operators that are left and cost most, each with what keeps the largest of them out of a fused op.
+
+    `more` is the command that tells more of one.
+    """
     if left["note"]:
         console.print(escape(left["note"]), style="dim", soft_wrap=True)
     if not left["kinds"]:
@@ -148,7 +163,7 @@ def _print_left(left: dict[str, Any], console: Console, same: str) -> None:
         )
     console.print(table)
     console.print(
-        f"of all: of the time estimated{at} from bytes and launches; more of it: onnxfuse explain --at NODE{same}",
+        f"of all: of the time estimated{at} from bytes and launches; more of it: {more}",
         style="dim",
         soft_wrap=True,
     )

@@ -162,7 +162,7 @@ PROVIDER_OPTION = click.option(
     help="Where to run.",
 )
 
-SEED_OPTION = click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs.")
+SEED_OPTION = click.option("--seed", metavar="N", type=int, default=0, show_default=True, help="Seed of the inputs.")
 
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print every fact as JSON.")
 

@@ -34,9 +34,11 @@ TOP = 12
 @click.option("--no-time", is_flag=True, help="Count bytes and operations from shapes alone; run nothing.")
 @click.option("--alone", is_flag=True, help="Look at IN.onnx by itself; do not optimize it to compare.")
 @click.option("--cuda-graph", is_flag=True, help="Time the kernels in a CUDA graph: gaps as they are without the host.")
-@click.option("--top", type=click.IntRange(1), default=TOP, show_default=True, help="Rows of each table.")
+@click.option("--top", metavar="N", type=click.IntRange(1), default=TOP, show_default=True, help="Rows of each table.")
 @click.option("--nodes", is_flag=True, help="A row for each node in the tables, not for each kind.")
-@click.option("--runs", type=click.IntRange(1), default=PROFILED, show_default=True, help="Runs that are profiled.")
+@click.option(
+    "--runs", metavar="N", type=click.IntRange(1), default=PROFILED, show_default=True, help="Runs that are profiled."
+)
 @SEED_OPTION
 @click.option("--trace", metavar="FILE.json", type=click.Path(path_type=Path), help="Write one run as a Chrome trace.")
 @custom_ops_option

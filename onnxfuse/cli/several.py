@@ -48,6 +48,11 @@ def run(todo: Sequence[Job], one: Callable[[Job], Done], *, as_json: bool) -> in
     for facts in every:
         for line in (*facts.get("not_met", ()), *facts.get("why", ())):
             console.print(f"[bold red]{escape(facts['source'])}: not met:[/] {escape(line)}", soft_wrap=True)
+        for note in facts.get("notes", ()):
+            console.print(f"[yellow]{escape(facts['source'])}: note:[/] {escape(note)}", soft_wrap=True)
+        if "precision" in facts:
+            told = "; ".join(filter(None, (facts["precision"]["summary"], facts["precision"]["hint"])))
+            console.print(f"{escape(facts['source'])}: precision: {escape(told)}", soft_wrap=True)
         if "error" in facts:
             console.print(f"[bold red]error:[/] {escape(facts['error'])}", soft_wrap=True)
             console.print(escape(facts["hint"]), style="dim", soft_wrap=True)

@@ -38,7 +38,12 @@ AGAINST = {"both": (CPU, CUDA), "cpu,cuda": (CPU, CUDA), "cuda,cpu": (CUDA, CPU)
 @shapes_option("Values of a dynamic dimension (batch=1,7) or the shape of an input (x=1x3x224x224).")
 @SEED_OPTION
 @click.option(
-    "--seeds", type=click.IntRange(1), default=1, show_default=True, help="How many seeds to run, from --seed."
+    "--seeds",
+    metavar="N",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="How many seeds to run, from --seed.",
 )
 @click.option(
     "--save-inputs",
@@ -71,6 +76,7 @@ AGAINST = {"both": (CPU, CUDA), "cpu,cuda": (CPU, CUDA), "cuda,cpu": (CUDA, CPU)
 )
 @click.option(
     "--top-k",
+    metavar="K",
     type=click.IntRange(1),
     multiple=True,
     help="Tell how often the K best of the last axis agree, of every output; unasked it is 1 and 5 of class scores.",
@@ -92,6 +98,7 @@ AGAINST = {"both": (CPU, CUDA), "cpu,cuda": (CPU, CUDA), "cuda,cpu": (CUDA, CPU)
 @click.option(
     "--time",
     "seconds",
+    metavar="S",
     type=click.FloatRange(min=0, min_open=True),
     default=300.0,
     show_default=True,
@@ -100,6 +107,7 @@ AGAINST = {"both": (CPU, CUDA), "cpu,cuda": (CPU, CUDA), "cuda,cpu": (CUDA, CPU)
 )
 @click.option(
     "--memory",
+    metavar="GB",
     type=click.FloatRange(min=0, min_open=True),
     help="Gigabytes that the values of a case may take; by default half of what is free.",
 )

@@ -27,8 +27,10 @@ from onnxfuse.viewing.times import read_times
 )
 @shapes_option("Size of a dynamic dimension (batch=32), or the shape of an input, for bytes and kernels.")
 @rules_option()
-@click.option("--host", default=LOCAL, show_default=True, help="Address to listen at.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port to listen at; by default a free one.")
+@click.option("--host", metavar="ADDRESS", default=LOCAL, show_default=True, help="Address to listen at.")
+@click.option(
+    "--port", metavar="N", type=click.IntRange(0, 65535), default=0, help="Port to listen at; by default a free one."
+)
 @click.option("--no-browser", is_flag=True, help="Open no browser, but print the address alone.")
 @JSON_OPTION
 def command(

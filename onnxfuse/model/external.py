@@ -95,10 +95,10 @@ def read(wanted: Iterable[TensorProto], path: Path, *, as_far_as_there: bool = F
             _read(tensor, opened[location], location)
 
 
-def missing(model: onnx.ModelProto, path: Path) -> Path | None:
-    """Return the first data file that is not there."""
+def missing(model: onnx.ModelProto, path: Path) -> list[Path]:
+    """Return the data files that are not there."""
     locations = dict.fromkeys(_fact(t, "location") for t in tensors(model) if is_external(t))
-    return next((path.parent / name for name in locations if not os.path.lexists(path.parent / name)), None)
+    return [path.parent / name for name in locations if not os.path.lexists(path.parent / name)]
 
 
 def _open(path: Path, location: str, tensor: TensorProto) -> BinaryIO:

@@ -39,9 +39,9 @@ def load(path: str | Path, *, weights: bool = True) -> onnx.ModelProto:
             external.fetch(model, path, small=True)
             return model
         missing, needed = external.missing(model, path), external.needed(model)
-        if missing is not None:
+        if missing:
             raise ModelError(
-                f"its weights are in {missing}, which is not there",
+                f"its weights are in {missing[0]}, which is not there",
                 "Copy the data file beside the model, under the name it had at export.",
             )
         _check_room(path, needed)
@@ -84,6 +84,8 @@ def _data(path: Path) -> bytes:
         if stat.S_ISCHR(known.st_mode) or stat.S_ISBLK(known.st_mode):
             raise ModelError(f"{path}: is a device, which does not end", "Give an .onnx file.")
         if known.st_size >= PROTOBUF_READS:
+            with path.open("rb") as file:
+                _refuse_known(file.read(formats.HEAD), str(path))
             raise ModelError(
                 f"{path}: has {known.st_size / 1e9:.1f} GB, and no .onnx file has more than 2",
                 "Is it the file with the weights? Give the model beside it.",

@@ -42,6 +42,10 @@ class Session(Tabled, onnxruntime.InferenceSession):  # type: ignore[misc]
         where = ", ".join(name.removesuffix("ExecutionProvider") for name in self.get_providers())
         verdict = f"session on {where}: {kernels} of {len(self.fused)} fused ops run as kernels"
         rows = [(p.op, p.rule, str(p.nodes), p.runs_as, p.reason) for p in self.fused]
+        reasons = {p.reason for p in self.fused}
+        if len(reasons) == 1:  # it holds for the session, and is told once
+            verdict += f": {why}" if (why := next(iter(reasons))) else ""
+            return Table(verdict, ("op", "rule", "nodes", "runs as"), [row[:-1] for row in rows])
         return Table(verdict, ("op", "rule", "nodes", "runs as", "because"), rows)
 
 

@@ -43,6 +43,19 @@ def test_a_model_that_holds_is_written(repository: Path, onnxfuse_command: Comma
     assert not (repository / "onnxfuse.lock").exists()
 
 
+def test_nodes_that_lower_precision_leaves_are_locked(repository: Path, onnxfuse_command: Command) -> None:
+    """As `optimize --keep-fp32` has them; one more that stays is a loss."""
+    config = '[[model]]\npath = "in.onnx"\nverify = false\nprecision = "float16"\nkeep_fp32 = ["%s"]\n'
+    (repository / "onnxfuse.toml").write_text(config % "Relu")
+    assert onnxfuse_command("ci", "--update").code == 0
+    kept = json.loads((repository / "onnxfuse.lock").read_text())["models"]["in"]["kept"]
+    assert list(kept.values()) == ["--keep-fp32 Relu says so"]
+    (repository / "onnxfuse.toml").write_text(config % "*")
+    result = onnxfuse_command("ci")
+    assert result.code == 4
+    assert "kept: --keep-fp32 * says so" in result.out
+
+
 def test_the_file_is_found_in_a_folder_above(
     repository: Path, onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,6 +262,8 @@ def test_min_speedup_is_timed_unless_told_not_to(repository: Path, onnxfuse_comm
         ('[[model]]\npath = "a\\u0000"\n', "path is 'a\\x00', which holds a NUL character"),
         ('[[model]]\npath = "a.onnx"\noutput = "\\u0000"\n', "output is '\\x00', which holds a NUL character"),
         ('[[model]]\npath = "a.onnx"\nbudget = 3\n', "budget is 3, expected a table"),
+        ('[[model]]\npath = "in.onnx"\nkeep_fp32 = ["Relu"]\n', "onnxfuse.toml:1: keep_fp32 goes with precision"),
+        ('[[model]]\npath = "in.onnx"\ntolerance = 0.1\n', "onnxfuse.toml:1: tolerance goes with precision"),
         ('[[model]]\npath = "a.onnx"\n[[model]]\npath = "b/a.onnx"\n', "onnxfuse.toml:3: two models are called 'a'"),
         ('rules = ["nowhere"]\n[[model]]\npath = "a.onnx"\n', "nowhere: no such folder of rules"),
     ],

@@ -40,9 +40,12 @@ def test_the_facts_are_there_for_scripts(folder: Path, onnxfuse_command: Command
     onnx.save(made, folder / "apart.onnx", save_as_external_data=True, location="apart.weights", size_threshold=0)
     facts = json.loads(onnxfuse_command("inspect", "apart.onnx", "--json").out)
     assert (facts["external_bytes"], facts["fused"], facts["precision"]) == (21 * 4, [], "")
+    assert facts["missing"] == []
     onnxfuse_command("optimize", "apart.onnx", "out.onnx")
     (folder / next(p.name for p in folder.glob("out.onnx.*.data"))).unlink()
     facts = json.loads(onnxfuse_command("inspect", "out.onnx", "--json").out)
+    assert len(facts["missing"]) == 1
+    assert f"missing: {facts['missing'][0]}, which its weights are in" in onnxfuse_command("inspect", "out.onnx").out
     assert [(one["rule"], one["nodes"], one["made_of"]) for one in facts["fused"]] == [
         ("layer_norm", 1, ["LayerNormalization"]),
         ("linear", 1, ["Add", "Relu", "Add"]),

@@ -84,3 +84,12 @@ def test_what_to_do_next_has_the_rules_again(folder: Path, onnxfuse_command: Com
     told = onnxfuse_command("explain", "out.onnx", "--at", op.output[0], "--rules", "my rules").out.splitlines()[0]
     assert "not given here" not in told
     assert "without it" not in told
+
+
+def test_what_to_do_next_can_be_pasted(folder: Path, onnxfuse_command: Command) -> None:
+    """Names with spaces are quoted, and each command names its model."""
+    (folder / "in.onnx").rename(folder / "my model.onnx")
+    out = onnxfuse_command("optimize", "my model.onnx", "out 1.onnx", "--skip", "linear").out
+    assert "next: onnxfuse verify 'my model.onnx' 'out 1.onnx'\n" in out
+    assert "onnxfuse explain 'my model.onnx' --at NODE\n" in out
+    assert "why not more: onnxfuse explain 'my model.onnx'\n" in out

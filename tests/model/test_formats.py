@@ -2,6 +2,7 @@
 
 import gzip
 import io as streams
+import os
 import pickle
 import struct
 import zipfile
@@ -66,6 +67,19 @@ def test_what_somebody_took_for_a_model_is_named(tmp_path: Path, data: bytes, wh
         assert f"{caught.value}".startswith(f"{path}: is not an ONNX model, but ")
         assert what in f"{caught.value}"
         assert hint in caught.value.hint
+
+
+def test_a_file_that_is_too_large_is_looked_at_first(tmp_path: Path) -> None:
+    """Checkpoints are: what it is says more than its size."""
+    path = tmp_path / "in.onnx"
+    path.write_bytes(zipped("m/data.pkl"))
+    os.truncate(path, io.PROTOBUF_READS)
+    with pytest.raises(ModelError, match="an archive of PyTorch"):
+        io.load(path)
+    path.write_bytes(b"")
+    os.truncate(path, io.PROTOBUF_READS)
+    with pytest.raises(ModelError, match=r"has 2.1 GB, and no .onnx file has more than 2"):
+        io.load(path)
 
 
 @pytest.mark.parametrize("version", [1, 4, 10])

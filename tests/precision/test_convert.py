@@ -100,6 +100,8 @@ def test_where_nothing_could_be_converted_that_is_said(big: Path, onnxfuse_comma
         onnxfuse.optimize(big / "two.onnx", precision="float16", tolerance=1e-9)
     result = onnxfuse_command("optimize", "two.onnx", "out.onnx", *asked, "--time", "1e-9")
     assert result.code == 2  # measuring itself did not end
+    with pytest.raises(UsageError, match="--precision"):
+        onnxfuse.optimize(big / "two.onnx", precision="float16", seconds=1e-9)
     assert "--time" in result.err
 
 
@@ -169,6 +171,7 @@ def test_real_inputs_decide(big: Path, onnxfuse_command: Command) -> None:  # no
     said = lowered.read(onnx.load(big / "o.onnx"))
     assert said is not None
     assert "given inputs (small.npz)" in said.inputs
+    assert "next: onnxfuse verify big.onnx o.onnx --inputs small.npz\n" in result.out
     assert all("gives up to" not in k.reason for k in said.kept)
 
 
@@ -186,6 +189,16 @@ def test_mixed_takes_bfloat16_where_the_range_is_left() -> None:
     report = onnxfuse.verify(model, brief.model, inputs=list(feeds), providers=CPU, isolate=False)
     assert report.ok
     assert report.half
+
+
+def test_each_of_several_models_tells_how_it_was_converted(big: Path, onnxfuse_command: Command) -> None:  # noqa: F811
+    """And what else is to be known of it."""
+    text = '<ir_version: 3, opset_import: ["" : 6]> g (float[4,8] x) => (float[4,8] y) { y = Tanh (x) }'
+    onnx.save(onnx.parser.parse_model(text), big / "old.onnx")
+    out = onnxfuse_command("optimize", "big.onnx", "old.onnx", "-o", "made", "--precision", "float16").out
+    assert "big.onnx: precision: float16: relative RMS error" in out
+    assert "3 of 4 float nodes kept" in out
+    assert "old.onnx: note: opset 6 is older" in onnxfuse_command("optimize", "old.onnx", "-o", "made").out
 
 
 def test_guard_looks_at_fusions_of_the_converted_model() -> None:
