@@ -48,9 +48,10 @@ def export(made: Made, way: Way, path: Path) -> bool:
     inputs = {n: x.to(element) if x.is_floating_point() else x for n, x in made.inputs.items()}
     with torch.no_grad():
         count = len(module(*inputs.values()))
-    if way.dynamic and any(made.axes.values()):
+    axes = way.opened(made.axes)
+    if any(axes.values()):
         try:
-            _write(module, inputs, made.axes, count, way, path)
+            _write(module, inputs, axes, count, way, path)
             return False
         except (*REFUSALS, torch.onnx.errors.OnnxExporterError):
             if not way.dynamo:

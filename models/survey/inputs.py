@@ -8,7 +8,7 @@ from onnxfuse.verification.inputs import Array, cases, input_specs
 
 SIZES = {
     "batch": (2, 3), "sequence": (16, 11), "target": (16, 11), "past": (12, 7), "total": (13, 8), "frames": (32, 21),
-    "time": (100, 77),
+    "time": (100, 77), "height": (128, 96), "width": (128, 160),
 }  # fmt: skip
 """The sizes of open dimensions by their names in the exports; `total` is `past` and one token more."""
 

@@ -3,6 +3,7 @@
 # mypy: disallow-subclassing-any=False, disallow-untyped-calls=False
 # (where torch is not installed, torch.nn.Module is Any)
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,6 +14,9 @@ from models.survey import Made
 
 ROWS = 2
 """Torch's exporters take a dimension of one for a constant."""
+
+OTHER = 32
+"""An image that is so much wider and less high says whether a module takes any size."""
 
 REFUSALS = (
     ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NotImplementedError, RuntimeError,
@@ -56,7 +60,7 @@ def stirred(module: nn.Module) -> nn.Module:
 
 
 def of_images(module: nn.Module, *sides: int, channels: int = 3) -> Made:
-    """Return the model on a batch of images of the first of `sides` that it takes."""
+    """Return the model on a batch of images of the first of `sides` that it takes; it may take other sizes, too."""
     flat = Flat(stirred(module))
     for side in sides:
         images = torch.randn(ROWS, channels, side, side)
@@ -67,5 +71,9 @@ def of_images(module: nn.Module, *sides: int, channels: int = 3) -> Made:
             if side == sides[-1]:
                 raise
             continue
-        return Made(flat, {"image": images}, {"image": {0: "batch"}})
+        axes = {0: "batch"}
+        with contextlib.suppress(*REFUSALS), torch.no_grad():
+            flat(torch.randn(ROWS, channels, side - OTHER, side + OTHER))
+            axes |= {2: "height", 3: "width"}
+        return Made(flat, {"image": images}, {"image": axes})
     raise AssertionError("no side was given")

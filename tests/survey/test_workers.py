@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import models
-from models.survey import WAYS, Subject, workers
+from models.survey import WAYS, Subject, Way, workers
 from models.survey.__main__ import main
 from models.survey.workers import OUT_OF_TIME, Child, Ended, Settings
 
@@ -124,3 +124,16 @@ def test_a_report_is_written_of_rows_from_several_places(tmp_path: Path) -> None
         "## Stage gpu",
     ]
     assert CliRunner().invoke(main, places).exit_code == 2
+
+
+def test_what_stays_open_in_an_export() -> None:
+    """Nothing, the batch, or the sizes of images, too; what has no such sizes is not exported a second time."""
+    image = {"image": {0: "batch", 2: "height", 3: "width"}}
+    tokens = {"ids": {0: "batch", 1: "sequence"}}
+    static, batch, sizes = (Way(False, 17, "float16", *opened) for opened in ((False,), (True,), (True, True)))
+    assert static.opened(image) == {"image": {}}
+    assert batch.opened(image) == {"image": {0: "batch"}}
+    assert batch.opened(tokens) == tokens
+    assert sizes.opened(image) == image
+    with pytest.raises(ValueError, match="no sizes to leave open"):
+        sizes.opened(tokens)
