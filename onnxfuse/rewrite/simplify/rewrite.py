@@ -218,7 +218,7 @@ def _with_rest(graph: Graph, refusal: Refusal, stopped: Node) -> Refusal:
     where it stopped.
     """
     if refusal.depth < 2 or not refusal.missing:
-        return replace(refusal, around=(refusal.node,))
+        return refusal
     matched, found, most = set(refusal.nodes), {refusal.node: None}, refusal.missing + BETWEEN
     waiting, seen = [stopped], {stopped.name}
     for node in waiting:
