@@ -69,6 +69,8 @@ def refine(model: onnx.ModelProto) -> None:
             if not name:
                 continue
             known = state.shapes.get(name)
+            if not _open(known):
+                continue
             merged = _merged(name, known, shape)
             if merged is not None and merged != known and name in types:
                 found[name] = ValueType(types[name].dtype, merged)

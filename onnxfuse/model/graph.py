@@ -3,6 +3,7 @@
 Protobuf messages are read once on the way in and written once on the way out (`Graph.commit`).
 """
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 
@@ -17,6 +18,9 @@ from onnxfuse.model.nested import bodies as bodies
 from onnxfuse.model.nested import captured as captured
 from onnxfuse.model.nested import every_name
 from onnxfuse.model.types import UNKNOWN, ValueType, value_info, value_types
+
+APART = 16
+"""What lies between the orders of two nodes: so many more find their place there and no other node has to move."""
 
 
 class Node:
@@ -79,9 +83,10 @@ class Graph:
         self.nodes: list[Node] = [Node(n) for n in proto.node]
         self.producers: dict[str, Node] = {}
         self._readers: dict[str, dict[Node, None]] = {}
-        for order, node in enumerate(self.nodes):
-            node.order = order
+        for index, node in enumerate(self.nodes):
+            node.order = index * APART
             self._index(node)
+        self._counts: dict[str, int] = {}
         self._constants: dict[str, np.ndarray | None] = {}
         self._check_order()
 
@@ -172,9 +177,11 @@ class Graph:
 
     def fresh(self, base: str) -> str:
         """Return a value name that starts with `base` and is not taken, here or in an outer graph."""
-        name, count = base, 1
-        while self._taken(name):
-            name, count = f"{base}_{count}", count + 1
+        # What was taken when it was last asked still is, unless it has gone since: names by the hundred have one base.
+        count = self._counts.get(base, 0)
+        while self._taken(name := f"{base}_{count}" if count else base):
+            count += 1
+        self._counts[base] = count
         return name
 
     def add_constant(self, name: str, array: np.ndarray) -> None:
@@ -189,18 +196,22 @@ class Graph:
         that is out of the graph has the order -1.
         """
         gone = set(old)
-        first, last = min(n.order for n in gone), max(n.order for n in gone)
+        low, high = min(n.order for n in gone), max(n.order for n in gone)
+        first, last = (bisect_left(self.nodes, order, key=lambda n: n.order) for order in (low, high))
         span = [n for n in self.nodes[first : last + 1] if n not in gone]
-        needed = self._ancestors({v for n in new for v in n.reads}, floor=first)
+        needed = self._ancestors({v for n in new for v in n.reads}, floor=low)
         for node in gone:
             self._unindex(node)
             node.order = -1
         for node in new:
             self._index(node)
-        self.nodes[first : last + 1] = [n for n in span if n in needed] + [*new] + [n for n in span if n not in needed]
-        end = first + len(span) + len(new) if len(new) == len(gone) else len(self.nodes)
-        for order in range(first, end):
-            self.nodes[order].order = order
+        placed = [n for n in span if n in needed] + [*new] + [n for n in span if n not in needed]
+        self.nodes[first : last + 1] = placed
+        for index in range(first, len(self.nodes)):
+            node = self.nodes[index]
+            if index >= first + len(placed) and node.order >= low:
+                break
+            node.order, low = low, low + 1
 
     def reroute(self, value: str, source: str) -> bool:
         """Let every reader of `value` read `source`, which is there before them; return whether that was possible.
@@ -249,8 +260,6 @@ class Graph:
             count += 1
         if count:
             self.nodes = [n for n in self.nodes if n.order >= 0]
-            for order, node in enumerate(self.nodes):
-                node.order = order
         return count
 
     # ---- keeping the index
@@ -266,6 +275,8 @@ class Graph:
         for value in node.outputs:
             if self.producers.get(value) is node:
                 del self.producers[value]
+                self._counts.pop(value, None)
+                self._counts.pop(value.rpartition("_")[0], None)
         for value in node.reads:
             self._readers.get(value, {}).pop(node, None)
 

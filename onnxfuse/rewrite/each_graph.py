@@ -1,6 +1,7 @@
 """A model's graphs one by one: bodies of If, Loop and Scan before what holds them."""
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TypeVar
 
 from onnx import GraphProto, ModelProto
@@ -27,5 +28,11 @@ def each_graph(model: ModelProto, act: Callable[[Graph], T]) -> list[T]:
         returned.append(act(graph))
         graph.commit()
 
-    visit(model.graph, types.infer(model).graph, None)
+    visit(model.graph, _inferred(types.shell(model).SerializeToString(deterministic=True)).graph, None)
     return returned
+
+
+@lru_cache(maxsize=1)
+def _inferred(light: bytes) -> ModelProto:
+    """Return a model with its types, to be read alone: a phase that changes nothing leaves them to the next one."""
+    return types.infer(ModelProto.FromString(light))

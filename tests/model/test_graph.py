@@ -20,7 +20,9 @@ def graph(text: str, opset: int = 17) -> Graph:
 
 def check_index(g: Graph) -> None:
     """The order is topological, and producers, readers and orders say what the nodes say."""
-    assert [n.order for n in g.nodes] == list(range(len(g.nodes)))
+    orders = [n.order for n in g.nodes]
+    assert orders == sorted(set(orders))
+    assert min(orders) >= 0
     assert g.producers == {o: n for n in g.nodes for o in n.outputs if o}
     for node in g.nodes:
         for value in node.reads:
@@ -62,6 +64,44 @@ def test_a_node_may_be_replaced_by_several() -> None:
     g.replace([relu], [Node(p) for p in parts])
     check_index(g)
     assert [n.op for n in g.nodes] == ["Add", "Abs", "Identity", "Neg", "Mul", "Exp"]
+
+
+def test_a_place_takes_any_number_of_nodes() -> None:
+    """One by one, at both ends of what is there: the order stays one, and those far away are not touched."""
+    names = [f"v{i}" for i in range(200)]
+    chain = " ".join(f"{o} = Relu ({i})" for i, o in zip(["x", *names], [*names, "y"], strict=True))
+    g = graph(f"g (float[4] x) => (float[4] y) {{ {chain} }}")
+    away = {n: n.order for n in g.nodes[150:]}
+    for i in range(100):
+        last = g.producer("v50")
+        assert last is not None
+        before = onnx.helper.make_node("Neg", [last.inputs[0]], [f"before{i}"])
+        after = onnx.helper.make_node("Abs", [f"before{i}"], ["v50"])
+        g.replace([last], [Node(before), Node(after)])
+    check_index(g)
+    assert len(g.nodes) == 301
+    assert {n: n.order for n in away} == away
+
+
+def test_a_fresh_name_is_the_first_that_is_free() -> None:
+    """Also one that was taken and has gone; and to find the thousandth is not a thousand times the work."""
+    g = graph(CHAIN)
+    assert [g.fresh("new"), g.fresh("new")] == ["new", "new"]
+    asked = []
+    g._taken = lambda name, real=g._taken: asked.append(name) or real(name)  # type: ignore[func-returns-value, method-assign]
+    for _ in range(500):
+        g.add_constant(g.fresh("many"), np.zeros(1, np.float32))
+    assert g.fresh("many") == "many_500"
+    assert len(asked) < 2000
+    for name in ("a", "a_1", "a_2"):
+        (exp,) = (n for n in g.nodes if n.op == "Exp")
+        made = onnx.helper.make_node("Neg", ["d"], [g.fresh("a")])
+        assert made.output[0] == {"a": "a_1", "a_1": "a_2", "a_2": "a_3"}[name]
+        g.replace([exp], [Node(made), exp])
+    gone = g.producer("a_2")
+    assert gone is not None
+    g.replace([gone], [])
+    assert g.fresh("a") == "a_2"
 
 
 def test_dead_nodes_go_with_what_only_they_needed() -> None:

@@ -120,6 +120,15 @@ class Pattern:
         return next(n for n in self.nodes if self.outputs[0] in n.outputs)
 
     @cached_property
+    def first(self) -> tuple[int, frozenset[str]] | None:
+        """Of the root's inputs the first that the pattern computes, and the operators that may do so; None for any."""
+        for index, name in enumerate(self.root.inputs):
+            if name and (node := self.producer(name)) is not None and node.op != "Constant":
+                operators = _last(node, node.outputs.index(name))
+                return None if operators is None else (index, operators)
+        return None
+
+    @cached_property
     def values(self) -> frozenset[str]:
         """Every name that a match binds; until all spellings are chosen, also what their calls read."""
         return frozenset(self.outputs) | {v for n in self.nodes for v in (*n.inputs, *n.outputs) if v}
@@ -166,6 +175,20 @@ class Alternative:
     let: Mapping[str, Line] = field(default_factory=dict)
     realize: tuple[PatternNode, ...] = ()
     """What it adds to the library's form: computes arguments from values of the spelling, or its output from them."""
+
+
+def _last(node: PatternNode, output: int) -> frozenset[str] | None:
+    """Return the operators that may compute an output of a node, or of what it stands for; None where any may."""
+    if not node.alternatives:
+        return node.operators
+    found = frozenset[str]()
+    for pattern in (a.pattern for a in node.alternatives):
+        last = pattern.producer(name := pattern.outputs[output])
+        operators = None if last is None else _last(last, last.outputs.index(name))
+        if operators is None:
+            return None
+        found |= operators
+    return found
 
 
 Parts = Mapping[str, tuple[Alternative, ...]]

@@ -14,6 +14,7 @@ from onnxfuse.model.graph import Graph, Node
 from onnxfuse.rewrite.language.pattern import NEWEST, Pattern, PatternNode, choices
 from onnxfuse.rewrite.match.cause import Cause
 from onnxfuse.rewrite.match.refusal import Refusal as Refusal
+from onnxfuse.rewrite.match.refusal import nearness
 from onnxfuse.rewrite.match.trace import Bound as Bound
 from onnxfuse.rewrite.match.trace import Match as Match
 from onnxfuse.rewrite.match.trace import Trace as Trace
@@ -27,6 +28,23 @@ exporters write it with four to eight digits. Nearest distinct constants of know
 
 HALF = 2
 """Bytes of the least element type whose roundings still are the number: float8 has three bits of it."""
+
+
+def is_beaten(pattern: Pattern, graph: Graph, node: Node, known: Refusal) -> bool:
+    """Return whether an attempt is known to stop at the root's operands, no further than `known` did.
+
+    So most attempts end, of hundreds of spellings; none of it would be told.
+    """
+    if pattern.first is None or schema.moved(node.op, node.domain, graph.opset):
+        return False
+    if nearness(1, max(pattern.least - 1, 0), "operator", whole=False, held=0) > known.nearness:
+        return False
+    index, operators = pattern.first
+    operands = node.inputs if node.op in schema.COMMUTATIVE else node.inputs[index : index + 1]
+    makers = [p for v in operands if (p := graph.producer(v)) is not None]
+    # What stands before an elementwise node would get further: `between` tells of it.
+    passed = (graph.producer(v) for p in makers if is_pointwise(p.op, p.domain) for v in p.inputs)
+    return not any(p is not None and p.op in operators for p in (*makers, *passed))
 
 
 def between(graph: Graph, trace: Trace, known: Refusal | None = None) -> Refusal | None:

@@ -84,11 +84,11 @@ class Trace:
         """What stopped the attempt that got furthest. It is put into words here: of ten stops one is the furthest."""
         if self._stopped is None or self.at is None:
             return None
-        cause, match, there, whole, held = self._stopped
-        found = (*(n.name for n in match.nodes.values()), *([self.at.name] if there else []))
+        (cause, match, there, whole, held), at = self._stopped, self.at.name
+        found = (*(n.name for n in match.nodes.values()), *([at] if there else []))
         size = max(match.pattern.least, len(found))
         names = _spoken_of(cause, match)
-        return Refusal(self.at.name, cause, len(found), size, found, names=names, whole=whole, held=held)
+        return Refusal(at, cause, len(found), size, found, (at,), names, whole, held)
 
 
 def _spoken_of(cause: Cause, match: Match) -> tuple[tuple[str, str], ...]:

@@ -17,7 +17,7 @@ from onnxfuse.rewrite.language.pattern import Pattern
 from onnxfuse.rewrite.language.predicate import Binding, Predicate
 from onnxfuse.rewrite.language.rule_file import Rewrite, Rule
 from onnxfuse.rewrite.match.cause import Cause
-from onnxfuse.rewrite.match.match import Match, Refusal, Trace, between, matches
+from onnxfuse.rewrite.match.match import Match, Refusal, Trace, between, is_beaten, matches
 from onnxfuse.rewrite.match.replace import instantiate
 from onnxfuse.rewrite.report import Applied, Near, Report, names
 from onnxfuse.rewrite.simplify import unlike
@@ -64,13 +64,18 @@ def rewrite(graph: Graph, simplify: Sequence[Simplify], rules: Sequence[Rule], r
     rewrites = [(rule, one) for rule in order.rewriting(rules) for one in rule.rewrites]
     most = GROWTH * len(graph.nodes) + ROOM
     states = Counter[bytes]()
+    near: dict[tuple[str, Node], Near] = {}
+    asked = False
     for turn in range(MAX_ROUNDS):
-        near: dict[tuple[str, Node], Near] = {}
         changed = False
         for act in simplify:
             changed |= act(graph)
         # What only a target read that is a constant now would keep rules from what it asked for its shape.
         changed |= bool(graph.remove_dead())
+        if asked and not changed:  # the rules have said all that they have to say of this graph
+            report.stopped += near.values()
+            return True
+        near = {}
         begun = counted = len(report.applied)
         of_op = _by_op(graph)
         for rule, one in rewrites:
@@ -81,13 +86,12 @@ def rewrite(graph: Graph, simplify: Sequence[Simplify], rules: Sequence[Rule], r
                 outcome = _apply(graph, rule, one, node, known) if node.order >= 0 else None
                 if isinstance(outcome, Applied):
                     report.applied.append(outcome)
-                    changed = True
                     if len(graph.nodes) > most:
                         raise endless(report.applied[begun:], f"the graph has grown to {len(graph.nodes)} nodes")
                 elif isinstance(outcome, Refusal):
                     _keep_furthest(near, rule.name, node, outcome)
-        changed |= bool(graph.remove_dead())
-        if not changed:
+        asked = not graph.remove_dead() and len(report.applied) == begun
+        if asked and not changed:
             report.stopped += near.values()
             return turn > 0
         report.earlier.update({(n.rule, n.root): n for n in near.values()})
@@ -187,6 +191,8 @@ def find(
 
     A refusal that got no further than `known`, that of another spelling there, is None, too: it is not put together.
     """
+    if known is not None and is_beaten(pattern, graph, node, known):
+        return None
     trace = Trace()
     for match in matches(pattern, graph, node, trace):
         asked = (*where, *predicate.asked(match.pattern))
@@ -212,7 +218,7 @@ def _with_rest(graph: Graph, refusal: Refusal, stopped: Node) -> Refusal:
     where it stopped.
     """
     if refusal.depth < 2 or not refusal.missing:
-        return replace(refusal, around=(refusal.node,))
+        return refusal
     matched, found, most = set(refusal.nodes), {refusal.node: None}, refusal.missing + BETWEEN
     waiting, seen = [stopped], {stopped.name}
     for node in waiting:
