@@ -50,13 +50,13 @@ FILES: Sequence[tuple[bytes, str, str]] = [
         "torch.onnx.export",
     ),
     (b"GGUF" + bytes(40), "a GGUF file", "torch.onnx.export"),
-    (gzip.compress(b"x" * 100), "compressed", "Unpack it"),
+    (gzip.compress(b"x" * 100, mtime=0), "compressed", "Unpack it"),
     (b"<!DOCTYPE html><title>Sign in</title>", "a text that begins with '<!DOCTYPE html>", "server"),
     (b"Entry not found", "a text that begins with 'Entry not found'", "server"),
 ]
 
 
-@pytest.mark.parametrize(("data", "what", "hint"), FILES)
+@pytest.mark.parametrize(("data", "what", "hint"), FILES, ids=[what for _, what, _ in FILES])
 def test_what_somebody_took_for_a_model_is_named(tmp_path: Path, data: bytes, what: str, hint: str) -> None:
     """With the way to a model, however it is read."""
     path = tmp_path / "in.onnx"
