@@ -111,7 +111,7 @@ def test_lost_types_are_told_with_what_restores_them(folder: Path, onnxfuse_comm
     """Once for the model, with the number of nodes that depend on it, and the line of Python that mends it."""
     model = _saved(folder, "an operator that nobody knows")
     out = onnxfuse_command("explain", model).out
-    (note,) = [line for line in out.splitlines() if line.startswith("note:")]
+    (note,) = [line for line in out.splitlines() if line.startswith("note: the element type")]
     assert "the element type of 'u', made by Special mine, an operator of my.ops" in note
     assert "3 nodes depend on it" in note
     assert "make_tensor_value_info('u', TYPE, SHAPE)" in note
