@@ -187,7 +187,9 @@ class Comparison:
                 alone, nudged = wide[name].astype(value.dtype), shaken.get(name, ())
                 exact = budget.measure(alone, originals, true, nudged=nudged)
                 if exact.fault and self.wide is not None and self.wide.rounded_again:
-                    exact = budget.measure(alone, [*originals, *rerounded().get(name, ())], true, nudged=nudged)
+                    # What the rounding of weights explains there, it explains in the half type, too.
+                    originals += rerounded().get(name, ())
+                    exact = budget.measure(alone, originals, true, nudged=nudged)
                 self.exact.append(OutputRow(name, str(value.dtype), len(self.cases), exact))
             measure = budget.measure(
                 fused, originals, true, nudged=shaken.pop(name, ()), top_k=top_k, nan=self.judging.nan,

@@ -116,8 +116,8 @@ def test_what_the_rounding_of_a_weight_chooses_is_no_fault(factor: float, verdic
 def test_weights_that_were_rounded_again_are_seen_beside_a_rounded_original(factor: float) -> None:
     """A scale that went into a weight moves the outputs by more than the CPU rounds, which keeps float32 in between.
 
-    In float32 that shows as well, and the rounding of weights explains it: it is no fault there, and the original that
-    rounds behind every node, as ONNX defines it, is asked. A weight times 1.01 is more than that.
+    In float32 that shows as well, and the rounding of weights explains it: it is no fault there, nor what comes of it
+    in the half type. A weight times 1.01 is more than that.
     """
     rng = np.random.default_rng(0)
     w = {f"w{i}": (rng.standard_normal((64, 64)) / 6).astype(np.float16) for i in range(2)}
@@ -128,4 +128,26 @@ def test_weights_that_were_rounded_again_are_seen_beside_a_rounded_original(fact
     plain = text_model(f"{head} {{ {layers} }}", **w, **k)
     fused = text_model(f"{head} {{ s = MatMul(x, w0)  r = Relu(s)  t = MatMul(r, w1)  y = Relu(t) }}", **folded)
     report = verify(plain, fused, providers=CPU)
-    assert (report.ok, report.half) == (factor == 1.0, factor == 1.0), report.summary
+    assert report.ok == (factor == 1.0), report.summary
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.01])
+def test_a_batchnormalization_in_the_weight_of_a_product_is_no_fault(factor: float) -> None:
+    """Where outputs are near 0 the rounding of the weight is several steps; a channel times 1.01 is a fault."""
+    rng = np.random.default_rng(0)
+    shift, mean = rng.normal(size=(2, 64))
+    scale, var = rng.uniform(0.5, 1.5, 64), rng.uniform(0.5, 2, 64)
+    weights = {"w": rng.normal(size=(64, 64)), "s": scale, "b": shift, "m": mean, "v": var}
+    head = "g (float16[n, 16, 64] x) => (float16[n, 16, 64] y)"
+    flat = {"rows": np.array([-1, 64]), "to": np.array([-1, 16, 64])}
+    body = "p = MatMul(x, w)  f = Reshape(p, rows)  n = BatchNormalization(f, s, b, m, v)  y = Reshape(n, to)"
+    plain = text_model(f"{head} {{ {body} }}", **{k: a.astype(np.float16) for k, a in weights.items()}, **flat)
+    fused = onnx.ModelProto()
+    fused.CopyFrom(plain)
+    pipeline.run(fused)
+    (folded,) = [t for t in fused.graph.initializer if len(t.dims) == 2]
+    array = numpy_helper.to_array(folded).copy()
+    array[:, 5] *= np.float16(factor)
+    folded.CopyFrom(numpy_helper.from_array(array, folded.name))
+    report = verify(plain, fused, providers=CPU)
+    assert report.ok == (factor == 1.0), report.summary
