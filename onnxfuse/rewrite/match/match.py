@@ -373,7 +373,9 @@ def _show(operand: Bound) -> str:
 
 
 def _number(array: np.ndarray) -> str:
-    return f"{array.reshape(-1)[0]:g}" if array.size == 1 else np.array2string(array.reshape(-1)[:4], threshold=4)
+    return (
+        f"{float(array.reshape(-1)[0]):g}" if array.size == 1 else np.array2string(array.reshape(-1)[:4], threshold=4)
+    )
 
 
 def _plain(value: object) -> str:
