@@ -18,8 +18,9 @@ from onnxfuse.benchmark.report import Refused
 from onnxfuse.benchmark.timing import interleaved
 from onnxfuse.model import isolation
 from onnxfuse.model.isolation import Crash, Progress
-from onnxfuse.profiling.bound import REFUSALS, bind, opened, ort_values, outputs_of, reason
+from onnxfuse.profiling.bound import REFUSALS, bind, opened, ort_values, outputs_of
 from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, WARM_UP, ModelName, Setting, cuda_settings
+from onnxfuse.runtime.opening import reason
 from onnxfuse.verification import sessions
 from onnxfuse.verification.sessions import CPU, CUDA
 

@@ -6,16 +6,13 @@ from typing import TYPE_CHECKING
 
 from onnxfuse.api import optimizing
 from onnxfuse.api.options import Options
+from onnxfuse.api.running import quiet
 from onnxfuse.api.source import Model
 from onnxfuse.model.errors import CrashError, DeviceError, ModelError
 from onnxfuse.model.isolation import Crash, Progress, isolated
 
 if TYPE_CHECKING:
     from onnxfuse.runtime.capture import Capture
-
-
-def quiet(step: str, done: int, total: int) -> None:
-    """Show no progress."""
 
 
 def explain_graph(

@@ -9,7 +9,6 @@ import onnx
 from onnxfuse.model.errors import UsageError
 from onnxfuse.profiling import traffic
 from onnxfuse.profiling.traffic import NodeWork
-from onnxfuse.profiling.work import ON_HOST, VIEWS
 
 FIRST, OTHERS = 1, 128
 """What dynamic dimensions are taken for: the first one of an input is its batch."""
@@ -75,7 +74,7 @@ def costs(model: onnx.ModelProto, sizes: Mapping[str, Sequence[int]] | None = No
 
 def launches(node: NodeWork) -> bool:
     """Return whether a node starts a kernel: views, and what is known from shapes, start none."""
-    return node.work.bytes > 0 and node.op not in VIEWS | ON_HOST
+    return node.work.bytes > 0
 
 
 def dimensions(model: onnx.ModelProto) -> dict[str, int]:

@@ -21,10 +21,11 @@ from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.graph import bodies
 from onnxfuse.model.isolation import doing
 from onnxfuse.profiling import cupti, device
-from onnxfuse.profiling.bound import REFUSALS, Bound, Values, bind, opened, ort_values, outputs_of, profiled, reason
+from onnxfuse.profiling.bound import REFUSALS, Bound, Values, bind, opened, ort_values, outputs_of, profiled
 from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, WARM_UP, ModelName, Setting, cpu_settings, cuda_settings
 from onnxfuse.profiling.shapes import cases_per_shape, dynamic, unsaid
 from onnxfuse.profiling.traffic import ModelWork, count
+from onnxfuse.runtime.opening import reason
 from onnxfuse.verification import sessions
 from onnxfuse.verification.inputs import Array, Case, InputSpec, Shapes, input_specs
 from onnxfuse.verification.interface import interface_problems

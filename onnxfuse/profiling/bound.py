@@ -18,8 +18,7 @@ from onnxfuse.model import io
 from onnxfuse.model.errors import DeviceError, ModelError, UsageError
 from onnxfuse.model.types import first_line
 from onnxfuse.profiling.settings import ModelName, Setting
-from onnxfuse.runtime.opening import load_custom_ops, unregistered
-from onnxfuse.runtime.opening import reason as reason
+from onnxfuse.runtime.opening import load_custom_ops, reason, unregistered
 from onnxfuse.verification.inputs import Array
 from onnxfuse.verification.sessions import (
     CUDA,

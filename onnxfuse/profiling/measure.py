@@ -12,7 +12,7 @@ from onnxfuse.model.errors import DeviceError, ModelError, UsageError
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.isolation import doing
 from onnxfuse.profiling import cupti, device
-from onnxfuse.profiling.bound import REFUSALS, Bound, bind, opened, ort_values, outputs_of, reason
+from onnxfuse.profiling.bound import REFUSALS, Bound, bind, opened, ort_values, outputs_of
 from onnxfuse.profiling.kernels import follow, joined
 from onnxfuse.profiling.nodes import finished, node_times, profiled_runs
 from onnxfuse.profiling.report import Profile, Side
@@ -20,7 +20,7 @@ from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, WARM_UP, ModelName,
 from onnxfuse.profiling.shapes import cases_per_shape, dynamic, unsaid
 from onnxfuse.profiling.summary import each, kernel_rows, kinds, run_time, with_device_times
 from onnxfuse.profiling.traffic import ModelWork, count
-from onnxfuse.runtime.opening import unregistered
+from onnxfuse.runtime.opening import reason, unregistered
 from onnxfuse.verification import sessions
 from onnxfuse.verification.inputs import Case, InputSpec, Shapes, input_specs
 from onnxfuse.verification.interface import interface_problems

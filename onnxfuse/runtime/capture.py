@@ -16,10 +16,12 @@ import onnx
 import onnxruntime
 
 from onnxfuse.model import host
+from onnxfuse.model.external import elements_of
 from onnxfuse.model.fused import DOMAIN, fused_ops, replaced_nodes
 from onnxfuse.model.graph import Node
 from onnxfuse.model.inference import infer_shapes
 from onnxfuse.model.nested import bodies
+from onnxfuse.model.schema import RANDOM
 from onnxfuse.model.types import shell, value_types
 from onnxfuse.runtime.cuda import PROVIDER
 from onnxfuse.runtime.inference import CPU, Session, session
@@ -32,10 +34,6 @@ COPIES = frozenset({"MemcpyFromHost", "MemcpyToHost"})
 
 WAITS = frozenset({"Compress", "NonMaxSuppression", "NonZero"})
 """Operators whose CUDA kernels ask the GPU for the size of their output and wait for it, which ends a capture."""
-
-RANDOM = frozenset({"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
-                    "RandomUniformLike"})  # fmt: skip
-"""Operators whose seed is an argument of the launch: a replay draws the same numbers again."""
 
 INSERTED = "InsertedPrecisionFreeCast"
 """How the Casts are called that ONNX Runtime puts around a node on the CPU, which has few kernels in float16."""
@@ -179,7 +177,7 @@ class _Placed:
         types = value_types(infer_shapes(light).graph)
         self.nodes = list(graph.node)
         self.types = {**types, **value_types(graph)}
-        self.small = {t.name for t in graph.initializer if _elements(t) <= host.SMALL}
+        self.small = {t.name for t in graph.initializer if elements_of(t) <= host.SMALL}
         self.inputs = {i.name for i in graph.input}
         told = {
             (node.op_type, node.name): part.ep_name
@@ -289,7 +287,7 @@ class _Placed:
         ] * bool(nodes)  # fmt: skip
 
     def random(self, names: _Names) -> list[Blocker]:
-        """Return what draws random numbers: each replay draws the same."""
+        """Return what draws random numbers: the seed is an argument of the launch, and each replay draws the same."""
         nodes = [n for node in self.nodes if node.op_type in RANDOM and not node.domain for n in names(node)]
         return [
             Blocker("random", tuple(nodes), "each replay draws the same random numbers", "Give them as an input.")
@@ -350,13 +348,6 @@ def host_inputs(opened: onnxruntime.InferenceSession) -> tuple[str, ...]:
     """Return the inputs of a session that it reads on the CPU."""
     told = zip(opened.get_inputs(), opened.get_input_memory_infos(), strict=True)
     return tuple(i.name for i, where in told if where.name == "Cpu")
-
-
-def _elements(tensor: onnx.TensorProto) -> int:
-    count = 1
-    for extent in tensor.dims:
-        count *= extent
-    return count
 
 
 def _open_dims(model: onnx.ModelProto) -> tuple[str, ...]:

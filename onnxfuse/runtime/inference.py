@@ -30,7 +30,7 @@ Provider = str | tuple[str, Mapping[str, Any]]
 """A provider's name, or its name and options."""
 
 
-class Session(Tabled, onnxruntime.InferenceSession):  # type: ignore[misc]
+class Session(Tabled, onnxruntime.InferenceSession):  # type: ignore[misc]  # ONNX Runtime has no types
     """An `onnxruntime.InferenceSession` that knows how each fused op of its model runs."""
 
     fused: tuple[Placement, ...] = ()

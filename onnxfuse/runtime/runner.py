@@ -19,7 +19,8 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort
 
 from onnxfuse.model.errors import DeviceLostError, UsageError
 from onnxfuse.model.nested import nodes_of
-from onnxfuse.runtime.capture import RANDOM, WAITS, host_inputs
+from onnxfuse.model.schema import RANDOM
+from onnxfuse.runtime.capture import WAITS, host_inputs
 from onnxfuse.runtime.cuda import PROVIDER, device_fault
 from onnxfuse.runtime.inference import CPU, Provider, Session, session
 from onnxfuse.runtime.opening import ORT_ERRORS, SILENT, reason

@@ -22,9 +22,10 @@ from onnxfuse.kernels.measurements import Machine, Timed
 from onnxfuse.model.errors import KernelError
 from onnxfuse.model.io import tensor_bytes
 from onnxfuse.model.types import ValueType, infer, value_types
-from onnxfuse.profiling.bound import REFUSALS, Bound, Values, bind, opened, ort_values, outputs_of, reason
+from onnxfuse.profiling.bound import REFUSALS, Bound, Values, bind, opened, ort_values, outputs_of
 from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, WARM_UP, Setting
 from onnxfuse.runtime.cuda import cuda_unusable
+from onnxfuse.runtime.opening import reason
 from onnxfuse.runtime.variants import machine_of
 from onnxfuse.tuning.candidates import Candidate
 from onnxfuse.tuning.work import Work

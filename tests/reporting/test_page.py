@@ -1,31 +1,15 @@
 """The report as a person meets it: in headless Chromium, clicked through, without errors and requests."""
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-import pytest
 
 import onnxfuse
 from onnxfuse.reporting import graph_of, page
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (extra `dev`)")
-CHROMIUM = next((p for name in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(name))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (apt install chromium)")
-
 READY = "body[data-ready]"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """A headless Chromium."""
-    with sync_api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 def layers(count: int) -> onnx.ModelProto:

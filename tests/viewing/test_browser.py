@@ -1,7 +1,6 @@
 """The served page as a person meets it: unfold, select both ways, search, source, colours; in headless Chromium."""
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,20 +12,7 @@ import onnxfuse
 from onnxfuse.viewing import View
 from tests.viewing.test_server import model, profiled
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (extra `dev`)")
-CHROMIUM = next((p for name in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(name))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (apt install chromium)")
-
 NASTY = "</script><img src=x onerror=alert(1)>\"'&\u202eabc"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """A headless Chromium."""
-    with sync_api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")

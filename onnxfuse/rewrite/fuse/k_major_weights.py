@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
-from onnx.helper import make_attribute, make_node
+from onnx.helper import make_node
 
+from onnxfuse.model.attributes import set_attribute
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.nested import bodies, graphs_in
 from onnxfuse.model.types import ValueType
@@ -53,9 +54,7 @@ def _turned(graph: Graph, node: Node) -> list[Node] | None:
     product = NodeProto()
     product.CopyFrom(node.proto)
     if node.op == "Gemm":
-        del product.attribute[:]
-        product.attribute.extend(a for a in node.proto.attribute if a.name != "transB")
-        product.attribute.append(make_attribute("transB", 1))
+        set_attribute(product, "transB", 1)
         product.input[1] = stored
         return [Node(product)]
     back = graph.fresh(f"{stored}.back")

@@ -9,6 +9,7 @@ from onnx import NodeProto, TensorProto
 from onnx.defs import OpSchema
 
 from onnxfuse.model import schema
+from onnxfuse.model.attributes import set_attribute
 from onnxfuse.model.errors import ModelError
 from onnxfuse.model.evaluate import REFUSALS, evaluate
 from onnxfuse.model.graph import Graph, Node
@@ -220,9 +221,7 @@ def _write_as_of(node: NodeProto, graph: Graph) -> str | None:
     while node.input and not node.input[-1]:
         del node.input[-1]
     if node.op_type == "Split" and "num_outputs" not in old.attributes:
-        kept = [a for a in node.attribute if a.name != "num_outputs"]
-        del node.attribute[:]
-        node.attribute.extend(kept)
+        set_attribute(node, "num_outputs", None)
     return _not_in_opset(node.op_type, node.domain, len(node.input), {a.name for a in node.attribute}, opset)
 
 

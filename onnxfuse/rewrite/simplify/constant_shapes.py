@@ -9,6 +9,7 @@ import math
 import numpy as np
 import onnx
 
+from onnxfuse.model.attributes import set_attribute
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import Dim, factors, whole
 
@@ -30,9 +31,8 @@ def fix_targets(graph: Graph) -> bool:
         new = onnx.NodeProto()
         new.CopyFrom(node.proto)
         new.input[1] = name
-        kept = [a for a in new.attribute if a.name != "allowzero" or not a.i]  # a 0 of the new target is a copy
-        del new.attribute[:]
-        new.attribute.extend(kept)
+        if node.written.get("allowzero"):  # a 0 of the new target is a copy
+            set_attribute(new, "allowzero", None)
         graph.replace([node], [Node(new)])
         changed = True
     return changed

@@ -29,17 +29,18 @@ def late_views(graph: Graph) -> bool:
 
 
 def _of_a_convolution(graph: Graph, view: Node) -> bool:
-    value = view.inputs[0]
-    for _ in range(2):  # turned channels last, or not
-        maker = graph.producer(value)
-        if maker is None or maker.domain or graph.readers(value) != [view] or graph.is_output(value):
-            return False
-        if maker.op in CONVOLUTIONS:
-            return True
-        if maker.op != "Transpose":
-            return False
-        value, view = maker.inputs[0], maker
-    return False
+    maker = _made_for(graph, view)
+    if maker is not None and maker.op == "Transpose":  # to channels last
+        maker = _made_for(graph, maker)
+    return maker is not None and maker.op in CONVOLUTIONS
+
+
+def _made_for(graph: Graph, reader: Node) -> Node | None:
+    """Return the operator that makes the first input of a node, None where it makes it for others, too."""
+    value = reader.inputs[0]
+    maker = graph.producer(value)
+    alone = graph.readers(value) == [reader] and not graph.is_output(value)
+    return maker if maker is not None and alone and not maker.domain else None
 
 
 def _work(graph: Graph, view: Node) -> list[Node]:

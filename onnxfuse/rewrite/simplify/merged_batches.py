@@ -12,9 +12,11 @@ import numpy as np
 import onnx
 
 from onnxfuse.kernels import is_pointwise
+from onnxfuse.model.attributes import set_attribute
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import Dim, ValueType
 from onnxfuse.rewrite.simplify.constant_shapes import reshaped
+from onnxfuse.rewrite.simplify.transposes import order_of
 
 SINCE = 13
 """The first opset whose Softmax has one axis, and whose Unsqueeze has its axes as an input."""
@@ -142,7 +144,8 @@ def _keeps_first_axis(graph: Graph, node: Node, rank: int) -> bool:
     if node.op == "MatMul":
         return rank >= MATRICES
     if node.op == "Transpose":
-        return _perm(node, rank)[0] == 0
+        order = order_of(graph, node)
+        return order is not None and order[0] == 0
     return node.op in ALONG_AN_AXIS and _axis(graph, node, rank) != -rank
 
 
@@ -199,7 +202,6 @@ def _apart(graph: Graph, merge: _Merge, values: Set[str]) -> None:
 def _computed(graph: Graph, merge: _Merge, node: Node, names: Mapping[str, str], values: Set[str]) -> list[Node]:
     operands = _operands(graph, merge, node, values)
     assert operands is not None
-    rank = len(graph.type(node.outputs[0]).shape or ())
     before: list[Node] = []
     new = onnx.NodeProto()
     new.CopyFrom(node.proto)
@@ -208,9 +210,9 @@ def _computed(graph: Graph, merge: _Merge, node: Node, names: Mapping[str, str],
         if apart is not None:
             new.input[position] = names[value] if apart else _widened(graph, value, before)
     if node.op == "Transpose":
-        _set(new, "perm", [0, *(axis + 1 for axis in _perm(node, rank))])
+        set_attribute(new, "perm", [0, *(axis + 1 for axis in order_of(graph, node) or ())])
     elif node.op in ALONG_AN_AXIS:
-        _set(new, "axis", _axis(graph, node, rank))
+        set_attribute(new, "axis", _axis(graph, node, len(graph.type(node.outputs[0]).shape or ())))
     return [*before, Node(new)]
 
 
@@ -271,7 +273,7 @@ def _shape_of_merged(graph: Graph, merge: _Merge, node: Node, source: str) -> li
         return onnx.helper.make_node(op, inputs, [output], node.proto.name if output == told else output)
 
     concat = made("Concat", [names["whole"], names["rest"]], told)
-    _set(concat, "axis", 0)
+    set_attribute(concat, "axis", 0)
     nodes = [
         made("Shape", [source], names["apart"]),
         made("Slice", [names["apart"], names["start"], names["split"]], names["parts"]),
@@ -286,18 +288,7 @@ def _is_reshape(node: Node) -> bool:
     return node.op == "Reshape" and not node.domain and not node.written.get("allowzero")
 
 
-def _perm(node: Node, rank: int) -> list[int]:
-    written = node.written.get("perm")
-    return [int(axis) for axis in written] if isinstance(written, list | tuple) else list(range(rank))[::-1]
-
-
 def _axis(graph: Graph, node: Node, rank: int) -> int:
     """Return the axis that a node works along, from the end."""
     axis = int(str(graph.attributes(node)["axis"]))
     return axis if axis < 0 else axis - rank
-
-
-def _set(node: onnx.NodeProto, name: str, value: int | list[int]) -> None:
-    kept = [a for a in node.attribute if a.name != name]
-    del node.attribute[:]
-    node.attribute.extend([*kept, onnx.helper.make_attribute(name, value)])

@@ -3,6 +3,7 @@
 import onnx
 
 from onnxfuse.model import channels
+from onnxfuse.model.attributes import set_attribute
 from onnxfuse.model.graph import Graph, Node
 
 
@@ -17,20 +18,19 @@ def merge_transposes(graph: Graph) -> bool:
         before = graph.producer(node.inputs[0])
         if before is None or not _turns(before):
             continue
-        second, first = _order(graph, node), _order(graph, before)
+        second, first = order_of(graph, node), order_of(graph, before)
         if second is None or first is None or len(first) != len(second):
             continue
         order = [first[axis] for axis in second]
-        if order == sorted(order) and channels.turns_first(node):
+        same = order == sorted(order)
+        if same and channels.turns_first(node):
             continue
         new = onnx.NodeProto()
         new.CopyFrom(node.proto)
         new.input[0] = before.inputs[0]
-        del new.attribute[:]
-        if order == sorted(order):
+        set_attribute(new, "perm", None if same else order)
+        if same:
             new.op_type = "Identity"
-        else:
-            new.attribute.append(onnx.helper.make_attribute("perm", order))
         graph.replace([node], [Node(new)])
         changed = True
     return changed
@@ -40,7 +40,7 @@ def _turns(node: Node) -> bool:
     return node.op == "Transpose" and not node.domain and node.order >= 0
 
 
-def _order(graph: Graph, node: Node) -> list[int] | None:
+def order_of(graph: Graph, node: Node) -> list[int] | None:
     """Return the axes of what a Transpose reads in their new order, None where their number is not known."""
     written = node.written.get("perm")
     if isinstance(written, list | tuple):

@@ -1,0 +1,13 @@
+"""Attributes of a node that is being written."""
+
+from onnx import NodeProto
+from onnx.helper import make_attribute
+
+from onnxfuse.model.schema import AttributeValue
+
+
+def set_attribute(node: NodeProto, name: str, value: AttributeValue | None) -> None:
+    """Let a node have this value for an attribute, and none other; with None it has that attribute no more."""
+    kept = [a for a in node.attribute if a.name != name]
+    del node.attribute[:]
+    node.attribute.extend(kept if value is None else [*kept, make_attribute(name, value)])
