@@ -158,6 +158,7 @@ Launch::Launch(const onnxfuse_launch& answer, const std::vector<Held>& owners, s
       tensor_maps(answer.tensor_maps, answer.tensor_maps + answer.tensor_map_count),
       scratch_bytes(answer.scratch_bytes),
       passing(answer.passing != 0),
+      interim(answer.interim != 0),
       owner(owners[next++]) {
   std::copy(answer.grid, answer.grid + 3, grid.begin());
   std::copy(answer.block, answer.block + 3, block.begin());
@@ -294,6 +295,7 @@ struct Shown {
     launch.output_count = outputs.size();
     launch.scratch_bytes = of.scratch_bytes;
     launch.passing = of.passing;
+    launch.interim = of.interim;
     launch.owner = of.owner.get();
     launch.then = then.data();
     launch.then_count = then.size();

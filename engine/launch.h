@@ -87,6 +87,7 @@ struct Launch {
   std::vector<TensorMap> tensor_maps;
   size_t scratch_bytes = 0;
   bool passing = false;   // the scratch memory is the op's, for all of its shapes
+  bool interim = false;   // for one run alone
   Held owner;             // of the host's answer; none by a program
   std::shared_ptr<const Program> program;  // by which it was made, and its kernel
   std::shared_ptr<const Loaded> kernel;

@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-#define ONNXFUSE_ABI 2
+#define ONNXFUSE_ABI 3
 #define ONNXFUSE_EXPORT __attribute__((visibility("default")))
 
 struct OrtSessionOptions;
@@ -65,6 +65,8 @@ typedef struct onnxfuse_launch {
   size_t output_count;
   size_t scratch_bytes;     /* zeros at first, which launches on one stream hand on; its pointer is behind the outputs' */
   uint32_t passing;         /* the scratch memory holds nothing from one run to the next: it is the op's, for all shapes */
+  uint32_t interim;         /* for this run alone: the planner is asked again for the next one. Has no scratch memory but
+                               passing one */
   void* owner;              /* the host's: keeps the function loaded, gives scratch memory; NULL: none */
   const struct onnxfuse_launch* then; /* on the same pointers */
   size_t then_count;

@@ -193,6 +193,8 @@ SharedLaunch ask_host(const Kernel& kernel, const Key& key, std::vector<tape::Re
   if (launch->output_shapes.size() != op.outputs.size())
     throw std::runtime_error("the plan has " + std::to_string(launch->output_shapes.size()) +
                              " output shapes, the op " + std::to_string(op.outputs.size()) + " outputs");
+  // Its memory would go with it while the GPU still works on it.
+  if (launch->interim && launch->has_scratch()) throw std::runtime_error("an interim launch with scratch memory");
   ask_for_shared_memory(*launch);
   return launch;
 }
@@ -202,7 +204,8 @@ SharedLaunch plan(const Kernel& kernel, const Key& key, std::vector<tape::Regist
   op.host->expect("no kernel can be planned");
   std::lock_guard<std::mutex> lock(op.planning);
   if (SharedLaunch launch = op.kept.find(key)) return launch;  // another thread planned it meanwhile
-  return op.kept.keep(key, ask_host(kernel, key, held));
+  SharedLaunch launch = ask_host(kernel, key, held);
+  return launch->interim ? launch : op.kept.keep(key, std::move(launch));
 }
 
 SharedLaunch launch_for(const Kernel& kernel, Call& call) {

@@ -55,12 +55,12 @@ def streamed(
     name: str, path: Path, dtype: str, fused: bool, count: int, batches: int, lengths: int, seed: int
 ) -> Stream:
     """Return what `count` random shapes cost a session of this process."""
-    from onnxfuse.profiling.bound import opened
-    from onnxfuse.profiling.settings import DEFAULT
+    import onnxruntime
+
     from onnxfuse.runtime.bridge import bridge
 
-    counted = Counted()
-    session = opened(path, DEFAULT, ["CUDAExecutionProvider", "CPUExecutionProvider"], fused=fused)
+    counted, opened = Counted(), onnxfuse.session if fused else onnxruntime.InferenceSession
+    session = opened(path, providers=["CUDAExecutionProvider", "CPUExecutionProvider"])
     chance, extra, again = random.Random(seed), [], 0.0
     for _ in range(count):
         batch, length = chance.randint(1, batches), chance.randint(1, lengths)

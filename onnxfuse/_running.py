@@ -31,6 +31,7 @@ def session(
     rules: Sequence[str | Path] = (),
     kernels: str | Path | Literal[False] | None = None,
     custom_ops: Sequence[str | Path] = (),
+    wait_for_kernels: bool = False,
     dump: str | Path | None = None,
     provider_options: Sequence[Mapping[str, Any]] | None = None,
     disabled_optimizers: Sequence[str] | None = None,
@@ -41,8 +42,10 @@ def session(
     `session_options`, `provider_options` and `disabled_optimizers` are ONNX Runtime's own; without `providers`, CUDA is
     taken where it works and the CPU elsewhere. `rules`: the folders of your own rules that made the model, if they have
     a `realize`. `kernels`: the kernel pack that `compile` wrote, by default the one beside a model in a file; False
-    uses none. `custom_ops`: libraries with operators of your own, for ONNX Runtime to load. `dump`: a folder for every
-    fused op's body, kernel and launch plan. Raises DeviceError where CUDA is asked for and does not work, UsageError.
+    uses none. `custom_ops`: libraries with operators of your own, for ONNX Runtime to load. `wait_for_kernels`: a run
+    of a new shape waits until its kernels are compiled; by default another kernel that gives the same bits serves until
+    then, where there is one (never with the provider's `enable_cuda_graph`). `dump`: a folder for every fused op's
+    body, kernel and launch plan. Raises DeviceError where CUDA is asked for and does not work, UsageError.
     """
     arguments = locals()
     from onnxfuse.api.arguments import opened_model, providers_with_options, taken

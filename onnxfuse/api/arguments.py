@@ -307,7 +307,7 @@ KINDS: Mapping[str, Reader] = {
     **dict.fromkeys(("only", "skip", "require", "names", "archs", "disabled_optimizers", "keep_fp32"), texts),
     **dict.fromkeys(
         ("guard", "strict_fp32", "freeze_initializers", "isolate", "alone", "time", "cuda_graph", "update", "locked",
-         "bench", "use_tf32", "tf32", "ptx", "batch", "browser"), flag,
+         "bench", "use_tf32", "tf32", "ptx", "batch", "browser", "wait_for_kernels"), flag,
     ),
     **dict.fromkeys(
         ("tuning", "file", "folder", "target", "config", "save_inputs", "bisect", "plot", "trace", "dump"), path

@@ -1,7 +1,8 @@
 """From a fused op and the shapes of its inputs to a launch plan."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import TypeVar
 
@@ -179,6 +180,13 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
         except UnsupportedError:
             made_by[tuning] = tuning
     return tuple(made_by.values())
+
+
+def stand_ins(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch) -> Iterator[LaunchPlan]:
+    """Yield the plans of variants that give the same bits as the plan's own choice, fastest first."""
+    for tuning in _guarded(op, input_shapes, lambda: planner_of(op).stand_ins(op, input_shapes, aligned, arch)):
+        with suppress(UnsupportedError):
+            yield _launchable(op, input_shapes, aligned, arch, tuning)
 
 
 def is_candidate(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch, tuning: Tuning) -> bool:

@@ -71,7 +71,7 @@ def opened(
     chosen = with_options(providers, setting.options)
     safe = without_crashes(model, providers)
     if fused:
-        return runtime.session(model, providers=chosen, session_options=options, rules=setting.rules, **safe)
+        return runtime.session(model, chosen, options, rules=setting.rules, wait_for_kernels=True, **safe)
     source = io.name_in_utf8(model) if isinstance(model, Path) else model.SerializeToString()
     session = onnxruntime.InferenceSession(source, options, providers=chosen, enable_fallback=0, **safe)
     if CUDA in providers and CUDA not in session.get_providers():

@@ -17,7 +17,7 @@ from ctypes import (
 from pathlib import Path
 from typing import Any, TypeVar
 
-VERSION = 2
+VERSION = 3
 """`ONNXFUSE_ABI`."""
 
 Sized_ = TypeVar("Sized_", bound=Structure)
@@ -43,8 +43,8 @@ Launch._fields_ = (
     ("size", c_size_t), ("function", c_void_p), ("grid", c_uint32 * 3), ("block", c_uint32 * 3),
     ("shared_bytes", c_uint32), ("early", c_uint32), ("parameters", c_void_p), ("parameter_bytes", c_size_t),
     ("tensor_maps", POINTER(TensorMap)), ("tensor_map_count", c_size_t), ("output_shapes", POINTER(Numbers)),
-    ("output_count", c_size_t), ("scratch_bytes", c_size_t), ("passing", c_uint32), ("owner", c_void_p),
-    ("then", POINTER(Launch)), ("then_count", c_size_t),
+    ("output_count", c_size_t), ("scratch_bytes", c_size_t), ("passing", c_uint32), ("interim", c_uint32),
+    ("owner", c_void_p), ("then", POINTER(Launch)), ("then_count", c_size_t),
 )  # fmt: skip
 
 

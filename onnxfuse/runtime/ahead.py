@@ -90,14 +90,28 @@ class Ahead:
     def plan(self, op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, device: int, tuning: Tuning) -> LaunchPlan:
         """Return the plan of `op`, whose kernels may be compiled by then; raises what the planner raises."""
         self.start(device)
+        asked = (op.name, shapes, aligned, device, tuning)
         with self.lock:
-            job = self.jobs.pop((op.name, shapes, aligned, device, tuning), None)
-        if job is not None and not job.cancel():
-            made = job.result()
-            if made is not None:
-                return made
+            job = self.jobs.get(asked)
+            if job is not None and (job.done() or job.cancel()):
+                del self.jobs[asked]
+        if job is not None and job.done() and not job.cancelled() and (made := job.result()) is not None:
+            return made
         self._bind(op.name, shapes, device)
         return kernels.plan(op, shapes, aligned, kernels.arch_of(device), tuning)
+
+    def compiled(
+        self, op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, device: int, tuning: Tuning
+    ) -> Future[LaunchPlan | None]:
+        """Return the plan of `op` as another thread makes it and compiles its kernels."""
+        asked = (op.name, shapes, aligned, device, tuning)
+        with self.lock:
+            job = self.jobs.get(asked)
+            if job is not None:
+                return job
+            job = self.jobs[asked] = Future[LaunchPlan | None]()
+        self._later(partial(_compiled, op, asked), job)
+        return job
 
     # ---- which shapes
 

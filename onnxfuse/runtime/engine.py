@@ -183,6 +183,7 @@ class Engine:
             output_count=len(launch.output_shapes),
             scratch_bytes=launch.scratch_bytes,
             passing=launch.passing,
+            interim=launch.interim,
             owner=self.objects.hand_over(launch),
             then=_array(abi.Launch, [self._launch(after) for after in launch.then]),
             then_count=len(launch.then),

@@ -57,6 +57,7 @@ def session(
     rules: Sequence[str | Path] = (),
     kernels: Kernels = None,
     custom_ops: Sequence[str | Path] = (),
+    wait_for_kernels: bool = False,
     **kwargs: Any,
 ) -> Session:
     """Return a session for `model` in which each fused op that has a kernel runs as one, if the session is on CUDA.
@@ -69,7 +70,11 @@ def session(
     folders of your own rules that made the model, if any did: ONNX Runtime's own op takes a body's place where the
     rule finds in the body what that op computes, and the body runs where the rule is not known. `kernels` is the kernel
     pack (`onnxfuse compile`), by default the one beside a model in a file, where there is one; False uses none.
-    `custom_ops` are libraries with operators of your own, for ONNX Runtime to load.
+    `custom_ops` are libraries with operators of your own, for ONNX Runtime to load. While a kernel is compiled another
+    one of the same op serves where it is there and gives the same bits, unless `wait_for_kernels` or a CUDA graph is
+    asked for: what is timed or captured then is what runs from then on.
+    Without `session_options`, a model whose inputs have open extents gets `enable_mem_pattern` False on CUDA: else ONNX
+    Runtime plans and keeps a layout of its memory for every new shape.
 
     >>> onnxfuse.session("fused.onnx", providers=["CUDAExecutionProvider"]).fused
     (Placement(op='Linear_1f0c', rule='linear', nodes=24, runs_as='kernel', reason=''), ...)
@@ -81,19 +86,21 @@ def session(
     given, through_library = model, dict[str, FusedOp]()
     if on_cuda:
         facts = read(model)
+        if session_options is None and _takes_many_shapes(facts):
+            options.enable_mem_pattern = False
         cuda = _cuda_options(chosen, kwargs.get("provider_options"))
         _require_cuda(_device(cuda))
         if is_strict_fp32(facts) and "use_tf32" not in cuda:
             cuda = {**cuda, "use_tf32": "0"}
             _set_cuda_options(chosen, kwargs, cuda)
-        tf32 = str(cuda.get("use_tf32", 1)).lower() not in ("0", "false")
+        tf32 = _is_on(cuda, "use_tf32", 1)
         missing = bridge_missing()
         if missing is not None and providers is None:  # an error where CUDA was asked for by name
             fused = as_functions(facts, missing)
         else:
             fused, through_library = register_kernels(
                 options, facts, library=True, tf32=tf32, rules=rules, path=path_of(model), device=_device(cuda),
-                kernels=kernels,
+                kernels=kernels, waits=wait_for_kernels or _is_on(cuda, "enable_cuda_graph", 0),
             )  # fmt: skip
     else:
         require_pack(path_of(model), kernels)
@@ -108,6 +115,13 @@ def session(
         arch = arch_of(_device(cuda)) if on_cuda else None
         dump_ops(read(given), Path(dump), arch)
     return opened
+
+
+def _takes_many_shapes(model: onnx.ModelProto) -> bool:
+    """Return whether an input is declared with an extent that is no number, or without a shape."""
+    fixed = {w.name for w in model.graph.initializer}
+    tensors = [i.type.tensor_type for i in model.graph.input if i.name not in fixed]
+    return any(not t.HasField("shape") or any(not d.HasField("dim_value") for d in t.shape.dim) for t in tensors)
 
 
 def _default_providers() -> list[Provider]:
@@ -133,6 +147,10 @@ def _set_cuda_options(providers: list[Provider], kwargs: dict[str, Any], cuda: M
         kwargs["provider_options"][index] = dict(cuda)
     else:
         providers[index] = (PROVIDER, dict(cuda))
+
+
+def _is_on(cuda: Mapping[str, Any], option: str, default: int) -> bool:
+    return str(cuda.get(option, default)).lower() not in ("0", "false")
 
 
 def _device(cuda: Mapping[str, Any]) -> int:

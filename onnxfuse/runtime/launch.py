@@ -38,6 +38,8 @@ class Launch:
     """Whatever must stay alive for `function` to stay loaded."""
     passing: bool = False
     """Whether that memory holds nothing from one plan to the next, so that one room serves all shapes of the op."""
+    interim: bool = False
+    """For one run alone: the planner is asked again for the next. Only without scratch memory that is not passing."""
     then: tuple[Launch, ...] = ()
     """Launches after this one, on the same pointers."""
     program: Program | None = None
@@ -92,7 +94,7 @@ Planner = Callable[[tuple[Shape, ...], bool, int, Varied | None], Launch | Progr
 """(input shapes, all pointers 16-byte aligned?, device, what varies, None of a node's first shapes) -> the launch, or a
 program that answers with it.
 
-Asked once; the engine keeps the answer."""
+Asked once; the engine keeps the answer, but for an interim one."""
 
 
 @dataclass(frozen=True)

@@ -3,19 +3,20 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from onnxfuse import kernels
 from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.launch_plan import DEFAULT, LaunchPlan, Tuning
+from onnxfuse.kernels.launch_plan import DEFAULT, Tuning
 from onnxfuse.kernels.measurements import changed, extents, key, variant_name
 from onnxfuse.kernels.templates.template import Extents
 from onnxfuse.model.errors import KernelError, NoCompilerError, NoPlanError
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.ahead import Ahead
+from onnxfuse.runtime.interim import Interim
 from onnxfuse.runtime.launch import Launch, Planner, Program, Shape, Varied
+from onnxfuse.runtime.loading import load
 from onnxfuse.runtime.packs import Packed
-from onnxfuse.runtime.programs import Programs, rooms
+from onnxfuse.runtime.programs import Programs
 from onnxfuse.runtime.variants import Variants
 
 
@@ -45,6 +46,8 @@ def planner(
     variants: Variants = lambda device: {},
     ahead: Ahead | None = None,
     packed: Packed | None = None,
+    *,
+    waits: bool = True,
 ) -> Planner:
     """Return the function that plans, compiles and loads the kernel of `op` for one set of input shapes.
 
@@ -53,13 +56,18 @@ def planner(
 
     `variants` are those that were measured fastest; for other shapes the plan chooses by itself, and so it does for a
     variant that is none of the op's own: a file chooses among our kernels, it makes none. Where extents vary from run
-    to run the launch brings a program for all of them. `ahead` may have compiled the kernel by then.
+    to run the launch brings a program for all of them. `ahead` may have compiled the kernel by then; where it has not,
+    and a run does not wait, another kernel serves meanwhile if one is there that gives the same bits.
     """
     programs = Programs(op)
+    interim = None if waits or ahead is None else Interim(op, ahead)
 
     def launch(
         input_shapes: tuple[Shape, ...], aligned: bool, device: int, varied: Varied | None = None
     ) -> Launch | Program:
+        asked = (input_shapes, aligned, device)
+        if interim is not None and (serving := interim.known(asked)) is not None:
+            return serving
         arch = kernels.arch_of(device)
         own, mine = variants(device), key(op.name, tuple(map(tuple, input_shapes)))
         tuning = own.get(mine, DEFAULT)
@@ -80,6 +88,8 @@ def planner(
                 plan = ahead.plan(op, input_shapes, aligned, device, tuning)
         except NoPlanError as why:
             return general(op, input_shapes, device, packed, why)
+        if interim is not None and (serving := interim.instead(plan, asked, tuning)) is not None:
+            return serving
         try:
             made = load(plan, device)
         except NoCompilerError as why:
@@ -108,23 +118,3 @@ def general(
     made = load(plan, device, None if packed is None else packed.general(op.name, device))
     warnings.warn(f"{why}; the kernel for all shapes runs, which is slower", stacklevel=1)
     return made
-
-
-def load(plan: LaunchPlan, device: int, function: Any = None) -> Launch:
-    """Compile and load the kernels of a plan, but for what all of its launches call, where that is given."""
-    given, function = function, function or kernels.load(plan.kernel, device)
-    return Launch(
-        function=function.kernel.ptr,
-        grid=plan.grid,
-        block=plan.block,
-        shared_bytes=plan.shared_bytes,
-        early=kernels.arch_of(device).starts_early,
-        parameters=plan.parameters,
-        output_shapes=plan.output_shapes,
-        tensor_maps=plan.tensor_maps,
-        scratch_bytes=plan.scratch_bytes,
-        scratch=rooms(plan.scratch_bytes, device).scratch,
-        module=function,
-        passing=plan.passing,
-        then=tuple(load(after, device, given) for after in plan.then),
-    )

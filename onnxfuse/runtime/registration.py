@@ -70,6 +70,7 @@ def register_kernels(
     path: Path | None = None,
     device: int | None = None,
     kernels: Kernels = None,
+    waits: bool = True,
 ) -> tuple[tuple[Placement, ...], dict[str, FusedOp]]:
     """Register every fused op that has a kernel; the others keep their bodies, each with the reason.
 
@@ -77,7 +78,7 @@ def register_kernels(
     that its rule makes of its body. What the file says of that form is not read. `tf32`, `rules` and `kernels`: as for
     `register`. `path` is that of the model's file, beside which external data and the kernel pack are. `device`: the
     GPU of the session, if it is known, for which kernels are loaded and compiled from now on; else from the first run
-    on.
+    on. `waits`: a run waits for kernels that are compiled, where else another one serves meanwhile.
     """
     facts = read(model)
     ops, refusals = with_forms(facts, tf32, rules, path)
@@ -85,7 +86,7 @@ def register_kernels(
     as_kernels = {name: op for name, op in ops.items() if refusals[name] is None}
     packed = pack_of(path, kernels, as_kernels)
     ahead = Ahead(facts, as_kernels, variants, packed)
-    rows = [_row(op, variants, ahead, packed) for op in as_kernels.values()]
+    rows = [_row(op, variants, ahead, packed, waits) for op in as_kernels.values()]
     if rows:
         _register(session_options, rows)
         weakref.finalize(session_options, ahead.stop).atexit = False
@@ -194,5 +195,5 @@ def _placement(op: FusedOp, nodes: int, reason: str | None) -> Placement:
     return Placement(op.name, op.rule, nodes, "function", reason)
 
 
-def _row(op: FusedOp, variants: Variants, ahead: Ahead, packed: Packed | None) -> Row:
-    return Row(op.name, op.inputs, op.outputs, may_alias(op), planner(op, variants, ahead, packed))
+def _row(op: FusedOp, variants: Variants, ahead: Ahead, packed: Packed | None, waits: bool) -> Row:
+    return Row(op.name, op.inputs, op.outputs, may_alias(op), planner(op, variants, ahead, packed, waits=waits))

@@ -86,7 +86,9 @@ def with_kernels(
     """
     safe = without_crashes(model, providers)
     try:
-        return runtime.session(model, with_options(providers, cuda), session_options=_quiet(), rules=rules, **safe)
+        return runtime.session(
+            model, with_options(providers, cuda), _quiet(), rules=rules, wait_for_kernels=True, **safe
+        )
     except ORT_ERRORS as error:
         raise_if_lost(error)
         raise unregistered(error) or ModelError(

@@ -353,3 +353,38 @@ def test_windows_by_the_kernel_of_sm_80(dtype, block):
 def test_windows_over_and_over():
     """The ring in many rounds, several tiles for each block."""
     run(*products.window(HALF, (16, 28, 28, 128), 256, (3, 3), "pads = [1, 1, 1, 1]"), times=200)
+
+
+STANDING_IN = [
+    *(products.case(text, HALF, (700,), 520, 1096) for text in (GELU, RESIDUAL, SWIGLU, QKV)),
+    products.case(TRANSPOSED_GELU, FLOAT, (700,), 520, 1096),
+    products.window(HALF, (3, 27, 25, 72), 136, (3, 2), "strides = [2, 1], pads = [0, 1, 2, 1]"),
+    products.window(FLOAT, (3, 27, 25, 72), 136, (3, 2)),
+]
+BLOCKS_STANDING_IN = [
+    *(products.case(text, HALF, (3000,), 520, 1096) for text in (GELU, RESIDUAL, SWIGLU, QKV)),
+    products.window(HALF, (8, 54, 50, 72), 136, (3, 2), "strides = [2, 1], pads = [0, 1, 2, 1]"),
+]
+
+
+@pytest.mark.parametrize(
+    ("case", "aligned"),
+    [*((case, True) for case in STANDING_IN), *((case, False) for case in BLOCKS_STANDING_IN)],
+)
+def test_what_stands_in_gives_the_same_bits(case, aligned):
+    """Sums of terms so large that another order rounds otherwise."""
+    fused, shapes = case[0], tuple(map(tuple, case[1]))
+    rng = np.random.default_rng(0)
+    given = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
+    sources = [DeviceBuffer(x.shape, x.dtype, aligned, x) for x in given]
+    own = kernels.plan(fused, shapes, aligned, kernels.arch_of(0))
+    others = list(kernels.stand_ins(fused, shapes, aligned, kernels.arch_of(0)))
+    assert others
+    found = []
+    for plan in (own, *others):
+        kinds = zip(own.output_shapes, fused.outputs, strict=True)
+        results = [DeviceBuffer(s, ops.NUMPY[t], aligned) for s, t in kinds]
+        launch(plan, [b.address for b in (*sources, *results)])
+        cupy.cuda.Device(0).synchronize()
+        found.append([r.read().tobytes() for r in results])
+    assert [n for n, bits in enumerate(found) if bits != found[0]] == []

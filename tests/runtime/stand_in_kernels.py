@@ -6,7 +6,7 @@ exactly if the bridge passes the right pointers and parameters.
 
 import ctypes
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +21,7 @@ from onnxfuse.kernels.programs.family import Key
 from onnxfuse.kernels.programs.graph import UnansweredError
 from onnxfuse.model.errors import NoPlanError
 from onnxfuse.model.fused import FusedOp
-from onnxfuse.runtime import ahead, loader, programs
+from onnxfuse.runtime import ahead, interim, loader, loading, programs
 
 Shape = tuple[int, ...]
 HostKernel = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p))
@@ -45,6 +45,10 @@ class StandInKernels:
     """Whether only the general kernel takes the shapes."""
     launches: int = 1
     """Of a plan, all of which do the same."""
+    compiled: Callable[[Any], bool] = lambda kernel: True
+    """Whether the kernel of a plan is there."""
+    others: int = 0
+    """Variants that give the same bits."""
     rooms: list[Any] = field(default_factory=list)
     """The scratch memory that was asked for."""
     on_plan: Callable[[str], None] = lambda name: None
@@ -83,15 +87,25 @@ class StandInKernels:
             raise NoPlanError(f"{op.name}: no kernel for input shapes", "")
         return self._planned(op, shapes, aligned)
 
+    def stand_ins(self, op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, arch: Arch) -> Iterator[Any]:
+        for number in range(1, 1 + self.others):
+            yield self._planned(op, shapes, aligned, number)
+
+    def is_compiled(self, kernel: Any, device: int) -> bool:
+        return self.compiled(kernel)
+
+    def compile(self, kernel: Any, arch: Arch) -> bytes:
+        return b""
+
     def general(self, op: FusedOp, shapes: tuple[Shape, ...], arch: Arch) -> Any:
         return self._planned(op, shapes, True)
 
-    def _planned(self, op: FusedOp, shapes: tuple[Shape, ...], aligned: bool) -> Any:
+    def _planned(self, op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, number: int = 0) -> Any:
         zeros = [np.zeros(s, tensor_dtype_to_np_dtype(t)) for s, t in zip(shapes, op.inputs, strict=True)]
         outputs = tuple(y.shape for y in _evaluate(op, zeros))
         blocks = max(-(-math.prod(s) // self.block[0]) for s in outputs)
         one = SimpleNamespace(
-            kernel=SimpleNamespace(op=op, inputs=shapes, outputs=outputs, aligned=aligned),
+            kernel=SimpleNamespace(op=op, inputs=shapes, outputs=outputs, aligned=aligned, number=number),
             grid=(blocks, 1, 1),
             block=self.block,
             shared_bytes=self.shared_bytes,
@@ -135,6 +149,7 @@ class StandInKernels:
                     inputs=pointers[:count],
                     outputs=pointers[count:],
                     aligned=kernel.aligned,
+                    number=kernel.number,
                     parameters=parameters,
                     scratch=ctypes.c_void_p.from_address(arguments[len(pointers)]).value if scratch else None,
                     tensor_maps=ctypes.string_at(by_value[0], MAP_BYTES * len(self.tensor_maps)),
@@ -167,6 +182,7 @@ def _view(pointer: int, shape: Shape, element: int) -> np.ndarray:
 def install(**settings: Any) -> StandInKernels:
     """Let the runtime of this process plan and load through a new stand-in, and return it."""
     stand_in = StandInKernels(**settings)
-    loader.kernels = programs.kernels = ahead.kernels = stand_in  # type: ignore[attr-defined]
+    for module in (ahead, interim, loader, loading, programs):
+        module.kernels = stand_in  # type: ignore[attr-defined]
     ahead.MOST_THREADS = 0  # what is planned is counted: nothing ahead
     return stand_in

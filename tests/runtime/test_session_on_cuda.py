@@ -654,3 +654,23 @@ def test_a_session_without_tf32_asks_for_exact_kernels(on_fake_cuda: FakeCuda) -
     assert on_fake_cuda(with_and_without_tf32) == {
         "None": [True], "1": [True], "0": [False], "'0'": [False], "'False'": [False],
     }  # fmt: skip
+
+
+def memory_patterns() -> Any:
+    stand_in_kernels.install()
+    fixed = models.chain()
+    for dim in (d for i in fixed.graph.input for d in i.type.tensor_type.shape.dim):
+        if not dim.HasField("dim_value"):
+            dim.dim_value = 3
+    sessions = {
+        "open": runtime.session(models.chain(), CUDA),
+        "fixed": runtime.session(fixed, CUDA),
+        "own options": runtime.session(models.chain(), CUDA, onnxruntime.SessionOptions()),
+        "on the CPU": runtime.session(models.chain(), CUDA[1:]),
+    }
+    return {name: session.get_session_options().enable_mem_pattern for name, session in sessions.items()}
+
+
+def test_a_layout_of_memory_is_planned_for_a_model_of_one_shape_alone(on_fake_cuda: FakeCuda) -> None:
+    """Where every shape would get one, there is none; what the caller says stays."""
+    assert on_fake_cuda(memory_patterns) == {"open": False, "fixed": True, "own options": True, "on the CPU": True}

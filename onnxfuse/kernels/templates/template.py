@@ -54,6 +54,10 @@ def _none(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[Tun
     return ()
 
 
+def _nothing(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch) -> tuple[Tuning, ...]:
+    return ()
+
+
 def _nowhere(op: FusedOp) -> tuple[tuple[int, int], ...]:
     return ()
 
@@ -92,6 +96,9 @@ class Planner:
 
     Those that make the same plan are measured once. One that raises `UnsupportedError` in `plan` is told as failed.
     """
+    stand_ins: Callable[[FusedOp, tuple[Shape, ...], bool, Arch], tuple[Tuning, ...]] = _nothing
+    """The variants that give the same bits as the plan's own choice, fastest first: one may serve while that is
+    compiled; absent: none."""
     running: Callable[[FusedOp], tuple[Program, Running]] | None = None
     """The body's program with the running sum that stands in it as a reduction; absent: there are none."""
 

@@ -125,6 +125,18 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
     return (*(Tuning(tile=tile) for tile in tiles), *(Tuning(block=block) for block in blocks))
 
 
+def stand_ins(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch) -> tuple[Tuning, ...]:
+    """Return the tiles that add the terms of each sum in the order of the chosen one, fastest first; or the blocks."""
+    work = _work(op, input_shapes)
+    if work.parts.prologue is not None:  # tiles of other rows reduce them in other orders
+        return ()
+    hopper = aligned and sm90.takes(work, arch)
+    chosen = _choose(work, arch) if hopper else sm80.choose(work.parts, work.size, arch)
+    if isinstance(chosen, Tile):
+        return tuple(Tuning(tile=tile) for tile in sm90.adding_alike(work, chosen, arch))
+    return tuple(Tuning(block=block) for block in sm80.adding_alike(work.parts, work.size, chosen, arch))
+
+
 def _kinds(parts: Anatomy, size: Problem, input_shapes: tuple[Shape, ...]) -> tuple[str, ...]:
     """Return how each operand of an epilogue lies in the output; the epilogues agree."""
     found = {tuple(kind_of(input_shapes[i], size.full) for i in epilogue.operands) for epilogue in parts.epilogues}

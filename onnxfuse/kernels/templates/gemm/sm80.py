@@ -144,6 +144,12 @@ def _fitting(kinds: Iterable[Block], parts: Anatomy, arch: Arch) -> list[Block]:
     return found
 
 
+def adding_alike(parts: Anatomy, size: Problem, chosen: Block, arch: Arch) -> list[Block]:
+    """Return the other blocks whose sums have the bits of the chosen one's, fastest first; none of shared ones."""
+    alike = [b for b in candidates(parts, arch) if b.warps_k == chosen.warps_k == 1 and b != chosen]
+    return sorted(alike, key=lambda block: microseconds(block, parts, size, arch))
+
+
 def worth_measuring(parts: Anatomy, size: Problem, arch: Arch) -> list[Block]:
     """Return the blocks whose estimated time is near the least one; none before sm_80."""
     if arch.number < LEAST:

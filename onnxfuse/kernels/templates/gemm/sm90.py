@@ -328,6 +328,14 @@ def _splits(work: Work, arch: Arch, split: int) -> bool:
     return _count(work, SMALLEST) * split <= arch.sm_count * CLUSTERED
 
 
+def adding_alike(work: Work, chosen: Tile, arch: Arch) -> list[Tile]:
+    """Return the other tiles whose sums have the bits of the chosen one's, fastest first; none of one that is split."""
+    if chosen.split > 1:
+        return []
+    tiles = sorted(fitting(work), key=lambda tile: _microseconds(work, tile, arch))
+    return [t for tile in tiles if (t := replace(tile, n=tile.n // work.first_operand)) != chosen]
+
+
 def worth_measuring(work: Work, arch: Arch) -> list[Tile]:
     """Return the tiles that may be near the fastest, and all ways to split where they are few."""
     estimated = _estimated(work, arch)

@@ -1,14 +1,22 @@
 """The template of matrix products and implicit GEMM."""
 
 from onnxfuse.kernels.templates.gemm.body import anatomy
-from onnxfuse.kernels.templates.gemm.plan import MOST_BESIDE, candidates, plan, reads, reads_before, refuses
+from onnxfuse.kernels.templates.gemm.plan import (
+    MOST_BESIDE,
+    candidates,
+    plan,
+    reads,
+    reads_before,
+    refuses,
+    stand_ins,
+)
 from onnxfuse.kernels.templates.gemm.problem import output_shapes
 from onnxfuse.kernels.templates.template import Growth, Planner, Template
 
 TEMPLATES = (
     Template(
         "gemm", 40, "matrix products and convolutions on the tensor cores",
-        Planner(anatomy, output_shapes, plan, refuses, candidates=candidates),
+        Planner(anatomy, output_shapes, plan, refuses, candidates=candidates, stand_ins=stand_ins),
         growth=frozenset({
             Growth.EPILOGUE, Growth.SIBLINGS, Growth.LEFT_OPERAND, Growth.TRANSPOSED_OUTPUT, Growth.K_MAJOR_WEIGHTS,
         }),

@@ -1,0 +1,46 @@
+"""Kernels that serve while better ones are compiled: of the same op, there already, and the same to the last bit."""
+
+from concurrent.futures import Future
+from dataclasses import replace
+
+from onnxfuse import kernels
+from onnxfuse.kernels.launch_plan import LaunchPlan, Tuning
+from onnxfuse.model.fused import FusedOp
+from onnxfuse.runtime.ahead import Ahead
+from onnxfuse.runtime.launch import Launch, Shape
+from onnxfuse.runtime.loading import load
+
+Asked = tuple[tuple[Shape, ...], bool, int]
+"""Input shapes, all pointers aligned?, device."""
+
+
+class Interim:
+    """What serves in the place of kernels of one op that are being compiled."""
+
+    def __init__(self, op: FusedOp, ahead: Ahead) -> None:
+        self.op, self.ahead = op, ahead
+        self.serving: dict[Asked, tuple[Launch, Future[LaunchPlan | None]]] = {}
+
+    def known(self, asked: Asked) -> Launch | None:
+        """Return the launch that serves these shapes, None where their own kernel is there or nothing serves."""
+        launch, compiled = self.serving.get(asked, (None, None))
+        return None if compiled is None or compiled.done() else launch
+
+    def instead(self, plan: LaunchPlan, asked: Asked, tuning: Tuning) -> Launch | None:
+        """Return a launch that serves while another thread compiles the kernels of `plan`; None where there is none."""
+        shapes, aligned, device = asked
+        if _is_there(plan, device):
+            return None
+        for other in kernels.stand_ins(self.op, shapes, aligned, kernels.arch_of(device)):
+            # Memory that one launch hands on to the next would go with a launch that is not kept.
+            if _is_there(other, device) and not any(p.scratch_bytes and not p.passing for p in (other, *other.then)):
+                launch = replace(load(other, device), interim=True)
+                compiled = self.ahead.compiled(self.op, shapes, aligned, device, tuning)
+                self.serving = {k: one for k, one in self.serving.items() if not one[1].done()}
+                self.serving[asked] = launch, compiled
+                return launch
+        return None
+
+
+def _is_there(plan: LaunchPlan, device: int) -> bool:
+    return not plan.grid[0] or all(kernels.is_compiled(p.kernel, device) for p in (plan, *plan.then))
