@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import onnx
 from onnx import TensorProto
@@ -116,10 +117,17 @@ def compare(
             doing(model="fused", case=None)
             session = sessions.with_kernels(fused_file, elsewhere or providers, cuda, rules)
             del file, fused_file
+
+            def on_cpu() -> Any:
+                given = Path(original) if isinstance(original, str | Path) else None
+                again = given or sessions.openable(original, load(original, "original"), folder)
+                return sessions.for_few_runs(again, [sessions.CPU])
+
             by_kind = any(s.array_type.kind in "fV" for s in specs)
             comparison = Comparison(
                 plain, twin, session, oracle, lambda why: float32_truth(load(original, "original"), why), judging,
                 rounded, scores, limits, needs, wide, why_not_wide,
+                on_cpu if elsewhere is None and sessions.CUDA in providers else None,
             )  # fmt: skip
             report = _run(
                 comparison, plan, lambda kinds: more_of(specs, plan, kinds, shapes), report, progress,
@@ -206,9 +214,7 @@ def _run(
     comparison.run_all(plan, progress)
     doubtful = _doubtful(_pooled(comparison.rows, comparison.cases, by_kind=by_kind), comparison.cases)
     if doubtful:
-        comparison.careful = True
-        # A verdict of wrong is worth as much time again.
-        comparison.limits = comparison.limits.anew()
+        comparison.be_careful()
         comparison.run_all(more(doubtful), progress)
     progress("judging", len(plan), len(plan))
     if not comparison.rows and not comparison.problems:

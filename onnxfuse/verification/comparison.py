@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -79,8 +80,10 @@ class Comparison:
         needs: Mapping[tuple[tuple[str, tuple[int, ...]], ...], int],
         wide: Wide | None,
         why_not_wide: str,
+        on_cpu: Callable[[], Any] | None = None,
     ) -> None:
         self.plain, self.twin, self.session, self.truth = plain, twin, session, truth
+        self.on_cpu = on_cpu
         self.in_float32, self.judging, self.rounded, self.scores = in_float32, judging, rounded, scores
         self.careful = False
         """Whether the cases are doubtful ones, in which the original is run on nudged inputs for every output."""
@@ -93,6 +96,28 @@ class Comparison:
         self.problems: list[str] = []
         self._longest = 0.0
         """Seconds of the case that took most, by the truth at hand."""
+
+    def be_careful(self) -> None:
+        """Take what comes as doubtful, with as much time again: a verdict of wrong is worth that.
+
+        On a GPU the original is then run on the CPU, too. Where many elements hang on one sum, their error is the luck
+        of the order in which it is added, and one run tells little of what it can be.
+        """
+        self.careful = True
+        self.limits = self.limits.anew()
+        if self.twin is None and self.on_cpu is not None:
+            with suppress(ModelError):  # some operators are CUDA's alone
+                self.twin = self.on_cpu()
+
+    def _by_twin(self, inputs: Arrays) -> Mapping[str, Any]:
+        if self.twin is None:
+            return {}
+        try:
+            return sessions.run(self.twin, inputs)
+        except sessions.ORT_ERRORS:
+            if self.on_cpu is None:
+                raise
+            return {}  # what runs on the GPU need not run on the CPU
 
     def run_all(self, plan: Sequence[Case], progress: Progress) -> None:
         """Run the cases one after another."""
@@ -171,7 +196,7 @@ class Comparison:
             # from it. Nudged inputs show little of that, and token ids cannot be nudged.
             for name, values in rerounded().items():
                 siblings.setdefault(name, []).extend(values)
-        for name, value in (sessions.run(self.twin, inputs) if self.twin is not None else {}).items():
+        for name, value in self._by_twin(inputs).items():
             siblings.setdefault(name, []).append(value)
         for name, value in (self.rounded(inputs) if self.rounded is not None else {}).items():
             dtype = expected[name].dtype
