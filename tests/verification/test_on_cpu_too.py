@@ -73,3 +73,25 @@ def test_an_original_that_the_cpu_does_not_run_is_judged_by_the_gpu_alone(
 def test_on_the_cpu_there_is_nothing_else_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "for_few_runs", lambda *_: pytest.fail("asked"))
     assert "mismatch" in verdict(mean_apart("0.0"), mean_apart("1.0"))
+
+
+def test_a_provider_that_does_not_run_the_original_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fused and original on two providers: the original has an error of its own on one, or on both."""
+    run, twins = sessions.run, []
+
+    def runs(session: Any, inputs: Any, outputs: Any = None) -> Any:
+        if session in twins:
+            raise sessions.ORT_ERRORS[0]("Missing Input: mean")
+        return run(session, inputs, outputs)
+
+    def plain(*given: Any, **options: Any) -> Any:
+        opened.append(real(*given, **options))
+        twins[:] = opened[1:]
+        return opened[-1]
+
+    real, opened = sessions.plain, list[Any]()
+    monkeypatch.setattr(sessions, "plain", plain)
+    monkeypatch.setattr(sessions, "run", runs)
+    model, cpu = mean_apart("0.0"), ["CPUExecutionProvider"]
+    assert compare(model, model, shapes=SIZES, providers=cpu, fused_providers=cpu).ok
+    assert len(twins) == 1
