@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from onnxfuse.api.running import PATIENCE, PROVIDERS, ROUNDS, RUNS, bench
-from onnxfuse.cli.console import bar, output, print_json
+from onnxfuse.cli.console import bar, output, print_json, print_table
 from onnxfuse.cli.outputs import Outputs, output_options
 from onnxfuse.cli.parameters import (
     JSON_OPTION,
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 LEFT_OUT = {"refused": "refused", "crashed": "crashed", "hangs": "no answer"}
 """What stands in place of the times, by the kind of `Refused`."""
+
+BENEATH = ("min", "p99", "p90", "items/s", "roofline", "launches", "memory", "95% of it")
+"""Columns that a narrow terminal has beneath a setting's row: its median and the speed-up stay in it."""
 
 
 @click.command("bench")
@@ -135,7 +138,7 @@ def show(report: "Report", not_met: list[str], console: Console) -> None:
         table.add_column(title, justify="right", no_wrap=True)
     for block in report.blocks:
         _add_rows(table, block, on_cuda=on_cuda)
-    console.print(table)
+    print_table(console, table, BENEATH)
     console.print()
     for line in _legend(report, on_cuda):
         console.print(escape(line), style="dim")

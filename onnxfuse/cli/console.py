@@ -16,8 +16,10 @@ import rich.console
 from rich.console import ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.measure import Measurement
+from rich.padding import Padding
 from rich.segment import Segment
-from rich.table import Table
+from rich.style import StyleType
+from rich.table import Column, Table
 from rich.text import Text
 
 from onnxfuse.model.printable import printable
@@ -34,6 +36,9 @@ SCHEMA = 1
 
 GAP = 2
 """Columns between two of a table's, as rich leaves them."""
+
+INDENT = 4
+"""Columns before what stands beneath a row."""
 
 _FILLED = re.compile(r"(?:\x1b\[[\d;]*m| )+\n")
 """Spaces at the end of a line, with the colours that they have."""
@@ -54,23 +59,29 @@ class _Printing(rich.console.Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         if isinstance(renderable, Table):
             options = options or self.options
-            options = options.update_width(max(options.max_width, _whole(renderable, self, options)))
+            options = options.update_width(max(options.max_width, _whole(renderable.columns, self)))
         for segment in super().render(renderable, options):
             text = segment.text
             shown = text if segment.control or text.isspace() or not text else printable(text)
             yield segment if shown == text else Segment(shown, segment.style)
 
 
-def _whole(table: Table, console: rich.console.Console, options: ConsoleOptions) -> int:
-    """Return the columns without which something of a table would be cut; its numbers stay whole, names are folded."""
-    needed, wide = 0, options.update_width(1 << 16)
-    for column in table.columns:
+def _whole(columns: Sequence[Column], console: rich.console.Console) -> int:
+    """Return the width without which something of a table would be cut; its numbers stay whole, names are folded."""
+    needed = 0
+    for column in columns:
         column.no_wrap = column.no_wrap or column.justify == "right"
         column.overflow = "fold"  # a name that is cut is none to ask about
-        widths = [Measurement.get(console, wide, cell).maximum for cell in (column.header, *column.cells)]
-        width = min(max(widths), column.max_width or wide.max_width)
+        width = _widest(column, console)
         needed += width if column.no_wrap else min(width, max(FOLDED, column.min_width or 0))
-    return needed + GAP * (len(table.columns) - 1)
+    return needed + GAP * (len(columns) - 1)
+
+
+def _widest(column: Column, console: rich.console.Console) -> int:
+    """Return the width in which no cell of a column is folded."""
+    wide = console.options.update_width(1 << 16)
+    widths = [Measurement.get(console, wide, cell).maximum for cell in (column.header, *column.cells)]
+    return min(max(widths), column.max_width or wide.max_width)
 
 
 class _Ending:
@@ -180,6 +191,40 @@ def bar(first: str, *, still: bool = False, hidden: bool = False) -> Iterator[Ca
         yield lambda step, done, total: shown.update(
             task, description=escape(step), completed=done, total=total, refresh=still
         )
+
+
+def print_table(console: rich.console.Console, table: Table, beneath: Sequence[str]) -> None:
+    """Print a table of names and numbers; on a terminal that is too narrow for it, numbers go beneath their rows.
+
+    `beneath`: the headings of the columns that may, the first one first, no more than need be. No column but the first
+    is folded. Where there is no terminal a row is one line, for what reads it.
+    """
+    kept, moved = list(table.columns), list[Column]()
+    order = [column for heading in beneath for column in kept if column.header == heading]
+    while console.is_terminal and order and _whole(kept, console) > console.width:
+        moved.append(order.pop(0))
+        kept.remove(moved[-1])
+    if not moved:
+        console.print(table)
+        return
+    widths = [_widest(column, console) for column in kept]
+    free = console.width - sum(widths[1:]) - GAP * (len(kept) - 1)
+    widths[0] = widths[0] if kept[0].no_wrap else min(widths[0], max(free, FOLDED, kept[0].min_width or 0))
+
+    def line(*cells: RenderableType, style: StyleType | None) -> Table:
+        part = Table(box=None, pad_edge=False, show_header=False)
+        for column, width in zip(kept, widths, strict=True):
+            part.add_column(justify=column.justify, width=width, no_wrap=column.no_wrap)
+        part.add_row(*cells, style=style)
+        return part
+
+    console.print(line(*(column.header for column in kept), style=table.header_style))
+    for number, row in enumerate(table.rows):
+        console.print(line(*(list(column.cells)[number] for column in kept), style=row.style))
+        facts = [(column, list(column.cells)[number]) for column in table.columns if column in moved]
+        told = ", ".join(f"{column.header} {cell}" for column, cell in facts if cell)
+        if told:
+            console.print(Padding(Text.from_markup(told, style="dim"), (0, 0, 0, INDENT)))
 
 
 def print_rows(

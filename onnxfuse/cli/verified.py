@@ -7,12 +7,17 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from onnxfuse.cli.console import print_table
+
 if TYPE_CHECKING:
     from onnxfuse.verification import CaseRow, Finding, KernelRow, OutputRow, Report
 
 
 NAME = 28
 """Columns up to which an output's name stays in one line."""
+
+BENEATH = ("passes with", "cosine", "max rel", "max abs", "original's", "type")
+"""Columns that a narrow terminal has beneath an output's row: error, what is allowed and the verdict stay in it."""
 
 WORST = 3
 """Outputs whose worst case is told by name; of all it is in the JSON and in the reports."""
@@ -31,7 +36,7 @@ def show(report: "Report", console: Console) -> None:
     for problem in report.problems if report.crash is None else ():
         console.print(f"  - {escape(problem)}")
     if report.rows:
-        console.print(_table(report))
+        print_table(console, _table(report), BENEATH)
         console.print(_legend(report), style="dim")
     for row in report.outputs:
         if row.verdict == "mismatch":
