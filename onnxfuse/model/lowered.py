@@ -66,6 +66,8 @@ class Lowered:
     """The largest relative RMS error that an output had, each value rounded behind its node."""
     out_of_time: bool = False
     """Whether the search for the fewest nodes that have to stay ended before it was done."""
+    plain_error: float = 0.0
+    """Where nodes stay though none of them stands out: the tolerance with which they need not; else 0."""
 
     @property
     def nothing(self) -> bool:
@@ -94,6 +96,11 @@ class Lowered:
             hints.append(
                 f"the tolerance is less than one rounding of the type, {UNIT[self.precision]:.2g}: allow more with "
                 "--tolerance"
+            )
+        if self.plain_error:
+            hints.append(
+                f"many small roundings add up, no node stands out: with --tolerance {self.plain_error:.2g} none would "
+                "stay for that"
             )
         if self.out_of_time:
             hints.append("the time was up before the fewest nodes were found: give more with --time")
@@ -146,6 +153,7 @@ def _read(facts: Any) -> Lowered:
         clamped=tuple(map(str, facts["clamped"])),
         doubled=tuple(map(str, facts["doubled"])),
         out_of_time=bool(facts.get("out_of_time", False)),
+        plain_error=float(facts.get("plain_error", 0.0)),
     )
 
 
