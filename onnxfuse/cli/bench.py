@@ -22,6 +22,7 @@ from onnxfuse.cli.parameters import (
     rules_option,
     shapes_option,
 )
+from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import EXPECTATION_NOT_MET
 from onnxfuse.model.replacing import together
 from onnxfuse.profiling.report import flops_text, size_text
@@ -145,7 +146,7 @@ def show(report: "Report", not_met: list[str], console: Console) -> None:
 
 
 def _add_rows(table: Table, block: "Block", *, on_cuda: bool) -> None:
-    table.add_row(escape(f"{block.name} ({block.items} item{'s' * (block.items != 1)})"), style="bold")
+    table.add_row(escape(f"{block.name} ({counted(block.items, 'item')})"), style="bold")
     best = (block.best("original"), block.best("fused"))
     for row in block.rows:
         t = row.timing
@@ -201,7 +202,8 @@ def _legend(report: "Report", on_cuda: bool) -> list[str]:
     if on_cuda and report.uncounted:
         lines.append(f"launches not counted: {report.uncounted}: pip install 'onnxfuse[profile]'")
     how = (
-        f"{report.rounds} x {report.runs} timed runs of each in turns, inputs and outputs bound; {report.seconds:.1f} s"
+        f"{report.rounds} x {counted(report.runs, 'timed run')} of each in turns, inputs and "
+        f"outputs bound; {report.seconds:.1f} s"
     )
     lines.append(
         "all times in us per run; 95% of it: where the median of the rounds lies; what overlaps is no difference"
@@ -233,4 +235,4 @@ def _fused_text(ops: "FusedOps") -> str:
         (ops.bodies, "as bodies"),
     )
     text = "; ".join([f"fused {ops.nodes}", *(f"{n} {how}" for n, how in counts if n)])
-    return text if ops.launches is None else f"{text}; {ops.launches} launches of our kernels"
+    return text if ops.launches is None else f"{text}; {counted(ops.launches, 'launch')} of our kernels"

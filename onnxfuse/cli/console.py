@@ -22,6 +22,7 @@ from rich.style import StyleType
 from rich.table import Column, Table
 from rich.text import Text
 
+from onnxfuse.model.counted import counted
 from onnxfuse.model.printable import printable
 
 WIDTH = 118
@@ -244,4 +245,4 @@ def print_rows(
         table.add_row(*(escape(cell) for cell in row))
     console.print(table)
     if limit is not None and len(rows) > limit:
-        console.print(f"... and {len(rows) - limit} more rows: --all", style="dim")
+        console.print(f"... and {counted(len(rows) - limit, 'more row')}: --all", style="dim")

@@ -18,6 +18,7 @@ from onnxfuse.cli.parameters import (
     ranges,
     rules_option,
 )
+from onnxfuse.model.counted import counted
 
 
 @click.command("export-library")
@@ -81,7 +82,7 @@ def _print(made: Exported) -> None:
     if made.batch is not None:
         name, most = made.batch
         console.print(
-            f"Triton joins requests along {escape(name)}, to {most} rows; "
+            f"Triton joins requests along {escape(name)}, to {counted(most, 'row')}; "
             "if rows depend on each other, export with --no-batch",
             soft_wrap=True,
         )

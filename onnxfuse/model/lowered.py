@@ -7,6 +7,7 @@ from typing import Any
 
 from onnx import ModelProto, TensorProto
 
+from onnxfuse.model.counted import agreeing, counted
 from onnxfuse.model.errors import ModelError
 from onnxfuse.model.text import read_json
 
@@ -78,11 +79,12 @@ class Lowered:
     def summary(self) -> str:
         """What was done, in one line."""
         if self.nothing:
+            stay = agreeing(self.nodes, "the only one stays", f"all {self.nodes} stay")
             return (
-                f"{self.precision}: no node was converted: all {self.nodes} stay float32, where outputs may have a "
+                f"{self.precision}: no node was converted: {stay} float32, where outputs may have a "
                 f"relative RMS error of {self.tolerance:.2g} against {self.truth} on {self.inputs}"
             )
-        kept = f"; {len(self.kept)} of {self.nodes} float nodes kept" if self.kept else ""
+        kept = f"; {len(self.kept)} of {counted(self.nodes, 'float node')} kept" if self.kept else ""
         return (
             f"{self.precision}: relative RMS error {self.error:.2g} of {self.tolerance:.2g} against {self.truth} on "
             f"{self.inputs}{kept}"

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from onnx import ModelProto, TensorProto
 
 from onnxfuse.model import lowered
+from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.io import without_weights
 from onnxfuse.model.lowered import TYPES, Kept, Lowered
@@ -175,7 +176,7 @@ def _require(choice: Choice, places: Mapping[str, Place], tolerance: float, aske
     )
     raise ModelError(
         f"--precision {asked.precision}: output '{choice.tried.output}' does not hold the contract: "
-        f"{choice.tried.judged.fault}, with {len(choice.kept)} nodes kept in float32{worst}",
+        f"{choice.tried.judged.fault}, with {counted(choice.kept, 'node')} kept in float32{worst}",
         "The time was up before a choice that holds it was found: give more with --time." if cut else more,
     )
 
@@ -191,9 +192,8 @@ def _above(judged: Judged) -> float:
 def _told(cases: Sequence[Case], note: str) -> str:
     """Return what was run, in words."""
     names = ", ".join(dict.fromkeys(c.name for c in cases))
-    count = f"{len(cases)} case{'s' * (len(cases) != 1)}"
     made = "made-up" if cases and cases[0].generated else "given"
-    return f"{count} of {made} inputs ({names})" + f", {note}" * bool(note)
+    return f"{counted(cases, 'case')} of {made} inputs ({names})" + f", {note}" * bool(note)
 
 
 __all__ = ["Lowering", "convert"]

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto
 
+from onnxfuse.model.counted import counted
 from onnxfuse.model.io import without_weights
 from onnxfuse.model.types import infer
 from onnxfuse.precision import numbers
@@ -93,7 +94,7 @@ class Trial:
         if key in self.known:
             return self.known[key]
         self.count += 1
-        self.progress(f"try {self.count}: {len(kept)} nodes kept")
+        self.progress(f"try {self.count}: {counted(kept, 'node')} kept")
         run = as_half(self.converted(kept)[0])
         tiny = numbers.facts(self.low).tiny
         worst: Tried | None = None
