@@ -11,6 +11,7 @@ from rich.table import Table
 
 from onnxfuse.cli import compiled, tuning
 from onnxfuse.cli.compiled import megabytes
+from onnxfuse.cli.console import PROSE, print_table
 from onnxfuse.cli.lowered import print_precision
 from onnxfuse.cli.parameters import STREAM
 from onnxfuse.model.counted import agreeing, counted
@@ -167,7 +168,8 @@ def _print_left(left: dict[str, Any], console: Console, more: str) -> None:
             f"{kind['share']:.0%}",
             escape(f"{kind['at']}: {why}"),
         )
-    console.print(table)
+    table.columns[-1].min_width = PROSE
+    print_table(console, table, ("because",), names=True)
     console.print(
         f"of all: of the time estimated{at} from bytes and launches; more of it: {more}",
         style="dim",

@@ -60,7 +60,7 @@ def _show_work(report: "Profile", console: Console, top: int, *, nodes: bool) ->
         saved = f"{row.saved / row.bytes_before:.0%}" if row.saved and row.bytes_before else ""
         table.add_row(
             str(row.count or ""),
-            escape(_middle(row.after or "nothing", 58)),
+            escape(row.after or "nothing"),
             *([escape(row.before)] if named else []),
             *((_mb(row.bytes_before), _mb(row.bytes_after), saved) if two else (_mb(row.bytes_after),)),
             f"{row.flops / 1e9:.2f}" if row.flops else "",
@@ -79,9 +79,7 @@ def _show_times(report: "Profile", console: Console, top: int, *, nodes: bool) -
     kinds = list(dict.fromkeys(k for rows in by.values() for k, row in rows.items() if row.us))
     kinds.sort(key=lambda kind: -max(rows[kind].us for rows in by.values() if kind in rows))
     for kind in kinds[:top]:
-        table.add_row(
-            escape(_middle(kind, 58)), *(c for name, s in sides.items() for c in _kind_cells(by[name].get(kind), s))
-        )
+        table.add_row(escape(kind), *(c for name, s in sides.items() for c in _kind_cells(by[name].get(kind), s)))
     if len(kinds) > top:
         table.add_row(f"{counted(len(kinds) - top, 'more row')}: --top {len(kinds)}", style="dim")
     totals = [c for s in sides.values() for c in (f"{s.us or 0:.1f}", str(sum(k.count for k in s.kinds)), "", "")]

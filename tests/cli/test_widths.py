@@ -112,3 +112,20 @@ def test_a_row_is_one_line_where_there_is_no_terminal(monkeypatch: pytest.Monkey
     monkeypatch.setattr("sys.stdout", stream)
     console.print_table(console.output(), measured(), ("passes with",))
     assert len(stream.getvalue().splitlines()) == 3
+
+
+@pytest.mark.parametrize("columns", [60, 80, 118])
+@pytest.mark.parametrize("name", ["Add_12", NAME])
+def test_a_name_to_copy_is_never_broken(columns: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal and elsewhere; where it has no room beside the reason it goes beneath its row."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    row = ("12", "layer_norm", "ReduceMean + Sub + Pow + Sqrt + Div", name, f"{REASON}; '{name}_output_0' is read")
+    for stream in (Terminal(), io.StringIO()):
+        monkeypatch.setattr("sys.stdout", stream)
+        console.print_rows(console.output(), "fused", ("nodes", "first at", "because it"), [row], None)
+        text = re.sub(r"\x1b\[[\d;]*m", "", stream.getvalue())
+        assert re.search(rf"(?<!\S){re.escape(name)}(?!\S)", text)
+        assert f"'{name}_output_0'" in text
+        assert ("\n    first at " in text) == (len(name) > 20 or (columns == 60 and stream.isatty()))
+        assert set(" ".join(row).split()) <= set(text.split())
