@@ -104,10 +104,10 @@ def test_what_functions_return_prints_as_a_short_table(model: Path, tmp_path: Pa
     session = onnxfuse.session(onnxfuse.optimize(model), providers=["CPUExecutionProvider"])
     made: Any = SimpleNamespace(parts=(bytes(10_000),), ranges={"batch": (1, 8)}, kernels={"sm_90a": (3, 84_093)})
     for one, told in (
-        (session, "session on CPU: 0 of 1 fused ops run as kernels"),
+        (session, "session on CPU: 0 of 1 fused op runs as a kernel"),
         (Compiled(tmp_path / "out.kernels", made, (), 1.0), f"kernel pack {tmp_path / 'out.kernels'} for batch 1..8"),
         (Exported(tmp_path, made, (), (), None, "", {"a": 1_000_000}, 1.0), f"exported {tmp_path}, 1.0 MB, for batch"),
-        (optimize(model), "1 fusions: 2 nodes -> 1"),
+        (optimize(model), "1 fusion: 2 nodes -> 1"),
     ):
         assert repr(one).startswith(told)
         assert len(repr(one)) < 500

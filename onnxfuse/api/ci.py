@@ -16,6 +16,7 @@ from onnxfuse.api.options import Options, Progress, find, missed, silent, told
 from onnxfuse.api.running import PROVIDERS, verify
 from onnxfuse.contract import Change, Contract, Entry, Lock, ModelLock
 from onnxfuse.model import io
+from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import EXPECTATION_NOT_MET, MISMATCH, OnnxfuseError, UsageError
 from onnxfuse.model.replacing import together
 from onnxfuse.rewrite.language import pack
@@ -249,7 +250,7 @@ def _require(outcome: Outcome, made: Optimized) -> None:
         outcome.why += why(made.report, required)
     nodes = made.report.after.total()
     if entry.nodes is not None and nodes > entry.nodes:
-        outcome.not_met.append(f"nodes<={entry.nodes}: {nodes} nodes")
+        outcome.not_met.append(f"nodes<={entry.nodes}: {counted(nodes, 'node')}")
     if entry.megabytes is not None and size > entry.megabytes * 1e6:
         outcome.not_met.append(f"megabytes<={entry.megabytes:g}: {size / 1e6:.3g} MB")
 

@@ -18,6 +18,7 @@ from onnxfuse.kernels.pack import file
 from onnxfuse.kernels.pack.layout import PTX, PackError, Target, sizes
 from onnxfuse.kernels.programs import stored
 from onnxfuse.model import external, io
+from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.nearest import did_you_mean
@@ -236,7 +237,7 @@ def inspect(model: Path) -> Inspected | None:
     elif ops and not ops & there:
         fault = "is of another model"
     elif missing:
-        fault = f"lacks {len(missing)} of {len(ops)} fused ops"
+        fault = f"lacks {len(missing)} of {counted(ops, 'fused op')}"
     return Inspected(place, fault, mend if fault else "", pack.head.size, sizes(index), facts)
 
 

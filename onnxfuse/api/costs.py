@@ -6,6 +6,7 @@ from typing import Any
 
 import onnx
 
+from onnxfuse.model.counted import agreeing, counted
 from onnxfuse.model.errors import UsageError
 from onnxfuse.profiling import traffic
 from onnxfuse.profiling.traffic import NodeWork
@@ -53,14 +54,19 @@ def costs(model: onnx.ModelProto, sizes: Mapping[str, Sequence[int]] | None = No
         raise UsageError(f"shape: the model has no dimension and no input called '{min(unknown)}'; it has {there}")
     several = [name for name in found if len(given.get(name, (0,))) != 1]
     if several:
-        raise UsageError(f"shape: {several[0]} has {len(given[several[0]])} sizes, and one is looked at at a time")
+        raise UsageError(
+            f"shape: {several[0]} has {counted(len(given[several[0]]), 'size')}, and one is looked at at a time"
+        )
     found = {name: given[name][0] if name in given else size for name, size in found.items()}
     shapes = {}
     for value in inputs:
         dims = tuple(value.type.tensor_type.shape.dim)
         told = given.get(value.name)
         if told is not None and len(told) != len(dims):
-            raise UsageError(f"shape: {value.name} has {len(dims)} dimensions, and {len(told)} are given")
+            raise UsageError(
+                f"shape: {value.name} has {counted(dims, 'dimension')}, and {len(told)} "
+                f"{agreeing(told, 'is', 'are')} given"
+            )
         for axis, dim in enumerate(dims):
             if told is not None and not dim.HasField("dim_value"):
                 found[_name(value, axis)] = told[axis]

@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
+from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import KernelError
 
 DRIVER_FILES = (Path("/proc/driver/nvidia/version"), Path("/dev/nvidiactl"))
@@ -176,7 +177,7 @@ def _compiler(wanted: bool) -> Iterator[Finding]:
     from cupy_backends.cuda.libs import nvrtc as library
 
     numbers = ".".join(map(str, library.getVersion()))
-    yield Finding("NVRTC", "ok", f"{numbers}, compiles ({len(cubin)} bytes for sm_90)")
+    yield Finding("NVRTC", "ok", f"{numbers}, compiles ({counted(cubin, 'byte')} for sm_90)")
 
 
 def _folders() -> Iterator[Finding]:
@@ -189,10 +190,11 @@ def _folders() -> Iterator[Finding]:
         reason = _not_writable(cache.folder())
     except RuntimeError as error:  # no home
         folder, reason, count, size = "none", f"{error}", 0, 0
-    fact = f"{folder}: {reason or f'{count} kernels, {size / 1e6:.1f} of at most {cache.LIMIT / 1e6:.0f} MB'}"
+    held = f"{counted(count, 'kernel')}, {size / 1e6:.1f} of at most {cache.LIMIT / 1e6:.0f} MB"
+    fact = f"{folder}: {reason or held}"
     mend = "export XDG_CACHE_HOME=FOLDER with a folder of yours that can be written" if reason else ""
     yield Finding("kernel cache", _verdict(reason, True), fact, mend)
-    yield Finding("rules", "ok", f"{shipped_folder()}: {len(shipped())} rules")
+    yield Finding("rules", "ok", f"{shipped_folder()}: {counted(len(shipped()), 'rule')}")
 
 
 def _not_writable(folder: Path) -> str | None:

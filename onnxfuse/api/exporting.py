@@ -22,6 +22,7 @@ from onnxfuse.api.triton import Signature, config, signature
 from onnxfuse.kernels.pack import file, layout
 from onnxfuse.kernels.programs import tape
 from onnxfuse.model import io
+from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import UsageError
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.replacing import filling, replacing, together, told
@@ -177,8 +178,8 @@ def _tell(folder: Path, seen: Signature, batch: tuple[str, int] | None, made: "M
         "triton": f"No `config.pbtxt`: {seen.refusal}." if seen.refusal else "This folder is a model of a repository.",
         "batch": "Triton joins no requests."
         if batch is None
-        else f"Triton joins requests along `{batch[0]}`, to {batch[1]} rows:\nthese must not depend on each other, "
-        "else export with `--no-batch`.",
+        else f"Triton joins requests along `{batch[0]}`, to {counted(batch[1], 'row')}:\n"
+        "these must not depend on each other, else export with `--no-batch`.",
         "tf32": " The CUDA provider's option `use_tf32` is to be 0." if seen.strict_fp32 else "",
     }
     io.write_text(folder / README, page.substitute(named))

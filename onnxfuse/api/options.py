@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxfuse.contract import Requirement
+from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import UsageError
 from onnxfuse.model.nearest import did_you_mean
 from onnxfuse.rewrite.language import pack, rule_file
@@ -160,7 +161,7 @@ def missed(report: Report, required: Sequence[Requirement]) -> list[Requirement]
 
 def told(report: Report, required: Requirement) -> str:
     """Return a requirement and what came of it, in one line."""
-    return f"{required}: applied {report.by_rule()[required.rule]} times"
+    return f"{required}: applied {counted(report.by_rule()[required.rule], 'time')}"
 
 
 def shipped_names(beginning: str) -> list[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from onnxfuse.model.counted import counted
 from onnxfuse.model.tabled import Table, Tabled
 from onnxfuse.profiling.settings import ModelName
 
@@ -233,10 +234,10 @@ class Report(Tabled):
             verdict = f"{x} over" if self.speedup >= 1 else f"slower, {x} of"
             return f"{verdict} ONNX Runtime's best ({best})"
         if len(same) == len(self.blocks):
-            return f"no difference to ONNX Runtime's best settings at any of {len(same)} shapes"
+            return f"no difference to ONNX Runtime's best settings at any of {counted(same, 'shape')}"
         found = [b.speedup for b in self.blocks if b not in same]
         range_ = f"{min(found):.2f}x" + (f" to {max(found):.2f}x" if len(found) > 1 else "")
-        told = f"{range_} over ONNX Runtime's best settings, {len(self.blocks)} shapes"
+        told = f"{range_} over ONNX Runtime's best settings, {counted(self.blocks, 'shape')}"
         return f"{told}; no difference at {', '.join(b.name for b in same)}" if same else told
 
     @property

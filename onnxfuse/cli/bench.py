@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from onnxfuse.api.running import PATIENCE, PROVIDERS, ROUNDS, RUNS, bench
-from onnxfuse.cli.console import bar, output, print_json
+from onnxfuse.cli.console import bar, output, print_json, print_table
 from onnxfuse.cli.outputs import Outputs, output_options
 from onnxfuse.cli.parameters import (
     JSON_OPTION,
@@ -22,6 +22,7 @@ from onnxfuse.cli.parameters import (
     rules_option,
     shapes_option,
 )
+from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import EXPECTATION_NOT_MET
 from onnxfuse.model.replacing import together
 from onnxfuse.profiling.report import flops_text, size_text
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 LEFT_OUT = {"refused": "refused", "crashed": "crashed", "hangs": "no answer"}
 """What stands in place of the times, by the kind of `Refused`."""
+
+BENEATH = ("min", "p99", "p90", "items/s", "roofline", "launches", "memory", "95% of it")
+"""Columns that a narrow terminal has beneath a setting's row: its median and the speed-up stay in it."""
 
 
 @click.command("bench")
@@ -135,14 +139,14 @@ def show(report: "Report", not_met: list[str], console: Console) -> None:
         table.add_column(title, justify="right", no_wrap=True)
     for block in report.blocks:
         _add_rows(table, block, on_cuda=on_cuda)
-    console.print(table)
+    print_table(console, table, BENEATH)
     console.print()
     for line in _legend(report, on_cuda):
         console.print(escape(line), style="dim")
 
 
 def _add_rows(table: Table, block: "Block", *, on_cuda: bool) -> None:
-    table.add_row(escape(f"{block.name} ({block.items} item{'s' * (block.items != 1)})"), style="bold")
+    table.add_row(escape(f"{block.name} ({counted(block.items, 'item')})"), style="bold")
     best = (block.best("original"), block.best("fused"))
     for row in block.rows:
         t = row.timing
@@ -198,7 +202,8 @@ def _legend(report: "Report", on_cuda: bool) -> list[str]:
     if on_cuda and report.uncounted:
         lines.append(f"launches not counted: {report.uncounted}: pip install 'onnxfuse[profile]'")
     how = (
-        f"{report.rounds} x {report.runs} timed runs of each in turns, inputs and outputs bound; {report.seconds:.1f} s"
+        f"{report.rounds} x {counted(report.runs, 'timed run')} of each in turns, inputs and "
+        f"outputs bound; {report.seconds:.1f} s"
     )
     lines.append(
         "all times in us per run; 95% of it: where the median of the rounds lies; what overlaps is no difference"
@@ -230,4 +235,4 @@ def _fused_text(ops: "FusedOps") -> str:
         (ops.bodies, "as bodies"),
     )
     text = "; ".join([f"fused {ops.nodes}", *(f"{n} {how}" for n, how in counts if n)])
-    return text if ops.launches is None else f"{text}; {ops.launches} launches of our kernels"
+    return text if ops.launches is None else f"{text}; {counted(ops.launches, 'launch')} of our kernels"

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 import rich.console
 from rich.markup import escape
 
+from onnxfuse.model.counted import agreeing, counted
+
 if TYPE_CHECKING:
     from onnxfuse.runtime.capture import Blocker, Capture
 
@@ -17,9 +19,9 @@ def show(found: "Capture", console: rich.console.Console, limit: int | None) -> 
         console.print(f"[bold green]it can be captured in a CUDA graph[/] by {escape(at)}", soft_wrap=True)
     else:
         count = sum(len(b.nodes) for b in found.blocking)
-        reasons = f"{len(found.blocking)} reason{'s' * (len(found.blocking) != 1)}"
+        reasons = counted(found.blocking, "reason")
         console.print(
-            f"[bold red]no CUDA graph[/]: {count} node{'s' * (count != 1)} in the way, {reasons}; {escape(at)}",
+            f"[bold red]no CUDA graph[/]: {counted(count, 'node')} in the way, {reasons}; {escape(at)}",
             soft_wrap=True,
         )
     _print("blocked by", found.blocking, console, limit)
@@ -27,7 +29,9 @@ def show(found: "Capture", console: rich.console.Console, limit: int | None) -> 
     if found.ok:
         if found.on_cpu:
             console.print(
-                f"{found.on_cpu} nodes of arithmetic on shapes stay on the CPU and block nothing", style="dim"
+                f"{counted(found.on_cpu, 'node')} of arithmetic on shapes "
+                f"{agreeing(found.on_cpu, 'stays on the CPU and blocks', 'stay on the CPU and block')} nothing",
+                style="dim",
             )
         if found.dims:
             console.print(f"one graph for each set of sizes of {escape(', '.join(found.dims))}", style="dim")

@@ -12,6 +12,7 @@ from onnxfuse.api.ci import Held, Outcome, holding
 from onnxfuse.cli.console import output, print_json, working
 from onnxfuse.cli.outputs import Outputs, output_options
 from onnxfuse.cli.parameters import JSON_OPTION, custom_ops_option
+from onnxfuse.model.counted import agreeing, counted
 
 
 @click.command("ci")
@@ -60,7 +61,9 @@ def _print(held: Held, *, locked: bool, update: bool) -> None:
     config, lock = escape(str(held.config)), escape(str(held.lock))
     good = sum(not o.exit_code for o in done)
     verdict = "[bold green]ok[/]" if not held.exit_code else "[bold red]failed[/]"
-    console.print(f"{verdict}: {good} of {len(done)} models hold to {config}")
+    console.print(
+        f"{verdict}: {good} of {counted(done, 'model')} {agreeing(good, 'holds', 'hold', of=done)} to {config}"
+    )
     table = Table("model", "nodes", "fusions", "verify", "speed-up", "verdict", box=None, pad_edge=False)
     table.header_style = "bold"
     for outcome in done:

@@ -8,12 +8,12 @@ from onnxfuse.api.compiling import compile
 from onnxfuse.api.options import Compiling
 from onnxfuse.cli.compiled import show
 from onnxfuse.cli.console import output, print_json, working
-from onnxfuse.cli.parameters import ARCH_OPTION, JSON_OPTION, RANGE_OPTION, Shapes, arch_names, ranges, rules_option
+from onnxfuse.cli.parameters import JSON_OPTION, RANGE_OPTION, Shapes, arch_option, ranges, rules_option
 
 
 @click.command("compile")
 @click.argument("model", metavar="MODEL.onnx", type=click.Path(path_type=Path))
-@ARCH_OPTION
+@arch_option()
 @RANGE_OPTION
 @click.option(
     "--ptx/--no-ptx", default=None, help="Kernels for later GPUs, too; default where no GPU is here or named."
@@ -34,7 +34,7 @@ def command(
 
     MODEL.onnx is one that `onnxfuse optimize` made. Needs no GPU.
     """
-    asked = Compiling(arch_names(archs), ranges(shapes), ptx, folders)
+    asked = Compiling(archs, ranges(shapes), ptx, folders)
     with working("load") as progress:
 
         def step(what: str, done: int, of: int) -> None:

@@ -6,12 +6,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from onnxfuse.model.counted import agreeing, counted
+
 
 def show(facts: dict[str, Any], console: Console) -> None:
     """Print a pack that was made; `facts` is what `--json` prints of it."""
     count = sum(t["kernels"] for t in facts["targets"].values())
     console.print(
-        f"[bold green]compiled:[/] {count} kernels, {megabytes(facts['bytes'])}, in {facts['seconds']:.1f} s: "
+        f"[bold green]compiled:[/] {counted(count, 'kernel')}, {megabytes(facts['bytes'])}, in "
+        f"{facts['seconds']:.1f} s: "
         f"{escape(facts['target'])}",
         soft_wrap=True,
     )
@@ -34,10 +37,14 @@ def covered(facts: dict[str, Any], console: Console) -> None:
     left = [p for p in programs if p["left"]]
     shapes = sum(p["shapes"] for p in programs)
     if not left:
-        console.print(f"{shapes} shapes of {len({p['op'] for p in programs})} ops are answered, each was evaluated")
+        console.print(
+            f"{counted(shapes, 'shape')} of {counted({p['op'] for p in programs}, 'op')} "
+            f"{agreeing(shapes, 'is', 'are')} answered, each was evaluated"
+        )
     for p in {(p["op"], p["why"]): p for p in left}.values():
         console.print(
-            f"[yellow]left:[/] {p['left']} of {p['shapes']} shapes of {escape(p['op'])} are planned when they come: "
+            f"[yellow]left:[/] {p['left']} of {counted(p['shapes'], 'shape')} of {escape(p['op'])} "
+            f"{agreeing(p['left'], 'is planned when it comes', 'are planned when they come')}: "
             f"{escape(p['why'])}",
             soft_wrap=True,
         )

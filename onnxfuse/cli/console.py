@@ -16,10 +16,13 @@ import rich.console
 from rich.console import ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.measure import Measurement
+from rich.padding import Padding
 from rich.segment import Segment
-from rich.table import Table
+from rich.style import StyleType
+from rich.table import Column, Table
 from rich.text import Text
 
+from onnxfuse.model.counted import counted
 from onnxfuse.model.printable import printable
 
 WIDTH = 118
@@ -29,11 +32,20 @@ FOLDED = 16
 """Columns that what can be folded has at least: a table that does not fit is wider than its terminal, and nothing of it
 is cut."""
 
+PROSE = 24
+"""Columns that a reason has at least where it stands beside a name."""
+
+WIDE = 1 << 16
+"""Columns in which nothing is folded."""
+
 SCHEMA = 1
 """Version of what `--json` prints; it grows when a fact changes its name, its place or its meaning."""
 
 GAP = 2
 """Columns between two of a table's, as rich leaves them."""
+
+INDENT = 4
+"""Columns before what stands beneath a row."""
 
 _FILLED = re.compile(r"(?:\x1b\[[\d;]*m| )+\n")
 """Spaces at the end of a line, with the colours that they have."""
@@ -52,25 +64,58 @@ class _Printing(rich.console.Console):
         super().print(*objects, **{"crop": False, **options})
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        if isinstance(renderable, Table):
+        if isinstance(renderable, Table) and all(isinstance(cell, str) for c in renderable.columns for cell in c.cells):
             options = options or self.options
-            options = options.update_width(max(options.max_width, _whole(renderable, self, options)))
+            widths = _widths(renderable.columns, self, options.max_width)
+            for column, width in zip(renderable.columns, widths, strict=True):
+                column.width, column.overflow = width, "fold"  # a name that is cut is none to ask about
+            options = options.update_width(max(options.max_width, _together(widths)))
         for segment in super().render(renderable, options):
             text = segment.text
             shown = text if segment.control or text.isspace() or not text else printable(text)
             yield segment if shown == text else Segment(shown, segment.style)
 
 
-def _whole(table: Table, console: rich.console.Console, options: ConsoleOptions) -> int:
-    """Return the columns without which something of a table would be cut; its numbers stay whole, names are folded."""
-    needed, wide = 0, options.update_width(1 << 16)
-    for column in table.columns:
-        column.no_wrap = column.no_wrap or column.justify == "right"
-        column.overflow = "fold"  # a name that is cut is none to ask about
-        widths = [Measurement.get(console, wide, cell).maximum for cell in (column.header, *column.cells)]
-        width = min(max(widths), column.max_width or wide.max_width)
-        needed += width if column.no_wrap else min(width, max(FOLDED, column.min_width or 0))
-    return needed + GAP * (len(table.columns) - 1)
+def _widths(columns: Sequence[Column], console: rich.console.Console, width: int) -> list[int]:
+    """Return the width of each column of a table that is `width` wide where it can be: the widest are folded.
+
+    Numbers stay whole; words, which names are, where there is room for each; else no column is narrower than `FOLDED`.
+    """
+    most, least = [_widest(column, console) for column in columns], [_narrowest(column, console) for column in columns]
+    if _together(least) > width:
+        least = [
+            m if _rigid(column) else min(m, max(FOLDED, column.min_width or 0))
+            for column, m in zip(columns, most, strict=True)
+        ]
+    while _together(most) > width and most != least:
+        widest = max((n for n in range(len(most)) if most[n] > least[n]), key=most.__getitem__)
+        most[widest] -= 1
+    return most
+
+
+def _together(widths: Sequence[int]) -> int:
+    return sum(widths) + GAP * (len(widths) - 1)
+
+
+def _rigid(column: Column) -> bool:
+    return column.no_wrap or column.justify == "right" or column.width is not None
+
+
+def _narrowest(column: Column, console: rich.console.Console) -> int:
+    """Return the width in which no word of a column is broken."""
+    widest = _widest(column, console)
+    return widest if _rigid(column) else min(widest, max(FOLDED, column.min_width or 0, *_measured(column, console, 0)))
+
+
+def _widest(column: Column, console: rich.console.Console) -> int:
+    """Return the width in which no cell of a column is folded."""
+    return column.width or min(max(_measured(column, console, 1)), column.max_width or WIDE)
+
+
+def _measured(column: Column, console: rich.console.Console, which: int) -> list[int]:
+    """Return how wide each cell of a column is: its longest word, 0, or its longest line, 1."""
+    wide = console.options.update_width(WIDE)
+    return [Measurement.get(console, wide, cell)[which] for cell in (column.header, *column.cells)]
 
 
 class _Ending:
@@ -182,6 +227,49 @@ def bar(first: str, *, still: bool = False, hidden: bool = False) -> Iterator[Ca
         )
 
 
+def print_table(console: rich.console.Console, table: Table, beneath: Sequence[str], *, names: bool = False) -> None:
+    """Print a table; what does not fit beside each other goes beneath its row, with its heading.
+
+    `beneath`: the headings of the columns that may, the first one first, no more than need be. `names`: of what has
+    names to copy, each then is a line that nothing breaks; numbers stand side by side there, and only on a terminal:
+    elsewhere a row of them is one line, for what reads it.
+    """
+    kept, moved = list(table.columns), list[Column]()
+    order = [column for heading in beneath for column in kept if column.header == heading]
+    while (names or console.is_terminal) and order and _least(kept, console) > console.width:
+        moved.append(order.pop(0))
+        kept.remove(moved[-1])
+    if not moved:
+        console.print(table)
+        return
+    widths = _widths(kept, console, console.width)
+
+    def line(*cells: RenderableType, style: StyleType | None) -> Table:
+        part = Table(box=None, pad_edge=False, show_header=False)
+        for column, width in zip(kept, widths, strict=True):
+            part.add_column(justify=column.justify, width=width)
+        part.add_row(*cells, style=style)
+        return part
+
+    console.print(line(*(column.header for column in kept), style=table.header_style))
+    for number, row in enumerate(table.rows):
+        console.print(line(*(list(column.cells)[number] for column in kept), style=row.style))
+        facts = [
+            (str(column.header).partition(" ->")[0], str(list(column.cells)[number]))
+            for column in table.columns
+            if column in moved
+        ]
+        told = [f"{heading} {cell}" for heading, cell in facts if cell]
+        for fact in told if names else filter(None, [", ".join(told)]):
+            text = Text.from_markup(fact.replace("\n", f"\n{' ' * INDENT}") if names else fact, style="dim")
+            shown = Text(" " * INDENT).append_text(text) if names else Padding(text, (0, 0, 0, INDENT))
+            console.print(shown, soft_wrap=names)
+
+
+def _least(columns: Sequence[Column], console: rich.console.Console) -> int:
+    return _together([_narrowest(column, console) for column in columns])
+
+
 def print_rows(
     console: rich.console.Console,
     title: str,
@@ -195,8 +283,9 @@ def print_rows(
     console.print()
     table = Table(title, "rule", *headings, box=None, pad_edge=False, header_style="bold")
     table.columns[0].justify = "right"
+    table.columns[-1].min_width = PROSE
     for row in rows[:limit]:
         table.add_row(*(escape(cell) for cell in row))
-    console.print(table)
+    print_table(console, table, headings[-2:], names=True)
     if limit is not None and len(rows) > limit:
-        console.print(f"... and {len(rows) - limit} more rows: --all", style="dim")
+        console.print(f"... and {counted(len(rows) - limit, 'more row')}: --all", style="dim")

@@ -13,6 +13,7 @@ from onnxfuse.cli import capturing, compiled, tuning
 from onnxfuse.cli.console import output, print_json, print_rows, working
 from onnxfuse.cli.lowered import print_precision
 from onnxfuse.cli.parameters import JSON_OPTION, custom_ops_option, node_names, rule_names, rules_option
+from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import UsageError
 
 SCREEN = 12
@@ -112,7 +113,7 @@ def _print_near(found: Explained, limit: int | None) -> None:
     """Print what nearly fused and is in no fused op now, equal misses as one row."""
     console = output()
     count, rows = found.nearest(everything=limit is None)
-    console.print(f"[bold]{count} near misses[/] of {len(rows)} kinds, nearest first")
+    console.print(f"[bold]{counted(count, 'near miss')}[/] of {counted(rows, 'kind')}, nearest first")
     print_rows(console, "places", ("matched", "first stopped at", "because it -> what would help"), rows, limit)
 
 
@@ -122,7 +123,7 @@ def _print_place(found: Explained, name: str, limit: int | None) -> None:
     place = found.places[name]
     took, rows = found.at(name, everything=limit is None)
     nobody = "folded or left out by a built-in step: onnxfuse rules lists them" if place.gone else "no rule took it"
-    many = f" ({len(place.nodes)} nodes)" if len(place.nodes) > 1 and not place.inside else ""
+    many = f" ({counted(place.nodes, 'node')})" if len(place.nodes) > 1 and not place.inside else ""
     console.print(f"[bold]{escape(name)}[/]{many}: {escape('; '.join(took) or nobody)}", soft_wrap=True)
     for one in place.inside[:limit]:
         console.print(f"{escape(one.node)} came from {escape(', '.join(one.came_from))}", soft_wrap=True)
@@ -140,8 +141,9 @@ def _print_place(found: Explained, name: str, limit: int | None) -> None:
 def _print(found: Explained, limit: int | None) -> None:
     console, report = output(), found.report
     console.print(
-        f"[bold green]{len(report.applied)} fusions[/]: {report.before.total()} nodes -> {report.after.total()}; "
-        f"{len(report.near)} attempts stopped"
+        f"[bold green]{counted(report.applied, 'fusion')}[/]: "
+        f"{counted(report.before.total(), 'node')} -> {report.after.total()}; "
+        f"{counted(report.near, 'attempt')} stopped"
     )
     for note in report.notes:
         console.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)

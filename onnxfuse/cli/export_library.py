@@ -10,20 +10,20 @@ from onnxfuse.api.options import Compiling, Exporting
 from onnxfuse.cli.compiled import covered, megabytes
 from onnxfuse.cli.console import output, print_json, working
 from onnxfuse.cli.parameters import (
-    ARCH_OPTION,
     JSON_OPTION,
     RANGE_OPTION,
     Shapes,
-    arch_names,
+    arch_option,
     ranges,
     rules_option,
 )
+from onnxfuse.model.counted import counted
 
 
 @click.command("export-library")
 @click.argument("model", metavar="MODEL.onnx", type=click.Path(path_type=Path))
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@ARCH_OPTION
+@arch_option()
 @RANGE_OPTION
 @click.option("--ptx/--no-ptx", default=True, show_default=True, help="Kernels for later GPUs, too.")
 @click.option("--at", metavar="PATH", help="Where the server sees DIR; default where it is written.")
@@ -49,7 +49,7 @@ def command(
 
     MODEL.onnx is one that `onnxfuse optimize` made. DIR is then a model of a Triton repository. Needs no GPU.
     """
-    asked = Exporting(Compiling(arch_names(archs), ranges(shapes), ptx, folders), at, batch)
+    asked = Exporting(Compiling(archs, ranges(shapes), ptx, folders), at, batch)
     with working("load") as progress:
 
         def step(what: str, done: int, of: int) -> None:
@@ -81,7 +81,7 @@ def _print(made: Exported) -> None:
     if made.batch is not None:
         name, most = made.batch
         console.print(
-            f"Triton joins requests along {escape(name)}, to {most} rows; "
+            f"Triton joins requests along {escape(name)}, to {counted(most, 'row')}; "
             "if rows depend on each other, export with --no-batch",
             soft_wrap=True,
         )

@@ -11,6 +11,7 @@ from onnxfuse.api.inspecting import Inspected, inspect
 from onnxfuse.cli.compiled import megabytes
 from onnxfuse.cli.console import output, print_json
 from onnxfuse.cli.parameters import JSON_OPTION, STREAM, ModelFile, came_through_stdin
+from onnxfuse.model.counted import counted
 
 OPERATORS = 12
 """Operators that are named; the rest is counted."""
@@ -39,7 +40,8 @@ def _print(found: Inspected) -> None:
     fused = sum(one.nodes for one in found.fused)
     beside = f", {megabytes(found.external_bytes)} of them in files beside it" if found.external_bytes else ""
     console.print(
-        f"[bold]{escape(found.name)}:[/] {nodes} nodes, {fused} of them fused, {megabytes(found.bytes)}{beside}",
+        f"[bold]{escape(found.name)}:[/] {counted(nodes, 'node')}, {fused} of them fused, "
+        f"{megabytes(found.bytes)}{beside}",
         soft_wrap=True,
     )
     for file in found.missing:
@@ -52,7 +54,10 @@ def _print(found: Inspected) -> None:
             console.print(escape(f"{what} {value}"), soft_wrap=True)
     console.print(f"dynamic dimensions: {escape(', '.join(found.dimensions) or 'none')}", soft_wrap=True)
     for one in found.weights:
-        console.print(f"weights {one.type}: {one.count} tensors, {one.elements} elements, {megabytes(one.bytes)}")
+        console.print(
+            f"weights {one.type}: {counted(one.count, 'tensor')}, "
+            f"{counted(one.elements, 'element')}, {megabytes(one.bytes)}"
+        )
     if found.precision:
         console.print(f"converted, {escape(found.precision)}", soft_wrap=True)
     if found.strict_fp32:
@@ -60,7 +65,7 @@ def _print(found: Inspected) -> None:
     plain = {op: n for op, n in found.operators.items() if not op.startswith("onnxfuse:")}
     shown = [f"{n} {op}" for op, n in list(plain.items())[:OPERATORS]]
     rest = len(plain) - len(shown)
-    others = f", and {rest} others" if rest else ""
+    others = f", and {counted(rest, 'other')}" if rest else ""
     console.print(f"operators: {escape(', '.join(shown) or 'none')}{others}", soft_wrap=True)
     if found.fused:
         table = Table("fused", "rule", "op", "made of", box=None, pad_edge=False, header_style="bold")

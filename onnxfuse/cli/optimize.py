@@ -22,7 +22,7 @@ from onnxfuse.cli.parameters import (
     JSON_OPTION,
     ShapeOption,
     Shapes,
-    arch_names,
+    arch_option,
     custom_ops_option,
     precision_options,
     ranges,
@@ -97,7 +97,7 @@ from onnxfuse.model.errors import EXPECTATION_NOT_MET, UsageError
 )
 @click.option("--dump", metavar="DIR", type=click.Path(path_type=Path), help="Write every phase and kernel there.")
 @click.option("--compile", "packed", is_flag=True, help="Write OUT.onnx.kernels, too, as onnxfuse compile does.")
-@click.option("--arch", metavar="sm_NN", help="With --dump and --compile: compile for it; default the GPU here.")
+@arch_option("With --compile: GPUs to compile for; with --dump: the one whose kernels are shown; default the one here.")
 @click.option(
     "--shape",
     "--shapes",
@@ -134,7 +134,7 @@ def command(
     plain: bool,
     dump: Path | None,
     packed: bool,
-    arch: str | None,
+    archs: tuple[str, ...],
     shapes: Shapes,
     as_json: bool,
     outputs: Outputs,
@@ -162,8 +162,13 @@ def command(
         raise UsageError("--undo makes no kernels: --compile goes with optimizing")
     if plain and shapes:
         raise UsageError("--undo gives back what was there: --shape goes with optimizing")
-    if dump is None and not packed and arch is not None:
+    if dump is None and not packed and archs:
         raise UsageError("--arch goes with --dump DIR and --compile")
+    if dump is not None and len(archs) > 1:
+        raise UsageError(
+            f"--dump shows the kernels of one GPU, and --arch names {len(archs)}: {', '.join(archs)}",
+            "Say --arch sm_90a; or compile by a command of its own: onnxfuse compile OUT.onnx --arch sm_80,sm_90a",
+        )
     sized = dump is not None or tune or tuning_file is not None
     if shapes and packed and sized:
         raise UsageError(
@@ -185,8 +190,8 @@ def command(
         external_data=external_data,
         precision=lowering(precision, inputs, tolerance, io_precision, seconds, keep_fp32),
         guard=Guarding(guard_inputs or inputs) if guard else None,
-        compile=Compiling(arch_names([arch] if arch else []), ranges(shapes)) if packed else None,
-        dump=None if dump is None else Dump(dump, arch, _one_size(shapes)),
+        compile=Compiling(archs, ranges(shapes)) if packed else None,
+        dump=None if dump is None else Dump(dump, next(iter(archs), None), _one_size(shapes)),
         keep=outputs.report is not None,
     )
 

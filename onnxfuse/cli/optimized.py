@@ -11,8 +11,10 @@ from rich.table import Table
 
 from onnxfuse.cli import compiled, tuning
 from onnxfuse.cli.compiled import megabytes
+from onnxfuse.cli.console import PROSE, print_table
 from onnxfuse.cli.lowered import print_precision
 from onnxfuse.cli.parameters import STREAM
+from onnxfuse.model.counted import agreeing, counted
 from onnxfuse.model.custom_ops import again
 
 if TYPE_CHECKING:
@@ -43,14 +45,16 @@ def show(
         console.print(f"  why: {escape(line)}", soft_wrap=True)
     if "undone" in facts:
         console.print(
-            f"[bold green]undone:[/] {facts['undone']} fused nodes are plain ones again: {nodes['after']} nodes"
+            f"[bold green]undone:[/] {counted(facts['undone'], 'fused node')} "
+            f"{agreeing(facts['undone'], 'is a plain one', 'are plain ones')} again: {counted(nodes['after'], 'node')}"
         )
         _print_back(facts["back"], console)
     elif facts["ok"]:
         verdict = "fused" if facts["fused_nodes"] else "nothing to fuse"
         console.print(
-            f"[bold green]{verdict}:[/] {nodes['before']} nodes -> {nodes['after']}, {facts['fused_nodes']} of them "
-            f"fused, by {facts['distinct_kernels']} distinct kernels"
+            f"[bold green]{verdict}:[/] {counted(nodes['before'], 'node')} -> {nodes['after']}, "
+            f"{facts['fused_nodes']} of them "
+            f"fused, by {counted(facts['distinct_kernels'], 'distinct kernel')}"
         )
     if "shapes" in facts:
         sizes = ", ".join(f"{name}={'x'.join(map(str, of))}" for name, of in facts["shapes"].items())
@@ -101,10 +105,13 @@ def _print_back(back: dict[str, Any], console: Console) -> None:
     if not back["known"] or nodes["original"] == nodes["back"] == nodes["after"]:
         console.print(back["summary"])
         return
+    left, made = nodes["original"] - nodes["back"], nodes["after"] - nodes["back"]
     console.print(
-        f"{nodes['back']} of the original's {nodes['original']} nodes are back as they were; "
-        f"{nodes['original'] - nodes['back']} are not, and {nodes['after'] - nodes['back']} are in their place. They "
-        "compute the same; the original itself is in the file that was optimized"
+        f"{nodes['back']} of the original's {counted(nodes['original'], 'node')} "
+        f"{agreeing(nodes['back'], 'is back as it was', 'are back as they were', of=nodes['original'])}; {left} "
+        f"{agreeing(left, 'is', 'are')} "
+        f"not, and {made} {agreeing(made, 'is', 'are')} in their place. They compute "
+        "the same; the original itself is in the file that was optimized"
     )
     for what in back["made"]:
         console.print(f"stays: {escape(what)}", soft_wrap=True)
@@ -134,7 +141,7 @@ def _print_operators(operators: dict[str, dict[str, int]], console: Console) -> 
     others = [n for op, n in operators.items() if op not in [*changed][:OPERATORS]]
     if others:
         before, after = (sum(n[when] for n in others) for when in ("before", "after"))
-        table.add_row(f"{len(others)} others", str(before), str(after), style="dim")
+        table.add_row(counted(others, "other"), str(before), str(after), style="dim")
     console.print(table)
 
 
@@ -161,7 +168,8 @@ def _print_left(left: dict[str, Any], console: Console, more: str) -> None:
             f"{kind['share']:.0%}",
             escape(f"{kind['at']}: {why}"),
         )
-    console.print(table)
+    table.columns[-1].min_width = PROSE
+    print_table(console, table, ("because",), names=True)
     console.print(
         f"of all: of the time estimated{at} from bytes and launches; more of it: {more}",
         style="dim",
@@ -173,7 +181,7 @@ def _print_guard(guard: dict[str, Any], fused: int, console: Console) -> None:
     undone = guard["undone"]
     color = "yellow" if undone else "green"
     ops = fused + sum(bool(one["op"]) for one in undone)
-    places = f"{guard['checked']} place{'s' * (guard['checked'] != 1)} with {ops} fused ops"
+    places = f"{counted(guard['checked'], 'place')} with {counted(ops, 'fused op')}"
     console.print(f"[bold {color}]guard:[/] {places} checked, {len(undone)} taken back")
     for one in undone:
         what = (
@@ -186,8 +194,14 @@ def _print_guard(guard: dict[str, Any], fused: int, console: Console) -> None:
 def _print_dump(dump: dict[str, Any], console: Console) -> None:
     registers = [op["registers"] for op in dump["ops"] if op["registers"] is not None]
     spills = sum(op["spill_bytes"] or 0 for op in dump["ops"])
-    used = f"{min(registers)} to {max(registers)} registers, {spills} bytes spilled" if registers else "none compiled"
-    console.print(f"{escape(dump['folder'])}: {len(dump['ops'])} fused ops, {dump['arch']}: {used}", soft_wrap=True)
+    used = (
+        f"{min(registers)} to {counted(max(registers), 'register')}, {counted(spills, 'byte')} spilled"
+        if registers
+        else "none compiled"
+    )
+    console.print(
+        f"{escape(dump['folder'])}: {counted(len(dump['ops']), 'fused op')}, {dump['arch']}: {used}", soft_wrap=True
+    )
     for note in dict.fromkeys(op["note"] for op in dump["ops"] if op["note"]):
         without = ", ".join(op["op"] for op in dump["ops"] if op["note"] == note)
         console.print(f"no kernel of {escape(without)}: {escape(note)}", style="dim", soft_wrap=True)

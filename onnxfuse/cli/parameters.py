@@ -121,18 +121,17 @@ def ranges(shapes: Shapes) -> dict[str, tuple[int, int]]:
     return {name: (sizes[0], sizes[-1]) for name, sizes in shapes}
 
 
-def arch_names(given: Sequence[str]) -> tuple[str, ...]:
-    """Return the architectures of `--arch`, which may be repeated and have commas."""
-    return tuple(name.strip() for names in given for name in names.split(",") if name.strip())
+def arch_option(
+    text: str = "GPUs to compile for; default the one here, without one sm_80 to sm_120.",
+) -> Callable[[Command], Command]:
+    """Return the option for architectures, which may be repeated and have commas; the command gets each by itself."""
+
+    def names(_: click.Context, __: click.Parameter, given: Sequence[str]) -> tuple[str, ...]:
+        return tuple(name.strip() for names in given for name in names.split(",") if name.strip())
+
+    return click.option("--arch", "archs", metavar="sm_NN[,...]", multiple=True, callback=names, help=text)
 
 
-ARCH_OPTION = click.option(
-    "--arch",
-    "archs",
-    metavar="sm_NN[,...]",
-    multiple=True,
-    help="GPUs to compile for; default the one here, without one sm_80 to sm_120.",
-)
 RANGE_OPTION = click.option(
     "--shape",
     "--shapes",

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from onnxfuse.model.counted import agreeing, counted
 from onnxfuse.model.display_names import plain_name
 from onnxfuse.profiling.report import size_text
 from onnxfuse.profiling.traffic import Row
@@ -23,7 +24,8 @@ def show(report: "Profile", console: Console, top: int, *, nodes: bool) -> None:
     if report.after is not None:
         gone = report.removed
         console.print(
-            f"{gone.count} of {gone.of} intermediate values no longer exist: {size_text(gone.bytes)}, "
+            f"{gone.count} of {counted(gone.of, 'intermediate value')} no longer "
+            f"{agreeing(gone.count, 'exists', 'exist', of=gone.of)}: {size_text(gone.bytes)}, "
             "each written once and read at least once"
         )
     console.print()
@@ -54,11 +56,11 @@ def _show_work(report: "Profile", console: Console, top: int, *, nodes: bool) ->
     total = Row(0, "total", "", before.bytes, after.bytes, after.flops)
     for row in (*found[:top], total):
         if row is total and len(found) > top:
-            table.add_row("", f"{len(found) - top} more rows: --top {len(found)}", style="dim")
+            table.add_row("", f"{counted(len(found) - top, 'more row')}: --top {len(found)}", style="dim")
         saved = f"{row.saved / row.bytes_before:.0%}" if row.saved and row.bytes_before else ""
         table.add_row(
             str(row.count or ""),
-            escape(_middle(row.after or "nothing", 58)),
+            escape(row.after or "nothing"),
             *([escape(row.before)] if named else []),
             *((_mb(row.bytes_before), _mb(row.bytes_after), saved) if two else (_mb(row.bytes_after),)),
             f"{row.flops / 1e9:.2f}" if row.flops else "",
@@ -77,11 +79,9 @@ def _show_times(report: "Profile", console: Console, top: int, *, nodes: bool) -
     kinds = list(dict.fromkeys(k for rows in by.values() for k, row in rows.items() if row.us))
     kinds.sort(key=lambda kind: -max(rows[kind].us for rows in by.values() if kind in rows))
     for kind in kinds[:top]:
-        table.add_row(
-            escape(_middle(kind, 58)), *(c for name, s in sides.items() for c in _kind_cells(by[name].get(kind), s))
-        )
+        table.add_row(escape(kind), *(c for name, s in sides.items() for c in _kind_cells(by[name].get(kind), s)))
     if len(kinds) > top:
-        table.add_row(f"{len(kinds) - top} more rows: --top {len(kinds)}", style="dim")
+        table.add_row(f"{counted(len(kinds) - top, 'more row')}: --top {len(kinds)}", style="dim")
     totals = [c for s in sides.values() for c in (f"{s.us or 0:.1f}", str(sum(k.count for k in s.kinds)), "", "")]
     table.add_row("total", *totals, style="bold")
     console.print(table)
@@ -106,12 +106,13 @@ def _show_kernels(name: str, side: "Side", console: Console, top: int) -> None:
             f"{row.share:.0%}", f"{row.gap_us:.1f}", "" if row.bytes is None else _mb(row.bytes), rate,
         )  # fmt: skip
     if len(kernels) > top:
-        table.add_row(f"{len(kernels) - top} more rows: --top {len(kernels)}", style="dim")
+        table.add_row(f"{counted(len(kernels) - top, 'more row')}: --top {len(kernels)}", style="dim")
     console.print(table)
     if side.run is not None:
         run = side.run
         console.print(
-            f"{run.launches} launches; {run.span:.1f} us from the first kernel to the last, {run.busy:.1f} us at work, "
+            f"{counted(run.launches, 'launch')}; {run.span:.1f} us from the first kernel to the "
+            f"last, {run.busy:.1f} us at work, "
             f"{run.idle:.1f} us in gaps" + (f"; {run.unknown} of unknown nodes" if run.unknown else "")
         )
     if side.note:
@@ -132,7 +133,9 @@ def _legend(report: "Profile") -> list[str]:
         lines.append("gap: before these launches the device did nothing; MB: of nodes that launch this kernel alone")
     if report.provider:
         how = "kernels seen by CUPTI" if report.before.kernels is not None else "ONNX Runtime's profiler"
-        lines.append(f"times: medians of {report.runs} runs, {how}, at {report.setting}; {report.seconds:.1f} s")
+        lines.append(
+            f"times: medians of {counted(report.runs, 'run')}, {how}, at {report.setting}; {report.seconds:.1f} s"
+        )
         lines.append("; ".join(f"{name} {value}" for name, value in report.environment.items()))
     return lines
 

@@ -16,6 +16,7 @@ from onnxfuse.api import rules as library
 from onnxfuse.cli import tested
 from onnxfuse.cli.console import output, print_json, working
 from onnxfuse.cli.parameters import JSON_OPTION, node_names, rule_names, rules_option
+from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import MISMATCH, UsageError
 
 if TYPE_CHECKING:
@@ -117,7 +118,8 @@ def _new(name: str, model: Path, at: tuple[str, ...], folder: Path, *, as_json: 
     if made.cut:
         several = f"--at '{_together(made.nodes)}'" if _together(made.nodes) else "several --at"
         console.print(
-            f"[yellow]cut at {len(made.nodes)} nodes;[/] left out: {escape(', '.join(made.cut))} and what is before; "
+            f"[yellow]cut at {counted(made.nodes, 'node')};[/] left out: "
+            f"{escape(', '.join(made.cut))} and what is before; "
             f"name the whole block to have all of it: {escape(several)}",
             soft_wrap=True,
         )

@@ -11,6 +11,7 @@ from rich.table import Table
 from onnxfuse.cli.compiled import megabytes
 from onnxfuse.cli.console import output, print_json
 from onnxfuse.cli.targets import Job
+from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import EXPECTATION_NOT_MET, MISMATCH, OnnxfuseError
 from onnxfuse.model.replacing import filling
 
@@ -39,7 +40,7 @@ def run(todo: Sequence[Job], one: Callable[[Job], Done], *, as_json: bool) -> in
         print_json("optimize", {"ok": not code, "models": every})
         return code
     console, good = output(), sum(facts["ok"] for facts in every)
-    console.print(f"[bold {'red' if code else 'green'}]optimized:[/] {good} of {len(every)} models")
+    console.print(f"[bold {'red' if code else 'green'}]optimized:[/] {good} of {counted(every, 'model')}")
     table = Table("model", "nodes", "fused", "size", "seconds", "written to", box=None, pad_edge=False)
     table.header_style = "bold"
     for facts in every:

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from onnxfuse.cli.parameters import STREAM, from_stdin
+from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import UsageError
 from onnxfuse.model.replacing import same_file
 
@@ -43,7 +44,7 @@ def jobs(paths: Sequence[Path], output: Path | None, *, in_place: bool) -> list[
     if len(paths) == 1:
         raise click.UsageError("Missing argument 'OUT.onnx': name it, or -o DIR, or --in-place.")
     if len(paths) > 2:
-        raise UsageError(f"{len(paths)} models, and no place for them", "Say -o DIR, or --in-place.")
+        raise UsageError(f"{counted(paths, 'model')}, and no place for them", "Say -o DIR, or --in-place.")
     source, target = paths
     return [_job(source, target)]
 

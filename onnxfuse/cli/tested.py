@@ -7,6 +7,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from onnxfuse.model.counted import agreeing, counted
+
 if TYPE_CHECKING:
     from onnxfuse.api.testing import Fault, Tested
 
@@ -22,8 +24,8 @@ def show(found: "Sequence[Tested]", console: Console, again: str) -> None:
     examples, cases, kernels = (sum(getattr(one, what) for one in found) for what in ("examples", "cases", "kernels"))
     ran = f"{kernels} of them as kernels" if kernels else "as plain nodes; no GPU here, so no kernel ran"
     verdict = f"[bold red]failed:[/] {len(failed)} of {len(found)}" if failed else f"[bold green]ok:[/] {len(found)}"
-    rules = f"{verdict} rule{'s' * (len(found) != 1)}, {examples} example{'s' * (examples != 1)}"
-    console.print(f"{rules}; numbers compared on {cases} inputs, {ran}")
+    rules = f"{verdict} {agreeing(found, 'rule', 'rules')}, {counted(examples, 'example')}"
+    console.print(f"{rules}; numbers compared on {counted(cases, 'input')}, {ran}")
     table = Table("rule", "examples", "inputs", "types", "verdict", box=None, pad_edge=False, header_style="bold")
     for column in table.columns[1:3]:
         column.justify = "right"
@@ -56,6 +58,6 @@ def _print_fault(one: "Tested", fault: "Fault", console: Console) -> None:
     for line in fault.diff[:MOST_LINES]:
         console.print(f"  {line}", style=COLORS.get(line[:1], "dim"), markup=False, soft_wrap=True)
     if len(fault.diff) > MOST_LINES:
-        console.print(f"  ... and {len(fault.diff) - MOST_LINES} lines more", style="dim")
+        console.print(f"  ... and {counted(len(fault.diff) - MOST_LINES, 'line')} more", style="dim")
     for line in fault.why:
         console.print(f"  why: {line}", markup=False, soft_wrap=True)

@@ -8,6 +8,7 @@ from rich.markup import escape
 
 from onnxfuse.api import tuning
 from onnxfuse.cli.console import print_rows
+from onnxfuse.model.counted import agreeing, counted
 
 if TYPE_CHECKING:
     from onnxfuse.tuning import Tuned
@@ -24,10 +25,19 @@ def print_summary(tuned: "Tuned", file: Path | None, console: Console) -> None:
     decided = tuning.counts(tuned)
     counts = decided.by
     kept = (
-        f"{counts['fused']} fused ops stay kernels, {decided.variants} of them in another variant than the plan's own"
+        f"{counted(counts['fused'], 'fused op')} "
+        f"{agreeing(counts['fused'], 'stays a kernel', 'stay kernels')}, {decided.variants} of them "
+        "in another variant than the plan's own"
     )
-    library = f"{counts['library']} run as the library's op, " if counts["library"] else ""
-    rest = f"{library}{counts['split']} go to other rules, {counts['alone']} are left alone"
+    library = (
+        f"{counts['library']} {agreeing(counts['library'], 'runs', 'run')} as the library's op, "
+        if counts["library"]
+        else ""
+    )
+    rest = (
+        f"{library}{counts['split']} {agreeing(counts['split'], 'goes', 'go')} to other rules, "
+        f"{counts['alone']} {agreeing(counts['alone'], 'is', 'are')} left alone"
+    )
     console.print(f"[bold green]tuned:[/] {kept}; {rest}", soft_wrap=True)
     if file is not None:
         count = len(decisions.new)

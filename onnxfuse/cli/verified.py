@@ -7,12 +7,18 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from onnxfuse.cli.console import print_table
+from onnxfuse.model.counted import agreeing, counted
+
 if TYPE_CHECKING:
     from onnxfuse.verification import CaseRow, Finding, KernelRow, OutputRow, Report
 
 
 NAME = 28
 """Columns up to which an output's name stays in one line."""
+
+BENEATH = ("passes with", "cosine", "max rel", "max abs", "original's", "type")
+"""Columns that a narrow terminal has beneath an output's row: error, what is allowed and the verdict stay in it."""
 
 WORST = 3
 """Outputs whose worst case is told by name; of all it is in the JSON and in the reports."""
@@ -31,7 +37,7 @@ def show(report: "Report", console: Console) -> None:
     for problem in report.problems if report.crash is None else ():
         console.print(f"  - {escape(problem)}")
     if report.rows:
-        console.print(_table(report))
+        print_table(console, _table(report), BENEATH)
         console.print(_legend(report), style="dim")
     for row in report.outputs:
         if row.verdict == "mismatch":
@@ -49,7 +55,7 @@ def _show_finding(finding: "Finding", console: Console) -> None:
     if finding.guilty is not None:
         console.print(f"  made of: {escape(', '.join(finding.guilty.nodes))}", soft_wrap=True)
     console.print(f"  in the original: {escape(', '.join(finding.replaced))}", soft_wrap=True)
-    console.print(f"  because: {escape(finding.why)}; {finding.checked} places looked at", soft_wrap=True)
+    console.print(f"  because: {escape(finding.why)}; {counted(finding.checked, 'place')} looked at", soft_wrap=True)
     if finding.folder:
         console.print(
             f"  shown by: onnxfuse verify {finding.folder}/original.onnx {finding.folder}/model.onnx "
@@ -87,13 +93,13 @@ def _legend(report: "Report") -> str:
     skipped = len(report.cases) - len(ran)
     kinds = ", ".join(dict.fromkeys(c.name for c in ran))
     where = [p.removesuffix("ExecutionProvider") for p in (report.provider, report.fused_provider) if p]
-    text = f"worst of {len(ran)} cases ({kinds}) on {' against '.join(where)}"
+    text = f"worst of {counted(ran, 'case')} ({kinds}) on {' against '.join(where)}"
     for row in report.outputs[:WORST]:
         # What an error means hangs on how large the values are.
         text += (
             f"; {escape(row.output)}: {escape(case_text(report.cases[row.case]))}, values to {row.measure.scale:.2g}"
         )
-    text += f"; {len(report.outputs) - WORST} more outputs: --json" * (len(report.outputs) > WORST)
+    text += f"; {counted(len(report.outputs) - WORST, 'more output')}: --json" * (len(report.outputs) > WORST)
     if report.contract is None:
         text += f"; error against {report.truth} ({report.truth_how}); max and cosine against the original"
     else:
@@ -124,14 +130,17 @@ def _legend(report: "Report") -> str:
         text += f"\nsizes searched upward until the original ran: {escape(sizes)}; say which with --shape"
     if skipped:
         why = next(c.note for c in report.cases if c.note).removeprefix("left out: ")
-        text += f"\n{skipped} case{'s' * (skipped > 1)} left out: {escape(why)}"
+        text += f"\n{counted(skipped, 'case')} left out: {escape(why)}"
     kernels = [k for k in report.kernels if k.runs_as == "kernel"]
     return text + (_kernel_text(kernels, report.kernels) if report.kernels else "")
 
 
 def _kernel_text(kernels: Iterable["KernelRow"], every: Iterable["KernelRow"]) -> str:
     kernels, every = list(kernels), list(every)
-    text = f"\n{len(kernels)} of {len(every)} fused ops ran as kernels, {sum(k.launches for k in kernels)} launches"
+    text = (
+        f"\n{len(kernels)} of {counted(every, 'fused op')} ran as "
+        f"{agreeing(kernels, 'a kernel', 'kernels', of=every)}, {counted(sum(k.launches for k in kernels), 'launch')}"
+    )
     library = sum(k.runs_as == "library" for k in every)
     text += f"; {library} in ONNX Runtime's own ops" if library else ""
     reasons = dict.fromkeys(k.reason for k in every if k.runs_as == "function")

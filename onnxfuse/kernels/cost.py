@@ -17,6 +17,7 @@ from onnxfuse.kernels.ir.program import Apply, Program
 from onnxfuse.kernels.ir.strides import vector_width
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.templates.pointwise import schedule, transpose_tile
+from onnxfuse.model.counted import counted
 from onnxfuse.model.fused import FusedOp
 
 LAUNCH = 8_000_000
@@ -90,7 +91,7 @@ def _reading(program: Program, lowered: Lowered, input_shapes: tuple[Shape, ...]
         for position in source.inputs:
             own = Read(tuple(c for c in source.cases if c.input == position))
             if len(own.cases) > MAX_CASES:
-                raise UnsupportedError(f"a read at {len(own.cases)} places, expected at most {MAX_CASES}")
+                raise UnsupportedError(f"a read at {counted(own.cases, 'place')}, expected at most {MAX_CASES}")
             size = types.TYPES[program.inputs[position]].size
             touched, distinct, sectors = _footprint(own, lowered.extents, size)
             wanted = min(math.prod(input_shapes[position]) * size, distinct * share * size)

@@ -16,6 +16,7 @@ from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.launch_plan import DEFAULT, Area, Band, Block, Patch, Queries, Tile, Tuning
 from onnxfuse.model import facts as known_facts
 from onnxfuse.model import io
+from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import ModelError
 from onnxfuse.model.facts import Facts, as_integer, as_list, as_number, as_text, shown
 from onnxfuse.model.text import read_text
@@ -327,7 +328,7 @@ def _candidate(facts: Facts) -> Timed:
         raise ValueError(f"candidate of kind {kind!r}, expected one of {', '.join(get_args(Kind))}")
     spread = [as_number(*t) for t in facts.list("spread")] if "spread" in facts else None
     if spread is not None and len(spread) != 2:
-        raise ValueError(f"{facts.place}.spread has {len(spread)} numbers, expected 2")
+        raise ValueError(f"{facts.place}.spread has {counted(spread, 'number')}, expected 2")
     return Timed(
         cast(Kind, kind),
         _tuning(facts.object("tuning")) if "tuning" in facts else DEFAULT,

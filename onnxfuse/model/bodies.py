@@ -14,6 +14,7 @@ from onnx import AttributeProto, FunctionProto, NodeProto, TensorProto
 from onnx.external_data_helper import uses_external_data
 
 from onnxfuse.model import schema
+from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import ModelError
 
 MOST_NODES = 512
@@ -58,7 +59,7 @@ def _check(data: bytes) -> None:
     if function.attribute or function.attribute_proto:
         raise ValueError("it has attributes")
     if sum(n.op_type != "Constant" for n in function.node) > MOST_NODES:
-        raise ValueError(f"{len(function.node)} nodes, expected at most {MOST_NODES}")
+        raise ValueError(f"{counted(function.node, 'node')}, expected at most {MOST_NODES}")
     known = set(function.input)
     _want_count("inputs", function.input)
     _want_count("outputs", function.output)
@@ -114,7 +115,7 @@ def _check_node(node: NodeProto, opsets: dict[str, int]) -> None:
         if wrong:
             raise ValueError(f"{op} with {name} {wrong[0]}, expected {least} to {most}")
         if isinstance(value, list) and node.op_type != "Constant" and len(value) > 2 * MOST_AXES:
-            raise ValueError(f"{op} with {len(value)} numbers of {name}")
+            raise ValueError(f"{op} with {counted(value, 'number')} of {name}")
     if node.op_type in _RULES:
         _RULES[node.op_type](node, facts)
 
@@ -161,7 +162,7 @@ def _check_window(node: NodeProto, facts: dict[str, Any]) -> None:
     lists = {name: list(facts[name]) for name in ("kernel_shape", "strides", "dilations", "pads") if name in facts}
     ranks = {len(v) / (2 if name == "pads" else 1) for name, v in lists.items()}
     if len(ranks) > 1 or not ranks <= {1, 2, 3}:
-        counts = ", ".join(f"{len(v)} numbers of {name}" for name, v in lists.items())
+        counts = ", ".join(f"{counted(v, 'number')} of {name}" for name, v in lists.items())
         raise ValueError(f"{node.op_type} with {counts}")
     if min(lists.get("pads", ()), default=0) < 0:
         raise ValueError(f"{node.op_type} with pads {lists['pads']}")
@@ -176,16 +177,16 @@ def _check_perm(node: NodeProto, facts: dict[str, Any]) -> None:
 def _check_split(node: NodeProto, facts: dict[str, Any]) -> None:
     parts = {len(node.output), facts.get("num_outputs", len(node.output)), len(facts.get("split", node.output))}
     if len(parts) > 1:
-        raise ValueError(f"Split in {max(parts)} with {len(node.output)} outputs")
+        raise ValueError(f"Split in {max(parts)} with {counted(node.output, 'output')}")
 
 
 def _check_constant(node: NodeProto) -> None:
     """A constant says one value, which is all there."""
     if len(node.attribute) != 1 or node.input:
-        raise ValueError(f"Constant with {len(node.attribute)} attributes")
+        raise ValueError(f"Constant with {counted(node.attribute, 'attribute')}")
     value = onnx.helper.get_attribute_value(node.attribute[0])
     if isinstance(value, list) and len(value) > MOST_ELEMENTS:
-        raise ValueError(f"a constant of {len(value)} elements, expected at most {MOST_ELEMENTS}")
+        raise ValueError(f"a constant of {counted(value, 'element')}, expected at most {MOST_ELEMENTS}")
     if isinstance(value, TensorProto):
         if uses_external_data(value) or not all(0 <= d <= MOST_ELEMENTS for d in value.dims):
             raise ValueError(f"a constant of shape {list(value.dims)}, or with its data elsewhere")
@@ -196,7 +197,7 @@ def _check_constant(node: NodeProto) -> None:
         except (TypeError, ValueError, KeyError, OverflowError) as error:
             raise ValueError(f"a constant that cannot be read: {shown(f'{error}')}") from None
         if array.shape != tuple(value.dims):
-            raise ValueError(f"a constant of shape {list(value.dims)} with {array.size} elements")
+            raise ValueError(f"a constant of shape {list(value.dims)} with {counted(array.size, 'element')}")
 
 
 Check = Callable[[NodeProto, dict[str, Any]], None]

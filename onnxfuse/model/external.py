@@ -14,6 +14,7 @@ import onnx
 from onnx import TensorProto
 
 from onnxfuse.model import formats
+from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import ModelError
 from onnxfuse.model.validate import bits, check_tensor, tensors
 
@@ -133,7 +134,8 @@ def _read(tensor: TensorProto, file: BinaryIO, location: str) -> None:
     wanted = bytes_of(tensor)
     if length is not None and length != wanted:
         raise ModelError(
-            f"weight '{tensor.name}' has {length} bytes of {location}, and its shape wants {wanted}", "Export it again."
+            f"weight '{tensor.name}' has {counted(length, 'byte')} of {location}, and its shape wants {wanted}",
+            "Export it again.",
         )
     length = wanted
     available = os.fstat(file.fileno()).st_size

@@ -6,6 +6,7 @@ import onnx
 from onnx import TypeProto
 
 from onnxfuse.model.concrete_shapes import every_graph
+from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import UsageError
 
 Shapes = Mapping[str, Sequence[int]]
@@ -63,7 +64,9 @@ def _dynamic(
 def _fitting(name: str, sizes: Sequence[int], rank: int) -> Sequence[int]:
     if len(sizes) != rank:
         told = "x".join(map(str, sizes))
-        raise UsageError(f"--shape {name}={told}: the input has {rank} dimensions", "Give a number for each of them.")
+        raise UsageError(
+            f"--shape {name}={told}: the input has {counted(rank, 'dimension')}", "Give a number for each of them."
+        )
     return sizes
 
 

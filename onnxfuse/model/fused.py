@@ -6,6 +6,7 @@ import onnx
 import onnx.printer
 
 from onnxfuse.model import bodies, provenance
+from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import ModelError
 from onnxfuse.model.text import parse_function
 
@@ -134,7 +135,7 @@ def _types(function: onnx.FunctionProto, facts: dict[str, str], key: str) -> tup
     names = [n for n in facts[key].split(",") if n]
     values = list(function.input if key == "inputs" else function.output)
     if len(names) != len(values) or not set(names) <= set(onnx.TensorProto.DataType.keys()):
-        raise _damaged(function, f"names the types {bodies.shown(facts[key])!r} for {len(values)} {key}")
+        raise _damaged(function, f"names the types {bodies.shown(facts[key])!r} for {counted(values, key[:-1])}")
     return tuple(int(onnx.TensorProto.DataType.Value(n)) for n in names)
 
 

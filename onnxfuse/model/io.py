@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 from onnx import TensorProto
 
 from onnxfuse.model import bodies, external, formats, orphans, pipes
+from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import DeviceError, ModelError
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.outline import GRAPH, INITIALIZER, embedded
@@ -122,7 +123,7 @@ def parse(data: bytes, name: str) -> onnx.ModelProto:
         model: onnx.ModelProto = onnx.ModelProto.FromString(data)
     except DecodeError:
         _refuse_known(data, name)
-        raise ModelError(f"{name}: is not an ONNX model, or is truncated ({len(data)} bytes)", again) from None
+        raise ModelError(f"{name}: is not an ONNX model, or is truncated ({counted(data, 'byte')})", again) from None
     if not model.HasField("graph") or not model.opset_import:
         _refuse_known(data, name)
         raise ModelError(f"{name}: is not an ONNX model: it has no graph or no operator set", again)

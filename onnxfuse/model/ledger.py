@@ -14,6 +14,7 @@ from typing import Any
 
 from onnx import GraphProto, ModelProto, NodeProto
 
+from onnxfuse.model.counted import agreeing, counted
 from onnxfuse.model.errors import ModelError
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.nested import bodies
@@ -71,12 +72,15 @@ class Undone:
                 "what was folded or rewritten stays so, and this file does not tell what: it was made without a ledger"
             )
         if self.whole:
-            return f"all {self.nodes} nodes of the original are back"
+            many = "all " * (self.nodes > 1)
+            return f"{many}{counted(self.nodes, 'node')} of the original {agreeing(self.nodes, 'is', 'are')} back"
         rules = ", ".join(f"{rule} {n}" for rule, n in self.rewrites.items())
+        left, made = self.nodes - self.back, self.after - self.back
         why = "; ".join((*([f"rewrites stay ({rules})"] if rules else []), *self.made))
         return (
-            f"{self.back} of the original's {self.nodes} nodes are back as they were, {self.nodes - self.back} are "
-            f"not, and {self.after - self.back} are in their place: "
+            f"{self.back} of the original's {counted(self.nodes, 'node')} "
+            f"{agreeing(self.back, 'is back as it was', 'are back as they were', of=self.nodes)}, "
+            f"{left} {agreeing(left, 'is', 'are')} not, and {made} {agreeing(made, 'is', 'are')} in their place: "
             + (why or "constants were folded, equal nodes shared")
         )
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from onnxfuse.model import custom_ops
+from onnxfuse.model.counted import agreeing, counted
 from onnxfuse.model.custom_ops import KNOWN_DOMAINS
 from onnxfuse.model.graph import Graph, Node
 
@@ -25,7 +26,10 @@ class Lost:
     @property
     def fact(self) -> str:
         """What is lost where, in words."""
-        return f"the {self.missing} of '{self.value}', {self.maker}, is not known; {len(self.after)} nodes depend on it"
+        return (
+            f"the {self.missing} of '{self.value}', {self.maker}, is not known; "
+            f"{counted(self.after, 'node')} {agreeing(self.after, 'depends', 'depend')} on it"
+        )
 
     @property
     def mend(self) -> str:

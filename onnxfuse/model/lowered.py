@@ -7,6 +7,7 @@ from typing import Any
 
 from onnx import ModelProto, TensorProto
 
+from onnxfuse.model.counted import agreeing, counted
 from onnxfuse.model.errors import ModelError
 from onnxfuse.model.text import read_json
 
@@ -66,6 +67,8 @@ class Lowered:
     """The largest relative RMS error that an output had, each value rounded behind its node."""
     out_of_time: bool = False
     """Whether the search for the fewest nodes that have to stay ended before it was done."""
+    plain_error: float = 0.0
+    """Where nodes stay though none of them stands out: the tolerance with which they need not; else 0."""
 
     @property
     def nothing(self) -> bool:
@@ -76,11 +79,12 @@ class Lowered:
     def summary(self) -> str:
         """What was done, in one line."""
         if self.nothing:
+            stay = agreeing(self.nodes, "the only one stays", f"all {self.nodes} stay")
             return (
-                f"{self.precision}: no node was converted: all {self.nodes} stay float32, where outputs may have a "
+                f"{self.precision}: no node was converted: {stay} float32, where outputs may have a "
                 f"relative RMS error of {self.tolerance:.2g} against {self.truth} on {self.inputs}"
             )
-        kept = f"; {len(self.kept)} of {self.nodes} float nodes kept" if self.kept else ""
+        kept = f"; {len(self.kept)} of {counted(self.nodes, 'float node')} kept" if self.kept else ""
         return (
             f"{self.precision}: relative RMS error {self.error:.2g} of {self.tolerance:.2g} against {self.truth} on "
             f"{self.inputs}{kept}"
@@ -94,6 +98,11 @@ class Lowered:
             hints.append(
                 f"the tolerance is less than one rounding of the type, {UNIT[self.precision]:.2g}: allow more with "
                 "--tolerance"
+            )
+        if self.plain_error:
+            hints.append(
+                f"many small roundings add up, no node stands out: with --tolerance {self.plain_error:.2g} none would "
+                "stay for that"
             )
         if self.out_of_time:
             hints.append("the time was up before the fewest nodes were found: give more with --time")
@@ -146,6 +155,7 @@ def _read(facts: Any) -> Lowered:
         clamped=tuple(map(str, facts["clamped"])),
         doubled=tuple(map(str, facts["doubled"])),
         out_of_time=bool(facts.get("out_of_time", False)),
+        plain_error=float(facts.get("plain_error", 0.0)),
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from onnxfuse.model.counted import counted
 from onnxfuse.model.printable import printable
 
 WIDTH = 160
@@ -66,4 +67,4 @@ def _bars(values: Sequence[float]) -> list[str]:
 
 
 def _more(shown: Table) -> list[str]:
-    return [f"{len(shown.rows) - ROWS} more rows"] if len(shown.rows) > ROWS else []
+    return [counted(len(shown.rows) - ROWS, "more row")] if len(shown.rows) > ROWS else []

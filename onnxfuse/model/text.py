@@ -14,6 +14,7 @@ from typing import Any
 import onnx
 import onnx.parser
 
+from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import ModelError
 
 MOST_BRACKETS = 2000
@@ -62,7 +63,7 @@ def parse_model(text: str) -> onnx.ModelProto:
 def _parsed(parse: Any, text: str) -> Any:
     opened = sum(text.count(bracket) for bracket in "(<[{")
     if opened > MOST_BRACKETS:
-        raise ModelError(f"the text opens {opened} brackets, at most {MOST_BRACKETS} are read")
+        raise ModelError(f"the text opens {counted(opened, 'bracket')}, at most {MOST_BRACKETS} are read")
     if "\0" in text:
         raise ModelError("the text holds a NUL character")
     try:

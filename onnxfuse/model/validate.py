@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from onnxfuse.model import schema
+from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import ModelError
 from onnxfuse.model.fused import DOMAIN
 
@@ -255,7 +256,8 @@ def _graph(
             longest = max((len(d.dim_param) for d in value.type.tensor_type.shape.dim), default=0)
             if longest > LONGEST_NAME:
                 raise ModelError(
-                    f"{place}'{value.name}' names an extent by {longest} letters, at most {LONGEST_NAME} are taken",
+                    f"{place}'{value.name}' names an extent by {counted(longest, 'letter')}, at "
+                    f"most {LONGEST_NAME} are taken",
                     "Export it with short names.",
                 )
     _nodes(graph.node, opsets, functions, place, inside=inside)
@@ -322,10 +324,10 @@ def _form(op: str, domain: str, version: int) -> _Form | None:
 
 
 def _arity(node: NodeProto, inputs: tuple[int, int], outputs: tuple[int, int], where: str) -> None:
-    for what, given, (least, most) in (("inputs", node.input, inputs), ("outputs", node.output, outputs)):
+    for what, given, (least, most) in (("input", node.input, inputs), ("output", node.output, outputs)):
         if not least <= len(given) <= most:
             wanted = f"{least}" if least == most else f"{least} to {most}" if most < 2**31 - 1 else f"{least} or more"
-            raise ModelError(f"{where} has {len(given)} {what}, it takes {wanted}", AGAIN)
+            raise ModelError(f"{where} has {counted(given, what)}, it takes {wanted}", AGAIN)
 
 
 _KINDS = frozenset(AttributeProto.AttributeType.values()) - {AttributeProto.UNDEFINED}
@@ -362,4 +364,4 @@ def _attributes(node: NodeProto, form: _Form | None, where: str, *, inside: bool
     if missing is not None:
         raise ModelError(f"{where} lacks its attribute '{missing}'", AGAIN)
     if node.op_type == "Constant" and len(names & form.attributes.keys()) != 1:
-        raise ModelError(f"{where} holds {len(names)} values, it takes one", AGAIN)
+        raise ModelError(f"{where} holds {counted(names, 'value')}, it takes one", AGAIN)

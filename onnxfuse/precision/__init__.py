@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy.typing as npt
 from onnx import ModelProto, TensorProto
 
 from onnxfuse.model import lowered
+from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.io import without_weights
 from onnxfuse.model.lowered import TYPES, Kept, Lowered
@@ -29,7 +30,7 @@ from onnxfuse.precision.trial import Trial
 from onnxfuse.precision.write import constants_as_tensors
 from onnxfuse.verification import sessions
 from onnxfuse.verification.inputs import Case
-from onnxfuse.verification.lower_precision import relative_rms
+from onnxfuse.verification.lower_precision import Judged, relative_rms
 from onnxfuse.verification.planning import RealInputs
 from onnxfuse.verification.reference import OutOfTime
 from onnxfuse.verification.truth import FLOAT64_PARAMETERS, REFERENCE_GAPS, no_float64, parameters, random_node
@@ -112,6 +113,7 @@ def convert(model: ModelProto, asked: Lowering, progress: Progress = lambda _: N
         doubled=tuple(doubled),
         error=float(f"{choice.tried.judged.error:.3g}"),
         out_of_time=trial.cut,
+        plain_error=0.0 if choice.plain is choice.tried else _above(choice.plain.judged),
     )
     model.CopyFrom(made)
     lowered.write(model, facts)
@@ -174,17 +176,24 @@ def _require(choice: Choice, places: Mapping[str, Place], tolerance: float, aske
     )
     raise ModelError(
         f"--precision {asked.precision}: output '{choice.tried.output}' does not hold the contract: "
-        f"{choice.tried.judged.fault}, with {len(choice.kept)} nodes kept in float32{worst}",
+        f"{choice.tried.judged.fault}, with {counted(choice.kept, 'node')} kept in float32{worst}",
         "The time was up before a choice that holds it was found: give more with --time." if cut else more,
     )
+
+
+def _above(judged: Judged) -> float:
+    """Return the tolerance, two digits, with which an output would have held; 0 where none is known."""
+    wider = replace(judged, allowed=judged.error, least_cosine=1 - judged.error**2)
+    if wider.fault or not 0 < judged.error < 1:
+        return 0.0
+    return float(f"{1.06 * judged.error:.1e}")  # two digits are less than a twentieth too low
 
 
 def _told(cases: Sequence[Case], note: str) -> str:
     """Return what was run, in words."""
     names = ", ".join(dict.fromkeys(c.name for c in cases))
-    count = f"{len(cases)} case{'s' * (len(cases) != 1)}"
     made = "made-up" if cases and cases[0].generated else "given"
-    return f"{count} of {made} inputs ({names})" + f", {note}" * bool(note)
+    return f"{counted(cases, 'case')} of {made} inputs ({names})" + f", {note}" * bool(note)
 
 
 __all__ = ["Lowering", "convert"]

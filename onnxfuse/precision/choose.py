@@ -1,9 +1,13 @@
-"""Which nodes stay: those whose values leave the range, and of those that lose digits the fewest that are needed."""
+"""Which nodes stay: those whose values leave the range, and of those that lose digits the fewest that are needed.
+
+Where many small roundings add up and no node stands out, what has room is converted, stretches of the file at a time.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 from onnx import TensorProto
 
@@ -12,6 +16,9 @@ from onnxfuse.precision.measure import Met
 from onnxfuse.precision.plan import FLOAT, Place
 from onnxfuse.precision.suspects import Group
 from onnxfuse.precision.trial import Kinds, Trial, Tried, fewest
+
+REACH = 4.0
+"""How many times the room that is left the nodes of a stretch may use on average: among them one may use less."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +29,8 @@ class Choice:
     """The type of each node that does not have the low one, by first output."""
     reasons: dict[str, str]
     tried: Tried
+    plain: Tried
+    """What comes of it where only those nodes stay that stand out."""
 
 
 def choose(
@@ -42,16 +51,20 @@ def choose(
         every = [*stay, *(suspects.types_of(g, places, FLOAT) for g in beyond)]
         tried = trial.run(_merged(every))
     reasons = _reasons([*asked, *beyond, *unknown])
-    for find in (suspects.sensitive, suspects.by_error):
-        if tried.ok:
-            break
-        groups = find(places, met, low)
-        found = _enough(trial, places, every, groups)
+    plain = tried
+    if not tried.ok:
+        found = _enough(trial, places, every, suspects.sensitive(places, met, low))
         every += _needed(trial, every, [suspects.types_of(g, places, FLOAT) for g in found])
+        reasons = {**_reasons(found), **reasons}
+        tried = plain = trial.run(_merged(every))
+    if not tried.ok and not trial.over:
+        rest = [g for g in suspects.each_alone(places, met, low) if not g.reasons.keys() & _merged(every).keys()]
+        found = _without_room(trial, places, every, rest)
+        every += [suspects.types_of(g, places, FLOAT) for g in found]
         reasons = {**_reasons(found), **reasons}
         tried = trial.run(_merged(every))
     kept = _merged(every)
-    return Choice(kept, {n: reasons[n] for n in places if n in kept}, tried)
+    return Choice(kept, {n: reasons[n] for n in places if n in kept}, tried, plain)
 
 
 def _enough(trial: Trial, places: Mapping[str, Place], every: list[Kinds], groups: Sequence[Group]) -> list[Group]:
@@ -63,13 +76,44 @@ def _enough(trial: Trial, places: Mapping[str, Place], every: list[Kinds], group
     count = 1
     while count < len(groups) and not trial.over and not holds(groups[:count]):
         count *= 2
-    return fewest(list(groups[:count]), holds, lambda: trial.over)
+    found = list(groups[:count])
+    return fewest(found, holds, lambda: trial.over) if count < len(groups) or holds(found) else found
 
 
 def _needed(trial: Trial, every: list[Kinds], found: list[Kinds]) -> list[Kinds]:
     """Return the nodes of the groups that are needed, one by one: a group goes back as far as it may have to."""
     alone: list[Kinds] = [{name: type_} for kinds in found for name, type_ in kinds.items()]
+    if not trial.run(_merged([*every, *alone])).ok:
+        return alone
     return fewest(alone, lambda chosen: trial.run(_merged([*every, *chosen])).ok, lambda: trial.over)
+
+
+def _without_room(
+    trial: Trial, places: Mapping[str, Place], every: list[Kinds], groups: Sequence[Group]
+) -> list[Group]:
+    """Return the groups, one node each in the order of the file, that stay where no one of them stands out.
+
+    What their roundings do to an output adds up as squares, so there is room for some: from none converted on, that
+    stretch of the file is tried next which uses the least of the contract per node, whole, then in halves. That ends
+    where none has less than `REACH` times the room that is left, or as many trials as lead down to one node twice found
+    nothing.
+    """
+    patience = fruitless = 2 * max(len(groups), 2).bit_length()
+    stay, used = dict(enumerate(groups)), 0.0
+    waiting = [(0.0, 0, len(groups))]
+    while waiting and fruitless and waiting[0][0] <= REACH * (1 - used) and not trial.over:
+        _, start, end = heappop(waiting)
+        left = {n: group for n, group in stay.items() if not start <= n < end}
+        tried = trial.run(_merged([*every, *(suspects.types_of(g, places, FLOAT) for g in left.values())]))
+        uses = tried.judged.severity**2
+        if tried.ok:
+            stay, used, fruitless = left, uses, patience
+            continue
+        fruitless -= 1
+        middle = (start + end) // 2
+        for half in [(start, middle), (middle, end)] if end - start > 1 else []:
+            heappush(waiting, ((uses - used) / (end - start), *half))
+    return list(stay.values())
 
 
 def _merged(every: Sequence[Kinds]) -> Kinds:

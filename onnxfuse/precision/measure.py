@@ -19,6 +19,7 @@ import onnx
 from onnx import NodeProto, TensorProto
 from threadpoolctl import ThreadpoolController
 
+from onnxfuse.model.counted import counted
 from onnxfuse.precision import numbers
 from onnxfuse.precision.plan import Place
 from onnxfuse.precision.scopes import key
@@ -195,7 +196,7 @@ def measure(
         except OutOfTime:
             if not outputs:
                 raise
-            note = f"{len(outputs)} of {len(feeds)} cases in {seconds:g} s"
+            note = f"{len(outputs)} of {counted(feeds, 'case')} in {seconds:g} s"
             break
         outputs.append(dict(zip(names, map(np.asarray, values), strict=True)))
         type(evaluator).until = began + seconds

@@ -76,13 +76,16 @@ def sensitive(places: Mapping[str, Place], met: Mapping[str, Met], type_: int) -
     return sorted(found, key=lambda g: -g.severity)
 
 
-def by_error(places: Mapping[str, Place], met: Mapping[str, Met], type_: int) -> list[Group]:
-    """Return each node alone, those first whose own error is the largest: where no one of them stands out."""
-    ranked = sorted(
-        ((met[n].error.get(type_, 0.0) if n in met else 0.0, n) for n, p in places.items() if type_ in p.types),
-        key=lambda pair: -pair[0],
-    )
-    return [Group(e, {n: f"its own error, {e:.2g}, is among the largest"}) for e, n in ranked]
+def each_alone(places: Mapping[str, Place], met: Mapping[str, Met], type_: int) -> list[Group]:
+    """Return each node alone, in the order of the file: where no one of them stands out."""
+    found = []
+    for name, place in places.items():
+        if type_ in place.types:
+            error = met[name].error.get(type_, 0.0) if name in met else 0.0
+            found.append(
+                Group(error, {name: f"the tolerance has no room for its roundings, {error:.2g} of what it gives"})
+            )
+    return found
 
 
 def _blame(

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto
 
+from onnxfuse.model.counted import counted
 from onnxfuse.model.io import without_weights
 from onnxfuse.model.types import infer
 from onnxfuse.precision import numbers
@@ -57,6 +58,8 @@ class Trial:
     own: list[dict[str, Array]] = field(default_factory=list)
     """What the original gives in float32."""
     count: int = 0
+    known: dict[frozenset[tuple[str, int]], Tried] = field(default_factory=dict)
+    """What came of each choice that was tried."""
     cut: bool = False
     """Whether a choice was not tried as the time was used up."""
     scores: frozenset[str] = frozenset()
@@ -87,8 +90,11 @@ class Trial:
 
     def run(self, kept: Kinds) -> Tried:
         """Return the worst output over all cases, with these nodes kept."""
+        key = frozenset(kept.items())
+        if key in self.known:
+            return self.known[key]
         self.count += 1
-        self.progress(f"try {self.count}: {len(kept)} nodes kept")
+        self.progress(f"try {self.count}: {counted(kept, 'node')} kept")
         run = as_half(self.converted(kept)[0])
         tiny = numbers.facts(self.low).tiny
         worst: Tried | None = None
@@ -100,6 +106,7 @@ class Trial:
                 if worst is None or judged.severity > worst.judged.severity:
                     worst = Tried(name, judged)
         assert worst is not None
+        self.known[key] = worst
         return worst
 
 

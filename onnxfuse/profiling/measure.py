@@ -8,6 +8,7 @@ from pathlib import Path
 import onnx
 
 from onnxfuse.model import io
+from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import DeviceError, ModelError, UsageError
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.isolation import doing
@@ -92,7 +93,7 @@ def _only_case(specs: Sequence[InputSpec], shapes: Shapes, seed: int) -> Case:
     plan = cases_per_shape(specs, shapes, seed)
     if len(plan) > 1:
         raise UsageError(
-            f"{len(plan)} sets of shapes: a profile is of one", "Give each dimension one size: --shape batch=8."
+            f"{counted(plan, 'set')} of shapes: a profile is of one", "Give each dimension one size: --shape batch=8."
         )
     return plan[0]
 

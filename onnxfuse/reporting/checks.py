@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from onnxfuse.model.counted import counted
+
 Facts = Mapping[str, Any]
 
 
@@ -33,13 +35,13 @@ def checks(command: str, facts: Facts) -> tuple[Check, ...]:
 
 def _optimize(facts: Facts) -> Iterator[Check]:
     nodes = facts["nodes"]
-    text = f"{nodes['before']} nodes -> {nodes['after']}, {facts['fused_nodes']} of them fused"
+    text = f"{counted(nodes['before'], 'node')} -> {nodes['after']}, {facts['fused_nodes']} of them fused"
     yield Check("optimize", facts["source"], True, text, facts["seconds"])
     for line in facts["not_met"]:
         yield Check("optimize", f"require {line.split(':')[0]}", False, line)
     if "guard" in facts:
         guard = facts["guard"]
-        text = f"{guard['checked']} places checked, {len(guard['undone'])} taken back"
+        text = f"{counted(guard['checked'], 'place')} checked, {len(guard['undone'])} taken back"
         yield Check("optimize", "guard", True, text)
 
 
@@ -122,9 +124,11 @@ def notes(command: str, facts: Facts) -> list[str]:
     if command in ("bench", "profile") and facts.get("assumed"):
         found.append(f"assumed {' '.join(f'{name}=1' for name in facts['assumed'])}")
     if command == "bench" and "rounds" in facts:
-        found.append(f"us per run; medians of {facts['rounds']} x {facts['runs']} runs, 95% of it: where they lie")
+        found.append(
+            f"us per run; medians of {facts['rounds']} x {counted(facts['runs'], 'run')}, 95% of it: where they lie"
+        )
     if command == "profile" and facts.get("provider"):
-        found.append(f"times: medians of {facts['runs']} runs at {facts['setting']}")
+        found.append(f"times: medians of {counted(facts['runs'], 'run')} at {facts['setting']}")
     if facts.get("environment"):
         found.append("; ".join(f"{name} {value}" for name, value in facts["environment"].items()))
     return found

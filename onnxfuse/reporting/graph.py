@@ -10,6 +10,7 @@ import onnx
 from onnx import AttributeProto, NodeProto, TensorProto
 
 from onnxfuse.model import provenance
+from onnxfuse.model.counted import counted
 from onnxfuse.model.display_names import short
 from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops, replaced_nodes
 from onnxfuse.model.types import ValueType, infer, value_types
@@ -139,7 +140,7 @@ def _attribute(attribute: AttributeProto) -> str:
         kind = kinds[value.data_type].name.lower() if value.data_type in kinds else "unknown"
         return f"{kind}[{','.join(map(str, value.dims))}]"
     if isinstance(value, onnx.GraphProto):
-        return f"a graph of {len(value.node)} nodes"
+        return f"a graph of {counted(value.node, 'node')}"
     if isinstance(value, bytes):
         text = value[: LIMIT + 1].decode(errors="replace")
     elif isinstance(value, int | float):

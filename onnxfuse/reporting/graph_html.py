@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
+from onnxfuse.model.counted import counted
+
 HINT = "drag to move, wheel to zoom, + unfolds; arrows go along edges, / searches"
 
 
@@ -12,7 +14,7 @@ def graph_html(number: int, graphs: Mapping[str, Any]) -> str:
     fused = any("fused" in n for graph in graphs.values() for n in graph["nodes"])
     unfold = '<button data-unfold aria-pressed="false">unfold all</button>' if fused else ""
     panes = "".join(
-        f"<figure><figcaption><b>{escape(side)}</b> {_counted(graph)}</figcaption>"
+        f"<figure><figcaption><b>{escape(side)}</b> {_nodes(graph)}</figcaption>"
         f'<div class="pane" data-graph="{number}" data-side="{escape(side)}"></div></figure>'
         for side, graph in graphs.items()
     )
@@ -38,6 +40,6 @@ def _choice(what: str, values: tuple[str, ...], chosen: str) -> str:
     return f'<div class="choice" role="group" aria-label="{what.replace("-", " ")}">{buttons}</div>'
 
 
-def _counted(graph: Mapping[str, Any]) -> str:
+def _nodes(graph: Mapping[str, Any]) -> str:
     count = sum(n["op"] not in ("input", "output") for n in graph["nodes"])
-    return f"{count} nodes besides constants"
+    return f"{counted(count, 'node')} besides constants"

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from onnxfuse.model.counted import counted
 from onnxfuse.model.printable import controls_written_out
 from onnxfuse.reporting.checks import KEPT, checks, kept, notes, worst_case
 from onnxfuse.reporting.profiled import TIME_TITLES, time_rows, traffic_rows
@@ -87,7 +88,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator
     for row in rows[:ROWS]:
         yield f"| {' | '.join(_cell(str(cell)) for cell in row)} |"
     if len(rows) > ROWS:
-        yield f"\n{len(rows) - ROWS} more rows"
+        yield f"\n{counted(len(rows) - ROWS, 'more row')}"
 
 
 def _cell(text: str) -> str:

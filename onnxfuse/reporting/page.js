@@ -23,6 +23,7 @@ function amount(value, unit) {
   }
   return `${Math.round(value)} ${unit}`;
 }
+const counted = (count, noun) => `${count} ${noun}${count === 1 ? "" : noun.endsWith("ch") ? "es" : "s"}`;
 const microseconds = (us) => us >= 1e5 ? `${(us / 1e3).toFixed(0)} ms` : us >= 1000 ? `${(us / 1e3).toPrecision(3)} ms` : `${us.toPrecision(3)} µs`;
 const MEASURES = {
   bytes: { of: (c) => c.reads === undefined ? null : c.reads + c.writes, text: (v) => amount(v, "B"), how: "bytes read and written, by estimate" },
@@ -33,7 +34,7 @@ const MEASURES = {
 function pieces(text) {
   const parts = text.split(/^#line 1 "(.*)"\n/m);
   return parts.slice(1).flatMap((name, k) => k % 2 ? [] : [element("details", name.endsWith(".cuh") ? {} : { open: "" },
-    element("summary", {}, `${name} `, element("small", {}, `${parts[k + 2].trimEnd().split("\n").length} lines`)), element("pre", {}, parts[k + 2].trimEnd()))]);
+    element("summary", {}, `${name} `, element("small", {}, counted(parts[k + 2].trimEnd().split("\n").length, "line"))), element("pre", {}, parts[k + 2].trimEnd()))]);
 }
 
 function copying(text) {
@@ -125,7 +126,7 @@ class Work {
         const costs = p.graph.nodes.map((n) => n.cost ? measure.of(n.cost) : null);
         const known = costs.filter((c) => c !== null);
         const nodes = p.graph.nodes.filter((n) => !isEnd(n)).length;
-        return `${p.side} ${measure.text(known.reduce((a, b) => a + b, 0))}${known.length < nodes ? ` in ${known.length} of ${nodes} nodes` : ""}`;
+        return `${p.side} ${measure.text(known.reduce((a, b) => a + b, 0))}${known.length < nodes ? ` in ${known.length} of ${counted(nodes, "node")}` : ""}`;
       });
       const lost = colour === "time" && sums.some((sum) => sum.includes(" in ")) ? "; the others ONNX Runtime merged, or ran under other names" : "";
       legend.append("0", scale, `${measure.text(this.most)} a node`, element("span", { class: "hint" }, `${measure.how}: ${sums.join(", ")}${lost}`));
@@ -216,7 +217,7 @@ class Work {
         const sum = (f) => taken.reduce((a, c) => a + (f(c) || 0), 0);
         const was = [];
         if (taken.some((c) => c.us !== undefined)) was.push(microseconds(sum((c) => c.us)));
-        if (taken.some((c) => c.reads !== undefined)) was.push(amount(sum((c) => c.reads + c.writes), "B"), `${sum((c) => c.launches)} launches`);
+        if (taken.some((c) => c.reads !== undefined)) was.push(amount(sum((c) => c.reads + c.writes), "B"), counted(sum((c) => c.launches), "launch"));
         if (was.length) row("before", was.join(", "));
       }
     }

@@ -11,6 +11,7 @@ from html import escape
 from importlib import resources
 from typing import Any
 
+from onnxfuse.model.counted import agreeing, counted
 from onnxfuse.model.printable import controls_written_out
 from onnxfuse.reporting.charts import Bar, Spot, bars, histogram, roofline
 from onnxfuse.reporting.checks import KEPT, checks, kept
@@ -107,9 +108,9 @@ def _verdict(command: str, facts: Facts) -> str:
     broken = [c for c in found if not c.ok]
     summary = facts.get("summary") or _summary(command, facts)
     rows = [("✗" if not c.ok else "✓", c.group, c.name, c.text) for c in (*broken, *(c for c in found if c.ok))]
-    counted = f"{len(found) - len(broken)} of {len(found)} checks held" if found else ""
+    held = f"{len(found) - len(broken)} of {counted(found, 'check')} held" if found else ""
     told = "".join(f"<p>note: {escape(note)}</p>" for note in facts.get("notes", ())) if command == "optimize" else ""
-    return f'<p class="summary">{escape(str(summary))}</p>{told}<p>{counted}</p>' + table(
+    return f'<p class="summary">{escape(str(summary))}</p>{told}<p>{held}</p>' + table(
         ("", "where", "what", "found"), rows
     )
 
@@ -117,7 +118,7 @@ def _verdict(command: str, facts: Facts) -> str:
 def _summary(command: str, facts: Facts) -> str:
     if command == "optimize" and "nodes" in facts:
         nodes = facts["nodes"]
-        return f"{nodes['before']} nodes → {nodes['after']}, {facts['fused_nodes']} of them fused"
+        return f"{counted(nodes['before'], 'node')} → {nodes['after']}, {facts['fused_nodes']} of them fused"
     return ""
 
 
@@ -199,7 +200,7 @@ def _fusions(optimized: Facts, graphs: Mapping[str, Any]) -> str:
             kinds[key] = kinds.get(key, 0) + 1
     rows = [(n, rule, body) for (rule, body), n in sorted(kinds.items(), key=lambda item: -item[1])]
     kinds_table = table(("ops", "rule", "what is in one kernel"), rows, attribute="data-rule", key=1)
-    told = ", ".join(f"{rule}: {replaced[rule]} nodes in {n} ops" for rule, n in fused.items())
+    told = ", ".join(f"{rule}: {counted(replaced[rule], 'node')} in {counted(n, 'op')}" for rule, n in fused.items())
     return f"{chart}<p>{escape(told)}</p>{kinds_table}"
 
 
@@ -257,9 +258,14 @@ def _truth(verified: Facts) -> str:
     cases = sum(not c["note"] for c in verified["cases"])
     ops = verified.get("kernels") or []
     ran = sum(op["runs_as"] == "kernel" for op in ops)
-    kernels = f"; {ran} of {len(ops)} fused ops ran as kernels" if ops else ""
+    kernels = (
+        f"; {ran} of {counted(ops, 'fused op')} ran as {agreeing(ran, 'a kernel', 'kernels', of=ops)}" if ops else ""
+    )
     rounded = "; float32 products may be rounded to TF32" if verified.get("tf32") else ""
-    return f"{cases} cases on {verified['provider']}; error against {truth['kind']} ({truth['how']}){kernels}{rounded}"
+    return (
+        f"{counted(cases, 'case')} on {verified['provider']}; error against {truth['kind']} "
+        f"({truth['how']}){kernels}{rounded}"
+    )
 
 
 def _share(row: Facts) -> float:

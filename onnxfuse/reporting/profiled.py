@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any
 
+from onnxfuse.model.counted import agreeing, counted
 from onnxfuse.model.display_names import plain_name
 from onnxfuse.reporting.charts import Bar, bars
 from onnxfuse.reporting.tables import table
@@ -66,7 +67,10 @@ def _traffic(profiled: Facts) -> str:
         else:
             items.append(Bar(label, row["bytes_after"], f"{_mb(row['bytes_after'])} MB"))
     gone = profiled["removed"]
-    told = f"<p>{gone['count']} of {gone['of']} intermediate values no longer exist: {_mb(gone['bytes'])} MB.</p>"
+    told = (
+        f"<p>{gone['count']} of {counted(gone['of'], 'intermediate value')} no longer "
+        f"{agreeing(gone['count'], 'exists', 'exist', of=gone['of'])}: {_mb(gone['bytes'])} MB.</p>"
+    )
     what = "<p>Each node's inputs once and outputs once, from shapes; views and what stays on the host are free.</p>"
     return f"{told if two else ''}{bars(items)}{what}{table(*traffic_rows(profiled))}"
 
@@ -86,7 +90,7 @@ def _kernels(side: Facts) -> str:
     ]  # fmt: skip
     run = side["run"]
     told = "" if run is None else (
-        f"<p>{run['launches']} launches; {run['span']:.1f} us from the first kernel to the last, "
+        f"<p>{counted(run['launches'], 'launch')}; {run['span']:.1f} us from the first kernel to the last, "
         f"{run['busy']:.1f} us at work, {run['idle']:.1f} us in gaps</p>"
     )  # fmt: skip
     note = f"<p>{escape(side['note'])}</p>" if side["note"] else ""

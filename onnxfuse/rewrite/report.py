@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from onnxfuse.model.counted import counted
 from onnxfuse.model.graph import Node
 from onnxfuse.model.tabled import Table, Tabled
 from onnxfuse.rewrite.match.match import Refusal
@@ -73,7 +74,7 @@ class Report(Tabled):
         """Return how often each rule applied, and where first."""
         first = {a.rule: a.nodes for a in reversed(self.applied)}
         rows = [(rule, str(n), ", ".join(first[rule][:1])) for rule, n in self.by_rule().items()]
-        verdict = f"{len(self.applied)} fusions: {self.before.total()} nodes -> {self.after.total()}"
+        verdict = f"{counted(self.applied, 'fusion')}: {counted(self.before.total(), 'node')} -> {self.after.total()}"
         return Table(verdict, ("rule", "applied", "first at"), rows, list(self.by_rule().values()))
 
     @property

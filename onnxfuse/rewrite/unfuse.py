@@ -8,6 +8,7 @@ import onnx
 from onnx import NodeProto
 
 from onnxfuse.model import provenance
+from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import ModelError
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.nested import bodies, every_name, nodes_of
@@ -107,7 +108,7 @@ def _expand(node: NodeProto, body: onnx.FunctionProto, taken: _Taken) -> list[No
     if strange is not None or len(literals) != inner:
         raise ModelError(
             f"what {node.op_type} '{node.name}' remembers of the nodes that it replaced is not its body's: "
-            + (f"{len(replaced)} nodes" if strange is None else f"nothing of '{strange}'"),
+            + (counted(replaced, "node") if strange is None else f"nothing of '{strange}'"),
             "A tool that rewrote the file changed one of them; optimize the original model again.",
         )
     nodes = []

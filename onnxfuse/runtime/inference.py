@@ -9,6 +9,7 @@ import onnxruntime
 
 from onnxfuse.kernels import arch_of
 from onnxfuse.kernels.dump import dump as dump_ops
+from onnxfuse.model.counted import agreeing, counted
 from onnxfuse.model.custom_ops import found
 from onnxfuse.model.errors import DeviceError, ModelError
 from onnxfuse.model.fused import FusedOp
@@ -40,7 +41,10 @@ class Session(Tabled, onnxruntime.InferenceSession):  # type: ignore[misc]  # ON
         """Return how each fused op runs, and why."""
         kernels = sum(p.runs_as == "kernel" for p in self.fused)
         where = ", ".join(name.removesuffix("ExecutionProvider") for name in self.get_providers())
-        verdict = f"session on {where}: {kernels} of {len(self.fused)} fused ops run as kernels"
+        verdict = (
+            f"session on {where}: {kernels} of {counted(self.fused, 'fused op')} "
+            f"{agreeing(kernels, 'runs as a kernel', 'run as kernels', of=self.fused)}"
+        )
         rows = [(p.op, p.rule, str(p.nodes), p.runs_as, p.reason) for p in self.fused]
         reasons = {p.reason for p in self.fused}
         if len(reasons) == 1:  # it holds for the session, and is told once
@@ -164,9 +168,7 @@ def _require_cuda(device: int) -> None:
         raise _no_cuda(missing)
     count = device_count()
     if device >= count:
-        raise _no_cuda(
-            f"device_id is {device}, and the driver shows {count} device{'s' * (count != 1)}, numbered from 0"
-        )
+        raise _no_cuda(f"device_id is {device}, and the driver shows {counted(count, 'device')}, numbered from 0")
 
 
 def _no_cuda(missing: str) -> DeviceError:

@@ -16,6 +16,7 @@ from onnxfuse.kernels.pack.file import Pack
 from onnxfuse.kernels.pack.layout import Entry, PackError, Stored, best
 from onnxfuse.kernels.programs import stored
 from onnxfuse.model import external
+from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import KernelError, ModelError
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.bridge import bridge
@@ -73,7 +74,7 @@ def _of_ops(pack: Pack, ops: Mapping[str, FusedOp], model: Path | None) -> Packe
         return None
     if len(mine) < len(ops):
         missing = sorted(set(ops) - set(mine))
-        _warn(pack.path, f"lacks {len(missing)} of {len(ops)} fused ops, such as {missing[0]}", model)
+        _warn(pack.path, f"lacks {len(missing)} of {counted(ops, 'fused op')}, such as {missing[0]}", model)
     return Packed(pack, mine, model)
 
 

@@ -20,6 +20,7 @@ import numpy as np
 import onnx
 from onnx import GraphProto, ModelProto, TensorProto, numpy_helper
 
+from onnxfuse.model.counted import counted
 from onnxfuse.runtime.placement import node_counts
 from onnxfuse.verification import sessions
 from onnxfuse.verification.inputs import Array, Case, InputSpec
@@ -52,7 +53,7 @@ class Body:
     @property
     def text(self) -> str:
         """The body in words."""
-        return f"{self.name} ({self.nodes} node{'s' * (self.nodes != 1)})"
+        return f"{self.name} ({counted(self.nodes, 'node')})"
 
 
 def only_in_bodies(model: ModelProto) -> frozenset[str]:

@@ -30,6 +30,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from onnxfuse.model.counted import agreeing, counted
 from onnxfuse.verification.floats import float_type
 from onnxfuse.verification.measured import NOTHING, Measure
 from onnxfuse.verification.metrics import Quantiles, chunks, difference
@@ -279,10 +280,15 @@ def _measure_exact(base: Measure, fused: Array, originals: Sequence[Array], trut
     numeric = original.dtype.kind in "biu"
     scale = float(np.abs(truth.astype(np.float64)).max()) if numeric else 0.0
     result = replace(base, compared=int((runs == 0).sum()), scale=scale)
-    if int(wrong.sum()) <= min(2 * alone, LUCKY * wrong.size):
+    many = int(wrong.sum())
+    if many <= min(2 * alone, LUCKY * wrong.size):
         return result
     index = int(np.argmax(wrong))
-    law = f"{int(wrong.sum())} of {wrong.size} whole values differ" if numeric else "the strings differ"
+    law = (
+        f"{many} of {counted(wrong.size, 'whole value')} {agreeing(many, 'differs', 'differ', of=wrong.size)}"
+        if numeric
+        else "the strings differ"
+    )
     place = _at(index, original.shape, fused, original, truth) if numeric else {"where": _place(index, original.shape)}
     return replace(result, **place, broken=law)
 

@@ -39,6 +39,7 @@ from onnxfuse.verification.precision import is_narrower
 from onnxfuse.verification.report import CaseRow, OutputRow, Report, none_ran
 from onnxfuse.verification.rounding import rounding_behind
 from onnxfuse.verification.sessions import Source
+from onnxfuse.verification.tables import on_nudged_tables
 from onnxfuse.verification.truth import Choice, as_half, as_tf32, float32_truth, parameters, truth_of
 from onnxfuse.verification.wide import Wide, step_of_half
 
@@ -125,9 +126,9 @@ def compare(
 
             by_kind = any(s.array_type.kind in "fV" for s in specs)
             comparison = Comparison(
-                plain, twin, session, oracle, lambda why: float32_truth(load(original, "original"), why), judging,
-                rounded, scores, limits, needs, wide, why_not_wide,
-                on_cpu if elsewhere is None and sessions.CUDA in providers else None,
+                plain, twin, session, oracle, lambda why: float32_truth(load(original, "original"), why),
+                lambda: on_nudged_tables(load(original, "original"), providers, cuda), judging, rounded, scores,
+                limits, needs, wide, why_not_wide, on_cpu if elsewhere is None and sessions.CUDA in providers else None,
             )  # fmt: skip
             report = _run(
                 comparison, plan, lambda kinds: more_of(specs, plan, kinds, shapes), report, progress,

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -73,6 +73,7 @@ class Comparison:
         session: Any,
         truth: Truth,
         in_float32: Callable[[str], Truth],
+        on_nudged_tables: Callable[[], Callable[[Arrays], Arrays] | None],
         judging: Judging,
         rounded: Callable[[Arrays], Arrays] | None,
         scores: Collection[str],
@@ -84,6 +85,7 @@ class Comparison:
     ) -> None:
         self.plain, self.twin, self.session, self.truth = plain, twin, session, truth
         self.on_cpu = on_cpu
+        self._open_tables = on_nudged_tables
         self.in_float32, self.judging, self.rounded, self.scores = in_float32, judging, rounded, scores
         self.careful = False
         """Whether the cases are doubtful ones, in which the original is run on nudged inputs for every output."""
@@ -280,6 +282,7 @@ class Comparison:
         few = [n for n, x in expected.items() if 0 < x.size < FEW_ELEMENTS]
         doubtful = few + [n for n, x in expected.items() if n not in few and not self.truth.wider_than(x.dtype)]
         runs: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in doubtful}
+        moved: Arrays | None = {}
         for seed in range(NUDGES if few else 1 if doubtful else 0):
             moved = nudge(inputs, seed)
             if moved is None:
@@ -287,7 +290,16 @@ class Comparison:
             values = sessions.run(self.plain, moved)
             for name in few if seed else doubtful:
                 runs[name].append(values[name])
+        if moved is None and self.truth.kind != "float64" and self._on_tables is not None:
+            values = self._on_tables(inputs)
+            for name in doubtful:
+                runs[name].append(values[name])
         return runs
+
+    @cached_property
+    def _on_tables(self) -> Callable[[Arrays], Arrays] | None:
+        """What runs the original with nudged tables: opened where a case wants it."""
+        return self._open_tables()
 
     def _shaken(self, inputs: Arrays, expected: Arrays, got: Arrays) -> dict[str, list[npt.NDArray[Any]]]:
         """Return what the original gives on nudged inputs for the other outputs of a doubtful case.

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import onnx
 
+from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import CrashError, DeviceLostError, OnnxfuseError, UsageError
 from onnxfuse.model.graph import captured
 from onnxfuse.model.isolation import Crash, Progress, isolated
@@ -111,7 +112,7 @@ def _smallest(
     fine, crashes, steps = 0, len(model.graph.node), 0
     while crashes - fine > 1:
         middle = (fine + crashes) // 2
-        progress(f"which op crashes: the first {middle} nodes", steps, steps + (crashes - fine).bit_length())
+        progress(f"which op crashes: the first {counted(middle, 'node')}", steps, steps + (crashes - fine).bit_length())
         again, steps = _crash_of(model, middle, feeds, opened, crash), steps + 1
         if again is None:
             fine = middle

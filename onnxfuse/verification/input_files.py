@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 from onnx import TensorProto, numpy_helper
 
 from onnxfuse.model import io
+from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import UsageError
 from onnxfuse.model.replacing import filling, replacing, together, told
 from onnxfuse.model.text import read_file, read_json, read_text
@@ -187,7 +188,7 @@ def _read_folder(folder: Path, specs: Sequence[InputSpec]) -> dict[str, Array]:
     files = sorted(folder.glob("input_*.pb"), key=_number)
     if len(files) != len(specs):
         raise UsageError(
-            f"{folder}: {len(files)} inputs, the model has {len(specs)}",
+            f"{folder}: {counted(files, 'input')}, the model has {len(specs)}",
             f"It wants input_0.pb to input_{len(specs) - 1}.pb, in the order {_names(s.name for s in specs)}.",
         )
     return {spec.name: _read_tensor(file, spec) for file, spec in zip(files, specs, strict=True)}

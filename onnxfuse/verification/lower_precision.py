@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from onnxfuse.model.counted import agreeing, counted
+
 Array = npt.NDArray[Any]
 
 OWN = 2.0
@@ -83,7 +85,11 @@ def judge(got: Array, original: Array, truth: Array, tolerance: float, *, tiny: 
     broken = ""
     if not math.isfinite(error):
         bad = np.isfinite(truth.astype(np.float64)) != np.isfinite(got.astype(np.float64))
-        broken = f"{int(bad.sum())} of {bad.size} elements are finite in one of truth and output, and not in the other"
+        many = int(bad.sum())
+        broken = (
+            f"{many} of {counted(bad.size, 'element')} {agreeing(many, 'is', 'are', of=bad.size)} finite in one of "
+            "truth and output, and not in the other"
+        )
     scale = float(np.sqrt(np.mean(np.square(truth.astype(np.float64))))) if truth.size else 0.0
     agreement = _agreement(got, truth, allowed * scale) if scores and not broken else None
     return Judged(error, allowed, own, cosine, 1 - allowed * allowed if scale > tiny else -1.0, agreement, broken)

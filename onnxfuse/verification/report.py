@@ -37,6 +37,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import UsageError
 from onnxfuse.model.lowered import Lowered
 from onnxfuse.model.tabled import Table, Tabled
@@ -301,8 +302,10 @@ class Report(Tabled):
         run = sum(not c.note for c in self.cases)
         if self.ok:
             within = {WITHIN[r.judged_by] for r in self.outputs}
-            cases = _count(run, "case")
-            what = f"{_count(len(self.outputs), 'output')}, {f'{run - len(self.undecided)} of ' * bool(self.undecided)}"
+            cases = counted(run, "case")
+            what = (
+                f"{counted(len(self.outputs), 'output')}, {f'{run - len(self.undecided)} of ' * bool(self.undecided)}"
+            )
             left_out = self._undecided_text("; ") + self._empty_text() + self._left_out_text()
             same = "same" if self.contract is None else f"in {self.contract.precision}, as near the truth as asked,"
             return f"{same} within the {' and the '.join(sorted(within))}: {what}{cases}{left_out}"
@@ -311,7 +314,7 @@ class Report(Tabled):
         wrong = [r.output for r in self.outputs if r.verdict == "mismatch"]
         parts = [f"{', '.join(wrong)} out of budget"] if wrong else []
         parts += [f"{', '.join(self.unverified)} could not be judged"] if self.unverified else []
-        parts += [_count(len(self.problems), "problem")] if self.problems else []
+        parts += [counted(len(self.problems), "problem")] if self.problems else []
         known = "not the same" if wrong or self.problems else "not shown to be the same"
         return (
             f"{known}: {'; '.join(parts) or 'nothing was compared'}{self._undecided_text(': ')}{self._left_out_text()}"
@@ -325,7 +328,7 @@ class Report(Tabled):
 
     def _left_out_text(self) -> str:
         notes = [c.note for c in self.cases if c.note.startswith(LEFT_OUT)]
-        text = f"; {_count(len(notes), 'case')} {notes[0]}" if notes else ""
+        text = f"; {counted(len(notes), 'case')} {notes[0]}" if notes else ""
         more = f" and {len(self.never_ran) - BODIES_TOLD} more" * (len(self.never_ran) > BODIES_TOLD)
         return text + (f"; never ran: {', '.join(self.never_ran[:BODIES_TOLD])}{more}" if self.never_ran else "")
 
@@ -335,7 +338,7 @@ class Report(Tabled):
             return ""
         why = next(r.why_undecided for r in self.rows if r.verdict == "undecided")
         ran = sum(not c.note for c in self.cases)
-        return f"{before}{len(self.undecided)} of {_count(ran, 'case')} could not be judged: {why}"
+        return f"{before}{len(self.undecided)} of {counted(ran, 'case')} could not be judged: {why}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return every fact for JSON."""
@@ -377,7 +380,3 @@ def _json(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_json(one) for one in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n} {what}{'' if n == 1 else 's'}"

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import UsageError
 from onnxfuse.verification.metrics import chunks
 
@@ -68,7 +69,8 @@ class Tolerated:
         if not self.beyond:
             return ""
         return (
-            f"{self.beyond} elements beyond rtol {self.rtol:g} atol {self.atol:g}, the worst by {self.worst:.3g} times"
+            f"{counted(self.beyond, 'element')} beyond rtol {self.rtol:g} atol {self.atol:g}, "
+            f"the worst by {self.worst:.3g} times"
         )
 
 

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, numpy_helper
 
+from onnxfuse.model.counted import counted
 from onnxfuse.model.io import without_weights
 from onnxfuse.model.nested import nodes_of
 from onnxfuse.verification.budget import rounding_step
@@ -105,7 +106,7 @@ class Wide:
                 worst = max(over, key=lambda d: d.error / d.allowed)
                 told[name] = (
                     f"output '{name}' is another one in float32, too, where no value is rounded: in {len(over)} of "
-                    f"{len(cases)} cases; root mean square {worst.error:.2g}, rounding the weights explains "
+                    f"{counted(cases, 'case')}; root mean square {worst.error:.2g}, rounding the weights explains "
                     f"{worst.allowed:.2g}"
                 )
         return told

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import onnx
 from onnx import NodeProto, helper
 
+from onnxfuse.model.counted import agreeing, counted
 from onnxfuse.model.errors import ModelError
 from onnxfuse.verification import sessions
 from onnxfuse.verification.inputs import nudge
@@ -180,7 +181,8 @@ class _Alone:
         if other is not None and all(_explained(ours[n], theirs[n], other[n]) for n in wrong):
             return ""
         if second.dtype.kind != "f":
-            return f"{int((first != second).sum())} of {second.size} values differ from ONNX Runtime's"
+            many, of = int((first != second).sum()), second.size
+            return f"{many} of {counted(of, 'value')} {agreeing(many, 'differs', 'differ', of=of)} from ONNX Runtime's"
         most, scale = _largest(first - second), _largest(second)
         return f"it differs from ONNX Runtime's by {most:.3g}, where the largest value is {scale:.3g}"
 

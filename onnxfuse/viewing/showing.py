@@ -19,6 +19,7 @@ from onnxfuse.api.options import Options, Progress, silent
 from onnxfuse.api.source import Source
 from onnxfuse.kernels import SUPPORTED
 from onnxfuse.model import concrete_shapes, external, io
+from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import ModelError, OnnxfuseError, UsageError
 from onnxfuse.model.fused import DOMAIN, fused_ops
 from onnxfuse.model.types import infer
@@ -221,8 +222,8 @@ def _graph(model: ModelProto, counted: Costs | str, times: Times | None, side: s
 
 
 def _counted(sides: Mapping[str, ModelProto]) -> str:
-    counts = [str(sum(n.op_type != "Constant" for n in m.graph.node)) for m in sides.values()]
-    told = f"{' nodes -> '.join(counts)}{' nodes' if len(counts) == 1 else ''}"
+    first, *others = (sum(n.op_type != "Constant" for n in m.graph.node) for m in sides.values())
+    told = " -> ".join([counted(first, "node"), *map(str, others)])
     fused = sum(n.domain == DOMAIN for n in sides["after"].graph.node) if "after" in sides else None
     return told if fused is None else f"{told}, {fused} of them fused"
 

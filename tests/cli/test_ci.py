@@ -37,7 +37,7 @@ def test_a_model_that_holds_is_written(repository: Path, onnxfuse_command: Comma
     """Exit 0, the optimized model, and a word on the lock that is not there yet."""
     result = onnxfuse_command("ci")
     assert result.code == 0
-    assert result.out.startswith("ok: 1 of 1 models hold to onnxfuse.toml")
+    assert result.out.startswith("ok: 1 of 1 model holds to onnxfuse.toml")
     assert "onnxfuse ci onnxfuse.toml --update writes it" in result.out
     onnx.checker.check_model(onnx.load(repository / "out.onnx"), full_check=True)
     assert not (repository / "onnxfuse.lock").exists()
@@ -63,7 +63,7 @@ def test_the_file_is_found_in_a_folder_above(
     (repository / "a" / "b").mkdir(parents=True)
     monkeypatch.chdir(repository / "a" / "b")
     result = onnxfuse_command("ci")
-    assert (result.code, result.out.splitlines()[0]) == (0, "ok: 1 of 1 models hold to ../../onnxfuse.toml")
+    assert (result.code, result.out.splitlines()[0]) == (0, "ok: 1 of 1 model holds to ../../onnxfuse.toml")
     assert (repository / "out.onnx").is_file()
     (repository / "a" / "onnxfuse.toml").write_text("[[model]]\npath = 'none.onnx'\n")
     assert "../none.onnx: no such file" in onnxfuse_command("ci").out
@@ -127,7 +127,7 @@ def test_a_change_that_loses_nothing_passes_unless_locked(repository: Path, onnx
     (repository / "out.onnx").unlink()
     result = onnxfuse_command("ci", "--locked")
     assert result.code == 4
-    assert "failed: 0 of 1 models hold" in result.out
+    assert "failed: 0 of 1 model holds" in result.out
     assert not (repository / "out.onnx").exists()
 
 
@@ -179,8 +179,8 @@ def test_a_larger_difference_than_locked_is_lost(repository: Path, onnxfuse_comm
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("linear = 1", "linear = 2", "not met: linear>=2: applied 1 times"),
-        ('"==1"', '"<1"', "not met: layer_norm<1: applied 1 times"),
+        ("linear = 1", "linear = 2", "not met: linear>=2: applied 1 time"),
+        ('"==1"', '"<1"', "not met: layer_norm<1: applied 1 time"),
         ("nodes = 5", "nodes = 3", "not met: nodes<=3: 4"),
         ("megabytes = 1,", "megabytes = 0.0001,", "not met: megabytes<=0.0001"),
         ("error = 1.0", "error = 0.0", "not met: error<=0: output y uses"),

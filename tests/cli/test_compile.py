@@ -82,11 +82,22 @@ def test_what_cannot_be_compiled_is_told(
 def test_optimize_writes_both_or_nothing(
     folder: Path, onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments = ("optimize", "in.onnx", "out.onnx", "--compile", "--arch", "sm_90a", "--shape", "N=1..4")
+    arguments = (
+        "optimize",
+        "in.onnx",
+        "out.onnx",
+        "--compile",
+        "--arch",
+        "sm_80",
+        "--arch",
+        "sm_90a",
+        "--shape",
+        "N=1..4",
+    )
     result = onnxfuse_command(*arguments)
     assert result.code == 0, result.err
     assert "out.onnx.kernels" in result.out
-    apart = compiled(onnxfuse_command, "out.onnx", "--arch", "sm_90a", "--shape", "N=1..4", "-o", "again")
+    apart = compiled(onnxfuse_command, "out.onnx", "--arch", "sm_80, sm_90a", "--shape", "N=1..4", "-o", "again")
     assert (folder / "again").read_bytes() == (folder / "out.onnx.kernels").read_bytes()
     assert apart["bytes"] == (folder / "again").stat().st_size
     for left in ("out.onnx", "out.onnx.kernels"):

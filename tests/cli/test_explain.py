@@ -130,7 +130,7 @@ def test_a_near_miss_tells_kind_values_and_hint(onnxfuse_command: Command) -> No
 def test_near_ranks_equal_misses_as_one_row(onnxfuse_command: Command) -> None:
     """Two places, one row with the number 2 and the hint."""
     out = onnxfuse_command("explain", "nearly.onnx", "--rules", "mine", "--rule", "hard_swish", "--near").out
-    assert out.splitlines()[0] == "2 near misses of 1 kinds, nearest first"
+    assert out.splitlines()[0] == "2 near misses of 1 kind, nearest first"
     (row,) = [line for line in out.splitlines() if "has the constant 5, the rule wants 6" in line]
     assert row.split()[:2] == ["2", "hard_swish"]
 

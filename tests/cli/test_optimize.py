@@ -194,7 +194,7 @@ def test_a_missed_requirement_says_why(folder: Path, onnxfuse_command: Command) 
     """Of a rule that applied too rarely where it stopped short, of one that applied too often where it did."""
     lost = onnxfuse_command("optimize", "in.onnx", "out.onnx", "--require", "linear==2")
     assert lost.code == 4
-    assert "not met: linear==2: applied 1 times; nothing was written\n  why: linear at " in lost.out
+    assert "not met: linear==2: applied 1 time; nothing was written\n  why: linear at " in lost.out
     often = onnxfuse_command("optimize", "in.onnx", "out.onnx", "--require", "linear==0")
     assert often.code == 4
     assert "  why: linear applied at MatMul product\n" in often.out

@@ -31,7 +31,7 @@ def test_the_verdict_comes_first_and_all_fits_one_screen(onnxfuse_command: Comma
     # MatMul by w: 64 x 2 and 2 x 3 in, 64 x 3 out; by v: 64 x 3 and 3 x 3 in, 64 x 3 out: 2.9 kB.
     assert ["2", "MatMul", "0.003", "0.003", "0.00"] in cells
     assert any(row[:2] == ["time", "of"] and row.count("count") == 2 for row in cells)
-    assert "times: medians of 1 runs, ONNX Runtime's profiler, at default" in done.out
+    assert "times: medians of 1 run, ONNX Runtime's profiler, at default" in done.out
     assert len(lines) <= 35
 
 

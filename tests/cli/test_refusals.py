@@ -45,7 +45,7 @@ INPUTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "ragged.json": (lambda f: f.write_text('{"x": [[1, 2], [3]], "r": [[1, 2, 3]]}'), "of different lengths"),
     "words.json": (lambda f: f.write_text('{"x": [["a", "b"]], "r": [[1, 2, 3]]}'), "'x' holds <U1, the model wants"),
     "empty": (lambda f: f.mkdir(), "holds neither input_0.pb nor .npy nor test_data_set_*"),
-    "few": (lambda f: _folder(f, _tensor("x", ROWS[0])), "1 inputs, the model has 2"),
+    "few": (lambda f: _folder(f, _tensor("x", ROWS[0])), "1 input, the model has 2"),
     "order": (lambda f: _folder(f, _tensor("r", ROWS[1]), _tensor("x", ROWS[0])), "holds 'r', the model's input there"),
     "bytes": (lambda f: _folder(f, b"hello", b"hello"), "does not hold a tensor"),
 }

@@ -153,7 +153,7 @@ def test_the_librarys_op_is_told_beside_the_kernel(folder: Path, onnxfuse_comman
     gpu.times = by_kind(fused=20, library=10, split=30, alone=40)
     told = onnxfuse_command("optimize", "in.onnx", "out.onnx", "--tune")
     assert (told.code, fused(folder / "out.onnx")) == (0, ["attention"]), told.err
-    assert "1 run as the library's op" in told.out
+    assert "1 runs as the library's op" in told.out
     told = onnxfuse_command("explain", "in.onnx", "--tuning", "out.tuning.json").out
     assert "library's op" in told
     assert told.index("10.0 library") < told.index("20.0 fused") < told.index("30.0 split")

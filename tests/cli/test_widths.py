@@ -68,3 +68,64 @@ def test_a_file_gets_lines_of_one_width(monkeypatch: pytest.MonkeyPatch) -> None
     folding, _ = tables()
     lines = printed(io.StringIO(), folding, monkeypatch)
     assert 100 < max(map(len, lines)) <= console.WIDTH
+
+
+NUMBERS = {"error": "8.2e-05", "allowed": "0.00026", "max abs": "3.1e-05", "cosine": "1.0000000"}
+
+
+def measured() -> Table:
+    """Return a table of outputs as `verify` has it, 90 columns wide."""
+    table = Table("output", "type", *NUMBERS, "passes with", "verdict", box=None, pad_edge=False, header_style="bold")
+    for column in table.columns[1:]:
+        column.no_wrap = True
+    table.add_row("y", "float32", *NUMBERS.values(), "rtol 1e-05 atol 0.0e+00", "[green]ok[/]")
+    table.add_row("[bold]z[/]", "", *("" for _ in NUMBERS), "", "[yellow]undecided[/]")
+    return table
+
+
+@pytest.mark.parametrize(("columns", "beneath"), [(120, ()), (80, (-1,)), (50, (2, 3, -1))])
+def test_numbers_go_beneath_their_rows_where_it_is_narrow(
+    columns: int, beneath: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No more of them than need be, with their names; what has nothing to tell has no second line."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    stream = Terminal()
+    monkeypatch.setattr("sys.stdout", stream)
+    console.print_table(console.output(), measured(), ("passes with", "cosine", "max abs"))
+    lines = [line.rstrip() for line in re.sub(r"\x1b\[[\d;]*m", "", stream.getvalue()).splitlines()]
+    facts = [*NUMBERS.items(), ("passes with", "rtol 1e-05 atol 0.0e+00")]
+    told = [facts[n] for n in beneath]
+    assert max(map(len, lines)) <= columns
+    assert (
+        lines[0].split() == " ".join(["output type", *(n for n, _ in facts if n not in dict(told)), "verdict"]).split()
+    )
+    assert lines[1].split() == " ".join(["y float32", *(x for n, x in facts if n not in dict(told)), "ok"]).split()
+    assert lines[0].index("verdict") == lines[1].index("ok") == lines[-1].index("undecided")
+    assert " ".join(lines[2:-1]).split() == " ".join(", ".join(f"{n} {x}" for n, x in told).split()).split()
+
+
+def test_a_row_is_one_line_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever its width: scripts read it."""
+    monkeypatch.setenv("COLUMNS", "40")
+    stream = io.StringIO()
+    monkeypatch.setattr("sys.stdout", stream)
+    console.print_table(console.output(), measured(), ("passes with",))
+    assert len(stream.getvalue().splitlines()) == 3
+
+
+@pytest.mark.parametrize("columns", [60, 80, 118])
+@pytest.mark.parametrize("name", ["Add_12", NAME])
+def test_a_name_to_copy_is_never_broken(columns: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal and elsewhere; where it has no room beside the reason it goes beneath its row."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    row = ("12", "layer_norm", "ReduceMean + Sub + Pow + Sqrt + Div", name, f"{REASON}; '{name}_output_0' is read")
+    for stream in (Terminal(), io.StringIO()):
+        monkeypatch.setattr("sys.stdout", stream)
+        console.print_rows(console.output(), "fused", ("nodes", "first at", "because it"), [row], None)
+        text = re.sub(r"\x1b\[[\d;]*m", "", stream.getvalue())
+        assert re.search(rf"(?<!\S){re.escape(name)}(?!\S)", text)
+        assert f"'{name}_output_0'" in text
+        assert ("\n    first at " in text) == (len(name) > 20 or (columns == 60 and stream.isatty()))
+        assert set(" ".join(row).split()) <= set(text.split())

@@ -110,7 +110,7 @@ def test_another_file_is_refused_with_its_name(tmp_path: Path, text: str, told: 
         ({"tuning": {"patch": [1, 2]}}, r"patch is \[1, 2\], expected an object"),
         ({"microseconds": "soon"}, "microseconds is 'soon', expected a number"),
         ({"microseconds": float("nan")}, "microseconds is nan, expected a number"),
-        ({"spread": [1.0]}, "spread has 1 numbers"),
+        ({"spread": [1.0]}, "spread has 1 number"),
     ],
 )
 def test_an_unknown_fact_of_a_candidate_is_refused(tmp_path: Path, change: dict[str, object], told: str) -> None:

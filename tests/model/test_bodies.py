@@ -33,7 +33,7 @@ def complaint(body: onnx.FunctionProto) -> str:
         ("(x, w) => (y) { y = Conv <dilations = [1, -1]> (x, w) }", "dilations -1, expected 1"),
         ("(x, w) => (y) { y = Conv <group = 0> (x, w) }", "group 0, expected 1"),
         ("(x, w) => (y) { y = Conv <pads = [0, -1, 0, 0]> (x, w) }", "pads [0, -1, 0, 0]"),
-        ("(x, w) => (y) { y = Conv <kernel_shape = [3, 3], strides = [1]> (x, w) }", "1 numbers of strides"),
+        ("(x, w) => (y) { y = Conv <kernel_shape = [3, 3], strides = [1]> (x, w) }", "1 number of strides"),
         ("(x) => (y) { y = MaxPool <kernel_shape = [3, 0]> (x) }", "kernel_shape 0, expected 1"),
         ("(x) => (y) { y = MaxPool (x) }", "kernel_shape"),
         ("(x) => (y, z) { y, z = Split <num_outputs = 2147483648> (x) }", "num_outputs 2147483648"),
@@ -109,7 +109,7 @@ def test_operators_that_are_newer_than_the_opset_pass() -> None:
     ("key", "value", "says"),
     [
         ("inputs", "FLOAT", "names the types 'FLOAT' for 2 inputs"),
-        ("outputs", "FLOTA", "names the types 'FLOTA' for 1 outputs"),
+        ("outputs", "FLOTA", "names the types 'FLOTA' for 1 output"),
         ("library", "garbage {", "library form that cannot be read"),
     ],
 )

@@ -109,7 +109,7 @@ FAULTS: list[tuple[Callable[[onnx.ModelProto], None], str]] = [
     (_ir, "its IR version is -1"),
     (_attribute_type, "Transpose 'turn': attribute 'perm' is of the type STRING, it takes INTS"),
     (_attribute_kind, "attribute 'perm' is of the type 0"),
-    (_inputs, "Add 'a' has 1 inputs, it takes 2"),
+    (_inputs, "Add 'a' has 1 input, it takes 2"),
     (_outputs, "Add '' computes no value"),
     (_twice, "input 'x' is there twice"),
     (_no_function, "the model has no function onnxfuse.Add"),

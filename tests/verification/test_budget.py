@@ -137,7 +137,7 @@ def test_whole_numbers_differ_only_where_the_original_does() -> None:
     nudged = np.array([3, 9, 6])
     assert not measure(np.array([3, 0, 0]), [original, nudged], truth).fault
     got = measure(np.array([0, 4, 6]), [original, nudged], truth)
-    assert got.fault == "1 of 3 whole values differ"
+    assert got.fault == "1 of 3 whole values differs"
     assert (got.where, got.fused, got.original) == ((0,), 0.0, 3.0)
     assert got.compared == 1
     assert measure(np.array([True]), [np.array([False])], np.array([False])).fault
@@ -155,9 +155,9 @@ def test_as_many_whole_numbers_may_differ_as_one_run_of_the_original_has_for_its
     runs = [truth, *(at(n) for n in range(8))]
     assert not measure(at(500, 501), runs, truth).fault
     assert measure(at(500, 501, 502), runs, truth).fault == "3 of 1000 whole values differ"
-    assert measure(at(500), [truth] * 9, truth).fault == "1 of 1000 whole values differ"
+    assert measure(at(500), [truth] * 9, truth).fault == "1 of 1000 whole values differs"
     few = [x[:90] for x in runs]
-    assert measure(at(50)[:90], few, truth[:90]).fault == "1 of 90 whole values differ"
+    assert measure(at(50)[:90], few, truth[:90]).fault == "1 of 90 whole values differs"
 
 
 def test_another_shape_or_type_is_broken() -> None:

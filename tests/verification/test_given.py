@@ -200,7 +200,7 @@ def test_files_that_cannot_be_inputs(tmp_path: Path) -> None:
         ("one.npy", "holds one array, the model has the inputs .x., .ids."),
         ("text.npz", "is not a readable .npz"),
         ("empty", "holds neither"),
-        ("few", "1 inputs, the model has 2"),
+        ("few", "1 input, the model has 2"),
         ("swapped", "input_0.pb: holds 'ids', the model's input there is 'x'"),
         ("broken", "input_1.pb: does not hold a tensor"),
     ):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from onnxfuse.kernels.ir.movement import Squeezed, Transposed
 from onnxfuse.kernels.ir.program import Contract, Move, Program, Reduce, Resample, Window
 from onnxfuse.kernels.ir.types import UnsupportedError
+from onnxfuse.model.counted import counted
 
 LAST: dict[int, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {
     4: ((0, 3, 1, 2), (2, 3, 0, 1), (0, 2, 3, 1)), 3: ((0, 2, 1), (1, 2, 0), (0, 2, 1)),
@@ -70,7 +71,7 @@ def image_work(program: Program, index: int) -> ImageWork:
         turned = turns in ([first], [last, first]) and packings in ([], [by_pixel], [first])
         if turned and backs == [last] and not program.is_output(index):
             if window is not None and window.dims not in (0, rank - 2):
-                raise UnsupportedError(f"a window along {window.dims} dimensions over images of rank {rank}")
+                raise UnsupportedError(f"a window along {counted(window.dims, 'dimension')} over images of rank {rank}")
             packing = packings[0] if packings else ()
             return ImageWork(core, window, x, w, len(turns) == 1, True, packing, rank, after[0], inside)
     raise UnsupportedError(f"a convolution between transposes by {[*turns, *packings]} and {backs}")

@@ -17,6 +17,7 @@ from onnxfuse.kernels.ir.movement import LookedUp, Padded
 from onnxfuse.kernels.ir.movement_maps import broadcast, pieces
 from onnxfuse.kernels.ir.program import Apply, Constant, Input, Move, Output, Program, Reduce, Value
 from onnxfuse.kernels.ir.types import UnsupportedError
+from onnxfuse.model.counted import counted
 
 MAX_CASES = 16
 """Places in an input that one read may choose from: each costs a comparison and an address per vector. More are several
@@ -120,7 +121,7 @@ def lower(program: Program, input_shapes: tuple[Shape, ...]) -> Lowered:
         try:
             outputs = tuple(Output(walk.at(o.value, places).index, o.dtype) for o in program.outputs)
         except RecursionError:
-            raise UnsupportedError(f"a chain of movements through {len(program.values)} values") from None
+            raise UnsupportedError(f"a chain of movements through {counted(program.values, 'value')}") from None
         if len(space.cuts) == cuts:
             return _finished(walk, outputs)
         # A Reshape has cut a digit: what was written in it before is written again.
@@ -359,7 +360,7 @@ def _simplest(conditions: frozenset[frozenset[Bound]]) -> Wanted:
     """Return the conditions without those that another one covers."""
     kept = frozenset(c for c in conditions if not any(d < c for d in conditions))
     if len(kept) > MAX_CONDITIONS:
-        raise UnsupportedError(f"a value wanted under {len(kept)} conditions, expected at most {MAX_CONDITIONS}")
+        raise UnsupportedError(f"a value wanted under {counted(kept, 'condition')}, expected at most {MAX_CONDITIONS}")
     return kept
 
 
@@ -373,7 +374,7 @@ def _within(read: Read, wanted: Wanted) -> Read:
             for limit in _ordered(_simplest(frozenset(limits)))
         )
     if len(cases) > MAX_CONDITIONS:
-        raise UnsupportedError(f"a read at {len(cases)} places, expected at most {MAX_CONDITIONS}")
+        raise UnsupportedError(f"a read at {counted(cases, 'place')}, expected at most {MAX_CONDITIONS}")
     return Read(tuple(cases))
 
 

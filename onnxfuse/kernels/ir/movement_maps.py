@@ -35,6 +35,7 @@ from onnxfuse.kernels.ir.movement import (
 )
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.programs.choice import remembered
+from onnxfuse.model.counted import counted
 
 
 @dataclass(frozen=True)
@@ -315,7 +316,7 @@ def _shifted(at: tuple[Index, ...], axis: int, by: int) -> tuple[Index, ...]:
 def _around(how: Padded, rank: int) -> dict[int, tuple[int, int]]:
     axes = tuple(range(rank)) if how.axes is None else _different(how.axes, rank, "Pad")
     if len(axes) != len(how.before):
-        raise UnsupportedError(f"Pad of {len(how.before)} axes of a value of rank {rank}")
+        raise UnsupportedError(f"Pad of {counted(how.before, 'axis')} of a value of rank {rank}")
     pairs = zip(axes, zip(how.before, how.after, strict=True), strict=True)
     around = {a: pair for a, pair in pairs if pair != (0, 0)}
     if any(n < 0 for pair in around.values() for n in pair):

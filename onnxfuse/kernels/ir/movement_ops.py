@@ -33,6 +33,7 @@ from onnxfuse.kernels.ir.movement import (
 from onnxfuse.kernels.ir.node import Extents, Handler, Node, ShapeOf
 from onnxfuse.kernels.ir.program import Move
 from onnxfuse.kernels.ir.types import UnsupportedError
+from onnxfuse.model.counted import counted
 
 MOVEMENT: dict[tuple[str, str], Handler] = {}
 
@@ -91,7 +92,10 @@ def _slice(node: Node) -> Movement:
     axes = tuple(range(len(starts))) if axes is None else axes
     steps = (1,) * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(steps):
-        raise UnsupportedError(f"Slice by {len(starts)} starts, {len(ends)} ends, {len(axes)} axes, {len(steps)} steps")
+        raise UnsupportedError(
+            f"Slice by {counted(starts, 'start')}, {counted(ends, 'end')}, {counted(axes, 'axis')}, "
+            f"{counted(steps, 'step')}"
+        )
     return Sliced(tuple(Cut(*c) for c in zip(axes, starts, ends, steps, strict=True)))
 
 
@@ -127,7 +131,7 @@ def _picks(node: Node) -> Movement:
         raise UnsupportedError("Gather by a list with negative numbers")
     runs = _runs(numbers)
     if len(runs) > MAX_RUNS:
-        raise UnsupportedError(f"Gather of {len(runs)} runs, expected at most {MAX_RUNS}")
+        raise UnsupportedError(f"Gather of {counted(runs, 'run')}, expected at most {MAX_RUNS}")
     return Gathered(axis, runs)
 
 
@@ -184,7 +188,9 @@ def _pad(node: Node) -> tuple[Term, ...]:
     x, pads = node.term(0), _wanted(node, "pads", 1)
     before, after, axes = pads[: len(pads) // 2], pads[len(pads) // 2 :], node.integers(3)
     if len(before) != len(after) or (axes is not None and len(axes) != len(before)):
-        raise UnsupportedError(f"Pad by {len(pads)} numbers" + (f" along {len(axes)} axes" if axes is not None else ""))
+        raise UnsupportedError(
+            f"Pad by {counted(pads, 'number')}" + (f" along {counted(axes, 'axis')}" if axes is not None else "")
+        )
     if mode != "constant":
         return (_padded_by_itself(x, mode, before, after, axes or tuple(range(len(before)))),)
     number = node.optional(2) if node.opset >= 11 else node.builder.constant(node.number("value", 0.0), x.dtype)

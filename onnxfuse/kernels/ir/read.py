@@ -22,6 +22,7 @@ from onnxfuse.kernels.ir.program import Input, Output, Program
 from onnxfuse.kernels.ir.reduction_ops import REDUCTIONS
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.ir.window_ops import WINDOW
+from onnxfuse.model.counted import counted
 from onnxfuse.model.fused import FusedOp, Meaning
 
 Handlers = Mapping[tuple[str, str], Handler]
@@ -105,7 +106,7 @@ def _results(
     terms = handler(read) if number is None else (number,)
     wanted = [name for name in node.output if name]
     if len(node.output) > len(terms) and any(node.output[len(terms) :]):
-        raise UnsupportedError(f"{node.op_type} with {len(wanted)} outputs")
+        raise UnsupportedError(f"{node.op_type} with {counted(wanted, 'output')}")
     return {name: term for name, term in zip(node.output, terms, strict=False) if name}
 
 

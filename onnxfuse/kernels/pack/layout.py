@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.programs import tape
+from onnxfuse.model.counted import counted
 
 T = TypeVar("T")
 
@@ -214,9 +215,9 @@ def head_of(data: bytes, size: int) -> Head:
             f"is a pack of version {version}.{tapes}, and this onnxfuse reads version {VERSION}.{tape.VERSION}"
         )
     if told != size:
-        raise PackError(f"has {size} bytes, and says that it has {told}")
+        raise PackError(f"has {counted(size, 'byte')}, and says that it has {told}")
     if index > min(MOST_INDEX, size - HEADER.size) or size > MOST_BYTES:
-        raise PackError(f"says that its index has {index} bytes, more than there can be")
+        raise PackError(f"says that its index has {counted(index, 'byte')}, more than there can be")
     return Head(told, index, digest, planners)
 
 

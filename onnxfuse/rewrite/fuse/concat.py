@@ -8,6 +8,7 @@ from onnx import FunctionProto, NodeProto
 
 from onnxfuse import kernels
 from onnxfuse.model import provenance
+from onnxfuse.model.counted import counted
 from onnxfuse.model.fused import DOMAIN, FusedOp
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.rewrite.fuse.make_op import digest_of, op_name
@@ -59,7 +60,7 @@ def _members(graph: Graph, node: Node, ops: Mapping[str, FusedOp]) -> list[Node]
     if not joins_channels(graph, node):
         return "no Concat of the channels of channels-last images"
     if not 2 <= len(set(node.inputs)) == len(node.inputs) <= MOST_PARTS:
-        return f"{len(node.inputs)} values side by side, expected 2 to {MOST_PARTS} different ones"
+        return f"{counted(node.inputs, 'value')} side by side, expected 2 to {MOST_PARTS} different ones"
     for value in node.inputs:
         shape = graph.type(value).shape
         channels = None if shape is None else shape[-1]

@@ -6,6 +6,7 @@ A template declares which steps its ops allow, a rule which it wants; their orde
 from collections.abc import Callable, Collection
 
 from onnxfuse.kernels import Growth
+from onnxfuse.model.counted import agreeing, counted
 from onnxfuse.model.graph import Graph
 from onnxfuse.rewrite.fuse.attempt import Attempt, Region, Start, Surroundings
 from onnxfuse.rewrite.fuse.extra_outputs import offer_endings
@@ -36,8 +37,9 @@ def enough(attempt: Attempt) -> Refusal | None:
         return None if reason is None else attempt.refusal(reason, "too little")
     stops = attempt.stops()
     neighbour = f"; {stops[0].node}: {stops[0].reason}" if stops else ""
-    what = "nodes that launch something" if moving else "pointwise nodes around it"
-    told = f"too little to fuse: {grown} {what}, the rule wants {max(how.least, 1)}{neighbour}"
+    launching = f"{counted(grown, 'node')} that {agreeing(grown, 'launches', 'launch')} something"
+    what = launching if moving else f"{counted(grown, 'pointwise node')} around it"
+    told = f"too little to fuse: {what}, the rule wants {max(how.least, 1)}{neighbour}"
     return attempt.refusal(told, "too little")
 
 

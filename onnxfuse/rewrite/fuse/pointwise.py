@@ -8,6 +8,7 @@ from onnx import TensorProto
 
 from onnxfuse import kernels
 from onnxfuse.kernels import Growth
+from onnxfuse.model.counted import counted
 from onnxfuse.model.fold import is_repeatable
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.graph import Graph, Node
@@ -285,7 +286,7 @@ def not_pointwise(graph: Graph, node: Node, host: frozenset[str]) -> str | None:
     if not kernels.is_pointwise(node.op, node.domain):
         return f"{node.op} is not pointwise"
     if node.captures or len([o for o in node.outputs if o]) != 1 or not node.outputs[0]:
-        return f"{node.op} has {len(node.outputs)} outputs"
+        return f"{node.op} has {counted(node.outputs, 'output')}"
     if node.outputs[0] in host:
         return "computes a shape, which stays on the CPU"
     for value in (*node.reads, node.outputs[0]):

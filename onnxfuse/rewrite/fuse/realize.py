@@ -16,6 +16,7 @@ from onnx import FunctionProto, GraphProto, NodeProto, TensorProto
 from onnxfuse import kernels
 from onnxfuse.model import external
 from onnxfuse.model.concrete_shapes import every_graph
+from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import ModelError
 from onnxfuse.model.fused import DOMAIN, FusedOp
 from onnxfuse.model.graph import Graph, Node, bodies
@@ -132,7 +133,8 @@ def _expanded(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, _Place
 def _inlined(node: NodeProto, body: FunctionProto, places: dict[str, _Place]) -> list[NodeProto]:
     if len(node.input) != len(body.input) or len(node.output) != len(body.output):
         raise ModelError(
-            f"the model is not valid: {node.op_type} has {len(node.input)} inputs and {len(node.output)} outputs, its "
+            f"the model is not valid: {node.op_type} has {counted(node.input, 'input')} and "
+            f"{counted(node.output, 'output')}, its "
             f"function {len(body.input)} and {len(body.output)}",
             "Optimize the original model again.",
         )

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import RuleError
 
 SEE = "See onnxfuse rules --predicates."
@@ -187,7 +188,7 @@ def _names(tree: ast.expr) -> list[ast.Name]:
 
 def _parsed(text: str) -> ast.expr:
     if len(text) > LONGEST:
-        raise RuleError(f"an expression of {len(text)} characters, at most {LONGEST} are read", SEE)
+        raise RuleError(f"an expression of {counted(text, 'character')}, at most {LONGEST} are read", SEE)
     try:
         tree = ast.parse(" ".join(text.split()), mode="eval").body
     except (
@@ -202,7 +203,7 @@ def _parsed(text: str) -> ast.expr:
     while level:
         level, depth = [c for t in level for c in ast.iter_child_nodes(t) if isinstance(c, ast.expr)], depth + 1
     if depth > DEEPEST:
-        raise RuleError(f"an expression {depth} operators deep, at most {DEEPEST} are read", SEE)
+        raise RuleError(f"an expression {counted(depth, 'operator')} deep, at most {DEEPEST} are read", SEE)
     return tree
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from onnxfuse import kernels
 from onnxfuse.kernels import Growth
+from onnxfuse.model.counted import counted
 from onnxfuse.rewrite.language.fuse_table import Fuse
 from onnxfuse.rewrite.language.rule_file import Rule, shipped_files
 
@@ -53,7 +54,7 @@ def why_first(winner: Rule, loser: Rule) -> str:
         if first.order < second.order:
             return f"the template {first.name} goes before {second.name}; {mend}"
     if _longest(winner) > _longest(loser):
-        return f"its pattern is longer, {_longest(winner)} nodes to {_longest(loser)}; {mend}"
+        return f"its pattern is longer, {counted(_longest(winner), 'node')} to {_longest(loser)}; {mend}"
     return f"they are alike in priority and length; {mend}"
 
 

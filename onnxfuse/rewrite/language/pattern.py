@@ -20,6 +20,7 @@ from onnx import numpy_helper
 from onnxfuse import kernels
 from onnxfuse.model import schema
 from onnxfuse.model import text as model_text
+from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import ModelError, RuleError
 from onnxfuse.model.nearest import did_you_mean
 from onnxfuse.rewrite.language import expression
@@ -364,7 +365,8 @@ def _node(proto: onnx.NodeProto, place: str, parts: Parts) -> PatternNode:
         odd = next((a.name for a in proto.attribute if a.name != REST or not a.ref_attr_name), None)
         if odd is not None:
             raise RuleError(
-                f"{place}: {op} stands for any of {len(CLASSES[op])} operators, which have no '{odd}' in common.",
+                f"{place}: {op} stands for any of {counted(len(CLASSES[op]), 'operator')}, which "
+                f"have no '{odd}' in common.",
                 f"<{REST}: string = @label> takes all attributes.",
             )
     elif domain == "" and found is None:

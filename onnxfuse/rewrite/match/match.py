@@ -10,6 +10,7 @@ import onnx
 
 from onnxfuse.kernels import is_pointwise
 from onnxfuse.model import schema
+from onnxfuse.model.counted import counted
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.rewrite.language.pattern import NEWEST, Pattern, PatternNode, choices
 from onnxfuse.rewrite.match.cause import Cause
@@ -138,7 +139,7 @@ def _match_node(wanted: PatternNode, graph: Graph, node: Node, match: Match, tra
         bound = match.copy()
     lacks = not set(wanted.outputs[len(node.outputs) :]).isdisjoint(match.pattern.outputs)
     if lacks or any(v for v in node.outputs[len(wanted.outputs) :]):
-        cause = Cause("arity", "", f"{len(node.outputs)} outputs", str(len(wanted.outputs)))
+        cause = Cause("arity", "", counted(node.outputs, "output"), str(len(wanted.outputs)))
         if trace.stop(node, cause, match, there=True):
             trace.unlike = wanted, match
         if lacks or wanted is not trace.lenient:
@@ -149,7 +150,7 @@ def _match_node(wanted: PatternNode, graph: Graph, node: Node, match: Match, tra
     bound.nodes[wanted] = node
     operands = operands_of(graph, node)
     if len([o for o in operands[len(wanted.inputs) :] if not _absent(o)]) > 0:
-        trace.stop(node, Cause("arity", "", f"{len(operands)} inputs", str(len(wanted.inputs))), match)
+        trace.stop(node, Cause("arity", "", counted(operands, "input"), str(len(wanted.inputs))), match)
         return
     operands += [""] * (len(wanted.inputs) - len(operands))
     orders = [operands]

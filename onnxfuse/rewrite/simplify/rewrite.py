@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from onnx import ModelProto
 
+from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import RuleError
 from onnxfuse.model.fold import FEW
 from onnxfuse.model.graph import Graph, Node
@@ -76,18 +77,18 @@ def rewrite(graph: Graph, simplify: Sequence[Simplify], rules: Sequence[Rule], r
             report.stopped += near.values()
             return True
         near = {}
-        begun = counted = len(report.applied)
+        begun = indexed = len(report.applied)
         of_op = _by_op(graph)
         for rule, one in rewrites:
-            if len(report.applied) > counted:
-                of_op, counted = _by_op(graph), len(report.applied)
+            if len(report.applied) > indexed:
+                of_op, indexed = _by_op(graph), len(report.applied)
             for node in _at_root(of_op, one):
                 known = near.get((rule.name, node))
                 outcome = _apply(graph, rule, one, node, known) if node.order >= 0 else None
                 if isinstance(outcome, Applied):
                     report.applied.append(outcome)
                     if len(graph.nodes) > most:
-                        raise endless(report.applied[begun:], f"the graph has grown to {len(graph.nodes)} nodes")
+                        raise endless(report.applied[begun:], f"the graph has grown to {counted(graph.nodes, 'node')}")
                 elif isinstance(outcome, Refusal):
                     _keep_furthest(near, rule.name, node, outcome)
         asked = not graph.remove_dead() and len(report.applied) == begun

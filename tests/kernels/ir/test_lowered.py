@@ -227,7 +227,7 @@ def test_no_constant_names_an_element_that_is_not_there():
     [
         ({"s": (0, 0), "e": (1, 1), "a": (1, -1)}, "Slice (x, s, e, a)", "along axes [1, -1]"),
         ({"s": (0,), "e": (1,), "a": (1,), "t": (0,)}, "Slice (x, s, e, a, t)", "steps of 0"),
-        ({"s": (0, 1), "e": (1,), "a": (1,)}, "Slice (x, s, e, a)", "2 starts, 1 ends"),
+        ({"s": (0, 1), "e": (1,), "a": (1,)}, "Slice (x, s, e, a)", "2 starts, 1 end"),
         ({"a": (1, 1)}, "Unsqueeze (x, a)", "along axes [1, 1]"),
         ({"a": (2, 3)}, "Expand (x, a)", "Expand of (2, 6)"),
         ({"a": (-1, 6)}, "Expand (x, a)", "Expand of (2, 6)"),

@@ -138,7 +138,7 @@ def test_one_place_tells_how_images_lie(name):
         (f"(x, w) => (y) {{ {X} {W} y = Conv(i, f) }}", "between transposes by"),
         (f"(x, w) => (y, c) {{ {X} {W} c = Conv(i, f) {Y} }}", "between transposes by"),
         (f"(x, w) => (y, z) {{ {X} {W} c = Conv(i, f) {Y} z = Relu(c) }}", "between transposes by"),
-        (f"(x, w) => (y) {{ {X} {W} c = Conv <strides = [1]> (i, f) {Y} }}", "1 dimensions over images of rank 4"),
+        (f"(x, w) => (y) {{ {X} {W} c = Conv <strides = [1]> (i, f) {Y} }}", "1 dimension over images of rank 4"),
     ],
 )
 def test_images_that_lie_otherwise(text, told):

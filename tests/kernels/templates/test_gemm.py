@@ -455,7 +455,7 @@ def test_the_copy_engine_is_told_how_the_window_slides():
     ("attributes", "reason"),
     [
         ("group = 2", "a convolution in 2 groups"),
-        ("strides = [1]", "a window along 1 dimensions over images of rank 4"),
+        ("strides = [1]", "a window along 1 dimension over images of rank 4"),
     ],
 )
 def test_what_no_window_fits_is_refused_with_the_reason(attributes, reason):

@@ -200,7 +200,7 @@ def test_more_than_2_to_the_31_elements_use_64_bit_indices():
     ("shapes", "words"),
     [
         (((3, 4), (5,)), "do not broadcast"),
-        (((3, 4),), "1 input shapes, expected 2"),
+        (((3, 4),), "1 input shape, expected 2"),
     ],
 )
 def test_errors_name_op_and_shapes(shapes, words):

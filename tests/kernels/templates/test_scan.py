@@ -126,7 +126,7 @@ def test_without_elements_nothing_is_launched():
     ("text", "reason"),
     [
         ("(x) => (y) { y = Relu (x) }", "0 kinds of CumSum"),
-        ("(x) => (y) { i = Constant <value_int = 1> () s = CumSum (x, i) y = CumSum (s, i) }", "1 kinds of CumSum"),
+        ("(x) => (y) { i = Constant <value_int = 1> () s = CumSum (x, i) y = CumSum (s, i) }", "1 kind of CumSum"),
         (
             """(x) => (y) { i = Constant <value_int = 1> () j = Constant <value_int = 0> () s = CumSum (x, i)
             t = CumSum (x, j) y = Add (s, t) }""",

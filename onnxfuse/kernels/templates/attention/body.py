@@ -17,6 +17,7 @@ from onnxfuse.kernels.ir.movement import Expanded, Gathered, Reshaped, Run, Tran
 from onnxfuse.kernels.ir.program import Apply, Attend, Constant, Input, Move, Program, Value
 from onnxfuse.kernels.ir.reduction_ops import softmax
 from onnxfuse.kernels.ir.types import UnsupportedError
+from onnxfuse.model.counted import counted
 from onnxfuse.model.fused import FusedOp
 
 TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -79,7 +80,7 @@ def _take_apart(program: Program) -> Attention:
     if attend.dtype not in TYPES or read_types != {attend.dtype}:
         raise UnsupportedError(f"attention on {types.name(attend.dtype)}, expected float16 or bfloat16 throughout")
     if [o.dtype for o in program.outputs] != [attend.dtype]:
-        raise UnsupportedError(f"{len(program.outputs)} outputs, expected one of the type of the queries")
+        raise UnsupportedError(f"{counted(program.outputs, 'output')}, expected one of the type of the queries")
     return Attention(
         q, k, v, Operand(len(program.inputs), heads_first), bias, windows, target, safe, attend.heads, attend.scale,
         attend.causal, attend.dtype,

@@ -17,6 +17,7 @@ from onnxfuse.kernels.ir.slices import between
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.ir.window import Pair, Places, Resizing, Sliding
+from onnxfuse.model.counted import counted
 from onnxfuse.model.fused import FusedOp
 
 TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT)
@@ -99,7 +100,7 @@ def take_apart(op: FusedOp) -> Convolution:
 def _take_apart(program: Program) -> Convolution:
     found = image_works(program)
     if len(found) != 1:
-        raise UnsupportedError(f"{len(found)} convolutions in the body, expected one")
+        raise UnsupportedError(f"{counted(found, 'convolution')} in the body, expected one")
     work = image_work(program, found[0])
     x, w = program.values[work.x], None if work.w is None else program.values[work.w]
     if not isinstance(x, Input) or not isinstance(w, Input | None):

@@ -15,6 +15,7 @@ from onnxfuse.kernels.templates.gemm import prologue_cpp
 from onnxfuse.kernels.templates.gemm.body import ROW_BYTES, Anatomy
 from onnxfuse.kernels.templates.gemm.problem import Problem
 from onnxfuse.kernels.templates.gemm.work import Fit, Work
+from onnxfuse.model.counted import counted
 
 LEAST = 80
 """The compute capability, times ten, from which a GPU has the copies and the products that the kernel is made of."""
@@ -123,7 +124,7 @@ def choose(parts: Anatomy, size: Problem, arch: Arch) -> Block:
         return best
     spare = _fitting(SPARE, parts, arch)
     if not spare:
-        raise UnsupportedError(f"{len(parts.epilogues[0].products)} products in one body")
+        raise UnsupportedError(f"{counted(len(parts.epilogues[0].products), 'product')} in one body")
     return spare[0]
 
 

@@ -52,6 +52,7 @@ from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.ir.window import Resizing
 from onnxfuse.kernels.programs.choice import larger, merged, smaller
 from onnxfuse.kernels.programs.numbers import both, either, selected
+from onnxfuse.model.counted import counted
 
 
 def want(condition: Any, reason: Callable[[], str]) -> None:
@@ -63,7 +64,7 @@ def want(condition: Any, reason: Callable[[], str]) -> None:
 def of_values(program: Program, input_shapes: tuple[Shape, ...]) -> dict[int, Shape]:
     """Return the shape of each value that some output depends on."""
     if len(input_shapes) != len(program.inputs):
-        raise UnsupportedError(f"{len(input_shapes)} input shapes, expected {len(program.inputs)}")
+        raise UnsupportedError(f"{counted(input_shapes, 'input shape')}, expected {len(program.inputs)}")
     shapes: dict[int, Shape] = {}
     for index in sorted(program.live()):
         match program.values[index]:
@@ -225,7 +226,7 @@ def parted(part: Part, extent: int) -> tuple[int, ...]:
 def margins(padded: Padded, rank: int) -> dict[int, tuple[int, int]]:
     """Return the numbers of elements before and after each axis that has such."""
     axes = tuple(range(rank)) if padded.axes is None else tuple(axis_of(a, rank) for a in padded.axes)
-    want(len(axes) == len(padded.before), lambda: f"Pad of {len(padded.before)} axes of a value of rank {rank}")
+    want(len(axes) == len(padded.before), lambda: f"Pad of {counted(padded.before, 'axis')} of a value of rank {rank}")
     around = dict(zip(axes, zip(padded.before, padded.after, strict=True), strict=True))
     want(min((n for pair in around.values() for n in pair), default=0) >= 0, lambda: "Pad that crops")
     return {axis: pair for axis, pair in around.items() if pair != (0, 0)}

@@ -17,6 +17,7 @@ from onnxfuse.kernels.launch_plan import LaunchPlan, Tuning
 from onnxfuse.kernels.templates.pointwise import dense, mapped
 from onnxfuse.kernels.templates.pointwise.asked import Asked
 from onnxfuse.kernels.templates.reduction import plan as reduction
+from onnxfuse.model.counted import counted
 from onnxfuse.model.fused import FusedOp
 
 
@@ -54,7 +55,7 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
     """Return the shape of each output of `op` for these shapes of its inputs."""
     built = program(op)
     if len(input_shapes) != len(built.inputs):
-        raise UnsupportedError(f"{len(input_shapes)} input shapes, expected {len(built.inputs)}")
+        raise UnsupportedError(f"{counted(input_shapes, 'input shape')}, expected {len(built.inputs)}")
     shapes = built.shapes(input_shapes)
     if not built.moves():
         broadcast(*(shapes[o.value] for o in built.outputs))

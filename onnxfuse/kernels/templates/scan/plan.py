@@ -24,6 +24,7 @@ from onnxfuse.kernels.launch_plan import LaunchPlan, Tuning
 from onnxfuse.kernels.programs.choice import gcd
 from onnxfuse.kernels.templates.pointwise import dense
 from onnxfuse.kernels.templates.template import Running
+from onnxfuse.model.counted import counted
 from onnxfuse.model.fused import FusedOp, Meaning
 
 THREADS = 256
@@ -84,7 +85,7 @@ def _check(meaning: Meaning) -> Scan:
 
     program = read.program_by(meaning, {**POINTWISE, ("", "CumSum"): running_sum})
     if len(expressions.phases(program)) != 1 or len(found) != 1:
-        raise UnsupportedError(f"{len(found)} kinds of CumSum, one after the other or not, expected one")
+        raise UnsupportedError(f"{counted(found, 'kind')} of CumSum, one after the other or not, expected one")
     ((axis, exclusive, reverse),) = found
     return Scan(program, axis, exclusive, reverse)
 
@@ -93,7 +94,7 @@ def problem(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Problem:
     """Return `op` on inputs of these shapes."""
     scan = check(op)
     if len(input_shapes) != len(op.inputs):
-        raise UnsupportedError(f"{len(input_shapes)} input shapes, expected {len(op.inputs)}")
+        raise UnsupportedError(f"{counted(input_shapes, 'input shape')}, expected {len(op.inputs)}")
     shapes = scan.program.shapes(input_shapes)
     operands = access.operands(scan.program, input_shapes)
     full = broadcast(*(o.shape for o in operands))
