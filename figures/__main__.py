@@ -1,19 +1,24 @@
 """Measure all figures and write the tables of the pages: `python -m figures`; or a part of it.
 
-`measure` runs what is not measured at this commit, on all cards side by side, and goes on where it was stopped;
-`write` puts what was measured into the pages, `check` tells whether they have it.
+`measure` runs what is not measured at this commit, and goes on where it was stopped: rows prepare side by side, then
+each is timed alone on its card. `write` puts what was measured into the pages, `check` tells whether they have it.
 """
 
 import json
 import sys
+import time
 from pathlib import Path
 
 import click
 
 from figures import data, measuring, tables
 from figures.parts import PARTS
+from models import apart
 from onnxfuse.model.errors import DeviceError, OnnxfuseError
+from onnxfuse.profiling.device import cores
 
+TOGETHER = 2 * cores()
+"""Rows that prepare side by side: they wait for files and for the card, too."""
 FILE = click.option("--data", "file", type=click.Path(path_type=Path), default=data.FILE, help="docs/figures.json")
 
 
@@ -22,7 +27,7 @@ FILE = click.option("--data", "file", type=click.Path(path_type=Path), default=d
 def main(context: click.Context) -> None:
     """Measure everything and write the tables."""
     if context.invoked_subcommand is None:
-        whole = _measured((), "", float("inf"), "", data.FILE, again=False)
+        whole = _measured((), "", float("inf"), TOGETHER, "", data.FILE, again=False)
         context.invoke(write)
         sys.exit(not whole)
 
@@ -30,39 +35,58 @@ def main(context: click.Context) -> None:
 @main.command()
 @click.option("--only", multiple=True, metavar="PART[:ROW]", help=f"Of {', '.join(PARTS)}; may be repeated.")
 @click.option("--cards", metavar="0,1", default="", help="The cards to measure on; by default all.")
-@click.option("--seconds", default=float("inf"), help="Begin no row that would not end within so many.")
+@click.option(
+    "--seconds", default=float("inf"), help="Begin no row that would not end within so many, end what does not."
+)
+@click.option("--together", default=TOGETHER, show_default=True, help="Rows that prepare side by side.")
 @click.option("--commit", default="", help="Of the sources, where they are no clone.")
 @click.option("--again", is_flag=True, help="Also what is measured at this commit already.")
 @FILE
-def measure(only: tuple[str, ...], cards: str, seconds: float, commit: str, again: bool, file: Path) -> None:
+def measure(
+    only: tuple[str, ...], cards: str, seconds: float, together: int, commit: str, again: bool, file: Path
+) -> None:
     """Measure what is not measured at this commit; exit 1 where a row failed or is left."""
-    sys.exit(not _measured(only, cards, seconds, commit, file, again=again))
+    sys.exit(not _measured(only, cards, seconds, together, commit, file, again=again))
 
 
-def _measured(only: tuple[str, ...], cards: str, seconds: float, commit: str, file: Path, *, again: bool) -> bool:
+def _measured(
+    only: tuple[str, ...], cards: str, seconds: float, together: int, commit: str, file: Path, *, again: bool
+) -> bool:
     """Measure, tell of each row, and return whether there is nothing left."""
     from onnxfuse.runtime.cuda import device_count
 
+    ends = time.monotonic() + seconds
     at = commit or measuring.commit()
-    todo = list(measuring.jobs(data.read(file), at, only, again=again))
+    todo = measuring.jobs(data.read(file), at, only, again=again)
     chosen = [int(card) for card in cards.split(",") if card] or list(range(device_count()))
     if not chosen:
         raise DeviceError("no GPU here: figures are measured on one", "python -m figures write needs none.")
     click.echo(f"{len(todo)} rows at commit {at} on {len(chosen)} card{'s' * (len(chosen) > 1)}")
-    faults, left = measuring.measure(todo, at, chosen, seconds, measuring.in_a_process, file)
-    for line in (*(f"FAILED {fault}" for fault in faults), *(f"left: {row}" for row in left)):
+    run = measuring.Run(at, [measuring.machine_of(c) for c in chosen], chosen, ends, measuring.begun, file)
+    run.measure(todo, together)
+    for line in (*(f"FAILED {fault}" for fault in run.faults), *(f"left: {row}" for row in run.left)):
         click.echo(line)
-    return not faults and not left
+    return not run.faults and not run.left
 
 
 @main.command()
 @click.argument("part", type=click.Choice(list(PARTS)))
 @click.argument("row")
 @click.option("--card", default=0)
-def row(part: str, row: str, card: int) -> None:
+@click.option("--in-turn", is_flag=True, help="Wait for a line of the standard input before anything is timed.")
+def row(part: str, row: str, card: int, in_turn: bool) -> None:
     """Measure one row in this process and print it as JSON; nothing is kept."""
-    values = PARTS[part].measure(**PARTS[part].rows[row], card=card)
-    click.echo(json.dumps({"values": values, "machine": measuring.machine()}))
+    turn = apart.wait if in_turn else apart.at_once
+    click.echo(json.dumps(PARTS[part].measure(**PARTS[part].rows[row], card=card, turn=turn)))
+    if in_turn:
+        apart.leave()
+
+
+@main.command()
+def machine() -> None:
+    """Print the card, its driver, and versions as JSON."""
+    click.echo(json.dumps(measuring.machine()))
+    apart.leave()
 
 
 @main.command()

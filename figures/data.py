@@ -41,8 +41,10 @@ class Row:
 
     stamp: Stamp
     took: float
-    """Seconds that measuring it took; 0 where nobody kept it."""
+    """Seconds that measuring it took, once it was prepared; 0 where nobody kept it."""
     values: dict[str, Any]
+    prepared: float = 0
+    """Seconds that preparing it took, beside others; 0 where nobody kept it."""
 
 
 Rows = dict[str, dict[str, Row]]
@@ -56,7 +58,7 @@ def read(file: Path = FILE) -> Rows:
     try:
         parts = json.loads(file.read_text(encoding="utf-8"))
         return {
-            part: {name: Row(Stamp(**row["stamp"]), row["took"], row["values"]) for name, row in rows.items()}
+            part: {name: Row(**{**row, "stamp": Stamp(**row["stamp"])}) for name, row in rows.items()}
             for part, rows in parts.items()
         }
     except (ValueError, KeyError, TypeError, AttributeError) as error:

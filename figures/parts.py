@@ -1,30 +1,27 @@
-"""What is measured: parts with rows, each of which one process measures on one card."""
+"""What is measured: parts with rows, each of which one process prepares, and measures when it is its turn."""
 
-import importlib.util
 import os
 import shlex
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
 
-import models
 import models.start as starts
 from models import rivals, shapes, speed, vision
+from models.apart import Turn, at_once
 from models.launches import CUDA
+from models.race import against, race
 from onnxfuse.api.optimizing import optimize
 from onnxfuse.api.options import Options
-from onnxfuse.benchmark import ROUNDS, RUNS, bench
-from onnxfuse.benchmark.timing import interleaved
+from onnxfuse.benchmark.compare import Contender
 from onnxfuse.model import io
-from onnxfuse.profiling.bound import bind, opened, ort_values, outputs_of
-from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, WARM_UP
+from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT
 
 ROOT = Path(__file__).parents[1]
 Values = dict[str, Any]
@@ -37,8 +34,11 @@ class Part:
     rows: Mapping[str, Mapping[str, Any]]
     """By their names, what the function is called with."""
     measure: Callable[..., Values]
-    seconds: float
-    """That a row takes at most, where it was never measured."""
+    """Prepares, calls its `turn`, and times: before that others prepare beside it, after it nothing else runs."""
+    prepares: float
+    """Seconds at most before the turn of a row that was never measured, beside others."""
+    times: float
+    """Seconds at most after it."""
 
 
 def model_row(
@@ -47,47 +47,53 @@ def model_row(
     batch: int,
     sequence: int = 128,
     *,
-    rival: bool = True,
+    launches: bool = True,
     card: int = 0,
     providers: Sequence[str] = CUDA,
+    turn: Turn = at_once,
 ) -> Values:
-    """Return the microseconds of a model at ONNX Runtime's settings, fused, and with `rival` by torch.compile."""
-    has_torch = list(providers) == CUDA and importlib.util.find_spec("torch") is not None
-    compiled = rivals.compiled_apart(name, dtype, batch, sequence) if has_torch and rival else {}
-    found = speed.compare(name, dtype, batch, sequence, providers=list(providers))
-    timing = found.report.blocks[0].best("fused").timing
-    launches = [None if k is None else sum(count for count, _ in k.values()) for k in found.kernels]
+    """Return the microseconds of a model at ONNX Runtime's settings and fused, and with `launches` those of a run."""
+    found = speed.compare(name, dtype, batch, sequence, providers, kernels=launches, turn=turn)
+    counted = [None if k is None else sum(count for count, _ in k.values()) for k in found.kernels]
     return {
         "settings": found.medians,
-        "fused": timing.p50,
-        "between": [timing.low, timing.high],
-        "compiled": {} if isinstance(compiled, str) else compiled,
-        "launches": launches,
-        "bodies": list(found.report.fused_ops.reasons),
+        "fused": found.fused.p50,
+        "between": [found.fused.low, found.fused.high],
+        "launches": counted,
+        "bodies": list(found.raced.bodies),
     }
 
 
-def strict_row(name: str, batch: int, *, card: int = 0, providers: Sequence[str] = CUDA) -> Values:
+def compiled_row(
+    name: str, dtype: str, batch: int, sequence: int = 128, *, card: int = 0, turn: Turn = at_once
+) -> Values:
+    """Return the microseconds of the model's torch twin under torch.compile, by setting."""
+    return rivals.compiled(name, dtype, batch, sequence, turn=turn)
+
+
+def strict_row(
+    name: str, batch: int, *, card: int = 0, providers: Sequence[str] = CUDA, turn: Turn = at_once
+) -> Values:
     """Return the microseconds of a float32 model with TF32 off on both sides."""
     with tempfile.TemporaryDirectory() as folder:
         original, fused = (Path(folder) / f"{which}.onnx" for which in ("original", "fused"))
-        io.save(models.build(name, dtype="float32", batch=batch, sequence=128), original)
+        feeds = speed.write(name, "float32", batch, 128, original)
         io.save(optimize(original, Options(strict_fp32=True)).model, fused)
-        report = bench(original, fused, providers=list(providers))
-    block = report.blocks[0]
+        exact = DEFAULT.with_options({"use_tf32": "0"})
+        block = race(against(original, fused, providers, exact), feeds, providers, turn).block
     return {"original": block.best("original").timing.p50, "fused": block.best("fused").timing.p50}
 
 
-def start_row(name: str, *, card: int = 0) -> Values:
+def start_row(name: str, *, card: int = 0, turn: Turn = at_once) -> Values:
     """Return the seconds from nothing to the first answer, by what is on disk."""
-    found = starts.compare(name, "float16", 32, 128, 1, card)
+    found = starts.compare(name, "float16", 32, 128, 1, card, turn)
     return {kind: one.total for kind, one in found.items()}
 
 
-def shapes_row(name: str, *, card: int = 0) -> Values:
+def shapes_row(name: str, *, card: int = 0, turn: Turn = at_once) -> Values:
     """Return what the first run of each of a thousand shapes takes longer than the second: milliseconds, kernels."""
     found = {}
-    for kind, one in shapes.streams(name, cards=(card, card)).streams.items():
+    for kind, one in shapes.streams(name, card=card, turn=turn).streams.items():
         extra = 1e3 * np.asarray(one.extra)
         found[kind] = {
             "median": float(np.median(extra)),
@@ -100,44 +106,58 @@ def shapes_row(name: str, *, card: int = 0) -> Values:
     return found
 
 
-def rules_row(name: str, batch: int, sequence: int = 128, *, card: int = 0, providers: Sequence[str] = CUDA) -> Values:
+def rules_row(
+    name: str,
+    batch: int,
+    sequence: int = 128,
+    *,
+    card: int = 0,
+    providers: Sequence[str] = CUDA,
+    turn: Turn = at_once,
+) -> Values:
     """Return the microseconds of a fused model, and of the same without each of the rules that applied."""
-    model = models.build(
-        name, dtype="float16" if list(providers) == CUDA else "float32", batch=batch, sequence=sequence
-    )
-    feeds = models.example_inputs(
-        name, batch=batch, sequence=sequence, dtype="float16" if list(providers) == CUDA else "float32"
-    )
-    whole = optimize(model, Options())
-    applied = sorted(whole.report.by_rule())
-    inputs = ort_values(feeds)
-    setting = CUDA_GRAPH if list(providers) == CUDA else DEFAULT
-    runs = []
+    dtype, setting = ("float16", CUDA_GRAPH) if list(providers) == CUDA else ("float32", DEFAULT)
     with tempfile.TemporaryDirectory() as folder:
+        original = Path(folder) / "original.onnx"
+        feeds = speed.write(name, dtype, batch, sequence, original)
+        whole = optimize(original)
+        applied = sorted(whole.report.by_rule())
+        contenders = []
         for number, skipped in enumerate(["", *applied]):
             path = Path(folder) / f"{number}.onnx"
-            io.save(optimize(model, Options(skip=(skipped,))).model if skipped else whole.model, path)
-            outputs = outputs_of(opened(path, DEFAULT, providers, fused=True), inputs, skipped)
-            runs.append(bind(opened(path, setting, providers, fused=True), inputs, outputs).run)
-        for run in runs:
-            for _ in range(WARM_UP):
-                run()
-        times = [1e6 * median(seconds) for seconds in interleaved(runs, ROUNDS, RUNS)]
-    return {"fused": times[0], "without": dict(zip(applied, times[1:], strict=True))}
+            io.save(optimize(original, Options(skip=(skipped,))).model if skipped else whole.model, path)
+            contenders.append(Contender("fused", path, replace(setting, name=skipped)))
+        rows = race(contenders, feeds, providers, turn).block.rows
+    times = {row.setting: row.timing.p50 for row in rows}
+    return {"fused": times.pop(""), "without": times}
 
 
-def printed_row(commands: Sequence[str], *, begins: str = "", lines: int = 1000, card: int = 0) -> Values:
-    """Return what the last of the commands prints, in a folder of their own: `lines` from the one that `begins` so."""
+def printed_row(
+    commands: Sequence[str],
+    *,
+    prepared: int = 0,
+    begins: str = "",
+    lines: int = 1000,
+    card: int = 0,
+    turn: Turn = at_once,
+) -> Values:
+    """Return what the last of the commands prints, in a folder of their own: `lines` from the one that `begins` so.
+
+    The first `prepared` commands measure nothing.
+    """
     text = ""
     with tempfile.TemporaryDirectory() as folder:
-        for command in commands:
+        for number, command in enumerate(commands):
+            if number == prepared:
+                turn()
             words = shlex.split(command)
             words = [sys.executable, *(words[1:] if words[0] == "python" else ["-m", *words])]
             path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
             environment = os.environ | {"PYTHONPATH": path, "COLUMNS": "120"}
             text = subprocess.run(
-                words, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=True
-            ).stdout
+                words, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+                check=True,
+            ).stdout  # fmt: skip
     shown = [line.rstrip() for line in text.strip().splitlines()]
     first = next((i for i, line in enumerate(shown) if line.startswith(begins)), 0)
     cut = ["[more rows]"] if len(shown) > first + lines else []
@@ -160,6 +180,7 @@ OUTPUTS: Mapping[str, Mapping[str, Any]] = {
             BERT.format("bert_base"),
             "onnxfuse profile bert_base.onnx --shape batch=32 --shape sequence=128 --top 3 --trace trace.json",
         ],
+        "prepared": 1,
     },
     "bench": {
         "commands": [
@@ -167,6 +188,7 @@ OUTPUTS: Mapping[str, Mapping[str, Any]] = {
             "onnxfuse bench bert.onnx --shape batch=1,8,32 --shape sequence=128 --rounds 3 --plot bench.png "
             "--min-speedup 1.2",
         ],
+        "prepared": 1,
     },
     "tune": {
         "commands": [
@@ -175,34 +197,34 @@ OUTPUTS: Mapping[str, Mapping[str, Any]] = {
             "--shape sequence=128",
             "onnxfuse explain bert_base.onnx --tuning bert_base.tuning.json",
         ],
-        "begins": "measured on", "lines": 8,
+        "prepared": 1, "begins": "measured on", "lines": 8,
     },
 }  # fmt: skip
 """What commands print, for the pages that show them."""
 SCRIPTS = (
-    "bandwidth", "bandwidth --only scan", "products", "convolutions --net resnet50", "depthwise", "attentions",
-    "attention_kernels", "general",
+    "bandwidth", "products", "convolutions --net resnet50", "depthwise", "attentions", "attention_kernels", "general",
 )  # fmt: skip
 
+MODELS: Mapping[str, Mapping[str, Any]] = dict([
+    _images("resnet50", "float16", 32), _images("resnet50", "float16", 1), _images("resnet50", "float32", 32),
+    _images("efficientnet_b0", "float16", 32), _images("efficientnet_b0", "float16", 1),
+    _images("convnext_tiny", "float16", 32), _images("convnext_tiny", "float16", 1),
+    _tokens("bert_base", 32, 128), _tokens("bert_base", 1, 128),
+    _images("vit_b_16", "float16", 32), _images("vit_b_16", "float16", 1), _tokens("gpt2", 8, 512),
+    ("mlp float16, 4096 rows", {"name": "mlp", "dtype": "float16", "batch": 4096}),
+])  # fmt: skip
+
 PARTS: Mapping[str, Part] = {
-    "models": Part(
-        dict([
-            _images("resnet50", "float16", 32), _images("resnet50", "float16", 1), _images("resnet50", "float32", 32),
-            _images("efficientnet_b0", "float16", 32), _images("efficientnet_b0", "float16", 1),
-            _images("convnext_tiny", "float16", 32), _images("convnext_tiny", "float16", 1),
-            _tokens("bert_base", 32, 128), _tokens("bert_base", 1, 128),
-            _images("vit_b_16", "float16", 32), _images("vit_b_16", "float16", 1), _tokens("gpt2", 8, 512),
-            ("mlp float16, 4096 rows", {"name": "mlp", "dtype": "float16", "batch": 4096}),
-        ]),
-        model_row, 150,
-    ),
+    "models": Part(MODELS, model_row, 60, 8),
     "cnns": Part(
-        {name: {"name": name, "dtype": "float16", "batch": 32, "rival": False} for name in vision.TEMPLATES},
-        model_row, 120,
+        {name: {"name": name, "dtype": "float16", "batch": 32, "launches": False} for name in vision.TEMPLATES},
+        model_row, 60, 8,
     ),
-    "strict": Part({"resnet50, 32 images": {"name": "resnet50", "batch": 32}}, strict_row, 90),
-    "start": Part({name: {"name": name} for name in ("bert_base", "resnet50", "vit_b_16", "gpt2")}, start_row, 90),
-    "shapes": Part({"bert_base": {"name": "bert_base"}}, shapes_row, 180),
+    "start": Part({name: {"name": name} for name in ("bert_base", "resnet50", "vit_b_16", "gpt2")}, start_row, 60, 8),
+    "shapes": Part({"bert_base": {"name": "bert_base"}}, shapes_row, 60, 40),
+    "compiled": Part(MODELS, compiled_row, 120, 5),
+    "strict": Part({"resnet50, 32 images": {"name": "resnet50", "batch": 32}}, strict_row, 30, 15),
+    "outputs": Part(OUTPUTS, printed_row, 20, 40),
     "rules": Part(
         {
             "resnet50, 32 images": {"name": "resnet50", "batch": 32},
@@ -212,9 +234,8 @@ PARTS: Mapping[str, Part] = {
             "vit_b_16, 32 images": {"name": "vit_b_16", "batch": 32},
             "gpt2, 8x512 tokens": {"name": "gpt2", "batch": 8, "sequence": 512},
         },
-        rules_row, 180,
+        rules_row, 90, 20,
     ),
-    "outputs": Part(OUTPUTS, printed_row, 180),
-    "kernels": Part({s: {"commands": [f"python -m benchmarks.{s}"]} for s in SCRIPTS}, printed_row, 240),
+    "kernels": Part({s: {"commands": [f"python -m benchmarks.{s}"]} for s in SCRIPTS}, printed_row, 5, 120),
 }  # fmt: skip
-"""In the order in which they are measured."""
+"""In the order in which they are measured, after the rows of README's table: what a reader looks at first."""

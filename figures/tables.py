@@ -64,17 +64,30 @@ def _key(stamp: Stamp) -> tuple[str, ...]:
 
 
 def _table(
-    rows: Rows, found: Mapping[str, Row], head: Sequence[str], cells: Callable[[str, Row], Sequence[str]]
+    rows: Rows,
+    found: Mapping[str, Row],
+    head: Sequence[str],
+    cells: Callable[[str, Row], Sequence[str]],
+    beside: Mapping[str, Mapping[str, Row]] | None = None,
 ) -> str:
-    """Return a table, and under it when, where and at which commit its rows were measured."""
+    """Return a table, and under it when, where and at which commit its rows were measured.
+
+    `beside` has the rows that are one column of the table, by its head: they were measured by themselves.
+    """
     if not found:
         return "Not measured yet: `make figures`."
-    groups = sorted({_key(row.stamp): row.stamp for row in found.values()}.values(), key=lambda s: s.measured)[::-1]
+    columns = {head.index(column): others for column, others in (beside or {}).items()}
+    all_of = [*found.values(), *(others[name] for others in columns.values() for name in found if name in others)]
+    groups = sorted({_key(row.stamp): row.stamp for row in all_of}.values(), key=lambda s: s.measured)[::-1]
     marks = {_key(stamp): MARKS[i - 1] if i else "" for i, stamp in enumerate(groups)}
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for name, row in found.items():
-        first, *rest = cells(name, row)
-        lines.append(f"| {' | '.join([first + marks[_key(row.stamp)], *rest])} |")
+        line = list(cells(name, row))
+        line[0] += marks[_key(row.stamp)]
+        for column, others in columns.items():
+            if name in others and _key(others[name].stamp) != _key(row.stamp):
+                line[column] += marks[_key(others[name].stamp)]
+        lines.append(f"| {' | '.join(line)} |")
     last = newest(rows)
     notes = dict.fromkeys(row.values["note"] for row in found.values() if "note" in row.values)
     told = [f"Measured {groups[0].told}."]
@@ -101,40 +114,47 @@ def _over(row: Row) -> float:
     return float(row.values.get("over") or _best(row)[1] / row.values["fused"])
 
 
-def _times(row: Row, *, name: bool = True) -> tuple[str, str, str, str]:
-    """Return ONNX Runtime's best, torch.compile, fused, and how many times as fast that is."""
+def _times(row: Row, *, name: bool = True) -> tuple[str, str, str]:
+    """Return ONNX Runtime's best, fused, and how many times as fast that is."""
     setting, best = _best(row)
-    compiled = row.values.get("compiled") or {}
     shown = f" ({setting})" if name and setting != GRAPH else ""
-    compile_time = f"{min(compiled.values()):.0f}" if compiled else ""
-    return f"{best:.0f}{shown}", compile_time, f"**{row.values['fused']:.0f}**", f"**{_over(row):.2f}x**"
+    return f"{best:.0f}{shown}", f"**{row.values['fused']:.0f}**", f"**{_over(row):.2f}x**"
+
+
+def _compiled(rows: Rows, name: str) -> str:
+    row = rows.get("compiled", {}).get(name)
+    return f"{min(row.values.values()):.0f}" if row is not None else ""
+
+
+COMPILED = "torch.compile"
 
 
 def _front(rows: Rows) -> str:
     def cells(name: str, row: Row) -> Sequence[str]:
         model, _, size = name.partition(" float16, ")
-        return (model, size, *_times(row, name=False))
+        best, fused, over = _times(row, name=False)
+        return (model, size, best, _compiled(rows, name), fused, over)
 
-    head = ("model", "input", "ORT best", "torch.compile", "fused", "over ORT best")
-    return _table(rows, _of(rows, "models", FRONT), head, cells)
+    head = ("model", "input", "ORT best", COMPILED, "fused", "over ORT best")
+    return _table(rows, _of(rows, "models", FRONT), head, cells, {COMPILED: _of(rows, "compiled", FRONT)})
 
 
 def _models(rows: Rows) -> str:
     def cells(name: str, row: Row) -> Sequence[str]:
         model, _, size = name.partition(", ")
         launches = [("?" if n is None else str(n)) for n in row.values["launches"]]
-        graph = row.values["settings"].get(GRAPH)
-        return (model, size, "" if graph is None else f"{graph:.0f}", *_times(row), " -> ".join(launches))
+        graph = "" if GRAPH not in row.values["settings"] else f"{row.values['settings'][GRAPH]:.0f}"
+        best, fused, over = _times(row)
+        return (model, size, graph, best, _compiled(rows, name), fused, over, " -> ".join(launches))
 
-    head = ("model", "input", "ORT + CUDA graph", "ORT best", "torch.compile", "fused", "over ORT best", "launches")
-    return _table(rows, _of(rows, "models"), head, cells)
+    head = ("model", "input", "ORT + CUDA graph", "ORT best", COMPILED, "fused", "over ORT best", "launches")
+    return _table(rows, _of(rows, "models"), head, cells, {COMPILED: _of(rows, "compiled")})
 
 
 def _cnns(rows: Rows) -> str:
     def cells(name: str, row: Row) -> Sequence[str]:
         called = "U-Net (32 to 512 channels, 256x256)" if name == vision.UNET else name.partition(":")[2]
-        best, _, fused, over = _times(row, name=False)
-        return (called, f"{row.values['settings'][GRAPH]:.0f}", best, fused, over)
+        return (called, f"{row.values['settings'][GRAPH]:.0f}", *_times(row, name=False))
 
     found = _of(rows, "cnns")
     ordered = dict(sorted(found.items(), key=lambda item: -_over(item[1])))

@@ -1,9 +1,15 @@
-"""What is measured in processes of their own: with which caches and GPU, and what one plans and compiles."""
+"""What is measured in processes of their own: with which caches and GPU, and what one plans and compiles.
+
+What can be made ready before anything is timed is: a process prepares, says so, and waits for its turn.
+"""
 
 import os
 import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +45,77 @@ class Counted:
         vars(nvrtc).update(build=built)
 
 
+Turn = Callable[[], None]
+"""Called between what prepares and what is timed: it returns when nothing else runs on the machine."""
+
+PREPARED = "-- prepared --"
+
+
+def at_once() -> None:
+    """Take the turn: nobody else wants it."""
+
+
+def wait() -> None:
+    """Tell the process that began this one that all is prepared, and wait for its word."""
+    print(f"\n{PREPARED}", flush=True)
+    if not sys.stdin.readline():
+        sys.exit("what waited for this process has ended")
+
+
+def leave() -> None:
+    """End this process when it has said all, with nothing torn down: the libraries of GPUs take long, and can crash."""
+    sys.stdout.flush()
+    os._exit(0)
+
+
+class Waiting:
+    """A process that prepares, waits for its turn (`wait`), and prints what it found. Begun at once."""
+
+    def __init__(self, command: Sequence[str], gpu: int, **environment: str) -> None:
+        self._command = command
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 -- as long as the process
+        self._process = subprocess.Popen(
+            command, env=os.environ | {"CUDA_VISIBLE_DEVICES": str(gpu)} | environment, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
+        )  # fmt: skip
+
+    def prepared(self) -> None:
+        """Return when it waits. Raises ClickException where it has ended instead."""
+        assert self._process.stdout is not None
+        if all(line.rstrip() != PREPARED for line in iter(self._process.stdout.readline, "")):
+            raise self._failed()
+
+    def result(self) -> str:
+        """Let it go on, and return what it has printed when it ends. Raises ClickException where that is a failure."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with suppress(BrokenPipeError):  # it has ended: how is told below
+            self._process.stdin.write("\n")
+            self._process.stdin.close()
+        told = self._process.stdout.read()
+        if self._process.wait() != 0:
+            raise self._failed()
+        return told
+
+    def end(self) -> None:
+        """Leave nothing of it, whatever it is at; what waits for it in turn ends by itself."""
+        self._process.kill()
+        self._process.wait()
+
+    def _failed(self) -> click.ClickException:
+        code = self._process.wait()
+        self._errors.seek(0)
+        return _failed(self._command, code, self._errors.read())
+
+
 def called(command: Sequence[str], cache: Path, gpu: int) -> str:
     """Return what a command prints; the caches of this machine are in the folder `cache`."""
     environment = {**os.environ, "XDG_CACHE_HOME": str(cache), "CUDA_VISIBLE_DEVICES": str(gpu)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise click.ClickException(f"{' '.join(command[1:4])} ends with {done.returncode}:\n{done.stderr[-2000:]}")
+        raise _failed(command, done.returncode, done.stderr)
     return done.stdout
+
+
+def _failed(command: Sequence[str], code: int, errors: str) -> click.ClickException:
+    return click.ClickException(f"{' '.join(command[1:4])} ends with {code}:\n{errors[-2000:]}")

@@ -1,17 +1,15 @@
 """A stream of random shapes through a session, as a server meets them: `python -m models.shapes bert_base`.
 
 Each shape runs twice: what the first run takes longer is what a new shape costs. Original and fused model run in
-processes of their own, the fused one with its kernel pack, with nothing on disk, and with what the stream before has
-left there. Needs a GPU; where there are two, the original runs on the second one meanwhile.
+processes of their own, one after the other, the fused one with its kernel pack, with nothing on disk, and with what the
+stream before has left there. Needs a GPU.
 """
 
-import json
 import random
 import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -22,10 +20,9 @@ from rich.table import Table
 
 import models
 import onnxfuse
-from models.apart import CACHED, EMPTY, ORIGINAL, PACKED, Counted, called
+from models.apart import CACHED, EMPTY, ORIGINAL, PACKED, Counted, Turn, Waiting, at_once, attend, called, leave, wait
 from onnxfuse.kernels.pack.file import beside as beside_of
 from onnxfuse.model import io
-from onnxfuse.runtime.cuda import device_count
 
 
 @dataclass(frozen=True)
@@ -54,12 +51,13 @@ class Stream:
 def streamed(
     name: str, path: Path, dtype: str, fused: bool, count: int, batches: int, lengths: int, seed: int
 ) -> Stream:
-    """Return what `count` random shapes cost a session of this process."""
+    """Return what `count` random shapes cost a session of this process, when it is its turn."""
     import onnxruntime
 
     from onnxfuse.runtime.bridge import bridge
 
     counted, opened = Counted(), onnxfuse.session if fused else onnxruntime.InferenceSession
+    wait()
     session = opened(path, providers=["CUDAExecutionProvider", "CPUExecutionProvider"])
     chance, extra, again = random.Random(seed), [], 0.0
     for _ in range(count):
@@ -74,14 +72,6 @@ def streamed(
         again += times[1]
     answered = sum(bridge().answers().values()) if fused else 0
     return Stream(tuple(extra), again, counted.planned, counted.planning, answered, counted.compiled)
-
-
-def in_a_process(path: Path, cache: Path, gpu: int, *, fused: bool, **settings: str | int) -> Stream:
-    """Return the same of a process of its own, with what is in the folder `cache`."""
-    command = [sys.executable, "-m", "models.shapes", "--one", str(path), "fused" if fused else "original"]
-    command += [str(v) for k, v in settings.items() if k == "name"]
-    command += [f"--{k}={v}" for k, v in settings.items() if k != "name"]
-    return Stream(**json.loads(called(command, cache, gpu).splitlines()[-1]))
 
 
 def row(kind: str, found: Stream) -> tuple[str, ...]:
@@ -113,36 +103,38 @@ def streams(
     batches: int = 32,
     lengths: int = 512,
     seed: int = 1,
-    cards: tuple[int, int] | None = None,
+    card: int = 0,
+    turn: Turn = at_once,
 ) -> Streams:
-    """Return the streams of a model's original and fused form; `cards`: of the fused one and of the original."""
-    card, other = cards or (0, min(device_count(), 2) - 1)
-    settings: dict[str, str | int] = {
-        "name": name, "dtype": dtype, "count": count, "batches": batches, "lengths": lengths, "seed": seed,
-    }  # fmt: skip
+    """Return the streams of a model's original and fused form."""
+    settings = {"dtype": dtype, "count": count, "batches": batches, "lengths": lengths, "seed": seed}
     ranges = [f"--shape={name}=1..{most}" for name, most in (("batch", batches), ("sequence", lengths))]
     with tempfile.TemporaryDirectory() as folder:
-        original, fused, cache, none = (Path(folder) / n for n in ("a.onnx", "b.onnx", "cache", "none"))
+        original, fused, packed = (Path(folder) / n for n in ("a.onnx", "b.onnx", "packed.onnx"))
         model = models.build(name, dtype=dtype)
         io.save(model, original)
-        io.save(onnxfuse.optimize(model), fused)
-        with ThreadPoolExecutor(1) as beside:
-            plain = beside.submit(in_a_process, original, none, other, fused=False, **settings)
-            if other == card:
-                plain.result()
-            found = {
-                EMPTY: in_a_process(fused, cache, card, fused=True, **settings),
-                CACHED: in_a_process(fused, cache, card, fused=True, **settings),
-            }
-            begun = time.perf_counter()
-            called([sys.executable, "-m", "onnxfuse", "compile", str(fused), *ranges], Path(folder) / "packed", card)
-            taken = time.perf_counter() - begun
-            found = {
-                ORIGINAL: plain.result(),
-                PACKED: in_a_process(fused, none, card, fused=True, **settings),
-                **found,
-            }
-        return Streams(found, taken, beside_of(fused).stat().st_size)
+        made = onnxfuse.optimize(model)
+        io.save(made, fused)
+        io.save(made, packed)
+        del model, made
+        begun = time.perf_counter()
+        called([sys.executable, "-m", "onnxfuse", "compile", str(packed), *ranges], Path(folder) / "packing", card)
+        taken = time.perf_counter() - begun
+
+        def process(kind: str) -> Waiting:
+            path = {ORIGINAL: original, PACKED: packed}.get(kind, fused)
+            command = [sys.executable, "-m", "models.shapes", "--one", str(path), kind, name]
+            command += [f"--{k}={v}" for k, v in settings.items()]
+            cache = Path(folder) / ("cache" if kind in (EMPTY, CACHED) else "none")
+            return Waiting(command, card, XDG_CACHE_HOME=str(cache))
+
+        # The one with nothing on disk comes before the one that finds what it left there.
+        waiting = {kind: process(kind) for kind in (ORIGINAL, PACKED, EMPTY, CACHED)}
+        for one in waiting.values():
+            one.prepared()
+        turn()
+        found = {kind: Stream(**one.result()) for kind, one in waiting.items()}
+        return Streams(found, taken, beside_of(packed).stat().st_size)
 
 
 @click.command()
@@ -156,9 +148,8 @@ def streams(
 def main(name: str, dtype: str, count: int, batches: int, lengths: int, seed: int, one: tuple[str, str] | None) -> None:
     """Run streams and print a table."""
     if one is not None:
-        stream = streamed(name, Path(one[0]), dtype, one[1] == "fused", count, batches, lengths, seed)
-        click.echo(json.dumps(asdict(stream)))
-        return
+        attend()
+        leave(asdict(streamed(name, Path(one[0]), dtype, one[1] != ORIGINAL, count, batches, lengths, seed)))
     found = streams(name, dtype, count, batches, lengths, seed)
     table = Table(
         "", "extra, ms: median", "99%", "99.9%", "most", "sum, s", "second runs, s", "throughput", "plans", "s",

@@ -3,13 +3,13 @@
 A name is one of the sample models, `torchvision:NAME`, `timm:NAME` or `unet`, or a file; `cnns` stands for a model of
 each common family of convolution nets.
 
-The times are those of `onnxfuse bench`; what `onnxruntime.transformers.optimizer` makes of the original is one more
-candidate for ONNX Runtime's best. Launches per run are counted by torch's profiler, where torch is installed.
+The times are taken as `onnxfuse bench` takes them; what `onnxruntime.transformers.optimizer` makes of the original is
+one more candidate for ONNX Runtime's best. Launches per run are counted by torch's profiler, where torch is installed.
 """
 
 import importlib.util
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,10 @@ from rich.table import Table
 import models
 import onnxfuse
 from models import rivals, vision
+from models.apart import Turn, at_once
 from models.launches import CUDA, Kernels, kernels_of
-from onnxfuse.benchmark import Report, bench
+from models.race import Raced, against, race
+from onnxfuse.benchmark import Timing
 from onnxfuse.model import io
 from onnxfuse.profiling.shapes import cases_per_shape, unsaid
 from onnxfuse.verification.inputs import input_specs
@@ -34,39 +36,51 @@ CNNS = "cnns"
 class Comparison:
     """What was measured of one model."""
 
-    report: Report
-    """The original against the fused model."""
-    optimizer: Report | str
-    """What onnxruntime.transformers.optimizer makes of the original against the fused model, or why there is none."""
+    raced: Raced
+    """The original, and what onnxruntime.transformers.optimizer makes of it, against the fused model."""
+    unoptimized: str | None
+    """Why onnxruntime.transformers.optimizer makes nothing of the original."""
     kernels: tuple[Kernels | None, Kernels | None]
-    """Of one run, before and after; None without a GPU or without torch."""
+    """Of one run, before and after; None where they were not asked for, and without a GPU or without torch."""
     text: bool
     """Whether the model reads tokens."""
 
     @property
     def medians(self) -> dict[str, float]:
         """Microseconds of ONNX Runtime by setting."""
-        found = {r.setting: r.timing.p50 for r in self.report.blocks[0].rows if r.model == "original"}
-        if isinstance(self.optimizer, Report):
-            rows = [r for r in self.optimizer.blocks[0].rows if r.model == "original"]
-            found |= {f"transformers.optimizer, {r.setting}": r.timing.p50 for r in rows}
-        return found
+        return {r.setting: r.timing.p50 for r in self.raced.block.rows if r.model == "original"}
+
+    @property
+    def fused(self) -> Timing:
+        """Microseconds of the fused model at its best setting."""
+        return self.raced.block.best("fused").timing
 
 
 def compare(
-    name: str, dtype: str, batch: int, sequence: int, providers: list[str] = CUDA, tuning: Path | None = None
+    name: str,
+    dtype: str,
+    batch: int,
+    sequence: int,
+    providers: Sequence[str] = CUDA,
+    tuning: Path | None = None,
+    *,
+    kernels: bool = True,
+    turn: Turn = at_once,
 ) -> Comparison:
-    """Return the times of one model, and its kernels before and after; `tuning` is a file of `optimize --tune`."""
+    """Return the times of one model, and with `kernels` what it launches before and after.
+
+    `tuning` is a file of `optimize --tune`.
+    """
     with tempfile.TemporaryDirectory() as folder:
         original, fused, theirs = (Path(folder) / f"model{kind}.onnx" for kind in ("", ".fused", ".optimizer"))
         feeds = write(name, dtype, batch, sequence, original)
         io.save(onnxfuse.optimize(original, tuning=tuning), fused)
-        report = bench(original, fused, providers=providers)
         refused = rivals.optimized(original, name, theirs)
-        optimizer = refused or bench(theirs, fused, providers=providers)
-        seen = providers == CUDA and importlib.util.find_spec("torch") is not None
+        seen = kernels and list(providers) == CUDA and importlib.util.find_spec("torch") is not None
         before, after = (kernels_of(p, feeds, fused=p is fused) if seen else None for p in (original, fused))
-    return Comparison(report, optimizer, (before, after), "input_ids" in feeds)
+        others = {} if refused else {"transformers.optimizer": theirs}
+        raced = race(against(original, fused, providers, others=others), feeds, providers, turn)
+    return Comparison(raced, refused, (before, after), "input_ids" in feeds)
 
 
 def write(name: str, dtype: str, batch: int, sequence: int, path: Path) -> dict[str, Any]:
@@ -87,8 +101,7 @@ def write(name: str, dtype: str, batch: int, sequence: int, path: Path) -> dict[
 
 def add_row(table: Table, name: str, found: Comparison, compiled: Mapping[str, float] | None = None) -> None:
     """Add the row of one model."""
-    fused = found.report.blocks[0].best("fused").timing
-    medians = found.medians
+    fused, medians = found.fused, found.medians
     graph = medians.get("CUDA graph")
     row = [
         name, _shown(medians), f"{fused.p50:.0f}", f"{fused.min:.0f}-{fused.p90:.0f}",
@@ -132,12 +145,12 @@ def main(
         for title, kernels in zip(("before", "after"), found.kernels, strict=True):
             for key, (count, spent) in sorted((kernels or {}).items(), key=lambda item: -item[1][1])[:shown]:
                 click.echo(f"{name} {title}: {spent:8.0f} us {count:4d} x {key[:120]}")
-        for reason in found.report.fused_ops.reasons:
+        for reason in found.raced.bodies:
             click.echo(f"{name}: runs as its body: {reason}")
-        for refused in found.report.blocks[0].refused:
+        for refused in found.raced.block.refused:
             click.echo(f"{name}: ONNX Runtime refuses '{refused.setting}' ({refused.model}): {refused.reason[:160]}")
-        if isinstance(found.optimizer, str):
-            click.echo(f"{name}: transformers.optimizer: {found.optimizer[:160]}")
+        if found.unoptimized:
+            click.echo(f"{name}: transformers.optimizer: {found.unoptimized[:160]}")
         if isinstance(compiled, str):
             click.echo(f"{name}: torch.compile: {compiled[:160]}")
     Console(width=200).print(table)

@@ -24,7 +24,7 @@ from rich.table import Table
 
 import models
 import onnxfuse
-from models.apart import CACHED, EMPTY, ORIGINAL, PACKED, Counted, called
+from models.apart import CACHED, EMPTY, ORIGINAL, PACKED, Counted, Turn, Waiting, at_once, called, leave, wait
 from onnxfuse.model import io
 from onnxfuse.runtime.cuda import device_count
 from onnxfuse.verification.inputs import cases, input_specs
@@ -55,7 +55,7 @@ class Start:
 
 
 def started(path: Path, feeds: Path, *, fused: bool) -> Start:
-    """Return the times of a start in this process."""
+    """Return the times of a start in this process, when it is its turn."""
     from onnxfuse.profiling.bound import bind, opened, ort_values, outputs_of
     from onnxfuse.profiling.settings import DEFAULT
 
@@ -63,6 +63,7 @@ def started(path: Path, feeds: Path, *, fused: bool) -> Start:
     providers = ["CUDAExecutionProvider", "CPUExecutionProvider"]
     opened(models.build("lenet5"), DEFAULT, providers, fused=False)
     counted = Counted()
+    wait()
     begun = time.perf_counter()
     session = opened(path, DEFAULT, providers, fused=fused)
     created = time.perf_counter()
@@ -72,16 +73,12 @@ def started(path: Path, feeds: Path, *, fused: bool) -> Start:
     return Start(created - begun, time.perf_counter() - created, counted.planned, counted.compiled)
 
 
-def in_a_process(path: Path, feeds: Path, cache: Path, gpu: int, *, fused: bool) -> Start:
-    """Return the times of a start in a process of its own, with what is in the folder `cache`."""
-    command = [sys.executable, "-m", "models.start", "--one", str(path), str(feeds), "fused" if fused else "original"]
-    return Start(**json.loads(called(command, cache, gpu).splitlines()[-1]))
-
-
-def compare(name: str, dtype: str, batch: int, sequence: int, starts: int, gpu: int) -> dict[str, Start]:
+def compare(
+    name: str, dtype: str, batch: int, sequence: int, starts: int, gpu: int, turn: Turn = at_once
+) -> dict[str, Start]:
     """Return the median start of each kind."""
     with tempfile.TemporaryDirectory() as folder:
-        original, fused, feeds = (Path(folder) / n for n in ("a.onnx", "b.onnx", "feeds.npz"))
+        original, fused, packed, feeds = (Path(folder) / n for n in ("a.onnx", "b.onnx", "packed.onnx", "feeds.npz"))
         if name.endswith(".onnx"):
             model = io.load(name)
             arrays = dict(cases(input_specs(model), [0])[0].make())
@@ -89,18 +86,30 @@ def compare(name: str, dtype: str, batch: int, sequence: int, starts: int, gpu: 
             model = models.build(name, dtype=dtype, batch=batch, sequence=sequence)
             arrays = models.example_inputs(name, batch=batch, sequence=sequence, dtype=dtype)
         io.save(model, original)
-        io.save(onnxfuse.optimize(model), fused)
+        made = onnxfuse.optimize(model)
+        io.save(made, fused)
+        io.save(made, packed)
+        del model, made
         np.savez(feeds, **arrays)  # type: ignore[arg-type]
-        caches = [Path(folder) / n for n in ("none", "cache", "packed")]
-        in_a_process(original, feeds, caches[0], gpu, fused=False)  # so that the files are in memory for all of them
-        found = {ORIGINAL: [], EMPTY: [in_a_process(fused, feeds, caches[1], gpu, fused=True)], CACHED: [], PACKED: []}
-        for _ in range(starts):
-            found[ORIGINAL].append(in_a_process(original, feeds, caches[0], gpu, fused=False))
-            found[CACHED].append(in_a_process(fused, feeds, caches[1], gpu, fused=True))
-        called([sys.executable, "-m", "onnxfuse", "compile", str(fused)], caches[2], gpu)
-        for _ in range(starts):
-            found[PACKED].append(in_a_process(fused, feeds, caches[0], gpu, fused=True))
-    return {kind: _median(found[kind]) for kind in (ORIGINAL, PACKED, EMPTY, CACHED)}
+        none, cache, elsewhere = (Path(folder) / n for n in ("none", "cache", "packing"))
+        called([sys.executable, "-m", "onnxfuse", "compile", str(packed)], elsewhere, gpu)
+
+        def process(kind: str) -> Waiting:
+            path = {ORIGINAL: original, PACKED: packed}.get(kind, fused)
+            command = [sys.executable, "-m", "models.start", "--one", str(path), str(feeds), kind]
+            return Waiting(command, gpu, XDG_CACHE_HOME=str(cache if kind in (EMPTY, CACHED) else none))
+
+        process(ORIGINAL).result()  # so that the libraries' files are in memory for all of them
+        # The one with nothing on disk comes before those that find what it left there.
+        kinds = [EMPTY, *[ORIGINAL, CACHED, PACKED] * starts]
+        waiting = [(kind, process(kind)) for kind in kinds]
+        for _, one in waiting:
+            one.prepared()
+        turn()
+        found = {kind: list[Start]() for kind in (ORIGINAL, PACKED, EMPTY, CACHED)}
+        for kind, one in waiting:
+            found[kind].append(Start(**json.loads(one.result().splitlines()[-1])))
+    return {kind: _median(all_of) for kind, all_of in found.items()}
 
 
 def _median(starts: Sequence[Start]) -> Start:
@@ -134,8 +143,8 @@ def main(
 ) -> None:
     """Time starts and print a table, then what is asked of them."""
     if one is not None:
-        click.echo(json.dumps(asdict(started(Path(one[0]), Path(one[1]), fused=one[2] == "fused"))))
-        return
+        click.echo(json.dumps(asdict(started(Path(one[0]), Path(one[1]), fused=one[2] != ORIGINAL))))
+        leave()
     if not names:
         raise click.UsageError("give models by name, or files of exports")
     free: SimpleQueue[int] = SimpleQueue()

@@ -2,21 +2,84 @@
 
 import json
 import subprocess
+import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from threading import Event, Lock
 from typing import Any
 
 import pytest
+from click import ClickException
 from click.testing import CliRunner
 
 from figures import measuring, tables
 from figures.__main__ import main
 from figures.data import Row, Rows, Stamp, read, write
+from figures.measuring import SLOWER, Job, Run
 from figures.parts import PARTS, model_row, printed_row, rules_row
+from models.apart import Waiting
 from onnxfuse.model.errors import ModelError, UsageError
 
 CPU = ["CPUExecutionProvider"]
 MACHINE = {"card": "a card", "driver": "580.1, CUDA 13.0", "onnxruntime": "1.31.1", "torch": ""}
-VALUES = {"settings": {"default": 30.0, "CUDA graph": 20.0}, "fused": 10.0, "compiled": {}, "launches": [9, None]}
+VALUES = {"settings": {"default": 30.0, "CUDA graph": 20.0}, "fused": 10.0, "launches": [9, None]}
+
+
+class Happened:
+    """What rows do that only say so: prepare, and measure when it is their turn; `FAILS` and `HANGS` there."""
+
+    def __init__(self) -> None:
+        self.log: list[tuple[str, str, int]] = []
+        self.lock = Lock()
+        self.fails: set[str] = set()
+        self.hangs: set[str] = set()
+
+    def begin(self, job: Job, card: int) -> "Pretended":
+        """Begin one."""
+        return Pretended(self, job, card)
+
+    def say(self, what: str, job: Job, card: int) -> None:
+        """Keep it."""
+        with self.lock:
+            self.log.append((what, job.row, card))
+
+    def told(self, what: str) -> list[str]:
+        """The rows of which it was said, in order."""
+        return [row for said, row, _ in self.log if said == what]
+
+
+class Pretended:
+    """One of them."""
+
+    def __init__(self, happened: Happened, job: Job, card: int) -> None:
+        self.happened, self.job, self.card, self.over = happened, job, card, Event()
+        happened.say("begun", job, card)
+
+    def prepared(self) -> None:
+        """A row that hangs does so until it is ended."""
+        if self.job.row in self.happened.hangs:
+            self.over.wait()
+            raise ClickException("row ends with -9:\n")
+        self.happened.say("prepared", self.job, self.card)
+
+    def result(self) -> str:
+        """Its values, after whatever else it prints."""
+        self.happened.say("timed", self.job, self.card)
+        time.sleep(0.01)
+        self.happened.say("done", self.job, self.card)
+        if self.job.row in self.happened.fails:
+            raise ClickException("row ends with 1:\nTraceback\nout of memory\n")
+        return f"a warning\n{json.dumps(VALUES)}\n"
+
+    def end(self) -> None:
+        """End it."""
+        self.over.set()
+
+
+def run(happened: Happened, file: Path, cards: Sequence[int] = (0,), seconds: float = 1000, at: str = "abc") -> Run:
+    """A run of rows that pretend."""
+    return Run(at, [MACHINE for _ in cards], cards, time.monotonic() + seconds, happened.begin, file)
 
 
 def row(commit: str, day: str = "2026-11-20", **values: Any) -> Row:
@@ -64,36 +127,115 @@ def test_rows_of_another_commit_are_marked_and_told() -> None:
     assert [line.partition(":")[0] for line in tables.older(rows)] == ["models", "strict"]
 
 
+def test_torch_compile_was_measured_by_itself() -> None:
+    """Its column is of rows of their own, marked where they are of another commit."""
+    name = tables.FRONT[0]
+    rows: Rows = {"models": {name: row("new", "2026-11-22")}, "compiled": {}}
+    assert "| 20 |  | **10** |" in tables.TABLES["front"](rows)
+    for commit, shown in (("new", "15"), ("old", "15¹")):
+        day = "2026-11-22" if commit == "new" else "2026-11-20"
+        rows["compiled"] = {name: Row(Stamp(day, commit, **MACHINE), 1, {"compile": 16.0, "other": 15.0})}
+        for table in ("front", "models"):
+            text = tables.TABLES[table](rows)
+            assert f"| 20 | {shown} | **10** |" in text
+            assert ("¹ 2026-11-20 at commit old" in text) == (commit == "old")
+
+
 def test_what_is_measured_is_kept_at_once_and_not_measured_again(tmp_path: Path) -> None:
     """A row that fails or has no time left is told, and done by the next call."""
-    file, asked = tmp_path / "figures.json", []
-
-    def apart(part: str, name: str, card: int) -> tuple[dict[str, Any], dict[str, str]]:
-        asked.append((part, name, card))
-        if name == "gpt2" and len(asked) < 5:
-            raise subprocess.CalledProcessError(1, "row", stderr="Traceback\nout of memory\n")
-        return VALUES, MACHINE
-
-    todo = list(measuring.jobs(read(file), "abc", ["start"]))
+    file, happened = tmp_path / "figures.json", Happened()
+    happened.fails = {"gpt2"}
+    todo = measuring.jobs(read(file), "abc", ["start"])
     assert [job.row for job in todo] == ["bert_base", "resnet50", "vit_b_16", "gpt2"]
-    faults, left = measuring.measure(todo, "abc", [0, 3], 1000, apart, file)
-    assert (faults, left) == (["start: gpt2: out of memory"], [])
-    assert {card for _, _, card in asked} <= {0, 3}
+    first = run(happened, file, cards=[0, 3])
+    first.measure(todo, 8)
+    assert (first.faults, first.left) == (["start: gpt2: row ends with 1: | Traceback | out of memory"], [])
+    assert {card for _, _, card in happened.log} == {0, 3}
     assert read(file)["start"]["bert_base"].values == VALUES
-    again = list(measuring.jobs(read(file), "abc", ["start"]))
+    assert read(file)["start"]["bert_base"].took >= 0
+    again = measuring.jobs(read(file), "abc", ["start"])
     assert [job.row for job in again] == ["gpt2"]
-    assert measuring.measure(again, "abc", [0], 1, apart, file) == ([], ["start: gpt2"])
-    assert measuring.measure(again, "abc", [0], 1000, apart, file) == ([], [])
-    assert list(measuring.jobs(read(file), "abc", ["start"])) == []
-    assert len(list(measuring.jobs(read(file), "def", ["start:vit"]))) == 1
-    assert len(list(measuring.jobs(read(file), "abc", ["start"], again=True))) == 4
+    short = run(happened, file, seconds=1)
+    short.measure(again, 8)
+    assert (short.faults, short.left) == ([], ["start: gpt2"])
+    happened.fails.clear()
+    run(happened, file).measure(again, 8)
+    assert measuring.jobs(read(file), "abc", ["start"]) == []
+    assert len(measuring.jobs(read(file), "abc", ["start"], again=True)) == 4
+    assert len(measuring.jobs(read(file), "def", ["start:vit"])) == 1
+
+
+def test_while_a_row_is_timed_nothing_else_runs(tmp_path: Path) -> None:
+    """Neither one that prepares nor another one; as many prepare together as were asked for."""
+    happened = Happened()
+    todo = measuring.jobs({}, "abc", ["start", "strict"])
+    run(happened, tmp_path / "figures.json").measure(todo, 3)
+    rows = [job.row for job in todo]
+    for words in ([rows[0], rows[1], rows[2]], [rows[3], rows[4]]):
+        part, happened.log = happened.log[: 4 * len(words)], happened.log[4 * len(words) :]
+        assert [(what, name) for what, name, _ in part[: len(words)]] == [("begun", name) for name in words]
+        assert {(what, name) for what, name, _ in part[len(words) : 2 * len(words)]} == {("prepared", n) for n in words}
+        in_turn = [(what, name) for what, name, _ in part[2 * len(words) :]]
+        assert in_turn == [(what, name) for name in words for what in ("timed", "done")]
+    assert happened.log == []
+
+
+def test_readmes_table_is_measured_first() -> None:
+    """With torch.compile; what only the pages of the rules and of the kernels show comes last."""
+    todo = measuring.jobs({}, "abc")
+    assert {(job.part, job.row) for job in todo[:8]} == {(p, r) for p in ("models", "compiled") for r in tables.FRONT}
+    assert [job.part for job in todo[8:]] == sorted((job.part for job in todo[8:]), key=list(PARTS).index)
+    assert [job.part for job in todo][-13:] == ["rules"] * 6 + ["kernels"] * 7
+
+
+def test_a_row_is_begun_only_where_there_is_time_for_it(tmp_path: Path) -> None:
+    """By what it is known to take; a shorter one may still fit."""
+    file, happened = tmp_path / "figures.json", Happened()
+    before = Stamp("2026-11-20", "old", **MACHINE)
+    took = {"bert_base": (30.0, 10.0), "resnet50": (5.0, 90.0), "vit_b_16": (20.0, 5.0), "gpt2": (90.0, 1.0)}
+    write({"start": {name: Row(before, t, VALUES, prepared=p) for name, (p, t) in took.items()}}, file)
+    todo = measuring.jobs(read(file), "abc", ["start"])
+    assert (todo[0].prepares, todo[0].times) == (SLOWER * 30, SLOWER * 10)
+    one = run(happened, file, seconds=SLOWER * 46)
+    one.measure(todo, 8)
+    assert happened.told("timed") == ["bert_base", "vit_b_16"]
+    assert sorted(one.left) == ["start: gpt2", "start: resnet50"]
+
+
+def test_a_row_that_does_not_get_ready_is_ended(tmp_path: Path) -> None:
+    """When no more time is left than the others need; they are timed, and it is left for another call."""
+    happened = Happened()
+    happened.hangs = {"resnet50"}
+    todo = [Job("start", name, prepares=0.1, times=0.1) for name in ("bert_base", "resnet50", "gpt2")]
+    one = run(happened, tmp_path / "figures.json", seconds=1)
+    one.measure(todo, 8)
+    assert happened.told("done") == ["bert_base", "gpt2"]
+    assert (one.faults, one.left) == ([], ["start: resnet50"])
+
+
+def test_a_process_prepares_and_waits_for_its_turn(tmp_path: Path) -> None:
+    """It goes on at a word; one that ends before is told with its last words, and one that nobody waits for ends."""
+    code = "from models.apart import wait; print('noise'); wait(); open({!r}, 'w'); print('found')"
+    here = tmp_path / "timed"
+    waiting = Waiting([sys.executable, "-c", code.format(str(here))], 0)
+    waiting.prepared()
+    assert not here.exists()
+    assert waiting.result().split() == ["found"]
+    assert here.exists()
+    broken = Waiting([sys.executable, "-c", "raise SystemExit('no memory')"], 0)
+    with pytest.raises(ClickException, match="ends with 1:\nno memory"):
+        broken.prepared()
+    alone = [sys.executable, "-c", code.format(str(tmp_path / "never"))]
+    done = subprocess.run(alone, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.strip()) == (1, "what waited for this process has ended")
+    assert not (tmp_path / "never").exists()
 
 
 def test_what_there_is_not_is_told(tmp_path: Path) -> None:
     """A part, a row, a file that is none, a machine without a GPU."""
     for word in ("engine", "start:alexnet"):
         with pytest.raises(UsageError, match="no such part or row"):
-            list(measuring.jobs({}, "abc", [word]))
+            measuring.jobs({}, "abc", [word])
     (tmp_path / "figures.json").write_text('{"start": {"gpt2": {"took": 1}}}')
     with pytest.raises(ModelError, match="no file of figures"):
         read(tmp_path / "figures.json")
@@ -135,7 +277,9 @@ def test_what_a_command_prints_is_kept_from_where_the_page_wants_it() -> None:
         "python -c \"open('a.txt', 'w').write('one\\ntwo\\nthree')\"",
         "python -c \"print(open('a.txt').read())\"",
     ]
-    found = printed_row(commands, begins="two", lines=1)
+    turns = []
+    found = printed_row(commands, prepared=1, begins="two", lines=1, turn=lambda: turns.append(1))
+    assert turns == [1]
     assert found == {"command": commands[-1], "text": "two\n[more rows]"}
     rows: Rows = {"outputs": {"bench": Row(Stamp("2026-11-20", "abc", **MACHINE), 1, found)}}
     assert f"$ {commands[-1]}\ntwo\n[more rows]\n" in tables.TABLES["bench"](rows)

@@ -92,8 +92,8 @@ def compare(
         after = sessions.openable(fused, fused_model, folder)
         tf32 = sessions.tf32_options(use_tf32, fused_model)
         default = replace(DEFAULT.with_options(tf32), rules=tuple(rules))
-        contenders = _contenders(
-            before, after, default, on_cuda=CUDA in providers, convolutions=_convolves(original_model)
+        contenders = contenders_of(
+            before, after, default, on_cuda=CUDA in providers, convolutions=convolves(original_model)
         )
         total = BEFORE_THE_RACE + len(plan) * (1 + rounds)
         progress("counting bytes and operations", 0, total)
@@ -159,14 +159,16 @@ def _check(original: onnx.ModelProto, fused: onnx.ModelProto) -> None:
         raise ModelError(f"the two models do not belong together: {problems[0]}", "Optimize the original again.")
 
 
-def _convolves(model: onnx.ModelProto) -> bool:
+def convolves(model: onnx.ModelProto) -> bool:
     def within(nodes: Sequence[onnx.NodeProto]) -> bool:
         return any(n.op_type == "Conv" or any(within(b.node) for b in bodies(n)) for n in nodes)
 
     return within(model.graph.node) or any(within(f.node) for f in model.functions)
 
 
-def _contenders(before: Model, after: Model, default: Setting, *, on_cuda: bool, convolutions: bool) -> list[Contender]:
+def contenders_of(
+    before: Model, after: Model, default: Setting, *, on_cuda: bool, convolutions: bool
+) -> list[Contender]:
     """Return the original at every setting, the fused model on CUDA with and without a CUDA graph, on the CPU alike.
 
     `default` has the options and the rules that all have in common.

@@ -16,7 +16,7 @@ pytestmark = [
 
 def test_a_model_at_every_setting_and_without_each_rule() -> None:
     """Under CUDA graphs, all fused ops as kernels."""
-    found = model_row("mlp", "float16", 64, rival=False)
+    found = model_row("mlp", "float16", 64, launches=False)
     assert "CUDA graph" in found["settings"]
     assert found["bodies"] == []
     left_out = rules_row("mlp", 64)

@@ -14,7 +14,6 @@ import models
 from models import rivals, vision
 from models.launches import kernels_of
 from models.speed import add_row, compare
-from onnxfuse.benchmark import Report
 from onnxfuse.model.errors import DeviceError
 
 
@@ -22,14 +21,14 @@ def test_the_row_of_a_model() -> None:
     """One row: the settings of the original, the fused model's time; no launches without a GPU."""
     found = compare("mlp", "float32", 4, 1, providers=["CPUExecutionProvider"])
     assert found.kernels == (None, None)
-    assert found.optimizer == "no type of model that it knows"
+    assert found.unoptimized == "no type of model that it knows"
     table = Table(*"abcdefghi")
     best = min(found.medians.values())
     add_row(table, "mlp", found, {"compile": 3 * best})
     shown = StringIO()
     Console(width=200, file=shown).print(table)
     text = shown.getvalue()
-    fused = found.report.blocks[0].best("fused").timing.p50
+    fused = found.fused.p50
     assert f"default {found.medians['default']:.0f}" in text
     assert f"{best / fused:.2f}x" in text
     assert f"{3 * best / fused:.2f}x" in text
@@ -37,11 +36,11 @@ def test_the_row_of_a_model() -> None:
 
 
 def test_transformers_optimizer_is_a_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it knows the architecture, its model runs against the fused one, and its times are among ORT's."""
+    """Where it knows the architecture, its model runs in the same race, and its times are among ORT's."""
     for name in ("bert_base", "gpt2"):
         monkeypatch.setitem(models.ARCHITECTURES, name, models.architecture(name, **small.SIZES[name]))
     found = compare("bert_base", "float32", 2, 8, providers=["CPUExecutionProvider"])
-    assert isinstance(found.optimizer, Report)
+    assert found.unoptimized is None
     assert "transformers.optimizer, default" in found.medians
 
 

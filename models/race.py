@@ -1,0 +1,126 @@
+"""Models at several settings of ONNX Runtime, timed in turns as `onnxfuse bench` does.
+
+What takes no measurement is done before the race: weights are on the device, and our kernels compiled. What ONNX
+Runtime itself times to choose from, cuDNN's algorithms in a first run, it does in the race, where nothing disturbs it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import onnxruntime
+
+from models.apart import Turn, at_once
+from onnxfuse.benchmark import ROUNDS, RUNS, Block, Refused, Row, Timing
+from onnxfuse.benchmark.compare import Contender, contenders_of, convolves
+from onnxfuse.benchmark.timing import interleaved
+from onnxfuse.model import io
+from onnxfuse.model.errors import DeviceError
+from onnxfuse.profiling.bound import REFUSALS, Bound, bind, opened, ort_values, outputs_of
+from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, GRAPH, WARM_UP, Setting
+from onnxfuse.runtime.opening import reason
+from onnxfuse.verification.sessions import CUDA, raise_if_lost
+
+FIRST_ROUNDS, LOST = 2, 1.1
+
+
+@dataclass(frozen=True)
+class Raced:
+    """What a race found."""
+
+    block: Block
+    bodies: tuple[str, ...]
+    """Why fused ops ran as their bodies."""
+
+
+def against(
+    original: Path,
+    fused: Path,
+    providers: Sequence[str],
+    default: Setting = DEFAULT,
+    others: Mapping[str, Path] | None = None,
+) -> list[Contender]:
+    """Return the original at all settings that `onnxfuse bench` tries, the fused model at its own.
+
+    `others` are more forms of the original by their names, which their settings begin with.
+    """
+    convolutions = convolves(io.load(original, weights=False))
+    found = contenders_of(original, fused, default, on_cuda=CUDA in providers, convolutions=convolutions)
+    theirs = [c for c in found if c.name == "original"]
+    return found + [
+        replace(c, model=path, setting=replace(c.setting, name=f"{name}, {c.setting.name}"))
+        for name, path in (others or {}).items()
+        for c in theirs
+    ]
+
+
+def race(
+    contenders: Sequence[Contender], feeds: Mapping[str, Any], providers: Sequence[str], turn: Turn = at_once
+) -> Raced:
+    """Return the times of all contenders that ONNX Runtime runs, and which it refuses. Raises DeviceError if all."""
+    inputs = ort_values(feeds)
+    bodies: dict[str, None] = {}
+    for model, setting in {c.model: c.setting for c in contenders if c.name == "fused"}.items():
+        # A session of its own: cuDNN must not have searched beside others in one that is timed.
+        first = opened(model, _without_graph(setting), providers, fused=True)
+        outputs = outputs_of(first, inputs, "fused")
+        bodies |= dict.fromkeys(p.reason for p in first.fused if p.reason)
+    sessions: list[tuple[Contender, onnxruntime.InferenceSession]] = []
+    refused: list[Refused] = []
+    for one in contenders:
+        try:
+            sessions.append((one, opened(one.model, one.setting, providers, fused=one.name == "fused")))
+        except REFUSALS as error:
+            refused.append(_refusal(one, error))
+    turn()
+    ready: list[tuple[Contender, Bound]] = []
+    for one, session in sessions:
+        bound = bind(session, inputs, outputs)
+        try:
+            for _ in range(WARM_UP):
+                bound.run()
+        except REFUSALS as error:
+            refused.append(_refusal(one, error))
+        else:
+            ready.append((one, bound))
+    missing = {c.name for c in contenders} - {c.name for c, _ in ready}
+    for told in refused:
+        if told.model in missing:
+            raise DeviceError(f"the {told.model} model runs at none of the settings: {told.reason}")
+    rows = _rows(ready)
+    shapes = {name: tuple(values.shape) for name, values in feeds.items()}
+    return Raced(Block({}, shapes, next(iter(shapes.values()), (1,))[0], rows, tuple(refused)), tuple(bodies))
+
+
+def _rows(ready: Sequence[tuple[Contender, Bound]]) -> tuple[Row, ...]:
+    """Return the times; settings of the original that have lost are left out of the later rounds.
+
+    One has whose fastest run of the first rounds is slower than the best setting's median by LOST: its own median
+    would have to fall below that to be the best. "CUDA graph" runs in all rounds, as a number by itself.
+    """
+    times = interleaved([bound.run for _, bound in ready], FIRST_ROUNDS, RUNS)
+    best = min(
+        (median(seconds) for (c, _), seconds in zip(ready, times, strict=True) if c.name == "original"), default=0
+    )
+    stays = [
+        c.name == "fused" or c.setting.name == CUDA_GRAPH.name or min(seconds) <= LOST * best
+        for (c, _), seconds in zip(ready, times, strict=True)
+    ]
+    later = interleaved([b.run for (_, b), s in zip(ready, stays, strict=True) if s], ROUNDS - FIRST_ROUNDS, RUNS)
+    more = iter(later)
+    rows = []
+    for (c, _), seconds, stayed in zip(ready, times, stays, strict=True):
+        timing = Timing.of(seconds + next(more), ROUNDS) if stayed else Timing.of(seconds, FIRST_ROUNDS)
+        rows.append(Row(c.name, c.setting.name, timing, None))
+    return tuple(rows)
+
+
+def _without_graph(setting: Setting) -> Setting:
+    return replace(setting, options={k: v for k, v in setting.options.items() if k not in GRAPH})
+
+
+def _refusal(one: Contender, error: Exception) -> Refused:
+    raise_if_lost(error)
+    return Refused(one.name, one.setting.name, reason(error))
