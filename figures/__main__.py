@@ -17,8 +17,8 @@ from models import apart
 from onnxfuse.model.errors import DeviceError, OnnxfuseError
 from onnxfuse.profiling.device import cores
 
-TOGETHER = 2 * cores()
-"""Rows that prepare side by side: they wait for files and for the card, too."""
+TOGETHER = cores() * 3 // 2
+"""Rows that prepare side by side: they wait for files and for the card, too, and each takes two to three GB."""
 FILE = click.option("--data", "file", type=click.Path(path_type=Path), default=data.FILE, help="docs/figures.json")
 
 

@@ -215,16 +215,16 @@ MODELS: Mapping[str, Mapping[str, Any]] = dict([
 ])  # fmt: skip
 
 PARTS: Mapping[str, Part] = {
-    "models": Part(MODELS, model_row, 60, 8),
+    "models": Part(MODELS, model_row, 60, 7),
     "cnns": Part(
         {name: {"name": name, "dtype": "float16", "batch": 32, "launches": False} for name in vision.TEMPLATES},
-        model_row, 60, 8,
+        model_row, 60, 6,
     ),
-    "start": Part({name: {"name": name} for name in ("bert_base", "resnet50", "vit_b_16", "gpt2")}, start_row, 60, 8),
-    "shapes": Part({"bert_base": {"name": "bert_base"}}, shapes_row, 60, 40),
-    "compiled": Part(MODELS, compiled_row, 120, 5),
-    "strict": Part({"resnet50, 32 images": {"name": "resnet50", "batch": 32}}, strict_row, 30, 15),
-    "outputs": Part(OUTPUTS, printed_row, 20, 40),
+    "start": Part({name: {"name": name} for name in ("bert_base", "resnet50", "vit_b_16", "gpt2")}, start_row, 60, 6),
+    "shapes": Part({"bert_base": {"name": "bert_base"}}, shapes_row, 60, 35),
+    "compiled": Part(MODELS, compiled_row, 90, 4),
+    "strict": Part({"resnet50, 32 images": {"name": "resnet50", "batch": 32}}, strict_row, 30, 10),
+    "outputs": Part(OUTPUTS, printed_row, 20, 30),
     "rules": Part(
         {
             "resnet50, 32 images": {"name": "resnet50", "batch": 32},
@@ -234,8 +234,8 @@ PARTS: Mapping[str, Part] = {
             "vit_b_16, 32 images": {"name": "vit_b_16", "batch": 32},
             "gpt2, 8x512 tokens": {"name": "gpt2", "batch": 8, "sequence": 512},
         },
-        rules_row, 90, 20,
+        rules_row, 60, 15,
     ),
-    "kernels": Part({s: {"commands": [f"python -m benchmarks.{s}"]} for s in SCRIPTS}, printed_row, 5, 120),
+    "kernels": Part({s: {"commands": [f"python -m benchmarks.{s}"]} for s in SCRIPTS}, printed_row, 5, 90),
 }  # fmt: skip
 """In the order in which they are measured, after the rows of README's table: what a reader looks at first."""

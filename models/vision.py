@@ -69,6 +69,8 @@ def export(name: str, path: Path | str, *, dtype: str, batch: int, opset: int = 
     torch.onnx.export(
         module, (images,), str(path), dynamo=False, opset_version=opset, input_names=["image"], output_names=["y"]
     )
+    del module, images
+    torch.cuda.empty_cache()  # torch keeps what the run took, and does nothing more; without a GPU it has nothing
 
 
 def _imported(package: str) -> Any:

@@ -206,9 +206,10 @@ def test_a_row_that_does_not_get_ready_is_ended(tmp_path: Path) -> None:
     """When no more time is left than the others need; they are timed, and it is left for another call."""
     happened = Happened()
     happened.hangs = {"resnet50"}
-    todo = [Job("start", name, prepares=0.1, times=0.1) for name in ("bert_base", "resnet50", "gpt2")]
-    one = run(happened, tmp_path / "figures.json", seconds=1)
+    todo = [Job("start", name, prepares=0.1, times=0.6) for name in ("bert_base", "resnet50", "gpt2")]
+    one = run(happened, tmp_path / "figures.json", seconds=2)
     one.measure(todo, 8)
+    assert time.monotonic() < one.ends
     assert happened.told("done") == ["bert_base", "gpt2"]
     assert (one.faults, one.left) == ([], ["start: resnet50"])
 
