@@ -55,17 +55,18 @@ def _measured(
     """Measure, tell of each row, and return whether there is nothing left."""
     from onnxfuse.runtime.cuda import device_count
 
-    ends = time.monotonic() + seconds
+    began = time.monotonic()
     at = commit or measuring.commit()
     todo = measuring.jobs(data.read(file), at, only, again=again)
     chosen = [int(card) for card in cards.split(",") if card] or list(range(device_count()))
     if not chosen:
         raise DeviceError("no GPU here: figures are measured on one", "python -m figures write needs none.")
     click.echo(f"{len(todo)} rows at commit {at} on {len(chosen)} card{'s' * (len(chosen) > 1)}")
-    run = measuring.Run(at, [measuring.machine_of(c) for c in chosen], chosen, ends, measuring.begun, file)
+    run = measuring.Run(at, [measuring.machine_of(c) for c in chosen], chosen, began + seconds, measuring.begun, file)
     run.measure(todo, together)
     for line in (*(f"FAILED {fault}" for fault in run.faults), *(f"left: {row}" for row in run.left)):
         click.echo(line)
+    click.echo(f"{time.monotonic() - began:.0f} s in all")
     return not run.faults and not run.left
 
 

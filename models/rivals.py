@@ -97,6 +97,7 @@ def compiled(
     """
     import torch
 
+    torch.backends.cuda.matmul.allow_tf32 = True  # as ONNX Runtime by default, and as cuDNN's convolutions in torch
     others = [f"{package}:{name}" for package in TWINS.get(name, ()) if importlib.util.find_spec(package)]
     calls = {}
     with torch.inference_mode():

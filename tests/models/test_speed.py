@@ -71,6 +71,15 @@ def test_torch_compile_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
         times = rivals.compiled(name, "float32", 2, 8, device="cpu", runs=1, rounds=2, backend="eager")
         assert set(times) == settings
         assert min(times.values()) > 0
+    monkeypatch.setattr(rivals, "INSTEAD", {"vit_b_16"})
+    happened: list[str] = []
+    times = rivals.compiled(
+        "vit_b_16", "float32", 2, 8, device="cpu", runs=1, rounds=2, turn=lambda: happened.append("turn"),
+        backend=lambda graph, inputs: happened.append("compiled") or graph.forward,
+    )  # fmt: skip
+    assert set(times) == {name for name in of_images if name.startswith("onnx")}
+    assert happened[-1] == "turn"  # all is compiled by then
+    assert happened.count("turn") == 1
 
 
 def test_sdpa_is_given_no_mask_that_the_model_has_not(monkeypatch: pytest.MonkeyPatch) -> None:
