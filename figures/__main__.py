@@ -7,6 +7,7 @@ each is timed alone on its card. `write` puts what was measured into the pages, 
 import json
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import click
@@ -77,17 +78,17 @@ def _measured(
 @click.option("--in-turn", is_flag=True, help="Wait for a line of the standard input before anything is timed.")
 def row(part: str, row: str, card: int, in_turn: bool) -> None:
     """Measure one row in this process and print it as JSON; nothing is kept."""
-    turn = apart.wait if in_turn else apart.at_once
-    click.echo(json.dumps(PARTS[part].measure(**PARTS[part].rows[row], card=card, turn=turn)))
+    measured = partial(PARTS[part].measure, **PARTS[part].rows[row], card=card)
     if in_turn:
-        apart.leave()
+        apart.attend()
+        apart.leave(measured(turn=apart.wait))
+    click.echo(json.dumps(measured()))
 
 
 @main.command()
 def machine() -> None:
     """Print the card, its driver, and versions as JSON."""
-    click.echo(json.dumps(measuring.machine()))
-    apart.leave()
+    apart.leave(measuring.machine())
 
 
 @main.command()

@@ -61,8 +61,8 @@ class Begun(Protocol):
     def prepared(self) -> None:
         """Return when it waits for its turn. Raises ClickException."""
 
-    def result(self) -> str:
-        """Let it measure, and return what it prints, its values last. Raises ClickException."""
+    def result(self) -> Values:
+        """Let it measure, and return its values. Raises ClickException."""
 
     def end(self) -> None:
         """Leave nothing of it."""
@@ -179,7 +179,7 @@ class Run:
     def _time(self, row: "Measured", prepared: float) -> None:
         started = time.monotonic()
         try:
-            values: Values = json.loads(row.process.result().splitlines()[-1])
+            values = row.process.result()
         except click.ClickException as error:
             self._fault(row, error)
             return

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 
 import models.start as starts
@@ -154,10 +155,13 @@ def printed_row(
             words = [sys.executable, *(words[1:] if words[0] == "python" else ["-m", *words])]
             path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
             environment = os.environ | {"PYTHONPATH": path, "COLUMNS": "120"}
-            text = subprocess.run(
+            done = subprocess.run(
                 words, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
-                check=True,
-            ).stdout  # fmt: skip
+                check=False,
+            )  # fmt: skip
+            if done.returncode != 0:
+                raise click.ClickException(f"{command}: ends with {done.returncode}")
+            text = done.stdout
     shown = [line.rstrip() for line in text.strip().splitlines()]
     first = next((i for i, line in enumerate(shown) if line.startswith(begins)), 0)
     cut = ["[more rows]"] if len(shown) > first + lines else []

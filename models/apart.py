@@ -3,6 +3,7 @@
 What can be made ready before anything is timed is: a process prepares, says so, and waits for its turn.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -55,21 +56,36 @@ def at_once() -> None:
     """Take the turn: nobody else wants it."""
 
 
+_word, _answer = sys.stdin, sys.stdout
+
+
+def attend() -> None:
+    """Keep what goes between this process and the one that began it from its own children: call it first of all.
+
+    They would hold the pipe open when this one has ended. What is printed goes to the standard error from here on.
+    """
+    global _word, _answer
+    _word, _answer = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+
+
 def wait() -> None:
     """Tell the process that began this one that all is prepared, and wait for its word."""
-    print(f"\n{PREPARED}", flush=True)
-    if not sys.stdin.readline():
+    print(PREPARED, file=_answer, flush=True)
+    if not _word.readline():
         sys.exit("what waited for this process has ended")
 
 
-def leave() -> None:
-    """End this process when it has said all, with nothing torn down: the libraries of GPUs take long, and can crash."""
-    sys.stdout.flush()
+def leave(found: Any) -> NoReturn:
+    """Answer in JSON and end this process with nothing torn down: the libraries of GPUs take long, and can crash."""
+    print(json.dumps(found), file=_answer, flush=True)
     os._exit(0)
 
 
 class Waiting:
-    """A process that prepares, waits for its turn (`wait`), and prints what it found. Begun at once."""
+    """A process that prepares, waits for its turn (`attend`, `wait`), and answers (`leave`). Begun at once."""
 
     def __init__(self, command: Sequence[str], gpu: int, **environment: str) -> None:
         self._command = command
@@ -85,17 +101,17 @@ class Waiting:
         if all(line.rstrip() != PREPARED for line in iter(self._process.stdout.readline, "")):
             raise self._failed()
 
-    def result(self) -> str:
-        """Let it go on, and return what it has printed when it ends. Raises ClickException where that is a failure."""
+    def result(self) -> Any:
+        """Let it go on, and return its answer. Raises ClickException where it ends without."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with suppress(BrokenPipeError):  # it has ended: how is told below
             self._process.stdin.write("\n")
             self._process.stdin.close()
-        told = self._process.stdout.read()
+        answer = self._process.stdout.read()
         if self._process.wait() != 0:
             raise self._failed()
-        return told
+        return json.loads(answer.splitlines()[-1])  # the first one is that it waits, where nobody has read it
 
     def end(self) -> None:
         """Leave nothing of it, whatever it is at; what waits for it in turn ends by itself."""

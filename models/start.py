@@ -6,7 +6,6 @@ ends when the first run has given its outputs. Models are samples by name, or ex
 there are several, as many models at a time.
 """
 
-import json
 import statistics
 import sys
 import tempfile
@@ -24,7 +23,7 @@ from rich.table import Table
 
 import models
 import onnxfuse
-from models.apart import CACHED, EMPTY, ORIGINAL, PACKED, Counted, Turn, Waiting, at_once, called, leave, wait
+from models.apart import CACHED, EMPTY, ORIGINAL, PACKED, Counted, Turn, Waiting, at_once, attend, called, leave, wait
 from onnxfuse.model import io
 from onnxfuse.runtime.cuda import device_count
 from onnxfuse.verification.inputs import cases, input_specs
@@ -108,7 +107,7 @@ def compare(
         turn()
         found = {kind: list[Start]() for kind in (ORIGINAL, PACKED, EMPTY, CACHED)}
         for kind, one in waiting:
-            found[kind].append(Start(**json.loads(one.result().splitlines()[-1])))
+            found[kind].append(Start(**one.result()))
     return {kind: _median(all_of) for kind, all_of in found.items()}
 
 
@@ -143,8 +142,8 @@ def main(
 ) -> None:
     """Time starts and print a table, then what is asked of them."""
     if one is not None:
-        click.echo(json.dumps(asdict(started(Path(one[0]), Path(one[1]), fused=one[2] != ORIGINAL))))
-        leave()
+        attend()
+        leave(asdict(started(Path(one[0]), Path(one[1]), fused=one[2] != ORIGINAL)))
     if not names:
         raise click.UsageError("give models by name, or files of exports")
     free: SimpleQueue[int] = SimpleQueue()

@@ -1,6 +1,8 @@
 """The figures of the pages: measured once for each commit, kept with where and when, and what the tables say."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -63,14 +65,14 @@ class Pretended:
             raise ClickException("row ends with -9:\n")
         self.happened.say("prepared", self.job, self.card)
 
-    def result(self) -> str:
-        """Its values, after whatever else it prints."""
+    def result(self) -> dict[str, Any]:
+        """Its values."""
         self.happened.say("timed", self.job, self.card)
         time.sleep(0.01)
         self.happened.say("done", self.job, self.card)
         if self.job.row in self.happened.fails:
             raise ClickException("row ends with 1:\nTraceback\nout of memory\n")
-        return f"a warning\n{json.dumps(VALUES)}\n"
+        return VALUES
 
     def end(self) -> None:
         """End it."""
@@ -215,21 +217,39 @@ def test_a_row_that_does_not_get_ready_is_ended(tmp_path: Path) -> None:
 
 
 def test_a_process_prepares_and_waits_for_its_turn(tmp_path: Path) -> None:
-    """It goes on at a word; one that ends before is told with its last words, and one that nobody waits for ends."""
-    code = "from models.apart import wait; print('noise'); wait(); open({!r}, 'w'); print('found')"
+    """It goes on at a word, whatever else is printed and whichever child outlives it."""
     here = tmp_path / "timed"
-    waiting = Waiting([sys.executable, "-c", code.format(str(here))], 0)
+    code = f"""
+import subprocess, sys
+from models.apart import attend, leave, wait
+attend()
+print("noise")
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+wait()
+open({str(here)!r}, "w")
+print("more noise")
+leave({{"found": child.pid}})
+"""
+    waiting = Waiting([sys.executable, "-c", code], 0)
     waiting.prepared()
     assert not here.exists()
-    assert waiting.result().split() == ["found"]
+    begun = time.monotonic()
+    found = waiting.result()
+    assert time.monotonic() - begun < 30
+    os.kill(found["found"], signal.SIGKILL)
     assert here.exists()
+
+
+def test_a_process_that_waits_for_nobody_ends() -> None:
+    """And one that fails before its turn is told with its last words."""
     broken = Waiting([sys.executable, "-c", "raise SystemExit('no memory')"], 0)
     with pytest.raises(ClickException, match="ends with 1:\nno memory"):
         broken.prepared()
-    alone = [sys.executable, "-c", code.format(str(tmp_path / "never"))]
-    done = subprocess.run(alone, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    code = "from models.apart import leave, wait; wait(); leave(1)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr.strip()) == (1, "what waited for this process has ended")
-    assert not (tmp_path / "never").exists()
 
 
 def test_what_there_is_not_is_told(tmp_path: Path) -> None:
@@ -284,3 +304,5 @@ def test_what_a_command_prints_is_kept_from_where_the_page_wants_it() -> None:
     assert found == {"command": commands[-1], "text": "two\n[more rows]"}
     rows: Rows = {"outputs": {"bench": Row(Stamp("2026-11-20", "abc", **MACHINE), 1, found)}}
     assert f"$ {commands[-1]}\ntwo\n[more rows]\n" in tables.TABLES["bench"](rows)
+    with pytest.raises(ClickException, match=r"^python -c 'raise SystemExit\(4\)': ends with 4$"):
+        printed_row(["python -c 'raise SystemExit(4)'"])
