@@ -381,7 +381,7 @@ def test_what_stands_in_gives_the_same_bits(case, aligned):
     others = list(kernels.stand_ins(fused, shapes, aligned, kernels.arch_of(0)))
     assert others
     found = []
-    for plan in (own, *others):
+    for plan in (own, *others[:: max(1, len(others) // 5)]):
         kinds = zip(own.output_shapes, fused.outputs, strict=True)
         results = [DeviceBuffer(s, ops.NUMPY[t], aligned) for s, t in kinds]
         launch(plan, [b.address for b in (*sources, *results)])
