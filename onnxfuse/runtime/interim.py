@@ -20,6 +20,7 @@ class Interim:
     def __init__(self, op: FusedOp, ahead: Ahead) -> None:
         self.op, self.ahead = op, ahead
         self.serving: dict[Asked, tuple[Launch, Future[LaunchPlan | None]]] = {}
+        self.compiling: dict[tuple[kernels.KernelSource, int], Future[LaunchPlan | None]] = {}
 
     def known(self, asked: Asked) -> Launch | None:
         """Return the launch that serves these shapes, None where their own kernel is there or nothing serves."""
@@ -29,13 +30,17 @@ class Interim:
     def instead(self, plan: LaunchPlan, asked: Asked, tuning: Tuning) -> Launch | None:
         """Return a launch that serves while another thread compiles the kernels of `plan`; None where there is none."""
         shapes, aligned, device = asked
-        if _is_there(plan, device):
+        compiled = self.compiling.get((plan.kernel, device))
+        # One that is not there though it was compiled is told by whoever loads it.
+        if _is_there(plan, device) or (compiled is not None and compiled.done()):
             return None
         for other in kernels.stand_ins(self.op, shapes, aligned, kernels.arch_of(device)):
             # Memory that one launch hands on to the next would go with a launch that is not kept.
             if _is_there(other, device) and not any(p.scratch_bytes and not p.passing for p in (other, *other.then)):
                 launch = replace(load(other, device), interim=True)
-                compiled = self.ahead.compiled(self.op, shapes, aligned, device, tuning)
+                if compiled is None:
+                    compiled = self.ahead.compiled(self.op, shapes, aligned, device, tuning)
+                    self.compiling[plan.kernel, device] = compiled
                 self.serving = {k: one for k, one in self.serving.items() if not one[1].done()}
                 self.serving[asked] = launch, compiled
                 return launch

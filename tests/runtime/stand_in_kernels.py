@@ -29,6 +29,13 @@ MAP_BYTES = 128
 PARAMETERS = b"the parameters!!"
 
 
+class _Kernel(SimpleNamespace):
+    """One of an op for its shapes, by the number of the variant."""
+
+    def __hash__(self) -> int:
+        return hash((self.op.name, self.inputs, self.aligned, self.number))
+
+
 @dataclass
 class StandInKernels:
     """Has the functions of `onnxfuse.kernels` that the runtime calls, and remembers what it was asked."""
@@ -105,7 +112,7 @@ class StandInKernels:
         outputs = tuple(y.shape for y in _evaluate(op, zeros))
         blocks = max(-(-math.prod(s) // self.block[0]) for s in outputs)
         one = SimpleNamespace(
-            kernel=SimpleNamespace(op=op, inputs=shapes, outputs=outputs, aligned=aligned, number=number),
+            kernel=_Kernel(op=op, inputs=shapes, outputs=outputs, aligned=aligned, number=number),
             grid=(blocks, 1, 1),
             block=self.block,
             shared_bytes=self.shared_bytes,

@@ -11,6 +11,7 @@ import pytest
 from onnxfuse import kernels, runtime
 from onnxfuse.kernels import Arch
 from onnxfuse.kernels.launch_plan import Tile
+from onnxfuse.model.errors import KernelError
 from onnxfuse.runtime import ahead, loader
 from onnxfuse.runtime.ahead import Ahead
 from onnxfuse.runtime.variants import Variants
@@ -78,6 +79,41 @@ def test_a_kernel_of_the_same_bits_serves_until_the_own_one_is_there(monkeypatch
     while (last := plan(few, True, 0, None)).interim:
         time.sleep(0.01)
     assert (last.grid, last.parameters) == (own.grid, own.parameters)
+
+
+def test_a_kernel_that_does_not_compile_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the next run of its shape: nothing else serves for good."""
+    compiler = Compiler(monkeypatch)
+    fused, shapes, plan = gelu(2048, waits=False)
+    plan(shapes, True, 0, None)
+    few = ((200, 256), *shapes[1:])
+    own = kernels.plan(fused, few, True, H200).kernel
+    compile_all = compiler.compile
+
+    def refuses(kernel: kernels.KernelSource, arch: Arch) -> bytes:
+        if kernel == own:
+            raise KernelError("NVRTC does not compile it", "")
+        return compile_all(kernel, arch)
+
+    monkeypatch.setattr(kernels, "compile", refuses)
+    monkeypatch.setattr(compiler, "compile", refuses)
+    assert plan(few, True, 0, None).interim
+    for thread in threading.enumerate():
+        if thread.name == "onnxfuse compiles":
+            thread.join(20)
+    with pytest.raises(KernelError, match="does not compile"):
+        plan(few, True, 0, None)
+
+
+def test_shapes_of_one_kernel_wait_for_it_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = Compiler(monkeypatch)
+    _, shapes, plan = gelu(2048, waits=False)
+    plan(shapes, True, 0, None)
+    for rows in (200, 210):
+        assert plan(((rows, 256), *shapes[1:]), True, 0, None).interim
+    compiler.let.set()
+    while any(plan(((rows, 256), *shapes[1:]), True, 0, None).interim for rows in (200, 210)):
+        time.sleep(0.01)
 
 
 def test_a_run_that_waits_has_its_own_kernel_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
