@@ -136,6 +136,7 @@ def _write(graph: Graph, chosen: Mapping[Node, Form]) -> None:
     for value in made:
         _take_over(graph, to, value)
     have = set(made)
+    outer = {inner: node for node, its in chosen.items() for inner in its.inner}
     for node, its in chosen.items():
         new: list[NodeProto] = []
         for value in its.reads:
@@ -149,7 +150,7 @@ def _write(graph: Graph, chosen: Mapping[Node, Form]) -> None:
                 new += _turned(to, value)
         new += its.write(to)
         for value in its.makes:
-            if _wanted_first(graph, chosen, value):
+            if _wanted_first(graph, chosen, outer, value):
                 new += _turned_back(to, value)
         graph.replace([*its.inner, node], [Node(p) for p in new])
     graph.remove_dead()
@@ -168,11 +169,10 @@ def _take_over(graph: Graph, to: Writer, value: str) -> None:
             graph.replace([node], [Node(make_node("Identity", [to.names[value]], [output]))])
 
 
-def _wanted_first(graph: Graph, chosen: Mapping[Node, Form], value: str) -> bool:
+def _wanted_first(graph: Graph, chosen: Mapping[Node, Form], outer: Mapping[Node, Node], value: str) -> bool:
     """Return whether something that stays channels first reads a value that is made channels last."""
     if graph.is_output(value):
         return True
-    outer = {inner: node for node, its in chosen.items() for inner in its.inner}
     readers = (outer.get(n, n) for n in graph.readers(value))
     return any(n not in chosen or value not in chosen[n].reads for n in readers)
 
