@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import onnx
-from onnx import TensorProto
+from onnx import ModelProto, TensorProto
 
 from onnxfuse.model.external import SMALL, is_external
 from onnxfuse.model.inference import ContradictionError, infer_shapes
@@ -101,9 +102,12 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
     alone knows has no type here, and what is declared counts where inference says nothing else; but for the names of
     extents that outputs declare.
     """
+    return _typed(shell(model))
+
+
+def _typed(light: onnx.ModelProto) -> onnx.ModelProto:
     from onnxfuse.model import dims, lenient
 
-    light = shell(model)
     _forget_labels(light.graph)
     taken = _stand_in(light.graph, opset_of(light))
     try:
@@ -114,6 +118,16 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
         graph.node[i].CopyFrom(node)
     dims.refine(inferred)
     return inferred
+
+
+def inferred(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return what `infer` does, to be read alone: of the model that was last asked for it is there already."""
+    return _inferred(shell(model).SerializeToString(deterministic=True))
+
+
+@lru_cache(maxsize=1)
+def _inferred(light: bytes) -> onnx.ModelProto:
+    return _typed(ModelProto.FromString(light))
 
 
 def _forget_labels(graph: onnx.GraphProto, around: Collection[str] = ()) -> None:

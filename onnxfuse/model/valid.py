@@ -14,7 +14,7 @@ from onnx import ModelProto
 from onnxfuse.model import custom_ops, io
 from onnxfuse.model.errors import ModelError
 from onnxfuse.model.inference import NOT_VALID
-from onnxfuse.model.types import first_line, infer, shell
+from onnxfuse.model.types import first_line, inferred, shell
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def unreadable(model: ModelProto) -> str | None:
 def complaint(model: ModelProto) -> str | None:
     """Return what `onnx.checker` with its full check says against `model`, whose weights are not looked at."""
     try:
-        onnx.checker.check_model(infer(model), full_check=True)
+        onnx.checker.check_model(inferred(model), full_check=True)
     except NOT_VALID as error:
         return first_line(error)
     return None
