@@ -105,6 +105,7 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
 
     light = shell(model)
     _forget_labels(light.graph)
+    dims.rename(light.graph)
     taken = _stand_in(light.graph, opset_of(light))
     try:
         inferred = infer_shapes(light, strict=True)
