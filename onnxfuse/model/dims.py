@@ -14,9 +14,9 @@ import numpy as np
 import onnx
 from onnx import NodeProto, numpy_helper
 
-from onnxfuse.model.extents import Shape, broadcast, equal, exact, quotient, smaller, steps, times, where
+from onnxfuse.model.extents import Shape, broadcast, equal, exact, quotient, reduced, smaller, steps, times, where
 from onnxfuse.model.inference import infer_node
-from onnxfuse.model.types import INVENTED, Dim, ValueType, is_unknown, type_of, value_info, value_types
+from onnxfuse.model.types import INVENTED, Dim, ValueType, is_unknown, type_of, value_info, value_types, whole
 
 Numbers = tuple[Dim, ...] | None
 """The elements of an integer vector or scalar; None where one is not known, and for a vector of which nothing is."""
@@ -51,6 +51,18 @@ class _State:
         """Return the constant behind a name as a flat list."""
         array = self.constants.get(name)
         return None if array is None else [int(v) for v in array.reshape(-1)]
+
+
+def rename(graph: onnx.GraphProto) -> None:
+    """Call the extents that `graph` declares by what is left of their expressions: one extent has one name."""
+    for value in (*graph.value_info, *graph.output):
+        for dim in value.type.tensor_type.shape.dim:
+            left = reduced(dim.dim_param) if "//" in dim.dim_param else ""
+            number = whole(left)
+            if number is not None:
+                dim.dim_value = number
+            elif left:
+                dim.dim_param = left
 
 
 def refine(model: onnx.ModelProto) -> None:

@@ -80,6 +80,50 @@ def quotient(source: Shape, divisor: Sequence[Dim]) -> Dim:
     return "*".join(sorted(parts, key=lambda f: not f.startswith(INVENTED)))
 
 
+def reduced(name: str) -> str:
+    """Return the name of an extent; of a quotient whose divisor cancels, what is left.
+
+    Torch's exporter names extents by the expressions that the program computed them by.
+
+    >>> reduced("((sequence*batch)//batch)"), reduced("((s**2)//s)"), reduced("((s + 1)//s)")
+    ('sequence', 's', '((s + 1)//s)')
+    """
+    above, slashes, below = (part.strip() for part in _bare(name).partition("//"))
+    if not slashes or any(part.count("(") != part.count(")") for part in (above, below)) or "//" in below:
+        return name
+    if _bare(below) == below and "*" in below.replace("**", "^"):  # a // b * c is a product
+        return name
+    left = quotient(_powers(above), _powers(below))
+    return name if left is None else str(left)
+
+
+def _bare(name: str) -> str:
+    """Return an expression without the brackets around all of it."""
+    while name.startswith("(") and name.endswith(")"):
+        depth, last = 0, len(name) - 1
+        for place, letter in enumerate(name):
+            depth += (letter == "(") - (letter == ")")
+            if depth == 0 and place < last:
+                return name
+        name = name[1:-1].strip()
+    return name
+
+
+def _powers(product: str) -> tuple[Dim, ...]:
+    """Return the factors of a product, a power as so many."""
+    found: list[Dim] = []
+    for factor in factors(_bare(product).replace("**", "^")):
+        base, power, exponent = _bare(factor).partition("^")
+        count = whole(exponent) if power else 1
+        plain = base.isidentifier() and count is not None and count <= MOST
+        found += [base] * (count or 0) if plain else [factor.replace("^", "**")]
+    return tuple(found)
+
+
+MOST = 8
+"""Factors that a power is written out as: one for each axis of a tensor."""
+
+
 def _product(shape: Sequence[Dim]) -> tuple[int, Counter[str]] | None:
     number, names = 1, Counter[str]()
     for extent in shape:

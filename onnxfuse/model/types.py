@@ -109,6 +109,7 @@ def _typed(light: onnx.ModelProto) -> onnx.ModelProto:
     from onnxfuse.model import dims, lenient
 
     _forget_labels(light.graph)
+    dims.rename(light.graph)
     taken = _stand_in(light.graph, opset_of(light))
     try:
         inferred = infer_shapes(light, strict=True)

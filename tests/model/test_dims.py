@@ -1,11 +1,12 @@
 """Extents are carried through the arithmetic that exporters write on shapes."""
 
 import numpy as np
+import onnx
 import pytest
 
 import onnxfuse
 from onnxfuse.model import types
-from onnxfuse.model.extents import broadcast, quotient
+from onnxfuse.model.extents import broadcast, quotient, reduced
 from onnxfuse.model.types import Dim
 from tests.rewrite.small import assert_same_numbers, ops, optimize, parse, run
 
@@ -240,3 +241,27 @@ def test_what_is_flattened_has_as_many_elements(axis: int, flat: tuple[Dim, ...]
     """Either side of a Flatten is the product of its extents, whatever their names."""
     text = f"g (float[N,196,512] x) => (float[A,B] y) {{ f = Flatten <axis = {axis}> (x)  y = Identity (f) }}"
     assert shapes(text)["f"] == flat
+
+
+@pytest.mark.parametrize(
+    ("name", "left"),
+    [
+        ("((sequence*batch)//batch)", "sequence"), ("((sequence**2)//sequence)", "sequence"), ("(8*N)//8", "N"),
+        ("(4*b*s)//(2*s)", "2*b"), ("(a*b)//(b*a)", "1"), ("((a+b)*c)//c", "(a+b)"),
+        # What does not come out, or is no quotient of two products, keeps its name.
+        ("((s + 1)//s)", "((s + 1)//s)"), ("7*b//2", "7*b//2"), ("a*b*c//c*b", "a*b*c//c*b"), ("(a)//(b)", "(a)//(b)"),
+        ("((s//2)//s)", "((s//2)//s)"), ("a*c//c + 1", "a*c//c + 1"), ("a//0", "a//0"), ("a//", "a//"), ("s", "s"),
+    ],
+)  # fmt: skip
+def test_a_quotient_is_called_what_is_left_of_it(name: str, left: str) -> None:
+    """As torch's exporter names what a program divided again."""
+    assert reduced(name) == left
+
+
+def test_one_extent_has_one_name_whatever_an_exporter_declared() -> None:
+    """The scores of an attention over a sequence: both of their extents are its length."""
+    text = """g (float[B,S] x) => (float[B,Q] y) <float zero = {0}> { a = Relu (x)  y = Add (a, zero) }"""
+    model = parse(text)
+    model.graph.value_info.append(onnx.helper.make_tensor_value_info("a", 1, ["B", "((S**2)//S)"]))
+    inferred = types.value_types(types.infer(model).graph)
+    assert inferred["a"].shape == ("B", "S")

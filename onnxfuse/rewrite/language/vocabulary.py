@@ -12,6 +12,7 @@ from onnx import TensorProto
 from onnxfuse.model.graph import Graph
 from onnxfuse.rewrite.match.cause import Cause
 from onnxfuse.rewrite.match.match import Bound, Match
+from onnxfuse.rewrite.simplify.indices import in_order
 from onnxfuse.rewrite.simplify.mask_facts import Seen, covers, diagonal, everywhere
 from onnxfuse.rewrite.simplify.shrink_masks import is_finite
 
@@ -51,6 +52,11 @@ def _finite(graph: Graph, match: Match, name: str) -> Cause | None:
     return None if known else Cause("finite", _shown(match, name))
 
 
+def _counted(graph: Graph, match: Match, name: str) -> Cause | None:
+    value = match.values[name]
+    return None if isinstance(value, str) and in_order(graph, value) else Cause("counted", _shown(match, name))
+
+
 def _rank(graph: Graph, match: Match, name: str) -> int | None:
     shape = shape_of(graph, match.values[name])
     return None if shape is None else len(shape)
@@ -85,7 +91,8 @@ def _value(graph: Graph, match: Match, label: str) -> Values:
     if isinstance(found, str) and label in match.values:
         found = graph.constant(found) if graph.element_count(found) == 1 else None
     if isinstance(found, np.ndarray):
-        return float(found.reshape(-1)[0]) if found.size == 1 else None
+        one = found.reshape(-1)[0] if found.size == 1 else None
+        return None if one is None else int(one) if np.issubdtype(found.dtype, np.integer) else float(one)
     if isinstance(found, list):
         return tuple(v for v in found if isinstance(v, int | float)) if found else None
     return found if isinstance(found, int | float | str) else None
@@ -114,6 +121,9 @@ def _diagonal(graph: Graph, match: Match, mask: str, scores: str) -> Seen | None
 
 TESTS: dict[str, Entry] = {
     "const": Entry(_const, ("value", "..."), "const(a, b, ...): each is a weight or a constant"),
+    "counted": Entry(
+        _counted, ("value",), "counted(i): its elements are known to be 0, 1, 2 and so on, as they lie in memory"
+    ),
     "finite": Entry(_finite, ("value",), "finite(mask): its elements are known to be numbers, none of them infinite"),
 }
 """Conditions by themselves: the meaning returns why it does not hold, or None."""

@@ -29,6 +29,7 @@ TEXTS = {
     "label": "{subject} is not known",
     "excluded": "{subject}; the rule leaves that alone",
     "finite": "'{subject}' is not known to be finite",
+    "counted": "'{subject}' is not known to count from 0 as it lies in memory",
 }
 """What each kind says. Other kinds (no kernel, too little, slower, ...) say what they saw."""
 
@@ -41,7 +42,7 @@ SPELLINGS = frozenset({
 })  # fmt: skip
 """The kinds of what does not stand as a pattern has it."""
 
-CONDITIONS = COMPARED | {"label", "excluded", "finite", "quantized", "not constant", "none of"}
+CONDITIONS = COMPARED | {"label", "excluded", "finite", "counted", "quantized", "not constant", "none of"}
 """The kinds that a rule's conditions give."""
 
 

@@ -2,6 +2,8 @@
 
 Exporters write the target of a Reshape as a Concat of extents that they ask for on the way. Where each extent of the
 result is a number, or that of the operand at the same axis, the target is a constant: 0 stands for the operand's own.
+`allowzero`, which torch's exporter of today writes on every Reshape, is for targets with an extent of no elements:
+without one it says nothing, and is left out, so that a Reshape is the same whoever wrote it.
 """
 
 import math
@@ -18,7 +20,10 @@ def fix_targets(graph: Graph) -> bool:
     """Give every Reshape and Expand whose target is known by its types a constant one."""
     changed = False
     for node in list(graph.nodes):
-        if node.op not in TARGETS or node.domain or len(node.inputs) != 2 or graph.is_constant(node.inputs[1]):
+        if node.op not in TARGETS or node.domain or len(node.inputs) != 2:
+            continue
+        if graph.is_constant(node.inputs[1]):
+            changed |= _plain(graph, node)
             continue
         source, result = graph.type(node.inputs[0]).shape, graph.type(node.outputs[0]).shape
         if source is None or result is None:
@@ -28,14 +33,27 @@ def fix_targets(graph: Graph) -> bool:
             continue
         name = graph.fresh(f"{node.outputs[0]}.target")
         graph.add_constant(name, np.asarray(target, np.int64))
-        new = onnx.NodeProto()
-        new.CopyFrom(node.proto)
-        new.input[1] = name
-        if node.written.get("allowzero"):  # a 0 of the new target is a copy
-            set_attribute(new, "allowzero", None)
-        graph.replace([node], [Node(new)])
+        _write(graph, node, name)  # a 0 of the new target is a copy
         changed = True
     return changed
+
+
+def _plain(graph: Graph, node: Node) -> bool:
+    """Leave `allowzero` out where the constant target has no 0; return whether it did."""
+    target = graph.constant(node.inputs[1]) if node.written.get("allowzero") else None
+    if target is None or not target.all():
+        return False
+    _write(graph, node, node.inputs[1])
+    return True
+
+
+def _write(graph: Graph, node: Node, target: str) -> None:
+    new = onnx.NodeProto()
+    new.CopyFrom(node.proto)
+    new.input[1] = target
+    if node.written.get("allowzero"):
+        set_attribute(new, "allowzero", None)
+    graph.replace([node], [Node(new)])
 
 
 def reshaped(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> list[int] | None:

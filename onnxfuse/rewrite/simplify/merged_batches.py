@@ -285,7 +285,7 @@ def _shape_of_merged(graph: Graph, merge: _Merge, node: Node, source: str) -> li
 
 
 def _is_reshape(node: Node) -> bool:
-    return node.op == "Reshape" and not node.domain and not node.written.get("allowzero")
+    return node.op == "Reshape" and not node.domain  # whatever allowzero says: types tell what it makes
 
 
 def _axis(graph: Graph, node: Node, rank: int) -> int:

@@ -27,3 +27,34 @@ def test_a_target_that_the_types_tell_is_a_constant(allow: int) -> None:
         )
         np.testing.assert_array_equal(mine[0], theirs[0])
         assert mine[0].shape == (rows, 5, 2, 4)
+
+
+TURNED = """<ir_version: 8, opset_import: ["" : 18]>
+g (float[N,2,3,4] x) => (float[N,2,4,3] y) <int64[3] merge = {-1,3,4}, int64[4] apart = {-1,2,4,3}> {
+  a = Relu (x)  m = Reshape <allowzero = 1> (a, merge)  t = Transpose <perm = [0,2,1]> (m)
+  h = Reshape <allowzero = 1> (t, apart)  y = Neg (h) }"""
+
+
+def test_a_constant_target_without_a_zero_is_the_same_with_allowzero() -> None:
+    """Torch's exporter of today writes allowzero on every Reshape: what moves layouts reads past it."""
+    model, made = parse(TURNED), parse(TURNED)
+    pipeline.run(made, rules=())
+    assert pipeline.count_ops(made) == {"Relu": 1, "Transpose": 1, "Neg": 1}
+    x = np.arange(48, dtype=np.float32).reshape(2, 2, 3, 4) - 20
+    mine, theirs = (
+        onnxruntime.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, {"x": x})
+        for m in (made, model)
+    )
+    np.testing.assert_array_equal(mine[0], theirs[0])
+
+
+EMPTY = """<ir_version: 8, opset_import: ["" : 18]>
+g (float[2,0,4] x) => (float[0,3] y) <int64[2] none = {0,3}> { y = Reshape <allowzero = 1> (x, none) }"""
+
+
+def test_an_extent_of_no_elements_keeps_its_allowzero() -> None:
+    """Without it the 0 would copy the 2 of the operand."""
+    made = parse(EMPTY)
+    pipeline.run(made)
+    session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    assert session.run(None, {"x": np.zeros((2, 0, 4), np.float32)})[0].shape == (0, 3)

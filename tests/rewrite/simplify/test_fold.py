@@ -26,3 +26,13 @@ def test_in_a_branch_it_stays_as_it_is() -> None:
     )
     branches = [a.g for a in onnxfuse.optimize(model).graph.node[0].attribute]
     assert "Gather" in [n.op_type for body in branches for n in body.node]
+
+
+def test_an_activation_of_weights_alone_is_a_weight() -> None:
+    """Torch's newer exporter computes what stands before it, as in tables of positions that an MLP makes (MaxViT)."""
+    model = onnx.parser.parse_model(
+        f"{HEAD} g (float[3] x) => (float[3] y) <float[3] w = {{-1, 2, 3}}> {{ h = Relu(w) y = Add(h, x) }}"
+    )
+    made = onnxfuse.optimize(model)
+    assert [n.op_type for n in made.graph.node] == ["Add"]
+    assert [onnx.numpy_helper.to_array(t).tolist() for t in made.graph.initializer] == [[0, 2, 3]]

@@ -1,5 +1,7 @@
 """Products over merged batch axes run over the axes themselves, and compute the same."""
 
+import re
+
 import pytest
 
 from onnxfuse.model.graph import Graph
@@ -90,6 +92,19 @@ def test_attention_is_one_op(text: str) -> None:
     left = fuses(text)
     assert sum("Softmax" in op and op.count("MatMul") == 2 for op in left) == 1, left
     assert "Softmax" not in left
+
+
+@pytest.mark.parametrize("text", [BLOOM, FAIRSEQ], ids=["apart for the mask", "merged all the way"])
+def test_allowzero_on_a_computed_target_changes_nothing(text: str) -> None:
+    """Torch's exporter of today writes it on every Reshape; the types say what each makes."""
+    newer = re.sub(
+        r"Reshape (\(\w+, (merged|biased|scored|probable|apart|flat)\))", r"Reshape <allowzero = 1> \1", text
+    )
+    assert newer.count("allowzero") > 4
+    model = parse(newer)
+    made, _ = optimize(model, "expand")
+    assert ops(made) == ops(optimize(parse(text), "expand")[0])
+    assert_same_numbers(model, made)
 
 
 TURNED = """<ir_version: 8, opset_import: ["" : 18]> g (float[N,2,S,4] k) => (float[N,2,4,S] y)
