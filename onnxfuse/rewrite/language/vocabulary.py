@@ -91,8 +91,7 @@ def _value(graph: Graph, match: Match, label: str) -> Values:
     if isinstance(found, str) and label in match.values:
         found = graph.constant(found) if graph.element_count(found) == 1 else None
     if isinstance(found, np.ndarray):
-        one = found.reshape(-1)[0] if found.size == 1 else None
-        return None if one is None else int(one) if np.issubdtype(found.dtype, np.integer) else float(one)
+        return float(found.reshape(-1)[0]) if found.size == 1 else None
     if isinstance(found, list):
         return tuple(v for v in found if isinstance(v, int | float)) if found else None
     return found if isinstance(found, int | float | str) else None
