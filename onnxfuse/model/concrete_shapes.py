@@ -33,6 +33,19 @@ def with_sizes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> tuple[onnx.M
     return light, assumed
 
 
+def open_dims(model: onnx.ModelProto) -> tuple[str, ...]:
+    """Return the names of the dimensions of a model's inputs that have no number, INPUT[AXIS] of those without one."""
+    weights = {t.name for t in model.graph.initializer}
+    dims = (
+        d.dim_param or f"{i.name}[{n}]"
+        for i in model.graph.input
+        if i.name not in weights
+        for n, d in enumerate(i.type.tensor_type.shape.dim)
+        if not d.HasField("dim_value")
+    )
+    return tuple(dict.fromkeys(dims))
+
+
 def every_graph(graph: GraphProto) -> Iterator[GraphProto]:
     """Yield `graph` and the bodies of If, Loop and Scan inside it, outer ones first."""
     yield graph

@@ -16,6 +16,7 @@ import onnx
 import onnxruntime
 
 from onnxfuse.model import host
+from onnxfuse.model.concrete_shapes import open_dims
 from onnxfuse.model.external import elements_of
 from onnxfuse.model.fused import DOMAIN, fused_ops, replaced_nodes
 from onnxfuse.model.graph import Node
@@ -111,7 +112,7 @@ def capture(model: onnx.ModelProto, rules: Sequence[str | Path] = ()) -> Capture
         (*found, *placed.waits(names)),
         (*placed.read_at_capture(weights), *placed.random(names)),
         0 if refused else sum(p == CPU for p in placed.providers.values()),
-        _open_dims(model),
+        open_dims(model),
         {"onnxruntime": onnxruntime.__version__},
     )
 
@@ -348,15 +349,3 @@ def host_inputs(opened: onnxruntime.InferenceSession) -> tuple[str, ...]:
     """Return the inputs of a session that it reads on the CPU."""
     told = zip(opened.get_inputs(), opened.get_input_memory_infos(), strict=True)
     return tuple(i.name for i, where in told if where.name == "Cpu")
-
-
-def _open_dims(model: onnx.ModelProto) -> tuple[str, ...]:
-    weights = {t.name for t in model.graph.initializer}
-    dims = (
-        d.dim_param or f"{i.name}[{n}]"
-        for i in model.graph.input
-        if i.name not in weights
-        for n, d in enumerate(i.type.tensor_type.shape.dim)
-        if not d.HasField("dim_value")
-    )
-    return tuple(dict.fromkeys(dims))

@@ -9,6 +9,7 @@ import onnxruntime
 
 from onnxfuse.kernels import arch_of
 from onnxfuse.kernels.dump import dump as dump_ops
+from onnxfuse.model.concrete_shapes import open_dims
 from onnxfuse.model.counted import agreeing, counted
 from onnxfuse.model.custom_ops import found
 from onnxfuse.model.errors import DeviceError, ModelError
@@ -124,8 +125,8 @@ def session(
 def _takes_many_shapes(model: onnx.ModelProto) -> bool:
     """Return whether an input is declared with an extent that is no number, or without a shape."""
     fixed = {w.name for w in model.graph.initializer}
-    tensors = [i.type.tensor_type for i in model.graph.input if i.name not in fixed]
-    return any(not t.HasField("shape") or any(not d.HasField("dim_value") for d in t.shape.dim) for t in tensors)
+    shapeless = (not i.type.tensor_type.HasField("shape") for i in model.graph.input if i.name not in fixed)
+    return bool(open_dims(model)) or any(shapeless)
 
 
 def _default_providers() -> list[Provider]:
