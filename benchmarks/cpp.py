@@ -2,9 +2,9 @@
 
 Latency: the exported folder in a C++ process (examples/cpp/worker.cpp) beside `onnxfuse.session` with the same kernel
 pack in this one, inputs and outputs bound on the GPU, in turns; without and with a CUDA graph. Host: microseconds until
-a node of one launch is enqueued, with ONNX Runtime's own share, beside a session in which ONNX Runtime's kernels do the
-same nodes. Start: seconds from the start of a C++ process to its first answer, fused beside the original. All are
-medians. Needs a GPU, g++ and cmake.
+a node of one launch is enqueued, with ONNX Runtime's own share; the same node of no elements, which launches nothing;
+and a session in which ONNX Runtime's kernels do the same nodes. Start: seconds from the start of a C++ process to its
+first answer, fused beside the original. All are medians. Needs a GPU, g++ and cmake.
 """
 
 import argparse
@@ -30,6 +30,7 @@ CASES = {"bert_base": ({"batch": 1, "sequence": 128},), "resnet50": ({"batch": 1
 ROUNDS, RUNS, WARM_UP = 15, 100, 30
 NODES = (100, 300)
 """Of the chains from whose times the host's share of a node follows."""
+FUSED, NO_LAUNCH, THEIRS = "fused", "fused, no elements", "ONNX Runtime's own"
 STARTS = 5
 LIBRARY, MODEL, PACK = "1/libonnxfuse.so", "1/model.onnx", "1/model.onnx.kernels"
 
@@ -73,8 +74,8 @@ def in_turns(programs: Path, folder: Path, feeds: Mapping[str, Any], *, graph: b
 
 
 def chain(nodes: int) -> onnx.ModelProto:
-    """Return so many layer normalizations in a row, of 64 elements: each is an op of one launch."""
-    value = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 64]) for n in ("v0", f"v{nodes}")]
+    """Return so many layer normalizations in a row, of `rows` x 64 elements: each is an op of one launch."""
+    value = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["rows", 64]) for n in ("v0", f"v{nodes}")]
     names = [f"v{n}" for n in range(nodes + 1)]
     norms = [helper.make_node("LayerNormalization", [a, "g", "b"], [b]) for a, b in itertools.pairwise(names)]
     weights = [
@@ -85,20 +86,20 @@ def chain(nodes: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def enqueued(programs: Path, folder: Path) -> tuple[float, float]:
-    """Return the microseconds of the host for a node, by the fused ops and by ONNX Runtime's own kernels."""
-    x = np.linspace(-1, 1, 64, dtype=np.float32).reshape(1, 64)
-    spent: dict[bool, list[float]] = {True: [], False: []}
+def enqueued(programs: Path, folder: Path) -> dict[str, float]:
+    """Return the microseconds of the host for a node: fused, fused without a launch, by ONNX Runtime's own kernels."""
+    row = np.linspace(-1, 1, 64, dtype=np.float32).reshape(1, 64)
+    kinds = {FUSED: (True, row), NO_LAUNCH: (True, row[:0]), THEIRS: (False, row)}
+    spent: dict[str, list[float]] = {kind: [] for kind in kinds}
     for nodes in NODES:
-        place = exported(chain(nodes), folder / f"chain{nodes}", {})
-        for fused, mine in spent.items():
+        place = exported(chain(nodes), folder / f"chain{nodes}", {"rows": (1, 1)})
+        for kind, (fused, x) in kinds.items():
             model = place / "served" / MODEL if fused else place / "original.onnx"
             with Worker(programs, model, place / "served" / LIBRARY if fused else None) as worker:
                 worker.run([x])
                 worker.times(RUNS, waited=False)
-                mine.append(float(np.median(worker.times(10 * RUNS, waited=False))))
-    ours, theirs = ((mine[1] - mine[0]) / (NODES[1] - NODES[0]) for mine in spent.values())
-    return ours, theirs
+                spent[kind].append(float(np.median(worker.times(10 * RUNS, waited=False))))
+    return {kind: (mine[1] - mine[0]) / (NODES[1] - NODES[0]) for kind, mine in spent.items()}
 
 
 def started(programs: Path, folder: Path, feeds: Mapping[str, Any]) -> tuple[float, float]:
@@ -125,8 +126,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)
         programs = build(root / "built")
-        ours, theirs = enqueued(programs, root)
-        print(f"host, a node of one launch: {ours:.2f} us; ONNX Runtime's own kernels {theirs:.2f} us", flush=True)
+        host = enqueued(programs, root)
+        print("host, a node: " + ", ".join(f"{kind} {us:.2f} us" for kind, us in host.items()), flush=True)
         print(f"\n{'model':32}{'C++':>10}{'Python':>10}{'C++ / Python':>14}  bit-equal", flush=True)
         for name in asked.models:
             cases = CASES[name]
