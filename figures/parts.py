@@ -218,6 +218,26 @@ MODELS: Mapping[str, Mapping[str, Any]] = dict([
     ("mlp float16, 4096 rows", {"name": "mlp", "dtype": "float16", "batch": 4096}),
 ])  # fmt: skip
 
+
+def _others(name: str, batch: int, rows: str = "images") -> tuple[str, Mapping[str, Any]]:
+    return f"{name}, {batch} {rows if batch > 1 else rows.removesuffix('s')}", {
+        "name": name, "dtype": "float16", "batch": batch,
+    }  # fmt: skip
+
+
+OTHERS: Mapping[str, Mapping[str, Any]] = dict([
+    _others("timm:resnest50d", 32), _others("timm:pvt_v2_b1", 32), _others("workload:segformer", 8),
+    _others("timm:coatnet_0_rw_224", 32), _others("torchvision:maxvit_t", 32), _others("timm:levit_256", 32),
+    _others("timm:mixer_b16_224", 32), _others("workload:rrdb", 8), _others("workload:r3d_18", 8, "clips"),
+    _others("workload:hifi_gan", 1, "spectrograms"), _others("workload:hifi_gan", 8, "spectrograms"),
+    _others("workload:wav2vec2", 1, "seconds"), _others("workload:bilstm", 8, "texts"),
+    _others("workload:dlrm", 2048, "rows"), _others("workload:dlrm", 256, "rows"),
+    _others("workload:llama_decode", 1, "tokens"), _others("workload:llama_decode", 8, "tokens"),
+    _others("workload:llama_prefill", 4, "texts"), _others("workload:bloom", 4, "texts"),
+    _others("workload:modernbert", 8, "texts"),
+])  # fmt: skip
+"""Models of other kinds, of which each has shown something that was slow."""
+
 PARTS: Mapping[str, Part] = {
     "models": Part(MODELS, model_row, 60, 7),
     "cnns": Part(
@@ -227,6 +247,8 @@ PARTS: Mapping[str, Part] = {
     "start": Part({name: {"name": name} for name in ("bert_base", "resnet50", "vit_b_16", "gpt2")}, start_row, 60, 6),
     "shapes": Part({"bert_base": {"name": "bert_base"}}, shapes_row, 60, 35),
     "compiled": Part(MODELS, compiled_row, 90, 4),
+    "others": Part({name: {**row, "launches": False} for name, row in OTHERS.items()}, model_row, 90, 7),
+    "others_compiled": Part(OTHERS, compiled_row, 120, 4),
     "strict": Part({"resnet50, 32 images": {"name": "resnet50", "batch": 32}}, strict_row, 30, 10),
     "outputs": Part(OUTPUTS, printed_row, 20, 30),
     "rules": Part(

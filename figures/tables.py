@@ -121,12 +121,12 @@ def _times(row: Row, *, name: bool = True) -> tuple[str, str, str]:
     return f"{best:.0f}{shown}", f"**{row.values['fused']:.0f}**", f"**{_over(row):.2f}x**"
 
 
-def _compiled(rows: Rows, name: str) -> str:
-    row = rows.get("compiled", {}).get(name)
+def _compiled(rows: Rows, name: str, part: str = "compiled") -> str:
+    row = rows.get(part, {}).get(name)
     return f"{min(row.values.values()):.0f}" if row is not None else ""
 
 
-COMPILED = "torch.compile"
+COMPILED, OTHERS_COMPILED = "torch.compile", "others_compiled"
 
 
 def _front(rows: Rows) -> str:
@@ -159,6 +159,16 @@ def _cnns(rows: Rows) -> str:
     found = _of(rows, "cnns")
     ordered = dict(sorted(found.items(), key=lambda item: -_over(item[1])))
     return _table(rows, ordered, ("model", "ORT + CUDA graph", "ORT best", "fused", "over ORT best"), cells)
+
+
+def _others(rows: Rows) -> str:
+    def cells(name: str, row: Row) -> Sequence[str]:
+        model, _, size = name.partition(", ")
+        best, fused, over = _times(row)
+        return (model.partition(":")[2], size, best, _compiled(rows, name, OTHERS_COMPILED), fused, over)
+
+    head = ("model", "input", "ORT best", COMPILED, "fused", "over ORT best")
+    return _table(rows, _of(rows, "others"), head, cells, {COMPILED: _of(rows, OTHERS_COMPILED)})
 
 
 def _strict(rows: Rows) -> str:
@@ -221,7 +231,8 @@ def _printed(part: str, names: Sequence[str] = ()) -> Callable[[Rows], str]:
 
 
 TABLES: Mapping[str, Callable[[Rows], str]] = {
-    "front": _front, "models": _models, "cnns": _cnns, "strict": _strict, "start": _start, "shapes": _shapes,
+    "front": _front, "models": _models, "cnns": _cnns, "others": _others, "strict": _strict,
+    "start": _start, "shapes": _shapes,
     "profile": _printed("outputs", ["profile"]), "bench": _printed("outputs", ["bench"]),
     "tune": _printed("outputs", ["tune"]), "kernels": _printed("kernels"),
 }  # fmt: skip

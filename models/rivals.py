@@ -20,7 +20,7 @@ import numpy as np
 import onnx
 
 import models
-from models import vision
+from models import vision, workloads
 from models.apart import Turn, at_once
 from models.bert import Bert
 from models.gpt2 import Gpt2
@@ -129,6 +129,8 @@ def _warm(calls: Iterable[Callable[[], None]]) -> None:
 
 def _twin(name: str, dtype: str, batch: int, sequence: int) -> tuple[Callable[[], Any], dict[str, Any]]:
     """Return what makes a model as a torch module, and inputs for it."""
+    if workloads.is_workload(name):
+        return lambda: workloads.make(name, batch)[0], workloads.inputs(name, dtype, batch)
     if vision.is_vision(name):
         shape = (batch, 3, vision.side(name), vision.side(name))
         images = np.random.default_rng(0).standard_normal(shape).astype(dtype)

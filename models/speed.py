@@ -1,7 +1,7 @@
 """Time models before and after fusion on the GPU: `python -m models.speed bert_base vit_b_16 resnet50`.
 
-A name is one of the sample models, `torchvision:NAME`, `timm:NAME` or `unet`, or a file; `cnns` stands for a model of
-each common family of convolution nets.
+A name is one of the sample models, `torchvision:NAME`, `timm:NAME`, `unet`, `workload:NAME` of `models.workloads`, or a
+file; `cnns` stands for a model of each common family of convolution nets.
 
 The times are taken as `onnxfuse bench` takes them; what `onnxruntime.transformers.optimizer` makes of the original is
 one more candidate for ONNX Runtime's best. Launches per run are counted by torch's profiler, where torch is installed.
@@ -20,7 +20,7 @@ from rich.table import Table
 
 import models
 import onnxfuse
-from models import rivals, vision
+from models import rivals, vision, workloads
 from models.apart import Turn, at_once
 from models.launches import CUDA, Kernels, kernels_of
 from models.race import Raced, against, race
@@ -43,7 +43,7 @@ class Comparison:
     kernels: tuple[Kernels | None, Kernels | None]
     """Of one run, before and after; None where they were not asked for, and without a GPU or without torch."""
     text: bool
-    """Whether the model reads tokens."""
+    """Whether the model reads as many tokens as were asked for."""
 
     @property
     def medians(self) -> dict[str, float]:
@@ -80,7 +80,7 @@ def compare(
         before, after = (kernels_of(p, feeds, fused=p is fused) if seen else None for p in (original, fused))
         others = {} if refused else {"transformers.optimizer": theirs}
         raced = race(against(original, fused, providers, others=others), feeds, providers, turn)
-    return Comparison(raced, refused, (before, after), "input_ids" in feeds)
+    return Comparison(raced, refused, (before, after), "input_ids" in feeds and not workloads.is_workload(name))
 
 
 def write(name: str, dtype: str, batch: int, sequence: int, path: Path) -> dict[str, Any]:
@@ -88,6 +88,8 @@ def write(name: str, dtype: str, batch: int, sequence: int, path: Path) -> dict[
     if name in models.ARCHITECTURES:
         io.save(models.build(name, dtype=dtype, batch=batch, sequence=sequence), path)
         return models.example_inputs(name, batch=batch, sequence=sequence, dtype=dtype)
+    if workloads.is_workload(name):
+        return workloads.export(name, path, dtype=dtype, batch=batch)
     if vision.is_vision(name):
         vision.export(name, path, dtype=dtype, batch=batch)
         model = io.load(path)
