@@ -84,7 +84,7 @@ LAYERS = (
 
 def timed(layer: Layer, *, variants: bool) -> dict[str, Timed | None]:
     """Return the time of each way, None for a way that there is not or that failed."""
-    watch, rules, found = stopwatch.on_gpu(), rule_file.shipped(), dict[str, Timed | None]()
+    watch, rules, found = stopwatch.on_gpu(), rule_file.by_default(rule_file.shipped()), dict[str, Timed | None]()
 
     def time(work: Work, candidates: Sequence[Candidate]) -> Sequence[Timed]:
         if work.op.rule != "attention":
@@ -147,7 +147,7 @@ ROTATIONS = (Rotation(1, 128, 32, 128), Rotation(1, 512, 32, 128), Rotation(8, 5
 def rotated(rotation: Rotation) -> Sequence[Timed]:
     """Return the time of the fused nodes and of ONNX Runtime's op; raises where the nodes are not one kernel."""
     ours, theirs = (rotation.model(library=library) for library in (False, True))
-    pipeline.run(ours, rule_file.shipped())
+    pipeline.run(ours)
     (op,) = fused_ops(ours).values()
     (node,) = fused_nodes(ours.graph)[op.name]
     work = Work(op, input_shapes(node, every_type(infer(ours).graph)) or (), ours, theirs)
@@ -182,7 +182,7 @@ def main(layers: tuple[Layer, ...], variants: bool, rope: bool) -> None:
     """
     for layer in layers or LAYERS:
         model = layer.model()
-        pipeline.run(model, rule_file.shipped())
+        pipeline.run(model)
         taken = {"attention": "kernel", "library": "library"}[
             next((op.template for op in fused_ops(model).values() if op.rule == "attention"), "library")
         ]

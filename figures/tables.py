@@ -189,14 +189,14 @@ def _start(rows: Rows) -> str:
 
 
 def _shapes(rows: Rows) -> str:
-    """Return a line for each kind of stream; they are one row, measured together."""
-    lines = {
-        kind if kind != ORIGINAL else "ONNX Runtime": Row(row.stamp, 0, values)
-        for row in _of(rows, "shapes").values()
-        for kind, values in sorted(
-            row.values.items(), key=lambda item: [ORIGINAL, PACKED, EMPTY, CACHED].index(item[0])
-        )
-    }
+    """Return a line for each kind of stream of a row, measured together; of ONNX Runtime's own it has one line."""
+    kinds = {ORIGINAL: "ONNX Runtime", PACKED: PACKED, EMPTY: EMPTY, CACHED: CACHED}
+    lines: dict[str, Row] = {}
+    for name, row in _of(rows, "shapes").items():
+        _, comma, how = name.partition(", ")
+        for kind, shown in kinds.items():
+            told = f"{shown}{comma}{how}" if kind != ORIGINAL else shown
+            lines.setdefault(told, Row(row.stamp, 0, row.values[kind]))
 
     def cells(name: str, row: Row) -> Sequence[str]:
         v: Mapping[str, Any] = row.values

@@ -97,6 +97,8 @@ def _facts(one: Rule) -> str:
             kind = "A fusion that ONNX Runtime's own op computes on CUDA."
         case _, _, template:
             kind = f'A fusion; its kernel is made by template `"{template}"`: {kernels.TEMPLATES[template].summary}.'
+    if one.optional:
+        return f"{kind} It is optional: ask for it with `--also {one.name}` {one.optional}."
     return f"{kind} Leave it out with `--skip {one.name}`, apply it alone with `--only {one.name}`."
 
 

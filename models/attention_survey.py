@@ -25,7 +25,7 @@ import onnx
 from onnxfuse.model.errors import DeviceError, ModelError
 from onnxfuse.model.fused import DOMAIN, fused_ops
 from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.language.rule_file import Rule, shipped
+from onnxfuse.rewrite.language.rule_file import Rule, by_default, shipped
 
 try:
     import timm
@@ -413,8 +413,8 @@ def theirs(path: Path, model: Model) -> str:
 
 @cache
 def rules() -> tuple[Rule, ...]:
-    """Return the shipped rules, read once."""
-    return shipped()
+    """Return the shipped rules that apply without being asked for, read once."""
+    return by_default(shipped())
 
 
 def ours(path: Path) -> tuple[int | None, str]:

@@ -9,7 +9,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -103,17 +103,18 @@ def streams(
     batches: int = 32,
     lengths: int = 512,
     seed: int = 1,
+    also: Sequence[str] = (),
     card: int = 0,
     turn: Turn = at_once,
 ) -> Streams:
-    """Return the streams of a model's original and fused form."""
+    """Return the streams of a model's original and fused form; the optional rules `also` apply, too."""
     settings = {"dtype": dtype, "count": count, "batches": batches, "lengths": lengths, "seed": seed}
     ranges = [f"--shape={name}=1..{most}" for name, most in (("batch", batches), ("sequence", lengths))]
     with tempfile.TemporaryDirectory() as folder:
         original, fused, packed = (Path(folder) / n for n in ("a.onnx", "b.onnx", "packed.onnx"))
         model = models.build(name, dtype=dtype)
         io.save(model, original)
-        made = onnxfuse.optimize(model)
+        made = onnxfuse.optimize(model, also=also)
         io.save(made, fused)
         io.save(made, packed)
         del model, made
@@ -144,13 +145,23 @@ def streams(
 @click.option("--batches", default=32, show_default=True, help="Greatest batch.")
 @click.option("--lengths", default=512, show_default=True, help="Greatest length of a sequence.")
 @click.option("--seed", default=1, show_default=True)
+@click.option("--also", metavar="RULE", multiple=True, help="An optional rule; may be repeated.")
 @click.option("--one", nargs=2, type=str, hidden=True, help="FILE KIND: one stream, in this process.")
-def main(name: str, dtype: str, count: int, batches: int, lengths: int, seed: int, one: tuple[str, str] | None) -> None:
+def main(
+    name: str,
+    dtype: str,
+    count: int,
+    batches: int,
+    lengths: int,
+    seed: int,
+    also: tuple[str, ...],
+    one: tuple[str, str] | None,
+) -> None:
     """Run streams and print a table."""
     if one is not None:
         attend()
         leave(asdict(streamed(name, Path(one[0]), dtype, one[1] != ORIGINAL, count, batches, lengths, seed)))
-    found = streams(name, dtype, count, batches, lengths, seed)
+    found = streams(name, dtype, count, batches, lengths, seed, also)
     table = Table(
         "", "extra, ms: median", "99%", "99.9%", "most", "sum, s", "second runs, s", "throughput", "plans", "s",
         "answers", "compiled", box=None,

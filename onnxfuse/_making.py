@@ -27,6 +27,7 @@ def optimize(
     rules: Sequence[str | Path] = (),
     only: Sequence[str] = (),
     skip: Sequence[str] = (),
+    also: Sequence[str] = (),
     guard: bool = False,
     require: Sequence[str] = (),
     tuning: str | Path | None = None,
@@ -45,24 +46,24 @@ def optimize(
     """Return the optimized model; the one given is left as it is.
 
     `model`: a ModelProto, the path of an .onnx file, or an onnx-graphsurgeon Graph. `rules`: folders of rule files
-    beside the shipped ones. `only`, `skip`: names of rules that apply alone, or not at all. `guard`: each fusion is
-    checked by itself on `inputs`, and taken back where it leaves the error budget; a warning names it. `require`: what
-    has to be fused, as `"gemm>=3"` or `"gemm==3"`. `shapes`: numbers for dynamic dimensions, or shapes of inputs, that
-    the model is made for alone. `tuning`: a file of `onnxfuse optimize --tune`, whose times then decide; where they are
-    not of this GPU, driver and ONNX Runtime, a warning says so and the rules decide. `strict_fp32`: no kernel is made
-    that rounds float32 to TF32, and the model says so: `session`, `verify`, `bench` and `profile` then set ONNX
-    Runtime's CUDA option `use_tf32` to 0, without which its own products round. A model that says so keeps to it.
-    `freeze_initializers`: weights that are graph inputs, too, become constants; without it a caller may replace them,
-    and a warning says so. A warning also names what was left alone because an op made of it would not be valid.
-    `precision`: "float16", "bfloat16" or "mixed": converted to that first; what leaves its range, and the fewest nodes
-    without which an output leaves the contract of lower precision, stay float32, and a warning says how many. `inputs`:
-    files or arrays by name to measure that on, by default made-up ones. `tolerance`: the relative RMS error that
-    outputs may have. `io_precision`: the type of float32 inputs and outputs. `keep_fp32`: nodes that stay float32
-    whatever was measured: names, values, operators, or patterns of these. `seconds`: for measuring, and as much for
-    trying what may be converted, by default 300. `custom_ops`: libraries with operators of your own, for ONNX Runtime
-    to load: they tell the types of what these give, and run them for `guard`. `progress`: True shows a bar, False none,
-    None one in a notebook alone; a function is called with each step. The full account is `.lowered` of what
-    `onnxfuse.api.optimizing.optimize` returns.
+    beside the shipped ones. `only`, `skip`: names of rules that apply alone, or not at all. `also`: optional rules,
+    which apply only where they are asked for. `guard`: each fusion is checked by itself on `inputs`, and taken back
+    where it leaves the error budget; a warning names it. `require`: what has to be fused, as `"gemm>=3"` or
+    `"gemm==3"`. `shapes`: numbers for dynamic dimensions, or shapes of inputs, that the model is made for alone.
+    `tuning`: a file of `onnxfuse optimize --tune`, whose times then decide; where they are not of this GPU, driver and
+    ONNX Runtime, a warning says so and the rules decide. `strict_fp32`: no kernel is made that rounds float32 to TF32,
+    and the model says so: `session`, `verify`, `bench` and `profile` then set ONNX Runtime's CUDA option `use_tf32` to
+    0, without which its own products round. A model that says so keeps to it. `freeze_initializers`: weights that are
+    graph inputs, too, become constants; without it a caller may replace them, and a warning says so. A warning also
+    names what was left alone because an op made of it would not be valid. `precision`: "float16", "bfloat16" or
+    "mixed": converted to that first; what leaves its range, and the fewest nodes without which an output leaves the
+    contract of lower precision, stay float32, and a warning says how many. `inputs`: files or arrays by name to measure
+    that on, by default made-up ones. `tolerance`: the relative RMS error that outputs may have. `io_precision`: the
+    type of float32 inputs and outputs. `keep_fp32`: nodes that stay float32 whatever was measured: names, values,
+    operators, or patterns of these. `seconds`: for measuring, and as much for trying what may be converted, by default
+    300. `custom_ops`: libraries with operators of your own, for ONNX Runtime to load: they tell the types of what these
+    give, and run them for `guard`. `progress`: True shows a bar, False none, None one in a notebook alone; a function
+    is called with each step. The full account is `.lowered` of what `onnxfuse.api.optimizing.optimize` returns.
     Raises ModelError for a model or tuning file that is not valid, RuleError for a rule file that is not, UsageError
     for an argument that is not what is expected, RequirementError where less is fused than `require` says, and why.
     """
@@ -80,6 +81,7 @@ def optimize(
         rules=given["rules"],
         only=given["only"],
         skip=given["skip"],
+        also=given["also"],
         require=tuple(requirement(r) for r in given["require"]),
         guard=Guarding(given["inputs"]) if guard else None,
         shapes=given["shapes"] or {},

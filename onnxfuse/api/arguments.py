@@ -304,7 +304,7 @@ def measured(name: str, given: Any) -> Any:
 KINDS: Mapping[str, Reader] = {
     **dict.fromkeys(("model", "original", "fused"), model),
     **dict.fromkeys(("rules", "custom_ops"), paths),
-    **dict.fromkeys(("only", "skip", "require", "names", "archs", "disabled_optimizers", "keep_fp32"), texts),
+    **dict.fromkeys(("only", "skip", "also", "require", "names", "archs", "disabled_optimizers", "keep_fp32"), texts),
     **dict.fromkeys(
         ("guard", "strict_fp32", "freeze_initializers", "isolate", "alone", "time", "cuda_graph", "update", "locked",
          "bench", "use_tf32", "tf32", "ptx", "batch", "browser", "wait_for_kernels"), flag,

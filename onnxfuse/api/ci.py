@@ -12,7 +12,7 @@ from onnxfuse import contract
 from onnxfuse.api import misses, running
 from onnxfuse.api.lowering import lowering
 from onnxfuse.api.optimizing import Optimized, optimize, why
-from onnxfuse.api.options import Options, Progress, find, missed, silent, told
+from onnxfuse.api.options import Options, Progress, missed, must_apply, silent, told
 from onnxfuse.api.running import PROVIDERS, verify
 from onnxfuse.contract import Change, Contract, Entry, Lock, ModelLock
 from onnxfuse.model import io
@@ -175,6 +175,7 @@ def _options(entry: Entry) -> Options:
     return Options(
         rules=entry.rules,
         skip=entry.skip,
+        also=entry.also,
         freeze_initializers=entry.freeze_initializers,
         precision=lowering(
             entry.precision, entry.inputs, entry.tolerance, entry.io_precision, keep_fp32=entry.keep_fp32
@@ -191,11 +192,12 @@ def _chosen(promised: Contract, names: Sequence[str]) -> Contract:
 
 
 def _check_rules(promised: Contract, rules: Mapping[str, tuple[Rule, ...]]) -> None:
-    """Raise UsageError for a requirement on a rule that there is not, before any model is read."""
+    """Raise UsageError for a requirement on a rule that does not apply, before any model is read."""
     for entry in promised.models:
+        known = pack.select(entry.rules) if entry.require else ()
         for required in entry.require:
             try:
-                find(rules[entry.name], required.rule)
+                must_apply(required.rule, rules[entry.name], known)
             except UsageError as error:
                 raise UsageError(f"{promised.path}:{entry.line}: require: {error}", error.hint) from None
 

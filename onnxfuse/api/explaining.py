@@ -15,6 +15,7 @@ from onnxfuse.api.options import Options, Progress, silent
 from onnxfuse.api.outdone import Outdone, outdone
 from onnxfuse.api.places import Inside, Place, Rows
 from onnxfuse.api.source import Model, Origin, plain
+from onnxfuse.api.unasked import Unasked, unasked
 from onnxfuse.api.way import Way
 from onnxfuse.model import custom_ops, lost_types
 from onnxfuse.model.graph import Node
@@ -48,6 +49,8 @@ class Explained:
     """Where its types are lost."""
     outdone: Sequence[Outdone] = ()
     """Where rules of the user's own match, and others were first."""
+    unasked: Sequence[Unasked] = ()
+    """Where optional rules would apply that were not asked for."""
     tuned: "Tuned | None" = None
     file: Path | None = None
     """Where the times are; None where the model carries them."""
@@ -82,6 +85,11 @@ class Explained:
                 {"rule": o.rule, "nodes": list(o.nodes), "by": o.by, "why": o.why}
                 for o in self.outdone
                 if not asked or any(places.name_of(n) in asked for n in o.nodes)
+            ],
+            "optional": [
+                {"rule": u.rule, "nodes": list(u.nodes), "when": u.when}
+                for u in self.unasked
+                if not asked or any(places.name_of(n) in asked for n in u.nodes)
             ],
         }
         if self.pack is not None:
@@ -124,6 +132,18 @@ class Explained:
         there = [o for o in self.outdone if not name or any(places.name_of(n) in asked for n in o.nodes)]
         kinds = _alike(((o.rule, places.operators(o.nodes), o.why), o) for o in there)
         return [(str(len(found)), rule, what, found[0].nodes[0], why) for (rule, what, why), found in kinds.items()]
+
+    def optional(self, name: str = "") -> Rows:
+        """Return where optional rules would apply that were not asked for, equal ones as one row: how many, rule,
+        nodes, the first, how to ask for it and when that is worth it; with `name` those at the nodes asked for by it.
+        """
+        asked = self.places[name].nodes if name else frozenset()
+        there = [u for u in self.unasked if not name or any(places.name_of(n) in asked for n in u.nodes)]
+        kinds = _alike(((u.rule, places.operators(u.nodes), u.when), u) for u in there)
+        return [
+            (str(len(found)), rule, what, found[0].nodes[0], f"--also {rule}: {when}")
+            for (rule, what, when), found in kinds.items()
+        ]
 
     def nearest(self, *, everything: bool) -> tuple[int, Rows]:
         """Return how many places nearly fused and are in no fused op now, and the kinds of them, nearest first.
@@ -206,9 +226,11 @@ def _explain(model: Model, options: Options, at: Sequence[str], progress: Progre
     compiled = inspect(Path(origin.source)) if isinstance(origin.source, str | Path) else None
     left = {Node(n).name for n in nodes_of(ours.graph)} if at else set()
     asked_for = {name: names.place(name, report, left) for name in at}
-    others = outdone(report, rules, Way(origin, options.freeze_initializers), progress)
+    way = Way(origin, options.freeze_initializers)
+    others = outdone(report, rules, way, progress)
+    more = () if options.only else unasked(ours, rules, pack.select(options.rules), options.skip, way, progress)
     file = None if asked is None else asked.file
-    return Explained(report, asked_for, inside, lost, others, found, file, compiled, done, ours)
+    return Explained(report, asked_for, inside, lost, others, more, found, file, compiled, done, ours)
 
 
 def _alike(of_kinds: Iterable[tuple[Kind, T]]) -> dict[Kind, list[T]]:

@@ -95,6 +95,8 @@ class Options:
     """These rules alone; without any, all."""
     skip: tuple[str, ...] = ()
     """Rules that are left out."""
+    also: tuple[str, ...] = ()
+    """Optional rules that are asked for; those named by `only` are, too."""
     require: tuple[Requirement, ...] = ()
     """How often rules have to apply: a model that misses one is not written."""
     strict_fp32: bool = False
@@ -122,9 +124,14 @@ class Options:
         rules = pack.select(self.rules)
         for name in (*self.only, *self.skip):
             find(rules, name)
-        left = tuple(r for r in rules if (not self.only or r.name in self.only) and r.name not in self.skip)
+        for name in self.also:
+            if not find(rules, name).optional:
+                known = ", ".join(r.name for r in rules if r.optional) or "none"
+                raise UsageError(f"'{name}' applies without --also, which is for optional rules", f"Optional: {known}.")
+        named = {*self.only, *self.also}
+        left = tuple(r for r in rules if r.name not in self.skip and (r.name in named or not (self.only or r.optional)))
         for required in self.require:
-            find(left, required.rule)
+            must_apply(required.rule, left, rules)
         return left
 
 
@@ -135,6 +142,19 @@ def find(rules: Sequence[Rule], name: str) -> Rule:
         near = did_you_mean(name, set(known)) or f" There are: {', '.join(known)}."
         raise UsageError(f"'{name}' is not a rule.{near}", "See onnxfuse rules.")
     return known[name]
+
+
+def must_apply(name: str, chosen: Sequence[Rule], rules: Sequence[Rule]) -> None:
+    """Raise UsageError where the rule called `name` is none of `rules`, or optional and not among those `chosen`."""
+    if name in {r.name for r in chosen}:
+        return
+    unasked = [r for r in rules if r.optional and r.name == name]
+    if unasked:
+        raise UsageError(
+            f"the rule '{name}' is optional, and was not asked for",
+            f'Ask for it: --also {name}, or also = ["{name}"] in onnxfuse.toml.',
+        )
+    find(chosen, name)
 
 
 def without(rules: Sequence[Rule], names: Collection[str]) -> tuple[Rule, ...]:
@@ -167,3 +187,8 @@ def told(report: Report, required: Requirement) -> str:
 def shipped_names(beginning: str) -> list[str]:
     """Return the shipped rules whose names begin so."""
     return [name for name in rule_file.shipped_files() if name.startswith(beginning)]
+
+
+def optional_names(beginning: str) -> list[str]:
+    """Return the shipped rules that apply only where they are asked for, whose names begin so."""
+    return [r.name for r in rule_file.shipped() if r.optional and r.name.startswith(beginning)]

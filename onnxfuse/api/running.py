@@ -22,6 +22,7 @@ from onnxfuse.model import io, isolation
 from onnxfuse.model.errors import DeviceError
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.isolation import Crash, Progress, isolated
+from onnxfuse.rewrite.language import pack
 
 if TYPE_CHECKING:
     from onnxfuse.benchmark import Report as BenchReport
@@ -122,7 +123,10 @@ def _blamed(report: "VerifyReport", run: "Run", folder: Path, options: Options, 
 
         lost = isolated(lambda _: first_loss.investigate(original, fused, report, run.inputs, run.seeds), progress)
         return report if isinstance(lost, Crash) else lost
-    reoptimize = Way(Origin(original)).reoptimizer(options.chosen(), lambda _: None, [])
+    made_by = {op.rule for op in fused_ops(_light(plain(fused))).values()}
+    asked = tuple(r.name for r in pack.select(options.rules) if r.optional and r.name in made_by)
+    rules = replace(options, also=asked).chosen()
+    reoptimize = Way(Origin(original)).reoptimizer(rules, lambda _: None, [])
     found = isolated(
         lambda tell: investigate(
             original, fused, report, inputs=run.inputs, seeds=run.seeds, shapes=run.shapes, reoptimize=reoptimize,

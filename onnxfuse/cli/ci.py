@@ -38,9 +38,9 @@ def command(
     Without CONFIG it is the onnxfuse.toml of this folder, or of the nearest folder above that has one.
     Each [[model]] has path, and may have output, require (fusions with counts), shapes, budget (nodes, megabytes,
     error), verify (seeds, inputs; or false), bench (min_speedup), precision with io_precision, tolerance and keep_fp32,
-    provider, rules, skip, freeze_initializers, name. A lost fusion, a node more than was locked, one more that keeps
-    float32 or a larger error exits 4 and says what and why; a wrong number exits 1. An output is written only where
-    everything held.
+    provider, rules, skip, also, freeze_initializers, name. A lost fusion, a node more than was locked, one more that
+    keeps float32 or a larger error exits 4 and says what and why; a wrong number exits 1. An output is written only
+    where everything held.
     """
     # Outputs and the lock take their places last: where a report cannot be written, they stay as they were.
     with ExitStack() as pending:

@@ -12,7 +12,14 @@ from onnxfuse.api.options import Options, Tuning
 from onnxfuse.cli import capturing, compiled, tuning
 from onnxfuse.cli.console import output, print_json, print_rows, working
 from onnxfuse.cli.lowered import print_precision
-from onnxfuse.cli.parameters import JSON_OPTION, custom_ops_option, node_names, rule_names, rules_option
+from onnxfuse.cli.parameters import (
+    ALSO_OPTION,
+    JSON_OPTION,
+    custom_ops_option,
+    node_names,
+    rule_names,
+    rules_option,
+)
 from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import UsageError
 
@@ -31,6 +38,7 @@ SCREEN = 12
     shell_complete=rule_names,
     help="Look at this rule alone; may be repeated.",
 )
+@ALSO_OPTION
 @rules_option()
 @custom_ops_option
 @click.option(
@@ -54,6 +62,7 @@ SCREEN = 12
 def command(
     source: Path,
     only: tuple[str, ...],
+    also: tuple[str, ...],
     folders: tuple[Path, ...],
     tuning_file: Path | None,
     nearest: bool,
@@ -65,7 +74,7 @@ def command(
     """Say what fuses in IN.onnx, what does not, and why. Writes nothing."""
     if nearest and at:
         raise UsageError("--near and --at exclude each other: the whole model, or one node")
-    options = Options(folders, only, tuning=None if tuning_file is None else Tuning(tuning_file))
+    options = Options(folders, only, also=also, tuning=None if tuning_file is None else Tuning(tuning_file))
     if graph:
         if nearest or at:
             raise UsageError("--graph looks at the whole model as it will run: it goes with neither --near nor --at")
@@ -136,6 +145,7 @@ def _print_place(found: Explained, name: str, limit: int | None) -> None:
             console.print("no rule begins at its operator", style="dim")
     print_rows(console, "lost", ("nodes", "first at", "because"), found.first_taken(name), limit)
     print_rows(console, "matched", ("stopped at", "because it -> what would help"), rows, limit)
+    print_rows(console, "optional", ("nodes", "first at", "asked for by"), found.optional(name), limit)
 
 
 def _print(found: Explained, limit: int | None) -> None:
@@ -151,5 +161,6 @@ def _print(found: Explained, limit: int | None) -> None:
     print_rows(console, "fused", ("nodes", "first at", "grew no further because"), found.fused(), limit)
     print_rows(console, "lost", ("nodes", "first at", "because"), found.first_taken(), limit)
     print_rows(console, "not fused", ("from", "first stopped at", "because it"), found.not_fused(), limit)
+    print_rows(console, "optional", ("nodes", "first at", "asked for by"), found.optional(), limit)
     if found.inside:
         console.print("why a fused op holds no more: onnxfuse explain of the original, or --at NODE here", style="dim")

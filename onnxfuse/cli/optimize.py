@@ -19,6 +19,7 @@ from onnxfuse.cli.console import output as results
 from onnxfuse.cli.optimized import show
 from onnxfuse.cli.outputs import Outputs, output_options
 from onnxfuse.cli.parameters import (
+    ALSO_OPTION,
     JSON_OPTION,
     ShapeOption,
     Shapes,
@@ -58,6 +59,7 @@ from onnxfuse.model.errors import EXPECTATION_NOT_MET, UsageError
 @click.option(
     "--skip", metavar="RULE", multiple=True, shell_complete=rule_names, help="Leave this rule out; may be repeated."
 )
+@ALSO_OPTION
 @click.option(
     "--require",
     metavar="RULE[>=N|==N]",
@@ -118,6 +120,7 @@ def command(
     folders: tuple[Path, ...],
     only: tuple[str, ...],
     skip: tuple[str, ...],
+    also: tuple[str, ...],
     require: tuple[str, ...],
     precision: str | None,
     inputs: tuple[Path, ...],
@@ -145,9 +148,10 @@ def command(
     Nothing is written unless everything went well. Several models, or all of a folder, go to -o DIR, or each over
     itself with --in-place; - is standard input, or standard output.
     """
-    if plain and (only or skip or require or guard or tune or tuning_file or strict_fp32 or freeze or precision):
+    chosen = only or skip or also
+    if plain and (chosen or require or guard or tune or tuning_file or strict_fp32 or freeze or precision):
         raise UsageError(
-            "--undo goes with none of --only, --skip, --require, --guard, --tune, --tuning, --strict-fp32, "
+            "--undo goes with none of --only, --skip, --also, --require, --guard, --tune, --tuning, --strict-fp32, "
             "--freeze-initializers and --precision"
         )
     if plain and dump is not None:
@@ -183,6 +187,7 @@ def command(
         rules=folders,
         only=only,
         skip=skip,
+        also=also,
         require=tuple(requirement(text) for text in require),
         strict_fp32=strict_fp32,
         freeze_initializers=freeze,
@@ -206,7 +211,7 @@ def command(
         print_json("optimize", done.facts)
     else:
         console = errors(quiet=verbosity() < 0) if todo[0].target is None else results()
-        show(done.facts, done.tuned, console, options.rules, inputs)
+        show(done.facts, done.tuned, console, options.rules, inputs, also)
     return EXPECTATION_NOT_MET if done.facts["not_met"] else 0
 
 

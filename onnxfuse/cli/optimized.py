@@ -30,12 +30,15 @@ def show(
     console: Console,
     folders: Sequence[Path] = (),
     inputs: Sequence[Path] = (),
+    also: Sequence[str] = (),
 ) -> None:
     """Print what was done; `facts` is what `--json` prints of it.
 
-    `folders` are those of rules that were given, `inputs` what it was measured on: what to do next has them again.
+    `folders` are those of rules that were given, `inputs` what it was measured on, `also` the optional rules that were
+    asked for: what to do next has them again.
     """
     same = escape("".join(f" --rules {shlex.quote(str(f))}" for f in folders) + again())
+    asked = escape("".join(f" --also {name}" for name in also))
     real = escape("".join(f" --inputs {shlex.quote(str(f))}" for f in inputs))
     names = [escape(shlex.quote(facts[key] or "")) for key in ("source", "target")]
     nodes = facts["nodes"]
@@ -90,13 +93,13 @@ def show(
             )
     if "left" in facts:
         source = "" if facts["source"] == STREAM else f"{names[0]} "
-        _print_left(facts["left"], console, f"onnxfuse explain {source}--at NODE{same}")
+        _print_left(facts["left"], console, f"onnxfuse explain {source}--at NODE{asked}{same}")
     if "dump" in facts:
         _print_dump(facts["dump"], console)
     if "compiled" in facts:
         compiled.show(facts["compiled"], console)
     if facts["source"] != STREAM and "undone" not in facts:  # what came through it is gone
-        console.print(f"why not more: onnxfuse explain {names[0]}{same}", style="dim", soft_wrap=True)
+        console.print(f"why not more: onnxfuse explain {names[0]}{asked}{same}", style="dim", soft_wrap=True)
 
 
 def _print_back(back: dict[str, Any], console: Console) -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from onnxfuse.api.options import shipped_names
+from onnxfuse.api.options import optional_names, shipped_names
 from onnxfuse.api.running import PROVIDERS
 from onnxfuse.model.errors import UsageError
 from onnxfuse.model.lowered import PRECISIONS
@@ -61,6 +61,18 @@ class ModelFile(click.Path):
 def rule_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
     """Return the shipped rules whose names begin so, for the shell's completion."""
     return shipped_names(incomplete)
+
+
+def optional_rule_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Return the shipped optional rules whose names begin so, for the shell's completion."""
+    return optional_names(incomplete)
+
+
+ALSO_OPTION = click.option(
+    "--also", metavar="RULE", multiple=True, shell_complete=optional_rule_names,
+    help="Apply this optional rule, too: `onnxfuse rules` says which there are; may be repeated.",
+)  # fmt: skip
+"""Rules that apply only where they are asked for."""
 
 
 def node_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:

@@ -73,16 +73,18 @@ def command(
     rules = library.rules(folders, name)
     if as_json:
         facts = [
-            {"name": r.name, "summary": r.summary, "kind": library.kind(r), "file": str(r.path), "pack": r.pack}
+            {"name": r.name, "summary": r.summary, "kind": library.kind(r), "file": str(r.path), "pack": r.pack,
+             "optional": r.optional}
             for r in rules
-        ]
+        ]  # fmt: skip
         built_in = [asdict(step) for step in library.built_in()] if name is None else []
         print_json("rules", {"ok": True, "rules": facts, "built_in": built_in})
     elif name is None:
         table = Table("rule", "kind", "what it does", box=None, pad_edge=False, header_style="bold")
         for one in rules:
             pack = f", of {escape(one.pack)}" if one.pack else ""
-            table.add_row(one.name, f"{library.kind(one)}{pack}", escape(one.summary))
+            optional = ", optional" if one.optional else ""
+            table.add_row(one.name, f"{library.kind(one)}{optional}{pack}", escape(one.summary))
         for step in library.built_in():
             table.add_row(step.name, f"built in, {step.phase}", escape(step.summary))
         console.print(table)
@@ -151,6 +153,8 @@ def _test(name: str | None, folders: tuple[Path, ...], *, as_json: bool) -> int:
 
 def _explain(console: Console, one: "Rule") -> None:
     console.print(f"[bold]{one.name}[/] ({library.kind(one)}): {escape(one.summary)}")
+    if one.optional:
+        console.print(f"optional: --also {one.name} {escape(one.optional)}", soft_wrap=True)
     console.print(f"{one.path}\n", style="dim", soft_wrap=True)
     for example in library.examples(one):
         console.print("[bold]before[/]")

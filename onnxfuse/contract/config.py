@@ -71,6 +71,8 @@ class Entry:
     """Where the optimized model goes when everything is met."""
     rules: tuple[Path, ...] = ()
     skip: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+    """Optional rules that are asked for."""
     require: tuple[Requirement, ...] = ()
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     freeze_initializers: bool = False
@@ -150,6 +152,7 @@ class _Reader:
             "output",
             "rules",
             "skip",
+            "also",
             "freeze_initializers",
             "require",
             "shapes",
@@ -184,6 +187,7 @@ class _Reader:
             output=None if output is None else self.inside(output, line),
             rules=(*shared, *self.paths(table, "rules", line)),
             skip=tuple(self.list(table, "skip", str, line)),
+            also=tuple(self.list(table, "also", str, line)),
             freeze_initializers=self.get(table, "freeze_initializers", bool, False, line),
             require=tuple(
                 self.requirement(rule, given, line)

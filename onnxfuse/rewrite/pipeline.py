@@ -29,7 +29,7 @@ from onnxfuse.rewrite.fuse.choices import Choices
 from onnxfuse.rewrite.fuse.fuse import fuse
 from onnxfuse.rewrite.fuse.k_major_weights import store_k_major
 from onnxfuse.rewrite.language import pack
-from onnxfuse.rewrite.language.rule_file import Rule, replacing, shipped
+from onnxfuse.rewrite.language.rule_file import Rule, by_default, replacing, shipped
 from onnxfuse.rewrite.nhwc.min_cut import lay_out
 from onnxfuse.rewrite.report import Report
 from onnxfuse.rewrite.simplify.constant_shapes import fix_targets
@@ -104,7 +104,7 @@ def run(
     came: a rewrite that made it invalid is then left out. With `freeze` weights that are graph inputs, too, become
     constants. The same model, rules and choices give the same bytes, and an optimized model comes out as it went in.
     """
-    rules = strict.for_model(shipped() if rules is None else rules, model)
+    rules = strict.for_model(by_default(shipped()) if rules is None else rules, model)
     report = Report(before=count_ops(model))
     with _phase(report, "normalize", progress):
         normalize.normalize(model, freeze=freeze)

@@ -80,7 +80,7 @@ def test_verbose_names_each_step_on_stderr(onnxfuse_command: Command) -> None:
     plain, told = (onnxfuse_command("explain", "in.onnx", *more) for more in ((), ("-v",)))
     assert told.out == plain.out
     assert [line.split(":")[0] for line in told.err.splitlines()] == [
-        "load", "normalize", "rewrite", "layout", "fuse", "attach bodies", "check",
+        "load", "normalize", "rewrite", "layout", "fuse", "attach bodies", "check", "with product",
     ]  # fmt: skip
 
 

@@ -23,6 +23,7 @@ require = { gemm = 1, layer_norm = ">=1" }
 shapes = { N = [1, 7] }
 budget = { nodes = 100, megabytes = 1.5, error = 1.0 }
 skip = ["pointwise"]
+also = ["product"]
 """
 
 LOCK = {

@@ -300,7 +300,7 @@ def through_library(model: onnx.ModelProto) -> onnx.ModelProto:
     made = onnx.ModelProto()
     made.CopyFrom(model)
     # A pooling that our kernel takes has no such form: what it leaves over has.
-    pipeline.run(made, [r for r in rule_file.shipped() if r.name != "pool"])
+    pipeline.run(made, [r for r in rule_file.by_default(rule_file.shipped()) if r.name != "pool"])
     ops = fused_ops(made)
     for function in made.functions:
         op = ops[function.name]

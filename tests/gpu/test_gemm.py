@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnxfuse import kernels, runtime
+from onnxfuse.api.options import Options
 from onnxfuse.kernels import Tuning
 from onnxfuse.kernels.launch_plan import Block, Tile
 from onnxfuse.kernels.templates.gemm import body as gemm_body
@@ -17,7 +18,6 @@ from onnxfuse.kernels.templates.gemm import problem as gemm_problem
 from onnxfuse.kernels.templates.gemm import sm80, sm90
 from onnxfuse.rewrite import pipeline
 from onnxfuse.rewrite.fuse.choices import Choices
-from onnxfuse.rewrite.language import rule_file
 from onnxfuse.runtime.bridge import bridge
 from tests.gpu.test_kernels import DeviceBuffer, _gpu
 from tests.kernels import ops, products
@@ -123,7 +123,7 @@ def test_rows_may_change_from_run_to_run():
     }"""
     model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 20]> g {graph}')
     model.graph.initializer.extend(onnx.numpy_helper.from_array(*pair) for pair in ((w, "w"), (b, "b")))
-    pipeline.run(model, rule_file.select([]))
+    pipeline.run(model)
     session = runtime.session(model, ["CUDAExecutionProvider", "CPUExecutionProvider"])
     assert [p.runs_as for p in session.fused] == ["kernel"]
     for rows in (1, 0, 7, 197, 3001, 1):
@@ -133,6 +133,25 @@ def test_rows_may_change_from_run_to_run():
         (y,) = session.run(None, {"x": x})
         # Values below 8: the output's rounding, and half as much for GELU's.
         np.testing.assert_allclose(y.astype(np.float64), exact, rtol=2**-10, atol=2**-12)
+
+
+@pytest.mark.parametrize(("terms", "columns"), [(3072, 64), (64, 1024), (71, 53)])
+def test_a_product_alone_meets_new_rows(terms, columns):
+    """One session, nothing after the product but a norm of its own: as many rows as are asked for, none included."""
+    rng = np.random.default_rng(0)
+    w = (rng.standard_normal((terms, columns)) / terms**0.5).astype(np.float16)
+    graph = f"(float16[N, {terms}] x) => (float16[N, {columns}] y) {{ m = MatMul (x, w) y = Softmax (m) }}"
+    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 20]> g {graph}')
+    model.graph.initializer.append(onnx.numpy_helper.from_array(w, "w"))
+    assert pipeline.run(model, Options(also=("product",)).chosen()).by_rule()["product"] == 1
+    session = runtime.session(model, ["CUDAExecutionProvider", "CPUExecutionProvider"])
+    assert {p.runs_as for p in session.fused} == {"kernel"}
+    for rows in (1, 0, 7, 197, 3001, 1):
+        x = rng.standard_normal((rows, terms)).astype(np.float16)
+        exact = np.exp(x.astype(np.float64) @ w)
+        (y,) = session.run(None, {"x": x})
+        # Products below 8, whose rounding changes an exponential by 2**-9 of it; the sums and the output round, too.
+        np.testing.assert_allclose(y.astype(np.float64), exact / exact.sum(-1, keepdims=True), rtol=2**-7, atol=2**-14)
 
 
 @pytest.mark.parametrize("name", ["written head by head", "written by windows"])
@@ -279,7 +298,7 @@ def test_the_rows_of_a_computed_factor_may_change_from_run_to_run():
     }"""
     model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 20]> g {graph}')
     model.graph.initializer.extend(onnx.numpy_helper.from_array(*pair) for pair in ((w, "w"), (s, "s")))
-    assert pipeline.run(model, rule_file.select([]), choices=Choices()).by_rule() == {"computed_factor": 1}
+    assert pipeline.run(model, choices=Choices()).by_rule() == {"computed_factor": 1}
     session = runtime.session(model, ["CUDAExecutionProvider", "CPUExecutionProvider"])
     assert [p.runs_as for p in session.fused] == ["kernel"]
     for rows in (1, 0, 7, 197, 3001, 1):

@@ -19,7 +19,7 @@ from tests.tuning.small import block
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
 CUDA = ["CUDAExecutionProvider", "CPUExecutionProvider"]
-RULES = rule_file.select([])
+RULES = rule_file.by_default(rule_file.shipped())
 
 
 @pytest.fixture(scope="module")

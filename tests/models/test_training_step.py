@@ -7,7 +7,6 @@ import pytest
 import models
 import onnxfuse
 from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.language import rule_file
 from tests.models import small
 from tests.rewrite.small import ops
 
@@ -40,7 +39,7 @@ def test_the_backward_pass_fuses(dtype: str) -> None:
     """Mask, Where and the sum over the batch with its Reshape are one kernel; so is the gradient of the last bias."""
     model = models.build("training_step", dtype=dtype)
     made = models.build("training_step", dtype=dtype)
-    pipeline.run(made, rule_file.shipped())
+    pipeline.run(made)
     left = ops(made)
     assert [f for f in left if "Where" in f and "ReduceSum Reshape" in f]
     assert [f for f in left if f.startswith("{") and "Sub ReduceSum Reshape" in f]

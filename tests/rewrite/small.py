@@ -51,8 +51,8 @@ def on_the_cpu() -> tuple[rule_file.Rule, ...]:
 
 
 def rules(*names: str) -> tuple[rule_file.Rule, ...]:
-    """Return the rules of these names as `on_the_cpu` gives them, all of them without names."""
-    return tuple(r for r in on_the_cpu() if not names or r.name in names)
+    """Return the rules of these names as `on_the_cpu` gives them, without names those that apply by default."""
+    return tuple(r for r in on_the_cpu() if r.name in names) if names else rule_file.by_default(on_the_cpu())
 
 
 def optimize(model: ModelProto, *names: str) -> tuple[ModelProto, Report]:

@@ -55,7 +55,9 @@ def no_type(body: onnx.FunctionProto) -> None:
 def optimized(text: str, rules: tuple[rule_file.Rule, ...] = ()) -> tuple[onnx.ModelProto, pipeline.Report]:
     """Return the model as a command makes it, and the report."""
     made = parse(text)
-    return made, pipeline.run(made, (*rule_file.shipped(), *rules), opens=refusal, again=lambda: parse(text))
+    return made, pipeline.run(
+        made, (*rule_file.by_default(rule_file.shipped()), *rules), opens=refusal, again=lambda: parse(text)
+    )
 
 
 def as_shipped(folder: Path, text: str) -> rule_file.Rule:
@@ -86,7 +88,7 @@ def test_a_function_of_the_files_own_is_no_op_of_ours(monkeypatch: pytest.Monkey
     strange = onnx.helper.make_function(DOMAIN, "Strange", ["a"], ["b"], [onnx.helper.make_node("Abs", ["a"], ["b"])],
                                         [onnx.helper.make_opsetid("", 17)])  # fmt: skip
     made.functions.append(strange)
-    report = pipeline.run(made, rule_file.shipped(), opens=refusal, again=lambda: parse(TEXT))
+    report = pipeline.run(made, opens=refusal, again=lambda: parse(TEXT))
     assert any("the rule 'softmax' made" in note for note in report.notes)
 
 

@@ -99,7 +99,7 @@ def opened_on_cuda() -> Any:
                 options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
                 made = ModelProto.FromString(model.SerializeToString())
                 # Without the rule whose kernels take convolutions of so few channels.
-                pipeline.run(made, [r for r in rule_file.shipped() if r.name != "direct"])
+                pipeline.run(made, [r for r in rule_file.by_default(rule_file.shipped()) if r.name != "direct"])
                 session = runtime.session(made, ["CUDAExecutionProvider"], options)
                 nodes = onnx.load(Path(folder) / "seen.onnx").graph.node
                 found[f"{name} {dtype}"] = {

@@ -18,7 +18,7 @@ from onnxfuse.tuning.work import Work
 from tests.tuning.small import H200, HERE, block, by_kind, short_attention, stopwatch
 
 HEAD = '<ir_version: 10, opset_import: ["" : 20]>'
-RULES = rule_file.select([])
+RULES = rule_file.by_default(rule_file.shipped())
 
 
 @pytest.fixture(scope="module")

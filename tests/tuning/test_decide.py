@@ -23,7 +23,7 @@ from onnxfuse.tuning.candidates import Candidate
 from onnxfuse.tuning.work import Work
 from tests.tuning.small import HERE, Times, block, by_kind, stopwatch
 
-RULES = rule_file.select([])
+RULES = rule_file.by_default(rule_file.shipped())
 
 
 def optimized(model: onnx.ModelProto, found: Tuned | None) -> onnx.ModelProto:

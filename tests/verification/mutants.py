@@ -94,7 +94,7 @@ def fused(mutant: Mutant, folder: Path, dtype: str = "float32") -> tuple[ModelPr
         head, _, _ = text.replace(*mutant.rule).partition("[[example]]")
         (folder / f"{mutant.guilty}.toml").write_text(head)
     model = original(mutant, dtype)
-    pipeline.run(model, rule_file.select(folders))
+    pipeline.run(model, rule_file.by_default(rule_file.select(folders)))
     if mutant.edit is not None:
         node = _planted(mutant, model)
         alone = FunctionProto()

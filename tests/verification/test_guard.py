@@ -114,7 +114,7 @@ def _optimized(
     mutant: Mutant, folders: list[Path], without: Collection[str]
 ) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     model = mutants.original(mutant)
-    report = pipeline.run(model, [r for r in rule_file.select(folders) if r.name not in without])
+    report = pipeline.run(model, [r for r in rule_file.by_default(rule_file.select(folders)) if r.name not in without])
     return model, tuple(report.by_rule())
 
 

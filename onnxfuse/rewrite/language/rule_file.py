@@ -84,6 +84,8 @@ class Rule:
     """The package that it comes with, and its version: "acme-rules 1.2"; empty for others."""
     files: tuple[Path, ...] = ()
     """The files that say what it does: its own, and that of the shared parts where it uses one."""
+    optional: str = ""
+    """Of a rule that applies only where it is asked for: when it is worth asking; empty for all others."""
 
 
 def shipped_folder() -> Path:
@@ -124,6 +126,11 @@ def shipped() -> tuple[Rule, ...]:
     return tuple(read(file, spellings=False) for file in shipped_files().values())
 
 
+def by_default(rules: Iterable[Rule]) -> tuple[Rule, ...]:
+    """Return the rules that apply without being asked for."""
+    return tuple(r for r in rules if not r.optional)
+
+
 def load(folder: Path) -> tuple[Rule, ...]:
     """Return the rules in `folder`, one per .toml file, by name. Raises RuleError."""
     if not folder.is_dir():
@@ -151,7 +158,7 @@ def read(path: Path, *, spellings: bool = True) -> Rule:
     text, data = _read(path)
     shared = shared_parts()
     reader = Reader(path, text, spellings=spellings, shared=shared)
-    reader.keys(data, {"summary", "priority", "rewrite", "fuse", "channels_last", "example"}, "a rule file")
+    reader.keys(data, {"summary", "optional", "priority", "rewrite", "fuse", "channels_last", "example"}, "a rule file")
     summary = reader.want(data, "summary", str, "a rule file")
     rewrites = tuple(reader.rewrite(r, "[[rewrite]]") for r in reader.optional(data, "rewrite", list, []))
     fuse = read_fuse(reader, reader.want(data, "fuse", dict, "a rule file")) if "fuse" in data else None
@@ -161,7 +168,10 @@ def read(path: Path, *, spellings: bool = True) -> Rule:
     examples = tuple(reader.example(e) for e in reader.optional(data, "example", list, []))
     files = (path, parts_file()) if any(re.search(rf"= {name} ?[<(]", text) for name in shared) else (path,)
     priority = reader.optional(data, "priority", int, 0)
-    return Rule(path.stem, summary, path, rewrites, fuse, layout, examples, priority, files=files)
+    optional = reader.optional(data, "optional", str, "")
+    if "optional" in data and (not optional.strip() or "\n" in optional):
+        raise RuleError(f"{reader.place('optional')}: `optional` says in one line when the rule is worth asking for")
+    return Rule(path.stem, summary, path, rewrites, fuse, layout, examples, priority, files=files, optional=optional)
 
 
 def _read(path: Path) -> tuple[str, dict[str, Any]]:

@@ -5,7 +5,6 @@ import pytest
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.rewrite import pipeline
 from onnxfuse.rewrite.fuse.choices import Choices, Declined
-from onnxfuse.rewrite.language import rule_file
 from tests.rewrite.small import assert_same_numbers, ops, parse
 
 WEIGHTS = "float16[8,8] w = {WEIGHT}, float16[8,8] v = {WEIGHT}, float16[8] b = {BIAS}".replace(
@@ -100,6 +99,6 @@ def test_a_product_that_measured_slower_so_keeps_its_own_kernel():
 
 def test_the_portable_body_is_the_nodes():
     model = parse(graph("s = Sigmoid (x) f = Mul (x, s) m = MatMul (f, w) y = Add (m, b)"))
-    pipeline.run(model, rule_file.shipped())
+    pipeline.run(model)
     (op,) = fused_ops(model).values()
     assert [n.op_type for n in op.body.node] == ["Sigmoid", "Mul", "MatMul", "Add"]

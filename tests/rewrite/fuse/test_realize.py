@@ -83,7 +83,7 @@ def test_each_part_of_a_concat_is_made_again() -> None:
     model = parse(CONCAT.replace("<float16[8,3,3,8] w, float16[16,1,1,8] u>", ""), opset=20)
     for name, shape in (("w", (8, 3, 3, 8)), ("u", (16, 1, 1, 8))):
         model.graph.initializer.append(numpy_helper.from_array(random.normal(size=shape).astype(np.float16), name))
-    pipeline.run(model, rule_file.shipped())
+    pipeline.run(model)
     (op,) = fused_ops(model).values()
     assert op.template == "concat"
     form = of_rule(model).form

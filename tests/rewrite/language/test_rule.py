@@ -109,6 +109,9 @@ def test_a_good_file_is_read(tmp_path: Path) -> None:
         ),
         # An optional input.
         ('where = ["rank(x) <= 4"]', "optional = { b = 0.0 }", 9, "optional 'b' is not an input of the pattern"),
+        # When it is worth asking for.
+        ("is one Relu.\"", "is one Relu.\"\noptional = \" \"", 2, "`optional` says in one line when the rule is worth"),
+        ("is one Relu.\"", "is one Relu.\"\noptional = true", 2, "'optional' must be a str, got True"),
         # An example.
         ('after = ["Relu"]', 'after = ["Relu"]\nrefusal = "why"', 12, "an example has either `after` or `refusal`"),
         ('after = ["Relu"]', "", 12, "an example has either `after` or `refusal`"),
