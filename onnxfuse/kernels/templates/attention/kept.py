@@ -6,7 +6,7 @@ from onnxfuse.kernels import launch_plan
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.emit import access
 from onnxfuse.kernels.emit.entry import entry_point
-from onnxfuse.kernels.emit.source import DEVICE, KernelSource, constants, generated, identifier, template
+from onnxfuse.kernels.emit.source import AMPERE, DEVICE, KernelSource, constants, generated, identifier, template
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.launch_plan import LaunchPlan, Queries, Tuning
 from onnxfuse.kernels.programs.choice import least
@@ -115,6 +115,7 @@ def _kernel(mine: Work, queries: Queries, blocks: int, aligned: bool, min_blocks
         entry,
         (
             template(DEVICE),
+            template(AMPERE),
             template("cuda/memory.cuh"),
             generated(entry, _constants(mine, queries, blocks, aligned) + access.pointers(pointers(mine))),
             template("attention/rows.cuh"),
@@ -129,7 +130,7 @@ def _constants(mine: Work, queries: Queries, blocks: int, aligned: bool) -> str:
     facts = {
         "WARPS": queries.warps, "TILES": queries.tiles, "PASSES": queries.passes, "STEP": queries.step,
         "THREADS": queries.warps * 32, "BLOCKS": max(blocks, 1), "QUERIES": mine.queries, "KEYS": mine.keys,
-        "BIAS_QUERY": bias[2], "BIAS_KEY": bias[3], "WINDOWS": mine.windows, "ALIGNED": aligned,
+        "HELD": True, "BIAS_QUERY": bias[2], "BIAS_KEY": bias[3], "WINDOWS": mine.windows, "ALIGNED": aligned,
     }  # fmt: skip
     wide = {"BIAS_BATCH": bias[0], "BIAS_HEAD": bias[1]}
     for name, operand in named(parts):
