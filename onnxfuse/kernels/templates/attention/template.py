@@ -8,6 +8,6 @@ TEMPLATES = (
     Template(
         "attention", 20, "what `realize` writes as one MultiHeadAttention on short sequences",
         Planner(take_apart, output_shapes, plan, refuses, fits, candidates=candidates),
-        reads_library_form=True,
+        reads_library_form=True, rounds_to_tf32=True,
     ),
 )  # fmt: skip
