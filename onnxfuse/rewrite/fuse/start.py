@@ -57,7 +57,8 @@ def anchored(
     found = find(graph, anchor.pattern, anchor.where, node, known)
     if not isinstance(found, Match) or _library_can(graph, anchor, found):
         return found
-    return find(graph, anchor.pattern, (*anchor.where, *anchor.kernel, *cost), node, known)
+    # What is refused here stands there: no other spelling got further.
+    return find(graph, anchor.pattern, (*anchor.where, *anchor.kernel, *cost), node)
 
 
 def _library_can(graph: Graph, anchor: Anchor, match: Match) -> bool:

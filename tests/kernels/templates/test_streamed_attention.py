@@ -167,10 +167,10 @@ WIDE = [Case(8, 4, 512, 512, 256), Case(8, 4, 512, 512, 256, causal=True, bias=(
 @pytest.mark.parametrize("arch", SUPPORTED, ids=lambda arch: arch.name)
 @pytest.mark.parametrize("case", [*COMPILED, *(replace(c, dtype=FLOAT) for c in (*COMPILED, *WIDE))], ids=str)
 def test_registers_and_shared_memory_suffice_on_every_gpu(arch, case):
+    """As the plan chooses it; of float32 every way."""
     op = replace(case.op(), open_length=True)
-    for tuning in (Tuning(), *kernels.candidates(op, case.shapes(), arch)):
-        if tuning.queries is not None and not tuning.queries.streamed:
-            continue
+    others = kernels.candidates(op, case.shapes(), arch) if case.dtype == FLOAT else ()
+    for tuning in (Tuning(), *others):
         plan = kernels.plan(op, case.shapes(), True, arch, tuning)
         assert plan.shared_bytes <= arch.shared_bytes
         cubin, log = nvrtc.build(plan.kernel, arch, ("-Xptxas=-v",))

@@ -74,7 +74,8 @@ def candidates(mine: Work) -> tuple[Queries, ...]:
     """Return other ways to share the queries among blocks and warps."""
     if not mine.parts.to_tf32 or mine.size > 64:
         return ways(mine)
-    return (*ways(mine), *(Queries(w, 1, 1, 64, streamed=1) for w in (8, 4)))
+    # Four warps would not keep the scores of 64 keys in registers beside their biases.
+    return (*ways(mine), *(Queries(w, 1, 1, 64, streamed=1) for w in ((8, 4) if mine.bias is None else (8,))))
 
 
 def _rows(queries: Queries) -> int:
