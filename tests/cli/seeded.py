@@ -120,7 +120,7 @@ def _product(terms: int, inputs: str = "", weights: str = "") -> str:
 
 
 SEEDED = (
-    Seeded("an attention in float64", _attention("double"), _OF_ATTENTION, "attention", "context", "dtype(qh) is double"),
+    Seeded("an attention in float64", _attention("double"), _OF_ATTENTION, "attention", "context", "is double"),
     Seeded(
         "an attention of a whole layer in float64", _heads("double"),
         ("q_turn", "k_turn", "v_turn", "scores", "scale", "masked", "soft", "context", "merge_turn", "merge"),
