@@ -2,12 +2,15 @@
 
 Microseconds of one launch among many in a CUDA graph, in turns, medians: neither side pays for its host code. `kept`
 holds all keys of a head in shared memory, `streamed` takes any length; the library's op is MultiHeadAttention as it
-runs by default (cuDNN) and with the CUDA provider's option sdpa_kernel=1 (flash attention). What is chosen where rests
-on these numbers. Needs torch. Rows are named as they are printed: `... attention_kernels 32x12x512x64:causal`.
+runs by default (cuDNN) and with the CUDA provider's option sdpa_kernel=1 (flash attention). In float32, where both
+round factors to TF32, it runs by default, and beside it torch's function and torch's two products with a softmax
+between. What is chosen where rests on these numbers. Needs torch. Rows are named as they are printed:
+`... attention_kernels 32x12x512x64:causal`; a type that no row says is that of --dtype.
 """
 
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import click
@@ -25,14 +28,17 @@ from onnxfuse.kernels.templates.attention.work import work
 from onnxfuse.model.errors import KernelError, UsageError
 from onnxfuse.profiling.bound import REFUSALS, Bound, bind, ort_values, outputs_of
 from tests.kernels.attentions import Case
-from tests.kernels.ops import BRAIN, HALF
+from tests.kernels.ops import BRAIN, FLOAT, HALF
 
 LAUNCHES, ROUNDS = 50, 9
 MOST_PRODUCTS = 2**40
 """Multiplications of all launches of a graph, about: of long ones it holds fewer."""
 LIBRARY = {"cuDNN": {}, "flash": {"sdpa_kernel": "1"}}
-"""The library's ways, by the options of the CUDA provider."""
-NUMPY = {HALF: np.dtype(np.float16), BRAIN: np.dtype(ml_dtypes.bfloat16)}
+"""The library's ways, by the options of the CUDA provider; in float32 there is the default one."""
+NUMPY = {HALF: np.dtype(np.float16), BRAIN: np.dtype(ml_dtypes.bfloat16), FLOAT: np.dtype(np.float32)}
+TORCH = {HALF: torch.float16, BRAIN: torch.bfloat16, FLOAT: torch.float32}
+TEXT = {HALF: "float16", BRAIN: "bfloat16", FLOAT: "float"}
+NAMES = {"float16": HALF, "bfloat16": BRAIN, "float32": FLOAT}
 
 ROWS = (
     "1x12x128x64", "8x12x384x64", "32x12x128x64", "32x12x200x64", "32x12x512x64", "4x12x2048x64",
@@ -42,13 +48,21 @@ ROWS = (
 )  # fmt: skip
 
 
-def case_of(name: str) -> Case:
-    """Return what a row says: batch x heads x sequence x size, then its mask and type."""
+FLOAT_ROWS = (
+    "1x12x128x64:mask", "32x12x128x64:mask", "32x12x128x64", "32x12x197x64", "1x12x197x64", "1x12x512x64",
+    "8x12x512x64:causal", "32x12x512x64", "2x12x2048x64", "2x12x4096x64:causal", "16x16x128x128", "8x16x1024x128",
+    "2048x3x49x32:bias", "4x8x1024x192",
+)  # fmt: skip
+"""Those of float32, among them what rules/attention/attention.toml tells of the nodes."""
+
+
+def case_of(name: str, dtype: int = HALF) -> Case:
+    """Return what a row says: batch x heads x sequence x size, then its mask and type, if that is not `dtype`."""
     sizes, *marks = name.split(":")
     batch, heads, sequence, size = map(int, sizes.split("x"))
     bias = {"mask": (batch, 1, 1, sequence), "bias": (1, heads, sequence, sequence)}
     return Case(
-        batch, heads, sequence, sequence, size, BRAIN if "bfloat16" in marks else HALF,
+        batch, heads, sequence, sequence, size, next((NAMES[m] for m in marks if m in NAMES), dtype),
         next((bias[m] for m in marks if m in bias), None), "causal" in marks,
     )  # fmt: skip
 
@@ -67,7 +81,7 @@ def ways(case: Case) -> dict[str, Tuning]:
     mine = work(case.op(), case.shapes())
     return {
         "ours": Tuning(),
-        **{f"{w.warps}x{w.tiles}": Tuning(queries=w) for w in streamed.ways(mine)},
+        **{f"{w.warps}x{w.tiles}x{w.step}": Tuning(queries=w) for w in streamed.candidates(mine)},
         "kept": Tuning(queries=kept.choose(mine, kernels.arch_of(0))),
     }
 
@@ -79,9 +93,8 @@ def ours(case: Case, tuning: Tuning, arrays: list[np.ndarray]) -> timing.Work | 
         plan = kernels.plan(op if tuning == Tuning() else case.op(), case.shapes(), True, kernels.arch_of(0), tuning)
     except KernelError:
         return None
-    of = torch.float16 if case.dtype == HALF else torch.bfloat16
-    tensors = [torch.from_numpy(x.view(np.int16)).cuda().view(of) for x in arrays]
-    result = torch.empty(plan.output_shapes[0], device="cuda", dtype=of)
+    tensors = on_the_gpu(case, arrays)
+    result = torch.empty(plan.output_shapes[0], device="cuda", dtype=TORCH[case.dtype])
     launch = timing.launcher(plan, [t.data_ptr() for t in (*tensors, result)])
     launch()
     torch.cuda.synchronize()
@@ -95,12 +108,51 @@ def ours(case: Case, tuning: Tuning, arrays: list[np.ndarray]) -> timing.Work | 
     return lambda keep=(tensors, result): launch()
 
 
+def on_the_gpu(case: Case, arrays: list[np.ndarray]) -> list[torch.Tensor]:
+    """Return the inputs as torch has them."""
+    return [torch.from_numpy(x.view(np.uint8)).cuda().view(TORCH[case.dtype]) for x in arrays]
+
+
+# ---- torch's, in float32
+
+
+def torch_ways(case: Case, arrays: list[np.ndarray]) -> dict[str, Callable[[], object]]:
+    """Return torch's function and its two products with a softmax between, both from factors rounded to TF32.
+
+    As exporters write them: heads apart before, side by side after.
+    """
+    torch.backends.cuda.matmul.allow_tf32 = True
+    given = on_the_gpu(case, arrays)
+    bias = given[3] if case.bias is not None else None
+    causal = torch.full((case.queries, case.keys), -torch.inf, device="cuda").triu(1) if case.causal else None
+
+    def heads() -> tuple[torch.Tensor, ...]:
+        return tuple(t.view(case.batch, -1, case.heads, case.size).transpose(1, 2) for t in given[:3])
+
+    def merged(y: torch.Tensor) -> torch.Tensor:
+        return y.transpose(1, 2).reshape(given[0].shape)
+
+    def function() -> torch.Tensor:
+        q, k, v = heads()
+        added = bias if bias is None else bias.expand(case.batch, case.heads, case.queries, case.keys)
+        return merged(torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=added, is_causal=case.causal))
+
+    def products() -> torch.Tensor:
+        q, k, v = heads()
+        scores = q @ k.transpose(-1, -2) * case.factor
+        for mask in (bias, causal):
+            scores = scores if mask is None else scores + mask
+        return merged(torch.softmax(scores, -1) @ v)
+
+    return {"torch SDPA": function, "torch products": products}
+
+
 # ---- the library's
 
 
 def model(case: Case, count: int) -> onnx.ModelProto:
     """Return so many of the library's op beside each other; sessions must not put equal ones together."""
-    element = "float16" if case.dtype == HALF else "bfloat16"
+    element = TEXT[case.dtype]
     shapes = [f"{element}[{','.join(map(str, s))}] {n}" for n, s in zip("qkvb", case.shapes(), strict=False)]
     extra, whole = (", , , w", "") if case.bias is not None else ("", "")
     if case.bias is not None:
@@ -153,8 +205,11 @@ def measured(case: Case) -> dict[str, str]:
     count, times, marks = launches(case), dict[str, list[float]](), dict[str, str]()
     # What a graph reads and writes lives as long as it is replayed.
     mine = {n: made for n, tuning in ways(case).items() if (made := ours(case, tuning, arrays)) is not None}
-    graphs = {name: timing.graph_of([made] * count) for name, made in mine.items()}
-    sessions = {name: library(case, options, arrays) for name, options in LIBRARY.items()}
+    single = case.dtype == FLOAT
+    both = {**mine, **(torch_ways(case, arrays) if single else {})}
+    graphs = {name: timing.graph_of([made] * count) for name, made in both.items()}
+    theirs = {"library": LIBRARY["cuDNN"]} if single else LIBRARY
+    sessions = {name: library(case, options, arrays) for name, options in theirs.items()}
     for _ in range(ROUNDS):
         for name, graph in graphs.items():
             started = time.perf_counter()
@@ -175,11 +230,12 @@ def measured(case: Case) -> dict[str, str]:
 
 @click.command()
 @click.argument("rows", nargs=-1)
-def main(rows: tuple[str, ...]) -> None:
+@click.option("--dtype", type=click.Choice(list(NAMES)), default="float16", show_default=True)
+def main(rows: tuple[str, ...], dtype: str) -> None:
     """Print a line for each row."""
     print(f"{torch.cuda.get_device_name()}, onnxruntime {onnxruntime.__version__}; microseconds, * = with host code")
-    for name in rows or ROWS:
-        case = case_of(name)
+    for name in rows or (FLOAT_ROWS if dtype == "float32" else ROWS):
+        case = case_of(name, NAMES[dtype])
         products = 4 * case.batch * case.heads * case.queries * case.keys * case.size / (2 if case.causal else 1)
         found = measured(case)
         best = float(found["ours"])

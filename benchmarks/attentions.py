@@ -6,7 +6,7 @@ as its plan chooses it, with --variants also in its fastest variant. The session
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -35,6 +35,7 @@ class Layer:
     size: int = 64
     mask: str = ""
     """`padding`: an addend by key; `causal`: an addend that is known to be causal; `bias`: an addend by head."""
+    dtype: str = "float16"
 
     @classmethod
     def named(cls, name: str) -> "Layer":
@@ -53,8 +54,10 @@ class Layer:
     def model(self) -> onnx.ModelProto:
         """Return the layer between its projections, as exporters write it."""
         b, s, h, d = self.batch, self.sequence, self.heads, self.size
-        row = f"float16[{b},{s},{h * d}]"
-        given = {"padding": f", float16[{b},1,1,{s}] mask", "bias": f", float16[1,{h},{s},{s}] mask"}.get(self.mask, "")
+        element, scale, low = ELEMENTS[self.dtype]
+        row = f"{element}[{b},{s},{h * d}]"
+        masks = {"padding": f", {element}[{b},1,1,{s}] mask", "bias": f", {element}[1,{h},{s},{s}] mask"}
+        given = masks.get(self.mask, "")
         mask = "masked = Add (t, mask)" if given else "masked = Identity (t)"
         if self.mask == "causal":
             mask = """keys = Unsqueeze (places, front)  queries = Unsqueeze (places, back)
@@ -63,7 +66,7 @@ class Layer:
         g ({row} q, {row} k, {row} v{given}) => ({row} y)
         <int64[4] split = {{0, 0, {h}, {d}}}, int64[3] join = {{0, 0, -1}}, int64[1] front = {{0}},
          int64[1] back = {{1}}, int64 zero = {{0}}, int64 one = {{1}}, int64 n = {{{s}}}> {{
-          scale = Constant <value = float16 {{12288}}> ()  low = Constant <value = float16 {{64511}}> ()
+          scale = Constant <value = {element} {{{scale}}}> ()  low = Constant <value = {element} {{{low}}}> ()
           places = Range (zero, n, one)
           q4 = Reshape (q, split)  qh = Transpose <perm = [0,2,1,3]> (q4)
           k4 = Reshape (k, split)  kt = Transpose <perm = [0,2,3,1]> (k4)
@@ -73,6 +76,9 @@ class Layer:
           ct = Transpose <perm = [0,2,1,3]> (c)  y = Reshape (ct, join)
         }}""")
 
+
+ELEMENTS = {"float16": ("float16", "12288", "64511"), "float32": ("float", "0.125", "-65504.0")}
+"""An element type in ONNX's text, with 0.125 and -65504 as that has them: 16-bit numbers by their bits."""
 
 LAYERS = (
     Layer(32, 128, mask="padding"), Layer(32, 197), Layer(32, 256, mask="padding"), Layer(32, 256), Layer(32, 512),
@@ -175,16 +181,17 @@ class LayerType(click.ParamType[Layer]):
 @click.argument("layers", nargs=-1, type=LayerType())
 @click.option("--variants", is_flag=True, help="Time every variant of the kernel, too.")
 @click.option("--rope/--no-rope", default=True)
-def main(layers: tuple[Layer, ...], variants: bool, rope: bool) -> None:
+@click.option("--dtype", type=click.Choice(list(ELEMENTS)), default="float16", show_default=True)
+def main(layers: tuple[Layer, ...], variants: bool, rope: bool, dtype: str) -> None:
     """Print a line for each layer: how long each way takes, and which the rule takes by itself.
 
     A layer is named as it is printed, such as '8x12x512x64 causal'; without any, those of the table and RoPE.
     """
-    for layer in layers or LAYERS:
+    for layer in (replace(one, dtype=dtype) for one in layers or LAYERS):
         model = layer.model()
         pipeline.run(model)
-        taken = {"attention": "kernel", "library": "library"}[
-            next((op.template for op in fused_ops(model).values() if op.rule == "attention"), "library")
+        taken = {"attention": "kernel", "library": "library", "": "nodes"}[
+            next((op.template for op in fused_ops(model).values() if op.rule == "attention"), "")
         ]
         found = timed(layer, variants=variants)
         told = ", ".join(

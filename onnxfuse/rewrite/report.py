@@ -27,6 +27,8 @@ class Applied:
     """The values that the library computes for it: its anchor, where a rule leaves that to the library."""
     cost: str = ""
     """Why the rule would not have applied without measuring: what it says of the kernel's cost there."""
+    library: bool = False
+    """Whether the rule's own form through the library's op is another way to compute it."""
 
 
 @dataclass(frozen=True)

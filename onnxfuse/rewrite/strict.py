@@ -16,7 +16,7 @@ from onnxfuse.rewrite.match.cause import Cause
 def for_model(rules: Sequence[Rule], model: ModelProto) -> tuple[Rule, ...]:
     """Return the rules for `model`: where it says that nothing may round float32, those of TF32 kernels refuse it.
 
-    What stands after a product is fused as ever.
+    What stands after a product is fused as ever, and what the library's op computes in a kernel's place stays with it.
     """
     return tuple(_strict(rule) for rule in rules) if is_strict_fp32(model) else tuple(rules)
 
@@ -29,5 +29,8 @@ def _strict(rule: Rule) -> Rule:
 
 def _refusing(anchor: Anchor) -> Anchor:
     why = Cause("excluded", "the kernel rounds float32 to TF32, and strict float32 was asked for")
-    line = f"not dtype({anchor.pattern.inputs[0]}) == float32"
-    return replace(anchor, where=(*anchor.where, predicate.parse(line, anchor.pattern, "strict float32", why)))
+    line = f"not dtype({anchor.pattern.outputs[0]}) == float32"
+    refuses = predicate.parse(line, anchor.pattern, "strict float32", why)
+    if anchor.kernel:
+        return replace(anchor, kernel=(refuses, *anchor.kernel))
+    return replace(anchor, where=(*anchor.where, refuses))

@@ -132,6 +132,8 @@ def with_forms(
                 or _no_plan(ops[name], made, arch)
             )
         refusals[name] = f"{reason}; {made.reason}" if made.reason and reason != made.reason else reason
+        if reason is not None and not made.runs:
+            ops[name] = replace(ops[name], library=None)
     return ops, refusals
 
 

@@ -10,7 +10,7 @@ from onnxfuse.kernels import measurements
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.launch_plan import DEFAULT, Tuning
 from onnxfuse.kernels.measurements import Kind, Machine, Measured, Timed
-from onnxfuse.model.fused import FusedOp, fused_ops, write
+from onnxfuse.model.fused import fused_ops, write
 from onnxfuse.rewrite import pipeline
 from onnxfuse.rewrite.language.fuse_table import THROUGH_LIBRARY
 from onnxfuse.rewrite.language.rule_file import Rule
@@ -36,17 +36,10 @@ def candidates(work: Work, rules: Sequence[Rule], machine: Machine, arch: Arch) 
     """Return every way to do the work: the plan's own choice first, the nodes alone last."""
     tunings = kernels.candidates(work.op, work.shapes, arch) if kernels.is_template(work.op.template) else (DEFAULT,)
     found = [Candidate("fused", _in_variant(work, t, machine), t) for t in tunings]
-    if may_be_library(work.op, rules):
+    if work.library:
         found.append(Candidate("library", _through_library(work)))
     split = _split(work, rules)
     return [*found, *([Candidate("split", split)] if split is not None else []), Candidate("alone", work.plain)]
-
-
-def may_be_library(op: FusedOp, rules: Sequence[Rule]) -> bool:
-    """Return whether its rule knows two ways for the whole op: its kernel, and an op of the library."""
-    how = next((r.fuse for r in rules if r.name == op.rule), None)
-    whole = how is not None and not how.steps
-    return whole and op.library is not None and kernels.is_template(op.template)
 
 
 def measured(work: Work, timed: Sequence[Timed]) -> Measured:

@@ -21,7 +21,6 @@ from onnxfuse.rewrite.fuse.choices import Choices, Declined, Place
 from onnxfuse.rewrite.language.rule_file import Rule
 from onnxfuse.rewrite.report import Applied
 from onnxfuse.rewrite.unfuse import unfuse
-from onnxfuse.tuning.candidates import may_be_library
 from onnxfuse.tuning.work import Work, cut_out
 
 Sizes = Sequence[Mapping[str, int]]
@@ -109,8 +108,7 @@ class _Search:
                 if not measured:
                     self.unmeasured += 1
                     if proposed.cost:
-                        other = may_be_library(seen.ops[name], self.rules)
-                        declined[name, proposed.outputs] = Declined(proposed.cost, library=other)
+                        declined[name, proposed.outputs] = Declined(proposed.cost, library=proposed.library)
                     continue
                 verdict = measurements.verdict(measured)
                 if verdict == "fused":
@@ -137,7 +135,8 @@ class _Search:
             if key not in self.known and key not in self.new and self.measure is not None:
                 self.progress(f"measure {len(self.new) + 1}: {proposed.op} {measurements.extents(shapes)}")
                 op = seen.ops[proposed.op]
-                self.new[key] = self.measure(cut_out(node, op, shapes, seen.model, self.unfused, types, proposed.kept))
+                work = cut_out(node, op, shapes, seen.model, self.unfused, types, proposed.kept)
+                self.new[key] = self.measure(replace(work, library=proposed.library))
             found.update(dict.fromkeys([self.new[key]] if key in self.new else self.known.get(key, ())))
         return tuple(m for m in found if m.ran)
 

@@ -30,6 +30,8 @@ class Work:
     """The op, after the library's product where there is one."""
     plain: ModelProto
     """The nodes that stand there where no kernel takes them."""
+    library: bool = False
+    """Whether the rule's own form through the library's op is another way to compute it."""
 
     @property
     def key(self) -> Key:

@@ -120,11 +120,11 @@ def _product(terms: int, inputs: str = "", weights: str = "") -> str:
 
 
 SEEDED = (
-    Seeded("an attention in float32", _attention("float"), _OF_ATTENTION, "attention", "context", "dtype(qh) is float"),
+    Seeded("an attention in float64", _attention("double"), _OF_ATTENTION, "attention", "context", "is double"),
     Seeded(
-        "an attention of a whole layer in float32", _heads("float"),
+        "an attention of a whole layer in float64", _heads("double"),
         ("q_turn", "k_turn", "v_turn", "scores", "scale", "masked", "soft", "context", "merge_turn", "merge"),
-        "attention", "merge", "(float16, bfloat16) (qh is 'q')",
+        "attention", "merge", "(float16, bfloat16, float) (qh is 'q')",
     ),
     Seeded(
         "an attention that gives its probabilities away", _attention("float16", outputs=", float16[2,4,32,32] p"),

@@ -164,7 +164,7 @@ def test_a_whole_table_names_real_values(folder: Path, onnxfuse_command: Command
 
 def test_conditions_say_which_value_a_name_of_the_rule_is() -> None:
     """A rule's own names mean nothing to who reads them."""
-    (seeded,) = [one for one in SEEDED if one.name == "an attention of a whole layer in float32"]
+    (seeded,) = [one for one in SEEDED if one.name == "an attention of a whole layer in float64"]
     near = explain(seeded.model).report.near
     first, *_ = [n for n in near if n.rule == "attention" and n.refusal.cause.kind == "type"]
     assert first.refusal.names == (("qh", "q"),)

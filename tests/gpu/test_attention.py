@@ -1,6 +1,6 @@
 """Attention on a real GPU: against float64, the fused model errs at most twice as much as the original."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import ml_dtypes
 import numpy as np
@@ -11,6 +11,7 @@ import pytest
 import onnxfuse
 from onnxfuse.runtime import cuda_unusable
 from onnxfuse.verification import sessions
+from onnxfuse.verification.reference import to_tf32
 
 pytestmark = [
     pytest.mark.gpu,
@@ -83,10 +84,15 @@ def inputs(element: str, batch: int, heads: int, sequence: int, mask: str) -> di
     return found
 
 
-def truth(feeds: Mapping[str, np.ndarray], heads: int, mask: str) -> np.ndarray:
-    """Return the attention in float64."""
+def truth(
+    feeds: Mapping[str, np.ndarray],
+    heads: int,
+    mask: str,
+    factor: Callable[[np.ndarray], np.ndarray] = lambda x: x,
+) -> np.ndarray:
+    """Return the attention in float64, of factors that `factor` rounds."""
     q, k, v = (
-        feeds[name].astype(np.float64).reshape(*feeds[name].shape[:2], heads, SIZE).transpose(0, 2, 1, 3)
+        factor(feeds[name].astype(np.float64)).reshape(*feeds[name].shape[:2], heads, SIZE).transpose(0, 2, 1, 3)
         for name in "qkv"
     )
     scores = q @ k.swapaxes(-1, -2) / 8
@@ -99,7 +105,7 @@ def truth(feeds: Mapping[str, np.ndarray], heads: int, mask: str) -> np.ndarray:
     with np.errstate(invalid="ignore"):
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         weights /= weights.sum(-1, keepdims=True)
-    y = np.nan_to_num(weights) @ v
+    y = factor(np.nan_to_num(weights)) @ v
     return np.asarray(y.transpose(0, 2, 1, 3).reshape(feeds["q"].shape))
 
 
@@ -118,7 +124,7 @@ def test_the_error_stays_in_the_budget(element: str, batch: int, heads: int, seq
 
 @pytest.mark.parametrize("mask", ["none", "added", "causal"])
 @pytest.mark.parametrize(("batch", "heads", "sequence"), [(2, 4, 1), (3, 4, 77), (2, 4, 128), (2, 4, 197)])
-@pytest.mark.parametrize("element", ["float16", "bfloat16"])
+@pytest.mark.parametrize("element", DTYPES)
 def test_short_sequences_have_a_kernel(element: str, batch: int, heads: int, sequence: int, mask: str) -> None:
     """The same where the length is written in the model."""
     original = attention(element, heads, mask)
@@ -132,15 +138,20 @@ def test_short_sequences_have_a_kernel(element: str, batch: int, heads: int, seq
 def assert_in_budget(
     original: onnx.ModelProto, feeds: Mapping[str, np.ndarray], heads: int, element: str, mask: str, kind: str
 ) -> None:
-    """Assert that attention runs as `kind` in the fused model, and errs at most twice as much as the original."""
+    """Assert that attention runs as `kind` in the fused model, and errs at most twice as much as the original.
+
+    In float32 the library is no way, and the original may err as its nodes do from factors rounded to TF32.
+    """
     fused = onnxfuse.session(onnxfuse.optimize(original), CUDA)
     runs_as = {p.runs_as for p in fused.fused if p.rule == "attention"}
-    assert runs_as == (set() if element == "float" else {kind})
+    assert runs_as == ({kind} if (element, kind) != ("float", "library") else set())
     onnxruntime.set_default_logger_severity(3)
     unfused = onnxruntime.InferenceSession(original.SerializeToString(), providers=CUDA)
     exact = truth(feeds, heads, mask)
-    errors = [np.abs(sessions.run(session, feeds)["y"].astype(np.float64) - exact) for session in (fused, unfused)]
-    ours, theirs = (np.array([np.sqrt(np.mean(e**2)), e.max()]) for e in errors)
+    results = [sessions.run(session, feeds)["y"].astype(np.float64) for session in (fused, unfused)]
+    results += [truth(feeds, heads, mask, to_tf32)] if element == "float" else []
+    measured = [np.array([np.sqrt(np.mean(e**2)), e.max()]) for e in (np.abs(y - exact) for y in results)]
+    ours, theirs = measured[0], np.max(measured[1:], axis=0)
     print(f"{element} {feeds['q'].shape} {mask}: rms, max {ours}, unfused {theirs}")
     rounding = STEP[element] * np.array([np.sqrt(np.mean(exact**2)), np.abs(exact).max()])
     assert np.isfinite(ours).all()

@@ -13,7 +13,7 @@ from onnxfuse.kernels.launch_plan import Queries
 from tests.gpu.test_kernels import DeviceBuffer, _gpu, launch
 from tests.kernels import ops
 from tests.kernels.attentions import Case, within_budget
-from tests.kernels.ops import BRAIN, HALF
+from tests.kernels.ops import BRAIN, FLOAT, HALF
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
@@ -32,7 +32,7 @@ def check(case: Case, aligned: bool = True, tuning: Tuning | None = None, *, any
     within_budget(case, inputs, result.read())
 
 
-@pytest.mark.parametrize("dtype", [HALF, BRAIN])
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
 @pytest.mark.parametrize("sequence", [1, 49, 77, 128, 197, 256])
 @pytest.mark.parametrize("size", [32, 64])
 def test_the_layers_of_real_nets(dtype, sequence, size):
@@ -51,8 +51,9 @@ OF_NETS = [
 
 
 @pytest.mark.parametrize("case", OF_NETS)
-def test_windows_captions_one_query_and_crossed_sequences(case):
-    check(case)
+@pytest.mark.parametrize("dtype", [HALF, FLOAT])
+def test_windows_captions_one_query_and_crossed_sequences(case, dtype):
+    check(replace(case, dtype=dtype))
 
 
 @settings(max_examples=60, deadline=None)

@@ -11,11 +11,11 @@ from onnxfuse.kernels.launch_plan import Queries
 from tests.gpu.test_kernels import _gpu
 from tests.gpu.test_short_attention import OF_NETS, check
 from tests.kernels.attentions import Case
-from tests.kernels.ops import BRAIN, HALF
+from tests.kernels.ops import BRAIN, FLOAT, HALF
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
 
-WAYS = [Queries(4, 2, 1, 64, 1), Queries(4, 1, 1, 64, 1), Queries(2, 1, 1, 64, 1)]
+WAYS = [Queries(4, 2, 1, 64, 1), Queries(4, 1, 1, 64, 1), Queries(2, 1, 1, 64, 1), Queries(4, 2, 1, 32, 1)]
 LENGTHS = [1, 2, 15, 64, 65, 127, 128, 197, 511, 1024, 2047, 5000]
 
 
@@ -26,16 +26,17 @@ def heads(length: int) -> int:
 
 @pytest.mark.parametrize("masked", ["no mask", "causal", "by key", "by query", "causal, by key"])
 @pytest.mark.parametrize("length", LENGTHS)
-def test_every_length(length, masked):
+@pytest.mark.parametrize("dtype", [HALF, FLOAT])
+def test_every_length(length, masked, dtype):
     """As the plan of a model of open length chooses it."""
     many = heads(length)
     bias = {"by key": (2, 1, 1, length), "causal, by key": (2, 1, 1, length), "by query": (1, many, length, length)}
-    case = Case(2, many, length, length, bias=bias.get(masked), causal="causal" in masked)
+    case = Case(2, many, length, length, dtype=dtype, bias=bias.get(masked), causal="causal" in masked)
     check(case, any_length=True)
 
 
 @pytest.mark.parametrize("aligned", [True, False])
-@pytest.mark.parametrize("dtype", [HALF, BRAIN])
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
 @pytest.mark.parametrize("size", [16, 32, 48, 64, 80, 96, 112, 128, 192, 256])
 def test_every_size_of_a_head(size, dtype, aligned):
     check(Case(2, 4, 150, 333, size, dtype), aligned, any_length=True)
@@ -53,15 +54,16 @@ def test_every_size_of_a_head(size, dtype, aligned):
         Case(2, 4, 100, 300, scale=-0.2),
     ],
 )
-def test_windows_captions_one_query_and_crossed_sequences(case):
-    check(case, any_length=True)
+@pytest.mark.parametrize("dtype", [HALF, FLOAT])
+def test_windows_captions_one_query_and_crossed_sequences(case, dtype):
+    check(replace(case, dtype=dtype), any_length=True)
 
 
 @settings(max_examples=80, deadline=None)
 @given(
     queries=st.integers(1, 700), keys=st.integers(1, 700), size=st.sampled_from([16, 32, 48, 64]),
     way=st.none() | st.sampled_from(WAYS), masked=st.sampled_from(["", "key", "query", "causal"]),
-    aligned=st.booleans(), dtype=st.sampled_from([HALF, BRAIN]),
+    aligned=st.booleans(), dtype=st.sampled_from([HALF, BRAIN, FLOAT]),
 )  # fmt: skip
 def test_any_attention(queries, keys, size, way, masked, aligned, dtype):
     bias = {"key": (2, 1, 1, keys), "query": (2, 1, queries, keys)}.get(masked)

@@ -7,8 +7,9 @@ import numpy as np
 from onnx import parser
 
 from onnxfuse.model.fused import FusedOp
+from onnxfuse.verification.reference import to_tf32
 from tests.kernels import ops
-from tests.kernels.ops import HALF
+from tests.kernels.ops import FLOAT, HALF
 
 Shape = tuple[int, ...]
 
@@ -80,7 +81,7 @@ class Case:
               probe = Softmax <axis = -1> (bias4) first = Constant <value = int64[1] {0}> ()
               column = Gather <axis = 3> (probe, first) gone = IsNaN (column)
               lost = Transpose <perm = [0,2,1,3]> (gone) nothing = Constant <value = float {0.0}> ()
-              fill = Cast <to = 10> (nothing)"""
+              fill = Cast <to = TYPE> (nothing)""".replace("TYPE", str(self.dtype))
                 + f" last = Constant <value = int64[1] {{{self.size}}}> ()"
                 + """
               to3 = Constant <value = int64[3] {0, 0, -1}> () to4 = Concat <axis = 0> (to3, last)
@@ -105,17 +106,18 @@ class Case:
         return self._attend(inputs, lambda x: x)
 
     def unfused(self, inputs: list[np.ndarray]) -> np.ndarray:
-        """Return what the plain nodes give, each rounded to the element type."""
+        """Return what the plain nodes give, each rounded to the element type; factors of float32 to TF32 besides."""
+        factor = to_tf32 if self.dtype == FLOAT else lambda x: x
         with np.errstate(over="ignore", invalid="ignore"):
-            return self._attend(inputs, lambda x: x.astype(ops.NUMPY[self.dtype]).astype(np.float64))
+            return self._attend(inputs, lambda x: x.astype(ops.NUMPY[self.dtype]).astype(np.float64), factor)
 
-    def _attend(self, inputs, rounded) -> np.ndarray:
+    def _attend(self, inputs, rounded, factor=lambda x: x) -> np.ndarray:
         wide = [x.astype(np.float64) for x in inputs]
         q, k, v = (
             x if name in self.heads_first else x.reshape(*x.shape[:2], self.heads, self.size).swapaxes(1, 2)
             for name, x in zip("qkv", wide[:3], strict=True)
         )
-        scores = rounded(rounded(q @ k.swapaxes(-1, -2)) * self.factor)
+        scores = rounded(rounded(factor(q) @ factor(k).swapaxes(-1, -2)) * self.factor)
         if self.bias is not None:
             bias = wide[3] if len(self.bias) < 5 else np.tile(wide[3][0], (self.batch // self.bias[1], 1, 1, 1))
             scores = rounded(scores + bias)
@@ -124,7 +126,7 @@ class Case:
         with np.errstate(invalid="ignore"):
             weights = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf))
             shares = weights / weights.sum(-1, keepdims=True)
-            y = rounded(rounded(np.nan_to_num(shares) if self.safe else shares) @ v)
+            y = rounded(factor(rounded(np.nan_to_num(shares) if self.safe else shares)) @ factor(v))
         flat = y if "y" in self.heads_first else y.swapaxes(1, 2).reshape(self.batch, self.queries, -1)
         return (
             flat
@@ -142,7 +144,7 @@ def within_budget(case: Case, inputs: list[np.ndarray], got: np.ndarray) -> None
     if not seen.any():
         return
     errors = [np.abs(x.astype(np.float64) - exact)[seen] for x in (got, plain)]
-    step = ops.ROUNDING[case.dtype]
+    step = ops.ROUNDING[HALF if case.dtype == FLOAT else case.dtype]  # TF32 has as many digits as float16
     for measure in (lambda e: np.sqrt(np.mean(e**2)), np.max):
         ours, theirs = map(measure, errors)
         # Weights and result are each rounded once; the plain nodes may be lucky where there is next to nothing to sum.

@@ -22,7 +22,7 @@ ARCHS = tuple(
         ("sm_120", 170, 1536),
     )
 )  # fmt: skip
-TF32 = ("gemm", "direct", "concat")
+TF32 = ("gemm", "direct", "concat", "attention")
 """Templates that round factors of float32: their numbers are judged beside ONNX Runtime's own TF32, on a GPU."""
 
 Called = tuple[FusedOp, list[np.ndarray]]
@@ -72,7 +72,7 @@ def plans_everywhere(op: FusedOp, shapes: tuple[tuple[int, ...], ...]) -> list[s
 def emulated(op: FusedOp, inputs: list[np.ndarray], aligned: bool) -> str | None:
     """Run the kernel of an op on the host: no element written twice or beside the outputs, nothing read beside the
     inputs, and the numbers in the budget. Returns why the host cannot run it, None where it did."""
-    arch = ARCHS[0] if op.template in (*TF32, "attention") else ARCHS[3]
+    arch = ARCHS[0] if op.template in TF32 else ARCHS[3]
     refused = kernels.supports(op, lambda: arch)
     if refused is not None:
         return refused
@@ -90,4 +90,4 @@ def checks_numbers(op: FusedOp) -> bool:
 
 def summed(op: FusedOp) -> int:
     """Return how often a kernel may cut a sum off (`ops.within_budget`): none where the type itself is coarser."""
-    return 64 if op.template in (*TF32, "attention") else 0
+    return 64 if op.template in TF32 else 0

@@ -69,6 +69,7 @@ ATTENTIONS = {
     "attention": attentions.Case(1, 2, 17, 40, 20),
     "attention with a bias, heads first": attentions.Case(2, 2, 9, 21, 48, bias=(9, 21), heads_first="qkvy"),
     "attention to what came before": attentions.Case(2, 2, 9, 9, 16, dtype=BRAIN, causal=True),
+    "attention in float32": attentions.Case(1, 2, 9, 21, 16, dtype=FLOAT, bias=(21,)),
     "attention with one number for a bias": attentions.Case(2, 3, 9, 21, 16, apart="qk", bias=()),
 }
 """Ops that are read from the library's form, with a truth of their own."""

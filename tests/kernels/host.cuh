@@ -228,6 +228,7 @@ template <int BYTES> DEVICE void copy_beside(SharedAddress to, const void* from,
 template <int GROUPS> DEVICE void wait_for_copies() { deliver_all_but(GROUPS); }
 
 DEVICE unsigned load_shared(SharedAddress from) { return *(const unsigned*)from; }
+DEVICE void load_shared(unsigned (&word)[2], SharedAddress from) { std::memcpy(word, from, 8); }
 DEVICE void load_shared(unsigned (&word)[4], SharedAddress from) { std::memcpy(word, from, 16); }
 DEVICE void store_shared(SharedAddress to, const unsigned (&word)[4]) { std::memcpy(to, word, 16); }
 

@@ -52,16 +52,18 @@ def block(rows: int | str = "N", inner: int = DEEP) -> ModelProto:
     return model
 
 
-def short_attention(sequence: int, *, causal: bool = False) -> ModelProto:
+def short_attention(sequence: int, *, causal: bool = False, element: str = "float16") -> ModelProto:
     """Return attention of two heads of 64 on sequences of a written length, with a mask of positions where causal."""
     mask = """places = Range (zero, length, one)  keys = Unsqueeze (places, zeros)  queries = Unsqueeze (places, ones)
-      seen = LessOrEqual (keys, queries)  low = Constant <value = float16 {64511}> ()  u = Where (seen, t, low)"""
-    row = f"float16[2, {sequence}, 128]"
+      seen = LessOrEqual (keys, queries)  low = Constant <value = E {LOW}> ()  u = Where (seen, t, low)"""
+    mask = mask.replace("E {LOW}", "float16 {64511}" if element == "float16" else "float {-65504.0}")
+    eighth = "float16 {12288}" if element == "float16" else "float {0.125}"
+    row = f"{element}[2, {sequence}, 128]"
     return onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 20]>
     g ({row} q, {row} k, {row} v) => ({row} y)
     <int64[4] split = {{0, 0, 2, 64}}, int64[3] join = {{0, 0, -1}}, int64 zero = {{0}}, int64 one = {{1}},
      int64[1] zeros = {{0}}, int64[1] ones = {{1}}, int64 length = {{{sequence}}}> {{
-      d = Constant <value = float16 {{12288}}> ()
+      d = Constant <value = {eighth}> ()
       q4 = Reshape (q, split)  qh = Transpose <perm = [0,2,1,3]> (q4)
       k4 = Reshape (k, split)  kt = Transpose <perm = [0,2,3,1]> (k4)
       v4 = Reshape (v, split)  vh = Transpose <perm = [0,2,1,3]> (v4)

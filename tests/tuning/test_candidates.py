@@ -182,6 +182,20 @@ def test_a_kernel_is_measured_against_the_librarys_op_and_the_nodes() -> None:
         onnx.checker.check_model(candidate.model, full_check=True)
 
 
+@pytest.mark.parametrize("sequence", [320, 4096])
+def test_in_float32_the_librarys_op_is_no_way(sequence: int) -> None:
+    """The kernel is measured against the nodes, also where the rule alone would leave it out."""
+    seen: list[Work] = []
+    model = short_attention(sequence, element="float")
+    found = tune(model, RULES, {}, stopwatch=stopwatch(by_kind(fused=1, split=2, alone=3), seen))
+    work = next(w for w in seen if w.op.rule == "attention")
+    made = candidates(work, RULES, HERE, H200)
+    assert [c.kind for c in made if c.kind != "fused"] == ["split", "alone"]
+    assert all(c.tuning.queries is None or c.tuning.queries.streamed for c in made)
+    pipeline.run(model, RULES, choices=found.choices(model, RULES))
+    assert [op.template for op in fused_ops(model).values()] == ["attention"]
+
+
 def test_what_a_mask_is_known_to_be_it_is_in_the_work_too() -> None:
     """A causal mask that the graph computes of shapes is no input, for which any numbers would be drawn."""
     seen: list[Work] = []

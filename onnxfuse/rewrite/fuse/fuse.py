@@ -206,7 +206,9 @@ def _fuse_from(
     replaced = names([*start.kept, *attempt.given])
     graph.replace(attempt.nodes, [fused])
     kept = tuple(o for n in start.kept for o in n.outputs if o)
-    return attempt, (op, Applied(rule.name, op.name, replaced, attempt.stops(), fused.outputs, kept, start.cost))
+    library = bool(start.fallback) and op.template != start.fallback
+    applied = Applied(rule.name, op.name, replaced, attempt.stops(), fused.outputs, kept, start.cost, library)
+    return attempt, (op, applied)
 
 
 def _made(attempt: Attempt) -> tuple[FusedOp, Node] | Refusal:

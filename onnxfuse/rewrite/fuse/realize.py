@@ -42,6 +42,8 @@ class Realized:
     """Why there is none."""
     shapes: tuple[tuple[tuple[Dim, ...] | None, ...], ...]
     """Of the inputs at each place, as far as they follow from the model's own inputs and weights."""
+    runs: bool = True
+    """Whether the library may run the form; else it says what a kernel computes, and no more."""
 
 
 def realize(
@@ -86,7 +88,7 @@ def _of_all(places: Sequence[Realized]) -> Realized:
         return Realized(None, without.reason, shapes)
     if any(p.form != places[0].form for p in places):
         return Realized(None, "its places differ in what the library has to be told", shapes)
-    return Realized(places[0].form, "", shapes)
+    return Realized(places[0].form, "", shapes, all(p.runs for p in places))
 
 
 # ---- the bodies in place again
@@ -201,13 +203,15 @@ def _at(graph: Graph, op: FusedOp, place: _Place, nodes: Sequence[Node], anchors
     if isinstance(anchors, str):
         return Realized(None, anchors, shapes)
     free = {n for n in nodes if n.op != "Constant"}
-    realizations = list[Realization]()
+    realizations, runs = list[Realization](), True
     trace = Trace()
     for node in reversed(nodes):
         made = _first(graph, anchors, node, free, trace) if node in free else None
         if made is not None:
             anchor, realization = made
             realizations.insert(0, realization)
+            match = realization.match
+            runs = runs and all(predicate.holds(p, graph, match) is None for p in anchor.realizable)
             free -= set(realization.match.nodes.values())
             if anchor.pattern.calls:
                 anchors.insert(0, replace(anchor, pattern=realization.match.pattern))
@@ -215,7 +219,7 @@ def _at(graph: Graph, op: FusedOp, place: _Place, nodes: Sequence[Node], anchors
         told = f": {trace.furthest.reason}" if trace.furthest is not None else ""
         return Realized(None, f"the rule {op.rule} does not find in its body what the library could do{told}", shapes)
     form = library_form(op.body, realizations, place.formal, graph.opset)
-    return Realized(None, form, shapes) if isinstance(form, str) else Realized(form, "", shapes)
+    return Realized(None, form, shapes) if isinstance(form, str) else Realized(form, "", shapes, runs)
 
 
 def _first(
@@ -231,7 +235,8 @@ def _first(
                 outside = Cause("outside", seen="what the rule finds is not all in the body")
                 trace.stop(root, outside, match, whole=True)
                 continue
-            asked = (*anchor.where, *anchor.realizable, *predicate.asked(match.pattern))
+            form_of_kernel = anchor.realizable if not anchor.kernel else ()
+            asked = (*anchor.where, *form_of_kernel, *predicate.asked(match.pattern))
             failed = next((r for p in asked if (r := predicate.holds(p, graph, match)) is not None), None)
             bound = bind(anchor.let, graph, match) if failed is None else None
             if isinstance(bound, Match):

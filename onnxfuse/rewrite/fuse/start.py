@@ -49,11 +49,21 @@ def anchored(
 ) -> Match | Refusal | None:
     """Return the match of `anchor`, one of those for its operator, at `node`, or a refusal that got beyond `known`.
 
-    Where nothing was measured, cost refuses too.
+    Where nothing was measured, cost refuses too, unless it chooses between the kernel and the library's op.
     """
-    decides = around.choices is None and not anchor.kernel  # else it chooses between the kernel and the library's op
-    asked = (*anchor.where, *anchor.cost) if decides else anchor.where
-    return find(graph, anchor.pattern, asked, node, known)
+    cost = () if around.choices is not None else anchor.cost
+    if not anchor.kernel:
+        return find(graph, anchor.pattern, (*anchor.where, *cost), node, known)
+    found = find(graph, anchor.pattern, anchor.where, node, known)
+    if not isinstance(found, Match) or _library_can(graph, anchor, found):
+        return found
+    # What is refused here stands there: no other spelling got further.
+    return find(graph, anchor.pattern, (*anchor.where, *anchor.kernel, *cost), node)
+
+
+def _library_can(graph: Graph, anchor: Anchor, match: Match) -> bool:
+    """Return whether the library's op is a way to compute what the anchor matched."""
+    return anchor.realize is not None and all(predicate.holds(p, graph, match) is None for p in anchor.realizable)
 
 
 def takes(graph: Graph, node: Node, around: Surroundings) -> bool:
@@ -72,8 +82,8 @@ def _start_from(
     bound = bind(anchor.let, graph, match)
     if isinstance(bound, Refusal):
         return bound
-    realization = None
-    if anchor.realize is not None and all(predicate.holds(p, graph, match) is None for p in anchor.realizable):
+    realization, library = None, _library_can(graph, anchor, match)
+    if anchor.realize is not None and (library or kernels.reads_library_form(how.template)):
         realization = Realization(realized(anchor.realize, match.pattern), bound)
     seeds = tuple(n for n in matched if n.op != "Constant")
     inputs = {name: v for name in anchor.pattern.inputs if isinstance(v := match.values.get(name), str)}
@@ -81,7 +91,8 @@ def _start_from(
     if realization is not None and not how.steps:
         possible = anchor.kernel and all(predicate.holds(p, graph, match) is None for p in anchor.kernel)
         faster = possible and (around.choices is not None or not cost)
-        template, fallback = how.template if faster else THROUGH_LIBRARY, THROUGH_LIBRARY
+        template = THROUGH_LIBRARY if library and not faster else how.template
+        fallback = THROUGH_LIBRARY if library else ""
     told = "" if template == THROUGH_LIBRARY else cost
     return Start(root, root.outputs[0], seeds, (), inputs, realization, template, fallback, told)
 

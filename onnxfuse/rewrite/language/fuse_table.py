@@ -50,7 +50,7 @@ class Anchor:
     """Where the template's kernel takes what nothing grows onto, if `cost` holds too; elsewhere, and where this is
     empty, `realize`."""
     realizable: tuple[Predicate, ...] = ()
-    """Where the library's op can do it; elsewhere the anchor has its kernel alone."""
+    """Where the library's op can do it, and do it well; elsewhere the anchor has its kernel alone, or stays nodes."""
 
 
 @dataclass(frozen=True)
@@ -232,9 +232,8 @@ def _anchors(reader: Reader, table: dict[str, Any], parts: Parts) -> Iterator[An
     realize, realizable = _realize(reader, table)
     where, let = reader.lines(table, "where"), reader.optional(table, "let", dict, {})
     cost, kernel = reader.lines(table, "cost"), reader.lines(table, "kernel")
-    if kernel and (realize is None or realizable):
-        wanted = "which is missing here" if realize is None else "so `realize` has no `where` of its own"
-        raise RuleError(f"{reader.place('kernel')}: `kernel` says where `realize` does not, {wanted}")
+    if kernel and realize is None:
+        raise RuleError(f"{reader.place('kernel')}: `kernel` says where `realize` does not, which is missing here")
     whole = patterns.parse(text, reader.place(text), parts)
     if reader.spellings:
         for spelling in patterns.every_spelling(whole):

@@ -17,7 +17,7 @@ from onnxfuse.kernels.templates.attention.work import work
 from onnxfuse.model.errors import KernelError
 from tests.kernels import emulate, ops
 from tests.kernels.attentions import Case, within_budget
-from tests.kernels.ops import BRAIN, FLOAT, HALF
+from tests.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF
 from tests.kernels.templates.test_emulated import H200
 
 A100 = Arch("sm_80", 108)
@@ -188,8 +188,15 @@ def test_rows_without_keys_are_zeros_or_left_to_the_library(was, becomes, told):
     assert told in (kernels.supports(replace(op, library=changed)) or "")
 
 
-def test_float_is_left_to_the_nodes():
-    assert "attention on FLOAT" in (kernels.supports(Case(1, 2, 9, 21, 16, FLOAT).op()) or "")
+def test_float32_is_rounded_to_tf32_where_that_is_allowed():
+    op = Case(1, 2, 9, 21, 16, FLOAT).op()
+    assert kernels.supports(op, lambda: A100) is None
+    told = kernels.supports(op, lambda: replace(A100, tf32=False))
+    assert told == "the kernel rounds float32 to TF32, and use_tf32 is 0"
+
+
+def test_float64_is_left_to_the_nodes():
+    assert "attention on DOUBLE" in (kernels.supports(Case(1, 2, 9, 21, 16, DOUBLE).op()) or "")
 
 
 def test_the_gpu_must_know_the_instructions():

@@ -702,11 +702,6 @@ def test_realize_holds_where_its_condition_does(tmp_path: Path, kind: str, libra
             'float32"\npatern =',
             "'patern' is not a key of .fuse.anchor.realize.. Did you mean pattern",
         ),
-        (
-            "[fuse.anchor.realize]",
-            "kernel = 'rank(x) == 2'\n[fuse.anchor.realize]",
-            "so `realize` has no `where` of its own",
-        ),
         ('template = "row"', 'template = "library"', "without a kernel, the `where` of the anchor says"),
     ],
 )

@@ -20,7 +20,7 @@ from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.model.counted import counted
 from onnxfuse.model.fused import FusedOp
 
-TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT)
 SWAPPED = Transposed((0, 2, 1, 3))
 """From sequences of heads to heads of sequences, and back."""
 MERGED = Reshaped((0, 0, -1), True)
@@ -58,6 +58,16 @@ class Attention:
     causal: bool
     dtype: int
 
+    @property
+    def to_tf32(self) -> bool:
+        """Whether the factors of products are rounded to TF32."""
+        return self.dtype == TensorProto.FLOAT
+
+    @property
+    def element_bytes(self) -> int:
+        """Of an element in memory."""
+        return types.TYPES[self.dtype].size
+
 
 def take_apart(op: FusedOp) -> Attention:
     """Return what `op` computes; raises `UnsupportedError` with the reason where no kernel fits it."""
@@ -78,7 +88,9 @@ def _take_apart(program: Program) -> Attention:
     heads_first, target = _result(program, end)
     read_types = {program.inputs[i] for i in (q.position, k.position, v.position, *([] if bias is None else [bias]))}
     if attend.dtype not in TYPES or read_types != {attend.dtype}:
-        raise UnsupportedError(f"attention on {types.name(attend.dtype)}, expected float16 or bfloat16 throughout")
+        raise UnsupportedError(
+            f"attention on {types.name(attend.dtype)}, expected float16, bfloat16 or float32 throughout"
+        )
     if [o.dtype for o in program.outputs] != [attend.dtype]:
         raise UnsupportedError(f"{counted(program.outputs, 'output')}, expected one of the type of the queries")
     return Attention(

@@ -140,7 +140,7 @@ template <class S> DEVICE void multiply_values(Rows& rows, const Scores<S::COUNT
   const E* row = shared.values + (S::FIRST + lane / 8 % 2 * 8 + lane % 8) * PITCH + lane / 16 * 8;
   UNROLLED for (int pair = 0; pair < S::COUNT / 16; ++pair) {
     unsigned weight[TILES][4];
-    round_weights(weight, weights, pair);
+    round_weights(weight, weights, pair, (E*)nullptr);
     UNROLLED for (int k = 0; k < TERMS; ++k) {
       unsigned value[4];
       load_matrices_transposed(value, row + pair * 16 * PITCH + k * 16);
@@ -170,10 +170,8 @@ template <int NUMBER> DEVICE void attend_from(Rows& rows, const Kept& shared, co
 DEVICE void store_rows(const Rows& rows, E* y, int first) {
   UNROLLED for (int tile = 0; tile < TILES; ++tile)
     UNROLLED for (int half = 0; half < 2; ++half) {
-      unsigned word[COLUMNS];
-      finish_row(word, rows, tile, half, SAFE);
       const int row = first + tile * 16 + (int)thread_index() % 32 / 4 + half * 8;
-      store_row(word, y + row * Y_ROW, row < QUERIES);
+      store_row(rows, tile, half, share_of(rows, tile, half, SAFE), y + row * Y_ROW, row < QUERIES);
     }
 }
 

@@ -6,7 +6,7 @@ from onnxfuse.kernels import launch_plan
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.emit import access
 from onnxfuse.kernels.emit.entry import entry_point
-from onnxfuse.kernels.emit.source import DEVICE, KernelSource, constants, generated, identifier, template
+from onnxfuse.kernels.emit.source import AMPERE, DEVICE, KernelSource, constants, generated, identifier, template
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.launch_plan import LaunchPlan, Queries, Tuning
 from onnxfuse.kernels.programs.choice import least
@@ -41,6 +41,8 @@ def too_many(keys: int, size: int, arch: Arch) -> str | None:
 
 def plan(mine: Work, aligned: bool, arch: Arch, tuning: Tuning) -> LaunchPlan:
     """Return the launch; raises `UnsupportedError` where the keys do not fit."""
+    if mine.parts.to_tf32:
+        raise UnsupportedError("keys of float32 go by step by step, expected a way that is streamed")
     if (reason := too_many(mine.keys, mine.size, arch)) is not None:
         raise UnsupportedError(reason)
     queries = tuning.queries or choose(mine, arch)
@@ -115,6 +117,7 @@ def _kernel(mine: Work, queries: Queries, blocks: int, aligned: bool, min_blocks
         entry,
         (
             template(DEVICE),
+            template(AMPERE),
             template("cuda/memory.cuh"),
             generated(entry, _constants(mine, queries, blocks, aligned) + access.pointers(pointers(mine))),
             template("attention/rows.cuh"),
@@ -129,7 +132,7 @@ def _constants(mine: Work, queries: Queries, blocks: int, aligned: bool) -> str:
     facts = {
         "WARPS": queries.warps, "TILES": queries.tiles, "PASSES": queries.passes, "STEP": queries.step,
         "THREADS": queries.warps * 32, "BLOCKS": max(blocks, 1), "QUERIES": mine.queries, "KEYS": mine.keys,
-        "BIAS_QUERY": bias[2], "BIAS_KEY": bias[3], "WINDOWS": mine.windows, "ALIGNED": aligned,
+        "HELD": True, "BIAS_QUERY": bias[2], "BIAS_KEY": bias[3], "WINDOWS": mine.windows, "ALIGNED": aligned,
     }  # fmt: skip
     wide = {"BIAS_BATCH": bias[0], "BIAS_HEAD": bias[1]}
     for name, operand in named(parts):

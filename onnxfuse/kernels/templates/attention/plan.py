@@ -14,7 +14,7 @@ from onnxfuse.kernels.templates.template import Extents
 from onnxfuse.model.fused import FusedOp
 
 OLDEST = 80
-"""mma.m16n8k16, ldmatrix and cp.async came with sm_80."""
+"""mma.m16n8k16, TF32, ldmatrix and cp.async came with sm_80."""
 
 
 def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
@@ -35,7 +35,7 @@ def _streams(mine: Work, arch: Arch) -> bool:
 
 
 def _fit(mine: Work, arch: Arch) -> bool:
-    return bool(mine.keys) and kept.too_many(mine.keys, mine.size, arch) is None
+    return not mine.parts.to_tf32 and bool(mine.keys) and kept.too_many(mine.keys, mine.size, arch) is None
 
 
 def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[Tuning, ...]:
@@ -47,8 +47,11 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
 
 def refuses(op: FusedOp, arch: Arch) -> str | None:
     """Return why the kernel does not run on this GPU."""
-    number = int("".join(c for c in arch.name if c.isdigit()))
-    return None if number >= OLDEST else f"the kernel needs sm_{OLDEST}, this is {arch.name}"
+    if arch.number < OLDEST:
+        return f"the kernel needs sm_{OLDEST}, this is {arch.name}"
+    if take_apart(op).to_tf32 and not arch.tf32:
+        return "the kernel rounds float32 to TF32, and use_tf32 is 0"
+    return None
 
 
 def fits(op: FusedOp, shapes: Sequence[Extents | None], arch: Arch) -> str | None:

@@ -1,8 +1,19 @@
 // An attention's rows of a warp, as products of 16 by 8 leave them: scores become weights, results are rounded and stored.
+//
+// A product takes 32 bytes of terms: 16 of a 16-bit type, 8 of float32, which are rounded to TF32 on the way. Of float32
+// a lane holds the weights of keys 2 t and 2 t + 1 of eight, which the product calls t and t + 4: a sum over keys may take
+// them in any order, so values are read in that one. Likewise each lane reads AT_ONCE neighbouring columns of a value,
+// the product's column of its number in as many products, and so gets twice as many neighbours of the result.
 
-constexpr int TERMS = SIZE / 16, COLUMNS = SIZE / 8, UNITS = SIZE / 8;
+constexpr int PER_WORD = 4 / (int)sizeof(E), PER_UNIT = 16 / (int)sizeof(E);  // elements
+constexpr int TERMS = SIZE * (int)sizeof(E) / 32, COLUMNS = SIZE / 8, UNITS = SIZE / PER_UNIT;
+constexpr int AT_ONCE = SIZE % 32 ? 2 : 4;
 constexpr float LOG2_E = 1.4426950408889634f;
 DEVICE float lowest() { return float_of_bits(0xff800000u); }  // minus infinity
+
+// A word of a factor, as a product takes it.
+template <class T> DEVICE unsigned factor(unsigned word, T*) { return word; }
+DEVICE unsigned factor(unsigned word, float*) { return round_to_tf32(word); }
 
 DEVICE unsigned rounded(float low, float high, f16*) { return floats_to_f16x2(low, high); }
 DEVICE unsigned rounded(float low, float high, bf16*) { return floats_to_bf16x2(low, high); }
@@ -13,7 +24,7 @@ constexpr bool SCALED_LATE = BIAS == NONE && SCALE > 0;
 struct alignas(8) Pair { float at[2]; };
 
 struct Rows {
-  unsigned q[TILES][TERMS][4];
+  unsigned q[TILES][HELD ? TERMS : 1][4];
   float y[TILES][COLUMNS][4];
   float highest[TILES][2], sum[TILES][2];  // the sum of this lane's keys
 };
@@ -62,13 +73,13 @@ template <bool FIRST, int COUNT> DEVICE void weigh(Scores<COUNT>& scores, Rows& 
     }
 }
 
-// The weights of 16 keys, as a product takes them.
-template <int COUNT>
-DEVICE void round_weights(unsigned (&weight)[TILES][4], const Scores<COUNT>& weights, int group) {
+// The weights of 16 keys of a 16-bit type, as a product takes them.
+template <int COUNT, class T>
+DEVICE void round_weights(unsigned (&weight)[TILES][4], const Scores<COUNT>& weights, int group, T*) {
   UNROLLED for (int tile = 0; tile < TILES; ++tile)
     UNROLLED for (int part = 0; part < 4; ++part) {
       const float* from = &weights.of[tile][2 * group + part / 2][part % 2 * 2];
-      weight[tile][part] = rounded(from[0], from[1], (E*)nullptr);
+      weight[tile][part] = rounded(from[0], from[1], (T*)nullptr);
     }
 }
 
@@ -80,16 +91,48 @@ DEVICE void add_values(Rows& rows, const unsigned (&weight)[TILES][4], const uns
   }
 }
 
-// This lane's part of a row of the result; if `zero`, zeros where its weights sum up to nothing.
-DEVICE void finish_row(unsigned (&word)[COLUMNS], const Rows& rows, int tile, int half, bool zero) {
+// Weights of a group of 16 keys times their values, whose rows are ROW_BYTES apart.
+template <int ROW_BYTES, int COUNT, class T>
+DEVICE void add_group(Rows& rows, const Scores<COUNT>& weights, SharedAddress values, int group, T*) {
+  const int lane = thread_index() % 32;
+  const SharedAddress row = values + (lane / 8 % 2 * 8 + lane % 8) * ROW_BYTES + lane / 16 * 16;
+  unsigned weight[TILES][4];
+  round_weights(weight, weights, group, (T*)nullptr);
+  UNROLLED for (int k = 0; k < TERMS; ++k) {
+    unsigned value[4];
+    load_blocks<true>(value, row + group * 16 * ROW_BYTES + k * 32);
+    add_values(rows, weight, value, k);
+  }
+}
+template <int ROW_BYTES, int COUNT>
+DEVICE void add_group(Rows& rows, const Scores<COUNT>& weights, SharedAddress values, int group, float*) {
+  const int lane = thread_index() % 32;
+  const SharedAddress row = values + (group * 16 + lane % 4 * 2) * ROW_BYTES + lane / 4 * (AT_ONCE * 4);
+  UNROLLED for (int half = 0; half < 2; ++half) {
+    unsigned weight[TILES][4];
+    UNROLLED for (int tile = 0; tile < TILES; ++tile)
+      UNROLLED for (int part = 0; part < 4; ++part)
+        weight[tile][part] =
+            round_to_tf32(bits_of_float(weights.of[tile][2 * group + half][part % 2 * 2 + part / 2]));
+    UNROLLED for (int column = 0; column < COLUMNS; column += AT_ONCE) {
+      unsigned value[2][AT_ONCE];
+      UNROLLED for (int key = 0; key < 2; ++key)
+        load_shared(value[key], row + (half * 8 + key) * ROW_BYTES + column * 32);
+      UNROLLED for (int i = 0; i < AT_ONCE; ++i) {
+        const unsigned low = round_to_tf32(value[0][i]), high = round_to_tf32(value[1][i]);
+        UNROLLED for (int tile = 0; tile < TILES; ++tile)
+          product(rows.y[tile][column + i], weight[tile], low, high, (float*)nullptr);
+      }
+    }
+  }
+}
+
+// By what a row of the result is multiplied; if `zero`, zeros where its weights sum up to nothing.
+DEVICE float share_of(const Rows& rows, int tile, int half, bool zero) {
   float sum = rows.sum[tile][half];
   UNROLLED for (int distance = 1; distance <= 2; distance *= 2)
     sum += float_of_bits(exchange(bits_of_float(sum), distance));
-  const float part = zero && sum == 0.0f ? 0.0f : reciprocal_fast(sum);
-  UNROLLED for (int column = 0; column < COLUMNS; ++column) {
-    const float* pair = &rows.y[tile][column][half * 2];
-    word[column] = rounded(pair[0] * part, pair[1] * part, (E*)nullptr);
-  }
+  return zero && sum == 0.0f ? 0.0f : reciprocal_fast(sum);
 }
 
 // Of four columns of 8 elements the lanes hold a word each; the lane gets all four words of the column of its number.
@@ -107,8 +150,14 @@ DEVICE Chunk<16> whole_column(const unsigned (&mine)[4]) {
           upper ? here[1] : there[1]};
 }
 
-DEVICE void store_row(const unsigned (&word)[COLUMNS], E* to, bool inside) {
+// This lane's part of a row.
+template <class T> DEVICE void store_row(const Rows& rows, int tile, int half, float share, T* to, bool inside) {
   const int lane = thread_index() % 4;
+  unsigned word[COLUMNS];
+  UNROLLED for (int column = 0; column < COLUMNS; ++column) {
+    const float* pair = &rows.y[tile][column][half * 2];
+    word[column] = rounded(pair[0] * share, pair[1] * share, (T*)nullptr);
+  }
   if constexpr (ALIGNED && COLUMNS % 4 == 0) {
     UNROLLED for (int column = 0; column < COLUMNS; column += 4) {
       const unsigned four[4] = {word[column], word[column + 1], word[column + 2], word[column + 3]};
@@ -118,6 +167,17 @@ DEVICE void store_row(const unsigned (&word)[COLUMNS], E* to, bool inside) {
   } else {
     UNROLLED for (int column = 0; column < COLUMNS; ++column)
       UNROLLED for (int i = 0; i < 2; ++i)
-        if (inside) write(to + column * 8 + lane * 2 + i, E{(unsigned short)(word[column] >> i * 16)});
+        if (inside) write(to + column * 8 + lane * 2 + i, T{(unsigned short)(word[column] >> i * 16)});
+  }
+}
+DEVICE void store_row(const Rows& rows, int tile, int half, float share, float* to, bool inside) {
+  constexpr int WIDE = 2 * AT_ONCE;
+  UNROLLED for (int column = 0; column < COLUMNS; column += AT_ONCE) {
+    float mine[WIDE];
+    UNROLLED for (int i = 0; i < WIDE; ++i)
+      mine[i] = rows.y[tile][column + i % AT_ONCE][half * 2 + i / AT_ONCE] * share;
+    float* at = to + column * 8 + (int)thread_index() % 4 * WIDE;
+    if (ALIGNED && inside) store_values<WIDE>(at, mine);
+    if (!ALIGNED && inside) UNROLLED for (int i = 0; i < WIDE; ++i) write(at + i, mine[i]);
   }
 }

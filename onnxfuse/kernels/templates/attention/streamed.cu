@@ -2,12 +2,13 @@
 //
 // q [batch, HEADS, queries, SIZE], k and v [batch, HEADS, keys, SIZE], y as q, each with strides of its own along all
 // but the last axis; bias broadcast to [batch, HEADS, queries, keys], or to [windows, HEADS, queries, keys], again and
-// again along the batch. 16-bit types. No length stands in the text: one kernel is for all of them. Accuracy: products
-// exact, sums and exponentials in float; weights are rounded to the element type before they meet the values, and
-// divided by their sum, which is of the unrounded ones, at the end. Where the bias is minus infinity for all keys of a
-// query, y is NaN, as 0 / 0, or 0 if SAFE; without a key it is 0.
+// again along the batch. 16-bit types and float32. No length stands in the text: one kernel is for all of them. Accuracy:
+// products exact, those of float32 of factors rounded to TF32, sums and exponentials in float; weights are rounded to the
+// element type, or TF32, before they meet the values, and divided by their sum, which is of the unrounded ones, at the
+// end. Where the bias is minus infinity for all keys of a query, y is NaN, as 0 / 0, or 0 if SAFE; without a key it is 0.
 //
-// A block takes WARPS * TILES * 16 queries of a head; a warp holds TILES * 16 of them and their part of y in registers.
+// A block takes WARPS * TILES * 16 queries of a head; a warp holds TILES * 16 of them and their part of y in registers;
+// unless HELD, the queries stay in shared memory.
 // The keys and their values go by STEP at a time, through two places in shared memory: while one is multiplied, the
 // other is filled. A warp scales what it has whenever a greater score comes (Dao, FlashAttention-2, 2023). Under the
 // causal mask steps without a key for a query of the block are not fetched; comparisons with the ends and the diagonal
@@ -20,8 +21,8 @@ struct Parameters {
   long long bias_batch, bias_head, bias_query, bias_key;  // elements
 };
 
-constexpr int PITCH = SIZE + 8;  // elements of a row in shared memory: eight rows begin in different banks
-constexpr int ROW_BYTES = PITCH * 2, STEP_BYTES = STEP * ROW_BYTES;
+// Of a row in shared memory: eight rows begin in different banks.
+constexpr int ROW_BYTES = SIZE * (int)sizeof(E) + 16, STEP_BYTES = STEP * ROW_BYTES;
 constexpr int ROWS = WARPS * TILES * 16;  // queries of a block
 constexpr int GROUPS = STEP / 16;         // products of 16 keys, of a step
 
@@ -47,18 +48,21 @@ DEVICE void fetch_unit(SharedAddress to, const E* from, bool there) {
   } else {
     unsigned word[4] = {};
     if (there)
-      UNROLLED for (int i = 0; i < 8; ++i) word[i / 2] |= (unsigned)load_bits(from + i) << i % 2 * 16;
+      UNROLLED for (int i = 0; i < PER_UNIT; ++i)
+        word[i / PER_WORD] |= (unsigned)load_bits(from + i) << i % PER_WORD * 16;
     store_shared(to, word);
   }
 }
 
-// A step's rows from `first` on; those behind the last one are zeros, since no number times a weight of 0 is one.
-template <int STRIDE> DEVICE void fetch_rows(SharedAddress to, const E* from, int first, int count) {
-  UNROLLED for (int i = 0; i < (STEP * UNITS + THREADS - 1) / THREADS; ++i) {
-    const int unit = i * THREADS + (int)thread_index(), row = unit / UNITS, column = unit % UNITS;
-    if ((STEP * UNITS) % THREADS == 0 || unit < STEP * UNITS) {
+// MANY rows from `first` on; those behind the last one are zeros, since no number times a weight of 0 is one.
+template <int STRIDE, int MANY = STEP> DEVICE void fetch_rows(SharedAddress to, const E* from, int first, int count) {
+  // The addresses of more than eight copies would not fit the registers.
+  _Pragma("unroll 8") for (int i = 0; i < (MANY * UNITS + THREADS - 1) / THREADS; ++i) {
+    const int unit = i * THREADS + (int)thread_index(), row = unit / UNITS, piece = unit % UNITS;
+    if ((MANY * UNITS) % THREADS == 0 || unit < MANY * UNITS) {
       const bool there = first + row < count;
-      fetch_unit(to + row * ROW_BYTES + column * 16, from + (there ? first + row : 0) * (long long)STRIDE + column * 8, there);
+      const E* at = from + (there ? first + row : 0) * (long long)STRIDE + piece * PER_UNIT;
+      fetch_unit(to + row * ROW_BYTES + piece * 16, at, there);
     }
   }
 }
@@ -90,19 +94,24 @@ DEVICE int row_of(const Place& at, int first, int tile, int half) {
   return wanted < at.queries ? wanted : at.queries - 1;
 }
 
-DEVICE unsigned load_pair(const E* from) {
-  if constexpr (ALIGNED) return load<2>(from).word(0);
-  else return load_bits(from) | (unsigned)load_bits(from + 1) << 16;
+// Of one product's terms.
+DEVICE void load_query(unsigned (&word)[4], const E* q, const Place& at, int first, int tile, int k) {
+  UNROLLED for (int half = 0; half < 2; ++half) {
+    const E* row = q + row_of(at, first, tile, half) * (long long)Q_ROW;
+    UNROLLED for (int right = 0; right < 2; ++right) {
+      const E* from = row + (k * 8 + right * 4 + (int)thread_index() % 4) * PER_WORD;
+      unsigned both = 0;
+      if constexpr (ALIGNED) both = load<PER_WORD>(from).word(0);
+      else UNROLLED for (int i = 0; i < PER_WORD; ++i) both |= (unsigned)load_bits(from + i) << i * 16;
+      word[right * 2 + half] = factor(both, (E*)nullptr);
+    }
+  }
 }
 
 DEVICE void load_queries(Rows& rows, const E* q, const Place& at, int first) {
-  UNROLLED for (int tile = 0; tile < TILES; ++tile)
-    UNROLLED for (int half = 0; half < 2; ++half) {
-      const E* row = q + row_of(at, first, tile, half) * (long long)Q_ROW + thread_index() % 4 * 2;
-      UNROLLED for (int k = 0; k < TERMS; ++k)
-        UNROLLED for (int right = 0; right < 2; ++right)
-          rows.q[tile][k][right * 2 + half] = load_pair(row + k * 16 + right * 8);
-    }
+  if (HELD)
+    UNROLLED for (int tile = 0; tile < TILES; ++tile)
+      UNROLLED for (int k = 0; k < TERMS; ++k) load_query(rows.q[tile][HELD ? k : 0], q, at, first, tile, k);
   clear(rows);
 }
 
@@ -114,17 +123,22 @@ template <bool EDGE> DEVICE int groups_of(int first_key, int end) {
 }
 
 template <bool EDGE>
-DEVICE void multiply_keys(Scores<STEP>& scores, const Rows& rows, SharedAddress keys, int groups) {
+DEVICE void multiply_keys(Scores<STEP>& scores, const Rows& rows, SharedAddress queries, SharedAddress keys, int groups) {
   const int lane = thread_index() % 32;
+  const SharedAddress left = queries + lane % 16 * ROW_BYTES + lane / 16 * 16;
   const SharedAddress row = keys + (lane / 16 * 8 + lane % 8) * ROW_BYTES + lane / 8 % 2 * 16;
   UNROLLED for (int group = 0; group < GROUPS; ++group) {
     if (EDGE && group >= groups) break;
     UNROLLED for (int k = 0; k < TERMS; ++k) {
       unsigned key[4];
       load_blocks<false>(key, row + group * 16 * ROW_BYTES + k * 32);
+      UNROLLED for (int i = 0; i < 4; ++i) key[i] = factor(key[i], (E*)nullptr);
       UNROLLED for (int tile = 0; tile < TILES; ++tile) {
-        product(scores.of[tile][2 * group], rows.q[tile][k], key[0], key[1], (E*)nullptr);
-        product(scores.of[tile][2 * group + 1], rows.q[tile][k], key[2], key[3], (E*)nullptr);
+        unsigned query[4];
+        if (!HELD) load_blocks<false>(query, left + tile * 16 * ROW_BYTES + k * 32);
+        UNROLLED for (int i = 0; i < 4; ++i) query[i] = HELD ? rows.q[tile][HELD ? k : 0][i] : factor(query[i], (E*)nullptr);
+        product(scores.of[tile][2 * group], query, key[0], key[1], (E*)nullptr);
+        product(scores.of[tile][2 * group + 1], query, key[2], key[3], (E*)nullptr);
       }
     }
   }
@@ -148,7 +162,8 @@ DEVICE void scale_scores(Scores<STEP>& scores, const float* key_bias, const E* b
                          int first_key, const Parameters& p) {
   const int lane = thread_index() % 32, inside = lane % 4 * 2;
   // Whether both of a pair can be read at once.
-  const bool wide = BIAS == PER_PAIR && p.bias_key == 1 && p.bias_query % 2 == 0 && (unsigned long long)bias % 4 == 0;
+  const bool wide = BIAS == PER_PAIR && p.bias_key == 1 && p.bias_query % 2 == 0 &&
+                    (unsigned long long)bias % (2 * sizeof(E)) == 0;
   UNROLLED for (int tile = 0; tile < TILES; ++tile)
     UNROLLED for (int half = 0; half < 2; ++half) {
       const int query = first_query + tile * 16 + lane / 4 + half * 8;
@@ -170,26 +185,18 @@ DEVICE void scale_scores(Scores<STEP>& scores, const float* key_bias, const E* b
 
 template <bool EDGE>
 DEVICE void multiply_values(Rows& rows, const Scores<STEP>& weights, SharedAddress values, int groups) {
-  const int lane = thread_index() % 32;
-  const SharedAddress row = values + (lane / 8 % 2 * 8 + lane % 8) * ROW_BYTES + lane / 16 * 16;
   UNROLLED for (int group = 0; group < GROUPS; ++group) {
     if (EDGE && group >= groups) break;
-    unsigned weight[TILES][4];
-    round_weights(weight, weights, group);
-    UNROLLED for (int k = 0; k < TERMS; ++k) {
-      unsigned value[4];
-      load_blocks<true>(value, row + group * 16 * ROW_BYTES + k * 32);
-      add_values(rows, weight, value, k);
-    }
+    add_group<ROW_BYTES>(rows, weights, values, group, (E*)nullptr);
   }
 }
 
 template <bool EDGE>
-DEVICE void attend_step(Rows& rows, SharedAddress keys, SharedAddress values, const float* key_bias,
-                        const E* bias, const Place& at, int first_query, int first_key, const Parameters& p) {
+DEVICE void attend_step(Rows& rows, SharedAddress queries, SharedAddress keys, SharedAddress values,
+                        const float* key_bias, const E* bias, const Place& at, int first_query, int first_key, const Parameters& p) {
   const int groups = groups_of<EDGE>(first_key, at.end);
   Scores<STEP> scores = {};
-  multiply_keys<EDGE>(scores, rows, keys, groups);
+  multiply_keys<EDGE>(scores, rows, queries, keys, groups);
   if (EDGE || !SCALED_LATE) scale_scores<EDGE>(scores, key_bias, bias, at, first_query, first_key, p);
   weigh<false>(scores, rows);
   multiply_values<EDGE>(rows, scores, values, groups);
@@ -198,10 +205,9 @@ DEVICE void attend_step(Rows& rows, SharedAddress keys, SharedAddress values, co
 DEVICE void store_rows(const Rows& rows, E* y, const Place& at, int first) {
   UNROLLED for (int tile = 0; tile < TILES; ++tile)
     UNROLLED for (int half = 0; half < 2; ++half) {
-      unsigned word[COLUMNS];
-      finish_row(word, rows, tile, half, SAFE || at.keys == 0);
       const int row = first + tile * 16 + (int)thread_index() % 32 / 4 + half * 8;
-      store_row(word, y + row * (long long)Y_ROW, row < at.queries);
+      const float share = share_of(rows, tile, half, SAFE || at.keys == 0);
+      store_row(rows, tile, half, share, y + row * (long long)Y_ROW, row < at.queries);
     }
 }
 
@@ -211,17 +217,20 @@ template <bool HEADS_FIRST> DEVICE long long start_of(const Place& at, int rows)
 }
 
 DEVICE void attend(const Pointers& pointers, const Parameters& p) {
-  DYNAMIC_SHARED(unsigned, shared_words, (4 * STEP_BYTES + 2 * STEP * 4) / 4);
+  DYNAMIC_SHARED(unsigned, shared_words, (4 * STEP_BYTES + 2 * STEP * 4 + (HELD ? 0 : ROWS * ROW_BYTES)) / 4);
   const SharedAddress keys = shared_address(shared_words), values = keys + 2 * STEP_BYTES;
   float* key_bias = (float*)(shared_words + STEP_BYTES);  // behind two steps of keys and of values
+  const SharedAddress queries = keys + 4 * STEP_BYTES + 2 * STEP * 4;
   const Place at = place(p);
   const E* k = pointers.k + start_of<K_HEADS_FIRST>(at, at.keys);
   const E* v = pointers.v + start_of<V_HEADS_FIRST>(at, at.keys);
   const E* added = BIAS == NONE ? nullptr
                                 : pointers.bias + ((WINDOWED ? at.batch % p.windows : at.batch) * p.bias_batch +
                                                    at.head * p.bias_head);
-  const int first_query = at.first_query + (int)thread_index() / 32 * (TILES * 16);
+  const E* q = pointers.q + start_of<Q_HEADS_FIRST>(at, at.queries);
+  const int first_of_warp = (int)thread_index() / 32 * (TILES * 16), first_query = at.first_query + first_of_warp;
   KeyBias next;
+  if (!HELD) fetch_rows<Q_ROW, ROWS>(queries, q, at.first_query, at.queries);
   if (at.end > 0) {
     fetch_rows<K_ROW>(keys, k, 0, at.keys);
     fetch_rows<V_ROW>(values, v, 0, at.keys);
@@ -232,7 +241,7 @@ DEVICE void attend(const Pointers& pointers, const Parameters& p) {
   }
   close_group_of_copies();
   Rows rows;
-  load_queries(rows, pointers.q + start_of<Q_HEADS_FIRST>(at, at.queries), at, first_query);
+  load_queries(rows, q, at, first_query);
   for (int first_key = 0, place = 0; first_key < at.end; first_key += STEP, place ^= 1) {
     wait_for_copies<0>();
     wait_for_block();  // and nobody reads the other place any more
@@ -244,12 +253,13 @@ DEVICE void attend(const Pointers& pointers, const Parameters& p) {
     }
     close_group_of_copies();
     const SharedAddress key = keys + place * STEP_BYTES, value = values + place * STEP_BYTES;
+    const SharedAddress of_warp = queries + first_of_warp * ROW_BYTES;
     const float* of_keys = key_bias + place * STEP;
     if (first_query < at.queries && (!CAUSAL || first_key < first_query + TILES * 16)) {
       if (after > at.keys || (CAUSAL && after > first_query + 1))
-        attend_step<true>(rows, key, value, of_keys, added, at, first_query, first_key, p);
+        attend_step<true>(rows, of_warp, key, value, of_keys, added, at, first_query, first_key, p);
       else
-        attend_step<false>(rows, key, value, of_keys, added, at, first_query, first_key, p);
+        attend_step<false>(rows, of_warp, key, value, of_keys, added, at, first_query, first_key, p);
     }
     if constexpr (BIAS == PER_KEY)
       if (after < at.end) next.put(key_bias + (place ^ 1) * STEP);

@@ -34,7 +34,7 @@ def plan(mine: Work, aligned: bool, arch: Arch, tuning: Tuning) -> LaunchPlan:
         kernel=_kernel(mine, queries, aligned, tuning.min_blocks or _resident(queries, mine)),
         grid=(grid, 1, 1),
         block=(queries.warps * 32, 1, 1),
-        shared_bytes=_shared_bytes(queries, mine.size),
+        shared_bytes=_shared_bytes(queries, mine),
         parameters=launch_plan.packed((mine.queries, mine.keys, blocks, mine.windows, *bias), 64),
         output_shapes=mine.output_shapes,
     )
@@ -44,8 +44,15 @@ def ways(mine: Work) -> tuple[Queries, ...]:
     """Return how blocks may share the queries of such heads, those with the most queries first.
 
     Two tiles of a warp read each key from shared memory once for both; beyond 64 elements their sums would not fit the
-    registers, nor beside a bias by key beyond 32, and beyond 128 the scores of 64 keys would not.
+    registers, nor beside a bias by key beyond 32, and beyond 128 the scores of 64 keys would not. Of float32 a thread
+    holds twice as many words of its queries, and a step takes twice the shared memory: half as many keys at a time.
+    Beyond 128 elements 32 queries and two steps of 16 keys and values fit the 99 KB of the smallest GPUs.
     """
+    if mine.parts.to_tf32:
+        if mine.size > 128:
+            return (Queries(2, 1, 1, 16, streamed=1),)
+        pairs = (Queries(4, 2, 1, 32, streamed=1),) if mine.size <= 64 and not mine.is_bias_by_query else ()
+        return (*pairs, *(Queries(w, 1, 1, 32, streamed=1) for w in (4, 2)))
     if mine.size <= (64 if mine.bias is None else 32) and not mine.is_bias_by_query:
         return tuple(Queries(w, t, 1, 64, streamed=1) for w, t in ((4, 2), (4, 1), (2, 1)))
     return tuple(Queries(w, 1, 1, 64 if mine.size <= 128 else 32, streamed=1) for w in (8, 4, 2))
@@ -65,7 +72,10 @@ def choose(mine: Work, arch: Arch) -> Queries:
 
 def candidates(mine: Work) -> tuple[Queries, ...]:
     """Return other ways to share the queries among blocks and warps."""
-    return ways(mine)
+    if not mine.parts.to_tf32 or mine.size > 64:
+        return ways(mine)
+    # Four warps would not keep the scores of 64 keys in registers beside their biases.
+    return (*ways(mine), *(Queries(w, 1, 1, 64, streamed=1) for w in ((8, 4) if mine.bias is None else (8,))))
 
 
 def _rows(queries: Queries) -> int:
@@ -73,9 +83,16 @@ def _rows(queries: Queries) -> int:
     return queries.warps * queries.tiles * 16
 
 
-def _shared_bytes(queries: Queries, size: int) -> int:
-    """Return the shared memory of a block: two steps of keys and values, rows eight elements apart, and their bias."""
-    return queries.step * (4 * (size + 8) * 2 + 2 * 4)
+def _holds(queries: Queries, mine: Work) -> bool:
+    """Return whether the queries of a warp stay in its registers, up to 64 of a thread."""
+    return queries.tiles * mine.size * mine.parts.element_bytes <= 512
+
+
+def _shared_bytes(queries: Queries, mine: Work) -> int:
+    """Return the shared memory of a block: two steps of keys and values, rows 16 bytes apart, and their bias; and the
+    queries, where registers do not hold them."""
+    row = mine.size * mine.parts.element_bytes + 16
+    return queries.step * (4 * row + 2 * 4) + (0 if _holds(queries, mine) else _rows(queries) * row)
 
 
 def _resident(queries: Queries, mine: Work) -> int:
@@ -91,7 +108,7 @@ def _kernel(mine: Work, queries: Queries, aligned: bool, min_blocks: int) -> Ker
     entry = identifier(mine.op.name)
     facts = {
         "WARPS": queries.warps, "TILES": queries.tiles, "STEP": queries.step, "THREADS": queries.warps * 32,
-        "WINDOWED": mine.parts.windows, "ALIGNED": aligned,
+        "HELD": _holds(queries, mine), "WINDOWED": mine.parts.windows, "ALIGNED": aligned,
     } | {f"{name}_HEADS_FIRST": operand.heads_first for name, operand in named(mine.parts)}  # fmt: skip
     return KernelSource(
         entry,

@@ -6,8 +6,8 @@ from onnxfuse.kernels.templates.template import Planner, Template
 
 TEMPLATES = (
     Template(
-        "attention", 20, "what `realize` writes as one MultiHeadAttention on short sequences",
+        "attention", 20, "what `realize` writes as one MultiHeadAttention",
         Planner(take_apart, output_shapes, plan, refuses, fits, candidates=candidates),
-        reads_library_form=True,
+        reads_library_form=True, rounds_to_tf32=True,
     ),
 )  # fmt: skip

@@ -23,6 +23,9 @@ DEVICE unsigned load_shared(SharedAddress from) {
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(from) : "memory");
   return word;
 }
+DEVICE void load_shared(unsigned (&word)[2], SharedAddress from) {
+  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(word[0]), "=r"(word[1]) : "r"(from) : "memory");
+}
 DEVICE void load_shared(unsigned (&word)[4], SharedAddress from) {
   asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
                : "=r"(word[0]), "=r"(word[1]), "=r"(word[2]), "=r"(word[3])

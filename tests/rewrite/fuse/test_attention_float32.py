@@ -1,0 +1,103 @@
+"""Attention in float32: the kernel, which rounds factors to TF32, or the nodes; never the library's op."""
+
+from onnx import ModelProto
+
+from onnxfuse import kernels
+from onnxfuse.kernels import Arch
+from onnxfuse.model.fused import FusedOp, fused_ops
+from onnxfuse.model.tf32 import set_strict_fp32
+from onnxfuse.rewrite import pipeline
+from onnxfuse.rewrite.fuse.choices import Choices
+from onnxfuse.rewrite.fuse.realize import realize
+from onnxfuse.rewrite.language import rule_file
+from onnxfuse.rewrite.report import Report
+from onnxfuse.runtime.registration import with_forms
+from tests.rewrite.small import ops, parse
+
+H200 = Arch("sm_90a", 132)
+NODES = ["Reshape", "Transpose"] * 3 + ["MatMul", "{Mul Softmax}", "MatMul", "Transpose", "Reshape"]
+
+
+def model(element: str = "float", keys: int | str = 5, size: int = 16) -> ModelProto:
+    """Return attention of two heads as exporters write it."""
+    return parse(f"""g ({element}[2,3,{2 * size}] q, {element}[2,{keys},{2 * size}] k, {element}[2,{keys},{2 * size}] v)
+      => ({element}[2,3,{2 * size}] y) <int64[4] split = {{0, 0, 2, {size}}}, int64[3] join = {{0, 0, -1}},
+      {element} scale = {{1}}> {{
+      q4 = Reshape (q, split)  qh = Transpose <perm = [0,2,1,3]> (q4)
+      k4 = Reshape (k, split)  kt = Transpose <perm = [0,2,3,1]> (k4)
+      v4 = Reshape (v, split)  vh = Transpose <perm = [0,2,1,3]> (v4)
+      m = MatMul (qh, kt)  s = Mul (m, scale)  p = Softmax <axis = -1> (s)  c = MatMul (p, vh)
+      ct = Transpose <perm = [0,2,1,3]> (c)  y = Reshape (ct, join)
+    }}""")
+
+
+def optimized(made: ModelProto, choices: Choices | None = None) -> Report:
+    return pipeline.run(made, rule_file.shipped(), choices=choices)
+
+
+def attention(made: ModelProto) -> FusedOp | None:
+    return next((op for op in fused_ops(made).values() if op.rule == "attention"), None)
+
+
+def reasons(report: Report) -> str:
+    return "\n".join(near.refusal.reason for near in report.stopped if near.rule == "attention")
+
+
+def test_the_kernel_takes_what_it_is_worth():
+    """Few keys, or a number that is open."""
+    for keys in (5, 512, "N"):
+        made = model(keys=keys)
+        optimized(made)
+        op = attention(made)
+        assert op is not None
+        assert op.template == "attention"
+
+
+def test_the_nodes_stay_where_the_kernel_is_not_worth_it_or_cannot():
+    for made, told in ((model(keys=513), "dim(kt, 3) <= 512"), (model(size=24), "dim(qh, 3) % 16 == 0")):
+        report = optimized(made)
+        assert ops(made) == NODES
+        assert told in reasons(report)
+
+
+def test_measuring_asks_nothing_of_cost_and_never_proposes_the_library():
+    made = model(keys=513)
+    (applied,) = (a for a in optimized(made, Choices()).applied if a.rule == "attention")
+    assert not applied.library
+    assert "dim(kt, 3) <= 512" in applied.cost
+
+
+def test_float16_may_be_the_library_s():
+    made = model("float16")
+    (applied,) = (a for a in optimized(made, Choices()).applied if a.rule == "attention")
+    assert applied.library
+
+
+def test_strict_float32_stays_with_the_nodes():
+    made = model()
+    set_strict_fp32(made)
+    report = optimized(made)
+    assert ops(made) == NODES
+    assert "strict float32 was asked for" in reasons(report)
+
+
+def test_strict_float32_leaves_float16_alone():
+    made = model("float16")
+    set_strict_fp32(made)
+    optimized(made)
+    assert attention(made) is not None
+
+
+def test_a_session_without_tf32_runs_the_body():
+    """The form that the kernel reads is none that the library may run."""
+    made = model()
+    optimized(made)
+    op = attention(made)
+    assert op is not None
+    assert not realize(made, {op.name: op})[op.name].runs
+    formed, refusals = with_forms(made, True, (), None, H200)
+    assert refusals[op.name] is None
+    assert kernels.supports(formed[op.name], lambda: H200) is None
+    formed, refusals = with_forms(made, False, (), None, H200)
+    assert refusals[op.name] == "the kernel rounds float32 to TF32, and use_tf32 is 0"
+    assert formed[op.name].library is None
