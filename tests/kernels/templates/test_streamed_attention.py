@@ -106,6 +106,17 @@ def test_a_step_that_is_wholly_masked_leaves_no_trace(safe, dtype):
     assert not got[1].any() if safe else np.isnan(got[1]).all()
 
 
+@pytest.mark.parametrize("bias", [(70,), (1, 1, 20, 70)])
+@pytest.mark.parametrize("dtype", [BRAIN, FLOAT])
+def test_a_row_masked_by_the_lowest_number_is_a_mean(dtype, bias):
+    """As exporters of transformers mask padding: times log2(e) it is no number any more."""
+    case = Case(1, 1, 20, 70, 16, dtype, bias=bias)
+    q, k, v, added = case.inputs(np.random.default_rng(0))
+    added[...] = -3.38e38
+    got = assert_in_budget(case, [q, k, v, added], way())
+    np.testing.assert_allclose(got, np.broadcast_to(v.astype(np.float32).mean(1, keepdims=True), got.shape), atol=0.01)
+
+
 @TWO
 def test_without_a_key_the_result_is_zero(dtype):
     """As the product of weights [queries, 0] with values [0, size]."""

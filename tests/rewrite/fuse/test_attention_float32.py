@@ -32,7 +32,7 @@ def model(element: str = "float", keys: int | str = 5, size: int = 16) -> ModelP
 
 
 def optimized(made: ModelProto, choices: Choices | None = None) -> Report:
-    return pipeline.run(made, rule_file.shipped(), choices=choices)
+    return pipeline.run(made, rule_file.by_default(rule_file.shipped()), choices=choices)
 
 
 def attention(made: ModelProto) -> FusedOp | None:

@@ -23,7 +23,7 @@ constexpr int KEY_ROWS = (KEYS + 15) / 16 * 16, STEPS = (KEY_ROWS + STEP - 1) / 
 
 struct Kept {
   E *keys, *values;
-  float* bias;  // per key, times log2(e); minus infinity behind the last one
+  float* bias;  // per key, in the scores' unit; minus infinity behind the last one
 };
 
 struct Place {
@@ -69,7 +69,7 @@ template <int NUMBER> DEVICE void fetch_from(const Kept& shared, const E* k, con
 
 DEVICE void fetch_bias(const Kept& shared, const E* bias) {
   for (int key = thread_index(); key < KEY_ROWS; key += THREADS)
-    shared.bias[key] = key < KEYS ? load<1>(bias + key * BIAS_KEY).get(0) * LOG2_E : lowest();
+    shared.bias[key] = key < KEYS ? load<1>(bias + key * BIAS_KEY).get(0) * ADDED_UNIT : lowest();
 }
 
 // ---- the queries of a warp
@@ -112,7 +112,7 @@ template <class S> DEVICE void multiply_keys(Scores<S::COUNT>& scores, const Row
     }
 }
 
-// Times log2(e), so that 2^x takes the place of e^x.
+// Times log2(e) where they are not PLAIN, so that 2^x takes the place of e^x.
 template <class S>
 DEVICE void scale_scores(Scores<S::COUNT>& scores, const Kept& shared, const E* bias, int first) {
   const int lane = thread_index() % 32;
@@ -124,11 +124,11 @@ DEVICE void scale_scores(Scores<S::COUNT>& scores, const Kept& shared, const E* 
       UNROLLED for (int i = 0; i < 4; ++i) {
         const int key = keys + i % 2, query = first + tile * 16 + lane / 4 + i / 2 * 8;
         float& score = scores.of[tile][column][i];
-        if (!SCALED_LATE) score *= SCALE;
+        if (!SCALED_LATE) score *= SCORE_UNIT;
         if constexpr (BIAS == PER_KEY) score += added.at[i % 2];
         if constexpr (BIAS == PER_PAIR)
           if (key < KEYS && query < QUERIES)
-            score += load<1>(bias + query * BIAS_QUERY + key * BIAS_KEY).get(0) * LOG2_E;
+            score += load<1>(bias + query * BIAS_QUERY + key * BIAS_KEY).get(0) * ADDED_UNIT;
         if (S::FIRST + column * 8 + 8 > KEYS && BIAS != PER_KEY) score = key < KEYS ? score : lowest();
         if (CAUSAL) score = key <= query ? score : lowest();
       }

@@ -21,6 +21,18 @@ DEVICE unsigned rounded(float low, float high, bf16*) { return floats_to_bf16x2(
 // Scaled when they become weights, where nothing is added to them and the scale keeps their order.
 constexpr bool SCALED_LATE = BIAS == NONE && SCALE > 0;
 
+template <class T> struct Range { static constexpr bool WIDE = true; };
+template <> struct Range<f16> { static constexpr bool WIDE = false; };
+
+// What is added may be the lowest number of its type. Of a wide one log2(e) times that is no number any more, so there
+// scores are differences from the highest one before they are powers of two; of float16 the powers are taken at once.
+constexpr bool PLAIN = BIAS != NONE && Range<E>::WIDE;
+constexpr float ADDED_UNIT = PLAIN ? 1.0f : LOG2_E, SCORE_UNIT = PLAIN ? PLAIN_SCALE : SCALE;
+DEVICE float power(float score, float base) {
+  if constexpr (PLAIN) return exp2_fast((score - base) * LOG2_E);
+  return exp2_fast(score * (SCALED_LATE ? SCALE : 1.0f) - base);
+}
+
 struct alignas(8) Pair { float at[2]; };
 
 struct Rows {
@@ -46,7 +58,7 @@ template <int COUNT> struct Scores {
 
 // Scores become weights; what there is of the keys before, unless these are the FIRST, shrinks where a greater one has come.
 template <bool FIRST, int COUNT> DEVICE void weigh(Scores<COUNT>& scores, Rows& rows) {
-  constexpr float UNIT = SCALED_LATE ? SCALE : 1.0f;
+  constexpr float UNIT = SCALED_LATE ? SCALE : 1.0f;  // of the base
   UNROLLED for (int tile = 0; tile < TILES; ++tile)
     UNROLLED for (int half = 0; half < 2; ++half) {
       float highest = rows.highest[tile][half];
@@ -57,7 +69,7 @@ template <bool FIRST, int COUNT> DEVICE void weigh(Scores<COUNT>& scores, Rows& 
       const float base = highest == lowest() ? 0.0f : highest * UNIT;  // nothing seen: 2^(-inf - 0) is 0, not NaN
       float sum = 0.0f;
       if constexpr (!FIRST) {
-        const float factor = exp2_fast(rows.highest[tile][half] * UNIT - base);
+        const float factor = power(rows.highest[tile][half], base);
         sum = rows.sum[tile][half] * factor;
         UNROLLED for (int column = 0; column < COLUMNS; ++column)
           UNROLLED for (int i = 0; i < 2; ++i) rows.y[tile][column][half * 2 + i] *= factor;
@@ -65,7 +77,7 @@ template <bool FIRST, int COUNT> DEVICE void weigh(Scores<COUNT>& scores, Rows& 
       UNROLLED for (int column = 0; column < COUNT / 8; ++column)
         UNROLLED for (int i = 0; i < 2; ++i) {
           float& score = scores.of[tile][column][half * 2 + i];
-          score = exp2_fast(score * UNIT - base);
+          score = power(score, base);
           sum += score;
         }
       rows.sum[tile][half] = sum;

@@ -67,7 +67,7 @@ template <int STRIDE, int MANY = STEP> DEVICE void fetch_rows(SharedAddress to, 
   }
 }
 
-// The bias of a step's keys, times log2(e), is on its way in registers while the step before is multiplied.
+// The bias of a step's keys, in the scores' unit, is on its way in registers while the step before is multiplied.
 constexpr int BIASES = BIAS == PER_KEY ? (STEP + THREADS - 1) / THREADS : 1;
 struct KeyBias {
   float of[BIASES];
@@ -75,7 +75,7 @@ struct KeyBias {
   DEVICE void load_from(const E* bias, int first, int keys, long long stride) {
     UNROLLED for (int i = 0; i < BIASES; ++i) {
       const int key = first + i * THREADS + (int)thread_index();
-      of[i] = key < keys ? load<1>(bias + key * stride).get(0) * LOG2_E : lowest();
+      of[i] = key < keys ? load<1>(bias + key * stride).get(0) * ADDED_UNIT : lowest();
     }
   }
   DEVICE void put(float* to) const {
@@ -153,10 +153,10 @@ template <bool EDGE> DEVICE Pair load_bias(const E* at, long long stride, bool w
     if (!EDGE || key < keys) both.set_bits(0, load_bits(at));
     if (!EDGE || key + 1 < keys) both.set_bits(1, load_bits(at + stride));
   }
-  return {both.get(0) * LOG2_E, both.get(1) * LOG2_E};
+  return {both.get(0) * ADDED_UNIT, both.get(1) * ADDED_UNIT};
 }
 
-// Times log2(e), so that 2^x takes the place of e^x.
+// Times log2(e) where they are not PLAIN, so that 2^x takes the place of e^x.
 template <bool EDGE>
 DEVICE void scale_scores(Scores<STEP>& scores, const float* key_bias, const E* bias, const Place& at, int first_query,
                          int first_key, const Parameters& p) {
@@ -176,7 +176,7 @@ DEVICE void scale_scores(Scores<STEP>& scores, const float* key_bias, const E* b
         if constexpr (BIAS == PER_PAIR) added = load_bias<EDGE>(row + column * 8 * p.bias_key, p.bias_key, wide, key, at.keys);
         UNROLLED for (int i = 0; i < 2; ++i) {
           float& score = scores.of[tile][column][half * 2 + i];
-          if (!SCALED_LATE) score = score * SCALE + added.at[i];
+          if (!SCALED_LATE) score = score * SCORE_UNIT + added.at[i];
           if (EDGE) score = key + i < at.keys && (!CAUSAL || key + i <= query) ? score : lowest();
         }
       }

@@ -114,6 +114,7 @@ def common_constants(mine: Work, facts: dict[str, bool | int]) -> str:
     return (
         f"using E = {types.TYPES[parts.dtype].stored};\n"
         + constants(both)
+        + f"constexpr float PLAIN_SCALE = {types.literal(scale, TensorProto.FLOAT)};\n"
         + f"constexpr float SCALE = {types.literal(scale * LOG2_E, TensorProto.FLOAT)};\n"
         + f"enum Bias {{ {', '.join(kinds)} }};\n"
         + f"constexpr Bias BIAS = {kinds[0 if mine.bias is None else 2 if mine.is_bias_by_query else 1]};\n"
