@@ -33,6 +33,7 @@ from onnxfuse.rewrite.language.rule_file import Rule, by_default, replacing, shi
 from onnxfuse.rewrite.nhwc.min_cut import lay_out
 from onnxfuse.rewrite.report import Report
 from onnxfuse.rewrite.simplify.constant_shapes import fix_targets
+from onnxfuse.rewrite.simplify.cut_products import cut_products
 from onnxfuse.rewrite.simplify.late_views import late_views
 from onnxfuse.rewrite.simplify.merged_batches import unmerge_batches
 from onnxfuse.rewrite.simplify.numbers_on_gpu import numbers_on_gpu
@@ -75,6 +76,8 @@ STEPS = (
          late_views),
     Step("slim_masks", "rewrite", "A mask that is the same for all queries is not written out for each of them.",
          slim_masks),
+    Step("cut_products", "rewrite, last", "A product whose result is cut apart is one product for each part, and "
+         "nothing is copied.", cut_products),
     Step("numbers_on_gpu", "layout", "A number computed from shapes that a kernel reads reaches the GPU without a "
          "copy, which would refuse a CUDA graph.", numbers_on_gpu),
     Step("channels_last", "layout", "The regions that the rule nhwc asks for are chosen by a minimal cut, and turned.",
@@ -84,7 +87,8 @@ STEPS = (
     Step("share_weights", "attach bodies", "Equal weights of several branches are kept once.", share_weights),
 )  # fmt: skip
 """All of them, in their order. Those of `rewrite` go before the rules' rewrites, again and again until nothing changes;
-those of `fuse` while a kernel grows."""
+those of `rewrite, last` once the rules have nothing more to say, and what they change goes through them again; those of
+`fuse` while a kernel grows."""
 
 
 def run(
@@ -151,14 +155,14 @@ def _optimize(
 ) -> None:
     """Take a normalized model through the other phases, in place, whatever comes out."""
     ops: dict[str, FusedOp] = {}
-    simplify = [s.act for s in STEPS if s.phase == "rewrite"]
+    simplify, last = ([s.act for s in STEPS if s.phase == phase] for phase in ("rewrite", "rewrite, last"))
 
     def place(graph: Graph) -> None:
         numbers_on_gpu(graph)
         lay_out(graph, rules=rules, report=report)
 
     phases: tuple[tuple[str, Callable[[], object]], ...] = (
-        ("rewrite", lambda: settle(model, simplify, rules, report)),
+        ("rewrite", lambda: settle(model, simplify, rules, report, last)),
         ("layout", lambda: each_graph(model, place)),
         ("fuse", lambda: each_graph(model, partial(fuse, rules=rules, report=report, ops=ops, choices=choices))),
         ("attach bodies", lambda: attach(model, ops)),

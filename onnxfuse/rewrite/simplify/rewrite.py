@@ -41,26 +41,36 @@ SEEN = 3
 """A graph that looks the same as after an earlier round for the third time goes in circles."""
 
 
-def settle(model: ModelProto, simplify: Sequence[Simplify], rules: Sequence[Rule], report: Report) -> None:
+def settle(
+    model: ModelProto,
+    simplify: Sequence[Simplify],
+    rules: Sequence[Rule],
+    report: Report,
+    last: Sequence[Simplify] = (),
+) -> None:
     """Rewrite until nothing changes: of values that a rewrite made, the types are known the next time round.
 
     `simplify` goes before the rules. What a folded shape computes may tell the next one. Folding ends by itself: each
-    fold takes a node away. Raises RuleError for rules that never settle.
+    fold takes a node away. `last` goes once the rules have nothing more to say of a graph with all its types known, and
+    they go on where one of these changed it; these, too, must end by themselves. Raises RuleError for rules that never
+    settle.
     """
     rounds = 0
     while rounds < MAX_ROUNDS:
         before = len(report.applied)
         report.forget()
-        if not any(each_graph(model, lambda graph: rewrite(graph, simplify, rules, report))):
+        if not any(each_graph(model, lambda graph: rewrite(graph, simplify, rules, report, last))):
             return
         rounds += len(report.applied) > before
     raise endless(report.applied[before:], f"it goes on after {MAX_ROUNDS} rounds")
 
 
-def rewrite(graph: Graph, simplify: Sequence[Simplify], rules: Sequence[Rule], report: Report) -> bool:
+def rewrite(
+    graph: Graph, simplify: Sequence[Simplify], rules: Sequence[Rule], report: Report, last: Sequence[Simplify] = ()
+) -> bool:
     """Rewrite until nothing changes; return whether anything did, so that types may be known that were not before.
 
-    Raises RuleError for rules that never settle.
+    Where nothing did, `last` may change the graph. Raises RuleError for rules that never settle.
     """
     rewrites = [(rule, one) for rule in order.rewriting(rules) for one in rule.rewrites]
     most = GROWTH * len(graph.nodes) + ROOM
@@ -94,7 +104,7 @@ def rewrite(graph: Graph, simplify: Sequence[Simplify], rules: Sequence[Rule], r
         asked = not graph.remove_dead() and len(report.applied) == begun
         if asked and not changed:
             report.stopped += near.values()
-            return turn > 0
+            return turn > 0 or any(act(graph) for act in last)
         report.earlier.update({(n.rule, n.root): n for n in near.values()})
         states[state := _state(graph)] += 1
         if states[state] == SEEN:
