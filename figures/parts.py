@@ -102,6 +102,7 @@ def shapes_row(name: str, also: Sequence[str] = (), *, card: int = 0, turn: Turn
         found[kind] = {
             "median": float(np.median(extra)),
             "99%": float(np.percentile(extra, 99)),
+            "99.9%": float(np.percentile(extra, 99.9)),
             "most": float(extra.max()),
             "sum": float(extra.sum()),
             "again": 1e3 * one.again,

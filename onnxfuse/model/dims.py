@@ -245,7 +245,6 @@ def _flatten(state: _State, node: NodeProto, shapes: list[Shape]) -> list[Shape]
     if shapes[0] is None:
         return []
     axis = int(str(_attribute(node, "axis", 1)))
-    axis += len(shapes[0]) if axis < 0 else 0
     return [(quotient(shapes[0][:axis], ()), quotient(shapes[0][axis:], ()))]
 
 
@@ -324,8 +323,19 @@ def _gather(state: _State, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
     return [(*data[:axis], *indices, *data[axis + 1 :])]
 
 
+def _filled(state: _State, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
+    return [state.numbers.get(node.input[0])]
+
+
 def _expand(state: _State, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
     return [broadcast([shapes[0], state.numbers.get(node.input[1])])]
+
+
+def _tile(state: _State, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
+    shape, repeats = shapes[0], state.numbers.get(node.input[1])
+    if shape is None or repeats is None:
+        return []
+    return [tuple(times(*both) for both in zip(shape, repeats, strict=True))]
 
 
 def _slide(state: _State, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
@@ -355,8 +365,9 @@ def _slide(state: _State, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
 _SHAPES: dict[str, Callable[[_State, NodeProto, list[Shape]], list[Shape]]] = {
     "Transpose": _transpose, "MatMul": _matmul, "Gemm": _gemm, "Reshape": _reshape, "Flatten": _flatten,
     "Unsqueeze": _unsqueeze, "Squeeze": _squeeze, "Split": _split, "Slice": _slice, "Concat": _concat,
-    "Gather": _gather, "Expand": _expand, "ReduceMean": _reduce, "ReduceSum": _reduce, "ReduceMax": _reduce,
-    "Range": _range, "Conv": _slide, "MaxPool": _slide, "AveragePool": _slide,
+    "Gather": _gather, "ConstantOfShape": _filled, "Expand": _expand, "Tile": _tile,
+    "ReduceMean": _reduce, "ReduceSum": _reduce, "ReduceMax": _reduce, "Range": _range,
+    "Conv": _slide, "MaxPool": _slide, "AveragePool": _slide,
 }  # fmt: skip
 
 
@@ -367,13 +378,9 @@ def _numbers(state: _State, node: NodeProto) -> Numbers:
     if node.op_type == "Constant":
         return state.numbers.get(node.output[0])
     if node.op_type == "Shape":
-        shape = state.shapes.get(node.input[0])
-        end = _attribute(node, "end")
-        return (
-            None
-            if shape is None
-            else shape[int(str(_attribute(node, "start", 0))) : None if end is None else int(str(end))]
-        )
+        shape, end = state.shapes.get(node.input[0]), _attribute(node, "end")
+        part = slice(int(str(_attribute(node, "start", 0))), None if end is None else int(str(end)))
+        return None if shape is None else shape[part]
     given = [state.numbers.get(v) for v in node.input if v]
     if not given or given[0] is None:
         return None

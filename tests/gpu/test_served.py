@@ -88,13 +88,20 @@ def served(programs: Path, folder: Path, *options: str) -> subprocess.CompletedP
     return serve(programs, folder / MODEL, folder / LIBRARY, *options)
 
 
-def serve(programs: Path, model: Path, library: Path | str, *options: str) -> subprocess.CompletedProcess[str]:
+def serve(
+    programs: Path, model: Path, library: Path | str, *options: str, **variables: str
+) -> subprocess.CompletedProcess[str]:
     command = [programs / "serve", model, library, *options]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment())
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=300, env=environment() | variables
+    )
 
 
 def test_four_threads_open_and_close_a_hundred_sessions_each(programs: Path, tmp_path: Path) -> None:
-    """All of them answer the same for the same rows; those of the last half leave 50 kB more than ONNX Runtime's."""
+    """All of them answer the same for the same rows; those of the last half leave 20 kB more than ONNX Runtime's.
+
+    In one arena of the allocator: in many, what threads free lies about, and ONNX Runtime's alone leave 4 to 16 MB.
+    """
     io.save(models.build("mlp"), tmp_path / "mlp.onnx")
     fused = onnxfuse.optimize(tmp_path / "mlp.onnx")
     assert all(v.type.tensor_type.elem_type == onnx.TensorProto.FLOAT for v in fused.graph.input)
@@ -102,13 +109,16 @@ def test_four_threads_open_and_close_a_hundred_sessions_each(programs: Path, tmp
     alone = served(programs, tmp_path / "mlp", "--rows", "5")
     assert alone.returncode == 0, alone.stderr
     often = ("--rows", "4", "--threads", "4", "--cycles", "100")
-    many, plain = served(programs, tmp_path / "mlp", *often), serve(programs, tmp_path / "mlp.onnx", "", *often)
+    many, plain = (
+        serve(programs, model, library, *often, MALLOC_ARENA_MAX="1")
+        for model, library in ((tmp_path / "mlp" / MODEL, tmp_path / "mlp" / LIBRARY), (tmp_path / "mlp.onnx", ""))
+    )
     assert many.returncode == 0, many.stderr
     assert plain.returncode == 0, plain.stderr
     *answers, last = many.stdout.splitlines()
     assert answers[1] == alone.stdout.splitlines()[0]  # thread n has 4 + n rows
     own = int(plain.stdout.split()[-1])
-    assert int(last.split()[-1]) < own + 50 * 4 * 50
+    assert int(last.split()[-1]) < own + 20 * 4 * 50
 
 
 def test_a_foreign_architecture_is_refused_by_name(programs: Path, bert: Path, tmp_path: Path) -> None:

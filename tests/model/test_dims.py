@@ -83,6 +83,19 @@ def test_a_range_is_as_long_as_its_limit() -> None:
     assert shapes(text)["places"] == ("s",)
 
 
+def test_what_is_filled_or_repeated_has_the_extents_that_were_asked_for() -> None:
+    text = """g (float[b,s] x) => (float y) <int64 n0 = {0}, int64[1] axis = {0}, int64[2] twice = {1,2}> {
+      shape = Shape (x) zeros = ConstantOfShape (shape) again = Tile (x, twice)
+      batch = Gather (shape, n0) rows = Unsqueeze (batch, axis) one = Constant <value = int64[1] {1}> ()
+      repeats = Concat <axis = 0> (one, rows) more = Tile (x, repeats)
+      a = ReduceSum (zeros) c = ReduceSum (again) d = ReduceSum (more) ac = Add (a, c) y = Add (ac, d)
+    }"""
+    found = shapes(text)
+    assert found["zeros"] == ("b", "s")
+    assert found["again"] == ("b", "2*s")
+    assert found["more"] == ("b", "b*s")
+
+
 def test_the_expand_of_torch_keeps_an_extent_of_minus_one() -> None:
     """It replaces -1 by 1 with a Where over the target's elements."""
     text = """g (float[1,s] x, float[b,s] z) => (float[b,s] y)

@@ -55,6 +55,24 @@ def test_transformers_optimizer_keeps_the_model(tmp_path: Path, monkeypatch: pyt
     assert any(n.domain == "com.microsoft" for n in made.graph.node)
 
 
+def test_transformers_optimizer_knows_a_bert_in_another_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(models.ARCHITECTURES, "minilm", models.architecture("minilm", layers=1))
+    onnx.save(models.build("minilm", batch=2, sequence=8), tmp_path / "a.onnx")
+    assert rivals.optimized(tmp_path / "a.onnx", "minilm", tmp_path / "b.onnx") is None
+    assert any(n.op_type == "SkipLayerNormalization" for n in onnx.load(tmp_path / "b.onnx").graph.node)
+
+
+def test_a_rival_that_cannot_run_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a part of it, say: a race without it would say too much."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise ImportError("no symbolic_shape_infer")
+
+    monkeypatch.setattr("onnxruntime.transformers.optimizer.optimize_model", broken)
+    with pytest.raises(ImportError):
+        rivals.optimized(tmp_path / "a.onnx", "bert_base", tmp_path / "b.onnx")
+
+
 def test_torch_compile_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The torch twins run under torch.compile, that of another package too; images in both layouts."""
     pytest.importorskip("torch", reason="torch is not installed (extra `export`)")
