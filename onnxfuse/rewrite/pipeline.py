@@ -39,6 +39,8 @@ from onnxfuse.rewrite.simplify.merged_batches import unmerge_batches
 from onnxfuse.rewrite.simplify.numbers_on_gpu import numbers_on_gpu
 from onnxfuse.rewrite.simplify.rewrite import settle
 from onnxfuse.rewrite.simplify.shrink_masks import slim_masks
+from onnxfuse.rewrite.simplify.single_axes import keep_single_axes
+from onnxfuse.rewrite.simplify.spread_tiles import spread_tiles
 from onnxfuse.rewrite.simplify.transposes import merge_transposes
 
 Progress = Callable[[str], None]
@@ -65,11 +67,14 @@ STEPS = (
          "order, domains imported, foreign functions inlined.", normalize.normalize),
     Step("drop_identities", "rewrite", "What reads an Identity reads what it passes on.", drop_identities),
     Step("merge_transposes", "rewrite", "A Transpose of a Transpose is one, or none.", merge_transposes),
+    Step("keep_single_axes", "rewrite", "Axes of extent 1 that are taken out and put in again stay.", keep_single_axes),
     Step("fold_constants", "rewrite", "What depends on constants alone is computed once, unless that would make the "
          "file much bigger.", fold_constants),
     Step("share_extents", "rewrite", "An extent is read where it first appears, or is a constant where it is known.",
          share_extents),
     Step("fix_targets", "rewrite", "The target of a Reshape or Expand that the types tell is a constant.", fix_targets),
+    Step("spread_tiles", "rewrite", "A Tile that repeats extents of 1 alone is an Expand, which the rules know.",
+         spread_tiles),
     Step("unmerge_batches", "rewrite", "Products and Transposes of batch axes that were merged for them run over the "
          "axes themselves.", unmerge_batches),
     Step("late_views", "rewrite", "Elementwise work on what a convolution's image is reshaped to is done on the image.",
