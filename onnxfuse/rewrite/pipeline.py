@@ -34,6 +34,7 @@ from onnxfuse.rewrite.nhwc.min_cut import lay_out
 from onnxfuse.rewrite.report import Report
 from onnxfuse.rewrite.simplify.constant_shapes import fix_targets
 from onnxfuse.rewrite.simplify.cut_products import cut_products
+from onnxfuse.rewrite.simplify.join_tables import join_tables
 from onnxfuse.rewrite.simplify.late_views import late_views
 from onnxfuse.rewrite.simplify.merged_batches import unmerge_batches
 from onnxfuse.rewrite.simplify.numbers_on_gpu import numbers_on_gpu
@@ -81,6 +82,8 @@ STEPS = (
          late_views),
     Step("slim_masks", "rewrite", "A mask that is the same for all queries is not written out for each of them.",
          slim_masks),
+    Step("join_tables", "rewrite", "Rows of several tables that are put side by side are read from one table.",
+         join_tables),
     Step("cut_products", "rewrite, last", "A product whose result is cut apart is one product for each part, and "
          "nothing is copied.", cut_products),
     Step("numbers_on_gpu", "layout", "A number computed from shapes that a kernel reads reaches the GPU without a "
