@@ -16,15 +16,12 @@ import io as stdio
 import json
 import math
 import tempfile
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import click
@@ -37,33 +34,16 @@ from rich.table import Table
 
 import models
 import onnxfuse
-from models import minilm, rivals, traps
+from models import minilm, traps
+from models.converted import SIZES, TOLD, Prepared, prepared, raced
 from onnxfuse.api.lowering import lowering
-from onnxfuse.api.optimizing import Optimized, optimize
+from onnxfuse.api.optimizing import optimize
 from onnxfuse.api.options import Options
-from onnxfuse.benchmark.timing import interleaved
-from onnxfuse.model import io
 from onnxfuse.model.errors import OnnxfuseError
-from onnxfuse.model.normalize import normalize
-from onnxfuse.precision import Lowering, convert
-from onnxfuse.profiling.bound import REFUSALS, Bound, bind, opened, ort_values, outputs_of
-from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, WARM_UP, Setting, cuda_settings
 from onnxfuse.verification import sessions
 from onnxfuse.verification.lower_precision import relative_rms
 from onnxfuse.verification.reference import float64_evaluator
 
-SIZES: dict[str, dict[str, int]] = {
-    "resnet50": {"batch": 32}, "efficientnet_b0": {"batch": 32}, "convnext_tiny": {"batch": 32},
-    "bert_base": {"batch": 32, "sequence": 128}, "vit_b_16": {"batch": 32}, "gpt2": {"batch": 8, "sequence": 512},
-    "minilm": {"batch": 32, "sequence": 128},
-}  # fmt: skip
-"""The sizes that are timed."""
-
-SMALL = {"batch": 1, "sequence": 32}
-"""The sizes that are measured in float64: the truth of a run of the sizes above takes minutes."""
-
-ROUNDS, RUNS = 8, 20
-PROVIDERS = [sessions.CUDA, sessions.CPU]
 Arrays = dict[str, npt.NDArray[Any]]
 
 
@@ -87,7 +67,7 @@ def speed(names: Sequence[str], precision: str, files: Path | None) -> None:
         folder = files or Path(own)
         for name, made in _all_prepared(list(names or SIZES), precision, folder):
             click.echo(f"{name}: converted in {made.seconds:.0f} s; {made.summary}")
-            best, native, ours = _raced(name, folder / name)
+            best, native, ours = raced(name, folder / name)
             click.echo(f"{name}: {best[0]} {best[1]:.0f} us, native float16 {native:.0f}, converted {ours:.0f}")
             gains.append(best[1] / ours)
             table.add_row(
@@ -112,96 +92,11 @@ def _all_prepared(names: Sequence[str], precision: str, folder: Path) -> Iterato
     """Yield the files of each model in turn; those that are not there yet are made side by side."""
     folder.mkdir(exist_ok=True)
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        made = {n: pool.submit(_prepared, n, precision, folder / n) for n in names if not (folder / n / TOLD).exists()}
+        made = {n: pool.submit(prepared, n, precision, folder / n) for n in names if not (folder / n / TOLD).exists()}
         for name in names:
             if name in made:
                 made[name].result()
             yield name, Prepared(**json.loads((folder / name / TOLD).read_text()))
-
-
-PLAIN, THEIRS, NATIVE, OURS = (f"{n}.onnx" for n in ("plain", "theirs", "native", "ours"))
-TOLD = "told.json"
-"""A `Prepared`, written when all else is there."""
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """The files of a model that are raced, in a folder."""
-
-    seconds: float
-    """That the conversion took."""
-    summary: str
-    kept: int
-    nodes: int
-    """Of the model, and how many of them are kept in float32."""
-
-
-def _prepared(name: str, precision: str, folder: Path) -> None:
-    """Write the files of a model."""
-    folder.mkdir(exist_ok=True)
-    sizes = SIZES[name]
-    io.save(models.build(name, **sizes), folder / PLAIN)
-    rivals.optimized(folder / PLAIN, name, folder / THEIRS)
-    io.save(onnxfuse.optimize(models.build(name, dtype="float16", **sizes)), folder / NATIVE)
-    began = time.perf_counter()
-    made = _converted(name, precision)
-    seconds = time.perf_counter() - began
-    io.save(made.model, folder / OURS)
-    assert made.lowered is not None
-    told = Prepared(seconds, made.lowered.summary, len(made.lowered.kept), made.lowered.nodes)
-    (folder / TOLD).write_text(json.dumps(asdict(told)))
-
-
-def _raced(name: str, folder: Path) -> tuple[tuple[str, float], float, float]:
-    """Return ONNX Runtime's fastest setting on the float32 file, and the medians of native and converted, in us."""
-    convolves = any(n.op_type == "Conv" for n in io.load(folder / PLAIN, weights=False).graph.node)
-    entries = [
-        (f"{what}: {s.name}", folder / file, s, "float32", False)
-        for what, file in (("plain", PLAIN), ("transformers.optimizer", THEIRS)) if (folder / file).exists()
-        for s in cuda_settings(convolutions=convolves)
-    ]  # fmt: skip
-    entries += [("native", folder / NATIVE, CUDA_GRAPH, "float16", True)]
-    entries += [("ours", folder / OURS, CUDA_GRAPH, "float32", True)]
-    medians = _medians(entries, lambda dtype: models.example_inputs(name, dtype=dtype, **SIZES[name]))
-    best = min(((k, v) for k, v in medians.items() if k not in ("native", "ours")), key=lambda pair: pair[1])
-    return best, medians["native"], medians["ours"]
-
-
-def _converted(name: str, precision: str) -> Optimized:
-    """Return the float32 file of the sizes that are timed, converted by what was measured at small ones, and fused."""
-    small = {k: v for k, v in SMALL.items() if k in SIZES[name]}
-    feeds = tuple(models.example_inputs(name, seed=n, **small) for n in range(2))
-    model = models.build(name)
-    normalize(model)
-    convert(model, Lowering(precision, feeds))
-    for value in (*model.graph.input, *model.graph.output):
-        for dim in value.type.tensor_type.shape.dim:
-            if dim.dim_param in SIZES[name]:
-                dim.dim_value = SIZES[name][dim.dim_param]
-    return optimize(model)
-
-
-def _medians(
-    entries: Sequence[tuple[str, Path, Setting, str, bool]], feeds: Callable[[str], Mapping[str, npt.NDArray[Any]]]
-) -> dict[str, float]:
-    """Return the median microseconds of each that runs, timed in turns."""
-    arrays = {dtype: feeds(dtype) for dtype in {e[3] for e in entries}}
-    values = {dtype: ort_values(one) for dtype, one in arrays.items()}
-    ready: dict[str, Bound] = {}
-    for name, path, setting, dtype, fused in entries:
-        try:
-            plain = opened(path, DEFAULT, PROVIDERS, fused=fused)
-            outputs = outputs_of(plain, values[dtype], name)
-            del plain
-            bound = bind(opened(path, setting, PROVIDERS, fused=fused), values[dtype], outputs)
-            for _ in range(WARM_UP):
-                bound.run()
-        except REFUSALS as error:
-            click.echo(f"{name}: refused: {str(error)[:160]}")
-            continue
-        ready[name] = bound
-    times = interleaved([b.run for b in ready.values()], ROUNDS, RUNS)
-    return {name: 1e6 * median(seconds) for name, seconds in zip(ready, times, strict=True)}
 
 
 def _geometric(numbers: Sequence[float]) -> float:

@@ -14,7 +14,7 @@ import click
 import numpy as np
 
 import models.start as starts
-from models import rivals, shapes, speed, vision
+from models import converted, rivals, shapes, speed, vision
 from models.apart import Turn, at_once
 from models.launches import CUDA
 from models.race import against, race
@@ -109,6 +109,18 @@ def shapes_row(name: str, also: Sequence[str] = (), *, card: int = 0, turn: Turn
             "compiled": one.compiled,
         }
     return found
+
+
+def precision_row(name: str, *, card: int = 0, turn: Turn = at_once) -> Values:
+    """Return the microseconds of a float32 file in ONNX Runtime, of its float16 twin fused, and of it converted.
+
+    With them how many of its nodes are kept in float32, and of how many.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        made = converted.prepared(name, "float16", Path(folder))
+        turn()
+        (setting, best), native, lowered = converted.raced(name, Path(folder))
+    return {"settings": {setting: best}, "native": native, "fused": lowered, "kept": [made.kept, made.nodes]}
 
 
 def rules_row(
@@ -259,6 +271,7 @@ PARTS: Mapping[str, Part] = {
     "compiled": Part(MODELS, compiled_row, 90, 4),
     "others": Part({name: {**row, "launches": False} for name, row in OTHERS.items()}, model_row, 90, 7),
     "others_compiled": Part(OTHERS, compiled_row, 120, 4),
+    "precision": Part({name: {"name": name} for name in converted.SIZES}, precision_row, 170, 25),
     "strict": Part({"resnet50, 32 images": {"name": "resnet50", "batch": 32}}, strict_row, 30, 10),
     "outputs": Part(OUTPUTS, printed_row, 20, 30),
     "rules": Part(

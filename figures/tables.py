@@ -171,6 +171,18 @@ def _others(rows: Rows) -> str:
     return _table(rows, _of(rows, "others"), head, cells, {COMPILED: _of(rows, OTHERS_COMPILED)})
 
 
+def _precision(rows: Rows) -> str:
+    def cells(name: str, row: Row) -> Sequence[str]:
+        v = row.values
+        (best,), (kept, nodes) = v["settings"].values(), v["kept"]
+        slower = f"{100 * (v['fused'] / v['native'] - 1):+.1f}%"
+        return (name, f"{best:.0f}", f"{v['native']:.0f}", f"**{v['fused']:.0f}**", slower, f"**{_over(row):.2f}x**",
+                f"{kept} of {nodes}")  # fmt: skip
+
+    head = ("float32 file", "ORT best", "native float16", "converted", "to native", "over ORT best", "nodes kept")
+    return _table(rows, _of(rows, "precision"), head, cells)
+
+
 def _strict(rows: Rows) -> str:
     def cells(name: str, row: Row) -> Sequence[str]:
         before, after = row.values["original"], row.values["fused"]
@@ -232,6 +244,7 @@ def _printed(part: str, names: Sequence[str] = ()) -> Callable[[Rows], str]:
 
 TABLES: Mapping[str, Callable[[Rows], str]] = {
     "front": _front, "models": _models, "cnns": _cnns, "others": _others, "strict": _strict,
+    "precision": _precision,
     "start": _start, "shapes": _shapes,
     "profile": _printed("outputs", ["profile"]), "bench": _printed("outputs", ["bench"]),
     "tune": _printed("outputs", ["tune"]), "kernels": _printed("kernels"),

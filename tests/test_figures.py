@@ -324,3 +324,11 @@ def test_streams_of_other_rules_stand_below_those_of_the_same_model() -> None:
     ]  # fmt: skip
     del rows["shapes"]["bert_base, --also product"]
     assert "product" not in tables.TABLES["shapes"](rows)
+
+
+def test_a_converted_file_stands_beside_its_native_twin() -> None:
+    """How much slower it is, and what stays in float32."""
+    values = {"settings": {"plain: NHWC": 300.0}, "native": 100.0, "fused": 101.0, "kept": [2, 40]}
+    rows = {"precision": {"resnet50": Row(Stamp("2026-11-23T00:00:00+00:00", "a" * 10, **MACHINE), 1.0, values)}}
+    (line,) = [line for line in tables.TABLES["precision"](rows).splitlines() if line.startswith("| resnet50")]
+    assert line == "| resnet50 | 300 | 100 | **101** | +1.0% | **2.97x** | 2 of 40 |"
