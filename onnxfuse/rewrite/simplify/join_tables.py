@@ -152,11 +152,15 @@ def _join(graph: Graph, joint: _Joint) -> None:
     if joint.flat:
         target = np.asarray([*[0] * joint.axis, len(rows) * rows[0].table.shape[1]], np.int64)
         joined = new.node("flat", "Reshape", joined, new.constant("side_by_side", target))
+    first, run = joint.concat.inputs.index(rows[0].value), len(rows)
+    side_by_side = [*joint.concat.inputs[:first], joined, *joint.concat.inputs[first + run :]]
     concat = NodeProto()
     concat.CopyFrom(joint.concat.proto)
     del concat.input[:]
-    first, run = joint.concat.inputs.index(rows[0].value), len(rows)
-    concat.input.extend([*joint.concat.inputs[:first], joined, *joint.concat.inputs[first + run :]])
+    concat.input.extend(side_by_side)
+    if len(side_by_side) == 1:
+        concat.op_type = "Identity"
+        del concat.attribute[:]
     old = [n for row in rows for n in row.nodes]
     graph.replace([*old, joint.concat], [Node(n) for n in (*new.nodes, concat)])
 
