@@ -100,6 +100,12 @@ class Graph:
         """Return the nodes that read `value`, in topological order, each once."""
         return sorted(self._readers.get(value, ()), key=lambda n: n.order)
 
+    def only_reader(self, value: str) -> Node | None:
+        """Return the node that alone reads `value`, and reads it once; None where it is an output of the graph, too."""
+        readers = self.readers(value)
+        alone = len(readers) == 1 and readers[0].reads.count(value) == 1 and not self.is_output(value)
+        return readers[0] if alone else None
+
     def is_output(self, value: str) -> bool:
         """Return whether `value` is an output of the graph."""
         return value in self._output_set
@@ -130,6 +136,11 @@ class Graph:
         if node is not None:
             return node.op == "Constant" and node.domain == ""
         return self.parent is not None and value not in self.inputs and self.parent.is_constant(value)
+
+    def is_let_go(self, value: str) -> bool:
+        """Return whether `value` is a constant of this graph that one node alone reads: it goes where that goes."""
+        here = self.is_constant(value) and (value in self.initializers or value in self.producers)
+        return here and self.only_reader(value) is not None
 
     def constant(self, value: str) -> np.ndarray | None:
         """Return the constant behind `value`, None where it is not one, or its numbers were left in their file."""

@@ -113,7 +113,7 @@ def _cut(graph: Graph, product: Node) -> _Cut | None:
 
 def _columns_beside(graph: Graph, product: Node) -> int | None:
     """Return how many columns a product has; None for one whose parts would not be multiplied side by side."""
-    if product.domain or not all(_is_its_own(graph, product, v) for v in product.inputs[1:]):
+    if product.domain or not all(map(graph.is_let_go, product.inputs[1:])):
         return None
     weight, axis = graph.type(product.inputs[1]), _columns_of(graph, product)
     if weight.dtype not in FLOATS or weight.rank != 2 or graph.attributes(product).get("transA"):
@@ -129,14 +129,6 @@ def _columns_beside(graph: Graph, product: Node) -> int | None:
     return columns
 
 
-def _is_its_own(graph: Graph, node: Node, value: str) -> bool:
-    """Return whether a value is a constant of this graph that a node alone reads, and reads once: what is cut is not
-    kept, too.
-    """
-    here = graph.is_constant(value) and (value in graph.initializers or graph.producer(value) is not None)
-    return here and graph.readers(value) == [node] and node.inputs.count(value) == 1
-
-
 def _columns_of(graph: Graph, product: Node) -> int:
     """Return the axis of the weight that is the product's columns."""
     return 0 if product.op == "Gemm" and graph.attributes(product)["transB"] == 1 else 1
@@ -148,12 +140,11 @@ def _size(extents: Sequence[Dim]) -> int | None:
 
 def _bias(graph: Graph, product: Node, columns: int) -> Node | None:
     """Return the Add of one number a column that alone reads a product."""
-    readers = graph.readers(product.outputs[0])
-    if len(readers) != 1 or readers[0].op != "Add" or readers[0].domain or graph.is_output(product.outputs[0]):
+    add = graph.only_reader(product.outputs[0])
+    if add is None or add.op != "Add" or add.domain:
         return None
-    others = [v for v in readers[0].inputs if v != product.outputs[0]]
-    alone = len(others) == 1 and graph.type(others[0]).shape == (columns,)
-    return readers[0] if alone and _is_its_own(graph, readers[0], others[0]) else None
+    (bias,) = (v for v in add.inputs if v != product.outputs[0])
+    return add if graph.type(bias).shape == (columns,) and graph.is_let_go(bias) else None
 
 
 def _follow(graph: Graph, node: Node, value: str, view: _View) -> bool:

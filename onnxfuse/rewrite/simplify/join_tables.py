@@ -15,6 +15,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
 from onnxfuse.model.graph import Graph, Node
+from onnxfuse.model.io import tensor_bytes
 
 SINCE = 13
 """The first opset whose Unsqueeze has its axes as an input."""
@@ -33,7 +34,7 @@ class _Row:
     value: str
     nodes: tuple[Node, ...]
     """The Gather, and the Unsqueeze behind it."""
-    table: np.ndarray
+    table: str
     ids: str
     wide: int | None
     """The extent of the indices along the axis of the Concat; None where they have no such axis."""
@@ -65,19 +66,27 @@ def _joints(graph: Graph, concat: Node) -> Iterator[_Joint]:
     rank = graph.type(concat.outputs[0]).rank
     if rank is None:
         return
-    axis = int(str(concat.attributes(graph.opset)["axis"])) % rank
+    axis = int(str(graph.attributes(concat)["axis"])) % rank
     rows = [_row(graph, value, axis, rank) for value in concat.inputs]
     runs = [tuple(run) for kind, run in groupby(rows, key=lambda row: _kind(graph, row)) if kind is not None]
     longest = max(runs, key=len, default=())
     found = tuple(row for row in longest if row is not None)
-    if len(found) >= FEWEST and sum(row.table.nbytes for row in found) <= LARGEST:
+    if len(found) < FEWEST or sum(_bytes(graph, row) for row in found) > LARGEST:
+        return
+    if all(graph.constant(row.table) is not None for row in found):
         yield _Joint(concat, found, axis, flat=axis == rank - 1)
+
+
+def _bytes(graph: Graph, row: _Row) -> int:
+    tensor = graph.constant_tensor(row.table)
+    assert tensor is not None
+    return tensor_bytes(tensor)
 
 
 def _row(graph: Graph, value: str, axis: int, rank: int) -> _Row | None:
     """Return what `value` is if it is rows of a table that nothing else reads, else None."""
     node = graph.producer(value)
-    if node is None or not _read_once(graph, value):
+    if node is None or graph.only_reader(value) is None:
         return None
     nodes: tuple[Node, ...] = (node,)
     apart = node.op == "Unsqueeze" and not node.domain
@@ -85,39 +94,29 @@ def _row(graph: Graph, value: str, axis: int, rank: int) -> _Row | None:
         axes, gather = graph.constant(node.inputs[1]), graph.producer(node.inputs[0])
         if axes is None or axes.size != 1 or int(axes.reshape(-1)[0]) % rank != axis or axis == rank - 1:
             return None
-        if gather is None or not _read_once(graph, node.inputs[0]):
+        if gather is None or graph.only_reader(node.inputs[0]) is None:
             return None
         nodes = (gather, node)
     gather = nodes[0]
-    if gather.op != "Gather" or gather.domain or gather.attributes(graph.opset)["axis"] not in (0, None):
+    if gather.op != "Gather" or gather.domain or graph.attributes(gather)["axis"] != 0:
         return None
-    table, ids = graph.constant(gather.inputs[0]), graph.type(gather.inputs[1])
-    if table is None or table.ndim != 2 or len(graph.readers(gather.inputs[0])) != 1 or not _is_own(graph, gather):
+    table, ids = gather.inputs[0], graph.type(gather.inputs[1])
+    if not graph.is_let_go(table) or graph.type(table).rank != 2:
         return None
     if ids.shape is None or ids.dtype not in (TensorProto.INT64, TensorProto.INT32):
         return None
-    wide = None if apart or axis == rank - 1 else ids.shape[axis]
-    if isinstance(wide, int) or apart or axis == rank - 1:
-        return _Row(value, nodes, table, gather.inputs[1], wide if isinstance(wide, int) else None)
-    return None
-
-
-def _is_own(graph: Graph, gather: Node) -> bool:
-    """Return whether a Gather's table is of this graph: one of an outer graph may be read there, too."""
-    return gather.inputs[0] in graph.initializers or graph.producer(gather.inputs[0]) is not None
-
-
-def _read_once(graph: Graph, value: str) -> bool:
-    readers = graph.readers(value)
-    return len(readers) == 1 and readers[0].inputs.count(value) == 1 and not graph.is_output(value)
+    if apart or axis == rank - 1:
+        return _Row(value, nodes, table, gather.inputs[1], None)
+    wide = ids.shape[axis]
+    return _Row(value, nodes, table, gather.inputs[1], wide) if isinstance(wide, int) else None
 
 
 def _kind(graph: Graph, row: _Row | None) -> object:
     """Return what rows of one table have in common."""
     if row is None:
         return None
-    ids = graph.type(row.ids)
-    return row.table.shape[1], row.table.dtype, ids.dtype, len(row.nodes), row.wide is None, len(ids.shape or ())
+    ids, table = graph.type(row.ids), graph.type(row.table)
+    return (table.shape or ())[1:], table.dtype, ids.dtype, len(row.nodes), row.wide is None, ids.rank
 
 
 # ---- writing
@@ -144,13 +143,14 @@ class _Written:
 
 def _join(graph: Graph, joint: _Joint) -> None:
     rows, new = joint.rows, _Written(graph, joint.rows[0].value)
-    heights = np.asarray([len(row.table) for row in rows])
+    arrays = [table for row in rows if (table := graph.constant(row.table)) is not None]
+    heights = np.asarray([len(table) for table in arrays])
     ids = _ids(graph, joint, new)
     place = _places(graph, joint, new, ids, heights)
-    tables = new.constant("tables", np.concatenate([row.table for row in rows]))
+    tables = new.constant("tables", np.concatenate(arrays))
     joined = new.node("joined", "Gather", tables, place, axis=0)
     if joint.flat:
-        target = np.asarray([*[0] * joint.axis, len(rows) * rows[0].table.shape[1]], np.int64)
+        target = np.asarray([*[0] * joint.axis, len(rows) * arrays[0].shape[1]], np.int64)
         joined = new.node("flat", "Reshape", joined, new.constant("side_by_side", target))
     first, run = joint.concat.inputs.index(rows[0].value), len(rows)
     side_by_side = [*joint.concat.inputs[:first], joined, *joint.concat.inputs[first + run :]]
@@ -190,14 +190,14 @@ def _column(graph: Graph, row: _Row, axis: int) -> tuple[str, int] | None:
     place, rank = graph.constant(gather.inputs[1]), graph.type(gather.inputs[0]).rank
     if place is None or place.ndim or rank is None:
         return None
-    return (gather.inputs[0], int(place)) if int(str(gather.attributes(graph.opset)["axis"])) % rank == axis else None
+    return (gather.inputs[0], int(place)) if int(str(graph.attributes(gather)["axis"])) % rank == axis else None
 
 
 def _places(graph: Graph, joint: _Joint, new: _Written, ids: str, heights: np.ndarray) -> str:
     """Return where the rows are in the whole table; what is outside of its own is outside of that, too."""
     rows = joint.rows
     element = helper.tensor_dtype_to_np_dtype(graph.type(rows[0].ids).dtype)
-    behind = len(graph.type(rows[0].ids).shape or ()) - joint.axis - (rows[0].wide is not None)
+    behind = (graph.type(rows[0].ids).rank or 0) - joint.axis - (rows[0].wide is not None)
 
     def each(what: str, numbers: np.ndarray) -> str:
         repeated = np.repeat(numbers.astype(element), [row.wide or 1 for row in rows])
