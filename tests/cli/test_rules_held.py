@@ -1,10 +1,14 @@
 """`onnxfuse rules --test`: a rule that breaks a promise of its file is exit 1, with what differs."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import onnx
 import pytest
 
+from onnxfuse.api import running, testing
+from onnxfuse.verification import Report
 from tests.cli.conftest import Command
 
 FROM = '''[[rewrite]]
@@ -144,3 +148,23 @@ def test_shipped_rules_keep_their_promises(name: str, onnxfuse_command: Command)
     """Some of each kind; tests/rewrite/test_rules.py holds all of them to their examples."""
     done = onnxfuse_command("rules", name, "--test")
     assert done.code == 0, done.out
+
+
+def test_what_onnx_runtime_itself_computes_otherwise_on_a_gpu_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs there is held to the example's run on the CPU, and where that differs to its run on the GPU."""
+    given = onnx.parser.parse_model(MODEL % 6)
+    right = running.verify(given, given, providers=running.CPU)
+    asked = []
+
+    def verify(*_: object, providers: list[str], fused_providers: list[str], **__: object) -> Report:
+        asked.append((providers[0], fused_providers[0]))
+        return replace(right, problems=() if providers[0] in agree else ("y: nan",))
+
+    monkeypatch.setattr(running, "verify", verify)
+    for agree in (["CPUExecutionProvider"], ["CUDAExecutionProvider"], []):
+        assert testing._compared(given, given, running.CUDA, ()).ok == bool(agree)
+    cpu, cuda = ("CPUExecutionProvider",) * 2, ("CUDAExecutionProvider",) * 2
+    mixed = (cpu[0], cuda[0])
+    assert asked == [mixed, mixed, cuda, mixed, cuda]
+    assert not testing._compared(given, given, running.CPU, ()).ok
+    assert asked[5:] == [cpu]

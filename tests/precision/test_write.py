@@ -2,6 +2,7 @@
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from onnx import TensorProto
 
@@ -142,6 +143,22 @@ def test_constants_keep_their_side_of_zero_and_of_the_range() -> None:
         model_of("g (float[3] x) => (float[3] y) <float eps = {1e-12}> { y = Add(x, eps) }"), low=TensorProto.BFLOAT16
     )
     assert model.graph.initializer[0].data_type == TensorProto.BFLOAT16
+
+
+def test_a_norm_keeps_its_epsilon_in_onnx_runtime() -> None:
+    """Where a square is spelled with Pow its optimizer would make a norm of its own, with an epsilon of 1e-5."""
+    text = """
+        g (float[4,8] x) => (float[4,8] y) <float two = {2}, float epsilon = {0.001}> {
+            s = Pow(x, two) m = ReduceMean<axes = [-1]>(s) e = Add(m, epsilon) d = Sqrt(e) y = Div(x, d)
+        }"""
+    x = np.linspace(-0.01, 0.02, 32, dtype=np.float32).reshape(4, 8)
+    model, _ = written(model_of(text))
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (y,) = session.run(None, {"x": x})
+    exact = x / np.sqrt((x**2).mean(-1, keepdims=True) + 0.001)
+    assert np.abs(y - exact).max() < 2**-9 * np.abs(exact).max()
+    cubes, _ = written(model_of(text.replace("{2}", "{3}")))
+    assert "Pow" in [n.op_type for n in cubes.graph.node]
 
 
 def test_what_draws_quantizes_or_takes_float_alone_stays() -> None:
