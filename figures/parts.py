@@ -91,13 +91,10 @@ def start_row(name: str, *, card: int = 0, turn: Turn = at_once) -> Values:
     return {kind: one.total for kind, one in found.items()}
 
 
-def shapes_row(name: str, also: Sequence[str] = (), *, card: int = 0, turn: Turn = at_once) -> Values:
-    """Return what the first run of each of a thousand shapes takes longer than the second: milliseconds, kernels.
-
-    `also` are optional rules by which the model is fused, too.
-    """
+def shapes_row(name: str, *, card: int = 0, turn: Turn = at_once) -> Values:
+    """Return what the first run of each of a thousand shapes takes longer than the second: milliseconds, kernels."""
     found = {}
-    for kind, one in shapes.streams(name, also=also, card=card, turn=turn).streams.items():
+    for kind, one in shapes.streams(name, card=card, turn=turn).streams.items():
         extra = 1e3 * np.asarray(one.extra)
         found[kind] = {
             "median": float(np.median(extra)),
@@ -261,13 +258,7 @@ PARTS: Mapping[str, Part] = {
         model_row, 60, 6,
     ),
     "start": Part({name: {"name": name} for name in ("bert_base", "resnet50", "vit_b_16", "gpt2")}, start_row, 60, 6),
-    "shapes": Part(
-        {
-            "bert_base": {"name": "bert_base"},
-            "bert_base, --also product": {"name": "bert_base", "also": ["product"]},
-        },
-        shapes_row, 60, 35,
-    ),
+    "shapes": Part({"bert_base": {"name": "bert_base"}}, shapes_row, 60, 35),
     "compiled": Part(MODELS, compiled_row, 90, 4),
     "others": Part({name: {**row, "launches": False} for name, row in OTHERS.items()}, model_row, 90, 7),
     "others_compiled": Part(OTHERS, compiled_row, 120, 4),

@@ -20,7 +20,7 @@ from figures.__main__ import main
 from figures.data import Row, Rows, Stamp, read, write
 from figures.measuring import SLOWER, Job, Run
 from figures.parts import PARTS, model_row, printed_row, rules_row
-from models.apart import CACHED, EMPTY, ORIGINAL, PACKED, Waiting
+from models.apart import Waiting
 from onnxfuse.model.errors import ModelError, UsageError
 
 CPU = ["CPUExecutionProvider"]
@@ -306,24 +306,6 @@ def test_what_a_command_prints_is_kept_from_where_the_page_wants_it() -> None:
     assert f"$ {commands[-1]}\ntwo\n[more rows]\n" in tables.TABLES["bench"](rows)
     with pytest.raises(ClickException, match=r"^python -c 'raise SystemExit\(4\)': ends with 4$"):
         printed_row(["python -c 'raise SystemExit(4)'"])
-
-
-def test_streams_of_other_rules_stand_below_those_of_the_same_model() -> None:
-    """Each kind of stream with how the model was made; ONNX Runtime's own is the same, and stands there once."""
-    kinds = (ORIGINAL, PACKED, EMPTY, CACHED)
-    values = {k: {"median": 0.1, "99%": 1.0, "most": 9.0, "sum": 99.0, "again": 999.0, "compiled": 0} for k in kinds}
-    rows = {
-        "shapes": {
-            name: Row(Stamp("2026-11-23T00:00:00+00:00", "a" * 10, **MACHINE), 1.0, values)
-            for name in PARTS["shapes"].rows
-        }
-    }
-    lines = tables.TABLES["shapes"](rows).splitlines()[2:9]
-    assert [line.split("|")[1].strip() for line in lines] == [
-        "ONNX Runtime", *kinds[1:], *(f"{kind}, --also product" for kind in kinds[1:]),
-    ]  # fmt: skip
-    del rows["shapes"]["bert_base, --also product"]
-    assert "product" not in tables.TABLES["shapes"](rows)
 
 
 def test_a_converted_file_stands_beside_its_native_twin() -> None:

@@ -356,6 +356,16 @@ def test_blocks_that_split_a_tile_are_one_cluster():
     assert plan.tensor_maps[0].box == (64, 16)  # no more rows than there are
 
 
+@pytest.mark.parametrize(("rows", "n", "k", "late"), [(128, 3072, 768, False), (512, 768, 768, False),
+                                                      (512, 3072, 768, True), (512, 768, 3072, True)])  # fmt: skip
+def test_a_long_kernel_lets_the_next_one_begin_late(rows, n, k, late):
+    """By the estimate of its time; a tile that has none, of a test's own, does as a short one."""
+    fused, shapes = products.case(PLAIN, HALF, (rows,), n, k)
+    assert f"LONG = {str(late).lower()};" in kernels.plan(fused, tuple(shapes), True, H200).kernel.text
+    unknown = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=Tile(128, 64, 2)))
+    assert "LONG = false;" in unknown.kernel.text
+
+
 def test_a_light_body_leaves_room_for_the_widest_tile_of_a_warpgroup():
     assert chosen(PLAIN, 4096, 3072, 768) == Tile(128, 192, 1)
 

@@ -12,6 +12,12 @@ extern __shared__ unsigned char dynamic_shared[];
 
 DEVICE unsigned shared_address(const void* pointer) { return (unsigned)__cvta_generic_to_shared(pointer); }
 
+// ---- the two halves of join_stream, for a kernel that lets the next one begin late
+
+DEVICE void wait_for_kernel_ahead() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+// The kernel behind may be launched once every block has said so, or has ended.
+DEVICE void let_next_kernel_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
 // ---- barriers: `count` arrivals and all bytes that were announced end a phase
 
 DEVICE void barrier_init(unsigned barrier, int count) {

@@ -25,6 +25,9 @@
 //
 // Outputs that are written reshaped and transposed (MOVED: head by head) leave from shared memory by the threads.
 //
+// A LONG kernel lets the one behind it be launched when its last products are done. Sooner, that one's blocks, where
+// several fit a multiprocessor, would all be placed on the few that this kernel leaves free.
+//
 // The body reads ACCUMULATED products of a tile at once (a gate). SIBLINGS of such bodies lie side by side, as more output
 // tiles, each with factors, operands and outputs of its own; one of ACCUMULATED and SIBLINGS is 1.
 
@@ -163,6 +166,9 @@ DEVICE void consume_all(const Shared& shared, const TensorMaps& maps, unsigned r
     load_columns<0>(columns, mine, at);
     Accumulators sums;
     multiply(sums, shared, turn, member, steps.count);
+    if constexpr (LONG) {
+      if (number + tile_stride() >= tiles(p)) let_next_kernel_begin();
+    }
     if constexpr (SPLIT > 1) {
       if (present && !first) send(sums, shared, rank);
       wait_for_all();
@@ -191,7 +197,8 @@ DEVICE void gemm(const Operands& operands, const Results& to, const TensorMaps& 
     barriers_made();
   }
   if (thread_index() == CONSUMERS * 128) prefetch_maps(maps);
-  join_stream();
+  if constexpr (LONG) wait_for_kernel_ahead();
+  else join_stream();
   if constexpr (TOGETHER > 1) wait_for_cluster();
   else wait_for_block();
 

@@ -20,8 +20,11 @@ _SWIZZLED = {
 the copy engine has them; elements of 4 bytes take two such blocks of rows."""
 
 
-def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int) -> KernelSource:
-    """Return the kernel for Hopper's tensor cores; of the left factor `left_rows` are fetched for a tile."""
+def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int, *, long: bool) -> KernelSource:
+    """Return the kernel for Hopper's tensor cores; of the left factor `left_rows` are fetched for a tile.
+
+    A `long` one lets the kernel behind it begin late.
+    """
     end = entries.kernel(
         work.entry, len(work.op.inputs), len(work.op.outputs), f"  gemm({pointers(work.op)}, maps, p);\n",
         bounds="CLUSTERED_KERNEL(THREADS, TOGETHER)", more="TENSOR_MAPS maps",
@@ -33,7 +36,7 @@ def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int) -> K
         "PART_WARPS": part_warps(tile, left_rows),
         "EVERY_BLOCK": (1 << tile.cluster) - 1, "STAGES": stages, "OUTPUT_BYTES": output_bytes(work.parts),
         "STAGED": int(work.staged is not None), "BESIDE": _beside(work),
-        "PROLOGUE": work.parts.prologue is not None,
+        "PROLOGUE": work.parts.prologue is not None, "LONG": long,
     }  # fmt: skip
     middle = (
         result_pointers(work)
