@@ -1,5 +1,6 @@
 """Arithmetic on extents, numbers and names alike: what they broadcast to, divide to and are called."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -51,15 +52,65 @@ def _is_cut(dim: str, named: Dim) -> bool:
     return dim.startswith("min(") and dim.endswith(f",{named})")
 
 
-def steps(extent: str, more: int, stride: int) -> str:
-    """Return (extent + more) // stride + 1 as the name of an extent.
+def shifted(extent: Dim, more: int) -> Dim:
+    """Return extent + more, where a name that ends in a number takes it up; None where nothing is known.
 
-    >>> steps("H", -1, 1), steps("H", -3, 1), steps("H", -1, 2)
-    ('H', '(H-2)', '((H-1)//2+1)')
+    >>> shifted("H", -2), shifted("(H-2)", 2), shifted("((H-2)//2)", 1), shifted(5, 1)
+    ('(H-2)', 'H', '((H-2)//2+1)', 6)
     """
-    if stride == 1:
-        return extent if more == -1 else f"({extent}{more + 1:+d})"
-    return f"(({extent}{more:+d})//{stride}+1)" if more else f"({extent}//{stride}+1)"
+    if isinstance(extent, int):
+        return extent + more
+    if not more or extent is None:
+        return extent
+    if is_unknown(extent):
+        return None
+    inner = _bare(extent)
+    taken = _ENDS_IN_A_NUMBER.fullmatch(inner) if inner != extent else None
+    if taken is not None:
+        inner, more = taken[1], more + int(taken[2])
+    if not more:
+        return inner if _is_one(inner) else f"({inner})"
+    return f"({inner}{more:+d})"
+
+
+_ENDS_IN_A_NUMBER = re.compile(r"(.*[\w)])([+-]\d+)")
+
+
+def floored(extent: Dim, parts: int) -> Dim:
+    """Return extent // parts.
+
+    >>> floored("H", 2), floored("(H-2)", 2), floored("4*H", 2), floored(7, 2), floored("H", 1)
+    ('(H//2)', '((H-2)//2)', '2*H', 3, 'H')
+    """
+    if isinstance(extent, int):
+        return extent // parts
+    if parts == 1 or extent is None:
+        return extent
+    if is_unknown(extent):
+        return None
+    return exact(extent, parts) or f"({_one(extent)}//{parts})"
+
+
+def ceiling(extent: Dim, parts: int) -> Dim:
+    """Return extent / parts, rounded up.
+
+    >>> ceiling("W", 2), ceiling(7, 2)
+    ('ceil(W/2)', 4)
+    """
+    if isinstance(extent, int):
+        return -(-extent // parts)
+    if parts == 1 or extent is None:
+        return extent
+    return None if is_unknown(extent) else f"ceil({_one(extent)}/{parts})"
+
+
+def _one(name: str) -> str:
+    """Return a name in brackets unless it can be divided without."""
+    return name if _is_one(name) else f"({name})"
+
+
+def _is_one(name: str) -> bool:
+    return name.isidentifier() or _bare(name) != name
 
 
 def quotient(source: Shape, divisor: Sequence[Dim]) -> Dim:
@@ -145,6 +196,18 @@ def times(a: Dim, b: Dim) -> Dim:
     if isinstance(a, int) and isinstance(b, int):
         return a * b
     return quotient((a, b), ()) if not (isinstance(a, int) and a < 0) and not (isinstance(b, int) and b < 0) else None
+
+
+def added(a: Dim, b: Dim) -> Dim:
+    return a + b if isinstance(a, int) and isinstance(b, int) else None
+
+
+def subtracted(a: Dim, b: Dim) -> Dim:
+    return a - b if isinstance(a, int) and isinstance(b, int) else None
+
+
+def remainder(a: Dim, b: Dim) -> Dim:
+    return a % b if isinstance(a, int) and isinstance(b, int) else None
 
 
 def exact(a: Dim, b: Dim) -> Dim:

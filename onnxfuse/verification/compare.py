@@ -41,6 +41,7 @@ from onnxfuse.verification.rounding import rounding_behind
 from onnxfuse.verification.sessions import Source
 from onnxfuse.verification.tables import on_nudged_tables
 from onnxfuse.verification.truth import Choice, as_half, as_tf32, float32_truth, parameters, truth_of
+from onnxfuse.verification.typed import with_types
 from onnxfuse.verification.wide import Wide, step_of_half
 
 NO_LUCK = 100.0
@@ -128,7 +129,8 @@ def compare(
             comparison = Comparison(
                 plain, twin, session, oracle, lambda why: float32_truth(load(original, "original"), why),
                 lambda: on_nudged_tables(load(original, "original"), providers, cuda), judging, rounded, scores,
-                limits, needs, wide, why_not_wide, on_cpu if elsewhere is None and sessions.CUDA in providers else None,
+                limits, needs, wide, why_not_wide, lambda: with_types(load(original, "original"), providers, cuda),
+                on_cpu if elsewhere is None and sessions.CUDA in providers else None,
             )  # fmt: skip
             report = _run(
                 comparison, plan, lambda kinds: more_of(specs, plan, kinds, shapes), report, progress,
@@ -209,11 +211,19 @@ def _run(
 ) -> Report:
     """Return the report after every case of `plan`, and those that `more` gives for the kinds of a doubtful one.
 
+    Real inputs have no others of their kind: they are run again, beside the original with its types written in.
+
     `in_branches` are the fused ops that stand in branches alone. Raises UsageError if the original takes no case.
     """
     runtime.reset_counts()
     comparison.run_all(plan, progress)
-    doubtful = _doubtful(_pooled(comparison.rows, comparison.cases, by_kind=by_kind), comparison.cases)
+    doubted = _doubted(_pooled(comparison.rows, comparison.cases, by_kind=by_kind))
+    doubtful = {comparison.cases[n].name for n in doubted if comparison.cases[n].seed is not None}
+    if doubted:
+        comparison.look_again()
+        for n in sorted(doubted):
+            if comparison.cases[n].seed is None:
+                comparison.run_again(n, plan[n])
     if doubtful:
         comparison.be_careful()
         comparison.run_all(more(doubtful), progress)
@@ -256,12 +266,10 @@ def _pooled(rows: Sequence[OutputRow], ran: Sequence[CaseRow], *, by_kind: bool)
     return tuple(result)
 
 
-def _doubtful(rows: Sequence[OutputRow], ran: Sequence[CaseRow]) -> set[str]:
-    """Return the kinds of made-up cases in which an output is out of its budget, and nowhere beyond any doubt."""
+def _doubted(rows: Sequence[OutputRow]) -> set[int]:
+    """Return the cases in which an output is out of its budget, none where one is beyond any doubt."""
     wrong = [r for r in rows if r.tolerance is None and r.measure.fault]
-    if any(r.measure.severity > NO_LUCK for r in wrong):
-        return set()
-    return {ran[r.case].name for r in wrong if ran[r.case].seed is not None}
+    return set() if any(r.measure.severity > NO_LUCK for r in wrong) else {r.case for r in wrong}
 
 
 def load(source: Source, name: str) -> onnx.ModelProto:

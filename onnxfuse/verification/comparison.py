@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any
 
@@ -81,10 +81,12 @@ class Comparison:
         needs: Mapping[tuple[tuple[str, tuple[int, ...]], ...], int],
         wide: Wide | None,
         why_not_wide: str,
+        with_types: Callable[[], Callable[[Arrays], Arrays] | None],
         on_cpu: Callable[[], Any] | None = None,
     ) -> None:
         self.plain, self.twin, self.session, self.truth = plain, twin, session, truth
-        self.on_cpu = on_cpu
+        self.on_cpu, self._open_typed = on_cpu, with_types
+        self._typed: Callable[[Arrays], Arrays] | None = None
         self._open_tables = on_nudged_tables
         self.in_float32, self.judging, self.rounded, self.scores = in_float32, judging, rounded, scores
         self.careful = False
@@ -99,14 +101,22 @@ class Comparison:
         self._longest = 0.0
         """Seconds of the case that took most, by the truth at hand."""
 
+    def look_again(self) -> None:
+        """Take as much time again, and run the original with its types written in, too, from here on.
+
+        A verdict of wrong is worth that.
+        """
+        self.limits = self.limits.anew()
+        with suppress(ModelError):  # without it there is one run less
+            self._typed = self._open_typed()
+
     def be_careful(self) -> None:
-        """Take what comes as doubtful, with as much time again: a verdict of wrong is worth that.
+        """Take what comes as doubtful.
 
         On a GPU the original is then run on the CPU, too. Where many elements hang on one sum, their error is the luck
         of the order in which it is added, and one run tells little of what it can be.
         """
         self.careful = True
-        self.limits = self.limits.anew()
         if self.twin is None and self.on_cpu is not None:
             with suppress(ModelError):  # some operators are CUDA's alone
                 self.twin = self.on_cpu()
@@ -119,11 +129,32 @@ class Comparison:
         except sessions.ORT_ERRORS:
             return {}  # what runs on one provider need not run on the other: this one has no error of its own there
 
+    def _by_types(self, inputs: Arrays, truth: Arrays) -> Mapping[str, Any]:
+        """Return what the original gives with its types written in, but for what is no rounding of the truth."""
+        if self._typed is None:
+            return {}
+        try:
+            values = self._typed(inputs)
+        except sessions.ORT_ERRORS:
+            return {}
+        return {name: x for name, x in values.items() if not budget.apart(x, truth[name])}
+
     def run_all(self, plan: Sequence[Case], progress: Progress) -> None:
         """Run the cases one after another."""
         for number, case in enumerate(plan):
             progress(f"{case.name} {shapes_text(case)}", number, len(plan))
             self.run(case)
+
+    def run_again(self, number: int, case: Case) -> None:
+        """Run a case once more; what comes out takes the place of the first time."""
+        rows, exact = len(self.rows), len(self.exact)
+        self.run(case)
+        last = self.cases.pop()
+        if last.note:
+            return
+        self.cases[number] = last
+        self.rows = _replaced(self.rows[:rows], self.rows[rows:], number)
+        self.exact = _replaced(self.exact[:exact], self.exact[exact:], number)
 
     def run(self, case: Case) -> None:
         """Run one case; made-up inputs that the original itself refuses are noted and left out."""
@@ -197,6 +228,8 @@ class Comparison:
             for name, values in rerounded().items():
                 siblings.setdefault(name, []).extend(values)
         for name, value in self._by_twin(inputs).items():
+            siblings.setdefault(name, []).append(value)
+        for name, value in self._by_types(inputs, truth).items():
             siblings.setdefault(name, []).append(value)
         for name, value in (self.rounded(inputs) if self.rounded is not None else {}).items():
             dtype = expected[name].dtype
@@ -335,6 +368,12 @@ class Comparison:
 def fused_fails(case: Case, error: Exception) -> str:
     """Return what is told of a case that the original takes and the fused model does not."""
     return f"the fused model fails where the original runs ({shapes_text(case)}): {first_line(error)}"
+
+
+def _replaced(rows: Sequence[OutputRow], again: Sequence[OutputRow], case: int) -> list[OutputRow]:
+    """Return the rows with those of a case as they are `again`."""
+    kept = [r for r in rows if r.case != case]
+    return sorted([*kept, *(replace(r, case=case) for r in again)], key=lambda r: r.case)
 
 
 def _apart(expected: Arrays, true: Arrays) -> set[str]:
