@@ -85,14 +85,13 @@ def takes(size: Problem) -> bool:
 
 def plan(work: Work, aligned: bool, block: Block | None, arch: Arch) -> LaunchPlan:
     """Return how to run the product on tensor cores, whatever its size and pointers."""
-    size, batch = work.size, work.size.batch
-    if size.m * (1 if batch is None else batch.count) >= MOST_ROWS:
+    size = work.size
+    if size.m * size.products >= MOST_ROWS:
         raise UnsupportedError(f"a product of {size.m} rows, expected less than 2^31 in all")
     fit = _fit(work, block or choose(work.parts, size, arch), aligned, arch)
     block = fit.block
     rows, columns = -(-size.m // block.m), -(-size.n // block.n)
     steps = _steps(block, work.parts, size)
-    around = (0,) * 8 if batch is None else (*batch.extents[1:], *batch.a, *batch.b)
     return LaunchPlan(
         kernel=gemm_cpp.sm80(work, fit),
         grid=(_tiles(block, work.parts, size), 1, 1),
@@ -103,13 +102,15 @@ def plan(work: Work, aligned: bool, block: Block | None, arch: Arch) -> LaunchPl
                 *gemm_cpp.source_fields(size),
                 *work.store_words,
                 *work.group_words,
+                *work.product_words,
                 size.m,
                 size.n,
                 size.k,
                 steps,
                 rows,
                 columns,
-                *around,
+                size.pitch,
+                size.lines,
             ),
             32,
         ),
@@ -160,8 +161,7 @@ def worth_measuring(parts: Anatomy, size: Problem, arch: Arch) -> list[Block]:
 
 
 def _tiles(block: Block, parts: Anatomy, size: Problem) -> int:
-    batch = 1 if size.batch is None else size.batch.count
-    return -(-size.m // block.m) * -(-size.n // block.n) * len(parts.epilogues) * batch
+    return -(-size.m // block.m) * -(-size.n // block.n) * len(parts.epilogues) * size.products
 
 
 def _steps(block: Block, parts: Anatomy, size: Problem) -> int:
@@ -221,9 +221,7 @@ def _fit(work: Work, block: Block, aligned: bool, arch: Arch) -> Fit:
     stages, _ = _ring(parts, block, arch)
     item = types.TYPES[parts.dtype].size
     product = parts.products[0]
-    along_a, along_b = (size.m if product.turned else size.k), (size.k if product.transposed else size.n)
-    if size.places is not None:
-        along_a = size.places.shape[3]
+    along_a, along_b = size.pitch, (size.k if product.transposed else size.n)
     stored = [types.TYPES[o.dtype].size for o in work.program.outputs]
     width = gcd(size.n, 16 // min(stored), *(s.width for s in work.stored)) if aligned and size.n else 1
     return Fit(
