@@ -76,6 +76,15 @@ def table(name: str, dtype: int) -> tuple[FusedOp, list[tuple[int, ...]]]:
     return ops.op(text, (dtype,) * len(shapes), (dtype,) * outputs, "gemm"), list(shapes)
 
 
+def tokens(
+    dtype: int, batch: tuple[int, ...], m: int, n: int, k: int, pitch: int | None = None
+) -> tuple[FusedOp, list[tuple[int, ...]]]:
+    """Return a weight [m, k] by [*batch, k, n], bias, GELU and residual; rows of the weight hold `pitch` elements."""
+    text = TOKENS.replace("TERMS", str(k))
+    shapes = [(m, -(-k // 8) * 8 if pitch is None else pitch), (*batch, k, n), (m, 1), (*batch, m, n)]
+    return ops.op(text, (dtype,) * 4, (dtype,), "gemm"), shapes
+
+
 PROLOGUES = {
     "silu and gate": (
         "(x, g, w, b) => (y) { s = Sigmoid(x) t = Mul(x, s) a = Mul(t, g) m = MatMul(a, w) h = Add(m, b) y = Gelu(h) }",

@@ -25,7 +25,7 @@ from onnxfuse.kernels.templates.template import Extents
 from onnxfuse.model.fused import FusedOp
 
 MOST = 2**31
-"""Rows, columns and terms of a product; the kernels count them by 32 bits, as the library does."""
+"""Rows of all products of a batch, columns and terms; the kernels count them by 32 bits, as the library does."""
 
 
 def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: Tuning) -> LaunchPlan:
@@ -49,8 +49,11 @@ def _work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
     outputs = output_shapes(op, input_shapes)
     parts = placed(anatomy(op), op, input_shapes)
     size = problem(parts, input_shapes)
-    if max(size.m, size.n, size.k) >= MOST:
-        raise UnsupportedError(f"a product of [{size.m}, {size.k}] by [{size.k}, {size.n}], expected less than 2^31")
+    if max(size.m * size.products, size.n, size.k) >= MOST:
+        raise UnsupportedError(
+            f"a product of [{size.m}, {size.k}] by [{size.k}, {size.n}], {size.products} times: rows, columns and "
+            "terms, expected less than 2^31"
+        )
     return Work(op, parts, size, _kinds(parts, size, input_shapes), outputs)
 
 

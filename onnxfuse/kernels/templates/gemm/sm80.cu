@@ -78,7 +78,7 @@ struct Fetching {
   Right b[ACCUMULATED];
 
   DEVICE Fetching(const Operands& from, const Tile& tile, const Parameters& p)
-      : a(left_of(from, p, tile.of.a, A_TURNED ? p.k : p.m, p.pitch), tile.row, p.m, p.k, p.pitch, p) {
+      : a(left_of(from, p, tile.of.a, A_TURNED ? p.k : p.m, pitch_of(p)), tile.row, p.m, p.k, pitch_of(p), p) {
     UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
       b[g] = Right(right_factor(from, tile.sibling + g) + (unsigned long long)tile.of.b * p.k * p.n, tile.column, p.n, p.k,
                    B_TRANSPOSED ? p.k : p.n, p);

@@ -23,9 +23,11 @@ DYNAMIC_SHARED(float, shared_floats, SHARED_BYTES / 4);
 struct Parameters : Source, Stores, Groups, Products {
   Index m, n, k, steps;           // steps: STAGE_TERMS each
   Index rows, columns;            // tiles below each other; side by side, of one product
-  Index pitch;                    // elements from one line of A to the next
+  Index pitch;                    // A_CUT: elements from one line of A to the next
   Index lines;                    // rows of the innermost matrix of the output
 };
+
+DEVICE Index pitch_of(const Parameters& p) { return A_CUT ? p.pitch : A_TURNED ? p.m : p.k; }
 
 struct Tile {
   Index row, column;  // of the product

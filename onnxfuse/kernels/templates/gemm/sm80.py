@@ -21,8 +21,8 @@ LEAST = 80
 """The compute capability, times ten, from which a GPU has the copies and the products that the kernel is made of."""
 OTHER = range(100, 120)
 """Data centre Blackwell: the kernel runs there, but its tensor cores reach their speed by other instructions alone."""
-MOST_ROWS = 2**31
-"""Rows of all products of a batch; the kernel counts them by 32 bits."""
+MOST_ELEMENTS = 2**31
+"""Elements of the images that a window slides over; the kernel counts them by 32 bits."""
 STAGES = range(6, 1, -1)
 REGISTERS_HELD = 144
 """Accumulators of a thread, at most: a hundred more registers take the fragments and addresses."""
@@ -80,14 +80,12 @@ def refuses(arch: Arch) -> str | None:
 
 def takes(size: Problem) -> bool:
     """Return whether the kernel counts the elements of these images: by 32 bits, of a window's left factor."""
-    return size.places is None or math.prod(size.places.shape) < MOST_ROWS
+    return size.places is None or math.prod(size.places.shape) < MOST_ELEMENTS
 
 
 def plan(work: Work, aligned: bool, block: Block | None, arch: Arch) -> LaunchPlan:
     """Return how to run the product on tensor cores, whatever its size and pointers."""
     size = work.size
-    if size.m * size.products >= MOST_ROWS:
-        raise UnsupportedError(f"a product of {size.m} rows, expected less than 2^31 in all")
     fit = _fit(work, block or choose(work.parts, size, arch), aligned, arch)
     block = fit.block
     rows, columns = -(-size.m // block.m), -(-size.n // block.n)
@@ -222,6 +220,9 @@ def _fit(work: Work, block: Block, aligned: bool, arch: Arch) -> Fit:
     item = types.TYPES[parts.dtype].size
     product = parts.products[0]
     along_a, along_b = size.pitch, (size.k if product.transposed else size.n)
+    a_piece = _piece(along_a, item, aligned)
+    if product.terms is not None and a_piece < 16:  # a whole piece is cut where the terms end, no part of one
+        a_piece = gcd(a_piece, size.k * item)
     stored = [types.TYPES[o.dtype].size for o in work.program.outputs]
     width = gcd(size.n, 16 // min(stored), *(s.width for s in work.stored)) if aligned and size.n else 1
     return Fit(
@@ -229,7 +230,7 @@ def _fit(work: Work, block: Block, aligned: bool, arch: Arch) -> Fit:
         stages,
         _shared_bytes(parts, block, stages),
         width,
-        _piece(along_a, item, aligned),
+        a_piece,
         _piece(along_b, item, aligned),
         gcd(size.k, 16) if aligned else 1,
     )
