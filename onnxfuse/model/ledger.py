@@ -81,7 +81,7 @@ class Undone:
             f"{self.back} of the original's {counted(self.nodes, 'node')} "
             f"{agreeing(self.back, 'is back as it was', 'are back as they were', of=self.nodes)}, "
             f"{left} {agreeing(left, 'is', 'are')} not, and {made} {agreeing(made, 'is', 'are')} in their place: "
-            + (why or "constants were folded, equal nodes shared")
+            + (why or "constants were folded, equal nodes shared, or steps beside the rules rewrote them")
         )
 
     def as_dict(self) -> dict[str, Any]:

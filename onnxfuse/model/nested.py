@@ -31,6 +31,15 @@ def graphs_in(node: NodeProto) -> Iterator[GraphProto]:
             yield from graphs_in(inner)
 
 
+def readers_of(graph: GraphProto, value: str) -> Iterator[tuple[GraphProto, NodeProto]]:
+    """Yield the nodes that read `value` in a graph and in the bodies in it, each with its graph."""
+    for node in graph.node:
+        if value in node.input:
+            yield graph, node
+        for body in bodies(node):
+            yield from readers_of(body, value)
+
+
 def defined(graph: GraphProto) -> Iterator[str]:
     """Yield the values that a graph itself names: its inputs, its weights and what its nodes compute."""
     yield from (i.name for i in graph.input)

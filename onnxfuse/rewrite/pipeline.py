@@ -28,6 +28,7 @@ from onnxfuse.rewrite.fuse.attach import attach
 from onnxfuse.rewrite.fuse.choices import Choices
 from onnxfuse.rewrite.fuse.fuse import fuse
 from onnxfuse.rewrite.fuse.k_major_weights import store_k_major
+from onnxfuse.rewrite.fuse.padded_rows import pad_rows
 from onnxfuse.rewrite.language import pack
 from onnxfuse.rewrite.language.rule_file import Rule, by_default, replacing, shipped
 from onnxfuse.rewrite.nhwc.min_cut import lay_out
@@ -43,6 +44,7 @@ from onnxfuse.rewrite.simplify.shrink_masks import slim_masks
 from onnxfuse.rewrite.simplify.single_axes import keep_single_axes
 from onnxfuse.rewrite.simplify.spread_tiles import spread_tiles
 from onnxfuse.rewrite.simplify.transposes import merge_transposes
+from onnxfuse.rewrite.simplify.turned_products import unturn_products
 
 Progress = Callable[[str], None]
 """Called with the name of each phase as it starts."""
@@ -86,12 +88,16 @@ STEPS = (
          join_tables),
     Step("cut_products", "rewrite, last", "A product whose result is cut apart is one product for each part, and "
          "nothing is copied.", cut_products),
+    Step("unturn_products", "rewrite, last", "Products by weights between two Transposes run along the other axis, and "
+         "nothing is turned.", unturn_products),
     Step("numbers_on_gpu", "layout", "A number computed from shapes that a kernel reads reaches the GPU without a "
          "copy, which would refuse a CUDA graph.", numbers_on_gpu),
     Step("channels_last", "layout", "The regions that the rule nhwc asks for are chosen by a minimal cut, and turned.",
          lay_out),
     Step("k_major_weights", "fuse", "Weights of products that a rule wants with their terms last are stored so.",
          store_k_major),
+    Step("padded_rows", "fuse", "Rows of weights that a product has as its left factor are stored with zeros behind "
+         "them, where they end off a boundary of 16 bytes.", pad_rows),
     Step("share_weights", "attach bodies", "Equal weights of several branches are kept once.", share_weights),
 )  # fmt: skip
 """All of them, in their order. Those of `rewrite` go before the rules' rewrites, again and again until nothing changes;

@@ -55,10 +55,11 @@ def check(text, dtype, rows, n, k, tile=None, aligned=True, times=1):
     run(*products.case(text, dtype, rows, n, k), tile, aligned, times)
 
 
-def run(fused, shapes, tile=None, aligned=True, times=1):
+def run(fused, shapes, tile=None, aligned=True, times=1, behind=None):
     """Factors are scaled so that the sums are about 1, and float32 keeps the bits that the tensor cores read.
 
-    Of several launches the last one writes what the first one did, bit for bit.
+    Of several launches the last one writes what the first one did, bit for bit. `behind`: the columns of the first
+    input from here on are NaN.
     """
     rng = np.random.default_rng(sum(map(math.prod, shapes)))
     inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
@@ -73,6 +74,8 @@ def run(fused, shapes, tile=None, aligned=True, times=1):
         for i in products.multiplied(fused):
             if inputs[i].dtype == np.float32:
                 inputs[i] = (inputs[i].view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+    if behind is not None:
+        inputs[0][:, behind:] = np.nan
     tuning = Tuning(block=tile) if isinstance(tile, Block) else Tuning(tile=tile)
     plan = kernels.plan(fused, tuple(shapes), aligned, kernels.arch_of(0), tuning)
     sources = [DeviceBuffer(x.shape, x.dtype, aligned, x) for x in inputs]
@@ -284,6 +287,62 @@ def test_any_size_at_all(text, rows, n, k, dtype, aligned):
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
 def test_every_layout_and_batch(name, dtype):
     run(*products.table(name, dtype))
+
+
+@pytest.mark.parametrize("size", [(384, 72, 196), (196, 72, 384), (197, 40, 49), (49, 264, 197), (64, 136, 1)])
+@pytest.mark.parametrize("batch", [(1,), (2, 3), (19,)])
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
+def test_products_along_the_tokens(size, batch, dtype):
+    """A weight of any number of terms by each of a batch: by Hopper's kernel, by that for sm_80, off the boundary."""
+    run(*products.tokens(dtype, batch, *size), times=20)
+    run(*products.tokens(dtype, batch, *size), Block(64, 64, 2, 2))
+    run(*products.tokens(dtype, batch, *size, pitch=size[2] + 3), aligned=False)
+
+
+@pytest.mark.parametrize("size", [(384, 768, 196), (196, 768, 384)])
+@pytest.mark.parametrize("batch", [1, 4])
+def test_the_layers_of_a_mixer(size, batch):
+    run(*products.tokens(HALF, (batch,), *size), times=50)
+
+
+@pytest.mark.parametrize("tile", TILES, ids=str)
+@pytest.mark.parametrize("dtype", [HALF, BRAIN])
+def test_every_tile_of_a_batch(tile, dtype):
+    """Tiles that stick out of each product on every side, whose rows are the next one's."""
+    for batch, size in [((5,), (200, 264, 1093)), ((2, 7), (49, 72, 389))]:
+        run(*products.tokens(dtype, batch, *size), tile, times=50)
+
+
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
+@pytest.mark.parametrize("pitch", [200, 198, 197])
+def test_what_lies_behind_the_terms_is_not_multiplied(dtype, pitch):
+    """NaN there would be NaN in the sums."""
+    fused, shapes = products.tokens(dtype, (3,), 136, 72, 196, pitch)
+    run(fused, shapes, behind=196)
+    run(fused, shapes, Block(64, 64, 2, 2), behind=196)
+    run(fused, shapes, aligned=False, behind=196)
+
+
+def test_a_batch_of_tokens_may_change_from_run_to_run():
+    """One session of a layer that mixes tokens between Transposes: any batch, and none."""
+    rng = np.random.default_rng(0)
+    v, w = ((rng.standard_normal(s) / s[0] ** 0.5).astype(np.float16) for s in ((49, 100), (100, 49)))
+    b = rng.standard_normal(100).astype(np.float16)
+    graph = """(float16[N, 49, 72] x) => (float16[N, 49, 72] y) {
+      t = Transpose <perm = [0, 2, 1]> (x)  m = MatMul (t, v)  h = Add (m, b)  r = Relu (h)
+      o = MatMul (r, w)  u = Transpose <perm = [0, 2, 1]> (o)  y = Add (u, x) }"""
+    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 20]> g {graph}')
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(a, n) for a, n in ((v, "v"), (w, "w"), (b, "b")))
+    pipeline.run(model)
+    session = runtime.session(model, ["CUDAExecutionProvider", "CPUExecutionProvider"])
+    assert [p.runs_as for p in session.fused] == ["kernel", "kernel"]
+    for batch in (1, 0, 5, 33, 2):
+        x = rng.standard_normal((batch, 49, 72)).astype(np.float16)
+        hidden = np.maximum(x.transpose(0, 2, 1).astype(np.float64) @ v + b, 0).astype(np.float16)
+        exact = (hidden.astype(np.float64) @ w).transpose(0, 2, 1) + x
+        (y,) = session.run(None, {"x": x})
+        # The output is rounded once; of the hidden values, a hundred to a sum, some are rounded to the other side.
+        np.testing.assert_allclose(y.astype(np.float64), exact, rtol=2**-10, atol=2**-9)
 
 
 # ---- prologues

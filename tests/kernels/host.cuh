@@ -225,6 +225,16 @@ template <int BYTES> DEVICE void copy_beside(SharedAddress to, const void* from,
   std::memset(to, 0xff, BYTES);
   deliver_later(to, piece.bytes, BYTES);
 }
+DEVICE void copy_start_beside(SharedAddress to, const void* from, int bytes) {
+  char piece[16] = {};
+  // Not a byte beyond those is looked at, as the copy may not either.
+  for (int i = 0; i < bytes; i += 2) {
+    const auto half = read((const unsigned short*)((const char*)from + i));
+    std::memcpy(piece + i, &half, 2);
+  }
+  std::memset(to, 0xff, 16);
+  deliver_later(to, piece, 16);
+}
 template <int GROUPS> DEVICE void wait_for_copies() { deliver_all_but(GROUPS); }
 
 DEVICE unsigned load_shared(SharedAddress from) { return *(const unsigned*)from; }

@@ -17,6 +17,11 @@ QKV = """(x, q, k, v, a, b, c) => (y, z, t) { m = MatMul(x, q) n = MatMul(x, k) 
 SEVERAL = "(x, w, b) => (y, z) { m = MatMul(x, w) y = Add(m, b) z = Cast <to = 1> (y) }"
 
 BATCHED = "(x, w, r) => (y) { m = MatMul(x, w) s = Add(m, r) y = Relu(s) }"
+TOKENS = """(w, x, b, r) => (y) {
+  first = Constant <value = int64[1] {0}> () last = Constant <value = int64[1] {TERMS}> ()
+  axis = Constant <value = int64[1] {-1}> () c = Slice(w, first, last, axis)
+  m = MatMul(c, x) h = Add(m, b) g = Gelu(h) y = Add(g, r) }"""
+"""A product along the other axis, by a weight whose rows hold more than its terms."""
 HEADS = """(x, q, k, v, a, b, c) => (y, z, t) { m = MatMul(x, q) n = MatMul(x, k) o = MatMul(x, v)
   d = Add(m, a) e = Add(b, n) f = Add(o, c) s = Constant <value = int64[4] {0, 0, 3, 16}> ()
   g = Reshape(d, s) h = Reshape(e, s)
@@ -52,6 +57,12 @@ TABLE = {
     "beta is 0": ("(x, w, c) => (y) { y = Gemm <beta = 0.0> (x, w, c) }", [(20, 40), (40, 24), (24,)]),
     "a bias of its own": ("(x, w, c) => (y) { y = Gemm <transB = 1> (x, w, c) }", [(20, 40), (24, 40), (20, 24)]),
     "a bias for each row": ("(x, w, c) => (y) { y = Gemm(x, w, c) }", [(20, 40), (40, 24), (20, 1)]),
+    "by tokens": (TOKENS.replace("TERMS", "45"), [(20, 48), (3, 45, 24), (20, 1), (3, 20, 24)]),
+    "by tokens, odd": (TOKENS.replace("TERMS", "45"), [(21, 46), (2, 45, 19), (21, 1), (2, 21, 19)]),
+    "by tokens of one": (TOKENS.replace("TERMS", "45"), [(20, 48), (1, 45, 24), (20, 1), (1, 20, 24)]),
+    "by more tokens than are stored": (TOKENS.replace("TERMS", "99"), [(20, 48), (3, 48, 24), (20, 1), (3, 20, 24)]),
+    "a bias for each row of some": (BATCHED, [(2, 3, 20, 40), (40, 24), (20, 1)]),
+    "a bias for each row of a batch": (BATCHED, [(2, 3, 20, 40), (3, 40, 24), (1, 20, 1)]),
     "written head by head": (HEADS, [(2, 40, 40), *[(40, 48)] * 3, *[(48,)] * 3]),
     "written by windows": (WINDOWS, [(72, 40), (40, 40), (72, 40)]),
 }  # fmt: skip
@@ -63,6 +74,15 @@ def table(name: str, dtype: int) -> tuple[FusedOp, list[tuple[int, ...]]]:
     text, shapes = TABLE[name]
     outputs = text.split("=> (")[1].split(")")[0].count(",") + 1
     return ops.op(text, (dtype,) * len(shapes), (dtype,) * outputs, "gemm"), list(shapes)
+
+
+def tokens(
+    dtype: int, batch: tuple[int, ...], m: int, n: int, k: int, pitch: int | None = None
+) -> tuple[FusedOp, list[tuple[int, ...]]]:
+    """Return a weight [m, k] by [*batch, k, n], bias, GELU and residual; rows of the weight hold `pitch` elements."""
+    text = TOKENS.replace("TERMS", str(k))
+    shapes = [(m, -(-k // 8) * 8 if pitch is None else pitch), (*batch, k, n), (m, 1), (*batch, m, n)]
+    return ops.op(text, (dtype,) * 4, (dtype,), "gemm"), shapes
 
 
 PROLOGUES = {

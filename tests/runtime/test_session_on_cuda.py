@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 
 from onnxfuse import runtime
@@ -95,18 +96,22 @@ def test_each_fused_op_is_on_cuda_and_launches_once_per_run(on_fake_cuda: FakeCu
     assert on_fake_cuda.trace("cudaLaunchKernel") == []
 
 
-def products_of_one_input() -> Any:
-    kernels = stand_in_kernels.install()
-    evaluated, real = kernels.plan, {"maps": [], "grids": []}
+def count_maps_of_real_plans(kernels: stand_in_kernels.StandInKernels) -> list[int]:
+    """Give each op the plan that a GPU would get, with a kernel that evaluates the body; return the maps of each."""
+    evaluated, maps = kernels.plan, list[int]()
 
     def planned(op: FusedOp, shapes: Any, aligned: bool, arch: Arch, tuning: Tuning) -> Any:
-        """Return the plan that a GPU would get, with a kernel that evaluates the body."""
         mine = real_plan(op, shapes, aligned, arch, tuning)
-        real["maps"].append(len(mine.tensor_maps))
+        maps.append(len(mine.tensor_maps))
         asked = {f: getattr(mine, f) for f in ("grid", "block", "shared_bytes", "parameters", "tensor_maps")}
         return SimpleNamespace(**{**vars(evaluated(op, shapes, aligned, arch, tuning)), **asked})
 
     kernels.plan = planned  # type: ignore[method-assign]
+    return maps
+
+
+def products_of_one_input() -> Any:
+    maps = count_maps_of_real_plans(stand_in_kernels.install())
     original, model = shared_input.products(12), shared_input.products(12)
     pipeline.run(model)
     session = runtime.session(model, CUDA)
@@ -116,7 +121,7 @@ def products_of_one_input() -> Any:
         given = {"x": np.random.default_rng(rows).standard_normal((rows, 64)).astype(np.float16)}
         pairs = zip(session.run(None, given), plain.run(None, given), strict=True)
         errors += [float(np.abs(a.astype(np.float32) - b.astype(np.float32)).max()) for a, b in pairs]
-    return {"errors": errors, "maps": real["maps"], "fused": [(p.rule, p.nodes, p.runs_as) for p in session.fused]}
+    return {"errors": errors, "maps": maps, "fused": [(p.rule, p.nodes, p.runs_as) for p in session.fused]}
 
 
 def test_twelve_products_of_one_input_run(on_fake_cuda: FakeCuda) -> None:
@@ -124,6 +129,34 @@ def test_twelve_products_of_one_input_run(on_fake_cuda: FakeCuda) -> None:
     facts = on_fake_cuda(products_of_one_input)
     assert facts["fused"] == [["layer_norm", 1, "kernel"], ["gemm", 2, "kernel"]]
     assert facts["maps"] == [0, 13, 0, 13], "the norm, and six products with an input, six weights, six outputs"
+    assert max(facts["errors"]) < 2e-2, "a few float16 roundings of values up to 8"
+
+
+def batches_of_tokens() -> Any:
+    maps = count_maps_of_real_plans(stand_in_kernels.install())
+    rng = np.random.default_rng(0)
+    v, w = ((rng.standard_normal(s) / s[0] ** 0.5).astype(np.float16) for s in ((49, 264), (264, 49)))
+    model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 17]>
+    g (float16[N, 49, 264] x) => (float16[N, 49, 264] y) {
+      t = Transpose <perm = [0, 2, 1]> (x)  m = MatMul (t, v)  h = Relu (m)  n = MatMul (h, w)
+      u = Transpose <perm = [0, 2, 1]> (n)  y = Add (u, x) }""")
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(a, name) for a, name in ((v, "v"), (w, "w")))
+    pipeline.run(model)
+    session = runtime.session(model, CUDA)
+    errors = []
+    for batch in (64, 1, 0, 3):
+        x = rng.standard_normal((batch, 49, 264)).astype(np.float16)
+        hidden = np.maximum(x.transpose(0, 2, 1).astype(np.float32) @ v, 0)
+        (y,) = session.run(None, {"x": x})
+        errors.append(float(np.abs(y - ((hidden @ w).transpose(0, 2, 1) + x)).max(initial=0)))
+    return {"errors": errors, "maps": maps[:2], "fused": [(p.rule, p.nodes, p.runs_as) for p in session.fused]}
+
+
+def test_products_along_the_tokens_run(on_fake_cuda: FakeCuda) -> None:
+    """A layer that mixes tokens runs with any batch, none included, by the plans of an H200."""
+    facts = on_fake_cuda(batches_of_tokens)
+    assert facts["fused"] == [["left_weight", 1, "kernel"], ["left_weight", 1, "kernel"]]
+    assert facts["maps"] == [3, 4], "the weight, the tokens, the output, and once a residual"
     assert max(facts["errors"]) < 2e-2, "a few float16 roundings of values up to 8"
 
 

@@ -44,6 +44,8 @@ class Growth(StrEnum):
     """The Transpose that reads an output joins."""
     K_MAJOR_WEIGHTS = "k-major weights"
     """Constant weights of products are stored [n, k]."""
+    PADDED_ROWS = "padded rows"
+    """Rows of constant weights that are left factors begin on boundaries of 16 bytes."""
     EXTRA_OUTPUTS = "extra outputs"
     """What reads an output, by a pattern of the rule, becomes one more output."""
     CONCAT = "concat"

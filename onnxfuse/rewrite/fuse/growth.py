@@ -13,6 +13,7 @@ from onnxfuse.rewrite.fuse.extra_outputs import offer_endings
 from onnxfuse.rewrite.fuse.k_major_weights import store_k_major
 from onnxfuse.rewrite.fuse.left_operand import take_left_operand
 from onnxfuse.rewrite.fuse.movement import launches, saves, take_movement
+from onnxfuse.rewrite.fuse.padded_rows import pad_rows
 from onnxfuse.rewrite.fuse.pointwise import take_pointwise
 from onnxfuse.rewrite.fuse.reductions import let_input_be_broadcast, let_reductions_join, run_over_input
 from onnxfuse.rewrite.fuse.siblings import take_siblings
@@ -59,6 +60,7 @@ GROWING: Steps = (
 )
 FINISHING: Steps = (
     ({Growth.K_MAJOR_WEIGHTS}, store_k_major),
+    ({Growth.PADDED_ROWS}, pad_rows),
     ({Growth.EXTRA_OUTPUTS}, offer_endings),
 )
 """Those of a region that is worth a kernel."""

@@ -3,7 +3,7 @@
 TF32 products of Hopper's tensor cores read both factors so; the weight is turned once, when the model is optimized.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
@@ -11,7 +11,7 @@ from onnx.helper import make_node
 
 from onnxfuse.model.attributes import set_attribute
 from onnxfuse.model.graph import Graph, Node
-from onnxfuse.model.nested import bodies, graphs_in
+from onnxfuse.model.nested import graphs_in, readers_of
 from onnxfuse.model.types import ValueType
 from onnxfuse.rewrite.fuse.attempt import Attempt
 
@@ -78,18 +78,9 @@ def turn_back(model: ModelProto) -> None:
     # MatMul(x, Transpose(v)) -> MatMul(x, w), Gemm <transB = 1> (x, v) -> Gemm(x, w)
     for holder in (model.graph, *(g for n in model.graph.node for g in graphs_in(n))):
         for tensor in [t for t in holder.initializer if t.name.endswith(SUFFIX)]:
-            readers = list(_readers(holder, tensor.name))
+            readers = list(readers_of(holder, tensor.name))
             if readers and all(_undone(node) for _, node in readers):
                 _turn_one_back(holder, tensor, readers)
-
-
-def _readers(graph: GraphProto, value: str) -> Iterator[tuple[GraphProto, NodeProto]]:
-    """Yield the nodes that read `value` in a graph and in the bodies in it, each with its graph."""
-    for node in graph.node:
-        if value in node.input:
-            yield graph, node
-        for body in bodies(node):
-            yield from _readers(body, value)
 
 
 def _undone(node: NodeProto) -> bool:
@@ -109,6 +100,6 @@ def _turn_one_back(holder: GraphProto, tensor: TensorProto, readers: Sequence[tu
             node.input[1] = own
             node.attribute.remove(next(a for a in node.attribute if a.name == "transB"))
             continue
-        for _, reader in list(_readers(graph, node.output[0])):
+        for _, reader in list(readers_of(graph, node.output[0])):
             reader.input[:] = [own if v == node.output[0] else v for v in reader.input]
         graph.node.remove(node)

@@ -51,6 +51,8 @@ class Anchor:
     empty, `realize`."""
     realizable: tuple[Predicate, ...] = ()
     """Where the library's op can do it, and do it well; elsewhere the anchor has its kernel alone, or stays nodes."""
+    about: tuple[Predicate, ...] = ()
+    """What the anchor is about, asked before `where`: elsewhere it is not near, and nothing is told of it."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ def _steps(reader: Reader, table: dict[str, Any], anchor: str, anchors: tuple[An
     """Return the steps that a table wants, each with the key that says so; those without one, the template allows."""
     allowed = kernels.TEMPLATES[table["template"]].growth
     by_itself = [Growth.PROLOGUE] if table.get("prologue") is not False else []
-    by_itself += [Growth.EPILOGUE, Growth.K_MAJOR_WEIGHTS, Growth.CONCAT]
+    by_itself += [Growth.EPILOGUE, Growth.K_MAJOR_WEIGHTS, Growth.PADDED_ROWS, Growth.CONCAT]
     found: list[tuple[str, Step]] = [("template", Step(kind)) for kind in by_itself if kind in allowed]
     found += [("anchor", Step(Growth.MOVEMENT))] if anchor == ANY_MOVEMENT else []
     found += [("anchor", Step(Growth.LIBRARY_ANCHOR))] if _left_to_the_library(reader, allowed, anchors) else []
@@ -227,19 +229,19 @@ def _spelling(reader: Reader, table: dict[str, Any], text: str, parts: Parts) ->
 
 def _anchors(reader: Reader, table: dict[str, Any], parts: Parts) -> Iterator[Anchor]:
     """Yield one anchor for each operator that the table's pattern may end in."""
-    reader.keys(table, {"pattern", "where", "cost", "let", "realize", "kernel"}, "[[fuse.anchor]]")
+    reader.keys(table, {"pattern", "about", "where", "cost", "let", "realize", "kernel"}, "[[fuse.anchor]]")
     text = reader.want(table, "pattern", str, "[[fuse.anchor]]")
     realize, realizable = _realize(reader, table)
     where, let = reader.lines(table, "where"), reader.optional(table, "let", dict, {})
-    cost, kernel = reader.lines(table, "cost"), reader.lines(table, "kernel")
+    cost, kernel, about = (reader.lines(table, key) for key in ("cost", "kernel", "about"))
     if kernel and realize is None:
         raise RuleError(f"{reader.place('kernel')}: `kernel` says where `realize` does not, which is missing here")
     whole = patterns.parse(text, reader.place(text), parts)
     if reader.spellings:
         for spelling in patterns.every_spelling(whole):
-            _anchor(reader, spelling, where, cost, let, realize, kernel, realizable)
+            _anchor(reader, spelling, where, cost, let, realize, kernel, realizable, about)
     for pattern in patterns.roots(whole):
-        yield _anchor(reader, pattern, where, cost, let, realize, kernel, realizable)
+        yield _anchor(reader, pattern, where, cost, let, realize, kernel, realizable, about)
 
 
 def _realize(reader: Reader, table: dict[str, Any]) -> tuple[Pattern | None, list[str]]:
@@ -261,6 +263,7 @@ def _anchor(
     realize: Pattern | None,
     kernel: list[str],
     realizable: list[str],
+    about: list[str],
 ) -> Anchor:
     predicates.asked(pattern)
     if realize is not None and not pattern.calls:
@@ -270,7 +273,7 @@ def _anchor(
     predicates.bound(pattern)
     return Anchor(
         pattern, reader.where(where, pattern), reader.let(let, pattern), realize, reader.where(cost, pattern),
-        reader.where(kernel, pattern), reader.where(realizable, pattern),
+        reader.where(kernel, pattern), reader.where(realizable, pattern), reader.where(about, pattern),
     )  # fmt: skip
 
 

@@ -158,6 +158,22 @@ def test_every_block_gives_the_body(block, dtype):
     emulated(*products.case(text, dtype, (140,), 264, 130), True, H200, block)
 
 
+@pytest.mark.parametrize("dtype", [HALF, FLOAT])
+@pytest.mark.parametrize("pitch", [48, 46, 45])
+@pytest.mark.parametrize("aligned", [True, False])
+def test_what_lies_behind_the_terms_is_not_multiplied(dtype, pitch, aligned):
+    """NaN there would be NaN in the sums."""
+    fused, shapes = products.tokens(dtype, (2,), 20, 24, 43, pitch)
+    rng = np.random.default_rng(0)
+    inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
+    for i in products.multiplied(fused) if dtype == FLOAT else ():
+        inputs[i] = (inputs[i].view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+    inputs[0][:, 43:] = np.nan
+    plan = kernels.plan(fused, tuple(shapes), aligned, A100)
+    got = emulate.run(plan, inputs, [ops.NUMPY[dtype]], aligned)
+    ops.within_budget(fused, inputs, got)
+
+
 @pytest.mark.parametrize("name", products.TABLE)
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])
 def test_every_layout_batch_scale_and_extreme(name, dtype):
@@ -178,7 +194,7 @@ def test_every_layout_batch_scale_and_extreme(name, dtype):
             "an operand of shape [3, 1, 24] beside a product of shape [3, 20, 24]",
         ),
         ([(2, 1, 2, 1, 9, 8), (1, 3, 1, 2, 8, 16), (16,)], "broadcast in more than three ways"),
-        ([(2**16, 2**16, 8), (2**16, 8, 8), (8,)], "rows, expected less than 2^31 in all"),
+        ([(2**16, 2**16, 8), (2**16, 8, 8), (8,)], "65536 times: rows, columns and terms, expected less than 2^31"),
     ],
 )
 def test_what_no_kernel_multiplies_is_refused_with_the_reason(shapes, reason):
@@ -277,6 +293,41 @@ def own(fused, shapes, arch):
 
 
 # ---- Hopper
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(384, 768, 196), (196, 768, 384), (197, 72, 49), (49, 264, 197)])
+def test_products_along_the_tokens_are_hoppers(m, n, k):
+    """Each of a batch is a matrix of its own to the copy engine: its edge is zeros, not the next one's rows."""
+    fused, shapes = products.tokens(HALF, (3, 2), m, n, k)
+    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=Tile(128, 64, 1)))
+    assert "wgmma" in plan.kernel.text
+    assert [(m.extents, m.strides) for m in plan.tensor_maps] == [
+        ((k, m, 1), (shapes[0][1] * 2, shapes[0][1] * m * 2)),
+        ((n, k, 6), (n * 2, n * k * 2)),
+        ((n, m, 6), (n * 2, n * m * 2)),
+        ((n, m, 6), (n * 2, n * m * 2)),
+    ]
+    _, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
+    spilled = [int(line.split(" bytes spill stores")[0].split()[-1]) for line in log.splitlines() if "spill" in line]
+    assert all(s <= 160 for s in spilled), log
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(384, 768, 196), (196, 768, 384)])
+def test_the_layers_of_a_mixer_are_hoppers_by_its_own_choice(m, n, k):
+    fused, shapes = products.tokens(HALF, (32,), m, n, k)
+    assert "wgmma" in kernels.plan(fused, tuple(shapes), True, H200).kernel.text
+
+
+def test_rows_off_the_boundary_are_for_the_other_kernel():
+    fused, shapes = products.tokens(HALF, (3,), 64, 64, 196, 196)
+    assert "mma.sync" in kernels.plan(fused, tuple(shapes), True, H200).kernel.text
+
+
+@pytest.mark.parametrize("arch", [A100, H200], ids=lambda arch: arch.name)
+def test_a_batch_of_none_launches_nothing(arch):
+    fused, shapes = products.tokens(HALF, (0,), 196, 768, 384)
+    plan = kernels.plan(fused, tuple(shapes), True, arch)
+    assert (plan.grid[0], plan.output_shapes) == (0, ((0, 196, 768),))
 
 
 @pytest.mark.parametrize("text", BODIES)

@@ -18,6 +18,13 @@ template <int BYTES> DEVICE void copy_beside(SharedAddress to, const void* from,
                  : "memory");
 }
 
+// Of 16 bytes the first ones, a whole number of words or of halves of them; zeros behind them, or where there are none.
+DEVICE void copy_start_beside(SharedAddress to, const void* from, int bytes) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(__cvta_generic_to_global(from)),
+               "r"(bytes > 0 ? bytes : 0)
+               : "memory");
+}
+
 DEVICE unsigned load_shared(SharedAddress from) {
   unsigned word;
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(from) : "memory");

@@ -100,6 +100,11 @@ DEVICE void fetch_pixels(unsigned to, const TensorMap* map, int channel, int x, 
       "r"(barrier), "h"(right), "h"(below)
       : "memory");
 }
+DEVICE void put_box(const TensorMap* map, int x, int y, int z, unsigned from) {
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(map), "r"(x), "r"(y),
+               "r"(z), "r"(from)
+               : "memory");
+}
 DEVICE void put_box(const TensorMap* map, int column, int row, unsigned from) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map), "r"(column),
                "r"(row), "r"(from)

@@ -11,7 +11,7 @@ from onnx import TensorProto
 from onnxfuse.kernels.emit import expressions
 from onnxfuse.kernels.ir import read, types
 from onnxfuse.kernels.ir.images import image_work
-from onnxfuse.kernels.ir.movement import Reshaped, Transposed
+from onnxfuse.kernels.ir.movement import Cut, Reshaped, Sliced, Transposed
 from onnxfuse.kernels.ir.program import Constant, Contract, Input, Move, Output, Program, Value, Window
 from onnxfuse.kernels.ir.slices import between, canonical, operands_last
 from onnxfuse.kernels.ir.strides import Shape
@@ -40,6 +40,8 @@ class Product:
     """Whether the right factor is [n, k]."""
     turned: bool = False
     """Whether the left one is [k, m]."""
+    terms: int | None = None
+    """Of a left factor whose rows hold more: how many of their first elements are its terms."""
     sliding: Sliding | None = None
     """Where the left factor is what a window sees: images [batch, height, width, channels], filters [n, height, width,
     channels]."""
@@ -136,8 +138,10 @@ def _anatomy(program: Program) -> Anatomy:
         raise UnsupportedError("products with different left factors")
     if len({p.transposed for p in products}) > 1:
         raise UnsupportedError("products with right factors of both layouts")
-    if len({p.turned for p in products}) > 1:
+    if len({(p.turned, p.terms) for p in products}) > 1:
         raise UnsupportedError("products with left factors of both layouts")
+    if products[0].turned and products[0].terms is not None:
+        raise UnsupportedError("a left factor [k, m] of which a part is read")
     if len({p.sliding for p in products}) > 1:
         raise UnsupportedError("convolutions whose windows slide in different ways")
     dtype = program.values[heads[0].result].dtype
@@ -173,13 +177,25 @@ def _head(program: Program, index: int) -> _Head:
     turned_back, move = contract.axes[1] == -1, program.values[right]
     if isinstance(move, Move) and move.how == Transposed((1, 0)):
         right, turned_back = move.args[0], not turned_back
+    left, terms = _first_terms(program, left)
     a, b = (program.values[i] for i in (left, right))
     if not isinstance(b, Input):
         raise UnsupportedError("a matrix product whose right factor is computed in the body")
     turned = contract.axes[0] == -2
     if not isinstance(a, Input) and turned:
         raise UnsupportedError("a left factor [k, m] that is computed in the body")
-    return _Head(Product(_position(a, program), b.index, turned_back, turned), left, index)
+    return _Head(Product(_position(a, program), b.index, turned_back, turned, terms), left, index)
+
+
+def _first_terms(program: Program, left: int) -> tuple[int, int | None]:
+    """Return the input whose rows a left factor is the beginning of, and how many terms; itself where it is none."""
+    # MatMul(Slice(w, 0, k, axis -1), x): w is stored with rows of more than k elements
+    move = program.values[left]
+    if isinstance(move, Move) and isinstance(move.how, Sliced) and isinstance(program.values[move.args[0]], Input):
+        match move.how.cuts:
+            case (Cut(axis=-1, start=0, end=end, step=1),) if end > 0:
+                return move.args[0], end
+    return left, None
 
 
 def _position(left: Value, program: Program) -> int:

@@ -28,7 +28,7 @@ def sm80(work: Work, fit: Fit) -> KernelSource:
         "WARPS_N": block.warps_n, "WARPS_K": block.warps_k, "STAGES": fit.stages, "SHARED_BYTES": fit.shared_bytes,
         "WIDTH": fit.width, "A_PIECE": fit.a_piece, "B_PIECE": fit.b_piece,
         "CHANNELS": places.shape[3] if places else 1, "WINDOW_WIDTH": places.kernel[1] if places else 1,
-        "A_TURNED": products[0].turned, "BATCHED": work.size.batch is not None, "WINDOW": places is not None,
+        "A_TURNED": products[0].turned, "A_CUT": products[0].terms is not None, "WINDOW": places is not None,
         "PROLOGUE": prologue is not None, "STREAMED": streamed(block),
     }  # fmt: skip
     stored = types.TYPES[work.parts.dtype].stored
@@ -76,7 +76,9 @@ def kernel(
     text = constants({
         **facts, "ACCUMULATED": work.first_operand, "SIBLINGS": len(work.parts.epilogues),
         "B_TRANSPOSED": work.parts.products[0].transposed, "MOVED": bool(work.stored),
+        "BATCHED": work.size.batch is not None,
     })  # fmt: skip
+    text += f"using Products = {'OneProduct' if work.size.batch is None else 'Batch'};\n"
     text += f"struct Stores {{{' Layout layouts[SIBLINGS]; ' if work.stored else ''}}};\n"
     text += f"struct Groups {{{' Divisor<Index> group; ' if work.group_words else ''}}};\n"
     text += expressions.source(work.program) + around(work, staged) + middle

@@ -8,6 +8,7 @@ from onnxfuse.model.fused import Slot
 
 _LOADS = {
     "row": ("Splat<{}>", "load_row(from.{}, at, down + half * 8)"),
+    "inner": ("Splat<{}>", "load_inner(from.{}, at, down + half * 8)"),
     "uniform": ("Splat<{}>", "load_splat(from.{})"),
     "column": ("Pack<{}, W>", "load_column<W>(from.{}, at, right)"),
     "cell": ("Pack<{}, W>", "load_cell<W>(from.{}, at, down, right)"),
@@ -25,12 +26,17 @@ def around(work: Work, staged: int | None) -> str:
     def held(struct: str, name: str, *of: str) -> Held:
         lies = ((i, kinds[i - first]) for i in live if kinds[i - first] in of)
         loads = (
-            Load(f"in{i}", _LOADS[kind][0].format(stored[i]), _LOADS[kind][1].format(f"in{i}"), halves=kind == "row")
+            Load(
+                f"in{i}",
+                _LOADS[kind][0].format(stored[i]),
+                _LOADS[kind][1].format(f"in{i}"),
+                halves=kind in ("row", "inner"),
+            )
             for i, kind in lies
         )
         return Held(struct, name, tuple(loads), wide="row" not in of)
 
-    rows, column = held("RowHeld", "rows", "row", "uniform"), held("ColumnHeld", "column", "column")
+    rows, column = held("RowHeld", "rows", "row", "inner", "uniform"), held("ColumnHeld", "column", "column")
     cell = held("CellHeld", "cell", "cell")
     place = "const Pointers& from, const Place& at"
     named = (f"product[{i}]" if i < first else f"in{i}" for i in expressions.live_inputs(epilogue.program))

@@ -5,7 +5,7 @@ struct Terms {
   int x, y, image;             // of the window's first element, for the tile's first row
   Index channel = 0, right = 0, below = 0, element = 0;
 
-  DEVICE Terms(Index row, const Source& s) : source(s) {
+  DEVICE Terms(Index row, const Matrices&, const Source& s) : source(s) {
     const Index line = row / s.across;
     image = line / s.down;
     x = (int)((row - line * s.across) * s.stride_across) - (int)s.pad_left;

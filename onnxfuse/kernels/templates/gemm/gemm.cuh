@@ -1,8 +1,28 @@
 // The operands of a product's body, W neighbouring columns at a time, where they lie in the output.
 
 struct Place {
-  Index row, column;  // of the thread's first cell
-  Index m, n;         // of the output
+  Index row, column;  // of the thread's first cell; rows are counted through all products of a batch
+  Index m, n;         // of the output: where the rows of the thread's product end, and the columns
+  Index lines;        // rows of the innermost matrix of the output
+};
+
+// Which matrices a product multiplies, by its number in a batch.
+struct Matrices {
+  Index a, b;
+};
+struct OneProduct {
+  DEVICE Index products() const { return 1; }
+  DEVICE Matrices matrices(Index) const { return {0, 0}; }
+};
+struct Batch {
+  Index outer, middle, inner;                                   // products along each dimension
+  Index a_outer, a_middle, a_inner, b_outer, b_middle, b_inner;  // matrices from one to the next
+
+  DEVICE Index products() const { return outer * middle * inner; }
+  DEVICE Matrices matrices(Index product) const {
+    const Index above = product / inner, x = product % inner, y = above % middle, z = above / middle;
+    return {z * a_outer + y * a_middle + x * a_inner, z * b_outer + y * b_middle + x * b_inner};
+  }
 };
 
 // W neighbours of a matrix [m, n], `down` rows and `right` columns from the thread's first cell; zeros outside.
@@ -19,5 +39,10 @@ template <int W, class T> DEVICE Pack<T, W> load_column(const T* from, const Pla
 // One element of a vector [m, 1].
 template <class T> DEVICE Splat<T> load_row(const T* from, const Place& at, int down) {
   if (at.row + down < at.m) return load_splat(from + at.row + down);
+  return {};
+}
+// The same of a vector [lines, 1] that is there once for all matrices of the output.
+template <class T> DEVICE Splat<T> load_inner(const T* from, const Place& at, int down) {
+  if (at.row + down < at.m) return load_splat(from + (at.row + down) % at.lines);
   return {};
 }

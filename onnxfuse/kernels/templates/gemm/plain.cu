@@ -5,7 +5,7 @@
 // accumulators, in order of k.
 
 struct Parameters : Source, Stores, Groups {
-  Index m, n, k;
+  Index m, n, k, lines;
 };
 
 template <int SIBLING, int PRODUCT> DEVICE void multiply(float (&sums)[ACCUMULATED], const Operands& from, Index row,
@@ -36,5 +36,5 @@ template <int SIBLING> DEVICE void finish(const Operands& from, const Results& t
 DEVICE void gemm(const Operands& from, const Results& to, const Parameters& p) {
   const unsigned long long index = (unsigned long long)block_index() * THREADS + thread_index();
   const Index row = index / p.n, column = index - (unsigned long long)row * p.n;
-  if (row < p.m) finish<0>(from, to, Place{row, column, p.m, p.n}, p);
+  if (row < p.m) finish<0>(from, to, Place{row, column, p.m, p.n, p.lines}, p);
 }

@@ -12,6 +12,7 @@ from onnxfuse.kernels.templates.gemm import sm80, sm90
 from onnxfuse.kernels.templates.gemm.body import Anatomy, anatomy
 from onnxfuse.kernels.templates.gemm.problem import (  # fmt: skip
     Problem,
+    beside_kind,
     group_kind,
     kind_of,
     operand_kind,
@@ -24,7 +25,7 @@ from onnxfuse.kernels.templates.template import Extents
 from onnxfuse.model.fused import FusedOp
 
 MOST = 2**31
-"""Rows, columns and terms of a product; the kernels count them by 32 bits, as the library does."""
+"""Rows of all products of a batch, columns and terms; the kernels count them by 32 bits, as the library does."""
 
 
 def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: Tuning) -> LaunchPlan:
@@ -38,8 +39,9 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
         chosen = of_work
     if arch.number >= sm80.LEAST and sm80.takes(size):
         return sm80.plan(work, aligned, chosen, arch)
-    if size.batch is not None or parts.products[0].turned or parts.prologue is not None:
-        raise UnsupportedError(f"a batch, or a left factor [k, m] or computed, on {arch.name}")
+    product = parts.products[0]
+    if size.batch is not None or product.turned or product.terms is not None or parts.prologue is not None:
+        raise UnsupportedError(f"a batch, or a left factor [k, m], cut or computed, on {arch.name}")
     return _plain(work)
 
 
@@ -47,8 +49,11 @@ def _work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
     outputs = output_shapes(op, input_shapes)
     parts = placed(anatomy(op), op, input_shapes)
     size = problem(parts, input_shapes)
-    if max(size.m, size.n, size.k) >= MOST:
-        raise UnsupportedError(f"a product of [{size.m}, {size.k}] by [{size.k}, {size.n}], expected less than 2^31")
+    if max(size.m * size.products, size.n, size.k) >= MOST:
+        raise UnsupportedError(
+            f"a product of [{size.m}, {size.k}] by [{size.k}, {size.n}], {size.products} times: rows, columns and "
+            "terms, expected less than 2^31"
+        )
     return Work(op, parts, size, _kinds(parts, size, input_shapes), outputs)
 
 
@@ -64,7 +69,7 @@ def refuses(op: FusedOp, arch: Arch) -> str | None:
 
 def reads(shape: Extents, full: Extents) -> str | None:
     """Return why the kernel does not read an operand of `shape` beside a product of shape `full`, else None."""
-    return None if operand_kind(shape, full) else "lies across the rows and columns of the product"
+    return None if beside_kind(shape, full) else "lies across the rows and columns of the product"
 
 
 def reads_before(shape: Extents, full: Extents) -> str | None:
@@ -83,7 +88,9 @@ def _plain(work: Work) -> LaunchPlan:
         grid=(-(-size.m * size.n // PLAIN_THREADS), 1, 1),
         block=(PLAIN_THREADS, 1, 1),
         shared_bytes=0,
-        parameters=launch_plan.packed((*gemm_cpp.source_fields(size), *work.store_words, size.m, size.n, size.k), 32),
+        parameters=launch_plan.packed(
+            (*gemm_cpp.source_fields(size), *work.store_words, size.m, size.n, size.k, size.lines), 32
+        ),
         output_shapes=work.output_shapes,
     )
 

@@ -10,6 +10,7 @@ from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.ir.window import Places, Sliding
+from onnxfuse.kernels.programs.choice import smaller
 from onnxfuse.kernels.templates.gemm.body import Anatomy, Product, anatomy
 from onnxfuse.kernels.templates.gemm.output_layout import stored
 from onnxfuse.model.fused import FusedOp
@@ -31,6 +32,19 @@ class Batch:
         """How many products there are."""
         return math.prod(self.extents)
 
+    @property
+    def left(self) -> int:
+        """How many left matrices there are, where there are products."""
+        return self._matrices(self.a)
+
+    @property
+    def right(self) -> int:
+        """The same of right ones."""
+        return self._matrices(self.b)
+
+    def _matrices(self, steps: Three) -> int:
+        return 1 + sum((extent - 1) * step for extent, step in zip(self.extents, steps, strict=True))
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -45,6 +59,18 @@ class Problem:
     """Of a convolution: a row for each place, k = height * width * channels of the window."""
     batch: Batch | None = None
     """Of products of several right matrices; then m is the rows of each."""
+    pitch: int = 0
+    """Elements from one line of the left factor to the next: k or more of them; m where it is [k, m]."""
+
+    @property
+    def products(self) -> int:
+        """How many there are."""
+        return 1 if self.batch is None else self.batch.count
+
+    @property
+    def lines(self) -> int:
+        """Rows of the innermost matrix of the outputs."""
+        return self.full[-2]
 
 
 def problem(parts: Anatomy, input_shapes: tuple[Shape, ...]) -> Problem:
@@ -64,14 +90,17 @@ def _problem(product: Product, a: Shape, b: Shape) -> Problem:
     if len(a) < 2 or len(b) < 2:
         raise UnsupportedError(f"a product of ranks {len(a)} and {len(b)}, expected 2 or more")
     k, n = b[:-3:-1] if product.transposed else b[-2:]
+    pitch = a[-1]
     if product.turned:
         a = (*a[:-2], a[-1], a[-2])
+    if product.terms is not None:
+        a = (*a[:-1], smaller(a[-1], product.terms))
     if k != a[-1]:
         raise UnsupportedError(f"a product of {a[-1]} columns and {k} rows")
     if math.prod(b[:-2]) == 1 and len(b) <= len(a):
-        return Problem(math.prod(a[:-1]), n, k, (*a[:-1], n))
+        return Problem(math.prod(a[:-1]), n, k, (*a[:-1], n), pitch=pitch)
     around = _broadcast(a[:-2], b[:-2])
-    return Problem(a[-2], n, k, (*around, a[-2], n), batch=_batch(around, a[:-2], b[:-2]))
+    return Problem(a[-2], n, k, (*around, a[-2], n), batch=_batch(around, a[:-2], b[:-2]), pitch=pitch)
 
 
 def _broadcast(a: Shape, b: Shape) -> Shape:
@@ -112,7 +141,7 @@ def _slid(sliding: Sliding, a: Shape, b: Shape) -> Problem:
     batch, height, width, channels = a
     places = sliding.over((batch, height, width, channels), (b[1], b[2]))
     full = (batch, *places.out, b[0])
-    return Problem(math.prod(full[:3]), b[0], math.prod(b[1:]), full, places)
+    return Problem(math.prod(full[:3]), b[0], math.prod(b[1:]), full, places, pitch=a[3])
 
 
 def placed(parts: Anatomy, op: FusedOp, input_shapes: tuple[Shape, ...]) -> Anatomy:
@@ -165,10 +194,18 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
 
 def kind_of(shape: Shape, full: Shape) -> str:
     """Return how an operand lies beside a matrix of shape `full`; raises where the kernels do not read it so."""
-    kind = operand_kind(shape, full)
+    kind = beside_kind(shape, full)
     if kind is None:
         raise UnsupportedError(f"an operand of shape {list(shape)} beside a product of shape {list(full)}")
     return kind
+
+
+def beside_kind(shape: Sequence[object], full: Sequence[object]) -> str | None:
+    """Return how an operand lies beside a product: as `operand_kind` says, or `inner`: [m, 1] for all matrices."""
+    kind = operand_kind(shape, full)
+    if kind is not None or len(full) < 3 or not 2 <= len(shape) <= len(full) or full[-2] is None:
+        return kind
+    return "inner" if (*shape[-2:],) == (full[-2], 1) and all(d == 1 for d in shape[:-2]) else None
 
 
 def operand_kind(shape: Sequence[object], full: Sequence[object]) -> str | None:

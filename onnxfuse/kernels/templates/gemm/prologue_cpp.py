@@ -37,8 +37,8 @@ def none() -> str:
     """Return the text where the left factor is an input of the op."""
     return """struct Prologue {};
 template <class> DEVICE constexpr int beside_bytes() { return 0; }
-DEVICE const Factor* left_of(const Operands& from, const Groups&, Index matrix, Index m, Index k) {
-  return from.a() + (unsigned long long)matrix * m * k;
+DEVICE const Factor* left_of(const Operands& from, const Groups&, Index matrix, Index lines, Index pitch) {
+  return from.a() + (unsigned long long)matrix * lines * pitch;
 }
 """
 

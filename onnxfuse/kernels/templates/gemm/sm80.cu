@@ -2,10 +2,11 @@
 // pointwise after them.
 //
 // A [m, k], or [k, m] (A_TURNED), or what a window sees of images (WINDOW; see window.cuh), or what a functor makes
-// of matrices [m, k], vectors [k] and [m, 1] and numbers (PROLOGUE). B [k, n], or [n, k] (B_TRANSPOSED). BATCHED: many such products, each with its own A and
-// B out of those there are. Operands of the body: [m, n], [n], [m, 1], one element. Outputs [m, n]. Types of A and B:
-// float16, bfloat16, or float32, rounded to TF32. Any size and any pointer: A and B are fetched A_PIECE and B_PIECE bytes at
-// a time. Accuracy: float accumulators, which the body reads unrounded; each output is rounded once.
+// of matrices [m, k], vectors [k] and [m, 1] and numbers (PROLOGUE). B [k, n], or [n, k] (B_TRANSPOSED). BATCHED: many such
+// products, each with its own A and B out of those there are. Lines of A may hold more than is read of them. Operands of
+// the body: [m, n], [n], [m, 1], one element. Outputs [m, n]. Types of A and B: float16, bfloat16, or float32, rounded to
+// TF32. Any size and any pointer: A and B are fetched A_PIECE and B_PIECE bytes at a time. Accuracy: float accumulators,
+// which the body reads unrounded; each output is rounded once.
 //
 // A block computes TILE_M x TILE_N of the output. Copies that run beside the threads fetch tiles of A and B through a ring
 // of STAGES in shared memory; each warp multiplies its part of the tile, of which it holds the fragments for the products
@@ -77,9 +78,10 @@ struct Fetching {
   Right b[ACCUMULATED];
 
   DEVICE Fetching(const Operands& from, const Tile& tile, const Parameters& p)
-      : a(left_of(from, p, tile.a, p.m, p.k), tile.row, p.m, p.k, p) {
+      : a(left_of(from, p, tile.of.a, A_TURNED ? p.k : p.m, pitch_of(p)), tile.row, p.m, p.k, pitch_of(p), p) {
     UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
-      b[g] = Right(right_factor(from, tile.sibling + g) + (unsigned long long)tile.b * p.k * p.n, tile.column, p.n, p.k, p);
+      b[g] = Right(right_factor(from, tile.sibling + g) + (unsigned long long)tile.of.b * p.k * p.n, tile.column, p.n, p.k,
+                   B_TRANSPOSED ? p.k : p.n, p);
   }
   // One share of a stage, of `shares`: so that copies do not stand in line before the fragments that are due.
   DEVICE void fetch(SharedAddress stage, int share, int shares) const {
@@ -194,7 +196,7 @@ DEVICE void finish(const Pointers& operands, const Results& to, const Tile& tile
   const int column = thread_index() % ACROSS * WIDTH, first = thread_index() / ACROSS;
   // Rows are counted through all products of a batch.
   const Index above = tile.batch * p.m;
-  Place at = {above + tile.row + first, tile.column + column, above + p.m, p.n};
+  Place at = {above + tile.row + first, tile.column + column, above + p.m, p.n, p.lines};
   // A thread stays in its columns: those beyond the last whole row have none.
   if (at.column >= p.n || first >= ROWS_AT_ONCE) return;
   const ColumnHeld<WIDTH> columns = load_column<WIDTH>(operands, at, 0);

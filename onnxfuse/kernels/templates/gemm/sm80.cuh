@@ -20,26 +20,27 @@ static_assert(SHARED_BYTES >= STAGES * STAGE_BYTES + SEEN_BYTES &&
 
 DYNAMIC_SHARED(float, shared_floats, SHARED_BYTES / 4);
 
-struct Parameters : Source, Stores, Groups {
+struct Parameters : Source, Stores, Groups, Products {
   Index m, n, k, steps;           // steps: STAGE_TERMS each
   Index rows, columns;            // tiles below each other; side by side, of one product
-  Index middle, inner;            // BATCHED: extents of the two inner batch dimensions
-  Index a_outer, a_middle, a_inner, b_outer, b_middle, b_inner;  // matrices from one to the next
+  Index pitch;                    // A_CUT: elements from one line of A to the next
+  Index lines;                    // rows of the innermost matrix of the output
 };
+
+DEVICE Index pitch_of(const Parameters& p) { return A_CUT ? p.pitch : A_TURNED ? p.m : p.k; }
 
 struct Tile {
   Index row, column;  // of the product
   int sibling;           // which of the bodies side by side
-  Index batch, a, b;  // which product, which of the matrices A and B
+  Index batch;        // which product
+  Matrices of;
 
-  DEVICE Tile(Index number, const Parameters& p) : batch(0), a(0), b(0) {
+  DEVICE Tile(Index number, const Parameters& p) : batch(0), of{0, 0} {
     const Index across = p.columns * SIBLINGS;
     if constexpr (BATCHED) {
       batch = number / (p.rows * across);
       number -= batch * (p.rows * across);
-      const Index inner = batch % p.inner, above = batch / p.inner, middle = above % p.middle, outer = above / p.middle;
-      a = outer * p.a_outer + middle * p.a_middle + inner * p.a_inner;
-      b = outer * p.b_outer + middle * p.b_middle + inner * p.b_inner;
+      of = p.matrices(batch);
     }
     const Index panel = number / (PANEL * across), inside = number - panel * (PANEL * across);
     const Index first = panel * PANEL, height = p.rows - first < PANEL ? p.rows - first : PANEL;
@@ -57,7 +58,8 @@ struct Tile {
 // warp reads at once lies in different banks.
 //
 // A fragment of mma has the two halves of its terms side by side in B, its two halves of rows in A: BESIDE says which.
-template <int ROWS, bool TURNED, int PIECE, bool BESIDE> struct Side {
+// CUT: a line's elements may end within a piece.
+template <int ROWS, bool TURNED, int PIECE, bool BESIDE, bool CUT = false> struct Side {
   static constexpr int WIDE = 16 / sizeof(Factor);        // elements of a piece
   static constexpr int AT_ONCE = THREADS / 8;             // lines that the block fetches at once
   static constexpr int TURNS = (ROWS + AT_ONCE - 1) / AT_ONCE;
@@ -69,8 +71,8 @@ template <int ROWS, bool TURNED, int PIECE, bool BESIDE> struct Side {
   Index rows, terms, pitch;
 
   DEVICE Side() {}
-  DEVICE Side(const Factor* matrix, Index first_row, Index rows, Index terms, const Source&)
-      : rows(rows), terms(terms), pitch(TURNED ? rows : terms) {
+  DEVICE Side(const Factor* matrix, Index first_row, Index rows, Index terms, Index pitch, const Source&)
+      : rows(rows), terms(terms), pitch(pitch) {
     const int line = thread_index() / 8, piece = thread_index() % 8 * WIDE;
     row = first_row + (TURNED ? piece : line);
     term = TURNED ? line : piece;
@@ -96,7 +98,9 @@ template <int ROWS, bool TURNED, int PIECE, bool BESIDE> struct Side {
     }
   }
   static DEVICE void copy_piece(SharedAddress to, const Factor* at, int left) {
-    if constexpr (PIECE == 16) {
+    if constexpr (PIECE == 16 && CUT) {
+      copy_start_beside(to, at, left < WIDE ? left * (int)sizeof(Factor) : 16);
+    } else if constexpr (PIECE == 16) {
       copy_beside<16>(to, at, left > 0);
     } else if constexpr (PIECE >= 4) {
       UNROLLED for (int part = 0; part < 16 / PIECE; ++part) {
@@ -141,7 +145,7 @@ template <class From> struct Computed : Side<TILE_M, false, A_PIECE, false> {
   using Base = Side<TILE_M, false, A_PIECE, false>;
   From read;
 
-  DEVICE Computed(const From& read, Index first_row, Index rows, Index terms, const Source&) : read(read) {
+  DEVICE Computed(const From& read, Index first_row, Index rows, Index terms, Index, const Source&) : read(read) {
     this->row = first_row + thread_index() / 8;
     this->term = thread_index() % 8 * Base::WIDE;
     this->rows = rows;
@@ -192,7 +196,7 @@ template <class Images> struct Windows : Side<TILE_M, false, A_PIECE, false> {
   static DEVICE Chunk<16>* seen() {
     return reinterpret_cast<Chunk<16>*>(shared_floats + (SHARED_BYTES - SEEN_BYTES) / 4);
   }
-  DEVICE Windows(const Factor* first, Index first_row, Index rows, Index terms, const Images& s) : images(s) {
+  DEVICE Windows(const Factor* first, Index first_row, Index rows, Index terms, Index, const Images& s) : images(s) {
     this->from = first;
     this->term = thread_index() % 8 * Base::WIDE;
     this->terms = terms;
@@ -242,6 +246,6 @@ template <bool, class Yes, class No> struct Either {
 template <class Yes, class No> struct Either<false, Yes, No> {
   using Type = No;
 };
-using Matrix = typename Either<PROLOGUE, Computed<Prologue>, Side<TILE_M, A_TURNED, A_PIECE, false>>::Type;
+using Matrix = typename Either<PROLOGUE, Computed<Prologue>, Side<TILE_M, A_TURNED, A_PIECE, false, A_CUT>>::Type;
 using Left = typename Either<WINDOW, Windows<Source>, Matrix>::Type;
 using Right = Side<TILE_N, !B_TRANSPOSED, B_PIECE, true>;

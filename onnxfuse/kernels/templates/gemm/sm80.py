@@ -21,8 +21,8 @@ LEAST = 80
 """The compute capability, times ten, from which a GPU has the copies and the products that the kernel is made of."""
 OTHER = range(100, 120)
 """Data centre Blackwell: the kernel runs there, but its tensor cores reach their speed by other instructions alone."""
-MOST_ROWS = 2**31
-"""Rows of all products of a batch; the kernel counts them by 32 bits."""
+MOST_ELEMENTS = 2**31
+"""Elements of the images that a window slides over; the kernel counts them by 32 bits."""
 STAGES = range(6, 1, -1)
 REGISTERS_HELD = 144
 """Accumulators of a thread, at most: a hundred more registers take the fragments and addresses."""
@@ -80,19 +80,16 @@ def refuses(arch: Arch) -> str | None:
 
 def takes(size: Problem) -> bool:
     """Return whether the kernel counts the elements of these images: by 32 bits, of a window's left factor."""
-    return size.places is None or math.prod(size.places.shape) < MOST_ROWS
+    return size.places is None or math.prod(size.places.shape) < MOST_ELEMENTS
 
 
 def plan(work: Work, aligned: bool, block: Block | None, arch: Arch) -> LaunchPlan:
     """Return how to run the product on tensor cores, whatever its size and pointers."""
-    size, batch = work.size, work.size.batch
-    if size.m * (1 if batch is None else batch.count) >= MOST_ROWS:
-        raise UnsupportedError(f"a product of {size.m} rows, expected less than 2^31 in all")
+    size = work.size
     fit = _fit(work, block or choose(work.parts, size, arch), aligned, arch)
     block = fit.block
     rows, columns = -(-size.m // block.m), -(-size.n // block.n)
     steps = _steps(block, work.parts, size)
-    around = (0,) * 8 if batch is None else (*batch.extents[1:], *batch.a, *batch.b)
     return LaunchPlan(
         kernel=gemm_cpp.sm80(work, fit),
         grid=(_tiles(block, work.parts, size), 1, 1),
@@ -103,13 +100,15 @@ def plan(work: Work, aligned: bool, block: Block | None, arch: Arch) -> LaunchPl
                 *gemm_cpp.source_fields(size),
                 *work.store_words,
                 *work.group_words,
+                *work.product_words,
                 size.m,
                 size.n,
                 size.k,
                 steps,
                 rows,
                 columns,
-                *around,
+                size.pitch,
+                size.lines,
             ),
             32,
         ),
@@ -160,8 +159,7 @@ def worth_measuring(parts: Anatomy, size: Problem, arch: Arch) -> list[Block]:
 
 
 def _tiles(block: Block, parts: Anatomy, size: Problem) -> int:
-    batch = 1 if size.batch is None else size.batch.count
-    return -(-size.m // block.m) * -(-size.n // block.n) * len(parts.epilogues) * batch
+    return -(-size.m // block.m) * -(-size.n // block.n) * len(parts.epilogues) * size.products
 
 
 def _steps(block: Block, parts: Anatomy, size: Problem) -> int:
@@ -221,9 +219,10 @@ def _fit(work: Work, block: Block, aligned: bool, arch: Arch) -> Fit:
     stages, _ = _ring(parts, block, arch)
     item = types.TYPES[parts.dtype].size
     product = parts.products[0]
-    along_a, along_b = (size.m if product.turned else size.k), (size.k if product.transposed else size.n)
-    if size.places is not None:
-        along_a = size.places.shape[3]
+    along_a, along_b = size.pitch, (size.k if product.transposed else size.n)
+    a_piece = _piece(along_a, item, aligned)
+    if product.terms is not None and a_piece < 16:  # a whole piece is cut where the terms end, no part of one
+        a_piece = gcd(a_piece, size.k * item)
     stored = [types.TYPES[o.dtype].size for o in work.program.outputs]
     width = gcd(size.n, 16 // min(stored), *(s.width for s in work.stored)) if aligned and size.n else 1
     return Fit(
@@ -231,7 +230,7 @@ def _fit(work: Work, block: Block, aligned: bool, arch: Arch) -> Fit:
         stages,
         _shared_bytes(parts, block, stages),
         width,
-        _piece(along_a, item, aligned),
+        a_piece,
         _piece(along_b, item, aligned),
         gcd(size.k, 16) if aligned else 1,
     )

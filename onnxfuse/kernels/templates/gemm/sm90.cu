@@ -1,5 +1,8 @@
 // y = body(A B0, A B1, ..., operands): matrix products on Hopper's tensor cores with everything pointwise after them.
 //
+// BATCHED: many such products, each with its own A and B out of those there are; the copy engine counts them by
+// themselves, so that nothing of one is read or written with another's rows.
+//
 // A [m, k], row-major, or what a window sees that slides over images, or what a functor makes of matrices [m, k], vectors
 // [k] and [m, 1] and numbers (PROLOGUE): a warpgroup more computes it where the copy engine has put the first matrix, the
 // BESIDE others lie behind the factors. B [k, n], row-major, or [n, k] (B_TRANSPOSED).
@@ -39,7 +42,7 @@ DEVICE void stage(const TensorMaps& maps, const Tile& tile, unsigned puts, unsig
   barrier_expect(arrived, CHUNK_NUMBER * PUTS_BYTES);
   UNROLLED for (int number = 0; number < CHUNK_NUMBER; ++number)
     fetch_staged(maps, tile.sibling, tile.column + number % CHUNKS * CHUNK,
-                 tile.row + number / CHUNKS * 64 + thread_index() / 32 % 4 * CHUNK_ROWS,
+                 tile.row + number / CHUNKS * 64 + thread_index() / 32 % 4 * CHUNK_ROWS, tile.batch,
                  puts + number * PUTS_BYTES, arrived);
 }
 
@@ -59,7 +62,8 @@ struct ChunkHeld {
 
 DEVICE Place place_in(const Tile& tile, const Parameters& p) {
   const int lane = thread_index() % 32, warp = thread_index() / 32 % 4;
-  return {tile.row + warp * CHUNK_ROWS + lane / 4, tile.column + lane % 4 * 2, p.m, p.n};
+  const Index above = tile.batch * p.m;
+  return {above + tile.row + warp * CHUNK_ROWS + lane / 4, tile.column + lane % 4 * 2, above + p.m, p.n, p.lines};
 }
 
 DEVICE void load_all_rows(RowsHeld& held, const Pointers& operands, const Place& at) {
@@ -103,7 +107,7 @@ DEVICE void finish_chunk(const Accumulators& sums, const RowsHeld& rows, const C
 template <int NUMBER>
 DEVICE void finish_from(const Accumulators& sums, const RowsHeld& rows, const ColumnsHeld& columns,
                         const Pointers& operands, const Results& to, const TensorMaps& maps, const Tile& tile,
-                        const Place& at, const Stores& stores, unsigned puts) {
+                        const Place& at, const Parameters& p, unsigned puts) {
   if constexpr (NUMBER < CHUNKS * BLOCKS_M) {
     const unsigned here = puts + NUMBER % BUFFERS * PUTS_BYTES;
     const bool first_lane = thread_index() % 32 == 0;
@@ -119,7 +123,7 @@ DEVICE void finish_from(const Accumulators& sums, const RowsHeld& rows, const Co
     const Index row = tile.row + NUMBER / CHUNKS * 64 + thread_index() / 32 % 4 * CHUNK_ROWS;
     if constexpr (MOVED) {
       wait_for_warp();
-      put_moved(to, stores, tile.sibling, column, row, at.m, at.n, here);
+      put_moved(to, p, tile.sibling, column, tile.batch * p.m + row, at.m, at.n, here);
       if constexpr (STAGED) {  // there the copy engine fetches the next tile's operand
         show_to_copy_engine();
         wait_for_warp();
@@ -128,11 +132,11 @@ DEVICE void finish_from(const Accumulators& sums, const RowsHeld& rows, const Co
       show_to_copy_engine();
       wait_for_warp();
       if (first_lane) {
-        put_chunk(maps, tile.sibling, column, row, here);
+        put_chunk(maps, tile.sibling, column, row, tile.batch, here);
         close_group_of_puts();
       }
     }
-    finish_from<NUMBER + 1>(sums, rows, next, operands, to, maps, tile, at, stores, puts);
+    finish_from<NUMBER + 1>(sums, rows, next, operands, to, maps, tile, at, p, puts);
   }
 }
 

@@ -26,18 +26,24 @@ static_assert(SPLIT == 1 || (CLUSTER == 1 && CONSUMERS == 1), "who waits for the
 constexpr int PART_BYTES = BLOCKS_M * WIDTH / 2 * 32 * 4;  // a warp's sums
 constexpr int PANEL = 8;                         // cluster tiles below each other before the next column: stays in L2
 
-struct Parameters : Source, Stores, Groups {
+struct Parameters : Source, Stores, Groups, Products {
   Index m, n, steps;          // steps: TILE_K terms each
   Index rows, columns;        // cluster tiles below each other; tiles side by side, of one product
   Index k;
+  Index lines;                // rows of the innermost matrix of the output
 };
 
 struct Tile {
-  Index row, column;  // of the output
+  Index row, column;  // of the product
   int sibling;           // which of the bodies side by side
+  Index batch;        // which product
 
-  DEVICE Tile(Index number, unsigned rank, const Parameters& p) {
+  DEVICE Tile(Index number, unsigned rank, const Parameters& p) : batch(0) {
     const Index across = p.columns * SIBLINGS;
+    if constexpr (BATCHED) {
+      batch = number / (p.rows * across);
+      number -= batch * (p.rows * across);
+    }
     const Index panel = number / (PANEL * across), inside = number - panel * (PANEL * across);
     const Index first = panel * PANEL, height = p.rows - first < PANEL ? p.rows - first : PANEL;
     const Index x = inside / height;
@@ -57,7 +63,7 @@ struct Steps {
   }
 };
 
-DEVICE Index tiles(const Parameters& p) { return p.rows * p.columns * SIBLINGS; }
+DEVICE Index tiles(const Parameters& p) { return p.rows * p.columns * SIBLINGS * p.products(); }
 DEVICE Index first_tile() { return block_index() / TOGETHER; }
 DEVICE Index tile_stride() { return (last_block() + 1) / TOGETHER; }
 
@@ -110,7 +116,7 @@ DEVICE void fetch_all(const Shared& shared, const TensorMaps& maps, unsigned ran
   for (Index number = first_tile(); number < tiles(p); number += tile_stride()) {
     const Tile tile(number, rank, p);
     const Steps steps(rank, p);
-    Terms terms(tile.row, p);
+    Terms terms(tile.row, p.matrices(tile.batch), p);
     for (Index step = 0; step < steps.first; ++step) terms.next();
     for (Index step = 0; step < steps.count; ++step) {
       barrier_wait(shared.empty + turn.stage * 8, turn.parity ^ 1);

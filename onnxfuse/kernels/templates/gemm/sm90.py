@@ -30,7 +30,7 @@ def takes(work: Work, arch: Arch) -> bool:
         or tensor_maps.count(work) > limits.TENSOR_MAPS
         or size.n % 8
         or 0 in (size.m, size.n, size.k)
-        or size.batch is not None
+        or (size.batch is not None and (parts.prologue is not None or size.batch.count == 0))
         or parts.products[0].turned
     ):
         return False
@@ -39,7 +39,8 @@ def takes(work: Work, arch: Arch) -> bool:
     if parts.prologue is not None and not _fetched_alike(parts):
         return False
     if size.places is None:
-        return size.k % 8 == 0
+        # The copy engine takes rows that begin every 16 bytes. Terms below each other are rows: any number of them.
+        return size.pitch % 8 == 0 and (not parts.products[0].transposed or size.k % 8 == 0)
     return size.places.shape[-1] % 8 == 0 and tensor_maps.slides_fast(size.places)
 
 
@@ -65,7 +66,7 @@ def plan(work: Work, tile: Tile, arch: Arch) -> LaunchPlan:
     stages = _stages(work, tile)
     rows, columns = -(-size.m // (tile.m * tile.cluster)), -(-size.n // tile.n)
     together = tile.cluster * tile.split
-    count = rows * columns * len(work.parts.epilogues)
+    count = rows * columns * len(work.parts.epilogues) * size.products
     clusters = count if tile.split > 1 else min(count, arch.sm_count // together)
     threads = _threads(work.parts, tile)
     return LaunchPlan(
@@ -78,12 +79,14 @@ def plan(work: Work, tile: Tile, arch: Arch) -> LaunchPlan:
                 *gemm_cpp.source_fields(size),
                 *work.store_words,
                 *work.group_words,
+                *work.product_words,
                 size.m,
                 size.n,
                 _steps(size, work.parts.terms),
                 rows,
                 columns,
                 size.k,
+                size.lines,
             ),
             32,
         ),
@@ -290,7 +293,7 @@ def _estimated(work: Work, arch: Arch) -> dict[Tile, float]:
 def _count(work: Work, tile: Tile) -> int:
     """Return how many tiles there are, those of a cluster together."""
     across = -(-work.size.n * work.first_operand // tile.n) * len(work.parts.epilogues)
-    return -(-work.size.m // (tile.m * tile.cluster)) * across
+    return -(-work.size.m // (tile.m * tile.cluster)) * across * work.size.products
 
 
 def _microseconds(work: Work, tile: Tile, arch: Arch) -> float:
@@ -355,7 +358,7 @@ def worth_measuring(work: Work, arch: Arch) -> list[Tile]:
     """Return the tiles that may be near the fastest, and all ways to split where they are few."""
     estimated = _estimated(work, arch)
     tiles = [t for t in fitting(work) if estimated[t] <= NEAR * min(estimated.values())]
-    few = -(-work.size.m // 64) * -(-work.size.n // 64) * len(work.parts.epilogues) * 2 <= arch.sm_count
+    few = _count(work, SMALLEST) * 2 <= arch.sm_count
     if work.first_operand == 1 and few:
         tiles += SPLIT if _steps(work.size, work.parts.terms) >= SPLIT_FROM else ()
     return [replace(t, n=t.n // work.first_operand) for t in tiles]

@@ -44,7 +44,7 @@ def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int, *, l
         + _prefetch_maps(work)
         + _take_staged(work)
         + _put_results(work.program)
-        + ("" if work.stored else _put_chunk(work.program))
+        + ("" if work.stored else _put_chunk(work))
         + _put_moved(work)
     )
     middle += _warpgroup_product(
@@ -112,16 +112,18 @@ def _take_staged(work: Work) -> str:
     fetch, take = "", ""
     if work.staged is not None:
         size = output_bytes(work.parts)
+        place = _row(work)
         fetch = "".join(
-            f"  fetch_box<false>(to + {part * 2048}, &maps.staged[sibling], column + {part * 32}, row, arrived, 0);\n"
+            f"  fetch_box<false>(to + {part * 2048}, &maps.staged[sibling], column + {part * 32}, {place}, arrived, "
+            "0);\n"
             for part in range(size // 2)
         )
         take = f"  const unsigned from = {_SWIZZLED[size]};\n" + "".join(
             f"  held.in{work.staged}.word({w}) = load_shared(from + half * 1024 + {w * 4});\n" for w in range(size // 2)
         )
     return (
-        "DEVICE void fetch_staged(const TensorMaps& maps, int sibling, Index column, Index row, unsigned to, "
-        f"unsigned arrived) {{\n{fetch}}}\n"
+        "DEVICE void fetch_staged(const TensorMaps& maps, int sibling, Index column, Index row, Index batch, "
+        f"unsigned to, unsigned arrived) {{\n{fetch}}}\n"
         "DEVICE void take_staged(CellHeld<2>& held, unsigned puts, int row, int half, int group, int pair) {\n"
         f"{take}}}\n"
     )
@@ -153,19 +155,24 @@ def _put_results(program: Program) -> str:
     )
 
 
-def _put_chunk(program: Program) -> str:
+def _row(work: Work) -> str:
+    """Return where a box begins behind its column: a row of the only matrix, or of one of many."""
+    return "row" if work.size.batch is None else "row, batch"
+
+
+def _put_chunk(work: Work) -> str:
     lines, offset = [], 0
-    for n, output in enumerate(program.outputs):
+    row = _row(work)
+    for n, output in enumerate(work.program.outputs):
         size = types.TYPES[output.dtype].size
         for part in range(size // 2):
             lines.append(
-                f"  put_box(&maps.out{n}[sibling], column + {part * 32}, row, puts + {offset + part * 2048});\n"
+                f"  put_box(&maps.out{n}[sibling], column + {part * 32}, {row}, puts + {offset + part * 2048});\n"
             )
         offset += 16 * 64 * size
     return (
-        "DEVICE void put_chunk(const TensorMaps& maps, int sibling, Index column, Index row, unsigned puts) {\n"
-        + "".join(lines)
-        + "}\n"
+        "DEVICE void put_chunk(const TensorMaps& maps, int sibling, Index column, Index row, Index batch, "
+        "unsigned puts) {\n" + "".join(lines) + "}\n"
     )
 
 
@@ -177,7 +184,7 @@ def _put_moved(work: Work) -> str:
         return f"DEVICE void put_moved(const Results&, const Stores&, int sibling, {moved}) {{}}\n"
     word = f"Raw<{types.TYPES[work.program.outputs[0].dtype].size}>::Word"
     return (
-        f"DEVICE void put_chunk(const TensorMaps&, int sibling, {put}) {{}}\n"
+        f"DEVICE void put_chunk(const TensorMaps&, int sibling, {put.replace(' row,', ' row, Index batch,')}) {{}}\n"
         f"using Word = {word};\n"
         "DEVICE Word* output_of(const Results& to, int sibling) {\n"
         f"  return (Word*)({choice(work, 0)});\n}}\n"

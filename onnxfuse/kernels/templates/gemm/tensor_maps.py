@@ -19,23 +19,28 @@ def maps(work: Work, tile: Tile, left_rows: int) -> tuple[TensorMap, ...]:
     """Return the maps in the order of `TensorMaps`; of the left factor `left_rows` are fetched for a tile."""
     op, parts, size, dtype, terms = work.op, work.parts, work.size, work.parts.dtype, work.parts.terms
     maps = _left_maps(parts, size, left_rows)
+    right = None if size.batch is None else size.batch.right
     for product in parts.products:
         if size.places is not None:
             maps.append(_filters_map(product.b, parts, size.n, size.places, tile))
-        elif product.transposed:
-            maps.append(_map(product.b, dtype, size.n, size.k, (terms, tile.n // tile.cluster), to_tf32=parts.to_tf32))
-        else:
-            maps.append(_map(product.b, dtype, size.k, size.n, (64, terms // tile.cluster), to_tf32=parts.to_tf32))
+            continue
+        lies, box = (size.k, size.n), (64, terms // tile.cluster)
+        if product.transposed:
+            lies, box = (size.n, size.k), (terms, tile.n // tile.cluster)
+        maps.append(_map(product.b, dtype, *lies, box, matrices=right, to_tf32=parts.to_tf32))
+    products = None if size.batch is None else size.products
     for n, output in enumerate(() if work.stored else work.program.outputs):
         columns = ROW_BYTES // types.TYPES[output.dtype].size
         for epilogue in parts.epilogues:
-            whole = _map(len(op.inputs) + epilogue.outputs[n], output.dtype, size.m, size.n, (columns, 16))
+            position = len(op.inputs) + epilogue.outputs[n]
+            whole = _map(position, output.dtype, size.m, size.n, (columns, 16), matrices=products)
             maps.append(_in_slot(whole, op.slot))
     if work.staged is not None:
         for epilogue in parts.epilogues:
             position = epilogue.operands[work.staged - work.first_operand]
             staged = op.inputs[position]
-            maps.append(_map(position, staged, size.m, size.n, (ROW_BYTES // types.TYPES[staged].size, 16)))
+            box = (ROW_BYTES // types.TYPES[staged].size, 16)
+            maps.append(_map(position, staged, size.m, size.n, box, matrices=products))
     return tuple(maps)
 
 
@@ -52,7 +57,8 @@ def _in_slot(whole: TensorMap, slot: Slot | None) -> TensorMap:
     if slot is None:
         return whole
     size = types.TYPES[whole.dtype].size
-    return replace(whole, strides=(slot.total * size,), offset=slot.first * size)
+    strides = tuple(s // whole.extents[0] * slot.total for s in whole.strides)
+    return replace(whole, strides=strides, offset=slot.first * size)
 
 
 def _left_maps(parts: Anatomy, size: Problem, left_rows: int) -> list[TensorMap]:
@@ -62,7 +68,8 @@ def _left_maps(parts: Anatomy, size: Problem, left_rows: int) -> list[TensorMap]
         read = zip(parts.prologue.cells, parts.prologue.cell_types, strict=True)
         return [_map(i, t, size.m, size.k, box) for i, t in read]
     if size.places is None:
-        return [_map(pointer, dtype, size.m, size.k, box, to_tf32=parts.to_tf32)]
+        left = None if size.batch is None else size.batch.left
+        return [_map(pointer, dtype, size.m, size.k, box, size.pitch, matrices=left, to_tf32=parts.to_tf32)]
     images, height, width, channels = size.places.shape
     whole = TensorMap(
         pointer,
@@ -110,7 +117,21 @@ def _strides(extents: Sequence[int], dtype: int) -> tuple[int, ...]:
 
 
 def _map(
-    pointer: int, dtype: int, rows: int, columns: int, box: tuple[int, int], *, to_tf32: bool = False
+    pointer: int,
+    dtype: int,
+    rows: int,
+    columns: int,
+    box: tuple[int, int],
+    pitch: int | None = None,
+    *,
+    matrices: int | None = None,
+    to_tf32: bool = False,
 ) -> TensorMap:
-    strides = (columns * types.TYPES[dtype].size,)
-    return TensorMap(pointer, dtype, (columns, rows), strides, box, to_tf32=to_tf32)
+    """Return the map of a matrix, or of several: what lies beyond the rows of one is not the next one's.
+
+    `pitch`: elements from one row to the next, where that is not `columns`.
+    """
+    line = (columns if pitch is None else pitch) * types.TYPES[dtype].size
+    if matrices is None:
+        return TensorMap(pointer, dtype, (columns, rows), (line,), box, to_tf32=to_tf32)
+    return TensorMap(pointer, dtype, (columns, rows, matrices), (line, line * rows), (*box, 1), to_tf32=to_tf32)

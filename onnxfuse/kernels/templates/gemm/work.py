@@ -56,6 +56,12 @@ class Work:
         return tuple(w for s in self.stored for w in s.words(16 // output_bytes(self.parts)))
 
     @property
+    def product_words(self) -> tuple[int, ...]:
+        """The fields of the kernel's `Products`."""
+        batch = self.size.batch
+        return () if batch is None else (*batch.extents, *batch.a, *batch.b)
+
+    @property
     def group_words(self) -> tuple[int, ...]:
         """The fields of the kernel's `Groups`."""
         prologue = self.parts.prologue
