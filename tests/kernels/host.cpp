@@ -11,7 +11,7 @@ Machine machine;
 unsigned Machine::word[MOST], Machine::fragments[MOST][6];
 const char* Machine::row[MOST];
 
-Buffer buffers[MOST_BUFFERS];
+Buffer buffers[MOST_BUFFERS], scratch;
 int buffer_count = 0;
 unsigned long long strayed = 0, written = 0;
 extern "C" unsigned long long bytes_strayed() { return strayed; }
@@ -44,7 +44,8 @@ struct Barrier {
     ++opened;
   }
 };
-Barrier barriers[8];
+Barrier barriers[8], of_cluster;
+unsigned arrived[Machine::MOST];  // how often that of the cluster had opened when each thread came
 
 bool finished[Machine::MOST];
 ucontext_t scheduler;
@@ -57,12 +58,15 @@ void run_fiber() {
   body(captured);
   finished[machine.thread] = true;
   Barrier& mine = barriers[block_of_cluster()];
-  --mine.present;
-  mine.open_when_complete();
+  for (Barrier* barrier : {&mine, &of_cluster}) {
+    --barrier->present;
+    barrier->open_when_complete();
+  }
 }
 
 void run_block() {
   for (Barrier& barrier : barriers) barrier = {0, machine.threads / machine.cluster, 0};
+  of_cluster = {0, machine.threads, 0};
   for (unsigned t = 0; t < machine.threads; ++t) {
     getcontext(&fiber[t]);
     fiber[t].uc_stack.ss_sp = stack.get() + t * STACK;
@@ -94,6 +98,17 @@ void Machine::wait_for_block() {
   mine.open_when_complete();
   do pause();
   while (mine.opened == opened);
+}
+
+void Machine::arrive_at_blocks() {
+  arrived[thread] = of_cluster.opened;
+  ++of_cluster.come;
+  of_cluster.open_when_complete();
+}
+
+void Machine::wait_for_arrived_blocks() {
+  do pause();
+  while (of_cluster.opened == arrived[thread]);
 }
 
 void run_on_fibers(unsigned blocks, unsigned threads, void (*of_thread)(void*), void* with) {

@@ -32,6 +32,8 @@ struct Machine {
 
   void pause();
   void wait_for_block();
+  void arrive_at_blocks();
+  void wait_for_arrived_blocks();
 };
 extern Machine machine;
 
@@ -46,7 +48,12 @@ DEVICE unsigned last_block() { return machine.blocks - 1; }
 DEVICE unsigned thread_index() { return machine.thread % (machine.threads / machine.cluster); }
 DEVICE void wait_for_block() { machine.wait_for_block(); }
 DEVICE void wait_for_warp() { machine.pause(); }
-DEVICE void wait_for_blocks() { machine.pause(); }
+DEVICE void arrive_at_blocks() { machine.arrive_at_blocks(); }
+DEVICE void wait_for_arrived_blocks() { machine.wait_for_arrived_blocks(); }
+DEVICE void wait_for_blocks() {
+  arrive_at_blocks();
+  wait_for_arrived_blocks();
+}
 DEVICE void publish() {}
 DEVICE unsigned count_round(unsigned* counter, unsigned all) {
   const unsigned before = *counter;
@@ -65,16 +72,17 @@ template <class T, int N> struct Shared {
   T item[8][N];
   T* mine() { return item[block_of_cluster()]; }
   T of(unsigned rank, int i) { return item[rank][i]; }
+  T* in(unsigned rank) { return item[rank]; }
 };
 
 template <class T> DEVICE T* settled(T* pointer) { return pointer; }
 
-// What a launch has read outside of its buffers and how much it has written, in bytes.
+// What a launch has read outside of its buffers and how much it has written beside its scratch memory, in bytes.
 struct Buffer {
   const char *start, *end;
 };
 constexpr int MOST_BUFFERS = 128;
-extern Buffer buffers[MOST_BUFFERS];
+extern Buffer buffers[MOST_BUFFERS], scratch;
 extern int buffer_count;
 extern unsigned long long strayed, written;
 bool is_inside(const char* at, unsigned long bytes);
@@ -83,7 +91,7 @@ template <class T> DEVICE T read(const T* from) {
   return *from;
 }
 template <class T> DEVICE void write(T* to, const T& value) {
-  written += sizeof(T);
+  if (!(scratch.start <= (const char*)to && (const char*)to < scratch.end)) written += sizeof(T);
   *to = value;
 }
 

@@ -9,9 +9,13 @@ DEVICE unsigned block_of_cluster() {
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
-// All threads of all blocks of the cluster have come here, and what they wrote to shared memory is there to read.
+// All threads of all blocks of the cluster have come here, and what they wrote to shared memory is there to read. The
+// two halves of that, between which a thread does what others need not wait for.
+DEVICE void arrive_at_blocks() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+DEVICE void wait_for_arrived_blocks() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 DEVICE void wait_for_blocks() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+  arrive_at_blocks();
+  wait_for_arrived_blocks();
 }
 
 template <class T, int N> struct Shared {
@@ -22,5 +26,11 @@ template <class T, int N> struct Shared {
     unsigned long long there;
     asm volatile("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"((unsigned long long)&item[i]), "r"(rank));
     return *(const T*)there;
+  }
+  // Where the block of this rank has all of it, to be written.
+  DEVICE T* in(unsigned rank) {
+    unsigned long long there;
+    asm volatile("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"((unsigned long long)item), "r"(rank));
+    return (T*)there;
   }
 };
