@@ -45,7 +45,15 @@ struct Barrier {
   }
 };
 Barrier barriers[8], of_cluster;
-unsigned arrived[Machine::MOST];  // how often that of the cluster had opened when each thread came
+
+// Whoever comes last pauses, too: the lanes of a warp go on in the same round.
+void wait_at(Barrier& barrier) {
+  const unsigned opened = barrier.opened;
+  ++barrier.come;
+  barrier.open_when_complete();
+  do machine.pause();
+  while (barrier.opened == opened);
+}
 
 bool finished[Machine::MOST];
 ucontext_t scheduler;
@@ -90,26 +98,8 @@ void run_block() {
 
 void Machine::pause() { swapcontext(&fiber[thread], &scheduler); }
 
-// Whoever comes last pauses, too: the lanes of a warp go on in the same round.
-void Machine::wait_for_block() {
-  Barrier& mine = barriers[block_of_cluster()];
-  const unsigned opened = mine.opened;
-  ++mine.come;
-  mine.open_when_complete();
-  do pause();
-  while (mine.opened == opened);
-}
-
-void Machine::arrive_at_blocks() {
-  arrived[thread] = of_cluster.opened;
-  ++of_cluster.come;
-  of_cluster.open_when_complete();
-}
-
-void Machine::wait_for_arrived_blocks() {
-  do pause();
-  while (of_cluster.opened == arrived[thread]);
-}
+void Machine::wait_for_block() { wait_at(barriers[block_of_cluster()]); }
+void Machine::wait_for_blocks() { wait_at(of_cluster); }
 
 void run_on_fibers(unsigned blocks, unsigned threads, void (*of_thread)(void*), void* with) {
   machine.blocks = blocks;

@@ -32,8 +32,7 @@ struct Machine {
 
   void pause();
   void wait_for_block();
-  void arrive_at_blocks();
-  void wait_for_arrived_blocks();
+  void wait_for_blocks();
 };
 extern Machine machine;
 
@@ -48,12 +47,7 @@ DEVICE unsigned last_block() { return machine.blocks - 1; }
 DEVICE unsigned thread_index() { return machine.thread % (machine.threads / machine.cluster); }
 DEVICE void wait_for_block() { machine.wait_for_block(); }
 DEVICE void wait_for_warp() { machine.pause(); }
-DEVICE void arrive_at_blocks() { machine.arrive_at_blocks(); }
-DEVICE void wait_for_arrived_blocks() { machine.wait_for_arrived_blocks(); }
-DEVICE void wait_for_blocks() {
-  arrive_at_blocks();
-  wait_for_arrived_blocks();
-}
+DEVICE void wait_for_blocks() { machine.wait_for_blocks(); }
 DEVICE void publish() {}
 DEVICE unsigned count_round(unsigned* counter, unsigned all) {
   const unsigned before = *counter;
@@ -68,11 +62,40 @@ DEVICE unsigned exchange(unsigned word, int distance) {
   return other;
 }
 
+struct Arrivals {
+  long long left;
+  bool announced;
+  unsigned ended;
+
+  void begin() { *this = {}; }
+  void announce(unsigned bytes) {
+    left += bytes;
+    announced = true;
+    end();
+  }
+  void come(unsigned bytes) {
+    left -= bytes;
+    end();
+  }
+  void wait_for(unsigned phase) {
+    do machine.pause();
+    while (ended % 2 == phase % 2);
+  }
+  void end() {
+    if (!announced || left) return;
+    announced = false;
+    ++ended;
+  }
+};
+
 template <class T, int N> struct Shared {
   T item[8][N];
   T* mine() { return item[block_of_cluster()]; }
   T of(unsigned rank, int i) { return item[rank][i]; }
-  T* in(unsigned rank) { return item[rank]; }
+  template <int M> void send(unsigned rank, int i, const T& value, Shared<Arrivals, M>& arrivals, int which) {
+    item[rank][i] = value;
+    arrivals.item[rank][which].come(sizeof(T));
+  }
 };
 
 template <class T> DEVICE T* settled(T* pointer) { return pointer; }

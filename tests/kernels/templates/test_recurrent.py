@@ -68,7 +68,7 @@ def test_odd_sizes(hidden, terms, batch, aligned):
 @pytest.mark.parametrize("cluster", [2, 4, 8])
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
 def test_blocks_that_share_a_direction(kind, cluster, monkeypatch):
-    """They hand each other what their cells give, and wait for one another once a position."""
+    """They send each other what their cells give, and each goes on when it has all of that."""
     monkeypatch.setattr(recurrent, "CLUSTERS", (cluster,))
     assert recurrent.cut(40).cluster == cluster
     plan = check(Case(kind, 40, 5, 3, 8, "bidirectional"))

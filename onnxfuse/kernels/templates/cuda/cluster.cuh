@@ -9,14 +9,32 @@ DEVICE unsigned block_of_cluster() {
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
-// All threads of all blocks of the cluster have come here, and what they wrote to shared memory is there to read. The
-// two halves of that, between which a thread does what others need not wait for.
-DEVICE void arrive_at_blocks() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
-DEVICE void wait_for_arrived_blocks() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+// All threads of all blocks of the cluster have come here, and what they wrote to shared memory is there to read.
 DEVICE void wait_for_blocks() {
-  arrive_at_blocks();
-  wait_for_arrived_blocks();
+  asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
+
+// What blocks send to one another is counted where it arrives: a phase ends once it was announced and all of its bytes have
+// come. Whoever waits for the end of a phase, the first one is 0, may then read them.
+struct Arrivals {
+  unsigned long long word;
+
+  DEVICE unsigned address() { return (unsigned)__cvta_generic_to_shared(&word); }
+  // By one thread, and then `wait_for_blocks` by all.
+  DEVICE void begin() {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\n\tfence.mbarrier_init.release.cluster;" ::"r"(address()) : "memory");
+  }
+  // By one thread, after the phase before has ended.
+  DEVICE void announce(unsigned bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address()), "r"(bytes) : "memory");
+  }
+  DEVICE void wait_for(unsigned phase) {
+    asm volatile(
+        "{\n\t.reg .pred done;\n\t"
+        "AGAIN:\n\tmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n\t"
+        "@!done bra AGAIN;\n\t}" ::"r"(address()), "r"(phase % 2) : "memory");
+  }
+};
 
 template <class T, int N> struct Shared {
   T item[N];
@@ -27,10 +45,14 @@ template <class T, int N> struct Shared {
     asm volatile("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"((unsigned long long)&item[i]), "r"(rank));
     return *(const T*)there;
   }
-  // Where the block of this rank has all of it, to be written.
-  DEVICE T* in(unsigned rank) {
-    unsigned long long there;
-    asm volatile("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"((unsigned long long)item), "r"(rank));
-    return (T*)there;
+  // Writes `i` of the block of this rank, 16 bytes, which its `arrivals` count.
+  template <int M> DEVICE void send(unsigned rank, int i, const T& value, Shared<Arrivals, M>& arrivals, int which) {
+    static_assert(sizeof(T) == 16, "sent at once");
+    unsigned there, counted;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"((unsigned)__cvta_generic_to_shared(&item[i])), "r"(rank));
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(counted) : "r"(arrivals.item[which].address()), "r"(rank));
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(there),
+                 "r"(value.word[0]), "r"(value.word[1]), "r"(value.word[2]), "r"(value.word[3]), "r"(counted)
+                 : "memory");
   }
 };

@@ -47,14 +47,16 @@ CLUSTERS = (1, 2, 4, 8)
 IN_TILE = 4
 """Cells of a tile of 16 rows of the weights."""
 FRAGMENTS = 128
-"""Tiles of 16 by 16 weights that a block should hold: with more of them more blocks share a direction. 64 KB: 64
-registers of 256 threads."""
-MOST_WARPS = 12
+"""Tiles of 16 by 16 weights that a block should hold: with more of them more blocks share a direction. 64 KB: 128
+registers of 128 threads."""
+MOST_WARPS = 8
 """Of a block, at most."""
-MOST_HELD = 28
-"""Of those tiles a warp holds so many in registers, 112 of a thread; the rest lies in shared memory."""
+MOST_HELD = 32
+"""Of those tiles a warp holds so many in registers, 128 of a thread; the rest lies in shared memory."""
 SEQUENCES = (8, 16, 32)
-"""Of a cluster: the least that all clusters at a time leave none waiting."""
+"""Of a cluster, by eight that are multiplied at once."""
+FEW = 16
+"""The most of them where weights are read from shared memory, once for each eight."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Cut:
     cluster: int
     warps: int
     tiles: int
-    """Of a warp, each of four cells."""
+    """Of a warp, each of four cells; an even number."""
     slices: int
     """Of 16 terms each."""
     held: int
@@ -78,12 +80,12 @@ class Cut:
     @property
     def width(self) -> int:
         """Elements of h that a block keeps for a sequence."""
-        return max(self.slices * 16, -(-self.cluster * self.cells // 32) * 32)
+        return max(self.slices * 16, self.cluster * self.cells)
 
     def shared_bytes(self, sequences: int) -> int:
         """Return the bytes of h for this position and the next, and of the weights that are not in registers."""
         stored = self.warps * self.tiles * (self.slices - self.held) * 32 * 16
-        return 2 * sequences * (self.width + 8) * 2 + stored
+        return 2 * sequences * self.width * 2 + stored
 
 
 @lru_cache(maxsize=256)
@@ -94,7 +96,7 @@ def cut(hidden: int) -> Cut:
         tiles = -(-hidden // (IN_TILE * cluster))
         if tiles * slices <= FRAGMENTS:
             break
-    of_warp = -(-tiles // MOST_WARPS)
+    of_warp = -(-tiles // (2 * MOST_WARPS)) * 2
     return Cut(cluster, -(-tiles // of_warp), of_warp, slices, min(slices, MOST_HELD // of_warp // 2 * 2))
 
 
@@ -200,7 +202,8 @@ def _layer(op: FusedOp, layer: Layer, size: Size, aligned: bool, arch: Arch) -> 
         clusters = layer.ways * -(-size.batch // sequences)
         return -(-clusters * shared.cluster // arch.sm_count) * (3 + sequences // 8)
 
-    fitting = [n for n in SEQUENCES if shared.shared_bytes(n) <= arch.shared_bytes]
+    most = SEQUENCES[-1] if shared.held == shared.slices else FEW
+    fitting = [n for n in SEQUENCES if n <= most and shared.shared_bytes(n) <= arch.shared_bytes]
     sequences = least(fitting, rounds)
     if sequences is None:
         raise UnsupportedError(f"{layer.hidden} cells do not fit the shared memory of {arch.name}")

@@ -7,26 +7,28 @@
 //
 // A direction of ROWS sequences is the work of a cluster. Each of its blocks has CELLS cells with their part of R, in
 // registers for the first HELD slices of 16 terms, in shared memory for the rest, so that nothing but h moves between
-// positions: each block has all of it in shared memory, twice, since what the blocks hand each other for the next position
-// is written while this one's is read. One barrier of the cluster a position.
+// positions: each block has all of it in shared memory, twice, since what the blocks send each other for the next position
+// is written while this one's is read. A block goes on when all of it has come: then every warp of the cluster has sent its
+// part, after it read the position before, whose place is free. No other barrier is needed.
 //
 // A tile of 16 rows is four cells with SLOTS gates each, zeros where a kind has fewer: row 2i is gate 0 of cell i, row
 // 2i + 1 its gate 1, rows 2i + 8 and 2i + 9 are gates 2 and 3. So two neighbours of a product's lanes have all gates of a
-// cell for two sequences: each hands the other what it needs, and has one.
+// cell for two sequences: each hands the other what it needs, and has one. Four lanes then have the cells of a sequence in
+// two tiles, 16 bytes, which each of them sends to every fourth block. h lies as products read it: eight sequences by eight
+// cells are 128 bytes side by side, which a quarter of a warp sends and reads at once.
 
 constexpr int SLOTS = 4, IN_TILE = 4;
 constexpr int CELLS = WARPS * TILES * IN_TILE;
 constexpr int BEHIND = SLICES - HELD;
-constexpr int CHAINS = TILES == 1 ? 4 : 2;  // sums of a tile side by side, so that products need not wait for each other
+constexpr int CHAINS = 2;  // sums of a tile side by side, so that products need not wait for each other
 constexpr int SEQUENCES = ROWS / 8;
-constexpr int PITCH = WIDTH + 8;            // elements: eight rows on, a lane meets other banks
-constexpr int STATE = ROWS * PITCH / 4;     // words of 8 bytes
-constexpr int STORED = WARPS * TILES * BEHIND * 32 * 2;
-static_assert(SLICES % 2 == 0 && HELD % 2 == 0 && WIDTH >= SLICES * 16 && WIDTH >= CLUSTER * CELLS && WIDTH % 32 == 0,
-              "h has a place for each term and each cell");
-static_assert(THREADS == WARPS * 32 && SHARED_BYTES == (2 * STATE + STORED) * 8, "the plan counts as the kernel does");
+constexpr int STATE = ROWS * WIDTH / 8;  // pieces of 16 bytes
+constexpr int STORED = WARPS * TILES * BEHIND * 32;
+static_assert(SLICES % 2 == 0 && HELD % 2 == 0 && TILES % 2 == 0, "two at a time");
+static_assert(WIDTH >= SLICES * 16 && WIDTH >= CLUSTER * CELLS && WIDTH % 8 == 0, "h has a place for each term and cell");
+static_assert(THREADS == WARPS * 32 && SHARED_BYTES == (2 * STATE + STORED) * 16, "the plan counts as the kernel does");
 
-using Memory = Shared<Chunk<8>, 2 * STATE + STORED>;
+using Memory = Shared<Chunk<16>, 2 * STATE + STORED>;
 DYNAMIC_SHARED(char, memory, sizeof(Memory));
 
 struct Parameters {
@@ -35,18 +37,6 @@ struct Parameters {
 
 DEVICE unsigned short bits_of(const Factor* from) { return load_bits(from); }
 DEVICE float value_of(const Factor* from) { return decode(load_bits(from), (Factor*)nullptr); }
-
-// The block's barrier, or that of the cluster: between the two halves a thread does what others need not wait for.
-DEVICE void arrive() {
-  if constexpr (CLUSTER > 1) {
-    wait_for_warp();
-    arrive_at_blocks();
-  }
-}
-DEVICE void wait_for_all() {
-  if constexpr (CLUSTER > 1) wait_for_arrived_blocks();
-  else wait_for_block();
-}
 
 // Where the thread's part of the layer lies.
 struct Part {
@@ -81,6 +71,20 @@ DEVICE void load_weights(unsigned (&to)[4], const Factor* r, const Part& part, i
     to[i] = two_weights(r, part, tile, part.lane / 4 + i % 2 * 8, slice * 16 + part.lane % 4 * 2 + i / 2 * 8);
 }
 
+// Where the piece of a sequence with `cell` and its seven neighbours lies in h.
+DEVICE int piece_of(int sequence, int cell) { return (sequence / 8 * (WIDTH / 8) + cell / 8) * 8 + sequence % 8; }
+
+// The cells of a sequence in two tiles side by side, from the four lanes that have them: in low halves those of the first.
+DEVICE Chunk<16> gathered(unsigned both) {
+  const int quarter = thread_index() % 32 / 8;
+  const unsigned neighbour = exchange(both, 8);
+  const unsigned even = quarter % 2 ? neighbour : both, odd = quarter % 2 ? both : neighbour;
+  const unsigned other_even = exchange(even, 16), other_odd = exchange(odd, 16);
+  const unsigned a = quarter / 2 ? other_even : even, b = quarter / 2 ? other_odd : odd;
+  const unsigned c = quarter / 2 ? even : other_even, d = quarter / 2 ? odd : other_odd;
+  return {(a & 0xffffu) | b << 16, (c & 0xffffu) | d << 16, a >> 16 | (b & 0xffff0000u), c >> 16 | (d & 0xffff0000u)};
+}
+
 // The products of the layer's input of one position, for the thread's cells.
 struct Given {
   float of[TILES][SEQUENCES][GATES];
@@ -98,7 +102,7 @@ struct Given {
 DEVICE void recurrent(const Pointers& t, const Parameters& p) {
   const Part part(p);
   Memory& shared = *reinterpret_cast<Memory*>(memory);
-  Chunk<8>* mine = shared.mine();
+  Chunk<16>* mine = shared.mine();
   const int lane = part.lane;
 
   // ---- what stays: R, the biases, h and c before the first position
@@ -108,7 +112,7 @@ DEVICE void recurrent(const Pointers& t, const Parameters& p) {
     for (int s = 0; s < BEHIND; ++s) {
       unsigned weights[4];
       load_weights(weights, t.r, part, i, HELD + s);
-      store_shared(shared_address(mine + 2 * STATE + (((part.warp * TILES + i) * BEHIND + s) * 32 + lane) * 2), weights);
+      store_shared(shared_address(mine + 2 * STATE + ((part.warp * TILES + i) * BEHIND + s) * 32 + lane), weights);
     }
   }
   float bias_of_x[TILES][GATES] = {}, bias_of_r[TILES][SLOTS] = {};
@@ -128,33 +132,37 @@ DEVICE void recurrent(const Pointers& t, const Parameters& p) {
         if (t.c) c[i][n] = value_of(t.c + state(b, part.cell(i)));
       }
   for (int i = thread_index(); i < STATE; i += THREADS) {
-    unsigned word[2] = {};
-    UNROLLED for (int e = 0; e < 4; ++e) {
-      const int cell = i * 4 % PITCH + e;
-      const unsigned b = part.row + i * 4 / PITCH;
-      if (t.h && b < p.batch && cell < HIDDEN) word[e / 2] |= (unsigned)bits_of(t.h + state(b, cell)) << e % 2 * 16;
-    }
-    mine[i] = {word[0], word[1]};
+    const int first = i / 8 % (WIDTH / 8) * 8;
+    const unsigned b = part.row + i / 8 / (WIDTH / 8) * 8 + i % 8;
+    unsigned word[4] = {};
+    UNROLLED for (int e = 0; e < 8; ++e)
+      if (t.h && b < p.batch && first + e < HIDDEN) word[e / 2] |= (unsigned)bits_of(t.h + state(b, first + e)) << e % 2 * 16;
+    mine[i] = {word[0], word[1], word[2], word[3]};
     mine[STATE + i] = {};
   }
   const bool reverse = REVERSE || part.way == 1;
   const auto place = [&](unsigned step) { return reverse ? p.steps - 1 - step : step; };
   Given given;
   if (p.steps > 0) given.load(t.products, part, p, place(0));
-  wait_for_block();
-  arrive();
-  wait_for_all();
+  SHARED Shared<Arrivals, 2> arrivals;
+  if constexpr (CLUSTER > 1) {
+    if (thread_index() == 0) UNROLLED for (int i = 0; i < 2; ++i) arrivals.mine()[i].begin();
+    wait_for_blocks();
+  } else {
+    wait_for_block();
+  }
 
   for (unsigned step = 0; step < p.steps; ++step) {
     const SharedAddress now = shared_address(mine + step % 2 * STATE);
-    const int next = (step + 1) % 2 * STATE;
+    const int other = (step + 1) % 2, next = other * STATE;
+    if (CLUSTER > 1 && thread_index() == 0) arrivals.mine()[other].announce(ROWS * CLUSTER * CELLS * 2);
     unsigned result[TILES][SEQUENCES];
     UNROLLED for (int n = 0; n < SEQUENCES; ++n) {
       // ---- h R^T for eight sequences
       float sums[TILES][CHAINS][4] = {};
       UNROLLED for (int pair = 0; pair < SLICES / 2; ++pair) {
         unsigned terms[4];
-        load_blocks<false>(terms, now + ((n * 8 + lane % 8) * PITCH + pair * 32 + lane / 8 * 8) * 2);
+        load_blocks<false>(terms, now + piece_of(n * 8 + lane % 8, pair * 32 + lane / 8 * 8) * 16);
         UNROLLED for (int half = 0; half < 2; ++half)
           UNROLLED for (int i = 0; i < TILES; ++i) {
             const int slice = pair * 2 + half;
@@ -164,7 +172,7 @@ DEVICE void recurrent(const Pointers& t, const Parameters& p) {
             } else {
               unsigned weights[4];
               const int at = ((part.warp * TILES + i) * BEHIND + slice - HELD) * 32 + lane;
-              load_shared(weights, shared_address(mine + 2 * STATE + at * 2));
+              load_shared(weights, shared_address(mine + 2 * STATE + at));
               product(sums[i][slice % CHAINS], weights, terms[half * 2], terms[half * 2 + 1], (Factor*)nullptr);
             }
           }
@@ -185,17 +193,19 @@ DEVICE void recurrent(const Pointers& t, const Parameters& p) {
         UNROLLED for (int g = 0; g < SLOTS; ++g) r[g] = own[g] + bias_of_r[i][g];
         Cell::step(x, r, h[i][n], c[i][n]);
         result[i][n] = encode(h[i][n], (Factor*)nullptr);
-        // The four cells of the tile side by side; each quarter of the warp gives them to every fourth block.
-        const unsigned other = exchange(result[i][n], 8);
-        const unsigned pair = lane / 8 % 2 ? other | result[i][n] << 16 : result[i][n] | other << 16;
-        const unsigned beside = exchange(pair, 16);
-        const Chunk<8> four = {lane / 16 ? beside : pair, lane / 16 ? pair : beside};
-        const int to = next + ((n * 8 + lane % 4 * 2 + odd) * PITCH + part.first(i)) / 4;
-        UNROLLED for (int rank = 0; rank < CLUSTER; rank += 4)
-          if (rank + lane / 8 < CLUSTER) shared.in(rank + lane / 8)[to] = four;
+      }
+      const int sequence = n * 8 + lane % 4 * 2 + lane / 4 % 2;
+      UNROLLED for (int i = 0; i < TILES; i += 2) {
+        const Chunk<16> eight = gathered(result[i][n] | result[i + 1][n] << 16);
+        const int to = next + piece_of(sequence, part.first(i));
+        if constexpr (CLUSTER > 1) {
+          UNROLLED for (int rank = 0; rank < CLUSTER; rank += 4)
+            if (rank + lane / 8 < CLUSTER) shared.send(rank + lane / 8, to, eight, arrivals, other);
+        } else if (lane < 8) {
+          mine[to] = eight;
+        }
       }
     }
-    arrive();
     if (t.y)
       UNROLLED for (int n = 0; n < SEQUENCES; ++n)
         UNROLLED for (int i = 0; i < TILES; ++i)
@@ -204,7 +214,8 @@ DEVICE void recurrent(const Pointers& t, const Parameters& p) {
                       (((unsigned long long)place(step) * WAYS + part.way) * p.batch + b) * HIDDEN + part.cell(i),
                   (unsigned short)result[i][n]);
     if (step + 1 < p.steps) given.load(t.products, part, p, place(step + 1));
-    wait_for_all();
+    if constexpr (CLUSTER > 1) arrivals.mine()[other].wait_for(step / 2);
+    else wait_for_block();
   }
 
   UNROLLED for (int i = 0; i < TILES; ++i)
