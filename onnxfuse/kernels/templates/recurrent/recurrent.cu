@@ -23,6 +23,7 @@ constexpr int BEHIND = SLICES - HELD;
 constexpr int CHAINS = 2;  // sums of a tile side by side, so that products need not wait for each other
 constexpr int SEQUENCES = ROWS / 8;
 constexpr int STATE = ROWS * WIDTH / 8;  // pieces of 16 bytes
+constexpr int SENT = ROWS * CLUSTER * CELLS * 2;  // bytes that come to a block from one position to the next
 constexpr int STORED = WARPS * TILES * BEHIND * 32;
 static_assert(SLICES % 2 == 0 && HELD % 2 == 0 && TILES % 2 == 0, "two at a time");
 static_assert(WIDTH >= SLICES * 16 && WIDTH >= CLUSTER * CELLS && WIDTH % 8 == 0, "h has a place for each term and cell");
@@ -146,7 +147,11 @@ DEVICE void recurrent(const Pointers& t, const Parameters& p) {
   if (p.steps > 0) given.load(t.products, part, p, place(0));
   SHARED Shared<Arrivals, 2> arrivals;
   if constexpr (CLUSTER > 1) {
-    if (thread_index() == 0) UNROLLED for (int i = 0; i < 2; ++i) arrivals.mine()[i].begin();
+    if (thread_index() == 0) {
+      UNROLLED for (int i = 0; i < 2; ++i) arrivals.mine()[i].begin();
+      arrivals.mine()[1].announce(SENT);
+    }
+    wait_for_warp();
     wait_for_blocks();
   } else {
     wait_for_block();
@@ -155,7 +160,6 @@ DEVICE void recurrent(const Pointers& t, const Parameters& p) {
   for (unsigned step = 0; step < p.steps; ++step) {
     const SharedAddress now = shared_address(mine + step % 2 * STATE);
     const int other = (step + 1) % 2, next = other * STATE;
-    if (CLUSTER > 1 && thread_index() == 0) arrivals.mine()[other].announce(ROWS * CLUSTER * CELLS * 2);
     unsigned result[TILES][SEQUENCES];
     UNROLLED for (int n = 0; n < SEQUENCES; ++n) {
       // ---- h R^T for eight sequences
@@ -206,6 +210,7 @@ DEVICE void recurrent(const Pointers& t, const Parameters& p) {
         }
       }
     }
+    if (CLUSTER > 1 && thread_index() == 0) arrivals.mine()[step % 2].announce(SENT);  // for the position after the next
     if (t.y)
       UNROLLED for (int n = 0; n < SEQUENCES; ++n)
         UNROLLED for (int i = 0; i < TILES; ++i)
@@ -214,8 +219,12 @@ DEVICE void recurrent(const Pointers& t, const Parameters& p) {
                       (((unsigned long long)place(step) * WAYS + part.way) * p.batch + b) * HIDDEN + part.cell(i),
                   (unsigned short)result[i][n]);
     if (step + 1 < p.steps) given.load(t.products, part, p, place(step + 1));
-    if constexpr (CLUSTER > 1) arrivals.mine()[other].wait_for(step / 2);
-    else wait_for_block();
+    if constexpr (CLUSTER > 1) {
+      arrivals.mine()[other].wait_for(step / 2);
+      wait_for_warp();
+    } else {
+      wait_for_block();
+    }
   }
 
   UNROLLED for (int i = 0; i < TILES; ++i)
