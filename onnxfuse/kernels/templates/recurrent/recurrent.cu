@@ -20,8 +20,9 @@
 constexpr int SLOTS = 4, IN_TILE = 4;
 constexpr int CELLS = WARPS * TILES * IN_TILE;
 constexpr int BEHIND = SLICES - HELD;
-constexpr int CHAINS = 2;  // sums of a tile side by side, so that products need not wait for each other
 constexpr int SEQUENCES = ROWS / 8;
+// Sums of a tile side by side: a product need not wait for that of the one before it. As many as the registers hold.
+constexpr int CHAINS = SEQUENCES == 1 && TILES == 2 && BEHIND == 0 ? 4 : 2;
 constexpr int STATE = ROWS * WIDTH / 8;  // pieces of 16 bytes
 constexpr int SENT = ROWS * CLUSTER * CELLS * 2;  // bytes that come to a block from one position to the next
 constexpr int STORED = WARPS * TILES * BEHIND * 32;
