@@ -136,7 +136,7 @@ def test_kernels_compile_without_spills(hidden, batch):
         (Case("GRU", 32, 1, 1), {"linear_before_reset": 0}, "GRU with linear_before_reset = 0, expected 1"),
         (Case("RNN", 32, 1, 1), {"activations": ["Relu"]}, "the activations relu"),
         (Case("LSTM", 32, 1, 1), {"layout": 1}, "LSTM with layout = 1"),
-        (Case("LSTM", 4096, 1, 1), {}, "bytes of shared memory"),
+        (Case("LSTM", 640, 1, 1), {}, "640 cells do not fit the shared memory of eight blocks"),
     ],
 )
 def test_what_the_kernel_does_not_compute_is_refused(case, change, reason):

@@ -12,7 +12,7 @@ from functools import lru_cache
 from onnx import TensorProto
 
 from onnxfuse.kernels import launch_plan
-from onnxfuse.kernels.arch import Arch
+from onnxfuse.kernels.arch import SUPPORTED, Arch
 from onnxfuse.kernels.emit import access
 from onnxfuse.kernels.emit.entry import entry_point
 from onnxfuse.kernels.emit.source import (
@@ -98,6 +98,14 @@ def cut(hidden: int) -> Cut:
             break
     of_warp = -(-tiles // (2 * MOST_WARPS)) * 2
     return Cut(cluster, -(-tiles // of_warp), of_warp, slices, min(slices, MOST_HELD // of_warp // 2 * 2))
+
+
+def check(op: FusedOp) -> Layer:
+    """Return the body of `op` taken apart; raises `UnsupportedError` with the reason where no kernel fits it."""
+    layer = take_apart(op)
+    if cut(layer.hidden).shared_bytes(SEQUENCES[0]) > max(arch.shared_bytes for arch in SUPPORTED):
+        raise UnsupportedError(f"{layer.hidden} cells do not fit the shared memory of eight blocks")
+    return layer
 
 
 def refuses(op: FusedOp, arch: Arch) -> str | None:
