@@ -52,6 +52,7 @@ GROUPS = {
     "gemm": "Matrix products",
     "pointwise": "Elementwise work and data movement",
     "reduction": "Norms and reductions",
+    "recurrent": "Recurrent nets",
 }
 """The folders of `rules`, as the menu calls them."""
 

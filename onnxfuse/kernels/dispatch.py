@@ -120,12 +120,14 @@ def general_family(op: FusedOp, key: Key, arch: Arch) -> Family:
 
 
 def _general(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> LaunchPlan:
-    program, running = _general_program(op)
+    planner = TEMPLATES[op.template].planner
+    if planner is not None and planner.general is not None:
+        return _within_limits(op, planner.general(op, input_shapes, arch), arch)
+    program, running = _general_program(op, planner)
     return _within_limits(op, general_plan.plan(op.name, program, running, input_shapes, arch), arch)
 
 
-def _general_program(op: FusedOp) -> tuple[Program, Running | None]:
-    planner = TEMPLATES[op.template].planner
+def _general_program(op: FusedOp, planner: Planner | None) -> tuple[Program, Running | None]:
     if planner is not None and planner.running is not None:
         return planner.running(op)
     return (read.library_program if reads_library_form(op.template) else read.program)(op), None

@@ -51,8 +51,11 @@ def library(text: str) -> ctypes.CDLL:
     return ctypes.CDLL(str(shared))
 
 
-def host_text(kernel: KernelSource, pointers: int) -> str:
-    """Return the kernel's text for the host, with a function `launch` that runs a grid."""
+def host_text(kernel: KernelSource, pointers: int, scratch: bool = False) -> str:
+    """Return the kernel's text for the host, with a function `launch` that runs a grid.
+
+    `scratch`: the last of the pointers is that of the scratch memory.
+    """
     twins = (AMPERE, CLUSTER)
     sections = ['#include "host.hpp"' if s.file == DEVICE else s.text for s in kernel.sections if s.file not in twins]
     arguments = ", ".join(f"pointers[{i}]" for i in range(pointers))
@@ -63,6 +66,7 @@ def host_text(kernel: KernelSource, pointers: int) -> str:
         f"  static_assert({pointers} <= MOST_BUFFERS);\n"
         f"  buffer_count = {pointers};\n"
         f"  for (int i = 0; i < {pointers}; ++i) buffers[i] = {{(char*)pointers[i], (char*)pointers[i] + sizes[i]}};\n"
+        f"  scratch = {f'buffers[{pointers - 1}]' if scratch else '{}'};\n"
         f"  run_kernel(blocks, threads, [&] {{ {kernel.entry}({arguments}, *p); }});\n}}\n"
     )
     return "\n".join((*sections, launch))
@@ -113,7 +117,7 @@ def run(
     for part in (p for p in (plan, *plan.then) if p.grid[0]):
         assert part is plan or plan.passing or not part.scratch_bytes, "scratch memory of a part"
         pointers = (ctypes.c_void_p * len(buffers))(*(b.address for b in buffers))
-        compiled = library(host_text(part.kernel, len(buffers)))
+        compiled = library(host_text(part.kernel, len(buffers), bool(scratch)))
         sizes = (ctypes.c_size_t * len(buffers))(*(b.array.nbytes for b in buffers))
         compiled.bytes_written.restype = compiled.bytes_strayed.restype = ctypes.c_ulonglong
         for _ in range(2 if scratch and over is None else 1):

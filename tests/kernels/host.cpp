@@ -11,7 +11,7 @@ Machine machine;
 unsigned Machine::word[MOST], Machine::fragments[MOST][6];
 const char* Machine::row[MOST];
 
-Buffer buffers[MOST_BUFFERS];
+Buffer buffers[MOST_BUFFERS], scratch;
 int buffer_count = 0;
 unsigned long long strayed = 0, written = 0;
 extern "C" unsigned long long bytes_strayed() { return strayed; }
@@ -44,7 +44,16 @@ struct Barrier {
     ++opened;
   }
 };
-Barrier barriers[8];
+Barrier barriers[8], of_cluster;
+
+// Whoever comes last pauses, too: the lanes of a warp go on in the same round.
+void wait_at(Barrier& barrier) {
+  const unsigned opened = barrier.opened;
+  ++barrier.come;
+  barrier.open_when_complete();
+  do machine.pause();
+  while (barrier.opened == opened);
+}
 
 bool finished[Machine::MOST];
 ucontext_t scheduler;
@@ -57,12 +66,15 @@ void run_fiber() {
   body(captured);
   finished[machine.thread] = true;
   Barrier& mine = barriers[block_of_cluster()];
-  --mine.present;
-  mine.open_when_complete();
+  for (Barrier* barrier : {&mine, &of_cluster}) {
+    --barrier->present;
+    barrier->open_when_complete();
+  }
 }
 
 void run_block() {
   for (Barrier& barrier : barriers) barrier = {0, machine.threads / machine.cluster, 0};
+  of_cluster = {0, machine.threads, 0};
   for (unsigned t = 0; t < machine.threads; ++t) {
     getcontext(&fiber[t]);
     fiber[t].uc_stack.ss_sp = stack.get() + t * STACK;
@@ -86,15 +98,8 @@ void run_block() {
 
 void Machine::pause() { swapcontext(&fiber[thread], &scheduler); }
 
-// Whoever comes last pauses, too: the lanes of a warp go on in the same round.
-void Machine::wait_for_block() {
-  Barrier& mine = barriers[block_of_cluster()];
-  const unsigned opened = mine.opened;
-  ++mine.come;
-  mine.open_when_complete();
-  do pause();
-  while (mine.opened == opened);
-}
+void Machine::wait_for_block() { wait_at(barriers[block_of_cluster()]); }
+void Machine::wait_for_blocks() { wait_at(of_cluster); }
 
 void run_on_fibers(unsigned blocks, unsigned threads, void (*of_thread)(void*), void* with) {
   machine.blocks = blocks;

@@ -32,6 +32,7 @@ struct Machine {
 
   void pause();
   void wait_for_block();
+  void wait_for_blocks();
 };
 extern Machine machine;
 
@@ -46,7 +47,7 @@ DEVICE unsigned last_block() { return machine.blocks - 1; }
 DEVICE unsigned thread_index() { return machine.thread % (machine.threads / machine.cluster); }
 DEVICE void wait_for_block() { machine.wait_for_block(); }
 DEVICE void wait_for_warp() { machine.pause(); }
-DEVICE void wait_for_blocks() { machine.pause(); }
+DEVICE void wait_for_blocks() { machine.wait_for_blocks(); }
 DEVICE void publish() {}
 DEVICE unsigned count_round(unsigned* counter, unsigned all) {
   const unsigned before = *counter;
@@ -61,20 +62,50 @@ DEVICE unsigned exchange(unsigned word, int distance) {
   return other;
 }
 
+struct Arrivals {
+  long long left;
+  bool announced;
+  unsigned ended;
+
+  void begin() { *this = {}; }
+  void announce(unsigned bytes) {
+    left += bytes;
+    announced = true;
+    end();
+  }
+  void come(unsigned bytes) {
+    left -= bytes;
+    end();
+  }
+  void wait_for(unsigned phase) {
+    do machine.pause();
+    while (ended % 2 == phase % 2);
+  }
+  void end() {
+    if (!announced || left) return;
+    announced = false;
+    ++ended;
+  }
+};
+
 template <class T, int N> struct Shared {
   T item[8][N];
   T* mine() { return item[block_of_cluster()]; }
   T of(unsigned rank, int i) { return item[rank][i]; }
+  template <int M> void send(unsigned rank, int i, const T& value, Shared<Arrivals, M>& arrivals, int which) {
+    item[rank][i] = value;
+    arrivals.item[rank][which].come(sizeof(T));
+  }
 };
 
 template <class T> DEVICE T* settled(T* pointer) { return pointer; }
 
-// What a launch has read outside of its buffers and how much it has written, in bytes.
+// What a launch has read outside of its buffers and how much it has written beside its scratch memory, in bytes.
 struct Buffer {
   const char *start, *end;
 };
 constexpr int MOST_BUFFERS = 128;
-extern Buffer buffers[MOST_BUFFERS];
+extern Buffer buffers[MOST_BUFFERS], scratch;
 extern int buffer_count;
 extern unsigned long long strayed, written;
 bool is_inside(const char* at, unsigned long bytes);
@@ -83,7 +114,7 @@ template <class T> DEVICE T read(const T* from) {
   return *from;
 }
 template <class T> DEVICE void write(T* to, const T& value) {
-  written += sizeof(T);
+  if (!(scratch.start <= (const char*)to && (const char*)to < scratch.end)) written += sizeof(T);
   *to = value;
 }
 

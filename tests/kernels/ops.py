@@ -11,6 +11,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from onnxfuse.model.fused import FusedOp
+from onnxfuse.verification import recurrent
 from onnxfuse.verification.windows import MaxPool
 
 HALF, BRAIN, FLOAT, DOUBLE = TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE
@@ -101,8 +102,8 @@ def _evaluate(fused: FusedOp, inputs: list[np.ndarray], element_type) -> list[np
         for name, x, t in zip(fused.body.input, inputs, fused.inputs, strict=True)
     }
     with np.errstate(all="ignore"):
-        # MaxPool: onnx's own (1.23) goes wrong where padding differs from side to side.
-        return ReferenceEvaluator(model, new_ops=[Gelu, Erf, MaxPool]).run(None, feeds)
+        # onnx's own (1.23): MaxPool goes wrong where padding differs from side to side, LSTM in two directions.
+        return ReferenceEvaluator(model, new_ops=[Gelu, Erf, MaxPool, *recurrent.OPERATORS]).run(None, feeds)
 
 
 def random(rng: np.random.Generator, dtype: int, shape: tuple[int, ...]) -> np.ndarray:

@@ -17,7 +17,7 @@ from onnxfuse.kernels.arch import SUPPORTED, Arch
 from onnxfuse.kernels.launch_plan import LaunchPlan, TensorMap
 from onnxfuse.kernels.proof import takes
 from onnxfuse.kernels.templates.gemm import plan as gemm
-from tests.kernels import chains, images, joined, moved, ops, pools, products, programs, rows, windows
+from tests.kernels import chains, images, joined, moved, ops, pools, products, programs, recurrents, rows, windows
 from tests.kernels.ops import BRAIN, FLOAT, HALF
 
 A100, A10, L4, H200, B200, RTX5090 = SUPPORTED
@@ -110,6 +110,18 @@ def test_up_to_four_products_of_one_output(count, arch):
     """On a GPU with 99 KB of shared memory three and four take smaller blocks."""
     fused, shapes = side_by_side(count, HALF, False, True)
     assert planned(fused, shapes(4096, 768, 768), True, arch) is not None
+
+
+@PROFILE
+@given(
+    st.sampled_from(["LSTM", "GRU", "RNN"]), st.sampled_from([HALF, BRAIN]), st.sampled_from([1, 7, 32, 100, 256, 512]),
+    MANY, BATCHES, SIZES.filter(bool), st.sampled_from(["forward", "bidirectional"]), st.booleans(), ARCHES,
+)  # fmt: skip
+def test_recurrent_layers(kind, dtype, hidden, steps, batch, terms, direction, aligned, arch):
+    """Any number of positions and sequences, as far as the input is smaller than 2^31 elements."""
+    assume(steps * batch * terms < 2**31)
+    case = recurrents.Case(kind, hidden, steps, batch, terms, direction, states=steps % 2 == 0, dtype=dtype)
+    planned(case.op(), case.shapes(), aligned, arch)
 
 
 @PROFILE

@@ -15,17 +15,19 @@ from onnxfuse.kernels.programs import choice
 from onnxfuse.kernels.programs.family import Family, Key
 from onnxfuse.kernels.programs.graph import Graph
 from onnxfuse.kernels.programs.record import ChangingError, Node, Recording, recorded
-from tests.kernels import attentions, joined, moved, ops, products, programs, rows
+from tests.kernels import attentions, joined, moved, ops, products, programs, recurrents, rows
 from tests.kernels.ops import FLOAT, HALF
 
 H200 = SUPPORTED[3]
 RUNNING = "(x, b) => (y) { a = Constant <value = int64 {-1}> () s = Add(x, b) y = CumSum (s, a) }"
+LAYER = recurrents.Case("LSTM", 256, 100, 8, 256, "bidirectional", states=False)
 FLOATS = attentions.Case(2, 12, 128, 128, dtype=FLOAT)
 
 CASES = {
     "attention": lambda: (attentions.Case(2, 12, 128, 128).op(), attentions.Case(2, 12, 128, 128).shapes()),
     "attention in float32": lambda: (FLOATS.op(), FLOATS.shapes()),
     "scan": lambda: (ops.op(RUNNING, (HALF,) * 2, (HALF,), "scan"), [(2, 130), (130,)]),
+    "recurrent": lambda: (LAYER.op(), LAYER.shapes()),
     "joined": lambda: joined.case(HALF, 2, (14, 14), 64),
     "convolution": lambda: products.window(HALF, (2, 56, 56, 64), 64, (3, 3), "pads = [1, 1, 1, 1]"),
     **{f"moved {name}": (lambda name=name: moved.small(HALF)[name]) for name in sorted(moved.small(HALF))},

@@ -98,7 +98,8 @@ def halved(model: ModelProto) -> ModelProto:
     for value in (*half.graph.input, *half.graph.output):
         if value.type.tensor_type.elem_type == TensorProto.FLOAT:
             value.type.tensor_type.elem_type = TensorProto.FLOAT16
-    for tensor in half.graph.initializer:
+    inside = (a.t for n in half.graph.node for a in n.attribute if a.HasField("t"))
+    for tensor in (*half.graph.initializer, *inside):
         if tensor.data_type == TensorProto.FLOAT:
             array = numpy_helper.to_array(tensor).astype(np.float16)
             tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))

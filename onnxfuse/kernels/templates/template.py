@@ -103,6 +103,8 @@ class Planner:
     compiled; absent: none."""
     running: Callable[[FusedOp], tuple[Program, Running]] | None = None
     """The body's program with the running sum that stands in it as a reduction; absent: there are none."""
+    general: Callable[[FusedOp, tuple[Shape, ...], Arch], LaunchPlan] | None = None
+    """The plan that takes all shapes and alignments, where the template has one; absent: that of the general kernel."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -229,19 +229,32 @@ def _spelling(reader: Reader, table: dict[str, Any], text: str, parts: Parts) ->
 
 def _anchors(reader: Reader, table: dict[str, Any], parts: Parts) -> Iterator[Anchor]:
     """Yield one anchor for each operator that the table's pattern may end in."""
-    reader.keys(table, {"pattern", "about", "where", "cost", "let", "realize", "kernel"}, "[[fuse.anchor]]")
+    known = {"pattern", "optional", "about", "where", "cost", "let", "realize", "kernel"}
+    reader.keys(table, known, "[[fuse.anchor]]")
     text = reader.want(table, "pattern", str, "[[fuse.anchor]]")
     realize, realizable = _realize(reader, table)
     where, let = reader.lines(table, "where"), reader.optional(table, "let", dict, {})
     cost, kernel, about = (reader.lines(table, key) for key in ("cost", "kernel", "about"))
     if kernel and realize is None:
         raise RuleError(f"{reader.place('kernel')}: `kernel` says where `realize` does not, which is missing here")
-    whole = patterns.parse(text, reader.place(text), parts)
+    whole = _with_optional(reader, table, patterns.parse(text, reader.place(text), parts))
     if reader.spellings:
         for spelling in patterns.every_spelling(whole):
             _anchor(reader, spelling, where, cost, let, realize, kernel, realizable, about)
     for pattern in patterns.roots(whole):
         yield _anchor(reader, pattern, where, cost, let, realize, kernel, realizable, about)
+
+
+def _with_optional(reader: Reader, table: dict[str, Any], pattern: Pattern) -> Pattern:
+    """Return the pattern with those of its inputs and outputs that a model may lack."""
+    names, known = reader.optional(table, "optional", list, []), {*pattern.inputs, *pattern.outputs[1:]}
+    for name in names:
+        if name not in known:
+            raise RuleError(
+                f"{reader.place(name)}: optional '{name}' is neither an input of the anchor nor a later output."
+                f"{did_you_mean(name, known)}"
+            )
+    return replace(pattern, optional=frozenset(names))
 
 
 def _realize(reader: Reader, table: dict[str, Any]) -> tuple[Pattern | None, list[str]]:

@@ -97,7 +97,7 @@ class Pattern:
     nodes: tuple[PatternNode, ...]
     text: str
     optional: frozenset[str] = frozenset()
-    """Inputs that a model may lack."""
+    """Inputs that a model may lack; of an anchor outputs, too."""
     place: str = ""
     """File and line, the beginning of every complaint."""
     where: tuple["Line", ...] = ()

@@ -137,7 +137,8 @@ def _match_node(wanted: PatternNode, graph: Graph, node: Node, match: Match, tra
         if wanted is not trace.lenient:
             return
         bound = match.copy()
-    lacks = not set(wanted.outputs[len(node.outputs) :]).isdisjoint(match.pattern.outputs)
+    needed = set(match.pattern.outputs) - match.pattern.optional
+    lacks = not needed.isdisjoint(wanted.outputs[len(node.outputs) :])
     if lacks or any(v for v in node.outputs[len(wanted.outputs) :]):
         cause = Cause("arity", "", counted(node.outputs, "output"), str(len(wanted.outputs)))
         if trace.stop(node, cause, match, there=True):

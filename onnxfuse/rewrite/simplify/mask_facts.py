@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import TensorProto
+from onnx import TensorProto, numpy_helper
 
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import Dim
@@ -96,6 +96,9 @@ def _known(graph: Graph, value: str, depth: int) -> _Known:
         return inner if isinstance(inner, float) or node.op != "Expand" or _keeps_square(graph, node) else None
     if node.op in ("Unsqueeze", "Range"):
         return _position(graph, node, depth)
+    if node.op == "ConstantOfShape":
+        filled = graph.attributes(node).get("value")
+        return _of_constant(numpy_helper.to_array(filled) if isinstance(filled, TensorProto) else np.zeros(1))
     if node.op == "Trilu":
         return _triangle(graph, node, depth)
     if node.op == "Slice":

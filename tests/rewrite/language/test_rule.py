@@ -141,6 +141,7 @@ def test_a_mistake_is_told_with_file_line_and_nearest_word(
         ("pattern =", "patern =", 8, "'patern' is not a key of [[fuse.anchor]]. Did you mean pattern?"),
         ("value(axis)", "value(axes)", 9, "'axes' is not a name of the pattern. Did you mean axis?"),
         ("least = 1", "least = \"two\"", 5, "'least' must be a int, got 'two'"),
+        ("where =", "optional = [\"z\"]\nwhere =", 9, "'z' is neither an input of the anchor nor a later output"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_a_fuse_rule_is_told_too(tmp_path: Path, good: str, bad: str, line: int, told: str) -> None:

@@ -1,0 +1,1 @@
+"""Recurrent layers: LSTM, GRU and RNN, all positions of a layer in one launch."""
