@@ -216,9 +216,13 @@ def _asked(data: bytes, strict: bool, nodes: int, *, following: bool) -> bytes |
     read, write = os.pipe()
     child = os.fork()
     if not child:
-        os.close(read)
-        busy = FOLLOWING_SECONDS + int(SECONDS_PER_NODE * nodes) if following else None
-        os._exit(_child(data, write, strict, busy))
+        code = 1
+        try:
+            os.close(read)
+            busy = FOLLOWING_SECONDS + int(SECONDS_PER_NODE * nodes) if following else None
+            code = _child(data, write, strict, busy)
+        finally:
+            os._exit(code)  # whatever it raises: what follows is for the process that it is a copy of
     os.close(write)
     try:
         return _answer(read, SECONDS + SECONDS_PER_NODE * nodes)

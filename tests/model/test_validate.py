@@ -5,6 +5,7 @@ import os
 import resource
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import onnx
 import pytest
@@ -231,6 +232,22 @@ def test_integers_that_double_are_ended() -> None:
     with pytest.raises(ModelError, match=r"do not come to an end: .* comes to 5.4e\+08 elements in 'c29'"):
         onnxfuse.optimize(model(f"g (int64[1] x) => (int64[n] c40) {{ c0 = Shape (x) {steps} }}"))
     assert seconds() - start < 10
+
+
+def test_a_child_that_fails_goes_no_further(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It is a copy of this process: what it raises is nothing that our callers may catch, and write down, twice."""
+
+    def breaks(*_: object) -> int:
+        raise BrokenPipeError  # what reads its answer has given up
+
+    monkeypatch.setattr(inference, "_child", breaks)
+    seen = tmp_path / "seen"
+    try:
+        assert inference._asked(b"", strict=True, nodes=1, following=False) == b""
+    finally:
+        with seen.open("a") as file:
+            file.write("once")
+    assert seen.read_text() == "once"
 
 
 def test_what_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

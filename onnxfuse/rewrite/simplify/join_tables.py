@@ -172,7 +172,10 @@ def _ids(graph: Graph, joint: _Joint, new: _Written) -> str:
     sources = {column[0] for column in columns if column is not None}
     if None in columns or len(sources) != 1:
         axes = new.constant("axis", np.asarray([axis], np.int64))
-        each = [row.ids if row.wide is not None else new.node("apart", "Unsqueeze", row.ids, axes) for row in rows]
+        each = [
+            row.ids if row.wide is not None else new.node(f"apart_{n}", "Unsqueeze", row.ids, axes)
+            for n, row in enumerate(rows)
+        ]
         return new.node("ids", "Concat", *each, axis=axis)
     (source,) = sources
     places = [column[1] for column in columns if column is not None]

@@ -90,6 +90,19 @@ def test_indices_of_their_own_are_put_side_by_side() -> None:
     np.testing.assert_array_equal(runs(alone, feeds), runs(model, feeds))
 
 
+@pytest.mark.parametrize("axis", [2, -1])
+def test_rows_are_put_side_by_side_by_the_indices_that_they_have(axis: int) -> None:
+    """Several readings of one text (RoCBert), or several hashes of a letter (CANINE), each with indices of its own."""
+    model = tables(
+        parse(f"""g (int64[N,S] a, int64[N,S] b, int64[N,S] c) => (float[] y) {{
+      g0 = Gather (t0, a)  g1 = Gather (t1, b)  g2 = Gather (t2, c)  y = Concat <axis = {axis}> (g0, g1, g2)
+    }}""")
+    )
+    alone = assert_rows(model)
+    feeds = {"a": np.asarray([[4, -5]]), "b": np.asarray([[0, -3]]), "c": np.asarray([[6, -7]])}
+    np.testing.assert_array_equal(runs(alone, feeds), runs(model, feeds))
+
+
 @pytest.mark.parametrize(
     "nodes",
     [
