@@ -13,6 +13,7 @@ from onnxfuse.model.graph import captured
 from onnxfuse.model.schema import is_random
 from onnxfuse.model.tf32 import is_strict_fp32, set_strict_fp32
 from onnxfuse.model.types import UNKNOWN, ValueType, value_info
+from onnxfuse.rewrite.unfuse import unfuse
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,16 +53,20 @@ def cut_out(
 
     `shapes` are those of its inputs, `types` the types of all values, `kept` the values that the library computes for
     it. What constants and shapes decide is computed as in the model: a mask that is known to be causal is causal here.
+    What another op's library computes, and a kernel then does, no node of the model before gives: there the op's own
+    nodes are what stands there without it.
     """
     shared = set(_values(unfused)) - set(node.output) - set(kept) - _known(unfused, types)
     with_op = _cone(fused, node.output, shared)
     inputs = {v for n in with_op for v in n.input} - {o for n in with_op for o in n.output}
-    return Work(
-        op,
-        shapes,
-        _model(fused, with_op, node.output, types),
-        _model(unfused, _cone(unfused, node.output, inputs), node.output, types),
-    )
+    work = _model(fused, with_op, node.output, types)
+    if set(node.output).issubset(_values(unfused)):
+        plain = _model(unfused, _cone(unfused, node.output, inputs), node.output, types)
+    else:
+        plain = ModelProto()
+        plain.CopyFrom(work)
+        unfuse(plain)
+    return Work(op, shapes, work, plain)
 
 
 def _values(model: ModelProto) -> Iterator[str]:

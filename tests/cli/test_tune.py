@@ -64,9 +64,9 @@ def test_tune_measures_decides_and_keeps_the_times(folder: Path, onnxfuse_comman
     """The file stands beside the model; the model carries what is about its own ops."""
     result = onnxfuse_command("optimize", "in.onnx", "out.onnx", "--tune")
     assert result.code == 0, result.err
-    assert "tuned: 3 fused ops stay kernels, 0 of them in another variant than the plan's own" in result.out
-    assert "out.tuning.json: 3 measured now, 3 used" in result.out
-    assert fused(folder / "out.onnx") == ["gemm", "gemm", "layer_norm"]
+    assert "tuned: 4 fused ops stay kernels, 0 of them in another variant than the plan's own" in result.out
+    assert "out.tuning.json: 4 measured now, 4 used" in result.out
+    assert fused(folder / "out.onnx") == ["gemm", "gemm", "layer_norm", "plain_product"]
     book = measurements.read(folder / "out.tuning.json")
     assert measurements.of_model(onnx.load("out.onnx")) == book
     assert set(book[HERE]) == {w.key for w in gpu.seen}
@@ -106,7 +106,7 @@ def test_an_interrupted_tuning_goes_on_where_it_stopped(
     assert len(measurements.read(folder / "t.json")[HERE]) == 2
     monkeypatch.setattr(tuning, "on_gpu", gpu.stopwatch)
     result = facts(onnxfuse_command("optimize", "in.onnx", "out.onnx", "--tune", "--tuning", "t.json", "--json"))
-    assert result["tuning"]["measured_now"] == 1
+    assert result["tuning"]["measured_now"] == 2
 
 
 def test_a_second_tuning_adds_to_the_file(folder: Path, onnxfuse_command: Command, gpu: Gpu) -> None:

@@ -37,9 +37,13 @@ def test_the_nodes_left_alone_are_those_of_the_model(works: dict[str, Work]) -> 
         "layer_norm: Add LayerNormalization",
         "linear: Gemm Gelu",
         "linear: MatMul Add Relu",
+        "plain_product: Gemm",
+        "plain_product: MatMul",
     ]
     after_product = works["linear: Gemm Gelu"]
-    assert [n.op_type.rpartition("_")[0] for n in after_product.fused.graph.node] == ["", "Linear_AddGelu"]
+    assert [n.op_type.rpartition("_")[0] for n in after_product.fused.graph.node] == [
+        "PlainProduct_Gemm", "Linear_AddGelu",
+    ]  # fmt: skip
     assert [len(n.input) for n in after_product.plain.graph.node] == [3, 1]
 
 
@@ -65,13 +69,14 @@ def test_every_candidate_computes_what_the_nodes_do(works: dict[str, Work]) -> N
 
 
 def test_kinds_of_candidates(works: dict[str, Work]) -> None:
-    """The plan's own choice first, its variants, one split with the product outside, the nodes last."""
+    """The plan's own choice first, its variants, one split with the product by itself, the nodes last."""
     found = candidates(works["gemm: Gemm Gelu"], RULES, HERE, H200)
     kinds = [c.kind for c in found]
     assert kinds == ["fused"] * (len(found) - 2) + ["split", "alone"]
     assert not measurements.changed(found[0].tuning)
     assert len({c.tuning for c in found if c.kind == "fused"}) == len(found) - 2 > 3
-    assert [n.op_type.rpartition("_")[0] for n in found[-2].model.graph.node] == ["", "Linear_AddGelu"]
+    split = [n.op_type.rpartition("_")[0] for n in found[-2].model.graph.node]
+    assert split == ["PlainProduct_Gemm", "Linear_AddGelu"]
 
 
 def test_a_computed_factor_is_measured_against_a_kernel_before_the_product() -> None:

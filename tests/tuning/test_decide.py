@@ -38,7 +38,7 @@ def ops(model: onnx.ModelProto) -> list[str]:
     return [rules.get(n.op_type, n.op_type) for n in model.graph.node]
 
 
-STATIC = ["<gemm>", "MatMul", "<linear>", "MatMul", "<layer_norm>"]
+STATIC = ["<gemm>", "MatMul", "<linear>", "<plain_product>", "<layer_norm>"]
 
 
 def by_rule(**rules: Mapping[str, float]) -> Times:
@@ -69,15 +69,19 @@ def test_what_measures_fastest_is_made_even_where_the_rules_thought_otherwise() 
     """Cost is overruled: the long sum becomes a kernel too."""
     model = block(32)
     found = tune(model, RULES, {}, stopwatch=stopwatch(by_kind(fused=1, split=2, alone=3)))
-    assert ops(optimized(model, found)) == ["<gemm>", "<gemm>", "MatMul", "<layer_norm>"]
+    assert ops(optimized(model, found)) == ["<gemm>", "<gemm>", "<plain_product>", "<layer_norm>"]
     assert {d.verdict for d in found.decisions.decided} == {"fused"}
 
 
 def test_what_measures_slower_than_two_kernels_goes_to_the_other_rules() -> None:
-    """The product goes back to the library, and the kernel after it is measured by itself."""
+    """The product is one by itself, the library's where it is faster, and the kernel after it is measured by itself."""
     model = block(32)
     found = tune(model, RULES, {}, stopwatch=stopwatch(by_rule(gemm={"split": 9})))
-    assert ops(optimized(model, found)) == ["Gemm", "<linear>", "MatMul", "<linear>", "MatMul", "<layer_norm>"]
+    assert ops(optimized(model, found)) == [
+        "<plain_product>", "<linear>", "<plain_product>", "<linear>", "<plain_product>", "<layer_norm>",
+    ]  # fmt: skip
+    by_library = tune(model, RULES, {}, stopwatch=stopwatch(by_rule(gemm={"split": 9}, plain_product={"alone": 9})))
+    assert ops(optimized(model, by_library)) == ["Gemm", "<linear>", "MatMul", "<linear>", "MatMul", "<layer_norm>"]
     assert [m.rule for d in found.decisions.decided for m in d.measured].count("linear") == 2
 
 

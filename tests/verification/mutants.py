@@ -325,7 +325,7 @@ MUTANTS = (
     Mutant("transposed square weight",
            'm = Einsum <equation = "nij,kj->nik"> (a, w)  h = Add(m, b)  mid = Relu(h)', "square",
            own_rule=TRANSPOSED),
-    Mutant("wrong broadcast", "m = MatMul(a, w)  h = Mul(m, column)  mid = Tanh(h)", "linear",
+    Mutant("wrong broadcast", "m = MatMul(a, w)  h = Mul(m, column)  mid = Tanh(h)", "gemm",
            replaced("Mul", "t = Transpose <perm = [1,0]> (q)  r = Mul(p, t)"),
            weights={"column": np.linspace(0.5, 1.5, SIDE).reshape(SIDE, 1)}),
     Mutant("cast truncation", "m = MatMul(a, w)  h = Mul(m, four)  q = Round(h)  mid = Div(q, four)", "gemm",
