@@ -67,7 +67,8 @@ def mend(
     found = _guilty(names, "", lambda kept: wrong(again([n for n in names if n not in kept])[0]))
     if found is None:
         why = (
-            f"the optimized model would not be valid ({said}), and no rule is to blame: it is left as it came; {PLEASE}"
+            f"the optimized model would not be valid ({said}), and no rule is to blame: it is left as it came. Where "
+            f"ONNX Runtime does not run the original either, it contradicts itself; else {PLEASE}"
         )
         return Mended(original(), Report(before=report.before, notes=[why]))
     for name in found:
