@@ -5,31 +5,23 @@ rounding brings either. Inputs that are one rounding step away tell that, but an
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 from onnx import TensorProto, numpy_helper
 
 from onnxfuse.model.io import without_weights
 from onnxfuse.model.nested import nodes_of
-from onnxfuse.verification import sessions
+from onnxfuse.verification import forms
+from onnxfuse.verification.forms import Arrays
 from onnxfuse.verification.inputs import nudge
-from onnxfuse.verification.truth import FLOAT64_PARAMETERS, parameters
-
-Arrays = dict[str, npt.NDArray[Any]]
 
 
 def on_nudged_tables(
     model: onnx.ModelProto, providers: Sequence[str], cuda: Mapping[str, str]
 ) -> Callable[[Arrays], Arrays] | None:
     """Return what runs a model whose tables are nudged; None where it has none, or is too big to be there twice."""
-    moved = with_nudged_tables(model) if parameters(model) <= FLOAT64_PARAMETERS else None
-    if moved is None:
-        return None
-    session = sessions.plain(moved, providers, cuda=cuda)
-    return lambda inputs: sessions.run(session, inputs)
+    return forms.running(with_nudged_tables, model, providers, cuda)
 
 
 def with_nudged_tables(model: onnx.ModelProto) -> onnx.ModelProto | None:

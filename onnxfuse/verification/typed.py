@@ -5,16 +5,12 @@ was made of it (an Add and a LayerNormalization to one SkipLayerNormalization), 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
-import numpy.typing as npt
 import onnx
 
 from onnxfuse.model import types
-from onnxfuse.verification import sessions
-from onnxfuse.verification.truth import FLOAT64_PARAMETERS, parameters
-
-Arrays = dict[str, npt.NDArray[Any]]
+from onnxfuse.verification import forms
+from onnxfuse.verification.forms import Arrays
 
 
 def with_types(
@@ -24,11 +20,7 @@ def with_types(
 
     Raises ModelError where it cannot be opened.
     """
-    told = typed(model) if parameters(model) <= FLOAT64_PARAMETERS else None
-    if told is None:
-        return None
-    session = sessions.plain(told, providers, cuda=cuda)
-    return lambda inputs: sessions.run(session, inputs)
+    return forms.running(typed, model, providers, cuda)
 
 
 def typed(model: onnx.ModelProto) -> onnx.ModelProto | None:

@@ -87,15 +87,18 @@ class Case:
 
     def _step(self, x: np.ndarray, r: np.ndarray, h: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         x, r = (np.split(v, GATES[self.kind], axis=-1) for v in (x, r))
-        sigmoid = lambda v: 1 / (1 + np.exp(-v))  # noqa: E731
         if self.kind == "RNN":
             return np.tanh(x[0] + r[0]), c
         if self.kind == "GRU":
-            z, reset = sigmoid(x[0] + r[0]), sigmoid(x[1] + r[1])
+            z, reset = _sigmoid(x[0] + r[0]), _sigmoid(x[1] + r[1])
             return (1 - z) * np.tanh(x[2] + reset * r[2]) + z * h, c
-        i, o, f = (sigmoid(x[n] + r[n]) for n in range(3))
+        i, o, f = (_sigmoid(x[n] + r[n]) for n in range(3))
         c = f * c + i * np.tanh(x[3] + r[3])
         return o * np.tanh(c), c
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
 
 
 def within_budget(case: Case, inputs: list[np.ndarray], got: list[np.ndarray]) -> None:

@@ -1,0 +1,29 @@
+"""Other forms of the original, which tell how far rounding brings it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy.typing as npt
+import onnx
+
+from onnxfuse.verification import sessions
+from onnxfuse.verification.truth import FLOAT64_PARAMETERS, parameters
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+def running(
+    form: Callable[[onnx.ModelProto], onnx.ModelProto | None],
+    model: onnx.ModelProto,
+    providers: Sequence[str],
+    cuda: Mapping[str, str],
+) -> Callable[[Arrays], Arrays] | None:
+    """Return what runs a form of the model; None where it has none, or is too big to be there twice.
+
+    Raises ModelError where it cannot be opened.
+    """
+    made = form(model) if parameters(model) <= FLOAT64_PARAMETERS else None
+    if made is None:
+        return None
+    session = sessions.plain(made, providers, cuda=cuda)
+    return lambda inputs: sessions.run(session, inputs)
