@@ -1,6 +1,7 @@
 """The shape of the code: imports point one way, files stay small, and what is not needed is not imported."""
 
 import ast
+import importlib
 import os
 import subprocess
 import sys
@@ -152,3 +153,9 @@ def test_one_emitter_prints_what_surrounds_the_cores(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     for words in ("struct Pointers {", "struct Held", ".get(lane)", "Element element(const Held<W>", "PARAMETERS p"):
         assert words not in text, f"{words!r} is printed by kernels/emit/access.py and entry.py"
+
+
+@pytest.mark.parametrize("path", sorted((Path(__file__).parent / "gpu").glob("*.py")), ids=lambda p: p.stem)
+def test_what_a_gpu_is_needed_for_can_be_imported_without_one(path: Path) -> None:
+    """A script that a sanitizer runs is met by no other test."""
+    importlib.import_module(f"tests.gpu.{path.stem}")

@@ -1,11 +1,14 @@
 """Constants that are only masks: brought to a number that any type has, where that changes nothing.
 
 Exporters hide positions by adding float32's lowest number to scores, or choosing it, before a Softmax. The exponential
-of -10000 is 0 in every type, float64 too, so that is as good a mask; a row that is hidden as a whole is the same for
-all its positions either way.
+of -10000 is 0 in every type, float64 too, so that is as good a mask, and -30720, which rules take for
+a mask whatever the scores are, is a better one where nothing else is added to it; a row that is hidden as a
+whole is the same for all its positions either way.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 from onnx import NodeProto, TensorProto, numpy_helper
@@ -13,14 +16,18 @@ from onnx import NodeProto, TensorProto, numpy_helper
 from onnxfuse.precision.plan import FLOAT
 from onnxfuse.precision.scopes import Scope, every
 
-HIDING = 10_000.0
-"""What hides: scores may be as large, and three such masks added stay in float16."""
+HIDING = (30_720.0, 10_000.0)
+"""What hides where one addition, or none, follows: with scores of up to 2,000 added it is less than half of float16's
+range, which `suspects.HEADROOM` asks; and where there are more: scores may be as large, and three such masks added stay
+in float16. Both are numbers of float16, the first of bfloat16, too."""
 
 BEYOND = 30_000.0
 """A constant above this is one that float16 holds badly or not at all."""
 
-PASSING = frozenset({
-    "Add", "Sub", "Mul", "Where", "Expand", "Reshape", "Unsqueeze", "Squeeze", "Transpose", "Slice", "Concat", "Cast",
+ADDING = frozenset({"Add", "Sub"})
+
+PASSING = ADDING | frozenset({
+    "Mul", "Where", "Expand", "Reshape", "Unsqueeze", "Squeeze", "Transpose", "Slice", "Concat", "Cast",
     "Identity", "Tile", "Trilu", "Neg", "Min", "Max", "ScatterND", "Pad", "Gather",
 })  # fmt: skip
 """Operators through which a mask reaches the scores."""
@@ -33,17 +40,18 @@ def clamp(main: Scope) -> list[str]:
     """Bring masks beyond the range to `HIDING`, in place; return their names."""
     found = []
     for scope in every(main):
-        for name, tensor in scope.constants.items():
-            if _is_beyond(tensor) and _only_hides(scope, name):
-                tensor.CopyFrom(_clamped(tensor))
+        for name, tensor in (*scope.constants.items(), *_filled(scope)):
+            if _is_beyond(tensor) and (added := _added(scope, name)) is not None:
+                tensor.CopyFrom(_clamped(tensor, HIDING[added > 1]))
                 found.append(name)
-        for node in scope.proto.node:
-            value = next((a.t for a in node.attribute if a.name == "value"), None)
-            fills = node.op_type == "ConstantOfShape" and value is not None and _is_beyond(value)
-            if fills and value is not None and _only_hides(scope, node.output[0]):
-                value.CopyFrom(_clamped(value))
-                found.append(node.output[0])
     return found
+
+
+def _filled(scope: Scope) -> Iterator[tuple[str, TensorProto]]:
+    """Yield what is filled with one number, and that number."""
+    for node in scope.proto.node:
+        if node.op_type == "ConstantOfShape":
+            yield from ((node.output[0], a.t) for a in node.attribute if a.name == "value")
 
 
 def _is_beyond(tensor: TensorProto) -> bool:
@@ -54,30 +62,34 @@ def _is_beyond(tensor: TensorProto) -> bool:
     return bool(beyond.any() and (beyond | (x == 0)).all())
 
 
-def _clamped(tensor: TensorProto) -> TensorProto:
+def _clamped(tensor: TensorProto, hiding: float) -> TensorProto:
     x = numpy_helper.to_array(tensor)
-    return numpy_helper.from_array(np.where(np.isfinite(x), np.clip(x, -HIDING, HIDING), x), tensor.name)
+    return numpy_helper.from_array(np.where(np.isfinite(x), np.clip(x, -hiding, hiding), x), tensor.name)
 
 
-def _only_hides(scope: Scope, name: str) -> bool:
-    """Return whether all that a value reaches are Softmaxes, through what adds and chooses."""
-    waiting, seen, ended = [(scope, name)], set[str](), False
+def _added(scope: Scope, name: str) -> int | None:
+    """Return how many additions, up to 2, lie at most between a value and the Softmaxes that it hides from.
+
+    None where it reaches anything else than Softmaxes, or that not only through what adds and chooses.
+    """
+    waiting, seen, most = [(scope, name, 0)], dict[str, int](), None
     while waiting:
-        where, value = waiting.pop()
+        where, value, added = waiting.pop()
         home = where.home(value)
-        if value in seen:
+        if added <= seen.get(value, -1):
             continue
-        seen.add(value)
+        seen[value] = added
         if home is None or any(o.name == value for o in home.proto.output):
-            return False
+            return None
         for reader, node in home.readers.get(value, []):
             if _ends(node):
-                ended = True
+                most = max(added, most or 0)
             elif node.op_type in PASSING and not node.domain:
-                waiting += [(reader, o) for o in node.output if o]
+                after = min(added + (node.op_type in ADDING), 2)
+                waiting += [(reader, o, after) for o in node.output if o]
             else:
-                return False
-    return ended
+                return None
+    return most
 
 
 def _ends(node: NodeProto) -> bool:

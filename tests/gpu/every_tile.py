@@ -2,8 +2,7 @@
 
 The sanitizer's words and exit code are the verdict; racecheck likewise. Sizes that stick out of every tile, a few rows
 of a long sum; bodies without and with a staged operand, a gate, outputs that are written head by head, and left factors
-that are computed. `sm_90a`,
-`split` (its sums of several blocks) or `sm_80` behind it: that kernel alone.
+that are computed. `sm_90a`, `split` (its sums of several blocks) or `sm_80` behind it: that kernel alone.
 """
 
 import sys
@@ -13,7 +12,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from onnxfuse.kernels.launch_plan import Tile
-from onnxfuse.kernels.templates.gemm import plan as gemm
 from onnxfuse.kernels.templates.gemm import sm80, sm90
 from tests.gpu.test_gemm import COMPUTING, check, run
 from tests.kernels.ops import HALF
@@ -21,7 +19,6 @@ from tests.kernels.products import GELU, RESIDUAL, SWIGLU, prologue, table
 
 WIDE, LONG, ODD = ((500,), 520, 264), ((3,), 72, 1096), ((77,), 133, 129)
 COMPUTED = (300, 264, 264)
-SPLIT = [Tile(64, 64, 1, teams=1, split=split) for split in gemm.SPLITS]
 
 
 def hopper() -> int:
@@ -48,9 +45,9 @@ def hopper() -> int:
 def split() -> int:
     """Launch every split; return how often."""
     for text in (GELU, RESIDUAL):
-        for tile in SPLIT:
+        for tile in sm90.SPLIT:
             check(text, HALF, *LONG, tile)
-    return 2 * len(SPLIT)
+    return 2 * len(sm90.SPLIT)
 
 
 def ampere() -> int:

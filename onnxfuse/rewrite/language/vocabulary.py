@@ -148,7 +148,7 @@ TERMS: dict[str, Entry] = {
         ("value", "value"),
         "until(mask, s) == 0: what it is known to be up to the diagonal of the last two axes of s, which it has",
     ),
-    "after": Entry(_after, ("value", "value"), "after(mask, s) <= -60000: what it is known to be after that diagonal"),
+    "after": Entry(_after, ("value", "value"), "after(mask, s) <= -30000: what it is known to be after that diagonal"),
 }
 """What a comparison can ask: the meaning returns None where the model does not tell."""
 
@@ -160,7 +160,7 @@ FORMERLY = {
     "channels": "size(m) == 1 or size(m) == dim(m, 1 - rank(c)) == dim(c, 1)",
     "extents": "value(kernel) == shape(w)[2:]",
     "lowest": "value(c) == -inf",
-    "causal": "until(mask, s) == 0 and after(mask, s) <= -59000",
+    "causal": "until(mask, s) == 0 and after(mask, s) <= -30000",
     "lower": "until(keep, s) == 1 and after(keep, s) == 0",
     "upper": "until(hide, s) == 0 and after(hide, s) == 1",
     "zeros": "everywhere(mask) == 0",
