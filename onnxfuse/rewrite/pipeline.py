@@ -36,6 +36,8 @@ from onnxfuse.rewrite.report import Report
 from onnxfuse.rewrite.simplify.constant_shapes import fix_targets
 from onnxfuse.rewrite.simplify.cut_products import cut_products
 from onnxfuse.rewrite.simplify.join_tables import join_tables
+from onnxfuse.rewrite.simplify.known_flow import flatten_known_flow
+from onnxfuse.rewrite.simplify.known_sequences import take_known_elements
 from onnxfuse.rewrite.simplify.late_views import late_views
 from onnxfuse.rewrite.simplify.merged_batches import unmerge_batches
 from onnxfuse.rewrite.simplify.numbers_on_gpu import numbers_on_gpu
@@ -69,6 +71,10 @@ STEPS = (
     Step("inputs_in_order", "normalize", "What ONNX Runtime takes is written as ONNX's own tools take it: nodes in "
          "order, domains imported, foreign functions inlined.", normalize.normalize),
     Step("drop_identities", "rewrite", "What reads an Identity reads what it passes on.", drop_identities),
+    Step("flatten_known_flow", "rewrite", "The branch that an If is known to take, and the few known trips of a Loop, "
+         "stand in its place.", flatten_known_flow),
+    Step("take_known_elements", "rewrite", "What is taken from a sequence by a known position is read where it was put "
+         "in.", take_known_elements),
     Step("merge_transposes", "rewrite", "A Transpose of a Transpose is one, or none.", merge_transposes),
     Step("keep_single_axes", "rewrite", "Axes of extent 1 that are taken out and put in again stay.", keep_single_axes),
     Step("fold_constants", "rewrite", "What depends on constants alone is computed once, unless that would make the "

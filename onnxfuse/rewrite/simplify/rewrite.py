@@ -78,9 +78,10 @@ def rewrite(
     near: dict[tuple[str, Node], Near] = {}
     asked = False
     for turn in range(MAX_ROUNDS):
-        changed = False
+        changed, small = False, len(graph.nodes)
         for act in simplify:
             changed |= act(graph)
+        most += max(len(graph.nodes) - small, 0)  # what stood in a body is no growth of the rules'
         # What only a target read that is a constant now would keep rules from what it asked for its shape.
         changed |= bool(graph.remove_dead())
         if asked and not changed:  # the rules have said all that they have to say of this graph
