@@ -35,7 +35,7 @@ WEIGHED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 FEW = 64
 """Elements. Constants up to this size are one where their numbers are: axes, targets of Reshape, scalars."""
 
-_Home = tuple[str, int]
+Home = tuple[str, int]
 """A value, and the axis along which it has an extent."""
 
 
@@ -84,13 +84,7 @@ def fold_constants(graph: Graph) -> bool:
 
 def share_extents(graph: Graph) -> bool:
     """Let `Shape(x)[i]` read the first value that has this extent, or be a constant where the extent is known."""
-    homes: dict[str, _Home] = {}
-    # Of the values on the way only those that are asked already: fusing changes which value is the first of a size.
-    asked = [o for n in graph.nodes for o in n.outputs if any(r.op == "Shape" for r in graph.readers(o))]
-    for value in (*sorted(graph.inputs), *asked):
-        for axis, extent in enumerate(graph.type(value).shape or ()):
-            if isinstance(extent, str) and "*" not in extent:
-                homes.setdefault(extent, (value, axis))
+    homes = homes_of(graph)
     changed = False
     for node in list(graph.nodes):
         wanted = _extents(graph, node) if node.order >= 0 and not graph.is_output(node.outputs[0]) else None
@@ -112,7 +106,19 @@ def share_extents(graph: Graph) -> bool:
     return changed
 
 
-def _elsewhere(graph: Graph, node: Node, source: str, home: _Home) -> bool:
+def homes_of(graph: Graph) -> dict[str, Home]:
+    """Return the first value that has an extent, by its name: of the inputs, and of those asked for their shape."""
+    homes: dict[str, Home] = {}
+    # Of the values on the way only those that are asked already: fusing changes which value is the first of a size.
+    asked = [o for n in graph.nodes for o in n.outputs if any(r.op == "Shape" for r in graph.readers(o))]
+    for value in (*sorted(graph.inputs), *asked):
+        for axis, extent in enumerate(graph.type(value).shape or ()):
+            if isinstance(extent, str) and "*" not in extent:
+                homes.setdefault(extent, (value, axis))
+    return homes
+
+
+def _elsewhere(graph: Graph, node: Node, source: str, home: Home) -> bool:
     """Return whether `home` is another value than `source`, and there before `node`."""
     producer = graph.producer(home[0])
     return home[0] != source and (producer is None or producer.order < node.order)
@@ -152,7 +158,7 @@ def _extents(graph: Graph, node: Node) -> tuple[str, list[int], bool] | None:
     return source, list(range(rank))[numbers[0][0] : numbers[1][0] : step], True
 
 
-def _read_at_home(graph: Graph, node: Node, places: Sequence[int | _Home], whole: bool) -> None:
+def _read_at_home(graph: Graph, node: Node, places: Sequence[int | Home], whole: bool) -> None:
     """Put the extents at `places` in the place of `node`: a vector of them, or one alone."""
     output = node.outputs[0]
     parts = [output] if len(places) == 1 else [graph.fresh(f"{output}.{i}") for i in range(len(places))]

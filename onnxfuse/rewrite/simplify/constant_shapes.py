@@ -2,6 +2,8 @@
 
 Exporters write the target of a Reshape as a Concat of extents that they ask for on the way. Where each extent of the
 result is a number, or that of the operand at the same axis, the target is a constant: 0 stands for the operand's own.
+What torch writes for `expand` chooses between an extent and 1 by whether it was asked for -1; where each extent is
+known by name, it is read from the first value that has it, and nothing is chosen.
 `allowzero`, which torch's exporter of today writes on every Reshape, is for targets with an extent of no elements:
 without one it says nothing, and is left out, so that a Reshape is the same whoever wrote it.
 """
@@ -12,6 +14,7 @@ import numpy as np
 import onnx
 
 from onnxfuse.model.attributes import set_attribute
+from onnxfuse.model.fold import homes_of
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import Dim, factors, whole
 
@@ -30,6 +33,7 @@ def fix_targets(graph: Graph) -> bool:
             continue
         target = TARGETS[node.op](source, result)
         if target is None:
+            changed |= node.op == "Expand" and _read_at_homes(graph, node, source, result)
             continue
         name = graph.fresh(f"{node.outputs[0]}.target")
         graph.add_constant(name, np.asarray(target, np.int64))
@@ -97,6 +101,56 @@ def _expand(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> list[int] | Non
     ]
     known = [n for n in target if n is not None]
     return known if len(known) == len(target) else None
+
+
+def _read_at_homes(graph: Graph, node: Node, source: tuple[Dim, ...], result: tuple[Dim, ...]) -> bool:
+    """Let an Expand whose target is chosen on the way read each extent at its home; return whether it can."""
+    homes, own = homes_of(graph), (1,) * (len(result) - len(source)) + source
+    places = [
+        n if isinstance(n, int) else 1 if n is not None and n == o else homes.get(str(n))
+        for n, o in zip(result, own, strict=True)
+    ]  # fmt: skip
+    known = [p for p in places if p is not None]
+    if len(known) < len(places) or not _is_chosen(graph, node.inputs[1]):
+        return False
+    if not all(isinstance(p, int) or _is_before(graph, p[0], node) for p in known):
+        return False
+    new, parts = list[onnx.NodeProto](), list[str]()
+    for axis, place in enumerate(known):
+        parts.append(graph.fresh(f"{node.outputs[0]}.extent_{axis}"))
+        if isinstance(place, int):
+            graph.add_constant(parts[-1], np.asarray([place], np.int64))
+            continue
+        number, shape = (graph.fresh(f"{parts[-1]}.{what}") for what in ("axis", "shape"))
+        graph.add_constant(number, np.asarray([place[1]], np.int64))
+        new.append(onnx.helper.make_node("Shape", [place[0]], [shape]))
+        new.append(onnx.helper.make_node("Gather", [shape, number], [parts[-1]], axis=0))
+    target = graph.fresh(f"{node.outputs[0]}.target")
+    new.append(onnx.helper.make_node("Concat", parts, [target], axis=0))
+    expand = onnx.NodeProto()
+    expand.CopyFrom(node.proto)
+    expand.input[1] = target
+    graph.replace([node], [Node(n) for n in (*new, expand)])
+    return True
+
+
+def _is_chosen(graph: Graph, target: str) -> bool:
+    """Return whether a Where is among what computes a target."""
+    waiting, seen = [target], set[str]()
+    while waiting:
+        node = graph.producer(waiting.pop())
+        if node is None or node.op == "Shape" or node.name in seen:
+            continue
+        if node.op == "Where":
+            return True
+        seen.add(node.name)
+        waiting += [v for v in node.inputs if v]
+    return False
+
+
+def _is_before(graph: Graph, value: str, node: Node) -> bool:
+    producer = graph.producer(value)
+    return producer is None or producer.order < node.order
 
 
 TARGETS = {"Reshape": reshaped, "Expand": _expand}
