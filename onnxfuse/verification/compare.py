@@ -2,7 +2,8 @@
 
 import tempfile
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,12 @@ from onnxfuse.verification.branches import only_in_bodies
 from onnxfuse.verification.class_outputs import class_outputs
 from onnxfuse.verification.comparison import Comparison, Judging
 from onnxfuse.verification.contracted import verified
+from onnxfuse.verification.forms import Arrays
 from onnxfuse.verification.inputs import Case, InputSpec, Shapes, input_specs
 from onnxfuse.verification.interface import interface_problems
 from onnxfuse.verification.launched import kernel_rows, launch_problems
 from onnxfuse.verification.limits import EVALUATIONS, Limits, gigabytes, peak
+from onnxfuse.verification.nudged import on_nudged_tables, on_nudged_weights
 from onnxfuse.verification.planning import (
     SEARCHING,
     Progress,
@@ -39,7 +42,6 @@ from onnxfuse.verification.precision import is_narrower
 from onnxfuse.verification.report import CaseRow, OutputRow, Report, none_ran
 from onnxfuse.verification.rounding import rounding_behind
 from onnxfuse.verification.sessions import Source
-from onnxfuse.verification.tables import on_nudged_tables
 from onnxfuse.verification.truth import Choice, as_half, as_tf32, float32_truth, parameters, truth_of
 from onnxfuse.verification.typed import with_types
 from onnxfuse.verification.wide import Wide, step_of_half
@@ -129,7 +131,7 @@ def compare(
             comparison = Comparison(
                 plain, twin, session, oracle, lambda why: float32_truth(load(original, "original"), why),
                 lambda: on_nudged_tables(load(original, "original"), providers, cuda), judging, rounded, scores,
-                limits, needs, wide, why_not_wide, lambda: with_types(load(original, "original"), providers, cuda),
+                limits, needs, wide, why_not_wide, lambda: _forms(load(original, "original"), providers, cuda),
                 on_cpu if elsewhere is None and sessions.CUDA in providers else None,
             )  # fmt: skip
             report = _run(
@@ -270,6 +272,18 @@ def _doubted(rows: Sequence[OutputRow]) -> set[int]:
     """Return the cases in which an output is out of its budget, none where one is beyond any doubt."""
     wrong = [r for r in rows if r.tolerance is None and r.measure.fault]
     return set() if any(r.measure.severity > NO_LUCK for r in wrong) else {r.case for r in wrong}
+
+
+def _forms(
+    model: onnx.ModelProto, providers: Sequence[str], cuda: Mapping[str, str]
+) -> list[Callable[[Arrays], Arrays]]:
+    """Return what runs other forms of the original; one that cannot be opened is a run less."""
+    found = []
+    with suppress(ModelError):
+        found += [run for run in [with_types(model, providers, cuda)] if run is not None]
+    with suppress(ModelError):
+        found += on_nudged_weights(model, providers, cuda)
+    return found
 
 
 def load(source: Source, name: str) -> onnx.ModelProto:

@@ -1,7 +1,7 @@
 """The cases of a verification, one after another: each output beside the truth and the original's own error."""
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -17,6 +17,7 @@ from onnxfuse.verification import budget, sessions
 from onnxfuse.verification.inputs import Case, nudge
 from onnxfuse.verification.limits import Limits, at_most, gigabytes
 from onnxfuse.verification.measured import Measure
+from onnxfuse.verification.nudged import NUDGES
 from onnxfuse.verification.planning import Progress, shape_key, shapes_text
 from onnxfuse.verification.reference import OutOfTime
 from onnxfuse.verification.report import LEFT_OUT, CaseRow, OutputRow
@@ -32,9 +33,6 @@ FUSED_FAILS = "the fused model fails"
 
 FEW_ELEMENTS = 256
 """An output of fewer elements can be right by luck: the original is run on nudged inputs too."""
-NUDGES = 8
-"""Such runs per case: the chance that all nine errors are below half of the fused model's is below 1 in 100."""
-
 NUDGED_ELEMENTS = 1 << 22
 """Outputs of up to so many elements are run on nudged inputs in doubtful cases: eight copies of 16 MB."""
 
@@ -81,12 +79,12 @@ class Comparison:
         needs: Mapping[tuple[tuple[str, tuple[int, ...]], ...], int],
         wide: Wide | None,
         why_not_wide: str,
-        with_types: Callable[[], Callable[[Arrays], Arrays] | None],
+        forms: Callable[[], Sequence[Callable[[Arrays], Arrays]]],
         on_cpu: Callable[[], Any] | None = None,
     ) -> None:
         self.plain, self.twin, self.session, self.truth = plain, twin, session, truth
-        self.on_cpu, self._open_typed = on_cpu, with_types
-        self._typed: Callable[[Arrays], Arrays] | None = None
+        self.on_cpu, self._open_forms = on_cpu, forms
+        self._forms: Sequence[Callable[[Arrays], Arrays]] = ()
         self._open_tables = on_nudged_tables
         self.in_float32, self.judging, self.rounded, self.scores = in_float32, judging, rounded, scores
         self.careful = False
@@ -102,13 +100,12 @@ class Comparison:
         """Seconds of the case that took most, by the truth at hand."""
 
     def look_again(self) -> None:
-        """Take as much time again, and run the original with its types written in, too, from here on.
+        """Take as much time again, and run the other forms of the original, too, from here on.
 
         A verdict of wrong is worth that.
         """
         self.limits = self.limits.anew()
-        with suppress(ModelError):  # without it there is one run less
-            self._typed = self._open_typed()
+        self._forms = self._open_forms()
 
     def be_careful(self) -> None:
         """Take what comes as doubtful.
@@ -129,15 +126,14 @@ class Comparison:
         except sessions.ORT_ERRORS:
             return {}  # what runs on one provider need not run on the other: this one has no error of its own there
 
-    def _by_types(self, inputs: Arrays, truth: Arrays) -> Mapping[str, Any]:
-        """Return what the original gives with its types written in, but for what is no rounding of the truth."""
-        if self._typed is None:
-            return {}
-        try:
-            values = self._typed(inputs)
-        except sessions.ORT_ERRORS:
-            return {}
-        return {name: x for name, x in values.items() if not budget.apart(x, truth[name])}
+    def _by_forms(self, inputs: Arrays, expected: Arrays, truth: Arrays) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+        """Yield what other forms of the original give, by output, but for what is no rounding where the original is."""
+        sound = {name for name, x in expected.items() if not budget.apart(x, truth[name])}
+        for form in self._forms:
+            with suppress(*sessions.ORT_ERRORS):  # without it there is one run less
+                for name, x in form(inputs).items():
+                    if name not in sound or not budget.apart(x, truth[name]):
+                        yield name, x
 
     def run_all(self, plan: Sequence[Case], progress: Progress) -> None:
         """Run the cases one after another."""
@@ -229,7 +225,7 @@ class Comparison:
                 siblings.setdefault(name, []).extend(values)
         for name, value in self._by_twin(inputs).items():
             siblings.setdefault(name, []).append(value)
-        for name, value in self._by_types(inputs, truth).items():
+        for name, value in self._by_forms(inputs, expected, truth):
             siblings.setdefault(name, []).append(value)
         for name, value in (self.rounded(inputs) if self.rounded is not None else {}).items():
             dtype = expected[name].dtype

@@ -5,7 +5,10 @@ from typing import Any
 
 import numpy.typing as npt
 import onnx
+from onnx import TensorProto
 
+from onnxfuse.model.io import without_weights
+from onnxfuse.model.nested import nodes_of
 from onnxfuse.verification import sessions
 from onnxfuse.verification.truth import FLOAT64_PARAMETERS, parameters
 
@@ -27,3 +30,13 @@ def running(
         return None
     session = sessions.plain(made, providers, cuda=cuda)
     return lambda inputs: sessions.run(session, inputs)
+
+
+def with_weights(model: onnx.ModelProto, weight: Callable[[str, TensorProto], TensorProto]) -> onnx.ModelProto:
+    """Return a copy in which `weight(name, tensor)` stands for each initializer and each tensor of a Constant node."""
+    copy = without_weights(model, lambda tensor: weight(tensor.name, tensor))
+    for node in nodes_of(copy.graph):
+        for attribute in node.attribute:
+            if node.op_type == "Constant" and attribute.HasField("t"):
+                attribute.t.CopyFrom(weight(node.output[0], attribute.t))
+    return copy

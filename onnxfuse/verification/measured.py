@@ -84,7 +84,7 @@ class Measure:
             return self.broken
         if self.error > self.budget:
             return f"error {self.error:.3g}, allowed {self.budget:.3g}"
-        if self.typical > self.typical_budget:
+        if self.typical > self.typical_budget and not self.blunt:
             return f"typical error {self.typical:.3g} rounding steps, allowed {self.typical_budget:.3g}"
         return ""
 
@@ -94,7 +94,7 @@ class Measure:
         if self.broken:
             return float("inf")
         largest = self.error / self.budget if self.budget else float(self.error > 0)
-        return max(largest, self.typical / self.typical_budget)
+        return max(largest, 0.0 if self.blunt else self.typical / self.typical_budget)
 
 
 NOTHING = Measure(0, 0, Difference(), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, (), 0.0, 0.0, 0.0)

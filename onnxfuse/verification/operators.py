@@ -254,6 +254,16 @@ class GatherElements(Operator):
         return (x[_places(x, indices, axis)],)
 
 
+class OneHot(Operator):
+    """The second of `values` at each index of a new axis, the first elsewhere; onnx's own takes no depth of rank 1."""
+
+    def _run(self, indices: Array, depth: Array, values: Array, axis: int = -1) -> tuple[Array]:
+        count = int(np.asarray(depth).item())
+        places = np.expand_dims(np.where(indices < 0, indices + count, indices), axis)
+        numbers = np.arange(count).reshape([-1 if a == axis % places.ndim else 1 for a in range(places.ndim)])
+        return (np.where(numbers == places, values[1], values[0]).astype(values.dtype),)
+
+
 class Scatter(Operator):
     """`x` with `updates` at `indices` along an axis: ScatterElements as opsets 9 and 10 call it."""
 
@@ -355,6 +365,6 @@ ONNX_ROI_ALIGN: Any = OnnxRoiAlign._run
 
 OPERATORS: tuple[type[OpRun], ...] = (
     Erf, Sigmoid, HardSwish, Softsign, Mean, Softmax, LogSoftmax, Hardmax, LpNormalization, MeanVarianceNormalization,
-    BatchNormalization, GroupNormalization, LRN, GlobalMaxPool, GlobalLpPool, Pad, GatherElements, Scatter,
-    DequantizeLinear, RoiAlign, NonMaxSuppression,
+    BatchNormalization, GroupNormalization, LRN, GlobalMaxPool, GlobalLpPool, Pad, GatherElements, OneHot,
+    Scatter, DequantizeLinear, RoiAlign, NonMaxSuppression,
 )  # fmt: skip

@@ -21,10 +21,10 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from onnxfuse.model.counted import counted
-from onnxfuse.model.io import without_weights
 from onnxfuse.model.nested import nodes_of
 from onnxfuse.verification.budget import rounding_step
 from onnxfuse.verification.floats import float_type
+from onnxfuse.verification.forms import with_weights
 from onnxfuse.verification.precision import NARROWER
 from onnxfuse.verification.truth import in_float32
 
@@ -119,7 +119,7 @@ def with_moved_weights(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
     """
     rng = np.random.default_rng(seed)
 
-    def moved(tensor: TensorProto) -> TensorProto:
+    def moved(_: str, tensor: TensorProto) -> TensorProto:
         if tensor.data_type not in NARROWER[TensorProto.FLOAT]:
             return tensor
         array = numpy_helper.to_array(tensor)
@@ -128,12 +128,7 @@ def with_moved_weights(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
         step = rounding_step(np.where(free, exact, 1.0), array.dtype) * rng.uniform(-0.5, 0.5, exact.shape)
         return numpy_helper.from_array((exact + np.where(free, step, 0.0)).astype(np.float32), tensor.name)
 
-    copy = without_weights(model, moved)
-    for node in nodes_of(copy.graph):
-        for attribute in node.attribute:
-            if node.op_type == "Constant" and attribute.HasField("t"):
-                attribute.t.CopyFrom(moved(attribute.t))
-    return copy
+    return with_weights(model, moved)
 
 
 def _weights(model: onnx.ModelProto) -> set[tuple[int, int, int]]:

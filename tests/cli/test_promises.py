@@ -17,8 +17,8 @@ from tests.rewrite.small import assert_same_numbers
 WEIGHT = ",".join(str(i % 13 - 6) for i in range(64))
 
 TWO_PRODUCTS = """<ir_version: 8, opset_import: ["" : 17]>
-g (float[N,16,8] x) => (float[N,16,8] y)
-<float[8,8] v = {WEIGHT}, float[8,8] w = {WEIGHT}, int64 n = {2}, bool c = {1}> {
+g (float[N,16,8] x, int64 n) => (float[N,16,8] y)
+<float[8,8] v = {WEIGHT}, float[8,8] w = {WEIGHT}, bool c = {1}> {
   m = MatMul (x, v)
   a = Relu (m)
   p = MatMul (a, w)

@@ -153,6 +153,7 @@ MOVING = [
     of("Compress", n(3, 4), np.array([True, False, True, True, False]), since=9),
     of("NonZero", np.array([[1.0, 0], [2, 3]])),
     *(of("OneHot", i(0, 2, -1), np.array(4), np.array([0.5, 2.0]), axis=axis, since=9) for axis in (-1, 0)),
+    of("OneHot", RNG.integers(-4, 6, (2, 3)), np.array([5]), np.array([0.5, 2.0]), axis=1, since=9),
     of("CumSum", n(3, 4), np.array(1)),
     *(of("CumSum", n(3, 4), np.array(-1), exclusive=e, reverse=r) for e in (0, 1) for r in (0, 1)),
     of("GatherElements", n(3, 4), RNG.integers(-3, 3, (2, 4)), axis=0),

@@ -66,7 +66,7 @@ def saves(graph: Graph, nodes: Sequence[Node], rule: str, template: str) -> str 
     alone = [_alone(graph, n) for n in nodes]
     if cost + LAUNCH < sum(alone):
         return None
-    return f"in one kernel it costs {_megabytes(cost + LAUNCH)} of traffic, node by node {_megabytes(sum(alone))}"
+    return _compared(graph, nodes, ("in one kernel", cost + LAUNCH), ("node by node", sum(alone)))
 
 
 def _trim(graph: Graph, region: Region) -> None:
@@ -144,7 +144,7 @@ def _joined(graph: Graph, region: Region, node: Node, host: frozenset[str], rule
         return with_it
     apart = cost + _alone(graph, node)
     if with_it > apart:
-        return f"in the kernel it costs {_megabytes(with_it)} of traffic, apart {_megabytes(apart)}"
+        return _compared(graph, list(together), ("in the kernel", with_it), ("apart", apart))
     return with_it
 
 
@@ -212,5 +212,9 @@ def _product(name: str | None, open_: int) -> int:
     return found if found < 2**62 else open_  # a name of thousands of factors is as open as any
 
 
-def _megabytes(count: float) -> str:
-    return f"{count / 1e6:.1f} MB"
+def _compared(graph: Graph, nodes: Sequence[Node], dearer: tuple[str, float], cheaper: tuple[str, float]) -> str:
+    """Return in words what two ways to compute `nodes` cost: where, and bytes of traffic."""
+    (one, much), (other, less) = dearer, cheaper
+    values = (graph.type(v).shape or () for n in nodes for v in (*n.reads, *n.outputs) if v)
+    taken = f", open extents taken for {SAMPLE}" if any(not isinstance(d, int) for s in values for d in s) else ""
+    return f"{one} it costs {much / 1e6:.1f} MB of traffic, {other} {less / 1e6:.1f} MB{taken}"

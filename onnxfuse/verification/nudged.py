@@ -1,0 +1,77 @@
+"""The original with its weights one rounding step away: how far rounding brings it, where its inputs do not tell.
+
+An index has no rounding, so where the inputs are whole numbers the rows that they look up are moved instead: a truth of
+the output's own type rounds as the original does, node by node, and that they agree says nothing of how far rounding
+brings either. And where what is added to the inputs outweighs them, to move them moves nothing: all elements of the
+output are one number then, whose error is luck (a text detector that sees no text: the sigmoid of its last bias).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+
+import onnx
+from onnx import TensorProto, numpy_helper
+
+from onnxfuse.model.nested import nodes_of
+from onnxfuse.verification import forms
+from onnxfuse.verification.forms import Arrays, with_weights
+from onnxfuse.verification.inputs import nudge
+from onnxfuse.verification.truth import parameters
+
+NUDGES = 8
+"""Times that the original is run anew for one case: the chance that all nine errors are below half of the fused model's
+is below 1 in 100."""
+HELD = 200_000_000
+"""Weights that are there at once, in originals with nudged ones; of a larger model there is one."""
+WHOLE = (TensorProto.FLOAT, TensorProto.DOUBLE)
+"""Types one rounding step of which is what computing with them rounds, too. What a step of a half type does, its
+comparison in float32 tells (`wide`)."""
+
+
+def on_nudged_tables(
+    model: onnx.ModelProto, providers: Sequence[str], cuda: Mapping[str, str]
+) -> Callable[[Arrays], Arrays] | None:
+    """Return what runs a model whose tables are nudged; None where it has none, or is too big to be there twice."""
+    return forms.running(with_nudged_tables, model, providers, cuda)
+
+
+def on_nudged_weights(
+    model: onnx.ModelProto, providers: Sequence[str], cuda: Mapping[str, str]
+) -> Iterator[Callable[[Arrays], Arrays]]:
+    """Yield what runs a model whose weights are nudged, each time otherwise; nothing where it has none.
+
+    Raises ModelError where it cannot be opened.
+    """
+    for seed in range(min(NUDGES, max(1, HELD // max(1, parameters(model))))):
+        run = forms.running(partial(with_nudged_weights, seed=seed), model, providers, cuda)
+        if run is not None:
+            yield run
+
+
+def with_nudged_tables(model: onnx.ModelProto) -> onnx.ModelProto | None:
+    """Return a copy whose float tables, of which Gathers take rows, are moved by one rounding step; None without."""
+    tables = {node.input[0] for node in nodes_of(model.graph) if node.op_type == "Gather" and not node.domain}
+    return _nudged(model, lambda name, _: name in tables, 0)
+
+
+def with_nudged_weights(model: onnx.ModelProto, seed: int) -> onnx.ModelProto | None:
+    """Return a copy whose matrices and filters in float32 and wider are moved by one rounding step; None without.
+
+    What has one axis stays: scales of a Resize and bounds are meant as they are.
+    """
+    return _nudged(model, lambda _, tensor: tensor.data_type in WHOLE, seed)
+
+
+def _nudged(model: onnx.ModelProto, chosen: Callable[[str, TensorProto], bool], seed: int) -> onnx.ModelProto | None:
+    found: list[str] = []
+
+    def moved(name: str, tensor: TensorProto) -> TensorProto:
+        wanted = len(tensor.dims) > 1 and chosen(name, tensor)
+        nudged = nudge({name: numpy_helper.to_array(tensor)}, seed + len(found)) if wanted else None
+        if nudged is None:
+            return tensor
+        found.append(name)
+        return numpy_helper.from_array(nudged[name], tensor.name)
+
+    copy = with_weights(model, moved)
+    return copy if found else None
