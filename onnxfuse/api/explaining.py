@@ -206,7 +206,7 @@ def _explain(model: Model, options: Options, at: Sequence[str], progress: Progre
     rules = options.chosen()
     origin = Origin(plain(model), options.strict_fp32)
     ours = origin.fresh()
-    origin, done = converted(ours, origin, options, progress)
+    origin, done = converted(ours, origin, options, rules, progress)
     inside = places.held(ours, {r.name for r in pack.select(options.rules)})
     asked = options.tuning
     found = tuning.carried(ours, rules, progress) if asked is None else tuning.find(ours, asked, rules, progress)

@@ -1,14 +1,17 @@
 """Lower precision on the way of a model: converted before it is fused, and told afterwards."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from onnx import ModelProto
 
-from onnxfuse.api.options import Options, Progress
+from onnxfuse.api.options import Options, Progress, silent
 from onnxfuse.api.source import Origin, copied
+from onnxfuse.api.way import Way
 from onnxfuse.model import lowered
 from onnxfuse.model.lowered import Lowered
 from onnxfuse.model.normalize import normalize
+from onnxfuse.rewrite.language.rule_file import Rule
 from onnxfuse.rewrite.unfuse import unfuse
 
 if TYPE_CHECKING:
@@ -30,8 +33,12 @@ def lowering(
     return Lowering(precision, tuple(inputs), tolerance, io or "float32", seconds or SECONDS, tuple(keep_fp32))
 
 
-def converted(model: ModelProto, origin: Origin, options: Options, progress: Progress) -> tuple[Origin, Lowered | None]:
+def converted(
+    model: ModelProto, origin: Origin, options: Options, rules: Sequence[Rule], progress: Progress
+) -> tuple[Origin, Lowered | None]:
     """Convert `model`, fresh from `origin`, as the options ask; return where it comes from now, and how it says it is.
+
+    What the rules make of it holds the contract.
 
     Raises ModelError where the contract does not hold, UsageError.
     """
@@ -39,8 +46,14 @@ def converted(model: ModelProto, origin: Origin, options: Options, progress: Pro
         return origin, lowered.read(model)
     from onnxfuse.precision import convert
 
+    def finished(made: ModelProto) -> ModelProto:
+        at = Origin(copied(made), origin.strict_fp32)
+        fresh = at.fresh()
+        Way(at).run(fresh, rules, silent)
+        return fresh
+
     with origin.named():
         normalize(model, freeze=options.freeze_initializers)
         unfuse(model)
-        done = convert(model, options.precision, progress)
+        done = convert(model, options.precision, progress, finished)
     return Origin(copied(model), origin.strict_fp32), done

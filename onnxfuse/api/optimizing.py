@@ -165,7 +165,7 @@ def _optimize(model: Model, options: Options, progress: Progress) -> Optimized:
     came = copied(first) if options.keep else None
     made = Optimized(first, Report(), options, came=came, apart=_apart(origin.source))
     exported = pipeline.count_ops(first)
-    origin, done = converted(first, origin, options, progress)
+    origin, done = converted(first, origin, options, rules, progress)
     made = replace(made, lowered=done)
     if options.tuning is not None:
         made = replace(made, tuned=tuning.find(first, options.tuning, rules, progress))

@@ -42,6 +42,9 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 SECONDS = 300.0
 """For measuring, and as much again for trying what may be converted."""
 
+ROUNDS = 5
+"""Times that a choice is made, each time with less room, until what is made of it holds the contract."""
+
 NOTHING = 1e-9
 """A difference of this share of an output is none: float64 has six digits more."""
 
@@ -72,11 +75,16 @@ class Lowering:
             raise UsageError(f"tolerance is {self.tolerance:g}, expected a share above 0 and below 1", "Such as 0.01.")
 
 
-def convert(model: ModelProto, asked: Lowering, progress: Progress = lambda _: None) -> Lowered:
+def convert(
+    model: ModelProto,
+    asked: Lowering,
+    progress: Progress = lambda _: None,
+    finished: Callable[[ModelProto], ModelProto] = lambda made: made,
+) -> Lowered:
     """Convert a normalized model without fused ops, in place; return what was done, which the model says from now on.
 
-    Raises ModelError, which names the output, where no choice holds the contract; UsageError where the model runs on
-    none of the made-up inputs.
+    What `finished` makes of the converted model, which rounds otherwise, holds the contract, too. Raises ModelError,
+    which names the output, where no choice does; UsageError where the model runs on none of the made-up inputs.
     """
     known = lowered.read(model)
     if known is not None:
@@ -95,9 +103,16 @@ def convert(model: ModelProto, asked: Lowering, progress: Progress = lambda _: N
     until = max(began, time.perf_counter()) + asked.seconds
     trial = Trial(model, low, tolerance, feeds, seen.outputs, until, progress)
     named = {name: why for name, why in wanted.items() if places[name].types}
-    choice = choose(trial, places, seen.met, named, mixed=asked.precision == "mixed")
-    _require(choice, places, tolerance, asked, cut=trial.cut)
+    for _ in range(ROUNDS):
+        choice = choose(trial, places, seen.met, named, mixed=asked.precision == "mixed")
+        _require(choice, places, tolerance, asked, cut=trial.cut)
+        whole = trial.whole(finished(trial.converted(choice.kept)[0]))
+        if whole.ok or trial.over:
+            break
+        trial.stricter(whole)
     made, doubled = trial.converted(choice.kept, TYPES[asked.io])
+    choice = replace(choice, tried=max(choice.tried, whole, key=lambda tried: tried.judged.severity))
+    _require(choice, places, tolerance, asked, cut=trial.cut)
     facts = Lowered(
         precision=asked.precision,
         tolerance=tolerance,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +20,9 @@ from onnxfuse.precision import numbers
 from onnxfuse.precision.plan import FLOAT, converted, opsets_of, places
 from onnxfuse.precision.scopes import scopes_of
 from onnxfuse.precision.write import Writer
+from onnxfuse.verification import sessions
 from onnxfuse.verification.class_outputs import class_outputs
+from onnxfuse.verification.contracted import lower_run
 from onnxfuse.verification.lower_precision import Judged, judge
 from onnxfuse.verification.truth import as_half, in_float32
 
@@ -27,6 +31,11 @@ Array = npt.NDArray[Any]
 Arrays = Mapping[str, Array]
 Kinds = dict[str, int]
 """The types of nodes that do not have the low one, by first output."""
+
+LESS = 0.8
+"""Of the share with which what was made of a choice would have held, as far as one can tell: roundings are luck."""
+BROKEN = 8.0
+"""What is taken for the severity of an output that is no number."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,8 @@ class Trial:
     scores: frozenset[str] = frozenset()
     inferred: ModelProto = field(default_factory=ModelProto)
     """The types of the model's values."""
+    share: float = 1.0
+    """Of the tolerance, which choices are held to: less where what was made of one did not hold it."""
 
     def __post_init__(self) -> None:
         """Run the original once on each case."""
@@ -95,18 +106,32 @@ class Trial:
             return self.known[key]
         self.count += 1
         self.progress(f"try {self.count}: {counted(kept, 'node')} kept")
-        run = as_half(self.converted(kept)[0])
+        self.known[key] = self._worst(as_half(self.converted(kept)[0]), self.share * self.tolerance)
+        return self.known[key]
+
+    def whole(self, made: ModelProto) -> Tried:
+        """Return the worst output of what was made of the converted model, as ONNX Runtime runs it on the CPU."""
+        self.progress("the whole")
+        with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
+            run, _ = lower_run(made, [sessions.CPU], folder)
+            return self._worst(run, self.tolerance)
+
+    def stricter(self, tried: Tried) -> None:
+        """Hold choices to less of the tolerance from here on: to as much less as this one was beyond it."""
+        self.share *= LESS / tried.judged.severity if math.isfinite(tried.judged.severity) else LESS / BROKEN
+        self.known.clear()
+
+    def _worst(self, run: Callable[[dict[str, Array]], Arrays], tolerance: float) -> Tried:
         tiny = numbers.facts(self.low).tiny
         worst: Tried | None = None
         for feed, truth, own in zip(self.feeds, self.truth, self.own, strict=False):
             with np.errstate(all="ignore"):
                 got = run(dict(feed))
             for name, x in got.items():
-                judged = judge(x, own[name], truth[name], self.tolerance, tiny=tiny, scores=name in self.scores)
+                judged = judge(x, own[name], truth[name], tolerance, tiny=tiny, scores=name in self.scores)
                 if worst is None or judged.severity > worst.judged.severity:
                     worst = Tried(name, judged)
         assert worst is not None
-        self.known[key] = worst
         return worst
 
 

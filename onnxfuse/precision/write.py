@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from onnxfuse.model.lowered import NAMES
 from onnxfuse.model.nested import every_name
@@ -138,7 +138,7 @@ class Writer:
             forms = dict(value.forms)
             if len(forms) > 1:
                 self.doubled.append(tensor.name)
-            more += [numbers.tensor(tensor, t, name) for t, name in forms.items() if t != FLOAT and name != tensor.name]
+            more += [_in_type(tensor, t, name) for t, name in forms.items() if name != tensor.name]
             own = next((t for t, name in forms.items() if name == tensor.name), FLOAT)
             if own != FLOAT:
                 tensor.CopyFrom(numbers.tensor(tensor, own, tensor.name))
@@ -216,6 +216,15 @@ def _declare(graph: GraphProto, values: Mapping[str, _Value]) -> None:
 
 def _cast(source: str, target: str, type_: int) -> NodeProto:
     return helper.make_node("Cast", [source], [target], name=f"{target}/Cast", to=type_)
+
+
+def _in_type(tensor: TensorProto, type_: int, name: str) -> TensorProto:
+    if type_ != FLOAT:
+        return numbers.tensor(tensor, type_, name)
+    made = TensorProto()
+    made.CopyFrom(tensor)
+    made.name = name
+    return made
 
 
 def _copy(node: NodeProto) -> NodeProto:

@@ -70,7 +70,7 @@ def verified(
         plan, never = entering(taker(plain, progress), original, input_specs(original), plan, shapes or {}, limits)
         oracle = truth_of(original, truth, [c.shapes for c in plan], file)
         doing(model="fused", case=None)
-        run, session = _fused(fused, providers, folder, rules)
+        run, session = lower_run(fused, providers, folder, rules)
         runtime.reset_counts()
         scores = class_outputs(original)
         tiny = float_type(np.dtype(np.float32 if lowered.precision == "bfloat16" else np.float16)).tiny
@@ -144,8 +144,10 @@ def _plan(
     return [widened(case, half=True) for case in plan_of(as_half(specs), None, seeds, shapes)]
 
 
-def _fused(fused: onnx.ModelProto, providers: Sequence[str], folder: str, rules: Sequence[Any]) -> tuple[Run, Any]:
-    """Return what runs the fused model, and its session; None for a type that the CPU has no kernels for."""
+def lower_run(
+    fused: onnx.ModelProto, providers: Sequence[str], folder: str, rules: Sequence[Any] = ()
+) -> tuple[Run, Any]:
+    """Return what runs a model in lower precision, and its session; None for a type that the CPU has no kernels for."""
     if providers[0] == sessions.CPU and _holds(fused, TensorProto.BFLOAT16):
         return rounded_run(fused), None
     session = sessions.with_kernels(sessions.openable(fused, fused, folder), providers, rules=rules)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops.op_loop import Loop as OnnxLoop
 from onnx.reference.ops.op_roi_align import RoiAlign as OnnxRoiAlign
 
 Array = npt.NDArray[Any]
@@ -349,6 +350,23 @@ def _overlaps(box: Array, others: Array) -> Array:
 # ---- what onnx's own does, but for defaults and names of older opsets
 
 
+class Loop(OnnxLoop):
+    """The body again and again; onnx's own puts the rows of what it gathers one below the other, without an axis."""
+
+    def _run(self, *inputs: Any, context: Any = None, attributes: Any = None, **_more: Any) -> tuple[Any, ...]:
+        this: Any = self  # what it is made of has no types
+        (most, going), values = inputs[:2], list(inputs[2:])
+        gathered: list[list[Array]] = [[] for _ in range(this.K)]
+        again, step = going is None or bool(going), 0
+        while again and (most is None or step < most):
+            own = dict(zip(this.body.input_names, (np.array(step), np.array(again), *values), strict=True))
+            going, *results = this._run_body({**(context or {}), **own}, attributes=attributes)
+            values, again, step = results[: len(values)], bool(going), step + 1
+            for rows, row in zip(gathered, results[len(values) :], strict=True):
+                rows.append(row)
+        return (*values, *map(np.stack, gathered))
+
+
 class RoiAlign(OnnxRoiAlign):
     """Means or maxima over boxes; before opset 16 their corners are not shifted by half a pixel."""
 
@@ -366,5 +384,5 @@ ONNX_ROI_ALIGN: Any = OnnxRoiAlign._run
 OPERATORS: tuple[type[OpRun], ...] = (
     Erf, Sigmoid, HardSwish, Softsign, Mean, Softmax, LogSoftmax, Hardmax, LpNormalization, MeanVarianceNormalization,
     BatchNormalization, GroupNormalization, LRN, GlobalMaxPool, GlobalLpPool, Pad, GatherElements, OneHot,
-    Scatter, DequantizeLinear, RoiAlign, NonMaxSuppression,
+    Scatter, DequantizeLinear, Loop, RoiAlign, NonMaxSuppression,
 )  # fmt: skip

@@ -16,10 +16,12 @@ from onnxfuse.api.options import Guarding, Options
 from onnxfuse.model import io, lowered
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.lowered import Lowered
+from onnxfuse.model.types import infer, value_types
+from onnxfuse.precision import ROUNDS, Lowering, convert
 from onnxfuse.precision.trial import Trial
 from onnxfuse.verification.comparison import FUSED_FAILS
 from tests.cli.conftest import Command, folder, onnxfuse_command  # noqa: F401 - fixtures
-from tests.precision.small import model_of
+from tests.precision.small import model_of, normalized
 
 CPU = ["CPUExecutionProvider"]
 BIG = """g (float[2,8] x) => (float[2,8] y) <float big = {100000}> {
@@ -126,14 +128,47 @@ def test_a_search_that_ended_early_says_so(monkeypatch: pytest.MonkeyPatch) -> N
     assert "give more with --time" in caught.value.hint
 
 
+ROUNDINGS = "g (float[2,8] x) => (float[2,8] y) {{ x0 = Neg(x) {} y = Sin(x30) }}".format(
+    "".join(f"a{n} = Tanh(x{n}) x{n + 1} = Add(x, a{n}) " for n in range(30))
+)
+
+
+@pytest.mark.parametrize("times", [1, 2, 99])
+def test_what_is_made_of_the_converted_model_holds_the_contract_too(times: int) -> None:
+    """It rounds otherwise: where it does not hold, a choice with less room is made, and none is never silent."""
+    model, calls = normalized(model_of(ROUNDINGS)), list[int]()
+
+    def finished(made: onnx.ModelProto) -> onnx.ModelProto:
+        calls.append(sum(v.dtype == TensorProto.FLOAT16 for v in value_types(infer(made).graph).values()))
+        if len(calls) > times:
+            return made
+        spoilt = onnx.ModelProto()
+        spoilt.CopyFrom(made)
+        spoilt.graph.initializer.append(numpy_helper.from_array(np.float32(1.02), "spoil"))
+        for node in (n for n in spoilt.graph.node if "y" in n.output):
+            node.output[list(node.output).index("y")] = "right"
+        spoilt.graph.node.append(onnx.helper.make_node("Mul", ["right", "spoil"], ["y"]))
+        return spoilt
+
+    asked = Lowering("float16")
+    if times > ROUNDS:
+        with pytest.raises(ModelError, match="does not hold the contract"):
+            convert(model, asked, finished=finished)
+        assert len(calls) == ROUNDS
+        return
+    made = convert(model, asked, finished=finished)
+    assert len(calls) == times + 1
+    assert calls == sorted(calls, reverse=True)
+    assert made.error <= made.tolerance
+
+
 @pytest.mark.parametrize("share", [0.1, 0.5])
 def test_where_no_node_stands_out_the_search_is_short(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sixty roundings that add up: what has room is converted, without a trial of each node; the file says more."""
     trials: list[Trial] = []
     start = Trial.__post_init__
     monkeypatch.setattr(Trial, "__post_init__", lambda trial: (trials.append(trial), start(trial))[1])
-    nodes = "".join(f"a{n} = Tanh(x{n}) x{n + 1} = Add(x, a{n}) " for n in range(30))
-    model = model_of(f"g (float[2,8] x) => (float[2,8] y) {{ x0 = Neg(x) {nodes} y = Sin(x30) }}")
+    model = model_of(ROUNDINGS)
     loose = optimize(model, Options(precision=lowering("float16", tolerance=0.5))).lowered
     assert loose is not None
     assert not loose.kept

@@ -100,6 +100,18 @@ def test_a_weight_that_both_types_read_is_told() -> None:
     assert {t.name: t.data_type for t in model.graph.initializer} == {"w": FLOAT, "w.float16": FLOAT16, "v": FLOAT16}
 
 
+def test_a_weight_that_half_types_read_first_is_there_in_float32_too() -> None:
+    """Whichever type is read first has the name; the other one is beside it, and the model opens."""
+    model, writer = written(
+        model_of("""
+        g (float[3] x) => (float[3] y) <float[3] w = {1, 2, 3}> { a = Mul(x, w) y = Mul(a, w) }"""),
+        {"y": FLOAT},
+    )
+    assert writer.doubled == ["w"]
+    assert {t.name: t.data_type for t in model.graph.initializer} == {"w": FLOAT16, "w.float32": FLOAT}
+    ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+
+
 def test_shapes_scales_and_ranges_stay() -> None:
     """What Resize, Range and shapes are made of keeps its digits: 2049 is no number of float16."""
     model, _ = written(model_of("""
