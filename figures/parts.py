@@ -247,7 +247,7 @@ OTHERS: Mapping[str, Mapping[str, Any]] = dict([
     _others("workload:dlrm", 2048, "rows"), _others("workload:dlrm", 256, "rows"),
     _others("workload:llama_decode", 1, "tokens"), _others("workload:llama_decode", 8, "tokens"),
     _others("workload:llama_prefill", 4, "texts"), _others("workload:bloom", 4, "texts"),
-    _others("workload:modernbert", 8, "texts"),
+    _others("workload:modernbert", 8, "texts"), _others("workload:denoiser", 1), _others("workload:denoiser", 8),
 ])  # fmt: skip
 """Models of other kinds, of which each has shown something that was slow."""
 

@@ -143,6 +143,15 @@ def _decode(batch: int) -> Made:
     return Decode(heads * size, heads, groups, layers), {"ids": ids, "position": position, **past}
 
 
+def _denoiser(batch: int) -> Made:
+    import torch
+
+    from models.survey.diffusion import Denoiser
+
+    inputs = {"latent": torch.randn(batch, 4, 64, 64), "step": torch.full((batch,), 500)}
+    return Denoiser((320, 640), heads=8, text=768), {**inputs, "text": torch.randn(batch, 77, 768)}
+
+
 def _text(kind: str, length: int, **fields: int) -> Callable[[int], Made]:
     """Return what makes a decoder or encoder of transformers with its tokens and mask."""
 
@@ -179,6 +188,7 @@ WORKLOADS: Mapping[str, Callable[[int], Made]] = {
     "wav2vec2": _wav2vec2,
     "r3d_18": _r3d,
     "segformer": _segformer,
+    "denoiser": _denoiser,
     "bilstm": _bilstm,
     "dlrm": _dlrm,
     "llama_decode": _decode,

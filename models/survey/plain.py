@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from models.survey import Made, Subject
+from models.survey.diffusion import Denoiser
 from models.survey.modules import ROWS, Flat, stirred
 
 
@@ -290,6 +291,15 @@ def _decode() -> Parts:
     return Decode(), inputs, {"ids": BATCH, "position": BATCH, **{n: {0: "batch", 2: "past"} for n in past}}
 
 
+def _denoiser() -> Parts:
+    inputs = {
+        "latent": torch.randn(ROWS, 4, 16, 16),
+        "step": torch.full((ROWS,), 500),
+        "text": torch.randn(ROWS, 7, 48),
+    }
+    return Denoiser(), inputs, {"latent": BATCH, "step": BATCH, "text": BATCH | {1: "words"}}
+
+
 def _one(module: Callable[[], nn.Module], name: str, value: Callable[[], Tensor], **axes: int) -> Callable[[], Parts]:
     return lambda: (module(), {name: value()}, {name: BATCH | {axis: word for word, axis in axes.items()}})
 
@@ -305,6 +315,7 @@ MODELS: dict[str, Callable[[], Parts]] = {
     "rrdb": _one(Rrdb, "image", lambda: torch.randn(ROWS, 3, 48, 48)),
     "hifi_gan": _one(HifiGan, "mel", lambda: torch.randn(ROWS, 80, 32), frames=2),
     "conformer": _one(Conformer, "x", lambda: torch.randn(ROWS, 50, 64), sequence=1),
+    "denoiser": _denoiser,
     "unet": _one(_unet, "image", lambda: torch.randn(ROWS, 3, 64, 64)),
     "bilstm": _one(BiLstm, "ids", lambda: torch.randint(0, 99, (ROWS, 12)), sequence=1),
     "dlrm": lambda: (
