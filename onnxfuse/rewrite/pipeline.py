@@ -45,7 +45,7 @@ from onnxfuse.rewrite.simplify.rewrite import settle
 from onnxfuse.rewrite.simplify.shrink_masks import slim_masks
 from onnxfuse.rewrite.simplify.single_axes import keep_single_axes
 from onnxfuse.rewrite.simplify.spread_tiles import spread_tiles
-from onnxfuse.rewrite.simplify.transposes import merge_transposes
+from onnxfuse.rewrite.simplify.transposes import cast_before_turning, merge_transposes
 from onnxfuse.rewrite.simplify.turned_products import unturn_products
 
 Progress = Callable[[str], None]
@@ -70,12 +70,15 @@ class Step:
 STEPS = (
     Step("inputs_in_order", "normalize", "What ONNX Runtime takes is written as ONNX's own tools take it: nodes in "
          "order, domains imported, foreign functions inlined.", normalize.normalize),
-    Step("drop_identities", "rewrite", "What reads an Identity reads what it passes on.", drop_identities),
+    Step("drop_identities", "rewrite", "What reads an Identity, or a product with 1, reads what it passes on.",
+         drop_identities),
     Step("flatten_known_flow", "rewrite", "The branch that an If is known to take, and the few known trips of a Loop, "
          "stand in its place.", flatten_known_flow),
     Step("take_known_elements", "rewrite", "What is taken from a sequence by a known position is read where it was put "
          "in.", take_known_elements),
     Step("merge_transposes", "rewrite", "A Transpose of a Transpose is one, or none.", merge_transposes),
+    Step("cast_before_turning", "rewrite", "A Transpose before a Cast stands behind it: products cast what they "
+         "write, and heads are turned last.", cast_before_turning),
     Step("keep_single_axes", "rewrite", "Axes of extent 1 that are taken out and put in again stay.", keep_single_axes),
     Step("fold_constants", "rewrite", "What depends on constants alone is computed once, unless that would make the "
          "file much bigger.", fold_constants),

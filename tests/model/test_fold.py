@@ -113,6 +113,27 @@ def test_a_chain_of_identities_goes() -> None:
     assert_same_numbers(parse(text), model)
 
 
+def test_a_product_with_one_passes_on_its_value() -> None:
+    """Not where the one has more axes, nor for other numbers; quotients by one alone."""
+    text = (
+        HEAD
+        + """g (float[N,4] x) => (float[N,4] y, float[1,N,4] z, float[N,4] v)
+    <float one = {1}, float[1,1] row = {1}, float[1,1,1] cube = {1}, float two = {2}> {
+      a = Mul (x, one)  b = Mul (row, a)  c = Div (b, one)  y = Relu (c)
+      d = Mul (cube, x)  z = Neg (d)
+      e = Div (one, x)  f = Mul (e, two)  v = Exp (f)
+    }"""
+    )
+    model = parse(text)
+    graph = Graph(model.graph, types.infer(model).graph, 17)
+    while drop_identities(graph):
+        pass
+    graph.commit()
+    assert ops(model) == ["Relu", "Mul", "Neg", "Div", "Mul", "Exp"]
+    onnx.checker.check_model(model, full_check=True)
+    assert_same_numbers(parse(text), model)
+
+
 def biased(heads: int, tokens: int, table: int) -> onnx.ModelProto:
     """Return scores of windows with a bias that is gathered from a table of positions, as exporters write it."""
     model = parse(
