@@ -1,0 +1,60 @@
+// The second launch of group.cuh: the moments of all parts of an image joined, and the image read once more.
+
+// Up to AHEAD places of a thread, the last ones first: what the first launch has read last is still in L2.
+DEVICE Index backwards(Index k, const Stand& stand) { return stand.first + (stand.count - 1 - k) * ROWS; }
+
+DEVICE void fetch_ahead(Moving (&ahead)[AHEAD], const Pointers& base, Index k, const Stand& stand, const Parameters& p) {
+  UNROLLED for (int i = 0; i < AHEAD; ++i)
+    if (k + i < stand.count) fetch(ahead[i], base, Place(backwards(k + i, stand), p.place_extent), stand.column, p);
+}
+
+// LANES lanes of a warp join the parts of a group.
+DEVICE void join(Reduced* finished, const Pointers& pointers, const Stand& stand, const Parameters& p) {
+  constexpr int AT_ONCE = 8;  // loads that wait together
+  for (int i = thread_index(); i - (int)thread_index() < GROUPS * LANES; i += THREADS) {
+    const int group = i / LANES < GROUPS ? i / LANES : GROUPS - 1;
+    const Moments* const parts = of_group(pointers, stand.image, group, p);
+    Shifted total = {parts[0].mean, 0, 0};
+    for (Index part = i % LANES; part < p.parts.value; part += AT_ONCE * LANES) {
+      Moments found[AT_ONCE];
+      UNROLLED for (int k = 0; k < AT_ONCE; ++k)
+        if (part + k * LANES < p.parts.value) found[k] = parts[part + k * LANES];
+      UNROLLED for (int k = 0; k < AT_ONCE; ++k)
+        if (part + k * LANES < p.parts.value) total.add(found[k], (float)places_of(part + k * LANES, p) * GROUP);
+    }
+    total = across_lanes<LANES>(total);
+    const float count = (float)p.places * GROUP;
+    const Moments of = total.moments(count);
+    Reduced mine = {};
+    // The rounding of the mean: all but it is as exact as the differences from one of the parts' means.
+    Norm::finish(mine, of.mean, (total.shift - of.mean) + total.sum / count, of.squares / count);
+    if (i % LANES == 0 && i < GROUPS * LANES) finished[group] = mine;
+  }
+}
+
+DEVICE void apply_norm(const Pointers& pointers, const Parameters& p) {
+  const Stand stand(p);
+  const Outer outer(stand.image, p.outer_extent);
+  const Pointers base = pointers_at(pointers, outer, stand.column, p);
+  Moving ahead[AHEAD] = {};
+  Still still = {};
+  fetch_ahead(ahead, base, 0, stand, p);
+  if (stand.count > 0) still = load_still(base, stand.column, p);
+
+  SHARED Shared<Reduced, GROUPS> finished;
+  join(finished.mine(), pointers, stand, p);
+  wait_for_block();
+  Reduced done[WIDTH] = {};
+  if (stand.count > 0) UNROLLED for (int w = 0; w < WIDTH; ++w) done[w] = finished.mine()[(stand.column + w) / GROUP];
+
+  for (Index k = 0; k < stand.count; k += AHEAD) {
+    UNROLLED for (int i = 0; i < AHEAD; ++i) {
+      if (k + i < stand.count) {
+        Result result[WIDTH];
+        UNROLLED for (int w = 0; w < WIDTH; ++w) result[w] = apply(element(ahead[i], still, w), done[w]);
+        store_all(base, result, Place(backwards(k + i, stand), p.place_extent), p);
+      }
+    }
+    fetch_ahead(ahead, base, k + AHEAD, stand, p);
+  }
+}
