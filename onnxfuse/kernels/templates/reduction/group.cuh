@@ -4,8 +4,8 @@
 //
 // Inputs, outputs: dense tensors that broadcast over [outer, places, columns], each of several dimensions; the columns are
 // GROUPS groups of GROUP neighbours.
-// Accuracy: float. Squares are of differences from one of the values themselves, so nothing cancels however far from 0 they
-// lie; per thread in order of r, then threads, lanes and parts in an order that never changes.
+// Accuracy: float. Squares are of differences from a mean, so nothing cancels however far from 0 the values lie; per thread
+// in order of r, then threads, lanes and parts in an order that never changes.
 //
 // A block takes a part of the places of one image, and all columns: ACROSS vectors of WIDTH neighbours side by side, ROWS
 // threads below each other; the threads behind these only help to join. AHEAD: vectors that a thread fetches together.
@@ -30,30 +30,38 @@ constexpr int COLUMNS = ACROSS * WIDTH;
 // Mean and sum of squared differences from it, of values whose number the place of these tells.
 struct Moments {
   float mean, squares;
+
+  // One value more; `share` = 1 / how many it makes (Welford, 1962).
+  DEVICE void add(float value, float share) {
+    const float before = value - mean;
+    mean += before * share;
+    squares += before * (value - mean);
+  }
 };
 
-// The same on the way. `shift` is one of the values, or one of the means: with weight n_0 of all n. The squared difference
-// between it and the mean is then at most 1 / n_0 of the result, and the subtraction loses at most n / n_0 roundings.
-struct Shifted {
+// Moments of several on the way to one: sums of differences from a number near their mean.
+struct Joined {
   float shift, sum, squares;
 
-  DEVICE void add(float value) {
-    const float difference = value - shift;
-    sum += difference;
-    squares += difference * difference;
-  }
   DEVICE void add(const Moments& of, float count) {
     const float difference = of.mean - shift;
     sum += count * difference;
     squares += of.squares + count * difference * difference;
   }
   // Of the same shift.
-  DEVICE void combine(const Shifted& other) {
+  DEVICE void combine(const Joined& other) {
     sum += other.sum;
     squares += other.squares;
   }
   DEVICE Moments moments(float count) const { return {shift + sum / count, squares - sum * (sum / count)}; }
 };
+
+// LANES lanes of a warp join: `of` gives what they have for a shift. Twice, since the first shift, one of the means, may lie
+// far from the others, and what is subtracted from the squares then is most of them.
+template <class Of> DEVICE Joined joined(float shift, float count, Of of) {
+  const Joined first = across_lanes<LANES>(of(Joined{shift, 0, 0}));
+  return across_lanes<LANES>(of(Joined{first.moments(count).mean, 0, 0}));
+}
 
 // What a part of an image has.
 DEVICE Index places_of(Index part, const Parameters& p) {

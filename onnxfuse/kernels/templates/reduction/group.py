@@ -23,12 +23,12 @@ MOST_ACROSS = 512
 """Vectors side by side: threads of a block at most."""
 MOST_WIDTH = 8
 """Elements of a vector, each with moments of its own in registers."""
-THREADS = 384
-"""Of a block, where as many vectors stand below each other; two blocks of a multiprocessor have 85 registers each."""
+THREADS = 320
+"""Of a block, where as many vectors stand below each other: two blocks leave 102 registers each, by 384 threads spills."""
 BLOCKS = 2
 """Of a multiprocessor, of both launches."""
 BYTES_IN_FLIGHT = 64
-"""Of input, per thread: 768 threads of a multiprocessor have 48 KB on their way."""
+"""Of input, per thread: 640 threads of a multiprocessor have 40 KB on their way."""
 LEAST_PLACES = 4
 """That each thread visits before a block more is worth the joining of what it finds."""
 SHARED_BYTES = 40 * 1024

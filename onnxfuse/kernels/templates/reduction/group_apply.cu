@@ -8,25 +8,25 @@ DEVICE void fetch_ahead(Moving (&ahead)[AHEAD], const Pointers& base, Index k, c
     if (k + i < stand.count) fetch(ahead[i], base, Place(backwards(k + i, stand), p.place_extent), stand.column, p);
 }
 
-// LANES lanes of a warp join the parts of a group.
 DEVICE void join(Reduced* finished, const Pointers& pointers, const Stand& stand, const Parameters& p) {
   constexpr int AT_ONCE = 8;  // loads that wait together
+  const float count = (float)p.places * GROUP;
   for (int i = thread_index(); i - (int)thread_index() < GROUPS * LANES; i += THREADS) {
     const int group = i / LANES < GROUPS ? i / LANES : GROUPS - 1;
     const Moments* const parts = of_group(pointers, stand.image, group, p);
-    Shifted total = {parts[0].mean, 0, 0};
-    for (Index part = i % LANES; part < p.parts.value; part += AT_ONCE * LANES) {
-      Moments found[AT_ONCE];
-      UNROLLED for (int k = 0; k < AT_ONCE; ++k)
-        if (part + k * LANES < p.parts.value) found[k] = parts[part + k * LANES];
-      UNROLLED for (int k = 0; k < AT_ONCE; ++k)
-        if (part + k * LANES < p.parts.value) total.add(found[k], (float)places_of(part + k * LANES, p) * GROUP);
-    }
-    total = across_lanes<LANES>(total);
-    const float count = (float)p.places * GROUP;
+    const Joined total = joined(parts[0].mean, count, [&](Joined sum) {
+      for (Index part = i % LANES; part < p.parts.value; part += AT_ONCE * LANES) {
+        Moments found[AT_ONCE];
+        UNROLLED for (int k = 0; k < AT_ONCE; ++k)
+          if (part + k * LANES < p.parts.value) found[k] = parts[part + k * LANES];
+        UNROLLED for (int k = 0; k < AT_ONCE; ++k)
+          if (part + k * LANES < p.parts.value) sum.add(found[k], (float)places_of(part + k * LANES, p) * GROUP);
+      }
+      return sum;
+    });
     const Moments of = total.moments(count);
     Reduced mine = {};
-    // The rounding of the mean: all but it is as exact as the differences from one of the parts' means.
+    // What the rounding of the mean has left is as exact as the differences that the sum is of.
     Norm::finish(mine, of.mean, (total.shift - of.mean) + total.sum / count, of.squares / count);
     if (i % LANES == 0 && i < GROUPS * LANES) finished[group] = mine;
   }

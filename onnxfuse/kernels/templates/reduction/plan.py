@@ -1,5 +1,6 @@
-"""Which axes a program reduces, and its template: `row` along neighbours in memory, `column` across them,
-`group` for norms of both.
+"""Which axes a program reduces, and its template.
+
+`row` along neighbours in memory, `column` across them, `group` for norms over both.
 """
 
 import math
