@@ -21,6 +21,7 @@ from onnxfuse.rewrite.nhwc.writer import (
     turned,
 )
 
+
 def group_norm(graph: Graph, node: Node) -> Form | None:
     groups = integer(graph.attributes(node), "num_groups", 0)
     return between(graph, node) if groups > 0 else None

@@ -156,7 +156,7 @@ def test_what_is_not_a_number_stays_in_its_group(of):
 
 
 def test_what_other_templates_do_is_left_to_them(monkeypatch):
-    """Small tensors, double, sums and greatest values, images whose channels stand first, more channels than threads."""
+    """Small tensors, double, sums, greatest values, images whose channels stand first, more vectors than threads."""
     shapes = ((2, 9, 13, 40), (40,), (40,))
     assert not taken(kernels.plan(norm(4)(DOUBLE), shapes, True, FEW))
     assert taken(kernels.plan(norm(4)(HALF), shapes, True, FEW))

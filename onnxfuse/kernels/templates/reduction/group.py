@@ -24,7 +24,7 @@ MOST_ACROSS = 512
 MOST_WIDTH = 8
 """Elements of a vector, each with moments of its own in registers."""
 THREADS = 320
-"""Of a block, where as many vectors stand below each other: two blocks leave 102 registers each, by 384 threads spills."""
+"""Of a block, where as many vectors stand below each other: two blocks leave each of them 102 registers."""
 BLOCKS = 2
 """Of a multiprocessor, of both launches."""
 BYTES_IN_FLIGHT = 64

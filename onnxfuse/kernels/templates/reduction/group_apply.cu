@@ -9,7 +9,7 @@ DEVICE void fetch_ahead(Moving (&ahead)[AHEAD], const Pointers& base, Index k, c
 }
 
 DEVICE void join(Reduced* finished, const Pointers& pointers, const Stand& stand, const Parameters& p) {
-  constexpr int AT_ONCE = 8;  // loads that wait together
+  constexpr int AT_ONCE = 16;  // loads that wait together
   const float count = (float)p.places * GROUP;
   for (int i = thread_index(); i - (int)thread_index() < GROUPS * LANES; i += THREADS) {
     const int group = i / LANES < GROUPS ? i / LANES : GROUPS - 1;
