@@ -28,7 +28,7 @@ using Place = Coordinates<PLACE_RANK>;
 constexpr int COLUMNS = ACROSS * WIDTH;
 
 // Mean and sum of squared differences from it, of values whose number the place of these tells.
-struct Moments {
+struct alignas(8) Moments {
   float mean, squares;
 
   // One value more; `share` = 1 / how many it makes (Welford, 1962).

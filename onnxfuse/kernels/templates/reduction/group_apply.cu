@@ -18,9 +18,12 @@ DEVICE void join(Reduced* finished, const Pointers& pointers, const Stand& stand
       for (Index part = i % LANES; part < p.parts.value; part += AT_ONCE * LANES) {
         Moments found[AT_ONCE];
         UNROLLED for (int k = 0; k < AT_ONCE; ++k)
-          if (part + k * LANES < p.parts.value) found[k] = parts[part + k * LANES];
-        UNROLLED for (int k = 0; k < AT_ONCE; ++k)
-          if (part + k * LANES < p.parts.value) sum.add(found[k], (float)places_of(part + k * LANES, p) * GROUP);
+          found[k] = parts[part + k * LANES < p.parts.value ? part + k * LANES : 0];
+        UNROLLED for (int k = 0; k < AT_ONCE; ++k) {
+          // What is not there adds nothing, without a branch.
+          if (part + k * LANES >= p.parts.value) found[k] = {sum.shift, 0};
+          sum.add(found[k], (float)places_of(part + k * LANES, p) * GROUP);
+        }
       }
       return sum;
     });
