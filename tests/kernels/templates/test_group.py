@@ -5,7 +5,7 @@ import pytest
 
 from onnxfuse import kernels
 from onnxfuse.kernels import Arch
-from tests.kernels import emulate, ops
+from tests.kernels import emulate, ops, programs
 from tests.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF
 from tests.kernels.rows import TEMPLATES, axes
 from tests.kernels.templates.test_emulated import check
@@ -85,6 +85,12 @@ def test_what_stands_before_and_after(residual, dtype):
     grouped(check(ops.op(EMBEDDED, (dtype,) * 6, (dtype,), "row"), shapes, arch=FEW))
 
 
+def test_the_sum_before_the_norm_is_an_output_too():
+    text = EMBEDDED.replace("=> (y)", "=> (w, y)")
+    shapes = [(2, 9, 13, 40), (40,), (2, 1, 1, 40), (40,), (40,), (2, 9, 13, 40)]
+    grouped(check(ops.op(text, (HALF,) * 6, (HALF,) * 2, "row"), shapes, arch=FEW))
+
+
 def test_weights_by_group():
     """An element for several neighbours is read once for all places."""
     shapes = [(2, 9, 13, 40), (4,), (4,), (40,), (40,)]
@@ -155,6 +161,16 @@ def test_what_is_not_a_number_stays_in_its_group(of):
     assert np.isfinite(got).all()
 
 
+@pytest.mark.parametrize("arch", [FEW, Arch("sm_80", 108)], ids=["few", "many"])
+@pytest.mark.parametrize("shape", [(2, 9, 13, 40), (8, 64, 64, 320), (1, 32, 32, 1280)], ids=str)
+def test_a_program_answers_as_the_planner_plans(shape, arch):
+    """Images of any number and size; the channels are a program's own."""
+    channels = shape[-1]
+    shapes = (shape, (channels,), (shape[0], 1, 1, channels), (channels,), (channels,), shape)
+    made = programs.agrees(ops.op(EMBEDDED, (HALF,) * 6, (HALF,), "row"), shapes, True, arch, 4)
+    assert len(made.kernels) >= 2
+
+
 def test_what_other_templates_do_is_left_to_them(monkeypatch):
     """Small tensors, double, sums, greatest values, images whose channels stand first, more vectors than threads."""
     shapes = ((2, 9, 13, 40), (40,), (40,))
@@ -169,6 +185,8 @@ def test_what_other_templates_do_is_left_to_them(monkeypatch):
     assert not taken(kernels.plan(softmax.op(HALF), ((2, 21, 40, 8),), True, FEW))
     assert not taken(kernels.plan(TEMPLATES["pool NHWC"].op(HALF), ((2, 70, 70, 24),), True, FEW))
     assert not taken(kernels.plan(TEMPLATES["batch statistics"].op(HALF), ((9, 5, 70, 70),), True, FEW))
+    means = ops.op(OF_CHANNELS.replace("=> (y)", "=> (m, y)"), (HALF,) * 2, (HALF,) * 2, "row")
+    assert not taken(kernels.plan(means, ((1, 70, 33, 24), (24,)), True, Arch("sm_80", 4)))
     monkeypatch.setattr("onnxfuse.kernels.launch_plan.SMALL", 1024)
     assert not taken(kernels.plan(norm(4)(HALF), shapes, True, Arch("sm_90a", 132)))
     assert taken(kernels.plan(norm(4)(HALF), shapes, True, FEW))

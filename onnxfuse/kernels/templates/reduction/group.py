@@ -26,7 +26,7 @@ MOST_WIDTH = 8
 THREADS = 320
 """Of a block, where as many vectors stand below each other: two blocks leave each of them 102 registers."""
 BLOCKS = 2
-"""Of a multiprocessor, of both launches."""
+"""Of that many threads on a multiprocessor."""
 BYTES_IN_FLIGHT = 64
 """Of input, per thread: 640 threads of a multiprocessor have 40 KB on their way."""
 LEAST_PLACES = 4
@@ -88,6 +88,11 @@ class Split:
         """Threads of a block: whole warps."""
         return -(-self.across * self.rows // 32) * 32
 
+    @property
+    def blocks(self) -> int:
+        """Blocks of a multiprocessor, of both launches."""
+        return max(1, BLOCKS * THREADS // self.threads)
+
 
 @dataclass(frozen=True)
 class Norm:
@@ -137,7 +142,7 @@ def plan(norm: Norm) -> LaunchPlan:
     images, places = (math.prod(s.extents) for s in (spaces.outer, spaces.places))
     bits = launch_plan.index_bits(max(math.prod(work.full), images, places))
     most = larger(1, places // (split.rows * LEAST_PLACES))
-    parts = larger(1, smaller(BLOCKS * work.asked.arch.sm_count // larger(1, images), most))
+    parts = larger(1, smaller(split.blocks * work.asked.arch.sm_count // larger(1, images), most))
     each = larger(1, -(-places // parts))
     parts = -(-places // each)
     items = split.rows * split.columns // spaces.groups
@@ -227,7 +232,9 @@ def _kernel(norm: Norm, bits: int, which: str, lanes: int) -> KernelSource:
             *(template(f) for f in ("cuda/coordinates.cuh", "cuda/reduce.cuh", "reduction/group.cuh")),
             generated(entry, _around(norm.placed, sums=which == "sums")),
             template(f"reduction/group_{which}.cu"),
-            generated(entry, entry_point(entry, work_of, program, pointers, work.asked.tuning.min_blocks or BLOCKS)),
+            generated(
+                entry, entry_point(entry, work_of, program, pointers, work.asked.tuning.min_blocks or split.blocks)
+            ),
         ),
     )
 
