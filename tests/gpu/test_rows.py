@@ -34,7 +34,7 @@ def test_families_of_many_blocks(name, dtype):
 
 
 @pytest.mark.parametrize("name", ["group norm of NHWC + silu", "embedding + group norm of NHWC + silu"])
-@pytest.mark.parametrize("shape", [(8, 31, 33, 320), (1, 64, 63, 960), (3, 129, 128, 32), (2, 70, 71, 100)], ids=str)
+@pytest.mark.parametrize("shape", [(4, 17, 19, 320), (1, 33, 31, 960), (3, 45, 44, 64), (2, 40, 41, 100)], ids=str)
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
 def test_norms_of_channels_last_images(name, shape, dtype):
     """Two launches, one early behind the other: parts of images, the last one shorter; vectors of all widths."""
