@@ -1,17 +1,20 @@
 """An Einsum of two operands that is a matrix product once their axes are in order: it is one.
 
-Attention is written so, in letters of all kinds and any order. A MatMul between Transposes is what the rules know.
+Attention is written so, in letters of all kinds and any order, and projections to heads and back. A MatMul between
+Transposes, and Reshapes where several axes are one of a matrix, is what the rules know.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
+import numpy as np
 import onnx
 from onnx import TensorProto
 
 from onnxfuse.model.attributes import set_attribute
 from onnxfuse.model.graph import Graph, Node
-from onnxfuse.model.types import ValueType, differ
+from onnxfuse.model.types import Dim, differ
 
 FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE)
 """What ONNX Runtime's CUDA provider multiplies."""
@@ -20,16 +23,18 @@ Axes = tuple[str | int, ...]
 """The axes of a term: letters, and what three dots stand for as numbers, counted from the right."""
 
 
-@dataclass(frozen=True)
-class _Product:
-    """`y = Transpose(MatMul(Transpose(left), Transpose(right)))`: operands, and the orders of their axes."""
+Groups = list[list[str | int]]
+"""Axes, those together that are one axis of a matrix."""
 
-    left: str
-    right: str
-    axes: Axes
-    """Of the product of the two."""
-    orders: tuple[list[int], list[int], list[int]]
-    """Of the left operand, the right one and the result."""
+
+@dataclass(frozen=True)
+class _Form:
+    """How an operand becomes matrices: its axes in an order, then a Reshape; the result the other way round."""
+
+    value: str
+    order: list[int]
+    target: list[int]
+    """Of the Reshape; empty where each axis is one by itself."""
 
 
 def multiply_einsums(graph: Graph) -> bool:
@@ -46,7 +51,8 @@ def multiply_einsums(graph: Graph) -> bool:
 # ---- looking
 
 
-def _product(graph: Graph, node: Node) -> _Product | None:
+def _product(graph: Graph, node: Node) -> tuple[_Form, _Form, _Form] | None:
+    """Return the forms of both factors and of the result."""
     equation, types = node.written["equation"], [graph.type(v) for v in node.inputs]
     assert isinstance(equation, bytes)
     shapes = [t.shape for t in types if t.shape is not None]
@@ -54,26 +60,51 @@ def _product(graph: Graph, node: Node) -> _Product | None:
     if types[0].dtype not in FLOATS or terms is None:
         return None
     *operands, result = terms
-    first, second = ([a for a in result if a in own and a not in other] for own, other in (operands, operands[::-1]))
-    # What comes first in the result is of the left operand; a matrix for all of a batch is the right one.
-    flip = not first or (bool(second) and result.index(second[0]) < result.index(first[0]))
-    (left, right), (rows, columns) = (operands[::-1], (second, first)) if flip else (operands, (first, second))
-    if len(rows) == 1 < len(columns):
-        flip, left, right, rows, columns = not flip, right, left, columns, rows
-    batch = [a for a in result if a in left and a in right]
-    terms_summed = [a for a in left if a not in result]
-    if not (rows and len(columns) == len(terms_summed) == 1 and set(terms_summed) == set(right) - set(result)):
-        return None
-    if len(rows) > 1 and batch:  # a matrix for some of a batch: ONNX Runtime copies a list of pointers in each run
-        return None
     sizes = [dict(zip(axes, shape, strict=True)) for axes, shape in zip(operands, shapes, strict=True)]
-    if any(differ(sizes[0][a], sizes[1][a]) for a in (*batch, *terms_summed)):  # one of them is 1, and repeated
+    both = set(operands[0]) & set(operands[1])
+    alone = [[a for a in result if a in own and a not in both] for own in operands]
+    summed = [a for a in operands[0] if a not in result]
+    batch = [a for a in result if a in both]
+    if not all(alone) or not summed or set(summed) != (set(operands[0]) | set(operands[1])) - set(result):
         return None
-    wanted = (batch + rows + terms_summed, batch + terms_summed + columns, list(result))
-    axes = (*batch, *rows, *columns)
-    orders = tuple([have.index(a) for a in want] for have, want in zip((left, right, axes), wanted, strict=True))
-    names = node.inputs[::-1] if flip else node.inputs
-    return _Product(names[0], names[1], axes, (orders[0], orders[1], orders[2]))
+    if not both.issuperset(summed) or any(differ(sizes[0][a], sizes[1][a]) for a in both):  # 1, and repeated
+        return None
+    first = int(result.index(alone[1][0]) < result.index(alone[0][0]))  # what comes first in the result: the rows
+    rows, columns = alone[first], alone[1 - first]
+    apart = [rows] if batch else [[a] for a in rows]  # MatMul takes any axes of rows by one matrix
+    extents = sizes[0] | sizes[1]
+    forms = []
+    for value, axes, groups in (
+        (node.inputs[first], operands[first], [*apart, summed]),
+        (node.inputs[1 - first], operands[1 - first], [summed, columns]),
+        (node.outputs[0], result, [*apart, columns]),
+    ):
+        target = _target(len(batch), groups, extents, joins=axes is not result)
+        if target is None:
+            return None
+        matrix = [*batch, *(a for group in groups for a in group)]
+        order = [matrix.index(a) for a in axes] if axes is result else [axes.index(a) for a in matrix]
+        forms.append(_Form(value, order, target))
+    return forms[0], forms[1], forms[2]
+
+
+def _target(batch: int, groups: Groups, extents: Mapping[str | int, Dim], *, joins: bool) -> list[int] | None:
+    """Return the target of a Reshape that joins the axes of each group, or takes them apart; None where it has none."""
+    several = [len(group) > 1 for group in groups]
+    target = [0] * batch
+    for n, group in enumerate(groups):
+        if True in several[: n + 1]:
+            target += [_number([extents[a] for a in one]) for one in ([group] if joins else [[a] for a in group])]
+        else:
+            target.append(0)  # it is where it was
+    if True not in several:
+        return []
+    return target if target.count(-1) <= 1 else None
+
+
+def _number(extents: Sequence[Dim]) -> int:
+    known = [n for n in extents if isinstance(n, int) and n > 0]
+    return prod(known) if len(known) == len(extents) else -1
 
 
 def _terms(equation: str, ranks: Sequence[int]) -> list[Axes] | None:
@@ -100,30 +131,32 @@ def _axes(term: str, dots: int) -> Axes:
 # ---- changing
 
 
-def _written(graph: Graph, node: Node, product: _Product) -> list[Node]:
-    (value,) = node.outputs
-    shape = graph.type(value).shape
-    left, right, result = product.orders
+def _written(graph: Graph, node: Node, product: tuple[_Form, _Form, _Form]) -> list[Node]:
+    *factors, result = product
     nodes, names = list[onnx.NodeProto](), list[str]()
-    for operand, order in ((product.left, left), (product.right, right)):
-        names.append(_turned(graph, operand, order, graph.fresh(f"{operand}.turned"), nodes))
-    made = value if result == sorted(result) else graph.fresh(f"{value}.product")
-    nodes.append(onnx.helper.make_node("MatMul", names, [made], node.proto.name))
-    if made != value:
-        if shape is not None:
-            extents = dict(zip(result, shape, strict=True))
-            graph.types[made] = ValueType(graph.type(value).dtype, tuple(extents[a] for a in sorted(extents)))
-        _turned(graph, made, result, value, nodes)
+    for form in factors:
+        turned = _turned(graph, form.value, form.order, nodes)
+        names.append(_reshaped(graph, turned, form.target, nodes))
+    nodes.append(onnx.helper.make_node("MatMul", names, [graph.fresh(f"{result.value}.product")], node.proto.name))
+    _turned(graph, _reshaped(graph, nodes[-1].output[0], result.target, nodes), result.order, nodes)
+    nodes[-1].output[0] = result.value
     return [Node(n) for n in nodes]
 
 
-def _turned(graph: Graph, value: str, order: list[int], name: str, nodes: list[onnx.NodeProto]) -> str:
+def _turned(graph: Graph, value: str, order: list[int], nodes: list[onnx.NodeProto]) -> str:
     """Return `value` with its axes in an order, by a Transpose more where they are not in it."""
     if order == sorted(order):
         return value
+    name = graph.fresh(f"{value}.turned")
     nodes.append(onnx.helper.make_node("Transpose", [value], [name], name))
     set_attribute(nodes[-1], "perm", order)
-    known = graph.type(value)
-    if known.shape is not None:
-        graph.types[name] = ValueType(known.dtype, tuple(known.shape[axis] for axis in order))
+    return name
+
+
+def _reshaped(graph: Graph, value: str, target: list[int], nodes: list[onnx.NodeProto]) -> str:
+    if not target:
+        return value
+    name, shape = graph.fresh(f"{value}.matrix"), graph.fresh(f"{value}.target")
+    graph.add_constant(shape, np.asarray(target, np.int64))
+    nodes.append(onnx.helper.make_node("Reshape", [value, shape], [name], name))
     return name

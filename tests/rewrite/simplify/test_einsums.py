@@ -7,7 +7,7 @@ from onnxfuse.model.types import infer
 from onnxfuse.rewrite.simplify.einsums import multiply_einsums
 from tests.rewrite.small import assert_same_numbers, ops, optimize, parse
 
-T, M = "Transpose", "MatMul"
+T, M, R = "Transpose", "MatMul", "Reshape"
 
 PRODUCTS = {
     "nshd, nthd -> nhst": ("2,3,4,5", "2,7,4,5", "2,4,3,7", [T, T, M]),
@@ -22,6 +22,12 @@ PRODUCTS = {
     "bkq,bkd->bdq": ("2,4,3", "2,4,5", "2,5,3", [T, M]),
     "...ij,...jk->...ik": ("2,3,4,5", "2,3,5,6", "2,3,4,6", [M]),
     "...ij,jk": ("2,3,4,5", "5,6", "2,3,4,6", [M]),
+    "ibh,hnd->ibnd": ("2,3,4", "4,5,6", "2,3,5,6", [R, M, R]),
+    "ibnd,hnd->ibh": ("2,3,5,6", "4,5,6", "2,3,4", [R, T, R, M]),
+    "bqc,bchw->bqhw": ("2,3,4", "2,4,5,6", "2,3,5,6", [R, M, R]),
+    "bhwc,hkc->bhwk": ("2,3,4,5", "3,6,5", "2,3,4,6", [T, R, T, M, R, T]),
+    "mc,chw->mhw": ("6,3", "3,4,5", "6,4,5", [R, M, R]),
+    "ijk,jkl->il": ("3,4,5", "4,5,6", "3,6", [R, R, M]),
     "i...j,...j k->...ik": ("4,2,3,5", "2,3,5,6", "2,3,4,6", [T, M]),
 }
 """Equations with what they read and make, and what is left of them."""
@@ -48,20 +54,31 @@ def test_extents_may_be_open() -> None:
     assert_same_numbers(model, made)
 
 
+@pytest.mark.parametrize(("heads", "left"), [("N,S,4,H", [R, R, M]), ("N,S,4,C", [R, R, M]), ("S,N,4,5", [R, R, M])])
+def test_open_extents_of_axes_that_are_joined(heads: str, left: list[str]) -> None:
+    """One of them may be open, or all of one matrix's axis."""
+    *_, size = heads.split(",")
+    model = parse(
+        f"""g (float[{heads}] a, float[4,{size},6] b) => (float[N,S,6] y) {{
+      y = Einsum <equation = "bqhd,hdm->bqm"> (a, b) }}""".replace("[N,S,6]", f"[{heads[:3]},6]")
+    )
+    made, _ = optimize(model, "expand")
+    assert ops(made) == left
+    assert_same_numbers(model, made)
+
+
 LEFT = {
     "ij,ij->ij": "float[3,4] a, float[3,4] b",
     "ij,ij->i": "float[3,4] a, float[3,4] b",
     "i,j->ij": "float[3] a, float[4] b",
     "ii,ij->ij": "float[3,3] a, float[3,4] b",
-    "ijk,jkl->il": "float[3,4,5] a, float[4,5,6] b",
     "ijk,jl->il": "float[3,4,5] a, float[4,6] b",
-    "bhwc,hkc->bhwk": "float[2,3,4,5] a, float[3,6,5] b",
     "bij,bjk->bik": "float[2,3,4] a, float[1,4,5] b",
     "ij,jk->ki ": "int32[3,4] a, int32[4,5] b",
     "ij->ji": "float[3,4] a",
 }
-"""Nothing summed, no rows or columns, a diagonal, several sums, a matrix for some of a batch, one that is repeated,
-types that nothing multiplies, one operand."""
+"""Nothing summed, no rows or columns, a diagonal, a sum over one operand, a matrix that is repeated, types that nothing
+multiplies, one operand."""
 
 
 @pytest.mark.parametrize("equation", list(LEFT))

@@ -86,15 +86,17 @@ LEFT = {
 }
 
 
+def graph_of(text: str, opset: int = 17) -> Graph:
+    """Return the graph of a model in which products are MatMul."""
+    model = parse(text)
+    multiply_einsums(graph := Graph(model.graph, infer(model).graph, 17))
+    graph.commit()
+    return Graph(model.graph, infer(model).graph, opset)
+
+
 @pytest.mark.parametrize("name", list(LEFT))
 def test_the_rest_stays(name: str) -> None:
     """Also before opset 13, where a Softmax is of all axes behind its own."""
-    model = parse(LEFT[name])
-    multiply_einsums(graph := Graph(model.graph, infer(model).graph, 17))
-    assert not merge_windows(graph)
-    model = parse(windows())
-    multiply_einsums(graph := Graph(model.graph, infer(model).graph, 17))
-    graph.opset = 12
-    assert not merge_windows(graph)
-    graph.opset = 17
-    assert merge_windows(graph)
+    assert merge_windows(graph_of(windows()))
+    assert not merge_windows(graph_of(windows(), 12))
+    assert not merge_windows(graph_of(LEFT[name]))
