@@ -103,13 +103,14 @@ def _projection(graph: Graph, value: str, axis: int, size: int) -> _Projection |
     """Return what makes heads whose elements lie along an axis; None where that is no product by a weight."""
     on = list[Node]()
     for node in _before(graph, value):
-        if node.op == "Transpose":
-            axis = (order_of(graph, node) or [])[axis]
+        order = order_of(graph, node) if node.op == "Transpose" else None
+        if order is not None:
+            axis = order[axis]
         elif node.op == "Reshape":
             shape = graph.type(node.outputs[0]).shape or ()
             heads = shape[2] if len(shape) == RANK and axis == RANK - 1 and shape[-1] == size else None
             return _of_weights(graph, node, tuple(on), heads, size) if isinstance(heads, int) else None
-        elif node.op not in ("Mul", "Div") or graph.element_count(node.inputs[_constant(graph, node)]) != 1:
+        elif not _scales(graph, node):
             return None
         on.append(node)
     return None
@@ -123,6 +124,12 @@ def _before(graph: Graph, value: str) -> Iterator[Node]:
             return
         yield node
         (value,) = moving
+
+
+def _scales(graph: Graph, node: Node) -> bool:
+    """Return whether a node multiplies all by one number, so that zeros stay zeros."""
+    position = {"Mul": _constant(graph, node), "Div": 1}.get(node.op) if len(node.inputs) == 2 else None
+    return position is not None and graph.element_count(node.inputs[position]) == 1
 
 
 def _constant(graph: Graph, node: Node) -> int:

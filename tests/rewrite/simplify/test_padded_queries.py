@@ -69,6 +69,7 @@ LEFT = {
     "queries that leave": text().replace("(float[N,5,64] y)", "(float[N,5,64] y, float[N,5,32] q)"),
     "no weight": text().replace("float[N,5,8] x,", "float[N,5,8] x, float[8,32] w,").replace("(x, wk)", "(x, w)"),
     "a factor for each element": text().replace("float scale = {0.25}", f"float[16,1] scale = {{{numbers(16, 3)}}}"),
+    "a number divided by keys": text().replace("ks = Mul (kt, scale)", "ks = Div (scale, kt)"),
     "over the queries": text().replace("axis = -1", "axis = 2"),
     "keys that are worked on": text().replace("(k4)", "(kr)").replace("  kt =", "  kr = Relu (k4)\n  kt ="),
 }  # fmt: skip
