@@ -9,6 +9,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from onnx import NodeProto
 
+MOST_MULTIPLIED = 1 << 26
+"""Products of elements: half a second of NumPy's time."""
+
 
 def result_elements(node: NodeProto, inputs: Mapping[str, np.ndarray]) -> int | None:
     """Return how many elements `node` (one output) computes from `inputs` at most; None for an operator not known here.
@@ -46,6 +49,8 @@ def _elements(node: NodeProto, inputs: Mapping[str, np.ndarray]) -> int | None:
             return (
                 indices.size * math.prod(e for i, e in enumerate(data.shape) if i != axis % data.ndim) if inside else 0
             )
+        case "Einsum":
+            return _summed(attributes["equation"].s.decode(), arrays) if "equation" in attributes else 0
         case op if op in _NO_LARGER:
             return arrays[0].size
         case op if op in _BROADCAST:
@@ -62,6 +67,17 @@ _BROADCAST = frozenset({
     "Add", "And", "Clip", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Min", "Mod",
     "Mul", "Or", "Pow", "Sub", "Where",
 })  # fmt: skip
+
+
+def _summed(equation: str, arrays: Sequence[np.ndarray]) -> int | None:
+    """Return the elements of an Einsum; None where so much is multiplied that it would take long, or by three dots."""
+    written, _, result = equation.replace(" ", "").partition("->")
+    extents: dict[str, int] = {}
+    for term, array in zip(written.split(","), arrays, strict=True):
+        extents.update(zip(term, array.shape, strict=True))
+    if "." in written or not result or math.prod(extents.values()) > MOST_MULTIPLIED:
+        return None
+    return math.prod(extents.get(a, 1) for a in result)
 
 
 def _product(sizes: np.ndarray) -> int:

@@ -23,8 +23,8 @@ SMALL = 65536
 
 TABLED, SPREAD = 1 << 20, 64
 """Bytes of a constant that is made of a smaller one, at most, and how many times as many. A bias of positions is
-gathered from a table by constant indices: 49 tokens of a window 15 times, 197 of an image 53 times. It is read in every
-run, and gathered in every one, too, unless it is a constant."""
+gathered from a table by constant indices, or by products with zeros and ones (timm's MaxViT): 49 tokens of a window 15
+times, 197 of an image 53 times. It is read in every run, and made in every one, too, unless it is a constant."""
 
 FILLED = 1 << 28
 """Bytes. Weights that are a ConstantOfShape are written out as long as a model's weights take no more than this."""
@@ -272,8 +272,8 @@ def _known_inputs(graph: Graph, node: Node) -> dict[str, np.ndarray] | None:
 
 
 def _looks_up(node: Node, known: dict[str, np.ndarray], size: int) -> bool:
-    """Return whether `node` gathers from a table of constants what is small enough to be kept in its place."""
-    return node.op == "Gather" and size <= min(TABLED, SPREAD * max(a.nbytes for a in known.values()))
+    """Return whether `node` takes from a table of constants what is small enough to be kept in its place."""
+    return node.op in ("Gather", "Einsum") and size <= min(TABLED, SPREAD * max(a.nbytes for a in known.values()))
 
 
 def _fills(graph: Graph, node: Node, size: int) -> bool:

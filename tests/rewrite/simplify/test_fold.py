@@ -1,5 +1,6 @@
 """Folding of nodes that are not defined on their constants."""
 
+import numpy as np
 import onnx
 
 import onnxfuse
@@ -36,3 +37,43 @@ def test_an_activation_of_weights_alone_is_a_weight() -> None:
     made = onnxfuse.optimize(model)
     assert [n.op_type for n in made.graph.node] == ["Add"]
     assert [onnx.numpy_helper.to_array(t).tolist() for t in made.graph.initializer] == [[0, 2, 3]]
+
+
+TABLE = """g (float16[2,49,49] x) => (float16[2,49,49] y)
+<int64[3] square = {2,49,49}, float16[2,13,13] table = {TABLE}, float16[7,7,13] one_hot = {ONES}> {
+  rows = Einsum <equation = "nhw,ixh->nixw"> (table, one_hot)
+  both = Einsum <equation = "nixw,jyw->nijxy"> (rows, one_hot)
+  bias = Reshape (both, square)
+  y = Add (x, bias)
+}"""
+
+
+def test_a_bias_that_products_look_up_is_a_weight() -> None:
+    """As timm's MaxViT takes it from a table, by a product for each of two axes."""
+    ones = np.zeros((7, 7, 13), np.float16)
+    for i in range(7):
+        for x in range(7):
+            ones[i, x, x - i + 6] = 1
+    table = np.random.default_rng(0).normal(size=(2, 13, 13)).astype(np.float16)
+    text = TABLE
+    for name, array in (("TABLE", table), ("ONES", ones)):
+        text = text.replace(f"{{{name}}}", "{" + ",".join(map(str, array.view(np.uint16).reshape(-1))) + "}")
+    made = onnxfuse.optimize(onnx.parser.parse_model(HEAD + text))
+    assert [n.op_type for n in made.graph.node] == ["Add"]
+    (bias,) = (onnx.numpy_helper.to_array(t) for t in made.graph.initializer)
+    places = [(i, j) for i in range(7) for j in range(7)]
+    wanted = [[table[:, x - i + 6, y - j + 6] for x, y in places] for i, j in places]
+    np.testing.assert_array_equal(bias, np.moveaxis(np.array(wanted), -1, 0))
+
+
+def test_a_long_product_of_weights_stays() -> None:
+    """Computing it once would take longer than loading the model."""
+    size = 512
+    model = onnx.parser.parse_model(
+        f"""{HEAD} g (float[{size},{size}] x) => (float[{size},{size}] y) <float[{size},{size}] w> {{
+          h = Einsum <equation = "ij,jk->ik"> (w, w) y = Add(h, x) }}"""
+    )
+    weight = onnx.numpy_helper.from_array(np.ones((size, size), np.float32), "w")
+    del model.graph.initializer[:]
+    model.graph.initializer.append(weight)
+    assert [n.op_type for n in onnxfuse.optimize(model).graph.node] == ["MatMul", "Add"]
