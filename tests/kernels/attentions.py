@@ -35,6 +35,8 @@ class Case:
     """Zeros where everything is masked."""
     target: Shape | None = None
     """The shape that the result takes, as a Reshape says it."""
+    group: int = 1
+    """Heads of queries that read one head of keys and values."""
 
     @property
     def factor(self) -> float:
@@ -42,13 +44,14 @@ class Case:
 
     def shapes(self) -> tuple[Shape, ...]:
         """Return the shapes of queries, keys, values and the bias."""
+        few = self.heads // self.group
         found = [
-            (self.batch, self.heads, n, self.size)
+            (self.batch, heads, n, self.size)
             if name in self.heads_first
-            else (self.batch, n, self.heads, self.size)
+            else (self.batch, n, heads, self.size)
             if name in self.apart
-            else (self.batch, n, self.heads * self.size)
-            for name, n in (("q", self.queries), ("k", self.keys), ("v", self.keys))
+            else (self.batch, n, heads * self.size)
+            for name, n, heads in (("q", self.queries, self.heads), ("k", self.keys, few), ("v", self.keys, few))
         ]  # fmt: skip
         return (*found, *([] if self.bias is None else [self.bias]))
 
@@ -59,6 +62,16 @@ class Case:
         steps = [turned[n] for n in "qkv" if n in self.heads_first]
         steps += [f"{n}f = Reshape ({n}, flat)" for n in self.apart]
         given = [f"{n}f" if n in self.heads_first + self.apart else n for n in "qkv"]
+        if self.group > 1:
+            steps += [
+                f"to5 = Constant <value_ints = [0, 0, {self.heads // self.group}, 1, {self.size}]> ()"
+                f" times = Constant <value_ints = [1, 1, 1, {self.group}, 1]> ()"
+            ]
+            steps += [
+                f"{n}5 = Reshape ({source}, to5) {n}r = Expand ({n}5, times) {n}m = Reshape ({n}r, flat)"
+                for n, source in zip("kv", given[1:], strict=True)
+            ]
+            given[1:] = ["km", "vm"]
         extra = ", b" if self.bias is not None else ""
         whole = "one = Constant <value = int64[1] {1}> () whole = Expand (b, one)" if extra else ""
         if self.bias is not None and len(self.bias) == 5:
@@ -113,10 +126,12 @@ class Case:
 
     def _attend(self, inputs, rounded, factor=lambda x: x) -> np.ndarray:
         wide = [x.astype(np.float64) for x in inputs]
+        few = self.heads // self.group
         q, k, v = (
-            x if name in self.heads_first else x.reshape(*x.shape[:2], self.heads, self.size).swapaxes(1, 2)
-            for name, x in zip("qkv", wide[:3], strict=True)
+            x if name in self.heads_first else x.reshape(*x.shape[:2], heads, self.size).swapaxes(1, 2)
+            for name, x, heads in zip("qkv", wide[:3], (self.heads, few, few), strict=True)
         )
+        k, v = (x.repeat(self.group, 1) for x in (k, v))
         scores = rounded(rounded(factor(q) @ factor(k).swapaxes(-1, -2)) * self.factor)
         if self.bias is not None:
             bias = wide[3] if len(self.bias) < 5 else np.tile(wide[3][0], (self.batch // self.bias[1], 1, 1, 1))

@@ -34,6 +34,8 @@ class Operand:
     position: int
     heads_first: bool
     """Whether it lies [batch, heads, sequence, size]; else [batch, sequence, heads * size], the last perhaps apart."""
+    group: int = 1
+    """Heads of queries that read one of its heads."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def _take_apart(program: Program) -> Attention:
     attend = program.values[found[0]]
     assert isinstance(attend, Attend)
     names = ("queries", "keys", "values")
-    q, k, v = (_operand(program, i, name) for i, name in zip(attend.args, names, strict=False))
+    q, k, v = (_operand(program, i, name, attend.heads) for i, name in zip(attend.args, names, strict=False))
     bias, windows = _bias(program, attend.args[3]) if len(attend.args) > 3 else (None, False)
     end, safe = _made_safe(program, found[0], bias)
     heads_first, target = _result(program, end)
@@ -99,8 +101,11 @@ def _take_apart(program: Program) -> Attention:
     )  # fmt: skip
 
 
-def _operand(program: Program, index: int, name: str) -> Operand:
+def _operand(program: Program, index: int, name: str, heads: int) -> Operand:
     """Return which input the queries, keys or values [batch, sequence, heads * size] are."""
+    index, group = _not_repeated(program, index, heads)
+    if name == "queries" and group != 1:
+        raise UnsupportedError("queries that are repeated in the library form")
     value, heads_first = program.values[index], False
     if isinstance(value, Move) and isinstance(value.how, Reshaped):
         if value.how != MERGED:
@@ -110,7 +115,20 @@ def _operand(program: Program, index: int, name: str) -> Operand:
             value, heads_first = program.values[value.args[0]], True
     if not isinstance(value, Input):
         raise UnsupportedError(f"{name} that are computed in the library form")
-    return Operand(value.index, heads_first)
+    return Operand(value.index, heads_first, group)
+
+
+def _not_repeated(program: Program, index: int, heads: int) -> tuple[int, int]:
+    """Return what is there before heads are repeated as they lie, and how often each one is: itself and 1 for none."""
+    moves = list[Move]()
+    while len(moves) < 3 and isinstance(value := program.values[index if not moves else moves[-1].args[0]], Move):
+        moves.append(value)
+    match [m.how for m in moves]:
+        case [merged, Expanded((1, 1, 1, group, 1)), Reshaped((0, 0, few, 1, _), True)] if (
+            merged == MERGED and few * group == heads
+        ):
+            return moves[-1].args[0], group
+    return index, 1
 
 
 def _bias(program: Program, index: int) -> tuple[int, bool]:

@@ -91,6 +91,7 @@ def _sizes(operand: Operand, heads: int, input_shapes: tuple[Shape, ...]) -> tup
     shape = input_shapes[operand.position]
     if len(shape) not in ((4,) if operand.heads_first else (3, 4)):
         raise UnsupportedError(f"an operand of rank {len(shape)}")
+    heads //= operand.group
     if len(shape) == 4:
         many, sequence = (shape[1], shape[2]) if operand.heads_first else (shape[2], shape[1])
         if many != heads:
@@ -109,7 +110,8 @@ def common_constants(mine: Work, facts: dict[str, bool | int]) -> str:
     parts, kinds = mine.parts, ("NONE", "PER_KEY", "PER_PAIR")
     both = {**facts, "HEADS": parts.heads, "SIZE": mine.size, "CAUSAL": parts.causal, "SAFE": parts.safe}
     for name, operand in named(parts):
-        both[f"{name}_ROW"] = mine.size if operand.heads_first else parts.heads * mine.size
+        both[f"{name}_GROUP"] = operand.group
+        both[f"{name}_ROW"] = mine.size * (1 if operand.heads_first else parts.heads // operand.group)
     scale = parts.scale or mine.size**-0.5
     return (
         f"using E = {types.TYPES[parts.dtype].stored};\n"
