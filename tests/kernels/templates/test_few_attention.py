@@ -16,8 +16,8 @@ from onnxfuse.kernels.launch_plan import Queries
 from onnxfuse.kernels.programs.family import Key
 from onnxfuse.kernels.templates.attention import few
 from onnxfuse.model.errors import KernelError
-from tests.kernels import programs
-from tests.kernels.attentions import Case
+from tests.kernels import emulate, ops, programs
+from tests.kernels.attentions import Case, within_budget
 from tests.kernels.ops import BRAIN, FLOAT, HALF
 from tests.kernels.templates.test_attention import H200, assert_in_budget, check
 
@@ -139,8 +139,40 @@ def test_one_program_answers_for_every_length():
     assert not made.pins
 
 
+def grow(case: Case, tuning: Tuning | None = None, aligned: bool = True) -> None:
+    """Assert that the caches come out, to the bit, beside the attention."""
+    inputs = case.inputs(np.random.default_rng(case.keys))
+    plan = kernels.plan(case.op(), case.shapes(), aligned, H200, tuning or Tuning())
+    *caches, got = emulate.run(plan, inputs, [ops.NUMPY[case.dtype]] * 3, aligned)
+    for cache, expected in zip(caches, case.whole(inputs)[1:3], strict=True):
+        np.testing.assert_array_equal(cache.view(np.uint8), expected.view(np.uint8))
+    within_budget(case, inputs, got)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize(("past", "keys"), [(0, 1), (1, 2), (31, 32), (100, 103), (199, 200), (60, 60)])
+@pytest.mark.parametrize("aligned", [True, False])
+def test_a_cache_is_written_as_it_is_read(past, keys, dtype, aligned):
+    """One new key, several, none; before the first one."""
+    grow(Case(2, 4, 1, keys, 16, dtype, heads_first="kv", group=2, past=past), None, aligned)
+
+
+@pytest.mark.parametrize("queries", [1, 9])
+@pytest.mark.parametrize("layout", [{"heads_first": "kv"}, {"heads_first": "qkvy"}, {"apart": "kv"}])
+def test_caches_of_any_layout_beside_more_rows_than_a_tile_has(queries, layout):
+    """The first tile alone writes them."""
+    grow(Case(2, 4, queries, 150, 16, group=4, past=141, bias=(2, 1, queries, 150), **layout), way())
+
+
+def test_caches_beside_many_queries_are_left_to_others():
+    case = Case(2, 4, 17, 150, 16, heads_first="kv", past=133)
+    with pytest.raises(KernelError, match="expected 1 to 16"):
+        kernels.plan(case.op(), case.shapes(), True, H200)
+
+
 COMPILED = [
-    Case(8, 16, 1, 1024, 128, group=4), Case(8, 32, 1, 4096, 64, bias=(8, 1, 1, 4096), dtype=BRAIN),
+    Case(8, 16, 1, 1024, 128, group=4), Case(8, 16, 1, 1024, 128, group=4, heads_first="kv", past=1023),
+    Case(8, 32, 1, 4096, 64, bias=(8, 1, 1, 4096), dtype=BRAIN),
     Case(8, 16, 4, 1024, 256, group=4), Case(8, 16, 1, 1024, 128, FLOAT, group=4, bias=(1024,)),
 ]  # fmt: skip
 

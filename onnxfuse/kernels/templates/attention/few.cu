@@ -1,18 +1,21 @@
 // y = softmax(q k^T * scale + bias) v of few queries, as in a step of decoding beside its cache
 //
 // q [batch, HEADS, queries, SIZE], k and v [batch, HEADS / GROUP, keys, SIZE], y as q, each with strides of its own along
-// all but the last axis; bias broadcast to [batch, HEADS, queries, keys]. 16-bit types and float32. Accuracy: as the
-// kernel of streamed.cu; what warps and blocks have found meets in float, in an order that never changes.
+// all but the last axis; bias broadcast to [batch, HEADS, queries, keys]. GROWS: keys and values come in two inputs, the
+// cache and what is new, and are written as they are read to an output that has both, the cache of the next step. 16-bit
+// types and float32. Accuracy: as the kernel of streamed.cu; what warps and blocks have found meets in float, in an order
+// that never changes.
 //
 // The memory's speed is the limit: all queries that read a head of keys are rows of one product, so that its keys and
-// values are read once for 16 of them, and `parts` blocks share its keys, if SPLIT. A warp takes every WARPS-th step of STEP of its
-// block's keys, through STAGES places of its own in shared memory: no warp waits for another one before the end. There
-// the warps' rows meet in shared memory, and the blocks' in `scratch`: the last block to come takes them all (Dao et al.,
-// Flash-Decoding, 2023). It holds a counter for each 16 rows of a head of keys, 0 before and after a launch, then Record
-// after Record.
+// values are read once for 16 of them, and `parts` blocks share its keys, if SPLIT. A warp takes every WARPS-th step of
+// STEP of its block's keys, through STAGES places of its own in shared memory: no warp waits for another one before the
+// end. There the warps' rows meet in shared memory, and the blocks' in `scratch`: the last block to come takes them all
+// (Dao et al., Flash-Decoding, 2023). It holds a counter for each 16 rows of a head of keys, 0 before and after a launch,
+// then Record after Record.
 
 struct Parameters {
   long long queries, keys;
+  long long past;         // keys of the first of two inputs, behind which the new ones are put; all where there is one
   long long span, parts;  // keys of a block; blocks that share those of a head
   long long tiles;        // of 16 rows
   long long counters;     // words of scratch before the records
@@ -62,8 +65,54 @@ struct Row {
   }
 };
 
+// Where a head of keys begins among so many.
 template <bool HEADS_FIRST> DEVICE long long start_of(const Place& at, long long keys) {
   return HEADS_FIRST ? (at.batch * MANY + at.head) * keys * SIZE : (at.batch * keys * MANY + at.head) * SIZE;
+}
+
+// ---- keys and values
+
+// The keys or the values of a head: those of the cache, and the new ones.
+template <int STRIDE> struct Sequence {
+  const E *before, *later;
+  int past;
+  E* all;  // where both are put
+
+  DEVICE const E* operator()(int row) const {
+    if (GROWS && row >= past) return later + (row - past) * (long long)STRIDE;
+    return before + row * (long long)STRIDE;
+  }
+};
+
+template <int STRIDE, bool HEADS_FIRST>
+DEVICE Sequence<STRIDE> sequence(const E* past, const E* later, E* all, const Place& at, const Parameters& p) {
+  return {past + start_of<HEADS_FIRST>(at, p.past), later + start_of<HEADS_FIRST>(at, p.keys - p.past), (int)p.past,
+          all + start_of<HEADS_FIRST>(at, p.keys)};
+}
+
+struct Both {
+  Sequence<K_ROW> k;
+  Sequence<V_ROW> v;
+  bool kept;  // whether this block puts them where both are
+};
+
+// What a step of a warp has in shared memory.
+template <int STRIDE> DEVICE void keep_rows(const Sequence<STRIDE>& to, SharedAddress from, int first, int end) {
+  UNROLLED for (int i = 0; i < STEP * UNITS / 32; ++i) {
+    const int unit = i * 32 + (int)thread_index() % 32, row = unit / UNITS, piece = unit % UNITS;
+    if (first + row < end) {
+      unsigned word[4];
+      load_shared(word, from + row * ROW_BYTES + piece * 16);
+      E* at = to.all + (first + row) * (long long)STRIDE + piece * PER_UNIT;
+      if constexpr (ALIGNED) {
+        write((Chunk<16>*)at, Chunk<16>{word[0], word[1], word[2], word[3]});
+      } else {
+        UNROLLED for (int e = 0; e < PER_UNIT; ++e)
+          write((typename Raw<sizeof(E)>::Word*)(at + e),
+                (typename Raw<sizeof(E)>::Word)(word[e / PER_WORD] >> e % PER_WORD * 16));
+      }
+    }
+  }
 }
 
 // ---- a step of a warp
@@ -99,25 +148,29 @@ DEVICE void attend_step(Rows& rows, SharedAddress keys, const Biases& bias, int 
   multiply_values<EDGE>(rows, scores, keys + STEP_BYTES, groups);
 }
 
-DEVICE void fetch_step(SharedAddress to, const E* k, const E* v, int first_key, int end) {
+DEVICE void fetch_step(SharedAddress to, const Both& from, int first_key, int end) {
   if (first_key < end) {
-    fetch_rows<K_ROW, STEP, 32>(to, k, first_key, end);
-    fetch_rows<V_ROW, STEP, 32>(to + STEP_BYTES, v, first_key, end);
+    fetch_rows<STEP, 32>(to, from.k, first_key, end);
+    fetch_rows<STEP, 32>(to + STEP_BYTES, from.v, first_key, end);
   }
   close_group_of_copies();
 }
 
-DEVICE void attend_keys(Rows& rows, SharedAddress mine, const E* k, const E* v, const Biases& bias, int first, int end) {
+DEVICE void attend_keys(Rows& rows, SharedAddress mine, const Both& from, const Biases& bias, int first, int end) {
   constexpr int STRIDE = WARPS * STEP;
   UNROLLED for (int stage = 0; stage < STAGES - 1; ++stage)
-    fetch_step(mine + stage * 2 * STEP_BYTES, k, v, first + stage * STRIDE, end);
+    fetch_step(mine + stage * 2 * STEP_BYTES, from, first + stage * STRIDE, end);
   for (int key = first, stage = 0; key < end; key += STRIDE, stage = stage + 1 == STAGES ? 0 : stage + 1) {
     const int ahead = stage == 0 ? STAGES - 1 : stage - 1;  // the place that was multiplied last
     wait_for_warp();
-    fetch_step(mine + ahead * 2 * STEP_BYTES, k, v, key + (STAGES - 1) * STRIDE, end);
+    fetch_step(mine + ahead * 2 * STEP_BYTES, from, key + (STAGES - 1) * STRIDE, end);
     wait_for_copies<STAGES - 1>();
     wait_for_warp();
     const SharedAddress here = mine + stage * 2 * STEP_BYTES;
+    if (GROWS && from.kept) {
+      keep_rows(from.k, here, key, end);
+      keep_rows(from.v, here + STEP_BYTES, key, end);
+    }
     if (key + STEP > end) attend_step<true>(rows, here, bias, key, end);
     else attend_step<false>(rows, here, bias, key, end);
   }
@@ -213,8 +266,9 @@ DEVICE void attend(const Pointers& pointers, const Parameters& p) {
     if constexpr (BIAS != NONE) bias.of[half] = pointers.bias + row.bias(p);
   }
   clear(rows);
-  attend_keys(rows, shared_address(shared_words) + warp * KEPT, pointers.k + start_of<K_HEADS_FIRST>(at, p.keys),
-              pointers.v + start_of<V_HEADS_FIRST>(at, p.keys), bias, at.first_key + warp * STEP, at.end);
+  const Both both = {sequence<K_ROW, K_HEADS_FIRST>(pointers.k, pointers.k_new, pointers.k_all, at, p),
+                     sequence<V_ROW, V_HEADS_FIRST>(pointers.v, pointers.v_new, pointers.v_all, at, p), at.first == 0};
+  attend_keys(rows, shared_address(shared_words) + warp * KEPT, both, bias, at.first_key + warp * STEP, at.end);
   wait_for_block();  // nobody reads keys any more
   Record* const found = (Record*)shared_words;
   leave(found[warp], rows);

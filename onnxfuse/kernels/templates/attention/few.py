@@ -5,6 +5,7 @@ from __future__ import annotations
 from onnxfuse.kernels import launch_plan
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.emit import access
+from onnxfuse.kernels.emit.access import Pointer
 from onnxfuse.kernels.emit.entry import entry_point
 from onnxfuse.kernels.emit.source import AMPERE, DEVICE, KernelSource, generated, identifier, template
 from onnxfuse.kernels.ir.types import UnsupportedError
@@ -26,8 +27,8 @@ WAYS = ((4, 3), (4, 2), (2, 2))
 
 
 def takes(mine: Work) -> bool:
-    """Return whether this kernel is for so many queries and keys."""
-    return can(mine) and mine.queries <= QUERIES and mine.keys >= KEYS
+    """Return whether this kernel is for so many queries and keys; it alone writes caches that grow."""
+    return mine.parts.grows or (can(mine) and mine.queries <= QUERIES and mine.keys >= KEYS)
 
 
 def can(mine: Work) -> bool:
@@ -43,6 +44,8 @@ def plan(mine: Work, aligned: bool, arch: Arch, tuning: Tuning) -> LaunchPlan:
     """Return the launch, whatever the numbers of queries and keys."""
     if not can(mine):
         raise UnsupportedError("a causal mask, windows or wide heads of few queries")
+    if mine.parts.grows and not 1 <= mine.queries <= QUERIES:
+        raise UnsupportedError(f"caches beside {mine.queries} queries, expected 1 to {QUERIES}")
     way = tuning.queries or choose(mine, arch)
     stages = _stages(mine, way.warps, arch)
     tiles = -(-mine.queries * mine.parts.k.group // 16)
@@ -55,13 +58,13 @@ def plan(mine: Work, aligned: bool, arch: Arch, tuning: Tuning) -> LaunchPlan:
         raise UnsupportedError(f"{heads * parts} blocks for {mine.keys} keys, expected less than 2^31")
     split = bool(parts > 1)
     counters = -(-heads // 4) * 4  # words: what follows begins on a boundary of 16 bytes
-    bias = mine.bias or (0, 0, 0, 0)
+    words = (mine.queries, mine.keys, mine.past, span, parts, tiles, counters, *(mine.bias or (0, 0, 0, 0)))
     return LaunchPlan(
-        kernel=_kernel(mine, way.warps, stages, aligned, split, tuning.min_blocks),
+        kernel=_kernel(mine, way.warps, stages, aligned, split, tuning.min_blocks or max(8 // way.warps, 1)),
         grid=(heads * parts, 1, 1),
         block=(way.warps * 32, 1, 1),
         shared_bytes=_shared_bytes(mine, way.warps, stages),
-        parameters=launch_plan.packed((mine.queries, mine.keys, span, parts, tiles, counters, *bias), 64),
+        parameters=launch_plan.packed(words, 64),
         output_shapes=mine.output_shapes,
         scratch_bytes=4 * counters + heads * parts * _record_bytes(mine) if split else 0,
     )
@@ -104,9 +107,15 @@ def _kernel(mine: Work, warps: int, stages: int, aligned: bool, split: bool, min
     entry = identifier(mine.op.name)
     facts = {
         "WARPS": warps, "TILES": 1, "STEP": STEP, "THREADS": warps * 32, "STAGES": stages, "HELD": True,
-        "SPLIT": split, "ALIGNED": aligned,
+        "SPLIT": split, "GROWS": mine.parts.grows, "ALIGNED": aligned,
     } | {f"{name}_HEADS_FIRST": operand.heads_first for name, operand in named(mine.parts)}  # fmt: skip
-    fields = (*pointers(mine), access.scratch(used=split))
+    caches = (("k", mine.parts.k.cache), ("v", mine.parts.v.cache))
+    grown = [
+        Pointer(kind, f"{name}_{of}", "nullptr" if cache is None else argument.format(cache))
+        for name, cache in caches
+        for kind, of, argument in (("const E", "new", "in{0.new}"), ("E", "all", "out{0.output}"))
+    ]
+    fields = (*pointers(mine), *grown, access.scratch(used=split))
     return KernelSource(
         entry,
         (

@@ -19,17 +19,22 @@ DEVICE void fetch_unit(SharedAddress to, const E* from, bool there) {
   }
 }
 
+// Rows that lie STRIDE elements apart: where each one begins.
+template <int STRIDE> struct Apart {
+  const E* from;
+  DEVICE const E* operator()(int row) const { return from + row * (long long)STRIDE; }
+};
+
 // MANY rows from `first` on, by WORKERS threads; those behind the last one are zeros, since no number times a weight of
 // 0 is one.
-template <int STRIDE, int MANY, int WORKERS>
-DEVICE void fetch_rows(SharedAddress to, const E* from, int first, int count) {
+template <int MANY, int WORKERS, class Begin>
+DEVICE void fetch_rows(SharedAddress to, const Begin& begin, int first, int count) {
   // The addresses of more than eight copies would not fit the registers.
   _Pragma("unroll 8") for (int i = 0; i < (MANY * UNITS + WORKERS - 1) / WORKERS; ++i) {
     const int unit = i * WORKERS + (int)thread_index() % WORKERS, row = unit / UNITS, piece = unit % UNITS;
     if ((MANY * UNITS) % WORKERS == 0 || unit < MANY * UNITS) {
       const bool there = first + row < count;
-      const E* at = from + (there ? first + row : 0) * (long long)STRIDE + piece * PER_UNIT;
-      fetch_unit(to + row * ROW_BYTES + piece * 16, at, there);
+      fetch_unit(to + row * ROW_BYTES + piece * 16, begin(there ? first + row : 0) + piece * PER_UNIT, there);
     }
   }
 }

@@ -1,11 +1,11 @@
 // y = softmax(q k^T * scale + bias) v, head by head, of any number of queries and keys
 //
 // q [batch, HEADS, queries, SIZE], k and v [batch, HEADS / GROUP, keys, SIZE], y as q, each with strides of its own along
-// all but the last axis, K_GROUP and V_GROUP heads of queries reading one of keys and values; bias broadcast to [batch, HEADS, queries, keys], or to [windows, HEADS, queries, keys], again and
-// again along the batch. 16-bit types and float32. No length stands in the text: one kernel is for all of them. Accuracy:
-// products exact, those of float32 of factors rounded to TF32, sums and exponentials in float; weights are rounded to the
-// element type, or TF32, before they meet the values, and divided by their sum, which is of the unrounded ones, at the
-// end. Where the bias is minus infinity for all keys of a query, y is NaN, as 0 / 0, or 0 if SAFE; without a key it is 0.
+// all but the last axis, K_GROUP and V_GROUP heads of queries reading one of keys and values; bias broadcast to
+// [batch, HEADS, queries, keys], or to [windows, HEADS, queries, keys], again and again along the batch. 16-bit types and
+// float32. No length stands in the text: one kernel is for all of them. Accuracy: products exact, those of float32 of
+// factors rounded to TF32, sums and exponentials in float; weights are rounded to the element type, or TF32, before they
+// meet the values, and divided by their sum, which is of the unrounded ones, at the end. Where the bias is minus infinity for all keys of a query, y is NaN, as 0 / 0, or 0 if SAFE; without a key it is 0.
 //
 // A block takes WARPS * TILES * 16 queries of a head; a warp holds TILES * 16 of them and their part of y in registers;
 // unless HELD, the queries stay in shared memory.
@@ -144,10 +144,10 @@ DEVICE void attend(const Pointers& pointers, const Parameters& p) {
   const E* q = pointers.q + start_of<Q_HEADS_FIRST, Q_GROUP>(at, at.queries);
   const int first_of_warp = (int)thread_index() / 32 * (TILES * 16), first_query = at.first_query + first_of_warp;
   KeyBias next;
-  if (!HELD) fetch_rows<Q_ROW, ROWS, THREADS>(queries, q, at.first_query, at.queries);
+  if (!HELD) fetch_rows<ROWS, THREADS>(queries, Apart<Q_ROW>{q}, at.first_query, at.queries);
   if (at.end > 0) {
-    fetch_rows<K_ROW, STEP, THREADS>(keys, k, 0, at.keys);
-    fetch_rows<V_ROW, STEP, THREADS>(values, v, 0, at.keys);
+    fetch_rows<STEP, THREADS>(keys, Apart<K_ROW>{k}, 0, at.keys);
+    fetch_rows<STEP, THREADS>(values, Apart<V_ROW>{v}, 0, at.keys);
     if constexpr (BIAS == PER_KEY) {
       next.load_from(added, 0, at.keys, p.bias_key);
       next.put(key_bias);
@@ -161,8 +161,8 @@ DEVICE void attend(const Pointers& pointers, const Parameters& p) {
     wait_for_block();  // and nobody reads the other place any more
     const int after = first_key + STEP;
     if (after < at.end) {
-      fetch_rows<K_ROW, STEP, THREADS>(keys + (place ^ 1) * STEP_BYTES, k, after, at.keys);
-      fetch_rows<V_ROW, STEP, THREADS>(values + (place ^ 1) * STEP_BYTES, v, after, at.keys);
+      fetch_rows<STEP, THREADS>(keys + (place ^ 1) * STEP_BYTES, Apart<K_ROW>{k}, after, at.keys);
+      fetch_rows<STEP, THREADS>(values + (place ^ 1) * STEP_BYTES, Apart<V_ROW>{v}, after, at.keys);
       if constexpr (BIAS == PER_KEY) next.load_from(added, after, at.keys, p.bias_key);
     }
     close_group_of_copies();
