@@ -12,10 +12,10 @@ from onnxfuse.kernels import Tuning
 from onnxfuse.kernels.launch_plan import Queries
 from onnxfuse.kernels.templates.attention import few
 from tests.gpu.launching import launcher
-from tests.gpu.test_kernels import DeviceBuffer, _gpu
+from tests.gpu.test_kernels import DeviceBuffer, _gpu, launch
 from tests.gpu.test_short_attention import check
 from tests.kernels import ops
-from tests.kernels.attentions import Case
+from tests.kernels.attentions import Case, within_budget
 from tests.kernels.ops import BRAIN, FLOAT, HALF
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
@@ -36,6 +36,24 @@ def test_a_step_of_decoding(batch, keys, dtype, any_length):
 def test_groups_masks_and_more_queries(queries, group, bias):
     added = {"key": (2, 1, 1, 700), "query": (2, 12, queries, 700)}.get(bias)
     check(Case(2, 12, queries, 700, 64, bias=added, group=group))
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
+@pytest.mark.parametrize(("past", "queries"), [(0, 1), (1023, 1), (700, 7), (4000, 16)])
+def test_caches_grow(past, queries, dtype, aligned):
+    """Both come out to the bit, written by one block each."""
+    keys = past + queries
+    case = Case(3, 16, queries, keys, 64, dtype, bias=(3, 1, queries, keys), heads_first="kv", group=4, past=past)
+    inputs = case.inputs(np.random.default_rng(keys))
+    plan = kernels.plan(case.op(), case.shapes(), aligned, kernels.arch_of(0))
+    sources = [DeviceBuffer(x.shape, x.dtype, aligned, x) for x in inputs]
+    results = [DeviceBuffer(shape, ops.NUMPY[dtype], aligned) for shape in plan.output_shapes]
+    launch(plan, [b.address for b in (*sources, *results)])
+    cupy.cuda.Device(0).synchronize()
+    for cache, expected in zip(results, case.whole(inputs)[1:3], strict=False):
+        np.testing.assert_array_equal(cache.read().view(np.uint8), expected.view(np.uint8))
+    within_budget(case, inputs, results[2].read())
 
 
 @pytest.mark.parametrize("aligned", [True, False])

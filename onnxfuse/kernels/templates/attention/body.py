@@ -161,7 +161,7 @@ def _not_repeated(program: Program, index: int, heads: int) -> tuple[int, int]:
     while len(moves) < 3 and isinstance(value := program.values[index if not moves else moves[-1].args[0]], Move):
         moves.append(value)
     match [m.how for m in moves]:
-        case [merged, Expanded((1, 1, 1, group, 1)), Reshaped((0, 0, few, 1, _), True)] if (
+        case [merged, Expanded((1, 1, 1, int(group), 1)), Reshaped((0, 0, few, 1, _), True)] if (
             merged == MERGED and few * group == heads
         ):
             return moves[-1].args[0], group

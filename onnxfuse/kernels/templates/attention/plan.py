@@ -62,18 +62,15 @@ def refuses(op: FusedOp, arch: Arch) -> str | None:
 def fits(op: FusedOp, shapes: Sequence[Extents | None], arch: Arch) -> str | None:
     """Return why inputs of these shapes may have no plan; however many queries and keys there are, they have one."""
     parts = take_apart(op)
-    queries, size = _ends(parts.q, parts.q.position, parts.heads, shapes)
-    of_keys = [_ends(parts.k, position, parts.heads, shapes)[0] for position in parts.k.positions]
-    keys = of_keys[0] if len(of_keys) == 1 else None
+    (queries, _), (keys, size) = (_ends(operand, parts.heads, shapes) for operand in (parts.q, parts.k))
     if not isinstance(size, int):
         return "the size of a head is not known from the model's inputs"
     if size % 16 or not 16 <= size <= LARGEST_SIZE:
         return f"heads of {size} elements, expected a multiple of 16 up to {LARGEST_SIZE}"
-    if parts.grows and not (isinstance(queries, int) and 1 <= queries <= few.QUERIES):
-        return f"caches beside a number of queries that may be beyond {few.QUERIES}"
     if parts.causal and (queries != keys or queries is None):
         return "a causal mask over other keys than those of the queries"
-    if parts.bias is not None and not _fits_bias(shapes[parts.bias], queries, keys):
+    # Beside caches there is no name for the number of keys: what the bias may be the general kernel takes.
+    if parts.bias is not None and not parts.grows and not _fits_bias(shapes[parts.bias], queries, keys):
         return "a bias that may have more rows or columns than the scores"
     return None
 
@@ -85,9 +82,9 @@ def _fits_bias(bias: Extents | None, queries: object, keys: object) -> bool:
     return all(n == 1 or (n is not None and n == m) for n, m in zip([*bias][::-1], (keys, queries), strict=False))
 
 
-def _ends(operand: Operand, position: int, heads: int, shapes: Sequence[Extents | None]) -> tuple[object, object]:
-    """Return the sequence and the size of a head of the input of this position, as far as they are known."""
-    shape, heads = shapes[position], heads // operand.group
+def _ends(operand: Operand, heads: int, shapes: Sequence[Extents | None]) -> tuple[object, object]:
+    """Return the sequence and the size of a head, as far as they are known."""
+    shape, heads = shapes[operand.position], heads // operand.group
     if shape is None or len(shape) not in (3, 4):
         return None, None
     if len(shape) == 4:
