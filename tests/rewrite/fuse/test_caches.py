@@ -14,7 +14,9 @@ H200 = Arch("sm_90a", 132)
 ATTENTION = "Unsqueeze Expand Reshape Unsqueeze Expand Reshape Transpose MatMul Div Softmax MatMul Transpose Reshape"
 
 
-def step(queries: int | str = 1, past: int | str = 5, more: str = "", results: str = "", out: str = "ka, va, ") -> str:
+def step(
+    queries: int | str = 1, past: int | str = 5, more: str = "", results: str = "", out: str = "ka, va, ", axis: int = 2
+) -> str:
     """Return a step of decoding: four heads on two of keys and values, behind what was kept of them."""
     given = {
         name: f"float16[N,2,{n},16] {name}" for name, n in (("k", past), ("kn", queries), ("v", past), ("vn", queries))
@@ -24,7 +26,7 @@ def step(queries: int | str = 1, past: int | str = 5, more: str = "", results: s
       => ({outputs}{results}float16[N,{queries},64] y)
     <int64[1] two = {{2}}, int64[5] times = {{1,1,2,1,1}}, int64[4] four = {{0,4,-1,16}}, int64[3] flat = {{0,-1,64}},
      float16 root = {{17408}}> {{
-      ka = Concat <axis = 2> (k, kn)  va = Concat <axis = 2> (v, vn)
+      ka = Concat <axis = {axis}> (k, kn)  va = Concat <axis = {axis}> (v, vn)
       k5 = Unsqueeze (ka, two)  kr = Expand (k5, times)  kw = Reshape (kr, four)
       v5 = Unsqueeze (va, two)  vr = Expand (v5, times)  vw = Reshape (vr, four)
       kt = Transpose <perm = [0,1,3,2]> (kw)  m = MatMul (q, kt)  s = Div (m, root)  p = Softmax <axis = -1> (s)
@@ -32,11 +34,11 @@ def step(queries: int | str = 1, past: int | str = 5, more: str = "", results: s
     }}"""
 
 
-@pytest.mark.parametrize("past", [5, "P"])
-def test_the_concats_join_and_their_values_come_out(past):
+@pytest.mark.parametrize(("past", "axis"), [(5, 2), ("P", -2)])
+def test_the_concats_join_and_their_values_come_out(past, axis):
     """The kernel says itself that it takes caches, and the op is made anew from its body."""
-    assert fuses(step(past=past)) == ["{Concat Concat " + ATTENTION + "}"]
-    made, _ = optimize(parse(step(past=past)))
+    assert fuses(step(past=past, axis=axis)) == ["{Concat Concat " + ATTENTION + "}"]
+    made, _ = optimize(parse(step(past=past, axis=axis)))
     ((name, op),) = fused_ops(made).items()
     assert op.template == "attention"
     parts = take_apart(op)
