@@ -208,10 +208,9 @@ DEVICE Piece piece_of(const Record& record, int row, int column) {
   return {{record.y[row][column], record.y[row][column + 1]}, record.highest[row], record.sum[row]};
 }
 
-// Of so many records, in their order.
-DEVICE Piece met(const Record* from, unsigned count, int row, int column) {
+// Of so many records, in their order; the loads of TOGETHER wait together.
+template <unsigned TOGETHER> DEVICE Piece met(const Record* from, unsigned count, int row, int column) {
   constexpr float UNIT = SCALED_LATE ? SCALE : 1.0f;
-  constexpr unsigned TOGETHER = 8;  // loads that wait together
   const Piece none = {{}, lowest(), 0.0f};
   Piece all = none;
   for (unsigned first = 0; first < count; first += TOGETHER) {
@@ -237,9 +236,10 @@ template <class Work> DEVICE void for_pieces(const Place& at, Work work) {
   for (int i = thread_index(); i < at.rows * (SIZE / 2); i += THREADS) work(i / (SIZE / 2), i % (SIZE / 2) * 2);
 }
 
+template <unsigned TOGETHER>
 DEVICE void give(E* y, const Record* found, unsigned count, const Place& at, const Parameters& p) {
   for_pieces(at, [&](int row, int column) {
-    const Piece all = met(found, count, row, column);
+    const Piece all = met<TOGETHER>(found, count, row, column);
     const float share = all.sum == 0.0f && (SAFE || p.keys == 0) ? 0.0f : reciprocal_fast(all.sum);
     const float value[2] = {all.y.at[0] * share, all.y.at[1] * share};
     E* to = y + Row(at, row).offset<Y_HEADS_FIRST>(p.queries) + column;
@@ -276,13 +276,14 @@ DEVICE void attend(const Pointers& pointers, const Parameters& p) {
   if constexpr (SPLIT) {
     Record* const all = (Record*)(pointers.scratch + p.counters) + at.record * p.parts;
     for_pieces(at, [&](int row, int column) {
-      const Piece piece = met(found, WARPS, row, column);
+      const Piece piece = met<WARPS>(found, WARPS, row, column);
       Record& mine = all[at.part];
       UNROLLED for (int e = 0; e < 2; ++e) mine.y[row][column + e] = piece.y.at[e];
       if (column == 0) mine.highest[row] = piece.highest, mine.sum[row] = piece.sum;
     });
-    if (last_to_come(pointers.scratch + at.record, (unsigned)p.parts)) give(pointers.y, all, (unsigned)p.parts, at, p);
+    if (last_to_come(pointers.scratch + at.record, (unsigned)p.parts))
+      give<16>(pointers.y, all, (unsigned)p.parts, at, p);
   } else {
-    give(pointers.y, found, WARPS, at, p);
+    give<WARPS>(pointers.y, found, WARPS, at, p);
   }
 }
