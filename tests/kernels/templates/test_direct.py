@@ -78,7 +78,9 @@ def test_any_area_gives_the_same(area, stride):
     check(replace(STEM, filters=64 if area.filters < 96 else 96, strides=(2, stride)), Tuning(area=area))
 
 
-@pytest.mark.parametrize("area", [Area(1, 16, 1, 32, 1), Area(1, 64, 1, 32, 2), Area(1, 128, 1, 64, 2), Area(2, 8, 1, 32, 1)])
+@pytest.mark.parametrize(
+    "area", [Area(1, 16, 1, 32, 1), Area(1, 64, 1, 32, 2), Area(1, 128, 1, 64, 2), Area(2, 8, 1, 32, 1)]
+)
 @pytest.mark.parametrize("images_last", [True, False])
 @pytest.mark.parametrize("stride", [1, 2, 3])
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])

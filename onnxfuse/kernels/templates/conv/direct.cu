@@ -222,7 +222,11 @@ DEVICE void multiply(Sums& sums, const unsigned* weights, const unsigned* table,
   }
 }
 
-// The rest of the body, VECTOR neighbouring filters at a time.
+// The rest of the body, VECTOR neighbouring filters at a time. What it reads of HELD places is on its way before the first
+// result is stored: the compiler moves no load ahead of a store.
+constexpr int OPERANDS = 64 / sizeof(Each<VECTOR>), PLACES = 2 * STACK;  // 16 registers, those of a stack's terms
+constexpr int HELD = OPERANDS == 0 ? 1 : OPERANDS < PLACES ? OPERANDS : PLACES;
+
 DEVICE void finish(const Sums& sums, const Pointers& pointers, const Unit& unit, const Share& share, const Place& at,
                    const Parameters& p) {
   constexpr int SINGLES = VECTOR == 1 ? 2 : 1;  // vectors of a lane in VECTOR_TILES columns of products
@@ -234,15 +238,24 @@ DEVICE void finish(const Sums& sums, const Pointers& pointers, const Unit& unit,
       Place here = at;
       here.channel = (share.group + unit.group) * FILTERS + share.filter + filter;
       const Once once = load_once(pointers, here, p);
-      UNROLLED for (int i = 0; i < STACK; ++i) {
-        UNROLLED for (int other = 0; other < 2; ++other) {
-          here.row = at.row + unit.row(i) + (HIGH == 2 ? other : 0);
-          here.column = at.column + unit.column(i) + (HIGH == 2 ? 0 : other * 8);
-          if (here.row >= p.rows || here.column >= p.columns) continue;
+      UNROLLED for (int first = 0; first < PLACES; first += HELD) {
+        Each<VECTOR> each[HELD];
+        Index linear[HELD];
+        bool there[HELD];
+        UNROLLED for (int n = 0; n < HELD; ++n) {
+          const int product = (first + n) / 2, other = (first + n) % 2;
+          here.row = at.row + unit.row(product) + (HIGH == 2 ? other : 0);
+          here.column = at.column + unit.column(product) + (HIGH == 2 ? 0 : other * 8);
+          there[n] = first + n < PLACES && here.row < p.rows && here.column < p.columns;
+          linear[n] = here.image * p.y_image + here.row * p.y_row + here.column * Y_CHANNELS + here.channel;
+          if (there[n]) each[n] = load_each<VECTOR>(pointers, here, linear[n], 0, p);
+        }
+        UNROLLED for (int n = 0; n < HELD; ++n) {
+          const int product = (first + n) / 2, other = (first + n) % 2;
+          if (!there[n]) continue;
           float sum[VECTOR];
-          UNROLLED for (int e = 0; e < VECTOR; ++e) sum[e] = sums.of[i][tile + e / 2][other * 2 + e % 2 + single];
-          const Index linear = here.image * p.y_image + here.row * p.y_row + here.column * Y_CHANNELS + here.channel;
-          store_all(pointers, sum, once, load_each<VECTOR>(pointers, here, linear, 0, p), linear, 0);
+          UNROLLED for (int e = 0; e < VECTOR; ++e) sum[e] = sums.of[product][tile + e / 2][other * 2 + e % 2 + single];
+          store_all(pointers, sum, once, each[n], linear[n], 0);
         }
       }
     }
