@@ -52,9 +52,9 @@ class _Layer:
     """A ConvTranspose and its convolution over blocks."""
 
     node: Node
-    axes: tuple[_Axis, _Axis]
+    axes: tuple[_Axis, ...]
     blocks: ValueType
-    """What the convolution makes: [batch, rows, columns, pixels of a block and channels]."""
+    """What the convolution makes: [batch, places, pixels of a block and channels]."""
     weight: np.ndarray
     """As the model has it, [channels, filters, ...]."""
 
@@ -63,11 +63,14 @@ class _Layer:
         return int(self.weight.shape[1])
 
     @property
-    def known(self) -> tuple[Dim, Dim, Dim]:
-        """Batch, rows and columns of blocks."""
-        assert self.blocks.shape is not None
-        batch, height, width, _ = self.blocks.shape
-        return batch, height, width
+    def known(self) -> tuple[Dim, ...]:
+        """Batch and places of blocks."""
+        return (self.blocks.shape or ())[:-1]
+
+    @property
+    def is_product(self) -> bool:
+        """Whether a block is made of one place."""
+        return all(a.taps == 1 and a.pads == (0, 0) for a in self.axes)
 
 
 def subpixel(graph: Graph, node: Node) -> Form | None:
@@ -79,10 +82,12 @@ def subpixel(graph: Graph, node: Node) -> Form | None:
         return None
     pixels = prod(a.stride for a in axes)
     channels, block = weight.shape[0], weight.shape[1] * pixels
-    known = [shifted(n, sum(a.pads) - a.taps + 1) for n, a in zip(rows[1:3], axes, strict=True)]
+    known = [shifted(n, sum(a.pads) - a.taps + 1) for n, a in zip(rows[1:-1], axes, strict=True)]
     if pixels == 1 or channels % ALIGNED or block % ALIGNED or not _can_be_put(known, axes):
         return None
     layer = _Layer(node, axes, ValueType(graph.type(x).dtype, (rows[0], *known, block)), np.asarray(weight))
+    if len(axes) == 3 and not layer.is_product:  # no kernel of ours takes volumes
+        return None
 
     def write(to: Writer) -> list[NodeProto]:
         return _written(to, layer)
@@ -95,14 +100,14 @@ def subpixel(graph: Graph, node: Node) -> Form | None:
 
 def _axes(
     attributes: Mapping[str, schema.AttributeValue], kernel: Sequence[int], rows: Sequence[Dim]
-) -> tuple[_Axis, _Axis] | None:
+) -> tuple[_Axis, ...] | None:
     count = len(kernel)
     if attributes.get("group", 1) != 1 or any(d != 1 for d in integers(attributes, "dilations")):
         return None
     strides = integers(attributes, "strides") or [1] * count
     more = integers(attributes, "output_padding") or [0] * count
-    found = [] if count == 2 else [_Axis(1, 1, (0, 0), (0, 0))]  # a signal is one row
-    for at, extent in enumerate(rows[3 - count : 3]):
+    found = [_Axis(1, 1, (0, 0), (0, 0))] if count == 1 else []  # a signal is one row
+    for at, extent in enumerate(rows[-1 - count : -1]):
         ends = _ends(attributes, at, count, extent, kernel[at] - strides[at] + more[at])
         if ends is None or kernel[at] % strides[at]:
             return None
@@ -112,7 +117,7 @@ def _axes(
         if min(pads) < 0:
             return None
         found.append(_Axis(strides[at], taps, pads, (before % strides[at], after % strides[at])))
-    return found[0], found[1]
+    return tuple(found)
 
 
 def _ends(
@@ -159,13 +164,13 @@ def _convolution(to: Writer, layer: _Layer, blocks: str) -> list[NodeProto]:
     (x, w), axes, (channels, *_) = layer.node.inputs[:2], layer.axes, layer.weight.shape
     packed = _packed(layer.weight, axes)
     kind = f"blocks{'x'.join(str(a.stride) for a in axes)}"
-    if all(a.taps == 1 and a.pads == (0, 0) for a in axes):
+    if layer.is_product:
         right = to.constant(w, f"{kind}.co", lambda: packed.reshape(-1, channels).T)
         return [named(make_node("MatMul", [to.last(x), right], [blocks]), layer.node)]
-    dtype, (batch, height, width) = layer.blocks.dtype, layer.known
+    dtype, (batch, *places) = layer.blocks.dtype, layer.known
     right = to.constant(w, kind, lambda: packed)
-    first, kernel = inner(to, x), to.fresh(f"{w}.nchw", ValueType(dtype, (len(packed), channels, *packed.shape[1:3])))
-    convolved = to.fresh(f"{blocks}.nchw", ValueType(dtype, (batch, len(packed), height, width)))
+    first, kernel = inner(to, x), to.fresh(f"{w}.nchw", ValueType(dtype, (len(packed), channels, *packed.shape[1:-1])))
+    convolved = to.fresh(f"{blocks}.nchw", ValueType(dtype, (batch, len(packed), *places)))
     pads = [a.pads[end] for end in (0, 1) for a in axes]
     return [
         transpose(to.last(x), first, FIRST),
@@ -175,54 +180,59 @@ def _convolution(to: Writer, layer: _Layer, blocks: str) -> list[NodeProto]:
     ]
 
 
-def _packed(weight: np.ndarray, axes: tuple[_Axis, _Axis]) -> np.ndarray:
-    """Return [C, O, ...] as [pixels of a block and O, taps down, across, C], the weights of its last place first."""
-    down, across = axes
-    apart = weight.reshape(*weight.shape[:2], down.taps, down.stride, across.taps, across.stride)[:, :, ::-1, :, ::-1]
-    return apart.transpose(3, 5, 1, 2, 4, 0).reshape(-1, down.taps, across.taps, weight.shape[0])
+def _packed(weight: np.ndarray, axes: Sequence[_Axis]) -> np.ndarray:
+    """Return [C, O, ...] as [pixels of a block and O, taps of each axis, C], the weights of its last place first."""
+    apart = weight.reshape(*weight.shape[:2], *(n for a in axes for n in (a.taps, a.stride)))
+    taps, pixels = range(2, apart.ndim, 2), range(3, apart.ndim, 2)
+    return np.flip(apart, tuple(taps)).transpose(*pixels, 1, *taps, 0).reshape(-1, *(a.taps for a in axes), len(weight))
 
 
-def _can_be_put(known: Sequence[Dim], axes: tuple[_Axis, _Axis]) -> bool:
+def _can_be_put(known: Sequence[Dim], axes: Sequence[_Axis]) -> bool:
     """Return whether blocks can be put beside each other: a Reshape can be told one extent alone that is open."""
-    down, across = axes
-    return down.stride in (1, across.stride) or any(isinstance(n, int) for n in known)
+    *outer, last = (a.stride for a in axes)
+    return _are_beside(axes) or _are_told(known) or outer == [last]
+
+
+def _are_beside(axes: Sequence[_Axis]) -> bool:
+    """Return whether the pixels of a block lie beside each other already."""
+    return all(a.stride == 1 for a in axes[:-1])
+
+
+def _are_told(known: Sequence[Dim]) -> bool:
+    return sum(not isinstance(n, int) for n in known) <= 1
 
 
 def _put(to: Writer, layer: _Layer, blocks: str, whole: str) -> list[NodeProto]:
     """Return the nodes that put the pixels of blocks beside each other."""
-    (down, across), filters, dtype = layer.axes, layer.filters, layer.blocks.dtype
-    batch, height, width = layer.known
+    filters, (batch, *places), strides = layer.filters, layer.known, [a.stride for a in layer.axes]
+    size, count = [times(n, s) for n, s in zip(places, strides, strict=True)], len(places)
 
     def target(step: str, *extents: Dim) -> str:
         numbers = np.asarray([n if isinstance(n, int) else -1 for n in extents], np.int64)
         return to.constant(layer.node.outputs[0], step, lambda: numbers)
 
     def made(step: str, *shape: Dim) -> str:
-        return to.fresh(f"{whole}.{step}", ValueType(dtype, shape))
+        return to.fresh(f"{whole}.{step}", ValueType(layer.blocks.dtype, shape))
 
-    if down.stride == 1:
-        return [make_node("Reshape", [blocks, target("pixels", 0, 0, -1, filters)], [whole])]
-    below, beside = times(height, down.stride), times(width, across.stride)
-    if not any(isinstance(n, int) for n in (height, width)):
-        first, put = (
-            made("first", batch, times(filters, down.stride * across.stride), height, width),
-            made("put", batch, filters, below, beside),
-        )
+    if _are_beside(layer.axes):
+        return [make_node("Reshape", [blocks, target("pixels", *[0] * count, -1, filters)], [whole])]
+    if not _are_told(places):
+        first, put = made("first", batch, filters * prod(strides), *places), made("put", batch, filters, *size)
         return [
             transpose(blocks, first, FIRST),
-            make_node("DepthToSpace", [first], [put], blocksize=down.stride),
+            make_node("DepthToSpace", [first], [put], blocksize=strides[0]),
             transpose(put, whole, LAST),
         ]
     # [n, h, w, a, b c] -> [n, h, a, w, b c] -> [n, h a, w b, c]
-    run = across.stride * filters
-    apart, turned_ = (
-        made("rows", batch, height, width, down.stride, run),
-        made("below", batch, height, down.stride, width, run),
-    )
+    *outer, last = strides
+    run = last * filters
+    axis_by_axis = [at for axis in range(1, count) for at in (axis, axis + count)]
+    apart = made("apart", batch, *places, *outer, run)
+    mixed = made("mixed", batch, *(n for pair in zip(places, outer, strict=False) for n in pair), places[-1], run)
     return [
-        make_node("Reshape", [blocks, target("rows", 0, 0, 0, down.stride, run)], [apart]),
-        transpose(apart, turned_, (0, 1, 3, 2, 4)),
-        make_node("Reshape", [turned_, target("pixels", 0, below, beside, filters)], [whole]),
+        make_node("Reshape", [blocks, target("apart", *[0] * (count + 1), *outer, run)], [apart]),
+        transpose(apart, mixed, (0, *axis_by_axis, count, 2 * count)),
+        make_node("Reshape", [mixed, target("pixels", 0, *size, filters)], [whole]),
     ]
 
 
@@ -230,8 +240,9 @@ def _cut(to: Writer, layer: _Layer, whole: str) -> NodeProto:
     """Return the node that leaves out what is none of y."""
     y = layer.node.outputs[0]
     starts, ends = [a.cut[0] for a in layer.axes], [-a.cut[1] or END for a in layer.axes]
+    axes = list(range(1, len(starts) + 1))
     if to.graph.opset < 10:
-        return make_node("Slice", [whole], [to.last(y)], starts=starts, ends=ends, axes=[1, 2])
-    told = {"starts": starts, "ends": ends, "axes": [1, 2]}
+        return make_node("Slice", [whole], [to.last(y)], starts=starts, ends=ends, axes=axes)
+    told = {"starts": starts, "ends": ends, "axes": axes}
     given = [to.constant(y, name, partial(np.asarray, numbers, np.int64)) for name, numbers in told.items()]
     return make_node("Slice", [whole, *given], [to.last(y)])

@@ -47,7 +47,7 @@ def model(
     ends = (("y", filters), ("z", 2)) if behind else (("y", filters),)
     graph = helper.make_graph(
         nodes if behind else nodes[:2], "g", [helper.make_tensor_value_info("image", dtype, ["N", 2, *size])],
-        [helper.make_tensor_value_info(o, dtype, ["N", n, *"AB"[:rank]]) for o, n in ends],
+        [helper.make_tensor_value_info(o, dtype, ["N", n, *"ABC"[:rank]]) for o, n in ends],
         [weight("u", channels, 2, *ones), weight("w", channels, filters // group, *kernel), weight("b", filters),
          weight("v", 2, filters, *ones)],
     )  # fmt: skip
@@ -80,10 +80,10 @@ def is_spread(made: ModelProto) -> bool:
 
 
 @st.composite
-def geometries(draw: st.DrawFn, rank: int, least: int = 1) -> dict[str, list[int] | str]:
-    """Draw kernels, strides and paddings of every kind that ONNX Runtime takes; `least` taps."""
+def geometries(draw: st.DrawFn, rank: int) -> dict[str, list[int] | str]:
+    """Draw kernels, strides and paddings of every kind that ONNX Runtime takes; of volumes products alone."""
     strides = [draw(st.integers(1, 4)) for _ in range(rank)]
-    kernel = [s * draw(st.integers(least, 3)) for s in strides]
+    kernel = [s * draw(st.integers(1, 3 if rank < 3 else 1)) for s in strides]
     found: dict[str, list[int] | str] = {"strides": strides, "kernel": kernel}
     more = [draw(st.integers(0, s - 1)) for s in strides]
     if any(more):
@@ -96,7 +96,7 @@ def geometries(draw: st.DrawFn, rank: int, least: int = 1) -> dict[str, list[int
     return found
 
 
-@given(data=st.data(), rank=st.sampled_from([1, 2]), bias=st.booleans(), opset=st.sampled_from(OPSETS))
+@given(data=st.data(), rank=st.sampled_from([1, 2, 3]), bias=st.booleans(), opset=st.sampled_from(OPSETS))
 def test_any_geometry_computes_the_same(data: st.DataObject, rank: int, bias: bool, opset: int) -> None:
     """Kernels of whole strides, any padding on either side, output_padding, auto_pad; sizes known or not."""
     told = data.draw(geometries(rank))
@@ -126,6 +126,8 @@ TAKEN = {
     "a decoder of sound": (1, [10], ["L"], {"strides": [5]}),
     "U-Net": (2, [2, 2], [5, 6], {"strides": [2, 2]}),
     "U-Net, open": (2, [2, 2], ["H", "W"], {"strides": [2, 2]}),
+    "U-Net of volumes": (3, [2, 2, 2], [3, 4, "W"], {"strides": [2, 2, 2]}),
+    "frames stay": (3, [1, 2, 3], [3, "H", 4], {"strides": [1, 2, 3]}),
     "DCGAN": (2, [4, 4], ["H", "W"], {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
     "columns alone": (2, [3, 4], ["H", "W"], {"strides": [1, 2], "pads": [1, 1, 1, 1]}),
     "rows alone": (2, [4, 1], ["H", 6], {"strides": [2, 1], "pads": [1, 0, 1, 0]}),
@@ -158,6 +160,8 @@ LEFT = {
     "channels that are no multiple of 8": (2, [2, 2], [5, 6], {"strides": [2, 2], "channels": 7}),
     "pixels of a block that are none": (2, [2, 2], [5, 6], {"strides": [2, 2], "filters": 3}),
     "rows alone, open": (2, [2, 1], ["H", "W"], {"strides": [2, 1]}),
+    "volumes of overlapping windows": (3, [4, 4, 4], [3, 4, 5], {"strides": [2, 2, 2], "pads": [1] * 6}),
+    "volumes of open sizes": (3, [2, 2, 2], [3, "H", "W"], {"strides": [2, 2, 2]}),
     "an odd number to cut": (2, [4, 2], [6, 6], {"strides": [2, 2], "output_shape": [13, 12], "behind": False}),
     "all of the first blocks are cut": (1, [4], [6], {"strides": [2], "pads": [4, 0]}),
 }
