@@ -11,6 +11,7 @@ from onnxfuse import kernels
 from onnxfuse.model import schema
 from onnxfuse.model.channels import FIRST, LAST, to_first, to_last, with_row
 from onnxfuse.model.graph import Graph, Node
+from onnxfuse.rewrite.nhwc.subpixel import subpixel
 from onnxfuse.rewrite.nhwc.writer import (
     Form,
     Writer,
@@ -101,9 +102,12 @@ def _conv_transpose(graph: Graph, node: Node) -> Form | None:
     x, w = node.inputs[:2]
     y = node.outputs[0]
     rank = graph.type(x).rank
-    # Of volumes the library's own takes channels first alone.
-    if not spatial(graph, x, y, w) or rank not in (3, 4) or not graph.is_constant(w):
+    if not spatial(graph, x, y, w) or not graph.is_constant(w):
         return None
+    over_blocks = subpixel(graph, node)
+    # Of volumes the library's own takes channels first alone.
+    if over_blocks is not None or rank not in (3, 4):
+        return over_blocks
 
     def write(to: Writer) -> list[NodeProto]:
         weight = graph.constant(w)
