@@ -165,9 +165,8 @@ def window(
     """Return the fused op and the shapes of its inputs: images [batch, height, width, channels]."""
     text = CONV.replace(" <ATTRIBUTES>", f" <{attributes}>" if attributes else "")
     fused = ops.op(text, (dtype,) * 4, (dtype,), "gemm")
-    weights = (filters, *kernel, images[3])
-    parts = gemm_body.anatomy(fused)
-    sliding = parts.products[0].sliding
+    product = gemm_body.anatomy(fused).products[0]
+    sliding, weights = product.sliding, (filters, *kernel, images[3] // product.groups)
     assert sliding is not None
     out = (images[0], *sliding.over(images, kernel).out, filters)
     return fused, [images, weights, (filters,), out]

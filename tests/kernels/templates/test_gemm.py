@@ -512,10 +512,70 @@ def test_the_copy_engine_is_told_how_the_window_slides():
     assert plan.output_shapes == (shapes[3],) == ((2, 7, 5, 40),)
 
 
+# ---- convolutions in groups
+
+GROUPED = [(48, 48, 3), (16, 24, 2), (80, 72, 2)]
+"""Channels and filters of a group, and groups: steps end where a group does, columns of a tile where they may."""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "channels", "filters", "groups", "aligned", "arch"),
+    [
+        (HALF, 48, 40, 3, True, A100), (BRAIN, 16, 8, 5, True, A100), (FLOAT, 12, 10, 2, True, A100),
+        (HALF, 6, 3, 4, True, A100), (HALF, 5, 7, 3, False, A100), (HALF, 5, 6, 3, False, OLD),
+    ],
+)  # fmt: skip
+def test_groups_read_their_own_channels_and_write_their_own_columns(dtype, channels, filters, groups, aligned, arch):
+    """Operands of all columns, tiles that stick out of a group, pieces of 16 bytes down to one element."""
+    attributes = f"group = {groups}, strides = [1, 2], pads = [1, 0, 1, 2]"
+    fused, shapes = products.window(dtype, (2, 7, 8, channels * groups), filters * groups, (3, 2), attributes)
+    emulated(fused, shapes, aligned, arch)
+
+
+def test_an_infinity_stays_in_its_group():
+    """It lies beside the channels of the group before, in the same line of a tile."""
+    fused, shapes = products.window(HALF, (1, 5, 6, 3 * 48), 3 * 8, (3, 3), "group = 3, pads = [1, 1, 1, 1]")
+    rng = np.random.default_rng(0)
+    inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
+    inputs[0][..., 48] = np.inf
+    plan = kernels.plan(fused, tuple(shapes), True, A100)
+    (got,) = emulate.run(plan, inputs, [np.float16])
+    assert np.isfinite(got[..., :8]).all()
+    assert np.isfinite(got[..., 16:]).all()
+    assert not np.isfinite(got[..., 8:16]).all()
+
+
+@pytest.mark.parametrize(("channels", "filters", "groups"), GROUPED)
+@pytest.mark.parametrize("dtype", [HALF, FLOAT])
+@pytest.mark.parametrize("tile", [Tile(64, 64, 1), Tile(128, 128, 2), Tile(64, 64, 1, teams=1, split=6)], ids=str)
+def test_groups_compile_for_hopper(channels, filters, groups, dtype, tile):
+    fused, shapes = products.window(dtype, (1, 1, 49, channels * groups), filters * groups, (1, 128), f"group = {groups}, pads = [0, 64, 0, 64]")
+    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=tile))
+    _, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
+    assert set(re.findall(r"(\d+) bytes spill stores", log)) == {"0"}
+
+
+def test_the_copy_engine_is_told_of_groups():
+    """Of filters and outputs it takes what is a group's alone; of images a step that ends in it."""
+    fused, shapes = products.window(HALF, (2, 9, 10, 144), 72, (3, 3), "group = 3, pads = [1, 1, 1, 1]")
+    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=Tile(64, 64, 1)))
+    images, filters, put, staged = plan.tensor_maps
+    assert images == TensorMap(0, HALF, (144, 10, 9, 2), (288, 2880, 25920), (64, 64), Window((-1, -1), (-1, -1), (1, 1)))
+    assert filters == TensorMap(1, HALF, (48, 9, 24, 3), (96, 864, 20736), (64, 1, 64, 1))
+    assert put == replace(staged, pointer=4) == TensorMap(4, HALF, (24, 180, 3), (144, 48), (64, 16, 1))
+    assert "constexpr int SLICES = 3;" in plan.kernel.text
+
+
+@pytest.mark.parametrize(("channels", "slices"), [(16, 1), (32, 2), (48, 3), (64, 4), (80, 1), (96, 3), (128, 4)])
+def test_steps_end_where_a_group_does(channels, slices):
+    fused, shapes = products.window(HALF, (1, 8, 8, 2 * channels), 16, (3, 3), "group = 2")
+    plan = kernels.plan(fused, tuple(shapes), True, H200)
+    assert f"constexpr int SLICES = {slices};" in plan.kernel.text
+
+
 @pytest.mark.parametrize(
     ("attributes", "reason"),
     [
-        ("group = 2", "a convolution in 2 groups"),
         ("strides = [1]", "a window along 1 dimension over images of rank 4"),
     ],
 )

@@ -45,6 +45,8 @@ class Product:
     sliding: Sliding | None = None
     """Where the left factor is what a window sees: images [batch, height, width, channels], filters [n, height, width,
     channels]."""
+    groups: int = 1
+    """Of the images' channels, each with filters of its own."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ def _anatomy(program: Program) -> Anatomy:
         raise UnsupportedError("products with left factors of both layouts")
     if products[0].turned and products[0].terms is not None:
         raise UnsupportedError("a left factor [k, m] of which a part is read")
-    if len({p.sliding for p in products}) > 1:
+    if len({(p.sliding, p.groups) for p in products}) > 1:
         raise UnsupportedError("convolutions whose windows slide in different ways")
     dtype = program.values[heads[0].result].dtype
     if dtype not in TYPES:
@@ -212,9 +214,8 @@ def _convolution(program: Program, index: int) -> _Head:
     x, w = program.values[work.x], program.values[work.w]
     if not (work.images_last and work.packing == FIRST and isinstance(x, Input) and isinstance(w, Input)):
         raise UnsupportedError("a convolution of images that do not have their channels last")
-    if work.core.groups != 1:
-        raise UnsupportedError(f"a convolution in {work.core.groups} groups")
-    return _Head(Product(x.index, w.index, True, sliding=work.window.sliding), work.x, work.result)
+    product = Product(x.index, w.index, True, sliding=work.window.sliding, groups=work.core.groups)
+    return _Head(product, work.x, work.result)
 
 
 def _prologue(program: Program, head: _Head) -> Prologue | None:

@@ -204,7 +204,7 @@ template <class Images> struct Windows : Side<TILE_M, false, A_PIECE, false> {
       const Index row = first_row + line, above = row / s.across, image = above / s.down;
       const int left = (int)((row - above * s.across) * s.stride_across) - (int)s.pad_left;
       const int top = (int)((above - image * s.down) * s.stride_down) - (int)s.pad_above;
-      const int corner = (((int)(image * s.height) + top) * (int)s.width + left) * CHANNELS;
+      const int corner = (((int)(image * s.height) + top) * (int)s.width + left) * PIXEL;
       constexpr int NOWHERE = -(1 << 30);
       seen()[line] = {(unsigned)corner, (unsigned)(row < rows ? top : NOWHERE), (unsigned)left, 0u};
     }
@@ -217,7 +217,7 @@ template <class Images> struct Windows : Side<TILE_M, false, A_PIECE, false> {
     const int across = element % WINDOW_WIDTH * (int)images.dilation_across;
     const int y = (int)row.word[1] + down, x = (int)row.word[2] + across;
     const bool inside = term < this->terms && (unsigned)y < (unsigned)images.height && (unsigned)x < (unsigned)images.width;
-    return inside ? this->from + ((int)row.word[0] + (down * (int)images.width + across) * CHANNELS + channel) : nullptr;
+    return inside ? this->from + ((int)row.word[0] + (down * (int)images.width + across) * PIXEL + channel) : nullptr;
   }
   DEVICE void fetch(SharedAddress tile, int group, int turn) const {
     const int line = thread_index() / 8 + turn * Base::AT_ONCE, piece = thread_index() % 8;

@@ -116,8 +116,7 @@ DEVICE void fetch_all(const Shared& shared, const TensorMaps& maps, unsigned ran
   for (Index number = first_tile(); number < tiles(p); number += tile_stride()) {
     const Tile tile(number, rank, p);
     const Steps steps(rank, p);
-    Terms terms(tile.row, p.matrices(tile.batch), p);
-    for (Index step = 0; step < steps.first; ++step) terms.next();
+    Terms terms(tile.row, steps.first, p.matrices(tile.batch), p);
     for (Index step = 0; step < steps.count; ++step) {
       barrier_wait(shared.empty + turn.stage * 8, turn.parity ^ 1);
       fetch_stage(shared, maps, tile, terms, turn.stage, rank);
@@ -201,7 +200,7 @@ struct Accumulators {
 };
 
 DEVICE void multiply_stage(Accumulators& sums, unsigned a, unsigned b, bool begun) {
-  UNROLLED for (int k = 0; k < ROW_BYTES / 32; ++k) {
+  UNROLLED for (int k = 0; k < SLICES; ++k) {
     const unsigned long long right = B_TRANSPOSED ? operand(b + k * 32, 16, 1024) : operand(b + k * 2048, 8192, 1024);
     UNROLLED for (int block = 0; block < BLOCKS_M; ++block)
       warpgroup_product(sums.of[block], operand(a + block * 8192 + k * 32, 16, 1024), right, begun || k > 0);

@@ -2,7 +2,8 @@
 // is one place of the window, images outermost; its terms are what the window sees there, channels innermost.
 
 struct Source {
-  Index height, width, channels;      // of an image
+  Index height, width;                // of an image
+  Index channels, pixel;              // of a group, of all of them
   Index down, across;                 // places of the window in an image
   Index stride_down, stride_across;
   Index pad_above, pad_left;
@@ -10,12 +11,12 @@ struct Source {
   Index window_width;
 };
 
-template <class T> DEVICE float left_element(const T* a, Index row, Index k, Index, const Source& s) {
+template <class T> DEVICE float left_element(const T* a, Index row, Index k, Index, Index group, const Source& s) {
   const Index x = row % s.across, y = row / s.across % s.down, image = row / s.across / s.down;
-  const Index channel = k % s.channels, right = k / s.channels % s.window_width;
+  const Index channel = group * s.channels + k % s.channels, right = k / s.channels % s.window_width;
   const Index below = k / s.channels / s.window_width;
   const int w = (int)(x * s.stride_across + right * s.dilation_across) - (int)s.pad_left;
   const int h = (int)(y * s.stride_down + below * s.dilation_down) - (int)s.pad_above;
   if (w < 0 || h < 0 || w >= (int)s.width || h >= (int)s.height) return 0.0f;
-  return load_splat(a + (((unsigned long long)image * s.height + h) * s.width + w) * s.channels + channel).get(0);
+  return load_splat(a + (((unsigned long long)image * s.height + h) * s.width + w) * s.pixel + channel).get(0);
 }
