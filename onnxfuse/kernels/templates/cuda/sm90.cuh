@@ -117,6 +117,15 @@ DEVICE void fetch_pixels(unsigned to, const TensorMap* map, int channel, int x, 
       "r"(barrier), "h"(right), "h"(below)
       : "memory");
 }
+// The same of volumes: `behind` the first layer that the window sees.
+DEVICE void fetch_pixels(unsigned to, const TensorMap* map, int channel, int x, int y, int z, int image,
+                         unsigned short right, unsigned short below, unsigned short behind, unsigned barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3, %4, %5, %6}], [%7], {%8, %9, %10};" ::"r"(to), "l"(map), "r"(channel), "r"(x), "r"(y), "r"(z),
+      "r"(image), "r"(barrier), "h"(right), "h"(below), "h"(behind)
+      : "memory");
+}
 DEVICE void put_box(const TensorMap* map, int x, int y, int z, unsigned from) {
   asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(map), "r"(x), "r"(y),
                "r"(z), "r"(from)

@@ -56,7 +56,7 @@ class Problem:
     full: Shape
     """Shape of the outputs: m is all of it but the last dimension."""
     places: Places | None = None
-    """Of a convolution: a row for each place, k = height * width * channels of the window."""
+    """Of a convolution: a row for each place, k = all elements of the window * channels."""
     groups: int = 1
     """Of a convolution: each a product of n filters, of its own channels and columns, k of the channels of a group."""
     batch: Batch | None = None
@@ -144,12 +144,12 @@ def _matrices(around: Shape, shape: Shape) -> list[int]:
 
 
 def _slid(sliding: Sliding, groups: int, a: Shape, b: Shape) -> Problem:
-    if len(a) != 4 or len(b) != 4 or groups < 1 or a[3] != b[3] * groups or b[0] % groups:
+    rank = 2 + len(sliding.strides)
+    if len(a) != rank or len(b) != rank or groups < 1 or a[-1] != b[-1] * groups or b[0] % groups:
         raise UnsupportedError(f"a convolution of images {list(a)} with filters {list(b)} in {groups} groups")
-    batch, height, width, channels = a
-    places = sliding.over((batch, height, width, channels), (b[1], b[2]))
-    full = (batch, *places.out, b[0])
-    return Problem(math.prod(full[:3]), b[0] // groups, math.prod(b[1:]), full, places, groups, pitch=b[3])
+    places = sliding.over(a, b[1:-1])
+    full = (a[0], *places.out, b[0])
+    return Problem(math.prod(full[:-1]), b[0] // groups, math.prod(b[1:]), full, places, groups, pitch=b[-1])
 
 
 def placed(parts: Anatomy, op: FusedOp, input_shapes: tuple[Shape, ...]) -> Anatomy:

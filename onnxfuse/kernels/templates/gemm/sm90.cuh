@@ -14,7 +14,7 @@ constexpr int CHUNKS = (TILE_N + CHUNK - 1) / CHUNK;     // beside each other
 constexpr int CHUNK_NUMBER = CHUNKS * BLOCKS_M;          // of a warp's share of a tile
 constexpr int BUFFERS = STAGED ? CHUNK_NUMBER : 2;       // of a warp, for chunks
 constexpr int CONSUMERS = TEAMS * WARPGROUPS;
-constexpr int FETCHER_REGISTERS = 24;
+constexpr int FETCHER_REGISTERS = VOLUME || GROUPED ? 40 : 24;  // places of more digits
 // What 65536 registers leave: of a thread at first, and once the fetching warpgroup has given its own back.
 constexpr int LAUNCHED_REGISTERS = 65536 / THREADS / 8 * 8;
 constexpr int COMPUTER_REGISTERS = 96;           // of the warpgroup that computes the left factor

@@ -75,38 +75,34 @@ def _left_maps(parts: Anatomy, size: Problem, left_rows: int) -> list[TensorMap]
     if size.places is None:
         left = None if size.batch is None else size.batch.left
         return [_map(pointer, dtype, size.m, size.k, box, size.pitch, matrices=left, to_tf32=parts.to_tf32)]
-    images, height, width, channels = size.places.shape
-    whole = TensorMap(
-        pointer,
-        dtype,
-        (channels, width, height, images),
-        _strides((channels, width, height), dtype),
-        box,
-        _window(size.places),
-        to_tf32=parts.to_tf32,
-    )
-    return [whole]
+    extents = size.places.shape[::-1]
+    strides = _strides(extents[:-1], dtype)
+    return [TensorMap(pointer, dtype, extents, strides, box, _window(size.places), to_tf32=parts.to_tf32)]
 
 
 def _window(places: Places) -> Window:
     """Return the window as the copy engine sees it."""
     lower = tuple(-b for b in places.begin[::-1])
-    upper = tuple(places.end[i] - (places.kernel[i] - 1) * places.dilations[i] for i in (1, 0))
+    upper = tuple(places.end[i] - (k - 1) * places.dilations[i] for i, k in enumerate(places.kernel))[::-1]
     return Window(lower, upper, places.strides[::-1])
 
 
 MAX_STRIDE = 8
 """The copy engine takes no longer steps (CUDA driver API, cuTensorMapEncodeIm2col)."""
+CORNERS = {2: 128, 3: 16}
+"""How far a window may begin before an image, and how far before or behind its end, one less behind; by its axes."""
+OFFSETS = {2: 255, 3: 31}
+"""How far an element lies from the window's first one, at most (PTX ISA, im2col offsets of 8 and of 5 bits)."""
 
 
 def slides_fast(places: Places) -> bool:
-    """Return whether the copy engine takes windows of these strides, sizes and pads (CUDA driver, 4 dimensions)."""
-    window = _window(places)
+    """Return whether the copy engine takes windows of these strides, sizes and pads."""
+    window, corner = _window(places), CORNERS[len(places.kernel)]
     offsets = ((k - 1) * d for k, d in zip(places.kernel, places.dilations, strict=True))
     return (
         max(places.strides) <= MAX_STRIDE
-        and all(-128 <= c <= 127 for c in (*window.lower, *window.upper))
-        and all(o <= 255 for o in offsets)
+        and all(-corner <= c < corner for c in (*window.lower, *window.upper))
+        and all(o <= OFFSETS[len(places.kernel)] for o in offsets)
     )
 
 
