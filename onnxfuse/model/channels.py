@@ -66,7 +66,7 @@ def turns_last(node: Node) -> bool:
 
 
 def turns_signal(node: Node) -> bool:
-    """Return whether `node` is a Transpose of the axes of signals without their row: between the layouts, either way."""
+    """Return whether `node` is a Transpose between signals channels first and last, these without their row."""
     return perm_of(node) == (0, 2, 1)
 
 

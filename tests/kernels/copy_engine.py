@@ -1,6 +1,6 @@
 """What Hopper's kernel asks the copy engine for, and what that one brings and takes away, on the host.
 
-The kernel's own text says what is fetched step by step; the engine is numpy, by the words of the driver's and PTX's manuals.
+The kernel's own text says what is fetched step by step; the engine is numpy, by the words of the CUDA manuals.
 """
 
 import ctypes
@@ -10,7 +10,7 @@ import re
 import numpy as np
 
 from onnxfuse.kernels.launch_plan import LaunchPlan, TensorMap
-from tests.kernels import emulate, ops
+from tests.kernels import emulate
 
 ASKED = """
 #include <cstring>
@@ -27,7 +27,9 @@ void fetch_pixels(unsigned, const TensorMap*, int channel, int x, int y, int z, 
                   unsigned short below, unsigned short behind, unsigned) {
   ask(channel, x, y, z, image, right, below, behind);
 }
-template <bool> void fetch_box(unsigned, const TensorMap*, int x, int y, int z, unsigned, unsigned short) { ask(x, y, z); }
+template <bool> void fetch_box(unsigned, const TensorMap*, int x, int y, int z, unsigned, unsigned short) {
+  ask(x, y, z);
+}
 template <bool> void fetch_box(unsigned, const TensorMap*, int x, int y, int z, int w, unsigned, unsigned short) {
   ask(x, y, z, w);
 }

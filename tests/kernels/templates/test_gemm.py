@@ -549,7 +549,9 @@ def test_an_infinity_stays_in_its_group():
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])
 @pytest.mark.parametrize("tile", [Tile(64, 64, 1), Tile(128, 128, 2), Tile(64, 64, 1, teams=1, split=6)], ids=str)
 def test_groups_compile_for_hopper(channels, filters, groups, dtype, tile):
-    fused, shapes = products.window(dtype, (1, 1, 49, channels * groups), filters * groups, (1, 128), f"group = {groups}, pads = [0, 64, 0, 64]")
+    fused, shapes = products.window(
+        dtype, (1, 1, 49, channels * groups), filters * groups, (1, 128), f"group = {groups}, pads = [0, 64, 0, 64]"
+    )
     plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=tile))
     _, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
     assert set(re.findall(r"(\d+) bytes spill stores", log)) == {"0"}
@@ -560,7 +562,9 @@ def test_the_copy_engine_is_told_of_groups():
     fused, shapes = products.window(HALF, (2, 9, 10, 144), 72, (3, 3), "group = 3, pads = [1, 1, 1, 1]")
     plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=Tile(64, 64, 1)))
     images, filters, put, staged = plan.tensor_maps
-    assert images == TensorMap(0, HALF, (144, 10, 9, 2), (288, 2880, 25920), (64, 64), Window((-1, -1), (-1, -1), (1, 1)))
+    assert images == TensorMap(
+        0, HALF, (144, 10, 9, 2), (288, 2880, 25920), (64, 64), Window((-1, -1), (-1, -1), (1, 1))
+    )
     assert filters == TensorMap(1, HALF, (48, 9, 24, 3), (96, 864, 20736), (64, 1, 64, 1))
     assert put == replace(staged, pointer=4) == TensorMap(4, HALF, (24, 180, 3), (144, 48), (64, 16, 1))
     assert "constexpr int SLICES = 3;" in plan.kernel.text

@@ -50,9 +50,7 @@ def count(work: Work) -> int:
     return left + len(parts.products) + of_sibling * len(parts.epilogues)
 
 
-def _beside_map(
-    pointer: int, dtype: int, size: Problem, box: tuple[int, int], slot: Slot | None = None
-) -> TensorMap:
+def _beside_map(pointer: int, dtype: int, size: Problem, box: tuple[int, int], slot: Slot | None = None) -> TensorMap:
     """Return the map of what lies as the products do: one below the other, or the columns of groups side by side.
 
     `slot`: all that is some columns of a wider matrix.

@@ -250,7 +250,7 @@ def _reshaped(how: Reshaped, of: Shape) -> Shape:
 
 
 def places(window: Window, shapes: tuple[Shape, ...]) -> tuple[Along, Along, Along]:
-    """Return of a window its places in an image, the padding before these, and its extents, at least down and across."""
+    """Return of a window its places in an image, the padding before these, and its extents: inward, down, across."""
     dims = len(shapes[0]) - 2
     want(dims in (1, 2, 3) and window.dims in ((0, dims) if dims < 3 else (3,)), lambda: f"images of shape {shapes[0]}")
     row = (1,) * (2 - dims)
