@@ -180,6 +180,7 @@ def _optimize(
     def place(graph: Graph) -> None:
         numbers_on_gpu(graph)
         lay_out(graph, rules=rules, report=report)
+        late_views(graph)  # of volumes that are images of their layers
 
     phases: tuple[tuple[str, Callable[[], object]], ...] = (
         ("rewrite", lambda: settle(model, simplify, rules, report, last)),
