@@ -99,9 +99,12 @@ class Queries:
     """Keys at a time; a multiple of 16."""
     streamed: int = 0
     """1: so many keys at a time go through shared memory; 0: all of a head stay there."""
+    parts: int = 0
+    """Blocks that share the keys of few queries, as the warps of each do; 0: a block has them all."""
 
     def __str__(self) -> str:
-        return f"{self.warps}x{self.tiles}x{self.passes}x{self.step}{' streamed' if self.streamed else ''}"
+        how = " streamed" if self.streamed else f" in {self.parts}" if self.parts else ""
+        return f"{self.warps}x{self.tiles}x{self.passes}x{self.step}{how}"
 
 
 @dataclass(frozen=True)

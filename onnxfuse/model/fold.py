@@ -205,6 +205,15 @@ def _read_at_home(graph: Graph, node: Node, places: Sequence[int | Home], whole:
     graph.replace([node], [Node(n) for n in new])
 
 
+def drop_own_expands(graph: Graph) -> None:
+    """Let what reads an Expand of a value to the shape that it has read that value: it would be copied."""
+    for node in [n for n in graph.nodes if n.op == "Expand" and not n.domain]:
+        (result, *_), (source, *_) = node.outputs, node.inputs
+        shape = graph.type(source).shape
+        if shape is not None and None not in shape and graph.type(result).shape == shape:
+            graph.reroute(result, source)
+
+
 def share_equal(graph: Graph) -> bool:
     """Let nodes that compute the same from the same be one: the first of them."""
     first: dict[tuple[object, ...], Node] = {}
