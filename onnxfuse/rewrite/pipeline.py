@@ -44,6 +44,7 @@ from onnxfuse.rewrite.simplify.merged_batches import unmerge_batches
 from onnxfuse.rewrite.simplify.merged_windows import merge_windows
 from onnxfuse.rewrite.simplify.numbers_on_gpu import numbers_on_gpu
 from onnxfuse.rewrite.simplify.rewrite import settle
+from onnxfuse.rewrite.simplify.padded_queries import pad_queries
 from onnxfuse.rewrite.simplify.shrink_masks import slim_masks
 from onnxfuse.rewrite.simplify.single_axes import keep_single_axes
 from onnxfuse.rewrite.simplify.spread_tiles import spread_tiles
@@ -92,6 +93,8 @@ STEPS = (
          "axes themselves.", unmerge_batches),
     Step("merge_windows", "rewrite", "The batch axes of an attention that has several, as of windows, are one inside.",
          merge_windows),
+    Step("pad_queries", "rewrite", "Queries and keys of an attention whose values are wider get zeros behind each head, in "
+         "their weights.", pad_queries),
     Step("late_views", "rewrite", "Elementwise work on what a convolution's image is reshaped to is done on the image.",
          late_views),
     Step("slim_masks", "rewrite", "A mask that is the same for all queries is not written out for each of them.",
