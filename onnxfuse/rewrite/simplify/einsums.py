@@ -47,15 +47,14 @@ def multiply_einsums(graph: Graph) -> bool:
 
 
 def _product(graph: Graph, node: Node) -> _Product | None:
-    types = [graph.type(v) for v in node.inputs]
+    equation, types = node.written["equation"], [graph.type(v) for v in node.inputs]
+    assert isinstance(equation, bytes)
     shapes = [t.shape for t in types if t.shape is not None]
-    terms = _terms(str(node.written["equation"].decode()), [len(s) for s in shapes]) if len(shapes) == 2 else None
+    terms = _terms(equation.decode(), [len(s) for s in shapes]) if len(shapes) == 2 else None
     if types[0].dtype not in FLOATS or terms is None:
         return None
     *operands, result = terms
-    first, second = (
-        [a for a in result if a in own and a not in other] for own, other in (operands, operands[::-1])
-    )
+    first, second = ([a for a in result if a in own and a not in other] for own, other in (operands, operands[::-1]))
     # What comes first in the result is of the left operand; a matrix for all of a batch is the right one.
     flip = not first or (bool(second) and result.index(second[0]) < result.index(first[0]))
     (left, right), (rows, columns) = (operands[::-1], (second, first)) if flip else (operands, (first, second))

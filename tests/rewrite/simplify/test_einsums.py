@@ -60,8 +60,8 @@ LEFT = {
     "ij,jk->ki ": "int32[3,4] a, int32[4,5] b",
     "ij->ji": "float[3,4] a",
 }
-"""Nothing summed, no rows or columns, a diagonal, several sums, a matrix for some of a batch, one that is repeated, types
-that nothing multiplies, one operand."""
+"""Nothing summed, no rows or columns, a diagonal, several sums, a matrix for some of a batch, one that is repeated,
+types that nothing multiplies, one operand."""
 
 
 @pytest.mark.parametrize("equation", list(LEFT))
