@@ -35,12 +35,15 @@ from onnxfuse.rewrite.nhwc.min_cut import lay_out
 from onnxfuse.rewrite.report import Report
 from onnxfuse.rewrite.simplify.constant_shapes import fix_targets
 from onnxfuse.rewrite.simplify.cut_products import cut_products
+from onnxfuse.rewrite.simplify.einsums import multiply_einsums
 from onnxfuse.rewrite.simplify.join_tables import join_tables
 from onnxfuse.rewrite.simplify.known_flow import flatten_known_flow
 from onnxfuse.rewrite.simplify.known_sequences import take_known_elements
 from onnxfuse.rewrite.simplify.late_views import late_views
 from onnxfuse.rewrite.simplify.merged_batches import unmerge_batches
+from onnxfuse.rewrite.simplify.merged_windows import merge_windows
 from onnxfuse.rewrite.simplify.numbers_on_gpu import numbers_on_gpu
+from onnxfuse.rewrite.simplify.padded_queries import pad_queries
 from onnxfuse.rewrite.simplify.rewrite import settle
 from onnxfuse.rewrite.simplify.shrink_masks import slim_masks
 from onnxfuse.rewrite.simplify.single_axes import keep_single_axes
@@ -87,8 +90,14 @@ STEPS = (
     Step("fix_targets", "rewrite", "The target of a Reshape or Expand that the types tell is a constant.", fix_targets),
     Step("spread_tiles", "rewrite", "A Tile that repeats extents of 1 alone is an Expand, which the rules know.",
          spread_tiles),
+    Step("multiply_einsums", "rewrite", "An Einsum that is a product of matrices is a MatMul, between the Transposes "
+         "that its letters ask for.", multiply_einsums),
     Step("unmerge_batches", "rewrite", "Products and Transposes of batch axes that were merged for them run over the "
          "axes themselves.", unmerge_batches),
+    Step("merge_windows", "rewrite", "The batch axes of an attention that has several, as of windows, are one inside.",
+         merge_windows),
+    Step("pad_queries", "rewrite", "Queries and keys of an attention whose values are wider get zeros behind each "
+         "head, in their weights.", pad_queries),
     Step("late_views", "rewrite", "Elementwise work on what a convolution's image is reshaped to is done on the image.",
          late_views),
     Step("slim_masks", "rewrite", "A mask that is the same for all queries is not written out for each of them.",
