@@ -112,9 +112,9 @@ class Area:
     """What a block of the direct template computes at a time."""
 
     rows: int
-    """Rows of outputs: a multiple of 2."""
+    """Rows of outputs: 1, or a multiple of 2."""
     columns: int
-    """Columns of outputs: a multiple of 8."""
+    """Columns of outputs: a multiple of 8, of one row of 16."""
     groups: int
     """Groups of channels."""
     filters: int
