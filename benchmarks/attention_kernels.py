@@ -4,8 +4,9 @@ Microseconds of one launch among many in a CUDA graph, in turns, medians: neithe
 holds all keys of a head in shared memory, `streamed` takes any length; the library's op is MultiHeadAttention as it
 runs by default (cuDNN) and with the CUDA provider's option sdpa_kernel=1 (flash attention). In float32, where both
 round factors to TF32, it runs by default, and beside it torch's function and torch's two products with a softmax
-between. What is chosen where rests on these numbers. Needs torch. Rows are named as they are printed:
-`... attention_kernels 32x12x512x64:causal`; a type that no row says is that of --dtype.
+between. Grouped keys are repeated before the library's op, as it wants them. What is chosen where rests on these
+numbers. Needs torch. Rows are named as they are printed: `... attention_kernels 32x12x512x64:causal`; a type that no
+row says is that of --dtype.
 """
 
 import statistics
@@ -23,7 +24,7 @@ import torch
 from benchmarks import timing
 from onnxfuse import kernels
 from onnxfuse.kernels import Tuning
-from onnxfuse.kernels.templates.attention import kept, streamed
+from onnxfuse.kernels.templates.attention import few, kept, streamed
 from onnxfuse.kernels.templates.attention.work import work
 from onnxfuse.model.errors import KernelError, UsageError
 from onnxfuse.profiling.bound import REFUSALS, Bound, bind, ort_values, outputs_of
@@ -44,7 +45,8 @@ ROWS = (
     "1x12x128x64", "8x12x384x64", "32x12x128x64", "32x12x200x64", "32x12x512x64", "4x12x2048x64",
     "1x12x128x64:causal", "8x12x384x64:causal", "32x12x128x64:causal", "32x12x200x64:causal", "32x12x512x64:causal",
     "4x12x2048x64:causal", "8x16x2048x128", "8x16x2048x128:causal", "32x12x512x64:mask", "2048x3x49x32:bias",
-    "32x12x512x64:bfloat16", "4x12x2048x64:causal:bfloat16",
+    "32x12x512x64:bfloat16", "4x12x2048x64:causal:bfloat16", "1x16/4x1,1024x128", "8x16/4x1,1024x128",
+    "1x32/8x1,4096x128", "8x32/8x1,4096x128", "1x12x1,1024x64:mask", "32x12x1,197x64", "4x16/4x512x128:causal",
 )  # fmt: skip
 
 
@@ -57,13 +59,19 @@ FLOAT_ROWS = (
 
 
 def case_of(name: str, dtype: int = HALF) -> Case:
-    """Return what a row says: batch x heads x sequence x size, then its mask and type, if that is not `dtype`."""
+    """Return what a row says: batch x heads x sequence x size, then its mask and type, if that is not `dtype`.
+
+    `16/4` are heads on 4 of keys, `1,1024` are queries and keys where those are not as many.
+    """
     sizes, *marks = name.split(":")
-    batch, heads, sequence, size = map(int, sizes.split("x"))
-    bias = {"mask": (batch, 1, 1, sequence), "bias": (1, heads, sequence, sequence)}
+    batch, many, sequences, size = sizes.split("x")
+    heads, _, few = many.partition("/")
+    queries, _, more = sequences.partition(",")
+    keys = int(more or queries)
+    bias = {"mask": (int(batch), 1, 1, keys), "bias": (1, int(heads), int(queries), keys)}
     return Case(
-        batch, heads, sequence, sequence, size, next((NAMES[m] for m in marks if m in NAMES), dtype),
-        next((bias[m] for m in marks if m in bias), None), "causal" in marks,
+        int(batch), int(heads), int(queries), keys, int(size), next((NAMES[m] for m in marks if m in NAMES), dtype),
+        next((bias[m] for m in marks if m in bias), None), "causal" in marks, group=int(heads) // int(few or heads),
     )  # fmt: skip
 
 
@@ -78,11 +86,13 @@ def launches(case: Case) -> int:
 
 def ways(case: Case) -> dict[str, Tuning]:
     """Return our kernels by name: the choice for any length, each way to stream, and the kernel for short ones."""
-    mine = work(case.op(), case.shapes())
+    mine, arch = work(case.op(), case.shapes()), kernels.arch_of(0)
+    shared = few.candidates(mine, arch) if few.takes(mine) else ()
     return {
         "ours": Tuning(),
+        **{f"{w.warps} in {w.parts}": Tuning(queries=w) for w in shared},
         **{f"{w.warps}x{w.tiles}x{w.step}": Tuning(queries=w) for w in streamed.candidates(mine)},
-        "kept": Tuning(queries=kept.choose(mine, kernels.arch_of(0))),
+        "kept": Tuning(queries=kept.choose(mine, arch)),
     }
 
 
@@ -98,7 +108,7 @@ def ours(case: Case, tuning: Tuning, arrays: list[np.ndarray]) -> timing.Work | 
     launch = timing.launcher(plan, [t.data_ptr() for t in (*tensors, result)])
     launch()
     torch.cuda.synchronize()
-    q, k, v = (t.view(case.batch, -1, case.heads, case.size).transpose(1, 2)[:1].float() for t in tensors[:3])
+    q, k, v = (t.float() for t in heads_of(case, tensors, 1))
     bias = tensors[3].float() if case.bias is not None else None
     added = bias[:1] if bias is not None else None
     truth = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=added, is_causal=case.causal)
@@ -106,6 +116,12 @@ def ours(case: Case, tuning: Tuning, arrays: list[np.ndarray]) -> timing.Work | 
         result[:1].float(), truth.transpose(1, 2).reshape(result[:1].shape), rtol=2e-2, atol=2e-2
     )
     return lambda keep=(tensors, result): launch()
+
+
+def heads_of(case: Case, tensors: list[torch.Tensor], batch: int) -> tuple[torch.Tensor, ...]:
+    """Return queries, keys and values of the first ones of the batch, as many heads of each."""
+    apart = [t[:batch].view(batch, t.shape[1], -1, case.size).transpose(1, 2) for t in tensors[:3]]
+    return (apart[0], *(t.repeat_interleave(case.group, 1) for t in apart[1:]))
 
 
 def on_the_gpu(case: Case, arrays: list[np.ndarray]) -> list[torch.Tensor]:
@@ -127,7 +143,7 @@ def torch_ways(case: Case, arrays: list[np.ndarray]) -> dict[str, Callable[[], o
     causal = torch.full((case.queries, case.keys), -torch.inf, device="cuda").triu(1) if case.causal else None
 
     def heads() -> tuple[torch.Tensor, ...]:
-        return tuple(t.view(case.batch, -1, case.heads, case.size).transpose(1, 2) for t in given[:3])
+        return heads_of(case, given, case.batch)
 
     def merged(y: torch.Tensor) -> torch.Tensor:
         return y.transpose(1, 2).reshape(given[0].shape)
@@ -159,11 +175,22 @@ def model(case: Case, count: int) -> onnx.ModelProto:
         # The op reads a mask of all scores; it is made once, not in each launch.
         whole = f"""to = Constant <value_ints = [{case.bias[0]}, {case.bias[1]}, {case.queries}, {case.keys}]> ()
           w = Expand (b, to)"""
+    few = case.heads // case.group
+    sizes = f"""to5 = Constant <value_ints = [0, 0, {few}, 1, {case.size}]> ()
+      times = Constant <value_ints = [1, 1, 1, {case.group}, 1]> ()  flat = Constant <value_ints = [0, 0, -1]> ()"""
+
+    def repeated(name: str, i: int) -> str:
+        many = f"{name}5{i} = Reshape ({name}, to5) {name}r{i} = Expand ({name}5{i}, times)"
+        return f"{many} {name}{i} = Reshape ({name}r{i}, flat)"
+
+    # Grouped keys are repeated before each op, as the rule attention writes it.
     ops = " ".join(
-        f"y{i} = com.microsoft.MultiHeadAttention <num_heads = {case.heads}, unidirectional = {int(case.causal)}>"
-        f" (q, k, v{extra})"
+        (f"{repeated('k', i)} {repeated('v', i)}" if case.group > 1 else "")
+        + f" y{i} = com.microsoft.MultiHeadAttention <num_heads = {case.heads}, unidirectional = {int(case.causal)}>"
+        f" (q, {f'k{i}, v{i}' if case.group > 1 else 'k, v'}{extra})"
         for i in range(count)
     )
+    whole += sizes if case.group > 1 else ""
     q = case.shapes()[0]
     return onnx.parser.parse_model(
         f'<ir_version: 10, opset_import: ["" : 17, "com.microsoft" : 1]> g ({", ".join(shapes)}) => '

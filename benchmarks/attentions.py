@@ -36,23 +36,33 @@ class Layer:
     mask: str = ""
     """`padding`: an addend by key; `causal`: an addend that is known to be causal; `bias`: an addend by head."""
     dtype: str = "float16"
+    past: int = 0
+    """Keys in the cache of a step of decoding; 0 = there is none."""
+    few: int = 0
+    """Heads of keys in it."""
 
     @classmethod
     def named(cls, name: str) -> "Layer":
         """Return the layer whose `name` this is; raises ValueError where it is none."""
-        found = re.fullmatch(r"(\d+)x(\d+)x(\d+)x(\d+)(?: (padding|causal|bias))?", name)
+        found = re.fullmatch(r"(\d+)x(\d+)x(\d+)x(\d+)(?: (padding|causal|bias)| on (\d+) past (\d+))?", name)
         if found is None:
-            raise ValueError(f"'{name}' is no layer, expected one like '8x12x512x64 causal'")
+            raise ValueError(
+                f"'{name}' is no layer, expected one like '8x12x512x64 causal' or '8x16x1x128 on 4 past 1023'"
+            )
         batch, heads, sequence, size = map(int, found.groups()[:4])
-        return cls(batch, sequence, heads, size, found[5] or "")
+        few, past = (int(n or 0) for n in found.groups()[5:])
+        return cls(batch, sequence, heads, size, found[5] or "", past=past, few=few)
 
     @property
     def name(self) -> str:
-        """Batch x heads x sequence x size, and the mask."""
-        return f"{self.batch}x{self.heads}x{self.sequence}x{self.size} {self.mask}".strip()
+        """Batch x heads x sequence x size, and the mask or the cache."""
+        cache = f"on {self.few} past {self.past}" if self.past else ""
+        return f"{self.batch}x{self.heads}x{self.sequence}x{self.size} {self.mask}{cache}".strip()
 
     def model(self) -> onnx.ModelProto:
         """Return the layer between its projections, as exporters write it."""
+        if self.past:
+            return self._step()
         b, s, h, d = self.batch, self.sequence, self.heads, self.size
         element, scale, low = ELEMENTS[self.dtype]
         row = f"{element}[{b},{s},{h * d}]"
@@ -76,6 +86,29 @@ class Layer:
           ct = Transpose <perm = [0,2,1,3]> (c)  y = Reshape (ct, join)
         }}""")
 
+    def _step(self) -> onnx.ModelProto:
+        """Return a step of decoding beside its cache, which grows; heads of queries share those of the keys."""
+        b, s, h, d, few = self.batch, self.sequence, self.heads, self.size, self.few
+        element, scale, _ = ELEMENTS[self.dtype]
+        given = ", ".join(f"{element}[{b},{few},{self.past},{d}] {n}p, {element}[{b},{s},{few * d}] {n}" for n in "kv")
+        grown = ", ".join(f"{element}[{b},{few},{self.past + s},{d}] {n}a" for n in "kv")
+        heads = " ".join(
+            f"{n}4 = Reshape ({n}, apart)  {n}h = Transpose <perm = [0,2,1,3]> ({n}4)"
+            f"  {n}a = Concat <axis = 2> ({n}p, {n}h)  {n}5 = Unsqueeze ({n}a, two)"
+            f"  {n}r = Expand ({n}5, times)  {n}w = Reshape ({n}r, many)"
+            for n in "kv"
+        )
+        return onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 20]>
+        g ({element}[{b},{s},{h * d}] q, {given}) => ({element}[{b},{s},{h * d}] y, {grown})
+        <int64[4] split = {{0, 0, {h}, {d}}}, int64[3] join = {{0, 0, -1}}, int64[4] apart = {{0, 0, {few}, {d}}},
+         int64[1] two = {{2}}, int64[5] times = {{1, 1, {h // few}, 1, 1}}, int64[4] many = {{0, {h}, -1, {d}}}> {{
+          scale = Constant <value = {element} {{{scale}}}> ()
+          q4 = Reshape (q, split)  qh = Transpose <perm = [0,2,1,3]> (q4)  {heads}
+          kt = Transpose <perm = [0,1,3,2]> (kw)  m = MatMul (qh, kt)  t = Mul (m, scale)
+          p = Softmax <axis = -1> (t)  c = MatMul (p, vw)
+          ct = Transpose <perm = [0,2,1,3]> (c)  y = Reshape (ct, join)
+        }}""")
+
 
 ELEMENTS = {"float16": ("float16", "12288", "64511"), "float32": ("float", "0.125", "-65504.0")}
 """An element type in ONNX's text, with 0.125 and -65504 as that has them: 16-bit numbers by their bits."""
@@ -84,7 +117,8 @@ LAYERS = (
     Layer(32, 128, mask="padding"), Layer(32, 197), Layer(32, 256, mask="padding"), Layer(32, 256), Layer(32, 512),
     Layer(8, 512, mask="causal"), Layer(1, 128, mask="padding"), Layer(1, 197), Layer(32, 77, 8, mask="causal"),
     Layer(32, 128, mask="causal"), Layer(2048, 49, 3, 32, "bias"), Layer(16, 128, 16, 128), Layer(2, 4096),
-    Layer(2, 4096, mask="causal"), Layer(1, 512),
+    Layer(2, 4096, mask="causal"), Layer(1, 512), Layer(1, 1, 16, 128, past=1023, few=4),
+    Layer(8, 1, 16, 128, past=1023, few=4),
 )  # fmt: skip
 
 

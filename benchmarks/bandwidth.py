@@ -54,6 +54,8 @@ def copying(inputs: list[int], outputs: list[int]) -> KernelSource:
 
 LAYER_NORM = "(x, r, g, b) => (y, s) { s = Add(x, r) y = LayerNormalization <axis = -1> (s, g, b) }"
 RMS_NORM = "(x, r, g) => (y, s) { s = Add(x, r) y = RMSNormalization <axis = -1> (s, g) }"
+UNET = ((8, 64, 64, 320), (8, 64, 64, 960), (8, 32, 32, 640), (8, 32, 32, 1280), (1, 64, 64, 320), (1, 512, 512, 128))
+"""Images of latent diffusion: what its U-Net norms, and the largest one of its decoder; whatever the size asked for."""
 CHAIN = "(x, b, c) => (y) { s = Add(x, b) t = Mul(s, c) u = Sigmoid(t) v = Mul(u, t) y = Relu(v) }"
 SOFTMAX = "(x, m) => (y) { s = Add(x, m) y = Softmax <axis = -1> (s) }"
 
@@ -93,7 +95,7 @@ def cases(megabytes: int) -> list[Case]:
         name = f"scan {columns}{f' across {inner}' if inner > 1 else ''}{' fp32' if dtype == FLOAT else ''}"
         return Case(name, ops.op(text, (dtype,) * 2, (dtype,), "scan"), (shape, (1,)))
 
-    images = elements // (256 * 56 * 56)
+    images, norm = elements // (256 * 56 * 56), TEMPLATES["group norm of NHWC + silu"]
     return [
         *(layer_norm(c) for c in (197, 256, 768, 1024, 1025, 1536, 2048, 2049, 4096, 8192, 16384)),
         Case(
@@ -139,6 +141,7 @@ def cases(megabytes: int) -> list[Case]:
         *(scan(c, inner) for c, inner in ((128, 768), (1024, 768), (4096, 8))),
         scan(4096, dtype=FLOAT),
         *(Case(name, family.op(HALF), family.large(elements)) for name, family in TEMPLATES.items()),
+        *(Case(f"group norm of NHWC + silu {'x'.join(map(str, s))}", norm.op(HALF), (s, *[s[-1:]] * 2)) for s in UNET),
         *(
             Case(f"{name}, fp32", TEMPLATES[name].op(FLOAT), TEMPLATES[name].large(elements // 2))
             for name in ("group norm + silu", "layer norm of NCHW", "sum over the batch", "mean of the middle")

@@ -154,6 +154,9 @@ SAME: dict[str, Callable[..., object]] = {
     "group norm of 320 channels + silu": lambda x, g, b: F.silu(F.group_norm(x, 32, g, b)),
     "group norm of NHWC + silu": lambda x, g, b: F.silu(F.group_norm(x.permute(0, 3, 1, 2), 32, g, b)),
     "group norm as instance norm": _grouped,
+    "embedding + group norm of NHWC": lambda x, a, t, g, b: F.silu(
+        F.group_norm((x + a + t).permute(0, 3, 1, 2), 32, g, b)
+    ),
     "l2 norm over channels": lambda x: x / x.norm(dim=1, keepdim=True),
     "l2 norm": lambda x: x / x.norm(dim=-1, keepdim=True),
     "batch statistics": _statistics,

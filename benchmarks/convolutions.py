@@ -140,8 +140,16 @@ FEW = [
     Layer(1, 56, 64, 64, 5, 1),
 ]  # fmt: skip
 """Few channels or filters, multiples of 8: of both the steps and the tiles of the gemm template a part is idle."""
+DENOISER = [
+    Layer(5, 64, 320, 320, 3, 1), Layer(1, 64, 640, 320, 3, 1), Layer(1, 64, 960, 320, 3, 1),
+    Layer(1, 64, 320, 320, 3, 2),
+    Layer(6, 32, 640, 640, 3, 1), Layer(1, 32, 320, 640, 3, 1), Layer(1, 32, 960, 640, 3, 1),
+    Layer(1, 32, 1280, 640, 3, 1), Layer(1, 64, 640, 640, 3, 1),
+]  # fmt: skip
+"""Latent diffusion's U-Net, the widths 320 and 640."""
 SETS = {
-    "resnet50": RESNET50, "first": FIRST, "groups": GROUPS, "split": SPLIT, "volumes": VOLUMES, "odd": ODD, "few": FEW,
+    "denoiser": DENOISER, "resnet50": RESNET50, "first": FIRST, "groups": GROUPS, "split": SPLIT, "volumes": VOLUMES,
+    "odd": ODD, "few": FEW,
 }  # fmt: skip
 
 

@@ -99,9 +99,12 @@ class Queries:
     """Keys at a time; a multiple of 16."""
     streamed: int = 0
     """1: so many keys at a time go through shared memory; 0: all of a head stay there."""
+    parts: int = 0
+    """Blocks that share the keys of few queries, as the warps of each do; 0: a block has them all."""
 
     def __str__(self) -> str:
-        return f"{self.warps}x{self.tiles}x{self.passes}x{self.step}{' streamed' if self.streamed else ''}"
+        how = " streamed" if self.streamed else f" in {self.parts}" if self.parts else ""
+        return f"{self.warps}x{self.tiles}x{self.passes}x{self.step}{how}"
 
 
 @dataclass(frozen=True)
@@ -109,9 +112,9 @@ class Area:
     """What a block of the direct template computes at a time."""
 
     rows: int
-    """Rows of outputs: a multiple of 2."""
+    """Rows of outputs: 1, or a multiple of 2."""
     columns: int
-    """Columns of outputs: a multiple of 8."""
+    """Columns of outputs: a multiple of 8, of one row of 16."""
     groups: int
     """Groups of channels."""
     filters: int

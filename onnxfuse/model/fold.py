@@ -40,12 +40,17 @@ Home = tuple[str, int]
 
 
 def drop_identities(graph: Graph) -> bool:
-    """Let what reads an Identity read what it passes on; the node that computes a graph output takes its name."""
+    """Let what reads an Identity read what it passes on; the node that computes a graph output takes its name.
+
+    A product with the number 1, and a quotient by it, are identities, too.
+    """
     changed = False
-    for node in [n for n in graph.nodes if n.op == "Identity" and not n.domain]:
-        if node.order < 0:  # read one that has gone: what stands in its place now has its turn in the next round
+    for node in graph.nodes[:]:
+        # One that read an identity that has gone: what stands in its place now has its turn in the next round.
+        source = _passed_on(graph, node) if node.order >= 0 else None
+        if source is None:
             continue
-        source, value = node.inputs[0], node.outputs[0]
+        value = node.outputs[0]
         producer = graph.producer(source)
         if graph.reroute(value, source):
             graph.replace([node], [])
@@ -58,6 +63,26 @@ def drop_identities(graph: Graph) -> bool:
             continue
         changed = True
     return changed
+
+
+def _passed_on(graph: Graph, node: Node) -> str | None:
+    """Return the value that `node` passes on as it is, None where it does not."""
+    if node.domain:
+        return None
+    if node.op == "Identity":
+        return node.inputs[0]
+    if node.op in ("Mul", "Div"):
+        sides = [node.inputs, node.inputs[::-1]] if node.op == "Mul" else [node.inputs]
+        return next((x for x, one in sides if _is_one(graph, one, graph.type(x).rank)), None)
+    return None
+
+
+def _is_one(graph: Graph, value: str, rank: int | None) -> bool:
+    """Return whether `value` is the number 1, of a rank that spreads no value of `rank`."""
+    if graph.element_count(value) != 1:
+        return False
+    array = graph.constant(value)
+    return array is not None and array.ndim <= (rank or 0) and bool(array.reshape(()) == 1)
 
 
 def fold_constants(graph: Graph) -> bool:
@@ -178,6 +203,15 @@ def _read_at_home(graph: Graph, node: Node, places: Sequence[int | Home], whole:
         new.append(onnx.helper.make_node("Concat", parts, [output], axis=0))
     new[-1].name = node.proto.name
     graph.replace([node], [Node(n) for n in new])
+
+
+def drop_own_expands(graph: Graph) -> None:
+    """Let what reads an Expand of a value to the shape that it has read that value: it would be copied."""
+    for node in [n for n in graph.nodes if n.op == "Expand" and not n.domain]:
+        (result, *_), (source, *_) = node.outputs, node.inputs
+        shape = graph.type(source).shape
+        if shape is not None and None not in shape and graph.type(result).shape == shape:
+            graph.reroute(result, source)
 
 
 def share_equal(graph: Graph) -> bool:

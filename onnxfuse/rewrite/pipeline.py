@@ -35,17 +35,20 @@ from onnxfuse.rewrite.nhwc.min_cut import lay_out
 from onnxfuse.rewrite.report import Report
 from onnxfuse.rewrite.simplify.constant_shapes import fix_targets
 from onnxfuse.rewrite.simplify.cut_products import cut_products
+from onnxfuse.rewrite.simplify.einsums import multiply_einsums
 from onnxfuse.rewrite.simplify.join_tables import join_tables
 from onnxfuse.rewrite.simplify.known_flow import flatten_known_flow
 from onnxfuse.rewrite.simplify.known_sequences import take_known_elements
 from onnxfuse.rewrite.simplify.late_views import late_views
 from onnxfuse.rewrite.simplify.merged_batches import unmerge_batches
+from onnxfuse.rewrite.simplify.merged_windows import merge_windows
 from onnxfuse.rewrite.simplify.numbers_on_gpu import numbers_on_gpu
+from onnxfuse.rewrite.simplify.padded_queries import pad_queries
 from onnxfuse.rewrite.simplify.rewrite import settle
 from onnxfuse.rewrite.simplify.shrink_masks import slim_masks
 from onnxfuse.rewrite.simplify.single_axes import keep_single_axes
 from onnxfuse.rewrite.simplify.spread_tiles import spread_tiles
-from onnxfuse.rewrite.simplify.transposes import merge_transposes
+from onnxfuse.rewrite.simplify.transposes import cast_before_turning, merge_transposes
 from onnxfuse.rewrite.simplify.turned_products import unturn_products
 
 Progress = Callable[[str], None]
@@ -70,12 +73,15 @@ class Step:
 STEPS = (
     Step("inputs_in_order", "normalize", "What ONNX Runtime takes is written as ONNX's own tools take it: nodes in "
          "order, domains imported, foreign functions inlined.", normalize.normalize),
-    Step("drop_identities", "rewrite", "What reads an Identity reads what it passes on.", drop_identities),
+    Step("drop_identities", "rewrite", "What reads an Identity, or a product with 1, reads what it passes on.",
+         drop_identities),
     Step("flatten_known_flow", "rewrite", "The branch that an If is known to take, and the few known trips of a Loop, "
          "stand in its place.", flatten_known_flow),
     Step("take_known_elements", "rewrite", "What is taken from a sequence by a known position is read where it was put "
          "in.", take_known_elements),
     Step("merge_transposes", "rewrite", "A Transpose of a Transpose is one, or none.", merge_transposes),
+    Step("cast_before_turning", "rewrite", "A Transpose before a Cast stands behind it: products cast what they "
+         "write, and heads are turned last.", cast_before_turning),
     Step("keep_single_axes", "rewrite", "Axes of extent 1 that are taken out and put in again stay.", keep_single_axes),
     Step("fold_constants", "rewrite", "What depends on constants alone is computed once, unless that would make the "
          "file much bigger.", fold_constants),
@@ -84,8 +90,14 @@ STEPS = (
     Step("fix_targets", "rewrite", "The target of a Reshape or Expand that the types tell is a constant.", fix_targets),
     Step("spread_tiles", "rewrite", "A Tile that repeats extents of 1 alone is an Expand, which the rules know.",
          spread_tiles),
+    Step("multiply_einsums", "rewrite", "An Einsum that is a product of matrices is a MatMul, between the Transposes "
+         "that its letters ask for.", multiply_einsums),
     Step("unmerge_batches", "rewrite", "Products and Transposes of batch axes that were merged for them run over the "
          "axes themselves.", unmerge_batches),
+    Step("merge_windows", "rewrite", "The batch axes of an attention that has several, as of windows, are one inside.",
+         merge_windows),
+    Step("pad_queries", "rewrite", "Queries and keys of an attention whose values are wider get zeros behind each "
+         "head, in their weights.", pad_queries),
     Step("late_views", "rewrite", "Elementwise work on what a convolution's image is reshaped to is done on the image.",
          late_views),
     Step("slim_masks", "rewrite", "A mask that is the same for all queries is not written out for each of them.",
@@ -180,7 +192,7 @@ def _optimize(
     def place(graph: Graph) -> None:
         numbers_on_gpu(graph)
         lay_out(graph, rules=rules, report=report)
-        late_views(graph)  # of volumes that are images of their layers
+        late_views(graph)  # volumes that are images of their layers; an image of one channel that leaves a region
 
     phases: tuple[tuple[str, Callable[[], object]], ...] = (
         ("rewrite", lambda: settle(model, simplify, rules, report, last)),

@@ -12,7 +12,7 @@ import onnx.inliner
 from onnxruntime import SessionOptions
 
 from onnxfuse.model import io, types
-from onnxfuse.model.fold import share_equal, share_extents
+from onnxfuse.model.fold import drop_own_expands, share_equal, share_extents
 from onnxfuse.model.fused import DOMAIN, FusedOp
 from onnxfuse.model.graph import Graph
 from onnxfuse.runtime.placement import Model
@@ -65,12 +65,15 @@ def place_library_ops(model: onnx.ModelProto, ops: Mapping[str, FusedOp], called
 def _put_in_place(model: onnx.ModelProto, inferred: onnx.ModelProto, functions: list[tuple[str, str]]) -> None:
     """Write the nodes of `functions` where they are called; what every layer makes of the mask is made once."""
     inlined = onnx.inliner.inline_selected_functions(io.without_weights(model, lambda _: None), functions)
+    # Of the library's ops nothing is inferred: what is known of their results is what was known of the functions'.
+    inlined.graph.value_info.extend(inferred.graph.value_info)
     del model.graph.node[:]
     model.graph.node.extend(inlined.graph.node)
     del model.functions[:]
     model.functions.extend(inlined.functions)
     opset = next((o.version for o in model.opset_import if o.domain == ""), 1)
-    graph = Graph(model.graph, inferred.graph, opset)
+    graph = Graph(model.graph, types.infer(inlined).graph, opset)
+    drop_own_expands(graph)
     share_extents(graph)
     share_equal(graph)
     graph.remove_dead()

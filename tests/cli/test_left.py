@@ -16,7 +16,7 @@ g (float[batch,tokens,64] x, float[64,64] w) => (float[batch,64,tokens] y, float
 <int64[3] flat = {0,-1,64}> {
   [product] m = MatMul (x, w)  [act] r = Relu (m)  [gain] s = Mul (r, r)
   [turn] y = Transpose <perm = [0,2,1]> (s)
-  [view] v = Reshape (s, flat)  [other] z = Einsum <equation = "abc,cd->abd"> (v, w)
+  [view] v = Reshape (s, flat)  [other] z = Einsum <equation = "abc,cc->abc"> (v, w)
 }"""
 
 
@@ -57,7 +57,7 @@ def test_facts_are_counted_from_shapes() -> None:
 def test_a_large_node_goes_before_a_small_one() -> None:
     """Bytes decide where they are more than a launch's worth."""
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float[4096,4096] x, float[8,8] s) => (float[4096,4096] y,
-      float[8,8] t) { [wide] y = MatMul (x, x)  [narrow] t = Einsum <equation = "ab,bc->ac"> (s, s) }"""
+      float[8,8] t) { [wide] y = MatMul (x, x)  [narrow] t = Einsum <equation = "ab,bb->ab"> (s, s) }"""
     model = onnx.parser.parse_model(text)
     found = left(model, pipeline.run(model, []))
     assert [k.op for k in found.kinds] == ["MatMul", "Einsum"]

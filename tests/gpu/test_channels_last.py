@@ -11,6 +11,7 @@ from onnx import ModelProto
 
 import onnxfuse
 from onnxfuse import runtime
+from tests.rewrite.nhwc import test_subpixel
 from tests.rewrite.nhwc.test_layout import weights
 from tests.rewrite.small import assert_within_budget, doubled, evaluate, halved, parse, signed_inputs
 from tests.runtime.test_channels_last import MODELS
@@ -36,6 +37,25 @@ def test_the_librarys_ops_compute_what_the_model_says(name: str, half: bool) -> 
     assert "function" not in {p.runs_as for p in session.fused}
     assert {p.rule for p in session.fused if p.runs_as == "library"} <= {"direct", "nhwc_conv", "nhwc_pool"}
     assert_within_budget(name, truth, before, session.run(None, inputs)[0])
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["float32", "float16"])
+@pytest.mark.parametrize("channels", [8, 48, 64])
+@pytest.mark.parametrize("name", test_subpixel.TAKEN)
+def test_transposed_convolutions_over_blocks(name: str, channels: int, half: bool) -> None:
+    """The layers of real nets, whichever kernels take them: both outputs within the budget."""
+    rank, kernel, size, told = test_subpixel.TAKEN[name]
+    made = test_subpixel.model(rank, kernel, size, channels=channels, filters=24, **told)
+    model = halved(made) if half else made
+    x = test_subpixel.image(model, [3, 2, *(n if isinstance(n, int) else 37 for n in size)])
+    inputs = {"image": x / x.dtype.type(64)}  # so that float16 holds the results
+    truths = evaluate(doubled(model), {k: a.astype(np.float64) for k, a in inputs.items()})
+    befores = onnxruntime.InferenceSession(model.SerializeToString(), providers=CUDA).run(None, inputs)
+    fused = onnxfuse.optimize(model)
+    assert not any("ConvTranspose" in node.op_type for node in fused.graph.node)
+    session = runtime.session(fused, CUDA)
+    for truth, before, after in zip(truths, befores, session.run(None, inputs), strict=True):
+        assert_within_budget(name, truth, before, after)
 
 
 PAIRS = st.tuples(st.integers(1, 3), st.integers(1, 3))

@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gp
 
 STEM = Case(SILU, HALF, False, 3, 3, 64, (61, 59), (7, 7), strides=(2, 2), pads=(3, 3, 3, 3))
 GROUPS = Case(SILU, HALF, True, 3, 16, 16, (29, 28), (3, 3), groups=6, pads=(1, 1, 1, 1))
+SIGNAL = Case(SILU, HALF, True, 3, 32, 32, (1, 5003), (1, 11), dilations=(1, 3), pads=(0, 15, 0, 15))
 
 
 def check(case, aligned=True, tuning=None):
@@ -52,7 +53,25 @@ def test_the_layers_of_real_nets(text, dtype, case):
     check(replace(case, text=text, dtype=dtype))
 
 
-@pytest.mark.parametrize("case", [STEM, GROUPS, replace(GROUPS, text=RESIDUAL, channels=40, filters=40, groups=2)])
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
+@pytest.mark.parametrize(
+    "case",
+    [
+        SIGNAL, replace(SIGNAL, filters=1, kernel=(1, 7), pads=(0, 9, 0, 9)), replace(SIGNAL, strides=(1, 3)),
+        replace(SIGNAL, channels=16, filters=16, kernel=(1, 3), pads=(0, 3, 0, 3)),
+        replace(SIGNAL, channels=6, filters=6, groups=5), replace(SIGNAL, channels=1, filters=40, images_last=False,
+                                                                  dilations=(1, 1), strides=(1, 5)),
+    ],
+)  # fmt: skip
+def test_signals(text, dtype, case):
+    """Layers of vocoders and of nets that read sound, in tiles of one row."""
+    check(replace(case, text=text, dtype=dtype))
+
+
+@pytest.mark.parametrize(
+    "case", [STEM, GROUPS, SIGNAL, replace(GROUPS, text=RESIDUAL, channels=40, filters=40, groups=2)]
+)
 def test_every_candidate(case):
     """All areas that are measured when tuning."""
     large = replace(case, images=7)

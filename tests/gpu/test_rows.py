@@ -1,5 +1,7 @@
 """Reductions on a real GPU: every family, along neighbours and across them, shared by threads, blocks and clusters."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -29,6 +31,20 @@ def test_families_of_many_blocks(name, dtype):
     if not all(all(s) for s in shapes):
         shapes = TEMPLATES[name].large(8 * MEDIUM)
     check(TEMPLATES[name].op(dtype), shapes)
+
+
+@pytest.mark.parametrize("name", ["group norm of NHWC + silu", "embedding + group norm of NHWC + silu"])
+@pytest.mark.parametrize("shape", [(4, 17, 19, 320), (1, 33, 31, 960), (3, 45, 44, 64), (2, 40, 41, 100)], ids=str)
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
+def test_norms_of_channels_last_images(name, shape, dtype):
+    """Two launches, one early behind the other: parts of images, the last one shorter; vectors of all widths."""
+    family, channels = TEMPLATES[name], shape[-1:]
+    groups = "num_groups = 4" if channels[0] % 32 else "num_groups = 32"
+    fused = replace(family, text=family.text.replace("num_groups = 32", groups)).op(dtype)
+    more = [channels, (shape[0], 1, 1, *channels)] if len(family.inputs) == 5 else []
+    shapes = (shape, *more, channels, channels)
+    assert len(kernels.plan(fused, shapes, True, kernels.arch_of(0)).then) == 1
+    check(fused, shapes)
 
 
 @pytest.mark.parametrize("over", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)], ids=str)

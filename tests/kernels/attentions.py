@@ -35,6 +35,10 @@ class Case:
     """Zeros where everything is masked."""
     target: Shape | None = None
     """The shape that the result takes, as a Reshape says it."""
+    group: int = 1
+    """Heads of queries that read one head of keys and values."""
+    past: int | None = None
+    """Keys of a cache, an input of its own, which comes out with all of them; None for none."""
 
     @property
     def factor(self) -> float:
@@ -42,23 +46,43 @@ class Case:
 
     def shapes(self) -> tuple[Shape, ...]:
         """Return the shapes of queries, keys, values and the bias."""
+        few, past = self.heads // self.group, self.keys if self.past is None else self.past
+        of_keys = [(name, n, few) for name in "kv" for n in (past, self.keys - past)[: 1 if self.past is None else 2]]
         found = [
-            (self.batch, self.heads, n, self.size)
+            (self.batch, heads, n, self.size)
             if name in self.heads_first
-            else (self.batch, n, self.heads, self.size)
+            else (self.batch, n, heads, self.size)
             if name in self.apart
-            else (self.batch, n, self.heads * self.size)
-            for name, n in (("q", self.queries), ("k", self.keys), ("v", self.keys))
+            else (self.batch, n, heads * self.size)
+            for name, n, heads in (("q", self.queries, self.heads), *of_keys)
         ]  # fmt: skip
         return (*found, *([] if self.bias is None else [self.bias]))
 
     def op(self) -> FusedOp:
         """Return the op; its body is not asked, since the kernel reads the library's form."""
         flat = "flat = Constant <value = int64[3] {0, 0, -1}> ()"
-        turned = {n: f"{n}t = Transpose <perm = [0,2,1,3]> ({n}) {n}f = Reshape ({n}t, flat)" for n in "qkv"}
-        steps = [turned[n] for n in "qkv" if n in self.heads_first]
-        steps += [f"{n}f = Reshape ({n}, flat)" for n in self.apart]
-        given = [f"{n}f" if n in self.heads_first + self.apart else n for n in "qkv"]
+        names, results, whole_of = "q, k, v", "y", dict(zip("qkv", "qkv", strict=True))
+        steps = list[str]()
+        if self.past is not None:
+            names, results = "q, k, k_new, v, v_new", "k_all, v_all, y"
+            whole_of |= {"k": "k_all", "v": "v_all"}
+            steps += [f"{n}_all = Concat <axis = {self.axis_of(n)}> ({n}, {n}_new)" for n in "kv"]
+        turned = {
+            n: f"{n}t = Transpose <perm = [0,2,1,3]> ({m}) {n}f = Reshape ({n}t, flat)" for n, m in whole_of.items()
+        }
+        steps += [turned[n] for n in "qkv" if n in self.heads_first]
+        steps += [f"{n}f = Reshape ({whole_of[n]}, flat)" for n in self.apart]
+        given = [f"{n}f" if n in self.heads_first + self.apart else whole_of[n] for n in "qkv"]
+        if self.group > 1:
+            steps += [
+                f"to5 = Constant <value_ints = [0, 0, {self.heads // self.group}, 1, {self.size}]> ()"
+                f" times = Constant <value_ints = [1, 1, 1, {self.group}, 1]> ()"
+            ]
+            steps += [
+                f"{n}5 = Reshape ({source}, to5) {n}r = Expand ({n}5, times) {n}m = Reshape ({n}r, flat)"
+                for n, source in zip("kv", given[1:], strict=True)
+            ]
+            given[1:] = ["km", "vm"]
         extra = ", b" if self.bias is not None else ""
         whole = "one = Constant <value = int64[1] {1}> () whole = Expand (b, one)" if extra else ""
         if self.bias is not None and len(self.bias) == 5:
@@ -90,13 +114,26 @@ class Case:
             )
         head = '<domain: "onnxfuse", opset_import: ["" : 17, "com.microsoft" : 1]>'
         form = parser.parse_function(
-            f"{head} library (q, k, v{extra}) => (y) {{ {flat} {' '.join(steps)} {whole}"
+            f"{head} library ({names}{extra}) => ({results}) {{ {flat} {' '.join(steps)} {whole}"
             f" {result} = com.microsoft.MultiHeadAttention <num_heads = {self.heads}, scale = {float(self.scale)},"
             f" unidirectional = {int(self.causal)}> ({', '.join(given)}{', , , whole' if extra else ''}) {end} }}"
         )
-        body = parser.parse_function(f"{head} tested (q, k, v{extra}) => (y) {{ y = Identity (q) }}")
-        types = (self.dtype,) * (4 if extra else 3)
-        return FusedOp("tested", "test", "attention", types, (self.dtype,), body, form)
+        same = " ".join(f"{y} = Identity (q)" for y in results.split(", "))
+        body = parser.parse_function(f"{head} tested ({names}{extra}) => ({results}) {{ {same} }}")
+        types = (self.dtype,) * len(self.shapes())
+        return FusedOp("tested", "test", "attention", types, (self.dtype,) * len(body.output), body, form)
+
+    def axis_of(self, name: str) -> int:
+        """Return the axis of the sequence of queries, keys or values."""
+        return 2 if name in self.heads_first else 1
+
+    def whole(self, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        """Return queries, keys, values and the bias, the new ones behind those of the caches."""
+        if self.past is None:
+            return inputs
+        q, k, k_new, v, v_new, *rest = inputs
+        both = [np.concatenate(x, self.axis_of(n)) for n, x in (("k", (k, k_new)), ("v", (v, v_new)))]
+        return [q, *both, *rest]
 
     def inputs(self, random: np.random.Generator) -> list[np.ndarray]:
         return [random.normal(size=s).astype(ops.NUMPY[self.dtype]) for s in self.shapes()]
@@ -112,11 +149,13 @@ class Case:
             return self._attend(inputs, lambda x: x.astype(ops.NUMPY[self.dtype]).astype(np.float64), factor)
 
     def _attend(self, inputs, rounded, factor=lambda x: x) -> np.ndarray:
-        wide = [x.astype(np.float64) for x in inputs]
+        wide = [x.astype(np.float64) for x in self.whole(inputs)]
+        few = self.heads // self.group
         q, k, v = (
-            x if name in self.heads_first else x.reshape(*x.shape[:2], self.heads, self.size).swapaxes(1, 2)
-            for name, x in zip("qkv", wide[:3], strict=True)
+            x if name in self.heads_first else x.reshape(*x.shape[:2], heads, self.size).swapaxes(1, 2)
+            for name, x, heads in zip("qkv", wide[:3], (self.heads, few, few), strict=True)
         )
+        k, v = (x.repeat(self.group, 1) for x in (k, v))
         scores = rounded(rounded(factor(q) @ factor(k).swapaxes(-1, -2)) * self.factor)
         if self.bias is not None:
             bias = wide[3] if len(self.bias) < 5 else np.tile(wide[3][0], (self.batch // self.bias[1], 1, 1, 1))

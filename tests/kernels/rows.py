@@ -114,6 +114,13 @@ TEMPLATES = {
         s = Sigmoid (l) y = Mul (l, s) }""",
         ((2, 3, 5, 192), (192,), (192,)), lambda n: ((n // (64 * 64 * 320), 64, 64, 320), (320,), (320,)), (0, 0, 0),
     ),
+    "embedding + group norm of NHWC + silu": Rows(
+        """(x, a, t, g, b) => (y) { u = Add (x, a) w = Add (u, t) f = Transpose <perm = [0, 3, 1, 2]> (w)
+        n = GroupNormalization <num_groups = 32, stash_type = 1> (f, g, b) l = Transpose <perm = [0, 2, 3, 1]> (n)
+        s = Sigmoid (l) y = Mul (l, s) }""",
+        ((2, 3, 5, 192), (192,), (2, 1, 1, 192), (192,), (192,)),
+        lambda n: ((m := n // (64 * 64 * 320), 64, 64, 320), (320,), (m, 1, 1, 320), (320,), (320,)), (0,) * 5,
+    ),
     "layer norm into windows": Rows(
         """(x, g, b) => (y) { s = Constant <value_ints = [-1, 2, 7, 2, 7, 96]> () n = LayerNormalization (x, g, b)
         r = Reshape (n, s) y = Transpose <perm = [0, 1, 3, 2, 4, 5]> (r) }""",

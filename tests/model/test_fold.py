@@ -6,7 +6,7 @@ import pytest
 
 import onnxfuse
 from onnxfuse.model import types
-from onnxfuse.model.fold import drop_identities, share_equal, share_extents
+from onnxfuse.model.fold import drop_identities, drop_own_expands, share_equal, share_extents
 from onnxfuse.model.graph import Graph
 from tests.rewrite.small import assert_same_numbers, ops, parse
 
@@ -113,6 +113,27 @@ def test_a_chain_of_identities_goes() -> None:
     assert_same_numbers(parse(text), model)
 
 
+def test_a_product_with_one_passes_on_its_value() -> None:
+    """Not where the one has more axes, nor for other numbers; quotients by one alone."""
+    text = (
+        HEAD
+        + """g (float[N,4] x) => (float[N,4] y, float[1,N,4] z, float[N,4] v)
+    <float one = {1}, float[1,1] row = {1}, float[1,1,1] cube = {1}, float two = {2}> {
+      a = Mul (x, one)  b = Mul (row, a)  c = Div (b, one)  y = Relu (c)
+      d = Mul (cube, x)  z = Neg (d)
+      e = Div (one, x)  f = Mul (e, two)  v = Exp (f)
+    }"""
+    )
+    model = parse(text)
+    graph = Graph(model.graph, types.infer(model).graph, 17)
+    while drop_identities(graph):
+        pass
+    graph.commit()
+    assert ops(model) == ["Relu", "Mul", "Neg", "Div", "Mul", "Exp"]
+    onnx.checker.check_model(model, full_check=True)
+    assert_same_numbers(parse(text), model)
+
+
 def biased(heads: int, tokens: int, table: int) -> onnx.ModelProto:
     """Return scores of windows with a bias that is gathered from a table of positions, as exporters write it."""
     model = parse(
@@ -177,3 +198,20 @@ def test_a_whole_shape_in_another_order_stays() -> None:
     shapes = [n.op_type for n in made.graph.node if n.op_type in ("Shape", "Gather", "Concat")]
     assert shapes == ["Shape", "Gather"] * 2
     assert onnxfuse.optimize(made).SerializeToString(deterministic=True) == made.SerializeToString(deterministic=True)
+
+
+def test_an_expand_to_the_shape_that_a_value_has_goes() -> None:
+    """Named extents are those of the value; others may be 1 there, and stay."""
+    text = (
+        HEAD
+        + """g (float[N,4] x, float[1,4] b) => (float[N,4] y, float[N,4] z) {
+      s = Shape (x)  e = Expand (x, s)  y = Exp (e)  f = Expand (b, s)  z = Neg (f)
+    }"""
+    )
+    model = parse(text)
+    graph = Graph(model.graph, types.infer(model).graph, 17)
+    drop_own_expands(graph)
+    graph.remove_dead()
+    graph.commit()
+    assert ops(model) == ["Shape", "Exp", "Expand", "Neg"]
+    assert_same_numbers(parse(text), model)

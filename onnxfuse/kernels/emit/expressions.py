@@ -10,6 +10,7 @@ from onnx import TensorProto
 
 from onnxfuse.kernels.emit.operations import COMBINE, EXPRESSIONS, ROUND, SHORTER, SIXTEEN_BITS
 from onnxfuse.kernels.ir import types
+from onnxfuse.kernels.ir.moments import Moments
 from onnxfuse.kernels.ir.program import Apply, Constant, Input, Program, Reduce, arguments
 
 
@@ -55,6 +56,27 @@ def source(program: Program) -> str:
     return "\n".join(parts)
 
 
+def norm(program: Program, of: Moments) -> str:
+    """Return the struct `Norm`: the value whose moments are asked for, and `Reduced` by these, beside `source`."""
+    made = [f"done.r{of.mean} = mean;", *_settle(program, 0, (of.mean,))]
+    made += [f"done.r{i} = rest;" for i in of.rests] + [f"done.r{i} = variance;" for i in of.variances]
+    made += _settle(program, 1, (*of.rests, *of.variances))
+    lines = [
+        "struct Norm {",
+        "  DEVICE static float value(const Element& x) {",
+        *("  " + line for line in _statements(program, (of.value,))),
+        f"    return {_operand(program, of.value, _known(program))};",
+        "  }",
+        "  // `rest`: of the mean, what its rounding has left.",
+        "  DEVICE static void finish(Reduced& done, float mean, float rest, float variance) {",
+        *("    " + line for line in made),
+        "  }",
+        "};",
+        "",
+    ]
+    return "\n".join(lines)
+
+
 def statements(program: Program, targets: Iterable[int]) -> list[str]:
     """Return the statements that compute values of a program without reductions from the fields of a struct `x`."""
     return _statements(program, targets, frozenset())
@@ -85,8 +107,7 @@ def _apply(program: Program, has_reductions: bool) -> str:
 
 def _phase(program: Program, number: int, round_: tuple[int, ...]) -> str:
     reductions = [(i, _reduction(program, i)) for i in round_]
-    made = [i for i, r in settled(program).items() if r == number]
-    divisors = [i for i in _divisors(program) if i in round_ or i in made]
+    made, divisors = _made(program, number, round_)
     fields = "".join(f"  {accumulator(program, r)} r{i};\n" for i, r in reductions)
     identities = ", ".join(_identity(program, r) for _, r in reductions)
     lines = [
@@ -103,9 +124,7 @@ def _phase(program: Program, number: int, round_: tuple[int, ...]) -> str:
         "  }",
         "  DEVICE void finish(Reduced& done, Index columns) const {",
         *(f"    done.r{i} = {_finished(i, r)};" for i, r in reductions),
-        *("  " + line for line in _statements(program, made, frozenset())),
-        *(f"    done.v{i} = v{i};" for i in made),
-        *(f"    done.q{i} = 1 / done.{_name(program, i)};" for i in divisors),
+        *("    " + line for line in _settle(program, number, round_)),
         "  }",
         "  DEVICE static void take(Reduced& done, const Reduced& finished) {",
         *(f"    done.r{i} = finished.r{i};" for i in round_),
@@ -116,6 +135,22 @@ def _phase(program: Program, number: int, round_: tuple[int, ...]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _made(program: Program, number: int, round_: tuple[int, ...]) -> tuple[list[int], list[int]]:
+    """Return what is settled after a round of reductions, and of what the reciprocals are."""
+    made = [i for i, r in settled(program).items() if r == number]
+    return made, [i for i in _divisors(program) if i in round_ or i in made]
+
+
+def _settle(program: Program, number: int, round_: tuple[int, ...]) -> list[str]:
+    """Return the statements that settle it, behind those that set the results of the round."""
+    made, divisors = _made(program, number, round_)
+    return [
+        *(line.strip() for line in _statements(program, made, frozenset())),
+        *(f"done.v{i} = v{i};" for i in made),
+        *(f"done.q{i} = 1 / done.{_name(program, i)};" for i in divisors),
+    ]
 
 
 def _reduction(program: Program, index: int) -> Reduce:

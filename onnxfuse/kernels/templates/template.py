@@ -48,6 +48,8 @@ class Growth(StrEnum):
     """Rows of constant weights that are left factors begin on boundaries of 16 bytes."""
     EXTRA_OUTPUTS = "extra outputs"
     """What reads an output, by a pattern of the rule, becomes one more output."""
+    CACHES = "caches"
+    """The Concats of two values that compute keys and values join, and what they compute are more outputs."""
     CONCAT = "concat"
     """Fused ops whose outputs are put side by side become one op."""
 

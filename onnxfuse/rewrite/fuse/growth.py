@@ -9,7 +9,7 @@ from onnxfuse.kernels import Growth
 from onnxfuse.model.counted import agreeing, counted
 from onnxfuse.model.graph import Graph
 from onnxfuse.rewrite.fuse.attempt import Attempt, Region, Start, Surroundings
-from onnxfuse.rewrite.fuse.extra_outputs import offer_endings
+from onnxfuse.rewrite.fuse.extra_outputs import offer_caches, offer_endings
 from onnxfuse.rewrite.fuse.k_major_weights import store_k_major
 from onnxfuse.rewrite.fuse.left_operand import take_left_operand
 from onnxfuse.rewrite.fuse.movement import launches, saves, take_movement
@@ -62,6 +62,7 @@ FINISHING: Steps = (
     ({Growth.K_MAJOR_WEIGHTS}, store_k_major),
     ({Growth.PADDED_ROWS}, pad_rows),
     ({Growth.EXTRA_OUTPUTS}, offer_endings),
+    ({Growth.CACHES}, offer_caches),
 )
 """Those of a region that is worth a kernel."""
 

@@ -32,6 +32,11 @@ LIBRARY_VERSIONS = {"com.ms.internal.nhwc": 17}
 """The version of a library's domain where it is not 1: that of channels-last ops follows ONNX, and stops at 17."""
 
 
+WHOLE = 9
+"""The operator set from which there are Constants of whole numbers, too."""
+FLOATS = (TensorProto.FLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE)
+
+
 @dataclass(frozen=True)
 class Realization:
     """The library's form of an anchor, and the match that says what its names and labels stand for."""
@@ -60,6 +65,9 @@ def make_op(
         return f"{foreign.op} is not in ONNX's opset {graph.opset}: ONNX Runtime knows it as a node, not in a function"
     read, outputs = graph.inputs_of(nodes), graph.outputs_of(nodes)
     literals = [v for v in read if _is_literal(graph, v, nodes)]
+    whole = next((v for v in literals if graph.opset < WHOLE and graph.type(v).dtype not in FLOATS), None)
+    if whole is not None:
+        return f"'{whole}' is no Constant of ONNX's opset {graph.opset}, which are floating point numbers alone"
     inputs = [v for v in read if v not in literals]
     inner = [o for n in nodes for o in n.outputs if o and o not in outputs]
     formal = {v: f"x{i}" for i, v in enumerate(inputs)}

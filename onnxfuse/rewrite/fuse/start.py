@@ -91,7 +91,7 @@ def _start_from(
     seeds = tuple(n for n in matched if n.op != "Constant")
     inputs = {name: v for name in anchor.pattern.inputs if isinstance(v := match.values.get(name), str)}
     template = fallback = ""
-    if realization is not None and not how.steps:
+    if realization is not None and all(step.kind is Growth.CACHES for step in how.steps):
         possible = anchor.kernel and all(predicate.holds(p, graph, match) is None for p in anchor.kernel)
         faster = possible and (around.choices is not None or not cost)
         template = THROUGH_LIBRARY if library and not faster else how.template

@@ -12,6 +12,7 @@ from onnxfuse.model import schema
 from onnxfuse.model.channels import FIRST, LAST, to_first, to_last, with_row
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.rewrite.nhwc import frames
+from onnxfuse.rewrite.nhwc.subpixel import subpixel
 from onnxfuse.rewrite.nhwc.writer import (
     Form,
     Writer,
@@ -107,6 +108,9 @@ def _conv_transpose(graph: Graph, node: Node) -> Form | None:
     # Of volumes the library's own takes channels first alone.
     if not spatial(graph, x, y, w) or rank not in (3, 4) or not graph.is_constant(w):
         return None
+    over_blocks = subpixel(graph, node)
+    if over_blocks is not None:
+        return over_blocks
 
     def write(to: Writer) -> list[NodeProto]:
         weight = graph.constant(w)

@@ -1,7 +1,8 @@
 """Elementwise work behind a view of what a convolution makes: it stands before the view, where it joins the kernel.
 
 Transformers for images see the channels-last image that a convolution makes as tokens, [n, h, w, c] as [n, h * w, c],
-and apply their activation to these. It is the same on the image.
+and apply their activation to these. It is the same on the image. Once convolutions are laid out channels last, what a
+model ends in is a view, too, where it has one channel.
 """
 
 from collections.abc import Sequence
@@ -30,6 +31,8 @@ def late_views(graph: Graph) -> bool:
 
 def _of_a_convolution(graph: Graph, view: Node) -> bool:
     maker = _made_for(graph, view)
+    while maker is not None and _is_elementwise(maker) and all(graph.is_constant(v) for v in maker.inputs[1:]):  # bias
+        maker = _made_for(graph, maker)
     if maker is not None and maker.op == "Transpose":  # to channels last
         maker = _made_for(graph, maker)
     return maker is not None and maker.op in CONVOLUTIONS

@@ -1,4 +1,4 @@
-"""A Transpose of a Transpose is one, or none."""
+"""A Transpose of a Transpose is one, or none; and one before a Cast stands behind it."""
 
 import onnx
 
@@ -32,6 +32,30 @@ def merge_transposes(graph: Graph) -> bool:
         if same:
             new.op_type = "Identity"
         graph.replace([node], [Node(new)])
+        changed = True
+    return changed
+
+
+def cast_before_turning(graph: Graph) -> bool:
+    """Let a Cast that alone reads a Transpose read what that one reads, and be turned; return whether any did.
+
+    What comes of a product is then cast where it is computed, and the Transpose is the last node before what it is for:
+    the heads of an attention, whose rotation some models compute in float32. Images between layouts stay as they are.
+    """
+    changed = False
+    for node in [n for n in graph.nodes if n.op == "Cast" and not n.domain]:
+        before = graph.producer(node.inputs[0])
+        if before is None or not _turns(before) or graph.only_reader(node.inputs[0]) is not node:
+            continue
+        if channels.turns_first(before) or channels.turns_last(before):
+            continue
+        cast, turn = onnx.NodeProto(), onnx.NodeProto()
+        cast.CopyFrom(node.proto)
+        turn.CopyFrom(before.proto)
+        cast.input[0] = before.inputs[0]
+        cast.output[0] = turn.input[0] = graph.fresh(node.inputs[0])
+        turn.output[0] = node.outputs[0]
+        graph.replace([before, node], [Node(cast), Node(turn)])
         changed = True
     return changed
 

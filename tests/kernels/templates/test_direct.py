@@ -21,6 +21,7 @@ from tests.kernels.windows import TEXTS, Case, cases
 
 STEM = Case(SILU, HALF, False, 2, 3, 64, (19, 21), (7, 7), strides=(2, 2), pads=(3, 3, 3, 3))
 GROUPS = Case(SILU, HALF, True, 2, 16, 16, (9, 10), (3, 3), groups=4, pads=(1, 1, 1, 1))
+SIGNAL = Case(SILU, HALF, True, 2, 32, 32, (1, 77), (1, 5), dilations=(1, 3), pads=(0, 6, 0, 6))
 
 
 def planned(case: Case, tuning: Tuning | None = None, aligned: bool = True) -> LaunchPlan:
@@ -75,6 +76,26 @@ def test_any_convolution(case, aligned):
 def test_any_area_gives_the_same(area, stride):
     """Smaller and larger than the image, all filters at once or a few."""
     check(replace(STEM, filters=64 if area.filters < 96 else 96, strides=(2, stride)), Tuning(area=area))
+
+
+@pytest.mark.parametrize(
+    "area", [Area(1, 16, 1, 32, 1), Area(1, 64, 1, 32, 2), Area(1, 128, 1, 64, 2), Area(2, 8, 1, 32, 1)]
+)
+@pytest.mark.parametrize("images_last", [True, False])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("dtype", [HALF, FLOAT])
+def test_signals_in_tiles_of_one_row(area, images_last, stride, dtype):
+    """Smaller and larger than the signal, of planes and of pixels, an odd stride among them."""
+    dilations = (1, 3 if images_last else 1)
+    case = replace(SIGNAL, images_last=images_last, dtype=dtype, strides=(1, stride), dilations=dilations)
+    check(replace(case, text=RESIDUAL, filters=64, channels=32 if images_last else 3), Tuning(area=area))
+
+
+@pytest.mark.parametrize("case", [SIGNAL, replace(SIGNAL, groups=3, channels=4, filters=6), replace(SIGNAL, filters=1)])
+def test_a_signal_leaves_no_row_of_a_product_idle(case):
+    """A tile of two rows would compute one of them for nothing."""
+    assert "constexpr int TILE_ROWS = 1;" in check(case).kernel.text
+    assert "constexpr int TILE_ROWS = 2;" in planned(replace(case, size=(2, 77))).kernel.text
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4, 6, 8, 40])
@@ -137,7 +158,7 @@ def test_few_outputs_take_small_areas():
     assert grids[32] <= 2 * H200.sm_count
 
 
-@pytest.mark.parametrize("case", [STEM, GROUPS, replace(GROUPS, channels=56, filters=56, groups=2)])
+@pytest.mark.parametrize("case", [STEM, GROUPS, replace(GROUPS, channels=56, filters=56, groups=2), SIGNAL])
 def test_candidates_are_different_and_have_plans(case):
     """The plan's own choice is among them."""
     shapes = tuple(case.shapes())
@@ -192,7 +213,18 @@ def test_an_area_that_does_not_fit_is_refused_with_the_reason():
 )
 def test_kernels_compile_without_spills(dtype, case):
     """Of large images, as they are planned for."""
-    plan = planned(replace(case, dtype=dtype, images=32, size=(112, 112)))
+    compiles_without_spills(planned(replace(case, dtype=dtype, images=32, size=(112, 112))))
+
+
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
+@pytest.mark.parametrize("taps", [3, 7, 11])
+def test_kernels_of_signals_compile_without_spills(dtype, taps):
+    """Of a vocoder's layers: channels that go on for tens of thousands of places."""
+    case = replace(SIGNAL, text=RESIDUAL, dtype=dtype, images=8, size=(1, 32768), kernel=(1, taps))
+    compiles_without_spills(planned(case))
+
+
+def compiles_without_spills(plan: LaunchPlan) -> None:
     cubin, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
     assert cubin.startswith(b"\x7fELF")
     assert "0 bytes spill stores" in log

@@ -22,7 +22,7 @@ def model(element: str = "float", keys: int | str = 5, size: int = 16, batch: in
     """Return attention of two heads as exporters write it."""
     q, k = (f"{element}[{batch},{rows},{2 * size}]" for rows in (3, keys))
     return parse(f"""g ({q} q, {k} k, {k} v) => ({q} y) <int64[4] split = {{0, 0, 2, {size}}},
-      int64[3] join = {{0, 0, -1}}, {element} scale = {{1}}> {{
+      int64[3] join = {{0, 0, -1}}, {element} scale = {{2}}> {{
       q4 = Reshape (q, split)  qh = Transpose <perm = [0,2,1,3]> (q4)
       k4 = Reshape (k, split)  kt = Transpose <perm = [0,2,3,1]> (k4)
       v4 = Reshape (v, split)  vh = Transpose <perm = [0,2,1,3]> (v4)

@@ -591,9 +591,9 @@ def test_other_pads_stay(pad: str, conv: str) -> None:
     assert "Pad" in [n.op_type for n in made.graph.node]
 
 
-@pytest.mark.parametrize(("side", "inside"), [(32, True), (1024, False)])
-def test_a_group_norm_stands_inside_a_region_where_a_kernel_holds_a_group(side, inside):
-    """Between two Transposes that its kernel takes in; large groups are normed channels first."""
+@pytest.mark.parametrize("side", [32, 1024])
+def test_a_group_norm_stands_inside_a_region(side):
+    """Between two Transposes that its kernel takes in, whatever a group holds."""
     text = f"""<ir_version: 10, opset_import: ["" : 21]>
     g (float[1,4,{side},{side}] x) => (float[1,4,{side},{side}] y)
     <{weights("k", 4, 4, 3, 3)}, {weights("s", 4)}, {weights("t", 4)}> {{
@@ -603,4 +603,4 @@ def test_a_group_norm_stands_inside_a_region_where_a_kernel_holds_a_group(side, 
     }}"""
     norms = [f.body for f in fused_ops(onnxfuse.optimize(parse(text))).values()]
     found = [{n.op_type for n in body.node} for body in norms]
-    assert any({"GroupNormalization", "Transpose"} <= ops for ops in found) == inside
+    assert any({"GroupNormalization", "Transpose"} <= ops for ops in found)

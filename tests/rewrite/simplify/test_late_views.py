@@ -60,6 +60,36 @@ def test_channels_first_too() -> None:
     assert_same_numbers(model, made)
 
 
+ENDS = {
+    "an image": """g (float[N,2,5,6] x, float[8,2,3,3] w, float[1,8,3,3] v, float[1] b) => (float[N,1,H,W] y) {
+      c = Conv (x, w)  r = Relu (c)  d = Conv <pads = [1,1,1,1]> (r, v, b)  y = Sigmoid (d) }""",
+    "a signal": """g (float[N,2,9] x, float[8,2,3] w, float[1,8,3] v, float[1] b) => (float[N,1,L] y) {
+      c = Conv (x, w)  r = Relu (c)  d = Conv <pads = [1,1]> (r, v, b)  y = Tanh (d) }""",
+}
+
+
+@pytest.mark.parametrize("name", list(ENDS))
+def test_the_activation_of_one_channel_joins_the_last_convolution(name: str) -> None:
+    """Laid out channels last its image is a view, and the activation stands before it."""
+    model = parse(ENDS[name])
+    kept = [i for i in model.graph.input if i.name == "x"]
+    numbers = np.random.default_rng(0)
+    for value in model.graph.input[1:]:
+        shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
+        model.graph.initializer.append(
+            numpy_helper.from_array(numbers.normal(size=shape).astype(np.float32), value.name)
+        )
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+    made, _ = optimize(model)
+    assert ops(made)[-1] == "Reshape"
+    assert ops(made)[-2] in (
+        "{Transpose Transpose Conv Transpose Add Sigmoid}",
+        "{Transpose Transpose Conv Transpose Add Tanh}",
+    )
+    assert_same_numbers(model, made)
+
+
 LEFT = {
     "two ends": """g (float[N,8,5,5] x, float[4,8,1,1] w) => (float[N,4,25] y, float[N,4,25] z)
       <int64[3] flat = {0, 4, -1}> { c = Conv (x, w)  f = Reshape (c, flat)  y = Relu (f)  z = Exp (f) }""",

@@ -1,4 +1,4 @@
-"""A Transpose of a Transpose is one, or none."""
+"""A Transpose of a Transpose is one, or none; and one before a Cast stands behind it."""
 
 import pytest
 
@@ -45,4 +45,22 @@ def test_an_output_keeps_its_name() -> None:
     model = parse(f"""{HEAD} g (float[3,4] x) => (float[3,4] y) {{ t = Transpose (x)  y = Transpose (t) }}""")
     alone = onnxfuse.optimize(model, only=["softmax"])
     assert ops(alone) == ["Identity"]
+    assert_same_numbers(model, alone)
+
+
+def test_a_cast_is_done_before_values_are_turned() -> None:
+    """Where it alone reads them; images between layouts stay as they are."""
+    text = f"""{HEAD}
+    g (float16[N,3,4] x, float16[N,3,4,5] i) => (float[A,B,C] y, float16[D,E,F] z, float[G,H,I,J] v) {{
+      t = Transpose <perm = [0,2,1]> (x)  c = Cast <to = 1> (t)  y = Neg (c)
+      u = Transpose <perm = [1,0,2]> (x)  d = Cast <to = 1> (u)
+      e = ReduceSum (d)  f = Cast <to = 10> (e)  z = Mul (u, f)
+      w = Transpose <perm = [0,2,3,1]> (i)  k = Cast <to = 1> (w)  v = Neg (k)
+    }}"""
+    model = parse(text)
+    alone = onnxfuse.optimize(model, only=["softmax"])
+    order = ops(alone)
+    assert order.index("Cast") < order.index("Transpose")
+    assert [n.op_type for n in alone.graph.node if "w" in n.output or "w" in n.input] == ["Transpose", "Cast"]
+    assert [n.op_type for n in alone.graph.node if "u" in n.output or "d" in n.output] == ["Transpose", "Cast"]
     assert_same_numbers(model, alone)

@@ -13,7 +13,7 @@ from onnx import TensorProto
 
 from onnxfuse.kernels.ir import read, types
 from onnxfuse.kernels.ir.builder import Builder, Term
-from onnxfuse.kernels.ir.movement import Expanded, Gathered, Reshaped, Run, Transposed
+from onnxfuse.kernels.ir.movement import Concatenated, Expanded, Gathered, Reshaped, Run, Transposed
 from onnxfuse.kernels.ir.program import Apply, Attend, Constant, Input, Move, Program, Value
 from onnxfuse.kernels.ir.reduction_ops import softmax
 from onnxfuse.kernels.ir.types import UnsupportedError
@@ -28,12 +28,31 @@ MERGED = Reshaped((0, 0, -1), True)
 
 
 @dataclass(frozen=True)
+class Cache:
+    """What is put behind an input along the sequence, to an output of the op."""
+
+    new: int
+    """The other input."""
+    output: int
+    """Of the op's outputs, both together."""
+
+
+@dataclass(frozen=True)
 class Operand:
-    """Queries, keys, values or the result: an input or output of the op."""
+    """Queries, keys, values or the result: an input of the op, or the output of that position."""
 
     position: int
     heads_first: bool
     """Whether it lies [batch, heads, sequence, size]; else [batch, sequence, heads * size], the last perhaps apart."""
+    group: int = 1
+    """Heads of queries that read one of its heads."""
+    cache: Cache | None = None
+    """Of keys or values that are two inputs, one behind the other; `position` is that of the first."""
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """The inputs that it is."""
+        return (self.position, *([] if self.cache is None else [self.cache.new]))
 
 
 @dataclass(frozen=True)
@@ -59,6 +78,11 @@ class Attention:
     dtype: int
 
     @property
+    def grows(self) -> bool:
+        """Whether keys and values are caches that grow."""
+        return self.k.cache is not None
+
+    @property
     def to_tf32(self) -> bool:
         """Whether the factors of products are rounded to TF32."""
         return self.dtype == TensorProto.FLOAT
@@ -82,25 +106,37 @@ def _take_apart(program: Program) -> Attention:
     attend = program.values[found[0]]
     assert isinstance(attend, Attend)
     names = ("queries", "keys", "values")
-    q, k, v = (_operand(program, i, name) for i, name in zip(attend.args, names, strict=False))
+    q, k, v = (_operand(program, i, name, attend.heads) for i, name in zip(attend.args, names, strict=False))
     bias, windows = _bias(program, attend.args[3]) if len(attend.args) > 3 else (None, False)
     end, safe = _made_safe(program, found[0], bias)
     heads_first, target = _result(program, end)
-    read_types = {program.inputs[i] for i in (q.position, k.position, v.position, *([] if bias is None else [bias]))}
+    read = [q.position, *(p for o in (k, v) for p in o.positions), *([] if bias is None else [bias])]
+    read_types = {program.inputs[i] for i in read}
     if attend.dtype not in TYPES or read_types != {attend.dtype}:
         raise UnsupportedError(
             f"attention on {types.name(attend.dtype)}, expected float16, bfloat16 or float32 throughout"
         )
-    if [o.dtype for o in program.outputs] != [attend.dtype]:
-        raise UnsupportedError(f"{counted(program.outputs, 'output')}, expected one of the type of the queries")
+    caches = {o.cache.output for o in (k, v) if o.cache is not None}
+    result = [n for n in range(len(program.outputs)) if n not in caches]
+    if (
+        (k.cache is None) != (v.cache is None)
+        or len(result) != 1
+        or {o.dtype for o in program.outputs} != {attend.dtype}
+    ):
+        raise UnsupportedError(
+            f"{counted(program.outputs, 'output')}, expected one of the type of the queries, or it beside both caches"
+        )
     return Attention(
-        q, k, v, Operand(len(program.inputs), heads_first), bias, windows, target, safe, attend.heads, attend.scale,
+        q, k, v, Operand(result[0], heads_first), bias, windows, target, safe, attend.heads, attend.scale,
         attend.causal, attend.dtype,
     )  # fmt: skip
 
 
-def _operand(program: Program, index: int, name: str) -> Operand:
+def _operand(program: Program, index: int, name: str, heads: int) -> Operand:
     """Return which input the queries, keys or values [batch, sequence, heads * size] are."""
+    index, group = _not_repeated(program, index, heads)
+    if name == "queries" and group != 1:
+        raise UnsupportedError("queries that are repeated in the library form")
     value, heads_first = program.values[index], False
     if isinstance(value, Move) and isinstance(value.how, Reshaped):
         if value.how != MERGED:
@@ -108,9 +144,28 @@ def _operand(program: Program, index: int, name: str) -> Operand:
         value = program.values[value.args[0]]
         if isinstance(value, Move) and value.how == SWAPPED:
             value, heads_first = program.values[value.args[0]], True
-    if not isinstance(value, Input):
+    cache = None
+    if isinstance(value, Move) and value.how == Concatenated(2 if heads_first else 1):
+        outputs = [n for n, o in enumerate(program.outputs) if program.values[o.value] == value]
+        value, new = (program.values[i] for i in value.args)
+        if len(outputs) == 1 and isinstance(new, Input):
+            cache = Cache(new.index, outputs[0])
+    if not isinstance(value, Input) or (name == "queries" and cache is not None):
         raise UnsupportedError(f"{name} that are computed in the library form")
-    return Operand(value.index, heads_first)
+    return Operand(value.index, heads_first, group, cache)
+
+
+def _not_repeated(program: Program, index: int, heads: int) -> tuple[int, int]:
+    """Return what is there before heads are repeated as they lie, and how often each one is: itself and 1 for none."""
+    moves = list[Move]()
+    while len(moves) < 3 and isinstance(value := program.values[index if not moves else moves[-1].args[0]], Move):
+        moves.append(value)
+    match [m.how for m in moves]:
+        case [merged, Expanded((1, 1, 1, int(group), 1)), Reshaped((0, 0, few, 1, _), True)] if (
+            merged == MERGED and few * group == heads
+        ):
+            return moves[-1].args[0], group
+    return index, 1
 
 
 def _bias(program: Program, index: int) -> tuple[int, bool]:

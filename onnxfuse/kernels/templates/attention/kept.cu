@@ -1,7 +1,7 @@
 // y = softmax(q k^T * scale + bias) v, head by head
 //
-// q [batch, HEADS, QUERIES, SIZE], k and v [batch, HEADS, KEYS, SIZE], y as q, each with strides of its own along all
-// but the last axis; bias broadcast to [batch, HEADS, QUERIES, KEYS], or to [WINDOWS, HEADS, QUERIES, KEYS], again and
+// q [batch, HEADS, QUERIES, SIZE], k and v [batch, HEADS / GROUP, KEYS, SIZE], y as q, each with strides of its own along
+// all but the last axis, K_GROUP and V_GROUP heads of queries reading one of keys and values; bias broadcast to [batch, HEADS, QUERIES, KEYS], or to [WINDOWS, HEADS, QUERIES, KEYS], again and
 // again along the batch. 16-bit types; of a head all keys and values fit
 // into shared memory. Accuracy: products exact, sums and exponentials in float; weights are rounded to the element
 // type before they meet the values, and divided by their sum, which is of the unrounded ones, at the end. Where the
@@ -182,8 +182,8 @@ DEVICE void attend(const Pointers& pointers, const Parameters&) {
   const Place at = place();
   const unsigned with_bias = WINDOWS ? at.batch % (WINDOWS ? WINDOWS : 1) : at.batch;
   const E* bias = BIAS == NONE ? nullptr : pointers.bias + (with_bias * BIAS_BATCH + at.head * BIAS_HEAD);
-  fetch_from<0>(shared, pointers.k + (at.batch * K_BATCH + at.head * K_HEAD),
-                pointers.v + (at.batch * V_BATCH + at.head * V_HEAD));
+  fetch_from<0>(shared, pointers.k + (at.batch * K_BATCH + at.head / K_GROUP * K_HEAD),
+                pointers.v + (at.batch * V_BATCH + at.head / V_GROUP * V_HEAD));
   if constexpr (BIAS == PER_KEY) fetch_bias(shared, bias);
   for (int pass = 0; pass < PASSES; ++pass) {
     const int first = at.first_query + (pass * WARPS + (int)thread_index() / 32) * (TILES * 16);

@@ -137,6 +137,6 @@ def _constants(mine: Work, queries: Queries, blocks: int, aligned: bool) -> str:
     wide = {"BIAS_BATCH": bias[0], "BIAS_HEAD": bias[1]}
     for name, operand in named(parts):
         rows = mine.queries if name in "QY" else mine.keys
-        wide[f"{name}_BATCH"] = rows * parts.heads * mine.size
+        wide[f"{name}_BATCH"] = rows * (parts.heads // operand.group) * mine.size
         wide[f"{name}_HEAD"] = rows * mine.size if operand.heads_first else mine.size
     return common_constants(mine, facts) + constants(wide, "unsigned long long")

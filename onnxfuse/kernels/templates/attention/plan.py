@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.launch_plan import LaunchPlan, Tuning
-from onnxfuse.kernels.templates.attention import kept, streamed
+from onnxfuse.kernels.templates.attention import few, kept, streamed
 from onnxfuse.kernels.templates.attention.body import Operand, take_apart
 from onnxfuse.kernels.templates.attention.work import LARGEST_SIZE, Work, work
 from onnxfuse.kernels.templates.template import Extents
@@ -25,7 +25,10 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
 def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: Tuning) -> LaunchPlan:
     """Return how to run `op` on inputs of these shapes."""
     mine = work(op, input_shapes)
-    streams = _streams(mine, arch) if tuning.queries is None else tuning.queries.streamed
+    way = tuning.queries
+    if few.takes(mine) if way is None else way.parts:
+        return few.plan(mine, aligned, arch, tuning)
+    streams = _streams(mine, arch) if way is None else way.streamed
     return streamed.plan(mine, aligned, arch, tuning) if streams else kept.plan(mine, aligned, arch, tuning)
 
 
@@ -39,10 +42,12 @@ def _fit(mine: Work, arch: Arch) -> bool:
 
 
 def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[Tuning, ...]:
-    """Return other ways to share the queries among blocks and warps, by either kernel."""
+    """Return other ways to share the queries among blocks and warps, by each kernel."""
     mine = work(op, input_shapes)
+    shared = few.candidates(mine, arch) if few.takes(mine) else ()
     short = kept.candidates(mine) if _fit(mine, arch) else ()
-    return tuple(Tuning(queries=way) for way in (*short, *streamed.candidates(mine)))
+    others = () if mine.parts.grows else (*short, *streamed.candidates(mine))
+    return tuple(Tuning(queries=way) for way in (*shared, *others))
 
 
 def refuses(op: FusedOp, arch: Arch) -> str | None:
@@ -64,7 +69,8 @@ def fits(op: FusedOp, shapes: Sequence[Extents | None], arch: Arch) -> str | Non
         return f"heads of {size} elements, expected a multiple of 16 up to {LARGEST_SIZE}"
     if parts.causal and (queries != keys or queries is None):
         return "a causal mask over other keys than those of the queries"
-    if parts.bias is not None and not _fits_bias(shapes[parts.bias], queries, keys):
+    # Beside caches there is no name for the number of keys: what the bias may be the general kernel takes.
+    if parts.bias is not None and not parts.grows and not _fits_bias(shapes[parts.bias], queries, keys):
         return "a bias that may have more rows or columns than the scores"
     return None
 
@@ -78,7 +84,7 @@ def _fits_bias(bias: Extents | None, queries: object, keys: object) -> bool:
 
 def _ends(operand: Operand, heads: int, shapes: Sequence[Extents | None]) -> tuple[object, object]:
     """Return the sequence and the size of a head, as far as they are known."""
-    shape = shapes[operand.position]
+    shape, heads = shapes[operand.position], heads // operand.group
     if shape is None or len(shape) not in (3, 4):
         return None, None
     if len(shape) == 4:

@@ -1,11 +1,11 @@
 // y = softmax(q k^T * scale + bias) v, head by head, of any number of queries and keys
 //
-// q [batch, HEADS, queries, SIZE], k and v [batch, HEADS, keys, SIZE], y as q, each with strides of its own along all
-// but the last axis; bias broadcast to [batch, HEADS, queries, keys], or to [windows, HEADS, queries, keys], again and
-// again along the batch. 16-bit types and float32. No length stands in the text: one kernel is for all of them. Accuracy:
-// products exact, those of float32 of factors rounded to TF32, sums and exponentials in float; weights are rounded to the
-// element type, or TF32, before they meet the values, and divided by their sum, which is of the unrounded ones, at the
-// end. Where the bias is minus infinity for all keys of a query, y is NaN, as 0 / 0, or 0 if SAFE; without a key it is 0.
+// q [batch, HEADS, queries, SIZE], k and v [batch, HEADS / GROUP, keys, SIZE], y as q, each with strides of its own along
+// all but the last axis, K_GROUP and V_GROUP heads of queries reading one of keys and values; bias broadcast to
+// [batch, HEADS, queries, keys], or to [windows, HEADS, queries, keys], again and again along the batch. 16-bit types and
+// float32. No length stands in the text: one kernel is for all of them. Accuracy: products exact, those of float32 of
+// factors rounded to TF32, sums and exponentials in float; weights are rounded to the element type, or TF32, before they
+// meet the values, and divided by their sum, which is of the unrounded ones, at the end. Where the bias is minus infinity for all keys of a query, y is NaN, as 0 / 0, or 0 if SAFE; without a key it is 0.
 //
 // A block takes WARPS * TILES * 16 queries of a head; a warp holds TILES * 16 of them and their part of y in registers;
 // unless HELD, the queries stay in shared memory.
@@ -21,10 +21,7 @@ struct Parameters {
   long long bias_batch, bias_head, bias_query, bias_key;  // elements
 };
 
-// Of a row in shared memory: eight rows begin in different banks.
-constexpr int ROW_BYTES = SIZE * (int)sizeof(E) + 16, STEP_BYTES = STEP * ROW_BYTES;
 constexpr int ROWS = WARPS * TILES * 16;  // queries of a block
-constexpr int GROUPS = STEP / 16;         // products of 16 keys, of a step
 
 struct Place {
   long long batch, head;
@@ -41,31 +38,6 @@ DEVICE Place place(const Parameters& p) {
 }
 
 // ---- keys and values
-
-DEVICE void fetch_unit(SharedAddress to, const E* from, bool there) {
-  if constexpr (ALIGNED) {
-    copy_beside<16>(to, from, there);
-  } else {
-    unsigned word[4] = {};
-    if (there)
-      UNROLLED for (int i = 0; i < PER_UNIT; ++i)
-        word[i / PER_WORD] |= (unsigned)load_bits(from + i) << i % PER_WORD * 16;
-    store_shared(to, word);
-  }
-}
-
-// MANY rows from `first` on; those behind the last one are zeros, since no number times a weight of 0 is one.
-template <int STRIDE, int MANY = STEP> DEVICE void fetch_rows(SharedAddress to, const E* from, int first, int count) {
-  // The addresses of more than eight copies would not fit the registers.
-  _Pragma("unroll 8") for (int i = 0; i < (MANY * UNITS + THREADS - 1) / THREADS; ++i) {
-    const int unit = i * THREADS + (int)thread_index(), row = unit / UNITS, piece = unit % UNITS;
-    if ((MANY * UNITS) % THREADS == 0 || unit < MANY * UNITS) {
-      const bool there = first + row < count;
-      const E* at = from + (there ? first + row : 0) * (long long)STRIDE + piece * PER_UNIT;
-      fetch_unit(to + row * ROW_BYTES + piece * 16, at, there);
-    }
-  }
-}
 
 // The bias of a step's keys, in the scores' unit, is on its way in registers while the step before is multiplied.
 constexpr int BIASES = BIAS == PER_KEY ? (STEP + THREADS - 1) / THREADS : 1;
@@ -94,67 +66,15 @@ DEVICE int row_of(const Place& at, int first, int tile, int half) {
   return wanted < at.queries ? wanted : at.queries - 1;
 }
 
-// Of one product's terms.
-DEVICE void load_query(unsigned (&word)[4], const E* q, const Place& at, int first, int tile, int k) {
-  UNROLLED for (int half = 0; half < 2; ++half) {
-    const E* row = q + row_of(at, first, tile, half) * (long long)Q_ROW;
-    UNROLLED for (int right = 0; right < 2; ++right) {
-      const E* from = row + (k * 8 + right * 4 + (int)thread_index() % 4) * PER_WORD;
-      unsigned both = 0;
-      if constexpr (ALIGNED) both = load<PER_WORD>(from).word(0);
-      else UNROLLED for (int i = 0; i < PER_WORD; ++i) both |= (unsigned)load_bits(from + i) << i * 16;
-      word[right * 2 + half] = factor(both, (E*)nullptr);
-    }
-  }
-}
-
 DEVICE void load_queries(Rows& rows, const E* q, const Place& at, int first) {
   if (HELD)
     UNROLLED for (int tile = 0; tile < TILES; ++tile)
-      UNROLLED for (int k = 0; k < TERMS; ++k) load_query(rows.q[tile][HELD ? k : 0], q, at, first, tile, k);
+      UNROLLED for (int half = 0; half < 2; ++half)
+        load_query(rows, tile, half, q + row_of(at, first, tile, half) * (long long)Q_ROW);
   clear(rows);
 }
 
 // ---- a step: EDGE where some of its keys do not count, for all or for some queries
-
-// Groups of 16 keys that count: in a step that the end cuts short, not all.
-template <bool EDGE> DEVICE int groups_of(int first_key, int end) {
-  return EDGE && end - first_key < STEP ? (end - first_key + 15) / 16 : GROUPS;
-}
-
-template <bool EDGE>
-DEVICE void multiply_keys(Scores<STEP>& scores, const Rows& rows, SharedAddress queries, SharedAddress keys, int groups) {
-  const int lane = thread_index() % 32;
-  const SharedAddress left = queries + lane % 16 * ROW_BYTES + lane / 16 * 16;
-  const SharedAddress row = keys + (lane / 16 * 8 + lane % 8) * ROW_BYTES + lane / 8 % 2 * 16;
-  UNROLLED for (int group = 0; group < GROUPS; ++group) {
-    if (EDGE && group >= groups) break;
-    UNROLLED for (int k = 0; k < TERMS; ++k) {
-      unsigned key[4];
-      load_blocks<false>(key, row + group * 16 * ROW_BYTES + k * 32);
-      UNROLLED for (int i = 0; i < 4; ++i) key[i] = factor(key[i], (E*)nullptr);
-      UNROLLED for (int tile = 0; tile < TILES; ++tile) {
-        unsigned query[4];
-        if (!HELD) load_blocks<false>(query, left + tile * 16 * ROW_BYTES + k * 32);
-        UNROLLED for (int i = 0; i < 4; ++i) query[i] = HELD ? rows.q[tile][HELD ? k : 0][i] : factor(query[i], (E*)nullptr);
-        product(scores.of[tile][2 * group], query, key[0], key[1], (E*)nullptr);
-        product(scores.of[tile][2 * group + 1], query, key[2], key[3], (E*)nullptr);
-      }
-    }
-  }
-}
-
-// What is added to two neighbouring keys of a query, from `at` on.
-template <bool EDGE> DEVICE Pair load_bias(const E* at, long long stride, bool wide, int key, int keys) {
-  Pack<E, 2> both = {};
-  if (!EDGE && wide) {
-    both = load<2>(at);
-  } else {
-    if (!EDGE || key < keys) both.set_bits(0, load_bits(at));
-    if (!EDGE || key + 1 < keys) both.set_bits(1, load_bits(at + stride));
-  }
-  return {both.get(0) * ADDED_UNIT, both.get(1) * ADDED_UNIT};
-}
 
 // Times log2(e) where they are not PLAIN, so that 2^x takes the place of e^x.
 template <bool EDGE>
@@ -184,14 +104,6 @@ DEVICE void scale_scores(Scores<STEP>& scores, const float* key_bias, const E* b
 }
 
 template <bool EDGE>
-DEVICE void multiply_values(Rows& rows, const Scores<STEP>& weights, SharedAddress values, int groups) {
-  UNROLLED for (int group = 0; group < GROUPS; ++group) {
-    if (EDGE && group >= groups) break;
-    add_group<ROW_BYTES>(rows, weights, values, group, (E*)nullptr);
-  }
-}
-
-template <bool EDGE>
 DEVICE void attend_step(Rows& rows, SharedAddress queries, SharedAddress keys, SharedAddress values,
                         const float* key_bias, const E* bias, const Place& at, int first_query, int first_key, const Parameters& p) {
   const int groups = groups_of<EDGE>(first_key, at.end);
@@ -212,8 +124,10 @@ DEVICE void store_rows(const Rows& rows, E* y, const Place& at, int first) {
 }
 
 // Where the matrix of a head begins.
-template <bool HEADS_FIRST> DEVICE long long start_of(const Place& at, int rows) {
-  return HEADS_FIRST ? (at.batch * HEADS + at.head) * rows * SIZE : (at.batch * rows * HEADS + at.head) * SIZE;
+template <bool HEADS_FIRST, int GROUP> DEVICE long long start_of(const Place& at, int rows) {
+  constexpr int MANY = HEADS / GROUP;
+  const long long head = at.head / GROUP;
+  return HEADS_FIRST ? (at.batch * MANY + head) * rows * SIZE : (at.batch * rows * MANY + head) * SIZE;
 }
 
 DEVICE void attend(const Pointers& pointers, const Parameters& p) {
@@ -222,18 +136,18 @@ DEVICE void attend(const Pointers& pointers, const Parameters& p) {
   float* key_bias = (float*)(shared_words + STEP_BYTES);  // behind two steps of keys and of values
   const SharedAddress queries = keys + 4 * STEP_BYTES + 2 * STEP * 4;
   const Place at = place(p);
-  const E* k = pointers.k + start_of<K_HEADS_FIRST>(at, at.keys);
-  const E* v = pointers.v + start_of<V_HEADS_FIRST>(at, at.keys);
+  const E* k = pointers.k + start_of<K_HEADS_FIRST, K_GROUP>(at, at.keys);
+  const E* v = pointers.v + start_of<V_HEADS_FIRST, V_GROUP>(at, at.keys);
   const E* added = BIAS == NONE ? nullptr
                                 : pointers.bias + ((WINDOWED ? at.batch % p.windows : at.batch) * p.bias_batch +
                                                    at.head * p.bias_head);
-  const E* q = pointers.q + start_of<Q_HEADS_FIRST>(at, at.queries);
+  const E* q = pointers.q + start_of<Q_HEADS_FIRST, Q_GROUP>(at, at.queries);
   const int first_of_warp = (int)thread_index() / 32 * (TILES * 16), first_query = at.first_query + first_of_warp;
   KeyBias next;
-  if (!HELD) fetch_rows<Q_ROW, ROWS>(queries, q, at.first_query, at.queries);
+  if (!HELD) fetch_rows<ROWS, THREADS>(queries, Apart<Q_ROW>{q}, at.first_query, at.queries);
   if (at.end > 0) {
-    fetch_rows<K_ROW>(keys, k, 0, at.keys);
-    fetch_rows<V_ROW>(values, v, 0, at.keys);
+    fetch_rows<STEP, THREADS>(keys, Apart<K_ROW>{k}, 0, at.keys);
+    fetch_rows<STEP, THREADS>(values, Apart<V_ROW>{v}, 0, at.keys);
     if constexpr (BIAS == PER_KEY) {
       next.load_from(added, 0, at.keys, p.bias_key);
       next.put(key_bias);
@@ -247,8 +161,8 @@ DEVICE void attend(const Pointers& pointers, const Parameters& p) {
     wait_for_block();  // and nobody reads the other place any more
     const int after = first_key + STEP;
     if (after < at.end) {
-      fetch_rows<K_ROW>(keys + (place ^ 1) * STEP_BYTES, k, after, at.keys);
-      fetch_rows<V_ROW>(values + (place ^ 1) * STEP_BYTES, v, after, at.keys);
+      fetch_rows<STEP, THREADS>(keys + (place ^ 1) * STEP_BYTES, Apart<K_ROW>{k}, after, at.keys);
+      fetch_rows<STEP, THREADS>(values + (place ^ 1) * STEP_BYTES, Apart<V_ROW>{v}, after, at.keys);
       if constexpr (BIAS == PER_KEY) next.load_from(added, after, at.keys, p.bias_key);
     }
     close_group_of_copies();
@@ -264,5 +178,5 @@ DEVICE void attend(const Pointers& pointers, const Parameters& p) {
     if constexpr (BIAS == PER_KEY)
       if (after < at.end) next.put(key_bias + (place ^ 1) * STEP);
   }
-  store_rows(rows, pointers.y + start_of<Y_HEADS_FIRST>(at, at.queries), at, first_query);
+  store_rows(rows, pointers.y + start_of<Y_HEADS_FIRST, Y_GROUP>(at, at.queries), at, first_query);
 }

@@ -118,6 +118,7 @@ def _kernel(mine: Work, queries: Queries, aligned: bool, min_blocks: int) -> Ker
             template("cuda/memory.cuh"),
             generated(entry, common_constants(mine, facts) + access.pointers(pointers(mine))),
             template("attention/rows.cuh"),
+            template("attention/steps.cuh"),
             template("attention/streamed.cu"),
             generated(entry, entry_point(entry, "attend", mine.op, pointers(mine), min_blocks)),
         ),

@@ -2,12 +2,12 @@
 
 from onnxfuse.kernels.templates.attention.body import take_apart
 from onnxfuse.kernels.templates.attention.plan import candidates, fits, output_shapes, plan, refuses
-from onnxfuse.kernels.templates.template import Planner, Template
+from onnxfuse.kernels.templates.template import Growth, Planner, Template
 
 TEMPLATES = (
     Template(
         "attention", 20, "what `realize` writes as one MultiHeadAttention",
         Planner(take_apart, output_shapes, plan, refuses, fits, candidates=candidates),
-        reads_library_form=True, rounds_to_tf32=True,
+        growth=frozenset({Growth.CACHES}), reads_library_form=True, rounds_to_tf32=True,
     ),
 )  # fmt: skip

@@ -31,6 +31,8 @@ class Work:
     keys: int
     size: int
     """Elements of a head."""
+    past: int
+    """Keys of the first of two inputs; all of them where there is one."""
     bias: Shape | None
     """Strides of the bias along batch, heads, queries and keys, 0 = broadcast."""
     windows: int
@@ -46,11 +48,11 @@ class Work:
 def work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
     """Return the attention on inputs of these shapes; raises `UnsupportedError` where the kernel does not take them."""
     parts = take_apart(op)
-    (batch, queries, size), (k_batch, keys, k_size), (v_batch, v_keys, v_size) = (
-        _sizes(operand, parts.heads, input_shapes) for operand in (parts.q, parts.k, parts.v)
-    )
-    if not (batch == k_batch == v_batch and keys == v_keys and size == k_size == v_size):
+    batch, queries, size = _sizes(parts.q, parts.q.position, parts.heads, input_shapes)
+    k, v = ([_sizes(o, p, parts.heads, input_shapes) for p in o.positions] for o in (parts.k, parts.v))
+    if k != v or any((other[0], other[2]) != (batch, size) for other in k):
         raise UnsupportedError("queries, keys and values whose batch, sequence or head size differ")
+    past, keys = k[0][1], sum(n for _, n, _ in k)
     if size % 16 or not 16 <= size <= LARGEST_SIZE:
         raise UnsupportedError(f"heads of {size} elements, expected a multiple of 16 up to {LARGEST_SIZE}")
     if parts.causal and queries != keys:
@@ -71,7 +73,12 @@ def work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
     flat: Shape = (batch, queries, parts.heads * size)
     if parts.target is not None:
         flat = _reshaped((batch, queries, parts.heads, size), parts.target)
-    return Work(op, parts, batch, queries, keys, size, bias, windows, (wide if parts.y.heads_first else flat,))
+    shapes = [wide if parts.y.heads_first else flat] * len(op.outputs)
+    for operand in (parts.k, parts.v):
+        if operand.cache is not None:
+            axis, of_past = 2 if operand.heads_first else 1, input_shapes[operand.position]
+            shapes[operand.cache.output] = (*of_past[:axis], keys, *of_past[axis + 1 :])
+    return Work(op, parts, batch, queries, keys, size, past, bias, windows, tuple(shapes))
 
 
 def _reshaped(shape: Shape, target: tuple[int, ...]) -> Shape:
@@ -86,11 +93,12 @@ def _reshaped(shape: Shape, target: tuple[int, ...]) -> Shape:
     return found
 
 
-def _sizes(operand: Operand, heads: int, input_shapes: tuple[Shape, ...]) -> tuple[int, int, int]:
-    """Return batch, sequence and size of a head."""
-    shape = input_shapes[operand.position]
+def _sizes(operand: Operand, position: int, heads: int, input_shapes: tuple[Shape, ...]) -> tuple[int, int, int]:
+    """Return batch, sequence and size of a head of the input of this position."""
+    shape = input_shapes[position]
     if len(shape) not in ((4,) if operand.heads_first else (3, 4)):
         raise UnsupportedError(f"an operand of rank {len(shape)}")
+    heads //= operand.group
     if len(shape) == 4:
         many, sequence = (shape[1], shape[2]) if operand.heads_first else (shape[2], shape[1])
         if many != heads:
@@ -109,7 +117,8 @@ def common_constants(mine: Work, facts: dict[str, bool | int]) -> str:
     parts, kinds = mine.parts, ("NONE", "PER_KEY", "PER_PAIR")
     both = {**facts, "HEADS": parts.heads, "SIZE": mine.size, "CAUSAL": parts.causal, "SAFE": parts.safe}
     for name, operand in named(parts):
-        both[f"{name}_ROW"] = mine.size if operand.heads_first else parts.heads * mine.size
+        both[f"{name}_GROUP"] = operand.group
+        both[f"{name}_ROW"] = mine.size * (1 if operand.heads_first else parts.heads // operand.group)
     scale = parts.scale or mine.size**-0.5
     return (
         f"using E = {types.TYPES[parts.dtype].stored};\n"
@@ -131,4 +140,4 @@ def pointers(mine: Work) -> tuple[Pointer, ...]:
     parts = mine.parts
     bias = "nullptr" if parts.bias is None else f"in{parts.bias}"
     inputs = (Pointer("const E", name.lower(), f"in{operand.position}") for name, operand in named(parts)[:3])
-    return (*inputs, Pointer("const E", "bias", bias), Pointer("E", "y", "out0"))
+    return (*inputs, Pointer("const E", "bias", bias), Pointer("E", "y", f"out{parts.y.position}"))

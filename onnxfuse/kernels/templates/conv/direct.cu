@@ -12,8 +12,8 @@
 // pixel. Where a run has an odd end in a plane, the element behind it belongs to the image, too: it is masked, so that an
 // infinity there does not become NaN.
 //
-// A warp computes STACK x TILES_N products of 16 outputs (2 rows, 8 columns) by 8 filters at a time. Which filters stand
-// in which of the TILES_N columns of products is free: so that a lane ends with VECTOR neighbours of an output pixel.
+// A warp computes STACK x TILES_N products of 16 outputs by 8 filters at a time: 2 rows of 8 columns, or of tiles of one row
+// 16 columns, so that signals, which are images of one row, leave none of them idle. Which filters stand in which of the TILES_N columns of products is free: so that a lane ends with VECTOR neighbours of an output pixel.
 
 constexpr int WARPS = THREADS / 32;
 constexpr int TERMS = 4 / int(sizeof(X));                     // of a word
@@ -41,9 +41,10 @@ constexpr int PIXEL = (BLOCK_GROUPS * RUN_WORDS + 3) / 8 * 8 + 4;
 constexpr int VECTOR_TILES = VECTOR < 2 ? 1 : VECTOR / 2;     // columns of products that a lane's vector comes from
 constexpr int FILTER_TILES = (BLOCK_FILTERS + 8 * TILES_N - 1) / (8 * TILES_N) * TILES_N;  // of a group
 constexpr int CHUNKS = FILTER_TILES / TILES_N;
-constexpr int ACROSS = TILE_COLUMNS / 8, STACKS = TILE_ROWS / 2 * ACROSS / STACK;
+constexpr int HIGH = TILE_ROWS == 1 ? 1 : 2, WIDE = 16 / HIGH;  // rows and columns of a product's outputs
+constexpr int ACROSS = TILE_COLUMNS / WIDE, STACKS = TILE_ROWS / HIGH * ACROSS / STACK;
 constexpr int UNITS = STACKS * BLOCK_GROUPS * CHUNKS;         // of STACK x TILES_N products each
-static_assert(TILE_ROWS / 2 * ACROSS % STACK == 0 && TILES_N % VECTOR_TILES == 0);
+static_assert(TILE_ROWS / HIGH * ACROSS % STACK == 0 && TILES_N % VECTOR_TILES == 0);
 
 constexpr int WEIGHT_WORDS = BLOCK_GROUPS * FILTER_TILES * STEPS * 64, TABLE_WORDS = STEPS * 16;
 constexpr int PATCH_WORDS = PLANES ? COPIES * COPY : ROWS_IN * COLUMNS_IN * PIXEL;
@@ -187,17 +188,19 @@ struct Unit {
 
   DEVICE explicit Unit(int number)
       : stack(number % STACKS), group(number / STACKS % BLOCK_GROUPS), chunk(number / STACKS / BLOCK_GROUPS) {}
-  // The tile's output of a lane: in one of the stack's products, in its first row or the one below.
-  DEVICE int row(int product) const { return (stack * STACK + product) / ACROSS * 2; }
-  DEVICE int column(int product) const { return (stack * STACK + product) % ACROSS * 8 + thread_index() % 32 / 4; }
+  // The tile's output of a lane in one of the stack's products: the first of its two, which lie in two rows, or 8 columns
+  // apart.
+  DEVICE int row(int product) const { return (stack * STACK + product) / ACROSS * HIGH; }
+  DEVICE int column(int product) const { return (stack * STACK + product) % ACROSS * WIDE + thread_index() % 32 / 4; }
 };
 
 DEVICE void multiply(Sums& sums, const unsigned* weights, const unsigned* table, const unsigned* patch, const Unit& unit) {
-  constexpr int BELOW = STRIDE_H * (PLANES ? ROW_WORDS : COLUMNS_IN * PIXEL);
+  constexpr int DOWN = STRIDE_H * (PLANES ? ROW_WORDS : COLUMNS_IN * PIXEL);
+  constexpr int NEXT = HIGH == 2 ? DOWN : 8 * STRIDE_W * (PLANES ? 1 : PIXEL * TERMS) / TERMS;  // to a lane's other output
   const int lane = thread_index() % 32;
   const unsigned* from[STACK];
   UNROLLED for (int i = 0; i < STACK; ++i) {
-    const int x = unit.column(i) * STRIDE_W, row = unit.row(i) * BELOW;
+    const int x = unit.column(i) * STRIDE_W, row = unit.row(i) * DOWN;
     from[i] = patch + row + (PLANES ? x % COPIES * COPY + (x + SHIFT) / TERMS : x * PIXEL + unit.group * RUN_WORDS);
   }
   const auto* right = reinterpret_cast<const Chunk<8>*>(weights) +
@@ -207,9 +210,9 @@ DEVICE void multiply(Sums& sums, const unsigned* weights, const unsigned* table,
     const Chunk<8> first = words[step * 8], second = words[step * 8 + 4];
     unsigned a[STACK][4];
     UNROLLED for (int i = 0; i < STACK; ++i) {
-      UNROLLED for (int below = 0; below < 2; ++below) {
-        a[i][below] = rounded(from[i][first.word[0] + below * BELOW] & (MASKED ? first.word[1] : 0xffffffffu));
-        a[i][2 + below] = rounded(from[i][second.word[0] + below * BELOW] & (MASKED ? second.word[1] : 0xffffffffu));
+      UNROLLED for (int other = 0; other < 2; ++other) {
+        a[i][other] = rounded(from[i][first.word[0] + other * NEXT] & (MASKED ? first.word[1] : 0xffffffffu));
+        a[i][2 + other] = rounded(from[i][second.word[0] + other * NEXT] & (MASKED ? second.word[1] : 0xffffffffu));
       }
     }
     UNROLLED for (int tile = 0; tile < TILES_N; ++tile) {
@@ -219,7 +222,11 @@ DEVICE void multiply(Sums& sums, const unsigned* weights, const unsigned* table,
   }
 }
 
-// The rest of the body, VECTOR neighbouring filters at a time.
+// The rest of the body, VECTOR neighbouring filters at a time. What it reads of HELD places is on its way before the first
+// result is stored: the compiler moves no load ahead of a store.
+constexpr int OPERANDS = 64 / sizeof(Each<VECTOR>), PLACES = 2 * STACK;  // 16 registers, those of a stack's terms
+constexpr int HELD = OPERANDS == 0 ? 1 : OPERANDS < PLACES ? OPERANDS : PLACES;
+
 DEVICE void finish(const Sums& sums, const Pointers& pointers, const Unit& unit, const Share& share, const Place& at,
                    const Parameters& p) {
   constexpr int SINGLES = VECTOR == 1 ? 2 : 1;  // vectors of a lane in VECTOR_TILES columns of products
@@ -231,15 +238,24 @@ DEVICE void finish(const Sums& sums, const Pointers& pointers, const Unit& unit,
       Place here = at;
       here.channel = (share.group + unit.group) * FILTERS + share.filter + filter;
       const Once once = load_once(pointers, here, p);
-      UNROLLED for (int i = 0; i < STACK; ++i) {
-        UNROLLED for (int below = 0; below < 2; ++below) {
-          here.row = at.row + unit.row(i) + below;
-          here.column = at.column + unit.column(i);
-          if (here.row >= p.rows || here.column >= p.columns) continue;
+      UNROLLED for (int first = 0; first < PLACES; first += HELD) {
+        Each<VECTOR> each[HELD];
+        Index linear[HELD];
+        bool there[HELD];
+        UNROLLED for (int n = 0; n < HELD; ++n) {
+          const int product = (first + n) / 2, other = (first + n) % 2;
+          here.row = at.row + unit.row(product) + (HIGH == 2 ? other : 0);
+          here.column = at.column + unit.column(product) + (HIGH == 2 ? 0 : other * 8);
+          there[n] = first + n < PLACES && here.row < p.rows && here.column < p.columns;
+          linear[n] = here.image * p.y_image + here.row * p.y_row + here.column * Y_CHANNELS + here.channel;
+          if (there[n]) each[n] = load_each<VECTOR>(pointers, here, linear[n], 0, p);
+        }
+        UNROLLED for (int n = 0; n < HELD; ++n) {
+          const int product = (first + n) / 2, other = (first + n) % 2;
+          if (!there[n]) continue;
           float sum[VECTOR];
-          UNROLLED for (int e = 0; e < VECTOR; ++e) sum[e] = sums.of[i][tile + e / 2][below * 2 + e % 2 + single];
-          const Index linear = here.image * p.y_image + here.row * p.y_row + here.column * Y_CHANNELS + here.channel;
-          store_all(pointers, sum, once, load_each<VECTOR>(pointers, here, linear, 0, p), linear, 0);
+          UNROLLED for (int e = 0; e < VECTOR; ++e) sum[e] = sums.of[product][tile + e / 2][other * 2 + e % 2 + single];
+          store_all(pointers, sum, once, each[n], linear[n], 0);
         }
       }
     }

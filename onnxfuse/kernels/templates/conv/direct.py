@@ -130,9 +130,9 @@ def _slab(group: Group, area: Area) -> Slab:
     """Return the rest of what follows from an area; raises `UnsupportedError` where it fits no kernel."""
     places = group.places
     tiles = _columns(group, area.filters)
-    across = area.columns // 8
-    products = area.rows // 2 * across
-    fits = area.rows % 2 == 0 and area.columns % 8 == 0 and products and products % area.stack == 0
+    high = 1 if area.rows == 1 else 2
+    products = area.rows // high * (area.columns // (16 // high))
+    fits = area.rows % high == 0 and area.columns % (16 // high) == 0 and products and products % area.stack == 0
     several = area.groups > 1 or group.groups > 1
     whole = area.filters == group.filters if several else area.filters % (8 * group.bundle) == 0
     if not fits or not (whole or area.filters == group.filters) or area.groups > group.groups:
@@ -174,8 +174,9 @@ def _columns(group: Group, filters: int) -> int:
 def _areas(group: Group) -> Iterator[Area]:
     """Yield the areas worth a look: whole images at most, and as many sums as fit the registers."""
     down, around = (max(n, 1) for n in group.places.out)
-    rows = [r for r in (2, 4, 8, 16) if r < 2 * down or r == 2]
-    columns = [c for c in (8, 16, 32) if c < 2 * around or c == 8]
+    sizes = [(r, c) for r in (2, 4, 8, 16) if r < 2 * down or r == 2 for c in (8, 16, 32) if c < 2 * around or c == 8]
+    if down == 1:  # a signal
+        sizes = [(1, c) for c in (16, 32, 64, 128, 256, 512) if c < 2 * around or c == 16]
     if group.groups > 1:
         shares = [(g, group.filters) for g in (1, 2, 4, 8, 16, 32) if g <= group.groups]
         shares = [(g, f) for g, f in shares if g == 1 or g * group.channels <= CHANNELS]
@@ -183,8 +184,8 @@ def _areas(group: Group) -> Iterator[Area]:
         step = 8 * group.bundle
         parts = {-(-group.filters // n // step) * step for n in (1, 2, 3, 4, 6, 8)}
         shares = [(1, group.filters), *((1, f) for f in sorted(parts) if f < group.filters)]
-    for r, c, (g, f), stack in itertools.product(rows, columns, shares, (1, 2, 4)):
-        if r // 2 * (c // 8) % stack == 0 and stack * _columns(group, f) <= SUMS:
+    for (r, c), (g, f), stack in itertools.product(sizes, shares, (1, 2, 4)):
+        if r * c // 16 % stack == 0 and stack * _columns(group, f) <= SUMS:
             yield Area(r, c, g, f, stack)
 
 

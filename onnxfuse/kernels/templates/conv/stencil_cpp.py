@@ -163,7 +163,7 @@ def _templates(work: Work) -> tuple[str, ...]:
     if work.parts.resizing is not None:
         return ("conv/stencil_patch.cuh", "conv/stencil_finish.cuh", "conv/resize.cu")
     window = "conv/stencil_sum.cuh" if work.parts.pooling is None else "conv/pool.cuh"
-    mean = () if work.parts.mean is None else ("conv/stencil_mean.cu",)
+    mean = () if work.parts.mean is None else ("cuda/last.cuh", "conv/stencil_mean.cu")
     return ("conv/stencil_patch.cuh", window, "conv/stencil_finish.cuh", "conv/stencil.cu", *mean)
 
 

@@ -22,20 +22,6 @@ template <class Give> DEVICE void add_up(float* of_team, const float* found, Ind
   }
 }
 
-// Return whether this is the last one to come of the blocks that share the places. One thread publishes what the others
-// have written: it is behind a barrier for the block, and does not wait for their outputs.
-DEVICE bool last_to_come(unsigned* counter, Index parts) {
-  SHARED unsigned before;
-  wait_for_block();
-  if (thread_index() == 0) {
-    publish();
-    before = count_round(counter, parts);
-    publish();
-  }
-  wait_for_block();
-  return before + 1 == parts;
-}
-
 DEVICE void give_means(const Sums& outputs, const Pointers& to, const Place& at, const Parameters& p) {
   SHARED float found[SEATS * WIDE], of_team[TEAMS * WIDE];
   const int mine = thread_index() / BLOCK_CHANNELS * WIDE + thread_index() % BLOCK_CHANNELS * CHANNELS;

@@ -1,4 +1,7 @@
-"""Which axes a program reduces, and its template: `row` along neighbours in memory, `column` across them."""
+"""Which axes a program reduces, and its template.
+
+`row` along neighbours in memory, `column` across them, `group` for norms over both.
+"""
 
 import math
 from dataclasses import dataclass
@@ -13,7 +16,7 @@ from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.ir.unify_axes import Spread
 from onnxfuse.kernels.launch_plan import LaunchPlan
 from onnxfuse.kernels.templates.pointwise.asked import Asked
-from onnxfuse.kernels.templates.reduction import column, row
+from onnxfuse.kernels.templates.reduction import column, group, row
 from onnxfuse.kernels.templates.reduction.problem import Reduced
 
 FEW_COLUMNS = 1024
@@ -38,6 +41,9 @@ def plan(asked: Asked) -> LaunchPlan:
     lookups = {f"in{i}": lookup for i, lookup in flat.lookups.items()}
     program = alone(flat.program) if one else flat.program
     work = Reduced(asked, program, operands, axes.full, tuple(sorted(axes.reduced)), lookups, flat.orders)
+    norm = group.norm(work)
+    if norm is not None and group.pays(norm):
+        return group.plan(norm)
     # The innermost axis decides: neighbours in memory are summed, or stand side by side.
     wide = [d for d, n in enumerate(axes.full) if n != 1]
     across = bool(wide) and wide[-1] not in axes.reduced

@@ -1,0 +1,288 @@
+// y = softmax(q k^T * scale + bias) v of few queries, as in a step of decoding beside its cache
+//
+// q [batch, HEADS, queries, SIZE], k and v [batch, HEADS / GROUP, keys, SIZE], y as q, each with strides of its own along
+// all but the last axis; bias broadcast to [batch, HEADS, queries, keys]. GROWS: keys and values come in two inputs, the
+// cache and what is new, and are written as they are read to an output that has both, the cache of the next step. 16-bit
+// types and float32. Accuracy: as the kernel of streamed.cu; what warps and blocks have found meets in float, in an order
+// that never changes.
+//
+// The memory's speed is the limit: all queries that read a head of keys are rows of one product, so that its keys and
+// values are read once for 16 of them, and `parts` blocks share its keys, if SPLIT. A warp takes every WARPS-th step of
+// STEP of its block's keys, through STAGES places of its own in shared memory: no warp waits for another one before the
+// end. There the warps' rows meet in shared memory, and the blocks' in `scratch`: the last block to come takes them all
+// (Dao et al., Flash-Decoding, 2023). It holds a counter for each 16 rows of a head of keys, 0 before and after a launch,
+// then Record after Record.
+
+struct Parameters {
+  long long queries, keys;
+  long long past;         // keys of the first of two inputs, behind which the new ones are put; all where there is one
+  long long span, parts;  // keys of a block; blocks that share those of a head
+  long long tiles;        // of 16 rows
+  long long counters;     // words of scratch before the records
+  long long bias_batch, bias_head, bias_query, bias_key;  // elements
+};
+
+constexpr int GROUP = K_GROUP, MANY = HEADS / GROUP;  // heads of keys
+constexpr int KEPT = STAGES * 2 * STEP_BYTES;         // bytes of a warp
+
+// 16 rows before they are divided by the sum of their weights.
+struct alignas(16) Record {
+  float y[16][SIZE + 8];  // eight rows begin in different banks
+  float highest[16], sum[16];
+};
+static_assert(WARPS * (int)sizeof(Record) <= WARPS * KEPT, "the rows of all warps take the place of their keys");
+
+struct Place {
+  long long batch, head;  // of keys
+  int first, rows;        // its first row, and those that there are from it on
+  int first_key, end;
+  unsigned part, record;  // record: among the tiles of all heads
+};
+
+DEVICE Place place(const Parameters& p) {
+  const unsigned parts = (unsigned)p.parts, tiles = (unsigned)p.tiles, record = block_index() / parts;
+  const unsigned part = block_index() % parts, tile = record % tiles, head = record / tiles;
+  const int first = (int)tile * 16, left = (int)p.queries * GROUP - first;
+  const long long from = part * p.span, to = from + p.span < p.keys ? from + p.span : p.keys;
+  return {head / MANY, head % MANY, first, left < 16 ? left : 16, (int)from, (int)to, part, record};
+}
+
+// A row: one query of one head. Behind the last row the last one again.
+struct Row {
+  long long batch, head, query;
+
+  DEVICE Row(const Place& at, int row) {
+    const int number = at.first + (row < at.rows ? row : at.rows - 1);
+    batch = at.batch;
+    head = at.head * GROUP + number % GROUP;
+    query = number / GROUP;
+  }
+  template <bool HEADS_FIRST> DEVICE long long offset(long long queries) const {
+    return (HEADS_FIRST ? (batch * HEADS + head) * queries + query : (batch * queries + query) * HEADS + head) * SIZE;
+  }
+  DEVICE long long bias(const Parameters& p) const {
+    return batch * p.bias_batch + head * p.bias_head + query * p.bias_query;
+  }
+};
+
+// Where a head of keys begins among so many.
+template <bool HEADS_FIRST> DEVICE long long start_of(const Place& at, long long keys) {
+  return HEADS_FIRST ? (at.batch * MANY + at.head) * keys * SIZE : (at.batch * keys * MANY + at.head) * SIZE;
+}
+
+// ---- keys and values
+
+// The keys or the values of a head: those of the cache, and the new ones.
+template <int STRIDE> struct Sequence {
+  const E *before, *later;
+  int past;
+  E* all;  // where both are put
+
+  DEVICE const E* operator()(int row) const {
+    if (GROWS && row >= past) return later + (row - past) * (long long)STRIDE;
+    return before + row * (long long)STRIDE;
+  }
+};
+
+template <int STRIDE, bool HEADS_FIRST>
+DEVICE Sequence<STRIDE> sequence(const E* past, const E* later, E* all, const Place& at, const Parameters& p) {
+  return {past + start_of<HEADS_FIRST>(at, p.past), later + start_of<HEADS_FIRST>(at, p.keys - p.past), (int)p.past,
+          all + start_of<HEADS_FIRST>(at, p.keys)};
+}
+
+struct Both {
+  Sequence<K_ROW> k;
+  Sequence<V_ROW> v;
+  bool kept;  // whether this block puts them where both are
+};
+
+// What a step of a warp has in shared memory.
+template <int STRIDE> DEVICE void keep_rows(const Sequence<STRIDE>& to, SharedAddress from, int first, int end) {
+  UNROLLED for (int i = 0; i < STEP * UNITS / 32; ++i) {
+    const int unit = i * 32 + (int)thread_index() % 32, row = unit / UNITS, piece = unit % UNITS;
+    if (first + row < end) {
+      unsigned word[4];
+      load_shared(word, from + row * ROW_BYTES + piece * 16);
+      E* at = to.all + (first + row) * (long long)STRIDE + piece * PER_UNIT;
+      if constexpr (ALIGNED) {
+        write((Chunk<16>*)at, Chunk<16>{word[0], word[1], word[2], word[3]});
+      } else {
+        UNROLLED for (int e = 0; e < PER_UNIT; ++e)
+          write((typename Raw<sizeof(E)>::Word*)(at + e),
+                (typename Raw<sizeof(E)>::Word)(word[e / PER_WORD] >> e % PER_WORD * 16));
+      }
+    }
+  }
+}
+
+// ---- a step of a warp
+
+struct Biases {
+  const E* of[2];  // of this lane's two rows
+  long long stride;
+};
+
+// Times log2(e) where they are not PLAIN, so that 2^x takes the place of e^x.
+template <bool EDGE> DEVICE void scale_scores(Scores<STEP>& scores, const Biases& bias, int first_key, int end) {
+  UNROLLED for (int half = 0; half < 2; ++half)
+    UNROLLED for (int column = 0; column < STEP / 8; ++column) {
+      const int key = first_key + column * 8 + (int)thread_index() % 4 * 2;
+      Pair added = {};
+      if constexpr (BIAS != NONE) added = load_bias<EDGE>(bias.of[half] + key * bias.stride, bias.stride, false, key, end);
+      UNROLLED for (int i = 0; i < 2; ++i) {
+        float& score = scores.of[0][column][half * 2 + i];
+        if (!SCALED_LATE) score = score * SCORE_UNIT + added.at[i];
+        if (EDGE) score = key + i < end ? score : lowest();
+      }
+    }
+}
+
+// Of keys, and of their values behind them.
+template <bool EDGE>
+DEVICE void attend_step(Rows& rows, SharedAddress keys, const Biases& bias, int first_key, int end) {
+  const int groups = groups_of<EDGE>(first_key, end);
+  Scores<STEP> scores = {};
+  multiply_keys<EDGE>(scores, rows, keys, keys, groups);
+  if (EDGE || !SCALED_LATE) scale_scores<EDGE>(scores, bias, first_key, end);
+  weigh<false>(scores, rows);
+  multiply_values<EDGE>(rows, scores, keys + STEP_BYTES, groups);
+}
+
+DEVICE void fetch_step(SharedAddress to, const Both& from, int first_key, int end) {
+  if (first_key < end) {
+    fetch_rows<STEP, 32>(to, from.k, first_key, end);
+    fetch_rows<STEP, 32>(to + STEP_BYTES, from.v, first_key, end);
+  }
+  close_group_of_copies();
+}
+
+DEVICE void attend_keys(Rows& rows, SharedAddress mine, const Both& from, const Biases& bias, int first, int end) {
+  constexpr int STRIDE = WARPS * STEP;
+  UNROLLED for (int stage = 0; stage < STAGES - 1; ++stage)
+    fetch_step(mine + stage * 2 * STEP_BYTES, from, first + stage * STRIDE, end);
+  for (int key = first, stage = 0; key < end; key += STRIDE, stage = stage + 1 == STAGES ? 0 : stage + 1) {
+    const int ahead = stage == 0 ? STAGES - 1 : stage - 1;  // the place that was multiplied last
+    wait_for_warp();
+    fetch_step(mine + ahead * 2 * STEP_BYTES, from, key + (STAGES - 1) * STRIDE, end);
+    wait_for_copies<STAGES - 1>();
+    wait_for_warp();
+    const SharedAddress here = mine + stage * 2 * STEP_BYTES;
+    if (GROWS && from.kept) {
+      keep_rows(from.k, here, key, end);
+      keep_rows(from.v, here + STEP_BYTES, key, end);
+    }
+    if (key + STEP > end) attend_step<true>(rows, here, bias, key, end);
+    else attend_step<false>(rows, here, bias, key, end);
+  }
+}
+
+// ---- what warps and blocks have found
+
+// Where the i-th one of a lane's two elements of a column of eight stands in its row; see rows.cuh.
+template <class T> DEVICE int element(int column, int i, T*) { return column * 8 + (int)thread_index() % 4 * 2 + i; }
+DEVICE int element(int column, int i, float*) {
+  return column / AT_ONCE * AT_ONCE * 8 + (int)thread_index() % 4 * (2 * AT_ONCE) + i * AT_ONCE + column % AT_ONCE;
+}
+
+DEVICE void leave(Record& record, const Rows& rows) {
+  UNROLLED for (int half = 0; half < 2; ++half) {
+    const int row = (int)thread_index() % 32 / 4 + half * 8;
+    UNROLLED for (int column = 0; column < COLUMNS; ++column)
+      UNROLLED for (int i = 0; i < 2; ++i)
+        record.y[row][element(column, i, (E*)nullptr)] = rows.y[0][column][half * 2 + i];
+    float sum = rows.sum[0][half];
+    UNROLLED for (int distance = 1; distance <= 2; distance *= 2)
+      sum += float_of_bits(exchange(bits_of_float(sum), distance));
+    record.highest[row] = rows.highest[0][half];
+    record.sum[row] = sum;
+  }
+}
+
+// Two neighbours of a row.
+struct Piece {
+  Pair y;
+  float highest, sum;
+};
+
+DEVICE Piece piece_of(const Record& record, int row, int column) {
+  return {{record.y[row][column], record.y[row][column + 1]}, record.highest[row], record.sum[row]};
+}
+
+// Of so many records, in their order.
+DEVICE Piece met(const Record* from, unsigned count, int row, int column) {
+  constexpr float UNIT = SCALED_LATE ? SCALE : 1.0f;
+  constexpr unsigned TOGETHER = 8;  // loads that wait together
+  const Piece none = {{}, lowest(), 0.0f};
+  Piece all = none;
+  for (unsigned first = 0; first < count; first += TOGETHER) {
+    Piece found[TOGETHER + 1];
+    UNROLLED for (unsigned i = 0; i < TOGETHER; ++i)
+      found[i] = first + i < count ? piece_of(from[first + i], row, column) : none;
+    found[TOGETHER] = all;
+    float highest = lowest();
+    UNROLLED for (unsigned i = 0; i <= TOGETHER; ++i) highest = greater(highest, found[i].highest);
+    const float base = highest == lowest() ? 0.0f : highest * UNIT;
+    all = {{}, highest, 0.0f};
+    UNROLLED for (unsigned i = 0; i <= TOGETHER; ++i) {
+      const float share = power(found[i].highest, base);
+      all.sum += found[i].sum * share;
+      UNROLLED for (int e = 0; e < 2; ++e) all.y.at[e] += found[i].y.at[e] * share;
+    }
+  }
+  return all;
+}
+
+// What `work` does with each piece of the block's rows.
+template <class Work> DEVICE void for_pieces(const Place& at, Work work) {
+  for (int i = thread_index(); i < at.rows * (SIZE / 2); i += THREADS) work(i / (SIZE / 2), i % (SIZE / 2) * 2);
+}
+
+DEVICE void give(E* y, const Record* found, unsigned count, const Place& at, const Parameters& p) {
+  for_pieces(at, [&](int row, int column) {
+    const Piece all = met(found, count, row, column);
+    const float share = all.sum == 0.0f && (SAFE || p.keys == 0) ? 0.0f : reciprocal_fast(all.sum);
+    const float value[2] = {all.y.at[0] * share, all.y.at[1] * share};
+    E* to = y + Row(at, row).offset<Y_HEADS_FIRST>(p.queries) + column;
+    if constexpr (ALIGNED) {
+      store_values<2>(to, value);
+    } else {
+      UNROLLED for (int i = 0; i < 2; ++i) {
+        const float one[1] = {value[i]};
+        store_values<1>(to + i, one);
+      }
+    }
+  });
+}
+
+DEVICE void attend(const Pointers& pointers, const Parameters& p) {
+  DYNAMIC_SHARED(unsigned, shared_words, WARPS * KEPT / 4);
+  const Place at = place(p);
+  const int warp = thread_index() / 32;
+  Rows rows;
+  Biases bias = {{}, p.bias_key};
+  UNROLLED for (int half = 0; half < 2; ++half) {
+    const Row row(at, (int)thread_index() % 32 / 4 + half * 8);
+    load_query(rows, 0, half, pointers.q + row.offset<Q_HEADS_FIRST>(p.queries));
+    if constexpr (BIAS != NONE) bias.of[half] = pointers.bias + row.bias(p);
+  }
+  clear(rows);
+  const Both both = {sequence<K_ROW, K_HEADS_FIRST>(pointers.k, pointers.k_new, pointers.k_all, at, p),
+                     sequence<V_ROW, V_HEADS_FIRST>(pointers.v, pointers.v_new, pointers.v_all, at, p), at.first == 0};
+  attend_keys(rows, shared_address(shared_words) + warp * KEPT, both, bias, at.first_key + warp * STEP, at.end);
+  wait_for_block();  // nobody reads keys any more
+  Record* const found = (Record*)shared_words;
+  leave(found[warp], rows);
+  wait_for_block();
+  if constexpr (SPLIT) {
+    Record* const all = (Record*)(pointers.scratch + p.counters) + at.record * p.parts;
+    for_pieces(at, [&](int row, int column) {
+      const Piece piece = met(found, WARPS, row, column);
+      Record& mine = all[at.part];
+      UNROLLED for (int e = 0; e < 2; ++e) mine.y[row][column + e] = piece.y.at[e];
+      if (column == 0) mine.highest[row] = piece.highest, mine.sum[row] = piece.sum;
+    });
+    if (last_to_come(pointers.scratch + at.record, (unsigned)p.parts)) give(pointers.y, all, (unsigned)p.parts, at, p);
+  } else {
+    give(pointers.y, found, WARPS, at, p);
+  }
+}

@@ -1,0 +1,132 @@
+"""The attention kernel for few queries beside any number of keys: blocks share the keys of a head."""
+
+from __future__ import annotations
+
+from onnxfuse.kernels import launch_plan
+from onnxfuse.kernels.arch import Arch
+from onnxfuse.kernels.emit import access
+from onnxfuse.kernels.emit.access import Pointer
+from onnxfuse.kernels.emit.entry import entry_point
+from onnxfuse.kernels.emit.source import AMPERE, DEVICE, KernelSource, generated, identifier, template
+from onnxfuse.kernels.ir.types import UnsupportedError
+from onnxfuse.kernels.launch_plan import LaunchPlan, Queries, Tuning
+from onnxfuse.kernels.programs.choice import larger, smaller
+from onnxfuse.kernels.templates.attention.streamed import MOST
+from onnxfuse.kernels.templates.attention.work import Work, common_constants, named, pointers
+
+QUERIES = 16
+"""Of a head, at most: more fill tiles of their own."""
+KEYS = 128
+"""From here on: fewer are not worth sharing."""
+PARTS = 32
+"""Blocks that share the keys of a head, at most: what they have found one block reads."""
+STEP = 16
+"""Keys of a warp at a time."""
+WAYS = ((4, 3), (4, 2), (2, 2))
+"""Warps of a block, and steps of each that are in shared memory at a time."""
+
+
+def takes(mine: Work) -> bool:
+    """Return whether this kernel is for so many queries and keys; it alone writes caches that grow."""
+    return mine.parts.grows or (can(mine) and mine.queries <= QUERIES and mine.keys >= KEYS)
+
+
+def can(mine: Work) -> bool:
+    """Return whether the kernel computes such an attention: a warp holds 16 queries, and a mask is one that is read."""
+    parts = mine.parts
+    return (
+        not (parts.causal or parts.windows) and parts.k.group == parts.v.group
+        and mine.size * parts.element_bytes <= 512
+    )  # fmt: skip
+
+
+def plan(mine: Work, aligned: bool, arch: Arch, tuning: Tuning) -> LaunchPlan:
+    """Return the launch, whatever the numbers of queries and keys."""
+    if not can(mine):
+        raise UnsupportedError("a causal mask, windows or wide heads of few queries")
+    if mine.parts.grows and not 1 <= mine.queries <= QUERIES:
+        raise UnsupportedError(f"caches beside {mine.queries} queries, expected 1 to {QUERIES}")
+    way = tuning.queries or choose(mine, arch)
+    stages = _stages(mine, way.warps, arch)
+    tiles = -(-mine.queries * mine.parts.k.group // 16)
+    heads = mine.batch * (mine.parts.heads // mine.parts.k.group) * tiles
+    wanted = way.parts or larger(smaller(2 * arch.sm_count // larger(heads, 1), PARTS), 1)
+    at_once = way.warps * STEP
+    span = larger(-(-mine.keys // (wanted * at_once)), 1) * at_once
+    parts = larger(-(-mine.keys // span), 1)
+    if heads * parts >= MOST or mine.keys >= MOST:
+        raise UnsupportedError(f"{heads * parts} blocks for {mine.keys} keys, expected less than 2^31")
+    split = bool(parts > 1)
+    counters = -(-heads // 4) * 4  # words: what follows begins on a boundary of 16 bytes
+    words = (mine.queries, mine.keys, mine.past, span, parts, tiles, counters, *(mine.bias or (0, 0, 0, 0)))
+    return LaunchPlan(
+        kernel=_kernel(mine, way.warps, stages, aligned, split, tuning.min_blocks or max(8 // way.warps, 1)),
+        grid=(heads * parts, 1, 1),
+        block=(way.warps * 32, 1, 1),
+        shared_bytes=_shared_bytes(mine, way.warps, stages),
+        parameters=launch_plan.packed(words, 64),
+        output_shapes=mine.output_shapes,
+        scratch_bytes=4 * counters + heads * parts * _record_bytes(mine) if split else 0,
+    )
+
+
+def choose(mine: Work, arch: Arch) -> Queries:
+    """Return how the warps of a block share its keys: as many of them as leave room for a second block."""
+    beside = (warps for warps, stages in WAYS if 2 * _shared_bytes(mine, warps, stages) <= arch.shared_bytes)
+    return Queries(next(beside, WAYS[-1][0]), 1, 1, STEP)
+
+
+def candidates(mine: Work, arch: Arch) -> tuple[Queries, ...]:
+    """Return other ways to share the keys among blocks and warps."""
+    return tuple(
+        Queries(warps, 1, 1, STEP, parts=parts)
+        for warps in (2, 4, 8) for parts in (1, 4, 8, 16, 32)
+        if _shared_bytes(mine, warps, 2) <= arch.shared_bytes and warps * STEP * parts < mine.keys + warps * STEP
+    )  # fmt: skip
+
+
+def _stages(mine: Work, warps: int, arch: Arch) -> int:
+    """Return how many steps of a warp fit the shared memory: three beside those of a second block, or two."""
+    return 3 if 2 * _shared_bytes(mine, warps, 3) <= arch.shared_bytes else 2
+
+
+def _shared_bytes(mine: Work, warps: int, stages: int) -> int:
+    """Return the shared memory of a block: keys and values of its warps, rows 16 bytes apart."""
+    return warps * stages * 2 * STEP * (mine.size * mine.parts.element_bytes + 16)
+
+
+def _record_bytes(mine: Work) -> int:
+    """Return the size of a Record: 16 rows of floats, eight apart, and two numbers of each."""
+    return 16 * (mine.size + 8 + 2) * 4
+
+
+# ---- the text
+
+
+def _kernel(mine: Work, warps: int, stages: int, aligned: bool, split: bool, min_blocks: int) -> KernelSource:
+    entry = identifier(mine.op.name)
+    facts = {
+        "WARPS": warps, "TILES": 1, "STEP": STEP, "THREADS": warps * 32, "STAGES": stages, "HELD": True,
+        "SPLIT": split, "GROWS": mine.parts.grows, "ALIGNED": aligned,
+    } | {f"{name}_HEADS_FIRST": operand.heads_first for name, operand in named(mine.parts)}  # fmt: skip
+    caches = (("k", mine.parts.k.cache), ("v", mine.parts.v.cache))
+    grown = [
+        Pointer(kind, f"{name}_{of}", "nullptr" if cache is None else argument.format(cache))
+        for name, cache in caches
+        for kind, of, argument in (("const E", "new", "in{0.new}"), ("E", "all", "out{0.output}"))
+    ]
+    fields = (*pointers(mine), *grown, access.scratch(used=split))
+    return KernelSource(
+        entry,
+        (
+            template(DEVICE),
+            template(AMPERE),
+            template("cuda/memory.cuh"),
+            template("cuda/last.cuh"),
+            generated(entry, common_constants(mine, facts) + access.pointers(fields)),
+            template("attention/rows.cuh"),
+            template("attention/steps.cuh"),
+            template("attention/few.cu"),
+            generated(entry, entry_point(entry, "attend", mine.op, fields, min_blocks)),
+        ),
+    )

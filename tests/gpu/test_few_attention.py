@@ -1,0 +1,98 @@
+"""The attention kernel for few queries on a real GPU, through CuPy alone: blocks that share keys against float64."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onnxfuse import kernels
+from onnxfuse.kernels import Tuning
+from onnxfuse.kernels.launch_plan import Queries
+from onnxfuse.kernels.templates.attention import few
+from tests.gpu.launching import launcher
+from tests.gpu.test_kernels import DeviceBuffer, _gpu, launch
+from tests.gpu.test_short_attention import check
+from tests.kernels import ops
+from tests.kernels.attentions import Case, within_budget
+from tests.kernels.ops import BRAIN, FLOAT, HALF
+
+cupy = pytest.importorskip("cupy", reason="needs CuPy")
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
+
+
+@pytest.mark.parametrize("any_length", [False, True])
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
+@pytest.mark.parametrize("keys", [1, 100, 128, 129, 1000, 1024, 4099])
+@pytest.mark.parametrize("batch", [1, 8])
+def test_a_step_of_decoding(batch, keys, dtype, any_length):
+    check(Case(batch, 16, 1, keys, 128, dtype, heads_first="kv", group=4), any_length=any_length)
+
+
+@pytest.mark.parametrize("queries", [1, 5, 16])
+@pytest.mark.parametrize("group", [1, 3, 12])
+@pytest.mark.parametrize("bias", ["", "key", "query"])
+def test_groups_masks_and_more_queries(queries, group, bias):
+    added = {"key": (2, 1, 1, 700), "query": (2, 12, queries, 700)}.get(bias)
+    check(Case(2, 12, queries, 700, 64, bias=added, group=group))
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
+@pytest.mark.parametrize(("past", "queries"), [(0, 1), (1023, 1), (700, 7), (4000, 16)])
+def test_caches_grow(past, queries, dtype, aligned):
+    """Both come out to the bit, written by one block each."""
+    keys = past + queries
+    case = Case(3, 16, queries, keys, 64, dtype, bias=(3, 1, queries, keys), heads_first="kv", group=4, past=past)
+    inputs = case.inputs(np.random.default_rng(keys))
+    plan = kernels.plan(case.op(), case.shapes(), aligned, kernels.arch_of(0))
+    sources = [DeviceBuffer(x.shape, x.dtype, aligned, x) for x in inputs]
+    results = [DeviceBuffer(shape, ops.NUMPY[dtype], aligned) for shape in plan.output_shapes]
+    launch(plan, [b.address for b in (*sources, *results)])
+    cupy.cuda.Device(0).synchronize()
+    for cache, expected in zip(results, case.whole(inputs)[1:3], strict=False):
+        np.testing.assert_array_equal(cache.read().view(np.uint8), expected.view(np.uint8))
+    within_budget(case, inputs, results[2].read())
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
+@pytest.mark.parametrize("size", [16, 48, 80, 128, 192, 256])
+def test_every_size_of_a_head(size, dtype, aligned):
+    check(Case(2, 4, 1, 500, size, dtype, group=2), aligned)
+
+
+@pytest.mark.parametrize("queries", [200, 700])
+@pytest.mark.parametrize("any_length", [False, True])
+def test_longer_sequences_in_groups(queries, any_length):
+    """By the kernels that take each head of queries by itself."""
+    check(Case(2, 8, queries, queries, 64, group=4, heads_first="k", causal=True), any_length=any_length)
+
+
+def test_each_launch_gives_the_same():
+    """Whichever block comes last: the order of the sums never changes, and the counters are as they were."""
+    case = Case(8, 16, 1, 3000, 128, heads_first="kv", group=4)
+    plan = kernels.plan(case.op(), case.shapes(), True, kernels.arch_of(0))
+    assert plan.scratch_bytes
+    sources = [DeviceBuffer(x.shape, x.dtype, True, x) for x in case.inputs(np.random.default_rng(0))]
+    result = DeviceBuffer(plan.output_shapes[0], ops.NUMPY[HALF], True)
+    work, found = launcher(plan, [b.address for b in (*sources, result)]), set[bytes]()
+    for _ in range(50):
+        work()
+        cupy.cuda.Device(0).synchronize()
+        found.add(result.read().tobytes())
+    assert len(found) == 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    queries=st.integers(1, 16), keys=st.integers(1, 3000), size=st.sampled_from([16, 32, 48, 64, 128]),
+    way=st.none() | st.builds(Queries, warps=st.sampled_from([1, 2, 4, 8]), tiles=st.just(1), passes=st.just(1),
+                              step=st.just(few.STEP), streamed=st.just(0), parts=st.integers(1, 40)),
+    group=st.sampled_from([1, 2, 6]), masked=st.booleans(), aligned=st.booleans(),
+    dtype=st.sampled_from([HALF, BRAIN]),
+)  # fmt: skip
+def test_any_few_queries(queries, keys, size, way, group, masked, aligned, dtype):
+    case = Case(2, 6, queries, keys, size, dtype, group=group)
+    check(replace(case, bias=(2, 1, 1, keys)) if masked else case, aligned, Tuning(queries=way))

@@ -1,0 +1,80 @@
+"""Caches beside attention: what a model gives out of its keys and values is written by the kernel that reads it."""
+
+import pytest
+
+from onnxfuse import kernels
+from onnxfuse.kernels import Arch
+from onnxfuse.kernels.templates.attention.body import take_apart
+from onnxfuse.model.errors import NoPlanError
+from onnxfuse.model.fused import fused_ops
+from onnxfuse.rewrite.fuse.realize import realize
+from tests.rewrite.small import fuses, optimize, parse
+
+H200 = Arch("sm_90a", 132)
+ATTENTION = "Unsqueeze Expand Reshape Unsqueeze Expand Reshape Transpose MatMul Div Softmax MatMul Transpose Reshape"
+
+
+def step(queries: int | str = 1, past: int | str = 5, more: str = "", results: str = "", out: str = "ka, va, ") -> str:
+    """Return a step of decoding: four heads on two of keys and values, behind what was kept of them."""
+    given = {
+        name: f"float16[N,2,{n},16] {name}" for name, n in (("k", past), ("kn", queries), ("v", past), ("vn", queries))
+    }
+    outputs = "".join(f"float16[N,2,L,16] {name.strip()}, " for name in out.split(",") if name.strip())
+    return f"""g (float16[N,4,{queries},16] q, {", ".join(given.values())})
+      => ({outputs}{results}float16[N,{queries},64] y)
+    <int64[1] two = {{2}}, int64[5] times = {{1,1,2,1,1}}, int64[4] four = {{0,4,-1,16}}, int64[3] flat = {{0,-1,64}},
+     float16 root = {{17408}}> {{
+      ka = Concat <axis = 2> (k, kn)  va = Concat <axis = 2> (v, vn)
+      k5 = Unsqueeze (ka, two)  kr = Expand (k5, times)  kw = Reshape (kr, four)
+      v5 = Unsqueeze (va, two)  vr = Expand (v5, times)  vw = Reshape (vr, four)
+      kt = Transpose <perm = [0,1,3,2]> (kw)  m = MatMul (q, kt)  s = Div (m, root)  p = Softmax <axis = -1> (s)
+      c = MatMul (p, vw)  ct = Transpose <perm = [0,2,1,3]> (c)  y = Reshape (ct, flat) {more}
+    }}"""
+
+
+@pytest.mark.parametrize("past", [5, "P"])
+def test_the_concats_join_and_their_values_come_out(past):
+    """The kernel says itself that it takes caches, and the op is made anew from its body."""
+    assert fuses(step(past=past)) == ["{Concat Concat " + ATTENTION + "}"]
+    made, _ = optimize(parse(step(past=past)))
+    ((name, op),) = fused_ops(made).items()
+    assert op.template == "attention"
+    parts = take_apart(op)
+    assert parts.k.cache is not None
+    assert parts.v.cache is not None
+    assert (parts.k.group, parts.v.group, parts.heads) == (2, 2, 4)
+    form = realize(made, {name: op})[name]
+    assert form.runs
+    assert form.form is not None
+    assert kernels.fits(op, form.shapes[0], H200) is None
+
+
+def test_a_kernel_for_groups_repeats_nothing():
+    """Without caches, too: the keys are read where they lie."""
+    made, _ = optimize(parse(step(out="")))
+    op = next(op for op in fused_ops(made).values() if op.rule == "attention")
+    assert op.template == "attention"
+    assert take_apart(op).k.group == 2
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        step(queries=17), step(queries="S"),
+        step(out="ka, "),
+        step(more="z = Relu (ka)", results="float16[N,2,L,16] z, "),
+    ],
+    ids=["many queries", "any number of queries", "values that stay inside", "keys that are read elsewhere"],
+)  # fmt: skip
+def test_concats_stay_outside(beside):
+    assert not any(op.startswith("{Concat Concat") for op in fuses(beside))
+
+
+def test_the_general_kernel_takes_the_caches_too():
+    """Whatever the shapes are that the kernel does not take."""
+    made, _ = optimize(parse(step()))
+    (op,) = fused_ops(made).values()
+    shapes = (*((3, 2, n, 16) for n in (5, 17, 5, 17)), (3, 4, 17, 16))
+    with pytest.raises(NoPlanError, match="expected 1 to 16"):
+        kernels.plan(op, shapes, True, H200)
+    assert kernels.general(op, shapes, H200).output_shapes[:2] == ((3, 2, 22, 16),) * 2

@@ -1,0 +1,73 @@
+"""An Einsum of two operands that is a product of matrices is a MatMul, and computes the same."""
+
+import pytest
+
+from onnxfuse.model.graph import Graph
+from onnxfuse.model.types import infer
+from onnxfuse.rewrite.simplify.einsums import multiply_einsums
+from tests.rewrite.small import assert_same_numbers, ops, optimize, parse
+
+T, M = "Transpose", "MatMul"
+
+PRODUCTS = {
+    "nshd, nthd -> nhst": ("2,3,4,5", "2,7,4,5", "2,4,3,7", [T, T, M]),
+    "bhqk,bkhd->bqhd": ("2,4,3,7", "2,7,4,5", "2,3,4,5", [T, M, T]),
+    "bhid,bhjd->bhij": ("2,4,3,5", "2,4,7,5", "2,4,3,7", [T, M]),
+    "bhij,bhjd->bhid": ("2,4,3,7", "2,4,7,5", "2,4,3,5", [M]),
+    "B G H I D, B G H J D -> B G H I J": ("2,3,4,5,6", "2,3,4,7,6", "2,3,4,5,7", [T, M]),
+    "B G H I J, B G H J D -> B G H I D": ("2,3,4,5,7", "2,3,4,7,6", "2,3,4,5,6", [M]),
+    "nchw,mc->nmhw": ("2,3,4,5", "6,3", "2,6,4,5", [T, T, M, T]),
+    "oc,bcn->bon": ("6,3", "2,3,5", "2,6,5", [T, T, M, T]),
+    "ij,jk": ("3,4", "4,5", "3,5", [M]),
+    "bkq,bkd->bdq": ("2,4,3", "2,4,5", "2,5,3", [T, M]),
+    "...ij,...jk->...ik": ("2,3,4,5", "2,3,5,6", "2,3,4,6", [M]),
+    "...ij,jk": ("2,3,4,5", "5,6", "2,3,4,6", [M]),
+    "i...j,...j k->...ik": ("4,2,3,5", "2,3,5,6", "2,3,4,6", [T, M]),
+}
+"""Equations with what they read and make, and what is left of them."""
+
+
+@pytest.mark.parametrize("equation", list(PRODUCTS))
+def test_a_product_is_a_product(equation: str) -> None:
+    """Any letters in any order, one matrix or one for each of a batch."""
+    left, right, result, wanted = PRODUCTS[equation]
+    model = parse(f"""g (float[{left}] a, float[{right}] b) => (float[{result}] y) {{
+      y = Einsum <equation = "{equation}"> (a, b) }}""")
+    made, _ = optimize(model, "expand")
+    assert ops(made) == wanted
+    assert_same_numbers(model, made)
+    assert optimize(made, "expand")[0] == made
+
+
+def test_extents_may_be_open() -> None:
+    """What is not known to differ is the same."""
+    model = parse("""g (float[N,S,4,5] a, float[N,T,4,5] b) => (float[N,4,S,T] y) {
+      y = Einsum <equation = "bqhd,bkhd->bhqk"> (a, b) }""")
+    made, _ = optimize(model, "expand")
+    assert ops(made) == [T, T, M]
+    assert_same_numbers(model, made)
+
+
+LEFT = {
+    "ij,ij->ij": "float[3,4] a, float[3,4] b",
+    "ij,ij->i": "float[3,4] a, float[3,4] b",
+    "i,j->ij": "float[3] a, float[4] b",
+    "ii,ij->ij": "float[3,3] a, float[3,4] b",
+    "ijk,jkl->il": "float[3,4,5] a, float[4,5,6] b",
+    "ijk,jl->il": "float[3,4,5] a, float[4,6] b",
+    "bhwc,hkc->bhwk": "float[2,3,4,5] a, float[3,6,5] b",
+    "bij,bjk->bik": "float[2,3,4] a, float[1,4,5] b",
+    "ij,jk->ki ": "int32[3,4] a, int32[4,5] b",
+    "ij->ji": "float[3,4] a",
+}
+"""Nothing summed, no rows or columns, a diagonal, several sums, a matrix for some of a batch, one that is repeated,
+types that nothing multiplies, one operand."""
+
+
+@pytest.mark.parametrize("equation", list(LEFT))
+def test_the_rest_stays(equation: str) -> None:
+    """What is no product of matrices, or none that ONNX Runtime has on the GPU."""
+    names = ", ".join(part.split()[1] for part in LEFT[equation].split(", "))
+    kind = LEFT[equation].partition("[")[0]
+    model = parse(f"""g ({LEFT[equation]}) => ({kind}[] y) {{ y = Einsum <equation = "{equation}"> ({names}) }}""")
+    assert not multiply_einsums(Graph(model.graph, infer(model).graph, 17))
