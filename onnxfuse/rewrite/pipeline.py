@@ -192,7 +192,7 @@ def _optimize(
     def place(graph: Graph) -> None:
         numbers_on_gpu(graph)
         lay_out(graph, rules=rules, report=report)
-        late_views(graph)  # an image of one channel that leaves a region is a view
+        late_views(graph)  # volumes that are images of their layers; an image of one channel that leaves a region
 
     phases: tuple[tuple[str, Callable[[], object]], ...] = (
         ("rewrite", lambda: settle(model, simplify, rules, report, last)),

@@ -11,6 +11,7 @@ from onnxfuse import kernels
 from onnxfuse.model import schema
 from onnxfuse.model.channels import FIRST, LAST, to_first, to_last, with_row
 from onnxfuse.model.graph import Graph, Node
+from onnxfuse.rewrite.nhwc import frames
 from onnxfuse.rewrite.nhwc.subpixel import subpixel
 from onnxfuse.rewrite.nhwc.writer import (
     Form,
@@ -48,6 +49,8 @@ def _conv(graph: Graph, node: Node) -> Form | None:
             # Conv<1x1>(x, w[O,C,1,1]) -> MatMul(x[N,H,W,C], w[C,O])
             packed = to.constant(w, "co", lambda: weight.reshape(weight.shape[:2]).T)
             return [named(make_node("MatMul", [to.last(x), packed], [product]), node), *rest]
+        if pad is None and frames.few(graph, node, attributes):
+            return [*frames.write(to, node, weight, product), *rest]
         depthwise = weight.shape[1] == 1 and attributes.get("group") == weight.shape[0]
         # Depthwise weights are [kernel, kernel, C, 1]: neighbouring threads work on neighbouring channels. Of larger
         # windows there is no such kernel.
