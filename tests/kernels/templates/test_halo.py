@@ -53,7 +53,7 @@ def test_the_kernel_gives_the_body(text, case, dtype):
     [
         replace(CASE, channels=33, filters=9), replace(CASE, channels=50, filters=20), replace(CASE, filters=24),
         replace(DENSE, beside=(2, 31)), replace(CASE, kernel=(2, 5), pads=(0, 3, 2, 1)),
-        replace(CASE, kernel=(1, 1), pads=(0, 0, 0, 0)), replace(CASE, filters=96, text=RESIDUAL),
+        replace(DENSE, kernel=(1, 1), pads=(0, 0, 0, 0)), replace(CASE, filters=96, text=RESIDUAL),
         replace(CASE, auto_pad="SAME_UPPER", kernel=(3, 4)), replace(CASE, channels=18, filters=18, dtype=FLOAT),
         replace(CASE, channels=36, filters=36, dtype=FLOAT, images=3), replace(CASE, size=(1, 1)),
     ],

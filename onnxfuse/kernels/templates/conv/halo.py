@@ -19,17 +19,24 @@ SUMS = 16
 """Products of 16 by 8 whose sums a warp holds: 64 registers of each lane, so that 16 warps share a multiprocessor."""
 MOST_TAPS = 25
 """Elements of a window: the kernel's text is that long."""
-WARPS = (4, 8)
-"""Warps of a block."""
+WARPS = (4, 7, 8)
+"""Warps of a block: 7 for images of 7, 14, 28 or 56 rows."""
+ARRIVAL = 1200
+"""Cycles from the copy of a slice to its arrival."""
 THREADS = 512
 """Of a multiprocessor, by their registers, in two blocks or more: one multiplies while another waits, or writes."""
 
 
 def takes(op: FusedOp, parts: Convolution, size: Problem) -> bool:
-    """Return whether the kernel is the one for such a convolution: fewer channels than a slice leave it half empty."""
+    """Return whether the kernel is the one for such a convolution.
+
+    It alone reads images side by side. Of others fewer channels than a slice leave it half empty, and of a window of
+    one row no pixels count twice once they are loaded.
+    """
     places = size.places
+    slice_of_them = places.shape[3] * types.TYPES[op.inputs[parts.x]].size >= LINE
     return (
-        (len(parts.images) > 1 or places.shape[3] * types.TYPES[op.inputs[parts.x]].size >= LINE)
+        (len(parts.images) > 1 or (slice_of_them and places.kernel[0] > 1))
         and parts.images_last
         and parts.packing == FIRST
         and parts.groups == 1
@@ -98,7 +105,7 @@ def _tiles(slices: Slices) -> Iterator[Halo]:
     """Yield the tiles worth a look: as many sums as fit the registers."""
     step = 8 * max(slices.vector // 2, 1)
     shares = {slices.filters, *(n for n in (32, 64, 128) if n < slices.filters)}
-    columns, stacks, parts, stages = (16, 32), (1, 2, 4, 8), (1, 2, 4), (2, 3)
+    columns, stacks, parts, stages = (16, 32), (1, 2, 4, 8), (1, 2, 4), (2, 3, 4)
     for filters, c, stack, part, warps, stage in itertools.product(
         sorted(shares), columns, stacks, parts, WARPS, stages
     ):
@@ -134,17 +141,17 @@ def _cycles(slices: Slices, tiling: Tiling, arch: Arch) -> float:
     stack, warps, resident = tiling.halo.stack, tiling.warps, _resident(tiling, arch)
     blocks = tiling.blocks[0] * tiling.blocks[1] * tiling.blocks[2] * slices.images
     height, width = slices.kernel
-    steps, products = width * 2 * slices.count, height * stack * tiling.tiles
+    products = height * stack * tiling.tiles
     # Of a warp's step: 4 cycles of shared memory to load the fragments of 16 rows, 1.6 of the tensor cores for a
-    # product; by itself it waits for fragments, too.
+    # product; by itself it waits for fragments, too. 24 bytes a cycle come from L2 for each multiprocessor.
     step = max(4 * (stack + height - 1 + height * -(-tiling.tiles // 2)), 1.6 * products)
-    alone = 6.4 * products + 40
-    # 24 bytes a cycle come from L2 for each multiprocessor.
-    fill = slices.count * (tiling.patch_bytes + tiling.weight_bytes) / 24
+    alone = width * 2 * (6.4 * products + 40)
+    fill = (tiling.patch_bytes + tiling.weight_bytes) / 24
 
     def wave(beside: int) -> float:
         """Return the cycles of so many blocks of a multiprocessor beside each other, from their first copy on."""
-        return max(steps * max(beside * warps * step, alone), beside * fill) + fill / slices.count + 2000
+        busy = beside * max(width * 2 * warps * step, fill)
+        return slices.count * max(busy, alone, ARRIVAL / (tiling.halo.stages - 1)) + fill + ARRIVAL + 1000
 
     full = blocks // (arch.sm_count * resident)
     rest = -(-(blocks - full * arch.sm_count * resident) // arch.sm_count)
