@@ -32,6 +32,9 @@ FILLED = 1 << 28
 WEIGHED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 """Operators whose weights rules want to know."""
 
+ALONE = frozenset({"Concat", "Max", "Mean", "Min", "Sum"})
+"""Operators that pass on what they read, where that is one value: `torch.cat([x], 1)` at the start of a dense block."""
+
 FEW = 64
 """Elements. Constants up to this size are one where their numbers are: axes, targets of Reshape, scalars."""
 
@@ -40,9 +43,12 @@ Home = tuple[str, int]
 
 
 def drop_identities(graph: Graph) -> bool:
-    """Let what reads an Identity read what it passes on; the node that computes a graph output takes its name."""
+    """Let what reads an Identity read what it passes on; the node that computes a graph output takes its name.
+
+    # Concat(x) -> x
+    """
     changed = False
-    for node in [n for n in graph.nodes if n.op == "Identity" and not n.domain]:
+    for node in [n for n in graph.nodes if not n.domain and (n.op == "Identity" or _of_one(n))]:
         if node.order < 0:  # read one that has gone: what stands in its place now has its turn in the next round
             continue
         source, value = node.inputs[0], node.outputs[0]
@@ -58,6 +64,10 @@ def drop_identities(graph: Graph) -> bool:
             continue
         changed = True
     return changed
+
+
+def _of_one(node: Node) -> bool:
+    return node.op in ALONE and len(node.inputs) == 1
 
 
 def fold_constants(graph: Graph) -> bool:

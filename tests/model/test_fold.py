@@ -113,6 +113,23 @@ def test_a_chain_of_identities_goes() -> None:
     assert_same_numbers(parse(text), model)
 
 
+def test_what_reads_one_value_alone_passes_it_on() -> None:
+    """A Concat or a sum of one value is a copy; of two it is not."""
+    text = (
+        HEAD
+        + """g (float[N,4] x) => (float[N,4] y, float[N,8] z) {
+      a = Concat <axis = 1> (x)  b = Sum (a)  c = Max (b)  y = Neg (c)  z = Concat <axis = 1> (a, x)
+    }"""
+    )
+    model = parse(text)
+    graph = Graph(model.graph, types.infer(model).graph, 17)
+    while drop_identities(graph):
+        pass
+    graph.commit()
+    assert ops(model) == ["Neg", "Concat"]
+    assert_same_numbers(parse(text), model)
+
+
 def biased(heads: int, tokens: int, table: int) -> onnx.ModelProto:
     """Return scores of windows with a bias that is gathered from a table of positions, as exporters write it."""
     model = parse(
