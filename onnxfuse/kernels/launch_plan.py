@@ -127,6 +127,26 @@ class Area:
 
 
 @dataclass(frozen=True)
+class Halo:
+    """What a block of the direct template computes, slice by slice of the channels."""
+
+    rows: int
+    """Rows of outputs: a multiple of the stack."""
+    columns: int
+    """Columns of outputs: a multiple of 16."""
+    filters: int
+    stack: int
+    """Rows of 16 outputs below each other that a warp computes at once."""
+    parts: int
+    """Warps that share the filters."""
+    stages: int
+    """Slices in shared memory, 2 or more: one is multiplied, the others are on their way."""
+
+    def __str__(self) -> str:
+        return f"{self.rows}x{self.columns}x{self.filters}x{self.stack}x{self.parts} in {self.stages}"
+
+
+@dataclass(frozen=True)
 class Tuning:
     """The constants that plans choose by. The defaults are the plan's own choice; a benchmark may sweep them.
 
@@ -190,7 +210,9 @@ class Tuning:
     queries: Queries | None = None
     """Of the attention template; None = by the sizes."""
     area: Area | None = None
-    """Of the direct template; None = by the sizes."""
+    """Of the direct template's kernel that holds all channels; None = by the sizes."""
+    halo: Halo | None = None
+    """Of its kernel for slices of channels, wherever that can run; None = by the sizes, beside an area not at all."""
     min_blocks: int = 0
     """Blocks per multiprocessor that the compiler must leave registers for; 0 = its own choice."""
 

@@ -32,6 +32,9 @@ FILLED = 1 << 28
 WEIGHED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 """Operators whose weights rules want to know."""
 
+ALONE = frozenset({"Concat", "Max", "Mean", "Min", "Sum"})
+"""Operators that pass on what they read, where that is one value: `torch.cat([x], 1)` at the start of a dense block."""
+
 FEW = 64
 """Elements. Constants up to this size are one where their numbers are: axes, targets of Reshape, scalars."""
 
@@ -42,7 +45,7 @@ Home = tuple[str, int]
 def drop_identities(graph: Graph) -> bool:
     """Let what reads an Identity read what it passes on; the node that computes a graph output takes its name.
 
-    A product with the number 1, and a quotient by it, are identities, too.
+    A product with the number 1, and a quotient by it, are identities, too, and so is a Concat or a sum of one value.
     """
     changed = False
     for node in graph.nodes[:]:
@@ -69,7 +72,7 @@ def _passed_on(graph: Graph, node: Node) -> str | None:
     """Return the value that `node` passes on as it is, None where it does not."""
     if node.domain:
         return None
-    if node.op == "Identity":
+    if node.op == "Identity" or (node.op in ALONE and len(node.inputs) == 1):
         return node.inputs[0]
     if node.op in ("Mul", "Div"):
         sides = [node.inputs, node.inputs[::-1]] if node.op == "Mul" else [node.inputs]

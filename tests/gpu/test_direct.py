@@ -22,6 +22,8 @@ STEM = Case(SILU, HALF, False, 3, 3, 64, (61, 59), (7, 7), strides=(2, 2), pads=
 GROUPS = Case(SILU, HALF, True, 3, 16, 16, (29, 28), (3, 3), groups=6, pads=(1, 1, 1, 1))
 SIGNAL = Case(SILU, HALF, True, 3, 32, 32, (1, 5003), (1, 11), dilations=(1, 3), pads=(0, 15, 0, 15))
 
+NARROW = Case(SILU, HALF, True, 3, 160, 32, (61, 70), (3, 3), pads=(1, 1, 1, 1), beside=(32, 32, 32))
+
 
 def check(case, aligned=True, tuning=None):
     """Fresh inputs, poisoned outputs between guards."""
@@ -46,6 +48,8 @@ def check(case, aligned=True, tuning=None):
         replace(GROUPS, channels=4, filters=4, groups=32), replace(GROUPS, channels=56, filters=56, strides=(2, 2)),
         replace(GROUPS, channels=24, filters=60, kernel=(1, 1), pads=(0, 0, 0, 0)),
         replace(GROUPS, channels=7, filters=9), replace(GROUPS, channels=30, filters=45, groups=1),
+        NARROW, replace(NARROW, channels=192, filters=64), replace(NARROW, channels=100, beside=(21, 3), size=(7, 7)),
+        replace(NARROW, channels=128, beside=(), size=(14, 14)), replace(NARROW, channels=36, beside=(), filters=36),
     ],
 )  # fmt: skip
 def test_the_layers_of_real_nets(text, dtype, case):
@@ -70,13 +74,28 @@ def test_signals(text, dtype, case):
 
 
 @pytest.mark.parametrize(
-    "case", [STEM, GROUPS, SIGNAL, replace(GROUPS, text=RESIDUAL, channels=40, filters=40, groups=2)]
-)
+    "case",
+    [STEM, GROUPS, SIGNAL, replace(GROUPS, text=RESIDUAL, channels=40, filters=40, groups=2), NARROW,
+     replace(NARROW, channels=64, beside=())],
+)  # fmt: skip
 def test_every_candidate(case):
     """All areas that are measured when tuning."""
     large = replace(case, images=7)
     for tuning in kernels.candidates(large.op(), tuple(large.shapes()), kernels.arch_of(0)):
         check(large, tuning=tuning)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    parts=st.lists(st.integers(1, 80), min_size=2, max_size=5), filters=st.integers(1, 130), aligned=st.booleans(),
+    dtype=st.sampled_from([HALF, BRAIN, FLOAT]), kernel=st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    size=st.tuples(st.integers(5, 50), st.integers(5, 70)), text=st.sampled_from(TEXTS),
+)  # fmt: skip
+def test_any_images_side_by_side(parts, filters, aligned, dtype, kernel, size, text):
+    """One kernel reads the channels of all of them."""
+    check(
+        Case(text, dtype, True, 2, sum(parts), filters, size, kernel, pads=(1, 2, 3, 0), beside=(*parts[1:],)), aligned
+    )
 
 
 @settings(max_examples=60, deadline=None)

@@ -33,6 +33,8 @@ class Case:
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
     auto_pad: str = "NOTSET"
     packed: bool = True
+    beside: tuple[int, ...] = ()
+    """Channels of images last whose channels follow those of x, of which `channels` are theirs, too."""
 
     def op(self) -> FusedOp:
         """Return the fused op."""
@@ -43,12 +45,15 @@ class Case:
         turns = first if self.images_last else first.replace("(x)", "(l)").join(
             ["l = Transpose <perm = [0,2,3,1]> (x) ", ""]
         )  # fmt: skip
+        others = [f"x{n}" for n, _ in enumerate(self.beside)]
+        if others:
+            turns = f"j = Concat <axis = 3> (x, {', '.join(others)}) {turns.replace('(x)', '(j)')}"
         turns += " v = Transpose <perm = [0,3,1,2]> (w)" if self.packed else ""
         conv = f"{turns} d = Conv <{facts}> (i, {'v' if self.packed else 'w'}) c = Transpose <perm = [0,2,3,1]> (d)"
         results = ("y", "z") if self.text == SEVERAL else ("y",)
-        text = f"({', '.join(['x', 'w', *operands])}) => ({', '.join(results)}) {{ {conv} {self.text} }}"
+        text = f"({', '.join(['x', 'w', *operands, *others])}) => ({', '.join(results)}) {{ {conv} {self.text} }}"
         types = (self.dtype, ops.FLOAT)[: len(results)]
-        return ops.op(text, (self.dtype,) * (2 + len(operands)), types, "direct")
+        return ops.op(text, (self.dtype,) * (2 + len(operands) + len(others)), types, "direct")
 
     def output(self) -> tuple[int, int]:
         """Return rows and columns of the output, by onnx's own words for it."""
@@ -62,12 +67,14 @@ class Case:
     def shapes(self) -> list[tuple[int, ...]]:
         """Return the shapes of the op's inputs."""
         channels, filters = self.groups * self.channels, self.groups * self.filters
-        x = (self.images, *self.size, channels) if self.images_last else (self.images, channels, *self.size)
+        own = channels - sum(self.beside)
+        x = (self.images, *self.size, own) if self.images_last else (self.images, own, *self.size)
         w = (filters, *self.kernel, self.channels) if self.packed else (filters, self.channels, *self.kernel)
         mine = {
             "b": (filters,), "k": (self.images, 1, 1, filters), "r": (self.images, *self.output(), filters),
         }  # fmt: skip
-        return [x, w, *(mine[o] for o in OPERANDS[self.text])]
+        others = [(self.images, *self.size, n) for n in self.beside]
+        return [x, w, *(mine[o] for o in OPERANDS[self.text]), *others]
 
     def inputs(self, rng: np.random.Generator) -> list[np.ndarray]:
         """Return random inputs: sums of order one, and of float32 the bits alone that the tensor cores read."""
@@ -76,7 +83,7 @@ class Case:
         scale = max(self.channels * int(np.prod(self.kernel)), 1) ** -0.5
         found[1] = (found[1].astype(np.float32) * scale).astype(found[1].dtype)
         if self.dtype == ops.FLOAT:
-            for i in (0, 1):
+            for i in (0, 1, *range(len(found) - len(self.beside), len(found))):
                 found[i] = (found[i].view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
         return found
 

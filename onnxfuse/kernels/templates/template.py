@@ -38,6 +38,8 @@ class Growth(StrEnum):
     """Data movement joins beside pointwise nodes, where that saves traffic."""
     LEFT_OPERAND = "left operand"
     """What computes one input joins, for the anchor alone."""
+    JOINED_INPUT = "joined input"
+    """The Concat of channels that computes one input joins, where the anchor alone reads it."""
     TRANSPOSED_INPUT = "transposed input"
     """The Transpose that computes an input joins."""
     TRANSPOSED_OUTPUT = "transposed output"

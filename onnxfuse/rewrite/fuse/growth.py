@@ -10,6 +10,7 @@ from onnxfuse.model.counted import agreeing, counted
 from onnxfuse.model.graph import Graph
 from onnxfuse.rewrite.fuse.attempt import Attempt, Region, Start, Surroundings
 from onnxfuse.rewrite.fuse.extra_outputs import offer_caches, offer_endings
+from onnxfuse.rewrite.fuse.joined_input import take_joined_input
 from onnxfuse.rewrite.fuse.k_major_weights import store_k_major
 from onnxfuse.rewrite.fuse.left_operand import take_left_operand
 from onnxfuse.rewrite.fuse.movement import launches, saves, take_movement
@@ -55,6 +56,7 @@ GROWING: Steps = (
     ({Growth.MOVEMENT}, take_movement),
     ({Growth.PROLOGUE, Growth.EPILOGUE}, take_pointwise),
     ({Growth.LEFT_OPERAND}, take_left_operand),
+    ({Growth.JOINED_INPUT}, take_joined_input),
     ({Growth.TRANSPOSED_INPUT}, take_transposed_inputs),
     ({Growth.TRANSPOSED_OUTPUT}, take_transposed_outputs),
 )

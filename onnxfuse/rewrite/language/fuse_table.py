@@ -19,7 +19,19 @@ from onnxfuse.rewrite.language.predicate import Binding, Predicate
 if TYPE_CHECKING:
     from onnxfuse.rewrite.language.rule_file import Reader, Rewrite
 
-FUSE_KEYS = {"anchor", "part", "split", "template", "prologue", "beside", "over", "least", "transposes", "ending"}
+FUSE_KEYS = {
+    "anchor",
+    "part",
+    "split",
+    "template",
+    "prologue",
+    "beside",
+    "over",
+    "least",
+    "transposes",
+    "ending",
+    "joined",
+}
 THROUGH_LIBRARY = "library"
 """The template without kernels: `realize` does the work."""
 
@@ -143,7 +155,7 @@ def read_fuse(reader: Reader, table: dict[str, Any]) -> Fuse:
     return Fuse(template, "" if anchors else str(anchor), anchors, tuple(step for _, step in steps), splits, least)
 
 
-OF_INPUTS = {"over": Growth.WHOLE_INPUT, "beside": Growth.SIBLINGS}
+OF_INPUTS = {"over": Growth.WHOLE_INPUT, "beside": Growth.SIBLINGS, "joined": Growth.JOINED_INPUT}
 """Keys whose value is an input of every anchor."""
 
 

@@ -11,7 +11,7 @@ from onnx import TensorProto
 
 from onnxfuse.kernels.ir import read, types
 from onnxfuse.kernels.ir.images import LAST, ImageWork, image_work, image_works
-from onnxfuse.kernels.ir.movement import Squeezed
+from onnxfuse.kernels.ir.movement import Concatenated, Squeezed
 from onnxfuse.kernels.ir.program import Contract, Input, Move, Program, Reduce, Resample
 from onnxfuse.kernels.ir.slices import between
 from onnxfuse.kernels.ir.strides import Shape
@@ -75,6 +75,13 @@ class Convolution:
     pooling: Pooling | None = None
     resizing: Resizing | None = None
     mean: Mean | None = None
+    beside: tuple[int, ...] = ()
+    """Positions of the images whose channels follow those of `x`."""
+
+    @property
+    def images(self) -> tuple[int, ...]:
+        """Positions of all images whose channels lie side by side."""
+        return (self.x, *self.beside)
 
     @property
     def packed(self) -> bool:
@@ -104,9 +111,12 @@ def _take_apart(program: Program) -> Convolution:
     work = image_work(program, found[0])
     if work.window is not None and work.window.dims == 3:
         raise UnsupportedError("a window over volumes")
-    x, w = program.values[work.x], None if work.w is None else program.values[work.w]
-    if not isinstance(x, Input) or not isinstance(w, Input | None):
+    images = [program.values[i] for i in _side_by_side(program, work)]
+    inputs = [v for v in images if isinstance(v, Input)]
+    w = None if work.w is None else program.values[work.w]
+    if len(inputs) < len(images) or not isinstance(w, Input | None):
         raise UnsupportedError("a convolution of values that the body computes")
+    x, *others = inputs
     if x.dtype not in TYPES:
         by = "" if w is None else f" by {types.name(w.dtype)}"
         raise UnsupportedError(f"a {_KIND[type(work.core)]} of {types.name(x.dtype)}{by}")
@@ -128,8 +138,17 @@ def _take_apart(program: Program) -> Convolution:
         work.core.groups if isinstance(work.core, Contract) else 1,
         Sliding((1, 1), (1, 1), (0, 0, 0, 0), "NOTSET") if work.window is None else work.window.sliding,
         tuple(position for position, _ in operands), rest, _pooling(work),
-        work.core.how if isinstance(work.core, Resample) else None, mean,
+        work.core.how if isinstance(work.core, Resample) else None, mean, tuple(v.index for v in others),
     )  # fmt: skip
+
+
+def _side_by_side(program: Program, work: ImageWork) -> tuple[int, ...]:
+    """Return the values whose channels, side by side, are those of the images that the work reads."""
+    match program.values[work.x]:
+        case Move(how=Concatenated(axis=axis), args=args) if work.images_last and axis % work.rank == work.rank - 1:
+            return args
+        case _:
+            return (work.x,)
 
 
 _KIND = {Contract: "convolution", Reduce: "pooling", Resample: "resizing"}
@@ -175,7 +194,7 @@ def _pair(values: Sequence[int]) -> Pair:
 
 def problem(parts: Convolution, input_shapes: tuple[Shape, ...]) -> Problem:
     """Return the size of the convolution for these shapes of the op's inputs."""
-    x = input_shapes[parts.x]
+    x = _image_shape(parts, input_shapes)
     if parts.pooling is not None:
         return _pooled(parts, parts.pooling, x)
     if parts.resizing is not None:
@@ -191,6 +210,14 @@ def problem(parts: Convolution, input_shapes: tuple[Shape, ...]) -> Problem:
     extents = places.out[2 - len(space) :]
     full = (x[0], *extents, outputs) if parts.channels_last else (x[0], outputs, *extents)
     return Problem(places, full)
+
+
+def _image_shape(parts: Convolution, input_shapes: tuple[Shape, ...]) -> Shape:
+    """Return the shape of the images, with the channels of all that lie side by side."""
+    shapes = [input_shapes[i] for i in parts.images]
+    if any(len(s) != len(shapes[0]) or s[:-1] != shapes[0][:-1] for s in shapes[1:]):
+        raise UnsupportedError(f"images of shapes {', '.join(str(list(s)) for s in shapes)} side by side")
+    return shapes[0] if len(shapes) == 1 else (*shapes[0][:-1], sum(s[-1] for s in shapes))
 
 
 def _pooled(parts: Convolution, pooling: Pooling, x: Shape) -> Problem:

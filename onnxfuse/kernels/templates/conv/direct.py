@@ -11,7 +11,7 @@ from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.launch_plan import Area, LaunchPlan, Tuning
 from onnxfuse.kernels.programs.choice import gcd, least
-from onnxfuse.kernels.templates.conv import convolution, direct_cpp
+from onnxfuse.kernels.templates.conv import convolution, direct_cpp, halo
 from onnxfuse.kernels.templates.conv.convolution import Convolution, Problem
 from onnxfuse.kernels.templates.conv.direct_cpp import THREADS, WARPS, Group, Slab, Work
 from onnxfuse.kernels.templates.gemm.sm80 import OTHER
@@ -33,9 +33,15 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     parts = take_apart(op)
     outputs = output_shapes(op, input_shapes)
     size = problem(parts, input_shapes)
+    bits = launch_plan.index_bits(max(convolution.elements(op, size), math.prod(size.places.shape)))
+    if tuning.area is None and halo.takes(op, parts, size):
+        made = halo.plan(op, parts, size, input_shapes, aligned, bits, outputs, arch, tuning)
+        if made is not None:
+            return made
+    if len(parts.images) > 1:
+        raise UnsupportedError("images side by side, but not for windows that slide by one pixel")
     group = _group(op, parts, size, aligned)
     slab = choose(group, arch) if tuning.area is None else _slab(group, tuning.area)
-    bits = launch_plan.index_bits(max(convolution.elements(op, size), math.prod(input_shapes[parts.x])))
     work = Work(op, parts, size, bits, aligned, input_shapes, group, slab, bool(parts.packing))
     shared = 0 if slab is None else slab.shared_words(group) * 4
     if shared > arch.shared_bytes:
@@ -53,7 +59,7 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
         grid=(grid, 1, 1),
         block=(THREADS, 1, 1),
         shared_bytes=shared,
-        parameters=direct_cpp.parameters(work),
+        parameters=direct_cpp.parameters(work, (1, 1, 1) if slab is None else slab.blocks),
         output_shapes=outputs,
     )
 
@@ -103,10 +109,8 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
 def _group(op: FusedOp, parts: Convolution, size: Problem, aligned: bool) -> Group:
     element = types.TYPES[op.inputs[parts.x]]
     filters = size.full[-1] // parts.groups
-    widest = max(types.TYPES[t].size for t in (*op.inputs, *op.outputs))
-    vectors = (v for v in (8, 4, 2) if aligned and v * widest <= 16 and filters % v == 0 and _no_more(filters, v))
     channels = size.places.shape[3] // parts.groups
-    vector = next(vectors, 1)
+    vector = direct_cpp.vector(op, filters, aligned)
     terms, planes = 4 // element.size, not parts.images_last
     if not aligned or (planes and terms > 1 and size.places.strides[1] % 2) or (not planes and channels % terms):
         read = 1
@@ -116,11 +120,6 @@ def _group(op: FusedOp, parts: Convolution, size: Problem, aligned: bool) -> Gro
     else:
         read = gcd(4 * terms, size.places.shape[3])
     return Group(size.places, parts.groups, channels, filters, planes, terms, vector, read)
-
-
-def _no_more(filters: int, vector: int) -> bool:
-    """Return whether dealing filters to the lanes in such vectors leaves no more columns of products idle."""
-    return -(-filters // (4 * vector)) * vector * 4 == -(-filters // 8) * 8
 
 
 # ---- what a block does
@@ -236,8 +235,13 @@ def _cycles(group: Group, slab: Slab, arch: Arch) -> float:
 
 
 def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[Tuning, ...]:
-    """Return the eight areas of the least estimated time."""
+    """Return the eight areas of the least estimated time, and tiles where channels can be taken slice by slice."""
     parts = take_apart(op)
-    group = _group(op, parts, problem(parts, input_shapes), True)
+    size = problem(parts, input_shapes)
+    sliced = halo.takes(op, parts, size)
+    tiles = halo.candidates(halo.slices_of(op, parts, size, input_shapes, True), arch) if sliced else []
+    if len(parts.images) > 1:
+        return tuple(tiles)
+    group = _group(op, parts, size, True)
     slabs = sorted(_fitting(group, arch), key=lambda s: _cycles(group, s, arch))
-    return tuple(Tuning(area=s.area) for s in slabs[:8])
+    return (*tiles, *(Tuning(area=s.area) for s in slabs[:8]))

@@ -12,6 +12,7 @@ from onnxfuse.kernels.ir.window import Places
 from onnxfuse.kernels.launch_plan import Area
 from onnxfuse.kernels.templates.conv import stencil_cpp
 from onnxfuse.kernels.templates.conv.stencil_cpp import Surroundings
+from onnxfuse.model.fused import FusedOp
 
 THREADS = 256
 WARPS = THREADS // 32
@@ -117,15 +118,21 @@ def kernel(work: Work, min_blocks: int) -> KernelSource:
     return stencil_cpp.kernel_of(work, _constants(work), (file,), "direct", stencil_cpp.pointers(work), min_blocks)
 
 
-def parameters(work: Work) -> bytes:
-    """Return the kernel's `Parameters`."""
+def vector(op: FusedOp, filters: int, aligned: bool) -> int:
+    """Return how many neighbouring filters, of so many, a lane writes at once: none that leaves more columns idle."""
+    widest = max(types.TYPES[t].size for t in (*op.inputs, *op.outputs))
+    whole = (v for v in (8, 4, 2) if aligned and v * widest <= 16 and filters % v == 0)
+    return next((v for v in whole if -(-filters // (4 * v)) * v * 4 == -(-filters // 8) * 8), 1)
+
+
+def parameters(work: Surroundings, blocks: tuple[int, int, int]) -> bytes:
+    """Return the kernel's `Parameters`; `blocks`: beside each other for the channels, along columns and along rows."""
     places, filters = work.size.places, work.size.full[-1]
     (batch, height, width, channels), (rows, columns) = places.shape, places.out
     words = [batch, height, width, rows, columns, *places.begin]
     last = work.parts.images_last
     words += [height * width * channels, 1 if last else height * width, width * channels if last else width]
     words += [rows * columns * filters, 1, columns * filters]
-    blocks = (1, 1, 1) if work.slab is None else work.slab.blocks
     words += divisors((max(n, 1) for n in blocks), work.bits)
     return launch_plan.packed((*words, *work.stride_words), work.bits)
 

@@ -63,6 +63,8 @@ def take_apart(op: FusedOp) -> Convolution:
         raise UnsupportedError("a depthwise convolution between transposes of another kind")
     if parts.mean is not None and parts.resizing is not None:
         raise UnsupportedError("a mean of a resized image")
+    if parts.beside:
+        raise UnsupportedError("images side by side")
     return parts
 
 

@@ -138,9 +138,10 @@ def kernel(work: Work, min_blocks: int) -> KernelSource:
 
 
 def kernel_of(
-    work: Surroundings, text: str, files: tuple[str, ...], body: str, given: tuple[Pointer, ...], min_blocks: int
-) -> KernelSource:
-    """Return the kernel of a core in `files`, whose function is `body`, with its constants."""
+    work: Surroundings, text: str, files: tuple[str, ...], body: str, given: tuple[Pointer, ...], min_blocks: int,
+    more: str = "",
+) -> KernelSource:  # fmt: skip
+    """Return the kernel of a core in `files`, whose function is `body`; `more`: text that reads what is `given`."""
     entry, index = identifier(work.op.name), "int" if work.bits == 32 else "long long"
     return KernelSource(
         entry,
@@ -150,7 +151,7 @@ def kernel_of(
             *(template(f) for f in ("cuda/math.cuh", "cuda/memory.cuh")),
             generated(entry, text + expressions.source(work.parts.program)),
             template("conv/images.cuh"),
-            generated(entry, around(work, given)),
+            generated(entry, around(work, given) + more),
             *(template(f) for f in files),
             generated(entry, entry_point(entry, body, work.op, given, min_blocks)),
         ),
@@ -234,10 +235,16 @@ def _strip_constants(tile: Strips) -> dict[str, int]:
     }  # fmt: skip
 
 
+def image(number: int) -> str:
+    """Return what kernels call the images that come first, second, ... side by side."""
+    return f"x{number}" if number else "x"
+
+
 def pointers(work: Surroundings, *, scratch: bool = False) -> tuple[Pointer, ...]:
     """Return the fields of `Pointers`: images, weights, operands, outputs, and scratch memory where a mean is taken."""
     op, parts = work.op, work.parts
-    factors = [access.Pointer("const X", name, f"in{i}") for name, i in (("x", parts.x), ("w", parts.w)) if i >= 0]
+    read = [*((image(n), i) for n, i in enumerate(parts.images)), ("w", parts.w)]
+    factors = [access.Pointer("const X", name, f"in{i}") for name, i in read if i >= 0]
     operands = [access.Pointer(f"const {o.stored}", o.name, o.name) for o in work.operands]
     outputs = [access.Pointer(types.TYPES[t].stored, f"out{n}", f"out{n}") for n, t in enumerate(op.outputs)]
     return (*factors, *operands, *outputs, *([access.scratch(scratch)] if parts.mean is not None else []))

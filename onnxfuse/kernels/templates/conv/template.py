@@ -10,8 +10,8 @@ TEMPLATES = (
         growth=frozenset({Growth.EPILOGUE, Growth.EXTRA_OUTPUTS}), writes_slots=True,
     ),
     Template(
-        "direct", 50, "other convolutions of few channels, on the tensor cores",
+        "direct", 50, "other convolutions of few channels or filters, on the tensor cores",
         Planner(direct.take_apart, direct.output_shapes, direct.plan, direct.refuses, candidates=direct.candidates),
-        growth=frozenset({Growth.EPILOGUE}), writes_slots=True, rounds_to_tf32=True,
+        growth=frozenset({Growth.EPILOGUE, Growth.JOINED_INPUT}), writes_slots=True, rounds_to_tf32=True,
     ),
 )  # fmt: skip

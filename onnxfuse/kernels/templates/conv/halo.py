@@ -1,0 +1,158 @@
+"""Launch plans of the direct template for windows that slide by one pixel: few filters of any number of channels."""
+
+import itertools
+from collections.abc import Iterator
+
+from onnxfuse.kernels.arch import Arch
+from onnxfuse.kernels.ir import types
+from onnxfuse.kernels.ir.strides import Shape
+from onnxfuse.kernels.ir.types import UnsupportedError
+from onnxfuse.kernels.launch_plan import Halo, LaunchPlan, Tuning
+from onnxfuse.kernels.programs.choice import gcd, least, settled
+from onnxfuse.kernels.templates.conv import direct_cpp, halo_cpp
+from onnxfuse.kernels.templates.conv.convolution import Convolution, Problem
+from onnxfuse.kernels.templates.conv.halo_cpp import LINE, Slices, Tiling, Work
+from onnxfuse.model.channels import FIRST
+from onnxfuse.model.fused import FusedOp
+
+SUMS = 16
+"""Products of 16 by 8 whose sums a warp holds: 64 registers of each lane, so that 16 warps share a multiprocessor."""
+MOST_TAPS = 25
+"""Elements of a window: the kernel's text is that long."""
+WARPS = (4, 7, 8)
+"""Warps of a block: 7 for images of 7, 14, 28 or 56 rows."""
+ARRIVAL = 1200
+"""Cycles from the copy of a slice to its arrival."""
+THREADS = 512
+"""Of a multiprocessor, by their registers, in two blocks or more: one multiplies while another waits, or writes."""
+
+
+def takes(op: FusedOp, parts: Convolution, size: Problem) -> bool:
+    """Return whether the kernel is the one for such a convolution.
+
+    It alone reads images side by side. Of others fewer channels than a slice leave it half empty, and of a window of
+    one row no pixels count twice once they are loaded.
+    """
+    places = size.places
+    slice_of_them = places.shape[3] * types.TYPES[op.inputs[parts.x]].size >= LINE
+    return (
+        (len(parts.images) > 1 or (slice_of_them and places.kernel[0] > 1))
+        and parts.images_last
+        and parts.packing == FIRST
+        and parts.groups == 1
+        and places.strides == places.dilations == (1, 1)
+        and places.kernel[0] * places.kernel[1] <= MOST_TAPS
+    )
+
+
+def plan(
+    op: FusedOp, parts: Convolution, size: Problem, input_shapes: tuple[Shape, ...], aligned: bool, bits: int,
+    outputs: tuple[Shape, ...], arch: Arch, tuning: Tuning,
+) -> LaunchPlan | None:  # fmt: skip
+    """Return how to run `op`, None where no tile fits the shared memory."""
+    slices = slices_of(op, parts, size, input_shapes, aligned)
+    tiling = choose(slices, arch) if tuning.halo is None else _tiling(slices, tuning.halo)
+    if tiling is None:
+        return None
+    if tiling.shared_bytes > arch.shared_bytes:
+        raise UnsupportedError(f"{tiling.shared_bytes} bytes of shared memory, expected at most {arch.shared_bytes}")
+    work = Work(op, parts, size, bits, aligned, input_shapes, slices, tiling)
+    grid = tiling.blocks[0] * tiling.blocks[1] * tiling.blocks[2] * slices.images
+    if grid >= 2**31:
+        raise UnsupportedError(f"{grid} blocks, expected fewer than 2^31")
+    return LaunchPlan(
+        kernel=halo_cpp.kernel(work, tuning.min_blocks or _resident(tiling, arch)),
+        grid=(grid, 1, 1),
+        block=(tiling.warps * 32, 1, 1),
+        shared_bytes=tiling.shared_bytes,
+        parameters=direct_cpp.parameters(work, tiling.blocks),
+        output_shapes=outputs,
+    )
+
+
+def slices_of(op: FusedOp, parts: Convolution, size: Problem, input_shapes: tuple[Shape, ...], aligned: bool) -> Slices:
+    """Return how the convolution is taken slice by slice."""
+    element, filters = types.TYPES[op.inputs[parts.x]].size, settled(size.full[-1])
+    channels = tuple(settled(input_shapes[i][-1]) for i in parts.images)
+    height, width = size.places.kernel
+    return Slices(
+        (settled(height), settled(width)), size.places.out, size.places.shape[0], channels, filters, element,
+        direct_cpp.vector(op, filters, aligned), gcd(16, *(n * element for n in channels)) if aligned else element,
+    )  # fmt: skip
+
+
+def _tiling(slices: Slices, halo: Halo) -> Tiling:
+    """Return the rest of what follows from a tile; raises `UnsupportedError` where it fits no kernel."""
+    bundle, across = max(slices.vector // 2, 1), halo.columns // 16
+    tiles = -(-halo.filters // (8 * bundle * halo.parts)) * bundle
+    whole = halo.filters == slices.filters or halo.filters % (8 * bundle) == 0
+    if min(halo.rows, across, halo.stack, halo.parts) < 1 or halo.columns % 16 or halo.rows % halo.stack or not whole:
+        raise UnsupportedError(f"a tile of {halo}")
+    warps = halo.rows // halo.stack * across * halo.parts
+    if warps not in WARPS or halo.stages < 2:
+        raise UnsupportedError(f"a tile of {halo}")
+    (height, width), (down, rows_across) = slices.kernel, slices.out
+    return Tiling(
+        halo, tiles, warps,
+        (-(-slices.filters // halo.filters), -(-rows_across // halo.columns), -(-down // halo.rows)),
+        (halo.rows + height - 1) * ((halo.columns + width) // 2 * 2) * LINE,
+        height * width * halo.parts * -(-tiles // 2) * 16 * LINE,
+        min(halo.stages, slices.count),
+    )  # fmt: skip
+
+
+def _tiles(slices: Slices) -> Iterator[Halo]:
+    """Yield the tiles worth a look: as many sums as fit the registers."""
+    step = 8 * max(slices.vector // 2, 1)
+    shares = {slices.filters, *(n for n in (32, 64, 128) if n < slices.filters)}
+    columns, stacks, parts, stages = (16, 32), (1, 2, 4, 8), (1, 2, 4), (2, 3, 4)
+    for filters, c, stack, part, warps, stage in itertools.product(
+        sorted(shares), columns, stacks, parts, WARPS, stages
+    ):
+        beside = c // 16 * part
+        tiles = -(-filters // (step * part)) * (step // 8)
+        if warps % beside == 0 and part <= -(-filters // step) and stack * tiles <= SUMS:
+            yield Halo(stack * warps // beside, c, filters, stack, part, stage)
+
+
+def choose(slices: Slices, arch: Arch) -> Tiling | None:
+    """Return the tiling with the least estimated time, None where none fits the shared memory."""
+    return least(_fitting(slices, arch), lambda t: _cycles(slices, t, arch))
+
+
+def candidates(slices: Slices, arch: Arch) -> list[Tuning]:
+    """Return the six tiles of the least estimated time."""
+    found = sorted(_fitting(slices, arch), key=lambda t: _cycles(slices, t, arch))
+    return [Tuning(halo=t.halo) for t in found[:6]]
+
+
+def _fitting(slices: Slices, arch: Arch) -> list[Tiling]:
+    tilings = (_tiling(slices, halo) for halo in _tiles(slices))
+    return [t for t in tilings if t.shared_bytes <= arch.shared_bytes]
+
+
+def _resident(tiling: Tiling, arch: Arch) -> int:
+    """Return how many blocks share a multiprocessor, which has a kilobyte more than one of them may have."""
+    return min((arch.shared_bytes + 1024) // (tiling.shared_bytes + 1024), THREADS // (tiling.warps * 32))
+
+
+def _cycles(slices: Slices, tiling: Tiling, arch: Arch) -> float:
+    """Return about how many cycles of the GPU the convolution takes."""
+    stack, warps, resident = tiling.halo.stack, tiling.warps, _resident(tiling, arch)
+    blocks = tiling.blocks[0] * tiling.blocks[1] * tiling.blocks[2] * slices.images
+    height, width = slices.kernel
+    products = height * stack * tiling.tiles
+    # Of a warp's step: 4 cycles of shared memory to load the fragments of 16 rows, 1.6 of the tensor cores for a
+    # product; by itself it waits for fragments, too. 24 bytes a cycle come from L2 for each multiprocessor.
+    step = max(4 * (stack + height - 1 + height * -(-tiling.tiles // 2)), 1.6 * products)
+    alone = width * 2 * (6.4 * products + 40)
+    fill = (tiling.patch_bytes + tiling.weight_bytes) / 24
+
+    def wave(beside: int) -> float:
+        """Return the cycles of so many blocks of a multiprocessor beside each other, from their first copy on."""
+        busy = beside * max(width * 2 * warps * step, fill)
+        return slices.count * max(busy, alone, ARRIVAL / (tiling.halo.stages - 1)) + fill + ARRIVAL + 1000
+
+    full = blocks // (arch.sm_count * resident)
+    rest = -(-(blocks - full * arch.sm_count * resident) // arch.sm_count)
+    return full * wave(resident) + (wave(rest) if rest else 0)
