@@ -30,7 +30,7 @@ MOST = 2**31
 
 def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: Tuning) -> LaunchPlan:
     """Return how to run `op` on inputs of these shapes: on the tensor cores where they take its sizes and pointers."""
-    work, chosen = _work(op, input_shapes), tuning.block
+    work, chosen = _work(op, input_shapes, arch), tuning.block
     parts, size = work.parts, work.size
     if aligned and chosen is None and sm90.takes(work, arch):
         of_work = tuning.tile or _choose(work, arch)
@@ -45,9 +45,10 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     return _plain(work)
 
 
-def _work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
+def _work(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> Work:
     outputs = output_shapes(op, input_shapes)
     parts = placed(anatomy(op), op, input_shapes)
+    parts = replace(parts, split=parts.to_tf32 and not arch.tf32)
     size = problem(parts, input_shapes)
     if max(size.m * size.products, size.n, size.k) >= MOST:
         raise UnsupportedError(
@@ -59,12 +60,7 @@ def _work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
 
 def refuses(op: FusedOp, arch: Arch) -> str | None:
     """Return why the body of `op` is the better choice on `arch`, None where the kernel is."""
-    if (reason := sm80.refuses(arch)) is not None:
-        return reason
-    parts = anatomy(op)
-    if parts.to_tf32 and not arch.tf32:
-        return "the kernel rounds float32 to TF32, and use_tf32 is 0"
-    return None
+    return sm80.refuses(arch)
 
 
 def reads(shape: Extents, full: Extents) -> str | None:
@@ -103,15 +99,15 @@ FEW_ROWS = 128
 128x768x768 3.3 and 4.2; 16x5632x2048 6.0 and 6.9; 128x3072x768 5.6 and 4.4."""
 
 
-def tiles(op: FusedOp, input_shapes: tuple[Shape, ...]) -> list[Tile]:
+def tiles(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> list[Tile]:
     """Return the tiles that `op` can be computed in, with the columns of each product."""
-    work = _work(op, input_shapes)
+    work = _work(op, input_shapes, arch)
     return [replace(t, n=t.n // work.first_operand) for t in sm90.fitting(work)]
 
 
 def chosen(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> Tile | Block:
     """Return the tile that the plan takes on its own, or the block of the kernel for sm_80."""
-    return _choose(_work(op, input_shapes), arch)
+    return _choose(_work(op, input_shapes, arch), arch)
 
 
 def _choose(work: Work, arch: Arch) -> Tile | Block:
@@ -125,7 +121,7 @@ def _choose(work: Work, arch: Arch) -> Tile | Block:
 
 def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[Tuning, ...]:
     """Return the tiles and the blocks of sm_80 that may be near the fastest; all ways to split where tiles are few."""
-    work = _work(op, input_shapes)
+    work = _work(op, input_shapes, arch)
     hopper = sm90.takes(work, arch)
     blocks = sm80.worth_measuring(work.parts, work.size, arch) if work.size.places is None or not hopper else []
     tiles = sm90.worth_measuring(work, arch) if hopper else []
@@ -134,7 +130,7 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
 
 def stand_ins(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch) -> tuple[Tuning, ...]:
     """Return the tiles that add the terms of each sum in the order of the chosen one, fastest first; or the blocks."""
-    work = _work(op, input_shapes)
+    work = _work(op, input_shapes, arch)
     if work.parts.prologue is not None:  # tiles of other rows reduce them in other orders
         return ()
     hopper = aligned and sm90.takes(work, arch)

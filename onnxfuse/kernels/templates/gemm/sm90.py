@@ -32,6 +32,7 @@ def takes(work: Work, arch: Arch) -> bool:
         or 0 in (size.m, size.n, size.k)
         or (size.batch is not None and (parts.prologue is not None or size.batch.count == 0))
         or parts.products[0].turned
+        or parts.split
     ):
         return False
     if parts.to_tf32 and not parts.products[0].transposed:
