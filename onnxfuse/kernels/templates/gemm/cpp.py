@@ -29,7 +29,7 @@ def sm80(work: Work, fit: Fit) -> KernelSource:
         "WIDTH": fit.width, "A_PIECE": fit.a_piece, "B_PIECE": fit.b_piece,
         "CHANNELS": places.shape[3] if places else 1, "WINDOW_WIDTH": places.kernel[1] if places else 1,
         "A_TURNED": products[0].turned, "A_CUT": products[0].terms is not None, "WINDOW": places is not None,
-        "PROLOGUE": prologue is not None, "STREAMED": streamed(block), "SPLIT": work.parts.split,
+        "PROLOGUE": prologue is not None, "STREAMED": streamed(block), "PRECISE": work.parts.precise,
     }  # fmt: skip
     stored = types.TYPES[work.parts.dtype].stored
     choices = "".join(f"  if (number == {k}) return from.b<{k}>();\n" for k in range(1, len(products)))
@@ -42,7 +42,7 @@ def sm80(work: Work, fit: Fit) -> KernelSource:
     else:
         middle += prologue_cpp.sm80(work.op, work.parts, prologue, block.m, fit.along)
     ahead = () if prologue is None else ("conv/neighbours.cuh", "conv/neighbours_ahead.cuh")
-    after = ("gemm/sm80.cuh", "gemm/split.cuh", "gemm/sm80.cu")
+    after = ("gemm/sm80.cuh", "gemm/precise.cuh", "gemm/sm80_precise.cuh", "gemm/sm80.cu")
     return kernel(work, (AMPERE, *ahead), facts, None, middle + results(work), after, entry(work, fit.resident))
 
 

@@ -5,7 +5,7 @@
 // of matrices [m, k], vectors [k] and [m, 1] and numbers (PROLOGUE). B [k, n], or [n, k] (B_TRANSPOSED). BATCHED: many such
 // products, each with its own A and B out of those there are. Lines of A may hold more than is read of them. Operands of
 // the body: [m, n], [n], [m, 1], one element. Outputs [m, n]. Types of A and B: float16, bfloat16, or float32, rounded to
-// TF32 unless SPLIT (see split.cuh). Any size and any pointer: A and B are fetched A_PIECE and B_PIECE bytes at a time.
+// TF32 unless PRECISE (see sm80_precise.cuh). Any size and any pointer: A and B are fetched A_PIECE and B_PIECE bytes at a time.
 // Accuracy: float accumulators, which the body reads unrounded; each output is rounded once.
 //
 // A block computes TILE_M x TILE_N of the output. Copies that run beside the threads fetch tiles of A and B through a ring
@@ -51,7 +51,7 @@ DEVICE void load_fragments(Fragments& held, SharedAddress stage, const Part& par
 }
 
 DEVICE void multiply_fragments(Sums& sums, const Fragments& held) {
-  if constexpr (SPLIT) return multiply_split(sums.of, held.a, held.b);
+  if constexpr (PRECISE) return multiply_precise(sums.of, held.a, held.b);
   UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
     UNROLLED for (int i = 0; i < DOWN; ++i)
       UNROLLED for (int j = 0; j < RIGHT; ++j)
@@ -241,7 +241,7 @@ DEVICE void gemm(const Operands& operands, const Results& to, const Parameters& 
   Sums sums = {};
   multiply(sums, fetching, ring, part, p.steps);
   wait_for_copies<0>();
-  if constexpr (SPLIT) {
+  if constexpr (PRECISE) {
     if (any_of_block(!is_finite(sums.of))) {
       Fetching again(operands, tile, p);
       if constexpr (WINDOW) wait_for_block();

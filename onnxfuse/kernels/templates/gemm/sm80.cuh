@@ -134,7 +134,7 @@ template <int ROWS, bool TURNED, int PIECE, bool BESIDE, bool CUT = false> struc
       const int piece = TURNED ? row % TERMS / 8 + rows_half : slice * 2 + terms_half;
       load_blocks<TURNED>(fragment, tile + (line * LINE + ((piece ^ lane % 8) << 4)));
     }
-    if constexpr (sizeof(Factor) == 4 && !SPLIT)
+    if constexpr (sizeof(Factor) == 4 && !PRECISE)
       UNROLLED for (int i = 0; i < 4; ++i) fragment[i] = round_to_tf32(fragment[i]);
   }
   // One of float32.

@@ -63,11 +63,11 @@ PACES = {
 Fitted to 23 sizes from 1 x 768 x 768 to 16384 x 3072 x 768 with bias and GELU (benchmarks/products.py), float16, H200,
 2026-11: what they choose takes 0.6% more time than the best block of each size, 2.4% in float32 (geometric means).
 """
-SPLIT_PACES = {
+PRECISE_PACES = {
     Block(128, 128, 4, 2): Pace(1, 2.20, 2.20, 1.7, 2.2),
-    Block(64, 128, 2, 2): Pace(3, 1.50, 3.10, 0.9, 2.1),
+    Block(64, 128, 2, 2): Pace(2, 1.40, 2.20, 0.9, 2.1),
     Block(128, 64, 4, 2): Pace(2, 1.30, 2.07, 0.9, 2.1),
-    Block(64, 64, 2, 2): Pace(4, 0.70, 2.07, 0.4, 2.0),
+    Block(64, 64, 2, 2): Pace(3, 0.70, 1.60, 0.4, 2.0),
     Block(64, 64, 2, 2, 2): Pace(2, 1.20, 2.07, 0.8, 1.7),
     Block(32, 64, 1, 2, 2): Pace(4, 0.65, 2.07, 0.3, 1.9),
     Block(16, 64, 1, 2, 4): Pace(2, 0.80, 1.20, 1.0, 1.3),
@@ -96,10 +96,7 @@ def takes(size: Problem) -> bool:
 def plan(work: Work, aligned: bool, block: Block | None, arch: Arch) -> LaunchPlan:
     """Return how to run the product on tensor cores, whatever its size and pointers."""
     size = work.size
-    # A block that was measured where float32 may be rounded says nothing of the split products.
-    if block is None or (work.parts.split and block not in candidates(work.parts, arch)):
-        block = choose(work.parts, size, arch)
-    fit = _fit(work, block, aligned, arch)
+    fit = _fit(work, block or choose(work.parts, size, arch), aligned, arch)
     block = fit.block
     rows, columns = -(-size.m // block.m), -(-size.n // block.n)
     steps = _steps(block, work.parts, size)
@@ -180,7 +177,7 @@ def _steps(block: Block, parts: Anatomy, size: Problem) -> int:
 
 
 def _paces(parts: Anatomy) -> dict[Block, Pace]:
-    return SPLIT_PACES if parts.split else PACES
+    return PRECISE_PACES if parts.precise else PACES
 
 
 def _pace(block: Block, parts: Anatomy) -> Pace:
@@ -250,7 +247,7 @@ def _fit(work: Work, block: Block, aligned: bool, arch: Arch) -> Fit:
         a_piece,
         _piece(along_b, item, aligned),
         gcd(size.k, 16) if aligned else 1,
-        resident if parts.split else 0,
+        resident if parts.precise else 0,
     )
 
 

@@ -6,7 +6,7 @@ constexpr int ROW_BYTES = 128;                   // of a factor's tile: TILE_K t
 constexpr int A_BYTES = (LEFT_ROWS * ROW_BYTES + 1023) / 1024 * 1024;  // rows that there are not are read from B
 constexpr int B_BYTES = TILE_N * ROW_BYTES;
 constexpr int FACTORS_BYTES = A_BYTES + ACCUMULATED * B_BYTES;
-constexpr int STAGE_BYTES = FACTORS_BYTES + BESIDE * A_BYTES;
+constexpr int STAGE_BYTES = FACTORS_BYTES + BESIDE * A_BYTES + (PRECISE ? ACCUMULATED * B_BYTES : 0);
 constexpr int CHUNK = 64;                        // columns that a warp puts at once; of 32 the rest lie outside the output
 constexpr int CHUNK_ROWS = 16;
 constexpr int PUTS_BYTES = CHUNK_ROWS * CHUNK * OUTPUT_BYTES;  // of all outputs together
@@ -200,14 +200,6 @@ struct Accumulators {
   float of[BLOCKS_M][WIDTH / 2];
 };
 
-DEVICE void multiply_stage(Accumulators& sums, unsigned a, unsigned b, bool begun) {
-  UNROLLED for (int k = 0; k < ROW_BYTES / 32; ++k) {
-    const unsigned long long right = B_TRANSPOSED ? operand(b + k * 32, 16, 1024) : operand(b + k * 2048, 8192, 1024);
-    UNROLLED for (int block = 0; block < BLOCKS_M; ++block)
-      warpgroup_product(sums.of[block], operand(a + block * 8192 + k * 32, 16, 1024), right, begun || k > 0);
-  }
-}
-
 // One warp of this warpgroup is done with a stage, for every block that may fetch into it.
 DEVICE void release(const Shared& shared, int stage) {
   const unsigned lane = thread_index() % 32;
@@ -225,29 +217,6 @@ DEVICE void wait_for_stage(const Shared& shared, const Turn& turn) {
 }
 
 DEVICE int this_team() { return thread_index() / (128 * WARPGROUPS); }
-
-// The products of this warpgroup's rows, the `member`th of its team.
-DEVICE void multiply(Accumulators& sums, const Shared& shared, Turn& turn, int member, Index steps) {
-  int before = 0;
-  if constexpr (TEAMS > 1) wait_for_turn<CONSUMERS * 128>(1 + this_team());
-  for (Index step = 0; step < steps; ++step) {
-    const unsigned a = shared.ring + turn.stage * STAGE_BYTES;
-    wait_for_stage(shared, turn);
-    products_begin();
-    multiply_stage(sums, a + member * BLOCKS_M * 8192, a + A_BYTES, step > 0);
-    close_group_of_products();
-    if (step > 0) {
-      wait_for_products<1>();
-      release(shared, before);
-    }
-    before = turn.stage;
-    turn.next();
-  }
-  // Teams fetch from the ring strictly in turns: a barrier's parity tells apart two rounds, not three.
-  if constexpr (TEAMS > 1) pass_turn_to<CONSUMERS * 128>(2 - this_team());
-  wait_for_products<0>();
-  release(shared, before);
-}
 
 // A warpgroup whose rows all lie below the matrix lets its stages go by.
 DEVICE void let_pass(const Shared& shared, Turn& turn, Index steps) {

@@ -1,24 +1,14 @@
-// Products of float32 that keep its digits (SPLIT): each factor is the sum of two TF32 numbers, x = high + low, and
-// a b = low high + high low + high high. What is left out, low low, is 2^-22 of a product at most.
+// The products of sm80.cu where float32 keeps its digits: eight terms are added on the tensor cores. They are cut off once,
+// against a sum of so few.
 //
-// high is x rounded to its 11 leading bits, and low, the exact rest, has 12 or fewer, of which the tensor cores read 11: one
-// x of four loses its last bit, with either sign. Of what is smaller than 2^-113 bits are missing below 2^-136, where TF32
-// ends.
-//
-// The tensor cores cut off what they add, where float32 rounds it, so that long sums lean towards zero. They add eight terms
-// here, the small ones first, and these sums are added up in float32: cut off once in eight terms, against a sum of so few.
-//
-// An infinity has no such parts (its rest is NaN), and the greatest numbers round up to one. A block that finds a sum that is
-// not finite adds up all of its own again, term by term in float32.
+// An infinity has no high part and a rest (that is NaN), and the greatest numbers round up to one. A block that finds a sum
+// that is not finite adds up all of its own again, term by term in float32.
 
 DEVICE void split(unsigned (&high)[4], unsigned (&low)[4], const unsigned (&whole)[4]) {
-  UNROLLED for (int i = 0; i < 4; ++i) {
-    high[i] = (whole[i] + 0x1000u) & ~0x1fffu;  // what round_to_tf32 gives of finite numbers, by two instructions for four
-    low[i] = bits_of_float(minus(float_of_bits(whole[i]), float_of_bits(high[i])));
-  }
+  UNROLLED for (int i = 0; i < 4; ++i) split(high[i], low[i], whole[i]);
 }
 
-template <int G> DEVICE void multiply_split(float (&sums)[G][DOWN][RIGHT * 2][4], const unsigned (&a)[DOWN][4],
+template <int G> DEVICE void multiply_precise(float (&sums)[G][DOWN][RIGHT * 2][4], const unsigned (&a)[DOWN][4],
                                             const unsigned (&b)[G][RIGHT][4]) {
   unsigned a_high[DOWN][4], a_low[DOWN][4];
   UNROLLED for (int i = 0; i < DOWN; ++i) split(a_high[i], a_low[i], a[i]);
