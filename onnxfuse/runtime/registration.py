@@ -114,12 +114,12 @@ def with_forms(
     GPU that is asked about, the first one here by default.
     """
     told = fused_ops(model)
-    ops = {name: replace(op, library=None) for name, op in told.items()}
+    ops = {name: replace(op, library=None, tf32=tf32) for name, op in told.items()}
     on_host = "works on shapes, which ONNX Runtime keeps on the CPU"
     refusals: dict[str, str | None] = dict.fromkeys(shape_math(model), on_host)
     for name, op in ops.items():
         if name not in refusals and (told[name].library is None or not reads_library_form(op.template)):
-            refusals[name] = no_kernel(op, tf32, arch)
+            refusals[name] = no_kernel(op, arch)
     asked = {name: op for name, op in told.items() if op.library is not None and refusals.get(name, "") is not None}
     for name, made in _realized(model, asked, rules, path).items():
         ops[name] = replace(ops[name], library=made.form, open_length=_is_open(made))
@@ -128,7 +128,7 @@ def with_forms(
             reason = (
                 made.reason
                 or _library_alone(ops[name])
-                or no_kernel(ops[name], tf32, arch)
+                or no_kernel(ops[name], arch)
                 or _no_plan(ops[name], made, arch)
             )
         refusals[name] = f"{reason}; {made.reason}" if made.reason and reason != made.reason else reason

@@ -6,27 +6,36 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import onnxfuse
 from onnxfuse import kernels
 from onnxfuse.kernels import Arch, Tuning
 from onnxfuse.kernels.build import nvrtc
 from onnxfuse.kernels.launch_plan import Block, Tile
+from onnxfuse.kernels.programs import stored
 from onnxfuse.kernels.templates.gemm import sm80, sm90
+from onnxfuse.model.fused import fused_ops
+from onnxfuse.model.tf32 import set_strict_fp32
+from onnxfuse.runtime.registration import with_forms
 from tests.kernels import emulate, joined, ops, products
 from tests.kernels.ops import FLOAT, HALF
 from tests.kernels.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED
 from tests.kernels.templates.test_emulated import H200
 from tests.kernels.templates.test_gemm import A10, A100, L4, RTX5090
+from tests.rewrite.small import parse
 
-EXACT = replace(A100, tf32=False)
 BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL]
 SMALL = Block(16, 64, 1, 2, 4)
+BLOCK = """<ir_version: 8, opset_import: ["" : 20]>
+g (float[N,8] x) => (float[N,8] y) <float[8,8] w = {WEIGHT}> { m = MatMul (x, w)  y = Relu (m) }""".replace(
+    "WEIGHT", ",".join(str(i % 13 - 6) for i in range(64))
+)
 
 
 def emulated(fused, shapes, aligned=True, block=None):
     """Run the kernel against the body: within what float32 itself may be off."""
     rng = np.random.default_rng(0)
     inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
-    plan = kernels.plan(fused, tuple(shapes), aligned, EXACT, Tuning(block=block))
+    plan = kernels.plan(replace(fused, tf32=False), tuple(shapes), aligned, A100, Tuning(block=block))
     ops.within_budget(fused, inputs, emulate.run(plan, inputs, [ops.NUMPY[t] for t in fused.outputs], aligned))
 
 
@@ -66,9 +75,8 @@ def test_convolutions_keep_the_digits(channels, aligned, attributes):
 
 def multiplied(x, w):
     """Return the product by the kernel."""
-    plan = kernels.plan(
-        ops.op(PLAIN, (FLOAT,) * 2, (FLOAT,), "gemm"), (x.shape, w.shape), True, EXACT, Tuning(block=SMALL)
-    )
+    fused = replace(ops.op(PLAIN, (FLOAT,) * 2, (FLOAT,), "gemm"), tf32=False)
+    plan = kernels.plan(fused, (x.shape, w.shape), True, A100, Tuning(block=SMALL))
     return emulate.run(plan, [x, w], [np.float32])[0]
 
 
@@ -99,8 +107,11 @@ def sums(kind, terms):
 @pytest.mark.parametrize("terms", [64, 576, 4608])
 @pytest.mark.parametrize("kind", ["signed", "positive", "cancelling", "of all magnitudes", "the worst"])
 def test_long_sums_are_as_good_as_those_of_float32(kind, terms):
-    """Beside the sum of the terms' magnitudes, by which an error is measured. A product alone may be off by what is left out
-    of it, 2^-22, by the last bits of both factors, and by what is cut off of eight of them."""
+    """Beside the sum of the terms' magnitudes, by which an error is measured.
+
+    A product alone may be off by what is left out of it, 2^-22, by the last bits of both factors, and by what is cut
+    off of eight of them.
+    """
     x, w = sums(kind, terms)
     exact = x.astype(np.float64) @ w.astype(np.float64)
     size = np.abs(x.astype(np.float64)) @ np.abs(w.astype(np.float64))
@@ -148,22 +159,37 @@ def test_of_the_smallest_factors_what_is_below_tf32_is_missing():
 def test_the_session_says_whether_float32_is_rounded():
     """Both kernels do either; Hopper's leaves a left factor that is computed, and B [k, n], to that of sm_80."""
     fused, shapes = products.case(TRANSPOSED, FLOAT, (4096,), 768, 64)
-    exact = replace(H200, tf32=False)
-    assert kernels.supports(fused, lambda: exact) is None
-    for arch, precise in ((exact, "true"), (H200, "false"), (EXACT, "true"), (A100, "false")):
-        text = kernels.plan(fused, tuple(shapes), True, arch).kernel.text
-        assert f"PRECISE = {precise};" in text
-        assert ("wgmma" in text) == (arch.name == "sm_90a")
-    half, _ = products.case(TRANSPOSED, HALF, (4096,), 768, 64)
-    assert "wgmma" in kernels.plan(half, tuple(shapes), True, exact).kernel.text
-    tried = kernels.candidates(fused, tuple(shapes), exact)
+    exact = replace(fused, tf32=False)
+    for arch in (H200, A100):
+        for op, precise in ((exact, "true"), (fused, "false")):
+            assert kernels.supports(op, lambda arch=arch: arch) is None
+            text = kernels.plan(op, tuple(shapes), True, arch).kernel.text
+            assert f"PRECISE = {precise};" in text
+            assert ("wgmma" in text) == (arch is H200)
+    half = replace(products.case(TRANSPOSED, HALF, (4096,), 768, 64)[0], tf32=False)
+    assert "PRECISE = false;" in kernels.plan(half, tuple(shapes), True, H200).kernel.text
+    tried = kernels.candidates(exact, tuple(shapes), H200)
     assert {t.tile for t in tried} <= {None, *sm90.PRECISE_COSTS}
     assert {t.block for t in tried} <= {None, *sm80.PRECISE_PACES}
     for other, sizes in (
         products.case(PLAIN, FLOAT, (512,), 768, 64),
         products.prologue("row by row", FLOAT, 72, 24, 64),
     ):
-        assert "mma.sync" in kernels.plan(other, tuple(sizes), True, exact).kernel.text
+        assert "mma.sync" in kernels.plan(replace(other, tf32=False), tuple(sizes), True, H200).kernel.text
+
+
+def test_a_file_says_so_where_no_session_does():
+    """What is compiled or dumped of a strict file is what its sessions run; a pack of others is none of theirs."""
+    model = onnxfuse.optimize(parse(BLOCK), strict_fp32=True)
+    (strict,) = fused_ops(model).values()
+    assert not strict.tf32
+    set_strict_fp32(model, strict=False)
+    (rounding,) = fused_ops(model).values()
+    assert rounding.tf32
+    assert stored.digest_of(strict) != stored.digest_of(rounding)
+    for tf32 in (True, False):  # and a session goes first
+        formed, refusals = with_forms(model, tf32, (), None, H200)
+        assert [(op.tf32, refusals[name]) for name, op in formed.items()] == [(tf32, None)]
 
 
 @pytest.mark.parametrize("tile", sm90.PRECISE_COSTS)
@@ -171,7 +197,7 @@ def test_hoppers_kernel_compiles_without_waits_between_its_products(tile):
     """Of factors that are split as they are multiplied the compiler would say so."""
     window, images = products.window(FLOAT, (2, 14, 14, 64), 128, (3, 3), "pads = [1, 1, 1, 1]")
     for fused, shapes in ((window, images), products.case(TRANSPOSED, FLOAT, (300,), 256, 64)):
-        plan = kernels.plan(fused, tuple(shapes), True, replace(H200, tf32=False), Tuning(tile=tile))
+        plan = kernels.plan(replace(fused, tf32=False), tuple(shapes), True, H200, Tuning(tile=tile))
         assert not any(m.to_tf32 for m in plan.tensor_maps)
         _, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
         assert set(re.findall(r"(\d+) bytes spill stores", log)) == {"0"}
@@ -181,8 +207,8 @@ def test_hoppers_kernel_compiles_without_waits_between_its_products(tile):
 @pytest.mark.parametrize("tuning", [Tuning(block=Block(192, 192, 4, 2)), Tuning(tile=Tile(128, 128, 1))])
 def test_what_was_measured_with_tf32_says_nothing_without(tuning):
     fused, shapes = products.case(TRANSPOSED, FLOAT, (4096,), 768, 64)
-    exact = replace(H200, tf32=False)
-    assert kernels.plan(fused, tuple(shapes), True, exact, tuning) == kernels.plan(fused, tuple(shapes), True, exact)
+    exact = replace(fused, tf32=False)
+    assert kernels.plan(exact, tuple(shapes), True, H200, tuning) == kernels.plan(exact, tuple(shapes), True, H200)
 
 
 def test_parts_side_by_side_are_not_rounded_either():
@@ -192,22 +218,24 @@ def test_parts_side_by_side_are_not_rounded_either():
       g = Transpose <perm = [0, 3, 1, 2]> (v) d = Conv(i, g)
       m = Transpose <perm = [0, 2, 3, 1]> (c) n = Transpose <perm = [0, 2, 3, 1]> (d) y = Concat <axis = 3> (m, n) }"""
     fused, shapes = ops.op(text, (FLOAT,) * 3, (FLOAT,), "concat"), ((2, 7, 6, 12), (8, 1, 1, 12), (16, 1, 1, 12))
-    for arch, file in ((A100, "conv/direct.cu"), (EXACT, "gemm/sm80.cu")):
-        assert kernels.supports(fused, lambda arch=arch: arch) is None
-        assert [s.file for s in kernels.plan(fused, shapes, True, arch).kernel.sections][-2] == file
-    op, _ = joined.case(FLOAT)
-    assert kernels.supports(op, lambda: EXACT) == "the kernel rounds float32 to TF32, and use_tf32 is 0"
+    for op, file in ((fused, "conv/direct.cu"), (replace(fused, tf32=False), "gemm/sm80.cu")):
+        assert kernels.supports(op, lambda: A100) is None
+        plan = kernels.plan(op, shapes, True, A100)
+        assert [s.file for s in plan.kernel.sections][-2] == file
+        assert ("PRECISE = true;" in plan.kernel.text) == (op is not fused)
+    op = replace(joined.case(FLOAT)[0], tf32=False)
+    assert kernels.supports(op, lambda: A100) == "the kernel rounds float32 to TF32, and use_tf32 is 0"
 
 
 @pytest.mark.parametrize("arch", [A100, A10, L4, H200, RTX5090], ids=lambda arch: arch.name)
 @pytest.mark.parametrize("text", [TRANSPOSED, SWIGLU])
 def test_each_gpu_has_blocks_that_fit_it(arch: Arch, text):
     fused, shapes = products.case(text, FLOAT, (4096,), 3072, 768)
-    exact = replace(arch, tf32=False)
-    tried = kernels.candidates(fused, tuple(shapes), exact)
+    fused = replace(fused, tf32=False)
+    tried = kernels.candidates(fused, tuple(shapes), arch)
     assert len(tried) > 1
     for tuning in tried:
-        assert kernels.plan(fused, tuple(shapes), True, exact, tuning).shared_bytes <= arch.shared_bytes
-    _, log = nvrtc.build(kernels.plan(fused, tuple(shapes), True, exact).kernel, arch, ("-Xptxas=-v",))
+        assert kernels.plan(fused, tuple(shapes), True, arch, tuning).shared_bytes <= arch.shared_bytes
+    _, log = nvrtc.build(kernels.plan(fused, tuple(shapes), True, arch).kernel, arch, ("-Xptxas=-v",))
     # A few words before and behind the products, no sums: those take 256 bytes.
     assert max(map(int, re.findall(r"(\d+) bytes spill stores", log))) <= 80

@@ -90,7 +90,7 @@ def test_strict_float32_leaves_other_types_alone():
 
 @pytest.mark.parametrize("strictly", [True, False])
 def test_strict_float32_makes_no_convolution_that_rounds(strictly):
-    """Of a first layer, a window and groups the window alone has a kernel that keeps the digits; the refusal says why."""
+    """Of a first layer, a window and groups the window alone has a kernel that keeps the digits."""
     model = parse("""<ir_version: 8, opset_import: ["" : 20]>
     g (float[N,3,16,16] x, float[8,3,3,3] p, float[8,8,3,3] q, float[8,4,3,3] r) => (float[N,8,16,16] y) {
       a = Conv <pads = [1,1,1,1]> (x, k)  b = Relu (a)

@@ -68,7 +68,9 @@ def _offered(op: FusedOp, program: Program) -> Part:
     """Return the part with the first template that takes it."""
     reasons = []
     for name, planner in _writers().items():
-        part = Part(op.name, op.rule, name, op.inputs, op.outputs, op.body, None, op.slot, program=program)
+        part = Part(
+            op.name, op.rule, name, op.inputs, op.outputs, op.body, None, op.slot, tf32=op.tf32, program=program
+        )
         try:
             planner.check(part)
         except UnsupportedError as reason:
@@ -78,9 +80,9 @@ def _offered(op: FusedOp, program: Program) -> Part:
     raise UnsupportedError("; ".join(reasons))
 
 
-def _suited(part: Part, input_shapes: tuple[Shape, ...], arch: Arch) -> Part:
+def _suited(part: Part, input_shapes: tuple[Shape, ...]) -> Part:
     """Return the part with the template of few channels where it is a convolution of few, as the rules have it."""
-    if part.template != "gemm" or anatomy(part).to_tf32 and not arch.tf32:  # that one rounds float32
+    if part.template != "gemm" or (anatomy(part).to_tf32 and not part.tf32):  # that one rounds float32
         return part
     product = anatomy(part).products[0]
     filters, *_, channels = input_shapes[product.b]
@@ -113,7 +115,7 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     shapes, (whole,) = _shapes(op, input_shapes), output_shapes(op, input_shapes)
     first, made = 0, []
     for part, shape in zip(parts(op), shapes, strict=True):
-        fitted = replace(_suited(part, input_shapes, arch), slot=Slot(first, whole[-1]))
+        fitted = replace(_suited(part, input_shapes), slot=Slot(first, whole[-1]))
         made.append(_writers()[fitted.template].plan(fitted, input_shapes, aligned, arch, DEFAULT))
         first += shape[-1]
     return replace(made[0], output_shapes=(whole,), then=tuple(made[1:]))

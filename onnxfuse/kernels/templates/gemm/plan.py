@@ -30,7 +30,7 @@ MOST = 2**31
 
 def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: Tuning) -> LaunchPlan:
     """Return how to run `op` on inputs of these shapes: on the tensor cores where they take its sizes and pointers."""
-    work = _work(op, input_shapes, arch)
+    work = _work(op, input_shapes)
     parts, size = work.parts, work.size
     if parts.precise:
         tuning = _known(tuning, work.first_operand)
@@ -48,10 +48,10 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     return _plain(work)
 
 
-def _work(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> Work:
+def _work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
     outputs = output_shapes(op, input_shapes)
     parts = placed(anatomy(op), op, input_shapes)
-    parts = replace(parts, precise=parts.to_tf32 and not arch.tf32)
+    parts = replace(parts, precise=parts.to_tf32 and not op.tf32)
     size = problem(parts, input_shapes)
     if max(size.m * size.products, size.n, size.k) >= MOST:
         raise UnsupportedError(
@@ -62,7 +62,7 @@ def _work(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> Work:
 
 
 def _known(tuning: Tuning, accumulated: int) -> Tuning:
-    """Return what was measured, but not where float32 may be rounded: that says nothing of kernels that keep its digits."""
+    """Return what was measured of kernels that keep float32's digits; what was of others says nothing of them."""
     tile, block = tuning.tile, tuning.block
     known = (tile is not None and replace(tile, n=tile.n * accumulated) in sm90.PRECISE_COSTS) or (
         block is not None and replace(block, n=block.n * accumulated) in sm80.PRECISE_PACES
@@ -111,15 +111,15 @@ FEW_ROWS = 128
 128x768x768 3.3 and 4.2; 16x5632x2048 6.0 and 6.9; 128x3072x768 5.6 and 4.4."""
 
 
-def tiles(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> list[Tile]:
+def tiles(op: FusedOp, input_shapes: tuple[Shape, ...]) -> list[Tile]:
     """Return the tiles that `op` can be computed in, with the columns of each product."""
-    work = _work(op, input_shapes, arch)
+    work = _work(op, input_shapes)
     return [replace(t, n=t.n // work.first_operand) for t in sm90.fitting(work)]
 
 
 def chosen(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> Tile | Block:
     """Return the tile that the plan takes on its own, or the block of the kernel for sm_80."""
-    return _choose(_work(op, input_shapes, arch), arch)
+    return _choose(_work(op, input_shapes), arch)
 
 
 def _choose(work: Work, arch: Arch) -> Tile | Block:
@@ -133,7 +133,7 @@ def _choose(work: Work, arch: Arch) -> Tile | Block:
 
 def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[Tuning, ...]:
     """Return the tiles and the blocks of sm_80 that may be near the fastest; all ways to split where tiles are few."""
-    work = _work(op, input_shapes, arch)
+    work = _work(op, input_shapes)
     hopper = sm90.takes(work, arch)
     blocks = sm80.worth_measuring(work.parts, work.size, arch) if work.size.places is None or not hopper else []
     tiles = sm90.worth_measuring(work, arch) if hopper else []
@@ -142,7 +142,7 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
 
 def stand_ins(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch) -> tuple[Tuning, ...]:
     """Return the tiles that add the terms of each sum in the order of the chosen one, fastest first; or the blocks."""
-    work = _work(op, input_shapes, arch)
+    work = _work(op, input_shapes)
     if work.parts.prologue is not None:  # tiles of other rows reduce them in other orders
         return ()
     hopper = aligned and sm90.takes(work, arch)

@@ -72,7 +72,7 @@ PRECISE_PACES = {
     Block(32, 64, 1, 2, 2): Pace(4, 0.65, 2.07, 0.3, 1.9),
     Block(16, 64, 1, 2, 4): Pace(2, 0.80, 1.20, 1.0, 1.3),
 }
-"""The same of float32 that keeps its digits. Reckoned from the others: three products for one at four fifths of the pace."""
+"""The same of float32 that keeps its digits. Reckoned from the others: three products for one at 0.8 of the pace."""
 SPARE = (Block(64, 192, 2, 2), Block(64, 256, 2, 2))
 """Where none of these fits: three and four products of one body in the 99 KB of shared memory of an A10. Not timed."""
 NEAR = 1.5
