@@ -169,7 +169,7 @@ DEVICE void consume_all(const Shared& shared, const TensorMaps& maps, unsigned r
     load_all_rows(rows, mine, at);
     load_columns<0>(columns, mine, at);
     Accumulators sums;
-    multiply(sums, shared, turn, member, steps.count);
+    multiply<Prologue>(sums, shared, turn, member, steps.count);
     if constexpr (LONG) {
       if (number + tile_stride() >= tiles(p)) let_next_kernel_begin();
     }

@@ -68,7 +68,7 @@ def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int, *, l
         f"gemm/fetch_{work.source}.cuh",
         *(("gemm/put_moved.cuh",) if work.stored else ()),
         "gemm/sm90.cuh",
-        *(("gemm/precise.cuh", "gemm/sm90_precise.cuh") if work.parts.precise else ("gemm/sm90_products.cuh",)),
+        *(("gemm/precise.cuh", "gemm/sm90_precise.cuh") if work.parts.precise else ()),
         "gemm/sm90.cu",
     )
     return kernel(work, before, constants, work.staged, middle, files, end)

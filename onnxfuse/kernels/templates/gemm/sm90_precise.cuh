@@ -41,7 +41,6 @@ DEVICE void compute_all<SplitFactor>(const Shared& shared, const Operands&, unsi
   }
 }
 
-constexpr int SLICES = ROW_BYTES / 32;
 struct Left {
   unsigned high[SLICES][4], low[SLICES][4];
 
@@ -57,7 +56,8 @@ struct Left {
 };
 
 // The products of this warpgroup's rows, the `member`th of its team.
-DEVICE void multiply(Accumulators& sums, const Shared& shared, Turn& turn, int member, Index steps) {
+template <>
+DEVICE void multiply<SplitFactor>(Accumulators& sums, const Shared& shared, Turn& turn, int member, Index steps) {
   UNROLLED for (int block = 0; block < BLOCKS_M; ++block)
     UNROLLED for (int i = 0; i < WIDTH / 2; ++i) sums.of[block][i] = 0.0f;
   for (Index step = 0; step < steps; ++step) {
