@@ -32,17 +32,21 @@ TYPES = {
 }  # fmt: skip
 
 
+Along = int | tuple[int, ...]
+"""Of each axis of an image or a volume; one number for both axes of an image."""
+
+
 @dataclass(frozen=True)
 class Layer:
-    """A convolution of square images and a square window."""
+    """A convolution."""
 
     times: int
     """How often the net has it."""
-    size: int
+    size: Along
     channels: int
     filters: int
-    kernel: int
-    stride: int
+    kernel: Along
+    stride: Along
     groups: int = 1
     residual: bool = False
 
@@ -52,16 +56,35 @@ class Layer:
         return self.channels < 8
 
     @property
-    def pad(self) -> int:
-        return self.kernel // 2
+    def space(self) -> tuple[int, ...]:
+        return along(self.size, 2)
 
     @property
-    def out(self) -> int:
-        return (self.size + 2 * self.pad - self.kernel) // self.stride + 1
+    def window(self) -> tuple[int, ...]:
+        return along(self.kernel, len(self.space))
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        return along(self.stride, len(self.space))
+
+    @property
+    def pads(self) -> tuple[int, ...]:
+        return tuple(k // 2 for k in self.window)
+
+    @property
+    def out(self) -> tuple[int, ...]:
+        each = zip(self.space, self.pads, self.window, self.steps, strict=True)
+        return tuple((n + 2 * pad - kernel) // step + 1 for n, pad, kernel, step in each)
 
     def __str__(self) -> str:
-        what = f"{self.size}x{self.size}x{self.channels} -> {self.filters}, {self.kernel}x{self.kernel} /{self.stride}"
+        space, window = ("x".join(map(str, of)) for of in (self.space, self.window))
+        what = f"{space}x{self.channels} -> {self.filters}, {window} /{self.steps[-1]}"
         return what + (f" groups {self.groups}" if self.groups > 1 else "") + (" +" if self.residual else "")
+
+
+def along(told: Along, axes: int) -> tuple[int, ...]:
+    """Return the number of each axis."""
+    return (told,) * axes if isinstance(told, int) else told
 
 
 RESNET50 = [
@@ -87,6 +110,22 @@ GROUPS = [
     Layer(1, 28, 240, 240, 1, 1, 3), Layer(1, 28, 60, 240, 1, 1, 3), Layer(1, 14, 480, 120, 1, 1, 3),
 ]  # fmt: skip
 """ResNeXt-50 32x4d, RegNetX-800MF and -400MF, RegNetY-1.6GF and -8GF, ShuffleNet v1 with 3 groups."""
+SPLIT = [
+    Layer(1, (1, 49), 768, 768, (1, 128), 1, 16), Layer(1, (1, 499), 768, 768, (1, 128), 1, 16),
+    Layer(1, 56, 64, 128, 3, 1, 2), Layer(1, 56, 128, 256, 3, 1, 2), Layer(1, 28, 128, 256, 3, 1, 2),
+    Layer(1, 28, 256, 512, 3, 1, 2), Layer(1, 14, 256, 512, 3, 1, 2), Layer(1, 14, 512, 1024, 3, 1, 2),
+    Layer(1, 7, 512, 1024, 3, 1, 2), Layer(1, 28, 192, 192, 3, 1, 4), Layer(1, 14, 1024, 1024, 3, 1, 32),
+    Layer(1, 56, 256, 256, 3, 1, 4), Layer(1, 28, 240, 240, 3, 1, 5),
+]  # fmt: skip
+"""Groups of 32 channels and more: Wav2Vec2's positional convolution of one and ten seconds, ResNeSt-50d, others."""
+VOLUMES = [
+    Layer(4, (16, 56, 56), 64, 64, 3, 1, residual=True), Layer(1, (16, 56, 56), 64, 128, 3, 2),
+    Layer(3, (8, 28, 28), 128, 128, 3, 1, residual=True), Layer(1, (8, 28, 28), 128, 256, 3, 2),
+    Layer(3, (4, 14, 14), 256, 256, 3, 1, residual=True), Layer(1, (4, 14, 14), 256, 512, 3, 2),
+    Layer(3, (2, 7, 7), 512, 512, 3, 1, residual=True), Layer(1, (16, 56, 56), 64, 144, (1, 3, 3), 1),
+    Layer(1, (16, 56, 56), 144, 64, (3, 1, 1), 1),
+]  # fmt: skip
+"""R3D-18 and, the last two, R(2+1)D-18: depth, height, width."""
 ODD = [
     Layer(1, 56, 20, 20, 3, 1), Layer(1, 56, 30, 60, 3, 1), Layer(1, 28, 36, 36, 3, 1), Layer(1, 112, 12, 12, 3, 1),
     Layer(1, 56, 50, 50, 3, 1), Layer(1, 28, 70, 70, 3, 1), Layer(1, 64, 64, 21, 3, 1), Layer(1, 256, 32, 3, 3, 1),
@@ -101,7 +140,9 @@ FEW = [
     Layer(1, 56, 64, 64, 5, 1),
 ]  # fmt: skip
 """Few channels or filters, multiples of 8: of both the steps and the tiles of the gemm template a part is idle."""
-SETS = {"resnet50": RESNET50, "first": FIRST, "groups": GROUPS, "odd": ODD, "few": FEW}
+SETS = {
+    "resnet50": RESNET50, "first": FIRST, "groups": GROUPS, "split": SPLIT, "volumes": VOLUMES, "odd": ODD, "few": FEW,
+}  # fmt: skip
 
 
 TEMPLATE: str | None = None
@@ -110,30 +151,32 @@ TEMPLATE: str | None = None
 
 def fused(layer: Layer, batch: int, dtype: int) -> tuple[FusedOp, list[tuple[int, ...]]]:
     """Return the fused op as the rules make it, and the shapes of its inputs."""
-    out, n = layer.out, batch
-    image = (n, layer.size, layer.size, layer.channels)
-    w: tuple[int, ...] = (layer.filters, layer.kernel, layer.kernel, layer.channels // layer.groups)
+    n, axes = batch, len(layer.space)
+    image: tuple[int, ...] = (n, *layer.space, layer.channels)
+    w: tuple[int, ...] = (layer.filters, *layer.window, layer.channels // layer.groups)
     rest = "h = Add(m, b) " + ("s = Add(h, r) y = Relu(s)" if layer.residual else "y = Relu(h)")
     names = "x, w, b" + ", r" * layer.residual
     if layer.kernel == 1 and layer.stride == 1 and layer.groups == 1:
         text, template, w = "m = MatMul(x, w)", "gemm", (layer.channels, layer.filters)
         if dtype == TensorProto.FLOAT:
             text, w = "m = Gemm <transB = 1> (x, w)", w[::-1]
-            image = (n * layer.size**2, layer.channels)
+            image = (math.prod(image[:-1]), layer.channels)
     else:
-        turned = "l = Transpose <perm = [0,2,3,1]> (x) " if layer.first else ""
+        last, first = [0, *range(2, axes + 2), 1], [0, axes + 1, *range(1, axes + 1)]
+        turned = f"l = Transpose <perm = {last}> (x) " if layer.first else ""
+        facts = f"group = {layer.groups}, strides = {list(layer.steps)}, pads = {list(layer.pads * 2)}"
         text = (
-            f"{turned}a = Transpose <perm = [0,3,1,2]> ({'l' if layer.first else 'x'}) "
-            "v = Transpose <perm = [0,3,1,2]> (w) "
-            f"c = Conv <group = {layer.groups}, strides = {[layer.stride] * 2}, pads = {[layer.pad] * 4}> (a, v) "
-            "m = Transpose <perm = [0,2,3,1]> (c)"
+            f"{turned}a = Transpose <perm = {first}> ({'l' if layer.first else 'x'}) "
+            f"v = Transpose <perm = {first}> (w) c = Conv <{facts}> (a, v) m = Transpose <perm = {last}> (c)"
         )
-        plain = layer.groups == 1 and layer.channels % 8 == 0 and layer.filters % 8 == 0
+        each = layer.channels // layer.groups
+        whole = layer.groups == 1 or each in (32, 48, 64) or (each > 64 and each % 32 == 0)
+        plain = layer.channels % 8 == 0 and layer.filters % 8 == 0 and whole
         template = TEMPLATE or ("gemm" if plain else "direct")
-        image = (n, layer.channels, layer.size, layer.size) if layer.first else image
+        image = (n, layer.channels, *layer.space) if layer.first else image
     shapes: list[tuple[int, ...]] = [image, w, (layer.filters,)]
-    full = (n, out, out, layer.filters)
-    shapes += [full if len(image) == 4 else (n * out * out, layer.filters)] * layer.residual
+    full = (n, *layer.out, layer.filters)
+    shapes += [full if len(image) > 2 else (math.prod(full[:-1]), layer.filters)] * layer.residual
     op = ops.op(f"({names}) => (y) {{ {text} {rest} }}", (dtype,) * len(shapes), (dtype,), template)
     return op, shapes
 
@@ -150,20 +193,22 @@ class Buffers:
 
 
 def buffers(layer: Layer, batch: int, element: torch.dtype) -> Buffers:
-    def image(channels: int, size: int) -> torch.Tensor:
-        made = torch.randn(batch, channels, size, size, device="cuda").to(element)
-        return made.contiguous(memory_format=torch.channels_last)
+    lies = torch.channels_last if len(layer.space) == 2 else torch.channels_last_3d
 
-    y = batch * layer.out**2 * layer.filters
-    x = batch * layer.size**2 * layer.channels
+    def image(channels: int, space: tuple[int, ...]) -> torch.Tensor:
+        made = torch.randn(batch, channels, *space, device="cuda").to(element)
+        return made.contiguous(memory_format=lies)
+
+    y = batch * math.prod(layer.out) * layer.filters
+    x = batch * math.prod(layer.space) * layer.channels
     count = max(2, min(48, ROTATED // ((x + y * (1 + layer.residual)) * element.itemsize)))
-    terms = layer.channels // layer.groups * layer.kernel**2
-    w = torch.randn(layer.filters, layer.channels // layer.groups, layer.kernel, layer.kernel, device="cuda")
+    terms = layer.channels // layer.groups * math.prod(layer.window)
+    w = torch.randn(layer.filters, layer.channels // layer.groups, *layer.window, device="cuda")
     return Buffers(
-        [image(layer.channels, layer.size) for _ in range(count)],
+        [image(layer.channels, layer.space) for _ in range(count)],
         [image(layer.filters, layer.out) for _ in range(count)] if layer.residual else [],
         [image(layer.filters, layer.out) for _ in range(count)],
-        (w / math.sqrt(terms)).to(element).contiguous(memory_format=torch.channels_last),
+        (w / math.sqrt(terms)).to(element).contiguous(memory_format=lies),
         torch.randn(layer.filters, device="cuda").to(element),
     )
 
@@ -197,9 +242,9 @@ def ours(layer: Layer, on: Buffers, batch: int, dtype: int, tuning: Tuning) -> W
 
 def cudnn(layer: Layer, on: Buffers, alone: bool) -> Work:
     """Return cuDNN's fused convolution, or its convolution alone."""
-    strides, pads, ones = [layer.stride] * 2, [layer.pad] * 2, [1, 1]
+    strides, pads, ones = list(layer.steps), list(layer.pads), [1] * len(layer.space)
     if alone:
-        return lambda turn: torch.nn.functional.conv2d(on.xs[turn], on.w, None, strides, pads, ones, layer.groups)
+        return lambda turn: convolution(layer)(on.xs[turn], on.w, None, strides, pads, ones, layer.groups)
     if layer.residual:
         return lambda turn: torch.cudnn_convolution_add_relu(
             on.xs[turn], on.w, on.rs[turn], 1.0, on.b, strides, pads, ones, layer.groups
@@ -207,11 +252,14 @@ def cudnn(layer: Layer, on: Buffers, alone: bool) -> Work:
     return lambda turn: torch.cudnn_convolution_relu(on.xs[turn], on.w, on.b, strides, pads, ones, layer.groups)
 
 
+def convolution(layer: Layer) -> Callable[..., torch.Tensor]:
+    """Return torch's convolution over so many axes."""
+    return torch.nn.functional.conv2d if len(layer.space) == 2 else torch.nn.functional.conv3d
+
+
 def right(layer: Layer, on: Buffers) -> bool:
     """Return whether our last result is what torch computes in float64, within two roundings of the type."""
-    want = torch.nn.functional.conv2d(
-        on.xs[0].double(), on.w.double(), on.b.double(), layer.stride, layer.pad, 1, layer.groups
-    )
+    want = convolution(layer)(on.xs[0].double(), on.w.double(), on.b.double(), layer.steps, layer.pads, 1, layer.groups)
     want = (want + on.rs[0].double() if layer.residual else want).relu()
     error = (on.ys[0].double() - want).norm() / want.norm()
     return bool(error < {2: 1e-2 if on.w.dtype == torch.bfloat16 else 1e-3, 4: 1e-3}[on.w.dtype.itemsize])

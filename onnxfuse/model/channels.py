@@ -18,8 +18,8 @@ FIRST = (0, 3, 1, 2)
 _LAST_OF = {3: LAST, 4: LAST, 5: (0, 2, 3, 4, 1)}
 _FIRST_OF = {3: FIRST, 4: FIRST, 5: (0, 4, 1, 2, 3)}
 
-ROW = 2
-"""Where a signal gets the axis of its one row."""
+ROW, LAST_ROW = 2, 1
+"""Where a signal gets the axis of its one row, channels first and last."""
 
 Item = TypeVar("Item")
 
@@ -63,6 +63,11 @@ def turns_first(node: Node) -> bool:
 def turns_last(node: Node) -> bool:
     """Return whether `node` is the Transpose from channels first to channels last."""
     return perm_of(node) in _LAST_OF.values()
+
+
+def turns_signal(node: Node) -> bool:
+    """Return whether `node` is a Transpose between signals channels first and last, these without their row."""
+    return perm_of(node) == (0, 2, 1)
 
 
 def perm_of(node: Node) -> tuple[int, ...] | None:

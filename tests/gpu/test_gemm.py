@@ -458,11 +458,62 @@ def test_windows_over_and_over():
     run(*products.window(HALF, (16, 28, 28, 128), 256, (3, 3), "pads = [1, 1, 1, 1]"), times=200)
 
 
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
+@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize(("channels", "filters", "groups"), [(48, 40, 5), (96, 136, 2), (16, 200, 3)])
+def test_groups_of_every_kind_and_tile(dtype, tile, channels, filters, groups):
+    """What is fetched beside a group's channels, and stands beside its columns, is the next one's."""
+    if dtype == FLOAT and (tile.m * tile.n > 128 * 128 or tile.warpgroups * tile.teams > 2):
+        pytest.skip("a residual of float32 this wide does not fit the shared memory")
+    attributes = f"group = {groups}, pads = [1, 0, 1, 1]"
+    run(*products.window(dtype, (3, 11, 14, channels * groups), filters * groups, (3, 2), attributes), tile)
+
+
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
+@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize(
+    "attributes", ["pads = [1, 1, 1, 1, 1, 1]", "strides = [2, 1, 3], dilations = [1, 2, 1], pads = [0, 1, 2, 1, 0, 1]"]
+)
+def test_volumes_of_every_kind_and_tile(dtype, tile, attributes):
+    if dtype == FLOAT and (tile.m * tile.n > 128 * 128 or tile.warpgroups * tile.teams > 2):
+        pytest.skip("a residual of float32 this wide does not fit the shared memory")
+    run(*products.window(dtype, (2, 5, 9, 11, 72), 136, (3, 2, 3), attributes), tile)
+
+
+triples = st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 3))
+
+
+@settings(max_examples=60)
+@given(
+    volume=st.booleans(), images=st.tuples(*[st.integers(7, 12)] * 3), batch=st.integers(1, 3),
+    groups=st.integers(1, 3), channels=st.integers(1, 6).map(lambda i: 16 * i), filters=eights,
+    kernel=triples, strides=triples, dilations=triples, pads=st.tuples(*[st.integers(0, 3)] * 6),
+    dtype=st.sampled_from([HALF, BRAIN, FLOAT]),
+)  # fmt: skip
+def test_any_window_over_volumes_or_in_groups(
+    volume, images, batch, groups, channels, filters, kernel, strides, dilations, pads, dtype
+):
+    axes = 3 if volume else 2
+    facts = {"strides": strides[:axes], "dilations": dilations[:axes], "pads": pads[: 2 * axes]}
+    attributes = ", ".join([f"group = {groups}", *(f"{name} = {list(told)}" for name, told in facts.items())])
+    shape = (batch, *images[:axes], groups * channels)
+    run(*products.window(dtype, shape, groups * filters, kernel[:axes], attributes))
+
+
+def test_a_signal_in_groups_by_blocks_that_share_its_sums():
+    """Wav2Vec2's positional convolution: 128 elements of 48 channels, 50 places, 16 groups."""
+    case = products.window(HALF, (1, 1, 49, 768), 768, (1, 128), "group = 16, pads = [0, 64, 0, 64]")
+    for tile in (None, *SPLIT):
+        run(*case, tile, times=20)
+
+
 STANDING_IN = [
     *(products.case(text, HALF, (700,), 520, 1096) for text in (GELU, RESIDUAL, SWIGLU, QKV)),
     products.case(TRANSPOSED_GELU, FLOAT, (700,), 520, 1096),
     products.window(HALF, (3, 27, 25, 72), 136, (3, 2), "strides = [2, 1], pads = [0, 1, 2, 1]"),
     products.window(FLOAT, (3, 27, 25, 72), 136, (3, 2)),
+    products.window(HALF, (3, 27, 25, 144), 264, (3, 2), "group = 3"),
+    products.window(HALF, (2, 6, 17, 15, 72), 136, (2, 3, 2), "pads = [1, 1, 1, 1, 1, 1]"),
 ]
 BLOCKS_STANDING_IN = [
     *(products.case(text, HALF, (3000,), 520, 1096) for text in (GELU, RESIDUAL, SWIGLU, QKV)),

@@ -12,6 +12,7 @@ POINTWISE = "(x, b, k) => (y, z) { a = Add(x, b) y = Gelu(a) s = Sigmoid(a) z = 
 RUNNING = """(x, b) => (y) { i = Constant <value_int = AXIS> () n = Neg(x) s = CumSum <ATTRIBUTES> (n, i)
   m = Mul(s, b) y = Add(m, x) }"""
 SLID, SAME = "strides = [2, 2], pads = [1, 2, 1, 2]", 'auto_pad = "SAME_LOWER"'
+VOLUMES = "strides = [1, 2, 1], dilations = [2, 1, 1], pads = [1, 1, 0, 2, 0, 1]"
 ALIASED = "(x, b) => (y, x_again) { y = Add(x, b) x_again = Identity(x) }"
 
 
@@ -40,6 +41,8 @@ def cases() -> dict[str, tuple[FusedOp, Shapes]]:
         "a product in float": _shaped(*products.table("batched, odd", FLOAT)),
         **{n: _shaped(*products.prologue(n, BRAIN, 5, 19, 41)) for n in products.PROLOGUES},
         "convolution": _shaped(*products.window(HALF, (2, 9, 8, 5), 7, (3, 5), SLID)),
+        "convolution of volumes": _shaped(*products.window(HALF, (2, 4, 5, 3, 5), 7, (2, 3, 1), VOLUMES)),
+        "convolution in groups": _shaped(*products.window(HALF, (2, 9, 8, 6), 9, (3, 5), f"group = 3, {SLID}")),
         "convolution of the same size": _shaped(*products.window(HALF, (1, 9, 8, 5), 7, (3, 5), SAME)),
         "depthwise": _of(images.Case(images.SEVERAL, HALF, True, 2, 11, (9, 8), (3, 5), (2, 1), (1, 2), (1, 4, 1, 4))),
         "depthwise in a row, with its mean": _of(images.Case(images.SILU, HALF, True, 2, 11, (9, 8), (3, 3), mean=1)),

@@ -157,17 +157,19 @@ CONV = """(x, w, b, r) => (y) {
   y = Relu(s)
 }"""
 """A convolution over images with their channels last; `window` fills in how it slides."""
+VOLUME = CONV.replace("[0, 3, 1, 2]", "[0, 4, 1, 2, 3]").replace("[0, 2, 3, 1]", "[0, 2, 3, 4, 1]")
+"""The same over volumes."""
 
 
 def window(
-    dtype: int, images: tuple[int, int, int, int], filters: int, kernel: tuple[int, int], attributes: str = ""
+    dtype: int, images: tuple[int, ...], filters: int, kernel: tuple[int, ...], attributes: str = ""
 ) -> tuple[FusedOp, list[tuple[int, ...]]]:
-    """Return the fused op and the shapes of its inputs: images [batch, height, width, channels]."""
-    text = CONV.replace(" <ATTRIBUTES>", f" <{attributes}>" if attributes else "")
+    """Return the fused op and the shapes of its inputs: images [batch, height, width, channels], or volumes."""
+    text = VOLUME if len(images) == 5 else CONV
+    text = text.replace(" <ATTRIBUTES>", f" <{attributes}>" if attributes else "")
     fused = ops.op(text, (dtype,) * 4, (dtype,), "gemm")
-    weights = (filters, *kernel, images[3])
-    parts = gemm_body.anatomy(fused)
-    sliding = parts.products[0].sliding
+    product = gemm_body.anatomy(fused).products[0]
+    sliding, weights = product.sliding, (filters, *kernel, images[-1] // product.groups)
     assert sliding is not None
     out = (images[0], *sliding.over(images, kernel).out, filters)
     return fused, [images, weights, (filters,), out]

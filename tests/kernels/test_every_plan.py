@@ -165,6 +165,21 @@ def test_convolutions(dtype, kernel, attributes, batch, height, width, channels,
 
 
 @PROFILE
+@given(
+    TYPES, st.sampled_from(["strides = [1, 1, 1]", "strides = [1, 2, 9]", "pads = [1, 2, 0, 1, 1, 20]",
+    "dilations = [1, 3, 16]"]), BATCHES, FEW, FEW, st.sampled_from([1, 2, 16]), st.integers(1, 200),
+    st.integers(1, 200), st.booleans(), ARCHES,
+)  # fmt: skip
+def test_convolutions_of_volumes_and_in_groups(
+    dtype, attributes, batch, depth, width, groups, channels, filters, aligned, arch
+):
+    images = (batch, depth + 5, depth + 1, width + 47, groups * channels)
+    fused, shapes = products.window(dtype, images, groups * filters, (3, 2, 3), f"group = {groups}, {attributes}")
+    assume(math.prod(shapes[3][:4]) < 2**31)
+    planned(fused, shapes, aligned, arch)
+
+
+@PROFILE
 @given(st.sampled_from(sorted(rows.TEMPLATES)), TYPES, st.integers(0, 36), st.booleans(), ARCHES)
 def test_reductions(name, dtype, bits, aligned, arch):
     """From no element over none of the last rows to 2^36 of them."""

@@ -21,6 +21,7 @@ from tests.kernels.ops import FLOAT, HALF
 H200 = SUPPORTED[3]
 RUNNING = "(x, b) => (y) { a = Constant <value = int64 {-1}> () s = Add(x, b) y = CumSum (s, a) }"
 LAYER = recurrents.Case("LSTM", 256, 100, 8, 256, "bidirectional", states=False)
+GROUPS, VOLUMES = "group = 16, pads = [0, 64, 0, 63]", "strides = [1, 2, 2], pads = [1, 1, 1, 1, 1, 1]"
 FLOATS = attentions.Case(2, 12, 128, 128, dtype=FLOAT)
 
 CASES = {
@@ -30,6 +31,8 @@ CASES = {
     "recurrent": lambda: (LAYER.op(), LAYER.shapes()),
     "joined": lambda: joined.case(HALF, 2, (14, 14), 64),
     "convolution": lambda: products.window(HALF, (2, 56, 56, 64), 64, (3, 3), "pads = [1, 1, 1, 1]"),
+    "convolution in groups": lambda: products.window(HALF, (2, 1, 49, 768), 768, (1, 128), GROUPS),
+    "convolution of volumes": lambda: products.window(HALF, (2, 8, 28, 28, 128), 128, (3, 3, 3), VOLUMES),
     **{f"moved {name}": (lambda name=name: moved.small(HALF)[name]) for name in sorted(moved.small(HALF))},
     **{f"row {n}": (lambda of=of: (of.op(HALF), of.small)) for n, of in sorted(rows.TEMPLATES.items())},
     **{f"product {name}": (lambda name=name: products.table(name, HALF)) for name in sorted(products.TABLE)},

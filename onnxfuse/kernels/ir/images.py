@@ -15,6 +15,7 @@ from onnxfuse.model.counted import counted
 
 LAST: dict[int, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {
     4: ((0, 3, 1, 2), (2, 3, 0, 1), (0, 2, 3, 1)), 3: ((0, 2, 1), (1, 2, 0), (0, 2, 1)),
+    5: ((0, 4, 1, 2, 3), (2, 3, 4, 0, 1), (0, 2, 3, 4, 1)),
 }  # fmt: skip
 """How images with their channels last, and weights packed by pixel, are transposed, and the result back; by rank."""
 
@@ -37,7 +38,7 @@ class ImageWork:
     packing: tuple[int, ...]
     """How the filters are turned to [F, C, ...] as ONNX has them, a permutation; empty where they lie so."""
     rank: int
-    """Dimensions of the images, 3 or 4; 0 where the body does not tell."""
+    """Dimensions of the images, 3 to 5; 0 where the body does not tell."""
     result: int
     """Index of the value that all of this gives."""
     inside: frozenset[int]
@@ -70,7 +71,7 @@ def image_work(program: Program, index: int) -> ImageWork:
     for rank, (first, by_pixel, last) in LAST.items():
         turned = turns in ([first], [last, first]) and packings in ([], [by_pixel], [first])
         if turned and backs == [last] and not program.is_output(index):
-            if window is not None and window.dims not in (0, rank - 2):
+            if window is not None and window.dims != rank - 2 and (window.dims or rank == 5):
                 raise UnsupportedError(f"a window along {counted(window.dims, 'dimension')} over images of rank {rank}")
             packing = packings[0] if packings else ()
             return ImageWork(core, window, x, w, len(turns) == 1, True, packing, rank, after[0], inside)

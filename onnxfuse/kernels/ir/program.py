@@ -14,7 +14,7 @@ from functools import cached_property
 from onnxfuse.kernels.ir import movement_maps
 from onnxfuse.kernels.ir.movement import Expanded, Movement
 from onnxfuse.kernels.ir.types import UnsupportedError
-from onnxfuse.kernels.ir.window import Pair, Resizing, Sliding
+from onnxfuse.kernels.ir.window import Along, Resizing, Sliding
 
 Shape = tuple[int, ...]
 
@@ -83,12 +83,12 @@ class Window:
 
     args: tuple[int, ...]
     """Indices of earlier values: the images and, where no kernel is told, filters [..., taps...] of its extents."""
-    kernel: Pair | None
+    kernel: Along | None
     """Its extents; None: those of the filters."""
     sliding: Sliding
     """An image of one dimension is one row."""
     dims: int
-    """Dimensions that it slides along, 1 or 2; 0 where the body does not tell."""
+    """Dimensions that it slides along, 1 to 3; 0 where the body does not tell, which are 1 or 2."""
     padded: bool
     """Whether padding is seen as zeros; else nothing is seen there."""
     dtype: int
@@ -292,17 +292,17 @@ def broadcast(*shapes: Shape) -> Shape:
 
 
 def _images(shape: Shape, dims: int) -> Shape:
-    if len(shape) != (dims + 2 if dims else len(shape)) or len(shape) not in (3, 4):
+    if len(shape) != (dims + 2 if dims else len(shape)) or len(shape) not in (3, 4, dims + 2):
         raise UnsupportedError(f"images of shape {list(shape)}")
     return shape
 
 
 def _seen(window: Window, shapes: tuple[Shape, ...]) -> Shape:
     batch, channels, *space = _images(shapes[0], window.dims)
-    rows, columns = (1,) * (2 - len(space)) + tuple(space)
-    kernel = window.kernel or (1,) * (4 - len(shapes[1])) + shapes[1][2:]
-    places = window.sliding.over((batch, rows, columns, channels), (kernel[0], kernel[1]))
-    return (batch, channels, *places.out[2 - len(space) :], *kernel[2 - len(space) :])
+    row = (1,) * (2 - len(space))
+    kernel = window.kernel or row + shapes[1][2:]
+    places = window.sliding.over((batch, *row, *space, channels), kernel)
+    return (batch, channels, *places.out[len(row) :], *kernel[len(row) :])
 
 
 def _convolved(contract: Contract, window: Shape, filters: Shape) -> Shape:

@@ -1,6 +1,6 @@
 """Windows that slide over images: what a convolution's attributes say, and the places that follow from the shapes.
 
-Pairs are (down, across).
+Pairs are (down, across). What an image has along each of its axes is such a pair, of a volume (inward, down, across).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import cached_property
 from onnxfuse.kernels.ir.types import UnsupportedError
 
 Pair = tuple[int, int]
+Along = tuple[int, ...]
 
 _AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 
@@ -20,10 +21,10 @@ _AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 class Sliding:
     """How a convolution's window slides over its images, as its attributes say."""
 
-    strides: Pair
-    dilations: Pair
-    pads: tuple[int, int, int, int]
-    """Above, left, below, right."""
+    strides: Along
+    dilations: Along
+    pads: Along
+    """Above, left, below, right; of a volume in front, above, left, then behind, below, right."""
     auto_pad: str
     ceil: bool = False
     """Whether a pooling's last windows may pass the padding, as long as they begin inside of it."""
@@ -37,11 +38,11 @@ class Sliding:
         if self.auto_pad not in _AUTO_PADS:
             raise UnsupportedError(f"auto_pad {self.auto_pad!r}, expected one of {', '.join(_AUTO_PADS)}")
 
-    def over(self, images: tuple[int, int, int, int], kernel: Pair) -> Places:
+    def over(self, images: Along, kernel: Along) -> Places:
         """Return its places for images of this shape and a window of this size."""
         if min(kernel) < 1:
-            raise UnsupportedError(f"a window of {kernel[0]}x{kernel[1]} elements")
-        begin, end = _pads(self, images[1:3], kernel)
+            raise UnsupportedError(f"a window of {'x'.join(map(str, kernel))} elements")
+        begin, end = _pads(self, images[1:-1], kernel)
         places = Places(images, kernel, self.strides, self.dilations, begin, end)
         return _further(places) if self.ceil else places
 
@@ -50,28 +51,27 @@ class Sliding:
 class Places:
     """The places of a window that slides over images."""
 
-    shape: tuple[int, int, int, int]
-    """The images: [batch, height, width, channels]."""
-    kernel: Pair
-    strides: Pair
-    dilations: Pair
-    begin: Pair
+    shape: Along
+    """The images: [batch, height, width, channels]; volumes have their depth before the height."""
+    kernel: Along
+    strides: Along
+    dilations: Along
+    begin: Along
     """Padding above and on the left."""
-    end: Pair
+    end: Along
     """Padding below and on the right."""
 
     @cached_property
-    def out(self) -> Pair:
+    def out(self) -> Along:
         """Places in an image."""
-        down, across = (
+        return tuple(
             max(
                 (size + self.begin[i] + self.end[i] - (self.kernel[i] - 1) * self.dilations[i] - 1) // self.strides[i]
                 + 1,
                 0,
             )
-            for i, size in enumerate(self.shape[1:3])
+            for i, size in enumerate(self.shape[1:-1])
         )
-        return down, across
 
 
 def _further(places: Places) -> Places:
@@ -82,21 +82,21 @@ def _further(places: Places) -> Places:
         last = -(-rest // places.strides[i]) * places.strides[i]
         return last - rest if last < size + places.begin[i] else 0
 
-    end = tuple(places.end[i] + more(size, i) for i, size in enumerate(places.shape[1:3]))
-    return replace(places, end=(end[0], end[1]))
+    return replace(places, end=tuple(places.end[i] + more(size, i) for i, size in enumerate(places.shape[1:-1])))
 
 
-def _pads(sliding: Sliding, image: Pair, kernel: Pair) -> tuple[Pair, Pair]:
+def _pads(sliding: Sliding, image: Along, kernel: Along) -> tuple[Along, Along]:
     """Return the padding before and after each dimension of the image (ONNX's Conv, attribute auto_pad)."""
+    none = (0,) * len(image)
     if sliding.auto_pad == "NOTSET":
-        return sliding.pads[:2], sliding.pads[2:]
+        return sliding.pads[: len(image)], sliding.pads[len(image) :]
     if sliding.auto_pad == "VALID":
-        return (0, 0), (0, 0)
+        return none, none
     whole = [
         max((-(-size // s) - 1) * s + (k - 1) * d + 1 - size, 0)
         for size, k, s, d in zip(image, kernel, sliding.strides, sliding.dilations, strict=True)
     ]
-    less, more = (whole[0] // 2, whole[1] // 2), (whole[0] - whole[0] // 2, whole[1] - whole[1] // 2)
+    less, more = tuple(n // 2 for n in whole), tuple(n - n // 2 for n in whole)
     return (less, more) if sliding.auto_pad == "SAME_UPPER" else (more, less)
 
 

@@ -9,7 +9,7 @@ from onnxfuse.kernels.ir.movement import Squeezed
 from onnxfuse.kernels.ir.node import Handler, Known, Node
 from onnxfuse.kernels.ir.program import Contract, Reduce, Resample, Window
 from onnxfuse.kernels.ir.types import UnsupportedError
-from onnxfuse.kernels.ir.window import CENTRES, Pair, Resizing, Sliding
+from onnxfuse.kernels.ir.window import CENTRES, Along, Resizing, Sliding
 
 _LISTS = ("kernel_shape", "strides", "dilations", "pads")
 
@@ -26,6 +26,8 @@ def _conv(node: Node) -> tuple[Term, ...]:
 
 
 def _pool(node: Node) -> tuple[Term, ...]:
+    if (dims := _dims(node)) > 2:
+        raise UnsupportedError(f"a pooling over {dims} dimensions, expected 1 or 2")
     x, mean, padded = node.term(0), node.op_type == "AveragePool", bool(node.number("count_include_pad", 0))
     sliding, kernel = _sliding(node), _list(node, "kernel_shape")
     if not kernel:
@@ -35,10 +37,10 @@ def _pool(node: Node) -> tuple[Term, ...]:
         raise UnsupportedError("a pooling with dilations and pads that follow from the size")
     if mean and padded and sliding.ceil:
         raise UnsupportedError("a mean over padding in windows that pass it")
-    return (pooled(x, _pair(kernel, 1), sliding, _dims(node), "mean" if mean else "max", padded=mean and padded),)
+    return (pooled(x, _along(kernel, 1), sliding, dims, "mean" if mean else "max", padded=mean and padded),)
 
 
-def pooled(x: Term, kernel: Pair, sliding: Sliding, dims: int, kind: str, *, padded: bool) -> Term:
+def pooled(x: Term, kernel: Along, sliding: Sliding, dims: int, kind: str, *, padded: bool) -> Term:
     """Return the reduction of what a window sees of images [batch, channels, space...] with `dims` dimensions."""
     taps = tuple(range(-dims, 0))
     seen = x.builder.term(Window((x.index,), kernel, sliding, dims, padded, x.dtype))
@@ -78,27 +80,26 @@ def _list(node: Node, attribute: str) -> tuple[int, ...]:
 def _dims(node: Node) -> int:
     """Return the dimensions that the window slides along as the attributes tell it, 0 where they do not."""
     sizes = {len(_list(node, k)) // (2 if k == "pads" else 1) for k in _LISTS if k in node.attributes}
-    if len(sizes) > 1 or not sizes <= {1, 2}:
-        raise UnsupportedError(f"a convolution over {', '.join(map(str, sorted(sizes)))} dimensions, expected 1 or 2")
+    if len(sizes) > 1 or not sizes <= {1, 2, 3}:
+        raise UnsupportedError(f"a convolution over {', '.join(map(str, sorted(sizes)))} dimensions, expected 1 to 3")
     return sizes.pop() if sizes else 0
 
 
 def _sliding(node: Node) -> Sliding:
-    pads = _list(node, "pads")
+    pads, dims = _list(node, "pads"), _dims(node)
     half = len(pads) // 2
     return Sliding(
-        strides=_pair(_list(node, "strides"), 1),
-        dilations=_pair(_list(node, "dilations"), 1),
-        pads=(*_pair(pads[:half], 0), *_pair(pads[half:], 0)),
+        strides=_along(_list(node, "strides"), 1, dims),
+        dilations=_along(_list(node, "dilations"), 1, dims),
+        pads=(*_along(pads[:half], 0, dims), *_along(pads[half:], 0, dims)),
         auto_pad=node.text("auto_pad", "NOTSET"),
         ceil=bool(node.number("ceil_mode", 0)),
     )
 
 
-def _pair(values: Sequence[int], default: int) -> Pair:
-    """Return a value for rows and one for columns; one alone is for the columns of images of one row."""
-    full = [default] * (2 - len(values)) + [int(v) for v in values]
-    return full[0], full[1]
+def _along(values: Sequence[int], default: int, dims: int = 2) -> Along:
+    """Return a value for each dimension, at least for rows and columns; one alone is for the columns of a row."""
+    return (default,) * (max(dims, 2) - len(values)) + tuple(int(v) for v in values)
 
 
 WINDOW: dict[tuple[str, str], Handler] = {

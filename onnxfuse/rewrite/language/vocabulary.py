@@ -91,7 +91,9 @@ def _value(graph: Graph, match: Match, label: str) -> Values:
     if isinstance(found, str) and label in match.values:
         found = graph.constant(found) if graph.element_count(found) == 1 else None
     if isinstance(found, np.ndarray):
-        return float(found.reshape(-1)[0]) if found.size == 1 else None
+        number = found.reshape(-1)[0] if found.size == 1 else None
+        # Of an integer a label takes an integer: what pads and axes are.
+        return number if number is None else int(number) if np.issubdtype(found.dtype, np.integer) else float(number)
     if isinstance(found, list):
         return tuple(v for v in found if isinstance(v, int | float)) if found else None
     return found if isinstance(found, int | float | str) else None

@@ -16,7 +16,7 @@ import numpy as np
 from onnx import NodeProto
 from onnx.helper import make_node
 
-from onnxfuse.model.channels import ROW, to_first, to_last, turns_first, turns_last, with_row
+from onnxfuse.model.channels import LAST_ROW, ROW, to_first, to_last, turns_first, turns_last, turns_signal, with_row
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import Dim
 from onnxfuse.rewrite.language import order
@@ -105,7 +105,7 @@ def _maker(graph: Graph, found: Mapping[Node, Form], value: str) -> Node | str:
     node = graph.producer(value)
     if node is None:
         return _FIRST
-    if turns_first(node):
+    if turns_first(node) or turns_signal(node):
         return _LAST
     return node if node in found and value in found[node].makes else _FIRST
 
@@ -113,7 +113,7 @@ def _maker(graph: Graph, found: Mapping[Node, Form], value: str) -> Node | str:
 def _readers(graph: Graph, found: Mapping[Node, Form], outer: Mapping[Node, Node], value: str) -> list[Node | str]:
     readers: list[Node | str] = [_FIRST] if graph.is_output(value) else []
     for node in (outer.get(n, n) for n in graph.readers(value)):
-        if turns_last(node):
+        if turns_last(node) or turns_signal(node):
             readers.append(_LAST)
         else:
             readers.append(node if node in found and value in found[node].reads else _FIRST)
@@ -146,6 +146,8 @@ def _write(graph: Graph, chosen: Mapping[Node, Form]) -> None:
             maker = graph.producer(value)
             if maker is not None and turns_first(maker):
                 to.names[value] = maker.inputs[0]
+            elif maker is not None and turns_signal(maker):
+                new.append(_with_row(to, "Unsqueeze", maker.inputs[0], to.last(value), LAST_ROW))
             else:
                 new += _turned(to, value)
         new += its.write(to)
@@ -159,6 +161,8 @@ def _write(graph: Graph, chosen: Mapping[Node, Form]) -> None:
 def _take_over(graph: Graph, to: Writer, value: str) -> None:
     """Let the channels-last form of a value have the name of the Transpose that computed it so far."""
     for node in graph.readers(value):
+        if turns_signal(node):
+            graph.replace([node], [Node(_with_row(to, "Squeeze", to.last(value), node.outputs[0], LAST_ROW))])
         if not turns_last(node):
             continue
         output = node.outputs[0]
@@ -219,8 +223,8 @@ def _reshape(graph: Graph, source: str, output: str, numbers: Sequence[int]) -> 
     return make_node("Reshape", [source, name], [output])
 
 
-def _with_row(to: Writer, op: str, source: str, output: str) -> NodeProto:
+def _with_row(to: Writer, op: str, source: str, output: str, row: int = ROW) -> NodeProto:
     """Return the Unsqueeze or Squeeze of a signal's row."""
     if to.graph.opset < 13:
-        return make_node(op, [source], [output], axes=[ROW])
-    return make_node(op, [source, to.constant("", "row", lambda: np.asarray([ROW], np.int64))], [output])
+        return make_node(op, [source], [output], axes=[row])
+    return make_node(op, [source, to.constant("", f"row{row}", lambda: np.asarray([row], np.int64))], [output])

@@ -117,14 +117,15 @@ def _along_axis(graph: Graph, node: Node) -> Form | None:
 
 def _slice(graph: Graph, node: Node) -> Form | None:
     x, y = node.inputs[0], node.outputs[0]
-    if not images(graph, x, y):
+    if not spatial(graph, x, y):
         return None
+    rank = len(graph.type(x).shape or ())
     if graph.opset < 10:
         attributes = graph.attributes(node)
         axes = integers(attributes, "axes") or range(len(integers(attributes, "starts")))
 
         def write_attributes(to: Writer) -> list[NodeProto]:
-            return [like(node, [to.last(x)], [to.last(y)], axes=[FIRST[a] for a in axes])]
+            return [like(node, [to.last(x)], [to.last(y)], axes=[place(rank, a) for a in axes])]
 
         return Form((x,), (y,), write_attributes)
     given = node.inputs[3] if len(node.inputs) > 3 else ""
@@ -133,7 +134,8 @@ def _slice(graph: Graph, node: Node) -> Form | None:
         return None
 
     def write(to: Writer) -> list[NodeProto]:
-        axes = to.constant(given, "nhwc", lambda: moved(array))
+        moved = np.asarray([place(rank, int(a)) for a in array.reshape(-1)], array.dtype)
+        axes = to.constant(given, f"nhwc{rank}", lambda: moved)
         return [like(node, [to.last(x), *node.inputs[1:3], axes, *node.inputs[4:]], [to.last(y)])]
 
     return Form((x,), (y,), write)

@@ -15,7 +15,7 @@ from onnxfuse.kernels.templates.gemm import plan as gemm
 from onnxfuse.kernels.templates.gemm import problem as gemm_problem
 from onnxfuse.kernels.templates.gemm import sm80, sm90
 from onnxfuse.model.errors import KernelError
-from tests.kernels import emulate, ops, products
+from tests.kernels import copy_engine, emulate, ops, products
 from tests.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF
 from tests.kernels.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED
 from tests.kernels.templates.test_emulated import H200, check
@@ -505,10 +505,121 @@ def test_the_copy_engine_is_told_how_the_window_slides():
     assert plan.output_shapes == (shapes[3],) == ((2, 7, 5, 40),)
 
 
+# ---- convolutions in groups
+
+GROUPED = [(48, 48, 3), (16, 24, 2), (80, 72, 2)]
+"""Channels and filters of a group, and groups: steps end where a group does, columns of a tile where they may."""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "channels", "filters", "groups", "aligned", "arch"),
+    [
+        (HALF, 48, 40, 3, True, A100), (BRAIN, 16, 8, 5, True, A100), (FLOAT, 12, 10, 2, True, A100),
+        (HALF, 6, 3, 4, True, A100), (HALF, 5, 7, 3, False, A100), (HALF, 5, 6, 3, False, OLD),
+    ],
+)  # fmt: skip
+def test_groups_read_their_own_channels_and_write_their_own_columns(dtype, channels, filters, groups, aligned, arch):
+    """Operands of all columns, tiles that stick out of a group, pieces of 16 bytes down to one element."""
+    attributes = f"group = {groups}, strides = [1, 2], pads = [1, 0, 1, 2]"
+    fused, shapes = products.window(dtype, (2, 7, 8, channels * groups), filters * groups, (3, 2), attributes)
+    emulated(fused, shapes, aligned, arch)
+
+
+def test_an_infinity_stays_in_its_group():
+    """It lies beside the channels of the group before, in the same line of a tile."""
+    fused, shapes = products.window(HALF, (1, 5, 6, 3 * 48), 3 * 8, (3, 3), "group = 3, pads = [1, 1, 1, 1]")
+    rng = np.random.default_rng(0)
+    inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
+    inputs[0][..., 48] = np.inf
+    plan = kernels.plan(fused, tuple(shapes), True, A100)
+    (got,) = emulate.run(plan, inputs, [np.float16])
+    assert np.isfinite(got[..., :8]).all()
+    assert np.isfinite(got[..., 16:]).all()
+    assert not np.isfinite(got[..., 8:16]).all()
+
+
+@pytest.mark.parametrize(("channels", "filters", "groups"), GROUPED)
+@pytest.mark.parametrize("dtype", [HALF, FLOAT])
+@pytest.mark.parametrize("tile", [Tile(64, 64, 1), Tile(128, 128, 2), Tile(64, 64, 1, teams=1, split=6)], ids=str)
+def test_groups_compile_for_hopper(channels, filters, groups, dtype, tile):
+    fused, shapes = products.window(
+        dtype, (1, 1, 49, channels * groups), filters * groups, (1, 128), f"group = {groups}, pads = [0, 64, 0, 64]"
+    )
+    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=tile))
+    _, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
+    assert set(re.findall(r"(\d+) bytes spill stores", log)) == {"0"}
+
+
+def test_the_copy_engine_is_told_of_groups():
+    """Of filters and outputs it takes what is a group's alone; of images a step that ends in it."""
+    fused, shapes = products.window(HALF, (2, 9, 10, 144), 72, (3, 3), "group = 3, pads = [1, 1, 1, 1]")
+    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=Tile(64, 64, 1)))
+    images, filters, put, staged = plan.tensor_maps
+    assert images == TensorMap(
+        0, HALF, (144, 10, 9, 2), (288, 2880, 25920), (64, 64), Window((-1, -1), (-1, -1), (1, 1))
+    )
+    assert filters == TensorMap(1, HALF, (48, 9, 24, 3), (96, 864, 20736), (64, 1, 64, 1))
+    assert put == replace(staged, pointer=4) == TensorMap(4, HALF, (24, 180, 3), (144, 48), (64, 16, 1))
+    assert "constexpr int SLICES = 3;" in plan.kernel.text
+
+
+@pytest.mark.parametrize(("channels", "slices"), [(16, 1), (32, 2), (48, 3), (64, 4), (80, 1), (96, 3), (128, 4)])
+def test_steps_end_where_a_group_does(channels, slices):
+    fused, shapes = products.window(HALF, (1, 8, 8, 2 * channels), 16, (3, 3), "group = 2")
+    plan = kernels.plan(fused, tuple(shapes), True, H200)
+    assert f"constexpr int SLICES = {slices};" in plan.kernel.text
+
+
+# ---- convolutions of volumes
+
+
+@pytest.mark.parametrize(
+    ("dtype", "channels", "kernel", "aligned", "arch", "attributes"),
+    [
+        (HALF, 72, (3, 3, 3), True, A100, "pads = [1, 1, 1, 1, 1, 1]"),
+        (BRAIN, 16, (2, 3, 1), True, A100, "strides = [1, 2, 3], pads = [1, 0, 0, 0, 2, 1]"),
+        (FLOAT, 8, (3, 1, 2), True, A100, "strides = [2, 1, 1], dilations = [2, 1, 3], pads = [2, 0, 1, 1, 0, 2]"),
+        (HALF, 5, (1, 3, 2), False, A100, 'auto_pad = "SAME_UPPER", strides = [2, 2, 1]'),
+        (HALF, 24, (3, 1, 1), True, A100, "group = 3, pads = [1, 0, 0, 1, 0, 0]"),
+        (HALF, 5, (3, 3, 2), False, OLD, "strides = [2, 1, 2], pads = [1, 2, 0, 0, 1, 1]"),
+    ],
+)  # fmt: skip
+def test_windows_over_volumes(dtype, channels, kernel, aligned, arch, attributes):
+    """Each axis with strides, dilations and pads of its own."""
+    emulated(*products.window(dtype, (2, 5, 6, 4, channels), 12, kernel, attributes), aligned, arch)
+
+
+@pytest.mark.parametrize("dtype", [HALF, FLOAT])
+@pytest.mark.parametrize("tile", [Tile(128, 64, 1), Tile(128, 128, 2), Tile(64, 64, 1, teams=1, split=4)], ids=str)
+def test_volumes_compile_for_hopper(tile, dtype):
+    fused, shapes = products.window(dtype, (2, 4, 14, 14, 64), 64, (3, 3, 3), "pads = [1, 1, 1, 1, 1, 1]")
+    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=tile))
+    _, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
+    spilled = [int(line.split(" bytes spill stores")[0].split()[-1]) for line in log.splitlines() if "spill" in line]
+    assert all(s <= 160 for s in spilled), log
+
+
+def test_the_copy_engine_is_told_of_volumes():
+    attributes = "strides = [1, 2, 3], dilations = [2, 1, 1], pads = [1, 0, 2, 0, 1, 0]"
+    fused, shapes = products.window(HALF, (2, 6, 14, 20, 64), 40, (2, 3, 5), attributes)
+    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=Tile(64, 64, 1)))
+    window = Window((-2, 0, -1), (-4, -1, -2), (3, 2, 1))
+    strides = (128, 2560, 35840, 215040)
+    assert plan.tensor_maps[0] == TensorMap(0, HALF, (64, 20, 14, 6, 2), strides, (64, 64), window)
+    assert plan.tensor_maps[1].extents == (64, 30, 40)
+    assert plan.output_shapes == ((2, 5, 7, 6, 40),)
+
+
+@pytest.mark.parametrize("pads", ["pads = [0, 0, 17, 0, 0, 17]", "dilations = [1, 1, 16]"])
+def test_volumes_that_the_copy_engine_does_not_take(pads):
+    """It has fewer bits for each of three axes."""
+    fused, shapes = products.window(HALF, (1, 3, 4, 60, 64), 64, (1, 1, 3), pads)
+    assert "wgmma" not in kernels.plan(fused, tuple(shapes), True, H200).kernel.text
+
+
 @pytest.mark.parametrize(
     ("attributes", "reason"),
     [
-        ("group = 2", "a convolution in 2 groups"),
         ("strides = [1]", "a window along 1 dimension over images of rank 4"),
     ],
 )
@@ -562,3 +673,29 @@ def test_wide_columns_are_chosen_where_the_left_factor_is_costly():
     plain, shapes = products.case(GELU, HALF, (4096,), 256, 768)
     costly, more = products.prologue("silu and gate", HALF, 4096, 256, 768)
     assert gemm.chosen(costly, tuple(more), H200).n > gemm.chosen(plain, tuple(shapes), H200).n
+
+
+# ---- what Hopper's kernel fetches
+
+
+@pytest.mark.parametrize(
+    ("images", "filters", "kernel", "attributes", "tile"),
+    [
+        ((2, 5, 6, 72), 24, (3, 2), "pads = [1, 0, 1, 2], strides = [1, 2]", Tile(64, 64, 1)),
+        ((1, 4, 5, 96), 80, (3, 3), "group = 2, pads = [1, 1, 1, 1]", Tile(64, 64, 1)),
+        ((2, 1, 9, 160), 144, (1, 6), "group = 2, pads = [0, 3, 0, 2]", Tile(64, 128, 1)),
+        ((2, 3, 5, 4, 64), 40, (3, 2, 3), "pads = [1, 0, 1, 1, 1, 1], strides = [1, 2, 1]", Tile(64, 64, 1)),
+        ((2, 4, 3, 5, 72), 8, (2, 1, 2), "dilations = [2, 1, 3], pads = [0, 1, 2, 1, 0, 2]", Tile(64, 64, 1)),
+        ((1, 3, 4, 4, 96), 48, (2, 3, 1), "group = 3, pads = [1, 1, 0, 0, 1, 0]", Tile(64, 64, 1)),
+    ],
+)  # fmt: skip
+def test_what_hopper_fetches_is_the_convolution(images, filters, kernel, attributes, tile):
+    """Step by step, as blocks that share a sum begin in its midst; a tensor core's slices, the group's alone."""
+    fused, shapes = products.window(HALF, images, filters, kernel, attributes)
+    rng = np.random.default_rng(0)
+    inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
+    inputs[2][...] = inputs[3][...] = 0
+    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=tile))
+    assert "wgmma" in plan.kernel.text
+    got = np.maximum(copy_engine.convolved(plan, *inputs[:2]), 0)
+    ops.within_budget(fused, inputs, [got.astype(np.float16).reshape(shapes[3])])

@@ -352,6 +352,27 @@ def test_means_of_signals_and_volumes_are_taken_channels_last(mean: str, size: s
     assert_same_numbers(model, made)
 
 
+@pytest.mark.parametrize("opset", [11, 17])
+def test_a_signal_that_the_model_turns_itself_stays_as_it_lies(opset: int) -> None:
+    """Tokens [batch, length, channels] turned for a convolution and back: a row comes and goes, nothing is turned."""
+    model = parse(
+        f"""g (float[N,64,8] tokens) => (float[N,A,8] y)
+    <{weights("w", 8, 4, 4)}, {weights("b", 8)}, int64[1] first = {{1}}, int64[1] last = {{-2}}, int64[1] along = {{-1}},
+     int64[1] step = {{2}}> {{
+      x = Transpose <perm = [0,2,1]> (tokens)
+      c = Conv <group = 2, pads = [2,2]> (x, w, b)
+      s = Slice (c, first, last, along, step)
+      r = Relu (s)
+      y = Transpose <perm = [0,2,1]> (r)
+    }}""",
+        opset,
+    )
+    made, report = optimize(model, "nhwc", "nhwc_conv")
+    assert [applied.rule for applied in report.applied] == ["nhwc", "nhwc_conv"]
+    assert [o for o in ops(made) if o != "Constant"] == ["Unsqueeze", CONV, "Add", "Slice", "Relu", "Squeeze"]
+    assert_same_numbers(model, made)
+
+
 def test_a_signal_is_an_image_of_one_row() -> None:
     """So the kernels of images take it: the region's edges are one Unsqueeze and one Squeeze."""
     model = parse(f"""g (float[N,8,64] x) => (float[N,8,64] y) <{weights("w", 8, 8, 3)}, {weights("v", 8, 8, 5)}> {{

@@ -16,7 +16,7 @@ from onnxfuse.kernels.ir.program import Contract, Input, Move, Program, Reduce, 
 from onnxfuse.kernels.ir.slices import between
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
-from onnxfuse.kernels.ir.window import Pair, Places, Resizing, Sliding
+from onnxfuse.kernels.ir.window import Along, Pair, Places, Resizing, Sliding
 from onnxfuse.model.counted import counted
 from onnxfuse.model.fused import FusedOp
 
@@ -32,7 +32,7 @@ class Pooling:
 
     mean: bool
     """The mean; else the greatest element."""
-    kernel: Pair
+    kernel: Along
     padded: bool
     """Whether a mean counts padding as zeros; else it is over what lies inside the image."""
 
@@ -102,6 +102,8 @@ def _take_apart(program: Program) -> Convolution:
     if len(found) != 1:
         raise UnsupportedError(f"{counted(found, 'convolution')} in the body, expected one")
     work = image_work(program, found[0])
+    if work.window is not None and work.window.dims == 3:
+        raise UnsupportedError("a window over volumes")
     x, w = program.values[work.x], None if work.w is None else program.values[work.w]
     if not isinstance(x, Input) or not isinstance(w, Input | None):
         raise UnsupportedError("a convolution of values that the body computes")

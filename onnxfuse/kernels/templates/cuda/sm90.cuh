@@ -90,6 +90,23 @@ DEVICE void fetch_box(unsigned to, const TensorMap* map, int x, int y, int z, un
         : "memory");
   }
 }
+// The same of a tensor with four dimensions.
+template <bool TO_MANY>
+DEVICE void fetch_box(unsigned to, const TensorMap* map, int x, int y, int z, int w, unsigned barrier,
+                      unsigned short blocks) {
+  if constexpr (TO_MANY) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+        "[%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(barrier),
+        "h"(blocks)
+        : "memory");
+  } else {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(barrier)
+        : "memory");
+  }
+}
 // Of as many places of a window as the map says, from the one that begins at (x, y) of an image on: the element `right`
 // and `below` of its first one, some channels of it.
 DEVICE void fetch_pixels(unsigned to, const TensorMap* map, int channel, int x, int y, int image, unsigned short right,
@@ -98,6 +115,15 @@ DEVICE void fetch_pixels(unsigned to, const TensorMap* map, int channel, int x, 
       "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
       "[%0], [%1, {%2, %3, %4, %5}], [%6], {%7, %8};" ::"r"(to), "l"(map), "r"(channel), "r"(x), "r"(y), "r"(image),
       "r"(barrier), "h"(right), "h"(below)
+      : "memory");
+}
+// The same of volumes: `behind` the first layer that the window sees.
+DEVICE void fetch_pixels(unsigned to, const TensorMap* map, int channel, int x, int y, int z, int image,
+                         unsigned short right, unsigned short below, unsigned short behind, unsigned barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3, %4, %5, %6}], [%7], {%8, %9, %10};" ::"r"(to), "l"(map), "r"(channel), "r"(x), "r"(y), "r"(z),
+      "r"(image), "r"(barrier), "h"(right), "h"(below), "h"(behind)
       : "memory");
 }
 DEVICE void put_box(const TensorMap* map, int x, int y, int z, unsigned from) {

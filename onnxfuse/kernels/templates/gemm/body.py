@@ -18,7 +18,7 @@ from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.ir.window import Sliding
 from onnxfuse.kernels.templates.gemm.output_layout import Moves
-from onnxfuse.model.channels import FIRST
+from onnxfuse.model.channels import to_first
 from onnxfuse.model.fused import FusedOp
 
 TYPES: dict[int, str] = {TensorProto.FLOAT16: "f16", TensorProto.BFLOAT16: "bf16", TensorProto.FLOAT: "tf32"}
@@ -44,7 +44,9 @@ class Product:
     """Of a left factor whose rows hold more: how many of their first elements are its terms."""
     sliding: Sliding | None = None
     """Where the left factor is what a window sees: images [batch, height, width, channels], filters [n, height, width,
-    channels]."""
+    channels]; of volumes with the depth before the height."""
+    groups: int = 1
+    """Of the images' channels, each with filters of its own."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ def _anatomy(program: Program) -> Anatomy:
         raise UnsupportedError("products with left factors of both layouts")
     if products[0].turned and products[0].terms is not None:
         raise UnsupportedError("a left factor [k, m] of which a part is read")
-    if len({p.sliding for p in products}) > 1:
+    if len({(p.sliding, p.groups) for p in products}) > 1:
         raise UnsupportedError("convolutions whose windows slide in different ways")
     dtype = program.values[heads[0].result].dtype
     if dtype not in TYPES:
@@ -212,11 +214,11 @@ def _convolution(program: Program, index: int) -> _Head:
     assert work.window is not None
     assert work.w is not None
     x, w = program.values[work.x], program.values[work.w]
-    if not (work.images_last and work.packing == FIRST and isinstance(x, Input) and isinstance(w, Input)):
+    packed = work.packing in (to_first(4), to_first(5))
+    if not (work.images_last and packed and isinstance(x, Input) and isinstance(w, Input)):
         raise UnsupportedError("a convolution of images that do not have their channels last")
-    if work.core.groups != 1:
-        raise UnsupportedError(f"a convolution in {work.core.groups} groups")
-    return _Head(Product(x.index, w.index, True, sliding=work.window.sliding), work.x, work.result)
+    product = Product(x.index, w.index, True, sliding=work.window.sliding, groups=work.core.groups)
+    return _Head(product, work.x, work.result)
 
 
 def _prologue(program: Program, head: _Head) -> Prologue | None:

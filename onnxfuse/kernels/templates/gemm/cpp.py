@@ -27,7 +27,8 @@ def sm80(work: Work, fit: Fit) -> KernelSource:
         "THREADS": block.threads, "TILE_M": block.m, "TILE_N": block.n, "WARPS_M": block.warps_m,
         "WARPS_N": block.warps_n, "WARPS_K": block.warps_k, "STAGES": fit.stages, "SHARED_BYTES": fit.shared_bytes,
         "WIDTH": fit.width, "A_PIECE": fit.a_piece, "B_PIECE": fit.b_piece,
-        "CHANNELS": places.shape[3] if places else 1, "WINDOW_WIDTH": places.kernel[1] if places else 1,
+        "CHANNELS": work.size.channels if places else 1, "PIXEL": places.shape[-1] if places else 1,
+        "WINDOW_HEIGHT": places.kernel[-2] if places else 1, "WINDOW_WIDTH": places.kernel[-1] if places else 1,
         "A_TURNED": products[0].turned, "A_CUT": products[0].terms is not None, "WINDOW": places is not None,
         "PROLOGUE": prologue is not None, "STREAMED": streamed(block), "PRECISE": work.parts.precise,
     }  # fmt: skip
@@ -56,9 +57,11 @@ def source_fields(size: Problem) -> tuple[int, ...]:
     places = size.places
     if places is None:
         return ()
-    _, height, width, channels = places.shape
+    flat = 3 - len(places.kernel)  # images are volumes of one layer
+    one, none = (1,) * flat, (0,) * flat
     return (
-        height, width, channels, *places.out, *places.strides, *places.begin, *places.dilations, places.kernel[1],
+        *one, *places.shape[1:-1], size.channels, places.shape[-1], *one, *places.out, *one, *places.strides,
+        *none, *places.begin, *one, *places.dilations, *places.kernel[-2:],
     )  # fmt: skip
 
 
@@ -75,9 +78,11 @@ def kernel(
     text = constants({
         **facts, "ACCUMULATED": work.first_operand, "SIBLINGS": len(work.parts.epilogues),
         "B_TRANSPOSED": work.parts.products[0].transposed, "MOVED": bool(work.stored),
-        "BATCHED": work.size.batch is not None,
+        "BATCHED": bool(work.product_words), "GROUPED": work.size.groups > 1,
+        "VOLUME": work.size.places is not None and len(work.size.places.kernel) == 3,
     })  # fmt: skip
-    text += f"using Products = {'OneProduct' if work.size.batch is None else 'Batch'};\n"
+    several = "ChannelGroups" if work.size.batch is None else "Batch"
+    text += f"using Products = {several if work.product_words else 'OneProduct'};\n"
     text += f"struct Stores {{{' Layout layouts[SIBLINGS]; ' if work.stored else ''}}};\n"
     text += f"struct Groups {{{' Divisor<Index> group; ' if work.group_words else ''}}};\n"
     text += expressions.source(work.program) + around(work, staged) + middle

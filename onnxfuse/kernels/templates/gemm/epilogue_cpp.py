@@ -117,5 +117,5 @@ def result_pointers(work: Work) -> str:
 def _offset(slot: Slot | None) -> str:
     """Return where a cell of an output lies."""
     if slot is None:
-        return "(unsigned long long)at.row * at.n + at.column"
+        return "(unsigned long long)at.row * at.pitch + at.column"
     return f"(unsigned long long)at.row * {slot.total} + {slot.first} + at.column"

@@ -1,10 +1,10 @@
 // Fetches the terms of a tile, TILE_K at a time: the left factor is a matrix.
 
 struct Terms {
-  Index row, k = 0;
+  Index row, k;
   Matrices of;
 
-  DEVICE Terms(Index row, const Matrices& of, const Source&) : row(row), of(of) {}
+  DEVICE Terms(Index row, Index step, const Matrices& of, const Source&) : row(row), k(step * TILE_K), of(of) {}
   DEVICE void next() { k += TILE_K; }
   DEVICE void fetch_left(unsigned to, const TensorMap* map, unsigned barrier) const {
     fetch<false>(to, map, k, row, of.a, barrier);

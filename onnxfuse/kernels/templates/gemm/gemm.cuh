@@ -1,9 +1,10 @@
 // The operands of a product's body, W neighbouring columns at a time, where they lie in the output.
 
 struct Place {
-  Index row, column;  // of the thread's first cell; rows are counted through all products of a batch
-  Index m, n;         // of the output: where the rows of the thread's product end, and the columns
+  Index row, column;  // of the thread's first cell; rows are counted through all products of a batch, columns of groups
+  Index m, n;         // of the output: where the rows and the columns of the thread's product end
   Index lines;        // rows of the innermost matrix of the output
+  Index pitch;        // columns of the output
 };
 
 // Which matrices a product multiplies, by its number in a batch.
@@ -24,11 +25,18 @@ struct Batch {
     return {z * a_outer + y * a_middle + x * a_inner, z * b_outer + y * b_middle + x * b_inner};
   }
 };
+// Groups of channels: of each the next channels of the images and filters, and the next columns of the output.
+struct ChannelGroups {
+  Index groups;
+
+  DEVICE Index products() const { return groups; }
+  DEVICE Matrices matrices(Index group) const { return {group, group}; }
+};
 
 // W neighbours of a matrix [m, n], `down` rows and `right` columns from the thread's first cell; zeros outside.
 template <int W, class T> DEVICE Pack<T, W> load_cell(const T* from, const Place& at, int down, int right) {
   const Index row = at.row + down, column = at.column + right;
-  if (row < at.m && column < at.n) return load<W>(from + (unsigned long long)row * at.n + column);
+  if (row < at.m && column < at.n) return load<W>(from + (unsigned long long)row * at.pitch + column);
   return {};
 }
 // W neighbours of a vector [n].

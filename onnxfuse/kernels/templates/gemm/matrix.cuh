@@ -2,6 +2,6 @@
 
 struct Source {};
 
-template <class T> DEVICE float left_element(const T* a, Index row, Index k, Index terms, const Source&) {
+template <class T> DEVICE float left_element(const T* a, Index row, Index k, Index terms, Index, const Source&) {
   return load_splat(a + ((unsigned long long)row * terms + k)).get(0);
 }

@@ -4,7 +4,7 @@
 // kernel is compared with. A [m, k] or what a window sees; B [k, n], or [n, k] (B_TRANSPOSED). Accuracy: float
 // accumulators, in order of k.
 
-struct Parameters : Source, Stores, Groups {
+struct Parameters : Source, Stores, Groups, Products {
   Index m, n, k, lines;
 };
 
@@ -14,7 +14,7 @@ template <int SIBLING, int PRODUCT> DEVICE void multiply(float (&sums)[ACCUMULAT
     const auto* b = from.template b<SIBLING + PRODUCT>() + (B_TRANSPOSED ? (unsigned long long)column * p.k : column);
     float sum = 0.0f;
     for (Index k = 0; k < p.k; ++k)
-      sum += left_element(from.a(), row, k, p.k, p) *
+      sum += left_element(from.a(), row, k, p.k, column / p.n, p) *
              load_splat(b + (B_TRANSPOSED ? k : (unsigned long long)k * p.n)).get(0);
     sums[PRODUCT] = sum;
     multiply<SIBLING, PRODUCT + 1>(sums, from, row, column, p);
@@ -35,6 +35,6 @@ template <int SIBLING> DEVICE void finish(const Operands& from, const Results& t
 
 DEVICE void gemm(const Operands& from, const Results& to, const Parameters& p) {
   const unsigned long long index = (unsigned long long)block_index() * THREADS + thread_index();
-  const Index row = index / p.n, column = index - (unsigned long long)row * p.n;
-  if (row < p.m) finish<0>(from, to, Place{row, column, p.m, p.n, p.lines}, p);
+  const Index pitch = p.products() * p.n, row = index / pitch, column = index - (unsigned long long)row * pitch;
+  if (row < p.m) finish<0>(from, to, Place{row, column, p.m, pitch, p.lines, pitch}, p);
 }

@@ -93,11 +93,20 @@ def _plain(work: Work) -> LaunchPlan:
     size = work.size
     return LaunchPlan(
         kernel=gemm_cpp.plain(work, PLAIN_THREADS),
-        grid=(-(-size.m * size.n // PLAIN_THREADS), 1, 1),
+        grid=(-(-size.m * size.n * size.groups // PLAIN_THREADS), 1, 1),
         block=(PLAIN_THREADS, 1, 1),
         shared_bytes=0,
         parameters=launch_plan.packed(
-            (*gemm_cpp.source_fields(size), *work.store_words, size.m, size.n, size.k, size.lines), 32
+            (
+                *gemm_cpp.source_fields(size),
+                *work.store_words,
+                *work.product_words,
+                size.m,
+                size.n,
+                size.k,
+                size.lines,
+            ),
+            32,
         ),
         output_shapes=work.output_shapes,
     )

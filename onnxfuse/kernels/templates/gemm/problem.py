@@ -56,7 +56,9 @@ class Problem:
     full: Shape
     """Shape of the outputs: m is all of it but the last dimension."""
     places: Places | None = None
-    """Of a convolution: a row for each place, k = height * width * channels of the window."""
+    """Of a convolution: a row for each place, k = all elements of the window * channels."""
+    groups: int = 1
+    """Of a convolution: each a product of n filters, of its own channels and columns, k of the channels of a group."""
     batch: Batch | None = None
     """Of products of several right matrices; then m is the rows of each."""
     pitch: int = 0
@@ -65,7 +67,13 @@ class Problem:
     @property
     def products(self) -> int:
         """How many there are."""
-        return 1 if self.batch is None else self.batch.count
+        return self.groups if self.batch is None else self.batch.count
+
+    @property
+    def channels(self) -> int:
+        """Of a group of a convolution."""
+        assert self.places is not None
+        return self.places.shape[-1] // self.groups
 
     @property
     def lines(self) -> int:
@@ -86,7 +94,7 @@ def problem(parts: Anatomy, input_shapes: tuple[Shape, ...]) -> Problem:
 
 def _problem(product: Product, a: Shape, b: Shape) -> Problem:
     if product.sliding is not None:
-        return _slid(product.sliding, a, b)
+        return _slid(product.sliding, product.groups, a, b)
     if len(a) < 2 or len(b) < 2:
         raise UnsupportedError(f"a product of ranks {len(a)} and {len(b)}, expected 2 or more")
     k, n = b[:-3:-1] if product.transposed else b[-2:]
@@ -135,13 +143,13 @@ def _matrices(around: Shape, shape: Shape) -> list[int]:
     return [0 if d == 1 else math.prod(padded[i + 1 :]) for i, d in enumerate(padded)]
 
 
-def _slid(sliding: Sliding, a: Shape, b: Shape) -> Problem:
-    if len(a) != 4 or len(b) != 4 or a[3] != b[3]:
-        raise UnsupportedError(f"a convolution of images {list(a)} with filters {list(b)}")
-    batch, height, width, channels = a
-    places = sliding.over((batch, height, width, channels), (b[1], b[2]))
-    full = (batch, *places.out, b[0])
-    return Problem(math.prod(full[:3]), b[0], math.prod(b[1:]), full, places, pitch=a[3])
+def _slid(sliding: Sliding, groups: int, a: Shape, b: Shape) -> Problem:
+    rank = 2 + len(sliding.strides)
+    if len(a) != rank or len(b) != rank or groups < 1 or a[-1] != b[-1] * groups or b[0] % groups:
+        raise UnsupportedError(f"a convolution of images {list(a)} with filters {list(b)} in {groups} groups")
+    places = sliding.over(a, b[1:-1])
+    full = (a[0], *places.out, b[0])
+    return Problem(math.prod(full[:-1]), b[0] // groups, math.prod(b[1:]), full, places, groups, pitch=b[-1])
 
 
 def placed(parts: Anatomy, op: FusedOp, input_shapes: tuple[Shape, ...]) -> Anatomy:

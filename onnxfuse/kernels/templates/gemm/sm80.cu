@@ -79,7 +79,8 @@ struct Fetching {
   Right b[ACCUMULATED];
 
   DEVICE Fetching(const Operands& from, const Tile& tile, const Parameters& p)
-      : a(left_of(from, p, tile.of.a, A_TURNED ? p.k : p.m, pitch_of(p)), tile.row, p.m, p.k, pitch_of(p), p) {
+      : a(left_of(from, p, tile.of.a, GROUPED ? 1 : A_TURNED ? p.k : p.m, GROUPED ? CHANNELS : pitch_of(p)), tile.row,
+          p.m, p.k, pitch_of(p), p) {
     UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
       b[g] = Right(right_factor(from, tile.sibling + g) + (unsigned long long)tile.of.b * p.k * p.n, tile.column, p.n, p.k,
                    B_TRANSPOSED ? p.k : p.n, p);
@@ -208,11 +209,11 @@ static_assert(ROWS_AT_ONCE > 0, "a block has a thread for each column");
 
 DEVICE void finish(const Pointers& operands, const Results& to, const Tile& tile, const Parameters& p) {
   const int column = thread_index() % ACROSS * WIDTH, first = thread_index() / ACROSS;
-  // Rows are counted through all products of a batch.
-  const Index above = tile.batch * p.m;
-  Place at = {above + tile.row + first, tile.column + column, above + p.m, p.n, p.lines};
+  const Index above = GROUPED ? 0 : tile.batch * p.m, before = GROUPED ? tile.batch * p.n : 0;
+  const Index pitch = GROUPED ? p.products() * p.n : p.n;
+  Place at = {above + tile.row + first, before + tile.column + column, above + p.m, before + p.n, p.lines, pitch};
   // A thread stays in its columns: those beyond the last whole row have none.
-  if (at.column >= p.n || first >= ROWS_AT_ONCE) return;
+  if (at.column >= at.n || first >= ROWS_AT_ONCE) return;
   const ColumnHeld<WIDTH> columns = load_column<WIDTH>(operands, at, 0);
   _Pragma("unroll 2") for (int row = first; row < TILE_M; row += ROWS_AT_ONCE) {
     at.row = above + tile.row + row;

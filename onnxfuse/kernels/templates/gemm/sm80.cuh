@@ -192,8 +192,8 @@ template <class From> struct Computed : Side<TILE_M, false, A_PIECE, false> {
   }
 };
 
-// Rows are places of a window, terms what it sees there. Where each row of the tile lies, as {first element, top, left},
-// stays in shared memory behind the ring. A piece of A_PIECE bytes is of one element of the window.
+// Rows are places of a window, terms what it sees there. Where each row of the tile lies, as {first element, top, left,
+// front}, stays in shared memory behind the ring. A piece of A_PIECE bytes is of one element of the window.
 template <class Images> struct Windows : Side<TILE_M, false, A_PIECE, false> {
   using Base = Side<TILE_M, false, A_PIECE, false>;
   const Images& images;
@@ -206,23 +206,29 @@ template <class Images> struct Windows : Side<TILE_M, false, A_PIECE, false> {
     this->term = thread_index() % 8 * Base::WIDE;
     this->terms = terms;
     for (int line = thread_index(); line < TILE_M; line += THREADS) {
-      const Index row = first_row + line, above = row / s.across, image = above / s.down;
+      const Index row = first_row + line, above = row / s.across, before = above / s.down;
+      const Index image = VOLUME ? before / s.inward : before;
       const int left = (int)((row - above * s.across) * s.stride_across) - (int)s.pad_left;
-      const int top = (int)((above - image * s.down) * s.stride_down) - (int)s.pad_above;
-      const int corner = (((int)(image * s.height) + top) * (int)s.width + left) * CHANNELS;
+      const int top = (int)((above - before * s.down) * s.stride_down) - (int)s.pad_above;
+      const int front = VOLUME ? (int)((before - image * s.inward) * s.stride_inward) - (int)s.pad_front : 0;
+      const int layer = VOLUME ? (int)(image * s.depth) + front : (int)image;
+      const int corner = ((layer * (int)s.height + top) * (int)s.width + left) * PIXEL;
       constexpr int NOWHERE = -(1 << 30);
-      seen()[line] = {(unsigned)corner, (unsigned)(row < rows ? top : NOWHERE), (unsigned)left, 0u};
+      seen()[line] = {(unsigned)corner, (unsigned)(row < rows ? top : NOWHERE), (unsigned)left, (unsigned)front};
     }
   }
   DEVICE void next() { this->term += STAGE_TERMS; }
   // Where the window sees a term; null outside of the image.
   DEVICE const Factor* at(const Chunk<16>& row, Index term) const {
-    const int element = (int)term / CHANNELS, channel = (int)term % CHANNELS;
-    const int down = element / WINDOW_WIDTH * (int)images.dilation_down;
+    const int element = (int)term / CHANNELS, channel = (int)term % CHANNELS, line = element / WINDOW_WIDTH;
+    const int inward = VOLUME ? line / WINDOW_HEIGHT * (int)images.dilation_inward : 0;
+    const int down = (VOLUME ? line % WINDOW_HEIGHT : line) * (int)images.dilation_down;
     const int across = element % WINDOW_WIDTH * (int)images.dilation_across;
-    const int y = (int)row.word[1] + down, x = (int)row.word[2] + across;
-    const bool inside = term < this->terms && (unsigned)y < (unsigned)images.height && (unsigned)x < (unsigned)images.width;
-    return inside ? this->from + ((int)row.word[0] + (down * (int)images.width + across) * CHANNELS + channel) : nullptr;
+    const int y = (int)row.word[1] + down, x = (int)row.word[2] + across, z = (int)row.word[3] + inward;
+    const bool inside = term < this->terms && (unsigned)y < (unsigned)images.height &&
+                        (unsigned)x < (unsigned)images.width && (!VOLUME || (unsigned)z < (unsigned)images.depth);
+    const int lines = VOLUME ? inward * (int)images.height + down : down;
+    return inside ? this->from + ((int)row.word[0] + (lines * (int)images.width + across) * PIXEL + channel) : nullptr;
   }
   DEVICE void fetch(SharedAddress tile, int group, int turn) const {
     const int line = thread_index() / 8 + turn * Base::AT_ONCE, piece = thread_index() % 8;

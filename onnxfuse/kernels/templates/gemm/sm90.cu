@@ -62,8 +62,9 @@ struct ChunkHeld {
 
 DEVICE Place place_in(const Tile& tile, const Parameters& p) {
   const int lane = thread_index() % 32, warp = thread_index() / 32 % 4;
-  const Index above = tile.batch * p.m;
-  return {above + tile.row + warp * CHUNK_ROWS + lane / 4, tile.column + lane % 4 * 2, above + p.m, p.n, p.lines};
+  const Index above = GROUPED ? 0 : tile.batch * p.m, before = GROUPED ? tile.batch * p.n : 0;
+  const Index row = above + tile.row + warp * CHUNK_ROWS + lane / 4, column = before + tile.column + lane % 4 * 2;
+  return {row, column, above + p.m, before + p.n, p.lines, GROUPED ? p.products() * p.n : p.n};
 }
 
 DEVICE void load_all_rows(RowsHeld& held, const Pointers& operands, const Place& at) {
@@ -123,7 +124,7 @@ DEVICE void finish_from(const Accumulators& sums, const RowsHeld& rows, const Co
     const Index row = tile.row + NUMBER / CHUNKS * 64 + thread_index() / 32 % 4 * CHUNK_ROWS;
     if constexpr (MOVED) {
       wait_for_warp();
-      put_moved(to, p, tile.sibling, column, tile.batch * p.m + row, at.m, at.n, here);
+      put_moved(to, p, tile.sibling, at.n - p.n + column, at.m - p.m + row, at.m, at.n, here);
       if constexpr (STAGED) {  // there the copy engine fetches the next tile's operand
         show_to_copy_engine();
         wait_for_warp();

@@ -14,7 +14,7 @@ constexpr int CHUNKS = (TILE_N + CHUNK - 1) / CHUNK;     // beside each other
 constexpr int CHUNK_NUMBER = CHUNKS * BLOCKS_M;          // of a warp's share of a tile
 constexpr int BUFFERS = STAGED ? CHUNK_NUMBER : 2;       // of a warp, for chunks
 constexpr int CONSUMERS = TEAMS * WARPGROUPS;
-constexpr int FETCHER_REGISTERS = 24;
+constexpr int FETCHER_REGISTERS = VOLUME || GROUPED ? 40 : 24;  // places of more digits
 // What 65536 registers leave: of a thread at first, and once the fetching warpgroup has given its own back.
 constexpr int LAUNCHED_REGISTERS = 65536 / THREADS / 8 * 8;
 constexpr int COMPUTER_REGISTERS = 96;           // of the warpgroup that computes the left factor
@@ -116,8 +116,7 @@ DEVICE void fetch_all(const Shared& shared, const TensorMaps& maps, unsigned ran
   for (Index number = first_tile(); number < tiles(p); number += tile_stride()) {
     const Tile tile(number, rank, p);
     const Steps steps(rank, p);
-    Terms terms(tile.row, p.matrices(tile.batch), p);
-    for (Index step = 0; step < steps.first; ++step) terms.next();
+    Terms terms(tile.row, steps.first, p.matrices(tile.batch), p);
     for (Index step = 0; step < steps.count; ++step) {
       barrier_wait(shared.empty + turn.stage * 8, turn.parity ^ 1);
       fetch_stage(shared, maps, tile, terms, turn.stage, rank);
@@ -201,7 +200,7 @@ struct Accumulators {
 };
 
 DEVICE void multiply_stage(Accumulators& sums, unsigned a, unsigned b, bool begun) {
-  UNROLLED for (int k = 0; k < ROW_BYTES / 32; ++k) {
+  UNROLLED for (int k = 0; k < SLICES; ++k) {
     const unsigned long long right = B_TRANSPOSED ? operand(b + k * 32, 16, 1024) : operand(b + k * 2048, 8192, 1024);
     UNROLLED for (int block = 0; block < BLOCKS_M; ++block)
       warpgroup_product(sums.of[block], operand(a + block * 8192 + k * 32, 16, 1024), right, begun || k > 0);

@@ -44,7 +44,9 @@ def takes(work: Work, arch: Arch) -> bool:
     if size.places is None:
         # The copy engine takes rows that begin every 16 bytes. Terms below each other are rows: any number of them.
         return size.pitch % 8 == 0 and (not parts.products[0].transposed or size.k % 8 == 0)
-    return size.places.shape[-1] % 8 == 0 and tensor_maps.slides_fast(size.places)
+    # Rows of 16 bytes; of a group of channels whole slices, beside which the next group's lie.
+    least = 8 if size.groups == 1 else parts.terms // sm90_cpp.SLICES
+    return size.channels % least == 0 and tensor_maps.slides_fast(size.places)
 
 
 def _fetched_alike(parts: Anatomy) -> bool:
@@ -57,7 +59,8 @@ def _steps(size: Problem, terms: int) -> int:
     """Return how often so many terms are fetched: of a window, the channels of one element at a time."""
     if size.places is None:
         return -(-size.k // terms)
-    return math.prod(size.places.kernel) * -(-size.places.shape[-1] // terms)
+    step = terms * sm90_cpp.slices(size, terms) // sm90_cpp.SLICES
+    return math.prod(size.places.kernel) * -(-size.channels // step)
 
 
 def plan(work: Work, tile: Tile, arch: Arch) -> LaunchPlan:

@@ -5,11 +5,12 @@ from onnxfuse.kernels.emit.source import KernelSource
 from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.ir.program import Program
 from onnxfuse.kernels.launch_plan import Tile
-from onnxfuse.kernels.programs.choice import smaller
+from onnxfuse.kernels.programs.choice import settled, smaller
 from onnxfuse.kernels.templates.gemm import prologue_cpp
 from onnxfuse.kernels.templates.gemm.body import TYPES
 from onnxfuse.kernels.templates.gemm.cpp import kernel, pointers
 from onnxfuse.kernels.templates.gemm.epilogue_cpp import choice, result_pointers
+from onnxfuse.kernels.templates.gemm.problem import Problem
 from onnxfuse.kernels.templates.gemm.work import Work, output_bytes
 
 _SWIZZLED = {
@@ -32,7 +33,7 @@ def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int, *, l
     constants = {
         "THREADS": threads, "TILE_M": tile.m, "TILE_N": tile.n, "TILE_K": work.parts.terms, "CLUSTER": tile.cluster,
         "WARPGROUPS": tile.warpgroups, "TEAMS": tile.teams, "SPLIT": tile.split, "TOGETHER": tile.cluster * tile.split,
-        "LEFT_ROWS": left_rows,
+        "LEFT_ROWS": left_rows, "SLICES": slices(work.size, work.parts.terms),
         "PART_WARPS": part_warps(tile, left_rows),
         "EVERY_BLOCK": (1 << tile.cluster) - 1, "STAGES": stages, "OUTPUT_BYTES": output_bytes(work.parts),
         "STAGED": int(work.staged is not None), "BESIDE": _beside(work),
@@ -47,10 +48,11 @@ def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int, *, l
         + ("" if work.stored else _put_chunk(work))
         + _put_moved(work)
     )
-    middle += _warpgroup_product(
-        work.first_operand * tile.n, TYPES[work.parts.dtype], right_rows=not work.parts.products[0].transposed,
-        left_held=work.parts.precise,
-    )  # fmt: skip
+    for left_held in (False, True) if work.parts.precise else (False,):
+        middle += _warpgroup_product(
+            work.first_operand * tile.n, TYPES[work.parts.dtype], right_rows=not work.parts.products[0].transposed,
+            left_held=left_held,
+        )  # fmt: skip
     prologue = work.parts.prologue
     middle += _fetch_beside(_beside(work))
     middle += f"using Factor = {types.TYPES[work.parts.dtype].stored};\n"
@@ -72,6 +74,18 @@ def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int, *, l
         "gemm/sm90.cu",
     )
     return kernel(work, before, constants, work.staged, middle, files, end)
+
+
+SLICES = 4
+"""Of a row of 128 bytes: a product of the tensor cores takes 32 at a time."""
+
+
+def slices(size: Problem, terms: int) -> int:
+    """Return how many slices of a step are multiplied: of a group of channels so many that steps end where it does."""
+    if size.groups == 1:
+        return SLICES
+    whole = settled(size.channels) * SLICES // terms
+    return next(count for count in range(SLICES, 0, -1) if whole % count == 0)
 
 
 def part_warps(tile: Tile, left_rows: int) -> int:
@@ -163,7 +177,7 @@ def _put_results(program: Program) -> str:
 
 def _row(work: Work) -> str:
     """Return where a box begins behind its column: a row of the only matrix, or of one of many."""
-    return "row" if work.size.batch is None else "row, batch"
+    return "row, batch" if work.product_words else "row"
 
 
 def _put_chunk(work: Work) -> str:

@@ -22,25 +22,23 @@ def maps(work: Work, tile: Tile, left_rows: int) -> tuple[TensorMap, ...]:
     right = None if size.batch is None else size.batch.right
     for product in parts.products:
         if size.places is not None:
-            maps.append(_filters_map(product.b, parts, size.n, size.places, tile))
+            maps.append(_filters_map(product.b, parts, size, size.places, tile))
             continue
         lies, box = (size.k, size.n), (64, terms // tile.cluster)
         if product.transposed:
             lies, box = (size.n, size.k), (terms, tile.n // tile.cluster)
         maps.append(_map(product.b, dtype, *lies, box, matrices=right, to_tf32=parts.to_tf32))
-    products = None if size.batch is None else size.products
     for n, output in enumerate(() if work.stored else work.program.outputs):
         columns = ROW_BYTES // types.TYPES[output.dtype].size
         for epilogue in parts.epilogues:
             position = len(op.inputs) + epilogue.outputs[n]
-            whole = _map(position, output.dtype, size.m, size.n, (columns, 16), matrices=products)
-            maps.append(_in_slot(whole, op.slot))
+            maps.append(_beside_map(position, output.dtype, size, (columns, 16), op.slot))
     if work.staged is not None:
         for epilogue in parts.epilogues:
             position = epilogue.operands[work.staged - work.first_operand]
             staged = op.inputs[position]
             box = (ROW_BYTES // types.TYPES[staged].size, 16)
-            maps.append(_map(position, staged, size.m, size.n, box, matrices=products))
+            maps.append(_beside_map(position, staged, size, box))
     return tuple(maps)
 
 
@@ -52,13 +50,18 @@ def count(work: Work) -> int:
     return left + len(parts.products) + of_sibling * len(parts.epilogues)
 
 
-def _in_slot(whole: TensorMap, slot: Slot | None) -> TensorMap:
-    """Return the map of a matrix that is some columns of a wider one."""
-    if slot is None:
-        return whole
-    size = types.TYPES[whole.dtype].size
-    strides = tuple(s // whole.extents[0] * slot.total for s in whole.strides)
-    return replace(whole, strides=strides, offset=slot.first * size)
+def _beside_map(pointer: int, dtype: int, size: Problem, box: tuple[int, int], slot: Slot | None = None) -> TensorMap:
+    """Return the map of what lies as the products do: one below the other, or the columns of groups side by side.
+
+    `slot`: all that is some columns of a wider matrix.
+    """
+    pitch, item = size.full[-1] if slot is None else slot.total, types.TYPES[dtype].size
+    matrices = None if size.batch is None else size.products
+    whole = _map(pointer, dtype, size.m, size.n, box, pitch, matrices=matrices)
+    if size.groups > 1:
+        strides = (pitch * item, size.n * item)
+        whole = TensorMap(pointer, dtype, (size.n, size.m, size.groups), strides, (*box, 1))
+    return replace(whole, offset=0 if slot is None else slot.first * item)
 
 
 def _left_maps(parts: Anatomy, size: Problem, left_rows: int) -> list[TensorMap]:
@@ -70,45 +73,43 @@ def _left_maps(parts: Anatomy, size: Problem, left_rows: int) -> list[TensorMap]
     if size.places is None:
         left = None if size.batch is None else size.batch.left
         return [_map(pointer, dtype, size.m, size.k, box, size.pitch, matrices=left, to_tf32=parts.to_tf32)]
-    images, height, width, channels = size.places.shape
-    whole = TensorMap(
-        pointer,
-        dtype,
-        (channels, width, height, images),
-        _strides((channels, width, height), dtype),
-        box,
-        _window(size.places),
-        to_tf32=parts.to_tf32,
-    )
-    return [whole]
+    extents = size.places.shape[::-1]
+    strides = _strides(extents[:-1], dtype)
+    return [TensorMap(pointer, dtype, extents, strides, box, _window(size.places), to_tf32=parts.to_tf32)]
 
 
 def _window(places: Places) -> Window:
     """Return the window as the copy engine sees it."""
     lower = tuple(-b for b in places.begin[::-1])
-    upper = tuple(places.end[i] - (places.kernel[i] - 1) * places.dilations[i] for i in (1, 0))
+    upper = tuple(places.end[i] - (k - 1) * places.dilations[i] for i, k in enumerate(places.kernel))[::-1]
     return Window(lower, upper, places.strides[::-1])
 
 
 MAX_STRIDE = 8
 """The copy engine takes no longer steps (CUDA driver API, cuTensorMapEncodeIm2col)."""
+CORNERS = {2: 128, 3: 16}
+"""How far a window may begin before an image, and how far before or behind its end, one less behind; by its axes."""
+OFFSETS = {2: 255, 3: 31}
+"""How far an element lies from the window's first one, at most (PTX ISA, im2col offsets of 8 and of 5 bits)."""
 
 
 def slides_fast(places: Places) -> bool:
-    """Return whether the copy engine takes windows of these strides, sizes and pads (CUDA driver, 4 dimensions)."""
-    window = _window(places)
+    """Return whether the copy engine takes windows of these strides, sizes and pads."""
+    window, corner = _window(places), CORNERS[len(places.kernel)]
     offsets = ((k - 1) * d for k, d in zip(places.kernel, places.dilations, strict=True))
     return (
         max(places.strides) <= MAX_STRIDE
-        and all(-128 <= c <= 127 for c in (*window.lower, *window.upper))
-        and all(o <= 255 for o in offsets)
+        and all(-corner <= c < corner for c in (*window.lower, *window.upper))
+        and all(o <= OFFSETS[len(places.kernel)] for o in offsets)
     )
 
 
-def _filters_map(pointer: int, parts: Anatomy, count: int, places: Places, tile: Tile) -> TensorMap:
-    elements, channels = math.prod(places.kernel), places.shape[-1]
-    box, strides = (parts.terms, 1, tile.n // tile.cluster), _strides((channels, elements), parts.dtype)
-    return TensorMap(pointer, parts.dtype, (channels, elements, count), strides, box, to_tf32=parts.to_tf32)
+def _filters_map(pointer: int, parts: Anatomy, size: Problem, places: Places, tile: Tile) -> TensorMap:
+    extents: tuple[int, ...] = (size.channels, math.prod(places.kernel), size.n)
+    box: tuple[int, ...] = (parts.terms, 1, tile.n // tile.cluster)
+    if size.groups > 1:
+        extents, box = (*extents, size.groups), (*box, 1)
+    return TensorMap(pointer, parts.dtype, extents, _strides(extents[:-1], parts.dtype), box, to_tf32=parts.to_tf32)
 
 
 def _strides(extents: Sequence[int], dtype: int) -> tuple[int, ...]:

@@ -59,7 +59,9 @@ class Work:
     def product_words(self) -> tuple[int, ...]:
         """The fields of the kernel's `Products`."""
         batch = self.size.batch
-        return () if batch is None else (*batch.extents, *batch.a, *batch.b)
+        if batch is not None:
+            return (*batch.extents, *batch.a, *batch.b)
+        return (self.size.groups,) if self.size.groups > 1 else ()
 
     @property
     def group_words(self) -> tuple[int, ...]:

@@ -49,7 +49,7 @@ from onnxfuse.kernels.ir.program import (
 )
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
-from onnxfuse.kernels.ir.window import Resizing
+from onnxfuse.kernels.ir.window import Along, Resizing
 from onnxfuse.kernels.programs.choice import larger, merged, smaller
 from onnxfuse.kernels.programs.numbers import both, either, selected
 from onnxfuse.model.counted import counted
@@ -249,30 +249,29 @@ def _reshaped(how: Reshaped, of: Shape) -> Shape:
 # ---- what contracts
 
 
-def places(window: Window, shapes: tuple[Shape, ...]) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
-    """Return of a window its places in an image, the padding before these, and its extents: down and across."""
+def places(window: Window, shapes: tuple[Shape, ...]) -> tuple[Along, Along, Along]:
+    """Return of a window its places in an image, the padding before these, and its extents: inward, down, across."""
     dims = len(shapes[0]) - 2
-    want(dims in (1, 2) and window.dims in (0, dims), lambda: f"images of shape {shapes[0]}")
-    space = (1,) * (2 - dims) + shapes[0][2:]
+    want(dims in (1, 2, 3) and window.dims in ((0, dims) if dims < 3 else (3,)), lambda: f"images of shape {shapes[0]}")
+    row = (1,) * (2 - dims)
     if window.kernel is None:
         want(len(shapes[1]) == len(shapes[0]), lambda: f"filters of shape {shapes[1]}")
-    told = window.kernel or (1,) * (2 - dims) + shapes[1][2:]
-    kernel = (told[0], told[1])
+    kernel = window.kernel or row + shapes[1][2:]
     for n in kernel:
         want(n > 0, lambda: f"a window of {kernel} elements")
 
     def found() -> tuple[int, ...]:
-        made = window.sliding.over((1, space[0], space[1], 1), kernel)
+        made = window.sliding.over((1, *row, *shapes[0][2:], 1), kernel)
         return (*made.out, *made.begin)
 
-    down, across, above, before = merged(found)
-    return (down, across), (above, before), kernel
+    told = merged(found)
+    return told[: len(kernel)], told[len(kernel) :], kernel
 
 
 def _seen(window: Window, shapes: tuple[Shape, ...]) -> Shape:
     dims = len(shapes[0]) - 2
     out, _, kernel = places(window, shapes)
-    return (*shapes[0][:2], *out[2 - dims :], *kernel[2 - dims :])
+    return (*shapes[0][:2], *out[-dims:], *kernel[-dims:])
 
 
 def _convolved(contract: Contract, window: Shape, filters: Shape) -> Shape:

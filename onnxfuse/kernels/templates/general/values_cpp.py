@@ -96,7 +96,7 @@ class Text:
         _, begin, _ = shapes.places(window, tuple(self.shapes[a] for a in window.args))
         lines, at = ["seen = true;"], ["c[0]", "c[1]"]
         for d in range(dims):
-            along = 2 - dims + d
+            along = d - dims
             step, gap = window.sliding.strides[along], window.sliding.dilations[along]
             extent, begins = self.numbers.extent(of, 2 + d), self.numbers.one(begin[along])
             lines += [
