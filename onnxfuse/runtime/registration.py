@@ -40,10 +40,11 @@ def register(
 
     For those who build the session themselves: the options are then for this model, and for a session whose providers
     contain CUDA (a registered op has no other kernel). Where CUDA cannot be used nothing is registered and every
-    placement says so. `tf32=False` goes with the provider option `use_tf32` 0: no kernel rounds float32 to TF32, products
-    keep its digits and what else would round keeps its body; None is False for a file made with `--strict-fp32`. `rules` are the folders of your own rules that made
-    attention, if any did: its kernel runs what the rule finds in the body. `kernels` is the kernel pack, by default the
-    one beside a model in a file; False uses none. Raises DeviceError where CUDA can be used and the engine is missing.
+    placement says so. `tf32=False` goes with the provider option `use_tf32` 0: no kernel rounds float32 to TF32,
+    products keep its digits, and what else would round keeps its body; None is False for a file made with
+    `--strict-fp32`. `rules` are the folders of your own rules that made attention, if any did: its kernel runs what the
+    rule finds in the body. `kernels` is the kernel pack, by default the one beside a model in a file; False uses none.
+    Raises DeviceError where CUDA can be used and the engine is missing.
 
     >>> options = onnxruntime.SessionOptions()
     >>> onnxfuse.register(options, "fused.onnx")

@@ -64,8 +64,11 @@ def test_what_is_computed_before_a_product_is_not_rounded(name):
 
 @pytest.mark.parametrize(
     ("channels", "aligned", "attributes"),
-    [(40, True, "dilations = [2, 1]"), (6, True, 'auto_pad = "SAME_LOWER"'), (3, False, "strides = [2, 2]")],
-)
+    [
+        (40, True, "dilations = [2, 1]"), (6, True, 'auto_pad = "SAME_LOWER"'), (3, False, "strides = [2, 2]"),
+        (16, True, "group = 2"),
+    ],
+)  # fmt: skip
 def test_convolutions_keep_the_digits(channels, aligned, attributes):
     emulated(*products.window(FLOAT, (2, 7, 8, channels), 10, (3, 2), attributes), aligned)
 
@@ -223,8 +226,10 @@ def test_parts_side_by_side_are_not_rounded_either():
         plan = kernels.plan(op, shapes, True, A100)
         assert [s.file for s in plan.kernel.sections][-2] == file
         assert ("PRECISE = true;" in plan.kernel.text) == (op is not fused)
-    op = replace(joined.case(FLOAT)[0], tf32=False)
-    assert kernels.supports(op, lambda: A100) == "the kernel rounds float32 to TF32, and use_tf32 is 0"
+    op, sizes = joined.case(FLOAT)
+    plan = kernels.plan(replace(op, tf32=False), tuple(sizes), True, A100)
+    files = [[s.file for s in part.kernel.sections][-2] for part in (plan, *plan.then)]
+    assert files == ["gemm/sm80.cu", "gemm/sm80.cu", "conv/stencil.cu", "conv/stencil.cu", "gemm/sm80.cu"]
 
 
 @pytest.mark.parametrize("arch", [A100, A10, L4, H200, RTX5090], ids=lambda arch: arch.name)
