@@ -79,3 +79,35 @@ def test_any_convolution_of_a_model(half, groups, channels, filters, kernel, str
     before = onnxruntime.InferenceSession(model.SerializeToString(), providers=CUDA).run(None, inputs)[0]
     session = runtime.session(onnxfuse.optimize(model), CUDA)
     assert_within_budget("any", truth, before, session.run(None, inputs)[0])
+
+
+@pytest.mark.parametrize(
+    ("size", "kernel", "how"),
+    [
+        ("9,11", (3, 3), "group = 2, pads = [1,1,1,1]"), ("50", (16,), "group = 2, pads = [8,7]"),
+        ("4,7,6", (3, 2, 3), "pads = [1,0,1,1,1,1], strides = [1,2,1]"),
+    ],
+)  # fmt: skip
+def test_groups_signals_and_volumes_of_a_model_run_by_our_kernel(size: str, kernel: tuple, how: str) -> None:
+    ones, channels = [1] * len(kernel), 96 // (2 if "group" in how else 1)
+    stored = [
+        weights("a", 96, 3, *ones),
+        weights("k", 80, channels, *kernel),
+        weights("b", 80),
+        weights("c", 8, 80, *ones),
+    ]
+    open_ended = ",".join("PQR"[: len(kernel)])
+    whole = parse(f"""g (float[2,3,{size}] x) => (float[2,8,{open_ended}] y) <{", ".join(stored)}> {{
+      f = Conv (x, a)
+      m = Conv <kernel_shape = {list(kernel)}, {how}> (f, k, b)
+      s = Sigmoid (m)
+      y = Conv (s, c)
+    }}""")
+    model = halved(whole)
+    inputs = signed_inputs(model)
+    (truth,) = evaluate(doubled(model), {k: a.astype(np.float64) for k, a in inputs.items()})
+    before = onnxruntime.InferenceSession(model.SerializeToString(), providers=CUDA).run(None, inputs)[0]
+    session = runtime.session(onnxfuse.optimize(model), CUDA)
+    (taken,) = [p for p in session.fused if p.rule == "implicit_gemm"]
+    assert taken.runs_as == "kernel"
+    assert_within_budget("groups", truth, before, session.run(None, inputs)[0])

@@ -34,6 +34,18 @@ def test_the_copy_engine_is_told_where_a_parts_channels_lie():
     assert [(m.extents[0], m.strides, m.offset) for m in put] == [(24, (224,), 0), (40, (224,), 48)]
 
 
+def test_groups_of_many_channels_lie_in_a_part():
+    """Each group's columns beside the one before; of few channels the template direct writes them."""
+    op, shapes = joined.case(HALF, 1, (3, 4), 64)
+    given = joined.inputs(op, shapes, np.random.default_rng(0))
+    plan = kernels.plan(op, tuple(shapes), True, A100)
+    assert plan.then[-1].kernel.sections[-2].file == "gemm/sm80.cu"
+    ops.within_budget(op, given, emulate.run(plan, given, [np.float16]))
+    put = kernels.plan(op, tuple(shapes), True, H200).then[-1].tensor_maps[-1]
+    whole = 24 + 40 + 64 + 64 + 16
+    assert (put.extents, put.strides, put.offset) == ((8, 12, 2), (2 * whole, 16), 2 * (whole - 16))
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

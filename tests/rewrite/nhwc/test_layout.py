@@ -357,8 +357,8 @@ def test_a_signal_that_the_model_turns_itself_stays_as_it_lies(opset: int) -> No
     """Tokens [batch, length, channels] turned for a convolution and back: a row comes and goes, nothing is turned."""
     model = parse(
         f"""g (float[N,64,8] tokens) => (float[N,A,8] y)
-    <{weights("w", 8, 4, 4)}, {weights("b", 8)}, int64[1] first = {{1}}, int64[1] last = {{-2}}, int64[1] along = {{-1}},
-     int64[1] step = {{2}}> {{
+    <{weights("w", 8, 4, 4)}, {weights("b", 8)},
+     int64[1] first = {{1}}, int64[1] last = {{-2}}, int64[1] along = {{-1}}, int64[1] step = {{2}}> {{
       x = Transpose <perm = [0,2,1]> (tokens)
       c = Conv <group = 2, pads = [2,2]> (x, w, b)
       s = Slice (c, first, last, along, step)

@@ -80,14 +80,18 @@ def _offered(op: FusedOp, program: Program) -> Part:
     raise UnsupportedError("; ".join(reasons))
 
 
+FEW = 32
+"""Channels of a group up to which they are few."""
+
+
 def _suited(part: Part, input_shapes: tuple[Shape, ...]) -> Part:
     """Return the part with the template of few channels where it is a convolution of few, as the rules have it."""
     if part.template != "gemm" or (anatomy(part).to_tf32 and not part.tf32):  # that one rounds float32
         return part
     product = anatomy(part).products[0]
     filters, *_, channels = input_shapes[product.b]
-    few = product.sliding is not None and (filters % 8 or channels % 8)
-    return replace(part, template="direct") if few else part
+    odd = filters % (8 * product.groups) or channels % 8 or (product.groups > 1 and channels < FEW)
+    return replace(part, template="direct") if product.sliding is not None and odd else part
 
 
 def check(op: FusedOp) -> None:
