@@ -103,9 +103,10 @@ def register(
     """Register the kernels that `model` needs with `session_options`, for those who open CUDA sessions themselves.
 
     Returns where each fused op runs. Use it for CUDA sessions alone: a registered op has no CPU kernel. `tf32=False`
-    goes with the provider option `use_tf32` 0: what would round float32 to TF32 keeps its body; None is False for a
-    model made with `strict_fp32`. `rules` are the folders of your own rules that made attention, if any did.
-    `kernels` is the kernel pack, by default the one beside a model in a file; False uses none.
+    goes with the provider option `use_tf32` 0: no kernel rounds float32 to TF32, products keep its digits, and what
+    else would round keeps its body; None is False for a model made with `strict_fp32`. `rules` are the folders of your
+    own rules that made attention, if any did. `kernels` is the kernel pack, by default the one beside a model in a
+    file; False uses none.
     """
     arguments = locals()
     from onnxfuse.api.arguments import opened_model, taken

@@ -14,8 +14,6 @@ class Arch:
     """Number of streaming multiprocessors."""
     threads_per_sm: int = 2048
     """Threads that one multiprocessor can hold."""
-    tf32: bool = True
-    """Whether products of float32 may be rounded to TF32, as they are by ONNX Runtime's default (`use_tf32`)."""
 
     @property
     def starts_early(self) -> bool:

@@ -9,6 +9,7 @@ from onnxfuse.model import bodies, provenance
 from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import ModelError
 from onnxfuse.model.text import parse_function
+from onnxfuse.model.tf32 import is_strict_fp32
 
 DOMAIN = provenance.DOMAIN
 
@@ -57,6 +58,9 @@ class FusedOp:
     """Of a part of another op, which no model holds; None: the output is its own."""
     open_length: bool = False
     """Whether a session may bring sequences of any length: no kernel is made for each of them. Not in the file."""
+    tf32: bool = True
+    """Whether products of float32 may be rounded to TF32, as ONNX Runtime's default (`use_tf32`) has it. A session says
+    so; the model does, where none is asked."""
 
     @property
     def meaning(self) -> Meaning:
@@ -71,7 +75,8 @@ class FusedOp:
 
 def fused_ops(model: onnx.ModelProto) -> dict[str, FusedOp]:
     """Return the model's fused ops by name, in the order in which their functions stand in the file."""
-    return {f.name: _read(f) for f in model.functions if f.domain == DOMAIN}
+    tf32 = not is_strict_fp32(model)
+    return {f.name: _read(f, tf32) for f in model.functions if f.domain == DOMAIN}
 
 
 def replaced_nodes(node: onnx.NodeProto, op: FusedOp) -> tuple[str, ...]:
@@ -106,7 +111,7 @@ def write(op: FusedOp) -> onnx.FunctionProto:
     return function
 
 
-def _read(function: onnx.FunctionProto) -> FusedOp:
+def _read(function: onnx.FunctionProto, tf32: bool) -> FusedOp:
     facts = {p.key.removeprefix(f"{DOMAIN}."): p.value for p in function.metadata_props}
     missing = {"rule", "template", "inputs", "outputs"} - set(facts)
     if missing:
@@ -124,6 +129,7 @@ def _read(function: onnx.FunctionProto) -> FusedOp:
         outputs=outputs,
         body=function,
         library=_library(function, facts["library"]) if "library" in facts else None,
+        tf32=tf32,
     )
 
 

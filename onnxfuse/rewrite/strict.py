@@ -16,7 +16,8 @@ from onnxfuse.rewrite.match.cause import Cause
 def for_model(rules: Sequence[Rule], model: ModelProto) -> tuple[Rule, ...]:
     """Return the rules for `model`: where it says that nothing may round float32, those of TF32 kernels refuse it.
 
-    What stands after a product is fused as ever, and what the library's op computes in a kernel's place stays with it.
+    Products and channels-last convolutions have kernels that keep the digits. Where others refuse, what stands after is
+    fused as ever, and what the library's op computes in a kernel's place stays with it.
     """
     return tuple(_strict(rule) for rule in rules) if is_strict_fp32(model) else tuple(rules)
 

@@ -20,12 +20,9 @@ from onnxfuse.runtime.programs import Programs
 from onnxfuse.runtime.variants import Variants
 
 
-def no_kernel(op: FusedOp, tf32: bool = True, arch: Arch | None = None) -> str | None:
-    """Return why no kernel can be made for `op` on a GPU, by default the first one, in one line; None if one can.
-
-    `tf32`: products of float32 may be rounded to TF32.
-    """
-    return kernels.supports(op, lambda: replace(arch or kernels.arch_of(0), tf32=tf32))
+def no_kernel(op: FusedOp, arch: Arch | None = None) -> str | None:
+    """Return why no kernel can be made for `op` on a GPU, by default the first one, in one line; None if one can."""
+    return kernels.supports(op, lambda: arch or kernels.arch_of(0))
 
 
 def no_plan(op: FusedOp, shapes: Sequence[Extents | None], arch: Arch | None = None) -> str | None:

@@ -40,10 +40,11 @@ def register(
 
     For those who build the session themselves: the options are then for this model, and for a session whose providers
     contain CUDA (a registered op has no other kernel). Where CUDA cannot be used nothing is registered and every
-    placement says so. `tf32=False` goes with the provider option `use_tf32` 0: what would round float32 to TF32 keeps
-    its body; None is False for a file made with `--strict-fp32`. `rules` are the folders of your own rules that made
-    attention, if any did: its kernel runs what the rule finds in the body. `kernels` is the kernel pack, by default the
-    one beside a model in a file; False uses none. Raises DeviceError where CUDA can be used and the engine is missing.
+    placement says so. `tf32=False` goes with the provider option `use_tf32` 0: no kernel rounds float32 to TF32,
+    products keep its digits, and what else would round keeps its body; None is False for a file made with
+    `--strict-fp32`. `rules` are the folders of your own rules that made attention, if any did: its kernel runs what the
+    rule finds in the body. `kernels` is the kernel pack, by default the one beside a model in a file; False uses none.
+    Raises DeviceError where CUDA can be used and the engine is missing.
 
     >>> options = onnxruntime.SessionOptions()
     >>> onnxfuse.register(options, "fused.onnx")
@@ -114,12 +115,12 @@ def with_forms(
     GPU that is asked about, the first one here by default.
     """
     told = fused_ops(model)
-    ops = {name: replace(op, library=None) for name, op in told.items()}
+    ops = {name: replace(op, library=None, tf32=tf32) for name, op in told.items()}
     on_host = "works on shapes, which ONNX Runtime keeps on the CPU"
     refusals: dict[str, str | None] = dict.fromkeys(shape_math(model), on_host)
     for name, op in ops.items():
         if name not in refusals and (told[name].library is None or not reads_library_form(op.template)):
-            refusals[name] = no_kernel(op, tf32, arch)
+            refusals[name] = no_kernel(op, arch)
     asked = {name: op for name, op in told.items() if op.library is not None and refusals.get(name, "") is not None}
     for name, made in _realized(model, asked, rules, path).items():
         ops[name] = replace(ops[name], library=made.form, open_length=_is_open(made))
@@ -128,7 +129,7 @@ def with_forms(
             reason = (
                 made.reason
                 or _library_alone(ops[name])
-                or no_kernel(ops[name], tf32, arch)
+                or no_kernel(ops[name], arch)
                 or _no_plan(ops[name], made, arch)
             )
         refusals[name] = f"{reason}; {made.reason}" if made.reason and reason != made.reason else reason

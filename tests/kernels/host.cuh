@@ -46,6 +46,15 @@ DEVICE unsigned block_index() { return machine.block + block_of_cluster(); }
 DEVICE unsigned last_block() { return machine.blocks - 1; }
 DEVICE unsigned thread_index() { return machine.thread % (machine.threads / machine.cluster); }
 DEVICE void wait_for_block() { machine.wait_for_block(); }
+DEVICE bool any_of_block(bool holds) {
+  machine.word[machine.thread] = holds;
+  machine.wait_for_block();
+  bool any = false;
+  const unsigned threads = machine.threads / machine.cluster, first = machine.thread / threads * threads;
+  for (unsigned t = first; t < first + threads; ++t) any |= machine.word[t] != 0;
+  machine.wait_for_block();
+  return any;
+}
 DEVICE void wait_for_warp() { machine.pause(); }
 DEVICE void wait_for_blocks() { machine.wait_for_blocks(); }
 DEVICE void publish() {}
@@ -207,7 +216,13 @@ DEVICE void product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned
 DEVICE void product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, bf16*) {
   product(d, a, b0, b1, bf16_to_float);
 }
-// mma.m16n8k8: element k of a row is with lane k % 4, in its word for k / 4.
+// mma.m16n8k8: element k of a row is with lane k % 4, in its word for k / 4. Of the factors the bits of TF32 are read; the
+// sum is cut off, not rounded.
+DEVICE float factor(unsigned bits) { return float_of_bits(bits & ~0x1fffu); }
+DEVICE float cut_off(double value) {
+  const float rounded = (float)value;
+  return std::fabs(rounded) > std::fabs(value) ? std::nextafterf(rounded, 0.0f) : rounded;
+}
 DEVICE void product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, float*) {
   unsigned* mine = machine.fragments[machine.thread];
   for (int i = 0; i < 4; ++i) mine[i] = a[i];
@@ -217,9 +232,11 @@ DEVICE void product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned
   const unsigned first = machine.thread & ~31u, lane = machine.thread & 31u;
   for (int i = 0; i < 4; ++i) {
     const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+    double sum = d[i];
     for (int k = 0; k < 8; ++k)
-      d[i] += float_of_bits(machine.fragments[first + row % 8 * 4 + k % 4][row / 8 + k / 4 * 2]) *
-              float_of_bits(machine.fragments[first + column * 4 + k % 4][4 + k / 4]);
+      sum += (double)factor(machine.fragments[first + row % 8 * 4 + k % 4][row / 8 + k / 4 * 2]) *
+             factor(machine.fragments[first + column * 4 + k % 4][4 + k / 4]);
+    d[i] = cut_off(sum);
   }
   machine.pause();
 }
@@ -289,4 +306,3 @@ template <bool TURNED> DEVICE void load_blocks(unsigned (&block)[4], SharedAddre
   machine.pause();
 }
 
-DEVICE unsigned rounded_to_tf32(unsigned bits) { return bits + 0x1000u & ~0x1fffu; }

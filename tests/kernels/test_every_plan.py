@@ -53,13 +53,14 @@ def small_tensors_too(monkeypatch) -> None:
     st.sampled_from(
         [products.GELU, products.TRANSPOSED, products.RESIDUAL, products.SWIGLU, products.QKV, products.SEVERAL]
     ),
-    TYPES, st.lists(MANY, min_size=1, max_size=2), SIZES, SIZES, st.booleans(), ARCHES,
+    TYPES, st.lists(MANY, min_size=1, max_size=2), SIZES, SIZES, st.booleans(), ARCHES, st.booleans(),
 )  # fmt: skip
-def test_products(text, dtype, rows_, n, k, aligned, arch):
+def test_products(text, dtype, rows_, n, k, aligned, arch, tf32):
     """A product of any size up to 2^31 rows."""
     while len(rows_) > 1 and rows_[0] * rows_[1] >= 2**31:
         rows_ = rows_[1:]
-    planned(*products.case(text, dtype, tuple(rows_), n, k), aligned, arch)
+    fused, shapes = products.case(text, dtype, tuple(rows_), n, k)
+    planned(replace(fused, tf32=tf32), shapes, aligned, arch)
 
 
 @PROFILE

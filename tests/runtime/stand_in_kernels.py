@@ -62,15 +62,15 @@ class StandInKernels:
     """Called with the op's name at the start of each plan; may raise."""
     tunings: list[Tuning] = field(default_factory=list)
     """The variant that each plan was asked for in."""
-    asked_for: list[Arch] = field(default_factory=list)
-    """The GPU that each op was asked for."""
+    asked_for: list[bool] = field(default_factory=list)
+    """Whether each op that was asked for may round float32 to TF32."""
     planned: list[tuple[str, tuple[Shape, ...], bool]] = field(default_factory=list)
     """Each plan asked for: op name, input shapes, aligned."""
     launched: list[SimpleNamespace] = field(default_factory=list)
     """Each launch: op name, input and output pointers, aligned, parameters."""
 
     def supports(self, op: FusedOp, arch: Callable[[], Arch]) -> str | None:
-        self.asked_for.append(arch())
+        self.asked_for.append(op.tf32)
         return self.unsupported.get(op.name)
 
     def fits(self, op: FusedOp, shapes: Sequence[Any], arch: Arch) -> str | None:

@@ -193,9 +193,9 @@ def test_other_gpus_and_exact_float32_keep_the_body():
     for other in ("sm_75", "sm_89", "sm_100"):
         refusal = f"is made for sm_80, sm_87 and sm_90, this GPU is {other}"
         assert refusal in str(kernels.supports(STEM.op(), lambda other=other: Arch(other, 108)))
-    exact = Arch("sm_90a", 132, tf32=False)
-    assert kernels.supports(STEM.op(), lambda: exact) is None
-    assert "use_tf32 is 0" in str(kernels.supports(replace(STEM, dtype=FLOAT).op(), lambda: exact))
+    assert kernels.supports(replace(STEM.op(), tf32=False), lambda: H200) is None
+    exact = replace(replace(STEM, dtype=FLOAT).op(), tf32=False)
+    assert "use_tf32 is 0" in str(kernels.supports(exact, lambda: H200))
 
 
 def test_an_area_that_does_not_fit_is_refused_with_the_reason():

@@ -1,11 +1,11 @@
-"""Weights that are stored [n, k] for TF32, and models that refuse it."""
+"""Weights that are stored [n, k] for products of float32, and models that refuse TF32."""
 
 import numpy as np
 import onnx
 import pytest
 
 import onnxfuse
-from onnxfuse.model.fused import DOMAIN, fused_ops
+from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.tf32 import set_strict_fp32
 from onnxfuse.rewrite import pipeline
 from onnxfuse.rewrite.fuse.choices import Choices
@@ -73,16 +73,12 @@ def test_a_gemm_only_changes_its_layout():
 
 
 @pytest.mark.parametrize("strictly", [True, False])
-def test_strict_float32_makes_no_kernel_that_rounds(strictly):
-    """What stands after the product is one kernel all the same, and the refusal says why."""
+def test_products_are_fused_in_strict_float32_too(strictly):
+    """Their kernel keeps the digits where the session does not allow TF32."""
     model = parse(BLOCK)
     set_strict_fp32(model, strict=strictly)
-    report = pipeline.run(model, choices=MEASURED)
-    templates = {op.template for op in fused_ops(model).values()}
-    assert templates == ({"pointwise"} if strictly else {"gemm"})
-    reasons = [near.refusal.reason for near in report.stopped if near.rule == "gemm"]
-    assert any("strict float32 was asked for" in r for r in reasons) == strictly
-    assert any(n.domain == DOMAIN for n in model.graph.node)
+    pipeline.run(model, choices=MEASURED)
+    assert {op.template for op in fused_ops(model).values()} == {"gemm"}
 
 
 def test_strict_float32_leaves_other_types_alone():
@@ -94,7 +90,7 @@ def test_strict_float32_leaves_other_types_alone():
 
 @pytest.mark.parametrize("strictly", [True, False])
 def test_strict_float32_makes_no_convolution_that_rounds(strictly):
-    """A net with a first layer, a window and groups: each of them has a kernel of its own otherwise."""
+    """Of a first layer, a window and groups the window alone has a kernel that keeps the digits."""
     model = parse("""<ir_version: 8, opset_import: ["" : 20]>
     g (float[N,3,16,16] x, float[8,3,3,3] p, float[8,8,3,3] q, float[8,4,3,3] r) => (float[N,8,16,16] y) {
       a = Conv <pads = [1,1,1,1]> (x, k)  b = Relu (a)
@@ -106,6 +102,8 @@ def test_strict_float32_makes_no_convolution_that_rounds(strictly):
         model.graph.initializer.append(onnx.numpy_helper.from_array(weight, name))
     del model.graph.input[1:]
     set_strict_fp32(model, strict=strictly)
-    pipeline.run(model, choices=MEASURED)
-    rounding = {op.template for op in fused_ops(model).values()} & {"gemm", "direct"}
-    assert rounding == (set() if strictly else {"gemm", "direct"})
+    report = pipeline.run(model, choices=MEASURED)
+    reasons = [near.refusal.reason for near in report.stopped if near.rule == "direct"]
+    assert any("strict float32 was asked for" in r for r in reasons) == strictly
+    made = {op.template for op in fused_ops(model).values()} & {"gemm", "direct"}
+    assert made == ({"gemm"} if strictly else {"gemm", "direct"})

@@ -54,7 +54,7 @@ def refuses(op: FusedOp, arch: Arch) -> str | None:
     """Return why the kernel does not run on this GPU."""
     if arch.number < OLDEST:
         return f"the kernel needs sm_{OLDEST}, this is {arch.name}"
-    if take_apart(op).to_tf32 and not arch.tf32:
+    if take_apart(op).to_tf32 and not op.tf32:
         return "the kernel rounds float32 to TF32, and use_tf32 is 0"
     return None
 

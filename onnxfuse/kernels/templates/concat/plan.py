@@ -68,7 +68,9 @@ def _offered(op: FusedOp, program: Program) -> Part:
     """Return the part with the first template that takes it."""
     reasons = []
     for name, planner in _writers().items():
-        part = Part(op.name, op.rule, name, op.inputs, op.outputs, op.body, None, op.slot, program=program)
+        part = Part(
+            op.name, op.rule, name, op.inputs, op.outputs, op.body, None, op.slot, tf32=op.tf32, program=program
+        )
         try:
             planner.check(part)
         except UnsupportedError as reason:
@@ -84,7 +86,7 @@ FEW = 32
 
 def _suited(part: Part, input_shapes: tuple[Shape, ...]) -> Part:
     """Return the part with the template of few channels where it is a convolution of few, as the rules have it."""
-    if part.template != "gemm":
+    if part.template != "gemm" or (anatomy(part).to_tf32 and not part.tf32):  # that one rounds float32
         return part
     product = anatomy(part).products[0]
     filters, *_, channels = input_shapes[product.b]

@@ -68,7 +68,7 @@ def refuses(op: FusedOp, arch: Arch) -> str | None:
     """Return why the body is the better choice on `arch`, None where the kernel is."""
     if arch.number < LEAST or arch.number in OTHER or arch.shared_bytes < LEAST_SHARED:
         return f"the convolution's kernel is made for sm_80, sm_87 and sm_90, this GPU is {arch.name}"
-    if types.TYPES[op.inputs[take_apart(op).x]].size == 4 and not arch.tf32:
+    if types.TYPES[op.inputs[take_apart(op).x]].size == 4 and not op.tf32:
         return "the kernel rounds float32 to TF32, and use_tf32 is 0"
     return None
 

@@ -27,6 +27,8 @@ DEVICE unsigned block_index() { return blockIdx.x; }
 DEVICE unsigned last_block() { return gridDim.x - 1; }
 DEVICE unsigned thread_index() { return threadIdx.x; }
 DEVICE void wait_for_block() { __syncthreads(); }
+// Whether it holds for any thread of the block, for which all wait.
+DEVICE bool any_of_block(bool holds) { return __syncthreads_or(holds); }
 DEVICE void wait_for_warp() { __syncwarp(); }
 // What this thread has written is there for all blocks before what it writes next; and the other way round for reads.
 DEVICE void publish() { __threadfence(); }

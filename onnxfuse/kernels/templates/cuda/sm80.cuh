@@ -59,10 +59,3 @@ template <bool TURNED> DEVICE void load_blocks(unsigned (&block)[4], SharedAddre
                  : "r"(row)
                  : "memory");
 }
-
-// The bits of a float32, rounded to the 10 bits of mantissa that the tensor cores read of TF32.
-DEVICE unsigned rounded_to_tf32(unsigned bits) {
-  unsigned rounded;
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(float_of_bits(bits)));
-  return rounded;
-}

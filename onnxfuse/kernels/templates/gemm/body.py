@@ -113,11 +113,13 @@ class Anatomy:
     """Element type of the factors."""
     prologue: Prologue | None = None
     """What computes the left factor where it is no input of the op."""
+    precise: bool = False
+    """Whether the factors are float32 and keep their digits: each is the sum of two that the tensor cores multiply."""
 
     @property
     def to_tf32(self) -> bool:
         """Whether the factors are rounded on their way to the tensor cores."""
-        return self.dtype == TensorProto.FLOAT
+        return self.dtype == TensorProto.FLOAT and not self.precise
 
     @property
     def terms(self) -> int:

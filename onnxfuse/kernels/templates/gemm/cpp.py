@@ -30,7 +30,7 @@ def sm80(work: Work, fit: Fit) -> KernelSource:
         "CHANNELS": work.size.channels if places else 1, "PIXEL": places.shape[-1] if places else 1,
         "WINDOW_HEIGHT": places.kernel[-2] if places else 1, "WINDOW_WIDTH": places.kernel[-1] if places else 1,
         "A_TURNED": products[0].turned, "A_CUT": products[0].terms is not None, "WINDOW": places is not None,
-        "PROLOGUE": prologue is not None, "STREAMED": streamed(block),
+        "PROLOGUE": prologue is not None, "STREAMED": streamed(block), "PRECISE": work.parts.precise,
     }  # fmt: skip
     stored = types.TYPES[work.parts.dtype].stored
     choices = "".join(f"  if (number == {k}) return from.b<{k}>();\n" for k in range(1, len(products)))
@@ -43,9 +43,8 @@ def sm80(work: Work, fit: Fit) -> KernelSource:
     else:
         middle += prologue_cpp.sm80(work.op, work.parts, prologue, block.m, fit.along)
     ahead = () if prologue is None else ("conv/neighbours.cuh", "conv/neighbours_ahead.cuh")
-    return kernel(
-        work, (AMPERE, *ahead), facts, None, middle + results(work), ("gemm/sm80.cuh", "gemm/sm80.cu"), entry(work)
-    )
+    after = ("gemm/sm80.cuh", "gemm/precise.cuh", "gemm/sm80_precise.cuh", "gemm/sm80.cu")
+    return kernel(work, (AMPERE, *ahead), facts, None, middle + results(work), after, entry(work, fit.resident))
 
 
 def streamed(block: Block) -> bool:
@@ -103,11 +102,12 @@ def kernel(
     )
 
 
-def entry(work: Work) -> str:
-    """Return the kernel function."""
+def entry(work: Work, resident: int = 0) -> str:
+    """Return the kernel function, which leaves registers for so many blocks of a multiprocessor; 0 = any."""
     return entries.kernel(
-        work.entry, len(work.op.inputs), len(work.op.outputs), f"  join_stream();\n  gemm({pointers(work.op)}, p);\n"
-    )
+        work.entry, len(work.op.inputs), len(work.op.outputs), f"  join_stream();\n  gemm({pointers(work.op)}, p);\n",
+        bounds=f"KERNEL(THREADS, {resident})" if resident else "KERNEL(THREADS)",
+    )  # fmt: skip
 
 
 def pointers(op: FusedOp) -> str:

@@ -5,8 +5,8 @@
 // of matrices [m, k], vectors [k] and [m, 1] and numbers (PROLOGUE). B [k, n], or [n, k] (B_TRANSPOSED). BATCHED: many such
 // products, each with its own A and B out of those there are. Lines of A may hold more than is read of them. Operands of
 // the body: [m, n], [n], [m, 1], one element. Outputs [m, n]. Types of A and B: float16, bfloat16, or float32, rounded to
-// TF32. Any size and any pointer: A and B are fetched A_PIECE and B_PIECE bytes at a time. Accuracy: float accumulators,
-// which the body reads unrounded; each output is rounded once.
+// TF32 unless PRECISE (see sm80_precise.cuh). Any size and any pointer: A and B are fetched A_PIECE and B_PIECE bytes at a time.
+// Accuracy: float accumulators, which the body reads unrounded; each output is rounded once.
 //
 // A block computes TILE_M x TILE_N of the output. Copies that run beside the threads fetch tiles of A and B through a ring
 // of STAGES in shared memory; each warp multiplies its part of the tile, of which it holds the fragments for the products
@@ -51,6 +51,7 @@ DEVICE void load_fragments(Fragments& held, SharedAddress stage, const Part& par
 }
 
 DEVICE void multiply_fragments(Sums& sums, const Fragments& held) {
+  if constexpr (PRECISE) return multiply_precise(sums.of, held.a, held.b);
   UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
     UNROLLED for (int i = 0; i < DOWN; ++i)
       UNROLLED for (int j = 0; j < RIGHT; ++j)
@@ -157,6 +158,19 @@ DEVICE void multiply(Sums& sums, Fetching& fetching, SharedAddress ring, const P
   }
 }
 
+DEVICE void multiply_plainly(Sums& sums, Fetching& fetching, SharedAddress ring, const Part& part, Index steps) {
+  _Pragma("unroll 1") for (Index step = 0; step < steps; ++step) {
+    fetching.fetch(ring, 0, 1);
+    fetching.next();
+    close_group_of_copies();
+    wait_for_copies<0>();
+    fetching.a.compute(ring, step);
+    wait_for_block();
+    multiply_plainly(sums.of, ring + part.group * PART_BYTES, part.row, part.column);
+    wait_for_block();
+  }
+}
+
 // ---- the body
 
 DEVICE float* sums_row(int group, int product, int row) {
@@ -228,7 +242,16 @@ DEVICE void gemm(const Operands& operands, const Results& to, const Parameters& 
   Sums sums = {};
   multiply(sums, fetching, ring, part, p.steps);
   wait_for_copies<0>();
-  wait_for_block();
+  if constexpr (PRECISE) {
+    if (any_of_block(!is_finite(sums.of))) {
+      Fetching again(operands, tile, p);
+      if constexpr (WINDOW) wait_for_block();
+      sums = {};
+      multiply_plainly(sums, again, ring, part, p.steps);
+    }
+  } else {
+    wait_for_block();
+  }
   put_sums(sums, part);
   wait_for_block();
   finish(operands.of(tile.sibling), to, tile, p);

@@ -134,8 +134,13 @@ template <int ROWS, bool TURNED, int PIECE, bool BESIDE, bool CUT = false> struc
       const int piece = TURNED ? row % TERMS / 8 + rows_half : slice * 2 + terms_half;
       load_blocks<TURNED>(fragment, tile + (line * LINE + ((piece ^ lane % 8) << 4)));
     }
-    if constexpr (sizeof(Factor) == 4)
-      UNROLLED for (int i = 0; i < 4; ++i) fragment[i] = rounded_to_tf32(fragment[i]);
+    if constexpr (sizeof(Factor) == 4 && !PRECISE)
+      UNROLLED for (int i = 0; i < 4; ++i) fragment[i] = round_to_tf32(fragment[i]);
+  }
+  // One of float32.
+  static DEVICE float element(SharedAddress tile, int row, int term) {
+    const int line = TURNED ? row / TERMS * TERMS + term : row, along = TURNED ? row % TERMS : term;
+    return float_of_bits(load_shared(tile + (line * LINE + ((along / 4 ^ exchanged(line)) << 4) + along % 4 * 4)));
   }
 };
 

@@ -63,6 +63,16 @@ PACES = {
 Fitted to 23 sizes from 1 x 768 x 768 to 16384 x 3072 x 768 with bias and GELU (benchmarks/products.py), float16, H200,
 2026-11: what they choose takes 0.6% more time than the best block of each size, 2.4% in float32 (geometric means).
 """
+PRECISE_PACES = {
+    Block(128, 128, 4, 2): Pace(1, 2.20, 2.20, 1.7, 2.2),
+    Block(64, 128, 2, 2): Pace(2, 1.40, 2.20, 0.9, 2.1),
+    Block(128, 64, 4, 2): Pace(2, 1.30, 2.07, 0.9, 2.1),
+    Block(64, 64, 2, 2): Pace(3, 0.70, 1.60, 0.4, 2.0),
+    Block(64, 64, 2, 2, 2): Pace(2, 1.20, 2.07, 0.8, 1.7),
+    Block(32, 64, 1, 2, 2): Pace(4, 0.65, 2.07, 0.3, 1.9),
+    Block(16, 64, 1, 2, 4): Pace(2, 0.80, 1.20, 1.0, 1.3),
+}
+"""The same of float32 that keeps its digits. Reckoned from the others: three products for one at 0.8 of the pace."""
 SPARE = (Block(64, 192, 2, 2), Block(64, 256, 2, 2))
 """Where none of these fits: three and four products of one body in the 99 KB of shared memory of an A10. Not timed."""
 NEAR = 1.5
@@ -129,7 +139,7 @@ def choose(parts: Anatomy, size: Problem, arch: Arch) -> Block:
 
 def candidates(parts: Anatomy, arch: Arch) -> list[Block]:
     """Return the blocks whose times are known that fit `arch` beside the body's products and layouts."""
-    return _fitting(PACES, parts, arch)
+    return _fitting(_paces(parts), parts, arch)
 
 
 def _fitting(kinds: Iterable[Block], parts: Anatomy, arch: Arch) -> list[Block]:
@@ -166,8 +176,12 @@ def _steps(block: Block, parts: Anatomy, size: Problem) -> int:
     return -(-size.k // (parts.terms * block.warps_k))
 
 
+def _paces(parts: Anatomy) -> dict[Block, Pace]:
+    return PRECISE_PACES if parts.precise else PACES
+
+
 def _pace(block: Block, parts: Anatomy) -> Pace:
-    return PACES[replace(block, n=block.n * len(parts.epilogues[0].products))]
+    return _paces(parts)[replace(block, n=block.n * len(parts.epilogues[0].products))]
 
 
 def microseconds(block: Block, parts: Anatomy, size: Problem, arch: Arch) -> float:
@@ -198,8 +212,8 @@ def _shared_bytes(parts: Anatomy, block: Block, stages: int) -> int:
 def _ring(parts: Anatomy, block: Block, arch: Arch) -> tuple[int, int]:
     """Return the stages of the longest ring beside which as many blocks fit a multiprocessor as can, and how many."""
     accumulated = len(parts.epilogues[0].products)
-    kind = replace(block, n=block.n * accumulated)
-    for resident in range(PACES[kind].resident if kind in PACES else 1, 0, -1):
+    kind, paces = replace(block, n=block.n * accumulated), _paces(parts)
+    for resident in range(paces[kind].resident if kind in paces else 1, 0, -1):
         # A block takes a kilobyte more than it asks for; a multiprocessor has one more than a block may ask for.
         limit = (arch.shared_bytes + 1024) // resident - 1024
         least = STAGES[-1] + (resident > 1)
@@ -216,7 +230,7 @@ def _fit(work: Work, block: Block, aligned: bool, arch: Arch) -> Fit:
         raise UnsupportedError(
             f"a block of {block.m} by {block.n} does not fit the registers of {block.threads} threads"
         )
-    stages, _ = _ring(parts, block, arch)
+    stages, resident = _ring(parts, block, arch)
     item = types.TYPES[parts.dtype].size
     product = parts.products[0]
     along_a, along_b = size.pitch, (size.k if product.transposed else size.n)
@@ -233,6 +247,7 @@ def _fit(work: Work, block: Block, aligned: bool, arch: Arch) -> Fit:
         a_piece,
         _piece(along_b, item, aligned),
         gcd(size.k, 16) if aligned else 1,
+        resident if parts.precise else 0,
     )
 
 

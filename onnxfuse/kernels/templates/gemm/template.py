@@ -21,6 +21,6 @@ TEMPLATES = (
             Growth.EPILOGUE, Growth.SIBLINGS, Growth.LEFT_OPERAND, Growth.TRANSPOSED_OUTPUT, Growth.K_MAJOR_WEIGHTS,
             Growth.PADDED_ROWS,
         }),
-        reads=reads, reads_before=reads_before, beside=MOST_BESIDE, writes_slots=True, rounds_to_tf32=True,
+        reads=reads, reads_before=reads_before, beside=MOST_BESIDE, writes_slots=True,
     ),
 )  # fmt: skip

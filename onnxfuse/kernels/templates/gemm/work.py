@@ -93,6 +93,8 @@ class Fit:
     """Bytes that a copy of a factor takes at a time: 2, 4, 8 or 16."""
     along: int
     """Elements on whose boundary each row of the left factor begins, and of what it is computed from; at most 16."""
+    resident: int
+    """Blocks of a multiprocessor that it leaves registers for, 0 = any."""
 
 
 def output_bytes(parts: Anatomy) -> int:
