@@ -203,7 +203,7 @@ TO, PACK, BACK = "i = Transpose <perm = [0,3,1,2]> (x)", "v = Transpose <perm = 
         ("(x, w) => (y) { r = Relu(x) y = Conv(r, w) }", "a convolution of values that the body computes"),
         ("(x, w) => (y) { c = Conv(x, w) y = Softmax(c) }", "a reduction after a convolution"),
         ("(x, w) => (y, z) { y = Conv(x, w) z = Relu(w) }", "an output that does not read the convolution"),
-        ("(x, w) => (y) { y = Conv <strides = [1,1,1]> (x, w) }", "a convolution over 3 dimensions, expected 1 or 2"),
+        ("(x, w) => (y) { y = Conv <strides = [1,1,1]> (x, w) }", "a window over volumes"),
         ("(x, w) => (y) { y = Conv <pads = [-1,0,0,0]> (x, w) }", "negative pads [-1, 0, 0, 0]"),
         (f"(x, w) => (y) {{ {TO} {PACK} c = Conv(i, v) y = Transpose <perm = [0,3,2,1]> (c) }}", "between transposes"),
         (f"(x, w) => (y, z) {{ {TO} {PACK} c = Conv(i, v) y = Transpose <{BACK}> (c) z = Relu(c) }}", "transposes by"),
