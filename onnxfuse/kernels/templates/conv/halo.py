@@ -75,8 +75,9 @@ def slices_of(op: FusedOp, parts: Convolution, size: Problem, input_shapes: tupl
     element, filters = types.TYPES[op.inputs[parts.x]].size, settled(size.full[-1])
     channels = tuple(settled(input_shapes[i][-1]) for i in parts.images)
     height, width = size.places.kernel
+    rows, columns = size.places.out
     return Slices(
-        (settled(height), settled(width)), size.places.out, size.places.shape[0], channels, filters, element,
+        (settled(height), settled(width)), (rows, columns), size.places.shape[0], channels, filters, element,
         direct_cpp.vector(op, filters, aligned), gcd(16, *(n * element for n in channels)) if aligned else element,
     )  # fmt: skip
 
