@@ -146,8 +146,7 @@ def _operand(program: Program, index: int, name: str, heads: int) -> Operand:
             value, heads_first = program.values[value.args[0]], True
     cache = None
     # The ranks of heads that come first are known, and so is what an axis from the end is.
-    axes = (2, -2) if heads_first else (1,)
-    if isinstance(value, Move) and isinstance(value.how, Concatenated) and value.how.axis in axes:
+    if isinstance(value, Move) and value.how in [Concatenated(axis) for axis in ((2, -2) if heads_first else (1,))]:
         outputs = [n for n, o in enumerate(program.outputs) if program.values[o.value] == value]
         value, new = (program.values[i] for i in value.args)
         if len(outputs) == 1 and isinstance(new, Input):

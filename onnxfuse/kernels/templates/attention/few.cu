@@ -117,21 +117,33 @@ template <int STRIDE> DEVICE void keep_rows(const Sequence<STRIDE>& to, SharedAd
 
 // ---- a step of a warp
 
+// What is added to the scores of a step, on its way in registers while the step before is multiplied.
 struct Biases {
   const E* of[2];  // of this lane's two rows
   long long stride;
+  Pack<E, 2> next[2][STEP / 8];
+
+  DEVICE void load_from(int first_key, int end) {
+    UNROLLED for (int half = 0; half < (BIAS == NONE ? 0 : 2); ++half)
+      UNROLLED for (int column = 0; column < STEP / 8; ++column) {
+        const int key = first_key + column * 8 + (int)thread_index() % 4 * 2;
+        Pack<E, 2> both = {};
+        if (key < end) both.set_bits(0, load_bits(of[half] + key * stride));
+        if (key + 1 < end) both.set_bits(1, load_bits(of[half] + (key + 1) * stride));
+        next[half][column] = both;
+      }
+  }
 };
 
 // Times log2(e) where they are not PLAIN, so that 2^x takes the place of e^x.
-template <bool EDGE> DEVICE void scale_scores(Scores<STEP>& scores, const Biases& bias, int first_key, int end) {
+template <bool EDGE>
+DEVICE void scale_scores(Scores<STEP>& scores, const Pack<E, 2> (&bias)[2][STEP / 8], int first_key, int end) {
   UNROLLED for (int half = 0; half < 2; ++half)
     UNROLLED for (int column = 0; column < STEP / 8; ++column) {
       const int key = first_key + column * 8 + (int)thread_index() % 4 * 2;
-      Pair added = {};
-      if constexpr (BIAS != NONE) added = load_bias<EDGE>(bias.of[half] + key * bias.stride, bias.stride, false, key, end);
       UNROLLED for (int i = 0; i < 2; ++i) {
         float& score = scores.of[0][column][half * 2 + i];
-        if (!SCALED_LATE) score = score * SCORE_UNIT + added.at[i];
+        if (!SCALED_LATE) score = score * SCORE_UNIT + (BIAS == NONE ? 0.0f : bias[half][column].get(i) * ADDED_UNIT);
         if (EDGE) score = key + i < end ? score : lowest();
       }
     }
@@ -139,7 +151,7 @@ template <bool EDGE> DEVICE void scale_scores(Scores<STEP>& scores, const Biases
 
 // Of keys, and of their values behind them.
 template <bool EDGE>
-DEVICE void attend_step(Rows& rows, SharedAddress keys, const Biases& bias, int first_key, int end) {
+DEVICE void attend_step(Rows& rows, SharedAddress keys, const Pack<E, 2> (&bias)[2][STEP / 8], int first_key, int end) {
   const int groups = groups_of<EDGE>(first_key, end);
   Scores<STEP> scores = {};
   multiply_keys<EDGE>(scores, rows, keys, keys, groups);
@@ -156,23 +168,26 @@ DEVICE void fetch_step(SharedAddress to, const Both& from, int first_key, int en
   close_group_of_copies();
 }
 
-DEVICE void attend_keys(Rows& rows, SharedAddress mine, const Both& from, const Biases& bias, int first, int end) {
+DEVICE void attend_keys(Rows& rows, SharedAddress mine, const Both& from, Biases& bias, int first, int end) {
   constexpr int STRIDE = WARPS * STEP;
   UNROLLED for (int stage = 0; stage < STAGES - 1; ++stage)
     fetch_step(mine + stage * 2 * STEP_BYTES, from, first + stage * STRIDE, end);
+  bias.load_from(first, end);
   for (int key = first, stage = 0; key < end; key += STRIDE, stage = stage + 1 == STAGES ? 0 : stage + 1) {
     const int ahead = stage == 0 ? STAGES - 1 : stage - 1;  // the place that was multiplied last
     wait_for_warp();
     fetch_step(mine + ahead * 2 * STEP_BYTES, from, key + (STAGES - 1) * STRIDE, end);
     wait_for_copies<STAGES - 1>();
     wait_for_warp();
+    const Biases now = bias;
+    bias.load_from(key + STRIDE, end);
     const SharedAddress here = mine + stage * 2 * STEP_BYTES;
     if (GROWS && from.kept) {
       keep_rows(from.k, here, key, end);
       keep_rows(from.v, here + STEP_BYTES, key, end);
     }
-    if (key + STEP > end) attend_step<true>(rows, here, bias, key, end);
-    else attend_step<false>(rows, here, bias, key, end);
+    if (key + STEP > end) attend_step<true>(rows, here, now.next, key, end);
+    else attend_step<false>(rows, here, now.next, key, end);
   }
 }
 
@@ -259,7 +274,7 @@ DEVICE void attend(const Pointers& pointers, const Parameters& p) {
   const Place at = place(p);
   const int warp = thread_index() / 32;
   Rows rows;
-  Biases bias = {{}, p.bias_key};
+  Biases bias = {{}, p.bias_key, {}};
   UNROLLED for (int half = 0; half < 2; ++half) {
     const Row row(at, (int)thread_index() % 32 / 4 + half * 8);
     load_query(rows, 0, half, pointers.q + row.offset<Q_HEADS_FIRST>(p.queries));

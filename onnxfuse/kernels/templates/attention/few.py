@@ -22,8 +22,8 @@ PARTS = 32
 """Blocks that share the keys of a head, at most: what they have found one block reads."""
 STEP = 16
 """Keys of a warp at a time."""
-WAYS = ((4, 3), (4, 2), (2, 2))
-"""Warps of a block, and steps of each that are in shared memory at a time."""
+WARPS = 8
+"""Of a multiprocessor: one block of all of them, or blocks of 4 or 2 beside each other."""
 
 
 def takes(mine: Work) -> bool:
@@ -46,11 +46,11 @@ def plan(mine: Work, aligned: bool, arch: Arch, tuning: Tuning) -> LaunchPlan:
         raise UnsupportedError("a causal mask, windows or wide heads of few queries")
     if mine.parts.grows and not 1 <= mine.queries <= QUERIES:
         raise UnsupportedError(f"caches beside {mine.queries} queries, expected 1 to {QUERIES}")
-    way = tuning.queries or choose(mine, arch)
-    stages = _stages(mine, way.warps, arch)
     tiles = -(-mine.queries * mine.parts.k.group // 16)
     heads = mine.batch * (mine.parts.heads // mine.parts.k.group) * tiles
-    wanted = way.parts or larger(smaller(2 * arch.sm_count // larger(heads, 1), PARTS), 1)
+    way = tuning.queries or choose(mine, heads, arch)
+    stages = _stages(mine, way.warps, arch)
+    wanted = way.parts or _wanted(mine, heads, way.warps, arch)
     at_once = way.warps * STEP
     span = larger(-(-mine.keys // (wanted * at_once)), 1) * at_once
     parts = larger(-(-mine.keys // span), 1)
@@ -60,7 +60,9 @@ def plan(mine: Work, aligned: bool, arch: Arch, tuning: Tuning) -> LaunchPlan:
     counters = -(-heads // 4) * 4  # words: what follows begins on a boundary of 16 bytes
     words = (mine.queries, mine.keys, mine.past, span, parts, tiles, counters, *(mine.bias or (0, 0, 0, 0)))
     return LaunchPlan(
-        kernel=_kernel(mine, way.warps, stages, aligned, split, tuning.min_blocks or max(8 // way.warps, 1)),
+        kernel=_kernel(
+            mine, way.warps, stages, aligned, split, tuning.min_blocks or _beside(mine, way.warps, stages, arch)
+        ),
         grid=(heads * parts, 1, 1),
         block=(way.warps * 32, 1, 1),
         shared_bytes=_shared_bytes(mine, way.warps, stages),
@@ -70,10 +72,29 @@ def plan(mine: Work, aligned: bool, arch: Arch, tuning: Tuning) -> LaunchPlan:
     )
 
 
-def choose(mine: Work, arch: Arch) -> Queries:
-    """Return how the warps of a block share its keys: as many of them as leave room for a second block."""
-    beside = (warps for warps, stages in WAYS if 2 * _shared_bytes(mine, warps, stages) <= arch.shared_bytes)
-    return Queries(next(beside, WAYS[-1][0]), 1, 1, STEP)
+def choose(mine: Work, heads: int, arch: Arch) -> Queries:
+    """Return how many warps share the keys of a block: all of a multiprocessor where each has keys of its own then.
+
+    What fewer blocks have found is sooner added up. float16, 2026-11, 16 heads of 128 on 4 of keys, microseconds from
+    memory, warps in blocks of a head: batch 8, 1024 keys 8 in 4 10.1, 4 in 8 11.2; 4, 8192 keys 8 in 8 22.0, 4 in 16
+    23.2; 1, 16384 keys 8 in 32 15.4, 4 in 32 17.1; but 1, 1024 keys, cache written 8 in 8 8.8, 4 in 16 8.5.
+    """
+    all_of_them, several = (
+        next((w for w in ways if _shared_bytes(mine, w, 2) <= arch.shared_bytes), 0) for ways in ((WARPS,), (4, 2))
+    )
+    enough = heads <= arch.sm_count and mine.keys >= WARPS * STEP * _wanted(mine, heads, WARPS, arch)
+    return Queries(all_of_them if all_of_them and enough else several, 1, 1, STEP)
+
+
+def _wanted(mine: Work, heads: int, warps: int, arch: Arch) -> int:
+    """Return how many blocks share the keys of a head where so many fill the GPU."""
+    beside = _beside(mine, warps, 2, arch)
+    return larger(smaller(beside * arch.sm_count // larger(heads, 1), PARTS), 1)
+
+
+def _beside(mine: Work, warps: int, stages: int, arch: Arch) -> int:
+    """Return how many blocks share a multiprocessor."""
+    return max(min(WARPS // warps, arch.shared_bytes // _shared_bytes(mine, warps, stages)), 1)
 
 
 def candidates(mine: Work, arch: Arch) -> tuple[Queries, ...]:
@@ -86,8 +107,9 @@ def candidates(mine: Work, arch: Arch) -> tuple[Queries, ...]:
 
 
 def _stages(mine: Work, warps: int, arch: Arch) -> int:
-    """Return how many steps of a warp fit the shared memory: three beside those of a second block, or two."""
-    return 3 if 2 * _shared_bytes(mine, warps, 3) <= arch.shared_bytes else 2
+    """Return how many steps of a warp are in shared memory: three where as many blocks have room, or two."""
+    beside = _beside(mine, warps, 2, arch)
+    return 3 if beside * _shared_bytes(mine, warps, 3) <= arch.shared_bytes else 2
 
 
 def _shared_bytes(mine: Work, warps: int, stages: int) -> int:
