@@ -6,7 +6,7 @@ constexpr int ROW_BYTES = 128;                   // of a factor's tile: TILE_K t
 constexpr int A_BYTES = (LEFT_ROWS * ROW_BYTES + 1023) / 1024 * 1024;  // rows that there are not are read from B
 constexpr int B_BYTES = TILE_N * ROW_BYTES;
 constexpr int FACTORS_BYTES = A_BYTES + ACCUMULATED * B_BYTES;
-constexpr int STAGE_BYTES = FACTORS_BYTES + BESIDE * A_BYTES + (PRECISE ? ACCUMULATED * B_BYTES : 0);
+constexpr int STAGE_BYTES = FACTORS_BYTES + BESIDE * A_BYTES;
 constexpr int CHUNK = 64;                        // columns that a warp puts at once; of 32 the rest lie outside the output
 constexpr int CHUNK_ROWS = 16;
 constexpr int PUTS_BYTES = CHUNK_ROWS * CHUNK * OUTPUT_BYTES;  // of all outputs together
@@ -226,7 +226,6 @@ DEVICE void wait_for_stage(const Shared& shared, const Turn& turn) {
 DEVICE int this_team() { return thread_index() / (128 * WARPGROUPS); }
 
 // The products of this warpgroup's rows, the `member`th of its team.
-template <class From>
 DEVICE void multiply(Accumulators& sums, const Shared& shared, Turn& turn, int member, Index steps) {
   int before = 0;
   if constexpr (TEAMS > 1) wait_for_turn<CONSUMERS * 128>(1 + this_team());
