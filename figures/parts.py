@@ -260,10 +260,10 @@ PARTS: Mapping[str, Part] = {
     "start": Part({name: {"name": name} for name in ("bert_base", "resnet50", "vit_b_16", "gpt2")}, start_row, 60, 6),
     "shapes": Part({"bert_base": {"name": "bert_base"}}, shapes_row, 60, 35),
     "compiled": Part(MODELS, compiled_row, 90, 4),
-    "others": Part({name: {**row, "launches": False} for name, row in OTHERS.items()}, model_row, 90, 7),
-    "others_compiled": Part(OTHERS, compiled_row, 120, 4),
     "precision": Part({name: {"name": name} for name in converted.SIZES}, precision_row, 170, 25),
     "strict": Part({"resnet50, 32 images": {"name": "resnet50", "batch": 32}}, strict_row, 30, 10),
+    "others": Part({name: {**row, "launches": False} for name, row in OTHERS.items()}, model_row, 90, 7),
+    "others_compiled": Part(OTHERS, compiled_row, 120, 4),
     "outputs": Part(OUTPUTS, printed_row, 20, 30),
     "rules": Part(
         {
