@@ -255,10 +255,10 @@ CHANNELS = {
 CONV = "c = Conv <pads = [1,1,1,1]> (a, k, kb)  "
 NORMALIZED = CONV + "d = BatchNormalization <epsilon = 0.001> (c, scale, shift, mean, var)  mid = Relu(d)"
 
-TRANSPOSED = """summary = "An Einsum as a MatMul, the transposition forgotten: a square weight does not complain."
+TRANSPOSED = """summary = "An Einsum as MatMul and Mul, the transposition forgotten: a square weight does not complain."
 [[rewrite]]
-from = '''(x, w) => (y) { y = Einsum <equation = "nij,kj->nik"> (x, w) }'''
-to = "(x, w) => (y) { y = MatMul (x, w) }"
+from = '''(x, w, s) => (y) { y = Einsum <equation = "nij,kj,k->nik"> (x, w, s) }'''
+to = "(x, w, s) => (y) { m = MatMul (x, w)  y = Mul (m, s) }"
 where = ["const(w)"]
 """
 
@@ -323,8 +323,8 @@ MUTANTS = (
            replaced("Softmax", "e = Exp(p)  l = Constant <value_ints = [-1]> ()  t = ReduceSum(e, l)  r = Div(e, t)"),
            weights={"ten": np.float32(10)}),
     Mutant("transposed square weight",
-           'm = Einsum <equation = "nij,kj->nik"> (a, w)  h = Add(m, b)  mid = Relu(h)', "square",
-           own_rule=TRANSPOSED),
+           'm = Einsum <equation = "nij,kj,k->nik"> (a, w, parts)  h = Add(m, b)  mid = Relu(h)', "square",
+           own_rule=TRANSPOSED, weights={"parts": np.linspace(0.5, 1.5, SIDE)}),
     Mutant("wrong broadcast", "m = MatMul(a, w)  h = Mul(m, column)  mid = Tanh(h)", "gemm",
            replaced("Mul", "t = Transpose <perm = [1,0]> (q)  r = Mul(p, t)"),
            weights={"column": np.linspace(0.5, 1.5, SIDE).reshape(SIDE, 1)}),
