@@ -45,6 +45,8 @@ class Rewrite:
     """Optional inputs of the pattern, and the number that an absent one counts as."""
     let: tuple[Binding, ...] = ()
     """Numbers that the match gives, by label, for the target."""
+    about: tuple[Predicate, ...] = ()
+    """What the pattern is about, asked before `where`: elsewhere it is not near, and nothing is told of it."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +196,7 @@ class Reader:
         """What was looked for in the text: each anchor asks for each of its conditions again."""
 
     def rewrite(self, table: dict[str, Any], what: str) -> Rewrite:
-        self.keys(table, {"from", "to", "where", "let", "optional"}, what)
+        self.keys(table, {"from", "to", "about", "where", "let", "optional"}, what)
         source = self.pattern(self.want(table, "from", str, what))
         target = self.pattern(self.want(table, "to", str, what))
         let = self.let(self.optional(table, "let", dict, {}), source)
@@ -208,7 +210,8 @@ class Reader:
                     f"{did_you_mean(name, set(source.inputs))}"
                 )
         source = replace(source, optional=frozenset(optional))
-        return Rewrite(source, target, self.where(self.lines(table, "where"), source), optional, let)
+        about, where = (self.where(self.lines(table, key), source) for key in ("about", "where"))
+        return Rewrite(source, target, where, optional, let, about)
 
     def layout(self, table: dict[str, Any]) -> Layout:
         return Layout(tuple(self.element_type(t) for t in self.want(table, "channels_last", list, "a rule file")))

@@ -172,6 +172,8 @@ def _keep_furthest(near: dict[tuple[str, Node], Near], rule: str, node: Node, re
 
 
 def _apply(graph: Graph, rule: Rule, rewrite: Rewrite, node: Node, known: Near | None) -> Applied | Refusal | None:
+    if rewrite.about and not isinstance(find(graph, rewrite.source, rewrite.about, node), Match):
+        return None
     match = find(graph, rewrite.source, rewrite.where, node, known.refusal if known is not None else None)
     if not isinstance(match, Match):
         return match
