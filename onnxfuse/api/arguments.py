@@ -36,7 +36,7 @@ def taken(function: Callable[..., Any], given: Mapping[str, Any], **readers: Rea
 
 def wrong(name: str, value: object, expected: str) -> UsageError:
     """Return the error for an argument that is something else."""
-    return UsageError(f"{name} is {shown(value)}, a {type(value).__name__}; expected {expected}")
+    return UsageError(f"{name} is {shown(value)} ({type(value).__name__}); expected {expected}")
 
 
 def _listed(given: object) -> bool:
