@@ -52,16 +52,14 @@ def anchored(
     Where nothing was measured, cost refuses too, unless it chooses between the kernel and the library's op. What the
     anchor is not about is no refusal.
     """
-    if anchor.about and not isinstance(find(graph, anchor.pattern, anchor.about, node), Match):
-        return None
     cost = () if around.choices is not None else anchor.cost
     if not anchor.kernel:
-        return find(graph, anchor.pattern, (*anchor.about, *anchor.where, *cost), node, known)
-    found = find(graph, anchor.pattern, (*anchor.about, *anchor.where), node, known)
+        return find(graph, anchor.pattern, (*anchor.where, *cost), node, known, anchor.about)
+    found = find(graph, anchor.pattern, anchor.where, node, known, anchor.about)
     if not isinstance(found, Match) or _library_can(graph, anchor, found):
         return found
     # What is refused here stands there: no other spelling got further.
-    return find(graph, anchor.pattern, (*anchor.about, *anchor.where, *anchor.kernel, *cost), node)
+    return find(graph, anchor.pattern, (*anchor.where, *anchor.kernel, *cost), node, about=anchor.about)
 
 
 def _library_can(graph: Graph, anchor: Anchor, match: Match) -> bool:

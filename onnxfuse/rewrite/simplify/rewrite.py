@@ -172,9 +172,8 @@ def _keep_furthest(near: dict[tuple[str, Node], Near], rule: str, node: Node, re
 
 
 def _apply(graph: Graph, rule: Rule, rewrite: Rewrite, node: Node, known: Near | None) -> Applied | Refusal | None:
-    if rewrite.about and not isinstance(find(graph, rewrite.source, rewrite.about, node), Match):
-        return None
-    match = find(graph, rewrite.source, rewrite.where, node, known.refusal if known is not None else None)
+    before = known.refusal if known is not None else None
+    match = find(graph, rewrite.source, rewrite.where, node, before, rewrite.about)
     if not isinstance(match, Match):
         return match
     bound = bind(rewrite.let, graph, match)
@@ -199,25 +198,32 @@ def bind(let: Sequence[Binding], graph: Graph, match: Match) -> Match | Refusal:
 
 
 def find(
-    graph: Graph, pattern: Pattern, where: Sequence[Predicate], node: Node, known: Refusal | None = None
+    graph: Graph,
+    pattern: Pattern,
+    where: Sequence[Predicate],
+    node: Node,
+    known: Refusal | None = None,
+    about: Sequence[Predicate] = (),
 ) -> Match | Refusal | None:
-    """Return the first match at `node` for which `where` holds; else the furthest refusal, None if nothing matched.
+    """Return the first match at `node` for which `about` and `where` hold; else the furthest refusal.
 
-    A refusal that got no further than `known`, that of another spelling there, is None, too: it is not put together.
+    None if nothing matched, and where `about` holds of no match. A refusal that got no further than `known`, that of
+    another spelling there, is None, too: it is not put together.
     """
     if known is not None and is_beaten(pattern, graph, node, known):
         return None
-    trace = Trace()
+    trace, concerned = Trace(), not about
     for match in matches(pattern, graph, node, trace):
-        asked = (*where, *predicate.asked(match.pattern))
+        asked = (*about, *where, *predicate.asked(match.pattern))
         for held, one in enumerate(asked):
             failed = predicate.holds(one, graph, match)
             if failed is not None:
                 trace.stop(_owner(failed, match) or node, failed, match, whole=True, held=held)
+                concerned |= held >= len(about)
                 break
         else:
             return match
-    furthest = between(graph, trace, known)
+    furthest = between(graph, trace, known) if concerned else None
     return None if furthest is None or trace.at is None else _with_rest(graph, furthest, trace.at)
 
 
