@@ -48,8 +48,8 @@ WIDEST = 2**26
 MOST_SCORES = 2**30
 """Elements of the scores of a case, at most; the plain nodes write them several times."""
 
-ROUNDING = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float": 2.0**-12}
-"""Half a unit in the last place; of float32 the products may be rounded to TF32."""
+ROUNDING = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float": 2.0**-11}
+"""Half a unit in the last place; of float32 the factors may be rounded to TF32, which has the digits of float16."""
 
 
 @dataclass(frozen=True)
