@@ -91,7 +91,7 @@ class Tf32(Float64):
         return [*map(to_tf32, inputs[:2]), *inputs[2:]] if operator in PRODUCTS else inputs
 
 
-PRODUCTS = frozenset({"MatMul", "Gemm", "Conv"})
+PRODUCTS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum"})
 """Operators that ONNX Runtime's CUDA provider computes from TF32 factors unless its option `use_tf32` is 0."""
 
 

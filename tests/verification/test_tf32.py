@@ -11,6 +11,7 @@ from onnxfuse.model.tf32 import is_strict_fp32, set_strict_fp32
 from onnxfuse.verification import sessions, verify
 from onnxfuse.verification.bisect import investigate
 from onnxfuse.verification.reference import to_tf32
+from onnxfuse.verification.truth import as_tf32
 
 CPU = ["CPUExecutionProvider"]
 WEIGHT = np.random.default_rng(0).standard_normal((64, 48)) / 8
@@ -41,6 +42,32 @@ def test_eleven_bits_are_kept() -> None:
     kept = np.array([0.0, -1.0, 1 + 2.0**-10, 65504.0, np.inf])
     assert np.array_equal(to_tf32(kept), kept)
     assert to_tf32(np.array(1 + 2.0**-12)) == 1.0
+
+
+PRODUCTS = {
+    "MatMul": "float[2, 3, 4, 5] x, float[2, 3, 5, 6] w",
+    "Gemm": "float[4, 5] x, float[5, 6] w",
+    "Conv": "float[2, 3, 4, 5] x, float[6, 3, 2, 2] w",
+    "ConvTranspose": "float[2, 3, 4, 5] x, float[3, 6, 2, 2] w",
+    'Einsum <equation = "bij,bjk->bik">': "float[2, 4, 5] x, float[2, 5, 6] w",
+}
+
+
+@pytest.mark.parametrize("operator", PRODUCTS)
+def test_both_factors_of_every_product_are_rounded(operator: str) -> None:
+    """Of numbers that have the digits of TF32 a product is what it is of those that are rounded to them."""
+    name, _, attributes = operator.partition(" ")
+    call = f"{name} {attributes} (x, w)"
+    model = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 17]> g ({PRODUCTS[operator]}) => (float[a, b] y) {{ y = {call} }}'
+    )
+    rng = np.random.default_rng(2)
+    shapes = {i.name: [d.dim_value for d in i.type.tensor_type.shape.dim] for i in model.graph.input}
+    given = {name: rng.standard_normal(shape) for name, shape in shapes.items()}
+    rounded = {name: to_tf32(x) for name, x in given.items()}
+    evaluate = as_tf32(model)
+    assert np.array_equal(evaluate(given)["y"], evaluate(rounded)["y"])
+    assert not np.array_equal(evaluate(given)["y"], evaluate({**rounded, "w": rounded["w"] * (1 + 2.0**-9)})["y"])
 
 
 @pytest.mark.usefixtures("cuda")
