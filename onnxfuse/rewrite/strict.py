@@ -16,8 +16,8 @@ from onnxfuse.rewrite.match.cause import Cause
 def for_model(rules: Sequence[Rule], model: ModelProto) -> tuple[Rule, ...]:
     """Return the rules for `model`: where it says that nothing may round float32, those of TF32 kernels refuse it.
 
-    Products and channels-last convolutions have kernels that keep the digits. Where others refuse, what stands after is
-    fused as ever, and what the library's op computes in a kernel's place stays with it.
+    Products, channels-last convolutions and first layers have kernels that keep the digits. Where others refuse, what
+    stands after is fused as ever, and what the library's op computes in a kernel's place stays with it.
     """
     return tuple(_strict(rule) for rule in rules) if is_strict_fp32(model) else tuple(rules)
 
@@ -25,7 +25,9 @@ def for_model(rules: Sequence[Rule], model: ModelProto) -> tuple[Rule, ...]:
 def _strict(rule: Rule) -> Rule:
     if rule.fuse is None or not kernels.TEMPLATES[rule.fuse.template].rounds_to_tf32:
         return rule
-    return replace(rule, fuse=replace(rule.fuse, anchors=tuple(_refusing(a) for a in rule.fuse.anchors)))
+    return replace(
+        rule, fuse=replace(rule.fuse, anchors=tuple(a if a.exact else _refusing(a) for a in rule.fuse.anchors))
+    )
 
 
 def _refusing(anchor: Anchor) -> Anchor:

@@ -176,11 +176,6 @@ def _steps(block: Block, parts: Anatomy, size: Problem) -> int:
     return -(-size.k // (parts.terms * block.warps_k))
 
 
-def knows(block: Block, parts: Anatomy) -> bool:
-    """Return whether the pace of a block is known, by the columns of one product."""
-    return replace(block, n=block.n * len(parts.epilogues[0].products)) in _paces(parts)
-
-
 def _paces(parts: Anatomy) -> dict[Block, Pace]:
     return PRECISE_PACES if parts.precise else PACES
 
