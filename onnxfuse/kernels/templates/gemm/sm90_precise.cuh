@@ -12,30 +12,38 @@ static_assert(WIDTH % FEW == 0 && UNITS % 2 == 0, "two sums by turns");
 
 // The same of any number: the greatest ones are cut, and of an infinity and NaN the low part is what they are. Such a sum is
 // infinite, or NaN, as it is in float32; but for an infinity times less than 2^-137.
-DEVICE void split_any(unsigned (&high)[4], unsigned (&low)[4], const unsigned (&whole)[4]) {
+template <int N> DEVICE void split_any(unsigned (&high)[N], unsigned (&low)[N], const unsigned (&whole)[N]) {
   constexpr unsigned INFINITE = 0x7f800000u, ONE = 0x3f800000u, SIGN = 0x80000000u;
   bool great = false;
-  UNROLLED for (int i = 0; i < 4; ++i) {
+  UNROLLED for (int i = 0; i < N; ++i) {
     high[i] = (whole[i] + 0x1000u) & ~0x1fffu;
     great |= !(abs(float_of_bits(high[i])) < float_of_bits(INFINITE));
   }
   if (any_of_warp(great)) {
-    UNROLLED for (int i = 0; i < 4; ++i) {
-      const unsigned finite = whole[i] & ~0x1fffu, cut = (whole[i] & INFINITE) == INFINITE ? (whole[i] & SIGN) | ONE : finite;
-      high[i] = (high[i] & INFINITE) == INFINITE ? cut : high[i];
+    UNROLLED for (int i = 0; i < N; ++i) {
+      const unsigned cut = whole[i] & ~0x1fffu, sign = whole[i] & SIGN;
+      if ((high[i] & INFINITE) == INFINITE) high[i] = (whole[i] & INFINITE) == INFINITE ? sign | ONE : cut;
     }
   }
-  UNROLLED for (int i = 0; i < 4; ++i) low[i] = bits_of_float(minus(float_of_bits(whole[i]), float_of_bits(high[i])));
+  UNROLLED for (int i = 0; i < N; ++i) low[i] = bits_of_float(minus(float_of_bits(whole[i]), float_of_bits(high[i])));
 }
 
+// Four pieces of 16 bytes at a time: each waits for shared memory alone.
 DEVICE void split_right(unsigned b) {
-  _Pragma("unroll 4") for (int place = thread_index() % 128 * 16; place < ACCUMULATED * B_BYTES; place += 128 * 16) {
-    Chunk<16> whole;
-    load_shared(whole, b + place);
-    unsigned high[4], low[4];
-    split_any(high, low, whole.word);
-    store_shared(b + place, high);
-    store_shared(b + ACCUMULATED * B_BYTES + place, low);
+  constexpr int PIECE = 128 * 16;  // of all threads
+  static_assert(ACCUMULATED * B_BYTES % (4 * PIECE) == 0, "the plan knows");
+  const unsigned first = b + thread_index() % 128 * 16;
+  _Pragma("unroll 1") for (unsigned at = first; at < first + ACCUMULATED * B_BYTES; at += 4 * PIECE) {
+    Chunk<16> piece[4];
+    unsigned whole[16], high[16], low[16];
+    UNROLLED for (int i = 0; i < 4; ++i) load_shared(piece[i], at + i * PIECE);
+    UNROLLED for (int i = 0; i < 16; ++i) whole[i] = piece[i / 4].word[i % 4];
+    split_any(high, low, whole);
+    UNROLLED for (int i = 0; i < 16; i += 4) {
+      const unsigned to = at + i / 4 * PIECE;
+      store_shared(to, {high[i], high[i + 1], high[i + 2], high[i + 3]});
+      store_shared(to + ACCUMULATED * B_BYTES, {low[i], low[i + 1], low[i + 2], low[i + 3]});
+    }
   }
 }
 
