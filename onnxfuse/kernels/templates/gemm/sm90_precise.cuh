@@ -116,10 +116,12 @@ DEVICE void multiply<SplitFactor>(Accumulators& sums, const Shared& shared, Turn
         add_up(sums, few[(unit + 1) % 2], unit - 1);
       }
     }
+    if constexpr (TEAMS > 1) {
+      if (step + 1 == steps) pass_turn_to<CONSUMERS * 128>(2 - this_team());
+    }
     wait_for_products<0>();
     release(shared, turn.stage);
     add_up(sums, few[(UNITS - 1) % 2], UNITS - 1);
     turn.next();
   }
-  if constexpr (TEAMS > 1) pass_turn_to<CONSUMERS * 128>(2 - this_team());
 }
