@@ -214,14 +214,15 @@ TF32_COSTS = {
 """The same of float32, 32 terms a step. Over 79 products and convolutions of ResNet-50, BERT and ViT (2026-11-21) the
 choice takes 0.3% more time than the best tile of each, at worst 14%; by float16's own table 2.5%, at worst 35%."""
 PRECISE_COSTS = {
-    Tile(64, 64, 1): Cost(2.6, 0.350, 0.350, 0.60, 0.30),
-    Tile(64, 128, 1): Cost(3.4, 0.700, 0.700, 0.60, 0.30),
-    Tile(128, 64, 1): Cost(3.3, 0.600, 0.600, 0.60, 0.30),
-    Tile(128, 64, 1, warpgroups=2, teams=1): Cost(3.2, 0.600, 0.600, 1.03, 0.50),
-    Tile(256, 64, 1, warpgroups=2, teams=1): Cost(3.6, 1.100, 1.100, 1.98, 0.82),
-    Tile(128, 128, 1, warpgroups=2, teams=1): Cost(3.7, 1.100, 1.100, 1.98, 0.82),
+    Tile(64, 64, 1): Cost(2.6, 0.62, 0.65, 0.75, 0.44),
+    Tile(64, 128, 1): Cost(3.4, 1.00, 1.05, 1.10, 0.83),
+    Tile(128, 64, 1): Cost(3.3, 1.05, 1.10, 1.10, 0.81),
+    Tile(128, 64, 1, warpgroups=2, teams=1): Cost(3.2, 0.87, 0.91, 1.03, 0.50),
+    Tile(256, 64, 1, warpgroups=2, teams=1): Cost(3.6, 1.50, 1.57, 1.98, 0.82),
+    Tile(128, 128, 1, warpgroups=2, teams=1): Cost(3.7, 1.37, 1.43, 1.98, 0.82),
 }
-"""The same of float32 that keeps its digits. Reckoned, not fitted. Beside two sets of sums registers are left for 64
+"""The same of float32 that keeps its digits. `several` and `light` are fitted to the six layers of ResNet-50's first
+blocks, 32 images (H200, 2026-11-26), the others reckoned from them. Beside two sets of sums registers are left for 64
 rows of 128 columns, or 128 of 64."""
 LIGHT = frozenset({"add", "sub", "mul", "neg", "relu", "max", "min", "at_least", "at_most", "clip"})
 """Operations that the compiler schedules well beside 192 accumulators of a thread. Beside GELU it computes one element
