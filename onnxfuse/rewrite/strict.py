@@ -8,7 +8,7 @@ from onnx import ModelProto
 from onnxfuse import kernels
 from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.rewrite.language import predicate
-from onnxfuse.rewrite.language.fuse_table import Anchor
+from onnxfuse.rewrite.language.fuse_table import EXACT_ONLY, Anchor
 from onnxfuse.rewrite.language.rule_file import Rule
 from onnxfuse.rewrite.match.cause import Cause
 
@@ -16,16 +16,26 @@ from onnxfuse.rewrite.match.cause import Cause
 def for_model(rules: Sequence[Rule], model: ModelProto) -> tuple[Rule, ...]:
     """Return the rules for `model`: where it says that nothing may round float32, those of TF32 kernels refuse it.
 
-    Products and channels-last convolutions have kernels that keep the digits. Where others refuse, what stands after is
-    fused as ever, and what the library's op computes in a kernel's place stays with it.
+    Products, channels-last convolutions and first layers have kernels that keep the digits. Where others refuse, what
+    stands after is fused as ever, and what the library's op computes in a kernel's place stays with it. Elsewhere the
+    anchors that are for such models alone are not there.
     """
-    return tuple(_strict(rule) for rule in rules) if is_strict_fp32(model) else tuple(rules)
+    which = _strict if is_strict_fp32(model) else _usual
+    return tuple(which(rule) for rule in rules)
+
+
+def _usual(rule: Rule) -> Rule:
+    if rule.fuse is None or all(a.exact != EXACT_ONLY for a in rule.fuse.anchors):
+        return rule
+    return replace(rule, fuse=replace(rule.fuse, anchors=tuple(a for a in rule.fuse.anchors if a.exact != EXACT_ONLY)))
 
 
 def _strict(rule: Rule) -> Rule:
     if rule.fuse is None or not kernels.TEMPLATES[rule.fuse.template].rounds_to_tf32:
         return rule
-    return replace(rule, fuse=replace(rule.fuse, anchors=tuple(_refusing(a) for a in rule.fuse.anchors)))
+    return replace(
+        rule, fuse=replace(rule.fuse, anchors=tuple(a if a.exact else _refusing(a) for a in rule.fuse.anchors))
+    )
 
 
 def _refusing(anchor: Anchor) -> Anchor:

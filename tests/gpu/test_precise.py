@@ -9,24 +9,32 @@ import pytest
 import onnxfuse
 from onnxfuse import kernels, runtime
 from onnxfuse.kernels import Tuning
-from onnxfuse.kernels.templates.gemm import sm80
+from onnxfuse.kernels.launch_plan import Block, Tile
+from onnxfuse.kernels.templates.gemm import sm80, sm90
 from tests.gpu.test_gemm import launch
 from tests.gpu.test_kernels import DeviceBuffer, _gpu
 from tests.kernels import ops, products
+from tests.kernels.images import PLAIN as PLAIN_IMAGES
+from tests.kernels.images import RESIDUAL as RESIDUAL_IMAGES
+from tests.kernels.images import SILU
 from tests.kernels.ops import FLOAT
 from tests.kernels.products import QKV, RESIDUAL, SWIGLU, TRANSPOSED, TRANSPOSED_GELU
+from tests.kernels.windows import Case
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
 
-VARIANTS = list(sm80.PRECISE_PACES)
+VARIANTS = [*sm90.PRECISE_COSTS, *sm90.SPLIT[:2], *sm80.PRECISE_PACES]
 GATE = SWIGLU.replace("MatMul(x, g)", "Gemm <transB = 1> (x, g)").replace("MatMul(x, u)", "Gemm <transB = 1> (x, u)")
 
 
 def computed(fused, inputs, variant, aligned=True):
     """Return the outputs by a tile, a block or the plan's own choice."""
     arch, fused = kernels.arch_of(0), replace(fused, tf32=False)
-    plan = kernels.plan(fused, tuple(x.shape for x in inputs), aligned, arch, Tuning(block=variant))
+    tuning = Tuning(block=variant) if isinstance(variant, Block) else Tuning(tile=variant)
+    plan = kernels.plan(fused, tuple(x.shape for x in inputs), aligned, arch, tuning)
+    if isinstance(variant, Tile) and arch.name == sm90.ARCH:
+        assert "wgmma" in plan.kernel.text
     sources = [DeviceBuffer(x.shape, x.dtype, aligned, x) for x in inputs]
     results = [DeviceBuffer(s, ops.NUMPY[t], aligned) for s, t in zip(plan.output_shapes, fused.outputs, strict=True)]
     launch(plan, [b.address for b in (*sources, *results)])
@@ -65,6 +73,12 @@ def test_bodies_layouts_and_odd_sizes(aligned):
     for name in ("batched, odd", "both turned, odd", "by tokens, odd", "written head by head", "no terms"):
         check(*products.table(name, FLOAT), aligned=aligned)
     check(*products.prologue("silu and gate", FLOAT, 70, 72, 200), aligned=aligned)
+
+
+@pytest.mark.parametrize("tile", [t for t in sm90.PRECISE_COSTS if t.n == 128], ids=str)
+def test_a_gate_on_hopper(tile):
+    fused = ops.op(GATE, (FLOAT,) * 3, (FLOAT,), "gemm")
+    check(fused, [(300, 96), (320, 96), (320, 96)], replace(tile, n=tile.n // 2))
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
@@ -149,3 +163,46 @@ def test_a_session_without_tf32_runs_the_kernels_of_any_file():
         original, fused, shapes={"x": (4, 3, 32, 32)}, providers=["CUDAExecutionProvider"], use_tf32=False
     )
     assert (report.ok, report.tf32) == (True, False), report.summary
+
+
+# ---- convolutions of few channels
+
+
+STEM = Case(SILU, FLOAT, False, 3, 3, 64, (61, 59), (7, 7), strides=(2, 2), pads=(3, 3, 3, 3))
+GROUPS = Case(SILU, FLOAT, True, 3, 16, 16, (29, 28), (3, 3), groups=6, pads=(1, 1, 1, 1))
+
+
+def convolved(case, inputs, aligned=True):
+    """Return the outputs by the kernel, which keeps the digits."""
+    return computed(case.op(), inputs, None, aligned)
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize("text", [SILU, RESIDUAL_IMAGES])
+@pytest.mark.parametrize(
+    "case",
+    [
+        STEM, replace(STEM, kernel=(3, 3), filters=32, pads=(0, 0, 1, 1)), replace(STEM, kernel=(4, 4), strides=(4, 4)),
+        replace(STEM, kernel=(3, 3), strides=(1, 1), pads=(1, 1, 1, 1)), GROUPS,
+        replace(GROUPS, channels=7, filters=9, strides=(2, 1)),
+    ],
+)  # fmt: skip
+def test_convolutions_of_few_channels(case, text, aligned):
+    case = replace(case, text=text)
+    rng, fused = np.random.default_rng(0), case.op()
+    inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, case.shapes(), strict=True)]
+    inputs[1] = (inputs[1] * (case.channels * np.prod(case.kernel)) ** -0.5).astype(np.float32)
+    ops.within_budget(fused, inputs, convolved(case, inputs, aligned))
+
+
+@pytest.mark.parametrize("case", [STEM, GROUPS])
+def test_what_is_not_finite_stays_where_few_channels_see_it(case):
+    case, rng = replace(case, text=PLAIN_IMAGES), np.random.default_rng(0)
+    inputs = [ops.random(rng, FLOAT, s) for s in case.shapes()]
+    inputs[0].reshape(-1)[[5, 777, 3001, 4020]] = np.inf, -np.inf, np.nan, np.finfo(np.float32).max
+    with np.errstate(all="ignore"):
+        got, want = convolved(case, inputs)[0], ops.unfused(case.op(), inputs)[0]
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    np.testing.assert_array_equal(got[np.isinf(want)], want[np.isinf(want)])
+    assert np.isnan(want).any()
+    assert np.isinf(want).any()

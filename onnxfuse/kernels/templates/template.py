@@ -136,7 +136,7 @@ class Template:
     moves_runs: bool = False
     """Whether it moves whole runs of neighbours alone where it reads or writes transposed, as its plans tell."""
     rounds_to_tf32: bool = False
-    """Whether it rounds the factors of float32 products to TF32, having no other kernel."""
+    """Whether it rounds the factors of float32 products to TF32, having no other kernel but for exact anchors."""
     writes_slots: bool = False
     """Whether it can write channels of a larger output."""
     joins_slots: bool = False

@@ -46,6 +46,10 @@ ANY_MOVEMENT = "movement"
 """The same for data movement: the region grows through both, where that saves a pass."""
 
 
+EXACT_TOO, EXACT_ONLY = "too", "only"
+"""What an anchor says of models that do not allow TF32."""
+
+
 @dataclass(frozen=True)
 class Anchor:
     """What a fusion starts from."""
@@ -65,6 +69,9 @@ class Anchor:
     """Where the library's op can do it, and do it well; elsewhere the anchor has its kernel alone, or stays nodes."""
     about: tuple[Predicate, ...] = ()
     """What the anchor is about, asked before `where`: elsewhere it is not near, and nothing is told of it."""
+    exact: str = ""
+    """EXACT_TOO: its kernel keeps float32's digits where TF32 is not allowed, though others of the template round.
+    EXACT_ONLY: it is for models that do not allow TF32 alone."""
 
 
 @dataclass(frozen=True)
@@ -241,7 +248,7 @@ def _spelling(reader: Reader, table: dict[str, Any], text: str, parts: Parts) ->
 
 def _anchors(reader: Reader, table: dict[str, Any], parts: Parts) -> Iterator[Anchor]:
     """Yield one anchor for each operator that the table's pattern may end in."""
-    known = {"pattern", "optional", "about", "where", "cost", "let", "realize", "kernel"}
+    known = {"pattern", "optional", "about", "where", "cost", "let", "realize", "kernel", "exact"}
     reader.keys(table, known, "[[fuse.anchor]]")
     text = reader.want(table, "pattern", str, "[[fuse.anchor]]")
     realize, realizable = _realize(reader, table)
@@ -249,12 +256,15 @@ def _anchors(reader: Reader, table: dict[str, Any], parts: Parts) -> Iterator[An
     cost, kernel, about = (reader.lines(table, key) for key in ("cost", "kernel", "about"))
     if kernel and realize is None:
         raise RuleError(f"{reader.place('kernel')}: `kernel` says where `realize` does not, which is missing here")
+    exact = reader.optional(table, "exact", str, "")
+    if exact not in ("", EXACT_TOO, EXACT_ONLY):
+        raise RuleError(f'{reader.place("exact")}: `exact` is "{EXACT_TOO}" or "{EXACT_ONLY}", not \'{exact}\'')
     whole = _with_optional(reader, table, patterns.parse(text, reader.place(text), parts))
     if reader.spellings:
         for spelling in patterns.every_spelling(whole):
-            _anchor(reader, spelling, where, cost, let, realize, kernel, realizable, about)
+            _anchor(reader, spelling, where, cost, let, realize, kernel, realizable, about, exact)
     for pattern in patterns.roots(whole):
-        yield _anchor(reader, pattern, where, cost, let, realize, kernel, realizable, about)
+        yield _anchor(reader, pattern, where, cost, let, realize, kernel, realizable, about, exact)
 
 
 def _with_optional(reader: Reader, table: dict[str, Any], pattern: Pattern) -> Pattern:
@@ -289,6 +299,7 @@ def _anchor(
     kernel: list[str],
     realizable: list[str],
     about: list[str],
+    exact: str,
 ) -> Anchor:
     predicates.asked(pattern)
     if realize is not None and not pattern.calls:
@@ -299,6 +310,7 @@ def _anchor(
     return Anchor(
         pattern, reader.where(where, pattern), reader.let(let, pattern), realize, reader.where(cost, pattern),
         reader.where(kernel, pattern), reader.where(realizable, pattern), reader.where(about, pattern),
+        exact,
     )  # fmt: skip
 
 

@@ -187,7 +187,7 @@ def test_what_no_kernel_fits_is_refused_with_the_reason(text, reason):
     assert reason in str(kernels.supports(ops.op(text, (HALF,) * 2, (HALF,), "direct")))
 
 
-def test_other_gpus_and_exact_float32_keep_the_body():
+def test_other_gpus_keep_the_body_and_exact_float32_where_windows_slide_by_one_pixel():
     assert kernels.supports(STEM.op(), lambda: H200) is None
     assert kernels.supports(STEM.op(), lambda: Arch("sm_80", 108)) is None
     for other in ("sm_75", "sm_89", "sm_100"):
@@ -195,7 +195,9 @@ def test_other_gpus_and_exact_float32_keep_the_body():
         assert refusal in str(kernels.supports(STEM.op(), lambda other=other: Arch(other, 108)))
     assert kernels.supports(replace(STEM.op(), tf32=False), lambda: H200) is None
     exact = replace(replace(STEM, dtype=FLOAT).op(), tf32=False)
-    assert "use_tf32 is 0" in str(kernels.supports(exact, lambda: H200))
+    assert kernels.supports(exact, lambda: H200) is None
+    sliding = replace(STEM, dtype=FLOAT, images_last=True, strides=(1, 1), kernel=(3, 3), channels=32)
+    assert "use_tf32 is 0" in str(kernels.supports(replace(sliding.op(), tf32=False), lambda: H200))
 
 
 def test_an_area_that_does_not_fit_is_refused_with_the_reason():

@@ -12,15 +12,19 @@ from onnxfuse.kernels import Arch, Tuning
 from onnxfuse.kernels.build import nvrtc
 from onnxfuse.kernels.launch_plan import Block, Tile
 from onnxfuse.kernels.programs import stored
-from onnxfuse.kernels.templates.gemm import sm80
+from onnxfuse.kernels.templates.gemm import sm80, sm90
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.tf32 import set_strict_fp32
 from onnxfuse.runtime.registration import with_forms
 from tests.kernels import emulate, joined, ops, products
+from tests.kernels.images import PLAIN as PLAIN_IMAGES
+from tests.kernels.images import RESIDUAL as RESIDUAL_IMAGES
+from tests.kernels.images import SILU
 from tests.kernels.ops import FLOAT, HALF
 from tests.kernels.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED
 from tests.kernels.templates.test_emulated import H200
 from tests.kernels.templates.test_gemm import A10, A100, L4, RTX5090
+from tests.kernels.windows import Case
 from tests.rewrite.small import parse
 
 BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL]
@@ -160,20 +164,47 @@ def test_of_the_smallest_factors_what_is_below_tf32_is_missing():
 
 
 def test_the_session_says_whether_float32_is_rounded():
-    """The kernel of sm_80 does either, on Hopper, too; Hopper's own rounds."""
+    """Both kernels do either; Hopper's leaves a left factor that is computed, and B [k, n], to that of sm_80."""
     fused, shapes = products.case(TRANSPOSED, FLOAT, (4096,), 768, 64)
     exact = replace(fused, tf32=False)
     for arch in (H200, A100):
         for op, precise in ((exact, "true"), (fused, "false")):
             assert kernels.supports(op, lambda arch=arch: arch) is None
             text = kernels.plan(op, tuple(shapes), True, arch).kernel.text
-            assert ("PRECISE = true;" in text) == (precise == "true")
-            assert ("wgmma" in text) == (arch is H200 and precise == "false")
+            assert f"PRECISE = {precise};" in text
+            assert ("wgmma" in text) == (arch is H200)
     half = replace(products.case(TRANSPOSED, HALF, (4096,), 768, 64)[0], tf32=False)
-    assert "PRECISE = true;" not in kernels.plan(half, tuple(shapes), True, H200).kernel.text
+    assert "PRECISE = false;" in kernels.plan(half, tuple(shapes), True, H200).kernel.text
     tried = kernels.candidates(exact, tuple(shapes), H200)
-    assert {t.tile for t in tried} == {None}
+    assert {t.tile for t in tried} <= {None, *sm90.PRECISE_COSTS}
     assert {t.block for t in tried} <= {None, *sm80.PRECISE_PACES}
+    for other, sizes in (
+        products.case(PLAIN, FLOAT, (512,), 768, 64), products.prologue("row by row", FLOAT, 72, 24, 64),
+        products.window(FLOAT, (2, 14, 14, 32), 32, (3, 3), "group = 4"),
+    ):  # fmt: skip
+        assert "mma.sync" in kernels.plan(replace(other, tf32=False), tuple(sizes), True, H200).kernel.text
+
+
+def test_few_rows_of_many_terms_are_split():
+    """A classifier behind the images: 16 tiles, whose terms several blocks share."""
+    fused, shapes = products.case(TRANSPOSED, FLOAT, (32,), 1000, 2048)
+    plan = kernels.plan(replace(fused, tf32=False), tuple(shapes), True, H200)
+    assert "PRECISE = true;" in plan.kernel.text
+    assert plan.grid[0] > 64
+
+
+@pytest.mark.parametrize("tile", [*sm90.PRECISE_COSTS, sm90.SPLIT[0]], ids=str)
+def test_hoppers_kernel_compiles_without_waits_between_its_products(tile):
+    """Of factors that are split as they are multiplied the compiler would say so."""
+    window, images = products.window(FLOAT, (2, 14, 14, 64), 128, (3, 3), "pads = [1, 1, 1, 1]")
+    for fused, shapes in ((window, images), products.case(TRANSPOSED, FLOAT, (300,), 256, 64)):
+        plan = kernels.plan(replace(fused, tf32=False), tuple(shapes), True, H200, Tuning(tile=tile))
+        assert not any(m.to_tf32 for m in plan.tensor_maps)
+        _, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
+        # A few words before and behind the products, no sums: those take 256 bytes.
+        assert max(map(int, re.findall(r"(\d+) bytes spill stores", log))) <= 80
+        assert "serialized" not in log
+        assert "warpgroup.wait is injected" not in log
 
 
 def test_a_file_says_so_where_no_session_does():
@@ -227,3 +258,55 @@ def test_each_gpu_has_blocks_that_fit_it(arch: Arch, text):
     _, log = nvrtc.build(kernels.plan(fused, tuple(shapes), True, arch).kernel, arch, ("-Xptxas=-v",))
     # A few words before and behind the products, no sums: those take 256 bytes.
     assert max(map(int, re.findall(r"(\d+) bytes spill stores", log))) <= 80
+
+
+# ---- convolutions of few channels
+
+STEM = Case(SILU, FLOAT, False, 2, 3, 64, (19, 21), (7, 7), strides=(2, 2), pads=(3, 3, 3, 3))
+GROUPS = Case(RESIDUAL_IMAGES, FLOAT, True, 2, 6, 16, (9, 10), (3, 3), groups=4, pads=(1, 1, 1, 1))
+
+
+def convolved(case, inputs, aligned=True, tuning=None):
+    """Return the outputs by the kernel, which keeps the digits."""
+    fused = replace(case.op(), tf32=False)
+    plan = kernels.plan(fused, tuple(case.shapes()), aligned, H200, tuning or Tuning())
+    assert "PRECISE = true;" in plan.kernel.text
+    return emulate.run(plan, inputs, [ops.NUMPY[t] for t in fused.outputs], aligned)
+
+
+def digits(case):
+    """Return random inputs, of whose float32 numbers every digit counts."""
+    rng, fused = np.random.default_rng(case.channels), case.op()
+    found = [ops.random(rng, t, s) for t, s in zip(fused.inputs, case.shapes(), strict=True)]
+    found[1] = (found[1] * (case.channels * np.prod(case.kernel)) ** -0.5).astype(np.float32)
+    return found
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize("case", [STEM, replace(STEM, strides=(1, 3), channels=1), GROUPS, replace(GROUPS, filters=3)])
+def test_convolutions_of_few_channels_keep_the_digits(case, aligned):
+    inputs = digits(case)
+    ops.within_budget(case.op(), inputs, convolved(case, inputs, aligned))
+
+
+@pytest.mark.parametrize("case", [STEM, GROUPS])
+def test_infinities_of_few_channels_stay_where_they_are_seen(case):
+    inputs = digits(replace(case, text=PLAIN_IMAGES))
+    case, greatest = replace(case, text=PLAIN_IMAGES), np.finfo(np.float32).max
+    inputs[0].reshape(-1)[[5, 77, 301, 402]] = np.inf, -np.inf, np.nan, greatest
+    inputs = inputs[:2]
+    with np.errstate(all="ignore"):
+        got, want = convolved(case, inputs)[0], ops.unfused(case.op(), inputs)[0]
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    np.testing.assert_array_equal(got[np.isinf(want)], want[np.isinf(want)])
+    assert np.isnan(want).any()
+    assert np.isinf(want).any()
+    assert np.isfinite(want).any()
+
+
+def test_a_window_that_slides_by_one_pixel_over_many_channels_stays_the_librarys():
+    case = Case(SILU, FLOAT, True, 2, 32, 8, (9, 10), (3, 3), pads=(1, 1, 1, 1))
+    exact = replace(case.op(), tf32=False)
+    assert "rounds float32 to TF32" in (kernels.supports(exact, lambda: H200) or "")
+    for op in (case.op(), replace(STEM.op(), tf32=False)):
+        assert kernels.supports(op, lambda: H200) is None

@@ -3,7 +3,7 @@
 //
 // Convolution of few channels on the tensor cores: first layers, whose x is [N, C, H, W] (PLANES), and groups, x
 // [N, H, W, C]. Outputs and operands [N, P, Q, F]; w [F, R, S, C / groups] (PACKED) or [F, C / groups, R, S]. Accuracy:
-// exact products of 16-bit elements, of float32 rounded to TF32; sums in float.
+// exact products of 16-bit elements, of float32 rounded to TF32 unless PRECISE (see cuda/split.cuh); sums in float.
 //
 // A block keeps the weights of BLOCK_FILTERS filters of BLOCK_GROUPS groups in shared memory, as the tensor cores read
 // them, and goes through tiles of TILE_ROWS x TILE_COLUMNS outputs. It copies what a tile's windows see to shared memory
@@ -57,7 +57,7 @@ DYNAMIC_SHARED(unsigned, shared_words, SHARED_WORDS);
 
 // A word as the tensor cores read it.
 DEVICE unsigned rounded(unsigned word) {
-  if constexpr (sizeof(X) == 4) return round_to_tf32(word);
+  if constexpr (sizeof(X) == 4 && !PRECISE) return round_to_tf32(word);
   else return word;
 }
 
@@ -182,6 +182,33 @@ struct Sums {
   float of[STACK][TILES_N][4];
 };
 
+// Eight terms of a stack's rows, and how they are multiplied by those of eight filters.
+template <bool KEEPS_DIGITS> struct Step {
+  const unsigned (&a)[STACK][4];
+
+  DEVICE void multiply(Sums& sums, int tile, const Chunk<8>& b) const {
+    UNROLLED for (int i = 0; i < STACK; ++i) product(sums.of[i][tile], a[i], b.word[0], b.word[1], (X*)nullptr);
+  }
+};
+template <> struct Step<true> {
+  unsigned high[STACK][4], low[STACK][4];
+
+  DEVICE explicit Step(const unsigned (&a)[STACK][4]) {
+    UNROLLED for (int i = 0; i < STACK; ++i) split(high[i], low[i], a[i]);
+  }
+  DEVICE void multiply(Sums& sums, int tile, const Chunk<8>& b) const {
+    unsigned b_high[2], b_low[2];
+    split(b_high, b_low, b.word);
+    UNROLLED for (int i = 0; i < STACK; ++i) {
+      float few[4] = {};
+      product(few, low[i], b_high[0], b_high[1], (X*)nullptr);
+      product(few, high[i], b_low[0], b_low[1], (X*)nullptr);
+      product(few, high[i], b_high[0], b_high[1], (X*)nullptr);
+      UNROLLED for (int cell = 0; cell < 4; ++cell) sums.of[i][tile][cell] += few[cell];
+    }
+  }
+};
+
 // What a unit is: products of a stack, a group and a chunk of its filters.
 struct Unit {
   int stack, group, chunk;
@@ -193,6 +220,31 @@ struct Unit {
   DEVICE int row(int product) const { return (stack * STACK + product) / ACROSS * HIGH; }
   DEVICE int column(int product) const { return (stack * STACK + product) % ACROSS * WIDE + thread_index() % 32 / 4; }
 };
+
+DEVICE bool is_finite(const Sums& sums) {
+  bool finite = true;
+  UNROLLED for (int i = 0; i < STACK; ++i)
+    UNROLLED for (int tile = 0; tile < TILES_N; ++tile) finite &= are_finite(sums.of[i][tile]);
+  return finite;
+}
+
+// The terms of this lane's outputs, one after the other in float32: of those `from` on and `next` beyond, and of the two
+// filters that each column of products gives it.
+DEVICE void multiply_plainly(Sums& sums, const unsigned* const (&from)[STACK], int next, const unsigned* right,
+                             const unsigned* table) {
+  sums = {};
+  _Pragma("unroll 1") for (int word = 0; word < WORDS; ++word) {
+    const unsigned place = table[word * 2], counts = table[word * 2 + 1];
+    const int term = word / 8 * 64 + word % 4 * 2 + word / 4 % 2;
+    UNROLLED for (int i = 0; i < STACK; ++i)
+      UNROLLED for (int tile = 0; tile < TILES_N; ++tile)
+        UNROLLED for (int cell = 0; cell < 4; ++cell) {
+          const int filter = thread_index() % 4 * 2 + cell % 2;
+          const float a = float_of_bits(from[i][place + cell / 2 * next] & counts);
+          sums.of[i][tile][cell] += a * float_of_bits(right[tile * STEPS * 64 + term + filter * 8]);
+        }
+  }
+}
 
 DEVICE void multiply(Sums& sums, const unsigned* weights, const unsigned* table, const unsigned* patch, const Unit& unit) {
   constexpr int DOWN = STRIDE_H * (PLANES ? ROW_WORDS : COLUMNS_IN * PIXEL);
@@ -215,10 +267,11 @@ DEVICE void multiply(Sums& sums, const unsigned* weights, const unsigned* table,
         a[i][2 + other] = rounded(from[i][second.word[0] + other * NEXT] & (MASKED ? second.word[1] : 0xffffffffu));
       }
     }
-    UNROLLED for (int tile = 0; tile < TILES_N; ++tile) {
-      const Chunk<8> b = right[(tile * STEPS + step) * 32];
-      UNROLLED for (int i = 0; i < STACK; ++i) product(sums.of[i][tile], a[i], b.word[0], b.word[1], (X*)nullptr);
-    }
+    const Step<PRECISE> factor{a};
+    UNROLLED for (int tile = 0; tile < TILES_N; ++tile) factor.multiply(sums, tile, right[(tile * STEPS + step) * 32]);
+  }
+  if constexpr (PRECISE) {
+    if (!is_finite(sums)) multiply_plainly(sums, from, NEXT, reinterpret_cast<const unsigned*>(right - lane), table);
   }
 }
 

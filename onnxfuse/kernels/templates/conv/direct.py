@@ -34,7 +34,7 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     outputs = output_shapes(op, input_shapes)
     size = problem(parts, input_shapes)
     bits = launch_plan.index_bits(max(convolution.elements(op, size), math.prod(size.places.shape)))
-    if tuning.area is None and halo.takes(op, parts, size):
+    if tuning.area is None and not precise(op, parts) and halo.takes(op, parts, size):
         made = halo.plan(op, parts, size, input_shapes, aligned, bits, outputs, arch, tuning)
         if made is not None:
             return made
@@ -68,9 +68,15 @@ def refuses(op: FusedOp, arch: Arch) -> str | None:
     """Return why the body is the better choice on `arch`, None where the kernel is."""
     if arch.number < LEAST or arch.number in OTHER or arch.shared_bytes < LEAST_SHARED:
         return f"the convolution's kernel is made for sm_80, sm_87 and sm_90, this GPU is {arch.name}"
-    if types.TYPES[op.inputs[take_apart(op).x]].size == 4 and not op.tf32:
-        return "the kernel rounds float32 to TF32, and use_tf32 is 0"
+    parts = take_apart(op)
+    if precise(op, parts) and halo.slides(parts):
+        return "the kernel of windows that slide by one pixel rounds float32 to TF32, and use_tf32 is 0"
     return None
+
+
+def precise(op: FusedOp, parts: Convolution) -> bool:
+    """Return whether the factors are float32 and keep their digits."""
+    return types.TYPES[op.inputs[parts.x]].size == 4 and not op.tf32
 
 
 # ---- the body and its size
@@ -119,7 +125,7 @@ def _group(op: FusedOp, parts: Convolution, size: Problem, aligned: bool) -> Gro
         read = gcd(4 * terms, size.places.shape[2], 8 * size.places.strides[1])
     else:
         read = gcd(4 * terms, size.places.shape[3])
-    return Group(size.places, parts.groups, channels, filters, planes, terms, vector, read)
+    return Group(size.places, parts.groups, channels, filters, planes, terms, vector, read, precise(op, parts))
 
 
 # ---- what a block does
@@ -223,7 +229,9 @@ def _cycles(group: Group, slab: Slab, arch: Arch) -> float:
     rounds *= max(-(-slab.blocks[0] // (arch.sm_count * resident)), 1)
     pick = 4 * area.stack * (2 if group.masked else 1)
     # A product of 16-bit elements keeps the tensor cores of a multiprocessor's quarter busy for about 3 cycles.
-    convolve = group.steps * (2 + pick + slab.tiles * (1 + 3 * area.stack))
+    # Three products of TF32 take 3 times 6 cycles, the adds and the splitting of the factors the rest.
+    once, each = (8, 22) if group.precise else (1, 3)
+    convolve = group.steps * (2 + pick + slab.tiles * (once + each * area.stack))
     finish = area.stack * 2 * slab.tiles // group.bundle * (10 + 4 * group.vector)
     units = -(-slab.units // WARPS) * WARPS
     work = slab.fills * (16 if slab.read > 1 else 22) + units * (convolve + finish)
@@ -238,7 +246,7 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
     """Return the eight areas of the least estimated time, and tiles where channels can be taken slice by slice."""
     parts = take_apart(op)
     size = problem(parts, input_shapes)
-    sliced = halo.takes(op, parts, size)
+    sliced = not precise(op, parts) and halo.takes(op, parts, size)
     tiles = halo.candidates(halo.slices_of(op, parts, size, input_shapes, True), arch) if sliced else []
     if len(parts.images) > 1:
         return tuple(tiles)

@@ -36,6 +36,8 @@ class Group:
     """Neighbouring filters that a lane writes at once."""
     read: int
     """Elements of x that are copied at once, at most."""
+    precise: bool = False
+    """Whether elements are float32 and keep their digits."""
 
     @property
     def shift(self) -> int:
@@ -114,8 +116,8 @@ class Work(Surroundings):
 
 def kernel(work: Work, min_blocks: int) -> KernelSource:
     """Return the kernel; `min_blocks`: blocks of a multiprocessor that it must leave registers for, 0 = any."""
-    file = "conv/direct_plain.cu" if work.slab is None else "conv/direct.cu"
-    return stencil_cpp.kernel_of(work, _constants(work), (file,), "direct", stencil_cpp.pointers(work), min_blocks)
+    files = ("conv/direct_plain.cu",) if work.slab is None else ("cuda/split.cuh", "conv/direct.cu")
+    return stencil_cpp.kernel_of(work, _constants(work), files, "direct", stencil_cpp.pointers(work), min_blocks)
 
 
 def vector(op: FusedOp, filters: int, aligned: bool) -> int:
@@ -150,7 +152,7 @@ def _constants(work: Work) -> str:
     }  # fmt: skip
     whole = work.aligned and work.packed and not group.planes and group.channels % group.terms == 0
     return f"using X = {types.TYPES[work.op.inputs[work.parts.x]].stored};\n" + constants(
-        {**facts, "PLANES": group.planes, "PACKED": work.packed, "WHOLE_WORDS": whole}
+        {**facts, "PLANES": group.planes, "PACKED": work.packed, "WHOLE_WORDS": whole, "PRECISE": group.precise}
     )
 
 

@@ -36,13 +36,16 @@ def takes(op: FusedOp, parts: Convolution, size: Problem) -> bool:
     places = size.places
     slice_of_them = places.shape[3] * types.TYPES[op.inputs[parts.x]].size >= LINE
     return (
-        (len(parts.images) > 1 or (slice_of_them and places.kernel[0] > 1))
-        and parts.images_last
-        and parts.packing == FIRST
-        and parts.groups == 1
-        and places.strides == places.dilations == (1, 1)
+        slides(parts)
+        and (len(parts.images) > 1 or (slice_of_them and places.kernel[0] > 1))
         and places.kernel[0] * places.kernel[1] <= MOST_TAPS
     )
+
+
+def slides(parts: Convolution) -> bool:
+    """Return whether the window slides by one pixel over images that have their channels last, in one group."""
+    steps = (*parts.sliding.strides, *parts.sliding.dilations)
+    return parts.images_last and parts.packing == FIRST and parts.groups == 1 and max(steps) == 1
 
 
 def plan(

@@ -147,6 +147,8 @@ DEVICE void prefetch_map(const TensorMap* map) { asm volatile("prefetch.tensorma
 
 // ---- warpgroups
 
+DEVICE bool any_of_warp(bool holds) { return __any_sync(0xffffffffu, holds); }
+
 // A turn is passed from some warpgroups to others: the barrier `number` waits for all of them.
 template <int THREADS_OF_BOTH> DEVICE void wait_for_turn(int number) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "n"(THREADS_OF_BOTH) : "memory");
@@ -181,6 +183,14 @@ DEVICE void load_shared(Chunk<16>& to, unsigned address) {
   asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
                : "=r"(to.word[0]), "=r"(to.word[1]), "=r"(to.word[2]), "=r"(to.word[3])
                : "r"(address)
+               : "memory");
+}
+// Four blocks of eight rows of 16 bytes, spread over the lanes as PTX says of ldmatrix; lane i says where row i % 8 of
+// block i / 8 lies.
+DEVICE void load_blocks(unsigned (&block)[4], unsigned row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(block[0]), "=r"(block[1]), "=r"(block[2]), "=r"(block[3])
+               : "r"(row)
                : "memory");
 }
 // Four floats: to the shared memory of another block; and added from one's own.

@@ -43,7 +43,7 @@ def sm80(work: Work, fit: Fit) -> KernelSource:
     else:
         middle += prologue_cpp.sm80(work.op, work.parts, prologue, block.m, fit.along)
     ahead = () if prologue is None else ("conv/neighbours.cuh", "conv/neighbours_ahead.cuh")
-    after = ("gemm/sm80.cuh", "gemm/sm80_precise.cuh", "gemm/sm80.cu")
+    after = ("gemm/sm80.cuh", "cuda/split.cuh", "gemm/sm80_precise.cuh", "gemm/sm80.cu")
     return kernel(work, (AMPERE, *ahead), facts, None, middle + results(work), after, entry(work, fit.resident))
 
 

@@ -6,7 +6,7 @@ from onnxfuse.kernels import launch_plan, limits
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
-from onnxfuse.kernels.launch_plan import Block, LaunchPlan, Tile, Tuning
+from onnxfuse.kernels.launch_plan import DEFAULT, Block, LaunchPlan, Tile, Tuning
 from onnxfuse.kernels.templates.gemm import cpp as gemm_cpp
 from onnxfuse.kernels.templates.gemm import sm80, sm90
 from onnxfuse.kernels.templates.gemm.body import Anatomy, anatomy
@@ -32,9 +32,9 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     """Return how to run `op` on inputs of these shapes: on the tensor cores where they take its sizes and pointers."""
     work = _work(op, input_shapes)
     parts, size = work.parts, work.size
+    if parts.precise:
+        tuning = _known(tuning, work.first_operand)
     chosen = tuning.block
-    if parts.precise and chosen is not None and not sm80.knows(chosen, parts):
-        chosen = None  # measured of kernels that round: it says nothing of these
     if aligned and chosen is None and sm90.takes(work, arch):
         of_work = tuning.tile or _choose(work, arch)
         if isinstance(of_work, Tile):
@@ -59,6 +59,15 @@ def _work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
             "terms, expected less than 2^31"
         )
     return Work(op, parts, size, _kinds(parts, size, input_shapes), outputs)
+
+
+def _known(tuning: Tuning, accumulated: int) -> Tuning:
+    """Return what was measured of kernels that keep float32's digits; what was of others says nothing of them."""
+    tile, block = tuning.tile, tuning.block
+    known = (tile is not None and replace(tile, n=tile.n * accumulated) in (*sm90.PRECISE_COSTS, *sm90.SPLIT)) or (
+        block is not None and replace(block, n=block.n * accumulated) in sm80.PRECISE_PACES
+    )
+    return tuning if known else DEFAULT
 
 
 def refuses(op: FusedOp, arch: Arch) -> str | None:
@@ -125,7 +134,7 @@ def chosen(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> Tile | B
 def _choose(work: Work, arch: Arch) -> Tile | Block:
     """Return the tile with the least estimated time; the block of the other kernel where few rows take that less."""
     tile, time = sm90.choose(work, arch)
-    if work.size.m > FEW_ROWS or work.size.places is not None:
+    if not work.parts.precise and (work.size.m > FEW_ROWS or work.size.places is not None):
         return tile
     block = sm80.choose(work.parts, work.size, arch)
     return block if sm80.microseconds(block, work.parts, work.size, arch) < time else tile

@@ -1,24 +1,5 @@
-// Products of sm80.cu where float32 keeps its digits (PRECISE): each factor is the sum of two TF32 numbers, x = high + low,
-// and a b = low high + high low + high high. What is left out, low low, is 2^-22 of a product at most.
-//
-// high is x rounded to its 11 leading bits, and low, the exact rest, has 12 or fewer, of which the tensor cores read 11: one
-// x of four loses its last bit, with either sign. Of what is smaller than 2^-113 bits are missing below 2^-136, where TF32
-// ends.
-//
-// The tensor cores cut off what they add, where float32 rounds it, so that long sums lean towards zero. They add eight terms
-// here, the small parts first, and those sums are added up in float32.
-//
-// An infinity has no high part and a rest (that is NaN), and the greatest numbers round up to one. A block that finds a sum
-// that is not finite adds up all of its own again, term by term in float32.
-
-DEVICE void split(unsigned& high, unsigned& low, unsigned whole) {
-  high = (whole + 0x1000u) & ~0x1fffu;  // what round_to_tf32 gives of finite numbers, by two instructions for four
-  low = bits_of_float(minus(float_of_bits(whole), float_of_bits(high)));
-}
-
-DEVICE void split(unsigned (&high)[4], unsigned (&low)[4], const unsigned (&whole)[4]) {
-  UNROLLED for (int i = 0; i < 4; ++i) split(high[i], low[i], whole[i]);
-}
+// The products of sm80.cu where float32 keeps its digits (see cuda/split.cuh). A block that finds a sum that is not finite
+// adds up all of its own again, term by term in float32.
 
 template <int G> DEVICE void multiply_precise(float (&sums)[G][DOWN][RIGHT * 2][4], const unsigned (&a)[DOWN][4],
                                             const unsigned (&b)[G][RIGHT][4]) {
@@ -40,12 +21,11 @@ template <int G> DEVICE void multiply_precise(float (&sums)[G][DOWN][RIGHT * 2][
 }
 
 template <int G> DEVICE bool is_finite(const float (&sums)[G][DOWN][RIGHT * 2][4]) {
-  float zero = 0.0f;  // NaN times nothing, or an infinity, is NaN
+  bool finite = true;
   UNROLLED for (int g = 0; g < G; ++g)
     UNROLLED for (int i = 0; i < DOWN; ++i)
-      UNROLLED for (int j = 0; j < RIGHT * 2; ++j)
-        UNROLLED for (int cell = 0; cell < 4; ++cell) zero += sums[g][i][j][cell] * 0.0f;
-  return zero == 0.0f;
+      UNROLLED for (int j = 0; j < RIGHT * 2; ++j) finite &= are_finite(sums[g][i][j]);
+  return finite;
 }
 
 // The terms of a stage, one after the other, to the sums of this thread: of the rows and columns that fragments give it.

@@ -7,8 +7,8 @@
 // [k] and [m, 1] and numbers (PROLOGUE): a warpgroup more computes it where the copy engine has put the first matrix, the
 // BESIDE others lie behind the factors. B [k, n], row-major, or [n, k] (B_TRANSPOSED).
 // Operands of the body: [m, n], [n], [m, 1], one element. Outputs [m, n]. Types of A and B: float16,
-// bfloat16, or float32 with B [n, k], rounded to TF32 as it is fetched. Accuracy: float
-// accumulators, which the body reads unrounded; each output is rounded once.
+// bfloat16, or float32 with B [n, k], rounded to TF32 as it is fetched unless PRECISE (see sm90_precise.cuh). Accuracy:
+// float accumulators, which the body reads unrounded; each output is rounded once.
 //
 // A block has one or two teams of warpgroups and, behind them, a warpgroup that fetches tiles of A and B through a ring of
 // STAGES in shared memory. The WARPGROUPS of a team share an output tile, TILE_M x TILE_N, by rows; teams take tiles in
@@ -170,7 +170,7 @@ DEVICE void consume_all(const Shared& shared, const TensorMaps& maps, unsigned r
     load_all_rows(rows, mine, at);
     load_columns<0>(columns, mine, at);
     Accumulators sums;
-    multiply(sums, shared, turn, member, steps.count);
+    multiply<Prologue>(sums, shared, turn, member, steps.count);
     if constexpr (LONG) {
       if (number + tile_stride() >= tiles(p)) let_next_kernel_begin();
     }

@@ -6,7 +6,7 @@ constexpr int ROW_BYTES = 128;                   // of a factor's tile: TILE_K t
 constexpr int A_BYTES = (LEFT_ROWS * ROW_BYTES + 1023) / 1024 * 1024;  // rows that there are not are read from B
 constexpr int B_BYTES = TILE_N * ROW_BYTES;
 constexpr int FACTORS_BYTES = A_BYTES + ACCUMULATED * B_BYTES;
-constexpr int STAGE_BYTES = FACTORS_BYTES + BESIDE * A_BYTES;
+constexpr int STAGE_BYTES = FACTORS_BYTES + BESIDE * A_BYTES + (PRECISE ? ACCUMULATED * B_BYTES : 0);
 constexpr int CHUNK = 64;                        // columns that a warp puts at once; of 32 the rest lie outside the output
 constexpr int CHUNK_ROWS = 16;
 constexpr int PUTS_BYTES = CHUNK_ROWS * CHUNK * OUTPUT_BYTES;  // of all outputs together
@@ -17,7 +17,7 @@ constexpr int CONSUMERS = TEAMS * WARPGROUPS;
 constexpr int FETCHER_REGISTERS = VOLUME || GROUPED ? 40 : 24;  // places of more digits
 // What 65536 registers leave: of a thread at first, and once the fetching warpgroup has given its own back.
 constexpr int LAUNCHED_REGISTERS = 65536 / THREADS / 8 * 8;
-constexpr int COMPUTER_REGISTERS = 96;           // of the warpgroup that computes the left factor
+constexpr int COMPUTER_REGISTERS = PRECISE ? 64 : 96;  // of the warpgroup that computes the left factor, or splits the right
 constexpr int CONSUMER_REGISTERS =
     (THREADS * LAUNCHED_REGISTERS - 128 * FETCHER_REGISTERS - (PROLOGUE ? 128 * COMPUTER_REGISTERS : 0)) /
     (CONSUMERS * 128) / 8 * 8;
@@ -226,6 +226,7 @@ DEVICE void wait_for_stage(const Shared& shared, const Turn& turn) {
 DEVICE int this_team() { return thread_index() / (128 * WARPGROUPS); }
 
 // The products of this warpgroup's rows, the `member`th of its team.
+template <class From>
 DEVICE void multiply(Accumulators& sums, const Shared& shared, Turn& turn, int member, Index steps) {
   int before = 0;
   if constexpr (TEAMS > 1) wait_for_turn<CONSUMERS * 128>(1 + this_team());

@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass, replace
 
+from onnx import TensorProto
+
 from onnxfuse.kernels import launch_plan, limits
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.ir import types
@@ -32,10 +34,10 @@ def takes(work: Work, arch: Arch) -> bool:
         or 0 in (size.m, size.n, size.k)
         or (size.batch is not None and (parts.prologue is not None or size.batch.count == 0))
         or parts.products[0].turned
-        or parts.precise
+        or (parts.precise and (parts.prologue is not None or sm90_cpp.slices(size, parts.terms) % 2))
     ):
         return False
-    if parts.to_tf32 and not parts.products[0].transposed:
+    if parts.dtype == TensorProto.FLOAT and not parts.products[0].transposed:
         return False
     if parts.prologue is not None and not _fetched_alike(parts):
         return False
@@ -104,26 +106,32 @@ REGISTERS, PRODUCT_REGISTERS = 65536, 26
 
 
 def _threads(parts: Anatomy, tile: Tile) -> int:
-    """Return the threads of a block: of the teams, of those that fetch, and of those that compute the left factor."""
-    return 128 * (tile.warpgroups * tile.teams + 1 + (parts.prologue is not None))
+    """Return the threads of a block: of the teams, of those that fetch, and of those that compute part of a factor."""
+    return 128 * (tile.warpgroups * tile.teams + 1 + _computes(parts))
+
+
+def _computes(parts: Anatomy) -> bool:
+    """Return whether a warpgroup computes the left factor, or the low parts of the right one."""
+    return parts.prologue is not None or parts.precise
 
 
 def _has_registers(parts: Anatomy, tile: Tile, columns: int) -> bool:
     """Return whether one product of so many columns fits the registers that each thread is launched with."""
     launched = REGISTERS // _threads(parts, tile) // 8 * 8
-    return parts.prologue is None or columns // 2 + PRODUCT_REGISTERS <= launched
+    return not _computes(parts) or columns // 2 + PRODUCT_REGISTERS <= launched
 
 
 def _shared_bytes(work: Work, tile: Tile, stages: int) -> int:
     left = left_rows(work.size, tile)
     matrices = 1 if work.parts.prologue is None else len(work.parts.prologue.cells)
-    ring = stages * (matrices * -(-left * ROW_BYTES // 1024) * 1024 + work.first_operand * tile.n * ROW_BYTES)
+    rights = work.first_operand * (2 if work.parts.precise else 1)
+    ring = stages * (matrices * -(-left * ROW_BYTES // 1024) * 1024 + rights * tile.n * ROW_BYTES)
     warps = 4 * tile.warpgroups * tile.teams
     buffers = 2 if work.staged is None else tile.m // (64 * tile.warpgroups) * -(-tile.n // 64)
     puts = warps * buffers * 16 * 64 * output_bytes(work.parts)
     part = tile.m * tile.n * work.first_operand * 4 // (4 * tile.warpgroups)
     parts = (tile.split - 1) * part * sm90_cpp.part_warps(tile, left)
-    return 1024 + ring + puts + parts + (2 if work.parts.prologue is None else 3) * 8 * stages + 8 * warps
+    return 1024 + ring + puts + parts + (3 if _computes(work.parts) else 2) * 8 * stages + 8 * warps
 
 
 def left_rows(size: Problem, tile: Tile) -> int:
@@ -205,6 +213,17 @@ TF32_COSTS = {
 }
 """The same of float32, 32 terms a step. Over 79 products and convolutions of ResNet-50, BERT and ViT (2026-11-21) the
 choice takes 0.3% more time than the best tile of each, at worst 14%; by float16's own table 2.5%, at worst 35%."""
+PRECISE_COSTS = {
+    Tile(64, 64, 1): Cost(2.6, 0.62, 0.65, 0.75, 0.44),
+    Tile(64, 128, 1): Cost(3.4, 1.00, 1.05, 1.10, 0.83),
+    Tile(128, 64, 1): Cost(3.3, 1.05, 1.10, 1.10, 0.81),
+    Tile(128, 64, 1, warpgroups=2, teams=1): Cost(3.2, 0.87, 0.91, 1.03, 0.50),
+    Tile(256, 64, 1, warpgroups=2, teams=1): Cost(3.6, 1.50, 1.57, 1.98, 0.82),
+    Tile(128, 128, 1, warpgroups=2, teams=1): Cost(3.7, 1.37, 1.43, 1.98, 0.82),
+}
+"""The same of float32 that keeps its digits. `several` and `light` are fitted to the six layers of ResNet-50's first
+blocks, 32 images (H200, 2026-11-26), the others reckoned from them. Beside two sets of sums registers are left for 64
+rows of 128 columns, or 128 of 64."""
 LIGHT = frozenset({"add", "sub", "mul", "neg", "relu", "max", "min", "at_least", "at_most", "clip"})
 """Operations that the compiler schedules well beside 192 accumulators of a thread. Beside GELU it computes one element
 after the other: 4096x3072x768 takes 39.7 us, 36.9 with 128; with bias alone 30.3 and 31.9."""
@@ -237,6 +256,12 @@ def _light(parts: Anatomy) -> bool:
     return all(v.op in LIGHT for i in program.live() if isinstance(v := program.values[i], Apply))
 
 
+def _costs(parts: Anatomy) -> dict[Tile, Cost]:
+    if parts.precise:
+        return PRECISE_COSTS
+    return TF32_COSTS if parts.to_tf32 else COSTS
+
+
 def fitting(work: Work) -> list[Tile]:
     """Return the tiles that fit and are not much too large, with the columns of all products of a gate."""
     tiles = [tile for tile in _cut(work) if _is_held(work, tile)]
@@ -248,7 +273,7 @@ def _cut(work: Work) -> list[Tile]:
     narrow = work.first_operand == 1 and output_bytes(work.parts) == 2 and work.parts.prologue is None
     return [
         tile
-        for tile in COSTS
+        for tile in _costs(work.parts)
         if _takes_columns(work, tile)
         and (narrow or tile.m * tile.n // (tile.warpgroups * 128) <= 128)
         and _has_registers(work.parts, tile, tile.n)
@@ -305,8 +330,7 @@ def _microseconds(work: Work, tile: Tile, arch: Arch) -> float:
     parts, size = work.parts, work.size
     steps, light = _steps(size, parts.terms), _light(parts)
     moved = output_bytes(parts) * (1 if work.staged is None else 2)
-    costs = TF32_COSTS if parts.to_tf32 else COSTS
-    cost, rounds = costs[replace(tile, teams=2, split=1) if tile.split > 1 else tile], 1
+    cost, rounds = _costs(parts)[replace(tile, teams=2, split=1) if tile.split > 1 else tile], 1
     if tile.split == 1:
         rounds = -(-_count(work, tile) // (arch.sm_count // tile.cluster))
     if tile.cluster > 1 and rounds < SHARED_FROM:
@@ -335,7 +359,7 @@ None, 6 and 4, us, H200, 2026-11-24: BERT-base 4x128 502, 466, 469; 8x128 642, 6
 def _is_long(work: Work, tile: Tile, arch: Arch) -> bool:
     """Return whether a launch by a tile, one that has a cost, takes long enough for the next one to wait."""
     whole = replace(tile, n=tile.n * work.first_operand)
-    known = whole in COSTS or whole in SPLIT
+    known = whole in _costs(work.parts) or whole in SPLIT
     return known and bool(merged(lambda: _microseconds(work, whole, arch)) > LONG)
 
 

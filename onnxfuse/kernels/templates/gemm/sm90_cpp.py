@@ -37,7 +37,8 @@ def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int, *, l
         "PART_WARPS": part_warps(tile, left_rows),
         "EVERY_BLOCK": (1 << tile.cluster) - 1, "STAGES": stages, "OUTPUT_BYTES": output_bytes(work.parts),
         "STAGED": int(work.staged is not None), "BESIDE": _beside(work),
-        "PROLOGUE": work.parts.prologue is not None, "LONG": long,
+        "PROLOGUE": work.parts.prologue is not None or work.parts.precise, "LONG": long, "PRECISE": work.parts.precise,
+        "FEW": smaller(FEW, work.first_operand * tile.n),
     }  # fmt: skip
     middle = (
         result_pointers(work)
@@ -48,14 +49,19 @@ def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int, *, l
         + ("" if work.stored else _put_chunk(work))
         + _put_moved(work)
     )
-    middle += _warpgroup_product(
-        work.first_operand * tile.n, TYPES[work.parts.dtype], right_rows=not work.parts.products[0].transposed
-    )
+    width, right_rows = work.first_operand * tile.n, not work.parts.products[0].transposed
+    middle += _warpgroup_product(width, TYPES[work.parts.dtype], right_rows=right_rows)
+    if work.parts.precise:
+        middle += _warpgroup_product(smaller(FEW, width), TYPES[work.parts.dtype], right_rows=False, left_held=True)
     prologue = work.parts.prologue
     middle += _fetch_beside(_beside(work))
     middle += f"using Factor = {types.TYPES[work.parts.dtype].stored};\n"
     middle += "struct GivenFactor {\n  DEVICE GivenFactor(const Operands&, const Groups&, Index, Index) {}\n};\n"
-    if prologue is None:
+    if work.parts.precise:
+        middle += (
+            "struct SplitFactor : GivenFactor {\n  using GivenFactor::GivenFactor;\n};\nusing Prologue = SplitFactor;\n"
+        )
+    elif prologue is None:
         middle += "using Prologue = GivenFactor;\n"
     else:
         middle += prologue_cpp.sm90(work.op, work.parts, prologue)
@@ -64,11 +70,14 @@ def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int, *, l
         f"gemm/fetch_{work.source}.cuh",
         *(("gemm/put_moved.cuh",) if work.stored else ()),
         "gemm/sm90.cuh",
+        *(("cuda/split.cuh", "gemm/sm90_precise.cuh") if work.parts.precise else ()),
         "gemm/sm90.cu",
     )
     return kernel(work, before, constants, work.staged, middle, files, end)
 
 
+FEW = 64
+"""Columns whose products are added up in float32 while the next ones' run, where float32 keeps its digits."""
 SLICES = 4
 """Of a row of 128 bytes: a product of the tensor cores takes 32 at a time."""
 
@@ -204,16 +213,24 @@ def _put_moved(work: Work) -> str:
     )
 
 
-def _warpgroup_product(n: int, dtype: str, right_rows: bool) -> str:
-    """Return the function around one `wgmma` instruction: 64 x n x 32 bytes; `right_rows`: B lies [k, n]."""
+def _warpgroup_product(n: int, dtype: str, right_rows: bool, left_held: bool = False) -> str:
+    """Return the function around one `wgmma` instruction: 64 x n x 32 bytes; `right_rows`: B lies [k, n].
+
+    `left_held`: the rows of A are in registers.
+    """
     count = n // 2
     terms, ways = ("8", "") if dtype == "tf32" else ("16", f", 0, {int(right_rows)}")
     registers = ", ".join(f"%{i}" for i in range(count))
     outputs = ", ".join(f'"+f"(d[{i}])' for i in range(count))
+    a, left, given = "unsigned long long a", f"%{count}", '"l"(a)'
+    if left_held:
+        a, given = "const unsigned (&a)[4]", ", ".join(f'"r"(a[{i}])' for i in range(4))
+        left = "{" + ", ".join(f"%{count + i}" for i in range(4)) + "}"
+    right = count + (4 if left_held else 1)
     return (
-        f"DEVICE void warpgroup_product(float (&d)[{count}], unsigned long long a, unsigned long long b, int add) {{\n"
-        f'  asm volatile("{{\\n\\t.reg .pred add;\\n\\tsetp.ne.b32 add, %{count + 2}, 0;\\n\\t"\n'
+        f"DEVICE void warpgroup_product(float (&d)[{count}], {a}, unsigned long long b, int add) {{\n"
+        f'  asm volatile("{{\\n\\t.reg .pred add;\\n\\tsetp.ne.b32 add, %{right + 1}, 0;\\n\\t"\n'
         f'      "wgmma.mma_async.sync.aligned.m64n{n}k{terms}.f32.{dtype}.{dtype} {{{registers}}}, '
-        f'%{count}, %{count + 1}, add, 1, 1{ways};\\n\\t}}"\n'
-        f'      : {outputs}\n      : "l"(a), "l"(b), "r"(add));\n}}\n'
+        f'{left}, %{right}, add, 1, 1{ways};\\n\\t}}"\n'
+        f'      : {outputs}\n      : {given}, "l"(b), "r"(add));\n}}\n'
     )
