@@ -12,6 +12,7 @@ from onnxfuse.kernels.emit import entry as entries
 from onnxfuse.kernels.emit.source import DEVICE, KernelSource, generated, identifier, template
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
+from onnxfuse.kernels.programs.choice import larger
 from onnxfuse.kernels.programs.numbers import is_recorded
 from onnxfuse.model.fused import FusedOp
 
@@ -141,9 +142,12 @@ class Halo:
     """Warps that share the filters."""
     stages: int
     """Slices in shared memory, 2 or more: one is multiplied, the others are on their way."""
+    together: int = 0
+    """1: four warps multiply together, as Hopper can; 0: each by itself."""
 
     def __str__(self) -> str:
-        return f"{self.rows}x{self.columns}x{self.filters}x{self.stack}x{self.parts} in {self.stages}"
+        how = " together" if self.together else ""
+        return f"{self.rows}x{self.columns}x{self.filters}x{self.stack}x{self.parts} in {self.stages}{how}"
 
 
 @dataclass(frozen=True)
@@ -239,6 +243,20 @@ def spread(width: int, count: int, arch: Arch) -> int:
     while is_small(count, arch) and width > 1 and count // width < arch.sm_count * SPREAD_THREADS:
         width //= 2
     return width
+
+
+def apart(shared_bytes: int, blocks: int, arch: Arch) -> int:
+    """Return the shared memory that each of so many blocks asks for so that they come apart: as few share a
+    multiprocessor as can.
+
+    A kernel that is launched while the one ahead of it ends finds few multiprocessors free. As many blocks as fit would
+    be placed on each of these, and the others would find nothing left to do: behind a product, 32 x 28x28x128 to 32
+    filters in 128 blocks 20 us so and 9.5 apart, 14x14 9.5 and 5.3, 7x7 5.1 either way (float16, H200, 2026-11).
+    """
+    share = larger(-(-blocks // arch.sm_count), 1)
+    # A multiprocessor has a kilobyte more than a block may ask for, and each block takes one more than it asks for.
+    crowded = (arch.shared_bytes + 1024) // (share + 1) - 1024
+    return larger(shared_bytes, crowded + 128)
 
 
 Size = tuple[int, int, int]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from onnxfuse import kernels
 from onnxfuse.kernels import Tuning
+from onnxfuse.kernels.launch_plan import Halo
 from tests.gpu.test_kernels import DeviceBuffer, _gpu, launch
 from tests.kernels import ops
 from tests.kernels.images import RESIDUAL, SILU
@@ -83,6 +84,30 @@ def test_every_candidate(case):
     large = replace(case, images=7)
     for tuning in kernels.candidates(large.op(), tuple(large.shapes()), kernels.arch_of(0)):
         check(large, tuning=tuning)
+
+
+@pytest.mark.parametrize(
+    "halo",
+    [
+        Halo(4, 16, 32, 1, 1, 4, 1), Halo(8, 16, 32, 2, 1, 2, 1), Halo(16, 16, 32, 2, 1, 2, 1),
+        Halo(8, 32, 32, 2, 1, 2, 1), Halo(28, 16, 32, 7, 1, 2, 1), Halo(16, 16, 64, 4, 1, 2, 1),
+        Halo(8, 32, 64, 2, 1, 3, 1), Halo(16, 16, 24, 4, 1, 2, 1),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_four_warps_multiply_together(halo):
+    """Slices that are whole and not, windows of other sizes, filters that are no whole products, odd pointers."""
+    if kernels.arch_of(0).name != "sm_90a":
+        pytest.skip("made for Hopper")
+    for case in (
+        replace(NARROW, filters=halo.filters),
+        replace(NARROW, channels=36, beside=(), filters=halo.filters - 8 + 4),
+        replace(NARROW, text=RESIDUAL, channels=128, beside=(), filters=halo.filters, size=(14, 14), images=9),
+        replace(NARROW, channels=48, beside=(), filters=halo.filters, kernel=(3, 5), pads=(2, 0, 1, 2)),
+        replace(NARROW, channels=33, beside=(), filters=halo.filters, kernel=(2, 3)),
+    ):
+        check(case, tuning=Tuning(halo=replace(halo, filters=case.filters)))
+    check(replace(NARROW, dtype=BRAIN, filters=halo.filters), aligned=False, tuning=Tuning(halo=halo))
 
 
 @settings(max_examples=40, deadline=None)

@@ -372,6 +372,24 @@ def test_every_tile_computes_its_left_factor(name, tile):
         run(*products.prologue(name, HALF, *size), tile, times=50)
 
 
+@pytest.mark.parametrize("tile", TILES, ids=str)
+def test_every_tile_reads_matrices_side_by_side(tile):
+    """Each thread copies its own pieces: over several tiles, of more steps than the ring has stages; rows stick out."""
+    if tile not in COMPUTING:
+        pytest.skip("too few registers beside the warpgroup that computes the factor")
+    run(*products.joined(HALF, (5,), 72, [1024, 72]), tile, times=50)
+    run(*products.joined(HALF, (500,), 264, [512, *[32] * 18, 8]), tile, times=50)
+    run(*products.joined(HALF, (40007,), 128, [64, 32, 32]), tile, times=50)
+
+
+@pytest.mark.parametrize("dtype", [HALF, BRAIN])
+@pytest.mark.parametrize("terms", [[64, 32, 32], [8, 72, 8, 40], [8], [32] * 24])
+def test_matrices_side_by_side_are_read_where_they_lie(dtype, terms):
+    run(*products.joined(dtype, (2, 9, 7), 128, terms), times=20)
+    run(*products.joined(dtype, (2, 9, 7), 72, terms), Block(64, 64, 2, 2))
+    run(*products.joined(dtype, (77,), 72, terms), aligned=False)
+
+
 def test_the_rows_of_a_computed_factor_may_change_from_run_to_run():
     """One session, where measuring decided for it: a row and many, and none."""
     rng = np.random.default_rng(0)

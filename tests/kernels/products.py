@@ -119,6 +119,11 @@ PROLOGUES = {
         "(q, s, w, b) => (y) { f = Cast <to = TYPE> (q) a = Mul(f, s) m = MatMul(a, w) y = Add(m, b) }",
         ("m k int8", "k", "k n", "n"),
     ),
+    "in float32": (
+        "(x, s, t, w) => (y) { f = Cast <to = 1> (x) a = Mul(f, s) b = Add(a, t) c = Cast <to = TYPE> (b) r = Relu(c) "
+        "y = MatMul(r, w) }",
+        ("m k", "k float", "k float", "k n"),
+    ),
     "of wide numbers": (
         "(x, g, w) => (y) { f = Cast <to = TYPE> (x) a = Max(f, g) y = MatMul(a, w) }", ("m k float", "m k", "k n"),
     ),
@@ -137,13 +142,27 @@ def prologue(name: str, dtype: int, m: int, n: int, k: int) -> tuple[FusedOp, li
     return ops.op(text.replace("TYPE", str(dtype)), tuple(types), outputs, "gemm"), shapes
 
 
+JOINED = """({NAMES}, s, t, w, b) => (y) {{
+  c = Concat <axis = -1> ({NAMES}) a = Mul(c, s) d = Add(a, t) f = Relu(d) m = MatMul(f, w) h = Add(m, b) y = Relu(h)
+}}"""
+
+
+def joined(dtype: int, rows: tuple[int, ...], n: int, terms: list[int]) -> tuple[FusedOp, list[tuple[int, ...]]]:
+    """Return a product whose left factor is scale, shift and ReLU of matrices side by side, with so many terms each."""
+    names = ", ".join(f"p{i}" for i in range(len(terms)))
+    k = sum(terms)
+    shapes = [*((*rows, each) for each in terms), (k,), (k,), (k, n), (n,)]
+    return ops.op(JOINED.format(NAMES=names), (dtype,) * len(shapes), (dtype,), "gemm"), shapes
+
+
 KINDS = {"int8": TensorProto.INT8, "float": TensorProto.FLOAT}
 
 
 def multiplied(fused: FusedOp) -> set[int]:
     """Return the inputs that are factors, or that a factor is computed from: float32 rounds them to TF32."""
     parts = gemm_body.anatomy(fused)
-    lefts = {parts.products[0].a} if parts.prologue is None else set(parts.prologue.inputs)
+    prologue = parts.prologue
+    lefts = {parts.products[0].a} if prologue is None else {*prologue.inputs, *prologue.joined} - {gemm_body.JOINED}
     return {p.b for p in parts.products} | lefts
 
 

@@ -14,17 +14,19 @@ def kernel(entry: str, inputs: int, outputs: int, body: str, *, bounds: str = "K
 
 
 def entry_point(
-    entry: str, work: str, of: Program | FusedOp, fields: Iterable[Operand | Pointer], min_blocks: int, cluster: int = 1
-) -> str:
+    entry: str, work: str, of: Program | FusedOp, fields: Iterable[Operand | Pointer], min_blocks: int,
+    cluster: int = 1, ahead: str = "",
+) -> str:  # fmt: skip
     """Return the kernel function of a body, which calls `work` with the typed pointers and the parameters.
 
-    `min_blocks`: blocks of a multiprocessor that it must leave registers for, 0 = any.
+    `min_blocks`: blocks of a multiprocessor that it must leave registers for, 0 = any; `ahead`: statements for when the
+    kernel before may still run.
     """
     given = tuple(f.pointer for f in fields)
     casts = ", ".join(p.argument if p.argument == "nullptr" else f"({p.stored}*){p.argument}" for p in given)
     bounds = f"THREADS, {min_blocks}" if min_blocks else "THREADS"
     return kernel(
-        entry, len(of.inputs), len(of.outputs), f"  join_stream();\n  {work}({{{casts}}}, p);\n",
+        entry, len(of.inputs), len(of.outputs), f"{ahead}  join_stream();\n  {work}({{{casts}}}, p);\n",
         bounds=f"CLUSTER_KERNEL({cluster}, {bounds})" if cluster > 1 else f"KERNEL({bounds})",
         more="void* scratch" if any(p.argument == "scratch" for p in given) else "",
     )  # fmt: skip

@@ -5,29 +5,51 @@ from onnxfuse.kernels import Growth
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.rewrite.fuse.attempt import Attempt, Region
 from onnxfuse.rewrite.fuse.concat import joins_channels
-from onnxfuse.rewrite.fuse.pointwise import LEFT_ALONE, MAX_INPUTS, MAX_NODES
+from onnxfuse.rewrite.fuse.movement import MAX_READ
+from onnxfuse.rewrite.fuse.pointwise import LEFT_ALONE, MAX_NODES
+from onnxfuse.rewrite.match.match import Refusal
 
 BYTES = 16
 """Of the channels of a part, or a multiple: what a kernel copies at once. Of less the Concat stays."""
 
 
-def take_joined_input(attempt: Attempt) -> None:
-    """Add the Concat of channels that the anchors alone read, where each part has whole vectors of them.
+def take_joined_input(attempt: Attempt) -> Refusal | None:
+    """Add the Concat of channels that the region alone reads, where each part has whole vectors of them.
 
     # Concat -> Conv: dense blocks, decoders with skips; what is put side by side is never written
+    # Concat -> Mul -> Add -> Relu -> MatMul: nor what is made of it
 
+    A rule that wants what computes the left factor, too, is about both: it refuses where no Concat stands before that.
     Stops are noted in the region.
     """
     graph, region = attempt.graph, attempt.region
-    node = graph.producer(attempt.input(Growth.JOINED_INPUT))
-    if node is None or node.domain or node.op != "Concat":
-        return
-    reason = _refused(graph, region, node)
-    if reason is None:
-        region.nodes[node] = None
-        region.stops.pop(node, None)
-    else:
+    found = [n for n in _makers(graph, region, attempt.input(Growth.JOINED_INPUT)) if not n.domain and n.op == "Concat"]
+    for node in found[:1]:
+        reason = _refused(graph, region, node)
+        if reason is None:
+            region.nodes[node] = None
+            region.stops.pop(node, None)
+            return None
         region.stops[node] = reason
+    if not attempt.how.wants(Growth.LEFT_OPERAND):
+        return None
+    reason = region.stops[found[0]] if found else "its left factor is not computed from what a Concat puts side by side"
+    return attempt.refusal(reason, "too little")
+
+
+def _makers(graph: Graph, region: Region, value: str) -> list[Node]:
+    """Return the nodes outside the region whose values the nodes in it read to compute a value, or that compute it."""
+    found, inside, waiting = dict[Node, None](), set[Node](), [value]
+    while waiting:
+        maker = graph.producer(waiting.pop())
+        if maker is None or maker in inside:
+            continue
+        if maker in region.nodes:
+            inside.add(maker)
+            waiting.extend(maker.reads)
+        else:
+            found[maker] = None
+    return list(found)
 
 
 def _refused(graph: Graph, region: Region, node: Node) -> str | None:
@@ -47,6 +69,6 @@ def _refused(graph: Graph, region: Region, node: Node) -> str | None:
     if len(region.nodes) >= MAX_NODES:
         return f"the fused op holds {MAX_NODES} nodes already"
     tensors = [v for v in graph.inputs_of({**region.nodes, node: None}) if graph.element_count(v) != 1]
-    if len(tensors) > MAX_INPUTS:
-        return f"would be the {len(tensors)}th input tensor, at most {MAX_INPUTS}"
+    if len(tensors) > MAX_READ:
+        return f"would be the {len(tensors)}th input tensor, at most {MAX_READ}"
     return None

@@ -15,7 +15,7 @@ from onnxfuse.kernels.templates.gemm import plan as gemm
 from onnxfuse.kernels.templates.gemm import problem as gemm_problem
 from onnxfuse.kernels.templates.gemm import sm80, sm90
 from onnxfuse.model.errors import KernelError
-from tests.kernels import copy_engine, emulate, ops, products
+from tests.kernels import copy_engine, emulate, ops, products, programs
 from tests.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF
 from tests.kernels.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED
 from tests.kernels.templates.test_emulated import H200, check
@@ -215,6 +215,65 @@ def test_the_left_factor_may_be_computed(name, dtype):
         pytest.skip("what is rounded to TF32 after the functor has no truth of its own")
     emulated(*products.prologue(name, dtype, 70, 72, 200), True, A100, Block(64, 64, 2, 2))
     emulated(*products.prologue(name, dtype, 35, 24, 27), False, A100)
+
+
+@pytest.mark.parametrize("terms", [[64, 32, 32], [8, 72, 8, 40], [16], [200, 8], [32] * 20])
+@pytest.mark.parametrize("dtype", [HALF, BRAIN])
+def test_what_the_left_factor_is_computed_from_may_lie_side_by_side(terms, dtype):
+    """Each matrix is read where it lies: in runs as long as a step and shorter, on boundaries and off."""
+    emulated(*products.joined(dtype, (2, 5, 7), 72, terms), True, A100, Block(64, 64, 2, 2))
+    emulated(*products.joined(dtype, (35,), 24, terms), False, A100)
+
+
+@pytest.mark.parametrize("block", [Block(128, 64, 2, 2), Block(16, 64, 1, 2, 4)])
+def test_a_matrix_may_lie_beside_itself_and_be_read_by_the_body(block):
+    text = """(x, z, w) => (y) {
+      c = Concat <axis = -1> (x, z, x) f = Relu(c) m = MatMul(f, w) y = Add(m, x) }"""
+    fused = ops.op(text, (HALF,) * 3, (HALF,), "gemm")
+    emulated(fused, [(50, 24), (50, 16), (64, 24)], True, A100, block)
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes", "reason"),
+    [
+        (products.JOINED.format(NAMES="p, q"), [(9, 8), (9, 12), (20,), (20,), (20, 8), (8,)], "8 and 12 terms side"),
+        ("(p, q, g, w) => (y) { c = Concat <axis = -1> (p, q) a = Mul(c, g) y = MatMul(a, w) }",
+         [(9, 8), (9, 8), (9, 16), (16, 8)], "8 and 8 terms side by side"),
+        ("(p, q, w) => (y) { c = Concat <axis = -1> (p, q) a = Relu(c) y = MatMul(a, w) }",
+         [(2, 9, 8), (2, 9, 8), (2, 16, 8)], "a batch of products by matrices side by side"),
+        ("(p, q, w) => (y) { c = Concat <axis = 3> (p, q) a = Relu(c) y = MatMul(a, w) }",
+         [(9, 8), (9, 8), (16, 8)], "side by side"),
+    ],
+)  # fmt: skip
+def test_what_lies_side_by_side_otherwise_is_refused(text, shapes, reason):
+    fused = ops.op(text, (HALF,) * len(shapes), (HALF,), "gemm")
+    with pytest.raises(KernelError, match=reason):
+        kernels.plan(fused, tuple(shapes), True, A100)
+
+
+def test_several_matrices_side_by_side_are_refused():
+    text = """(p, q, r, w) => (y) {
+      a = Concat <axis = -1> (p, q) b = Concat <axis = -1> (q, r) c = Mul(a, b) y = MatMul(c, w) }"""
+    assert "several matrices side by side" in str(kernels.supports(ops.op(text, (HALF,) * 4, (HALF,), "gemm")))
+
+
+@pytest.mark.parametrize(
+    ("rows", "terms"), [((32, 56, 56), [64, 32]), ((32, 14, 14), [256, *[32] * 24]), ((49,), [512, 32])]
+)
+@pytest.mark.parametrize("dtype", [HALF, BRAIN])
+def test_hoppers_kernel_reads_any_number_of_matrices(rows, terms, dtype):
+    """The copy engine is told of the weights and the output alone."""
+    fused, shapes = products.joined(dtype, rows, 128, terms)
+    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=Tile(64, 128, 1)))
+    assert len(plan.tensor_maps) == 2
+    _, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
+    assert "0 bytes spill stores" in log
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+def test_launch_programs_know_what_lies_side_by_side(aligned):
+    fused, shapes = products.joined(HALF, (4, 7, 7), 128, [64, 32, 32])
+    programs.agrees(fused, tuple(shapes), aligned, H200)
 
 
 EXACT = ("a gate", "side by side", "the greater, and Gemm", "of wide numbers")

@@ -31,10 +31,11 @@ def planned(case: Case, tuning: Tuning | None = None, aligned: bool = True, arch
 
 
 def check(case: Case, tuning: Tuning | None = None, aligned: bool = True) -> None:
-    """Assert that the kernel gives the body within the budget."""
+    """Assert that the kernel gives the body within the budget: where each warp multiplies by itself."""
     fused = case.op()
     inputs = case.inputs(np.random.default_rng(case.channels))
-    got = emulate.run(planned(case, tuning, aligned), inputs, [ops.NUMPY[t] for t in fused.outputs], aligned)
+    arch = A100 if tuning is None else H200
+    got = emulate.run(planned(case, tuning, aligned, arch), inputs, [ops.NUMPY[t] for t in fused.outputs], aligned)
     ops.within_budget(fused, inputs, got, case.cuts)
 
 
@@ -100,7 +101,7 @@ def test_an_input_beside_itself_and_as_the_residual():
     )  # fmt: skip
     rng = np.random.default_rng(0)
     inputs = [ops.random(rng, HALF, s) for s in ((1, 4, 5, 16), (1, 4, 5, 8), (16, 1, 1, 40))]
-    plan = kernels.plan(op, tuple(i.shape for i in inputs), True, H200)
+    plan = kernels.plan(op, tuple(i.shape for i in inputs), True, A100)
     ops.within_budget(op, inputs, emulate.run(plan, inputs, [np.dtype(np.float16)]), 0)
 
 
@@ -111,7 +112,7 @@ def test_infinities_stay_where_they_are_seen(dtype):
     inputs = made.inputs(np.random.default_rng(0))
     inputs[0].reshape(-1)[[5, 77, 301]] = np.inf
     inputs[1] = np.abs(inputs[1]) + np.array(0.25, inputs[1].dtype)
-    got = emulate.run(planned(made), inputs, [ops.NUMPY[dtype]])
+    got = emulate.run(planned(made, arch=A100), inputs, [ops.NUMPY[dtype]])
     exact = ops.truth(made.op(), inputs)
     assert np.isinf(got[0]).any()
     np.testing.assert_array_equal(np.isinf(got[0]), np.isinf(exact[0]))
@@ -124,6 +125,17 @@ def test_infinities_stay_where_they_are_seen(dtype):
 def test_nothing_to_compute_launches_nothing():
     """Windows that fit nowhere."""
     assert planned(replace(DENSE, size=(1, 9), pads=(0, 0, 0, 0))).grid[0] == 0
+
+
+@pytest.mark.parametrize(("images", "share"), [(1, 1), (16, 1), (17, 2), (33, 2), (34, 3), (500, 100)])
+def test_blocks_come_apart(images, share):
+    """As few share a multiprocessor as can, however many fit: else the first ones that are free would have all."""
+    tile = Tuning(halo=Halo(8, 16, 32, 2, 1, 2))
+    plan = planned(replace(LARGE, images=images, channels=64, size=(32, 32)), tile)
+    assert plan.grid[0] == 8 * images
+    room = (H200.shared_bytes + 1024) // (plan.shared_bytes + 1024)
+    most = (H200.shared_bytes + 1024) // (2 * 8 * 1024)
+    assert room == share if share < 3 else 3 <= room <= most
 
 
 def test_another_size_is_the_same_kernel():
@@ -182,6 +194,30 @@ def test_a_tile_that_does_not_fit_is_refused_with_the_reason():
 
 
 # ---- the compiler
+
+
+@pytest.mark.parametrize("arch", [H200, A100], ids=lambda a: a.name)
+@pytest.mark.parametrize("dtype", [HALF, FLOAT])
+def test_warps_multiply_together_where_they_can(arch, dtype):
+    """Of 16 bits, on Hopper."""
+    together = Halo(8, 16, 32, 2, 1, 2, 1)
+    if arch == H200 and dtype == HALF:
+        plan = planned(LARGE, Tuning(halo=together))
+        assert any(s.file == "conv/halo_warpgroup.cuh" for s in plan.kernel.sections)
+    else:
+        with pytest.raises(KernelError, match="together of elements of"):
+            planned(replace(LARGE, dtype=dtype), Tuning(halo=together), arch=arch)
+
+
+@pytest.mark.parametrize(("stack", "filters"), [(1, 32), (2, 64), (4, 64), (7, 32), (8, 24)])
+@pytest.mark.parametrize("channels", [40, 160])
+def test_products_of_warps_together_wait_for_nothing_else(stack, filters, channels):
+    """Their registers are theirs: the compiler would tell that it has them go one after the other."""
+    case = replace(LARGE, channels=channels, filters=filters, text=RESIDUAL)
+    plan = planned(case, Tuning(halo=Halo(4 * stack, 16, filters, stack, 1, 2, 1)))
+    _, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
+    assert "0 bytes spill stores" in log
+    assert "serialized" not in log
 
 
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])

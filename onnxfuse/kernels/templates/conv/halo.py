@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterator
 
+from onnxfuse.kernels import launch_plan
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.ir.strides import Shape
@@ -23,6 +24,15 @@ WARPS = (4, 7, 8)
 """Warps of a block: 7 for images of 7, 14, 28 or 56 rows."""
 ARRIVAL = 1200
 """Cycles from the copy of a slice to its arrival."""
+HOPPER = "sm_90a"
+"""The architecture on which four warps multiply together."""
+FEW_TOGETHER, MOST_TOGETHER, SUMS_TOGETHER = 16, 64, 128
+"""Filters where they do, more than the first and at most the second, and registers of each lane for sums.
+
+By four warps together and by each for itself, us, float16, H200, 2026-11: 8 x 128x128, 160 channels of four images to
+32 filters 28.5 and 32.7, 192 of five to 64 54.9 and 68.9, 64 to 32 16.3 and 17.7, to 16 13.0 and 12.6; 32 images of
+128 channels to 32, 56x56 21.6 and 26.6, 28x28 8.0 and 9.1, 14x14 4.7 and 5.3, 7x7 4.5 and 5.1.
+"""
 THREADS = 512
 """Of a multiprocessor, by their registers, in two blocks or more: one multiplies while another waits, or writes."""
 
@@ -57,6 +67,8 @@ def plan(
     tiling = choose(slices, arch) if tuning.halo is None else _tiling(slices, tuning.halo)
     if tiling is None:
         return None
+    if tiling.halo.together and not _multiplies_together(slices, arch):
+        raise UnsupportedError(f"a tile of {tiling.halo} of elements of {slices.size} bytes on {arch.name}")
     if tiling.shared_bytes > arch.shared_bytes:
         raise UnsupportedError(f"{tiling.shared_bytes} bytes of shared memory, expected at most {arch.shared_bytes}")
     work = Work(op, parts, size, bits, aligned, input_shapes, slices, tiling)
@@ -67,7 +79,7 @@ def plan(
         kernel=halo_cpp.kernel(work, tuning.min_blocks or _resident(tiling, arch)),
         grid=(grid, 1, 1),
         block=(tiling.warps * 32, 1, 1),
-        shared_bytes=tiling.shared_bytes,
+        shared_bytes=launch_plan.apart(tiling.shared_bytes, grid, arch),
         parameters=direct_cpp.parameters(work, tiling.blocks),
         output_shapes=outputs,
     )
@@ -85,6 +97,11 @@ def slices_of(op: FusedOp, parts: Convolution, size: Problem, input_shapes: tupl
     )  # fmt: skip
 
 
+def _multiplies_together(slices: Slices, arch: Arch) -> bool:
+    """Return whether four warps can multiply such elements together: float32 is rounded on its way to the products."""
+    return arch.name == HOPPER and slices.size == 2
+
+
 def _tiling(slices: Slices, halo: Halo) -> Tiling:
     """Return the rest of what follows from a tile; raises `UnsupportedError` where it fits no kernel."""
     bundle, across = max(slices.vector // 2, 1), halo.columns // 16
@@ -93,7 +110,7 @@ def _tiling(slices: Slices, halo: Halo) -> Tiling:
     if min(halo.rows, across, halo.stack, halo.parts) < 1 or halo.columns % 16 or halo.rows % halo.stack or not whole:
         raise UnsupportedError(f"a tile of {halo}")
     warps = halo.rows // halo.stack * across * halo.parts
-    if warps not in WARPS or halo.stages < 2:
+    if (warps % 4 or halo.parts > 1 if halo.together else warps not in WARPS) or halo.stages < 2:
         raise UnsupportedError(f"a tile of {halo}")
     (height, width), (down, rows_across) = slices.kernel, slices.out
     return Tiling(
@@ -102,7 +119,18 @@ def _tiling(slices: Slices, halo: Halo) -> Tiling:
         (halo.rows + height - 1) * ((halo.columns + width) // 2 * 2) * LINE,
         height * width * halo.parts * -(-tiles // 2) * 16 * LINE,
         min(halo.stages, slices.count),
+        height,
     )  # fmt: skip
+
+
+def _tiles_together(slices: Slices, arch: Arch) -> Iterator[Halo]:
+    """Yield the tiles worth a look of four warps, or twice four, that multiply together."""
+    filters = slices.filters
+    if not _multiplies_together(slices, arch) or not FEW_TOGETHER < filters <= MOST_TOGETHER:
+        return
+    for columns, stack, warps, stage in itertools.product((16, 32), (1, 2, 4, 7, 8), (4, 8), (2, 3, 4)):
+        if 4 * stack * -(-filters // 8) <= SUMS_TOGETHER:
+            yield Halo(stack * warps // (columns // 16), columns, filters, stack, 1, stage, 1)
 
 
 def _tiles(slices: Slices) -> Iterator[Halo]:
@@ -131,13 +159,19 @@ def candidates(slices: Slices, arch: Arch) -> list[Tuning]:
 
 
 def _fitting(slices: Slices, arch: Arch) -> list[Tiling]:
-    tilings = (_tiling(slices, halo) for halo in _tiles(slices))
+    tilings = (_tiling(slices, halo) for halo in (*_tiles_together(slices, arch), *_tiles(slices)))
     return [t for t in tilings if t.shared_bytes <= arch.shared_bytes]
 
 
 def _resident(tiling: Tiling, arch: Arch) -> int:
     """Return how many blocks share a multiprocessor, which has a kilobyte more than one of them may have."""
-    return min((arch.shared_bytes + 1024) // (tiling.shared_bytes + 1024), THREADS // (tiling.warps * 32))
+    threads = tiling.warps * 32
+    many = THREADS // threads
+    if tiling.halo.together:
+        # The sums, two loads of pixels, and what ptxas took beside them: 26 (CUDA 13.0).
+        pixels = tiling.halo.stack + tiling.kernel_height - 1
+        many = 65536 // (threads * (4 * tiling.halo.stack * tiling.tiles + 8 * pixels + 32))
+    return min((arch.shared_bytes + 1024) // (tiling.shared_bytes + 1024), many)
 
 
 def _cycles(slices: Slices, tiling: Tiling, arch: Arch) -> float:
@@ -150,6 +184,11 @@ def _cycles(slices: Slices, tiling: Tiling, arch: Arch) -> float:
     # product; by itself it waits for fragments, too. 24 bytes a cycle come from L2 for each multiprocessor.
     step = max(4 * (stack + height - 1 + height * -(-tiling.tiles // 2)), 1.6 * products)
     alone = width * 2 * (6.4 * products + 40)
+    if tiling.halo.together:
+        # Of four warps: the tensor cores, and shared memory, from where they read the filters for each product.
+        multiplied, across = height * stack, 8 * tiling.tiles
+        step = max(multiplied * across / 2, 16 * (stack + height - 1) + multiplied * across / 4) / 4
+        alone = width * 2 * (4 * step + 60)
     fill = (tiling.patch_bytes + tiling.weight_bytes) / 24
 
     def wave(beside: int) -> float:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from onnx import TensorProto
+
 from onnxfuse.kernels.emit.source import AMPERE, KernelSource, constants
 from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.launch_plan import Halo
@@ -51,11 +53,12 @@ class Tiling:
     """Of what a tile's windows see of a slice."""
     weight_bytes: int
     stages: int
+    kernel_height: int
 
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a block."""
-        return self.stages * (self.patch_bytes + self.weight_bytes)
+        return self.stages * (-(-(self.patch_bytes + self.weight_bytes) // 512) * 512)
 
 
 @dataclass(frozen=True)
@@ -68,8 +71,12 @@ class Work(Surroundings):
 
 def kernel(work: Work, min_blocks: int) -> KernelSource:
     """Return the kernel; `min_blocks`: blocks of a multiprocessor that it must leave registers for."""
-    files, given = (AMPERE, "conv/halo.cu"), stencil_cpp.pointers(work)
-    return stencil_cpp.kernel_of(work, _constants(work), files, "halo", given, min_blocks, _runs(work))
+    together = bool(work.tiling.halo.together)
+    files = (AMPERE, "conv/halo.cuh", "conv/halo_warpgroup.cuh" if together else "conv/halo_warp.cuh", "conv/halo.cu")
+    more = _runs(work) + (_warpgroup_product(work) if together else "")
+    given = stencil_cpp.pointers(work)
+    ahead = f"  bring_near(in{work.parts.w}, FILTERS * TAPS * X_CHANNELS * (int)sizeof(X));\n"
+    return stencil_cpp.kernel_of(work, _constants(work), files, "halo", given, min_blocks, more, ahead)
 
 
 def _constants(work: Work) -> str:
@@ -81,8 +88,31 @@ def _constants(work: Work) -> str:
         "TILES_N": tiling.tiles, "PARTS": tiling.halo.parts, "VECTOR": slices.vector, "CHANNELS": slices.vector,
         "PIECE": slices.piece, "STAGES": max(tiling.stages, 2), "SHARED_WORDS": tiling.shared_bytes // 4,
         "STRIDED_SLOTS": max(len(work.slots), 1), "THREADS": tiling.warps * 32,
+        "FILLS": 4 if tiling.halo.together else 1,
     }  # fmt: skip
     return f"using X = {types.TYPES[work.op.inputs[work.parts.x]].stored};\n" + constants(facts)
+
+
+def _warpgroup_product(work: Work) -> str:
+    """Return the functions around `wgmma`: its instruction for pixels in registers, and what orders it."""
+    tiles = work.tiling.tiles
+    kind = _KINDS[work.op.inputs[work.parts.x]]
+    registers = ", ".join(f"%{i}" for i in range(4 * tiles))
+    sums = ", ".join(f'"+f"(d[{i // 4}][{i % 4}])' for i in range(4 * tiles))
+    a = ", ".join(f"%{4 * tiles + i}" for i in range(4))
+    return (
+        'DEVICE void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }\n'
+        'DEVICE void close_group_of_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }\n'
+        "template <int GROUPS> DEVICE void wait_for_products() {\n"
+        '  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(GROUPS) : "memory");\n}\n'
+        f"DEVICE void warpgroup_product(float (&d)[{tiles}][4], const unsigned (&a)[4], unsigned long long b) {{\n"
+        f'  asm volatile("wgmma.mma_async.sync.aligned.m64n{8 * tiles}k16.f32.{kind}.{kind} {{{registers}}}, {{{a}}}, '
+        f'%{4 * tiles + 4}, 1, 1, 1, 0;"\n      : {sums}\n'
+        '      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));\n}\n'
+    )
+
+
+_KINDS: dict[int, str] = {TensorProto.FLOAT16: "f16", TensorProto.BFLOAT16: "bf16"}
 
 
 def _runs(work: Work) -> str:

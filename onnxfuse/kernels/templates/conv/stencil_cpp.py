@@ -139,9 +139,12 @@ def kernel(work: Work, min_blocks: int) -> KernelSource:
 
 def kernel_of(
     work: Surroundings, text: str, files: tuple[str, ...], body: str, given: tuple[Pointer, ...], min_blocks: int,
-    more: str = "",
+    more: str = "", ahead: str = "",
 ) -> KernelSource:  # fmt: skip
-    """Return the kernel of a core in `files`, whose function is `body`; `more`: text that reads what is `given`."""
+    """Return the kernel of a core in `files`, whose function is `body`; `more`: text that reads what is `given`.
+
+    `ahead`: statements for when the kernel before may still run.
+    """
     entry, index = identifier(work.op.name), "int" if work.bits == 32 else "long long"
     return KernelSource(
         entry,
@@ -153,7 +156,7 @@ def kernel_of(
             template("conv/images.cuh"),
             generated(entry, around(work, given) + more),
             *(template(f) for f in files),
-            generated(entry, entry_point(entry, body, work.op, given, min_blocks)),
+            generated(entry, entry_point(entry, body, work.op, given, min_blocks, ahead=ahead)),
         ),
     )
 

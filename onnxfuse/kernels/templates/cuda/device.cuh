@@ -8,7 +8,8 @@ struct bf16;
 #define KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__)
 #define PARAMETERS const __grid_constant__ Parameters
 #define SHARED __shared__
-#define DYNAMIC_SHARED(type, name, count) extern __shared__ __align__(16) type name[]
+// On a boundary of 1024 bytes: where the tensor cores read it, pieces of rows are exchanged by their addresses.
+#define DYNAMIC_SHARED(type, name, count) extern __shared__ __align__(1024) type name[]
 #define UNROLLED _Pragma("unroll")
 
 // What every kernel calls before it touches the tensors. From compute capability 9.0 the stream launches it while the
@@ -21,6 +22,15 @@ DEVICE void join_stream() {
 #if __CUDA_ARCH__ >= 900
   if (blockIdx.x + LAST_BLOCKS >= gridDim.x) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
   asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// Before join_stream, while the kernel ahead ends: all blocks together bring memory to the L2 cache, weights above all. What
+// that kernel still writes there is seen: no other cache is asked for it yet. DenseNet-121, 32 images, 1161 us, without
+// 1176 (H200, 2026-11).
+DEVICE void bring_near(const void* from, unsigned bytes) {
+#if __CUDA_ARCH__ >= 900
+  for (unsigned at = (threadIdx.x * gridDim.x + blockIdx.x) * 128; at < bytes; at += blockDim.x * gridDim.x * 128)
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global((const char*)from + at)) : "memory");
 #endif
 }
 DEVICE unsigned block_index() { return blockIdx.x; }

@@ -80,6 +80,7 @@ template <class Found> DEVICE long long position(const Found& found) {
 }
 
 template <class T> DEVICE T relu(T x) { return x < T(0) ? T(0) : x; }
+DEVICE float relu(float x) { return ::greater(x, 0.0f); }
 // Bounds are applied as ONNX says: where low > high, the result is high.
 template <class T> DEVICE T clip(T x, T low, T high) {
   const T raised = x < low ? low : x;

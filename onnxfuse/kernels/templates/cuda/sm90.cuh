@@ -174,6 +174,13 @@ DEVICE unsigned long long operand(unsigned address, unsigned leading, unsigned s
   return (unsigned long long)((address & 0x3ffff) >> 4) | (unsigned long long)(leading >> 4) << 16 |
          (unsigned long long)(stride >> 4) << 32 | 1ull << 62;
 }
+// 16 bytes from global memory, zeros unless `there`, while the thread goes on.
+template <int BYTES> DEVICE void copy_beside(unsigned to, const void* from, bool there) {
+  static_assert(BYTES == 16);
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(__cvta_generic_to_global(from)),
+               "r"(there ? 16 : 0)
+               : "memory");
+}
 DEVICE unsigned load_shared(unsigned address) {
   unsigned word;
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(address) : "memory");

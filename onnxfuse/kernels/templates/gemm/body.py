@@ -11,8 +11,9 @@ from onnx import TensorProto
 from onnxfuse.kernels.emit import expressions
 from onnxfuse.kernels.ir import read, types
 from onnxfuse.kernels.ir.images import image_work
-from onnxfuse.kernels.ir.movement import Cut, Reshaped, Sliced, Transposed
+from onnxfuse.kernels.ir.movement import Concatenated, Cut, Reshaped, Sliced, Transposed
 from onnxfuse.kernels.ir.program import Constant, Contract, Input, Move, Output, Program, Value, Window
+from onnxfuse.kernels.ir.rounding import rounded_once
 from onnxfuse.kernels.ir.slices import between, canonical, operands_last
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
@@ -49,13 +50,23 @@ class Product:
     """Of the images' channels, each with filters of its own."""
 
 
+JOINED = -1
+"""In place of the position of an input: matrices of the op whose terms lie side by side."""
+
+
 @dataclass(frozen=True)
 class Prologue:
     """What computes the left factor: the pointwise part of the body before the products, as a program of its own."""
 
     inputs: tuple[int, ...]
-    """Positions of its inputs among the op's inputs."""
+    """Positions of its inputs among the op's inputs; one may be JOINED."""
     program: Program
+    joined: tuple[int, ...] = ()
+    """Positions of the matrices whose terms, side by side, are one of its inputs; each is read where it lies."""
+    axis: int = -1
+    """Along which they lie side by side."""
+    terms: tuple[int, ...] = ()
+    """Of each of them; empty where no shapes are known yet."""
     kinds: tuple[str, ...] = ()
     """How each of them lies beside the left factor, as `operand_kind` says; empty where no shapes are known yet."""
     group: int = 0
@@ -71,6 +82,11 @@ class Prologue:
         return tuple(sorted(cells, key=lambda i: i != self.in_place))
 
     @property
+    def fetched(self) -> tuple[int, ...]:
+        """Those of them that the copy engine can bring: not what lies side by side."""
+        return tuple(i for i in self.cells if i != JOINED)
+
+    @property
     def cell_types(self) -> tuple[int, ...]:
         """Their element types."""
         return tuple(self.program.inputs[self.inputs.index(i)] for i in self.cells)
@@ -83,8 +99,19 @@ class Prologue:
 
     def shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return the shape of the left factor for these shapes of the op's inputs."""
-        shapes = self.program.shapes(tuple(input_shapes[i] for i in self.inputs))
+        shapes = self.program.shapes(self.given(input_shapes))
         return shapes[self.program.outputs[0].value]
+
+    def given(self, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
+        """Return the shapes of its inputs for these shapes of the op's inputs."""
+        return tuple(self._side_by_side(input_shapes) if i == JOINED else input_shapes[i] for i in self.inputs)
+
+    def _side_by_side(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        shapes = [input_shapes[i] for i in self.joined]
+        rank = len(shapes[0])
+        if rank < 2 or self.axis not in (-1, rank - 1) or any(s[:-1] != shapes[0][:-1] for s in shapes):
+            raise UnsupportedError(f"matrices of {' and '.join(map(str, map(list, shapes)))} side by side")
+        return (*shapes[0][:-1], sum(s[-1] for s in shapes))
 
 
 @dataclass(frozen=True)
@@ -225,11 +252,30 @@ def _prologue(program: Program, head: _Head) -> Prologue | None:
     """Return what computes the left factor that the products share, None where it is an input of the op."""
     if isinstance(program.values[head.left], Input):
         return None
-    starts = _inputs(program, program.reached([head.left]))
-    made = between(program, starts, (Output(head.left, program.values[head.left].dtype),))
+    joins = [i for i in program.reached([head.left]) if _is_joined(program, i)]
+    if len(joins) > 1:
+        raise UnsupportedError("several matrices side by side before a matrix product")
+    starts = [*joins, *_inputs(program, program.reached([head.left], joins))]
+    made = rounded_once(between(program, starts, (Output(head.left, program.values[head.left].dtype),)))
     if not made.is_pointwise():
         raise UnsupportedError("a reduction, or moved data, before a matrix product")
-    return Prologue(tuple(program.input_at(i) for i in starts), made)
+    inputs = tuple(JOINED if i in joins else program.input_at(i) for i in starts)
+    match [program.values[i] for i in joins]:
+        case [Move(how=Concatenated(axis=axis), args=args)]:
+            return Prologue(inputs, made, tuple(program.input_at(i) for i in args), axis)
+        case _:
+            return Prologue(inputs, made)
+
+
+def _is_joined(program: Program, index: int) -> bool:
+    """Return whether a value is inputs of the op side by side."""
+    move = program.values[index]
+    return (
+        isinstance(move, Move)
+        and isinstance(move.how, Concatenated)
+        and move.how.axis in (-1, 3)
+        and all(isinstance(program.values[i], Input) for i in move.args)
+    )
 
 
 def _inputs(program: Program, among: Iterable[int]) -> list[int]:

@@ -53,6 +53,8 @@ def _work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
     parts = placed(anatomy(op), op, input_shapes)
     parts = replace(parts, precise=parts.to_tf32 and not op.tf32)
     size = problem(parts, input_shapes)
+    if parts.prologue is not None and parts.prologue.joined and size.batch is not None:
+        raise UnsupportedError("a batch of products by matrices side by side")
     if max(size.m * size.products, size.n, size.k) >= MOST:
         raise UnsupportedError(
             f"a product of [{size.m}, {size.k}] by [{size.k}, {size.n}], {size.products} times: rows, columns and "

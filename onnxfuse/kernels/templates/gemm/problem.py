@@ -10,8 +10,8 @@ from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.ir.window import Places, Sliding
-from onnxfuse.kernels.programs.choice import smaller
-from onnxfuse.kernels.templates.gemm.body import Anatomy, Product, anatomy
+from onnxfuse.kernels.programs.choice import settled, smaller
+from onnxfuse.kernels.templates.gemm.body import JOINED, Anatomy, Product, anatomy
 from onnxfuse.kernels.templates.gemm.output_layout import stored
 from onnxfuse.model.fused import FusedOp
 
@@ -159,7 +159,7 @@ def placed(parts: Anatomy, op: FusedOp, input_shapes: tuple[Shape, ...]) -> Anat
     prologue = parts.prologue
     shape = prologue.shape(input_shapes)
     # Of one row a matrix is a vector, too; what has the factor's shape is fetched ahead.
-    given = (input_shapes[i] for i in prologue.inputs)
+    given = prologue.given(input_shapes)
     kinds = tuple("cell" if s == shape else operand_kind(s, shape) or _group(s, shape) for s in given)
     groups = [math.prod(shape[first:-1]) for first in kinds if isinstance(first, int)]
     if any(rows != groups[0] for rows in groups):
@@ -169,8 +169,12 @@ def placed(parts: Anatomy, op: FusedOp, input_shapes: tuple[Shape, ...]) -> Anat
     if not prologue.cells:
         raise UnsupportedError("a left factor that is computed from vectors alone")
     size = types.TYPES[parts.dtype].size
-    in_place = next((i for i in prologue.cells if types.TYPES[op.inputs[i]].size == size), None)
-    return replace(parts, prologue=replace(prologue, in_place=in_place))
+    sizes = [types.TYPES[t].size for t in prologue.cell_types]
+    in_place = next((i for i, s in zip(prologue.cells, sizes, strict=True) if s == size), None)
+    terms = tuple(settled(input_shapes[i][-1]) for i in prologue.joined)
+    if prologue.joined and (prologue.cells != (JOINED,) or in_place is None or any(n * size % 16 for n in terms)):
+        raise UnsupportedError(f"matrices of {' and '.join(map(str, terms))} terms side by side before a product")
+    return replace(parts, prologue=replace(prologue, in_place=in_place, terms=terms))
 
 
 def _group(shape: Shape, full: Shape) -> int:

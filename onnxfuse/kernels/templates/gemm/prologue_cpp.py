@@ -4,7 +4,7 @@ from onnxfuse.kernels.emit import expressions
 from onnxfuse.kernels.emit.access import Held, Load
 from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.ir.program import Apply
-from onnxfuse.kernels.templates.gemm.body import ROW_BYTES, Anatomy, Prologue
+from onnxfuse.kernels.templates.gemm.body import JOINED, ROW_BYTES, Anatomy, Prologue
 from onnxfuse.model.fused import FusedOp
 
 PIECE_BYTES = 16
@@ -47,22 +47,19 @@ def sm80(op: FusedOp, parts: Anatomy, prologue: Prologue, rows: int, along: int)
     """Return `Prologue` for the kernel of sm_80: blocks of `rows`, matrices whose rows begin every `along` elements."""
     wide, fetches, takes, behind = _wide(parts), [], [], 0
     for i, stored, size in _cells(op, prologue):
-        place = "a"
+        place, name = "a", _name(i)
         if i != prologue.in_place:
             place = f"beside + ({behind} + number * {wide * size})"
             behind += rows * (ROW_BYTES // PIECE_BYTES) * wide * size
-        fetches.append(f"    copy_neighbours<{wide}, {along}>({place}, in{i} + offset, left);\n")
-        take = f"take_neighbours<{stored}, {wide}, {along}>({place}, in{i} + offset, left)"
-        takes.append(Load(f"in{i}", f"Pack<{stored}, {wide}>", take))
+        start = "run(term).at(row)" if i == JOINED else f"{name} + ((unsigned long long)row * pitch + term)"
+        fetches.append(f"    copy_neighbours<{wide}, {along}>({place}, {start}, left);\n")
+        take = f"take_neighbours<{stored}, {wide}, {along}>({place}, {start}, left)"
+        takes.append(Load(name, f"Pack<{stored}, {wide}>", take))
     return _struct(
         op, parts, prologue, along,
         f"  static constexpr int BESIDE_BYTES = {behind};  // of the stage: matrices that do not lie where A will\n"
-        "  DEVICE void fetch(SharedAddress a, SharedAddress beside, int number, unsigned long long offset, int left) "
-        f"const {{\n{''.join(fetches)}  }}\n"
-        + Held("Cells", "cell", tuple(takes)).load(
-            "take", "SharedAddress a, SharedAddress beside, int number, unsigned long long offset, int left",
-            of=" const",
-        ),
+        f"  DEVICE void fetch({_SHARE}) const {{\n{''.join(fetches)}  }}\n"
+        + Held("Cells", "cell", tuple(takes)).load("take", _SHARE, of=" const"),
     ) + (
         "template <class From> DEVICE constexpr int beside_bytes() { return From::BESIDE_BYTES; }\n"
         "DEVICE Prologue left_of(const Operands& from, const Groups& p, Index matrix, Index m, Index k) {\n"
@@ -70,12 +67,16 @@ def sm80(op: FusedOp, parts: Anatomy, prologue: Prologue, rows: int, along: int)
     )  # fmt: skip
 
 
+_SHARE = "SharedAddress a, SharedAddress beside, int number, Index row, Index term, Index pitch, int left"
+"""What a thread takes at a time, of matrices with rows of `pitch` terms."""
+
+
 def sm90(op: FusedOp, parts: Anatomy, prologue: Prologue) -> str:
     """Return `Prologue` for Hopper's kernel: the copy engine has brought the matrices, all swizzled alike."""
     takes = []
     for number, (i, _, _) in enumerate(_cells(op, prologue)):
         place = "a" if number == 0 else f"beside + {number - 1} * stride"
-        takes.append(f"    load_shared(held.in{i}.chunk[0], {place});\n")
+        takes.append(f"    load_shared(held.{_name(i)}.chunk[0], {place});\n")
     return _struct(
         op, parts, prologue, 16,
         "  static DEVICE Cells take(unsigned a, unsigned beside, unsigned stride) {\n    Cells held;\n"
@@ -89,18 +90,41 @@ def _wide(parts: Anatomy) -> int:
 
 def _cells(op: FusedOp, prologue: Prologue) -> list[tuple[int, str, int]]:
     """Return the matrices that the functor reads: the input of the op, the type of its elements and their size."""
-    facts = ((i, types.TYPES[op.inputs[i]]) for i in prologue.cells)
+    facts = zip(prologue.cells, (types.TYPES[t] for t in prologue.cell_types), strict=True)
     return [(i, fact.stored, fact.size) for i, fact in facts]
+
+
+def _name(i: int) -> str:
+    """Return what kernels call an input of the functor."""
+    return "joined" if i == JOINED else f"in{i}"
+
+
+def _runs(prologue: Prologue, stored: str) -> str:
+    """Return the function that tells where the terms from one on lie, of matrices side by side."""
+    text, end = "", 0
+    for i, terms in zip(prologue.joined, prologue.terms, strict=True):
+        found = f"{{(const {stored}*)parts.in{i} + (term - {end}), {terms}}}"
+        text += f"    if (term >= {end}) run = {found};\n" if end else f"    Run run = {found};\n"
+        end += terms
+    return (
+        "  Operands parts;\n"
+        "  // Where some terms lie in the first row, and elements from row to row.\n"
+        f"  struct Run {{\n    const {stored}* from;\n    Index step;\n"
+        f"    DEVICE const {stored}* at(Index row) const {{ return from + (unsigned long long)row * step; }}\n  }};\n"
+        f"  DEVICE Run run(Index term) const {{\n{text}    return run;\n  }}\n"
+    )
 
 
 def _struct(op: FusedOp, parts: Anatomy, prologue: Prologue, along: int, cells: str) -> str:
     """Return `Prologue`: pointers to what the functor reads, how a thread takes its share, and what it makes of it."""
     wide = _wide(parts)
     live = [(prologue.inputs[i], prologue.kinds[i]) for i in expressions.live_inputs(prologue.program)]
-    stored = {i: types.TYPES[op.inputs[i]].stored for i, _ in live}
+    stored = {i: types.TYPES[op.inputs[prologue.joined[0] if i == JOINED else i]].stored for i, _ in live}
+    alone = [(i, kind) for i, kind in live if i != JOINED]
     first = {"cell": " + (unsigned long long)before * k", "row": " + before", "column": "", "uniform": "", "group": ""}
-    by_group = ", before(before), k(k), group(p.group)" if prologue.group else ""
-    given = ", ".join(f"in{i}((const {stored[i]}*)from.in{i}{first[kind]})" for i, kind in live)
+    given = [f"in{i}((const {stored[i]}*)from.in{i}{first[kind]})" for i, kind in alone]
+    given += ["parts(from)"] if prologue.joined else []
+    given += ["before(before)", "k(k)", "group(p.group)"] if prologue.group else []
     neighbours = f"load_neighbours<{wide}, {along}>"
     loads = {
         "cell": "", "column": f"{neighbours}(in{{}} + term, left)", "row": "load_splat(in{} + row)",
@@ -111,14 +135,14 @@ def _struct(op: FusedOp, parts: Anatomy, prologue: Prologue, along: int, cells: 
     def held(struct: str, name: str, *of: str) -> Held:
         def load(i: int, kind: str) -> Load:
             holder = f"Splat<{stored[i]}>" if kind in ("row", "uniform") else f"Pack<{stored[i]}, {wide}>"
-            return Load(f"in{i}", holder, loads[kind].format(i))
+            return Load(_name(i), holder, loads[kind].format(i))
 
         return Held(struct, name, tuple(load(i, kind) for i, kind in live if kind in of))
 
     cell, column = held("Cells", "cell", "cell"), held("Columns", "column", "column")
     row = held("Rows", "row", "row", "uniform", "group")
     values = cell.values() | column.values() | row.values()
-    element = ", ".join(values[f"in{i}"] for i, _ in live)
+    element = ", ".join(values[_name(i)] for i, _ in live)
     packed = {"f16": "packed_f16<W>", "bf16": "packed_bf16<W>"}.get(
         types.TYPES[parts.dtype].stored, "packed<Factor, W>"
     )
@@ -126,13 +150,14 @@ def _struct(op: FusedOp, parts: Anatomy, prologue: Prologue, along: int, cells: 
     return (
         f"namespace left_factor {{\n{expressions.source(prologue.program)}}}\nstruct Prologue {{\n"
         f"  static constexpr int W = {wide};  // terms that a thread computes at once\n"
-        + "".join(f"  const {stored[i]}* in{i};\n" for i, _ in live)
+        + "".join(f"  const {stored[i]}* in{i};\n" for i, _ in alone)
+        + (_runs(prologue, stored[JOINED]) if prologue.joined else "")
         + ("  Index before, k;\n  Divisor<Index> group;\n" if prologue.group else "")
         + cell.hold()
         + column.hold()
         + row.hold()
         + "  DEVICE Prologue(const Operands& from, const Groups& p, Index before, Index k)\n"
-        f"      : {given}{by_group} {{}}\n"
+        f"      : {', '.join(given)} {{}}\n"
         "  // Of the terms from `term` on, of which there are `left`.\n"
         + column.load("columns", "Index term, int left", of=" const")
         + row.load(

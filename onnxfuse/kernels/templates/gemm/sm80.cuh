@@ -171,7 +171,7 @@ template <class From> struct Computed : Side<TILE_M, false, A_PIECE, false> {
     if (!inside(turn)) return;
     const Index row = this->row + turn * Base::AT_ONCE, term = this->term + group * TERMS;
     read.fetch(tile + place(turn), tile + BESIDE, thread_index() + turn * THREADS,
-               (unsigned long long)row * this->terms + term, there(row, term));
+               row, term, this->terms, there(row, term));
   }
   DEVICE void compute(SharedAddress stage, Index step) const {
     UNROLLED for (int group = 0; group < WARPS_K; ++group) {
@@ -183,7 +183,7 @@ template <class From> struct Computed : Side<TILE_M, false, A_PIECE, false> {
         const Index row = this->row + turn * Base::AT_ONCE;
         const int left = there(row, term);
         const auto cells = read.take(tile + place(turn), tile + BESIDE, thread_index() + turn * THREADS,
-                                     (unsigned long long)row * this->terms + term, left);
+                                     row, term, this->terms, left);
         unsigned word[4];
         From::compute(word, cells, columns, read.rows(row, row < this->rows, term, left), left);
         store_shared(tile + place(turn), word);

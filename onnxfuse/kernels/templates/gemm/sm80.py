@@ -247,7 +247,7 @@ def _fit(work: Work, block: Block, aligned: bool, arch: Arch) -> Fit:
         width,
         a_piece,
         _piece(along_b, item, aligned),
-        gcd(size.k, 16) if aligned else 1,
+        gcd(size.k, 16, *(() if parts.prologue is None else parts.prologue.terms)) if aligned else 1,
         resident if parts.precise else 0,
     )
 

@@ -5,7 +5,8 @@
 //
 // A [m, k], row-major, or what a window sees that slides over images, or what a functor makes of matrices [m, k], vectors
 // [k] and [m, 1] and numbers (PROLOGUE): a warpgroup more computes it where the copy engine has put the first matrix, the
-// BESIDE others lie behind the factors. B [k, n], row-major, or [n, k] (B_TRANSPOSED).
+// BESIDE others lie behind the factors. Of matrices whose terms lie side by side it copies its pieces itself (FETCHED_LEFT
+// is 0). B [k, n], row-major, or [n, k] (B_TRANSPOSED).
 // Operands of the body: [m, n], [n], [m, 1], one element. Outputs [m, n]. Types of A and B: float16,
 // bfloat16, or float32 with B [n, k], rounded to TF32 as it is fetched unless PRECISE (see sm90_precise.cuh). Accuracy:
 // float accumulators, which the body reads unrounded; each output is rounded once.
@@ -202,6 +203,7 @@ DEVICE void gemm(const Operands& operands, const Results& to, const TensorMaps& 
     barriers_made();
   }
   if (thread_index() == CONSUMERS * 128) prefetch_maps(maps);
+  if constexpr (PROLOGUE && FETCHED_LEFT == 0) bring_near(operands.b<0>(), p.n * p.k * (unsigned)sizeof(Factor));
   if constexpr (LONG) wait_for_kernel_ahead();
   else join_stream();
   if constexpr (TOGETHER > 1) wait_for_cluster();

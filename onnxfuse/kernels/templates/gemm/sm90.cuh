@@ -69,7 +69,7 @@ DEVICE Index tile_stride() { return (last_block() + 1) / TOGETHER; }
 
 // Shared memory: the ring, what the warps put out, what other blocks send, the barriers.
 struct Shared {
-  unsigned ring, puts, parts, full, empty, staged, made;
+  unsigned ring, puts, parts, full, empty, staged, made, pieces;
 
   DEVICE Shared() {
     ring = (shared_address(dynamic_shared) + 1023) & ~1023u;
@@ -79,6 +79,7 @@ struct Shared {
     empty = full + STAGES * 8;
     staged = empty + STAGES * 8;
     made = staged + CONSUMER_WARPS * 8;
+    pieces = (made + STAGES * 8 + 15) & ~15u;
   }
 };
 
@@ -104,9 +105,8 @@ struct Turn {
 DEVICE void fetch_stage(const Shared& shared, const TensorMaps& maps, const Tile& tile, const Terms& terms, int stage,
                         unsigned rank) {
   const unsigned full = shared.full + stage * 8, a = shared.ring + stage * STAGE_BYTES;
-  barrier_expect(full, (1 + BESIDE) * LEFT_ROWS * ROW_BYTES + ACCUMULATED * B_BYTES);
-  terms.fetch_left(a, &maps.a, full);
-  fetch_beside(maps, terms, a + FACTORS_BYTES, A_BYTES, full);
+  barrier_expect(full, FETCHED_LEFT * LEFT_ROWS * ROW_BYTES + ACCUMULATED * B_BYTES);
+  fetch_left(maps, terms, a, a + FACTORS_BYTES, A_BYTES, full);
   UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
     terms.fetch_right(a + A_BYTES + g * B_BYTES, &maps.b[tile.sibling + g], tile.column, CLUSTER > 1 ? rank : 0, full);
 }
@@ -140,21 +140,28 @@ struct LeftRows {
 // A thread computes 16 bytes of every sixteenth row. The vectors for them it loads a step ahead: from global memory they
 // take longer than all else.
 constexpr int TURNS = TILE_M / 16;
+DEVICE int place_of_piece() {
+  const int down = thread_index() % 128 / 8, piece = thread_index() % 8;
+  return down * ROW_BYTES + ((piece ^ down % 8) << 4);
+}
 template <class From> struct Ahead {
   typename From::Columns columns;
   typename From::Rows rows[TURNS];
   int there;  // terms from this thread's on
 
   DEVICE void load(const From& from, const LeftRows& left, Index step) {
+    load_rows(from, left, step);
+    columns = from.columns(left.term + step * TILE_K + thread_index() % 8 * From::W, there);
+  }
+  DEVICE void load_rows(const From& from, const LeftRows& left, Index step) {
     const Index term = left.term + step * TILE_K + thread_index() % 8 * From::W, row = left.row + thread_index() % 128 / 8;
     there = term < left.k ? (int)(left.k - term) : 0;
-    columns = from.columns(term, there);
     UNROLLED for (int turn = 0; turn < TURNS; ++turn)
       rows[turn] = from.rows(row + turn * 16, row + turn * 16 < left.m, term, there);
   }
   DEVICE void compute(unsigned a) const {
-    const int down = thread_index() % 128 / 8, piece = thread_index() % 8;
-    const unsigned place = a + down * ROW_BYTES + ((piece ^ down % 8) << 4);
+    const int down = thread_index() % 128 / 8;
+    const unsigned place = a + place_of_piece();
     UNROLLED for (int first = 0; first < TURNS; first += 4) {
       typename From::Cells cells[4];
       UNROLLED for (int i = 0; i < 4; ++i) {
@@ -171,9 +178,16 @@ template <class From> struct Ahead {
   }
 };
 
+// This warp has computed its part of a stage.
+DEVICE void hand_over(const Shared& shared, int stage) {
+  show_to_copy_engine();
+  wait_for_warp();
+  if (thread_index() % 32 == 0) barrier_arrive(shared.made + stage * 8);
+}
+
 // A warpgroup of its own computes it, stage by stage, as far ahead of the products as the ring is long.
 template <class From>
-DEVICE void compute_all(const Shared& shared, const Operands& operands, unsigned rank, const Parameters& p) {
+DEVICE void compute_fetched(const Shared& shared, const Operands& operands, unsigned rank, const Parameters& p) {
   Turn turn;
   for (Index number = first_tile(); number < tiles(p); number += tile_stride()) {
     const Steps steps(rank, p);
@@ -184,11 +198,101 @@ DEVICE void compute_all(const Shared& shared, const Operands& operands, unsigned
       barrier_wait(shared.full + turn.stage * 8, turn.parity);
       ahead.compute(shared.ring + turn.stage * STAGE_BYTES);
       if (step + 1 < steps.count) ahead.load(left.from, left, step + 1);
-      show_to_copy_engine();
-      wait_for_warp();
-      if (thread_index() % 32 == 0) barrier_arrive(shared.made + turn.stage * 8);
+      hand_over(shared, turn.stage);
     }
   }
+}
+
+// Where a block is on its way through the steps of all its tiles.
+struct Course {
+  Index number, row, step;
+  Turn turn;
+
+  DEVICE Course(unsigned rank, const Parameters& p) : number(first_tile()), row(Tile(number, rank, p).row), step(0) {}
+  DEVICE bool goes_on(const Parameters& p) const { return number < tiles(p); }
+  DEVICE void next(const Steps& steps, unsigned rank, const Parameters& p) {
+    turn.next();
+    if (++step < steps.count) return;
+    step = 0;
+    number += tile_stride();
+    if (goes_on(p)) row = Tile(number, rank, p).row;
+  }
+};
+
+// Of matrices whose terms lie side by side each thread copies its own pieces, whichever of them they are in: COPIES stages
+// are on their way while it computes one. Another one is left to the products.
+constexpr int COPIES = STAGES > 2 ? STAGES - 2 : 1;
+
+// What is the same for all rows of 16 bytes of terms, in shared memory: which of the matrices they are in is a comparison
+// with each, and the vectors come too late from global memory.
+template <class From> struct alignas(16) Piece {
+  typename From::Columns columns;
+  typename From::Run run;
+};
+template <class From> DEVICE Piece<From>* pieces(const Shared& shared) {
+  static_assert(sizeof(Piece<From>) <= PIECE_BYTES, "the plan counts as the kernel does");
+  return (Piece<From>*)(dynamic_shared + (shared.pieces - shared_address(dynamic_shared)));
+}
+template <class From> DEVICE void find_pieces(Piece<From>* to, const From& from, const Parameters& p) {
+  for (Index number = thread_index() % 128; number < p.steps * 8; number += 128) {
+    const Index term = number * From::W;
+    to[number].columns = from.columns(term, term < p.k ? (int)(p.k - term) : 0);
+    to[number].run = from.run(term);
+  }
+}
+
+template <class Run>
+DEVICE void copy_pieces(unsigned a, const Run& run, Index term, Index row, const Parameters& p) {
+  const int down = thread_index() % 128 / 8;
+  const unsigned place = a + place_of_piece();
+  row += down;
+  UNROLLED for (int turn = 0; turn < TURNS; ++turn) {
+    if (down + turn * 16 >= LEFT_ROWS) break;
+    const bool there = term < p.k && row + turn * 16 < p.m;
+    copy_beside<16>(place + turn * 16 * ROW_BYTES, there ? run.at(row + turn * 16) : run.from, there);
+  }
+}
+template <class From>
+DEVICE void compute_joined(const Shared& shared, const Operands& operands, unsigned rank, const Parameters& p) {
+  const Steps steps(rank, p);
+  Course here(rank, p), ahead = here;
+  LeftRows left(operands, here.row, steps.first, p);
+  Piece<From>* const mine = pieces<From>(shared) + thread_index() % 8;
+  const auto copy = [&](const auto& run_of) {
+    if (ahead.goes_on(p)) {
+      const Index step = steps.first + ahead.step;
+      barrier_wait(shared.empty + ahead.turn.stage * 8, ahead.turn.parity ^ 1);
+      copy_pieces(shared.ring + ahead.turn.stage * STAGE_BYTES, run_of(step), step * TILE_K + thread_index() % 8 * From::W,
+                  ahead.row, p);
+      ahead.next(steps, rank, p);
+    }
+    close_group_of_copies();
+  };
+  _Pragma("unroll 1") for (int stage = 0; stage < COPIES; ++stage)
+    copy([&](Index step) { return left.from.run(step * TILE_K + thread_index() % 8 * From::W); });
+  find_pieces(pieces<From>(shared), left.from, p);
+  wait_for_turn<128>(3);
+  Ahead<From> vectors;
+  if (here.goes_on(p)) vectors.load_rows(left.from, left, 0);
+  while (here.goes_on(p)) {
+    const int stage = here.turn.stage;
+    vectors.columns = mine[(steps.first + here.step) * 8].columns;
+    wait_for_copies<COPIES - 1>();
+    vectors.compute(shared.ring + stage * STAGE_BYTES);
+    hand_over(shared, stage);
+    here.next(steps, rank, p);
+    if (here.goes_on(p)) {
+      left.row = here.row;
+      vectors.load_rows(left.from, left, here.step);
+    }
+    copy([&](Index step) { return mine[step * 8].run; });
+  }
+}
+
+template <class From>
+DEVICE void compute_all(const Shared& shared, const Operands& operands, unsigned rank, const Parameters& p) {
+  if constexpr (FETCHED_LEFT > 0) compute_fetched<From>(shared, operands, rank, p);
+  else compute_joined<From>(shared, operands, rank, p);
 }
 template <>
 DEVICE void compute_all<GivenFactor>(const Shared&, const Operands&, unsigned, const Parameters&) {}

@@ -131,7 +131,9 @@ def _shared_bytes(work: Work, tile: Tile, stages: int) -> int:
     puts = warps * buffers * 16 * 64 * output_bytes(work.parts)
     part = tile.m * tile.n * work.first_operand * 4 // (4 * tile.warpgroups)
     parts = (tile.split - 1) * part * sm90_cpp.part_warps(tile, left)
-    return 1024 + ring + puts + parts + (3 if _computes(work.parts) else 2) * 8 * stages + 8 * warps
+    piece = sm90_cpp.piece_bytes(work)
+    pieces = 16 + 8 * _steps(work.size, work.parts.terms) * piece if piece else 0
+    return 1024 + ring + puts + parts + (3 if _computes(work.parts) else 2) * 8 * stages + 8 * warps + pieces
 
 
 def left_rows(size: Problem, tile: Tile) -> int:

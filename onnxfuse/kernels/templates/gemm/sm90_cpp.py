@@ -37,6 +37,7 @@ def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int, *, l
         "PART_WARPS": part_warps(tile, left_rows),
         "EVERY_BLOCK": (1 << tile.cluster) - 1, "STAGES": stages, "OUTPUT_BYTES": output_bytes(work.parts),
         "STAGED": int(work.staged is not None), "BESIDE": _beside(work),
+        "FETCHED_LEFT": len(_left_maps(work)), "PIECE_BYTES": piece_bytes(work),
         "PROLOGUE": work.parts.prologue is not None or work.parts.precise, "LONG": long, "PRECISE": work.parts.precise,
         "FEW": smaller(FEW, work.first_operand * tile.n),
     }  # fmt: skip
@@ -54,7 +55,7 @@ def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int, *, l
     if work.parts.precise:
         middle += _warpgroup_product(smaller(FEW, width), TYPES[work.parts.dtype], right_rows=False, left_held=True)
     prologue = work.parts.prologue
-    middle += _fetch_beside(_beside(work))
+    middle += _fetch_left(work)
     middle += f"using Factor = {types.TYPES[work.parts.dtype].stored};\n"
     middle += "struct GivenFactor {\n  DEVICE GivenFactor(const Operands&, const Groups&, Index, Index) {}\n};\n"
     if work.parts.precise:
@@ -100,11 +101,33 @@ def _beside(work: Work) -> int:
     return 0 if work.parts.prologue is None else len(work.parts.prologue.cells) - 1
 
 
-def _fetch_beside(count: int) -> str:
-    lines = "".join(f"  terms.fetch_left(to + {i} * stride, &maps.beside[{i}], arrived);\n" for i in range(count))
+def piece_bytes(work: Work) -> int:
+    """Return the shared memory for each 16 bytes of terms of matrices side by side: where they lie, and the vectors."""
+    prologue = work.parts.prologue
+    if prologue is None or not prologue.joined:
+        return 0
+    wide = prologue_cpp.PIECE_BYTES // types.TYPES[work.parts.dtype].size
+    columns = (i for i, kind in zip(prologue.inputs, prologue.kinds, strict=True) if kind == "column")
+    return 16 + sum(-(-wide * types.TYPES[work.op.inputs[i]].size // 16) * 16 for i in columns)
+
+
+def _left_maps(work: Work) -> list[str]:
+    """Return the maps of the left factor, or of what it is computed from, that one first in whose place it will lie."""
+    prologue = work.parts.prologue
+    if prologue is not None and not prologue.fetched:
+        return []
+    return ["a", *(f"beside[{k}]" for k in range(_beside(work)))]
+
+
+def _fetch_left(work: Work) -> str:
+    places = ("to", *(f"beside + {i} * stride" for i in range(_beside(work))))
+    lines = "".join(
+        f"  terms.fetch_left({place}, &maps.{name}, arrived);\n"
+        for name, place in zip(_left_maps(work), places, strict=False)
+    )
     return (
-        "template <class Terms> DEVICE void fetch_beside(const TensorMaps& maps, const Terms& terms, unsigned to, "
-        f"unsigned stride, unsigned arrived) {{\n{lines}}}\n"
+        "template <class Terms> DEVICE void fetch_left(const TensorMaps& maps, const Terms& terms, unsigned to, "
+        f"unsigned beside, unsigned stride, unsigned arrived) {{\n{lines}}}\n"
     )
 
 
@@ -114,14 +137,15 @@ def _maps_struct(work: Work) -> str:
     lanes = "".join(f"  TensorMap out{n}[{len(parts.epilogues)}];\n" for n in puts)
     if work.staged is not None:
         lanes += f"  TensorMap staged[{len(parts.epilogues)}];\n"
-    beside = f"  TensorMap beside[{_beside(work)}];\n" if _beside(work) else ""
-    return f"struct TensorMaps {{\n  TensorMap a;\n{beside}  TensorMap b[{len(parts.products)}];\n{lanes}}};\n"
+    left = "  TensorMap a;\n" if _left_maps(work) else ""
+    left += f"  TensorMap beside[{_beside(work)}];\n" if _beside(work) else ""
+    return f"struct TensorMaps {{\n{left}  TensorMap b[{len(parts.products)}];\n{lanes}}};\n"
 
 
 def _prefetch_maps(work: Work) -> str:
     """Return how the copy engine is told beforehand which maps it will need: it fetches them while a launch begins."""
     parts = work.parts
-    maps = ["a", *(f"beside[{k}]" for k in range(_beside(work))), *(f"b[{k}]" for k in range(len(parts.products)))]
+    maps = [*_left_maps(work), *(f"b[{k}]" for k in range(len(parts.products)))]
     puts = () if work.stored else range(len(parts.epilogues[0].outputs))
     maps += [f"out{n}[{k}]" for n in puts for k in range(len(parts.epilogues))]
     maps += [f"staged[{k}]" for k in range(len(parts.epilogues))] if work.staged is not None else []

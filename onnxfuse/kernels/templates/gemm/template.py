@@ -19,7 +19,7 @@ TEMPLATES = (
         Planner(anatomy, output_shapes, plan, refuses, candidates=candidates, stand_ins=stand_ins),
         growth=frozenset({
             Growth.EPILOGUE, Growth.SIBLINGS, Growth.LEFT_OPERAND, Growth.TRANSPOSED_OUTPUT, Growth.K_MAJOR_WEIGHTS,
-            Growth.PADDED_ROWS,
+            Growth.PADDED_ROWS, Growth.JOINED_INPUT,
         }),
         reads=reads, reads_before=reads_before, beside=MOST_BESIDE, writes_slots=True,
     ),

@@ -45,7 +45,7 @@ def maps(work: Work, tile: Tile, left_rows: int) -> tuple[TensorMap, ...]:
 def count(work: Work) -> int:
     """Return how many tensors the copy engine would be told of."""
     parts = work.parts
-    left = 1 if parts.prologue is None else len(parts.prologue.cells)
+    left = 1 if parts.prologue is None else len(parts.prologue.fetched)
     of_sibling = (0 if work.stored else len(parts.epilogues[0].outputs)) + (work.staged is not None)
     return left + len(parts.products) + of_sibling * len(parts.epilogues)
 
@@ -69,7 +69,7 @@ def _left_maps(parts: Anatomy, size: Problem, left_rows: int) -> list[TensorMap]
     pointer, dtype, box = parts.products[0].a, parts.dtype, (parts.terms, left_rows)
     if parts.prologue is not None:
         read = zip(parts.prologue.cells, parts.prologue.cell_types, strict=True)
-        return [_map(i, t, size.m, size.k, box) for i, t in read]
+        return [_map(i, t, size.m, size.k, box) for i, t in read if i in parts.prologue.fetched]
     if size.places is None:
         left = None if size.batch is None else size.batch.left
         return [_map(pointer, dtype, size.m, size.k, box, size.pitch, matrices=left, to_tf32=parts.to_tf32)]
