@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.launch_plan import LaunchPlan, Tuning
-from onnxfuse.kernels.templates.attention import few, kept, streamed
+from onnxfuse.kernels.templates.attention import few, kept, sm90, streamed
 from onnxfuse.kernels.templates.attention.body import Operand, take_apart
 from onnxfuse.kernels.templates.attention.work import LARGEST_SIZE, Work, work
 from onnxfuse.kernels.templates.template import Extents
@@ -28,6 +28,8 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     way = tuning.queries
     if few.takes(mine) if way is None else way.parts:
         return few.plan(mine, aligned, arch, tuning)
+    if way.warpgroups if way is not None else sm90.takes(mine, aligned, arch) and _streams(mine, arch):
+        return sm90.plan(mine, input_shapes, arch, tuning)
     streams = _streams(mine, arch) if way is None else way.streamed
     return streamed.plan(mine, aligned, arch, tuning) if streams else kept.plan(mine, aligned, arch, tuning)
 

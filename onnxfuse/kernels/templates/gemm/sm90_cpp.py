@@ -1,7 +1,8 @@
 """The generated text of the kernel for Hopper: its tensor maps, its products, how a chunk of results is put."""
 
 from onnxfuse.kernels.emit import entry as entries
-from onnxfuse.kernels.emit.source import KernelSource
+from onnxfuse.kernels.emit import warpgroup
+from onnxfuse.kernels.emit.source import AMPERE, HOPPER, KernelSource
 from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.ir.program import Program
 from onnxfuse.kernels.launch_plan import Tile
@@ -48,9 +49,10 @@ def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int, *, l
         + ("" if work.stored else _put_chunk(work))
         + _put_moved(work)
     )
-    middle += _warpgroup_product(
-        work.first_operand * tile.n, TYPES[work.parts.dtype], right_rows=not work.parts.products[0].transposed
-    )
+    middle += warpgroup.product(
+        "warpgroup_product", work.first_operand * tile.n, TYPES[work.parts.dtype],
+        right_rows=not work.parts.products[0].transposed,
+    )  # fmt: skip
     prologue = work.parts.prologue
     middle += _fetch_beside(_beside(work))
     middle += f"using Factor = {types.TYPES[work.parts.dtype].stored};\n"
@@ -59,7 +61,7 @@ def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int, *, l
         middle += "using Prologue = GivenFactor;\n"
     else:
         middle += prologue_cpp.sm90(work.op, work.parts, prologue)
-    before = ("cuda/sm90.cuh",) if prologue is None else ("cuda/sm90.cuh", "conv/neighbours.cuh")
+    before = (AMPERE, HOPPER) if prologue is None else (AMPERE, HOPPER, "conv/neighbours.cuh")
     files = (
         f"gemm/fetch_{work.source}.cuh",
         *(("gemm/put_moved.cuh",) if work.stored else ()),
@@ -201,19 +203,4 @@ def _put_moved(work: Work) -> str:
         f"using Word = {word};\n"
         "DEVICE Word* output_of(const Results& to, int sibling) {\n"
         f"  return (Word*)({choice(work, 0)});\n}}\n"
-    )
-
-
-def _warpgroup_product(n: int, dtype: str, right_rows: bool) -> str:
-    """Return the function around one `wgmma` instruction: 64 x n x 32 bytes; `right_rows`: B lies [k, n]."""
-    count = n // 2
-    terms, ways = ("8", "") if dtype == "tf32" else ("16", f", 0, {int(right_rows)}")
-    registers = ", ".join(f"%{i}" for i in range(count))
-    outputs = ", ".join(f'"+f"(d[{i}])' for i in range(count))
-    return (
-        f"DEVICE void warpgroup_product(float (&d)[{count}], unsigned long long a, unsigned long long b, int add) {{\n"
-        f'  asm volatile("{{\\n\\t.reg .pred add;\\n\\tsetp.ne.b32 add, %{count + 2}, 0;\\n\\t"\n'
-        f'      "wgmma.mma_async.sync.aligned.m64n{n}k{terms}.f32.{dtype}.{dtype} {{{registers}}}, '
-        f'%{count}, %{count + 1}, add, 1, 1{ways};\\n\\t}}"\n'
-        f'      : {outputs}\n      : "l"(a), "l"(b), "r"(add));\n}}\n'
     )
