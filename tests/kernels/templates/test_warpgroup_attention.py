@@ -11,9 +11,10 @@ from onnxfuse import kernels
 from onnxfuse.kernels import Tuning
 from onnxfuse.kernels.build import nvrtc
 from onnxfuse.kernels.launch_plan import Queries
+from onnxfuse.kernels.programs.family import Key
 from onnxfuse.kernels.templates.attention import sm90
 from onnxfuse.kernels.templates.attention.work import work
-from tests.kernels import emulate, ops
+from tests.kernels import emulate, ops, programs
 from tests.kernels.attentions import Case
 from tests.kernels.ops import BRAIN, HALF
 from tests.kernels.templates.test_attention import H200, assert_in_budget, check
@@ -66,6 +67,19 @@ def test_several_heads_read_one_of_keys(heads_first, tuning):
 )
 def test_a_bias_is_broadcast(bias, dtype, tuning):
     check(Case(2, 2, 70, 136, 32, dtype, bias=bias), tuning)
+
+
+@pytest.mark.parametrize("tuning", [way(), None], ids=["warpgroups", "streamed"])
+@pytest.mark.parametrize(
+    ("bias", "also"), [((2, 2, 1, 136), (2, 1, 70, 136)), ((1, 1, 70, 136), (136,)), ((2, 2, 70, 136), (2, 1, 1, 1))]
+)
+def test_two_biases_are_added(bias, also, tuning):
+    """As ALiBi and a mask are, one by key, one by query and key: their sum is not in memory."""
+    check(Case(2, 2, 70, 136, 32, bias=bias, also=also), tuning or Tuning(queries=Queries(4, 1, 1, 64, streamed=1)))
+
+
+def test_two_biases_by_query_go_by_step_by_step():
+    check(Case(2, 2, 40, 72, 32, bias=(2, 2, 40, 72), also=(1, 1, 40, 72)))
 
 
 @WAYS
@@ -173,6 +187,31 @@ def test_no_length_stands_in_the_text(bias):
         plan = kernels.plan(now.op(), now.shapes(), True, H200, way(2))
         found.add((plan.kernel, *(p.kernel for p in plan.then)))
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("bias", [None, (3, 1, 1, 704), (3, 1, 704, 704), (1, 4, 704, 704)])
+def test_one_program_answers_for_every_length(causal, bias):
+    """Those of odd numbers of keys, whose biases by query the copy engine does not read, go by step by step."""
+    case = Case(3, 4, 704, 704, bias=bias, causal=causal)
+    op = replace(case.op(), open_length=True)
+    key = Key((3, 3, 3), (None, None, 256) * 3)
+    if bias is not None:
+        key = Key((3, 3, 3, 4), (None, None, 256) * 3 + tuple(None if n in (3, 704) else n for n in bias))
+    made = kernels.dispatch.family(op, key, True, H200)
+    for length in (1, 8, 24, 64, 77, 512, 704, 1023, 4096):
+        for batch in (1, 7):
+            of_this = {3: batch, 704: length}
+            now = replace(
+                case, batch=batch, queries=length, keys=length, bias=bias and tuple(of_this.get(n, n) for n in bias)
+            )
+            expected = programs.plan(op, now.shapes(), True, H200)
+            assert expected is not None
+            if made.answer(now.shapes()) is None:
+                made.record(now.shapes())
+            assert made.answer(now.shapes()) == expected
+    assert len(made.kernels) <= 8
+    assert not made.pins
 
 
 @pytest.mark.parametrize(

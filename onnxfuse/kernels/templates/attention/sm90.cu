@@ -18,7 +18,8 @@ struct Parameters {
   long long queries, keys;
   long long blocks;                     // of a head
   long long windows;                    // of so many in a row each has a bias of its own
-  long long bias_batch, bias_head, bias_query, bias_key;  // elements
+  long long pair_batch, pair_head;      // not 0: of a bias by query and key, they have one each
+  long long bias_batch, bias_head, bias_query, bias_key;  // elements, of one by key
   long long tiles, steps;               // of seen.cu: below each other, beside each other
 };
 
@@ -55,7 +56,7 @@ struct Room {
     queries = (shared_address(dynamic_shared) + 1023) & ~1023u;
     ring = queries + QUERY_BYTES;
     added = ring + STAGES * STAGE_BYTES;
-    told = added + (BIAS == PER_KEY ? STAGES * STEP * 4 : 0);
+    told = added + (KEYED ? STAGES * STEP * 4 : 0);
     keys_there = told + STAGES * 8;
     values_there = keys_there + STAGES * 8;
     empty = values_there + STAGES * 8;
@@ -102,7 +103,7 @@ DEVICE void fetch_panel(unsigned to, const TensorMap* map, int panel, int row, i
 }
 
 // The bias of a step's keys, in the scores' unit, is on its way in registers while the step before is fetched.
-constexpr int BIASES = BIAS == PER_KEY ? (STEP + 31) / 32 : 1;
+constexpr int BIASES = KEYED ? (STEP + 31) / 32 : 1;
 struct KeyBias {
   float of[BIASES];
   bool shows;  // a key, in this lane
@@ -140,7 +141,7 @@ struct Findings {
 
   DEVICE Findings(const Pointers& pointers, const Place& at, const Parameters& p) {
     const int tile = at.first_query / 64;
-    const long long batch = p.bias_batch == 0 ? 0 : WINDOWED ? at.batch % p.windows : at.batch;
+    const long long batch = p.pair_batch == 0 ? 0 : WINDOWED ? at.batch % p.windows : at.batch;
     of = (const Seen*)pointers.scratch + (batch * p.tiles + tile) * p.steps;
     steps = p.steps;
     tiles = (int)p.tiles - tile;
@@ -196,8 +197,8 @@ DEVICE void fetch_step(const Room& room, const TensorMaps& maps, const Place& at
   UNROLLED for (int panel = 0; panel < PANELS; ++panel)
     fetch_panel<K_HEADS_FIRST>(room.keys(stage) + panel * KEY_PANEL, &maps.k, panel, step.first_key, key_head, batch, keys_there);
   if (biased) {
-    const int of_batch = p.bias_batch == 0 ? 0 : (int)(WINDOWED ? at.batch % p.windows : at.batch);
-    const int of_head = p.bias_head == 0 ? 0 : (int)at.head;
+    const int of_batch = p.pair_batch == 0 ? 0 : (int)(WINDOWED ? at.batch % p.windows : at.batch);
+    const int of_head = p.pair_head == 0 ? 0 : (int)at.head;
     UNROLLED for (int panel = 0; panel < (STEP + 63) / 64; ++panel)
       fetch_box<false>(room.bias(stage) + panel * QUERY_PANEL, bias_map(maps), step.first_key + panel * 64, at.first_query,
                        of_head, of_batch, keys_there, 0);
@@ -221,11 +222,12 @@ DEVICE void fetch_all(const Room& room, const TensorMaps& maps, const Pointers& 
       fetch_panel<Q_HEADS_FIRST>(room.queries + panel * QUERY_PANEL, &maps.q, panel, at.first_query,
                                  (int)at.head / Q_GROUP, (int)at.batch, room.queries_there);
   }
-  const E* added = BIAS != PER_KEY ? nullptr
-                                   : pointers.bias + ((WINDOWED ? at.batch % p.windows : at.batch) * p.bias_batch +
-                                                      at.head * p.bias_head);
+  const E* added = nullptr;
+  if constexpr (KEYED)
+    added = (BIAS == PER_KEY ? pointers.bias : pointers.also) +
+            ((WINDOWED ? at.batch % p.windows : at.batch) * p.bias_batch + at.head * p.bias_head);
   KeyBias next;
-  if constexpr (BIAS == PER_KEY) next.load_from(added, 0, at.keys, p.bias_key);
+  if constexpr (KEYED) next.load_from(added, 0, at.keys, p.bias_key);
   const auto findings = findings_of<SEEN>(pointers, at, p);
   Known known;
   bool shown = false;
@@ -237,9 +239,11 @@ DEVICE void fetch_all(const Room& room, const TensorMaps& maps, const Pointers& 
       if (first >= at.queries || (CAUSAL && first_key >= first + 64)) step.how |= 1u << w;
     }
     KeyBias now;
-    if constexpr (BIAS == PER_KEY) {
+    if constexpr (KEYED) {
       now = next;
       next.load_from(added, first_key + STEP, at.keys, p.bias_key);
+    }
+    if constexpr (BIAS == PER_KEY) {
       const bool shows = any_of_warp(now.shows);
       if (!shows && shown) continue;
       shown |= shows;
@@ -253,7 +257,7 @@ DEVICE void fetch_all(const Room& room, const TensorMaps& maps, const Pointers& 
     }
     if ((step.how & ((1u << WARPGROUPS) - 1)) == (1u << WARPGROUPS) - 1) continue;
     barrier_wait(room.empty + turn.stage * 8, turn.parity ^ 1);
-    if constexpr (BIAS == PER_KEY) {
+    if constexpr (KEYED) {
       now.put(room.added + turn.stage * STEP * 4);
       wait_for_warp();
     }
@@ -328,31 +332,25 @@ DEVICE void multiply_values(Rows& rows, const Weights& weights, unsigned values)
 // Times log2(e) where they are not PLAIN, so that 2^x takes the place of e^x.
 DEVICE void scale_scores(Scores<STEP>& scores, const Room& room, int stage, const Step& step, int row_of_block) {
   const int lane = thread_index() % 32;
-  if constexpr (BIAS == PER_KEY) {
-    UNROLLED for (int column = 0; column < STEP / 8; ++column) {
-      unsigned added[2];
-      load_shared(added, room.added + (stage * STEP + column * 8 + lane % 4 * 2) * 4);
-      UNROLLED for (int i = 0; i < 4; ++i) {
-        float& score = scores.of[0][column][i];
-        score = score * SCORE_UNIT + float_of_bits(added[i % 2]);
-      }
+  UNROLLED for (int column = 0; column < (SCALED_LATE ? 0 : STEP / 8); ++column) {
+    unsigned added[2] = {};
+    if constexpr (KEYED) load_shared(added, room.added + (stage * STEP + column * 8 + lane % 4 * 2) * 4);
+    UNROLLED for (int i = 0; i < 4; ++i) {
+      float& score = scores.of[0][column][i];
+      score = KEYED ? score * SCORE_UNIT + float_of_bits(added[i % 2]) : score * SCORE_UNIT;
     }
-  } else if (BIAS == PER_PAIR && !(step.how & PLAIN_STEP)) {
+  }
+  if (BIAS == PER_PAIR && !(step.how & PLAIN_STEP)) {
     UNROLLED for (int group = 0; group < STEP / 16; ++group) {
       unsigned word[4];
       load_blocks<false>(word, piece_of(room.bias(stage), QUERY_PANEL, row_of_block + lane % 16, group * 2 + lane / 16));
       UNROLLED for (int part = 0; part < 4; ++part) {
         Pack<E, 2> both;
         both.word(0) = word[part];
-        UNROLLED for (int i = 0; i < 2; ++i) {
-          float& score = scores.of[0][2 * group + part / 2][part % 2 * 2 + i];
-          score = score * SCORE_UNIT + both.get(i) * ADDED_UNIT;
-        }
+        UNROLLED for (int i = 0; i < 2; ++i)
+          scores.of[0][2 * group + part / 2][part % 2 * 2 + i] += both.get(i) * ADDED_UNIT;
       }
     }
-  } else if constexpr (!SCALED_LATE) {
-    UNROLLED for (int column = 0; column < STEP / 8; ++column)
-      UNROLLED for (int i = 0; i < 4; ++i) scores.of[0][column][i] *= SCORE_UNIT;
   }
 }
 
@@ -378,7 +376,7 @@ DEVICE Shrinking weigh_step(Scores<STEP>& scores, Rows& rows, const Room& room, 
   settle(scores.of[0]);
   scale_scores(scores, room, stage, step, mine.row);
   const int after = step.first_key + STEP;
-  if ((BIAS != PER_KEY && after > at.keys) || (CAUSAL && after > mine.query + 1))
+  if ((!KEYED && after > at.keys) || (CAUSAL && after > mine.query + 1))
     hide_keys(scores, at, step.first_key, mine.query);
   return weigh_ahead<false>(scores, rows);
 }

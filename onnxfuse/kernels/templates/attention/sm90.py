@@ -15,7 +15,7 @@ from onnxfuse.kernels.ir import strides, types
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.launch_plan import LaunchPlan, Queries, TensorMap, Tuning
-from onnxfuse.kernels.programs.choice import larger, smaller
+from onnxfuse.kernels.programs.numbers import selected
 from onnxfuse.kernels.templates.attention.body import Operand
 from onnxfuse.kernels.templates.attention.streamed import MOST
 from onnxfuse.kernels.templates.attention.work import Work, common_constants, named, pointers
@@ -40,12 +40,19 @@ def takes(mine: Work, aligned: bool, arch: Arch) -> bool:
 def _reads(mine: Work) -> bool:
     """Return whether the copy engine reads the bias, where each query has its own."""
     if mine.bias is None or not mine.is_bias_by_query:
-        return True
-    return bool(mine.bias[3] == 1) and bool(mine.keys % 8 == 0)
+        return mine.also is None
+    return bool(mine.bias[3] == 1) and bool(mine.keys % 8 == 0) and (mine.also is None or bool(mine.also[2] == 0))
 
 
-def plan(mine: Work, shapes: tuple[Shape, ...], arch: Arch, tuning: Tuning) -> LaunchPlan:
+def _by_key(mine: Work) -> Shape | None:
+    """Return the strides of what is added to all scores of a key alike, None where nothing is."""
+    return mine.also if mine.is_bias_by_query else mine.bias
+
+
+def plan(mine: Work, shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: Tuning) -> LaunchPlan:
     """Return the launch, whatever the numbers of queries and keys."""
+    if not takes(mine, aligned, arch):
+        raise UnsupportedError(f"warpgroup products of {arch.name}, of float32, of no key or of rows that the copy engine does not read")
     way = tuning.queries or choose(mine, arch)
     beside = tuning.min_blocks or beside_of(mine, way)
     warpgroups = way.warps // 4
@@ -57,9 +64,10 @@ def plan(mine: Work, shapes: tuple[Shape, ...], arch: Arch, tuning: Tuning) -> L
             f"{grid} blocks for {mine.queries} queries and {mine.keys} keys, expected less than 2^31"
         )
     stages = _stages(mine, way, beside)
-    bias, seen = mine.bias or (0, 0, 0, 0), _is_looked_through(mine)
+    (by_batch, by_head, by_query, _), seen = mine.bias or (0, 0, 0, 0), _is_looked_through(mine)
+    of_keys = _by_key(mine) or (0, 0, 0, 0)
     tiles, steps = -(-mine.queries // 64), -(-mine.keys // way.step)
-    words = (mine.queries, mine.keys, blocks, mine.windows, *bias, tiles, steps)
+    words = (mine.queries, mine.keys, blocks, mine.windows, by_batch, by_head, *of_keys, tiles, steps)
     made = LaunchPlan(
         kernel=_kernel(mine, way, stages, seen, beside),
         grid=(grid, 1, 1),
@@ -71,14 +79,14 @@ def plan(mine: Work, shapes: tuple[Shape, ...], arch: Arch, tuning: Tuning) -> L
     )
     if not seen:
         return made
-    count = (1 if mine.parts.bias is None or not bias[0] else mine.windows or mine.batch) * tiles * steps
+    count = selected(by_batch == 0, 1, mine.windows if mine.parts.windows else mine.batch) * tiles * steps
     room = {"scratch_bytes": count * SEEN_BYTES, "passing": True}
     first = LaunchPlan(
         kernel=_seen_kernel(mine, way),
         grid=(-(-count // SEEN_WARPS), 1, 1),
         block=(SEEN_WARPS * 32, 1, 1),
         shared_bytes=0,
-        parameters=launch_plan.packed((mine.queries, mine.keys, count, tiles, steps, bias[0], bias[2]), 64),
+        parameters=launch_plan.packed((mine.queries, mine.keys, count, tiles, steps, by_batch, by_query), 64),
         output_shapes=mine.output_shapes,
     )
     return replace(first, **room, then=(replace(made, **room),))
@@ -100,7 +108,8 @@ def ways(mine: Work) -> tuple[Queries, ...]:
 
 def choose(mine: Work, arch: Arch) -> Queries:
     """Return the way to share the queries."""
-    return Queries(8, 1, 1, 64 if mine.size <= 64 else 128 if mine.size <= 128 else 64, warpgroups=1)
+    narrow = mine.size <= 128
+    return Queries(8, 1, 1, 128 if narrow else 64, warpgroups=1, ahead=int(narrow))
 
 
 def beside_of(mine: Work, way: Queries) -> int:
@@ -120,8 +129,8 @@ def _holds(mine: Work, way: Queries) -> bool:
 
 def _stage_bytes(mine: Work, way: Queries) -> int:
     panels, rows = -(-mine.size // PANEL), 16 * way.warps
-    bias = -(-way.step // PANEL) * rows * ROW_BYTES if mine.bias is not None and mine.is_bias_by_query else 0
-    added = way.step * 4 if mine.bias is not None and not mine.is_bias_by_query else 0
+    bias = -(-way.step // PANEL) * rows * ROW_BYTES if mine.is_bias_by_query else 0
+    added = way.step * 4 if _by_key(mine) is not None else 0
     return 2 * panels * way.step * ROW_BYTES + bias + added
 
 
@@ -148,12 +157,12 @@ def _maps(mine: Work, shapes: tuple[Shape, ...], way: Queries) -> tuple[TensorMa
     rows, parts = 16 * way.warps, mine.parts
     of = [(parts.q, mine.queries, rows), (parts.k, mine.keys, way.step), (parts.v, mine.keys, way.step)]
     maps = [_heads_map(mine, operand, length, box) for operand, length, box in of]
-    if mine.bias is not None and mine.is_bias_by_query:
-        assert parts.bias is not None
-        shape = shapes[parts.bias]
+    if mine.is_bias_by_query:
+        position = mine.biases[0]
+        shape = shapes[position]
         # Of windows one batch of them.
         extents = strides.padded(shape[1:] if parts.windows else shape, 4)[::-1]
-        maps.append(_map(parts.bias, parts.dtype, extents, (PANEL, rows, 1, 1)))
+        maps.append(_map(position, parts.dtype, extents, (PANEL, rows, 1, 1)))
     return tuple(maps)
 
 
@@ -183,10 +192,10 @@ def _kernel(mine: Work, way: Queries, stages: int, seen: bool, beside: int) -> K
     facts = {
         "WARPGROUPS": way.warps // 4, "TILES": 1, "STEP": way.step, "THREADS": _threads(way), "STAGES": stages,
         "HELD": _holds(mine, way), "AHEAD": bool(way.ahead), "SEEN": seen, "WINDOWED": mine.parts.windows,
-        "ALIGNED": True, "BESIDE": beside,
+        "ALIGNED": True, "BESIDE": beside, "KEYED": _by_key(mine) is not None,
     } | {f"{name}_HEADS_FIRST": operand.heads_first for name, operand in named(mine.parts)}  # fmt: skip
     fields = (*pointers(mine), access.scratch(used=seen))
-    names = ["q", "k", "v", *(["bias"] if mine.bias is not None and mine.is_bias_by_query else [])]
+    names = ["q", "k", "v", *(["bias"] if mine.is_bias_by_query else [])]
     made = "".join(
         [
             "struct TensorMaps { TensorMap " + ", ".join(names) + "; };\n",
@@ -226,7 +235,7 @@ def _kernel(mine: Work, way: Queries, stages: int, seen: bool, beside: int) -> K
 
 def _seen_kernel(mine: Work, way: Queries) -> KernelSource:
     entry = identifier(mine.op.name)
-    bias = Pointer("const E", "bias", f"in{mine.parts.bias}")
+    bias = Pointer("const E", "bias", f"in{mine.biases[0]}")
     fields = (bias, access.scratch(used=True))
     text = f"using E = {types.TYPES[mine.parts.dtype].stored};\n"
     text += f"constexpr int STEP = {way.step}, THREADS = {SEEN_WARPS * 32};\n" + access.pointers(fields)
