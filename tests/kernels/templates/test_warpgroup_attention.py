@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from onnxfuse import kernels
-from onnxfuse.kernels import Tuning
+from onnxfuse.kernels import Arch, Tuning
 from onnxfuse.kernels.build import nvrtc
 from onnxfuse.kernels.launch_plan import Queries
 from onnxfuse.kernels.programs.family import Key
 from onnxfuse.kernels.templates.attention import sm90
 from onnxfuse.kernels.templates.attention.work import work
 from tests.kernels import emulate, ops, programs
-from tests.kernels.attentions import Case
+from tests.kernels.attentions import Case, within_budget
 from tests.kernels.ops import BRAIN, HALF
 from tests.kernels.templates.test_attention import H200, assert_in_budget, check
 
@@ -95,6 +95,21 @@ def test_windows_have_biases_of_their_own():
 @pytest.mark.parametrize("scale", [0.7, -0.7])
 def test_the_scale_may_turn_the_order_of_the_scores(scale):
     check(Case(1, 2, 9, 70, 16, scale=scale), way())
+
+
+@pytest.mark.parametrize("bias", [None, (3, 1, 1, 136), (3, 1, 70, 136), (1, 2, 70, 136)])
+@pytest.mark.parametrize("causal", [False, True])
+@WAYS
+def test_a_block_takes_one_tile_after_the_other(tuning, causal, bias):
+    """As on a GPU of two multiprocessors; queries of the next tile come to another place, or to the same one."""
+    case = Case(3, 2, 136 if causal else 70, 136, 32, causal=causal)
+    case = replace(case, bias=bias and tuple(case.queries if n == 70 else n for n in bias))
+    inputs = case.inputs(np.random.default_rng(0))
+    if bias is not None and bias[2] == 70:
+        inputs[3][...] = np.where(np.tri(case.queries, 136, dtype=bool), inputs[3], -np.inf)
+    plan = kernels.plan(case.op(), case.shapes(), True, Arch("sm_90a", 2), tuning)
+    (got,) = emulate.run(plan, inputs, [ops.NUMPY[HALF]])
+    within_budget(case, inputs, got)
 
 
 # ---- masks: what they hide is left out, and nothing else

@@ -3,8 +3,9 @@
 // Operands, types of 16 bits and accuracy as in streamed.cu. A bias by query and key has rows that begin on boundaries of
 // 16 bytes. No length stands in the text: one kernel is for all of them.
 //
-// A block takes WARPGROUPS times 64 queries of a head. Of one more a warp fetches: the queries, then keys and values STEP at a
-// time through a ring of STAGES in shared memory, and with them what is added to their scores. A warpgroup multiplies
+// A block takes WARPGROUPS times 64 queries of a head, a tile, and then others. Of one warpgroup more a warp fetches: the
+// queries of a tile, then keys and values STEP at a time through a ring of STAGES in shared memory, and with them what is
+// added to their scores, as far ahead of the products as there is room, the next tile's too. A warpgroup multiplies
 // its queries with the keys, makes weights of the scores in its registers, and multiplies those from there with the
 // values (Shah et al., FlashAttention-3, 2024). AHEAD: the scores of the next step are multiplied meanwhile, and
 // their weights made while this one's values are.
@@ -16,7 +17,7 @@
 
 struct Parameters {
   long long queries, keys;
-  long long blocks;                     // of a head
+  long long count, blocks;              // tiles: of all heads, of one
   long long windows;                    // of so many in a row each has a bias of its own
   long long pair_batch, pair_head;      // not 0: of a bias by query and key, they have one each
   long long bias_batch, bias_head, bias_query, bias_key;  // elements, of one by key
@@ -29,55 +30,66 @@ constexpr int QUERY_PANEL = ROWS * 128, KEY_PANEL = STEP * 128;  // bytes
 constexpr int QUERY_BYTES = PANELS * QUERY_PANEL, KEY_BYTES = PANELS * KEY_PANEL;
 constexpr int BIAS_BYTES = BIAS == PER_PAIR ? (STEP + 63) / 64 * QUERY_PANEL : 0;
 constexpr int STAGE_BYTES = 2 * KEY_BYTES + BIAS_BYTES;     // keys, values, bias
-constexpr int FETCHER_REGISTERS = 32;
+constexpr int FETCHER_REGISTERS = BESIDE < 3 ? 40 : 32;
 // What 65536 registers leave: of a thread at first, and once the fetching warpgroup has given its own back.
 constexpr int LAUNCHED_REGISTERS = 65536 / (THREADS * BESIDE) / 8 * 8;
 constexpr int REGISTERS = (THREADS * LAUNCHED_REGISTERS - 128 * FETCHER_REGISTERS) / (WARPGROUPS * 128) / 8 * 8;
 
 struct Place {
-  long long batch, head;
+  int batch, head;
   int first_query, queries, keys;
   int end;  // of the keys that any query of the block may see
 };
 
-DEVICE Place place(const Parameters& p) {
-  const unsigned blocks = (unsigned)p.blocks, part = block_index() % blocks, rest = block_index() / blocks;
-  // Under the causal mask the last queries have the most keys: the longest work first.
-  const int first = (int)(CAUSAL ? blocks - 1 - part : part) * ROWS;
+DEVICE Place place(const Parameters& p, unsigned number) {
+  const unsigned blocks = (unsigned)p.blocks, heads = (unsigned)p.count / blocks;
+  // Under the causal mask the last queries have the most keys: the longest work of all heads first.
+  const unsigned part = CAUSAL ? blocks - 1 - number / heads : number % blocks;
+  const unsigned rest = CAUSAL ? number % heads : number / blocks;
+  const int first = (int)part * ROWS;
   const int keys = (int)p.keys, queries = (int)p.queries;
-  return {rest / HEADS, rest % HEADS, first, queries, keys, CAUSAL && first + ROWS < keys ? first + ROWS : keys};
+  return {(int)(rest / HEADS), (int)(rest % HEADS), first, queries, keys, CAUSAL && first + ROWS < keys ? first + ROWS : keys};
 }
 
-// Shared memory: queries, the ring, what is added to the scores of a stage's keys, a word or two about it, barriers.
+// Which one of the biases for a batch, or for the windows of an image, is that of a tile.
+DEVICE int window_of(const Place& at, const Parameters& p) {
+  return WINDOWED ? at.batch % (int)p.windows : at.batch;
+}
+
+// Shared memory: queries of a tile or two, the ring, what is added to the scores of a stage's keys, two words about it, barriers.
 struct Room {
-  unsigned queries, ring, added, told, keys_there, values_there, empty, queries_there;
+  unsigned queries, ring, added, told, keys_there, values_there, empty, queries_there, queries_read;
 
   DEVICE Room() {
     queries = (shared_address(dynamic_shared) + 1023) & ~1023u;
-    ring = queries + QUERY_BYTES;
+    ring = queries + QUERY_PLACES * QUERY_BYTES;
     added = ring + STAGES * STAGE_BYTES;
     told = added + (KEYED ? STAGES * STEP * 4 : 0);
     keys_there = told + STAGES * 8;
     values_there = keys_there + STAGES * 8;
     empty = values_there + STAGES * 8;
     queries_there = empty + STAGES * 8;
+    queries_read = queries_there + QUERY_PLACES * 8;
   }
   DEVICE unsigned keys(int stage) const { return ring + stage * STAGE_BYTES; }
   DEVICE unsigned values(int stage) const { return keys(stage) + KEY_BYTES; }
   DEVICE unsigned bias(int stage) const { return values(stage) + KEY_BYTES; }
 };
 
-struct Turn {
-  int stage = 0;
+// Of PLACES in a circle one, and whether the rounds before are an odd number.
+template <int PLACES> struct Circle {
+  int at = 0;
   unsigned parity = 0;
 
   DEVICE void next() {
-    if (++stage == STAGES) {
-      stage = 0;
+    if (++at == PLACES) {
+      at = 0;
       parity ^= 1;
     }
   }
 };
+using Turn = Circle<STAGES>;
+using Tiles = Circle<QUERY_PLACES>;
 
 // What a stage holds.
 struct Step {
@@ -102,7 +114,7 @@ DEVICE void fetch_panel(unsigned to, const TensorMap* map, int panel, int row, i
   else fetch_box<false>(to, map, panel * 64, head, row, batch, arrived, 0);
 }
 
-// The bias of a step's keys, in the scores' unit, is on its way in registers while the step before is fetched.
+// The bias of a step's keys, in the scores' unit: so far ahead of the products that nobody waits for it.
 constexpr int BIASES = KEYED ? (STEP + 31) / 32 : 1;
 struct KeyBias {
   float of[BIASES];
@@ -133,34 +145,29 @@ struct Known {
 
 // What seen.cu has found of the queries of a block: of each step, for each warpgroup.
 struct Findings {
-  const Seen* of;      // of the first tile of 64 queries
-  long long steps;
-  int tiles;           // that there are from this one on
-  int end;             // of the keys
-  bool whole;          // each query sees a key: steps may be left out
+  const Seen* of;  // of the first tile of 64 queries
+  int steps, tiles;  // of a tile; that there are from this one on
+  bool whole;      // each query sees a key: steps may be left out
 
   DEVICE Findings(const Pointers& pointers, const Place& at, const Parameters& p) {
-    const int tile = at.first_query / 64;
-    const long long batch = p.pair_batch == 0 ? 0 : WINDOWED ? at.batch % p.windows : at.batch;
+    const int tile = at.first_query / 64, batch = p.pair_batch == 0 ? 0 : window_of(at, p);
     of = (const Seen*)pointers.scratch + (batch * p.tiles + tile) * p.steps;
-    steps = p.steps;
+    steps = (int)p.steps;
     tiles = (int)p.tiles - tile;
-    end = at.end;
-    whole = true;
-    UNROLLED for (int w = 0; w < WARPGROUPS; ++w) {
+    unsigned hidden = 0;  // a query sees no key
+    for (int w = 0; w < WARPGROUPS; ++w) {
       unsigned seen[2] = {};
-      if (w < tiles)
-        for (int step = thread_index() % 32; step * STEP < end; step += 32) {
-          const Seen found = read(of + w * steps + step);
-          seen[0] |= found.rows[0];
-          seen[1] |= found.rows[1];
-        }
+      for (int step = thread_index() % 32; w < tiles && step < steps; step += 32) {
+        const Seen found = read(of + w * steps + step);
+        UNROLLED for (int half = 0; half < 2; ++half) seen[half] |= found.rows[half];
+      }
       UNROLLED for (int half = 0; half < 2; ++half) {
         const int rows = at.queries - at.first_query - w * 64 - half * 32;
         const unsigned all = rows >= 32 ? ~0u : rows > 0 ? (1u << rows) - 1 : 0;
-        whole &= (any_of_warp(seen[half]) & all) == all;
+        hidden |= all & ~any_of_warp(seen[half]);
       }
     }
+    whole = hidden == 0;
   }
 
   // Of the 32 steps from this one on.
@@ -170,7 +177,7 @@ struct Findings {
     bool plain = true;
     UNROLLED for (int w = 0; w < WARPGROUPS; ++w) {
       Seen found = {};
-      if (w < tiles && step * STEP < end) found = read(of + w * steps + step);
+      if (w < tiles && step < steps) found = read(of + w * steps + step);
       if (w < tiles) plain &= found.plain != 0;
       all.shows[w] = any_of_warp((unsigned)(!whole || (found.rows[0] | found.rows[1])) << lane);
     }
@@ -192,13 +199,13 @@ DEVICE void fetch_step(const Room& room, const TensorMaps& maps, const Place& at
                        const Step& step) {
   const bool biased = BIAS == PER_PAIR && !(step.how & PLAIN_STEP);
   const unsigned keys_there = room.keys_there + stage * 8, values_there = room.values_there + stage * 8;
-  const int batch = (int)at.batch, key_head = (int)at.head / K_GROUP, value_head = (int)at.head / V_GROUP;
+  const int batch = at.batch, key_head = at.head / K_GROUP, value_head = at.head / V_GROUP;
   barrier_expect(keys_there, KEY_BYTES + (biased ? BIAS_BYTES : 0));
   UNROLLED for (int panel = 0; panel < PANELS; ++panel)
     fetch_panel<K_HEADS_FIRST>(room.keys(stage) + panel * KEY_PANEL, &maps.k, panel, step.first_key, key_head, batch, keys_there);
   if (biased) {
-    const int of_batch = p.pair_batch == 0 ? 0 : (int)(WINDOWED ? at.batch % p.windows : at.batch);
-    const int of_head = p.pair_head == 0 ? 0 : (int)at.head;
+    const int of_batch = p.pair_batch == 0 ? 0 : window_of(at, p);
+    const int of_head = p.pair_head == 0 ? 0 : at.head;
     UNROLLED for (int panel = 0; panel < (STEP + 63) / 64; ++panel)
       fetch_box<false>(room.bias(stage) + panel * QUERY_PANEL, bias_map(maps), step.first_key + panel * 64, at.first_query,
                        of_head, of_batch, keys_there, 0);
@@ -213,38 +220,34 @@ DEVICE void tell(const Room& room, int stage, const Step& step) {
   store_shared(room.told + stage * 8 + 4, step.how);
 }
 
-DEVICE void fetch_all(const Room& room, const TensorMaps& maps, const Pointers& pointers, const Place& at,
-                      const Parameters& p) {
+DEVICE void fetch_tile(const Room& room, const TensorMaps& maps, const Pointers& pointers, const Place& at, Turn& turn,
+                       const Tiles& tile, const Parameters& p) {
   const bool first_lane = thread_index() % 32 == 0;
+  const unsigned queries_there = room.queries_there + tile.at * 8;
+  barrier_wait(room.queries_read + tile.at * 8, tile.parity ^ 1);
   if (first_lane) {
-    barrier_expect(room.queries_there, QUERY_BYTES);
+    barrier_expect(queries_there, QUERY_BYTES);
     UNROLLED for (int panel = 0; panel < PANELS; ++panel)
-      fetch_panel<Q_HEADS_FIRST>(room.queries + panel * QUERY_PANEL, &maps.q, panel, at.first_query,
-                                 (int)at.head / Q_GROUP, (int)at.batch, room.queries_there);
+      fetch_panel<Q_HEADS_FIRST>(room.queries + tile.at * QUERY_BYTES + panel * QUERY_PANEL, &maps.q, panel,
+                                 at.first_query, at.head / Q_GROUP, at.batch, queries_there);
   }
   const E* added = nullptr;
   if constexpr (KEYED)
     added = (BIAS == PER_KEY ? pointers.bias : pointers.also) +
-            ((WINDOWED ? at.batch % p.windows : at.batch) * p.bias_batch + at.head * p.bias_head);
-  KeyBias next;
-  if constexpr (KEYED) next.load_from(added, 0, at.keys, p.bias_key);
+            (window_of(at, p) * p.bias_batch + at.head * p.bias_head);
   const auto findings = findings_of<SEEN>(pointers, at, p);
   Known known;
   bool shown = false;
-  Turn turn;
   for (int first_key = 0; first_key < at.end; first_key += STEP) {
     Step step = {first_key, 0};
     UNROLLED for (int w = 0; w < WARPGROUPS; ++w) {
       const int first = at.first_query + w * 64;
       if (first >= at.queries || (CAUSAL && first_key >= first + 64)) step.how |= 1u << w;
     }
-    KeyBias now;
-    if constexpr (KEYED) {
-      now = next;
-      next.load_from(added, first_key + STEP, at.keys, p.bias_key);
-    }
+    KeyBias of_keys;
+    if constexpr (KEYED) of_keys.load_from(added, first_key, at.keys, p.bias_key);
     if constexpr (BIAS == PER_KEY) {
-      const bool shows = any_of_warp(now.shows);
+      const bool shows = any_of_warp(of_keys.shows);
       if (!shows && shown) continue;
       shown |= shows;
     }
@@ -256,36 +259,39 @@ DEVICE void fetch_all(const Room& room, const TensorMaps& maps, const Pointers& 
       if (known.plain >> number % 32 & 1) step.how |= PLAIN_STEP;
     }
     if ((step.how & ((1u << WARPGROUPS) - 1)) == (1u << WARPGROUPS) - 1) continue;
-    barrier_wait(room.empty + turn.stage * 8, turn.parity ^ 1);
+    barrier_wait(room.empty + turn.at * 8, turn.parity ^ 1);
     if constexpr (KEYED) {
-      now.put(room.added + turn.stage * STEP * 4);
+      of_keys.put(room.added + turn.at * STEP * 4);
       wait_for_warp();
     }
     if (first_lane) {
-      tell(room, turn.stage, step);
-      fetch_step(room, maps, at, p, turn.stage, step);
+      tell(room, turn.at, step);
+      fetch_step(room, maps, at, p, turn.at, step);
     }
     turn.next();
   }
-  barrier_wait(room.empty + turn.stage * 8, turn.parity ^ 1);
+  barrier_wait(room.empty + turn.at * 8, turn.parity ^ 1);
   if (first_lane) {
-    tell(room, turn.stage, {-1, 0});
-    barrier_arrive(room.keys_there + turn.stage * 8);
+    tell(room, turn.at, {-1, 0});
+    barrier_arrive(room.keys_there + turn.at * 8);
+    barrier_arrive(room.values_there + turn.at * 8);  // the rounds of both are counted together
   }
+  turn.next();
 }
 
 // ---- a step of a warpgroup
 
-DEVICE void release(const Room& room, int stage) {
+// This warp is done with what a barrier is about.
+DEVICE void release(unsigned barrier) {
   wait_for_warp();
-  if (thread_index() % 32 == 0) barrier_arrive(room.empty + stage * 8);
+  if (thread_index() % 32 == 0) barrier_arrive(barrier);
 }
 
 // What the stage holds, once its keys are there.
 DEVICE Step look(const Room& room, const Turn& turn) {
-  barrier_wait(room.keys_there + turn.stage * 8, turn.parity);
+  barrier_wait(room.keys_there + turn.at * 8, turn.parity);
   unsigned told[2];
-  load_shared(told, room.told + turn.stage * 8);
+  load_shared(told, room.told + turn.at * 8);
   return {(int)told[0], told[1]};
 }
 
@@ -294,18 +300,11 @@ DEVICE unsigned piece_of(unsigned panels, unsigned apart, int row, int piece) {
   return panels + piece / 8 * apart + row * 128 + ((piece % 8 ^ row % 8) << 4);
 }
 
-DEVICE void load_queries(Rows& rows, unsigned queries, int first_row) {
-  const int lane = thread_index() % 32;
-  UNROLLED for (int k = 0; k < (HELD ? TERMS : 0); ++k)
-    load_blocks<false>(rows.q[0][k], piece_of(queries, QUERY_PANEL, first_row + lane % 16, k * 2 + lane / 16));
-}
-
-DEVICE void multiply_keys(Scores<STEP>& scores, const Rows& rows, unsigned queries, unsigned keys) {
+DEVICE void multiply_keys(Scores<STEP>& scores, unsigned queries, unsigned keys) {
   products_begin();
   UNROLLED for (int k = 0; k < TERMS; ++k) {
     const unsigned long long right = operand(keys + k / 4 * KEY_PANEL + k % 4 * 32, 16, 1024);
-    if constexpr (HELD) multiply_key(scores.of[0], rows.q[0][HELD ? k : 0], right, k > 0);
-    else multiply_key(scores.of[0], operand(queries + k / 4 * QUERY_PANEL + k % 4 * 32, 16, 1024), right, k > 0);
+    multiply_key(scores.of[0], operand(queries + k / 4 * QUERY_PANEL + k % 4 * 32, 16, 1024), right, k > 0);
   }
   close_group_of_products();
 }
@@ -381,23 +380,21 @@ DEVICE Shrinking weigh_step(Scores<STEP>& scores, Rows& rows, const Room& room, 
   return weigh_ahead<false>(scores, rows);
 }
 
-DEVICE void attend_all(Rows& rows, const Room& room, const Place& at, const OfWarp& mine) {
-  const unsigned queries = room.queries + mine.warpgroup * 64 * 128;
+DEVICE void attend_tile(Rows& rows, const Room& room, const Place& at, const OfWarp& mine, Turn& turn, const Tiles& tile) {
+  const unsigned queries = room.queries + tile.at * QUERY_BYTES + mine.warpgroup * 64 * 128;
   clear(rows);
-  barrier_wait(room.queries_there, 0);
-  load_queries(rows, room.queries, mine.row);
-  Turn turn;
+  barrier_wait(room.queries_there + tile.at * 8, tile.parity);
   for (;; turn.next()) {
     Step step = look(room, turn);
     if (step.first_key < 0) break;
     if (!step.shows(mine.warpgroup)) {
-      release(room, turn.stage);
+      release(room.empty + turn.at * 8);
       continue;
     }
     Scores<STEP> scores;
-    multiply_keys(scores, rows, queries, room.keys(turn.stage));
+    multiply_keys(scores, queries, room.keys(turn.at));
     wait_for_products<0>();
-    shrink(rows, weigh_step(scores, rows, room, at, mine, turn.stage, step));
+    shrink(rows, weigh_step(scores, rows, room, at, mine, turn.at, step));
     Weights weights;
     round_all(weights, scores);
     while (AHEAD) {
@@ -405,26 +402,29 @@ DEVICE void attend_all(Rows& rows, const Room& room, const Place& at, const OfWa
       next.next();
       step = look(room, next);
       if (step.first_key < 0 || !step.shows(mine.warpgroup)) break;
-      barrier_wait(room.values_there + turn.stage * 8, turn.parity);
-      multiply_keys(scores, rows, queries, room.keys(next.stage));
-      multiply_values(rows, weights, room.values(turn.stage));
+      barrier_wait(room.values_there + turn.at * 8, turn.parity);
+      multiply_keys(scores, queries, room.keys(next.at));
+      multiply_values(rows, weights, room.values(turn.at));
       wait_for_products<1>();
-      const Shrinking shrinking = weigh_step(scores, rows, room, at, mine, next.stage, step);
+      const Shrinking shrinking = weigh_step(scores, rows, room, at, mine, next.at, step);
       wait_for_products<0>();
       settle(rows.y[0]);
       settle(weights.of);
-      release(room, turn.stage);
+      release(room.empty + turn.at * 8);
       shrink(rows, shrinking);
       round_all(weights, scores);
       turn = next;
     }
-    barrier_wait(room.values_there + turn.stage * 8, turn.parity);
-    multiply_values(rows, weights, room.values(turn.stage));
+    barrier_wait(room.values_there + turn.at * 8, turn.parity);
+    multiply_values(rows, weights, room.values(turn.at));
     wait_for_products<0>();
     settle(rows.y[0]);
     settle(weights.of);
-    release(room, turn.stage);
+    release(room.empty + turn.at * 8);
   }
+  release(room.empty + turn.at * 8);
+  release(room.queries_read + tile.at * 8);
+  turn.next();
 }
 
 // ---- the whole
@@ -432,8 +432,8 @@ DEVICE void attend_all(Rows& rows, const Room& room, const Place& at, const OfWa
 // Where the matrix of a head begins.
 template <bool HEADS_FIRST, int GROUP> DEVICE long long start_of(const Place& at, int rows) {
   constexpr int MANY = HEADS / GROUP;
-  const long long head = at.head / GROUP;
-  return HEADS_FIRST ? (at.batch * MANY + head) * rows * SIZE : (at.batch * rows * MANY + head) * SIZE;
+  const long long head = at.head / GROUP, batch = at.batch;
+  return HEADS_FIRST ? (batch * MANY + head) * rows * SIZE : (batch * rows * MANY + head) * SIZE;
 }
 
 DEVICE void store_rows(const Rows& rows, E* y, const Place& at, int first) {
@@ -452,22 +452,32 @@ DEVICE void attend(const Pointers& pointers, const TensorMaps& maps, const Param
       barrier_init(room.values_there + stage * 8, 1);
       barrier_init(room.empty + stage * 8, 4 * WARPGROUPS);
     }
-    barrier_init(room.queries_there, 1);
+    for (int tile = 0; tile < QUERY_PLACES; ++tile) {
+      barrier_init(room.queries_there + tile * 8, 1);
+      barrier_init(room.queries_read + tile * 8, 4 * WARPGROUPS);
+    }
     barriers_made();
   }
   if (thread_index() == WARPGROUPS * 128) prefetch_maps(maps);
   join_stream();
   wait_for_block();
-  const Place at = place(p);
+  Turn turn;
+  Tiles tile;
+  const unsigned count = (unsigned)p.count;
   if (thread_index() >= WARPGROUPS * 128) {
     give_registers_back<FETCHER_REGISTERS>();
-    if (thread_index() < WARPGROUPS * 128 + 32) fetch_all(room, maps, pointers, at, p);
+    if (thread_index() < WARPGROUPS * 128 + 32)
+      for (unsigned number = block_index(); number < count; number += last_block() + 1, tile.next())
+        fetch_tile(room, maps, pointers, place(p, number), turn, tile, p);
     return;
   }
   take_registers<(REGISTERS < 240 ? REGISTERS : 240)>();
   const int warp = thread_index() / 32;
-  const OfWarp mine = {warp / 4, warp * 16, at.first_query + warp * 16};
-  Rows rows;
-  attend_all(rows, room, at, mine);
-  store_rows(rows, pointers.y + start_of<Y_HEADS_FIRST, Y_GROUP>(at, at.queries), at, mine.query);
+  for (unsigned number = block_index(); number < count; number += last_block() + 1, tile.next()) {
+    const Place at = place(p, number);
+    const OfWarp mine = {warp / 4, warp * 16, at.first_query + warp * 16};
+    Rows rows;
+    attend_tile(rows, room, at, mine, turn, tile);
+    store_rows(rows, pointers.y + start_of<Y_HEADS_FIRST, Y_GROUP>(at, at.queries), at, mine.query);
+  }
 }

@@ -15,6 +15,7 @@ from onnxfuse.kernels.ir import strides, types
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.launch_plan import LaunchPlan, Queries, TensorMap, Tuning
+from onnxfuse.kernels.programs.choice import smaller
 from onnxfuse.kernels.programs.numbers import selected
 from onnxfuse.kernels.templates.attention.body import Operand
 from onnxfuse.kernels.templates.attention.streamed import MOST
@@ -26,7 +27,6 @@ PANEL, ROW_BYTES = 64, 128
 """Columns of 16 bits that a copy brings, and their bytes: a row of a panel."""
 SHARED = 228 * 1024
 """Shared memory of a multiprocessor, of which each block takes 1 KB more than it asks for, bytes."""
-MOST_STAGES = 4
 
 
 def takes(mine: Work, aligned: bool, arch: Arch) -> bool:
@@ -58,35 +58,35 @@ def plan(mine: Work, shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tunin
     warpgroups = way.warps // 4
     rows = 64 * warpgroups
     blocks = -(-mine.queries // rows)
-    grid = mine.batch * mine.parts.heads * blocks
-    if grid >= MOST or mine.queries >= MOST or mine.keys >= MOST:
+    count = mine.batch * mine.parts.heads * blocks
+    if count >= MOST or mine.queries >= MOST or mine.keys >= MOST:
         raise UnsupportedError(
-            f"{grid} blocks for {mine.queries} queries and {mine.keys} keys, expected less than 2^31"
+            f"{count} blocks for {mine.queries} queries and {mine.keys} keys, expected less than 2^31"
         )
-    stages = _stages(mine, way, beside)
+    stages, places = _rings(mine, way, beside)
     (by_batch, by_head, by_query, _), seen = mine.bias or (0, 0, 0, 0), _is_looked_through(mine)
     of_keys = _by_key(mine) or (0, 0, 0, 0)
     tiles, steps = -(-mine.queries // 64), -(-mine.keys // way.step)
-    words = (mine.queries, mine.keys, blocks, mine.windows, by_batch, by_head, *of_keys, tiles, steps)
+    words = (mine.queries, mine.keys, count, blocks, mine.windows, by_batch, by_head, *of_keys, tiles, steps)
     made = LaunchPlan(
-        kernel=_kernel(mine, way, stages, seen, beside),
-        grid=(grid, 1, 1),
+        kernel=_kernel(mine, way, (stages, places), seen, beside),
+        grid=(smaller(count, beside * arch.sm_count), 1, 1),
         block=(_threads(way), 1, 1),
-        shared_bytes=_shared_bytes(mine, way, stages),
+        shared_bytes=_shared_bytes(mine, way, stages, places),
         parameters=launch_plan.packed(words, 64),
         output_shapes=mine.output_shapes,
         tensor_maps=_maps(mine, shapes, way),
     )
     if not seen:
         return made
-    count = selected(by_batch == 0, 1, mine.windows if mine.parts.windows else mine.batch) * tiles * steps
-    room = {"scratch_bytes": count * SEEN_BYTES, "passing": True}
+    found = selected(by_batch == 0, 1, mine.windows if mine.parts.windows else mine.batch) * tiles * steps
+    room = {"scratch_bytes": found * SEEN_BYTES, "passing": True}
     first = LaunchPlan(
         kernel=_seen_kernel(mine, way),
-        grid=(-(-count // SEEN_WARPS), 1, 1),
+        grid=(-(-found // SEEN_WARPS), 1, 1),
         block=(SEEN_WARPS * 32, 1, 1),
         shared_bytes=0,
-        parameters=launch_plan.packed((mine.queries, mine.keys, count, tiles, steps, by_batch, by_query), 64),
+        parameters=launch_plan.packed((mine.queries, mine.keys, found, tiles, steps, by_batch, by_query), 64),
         output_shapes=mine.output_shapes,
     )
     return replace(first, **room, then=(replace(made, **room),))
@@ -103,28 +103,32 @@ def _is_looked_through(mine: Work) -> bool:
 
 def ways(mine: Work) -> tuple[Queries, ...]:
     """Return how blocks may share the queries of such heads."""
-    return tuple(Queries(4 * w, 1, 1, s, warpgroups=1, ahead=a) for w in (1, 2, 3) for s in (64, 128) for a in (0, 1))
+    if mine.size > 128:
+        return (Queries(8, 1, 1, 64, warpgroups=1),)
+    shared = ((1, 64), (2, 128), (3, 64)) if mine.size > 64 else ((1, 64), (1, 128), (2, 128), (3, 128))
+    return tuple(Queries(4 * w, 1, 1, step, warpgroups=1, ahead=1) for w, step in shared)
+
+
+LONG = 1024
+"""Keys from which on more of them at a time are worth fewer blocks beside each other."""
 
 
 def choose(mine: Work, arch: Arch) -> Queries:
     """Return the way to share the queries."""
-    narrow = mine.size <= 128
-    return Queries(8, 1, 1, 128 if narrow else 64, warpgroups=1, ahead=int(narrow))
+    found = ways(mine)
+    return found[1] if len(found) > 1 and bool(mine.keys >= LONG) else found[0]
 
 
 def beside_of(mine: Work, way: Queries) -> int:
-    """Return how many blocks share a multiprocessor."""
-    return 2 if mine.size <= 64 and way.step <= 64 and not way.ahead else 1
+    """Return how many blocks share the registers of a multiprocessor."""
+    if way.warps > 4:
+        return 1
+    return 3 if mine.size <= 64 and way.step <= 64 else 2
 
 
 def _threads(way: Queries) -> int:
     """Return the threads of a block: its warpgroups and the one that fetches."""
     return 32 * (way.warps + 4)
-
-
-def _holds(mine: Work, way: Queries) -> bool:
-    """Return whether the queries of a warp stay in its registers."""
-    return mine.size <= 64 and way.warps == 4
 
 
 def _stage_bytes(mine: Work, way: Queries) -> int:
@@ -134,19 +138,24 @@ def _stage_bytes(mine: Work, way: Queries) -> int:
     return 2 * panels * way.step * ROW_BYTES + bias + added
 
 
-def _shared_bytes(mine: Work, way: Queries, stages: int) -> int:
-    """Return the shared memory of a block: queries, the ring, and of each stage two words and three barriers."""
+def _shared_bytes(mine: Work, way: Queries, stages: int, places: int) -> int:
+    """Return the shared memory of a block: queries of so many tiles, the ring, two words and three barriers of each
+    stage."""
     queries = -(-mine.size // PANEL) * 16 * way.warps * ROW_BYTES
-    return 1024 + queries + stages * (_stage_bytes(mine, way) + 32) + 8
+    return 1024 + places * (queries + 16) + stages * (_stage_bytes(mine, way) + 32)
 
 
-def _stages(mine: Work, way: Queries, beside: int) -> int:
-    """Return how many steps are in shared memory; raises where not two fit."""
+def _rings(mine: Work, way: Queries, beside: int) -> tuple[int, int]:
+    """Return of how many steps there are keys and of how many tiles queries in shared memory; raises where not of two
+    steps and one tile.
+
+    Keys of a third step come before queries of a second tile.
+    """
     room = SHARED // beside - 1024
-    found = max((s for s in range(2, MOST_STAGES + 1) if _shared_bytes(mine, way, s) <= room), default=0)
-    if not found:
-        raise UnsupportedError(f"{way} and {beside} blocks beside each other do not fit the shared memory")
-    return found
+    for stages, places in ((4, 2), (3, 2), (3, 1), (2, 2), (2, 1)):
+        if _shared_bytes(mine, way, stages, places) <= room:
+            return stages, places
+    raise UnsupportedError(f"{way} and {beside} blocks beside each other do not fit the shared memory")
 
 
 # ---- what the copy engine is told
@@ -187,11 +196,11 @@ def _map(pointer: int, dtype: int, extents: tuple[int, ...], box: tuple[int, ...
 # ---- the text
 
 
-def _kernel(mine: Work, way: Queries, stages: int, seen: bool, beside: int) -> KernelSource:
+def _kernel(mine: Work, way: Queries, rings: tuple[int, int], seen: bool, beside: int) -> KernelSource:
     entry, dtype = identifier(mine.op.name), {"f16": "f16", "bf16": "bf16"}[types.TYPES[mine.parts.dtype].stored]
     facts = {
-        "WARPGROUPS": way.warps // 4, "TILES": 1, "STEP": way.step, "THREADS": _threads(way), "STAGES": stages,
-        "HELD": _holds(mine, way), "AHEAD": bool(way.ahead), "SEEN": seen, "WINDOWED": mine.parts.windows,
+        "WARPGROUPS": way.warps // 4, "TILES": 1, "STEP": way.step, "THREADS": _threads(way), "STAGES": rings[0], "QUERY_PLACES": rings[1],
+        "HELD": False, "AHEAD": bool(way.ahead), "SEEN": seen, "WINDOWED": mine.parts.windows,
         "ALIGNED": True, "BESIDE": beside, "KEYED": _by_key(mine) is not None,
     } | {f"{name}_HEADS_FIRST": operand.heads_first for name, operand in named(mine.parts)}  # fmt: skip
     fields = (*pointers(mine), access.scratch(used=seen))
@@ -204,10 +213,7 @@ def _kernel(mine: Work, way: Queries, stages: int, seen: bool, beside: int) -> K
             "}\n",
             "DEVICE const TensorMap* bias_map(const TensorMaps& maps) { return "
             f"{'&maps.bias' if 'bias' in names else 'nullptr'}; }}\n",
-            *(
-                warpgroup.product("multiply_key", way.step, dtype, right_rows=False, held=held, fours=True)
-                for held in (False, True)
-            ),
+            warpgroup.product("multiply_key", way.step, dtype, right_rows=False, fours=True),
             warpgroup.product("multiply_value", mine.size, dtype, right_rows=True, held=True, fours=True),
         ]
     )
