@@ -71,6 +71,16 @@ DEVICE unsigned exchange(unsigned word, int distance) {
   return other;
 }
 
+DEVICE unsigned lanes_where(bool holds) {
+  machine.word[machine.thread] = holds;
+  machine.pause();
+  unsigned lanes = 0;
+  for (unsigned lane = 0; lane < 32; ++lane) lanes |= (machine.word[machine.thread / 32 * 32 + lane] != 0) << lane;
+  machine.pause();
+  return lanes;
+}
+DEVICE bool any_of_warp(bool holds) { return lanes_where(holds) != 0; }
+
 struct Arrivals {
   long long left;
   bool announced;

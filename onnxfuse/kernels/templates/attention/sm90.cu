@@ -102,7 +102,7 @@ constexpr unsigned PLAIN_STEP = 1u << 31;
 
 // ---- fetching, by one warp
 
-DEVICE unsigned any_of_warp(unsigned word) {
+DEVICE unsigned of_all_lanes(unsigned word) {
   UNROLLED for (int distance = 1; distance < 32; distance *= 2) word |= exchange(word, distance);
   return word;
 }
@@ -164,7 +164,7 @@ struct Findings {
       UNROLLED for (int half = 0; half < 2; ++half) {
         const int rows = at.queries - at.first_query - w * 64 - half * 32;
         const unsigned all = rows >= 32 ? ~0u : rows > 0 ? (1u << rows) - 1 : 0;
-        hidden |= all & ~any_of_warp(seen[half]);
+        hidden |= all & ~of_all_lanes(seen[half]);
       }
     }
     whole = hidden == 0;
@@ -173,15 +173,15 @@ struct Findings {
   // Of the 32 steps from this one on.
   DEVICE Known known(int first) const {
     Known all;
-    const int lane = thread_index() % 32, step = first + lane;
+    const int step = first + (int)thread_index() % 32;
     bool plain = true;
     UNROLLED for (int w = 0; w < WARPGROUPS; ++w) {
       Seen found = {};
       if (w < tiles && step < steps) found = read(of + w * steps + step);
       if (w < tiles) plain &= found.plain != 0;
-      all.shows[w] = any_of_warp((unsigned)(!whole || (found.rows[0] | found.rows[1])) << lane);
+      all.shows[w] = lanes_where(!whole || (found.rows[0] | found.rows[1]));
     }
-    all.plain = any_of_warp((unsigned)plain << lane);
+    all.plain = lanes_where(plain);
     return all;
   }
 };
@@ -300,11 +300,17 @@ DEVICE unsigned piece_of(unsigned panels, unsigned apart, int row, int piece) {
   return panels + piece / 8 * apart + row * 128 + ((piece % 8 ^ row % 8) << 4);
 }
 
+// An operand so many bytes behind another one: an address is in its low word, where it does not overflow.
+DEVICE unsigned long long behind(unsigned long long factor, unsigned bytes) {
+  return (factor & ~0xffffffffull) | ((unsigned)factor + bytes / 16);
+}
+
 DEVICE void multiply_keys(Scores<STEP>& scores, unsigned queries, unsigned keys) {
+  const unsigned long long left = operand(queries, 16, 1024), right = operand(keys, 16, 1024);
   products_begin();
   UNROLLED for (int k = 0; k < TERMS; ++k) {
-    const unsigned long long right = operand(keys + k / 4 * KEY_PANEL + k % 4 * 32, 16, 1024);
-    multiply_key(scores.of[0], operand(queries + k / 4 * QUERY_PANEL + k % 4 * 32, 16, 1024), right, k > 0);
+    multiply_key(scores.of[0], behind(left, k / 4 * QUERY_PANEL + k % 4 * 32),
+                 behind(right, k / 4 * KEY_PANEL + k % 4 * 32), k > 0);
   }
   close_group_of_products();
 }
@@ -322,9 +328,10 @@ DEVICE void round_all(Weights& weights, const Scores<STEP>& scores) {
 }
 
 DEVICE void multiply_values(Rows& rows, const Weights& weights, unsigned values) {
+  const unsigned long long right = operand(values, KEY_PANEL, 1024);
   products_begin();
   UNROLLED for (int group = 0; group < STEP / 16; ++group)
-    multiply_value(rows.y[0], weights.of[group], operand(values + group * 2048, KEY_PANEL, 1024), 1);
+    multiply_value(rows.y[0], weights.of[group], behind(right, group * 2048), 1);
   close_group_of_products();
 }
 
@@ -364,6 +371,11 @@ DEVICE void hide_keys(Scores<STEP>& scores, const Place& at, int first_key, int 
     }
 }
 
+// As seldom as a greater score has come for some row of the warp: 32 products less of a step of heads of 64.
+DEVICE void shrink_if_needed(Rows& rows, const Shrinking& shrinking) {
+  if (any_of_warp(shrinking.by[0][0] != 1.0f || shrinking.by[0][1] != 1.0f)) shrink(rows, shrinking);
+}
+
 struct OfWarp {
   int warpgroup;
   int row;    // its first one, of the block
@@ -394,7 +406,7 @@ DEVICE void attend_tile(Rows& rows, const Room& room, const Place& at, const OfW
     Scores<STEP> scores;
     multiply_keys(scores, queries, room.keys(turn.at));
     wait_for_products<0>();
-    shrink(rows, weigh_step(scores, rows, room, at, mine, turn.at, step));
+    shrink_if_needed(rows, weigh_step(scores, rows, room, at, mine, turn.at, step));
     Weights weights;
     round_all(weights, scores);
     while (AHEAD) {
@@ -407,11 +419,14 @@ DEVICE void attend_tile(Rows& rows, const Room& room, const Place& at, const OfW
       multiply_values(rows, weights, room.values(turn.at));
       wait_for_products<1>();
       const Shrinking shrinking = weigh_step(scores, rows, room, at, mine, next.at, step);
+      // What was waited for already: the compiler would put the wait behind it before the weights, beside which products run.
+      settle(scores.of[0]);
+      barrier_wait(room.values_there + turn.at * 8, turn.parity);
       wait_for_products<0>();
       settle(rows.y[0]);
       settle(weights.of);
       release(room.empty + turn.at * 8);
-      shrink(rows, shrinking);
+      shrink_if_needed(rows, shrinking);
       round_all(weights, scores);
       turn = next;
     }

@@ -105,7 +105,7 @@ def ways(mine: Work) -> tuple[Queries, ...]:
     """Return how blocks may share the queries of such heads."""
     if mine.size > 128:
         return (Queries(8, 1, 1, 64, warpgroups=1),)
-    shared = ((1, 64), (2, 128), (3, 64)) if mine.size > 64 else ((1, 64), (1, 128), (2, 128), (3, 128))
+    shared = ((1, 64), (2, 128), (3, 64)) if mine.size > 64 else ((1, 64), (1, 128), (2, 128), (3, 64))
     return tuple(Queries(4 * w, 1, 1, step, warpgroups=1, ahead=1) for w, step in shared)
 
 
