@@ -1,4 +1,4 @@
-"""The attention kernel for Hopper on a real GPU, through CuPy alone: lengths, heads, masks and groups against float64."""
+"""The attention kernel for Hopper on a real GPU, by CuPy alone: lengths, heads, masks and groups against float64."""
 
 from dataclasses import replace
 
@@ -27,12 +27,15 @@ def _missing() -> str | None:
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_missing() is not None, reason=_missing() or "")]
 
-WAYS = [Queries(4 * w, 1, 1, s, warpgroups=1, ahead=a) for w, s, a in ((1, 64, 1), (1, 128, 1), (2, 128, 1), (3, 64, 1), (2, 64, 0))]
+WAYS = [
+    Queries(4 * w, 1, 1, s, warpgroups=1, ahead=a)
+    for w, s, a in ((1, 64, 1), (1, 128, 1), (2, 128, 1), (3, 64, 1), (2, 64, 0))
+]
 EACH = pytest.mark.parametrize("way", WAYS[:2], ids=str)
 
 
 def check(case: Case, way: Queries, inputs: list[np.ndarray] | None = None) -> np.ndarray:
-    """Fresh inputs, poisoned output between guards; the launch twice, since the second finds rooms as the first left them."""
+    """Fresh inputs, poisoned output between guards; the second launch finds rooms as the first left them."""
     inputs = case.inputs(np.random.default_rng(case.keys)) if inputs is None else inputs
     plan = kernels.plan(case.op(), case.shapes(), True, kernels.arch_of(0), Tuning(queries=way))
     sources = [DeviceBuffer(x.shape, x.dtype, True, x) for x in inputs]
@@ -65,7 +68,9 @@ def test_every_size_of_a_head(size, way):
 
 @EACH
 @pytest.mark.parametrize("dtype", [HALF, BRAIN])
-@pytest.mark.parametrize("bias", [(2, 1, 1, 520), (1, 4, 1, 520), (520,), (2, 4, 300, 520), (1, 4, 300, 520), (2, 1, 300, 520), (300, 520)])
+@pytest.mark.parametrize(
+    "bias", [(2, 1, 1, 520), (1, 4, 1, 520), (520,), (2, 4, 300, 520), (1, 4, 300, 520), (2, 1, 300, 520), (300, 520)]
+)
 def test_biases(bias, dtype, way):
     check(Case(2, 4, 300, 520, 64, dtype, bias=bias), way)
 

@@ -150,7 +150,9 @@ def run(
         pointers = (ctypes.c_void_p * len(buffers))(*(b.address for b in buffers))
         compiled = library(host_text(part.kernel, len(buffers), bool(scratch)))
         sizes = (ctypes.c_size_t * len(buffers))(*(b.array.nbytes for b in buffers))
-        maps = (_HostMap * len(part.tensor_maps))(*(_host_map(m, [b.address for b in buffers]) for m in part.tensor_maps))
+        maps = (_HostMap * len(part.tensor_maps))(
+            *(_host_map(m, [b.address for b in buffers]) for m in part.tensor_maps)
+        )
         compiled.bytes_written.restype = compiled.bytes_strayed.restype = ctypes.c_ulonglong
         for _ in range(2 if scratch and over is None else 1):
             # The next launch finds the scratch memory as this one has left it.

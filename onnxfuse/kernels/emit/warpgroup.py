@@ -21,7 +21,7 @@ def product(name: str, columns: int, dtype: str, *, right_rows: bool, held: bool
         f"DEVICE void {name}(float (&d){shape}, {kind}, unsigned long long b, int add) {{\n"
         f'  asm volatile("{{\\n\\t.reg .pred add;\\n\\tsetp.ne.b32 add, %{right + 1}, 0;\\n\\t"\n'
         f'      "wgmma.mma_async.sync.aligned.m64n{columns}k{terms}.f32.{dtype}.{dtype} '
-        f'{{{", ".join(f"%{i}" for i in range(count))}}}, {f"{{{places}}}" if held else places}, %{right}, add, 1, 1'
+        f"{{{', '.join(f'%{i}' for i in range(count))}}}, {f'{{{places}}}' if held else places}, %{right}, add, 1, 1"
         f'{ways};\\n\\t}}"\n'
         f'      : {outputs}\n      : {inputs}, "l"(b), "r"(add));\n}}\n'
     )

@@ -1,5 +1,7 @@
-"""The attention kernel for Hopper: its own text, run by the host's compiler over twins of the copy engine and of warpgroup
-products; what it leaves out; one text for all lengths; registers and shared memory."""
+"""The attention kernel for Hopper: run by the host's compiler over twins of the copy engine and of warpgroup products.
+
+What it leaves out, one text for all lengths, registers and shared memory.
+"""
 
 import re
 from dataclasses import replace
@@ -173,7 +175,6 @@ def test_keys_may_be_hidden_for_all(low, safe, tuning):
     assert_in_budget(case, [q, k, v, bias], tuning)
 
 
-
 @WAYS
 def test_steps_that_hide_all_are_not_fetched(tuning):
     """Keys and values there are no numbers: they would not be hidden by a weight of zero."""
@@ -232,7 +233,8 @@ def test_one_program_answers_for_every_length(causal, bias):
 @pytest.mark.parametrize(
     "case",
     [
-        Case(8, 12, 512, 512), Case(8, 12, 512, 512, causal=True, dtype=BRAIN), Case(8, 12, 512, 512, bias=(8, 1, 1, 512)),
+        Case(8, 12, 512, 512), Case(8, 12, 512, 512, causal=True, dtype=BRAIN),
+        Case(8, 12, 512, 512, bias=(8, 1, 1, 512)),
         Case(8, 12, 512, 512, bias=(8, 1, 512, 512)), Case(8, 16, 512, 512, 128, causal=True),
         Case(8, 16, 512, 512, 128, bias=(1, 16, 512, 512)), Case(8, 4, 512, 512, 256), Case(8, 8, 512, 512, 80),
     ],

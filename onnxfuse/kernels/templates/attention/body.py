@@ -170,8 +170,7 @@ def _not_repeated(program: Program, index: int, heads: int) -> tuple[int, int]:
 
 
 def _biases(program: Program, index: int) -> tuple[tuple[int, ...], bool]:
-    """Return which inputs are added up and expanded to the bias, and whether to that of windows, which a Reshape puts in
-    a row."""
+    """Return which inputs are added up and expanded to the bias, and whether to that of windows, put in a row."""
     value, windows = program.values[index], False
     if isinstance(value, Move) and isinstance(value.how, Reshaped):
         value, windows = program.values[value.args[0]], True

@@ -49,7 +49,12 @@ def _streams(mine: Work, arch: Arch) -> bool:
 
 
 def _fit(mine: Work, arch: Arch) -> bool:
-    return not mine.parts.to_tf32 and mine.also is None and bool(mine.keys) and kept.too_many(mine.keys, mine.size, arch) is None
+    return (
+        not mine.parts.to_tf32
+        and mine.also is None
+        and bool(mine.keys)
+        and kept.too_many(mine.keys, mine.size, arch) is None
+    )
 
 
 def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[Tuning, ...]:

@@ -52,7 +52,9 @@ def _by_key(mine: Work) -> Shape | None:
 def plan(mine: Work, shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: Tuning) -> LaunchPlan:
     """Return the launch, whatever the numbers of queries and keys."""
     if not takes(mine, aligned, arch):
-        raise UnsupportedError(f"warpgroup products of {arch.name}, of float32, of no key or of rows that the copy engine does not read")
+        raise UnsupportedError(
+            f"warpgroup products on {arch.name}, of float32, without keys or of rows that the copy engine does not read"
+        )
     way = tuning.queries or choose(mine, arch)
     beside = tuning.min_blocks or beside_of(mine, way)
     warpgroups = way.warps // 4
@@ -105,7 +107,9 @@ def ways(mine: Work) -> tuple[Queries, ...]:
     """Return how blocks may share the queries of such heads."""
     if mine.size > 128:
         return (Queries(8, 1, 1, 64, warpgroups=1),)
-    shared = ((1, 64), (2, 128), (3, 64)) if mine.size > 64 else ((1, 64), (1, 128), (2, 128), (3, 64))
+    shared = [(1, 64), (2, 128)] if mine.size > 64 else [(1, 64), (1, 128), (2, 128)]
+    if mine.size <= 64 or not mine.is_bias_by_query:
+        shared.append((3, 64))
     return tuple(Queries(4 * w, 1, 1, step, warpgroups=1, ahead=1) for w, step in shared)
 
 
@@ -197,10 +201,10 @@ def _map(pointer: int, dtype: int, extents: tuple[int, ...], box: tuple[int, ...
 
 
 def _kernel(mine: Work, way: Queries, rings: tuple[int, int], seen: bool, beside: int) -> KernelSource:
-    entry, dtype = identifier(mine.op.name), {"f16": "f16", "bf16": "bf16"}[types.TYPES[mine.parts.dtype].stored]
+    entry, dtype = identifier(mine.op.name), types.TYPES[mine.parts.dtype].stored
     facts = {
-        "WARPGROUPS": way.warps // 4, "TILES": 1, "STEP": way.step, "THREADS": _threads(way), "STAGES": rings[0], "QUERY_PLACES": rings[1],
-        "HELD": False, "AHEAD": bool(way.ahead), "SEEN": seen, "WINDOWED": mine.parts.windows,
+        "WARPGROUPS": way.warps // 4, "TILES": 1, "STEP": way.step, "THREADS": _threads(way),
+        "STAGES": rings[0], "QUERY_PLACES": rings[1], "HELD": False, "AHEAD": bool(way.ahead), "SEEN": seen, "WINDOWED": mine.parts.windows,
         "ALIGNED": True, "BESIDE": beside, "KEYED": _by_key(mine) is not None,
     } | {f"{name}_HEADS_FIRST": operand.heads_first for name, operand in named(mine.parts)}  # fmt: skip
     fields = (*pointers(mine), access.scratch(used=seen))

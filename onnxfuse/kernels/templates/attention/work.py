@@ -148,4 +148,9 @@ def pointers(mine: Work) -> tuple[Pointer, ...]:
     parts = mine.parts
     bias, also = (*(f"in{i}" for i in mine.biases), "nullptr", "nullptr")[:2]
     inputs = (Pointer("const E", name.lower(), f"in{operand.position}") for name, operand in named(parts)[:3])
-    return (*inputs, Pointer("const E", "bias", bias), Pointer("const E", "also", also), Pointer("E", "y", f"out{parts.y.position}"))
+    return (
+        *inputs,
+        Pointer("const E", "bias", bias),
+        Pointer("const E", "also", also),
+        Pointer("E", "y", f"out{parts.y.position}"),
+    )
