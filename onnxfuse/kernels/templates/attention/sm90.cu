@@ -159,7 +159,7 @@ struct Findings {
       unsigned seen[2] = {};
       for (int step = thread_index() % 32; w < tiles && step < steps; step += 32) {
         const Seen found = read(of + w * steps + step);
-        UNROLLED for (int half = 0; half < 2; ++half) seen[half] |= found.rows[half];
+        UNROLLED for (int half = 0; half < 2; ++half) seen[half] |= found.rows_of(half);
       }
       UNROLLED for (int half = 0; half < 2; ++half) {
         const int rows = at.queries - at.first_query - w * 64 - half * 32;
@@ -178,8 +178,8 @@ struct Findings {
     UNROLLED for (int w = 0; w < WARPGROUPS; ++w) {
       Seen found = {};
       if (w < tiles && step < steps) found = read(of + w * steps + step);
-      if (w < tiles) plain &= found.plain != 0;
-      all.shows[w] = lanes_where(!whole || (found.rows[0] | found.rows[1]));
+      if (w < tiles) plain &= found.is_plain();
+      all.shows[w] = lanes_where(!whole || (found.rows_of(0) | found.rows_of(1)));
     }
     all.plain = lanes_where(plain);
     return all;

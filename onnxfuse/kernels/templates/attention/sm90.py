@@ -65,13 +65,16 @@ def plan(mine: Work, shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tunin
         raise UnsupportedError(
             f"{count} blocks for {mine.queries} queries and {mine.keys} keys, expected less than 2^31"
         )
-    stages, places = _rings(mine, way, beside)
+    rings = _fitting(mine, way, beside)
+    if not rings:
+        raise UnsupportedError(f"{way} and {beside} blocks beside each other do not fit the shared memory")
+    stages, places = rings[0]
     (by_batch, by_head, by_query, _), seen = mine.bias or (0, 0, 0, 0), _is_looked_through(mine)
     of_keys = _by_key(mine) or (0, 0, 0, 0)
     tiles, steps = -(-mine.queries // 64), -(-mine.keys // way.step)
     words = (mine.queries, mine.keys, count, blocks, mine.windows, by_batch, by_head, *of_keys, tiles, steps)
     made = LaunchPlan(
-        kernel=_kernel(mine, way, (stages, places), seen, beside),
+        kernel=_kernel(mine, way, rings[0], seen, beside),
         grid=(smaller(count, beside * arch.sm_count), 1, 1),
         block=(_threads(way), 1, 1),
         shared_bytes=_shared_bytes(mine, way, stages, places),
@@ -85,7 +88,7 @@ def plan(mine: Work, shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tunin
     room = {"scratch_bytes": found * SEEN_BYTES, "passing": True}
     first = LaunchPlan(
         kernel=_seen_kernel(mine, way),
-        grid=(-(-found // SEEN_WARPS), 1, 1),
+        grid=(found, 1, 1),
         block=(SEEN_WARPS * 32, 1, 1),
         shared_bytes=0,
         parameters=launch_plan.packed((mine.queries, mine.keys, found, tiles, steps, by_batch, by_query), 64),
@@ -95,7 +98,7 @@ def plan(mine: Work, shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tunin
 
 
 SEEN_BYTES, SEEN_WARPS = 16, 4
-"""What is known of 64 queries and a step of keys; warps of a block that find it out."""
+"""What is known of 64 queries and a step of keys; warps that find it out, a block."""
 
 
 def _is_looked_through(mine: Work) -> bool:
@@ -124,10 +127,9 @@ def choose(mine: Work, arch: Arch) -> Queries:
 
 
 def beside_of(mine: Work, way: Queries) -> int:
-    """Return how many blocks share the registers of a multiprocessor."""
-    if way.warps > 4:
-        return 1
-    return 3 if mine.size <= 64 and way.step <= 64 else 2
+    """Return how many blocks share a multiprocessor: as many as its registers are for, if their rings fit."""
+    most = 1 if way.warps > 4 else 3 if mine.size <= 64 and way.step <= 64 else 2
+    return next((n for n in range(most, 1, -1) if _fitting(mine, way, n)), 1)
 
 
 def _threads(way: Queries) -> int:
@@ -149,17 +151,13 @@ def _shared_bytes(mine: Work, way: Queries, stages: int, places: int) -> int:
     return 1024 + places * (queries + 16) + stages * (_stage_bytes(mine, way) + 32)
 
 
-def _rings(mine: Work, way: Queries, beside: int) -> tuple[int, int]:
-    """Return of how many steps there are keys and of how many tiles queries in shared memory; raises where not of two
-    steps and one tile.
+RINGS = ((4, 2), (3, 2), (3, 1), (2, 2), (2, 1))
+"""Steps of keys and tiles of queries that may be in shared memory: a third step comes before a second tile."""
 
-    Keys of a third step come before queries of a second tile.
-    """
-    room = SHARED // beside - 1024
-    for stages, places in ((4, 2), (3, 2), (3, 1), (2, 2), (2, 1)):
-        if _shared_bytes(mine, way, stages, places) <= room:
-            return stages, places
-    raise UnsupportedError(f"{way} and {beside} blocks beside each other do not fit the shared memory")
+
+def _fitting(mine: Work, way: Queries, beside: int) -> list[tuple[int, int]]:
+    """Return the rings of which so many fit a multiprocessor, largest first."""
+    return [ring for ring in RINGS if _shared_bytes(mine, way, *ring) <= SHARED // beside - 1024]
 
 
 # ---- what the copy engine is told
