@@ -40,7 +40,11 @@ SHORT = 256
 
 def _is_long(mine: Work, arch: Arch) -> bool:
     """Return whether Hopper's kernel is the faster one where it takes the attention."""
-    return bool(mine.queries > few.QUERIES) and (_streams(mine, arch) or bool(mine.keys > SHORT))
+    if not bool(mine.queries > few.QUERIES):
+        return False
+    return _streams(mine, arch) or (
+        bool(mine.keys > SHORT) and bool(mine.batch * mine.parts.heads * mine.queries > FEW_ROWS)
+    )
 
 
 def _streams(mine: Work, arch: Arch) -> bool:

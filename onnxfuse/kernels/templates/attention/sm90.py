@@ -198,12 +198,12 @@ def _map(pointer: int, dtype: int, extents: tuple[int, ...], box: tuple[int, ...
 # ---- the text
 
 
-def _kernel(mine: Work, way: Queries, rings: tuple[int, int], seen: bool, beside: int) -> KernelSource:
+def _kernel(mine: Work, way: Queries, ring: tuple[int, int], seen: bool, beside: int) -> KernelSource:
     entry, dtype = identifier(mine.op.name), types.TYPES[mine.parts.dtype].stored
     facts = {
-        "WARPGROUPS": way.warps // 4, "TILES": 1, "STEP": way.step, "THREADS": _threads(way),
-        "STAGES": rings[0], "QUERY_PLACES": rings[1], "HELD": False, "AHEAD": bool(way.ahead), "SEEN": seen, "WINDOWED": mine.parts.windows,
-        "ALIGNED": True, "BESIDE": beside, "KEYED": _by_key(mine) is not None,
+        "WARPGROUPS": way.warps // 4, "TILES": 1, "STEP": way.step, "THREADS": _threads(way), "STAGES": ring[0],
+        "QUERY_PLACES": ring[1], "HELD": False, "AHEAD": bool(way.ahead), "SEEN": seen,
+        "KEYED": _by_key(mine) is not None, "WINDOWED": mine.parts.windows, "ALIGNED": True, "BESIDE": beside,
     } | {f"{name}_HEADS_FIRST": operand.heads_first for name, operand in named(mine.parts)}  # fmt: skip
     fields = (*pointers(mine), access.scratch(used=seen))
     names = ["q", "k", "v", *(["bias"] if mine.is_bias_by_query else [])]
