@@ -13,7 +13,6 @@ from onnxfuse.kernels import Arch, Tuning
 from onnxfuse.kernels.build import nvrtc
 from onnxfuse.kernels.launch_plan import Queries
 from onnxfuse.kernels.templates.attention import kept
-from onnxfuse.kernels.templates.attention import plan as plans
 from onnxfuse.kernels.templates.attention.work import work
 from onnxfuse.model.errors import KernelError
 from tests.kernels import emulate, ops
@@ -221,8 +220,7 @@ def test_every_length_fits_every_gpu(arch):
             assert kernels.fits(case.op(), (("batch", *q[1:]), ("batch", *k[1:]), ("batch", *v[1:])), arch) is None
             made = kernels.plan(case.op(), (q, k, v), True, arch)
             assert made.shared_bytes <= kilobytes * 1024
-            kept_here = stays and (arch != H200 or keys <= plans.SHORT)
-            assert ("attention/kept.cu" in [s.file for s in made.kernel.sections]) is kept_here
+            assert ("attention/kept.cu" in [s.file for s in made.kernel.sections]) is stays
             if not stays:
                 with pytest.raises(KernelError, match="do not fit the shared memory of a block on " + arch.name):
                     kernels.plan(case.op(), (q, k, v), True, arch, Tuning(queries=Queries(4, 1, 1, 64)))
