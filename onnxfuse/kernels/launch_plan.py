@@ -102,9 +102,14 @@ class Queries:
     """1: so many keys at a time go through shared memory; 0: all of a head stay there."""
     parts: int = 0
     """Blocks that share the keys of few queries, as the warps of each do; 0: a block has them all."""
+    warpgroups: int = 0
+    """1: warps are by fours that multiply together, on Hopper alone; 0: each multiplies by itself."""
+    ahead: int = 0
+    """1: beside such products of a step's values those of the next one's keys; 0: one after the other."""
 
     def __str__(self) -> str:
         how = " streamed" if self.streamed else f" in {self.parts}" if self.parts else ""
+        how = " ahead by warpgroups" if self.ahead else " by warpgroups" if self.warpgroups else how
         return f"{self.warps}x{self.tiles}x{self.passes}x{self.step}{how}"
 
 

@@ -39,13 +39,15 @@ class Case:
     """Heads of queries that read one head of keys and values."""
     past: int | None = None
     """Keys of a cache, an input of its own, which comes out with all of them; None for none."""
+    also: Shape | None = None
+    """The shape of a second bias."""
 
     @property
     def factor(self) -> float:
         return self.scale or 1 / math.sqrt(self.size)
 
     def shapes(self) -> tuple[Shape, ...]:
-        """Return the shapes of queries, keys, values and the bias."""
+        """Return the shapes of queries, keys, values and the biases."""
         few, past = self.heads // self.group, self.keys if self.past is None else self.past
         of_keys = [(name, n, few) for name in "kv" for n in (past, self.keys - past)[: 1 if self.past is None else 2]]
         found = [
@@ -56,7 +58,7 @@ class Case:
             else (self.batch, n, heads * self.size)
             for name, n, heads in (("q", self.queries, self.heads), *of_keys)
         ]  # fmt: skip
-        return (*found, *([] if self.bias is None else [self.bias]))
+        return (*found, *(b for b in (self.bias, self.also) if b is not None))
 
     def op(self) -> FusedOp:
         """Return the op; its body is not asked, since the kernel reads the library's form."""
@@ -85,6 +87,8 @@ class Case:
             given[1:] = ["km", "vm"]
         extra = ", b" if self.bias is not None else ""
         whole = "one = Constant <value = int64[1] {1}> () whole = Expand (b, one)" if extra else ""
+        if self.also is not None:
+            extra, whole = ", b, b2", f"sum = Add (b, b2) {whole.replace('(b,', '(sum,')}"
         if self.bias is not None and len(self.bias) == 5:
             whole = "one = Constant <value = int64[1] {1}> () again = Expand (b, one) whole = Reshape (again, one)"
         end = "y = Identity (r)"
@@ -157,6 +161,8 @@ class Case:
         )
         k, v = (x.repeat(self.group, 1) for x in (k, v))
         scores = rounded(rounded(factor(q) @ factor(k).swapaxes(-1, -2)) * self.factor)
+        if self.also is not None:
+            scores = rounded(scores + wide[4])
         if self.bias is not None:
             bias = wide[3] if len(self.bias) < 5 else np.tile(wide[3][0], (self.batch // self.bias[1], 1, 1, 1))
             scores = rounded(scores + bias)

@@ -3,6 +3,7 @@
 import atexit
 import ctypes
 import hashlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -11,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from onnxfuse.kernels.emit.source import AMPERE, CLUSTER, DEVICE, KernelSource
-from onnxfuse.kernels.launch_plan import LaunchPlan
+from onnxfuse.kernels.emit.source import AMPERE, CLUSTER, DEVICE, HOPPER, KernelSource
+from onnxfuse.kernels.ir import types
+from onnxfuse.kernels.launch_plan import LaunchPlan, TensorMap
 
 HOST = Path(__file__).with_name("host.cuh")
 GUARD = 64
@@ -56,12 +58,15 @@ def host_text(kernel: KernelSource, pointers: int, scratch: bool = False) -> str
 
     `scratch`: the last of the pointers is that of the scratch memory.
     """
-    twins = (AMPERE, CLUSTER)
+    twins = (AMPERE, CLUSTER, HOPPER)
     sections = ['#include "host.hpp"' if s.file == DEVICE else s.text for s in kernel.sections if s.file not in twins]
     arguments = ", ".join(f"pointers[{i}]" for i in range(pointers))
+    if HOPPER in (s.file for s in kernel.sections):
+        sections = [_by_twins(text) for text in sections]
+        arguments += ", *(const TensorMaps*)maps"
     launch = (
         'extern "C" void launch(unsigned blocks, unsigned threads, void** pointers, const size_t* sizes, '
-        "const Parameters* p) {\n"
+        "const void* maps, const Parameters* p) {\n"
         "  written = strayed = 0;\n"
         f"  static_assert({pointers} <= MOST_BUFFERS);\n"
         f"  buffer_count = {pointers};\n"
@@ -70,6 +75,32 @@ def host_text(kernel: KernelSource, pointers: int, scratch: bool = False) -> str
         f"  run_kernel(blocks, threads, [&] {{ {kernel.entry}({arguments}, *p); }});\n}}\n"
     )
     return "\n".join((*sections, launch))
+
+
+def _by_twins(text: str) -> str:
+    """Return the text with a twin's call in the place of each instruction of a warpgroup."""
+    head = r"(DEVICE void \w+\(float \(&d\)\[\d+\]\[4\], [^)]*(?:\(&a\)[^)]*)?\) \{)[^}]*?wgmma\.mma_async.*?"
+    end = r"f32\.(b?f16)\.b?f16 .*?, (\d);\\n.*?\n\}\n"
+    return re.sub(
+        head + end,
+        lambda m: f"{m[1]}\n  emulated_product<{m[3]}>(d, a, b, add, {m[2]}_to_float);\n}}\n",
+        text,
+        flags=re.DOTALL,
+    )
+
+
+class _HostMap(ctypes.Structure):
+    """host.cuh's TensorMap."""
+
+    _fields_ = (
+        ("start", ctypes.c_void_p), ("extents", ctypes.c_longlong * 5), ("strides", ctypes.c_longlong * 5),
+        ("box", ctypes.c_longlong * 5),
+    )  # fmt: skip
+
+
+def _host_map(told: TensorMap, addresses: list[int]) -> _HostMap:
+    strides = (types.TYPES[told.dtype].size, *told.strides)
+    return _HostMap(addresses[told.pointer] + told.offset, told.extents, strides, told.box)
 
 
 class Buffer:
@@ -119,12 +150,15 @@ def run(
         pointers = (ctypes.c_void_p * len(buffers))(*(b.address for b in buffers))
         compiled = library(host_text(part.kernel, len(buffers), bool(scratch)))
         sizes = (ctypes.c_size_t * len(buffers))(*(b.array.nbytes for b in buffers))
+        maps = (_HostMap * len(part.tensor_maps))(
+            *(_host_map(m, [b.address for b in buffers]) for m in part.tensor_maps)
+        )
         compiled.bytes_written.restype = compiled.bytes_strayed.restype = ctypes.c_ulonglong
         for _ in range(2 if scratch and over is None else 1):
             # The next launch finds the scratch memory as this one has left it.
             for result in results if over is None and part is plan else []:
                 result.array.reshape(-1).view(np.uint8)[...] = POISON
-            compiled.launch(part.grid[0], part.block[0], pointers, sizes, part.parameters)
+            compiled.launch(part.grid[0], part.block[0], pointers, sizes, maps, part.parameters)
         assert compiled.bytes_strayed() == 0, "read beside the buffers"
         written += compiled.bytes_written()
     # With right values everywhere: each element was written just once.

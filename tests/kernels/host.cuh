@@ -1,4 +1,4 @@
-// The CPU twin of templates/device.cuh, cluster.cuh and ampere.cuh: the same functions, so that functors and whole kernels
+// The CPU twin of templates/cuda/device.cuh, cluster.cuh, sm80.cuh and sm90.cuh: the same functions, so that functors and whole kernels
 // run without a GPU.
 // The threads of a block are fibers that run in lockstep from one exchange to the next; at the barrier of a block the
 // threads that are still there wait for each other, as many exchanges as some warps have in between.
@@ -71,6 +71,16 @@ DEVICE unsigned exchange(unsigned word, int distance) {
   machine.pause();
   return other;
 }
+
+DEVICE unsigned lanes_where(bool holds) {
+  machine.word[machine.thread] = holds;
+  machine.pause();
+  unsigned lanes = 0;
+  for (unsigned lane = 0; lane < 32; ++lane) lanes |= (machine.word[machine.thread / 32 * 32 + lane] != 0) << lane;
+  machine.pause();
+  return lanes;
+}
+DEVICE bool any_of_warp(bool holds) { return lanes_where(holds) != 0; }
 
 struct Arrivals {
   long long left;
@@ -307,3 +317,138 @@ template <bool TURNED> DEVICE void load_blocks(unsigned (&block)[4], SharedAddre
   machine.pause();
 }
 
+// ---- sm90.cuh: an address in shared memory is a place in `bytes`
+
+#define TENSOR_MAPS const TensorMaps
+
+struct TensorMap {
+  const char* start;
+  long long extents[5], strides[5], box[5];  // strides in bytes, the first one an element's
+};
+struct DynamicShared {
+  alignas(1024) char bytes[228 * 1024];
+};
+static DynamicShared dynamic_shared;
+DEVICE unsigned shared_address(DynamicShared&) { return 0; }
+
+struct PhaseBarrier {
+  unsigned count : 15, left : 15, phase : 1;
+  int bytes;
+
+  void end() {
+    if (left || bytes) return;
+    left = count;
+    phase ^= 1;
+  }
+};
+DEVICE PhaseBarrier& barrier_at(unsigned address) { return *(PhaseBarrier*)(dynamic_shared.bytes + address); }
+DEVICE void barrier_init(unsigned barrier, int count) { barrier_at(barrier) = {(unsigned)count, (unsigned)count, 0, 0}; }
+DEVICE void barriers_made() {}
+DEVICE void barrier_arrive(unsigned barrier) {
+  --barrier_at(barrier).left;
+  barrier_at(barrier).end();
+}
+DEVICE void barrier_expect(unsigned barrier, unsigned bytes) {
+  barrier_at(barrier).bytes += bytes;
+  barrier_arrive(barrier);
+}
+DEVICE void barrier_wait(unsigned barrier, unsigned parity) {
+  do machine.pause();
+  while (barrier_at(barrier).phase == (parity & 1));
+}
+
+// Rows of 128 bytes; pieces of 16 are swizzled by the place of their row among eight.
+DEVICE unsigned swizzled(unsigned address) { return address ^ (address >> 7 & 7) << 4; }
+template <bool TO_MANY>
+DEVICE void fetch_box(unsigned to, const TensorMap* map, int x, int y, int z, int w, unsigned barrier, unsigned short) {
+  const int first[4] = {x, y, z, w};
+  unsigned at = 0;
+  for (int d = 0; d < map->box[3]; ++d)
+    for (int c = 0; c < map->box[2]; ++c)
+      for (int b = 0; b < map->box[1]; ++b)
+        for (int a = 0; a < map->box[0]; ++a, at += 2) {
+          const int place[4] = {a, b, c, d};
+          const char* from = map->start;
+          bool inside = true;
+          for (int i = 0; i < 4; ++i) {
+            const long long index = (long long)first[i] + place[i];
+            inside &= 0 <= index && index < map->extents[i];
+            from += index * map->strides[i];
+          }
+          const unsigned short bits = inside ? read((const unsigned short*)from) : 0;
+          std::memcpy(dynamic_shared.bytes + swizzled(to + at), &bits, 2);
+        }
+  barrier_at(barrier).bytes -= at;
+  barrier_at(barrier).end();
+}
+DEVICE void prefetch_map(const TensorMap*) {}
+
+template <int REGISTERS> DEVICE void give_registers_back() {}
+template <int REGISTERS> DEVICE void take_registers() {}
+DEVICE void products_begin() {}
+DEVICE void close_group_of_products() {}
+template <int GROUPS> DEVICE void wait_for_products() {}
+template <class T, int COUNT> DEVICE void settle(T (&)[COUNT][4]) {}
+
+DEVICE unsigned load_shared(unsigned from) { return load_shared(dynamic_shared.bytes + from); }
+template <int WORDS> DEVICE void load_shared(unsigned (&word)[WORDS], unsigned from) {
+  load_shared(word, dynamic_shared.bytes + from);
+}
+DEVICE void store_shared(unsigned to, unsigned word) { std::memcpy(dynamic_shared.bytes + to, &word, 4); }
+template <bool TURNED> DEVICE void load_blocks(unsigned (&block)[4], unsigned row) {
+  load_blocks<TURNED>(block, dynamic_shared.bytes + row);
+}
+
+// Factors of warpgroup products: in shared memory as PTX describes matrices with swizzled rows of 128 bytes, or the left
+// one with the lanes.
+struct Operand {
+  unsigned address, leading, stride;
+};
+DEVICE unsigned long long operand(unsigned address, unsigned leading, unsigned stride) {
+  return (unsigned long long)(address >> 4) | (unsigned long long)(leading >> 4) << 16 | (unsigned long long)(stride >> 4) << 32;
+}
+DEVICE Operand operand_of(unsigned long long told) {
+  return {(unsigned)(told & 0x3fff) << 4, (unsigned)(told >> 16 & 0x3fff) << 4, (unsigned)(told >> 32 & 0x3fff) << 4};
+}
+template <bool ROWS> DEVICE unsigned element_of(const Operand& factor, int outer, int term) {
+  const unsigned at = ROWS ? factor.address + outer / 64 * factor.leading + term / 8 * factor.stride + term % 8 * 128 + outer % 64 * 2
+                           : factor.address + outer / 8 * factor.stride + outer % 8 * 128 + term * 2;
+  unsigned short bits;
+  std::memcpy(&bits, dynamic_shared.bytes + swizzled(at), 2);
+  return bits;
+}
+template <bool RIGHT_ROWS, int COUNT, class Decode, class Left>
+DEVICE void add_products(float (&d)[COUNT][4], unsigned long long b, int add, Decode decode, Left left) {
+  const Operand right = operand_of(b);
+  const int lane = machine.thread % 32;
+  float factors[2][16];
+  for (int half = 0; half < 2; ++half)
+    for (int k = 0; k < 16; ++k) factors[half][k] = decode(left(lane / 4 + half * 8, k));
+  for (int column = 0; column < COUNT; ++column)
+    for (int next = 0; next < 2; ++next) {
+      float sums[2] = {add ? d[column][next] : 0.0f, add ? d[column][2 + next] : 0.0f};
+      for (int k = 0; k < 16; ++k) {
+        const float factor = decode(element_of<RIGHT_ROWS>(right, column * 8 + lane % 4 * 2 + next, k));
+        sums[0] += factors[0][k] * factor;
+        sums[1] += factors[1][k] * factor;
+      }
+      d[column][next] = sums[0];
+      d[column][2 + next] = sums[1];
+    }
+}
+template <bool RIGHT_ROWS, int COUNT, class Decode>
+DEVICE void emulated_product(float (&d)[COUNT][4], const unsigned (&a)[4], unsigned long long b, int add, Decode decode) {
+  for (int i = 0; i < 4; ++i) machine.fragments[machine.thread][i] = a[i];
+  machine.pause();
+  const unsigned first = machine.thread & ~31u;
+  add_products<RIGHT_ROWS>(d, b, add, decode, [&](int row, int k) {
+    return machine.fragments[first + row % 8 * 4 + k % 8 / 2][row / 8 + k / 8 * 2] >> k % 2 * 16 & 0xffffu;
+  });
+  machine.pause();
+}
+template <bool RIGHT_ROWS, int COUNT, class Decode>
+DEVICE void emulated_product(float (&d)[COUNT][4], unsigned long long a, unsigned long long b, int add, Decode decode) {
+  const int warp = thread_index() / 32 % 4;
+  add_products<RIGHT_ROWS>(d, b, add, decode,
+                           [&](int row, int k) { return element_of<false>(operand_of(a), warp * 16 + row, k); });
+}

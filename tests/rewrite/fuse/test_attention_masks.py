@@ -202,7 +202,7 @@ def test_padding_of_a_written_length_has_the_kernel(probabilities: str, safe: bo
     text = text.replace("float", "float16").replace(",8]", ",32]").replace("2, 4}", "2, 16}")
     made, _ = optimize(parse(text.replace("half = {0.5}", "half = {14336}")))  # as float16 is written: by its bits
     (op,) = (op for op in fused_ops(made).values() if op.rule == "attention")
-    assert (op.template, take_apart(op).safe, take_apart(op).bias) == ("attention", safe, 3)
+    assert (op.template, take_apart(op).safe, take_apart(op).biases) == ("attention", safe, (3,))
 
 
 WINDOWS = (

@@ -63,8 +63,8 @@ class Attention:
     k: Operand
     v: Operand
     y: Operand
-    bias: int | None
-    """Position of what is added to the scores, among the op's inputs."""
+    biases: tuple[int, ...]
+    """Positions of what is added to the scores, among the op's inputs: one, two, or none."""
     windows: bool
     """Whether the bias is [1, windows, heads, queries, keys], for the windows of an image, again for each image."""
     target: tuple[int, ...] | None
@@ -107,10 +107,10 @@ def _take_apart(program: Program) -> Attention:
     assert isinstance(attend, Attend)
     names = ("queries", "keys", "values")
     q, k, v = (_operand(program, i, name, attend.heads) for i, name in zip(attend.args, names, strict=False))
-    bias, windows = _bias(program, attend.args[3]) if len(attend.args) > 3 else (None, False)
-    end, safe = _made_safe(program, found[0], bias)
+    biases, windows = _biases(program, attend.args[3]) if len(attend.args) > 3 else ((), False)
+    end, safe = _made_safe(program, found[0], biases)
     heads_first, target = _result(program, end)
-    read = [q.position, *(p for o in (k, v) for p in o.positions), *([] if bias is None else [bias])]
+    read = [q.position, *(p for o in (k, v) for p in o.positions), *biases]
     read_types = {program.inputs[i] for i in read}
     if attend.dtype not in TYPES or read_types != {attend.dtype}:
         raise UnsupportedError(
@@ -127,7 +127,7 @@ def _take_apart(program: Program) -> Attention:
             f"{counted(program.outputs, 'output')}, expected one of the type of the queries, or it beside both caches"
         )
     return Attention(
-        q, k, v, Operand(result[0], heads_first), bias, windows, target, safe, attend.heads, attend.scale,
+        q, k, v, Operand(result[0], heads_first), biases, windows, target, safe, attend.heads, attend.scale,
         attend.causal, attend.dtype,
     )  # fmt: skip
 
@@ -169,41 +169,46 @@ def _not_repeated(program: Program, index: int, heads: int) -> tuple[int, int]:
     return index, 1
 
 
-def _bias(program: Program, index: int) -> tuple[int, bool]:
-    """Return which input is expanded to the bias, and whether to that of windows, which a Reshape puts in a row."""
+def _biases(program: Program, index: int) -> tuple[tuple[int, ...], bool]:
+    """Return which inputs are added up and expanded to the bias, and whether to that of windows, put in a row."""
     value, windows = program.values[index], False
     if isinstance(value, Move) and isinstance(value.how, Reshaped):
         value, windows = program.values[value.args[0]], True
     source = program.values[value.args[0]] if isinstance(value, Move) and isinstance(value.how, Expanded) else value
-    if source is value or not isinstance(source, Input):
+    added = source.args if isinstance(source, Apply) and source.op == "add" and not windows else ()
+    sources = [program.values[i] for i in added] or [source]
+    inputs = [s for s in sources if isinstance(s, Input)]
+    if source is value or len(inputs) < len(sources):
         raise UnsupportedError("a bias that is computed in the library form")
-    return source.index, windows
+    return tuple(s.index for s in inputs), windows
 
 
-def _made_safe(program: Program, attend: int, bias: int | None) -> tuple[int, bool]:
+def _made_safe(program: Program, attend: int, biases: tuple[int, ...]) -> tuple[int, bool]:
     """Return where the result goes on, and whether rows without a key were given zeros on the way."""
     heads = _reader(program, attend)
     chosen = _reader(program, heads) if heads is not None and _is_reshape(program, heads) else None
     value = None if chosen is None else program.values[chosen]
-    if bias is None or not isinstance(value, Apply) or value.op != "where":
+    if not biases or not isinstance(value, Apply) or value.op != "where":
         return attend, False
     lost, fill, kept = value.args
     end = None if chosen is None else _reader(program, chosen)
-    if end is None or not _is_reshape(program, end) or kept != heads or lost not in _rows_without_keys(program, bias):
+    if end is None or not _is_reshape(program, end) or kept != heads or lost not in _rows_without_keys(program, biases):
         raise UnsupportedError("a result that is worked on in the library form")
     if not _is_zero(program, program.values[fill]):
         raise UnsupportedError("a result with other numbers than 0 where there is no key")
     return end, True
 
 
-def _rows_without_keys(program: Program, bias: int) -> set[int]:
+def _rows_without_keys(program: Program, biases: tuple[int, ...]) -> set[int]:
     """Return the indices of what tells the queries, [batch, queries, heads, 1], from which a bias hides all keys.
 
     The softmax of the bias alone is no number in such a row, which one of its columns tells. Equal values of a program
     are one value: what is made here again is found.
     """
     builder = Builder(list(program.values), {v: i for i, v in enumerate(program.values)})
-    whole = builder.move(Expanded((1, 1, 1, 1)), Term(builder, program.values.index(Input(bias, program.inputs[bias]))))
+    terms = [Term(builder, program.values.index(Input(i, program.inputs[i]))) for i in biases]
+    added = terms[0] if len(terms) == 1 else builder.apply("add", *terms)
+    whole = builder.move(Expanded((1, 1, 1, 1)), added)
     found = set[int]()
     for onward in (False, True):
         column = builder.move(Gathered(3, (Run(0, 1, 1),)), softmax(whole, -1, onward=onward))

@@ -35,7 +35,7 @@ def can(mine: Work) -> bool:
     """Return whether the kernel computes such an attention: a warp holds 16 queries, and a mask is one that is read."""
     parts = mine.parts
     return (
-        not (parts.causal or parts.windows) and parts.k.group == parts.v.group
+        not (parts.causal or parts.windows or mine.also) and parts.k.group == parts.v.group
         and mine.size * parts.element_bytes <= 512
     )  # fmt: skip
 

@@ -43,6 +43,8 @@ def plan(mine: Work, aligned: bool, arch: Arch, tuning: Tuning) -> LaunchPlan:
     """Return the launch; raises `UnsupportedError` where the keys do not fit."""
     if mine.parts.to_tf32:
         raise UnsupportedError("keys of float32 go by step by step, expected a way that is streamed")
+    if mine.also is not None:
+        raise UnsupportedError("a sum of two biases, expected a way that is streamed")
     if (reason := too_many(mine.keys, mine.size, arch)) is not None:
         raise UnsupportedError(reason)
     queries = tuning.queries or choose(mine, arch)

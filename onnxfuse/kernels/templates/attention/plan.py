@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.launch_plan import LaunchPlan, Tuning
-from onnxfuse.kernels.templates.attention import few, kept, streamed
-from onnxfuse.kernels.templates.attention.body import Operand, take_apart
+from onnxfuse.kernels.templates.attention import few, kept, sm90, streamed
+from onnxfuse.kernels.templates.attention.body import Attention, Operand, take_apart
 from onnxfuse.kernels.templates.attention.work import LARGEST_SIZE, Work, work
 from onnxfuse.kernels.templates.template import Extents
 from onnxfuse.model.fused import FusedOp
@@ -28,8 +28,23 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     way = tuning.queries
     if few.takes(mine) if way is None else way.parts:
         return few.plan(mine, aligned, arch, tuning)
+    if way.warpgroups if way is not None else _is_long(mine, arch) and sm90.takes(mine, aligned, arch):
+        return sm90.plan(mine, input_shapes, aligned, arch, tuning)
     streams = _streams(mine, arch) if way is None else way.streamed
     return streamed.plan(mine, aligned, arch, tuning) if streams else kept.plan(mine, aligned, arch, tuning)
+
+
+SHORT = 256
+"""Keys up to which a block keeps all of them, where they fit."""
+
+
+def _is_long(mine: Work, arch: Arch) -> bool:
+    """Return whether Hopper's kernel is the faster one where it takes the attention."""
+    if not bool(mine.queries > few.QUERIES):
+        return False
+    return _streams(mine, arch) or (
+        bool(mine.keys > SHORT) and bool(mine.batch * mine.parts.heads * mine.queries > FEW_ROWS)
+    )
 
 
 def _streams(mine: Work, arch: Arch) -> bool:
@@ -38,7 +53,12 @@ def _streams(mine: Work, arch: Arch) -> bool:
 
 
 def _fit(mine: Work, arch: Arch) -> bool:
-    return not mine.parts.to_tf32 and bool(mine.keys) and kept.too_many(mine.keys, mine.size, arch) is None
+    return (
+        not mine.parts.to_tf32
+        and mine.also is None
+        and bool(mine.keys)
+        and kept.too_many(mine.keys, mine.size, arch) is None
+    )
 
 
 def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[Tuning, ...]:
@@ -46,7 +66,8 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
     mine = work(op, input_shapes)
     shared = few.candidates(mine, arch) if few.takes(mine) else ()
     short = kept.candidates(mine) if _fit(mine, arch) else ()
-    others = () if mine.parts.grows else (*short, *streamed.candidates(mine))
+    long = sm90.ways(mine) if sm90.takes(mine, True, arch) else ()
+    others = () if mine.parts.grows else (*short, *long, *streamed.candidates(mine))
     return tuple(Tuning(queries=way) for way in (*shared, *others))
 
 
@@ -70,9 +91,31 @@ def fits(op: FusedOp, shapes: Sequence[Extents | None], arch: Arch) -> str | Non
     if parts.causal and (queries != keys or queries is None):
         return "a causal mask over other keys than those of the queries"
     # Beside caches there is no name for the number of keys: what the bias may be the general kernel takes.
-    if parts.bias is not None and not parts.grows and not _fits_bias(shapes[parts.bias], queries, keys):
+    if not parts.grows and not all(_fits_bias(shapes[i], queries, keys) for i in parts.biases):
         return "a bias that may have more rows or columns than the scores"
+    if parts.biases and isinstance(keys, int) and not (parts.to_tf32 or parts.grows):
+        by_query = sum(_is_by_query(shapes[i]) for i in parts.biases)
+        ours = arch.name == sm90.ARCH and (by_query == 0 or (by_query == 1 and keys % 8 == 0))
+        if not ours and not _are_few(parts, shapes, queries) and (size > 64 or keys > SHORT):
+            return f"a mask of {keys} keys of {size} elements, which the library's op takes in less time"
     return None
+
+
+def _are_few(parts: Attention, shapes: Sequence[Extents | None], queries: object) -> bool:
+    """Return whether queries are so few that a kernel of the template is the faster one on any GPU."""
+    shape = shapes[parts.q.position]
+    batch = None if shape is None else shape[0]
+    if not isinstance(queries, int):
+        return False
+    return queries <= few.QUERIES or (isinstance(batch, int) and batch * parts.heads * queries <= FEW_ROWS)
+
+
+def _is_by_query(bias: Extents | None) -> bool:
+    return bias is not None and len(bias) > 1 and bias[-2] != 1
+
+
+FEW_ROWS = 4608
+"""Queries of all heads up to which blocks of them run at a time, however long, and the library's op takes more time."""
 
 
 def _fits_bias(bias: Extents | None, queries: object, keys: object) -> bool:

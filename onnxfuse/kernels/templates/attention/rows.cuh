@@ -56,9 +56,15 @@ template <int COUNT> struct Scores {
   float of[TILES][COUNT / 8][4];  // of COUNT keys
 };
 
-// Scores become weights; what there is of the keys before, unless these are the FIRST, shrinks where a greater one has come.
-template <bool FIRST, int COUNT> DEVICE void weigh(Scores<COUNT>& scores, Rows& rows) {
+// By what there is of the keys before shrinks where a greater score has come.
+struct Shrinking {
+  float by[TILES][2];
+};
+
+// Scores become weights; of the keys before, unless these are the FIRST, all but their part of y shrinks.
+template <bool FIRST, int COUNT> DEVICE Shrinking weigh_ahead(Scores<COUNT>& scores, Rows& rows) {
   constexpr float UNIT = SCALED_LATE ? SCALE : 1.0f;  // of the base
+  Shrinking shrinking;
   UNROLLED for (int tile = 0; tile < TILES; ++tile)
     UNROLLED for (int half = 0; half < 2; ++half) {
       float highest = rows.highest[tile][half];
@@ -69,10 +75,8 @@ template <bool FIRST, int COUNT> DEVICE void weigh(Scores<COUNT>& scores, Rows& 
       const float base = highest == lowest() ? 0.0f : highest * UNIT;  // nothing seen: 2^(-inf - 0) is 0, not NaN
       float sum = 0.0f;
       if constexpr (!FIRST) {
-        const float factor = power(rows.highest[tile][half], base);
-        sum = rows.sum[tile][half] * factor;
-        UNROLLED for (int column = 0; column < COLUMNS; ++column)
-          UNROLLED for (int i = 0; i < 2; ++i) rows.y[tile][column][half * 2 + i] *= factor;
+        shrinking.by[tile][half] = power(rows.highest[tile][half], base);
+        sum = rows.sum[tile][half] * shrinking.by[tile][half];
       }
       UNROLLED for (int column = 0; column < COUNT / 8; ++column)
         UNROLLED for (int i = 0; i < 2; ++i) {
@@ -83,6 +87,19 @@ template <bool FIRST, int COUNT> DEVICE void weigh(Scores<COUNT>& scores, Rows& 
       rows.sum[tile][half] = sum;
       rows.highest[tile][half] = highest;
     }
+  return shrinking;
+}
+
+DEVICE void shrink(Rows& rows, const Shrinking& shrinking) {
+  UNROLLED for (int tile = 0; tile < TILES; ++tile)
+    UNROLLED for (int column = 0; column < COLUMNS; ++column)
+      UNROLLED for (int i = 0; i < 4; ++i) rows.y[tile][column][i] *= shrinking.by[tile][i / 2];
+}
+
+// Scores become weights; what there is of the keys before, unless these are the FIRST, shrinks where a greater one has come.
+template <bool FIRST, int COUNT> DEVICE void weigh(Scores<COUNT>& scores, Rows& rows) {
+  const Shrinking shrinking = weigh_ahead<FIRST>(scores, rows);
+  if constexpr (!FIRST) shrink(rows, shrinking);
 }
 
 // The weights of 16 keys of a 16-bit type, as a product takes them.

@@ -1,8 +1,8 @@
 // y = softmax(q k^T * scale + bias) v, head by head, of any number of queries and keys
 //
 // q [batch, HEADS, queries, SIZE], k and v [batch, HEADS / GROUP, keys, SIZE], y as q, each with strides of its own along
-// all but the last axis, K_GROUP and V_GROUP heads of queries reading one of keys and values; bias broadcast to
-// [batch, HEADS, queries, keys], or to [windows, HEADS, queries, keys], again and again along the batch. 16-bit types and
+// all but the last axis, K_GROUP and V_GROUP heads of queries reading one of keys and values; bias, or two of them (ALSO),
+// broadcast to [batch, HEADS, queries, keys], or one to [windows, HEADS, queries, keys], again and again along the batch. 16-bit types and
 // float32. No length stands in the text: one kernel is for all of them. Accuracy: products exact, those of float32 of
 // factors rounded to TF32, sums and exponentials in float; weights are rounded to the element type, or TF32, before they
 // meet the values, and divided by their sum, which is of the unrounded ones, at the end. Where the bias is minus infinity for all keys of a query, y is NaN, as 0 / 0, or 0 if SAFE; without a key it is 0.
@@ -19,6 +19,7 @@ struct Parameters {
   long long blocks;   // of a head
   long long windows;  // of so many in a row each has a bias of its own
   long long bias_batch, bias_head, bias_query, bias_key;  // elements
+  long long also_batch, also_head, also_query, also_key;  // of what is added besides
 };
 
 constexpr int ROWS = WARPS * TILES * 16;  // queries of a block
@@ -76,24 +77,35 @@ DEVICE void load_queries(Rows& rows, const E* q, const Place& at, int first) {
 
 // ---- a step: EDGE where some of its keys do not count, for all or for some queries
 
+// What is added to the scores of a head: by a query or by all of them, and besides.
+struct Added {
+  const E *bias, *also;
+};
+
 // Times log2(e) where they are not PLAIN, so that 2^x takes the place of e^x.
 template <bool EDGE>
-DEVICE void scale_scores(Scores<STEP>& scores, const float* key_bias, const E* bias, const Place& at, int first_query,
+DEVICE void scale_scores(Scores<STEP>& scores, const float* key_bias, const Added& biases, const Place& at, int first_query,
                          int first_key, const Parameters& p) {
   const int lane = thread_index() % 32, inside = lane % 4 * 2;
   // Whether both of a pair can be read at once.
   const bool wide = BIAS == PER_PAIR && p.bias_key == 1 && p.bias_query % 2 == 0 &&
-                    (unsigned long long)bias % (2 * sizeof(E)) == 0;
+                    (unsigned long long)biases.bias % (2 * sizeof(E)) == 0;
   UNROLLED for (int tile = 0; tile < TILES; ++tile)
     UNROLLED for (int half = 0; half < 2; ++half) {
       const int query = first_query + tile * 16 + lane / 4 + half * 8;
-      const E* row = bias;
+      const E* row = biases.bias;
       if constexpr (BIAS == PER_PAIR) row += row_of(at, first_query, tile, half) * p.bias_query + (first_key + inside) * p.bias_key;
+      const E* other = biases.also;
+      if constexpr (ALSO) other += row_of(at, first_query, tile, half) * p.also_query + (first_key + inside) * p.also_key;
       UNROLLED for (int column = 0; column < STEP / 8; ++column) {
         const int key = first_key + column * 8 + inside;
         Pair added = {};
         if constexpr (BIAS == PER_KEY) added = *(const Pair*)(key_bias + column * 8 + inside);
         if constexpr (BIAS == PER_PAIR) added = load_bias<EDGE>(row + column * 8 * p.bias_key, p.bias_key, wide, key, at.keys);
+        if constexpr (ALSO) {
+          const Pair besides = load_bias<EDGE>(other + column * 8 * p.also_key, p.also_key, false, key, at.keys);
+          UNROLLED for (int i = 0; i < 2; ++i) added.at[i] += besides.at[i];
+        }
         UNROLLED for (int i = 0; i < 2; ++i) {
           float& score = scores.of[tile][column][half * 2 + i];
           if (!SCALED_LATE) score = score * SCORE_UNIT + added.at[i];
@@ -105,11 +117,11 @@ DEVICE void scale_scores(Scores<STEP>& scores, const float* key_bias, const E* b
 
 template <bool EDGE>
 DEVICE void attend_step(Rows& rows, SharedAddress queries, SharedAddress keys, SharedAddress values,
-                        const float* key_bias, const E* bias, const Place& at, int first_query, int first_key, const Parameters& p) {
+                        const float* key_bias, const Added& biases, const Place& at, int first_query, int first_key, const Parameters& p) {
   const int groups = groups_of<EDGE>(first_key, at.end);
   Scores<STEP> scores = {};
   multiply_keys<EDGE>(scores, rows, queries, keys, groups);
-  if (EDGE || !SCALED_LATE) scale_scores<EDGE>(scores, key_bias, bias, at, first_query, first_key, p);
+  if (EDGE || !SCALED_LATE) scale_scores<EDGE>(scores, key_bias, biases, at, first_query, first_key, p);
   weigh<false>(scores, rows);
   multiply_values<EDGE>(rows, scores, values, groups);
 }
@@ -141,6 +153,7 @@ DEVICE void attend(const Pointers& pointers, const Parameters& p) {
   const E* added = BIAS == NONE ? nullptr
                                 : pointers.bias + ((WINDOWED ? at.batch % p.windows : at.batch) * p.bias_batch +
                                                    at.head * p.bias_head);
+  const Added biases = {added, ALSO ? pointers.also + at.batch * p.also_batch + at.head * p.also_head : nullptr};
   const E* q = pointers.q + start_of<Q_HEADS_FIRST, Q_GROUP>(at, at.queries);
   const int first_of_warp = (int)thread_index() / 32 * (TILES * 16), first_query = at.first_query + first_of_warp;
   KeyBias next;
@@ -171,9 +184,9 @@ DEVICE void attend(const Pointers& pointers, const Parameters& p) {
     const float* of_keys = key_bias + place * STEP;
     if (first_query < at.queries && (!CAUSAL || first_key < first_query + TILES * 16)) {
       if (after > at.keys || (CAUSAL && after > first_query + 1))
-        attend_step<true>(rows, of_warp, key, value, of_keys, added, at, first_query, first_key, p);
+        attend_step<true>(rows, of_warp, key, value, of_keys, biases, at, first_query, first_key, p);
       else
-        attend_step<false>(rows, of_warp, key, value, of_keys, added, at, first_query, first_key, p);
+        attend_step<false>(rows, of_warp, key, value, of_keys, biases, at, first_query, first_key, p);
     }
     if constexpr (BIAS == PER_KEY)
       if (after < at.end) next.put(key_bias + (place ^ 1) * STEP);

@@ -29,13 +29,13 @@ def plan(mine: Work, aligned: bool, arch: Arch, tuning: Tuning) -> LaunchPlan:
         raise UnsupportedError(
             f"{grid} blocks for {mine.queries} queries and {mine.keys} keys, expected less than 2^31"
         )
-    bias = mine.bias or (0, 0, 0, 0)
+    bias, also = mine.bias or (0, 0, 0, 0), mine.also or (0, 0, 0, 0)
     return LaunchPlan(
         kernel=_kernel(mine, queries, aligned, tuning.min_blocks or _resident(queries, mine)),
         grid=(grid, 1, 1),
         block=(queries.warps * 32, 1, 1),
         shared_bytes=_shared_bytes(queries, mine),
-        parameters=launch_plan.packed((mine.queries, mine.keys, blocks, mine.windows, *bias), 64),
+        parameters=launch_plan.packed((mine.queries, mine.keys, blocks, mine.windows, *bias, *also), 64),
         output_shapes=mine.output_shapes,
     )
 

@@ -34,7 +34,11 @@ class Work:
     past: int
     """Keys of the first of two inputs; all of them where there is one."""
     bias: Shape | None
-    """Strides of the bias along batch, heads, queries and keys, 0 = broadcast."""
+    """Strides of the bias along batch, heads, queries and keys, 0 = broadcast; of two the one by query, if one is."""
+    also: Shape | None
+    """Of the other one."""
+    biases: tuple[int, ...]
+    """Their positions among the op's inputs, in this order."""
     windows: int
     """Of so many in a row each has a bias of its own, then they begin again; 0 = the bias is that of the batch."""
     output_shapes: tuple[Shape, ...]
@@ -58,9 +62,9 @@ def work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
     if parts.causal and queries != keys:
         raise UnsupportedError("a causal mask over other keys than those of the queries")
     full, windows = (batch, parts.heads, queries, keys), 0
-    bias = None
-    if parts.bias is not None:
-        shape = input_shapes[parts.bias]
+    found = list[tuple[int, Shape]]()
+    for position in parts.biases:
+        shape = input_shapes[position]
         if parts.windows:
             if len(shape) != 5 or shape[0] != 1 or not shape[1] or batch % shape[1]:
                 raise UnsupportedError(f"a bias of shape {list(shape)} for the windows of a batch of {batch}")
@@ -68,7 +72,10 @@ def work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
             full = (windows, *full[1:])
         if len(shape) > 4 or any(n not in (1, m) for n, m in zip(strides.padded(shape, 4), full, strict=True)):
             raise UnsupportedError(f"a bias of shape {list(shape)} beside scores of shape {list(full)}")
-        bias = strides.strides_in(shape, full)
+        found.append((position, strides.strides_in(shape, full)))
+    if len(found) == 2 and bool(found[0][1][2] == 0):
+        found.reverse()
+    biases, (bias, also) = tuple(i for i, _ in found), (*(s for _, s in found), None, None)[:2]
     wide = (batch, parts.heads, queries, size)
     flat: Shape = (batch, queries, parts.heads * size)
     if parts.target is not None:
@@ -78,7 +85,7 @@ def work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
         if operand.cache is not None:
             axis, of_past = 2 if operand.heads_first else 1, input_shapes[operand.position]
             shapes[operand.cache.output] = (*of_past[:axis], keys, *of_past[axis + 1 :])
-    return Work(op, parts, batch, queries, keys, size, past, bias, windows, tuple(shapes))
+    return Work(op, parts, batch, queries, keys, size, past, bias, also, biases, windows, tuple(shapes))
 
 
 def _reshaped(shape: Shape, target: tuple[int, ...]) -> Shape:
@@ -115,7 +122,8 @@ def _sizes(operand: Operand, position: int, heads: int, input_shapes: tuple[Shap
 def common_constants(mine: Work, facts: dict[str, bool | int]) -> str:
     """Return the constants that all kernels have: types, scale, flags, and how far rows lie apart; and `facts`."""
     parts, kinds = mine.parts, ("NONE", "PER_KEY", "PER_PAIR")
-    both = {**facts, "HEADS": parts.heads, "SIZE": mine.size, "CAUSAL": parts.causal, "SAFE": parts.safe}
+    both = {**facts, "HEADS": parts.heads, "SIZE": mine.size, "CAUSAL": parts.causal, "SAFE": parts.safe,
+            "ALSO": mine.also is not None}  # fmt: skip
     for name, operand in named(parts):
         both[f"{name}_GROUP"] = operand.group
         both[f"{name}_ROW"] = mine.size * (1 if operand.heads_first else parts.heads // operand.group)
@@ -138,6 +146,11 @@ def named(parts: Attention) -> tuple[tuple[str, Operand], ...]:
 def pointers(mine: Work) -> tuple[Pointer, ...]:
     """Return the fields of `Pointers`."""
     parts = mine.parts
-    bias = "nullptr" if parts.bias is None else f"in{parts.bias}"
+    bias, also = (*(f"in{i}" for i in mine.biases), "nullptr", "nullptr")[:2]
     inputs = (Pointer("const E", name.lower(), f"in{operand.position}") for name, operand in named(parts)[:3])
-    return (*inputs, Pointer("const E", "bias", bias), Pointer("E", "y", f"out{parts.y.position}"))
+    return (
+        *inputs,
+        Pointer("const E", "bias", bias),
+        Pointer("const E", "also", also),
+        Pointer("E", "y", f"out{parts.y.position}"),
+    )

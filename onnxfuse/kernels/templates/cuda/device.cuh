@@ -40,6 +40,10 @@ DEVICE void wait_for_block() { __syncthreads(); }
 // Whether it holds for any thread of the block, for which all wait.
 DEVICE bool any_of_block(bool holds) { return __syncthreads_or(holds); }
 DEVICE void wait_for_warp() { __syncwarp(); }
+// Whether it holds for any lane of the warp.
+DEVICE bool any_of_warp(bool holds) { return __any_sync(0xffffffffu, holds); }
+// The lanes for which it holds, a bit for each.
+DEVICE unsigned lanes_where(bool holds) { return __ballot_sync(0xffffffffu, holds); }
 // What this thread has written is there for all blocks before what it writes next; and the other way round for reads.
 DEVICE void publish() { __threadfence(); }
 // One more of `all` has come: how many came before. The last one leaves a 0.

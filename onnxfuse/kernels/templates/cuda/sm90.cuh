@@ -1,5 +1,5 @@
-// What Hopper (sm_90a) adds for matrix products, as plain functions over PTX: barriers in shared memory, the bulk copy
-// engine, warpgroup products, clusters. A shared-memory address is a 32-bit number here.
+// What Hopper (sm_90a) adds to sm80.cuh for matrix products, as plain functions over PTX: barriers in shared memory, the
+// bulk copy engine, warpgroup products, clusters. A shared-memory address is a 32-bit number here.
 
 #define CLUSTERED_KERNEL(threads, blocks) \
   extern "C" __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(threads, 1)
@@ -9,8 +9,6 @@
 struct alignas(64) TensorMap { unsigned long long words[16]; };
 
 extern __shared__ unsigned char dynamic_shared[];
-
-DEVICE unsigned shared_address(const void* pointer) { return (unsigned)__cvta_generic_to_shared(pointer); }
 
 // ---- the two halves of join_stream, for a kernel that lets the next one begin late
 
@@ -168,23 +166,20 @@ DEVICE void close_group_of_products() { asm volatile("wgmma.commit_group.sync.al
 template <int GROUPS> DEVICE void wait_for_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(GROUPS) : "memory");
 }
+// Of sums and factors in registers, behind the wait for their products: nothing that uses them goes ahead of it.
+template <int COUNT> DEVICE void settle(float (&sums)[COUNT][4]) {
+  UNROLLED for (int i = 0; i < COUNT; ++i)
+    asm volatile("" : "+f"(sums[i][0]), "+f"(sums[i][1]), "+f"(sums[i][2]), "+f"(sums[i][3])::"memory");
+}
+template <int COUNT> DEVICE void settle(unsigned (&factors)[COUNT][4]) {
+  UNROLLED for (int i = 0; i < COUNT; ++i)
+    asm volatile("" : "+r"(factors[i][0]), "+r"(factors[i][1]), "+r"(factors[i][2]), "+r"(factors[i][3])::"memory");
+}
 // An operand in shared memory with rows of 128 bytes, swizzled as the copy engine writes them. `leading` and `stride`:
 // bytes between its blocks of 64 elements along the rows, and between groups of eight rows.
 DEVICE unsigned long long operand(unsigned address, unsigned leading, unsigned stride) {
   return (unsigned long long)((address & 0x3ffff) >> 4) | (unsigned long long)(leading >> 4) << 16 |
          (unsigned long long)(stride >> 4) << 32 | 1ull << 62;
-}
-// 16 bytes from global memory, zeros unless `there`, while the thread goes on.
-template <int BYTES> DEVICE void copy_beside(unsigned to, const void* from, bool there) {
-  static_assert(BYTES == 16);
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(__cvta_generic_to_global(from)),
-               "r"(there ? 16 : 0)
-               : "memory");
-}
-DEVICE unsigned load_shared(unsigned address) {
-  unsigned word;
-  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(address) : "memory");
-  return word;
 }
 DEVICE void load_shared(Chunk<16>& to, unsigned address) {
   asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
@@ -213,11 +208,6 @@ DEVICE void add_shared(float* sum, unsigned address) {
                : "r"(address)
                : "memory");
   UNROLLED for (int i = 0; i < 4; ++i) sum[i] += value[i];
-}
-DEVICE void store_shared(unsigned address, const unsigned (&word)[4]) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(word[0]), "r"(word[1]), "r"(word[2]),
-               "r"(word[3])
-               : "memory");
 }
 DEVICE void store_shared(unsigned address, unsigned word) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");

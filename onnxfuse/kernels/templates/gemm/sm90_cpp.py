@@ -1,7 +1,8 @@
 """The generated text of the kernel for Hopper: its tensor maps, its products, how a chunk of results is put."""
 
 from onnxfuse.kernels.emit import entry as entries
-from onnxfuse.kernels.emit.source import KernelSource
+from onnxfuse.kernels.emit import warpgroup
+from onnxfuse.kernels.emit.source import AMPERE, HOPPER, KernelSource
 from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.ir.program import Program
 from onnxfuse.kernels.launch_plan import Tile
@@ -50,10 +51,11 @@ def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int, *, l
         + ("" if work.stored else _put_chunk(work))
         + _put_moved(work)
     )
-    width, right_rows = work.first_operand * tile.n, not work.parts.products[0].transposed
-    middle += _warpgroup_product(width, TYPES[work.parts.dtype], right_rows=right_rows)
+    width, dtype = work.first_operand * tile.n, TYPES[work.parts.dtype]
+    right_rows = not work.parts.products[0].transposed
+    middle += warpgroup.product("warpgroup_product", width, dtype, right_rows=right_rows)
     if work.parts.precise:
-        middle += _warpgroup_product(smaller(FEW, width), TYPES[work.parts.dtype], right_rows=False, left_held=True)
+        middle += warpgroup.product("warpgroup_product", smaller(FEW, width), dtype, right_rows=False, held=True)
     prologue = work.parts.prologue
     middle += _fetch_left(work)
     middle += f"using Factor = {types.TYPES[work.parts.dtype].stored};\n"
@@ -66,7 +68,7 @@ def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int, *, l
         middle += "using Prologue = GivenFactor;\n"
     else:
         middle += prologue_cpp.sm90(work.op, work.parts, prologue)
-    before = ("cuda/sm90.cuh",) if prologue is None else ("cuda/sm90.cuh", "conv/neighbours.cuh")
+    before = (AMPERE, HOPPER) if prologue is None else (AMPERE, HOPPER, "conv/neighbours.cuh")
     files = (
         f"gemm/fetch_{work.source}.cuh",
         *(("gemm/put_moved.cuh",) if work.stored else ()),
@@ -234,27 +236,4 @@ def _put_moved(work: Work) -> str:
         f"using Word = {word};\n"
         "DEVICE Word* output_of(const Results& to, int sibling) {\n"
         f"  return (Word*)({choice(work, 0)});\n}}\n"
-    )
-
-
-def _warpgroup_product(n: int, dtype: str, right_rows: bool, left_held: bool = False) -> str:
-    """Return the function around one `wgmma` instruction: 64 x n x 32 bytes; `right_rows`: B lies [k, n].
-
-    `left_held`: the rows of A are in registers.
-    """
-    count = n // 2
-    terms, ways = ("8", "") if dtype == "tf32" else ("16", f", 0, {int(right_rows)}")
-    registers = ", ".join(f"%{i}" for i in range(count))
-    outputs = ", ".join(f'"+f"(d[{i}])' for i in range(count))
-    a, left, given = "unsigned long long a", f"%{count}", '"l"(a)'
-    if left_held:
-        a, given = "const unsigned (&a)[4]", ", ".join(f'"r"(a[{i}])' for i in range(4))
-        left = "{" + ", ".join(f"%{count + i}" for i in range(4)) + "}"
-    right = count + (4 if left_held else 1)
-    return (
-        f"DEVICE void warpgroup_product(float (&d)[{count}], {a}, unsigned long long b, int add) {{\n"
-        f'  asm volatile("{{\\n\\t.reg .pred add;\\n\\tsetp.ne.b32 add, %{right + 1}, 0;\\n\\t"\n'
-        f'      "wgmma.mma_async.sync.aligned.m64n{n}k{terms}.f32.{dtype}.{dtype} {{{registers}}}, '
-        f'{left}, %{right}, add, 1, 1{ways};\\n\\t}}"\n'
-        f'      : {outputs}\n      : {given}, "l"(b), "r"(add));\n}}\n'
     )
