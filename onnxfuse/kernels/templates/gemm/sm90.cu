@@ -36,12 +36,19 @@
 
 // ---- the body
 
+// Where a chunk begins in the tile. Of 160 columns the third one computes half of the second one's again: the copy engine
+// puts 64 at a time.
+DEVICE constexpr int first_column(int number) {
+  const int column = number % CHUNKS * CHUNK;
+  return column + CHUNK > TILE_N && TILE_N > CHUNK ? TILE_N - CHUNK : column;
+}
+
 // Fetches this warp's share of the staged operand, once what was put from there has been read.
 DEVICE void stage(const TensorMaps& maps, const Tile& tile, unsigned puts, unsigned arrived) {
   wait_until_read<0>();
   barrier_expect(arrived, CHUNK_NUMBER * PUTS_BYTES);
   UNROLLED for (int number = 0; number < CHUNK_NUMBER; ++number)
-    fetch_staged(maps, tile.sibling, tile.column + number % CHUNKS * CHUNK,
+    fetch_staged(maps, tile.sibling, tile.column + first_column(number),
                  tile.row + number / CHUNKS * 64 + thread_index() / 32 % 4 * CHUNK_ROWS, tile.batch,
                  puts + number * PUTS_BYTES, arrived);
 }
@@ -74,11 +81,11 @@ DEVICE void load_all_rows(RowsHeld& held, const Pointers& operands, const Place&
 // A chunk's columns are fetched while the one before is finished, the first one's before the products.
 template <int NUMBER> DEVICE void load_columns(ColumnsHeld& held, const Pointers& operands, const Place& at) {
   UNROLLED for (int group = 0; group < GROUPS; ++group)
-    held.of[group] = load_column<2>(operands, at, NUMBER % CHUNKS * CHUNK + group * 8);
+    held.of[group] = load_column<2>(operands, at, first_column(NUMBER) + group * 8);
 }
 
 template <int NUMBER> DEVICE void load_chunk(ChunkHeld& held, const Pointers& operands, const Place& at) {
-  constexpr int DOWN = NUMBER / CHUNKS * 64, RIGHT = NUMBER % CHUNKS * CHUNK;
+  constexpr int DOWN = NUMBER / CHUNKS * 64, RIGHT = first_column(NUMBER);
   UNROLLED for (int group = 0; group < GROUPS; ++group)
     UNROLLED for (int half = 0; half < 2; ++half)
       held.cells[group][half] = load_cell<2>(operands, at, DOWN + half * 8, RIGHT + group * 8);
@@ -87,7 +94,7 @@ template <int NUMBER> DEVICE void load_chunk(ChunkHeld& held, const Pointers& op
 template <int NUMBER>
 DEVICE void finish_chunk(const Accumulators& sums, const RowsHeld& rows, const ColumnsHeld& columns,
                          const ChunkHeld& chunk, unsigned puts) {
-  constexpr int BLOCK = NUMBER / CHUNKS, FIRST = NUMBER % CHUNKS * GROUPS;
+  constexpr int BLOCK = NUMBER / CHUNKS, FIRST = first_column(NUMBER) / 8;
   const int lane = thread_index() % 32;
   UNROLLED for (int group = 0; group < GROUPS; ++group) {
     Result result[2][2];
@@ -120,7 +127,7 @@ DEVICE void finish_from(const Accumulators& sums, const RowsHeld& rows, const Co
     if (!STAGED && first_lane) wait_until_read<(NUMBER == 0 && CHUNK_NUMBER % 2 == 1) ? 0 : 1>();
     wait_for_warp();
     finish_chunk<NUMBER>(sums, rows, columns, chunk, here);
-    const Index column = tile.column + NUMBER % CHUNKS * CHUNK;
+    const Index column = tile.column + first_column(NUMBER);
     const Index row = tile.row + NUMBER / CHUNKS * 64 + thread_index() / 32 % 4 * CHUNK_ROWS;
     if constexpr (MOVED) {
       wait_for_warp();

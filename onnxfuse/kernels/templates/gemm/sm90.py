@@ -117,7 +117,8 @@ def _has_registers(parts: Anatomy, tile: Tile, columns: int) -> bool:
 def _shared_bytes(work: Work, tile: Tile, stages: int) -> int:
     left = left_rows(work.size, tile)
     matrices = 1 if work.parts.prologue is None else len(work.parts.prologue.cells)
-    ring = stages * (matrices * -(-left * ROW_BYTES // 1024) * 1024 + work.first_operand * tile.n * ROW_BYTES)
+    right = work.first_operand * (tile.n if work.parts.products[0].transposed else -(-tile.n // 64) * 64)
+    ring = stages * (matrices * -(-left * ROW_BYTES // 1024) * 1024 + right * ROW_BYTES)
     warps = 4 * tile.warpgroups * tile.teams
     buffers = 2 if work.staged is None else tile.m // (64 * tile.warpgroups) * -(-tile.n // 64)
     puts = warps * buffers * 16 * 64 * output_bytes(work.parts)
@@ -187,6 +188,18 @@ COSTS = {
     Tile(192, 192, 1, warpgroups=3, teams=1): Cost(4.3, 0.800, 0.940, 1.53, 0.28),
     Tile(256, 128, 1, warpgroups=2, teams=1): Cost(4.5, 0.700, 0.700, 3.30, 2.00),
     Tile(128, 256, 1, warpgroups=2, teams=1): Cost(4.5, 0.700, 0.820, 2.30, 1.10),
+    Tile(128, 96, 1, warpgroups=2, teams=1): Cost(3.5, 0.290, 0.330, 1.40, 0.70),
+    Tile(128, 96, 1): Cost(3.7, 0.290, 0.330, 1.00, 0.35),
+    Tile(64, 160, 1): Cost(3.4, 0.250, 0.330, 0.80, 0.40),
+    Tile(64, 192, 1): Cost(3.4, 0.290, 0.370, 0.90, 0.40),
+    Tile(192, 96, 1, warpgroups=3, teams=1): Cost(3.0, 0.430, 0.480, 1.40, 0.70),
+    Tile(128, 160, 1): Cost(3.9, 0.450, 0.500, 2.00, 0.20),
+    Tile(128, 160, 1, warpgroups=2, teams=1): Cost(3.7, 0.440, 0.500, 1.90, 0.90),
+    Tile(256, 96, 1, warpgroups=2, teams=1): Cost(4.2, 0.530, 0.590, 2.60, 1.50),
+    Tile(128, 224, 1, warpgroups=2, teams=1): Cost(4.1, 0.620, 0.700, 2.10, 1.00),
+    Tile(192, 160, 1, warpgroups=3, teams=1): Cost(4.0, 0.680, 0.770, 1.60, 0.60),
+    Tile(256, 160, 1, warpgroups=2, teams=1): Cost(4.5, 0.880, 1.000, 3.50, 2.00),
+    Tile(256, 192, 1, warpgroups=2, teams=1): Cost(4.6, 1.060, 1.200, 3.80, 2.20),
 }
 """What the choice is made from, and what is tuned over. The columns of all products of a gate count together.
 
@@ -267,11 +280,13 @@ def _is_near(work: Work, tile: Tile) -> bool:
 
 
 def _takes_columns(work: Work, tile: Tile) -> bool:
-    """Return whether the columns of a tile are whole chunks, or less than one that no other tile stands beside."""
-    if tile.n % 64:
-        windows = work.size.places is not None or work.parts.products[0].transposed
-        return windows and work.first_operand == 1 and work.size.n <= tile.n
-    return tile.n % (64 * work.first_operand) == 0
+    """Return whether a tile's columns are chunks, the last two perhaps over each other, or less than one, all there are.
+
+    Those of a gate are whole chunks.
+    """
+    if tile.n < 64:
+        return work.parts.products[0].transposed and work.first_operand == 1 and work.size.n <= tile.n
+    return tile.n % (64 * work.first_operand if work.first_operand > 1 else 32) == 0
 
 
 def choose(work: Work, arch: Arch) -> tuple[Tile, float]:
