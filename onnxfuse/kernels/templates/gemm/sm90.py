@@ -120,11 +120,17 @@ def _shared_bytes(work: Work, tile: Tile, stages: int) -> int:
     right = work.first_operand * (tile.n if work.parts.products[0].transposed else -(-tile.n // 64) * 64)
     ring = stages * (matrices * -(-left * ROW_BYTES // 1024) * 1024 + right * ROW_BYTES)
     warps = 4 * tile.warpgroups * tile.teams
-    buffers = 2 if work.staged is None else tile.m // (64 * tile.warpgroups) * -(-tile.n // 64)
+    chunks = _chunks(tile)
+    buffers = 2 if work.staged is None else chunks
     puts = warps * buffers * 16 * 64 * output_bytes(work.parts)
-    part = tile.m * tile.n * work.first_operand * 4 // (4 * tile.warpgroups)
+    part = -(-chunks // tile.split) * 16 * 64 * work.first_operand * 4
     parts = (tile.split - 1) * part * sm90_cpp.part_warps(tile, left)
     return 1024 + ring + puts + parts + (2 if work.parts.prologue is None else 3) * 8 * stages + 8 * warps
+
+
+def _chunks(tile: Tile) -> int:
+    """Return how many chunks of 16 rows and 64 columns a warp finishes; of a split tile the blocks share them."""
+    return tile.m // (64 * tile.warpgroups) * -(-tile.n // 64)
 
 
 def left_rows(size: Problem, tile: Tile) -> int:
@@ -236,7 +242,6 @@ NEAR = 1.6
 """The fastest tile of each of 61 products and convolutions was estimated at 1.51 times the least estimate or below."""
 SPLIT_FROM = 24
 """Steps of 64 terms from which splitting them is tried: 1x768x768 (twelve) 4.0 us, split or not."""
-SPLITS = (2, 3, 4, 6)
 CLUSTERED = 7 / 8
 """Share of the multiprocessors that the blocks of split tiles may take: clusters leave some over. 49x2048x1024 of
 float32, 32 tiles: in two 6.6 us, in three 6.6, in four, 128 blocks on 132 multiprocessors, 9.9."""
@@ -294,7 +299,7 @@ def choose(work: Work, arch: Arch) -> tuple[Tile, float]:
 
     def tries(tile: Tile) -> bool:
         if tile.split > 1:
-            return _splits(work, arch, tile.split)
+            return _splits(work, arch, tile)
         return _is_near(work, tile) and _is_held(work, tile)
 
     best = least([*_cut(work), *SPLIT], lambda tile: _microseconds(work, tile, arch), tries)
@@ -305,7 +310,7 @@ def choose(work: Work, arch: Arch) -> tuple[Tile, float]:
 
 def _estimated(work: Work, arch: Arch) -> dict[Tile, float]:
     """Return the microseconds of each tile that fits, split where they are few."""
-    tiles = [*fitting(work), *(tile for tile in SPLIT if _splits(work, arch, tile.split))]
+    tiles = [*fitting(work), *(tile for tile in SPLIT if _splits(work, arch, tile))]
     return {tile: _microseconds(work, tile, arch) for tile in tiles}
 
 
@@ -321,7 +326,7 @@ def _microseconds(work: Work, tile: Tile, arch: Arch) -> float:
     steps, light = _steps(size, parts.terms), _light(parts)
     moved = output_bytes(parts) * (1 if work.staged is None else 2)
     costs = TF32_COSTS if parts.to_tf32 else COSTS
-    cost, rounds = costs[replace(tile, teams=2, split=1) if tile.split > 1 else tile], 1
+    cost, rounds = costs[_whole(tile)], 1
     if tile.split == 1:
         rounds = -(-_count(work, tile) // (arch.sm_count // tile.cluster))
     if tile.cluster > 1 and rounds < SHARED_FROM:
@@ -333,7 +338,8 @@ def _microseconds(work: Work, tile: Tile, arch: Arch) -> float:
         behind = 0.0 if tile.teams > 1 else steps * cost.several
         return LAUNCH + rounds * larger(one, behind + BESIDE + tile.m * tile.n * moved / SHARE)
     once, each = GATHER
-    gather = once + each * tile.split * sm90_cpp.part_warps(tile, left_rows(size, tile)) if tile.split > 1 else 0.0
+    added = tile.split * -(-_chunks(tile) // tile.split) * sm90_cpp.part_warps(tile, left_rows(size, tile))
+    gather = once + each * added if tile.split > 1 else 0.0
     return (
         cost.launch + -(-steps // tile.split) * larger(cost.step, computed) + gather - (LIGHT_SAVES if light else 0.0)
     )
@@ -354,15 +360,35 @@ def _is_long(work: Work, tile: Tile, arch: Arch) -> bool:
     return known and bool(merged(lambda: _microseconds(work, whole, arch)) > LONG)
 
 
-SMALLEST = Tile(64, 64, 1)
-SPLIT = tuple(replace(SMALLEST, teams=1, split=s) for s in SPLITS)
+SPLITS = {
+    Tile(64, 64, 1, teams=1): (2, 3, 4, 6),
+    Tile(128, 64, 1, warpgroups=2, teams=1): (2, 3, 4),
+    Tile(128, 96, 1, warpgroups=2, teams=1): (2,),
+    Tile(128, 128, 1, warpgroups=2, teams=1): (2, 3, 4),
+    Tile(128, 160, 1, warpgroups=2, teams=1): (2,),
+    Tile(128, 192, 1, warpgroups=2, teams=1): (2, 3),
+}
+SPLIT = tuple(replace(tile, split=s) for tile, blocks in SPLITS.items() for s in blocks)
 
 
-def _splits(work: Work, arch: Arch, split: int) -> bool:
-    """Return whether the smallest tiles are few enough that so many blocks for each may be faster."""
+def _whole(tile: Tile) -> Tile:
+    """Return the tile that has the cost of a split one's products."""
+    whole = replace(tile, split=1)
+    return whole if whole in COSTS else replace(whole, teams=2)
+
+
+def _splits(work: Work, arch: Arch, tile: Tile) -> bool:
+    """Return whether tiles are few enough that as many blocks for each as it is split for may be faster."""
     if work.first_operand > 1 or _steps(work.size, work.parts.terms) < SPLIT_FROM:
         return False
-    return _count(work, SMALLEST) * split <= arch.sm_count * CLUSTERED
+    share = 1.0 if tile.split == 2 else CLUSTERED
+    return (
+        _takes_columns(work, tile)
+        and _has_registers(work.parts, tile, tile.n)
+        and _is_near(work, tile)
+        and _is_held(work, tile)
+        and _count(work, tile) * tile.split <= arch.sm_count * share
+    )
 
 
 def adding_alike(work: Work, chosen: Tile, arch: Arch) -> list[Tile]:
@@ -377,7 +403,5 @@ def worth_measuring(work: Work, arch: Arch) -> list[Tile]:
     """Return the tiles that may be near the fastest, and all ways to split where they are few."""
     estimated = _estimated(work, arch)
     tiles = [t for t in fitting(work) if estimated[t] <= NEAR * min(estimated.values())]
-    few = _count(work, SMALLEST) * 2 <= arch.sm_count
-    if work.first_operand == 1 and few:
-        tiles += SPLIT if _steps(work.size, work.parts.terms) >= SPLIT_FROM else ()
+    tiles += [tile for tile in SPLIT if _splits(work, arch, tile)]
     return [replace(t, n=t.n // work.first_operand) for t in tiles]
