@@ -208,8 +208,8 @@ struct Accumulators {
   float of[BLOCKS_M][WIDTH / 2];
 };
 
-DEVICE void multiply_stage(Accumulators& sums, unsigned a, unsigned b, bool begun) {
-  UNROLLED for (int k = 0; k < SLICES; ++k) {
+template <int COUNT> DEVICE void multiply_slices(Accumulators& sums, unsigned a, unsigned b, bool begun) {
+  UNROLLED for (int k = 0; k < COUNT; ++k) {
     const unsigned long long right = B_TRANSPOSED ? operand(b + k * 32, 16, 1024) : operand(b + k * 2048, 8192, 1024);
     UNROLLED for (int block = 0; block < BLOCKS_M; ++block)
       warpgroup_product(sums.of[block], operand(a + block * 8192 + k * 32, 16, 1024), right, begun || k > 0);
@@ -234,23 +234,30 @@ DEVICE void wait_for_stage(const Shared& shared, const Turn& turn) {
 
 DEVICE int this_team() { return thread_index() / (128 * WARPGROUPS); }
 
-// The products of this warpgroup's rows, the `member`th of its team.
+// The products of this warpgroup's rows, the `member`th of its team, of one step; those of the step before are done then.
+template <int COUNT>
+DEVICE void multiply_step(Accumulators& sums, const Shared& shared, Turn& turn, int& before, int member, bool begun) {
+  const unsigned a = shared.ring + turn.stage * STAGE_BYTES;
+  wait_for_stage(shared, turn);
+  products_begin();
+  multiply_slices<COUNT>(sums, a + member * BLOCKS_M * 8192, a + A_BYTES, begun);
+  close_group_of_products();
+  if (begun) {
+    wait_for_products<1>();
+    release(shared, before);
+  }
+  before = turn.stage;
+  turn.next();
+}
+
+// Of all steps; in the last one there may be terms in LAST_SLICES only.
 DEVICE void multiply(Accumulators& sums, const Shared& shared, Turn& turn, int member, Index steps) {
+  constexpr bool RAGGED = LAST_SLICES < SLICES && SPLIT == 1;
   int before = 0;
   if constexpr (TEAMS > 1) wait_for_turn<CONSUMERS * 128>(1 + this_team());
-  for (Index step = 0; step < steps; ++step) {
-    const unsigned a = shared.ring + turn.stage * STAGE_BYTES;
-    wait_for_stage(shared, turn);
-    products_begin();
-    multiply_stage(sums, a + member * BLOCKS_M * 8192, a + A_BYTES, step > 0);
-    close_group_of_products();
-    if (step > 0) {
-      wait_for_products<1>();
-      release(shared, before);
-    }
-    before = turn.stage;
-    turn.next();
-  }
+  for (Index step = 0; step < steps - RAGGED; ++step)
+    multiply_step<SLICES>(sums, shared, turn, before, member, step > 0);
+  if constexpr (RAGGED) multiply_step<LAST_SLICES>(sums, shared, turn, before, member, steps > 1);
   // Teams fetch from the ring strictly in turns: a barrier's parity tells apart two rounds, not three.
   if constexpr (TEAMS > 1) pass_turn_to<CONSUMERS * 128>(2 - this_team());
   wait_for_products<0>();
