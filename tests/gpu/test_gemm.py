@@ -29,7 +29,10 @@ cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
 
 BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL]
-SPLIT = [Tile(64, 64, 1, teams=1, split=2), Tile(64, 64, 1, teams=1, split=3), Tile(64, 64, 1, teams=1, split=6)]
+SPLIT = [
+    Tile(64, 64, 1, teams=1, split=2), Tile(64, 64, 1, teams=1, split=3), Tile(64, 64, 1, teams=1, split=6),
+    *(Tile(128, n, 1, warpgroups=2, teams=1, split=s) for n, s in ((64, 3), (128, 2), (128, 3), (160, 2), (192, 3))),
+]  # fmt: skip
 NARROW = [t for t in sm90.COSTS if t.n < 64]
 """Of an output that has no more columns."""
 TILES = [*(t for t in sm90.COSTS if t not in NARROW), Tile(128, 64, 2), *SPLIT]
