@@ -29,13 +29,12 @@ cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
 
 BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL]
-SPLIT = [
-    Tile(64, 64, 1, teams=1, split=2), Tile(64, 64, 1, teams=1, split=3), Tile(64, 64, 1, teams=1, split=6),
-    *(Tile(128, n, 1, warpgroups=2, teams=1, split=s) for n, s in ((64, 3), (128, 2), (128, 3), (160, 2), (192, 3))),
-]  # fmt: skip
+SPLIT = [t for t in sm90.SPLIT if t.n % 64 == 0 and t.split != 4]
 NARROW = [t for t in sm90.COSTS if t.n < 64]
 """Of an output that has no more columns."""
-TILES = [*(t for t in sm90.COSTS if t not in NARROW), Tile(128, 64, 2), *SPLIT]
+TILES = [*(t for t in sm90.COSTS if t.n % 64 == 0), Tile(128, 64, 2), *SPLIT]
+BETWEEN = [t for t in (*sm90.COSTS, *sm90.SPLIT) if t.n > 64 and t.n % 64]
+"""Of right factors [n, k] alone."""
 COMPUTING = [t for t in TILES if t.warpgroups * t.teams < 4 and t.m * t.n <= 128 * 128 * t.warpgroups and t.n <= 192]
 COMPUTING = [t for t in COMPUTING if t.n <= 128 or t.warpgroups * t.teams < 3]
 """Beside which a warpgroup has registers that computes the left factor."""
@@ -109,6 +108,15 @@ def test_every_body_and_tile(text, dtype, tile, size):
     if tile.split > -(-size[2] // 64):
         pytest.skip("fewer steps than blocks")
     check(text, dtype, *size, replace(tile, n=tile.n // 2) if text == SWIGLU else tile)
+
+
+@pytest.mark.parametrize("text", [TRANSPOSED, TRANSPOSED_GELU])
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
+@pytest.mark.parametrize("tile", BETWEEN, ids=str)
+@pytest.mark.parametrize("size", [((1,), 8, 8), ((100,), 72, 200), ((3, 67), 264, 520), ((1500,), 648, 136)])
+def test_columns_that_end_within_a_chunk(text, dtype, tile, size):
+    """The last chunk begins in the one before it, the last tile in the one before that."""
+    check(text, dtype, *size, tile, times=20)
 
 
 @pytest.mark.parametrize("text", [TRANSPOSED, TRANSPOSED_GELU])
@@ -406,7 +414,7 @@ def test_every_block_computes_its_left_factor(block):
 
 
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
-@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("tile", [*TILES, *BETWEEN])
 @pytest.mark.parametrize(
     "attributes",
     [
@@ -462,7 +470,7 @@ def test_windows_over_and_over():
 
 
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
-@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("tile", [*TILES, *BETWEEN])
 @pytest.mark.parametrize(("channels", "filters", "groups"), [(48, 40, 5), (96, 136, 2), (16, 200, 3)])
 def test_groups_of_every_kind_and_tile(dtype, tile, channels, filters, groups):
     """What is fetched beside a group's channels, and stands beside its columns, is the next one's."""
@@ -473,7 +481,7 @@ def test_groups_of_every_kind_and_tile(dtype, tile, channels, filters, groups):
 
 
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
-@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("tile", [*TILES, *BETWEEN])
 @pytest.mark.parametrize(
     "attributes", ["pads = [1, 1, 1, 1, 1, 1]", "strides = [2, 1, 3], dilations = [1, 2, 1], pads = [0, 1, 2, 1, 0, 1]"]
 )

@@ -365,7 +365,7 @@ def chosen(text: str, rows: int, n: int, k: int) -> Tile | Block:
     ("size", "tile"),
     [
         ((128, 3072, 768), "64x64x1"), ((512, 768, 768), "64x64x1"), ((1024, 1024, 1024), "64x128x1 t1"),
-        ((512, 3072, 768), "128x128x1 w2 t1"), ((4096, 768, 3072), "128x192x1 w2 t1"), ((4096, 3072, 768), "128x128x1"),
+        ((512, 3072, 768), "64x192x1"), ((4096, 768, 3072), "128x192x1 w2 t1"), ((4096, 3072, 768), "128x128x1"),
         ((6304, 768, 3072), "192x192x1 w3 t1"), ((4096, 4096, 4096), "128x128x2"),
     ],
 )  # fmt: skip
@@ -397,7 +397,7 @@ def test_few_rows_take_blocks_of_few_rows(size):
 @pytest.mark.parametrize("rows", [3, 300])
 def test_blocks_of_a_split_tile_exchange_all_their_sums(tile, rows):
     """Each cell is finished, by a block that has been sent the sums of all others, none of them twice."""
-    fused, shapes = products.case(GELU, HALF, (rows,), 264, 2048)
+    fused, shapes = products.case(TRANSPOSED, HALF, (rows,), 264, 2048)
     plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=tile))
     assert split_sums.errors(plan) == 0
 
@@ -406,6 +406,22 @@ def test_a_gate_may_be_split():
     fused, shapes = products.case(SWIGLU, HALF, (300,), 264, 2048)
     tile = Tile(128, 64, 1, warpgroups=2, teams=1, split=3)
     assert split_sums.errors(kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=tile))) == 0
+
+
+@pytest.mark.parametrize(
+    ("filters", "tile"), [(320, "128x160x1"), (640, "128x160x1"), (144, "128x160x1"), (256, "128x128x1")]
+)
+def test_tiles_of_windows_are_as_wide_as_their_filters_want(filters, tile):
+    """Of 320 columns tiles of 128 waste a sixth, 192 as much; of 640 rounds are as full as of none other."""
+    fused, shapes = products.window(HALF, (8, 64, 64, 320), filters, (3, 3), "pads = [1, 1, 1, 1]")
+    assert str(gemm.chosen(fused, tuple(shapes), H200)) == tile
+
+
+@pytest.mark.parametrize("text", [GELU, TRANSPOSED])
+def test_rows_of_a_right_factor_are_fetched_from_boundaries_of_128_bytes(text):
+    """A tile of 160 of them would begin in the middle, and take twice as long: 1568x768x3072 25 us, 14 by 192."""
+    fused, shapes = products.case(text, HALF, (1568,), 640, 768)
+    assert any(t.n % 64 for t in gemm.tiles(fused, tuple(shapes))) == (text == TRANSPOSED)
 
 
 def test_blocks_that_split_a_tile_are_one_cluster():

@@ -117,8 +117,7 @@ def _has_registers(parts: Anatomy, tile: Tile, columns: int) -> bool:
 def _shared_bytes(work: Work, tile: Tile, stages: int) -> int:
     left = left_rows(work.size, tile)
     matrices = 1 if work.parts.prologue is None else len(work.parts.prologue.cells)
-    right = work.first_operand * (tile.n if work.parts.products[0].transposed else -(-tile.n // 64) * 64)
-    ring = stages * (matrices * -(-left * ROW_BYTES // 1024) * 1024 + right * ROW_BYTES)
+    ring = stages * (matrices * -(-left * ROW_BYTES // 1024) * 1024 + work.first_operand * tile.n * ROW_BYTES)
     warps = 4 * tile.warpgroups * tile.teams
     chunks = _chunks(tile)
     buffers = 2 if work.staged is None else chunks
@@ -181,31 +180,24 @@ COSTS = {
     Tile(256, 32, 1, warpgroups=2, teams=1): Cost(3.6, 0.310, 0.320, 1.20, 0.60),
     Tile(64, 64, 1): Cost(2.6, 0.126, 0.160, 0.60, 0.30),
     Tile(64, 128, 1): Cost(3.4, 0.195, 0.265, 0.60, 0.30),
-    Tile(128, 64, 1): Cost(3.3, 0.210, 0.216, 0.60, 0.30),
+    Tile(128, 64, 1): Cost(3.3, 0.210, 0.265, 0.60, 0.30),
     Tile(64, 128, 1, teams=1): Cost(3.4, 0.190, 0.285, 0.75, 0.40),
-    Tile(128, 64, 1, warpgroups=2, teams=1): Cost(3.2, 0.205, 0.221, 1.03, 0.50),
+    Tile(128, 64, 1, warpgroups=2, teams=1): Cost(3.2, 0.205, 0.262, 1.03, 0.50),
     Tile(128, 128, 1, warpgroups=2, teams=1): Cost(3.7, 0.317, 0.361, 1.98, 0.82),
     Tile(128, 128, 1): Cost(4.0, 0.357, 0.379, 1.19, 0.37),
     Tile(128, 128, 1, warpgroups=2): Cost(4.2, 0.357, 0.385, 1.20, 0.40),
     Tile(128, 128, 2): Cost(4.2, 0.357, 0.345, 1.90, 0.80),
     Tile(128, 192, 1, warpgroups=2, teams=1): Cost(3.7, 0.526, 0.593, 1.88, 0.92),
     Tile(128, 192, 1): Cost(3.9, 0.548, 0.594, 3.00, 0.00),
-    Tile(192, 128, 1, warpgroups=3, teams=1): Cost(3.0, 0.585, 0.608, 1.70, 0.97),
+    Tile(192, 128, 1, warpgroups=3, teams=1): Cost(3.0, 0.585, 0.608, 1.95, 0.97),
     Tile(192, 192, 1, warpgroups=3, teams=1): Cost(4.3, 0.800, 0.940, 1.53, 0.28),
     Tile(256, 128, 1, warpgroups=2, teams=1): Cost(4.5, 0.700, 0.700, 3.30, 2.00),
     Tile(128, 256, 1, warpgroups=2, teams=1): Cost(4.5, 0.700, 0.820, 2.30, 1.10),
-    Tile(128, 96, 1, warpgroups=2, teams=1): Cost(3.5, 0.290, 0.330, 1.40, 0.70),
-    Tile(128, 96, 1): Cost(3.7, 0.290, 0.330, 1.00, 0.35),
-    Tile(64, 160, 1): Cost(3.4, 0.250, 0.330, 0.80, 0.40),
-    Tile(64, 192, 1): Cost(3.4, 0.290, 0.370, 0.90, 0.40),
-    Tile(192, 96, 1, warpgroups=3, teams=1): Cost(3.0, 0.430, 0.480, 1.40, 0.70),
-    Tile(128, 160, 1): Cost(3.9, 0.450, 0.500, 2.00, 0.20),
-    Tile(128, 160, 1, warpgroups=2, teams=1): Cost(3.7, 0.440, 0.500, 1.90, 0.90),
-    Tile(256, 96, 1, warpgroups=2, teams=1): Cost(4.2, 0.530, 0.590, 2.60, 1.50),
-    Tile(128, 224, 1, warpgroups=2, teams=1): Cost(4.1, 0.620, 0.700, 2.10, 1.00),
-    Tile(192, 160, 1, warpgroups=3, teams=1): Cost(4.0, 0.680, 0.770, 1.60, 0.60),
-    Tile(256, 160, 1, warpgroups=2, teams=1): Cost(4.5, 0.880, 1.000, 3.50, 2.00),
-    Tile(256, 192, 1, warpgroups=2, teams=1): Cost(4.6, 1.060, 1.200, 3.80, 2.20),
+    Tile(128, 96, 1, warpgroups=2, teams=1): Cost(3.5, 0.240, 0.290, 1.40, 0.70),
+    Tile(64, 160, 1): Cost(3.4, 0.229, 0.267, 0.80, 0.70),
+    Tile(64, 192, 1): Cost(3.6, 0.231, 0.300, 1.60, 0.75),
+    Tile(128, 160, 1): Cost(4.3, 0.437, 0.461, 2.60, 0.10),
+    Tile(128, 160, 1, warpgroups=2, teams=1): Cost(4.2, 0.431, 0.452, 1.90, 0.90),
 }
 """What the choice is made from, and what is tuned over. The columns of all products of a gate count together.
 
@@ -285,13 +277,14 @@ def _is_near(work: Work, tile: Tile) -> bool:
 
 
 def _takes_columns(work: Work, tile: Tile) -> bool:
-    """Return whether a tile's columns are chunks, the last two perhaps over each other, or less than one, all there are.
+    """Return whether the columns of a tile are whole chunks, or what the copy engine fetches of a right factor [n, k].
 
-    Those of a gate are whole chunks.
+    Of such they may end within a chunk: the last chunk begins in the one before it; or a tile has all that there are.
     """
-    if tile.n < 64:
-        return work.parts.products[0].transposed and work.first_operand == 1 and work.size.n <= tile.n
-    return tile.n % (64 * work.first_operand if work.first_operand > 1 else 32) == 0
+    if tile.n % 64 == 0:
+        return tile.n % (64 * work.first_operand) == 0
+    alone = work.parts.products[0].transposed and work.first_operand == 1
+    return alone and (tile.n > 64 or work.size.n <= tile.n)
 
 
 def choose(work: Work, arch: Arch) -> tuple[Tile, float]:
@@ -362,11 +355,8 @@ def _is_long(work: Work, tile: Tile, arch: Arch) -> bool:
 
 SPLITS = {
     Tile(64, 64, 1, teams=1): (2, 3, 4, 6),
-    Tile(128, 64, 1, warpgroups=2, teams=1): (2, 3, 4),
     Tile(128, 96, 1, warpgroups=2, teams=1): (2,),
-    Tile(128, 128, 1, warpgroups=2, teams=1): (2, 3, 4),
-    Tile(128, 160, 1, warpgroups=2, teams=1): (2,),
-    Tile(128, 192, 1, warpgroups=2, teams=1): (2, 3),
+    Tile(128, 128, 1, warpgroups=2, teams=1): (2,),
 }
 SPLIT = tuple(replace(tile, split=s) for tile, blocks in SPLITS.items() for s in blocks)
 
