@@ -34,7 +34,8 @@ NARROW = [t for t in sm90.COSTS if t.n < 64]
 """Of an output that has no more columns."""
 TILES = [*(t for t in sm90.COSTS if t.n % 64 == 0), Tile(128, 64, 2), *SPLIT]
 BETWEEN = [t for t in (*sm90.COSTS, *sm90.SPLIT) if t.n > 64 and t.n % 64]
-"""Of right factors [n, k] alone."""
+BY_TERMS = [t for t in (*TILES, *BETWEEN) if t.n <= 256]
+"""Of right factors [n, k]; those between are of no others."""
 COMPUTING = [t for t in TILES if t.warpgroups * t.teams < 4 and t.m * t.n <= 128 * 128 * t.warpgroups and t.n <= 192]
 COMPUTING = [t for t in COMPUTING if t.n <= 128 or t.warpgroups * t.teams < 3]
 """Beside which a warpgroup has registers that computes the left factor."""
@@ -107,6 +108,8 @@ def test_every_body_and_tile(text, dtype, tile, size):
         pytest.skip("results of two types of this size do not fit the shared memory")
     if tile.split > -(-size[2] // 64):
         pytest.skip("fewer steps than blocks")
+    if text == TRANSPOSED and tile.n > 256:
+        pytest.skip("the copy engine fetches no more rows at once")
     check(text, dtype, *size, replace(tile, n=tile.n // 2) if text == SWIGLU else tile)
 
 
@@ -414,7 +417,7 @@ def test_every_block_computes_its_left_factor(block):
 
 
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
-@pytest.mark.parametrize("tile", [*TILES, *BETWEEN])
+@pytest.mark.parametrize("tile", BY_TERMS)
 @pytest.mark.parametrize(
     "attributes",
     [
@@ -470,7 +473,7 @@ def test_windows_over_and_over():
 
 
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
-@pytest.mark.parametrize("tile", [*TILES, *BETWEEN])
+@pytest.mark.parametrize("tile", BY_TERMS)
 @pytest.mark.parametrize(("channels", "filters", "groups"), [(48, 40, 5), (96, 136, 2), (16, 200, 3)])
 def test_groups_of_every_kind_and_tile(dtype, tile, channels, filters, groups):
     """What is fetched beside a group's channels, and stands beside its columns, is the next one's."""
@@ -481,7 +484,7 @@ def test_groups_of_every_kind_and_tile(dtype, tile, channels, filters, groups):
 
 
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
-@pytest.mark.parametrize("tile", [*TILES, *BETWEEN])
+@pytest.mark.parametrize("tile", BY_TERMS)
 @pytest.mark.parametrize(
     "attributes", ["pads = [1, 1, 1, 1, 1, 1]", "strides = [2, 1, 3], dilations = [1, 2, 1], pads = [0, 1, 2, 1, 0, 1]"]
 )

@@ -197,6 +197,8 @@ COSTS = {
     Tile(64, 160, 1): Cost(3.4, 0.229, 0.267, 0.80, 0.70),
     Tile(64, 192, 1): Cost(3.6, 0.231, 0.300, 1.60, 0.75),
     Tile(128, 160, 1): Cost(4.3, 0.437, 0.461, 2.60, 0.10),
+    Tile(64, 320, 1): Cost(3.9, 0.480, 0.540, 2.60, 0.40),
+    Tile(128, 320, 1, warpgroups=2, teams=1): Cost(4.6, 0.880, 0.950, 3.80, 1.90),
     Tile(128, 160, 1, warpgroups=2, teams=1): Cost(4.2, 0.431, 0.452, 1.90, 0.90),
 }
 """What the choice is made from, and what is tuned over. The columns of all products of a gate count together.
@@ -276,14 +278,19 @@ def _is_near(work: Work, tile: Tile) -> bool:
     return tile.m * tile.cluster <= 2 * rows and tile.n <= 2 * columns
 
 
+BOX = 256
+"""Rows that the copy engine fetches at once, at most."""
+
+
 def _takes_columns(work: Work, tile: Tile) -> bool:
     """Return whether the columns of a tile are whole chunks, or what the copy engine fetches of a right factor [n, k].
 
     Of such they may end within a chunk: the last chunk begins in the one before it; or a tile has all that there are.
     """
+    transposed = work.parts.products[0].transposed
     if tile.n % 64 == 0:
-        return tile.n % (64 * work.first_operand) == 0
-    alone = work.parts.products[0].transposed and work.first_operand == 1
+        return tile.n % (64 * work.first_operand) == 0 and (tile.n <= BOX or not transposed)
+    alone = transposed and work.first_operand == 1
     return alone and (tile.n > 64 or work.size.n <= tile.n)
 
 

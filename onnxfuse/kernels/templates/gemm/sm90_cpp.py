@@ -212,16 +212,30 @@ def _put_moved(work: Work) -> str:
     )
 
 
+WIDEST = 256
+"""Columns of an instruction, at most."""
+
+
 def _warpgroup_product(n: int, dtype: str, right_rows: bool) -> str:
-    """Return the function around one `wgmma` instruction: 64 x n x 32 bytes; `right_rows`: B lies [k, n]."""
+    """Return the function around a `wgmma` of 64 x n x 32 bytes, or two; `right_rows`: B lies [k, n]."""
+    first = n if n <= WIDEST else -(-n // 128) * 64
+    parts = ((0, first), (first, n - first)) if first < n else ((0, n),)
+    return (
+        f"DEVICE void warpgroup_product(float (&d)[{n // 2}], unsigned long long a, unsigned long long b, int add) {{\n"
+        + "".join(_wgmma(begin, columns, dtype, right_rows) for begin, columns in parts)
+        + "}\n"
+    )
+
+
+def _wgmma(first: int, n: int, dtype: str, right_rows: bool) -> str:
+    """Return the instruction for `n` columns from `first` on, 128 bytes of B each; an address counts 16 bytes."""
     count = n // 2
     terms, ways = ("8", "") if dtype == "tf32" else ("16", f", 0, {int(right_rows)}")
     registers = ", ".join(f"%{i}" for i in range(count))
-    outputs = ", ".join(f'"+f"(d[{i}])' for i in range(count))
+    outputs = ", ".join(f'"+f"(d[{i + first // 2}])' for i in range(count))
     return (
-        f"DEVICE void warpgroup_product(float (&d)[{count}], unsigned long long a, unsigned long long b, int add) {{\n"
         f'  asm volatile("{{\\n\\t.reg .pred add;\\n\\tsetp.ne.b32 add, %{count + 2}, 0;\\n\\t"\n'
         f'      "wgmma.mma_async.sync.aligned.m64n{n}k{terms}.f32.{dtype}.{dtype} {{{registers}}}, '
         f'%{count}, %{count + 1}, add, 1, 1{ways};\\n\\t}}"\n'
-        f'      : {outputs}\n      : "l"(a), "l"(b), "r"(add));\n}}\n'
+        f'      : {outputs}\n      : "l"(a), "l"(b + {first * 8}), "r"(add));\n'
     )
