@@ -723,7 +723,10 @@ def test_wide_columns_are_chosen_where_the_left_factor_is_costly():
     ],
 )  # fmt: skip
 def test_what_hopper_fetches_is_the_convolution(images, filters, kernel, attributes, tile):
-    """Step by step, as blocks that share a sum begin in its midst; a tensor core's slices, the group's alone."""
+    """Step by step, as blocks that share a sum begin in its midst; a tensor core's slices, the group's alone.
+
+    The last tile of several ends with the columns.
+    """
     fused, shapes = products.window(HALF, images, filters, kernel, attributes)
     rng = np.random.default_rng(0)
     inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
