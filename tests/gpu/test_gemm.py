@@ -226,6 +226,12 @@ def test_blocks_that_take_many_tiles(text, size):
     check(text, HALF, *size, times=200)
 
 
+@pytest.mark.parametrize("text", [GELU, RESIDUAL])
+@pytest.mark.parametrize("size", [((3000,), 1928, 200), ((500,), 640, 64)])
+def test_columns_of_two_instructions(text, size):
+    check(text, HALF, *size, Tile(128, 320, 1, warpgroups=2, teams=1), times=50)
+
+
 @pytest.mark.parametrize("tile", SPLIT, ids=str)
 @pytest.mark.parametrize("text", [GELU, RESIDUAL])
 @pytest.mark.parametrize("rows", [1, 16, 100])

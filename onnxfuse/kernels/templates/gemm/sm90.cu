@@ -18,6 +18,9 @@
 // and multiprocessor, which is its limit, 128x192 for 53, 192x192 for 43. 4096x3072x768 without a body, Nsight Compute,
 // H200, 2026-11: 128x128 takes 76% of L2's rate and 64% of the tensor cores', 128x192 65% and 72%.
 //
+// Columns may end within a chunk of 64, which is what the copy engine puts: the last chunk of a tile then begins in the one
+// before it and computes some columns again, to the same bits.
+//
 // CLUSTER blocks work on tiles below each other and share each tile of B: every block fetches a part of it for all. Or
 // SPLIT blocks share the terms of a tile, for sizes that have few tiles: each finishes a share of its chunks, for which
 // the others send it their sums.

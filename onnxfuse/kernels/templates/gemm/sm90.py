@@ -193,20 +193,25 @@ COSTS = {
     Tile(192, 192, 1, warpgroups=3, teams=1): Cost(4.3, 0.800, 0.930, 1.53, 0.28),
     Tile(256, 128, 1, warpgroups=2, teams=1): Cost(4.5, 0.700, 0.700, 3.30, 2.00),
     Tile(128, 256, 1, warpgroups=2, teams=1): Cost(4.5, 0.700, 0.820, 2.30, 1.10),
-    Tile(128, 96, 1, warpgroups=2, teams=1): Cost(3.5, 0.240, 0.290, 1.40, 0.70),
     Tile(64, 160, 1): Cost(3.4, 0.229, 0.267, 0.80, 0.70),
     Tile(64, 192, 1): Cost(3.6, 0.231, 0.300, 1.50, 0.55),
+    Tile(128, 96, 1, warpgroups=2, teams=1): Cost(3.5, 0.240, 0.290, 1.40, 0.70),
     Tile(128, 160, 1): Cost(4.3, 0.437, 0.461, 2.60, 0.10),
-    Tile(128, 320, 1, warpgroups=2, teams=1): Cost(5.2, 0.870, 0.950, 3.60, 1.90),
     Tile(128, 160, 1, warpgroups=2, teams=1): Cost(4.2, 0.431, 0.452, 1.90, 0.90),
+    Tile(128, 320, 1, warpgroups=2, teams=1): Cost(5.2, 0.870, 0.950, 3.60, 1.90),
 }
 """What the choice is made from, and what is tuned over. The columns of all products of a gate count together.
 
 Those of 32 columns are for windows, whose rows come more slowly than a matrix's: about twice the times here. The
 choice is within 4% of the fastest tile in 24 convolutions of at most 32 filters, float16 and float32 (2026-11-22).
 
-Not here, since they won nowhere: wider clusters of these tiles, 64x192, 64x256, two blocks of one warpgroup on a
-multiprocessor (1024x1024x1024 8.3 us, 6.6 for one).
+Those of 96, 160 and 320 columns and 64x192: fitted to 18 convolutions of 320 and 640 filters and 12 products of 1568
+and 6272 rows, with what these say of 128x64, 192x128, 128x192 and 192x192, too (2026-11-26); the choice is within 1% of
+the fastest tile there, at worst 12%. 320 columns are two instructions, of 192 and 128 columns.
+
+Not here, since they won nowhere: wider clusters of these tiles, 64x256, two blocks of one warpgroup on a multiprocessor
+(1024x1024x1024 8.3 us, 6.6 for one); 192x96, 256x96, 128x224, 192x160, 256x192, and 256x160, as fast as 128x160 by two
+teams, which leaves room for a residual.
 """
 TF32_COSTS = {
     **COSTS,
@@ -217,7 +222,8 @@ TF32_COSTS = {
     Tile(256, 128, 1, warpgroups=2, teams=1): Cost(4.9, 0.700, 0.700, 3.30, 2.00),
 }
 """The same of float32, 32 terms a step. Over 79 products and convolutions of ResNet-50, BERT and ViT (2026-11-21) the
-choice takes 0.3% more time than the best tile of each, at worst 14%; by float16's own table 2.5%, at worst 35%."""
+choice takes 0.3% more time than the best tile of each, at worst 14%; by float16's own table 2.5%, at worst 35%. 64x192
+is an estimate."""
 LIGHT = frozenset({"add", "sub", "mul", "neg", "relu", "max", "min", "at_least", "at_most", "clip"})
 """Operations that the compiler schedules well beside 192 accumulators of a thread. Beside GELU it computes one element
 after the other: 4096x3072x768 takes 39.7 us, 36.9 with 128; with bias alone 30.3 and 31.9."""
@@ -237,11 +243,11 @@ NEAR = 1.6
 SPLIT_FROM = 24
 """Steps of 64 terms from which splitting them is tried: 1x768x768 (twelve) 4.0 us, split or not."""
 CLUSTERED = 7 / 8
-"""Share of the multiprocessors that the blocks of split tiles may take: clusters leave some over. 49x2048x1024 of
-float32, 32 tiles: in two 6.6 us, in three 6.6, in four, 128 blocks on 132 multiprocessors, 9.9."""
+"""Share of the multiprocessors that the blocks of split tiles may take: clusters of more than two leave some over.
+49x2048x1024 of float32, 32 tiles: in two 6.6 us, in three 6.6, in four, 128 blocks on 132 multiprocessors, 9.9."""
 GATHER = (0.8, 0.08)
-"""Microseconds to add up a split tile: once, and for each warp's sums of each block. Tiles of 64x64, 768x3072:
-16 rows 5.2 us in four, 8.6 whole; 128 rows 6.4 and 8.7. By the barrier of the cluster 4.8 and 6.0."""
+"""Microseconds to add up a split tile: once, and for each chunk of a warp that each block finishes. Tiles of 64x64,
+768x3072: 16 rows 5.2 us in four, 8.6 whole; 128 rows 6.4 and 8.7. By the barrier of the cluster 4.8 and 6.0."""
 
 
 def _light(parts: Anatomy) -> bool:
@@ -283,9 +289,10 @@ BOX = 256
 
 
 def _takes_columns(work: Work, tile: Tile) -> bool:
-    """Return whether the columns of a tile are whole chunks, or what the copy engine fetches of a right factor [n, k].
+    """Return whether the columns of a tile are whole chunks, or rows of a right factor [n, k] that end within one.
 
-    Of such they may end within a chunk: the last chunk begins in the one before it; or a tile has all that there are.
+    Then the last chunk begins in the one before it, or a tile has all columns. Of [k, n] such tiles would be fetched
+    from the middle of lines of 128 bytes: 1568x768x3072 by 64x160 25 us, by 64x192 14.
     """
     transposed = work.parts.products[0].transposed
     if tile.n % 64 == 0:
@@ -365,6 +372,8 @@ SPLITS = {
     Tile(128, 96, 1, warpgroups=2, teams=1): (2,),
     Tile(128, 128, 1, warpgroups=2, teams=1): (2,),
 }
+"""How many blocks share a tile. 1024 rows of 640 filters, 5760 terms: 128x96 in two 19.1 us, 128x128 in two 19.8,
+64x128 whole 19.9; 11520 terms 32.7, 34.5 and 36.1. No size takes less by 128x64, 128x160 or 128x192, or by more blocks."""
 SPLIT = tuple(replace(tile, split=s) for tile, blocks in SPLITS.items() for s in blocks)
 
 
