@@ -123,7 +123,7 @@ struct Finish {
 };
 
 template <int NUMBER>
-DEVICE void put_chunk_of(Accumulators& sums, const RowsHeld& rows, const ColumnsHeld& columns, const Finish& f) {
+DEVICE void finish_and_put(Accumulators& sums, const RowsHeld& rows, const ColumnsHeld& columns, const Finish& f) {
   const unsigned here = f.puts + NUMBER % BUFFERS * PUTS_BYTES;
   const bool first_lane = thread_index() % 32 == 0;
   ChunkHeld chunk;
@@ -158,7 +158,7 @@ DEVICE void finish_from(Accumulators& sums, const RowsHeld& rows, const ColumnsH
   if constexpr (NUMBER < CHUNK_NUMBER) {
     ColumnsHeld next;
     if constexpr (NUMBER + 1 < CHUNK_NUMBER) load_columns<NUMBER + 1>(next, f.operands, f.at);
-    if (is_mine(NUMBER, f.rank)) put_chunk_of<NUMBER>(sums, rows, columns, f);
+    if (is_mine(NUMBER, f.rank)) finish_and_put<NUMBER>(sums, rows, columns, f);
     finish_from<NUMBER + 1>(sums, rows, next, f);
   }
 }

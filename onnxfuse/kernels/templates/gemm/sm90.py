@@ -373,7 +373,7 @@ SPLITS = {
     Tile(128, 128, 1, warpgroups=2, teams=1): (2,),
 }
 """How many blocks share a tile. 1024 rows of 640 filters, 5760 terms: 128x96 in two 19.1 us, 128x128 in two 19.8,
-64x128 whole 19.9; 11520 terms 32.7, 34.5 and 36.1. No size takes less by 128x64, 128x160 or 128x192, or by more blocks."""
+64x128 whole 19.9; 11520 terms 32.7, 34.5 and 36.1. None takes less by 128x64, 128x160 or 128x192, or by more blocks."""
 SPLIT = tuple(replace(tile, split=s) for tile, blocks in SPLITS.items() for s in blocks)
 
 
