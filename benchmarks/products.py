@@ -15,6 +15,7 @@ from onnx import TensorProto
 from benchmarks import timing
 from onnxfuse import kernels
 from onnxfuse.kernels import Tuning
+from onnxfuse.kernels.launch_plan import Block, Tile
 from onnxfuse.kernels.templates.gemm import body as gemm_body
 from onnxfuse.kernels.templates.gemm import plan as gemm
 from onnxfuse.kernels.templates.gemm import problem as gemm_problem
@@ -57,7 +58,7 @@ def of_sm80(fused: FusedOp, shapes: list[tuple[int, ...]], tensors: list[torch.T
     return launcher(kernels.plan(fused, tuple(shapes), True, arch, Tuning(block=block)), tensors)
 
 
-def row(m: int, n: int, k: int, dtype: int, element: torch.dtype) -> tuple[list[float], kernels.plans.Tile]:
+def row(m: int, n: int, k: int, dtype: int, element: torch.dtype) -> tuple[list[float], Tile | Block]:
     """Return the times of one size, and the tile that the plan took."""
     transposed = element == torch.float32
     fused, shapes = products.case(products.TRANSPOSED_GELU if transposed else products.GELU, dtype, (m,), n, k)
@@ -83,7 +84,7 @@ def row(m: int, n: int, k: int, dtype: int, element: torch.dtype) -> tuple[list[
     return times, gemm.chosen(fused, tuple(shapes), arch)
 
 
-def gate(m: int, n: int, k: int, dtype: int, element: torch.dtype) -> tuple[list[float], kernels.plans.Tile]:
+def gate(m: int, n: int, k: int, dtype: int, element: torch.dtype) -> tuple[list[float], Tile | Block]:
     """Return the times of SwiGLU, both products by cuBLAS first, and the tile that the plan took."""
     fused, shapes = products.case(products.SWIGLU, dtype, (m,), n, k)
     x, g, u = (torch.randn(s, device="cuda").to(element) for s in shapes)

@@ -26,7 +26,7 @@ class Tile:
     m: int
     """Rows: a multiple of 64 for each warpgroup."""
     n: int
-    """Columns: a multiple of 64, at most 256; or 32, of an output that has no more."""
+    """Columns: a multiple of 32, at most 320; 32 of an output that has no more."""
     cluster: int
     """Blocks below each other that share the tiles of the right factor: 1 or 2."""
     warpgroups: int = 1

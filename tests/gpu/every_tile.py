@@ -15,7 +15,7 @@ from onnxfuse.kernels.launch_plan import Tile
 from onnxfuse.kernels.templates.gemm import sm80, sm90
 from tests.gpu.test_gemm import COMPUTING, check, run
 from tests.kernels.ops import HALF
-from tests.kernels.products import GELU, RESIDUAL, SWIGLU, prologue, table
+from tests.kernels.products import GELU, RESIDUAL, SWIGLU, TRANSPOSED, TRANSPOSED_GELU, prologue, table, window
 
 WIDE, LONG, ODD = ((500,), 520, 264), ((3,), 72, 1096), ((77,), 133, 129)
 COMPUTED = (300, 264, 264)
@@ -24,10 +24,15 @@ COMPUTED = (300, 264, 264)
 def hopper() -> int:
     """Launch every tile; return how often."""
     count = 0
-    for text in (GELU, RESIDUAL):
-        for tile in sm90.COSTS:
-            check(text, HALF, *WIDE, tile)
-            count += 1
+    for tile in sm90.COSTS:
+        if tile.n % 64:
+            rows, columns, terms = WIDE
+            check(TRANSPOSED_GELU, HALF, rows, columns if tile.n > 64 else 24, terms, tile)
+            run(*window(HALF, (3, 11, 14, 72), 328 if tile.n > 64 else 24, (3, 2)), tile)
+        else:
+            for text in (GELU, RESIDUAL):
+                check(text, HALF, *WIDE, tile)
+        count += 2
     for tile in sm90.COSTS:
         if tile.n % 128 == 0 and tile.m * tile.n <= 128 * 128 * tile.warpgroups:
             check(SWIGLU, HALF, *WIDE, replace(tile, n=tile.n // 2))
@@ -44,8 +49,8 @@ def hopper() -> int:
 
 def split() -> int:
     """Launch every split; return how often."""
-    for text in (GELU, RESIDUAL):
-        for tile in sm90.SPLIT:
+    for tile in sm90.SPLIT:
+        for text in (GELU, RESIDUAL) if tile.n % 64 == 0 else (TRANSPOSED, TRANSPOSED_GELU):
             check(text, HALF, *LONG, tile)
     return 2 * len(sm90.SPLIT)
 

@@ -29,10 +29,13 @@ cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
 
 BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL]
-SPLIT = [Tile(64, 64, 1, teams=1, split=2), Tile(64, 64, 1, teams=1, split=3), Tile(64, 64, 1, teams=1, split=6)]
+SPLIT = [t for t in sm90.SPLIT if t.n % 64 == 0 and t.split != 4]
 NARROW = [t for t in sm90.COSTS if t.n < 64]
 """Of an output that has no more columns."""
-TILES = [*(t for t in sm90.COSTS if t not in NARROW), Tile(128, 64, 2), *SPLIT]
+TILES = [*(t for t in sm90.COSTS if t.n % 64 == 0), Tile(128, 64, 2), *SPLIT]
+BETWEEN = [t for t in (*sm90.COSTS, *sm90.SPLIT) if t.n > 64 and t.n % 64]
+BY_TERMS = [t for t in (*TILES, *BETWEEN) if t.n <= 256]
+"""Of right factors [n, k]; those between are of no others."""
 COMPUTING = [t for t in TILES if t.warpgroups * t.teams < 4 and t.m * t.n <= 128 * 128 * t.warpgroups and t.n <= 192]
 COMPUTING = [t for t in COMPUTING if t.n <= 128 or t.warpgroups * t.teams < 3]
 """Beside which a warpgroup has registers that computes the left factor."""
@@ -105,7 +108,18 @@ def test_every_body_and_tile(text, dtype, tile, size):
         pytest.skip("results of two types of this size do not fit the shared memory")
     if tile.split > -(-size[2] // 64):
         pytest.skip("fewer steps than blocks")
+    if text == TRANSPOSED and tile.n > 256:
+        pytest.skip("the copy engine fetches no more rows at once")
     check(text, dtype, *size, replace(tile, n=tile.n // 2) if text == SWIGLU else tile)
+
+
+@pytest.mark.parametrize("text", [TRANSPOSED, TRANSPOSED_GELU])
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
+@pytest.mark.parametrize("tile", BETWEEN, ids=str)
+@pytest.mark.parametrize("size", [((1,), 8, 8), ((100,), 72, 200), ((3, 67), 264, 520), ((1500,), 648, 136)])
+def test_columns_that_end_within_a_chunk(text, dtype, tile, size):
+    """The last chunk begins in the one before it, the last tile in the one before that."""
+    check(text, dtype, *size, tile, times=20)
 
 
 @pytest.mark.parametrize("text", [TRANSPOSED, TRANSPOSED_GELU])
@@ -210,6 +224,12 @@ def test_float32_results_are_written_where_they_belong(perm):
 def test_blocks_that_take_many_tiles(text, size):
     """Both warpgroups in turns, the ring in many rounds, the plan's own tile; over and over."""
     check(text, HALF, *size, times=200)
+
+
+@pytest.mark.parametrize("text", [GELU, RESIDUAL])
+@pytest.mark.parametrize("size", [((3000,), 1928, 200), ((500,), 640, 64)])
+def test_columns_of_two_instructions(text, size):
+    check(text, HALF, *size, Tile(128, 320, 1, warpgroups=2, teams=1), times=50)
 
 
 @pytest.mark.parametrize("tile", SPLIT, ids=str)
@@ -421,7 +441,7 @@ def test_every_block_computes_its_left_factor(block):
 
 
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
-@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("tile", BY_TERMS)
 @pytest.mark.parametrize(
     "attributes",
     [
@@ -477,7 +497,7 @@ def test_windows_over_and_over():
 
 
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
-@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("tile", BY_TERMS)
 @pytest.mark.parametrize(("channels", "filters", "groups"), [(48, 40, 5), (96, 136, 2), (16, 200, 3)])
 def test_groups_of_every_kind_and_tile(dtype, tile, channels, filters, groups):
     """What is fetched beside a group's channels, and stands beside its columns, is the next one's."""
@@ -488,7 +508,7 @@ def test_groups_of_every_kind_and_tile(dtype, tile, channels, filters, groups):
 
 
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
-@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("tile", BY_TERMS)
 @pytest.mark.parametrize(
     "attributes", ["pads = [1, 1, 1, 1, 1, 1]", "strides = [2, 1, 3], dilations = [1, 2, 1], pads = [0, 1, 2, 1, 0, 1]"]
 )

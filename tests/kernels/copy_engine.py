@@ -34,7 +34,12 @@ template <bool> void fetch_box(unsigned, const TensorMap*, int x, int y, int z, 
   ask(x, y, z, w);
 }
 """
+PARAMETERS = "struct Parameters { Index m, n, rows, columns; };\n"
 LAUNCH = """
+extern "C" void place(unsigned number, const Parameters* p, unsigned* to) {
+  const Tile tile(number, 0, *p);
+  to[0] = tile.row, to[1] = tile.column, to[2] = tile.batch;
+}
 extern "C" void fetch(const void* words, unsigned row, unsigned group, unsigned column, unsigned first, unsigned steps,
                       int* to) {
   Source source;
@@ -47,7 +52,8 @@ extern "C" void fetch(const void* words, unsigned row, unsigned group, unsigned 
   }
 }
 """
-CONSTANTS = ("TILE_M", "TILE_N", "TILE_K", "CLUSTER", "SLICES", "GROUPED", "VOLUME", "EVERY_BLOCK")
+CONSTANTS = ("TILE_M", "TILE_N", "TILE_K", "CLUSTER", "SLICES", "GROUPED", "VOLUME", "EVERY_BLOCK",
+             "SIBLINGS", "BATCHED", "B_TRANSPOSED", "PANEL")  # fmt: skip
 
 
 def convolved(plan: LaunchPlan, x: np.ndarray, w: np.ndarray) -> np.ndarray:
@@ -56,8 +62,11 @@ def convolved(plan: LaunchPlan, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     fixed = {n: int(told[n].replace("true", "1").replace("false", "0")) for n in CONSTANTS}
     files = {s.file: s.text for s in plan.kernel.sections}
     text = "".join(f"constexpr int {n} = {v};\n" for n, v in fixed.items())
-    text = ASKED + text + files["gemm/window.cuh"] + files["gemm/fetch_window.cuh"] + LAUNCH
-    ask = emulate.library(text).fetch
+    kernel = files["gemm/sm90.cuh"]
+    tile = kernel[kernel.index("struct Tile {") : kernel.index("// The steps of a block")]
+    text = ASKED + text + PARAMETERS + tile + files["gemm/window.cuh"] + files["gemm/fetch_window.cuh"] + LAUNCH
+    library = emulate.library(text)
+    ask = library.fetch
     images, filters, put = plan.tensor_maps[:3]
     columns, rows, groups = (*put.extents, 1)[:3]
     terms = fixed["TILE_K"] * fixed["SLICES"] // 4
@@ -65,8 +74,11 @@ def convolved(plan: LaunchPlan, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     sides = len(images.extents) - 2
     each = (2 + 2 * sides, len(filters.extents))
     found = np.full((rows, columns * groups), np.nan)
-    tiles = (range(0, rows, fixed["TILE_M"]), range(0, columns, fixed["TILE_N"]))
-    for group, row, column in itertools.product(range(groups), *tiles):
+    below, beside = -(-rows // fixed["TILE_M"]), -(-columns // fixed["TILE_N"])
+    for number in range(below * beside * groups):
+        place = (ctypes.c_uint * 3)()
+        library.place(number, (ctypes.c_uint * 4)(rows, columns, below, beside), place)
+        row, column, group = place
         sums = np.zeros((fixed["TILE_M"], fixed["TILE_N"]))
         for first, steps in ((0, count // 2), (count // 2, count - count // 2)):
             to = (ctypes.c_int * (steps * sum(each)))()

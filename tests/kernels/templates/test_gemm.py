@@ -15,7 +15,7 @@ from onnxfuse.kernels.templates.gemm import plan as gemm
 from onnxfuse.kernels.templates.gemm import problem as gemm_problem
 from onnxfuse.kernels.templates.gemm import sm80, sm90
 from onnxfuse.model.errors import KernelError
-from tests.kernels import copy_engine, emulate, ops, products, programs
+from tests.kernels import copy_engine, emulate, ops, products, programs, split_sums
 from tests.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF
 from tests.kernels.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED
 from tests.kernels.templates.test_emulated import H200, check
@@ -385,7 +385,7 @@ def test_a_batch_of_none_launches_nothing(arch):
 
 
 @pytest.mark.parametrize("text", BODIES)
-@pytest.mark.parametrize("tile", [*sm90.COSTS, Tile(64, 64, 1, teams=1, split=4)], ids=str)
+@pytest.mark.parametrize("tile", [*sm90.COSTS, *sm90.SPLIT[2::4]], ids=str)
 def test_every_variant_compiles_without_spilling_much(text, tile):
     """The accumulators stay in registers: what is spilled is a handful of operands."""
     fused, shapes = products.case(text, HALF, (256,), 32 if tile.n < 64 else 256, 128)
@@ -424,7 +424,7 @@ def chosen(text: str, rows: int, n: int, k: int) -> Tile | Block:
     ("size", "tile"),
     [
         ((128, 3072, 768), "64x64x1"), ((512, 768, 768), "64x64x1"), ((1024, 1024, 1024), "64x128x1 t1"),
-        ((512, 3072, 768), "128x128x1 w2 t1"), ((4096, 768, 3072), "128x192x1 w2 t1"), ((4096, 3072, 768), "128x128x1"),
+        ((512, 3072, 768), "64x192x1"), ((4096, 768, 3072), "128x192x1 w2 t1"), ((4096, 3072, 768), "128x128x1"),
         ((6304, 768, 3072), "192x192x1 w3 t1"), ((4096, 4096, 4096), "128x128x2"),
     ],
 )  # fmt: skip
@@ -450,6 +450,35 @@ def test_few_rows_take_blocks_of_few_rows(size):
     assert chosen(GELU, *size) == Block(16, 64, 1, 2, 4)
     fused, shapes = products.case(GELU, HALF, size[:1], *size[1:])
     assert "mma.sync" in kernels.plan(fused, tuple(shapes), True, H200).kernel.text
+
+
+@pytest.mark.parametrize("tile", sm90.SPLIT, ids=str)
+@pytest.mark.parametrize("rows", [3, 300])
+def test_blocks_of_a_split_tile_exchange_all_their_sums(tile, rows):
+    """Each cell is finished, by a block that has been sent the sums of all others, none of them twice."""
+    fused, shapes = products.case(TRANSPOSED, HALF, (rows,), 264, 2048)
+    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=tile))
+    assert split_sums.errors(plan) == 0
+
+
+def test_a_gate_may_be_split():
+    fused, shapes = products.case(SWIGLU, HALF, (300,), 264, 2048)
+    tile = Tile(128, 64, 1, warpgroups=2, teams=1, split=3)
+    assert split_sums.errors(kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=tile))) == 0
+
+
+@pytest.mark.parametrize(("side", "filters"), [(64, 320), (32, 640), (64, 144)])
+def test_tiles_of_windows_are_as_wide_as_their_filters_want(side, filters):
+    """Of 320 columns tiles of 128 or 192 waste a sixth, of 160 nothing; of 640 those fill two rounds."""
+    fused, shapes = products.window(HALF, (8, side, side, 320), filters, (3, 3), "pads = [1, 1, 1, 1]")
+    assert str(gemm.chosen(fused, tuple(shapes), H200)) == "128x160x1"
+
+
+@pytest.mark.parametrize("text", [GELU, TRANSPOSED])
+def test_rows_of_a_right_factor_are_fetched_from_boundaries_of_128_bytes(text):
+    """A tile of 160 of them would begin in the middle, and take twice as long: 1568x768x3072 25 us, 14 by 192."""
+    fused, shapes = products.case(text, HALF, (1568,), 640, 768)
+    assert any(t.n % 64 for t in gemm.tiles(fused, tuple(shapes))) == (text == TRANSPOSED)
 
 
 def test_blocks_that_split_a_tile_are_one_cluster():
@@ -748,10 +777,15 @@ def test_wide_columns_are_chosen_where_the_left_factor_is_costly():
         ((2, 3, 5, 4, 64), 40, (3, 2, 3), "pads = [1, 0, 1, 1, 1, 1], strides = [1, 2, 1]", Tile(64, 64, 1)),
         ((2, 4, 3, 5, 72), 8, (2, 1, 2), "dilations = [2, 1, 3], pads = [0, 1, 2, 1, 0, 2]", Tile(64, 64, 1)),
         ((1, 3, 4, 4, 96), 48, (2, 3, 1), "group = 3, pads = [1, 1, 0, 0, 1, 0]", Tile(64, 64, 1)),
+        ((2, 5, 6, 72), 328, (3, 2), "pads = [1, 0, 1, 2]", Tile(128, 160, 1)),
+        ((1, 5, 6, 96), 208, (3, 3), "group = 2, pads = [1, 1, 1, 1]", Tile(128, 96, 1)),
     ],
 )  # fmt: skip
 def test_what_hopper_fetches_is_the_convolution(images, filters, kernel, attributes, tile):
-    """Step by step, as blocks that share a sum begin in its midst; a tensor core's slices, the group's alone."""
+    """Step by step, as blocks that share a sum begin in its midst; a tensor core's slices, the group's alone.
+
+    The last tile of several ends with the columns.
+    """
     fused, shapes = products.window(HALF, images, filters, kernel, attributes)
     rng = np.random.default_rng(0)
     inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]

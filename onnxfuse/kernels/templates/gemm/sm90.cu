@@ -19,9 +19,12 @@
 // and multiprocessor, which is its limit, 128x192 for 53, 192x192 for 43. 4096x3072x768 without a body, Nsight Compute,
 // H200, 2026-11: 128x128 takes 76% of L2's rate and 64% of the tensor cores', 128x192 65% and 72%.
 //
+// Columns may end within a chunk of 64, which is what the copy engine puts: the last chunk of a tile then begins in the one
+// before it and computes some columns again, to the same bits.
+//
 // CLUSTER blocks work on tiles below each other and share each tile of B: every block fetches a part of it for all. Or
-// SPLIT blocks share the terms of a tile, for sizes that have few tiles: they send their sums to the first one, which
-// adds them in order and runs the body.
+// SPLIT blocks share the terms of a tile, for sizes that have few tiles: each finishes a share of its chunks, for which
+// the others send it their sums.
 //
 // An operand [m, n] of the only output's size is fetched by the copy engine, before the products, to where the output
 // will be put (STAGED). 4096x3072x768 with bias and residual, float16, H200, 2026-11: 37.3 us; 48.8 where threads load it, 53.4 by
@@ -38,13 +41,15 @@
 // ---- the body
 
 // Fetches this warp's share of the staged operand, once what was put from there has been read.
-DEVICE void stage(const TensorMaps& maps, const Tile& tile, unsigned puts, unsigned arrived) {
+DEVICE void stage(const TensorMaps& maps, const Tile& tile, unsigned rank, unsigned puts, unsigned arrived) {
   wait_until_read<0>();
-  barrier_expect(arrived, CHUNK_NUMBER * PUTS_BYTES);
-  UNROLLED for (int number = 0; number < CHUNK_NUMBER; ++number)
-    fetch_staged(maps, tile.sibling, tile.column + number % CHUNKS * CHUNK,
+  barrier_expect(arrived, (CHUNK_NUMBER + SPLIT - 1 - rank) / SPLIT * PUTS_BYTES);
+  UNROLLED for (int number = 0; number < CHUNK_NUMBER; ++number) {
+    if (!is_mine(number, rank)) continue;
+    fetch_staged(maps, tile.sibling, tile.column + first_column(number),
                  tile.row + number / CHUNKS * 64 + thread_index() / 32 % 4 * CHUNK_ROWS, tile.batch,
                  puts + number * PUTS_BYTES, arrived);
+  }
 }
 
 // A thread's share of a warpgroup product: in each group of eight columns two neighbours, in a row and in the one eight
@@ -75,11 +80,11 @@ DEVICE void load_all_rows(RowsHeld& held, const Pointers& operands, const Place&
 // A chunk's columns are fetched while the one before is finished, the first one's before the products.
 template <int NUMBER> DEVICE void load_columns(ColumnsHeld& held, const Pointers& operands, const Place& at) {
   UNROLLED for (int group = 0; group < GROUPS; ++group)
-    held.of[group] = load_column<2>(operands, at, NUMBER % CHUNKS * CHUNK + group * 8);
+    held.of[group] = load_column<2>(operands, at, first_column(NUMBER) + group * 8);
 }
 
 template <int NUMBER> DEVICE void load_chunk(ChunkHeld& held, const Pointers& operands, const Place& at) {
-  constexpr int DOWN = NUMBER / CHUNKS * 64, RIGHT = NUMBER % CHUNKS * CHUNK;
+  constexpr int DOWN = NUMBER / CHUNKS * 64, RIGHT = first_column(NUMBER);
   UNROLLED for (int group = 0; group < GROUPS; ++group)
     UNROLLED for (int half = 0; half < 2; ++half)
       held.cells[group][half] = load_cell<2>(operands, at, DOWN + half * 8, RIGHT + group * 8);
@@ -88,7 +93,7 @@ template <int NUMBER> DEVICE void load_chunk(ChunkHeld& held, const Pointers& op
 template <int NUMBER>
 DEVICE void finish_chunk(const Accumulators& sums, const RowsHeld& rows, const ColumnsHeld& columns,
                          const ChunkHeld& chunk, unsigned puts) {
-  constexpr int BLOCK = NUMBER / CHUNKS, FIRST = NUMBER % CHUNKS * GROUPS;
+  constexpr int BLOCK = NUMBER / CHUNKS, FIRST = first_column(NUMBER) / 8;
   const int lane = thread_index() % 32;
   UNROLLED for (int group = 0; group < GROUPS; ++group) {
     Result result[2][2];
@@ -106,39 +111,56 @@ DEVICE void finish_chunk(const Accumulators& sums, const RowsHeld& rows, const C
   }
 }
 
+// Where a warp's results go, and what of the tile is its block's to finish.
+struct Finish {
+  const Pointers& operands;
+  const Results& to;
+  const TensorMaps& maps;
+  const Tile& tile;
+  const Place& at;
+  const Parameters& p;
+  const Shared& shared;
+  unsigned rank, puts;
+};
+
 template <int NUMBER>
-DEVICE void finish_from(const Accumulators& sums, const RowsHeld& rows, const ColumnsHeld& columns,
-                        const Pointers& operands, const Results& to, const TensorMaps& maps, const Tile& tile,
-                        const Place& at, const Parameters& p, unsigned puts) {
-  if constexpr (NUMBER < CHUNKS * BLOCKS_M) {
-    const unsigned here = puts + NUMBER % BUFFERS * PUTS_BYTES;
-    const bool first_lane = thread_index() % 32 == 0;
-    ChunkHeld chunk;
-    load_chunk<NUMBER>(chunk, operands, at);
-    ColumnsHeld next;
-    if constexpr (NUMBER + 1 < CHUNKS * BLOCKS_M) load_columns<NUMBER + 1>(next, operands, at);
-    // The tile before ended in this very buffer where their number is odd.
-    if (!STAGED && first_lane) wait_until_read<(NUMBER == 0 && CHUNK_NUMBER % 2 == 1) ? 0 : 1>();
+DEVICE void finish_and_put(Accumulators& sums, const RowsHeld& rows, const ColumnsHeld& columns, const Finish& f) {
+  const unsigned here = f.puts + NUMBER % BUFFERS * PUTS_BYTES;
+  const bool first_lane = thread_index() % 32 == 0;
+  ChunkHeld chunk;
+  load_chunk<NUMBER>(chunk, f.operands, f.at);
+  if constexpr (SPLIT > 1) gather(sums, f.shared, NUMBER);
+  // The tile before ended in this very buffer where their number is odd; of a split tile the chunk before may have.
+  if (!STAGED && first_lane) wait_until_read<(SPLIT > 1 || (NUMBER == 0 && CHUNK_NUMBER % 2 == 1)) ? 0 : 1>();
+  wait_for_warp();
+  finish_chunk<NUMBER>(sums, rows, columns, chunk, here);
+  const Index column = f.tile.column + first_column(NUMBER);
+  const Index row = f.tile.row + NUMBER / CHUNKS * 64 + thread_index() / 32 % 4 * CHUNK_ROWS;
+  if constexpr (MOVED) {
     wait_for_warp();
-    finish_chunk<NUMBER>(sums, rows, columns, chunk, here);
-    const Index column = tile.column + NUMBER % CHUNKS * CHUNK;
-    const Index row = tile.row + NUMBER / CHUNKS * 64 + thread_index() / 32 % 4 * CHUNK_ROWS;
-    if constexpr (MOVED) {
-      wait_for_warp();
-      put_moved(to, p, tile.sibling, at.n - p.n + column, at.m - p.m + row, at.m, at.n, here);
-      if constexpr (STAGED) {  // there the copy engine fetches the next tile's operand
-        show_to_copy_engine();
-        wait_for_warp();
-      }
-    } else {
+    const Place& at = f.at;
+    put_moved(f.to, f.p, f.tile.sibling, at.n - f.p.n + column, at.m - f.p.m + row, at.m, at.n, here);
+    if constexpr (STAGED) {  // there the copy engine fetches the next tile's operand
       show_to_copy_engine();
       wait_for_warp();
-      if (first_lane) {
-        put_chunk(maps, tile.sibling, column, row, tile.batch, here);
-        close_group_of_puts();
-      }
     }
-    finish_from<NUMBER + 1>(sums, rows, next, operands, to, maps, tile, at, p, puts);
+  } else {
+    show_to_copy_engine();
+    wait_for_warp();
+    if (first_lane) {
+      put_chunk(f.maps, f.tile.sibling, column, row, f.tile.batch, here);
+      close_group_of_puts();
+    }
+  }
+}
+
+template <int NUMBER>
+DEVICE void finish_from(Accumulators& sums, const RowsHeld& rows, const ColumnsHeld& columns, const Finish& f) {
+  if constexpr (NUMBER < CHUNK_NUMBER) {
+    ColumnsHeld next;
+    if constexpr (NUMBER + 1 < CHUNK_NUMBER) load_columns<NUMBER + 1>(next, f.operands, f.at);
+    if (is_mine(NUMBER, f.rank)) finish_and_put<NUMBER>(sums, rows, columns, f);
+    finish_from<NUMBER + 1>(sums, rows, next, f);
   }
 }
 
@@ -160,12 +182,13 @@ DEVICE void consume_all(const Shared& shared, const TensorMaps& maps, unsigned r
     tile.row += member * BLOCKS_M * 64;
     if (tile.row >= p.m) {
       let_pass(shared, turn, steps.count);
+      if constexpr (SPLIT > 1) wait_for_all();
       continue;
     }
     const Place at = place_in(tile, p);
     const Pointers mine = operands.of(tile.sibling);
-    const bool first = SPLIT == 1 || rank == 0, present = tile.row + warp % 4 * CHUNK_ROWS < p.m;
-    if (STAGED && first && present && thread_index() % 32 == 0) stage(maps, tile, puts, arrived);
+    const bool present = tile.row + warp % 4 * CHUNK_ROWS < p.m;
+    if (STAGED && present && thread_index() % 32 == 0) stage(maps, tile, rank, puts, arrived);
     RowsHeld rows;
     ColumnsHeld columns;
     load_all_rows(rows, mine, at);
@@ -176,14 +199,13 @@ DEVICE void consume_all(const Shared& shared, const TensorMaps& maps, unsigned r
       if (number + tile_stride() >= tiles(p)) let_next_kernel_begin();
     }
     if constexpr (SPLIT > 1) {
-      if (present && !first) send(sums, shared, rank);
+      if (present) send(sums, shared, rank);
       wait_for_all();
-      if (present && first) gather(sums, shared);
     }
-    if (!present || !first) continue;
+    if (!present) continue;
     if constexpr (STAGED) barrier_wait(arrived, parity);
     parity ^= 1;
-    finish_from<0>(sums, rows, columns, mine, to, maps, tile, at, p, puts);
+    finish_from<0>(sums, rows, columns, {mine, to, maps, tile, at, p, shared, rank, puts});
   }
   if (thread_index() % 32 == 0) wait_until_read<0>();
 }

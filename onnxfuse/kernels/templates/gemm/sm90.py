@@ -127,13 +127,19 @@ def _shared_bytes(work: Work, tile: Tile, stages: int) -> int:
     rights = work.first_operand * (2 if work.parts.precise else 1)
     ring = stages * (matrices * -(-left * ROW_BYTES // 1024) * 1024 + rights * tile.n * ROW_BYTES)
     warps = 4 * tile.warpgroups * tile.teams
-    buffers = 2 if work.staged is None else tile.m // (64 * tile.warpgroups) * -(-tile.n // 64)
+    chunks = _chunks(tile)
+    buffers = 2 if work.staged is None else chunks
     puts = warps * buffers * 16 * 64 * output_bytes(work.parts)
-    part = tile.m * tile.n * work.first_operand * 4 // (4 * tile.warpgroups)
+    part = -(-chunks // tile.split) * 16 * 64 * work.first_operand * 4
     parts = (tile.split - 1) * part * sm90_cpp.part_warps(tile, left)
     piece = sm90_cpp.piece_bytes(work)
     pieces = 16 + 8 * _steps(work.size, work.parts.terms) * piece if piece else 0
     return 1024 + ring + puts + parts + (3 if _computes(work.parts) else 2) * 8 * stages + 8 * warps + pieces
+
+
+def _chunks(tile: Tile) -> int:
+    """Return how many chunks of 16 rows and 64 columns a warp finishes; of a split tile the blocks share them."""
+    return tile.m // (64 * tile.warpgroups) * -(-tile.n // 64)
 
 
 def left_rows(size: Problem, tile: Tile) -> int:
@@ -184,37 +190,50 @@ COSTS = {
     Tile(256, 32, 1, warpgroups=2, teams=1): Cost(3.6, 0.310, 0.320, 1.20, 0.60),
     Tile(64, 64, 1): Cost(2.6, 0.126, 0.160, 0.60, 0.30),
     Tile(64, 128, 1): Cost(3.4, 0.195, 0.265, 0.60, 0.30),
-    Tile(128, 64, 1): Cost(3.3, 0.210, 0.216, 0.60, 0.30),
+    Tile(128, 64, 1): Cost(3.3, 0.210, 0.250, 0.60, 0.30),
     Tile(64, 128, 1, teams=1): Cost(3.4, 0.190, 0.285, 0.75, 0.40),
-    Tile(128, 64, 1, warpgroups=2, teams=1): Cost(3.2, 0.205, 0.221, 1.03, 0.50),
+    Tile(128, 64, 1, warpgroups=2, teams=1): Cost(3.2, 0.205, 0.255, 1.03, 0.50),
     Tile(128, 128, 1, warpgroups=2, teams=1): Cost(3.7, 0.317, 0.361, 1.98, 0.82),
     Tile(128, 128, 1): Cost(4.0, 0.357, 0.379, 1.19, 0.37),
     Tile(128, 128, 1, warpgroups=2): Cost(4.2, 0.357, 0.385, 1.20, 0.40),
     Tile(128, 128, 2): Cost(4.2, 0.357, 0.345, 1.90, 0.80),
-    Tile(128, 192, 1, warpgroups=2, teams=1): Cost(3.7, 0.526, 0.593, 1.88, 0.92),
+    Tile(128, 192, 1, warpgroups=2, teams=1): Cost(4.1, 0.460, 0.593, 1.88, 0.92),
     Tile(128, 192, 1): Cost(3.9, 0.548, 0.594, 3.00, 0.00),
-    Tile(192, 128, 1, warpgroups=3, teams=1): Cost(3.0, 0.585, 0.608, 1.70, 0.97),
-    Tile(192, 192, 1, warpgroups=3, teams=1): Cost(4.3, 0.800, 0.940, 1.53, 0.28),
+    Tile(192, 128, 1, warpgroups=3, teams=1): Cost(3.9, 0.490, 0.608, 1.95, 0.97),
+    Tile(192, 192, 1, warpgroups=3, teams=1): Cost(4.3, 0.800, 0.930, 1.53, 0.28),
     Tile(256, 128, 1, warpgroups=2, teams=1): Cost(4.5, 0.700, 0.700, 3.30, 2.00),
     Tile(128, 256, 1, warpgroups=2, teams=1): Cost(4.5, 0.700, 0.820, 2.30, 1.10),
+    Tile(64, 160, 1): Cost(3.4, 0.229, 0.267, 0.80, 0.70),
+    Tile(64, 192, 1): Cost(3.6, 0.231, 0.300, 1.50, 0.55),
+    Tile(128, 96, 1, warpgroups=2, teams=1): Cost(3.5, 0.240, 0.290, 1.40, 0.70),
+    Tile(128, 160, 1): Cost(4.3, 0.437, 0.461, 2.60, 0.10),
+    Tile(128, 160, 1, warpgroups=2, teams=1): Cost(4.2, 0.431, 0.452, 1.90, 0.90),
+    Tile(128, 320, 1, warpgroups=2, teams=1): Cost(5.2, 0.870, 0.950, 3.60, 1.90),
 }
 """What the choice is made from, and what is tuned over. The columns of all products of a gate count together.
 
 Those of 32 columns are for windows, whose rows come more slowly than a matrix's: about twice the times here. The
 choice is within 4% of the fastest tile in 24 convolutions of at most 32 filters, float16 and float32 (2026-11-22).
 
-Not here, since they won nowhere: wider clusters of these tiles, 64x192, 64x256, two blocks of one warpgroup on a
-multiprocessor (1024x1024x1024 8.3 us, 6.6 for one).
+Those of 96, 160 and 320 columns and 64x192: fitted to 18 convolutions of 320 and 640 filters and 12 products of 1568
+and 6272 rows, with what these say of 128x64, 192x128, 128x192 and 192x192, too (2026-11-26); the choice is within 1% of
+the fastest tile there, at worst 12%. 320 columns are two instructions, of 192 and 128 columns.
+
+Not here, since they won nowhere: wider clusters of these tiles, 64x256, two blocks of one warpgroup on a multiprocessor
+(1024x1024x1024 8.3 us, 6.6 for one); 192x96, 256x96, 128x224, 192x160, 256x192, and 256x160, as fast as 128x160 by two
+teams, which leaves room for a residual.
 """
 TF32_COSTS = {
     **COSTS,
     Tile(128, 64, 1): Cost(3.3, 0.210, 0.233, 0.60, 0.30),
     Tile(128, 64, 1, warpgroups=2, teams=1): Cost(2.7, 0.205, 0.221, 1.03, 0.50),
     Tile(128, 128, 1): Cost(4.0, 0.357, 0.379, 1.01, 0.37),
+    Tile(64, 192, 1): Cost(3.6, 0.231, 0.340, 1.50, 0.40),
     Tile(256, 128, 1, warpgroups=2, teams=1): Cost(4.9, 0.700, 0.700, 3.30, 2.00),
 }
 """The same of float32, 32 terms a step. Over 79 products and convolutions of ResNet-50, BERT and ViT (2026-11-21) the
-choice takes 0.3% more time than the best tile of each, at worst 14%; by float16's own table 2.5%, at worst 35%."""
+choice takes 0.3% more time than the best tile of each, at worst 14%; by float16's own table 2.5%, at worst 35%. 64x192
+is an estimate."""
 PRECISE_COSTS = {
     Tile(64, 64, 1): Cost(2.6, 0.62, 0.65, 0.75, 0.44),
     Tile(64, 128, 1): Cost(3.4, 1.00, 1.05, 1.10, 0.83),
@@ -244,13 +263,12 @@ NEAR = 1.6
 """The fastest tile of each of 61 products and convolutions was estimated at 1.51 times the least estimate or below."""
 SPLIT_FROM = 24
 """Steps of 64 terms from which splitting them is tried: 1x768x768 (twelve) 4.0 us, split or not."""
-SPLITS = (2, 3, 4, 6)
 CLUSTERED = 7 / 8
-"""Share of the multiprocessors that the blocks of split tiles may take: clusters leave some over. 49x2048x1024 of
-float32, 32 tiles: in two 6.6 us, in three 6.6, in four, 128 blocks on 132 multiprocessors, 9.9."""
+"""Share of the multiprocessors that the blocks of split tiles may take: clusters of more than two leave some over.
+49x2048x1024 of float32, 32 tiles: in two 6.6 us, in three 6.6, in four, 128 blocks on 132 multiprocessors, 9.9."""
 GATHER = (0.8, 0.08)
-"""Microseconds to add up a split tile: once, and for each warp's sums of each block. Tiles of 64x64, 768x3072:
-16 rows 5.2 us in four, 8.6 whole; 128 rows 6.4 and 8.7. By the barrier of the cluster 4.8 and 6.0."""
+"""Microseconds to add up a split tile: once, and for each chunk of a warp that each block finishes. Tiles of 64x64,
+768x3072: 16 rows 5.2 us in four, 8.6 whole; 128 rows 6.4 and 8.7. By the barrier of the cluster 4.8 and 6.0."""
 
 
 def _light(parts: Anatomy) -> bool:
@@ -293,12 +311,21 @@ def _is_near(work: Work, tile: Tile) -> bool:
     return tile.m * tile.cluster <= 2 * rows and tile.n <= 2 * columns
 
 
+BOX = 256
+"""Rows that the copy engine fetches at once, at most."""
+
+
 def _takes_columns(work: Work, tile: Tile) -> bool:
-    """Return whether the columns of a tile are whole chunks, or less than one that no other tile stands beside."""
-    if tile.n % 64:
-        windows = work.size.places is not None or work.parts.products[0].transposed
-        return windows and work.first_operand == 1 and work.size.n <= tile.n
-    return tile.n % (64 * work.first_operand) == 0
+    """Return whether the columns of a tile are whole chunks, or rows of a right factor [n, k] that end within one.
+
+    Then the last chunk begins in the one before it, or a tile has all columns. Of [k, n] such tiles would be fetched
+    from the middle of lines of 128 bytes: 1568x768x3072 by 64x160 25 us, by 64x192 14.
+    """
+    transposed = work.parts.products[0].transposed
+    if tile.n % 64 == 0:
+        return tile.n % (64 * work.first_operand) == 0 and (tile.n <= BOX or not transposed)
+    alone = transposed and work.first_operand == 1
+    return alone and (tile.n > 64 or work.size.n <= tile.n)
 
 
 def choose(work: Work, arch: Arch) -> tuple[Tile, float]:
@@ -306,10 +333,10 @@ def choose(work: Work, arch: Arch) -> tuple[Tile, float]:
 
     def tries(tile: Tile) -> bool:
         if tile.split > 1:
-            return _splits(work, arch, tile.split)
+            return _splits(work, arch, tile)
         return _is_near(work, tile) and _is_held(work, tile)
 
-    best = least([*_cut(work), *SPLIT], lambda tile: _microseconds(work, tile, arch), tries)
+    best = least([*_cut(work), *_split(work.parts)], lambda tile: _microseconds(work, tile, arch), tries)
     if best is None:
         raise UnsupportedError(f"{work.first_operand} products in one body")
     return replace(best, n=best.n // work.first_operand), _microseconds(work, best, arch)
@@ -317,7 +344,7 @@ def choose(work: Work, arch: Arch) -> tuple[Tile, float]:
 
 def _estimated(work: Work, arch: Arch) -> dict[Tile, float]:
     """Return the microseconds of each tile that fits, split where they are few."""
-    tiles = [*fitting(work), *(tile for tile in SPLIT if _splits(work, arch, tile.split))]
+    tiles = [*fitting(work), *(tile for tile in _split(work.parts) if _splits(work, arch, tile))]
     return {tile: _microseconds(work, tile, arch) for tile in tiles}
 
 
@@ -332,7 +359,7 @@ def _microseconds(work: Work, tile: Tile, arch: Arch) -> float:
     parts, size = work.parts, work.size
     steps, light = _steps(size, parts.terms), _light(parts)
     moved = output_bytes(parts) * (1 if work.staged is None else 2)
-    cost, rounds = _costs(parts)[replace(tile, teams=2, split=1) if tile.split > 1 else tile], 1
+    cost, rounds = _costs(parts)[_whole(tile)], 1
     if tile.split == 1:
         rounds = -(-_count(work, tile) // (arch.sm_count // tile.cluster))
     if tile.cluster > 1 and rounds < SHARED_FROM:
@@ -344,7 +371,8 @@ def _microseconds(work: Work, tile: Tile, arch: Arch) -> float:
         behind = 0.0 if tile.teams > 1 else steps * cost.several
         return LAUNCH + rounds * larger(one, behind + BESIDE + tile.m * tile.n * moved / SHARE)
     once, each = GATHER
-    gather = once + each * tile.split * sm90_cpp.part_warps(tile, left_rows(size, tile)) if tile.split > 1 else 0.0
+    added = tile.split * -(-_chunks(tile) // tile.split) * sm90_cpp.part_warps(tile, left_rows(size, tile))
+    gather = once + each * added if tile.split > 1 else 0.0
     return (
         cost.launch + -(-steps // tile.split) * larger(cost.step, computed) + gather - (LIGHT_SAVES if light else 0.0)
     )
@@ -361,19 +389,43 @@ None, 6 and 4, us, H200, 2026-11-24: BERT-base 4x128 502, 466, 469; 8x128 642, 6
 def _is_long(work: Work, tile: Tile, arch: Arch) -> bool:
     """Return whether a launch by a tile, one that has a cost, takes long enough for the next one to wait."""
     whole = replace(tile, n=tile.n * work.first_operand)
-    known = whole in _costs(work.parts) or whole in SPLIT
+    known = whole in _costs(work.parts) or whole in _split(work.parts)
     return known and bool(merged(lambda: _microseconds(work, whole, arch)) > LONG)
 
 
-SMALLEST = Tile(64, 64, 1)
-SPLIT = tuple(replace(SMALLEST, teams=1, split=s) for s in SPLITS)
+SPLITS = {
+    Tile(64, 64, 1, teams=1): (2, 3, 4, 6),
+    Tile(128, 96, 1, warpgroups=2, teams=1): (2,),
+    Tile(128, 128, 1, warpgroups=2, teams=1): (2,),
+}
+"""How many blocks share a tile. 1024 rows of 640 filters, 5760 terms: 128x96 in two 19.1 us, 128x128 in two 19.8,
+64x128 whole 19.9; 11520 terms 32.7, 34.5 and 36.1. None takes less by 128x64, 128x160 or 128x192, or by more blocks."""
+SPLIT = tuple(replace(tile, split=s) for tile, blocks in SPLITS.items() for s in blocks)
 
 
-def _splits(work: Work, arch: Arch, split: int) -> bool:
-    """Return whether the smallest tiles are few enough that so many blocks for each may be faster."""
+def _whole(tile: Tile) -> Tile:
+    """Return the tile that has the cost of a split one's products."""
+    whole = replace(tile, split=1)
+    return whole if whole in COSTS else replace(whole, teams=2)
+
+
+def _split(parts: Anatomy) -> list[Tile]:
+    """Return the tiles that several blocks may share."""
+    return [tile for tile in SPLIT if _whole(tile) in _costs(parts)]
+
+
+def _splits(work: Work, arch: Arch, tile: Tile) -> bool:
+    """Return whether tiles are few enough that as many blocks for each as it is split for may be faster."""
     if work.first_operand > 1 or _steps(work.size, work.parts.terms) < SPLIT_FROM:
         return False
-    return _count(work, SMALLEST) * split <= arch.sm_count * CLUSTERED
+    share = 1.0 if tile.split == 2 else CLUSTERED
+    return (
+        _takes_columns(work, tile)
+        and _has_registers(work.parts, tile, tile.n)
+        and _is_near(work, tile)
+        and _is_held(work, tile)
+        and _count(work, tile) * tile.split <= arch.sm_count * share
+    )
 
 
 def adding_alike(work: Work, chosen: Tile, arch: Arch) -> list[Tile]:
@@ -388,7 +440,5 @@ def worth_measuring(work: Work, arch: Arch) -> list[Tile]:
     """Return the tiles that may be near the fastest, and all ways to split where they are few."""
     estimated = _estimated(work, arch)
     tiles = [t for t in fitting(work) if estimated[t] <= NEAR * min(estimated.values())]
-    few = _count(work, SMALLEST) * 2 <= arch.sm_count
-    if work.first_operand == 1 and few:
-        tiles += SPLIT if _steps(work.size, work.parts.terms) >= SPLIT_FROM else ()
+    tiles += [tile for tile in _split(work.parts) if _splits(work, arch, tile)]
     return [replace(t, n=t.n // work.first_operand) for t in tiles]

@@ -35,6 +35,7 @@ def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int, *, l
         "THREADS": threads, "TILE_M": tile.m, "TILE_N": tile.n, "TILE_K": work.parts.terms, "CLUSTER": tile.cluster,
         "WARPGROUPS": tile.warpgroups, "TEAMS": tile.teams, "SPLIT": tile.split, "TOGETHER": tile.cluster * tile.split,
         "LEFT_ROWS": left_rows, "SLICES": slices(work.size, work.parts.terms),
+        "LAST_SLICES": _last_slices(work.size, work.parts.terms),
         "PART_WARPS": part_warps(tile, left_rows),
         "EVERY_BLOCK": (1 << tile.cluster) - 1, "STAGES": stages, "OUTPUT_BYTES": output_bytes(work.parts),
         "STAGED": int(work.staged is not None), "BESIDE": _beside(work),
@@ -91,6 +92,13 @@ def slices(size: Problem, terms: int) -> int:
         return SLICES
     whole = settled(size.channels) * SLICES // terms
     return next(count for count in range(SLICES, 0, -1) if whole % count == 0)
+
+
+def _last_slices(size: Problem, terms: int) -> int:
+    """Return how many of them hold terms in the last step; of a window's every step is one element's channels."""
+    if size.places is not None:
+        return slices(size, terms)
+    return settled(-(-(size.k % terms) * SLICES // terms)) or SLICES
 
 
 def part_warps(tile: Tile, left_rows: int) -> int:
