@@ -10,7 +10,7 @@ from onnxfuse.kernels.launch_plan import Block
 from onnxfuse.kernels.templates.gemm import prologue_cpp
 from onnxfuse.kernels.templates.gemm.epilogue_cpp import around, results
 from onnxfuse.kernels.templates.gemm.problem import Problem
-from onnxfuse.kernels.templates.gemm.work import Fit, Work
+from onnxfuse.kernels.templates.gemm.work import Columns, Fit, Work
 from onnxfuse.model.fused import FusedOp
 
 
@@ -32,12 +32,7 @@ def sm80(work: Work, fit: Fit) -> KernelSource:
         "A_TURNED": products[0].turned, "A_CUT": products[0].terms is not None, "WINDOW": places is not None,
         "PROLOGUE": prologue is not None, "STREAMED": streamed(block), "PRECISE": work.parts.precise,
     }  # fmt: skip
-    stored = types.TYPES[work.parts.dtype].stored
-    choices = "".join(f"  if (number == {k}) return from.b<{k}>();\n" for k in range(1, len(products)))
-    middle = (
-        f"using Factor = {stored};\n"
-        f"DEVICE const Factor* right_factor(const Operands& from, int number) {{\n{choices}  return from.b<0>();\n}}\n"
-    )
+    middle = right_factors(work)
     if prologue is None:
         middle += prologue_cpp.none()
     else:
@@ -45,6 +40,30 @@ def sm80(work: Work, fit: Fit) -> KernelSource:
     ahead = () if prologue is None else ("conv/neighbours.cuh", "conv/neighbours_ahead.cuh")
     after = ("gemm/sm80.cuh", "gemm/sm80_precise.cuh", "gemm/sm80.cu")
     return kernel(work, (AMPERE, *ahead), facts, None, middle + results(work), after, entry(work, fit.resident))
+
+
+def few(work: Work, fit: Columns) -> KernelSource:
+    """Return the kernel for few rows."""
+    facts = {
+        "THREADS": fit.strip.threads, "COLUMNS": fit.strip.columns, "WARPS": fit.strip.warps, "HALVES": fit.halves,
+        "STAGES": fit.stages, "SHARED_BYTES": fit.shared_bytes, "WIDTH": fit.width, "CONSTANT": fit.constant,
+    }  # fmt: skip
+    end = entries.kernel(
+        work.entry, len(work.op.inputs), len(work.op.outputs), f"  gemm({pointers(work.op)}, p);\n",
+        bounds="KERNEL(THREADS, 2)",
+    )  # fmt: skip
+    middle = right_factors(work) + results(work)
+    return kernel(work, (AMPERE,), facts, None, middle, ("gemm/few.cu",), end)
+
+
+def right_factors(work: Work) -> str:
+    """Return the type of the factors' elements, and the right ones by their numbers."""
+    stored = types.TYPES[work.parts.dtype].stored
+    choices = "".join(f"  if (number == {k}) return from.b<{k}>();\n" for k in range(1, len(work.parts.products)))
+    return (
+        f"using Factor = {stored};\n"
+        f"DEVICE const Factor* right_factor(const Operands& from, int number) {{\n{choices}  return from.b<0>();\n}}\n"
+    )
 
 
 def streamed(block: Block) -> bool:

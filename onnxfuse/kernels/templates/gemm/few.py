@@ -1,0 +1,107 @@
+"""The gemm template's kernel for few rows: where it runs, which strip of columns a block computes, the launch."""
+
+from onnx import TensorProto
+
+from onnxfuse.kernels import launch_plan
+from onnxfuse.kernels.arch import Arch
+from onnxfuse.kernels.ir import types
+from onnxfuse.kernels.launch_plan import LaunchPlan, Strip
+from onnxfuse.kernels.programs.choice import gcd
+from onnxfuse.kernels.templates.gemm import cpp as gemm_cpp
+from onnxfuse.kernels.templates.gemm.work import Columns, Work
+
+LEAST = 80
+"""The compute capability, times ten, from which a GPU has the copies and the products that the kernel is made of."""
+MOST_ROWS = 16
+"""That a product of fragments has."""
+TERMS = 32
+"""That a warp takes at a time."""
+LEAST_STAGES = 3
+"""Of a warp's ring: one is multiplied, one is free, one is on its way."""
+PADDING = 8
+"""Columns between the rows of the sums in shared memory."""
+STRIPS = (Strip(64), Strip(32), Strip(16))
+MOST_COLUMNS = 64
+"""Of all products of a strip: what the registers hold of a block beside another one."""
+WIDTH = 2
+"""Neighbouring cells that a thread finishes: rows are few, and all threads add up what the warps have found."""
+
+
+def takes(work: Work, aligned: bool, arch: Arch) -> bool:
+    """Return whether the kernel runs products of this size, layout and number."""
+    parts, size = work.parts, work.size
+    if (
+        arch.number < LEAST
+        or parts.dtype not in (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+        or not aligned
+        or size.places is not None
+        or size.batch is not None
+        or parts.prologue is not None
+        or parts.products[0].turned
+    ):
+        return False
+    if size.m > MOST_ROWS or 0 in (size.m, size.n, size.k):
+        return False
+    return size.n % 8 == 0 and size.k % 8 == 0 and size.pitch % 8 == 0 and bool(fitting(work, arch))
+
+
+def fitting(work: Work, arch: Arch) -> list[Strip]:
+    """Return the strips that fit, the widest first."""
+    return [
+        strip
+        for strip in STRIPS
+        if strip.columns * work.first_operand <= MOST_COLUMNS and _shared_bytes(work, strip) <= arch.shared_bytes
+    ]
+
+
+def choose(work: Work, arch: Arch) -> Strip:
+    """Return the widest strip that leaves few multiprocessors without one; the narrowest where none does."""
+    strips = fitting(work, arch)
+    for strip in strips[:-1]:
+        if _count(work, strip) >= arch.sm_count * 3 // 4:
+            return strip
+    return strips[-1]
+
+
+def _count(work: Work, strip: Strip) -> int:
+    return -(-work.size.n // strip.columns) * len(work.parts.epilogues)
+
+
+def _step_bytes(work: Work, strip: Strip) -> int:
+    """Return the bytes that all warps of a block fetch at a time."""
+    return strip.warps * work.first_operand * TERMS * strip.columns * types.TYPES[work.parts.dtype].size
+
+
+def _stages(work: Work, strip: Strip) -> int:
+    return max(LEAST_STAGES, strip.ring * 1024 // _step_bytes(work, strip))
+
+
+def _shared_bytes(work: Work, strip: Strip) -> int:
+    """Return the bytes of the rings, or of the sums that take their place."""
+    sums = strip.warps * work.first_operand * MOST_ROWS * (strip.columns + PADDING) * 4
+    return max(_stages(work, strip) * _step_bytes(work, strip), sums)
+
+
+def plan(work: Work, strip: Strip) -> LaunchPlan:
+    """Return how to run products of few rows."""
+    parts, size = work.parts, work.size
+    fit = Columns(
+        strip,
+        2 if size.m > MOST_ROWS // 2 else 1,
+        _stages(work, strip),
+        _shared_bytes(work, strip),
+        gcd(WIDTH, *(s.width for s in work.stored)),
+        all(product.b in work.op.constants for product in parts.products),
+    )
+    columns = -(-size.n // strip.columns)
+    return LaunchPlan(
+        kernel=gemm_cpp.few(work, fit),
+        grid=(columns * len(parts.epilogues), 1, 1),
+        block=(strip.threads, 1, 1),
+        shared_bytes=fit.shared_bytes,
+        parameters=launch_plan.packed(
+            (*work.store_words, size.m, size.n, size.k, -(-size.k // (TERMS * strip.warps)), columns, size.pitch,
+             size.lines), 32,
+        ),
+        output_shapes=work.output_shapes,
+    )  # fmt: skip

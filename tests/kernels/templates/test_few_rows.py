@@ -1,0 +1,133 @@
+"""The gemm template's kernel for few rows: the host's compiler runs it, NVRTC compiles it, the plan takes it."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+
+from onnxfuse import kernels
+from onnxfuse.kernels import Tuning
+from onnxfuse.kernels.build import nvrtc
+from onnxfuse.kernels.launch_plan import Block, Strip
+from onnxfuse.kernels.templates.gemm import few
+from onnxfuse.kernels.templates.gemm import plan as gemm
+from onnxfuse.model.fused import fused_ops, write
+from tests.kernels import emulate, ops, products
+from tests.kernels.ops import BRAIN, FLOAT, HALF
+from tests.kernels.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED
+from tests.kernels.templates.test_emulated import H200
+from tests.kernels.templates.test_gemm import A100, OLD
+
+BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL]
+
+
+def emulated(fused, shapes, strip=None):
+    rng = np.random.default_rng(0)
+    inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
+    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(strip=strip))
+    assert "COLUMNS = " in plan.kernel.text
+    got = emulate.run(plan, inputs, [ops.NUMPY[t] for t in fused.outputs])
+    ops.within_budget(fused, inputs, got)
+
+
+@pytest.mark.parametrize("text", BODIES)
+@pytest.mark.parametrize(("strip", "rows", "n", "k"), [
+    (Strip(16), 1, 8, 8), (Strip(16, 4, 16), 8, 40, 1288), (Strip(32), 7, 72, 520), (Strip(64), 16, 136, 2056),
+])  # fmt: skip
+def test_every_strip_gives_the_body(text, strip, rows, n, k):
+    """Strips that stick out of the columns, steps out of the terms; fewer steps than stages, and a ring gone round."""
+    fused, shapes = products.case(text, BRAIN if rows == 7 else HALF, (rows,), n, k)
+    emulated(fused, shapes, strip)
+    emulated(replace(fused, constants=frozenset(range(1, len(shapes)))), shapes, strip)
+
+
+def test_leading_dimensions_are_rows_and_cells_go_where_they_belong():
+    text = """(x, v, w) => (y, z) { m = MatMul(x, v) n = MatMul(x, w) s = Constant <value = int64[4] {0, 0, 4, 18}> ()
+      q = Reshape(m, s) r = Reshape(n, s)
+      y = Transpose <perm = [0, 2, 1, 3]> (q) z = Transpose <perm = [0, 2, 3, 1]> (r) }"""
+    fused = ops.op(text, (HALF,) * 3, (HALF,) * 2, "gemm")
+    emulated(fused, [(3, 5, 40), (40, 72), (40, 72)])
+
+
+def test_lines_of_the_left_factor_may_hold_more():
+    fused = ops.op(products.TOKENS.replace("TERMS", "40"), (HALF,) * 4, (HALF,), "gemm")
+    emulated(fused, [(7, 48), (40, 24), (7, 1), (7, 24)])
+
+
+def plans(text, dtype, rows, n, k, arch=H200, aligned=True):
+    fused, shapes = products.case(text, dtype, rows, n, k)
+    return "COLUMNS = " in kernels.plan(fused, tuple(shapes), aligned, arch).kernel.text
+
+
+def test_where_the_kernel_runs():
+    """Up to 16 rows of half types, lines on a boundary of 16 bytes; the others stay with the kernels there are."""
+    assert plans(PLAIN, HALF, (16,), 2048, 2048)
+    assert plans(PLAIN, HALF, (2, 8), 2048, 2048)
+    assert plans(GELU, BRAIN, (1,), 768, 768, A100)
+    assert not plans(PLAIN, HALF, (17,), 2048, 2048)
+    assert not plans(PLAIN, HALF, (1,), 2044, 2048)
+    assert not plans(PLAIN, HALF, (1,), 2048, 2044)
+    assert not plans(PLAIN, HALF, (1,), 2048, 2048, aligned=False)
+    assert not plans(PLAIN, HALF, (1,), 2048, 2048, OLD)
+    assert not plans(TRANSPOSED, FLOAT, (1,), 2048, 2048)
+    fused, shapes = products.case(PLAIN, HALF, (1,), 2048, 2048)
+    block = kernels.plan(fused, tuple(shapes), True, H200, Tuning(block=Block(16, 64, 1, 2, 4)))
+    assert "TILE_N = 64" in block.kernel.text  # what was asked for
+
+
+@pytest.mark.parametrize(
+    ("text", "n", "columns"),
+    [(PLAIN, 768, 16), (PLAIN, 2048, 16), (SWIGLU, 4096, 32), (QKV, 2048, 32), (PLAIN, 32000, 64)],
+)
+def test_the_widest_strip_that_leaves_few_multiprocessors_idle(text, n, columns):
+    fused, shapes = products.case(text, HALF, (1,), n, 2048)
+    assert gemm.chosen(fused, tuple(shapes), H200) == Strip(columns)
+    assert kernels.plan(fused, tuple(shapes), True, H200).grid[0] == -(-n // columns) * (3 if text == QKV else 1)
+
+
+@pytest.mark.parametrize("text", BODIES)
+@pytest.mark.parametrize("rows", [1, 16])
+@pytest.mark.parametrize("strip", few.STRIPS, ids=str)
+def test_every_strip_compiles_without_spilling_much(text, rows, strip):
+    """Two blocks share the registers of a multiprocessor, so that the kernel behind begins beside this one."""
+    fused, shapes = products.case(text, HALF, (rows,), 2048, 2048)
+    if Tuning(strip=strip) not in gemm.candidates(fused, tuple(shapes), H200):
+        pytest.skip("this body takes no strip as wide")
+    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(strip=strip))
+    _, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
+    spilled = [int(s) for s in re.findall(r"(\d+) bytes spill stores", log)]
+    assert all(s <= 128 for s in spilled), log
+    assert plan.shared_bytes <= H200.shared_bytes
+
+
+def model(weights, nodes):
+    """Return a model of nodes of one op, `weights` among its initializers."""
+    fused, _ = products.case(PLAIN, HALF, (1,), 8, 8)
+    calls = " ".join(f"{y} = onnxfuse.{fused.name} ({x}, {w})" for y, x, w in nodes)
+    made = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 20, "onnxfuse" : 1]> '
+        f"g (float16[1, 8] x, float16[8, 8] v) => (float16[1, 8] y) {{ {calls} }}"
+    )
+    made.functions.append(write(fused))
+    array = np.zeros((8, 8), np.float16)
+    made.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name in weights)
+    return made, fused.name
+
+
+def test_what_is_a_weight_wherever_the_op_stands_is_known_to_its_plan():
+    """One that a caller may bring, or that a node computes, is none: the kernel ahead may write it."""
+    made, name = model(["w", "u"], [("t", "x", "w"), ("y", "t", "u")])
+    assert fused_ops(made)[name].constants == {1}
+    made, name = model(["w"], [("t", "x", "w"), ("y", "w", "t")])
+    assert fused_ops(made)[name].constants == set()
+    made, name = model(["v"], [("y", "x", "v")])
+    assert fused_ops(made)[name].constants == set()
+
+
+def test_only_weights_are_fetched_before_the_kernel_ahead_has_ended():
+    fused, shapes = products.case(SWIGLU, HALF, (1,), 64, 64)
+    for constants, early in [({1, 2}, True), ({1}, False), (set(), False)]:
+        plan = kernels.plan(replace(fused, constants=frozenset(constants)), tuple(shapes), True, H200)
+        assert f"CONSTANT = {str(early).lower()};" in plan.kernel.text
