@@ -9,6 +9,8 @@ struct bf16;
 #define PARAMETERS const __grid_constant__ Parameters
 #define SHARED __shared__
 #define DYNAMIC_SHARED(type, name, count) extern __shared__ __align__(16) type name[]
+// The same where blocks of a cluster each have their own, of which no other one reads.
+#define OWN_DYNAMIC_SHARED(type, name, count) DYNAMIC_SHARED(type, name, count)
 #define UNROLLED _Pragma("unroll")
 
 // What every kernel calls before it touches the tensors. From compute capability 9.0 the stream launches it while the
