@@ -67,18 +67,15 @@ class Strip:
 
     columns: int
     """Of each product: 16, 32 or 64."""
+    parts: int = 1
+    """Blocks of a cluster that share the terms: 1, 2, 4 or 8."""
     warps: int = 8
-    """Warps that share the terms."""
+    """Warps of a block that share the products and the terms, about."""
     ring: int = 96
-    """Kilobytes of the right factor that are on their way to a block, about."""
-
-    @property
-    def threads(self) -> int:
-        """Threads of the block."""
-        return 32 * self.warps
+    """Kilobytes of the right factor that are on their way to a block, at most."""
 
     def __str__(self) -> str:
-        return f"{self.columns}x{self.warps} {self.ring} KB"
+        return f"{self.columns} in {self.parts} by {self.warps}, {self.ring} KB"
 
 
 @dataclass(frozen=True)

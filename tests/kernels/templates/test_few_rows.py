@@ -20,6 +20,7 @@ from tests.kernels.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, 
 from tests.kernels.templates.test_emulated import H200
 from tests.kernels.templates.test_gemm import A100, OLD
 
+STRIPS = [Strip(columns, parts) for columns in few.COLUMNS for parts in (1, 4)]
 BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL]
 
 
@@ -34,7 +35,8 @@ def emulated(fused, shapes, strip=None):
 
 @pytest.mark.parametrize("text", BODIES)
 @pytest.mark.parametrize(("strip", "rows", "n", "k"), [
-    (Strip(16), 1, 8, 8), (Strip(16, 4, 16), 8, 40, 1288), (Strip(32), 7, 72, 520), (Strip(64), 16, 136, 2056),
+    (Strip(16), 1, 8, 8), (Strip(16, 2, 4, 16), 8, 40, 1288), (Strip(32, 8), 7, 72, 520), (Strip(64, 1), 16, 136, 2056),
+    (Strip(64, 4), 2, 72, 1000), (Strip(64, 8, ring=32), 9, 40, 4104),
 ])  # fmt: skip
 def test_every_strip_gives_the_body(text, strip, rows, n, k):
     """Strips that stick out of the columns, steps out of the terms; fewer steps than stages, and a ring gone round."""
@@ -78,23 +80,34 @@ def test_where_the_kernel_runs():
 
 
 @pytest.mark.parametrize(
-    ("text", "n", "columns"),
-    [(PLAIN, 768, 16), (PLAIN, 2048, 16), (SWIGLU, 4096, 32), (QKV, 2048, 32), (PLAIN, 32000, 64)],
-)
-def test_the_widest_strip_that_leaves_few_multiprocessors_idle(text, n, columns):
-    fused, shapes = products.case(text, HALF, (1,), n, 2048)
-    assert gemm.chosen(fused, tuple(shapes), H200) == Strip(columns)
-    assert kernels.plan(fused, tuple(shapes), True, H200).grid[0] == -(-n // columns) * (3 if text == QKV else 1)
+    ("text", "n", "k", "strip"),
+    [
+        (PLAIN, 2048, 2048, Strip(64, 4)), (QKV, 512, 2048, Strip(64, 4)), (SWIGLU, 4096, 2048, Strip(64, 2)),
+        (PLAIN, 5632, 2048, Strip(64)), (TRANSPOSED, 2048, 2048, Strip(16)), (PLAIN, 768, 768, Strip(16)),
+    ],
+)  # fmt: skip
+def test_whole_lines_by_as_many_blocks_as_there_are_multiprocessors(text, n, k, strip):
+    fused, shapes = products.case(text, HALF, (1,), n, k)
+    assert gemm.chosen(fused, tuple(shapes), H200) == strip
+    count = -(-n // strip.columns) * (3 if text == QKV else 1)
+    assert kernels.plan(fused, tuple(shapes), True, H200).grid[0] == count * strip.parts
+    assert gemm.chosen(fused, tuple(shapes), A100).parts == 1
+
+
+def test_a_ring_has_room_for_the_steps_there_are():
+    """Shared memory that is left is for the kernel behind, which fetches its own weights."""
+    for k, kilobytes in ((256, 64), (2048, 64), (4096, 96)):
+        fused, shapes = products.case(PLAIN, HALF, (1,), 2048, k)
+        plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(strip=Strip(64, 4)))
+        assert plan.shared_bytes == kilobytes * 1024
 
 
 @pytest.mark.parametrize("text", BODIES)
 @pytest.mark.parametrize("rows", [1, 16])
-@pytest.mark.parametrize("strip", few.STRIPS, ids=str)
+@pytest.mark.parametrize("strip", STRIPS, ids=str)
 def test_every_strip_compiles_without_spilling_much(text, rows, strip):
     """Two blocks share the registers of a multiprocessor, so that the kernel behind begins beside this one."""
     fused, shapes = products.case(text, HALF, (rows,), 2048, 2048)
-    if Tuning(strip=strip) not in gemm.candidates(fused, tuple(shapes), H200):
-        pytest.skip("this body takes no strip as wide")
     plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(strip=strip))
     _, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
     spilled = [int(s) for s in re.findall(r"(\d+) bytes spill stores", log)]

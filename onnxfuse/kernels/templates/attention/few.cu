@@ -183,12 +183,12 @@ DEVICE void attend_keys(Rows& rows, SharedAddress mine, const Both& from, Biases
     const Biases now = bias;
     bias.load_from(key + STRIDE, end);
     const SharedAddress here = mine + stage * 2 * STEP_BYTES;
-    if (GROWS && from.kept) {
+    if (key + STEP > end) attend_step<true>(rows, here, now.next, key, end);
+    else attend_step<false>(rows, here, now.next, key, end);
+    if (GROWS && from.kept) {  // nobody waits for these writes
       keep_rows(from.k, here, key, end);
       keep_rows(from.v, here + STEP_BYTES, key, end);
     }
-    if (key + STEP > end) attend_step<true>(rows, here, now.next, key, end);
-    else attend_step<false>(rows, here, now.next, key, end);
   }
 }
 

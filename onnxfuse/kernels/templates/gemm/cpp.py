@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from onnxfuse.kernels.emit import entry as entries
 from onnxfuse.kernels.emit import expressions
-from onnxfuse.kernels.emit.source import AMPERE, DEVICE, KernelSource, constants, generated, template
+from onnxfuse.kernels.emit.source import AMPERE, CLUSTER, DEVICE, KernelSource, constants, generated, template
 from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.launch_plan import Block
 from onnxfuse.kernels.templates.gemm import prologue_cpp
@@ -44,16 +44,19 @@ def sm80(work: Work, fit: Fit) -> KernelSource:
 
 def few(work: Work, fit: Columns) -> KernelSource:
     """Return the kernel for few rows."""
+    threads = 32 * work.first_operand * fit.shares
     facts = {
-        "THREADS": fit.strip.threads, "COLUMNS": fit.strip.columns, "WARPS": fit.strip.warps, "HALVES": fit.halves,
-        "STAGES": fit.stages, "SHARED_BYTES": fit.shared_bytes, "WIDTH": fit.width, "CONSTANT": fit.constant,
+        "THREADS": threads, "COLUMNS": fit.strip.columns, "PARTS": fit.strip.parts, "SHARES": fit.shares,
+        "HALVES": fit.halves, "STAGES": fit.stages, "SHARED_BYTES": fit.shared_bytes, "WIDTH": fit.width,
+        "CONSTANT": fit.constant,
     }  # fmt: skip
+    bounds = "THREADS, 2" if fit.beside else "THREADS"
     end = entries.kernel(
         work.entry, len(work.op.inputs), len(work.op.outputs), f"  gemm({pointers(work.op)}, p);\n",
-        bounds="KERNEL(THREADS, 2)",
+        bounds=f"CLUSTER_KERNEL({fit.strip.parts}, {bounds})" if fit.strip.parts > 1 else f"KERNEL({bounds})",
     )  # fmt: skip
     middle = right_factors(work) + results(work)
-    return kernel(work, (AMPERE,), facts, None, middle, ("gemm/few.cu",), end)
+    return kernel(work, (AMPERE, CLUSTER), facts, None, middle, ("gemm/few.cu",), end)
 
 
 def right_factors(work: Work) -> str:

@@ -102,6 +102,8 @@ class Columns:
     """How the kernel for few rows is cut for a problem."""
 
     strip: Strip
+    shares: int
+    """Warps of a block that share the terms of each product."""
     halves: int
     """Of 16 rows: 1 where there are at most eight."""
     stages: int
@@ -111,6 +113,8 @@ class Columns:
     """Neighbouring cells that a thread finishes."""
     constant: bool
     """Whether the right factors are weights, which no kernel writes."""
+    beside: bool
+    """Whether two blocks share a multiprocessor: this kernel's and the next one's."""
 
 
 def output_bytes(parts: Anatomy) -> int:
