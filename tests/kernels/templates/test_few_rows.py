@@ -11,10 +11,11 @@ from onnxfuse import kernels
 from onnxfuse.kernels import Tuning
 from onnxfuse.kernels.build import nvrtc
 from onnxfuse.kernels.launch_plan import Block, Strip
+from onnxfuse.kernels.programs.family import Key
 from onnxfuse.kernels.templates.gemm import few
 from onnxfuse.kernels.templates.gemm import plan as gemm
 from onnxfuse.model.fused import fused_ops, write
-from tests.kernels import emulate, ops, products
+from tests.kernels import emulate, ops, products, programs
 from tests.kernels.ops import BRAIN, FLOAT, HALF
 from tests.kernels.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED
 from tests.kernels.templates.test_emulated import H200
@@ -144,3 +145,18 @@ def test_only_weights_are_fetched_before_the_kernel_ahead_has_ended():
     for constants, early in [({1, 2}, True), ({1}, False), (set(), False)]:
         plan = kernels.plan(replace(fused, constants=frozenset(constants)), tuple(shapes), True, H200)
         assert f"CONSTANT = {str(early).lower()};" in plan.kernel.text
+
+
+@pytest.mark.parametrize(("text", "n", "k"), [(PLAIN, 2048, 2048), (SWIGLU, 4096, 2048), (TRANSPOSED, 1000, 2048)])
+def test_one_program_answers_for_every_number_of_rows(text, n, k):
+    """The weights' sizes are known to it, the rows are not: up to 8, up to 16, and more by the other kernels."""
+    fused, shapes = products.case(text, HALF, (1,), n, k)
+    fixed = (None, k, *(d for s in shapes[1:] for d in s))
+    made = kernels.dispatch.family(fused, Key(tuple(map(len, shapes)), fixed), True, H200)
+    for rows in (1, 2, 8, 9, 16, 17, 200, 1):
+        if rows == 17:
+            assert not made.pins  # the few rows are all one question
+        now = ((rows, k), *shapes[1:])
+        if made.answer(now) is None:
+            made.record(now)
+        assert made.answer(now) == programs.plan(fused, now, True, H200)
