@@ -8,10 +8,11 @@ import onnx
 import pytest
 
 from onnxfuse import kernels
-from onnxfuse.kernels import Tuning
+from onnxfuse.kernels import Arch, Tuning
 from onnxfuse.kernels.build import nvrtc
 from onnxfuse.kernels.launch_plan import Block, Strip
 from onnxfuse.kernels.programs.family import Key
+from onnxfuse.kernels.templates.gemm import body as gemm_body
 from onnxfuse.kernels.templates.gemm import few
 from onnxfuse.kernels.templates.gemm import plan as gemm
 from onnxfuse.model.fused import fused_ops, write
@@ -21,6 +22,8 @@ from tests.kernels.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, 
 from tests.kernels.templates.test_emulated import H200
 from tests.kernels.templates.test_gemm import A100, OLD
 
+COPIES = Arch("sm_90", 132)
+"""Hopper without what only sm_90a has: clusters, and B by copies, which the host can run as well."""
 STRIPS = [Strip(columns, parts) for columns in few.COLUMNS for parts in (1, 4)]
 BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL]
 
@@ -28,7 +31,7 @@ BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL]
 def emulated(fused, shapes, strip=None):
     rng = np.random.default_rng(0)
     inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
-    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(strip=strip))
+    plan = kernels.plan(fused, tuple(shapes), True, COPIES, Tuning(strip=strip))
     assert "COLUMNS = " in plan.kernel.text
     got = emulate.run(plan, inputs, [ops.NUMPY[t] for t in fused.outputs])
     ops.within_budget(fused, inputs, got)
@@ -36,8 +39,8 @@ def emulated(fused, shapes, strip=None):
 
 @pytest.mark.parametrize("text", BODIES)
 @pytest.mark.parametrize(("strip", "rows", "n", "k"), [
-    (Strip(16), 1, 8, 8), (Strip(16, 2, 4, 16), 8, 40, 1288), (Strip(32, 8), 7, 72, 520), (Strip(64, 1), 16, 136, 2056),
-    (Strip(64, 4), 2, 72, 1000), (Strip(64, 8, ring=32), 9, 40, 4104),
+    (Strip(16), 1, 8, 8), (Strip(16, 2, 4, 16), 8, 40, 1288), (Strip(32, 8), 7, 72, 520), (Strip(64, 1), 8, 136, 2056),
+    (Strip(64, 4), 2, 72, 1000), (Strip(64, 8, ring=32), 5, 40, 4104),
 ])  # fmt: skip
 def test_every_strip_gives_the_body(text, strip, rows, n, k):
     """Strips that stick out of the columns, steps out of the terms; fewer steps than stages, and a ring gone round."""
@@ -51,7 +54,7 @@ def test_leading_dimensions_are_rows_and_cells_go_where_they_belong():
       q = Reshape(m, s) r = Reshape(n, s)
       y = Transpose <perm = [0, 2, 1, 3]> (q) z = Transpose <perm = [0, 2, 3, 1]> (r) }"""
     fused = ops.op(text, (HALF,) * 3, (HALF,) * 2, "gemm")
-    emulated(fused, [(3, 5, 40), (40, 72), (40, 72)])
+    emulated(fused, [(2, 3, 40), (40, 72), (40, 72)])
 
 
 def test_lines_of_the_left_factor_may_hold_more():
@@ -65,11 +68,11 @@ def plans(text, dtype, rows, n, k, arch=H200, aligned=True):
 
 
 def test_where_the_kernel_runs():
-    """Up to 16 rows of half types, lines on a boundary of 16 bytes; the others stay with the kernels there are."""
-    assert plans(PLAIN, HALF, (16,), 2048, 2048)
-    assert plans(PLAIN, HALF, (2, 8), 2048, 2048)
+    """Up to eight rows of half types, lines on a boundary of 16 bytes; the others stay with the kernels there are."""
+    assert plans(PLAIN, HALF, (8,), 2048, 2048)
+    assert plans(PLAIN, HALF, (2, 4), 2048, 2048)
     assert plans(GELU, BRAIN, (1,), 768, 768, A100)
-    assert not plans(PLAIN, HALF, (17,), 2048, 2048)
+    assert not plans(PLAIN, HALF, (9,), 2048, 2048)
     assert not plans(PLAIN, HALF, (1,), 2044, 2048)
     assert not plans(PLAIN, HALF, (1,), 2048, 2044)
     assert not plans(PLAIN, HALF, (1,), 2048, 2048, aligned=False)
@@ -100,20 +103,23 @@ def test_a_ring_has_room_for_the_steps_there_are():
     for k, kilobytes in ((256, 64), (2048, 64), (4096, 96)):
         fused, shapes = products.case(PLAIN, HALF, (1,), 2048, k)
         plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(strip=Strip(64, 4)))
-        assert plan.shared_bytes == kilobytes * 1024
+        assert plan.shared_bytes // 1024 == kilobytes + 1
 
 
 @pytest.mark.parametrize("text", BODIES)
-@pytest.mark.parametrize("rows", [1, 16])
+@pytest.mark.parametrize("arch", [A100, H200], ids=lambda arch: arch.name)
 @pytest.mark.parametrize("strip", STRIPS, ids=str)
-def test_every_strip_compiles_without_spilling_much(text, rows, strip):
+def test_every_strip_compiles_without_spilling_much(text, arch, strip):
     """Two blocks share the registers of a multiprocessor, so that the kernel behind begins beside this one."""
-    fused, shapes = products.case(text, HALF, (rows,), 2048, 2048)
-    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(strip=strip))
-    _, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
+    if strip.parts > arch.cluster:
+        pytest.skip("no clusters there")
+    fused, shapes = products.case(text, HALF, (1,), 2048, 2048)
+    plan = kernels.plan(fused, tuple(shapes), True, arch, Tuning(strip=strip))
+    _, log = nvrtc.build(plan.kernel, arch, ("-Xptxas=-v",))
     spilled = [int(s) for s in re.findall(r"(\d+) bytes spill stores", log)]
     assert all(s <= 128 for s in spilled), log
-    assert plan.shared_bytes <= H200.shared_bytes
+    assert plan.shared_bytes <= arch.shared_bytes
+    assert len(plan.tensor_maps) == (len(gemm_body.anatomy(fused).products) if arch is H200 else 0)
 
 
 def model(weights, nodes):
@@ -149,12 +155,12 @@ def test_only_weights_are_fetched_before_the_kernel_ahead_has_ended():
 
 @pytest.mark.parametrize(("text", "n", "k"), [(PLAIN, 2048, 2048), (SWIGLU, 4096, 2048), (TRANSPOSED, 1000, 2048)])
 def test_one_program_answers_for_every_number_of_rows(text, n, k):
-    """The weights' sizes are known to it, the rows are not: up to 8, up to 16, and more by the other kernels."""
+    """The weights' sizes are known to it, the rows are not: up to eight, and more by the other kernels."""
     fused, shapes = products.case(text, HALF, (1,), n, k)
     fixed = (None, k, *(d for s in shapes[1:] for d in s))
     made = kernels.dispatch.family(fused, Key(tuple(map(len, shapes)), fixed), True, H200)
-    for rows in (1, 2, 8, 9, 16, 17, 200, 1):
-        if rows == 17:
+    for rows in (1, 2, 7, 8, 9, 200, 1):
+        if rows == 9:
             assert not made.pins  # the few rows are all one question
         now = ((rows, k), *shapes[1:])
         if made.answer(now) is None:

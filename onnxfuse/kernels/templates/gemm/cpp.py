@@ -47,16 +47,23 @@ def few(work: Work, fit: Columns) -> KernelSource:
     threads = 32 * work.first_operand * fit.shares
     facts = {
         "THREADS": threads, "COLUMNS": fit.strip.columns, "PARTS": fit.strip.parts, "SHARES": fit.shares,
-        "HALVES": fit.halves, "STAGES": fit.stages, "SHARED_BYTES": fit.shared_bytes, "WIDTH": fit.width,
+        "STAGES": fit.stages, "SHARED_BYTES": fit.shared_bytes, "WIDTH": fit.width,
         "CONSTANT": fit.constant,
     }  # fmt: skip
     bounds = "THREADS, 2" if fit.beside else "THREADS"
+    inputs = ", ".join(f"in{i}" for i in range(len(work.op.inputs)))
     end = entries.kernel(
-        work.entry, len(work.op.inputs), len(work.op.outputs), f"  gemm({pointers(work.op)}, p);\n",
+        work.entry, len(work.op.inputs), len(work.op.outputs),
+        f"  gemm({pointers(work.op)}, {'maps' if fit.boxes else f'{{{inputs}}}'}, p);\n",
         bounds=f"CLUSTER_KERNEL({fit.strip.parts}, {bounds})" if fit.strip.parts > 1 else f"KERNEL({bounds})",
+        more="TENSOR_MAPS maps" if fit.boxes else "",
     )  # fmt: skip
     middle = right_factors(work) + results(work)
-    return kernel(work, (AMPERE, CLUSTER), facts, None, middle, ("gemm/few.cu",), end)
+    if fit.boxes:
+        middle += f"struct TensorMaps {{\n  TensorMap b[{len(work.parts.products)}];\n}};\n"
+    before = (AMPERE, CLUSTER, *(("cuda/copy_engine.cuh",) if fit.boxes else ()))
+    fetching = "gemm/few_boxes.cuh" if fit.boxes else "gemm/few_copies.cuh"
+    return kernel(work, before, facts, None, middle, ("gemm/few.cuh", fetching, "gemm/few.cu"), end)
 
 
 def right_factors(work: Work) -> str:

@@ -59,7 +59,7 @@ def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int, *, l
         middle += "using Prologue = GivenFactor;\n"
     else:
         middle += prologue_cpp.sm90(work.op, work.parts, prologue)
-    before = ("cuda/sm90.cuh",) if prologue is None else ("cuda/sm90.cuh", "conv/neighbours.cuh")
+    before = ("cuda/copy_engine.cuh", "cuda/sm90.cuh", *(() if prologue is None else ("conv/neighbours.cuh",)))
     files = (
         f"gemm/fetch_{work.source}.cuh",
         *(("gemm/put_moved.cuh",) if work.stored else ()),

@@ -104,8 +104,6 @@ class Columns:
     strip: Strip
     shares: int
     """Warps of a block that share the terms of each product."""
-    halves: int
-    """Of 16 rows: 1 where there are at most eight."""
     stages: int
     """Of the ring of each warp."""
     shared_bytes: int
@@ -113,6 +111,8 @@ class Columns:
     """Neighbouring cells that a thread finishes."""
     constant: bool
     """Whether the right factors are weights, which no kernel writes."""
+    boxes: bool
+    """Whether the copy engine of Hopper brings them."""
     beside: bool
     """Whether two blocks share a multiprocessor: this kernel's and the next one's."""
 
