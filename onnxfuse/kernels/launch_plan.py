@@ -63,6 +63,23 @@ class Block:
 
 
 @dataclass(frozen=True)
+class Strip:
+    """What a block of the gemm template's kernel for few rows computes, and how its warps share that."""
+
+    columns: int
+    """Of each product: 16, 32 or 64."""
+    parts: int = 1
+    """Blocks of a cluster that share the terms: 1, 2, 4 or 8."""
+    warps: int = 8
+    """Warps of a block that share the products and the terms, about."""
+    ring: int = 96
+    """Kilobytes of the right factor that are on their way to a block, at most."""
+
+    def __str__(self) -> str:
+        return f"{self.columns} in {self.parts} by {self.warps}, {self.ring} KB"
+
+
+@dataclass(frozen=True)
 class Patch:
     """What a thread of the depthwise template computes."""
 
@@ -212,6 +229,8 @@ class Tuning:
     block: Block | None = None
     """Of its kernel for sm_80 and later, wherever that can run; None = by the sizes, on Hopper beside what the other
     kernel does not take."""
+    strip: Strip | None = None
+    """Of its kernel for few rows, wherever that can run; None = by the sizes, beside a tile or a block not at all."""
     patch: Patch | None = None
     """Of the depthwise template's kernel for the plain cores; None = by the sizes."""
     band: Band | None = None

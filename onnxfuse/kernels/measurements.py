@@ -13,7 +13,7 @@ from typing import Any, Literal, cast, get_args
 import onnx
 
 from onnxfuse.kernels.ir.strides import Shape
-from onnxfuse.kernels.launch_plan import DEFAULT, Area, Band, Block, Halo, Patch, Queries, Tile, Tuning
+from onnxfuse.kernels.launch_plan import DEFAULT, Area, Band, Block, Halo, Patch, Queries, Strip, Tile, Tuning
 from onnxfuse.model import facts as known_facts
 from onnxfuse.model import io
 from onnxfuse.model.counted import counted
@@ -201,7 +201,8 @@ def variant_name(tuning: Tuning) -> str:
 # ---- the file
 
 PARTS: dict[str, type[Any]] = {
-    "area": Area, "band": Band, "block": Block, "halo": Halo, "patch": Patch, "queries": Queries, "tile": Tile,
+    "area": Area, "band": Band, "block": Block, "halo": Halo, "patch": Patch, "queries": Queries, "strip": Strip,
+    "tile": Tile,
 }  # fmt: skip
 """The constants of a variant that have parts, by their names."""
 MOST = 2**20

@@ -8,6 +8,7 @@ import onnx.printer
 from onnxfuse.model import bodies, provenance
 from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import ModelError
+from onnxfuse.model.nested import graphs_in, nodes_of
 from onnxfuse.model.text import parse_function
 from onnxfuse.model.tf32 import is_strict_fp32
 
@@ -58,6 +59,9 @@ class FusedOp:
     """Of a part of another op, which no model holds; None: the output is its own."""
     open_length: bool = False
     """Whether a session may bring sequences of any length: no kernel is made for each of them. Not in the file."""
+    constants: frozenset[int] = frozenset()
+    """Positions of the inputs that are weights wherever the model has the op: nothing writes them while it runs. Not in
+    the file; the model says so."""
     tf32: bool = True
     """Whether products of float32 may be rounded to TF32, as ONNX Runtime's default (`use_tf32`) has it. A session says
     so; the model does, where none is asked."""
@@ -75,8 +79,21 @@ class FusedOp:
 
 def fused_ops(model: onnx.ModelProto) -> dict[str, FusedOp]:
     """Return the model's fused ops by name, in the order in which their functions stand in the file."""
-    tf32 = not is_strict_fp32(model)
-    return {f.name: _read(f, tf32) for f in model.functions if f.domain == DOMAIN}
+    tf32, weights = not is_strict_fp32(model), _weights(model)
+    return {f.name: _read(f, tf32, weights.get(f.name, frozenset())) for f in model.functions if f.domain == DOMAIN}
+
+
+def _weights(model: onnx.ModelProto) -> dict[str, frozenset[int]]:
+    """Return by op the positions of the inputs that are weights at all of its nodes: no caller may bring others."""
+    inner = [body for node in model.graph.node for body in graphs_in(node)]
+    names = {t.name for graph in (model.graph, *inner) for t in graph.initializer}
+    names -= {i.name for i in model.graph.input}
+    found: dict[str, frozenset[int]] = {}
+    for node in nodes_of(model.graph):
+        if node.domain == DOMAIN:
+            mine = frozenset(i for i, name in enumerate(node.input) if name in names)
+            found[node.op_type] = found.get(node.op_type, mine) & mine
+    return found
 
 
 def replaced_nodes(node: onnx.NodeProto, op: FusedOp) -> tuple[str, ...]:
@@ -111,7 +128,7 @@ def write(op: FusedOp) -> onnx.FunctionProto:
     return function
 
 
-def _read(function: onnx.FunctionProto, tf32: bool) -> FusedOp:
+def _read(function: onnx.FunctionProto, tf32: bool, constants: frozenset[int]) -> FusedOp:
     facts = {p.key.removeprefix(f"{DOMAIN}."): p.value for p in function.metadata_props}
     missing = {"rule", "template", "inputs", "outputs"} - set(facts)
     if missing:
@@ -129,6 +146,7 @@ def _read(function: onnx.FunctionProto, tf32: bool) -> FusedOp:
         outputs=outputs,
         body=function,
         library=_library(function, facts["library"]) if "library" in facts else None,
+        constants=constants,
         tf32=tf32,
     )
 

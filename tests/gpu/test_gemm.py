@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onnxfuse import kernels, runtime
 from onnxfuse.api.options import Options
 from onnxfuse.kernels import Tuning
-from onnxfuse.kernels.launch_plan import Block, Tile
+from onnxfuse.kernels.launch_plan import Block, Strip, Tile
 from onnxfuse.kernels.templates.gemm import body as gemm_body
 from onnxfuse.kernels.templates.gemm import problem as gemm_problem
 from onnxfuse.kernels.templates.gemm import sm80, sm90
@@ -40,6 +40,10 @@ COMPUTING = [t for t in TILES if t.warpgroups * t.teams < 4 and t.m * t.n <= 128
 COMPUTING = [t for t in COMPUTING if t.n <= 128 or t.warpgroups * t.teams < 3]
 """Beside which a warpgroup has registers that computes the left factor."""
 BLOCKS = list(sm80.PACES)
+STRIPS = [
+    (Strip(64), HALF), (Strip(64, 4), BRAIN), (Strip(64, 8), HALF), (Strip(32), HALF), (Strip(32, 2), BRAIN),
+    (Strip(16), HALF),
+]  # fmt: skip
 
 
 def launch(plan, addresses):
@@ -79,7 +83,8 @@ def run(fused, shapes, tile=None, aligned=True, times=1, behind=None):
                 inputs[i] = (inputs[i].view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
     if behind is not None:
         inputs[0][:, behind:] = np.nan
-    tuning = Tuning(block=tile) if isinstance(tile, Block) else Tuning(tile=tile)
+    kind = "block" if isinstance(tile, Block) else "strip" if isinstance(tile, Strip) else "tile"
+    tuning = replace(Tuning(), **{kind: tile})
     plan = kernels.plan(fused, tuple(shapes), aligned, kernels.arch_of(0), tuning)
     sources = [DeviceBuffer(x.shape, x.dtype, aligned, x) for x in inputs]
     found = []
@@ -263,6 +268,58 @@ def test_short_sums_do_not_overtake_the_copy_engine(dtype, tile):
 )
 def test_any_size(text, rows, n, k, dtype):
     check(text, dtype, (rows,), n, k)
+
+
+# ---- few rows
+
+
+@pytest.mark.parametrize("text", BODIES)
+@pytest.mark.parametrize(("strip", "dtype"), STRIPS, ids=str)
+def test_every_body_and_strip(text, dtype, strip):
+    """Strips that stick out of the columns, steps that stick out of the terms, fewer steps than stages and more."""
+    for size in [((1,), 8, 8), ((2,), 72, 520), ((7,), 264, 40), ((2, 4), 1000, 2056), ((8,), 136, 4104)]:
+        fused, shapes = products.case(text, dtype, *size)
+        run(replace(fused, constants=frozenset(range(len(shapes)))), shapes, strip, times=20)
+
+
+@pytest.mark.parametrize("text", [PLAIN, SWIGLU, QKV])
+@pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 16])
+def test_few_rows_of_a_step_of_decoding(text, rows):
+    """The plan's own strip, over and over; columns and terms off the boundary by the other kernels."""
+    for n, k in [(2048, 2048), (2052, 2048), (2049, 2050)]:
+        check(text, HALF, (rows,), n, k, times=50)
+
+
+@pytest.mark.parametrize("perm", ["0, 2, 1, 3", "0, 2, 3, 1"])
+def test_few_rows_are_written_where_they_belong(perm):
+    text = """(x, v, w) => (y, z) { m = MatMul(x, v) n = MatMul(x, w) s = Constant <value = int64[4] {0, 0, 4, 18}> ()
+      q = Reshape(m, s) r = Reshape(n, s) y = Transpose <perm = [PERM]> (q) z = Transpose <perm = [PERM]> (r) }"""
+    fused = ops.op(text.replace("PERM", perm), (HALF,) * 3, (HALF,) * 2, "gemm")
+    for batch, sequence in [(1, 1), (8, 1), (2, 3), (3, 5)]:
+        run(fused, [(batch, sequence, 520), (520, 72), (520, 72)], times=20)
+
+
+def test_weights_are_fetched_before_the_kernel_ahead_has_ended():
+    """Layers of one row, each launched early: a hundred runs, bit for bit the same, and right."""
+    rng = np.random.default_rng(0)
+    layers, width = 12, 2048
+    text = " ".join(f"m{i} = MatMul (h{i}, w{i}) a{i} = Add (m{i}, b{i}) h{i + 1} = Relu (a{i})" for i in range(layers))
+    graph = f"(float16[N, {width}] h0) => (float16[N, {width}] h{layers}) {{ {text} }}"
+    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 20]> g {graph}')
+    h = x = rng.standard_normal((1, width)).astype(np.float16)
+    for i in range(layers):
+        w = (rng.standard_normal((width, width)) * (2 / width) ** 0.5).astype(np.float16)
+        b = rng.standard_normal(width).astype(np.float16)
+        model.graph.initializer.extend(onnx.numpy_helper.from_array(*pair) for pair in ((w, f"w{i}"), (b, f"b{i}")))
+        h = np.maximum(h.astype(np.float64) @ w + b, 0)
+    pipeline.run(model)
+    session = runtime.session(model, ["CUDAExecutionProvider", "CPUExecutionProvider"])
+    assert {p.runs_as for p in session.fused} == {"kernel"}
+    runs = {session.run(None, {"h0": x})[0].tobytes() for _ in range(100)}
+    assert len(runs) == 1
+    y = np.frombuffer(runs.pop(), np.float16).reshape(h.shape)
+    # Each layer rounds once, by 2**-12 of a value in the root mean square, and keeps what the ones before rounded.
+    assert np.sqrt(np.mean((y - h) ** 2) / np.mean(h**2)) < layers * 2**-12
 
 
 # ---- the kernel for sm_80 and later

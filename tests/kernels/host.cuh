@@ -20,6 +20,7 @@ struct bf16;
 #define PARAMETERS const Parameters
 #define SHARED static
 #define DYNAMIC_SHARED(type, name, count) alignas(16) static type name[count]
+#define OWN_DYNAMIC_SHARED(type, name, count) static OfBlock<type, count> name
 #define UNROLLED
 
 DEVICE void join_stream() {}
@@ -44,6 +45,13 @@ template <class Body> void run_kernel(unsigned blocks, unsigned threads, Body bo
 
 DEVICE unsigned block_of_cluster() { return machine.thread / (machine.threads / machine.cluster); }
 DEVICE unsigned block_index() { return machine.block + block_of_cluster(); }
+// Of each block of a cluster its own.
+template <class T, int N> struct OfBlock {
+  struct alignas(16) One {
+    T item[N];
+  } of[8];
+  operator T*() { return of[block_of_cluster()].item; }
+};
 DEVICE unsigned last_block() { return machine.blocks - 1; }
 DEVICE unsigned thread_index() { return machine.thread % (machine.threads / machine.cluster); }
 DEVICE void wait_for_block() { machine.wait_for_block(); }

@@ -33,7 +33,7 @@ def digest_of(op: FusedOp) -> bytes:
 def _facts(op: FusedOp) -> tuple[object, ...]:
     return (
         op.name, op.template, op.inputs, op.outputs, None if op.slot is None else asdict(op.slot),
-        op.open_length, op.tf32,
+        op.open_length, op.tf32, sorted(op.constants),
         hashlib.sha256(op.body.SerializeToString(deterministic=True)).hexdigest(),
         None if op.library is None else hashlib.sha256(op.library.SerializeToString(deterministic=True)).hexdigest(),
     )  # fmt: skip

@@ -102,6 +102,17 @@ def test_nothing_to_compute_launches_nothing(empty):
     assert kernels.plan(case.op(), case.shapes(), True, H200).grid[0] == 0
 
 
+@pytest.mark.parametrize("dtype", [HALF, BRAIN])
+@pytest.mark.parametrize(("queries", "keys", "warps"), [(1, 1024, 8), (5, 100, 2), (1, 1300, 4), (16, 7, 1)])
+def test_the_blocks_of_a_cluster_share_what_they_have_found(queries, keys, warps, dtype):
+    """Blocks without a key, steps cut short; rows that each of eight gives a share of."""
+    case = Case(1, 8, queries, keys, 64, dtype, heads_first="kv", group=4)
+    tuning = way(few.TOGETHER, warps)
+    assert "CLUSTER = 8;" in kernels.plan(case.op(), case.shapes(), True, H200, tuning).kernel.text
+    check(case, tuning)
+    check(case, tuning, aligned=False)
+
+
 @settings(max_examples=15, deadline=None)
 @given(
     queries=st.integers(1, 16), keys=st.integers(1, 300), warps=st.sampled_from([1, 2, 4]), parts=st.integers(1, 9),
@@ -114,12 +125,13 @@ def test_the_keys_may_be_shared_in_any_way(queries, keys, warps, parts, group, b
 
 def test_a_step_of_decoding_fills_the_gpu_and_reads_its_keys_once():
     """16 heads on 4 of keys, 1024 keys: a row of blocks for each of those, whose keys are shared as there is room."""
-    for batch, parts, span in ((1, 16, 64), (8, 4, 256), (64, 1, 1024)):
+    for batch, parts, span in ((1, 8, 128), (8, 4, 256), (64, 1, 1024)):
         case = Case(batch, 16, 1, 1024, 128, heads_first="kv", group=4)
         plan = kernels.plan(case.op(), case.shapes(), True, H200)
         assert plan.grid[0] == batch * 4 * parts
         assert parts * span == case.keys
-        assert bool(plan.scratch_bytes) == (parts > 1)
+        assert bool(plan.scratch_bytes) == (parts == 4)
+        assert f"CLUSTER = {8 if parts == 8 else 1};" in plan.kernel.text
 
 
 def test_one_program_answers_for_every_length():
@@ -135,7 +147,7 @@ def test_one_program_answers_for_every_length():
             if made.answer(now.shapes()) is None:
                 made.record(now.shapes())
             assert made.answer(now.shapes()) == expected
-    assert len(made.kernels) == 3  # blocks of two sizes that share keys, and blocks that do not
+    assert len(made.kernels) == 4  # clusters, blocks of two sizes that share keys, and blocks that do not
     assert not made.pins
 
 

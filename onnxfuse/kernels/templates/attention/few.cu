@@ -7,10 +7,11 @@
 // that never changes.
 //
 // The memory's speed is the limit: all queries that read a head of keys are rows of one product, so that its keys and
-// values are read once for 16 of them, and `parts` blocks share its keys, if SPLIT. A warp takes every WARPS-th step of
+// values are read once for 16 of them, and `parts` blocks share its keys, if SPLIT, or the blocks of a CLUSTER. A warp takes every WARPS-th step of
 // STEP of its block's keys, through STAGES places of its own in shared memory: no warp waits for another one before the
-// end. There the warps' rows meet in shared memory, and the blocks' in `scratch`: the last block to come takes them all
-// (Dao et al., Flash-Decoding, 2023). It holds a counter for each 16 rows of a head of keys, 0 before and after a launch,
+// end. There the warps' rows meet in shared memory, and the blocks' in that of a cluster, each block with its share of the
+// rows; or, of more blocks than a cluster has, in `scratch`: the last block to come takes them all (Dao et al.,
+// Flash-Decoding, 2023). It holds a counter for each 16 rows of a head of keys, 0 before and after a launch,
 // then Record after Record.
 
 struct Parameters {
@@ -182,12 +183,12 @@ DEVICE void attend_keys(Rows& rows, SharedAddress mine, const Both& from, Biases
     const Biases now = bias;
     bias.load_from(key + STRIDE, end);
     const SharedAddress here = mine + stage * 2 * STEP_BYTES;
-    if (GROWS && from.kept) {
+    if (key + STEP > end) attend_step<true>(rows, here, now.next, key, end);
+    else attend_step<false>(rows, here, now.next, key, end);
+    if (GROWS && from.kept) {  // nobody waits for these writes
       keep_rows(from.k, here, key, end);
       keep_rows(from.v, here + STEP_BYTES, key, end);
     }
-    if (key + STEP > end) attend_step<true>(rows, here, now.next, key, end);
-    else attend_step<false>(rows, here, now.next, key, end);
   }
 }
 
@@ -214,7 +215,7 @@ DEVICE void leave(Record& record, const Rows& rows) {
 }
 
 // Two neighbours of a row.
-struct Piece {
+struct alignas(16) Piece {
   Pair y;
   float highest, sum;
 };
@@ -223,15 +224,14 @@ DEVICE Piece piece_of(const Record& record, int row, int column) {
   return {{record.y[row][column], record.y[row][column + 1]}, record.highest[row], record.sum[row]};
 }
 
-// Of so many records, in their order; the loads of TOGETHER wait together.
-template <unsigned TOGETHER> DEVICE Piece met(const Record* from, unsigned count, int row, int column) {
+// Of so many pieces, `from` their numbers, in their order; the loads of TOGETHER wait together.
+template <unsigned TOGETHER, class From> DEVICE Piece met(const From& from, unsigned count) {
   constexpr float UNIT = SCALED_LATE ? SCALE : 1.0f;
   const Piece none = {{}, lowest(), 0.0f};
   Piece all = none;
   for (unsigned first = 0; first < count; first += TOGETHER) {
     Piece found[TOGETHER + 1];
-    UNROLLED for (unsigned i = 0; i < TOGETHER; ++i)
-      found[i] = first + i < count ? piece_of(from[first + i], row, column) : none;
+    UNROLLED for (unsigned i = 0; i < TOGETHER; ++i) found[i] = first + i < count ? from(first + i) : none;
     found[TOGETHER] = all;
     float highest = lowest();
     UNROLLED for (unsigned i = 0; i <= TOGETHER; ++i) highest = greater(highest, found[i].highest);
@@ -245,32 +245,37 @@ template <unsigned TOGETHER> DEVICE Piece met(const Record* from, unsigned count
   }
   return all;
 }
-
-// What `work` does with each piece of the block's rows.
-template <class Work> DEVICE void for_pieces(const Place& at, Work work) {
-  for (int i = thread_index(); i < at.rows * (SIZE / 2); i += THREADS) work(i / (SIZE / 2), i % (SIZE / 2) * 2);
+template <unsigned TOGETHER> DEVICE Piece met(const Record* from, unsigned count, int row, int column) {
+  return met<TOGETHER>([&](unsigned i) { return piece_of(from[i], row, column); }, count);
 }
 
-template <unsigned TOGETHER>
-DEVICE void give(E* y, const Record* found, unsigned count, const Place& at, const Parameters& p) {
-  for_pieces(at, [&](int row, int column) {
-    const Piece all = met<TOGETHER>(found, count, row, column);
-    const float share = all.sum == 0.0f && (SAFE || p.keys == 0) ? 0.0f : reciprocal_fast(all.sum);
-    const float value[2] = {all.y.at[0] * share, all.y.at[1] * share};
-    E* to = y + Row(at, row).offset<Y_HEADS_FIRST>(p.queries) + column;
-    if constexpr (ALIGNED) {
-      store_values<2>(to, value);
-    } else {
-      UNROLLED for (int i = 0; i < 2; ++i) {
-        const float one[1] = {value[i]};
-        store_values<1>(to + i, one);
-      }
+// What `work` does with each piece of the block's rows, or with a block's share of them.
+template <class Work> DEVICE void for_pieces(const Place& at, Work work, int share = 0, int shares = 1) {
+  const int all = at.rows * (SIZE / 2), each = (all + shares - 1) / shares;
+  const int end = (share + 1) * each < all ? (share + 1) * each : all;
+  for (int i = share * each + thread_index(); i < end; i += THREADS) work(i / (SIZE / 2), i % (SIZE / 2) * 2);
+}
+
+DEVICE void give(E* y, const Piece& all, int row, int column, const Place& at, const Parameters& p) {
+  const float share = all.sum == 0.0f && (SAFE || p.keys == 0) ? 0.0f : reciprocal_fast(all.sum);
+  const float value[2] = {all.y.at[0] * share, all.y.at[1] * share};
+  E* to = y + Row(at, row).offset<Y_HEADS_FIRST>(p.queries) + column;
+  if constexpr (ALIGNED) {
+    store_values<2>(to, value);
+  } else {
+    UNROLLED for (int i = 0; i < 2; ++i) {
+      const float one[1] = {value[i]};
+      store_values<1>(to + i, one);
     }
-  });
+  }
+}
+template <unsigned TOGETHER>
+DEVICE void give_all(E* y, const Record* found, unsigned count, const Place& at, const Parameters& p) {
+  for_pieces(at, [&](int row, int column) { give(y, met<TOGETHER>(found, count, row, column), row, column, at, p); });
 }
 
 DEVICE void attend(const Pointers& pointers, const Parameters& p) {
-  DYNAMIC_SHARED(unsigned, shared_words, WARPS * KEPT / 4);
+  OWN_DYNAMIC_SHARED(unsigned, shared_words, WARPS * KEPT / 4);
   const Place at = place(p);
   const int warp = thread_index() / 32;
   Rows rows;
@@ -285,10 +290,22 @@ DEVICE void attend(const Pointers& pointers, const Parameters& p) {
                      sequence<V_ROW, V_HEADS_FIRST>(pointers.v, pointers.v_new, pointers.v_all, at, p), at.first == 0};
   attend_keys(rows, shared_address(shared_words) + warp * KEPT, both, bias, at.first_key + warp * STEP, at.end);
   wait_for_block();  // nobody reads keys any more
-  Record* const found = (Record*)shared_words;
+  Record* const found = (Record*)(shared_words + 0);
   leave(found[warp], rows);
   wait_for_block();
-  if constexpr (SPLIT) {
+  if constexpr (CLUSTER > 1) {
+    SHARED Shared<Piece, 16 * (SIZE / 2)> pieces;
+    for_pieces(at, [&](int row, int column) {
+      pieces.mine()[row * (SIZE / 2) + column / 2] = met<WARPS>(found, WARPS, row, column);
+    });
+    wait_for_blocks();
+    const auto gather = [&](int row, int column) {
+      const auto of = [&](unsigned block) { return pieces.of(block, row * (SIZE / 2) + column / 2); };
+      give(pointers.y, met<CLUSTER>(of, CLUSTER), row, column, at, p);
+    };
+    for_pieces(at, gather, (int)at.part, CLUSTER);
+    wait_for_blocks();  // no block leaves while others read what it has
+  } else if constexpr (SPLIT) {
     Record* const all = (Record*)(pointers.scratch + p.counters) + at.record * p.parts;
     for_pieces(at, [&](int row, int column) {
       const Piece piece = met<WARPS>(found, WARPS, row, column);
@@ -297,8 +314,8 @@ DEVICE void attend(const Pointers& pointers, const Parameters& p) {
       if (column == 0) mine.highest[row] = piece.highest, mine.sum[row] = piece.sum;
     });
     if (last_to_come(pointers.scratch + at.record, (unsigned)p.parts))
-      give<16>(pointers.y, all, (unsigned)p.parts, at, p);
+      give_all<16>(pointers.y, all, (unsigned)p.parts, at, p);
   } else {
-    give<WARPS>(pointers.y, found, WARPS, at, p);
+    give_all<WARPS>(pointers.y, found, WARPS, at, p);
   }
 }

@@ -7,7 +7,7 @@ from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.emit import access
 from onnxfuse.kernels.emit.access import Pointer
 from onnxfuse.kernels.emit.entry import entry_point
-from onnxfuse.kernels.emit.source import AMPERE, DEVICE, KernelSource, generated, identifier, template
+from onnxfuse.kernels.emit.source import AMPERE, CLUSTER, DEVICE, KernelSource, generated, identifier, template
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.launch_plan import LaunchPlan, Queries, Tuning
 from onnxfuse.kernels.programs.choice import larger, smaller
@@ -22,6 +22,12 @@ PARTS = 32
 """Blocks that share the keys of a head, at most: what they have found one block reads."""
 STEP = 16
 """Keys of a warp at a time."""
+TOGETHER = 8
+"""Blocks of a cluster, which share what they have found without a way through memory."""
+TOGETHER_KEYS = 2048
+"""Keys up to which a cluster's blocks take them all."""
+TOGETHER_SHARE = 7 / 8
+"""Of the multiprocessors that clusters may take: they leave some over."""
 WARPS = 8
 """Of a multiprocessor: one block of all of them, or blocks of 4 or 2 beside each other."""
 
@@ -53,15 +59,22 @@ def plan(mine: Work, aligned: bool, arch: Arch, tuning: Tuning) -> LaunchPlan:
     wanted = way.parts or _wanted(mine, heads, way.warps, arch)
     at_once = way.warps * STEP
     span = larger(-(-mine.keys // (wanted * at_once)), 1) * at_once
-    parts = larger(-(-mine.keys // span), 1)
+    cluster = TOGETHER if way.parts == TOGETHER and _clusters(mine, heads, way.warps, stages, arch) else 1
+    parts = cluster if cluster > 1 else larger(-(-mine.keys // span), 1)
     if heads * parts >= MOST or mine.keys >= MOST:
         raise UnsupportedError(f"{heads * parts} blocks for {mine.keys} keys, expected less than 2^31")
-    split = bool(parts > 1)
+    split = bool(cluster == 1 and parts > 1)
     counters = -(-heads // 4) * 4  # words: what follows begins on a boundary of 16 bytes
     words = (mine.queries, mine.keys, mine.past, span, parts, tiles, counters, *(mine.bias or (0, 0, 0, 0)))
     return LaunchPlan(
         kernel=_kernel(
-            mine, way.warps, stages, aligned, split, tuning.min_blocks or _beside(mine, way.warps, stages, arch)
+            mine,
+            way.warps,
+            stages,
+            aligned,
+            split,
+            cluster,
+            tuning.min_blocks or _beside(mine, way.warps, stages, arch),
         ),
         grid=(heads * parts, 1, 1),
         block=(way.warps * 32, 1, 1),
@@ -79,11 +92,20 @@ def choose(mine: Work, heads: int, arch: Arch) -> Queries:
     memory, warps in blocks of a head: batch 8, 1024 keys 8 in 4 10.1, 4 in 8 11.2; 4, 8192 keys 8 in 8 22.0, 4 in 16
     23.2; 1, 16384 keys 8 in 32 15.4, 4 in 32 17.1; but 1, 1024 keys, cache written 8 in 8 8.8, 4 in 16 8.5.
     """
+    if _clusters(mine, heads, WARPS, 2, arch) and mine.keys <= TOGETHER_KEYS:
+        return Queries(WARPS, 1, 1, STEP, parts=TOGETHER)
     all_of_them, several = (
         next((w for w in ways if _shared_bytes(mine, w, 2) <= arch.shared_bytes), 0) for ways in ((WARPS,), (4, 2))
     )
     enough = heads <= arch.sm_count and mine.keys >= WARPS * STEP * _wanted(mine, heads, WARPS, arch)
     return Queries(all_of_them if all_of_them and enough else several, 1, 1, STEP)
+
+
+def _clusters(mine: Work, heads: int, warps: int, stages: int, arch: Arch) -> bool:
+    """Return whether each head's keys may be shared by a cluster, all of them side by side."""
+    pieces = 16 * mine.size // 2 * 16  # bytes that the other blocks read
+    fits = _shared_bytes(mine, warps, stages) + pieces <= arch.shared_bytes
+    return arch.cluster >= TOGETHER and fits and bool(heads * TOGETHER <= arch.sm_count * TOGETHER_SHARE)
 
 
 def _wanted(mine: Work, heads: int, warps: int, arch: Arch) -> int:
@@ -125,11 +147,13 @@ def _record_bytes(mine: Work) -> int:
 # ---- the text
 
 
-def _kernel(mine: Work, warps: int, stages: int, aligned: bool, split: bool, min_blocks: int) -> KernelSource:
+def _kernel(
+    mine: Work, warps: int, stages: int, aligned: bool, split: bool, cluster: int, min_blocks: int
+) -> KernelSource:
     entry = identifier(mine.op.name)
     facts = {
         "WARPS": warps, "TILES": 1, "STEP": STEP, "THREADS": warps * 32, "STAGES": stages, "HELD": True,
-        "SPLIT": split, "GROWS": mine.parts.grows, "ALIGNED": aligned,
+        "SPLIT": split, "CLUSTER": cluster, "GROWS": mine.parts.grows, "ALIGNED": aligned,
     } | {f"{name}_HEADS_FIRST": operand.heads_first for name, operand in named(mine.parts)}  # fmt: skip
     caches = (("k", mine.parts.k.cache), ("v", mine.parts.v.cache))
     grown = [
@@ -145,10 +169,11 @@ def _kernel(mine: Work, warps: int, stages: int, aligned: bool, split: bool, min
             template(AMPERE),
             template("cuda/memory.cuh"),
             template("cuda/last.cuh"),
+            template(CLUSTER),
             generated(entry, common_constants(mine, facts) + access.pointers(fields)),
             template("attention/rows.cuh"),
             template("attention/steps.cuh"),
             template("attention/few.cu"),
-            generated(entry, entry_point(entry, "attend", mine.op, fields, min_blocks)),
+            generated(entry, entry_point(entry, "attend", mine.op, fields, min_blocks, cluster)),
         ),
     )

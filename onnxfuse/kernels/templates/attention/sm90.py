@@ -10,7 +10,16 @@ from onnxfuse.kernels.emit import access, warpgroup
 from onnxfuse.kernels.emit import entry as entries
 from onnxfuse.kernels.emit.access import Pointer
 from onnxfuse.kernels.emit.entry import entry_point
-from onnxfuse.kernels.emit.source import AMPERE, DEVICE, HOPPER, KernelSource, generated, identifier, template
+from onnxfuse.kernels.emit.source import (
+    AMPERE,
+    COPY_ENGINE,
+    DEVICE,
+    HOPPER,
+    KernelSource,
+    generated,
+    identifier,
+    template,
+)
 from onnxfuse.kernels.ir import strides, types
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
@@ -230,6 +239,7 @@ def _kernel(mine: Work, way: Queries, ring: tuple[int, int], seen: bool, beside:
             template(DEVICE),
             template(AMPERE),
             template("cuda/memory.cuh"),
+            template(COPY_ENGINE),
             template(HOPPER),
             generated(entry, common_constants(mine, facts) + access.pointers(fields)),
             template("attention/seen.cuh"),

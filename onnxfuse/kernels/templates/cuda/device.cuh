@@ -10,6 +10,8 @@ struct bf16;
 #define SHARED __shared__
 // On a boundary of 1024 bytes: where the tensor cores read it, pieces of rows are exchanged by their addresses.
 #define DYNAMIC_SHARED(type, name, count) extern __shared__ __align__(1024) type name[]
+// The same where blocks of a cluster each have their own, of which no other one reads.
+#define OWN_DYNAMIC_SHARED(type, name, count) DYNAMIC_SHARED(type, name, count)
 #define UNROLLED _Pragma("unroll")
 
 // What every kernel calls before it touches the tensors. From compute capability 9.0 the stream launches it while the

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 from onnxfuse.kernels.emit import entry as entries
 from onnxfuse.kernels.emit import expressions
-from onnxfuse.kernels.emit.source import AMPERE, DEVICE, KernelSource, constants, generated, template
+from onnxfuse.kernels.emit.source import AMPERE, CLUSTER, COPY_ENGINE, DEVICE, KernelSource, constants, generated, template
 from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.launch_plan import Block
 from onnxfuse.kernels.templates.gemm import prologue_cpp
 from onnxfuse.kernels.templates.gemm.epilogue_cpp import around, results
 from onnxfuse.kernels.templates.gemm.problem import Problem
-from onnxfuse.kernels.templates.gemm.work import Fit, Work
+from onnxfuse.kernels.templates.gemm.work import Columns, Fit, Work
 from onnxfuse.model.fused import FusedOp
 
 
@@ -32,12 +32,7 @@ def sm80(work: Work, fit: Fit) -> KernelSource:
         "A_TURNED": products[0].turned, "A_CUT": products[0].terms is not None, "WINDOW": places is not None,
         "PROLOGUE": prologue is not None, "STREAMED": streamed(block), "PRECISE": work.parts.precise,
     }  # fmt: skip
-    stored = types.TYPES[work.parts.dtype].stored
-    choices = "".join(f"  if (number == {k}) return from.b<{k}>();\n" for k in range(1, len(products)))
-    middle = (
-        f"using Factor = {stored};\n"
-        f"DEVICE const Factor* right_factor(const Operands& from, int number) {{\n{choices}  return from.b<0>();\n}}\n"
-    )
+    middle = right_factors(work)
     if prologue is None:
         middle += prologue_cpp.none()
     else:
@@ -45,6 +40,40 @@ def sm80(work: Work, fit: Fit) -> KernelSource:
     ahead = () if prologue is None else ("conv/neighbours.cuh", "conv/neighbours_ahead.cuh")
     after = ("gemm/sm80.cuh", "cuda/split.cuh", "gemm/sm80_precise.cuh", "gemm/sm80.cu")
     return kernel(work, (AMPERE, *ahead), facts, None, middle + results(work), after, entry(work, fit.resident))
+
+
+def few(work: Work, fit: Columns) -> KernelSource:
+    """Return the kernel for few rows."""
+    threads = 32 * work.first_operand * fit.shares
+    facts = {
+        "THREADS": threads, "COLUMNS": fit.strip.columns, "PARTS": fit.strip.parts, "SHARES": fit.shares,
+        "STAGES": fit.stages, "SHARED_BYTES": fit.shared_bytes, "WIDTH": fit.width,
+        "CONSTANT": fit.constant,
+    }  # fmt: skip
+    bounds = "THREADS, 2" if fit.beside else "THREADS"
+    inputs = ", ".join(f"in{i}" for i in range(len(work.op.inputs)))
+    end = entries.kernel(
+        work.entry, len(work.op.inputs), len(work.op.outputs),
+        f"  gemm({pointers(work.op)}, {'maps' if fit.boxes else f'{{{inputs}}}'}, p);\n",
+        bounds=f"CLUSTER_KERNEL({fit.strip.parts}, {bounds})" if fit.strip.parts > 1 else f"KERNEL({bounds})",
+        more="TENSOR_MAPS maps" if fit.boxes else "",
+    )  # fmt: skip
+    middle = right_factors(work) + results(work)
+    if fit.boxes:
+        middle += f"struct TensorMaps {{\n  TensorMap b[{len(work.parts.products)}];\n}};\n"
+    before = (AMPERE, CLUSTER, *((COPY_ENGINE,) if fit.boxes else ()))
+    fetching = "gemm/few_boxes.cuh" if fit.boxes else "gemm/few_copies.cuh"
+    return kernel(work, before, facts, None, middle, ("gemm/few.cuh", fetching, "gemm/few.cu"), end)
+
+
+def right_factors(work: Work) -> str:
+    """Return the type of the factors' elements, and the right ones by their numbers."""
+    stored = types.TYPES[work.parts.dtype].stored
+    choices = "".join(f"  if (number == {k}) return from.b<{k}>();\n" for k in range(1, len(work.parts.products)))
+    return (
+        f"using Factor = {stored};\n"
+        f"DEVICE const Factor* right_factor(const Operands& from, int number) {{\n{choices}  return from.b<0>();\n}}\n"
+    )
 
 
 def streamed(block: Block) -> bool:

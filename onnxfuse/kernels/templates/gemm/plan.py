@@ -6,9 +6,9 @@ from onnxfuse.kernels import launch_plan, limits
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
-from onnxfuse.kernels.launch_plan import DEFAULT, Block, LaunchPlan, Tile, Tuning
+from onnxfuse.kernels.launch_plan import DEFAULT, Block, LaunchPlan, Strip, Tile, Tuning
 from onnxfuse.kernels.templates.gemm import cpp as gemm_cpp
-from onnxfuse.kernels.templates.gemm import sm80, sm90
+from onnxfuse.kernels.templates.gemm import few, sm80, sm90
 from onnxfuse.kernels.templates.gemm.body import Anatomy, anatomy
 from onnxfuse.kernels.templates.gemm.problem import (  # fmt: skip
     Problem,
@@ -35,6 +35,8 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     if parts.precise:
         tuning = _known(tuning, work.first_operand)
     chosen = tuning.block
+    if tuning.tile is None and chosen is None and few.takes(work, aligned, arch):
+        return few.plan(work, tuning.strip or few.choose(work, arch), arch)
     if aligned and chosen is None and sm90.takes(work, arch):
         of_work = tuning.tile or _choose(work, arch)
         if isinstance(of_work, Tile):
@@ -128,9 +130,10 @@ def tiles(op: FusedOp, input_shapes: tuple[Shape, ...]) -> list[Tile]:
     return [replace(t, n=t.n // work.first_operand) for t in sm90.fitting(work)]
 
 
-def chosen(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> Tile | Block:
-    """Return the tile that the plan takes on its own, or the block of the kernel for sm_80."""
-    return _choose(_work(op, input_shapes), arch)
+def chosen(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> Tile | Block | Strip:
+    """Return the tile that the plan takes on its own, the block of the kernel for sm_80, or the strip for few rows."""
+    work = _work(op, input_shapes)
+    return few.choose(work, arch) if few.takes(work, True, arch) else _choose(work, arch)
 
 
 def _choose(work: Work, arch: Arch) -> Tile | Block:
@@ -148,13 +151,19 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
     hopper = sm90.takes(work, arch)
     blocks = sm80.worth_measuring(work.parts, work.size, arch) if work.size.places is None or not hopper else []
     tiles = sm90.worth_measuring(work, arch) if hopper else []
-    return (*(Tuning(tile=tile) for tile in tiles), *(Tuning(block=block) for block in blocks))
+    strips = few.worth_measuring(work, arch) if few.takes(work, True, arch) else []
+    return (
+        *(Tuning(tile=tile) for tile in tiles),
+        *(Tuning(block=block) for block in blocks),
+        *(Tuning(strip=strip) for strip in strips),
+    )
 
 
 def stand_ins(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch) -> tuple[Tuning, ...]:
     """Return the tiles that add the terms of each sum in the order of the chosen one, fastest first; or the blocks."""
     work = _work(op, input_shapes)
-    if work.parts.prologue is not None:  # tiles of other rows reduce them in other orders
+    # Tiles of other rows reduce them in other orders; of few rows the warps share the terms.
+    if work.parts.prologue is not None or few.takes(work, aligned, arch):
         return ()
     hopper = aligned and sm90.takes(work, arch)
     chosen = _choose(work, arch) if hopper else sm80.choose(work.parts, work.size, arch)

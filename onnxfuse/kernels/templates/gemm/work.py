@@ -8,7 +8,7 @@ from onnxfuse.kernels.emit.source import identifier
 from onnxfuse.kernels.ir import strides, types
 from onnxfuse.kernels.ir.program import Program
 from onnxfuse.kernels.ir.strides import Shape
-from onnxfuse.kernels.launch_plan import Block
+from onnxfuse.kernels.launch_plan import Block, Strip
 from onnxfuse.kernels.templates.gemm.body import Anatomy
 from onnxfuse.kernels.templates.gemm.output_layout import Stored, stored
 from onnxfuse.kernels.templates.gemm.problem import Problem
@@ -95,6 +95,26 @@ class Fit:
     """Elements on whose boundary each row of the left factor begins, and of what it is computed from; at most 16."""
     resident: int
     """Blocks of a multiprocessor that it leaves registers for, 0 = any."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """How the kernel for few rows is cut for a problem."""
+
+    strip: Strip
+    shares: int
+    """Warps of a block that share the terms of each product."""
+    stages: int
+    """Of the ring of each warp."""
+    shared_bytes: int
+    width: int
+    """Neighbouring cells that a thread finishes."""
+    constant: bool
+    """Whether the right factors are weights, which no kernel writes."""
+    boxes: bool
+    """Whether the copy engine of Hopper brings them."""
+    beside: bool
+    """Whether two blocks share a multiprocessor: this kernel's and the next one's."""
 
 
 def output_bytes(parts: Anatomy) -> int:
