@@ -1,7 +1,8 @@
 """Launch plans of the group template: norms over places and neighbouring channels, moments first, the rest behind them.
 
-Rows of such a group are runs of few neighbours, here and there: 10 channels of 320 are 20 bytes. Blocks that take all
-channels read whole vectors, and join by group what they have found by channel.
+Rows of such a group are runs of few neighbours, here and there: 10 channels of 320 are 20 bytes. Blocks that take whole
+groups beside each other read whole vectors, and join by group what they have found by channel. Where the blocks of a
+cluster can keep some groups of an image in their shared memory, it is read once.
 """
 
 import math
@@ -16,7 +17,7 @@ from onnxfuse.kernels.emit.source import CLUSTER, DEVICE, KernelSource, constant
 from onnxfuse.kernels.ir.moments import Moments, moments
 from onnxfuse.kernels.ir.strides import Layout, Shape, divisor, divisors, vector_width
 from onnxfuse.kernels.launch_plan import LaunchPlan
-from onnxfuse.kernels.programs.choice import gcd, larger, settled, smaller
+from onnxfuse.kernels.programs.choice import gcd, larger, least, settled, smaller
 from onnxfuse.kernels.templates.reduction.problem import Reduced
 
 MOST_ACROSS = 512
@@ -33,7 +34,13 @@ LEAST_PLACES = 4
 """That each thread visits before a block more is worth the joining of what it finds."""
 SHARED_BYTES = 40 * 1024
 """Of what a block finds, by thread and column or by group."""
-MOMENTS_BYTES = 8
+MOMENTS_BYTES, PART_BYTES = 8, 16
+KEPT_BYTES_IN_FLIGHT = 128
+"""Of input, per thread, where it is kept."""
+ROUND_NS, BYTES_PER_NS = 3000, 31
+"""What a round of blocks takes besides what it moves, and what a multiprocessor moves meanwhile: by estimate."""
+RESERVED_BYTES = 1024
+"""Of the shared memory of a multiprocessor, for each of its blocks (CUDA C++ programming guide)."""
 HELD_SEGMENT, HELD_THREADS, HELD_BYTES = 64, 512, 128
 """Bytes side by side that a block of the column template fetches at least, its threads, and what each of them holds."""
 
@@ -77,6 +84,8 @@ class Split:
     """Threads below each other."""
     ahead: int
     """Vectors that a thread fetches together."""
+    cluster: int = 0
+    """Blocks that keep these columns of an image together; 0: all of it is read twice."""
 
     @property
     def columns(self) -> int:
@@ -90,7 +99,7 @@ class Split:
 
     @property
     def blocks(self) -> int:
-        """Blocks of a multiprocessor, of both launches."""
+        """Blocks of a multiprocessor, of each launch."""
         return max(1, BLOCKS * THREADS // self.threads)
 
 
@@ -137,7 +146,89 @@ def pays(norm: Norm) -> bool:
 
 
 def plan(norm: Norm) -> LaunchPlan:
-    """Return how to run a norm: two launches, which hand the moments of parts of images on."""
+    """Return how to run a norm: one launch where clusters can keep it, else two."""
+    kept = _kept(norm)
+    return _in_two(norm) if kept is None else _at_once(replace(norm, split=kept))
+
+
+def _at_once(norm: Norm) -> LaunchPlan:
+    """Return the launch of clusters, each of which keeps some groups of an image."""
+    work, spaces, split = norm.work, norm.spaces, norm.split
+    images, places = (math.prod(s.extents) for s in (spaces.outer, spaces.places))
+    slabs = math.prod(spaces.columns.extents) // split.columns
+    bits = launch_plan.index_bits(max(math.prod(work.full), images, places))
+    each = -(-places // split.cluster)
+    return LaunchPlan(
+        kernel=_kernel(norm, bits, "held", 32),
+        grid=(images * slabs * split.cluster, 1, 1),
+        block=(split.threads, 1, 1),
+        shared_bytes=_kept_bytes(norm, split, places),
+        parameters=_parameters(places, each, slabs, spaces, bits),
+        output_shapes=work.asked.output_shapes,
+    )
+
+
+def _kept(norm: Norm) -> Split | None:
+    """Return how clusters of blocks keep an image's groups in shared memory; None where they cannot."""
+    work, all_columns = norm.work, norm.split
+    images, places = (math.prod(s.extents) for s in (norm.spaces.outer, norm.spaces.places))
+    arch, group = work.asked.arch, all_columns.columns // norm.spaces.groups
+    unit = math.lcm(group, all_columns.width) // all_columns.width
+    size = _moving_bytes(norm)
+    ahead = max(1, min(8, KEPT_BYTES_IN_FLIGHT // size))
+    ways = [
+        Split(all_columns.width, across, threads // across, ahead, cluster)
+        for across in range(unit, all_columns.across + 1, unit)
+        for threads in (THREADS, BLOCKS * THREADS)
+        for cluster in (1, 2, 4, 8)
+        if all_columns.across % across == 0 and across <= threads and cluster <= arch.cluster
+    ]
+
+    def block_bytes(way: Split) -> int:
+        return _kept_bytes(norm, way, places) + _found_bytes(norm, way) + RESERVED_BYTES
+
+    def beside(way: Split) -> int:
+        return larger(1, smaller(way.blocks, (arch.shared_bytes + RESERVED_BYTES) // block_bytes(way)))
+
+    def nanoseconds(way: Split) -> tuple[int, ...]:
+        blocks = images * (all_columns.across // way.across) * way.cluster
+        rounds = -(-blocks // (arch.sm_count * beside(way)))
+        together = smaller(beside(way), -(-blocks // arch.sm_count))
+        segment = way.columns * size // way.width
+        moved = 2 * together * _kept_bytes(norm, way, places) * (-(-segment // 32) * 32) // segment
+        return (rounds * (ROUND_NS + moved // BYTES_PER_NS), way.cluster, way.threads)
+
+    return least(ways, nanoseconds, lambda way: block_bytes(way) <= arch.shared_bytes + RESERVED_BYTES)
+
+
+def _kept_bytes(norm: Norm, split: Split, places: int) -> int:
+    """Return the bytes of what a block keeps: as many places of each of its threads."""
+    each = -(-places // split.cluster)
+    return -(-each // split.rows) * split.threads * _moving_bytes(norm)
+
+
+def _found_bytes(norm: Norm, split: Split) -> int:
+    """Return the bytes of what a block finds: by thread and column, by team of warps, by group."""
+    groups = norm.spaces.groups * split.across // norm.split.across
+    teams = max(1, split.threads // 32 // groups)
+    found = split.rows * split.columns * MOMENTS_BYTES
+    return found + groups * (teams * PART_BYTES + expressions.reduced_bytes(norm.work.program))
+
+
+def _moving_bytes(norm: Norm) -> int:
+    """Return the bytes of the struct `Moving`: its packs one behind the other, each on its own boundary."""
+    at, widest = 0, 1
+    for p in norm.placed:
+        if p.moves and not p.operand.is_output:
+            size = p.operand.size * (norm.split.width if p.along == "vector" else 1)
+            boundary = min(size, 16)
+            at = -(-at // boundary) * boundary + size
+            widest = max(widest, boundary)
+    return -(-at // widest) * widest
+
+
+def _in_two(norm: Norm) -> LaunchPlan:
+    """Return two launches, which hand the moments of parts of images on."""
     work, spaces, split = norm.work, norm.spaces, norm.split
     images, places = (math.prod(s.extents) for s in (spaces.outer, spaces.places))
     bits = launch_plan.index_bits(max(math.prod(work.full), images, places))
@@ -213,17 +304,20 @@ def _lanes(norm: Norm, most: int) -> int:
 def _kernel(norm: Norm, bits: int, which: str, lanes: int) -> KernelSource:
     work, split = norm.work, norm.split
     entry, program = work.asked.entry, work.program
+    group = math.prod(norm.spaces.columns.extents) // norm.spaces.groups
     facts = {
         "OUTER_RANK": len(norm.spaces.outer.extents), "PLACE_RANK": len(norm.spaces.places.extents),
         "COLUMN_RANK": len(norm.spaces.columns.extents), "OPERANDS": len(norm.placed),
         "WIDTH": split.width, "ACROSS": split.across, "ROWS": split.rows, "THREADS": split.threads,
-        "GROUPS": norm.spaces.groups, "GROUP": split.columns // norm.spaces.groups,
-        "AHEAD": split.ahead, "LANES": lanes, "CLUSTER": 1,
+        "GROUPS": split.columns // group, "GROUP": group, "AHEAD": split.ahead, "LANES": lanes,
+        "HELD": bool(split.cluster), "CLUSTER": max(1, split.cluster),
     }  # fmt: skip
-    pointers: tuple[Operand | Pointer, ...] = (*work.operands, access.scratch(used=True))
+    if split.cluster:
+        facts["MOST_HELD"] = work.asked.arch.shared_bytes // _moving_bytes(norm)
+    pointers: tuple[Operand | Pointer, ...] = (*work.operands, access.scratch(used=not split.cluster))
     computed = expressions.source(program) + expressions.norm(program, norm.of)
     first = f"using Index = {launch_plan.index_type(bits)};\n{constants(facts)}{computed}{access.pointers(pointers)}"
-    work_of = "sums" if which == "sums" else "apply_norm"
+    work_of = {"sums": "sums", "apply": "apply_norm", "held": "hold_norm"}[which]
     return KernelSource(
         entry,
         (
@@ -231,9 +325,18 @@ def _kernel(norm: Norm, bits: int, which: str, lanes: int) -> KernelSource:
             generated(entry, first),
             *(template(f) for f in ("cuda/coordinates.cuh", "cuda/reduce.cuh", "reduction/group.cuh")),
             generated(entry, _around(norm.placed, sums=which == "sums")),
+            *((template("reduction/group_found.cuh"),) if which != "apply" else ()),
             template(f"reduction/group_{which}.cu"),
             generated(
-                entry, entry_point(entry, work_of, program, pointers, work.asked.tuning.min_blocks or split.blocks)
+                entry,
+                entry_point(
+                    entry,
+                    work_of,
+                    program,
+                    pointers,
+                    work.asked.tuning.min_blocks or split.blocks,
+                    max(1, split.cluster),
+                ),
             ),
         ),
     )
