@@ -22,8 +22,8 @@
 // SPLIT blocks share the terms of a tile, for sizes that have few tiles: they send their sums to the first one, which
 // adds them in order and runs the body.
 //
-// An operand [m, n] of the only output's size is fetched by the copy engine, before the products, to where the output
-// will be put (STAGED). 4096x3072x768 with bias and residual, float16, H200, 2026-11: 37.3 us; 48.8 where threads load it, 53.4 by
+// An operand [m, n] of the first output's element size is fetched by the copy engine, before the products, to where that
+// output will be put (STAGED). 4096x3072x768 with bias and residual, float16, H200, 2026-11: 37.3 us; 48.8 where threads load it, 53.4 by
 // cuBLAS and a kernel of its own.
 //
 // Outputs that are written reshaped and transposed (MOVED: head by head) leave from shared memory by the threads.
@@ -39,7 +39,7 @@
 // Fetches this warp's share of the staged operand, once what was put from there has been read.
 DEVICE void stage(const TensorMaps& maps, const Tile& tile, unsigned puts, unsigned arrived) {
   wait_until_read<0>();
-  barrier_expect(arrived, CHUNK_NUMBER * PUTS_BYTES);
+  barrier_expect(arrived, CHUNK_NUMBER * STAGED_BYTES);
   UNROLLED for (int number = 0; number < CHUNK_NUMBER; ++number)
     fetch_staged(maps, tile.sibling, tile.column + number % CHUNKS * CHUNK,
                  tile.row + number / CHUNKS * 64 + thread_index() / 32 % 4 * CHUNK_ROWS, tile.batch,

@@ -36,7 +36,7 @@ def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int, *, l
         "LEFT_ROWS": left_rows, "SLICES": slices(work.size, work.parts.terms),
         "PART_WARPS": part_warps(tile, left_rows),
         "EVERY_BLOCK": (1 << tile.cluster) - 1, "STAGES": stages, "OUTPUT_BYTES": output_bytes(work.parts),
-        "STAGED": int(work.staged is not None), "BESIDE": _beside(work),
+        "STAGED": int(work.staged is not None), "STAGED_BYTES": 16 * 64 * work.staged_bytes, "BESIDE": _beside(work),
         "PROLOGUE": work.parts.prologue is not None, "LONG": long,
     }  # fmt: skip
     middle = (
@@ -124,8 +124,7 @@ def _take_staged(work: Work) -> str:
     """Return how the staged operand is fetched, and how a thread takes its share: at the places of the first output."""
     fetch, take = "", ""
     if work.staged is not None:
-        size = output_bytes(work.parts)
-        place = _row(work)
+        size, place = work.staged_bytes, _row(work)
         fetch = "".join(
             f"  fetch_box<false>(to + {part * 2048}, &maps.staged[sibling], column + {part * 32}, {place}, arrived, "
             "0);\n"
