@@ -28,6 +28,7 @@ FUSE_KEYS = {
     "beside",
     "over",
     "least",
+    "between",
     "transposes",
     "ending",
     "joined",
@@ -93,6 +94,8 @@ class Fuse:
     """One node written as the library's product and what a kernel can do after it; undone where no kernel does."""
     least: int
     """With fewer grown nodes than this, nothing is fused."""
+    between: int
+    """The same where all that computes the inputs and all that reads the outputs is fused already."""
 
     @cached_property
     def anchors_at(self) -> Mapping[str, Sequence[Anchor]]:
@@ -152,7 +155,10 @@ def read_fuse(reader: Reader, table: dict[str, Any]) -> Fuse:
             )
     splits = tuple(reader.rewrite(t, "[[fuse.split]]") for t in reader.optional(table, "split", list, []))
     least = reader.optional(table, "least", int, 0)
-    return Fuse(template, "" if anchors else str(anchor), anchors, tuple(step for _, step in steps), splits, least)
+    between = reader.optional(table, "between", int, least)
+    return Fuse(
+        template, "" if anchors else str(anchor), anchors, tuple(step for _, step in steps), splits, least, between
+    )
 
 
 OF_INPUTS = {"over": Growth.WHOLE_INPUT, "beside": Growth.SIBLINGS, "joined": Growth.JOINED_INPUT}
