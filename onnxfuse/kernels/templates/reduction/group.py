@@ -35,12 +35,12 @@ LEAST_PLACES = 4
 SHARED_BYTES = 40 * 1024
 """Of what a block finds, by thread and column or by group."""
 MOMENTS_BYTES, PART_BYTES = 8, 16
-KEPT_BYTES_IN_FLIGHT = 128
-"""Of input, per thread, where it is kept."""
-ROUND_NS, BYTES_PER_NS = 3000, 31
-"""What a round of blocks takes besides what it moves, and what a multiprocessor moves meanwhile: by estimate."""
+BOUNDARY = 16
+"""On which each part of a block's shared memory may begin."""
 RESERVED_BYTES = 1024
 """Of the shared memory of a multiprocessor, for each of its blocks (CUDA C++ programming guide)."""
+KEPT_BYTES_IN_FLIGHT = 128
+"""Of input, per thread, where it is kept."""
 HELD_SEGMENT, HELD_THREADS, HELD_BYTES = 64, 512, 128
 """Bytes side by side that a block of the column template fetches at least, its threads, and what each of them holds."""
 
@@ -157,13 +157,12 @@ def _at_once(norm: Norm) -> LaunchPlan:
     images, places = (math.prod(s.extents) for s in (spaces.outer, spaces.places))
     slabs = math.prod(spaces.columns.extents) // split.columns
     bits = launch_plan.index_bits(max(math.prod(work.full), images, places))
-    each = -(-places // split.cluster)
     return LaunchPlan(
         kernel=_kernel(norm, bits, "held", 32),
         grid=(images * slabs * split.cluster, 1, 1),
         block=(split.threads, 1, 1),
-        shared_bytes=_kept_bytes(norm, split, places),
-        parameters=_parameters(places, each, slabs, spaces, bits),
+        shared_bytes=_shared_bytes(norm, split, places),
+        parameters=_parameters(places, _each(split, places), slabs, spaces, bits),
         output_shapes=work.asked.output_shapes,
     )
 
@@ -184,35 +183,39 @@ def _kept(norm: Norm) -> Split | None:
         if all_columns.across % across == 0 and across <= threads and cluster <= arch.cluster
     ]
 
-    def block_bytes(way: Split) -> int:
-        return _kept_bytes(norm, way, places) + _found_bytes(norm, way) + RESERVED_BYTES
+    def blocks(way: Split) -> int:
+        return images * (all_columns.across // way.across) * way.cluster
 
-    def beside(way: Split) -> int:
-        return larger(1, smaller(way.blocks, (arch.shared_bytes + RESERVED_BYTES) // block_bytes(way)))
+    def order(way: Split) -> tuple[int, ...]:
+        # All blocks at once, by the most multiprocessors; then small clusters, few rounds of fetching, few threads.
+        each = -(-_each(way, places) // way.rows)
+        return (blocks(way) > arch.sm_count, -blocks(way), way.cluster, -(-each // way.ahead), way.threads)
 
-    def nanoseconds(way: Split) -> tuple[int, ...]:
-        blocks = images * (all_columns.across // way.across) * way.cluster
-        rounds = -(-blocks // (arch.sm_count * beside(way)))
-        together = smaller(beside(way), -(-blocks // arch.sm_count))
-        segment = way.columns * size // way.width
-        moved = 2 * together * _kept_bytes(norm, way, places) * (-(-segment // 32) * 32) // segment
-        return (rounds * (ROUND_NS + moved // BYTES_PER_NS), way.cluster, way.threads)
+    def fits(way: Split) -> bool:
+        at_once = blocks(way) <= arch.sm_count
+        room = arch.shared_bytes if at_once else arch.shared_bytes // BLOCKS - RESERVED_BYTES
+        return (at_once or way.cluster == 1) and _shared_bytes(norm, way, places) <= room
 
-    return least(ways, nanoseconds, lambda way: block_bytes(way) <= arch.shared_bytes + RESERVED_BYTES)
+    return least(ways, order, fits)
+
+
+def _shared_bytes(norm: Norm, split: Split, places: int) -> int:
+    """Return the shared memory of a block: what it finds, by thread, team of warps and group, and the places it keeps."""
+    groups = norm.spaces.groups * split.across // norm.split.across
+    teams = max(1, split.threads // 32 // groups)
+    found = split.rows * (split.columns + 1) * MOMENTS_BYTES
+    found += groups * (teams * PART_BYTES + expressions.reduced_bytes(norm.work.program))
+    return found + 3 * BOUNDARY + _kept_bytes(norm, split, places)
 
 
 def _kept_bytes(norm: Norm, split: Split, places: int) -> int:
     """Return the bytes of what a block keeps: as many places of each of its threads."""
-    each = -(-places // split.cluster)
-    return -(-each // split.rows) * split.threads * _moving_bytes(norm)
+    return -(-_each(split, places) // split.rows) * split.threads * _moving_bytes(norm)
 
 
-def _found_bytes(norm: Norm, split: Split) -> int:
-    """Return the bytes of what a block finds: by thread and column, by team of warps, by group."""
-    groups = norm.spaces.groups * split.across // norm.split.across
-    teams = max(1, split.threads // 32 // groups)
-    found = split.rows * split.columns * MOMENTS_BYTES
-    return found + groups * (teams * PART_BYTES + expressions.reduced_bytes(norm.work.program))
+def _each(split: Split, places: int) -> int:
+    """Return the places of a block of a cluster."""
+    return -(-places // split.cluster)
 
 
 def _moving_bytes(norm: Norm) -> int:

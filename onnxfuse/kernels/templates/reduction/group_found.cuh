@@ -17,7 +17,9 @@ DEVICE void visit(Moments (&mine)[WIDTH], const Pointers& base, const Still& sti
   }
 }
 
-// What the threads of a block find, by row and column.
+// What the threads of a block find, by row and column. Rows lie one moment more than their columns apart: lanes that read
+// below each other meet different banks.
+constexpr int PITCH = COLUMNS + 1;
 struct Found {
   Moments* at;
 
@@ -29,9 +31,9 @@ struct Found {
     for (; k + AHEAD <= stand.count; k += AHEAD) visit<true>(mine, base, still, k, stand, p, keep);
     if (k < stand.count) visit<false>(mine, base, still, k, stand, p, keep);
     // Lanes side by side, so that threads side by side write to different banks.
-    UNROLLED for (int w = 0; w < WIDTH; ++w) at[stand.row * COLUMNS + w * ACROSS + stand.column / WIDTH] = mine[w];
+    UNROLLED for (int w = 0; w < WIDTH; ++w) at[stand.row * PITCH + w * ACROSS + stand.column / WIDTH] = mine[w];
   }
-  DEVICE const Moments& of(int row, int column) const { return at[row * COLUMNS + column % WIDTH * ACROSS + column / WIDTH]; }
+  DEVICE const Moments& of(int row, int column) const { return at[row * PITCH + column % WIDTH * ACROSS + column / WIDTH]; }
   // Of a group, by LANES lanes of each of `teams`, of which this is the lane number `lane`.
   DEVICE Joined group(int group, int lane, int teams, Index places) const {
     return joined(places > 0 ? of(0, group * GROUP).mean : 0, [&](Joined sum) {

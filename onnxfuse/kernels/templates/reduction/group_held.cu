@@ -8,15 +8,20 @@ struct alignas(16) Part {
   float count;
 };
 
+// All of a block's shared memory: where both kinds were used, the launch would have to ask for more than it tells.
+struct Kept {
+  Shared<Part, GROUPS * TEAMS> parts;
+  Shared<Reduced, GROUPS> finished;
+  Shared<Moments, ROWS * PITCH> table;
+  Shared<Moving, MOST_HELD> moving;  // [places of a thread, thread], as many as there are
+};
+
 DEVICE void hold_norm(const Pointers& pointers, const Parameters& p) {
   const Stand stand(p);
-  using Kept = Shared<Moving, MOST_HELD>;
-  DYNAMIC_SHARED(Kept, kept, 1);  // [places of a thread, thread], as many as there are
-  Moving* const held = kept->mine() + thread_index();
-  SHARED Shared<Moments, ROWS * COLUMNS> table;
-  SHARED Shared<Part, GROUPS * TEAMS> parts;
-  SHARED Shared<Reduced, GROUPS> finished;
-  Found found = {table.mine()};
+  DYNAMIC_SHARED(Kept, kept, 1);
+  Moving* const held = kept->moving.mine() + thread_index();
+  auto& parts = kept->parts;
+  Found found = {kept->table.mine()};
   const Pointers base = pointers_at(pointers, Outer(stand.image, p.outer_extent), stand.channel, p);
   Still still = {};
   if (stand.count > 0) {
@@ -44,13 +49,13 @@ DEVICE void hold_norm(const Pointers& pointers, const Parameters& p) {
       UNROLLED for (int k = 0; k < OF_LANE; ++k) sum.add(of_lane[k].of, of_lane[k].count);
       return sum;
     });
-    if (lane == 0) finished.mine()[group] = total.finished();
+    if (lane == 0) kept->finished.mine()[group] = total.finished();
   }
   wait_for_block();
 
   if (stand.count > 0) {
     Reduced done[WIDTH] = {};
-    UNROLLED for (int w = 0; w < WIDTH; ++w) done[w] = finished.mine()[(stand.column + w) / GROUP];
+    UNROLLED for (int w = 0; w < WIDTH; ++w) done[w] = kept->finished.mine()[(stand.column + w) / GROUP];
     for (Index k = 0; k < stand.count; ++k) {
       const Moving moving = held[k * THREADS];
       Result result[WIDTH];

@@ -7,7 +7,7 @@ DEVICE Moments* of_group(const Pointers& base, Index image, int group, const Par
 
 DEVICE void sums(const Pointers& pointers, const Parameters& p) {
   const Stand stand(p);
-  SHARED Shared<Moments, ROWS * COLUMNS> table;
+  SHARED Shared<Moments, ROWS * PITCH> table;
   Found found = {table.mine()};
   if (stand.count > 0) {
     const Pointers base = pointers_at(pointers, Outer(stand.image, p.outer_extent), stand.channel, p);
