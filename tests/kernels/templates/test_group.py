@@ -206,13 +206,22 @@ def test_clusters_of_any_size(size, monkeypatch):
 
 
 def test_what_no_cluster_keeps_is_read_twice():
-    """And images whose groups fill its shared memory to the last places are kept."""
-    groups = 8 * 200 * 1024 // (40 * 2)
-    weights = ((40,), (40,))
-    assert ran(kernels.plan(norm(4)(HALF), ((1, 1, groups, 40), *weights), True, FEW)) == "kept"
-    assert ran(kernels.plan(norm(4)(HALF), ((1, 1, 2 * groups, 40), *weights), True, FEW)) == "read twice"
-    plan = kernels.plan(norm(4)(HALF), ((1, 1, groups, 40), *weights), True, FEW)
-    assert plan.shared_bytes <= FEW.shared_bytes - 20 * 1024
+    """Neither does one whose blocks would not all run at once; blocks by themselves may."""
+    many = Arch("sm_90a", 132)
+
+    def way_of(*shape, arch=many):
+        return ran(kernels.plan(norm(4)(HALF), (shape, shape[-1:], shape[-1:]), True, arch))
+
+    places = 8 * 200 * 1024 // (40 * 2)
+    assert way_of(1, 1, places, 40) == "kept"
+    assert way_of(1, 1, 2 * places, 40) == "read twice"
+    assert way_of(16, 1, places, 40) == "kept"
+    assert way_of(17, 1, places, 40) == "read twice"
+    assert way_of(300, 8, 64, 40) == "kept"
+    assert way_of(1, 1, places, 40, arch=Arch("sm_80", 108)) == "read twice"
+    plan = kernels.plan(norm(4)(HALF), ((1, 1, places, 40), (40,), (40,)), True, many)
+    assert clusters(plan) == 8
+    assert plan.shared_bytes <= many.shared_bytes
 
 
 @pytest.mark.parametrize("arch", [FEW, Arch("sm_90a", 132), Arch("sm_80", 108)], ids=["few", "hopper", "many"])

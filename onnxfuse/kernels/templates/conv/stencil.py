@@ -215,8 +215,8 @@ def choose(parts: Convolution, size: Problem, element: ElementType, arch: Arch) 
         channels = 2 if size.places.shape[3] % 2 == 0 and (taps <= FEW_TAPS or element.size == 2) else 1
         rows, columns = (2, 7) if taps > FEW_TAPS and element.size == 2 else (4, 4)
         rows, columns = min(rows, down), min(columns, across)
-        most = math.prod(size.full) // (rows * columns * MEAN_CHANNELS)
-        if parts.mean is not None and element.size == 2 and taps <= MEAN_TAPS and most >= arch.sm_count * MEAN_ENOUGH:
+        many = math.prod(size.full) >= arch.sm_count * MEAN_ENOUGH
+        if parts.mean is not None and element.size == 2 and taps <= MEAN_TAPS and many:
             channels = gcd(MEAN_CHANNELS, size.places.shape[3])
     enough = arch.sm_count * next(threads for most, threads in ENOUGH.items() if taps <= most)
     while rows * columns > 1 and math.prod(size.full) // (rows * columns * channels) < enough:
@@ -235,8 +235,9 @@ MEAN_PATCH = 4
 The sixteen layers of EfficientNet-B0, batch 1, float16, H200, 2026-11: 2 x 2 outputs 70 us, patches that leave enough
 threads 82, without the means 44, with a kernel for each mean 100.
 """
-MEAN_CHANNELS, MEAN_TAPS, MEAN_ENOUGH = 4, 9, 3000
-"""Channels of a patch of 4 x 4 outputs with a mean, kernels of so many elements, from so many threads of a multiprocessor.
+MEAN_CHANNELS, MEAN_TAPS, MEAN_ENOUGH = 4, 9, 180_000
+"""Channels of a patch of 4 x 4 outputs with a mean, by kernels of so many elements, from so many outputs of a
+multiprocessor on.
 
 3 x 3, batch 32, float16, H200, 2026-11, us, of 2 channels and of 4: 256 x 56 x 56 48.0 and 40.0, 384 x 56 x 56 71.2 and
 56.7; 768 x 28 x 28 33.8 and 37.7, 384 x 28 x 28 19.3 and 21.9.

@@ -200,7 +200,7 @@ def _kept(norm: Norm) -> Split | None:
 
 
 def _shared_bytes(norm: Norm, split: Split, places: int) -> int:
-    """Return the shared memory of a block: what it finds, by thread, team of warps and group, and the places it keeps."""
+    """Return the shared memory of a block: what it finds, by thread, team of warps and group, and what it keeps."""
     groups = norm.spaces.groups * split.across // norm.split.across
     teams = max(1, split.threads // 32 // groups)
     found = split.rows * (split.columns + 1) * MOMENTS_BYTES

@@ -5,12 +5,11 @@ DEVICE Moments* of_group(const Pointers& base, Index image, int group, const Par
   return reinterpret_cast<Moments*>(base.scratch) + (image * GROUPS + group) * p.parts.value;
 }
 
-// Up to AHEAD places of a thread, the last ones first: what the first launch has read last is still in L2.
+// The places of a thread, the last ones first: what the first launch has read last is still in L2.
 DEVICE Index backwards(Index k, const Stand& stand) { return stand.first + (stand.count - 1 - k) * ROWS; }
 
-DEVICE void fetch_ahead(Moving (&ahead)[AHEAD], const Pointers& base, Index k, const Stand& stand, const Parameters& p) {
-  UNROLLED for (int i = 0; i < AHEAD; ++i)
-    if (k + i < stand.count) fetch(ahead[i], base, Place(backwards(k + i, stand), p.place_extent), stand.channel, p);
+DEVICE void fetch_place(Moving& moving, const Pointers& base, Index k, const Stand& stand, const Parameters& p) {
+  if (k < stand.count) fetch(moving, base, Place(backwards(k, stand), p.place_extent), stand.channel, p);
 }
 
 DEVICE void join(Reduced* finished, const Pointers& pointers, const Stand& stand, const Parameters& p) {
@@ -41,7 +40,7 @@ DEVICE void apply_norm(const Pointers& pointers, const Parameters& p) {
   const Pointers base = pointers_at(pointers, Outer(stand.image, p.outer_extent), stand.channel, p);
   Moving ahead[AHEAD] = {};
   Still still = {};
-  fetch_ahead(ahead, base, 0, stand, p);
+  UNROLLED for (int i = 0; i < AHEAD; ++i) fetch_place(ahead[i], base, i, stand, p);
   if (stand.count > 0) still = load_still(base, stand.channel, p);
 
   SHARED Shared<Reduced, GROUPS> finished;
@@ -56,8 +55,8 @@ DEVICE void apply_norm(const Pointers& pointers, const Parameters& p) {
         Result result[WIDTH];
         UNROLLED for (int w = 0; w < WIDTH; ++w) result[w] = apply(element(ahead[i], still, w), done[w]);
         store_all(base, result, Place(backwards(k + i, stand), p.place_extent), p);
+        fetch_place(ahead[i], base, k + i + AHEAD, stand, p);
       }
     }
-    fetch_ahead(ahead, base, k + AHEAD, stand, p);
   }
 }
