@@ -32,6 +32,7 @@ from onnxfuse.verification.sessions import CUDA, raise_if_lost
 FIRST_ROUNDS, LOST = 2, 1.1
 ENDING = "prefer_nhwc"
 """The option at which ONNX Runtime 1.31.1 ends the process: in the first run of LeViT, in std::terminate."""
+TRYING = ("-m", "models.race")
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ def _ended(
         for number, (model, one) in enumerate(tried.items()):
             given = Path(folder) / str(number)
             given.write_bytes(pickle.dumps((one, dict(feeds), list(providers))))
-            command = [sys.executable, "-m", "models.race", str(given)]
+            command = [sys.executable, *TRYING, str(given)]
             begun.append((model, subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)))
         return {model: f"its process ends with {code}" for model, process in begun if (code := process.wait()) < 0}
 

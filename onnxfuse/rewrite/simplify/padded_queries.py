@@ -21,10 +21,10 @@ SINCE = 13
 ALIGNED = 16
 """Heads of the kernels of the rule attention have a multiple of so many elements."""
 
-MOST = 64
+MOST = 128
 """Elements of a head up to which these kernels take any number of heads."""
 
-MOST_TIMES = 2
+MOST_TIMES = 4
 """A key grows to so many times its size at most: the product of the scores takes as much longer."""
 
 RANK = 4
