@@ -37,7 +37,7 @@ def test_families_of_many_blocks(name, dtype):
 @pytest.mark.parametrize("way", ["kept", "read twice"])
 @pytest.mark.parametrize("name", ["group norm of NHWC + silu", "embedding + group norm of NHWC + silu"])
 @pytest.mark.parametrize(
-    "shape", [(4, 17, 19, 320), (1, 33, 31, 960), (3, 45, 44, 64), (2, 40, 41, 100), (1, 64, 64, 320)], ids=str
+    "shape", [(4, 17, 19, 320), (1, 33, 31, 960), (3, 45, 44, 64), (2, 30, 31, 100), (1, 64, 64, 320)], ids=str
 )
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
 def test_norms_of_channels_last_images(name, shape, dtype, way, monkeypatch):

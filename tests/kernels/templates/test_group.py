@@ -212,7 +212,7 @@ def test_what_no_cluster_keeps_is_read_twice():
     def way_of(*shape, arch=many):
         return ran(kernels.plan(norm(4)(HALF), (shape, shape[-1:], shape[-1:]), True, arch))
 
-    places = 8 * 200 * 1024 // (40 * 2)
+    places = 8 * 78 * 1024 // (40 * 2)
     assert way_of(1, 1, places, 40) == "kept"
     assert way_of(1, 1, 2 * places, 40) == "read twice"
     assert way_of(16, 1, places, 40) == "kept"
@@ -221,6 +221,7 @@ def test_what_no_cluster_keeps_is_read_twice():
     assert way_of(1, 1, places, 40, arch=Arch("sm_80", 108)) == "read twice"
     plan = kernels.plan(norm(4)(HALF), ((1, 1, places, 40), (40,), (40,)), True, many)
     assert clusters(plan) == 8
+    assert way_of(132, 1, 2 * 1024, 40) == "kept"
     assert plan.shared_bytes <= many.shared_bytes
 
 

@@ -41,6 +41,16 @@ RESERVED_BYTES = 1024
 """Of the shared memory of a multiprocessor, for each of its blocks (CUDA C++ programming guide)."""
 KEPT_BYTES_IN_FLIGHT = 128
 """Of input, per thread, where it is kept."""
+LEAST_KEPT = 2
+"""Places of each thread from which twice as many threads are faster, float16, H200, 2026-11, us: 1x64x64x320 with four
+10.0, by half the threads 11.8; 8x32x32x640 with eight 14.5 and 22.5; 1x32x32x640 with one 14.2 and 7.5."""
+MOST_KEPT = 80 * 1024
+"""Bytes that a block of a cluster keeps: it reads all before it writes, and none writes beside it meanwhile.
+
+In one launch and in two, us: 1x16x16x1280 6.6 and 10.4, 1x32x32x640 7.5 and 11.2, 1x64x64x320 (40 KB) 10.0 and 11.9,
+8x32x32x640 (80 KB, no cluster) 14.5 and 16.4, 8x32x32x1280 (160 KB, no cluster) 22.9 and 24.3, 1x64x64x960 (125 KB)
+16.6 and 16.0, 8x64x64x320 (160 KB) 27.6 and 25.0; of clusters that take turns at least 33.8.
+"""
 HELD_SEGMENT, HELD_THREADS, HELD_BYTES = 64, 512, 128
 """Bytes side by side that a block of the column template fetches at least, its threads, and what each of them holds."""
 
@@ -187,14 +197,18 @@ def _kept(norm: Norm) -> Split | None:
         return images * (all_columns.across // way.across) * way.cluster
 
     def order(way: Split) -> tuple[int, ...]:
-        # All blocks at once, by the most multiprocessors; then small clusters, few rounds of fetching, few threads.
+        # All blocks at once, by the most multiprocessors; then small clusters, and many threads where each has places.
         each = -(-_each(way, places) // way.rows)
-        return (blocks(way) > arch.sm_count, -blocks(way), way.cluster, -(-each // way.ahead), way.threads)
+        threads = way.threads if each < LEAST_KEPT else -way.threads
+        return (blocks(way) > arch.sm_count, -blocks(way), way.cluster, each < LEAST_KEPT, threads)
 
     def fits(way: Split) -> bool:
-        at_once = blocks(way) <= arch.sm_count
-        room = arch.shared_bytes if at_once else arch.shared_bytes // BLOCKS - RESERVED_BYTES
-        return (at_once or way.cluster == 1) and _shared_bytes(norm, way, places) <= room
+        if blocks(way) > arch.sm_count:  # without a cluster two of a multiprocessor take turns
+            room = arch.shared_bytes // BLOCKS - RESERVED_BYTES if way.cluster == 1 else 0
+        else:
+            room = arch.shared_bytes
+        enough = way.cluster == 1 or _kept_bytes(norm, way, places) <= MOST_KEPT
+        return enough and _shared_bytes(norm, way, places) <= room
 
     return least(ways, order, fits)
 
