@@ -22,13 +22,23 @@ from onnxfuse.runtime.bridge import bridge
 from tests.gpu.test_kernels import DeviceBuffer, _gpu
 from tests.kernels import ops, products
 from tests.kernels.ops import BRAIN, FLOAT, HALF
-from tests.kernels.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED, TRANSPOSED_GELU
+from tests.kernels.products import (
+    GELU,
+    PLAIN,
+    PREACTIVATED,
+    QKV,
+    RESIDUAL,
+    SEVERAL,
+    SWIGLU,
+    TRANSPOSED,
+    TRANSPOSED_GELU,
+)
 from tests.kernels.templates.test_gemm import EXACT
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
 
-BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL]
+BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL, PREACTIVATED]
 SPLIT = [t for t in sm90.SPLIT if t.n % 64 == 0 and t.split != 4]
 NARROW = [t for t in sm90.COSTS if t.n < 64]
 """Of an output that has no more columns."""
@@ -109,8 +119,8 @@ def test_every_body_and_tile(text, dtype, tile, size):
     """Tiles that stick out on every side, one step and many, one block and several of a cluster."""
     if text == SWIGLU and (tile.n % 128 or tile.m * tile.n > 128 * 128 * tile.warpgroups):
         pytest.skip("the columns of a gate's two products come 64 at a time, 128 for a thread")
-    if text == SEVERAL and (tile.m * tile.n > 128 * 128 or tile.warpgroups * tile.teams > 2):
-        pytest.skip("results of two types of this size do not fit the shared memory")
+    if text in (SEVERAL, PREACTIVATED) and (tile.m * tile.n > 128 * 128 or tile.warpgroups * tile.teams > 2):
+        pytest.skip("two results of this size do not fit the shared memory")
     if tile.split > -(-size[2] // 64):
         pytest.skip("fewer steps than blocks")
     if text == TRANSPOSED and tile.n > 256:

@@ -15,6 +15,9 @@ SWIGLU = "(x, g, u) => (y) { m = MatMul(x, g) n = MatMul(x, u) s = Sigmoid(m) t 
 QKV = """(x, q, k, v, a, b, c) => (y, z, t) { m = MatMul(x, q) n = MatMul(x, k) o = MatMul(x, v)
   y = Add(m, a) z = Add(b, n) t = Add(o, c) }"""
 SEVERAL = "(x, w, b) => (y, z) { m = MatMul(x, w) y = Add(m, b) z = Cast <to = 1> (y) }"
+PREACTIVATED = """(x, w, r, s, b) => (y, z) { m = MatMul(x, w) y = Add(m, r) c = Mul(y, s) d = Add(c, b) e = Sigmoid(d)
+  z = Mul(d, e) }"""
+"""A residual sum, and what the next block's norm and activation make of it, both of one size."""
 
 BATCHED = "(x, w, r) => (y) { m = MatMul(x, w) s = Add(m, r) y = Relu(s) }"
 TOKENS = """(w, x, b, r) => (y) {
@@ -206,6 +209,7 @@ def case(text: str, dtype: int, rows: tuple[int, ...], n: int, k: int) -> tuple[
         SWIGLU: [x, w, w],
         QKV: [x, w, w, w, b, b, b],
         SEVERAL: [x, w, b],
+        PREACTIVATED: [x, w, (*rows, n), b, b],
     }[text]
-    outputs = {QKV: (dtype,) * 3, SEVERAL: (dtype, ops.FLOAT)}.get(text, (dtype,))
+    outputs = {QKV: (dtype,) * 3, SEVERAL: (dtype, ops.FLOAT), PREACTIVATED: (dtype,) * 2}.get(text, (dtype,))
     return ops.op(text, (dtype,) * len(shapes), outputs, "gemm"), shapes

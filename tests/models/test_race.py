@@ -108,3 +108,18 @@ def test_other_forms_race_at_the_settings_of_the_original(files: tuple[Path, Pat
     ]  # fmt: skip
     io.save(models.build("lenet5", batch=2), original)
     assert "NHWC" in {c.setting.name for c in against(original, fused, cuda)}
+
+
+def test_settings_that_end_the_process_are_left_out(
+    files: tuple[Path, Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ONNX Runtime's NHWC of LeViT does; it is tried in another process, and the rest is timed."""
+    original, fused, feeds = files
+    ending = Setting("ending", {racing.ENDING: "1"})
+    contenders = [*against(original, fused, CPU), Contender("original", original, ending)]
+    assert racing._ended(contenders, feeds, CPU) == {}
+    ended = "import os, signal; os.kill(os.getpid(), signal.SIGABRT)"
+    monkeypatch.setattr(racing, "TRYING", ["-c", ended])
+    block = race(contenders, feeds, CPU).block
+    assert [(one.setting, one.kind) for one in block.refused] == [("ending", "crashed")]
+    assert "ending" not in {row.setting for row in block.rows}

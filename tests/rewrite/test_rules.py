@@ -12,6 +12,7 @@ import onnxfuse
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.rewrite import pipeline
 from onnxfuse.rewrite.language import rule_file
+from onnxfuse.rewrite.language.fuse_table import NOWHERE_ELSE
 from tests.rewrite.small import assert_same_numbers, halved, ops, parse, signed_inputs
 
 EXAMPLES = [
@@ -132,9 +133,10 @@ def test_a_rule_may_write_a_shared_part_its_own_way(tmp_path: Path) -> None:
 def test_every_rule_shows_where_it_applies(one: rule_file.Rule) -> None:
     """A rule file holds an example that fuses and one that must not, and says in one line what is saved.
 
-    What joins the ops of other rules does nothing by itself: tests/rewrite/fuse/test_concat.py shows it among them.
+    What joins the ops of other rules, or stands between them, does nothing by itself: tests/rewrite/fuse/test_concat.py
+    and test_lone.py show it among them.
     """
-    joins = one.fuse is not None and one.fuse.anchor == "concat"
+    joins = one.fuse is not None and (one.fuse.anchor == "concat" or one.fuse.least == NOWHERE_ELSE)
     assert bool([e for e in one.examples if e.after]) != joins
     assert [e for e in one.examples if e.refusal]
     assert one.summary.endswith(".")

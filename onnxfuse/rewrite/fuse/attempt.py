@@ -116,6 +116,6 @@ class Attempt:
 
     def refusal(self, reason: str, kind: str) -> Refusal:
         """Return why nothing is fused here."""
-        size = len(self.seeds) + max(self.how.least, 1)
+        size = len(self.seeds) + max(min(self.how.least, self.how.between), 1)
         nodes = dict.fromkeys(n.name for n in (*self.start.kept, *self.region.nodes))
         return Refusal(self.start.root.name, Cause(kind, seen=reason), len(self.region.nodes), size, tuple(nodes))

@@ -5,9 +5,11 @@ A template declares which steps its ops allow, a rule which it wants; their orde
 
 from collections.abc import Callable, Collection
 
+from onnxfuse import kernels
 from onnxfuse.kernels import Growth
 from onnxfuse.model.counted import agreeing, counted
-from onnxfuse.model.graph import Graph
+from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.graph import Graph, Node
 from onnxfuse.rewrite.fuse.attempt import Attempt, Region, Start, Surroundings
 from onnxfuse.rewrite.fuse.extra_outputs import offer_caches, offer_endings
 from onnxfuse.rewrite.fuse.joined_input import take_joined_input
@@ -19,7 +21,7 @@ from onnxfuse.rewrite.fuse.pointwise import take_pointwise
 from onnxfuse.rewrite.fuse.reductions import let_input_be_broadcast, let_reductions_join, run_over_input
 from onnxfuse.rewrite.fuse.siblings import take_siblings
 from onnxfuse.rewrite.fuse.transposed_io import take_transposed_inputs, take_transposed_outputs
-from onnxfuse.rewrite.language.fuse_table import Fuse
+from onnxfuse.rewrite.language.fuse_table import NOWHERE_ELSE, Fuse
 from onnxfuse.rewrite.match.match import Refusal
 
 Grow = Callable[[Attempt], Refusal | None] | Callable[[Attempt], None]
@@ -34,15 +36,49 @@ def enough(attempt: Attempt) -> Refusal | None:
     # An anchor beside this one counts as grown: one kernel takes the place of two.
     own = 1 if how.wants(Growth.SIBLINGS) else len(attempt.seeds)
     grown = launches(attempt.nodes) if moving else len(attempt.nodes) - (own if how.anchors else 0)
-    if attempt.nodes and grown >= how.least:
-        reason = saves(graph, attempt.nodes, attempt.rule, how.template) if moving else None
+    between = how.between < how.least and stands_between(graph, attempt.nodes, given=moving)
+    if attempt.nodes and grown >= (how.between if between else how.least):
+        reason = saves(graph, attempt.nodes, attempt.rule, how.template, early=between) if moving else None
         return None if reason is None else attempt.refusal(reason, "too little")
     stops = attempt.stops()
     neighbour = f"; {stops[0].node}: {stops[0].reason}" if stops else ""
     launching = f"{counted(grown, 'node')} that {agreeing(grown, 'launches', 'launch')} something"
     what = launching if moving else f"{counted(grown, 'pointwise node')} around it"
-    told = f"too little to fuse: {what}, the rule wants {max(how.least, 1)}{neighbour}"
+    wanted = "what stands around it fused" if how.least == NOWHERE_ELSE else f"{max(how.least, 1)}"
+    told = f"too little to fuse: {what}, the rule wants {wanted}{neighbour}"
     return attempt.refusal(told, "too little")
+
+
+def stands_between(graph: Graph, nodes: Collection[Node], *, given: bool) -> bool:
+    """Return whether all around `nodes` is fused: a kernel of ours starts early there, and the one behind it, too.
+
+    One of the library's waits for the end of the kernel ahead, and the kernel behind for its end. `given`: what they
+    read may be given to the model.
+    """
+    inputs, outputs = graph.inputs_of(nodes), graph.outputs_of(nodes)
+    made = [_maker(graph, v) for v in inputs if not graph.is_constant(v)]
+    readers = [r for v in outputs for r in _readers(graph, v)]
+    if not made or not readers or any(graph.is_output(v) for v in outputs):
+        return False
+    fused = all(given if n is None else n.domain == DOMAIN for n in made)
+    return fused and all(r.domain == DOMAIN for r in readers)
+
+
+def _maker(graph: Graph, value: str) -> Node | None:
+    """Return the node that computes a value, before those that only call it another shape; None of what is given."""
+    node = graph.producer(value)
+    while node is not None and kernels.is_free(node.op, node.domain):
+        node = graph.producer(node.inputs[0])
+    return node
+
+
+def _readers(graph: Graph, value: str) -> list[Node]:
+    """Return the nodes that read a value, behind those that only call it another shape."""
+    return [
+        n
+        for r in graph.readers(value)
+        for n in (_readers(graph, r.outputs[0]) if kernels.is_free(r.op, r.domain) else [r])
+    ]
 
 
 Steps = tuple[tuple[Collection[Growth], Grow], ...]

@@ -58,12 +58,15 @@ def _grow(attempt: Attempt) -> None:
             return
 
 
-def saves(graph: Graph, nodes: Sequence[Node], rule: str, template: str) -> str | None:
-    """Return None where one kernel for `nodes` costs less than all of them one by one, else why it does not."""
+def saves(graph: Graph, nodes: Sequence[Node], rule: str, template: str, *, early: bool = False) -> str | None:
+    """Return None where one kernel for `nodes` costs less than all of them one by one, else why it does not.
+
+    `early`: between kernels of ours, where the library's launch costs as much as two.
+    """
     cost = _cost(graph, nodes, rule, template)
     if isinstance(cost, str):
         return cost
-    alone = [_alone(graph, n) for n in nodes]
+    alone = [_alone(graph, n) for n in nodes] + [LAUNCH] * early
     if cost + LAUNCH < sum(alone):
         return None
     return _compared(graph, nodes, ("in one kernel", cost + LAUNCH), ("node by node", sum(alone)))

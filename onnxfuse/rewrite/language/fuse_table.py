@@ -28,12 +28,16 @@ FUSE_KEYS = {
     "beside",
     "over",
     "least",
+    "between",
     "transposes",
     "ending",
     "joined",
 }
 THROUGH_LIBRARY = "library"
 """The template without kernels: `realize` does the work."""
+
+NOWHERE_ELSE = 10**6
+"""What `least` is of a rule that fuses between kernels of ours alone: more nodes than any fused op holds."""
 
 ANY_POINTWISE = "pointwise"
 """An anchor that is this word instead of a pattern: any operator of the body language."""
@@ -100,6 +104,8 @@ class Fuse:
     """One node written as the library's product and what a kernel can do after it; undone where no kernel does."""
     least: int
     """With fewer grown nodes than this, nothing is fused."""
+    between: int
+    """The same where all that computes the inputs and all that reads the outputs is fused already; at most `least`."""
 
     @cached_property
     def anchors_at(self) -> Mapping[str, Sequence[Anchor]]:
@@ -158,8 +164,11 @@ def read_fuse(reader: Reader, table: dict[str, Any]) -> Fuse:
                 f"It allows {', '.join(sorted(allowed)) or 'no growth'}.",
             )
     splits = tuple(reader.rewrite(t, "[[fuse.split]]") for t in reader.optional(table, "split", list, []))
-    least = reader.optional(table, "least", int, 0)
-    return Fuse(template, "" if anchors else str(anchor), anchors, tuple(step for _, step in steps), splits, least)
+    least = reader.optional(table, "least", int, NOWHERE_ELSE if "between" in table else 0)
+    between = reader.optional(table, "between", int, least)
+    return Fuse(
+        template, "" if anchors else str(anchor), anchors, tuple(step for _, step in steps), splits, least, between
+    )
 
 
 OF_INPUTS = {"over": Growth.WHOLE_INPUT, "beside": Growth.SIBLINGS, "joined": Growth.JOINED_INPUT}

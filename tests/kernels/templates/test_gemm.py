@@ -595,6 +595,18 @@ def test_the_copy_engine_is_told_how_the_window_slides():
     assert plan.output_shapes == (shapes[3],) == ((2, 7, 5, 40),)
 
 
+@pytest.mark.parametrize("tile", [Tile(128, 64, 1), Tile(128, 128, 1, warpgroups=2, teams=1)], ids=str)
+def test_a_residual_beside_two_outputs_is_fetched_by_the_copy_engine(tile):
+    """To where the first output is put; without it, threads that load it have no registers left."""
+    fused, shapes = products.case(products.PREACTIVATED, HALF, (300,), 96, 64)
+    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=tile))
+    *_, first, second, staged = plan.tensor_maps
+    assert [first.pointer, second.pointer, staged.pointer] == [5, 6, 2]
+    assert staged == replace(first, pointer=2)
+    _, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
+    assert set(re.findall(r"(\d+) bytes spill stores", log)) == {"0"}
+
+
 # ---- convolutions in groups
 
 GROUPED = [(48, 48, 3), (16, 24, 2), (80, 72, 2)]

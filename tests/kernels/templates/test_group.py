@@ -1,10 +1,14 @@
-"""Norms over places and neighbouring channels, by two launches: shapes, types, hard values, and what is left alone."""
+"""Norms over places and neighbouring channels, kept by clusters or read twice: shapes, types, hard values."""
+
+import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from onnxfuse import kernels
 from onnxfuse.kernels import Arch
+from onnxfuse.kernels.templates.reduction import group
 from tests.kernels import emulate, ops, programs
 from tests.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF
 from tests.kernels.rows import TEMPLATES, axes
@@ -14,6 +18,7 @@ from tests.kernels.templates.test_reductions import KINDS, values
 FEW = Arch("sm_90a", 4)
 """It has room for 8 blocks of the template."""
 
+KEPT = group._kept
 NORM = TEMPLATES["group norm of NHWC + silu"]
 EMBEDDED = """(x, b, t, g, h, r) => (y) { u = Add (x, b) w = Add (u, t) f = Transpose <perm = [0, 3, 1, 2]> (w)
   n = GroupNormalization <num_groups = 4, stash_type = 1> (f, g, h) l = Transpose <perm = [0, 2, 3, 1]> (n)
@@ -27,15 +32,30 @@ OF_CHANNELS = f"""(x, g) => (y) {{ {axes(1, 2)} e = Constant <value = float {{1e
   n = Div (d, r) y = Mul (n, g) }}"""
 
 
+@pytest.fixture(params=["kept", "read twice"])
+def way(request, monkeypatch):
+    """Both ways to run a norm, also where a cluster could keep it."""
+    if request.param != "kept":
+        monkeypatch.setattr(group, "_kept", lambda norm: None)
+    return request.param
+
+
+def ran(plan):
+    """Return which way a plan of the template goes; None where it is none."""
+    files = {s.file for s in plan.kernel.sections}
+    if "reduction/group_held.cu" in files:
+        return "kept"
+    return "read twice" if "reduction/group_sums.cu" in files and len(plan.then) == 1 else None
+
+
 def taken(plan):
     """Return whether this is a plan of the template."""
-    return any(s.file == "reduction/group_sums.cu" for s in plan.kernel.sections) and len(plan.then) == 1
+    return ran(plan) is not None
 
 
-def grouped(plan, parts=None):
-    """Check that the plan is one of the template, of so many blocks."""
-    assert taken(plan)
-    assert parts is None or plan.grid[0] == plan.then[0].grid[0] == parts
+def grouped(plan, way="kept"):
+    """Check that the plan is one of the template, and goes this way."""
+    assert ran(plan) == way
     return plan
 
 
@@ -61,17 +81,19 @@ def norm(groups):
     ],
     ids=str,
 )
-def test_any_image(shape, groups, dtype):
+def test_any_image(shape, groups, dtype, way):
     """Each element written once, nothing read beside the inputs, whatever the parts of an image and its groups."""
     channels = shape[-1]
     plan = check(norm(groups)(dtype), [shape, (channels,), (channels,)], arch=FEW)
-    assert taken(plan) == (groups < channels or shape[1] * shape[2] * 64 > 8 * 512 * 128)
+    assert ran(plan) == (way if groups < channels else None)
 
 
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])
-def test_parts_of_an_image_are_joined(dtype):
+def test_parts_of_an_image_are_joined(dtype, monkeypatch):
     """A last part of fewer places, and a row of threads that has none in it."""
-    plan = grouped(check(norm(4)(dtype), [(1, 23, 29, 200), (200,), (200,)], arch=FEW), 8)
+    monkeypatch.setattr(group, "_kept", lambda norm: None)
+    plan = grouped(check(norm(4)(dtype), [(1, 23, 29, 200), (200,), (200,)], arch=FEW), "read twice")
+    assert plan.grid[0] == plan.then[0].grid[0] == 8
     rows = 12 if dtype == HALF else 6
     assert f"ROWS = {rows};" in plan.kernel.text
     each = -(-23 * 29 // 8)
@@ -80,53 +102,53 @@ def test_parts_of_an_image_are_joined(dtype):
 
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])
 @pytest.mark.parametrize("residual", [(2, 9, 13, 40), (2, 1, 1, 40), (9, 13, 1), (2, 1, 13, 1)], ids=str)
-def test_what_stands_before_and_after(residual, dtype):
+def test_what_stands_before_and_after(residual, dtype, way):
     shapes = [(2, 9, 13, 40), (40,), (2, 1, 1, 40), (40,), (40,), residual]
-    grouped(check(ops.op(EMBEDDED, (dtype,) * 6, (dtype,), "row"), shapes, arch=FEW))
+    grouped(check(ops.op(EMBEDDED, (dtype,) * 6, (dtype,), "row"), shapes, arch=FEW), way)
 
 
-def test_the_sum_before_the_norm_is_an_output_too():
+def test_the_sum_before_the_norm_is_an_output_too(way):
     text = EMBEDDED.replace("=> (y)", "=> (w, y)")
     shapes = [(2, 9, 13, 40), (40,), (2, 1, 1, 40), (40,), (40,), (2, 9, 13, 40)]
-    grouped(check(ops.op(text, (HALF,) * 6, (HALF,) * 2, "row"), shapes, arch=FEW))
+    grouped(check(ops.op(text, (HALF,) * 6, (HALF,) * 2, "row"), shapes, arch=FEW), way)
 
 
-def test_weights_by_group():
+def test_weights_by_group(way):
     """An element for several neighbours is read once for all places."""
     shapes = [(2, 9, 13, 40), (4,), (4,), (40,), (40,)]
-    grouped(check(ops.op(GROUPED, (HALF,) * 5, (HALF,), "row"), shapes, arch=FEW))
+    grouped(check(ops.op(GROUPED, (HALF,) * 5, (HALF,), "row"), shapes, arch=FEW), way)
 
 
-def test_images_of_other_ranks():
+def test_images_of_other_ranks(way):
     text = NORM.text.replace("num_groups = 32", "num_groups = 4")
     line = text.replace("[0, 3, 1, 2]", "[0, 2, 1]").replace("[0, 2, 3, 1]", "[0, 2, 1]")
-    grouped(check(ops.op(line, (HALF,) * 3, (HALF,), "row"), [(2, 77, 40), (40,), (40,)], arch=FEW))
+    grouped(check(ops.op(line, (HALF,) * 3, (HALF,), "row"), [(2, 77, 40), (40,), (40,)], arch=FEW), way)
     solid = text.replace("[0, 3, 1, 2]", "[0, 4, 1, 2, 3]").replace("[0, 2, 3, 1]", "[0, 2, 3, 4, 1]")
-    grouped(check(ops.op(solid, (HALF,) * 3, (HALF,), "row"), [(2, 3, 7, 5, 40), (40,), (40,)], arch=FEW))
+    grouped(check(ops.op(solid, (HALF,) * 3, (HALF,), "row"), [(2, 3, 7, 5, 40), (40,), (40,)], arch=FEW), way)
 
 
 @pytest.mark.parametrize("over", [None, 0])
-def test_norms_of_channels_by_themselves(over):
-    """Where no cluster holds their places: by two launches, also over the input itself."""
+def test_norms_of_channels_by_themselves(over, way):
+    """Where no cluster holds their places in registers, also over the input itself."""
     fused = ops.op(OF_CHANNELS, (HALF,) * 2, (HALF,), "row")
     before_clusters = Arch("sm_80", 4)
-    grouped(check(fused, [(1, 35, 33, 24), (24,)], arch=before_clusters, over=over))
+    grouped(check(fused, [(1, 35, 33, 24), (24,)], arch=before_clusters, over=over), way)
     assert not taken(check(fused, [(1, 31, 33, 24), (24,)], arch=before_clusters, over=over))
 
 
-def test_off_the_boundaries_of_memory():
-    grouped(check(norm(4)(HALF), [(2, 9, 13, 40), (40,), (40,)], aligned=False, arch=FEW))
+def test_off_the_boundaries_of_memory(way):
+    grouped(check(norm(4)(HALF), [(2, 9, 13, 40), (40,), (40,)], aligned=False, arch=FEW), way)
 
 
-def test_wide_index(monkeypatch):
+def test_wide_index(monkeypatch, way):
     monkeypatch.setattr("onnxfuse.kernels.launch_plan.index_bits", lambda elements: 64)
-    plan = grouped(check(norm(4)(HALF), [(2, 9, 13, 40), (40,), (40,)], arch=FEW))
+    plan = grouped(check(norm(4)(HALF), [(2, 9, 13, 40), (40,), (40,)], arch=FEW), way)
     assert "using Index = unsigned long long" in plan.kernel.text
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
-def test_hard_values_stay_in_the_budget(kind, dtype):
+def test_hard_values_stay_in_the_budget(kind, dtype, way):
     """At most twice the unfused error against float64."""
     if kind == "large and constant" and dtype != HALF:
         pytest.skip("onnx's function body subtracts squares of 1e30, and takes the root of what is below 0")
@@ -134,23 +156,23 @@ def test_hard_values_stay_in_the_budget(kind, dtype):
     rng = np.random.default_rng(1)
     x = values(kind, shapes[0], dtype)
     inputs = [x, *(ops.random(rng, dtype, s) for s in shapes[1:])]
-    plan = grouped(kernels.plan(fused, tuple(shapes), True, FEW))
+    plan = grouped(kernels.plan(fused, tuple(shapes), True, FEW), way)
     ops.within_budget(fused, inputs, emulate.run(plan, inputs, [ops.NUMPY[dtype]]))
 
 
 @pytest.mark.parametrize("place", [(0, 0, 0, 0), (0, 4, 7, 13), (1, 8, 12, 39)], ids=str)
-def test_one_value_far_from_all_others(place):
+def test_one_value_far_from_all_others(place, way):
     """Also where it is the one from which differences are taken."""
     fused = norm(4)(FLOAT)
     x = np.random.default_rng(2).standard_normal((2, 9, 13, 40)).astype(np.float32)
     x[place] = 1e6
     weights = [ops.random(np.random.default_rng(1), FLOAT, (40,)) for _ in range(2)]
-    plan = grouped(kernels.plan(fused, (x.shape, (40,), (40,)), True, FEW))
+    plan = grouped(kernels.plan(fused, (x.shape, (40,), (40,)), True, FEW), way)
     ops.within_budget(fused, [x, *weights], emulate.run(plan, [x, *weights], [np.float32]))
 
 
 @pytest.mark.parametrize("of", [np.nan, np.inf])
-def test_what_is_not_a_number_stays_in_its_group(of):
+def test_what_is_not_a_number_stays_in_its_group(of, way):
     fused = norm(4)(HALF)
     x = np.random.default_rng(2).standard_normal((2, 9, 13, 40)).astype(np.float16)
     x[1, 3, 5, 12] = of
@@ -161,14 +183,55 @@ def test_what_is_not_a_number_stays_in_its_group(of):
     assert np.isfinite(got).all()
 
 
-@pytest.mark.parametrize("arch", [FEW, Arch("sm_80", 108)], ids=["few", "many"])
-@pytest.mark.parametrize("shape", [(2, 9, 13, 40), (8, 64, 64, 320), (1, 32, 32, 1280)], ids=str)
+def clusters(plan):
+    """Return the blocks of a cluster."""
+    return int(re.search(r"int CLUSTER = (\d+);", plan.kernel.text)[1])
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+def test_clusters_of_any_size(size, monkeypatch):
+    """Also where their last blocks have no places."""
+    ways = []
+
+    def kept(norm):
+        found = replace(KEPT(norm), cluster=size)
+        ways.append(found)
+        return found
+
+    monkeypatch.setattr(group, "_kept", kept)
+    for pixels in ((9, 13), (3, 3), (1, 67)):
+        plan = grouped(check(norm(4)(HALF), [(2, *pixels, 80), (80,), (80,)], arch=FEW))
+        assert clusters(plan) == size
+        assert plan.grid[0] == 2 * 80 // ways[-1].columns * size
+
+
+def test_what_no_cluster_keeps_is_read_twice():
+    """Neither does one whose blocks would not all run at once; blocks by themselves may."""
+    many = Arch("sm_90a", 132)
+
+    def way_of(*shape, arch=many):
+        return ran(kernels.plan(norm(4)(HALF), (shape, shape[-1:], shape[-1:]), True, arch))
+
+    places = 8 * 78 * 1024 // (40 * 2)
+    assert way_of(1, 1, places, 40) == "kept"
+    assert way_of(1, 1, 2 * places, 40) == "read twice"
+    assert way_of(16, 1, places, 40) == "kept"
+    assert way_of(17, 1, places, 40) == "read twice"
+    assert way_of(300, 8, 64, 40) == "kept"
+    assert way_of(1, 1, places, 40, arch=Arch("sm_80", 108)) == "read twice"
+    plan = kernels.plan(norm(4)(HALF), ((1, 1, places, 40), (40,), (40,)), True, many)
+    assert clusters(plan) == 8
+    assert way_of(132, 1, 2 * 1024, 40) == "kept"
+    assert plan.shared_bytes <= many.shared_bytes
+
+
+@pytest.mark.parametrize("arch", [FEW, Arch("sm_90a", 132), Arch("sm_80", 108)], ids=["few", "hopper", "many"])
+@pytest.mark.parametrize("shape", [(2, 9, 13, 40), (8, 64, 64, 320), (1, 32, 32, 1280), (1, 512, 512, 40)], ids=str)
 def test_a_program_answers_as_the_planner_plans(shape, arch):
     """Images of any number and size; the channels are a program's own."""
     channels = shape[-1]
     shapes = (shape, (channels,), (shape[0], 1, 1, channels), (channels,), (channels,), shape)
-    made = programs.agrees(ops.op(EMBEDDED, (HALF,) * 6, (HALF,), "row"), shapes, True, arch, 4)
-    assert len(made.kernels) >= 2
+    programs.agrees(ops.op(EMBEDDED, (HALF,) * 6, (HALF,), "row"), shapes, True, arch, 4)
 
 
 def test_what_other_templates_do_is_left_to_them(monkeypatch):

@@ -64,7 +64,7 @@ def test_attention_is_one_op() -> None:
 
 LEFT = {
     "values as wide as keys": text(32),
-    "much wider values": text(128),
+    "much wider values": text(160),
     "no multiple of 16": text(48),
     "queries that leave": text().replace("(float[N,5,64] y)", "(float[N,5,64] y, float[N,5,32] q)"),
     "no weight": text().replace("float[N,5,8] x,", "float[N,5,8] x, float[8,32] w,").replace("(x, wk)", "(x, w)"),

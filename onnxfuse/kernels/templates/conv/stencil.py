@@ -215,6 +215,9 @@ def choose(parts: Convolution, size: Problem, element: ElementType, arch: Arch) 
         channels = 2 if size.places.shape[3] % 2 == 0 and (taps <= FEW_TAPS or element.size == 2) else 1
         rows, columns = (2, 7) if taps > FEW_TAPS and element.size == 2 else (4, 4)
         rows, columns = min(rows, down), min(columns, across)
+        many = math.prod(size.full) >= arch.sm_count * MEAN_ENOUGH
+        if parts.mean is not None and element.size == 2 and taps <= MEAN_TAPS and many:
+            channels = gcd(MEAN_CHANNELS, size.places.shape[3])
     enough = arch.sm_count * next(threads for most, threads in ENOUGH.items() if taps <= most)
     while rows * columns > 1 and math.prod(size.full) // (rows * columns * channels) < enough:
         if parts.mean is not None and rows * columns <= MEAN_PATCH:
@@ -232,14 +235,26 @@ MEAN_PATCH = 4
 The sixteen layers of EfficientNet-B0, batch 1, float16, H200, 2026-11: 2 x 2 outputs 70 us, patches that leave enough
 threads 82, without the means 44, with a kernel for each mean 100.
 """
+MEAN_CHANNELS, MEAN_TAPS, MEAN_ENOUGH = 4, 9, 180_000
+"""Channels of a patch of 4 x 4 outputs with a mean, by kernels of so many elements, from so many outputs of a
+multiprocessor on.
+
+3 x 3, batch 32, float16, H200, 2026-11, us, of 2 channels and of 4: 256 x 56 x 56 48.0 and 40.0, 384 x 56 x 56 71.2 and
+56.7; 768 x 28 x 28 33.8 and 37.7, 384 x 28 x 28 19.3 and 21.9.
+"""
 MEAN_THREADS = 512
 """Threads of a block, at most, where a mean is taken and patches are small: few blocks share an image."""
 SMALL_PATCH = 8
 """Outputs of a patch up to which there are few threads: time is what one after the other takes, not memory."""
 SEATS = 98
 """Patches of an image up to which one block takes them all, with five vectors of channels and more."""
-SECTOR = 8
-"""Vectors of two channels that are as many bytes as memory moves at once, of 16-bit types."""
+SECTOR, LINE = 8, 32
+"""Vectors of two channels that are as many bytes as memory moves at once, of 16-bit types; and as many as a line of the
+cache holds, which large patches fetch.
+
+3 x 3 with a mean, batch 32, float16, H200, 2026-11, us, a sector and a line: 256 x 56 x 56 58.0 and 48.0, 384 x 56 x 56
+88.5 and 71.2, 768 x 28 x 28 47.3 and 33.8, 384 x 28 x 28 24.9 and 19.3.
+"""
 
 
 def _seats(size: Problem, rows: int, columns: int) -> int:
@@ -268,9 +283,10 @@ def _patches(parts: Convolution, size: Problem, patch: Patch) -> Patches:
     if parts.mean is not None:
         seats, few = _seats(size, patch.rows, patch.columns), patch.rows * patch.columns <= SMALL_PATCH
         alone = seats <= SEATS if few else seats * SECTOR <= 2 * patch.threads
-        most = (MEAN_THREADS if few else 2 * patch.threads) // seats if alone else SECTOR
+        beside = SECTOR if few or alone else LINE
+        most = (MEAN_THREADS if few else 2 * patch.threads) // seats if alone else beside
         even = [c for c in range(1, min(most, 32) + 1) if across % c == 0]
-        sectors = [c for c in even if c % SECTOR == 0] or [c for c in even if c > SECTOR // 2] or [min(across, most)]
+        sectors = [c for c in even if c % beside == 0] or [c for c in even if c > beside // 2] or [min(across, most)]
         channels = next((c for c in sectors if c * seats >= patch.threads), sectors[-1])
         if alone:
             return block(max(channels, 1), around, down)

@@ -26,8 +26,8 @@
 // SPLIT blocks share the terms of a tile, for sizes that have few tiles: each finishes a share of its chunks, for which
 // the others send it their sums.
 //
-// An operand [m, n] of the only output's size is fetched by the copy engine, before the products, to where the output
-// will be put (STAGED). 4096x3072x768 with bias and residual, float16, H200, 2026-11: 37.3 us; 48.8 where threads load it, 53.4 by
+// An operand [m, n] of the first output's element size is fetched by the copy engine, before the products, to where that
+// output will be put (STAGED). 4096x3072x768 with bias and residual, float16, H200, 2026-11: 37.3 us; 48.8 where threads load it, 53.4 by
 // cuBLAS and a kernel of its own.
 //
 // Outputs that are written reshaped and transposed (MOVED: head by head) leave from shared memory by the threads.
@@ -43,7 +43,7 @@
 // Fetches this warp's share of the staged operand, once what was put from there has been read.
 DEVICE void stage(const TensorMaps& maps, const Tile& tile, unsigned rank, unsigned puts, unsigned arrived) {
   wait_until_read<0>();
-  barrier_expect(arrived, (CHUNK_NUMBER + SPLIT - 1 - rank) / SPLIT * PUTS_BYTES);
+  barrier_expect(arrived, (CHUNK_NUMBER + SPLIT - 1 - rank) / SPLIT * STAGED_BYTES);
   UNROLLED for (int number = 0; number < CHUNK_NUMBER; ++number) {
     if (!is_mine(number, rank)) continue;
     fetch_staged(maps, tile.sibling, tile.column + first_column(number),

@@ -358,7 +358,7 @@ def _microseconds(work: Work, tile: Tile, arch: Arch) -> float:
     """Return the estimated time by a tile that has the columns of all products of a gate."""
     parts, size = work.parts, work.size
     steps, light = _steps(size, parts.terms), _light(parts)
-    moved = output_bytes(parts) * (1 if work.staged is None else 2)
+    moved = output_bytes(parts) + work.staged_bytes
     cost, rounds = _costs(parts)[_whole(tile)], 1
     if tile.split == 1:
         rounds = -(-_count(work, tile) // (arch.sm_count // tile.cluster))

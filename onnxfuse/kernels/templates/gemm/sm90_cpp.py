@@ -38,7 +38,7 @@ def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int, *, l
         "LAST_SLICES": _last_slices(work.size, work.parts.terms),
         "PART_WARPS": part_warps(tile, left_rows),
         "EVERY_BLOCK": (1 << tile.cluster) - 1, "STAGES": stages, "OUTPUT_BYTES": output_bytes(work.parts),
-        "STAGED": int(work.staged is not None), "BESIDE": _beside(work),
+        "STAGED": int(work.staged is not None), "STAGED_BYTES": 16 * 64 * work.staged_bytes, "BESIDE": _beside(work),
         "FETCHED_LEFT": len(_left_maps(work)), "PIECE_BYTES": piece_bytes(work),
         "PROLOGUE": work.parts.prologue is not None or work.parts.precise, "LONG": long, "PRECISE": work.parts.precise,
         "FEW": smaller(FEW, work.first_operand * tile.n),
@@ -167,8 +167,7 @@ def _take_staged(work: Work) -> str:
     """Return how the staged operand is fetched, and how a thread takes its share: at the places of the first output."""
     fetch, take = "", ""
     if work.staged is not None:
-        size = output_bytes(work.parts)
-        place = _row(work)
+        size, place = work.staged_bytes, _row(work)
         fetch = "".join(
             f"  fetch_box<false>(to + {part * 2048}, &maps.staged[sibling], column + {part * 32}, {place}, arrived, "
             "0);\n"

@@ -71,11 +71,16 @@ class Work:
 
     @cached_property
     def staged(self) -> int | None:
-        """The input of an epilogue that the copy engine can fetch to where the output will be put."""
-        operands, first, stored = self.parts.epilogues[0].operands, self.first_operand, output_bytes(self.parts)
+        """The input of an epilogue that the copy engine can fetch to where the first output will be put."""
+        operands, first = self.parts.epilogues[0].operands, self.first_operand
         cells = (i for i in expressions.live_inputs(self.program) if i >= first and self.kinds[i - first] == "cell")
         sizes = ((i, types.TYPES[self.op.inputs[operands[i - first]]].size) for i in cells)
-        return next((i for i, size in sizes if size == stored), None)
+        return next((i for i, size in sizes if size == types.TYPES[self.program.outputs[0].dtype].size), None)
+
+    @property
+    def staged_bytes(self) -> int:
+        """The bytes that one cell of it takes."""
+        return 0 if self.staged is None else types.TYPES[self.program.outputs[0].dtype].size
 
 
 @dataclass(frozen=True)

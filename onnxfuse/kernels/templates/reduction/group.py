@@ -1,7 +1,8 @@
 """Launch plans of the group template: norms over places and neighbouring channels, moments first, the rest behind them.
 
-Rows of such a group are runs of few neighbours, here and there: 10 channels of 320 are 20 bytes. Blocks that take all
-channels read whole vectors, and join by group what they have found by channel.
+Rows of such a group are runs of few neighbours, here and there: 10 channels of 320 are 20 bytes. Blocks that take whole
+groups beside each other read whole vectors, and join by group what they have found by channel. Where the blocks of a
+cluster can keep some groups of an image in their shared memory, it is read once.
 """
 
 import math
@@ -16,7 +17,7 @@ from onnxfuse.kernels.emit.source import CLUSTER, DEVICE, KernelSource, constant
 from onnxfuse.kernels.ir.moments import Moments, moments
 from onnxfuse.kernels.ir.strides import Layout, Shape, divisor, divisors, vector_width
 from onnxfuse.kernels.launch_plan import LaunchPlan
-from onnxfuse.kernels.programs.choice import gcd, larger, settled, smaller
+from onnxfuse.kernels.programs.choice import gcd, larger, least, settled, smaller
 from onnxfuse.kernels.templates.reduction.problem import Reduced
 
 MOST_ACROSS = 512
@@ -33,7 +34,23 @@ LEAST_PLACES = 4
 """That each thread visits before a block more is worth the joining of what it finds."""
 SHARED_BYTES = 40 * 1024
 """Of what a block finds, by thread and column or by group."""
-MOMENTS_BYTES = 8
+MOMENTS_BYTES, PART_BYTES = 8, 16
+BOUNDARY = 16
+"""On which each part of a block's shared memory may begin."""
+RESERVED_BYTES = 1024
+"""Of the shared memory of a multiprocessor, for each of its blocks (CUDA C++ programming guide)."""
+KEPT_BYTES_IN_FLIGHT = 128
+"""Of input, per thread, where it is kept."""
+LEAST_KEPT = 2
+"""Places of each thread from which twice as many threads are faster, float16, H200, 2026-11, us: 1x64x64x320 with four
+10.0, by half the threads 11.8; 8x32x32x640 with eight 14.5 and 22.5; 1x32x32x640 with one 14.2 and 7.5."""
+MOST_KEPT = 80 * 1024
+"""Bytes that a block of a cluster keeps: it reads all before it writes, and none writes beside it meanwhile.
+
+In one launch and in two, us: 1x16x16x1280 6.6 and 10.4, 1x32x32x640 7.5 and 11.2, 1x64x64x320 (40 KB) 10.0 and 11.9,
+8x32x32x640 (80 KB, no cluster) 14.5 and 16.4, 8x32x32x1280 (160 KB, no cluster) 22.9 and 24.3, 1x64x64x960 (125 KB)
+16.6 and 16.0, 8x64x64x320 (160 KB) 27.6 and 25.0; of clusters that take turns at least 33.8.
+"""
 HELD_SEGMENT, HELD_THREADS, HELD_BYTES = 64, 512, 128
 """Bytes side by side that a block of the column template fetches at least, its threads, and what each of them holds."""
 
@@ -77,6 +94,8 @@ class Split:
     """Threads below each other."""
     ahead: int
     """Vectors that a thread fetches together."""
+    cluster: int = 0
+    """Blocks that keep these columns of an image together; 0: all of it is read twice."""
 
     @property
     def columns(self) -> int:
@@ -90,7 +109,7 @@ class Split:
 
     @property
     def blocks(self) -> int:
-        """Blocks of a multiprocessor, of both launches."""
+        """Blocks of a multiprocessor, of each launch."""
         return max(1, BLOCKS * THREADS // self.threads)
 
 
@@ -137,7 +156,96 @@ def pays(norm: Norm) -> bool:
 
 
 def plan(norm: Norm) -> LaunchPlan:
-    """Return how to run a norm: two launches, which hand the moments of parts of images on."""
+    """Return how to run a norm: one launch where clusters can keep it, else two."""
+    kept = _kept(norm)
+    return _in_two(norm) if kept is None else _at_once(replace(norm, split=kept))
+
+
+def _at_once(norm: Norm) -> LaunchPlan:
+    """Return the launch of clusters, each of which keeps some groups of an image."""
+    work, spaces, split = norm.work, norm.spaces, norm.split
+    images, places = (math.prod(s.extents) for s in (spaces.outer, spaces.places))
+    slabs = math.prod(spaces.columns.extents) // split.columns
+    bits = launch_plan.index_bits(max(math.prod(work.full), images, places))
+    return LaunchPlan(
+        kernel=_kernel(norm, bits, "held", 32),
+        grid=(images * slabs * split.cluster, 1, 1),
+        block=(split.threads, 1, 1),
+        shared_bytes=_shared_bytes(norm, split, places),
+        parameters=_parameters(places, _each(split, places), slabs, spaces, bits),
+        output_shapes=work.asked.output_shapes,
+    )
+
+
+def _kept(norm: Norm) -> Split | None:
+    """Return how clusters of blocks keep an image's groups in shared memory; None where they cannot."""
+    work, all_columns = norm.work, norm.split
+    images, places = (math.prod(s.extents) for s in (norm.spaces.outer, norm.spaces.places))
+    arch, group = work.asked.arch, all_columns.columns // norm.spaces.groups
+    unit = math.lcm(group, all_columns.width) // all_columns.width
+    size = _moving_bytes(norm)
+    ahead = max(1, min(8, KEPT_BYTES_IN_FLIGHT // size))
+    ways = [
+        Split(all_columns.width, across, threads // across, ahead, cluster)
+        for across in range(unit, all_columns.across + 1, unit)
+        for threads in (THREADS, BLOCKS * THREADS)
+        for cluster in (1, 2, 4, 8)
+        if all_columns.across % across == 0 and across <= threads and cluster <= arch.cluster
+    ]
+
+    def blocks(way: Split) -> int:
+        return images * (all_columns.across // way.across) * way.cluster
+
+    def order(way: Split) -> tuple[int, ...]:
+        # All blocks at once, by the most multiprocessors; then small clusters, and many threads where each has places.
+        each = -(-_each(way, places) // way.rows)
+        threads = way.threads if each < LEAST_KEPT else -way.threads
+        return (blocks(way) > arch.sm_count, -blocks(way), way.cluster, each < LEAST_KEPT, threads)
+
+    def fits(way: Split) -> bool:
+        if blocks(way) > arch.sm_count:  # without a cluster two of a multiprocessor take turns
+            room = arch.shared_bytes // BLOCKS - RESERVED_BYTES if way.cluster == 1 else 0
+        else:
+            room = arch.shared_bytes
+        enough = way.cluster == 1 or _kept_bytes(norm, way, places) <= MOST_KEPT
+        return enough and _shared_bytes(norm, way, places) <= room
+
+    return least(ways, order, fits)
+
+
+def _shared_bytes(norm: Norm, split: Split, places: int) -> int:
+    """Return the shared memory of a block: what it finds, by thread, team of warps and group, and what it keeps."""
+    groups = norm.spaces.groups * split.across // norm.split.across
+    teams = max(1, split.threads // 32 // groups)
+    found = split.rows * (split.columns + 1) * MOMENTS_BYTES
+    found += groups * (teams * PART_BYTES + expressions.reduced_bytes(norm.work.program))
+    return found + 3 * BOUNDARY + _kept_bytes(norm, split, places)
+
+
+def _kept_bytes(norm: Norm, split: Split, places: int) -> int:
+    """Return the bytes of what a block keeps: as many places of each of its threads."""
+    return -(-_each(split, places) // split.rows) * split.threads * _moving_bytes(norm)
+
+
+def _each(split: Split, places: int) -> int:
+    """Return the places of a block of a cluster."""
+    return -(-places // split.cluster)
+
+
+def _moving_bytes(norm: Norm) -> int:
+    """Return the bytes of the struct `Moving`: its packs one behind the other, each on its own boundary."""
+    at, widest = 0, 1
+    for p in norm.placed:
+        if p.moves and not p.operand.is_output:
+            size = p.operand.size * (norm.split.width if p.along == "vector" else 1)
+            boundary = min(size, 16)
+            at = -(-at // boundary) * boundary + size
+            widest = max(widest, boundary)
+    return -(-at // widest) * widest
+
+
+def _in_two(norm: Norm) -> LaunchPlan:
+    """Return two launches, which hand the moments of parts of images on."""
     work, spaces, split = norm.work, norm.spaces, norm.split
     images, places = (math.prod(s.extents) for s in (spaces.outer, spaces.places))
     bits = launch_plan.index_bits(max(math.prod(work.full), images, places))
@@ -213,17 +321,20 @@ def _lanes(norm: Norm, most: int) -> int:
 def _kernel(norm: Norm, bits: int, which: str, lanes: int) -> KernelSource:
     work, split = norm.work, norm.split
     entry, program = work.asked.entry, work.program
+    group = math.prod(norm.spaces.columns.extents) // norm.spaces.groups
     facts = {
         "OUTER_RANK": len(norm.spaces.outer.extents), "PLACE_RANK": len(norm.spaces.places.extents),
         "COLUMN_RANK": len(norm.spaces.columns.extents), "OPERANDS": len(norm.placed),
         "WIDTH": split.width, "ACROSS": split.across, "ROWS": split.rows, "THREADS": split.threads,
-        "GROUPS": norm.spaces.groups, "GROUP": split.columns // norm.spaces.groups,
-        "AHEAD": split.ahead, "LANES": lanes, "CLUSTER": 1,
+        "GROUPS": split.columns // group, "GROUP": group, "AHEAD": split.ahead, "LANES": lanes,
+        "HELD": bool(split.cluster), "CLUSTER": max(1, split.cluster),
     }  # fmt: skip
-    pointers: tuple[Operand | Pointer, ...] = (*work.operands, access.scratch(used=True))
+    if split.cluster:
+        facts["MOST_HELD"] = work.asked.arch.shared_bytes // _moving_bytes(norm)
+    pointers: tuple[Operand | Pointer, ...] = (*work.operands, access.scratch(used=not split.cluster))
     computed = expressions.source(program) + expressions.norm(program, norm.of)
     first = f"using Index = {launch_plan.index_type(bits)};\n{constants(facts)}{computed}{access.pointers(pointers)}"
-    work_of = "sums" if which == "sums" else "apply_norm"
+    work_of = {"sums": "sums", "apply": "apply_norm", "held": "hold_norm"}[which]
     return KernelSource(
         entry,
         (
@@ -231,9 +342,18 @@ def _kernel(norm: Norm, bits: int, which: str, lanes: int) -> KernelSource:
             generated(entry, first),
             *(template(f) for f in ("cuda/coordinates.cuh", "cuda/reduce.cuh", "reduction/group.cuh")),
             generated(entry, _around(norm.placed, sums=which == "sums")),
+            *((template("reduction/group_found.cuh"),) if which != "apply" else ()),
             template(f"reduction/group_{which}.cu"),
             generated(
-                entry, entry_point(entry, work_of, program, pointers, work.asked.tuning.min_blocks or split.blocks)
+                entry,
+                entry_point(
+                    entry,
+                    work_of,
+                    program,
+                    pointers,
+                    work.asked.tuning.min_blocks or split.blocks,
+                    max(1, split.cluster),
+                ),
             ),
         ),
     )

@@ -1,20 +1,23 @@
 // The second launch of group.cuh: the moments of all parts of an image joined, and the image read once more.
 
-// Up to AHEAD places of a thread, the last ones first: what the first launch has read last is still in L2.
+// Moments of all parts of the groups of an image: [outer, group, part].
+DEVICE Moments* of_group(const Pointers& base, Index image, int group, const Parameters& p) {
+  return reinterpret_cast<Moments*>(base.scratch) + (image * GROUPS + group) * p.parts.value;
+}
+
+// The places of a thread, the last ones first: what the first launch has read last is still in L2.
 DEVICE Index backwards(Index k, const Stand& stand) { return stand.first + (stand.count - 1 - k) * ROWS; }
 
-DEVICE void fetch_ahead(Moving (&ahead)[AHEAD], const Pointers& base, Index k, const Stand& stand, const Parameters& p) {
-  UNROLLED for (int i = 0; i < AHEAD; ++i)
-    if (k + i < stand.count) fetch(ahead[i], base, Place(backwards(k + i, stand), p.place_extent), stand.column, p);
+DEVICE void fetch_place(Moving& moving, const Pointers& base, Index k, const Stand& stand, const Parameters& p) {
+  if (k < stand.count) fetch(moving, base, Place(backwards(k, stand), p.place_extent), stand.channel, p);
 }
 
 DEVICE void join(Reduced* finished, const Pointers& pointers, const Stand& stand, const Parameters& p) {
   constexpr int AT_ONCE = 16;  // loads that wait together
-  const float count = (float)p.places * GROUP;
   for (int i = thread_index(); i - (int)thread_index() < GROUPS * LANES; i += THREADS) {
     const int group = i / LANES < GROUPS ? i / LANES : GROUPS - 1;
     const Moments* const parts = of_group(pointers, stand.image, group, p);
-    const Joined total = joined(parts[0].mean, count, [&](Joined sum) {
+    const Joined total = joined(parts[0].mean, [&](Joined sum) {
       for (Index part = i % LANES; part < p.parts.value; part += AT_ONCE * LANES) {
         Moments found[AT_ONCE];
         UNROLLED for (int k = 0; k < AT_ONCE; ++k)
@@ -27,22 +30,18 @@ DEVICE void join(Reduced* finished, const Pointers& pointers, const Stand& stand
       }
       return sum;
     });
-    const Moments of = total.moments(count);
-    Reduced mine = {};
-    // What the rounding of the mean has left is as exact as the differences that the sum is of.
-    Norm::finish(mine, of.mean, (total.shift - of.mean) + total.sum / count, of.squares / count);
+    const Reduced mine = total.finished();
     if (i % LANES == 0 && i < GROUPS * LANES) finished[group] = mine;
   }
 }
 
 DEVICE void apply_norm(const Pointers& pointers, const Parameters& p) {
   const Stand stand(p);
-  const Outer outer(stand.image, p.outer_extent);
-  const Pointers base = pointers_at(pointers, outer, stand.column, p);
+  const Pointers base = pointers_at(pointers, Outer(stand.image, p.outer_extent), stand.channel, p);
   Moving ahead[AHEAD] = {};
   Still still = {};
-  fetch_ahead(ahead, base, 0, stand, p);
-  if (stand.count > 0) still = load_still(base, stand.column, p);
+  UNROLLED for (int i = 0; i < AHEAD; ++i) fetch_place(ahead[i], base, i, stand, p);
+  if (stand.count > 0) still = load_still(base, stand.channel, p);
 
   SHARED Shared<Reduced, GROUPS> finished;
   join(finished.mine(), pointers, stand, p);
@@ -56,8 +55,8 @@ DEVICE void apply_norm(const Pointers& pointers, const Parameters& p) {
         Result result[WIDTH];
         UNROLLED for (int w = 0; w < WIDTH; ++w) result[w] = apply(element(ahead[i], still, w), done[w]);
         store_all(base, result, Place(backwards(k + i, stand), p.place_extent), p);
+        fetch_place(ahead[i], base, k + i + AHEAD, stand, p);
       }
     }
-    fetch_ahead(ahead, base, k + AHEAD, stand, p);
   }
 }
