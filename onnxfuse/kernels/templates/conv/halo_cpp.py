@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from onnx import TensorProto
 
-from onnxfuse.kernels.emit.source import AMPERE, KernelSource, constants
+from onnxfuse.kernels.emit import warpgroup
+from onnxfuse.kernels.emit.source import AMPERE, COPY_ENGINE, HOPPER, KernelSource, constants
 from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.launch_plan import Halo
 from onnxfuse.kernels.templates.conv import stencil_cpp
@@ -72,7 +73,8 @@ class Work(Surroundings):
 def kernel(work: Work, min_blocks: int) -> KernelSource:
     """Return the kernel; `min_blocks`: blocks of a multiprocessor that it must leave registers for."""
     together = bool(work.tiling.halo.together)
-    files = (AMPERE, "conv/halo.cuh", "conv/halo_warpgroup.cuh" if together else "conv/halo_warp.cuh", "conv/halo.cu")
+    warpgroups = (COPY_ENGINE, HOPPER, "conv/halo_warpgroup.cuh")
+    files = (AMPERE, "conv/halo.cuh", *(warpgroups if together else ("conv/halo_warp.cuh",)), "conv/halo.cu")
     more = _runs(work) + (_warpgroup_product(work) if together else "")
     given = stencil_cpp.pointers(work)
     ahead = f"  bring_near(in{work.parts.w}, FILTERS * TAPS * X_CHANNELS * (int)sizeof(X));\n"
@@ -94,22 +96,9 @@ def _constants(work: Work) -> str:
 
 
 def _warpgroup_product(work: Work) -> str:
-    """Return the functions around `wgmma`: its instruction for pixels in registers, and what orders it."""
-    tiles = work.tiling.tiles
+    """Return the function around `wgmma` of pixels in registers and the filters of a block."""
     kind = _KINDS[work.op.inputs[work.parts.x]]
-    registers = ", ".join(f"%{i}" for i in range(4 * tiles))
-    sums = ", ".join(f'"+f"(d[{i // 4}][{i % 4}])' for i in range(4 * tiles))
-    a = ", ".join(f"%{4 * tiles + i}" for i in range(4))
-    return (
-        'DEVICE void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }\n'
-        'DEVICE void close_group_of_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }\n'
-        "template <int GROUPS> DEVICE void wait_for_products() {\n"
-        '  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(GROUPS) : "memory");\n}\n'
-        f"DEVICE void warpgroup_product(float (&d)[{tiles}][4], const unsigned (&a)[4], unsigned long long b) {{\n"
-        f'  asm volatile("wgmma.mma_async.sync.aligned.m64n{8 * tiles}k16.f32.{kind}.{kind} {{{registers}}}, {{{a}}}, '
-        f'%{4 * tiles + 4}, 1, 1, 1, 0;"\n      : {sums}\n'
-        '      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));\n}\n'
-    )
+    return warpgroup.product("warpgroup_product", 8 * work.tiling.tiles, kind, right_rows=False, held=True, fours=True)
 
 
 _KINDS: dict[int, str] = {TensorProto.FLOAT16: "f16", TensorProto.BFLOAT16: "bf16"}

@@ -41,7 +41,7 @@ template <int STEPS> DEVICE void multiply(Sums& sums, SharedAddress stage, const
       UNROLLED for (int r = 0; r < KERNEL_H; ++r) {
         if (y < r || y - r >= STACK) continue;
         warpgroup_product(sums.of[y - r], pixels[number % 2].of[y],
-                          filters_at(stage + ((r * KERNEL_W + s) * FILTER_LINES * LINE + step)));
+                          filters_at(stage + ((r * KERNEL_W + s) * FILTER_LINES * LINE + step)), true);
       }
     }
     close_group_of_products();
@@ -53,9 +53,7 @@ template <int STEPS> DEVICE void multiply(Sums& sums, SharedAddress stage, const
   wait_for_products<0>();
 }
 
-DEVICE void show_to_products() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+DEVICE void show_to_products() { show_to_copy_engine(); }
 DEVICE void finish_products(Sums& sums) {
-  UNROLLED for (int i = 0; i < STACK; ++i)
-    UNROLLED for (int tile = 0; tile < TILES_N; ++tile)
-      UNROLLED for (int e = 0; e < 4; ++e) asm volatile("" : "+f"(sums.of[i][tile][e])::"memory");
+  UNROLLED for (int i = 0; i < STACK; ++i) settle(sums.of[i]);
 }

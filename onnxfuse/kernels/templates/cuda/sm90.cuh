@@ -65,14 +65,6 @@ DEVICE void load_shared(Chunk<16>& to, unsigned address) {
                : "r"(address)
                : "memory");
 }
-// Four blocks of eight rows of 16 bytes, spread over the lanes as PTX says of ldmatrix; lane i says where row i % 8 of
-// block i / 8 lies.
-DEVICE void load_blocks(unsigned (&block)[4], unsigned row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(block[0]), "=r"(block[1]), "=r"(block[2]), "=r"(block[3])
-               : "r"(row)
-               : "memory");
-}
 // Four floats: to the shared memory of another block; and added from one's own.
 DEVICE void store_there(unsigned address, const float* value) {
   asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(value[0]), "f"(value[1]),

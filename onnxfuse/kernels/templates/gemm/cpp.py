@@ -4,7 +4,16 @@ from collections.abc import Mapping
 
 from onnxfuse.kernels.emit import entry as entries
 from onnxfuse.kernels.emit import expressions
-from onnxfuse.kernels.emit.source import AMPERE, CLUSTER, COPY_ENGINE, DEVICE, KernelSource, constants, generated, template
+from onnxfuse.kernels.emit.source import (
+    AMPERE,
+    CLUSTER,
+    COPY_ENGINE,
+    DEVICE,
+    KernelSource,
+    constants,
+    generated,
+    template,
+)
 from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.launch_plan import Block
 from onnxfuse.kernels.templates.gemm import prologue_cpp

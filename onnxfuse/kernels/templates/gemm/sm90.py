@@ -359,7 +359,7 @@ def _microseconds(work: Work, tile: Tile, arch: Arch) -> float:
     parts, size = work.parts, work.size
     steps, light = _steps(size, parts.terms), _light(parts)
     moved = output_bytes(parts) + work.staged_bytes
-    cost, rounds = _costs(parts)[_whole(tile)], 1
+    cost, rounds = _costs(parts)[_whole(parts, tile)], 1
     if tile.split == 1:
         rounds = -(-_count(work, tile) // (arch.sm_count // tile.cluster))
     if tile.cluster > 1 and rounds < SHARED_FROM:
@@ -403,15 +403,15 @@ SPLITS = {
 SPLIT = tuple(replace(tile, split=s) for tile, blocks in SPLITS.items() for s in blocks)
 
 
-def _whole(tile: Tile) -> Tile:
+def _whole(parts: Anatomy, tile: Tile) -> Tile:
     """Return the tile that has the cost of a split one's products."""
     whole = replace(tile, split=1)
-    return whole if whole in COSTS else replace(whole, teams=2)
+    return whole if whole in _costs(parts) else replace(whole, teams=2)
 
 
 def _split(parts: Anatomy) -> list[Tile]:
     """Return the tiles that several blocks may share."""
-    return [tile for tile in SPLIT if _whole(tile) in _costs(parts)]
+    return [tile for tile in SPLIT if _whole(parts, tile) in _costs(parts)]
 
 
 def _splits(work: Work, arch: Arch, tile: Tile) -> bool:

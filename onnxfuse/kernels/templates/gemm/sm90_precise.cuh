@@ -69,7 +69,7 @@ struct Left {
   DEVICE void load(unsigned a, int slice) {
     const int lane = thread_index() % 32, line = thread_index() / 32 % 4 * 16 + lane % 16;
     unsigned whole[4];
-    load_blocks(whole, a + line * ROW_BYTES + ((slice * 2 + lane / 16 ^ line % 8) << 4));
+    load_blocks<false>(whole, a + line * ROW_BYTES + ((slice * 2 + lane / 16 ^ line % 8) << 4));
     split_any(high, low, whole);
   }
 };
