@@ -18,7 +18,8 @@ static_assert(TILE_ROWS * ACROSS * PARTS == WARPS * STACK && WARPS % (ACROSS * P
 static_assert(TILES_N % VECTOR_TILES == 0 && BLOCK_FILTERS <= PARTS * TILES_N * 8);
 static_assert(SHARED_WORDS * 4 == (STAGES < SLICES ? STAGES : SLICES) * STAGE_BYTES, "the plan counts as the kernel does");
 
-DYNAMIC_SHARED(unsigned, shared_words, SHARED_WORDS);
+// The tensor cores take the pieces of filters by their addresses to be exchanged as `place` does.
+DYNAMIC_SHARED_AT(1024, unsigned, shared_words, SHARED_WORDS);
 
 // The pieces of 16 bytes of a line are exchanged by its number: of eight neighbours, from any one on, the same piece lies
 // in different banks.
