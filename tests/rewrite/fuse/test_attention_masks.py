@@ -6,10 +6,12 @@ import onnxruntime
 import pytest
 from onnx import ModelProto
 
+from onnxfuse.kernels.arch import SUPPORTED
 from onnxfuse.kernels.templates.attention.body import take_apart
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.types import infer, value_types
 from onnxfuse.runtime.ort_ops import with_library_ops
+from onnxfuse.runtime.registration import with_forms
 from tests.rewrite.small import (
     assert_same_numbers,
     assert_within_budget,
@@ -556,3 +558,26 @@ def test_keys_that_lie_turned_and_apart() -> None:
     model, library, _ = library_form(text)
     assert [n.op_type for n in library.graph.node].count("Transpose") == 0
     assert_same_numbers(model, library, folded=True)
+
+
+@pytest.mark.parametrize(
+    ("mask", "given", "biases"),
+    [
+        ("masked = Add (s, mask)", ", float[2,1,1200,COLUMNS] mask", (3,)),
+        (
+            "first = Add (s, slopes) masked = Add (first, mask)",
+            ", float[1,2,1,COLUMNS] slopes, float[2,1,1200,COLUMNS] mask",
+            (3, 4),
+        ),
+    ],
+)
+@pytest.mark.parametrize("columns", [1200, 1201])
+def test_a_long_mask_goes_to_the_kernel_on_hopper_alone(mask, given, biases, columns):
+    """Two that are added are two inputs of it. Rows that the copy engine does not read are the library's there, too."""
+    text = attention(mask, given.replace("COLUMNS", str(columns)), rows=1200, columns=columns)
+    text = text.replace("float", "float16").replace(",8]", ",32]").replace("2, 4}", "2, 16}")
+    made, _ = optimize(parse(text.replace("half = {0.5}", "half = {14336}")))  # as float16 is written: by its bits
+    (op,) = (op for op in fused_ops(made).values() if op.rule == "attention")
+    assert (op.template, take_apart(op).biases) == ("attention", biases)
+    runs_by_kernel = {arch.name: with_forms(made, True, (), None, arch)[1][op.name] is None for arch in SUPPORTED}
+    assert runs_by_kernel == {arch.name: arch.name == "sm_90a" and columns % 8 == 0 for arch in SUPPORTED}
