@@ -19,13 +19,9 @@ struct bf16;
   static void
 #define PARAMETERS const Parameters
 #define SHARED static
-<<<<<<< ours
-#define DYNAMIC_SHARED(type, name, count) alignas(16) static type name[count]
-#define OWN_DYNAMIC_SHARED(type, name, count) static OfBlock<type, count> name
-=======
 #define DYNAMIC_SHARED_AT(boundary, type, name, count) alignas(boundary) static type name[count]
 #define DYNAMIC_SHARED(type, name, count) DYNAMIC_SHARED_AT(16, type, name, count)
->>>>>>> theirs
+#define OWN_DYNAMIC_SHARED(type, name, count) static OfBlock<type, count> name
 #define UNROLLED
 
 DEVICE void join_stream() {}

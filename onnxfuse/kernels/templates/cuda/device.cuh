@@ -8,15 +8,10 @@ struct bf16;
 #define KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__)
 #define PARAMETERS const __grid_constant__ Parameters
 #define SHARED __shared__
-<<<<<<< ours
-// On a boundary of 1024 bytes: where the tensor cores read it, pieces of rows are exchanged by their addresses.
-#define DYNAMIC_SHARED(type, name, count) extern __shared__ __align__(1024) type name[]
-// The same where blocks of a cluster each have their own, of which no other one reads.
-#define OWN_DYNAMIC_SHARED(type, name, count) DYNAMIC_SHARED(type, name, count)
-=======
 #define DYNAMIC_SHARED_AT(boundary, type, name, count) extern __shared__ __align__(boundary) type name[]
 #define DYNAMIC_SHARED(type, name, count) DYNAMIC_SHARED_AT(16, type, name, count)
->>>>>>> theirs
+// The same where blocks of a cluster each have their own, of which no other one reads.
+#define OWN_DYNAMIC_SHARED(type, name, count) DYNAMIC_SHARED(type, name, count)
 #define UNROLLED _Pragma("unroll")
 
 // What every kernel calls before it touches the tensors. From compute capability 9.0 the stream launches it while the
