@@ -1,7 +1,8 @@
 """The time of attention's kernels alone, ours and the library's two: `python -m benchmarks.attention_kernels`.
 
 Microseconds of one launch among many in a CUDA graph, in turns, medians: neither side pays for its host code. `kept`
-holds all keys of a head in shared memory, `streamed` takes any length; the library's op is MultiHeadAttention as it
+holds all keys of a head in shared memory, `streamed` takes any length, `1 by 64` are warpgroups of a block on Hopper by
+keys at a time; the library's op is MultiHeadAttention as it
 runs by default (cuDNN) and with the CUDA provider's option sdpa_kernel=1 (flash attention). In float32, where both
 round factors to TF32, it runs by default, and beside it torch's function and torch's two products with a softmax
 between. Grouped keys are repeated before the library's op, as it wants them. What is chosen where rests on these
@@ -24,7 +25,7 @@ import torch
 from benchmarks import timing
 from onnxfuse import kernels
 from onnxfuse.kernels import Tuning
-from onnxfuse.kernels.templates.attention import few, kept, streamed
+from onnxfuse.kernels.templates.attention import few, kept, sm90, streamed
 from onnxfuse.kernels.templates.attention.work import work
 from onnxfuse.model.errors import KernelError, UsageError
 from onnxfuse.profiling.bound import REFUSALS, Bound, bind, ort_values, outputs_of
@@ -47,6 +48,7 @@ ROWS = (
     "4x12x2048x64:causal", "8x16x2048x128", "8x16x2048x128:causal", "32x12x512x64:mask", "2048x3x49x32:bias",
     "32x12x512x64:bfloat16", "4x12x2048x64:causal:bfloat16", "1x16/4x1,1024x128", "8x16/4x1,1024x128",
     "1x32/8x1,4096x128", "8x32/8x1,4096x128", "1x12x1,1024x64:mask", "32x12x1,197x64", "4x16/4x512x128:causal",
+    "8x12x512x64:local", "8x12x512x64:rows", "4x16/4x512x128:rows", "8x5x4096x64",
 )  # fmt: skip
 
 
@@ -58,8 +60,25 @@ FLOAT_ROWS = (
 """Those of float32, among them what rules/attention/attention.toml tells of the nodes."""
 
 
+MASKS = {"rows": lambda apart: apart <= 0, "local": lambda apart: abs(apart) <= 64}
+"""Masks by query and key: whether a key so far behind the query is seen."""
+
+
+def inputs_of(name: str, case: Case) -> list[np.ndarray]:
+    """Return drawn inputs; a mask of numbers is what its row says."""
+    random = np.random.default_rng(0)
+    drawn = [random.standard_normal(s, np.float32).astype(NUMPY[case.dtype]) for s in case.shapes()]
+    for mark in name.split(":")[1:]:
+        if mark in MASKS:
+            seen = MASKS[mark](np.arange(case.keys) - np.arange(case.queries)[:, None])
+            drawn[3][...] = np.where(seen, 0, -60000)
+    return drawn
+
+
 def case_of(name: str, dtype: int = HALF) -> Case:
     """Return what a row says: batch x heads x sequence x size, then its mask and type, if that is not `dtype`.
+
+    `rows`: a causal mask as numbers; `local`: one that shows 64 keys before and behind each query.
 
     `16/4` are heads on 4 of keys, `1,1024` are queries and keys where those are not as many.
     """
@@ -69,6 +88,7 @@ def case_of(name: str, dtype: int = HALF) -> Case:
     queries, _, more = sequences.partition(",")
     keys = int(more or queries)
     bias = {"mask": (int(batch), 1, 1, keys), "bias": (1, int(heads), int(queries), keys)}
+    bias |= dict.fromkeys(MASKS, (int(batch), 1, int(queries), keys))
     return Case(
         int(batch), int(heads), int(queries), keys, int(size), next((NAMES[m] for m in marks if m in NAMES), dtype),
         next((bias[m] for m in marks if m in bias), None), "causal" in marks, group=int(heads) // int(few or heads),
@@ -92,6 +112,7 @@ def ways(case: Case) -> dict[str, Tuning]:
         "ours": Tuning(),
         **{f"{w.warps} in {w.parts}": Tuning(queries=w) for w in shared},
         **{f"{w.warps}x{w.tiles}x{w.step}": Tuning(queries=w) for w in streamed.candidates(mine)},
+        **{f"{w.warps // 4} by {w.step}": Tuning(queries=w) for w in sm90.ways(mine) if sm90.takes(mine, True, arch)},
         "kept": Tuning(queries=kept.choose(mine, arch)),
     }
 
@@ -225,10 +246,9 @@ def library(case: Case, options: dict[str, str], arrays: list[np.ndarray]) -> tu
     return None, reason
 
 
-def measured(case: Case) -> dict[str, str]:
+def measured(name: str, case: Case) -> dict[str, str]:
     """Return the time of each way as it is shown."""
-    random = np.random.default_rng(0)
-    arrays = [random.standard_normal(s, np.float32).astype(NUMPY[case.dtype]) for s in case.shapes()]
+    arrays = inputs_of(name, case)
     count, times, marks = launches(case), dict[str, list[float]](), dict[str, str]()
     # What a graph reads and writes lives as long as it is replayed.
     mine = {n: made for n, tuning in ways(case).items() if (made := ours(case, tuning, arrays)) is not None}
@@ -264,7 +284,7 @@ def main(rows: tuple[str, ...], dtype: str) -> None:
     for name in rows or (FLOAT_ROWS if dtype == "float32" else ROWS):
         case = case_of(name, NAMES[dtype])
         products = 4 * case.batch * case.heads * case.queries * case.keys * case.size / (2 if case.causal else 1)
-        found = measured(case)
+        found = measured(name, case)
         best = float(found["ours"])
         print(
             f"{name:30s} "

@@ -175,6 +175,16 @@ def test_keys_may_be_hidden_for_all(low, safe, tuning):
     assert_in_budget(case, [q, k, v, bias], tuning)
 
 
+def test_what_is_known_of_steps_comes_32_at_a_time():
+    """Islands of keys in some of 35 steps, before and behind the first 32."""
+    case = Case(1, 2, 20, 2208, 16, bias=(1, 1, 20, 2208))
+    q, k, v, bias = case.inputs(np.random.default_rng(0))
+    seen = np.zeros(2208, bool)
+    seen[[70, 1990, 2040, 2050, 2200]] = True
+    bias[...] = np.where(seen, bias, -65504)
+    assert_in_budget(case, [q, k, v, bias], way())
+
+
 @WAYS
 def test_steps_that_hide_all_are_not_fetched(tuning):
     """Keys and values there are no numbers: they would not be hidden by a weight of zero."""
