@@ -3,12 +3,12 @@
 A template declares which steps its ops allow, a rule which it wants; their order is here.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from onnxfuse import kernels
 from onnxfuse.kernels import Growth
 from onnxfuse.model.counted import agreeing, counted
-from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.fused import DOMAIN, FusedOp
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.rewrite.fuse.attempt import Attempt, Region, Start, Surroundings
 from onnxfuse.rewrite.fuse.extra_outputs import offer_caches, offer_endings
@@ -21,7 +21,7 @@ from onnxfuse.rewrite.fuse.pointwise import take_pointwise
 from onnxfuse.rewrite.fuse.reductions import let_input_be_broadcast, let_reductions_join, run_over_input
 from onnxfuse.rewrite.fuse.siblings import take_siblings
 from onnxfuse.rewrite.fuse.transposed_io import take_transposed_inputs, take_transposed_outputs
-from onnxfuse.rewrite.language.fuse_table import NOWHERE_ELSE, Fuse
+from onnxfuse.rewrite.language.fuse_table import NOWHERE_ELSE, THROUGH_LIBRARY, Fuse
 from onnxfuse.rewrite.match.match import Refusal
 
 Grow = Callable[[Attempt], Refusal | None] | Callable[[Attempt], None]
@@ -36,7 +36,7 @@ def enough(attempt: Attempt) -> Refusal | None:
     # An anchor beside this one counts as grown: one kernel takes the place of two.
     own = 1 if how.wants(Growth.SIBLINGS) else len(attempt.seeds)
     grown = launches(attempt.nodes) if moving else len(attempt.nodes) - (own if how.anchors else 0)
-    between = how.between < how.least and stands_between(graph, attempt.nodes, given=moving)
+    between = how.between < how.least and stands_between(graph, attempt.nodes, attempt.around.ops, given=moving)
     if attempt.nodes and grown >= (how.between if between else how.least):
         reason = saves(graph, attempt.nodes, attempt.rule, how.template, early=between) if moving else None
         return None if reason is None else attempt.refusal(reason, "too little")
@@ -49,19 +49,24 @@ def enough(attempt: Attempt) -> Refusal | None:
     return attempt.refusal(told, "too little")
 
 
-def stands_between(graph: Graph, nodes: Collection[Node], *, given: bool) -> bool:
+def stands_between(graph: Graph, nodes: Collection[Node], ops: Mapping[str, FusedOp], *, given: bool) -> bool:
     """Return whether all around `nodes` is fused: a kernel of ours starts early there, and the one behind it, too.
 
     One of the library's waits for the end of the kernel ahead, and the kernel behind for its end. `given`: what they
     read may be given to the model.
     """
+
+    def ours(node: Node | None) -> bool:
+        if node is None:
+            return given
+        return node.domain == DOMAIN and node.op in ops and ops[node.op].template != THROUGH_LIBRARY
+
     inputs, outputs = graph.inputs_of(nodes), graph.outputs_of(nodes)
     made = [_maker(graph, v) for v in inputs if not graph.is_constant(v)]
     readers = [r for v in outputs for r in _readers(graph, v)]
     if not made or not readers or any(graph.is_output(v) for v in outputs):
         return False
-    fused = all(given if n is None else n.domain == DOMAIN for n in made)
-    return fused and all(r.domain == DOMAIN for r in readers)
+    return all(map(ours, (*made, *readers)))
 
 
 def _maker(graph: Graph, value: str) -> Node | None:
