@@ -3,15 +3,11 @@
 Each row: the product alone by cuBLAS (torch.mm); bias + GELU (--gate: SwiGLU of two products) by cuBLAS and one kernel
 of the pointwise template; all of it in one kernel; and in the kernel for sm_80 and later. One CUDA graph of twenty
 launches each, in turns, medians. Needs torch.
-
---few: products of 1 to 16 rows, weights from memory, by cuBLAS, the best of the kernels for many rows, the strips of
-the one for few; launched while the one ahead still runs, as sessions do. Beside them the weights' way at 4 TB/s.
 """
 
 import argparse
 import math
 import statistics
-from dataclasses import replace
 
 import torch
 from onnx import TensorProto
@@ -114,62 +110,14 @@ def gate(m: int, n: int, k: int, dtype: int, element: torch.dtype) -> tuple[list
     return times, gemm.chosen(fused, tuple(shapes), arch)
 
 
-FEW = (
-    ("", 2048, 2048), ("", 512, 2048), ("", 5632, 2048), ("", 2048, 5632), ("", 4096, 4096), ("", 768, 768),
-    ("", 768, 3072), ("", 3072, 768), ("gate", 4096, 2048), ("gate", 5632, 2048),
-)  # fmt: skip
-"""Columns and terms of the products of a step of decoding, one of them or a gate of two."""
-
-
-def few_rows(kind: str, m: int, n: int, k: int) -> tuple[list[float], list[Tuning]]:
-    """Return the times by cuBLAS and by each variant, float16, and the variants."""
-    fused, (x_shape, *others) = products.case(
-        products.SWIGLU if kind else products.PLAIN, TYPES["float16"][0], (m,), n, k
-    )
-    fused, shapes = replace(fused, constants=frozenset(range(1, len(others) + 1))), (x_shape, *others)
-    turns = -(-timing.ROTATED // (2 * n * k * len(others)))
-    x = torch.randn(x_shape, device="cuda").half()
-    weights = [[(torch.randn(w, device="cuda") / math.sqrt(k)).half() for w in others] for _ in range(turns)]
-    outputs = [torch.empty(m, n, device="cuda", dtype=torch.float16) for _ in others]
-    arch = kernels.arch_of(0)
-    variants = [t for t in gemm.candidates(fused, shapes, arch) if t.strip is None or t.strip.parts <= arch.cluster]
-    sides: list[list[timing.Work]] = [
-        [lambda mine=mine: [torch.mm(x, w, out=y) for w, y in zip(mine, outputs, strict=True)] for mine in weights]
-    ]
-    for tuning in variants:
-        plan = kernels.plan(fused, shapes, True, arch, tuning)
-        sides.append([
-            timing.launcher(plan, [t.data_ptr() for t in (x, *mine, outputs[0])], True) for mine in weights
-        ])  # fmt: skip
-    return timing.microseconds(sides), variants
-
-
-def print_few() -> None:
-    """Print the times of few rows: cuBLAS, the best kernel for many rows, each strip; the plan's own is marked."""
-    for kind, n, k in FEW:
-        for m in (1, 4, 8, 16):
-            (library, *times), variants = few_rows(kind, m, n, k)
-            found = list(zip(times, variants, strict=True))
-            many = min(t for t, v in found if v.strip is None)
-            strips = "  ".join(f"{v.strip}: {t:.2f}" for t, v in found if v.strip is not None)
-            floor = 2 * n * k * (2 if kind else 1) / 4e6
-            print(
-                f"{kind or 'one':4} {m:2} {n:5} {k:5}  {library:6.2f} {many:6.2f}  {floor:5.2f}  {strips}", flush=True
-            )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dtype", choices=TYPES, default="float16")
     parser.add_argument("--gate", action="store_true", help="SwiGLU of two products, 16-bit")
-    parser.add_argument("--few", action="store_true", help="products of few rows, float16")
     arguments = parser.parse_args()
     dtype, element = TYPES[arguments.dtype]
     torch.backends.cuda.matmul.allow_tf32 = True
     print(f"{torch.cuda.get_device_name()}, {element}; microseconds")
-    if arguments.few:
-        print_few()
-        return
     print("    m     n     k   cuBLAS  + kernel   fused   / cuBLAS   sm_80   tile")
     against_product, against_two, against_older = [], [], []
     for size in GATES if arguments.gate else SIZES:

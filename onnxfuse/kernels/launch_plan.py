@@ -67,16 +67,19 @@ class Strip:
     """What a block of the gemm template's kernel for few rows computes, and how its warps share that."""
 
     columns: int
-    """Of each product: 16, 32 or 64."""
-    parts: int = 1
-    """Blocks of a cluster that share the terms: 1, 2, 4 or 8."""
+    """Of each product: 16 or 32."""
     warps: int = 8
-    """Warps of a block that share the products and the terms, about."""
+    """Warps that share the terms."""
     ring: int = 96
-    """Kilobytes of the right factor that are on their way to a block, at most."""
+    """Kilobytes of the right factor that are on their way to a block, about."""
+
+    @property
+    def threads(self) -> int:
+        """Threads of the block."""
+        return 32 * self.warps
 
     def __str__(self) -> str:
-        return f"{self.columns} in {self.parts} by {self.warps}, {self.ring} KB"
+        return f"{self.columns}x{self.warps} {self.ring} KB"
 
 
 @dataclass(frozen=True)

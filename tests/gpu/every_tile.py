@@ -2,7 +2,7 @@
 
 The sanitizer's words and exit code are the verdict; racecheck likewise. Sizes that stick out of every tile, a few rows
 of a long sum; bodies without and with a staged operand, a gate, outputs that are written head by head, and left factors
-that are computed. `sm_90a`, `split` (its sums of several blocks), `sm_80` or `few` (rows) behind it: that kernel alone.
+that are computed. `sm_90a`, `split` (its sums of several blocks) or `sm_80` behind it: that kernel alone.
 """
 
 import sys
@@ -11,11 +11,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from onnxfuse.kernels.launch_plan import Strip, Tile
-from onnxfuse.kernels.templates.gemm import few, sm80, sm90
+from onnxfuse.kernels.launch_plan import Tile
+from onnxfuse.kernels.templates.gemm import sm80, sm90
 from tests.gpu.test_gemm import COMPUTING, check, run
 from tests.kernels.ops import HALF
-from tests.kernels.products import GELU, QKV, RESIDUAL, SWIGLU, TRANSPOSED, TRANSPOSED_GELU, prologue, table, window
+from tests.kernels.products import GELU, RESIDUAL, SWIGLU, TRANSPOSED, TRANSPOSED_GELU, prologue, table, window
 
 WIDE, LONG, ODD = ((500,), 520, 264), ((3,), 72, 1096), ((77,), 133, 129)
 COMPUTED = (300, 264, 264)
@@ -70,18 +70,8 @@ def ampere() -> int:
     return count
 
 
-def few_rows() -> int:
-    """Launch every strip of the kernel for few rows; return how often."""
-    count = 0
-    for strip in (Strip(columns, parts) for columns in few.COLUMNS for parts in few.PARTS):
-        for text, size in ((RESIDUAL, LONG), (SWIGLU, LONG), (TRANSPOSED, ((8,), 136, 2056)), (QKV, ((7,), 264, 520))):
-            check(text, HALF, *size, strip)
-            count += 1
-    return count
-
-
 def main() -> None:
-    launches = {"sm_90a": hopper, "split": split, "sm_80": ampere, "few": few_rows}
+    launches = {"sm_90a": hopper, "split": split, "sm_80": ampere}
     print(f"{sum(launches[name]() for name in sys.argv[1:] or launches)} launches")
 
 

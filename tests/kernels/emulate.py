@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from onnxfuse.kernels.emit.source import AMPERE, CLUSTER, COPY_ENGINE, DEVICE, HOPPER, KernelSource
+from onnxfuse.kernels.emit.source import AMPERE, CLUSTER, DEVICE, HOPPER, KernelSource
 from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.launch_plan import LaunchPlan, TensorMap
 
@@ -58,7 +58,7 @@ def host_text(kernel: KernelSource, pointers: int, scratch: bool = False) -> str
 
     `scratch`: the last of the pointers is that of the scratch memory.
     """
-    twins = (AMPERE, CLUSTER, COPY_ENGINE, HOPPER)
+    twins = (AMPERE, CLUSTER, HOPPER)
     sections = ['#include "host.hpp"' if s.file == DEVICE else s.text for s in kernel.sections if s.file not in twins]
     arguments = ", ".join(f"pointers[{i}]" for i in range(pointers))
     if HOPPER in (s.file for s in kernel.sections):

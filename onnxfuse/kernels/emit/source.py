@@ -11,7 +11,6 @@ from onnxfuse.kernels.programs.numbers import is_truth
 DEVICE = "cuda/device.cuh"
 CLUSTER = "cuda/cluster.cuh"
 AMPERE = "cuda/sm80.cuh"
-COPY_ENGINE = "cuda/copy_engine.cuh"
 HOPPER = "cuda/sm90.cuh"
 """The sections that only NVRTC can read; the tests put a CPU twin in their place."""
 

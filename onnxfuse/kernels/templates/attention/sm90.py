@@ -12,7 +12,6 @@ from onnxfuse.kernels.emit.access import Pointer
 from onnxfuse.kernels.emit.entry import entry_point
 from onnxfuse.kernels.emit.source import (
     AMPERE,
-    COPY_ENGINE,
     DEVICE,
     HOPPER,
     KernelSource,
@@ -239,7 +238,6 @@ def _kernel(mine: Work, way: Queries, ring: tuple[int, int], seen: bool, beside:
             template(DEVICE),
             template(AMPERE),
             template("cuda/memory.cuh"),
-            template(COPY_ENGINE),
             template(HOPPER),
             generated(entry, common_constants(mine, facts) + access.pointers(fields)),
             template("attention/seen.cuh"),

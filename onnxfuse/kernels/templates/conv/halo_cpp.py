@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from onnx import TensorProto
 
 from onnxfuse.kernels.emit import warpgroup
-from onnxfuse.kernels.emit.source import AMPERE, COPY_ENGINE, HOPPER, KernelSource, constants
+from onnxfuse.kernels.emit.source import AMPERE, HOPPER, KernelSource, constants
 from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.launch_plan import Halo
 from onnxfuse.kernels.templates.conv import stencil_cpp
@@ -73,7 +73,7 @@ class Work(Surroundings):
 def kernel(work: Work, min_blocks: int) -> KernelSource:
     """Return the kernel; `min_blocks`: blocks of a multiprocessor that it must leave registers for."""
     together = bool(work.tiling.halo.together)
-    warpgroups = (COPY_ENGINE, HOPPER, "conv/halo_warpgroup.cuh")
+    warpgroups = (HOPPER, "conv/halo_warpgroup.cuh")
     files = (AMPERE, "conv/halo.cuh", *(warpgroups if together else ("conv/halo_warp.cuh",)), "conv/halo.cu")
     more = _runs(work) + (_warpgroup_product(work) if together else "")
     given = stencil_cpp.pointers(work)

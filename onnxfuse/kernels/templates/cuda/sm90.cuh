@@ -1,8 +1,12 @@
-// What Hopper (sm_90a) adds to sm80.cuh and its copy engine for matrix products, as plain functions over PTX: warpgroup
-// products, clusters. A shared-memory address is a 32-bit number here.
+// What Hopper (sm_90a) adds to sm80.cuh for matrix products, as plain functions over PTX: barriers in shared memory, the
+// bulk copy engine, warpgroup products, clusters. A shared-memory address is a 32-bit number here.
 
 #define CLUSTERED_KERNEL(threads, blocks) \
   extern "C" __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(threads, 1)
+#define TENSOR_MAPS const __grid_constant__ TensorMaps
+
+// How the copy engine sees a matrix in global memory; encoded by the driver, never looked into.
+struct alignas(64) TensorMap { unsigned long long words[16]; };
 
 extern __shared__ unsigned char dynamic_shared[];
 
@@ -11,6 +15,35 @@ extern __shared__ unsigned char dynamic_shared[];
 DEVICE void wait_for_kernel_ahead() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 // The kernel behind may be launched once every block has said so, or has ended.
 DEVICE void let_next_kernel_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
+// ---- barriers: `count` arrivals and all bytes that were announced end a phase
+
+DEVICE void barrier_init(unsigned barrier, int count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
+}
+// The barriers that this thread has made are there for the whole cluster and for the copy engine.
+DEVICE void barriers_made() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+DEVICE void barrier_expect(unsigned barrier, unsigned bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+DEVICE void barrier_arrive(unsigned barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+// The same address in another block of the cluster.
+DEVICE unsigned address_in(unsigned address, unsigned block_of_cluster) {
+  unsigned there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(block_of_cluster));
+  return there;
+}
+DEVICE void barrier_arrive_at(unsigned barrier, unsigned block_of_cluster) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(address_in(barrier, block_of_cluster)) : "memory");
+}
+DEVICE void barrier_wait(unsigned barrier, unsigned parity) {
+  asm volatile(
+      "{\n\t.reg .pred done;\n\t"
+      "AGAIN:\n\tmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n\t"
+      "@done bra OVER;\n\tbra AGAIN;\n\tOVER:\n\t}" ::"r"(barrier), "r"(parity) : "memory");
+}
 
 // ---- clusters
 
@@ -22,6 +55,93 @@ DEVICE unsigned rank_in_cluster() {
 DEVICE void wait_for_cluster() {
   asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
+
+// ---- the bulk copy engine; what lies outside of the matrix is read as zero and not written
+
+// A box of the matrix at (column, row), to the same shared address in every block of `blocks` (a bit mask).
+template <bool TO_MANY>
+DEVICE void fetch_box(unsigned to, const TensorMap* map, int column, int row, unsigned barrier, unsigned short blocks) {
+  if constexpr (TO_MANY) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+        "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to), "l"(map), "r"(column), "r"(row), "r"(barrier), "h"(blocks)
+        : "memory");
+  } else {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
+            to), "l"(map), "r"(column), "r"(row), "r"(barrier)
+        : "memory");
+  }
+}
+// The same of a tensor with three dimensions.
+template <bool TO_MANY>
+DEVICE void fetch_box(unsigned to, const TensorMap* map, int x, int y, int z, unsigned barrier, unsigned short blocks) {
+  if constexpr (TO_MANY) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+        "[%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "h"(blocks)
+        : "memory");
+  } else {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
+        : "memory");
+  }
+}
+// The same of a tensor with four dimensions.
+template <bool TO_MANY>
+DEVICE void fetch_box(unsigned to, const TensorMap* map, int x, int y, int z, int w, unsigned barrier,
+                      unsigned short blocks) {
+  if constexpr (TO_MANY) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+        "[%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(barrier),
+        "h"(blocks)
+        : "memory");
+  } else {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(barrier)
+        : "memory");
+  }
+}
+// Of as many places of a window as the map says, from the one that begins at (x, y) of an image on: the element `right`
+// and `below` of its first one, some channels of it.
+DEVICE void fetch_pixels(unsigned to, const TensorMap* map, int channel, int x, int y, int image, unsigned short right,
+                         unsigned short below, unsigned barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3, %4, %5}], [%6], {%7, %8};" ::"r"(to), "l"(map), "r"(channel), "r"(x), "r"(y), "r"(image),
+      "r"(barrier), "h"(right), "h"(below)
+      : "memory");
+}
+// The same of volumes: `behind` the first layer that the window sees.
+DEVICE void fetch_pixels(unsigned to, const TensorMap* map, int channel, int x, int y, int z, int image,
+                         unsigned short right, unsigned short below, unsigned short behind, unsigned barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3, %4, %5, %6}], [%7], {%8, %9, %10};" ::"r"(to), "l"(map), "r"(channel), "r"(x), "r"(y), "r"(z),
+      "r"(image), "r"(barrier), "h"(right), "h"(below), "h"(behind)
+      : "memory");
+}
+DEVICE void put_box(const TensorMap* map, int x, int y, int z, unsigned from) {
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(map), "r"(x), "r"(y),
+               "r"(z), "r"(from)
+               : "memory");
+}
+DEVICE void put_box(const TensorMap* map, int column, int row, unsigned from) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map), "r"(column),
+               "r"(row), "r"(from)
+               : "memory");
+}
+DEVICE void close_group_of_puts() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+// Until at most `GROUPS` of this thread's groups have not yet been read from shared memory.
+template <int GROUPS> DEVICE void wait_until_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(GROUPS) : "memory");
+}
+// Ordinary stores to shared memory before this are seen by the copy engine after it.
+DEVICE void show_to_copy_engine() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+DEVICE void prefetch_map(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 
 // ---- warpgroups
 

@@ -4,16 +4,7 @@ from collections.abc import Mapping
 
 from onnxfuse.kernels.emit import entry as entries
 from onnxfuse.kernels.emit import expressions
-from onnxfuse.kernels.emit.source import (
-    AMPERE,
-    CLUSTER,
-    COPY_ENGINE,
-    DEVICE,
-    KernelSource,
-    constants,
-    generated,
-    template,
-)
+from onnxfuse.kernels.emit.source import AMPERE, DEVICE, KernelSource, constants, generated, template
 from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.launch_plan import Block
 from onnxfuse.kernels.templates.gemm import prologue_cpp
@@ -53,26 +44,16 @@ def sm80(work: Work, fit: Fit) -> KernelSource:
 
 def few(work: Work, fit: Columns) -> KernelSource:
     """Return the kernel for few rows."""
-    threads = 32 * work.first_operand * fit.shares
     facts = {
-        "THREADS": threads, "COLUMNS": fit.strip.columns, "PARTS": fit.strip.parts, "SHARES": fit.shares,
-        "STAGES": fit.stages, "SHARED_BYTES": fit.shared_bytes, "WIDTH": fit.width,
-        "CONSTANT": fit.constant,
+        "THREADS": fit.strip.threads, "COLUMNS": fit.strip.columns, "WARPS": fit.strip.warps,
+        "STAGES": fit.stages, "SHARED_BYTES": fit.shared_bytes, "WIDTH": fit.width, "CONSTANT": fit.constant,
     }  # fmt: skip
-    bounds = "THREADS, 2" if fit.beside else "THREADS"
-    inputs = ", ".join(f"in{i}" for i in range(len(work.op.inputs)))
     end = entries.kernel(
-        work.entry, len(work.op.inputs), len(work.op.outputs),
-        f"  gemm({pointers(work.op)}, {'maps' if fit.boxes else f'{{{inputs}}}'}, p);\n",
-        bounds=f"CLUSTER_KERNEL({fit.strip.parts}, {bounds})" if fit.strip.parts > 1 else f"KERNEL({bounds})",
-        more="TENSOR_MAPS maps" if fit.boxes else "",
+        work.entry, len(work.op.inputs), len(work.op.outputs), f"  gemm({pointers(work.op)}, p);\n",
+        bounds="KERNEL(THREADS, 2)",
     )  # fmt: skip
     middle = right_factors(work) + results(work)
-    if fit.boxes:
-        middle += f"struct TensorMaps {{\n  TensorMap b[{len(work.parts.products)}];\n}};\n"
-    before = (AMPERE, CLUSTER, *((COPY_ENGINE,) if fit.boxes else ()))
-    fetching = "gemm/few_boxes.cuh" if fit.boxes else "gemm/few_copies.cuh"
-    return kernel(work, before, facts, None, middle, ("gemm/few.cuh", fetching, "gemm/few.cu"), end)
+    return kernel(work, (AMPERE,), facts, None, middle, ("gemm/few.cu",), end)
 
 
 def right_factors(work: Work) -> str:

@@ -1,28 +1,105 @@
-// The products and the body of the kernel for few rows; see few.cuh.
+// y = body(A B0, A B1, ..., operands) of at most eight rows: matrix products whose time is that of bringing B, once, from
+// memory, with everything pointwise after them.
+//
+// A [m, k]; its lines may hold more than is read of them. B [k, n], or [n, k]
+// (B_TRANSPOSED). k and n multiples of 8, all lines on a boundary of 16 bytes. Operands of the body: [m, n], [n], [m, 1], one
+// element. Outputs [m, n]. Types of A and B: float16, bfloat16.
+// Accuracy: float accumulators, a warp's share of the terms in each, added in the order of the warps; the body reads them
+// unrounded, and each output is rounded once.
+//
+// A block computes COLUMNS columns of a body's products; its WARPS take TERMS terms each in turns. A warp fetches B for
+// itself, by copies that run beside it through a ring of STAGES of its own: no warp waits for another one before the
+// sums. As many bytes are on their way as the rings of a GPU's blocks hold, and where B is a weight (CONSTANT), which no
+// kernel writes, they are before the kernel ahead has ended. A comes from the cache straight to registers, AHEAD steps before it
+// is multiplied. Four lanes take neighbouring pieces of 16 bytes of a row of A: lane q the terms 8 q to 8 q + 7, which
+// are its part of two products of fragments, in an order of the terms that B's lines are put into shared memory by.
+//
+// The body reads ACCUMULATED products of a strip at once (a gate). SIBLINGS of such bodies lie side by side, as more strips,
+// each with factors, operands and outputs of its own; one of ACCUMULATED and SIBLINGS is 1.
+
+constexpr int TERMS = 32;                               // of a step of a warp: two products of fragments
+constexpr int PIECES = COLUMNS / 8;                     // of 16 bytes in a line of a strip
+constexpr int STRIP_BYTES = TERMS * COLUMNS * 2;        // of a step, of each product
+constexpr int STAGE_BYTES = ACCUMULATED * STRIP_BYTES;
+constexpr int STEP_TERMS = WARPS * TERMS;
+constexpr int AHEAD = ACCUMULATED * COLUMNS <= 16 ? 8 : ACCUMULATED * COLUMNS <= 32 ? 4 : 2;  // as registers suffice
+constexpr int ROWS = 8;
+constexpr int PITCH = COLUMNS + 8;                      // floats: eight rows on, a lane meets other banks
+constexpr int ACROSS = COLUMNS / WIDTH;                 // threads that finish a row
+constexpr int TURNS = (ROWS * ACROSS + THREADS - 1) / THREADS;
+static_assert(THREADS == WARPS * 32, "warps are whole");
+static_assert(COLUMNS % 16 == 0 && COLUMNS <= 64, "a line is read by fragments, and its pieces are exchanged once");
+static_assert(SHARED_BYTES >= WARPS * STAGES * STAGE_BYTES && SHARED_BYTES >= WARPS * ACCUMULATED * ROWS * PITCH * 4,
+              "the plan counts as the kernel does");
+
+DYNAMIC_SHARED(float, shared_floats, SHARED_BYTES / 4);
+
+struct Parameters : Stores {
+  Index m, n, k, steps;  // steps: STEP_TERMS each
+  Index columns;         // strips side by side, of one product
+  Index pitch;           // elements from one line of A to the next
+  Index lines;           // rows of the innermost matrix of the output
+};
 
 // ---- the factors
 
-// What a lane has of a step of A.
-struct Held {
-  Chunk<16> of[GROUPS_OF_TERMS];
+// Which term of a step a line of B's in shared memory is: line 16 s + 8 h + 2 q + i is term 8 q + 4 s + 2 h + i, for lane q of
+// four the `i`-th of half h of product s.
+DEVICE constexpr int term_of(int line) { return line % 8 / 2 * 8 + line / 16 * 4 + line / 8 % 2 * 2 + line % 2; }
+
+// A warp's strip of B: columns `column` on, from term `term` on.
+struct Right {
+  const Factor* from;  // this lane's first piece
+  Index term, terms;   // of that piece
+  Index pitch;
+  int columns;         // of the strip's, from the lane's first one on
+
+  DEVICE Right() {}
+  DEVICE Right(const Factor* matrix, Index column, Index columns_of_all, Index first, Index terms)
+      : term(first), terms(terms), pitch(B_TRANSPOSED ? terms : columns_of_all) {
+    const int lane = thread_index() % 32;
+    const int right = B_TRANSPOSED ? lane / 4 : lane % PIECES * 8;
+    term += B_TRANSPOSED ? lane % 4 * 8 : term_of(lane / PIECES);
+    columns = (int)(columns_of_all - column) - right;
+    from = matrix + (B_TRANSPOSED ? (unsigned long long)(column + right) * pitch + term
+                                  : (unsigned long long)term * pitch + column + right);
+  }
+  DEVICE void next() {
+    term += STEP_TERMS;
+    from += B_TRANSPOSED ? STEP_TERMS : (unsigned long long)STEP_TERMS * pitch;
+  }
+  // Pieces of a line are exchanged by its number, so that eight lines' pieces beside each other lie in different banks.
+  static DEVICE int exchanged(int line) { return line * PIECES / 8 % PIECES; }
+
+  DEVICE void fetch(SharedAddress to) const {
+    const int lane = thread_index() % 32;
+    UNROLLED for (int turn = 0; turn < PIECES; ++turn) {
+      if constexpr (B_TRANSPOSED) {
+        copy_beside<16>(to + (turn * 512 + lane * 16), from + (unsigned long long)(turn * 8) * pitch,
+                        term < terms && turn * 8 < columns);
+      } else {
+        const int line = turn * (32 / PIECES) + lane / PIECES, down = term_of(turn * (32 / PIECES));
+        copy_beside<16>(to + (line * (COLUMNS * 2) + ((lane % PIECES ^ exchanged(line)) << 4)),
+                        from + (unsigned long long)down * pitch, term + down < terms && columns > 0);
+      }
+    }
+  }
 };
 
 struct Left {
   const Factor* from;
-  Index term, end;
+  Index row, rows, term, terms;
 
-  DEVICE Left(const Factor* matrix, Index first, Index end, const Parameters& p) : end(end) {
+  DEVICE Left(const Factor* matrix, Index first, const Parameters& p) : rows(p.m), terms(p.k) {
     const int lane = thread_index() % 32;
-    const Index row = lane / 4;
+    row = lane / 4;
     term = first + lane % 4 * 8;
     from = matrix + ((unsigned long long)row * p.pitch + term);
-    if (row >= p.m) this->end = 0;
   }
-  DEVICE void load(Held& held) {
-    UNROLLED for (int group = 0; group < GROUPS_OF_TERMS; ++group) {
-      held.of[group] = {};
-      if (term + group * 32 < end) held.of[group] = read((const Chunk<16>*)(from + group * 32));
-    }
+  // What a lane has of a step.
+  DEVICE void load(Chunk<16>& held) {
+    held = {};
+    if (row < rows && term < terms) held = read((const Chunk<16>*)from);
     term += STEP_TERMS;
     from += STEP_TERMS;
   }
@@ -31,41 +108,28 @@ struct Left {
 // ---- products
 
 struct Sums {
-  float of[EIGHTS][4];
+  float of[ACCUMULATED][PIECES][4];
 };
 
-// Of B [k, n] the fragments' lines are those of 32 terms that lie in different banks: for lane q of four its half h of product
-// s has word (2 s + h + q) % 4 of its piece of A. Of [n, k] a lane reads a piece of a line as it does of A.
-DEVICE void turn(Chunk<16>& piece) {
-  const int lane = thread_index() % 4;
-  if constexpr (!B_TRANSPOSED) {
-    UNROLLED for (int by = 1; by < 4; by *= 2) {
-      const Chunk<16> as = piece;
-      UNROLLED for (int i = 0; i < 4; ++i) piece.word[i] = lane & by ? as.word[(i + by) % 4] : as.word[i];
-    }
-  }
-}
-
-DEVICE void multiply_step(Sums& sums, const Held& held, SharedAddress stage) {
+DEVICE void multiply_step(Sums& sums, const Chunk<16>& held, SharedAddress stage) {
   const int lane = thread_index() % 32;
-  UNROLLED for (int group = 0; group < GROUPS_OF_TERMS; ++group) {
-    Chunk<16> piece = held.of[group];
-    turn(piece);
-    const unsigned a[2][4] = {{piece.word[0], 0, piece.word[1], 0}, {piece.word[2], 0, piece.word[3], 0}};
+  const unsigned a[2][4] = {{held.word[0], 0, held.word[1], 0}, {held.word[2], 0, held.word[3], 0}};
+  UNROLLED for (int g = 0; g < ACCUMULATED; ++g) {
+    const SharedAddress strip = stage + g * STRIP_BYTES;
     if constexpr (B_TRANSPOSED) {
-      UNROLLED for (int j = 0; j < EIGHTS; ++j) {
+      UNROLLED for (int j = 0; j < PIECES; ++j) {
         unsigned b[4];
-        load_shared(b, stage + place(j * 8 + lane / 4, group * 4 + lane % 4));
-        UNROLLED for (int s = 0; s < 2; ++s) product(sums.of[j], a[s], b[s * 2], b[s * 2 + 1], (Factor*)nullptr);
+        load_shared(b, strip + (j * 512 + lane * 16));
+        UNROLLED for (int s = 0; s < 2; ++s) product(sums.of[g][j], a[s], b[s * 2], b[s * 2 + 1], (Factor*)nullptr);
       }
     } else {
       UNROLLED for (int s = 0; s < 2; ++s)
-        UNROLLED for (int j = 0; j < EIGHTS; j += 2) {
-          const int row = lane % 8, line = row / 2 * 8 + (s * 4 + lane / 8 % 2 * 2 + row) % 8;
+        UNROLLED for (int j = 0; j < PIECES; j += 2) {
+          const int line = s * 16 + lane % 16, piece = j + lane / 16;
           unsigned b[4];
-          load_blocks<true>(b, stage + place(line, j + lane / 16));
+          load_blocks<true>(b, strip + (line * (COLUMNS * 2) + ((piece ^ Right::exchanged(line)) << 4)));
           UNROLLED for (int next = 0; next < 2; ++next)
-            product(sums.of[j + next], a[s], b[next * 2], b[next * 2 + 1], (Factor*)nullptr);
+            product(sums.of[g][j + next], a[s], b[next * 2], b[next * 2 + 1], (Factor*)nullptr);
         }
     }
   }
@@ -73,39 +137,33 @@ DEVICE void multiply_step(Sums& sums, const Held& held, SharedAddress stage) {
 
 // ---- the body
 
-DEVICE float* sums_row(int product, int share, int row) {
-  return shared_floats + ((product * SHARES + share) * ROWS + row) * PITCH;
+DEVICE float* sums_row(int warp, int product, int row) {
+  return shared_floats + ((warp * ACCUMULATED + product) * ROWS + row) * PITCH;
 }
 
-DEVICE void put_sums(const Sums& sums, int product, int share) {
-  const int lane = thread_index() % 32;
-  float* to = sums_row(product, share, lane / 4) + lane % 4 * 2;
-  UNROLLED for (int j = 0; j < EIGHTS; ++j)
-    *reinterpret_cast<Chunk<8>*>(to + j * 8) = {bits_of_float(sums.of[j][0]), bits_of_float(sums.of[j][1])};
-}
-
-// WIDTH neighbours of a row of the sums, of each product.
-struct Cell {
-  float of[ACCUMULATED][WIDTH];
-};
-
-// Of all warps.
-DEVICE Cell cell_of_block(int row, int column) {
-  Cell cell;
+DEVICE void put_sums(const Sums& sums) {
+  const int lane = thread_index() % 32, warp = thread_index() / 32;
   UNROLLED for (int g = 0; g < ACCUMULATED; ++g) {
-    UNROLLED for (int share = 0; share < SHARES; ++share) {
+    float* to = sums_row(warp, g, lane / 4) + lane % 4 * 2;
+    UNROLLED for (int j = 0; j < PIECES; ++j)
+      *reinterpret_cast<Chunk<8>*>(to + j * 8) = {bits_of_float(sums.of[g][j][0]), bits_of_float(sums.of[g][j][1])};
+  }
+}
+
+DEVICE void take_sums(float (&sum)[ACCUMULATED][WIDTH], int row, int column) {
+  UNROLLED for (int g = 0; g < ACCUMULATED; ++g) {
+    UNROLLED for (int warp = 0; warp < WARPS; ++warp) {
       using Held = Pack<float, WIDTH>;
       Held held;
-      const auto* from = reinterpret_cast<const Chunk<Held::CHUNK>*>(sums_row(g, share, row) + column);
+      const auto* from = reinterpret_cast<const Chunk<Held::CHUNK>*>(sums_row(warp, g, row) + column);
       UNROLLED for (int i = 0; i < Held::CHUNKS; ++i) held.chunk[i] = from[i];
-      UNROLLED for (int i = 0; i < WIDTH; ++i) cell.of[g][i] = share == 0 ? held.get(i) : cell.of[g][i] + held.get(i);
+      UNROLLED for (int i = 0; i < WIDTH; ++i) sum[g][i] = warp == 0 ? held.get(i) : sum[g][i] + held.get(i);
     }
   }
-  return cell;
 }
 
-// Where the cells lie that a thread finishes in one turn, and what the body reads there beside the products.
-struct Finish {
+// The cells that a thread finishes in one turn, and what the body reads there beside the products.
+struct Cells {
   Place at;
   int row, column;  // of the sums
   bool there;
@@ -113,88 +171,73 @@ struct Finish {
   CellHeld<WIDTH> cells;
   RowHeld rows;
 
-  DEVICE void load(const Pointers& operands, int number, bool mine, Index first_column, const Parameters& p) {
+  DEVICE void load(const Pointers& operands, int turn, Index first_column, const Parameters& p) {
+    const int number = turn * THREADS + thread_index();
     row = number / ACROSS;
     column = number % ACROSS * WIDTH;
     at = {(Index)row, first_column + column, p.m, p.n, p.lines, p.n};
-    there = mine && at.row < at.m && at.column < at.n;
+    there = at.row < at.m && at.column < at.n;
     if (!there) return;
     columns = load_column<WIDTH>(operands, at, 0);
     cells = load_cell<WIDTH>(operands, at, 0, 0);
     rows = load_rows(operands, at, 0);
   }
-  DEVICE void put(const Cell& sum, const Results& to, int sibling, const Parameters& p) const {
+  DEVICE void finish(const Results& to, int sibling, const Parameters& p) const {
+    if (!there) return;
+    float sum[ACCUMULATED][WIDTH];
+    take_sums(sum, row, column);
     Result result[WIDTH];
     UNROLLED for (int i = 0; i < WIDTH; ++i) {
-      float product[ACCUMULATED];
-      UNROLLED for (int g = 0; g < ACCUMULATED; ++g) product[g] = sum.of[g][i];
-      result[i] = apply(element(product, columns, cells, rows, 0, i));
+      float cell[ACCUMULATED];
+      UNROLLED for (int g = 0; g < ACCUMULATED; ++g) cell[g] = sum[g][i];
+      result[i] = apply(element(cell, columns, cells, rows, 0, i));
     }
     store_results<WIDTH>(to, p, sibling, at, result);
   }
 };
 
-DEVICE void gemm(const Operands& operands, const Results& to, const Weights& weights, const Parameters& p) {
-  const int part = block_index() % PARTS, warp = thread_index() / 32, number = warp / SHARES, share = warp % SHARES;
-  const Index strip = block_index() / PARTS;
-  const int sibling = SIBLINGS == 1 ? 0 : (int)(strip / p.columns);
-  const Index first_column = (strip - sibling * p.columns) * COLUMNS;
-  const Index begin = part * p.steps * STEP_TERMS, behind = begin + p.steps * STEP_TERMS;
-  const Index first = begin + share * TERMS, end = behind < p.k ? behind : p.k;
-  Fetching b(weights, sibling + number, first_column, first, end, p);
+DEVICE void gemm(const Operands& operands, const Results& to, const Parameters& p) {
+  const int sibling = SIBLINGS == 1 ? 0 : (int)(block_index() / p.columns), warp = thread_index() / 32;
+  const Index first_column = (block_index() - sibling * p.columns) * COLUMNS, first = warp * TERMS;
+  const SharedAddress ring = shared_address(shared_floats) + warp * (STAGES * STAGE_BYTES);
+  Right b[ACCUMULATED];
+  UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
+    b[g] = Right(right_factor(operands, sibling + g), first_column, p.n, first, p.k);
+  const auto fetch = [&](int stage) {
+    UNROLLED for (int g = 0; g < ACCUMULATED; ++g) {
+      b[g].fetch(ring + (stage * STAGE_BYTES + g * STRIP_BYTES));
+      b[g].next();
+    }
+    close_group_of_copies();
+  };
 
   if constexpr (!CONSTANT) join_stream();
-  UNROLLED for (int stage = 0; stage < STAGES; ++stage) b.fetch(stage);
+  UNROLLED for (int stage = 0; stage < STAGES - 1; ++stage) fetch(stage);
   if constexpr (CONSTANT) join_stream();
-  Left a(operands.a(), first, end, p);
-  Held held[AHEAD];
+  Left a(operands.a(), first, p);
+  Chunk<16> held[AHEAD];
   UNROLLED for (int i = 0; i < AHEAD; ++i) a.load(held[i]);
-  constexpr int TURNS = (OWN + THREADS - 1) / THREADS;
   const Pointers mine = operands.of(sibling);
-  Finish finish[TURNS];
-  UNROLLED for (int turn = 0; turn < TURNS; ++turn) {
-    const int cell = turn * THREADS + thread_index();
-    finish[turn].load(mine, part * OWN + cell, cell < OWN, first_column, p);
-  }
+  Cells cells[TURNS];
+  UNROLLED for (int turn = 0; turn < TURNS; ++turn) cells[turn].load(mine, turn, first_column, p);
 
   Sums sums = {};
-  int stage = 0;
-  unsigned round = 0;
+  int here = 0, free = STAGES - 1;  // the stage that is multiplied; the one that no lane needs any more
   for (Index step = 0; step < p.steps; step += AHEAD) {
     UNROLLED for (int i = 0; i < AHEAD; ++i) {
-      if (first + (step + i) * STEP_TERMS >= end) break;
-      b.wait(stage, round);
-      multiply_step(sums, held[i], b.ring + stage * STAGE_BYTES);
-      a.load(held[i]);
+      if (step + i >= p.steps) break;
+      wait_for_copies<STAGES - 2>();
       wait_for_warp();
-      b.fetch(stage);
-      stage = stage == STAGES - 1 ? 0 : stage + 1;
-      round += stage == 0;
+      fetch(free);
+      multiply_step(sums, held[i], ring + here * STAGE_BYTES);
+      a.load(held[i]);
+      here = here == STAGES - 1 ? 0 : here + 1;
+      free = free == STAGES - 1 ? 0 : free + 1;
     }
   }
-  b.end_all();
+  wait_for_copies<0>();
   wait_for_block();
-  put_sums(sums, number, share);
+  put_sums(sums);
   wait_for_block();
-  if constexpr (PARTS == 1) {
-    UNROLLED for (int turn = 0; turn < TURNS; ++turn)
-      if (finish[turn].there)
-        finish[turn].put(cell_of_block(finish[turn].row, finish[turn].column), to, sibling, p);
-  } else {
-    SHARED Shared<Cell, CELLS> found;
-    for (int cell = thread_index(); cell < CELLS; cell += THREADS)
-      if (cell / ACROSS < (int)p.m) found.mine()[cell] = cell_of_block(cell / ACROSS, cell % ACROSS * WIDTH);
-    wait_for_blocks();
-    UNROLLED for (int turn = 0; turn < TURNS; ++turn) {
-      if (!finish[turn].there) continue;
-      Cell of[PARTS];
-      UNROLLED for (int block = 0; block < PARTS; ++block)
-        of[block] = found.of(block, part * OWN + turn * THREADS + (int)thread_index());
-      UNROLLED for (int block = 1; block < PARTS; ++block)
-        UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
-          UNROLLED for (int i = 0; i < WIDTH; ++i) of[0].of[g][i] += of[block].of[g][i];
-      finish[turn].put(of[0], to, sibling, p);
-    }
-    wait_for_blocks();  // no block leaves while others read what it has
-  }
+  UNROLLED for (int turn = 0; turn < TURNS; ++turn) cells[turn].finish(to, sibling, p);
 }

@@ -36,7 +36,7 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
         tuning = _known(tuning, work.first_operand)
     chosen = tuning.block
     if tuning.tile is None and chosen is None and few.takes(work, aligned, arch):
-        return few.plan(work, tuning.strip or few.choose(work, arch), arch)
+        return few.plan(work, tuning.strip or few.choose(work, arch))
     if aligned and chosen is None and sm90.takes(work, arch):
         of_work = tuning.tile or _choose(work, arch)
         if isinstance(of_work, Tile):
@@ -151,7 +151,7 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
     hopper = sm90.takes(work, arch)
     blocks = sm80.worth_measuring(work.parts, work.size, arch) if work.size.places is None or not hopper else []
     tiles = sm90.worth_measuring(work, arch) if hopper else []
-    strips = few.worth_measuring(work, arch) if few.takes(work, True, arch) else []
+    strips = few.fitting(work, arch) if few.takes(work, True, arch) else []
     return (
         *(Tuning(tile=tile) for tile in tiles),
         *(Tuning(block=block) for block in blocks),

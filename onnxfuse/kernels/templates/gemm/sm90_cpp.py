@@ -2,7 +2,7 @@
 
 from onnxfuse.kernels.emit import entry as entries
 from onnxfuse.kernels.emit import warpgroup
-from onnxfuse.kernels.emit.source import AMPERE, COPY_ENGINE, HOPPER, KernelSource
+from onnxfuse.kernels.emit.source import AMPERE, HOPPER, KernelSource
 from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.ir.program import Program
 from onnxfuse.kernels.launch_plan import Tile
@@ -69,7 +69,7 @@ def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int, *, l
         middle += "using Prologue = GivenFactor;\n"
     else:
         middle += prologue_cpp.sm90(work.op, work.parts, prologue)
-    before = (AMPERE, COPY_ENGINE, HOPPER, *(() if prologue is None else ("conv/neighbours.cuh",)))
+    before = (AMPERE, HOPPER, *(() if prologue is None else ("conv/neighbours.cuh",)))
     files = (
         f"gemm/fetch_{work.source}.cuh",
         *(("gemm/put_moved.cuh",) if work.stored else ()),

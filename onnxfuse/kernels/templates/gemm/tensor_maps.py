@@ -42,16 +42,6 @@ def maps(work: Work, tile: Tile, left_rows: int) -> tuple[TensorMap, ...]:
     return tuple(maps)
 
 
-def strips(work: Work, columns: int, terms: int) -> tuple[TensorMap, ...]:
-    """Return the maps of the right factors, of which so many columns and terms are fetched at once."""
-    size, dtype = work.size, work.parts.dtype
-    return tuple(
-        _map(p.b, dtype, size.n, size.k, (terms, columns)) if p.transposed
-        else _map(p.b, dtype, size.k, size.n, (columns, terms))
-        for p in work.parts.products
-    )  # fmt: skip
-
-
 def count(work: Work) -> int:
     """Return how many tensors the copy engine would be told of."""
     parts = work.parts

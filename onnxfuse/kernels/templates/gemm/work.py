@@ -107,8 +107,6 @@ class Columns:
     """How the kernel for few rows is cut for a problem."""
 
     strip: Strip
-    shares: int
-    """Warps of a block that share the terms of each product."""
     stages: int
     """Of the ring of each warp."""
     shared_bytes: int
@@ -116,10 +114,6 @@ class Columns:
     """Neighbouring cells that a thread finishes."""
     constant: bool
     """Whether the right factors are weights, which no kernel writes."""
-    boxes: bool
-    """Whether the copy engine of Hopper brings them."""
-    beside: bool
-    """Whether two blocks share a multiprocessor: this kernel's and the next one's."""
 
 
 def output_bytes(parts: Anatomy) -> int:
