@@ -12,7 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from onnxfuse.kernels.launch_plan import Tile
-from onnxfuse.kernels.templates.gemm import sm80, sm90
+from onnxfuse.kernels.templates.gemm import sm80, sm90, sm90_costs
 from tests.gpu.test_gemm import COMPUTING, check, run
 from tests.kernels.ops import HALF
 from tests.kernels.products import GELU, RESIDUAL, SWIGLU, TRANSPOSED, TRANSPOSED_GELU, prologue, table, window
@@ -24,7 +24,7 @@ COMPUTED = (300, 264, 264)
 def hopper() -> int:
     """Launch every tile; return how often."""
     count = 0
-    for tile in sm90.COSTS:
+    for tile in sm90_costs.COSTS:
         if tile.n % 64:
             rows, columns, terms = WIDE
             check(TRANSPOSED_GELU, HALF, rows, columns if tile.n > 64 else 24, terms, tile)
@@ -33,7 +33,7 @@ def hopper() -> int:
             for text in (GELU, RESIDUAL):
                 check(text, HALF, *WIDE, tile)
         count += 2
-    for tile in sm90.COSTS:
+    for tile in sm90_costs.COSTS:
         if tile.n % 128 == 0 and tile.m * tile.n <= 128 * 128 * tile.warpgroups:
             check(SWIGLU, HALF, *WIDE, replace(tile, n=tile.n // 2))
             count += 1

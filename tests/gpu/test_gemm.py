@@ -14,7 +14,7 @@ from onnxfuse.api.options import Options
 from onnxfuse.kernels import Tuning
 from onnxfuse.kernels.launch_plan import Block, Strip, Tile
 from onnxfuse.kernels.templates.gemm import body as gemm_body
-from onnxfuse.kernels.templates.gemm import few, sm80, sm90
+from onnxfuse.kernels.templates.gemm import few, sm80, sm90, sm90_costs
 from onnxfuse.kernels.templates.gemm import problem as gemm_problem
 from onnxfuse.rewrite import pipeline
 from onnxfuse.rewrite.fuse.choices import Choices
@@ -40,10 +40,10 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gp
 
 BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL, PREACTIVATED]
 SPLIT = [t for t in sm90.SPLIT if t.n % 64 == 0 and t.split != 4]
-NARROW = [t for t in sm90.COSTS if t.n < 64]
+NARROW = [t for t in sm90_costs.COSTS if t.n < 64]
 """Of an output that has no more columns."""
-TILES = [*(t for t in sm90.COSTS if t.n % 64 == 0), Tile(128, 64, 2), *SPLIT]
-BETWEEN = [t for t in (*sm90.COSTS, *sm90.SPLIT) if t.n > 64 and t.n % 64]
+TILES = [*(t for t in sm90_costs.COSTS if t.n % 64 == 0), Tile(128, 64, 2), *SPLIT]
+BETWEEN = [t for t in (*sm90_costs.COSTS, *sm90.SPLIT) if t.n > 64 and t.n % 64]
 BY_TERMS = [t for t in (*TILES, *BETWEEN) if t.n <= 256]
 """Of right factors [n, k]; those between are of no others."""
 COMPUTING = [t for t in TILES if t.warpgroups * t.teams < 4 and t.m * t.n <= 128 * 128 * t.warpgroups and t.n <= 192]
@@ -130,6 +130,8 @@ def test_every_body_and_tile(text, dtype, tile, size):
 @pytest.mark.parametrize("size", [((1,), 8, 8), ((100,), 72, 200), ((3, 67), 264, 520), ((1500,), 648, 136)])
 def test_columns_that_end_within_a_chunk(text, dtype, tile, size):
     """The last chunk begins in the one before it, the last tile in the one before that."""
+    if tile.split > -(-size[2] // (32 if dtype == FLOAT else 64)):
+        pytest.skip("fewer steps than blocks")
     check(text, dtype, *size, tile, times=20)
 
 
@@ -463,7 +465,8 @@ def test_every_tile_reads_matrices_side_by_side(tile):
         pytest.skip("too few registers beside the warpgroup that computes the factor")
     run(*products.joined(HALF, (5,), 72, [1024, 72]), tile, times=50)
     run(*products.joined(HALF, (500,), 264, [512, *[32] * 18, 8]), tile, times=50)
-    run(*products.joined(HALF, (40007,), 128, [64, 32, 32]), tile, times=50)
+    if tile.split <= 2:  # it has two steps
+        run(*products.joined(HALF, (40007,), 128, [64, 32, 32]), tile, times=50)
 
 
 @pytest.mark.parametrize("dtype", [HALF, BRAIN])

@@ -10,7 +10,7 @@ import onnxfuse
 from onnxfuse import kernels, runtime
 from onnxfuse.kernels import Tuning
 from onnxfuse.kernels.launch_plan import Block, Tile
-from onnxfuse.kernels.templates.gemm import sm80, sm90
+from onnxfuse.kernels.templates.gemm import sm80, sm90, sm90_costs
 from tests.gpu.test_gemm import launch
 from tests.gpu.test_kernels import DeviceBuffer, _gpu
 from tests.kernels import ops, products
@@ -24,7 +24,7 @@ from tests.kernels.windows import Case
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
 
-VARIANTS = [*sm90.PRECISE_COSTS, *sm90.SPLIT[:2], *sm80.PRECISE_PACES]
+VARIANTS = [*sm90_costs.PRECISE_COSTS, *sm90.SPLIT[:2], *sm80.PRECISE_PACES]
 GATE = SWIGLU.replace("MatMul(x, g)", "Gemm <transB = 1> (x, g)").replace("MatMul(x, u)", "Gemm <transB = 1> (x, u)")
 
 
@@ -75,7 +75,7 @@ def test_bodies_layouts_and_odd_sizes(aligned):
     check(*products.prologue("silu and gate", FLOAT, 70, 72, 200), aligned=aligned)
 
 
-@pytest.mark.parametrize("tile", [t for t in sm90.PRECISE_COSTS if t.n == 128], ids=str)
+@pytest.mark.parametrize("tile", [t for t in sm90_costs.PRECISE_COSTS if t.n == 128], ids=str)
 def test_a_gate_on_hopper(tile):
     fused = ops.op(GATE, (FLOAT,) * 3, (FLOAT,), "gemm")
     check(fused, [(300, 96), (320, 96), (320, 96)], replace(tile, n=tile.n // 2))

@@ -359,7 +359,7 @@ MUTANTS = (
     # Reductions over other axes than the last.
     Mutant("image mean over the channels", "m = GlobalAveragePool(a)  s = Sigmoid(m)  mid = Mul(a, s)", "reduce",
            replaced("GlobalAveragePool", "l = Constant <value_ints = [1]> ()  r = ReduceMean(p, l)"), images=True),
-    Mutant("last row left out of a column's mean", "s = ReduceMean(a, rows)  mid = Mul(a, s)", "reduce",
+    Mutant("last row left out of a column's mean", "s = ReduceMean(a, rows)  mid = Mul(a, s)", "image_mean",
            replaced("ReduceMean",
                     "z = Constant <value_ints = [0]> ()  e = Constant <value_ints = [-1]> ()"
                     "  l = Constant <value_ints = [1]> ()  t = Slice(p, z, e, l)  r = ReduceMean(t, l)"),

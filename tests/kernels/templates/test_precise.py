@@ -12,7 +12,7 @@ from onnxfuse.kernels import Arch, Tuning
 from onnxfuse.kernels.build import nvrtc
 from onnxfuse.kernels.launch_plan import Block, Tile
 from onnxfuse.kernels.programs import stored
-from onnxfuse.kernels.templates.gemm import sm80, sm90
+from onnxfuse.kernels.templates.gemm import sm80, sm90, sm90_costs
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.tf32 import set_strict_fp32
 from onnxfuse.runtime.registration import with_forms
@@ -176,7 +176,7 @@ def test_the_session_says_whether_float32_is_rounded():
     half = replace(products.case(TRANSPOSED, HALF, (4096,), 768, 64)[0], tf32=False)
     assert "PRECISE = false;" in kernels.plan(half, tuple(shapes), True, H200).kernel.text
     tried = kernels.candidates(exact, tuple(shapes), H200)
-    assert {t.tile for t in tried} <= {None, *sm90.PRECISE_COSTS}
+    assert {t.tile for t in tried} <= {None, *sm90_costs.PRECISE_COSTS}
     assert {t.block for t in tried} <= {None, *sm80.PRECISE_PACES}
     for other, sizes in (
         products.case(PLAIN, FLOAT, (512,), 768, 64), products.prologue("row by row", FLOAT, 72, 24, 64),
@@ -193,7 +193,7 @@ def test_few_rows_of_many_terms_are_split():
     assert plan.grid[0] > 64
 
 
-@pytest.mark.parametrize("tile", [*sm90.PRECISE_COSTS, sm90.SPLIT[0]], ids=str)
+@pytest.mark.parametrize("tile", [*sm90_costs.PRECISE_COSTS, sm90.SPLIT[0]], ids=str)
 def test_hoppers_kernel_compiles_without_waits_between_its_products(tile):
     """Of factors that are split as they are multiplied the compiler would say so."""
     window, images = products.window(FLOAT, (2, 14, 14, 64), 128, (3, 3), "pads = [1, 1, 1, 1]")

@@ -25,7 +25,7 @@ STEP = 16
 TOGETHER = 8
 """Blocks of a cluster, which share what they have found without a way through memory."""
 TOGETHER_KEYS = 2048
-"""Keys up to which a cluster's blocks take them all. A step of LLaMA, four layers, a text beside 1023: 196 us for 208."""
+"""Keys up to which a cluster's blocks take them all. LLaMA, four layers, a text beside 1023: 196 us for 208."""
 TOGETHER_SHARE = 7 / 8
 """Of the multiprocessors that clusters may take: they leave some over."""
 WARPS = 8

@@ -8,7 +8,7 @@ from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.launch_plan import DEFAULT, Block, LaunchPlan, Strip, Tile, Tuning
 from onnxfuse.kernels.templates.gemm import cpp as gemm_cpp
-from onnxfuse.kernels.templates.gemm import few, sm80, sm90
+from onnxfuse.kernels.templates.gemm import few, sm80, sm90, sm90_costs
 from onnxfuse.kernels.templates.gemm.body import Anatomy, anatomy
 from onnxfuse.kernels.templates.gemm.problem import (  # fmt: skip
     Problem,
@@ -68,9 +68,9 @@ def _work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
 def _known(tuning: Tuning, accumulated: int) -> Tuning:
     """Return what was measured of kernels that keep float32's digits; what was of others says nothing of them."""
     tile, block = tuning.tile, tuning.block
-    known = (tile is not None and replace(tile, n=tile.n * accumulated) in (*sm90.PRECISE_COSTS, *sm90.SPLIT)) or (
-        block is not None and replace(block, n=block.n * accumulated) in sm80.PRECISE_PACES
-    )
+    known = (
+        tile is not None and replace(tile, n=tile.n * accumulated) in (*sm90_costs.PRECISE_COSTS, *sm90.SPLIT)
+    ) or (block is not None and replace(block, n=block.n * accumulated) in sm80.PRECISE_PACES)
     return tuning if known else DEFAULT
 
 
