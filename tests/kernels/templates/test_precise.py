@@ -221,7 +221,10 @@ def test_a_file_says_so_where_no_session_does():
         assert [(op.tf32, refusals[name]) for name, op in formed.items()] == [(tf32, None)]
 
 
-@pytest.mark.parametrize("tuning", [Tuning(block=Block(192, 192, 4, 2)), Tuning(tile=Tile(128, 128, 1))])
+@pytest.mark.parametrize("tuning", [
+    Tuning(block=Block(192, 192, 4, 2)), Tuning(tile=Tile(128, 128, 1)),
+    Tuning(tile=Tile(128, 96, 1, warpgroups=2, teams=1, split=2)),
+])  # fmt: skip
 def test_what_was_measured_with_tf32_says_nothing_without(tuning):
     fused, shapes = products.case(TRANSPOSED, FLOAT, (4096,), 768, 64)
     exact = replace(fused, tf32=False)

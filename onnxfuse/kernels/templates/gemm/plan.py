@@ -33,7 +33,7 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     work = _work(op, input_shapes)
     parts, size = work.parts, work.size
     if parts.precise:
-        tuning = _known(tuning, work.first_operand)
+        tuning = _known(tuning, parts)
     chosen = tuning.block
     if tuning.tile is None and chosen is None and few.takes(work, aligned, arch):
         return few.plan(work, tuning.strip or few.choose(work, arch))
@@ -65,12 +65,13 @@ def _work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
     return Work(op, parts, size, _kinds(parts, size, input_shapes), outputs)
 
 
-def _known(tuning: Tuning, accumulated: int) -> Tuning:
+def _known(tuning: Tuning, parts: Anatomy) -> Tuning:
     """Return what was measured of kernels that keep float32's digits; what was of others says nothing of them."""
-    tile, block = tuning.tile, tuning.block
-    known = (
-        tile is not None and replace(tile, n=tile.n * accumulated) in (*sm90_costs.PRECISE_COSTS, *sm90.SPLIT)
-    ) or (block is not None and replace(block, n=block.n * accumulated) in sm80.PRECISE_PACES)
+    tile, block, together = tuning.tile, tuning.block, len(parts.epilogues[0].products)
+    tiles = (*sm90_costs.costs_of(parts), *sm90.shared(parts))
+    if tile is not None and replace(tile, n=tile.n * together) in tiles:
+        return tuning
+    known = block is not None and replace(block, n=block.n * together) in sm80.PRECISE_PACES
     return tuning if known else DEFAULT
 
 

@@ -253,7 +253,7 @@ def choose(work: Work, arch: Arch) -> tuple[Tile, float]:
             return _splits(work, arch, tile)
         return _is_near(work, tile) and _is_held(work, tile)
 
-    best = least([*_cut(work), *_split(work.parts)], lambda tile: _microseconds(work, tile, arch), tries)
+    best = least([*_cut(work), *shared(work.parts)], lambda tile: _microseconds(work, tile, arch), tries)
     if best is None:
         raise UnsupportedError(f"{work.first_operand} products in one body")
     return replace(best, n=best.n // work.first_operand), _microseconds(work, best, arch)
@@ -261,7 +261,7 @@ def choose(work: Work, arch: Arch) -> tuple[Tile, float]:
 
 def _estimated(work: Work, arch: Arch) -> dict[Tile, float]:
     """Return the microseconds of each tile that fits, split where they are few."""
-    tiles = [*fitting(work), *(tile for tile in _split(work.parts) if _splits(work, arch, tile))]
+    tiles = [*fitting(work), *(tile for tile in shared(work.parts) if _splits(work, arch, tile))]
     return {tile: _microseconds(work, tile, arch) for tile in tiles}
 
 
@@ -306,7 +306,7 @@ None, 6 and 4, us, H200, 2026-11-24: BERT-base 4x128 502, 466, 469; 8x128 642, 6
 def _is_long(work: Work, tile: Tile, arch: Arch) -> bool:
     """Return whether a launch by a tile, one that has a cost, takes long enough for the next one to wait."""
     whole = replace(tile, n=tile.n * work.first_operand)
-    known = whole in costs_of(work.parts) or whole in _split(work.parts)
+    known = whole in costs_of(work.parts) or whole in shared(work.parts)
     return known and bool(merged(lambda: _microseconds(work, whole, arch)) > LONG)
 
 
@@ -326,9 +326,9 @@ def _whole(parts: Anatomy, tile: Tile) -> Tile:
     return whole if whole in costs_of(parts) else replace(whole, teams=2)
 
 
-def _split(parts: Anatomy) -> list[Tile]:
-    """Return the tiles that several blocks may share."""
-    return [tile for tile in SPLIT if _whole(parts, tile) in costs_of(parts)]
+def shared(parts: Anatomy) -> list[Tile]:
+    """Return the tiles that several blocks may share; where float32 keeps its digits only the smallest was tried."""
+    return [tile for tile in SPLIT if not parts.precise or (tile.m, tile.n) == (64, 64)]
 
 
 def _splits(work: Work, arch: Arch, tile: Tile) -> bool:
@@ -357,5 +357,5 @@ def worth_measuring(work: Work, arch: Arch) -> list[Tile]:
     """Return the tiles that may be near the fastest, and all ways to split where they are few."""
     estimated = _estimated(work, arch)
     tiles = [t for t in fitting(work) if estimated[t] <= NEAR * min(estimated.values())]
-    tiles += [tile for tile in _split(work.parts) if _splits(work, arch, tile)]
+    tiles += [tile for tile in shared(work.parts) if _splits(work, arch, tile)]
     return [replace(t, n=t.n // work.first_operand) for t in tiles]
