@@ -97,8 +97,9 @@ def isolated(
     receiver, sender = multiprocessing.Pipe(duplex=False)
     # What a child that crashes leaves in its temporary folders goes with this one.
     with tempfile.TemporaryDirectory(prefix="onnxfuse-") as scratch, receiver:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError):  # what a full one does not take it keeps: told where it is written, or at the end
+                stream.flush()
         child = os.fork()
         if child == 0:
             die_with_parent()
