@@ -55,9 +55,7 @@ DEVICE void compute_all<SplitFactor>(const Shared& shared, const Operands&, unsi
     for (Index step = 0; step < steps.count; ++step, turn.next()) {
       barrier_wait(shared.full + turn.stage * 8, turn.parity);
       split_right(shared.ring + turn.stage * STAGE_BYTES + A_BYTES);
-      show_to_copy_engine();
-      wait_for_warp();
-      if (thread_index() % 32 == 0) barrier_arrive(shared.made + turn.stage * 8);
+      hand_over(shared, turn.stage);
     }
   }
 }

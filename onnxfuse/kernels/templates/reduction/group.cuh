@@ -75,6 +75,11 @@ template <class Of> DEVICE Joined joined(float shift, Of of) {
   return across_lanes<LANES>(of(Joined{first.moments().mean, 0, 0, 0}));
 }
 
+// Moments of all parts of the groups of an image: [outer, group, part]. Of one launch there are none.
+template <class Base> DEVICE Moments* of_group(const Base& base, Index image, int group, const Parameters& p) {
+  return reinterpret_cast<Moments*>(base.scratch) + (image * GROUPS + group) * p.parts.value;
+}
+
 // What a part of an image has.
 DEVICE Index places_of(Index part, const Parameters& p) {
   const Index before = part * p.each;

@@ -1,10 +1,5 @@
 // The second launch of group.cuh: the moments of all parts of an image joined, and the image read once more.
 
-// Moments of all parts of the groups of an image: [outer, group, part].
-DEVICE Moments* of_group(const Pointers& base, Index image, int group, const Parameters& p) {
-  return reinterpret_cast<Moments*>(base.scratch) + (image * GROUPS + group) * p.parts.value;
-}
-
 // The places of a thread, the last ones first: what the first launch has read last is still in L2.
 DEVICE Index backwards(Index k, const Stand& stand) { return stand.first + (stand.count - 1 - k) * ROWS; }
 

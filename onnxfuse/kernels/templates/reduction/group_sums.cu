@@ -1,10 +1,5 @@
 // The first launch of group.cuh: what a part of an image adds to the moments of its groups.
 
-// Moments of all parts of the groups of an image: [outer, group, part].
-DEVICE Moments* of_group(const Pointers& base, Index image, int group, const Parameters& p) {
-  return reinterpret_cast<Moments*>(base.scratch) + (image * GROUPS + group) * p.parts.value;
-}
-
 DEVICE void sums(const Pointers& pointers, const Parameters& p) {
   const Stand stand(p);
   SHARED Shared<Moments, ROWS * PITCH> table;
