@@ -4,10 +4,6 @@ What takes no measurement is done before the race: weights are on the device, an
 Runtime itself times to choose from, cuDNN's algorithms in a first run, it does in the race, where nothing disturbs it.
 """
 
-import pickle
-import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,12 +14,13 @@ from typing import Any
 import onnx
 import onnxruntime
 
-from models.apart import Turn, at_once, leave
+from models.apart import Turn, at_once
 from onnxfuse.benchmark import ROUNDS, RUNS, Block, Refused, Row, Timing
 from onnxfuse.benchmark.compare import Contender, contenders_of, convolves
 from onnxfuse.benchmark.timing import interleaved
-from onnxfuse.model import io
+from onnxfuse.model import io, isolation
 from onnxfuse.model.errors import DeviceError
+from onnxfuse.model.isolation import Crash, Progress
 from onnxfuse.profiling.bound import REFUSALS, Bound, bind, opened, ort_values, outputs_of
 from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, GRAPH, WARM_UP, Setting
 from onnxfuse.runtime.opening import reason
@@ -32,7 +29,6 @@ from onnxfuse.verification.sessions import CUDA, raise_if_lost
 FIRST_ROUNDS, LOST = 2, 1.1
 ENDING = "prefer_nhwc"
 """The option at which ONNX Runtime 1.31.1 ends the process: in the first run of LeViT, in std::terminate."""
-TRYING = ("-m", "models.race")
 
 
 @dataclass(frozen=True)
@@ -135,19 +131,12 @@ def _ended(
 ) -> dict[str | Path | onnx.ModelProto, str]:
     """Return how the process ends in which an original runs at the first setting that may end it, where it does."""
     tried = {c.model: c for c in reversed(contenders) if c.name == "original" and ENDING in c.setting.options}
-    with tempfile.TemporaryDirectory() as folder:
-        begun = []
-        for number, (model, one) in enumerate(tried.items()):
-            given = Path(folder) / str(number)
-            given.write_bytes(pickle.dumps((one, dict(feeds), list(providers))))
-            command = [sys.executable, *TRYING, str(given)]
-            begun.append((model, subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)))
-        return {model: f"its process ends with {code}" for model, process in begun if (code := process.wait()) < 0}
+    ran = {model: isolation.apart(_run_once, one, dict(feeds), list(providers)) for model, one in tried.items()}
+    return {model: found.how for model, found in ran.items() if isinstance(found, Crash)}
 
 
-def _run_once(given: Path) -> None:
-    """Open and run what `_ended` has written; what is refused is told where it is timed."""
-    one, feeds, providers = pickle.loads(given.read_bytes())
+def _run_once(one: Contender, feeds: Mapping[str, Any], providers: Sequence[str], progress: Progress) -> None:
+    """Open and run a contender; what is refused is told where it is timed."""
     inputs = ort_values(feeds)
     with suppress(*REFUSALS):
         session = opened(one.model, one.setting, providers, fused=False)
@@ -161,8 +150,3 @@ def _without_graph(setting: Setting) -> Setting:
 def _refusal(one: Contender, error: Exception) -> Refused:
     raise_if_lost(error)
     return Refused(one.name, one.setting.name, reason(error))
-
-
-if __name__ == "__main__":
-    _run_once(Path(sys.argv[1]))
-    leave(None)

@@ -1,5 +1,7 @@
 """Models in turns: what is done before the race and what in it, and which settings run to its end."""
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +112,11 @@ def test_other_forms_race_at_the_settings_of_the_original(files: tuple[Path, Pat
     assert "NHWC" in {c.setting.name for c in against(original, fused, cuda)}
 
 
+def aborting(*facts: Any, **more: Any) -> None:
+    """End the process."""
+    os.kill(os.getpid(), signal.SIGABRT)
+
+
 def test_settings_that_end_the_process_are_left_out(
     files: tuple[Path, Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,8 +125,7 @@ def test_settings_that_end_the_process_are_left_out(
     ending = Setting("ending", {racing.ENDING: "1"})
     contenders = [*against(original, fused, CPU), Contender("original", original, ending)]
     assert racing._ended(contenders, feeds, CPU) == {}
-    ended = "import os, signal; os.kill(os.getpid(), signal.SIGABRT)"
-    monkeypatch.setattr(racing, "TRYING", ["-c", ended])
+    monkeypatch.setattr(racing, "_run_once", aborting)
     block = race(contenders, feeds, CPU).block
     assert [(one.setting, one.kind) for one in block.refused] == [("ending", "crashed")]
     assert "ending" not in {row.setting for row in block.rows}
