@@ -25,6 +25,11 @@ class Arch:
         """Blocks that may share their shared memory, at most: none with another one before Hopper."""
         return 8 if self._from_hopper_on else 1
 
+    @property
+    def has_warpgroups(self) -> bool:
+        """Whether four warps multiply together, and a copy engine fetches what they multiply: on `sm_90a` alone."""
+        return self.name == "sm_90a"
+
     @cached_property
     def number(self) -> int:
         """The compute capability, times ten."""

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from onnxfuse import kernels
 from onnxfuse.kernels import Tuning
 from onnxfuse.kernels.launch_plan import Queries
-from onnxfuse.kernels.templates.attention import sm90
 from tests.gpu.test_kernels import DeviceBuffer, _gpu, launch
 from tests.kernels import ops
 from tests.kernels.attentions import Case, within_budget
@@ -22,7 +21,7 @@ cupy = pytest.importorskip("cupy", reason="needs CuPy")
 
 def _missing() -> str | None:
     reason = _gpu()
-    return reason or (None if kernels.arch_of(0).name == sm90.ARCH else "needs a Hopper GPU")
+    return reason or (None if kernels.arch_of(0).has_warpgroups else "needs a Hopper GPU")
 
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_missing() is not None, reason=_missing() or "")]

@@ -13,6 +13,11 @@ def kernel(entry: str, inputs: int, outputs: int, body: str, *, bounds: str = "K
     return f"{bounds} {entry}({', '.join([*arguments, *([more] if more else []), 'PARAMETERS p'])}) {{\n{body}}}\n"
 
 
+def typed(given: Iterable[Pointer]) -> str:
+    """Return the kernel's arguments that `given` are, with their types, as the struct takes them."""
+    return ", ".join(p.argument if p.argument == "nullptr" else f"({p.stored}*){p.argument}" for p in given)
+
+
 def entry_point(
     entry: str, work: str, of: Program | FusedOp, fields: Iterable[Operand | Pointer], min_blocks: int,
     cluster: int = 1, ahead: str = "",
@@ -23,10 +28,9 @@ def entry_point(
     kernel before may still run.
     """
     given = tuple(f.pointer for f in fields)
-    casts = ", ".join(p.argument if p.argument == "nullptr" else f"({p.stored}*){p.argument}" for p in given)
     bounds = f"THREADS, {min_blocks}" if min_blocks else "THREADS"
     return kernel(
-        entry, len(of.inputs), len(of.outputs), f"{ahead}  join_stream();\n  {work}({{{casts}}}, p);\n",
+        entry, len(of.inputs), len(of.outputs), f"{ahead}  join_stream();\n  {work}({{{typed(given)}}}, p);\n",
         bounds=f"CLUSTER_KERNEL({cluster}, {bounds})" if cluster > 1 else f"KERNEL({bounds})",
         more="void* scratch" if any(p.argument == "scratch" for p in given) else "",
     )  # fmt: skip

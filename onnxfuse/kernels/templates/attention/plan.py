@@ -95,7 +95,7 @@ def fits(op: FusedOp, shapes: Sequence[Extents | None], arch: Arch) -> str | Non
         return "a bias that may have more rows or columns than the scores"
     if parts.biases and isinstance(keys, int) and not (parts.to_tf32 or parts.grows):
         by_query = sum(_is_by_query(shapes[i]) for i in parts.biases)
-        ours = arch.name == sm90.ARCH and (by_query == 0 or (by_query == 1 and keys % 8 == 0))
+        ours = arch.has_warpgroups and (by_query == 0 or (by_query == 1 and keys % 8 == 0))
         if not ours and not _are_few(parts, shapes, queries) and (size > 64 or keys > SHORT):
             return f"a mask of {keys} keys of {size} elements, which the library's op takes in less time"
     return None

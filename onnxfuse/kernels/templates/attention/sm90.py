@@ -10,15 +10,7 @@ from onnxfuse.kernels.emit import access, warpgroup
 from onnxfuse.kernels.emit import entry as entries
 from onnxfuse.kernels.emit.access import Pointer
 from onnxfuse.kernels.emit.entry import entry_point
-from onnxfuse.kernels.emit.source import (
-    AMPERE,
-    DEVICE,
-    HOPPER,
-    KernelSource,
-    generated,
-    identifier,
-    template,
-)
+from onnxfuse.kernels.emit.source import AMPERE, DEVICE, HOPPER, KernelSource, generated, identifier, template
 from onnxfuse.kernels.ir import strides, types
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
@@ -29,8 +21,6 @@ from onnxfuse.kernels.templates.attention.body import Operand
 from onnxfuse.kernels.templates.attention.streamed import MOST
 from onnxfuse.kernels.templates.attention.work import Work, common_constants, named, pointers
 
-ARCH = "sm_90a"
-"""The architecture with these products and copies."""
 PANEL, ROW_BYTES = 64, 128
 """Columns of 16 bits that a copy brings, and their bytes: a row of a panel."""
 SHARED = 228 * 1024
@@ -40,7 +30,7 @@ SHARED = 228 * 1024
 def takes(mine: Work, aligned: bool, arch: Arch) -> bool:
     """Return whether the kernel computes this attention on `arch`."""
     return (
-        arch.name == ARCH and aligned and not mine.parts.to_tf32 and not mine.parts.grows
+        arch.has_warpgroups and aligned and not mine.parts.to_tf32 and not mine.parts.grows
         and bool(mine.keys > 0) and bool(mine.queries > 0) and _reads(mine)
     )  # fmt: skip
 
@@ -227,9 +217,8 @@ def _kernel(mine: Work, way: Queries, ring: tuple[int, int], seen: bool, beside:
             warpgroup.product("multiply_value", mine.size, dtype, right_rows=True, held=True, fours=True),
         ]
     )
-    casts = ", ".join(p.argument if p.argument == "nullptr" else f"({p.stored}*){p.argument}" for p in fields)
     end = entries.kernel(
-        entry, len(mine.op.inputs), len(mine.op.outputs), f"  attend({{{casts}}}, maps, p);\n",
+        entry, len(mine.op.inputs), len(mine.op.outputs), f"  attend({{{entries.typed(fields)}}}, maps, p);\n",
         bounds=f"KERNEL(THREADS, {beside})", more=("void* scratch, " if seen else "") + "TENSOR_MAPS maps",
     )  # fmt: skip
     return KernelSource(

@@ -24,8 +24,6 @@ WARPS = (4, 7, 8)
 """Warps of a block: 7 for images of 7, 14, 28 or 56 rows."""
 ARRIVAL = 1200
 """Cycles from the copy of a slice to its arrival."""
-HOPPER = "sm_90a"
-"""The architecture on which four warps multiply together."""
 FEW_TOGETHER, MOST_TOGETHER, SUMS_TOGETHER = 16, 64, 128
 """Filters where they do, more than the first and at most the second, and registers of each lane for sums.
 
@@ -99,7 +97,7 @@ def slices_of(op: FusedOp, parts: Convolution, size: Problem, input_shapes: tupl
 
 def _multiplies_together(slices: Slices, arch: Arch) -> bool:
     """Return whether four warps can multiply such elements together: float32 is rounded on its way to the products."""
-    return arch.name == HOPPER and slices.size == 2
+    return arch.has_warpgroups and slices.size == 2
 
 
 def _tiling(slices: Slices, halo: Halo) -> Tiling:

@@ -8,10 +8,9 @@ from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.launch_plan import LaunchPlan, Strip
 from onnxfuse.kernels.programs.choice import gcd
 from onnxfuse.kernels.templates.gemm import cpp as gemm_cpp
+from onnxfuse.kernels.templates.gemm import sm80
 from onnxfuse.kernels.templates.gemm.work import Columns, Work
 
-LEAST = 80
-"""The compute capability, times ten, from which a GPU has the copies and the products that the kernel is made of."""
 MOST_ROWS = 8
 """That the lanes of a warp have beside each other. With 16, which each block reads: 4096x4096 13.4 us, tiles 10.2."""
 TERMS = 32
@@ -36,7 +35,7 @@ def takes(work: Work, aligned: bool, arch: Arch) -> bool:
     """Return whether the kernel runs products of this size, layout and number."""
     parts, size = work.parts, work.size
     if (
-        arch.number < LEAST
+        arch.number < sm80.LEAST
         or parts.dtype not in (TensorProto.FLOAT16, TensorProto.BFLOAT16)
         or not aligned
         or size.places is not None

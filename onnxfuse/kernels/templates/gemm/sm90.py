@@ -19,8 +19,6 @@ from onnxfuse.kernels.templates.gemm.problem import Problem
 from onnxfuse.kernels.templates.gemm.sm90_costs import costs_of
 from onnxfuse.kernels.templates.gemm.work import Work, output_bytes
 
-ARCH = "sm_90a"
-"""The architecture that the fast kernel is written for: Hopper, with its warpgroup products and bulk copies."""
 SHARED_LIMIT = 227 * 1024
 """Shared memory of a block on Hopper, bytes."""
 
@@ -29,7 +27,7 @@ def takes(work: Work, arch: Arch) -> bool:
     """Return whether Hopper's kernel runs products of this size, layout and number on `arch`."""
     parts, size = work.parts, work.size
     if (
-        arch.name != ARCH
+        not arch.has_warpgroups
         or tensor_maps.count(work) > limits.TENSOR_MAPS
         or size.n % 8
         or 0 in (size.m, size.n, size.k)
